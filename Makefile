@@ -1,0 +1,62 @@
+# A shim over CMake and CTest, for those who type make. `make demo` and `make check` first install the Debian
+# packages they need (scripts/packages.txt); everything is built in build/release.
+BUILD := build/release
+JOBS  := $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: help demo check build configure packages examples dist conformance clean
+.PHONY: bench-train bench-allreduce bench-kernels
+
+help:
+	@sed -n 's/^#: //p' Makefile
+
+#: make demo             train a CNN on Fashion-MNIST, one replica per core
+demo:
+	scripts/install_packages build demo
+	@$(MAKE) --no-print-directory build
+	$(BUILD)/examples/fashion_mnist
+
+#: make check            build with warnings as errors and run all tests
+check:
+	scripts/install_packages build demo check
+	cmake --preset release -DMUSTER_WERROR=ON
+	cmake --build $(BUILD) -j$(JOBS)
+	ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS)
+
+#: make build            build library, command, tests, benches and examples
+build:
+	cmake --preset release
+	cmake --build $(BUILD) -j$(JOBS)
+
+#: make examples         build, then list the example programs
+examples: build
+	@find $(BUILD)/examples -maxdepth 1 -type f -perm -u+x
+
+#: make bench-train      the CNN's training step against TensorFlow, PyTorch and JAX
+bench-train:
+	scripts/install_packages build demo check
+	@$(MAKE) --no-print-directory build
+	scripts/python_env
+	python3 bench/train/run.py
+
+#: make bench-allreduce  all-reduce between threads, by size
+bench-allreduce: build
+	$(BUILD)/bench/collectives/bench_allreduce
+
+#: make bench-kernels    the hand-written kernels against the machine's limits
+bench-kernels: build
+	$(BUILD)/bench/kernels/bench_kernels
+
+#: make conformance      the same programs in TensorFlow and in Muster, compared
+conformance:
+	scripts/install_packages build demo check
+	@$(MAKE) --no-print-directory build
+	scripts/python_env
+	build/python/bin/python tests/conformance/run.py
+
+#: make dist             muster-VERSION.tar.gz, a source archive that builds
+dist:
+	@scripts/make_dist .
+
+#: make clean            remove build/ except the Python environment
+clean:
+	@find build -mindepth 1 -maxdepth 1 ! -name 'python*' -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,21 @@
+// The machine's own f32 limit: independent multiply-adds that never leave the registers. Compiled for
+// the machine that builds it, unlike the kernels; knows nothing of them but the width of a vector.
+#include "peak.h"
+
+#include "engine/cpu/kernels/simd.h"
+
+enum { CHAINS = 12, TURNS = 4096 };
+
+double run_peak(volatile float *sink)
+{
+    mu_vf acc[CHAINS], factor = v_splat(0.999f + *sink * 0), term = v_splat(1e-3f);
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = v_splat((float)i);
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int i = 0; i < CHAINS; i++)
+            acc[i] = acc[i] * factor + term;
+    for (int i = 1; i < CHAINS; i++)
+        acc[0] += acc[i];
+    *sink = acc[0][0];
+    return 2.0 * CHAINS * MU_LANES * TURNS;
+}

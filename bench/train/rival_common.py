@@ -1,0 +1,211 @@
+# What the rivals of the training bench share: their settings, the data, the first weights, the clock and the report.
+# Every rival is one program, `rival_NAME.py --threads N --steps K --warmup W --weights FILE --setting NAME`, that makes
+# a function "train on this batch, return the loss", hands it to `measure` and so prints one line of JSON.
+# Only the standard library is imported here before the cores are chosen; numpy waits until it is needed,
+# because the runner (run.py) reads this file too and may have no numpy.
+# It must not know how any framework works, nor what the runner does with the numbers.
+import argparse
+import dataclasses
+import gzip
+import json
+import os
+import pathlib
+import sys
+import time
+
+BATCH = 128
+N_LOSSES = 10
+LEARNING_RATE, BETA_1, BETA_2, EPSILON = 1e-3, 0.9, 0.999, 1e-7
+
+# Keeps glibc from giving every activation back to the kernel and faulting it in again.
+KEEP_PAGES = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
+NO_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+# Pooling written as the maximum of four strided slices: the same layer, and compilers do better on its gradient.
+SLICES = {"pool_slices": True}
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One way to run a rival: its options, what the environment must hold, and the core counts it makes sense for."""
+    options: dict
+    environment: dict = dataclasses.field(default_factory=dict)
+    only_several_cores: bool = False
+
+
+SETTINGS = {
+    "pytorch": {
+        "eager": Setting({}),
+        "eager_malloc": Setting({}, KEEP_PAGES),
+        "channels_last": Setting({"channels_last": True}),
+        "channels_last_malloc": Setting({"channels_last": True, "fused_adam": True}, KEEP_PAGES),
+        "compile": Setting({"compile": True, "fused_adam": True}, KEEP_PAGES),
+        "compile_channels_last": Setting({"compile": True, "channels_last": True, "fused_adam": True}, KEEP_PAGES),
+        "compile_pool_slices": Setting(
+            {"compile": True, "channels_last": True, "fused_adam": True} | SLICES, KEEP_PAGES),
+        "ddp": Setting({"ddp": True, "channels_last": True, "fused_adam": True}, KEEP_PAGES, True),
+        "ddp_compile_pool_slices": Setting(
+            {"ddp": True, "compile": True, "channels_last": True, "fused_adam": True} | SLICES, KEEP_PAGES, True),
+    },
+    "tensorflow": {
+        "keras": Setting({}),
+        "keras_malloc": Setting({}, KEEP_PAGES),
+        "keras_no_onednn": Setting({}, KEEP_PAGES | NO_ONEDNN),
+        "keras_jit": Setting({"jit": True}, KEEP_PAGES),
+        "ops_malloc": Setting({"plain_ops": True}, KEEP_PAGES),
+        "ops_no_onednn": Setting({"plain_ops": True}, KEEP_PAGES | NO_ONEDNN),
+        "ops_jit": Setting({"plain_ops": True, "jit": True}, KEEP_PAGES),
+        "mirrored": Setting({"mirrored": True}, KEEP_PAGES, True),
+        "mirrored_no_onednn": Setting({"mirrored": True}, KEEP_PAGES | NO_ONEDNN, True),
+    },
+    "jax": {
+        "jit": Setting({}),
+        "jit_malloc": Setting({}, KEEP_PAGES),
+        "jit_pool_slices": Setting(SLICES),
+        "jit_pool_slices_malloc": Setting(SLICES, KEEP_PAGES),
+        "pmap": Setting({"pmap": True}, KEEP_PAGES, True),
+        "pmap_pool_slices": Setting({"pmap": True} | SLICES, {}, True),
+        "pmap_pool_slices_malloc": Setting({"pmap": True} | SLICES, KEEP_PAGES, True),
+    },
+}
+
+SHAPES = {
+    "conv2d/kernel": (3, 3, 1, 32), "conv2d/bias": (32,),
+    "conv2d_1/kernel": (3, 3, 32, 64), "conv2d_1/bias": (64,),
+    "dense/kernel": (1600, 128), "dense/bias": (128,),
+    "dense_1/kernel": (128, 10), "dense_1/bias": (10,),
+}
+
+
+def strided_quarters(height, width):
+    """The four (row, column) slices of a 2x2 pooling window with stride 2; an odd last row or column is left out."""
+    return [(slice(i, height // 2 * 2, 2), slice(j, width // 2 * 2, 2)) for i in (0, 1) for j in (0, 1)]
+
+
+def choose_cores(n):
+    """The first n processors of this process that lie on different physical cores (on any, where those are too few)."""
+    seen, firsts, others = set(), [], []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        path = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        siblings = path.read_text().strip() if path.exists() else str(cpu)
+        (others if siblings in seen else firsts).append(cpu)
+        seen.add(siblings)
+    return (firsts + others)[:n]
+
+
+def enter(rival):
+    """Reads the command line and pins the process; starts it anew where its setting's environment is absent."""
+    parser = argparse.ArgumentParser(description=f"trains the bench's CNN with {rival} and prints one line of JSON")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--weights", required=True, help="safetensors file with the first weights")
+    parser.add_argument("--setting", choices=SETTINGS[rival], required=True)
+    arguments = parser.parse_args()
+    if arguments.threads < 1 or arguments.steps < 1 or arguments.warmup < 1:
+        parser.error("--threads, --steps and --warmup must be at least 1")
+    setting = SETTINGS[rival][arguments.setting]
+    if any(os.environ.get(name) != value for name, value in setting.environment.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | setting.environment)
+    os.sched_setaffinity(0, choose_cores(arguments.threads))
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    arguments.rival, arguments.options = rival, setting.options
+    return arguments
+
+
+def read_idx(name):
+    """One of the dataset's files as an array of bytes in its own shape."""
+    import numpy as np
+
+    folder = pathlib.Path(os.environ.get("MUSTER_DATA_DIR", "/usr/share/datasets/fashion-mnist"))
+    path = folder / name
+    if not path.exists():
+        sys.exit(f"{path} does not exist; install Debian's dataset-fashion-mnist or set MUSTER_DATA_DIR to its folder")
+    with gzip.open(path) as file:
+        n_axes = file.read(4)[3]
+        data = np.empty(np.frombuffer(file.read(4 * n_axes), ">i4"), np.uint8)
+        if file.readinto(data.reshape(-1)) != data.size:
+            sys.exit(f"{path} ends before the {data.size} bytes that its header claims; install the package again")
+    return data
+
+
+class Batches:
+    """The training set in file order, whole batches only, again from the start after the last; images stay bytes."""
+
+    def __init__(self, rank=0, ranks=1):
+        self.images = read_idx("train-images-idx3-ubyte.gz")
+        self.labels = read_idx("train-labels-idx1-ubyte.gz")
+        self.part = BATCH // ranks
+        self.offset = rank * self.part
+        self.n_batches = len(self.images) // BATCH
+
+    def __call__(self, step):
+        start = (step % self.n_batches) * BATCH + self.offset
+        return self.images[start:start + self.part], self.labels[start:start + self.part]
+
+
+def read_weights(path):
+    from safetensors.numpy import load_file
+
+    weights = load_file(path)
+    found = {name: array.shape for name, array in weights.items()}
+    if found != SHAPES:
+        sys.exit(f"{path} holds {found}; the bench needs {SHAPES}")
+    return weights
+
+
+def write_weights(path, seed):
+    """Keras's own start, drawn by numpy: Glorot's uniform kernels and zero biases."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    generator = np.random.default_rng(seed)
+    weights = {}
+    for name, shape in SHAPES.items():
+        area = int(np.prod(shape[:-2]))
+        limit = np.sqrt(6 / (area * (shape[-2] + shape[-1]))) if len(shape) > 1 else 0
+        weights[name] = generator.uniform(-limit, limit, shape).astype(np.float32)
+    save_file(weights, path)
+
+
+def seconds_since_start():
+    """How long this process has lived, from the kernel's own record of its start (kept in ticks, mostly of 10 ms)."""
+    after_name = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started = int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+
+
+def peak_mib():
+    """Peak resident memory. Not getrusage: its peak includes what the parent held when it forked."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def measure(arguments, train_on, batches):
+    """Runs `train_on(images, labels)`, which returns a loss that float() waits for; returns the report."""
+    first = float(train_on(*batches(0)))
+    startup_s = seconds_since_start()
+    total = 1 + arguments.warmup + arguments.steps
+    losses = []
+    for step in range(1, total):
+        losses.append(train_on(*batches(step)))
+        if step == arguments.warmup:
+            float(losses[-1])
+            begin = time.perf_counter()
+    float(losses[-1])
+    seconds = time.perf_counter() - begin
+    return {
+        "rival": arguments.rival, "setting": arguments.setting, "threads": arguments.threads,
+        "images_per_s": round(arguments.steps * BATCH / seconds, 1),
+        "losses": [first] + [float(loss) for loss in losses[:N_LOSSES - 1]],
+        "startup_s": round(startup_s, 3), "rss_mib": round(peak_mib(), 1),
+    }
+
+
+def report(result):
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: rival_common.py WEIGHTS_FILE SEED   (writes the first weights)")
+    write_weights(sys.argv[1], int(sys.argv[2]))

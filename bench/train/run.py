@@ -1,0 +1,329 @@
+# The runner of the training bench: `python3 bench/train/run.py [--quick] [--rounds N] [--without-muster]`.
+# It tries every setting of every rival for a few steps and the best ones once more, keeps each rival's fastest per
+# number of cores, and then runs those and Muster in turn for several rounds. Ratios are medians of same-round ratios,
+# because machines drift; none is printed unless the first ten losses of all programs agree. The last line is JSON.
+# It needs only the standard library; the rivals run in the environment that scripts/python_env makes.
+# It must not know how any program trains: each is a command that prints a line of JSON (rival_common.py says which).
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+import rival_common as common  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TOLERANCE = 1e-4
+DEADLINE_S = 600
+PROGRAMS = {"pytorch": "rival_torch.py", "tensorflow": "rival_tensorflow.py", "jax": "rival_jax.py"}
+OURS = "muster"
+
+# Multiply and add are two; a pass over the weights' gradient costs as much as the forward pass, and so does one over
+# the activations' gradient, which the first layer does not need.
+FORWARD_FLOP = {
+    "conv 1": 2 * 26 * 26 * 32 * (3 * 3 * 1), "conv 2": 2 * 11 * 11 * 64 * (3 * 3 * 32),
+    "dense 1": 2 * 1600 * 128, "dense 2": 2 * 128 * 10,
+}
+FLOP_PER_IMAGE = 3 * sum(FORWARD_FLOP.values()) - FORWARD_FLOP["conv 1"]
+
+
+class Failure(Exception):
+    """A run that gave no result; its text says why."""
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description="compares Muster's training with TensorFlow, PyTorch and JAX")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of the measurement (default 5)")
+    parser.add_argument("--steps", type=int, default=200, help="timed steps of a run (default 200)")
+    parser.add_argument("--quick", action="store_true", help="one round of few steps: shows that all works")
+    parser.add_argument("--rivals", default=",".join(PROGRAMS), help="which rivals (default %(default)s)")
+    parser.add_argument("--without-muster", action="store_true", help="rivals only")
+    parser.add_argument("--muster", type=pathlib.Path, default=ROOT / "build/release/bench/train/bench_cnn")
+    parser.add_argument("--python", type=pathlib.Path, help="the rivals' python (default: in build/python)")
+    arguments = parser.parse_args()
+    folder = pathlib.Path(os.environ.get("MUSTER_PYTHON_ENV", ROOT / "build/python"))
+    arguments.python = arguments.python or folder / "bin/python"
+    arguments.warmup, arguments.try_steps = 20, 40
+    if arguments.quick:
+        arguments.rounds, arguments.steps, arguments.warmup, arguments.try_steps = 1, 20, 10, 10
+    arguments.rivals = arguments.rivals.split(",")
+    if arguments.rounds < 1 or arguments.steps < 1:
+        parser.error("--rounds and --steps must be at least 1")
+    if not set(arguments.rivals) <= set(PROGRAMS):
+        parser.error(f"--rivals must be some of {','.join(PROGRAMS)}, with commas between them")
+    if not arguments.python.exists():
+        sys.exit(f"{arguments.python} does not exist; run scripts/python_env first")
+    if not arguments.without_muster and not arguments.muster.exists():
+        sys.exit(f"{arguments.muster} does not exist; build it first (make bench-train), or use --without-muster")
+    return arguments
+
+
+class Progress:
+    """One line that is rewritten on a terminal; a line per step elsewhere."""
+
+    def __init__(self):
+        self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def show(self, text):
+        sys.stderr.write(f"\r\x1b[K{text}" if self.live else f"{text}\n")
+        sys.stderr.flush()
+
+    def clear(self):
+        if self.live:
+            self.show("")
+
+
+def last_json(text, program):
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    try:
+        return json.loads(lines[-1])
+    except (IndexError, json.JSONDecodeError):
+        raise Failure(f"{program} printed no line of JSON") from None
+
+
+def run(name, command, n_cores, environment=None):
+    """Runs one program, called `name` in messages, on n cores; returns what its last line of JSON says."""
+    cores = common.choose_cores(n_cores)
+    child = subprocess.Popen([str(word) for word in command], env=os.environ | (environment or {}), cwd=HERE, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                             preexec_fn=lambda: os.sched_setaffinity(0, cores))
+    try:
+        out, err = child.communicate(timeout=DEADLINE_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as stop:
+        os.killpg(child.pid, 9)
+        child.communicate()
+        if isinstance(stop, KeyboardInterrupt):
+            raise
+        raise Failure(f"{name} was not done after {DEADLINE_S} s") from None
+    if child.returncode != 0:
+        said = (err.strip().splitlines() or ["nothing"])[-1]
+        raise Failure(f"{name} ended with {child.returncode} and said: {said}")
+    return last_json(out, name)
+
+
+class Bench:
+    def __init__(self, arguments, weights):
+        self.arguments, self.weights, self.progress = arguments, weights, Progress()
+        self.inductor = arguments.python.parent.parent / "inductor"
+
+    def train(self, rival, setting, n_cores, steps):
+        words = ["--threads", n_cores, "--steps", steps, "--warmup", self.arguments.warmup, "--weights", self.weights]
+        if rival == OURS:
+            return run(OURS, [self.arguments.muster, *words], n_cores)
+        command = [self.arguments.python, HERE / PROGRAMS[rival], *words, "--setting", setting]
+        environment = {"TORCHINDUCTOR_CACHE_DIR": str(self.inductor), "PYTHONDONTWRITEBYTECODE": "1",
+                       "TF_CPP_MIN_LOG_LEVEL": "3"} | common.SETTINGS[rival][setting].environment
+        return run(f"{rival} {setting}", command, n_cores, environment)
+
+    def peak(self):
+        return run(f"{OURS} --peak", [self.arguments.muster, "--peak"], 1)["peak_gflops_1core"]
+
+
+def reference_losses(results):
+    """The middle of what all programs found, step by step."""
+    return [statistics.median(step) for step in zip(*(result["losses"] for result in results))]
+
+
+def worst_difference(losses, reference):
+    if len(losses) < common.N_LOSSES:
+        return float("inf")
+    return max(abs(loss - middle) / abs(middle) for loss, middle in zip(losses, reference))
+
+
+def try_settings(bench, core_counts):
+    """Returns the results of every setting that ran, and the sentences of those that did not."""
+    todo = [(rival, name, n) for n in core_counts for rival in bench.arguments.rivals
+            for name, setting in common.SETTINGS[rival].items() if n > 1 or not setting.only_several_cores]
+    results, failures = [], {}
+    for i, (rival, name, n) in enumerate(todo):
+        bench.progress.show(f"trying settings {i + 1}/{len(todo)}: {rival} {name} on {cores(n)}")
+        try:
+            results.append(bench.train(rival, name, n, bench.arguments.try_steps))
+        except Failure as failure:
+            failures[rival, name, n] = str(failure)
+    if not results:
+        sys.exit(f"no setting of any rival ran; the first one: {next(iter(failures.values()))}")
+    bench.progress.clear()
+    return results, failures
+
+
+def try_again(bench, results, core_counts):
+    """Runs the fastest three per rival and core count once more, lest one disturbed run decide; keeps the better."""
+    for rival in bench.arguments.rivals:
+        for n in core_counts:
+            same = [r for r in results if r["rival"] == rival and r["threads"] == n]
+            for r in sorted(same, key=lambda r: -r["images_per_s"])[:3]:
+                bench.progress.show(f"trying once more: {rival} {r['setting']} on {cores(n)}")
+                again = bench.train(rival, r["setting"], n, bench.arguments.try_steps)
+                for key, better in (("images_per_s", max), ("startup_s", min), ("rss_mib", min)):
+                    r[key] = better(r[key], again[key])
+    bench.progress.clear()
+
+
+def cores(n):
+    return "1 core" if n == 1 else f"{n} cores"
+
+
+def print_tries(results, failures, reference):
+    print("\nEvery setting tried (few steps; losses: largest relative difference from the middle of all programs)\n")
+    print(f"{'rival':<11}{'setting':<26}{'cores':>5}{'images/s':>10}{'start-up s':>12}{'RSS MiB':>9}{'losses':>10}")
+    for r in results:
+        print(f"{r['rival']:<11}{r['setting']:<26}{r['threads']:>5}{r['images_per_s']:>10,.0f}{r['startup_s']:>12.2f}"
+              f"{r['rss_mib']:>9.0f}{worst_difference(r['losses'], reference):>10.0e}")
+    for (rival, name, n), sentence in failures.items():
+        print(f"{rival:<11}{name:<26}{n:>5}  {sentence}")
+
+
+def choose_best(results, rivals, core_counts, reference):
+    """The fastest setting of each rival per core count, among those whose losses agree."""
+    best = {}
+    for rival in rivals:
+        for n in core_counts:
+            fit = [r for r in results if r["rival"] == rival and r["threads"] == n
+                   and worst_difference(r["losses"], reference) <= TOLERANCE]
+            if not fit:
+                sys.exit(f"no setting of {rival} on {cores(n)} ran with losses like the others'; see the table")
+            best[rival, n] = max(fit, key=lambda r: r["images_per_s"])["setting"]
+    return best
+
+
+def measure_rounds(bench, best, core_counts):
+    """Returns {(program, cores): its result in each round} and the peaks measured between them."""
+    arguments = bench.arguments
+    programs = arguments.rivals + ([] if arguments.without_muster else [OURS])
+    results, peaks = {(p, n): [] for p in programs for n in core_counts}, []
+    for i in range(arguments.rounds):
+        for n in core_counts:
+            for program in programs:
+                bench.progress.show(f"round {i + 1}/{arguments.rounds}: {program} on {cores(n)}")
+                results[program, n].append(bench.train(program, best.get((program, n)), n, arguments.steps))
+        if not arguments.without_muster:
+            bench.progress.show(f"round {i + 1}/{arguments.rounds}: peak of one core")
+            peaks.append(bench.peak())
+    bench.progress.clear()
+    return results, peaks
+
+
+def check_losses(results):
+    """Ends the program unless all programs found the same first losses: else they did not do the same work."""
+    everything = [r for runs in results.values() for r in runs]
+    short = next((r for r in everything if len(r["losses"]) < common.N_LOSSES), None)
+    if short:
+        sys.exit(f"{short['rival']} reported {len(short['losses'])} losses instead of {common.N_LOSSES}")
+    widest = 0
+    for step in range(common.N_LOSSES):
+        low, *_, high = sorted(everything, key=lambda r: r["losses"][step])
+        widest = max(widest, (high["losses"][step] - low["losses"][step]) / abs(low["losses"][step]))
+        if not widest <= TOLERANCE:
+            sys.exit(f"the losses do not agree, so no ratio means anything: in step {step + 1}, "
+                     f"{high['rival']} on {cores(high['threads'])} has {high['losses'][step]!r} and "
+                     f"{low['rival']} on {cores(low['threads'])} has {low['losses'][step]!r}, "
+                     f"{widest:.1e} apart (allowed {TOLERANCE:.0e})")
+    print(f"\nThe first {common.N_LOSSES} losses agree within {widest:.1e} (allowed {TOLERANCE:.0e}).")
+
+
+def median_of(runs, key):
+    return statistics.median(r[key] for r in runs)
+
+
+def ratio_of(above, below, key):
+    return statistics.median(a[key] / b[key] for a, b in zip(above, below))
+
+
+def fastest_rival(results, n):
+    rivals = [program for program, cores_used in results if program != OURS and cores_used == n]
+    return max(rivals, key=lambda rival: median_of(results[rival, n], "images_per_s"))
+
+
+def print_results(results, peaks, best, core_counts):
+    total = " + ".join(f"{flop:,}" for flop in FORWARD_FLOP.values())
+    print(f"\nFLOP per image: 3 x ({total}) - {FORWARD_FLOP['conv 1']:,} = {FLOP_PER_IMAGE:,}"
+          "\n  (forward, weights' gradients, activations' gradients; the first layer needs none of the last)")
+    if peaks:
+        print(f"oneDNN's peak on one core: {statistics.median(peaks):.0f} GFLOP/s")
+    print(f"\n{'program':<11}{'setting':<26}{'cores':>5}{'images/s':>10}{'spread':>8}{'x fastest':>11}"
+          f"{'GFLOP/s':>9}{'of peak':>9}{'start-up s':>12}{'RSS MiB':>9}")
+    for (program, n), runs in results.items():
+        speeds = [r["images_per_s"] for r in runs]
+        speed, gflops = statistics.median(speeds), statistics.median(speeds) * FLOP_PER_IMAGE / 1e9
+        of_peak = f"{gflops / n / statistics.median(peaks):.2f}" if peaks else "-"
+        rival_runs = results[fastest_rival(results, n), n]
+        print(f"{program:<11}{best.get((program, n), ''):<26}{n:>5}{speed:>10,.0f}"
+              f"{(max(speeds) - min(speeds)) / speed:>8.0%}{ratio_of(runs, rival_runs, 'images_per_s'):>11.2f}"
+              f"{gflops:>9.0f}{of_peak:>9}{median_of(runs, 'startup_s'):>12.3f}{median_of(runs, 'rss_mib'):>9.0f}")
+
+
+def ratio_to_tensorflow(results, tries, n, field):
+    """Ours over the lowest of any TensorFlow setting, so that none is compared at a setting that is only fast later."""
+    theirs = [r[field] for r in tries if r["rival"] == "tensorflow" and r["threads"] == n]
+    if not theirs:
+        return None
+    return median_of(results[OURS, n], field) / min(theirs + [median_of(results["tensorflow", n], field)])
+
+
+def summarise(results, peaks, tries):
+    """The bench's verdict; start-up and memory are those on most cores."""
+    summary = dict.fromkeys(("cnn_ratio_1core", "cnn_ratio_2core", "scaling_2", "startup_ratio", "rss_ratio",
+                             "peak_fraction_1core"))
+    counts = [n for program, n in results if program == OURS]
+    for n in counts:
+        rival_runs = results[fastest_rival(results, n), n]
+        summary[f"cnn_ratio_{n}core"] = ratio_of(results[OURS, n], rival_runs, "images_per_s")
+    if 2 in counts:
+        summary["scaling_2"] = ratio_of(results[OURS, 2], results[OURS, 1], "images_per_s")
+    if counts:
+        speed = median_of(results[OURS, 1], "images_per_s")
+        summary["peak_fraction_1core"] = speed * FLOP_PER_IMAGE / 1e9 / statistics.median(peaks)
+        summary["startup_ratio"] = ratio_to_tensorflow(results, tries, max(counts), "startup_s")
+        summary["rss_ratio"] = ratio_to_tensorflow(results, tries, max(counts), "rss_mib")
+    return {"bench": "train"} | {key: value and round(value, 4) for key, value in summary.items()}
+
+
+def print_machine(arguments):
+    models = [line.partition(":")[2].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+              if line.startswith("model name")]
+    script = ("import importlib.metadata as m; "
+              "print(', '.join(n + ' ' + m.version(n) for n in ('tensorflow-cpu', 'torch', 'jax', 'numpy')))")
+    versions = subprocess.run([arguments.python, "-c", script], capture_output=True, text=True, check=True).stdout
+    print(f"{datetime.date.today()}, {len(os.sched_getaffinity(0))} x {models[0] if models else platform.machine()}, "
+          f"Linux {platform.release()}; {versions.strip()}; batch {common.BATCH}, f32, "
+          f"{arguments.rounds} rounds of {arguments.steps} steps")
+    if arguments.quick:
+        print("--quick: too short to measure anything")
+
+
+def main():
+    arguments = parse_arguments()
+    core_counts = [n for n in (1, 2) if n <= len(os.sched_getaffinity(0))]
+    print_machine(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        weights = pathlib.Path(scratch) / "weights.safetensors"
+        subprocess.run([arguments.python, HERE / "rival_common.py", weights, "1"], check=True)
+        bench = Bench(arguments, weights)
+        tries, failures = try_settings(bench, core_counts)
+        if not arguments.quick:
+            try_again(bench, tries, core_counts)
+        reference = reference_losses(tries)
+        print_tries(tries, failures, reference)
+        best = choose_best(tries, arguments.rivals, core_counts, reference)
+        results, peaks = measure_rounds(bench, best, core_counts)
+    check_losses(results)
+    print_results(results, peaks, best, core_counts)
+    print()
+    print(json.dumps(summarise(results, peaks, tries)))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"\n{failure}")
+    except KeyboardInterrupt:
+        sys.exit("\nstopped")

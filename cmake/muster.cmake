@@ -1,0 +1,55 @@
+# What the folders' build files call: muster_layer, muster_test, muster_program; dependencies and flags.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(dnnl REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(ZLIB REQUIRED)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
+
+# oneDNN's threads are libgomp's; Muster calls the same library, whatever the compiler.
+find_library(MUSTER_GOMP NAMES libgomp.so.1 gomp PATHS /usr/lib/gcc/${CMAKE_LIBRARY_ARCHITECTURE} PATH_SUFFIXES 12 13 14 REQUIRED)
+
+add_library(muster_flags INTERFACE)
+target_compile_options(muster_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-missing-field-initializers
+  -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $<$<BOOL:${MUSTER_WERROR}>:-Werror>)
+target_compile_definitions(muster_flags INTERFACE _GNU_SOURCE)
+target_include_directories(muster_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/src/engine/cpu)
+if(MUSTER_SANITIZE)
+  add_compile_options(-fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${MUSTER_SANITIZE})
+endif()
+
+set(MUSTER_LIBRARIES DNNL::dnnl OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB PkgConfig::JANSSON
+  PkgConfig::PROTOBUF_C PkgConfig::HWLOC ${MUSTER_GOMP} Threads::Threads m ${CMAKE_DL_LIBS})
+
+# muster_layer(name FILES a.c …): one folder of the library, an object library named muster_NAME.
+function(muster_layer name)
+  cmake_parse_arguments(LAYER "" "" "FILES" ${ARGN})
+  add_library(muster_${name} OBJECT ${LAYER_FILES})
+  target_link_libraries(muster_${name} PRIVATE muster_flags DNNL::dnnl PkgConfig::JANSSON PkgConfig::PROTOBUF_C
+    PkgConfig::HWLOC)
+  set_property(GLOBAL APPEND PROPERTY MUSTER_LAYERS muster_${name})
+endfunction()
+
+# muster_test(test_x layer [source…]): a cmocka program from test_x.c, run by CTest as layer/test_x; its target
+# is layer_test_x. It is linked with the static library, so it may call private functions.
+function(muster_test name layer)
+  set(target ${layer}_${name})
+  add_executable(${target} ${name}.c ${ARGN})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
+  target_link_libraries(${target} PRIVATE muster_flags muster_static cmocka)
+  target_compile_definitions(${target} PRIVATE MU_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+    MU_TEST_GOLDEN="${PROJECT_SOURCE_DIR}/tests/golden")
+  add_test(NAME ${layer}/${name} COMMAND ${target})
+  set_tests_properties(${layer}/${name} PROPERTIES LABELS ${layer} TIMEOUT 300)
+endfunction()
+
+# muster_program(name source… ): a program that uses the public interface only (examples, benches).
+function(muster_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE muster)
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wpedantic -Wno-missing-field-initializers
+    $<$<BOOL:${MUSTER_WERROR}>:-Werror>)
+endfunction()

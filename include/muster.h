@@ -1,0 +1,18 @@
+// Muster: training on many devices and many machines, from C. The one header that a program includes.
+// The parts below stand in reading order; base.h has the conventions that hold for all of them.
+#ifndef MUSTER_H
+#define MUSTER_H
+
+#include <muster/base.h>
+#include <muster/tensor.h>
+#include <muster/ops.h>
+#include <muster/nn.h>
+#include <muster/graph.h>
+#include <muster/engine.h>
+#include <muster/comm.h>
+#include <muster/data.h>
+#include <muster/io.h>
+#include <muster/distribute.h>
+#include <muster/model.h>
+
+#endif

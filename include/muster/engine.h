@@ -1,0 +1,18 @@
+// Devices.
+#ifndef MUSTER_ENGINE_H
+#define MUSTER_ENGINE_H
+
+#include <muster/graph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// mu_device_count and mu_device_name tell the logical devices: "CPU:0", "CPU:1", …
+MU_API int mu_device_count(void);
+MU_API const char *mu_device_name(int index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,87 @@
+// Variables, tapes and traced functions.
+#ifndef MUSTER_GRAPH_H
+#define MUSTER_GRAPH_H
+
+#include <muster/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- Variables ----------------------------------------------------------------------------------
+
+typedef struct mu_variable mu_variable;
+
+// How copies on replicas are kept together; TensorFlow's numbers.
+typedef enum mu_variable_synchronization {
+    MU_SYNCHRONIZATION_AUTO = 0,
+    MU_SYNCHRONIZATION_NONE = 1,
+    MU_SYNCHRONIZATION_ON_WRITE = 2,
+    MU_SYNCHRONIZATION_ON_READ = 3
+} mu_variable_synchronization;
+
+// How values that replicas assign are put together; TensorFlow's numbers.
+typedef enum mu_variable_aggregation {
+    MU_AGGREGATION_NONE = 0,
+    MU_AGGREGATION_SUM = 1,
+    MU_AGGREGATION_MEAN = 2,
+    MU_AGGREGATION_ONLY_FIRST_REPLICA = 3
+} mu_variable_aggregation;
+
+typedef struct mu_variable_args {
+    size_t size;
+    mu_tensor *initial_value;       // its dtype and shape become the variable's
+    const char *name;               // default "Variable"
+    mu_keyword_only only_;
+    bool not_trainable;             // ON_READ variables are not trainable anyway
+    mu_variable_synchronization synchronization;
+    mu_variable_aggregation aggregation;
+} mu_variable_args;
+
+// mu_variable_new makes a variable under the strategy in force (with none: one plain variable).
+// Errors: FAILED_PRECONDITION in a later trace of a function (only its first may make variables).
+#define mu_variable_new(...) mu_variable_new_with(&(mu_variable_args){.size = sizeof(mu_variable_args), __VA_ARGS__})
+MU_API mu_variable *mu_variable_new_with(const mu_variable_args *args);
+
+MU_API const char *mu_variable_name(const mu_variable *variable);
+MU_API mu_dtype mu_variable_dtype(const mu_variable *variable);
+MU_API mu_shape mu_variable_shape(const mu_variable *variable);
+MU_API bool mu_variable_is_trainable(const mu_variable *variable);
+
+// mu_variable_read returns the value that this context sees; guide 9.2 of TensorFlow's semantics.
+MU_API mu_tensor *mu_variable_read(mu_variable *variable);
+MU_API mu_status mu_variable_assign(mu_variable *variable, mu_tensor *value);
+MU_API mu_status mu_variable_assign_add(mu_variable *variable, mu_tensor *delta);
+MU_API mu_status mu_variable_assign_sub(mu_variable *variable, mu_tensor *delta);
+
+// ---- Gradients ----------------------------------------------------------------------------------
+
+typedef struct mu_tape mu_tape;
+
+// mu_tape_open starts remembering the ops of this thread until the tape is closed or its pool is.
+MU_API mu_tape *mu_tape_open(void);
+MU_API void mu_tape_close(mu_tape *tape);
+
+// mu_gradients returns the gradients of a loss with respect to variables or tensors (a list, in order; an
+// element without influence gets zeros). The tape stays open for further use.
+MU_API mu_value *mu_gradients(mu_tape *tape, mu_tensor *loss, mu_value *sources);
+
+// mu_variables makes a value of variables; the last argument is MU_END.
+MU_API mu_value *mu_variables(mu_variable *first, ...);
+MU_API mu_value *mu_variables_of(int n, mu_variable *const *variables);
+
+// ---- Functions ----------------------------------------------------------------------------------
+
+typedef struct mu_function mu_function;
+
+// mu_function_new makes a function of a C callback: traced once per signature of its arguments, compiled,
+// then run without the callback. `arg` must live as long as the function.
+MU_API mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), void *arg);
+
+// mu_function_trace_count says how often the callback has been traced.
+MU_API int mu_function_trace_count(const mu_function *function);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,81 @@
+// Neural-network ops, by TensorFlow's names in tf.nn (and tf.matmul). All work eagerly and in traces.
+//
+// Images have shape [batch, height, width, channels], convolution kernels [height, width, channels in,
+// channels out]. Options with a pair take {height, width}; a missing second entry is the first.
+#ifndef MUSTER_NN_H
+#define MUSTER_NN_H
+
+#include <muster/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- Matrix products ----------------------------------------------------------------------------
+
+// mu_matmul multiplies matrices: a: [..., m, k], b: [..., k, n]; leading axes are batches and broadcast.
+MU_API mu_tensor *mu_matmul(mu_tensor *a, mu_tensor *b);
+// mu_matmul_transposed takes either of them with its last two axes exchanged.
+MU_API mu_tensor *mu_matmul_transposed(mu_tensor *a, mu_tensor *b, bool transpose_a, bool transpose_b);
+
+// mu_nn_bias_add adds bias: [channels] to the last axis of x.
+MU_API mu_tensor *mu_nn_bias_add(mu_tensor *x, mu_tensor *bias);
+
+// ---- Convolution --------------------------------------------------------------------------------
+
+typedef struct mu_nn_conv2d_args {
+    size_t size;
+    mu_tensor *x;           // [batch, height, width, channels]
+    mu_tensor *kernel;      // [height, width, channels / groups, filters]
+    mu_keyword_only only_;
+    int64_t strides[2];     // default 1
+    int64_t dilations[2];   // default 1
+    const char *padding;    // "valid" (default), "same" or "explicit"
+    int64_t pads[4];        // top, bottom, left, right, for "explicit"
+    int64_t groups;         // default 1
+} mu_nn_conv2d_args;
+
+// mu_nn_conv2d slides filters over images: [batch, height out, width out, filters].
+#define mu_nn_conv2d(...) mu_nn_conv2d_with(&(mu_nn_conv2d_args){.size = sizeof(mu_nn_conv2d_args), __VA_ARGS__})
+MU_API mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args);
+
+// ---- Pooling ------------------------------------------------------------------------------------
+
+typedef struct mu_nn_pool2d_args {
+    size_t size;
+    mu_tensor *x;           // [batch, height, width, channels]
+    int64_t window[2];
+    mu_keyword_only only_;
+    int64_t strides[2];     // default: the window
+    const char *padding;    // "valid" (default), "same" or "explicit"
+    int64_t pads[4];        // top, bottom, left, right, for "explicit"
+} mu_nn_pool2d_args;
+
+// mu_nn_max_pool2d and mu_nn_avg_pool2d reduce each window; padding counts as absent. The gradient of a
+// maximum goes to the first of equals.
+#define mu_nn_max_pool2d(...) \
+    mu_nn_max_pool2d_with(&(mu_nn_pool2d_args){.size = sizeof(mu_nn_pool2d_args), __VA_ARGS__})
+#define mu_nn_avg_pool2d(...) \
+    mu_nn_avg_pool2d_with(&(mu_nn_pool2d_args){.size = sizeof(mu_nn_pool2d_args), __VA_ARGS__})
+MU_API mu_tensor *mu_nn_max_pool2d_with(const mu_nn_pool2d_args *args);
+MU_API mu_tensor *mu_nn_avg_pool2d_with(const mu_nn_pool2d_args *args);
+
+// ---- Activations and losses ---------------------------------------------------------------------
+
+MU_API mu_tensor *mu_nn_relu(mu_tensor *x);
+// mu_nn_softmax and mu_nn_log_softmax work along one axis (-1: the last).
+MU_API mu_tensor *mu_nn_softmax(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_nn_log_softmax(mu_tensor *x, int axis);
+
+// mu_nn_sparse_softmax_cross_entropy: labels: [...] integers, logits: [..., classes]; the loss of each row.
+// Errors: INVALID_ARGUMENT naming the row whose label is no class.
+MU_API mu_tensor *mu_nn_sparse_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits);
+// mu_nn_softmax_cross_entropy: labels: [..., classes], distributions that sum to 1.
+MU_API mu_tensor *mu_nn_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits);
+// mu_nn_sigmoid_cross_entropy: element by element, labels from 0 to 1.
+MU_API mu_tensor *mu_nn_sigmoid_cross_entropy(mu_tensor *labels, mu_tensor *logits);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,210 @@
+// Mathematics on tensors, under TensorFlow's names (those of tf.nn are in muster/nn.h).
+//
+// Every function works eagerly and while a function is traced, has a gradient where mathematics has one, and
+// broadcasts as NumPy does. Types are never converted silently: mu_cast does it. Negative axes count from the
+// end. A trace may know some dimensions only as MU_UNKNOWN.
+#ifndef MUSTER_OPS_H
+#define MUSTER_OPS_H
+
+#include <limits.h>
+#include <muster/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Stands for every axis where a function takes one.
+#define MU_ALL_AXES INT_MIN
+
+// ---- Two tensors, element by element ------------------------------------------------------------
+
+MU_API mu_tensor *mu_add(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_subtract(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_multiply(mu_tensor *a, mu_tensor *b);
+// mu_divide is true division: integers of 32 and 64 bits give float64, smaller ones float32.
+MU_API mu_tensor *mu_divide(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b);  // 0 where b is 0
+// Errors (both): INVALID_ARGUMENT for an integer divided by zero.
+MU_API mu_tensor *mu_floor_divide(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_mod(mu_tensor *a, mu_tensor *b);            // sign of b
+MU_API mu_tensor *mu_pow(mu_tensor *x, mu_tensor *y);
+MU_API mu_tensor *mu_maximum(mu_tensor *a, mu_tensor *b);        // a NaN on either side passes
+MU_API mu_tensor *mu_minimum(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_squared_difference(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_atan2(mu_tensor *y, mu_tensor *x);
+
+// Comparisons give bool.
+MU_API mu_tensor *mu_equal(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_not_equal(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_less(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_less_equal(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_greater(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_greater_equal(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_logical_and(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_logical_or(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_logical_xor(mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_logical_not(mu_tensor *x);
+
+// mu_where picks from a where the condition (bool) holds, else from b; all three broadcast.
+MU_API mu_tensor *mu_where(mu_tensor *condition, mu_tensor *a, mu_tensor *b);
+MU_API mu_tensor *mu_clip_by_value(mu_tensor *x, mu_tensor *low, mu_tensor *high);
+
+// ---- One tensor, element by element -------------------------------------------------------------
+
+// mu_cast converts; floats truncate to integers. A tensor of that type already is returned itself.
+MU_API mu_tensor *mu_cast(mu_tensor *x, mu_dtype dtype);
+MU_API mu_tensor *mu_abs(mu_tensor *x);
+MU_API mu_tensor *mu_neg(mu_tensor *x);
+MU_API mu_tensor *mu_sign(mu_tensor *x);
+MU_API mu_tensor *mu_square(mu_tensor *x);
+MU_API mu_tensor *mu_floor(mu_tensor *x);
+MU_API mu_tensor *mu_ceil(mu_tensor *x);
+MU_API mu_tensor *mu_round(mu_tensor *x);  // halves to even
+MU_API mu_tensor *mu_exp(mu_tensor *x);
+MU_API mu_tensor *mu_expm1(mu_tensor *x);
+MU_API mu_tensor *mu_log(mu_tensor *x);
+MU_API mu_tensor *mu_log1p(mu_tensor *x);
+MU_API mu_tensor *mu_sqrt(mu_tensor *x);
+MU_API mu_tensor *mu_rsqrt(mu_tensor *x);
+MU_API mu_tensor *mu_reciprocal(mu_tensor *x);
+MU_API mu_tensor *mu_erf(mu_tensor *x);
+MU_API mu_tensor *mu_erfc(mu_tensor *x);
+MU_API mu_tensor *mu_lgamma(mu_tensor *x);
+MU_API mu_tensor *mu_digamma(mu_tensor *x);  // no gradient
+MU_API mu_tensor *mu_sin(mu_tensor *x);
+MU_API mu_tensor *mu_cos(mu_tensor *x);
+MU_API mu_tensor *mu_tan(mu_tensor *x);
+MU_API mu_tensor *mu_asin(mu_tensor *x);
+MU_API mu_tensor *mu_acos(mu_tensor *x);
+MU_API mu_tensor *mu_atan(mu_tensor *x);
+MU_API mu_tensor *mu_sinh(mu_tensor *x);
+MU_API mu_tensor *mu_cosh(mu_tensor *x);
+MU_API mu_tensor *mu_tanh(mu_tensor *x);
+MU_API mu_tensor *mu_asinh(mu_tensor *x);
+MU_API mu_tensor *mu_acosh(mu_tensor *x);
+MU_API mu_tensor *mu_atanh(mu_tensor *x);
+MU_API mu_tensor *mu_sigmoid(mu_tensor *x);
+MU_API mu_tensor *mu_is_nan(mu_tensor *x);
+MU_API mu_tensor *mu_is_inf(mu_tensor *x);
+MU_API mu_tensor *mu_is_finite(mu_tensor *x);
+MU_API mu_tensor *mu_identity(mu_tensor *x);
+MU_API mu_tensor *mu_stop_gradient(mu_tensor *x);
+// mu_check_numerics returns x, or fails with INVALID_ARGUMENT and the message if it has a NaN or infinity.
+MU_API mu_tensor *mu_check_numerics(mu_tensor *x, const char *message);
+
+// ---- Reductions ---------------------------------------------------------------------------------
+
+// Over one axis, which goes away, or MU_ALL_AXES. The order of summation is fixed by the shape alone.
+MU_API mu_tensor *mu_reduce_sum(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_reduce_mean(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_reduce_max(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_reduce_min(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_reduce_prod(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_reduce_any(mu_tensor *x, int axis);   // bool
+MU_API mu_tensor *mu_reduce_all(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_reduce_logsumexp(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_reduce_variance(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_reduce_std(mu_tensor *x, int axis);
+
+// Over several axes (n 0: none, nothing is reduced); with keep_dims they stay with size 1.
+MU_API mu_tensor *mu_reduce_sum_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+MU_API mu_tensor *mu_reduce_mean_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+MU_API mu_tensor *mu_reduce_max_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+MU_API mu_tensor *mu_reduce_min_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+MU_API mu_tensor *mu_reduce_prod_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+MU_API mu_tensor *mu_reduce_any_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+MU_API mu_tensor *mu_reduce_all_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+MU_API mu_tensor *mu_reduce_logsumexp_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+MU_API mu_tensor *mu_reduce_variance_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+MU_API mu_tensor *mu_reduce_std_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
+
+// Index of the first extreme along an axis, int64.
+MU_API mu_tensor *mu_argmax(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_argmin(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_cumsum(mu_tensor *x, int axis, bool exclusive, bool reverse);
+MU_API mu_tensor *mu_cumprod(mu_tensor *x, int axis, bool exclusive, bool reverse);
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+// mu_reshape keeps the elements' order; one dimension may be -1 and follows from the rest.
+MU_API mu_tensor *mu_reshape(mu_tensor *x, int rank, const int64_t *dims);
+// mu_transpose puts axis axes[i] of x at place i; NULL reverses all.
+MU_API mu_tensor *mu_transpose(mu_tensor *x, const int *axes);
+MU_API mu_tensor *mu_expand_dims(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_squeeze(mu_tensor *x, int axis);       // MU_ALL_AXES: every axis of size 1
+MU_API mu_tensor *mu_concat(int n, mu_tensor *const *tensors, int axis);
+MU_API mu_tensor *mu_stack(int n, mu_tensor *const *tensors, int axis);
+// mu_split cuts an axis into n equal parts, mu_split_sizes into parts of given sizes (one may be -1);
+// mu_unstack into its slices, without that axis. out gets n tensors.
+MU_API mu_status mu_split(mu_tensor *x, int n, int axis, mu_tensor **out);
+MU_API mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu_tensor **out);
+MU_API mu_status mu_unstack(mu_tensor *x, int n, int axis, mu_tensor **out);
+// mu_slice takes size[i] elements from begin[i] on, per axis; a size of -1 takes the rest.
+MU_API mu_tensor *mu_slice(mu_tensor *x, const int64_t *begin, const int64_t *size);
+// mu_strided_slice is x[begin:end:stride] per axis with Python's rules; a set bit of a mask leaves that
+// bound open, one of shrink_mask takes the single element at begin and drops the axis.
+MU_API mu_tensor *mu_strided_slice(mu_tensor *x, const int64_t *begin, const int64_t *end, const int64_t *strides,
+                                   unsigned begin_mask, unsigned end_mask, unsigned shrink_mask);
+
+// mode: "constant" (with value), "reflect" or "symmetric"; NULL is "constant".
+MU_API mu_tensor *mu_pad(mu_tensor *x, const int64_t *before, const int64_t *after, const char *mode, double value);
+MU_API mu_tensor *mu_tile(mu_tensor *x, const int64_t *multiples);                 // one per axis
+MU_API mu_tensor *mu_repeat(mu_tensor *x, int64_t times, int axis);                // each element, in place
+MU_API mu_tensor *mu_broadcast_to(mu_tensor *x, int rank, const int64_t *dims);
+MU_API mu_tensor *mu_reverse(mu_tensor *x, int axis);
+MU_API mu_tensor *mu_roll(mu_tensor *x, int64_t shift, int axis);
+
+// Shapes that are known only when the function runs: the second argument is used for its shape alone.
+MU_API mu_tensor *mu_broadcast_like(mu_tensor *x, mu_tensor *like);
+MU_API mu_tensor *mu_reshape_like(mu_tensor *x, mu_tensor *like);
+MU_API mu_tensor *mu_sum_to_like(mu_tensor *x, mu_tensor *like);  // sums the axes that broadcasting would repeat
+MU_API mu_tensor *mu_zeros_like(mu_tensor *x);
+MU_API mu_tensor *mu_ones_like(mu_tensor *x);
+MU_API mu_tensor *mu_dim_size(mu_tensor *x, int axis);            // int64 scalar; MU_ALL_AXES: number of elements
+
+// ---- Indices ------------------------------------------------------------------------------------
+
+// Indices are int32 or int64. Errors: INVALID_ARGUMENT for one outside its axis, naming it.
+// mu_gather takes slices of x along an axis; the first batch_dims axes of both go together.
+MU_API mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims);
+MU_API mu_tensor *mu_gather_nd(mu_tensor *x, mu_tensor *indices);
+MU_API mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const int64_t *dims);
+MU_API mu_tensor *mu_tensor_scatter_update(mu_tensor *x, mu_tensor *indices, mu_tensor *updates);
+MU_API mu_tensor *mu_tensor_scatter_add(mu_tensor *x, mu_tensor *indices, mu_tensor *updates);
+MU_API mu_tensor *mu_tensor_scatter_min(mu_tensor *x, mu_tensor *indices, mu_tensor *updates);
+MU_API mu_tensor *mu_tensor_scatter_max(mu_tensor *x, mu_tensor *indices, mu_tensor *updates);
+// mu_one_hot: an index outside [0, depth) gives a row of zeros.
+MU_API mu_tensor *mu_one_hot(mu_tensor *indices, int64_t depth, mu_dtype dtype);
+// mu_top_k: the k largest of the last axis, descending, and their int32 indices (either may be NULL).
+MU_API mu_status mu_top_k(mu_tensor *x, int64_t k, mu_tensor **values, mu_tensor **indices);
+MU_API mu_tensor *mu_sort(mu_tensor *x, int axis, bool descending);
+MU_API mu_tensor *mu_argsort(mu_tensor *x, int axis, bool descending);             // int32, stable
+// mu_unique: the values of a vector in order of first appearance, and each element's int32 place among them.
+MU_API mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places);
+// mu_searchsorted: where each value would go into the sorted last axis (int32); before or after equals.
+MU_API mu_tensor *mu_searchsorted(mu_tensor *sorted, mu_tensor *values, bool right);
+MU_API mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n);
+
+// ---- Constants ----------------------------------------------------------------------------------
+
+MU_API mu_tensor *mu_zeros(mu_dtype dtype, int rank, const int64_t *dims);
+MU_API mu_tensor *mu_ones(mu_dtype dtype, int rank, const int64_t *dims);
+MU_API mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value);
+MU_API mu_tensor *mu_eye(mu_dtype dtype, int64_t rows, int64_t columns);
+MU_API mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta);
+MU_API mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n);
+
+// ---- Random numbers -----------------------------------------------------------------------------
+
+// Stateless: the same seed (two integers, int32 or int64, shape [2]) gives the same numbers on every machine.
+// Uniform floats lie in [0, 1); normal has mean 0 and deviation 1; truncated_normal redraws beyond 2.
+MU_API mu_tensor *mu_stateless_random_uniform(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims);
+MU_API mu_tensor *mu_stateless_random_normal(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims);
+MU_API mu_tensor *mu_stateless_truncated_normal(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims);
+// mu_stateless_permutation: 0 … n - 1 (int64) in random order.
+MU_API mu_tensor *mu_stateless_permutation(mu_tensor *seed, int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

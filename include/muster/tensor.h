@@ -1,0 +1,103 @@
+// Tensors and values: what ops take and return, and the nests that datasets, run and callbacks pass on.
+#ifndef MUSTER_TENSOR_H
+#define MUSTER_TENSOR_H
+
+#include <muster/base.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Element types, with TensorFlow's numbers.
+typedef enum mu_dtype {
+    MU_DTYPE_DEFAULT = 0,
+    MU_F32 = 1,
+    MU_F64 = 2,
+    MU_I32 = 3,
+    MU_U8 = 4,
+    MU_I16 = 5,
+    MU_I8 = 6,
+    MU_I64 = 9,
+    MU_BOOL = 10,
+    MU_BF16 = 14,
+    MU_F16 = 19
+} mu_dtype;
+
+// mu_dtype_name returns "float32" and the like; mu_dtype_bytes the size of one element (0: no such type).
+MU_API const char *mu_dtype_name(mu_dtype dtype);
+MU_API size_t mu_dtype_bytes(mu_dtype dtype);
+
+#define MU_MAX_RANK 8
+#define MU_UNKNOWN ((int64_t)-1)  // a dimension that a trace does not know
+
+typedef struct mu_shape {
+    int rank;                   // 0: scalar
+    int64_t dims[MU_MAX_RANK];  // MU_UNKNOWN only in traces
+} mu_shape;
+
+// mu_shape_make builds a shape from a count and dimensions.
+MU_API mu_shape mu_shape_make(int rank, const int64_t *dims);
+
+// A tensor: dense, row-major, immutable by convention. It is a buffer, or a symbolic value in a trace.
+typedef struct mu_tensor mu_tensor;
+
+// mu_tensor_new copies `data` (all elements, row-major; NULL: zeros) into a new tensor.
+MU_API mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const void *data);
+
+// mu_tensor_wrap makes a tensor over the caller's memory without a copy; release(arg) is called when the
+// last user is gone (NULL: the memory outlives everything).
+MU_API mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data,
+                                 void (*release)(void *arg), void *arg);
+
+// mu_constant makes a scalar. mu_vector_f32 makes a one-dimensional tensor.
+MU_API mu_tensor *mu_constant(mu_dtype dtype, double value);
+MU_API mu_tensor *mu_vector_f32(int64_t n, const float *values);
+
+MU_API mu_dtype mu_tensor_dtype(const mu_tensor *tensor);
+MU_API mu_shape mu_tensor_shape(const mu_tensor *tensor);
+MU_API int mu_tensor_rank(const mu_tensor *tensor);
+MU_API int64_t mu_tensor_dim(const mu_tensor *tensor, int axis);  // negative axes count from the end
+MU_API int64_t mu_tensor_elements(const mu_tensor *tensor);       // MU_UNKNOWN in traces where a dimension is
+MU_API bool mu_tensor_is_symbolic(const mu_tensor *tensor);
+
+// mu_tensor_data returns the elements, row-major. Errors: FAILED_PRECONDITION for a symbolic tensor.
+MU_API const void *mu_tensor_data(const mu_tensor *tensor);
+
+// mu_tensor_copy_to copies the elements out into `bytes` bytes, which must be exactly the tensor's.
+MU_API mu_status mu_tensor_copy_to(const mu_tensor *tensor, void *data, size_t bytes);
+
+// mu_scalar returns the value of a tensor (or of a value that holds just one tensor) of one element; NaN
+// on failure. It takes a mu_tensor * or a mu_value *.
+MU_API double mu_scalar(const void *tensor_or_value);
+
+// mu_tensor_print writes the tensor as NumPy would, long axes shortened.
+MU_API void mu_tensor_print(const mu_tensor *tensor, FILE *out);
+
+// ---- Values: nests of tensors -------------------------------------------------------------------
+
+// A tensor, a per-replica value, a variable, a list or a map of values.
+typedef struct mu_value mu_value;
+
+typedef enum mu_value_kind { MU_VALUE_TENSOR, MU_VALUE_VARIABLE, MU_VALUE_LIST, MU_VALUE_MAP, MU_VALUE_PER_REPLICA, MU_VALUE_MIRRORED } mu_value_kind;
+
+MU_API mu_value *mu_of(mu_tensor *tensor);
+// mu_list and mu_map make containers; the last argument is MU_END. Elements are mu_value or mu_tensor.
+MU_API mu_value *mu_list(void *first, ...);
+MU_API mu_value *mu_list_of(int n, mu_value *const *items);
+MU_API mu_value *mu_map(const char *first_key, ...);  // key, element, key, element, …, MU_END
+MU_API mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *items);
+
+MU_API mu_value_kind mu_value_kind_of(const mu_value *value);
+MU_API int mu_value_count(const mu_value *value);              // elements of a container, components, 1 for a leaf
+MU_API mu_value *mu_value_at(const mu_value *value, int i);    // element of a list or map; component of a per-replica value
+MU_API mu_value *mu_value_get(const mu_value *map, const char *key);
+MU_API const char *mu_value_key(const mu_value *map, int i);
+// mu_at returns the tensor in element i of a list, map or tuple (a single tensor is its own element 0).
+MU_API mu_tensor *mu_at(const mu_value *value, int i);
+MU_API mu_tensor *mu_value_tensor(const mu_value *value);      // of a leaf
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,105 @@
+// What the calling thread is in the middle of: error record, pools, scopes, trace.
+//
+// Each thread has an outermost context in thread-local storage, so it is there even without memory; a
+// replica, map worker or closure enters a child of its caller's. Knows of higher layers' things only as
+// pointers that it passes on.
+#include "base/private.h"
+
+typedef struct thread {
+    mu_context *current;
+    mu_context outermost;
+    mu_error_value taken;
+} thread;
+
+static _Thread_local thread here;
+static pthread_key_t end_of_thread;
+static pthread_once_t end_of_thread_once = PTHREAD_ONCE_INIT;
+static bool end_of_thread_made;
+
+// ---- Threads ------------------------------------------------------------------------------------
+
+static void unwind(thread *ended)
+{
+    while (ended->current != NULL) {
+        mu__pools_close(ended->current);
+        if (ended->current == &ended->outermost)
+            break;
+        ended->current = ended->current->previous;
+    }
+}
+
+static void thread_ends(void *argument)
+{
+    thread *ended = argument;
+    unwind(ended);
+    ended->current = NULL;
+}
+
+static void make_key(void) { end_of_thread_made = pthread_key_create(&end_of_thread, thread_ends) == 0; }
+
+static void thread_starts(void)
+{
+    pthread_once(&end_of_thread_once, make_key);
+    // Without a key (the process has used them all) the pools of an ending thread stay; nothing breaks.
+    if (end_of_thread_made)
+        pthread_setspecific(end_of_thread, &here);
+    here.outermost = (mu_context){0};
+    here.current = &here.outermost;
+}
+
+mu_context *mu__context(void)
+{
+    if (here.current == NULL)
+        thread_starts();
+    return here.current;
+}
+
+mu_error_value *mu__context_taken(void) { return &here.taken; }
+
+void mu__context_unwind(void)
+{
+    mu__context();
+    unwind(&here);
+}
+
+// ---- Children -----------------------------------------------------------------------------------
+
+mu_status mu__context_enter(mu_context *child, mu_context *parent)
+{
+    mu_context *current = mu__context();
+    if (mu__pool_push(child) == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    child->parent = parent;
+    child->previous = current;
+    child->runtime = parent->runtime;
+    child->scope = parent->scope;
+    child->replica = parent->replica;
+    here.current = child;
+    return MU_OK;
+}
+
+static bool same_thread(const mu_context *child)
+{
+    const mu_context *outer = child->previous;
+    while (outer != NULL && outer != child->parent)
+        outer = outer->previous;
+    return outer != NULL;
+}
+
+void *mu__context_leave(mu_context *child, void *result, mu_error_value *error)
+{
+    assert(here.current == child);
+    const bool local = same_thread(child);
+    assert(error != NULL || local);
+    mu_retain(result);
+    // Still inside the child: what the pool frees may look at the context, and may record an error.
+    mu__pools_close(child);
+    mu_error_value failure;
+    mu__error_move(&failure);
+    here.current = child->previous;
+    if (error != NULL)
+        *error = failure;
+    else
+        mu__error_raise(&failure);
+    return local ? mu__give(result) : result;
+}

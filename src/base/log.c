@@ -1,0 +1,41 @@
+// Messages to standard error, a line each, by level.
+//
+// Works before mu_init and after mu_exit (then at the level warning). What it prints may come from a
+// hostile file, so control characters are replaced.
+#include "base/private.h"
+
+#include <errno.h>
+#include <stdarg.h>
+
+static const char *const prefixes[] = {"error: ", "warning: ", "", "debug: "};
+
+void mu__printable(char *text, bool keep_newlines)
+{
+    for (unsigned char *at = (unsigned char *)text; *at != '\0'; at++) {
+        if (*at == '\n' && keep_newlines)
+            continue;
+        if (*at < 0x20 || *at == 0x7F)
+            *at = *at == '\n' || *at == '\t' ? ' ' : '?';
+    }
+}
+
+bool mu__log_enabled(mu_log_level level)
+{
+    const mu_runtime *runtime = mu__runtime_present();
+    return level <= (runtime != NULL ? runtime->log_level : MU_LOG_WARNING);
+}
+
+void mu__log(mu_log_level level, const char *format, ...)
+{
+    if (!mu__log_enabled(level))
+        return;
+    const int kept = errno;
+    char text[2000];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    mu__printable(text, false);
+    fprintf(stderr, "muster: %s%s\n", prefixes[level], text);
+    errno = kept;
+}

@@ -1,0 +1,95 @@
+// What the files of the base layer share with each other; no other layer includes this.
+//
+// The runtime's inside (settings, slots, timeline) and the few functions by which pools, contexts, the
+// log and the signal handler work together.
+#ifndef MU_SRC_BASE_PRIVATE_H
+#define MU_SRC_BASE_PRIVATE_H
+
+#include "base/base.h"
+
+#include <pthread.h>
+
+// ---- Settings (config.c) ------------------------------------------------------------------------
+
+typedef struct mu_setting_value {
+    char *text;      // owned; NULL: not set
+    int64_t integer; // booleans too
+    double real;
+    const char *origin; // "default", "environment" or "mu_init"
+} mu_setting_value;
+
+typedef struct mu_settings {
+    mu_setting_value values[MU_N_SETTINGS];
+} mu_settings;
+
+// mu__settings_read fills zeroed `out` from the defaults, the environment and the arguments of mu_init.
+mu_status mu__settings_read(mu_settings *out, const mu_runtime_args *args);
+void mu__settings_free(mu_settings *settings);
+
+// The level that MU_SETTING_LOG names.
+mu_log_level mu__settings_log_level(const mu_settings *settings);
+
+// mu__settings_unknown warns of each MUSTER_ variable that no setting has.
+void mu__settings_unknown(void);
+
+// ---- Runtime (runtime.c) ------------------------------------------------------------------------
+
+typedef struct mu_slot_entry {
+    _Atomic(void *) value;
+    void (*destroy)(void *value);
+} mu_slot_entry;
+
+struct mu_runtime {
+    mu_object object;
+    int number; // 0: the default one
+    mu_settings settings;
+    mu_log_level log_level;
+    int *cpus; // processors that the process may use
+    int n_cpus;
+    int n_threads; // fewer than n_cpus under a quota or a limit
+    _Atomic uint64_t seed;
+    _Atomic uint64_t n_seeds; // how many next_seed has given since the seed was set
+    _Atomic uint64_t seed_epoch;
+    pthread_mutex_t lock; // recursive: making one slot may need another
+    bool has_lock;
+    mu_slot_entry slots[MU_N_SLOTS];
+    mu_slot made[MU_N_SLOTS]; // in order of making
+    int n_made;
+    struct mu_timeline *timeline; // NULL: off
+};
+
+// mu__runtime_present is mu__runtime without making one; NULL if there is none yet.
+mu_runtime *mu__runtime_present(void);
+
+// ---- Pools and contexts (pool.c, context.c) -----------------------------------------------------
+
+// mu__pool_push opens a pool in a context that need not be current.
+mu_pool *mu__pool_push(mu_context *context);
+
+// mu__pools_close closes every pool of the context.
+void mu__pools_close(mu_context *context);
+
+// mu__context_unwind closes the pools of this thread's contexts and makes its outermost one current.
+void mu__context_unwind(void);
+
+// Where mu_error_take keeps the message that it returned last on this thread.
+mu_error_value *mu__context_taken(void);
+
+// ---- Log, timeline, signals ---------------------------------------------------------------------
+
+// mu__printable replaces control characters in place, so that no text from outside steers a terminal.
+void mu__printable(char *text, bool keep_newlines);
+
+// A runtime's timeline: made if MUSTER_TRACE is set, written once at its end. Dropping one that is not
+// there does nothing, nor does writing it.
+struct mu_timeline *mu__timeline_new(void);
+void mu__timeline_drop(mu_runtime *runtime);
+mu_status mu__timeline_write(const mu_runtime *runtime);
+
+// The signal that asked for the end, 0 if none did.
+int mu__stop_signal(void);
+
+// mu__signals_restore puts the handlers back that mu_stop_on_signals replaced.
+void mu__signals_restore(void);
+
+#endif

@@ -1,0 +1,70 @@
+// SIGINT and SIGTERM for programs that asked: the first sets a flag, the second does what it did before.
+//
+// Signals belong to the process, so this is the one state that no runtime holds. The handler only stores
+// a number and puts the old handlers back; whoever runs a loop looks at the flag between steps.
+#include "base/private.h"
+
+#include <errno.h>
+#include <signal.h>
+
+static const int taken[] = {SIGINT, SIGTERM};
+
+static atomic_int stop_signal;
+static atomic_int installed;
+static struct sigaction before[MU_COUNT(taken)];
+static bool replaced[MU_COUNT(taken)];
+
+static void put_back(void)
+{
+    for (size_t i = 0; i < MU_COUNT(taken); i++)
+        if (replaced[i])
+            sigaction(taken[i], &before[i], NULL);
+}
+
+static void on_signal(int number)
+{
+    const int kept = errno;
+    atomic_store(&stop_signal, number);
+    put_back();
+    errno = kept;
+}
+
+int mu__stop_signal(void) { return atomic_load(&stop_signal); }
+
+mu_status mu__check_stop(void)
+{
+    const int number = atomic_load_explicit(&stop_signal, memory_order_relaxed);
+    if (number == 0)
+        return MU_OK;
+    return mu__error(MU_CANCELLED, "stopped by %s; what was finished before is kept",
+                     number == SIGINT ? "SIGINT (Ctrl-C)" : "SIGTERM");
+}
+
+mu_status mu_stop_on_signals(void)
+{
+    if (mu__pending())
+        return mu_error_code();
+    if (atomic_exchange(&installed, 1) != 0)
+        return MU_OK;
+    // All old handlers are known before the first new one can run. Neither call fails for these signals.
+    for (size_t i = 0; i < MU_COUNT(taken); i++)
+        sigaction(taken[i], NULL, &before[i]);
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < MU_COUNT(taken); i++)
+        sigaddset(&action.sa_mask, taken[i]);
+    for (size_t i = 0; i < MU_COUNT(taken); i++) {
+        // A signal that the program is started to ignore (nohup) stays ignored.
+        replaced[i] = before[i].sa_handler != SIG_IGN;
+        if (replaced[i])
+            sigaction(taken[i], &action, NULL);
+    }
+    return MU_OK;
+}
+
+void mu__signals_restore(void)
+{
+    if (atomic_exchange(&installed, 0) != 0 && atomic_load(&stop_signal) == 0)
+        put_back();
+    atomic_store(&stop_signal, 0);
+}

@@ -1,0 +1,183 @@
+// Status codes and the error record of each thread.
+//
+// The record is sticky: the first error of a chain stays until it is taken, because what follows is only
+// its consequence. Recording never allocates, so that being out of memory can be recorded too.
+#include "base/private.h"
+
+#include <errno.h>
+#include <stdarg.h>
+
+enum { MAX_CONTEXT_LINES = 4, MAX_ARGS_BYTES = 1 << 16 };
+
+const char mu_list_end = 0;
+
+const char *mu_status_name(mu_status status)
+{
+    switch (status) {
+#define STATUS_NAME(name, number) \
+    case MU_##name: return #name;
+        MU_STATUS_LIST(STATUS_NAME)
+#undef STATUS_NAME
+    }
+    return "UNKNOWN";
+}
+
+// Marks a text that vsnprintf had to cut, without leaving half of a UTF-8 character.
+static void mark_cut(char *text, size_t capacity)
+{
+    size_t end = capacity - 4;
+    while (end > 0 && ((unsigned char)text[end] & 0xC0) == 0x80)
+        end--;
+    memcpy(text + end, "...", 4);
+}
+
+static void append(char *text, size_t capacity, const char *format, va_list values)
+{
+    const size_t used = strlen(text);
+    const int wanted = vsnprintf(text + used, capacity - used, format, values);
+    if (wanted < 0)
+        text[used] = '\0';
+    else if ((size_t)wanted >= capacity - used)
+        mark_cut(text, capacity);
+}
+
+mu_status mu_fail_at(mu_status code, const char *file, int line, const char *format, ...)
+{
+    if (code == MU_OK)
+        return MU_OK;
+    mu_context *context = mu__context();
+    mu_error_value *error = &context->error;
+    if (error->code != MU_OK)
+        return code;
+    const int number = (int)code;
+    error->code = number > 0 && number <= MU_UNAUTHENTICATED ? code : MU_UNKNOWN;
+    error->file = file != NULL ? file : "";
+    error->line = line;
+    error->message[0] = '\0';
+    context->n_error_context = 0;
+    va_list values;
+    va_start(values, format);
+    append(error->message, sizeof error->message, format, values);
+    va_end(values);
+    return error->code;
+}
+
+bool mu__pending(void) { return mu__context()->error.code != MU_OK; }
+
+void mu__error_context(const char *format, ...)
+{
+    mu_context *context = mu__context();
+    mu_error_value *error = &context->error;
+    if (error->code == MU_OK || context->n_error_context >= MAX_CONTEXT_LINES)
+        return;
+    const size_t used = strlen(error->message);
+    if (used + 2 >= sizeof error->message)
+        return;
+    context->n_error_context++;
+    memcpy(error->message + used, "\n", 2);
+    va_list values;
+    va_start(values, format);
+    append(error->message, sizeof error->message, format, values);
+    va_end(values);
+}
+
+mu_status mu_error_code(void) { return mu__context()->error.code; }
+
+const char *mu_error_message(void)
+{
+    const mu_error_value *error = &mu__context()->error;
+    return error->code != MU_OK ? error->message : "";
+}
+
+mu_error mu_error_take(void)
+{
+    mu_error_value *taken = mu__context_taken();
+    mu__error_move(taken);
+    return (mu_error){.code = taken->code, .message = taken->message, .file = taken->file, .line = taken->line};
+}
+
+void mu__error_move(mu_error_value *out)
+{
+    mu_context *context = mu__context();
+    if (context->error.code == MU_OK) {
+        *out = (mu_error_value){.code = MU_OK, .file = ""};
+        return;
+    }
+    *out = context->error;
+    context->error.code = MU_OK;
+    context->error.message[0] = '\0';
+    context->n_error_context = 0;
+}
+
+mu_status mu__error_raise(const mu_error_value *value)
+{
+    if (value->code == MU_OK)
+        return MU_OK;
+    mu_context *context = mu__context();
+    if (context->error.code == MU_OK) {
+        context->error = *value;
+        context->error.message[sizeof value->message - 1] = '\0';
+        context->n_error_context = 0;
+    }
+    return value->code;
+}
+
+mu_status mu__errno_code(int error_number)
+{
+    switch (error_number) {
+    case 0: return MU_OK;
+    case ENOENT:
+    case ENOTDIR:
+    case ENODEV:
+    case ENXIO: return MU_NOT_FOUND;
+    case EACCES:
+    case EPERM:
+    case EROFS: return MU_PERMISSION_DENIED;
+    case EEXIST: return MU_ALREADY_EXISTS;
+    case EINVAL:
+    case ENAMETOOLONG:
+    case ELOOP: return MU_INVALID_ARGUMENT;
+    case EISDIR: return MU_FAILED_PRECONDITION;
+    case ENOMEM:
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case EAGAIN: return MU_RESOURCE_EXHAUSTED;
+    case ETIMEDOUT: return MU_DEADLINE_EXCEEDED;
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EPIPE:
+    case ENETUNREACH:
+    case EHOSTUNREACH: return MU_UNAVAILABLE;
+    case EIO: return MU_DATA_LOSS;
+    default: return MU_UNKNOWN;
+    }
+}
+
+mu_status mu__args_copy(void *out, size_t size, const void *args, const char *function)
+{
+    memset(out, 0, size);
+    memcpy(out, &size, sizeof size);
+    if (args == NULL)
+        return MU_OK;
+    size_t given;
+    memcpy(&given, args, sizeof given);
+    if (given < sizeof given || given > MAX_ARGS_BYTES)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the argument struct says that it has %zu bytes; set .size to its sizeof (%zu here), "
+                         "as the macro of that name does",
+                         function, given, size);
+    for (size_t i = size; i < given; i++)
+        if (((const unsigned char *)args)[i] != 0)
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: the caller's argument struct has %zu bytes and sets one after the %zu that version "
+                             "%s of the library knows; install the version that the caller was built for",
+                             function, given, size, mu_version());
+    const size_t known = MU_MIN(given, size);
+    memcpy((char *)out + sizeof size, (const char *)args + sizeof size, known - sizeof size);
+    return MU_OK;
+}

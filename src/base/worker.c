@@ -1,0 +1,273 @@
+// A replica's thread with its queue, and the latch on which its caller waits.
+//
+// Steps follow each other within microseconds, so both ends spin shortly before they sleep in the kernel;
+// between spins they yield, so that with more threads than processors the one that has work runs.
+#include "base/private.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+extern void omp_set_num_threads(int n);
+
+enum { SPIN_NS = 40000, PAUSES_PER_YIELD = 32 };
+
+// ---- Spin, then sleep ---------------------------------------------------------------------------
+
+static void pause_shortly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// Sleeps while *word is `seen`, until woken or until the deadline; may wake for no reason.
+static void futex_sleep(atomic_int *word, int seen, int64_t deadline_ns)
+{
+    struct timespec left, *timeout = NULL;
+    if (deadline_ns != MU_FOREVER) {
+        const int64_t ns = MU_MAX(deadline_ns - mu__now_ns(), 0);
+        left = (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+        timeout = &left;
+    }
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, timeout, NULL, 0);
+}
+
+// The word may be gone by now (a latch ends with its last arrival): the kernel only compares the address,
+// and who sleeps on a reused one wakes for no reason.
+static void futex_wake(atomic_int *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
+
+// Spins until (*word & mask) is zero (or is not, with `until` true); false if it took too long.
+static bool spin(const atomic_int *word, int mask, bool until)
+{
+    const int64_t begin = mu__now_ns();
+    do {
+        for (int i = 0; i < PAUSES_PER_YIELD; i++) {
+            if (((atomic_load_explicit(word, memory_order_acquire) & mask) != 0) == until)
+                return true;
+            pause_shortly();
+        }
+        sched_yield();
+    } while (mu__now_ns() - begin < SPIN_NS);
+    return false;
+}
+
+// ---- Latch --------------------------------------------------------------------------------------
+
+enum { SLEEPER = 1 << 30, ARRIVALS = SLEEPER - 1 };
+
+mu_status mu__latch_init(mu_latch *latch, int count)
+{
+    assert(count >= 0 && count <= ARRIVALS);
+    atomic_store_explicit(&latch->left, count, memory_order_release);
+    return MU_OK;
+}
+
+// The waiter may free the latch as soon as the count is zero, so nothing is read after that.
+void mu__latch_arrive(mu_latch *latch)
+{
+    const int before = atomic_fetch_sub_explicit(&latch->left, 1, memory_order_acq_rel);
+    assert((before & ARRIVALS) > 0);
+    if (before == (SLEEPER | 1))
+        futex_wake(&latch->left);
+}
+
+mu_status mu__latch_wait(mu_latch *latch, int64_t deadline_ns, const char *what)
+{
+    if (spin(&latch->left, ARRIVALS, false))
+        return MU_OK;
+    for (;;) {
+        const int left = atomic_fetch_or_explicit(&latch->left, SLEEPER, memory_order_acq_rel) | SLEEPER;
+        if ((left & ARRIVALS) == 0)
+            return MU_OK;
+        if (deadline_ns != MU_FOREVER && mu__now_ns() >= deadline_ns)
+            return mu__error(MU_DEADLINE_EXCEEDED,
+                             "waited too long for %s: %d not there yet; raise MUSTER_TIMEOUT if this is only slow",
+                             what, left & ARRIVALS);
+        futex_sleep(&latch->left, left, deadline_ns);
+    }
+}
+
+void mu__latch_free(mu_latch *latch) { (void)latch; }
+
+// ---- Worker -------------------------------------------------------------------------------------
+
+typedef struct job {
+    void (*run)(void *arg);
+    void *arg;
+} job;
+
+struct mu_worker {
+    pthread_t thread;
+    pthread_mutex_t lock; // of the queue
+    job *items;           // a ring of `capacity` from `head`
+    size_t head, n, capacity;
+    bool ending;
+    atomic_int waiting_jobs; // what the thread spins and sleeps on: n, or 1 to end
+    atomic_int sleeps;
+    mu_runtime *runtime;
+    int *cpus;
+    int n_cpus;
+    char name[16]; // the kernel's limit
+};
+
+static void wake(mu_worker *worker)
+{
+    if (atomic_load(&worker->sleeps) != 0 && atomic_exchange(&worker->sleeps, 0) != 0)
+        futex_wake(&worker->waiting_jobs);
+}
+
+static mu_status ring_grow(mu_worker *worker)
+{
+    const size_t capacity = MU_MAX(2 * worker->capacity, (size_t)16);
+    job *items = mu__calloc(capacity, sizeof *items);
+    if (items == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < worker->n; i++)
+        items[i] = worker->items[(worker->head + i) % worker->capacity];
+    mu__free(worker->items);
+    worker->items = items;
+    worker->head = 0;
+    worker->capacity = capacity;
+    return MU_OK;
+}
+
+mu_status mu__worker_post(mu_worker *worker, void (*run)(void *arg), void *arg)
+{
+    mu_status status = MU_OK;
+    pthread_mutex_lock(&worker->lock);
+    if (worker->n == worker->capacity)
+        status = ring_grow(worker);
+    if (status == MU_OK) {
+        worker->items[(worker->head + worker->n++) % worker->capacity] = (job){.run = run, .arg = arg};
+        atomic_fetch_add(&worker->waiting_jobs, 1);
+    }
+    pthread_mutex_unlock(&worker->lock);
+    wake(worker);
+    return status;
+}
+
+static void wait_for_job(mu_worker *worker)
+{
+    if (spin(&worker->waiting_jobs, -1, true))
+        return;
+    while (atomic_load(&worker->waiting_jobs) == 0) {
+        atomic_store(&worker->sleeps, 1);
+        if (atomic_load(&worker->waiting_jobs) == 0)
+            futex_sleep(&worker->waiting_jobs, 0, MU_FOREVER);
+        atomic_store(&worker->sleeps, 0);
+    }
+}
+
+// Takes the next job; false when the worker is to end and has none left.
+static bool take_job(mu_worker *worker, job *out)
+{
+    for (;;) {
+        wait_for_job(worker);
+        pthread_mutex_lock(&worker->lock);
+        const bool any = worker->n > 0, ending = worker->ending;
+        if (any) {
+            *out = worker->items[worker->head];
+            worker->head = (worker->head + 1) % worker->capacity;
+            worker->n--;
+            atomic_fetch_sub(&worker->waiting_jobs, 1);
+        }
+        pthread_mutex_unlock(&worker->lock);
+        if (any || ending)
+            return any;
+    }
+}
+
+static void settle(mu_worker *worker)
+{
+    pthread_setname_np(pthread_self(), worker->name);
+    mu__context()->runtime = worker->runtime;
+    if (worker->n_cpus > 0)
+        omp_set_num_threads(worker->n_cpus);
+    if (worker->cpus == NULL)
+        return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; i < worker->n_cpus; i++)
+        if (worker->cpus[i] >= 0 && worker->cpus[i] < CPU_SETSIZE)
+            CPU_SET(worker->cpus[i], &set);
+    const int failed = pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+    if (failed != 0)
+        mu__log(MU_LOG_WARNING, "cannot pin the thread %s: %s; it runs unpinned", worker->name, strerror(failed));
+}
+
+static void *worker_main(void *argument)
+{
+    mu_worker *worker = argument;
+    settle(worker);
+    job next;
+    while (take_job(worker, &next)) {
+        next.run(next.arg);
+        mu__pools_close(mu__context());
+        // A job hands its error on itself; one that it left would make the next job fail.
+        if (!mu__pending())
+            continue;
+        const mu_error left = mu_error_take();
+        mu__log(MU_LOG_ERROR, "%s lost an error: %s", worker->name, left.message);
+    }
+    return NULL;
+}
+
+static void worker_discard(mu_worker *worker)
+{
+    pthread_mutex_destroy(&worker->lock);
+    mu__free(worker->items);
+    mu__free(worker->cpus);
+    mu__free(worker);
+}
+
+mu_worker *mu__worker_new(const char *name, const int *cpus, int n_cpus, mu_runtime *runtime)
+{
+    mu_worker *worker = mu__calloc(1, sizeof *worker);
+    if (worker == NULL)
+        return NULL;
+    pthread_mutex_init(&worker->lock, NULL);
+    snprintf(worker->name, sizeof worker->name, "%s", name);
+    worker->runtime = runtime;
+    worker->n_cpus = n_cpus;
+    if (cpus != NULL && n_cpus > 0) {
+        worker->cpus = mu__calloc((size_t)n_cpus, sizeof *cpus);
+        if (worker->cpus == NULL) {
+            worker_discard(worker);
+            return NULL;
+        }
+        memcpy(worker->cpus, cpus, (size_t)n_cpus * sizeof *cpus);
+    }
+    // Signals are the program's: its own threads take them.
+    sigset_t all, own;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &own);
+    const int failed = pthread_create(&worker->thread, NULL, worker_main, worker);
+    pthread_sigmask(SIG_SETMASK, &own, NULL);
+    if (failed == 0)
+        return worker;
+    mu__error(mu__errno_code(failed), "cannot start the thread %s: %s; use fewer devices or raise the limit on threads",
+              name, strerror(failed));
+    worker_discard(worker);
+    return NULL;
+}
+
+void mu__worker_free(mu_worker *worker)
+{
+    if (worker == NULL)
+        return;
+    pthread_mutex_lock(&worker->lock);
+    worker->ending = true;
+    atomic_fetch_add(&worker->waiting_jobs, 1);
+    pthread_mutex_unlock(&worker->lock);
+    wake(worker);
+    pthread_join(worker->thread, NULL);
+    worker_discard(worker);
+}

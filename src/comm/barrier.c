@@ -1,0 +1,118 @@
+// How threads wait for each other: a barrier with one counter, and the patience that every wait shares.
+//
+// The counter of arrivals only grows; the n-th barrier of r ranks is over when it has reached n * r, and it
+// is the word that sleepers sleep on, so nobody can miss it. Abort makes the counter leap past every
+// target: all leave, see that it failed and say so. Knows nothing of collectives.
+#include "comm/comm.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LEAP 0x40000000u
+
+enum {
+    PAUSES_PER_LOOK = 16,        // pauses between two looks at the clock
+    SPIN_NS = 20 * 1000,         // with a core for each rank
+    YIELD_NS = 300 * 1000,
+    SLEEP_NS = 100 * 1000 * 1000
+};
+
+static void cpu_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+bool mu__patience_turn(mu_patience *patience)
+{
+    if (!patience->crowded && patience->turns++ % PAUSES_PER_LOOK != 0) {
+        cpu_pause();
+        return true;
+    }
+    const int64_t now = mu__now_ns();
+    if (patience->began_ns == 0) {
+        patience->began_ns = now;
+        patience->deadline_ns = mu__deadline_ns(patience->timeout);
+    }
+    const int64_t waited = now - patience->began_ns;
+    if (patience->crowded || waited > SPIN_NS)
+        sched_yield();
+    return waited < YIELD_NS;
+}
+
+bool mu__patience_over(const mu_patience *patience)
+{
+    return patience->began_ns != 0 && mu__now_ns() >= patience->deadline_ns;
+}
+
+// Sleeps while *word is `seen`, until woken or some time has passed.
+static void sleep_on(atomic_uint *word, unsigned seen, int64_t deadline_ns)
+{
+    const int64_t left = MU_MIN(deadline_ns - mu__now_ns(), (int64_t)SLEEP_NS);
+    if (left <= 0)
+        return;
+    const struct timespec time = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &time, NULL, 0);
+}
+
+static void wake_all(mu_barrier *barrier)
+{
+    if (atomic_load(&barrier->sleepers) > 0)
+        syscall(SYS_futex, &barrier->arrivals, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+static bool reached(unsigned arrivals, unsigned target)
+{
+    return (int32_t)(arrivals - target) >= 0;
+}
+
+// One who sleeps is counted before the kernel compares the word, so whoever changes it last sees the count.
+static mu_status sleep_until(mu_barrier *barrier, unsigned target, const mu_patience *patience)
+{
+    mu_status status = MU_OK;
+    atomic_fetch_add(&barrier->sleepers, 1);
+    for (;;) {
+        const unsigned arrivals = atomic_load(&barrier->arrivals);
+        if (reached(arrivals, target))
+            break;
+        if (mu__patience_over(patience)) {
+            status = MU_DEADLINE_EXCEEDED;
+            break;
+        }
+        sleep_on(&barrier->arrivals, arrivals, patience->deadline_ns);
+    }
+    atomic_fetch_sub(&barrier->sleepers, 1);
+    return status;
+}
+
+mu_status mu__barrier_wait(mu_barrier *barrier, uint32_t *epoch, int ranks, mu_patience patience)
+{
+    const unsigned target = ++*epoch * (unsigned)ranks;
+    unsigned arrivals = atomic_fetch_add(&barrier->arrivals, 1) + 1;
+    if (arrivals == target)
+        wake_all(barrier);
+    while (!reached(arrivals, target)) {
+        if (!mu__patience_turn(&patience)) {
+            const mu_status status = sleep_until(barrier, target, &patience);
+            if (status != MU_OK)
+                return status;
+        }
+        arrivals = atomic_load_explicit(&barrier->arrivals, memory_order_acquire);
+    }
+    return atomic_load(&barrier->failed) ? MU_ABORTED : MU_OK;
+}
+
+void mu__barrier_abort(mu_barrier *barrier)
+{
+    if (atomic_exchange(&barrier->failed, true))
+        return;
+    atomic_fetch_add(&barrier->arrivals, LEAP);
+    wake_all(barrier);
+}

@@ -1,0 +1,542 @@
+// Groups: each rank's mu_collective, and the promise that all ranks mean the same operation.
+//
+// A rank that enters leaves a ticket (run, op, name, type, count); when all have met, each compares all
+// tickets with rank 0's, so all come to the same verdict. The first error of a group stays until reset and
+// fails everything at once. Knows nothing of algorithms: a policy names them, a list carries them out.
+#include "comm/comm.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+enum { MAX_RANKS = 256, CACHED_LISTS = 32 };
+
+// What a list depends on, besides rank and policy.
+typedef struct list_key {
+    int32_t kind, root;
+    int64_t count;
+    uint64_t counts_hash, element;
+} list_key;
+
+typedef struct cached_list {
+    list_key key;
+    mu_steps steps;
+} cached_list;
+
+typedef struct member {
+    mu_collective collective;  // first
+    mu_group *group;
+    mu_port port;
+    int64_t run;
+    cached_list lists[CACHED_LISTS];
+    void *scratch;
+    size_t scratch_bytes;
+    void **pointers;           // [2 * ranks]
+    int64_t *counts;           // [ranks], of the all-gather in progress
+    // Set while this rank may touch the others' memory: who leaves early waits until it is clear.
+    _Alignas(64) atomic_bool inside;
+} member;
+
+struct mu_group {
+    mu_object object;
+    int n;
+    char *name;
+    const mu_transport *transport;
+    void *shared;
+    char *states;
+    member *members;
+    mu_policy policy;
+    int64_t stream_bytes;  // from here on, all ranks' data together, results bypass the caches
+    pthread_mutex_t lock;
+    bool has_lock;
+    atomic_bool failed;
+    mu_error_value error;  // behind `lock`
+};
+
+typedef struct call {
+    mu_collective_kind kind;
+    int64_t number;
+    const char *name;
+    mu_reduction reduction;
+    mu_dtype dtype;
+    int root;
+    int64_t count;
+    const int64_t *counts;
+    void *data;
+    const void *input;
+} call;
+
+const char *mu__kind_name(mu_collective_kind kind)
+{
+    static const char *const names[] = {"all_reduce", "all_gather", "broadcast", "all_to_all", "barrier"};
+    return (unsigned)kind < MU_COUNT(names) ? names[kind] : "unknown";
+}
+
+// ---- Sentences ----------------------------------------------------------------------------------
+
+enum { TEXT_BYTES = 256 };
+
+static const char *reduction_name(int32_t reduction)
+{
+    static const char *const names[] = {"sum", "mean", "min", "max"};
+    return (unsigned)reduction < MU_COUNT(names) ? names[reduction] : "unknown";
+}
+
+static const char *ticket_text(const mu_ticket *ticket, char text[TEXT_BYTES])
+{
+    const mu_collective_kind kind = (mu_collective_kind)ticket->same.kind;
+    int n = snprintf(text, TEXT_BYTES, "%s \"%.*s\" (run %lld, op %lld", mu__kind_name(kind), MU_TICKET_NAME,
+                     ticket->same.name, (long long)ticket->same.run, (long long)ticket->same.number);
+    if (kind != MU_KIND_BARRIER)
+        n += snprintf(text + n, (size_t)(TEXT_BYTES - n), ", %lld elements of %s", (long long)ticket->count,
+                      mu_dtype_name((mu_dtype)ticket->same.dtype));
+    if (kind == MU_KIND_ALL_REDUCE)
+        n += snprintf(text + n, (size_t)(TEXT_BYTES - n), ", %s", reduction_name(ticket->same.reduction));
+    if (kind == MU_KIND_BROADCAST)
+        n += snprintf(text + n, (size_t)(TEXT_BYTES - n), ", from rank %d", ticket->same.root);
+    snprintf(text + n, (size_t)(TEXT_BYTES - n), ")");
+    return text;
+}
+
+static mu_ticket *ticket_of(const member *m, int rank)
+{
+    return m->group->transport->ticket(&m->port, rank);
+}
+
+// Only counts and roots are the caller's arguments; anything else says that the ranks run different programs.
+static mu_status complain_mismatch(const member *m, int rank)
+{
+    const mu_ticket *a = ticket_of(m, 0), *b = ticket_of(m, rank);
+    char text_a[TEXT_BYTES], text_b[TEXT_BYTES];
+    mu_ticket like_a = *b;
+    like_a.same.count = a->same.count;
+    like_a.same.root = a->same.root;
+    const bool arguments = memcmp(&like_a.same, &a->same, sizeof a->same) == 0;
+    return mu__error(arguments ? MU_INVALID_ARGUMENT : MU_INTERNAL,
+                     "The ranks of group \"%s\" do not agree: rank 0 is in %s, rank %d in %s. Every replica must run the same "
+                     "collectives in the same order with the same %s.",
+                     m->group->name, ticket_text(a, text_a), rank, ticket_text(b, text_b),
+                     arguments ? "counts and roots" : "names and types");
+}
+
+// "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain.
+static const char *missing_text(const member *m, char text[TEXT_BYTES])
+{
+    const mu_port *port = &m->port;
+    int missing[MAX_RANKS], n = 0;
+    if (port->waiting_for >= 0)
+        missing[n++] = port->waiting_for;
+    for (int rank = 0; port->waiting_for < 0 && rank < port->ranks; rank++)
+        if (!m->group->transport->has_come(port, rank))
+            missing[n++] = rank;
+    int at = snprintf(text, TEXT_BYTES, n == 0 ? "The last rank" : n == 1 ? "Rank" : "Ranks");
+    for (int i = 0; i < n && at < TEXT_BYTES - 8; i++)
+        at += snprintf(text + at, (size_t)(TEXT_BYTES - at), "%s%d", i == 0 ? " " : ", ", missing[i]);
+    return text;
+}
+
+// ---- Failing ------------------------------------------------------------------------------------
+
+void mu__group_abort(mu_group *group, const mu_error_value *error)
+{
+    pthread_mutex_lock(&group->lock);
+    if (!atomic_load(&group->failed)) {
+        group->error = *error;
+        if (group->error.code == MU_OK)
+            group->error.code = MU_ABORTED;
+        atomic_store(&group->failed, true);
+        group->transport->abort(group->shared);
+    }
+    pthread_mutex_unlock(&group->lock);
+}
+
+bool mu__group_failed(mu_group *group, mu_error_value *out)
+{
+    pthread_mutex_lock(&group->lock);
+    const bool failed = atomic_load(&group->failed);
+    if (failed)
+        *out = group->error;
+    pthread_mutex_unlock(&group->lock);
+    return failed;
+}
+
+static mu_status raise_group_error(mu_group *group)
+{
+    mu_error_value error;
+    return mu__group_failed(group, &error) ? mu__error_raise(&error) : MU_INTERNAL;
+}
+
+// Makes this thread's record the group's error (unless another was first), and the group's error the record.
+static mu_status fail_group(mu_group *group)
+{
+    mu_error_value error;
+    mu__error_move(&error);
+    mu__group_abort(group, &error);
+    return raise_group_error(group);
+}
+
+static mu_status fail_wait(member *m, mu_status status)
+{
+    char who[TEXT_BYTES], what[TEXT_BYTES];
+    ticket_text(ticket_of(m, m->port.rank), what);
+    if (status == MU_DEADLINE_EXCEEDED)
+        mu__error(status, "%s did not come to %s of group \"%s\" within %g s, where rank %d waits. Look at what it does, or raise "
+                  "MUSTER_TIMEOUT.", missing_text(m, who), what, m->group->name, m->port.timeout, m->port.rank);
+    else
+        mu__error(status, "Rank %d of group \"%s\" got a message of another size than its list says in %s; all ranks must "
+                  "have the same policy.", m->port.rank, m->group->name, what);
+    return fail_group(m->group);
+}
+
+// Whoever fails while others work must not give its memory back before they are out.
+static void wait_until_others_left(member *m)
+{
+    for (int i = 0; i < m->group->n; i++)
+        while (&m->group->members[i] != m && atomic_load(&m->group->members[i].inside))
+            sched_yield();
+}
+
+mu_status mu__group_reset(mu_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    mu_status status = MU_OK;
+    for (int i = 0; i < group->n && status == MU_OK; i++)
+        if (atomic_load(&group->members[i].inside))
+            status = mu__error(MU_FAILED_PRECONDITION, "Group \"%s\" cannot be reset while rank %d is in a collective; wait until "
+                               "every rank has returned.", group->name, i);
+    if (status == MU_OK) {
+        group->transport->reset(group->shared);
+        for (int i = 0; i < group->n; i++) {
+            group->transport->reset_rank(&group->members[i].port);
+            group->members[i].port.turn = 0;
+        }
+        atomic_store(&group->failed, false);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+// ---- Agreement ----------------------------------------------------------------------------------
+
+static uint64_t hash_counts(const int64_t *counts, int n)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (int i = 0; i < n; i++)
+        hash = (hash ^ (uint64_t)counts[i]) * 1099511628211u;
+    return hash;
+}
+
+static bool valid(const member *m, const call *c)
+{
+    const bool reducible = c->kind != MU_KIND_ALL_REDUCE || (mu__reduce_supports(c->dtype) && c->reduction <= MU_REDUCTION_MAX);
+    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
+        if (m->counts[i] < 0)
+            return false;
+    return reducible && c->count >= 0 && mu_dtype_bytes(c->dtype) > 0 && c->root >= 0 && c->root < m->port.ranks;
+}
+
+static mu_status complain_invalid(const member *m, const call *c)
+{
+    char what[TEXT_BYTES];
+    ticket_text(ticket_of(m, m->port.rank), what);
+    if (c->kind == MU_KIND_ALL_REDUCE && !mu__reduce_supports(c->dtype))
+        return mu__error(MU_INVALID_ARGUMENT, "Elements of %s cannot be reduced in %s; cast them to a number first.",
+                         mu_dtype_name(c->dtype), what);
+    return mu__error(MU_INVALID_ARGUMENT, "The arguments of %s cannot be: counts must be 0 or more, the root a rank from 0 to %d, "
+                     "the type and the reduction known.", what, m->port.ranks - 1);
+}
+
+typedef struct meeting {
+    const member *m;
+    const call *c;
+} meeting;
+
+static mu_status agree(void *arg)
+{
+    const meeting *at = arg;
+    const member *m = at->m;
+    const mu_ticket *first = ticket_of(m, 0);
+    for (int rank = 1; rank < m->port.ranks; rank++)
+        if (memcmp(&first->same, &ticket_of(m, rank)->same, sizeof first->same) != 0)
+            return complain_mismatch(m, rank);
+    if (!valid(m, at->c))
+        return complain_invalid(m, at->c);
+    for (int rank = 0; at->c->kind == MU_KIND_ALL_GATHER && rank < m->port.ranks; rank++)
+        if (ticket_of(m, rank)->count != m->counts[rank])
+            return mu__error(MU_INVALID_ARGUMENT, "In all_gather \"%s\" of group \"%s\" rank %d brings %lld elements, and %lld are "
+                             "expected of it; exchange the counts first.", at->c->name, m->group->name, rank,
+                             (long long)ticket_of(m, rank)->count, (long long)m->counts[rank]);
+    return MU_OK;
+}
+
+static void write_ticket(member *m, const call *c)
+{
+    const bool gather = c->kind == MU_KIND_ALL_GATHER;
+    mu_ticket *ticket = ticket_of(m, m->port.rank);
+    *ticket = (mu_ticket){
+        .same = {.run = m->run, .number = c->number, .kind = (int32_t)c->kind, .reduction = (int32_t)c->reduction,
+                 .dtype = (int32_t)c->dtype, .root = c->root,
+                 .count = gather ? (int64_t)hash_counts(m->counts, m->port.ranks) : c->count},
+        .count = c->count,
+        .areas = {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input},
+    };
+    const size_t length = strnlen(c->name, MU_TICKET_NAME - 1);
+    memcpy(ticket->same.name, c->name, length);
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+// An operation that cannot be still meets, so that every rank says the same.
+static mu_status build_list(member *m, const call *c, mu_steps *out)
+{
+    const mu_problem problem = {.kind = c->kind, .rank = m->port.rank, .ranks = m->port.ranks, .root = c->root,
+                                .count = c->count, .element = mu_dtype_bytes(c->dtype), .counts =
+                                c->kind == MU_KIND_ALL_GATHER ? m->counts : NULL};
+    if (!valid(m, c))
+        return MU_PUSH(out, ((mu_step){.kind = MU_STEP_MEET}));
+    return mu__policy_select(&m->group->policy, &problem, m->group->transport->means)->build(&problem, out);
+}
+
+static mu_status find_list(member *m, const call *c, const mu_steps **out)
+{
+    cached_list *cached = &m->lists[(uint64_t)c->number % CACHED_LISTS];
+    const list_key key = {.kind = (int32_t)c->kind, .root = c->root, .count = c->count, .element = mu_dtype_bytes(c->dtype),
+                          .counts_hash = c->kind == MU_KIND_ALL_GATHER ? hash_counts(m->counts, m->port.ranks) : 0};
+    const bool usable = cached->steps.n > 0 && valid(m, c);
+    if (!usable || memcmp(&key, &cached->key, sizeof key) != 0) {
+        cached->key = (list_key){0};
+        cached->steps.n = 0;
+        cached->steps.scratch = 0;
+        MU_TRY(build_list(m, c, &cached->steps));
+        if (valid(m, c))
+            cached->key = key;
+    }
+    *out = &cached->steps;
+    return MU_OK;
+}
+
+static mu_status grow_scratch(member *m, size_t bytes)
+{
+    if (bytes <= m->scratch_bytes)
+        return MU_OK;
+    if (m->scratch != NULL)
+        mu__free_data(m->scratch, m->scratch_bytes);
+    m->scratch_bytes = 0;
+    m->scratch = mu__alloc_data(bytes);
+    if (m->scratch == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    m->scratch_bytes = bytes;
+    return MU_OK;
+}
+
+// What happens before the others are met must not fail alone: it fails the group.
+static mu_status prepare(member *m, const call *c, const mu_steps **steps)
+{
+    MU_TRY(find_list(m, c, steps));
+    return grow_scratch(m, (size_t)(*steps)->scratch * mu_dtype_bytes(c->dtype));
+}
+
+static mu_status run_call(member *m, const call *c)
+{
+    const mu_steps *steps;
+    mu_group *group = m->group;
+    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
+        m->counts[i] = c->counts != NULL ? c->counts[i] : c->count;
+    m->port.turn++;
+    write_ticket(m, c);
+    if (prepare(m, c, &steps) != MU_OK)
+        return fail_group(group);
+    meeting at = {.m = m, .c = c};
+    const mu_schedule schedule = {
+        .dtype = c->dtype,
+        .reduction = c->reduction,
+        .stream = c->count * (int64_t)mu_dtype_bytes(c->dtype) * m->port.ranks > group->stream_bytes,
+        .areas = {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input, [MU_AREA_SCRATCH] = m->scratch},
+        .pointers = m->pointers,
+        .meet = agree,
+        .arg = &at,
+    };
+    const mu_status status = mu__schedule_run(steps, &m->port, &schedule, NULL);
+    if (status == MU_OK || mu__pending())
+        return status;
+    return status == MU_ABORTED ? raise_group_error(group) : fail_wait(m, status);
+}
+
+static mu_status collective(mu_collective *self, const call *c)
+{
+    member *m = (member *)self;
+    if (mu__pending())
+        return mu_error_code();
+    if (atomic_exchange(&m->inside, true))
+        return mu__error(MU_FAILED_PRECONDITION, "Rank %d of group \"%s\" is already in a collective on another thread; use one "
+                         "thread per rank.", m->port.rank, m->group->name);
+    const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
+    const mu_status status = atomic_load(&m->group->failed) ? raise_group_error(m->group) : run_call(m, c);
+    atomic_store_explicit(&m->inside, false, memory_order_release);
+    if (status != MU_OK && atomic_load(&m->group->failed))
+        wait_until_others_left(m);
+    if (begin != 0)
+        mu__span("comm", mu__kind_name(c->kind), m->port.rank, begin, mu__now_ns());
+    return status;
+}
+
+static mu_status member_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                                   mu_dtype dtype, void *data, int64_t count)
+{
+    return collective(self, &(call){.kind = MU_KIND_ALL_REDUCE, .number = number, .name = name, .reduction = reduction,
+                                    .dtype = dtype, .data = data, .input = data, .count = count});
+}
+
+static mu_status member_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
+                                   int64_t count, void *out, const int64_t *counts)
+{
+    return collective(self, &(call){.kind = MU_KIND_ALL_GATHER, .number = number, .name = name, .dtype = dtype, .data = out,
+                                    .input = in, .count = count, .counts = counts});
+}
+
+static mu_status member_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
+                                  int64_t count, int root)
+{
+    return collective(self, &(call){.kind = MU_KIND_BROADCAST, .number = number, .name = name, .dtype = dtype, .data = data,
+                                    .input = data, .count = count, .root = root});
+}
+
+mu_status mu__collective_barrier(mu_collective *self, int64_t number, const char *name)
+{
+    return collective(self, &(call){.kind = MU_KIND_BARRIER, .number = number, .name = name, .dtype = MU_U8});
+}
+
+mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
+                                    void *out, int64_t count)
+{
+    return collective(self, &(call){.kind = MU_KIND_ALL_TO_ALL, .number = number, .name = name, .dtype = dtype, .data = out,
+                                    .input = in, .count = count});
+}
+
+void mu__collective_begin(mu_collective *self, int64_t run)
+{
+    ((member *)self)->run = run;
+}
+
+// ---- Making and ending --------------------------------------------------------------------------
+
+static void forget_lists(member *m)
+{
+    for (int i = 0; i < CACHED_LISTS; i++)
+        mu__steps_free(&m->lists[i].steps);
+}
+
+static void group_destroy(void *object)
+{
+    mu_group *group = object;
+    for (int i = 0; group->members != NULL && i < group->n; i++) {
+        member *m = &group->members[i];
+        forget_lists(m);
+        if (m->scratch != NULL)
+            mu__free_data(m->scratch, m->scratch_bytes);
+        mu__free(m->pointers);
+        mu__free(m->counts);
+    }
+    if (group->shared != NULL) {
+        group->transport->close(group->shared);
+        mu__free_data(group->shared, group->transport->shared_bytes);
+    }
+    if (group->states != NULL)
+        mu__free_data(group->states, group->transport->rank_bytes * (size_t)group->n);
+    if (group->members != NULL)
+        mu__free_data(group->members, sizeof(member) * (size_t)group->n);
+    if (group->has_lock)
+        pthread_mutex_destroy(&group->lock);
+    mu__free(group->name);
+}
+
+static mu_type group_type = {.name = "group", .destroy = group_destroy};
+
+static void *zeroed_data(size_t bytes)
+{
+    void *data = mu__alloc_data(bytes);
+    return data == NULL ? NULL : memset(data, 0, bytes);
+}
+
+static mu_status open_member(mu_group *group, int rank)
+{
+    member *m = &group->members[rank];
+    m->collective = (mu_collective){.rank = rank, .size = group->n, .all_reduce = member_all_reduce,
+                                    .all_gather = member_all_gather, .broadcast = member_broadcast};
+    m->group = group;
+    m->port = (mu_port){.transport = group->transport, .shared = group->shared, .rank = rank, .ranks = group->n,
+                        .state = group->states + (size_t)rank * group->transport->rank_bytes,
+                        .crowded = group->n > mu__runtime_threads(mu__runtime()),
+                        .timeout = mu__setting_real(MU_SETTING_TIMEOUT)};
+    m->pointers = mu__calloc(2 * (size_t)group->n, sizeof *m->pointers);
+    m->counts = mu__calloc((size_t)group->n, sizeof *m->counts);
+    return m->pointers != NULL && m->counts != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// Measured: data that was just read is overwritten in the caches faster than past them until it is three
+// times their size.
+static int64_t streaming_pays_from(void)
+{
+    const int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return 3 * (cache > 0 ? cache : (int64_t)32 << 20);
+}
+
+static mu_status open_group(mu_group *group, int n, const char *name)
+{
+    group->n = n;
+    group->transport = &mu__transport_threads;
+    group->stream_bytes = streaming_pays_from();
+    if (pthread_mutex_init(&group->lock, NULL) != 0)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "The system has no mutex left for group \"%s\".", name);
+    group->has_lock = true;
+    group->name = mu__strdup(name);
+    group->shared = zeroed_data(group->transport->shared_bytes);
+    if (group->name == NULL || group->shared == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    MU_TRY(group->transport->open(group->shared, n));
+    group->states = zeroed_data(group->transport->rank_bytes * (size_t)n);
+    group->members = zeroed_data(sizeof(member) * (size_t)n);
+    if (group->states == NULL || group->members == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int rank = 0; rank < n; rank++)
+        MU_TRY(open_member(group, rank));
+    return mu__policy_parse(mu__policy_of(MU_COMM_AUTO), &group->policy);
+}
+
+mu_group *mu__group_new(int n, const char *name)
+{
+    if (mu__pending())
+        return NULL;
+    if (n < 1 || n > MAX_RANKS) {
+        mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d ranks; 1 to %d are possible.", name, n, MAX_RANKS);
+        return NULL;
+    }
+    mu_group *group = mu__new(&group_type, sizeof *group);
+    if (group != NULL && open_group(group, n, name) != MU_OK) {
+        mu_release(group);
+        return NULL;
+    }
+    return group;
+}
+
+mu_collective *mu__group_member(mu_group *group, int rank)
+{
+    assert(rank >= 0 && rank < group->n);
+    return &group->members[rank].collective;
+}
+
+void mu__group_set_timeout(mu_group *group, double seconds)
+{
+    for (int i = 0; i < group->n; i++)
+        group->members[i].port.timeout = seconds;
+}
+
+mu_status mu__group_set_policy(mu_group *group, const char *text)
+{
+    mu_policy policy;
+    MU_TRY(mu__policy_parse(text, &policy));
+    group->policy = policy;
+    for (int i = 0; i < group->n; i++)
+        forget_lists(&group->members[i]);
+    return MU_OK;
+}

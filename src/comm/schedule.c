@@ -1,0 +1,344 @@
+// Carries out step lists: one rank's list on a transport, or all ranks' lists in one thread.
+//
+// Both ways share the steps that only touch memory. The simulation delivers a message only when its receiver
+// asks for it, so a list that overwrites what it is still sending gives wrong sums there, and ranks that wait
+// for each other are found and named. Knows nothing of algorithms and groups.
+#include "comm/comm.h"
+
+const char *mu__step_name(mu_step_kind kind)
+{
+    static const char *const names[] = {"meet", "barrier", "send", "recv", "flush", "copy", "reduce", "reduce_all"};
+    return (unsigned)kind < MU_COUNT(names) ? names[kind] : "unknown";
+}
+
+void mu__steps_free(mu_steps *steps)
+{
+    mu__free(steps->items);
+    *steps = (mu_steps){0};
+}
+
+// ---- Steps that touch memory only ---------------------------------------------------------------
+
+// Where the memory of all ranks is, as one rank's steps see it.
+typedef struct memory {
+    const mu_schedule *schedule;
+    size_t element;
+    int rank, ranks;
+    void *(*area)(const void *arg, int rank, mu_area area);
+    const void *arg;
+} memory;
+
+static void *place_of(const memory *m, int rank, mu_area area, int64_t at)
+{
+    char *base = rank == m->rank && area != MU_AREA_WINDOW ? m->schedule->areas[area] : m->area(m->arg, rank, area);
+    return base + at * (int64_t)m->element;
+}
+
+static void copy_step(const memory *m, const mu_step *step)
+{
+    void *to = place_of(m, m->rank, step->to, step->to_at);
+    const void *from = place_of(m, step->peer, step->from, step->from_at);
+    if (to != from)
+        memcpy(to, from, (size_t)step->count * m->element);
+}
+
+static void reduce_into(const memory *m, const mu_step *step, int n_dst, int n_src)
+{
+    const bool mean = step->last && m->schedule->reduction == MU_REDUCTION_MEAN;
+    void **pointers = m->schedule->pointers;
+    mu__reduce(&(mu_reduce_args){
+        .dtype = m->schedule->dtype,
+        .reduction = m->schedule->reduction,
+        .divide = mean ? m->ranks : 1,
+        .stream = m->schedule->stream,
+        .n_dst = n_dst,
+        .n_src = n_src,
+        .dst = pointers,
+        .src = (const void *const *)pointers + m->ranks,
+        .count = step->count,
+    });
+}
+
+// Sources are listed behind room for one destination per rank.
+static void reduce_step(const memory *m, const mu_step *step)
+{
+    void **src = m->schedule->pointers + m->ranks;
+    int64_t received = 0;
+    m->schedule->pointers[0] = place_of(m, m->rank, step->to, step->to_at);
+    for (int i = 0; i < step->parts; i++)
+        src[i] = i == step->place ? m->schedule->pointers[0]
+                                  : place_of(m, m->rank, step->from, step->from_at + received++ * step->count);
+    reduce_into(m, step, 1, step->parts);
+}
+
+static void reduce_all_step(const memory *m, const mu_step *step)
+{
+    void **dst = m->schedule->pointers, **src = dst + m->ranks;
+    for (int i = 0; i < m->ranks; i++)
+        src[i] = place_of(m, i, step->from, step->from_at);
+    dst[0] = place_of(m, m->rank, step->to, step->to_at);
+    for (int i = 0; step->push && i < m->ranks; i++)
+        dst[i] = place_of(m, i, step->to, step->to_at);
+    reduce_into(m, step, step->push ? m->ranks : 1, m->ranks);
+}
+
+static void memory_step(const memory *m, const mu_step *step)
+{
+    if (step->kind == MU_STEP_COPY)
+        copy_step(m, step);
+    else if (step->kind == MU_STEP_REDUCE)
+        reduce_step(m, step);
+    else
+        reduce_all_step(m, step);
+}
+
+// ---- On a transport -----------------------------------------------------------------------------
+
+static void *port_area(const void *arg, int rank, mu_area area)
+{
+    const mu_port *port = arg;
+    return port->transport->area(port, rank, area);
+}
+
+static mu_status meet_step(mu_port *port, const mu_schedule *schedule)
+{
+    MU_TRY(port->transport->barrier(port));
+    return schedule->meet == NULL ? MU_OK : schedule->meet(schedule->arg);
+}
+
+static mu_status run_step(const memory *m, mu_port *port, const mu_step *step)
+{
+    const mu_transport *transport = port->transport;
+    const size_t bytes = (size_t)step->count * m->element;
+    switch (step->kind) {
+    case MU_STEP_MEET: return meet_step(port, m->schedule);
+    case MU_STEP_BARRIER: return transport->barrier(port);
+    case MU_STEP_FLUSH: return transport->flush(port);
+    case MU_STEP_SEND: return transport->send(port, step->peer, place_of(m, m->rank, step->from, step->from_at), bytes);
+    case MU_STEP_RECV: return transport->recv(port, step->peer, place_of(m, m->rank, step->to, step->to_at), bytes);
+    case MU_STEP_COPY:
+    case MU_STEP_REDUCE:
+    case MU_STEP_REDUCE_ALL: memory_step(m, step); break;
+    }
+    return MU_OK;
+}
+
+mu_status mu__schedule_run(const mu_steps *steps, mu_port *port, const mu_schedule *schedule, size_t *at)
+{
+    const memory m = {.schedule = schedule, .element = mu_dtype_bytes(schedule->dtype), .rank = port->rank,
+                      .ranks = port->ranks, .area = port_area, .arg = port};
+    bool sent = false;
+    for (size_t i = 0; i < steps->n; i++) {
+        if (at != NULL)
+            *at = i;
+        sent = sent || steps->items[i].kind == MU_STEP_SEND;
+        MU_TRY(run_step(&m, port, &steps->items[i]));
+    }
+    return sent ? port->transport->flush(port) : MU_OK;
+}
+
+// ---- All ranks in one thread --------------------------------------------------------------------
+
+typedef struct sim_message {
+    const void *data;
+    int64_t count, round;
+} sim_message;
+
+// Messages of one ordered pair, oldest first.
+typedef struct sim_pair {
+    int n;
+    sim_message waiting[MU_SENDS_IN_FLIGHT];
+} sim_pair;
+
+typedef struct sim_rank {
+    const mu_steps *list;
+    size_t at;
+    int64_t round, bytes;
+    bool at_barrier;
+} sim_rank;
+
+typedef struct simulation {
+    int ranks, at_barrier;
+    size_t element;
+    const mu_schedule *schedules;
+    sim_rank *rank;
+    sim_pair *pairs;  // [sender * ranks + receiver]
+    int64_t messages;
+    uint64_t random;
+} simulation;
+
+static void *sim_area(const void *arg, int rank, mu_area area)
+{
+    const simulation *sim = arg;
+    return sim->schedules[rank].areas[area];
+}
+
+static uint64_t sim_random(simulation *sim)
+{
+    sim->random ^= sim->random << 13;
+    sim->random ^= sim->random >> 7;
+    sim->random ^= sim->random << 17;
+    return sim->random;
+}
+
+static sim_pair *pair_of(simulation *sim, int sender, int receiver)
+{
+    return &sim->pairs[sender * sim->ranks + receiver];
+}
+
+static memory sim_memory(simulation *sim, int rank)
+{
+    return (memory){.schedule = &sim->schedules[rank], .element = sim->element, .rank = rank, .ranks = sim->ranks,
+                    .area = sim_area, .arg = sim};
+}
+
+static bool sim_send(simulation *sim, int rank, const mu_step *step)
+{
+    sim_pair *pair = pair_of(sim, rank, step->peer);
+    const memory m = sim_memory(sim, rank);
+    if (pair->n == MU_SENDS_IN_FLIGHT)
+        return false;
+    pair->waiting[pair->n++] = (sim_message){.data = place_of(&m, rank, step->from, step->from_at),
+                                             .count = step->count, .round = sim->rank[rank].round + 1};
+    sim->rank[rank].bytes += step->count * (int64_t)sim->element;
+    sim->messages++;
+    return true;
+}
+
+static mu_status sim_recv(simulation *sim, int rank, const mu_step *step, bool *done)
+{
+    sim_pair *pair = pair_of(sim, step->peer, rank);
+    const memory m = sim_memory(sim, rank);
+    *done = pair->n > 0;
+    if (!*done)
+        return MU_OK;
+    const sim_message message = pair->waiting[0];
+    if (message.count != step->count)
+        return mu__error(MU_INTERNAL, "In the simulation rank %d's step %zu wants %lld elements of rank %d, whose message "
+                         "has %lld; both lists must agree.", rank, sim->rank[rank].at, (long long)step->count, step->peer,
+                         (long long)message.count);
+    memcpy(place_of(&m, rank, step->to, step->to_at), message.data, (size_t)message.count * sim->element);
+    sim->rank[rank].round = MU_MAX(sim->rank[rank].round, message.round);
+    memmove(&pair->waiting[0], &pair->waiting[1], (size_t)--pair->n * sizeof pair->waiting[0]);
+    return MU_OK;
+}
+
+static bool sim_flushed(simulation *sim, int rank)
+{
+    for (int peer = 0; peer < sim->ranks; peer++)
+        if (pair_of(sim, rank, peer)->n > 0)
+            return false;
+    return true;
+}
+
+// The last rank to come lets all others through; they find their step done.
+static bool sim_barrier(simulation *sim, int rank)
+{
+    int64_t round = 0;
+    if (!sim->rank[rank].at_barrier)
+        sim->at_barrier++;
+    sim->rank[rank].at_barrier = true;
+    if (sim->at_barrier < sim->ranks)
+        return false;
+    for (int i = 0; i < sim->ranks; i++)
+        round = MU_MAX(round, sim->rank[i].round + 1);
+    for (int i = 0; i < sim->ranks; i++) {
+        sim->rank[i].at_barrier = false;
+        sim->rank[i].round = round;
+        sim->rank[i].at += i != rank;
+    }
+    sim->at_barrier = 0;
+    return true;
+}
+
+static mu_status sim_step(simulation *sim, int rank, bool *done)
+{
+    const mu_step *step = &sim->rank[rank].list->items[sim->rank[rank].at];
+    const memory m = sim_memory(sim, rank);
+    *done = true;
+    switch (step->kind) {
+    case MU_STEP_MEET:
+    case MU_STEP_BARRIER: *done = sim_barrier(sim, rank); break;
+    case MU_STEP_FLUSH: *done = sim_flushed(sim, rank); break;
+    case MU_STEP_SEND: *done = sim_send(sim, rank, step); break;
+    case MU_STEP_RECV: return sim_recv(sim, rank, step, done);
+    case MU_STEP_COPY:
+    case MU_STEP_REDUCE:
+    case MU_STEP_REDUCE_ALL: memory_step(&m, step); break;
+    }
+    return MU_OK;
+}
+
+// Lets one rank go on for some steps; says whether it got anywhere.
+static mu_status sim_turn(simulation *sim, int rank, bool *moved)
+{
+    sim_rank *r = &sim->rank[rank];
+    for (uint64_t left = 1 + sim_random(sim) % 5; left > 0 && r->at < r->list->n; left--) {
+        bool done;
+        MU_TRY(sim_step(sim, rank, &done));
+        if (!done)
+            break;
+        r->at++;
+        *moved = true;
+    }
+    return MU_OK;
+}
+
+static mu_status sim_stuck(const simulation *sim)
+{
+    for (int i = 0; i < sim->ranks; i++) {
+        const sim_rank *r = &sim->rank[i];
+        if (r->at < r->list->n) {
+            const mu_step *step = &r->list->items[r->at];
+            return mu__error(MU_INTERNAL, "In the simulation no rank can go on: rank %d waits in step %zu, %s with rank %d.", i,
+                             r->at, mu__step_name(step->kind), step->peer);
+        }
+    }
+    return MU_OK;
+}
+
+static mu_status sim_run(simulation *sim)
+{
+    for (bool moved = true; moved;) {
+        moved = false;
+        const int first = (int)(sim_random(sim) % (uint64_t)sim->ranks);
+        for (int i = 0; i < sim->ranks; i++)
+            MU_TRY(sim_turn(sim, (first + i) % sim->ranks, &moved));
+    }
+    MU_TRY(sim_stuck(sim));
+    for (int i = 0; i < sim->ranks * sim->ranks; i++)
+        if (sim->pairs[i].n > 0)
+            return mu__error(MU_INTERNAL, "In the simulation nobody receives a message of rank %d for rank %d.",
+                             i / sim->ranks, i % sim->ranks);
+    return MU_OK;
+}
+
+static void sim_cost(const simulation *sim, mu_cost *cost)
+{
+    *cost = (mu_cost){.messages = sim->messages};
+    for (int i = 0; i < sim->ranks; i++) {
+        cost->steps = MU_MAX(cost->steps, (int64_t)sim->rank[i].list->n);
+        cost->max_bytes = MU_MAX(cost->max_bytes, sim->rank[i].bytes);
+        cost->rounds = MU_MAX(cost->rounds, sim->rank[i].round);
+    }
+}
+
+mu_status mu__schedule_simulate(const mu_steps *lists, int ranks, const mu_schedule *schedules, size_t element,
+                                uint64_t seed, mu_cost *cost)
+{
+    simulation sim = {.ranks = ranks, .element = element, .schedules = schedules, .random = seed * 2 + 1};
+    mu_status status = MU_RESOURCE_EXHAUSTED;
+    sim.rank = mu__calloc((size_t)ranks, sizeof *sim.rank);
+    sim.pairs = mu__calloc((size_t)ranks * (size_t)ranks, sizeof *sim.pairs);
+    if (sim.rank == NULL || sim.pairs == NULL)
+        goto out;
+    for (int i = 0; i < ranks; i++)
+        sim.rank[i].list = &lists[i];
+    MU_GO(sim_run(&sim));
+    if (cost != NULL)
+        sim_cost(&sim, cost);
+out:
+    mu__free(sim.rank);
+    mu__free(sim.pairs);
+    return status;
+}

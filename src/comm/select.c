@@ -1,0 +1,190 @@
+// Which algorithm runs for which size: reads a policy such as "allreduce:0-16k:slots,16k-:direct" and picks.
+//
+// Ranks must pick alike, so the choice depends on the problem and the policy alone. Parsing is strict: a
+// misspelt name is an error that lists the right ones. Knows nothing of how algorithms work.
+#include "comm/comm.h"
+
+#include <ctype.h>
+
+enum { WORD_BYTES = 32 };
+
+static const struct {
+    const char *word;
+    mu_collective_kind kind;
+} kinds[] = {
+    {"allreduce", MU_KIND_ALL_REDUCE},
+    {"allgather", MU_KIND_ALL_GATHER},
+    {"broadcast", MU_KIND_BROADCAST},
+    {"alltoall", MU_KIND_ALL_TO_ALL},
+};
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+// A word of letters, digits and _ at *at; "" if there is none or it is too long.
+static void read_word(const char **at, char word[WORD_BYTES])
+{
+    size_t n = 0;
+    while (isalnum((unsigned char)(*at)[n]) || (*at)[n] == '_')
+        n++;
+    word[0] = '\0';
+    if (n >= WORD_BYTES)
+        return;
+    memcpy(word, *at, n);
+    word[n] = '\0';
+    *at += n;
+}
+
+// Digits and k, m or g; -1 if there are none or the number is too large.
+static int64_t read_bytes(const char **at)
+{
+    int64_t value = 0;
+    const char *p = *at;
+    for (; isdigit((unsigned char)*p); p++) {
+        if (value > INT64_MAX / 1024 / 1024 / 1024 / 16)
+            return -1;
+        value = value * 10 + (*p - '0');
+    }
+    if (p == *at)
+        return -1;
+    const int shift = *p == 'k' ? 10 : *p == 'm' ? 20 : *p == 'g' ? 30 : 0;
+    *at = shift != 0 ? p + 1 : p;
+    return value << shift;
+}
+
+static bool accept(const char **at, char c)
+{
+    if (**at != c)
+        return false;
+    ++*at;
+    return true;
+}
+
+static mu_status complain(const char *text, const char *at, const char *wanted)
+{
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "The collective policy \"%s\" cannot be read at \"%.32s\": %s is wanted there, as in "
+                     "\"allreduce:0-16k:slots,16k-:direct;broadcast:tree\".",
+                     text, at, wanted);
+}
+
+static mu_status complain_name(const char *text, const char *word, mu_collective_kind kind)
+{
+    char names[200] = "";
+    size_t n = 0;
+    const mu_algorithm *algorithm;
+    for (int i = 0; (algorithm = mu__algorithm_at(i)) != NULL; i++)
+        if (algorithm->kind == kind && n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n == 0 ? "" : ", ", algorithm->name);
+    return mu__error(MU_INVALID_ARGUMENT, "The collective policy \"%s\" names the algorithm \"%s\", which %s does not have: "
+                     "it has %s.", text, word, mu__kind_name(kind), names);
+}
+
+// [low-[high]:]name
+static mu_status read_rule(const char *text, const char **at, mu_collective_kind kind, mu_policy *out)
+{
+    mu_policy_rule rule = {.low = 0, .high = INT64_MAX};
+    char word[WORD_BYTES];
+    if (isdigit((unsigned char)**at)) {
+        const char *begin = *at;
+        rule.low = read_bytes(at);
+        if (rule.low < 0 || !accept(at, '-'))
+            return complain(text, begin, "a range of bytes");
+        if (isdigit((unsigned char)**at))
+            rule.high = read_bytes(at);
+        if (rule.high <= rule.low || !accept(at, ':'))
+            return complain(text, begin, "a range of bytes and ':'");
+    }
+    const char *name = *at;
+    read_word(at, word);
+    if (word[0] == '\0')
+        return complain(text, name, "the name of an algorithm");
+    rule.algorithm = mu__algorithm(kind, word);
+    if (rule.algorithm == NULL)
+        return complain_name(text, word, kind);
+    if (out->n == MU_MAX_RULES)
+        return mu__error(MU_INVALID_ARGUMENT, "The collective policy \"%s\" has more than %d rules.", text, MU_MAX_RULES);
+    out->rules[out->n++] = rule;
+    return MU_OK;
+}
+
+static mu_status read_rules(const char *text, const char **at, mu_collective_kind kind, mu_policy *out)
+{
+    if (!accept(at, ':'))
+        return complain(text, *at, "':' and an algorithm");
+    do
+        MU_TRY(read_rule(text, at, kind, out));
+    while (accept(at, ','));
+    return MU_OK;
+}
+
+static mu_status read_operation(const char *text, const char **at, mu_policy *out)
+{
+    char word[WORD_BYTES];
+    const char *begin = *at;
+    read_word(at, word);
+    for (size_t i = 0; i < MU_COUNT(kinds); i++)
+        if (strcmp(kinds[i].word, word) == 0)
+            return read_rules(text, at, kinds[i].kind, out);
+    return complain(text, begin, "allreduce, allgather, broadcast or alltoall");
+}
+
+mu_status mu__policy_parse(const char *text, mu_policy *out)
+{
+    const char *at = text;
+    *out = (mu_policy){0};
+    do
+        MU_TRY(read_operation(text, &at, out));
+    while (accept(&at, ';'));
+    return *at == '\0' ? MU_OK : complain(text, at, "',' or ';' or the end");
+}
+
+// ---- Choosing -----------------------------------------------------------------------------------
+
+// Within a kind the table's order is the order of preference; only small messages have windows.
+static const mu_algorithm *first_that_fits(const mu_problem *problem, unsigned means)
+{
+    const mu_algorithm *algorithm;
+    for (int i = 0; (algorithm = mu__algorithm_at(i)) != NULL; i++)
+        if (algorithm->kind == problem->kind && mu__algorithm_fits(algorithm, problem, means))
+            return algorithm;
+    return NULL;
+}
+
+const mu_algorithm *mu__policy_select(const mu_policy *policy, const mu_problem *problem, unsigned means)
+{
+    int64_t largest = problem->count;
+    for (int i = 0; problem->counts != NULL && i < problem->ranks; i++)
+        largest = MU_MAX(largest, problem->counts[i]);
+    const int64_t bytes = largest * (int64_t)problem->element;
+    for (int i = 0; i < policy->n; i++) {
+        const mu_policy_rule *rule = &policy->rules[i];
+        if (rule->algorithm->kind == problem->kind && bytes >= rule->low && bytes < rule->high)
+            return mu__algorithm_fits(rule->algorithm, problem, means) ? rule->algorithm : first_that_fits(problem, means);
+    }
+    return first_that_fits(problem, means);
+}
+
+// ---- The public choice --------------------------------------------------------------------------
+
+const char *mu_communication_name(mu_communication communication)
+{
+    static const char *const names[] = {"AUTO", "RING", "NCCL", "MPI", "UCX"};
+    return (unsigned)communication < MU_COUNT(names) ? names[communication] : "unknown";
+}
+
+const char *mu__policy_of(mu_communication communication)
+{
+    switch (communication) {
+    case MU_COMM_AUTO: return "allreduce:0-16k:slots,16k-:direct;allgather:0-4k:slots,4k-:direct;broadcast:0-4k:slots,4k-:direct";
+    case MU_COMM_RING: return "allreduce:ring;allgather:ring;broadcast:tree";
+    case MU_COMM_NCCL:
+        mu__error(MU_UNIMPLEMENTED, "The communication NCCL needs GPU devices that XLA drives, and these replicas are "
+                  "CPU devices; choose MU_COMM_AUTO.");
+        return NULL;
+    case MU_COMM_MPI:
+    case MU_COMM_UCX: break;
+    }
+    mu__error(MU_UNIMPLEMENTED, "The communication %s is for replicas in several processes, and these are threads of one; "
+              "choose MU_COMM_AUTO.", mu_communication_name(communication));
+    return NULL;
+}

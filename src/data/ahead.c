@@ -1,0 +1,85 @@
+// Stages with threads of their own: prefetch, and map with parallel calls.
+//
+// Both read their input on maker threads and hand elements on in order. Threads start with the first element,
+// so a restored iterator passes over elements before any is made ahead.
+#include "data/queue.h"
+
+typedef struct ahead_state {
+    mu_queue *queue;
+} ahead_state;
+
+static mu_status take_input(void *arg, mu_item *item, bool *end)
+{
+    return mu__stage_next(arg, 0, item, end);
+}
+
+static mu_status map_input(void *arg, mu_item *item)
+{
+    const mu_stage *stage = arg;
+    mu_value *result = mu__call_map(&stage->dataset->args, mu__item_value(item));
+    mu__item_drop(item);
+    item->value = result;
+    return result != NULL ? MU_OK : mu_error_code();
+}
+
+static const mu_queue_ops prefetch_ops = {.name = "prefetch", .take = take_input};
+static const mu_queue_ops map_ops = {.name = "map", .take = take_input, .make = map_input};
+
+static mu_status ahead_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    ahead_state *state = stage->state;
+    if (state->queue == NULL) {
+        int64_t count = stage->dataset->args.count;
+        bool prefetch = stage->ops == &mu__stage_prefetch;
+        state->queue = mu__queue_open(prefetch ? &prefetch_ops : &map_ops, stage, count, prefetch ? 1 : (int)count);
+        if (state->queue == NULL)
+            return mu_error_code();
+    }
+    return mu__queue_get(state->queue, item, end);
+}
+
+// Once threads run, what they made is dropped one by one.
+static mu_status ahead_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+{
+    ahead_state *state = stage->state;
+    if (state->queue == NULL)
+        return mu__stage_skip(stage, 0, count, skipped);
+    for (; *skipped < count; ++*skipped) {
+        mu_item item;
+        bool end = false;
+        MU_TRY(mu__queue_get(state->queue, &item, &end));
+        if (end)
+            break;
+        mu__item_drop(&item);
+    }
+    return MU_OK;
+}
+
+static void ahead_close(mu_stage *stage)
+{
+    mu__queue_close(((ahead_state *)stage->state)->queue);
+}
+
+static int64_t ahead_cardinality(const mu_dataset *dataset)
+{
+    return mu_dataset_cardinality(dataset->inputs[0]);
+}
+
+const mu_stage_ops mu__stage_prefetch = {
+    .name = "prefetch", .state_bytes = sizeof(ahead_state), .next = ahead_next, .skip = ahead_skip,
+    .close = ahead_close, .cardinality = ahead_cardinality,
+};
+
+const mu_stage_ops mu__stage_parallel_map = {
+    .name = "parallel_map", .state_bytes = sizeof(ahead_state), .next = ahead_next, .skip = ahead_skip,
+    .close = ahead_close, .cardinality = ahead_cardinality, .opaque = true,
+};
+
+mu_dataset *mu_dataset_prefetch(mu_dataset *dataset, int64_t count)
+{
+    if (!mu__pending() && (count < 0 || count > MU_MAX_PREFETCH)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_prefetch of %lld elements; wanted 0 (two) to %d", (long long)count, MU_MAX_PREFETCH);
+        return NULL;
+    }
+    return mu__dataset_stage(&mu__stage_prefetch, &(mu_stage_args){.count = count > 0 ? count : 2}, dataset);
+}

@@ -1,0 +1,115 @@
+// The cache: the first iteration that reaches the end leaves its elements in memory, later ones read them.
+//
+// The elements belong to the dataset, so all its iterators share them; each first iteration collects for
+// itself, and the first to end wins. Items that are rows of a source in memory stay rows.
+#include "data/dataset.h"
+
+#include <pthread.h>
+
+typedef struct elements {
+    mu_item *items;
+    size_t n, capacity;
+} elements;
+
+typedef struct shared_cache {
+    mu_object object;
+    pthread_mutex_t lock;
+    elements kept;      // immutable once `full`
+    atomic_bool full;
+} shared_cache;
+
+typedef struct cache_state {
+    elements seen;      // collected so far
+    size_t at;
+    bool read;          // decided at the first element: from the cache or from the input
+    bool begun;
+} cache_state;
+
+static void drop_elements(elements *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        mu__item_drop(&list->items[i]);
+    mu__free(list->items);
+    *list = (elements){0};
+}
+
+static void shared_destroy(void *object)
+{
+    shared_cache *shared = object;
+    drop_elements(&shared->kept);
+    pthread_mutex_destroy(&shared->lock);
+}
+
+static mu_type shared_type = {.name = "cache", .destroy = shared_destroy};
+
+static void keep_elements(shared_cache *shared, elements *seen)
+{
+    pthread_mutex_lock(&shared->lock);
+    if (!atomic_load(&shared->full)) {
+        shared->kept = *seen;
+        *seen = (elements){0};
+        atomic_store(&shared->full, true);
+    }
+    pthread_mutex_unlock(&shared->lock);
+}
+
+static mu_item copy_item(const mu_item *item)
+{
+    mu_retain(item->value);
+    return *item;
+}
+
+static mu_status cache_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    cache_state *state = stage->state;
+    shared_cache *shared = (shared_cache *)stage->dataset->args.shared;
+    if (!state->begun)
+        state->read = atomic_load(&shared->full);
+    state->begun = true;
+    if (state->read) {
+        *end = state->at == shared->kept.n;
+        if (!*end)
+            *item = copy_item(&shared->kept.items[state->at++]);
+        return MU_OK;
+    }
+    MU_TRY(mu__stage_next(stage, 0, item, end));
+    if (*end) {
+        keep_elements(shared, &state->seen);
+        return MU_OK;
+    }
+    mu_item copy = copy_item(item);
+    if (MU_PUSH(&state->seen, copy) == MU_OK)
+        return MU_OK;
+    mu__item_drop(&copy);
+    mu__item_drop(item);
+    return MU_RESOURCE_EXHAUSTED;
+}
+
+static void cache_close(mu_stage *stage)
+{
+    drop_elements(&((cache_state *)stage->state)->seen);
+}
+
+static int64_t cache_cardinality(const mu_dataset *dataset)
+{
+    return mu_dataset_cardinality(dataset->inputs[0]);
+}
+
+static mu_object *cache_share(void)
+{
+    shared_cache *shared = mu__new(&shared_type, sizeof *shared);
+    if (shared == NULL)
+        return NULL;
+    pthread_mutex_init(&shared->lock, NULL);
+    return &shared->object;
+}
+
+const mu_stage_ops mu__stage_cache = {
+    .name = "cache", .state_bytes = sizeof(cache_state), .next = cache_next, .close = cache_close,
+    .cardinality = cache_cardinality, .share = cache_share,
+};
+
+mu_dataset *mu_dataset_cache(mu_dataset *dataset)
+{
+    return mu__dataset_stage(&mu__stage_cache, &(mu_stage_args){0}, dataset);
+}

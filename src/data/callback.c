@@ -1,0 +1,273 @@
+// Stages that call C code for elements: generator, map, filter; and zip and enumerate, which only nest them.
+//
+// Every call has a pool of its own, and only its result leaves it. Datasets made by callbacks are in nested.c,
+// map with several threads in parallel.c.
+#include "data/dataset.h"
+
+#include <stdarg.h>
+
+mu_status mu__name_callback(mu_stage_args *args, const char *name, const char *initial, bool given)
+{
+    if (!given)
+        return mu__error(MU_INVALID_ARGUMENT, "%s has no function (NULL) to call; give one", initial);
+    args->name = mu__strdup(name != NULL ? name : initial);
+    return args->name != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// A result leaves its pool with a reference of its own. NULL without a record is the callback's mistake,
+// unless `end` allows it.
+static mu_value *leave_pool(mu_pool *pool, mu_value *result, const char *name, bool end)
+{
+    if (result == NULL && !end && !mu__pending())
+        mu__error(MU_INVALID_ARGUMENT, "the function of %s returned NULL; it must return an element, or call mu_fail first", name);
+    if (result == NULL && mu__pending())
+        mu__error_context("in the function of %s", name);
+    if (mu__pending())
+        result = NULL;
+    mu_retain(result);
+    mu_pool_close(pool);
+    return result;
+}
+
+mu_value *mu__call_map(const mu_stage_args *args, mu_value *element)
+{
+    mu_pool *pool = element != NULL ? mu_pool_open() : NULL;
+    if (pool == NULL)
+        return NULL;
+    return leave_pool(pool, args->fn.map(element, args->arg), args->name, false);
+}
+
+// ---- Generator ----------------------------------------------------------------------------------
+
+typedef struct generator_state {
+    void *user;
+    bool opened;
+} generator_state;
+
+static mu_status generator_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    generator_state *state = stage->state;
+    const mu_stage_args *args = &stage->dataset->args;
+    mu_pool *pool = mu_pool_open();
+    if (pool == NULL)
+        return mu_error_code();
+    if (!state->opened)
+        state->user = args->open != NULL ? args->open(args->arg) : args->arg;
+    state->opened = true;
+    mu_value *element = mu__pending() ? NULL : args->fn.next(state->user);
+    item->value = leave_pool(pool, element, args->name, true);
+    *end = item->value == NULL;
+    return mu_error_code();
+}
+
+static void generator_close(mu_stage *stage)
+{
+    generator_state *state = stage->state;
+    if (state->opened && stage->dataset->args.close != NULL)
+        stage->dataset->args.close(state->user);
+}
+
+static mu_value *generator_spec(const mu_dataset *dataset)
+{
+    return mu_retain(dataset->args.value);
+}
+
+const mu_stage_ops mu__stage_generator = {
+    .name = "generator", .state_bytes = sizeof(generator_state), .next = generator_next, .close = generator_close,
+    .spec = generator_spec,
+};
+
+static mu_status leaf_as_it_is(mu_spec *leaf, int64_t number)
+{
+    (void)leaf, (void)number;
+    return MU_OK;
+}
+
+mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args)
+{
+    mu_dataset_generator_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_generator") != MU_OK)
+        return NULL;
+    mu_stage_args stage = {.open = a.open, .close = a.close, .arg = a.arg, .fn.next = a.next};
+    if (mu__name_callback(&stage, a.name, "generator", a.next != NULL) != MU_OK)
+        return NULL;
+    if (a.like != NULL && (stage.value = mu__map_spec(mu_retain(a.like), leaf_as_it_is, 0)) == NULL) {
+        mu__free(stage.name);
+        return NULL;
+    }
+    return mu__give(mu__dataset_new(&mu__stage_generator, &stage, 0, NULL));
+}
+
+// ---- Map ----------------------------------------------------------------------------------------
+
+static mu_status map_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    MU_TRY(mu__stage_next(stage, 0, item, end));
+    if (*end)
+        return MU_OK;
+    mu_value *result = mu__call_map(&stage->dataset->args, mu__item_value(item));
+    mu__item_drop(item);
+    item->value = result;
+    return result != NULL ? MU_OK : mu_error_code();
+}
+
+static mu_status map_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+{
+    return mu__stage_skip(stage, 0, count, skipped);
+}
+
+static int64_t input_cardinality(const mu_dataset *dataset)
+{
+    return mu_dataset_cardinality(dataset->inputs[0]);
+}
+
+const mu_stage_ops mu__stage_map = {
+    .name = "map", .next = map_next, .skip = map_skip, .cardinality = input_cardinality, .opaque = true,
+};
+
+mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args)
+{
+    mu_dataset_map_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_map") != MU_OK)
+        return NULL;
+    if (a.parallel_calls < 0 || a.parallel_calls > MU_MAX_PARALLEL_CALLS) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_map with parallel_calls = %d; wanted 0 to %d", a.parallel_calls, MU_MAX_PARALLEL_CALLS);
+        return NULL;
+    }
+    mu_stage_args stage = {.count = a.parallel_calls, .arg = a.arg, .fn.map = a.fn};
+    if (mu__name_callback(&stage, a.name, "map", a.fn != NULL) != MU_OK)
+        return NULL;
+    return mu__dataset_stage(a.parallel_calls > 1 ? &mu__stage_parallel_map : &mu__stage_map, &stage, a.dataset);
+}
+
+// ---- Filter -------------------------------------------------------------------------------------
+
+static mu_status filter_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    const mu_stage_args *args = &stage->dataset->args;
+    for (;;) {
+        MU_TRY(mu__stage_next(stage, 0, item, end));
+        if (*end)
+            return MU_OK;
+        mu_value *element = mu__item_value(item);
+        mu_pool *pool = element != NULL ? mu_pool_open() : NULL;
+        bool keep = pool != NULL && args->fn.keep(element, args->arg);
+        mu_pool_close(pool);
+        if (keep && !mu__pending())
+            return MU_OK;
+        mu__item_drop(item);
+        if (mu__pending()) {
+            mu__error_context("in the function of %s", args->name);
+            return mu_error_code();
+        }
+    }
+}
+
+const mu_stage_ops mu__stage_filter = {.name = "filter", .next = filter_next};
+
+mu_dataset *mu_dataset_filter(mu_dataset *dataset, bool (*keep)(mu_value *element, void *arg), void *arg)
+{
+    mu_stage_args stage = {.arg = arg, .fn.keep = keep};
+    if (mu__pending() || mu__name_callback(&stage, NULL, "filter", keep != NULL) != MU_OK)
+        return NULL;
+    return mu__dataset_stage(&mu__stage_filter, &stage, dataset);
+}
+
+// ---- Zip ----------------------------------------------------------------------------------------
+
+static mu_status zip_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    int n = stage->dataset->n_inputs;
+    mu_value **parts = mu__calloc((size_t)n, sizeof *parts);
+    mu_status status = parts != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; status == MU_OK && !*end && i < n; i++) {
+        mu_item part;
+        status = mu__stage_next(stage, i, &part, end);
+        if (status != MU_OK || *end)
+            break;
+        parts[i] = mu__item_value(&part);
+        status = parts[i] != NULL ? MU_OK : mu_error_code();
+    }
+    if (status == MU_OK && !*end) {
+        item->value = mu__list_value(n, parts);
+        status = item->value != NULL ? MU_OK : mu_error_code();
+    } else {
+        for (int i = 0; parts != NULL && i < n; i++)
+            mu_release(parts[i]);
+    }
+    mu__free(parts);
+    return status;
+}
+
+static mu_status zip_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+{
+    *skipped = count;
+    for (int i = 0; i < stage->dataset->n_inputs; i++) {
+        int64_t part = 0;
+        MU_TRY(mu__stage_skip(stage, i, count, &part));
+        *skipped = MU_MIN(*skipped, part);
+    }
+    return MU_OK;
+}
+
+static int64_t zip_cardinality(const mu_dataset *dataset)
+{
+    int64_t shortest = MU_INFINITE;
+    for (int i = 0; i < dataset->n_inputs; i++) {
+        int64_t n = mu_dataset_cardinality(dataset->inputs[i]);
+        if (n == MU_UNKNOWN_CARDINALITY)
+            return n;
+        if (n != MU_INFINITE && (shortest == MU_INFINITE || n < shortest))
+            shortest = n;
+    }
+    return shortest;
+}
+
+static mu_value *zip_spec(const mu_dataset *dataset)
+{
+    mu_value **parts = mu__calloc((size_t)dataset->n_inputs, sizeof *parts);
+    for (int i = 0; parts != NULL && i < dataset->n_inputs; i++)
+        parts[i] = mu__dataset_spec(dataset->inputs[i]);
+    mu_value *spec = parts != NULL ? mu__list_value(dataset->n_inputs, parts) : NULL;
+    mu__free(parts);
+    return spec;
+}
+
+const mu_stage_ops mu__stage_zip = {
+    .name = "zip", .next = zip_next, .skip = zip_skip, .cardinality = zip_cardinality, .spec = zip_spec,
+};
+
+mu_dataset *mu_dataset_zip_of(int n, mu_dataset *const *datasets)
+{
+    if (mu__pending())
+        return NULL;
+    if (n < 1) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_zip of %d datasets; give at least one", n);
+        return NULL;
+    }
+    return mu__give(mu__dataset_new(&mu__stage_zip, &(mu_stage_args){0}, n, datasets));
+}
+
+mu_dataset *mu_dataset_zip(mu_dataset *first, ...)
+{
+    struct {
+        mu_dataset **items;
+        size_t n, capacity;
+    } list = {0};
+    mu_dataset *zipped = NULL;
+    va_list more;
+    va_start(more, first);
+    for (mu_dataset *dataset = first; (void *)dataset != MU_END; dataset = va_arg(more, mu_dataset *))
+        if (MU_PUSH(&list, dataset) != MU_OK)
+            goto out;
+    zipped = mu_dataset_zip_of((int)list.n, list.items);
+out:
+    va_end(more);
+    mu__free(list.items);
+    return zipped;
+}
+
+mu_dataset *mu_dataset_enumerate(mu_dataset *dataset, int64_t start)
+{
+    return mu_dataset_zip_of(2, (mu_dataset *[]){mu_dataset_range(start, INT64_MAX, 1), dataset});
+}

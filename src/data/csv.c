@@ -1,0 +1,288 @@
+// Lines of numbers, as RFC 4180 writes them: quotes, doubled quotes, either line end; plain or gzip.
+//
+// One character at a time through a small buffer, one field at a time in another: no line is ever held, and a
+// field has a fixed limit. Numbers are read in the C locale, whatever the program's is.
+#include "data/files.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define BUFFER_BYTES 65536
+#define MOST_FIELD_BYTES 512
+
+typedef struct csv_state {
+    mu_stream *stream;
+    uint8_t *buffer;
+    size_t at, n;
+    int64_t line;
+    locale_t c_locale;
+    int pushed;                     // a character put back; 0: none
+    char field[MOST_FIELD_BYTES];
+} csv_state;
+
+enum { END_OF_FILE = -1 };
+typedef enum field_end { FIELD_MORE, FIELD_LINE, FIELD_FILE } field_end;
+
+static mu_status csv_open(mu_stage *stage)
+{
+    csv_state *state = stage->state;
+    state->buffer = mu__alloc(BUFFER_BYTES);
+    state->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (state->c_locale == (locale_t)0)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the C locale");
+    return state->buffer != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+static void close_file(csv_state *state)
+{
+    mu__stream_close(state->stream);
+    state->stream = NULL;
+}
+
+static void csv_close(mu_stage *stage)
+{
+    csv_state *state = stage->state;
+    close_file(state);
+    mu__free(state->buffer);
+    if (state->c_locale != (locale_t)0)
+        freelocale(state->c_locale);
+}
+
+static mu_status next_character(csv_state *state, int *character)
+{
+    if (state->pushed != 0) {
+        *character = state->pushed;
+        state->pushed = 0;
+        return MU_OK;
+    }
+    if (state->at == state->n) {
+        state->at = 0;
+        MU_TRY(mu__stream_read(state->stream, state->buffer, BUFFER_BYTES, &state->n));
+    }
+    *character = state->at < state->n ? state->buffer[state->at++] : END_OF_FILE;
+    return MU_OK;
+}
+
+static mu_status damaged(const csv_state *state, int column, const char *what)
+{
+    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: %s", mu__stream_path(state->stream), (long long)state->line, column + 1, what);
+}
+
+// ---- Fields -------------------------------------------------------------------------------------
+
+// What stands in quotes, the first one being read already.
+static mu_status read_quoted(csv_state *state, int column, size_t *n)
+{
+    for (;;) {
+        int c;
+        MU_TRY(next_character(state, &c));
+        if (c == END_OF_FILE)
+            return damaged(state, column, "the file ends inside quotes");
+        if (c == '"') {
+            MU_TRY(next_character(state, &c));
+            if (c != '"') {
+                state->pushed = c == END_OF_FILE ? 0 : c;
+                return MU_OK;
+            }
+        }
+        if (*n + 1 == MOST_FIELD_BYTES)
+            return damaged(state, column, "the field is too long for a number");
+        state->field[(*n)++] = (char)c;
+    }
+}
+
+static mu_status read_field(csv_state *state, int column, char delimiter, field_end *ended)
+{
+    size_t n = 0;
+    for (;;) {
+        int c;
+        MU_TRY(next_character(state, &c));
+        if (c == '"' && n == 0) {
+            MU_TRY(read_quoted(state, column, &n));
+            continue;
+        }
+        if (c == '\r')
+            continue;
+        if (c == END_OF_FILE || c == '\n' || c == delimiter) {
+            *ended = c == delimiter ? FIELD_MORE : c == '\n' ? FIELD_LINE : FIELD_FILE;
+            state->field[n] = 0;
+            return MU_OK;
+        }
+        if (n + 1 == MOST_FIELD_BYTES)
+            return damaged(state, column, "the field is too long for a number");
+        state->field[n++] = (char)c;
+    }
+}
+
+static mu_status field_error(const csv_state *state, int column, mu_dtype dtype)
+{
+    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: \"%.40s\" is no %s", mu__stream_path(state->stream),
+                     (long long)state->line, column + 1, state->field, mu_dtype_name(dtype));
+}
+
+static mu_status store_number(const csv_state *state, int column, mu_dtype dtype, void *data, int64_t index)
+{
+    char *rest = NULL;
+    errno = 0;
+    if (mu__dtype_is_float(dtype)) {
+        double value = strtod_l(state->field, &rest, state->c_locale);
+        mu__write_element(dtype, data, index, value);
+    } else {
+        long long value = strtoll_l(state->field, &rest, 10, state->c_locale);
+        mu__write_element(dtype, data, index, (double)value);
+        if (errno == ERANGE || (dtype != MU_I64 && mu__read_element(dtype, data, index) != (double)value))
+            return field_error(state, column, dtype);
+        if (dtype == MU_I64)
+            ((int64_t *)data)[index] = value;
+    }
+    if (rest == state->field)
+        return field_error(state, column, dtype);
+    while (*rest == ' ' || *rest == '\t')
+        rest++;
+    return *rest == 0 ? MU_OK : field_error(state, column, dtype);
+}
+
+// ---- Lines --------------------------------------------------------------------------------------
+
+static mu_status skip_lines(csv_state *state, int64_t lines)
+{
+    while (state->line < lines) {
+        int c;
+        MU_TRY(next_character(state, &c));
+        if (c == END_OF_FILE)
+            return MU_OK;
+        state->line += c == '\n';
+    }
+    return MU_OK;
+}
+
+static mu_status next_file(mu_stage *stage, bool *end)
+{
+    csv_state *state = stage->state;
+    MU_TRY(mu__files_next(stage, &state->stream, end));
+    state->at = state->n = 0;
+    state->line = 0;
+    state->pushed = 0;
+    return *end ? MU_OK : skip_lines(state, stage->dataset->args.index);
+}
+
+// Reads the first field of the next line that is not empty.
+static mu_status begin_line(mu_stage *stage, field_end *ended, bool *end)
+{
+    csv_state *state = stage->state;
+    for (;;) {
+        if (state->stream == NULL)
+            MU_TRY(next_file(stage, end));
+        if (*end)
+            return MU_OK;
+        state->line++;
+        MU_TRY(read_field(state, 0, (char)stage->dataset->args.step, ended));
+        if (state->field[0] != 0 || *ended == FIELD_MORE)
+            return MU_OK;
+        if (*ended == FIELD_FILE)
+            close_file(state);
+    }
+}
+
+// Reads the fields of a line into `out`: one pointer per column, or the same one and an index.
+static mu_status read_line(mu_stage *stage, void *const *out, bool vector, bool *end)
+{
+    csv_state *state = stage->state;
+    const mu_stage_args *args = &stage->dataset->args;
+    field_end ended = FIELD_MORE;
+    MU_TRY(begin_line(stage, &ended, end));
+    for (int column = 0; !*end && column < args->n_sizes; column++) {
+        if (column > 0)
+            MU_TRY(read_field(state, column, (char)args->step, &ended));
+        MU_TRY(store_number(state, column, (mu_dtype)args->sizes[column], out[vector ? 0 : column], vector ? column : 0));
+        bool last = column + 1 == args->n_sizes;
+        if (last != (ended != FIELD_MORE))
+            return mu__error(MU_DATA_LOSS, "%s, line %lld has %s %d columns; wanted %d", mu__stream_path(state->stream),
+                             (long long)state->line, last ? "more than" : "only", column + 1, args->n_sizes);
+    }
+    if (!*end && ended == FIELD_FILE)
+        close_file(state);
+    return MU_OK;
+}
+
+static mu_value *csv_spec(const mu_dataset *dataset)
+{
+    const mu_stage_args *args = &dataset->args;
+    if (args->count == 0)
+        return mu__spec_leaf(MU_F32, &(mu_shape){.rank = 1, .dims = {args->n_sizes}});
+    mu_value **columns = mu__calloc((size_t)args->n_sizes, sizeof *columns);
+    for (int i = 0; columns != NULL && i < args->n_sizes; i++)
+        columns[i] = mu__spec_leaf((mu_dtype)args->sizes[i], &mu__scalar_shape);
+    mu_value *spec = columns != NULL ? mu__list_value(args->n_sizes, columns) : NULL;
+    mu__free(columns);
+    return spec;
+}
+
+static mu_status csv_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    mu_value *spec = csv_spec(stage->dataset);
+    mu_leaves leaves = {0}, made = {0};
+    void **out = NULL;
+    mu_status status = spec != NULL ? MU_OK : mu_error_code();
+    if (spec == NULL)
+        goto out;
+    MU_GO(mu__leaves_of(spec, &leaves));
+    out = mu__calloc((size_t)leaves.n, sizeof *out);
+    bool ok = out != NULL && mu__build_begin(&made, leaves.n);
+    while (ok && made.n < leaves.n) {
+        mu_tensor *tensor = mu__tensor_alloc(mu__leaf(&leaves, made.n)->dtype, &mu__leaf(&leaves, made.n)->shape);
+        out[made.n] = tensor != NULL ? mu__data(tensor) : NULL;
+        ok = mu__build_add(&made, tensor);
+    }
+    status = ok ? read_line(stage, out, stage->dataset->args.count == 0, end) : mu_error_code();
+    if (status == MU_OK && !*end) {
+        item->value = mu__build_end(&made, spec);
+        status = item->value != NULL ? MU_OK : mu_error_code();
+    }
+out:
+    if (status != MU_OK)  // the rest of a damaged file is not trusted: go on with the next one
+        close_file(stage->state);
+    mu_release(mu__build_end(&made, spec));
+    mu__leaves_free(&leaves);
+    mu__free(out);
+    mu_release(spec);
+    return status;
+}
+
+const mu_stage_ops mu__stage_csv = {
+    .name = "csv", .state_bytes = sizeof(csv_state), .open = csv_open, .next = csv_next, .close = csv_close,
+    .spec = csv_spec,
+};
+
+// ---- The dataset --------------------------------------------------------------------------------
+
+static mu_status check_args(const mu_dataset_csv_args *a)
+{
+    if ((a->path != NULL) == (a->paths != NULL))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv got %s; give a path or a dataset of paths",
+                         a->path != NULL ? "a path and .paths" : "neither a path nor .paths");
+    if (a->columns < 1 || a->columns > UINT16_MAX)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv with columns = %d; wanted 1 to %d", a->columns, UINT16_MAX);
+    if (a->skip_lines < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv with skip_lines = %d; wanted at least 0", a->skip_lines);
+    for (int i = 0; a->dtypes != NULL && i < a->columns; i++)
+        if (!mu__dtype_ok(a->dtypes[i]) || a->dtypes[i] == MU_BOOL)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv: the type of column %d is %d; wanted a type of numbers", i + 1, a->dtypes[i]);
+    return MU_OK;
+}
+
+mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args)
+{
+    mu_dataset_csv_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_csv") != MU_OK || check_args(&a) != MU_OK)
+        return NULL;
+    mu_dataset *paths = a.paths != NULL ? a.paths : mu__files_one(a.path, "mu_dataset_csv");
+    mu_stage_args stage = {.count = a.dtypes != NULL, .index = a.skip_lines, .step = a.delimiter != 0 ? a.delimiter : ',',
+                           .n_sizes = a.columns};
+    stage.sizes = mu__calloc((size_t)a.columns, sizeof *stage.sizes);
+    for (int i = 0; stage.sizes != NULL && i < a.columns; i++)
+        stage.sizes[i] = a.dtypes != NULL ? (int64_t)a.dtypes[i] : MU_F32;
+    return mu__dataset_stage(&mu__stage_csv, &stage, paths);
+}

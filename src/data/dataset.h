@@ -1,0 +1,266 @@
+// Inside the data layer: what a dataset is, what a stage must provide, how elements travel.
+//
+// A dataset is immutable data: a row of the table of stages, its arguments and its inputs; so a pipeline can
+// be walked from its end, cloned with other inputs, and written down. An iterator opens one mu_stage per
+// dataset. Elements travel as mu_items: either a value, or still a row number of a source in memory, so that
+// shuffle, repeat, take, skip and shard move numbers and batch gathers all its rows at once. The position of
+// an iterator is how many elements it gave plus the seeds it began with: a restored one skips, and rows are
+// skipped without being made. Knows nothing of replicas.
+#ifndef MU_SRC_DATA_DATASET_H
+#define MU_SRC_DATA_DATASET_H
+
+#include "tensor/tensor.h"
+
+#include <muster/data.h>
+
+// ---- Rows in memory (rows.c) --------------------------------------------------------------------
+
+// One component of the elements of a source in memory: n rows as stored, handed out as `spec`.
+typedef struct mu_column {
+    const void *data;
+    mu_dtype stored;
+    mu_spec spec;      // of one element
+    int divisor;       // uint8 handed out as float32 is divided by it, correctly rounded; else 1
+} mu_column;
+
+// n rows of some columns. `ready` (may be NULL) waits until the rows before `end` are in memory.
+typedef struct mu_rows {
+    mu_object object;
+    int64_t n;
+    int n_columns;
+    mu_column *columns;
+    mu_value *spec;    // structure of an element; leaves are symbolic tensors without a node
+    mu_status (*ready)(struct mu_rows *rows, int64_t end);
+    void *source;      // what keeps the data alive
+    void (*free_source)(void *source);
+} mu_rows;
+
+// mu__rows_new takes over `spec` and `source` (also on failure); columns are to be filled. Owned by the caller.
+mu_rows *mu__rows_new(int64_t n, int n_columns, mu_value *spec, void *source, void (*free_source)(void *source));
+
+// mu__rows_gather writes the given rows of every column, out[column] pointing at the place of the first.
+mu_status mu__rows_gather(mu_rows *rows, const int64_t *index, int64_t count, void *const *out);
+
+// mu__rows_element makes the value of one row. Owned by the caller.
+mu_value *mu__rows_element(mu_rows *rows, int64_t row);
+
+// ---- Datasets (dataset.c) -----------------------------------------------------------------------
+
+typedef struct mu_stage_ops mu_stage_ops;
+
+// Arguments of all stages in one struct, so that a pipeline can be cloned, compared and written down
+// without knowing the stage. What a stage does not name is zero.
+typedef struct mu_stage_args {
+    int64_t count;       // batch, padded_batch, window: elements; shuffle, prefetch: buffer; repeat, take, skip:
+                         // elements or rounds; shard: shards; split: pieces; interleave: cycle; map: parallel calls;
+                         // range: stop; csv: 1 for lists of scalars
+    int64_t index;       // shard: which; window: shift; range: start; interleave: block; csv: header lines
+    int64_t step;        // window: stride; range: step; csv: delimiter
+    bool drop_remainder; // batch, padded_batch, window, rebatch
+    bool fixed_order;    // shuffle: every iteration the same
+    uint64_t seed;       // shuffle
+    int n_sizes;
+    int64_t *sizes;      // rebatch: rows; csv: dtype of each column; owned
+    char *name;          // of the callback, or the path of the file; owned
+    union {
+        mu_value *(*map)(mu_value *element, void *arg);
+        bool (*keep)(mu_value *element, void *arg);
+        mu_dataset *(*flat)(mu_value *element, void *arg);
+        mu_value *(*next)(void *state);
+    } fn;
+    void *(*open)(void *arg);
+    void (*close)(void *state);
+    void *arg;
+    mu_value *value;     // generator: spec of an element (may be NULL); retained
+    mu_rows *rows;       // sources in memory; retained
+    mu_object *shared;   // made by ops->share; owned
+} mu_stage_args;
+
+// Head of everything that mu_iterate and MU_EACH accept.
+typedef struct mu_iterable {
+    mu_object object;
+    mu_iterator *(*iterate)(struct mu_iterable *iterable);  // owned by the caller
+} mu_iterable;
+
+struct mu_dataset {
+    mu_iterable iterable;            // first
+    const mu_stage_ops *ops;
+    int n_inputs;
+    mu_dataset **inputs;             // retained
+    mu_stage_args args;
+    atomic_llong iterations;         // shuffle: how many were begun; chooses the order of the next
+};
+extern mu_type mu__dataset_type;
+
+// mu__dataset_new makes a dataset; it takes over what `args` owns (also on failure) and retains the inputs.
+// Fails if an input is NULL or no dataset. Owned by the caller.
+mu_dataset *mu__dataset_new(const mu_stage_ops *ops, const mu_stage_args *args, int n_inputs, mu_dataset *const *inputs);
+
+// mu__dataset_stage is mu__dataset_new for one input, given to the pool; it does nothing while a record is
+// pending (what `args` owns is freed).
+mu_dataset *mu__dataset_stage(const mu_stage_ops *ops, const mu_stage_args *args, mu_dataset *input);
+
+// mu__dataset_clone copies one description with other inputs (as many as before). Owned by the caller.
+mu_dataset *mu__dataset_clone(const mu_dataset *dataset, mu_dataset *const *inputs);
+
+// mu__dataset_spec returns the structure of an element; its leaves are symbolic tensors that carry dtype and
+// shape (MU_UNKNOWN where not fixed). NULL without a record: not known before an element is made (map,
+// generator without `like`). Owned by the caller.
+mu_value *mu__dataset_spec(const mu_dataset *dataset);
+
+bool mu__dataset_is(const mu_dataset *dataset, const char *stage);  // by name of the stage
+
+// ---- Stages of an open iterator (iterator.c) ----------------------------------------------------
+
+// An element on its way: a value (owned), or row `row` of `rows` (borrowed from the dataset) if value is NULL.
+typedef struct mu_item {
+    mu_value *value;
+    mu_rows *rows;
+    int64_t row;
+} mu_item;
+
+typedef struct mu_stage {
+    const mu_stage_ops *ops;
+    const mu_dataset *dataset;    // borrowed: the iterator keeps the last dataset, which keeps the others
+    mu_iterator *iterator;
+    struct mu_stage **inputs;     // of dataset->n_inputs; an input is opened when first used
+    void *state;                  // ops->state_bytes, zeroed
+    bool ended;
+} mu_stage;
+
+// One kind of stage. All functions run on the iterator's thread, or on the thread of a stage behind.
+struct mu_stage_ops {
+    const char *name;
+    size_t state_bytes;
+    // open prepares the state. Optional.
+    mu_status (*open)(mu_stage *stage);
+    // next makes the next element, owned by the caller; *end is set instead at the end. May block.
+    mu_status (*next)(mu_stage *stage, mu_item *item, bool *end);
+    // skip passes over up to `count` elements, as next would, and says how many there were. Optional:
+    // then elements are made and dropped.
+    mu_status (*skip)(mu_stage *stage, int64_t count, int64_t *skipped);
+    // close frees what the state owns, and ends threads; the inputs still live. Optional.
+    void (*close)(mu_stage *stage);
+    // cardinality from the inputs' ones. Optional: unknown.
+    int64_t (*cardinality)(const mu_dataset *dataset);
+    // spec of an element as mu__dataset_spec. Optional: that of input 0, or unknown without inputs.
+    mu_value *(*spec)(const mu_dataset *dataset);
+    bool opaque;  // with inputs, and without `spec`: the spec is unknown
+    // share makes what all iterators of one dataset share (args.shared); a clone gets its own. Optional.
+    mu_object *(*share)(void);
+};
+
+// mu__stage_next takes the next element of input `i` of a stage; *end stays set once it was.
+mu_status mu__stage_next(mu_stage *stage, int i, mu_item *item, bool *end);
+mu_status mu__stage_skip(mu_stage *stage, int i, int64_t count, int64_t *skipped);
+// mu__stage_again closes input `i`, so that the next use begins a new iteration of it.
+void mu__stage_again(mu_stage *stage, int i);
+
+// mu__stage_seed returns the seed of the order of this iteration of a shuffle.
+uint64_t mu__stage_seed(mu_stage *stage);
+
+void mu__item_drop(mu_item *item);
+// mu__item_value makes the item hold a value (rows are gathered) and returns it, borrowed; NULL on error.
+mu_value *mu__item_value(mu_item *item);
+
+// ---- Iterators (iterator.c) ---------------------------------------------------------------------
+
+// Head of all iterators. next returns an element owned by the caller, or NULL at the end or after an error.
+typedef struct mu_iterator_ops {
+    mu_value *(*next)(mu_iterator *iterator);
+    char *(*save)(mu_iterator *iterator);  // JSON, owned by the caller
+    mu_status (*restore)(mu_iterator *iterator, const char *state);
+} mu_iterator_ops;
+
+struct mu_iterator {
+    mu_object object;
+    const mu_iterator_ops *ops;
+    mu_value *lent;
+    char *state;     // text lent by mu_iterator_state
+};
+
+// mu__dataset_iterate opens an iterator; owned by the caller (mu_release closes it).
+mu_iterator *mu__dataset_iterate(mu_dataset *dataset);
+// mu__iterator_item is mu_next without lending: rows stay rows. Only for iterators of datasets.
+mu_status mu__iterator_item(mu_iterator *iterator, mu_item *item, bool *end);
+// mu__iterator_close frees what the head owns; for the destroy functions of all iterators.
+void mu__iterator_close(mu_iterator *iterator);
+
+// ---- The table of stages (dataset.c) ------------------------------------------------------------
+
+// mu__stage_named returns the row of that name, NULL if there is none.
+const mu_stage_ops *mu__stage_named(const char *name);
+
+extern const mu_stage_ops mu__stage_rows, mu__stage_range, mu__stage_generator;
+extern const mu_stage_ops mu__stage_shuffle, mu__stage_repeat, mu__stage_take, mu__stage_skip_first, mu__stage_shard;
+extern const mu_stage_ops mu__stage_concatenate, mu__stage_batch, mu__stage_map, mu__stage_filter, mu__stage_zip;
+extern const mu_stage_ops mu__stage_prefetch, mu__stage_parallel_map, mu__stage_padded_batch, mu__stage_window;
+extern const mu_stage_ops mu__stage_unbatch, mu__stage_rebatch, mu__stage_split, mu__stage_flat_map, mu__stage_interleave;
+extern const mu_stage_ops mu__stage_cache, mu__stage_records, mu__stage_csv;
+
+#define MU_MAX_PREFETCH 65536
+#define MU_MAX_PARALLEL_CALLS 256
+
+// ---- Calling C code (callback.c) ----------------------------------------------------------------
+
+// mu__call_map calls the function of a map; the result is owned by the caller. A NULL element gives NULL.
+mu_value *mu__call_map(const mu_stage_args *args, mu_value *element);
+// mu__name_callback sets args->name, or records that there is no function.
+mu_status mu__name_callback(mu_stage_args *args, const char *name, const char *initial, bool given);
+
+// ---- The tensors of elements (leaves.c) ---------------------------------------------------------
+
+// The tensors of an element, borrowed. Errors: INVALID_ARGUMENT if a leaf is something else.
+typedef struct mu_leaves {
+    int n, wanted;
+    mu_object **items;
+} mu_leaves;
+static inline mu_tensor *mu__leaf(const mu_leaves *leaves, int i) { return (mu_tensor *)leaves->items[i]; }
+mu_status mu__leaves_of(const mu_value *value, mu_leaves *out);
+void mu__leaves_free(mu_leaves *leaves);
+
+// Building a value: begin, add each leaf (taken over; false for NULL), end. The value is NULL unless all the
+// wanted leaves are there; end frees the leaves also after a begin that failed.
+bool mu__build_begin(mu_leaves *made, int wanted);
+bool mu__build_add(mu_leaves *made, mu_tensor *tensor);
+mu_value *mu__build_end(mu_leaves *made, const mu_value *like);
+
+// Small values, owned by the caller: a leaf of a spec; a leaf around a tensor, which is taken over (NULL: NULL);
+// an int64 scalar; a list around items, which are taken over (NULL if one is).
+mu_value *mu__spec_leaf(mu_dtype dtype, const mu_shape *shape);
+mu_value *mu__leaf_value(mu_tensor *tensor);
+mu_value *mu__number_value(int64_t number);
+mu_value *mu__list_value(int n, mu_value **items);
+
+// mu__map_spec rebuilds a structure with every leaf's spec changed by fn. Takes over spec; NULL gives NULL.
+mu_value *mu__map_spec(mu_value *spec, mu_status (*fn)(mu_spec *leaf, int64_t number), int64_t number);
+// mu__add_axis prepends an axis of n to the shape.
+mu_status mu__add_axis(mu_spec *leaf, int64_t n);
+// mu__stack_spec prepends `n` (or MU_UNKNOWN) to every leaf; `shapeless` forgets the other axes. Takes over spec.
+mu_value *mu__stack_spec(mu_value *spec, int64_t n, bool shapeless);
+
+// mu__empty_like makes a batch of no rows (unknown dimensions become 0). mu__join puts batches (values) together
+// along axis 0. Owned by the caller.
+mu_value *mu__empty_like(const mu_value *like);
+mu_value *mu__join(const mu_item *items, int n, const char *what);
+
+// ---- Stacking (stack.c) -------------------------------------------------------------------------
+
+// Buffers of elements that were given out: one that nobody holds any more is used again, so that batches of
+// equal size touch the same memory.
+#define MU_SPARE_BUFFERS 8
+typedef struct mu_spares {
+    mu_buffer *buffers[MU_SPARE_BUFFERS];
+} mu_spares;
+void mu__spares_free(mu_spares *spares);
+
+// mu__stack puts items along a new axis 0. Without `pad` shapes must agree; `what` names the stage in errors.
+mu_value *mu__stack(mu_item *items, int64_t n, bool pad, mu_spares *spares, const char *what);
+
+// ---- Stages of other files ----------------------------------------------------------------------
+
+// mu__dataset_split cuts every batch for itself into `pieces` pieces of equal size, the last ones short or
+// empty: TensorFlow's legacy rebatch. Given to the pool.
+mu_dataset *mu__dataset_split(mu_dataset *dataset, int64_t pieces);
+
+#endif

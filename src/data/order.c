@@ -1,0 +1,391 @@
+// Stages that choose and order elements without looking at them: shuffle, repeat, take, skip, shard,
+// concatenate.
+//
+// They pass items on as they are, so over a source in memory they only move row numbers. A shuffle's draws
+// depend on its seed and the number of the iteration, on nothing else.
+#include "data/dataset.h"
+
+// ---- Shuffle ------------------------------------------------------------------------------------
+
+typedef struct shuffle_state {
+    struct {
+        mu_item *items;
+        size_t n, capacity;
+    } buffer;
+    uint64_t random;
+    bool input_ended;
+} shuffle_state;
+
+// splitmix64: one addition and a mix per draw.
+static uint64_t random_next(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+// Lemire's way to a number below n without bias.
+static uint32_t random_below(uint64_t *state, uint32_t n)
+{
+    uint64_t product = (random_next(state) >> 32) * n;
+    if ((uint32_t)product < n) {
+        uint32_t threshold = (0u - n) % n;
+        while ((uint32_t)product < threshold)
+            product = (random_next(state) >> 32) * n;
+    }
+    return (uint32_t)(product >> 32);
+}
+
+static mu_status shuffle_open(mu_stage *stage)
+{
+    shuffle_state *state = stage->state;
+    state->random = mu__stage_seed(stage);
+    state->random = random_next(&state->random);
+    return MU_OK;
+}
+
+static mu_status shuffle_fill(mu_stage *stage)
+{
+    shuffle_state *state = stage->state;
+    while (!state->input_ended && state->buffer.n < (size_t)stage->dataset->args.count) {
+        mu_item item;
+        MU_TRY(mu__stage_next(stage, 0, &item, &state->input_ended));
+        if (!state->input_ended && MU_PUSH(&state->buffer, item) != MU_OK) {
+            mu__item_drop(&item);
+            return MU_RESOURCE_EXHAUSTED;
+        }
+    }
+    return MU_OK;
+}
+
+static mu_status shuffle_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    shuffle_state *state = stage->state;
+    MU_TRY(shuffle_fill(stage));
+    *end = state->buffer.n == 0;
+    if (*end)
+        return MU_OK;
+    uint32_t drawn = random_below(&state->random, (uint32_t)state->buffer.n);
+    *item = state->buffer.items[drawn];
+    state->buffer.items[drawn] = state->buffer.items[--state->buffer.n];
+    return MU_OK;
+}
+
+static void shuffle_close(mu_stage *stage)
+{
+    shuffle_state *state = stage->state;
+    for (size_t i = 0; i < state->buffer.n; i++)
+        mu__item_drop(&state->buffer.items[i]);
+    mu__free(state->buffer.items);
+}
+
+static int64_t same_cardinality(const mu_dataset *dataset)
+{
+    return mu_dataset_cardinality(dataset->inputs[0]);
+}
+
+const mu_stage_ops mu__stage_shuffle = {
+    .name = "shuffle", .state_bytes = sizeof(shuffle_state), .open = shuffle_open, .next = shuffle_next,
+    .close = shuffle_close, .cardinality = same_cardinality,
+};
+
+mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args)
+{
+    mu_dataset_shuffle_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_shuffle") != MU_OK)
+        return NULL;
+    if (a.buffer_size < 1 || a.buffer_size > UINT32_MAX) {
+        mu__error(MU_INVALID_ARGUMENT, "the buffer of a shuffle is %lld elements; wanted 1 to %lld", (long long)a.buffer_size,
+                  (long long)UINT32_MAX);
+        return NULL;
+    }
+    uint64_t seed = a.seed != 0 || a.has_seed ? a.seed : mu__runtime_next_seed(mu__runtime());
+    mu_stage_args stage = {.count = a.buffer_size, .seed = seed, .fixed_order = a.no_reshuffle_each_iteration};
+    return mu__dataset_stage(&mu__stage_shuffle, &stage, a.dataset);
+}
+
+// ---- Repeat -------------------------------------------------------------------------------------
+
+typedef struct repeat_state {
+    int64_t round;
+    bool any;   // this round gave something: an empty input ends even an endless repeat
+} repeat_state;
+
+// Goes to the next round, if there is one.
+static bool repeat_again(mu_stage *stage)
+{
+    repeat_state *state = stage->state;
+    int64_t rounds = stage->dataset->args.count;
+    state->round++;
+    if (!state->any || (rounds >= 0 && state->round >= rounds))
+        return false;
+    state->any = false;
+    mu__stage_again(stage, 0);
+    return true;
+}
+
+static mu_status repeat_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    repeat_state *state = stage->state;
+    *end = stage->dataset->args.count == 0;
+    while (!*end) {
+        MU_TRY(mu__stage_next(stage, 0, item, end));
+        if (!*end) {
+            state->any = true;
+            return MU_OK;
+        }
+        *end = !repeat_again(stage);
+    }
+    return MU_OK;
+}
+
+static mu_status repeat_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+{
+    repeat_state *state = stage->state;
+    if (stage->dataset->args.count == 0)
+        return MU_OK;
+    while (*skipped < count) {
+        int64_t part = 0;
+        MU_TRY(mu__stage_skip(stage, 0, count - *skipped, &part));
+        *skipped += part;
+        state->any = state->any || part > 0;
+        if (*skipped < count && !repeat_again(stage))
+            break;
+    }
+    return MU_OK;
+}
+
+static int64_t repeat_cardinality(const mu_dataset *dataset)
+{
+    int64_t n = same_cardinality(dataset), rounds = dataset->args.count;
+    if (rounds == 0 || n == 0)
+        return 0;
+    if (n < 0)
+        return n;
+    return rounds < 0 || n > INT64_MAX / rounds ? MU_INFINITE : n * rounds;
+}
+
+const mu_stage_ops mu__stage_repeat = {
+    .name = "repeat", .state_bytes = sizeof(repeat_state), .next = repeat_next, .skip = repeat_skip,
+    .cardinality = repeat_cardinality,
+};
+
+mu_dataset *mu_dataset_repeat(mu_dataset *dataset, int64_t count)
+{
+    return mu__dataset_stage(&mu__stage_repeat, &(mu_stage_args){.count = MU_MAX(count, MU_INFINITE)}, dataset);
+}
+
+// ---- Take and skip ------------------------------------------------------------------------------
+
+typedef struct count_state {
+    int64_t seen;
+} count_state;
+
+static int64_t take_left(const mu_stage *stage, int64_t wanted)
+{
+    const count_state *state = stage->state;
+    int64_t limit = stage->dataset->args.count;
+    return limit < 0 ? wanted : MU_MIN(wanted, limit - state->seen);
+}
+
+static mu_status take_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    count_state *state = stage->state;
+    *end = take_left(stage, 1) == 0;
+    if (!*end)
+        MU_TRY(mu__stage_next(stage, 0, item, end));
+    state->seen++;
+    return MU_OK;
+}
+
+static mu_status take_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+{
+    count_state *state = stage->state;
+    int64_t wanted = take_left(stage, count);
+    if (wanted > 0)
+        MU_TRY(mu__stage_skip(stage, 0, wanted, skipped));
+    state->seen += *skipped;
+    return MU_OK;
+}
+
+static int64_t take_cardinality(const mu_dataset *dataset)
+{
+    int64_t n = same_cardinality(dataset), limit = dataset->args.count;
+    if (limit < 0 || n == MU_UNKNOWN_CARDINALITY)
+        return limit == 0 ? 0 : n;
+    return n == MU_INFINITE ? limit : MU_MIN(n, limit);
+}
+
+const mu_stage_ops mu__stage_take = {
+    .name = "take", .state_bytes = sizeof(count_state), .next = take_next, .skip = take_skip,
+    .cardinality = take_cardinality,
+};
+
+mu_dataset *mu_dataset_take(mu_dataset *dataset, int64_t count)
+{
+    return mu__dataset_stage(&mu__stage_take, &(mu_stage_args){.count = MU_MAX(count, -1)}, dataset);
+}
+
+// The first use leaves out what is to be left out; -1 leaves out all without reading.
+static mu_status leave_out(mu_stage *stage, bool *end)
+{
+    count_state *state = stage->state;
+    int64_t count = stage->dataset->args.count, skipped = 0;
+    *end = count < 0;
+    if (*end || state->seen > 0 || count == 0)
+        return MU_OK;
+    state->seen = 1;
+    MU_TRY(mu__stage_skip(stage, 0, count, &skipped));
+    *end = skipped < count;
+    return MU_OK;
+}
+
+static mu_status skip_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    MU_TRY(leave_out(stage, end));
+    return *end ? MU_OK : mu__stage_next(stage, 0, item, end);
+}
+
+static mu_status skip_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+{
+    bool end = false;
+    MU_TRY(leave_out(stage, &end));
+    return end ? MU_OK : mu__stage_skip(stage, 0, count, skipped);
+}
+
+static int64_t skip_cardinality(const mu_dataset *dataset)
+{
+    int64_t n = same_cardinality(dataset), count = dataset->args.count;
+    if (count < 0)
+        return 0;
+    return n < 0 ? n : MU_MAX(n - count, 0);
+}
+
+const mu_stage_ops mu__stage_skip_first = {
+    .name = "skip", .state_bytes = sizeof(count_state), .next = skip_next, .skip = skip_skip,
+    .cardinality = skip_cardinality,
+};
+
+mu_dataset *mu_dataset_skip(mu_dataset *dataset, int64_t count)
+{
+    return mu__dataset_stage(&mu__stage_skip_first, &(mu_stage_args){.count = MU_MAX(count, -1)}, dataset);
+}
+
+// ---- Shard --------------------------------------------------------------------------------------
+
+static mu_status shard_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    count_state *state = stage->state;
+    const mu_stage_args *args = &stage->dataset->args;
+    int64_t before = state->seen == 0 ? args->index : args->count - 1, skipped = 0;
+    MU_TRY(mu__stage_skip(stage, 0, before, &skipped));
+    *end = skipped < before;
+    state->seen = 1;
+    return *end ? MU_OK : mu__stage_next(stage, 0, item, end);
+}
+
+static int64_t shard_cardinality(const mu_dataset *dataset)
+{
+    int64_t n = same_cardinality(dataset), shards = dataset->args.count;
+    return n < 0 ? n : n / shards + (dataset->args.index < n % shards);
+}
+
+const mu_stage_ops mu__stage_shard = {
+    .name = "shard", .state_bytes = sizeof(count_state), .next = shard_next, .cardinality = shard_cardinality,
+};
+
+mu_dataset *mu_dataset_shard(mu_dataset *dataset, int64_t n_shards, int64_t index)
+{
+    if (!mu__pending() && (n_shards < 1 || index < 0 || index >= n_shards)) {
+        mu__error(MU_INVALID_ARGUMENT, "shard %lld of %lld: wanted at least one shard and an index from 0 to the number of shards less one",
+                  (long long)index, (long long)n_shards);
+        return NULL;
+    }
+    return mu__dataset_stage(&mu__stage_shard, &(mu_stage_args){.count = n_shards, .index = index}, dataset);
+}
+
+// ---- Concatenate --------------------------------------------------------------------------------
+
+typedef struct concatenate_state {
+    int input;
+} concatenate_state;
+
+static mu_status concatenate_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    concatenate_state *state = stage->state;
+    for (; state->input < stage->dataset->n_inputs; state->input++) {
+        MU_TRY(mu__stage_next(stage, state->input, item, end));
+        if (!*end)
+            return MU_OK;
+    }
+    *end = true;
+    return MU_OK;
+}
+
+static mu_status concatenate_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+{
+    concatenate_state *state = stage->state;
+    for (; state->input < stage->dataset->n_inputs; state->input++) {
+        int64_t part = 0;
+        MU_TRY(mu__stage_skip(stage, state->input, count - *skipped, &part));
+        *skipped += part;
+        if (*skipped == count)
+            return MU_OK;
+    }
+    return MU_OK;
+}
+
+static int64_t concatenate_cardinality(const mu_dataset *dataset)
+{
+    int64_t a = mu_dataset_cardinality(dataset->inputs[0]), b = mu_dataset_cardinality(dataset->inputs[1]);
+    if (a == MU_INFINITE || b == MU_INFINITE)
+        return MU_INFINITE;
+    if (a < 0 || b < 0)
+        return MU_UNKNOWN_CARDINALITY;
+    return a > INT64_MAX - b ? MU_INFINITE : a + b;
+}
+
+// What both know in common; dimensions where they differ are unknown.
+static bool common_spec(mu_spec *a, const mu_tensor *b)
+{
+    if (a->dtype != b->dtype || a->shape.rank != b->shape.rank)
+        return false;
+    for (int i = 0; i < b->shape.rank; i++)
+        if (a->shape.dims[i] != b->shape.dims[i])
+            a->shape.dims[i] = MU_UNKNOWN;
+    return true;
+}
+
+static mu_value *concatenate_spec(const mu_dataset *dataset)
+{
+    mu_value *a = mu__dataset_spec(dataset->inputs[0]), *b = mu__dataset_spec(dataset->inputs[1]), *common = NULL;
+    mu_leaves left = {0}, right = {0}, made;
+    if (a != NULL && b != NULL && mu__value_same_structure(a, b) && mu__leaves_of(a, &left) == MU_OK &&
+        mu__leaves_of(b, &right) == MU_OK) {
+        bool ok = mu__build_begin(&made, left.n);
+        while (ok && made.n < left.n) {
+            mu_spec spec = mu__spec_of(mu__leaf(&left, made.n));
+            ok = common_spec(&spec, mu__leaf(&right, made.n)) &&
+                 mu__build_add(&made, mu__tensor_symbolic(NULL, 0, &spec, NULL));
+        }
+        common = mu__build_end(&made, a);
+    }
+    mu__leaves_free(&left);
+    mu__leaves_free(&right);
+    mu_release(a);
+    mu_release(b);
+    return common;
+}
+
+const mu_stage_ops mu__stage_concatenate = {
+    .name = "concatenate", .state_bytes = sizeof(concatenate_state), .next = concatenate_next,
+    .skip = concatenate_skip, .cardinality = concatenate_cardinality, .spec = concatenate_spec,
+};
+
+mu_dataset *mu_dataset_concatenate(mu_dataset *first, mu_dataset *second)
+{
+    if (mu__pending())
+        return NULL;
+    return mu__give(mu__dataset_new(&mu__stage_concatenate, &(mu_stage_args){0}, 2, (mu_dataset *[]){first, second}));
+}

@@ -1,0 +1,274 @@
+// Stages that cut batches along axis 0: unbatch, rebatch, split.
+//
+// A piece of one batch is a view of its buffer; only a piece across two batches is copied. Rebatch draws across
+// the borders of batches, split cuts each batch for itself into equally many pieces, empty ones included.
+#include "data/dataset.h"
+
+typedef struct pieces_state {
+    mu_value *batch;     // being cut; NULL: take the next one
+    mu_leaves leaves;    // of batch
+    int64_t rows, at;    // of batch: how many, and the next
+    int64_t piece;       // rebatch, split: number of the next piece
+} pieces_state;
+
+static void drop_batch(pieces_state *state)
+{
+    mu__leaves_free(&state->leaves);
+    mu_release(state->batch);
+    state->batch = NULL;
+    state->rows = state->at = 0;
+}
+
+static void pieces_close(mu_stage *stage)
+{
+    drop_batch(stage->state);
+}
+
+static mu_status measure(mu_stage *stage)
+{
+    pieces_state *state = stage->state;
+    MU_TRY(mu__leaves_of(state->batch, &state->leaves));
+    for (int i = 0; i < state->leaves.n; i++) {
+        const mu_shape *shape = &mu__leaf(&state->leaves, i)->shape;
+        if (shape->rank == 0)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: component %d of an element is a scalar, which has no rows; batch the dataset first",
+                             stage->ops->name, i);
+        if (i > 0 && shape->dims[0] != state->rows)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: component %d of a batch has %lld rows and component 0 has %lld; all must have the same number",
+                             stage->ops->name, i, (long long)shape->dims[0], (long long)state->rows);
+        state->rows = shape->dims[0];
+    }
+    return MU_OK;
+}
+
+static mu_status take_batch(mu_stage *stage, bool *end)
+{
+    pieces_state *state = stage->state;
+    mu_item item;
+    drop_batch(state);
+    MU_TRY(mu__stage_next(stage, 0, &item, end));
+    if (*end)
+        return MU_OK;
+    state->batch = mu__item_value(&item);
+    mu_status status = state->batch != NULL ? measure(stage) : mu_error_code();
+    if (status != MU_OK)
+        drop_batch(state);
+    return status;
+}
+
+// Rows [begin, begin + n) of a tensor, without a copy; `cut`: the row itself instead of a stack of one.
+static mu_tensor *row_view(const mu_tensor *tensor, int64_t begin, int64_t n, bool cut)
+{
+    mu_shape shape = tensor->shape;
+    shape.dims[0] = 1;
+    mu_spec row = {.dtype = tensor->dtype, .shape = shape};
+    size_t offset = tensor->offset + (size_t)begin * mu__spec_bytes(&row);
+    if (cut)
+        shape = mu_shape_make(shape.rank - 1, shape.dims + 1);
+    else
+        shape.dims[0] = n;
+    return mu__tensor_view(tensor->buffer, offset, tensor->dtype, &shape);
+}
+
+static mu_value *view_value(const pieces_state *state, int64_t n, bool cut)
+{
+    mu_leaves views;
+    bool ok = mu__build_begin(&views, state->leaves.n);
+    while (ok && views.n < state->leaves.n)
+        ok = mu__build_add(&views, row_view(mu__leaf(&state->leaves, views.n), state->at, n, cut));
+    return mu__build_end(&views, state->batch);
+}
+
+static mu_status forget_rows(mu_spec *leaf, int64_t number)
+{
+    if (leaf->shape.rank == 0)
+        return mu__error(MU_INVALID_ARGUMENT, "an element is a scalar, which has no rows to cut; batch the dataset first");
+    leaf->shape.dims[0] = number;
+    return MU_OK;
+}
+
+// ---- Unbatch ------------------------------------------------------------------------------------
+
+static mu_status unbatch_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    pieces_state *state = stage->state;
+    while (state->at == state->rows) {
+        MU_TRY(take_batch(stage, end));
+        if (*end)
+            return MU_OK;
+    }
+    item->value = view_value(state, 1, true);
+    state->at++;
+    return item->value != NULL ? MU_OK : mu_error_code();
+}
+
+static mu_status drop_first_axis(mu_spec *leaf, int64_t number)
+{
+    MU_TRY(forget_rows(leaf, number));
+    leaf->shape = mu_shape_make(leaf->shape.rank - 1, leaf->shape.dims + 1);
+    return MU_OK;
+}
+
+static mu_value *unbatch_spec(const mu_dataset *dataset)
+{
+    return mu__map_spec(mu__dataset_spec(dataset->inputs[0]), drop_first_axis, MU_UNKNOWN);
+}
+
+const mu_stage_ops mu__stage_unbatch = {
+    .name = "unbatch", .state_bytes = sizeof(pieces_state), .next = unbatch_next, .close = pieces_close,
+    .spec = unbatch_spec,
+};
+
+mu_dataset *mu_dataset_unbatch(mu_dataset *dataset)
+{
+    return mu__dataset_stage(&mu__stage_unbatch, &(mu_stage_args){0}, dataset);
+}
+
+// ---- Rebatch ------------------------------------------------------------------------------------
+
+// A piece that may cross borders, put together from views.
+typedef struct collected {
+    struct {
+        mu_item *items;
+        size_t n, capacity;
+    } parts;
+    int64_t rows;
+} collected;
+
+static mu_status collect(mu_stage *stage, int64_t wanted, collected *piece)
+{
+    pieces_state *state = stage->state;
+    bool end = false;
+    while (piece->rows < wanted) {
+        if (state->at == state->rows) {
+            MU_TRY(take_batch(stage, &end));
+            if (end)
+                return MU_OK;
+            continue;
+        }
+        int64_t n = MU_MIN(wanted - piece->rows, state->rows - state->at);
+        mu_item part = {.value = view_value(state, n, false)};
+        if (part.value == NULL || MU_PUSH(&piece->parts, part) != MU_OK) {
+            mu__item_drop(&part);
+            return mu_error_code();
+        }
+        state->at += n;
+        piece->rows += n;
+    }
+    return MU_OK;
+}
+
+// An empty batch is made like the batch being cut, or like the spec when none was read yet.
+static mu_value *empty_batch(mu_stage *stage)
+{
+    pieces_state *state = stage->state;
+    bool end = false;
+    if (state->batch == NULL) {
+        mu_value *spec = mu__dataset_spec(stage->dataset->inputs[0]);
+        mu_value *empty = spec != NULL ? mu__empty_like(spec) : NULL;
+        mu_release(spec);
+        if (empty != NULL || mu__pending() || take_batch(stage, &end) != MU_OK || end)
+            return empty;
+    }
+    return mu__empty_like(state->batch);
+}
+
+static mu_status rebatch_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    pieces_state *state = stage->state;
+    const mu_stage_args *args = &stage->dataset->args;
+    int64_t wanted = args->sizes[state->piece++ % args->n_sizes];
+    if (wanted == 0) {
+        item->value = empty_batch(stage);
+        *end = item->value == NULL;
+        return mu_error_code();
+    }
+    collected piece = {0};
+    mu_status status = collect(stage, wanted, &piece);
+    *end = status == MU_OK && (piece.rows == 0 || (args->drop_remainder && piece.rows < wanted));
+    if (status == MU_OK && !*end) {
+        item->value = mu__join(piece.parts.items, (int)piece.parts.n, stage->ops->name);
+        status = item->value != NULL ? MU_OK : mu_error_code();
+    }
+    for (size_t i = 0; i < piece.parts.n; i++)
+        mu__item_drop(&piece.parts.items[i]);
+    mu__free(piece.parts.items);
+    return status;
+}
+
+static mu_value *rebatch_spec(const mu_dataset *dataset)
+{
+    const mu_stage_args *args = &dataset->args;
+    int64_t rows = args->drop_remainder ? args->sizes[0] : MU_UNKNOWN;
+    for (int i = 1; i < args->n_sizes; i++)
+        rows = args->sizes[i] == rows ? rows : MU_UNKNOWN;
+    return mu__map_spec(mu__dataset_spec(dataset->inputs[0]), forget_rows, rows);
+}
+
+const mu_stage_ops mu__stage_rebatch = {
+    .name = "rebatch", .state_bytes = sizeof(pieces_state), .next = rebatch_next, .close = pieces_close,
+    .spec = rebatch_spec,
+};
+
+mu_dataset *mu_dataset_rebatch(mu_dataset *dataset, int n_sizes, const int64_t *sizes, bool drop_remainder)
+{
+    if (mu__pending())
+        return NULL;
+    int64_t sum = 0;
+    for (int i = 0; i < n_sizes && sum >= 0; i++)
+        sum = sizes[i] < 0 || sizes[i] > INT64_MAX - sum ? -1 : sum + sizes[i];
+    if (n_sizes < 1 || sum < 1) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_rebatch got %d sizes; wanted at least one, none negative, and not all 0", n_sizes);
+        return NULL;
+    }
+    mu_stage_args args = {.n_sizes = n_sizes, .drop_remainder = drop_remainder};
+    args.sizes = mu__alloc((size_t)n_sizes * sizeof *sizes);
+    if (args.sizes == NULL)
+        return NULL;
+    memcpy(args.sizes, sizes, (size_t)n_sizes * sizeof *sizes);
+    return mu__dataset_stage(&mu__stage_rebatch, &args, dataset);
+}
+
+// ---- Split --------------------------------------------------------------------------------------
+
+static mu_status split_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    pieces_state *state = stage->state;
+    int64_t pieces = stage->dataset->args.count;
+    if (state->piece % pieces == 0) {
+        MU_TRY(take_batch(stage, end));
+        if (*end)
+            return MU_OK;
+    }
+    int64_t size = state->rows / pieces + (state->rows % pieces > 0);
+    int64_t n = MU_MIN(size, state->rows - state->at);
+    item->value = view_value(state, n, false);
+    state->at += n;
+    state->piece++;
+    return item->value != NULL ? MU_OK : mu_error_code();
+}
+
+static int64_t split_cardinality(const mu_dataset *dataset)
+{
+    int64_t n = mu_dataset_cardinality(dataset->inputs[0]);
+    return n < 0 ? n : n * dataset->args.count;
+}
+
+static mu_value *split_spec(const mu_dataset *dataset)
+{
+    return mu__map_spec(mu__dataset_spec(dataset->inputs[0]), forget_rows, MU_UNKNOWN);
+}
+
+const mu_stage_ops mu__stage_split = {
+    .name = "split", .state_bytes = sizeof(pieces_state), .next = split_next, .close = pieces_close,
+    .cardinality = split_cardinality, .spec = split_spec,
+};
+
+mu_dataset *mu__dataset_split(mu_dataset *dataset, int64_t pieces)
+{
+    if (!mu__pending() && pieces < 1) {
+        mu__error(MU_INVALID_ARGUMENT, "a batch cannot be split into %lld pieces; wanted at least 1", (long long)pieces);
+        return NULL;
+    }
+    return mu__dataset_stage(&mu__stage_split, &(mu_stage_args){.count = pieces}, dataset);
+}

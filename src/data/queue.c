@@ -1,0 +1,186 @@
+// The ring of elements made ahead, and its maker threads; see queue.h.
+//
+// Two locks: `order` is held while a ticket and its input are taken, `lock` only around the ring itself, so
+// that the reader never waits for an input that it does not need yet.
+#include "data/queue.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <time.h>
+
+typedef struct queue_slot {
+    bool full, end;
+    mu_item item;
+    mu_error_value error;
+} queue_slot;
+
+struct mu_queue {
+    const mu_queue_ops *ops;
+    void *arg;
+    int64_t n_slots;
+    queue_slot *slots;
+    int n_threads;
+    mu_worker **threads;
+    pthread_mutex_t order, lock;
+    pthread_cond_t room, filled;
+    int64_t taken, given;  // tickets
+    bool stop;             // closed, or the end was seen
+};
+
+// ---- Makers -------------------------------------------------------------------------------------
+
+// Waits for a free slot; -1: stop. Called with `order` held.
+static int64_t take_ticket(mu_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    while (!queue->stop && queue->taken - queue->given >= queue->n_slots)
+        pthread_cond_wait(&queue->room, &queue->lock);
+    int64_t ticket = queue->stop ? -1 : queue->taken++;
+    pthread_mutex_unlock(&queue->lock);
+    return ticket;
+}
+
+static void stop_makers(mu_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    queue->stop = true;
+    pthread_cond_broadcast(&queue->room);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+static void put(mu_queue *queue, int64_t ticket, mu_item *item, bool end)
+{
+    queue_slot *slot = &queue->slots[ticket % queue->n_slots];
+    mu__error_move(&slot->error);
+    if (slot->error.code != MU_OK)
+        mu__item_drop(item);
+    pthread_mutex_lock(&queue->lock);
+    slot->item = *item;
+    slot->end = end;
+    slot->full = true;
+    pthread_cond_broadcast(&queue->filled);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+static bool make_one(mu_queue *queue)
+{
+    mu_item item = {0};
+    bool end = false;
+    pthread_mutex_lock(&queue->order);
+    int64_t ticket = take_ticket(queue);
+    mu_pool *pool = ticket >= 0 ? mu_pool_open() : NULL;
+    mu_status status = pool != NULL ? queue->ops->take(queue->arg, &item, &end) : MU_RESOURCE_EXHAUSTED;
+    if (end)
+        stop_makers(queue);
+    pthread_mutex_unlock(&queue->order);
+    if (ticket < 0)
+        return false;
+    if (status == MU_OK && !end && queue->ops->make != NULL)
+        queue->ops->make(queue->arg, &item);
+    mu_pool_close(pool);
+    put(queue, ticket, &item, end);
+    return !end;
+}
+
+static void make_all(void *arg)
+{
+    while (make_one(arg))
+        continue;
+}
+
+// ---- The reader ---------------------------------------------------------------------------------
+
+#define POLL_NS 100000000  // between two looks for a signal or the deadline
+
+static mu_status wait_filled(mu_queue *queue, const queue_slot *slot, int64_t deadline_ns)
+{
+    while (!slot->full) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += POLL_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        if (pthread_cond_timedwait(&queue->filled, &queue->lock, &until) != ETIMEDOUT)
+            continue;
+        MU_TRY(mu__check_stop());
+        if (mu__now_ns() > deadline_ns)
+            return mu__error(MU_DEADLINE_EXCEEDED, "%s has made no element for %g s; raise MUSTER_TIMEOUT if it may take longer",
+                             queue->ops->name, mu__setting_real(MU_SETTING_TIMEOUT));
+    }
+    return MU_OK;
+}
+
+mu_status mu__queue_get(mu_queue *queue, mu_item *item, bool *end)
+{
+    queue_slot *slot = &queue->slots[queue->given % queue->n_slots];
+    int64_t deadline_ns = mu__deadline_ns(mu__setting_real(MU_SETTING_TIMEOUT));
+    pthread_mutex_lock(&queue->lock);
+    mu_status status = wait_filled(queue, slot, deadline_ns);
+    mu_error_value error = {0};
+    if (status == MU_OK) {
+        *item = slot->item;
+        *end = slot->end;
+        error = slot->error;
+        *slot = (queue_slot){0};
+        queue->given++;
+        pthread_cond_signal(&queue->room);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return status != MU_OK ? status : mu__error_raise(&error);
+}
+
+// ---- Opening and closing ------------------------------------------------------------------------
+
+static void locks_init(mu_queue *queue)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&queue->order, NULL);
+    pthread_mutex_init(&queue->lock, NULL);
+    pthread_cond_init(&queue->room, NULL);
+    pthread_cond_init(&queue->filled, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+mu_queue *mu__queue_open(const mu_queue_ops *ops, void *arg, int64_t n_slots, int n_threads)
+{
+    mu_queue *queue = mu__calloc(1, sizeof *queue);
+    if (queue == NULL)
+        return NULL;
+    queue->ops = ops;
+    queue->arg = arg;
+    queue->n_slots = n_slots;
+    locks_init(queue);
+    queue->slots = mu__calloc((size_t)n_slots, sizeof *queue->slots);
+    queue->threads = mu__calloc((size_t)n_threads, sizeof(mu_worker *));
+    bool ok = queue->slots != NULL && queue->threads != NULL;
+    while (ok && queue->n_threads < n_threads) {
+        mu_worker *thread = mu__worker_new(ops->name, NULL, 0, mu__runtime());
+        ok = thread != NULL && mu__worker_post(thread, make_all, queue) == MU_OK;
+        if (thread != NULL)
+            queue->threads[queue->n_threads++] = thread;
+    }
+    if (ok)
+        return queue;
+    mu__queue_close(queue);
+    return NULL;
+}
+
+void mu__queue_close(mu_queue *queue)
+{
+    if (queue == NULL)
+        return;
+    stop_makers(queue);
+    for (int i = 0; i < queue->n_threads; i++)
+        mu__worker_free(queue->threads[i]);
+    for (int64_t i = 0; queue->slots != NULL && i < queue->n_slots; i++)
+        mu__item_drop(&queue->slots[i].item);
+    pthread_cond_destroy(&queue->filled);
+    pthread_cond_destroy(&queue->room);
+    pthread_mutex_destroy(&queue->lock);
+    pthread_mutex_destroy(&queue->order);
+    mu__free(queue->threads);
+    mu__free(queue->slots);
+    mu__free(queue);
+}

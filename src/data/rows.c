@@ -1,0 +1,292 @@
+// Sources in memory: tensors cut into rows, one tensor as one element, and numbers of a range.
+//
+// Rows stay where they are; an iterator hands out row numbers, and whoever needs elements gathers them. Images
+// stay bytes and become floats in the gather. Knows nothing of files: a reader fills columns.
+#include "data/dataset.h"
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+static void rows_destroy(void *object)
+{
+    mu_rows *rows = object;
+    if (rows->free_source != NULL)
+        rows->free_source(rows->source);
+    mu_release(rows->spec);
+    mu__free(rows->columns);
+}
+
+static mu_type rows_type = {.name = "rows", .destroy = rows_destroy};
+
+mu_rows *mu__rows_new(int64_t n, int n_columns, mu_value *spec, void *source, void (*free_source)(void *source))
+{
+    mu_rows *rows = spec != NULL ? mu__new(&rows_type, sizeof *rows) : NULL;
+    if (rows == NULL) {
+        if (free_source != NULL)
+            free_source(source);
+        mu_release(spec);
+        return NULL;
+    }
+    rows->n = n;
+    rows->n_columns = n_columns;
+    rows->spec = spec;
+    rows->source = source;
+    rows->free_source = free_source;
+    rows->columns = mu__calloc((size_t)n_columns, sizeof *rows->columns);
+    if (rows->columns == NULL) {
+        mu_release(rows);
+        return NULL;
+    }
+    return rows;
+}
+
+// A byte divided by `divisor`, correctly rounded, without a division: x * high is exact (16 bits times 8),
+// and x * low is far below the last place of the sum.
+static void scale_bytes(const uint8_t *x, int64_t n, int divisor, float *y)
+{
+    double factor = 1.0 / divisor;
+    uint32_t bits;
+    float high = (float)factor;
+    memcpy(&bits, &high, sizeof bits);
+    bits &= 0xffffff00u;
+    memcpy(&high, &bits, sizeof high);
+    float low = (float)(factor - (double)high);
+    for (int64_t i = 0; i < n; i++) {
+        float value = (float)x[i];
+        y[i] = value * high + value * low;
+    }
+}
+
+static void gather_column(const mu_column *column, const int64_t *index, int64_t count, void *out)
+{
+    int64_t elements = mu__elements(&column->spec.shape);
+    size_t from_bytes = (size_t)elements * mu_dtype_bytes(column->stored);
+    size_t to_bytes = (size_t)elements * mu_dtype_bytes(column->spec.dtype);
+    for (int64_t i = 0; i < count; i++) {
+        const char *row = (const char *)column->data + (size_t)index[i] * from_bytes;
+        char *to = (char *)out + (size_t)i * to_bytes;
+        if (i + 2 < count) {
+            const char *later = (const char *)column->data + (size_t)index[i + 2] * from_bytes;
+            for (size_t byte = 0; byte < from_bytes && byte < 4096; byte += 64)
+                __builtin_prefetch(later + byte);
+        }
+        if (column->divisor != 1)
+            scale_bytes((const uint8_t *)row, elements, column->divisor, (float *)(void *)to);
+        else if (column->stored == column->spec.dtype)
+            memcpy(to, row, from_bytes);
+        else
+            mu__convert(column->spec.dtype, to, column->stored, row, elements);
+    }
+}
+
+mu_status mu__rows_gather(mu_rows *rows, const int64_t *index, int64_t count, void *const *out)
+{
+    int64_t end = 0;
+    for (int64_t i = 0; i < count; i++)
+        end = MU_MAX(end, index[i] + 1);
+    if (rows->ready != NULL)
+        MU_TRY(rows->ready(rows, end));
+    for (int i = 0; i < rows->n_columns; i++)
+        gather_column(&rows->columns[i], index, count, out[i]);
+    return MU_OK;
+}
+
+mu_value *mu__rows_element(mu_rows *rows, int64_t row)
+{
+    mu_object **leaves = mu__calloc((size_t)rows->n_columns, sizeof *leaves);
+    void **data = mu__calloc((size_t)rows->n_columns, sizeof *data);
+    mu_value *value = NULL;
+    if (leaves == NULL || data == NULL)
+        goto out;
+    for (int i = 0; i < rows->n_columns; i++) {
+        mu_tensor *tensor = mu__tensor_alloc(rows->columns[i].spec.dtype, &rows->columns[i].spec.shape);
+        if (tensor == NULL)
+            goto out;
+        leaves[i] = &tensor->object;
+        data[i] = mu__data(tensor);
+    }
+    if (mu__rows_gather(rows, &row, 1, data) == MU_OK)
+        value = mu__value_pack(rows->spec, leaves, rows->n_columns);
+out:
+    for (int i = 0; leaves != NULL && i < rows->n_columns; i++)
+        mu_release(leaves[i]);
+    mu__free(leaves);
+    mu__free(data);
+    return value;
+}
+
+// ---- The stage that hands rows out --------------------------------------------------------------
+
+typedef struct counter {
+    int64_t at;
+} counter;
+
+static mu_status rows_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    counter *state = stage->state;
+    mu_rows *rows = stage->dataset->args.rows;
+    *end = state->at >= rows->n;
+    if (!*end)
+        *item = (mu_item){.rows = rows, .row = state->at++};
+    return MU_OK;
+}
+
+static mu_status rows_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+{
+    counter *state = stage->state;
+    *skipped = MU_MIN(count, stage->dataset->args.rows->n - state->at);
+    state->at += *skipped;
+    return MU_OK;
+}
+
+static int64_t rows_cardinality(const mu_dataset *dataset)
+{
+    return dataset->args.rows->n;
+}
+
+static mu_value *rows_spec(const mu_dataset *dataset)
+{
+    return mu_retain(dataset->args.rows->spec);
+}
+
+const mu_stage_ops mu__stage_rows = {
+    .name = "rows", .state_bytes = sizeof(counter), .next = rows_next, .skip = rows_skip,
+    .cardinality = rows_cardinality, .spec = rows_spec,
+};
+
+// ---- Tensors as rows ----------------------------------------------------------------------------
+
+static mu_status drop_axis(mu_spec *leaf, int64_t number)
+{
+    (void)number;
+    if (leaf->shape.rank == 0)
+        return mu__error(MU_INVALID_ARGUMENT, "a scalar has no axis 0 to cut; use mu_dataset_from_tensors, or give vectors");
+    leaf->shape.rank--;
+    memmove(leaf->shape.dims, leaf->shape.dims + 1, (size_t)leaf->shape.rank * sizeof leaf->shape.dims[0]);
+    return MU_OK;
+}
+
+static mu_status keep_axes(mu_spec *leaf, int64_t number)
+{
+    (void)leaf, (void)number;
+    return MU_OK;
+}
+
+// Checks the tensors and returns how many rows they have; -1 on error.
+static int64_t count_rows(mu_object *const *leaves, int n, bool slices)
+{
+    int64_t rows = 1;
+    for (int i = 0; i < n; i++) {
+        if (!mu__is(leaves[i], &mu__tensor_type) || ((mu_tensor *)leaves[i])->buffer == NULL) {
+            mu__error(MU_INVALID_ARGUMENT, "component %d of the value is no tensor with elements; datasets are made of those", i);
+            return -1;
+        }
+        const mu_tensor *tensor = (const mu_tensor *)leaves[i];
+        if (!slices || tensor->shape.rank == 0)
+            continue;
+        if (i > 0 && tensor->shape.dims[0] != rows) {
+            mu__error(MU_INVALID_ARGUMENT, "component %d has %lld rows and component 0 has %lld; all must have the same number", i,
+                      (long long)tensor->shape.dims[0], (long long)rows);
+            return -1;
+        }
+        rows = tensor->shape.dims[0];
+    }
+    return rows;
+}
+
+static mu_rows *rows_of_value(mu_value *value, mu_object *const *leaves, int n, bool slices)
+{
+    int64_t n_rows = count_rows(leaves, n, slices);
+    mu_value *spec = n_rows >= 0 ? mu__map_spec(mu_retain(value), slices ? drop_axis : keep_axes, 0) : NULL;
+    mu_rows *rows = spec != NULL ? mu__rows_new(n_rows, n, spec, mu_retain(value), mu_release) : NULL;
+    for (int i = 0; rows != NULL && i < n; i++) {
+        const mu_tensor *tensor = (const mu_tensor *)leaves[i];
+        rows->columns[i] = (mu_column){.data = mu__data(tensor), .stored = tensor->dtype, .spec = mu__spec_of(tensor), .divisor = 1};
+        if (slices)
+            drop_axis(&rows->columns[i].spec, 0);
+    }
+    return rows;
+}
+
+static mu_dataset *from_value(mu_value *value, bool slices)
+{
+    if (mu__pending())
+        return NULL;
+    int n = value != NULL ? mu__value_flatten(value, NULL, 0) : 0;
+    if (n == 0) {
+        mu__error(MU_INVALID_ARGUMENT, "a dataset needs a value with at least one tensor; this one has none");
+        return NULL;
+    }
+    mu_object **leaves = mu__calloc((size_t)n, sizeof *leaves);
+    if (leaves == NULL)
+        return NULL;
+    mu__value_flatten(value, leaves, n);
+    mu_stage_args args = {.rows = rows_of_value(value, leaves, n, slices)};
+    mu__free(leaves);
+    return args.rows != NULL ? mu__give(mu__dataset_new(&mu__stage_rows, &args, 0, NULL)) : NULL;
+}
+
+mu_dataset *mu_dataset_from_tensors(mu_value *value)
+{
+    return from_value(value, false);
+}
+
+mu_dataset *mu_dataset_from_tensor_slices(mu_value *value)
+{
+    return from_value(value, true);
+}
+
+// ---- Ranges -------------------------------------------------------------------------------------
+
+static int64_t range_cardinality(const mu_dataset *dataset)
+{
+    int64_t start = dataset->args.index, stop = dataset->args.count, step = dataset->args.step;
+    if (step > 0 ? start >= stop : start <= stop)
+        return 0;
+    uint64_t span = step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
+    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+    return (int64_t)MU_MIN((span - 1) / stride + 1, (uint64_t)INT64_MAX);
+}
+
+static mu_status range_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    counter *state = stage->state;
+    const mu_stage_args *args = &stage->dataset->args;
+    *end = state->at >= range_cardinality(stage->dataset);
+    if (*end)
+        return MU_OK;
+    int64_t number = (int64_t)((uint64_t)args->index + (uint64_t)state->at * (uint64_t)args->step);
+    item->value = mu__number_value(number);
+    state->at++;
+    return item->value != NULL ? MU_OK : mu_error_code();
+}
+
+static mu_status range_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+{
+    counter *state = stage->state;
+    *skipped = MU_MIN(count, range_cardinality(stage->dataset) - state->at);
+    state->at += *skipped;
+    return MU_OK;
+}
+
+static mu_value *range_spec(const mu_dataset *dataset)
+{
+    (void)dataset;
+    return mu__spec_leaf(MU_I64, &mu__scalar_shape);
+}
+
+const mu_stage_ops mu__stage_range = {
+    .name = "range", .state_bytes = sizeof(counter), .next = range_next, .skip = range_skip,
+    .cardinality = range_cardinality, .spec = range_spec,
+};
+
+mu_dataset *mu_dataset_range(int64_t start, int64_t stop, int64_t step)
+{
+    if (mu__pending())
+        return NULL;
+    if (step == 0) {
+        mu__error(MU_INVALID_ARGUMENT, "the step of a range is 0; give another number");
+        return NULL;
+    }
+    mu_stage_args args = {.index = start, .count = stop, .step = step};
+    return mu__give(mu__dataset_new(&mu__stage_range, &args, 0, NULL));
+}

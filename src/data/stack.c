@@ -1,0 +1,229 @@
+// Stacking: many items, one batch along a new axis 0.
+//
+// Every item is written straight to its place: rows of a source are gathered in runs, values are copied. The
+// buffers are used again as soon as nobody else holds them. Knows nothing of stages.
+#include "data/dataset.h"
+
+// ---- Buffers used again -------------------------------------------------------------------------
+
+void mu__spares_free(mu_spares *spares)
+{
+    for (int i = 0; i < MU_SPARE_BUFFERS; i++)
+        mu_release(spares->buffers[i]);
+    *spares = (mu_spares){0};
+}
+
+static bool unused(const mu_buffer *buffer)
+{
+    return atomic_load_explicit(&buffer->object.references, memory_order_acquire) == 1;
+}
+
+// Returns a buffer of these bytes that nobody else holds, with a reference for the caller.
+static mu_buffer *spare_buffer(mu_spares *spares, size_t bytes)
+{
+    int free_slot = -1;
+    for (int i = 0; i < MU_SPARE_BUFFERS; i++) {
+        mu_buffer *buffer = spares->buffers[i];
+        if (buffer != NULL && buffer->bytes == bytes && unused(buffer))
+            return mu_retain(buffer);
+        if (buffer == NULL || unused(buffer))
+            free_slot = i;
+    }
+    mu_buffer *fresh = mu__buffer_new(bytes);
+    if (fresh != NULL && free_slot >= 0) {
+        mu_release(spares->buffers[free_slot]);
+        spares->buffers[free_slot] = mu_retain(fresh);
+    }
+    return fresh;
+}
+
+static mu_tensor *stack_tensor(const mu_spec *spec, mu_spares *spares)
+{
+    if (mu__shape_check(&spec->shape, "a stack of elements") != MU_OK)
+        return NULL;
+    mu_buffer *buffer = spare_buffer(spares, mu__spec_bytes(spec));
+    mu_tensor *tensor = buffer != NULL ? mu__tensor_view(buffer, 0, spec->dtype, &spec->shape) : NULL;
+    mu_release(buffer);
+    return tensor;
+}
+
+// ---- Stacks -------------------------------------------------------------------------------------
+
+typedef struct stack {
+    mu_item *items;
+    int64_t n;
+    bool pad;
+    const char *what;
+    const mu_value *like;  // structure of item 0
+    int n_leaves;
+    mu_spec *specs;        // of one element
+    mu_leaves out;
+    void **place;          // scratch, n_leaves
+    int64_t *index;        // scratch, n
+} stack;
+
+static mu_status first_specs(stack *s)
+{
+    const mu_item *first = &s->items[0];
+    s->like = first->value != NULL ? first->value : first->rows->spec;
+    mu_leaves leaves;
+    MU_TRY(mu__leaves_of(s->like, &leaves));
+    s->n_leaves = leaves.n;
+    s->specs = mu__calloc((size_t)leaves.n, sizeof *s->specs);
+    s->out.items = mu__calloc((size_t)leaves.n, sizeof *s->out.items);
+    s->place = mu__calloc((size_t)leaves.n, sizeof *s->place);
+    s->index = mu__calloc((size_t)s->n, sizeof *s->index);
+    mu_status status = s->specs != NULL && s->out.items != NULL && s->place != NULL && s->index != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; status == MU_OK && i < leaves.n; i++)
+        s->specs[i] = mu__spec_of(mu__leaf(&leaves, i));
+    mu__leaves_free(&leaves);
+    return status;
+}
+
+// Compares a further item with the first; with padding, the largest extents are kept.
+static mu_status fit_leaf(stack *s, int64_t item, int leaf, const mu_spec *spec)
+{
+    mu_spec *first = &s->specs[leaf];
+    char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+    bool same = spec->dtype == first->dtype &&
+                (s->pad ? spec->shape.rank == first->shape.rank : mu__shape_equal(&spec->shape, &first->shape));
+    if (!same)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: component %d of element %lld is %s %s and the first is %s %s; %s", s->what, leaf,
+                         (long long)item, mu_dtype_name(spec->dtype), mu__shape_text(&spec->shape, seen),
+                         mu_dtype_name(first->dtype), mu__shape_text(&first->shape, wanted),
+                         s->pad ? "types and ranks must agree" : "make them equal, or use mu_dataset_padded_batch");
+    for (int axis = 0; axis < spec->shape.rank; axis++)
+        first->shape.dims[axis] = MU_MAX(first->shape.dims[axis], spec->shape.dims[axis]);
+    return MU_OK;
+}
+
+static mu_status fit_items(stack *s)
+{
+    for (int64_t i = 1; i < s->n; i++) {
+        const mu_item *item = &s->items[i];
+        if (item->value == NULL && s->items[0].value == NULL && item->rows == s->items[0].rows)
+            continue;
+        const mu_value *structure = item->value != NULL ? item->value : item->rows->spec;
+        if (!mu__value_same_structure(structure, s->like))
+            return mu__error(MU_INVALID_ARGUMENT, "%s: element %lld is nested in another way than the first; elements of one dataset must look alike",
+                             s->what, (long long)i);
+        mu_leaves leaves;
+        MU_TRY(mu__leaves_of(structure, &leaves));
+        mu_status status = MU_OK;
+        for (int leaf = 0; status == MU_OK && leaf < leaves.n; leaf++) {
+            mu_spec spec = mu__spec_of(mu__leaf(&leaves, leaf));
+            status = fit_leaf(s, i, leaf, &spec);
+        }
+        mu__leaves_free(&leaves);
+        MU_TRY(status);
+    }
+    return MU_OK;
+}
+
+// Copies a block into the corner of a larger one of the same rank.
+static void copy_corner(const mu_shape *from, const char *in, const mu_shape *to, char *out, size_t element, int axis)
+{
+    if (axis == from->rank) {
+        memcpy(out, in, element);
+        return;
+    }
+    size_t in_step = element, out_step = element;
+    for (int i = axis + 1; i < from->rank; i++) {
+        in_step *= (size_t)from->dims[i];
+        out_step *= (size_t)to->dims[i];
+    }
+    if (axis == from->rank - 1) {
+        memcpy(out, in, (size_t)from->dims[axis] * element);
+        return;
+    }
+    for (int64_t i = 0; i < from->dims[axis]; i++)
+        copy_corner(from, in + (size_t)i * in_step, to, out + (size_t)i * out_step, element, axis + 1);
+}
+
+static mu_status write_value(stack *s, int64_t i)
+{
+    mu_leaves leaves;
+    MU_TRY(mu__leaves_of(s->items[i].value, &leaves));
+    for (int leaf = 0; leaf < s->n_leaves; leaf++) {
+        const mu_tensor *tensor = mu__leaf(&leaves, leaf);
+        size_t bytes = mu__spec_bytes(&s->specs[leaf]);
+        char *to = (char *)mu__data(mu__leaf(&s->out, leaf)) + (size_t)i * bytes;
+        if (mu__shape_equal(&tensor->shape, &s->specs[leaf].shape)) {
+            memcpy(to, mu__data(tensor), bytes);
+            continue;
+        }
+        memset(to, 0, bytes);
+        copy_corner(&tensor->shape, mu__data(tensor), &s->specs[leaf].shape, to, mu_dtype_bytes(tensor->dtype), 0);
+    }
+    mu__leaves_free(&leaves);
+    return MU_OK;
+}
+
+// Rows of one source that follow each other in the stack are gathered together.
+static mu_status write_rows(stack *s, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end; i++)
+        s->index[i] = s->items[i].row;
+    for (int leaf = 0; leaf < s->n_leaves; leaf++)
+        s->place[leaf] = (char *)mu__data(mu__leaf(&s->out, leaf)) + (size_t)begin * mu__spec_bytes(&s->specs[leaf]);
+    return mu__rows_gather(s->items[begin].rows, s->index + begin, end - begin, s->place);
+}
+
+static bool row_fits(const stack *s, const mu_rows *rows)
+{
+    for (int leaf = 0; leaf < s->n_leaves; leaf++)
+        if (!mu__shape_equal(&rows->columns[leaf].spec.shape, &s->specs[leaf].shape))
+            return false;
+    return true;
+}
+
+static mu_status write_items(stack *s)
+{
+    for (int64_t i = 0, end; i < s->n; i = end) {
+        end = i + 1;
+        mu_item *item = &s->items[i];
+        if (item->value == NULL && row_fits(s, item->rows)) {
+            while (end < s->n && s->items[end].value == NULL && s->items[end].rows == item->rows)
+                end++;
+            MU_TRY(write_rows(s, i, end));
+            continue;
+        }
+        if (mu__item_value(item) == NULL)
+            return mu_error_code();
+        MU_TRY(write_value(s, i));
+    }
+    return MU_OK;
+}
+
+static mu_status stack_outputs(stack *s, mu_spares *spares)
+{
+    for (int leaf = 0; leaf < s->n_leaves; leaf++) {
+        mu_spec whole = s->specs[leaf];
+        MU_TRY(mu__add_axis(&whole, s->n));
+        mu_tensor *tensor = stack_tensor(&whole, spares);
+        if (tensor == NULL)
+            return mu_error_code();
+        s->out.items[s->out.n++] = &tensor->object;
+    }
+    return MU_OK;
+}
+
+mu_value *mu__stack(mu_item *items, int64_t n, bool pad, mu_spares *spares, const char *what)
+{
+    stack s = {.items = items, .n = n, .pad = pad, .what = what};
+    mu_value *value = NULL;
+    mu_status status = MU_OK;
+    MU_GO(first_specs(&s));
+    MU_GO(fit_items(&s));
+    MU_GO(stack_outputs(&s, spares));
+    MU_GO(write_items(&s));
+    value = mu__value_pack(s.like, s.out.items, s.n_leaves);
+out:
+    for (int i = 0; i < s.out.n; i++)
+        mu_release(s.out.items[i]);
+    mu__free(s.specs);
+    mu__leaves_free(&s.out);
+    mu__free(s.place);
+    mu__free(s.index);
+    return value;
+}

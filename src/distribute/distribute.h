@@ -1,0 +1,112 @@
+// Strategies inside the library: one struct for all of them, told apart by a row of rules.
+//
+// A strategy is a set of local devices, a group that their replicas reduce in, and rules for variables. What
+// a kind of strategy does differently is in its row; run, reduce, scopes and input are written once.
+#ifndef MU_SRC_DISTRIBUTE_DISTRIBUTE_H
+#define MU_SRC_DISTRIBUTE_DISTRIBUTE_H
+
+#include "comm/comm.h"
+#include "data/dataset.h"
+#include "engine/engine.h"
+
+#include <muster/distribute.h>
+#include <pthread.h>
+
+// What a kind of strategy does its own way.
+typedef struct mu_strategy_ops {
+    const char *name;                     // "MirroredStrategy"
+    bool plain_variables;                 // one component, no rules, synchronisation ignored
+} mu_strategy_ops;
+
+struct mu_strategy {
+    mu_object object;
+    const mu_strategy_ops *ops;
+    mu_runtime *runtime;
+    int n_replicas;                       // in sync, in all processes
+    int first_replica;                    // id of local replica 0
+    int n_local;
+    mu_device **devices;                  // [n_local]
+    mu_group *group;                      // of the local replicas; NULL for one
+    pthread_mutex_t order;                // runs are started in one order on all devices
+    int64_t runs;
+};
+
+extern mu_type mu__strategy_type;
+
+// mu__strategy_new makes a strategy on local devices; owned by the caller.
+mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_device *const *devices);
+// mu__strategy_or_default maps NULL (no scope) to the default strategy; borrowed.
+mu_strategy *mu__strategy_or_default(mu_strategy *strategy);
+
+// ---- Contexts (strategy.c) ----------------------------------------------------------------------
+
+typedef struct mu_strategy_scope {
+    struct mu_scope scope;                // first
+    mu_strategy *strategy;
+} mu_strategy_scope;
+
+// Inside a function that runs on replicas. While tracing there is no id: it is a value in the graph.
+typedef struct mu_strategy_replica {
+    struct mu_replica replica;            // first; its id is -1 while tracing
+    mu_strategy *strategy;
+} mu_strategy_replica;
+
+mu_strategy *mu__current_strategy(void);  // NULL outside of scopes and replicas
+
+// mu__need_cross_replica checks that a call which needs the cross-replica (or default) state is made there.
+// Errors: FAILED_PRECONDITION inside a replica, or under another strategy.
+mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function);
+
+// What a thread's context was before mu__enter_replica.
+typedef struct mu_entered {
+    struct mu_scope *scope;
+    struct mu_replica *replica;
+    int component;
+} mu_entered;
+mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component);
+void mu__leave_replica(mu_entered before);
+
+// ---- Values (values.c) --------------------------------------------------------------------------
+
+// mu__select returns the value with replica i's component in place of each per-replica value. Owned.
+mu_value *mu__select(const mu_value *value, int i);
+// mu__regroup puts one value per replica together: per-replica leaves in the structure of values[0]. One
+// replica: values[0] itself. Owned. Errors: INVALID_ARGUMENT if structures differ.
+mu_value *mu__regroup(int n, mu_value *const *values);
+bool mu__is_distributed(const mu_value *value);
+
+// ---- Running (run.c) ----------------------------------------------------------------------------
+
+// A run that has been started; several may be under way, they execute in order.
+typedef struct mu_running mu_running;
+
+// mu__run_start traces and compiles as needed, and hands the work to the replicas' threads; NULL on error.
+mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments);
+// mu__run_wait waits, frees the run and returns the regrouped results (given to the pool); NULL on error.
+mu_value *mu__run_wait(mu_running *running);
+
+// ---- Variables (variables.c) --------------------------------------------------------------------
+
+mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *args);
+
+// ---- Reductions (cross_device.c) ----------------------------------------------------------------
+
+// mu__reduce_tensors adds `n` tensors of one shape in order, on the calling thread; MEAN divides by n.
+mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors);
+// mu__divide_by_count divides and keeps the type (integers truncate).
+mu_tensor *mu__divide_by_count(mu_tensor *value, int count);
+
+// ---- Collectives in a replica context (replica.c) -----------------------------------------------
+
+// mu__all_reduce_list reduces n tensors over all replicas: one bucket for each type, in the order given, cut
+// where a bucket exceeds bytes_per_pack (0: never). out[i] are given to the pool.
+// mu__broadcast_from_first gives every replica the first one's value.
+mu_tensor *mu__broadcast_from_first(mu_tensor *value);
+mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out, size_t bytes_per_pack);
+
+// ---- Input (input.c) ----------------------------------------------------------------------------
+
+// mu__split_batch cuts a batch into one part per local replica (views). Owned.
+mu_value *mu__split_batch(const mu_strategy *strategy, const mu_value *batch);
+
+#endif

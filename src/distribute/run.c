@@ -1,0 +1,263 @@
+// Running a traced function on all replicas at once.
+//
+// The calling thread traces (once per signature), picks each replica's arguments and posts one job to each
+// device's thread; there the plan is found or compiled, and run. Two runs may be under way, so that input is
+// prepared while devices compute. A replica that fails releases the others through the group.
+#include "distribute/distribute.h"
+
+typedef struct job {
+    mu_running *running;
+    int replica;
+    mu_tensor **in, **out;
+    mu_spec *specs;
+    mu_status status;
+    mu_error_value error;
+} job;
+
+struct mu_running {
+    mu_strategy *strategy;      // retained
+    mu_concrete *concrete;      // retained
+    int64_t number;
+    int n, n_in, n_out;
+    job *jobs;
+    mu_tensor **tensors;        // inputs and outputs of all jobs; owned references
+    mu_spec *specs;
+    mu_latch done;
+};
+
+// ---- On the replica's thread --------------------------------------------------------------------
+
+static mu_status run_replica(job *j)
+{
+    mu_running *running = j->running;
+    mu_strategy *strategy = running->strategy;
+    mu_device *device = strategy->devices[j->replica];
+    mu_plan *plan = mu__concrete_plan(running->concrete, device, j->specs, running->n_in);
+    if (!plan)
+        return mu_error_code();
+    mu_collective *collective = strategy->group ? mu__group_member(strategy->group, j->replica) : NULL;
+    if (collective)
+        mu__collective_begin(collective, running->number);
+    mu_run_args args = {.replica = j->replica, .replica_id = strategy->first_replica + j->replica, .run = running->number,
+                        .collective = collective, .in = j->in, .out = j->out};
+    return device->engine->run(plan, &args);
+}
+
+static void do_job(void *argument)
+{
+    job *j = argument;
+    mu_context context = {0};
+    j->status = mu__context_enter(&context, mu__context());
+    if (j->status != MU_OK) {
+        mu__error_move(&j->error);
+    } else {
+        j->status = run_replica(j);
+        mu__context_leave(&context, NULL, &j->error);
+    }
+    if (j->status != MU_OK && j->running->strategy->group)
+        mu__group_abort(j->running->strategy->group, &j->error);
+    mu__latch_arrive(&j->running->done);
+}
+
+// ---- Arguments ----------------------------------------------------------------------------------
+
+static mu_status take_arguments(job *j, const mu_value *arguments)
+{
+    mu_value *mine = mu__select(arguments, j->replica);
+    if (!mine)
+        return mu_error_code();
+    int n = mu__value_flatten(mine, NULL, 0), tensors = 0;
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_status status = leaves ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (leaves)
+        mu__value_flatten(mine, leaves, n);
+    for (int i = 0; status == MU_OK && i < n; i++) {
+        mu_tensor *tensor = (mu_tensor *)leaves[i];
+        if (!mu__is(tensor, &mu__tensor_type))
+            continue;
+        if (tensors == j->running->n_in || tensor->node) {
+            status = mu__error(MU_INVALID_ARGUMENT, "replica %d's arguments of '%s' %s", j->replica,
+                               j->running->concrete->graph->name,
+                               tensor->node ? "hold a symbolic tensor" : "hold more tensors than replica 0's");
+            break;
+        }
+        j->specs[tensors] = mu__spec_of(tensor);
+        j->in[tensors++] = mu_retain(tensor);
+    }
+    if (status == MU_OK && tensors != j->running->n_in)
+        status = mu__error(MU_INVALID_ARGUMENT, "replica %d's arguments of '%s' hold %d tensors, replica 0's %d", j->replica,
+                           j->running->concrete->graph->name, tensors, j->running->n_in);
+    mu__free(leaves);
+    mu_release(mine);
+    return status;
+}
+
+static void free_running(mu_running *running)
+{
+    for (int i = 0; running->tensors && i < running->n * (running->n_in + running->n_out); i++)
+        mu_release(running->tensors[i]);
+    mu__latch_free(&running->done);
+    mu__free(running->tensors);
+    mu__free(running->specs);
+    mu__free(running->jobs);
+    mu_release(running->concrete);
+    mu_release(running->strategy);
+    mu__free(running);
+}
+
+static mu_running *new_running(mu_strategy *strategy, mu_concrete *concrete, const mu_value *arguments)
+{
+    mu_running *running = mu__calloc(1, sizeof *running);
+    if (!running)
+        return NULL;
+    running->strategy = mu_retain(strategy);
+    running->concrete = mu_retain(concrete);
+    running->n = strategy->n_local;
+    running->n_in = (int)concrete->graph->inputs.n;
+    running->n_out = (int)concrete->graph->outputs.n;
+    size_t n = (size_t)running->n, per_job = (size_t)(running->n_in + running->n_out);
+    running->jobs = mu__calloc(n, sizeof *running->jobs);
+    running->tensors = mu__calloc(n * per_job + 1, sizeof *running->tensors);
+    running->specs = mu__calloc(n * (size_t)running->n_in + 1, sizeof *running->specs);
+    mu_status status = mu__latch_init(&running->done, running->n);
+    if (!running->jobs || !running->tensors || !running->specs)
+        status = MU_RESOURCE_EXHAUSTED;
+    for (int r = 0; status == MU_OK && r < running->n; r++) {
+        job *j = &running->jobs[r];
+        *j = (job){.running = running, .replica = r, .in = running->tensors + (size_t)r * per_job,
+                   .specs = running->specs + r * running->n_in};
+        j->out = j->in + running->n_in;
+        status = take_arguments(j, arguments);
+    }
+    if (status == MU_OK)
+        return running;
+    free_running(running);
+    return NULL;
+}
+
+// ---- Start and wait -----------------------------------------------------------------------------
+
+static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, const mu_value *arguments)
+{
+    mu_value *like = mu__select(arguments, 0);
+    if (!like)
+        return NULL;
+    mu_strategy_replica replica = {.replica = {.id = -1}, .strategy = strategy};
+    mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable}, .strategy = strategy};
+    mu_entered before = mu__enter_replica(&replica, &scope.scope, 0);
+    mu_concrete *concrete = mu__function_concrete(function, like, true, strategy);
+    mu__leave_replica(before);
+    mu_release(like);
+    return concrete && mu__concrete_prepare(concrete) == MU_OK ? concrete : NULL;
+}
+
+static mu_status post(mu_running *running)
+{
+    mu_strategy *strategy = running->strategy;
+    mu_status status = MU_OK;
+    pthread_mutex_lock(&strategy->order);
+    running->number = ++strategy->runs;
+    for (int r = 0; r < running->n && status == MU_OK; r++) {
+        mu_worker *worker = mu__device_worker(strategy->devices[r]);
+        status = worker ? mu__worker_post(worker, do_job, &running->jobs[r]) : mu_error_code();
+        for (int left = r; status != MU_OK && left < running->n; left++)
+            mu__latch_arrive(&running->done);  // those that were posted still use the run
+    }
+    pthread_mutex_unlock(&strategy->order);
+    return status;
+}
+
+mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+{
+    if (mu__pending() || mu__need_cross_replica(strategy, "mu_run") != MU_OK)
+        return NULL;
+    mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
+    mu_value *given = arguments ? arguments : none;
+    mu_concrete *concrete = given ? trace_for(strategy, function, given) : NULL;
+    mu_running *running = concrete ? new_running(strategy, concrete, given) : NULL;
+    mu_release(none);
+    if (!running)
+        return NULL;
+    if (post(running) == MU_OK)
+        return running;
+    mu__latch_wait(&running->done, MU_FOREVER, "replicas");
+    free_running(running);
+    return NULL;
+}
+
+// Rebuilds one replica's result around its tensors.
+static mu_value *result_of(const job *j)
+{
+    const mu_value *like = j->running->concrete->outputs;
+    int n = mu__value_flatten(like, NULL, 0), tensors = 0;
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    if (!leaves)
+        return NULL;
+    mu__value_flatten(like, leaves, n);
+    for (int i = 0; i < n; i++)
+        if (mu__is(leaves[i], &mu__tensor_type))
+            leaves[i] = &j->out[tensors++]->object;
+    mu_value *value = mu__value_pack(like, leaves, n);
+    mu__free(leaves);
+    return value;
+}
+
+static mu_value *results(const mu_running *running)
+{
+    if (!running->concrete->outputs)
+        return mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
+    mu_value **values = mu__calloc((size_t)running->n, sizeof *values), *grouped = NULL;
+    bool whole = values != NULL;
+    for (int r = 0; whole && r < running->n; r++)
+        whole = (values[r] = result_of(&running->jobs[r])) != NULL;
+    if (whole)
+        grouped = mu__regroup(running->n, values);
+    for (int r = 0; values && r < running->n; r++)
+        mu_release(values[r]);
+    mu__free(values);
+    return grouped;
+}
+
+// The first error that is not an echo of another replica's.
+static const job *first_failure(const mu_running *running, const mu_error_value *cause)
+{
+    const job *failed = NULL;
+    for (int r = 0; r < running->n; r++) {
+        const job *j = &running->jobs[r];
+        if (j->status == MU_OK)
+            continue;
+        if (!failed || (cause && j->error.code == cause->code && strcmp(j->error.message, cause->message) == 0))
+            failed = j;
+    }
+    return failed;
+}
+
+mu_value *mu__run_wait(mu_running *running)
+{
+    mu__latch_wait(&running->done, MU_FOREVER, "replicas");
+    mu_error_value cause;
+    bool aborted = running->strategy->group && mu__group_failed(running->strategy->group, &cause);
+    const job *failed = first_failure(running, aborted ? &cause : NULL);
+    mu_value *value = NULL;
+    if (failed) {
+        mu__error_raise(&failed->error);
+        if (running->strategy->group)
+            mu__group_reset(running->strategy->group);
+    } else {
+        value = results(running);
+    }
+    free_running(running);
+    return mu__give(value);
+}
+
+mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+{
+    if (mu__pending())
+        return NULL;
+    if (!function) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_run: the function is NULL");
+        return NULL;
+    }
+    mu_running *running = mu__run_start(mu__strategy_or_default(strategy), function, arguments);
+    return running ? mu__run_wait(running) : NULL;
+}

@@ -1,0 +1,261 @@
+// Strategies and the contexts they open: default, cross-replica (a scope), replica (inside run).
+//
+// A thread is in exactly one state: in a replica (of the default strategy where nothing is open), or in the
+// cross-replica state of the strategy whose scope is innermost. Wrong uses are FAILED_PRECONDITION.
+#include "distribute/distribute.h"
+
+static void strategy_destroy(void *object)
+{
+    mu_strategy *strategy = object;
+    mu_release(strategy->group);
+    mu__free(strategy->devices);
+    pthread_mutex_destroy(&strategy->order);
+}
+
+mu_type mu__strategy_type = {.name = "strategy", .destroy = strategy_destroy};
+
+mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_device *const *devices)
+{
+    mu_strategy *strategy = mu__new(&mu__strategy_type, sizeof *strategy);
+    if (!strategy)
+        return NULL;
+    pthread_mutex_init(&strategy->order, NULL);
+    strategy->ops = ops;
+    strategy->runtime = mu__runtime();
+    strategy->n_replicas = strategy->n_local = n_devices;
+    strategy->devices = mu__alloc(sizeof *devices * (size_t)n_devices);
+    if (n_devices > 1)
+        strategy->group = mu__group_new(n_devices, "replicas");
+    if (!strategy->devices || (n_devices > 1 && !strategy->group)) {
+        mu_release(strategy);
+        return NULL;
+    }
+    memcpy(strategy->devices, devices, sizeof *devices * (size_t)n_devices);
+    return strategy;
+}
+
+// ---- Constructors -------------------------------------------------------------------------------
+
+static const mu_strategy_ops default_ops = {.name = "DefaultStrategy", .plain_variables = true};
+static const mu_strategy_ops one_device_ops = {.name = "OneDeviceStrategy", .plain_variables = true};
+static const mu_strategy_ops mirrored_ops = {.name = "MirroredStrategy"};
+
+static void *create_default(mu_runtime *runtime)
+{
+    mu_device *device = mu__device_at(runtime, 0);
+    return device ? mu__strategy_new(&default_ops, 1, &device) : NULL;
+}
+
+mu_strategy *mu_default_strategy(void)
+{
+    return mu__runtime_slot(mu__runtime(), MU_SLOT_DISTRIBUTE, create_default, mu_release);
+}
+
+mu_strategy *mu__strategy_or_default(mu_strategy *strategy)
+{
+    return strategy ? strategy : mu_default_strategy();
+}
+
+mu_strategy *mu_one_device_strategy(const char *device)
+{
+    if (mu__pending())
+        return NULL;
+    mu_device *found = mu__device_by_name(mu__runtime(), device ? device : "CPU:0");
+    return found ? mu__give(mu__strategy_new(&one_device_ops, 1, &found)) : NULL;
+}
+
+// Fills `devices` from names; returns how many, -1 on error.
+static int named_devices(const char *const *names, mu_device **devices, int capacity)
+{
+    int n = 0;
+    for (; names[n]; n++) {
+        if (n == capacity) {
+            mu__error(MU_INVALID_ARGUMENT, "mu_mirrored_strategy: more than the %d devices that exist are named; each may be "
+                      "named once", capacity);
+            return -1;
+        }
+        if (!(devices[n] = mu__device_by_name(mu__runtime(), names[n])))
+            return -1;
+        for (int i = 0; i < n; i++)
+            if (devices[i] == devices[n]) {
+                mu__error(MU_INVALID_ARGUMENT, "mu_mirrored_strategy: device '%s' is named twice", names[n]);
+                return -1;
+            }
+    }
+    if (n == 0)
+        mu__error(MU_INVALID_ARGUMENT, "mu_mirrored_strategy: the list of devices is empty; leave it out to use all");
+    return n > 0 ? n : -1;
+}
+
+static int first_devices(int replicas, mu_device **devices, int available)
+{
+    int n = replicas == 0 ? available : replicas;
+    if (n < 1 || n > available) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_mirrored_strategy: %d replicas asked for, but there are %d devices; choose 1 to %d, "
+                  "or make more with mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n", replicas, available, available);
+        return -1;
+    }
+    for (int i = 0; i < n; i++)
+        devices[i] = mu__device_at(mu__runtime(), i);
+    return n;
+}
+
+mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *given)
+{
+    mu_mirrored_strategy_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_mirrored_strategy") != MU_OK)
+        return NULL;
+    int available = mu__device_count(mu__runtime());
+    mu_device **devices = mu__alloc(sizeof *devices * (size_t)(available + 1));
+    if (available < 1 || !devices)
+        return NULL;
+    int n = args.devices ? named_devices(args.devices, devices, available) : first_devices(args.replicas, devices, available);
+    mu_strategy *strategy = n > 0 ? mu__strategy_new(&mirrored_ops, n, devices) : NULL;
+    mu__free(devices);
+    return mu__give(strategy);
+}
+
+int mu_num_replicas_in_sync(const mu_strategy *strategy)
+{
+    return strategy ? strategy->n_replicas : 1;
+}
+
+const char *mu_strategy_name(const mu_strategy *strategy)
+{
+    return strategy ? strategy->ops->name : default_ops.name;
+}
+
+// ---- Scopes -------------------------------------------------------------------------------------
+
+typedef struct scope_object {
+    mu_object object;
+    mu_strategy_scope head;
+    bool open;
+} scope_object;
+
+static void unlink_scope(scope_object *scope)
+{
+    for (struct mu_scope **at = &mu__context()->scope; *at; at = &(*at)->outer)
+        if (*at == &scope->head.scope) {
+            *at = scope->head.scope.outer;
+            break;
+        }
+    scope->open = false;
+}
+
+static void scope_destroy(void *object)
+{
+    scope_object *scope = object;
+    if (scope->open) {
+        unlink_scope(scope);
+        mu__error(MU_FAILED_PRECONDITION, "a scope of %s was left open (by return, goto or break?); MU_SCOPE's body must "
+                  "run to its end", mu_strategy_name(scope->head.strategy));
+    }
+    mu_release(scope->head.strategy);
+}
+
+static mu_type scope_type = {.name = "scope", .destroy = scope_destroy};
+
+mu_strategy *mu__current_strategy(void)
+{
+    const mu_context *context = mu__context();
+    if (context->replica)
+        return ((mu_strategy_replica *)context->replica)->strategy;
+    return context->scope ? ((mu_strategy_scope *)context->scope)->strategy : NULL;
+}
+
+static mu_status may_enter(const mu_strategy *strategy)
+{
+    const mu_strategy *current = mu__current_strategy();
+    if (mu__context()->replica)
+        return mu__error(MU_FAILED_PRECONDITION, "a scope of %s is opened inside a function that runs on replicas; open it "
+                         "outside, or in a merge_call", mu_strategy_name(strategy));
+    if (current && current != strategy)
+        return mu__error(MU_FAILED_PRECONDITION, "a scope of %s is opened inside a scope of another %s; strategies may not "
+                         "be mixed", mu_strategy_name(strategy), mu_strategy_name(current));
+    return MU_OK;
+}
+
+mu_scope_guard mu_scope_open(mu_strategy *strategy)
+{
+    mu_scope_guard guard = {.once = true};
+    if (mu__pending())
+        return guard;
+    if (!strategy) {
+        mu__error(MU_INVALID_ARGUMENT, "MU_SCOPE: the strategy is NULL");
+        return guard;
+    }
+    if (may_enter(strategy) != MU_OK)
+        return guard;
+    scope_object *scope = mu__new(&scope_type, sizeof *scope);
+    if (!scope)
+        return guard;
+    mu_context *context = mu__context();
+    scope->head.strategy = mu_retain(strategy);
+    scope->head.scope = (struct mu_scope){.outer = context->scope, .make_variable = mu__make_distributed_variable};
+    if (!mu__give(scope))
+        return guard;
+    scope->open = strategy != mu_default_strategy();
+    if (scope->open)  // the default strategy's scope changes no state
+        context->scope = &scope->head.scope;
+    guard.scope = scope;
+    return guard;
+}
+
+void mu_scope_close(mu_scope_guard *guard)
+{
+    scope_object *scope = guard->scope;
+    if (scope && scope->open)
+        unlink_scope(scope);
+    guard->once = false;
+}
+
+// ---- Where a thread is --------------------------------------------------------------------------
+
+mu_strategy *mu_get_strategy(void)
+{
+    mu_strategy *current = mu__current_strategy();
+    return current ? current : mu_default_strategy();
+}
+
+bool mu_has_strategy(void)
+{
+    const mu_strategy *current = mu__current_strategy();
+    return current && current->ops != &default_ops;
+}
+
+bool mu_in_cross_replica_context(void)
+{
+    const mu_context *context = mu__context();
+    return context->scope && !context->replica;
+}
+
+mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function)
+{
+    const mu_strategy *current = mu__current_strategy();
+    if (current && current != strategy)
+        return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under another %s; strategies may not be mixed", function,
+                         mu_strategy_name(strategy), mu_strategy_name(current));
+    if (mu__context()->replica)
+        return mu__error(MU_FAILED_PRECONDITION, "%s is called inside a function that runs on replicas; call it outside, or "
+                         "in a merge_call", function);
+    return MU_OK;
+}
+
+mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component)
+{
+    mu_context *context = mu__context();
+    mu_entered before = {.scope = context->scope, .replica = context->replica, .component = context->component};
+    context->scope = scope;
+    context->replica = &replica->replica;
+    context->component = component;
+    return before;
+}
+
+void mu__leave_replica(mu_entered before)
+{
+    mu_context *context = mu__context();
+    context->scope = before.scope;
+    context->replica = before.replica;
+    context->component = before.component;
+}

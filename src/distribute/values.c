@@ -1,0 +1,81 @@
+// Values on replicas: choosing one replica's component, and putting results together again.
+#include "distribute/distribute.h"
+
+bool mu__is_distributed(const mu_value *value)
+{
+    if (value->kind == MU_VALUE_PER_REPLICA || value->kind == MU_VALUE_MIRRORED)
+        return true;
+    for (int i = 0; i < value->n; i++)
+        if (mu__is_distributed(value->items[i]))
+            return true;
+    return false;
+}
+
+// Builds a container from owned elements; they are released in any case.
+static mu_value *build(mu_value_kind kind, int n, mu_value **items, char *const *keys)
+{
+    mu_value *result = NULL;
+    bool whole = items != NULL;
+    for (int i = 0; whole && i < n; i++)
+        whole = items[i] != NULL;
+    if (whole)
+        result = mu__value_container(kind, n, items, (const char *const *)keys);
+    for (int i = 0; items && i < n; i++)
+        mu_release(items[i]);
+    mu__free(items);
+    return result;
+}
+
+mu_value *mu__select(const mu_value *value, int i)
+{
+    if (value->kind == MU_VALUE_PER_REPLICA || value->kind == MU_VALUE_MIRRORED)
+        return mu_retain(value->items[i < value->n ? i : 0]);
+    if (value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP)
+        return mu_retain((void *)value);
+    mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items);
+    for (int k = 0; items && k < value->n; k++)
+        items[k] = mu__select(value->items[k], i);
+    return build(value->kind, value->n, items, value->keys);
+}
+
+static mu_status same_shape_of_nest(int n, mu_value *const *values)
+{
+    for (int r = 1; r < n; r++) {
+        bool same = values[r]->kind == values[0]->kind && values[r]->n == values[0]->n;
+        for (int k = 0; same && values[0]->kind == MU_VALUE_MAP && k < values[0]->n; k++)
+            same = strcmp(values[r]->keys[k], values[0]->keys[k]) == 0;
+        if (!same)
+            return mu__error(MU_INVALID_ARGUMENT, "replicas 0 and %d returned values of different structure; every replica must "
+                             "return the same lists, lengths and keys", r);
+    }
+    return MU_OK;
+}
+
+// The same object on every replica stays itself.
+static bool identical(int n, mu_value *const *values)
+{
+    for (int r = 1; r < n; r++)
+        if (values[r] != values[0] && (!values[0]->leaf || values[r]->leaf != values[0]->leaf))
+            return false;
+    return true;
+}
+
+mu_value *mu__regroup(int n, mu_value *const *values)
+{
+    if (n == 1 || identical(n, values))
+        return mu_retain(values[0]);
+    if (same_shape_of_nest(n, values) != MU_OK)
+        return NULL;
+    const mu_value *first = values[0];
+    if (first->kind != MU_VALUE_LIST && first->kind != MU_VALUE_MAP)
+        return mu__value_container(MU_VALUE_PER_REPLICA, n, values, NULL);
+    mu_value **items = mu__calloc((size_t)first->n + 1, sizeof *items);
+    mu_value **column = mu__calloc((size_t)n, sizeof *column);
+    for (int k = 0; items && column && k < first->n; k++) {
+        for (int r = 0; r < n; r++)
+            column[r] = values[r]->items[k];
+        items[k] = mu__regroup(n, column);
+    }
+    mu__free(column);
+    return build(first->kind, first->n, items, first->keys);
+}

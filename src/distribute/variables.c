@@ -1,0 +1,158 @@
+// Distributed variables: what reads and assignments mean in each context.
+//
+// ON_WRITE ("mirrored") keeps all components equal: an assignment on replicas first puts the replicas' values
+// together as the aggregation says. ON_READ lets components differ and puts them together when they are read
+// outside of replicas. The tables are sections 9.2 and 9.3 of the semantics that TensorFlow's tests pin.
+#include "distribute/distribute.h"
+
+static bool in_replica(void)
+{
+    return mu__context()->replica != NULL;
+}
+
+static mu_strategy *owner_of(const mu_variable *variable)
+{
+    return variable->owner;
+}
+
+// Runs one raw update on every component.
+static mu_status update_components(mu_variable *variable, mu_update kind, mu_tensor *value)
+{
+    mu_context *context = mu__context();
+    int before = context->component;
+    mu_status status = MU_OK;
+    for (int i = 0; i < variable->n_components && status == MU_OK; i++) {
+        context->component = i;
+        status = mu__variable_update(variable, kind, value);
+    }
+    context->component = before;
+    return status;
+}
+
+// ---- ON_WRITE -----------------------------------------------------------------------------------
+
+static mu_tensor *mirrored_read(mu_variable *variable)
+{
+    if (!in_replica() && mu__need_cross_replica(owner_of(variable), "mu_variable_read") != MU_OK)
+        return NULL;
+    return mu__variable_read(variable);
+}
+
+// The value that all replicas agree on, from what each of them assigns.
+static mu_tensor *aggregate(mu_variable *variable, mu_tensor *value)
+{
+    bool same_everywhere = value->node == NULL;  // a tensor from outside the traced step
+    switch (variable->aggregation) {
+    case MU_AGGREGATION_SUM:
+        if (!same_everywhere)
+            return mu_all_reduce(MU_SUM, value);
+        mu__error(MU_INVALID_ARGUMENT, "variable '%s' has aggregation SUM, but the value assigned on the replicas is one tensor from "
+                  "outside the function; sum of what? compute the value in the function, or assign outside of it",
+                  variable->resource.name);
+        return NULL;
+    case MU_AGGREGATION_MEAN:
+        if (same_everywhere)
+            return value;
+        if (!mu__dtype_is_float(value->dtype)) {
+            mu__error(MU_INVALID_ARGUMENT, "variable '%s' has aggregation MEAN and type %s; the mean of integers that differ between "
+                      "replicas cannot be stored", variable->resource.name, mu_dtype_name(value->dtype));
+            return NULL;
+        }
+        return mu_all_reduce(MU_MEAN, value);
+    case MU_AGGREGATION_ONLY_FIRST_REPLICA:
+        return same_everywhere ? value : mu__broadcast_from_first(value);
+    case MU_AGGREGATION_NONE:
+        break;
+    }
+    return value;
+}
+
+static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tensor *value)
+{
+    if (!in_replica()) {
+        MU_TRY(mu__need_cross_replica(owner_of(variable), "mu_variable_assign"));
+        return update_components(variable, kind, value);
+    }
+    mu_tensor *agreed = aggregate(variable, value);
+    return agreed ? mu__variable_update(variable, kind, agreed) : mu_error_code();
+}
+
+static const mu_variable_rules mirrored_rules = {.read = mirrored_read, .update = mirrored_update};
+
+// ---- ON_READ ------------------------------------------------------------------------------------
+
+static mu_tensor *component(mu_variable *variable, int i)
+{
+    mu_context *context = mu__context();
+    int before = context->component;
+    context->component = i;
+    mu_tensor *value = mu__variable_read(variable);
+    context->component = before;
+    return value;
+}
+
+static mu_tensor *read_together(mu_variable *variable)
+{
+    mu_tensor *parts[256];
+    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
+        return component(variable, 0);
+    if (variable->aggregation == MU_AGGREGATION_NONE) {
+        mu__error(MU_INVALID_ARGUMENT, "variable '%s' is ON_READ with aggregation NONE, so it has no value outside of replicas; "
+                  "choose SUM, MEAN or ONLY_FIRST_REPLICA", variable->resource.name);
+        return NULL;
+    }
+    for (int i = 0; i < variable->n_components; i++)
+        if (!(parts[i] = component(variable, i)))
+            return NULL;
+    return mu__reduce_tensors(variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, variable->n_components, parts);
+}
+
+static mu_tensor *on_read_read(mu_variable *variable)
+{
+    if (in_replica())
+        return mu__variable_read(variable);
+    return mu__need_cross_replica(owner_of(variable), "mu_variable_read") == MU_OK ? read_together(variable) : NULL;
+}
+
+static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor *value)
+{
+    if (in_replica())
+        return mu__variable_update(variable, kind, value);
+    MU_TRY(mu__need_cross_replica(owner_of(variable), "mu_variable_assign"));
+    if (variable->aggregation != MU_AGGREGATION_SUM)
+        return update_components(variable, kind, value);
+    if (kind != MU_UPDATE_ASSIGN)
+        return mu__error(MU_INVALID_ARGUMENT, "variable '%s' is ON_READ with aggregation SUM: outside of replicas it can be assigned, "
+                         "but not added to; add inside the function", variable->resource.name);
+    mu_tensor *share = mu__divide_by_count(value, owner_of(variable)->n_replicas);
+    return share ? update_components(variable, kind, share) : mu_error_code();
+}
+
+static const mu_variable_rules on_read_rules = {.read = on_read_read, .update = on_read_update};
+
+// ---- Making them --------------------------------------------------------------------------------
+
+mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *given)
+{
+    mu_strategy *strategy = ((mu_strategy_scope *)scope)->strategy;
+    mu_variable_args args = *given;
+    if (strategy->ops->plain_variables) {
+        mu_variable *plain = mu__variable_make(&args, args.initial_value, 1);
+        if (plain)
+            plain->owner = strategy;
+        return plain;
+    }
+    if (args.synchronization == MU_SYNCHRONIZATION_NONE) {
+        mu__error(MU_INVALID_ARGUMENT, "variable '%s': %s has no variables with synchronization NONE; use AUTO, ON_WRITE or ON_READ",
+                  args.name ? args.name : "Variable", mu_strategy_name(strategy));
+        return NULL;
+    }
+    if (args.synchronization == MU_SYNCHRONIZATION_AUTO)
+        args.synchronization = MU_SYNCHRONIZATION_ON_WRITE;
+    mu_variable *variable = mu__variable_make(&args, args.initial_value, strategy->n_local);
+    if (!variable)
+        return NULL;
+    variable->owner = strategy;
+    variable->rules = args.synchronization == MU_SYNCHRONIZATION_ON_READ ? &on_read_rules : &mirrored_rules;
+    return variable;
+}

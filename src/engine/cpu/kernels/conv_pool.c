@@ -1,0 +1,189 @@
+// The first layers of an image network in one pass: convolution, bias, ReLU and 2x2 max pool. Main idea:
+// one pooled pixel needs four convolution results, which stay in registers, so the convolution's output
+// (the step's largest tensor) never exists. A vector of output channels is packed first, padded with
+// zeros, so that odd channel counts take the same path. The gradient is conv_pool_grad.c's.
+#include "parts.h"
+#include "simd.h"
+
+enum { MAX_TAPS = 7 * 7 * 4 };
+
+// The weights of one vector of output channels, padded with zeros.
+typedef struct channel_block {
+    mu_vf w[MAX_TAPS], b;
+} channel_block;
+
+static int64_t pooled(int64_t size, int64_t kernel)
+{
+    return (size - kernel + 1) / 2;
+}
+
+// Whether all of x are numbers so small that no sum of MAX_TAPS products of two such can overflow, hence that
+// no result can be NaN.
+static bool all_tame(const float *x, int64_t n)
+{
+    int wild = 0;
+    for (int64_t i = 0; i < n; i++)
+        wild |= !(fabsf(x[i]) <= 1e15f);
+    return !wild;
+}
+
+// Returns whether all of the block is tame.
+static bool pack_block(const mu_conv_pool_shape *s, const float *w, const float *b, int64_t first, int64_t n,
+                       channel_block *block)
+{
+    bool tame = true;
+    block->b = (mu_vf){0};
+    if (b != NULL) {
+        block->b = v_load_n(b + first, n);
+        tame = all_tame(b + first, n);
+    }
+    for (int64_t t = 0; t < s->kernel * s->kernel * s->in_channels; t++) {
+        block->w[t] = v_load_n(w + t * s->out_channels + first, n);
+        tame = tame && all_tame(w + t * s->out_channels + first, n);
+    }
+    return tame;
+}
+
+// What one row of pooled pixels works on; y, mark (or NULL) and channels belong to one vector.
+typedef struct pooled_row {
+    const float *x;
+    int64_t x_row;  // elements between rows of x
+    float *y;
+    uint8_t *mark;
+    int64_t y_step, n_pixels;
+    int64_t channels;  // at most MU_LANES
+} pooled_row;
+
+// Stores one pooled pixel from its four convolution results. fast: a whole vector of channels, no NaN.
+MU_INLINE void finish_pixel(const pooled_row *r, int64_t pixel, const mu_vf acc[4], mu_vf bias, bool fast)
+{
+    const int64_t at = pixel * r->y_step;
+    mu_marks marks;
+    const mu_vf best = fast ? v_relu_pool_numbers(acc, bias, &marks) : v_relu_pool(acc, bias, &marks);
+    if (fast)
+        v_store(r->y + at, best);
+    else
+        v_store_n(r->y + at, best, r->channels);
+    if (r->mark != NULL && fast)
+        marks_store(r->mark + at, marks);
+    else if (r->mark != NULL)
+        marks_store_n(r->mark + at, marks, r->channels);
+}
+
+// Any kernel. A kernel row and the input channels are one run of kernel * in_channels neighbours in memory.
+MU_INLINE void forward_row(const pooled_row *r, const channel_block *block, int64_t kernel, int64_t in_channels, bool fast)
+{
+    const int64_t run = kernel * in_channels;
+    for (int64_t pixel = 0; pixel < r->n_pixels; pixel++) {
+        mu_vf acc[4] = {{0}};
+        for (int64_t k = 0; k < kernel; k++) {
+            const float *upper = r->x + pixel * 2 * in_channels + k * r->x_row, *lower = upper + r->x_row;
+            const mu_vf *w = block->w + k * run;
+            for (int64_t t = 0; t < run; t++) {
+                acc[0] += upper[t] * w[t];
+                acc[1] += upper[t + in_channels] * w[t];
+                acc[2] += lower[t] * w[t];
+                acc[3] += lower[t + in_channels] * w[t];
+            }
+        }
+        finish_pixel(r, pixel, acc, block->b, fast);
+    }
+}
+
+// 3x3 on one channel: the nine weights stay in registers, and so do the results of GROUP pooled pixels; each
+// input that these need is spread over a vector once.
+enum { GROUP = MU_LANES == 16 ? 3 : 1 };
+
+MU_INLINE void pixels_3x3(const pooled_row *r, int64_t pixel, const mu_vf w[9], mu_vf bias, int n, bool fast)
+{
+    const float *const top = r->x + 2 * pixel, *const third = top + 2 * r->x_row;
+    const float *const rows[4] = {top, top + r->x_row, third, third + r->x_row};
+    mu_vf acc[GROUP][4] = {{{0}}};
+    MU_UNROLL for (int row = 0; row < 4; row++) {
+        MU_UNROLL for (int column = 0; column < 2 * n + 2; column++) {
+            const mu_vf value = v_splat(rows[row][column]);
+            MU_UNROLL for (int p = 0; p < 4 * n; p++) {
+                const int k = row - p % 4 / 2, l = column - 2 * (p / 4) - p % 2;
+                if (k >= 0 && k < 3 && l >= 0 && l < 3)
+                    acc[p / 4][p % 4] += value * w[3 * k + l];
+            }
+        }
+    }
+    MU_UNROLL for (int i = 0; i < n; i++)
+        finish_pixel(r, pixel + i, acc[i], bias, fast);
+}
+
+MU_INLINE void forward_row_3x3(const pooled_row *r, const channel_block *block, bool fast)
+{
+    const mu_vf bias = block->b;
+    mu_vf w[9];
+    memcpy(w, block->w, sizeof w);
+    int64_t pixel = 0;
+    for (; pixel + GROUP <= r->n_pixels; pixel += GROUP)
+        pixels_3x3(r, pixel, w, bias, GROUP, fast);
+    for (; pixel < r->n_pixels; pixel++)
+        pixels_3x3(r, pixel, w, bias, 1, fast);
+}
+
+// Functions of their own, with a copy of the row that no store can alias: inlined into one they have too
+// many live values for the registers.
+static MU_OUTLINE void row_3x3_fast(const pooled_row *row, const channel_block *block)
+{
+    const pooled_row r = *row;
+    forward_row_3x3(&r, block, true);
+}
+
+static MU_OUTLINE void row_3x3(const pooled_row *row, const channel_block *block)
+{
+    const pooled_row r = *row;
+    forward_row_3x3(&r, block, false);
+}
+
+static MU_OUTLINE void row_fast(const pooled_row *row, const channel_block *block, int64_t kernel, int64_t in_channels)
+{
+    const pooled_row r = *row;
+    forward_row(&r, block, kernel, in_channels, true);
+}
+
+static MU_OUTLINE void row_any(const pooled_row *row, const channel_block *block, int64_t kernel, int64_t in_channels)
+{
+    const pooled_row r = *row;
+    forward_row(&r, block, kernel, in_channels, false);
+}
+
+static void forward_image(const mu_conv_pool_shape *s, const channel_block *block, pooled_row r, bool fast)
+{
+    const bool first_layer = s->kernel == 3 && s->in_channels == 1;
+    for (int64_t row = 0; row < pooled(s->height, s->kernel); row++) {
+        if (first_layer && fast)
+            row_3x3_fast(&r, block);
+        else if (first_layer)
+            row_3x3(&r, block);
+        else if (fast)
+            row_fast(&r, block, s->kernel, s->in_channels);
+        else
+            row_any(&r, block, s->kernel, s->in_channels);
+        r.x += 2 * r.x_row;
+        r.y += r.n_pixels * r.y_step;
+        r.mark = r.mark == NULL ? NULL : r.mark + r.n_pixels * r.y_step;
+    }
+}
+
+void MU_KERNEL(conv_relu_pool)(const mu_conv_pool_shape *s, const float *x, const float *w, const float *b, float *y,
+                               uint8_t *mark, int64_t begin, int64_t end)
+{
+    pooled_row r = {.x_row = s->width * s->in_channels, .y_step = s->out_channels};
+    r.n_pixels = pooled(s->width, s->kernel);
+    const int64_t x_size = s->height * r.x_row, y_size = pooled(s->height, s->kernel) * r.n_pixels * s->out_channels;
+    channel_block block;
+    for (int64_t first = 0; first < s->out_channels; first += MU_LANES) {
+        r.channels = least(s->out_channels - first, MU_LANES);
+        const bool fast = pack_block(s, w, b, first, r.channels, &block) && r.channels == MU_LANES;
+        for (int64_t i = begin; i < end; i++) {
+            r.x = x + i * x_size;
+            r.y = y + i * y_size + first;
+            r.mark = mark == NULL ? NULL : mark + i * y_size + first;
+            forward_image(s, &block, r, fast && all_tame(r.x, x_size));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+// Picks the table of kernels for this processor, best first. Knows which instructions each table was
+// compiled with (the build file says the same) and nothing of what the kernels do. The environment
+// is not looked at: whoever wants another table asks for it by name.
+#include "kernels.h"
+
+#include <stddef.h>
+#include <string.h>
+
+extern const mu_kernels mu__table_base;
+
+#if MU_KERNELS_X86
+extern const mu_kernels mu__table_avx512, mu__table_avx2;
+
+static bool has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("fma");
+}
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#endif
+
+static bool has_base(void)
+{
+    return true;
+}
+
+static const struct candidate {
+    bool (*supported)(void);
+    const mu_kernels *table;
+} candidates[] = {
+#if MU_KERNELS_X86
+    {has_avx512, &mu__table_avx512},
+    {has_avx2, &mu__table_avx2},
+#endif
+    {has_base, &mu__table_base},
+};
+
+static const mu_kernels *first_supported(const char *isa)
+{
+    for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
+        const struct candidate *c = &candidates[i];
+        if ((isa == NULL || strcmp(isa, c->table->isa) == 0) && c->supported())
+            return c->table;
+    }
+    return NULL;
+}
+
+const mu_kernels *mu__kernels(void)
+{
+    return first_supported(NULL);
+}
+
+const mu_kernels *mu__kernels_for(const char *isa)
+{
+    return isa == NULL ? NULL : first_supported(isa);
+}

@@ -1,0 +1,165 @@
+// Hand-written CPU kernels for what is bound by memory, not by matrix products: fused first
+// layers, pooling, element-wise rows, optimizer updates, reductions between replicas.
+// Main idea: one table of function pointers per instruction set; the same C sources are compiled
+// once for each, and the best table is picked once. Raw pointers only: nothing here knows of
+// tensors, graphs, threads or settings, and nothing allocates, fails or keeps state.
+#ifndef MU_ENGINE_CPU_KERNELS_H
+#define MU_ENGINE_CPU_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// What holds for every kernel:
+// - Tensors are dense, row-major, NHWC. Any size is right, zero included; the first axis is cut into
+//   [begin, end) (images, rows or elements), so that a team shares one call's work. Pointers are
+//   always to the whole tensor, never to the part.
+// - No alignment is assumed beyond that of the element type.
+// - Outputs must not overlap inputs unless the slot says that they may be the same pointer.
+// - Outputs are overwritten. Sums over the batch (weights and bias gradients) cover [begin, end)
+//   only: each caller passes its own buffer and adds the parts in an order of its own.
+// - The order of summation depends on the shapes, the range and the table, never on time or
+//   alignment: the same call gives the same bits. Tables differ in the last bits.
+
+// What a ReLU behind a 2x2 pool writes beside each output: which of the four (0..3, row by row)
+// passes the gradient, or that none does.
+enum { MU_MARK_DEAD = 4 };
+
+// Shape of a convolution (stride 1, no padding) with ReLU and a 2x2 max pool of stride 2 behind it.
+// The pooled image is [(height-kernel+1)/2, (width-kernel+1)/2, out_channels]; a last odd row or
+// column of the convolution's result is dropped.
+typedef struct mu_conv_pool_shape {
+    int64_t height, width;  // of x
+    int64_t in_channels;    // 1..4
+    int64_t out_channels;   // multiples of 16 are fast
+    int64_t kernel;         // 1..7, square, at most height and width
+} mu_conv_pool_shape;
+
+// Shape of a pool over [N, height, width, channels] -> [N, out_height, out_width, channels].
+// Padding counts as absent: never the maximum, never part of an average.
+typedef struct mu_pool_shape {
+    int64_t height, width, channels;
+    int64_t out_height, out_width;
+    int64_t window_height, window_width;  // at most 256 elements together
+    int64_t stride_height, stride_width;
+    int64_t pad_top, pad_left;  // zeros before; what is behind follows from the output's size
+} mu_pool_shape;
+
+// Adam as Keras writes it: alpha = learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t).
+typedef struct mu_adam_scalars {
+    float alpha, beta_1, beta_2, epsilon;
+} mu_adam_scalars;
+
+typedef struct mu_sgd_scalars {
+    float learning_rate, momentum;
+    bool nesterov;
+} mu_sgd_scalars;
+
+typedef struct mu_kernels {
+    const char *isa;  // "avx512", "avx2" or "base"
+
+    // conv_relu_pool: y = max_pool2x2(relu(conv2d(x, w) + b)), and mark for the gradient.
+    // x: [N, height, width, in_channels]; w: [kernel, kernel, in_channels, out_channels]; b:
+    // [out_channels] or NULL; y, mark: [N, pooled height, pooled width, out_channels]; mark may be
+    // NULL (inference). A NaN in a window makes y NaN and mark dead, as ReLU's gradient has it.
+    // Range: images.
+    void (*conv_relu_pool)(const mu_conv_pool_shape *shape, const float *x, const float *w, const float *b,
+                           float *y, uint8_t *mark, int64_t begin, int64_t end);
+
+    // conv_relu_pool_grad: dw [kernel, kernel, in_channels, out_channels] and db [out_channels] (or
+    // NULL) from dy of conv_relu_pool's y. No dx: this is for a first layer. Range: images; dw and
+    // db are sums over them.
+    void (*conv_relu_pool_grad)(const mu_conv_pool_shape *shape, const float *x, const float *dy,
+                                const uint8_t *mark, float *dw, float *db, int64_t begin, int64_t end);
+
+    // relu_pool: y = max_pool2x2(relu(x + b)) with stride 2 and no padding, and mark (or NULL).
+    // x: [N, height, width, channels]; b: [channels] or NULL; y, mark: [N, height/2, width/2,
+    // channels]. x itself is read once and left as it is. Range: images.
+    void (*relu_pool)(const float *x, const float *b, float *y, uint8_t *mark, int64_t height, int64_t width,
+                      int64_t channels, int64_t begin, int64_t end);
+
+    // relu_pool_grad: dx [N, height, width, channels], each element written once, zeros included,
+    // from dy [N, height/2, width/2, channels]; db [channels] (or NULL): the bias gradient, summed over
+    // the images of the range (four times less to read than summing dx). Range: images.
+    void (*relu_pool_grad)(const float *dy, const uint8_t *mark, float *dx, float *db, int64_t height,
+                           int64_t width, int64_t channels, int64_t begin, int64_t end);
+
+    // max_pool: y and mark (or NULL): the maximum's place in its window, row by row; the first one
+    // wins, a NaN counts as greater than all numbers. A window wholly in the padding gives -infinity.
+    // Range: images.
+    void (*max_pool)(const mu_pool_shape *shape, const float *x, float *y, uint8_t *mark, int64_t begin,
+                     int64_t end);
+
+    // max_pool_grad: dx: [N, height, width, channels] from dy and mark. Range: images.
+    void (*max_pool_grad)(const mu_pool_shape *shape, const float *dy, const uint8_t *mark, float *dx,
+                          int64_t begin, int64_t end);
+
+    // average_pool: the mean over the part of each window that is not padding (0 where none is).
+    // Range: images.
+    void (*average_pool)(const mu_pool_shape *shape, const float *x, float *y, int64_t begin, int64_t end);
+
+    // average_pool_grad: dx: [N, height, width, channels] from dy. Range: images.
+    void (*average_pool_grad)(const mu_pool_shape *shape, const float *dy, float *dx, int64_t begin, int64_t end);
+
+    // bias_relu: y = max(x + b, 0) over [rows, channels]; NaN stays NaN. b: [channels] or NULL (plain
+    // ReLU). y may be x. Range: rows.
+    void (*bias_relu)(const float *x, const float *b, float *y, int64_t channels, int64_t begin, int64_t end);
+
+    // relu_grad: dx = y > 0 ? dy : 0, y being ReLU's output (or input). dx may be dy or y.
+    // Range: elements.
+    void (*relu_grad)(const float *y, const float *dy, float *dx, int64_t begin, int64_t end);
+
+    // bias_grad: db [channels]: column sums of dy [rows, channels]. Range: rows; db is the sum over them.
+    void (*bias_grad)(const float *dy, float *db, int64_t channels, int64_t begin, int64_t end);
+
+    // softmax_xent: sparse softmax cross-entropy. logits: [rows, classes], classes at least 1;
+    // labels: [rows], integers of label_bytes 1 (unsigned), 4 or 8 (signed); loss: [rows] or NULL;
+    // dlogits: [rows, classes] = softmax - one-hot, or NULL; may be logits. Returns the first row
+    // whose label is outside 0..classes-1, or -1; such rows get NaN. Range: rows.
+    int64_t (*softmax_xent)(const float *logits, const void *labels, int label_bytes, float *loss,
+                            float *dlogits, int64_t classes, int64_t begin, int64_t end);
+
+    // argmax: index [rows] of each row's greatest element of x [rows, columns]; ties go to the lowest
+    // index, NaNs never win (0 if there is nothing else). Range: rows.
+    void (*argmax)(const float *x, int64_t *index, int64_t columns, int64_t begin, int64_t end);
+
+    // adam: m += (grad - m) * (1 - beta_1); v += (grad^2 - v) * (1 - beta_2);
+    // param -= alpha * m / (sqrt(v) + epsilon). Range: elements.
+    void (*adam)(float *param, float *m, float *v, const float *grad, mu_adam_scalars s, int64_t begin,
+                 int64_t end);
+
+    // sgd: velocity NULL: param -= learning_rate * grad. Else velocity = momentum * velocity -
+    // learning_rate * grad; param += velocity, or with nesterov param += momentum * velocity -
+    // learning_rate * grad. Range: elements.
+    void (*sgd)(float *param, float *velocity, const float *grad, mu_sgd_scalars s, int64_t begin, int64_t end);
+
+    // reduce_n: all-reduce on one slice: scale * (src[0] + src[1] + ... in this order), pushed to
+    // every dst[i]. scale 1 is exact. Any dst[i] may be any src[k] (same elements, no shift); n_dst
+    // and n_src at least 1. stream: stores go past the caches where alignments allow, for slices
+    // that the next reader would not find there anyway. Range: elements.
+    void (*reduce_n)(float *const *dst, int n_dst, const float *const *src, int n_src, float scale, bool stream,
+                     int64_t begin, int64_t end);
+
+    // copy: dst = src, bytes [begin, end); stream as in reduce_n.
+    void (*copy)(void *dst, const void *src, bool stream, int64_t begin, int64_t end);
+
+    // scale: y = factor * x; y may be x. Range: elements.
+    void (*scale)(const float *x, float factor, float *y, int64_t begin, int64_t end);
+
+    // scale_u8: y = factor * x. Range: elements.
+    void (*scale_u8)(const uint8_t *x, float factor, float *y, int64_t begin, int64_t end);
+
+    // gather_u8: y[i] = factor * x[index[i]], rows of row_size elements: x: [any, row_size], y:
+    // [rows, row_size]; index NULL means i itself. Indices are the caller's to check. Range: rows of y.
+    void (*gather_u8)(const uint8_t *x, const int64_t *index, float factor, float *y, int64_t row_size,
+                      int64_t begin, int64_t end);
+} mu_kernels;
+
+// mu__kernels gives the best table for this processor: the same one on each call.
+// Threads: any.
+const mu_kernels *mu__kernels(void);
+
+// mu__kernels_for gives the table called isa ("avx512", "avx2", "base"), or NULL if this build or this
+// processor does not have it.
+const mu_kernels *mu__kernels_for(const char *isa);
+
+#endif

@@ -1,0 +1,22 @@
+// What the sources that are compiled once per instruction set share: the list of a table's slots and
+// how a kernel's name is made. Main idea: MU_ISA comes from the build; MU_KERNEL(adam) is then
+// mu__adam_avx512, declared here with its slot's type, so that no prototype is written twice.
+#ifndef MU_ENGINE_CPU_KERNELS_PARTS_H
+#define MU_ENGINE_CPU_KERNELS_PARTS_H
+
+#include "kernels.h"
+
+#define MU_KERNEL_PASTE(slot, isa) mu__##slot##_##isa
+#define MU_KERNEL_NAME(slot, isa) MU_KERNEL_PASTE(slot, isa)
+#define MU_KERNEL(slot) MU_KERNEL_NAME(slot, MU_ISA)
+
+#define MU_KERNEL_SLOTS(X)                                                                                \
+    X(conv_relu_pool) X(conv_relu_pool_grad) X(relu_pool) X(relu_pool_grad)                               \
+    X(max_pool) X(max_pool_grad) X(average_pool) X(average_pool_grad)                                     \
+    X(bias_relu) X(relu_grad) X(bias_grad) X(softmax_xent) X(argmax) X(adam) X(sgd)                       \
+    X(reduce_n) X(copy) X(scale) X(scale_u8) X(gather_u8)
+
+#define MU_KERNEL_DECLARE(slot) __typeof__(*((mu_kernels *)0)->slot) MU_KERNEL(slot);
+MU_KERNEL_SLOTS(MU_KERNEL_DECLARE)
+
+#endif

@@ -1,0 +1,149 @@
+// Kernels on matrices of rows: bias and ReLU, their gradients, softmax cross-entropy, argmax. Main
+// idea: rows are short (classes, channels), so a row's tail is loaded as one padded vector instead of
+// being left to a scalar loop. The exponential is written out here because libm's does not vectorise.
+#include "parts.h"
+#include "simd.h"
+
+// And not "x > 0 ? x : 0", which would lose NaN.
+MU_INLINE float relu(float x)
+{
+    return x <= 0 ? 0 : x;
+}
+
+void MU_KERNEL(bias_relu)(const float *x, const float *b, float *y, int64_t channels, int64_t begin, int64_t end)
+{
+    if (b == NULL) {
+        for (int64_t i = begin * channels; i < end * channels; i++)
+            y[i] = relu(x[i]);
+        return;
+    }
+    for (int64_t row = begin * channels; row < end * channels; row += channels)
+        for (int64_t c = 0; c < channels; c++)
+            y[row + c] = relu(x[row + c] + b[c]);
+}
+
+void MU_KERNEL(relu_grad)(const float *y, const float *dy, float *dx, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end; i++)
+        dx[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+void MU_KERNEL(bias_grad)(const float *dy, float *db, int64_t channels, int64_t begin, int64_t end)
+{
+    memset(db, 0, (size_t)channels * sizeof *db);
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t c = 0; c < channels; c++)
+            db[c] += dy[row * channels + c];
+}
+
+// e^x within 2 units in the last place for x <= 0; 0 below the smallest normal number. Range reduction
+// by powers of two (Cody and Waite), then the series up to r^7 on |r| <= ln(2)/2.
+MU_INLINE mu_vf v_exp_nonpositive(mu_vf x)
+{
+    const float round_magic = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+    const mu_vf lowest = v_splat(-87.0f);
+    const mu_vm tiny = v_greater(lowest, x);
+    const mu_vf clamped = v_select(tiny, lowest, x);
+    const mu_vf shifted = clamped * 1.44269504f + round_magic;
+    const mu_vf n = shifted - round_magic;
+    const mu_vf r = (clamped - n * 0.693145752f) - n * 1.42860677e-6f;
+    mu_vf e = r * (1.0f / 5040) + 1.0f / 720;
+    e = e * r + 1.0f / 120;
+    e = e * r + 1.0f / 24;
+    e = e * r + 1.0f / 6;
+    e = e * r + 0.5f;
+    e = e * r + 1.0f;
+    e = e * r + 1.0f;
+    const mu_vi power = ((mu_vi)shifted << 23) + v_splat_int(127 << 23);
+    return v_keep(m_not(tiny), e * (mu_vf)power);
+}
+
+static float row_max(const float *x, int64_t n)
+{
+    mu_vf best = v_splat(-INFINITY);
+    for (int64_t i = 0; i < n; i += MU_LANES)
+        best = v_max(v_load_padded(x + i, least(n - i, MU_LANES), -INFINITY), best);
+    float lanes[MU_LANES];
+    v_store(lanes, best);
+    for (int half = MU_LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            lanes[lane] = lanes[lane + half] > lanes[lane] ? lanes[lane + half] : lanes[lane];
+    return lanes[0];
+}
+
+// Writes exp(x - max) to e where e is not NULL, and returns the sum, in an order that n alone decides.
+static float exp_row(const float *x, float max, float *e, int64_t n)
+{
+    mu_vf sums = {0};
+    for (int64_t i = 0; i < n; i += MU_LANES) {
+        const int64_t left = least(n - i, MU_LANES);
+        const mu_vf term = v_exp_nonpositive(v_load_padded(x + i, left, -INFINITY) - max);
+        sums += term;
+        if (e != NULL)
+            v_store_n(e + i, term, left);
+    }
+    float lanes[MU_LANES];
+    v_store(lanes, sums);
+    for (int half = MU_LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            lanes[lane] += lanes[lane + half];
+    return lanes[0];
+}
+
+static void divide_row(float *x, float divisor, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += MU_LANES) {
+        const int64_t left = least(n - i, MU_LANES);
+        v_store_n(x + i, v_load_n(x + i, left) / v_splat(divisor), left);
+    }
+}
+
+static int64_t label_at(const void *labels, int label_bytes, int64_t row)
+{
+    if (label_bytes == 1)
+        return ((const uint8_t *)labels)[row];
+    return label_bytes == 4 ? ((const int32_t *)labels)[row] : ((const int64_t *)labels)[row];
+}
+
+static void fill(float *x, float value, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = value;
+}
+
+int64_t MU_KERNEL(softmax_xent)(const float *logits, const void *labels, int label_bytes, float *loss, float *dlogits,
+                                int64_t classes, int64_t begin, int64_t end)
+{
+    int64_t first_bad = -1;
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = logits + row * classes;
+        float *dx = dlogits == NULL ? NULL : dlogits + row * classes;
+        const int64_t label = label_at(labels, label_bytes, row);
+        const bool bad = label < 0 || label >= classes;
+        const float max = row_max(x, classes), at_label = bad ? NAN : x[label];
+        const float sum = exp_row(x, max, dx, classes);
+        if (loss != NULL)
+            loss[row] = logf(sum) + (max - at_label);
+        if (dx != NULL && bad)
+            fill(dx, NAN, classes);
+        if (dx != NULL && !bad) {
+            divide_row(dx, sum, classes);
+            dx[label] -= 1;
+        }
+        if (bad && first_bad < 0)
+            first_bad = row;
+    }
+    return first_bad;
+}
+
+void MU_KERNEL(argmax)(const float *x, int64_t *index, int64_t columns, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++) {
+        const float *from = x + row * columns;
+        const float best = row_max(from, columns);
+        int64_t at = 0;
+        while (at < columns && !(from[at] == best))
+            at++;
+        index[row] = at < columns ? at : 0;
+    }
+}

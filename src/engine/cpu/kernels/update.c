@@ -1,0 +1,43 @@
+// Optimizer updates over one flat range of parameters. Main idea: everything about an element is read
+// and written once; the loops are plain, the compiler vectorises them. What learning rates decay to,
+// and which step it is, is in the scalars already.
+#include "parts.h"
+
+#include <math.h>
+#include <stddef.h>
+
+void MU_KERNEL(adam)(float *restrict param, float *restrict m, float *restrict v, const float *restrict grad,
+                     mu_adam_scalars s, int64_t begin, int64_t end)
+{
+    const float rest_1 = 1 - s.beta_1, rest_2 = 1 - s.beta_2;
+    for (int64_t i = begin; i < end; i++) {
+        const float g = grad[i];
+        m[i] += (g - m[i]) * rest_1;
+        v[i] += (g * g - v[i]) * rest_2;
+        param[i] -= s.alpha * m[i] / (sqrtf(v[i]) + s.epsilon);
+    }
+}
+
+static void sgd_plain(float *restrict param, const float *restrict grad, float rate, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end; i++)
+        param[i] -= rate * grad[i];
+}
+
+static void sgd_momentum(float *restrict param, float *restrict velocity, const float *restrict grad, mu_sgd_scalars s,
+                         int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end; i++) {
+        const float step = s.learning_rate * grad[i];
+        velocity[i] = s.momentum * velocity[i] - step;
+        param[i] += s.nesterov ? s.momentum * velocity[i] - step : velocity[i];
+    }
+}
+
+void MU_KERNEL(sgd)(float *param, float *velocity, const float *grad, mu_sgd_scalars s, int64_t begin, int64_t end)
+{
+    if (velocity == NULL)
+        sgd_plain(param, grad, s.learning_rate, begin, end);
+    else
+        sgd_momentum(param, velocity, grad, s, begin, end);
+}

@@ -1,0 +1,437 @@
+// Compiling a graph for known shapes: what memory each value gets, and which kernel runs each node.
+//
+// In order: shapes, owners of memory (views share their input's; an op that may works in place; a variable
+// that nothing overwrites meanwhile is read where it lies), lifetimes, all-reduce blocks, kernels, places.
+#include "engine/cpu/plan.h"
+
+#define END_OF_PLAN INT32_MAX
+
+static bool is_view(const mu_node *node)
+{
+    return (node->op->flags & MU_OP_VIEW) != 0;
+}
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+static mu_status check_input(const mu_graph *graph, int i, const mu_spec *given)
+{
+    const mu_spec *wanted = &graph->inputs.items[i]->out[0];
+    char seen[MU_SHAPE_TEXT], text[MU_SHAPE_TEXT];
+    if (given->dtype == wanted->dtype && mu__shape_known(&given->shape) && mu__shape_compatible(&given->shape, &wanted->shape))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "input %d of '%s' is %s%s; wanted %s%s", i, graph->name,
+                     mu_dtype_name(given->dtype), mu__shape_text(&given->shape, seen), mu_dtype_name(wanted->dtype),
+                     mu__shape_text(&wanted->shape, text));
+}
+
+static mu_status specialise_node(mu_plan *plan, const mu_node *node, mu_spec *scratch)
+{
+    value *values = plan->values + plan->first_value[node->id];
+    mu_spec *out = scratch + node->n_in + node->n_resources;
+    for (int i = 0; i < node->n_in; i++)
+        scratch[i] = plan->values[mu__value_index(plan, node->in[i])].spec;
+    for (int i = 0; i < node->n_resources; i++)
+        scratch[node->n_in + i] = plan->graph->resources.items[node->resources[i]]->spec;
+    memset(out, 0, sizeof *out * (size_t)node->n_out);
+    mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
+                      .n_resources = node->n_resources, .in = scratch, .resources = scratch + node->n_in, .out = out};
+    MU_TRY(mu__infer_call(&infer));
+    for (int i = 0; i < node->n_out; i++) {
+        if (!mu__shape_known(&out[i].shape))
+            return mu__error(MU_UNIMPLEMENTED, "op %s in '%s' has an output whose shape depends on elements; call it "
+                             "outside of traced functions", node->op->name, plan->graph->name);
+        values[i].spec = out[i];
+        values[i].bytes = mu__spec_bytes(&out[i]);
+    }
+    return MU_OK;
+}
+
+static mu_status specialise(mu_plan *plan, const mu_spec *inputs)
+{
+    const mu_graph *graph = plan->graph;
+    size_t most = 1;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        most = MU_MAX(most, (size_t)(node->n_in + node->n_out + node->n_resources));
+    }
+    mu_spec *scratch = mu__arena_alloc(&plan->memory, sizeof *scratch * most);
+    if (!scratch)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->inputs.n; i++) {
+        value *v = &plan->values[plan->first_value[graph->inputs.items[i]->id]];
+        MU_TRY(check_input(graph, (int)i, &inputs[i]));
+        v->spec = inputs[i];
+        v->bytes = mu__spec_bytes(&v->spec);
+    }
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        if (graph->nodes.items[i]->op == &mu_op_input)
+            continue;
+        mu_status status = specialise_node(plan, graph->nodes.items[i], scratch);
+        if (status != MU_OK)
+            return status;
+    }
+    return MU_OK;
+}
+
+// ---- Owners and lifetimes -----------------------------------------------------------------------
+
+static void own(mu_plan *plan, const mu_node *node)
+{
+    int base = plan->first_value[node->id];
+    for (int i = 0; i < node->n_out; i++)
+        plan->values[base + i] = (value){.spec = plan->values[base + i].spec, .bytes = plan->values[base + i].bytes,
+                                         .root = base + i, .storage = STORAGE_ARENA, .first = node->id, .last = node->id,
+                                         .bucket = -1};
+    if (node->op == &mu_op_constant) {
+        plan->values[base].storage = STORAGE_CONSTANT;
+        plan->values[base].index = node->id;
+    }
+    if (is_view(node))
+        plan->values[base].root = plan->values[mu__value_index(plan, node->in[0])].root;
+}
+
+// A read needs no copy if nothing writes the variable up to its last use.
+static void alias_read(mu_plan *plan, const mu_node *node)
+{
+    value *v = &plan->values[plan->first_value[node->id]];
+    const mu_graph *graph = plan->graph;
+    for (size_t k = (size_t)node->id + 1; k < graph->nodes.n && (int)k <= v->last; k++) {
+        const mu_node *later = graph->nodes.items[k];
+        for (int r = 0; (later->op->flags & MU_OP_WRITES) && r < later->n_resources; r++)
+            if (later->resources[r] == node->resources[0])
+                return;
+    }
+    v->storage = STORAGE_RESOURCE;
+    v->index = node->resources[0];
+}
+
+static void find_lifetimes(mu_plan *plan)
+{
+    const mu_graph *graph = plan->graph;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        own(plan, graph->nodes.items[i]);
+    for (size_t i = 0; i < graph->inputs.n; i++) {
+        value *v = &plan->values[plan->first_value[graph->inputs.items[i]->id]];
+        v->storage = STORAGE_INPUT;
+        v->index = (int)i;
+    }
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        for (int k = 0; k < node->n_in; k++)
+            if (!is_view(node) && !(k < 32 && node->op->shape_only >> k & 1))
+                plan->values[plan->values[mu__value_index(plan, node->in[k])].root].last = (int)i;
+    }
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        plan->values[plan->values[mu__value_index(plan, graph->outputs.items[i])].root].last = END_OF_PLAN;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        if (graph->nodes.items[i]->op == &mu_op_read_variable)
+            alias_read(plan, graph->nodes.items[i]);
+}
+
+static int uses_in_node(const mu_plan *plan, const mu_node *node, int root)
+{
+    int n = 0;
+    for (int k = 0; k < node->n_in; k++)
+        n += plan->values[mu__value_index(plan, node->in[k])].root == root;
+    return n;
+}
+
+// Whether an op may overwrite the memory behind one of its inputs.
+static bool may_overwrite(const mu_plan *plan, const mu_node *node, int input)
+{
+    int v = mu__value_index(plan, node->in[input]);
+    const value *root = &plan->values[plan->values[v].root];
+    return root->storage == STORAGE_ARENA && root->last == node->id && root->bytes == plan->values[v].bytes &&
+           uses_in_node(plan, node, plan->values[v].root) == 1;
+}
+
+static void take_over(mu_plan *plan, int out, int in)
+{
+    int root = plan->values[in].root;
+    plan->values[root].last = plan->values[out].last;
+    for (int v = 0; v < plan->n_values; v++)  // views of the output follow
+        if (plan->values[v].root == out)
+            plan->values[v].root = root;
+}
+
+static void work_in_place(mu_plan *plan, const mu_node *node)
+{
+    int out = plan->first_value[node->id];
+    for (int k = 0; node->op->in_place && k < node->n_in && k < 32; k++) {
+        int in = mu__value_index(plan, node->in[k]);
+        if (!(node->op->in_place >> k & 1) || plan->values[in].bytes != plan->values[out].bytes ||
+            !may_overwrite(plan, node, k))
+            continue;
+        take_over(plan, out, in);
+        return;
+    }
+}
+
+// An all-reduce whose inputs all lie in the arena and end here works in place on one block.
+static mu_status make_bucket(mu_plan *plan, const mu_node *node)
+{
+    int base = plan->first_value[node->id];
+    for (int k = 0; k < node->n_in; k++) {
+        const value *root = &plan->values[plan->values[mu__value_index(plan, node->in[k])].root];
+        if (!may_overwrite(plan, node, k) || root->bucket >= 0)
+            return MU_OK;
+    }
+    bucket *b = &plan->buckets[plan->n_buckets];
+    *b = (bucket){.node = node->id, .first = node->id, .last = node->id};
+    for (int k = 0; k < node->n_in; k++) {
+        int in = mu__value_index(plan, node->in[k]);
+        value *root = &plan->values[plan->values[in].root];
+        take_over(plan, base + k, in);
+        root->bucket = plan->n_buckets;
+        b->first = MU_MIN(b->first, root->first);
+        b->last = MU_MAX(b->last, root->last);
+    }
+    plan->n_buckets++;
+    return MU_OK;
+}
+
+static mu_status share_memory(mu_plan *plan)
+{
+    const mu_graph *graph = plan->graph;
+    size_t n_reductions = 0;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        n_reductions += graph->nodes.items[i]->op == &mu_op_all_reduce;
+    plan->buckets = mu__arena_alloc(&plan->memory, sizeof *plan->buckets * n_reductions);
+    if (!plan->buckets)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        if (node->op == &mu_op_all_reduce)
+            MU_TRY(make_bucket(plan, node));
+        else
+            work_in_place(plan, node);
+    }
+    return MU_OK;
+}
+
+// Owners that a caller gets leave the arena.
+static mu_status find_results(mu_plan *plan)
+{
+    const mu_graph *graph = plan->graph;
+    plan->result_roots = mu__arena_alloc(&plan->memory, sizeof(int) * graph->outputs.n);
+    plan->results = mu__arena_alloc(&plan->memory, sizeof(mu_buffer *) * graph->outputs.n);
+    if (!plan->result_roots || !plan->results)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->outputs.n; i++) {
+        int root = plan->values[mu__value_index(plan, graph->outputs.items[i])].root;
+        value *v = &plan->values[root];
+        if (v->storage != STORAGE_ARENA || v->bucket >= 0)
+            continue;
+        v->storage = STORAGE_RESULT;
+        v->index = plan->n_results;
+        plan->result_roots[plan->n_results++] = root;
+    }
+    return MU_OK;
+}
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+static bool needs_step(const mu_plan *plan, const mu_node *node)
+{
+    if (node->op == &mu_op_input || node->op == &mu_op_constant || is_view(node))
+        return false;
+    return node->op != &mu_op_read_variable || plan->values[plan->first_value[node->id]].storage != STORAGE_RESOURCE;
+}
+
+static mu_status prepare_kernel(mu_plan *plan, step *s)
+{
+    const mu_node *node = s->node;
+    mu_spec *specs = mu__arena_alloc(&plan->memory, sizeof *specs * (size_t)(node->n_in + node->n_out));
+    if (!specs)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < node->n_in; i++)
+        specs[i] = plan->values[mu__value_index(plan, node->in[i])].spec;
+    for (int i = 0; i < node->n_out; i++)
+        specs[node->n_in + i] = plan->values[plan->first_value[node->id] + i].spec;
+    mu_prepare prepare = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = specs,
+                          .out = specs + node->n_in, .team = &plan->device->team};
+    s->run = node->op->ref;
+    if (!node->op->cpu.run)
+        return MU_OK;
+    if (node->op->cpu.prepare)
+        MU_TRY(node->op->cpu.prepare(&prepare));
+    if (prepare.declined)
+        return MU_OK;
+    s->run = node->op->cpu.run;
+    s->kernel.state = prepare.state;
+    s->scratch_bytes = prepare.scratch_bytes;
+    return MU_OK;
+}
+
+static mu_view *add_views(mu_plan *plan, int n)
+{
+    return mu__arena_alloc(&plan->memory, sizeof(mu_view) * (size_t)n);
+}
+
+static void bind_value(mu_plan *plan, mu_view *view, int v)
+{
+    *view = (mu_view){.dtype = plan->values[v].spec.dtype, .shape = plan->values[v].spec.shape};
+    plan->bindings[plan->n_bindings++] = (binding){.view = view, .value = v};
+}
+
+static mu_status make_step(mu_plan *plan, const mu_node *node)
+{
+    step *s = &plan->steps[plan->n_steps++];
+    mu_view *in = add_views(plan, node->n_in), *out = add_views(plan, node->n_out);
+    mu_view *resources = add_views(plan, node->n_resources);
+    if (!in || !out || !resources)
+        return MU_RESOURCE_EXHAUSTED;
+    *s = (step){.node = node, .bucket = -1};
+    for (int i = 0; i < node->n_in; i++)
+        bind_value(plan, &in[i], mu__value_index(plan, node->in[i]));
+    for (int i = 0; i < node->n_out; i++)
+        bind_value(plan, &out[i], plan->first_value[node->id] + i);
+    for (int i = 0; i < node->n_resources; i++)
+        plan->resource_bindings[plan->n_resource_bindings++] =
+            (resource_binding){.view = &resources[i], .resource = node->resources[i]};
+    for (int b = 0; b < plan->n_buckets; b++)
+        if (plan->buckets[b].node == node->id)
+            s->bucket = b;
+    s->kernel = (mu_kernel){.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
+                            .n_resources = node->n_resources, .in = in, .out = out, .resources = resources,
+                            .team = &plan->device->team, .number = node->id};
+    return prepare_kernel(plan, s);
+}
+
+static mu_status make_steps(mu_plan *plan)
+{
+    const mu_graph *graph = plan->graph;
+    size_t n_views = 0, n_resources = 0;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        n_views += (size_t)(graph->nodes.items[i]->n_in + graph->nodes.items[i]->n_out);
+        n_resources += (size_t)graph->nodes.items[i]->n_resources;
+    }
+    plan->steps = mu__arena_alloc(&plan->memory, sizeof *plan->steps * graph->nodes.n);
+    plan->bindings = mu__arena_alloc(&plan->memory, sizeof *plan->bindings * n_views);
+    plan->resource_bindings = mu__arena_alloc(&plan->memory, sizeof *plan->resource_bindings * n_resources);
+    plan->resources = mu__arena_alloc(&plan->memory, sizeof *plan->resources * graph->resources.n);
+    if (!plan->steps || !plan->bindings || !plan->resource_bindings || !plan->resources)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        if (needs_step(plan, graph->nodes.items[i]))
+            MU_TRY(make_step(plan, graph->nodes.items[i]));
+    return MU_OK;
+}
+
+// ---- Places -------------------------------------------------------------------------------------
+
+static int collect_blocks(mu_plan *plan, block *blocks)
+{
+    int n = 0;
+    for (int v = 0; v < plan->n_values; v++) {
+        value *owner = &plan->values[v];
+        if (owner->root == v && owner->storage == STORAGE_ARENA && owner->bucket < 0)
+            blocks[n++] = (block){.bytes = owner->bytes, .first = owner->first, .last = owner->last, .offset = &owner->offset};
+    }
+    for (int b = 0; b < plan->n_buckets; b++) {
+        bucket *k = &plan->buckets[b];
+        blocks[n++] = (block){.bytes = k->bytes, .first = k->first, .last = k->last, .offset = &k->offset};
+    }
+    for (int i = 0; i < plan->n_steps; i++) {
+        step *s = &plan->steps[i];
+        if (s->scratch_bytes)
+            blocks[n++] = (block){.bytes = s->scratch_bytes, .first = s->node->id, .last = s->node->id,
+                                  .offset = &s->scratch_offset};
+    }
+    return n;
+}
+
+// Members of a block stand one behind the other, each aligned.
+static void fill_buckets(mu_plan *plan, bool place)
+{
+    for (int b = 0; b < plan->n_buckets; b++) {
+        const mu_node *node = plan->graph->nodes.items[plan->buckets[b].node];
+        size_t at = 0;
+        for (int k = 0; k < node->n_in; k++) {
+            value *owner = &plan->values[plan->values[mu__value_index(plan, node->in[k])].root];
+            if (place)
+                owner->offset = plan->buckets[b].offset + at;
+            at += (owner->bytes + 63) / 64 * 64;
+        }
+        plan->buckets[b].bytes = at;
+    }
+}
+
+static mu_status place(mu_plan *plan)
+{
+    size_t most = (size_t)(plan->n_values + plan->n_buckets + plan->n_steps);
+    block *blocks = mu__arena_alloc(&plan->memory, sizeof *blocks * most);
+    if (!blocks)
+        return MU_RESOURCE_EXHAUSTED;
+    fill_buckets(plan, false);
+    int n = collect_blocks(plan, blocks);
+    MU_TRY(mu__layout(blocks, n, &plan->arena_bytes));
+    fill_buckets(plan, true);
+    return MU_OK;
+}
+
+// ---- Compile and free ---------------------------------------------------------------------------
+
+static mu_status number_values(mu_plan *plan)
+{
+    const mu_graph *graph = plan->graph;
+    plan->first_value = mu__arena_alloc(&plan->memory, sizeof(int) * graph->nodes.n);
+    if (!plan->first_value)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        plan->first_value[i] = plan->n_values;
+        plan->n_values += graph->nodes.items[i]->n_out;
+    }
+    plan->values = mu__arena_alloc(&plan->memory, sizeof *plan->values * (size_t)plan->n_values);
+    return plan->values ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+static mu_status build(mu_plan *plan, const mu_spec *inputs)
+{
+    MU_TRY(number_values(plan));
+    MU_TRY(specialise(plan, inputs));
+    find_lifetimes(plan);
+    MU_TRY(share_memory(plan));
+    MU_TRY(find_results(plan));
+    MU_TRY(make_steps(plan));
+    return place(plan);
+}
+
+mu_plan *mu__cpu_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs)
+{
+    if ((size_t)n_inputs != graph->inputs.n) {
+        mu__error(MU_INVALID_ARGUMENT, "'%s' takes %zu tensors, %d were given", graph->name, graph->inputs.n, n_inputs);
+        return NULL;
+    }
+    mu_plan *plan = mu__calloc(1, sizeof *plan);
+    if (!plan)
+        return NULL;
+    plan->device = device;
+    plan->graph = mu_retain(graph);
+    if (build(plan, inputs) == MU_OK)
+        return plan;
+    mu__cpu_free(plan);
+    return NULL;
+}
+
+void mu__cpu_free(mu_plan *plan)
+{
+    if (!plan)
+        return;
+    for (int i = 0; i < plan->n_steps; i++) {
+        const step *s = &plan->steps[i];
+        if (s->kernel.state && s->node->op->cpu.release)
+            s->node->op->cpu.release(s->kernel.state);
+    }
+    mu_release(plan->graph);
+    mu__arena_free(&plan->memory);
+    mu__free(plan);
+}
+
+const mu_engine mu__engine_cpu = {
+    .name = "cpu",
+    .compile = mu__cpu_compile,
+    .run = mu__cpu_run,
+    .free = mu__cpu_free,
+    .close_device = mu__cpu_close_device,
+};

@@ -1,0 +1,167 @@
+// Running a plan: bind the views to addresses, then call one kernel after the other.
+//
+// Nothing is allocated but the buffers of the results. When a step fails, the variables that steps up to it
+// write are marked; a run that fails before its first write leaves every variable as it was.
+#include "engine/cpu/plan.h"
+#include "ops/nn.h"
+
+// Memory that all plans of a device share: only one of them runs at a time, on the device's thread.
+typedef struct cpu_arena {
+    void *data;
+    size_t bytes;
+} cpu_arena;
+
+static char *device_arena(mu_device *device, size_t bytes)
+{
+    cpu_arena *arena = device->engine_device;
+    if (!arena && !(arena = device->engine_device = mu__calloc(1, sizeof *arena)))
+        return NULL;
+    if (arena->bytes < bytes || !arena->data) {
+        void *data = mu__alloc_data(bytes);
+        if (!data)
+            return NULL;
+        mu__free_data(arena->data, arena->bytes);
+        *arena = (cpu_arena){.data = data, .bytes = bytes};
+    }
+    return arena->data;
+}
+
+void mu__cpu_close_device(mu_device *device)
+{
+    cpu_arena *arena = device->engine_device;
+    if (arena)
+        mu__free_data(arena->data, arena->bytes);
+    mu__free(arena);
+    device->engine_device = NULL;
+}
+
+static void *address(const mu_plan *plan, const mu_run_args *args, char *arena, int v)
+{
+    const value *owner = &plan->values[plan->values[v].root];
+    switch (owner->storage) {
+    case STORAGE_ARENA:
+        return arena + owner->offset;
+    case STORAGE_INPUT:
+        return mu__data(args->in[owner->index]);
+    case STORAGE_CONSTANT:
+        return mu__data(((const mu_constant_attrs *)plan->graph->nodes.items[owner->index]->attrs)->tensor);
+    case STORAGE_RESOURCE:
+        return plan->resources[owner->index].data;
+    case STORAGE_RESULT:
+        return plan->results[owner->index]->data;
+    case STORAGE_NONE:
+        break;
+    }
+    return NULL;
+}
+
+static mu_status bind(mu_plan *plan, const mu_run_args *args, char *arena)
+{
+    const mu_graph *graph = plan->graph;
+    for (size_t i = 0; i < graph->resources.n; i++)
+        MU_TRY(graph->resources.items[i]->kind->view(graph->resources.items[i], args->replica, &plan->resources[i]));
+    for (int i = 0; i < plan->n_results; i++)
+        if (!(plan->results[i] = mu__buffer_new(plan->values[plan->result_roots[i]].bytes)))
+            return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < plan->n_bindings; i++)
+        plan->bindings[i].view->data = address(plan, args, arena, plan->bindings[i].value);
+    for (int i = 0; i < plan->n_resource_bindings; i++)
+        *plan->resource_bindings[i].view = plan->resources[plan->resource_bindings[i].resource];
+    for (int i = 0; i < plan->n_steps; i++) {
+        mu_kernel *kernel = &plan->steps[i].kernel;
+        kernel->scratch = arena + plan->steps[i].scratch_offset;
+        kernel->collective = args->collective;
+        kernel->replica = args->replica_id;
+    }
+    return MU_OK;
+}
+
+// A block is reduced as one array; the padding between its members is reduced with them and never read.
+static mu_status reduce_block(const mu_plan *plan, const step *s, char *arena)
+{
+    const bucket *b = &plan->buckets[s->bucket];
+    const mu_all_reduce_attrs *attrs = s->kernel.attrs;
+    mu_dtype dtype = s->kernel.in[0].dtype;
+    if (!s->kernel.collective)
+        return MU_OK;
+    return s->kernel.collective->all_reduce(s->kernel.collective, s->kernel.number, attrs->name, (mu_reduction)attrs->reduction,
+                                            dtype, arena + b->offset, (int64_t)(b->bytes / mu_dtype_bytes(dtype)));
+}
+
+static mu_status run_steps(const mu_plan *plan, const mu_run_args *args, char *arena, int *done)
+{
+    bool timed = mu__trace_on();
+    for (*done = 0; *done < plan->n_steps; ++*done) {
+        const step *s = &plan->steps[*done];
+        int64_t begin = timed ? mu__now_ns() : 0;
+        mu_status status = s->bucket >= 0 ? reduce_block(plan, s, arena) : s->run(&s->kernel);
+        if (timed)
+            mu__span(s->node->op->flags & MU_OP_COLLECTIVE ? "collective" : "op", s->node->op->name, args->replica, begin,
+                     mu__now_ns());
+        if (status != MU_OK)
+            return status;
+    }
+    return MU_OK;
+}
+
+static void mark_written(const mu_plan *plan, int replica, int failed)
+{
+    for (int i = 0; i <= failed && i < plan->n_steps; i++) {
+        const mu_node *node = plan->steps[i].node;
+        for (int r = 0; (node->op->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
+            mu_resource *resource = plan->graph->resources.items[node->resources[r]];
+            if (resource->kind->mark)
+                resource->kind->mark(resource, replica);
+        }
+    }
+}
+
+static mu_tensor *result(const mu_plan *plan, const mu_run_args *args, char *arena, int v)
+{
+    const value *seen = &plan->values[v], *owner = &plan->values[seen->root];
+    if (owner->storage == STORAGE_RESULT)
+        return mu__tensor_view(plan->results[owner->index], 0, seen->spec.dtype, &seen->spec.shape);
+    if (owner->storage == STORAGE_INPUT)
+        return mu__tensor_view(args->in[owner->index]->buffer, args->in[owner->index]->offset, seen->spec.dtype,
+                               &seen->spec.shape);
+    mu_tensor *copy = mu__tensor_alloc(seen->spec.dtype, &seen->spec.shape);
+    if (copy)
+        memcpy(mu__data(copy), address(plan, args, arena, v), seen->bytes);
+    return copy;
+}
+
+static mu_status collect(const mu_plan *plan, const mu_run_args *args, char *arena)
+{
+    const mu_graph *graph = plan->graph;
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        args->out[i] = NULL;
+    for (size_t i = 0; i < graph->outputs.n; i++) {
+        args->out[i] = result(plan, args, arena, mu__value_index(plan, graph->outputs.items[i]));
+        if (args->out[i])
+            continue;
+        for (size_t k = 0; k < i; k++)
+            mu_release(args->out[k]);
+        return MU_RESOURCE_EXHAUSTED;
+    }
+    return MU_OK;
+}
+
+mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args)
+{
+    mu_status status = MU_RESOURCE_EXHAUSTED;
+    char *arena = device_arena(plan->device, plan->arena_bytes);
+    int done = -1;
+    if (!arena)
+        return status;
+    MU_GO(bind(plan, args, arena));
+    MU_GO(run_steps(plan, args, arena, &done));
+    MU_GO(collect(plan, args, arena));
+out:
+    for (int i = 0; i < plan->n_results; i++) {
+        mu_release(plan->results[i]);
+        plan->results[i] = NULL;
+    }
+    if (status != MU_OK && done >= 0)
+        mark_written(plan, args->replica, done);
+    return status;
+}

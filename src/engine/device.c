@@ -1,0 +1,163 @@
+// Logical devices: how the cores that this process may use are shared out.
+//
+// By default there is one CPU device per core, at most eight; further cores join their teams, so that every
+// core works. Cores are physical (hwloc): of two hardware threads on one core only the first is used.
+#include "engine/engine.h"
+
+#include <hwloc.h>
+#include <sched.h>
+
+#define MAX_DEFAULT_DEVICES 8
+
+typedef struct device_table {
+    int n;
+    mu_device *devices;
+    int *cpus;      // of all devices, one array
+} device_table;
+
+// Asks hwloc for the first allowed hardware thread of every core; returns how many.
+static int physical_cores(int *cpus, int capacity)
+{
+    hwloc_topology_t topology;
+    int n = 0;
+    if (hwloc_topology_init(&topology) != 0)
+        return 0;
+    hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
+    hwloc_topology_set_type_filter(topology, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+    if (hwloc_topology_load(topology) == 0) {
+        int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+        for (int i = 0; i < cores && n < capacity; i++) {
+            hwloc_obj_t core = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, (unsigned)i);
+            int cpu = core ? hwloc_bitmap_first(core->cpuset) : -1;
+            if (cpu >= 0)
+                cpus[n++] = cpu;
+        }
+    }
+    hwloc_topology_destroy(topology);
+    return n;
+}
+
+static int allowed_cpus(int *cpus, int capacity)
+{
+    cpu_set_t set;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE && n < capacity; cpu++)
+        if (CPU_ISSET(cpu, &set))
+            cpus[n++] = cpu;
+    return n;
+}
+
+static int usable_cores(int *cpus, int capacity, int limit)
+{
+    int n = physical_cores(cpus, capacity), allowed = 0;
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        CPU_ZERO(&set);
+    for (int i = 0; i < n; i++)  // hwloc may not see a narrower affinity set by the user
+        if (cpus[i] < CPU_SETSIZE && CPU_ISSET(cpus[i], &set))
+            cpus[allowed++] = cpus[i];
+    if (allowed == 0)
+        allowed = allowed_cpus(cpus, capacity);
+    return MU_MAX(1, MU_MIN(allowed, limit));
+}
+
+static void share_cores(device_table *table, int n_cores)
+{
+    for (int i = 0; i < table->n; i++) {
+        mu_device *device = &table->devices[i];
+        int begin = (int)((int64_t)n_cores * i / table->n), end = (int)((int64_t)n_cores * (i + 1) / table->n);
+        if (end == begin) {  // more devices than cores: they share
+            begin = i % n_cores;
+            end = begin + 1;
+        }
+        snprintf(device->name, sizeof device->name, "CPU:%d", i);
+        device->engine = &mu__engine_cpu;
+        device->index = i;
+        device->cpus = table->cpus + begin;
+        device->n_cpus = end - begin;
+        device->team = (mu_team){.n_threads = device->n_cpus};
+    }
+}
+
+static void destroy_devices(void *slot)
+{
+    device_table *table = slot;
+    for (int i = 0; i < table->n; i++) {
+        mu__worker_free(table->devices[i].worker);
+        mu__engine_cpu.close_device(&table->devices[i]);
+    }
+    mu__free(table->devices);
+    mu__free(table->cpus);
+    mu__free(table);
+}
+
+static void *create_devices(mu_runtime *runtime)
+{
+    enum { CAPACITY = 1024 };
+    device_table *table = mu__calloc(1, sizeof *table);
+    if (!table || !(table->cpus = mu__calloc(CAPACITY, sizeof *table->cpus))) {
+        mu__free(table);
+        return NULL;
+    }
+    int n_cores = usable_cores(table->cpus, CAPACITY, mu__runtime_threads(runtime));
+    int wanted = (int)mu__setting_int(MU_SETTING_CPU_DEVICES);
+    int n = wanted > 0 ? wanted : MU_MIN(n_cores, MAX_DEFAULT_DEVICES);
+    table->devices = mu__calloc((size_t)n, sizeof *table->devices);
+    if (!table->devices) {
+        destroy_devices(table);
+        return NULL;
+    }
+    table->n = n;
+    share_cores(table, n_cores);
+    return table;
+}
+
+static device_table *devices(mu_runtime *runtime)
+{
+    return mu__runtime_slot(runtime, MU_SLOT_ENGINE, create_devices, destroy_devices);
+}
+
+int mu__device_count(mu_runtime *runtime)
+{
+    const device_table *table = devices(runtime);
+    return table ? table->n : 0;
+}
+
+mu_device *mu__device_at(mu_runtime *runtime, int i)
+{
+    device_table *table = devices(runtime);
+    return table && i >= 0 && i < table->n ? &table->devices[i] : NULL;
+}
+
+mu_device *mu__device_by_name(mu_runtime *runtime, const char *name)
+{
+    device_table *table = devices(runtime);
+    for (int i = 0; table && i < table->n; i++)
+        if (strcmp(table->devices[i].name, name) == 0)
+            return &table->devices[i];
+    if (table)
+        mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; there are CPU:0 to CPU:%d (mu_init(.cpu_devices = n) or "
+                  "MUSTER_CPU_DEVICES=n makes more)", name, table->n - 1);
+    return NULL;
+}
+
+mu_worker *mu__device_worker(mu_device *device)
+{
+    if (!device->worker)
+        device->worker = mu__worker_new(device->name, mu__setting_bool(MU_SETTING_PIN) ? device->cpus : NULL, device->n_cpus,
+                                        mu__runtime());
+    return device->worker;
+}
+
+int mu_device_count(void)
+{
+    return mu__device_count(mu__runtime());
+}
+
+const char *mu_device_name(int index)
+{
+    const mu_device *device = mu__device_at(mu__runtime(), index);
+    return device ? device->name : NULL;
+}

@@ -1,0 +1,128 @@
+// Plans of traced functions: compiled once per device and set of input shapes, kept in a bounded cache.
+//
+// Replicas look for their plans at the same time; compiling goes on outside the lock, on each device's own
+// thread, because primitives belong to the thread that makes them.
+#include "engine/engine.h"
+
+#include <pthread.h>
+
+typedef struct cached_plan {
+    mu_device *device;
+    mu_plan *plan;
+    mu_spec *inputs;
+    int n_inputs;
+    uint64_t last_use;
+} cached_plan;
+
+typedef struct plan_cache {
+    pthread_mutex_t lock;
+    uint64_t clock;
+    struct { cached_plan *items; size_t n, capacity; } plans;
+} plan_cache;
+
+static void drop_plan(cached_plan *cached)
+{
+    cached->device->engine->free(cached->plan);
+    mu__free(cached->inputs);
+}
+
+static void free_cache(void *object)
+{
+    plan_cache *cache = object;
+    for (size_t i = 0; i < cache->plans.n; i++)
+        drop_plan(&cache->plans.items[i]);
+    mu__free(cache->plans.items);
+    pthread_mutex_destroy(&cache->lock);
+    mu__free(cache);
+}
+
+// Made on the thread that calls the function, before replicas start.
+mu_status mu__concrete_prepare(mu_concrete *concrete)
+{
+    if (concrete->plans)
+        return MU_OK;
+    plan_cache *cache = mu__calloc(1, sizeof *cache);
+    if (!cache)
+        return MU_RESOURCE_EXHAUSTED;
+    pthread_mutex_init(&cache->lock, NULL);
+    concrete->plans = cache;
+    concrete->free_plans = free_cache;
+    return MU_OK;
+}
+
+static bool same_inputs(const cached_plan *cached, const mu_spec *inputs, int n_inputs)
+{
+    for (int i = 0; i < n_inputs; i++)
+        if (!mu__shape_equal(&cached->inputs[i].shape, &inputs[i].shape))
+            return false;
+    return true;
+}
+
+static mu_plan *look_up(plan_cache *cache, const mu_device *device, const mu_spec *inputs, int n_inputs)
+{
+    for (size_t i = 0; i < cache->plans.n; i++) {
+        cached_plan *cached = &cache->plans.items[i];
+        if (cached->device != device || !same_inputs(cached, inputs, n_inputs))
+            continue;
+        cached->last_use = ++cache->clock;
+        return cached->plan;
+    }
+    return NULL;
+}
+
+// Drops this device's least recently used plan if it has as many as allowed.
+static void make_room(plan_cache *cache, const mu_device *device)
+{
+    size_t oldest = 0;
+    int64_t count = 0;
+    for (size_t i = 0; i < cache->plans.n; i++)
+        if (cache->plans.items[i].device == device) {
+            if (count == 0 || cache->plans.items[i].last_use < cache->plans.items[oldest].last_use)
+                oldest = i;
+            count++;
+        }
+    if (count < mu__setting_int(MU_SETTING_PLAN_CACHE))
+        return;
+    drop_plan(&cache->plans.items[oldest]);
+    cache->plans.items[oldest] = cache->plans.items[--cache->plans.n];
+}
+
+static mu_status keep(plan_cache *cache, mu_device *device, const mu_spec *inputs, int n_inputs, mu_plan *plan)
+{
+    cached_plan cached = {.device = device, .plan = plan, .n_inputs = n_inputs,
+                          .inputs = mu__alloc(sizeof *inputs * (size_t)(n_inputs + 1)), .last_use = ++cache->clock};
+    if (!cached.inputs)
+        return MU_RESOURCE_EXHAUSTED;
+    memcpy(cached.inputs, inputs, sizeof *inputs * (size_t)n_inputs);
+    make_room(cache, device);
+    mu_status status = MU_PUSH(&cache->plans, cached);
+    if (status != MU_OK)
+        mu__free(cached.inputs);
+    return status;
+}
+
+mu_plan *mu__concrete_plan(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs)
+{
+    plan_cache *cache = concrete->plans;
+    pthread_mutex_lock(&cache->lock);
+    mu_plan *plan = look_up(cache, device, inputs, n_inputs);
+    pthread_mutex_unlock(&cache->lock);
+    if (plan)
+        return plan;
+    int64_t begin = mu__now_ns();
+    plan = device->engine->compile(device, concrete->graph, inputs, n_inputs);
+    if (!plan) {
+        mu__error_context("while compiling '%s' for %s", concrete->graph->name, device->name);
+        return NULL;
+    }
+    mu__log(MU_LOG_DEBUG, "compiled %s for %s in %.2f ms", concrete->graph->name, device->name,
+            (double)(mu__now_ns() - begin) / 1e6);
+    pthread_mutex_lock(&cache->lock);
+    mu_status status = keep(cache, device, inputs, n_inputs, plan);
+    pthread_mutex_unlock(&cache->lock);
+    if (status != MU_OK) {
+        device->engine->free(plan);
+        return NULL;
+    }
+    return plan;
+}

@@ -1,0 +1,63 @@
+// What an engine is: it compiles a function graph for one device and given shapes, and runs it there.
+//
+// The interface does not assume that tensors lie in host memory that everybody can read: inputs and outputs
+// are tensors, state is reached through resources, and a device is only named. Engines are rows in engine.c.
+#ifndef MU_SRC_ENGINE_H
+#define MU_SRC_ENGINE_H
+
+#include "graph/graph.h"
+
+#include <muster/engine.h>
+
+typedef struct mu_device {
+    const struct mu_engine *engine;
+    char name[32];        // "CPU:0"
+    int index;            // among the devices of this kind
+    int *cpus;            // cores that its threads use
+    int n_cpus;
+    mu_team team;
+    void *engine_device;  // the engine's own
+    mu_worker *worker;    // its thread, once needed
+} mu_device;
+
+typedef struct mu_plan mu_plan;
+
+// What one run of a plan is given. Pointers are borrowed for the run.
+typedef struct mu_run_args {
+    int replica;                 // local replica: which component of each resource
+    int replica_id;              // id in the group of all replicas
+    mu_collective *collective;   // NULL: alone
+    int64_t run;                 // number of the run; the same on every replica
+    mu_tensor *const *in;        // [graph inputs], shapes as compiled
+    mu_tensor **out;             // [graph outputs], to fill with owned references
+} mu_run_args;
+
+typedef struct mu_engine {
+    const char *name;            // "cpu"
+    // compile makes a plan for input shapes; called on the device's own thread. NULL on error.
+    mu_plan *(*compile)(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs);
+    // run executes it there; may block in collectives up to their deadline.
+    mu_status (*run)(mu_plan *plan, const mu_run_args *args);
+    void (*free)(mu_plan *plan);
+    // close_device frees what the engine keeps for a device (memory shared by its plans).
+    void (*close_device)(mu_device *device);
+} mu_engine;
+
+extern const mu_engine mu__engine_cpu;
+
+// Logical devices of the runtime, made on first use.
+int mu__device_count(mu_runtime *runtime);
+mu_device *mu__device_at(mu_runtime *runtime, int i);
+mu_device *mu__device_by_name(mu_runtime *runtime, const char *name);  // NULL with an error that lists the names
+
+// mu__device_worker returns the device's thread, started on first use. Called under the caller's lock.
+mu_worker *mu__device_worker(mu_device *device);
+
+// mu__concrete_prepare readies a concrete function for plans; called before replicas ask for theirs.
+mu_status mu__concrete_prepare(mu_concrete *concrete);
+
+// mu__concrete_plan returns the plan of a concrete function for these inputs on this device, compiling it if
+// needed (at most MUSTER_PLAN_CACHE each; the least recently used goes). Called on the device's thread.
+mu_plan *mu__concrete_plan(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs);
+
+#endif

@@ -1,0 +1,178 @@
+// Traced functions: a C callback, and one graph for each signature of its arguments.
+//
+// A signature is the structure of the arguments with the type and shape of each tensor. Batch axes are
+// unknown from the start; any other axis that differs between calls becomes unknown in the next trace, so a
+// function is traced a few times at most. Each trace is logged with what made it necessary.
+#include "graph/graph.h"
+
+struct mu_function {
+    mu_object object;
+    mu_traceable *fn;
+    void *arg;
+    char name[32];
+    int n_traces;
+    struct { mu_concrete **items; size_t n, capacity; } concretes;
+};
+
+static void concrete_destroy(void *object)
+{
+    mu_concrete *concrete = object;
+    if (concrete->plans)
+        concrete->free_plans(concrete->plans);
+    mu_release(concrete->inputs);
+    mu_release(concrete->outputs);
+    mu_release(concrete->graph);
+}
+
+static mu_type concrete_type = {.name = "concrete function", .destroy = concrete_destroy};
+
+static void function_destroy(void *object)
+{
+    mu_function *function = object;
+    for (size_t i = 0; i < function->concretes.n; i++)
+        mu_release(function->concretes.items[i]);
+    mu__free(function->concretes.items);
+}
+
+static mu_type function_type = {.name = "function", .destroy = function_destroy};
+
+mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), void *arg)
+{
+    if (mu__pending())
+        return NULL;
+    if (!fn) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_function_new: the callback is NULL");
+        return NULL;
+    }
+    mu_function *function = mu__new(&function_type, sizeof *function);
+    if (!function)
+        return NULL;
+    function->fn = fn;
+    function->arg = arg;
+    snprintf(function->name, sizeof function->name, "function_%llx", (unsigned long long)(uintptr_t)function & 0xffffff);
+    return mu__give(function);
+}
+
+int mu_function_trace_count(const mu_function *function)
+{
+    return function ? function->n_traces : -1;
+}
+
+// The tensor leaves of the arguments, as specs; variables are part of the structure.
+typedef struct signature {
+    int n;
+    mu_spec *specs;
+} signature;
+
+static mu_status signature_of(const mu_value *arguments, bool batch, signature *out)
+{
+    int n = mu__value_flatten(arguments, NULL, 0);
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    out->specs = mu__calloc((size_t)n + 1, sizeof *out->specs);
+    out->n = 0;
+    if (!leaves || !out->specs) {
+        mu__free(leaves);
+        return MU_RESOURCE_EXHAUSTED;
+    }
+    mu__value_flatten(arguments, leaves, n);
+    for (int i = 0; i < n; i++) {
+        if (!mu__is(leaves[i], &mu__tensor_type))
+            continue;
+        mu_spec spec = mu__spec_of((mu_tensor *)leaves[i]);
+        if (batch && spec.shape.rank > 0)
+            spec.shape.dims[0] = MU_UNKNOWN;
+        out->specs[out->n++] = spec;
+    }
+    mu__free(leaves);
+    return MU_OK;
+}
+
+static const mu_spec *concrete_spec(const mu_concrete *concrete, size_t i)
+{
+    return &concrete->graph->inputs.items[i]->out[0];
+}
+
+// Same types and ranks (then a trace can serve both with unknown axes), but not necessarily same axes.
+static bool comparable(const mu_concrete *concrete, const mu_value *arguments, const signature *s, const void *owner)
+{
+    if (concrete->owner != owner || !mu__value_same_structure(concrete->inputs, arguments) || (size_t)s->n != concrete->graph->inputs.n)
+        return false;
+    for (int i = 0; i < s->n; i++) {
+        const mu_spec *spec = concrete_spec(concrete, (size_t)i);
+        if (spec->dtype != s->specs[i].dtype || spec->shape.rank != s->specs[i].shape.rank)
+            return false;
+    }
+    return true;
+}
+
+// Whether the graph accepts the arguments; if not, unknown axes are put into `s` where the two differ.
+static bool accepts(const mu_concrete *concrete, signature *s)
+{
+    bool fits = true;
+    for (int i = 0; i < s->n; i++)
+        for (int k = 0; k < s->specs[i].shape.rank; k++)
+            if (concrete_spec(concrete, (size_t)i)->shape.dims[k] != MU_UNKNOWN)
+                fits &= concrete_spec(concrete, (size_t)i)->shape.dims[k] == s->specs[i].shape.dims[k];
+    return fits;
+}
+
+static void relax(const mu_concrete *concrete, signature *s)
+{
+    for (int i = 0; i < s->n; i++)
+        for (int k = 0; k < s->specs[i].shape.rank; k++) {
+            int64_t seen = concrete_spec(concrete, (size_t)i)->shape.dims[k];
+            char text[MU_SHAPE_TEXT];
+            if (seen == s->specs[i].shape.dims[k])
+                continue;
+            mu__log(MU_LOG_INFO, "tracing again: axis %d of argument %d was %lld before and is now part of %s", k, i,
+                    (long long)seen, mu__shape_text(&s->specs[i].shape, text));
+            s->specs[i].shape.dims[k] = MU_UNKNOWN;
+        }
+}
+
+static mu_concrete *trace_concrete(mu_function *function, const mu_value *arguments, const signature *s)
+{
+    mu_traced traced;
+    int64_t begin = mu__now_ns();
+    if (mu__trace_run(function->name, function->fn, function->arg, arguments, s->specs, function->n_traces == 0,
+                      &traced) != MU_OK)
+        return NULL;
+    function->n_traces++;
+    mu_concrete *concrete = mu__new(&concrete_type, sizeof *concrete);
+    if (!concrete || MU_PUSH(&function->concretes, concrete) != MU_OK) {
+        mu_release(concrete);
+        mu_release(traced.graph);
+        mu_release(traced.inputs);
+        mu_release(traced.outputs);
+        return NULL;
+    }
+    concrete->graph = traced.graph;
+    concrete->inputs = traced.inputs;
+    concrete->outputs = traced.outputs;
+    mu__log(MU_LOG_INFO, "traced %s (trace %d): %zu nodes in %.2f ms", function->name, function->n_traces,
+            traced.graph->nodes.n, (double)(mu__now_ns() - begin) / 1e6);
+    return concrete;
+}
+
+mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, const void *owner)
+{
+    signature s = {0};
+    mu_concrete *found = NULL;
+    if (mu__pending() || signature_of(arguments, batch, &s) != MU_OK)
+        goto out;
+    for (size_t i = 0; i < function->concretes.n && !found; i++) {
+        mu_concrete *concrete = function->concretes.items[i];
+        if (comparable(concrete, arguments, &s, owner) && accepts(concrete, &s))
+            found = concrete;
+    }
+    for (size_t i = 0; i < function->concretes.n && !found; i++)
+        if (comparable(function->concretes.items[i], arguments, &s, owner))
+            relax(function->concretes.items[i], &s);
+    if (!found)
+        found = trace_concrete(function, arguments, &s);
+    if (found)
+        found->owner = owner;
+out:
+    mu__free(s.specs);
+    return found;
+}

@@ -1,0 +1,145 @@
+// Building, printing and freeing a function graph.
+//
+// Nodes are appended in program order and checked by their op's shape rule at once, so a graph is valid at
+// every moment. Everything lies in the graph's arena; attributes that hold tensors or graphs count them.
+#include "graph/graph.h"
+
+static void graph_destroy(void *object)
+{
+    mu_graph *graph = object;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        mu__attrs_release(graph->nodes.items[i]->op, graph->nodes.items[i]->attrs);
+    for (size_t i = 0; i < graph->resources.n; i++)
+        mu_release(graph->resources.items[i]);
+    mu__free(graph->nodes.items);
+    mu__free(graph->inputs.items);
+    mu__free(graph->outputs.items);
+    mu__free(graph->resources.items);
+    mu__arena_free(&graph->arena);
+}
+
+mu_type mu__graph_type = {.name = "graph", .destroy = graph_destroy};
+
+mu_graph *mu__graph_new(const char *name)
+{
+    mu_graph *graph = mu__new(&mu__graph_type, sizeof *graph);
+    if (!graph)
+        return NULL;
+    graph->name = mu__arena_strdup(&graph->arena, name);
+    if (!graph->name) {
+        mu_release(graph);
+        return NULL;
+    }
+    return graph;
+}
+
+int mu__graph_resource(mu_graph *graph, mu_resource *resource)
+{
+    for (size_t i = 0; i < graph->resources.n; i++)
+        if (graph->resources.items[i] == resource)
+            return (int)i;
+    if (MU_PUSH(&graph->resources, resource) != MU_OK)
+        return -1;
+    mu_retain(resource);
+    return (int)graph->resources.n - 1;
+}
+
+// Runs the shape rule over the inputs' and resources' specs into node->out.
+static mu_status infer_node(mu_node *node, mu_resource *const *resources)
+{
+    mu_spec *specs = mu__alloc(sizeof *specs * (size_t)(node->n_in + node->n_resources + 1));
+    if (!specs)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < node->n_in; i++)
+        specs[i] = node->in[i].node->out[node->in[i].output];
+    for (int i = 0; i < node->n_resources; i++)
+        specs[node->n_in + i] = resources[i]->spec;
+    mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
+                      .n_resources = node->n_resources, .in = specs, .resources = specs + node->n_in, .out = node->out};
+    mu_status status = mu__infer_call(&infer);
+    mu__free(specs);
+    return status;
+}
+
+static mu_status fill_node(mu_node *node, const void *attrs, const mu_edge *in, mu_resource *const *resources)
+{
+    mu_graph *graph = node->graph;
+    mu_arena *arena = &graph->arena;
+    node->attrs = attrs ? mu__arena_copy(arena, attrs, node->op->attrs_bytes) : NULL;
+    node->in = mu__arena_copy(arena, in, sizeof *in * (size_t)node->n_in);
+    node->out = mu__arena_alloc(arena, sizeof *node->out * (size_t)node->n_out);
+    node->resources = mu__arena_alloc(arena, sizeof *node->resources * (size_t)node->n_resources);
+    if ((attrs && !node->attrs) || !node->in || !node->out || !node->resources)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < node->n_resources; i++)
+        if ((node->resources[i] = mu__graph_resource(graph, resources[i])) < 0)
+            return MU_RESOURCE_EXHAUSTED;
+    return infer_node(node, resources);
+}
+
+mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int n_in, const mu_edge *in,
+                        int n_resources, mu_resource *const *resources)
+{
+    mu_node *node = mu__arena_alloc(&graph->arena, sizeof *node);
+    if (!node)
+        return NULL;
+    *node = (mu_node){.op = op, .graph = graph, .id = (int)graph->nodes.n, .n_in = n_in,
+                      .n_out = mu__op_outputs(op, attrs, n_in), .n_resources = n_resources};
+    if (fill_node(node, attrs, in, resources) != MU_OK || MU_PUSH(&graph->nodes, node) != MU_OK)
+        return NULL;
+    mu__attrs_retain(op, node->attrs);
+    graph->collective |= (op->flags & MU_OP_COLLECTIVE) != 0;
+    return node;
+}
+
+mu_node *mu__graph_input(mu_graph *graph, const mu_spec *spec, const char *name)
+{
+    mu_input_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.dtype = spec->dtype;
+    attrs.shape = spec->shape;
+    mu_node *node = mu__graph_node(graph, &mu_op_input, &attrs, 0, NULL, 0, NULL);
+    if (!node || MU_PUSH(&graph->inputs, node) != MU_OK)
+        return NULL;
+    node->name = name ? mu__arena_strdup(&graph->arena, name) : NULL;
+    return node;
+}
+
+mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        mu_node *node = graph->nodes.items[i];
+        if (node->op == &mu_op_constant && ((const mu_constant_attrs *)node->attrs)->tensor == tensor)
+            return node;
+    }
+    mu_constant_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.tensor = tensor;
+    return mu__graph_node(graph, &mu_op_constant, &attrs, 0, NULL, 0, NULL);
+}
+
+void mu__graph_print(const mu_graph *graph, FILE *out)
+{
+    char text[MU_SHAPE_TEXT];
+    fprintf(out, "graph %s: %zu nodes, %zu resources\n", graph->name, graph->nodes.n, graph->resources.n);
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        fprintf(out, "  %%%d = %s(", node->id, node->op->name);
+        for (int k = 0; k < node->n_in; k++) {
+            fprintf(out, "%s%%%d", k ? ", " : "", node->in[k].node->id);
+            if (node->in[k].node->n_out > 1)
+                fprintf(out, ".%d", node->in[k].output);
+        }
+        for (int k = 0; k < node->n_resources; k++)
+            fprintf(out, "%s@%s", k || node->n_in ? ", " : "", graph->resources.items[node->resources[k]]->name);
+        fprintf(out, ")");
+        for (int k = 0; k < node->n_out; k++)
+            fprintf(out, "%s %s%s", k ? "," : " :", mu_dtype_name(node->out[k].dtype),
+                    mu__shape_text(&node->out[k].shape, text));
+        fprintf(out, "%s%s\n", node->name ? "  # " : "", node->name ? node->name : "");
+    }
+    fprintf(out, "  return");
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        fprintf(out, " %%%d.%d", graph->outputs.items[i].node->id, graph->outputs.items[i].output);
+    fprintf(out, "\n");
+}

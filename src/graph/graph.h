@@ -1,0 +1,154 @@
+// The function graph: what a trace makes, passes change, engines compile and the wire carries.
+//
+// A graph is single-program-multiple-data: traced once, run on every replica. Nodes stand in program order,
+// which is also the order of effects on each resource. Batch axes are unknown dimensions; an engine makes a
+// plan per set of known shapes. Everything of a graph lives in its arena. Knows nothing of engines.
+#ifndef MU_SRC_GRAPH_GRAPH_H
+#define MU_SRC_GRAPH_GRAPH_H
+
+#include "ops/op.h"
+
+#include <muster/graph.h>
+
+typedef struct mu_node mu_node;
+typedef struct mu_graph mu_graph;
+
+typedef struct mu_edge {
+    mu_node *node;
+    int output;
+} mu_edge;
+
+struct mu_node {
+    const mu_op *op;
+    const void *attrs;
+    mu_graph *graph;
+    int id;                 // position in graph->nodes
+    int n_in, n_out, n_resources;
+    mu_edge *in;
+    mu_spec *out;
+    int *resources;         // indices into graph->resources
+    const char *name;       // for messages and timelines; may be NULL
+    const char *file;       // where the op was made
+    int line;
+};
+
+struct mu_graph {
+    mu_object object;
+    mu_arena arena;
+    const char *name;
+    struct { mu_node **items; size_t n, capacity; } nodes;
+    struct { mu_node **items; size_t n, capacity; } inputs;      // op `input`, in signature order
+    struct { mu_edge *items; size_t n, capacity; } outputs;
+    struct { mu_resource **items; size_t n, capacity; } resources;  // retained
+    bool collective;        // has a collective: replicas must all run it
+};
+
+extern mu_type mu__graph_type;
+
+// ---- Building (graph.c) -------------------------------------------------------------------------
+
+mu_graph *mu__graph_new(const char *name);  // owned by the caller
+// mu__graph_node appends a node (checked by the op's shape rule) and returns it; NULL on error.
+mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int n_in, const mu_edge *in,
+                        int n_resources, mu_resource *const *resources);
+mu_node *mu__graph_input(mu_graph *graph, const mu_spec *spec, const char *name);
+mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor);
+int mu__graph_resource(mu_graph *graph, mu_resource *resource);  // index; added if new; -1 on error
+void mu__graph_print(const mu_graph *graph, FILE *out);          // one line a node
+
+// ---- Passes (pass.c): each leaves a valid graph -------------------------------------------------
+
+mu_status mu__pass_prune(mu_graph *graph);    // nodes that reach no output and no effect
+mu_status mu__pass_share(mu_graph *graph);    // common sub-expressions, repeated reads
+mu_status mu__graph_optimize(mu_graph *graph);  // all of them, in order
+
+// ---- Tracing (trace.c) --------------------------------------------------------------------------
+
+typedef mu_value *mu_traceable(mu_value *arguments, void *arg);
+
+// What a trace made: owned by the caller.
+typedef struct mu_traced {
+    mu_graph *graph;
+    mu_value *inputs;   // the arguments as the callback saw them: symbolic tensors
+    mu_value *outputs;  // its result, likewise; NULL: none
+} mu_traced;
+
+// mu__trace_run calls fn once with a symbolic tensor of specs[i] in place of the i-th tensor leaf of `like`
+// and records what it does. `first` says whether the function may still make variables.
+mu_status mu__trace_run(const char *name, mu_traceable *fn, void *arg, const mu_value *like, const mu_spec *specs,
+                        bool first, mu_traced *out);
+
+// mu__trace_suspend takes this thread out of its trace and pauses its tapes, so that what follows is done
+// at once (initial values of variables made while tracing); resume goes back.
+typedef struct mu_suspended {
+    struct mu_trace *trace;
+    struct mu_tape *tape;
+} mu_suspended;
+mu_suspended mu__trace_suspend(void);
+void mu__trace_resume(mu_suspended suspended);
+
+// ---- Functions (function.c) ---------------------------------------------------------------------
+
+// One traced graph of a function, for one signature.
+typedef struct mu_concrete {
+    mu_object object;
+    mu_graph *graph;
+    mu_value *inputs;        // structure of the arguments (leaves: symbolic tensors or variables)
+    mu_value *outputs;       // structure of the result; NULL: none
+    const void *owner;       // under which strategy it was traced
+    void *plans;             // the engine's, per device; freed by free_plans
+    void (*free_plans)(void *plans);
+} mu_concrete;
+
+// mu__function_concrete returns the graph for arguments like these, tracing if needed. Where `batch`, the
+// first axis of every argument is a batch: unknown to the trace. An axis that differs between calls becomes
+// unknown in the next trace. `owner` is the strategy in force: each has graphs of its own. Borrowed.
+mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, const void *owner);
+
+// ---- Variables as resources (variable.c) --------------------------------------------------------
+
+// A distributed variable is one resource with a component per local replica; a plain one has one component.
+// How reads and assignments behave in each context is up to the strategy that made it.
+typedef enum mu_update { MU_UPDATE_ASSIGN, MU_UPDATE_ADD, MU_UPDATE_SUB } mu_update;
+typedef struct mu_variable_rules {
+    mu_tensor *(*read)(mu_variable *variable);                                      // given to the pool
+    mu_status (*update)(mu_variable *variable, mu_update update, mu_tensor *value);
+} mu_variable_rules;
+
+// A strategy's scope: the head of what distribute keeps for it. mu_variable_new asks the innermost one.
+struct mu_scope {
+    struct mu_scope *outer;
+    mu_variable *(*make_variable)(struct mu_scope *scope, const mu_variable_args *args);
+};
+
+struct mu_variable {
+    mu_resource resource;             // first; its name and spec are the variable's
+    bool trainable;
+    mu_variable_synchronization synchronization;
+    mu_variable_aggregation aggregation;
+    void *owner;                      // the strategy that made it; NULL: none
+    const mu_variable_rules *rules;
+    int n_components;
+    mu_tensor **components;           // storage, written in place by effects only
+    bool *marked;                     // left in doubt by a failed step
+};
+
+extern mu_type mu__variable_type;
+
+// mu__variable_make makes a variable whose components all start with `value` (eager). Owned by the caller;
+// the strategy fills rules and owner in.
+mu_variable *mu__variable_make(const mu_variable_args *args, mu_tensor *value, int n_components);
+
+// The raw operations on the component that the current replica sees (the first outside of replicas): ops
+// in a trace, done at once otherwise.
+mu_tensor *mu__variable_read(mu_variable *variable);
+mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor *value);
+
+// ---- Gradient (gradient.c) ----------------------------------------------------------------------
+
+// mu__pullback adds, with ops, the gradients of `n_y` tensors (weighted by dy; NULL: ones) with respect to
+// tensors or variables: xs[i] is a mu_tensor or a mu_variable; dx[i] is NULL where nothing depends on it.
+mu_status mu__pullback(mu_tape *tape, int n_y, mu_tensor *const *ys, mu_tensor *const *dys, int n_x,
+                       void *const *xs, mu_tensor **dxs);
+
+#endif

@@ -1,0 +1,123 @@
+// Passes over a graph: prune what nothing needs, share what is computed twice.
+//
+// Both keep program order. A read of a variable counts as pure between two writes of it, so repeated reads
+// become one; every other effect stays.
+#include "graph/graph.h"
+
+static bool keeps_itself(const mu_node *node)
+{
+    return (node->op->flags & (MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)) || node->op == &mu_op_input;
+}
+
+mu_status mu__pass_prune(mu_graph *graph)
+{
+    size_t n = graph->nodes.n, kept = 0;
+    bool *live = mu__calloc(n + 1, sizeof *live);
+    if (!live)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        live[graph->outputs.items[i].node->id] = true;
+    for (size_t i = n; i-- > 0;) {
+        const mu_node *node = graph->nodes.items[i];
+        live[i] |= keeps_itself(node);
+        for (int k = 0; live[i] && k < node->n_in; k++)
+            live[node->in[k].node->id] = true;
+    }
+    for (size_t i = 0; i < n; i++) {
+        mu_node *node = graph->nodes.items[i];
+        if (!live[i]) {
+            mu__attrs_release(node->op, node->attrs);
+            continue;
+        }
+        node->id = (int)kept;
+        graph->nodes.items[kept++] = node;
+    }
+    graph->nodes.n = kept;
+    mu__free(live);
+    return MU_OK;
+}
+
+static bool same_node(const mu_node *a, const mu_node *b)
+{
+    if (a->op != b->op || a->n_in != b->n_in || a->n_resources != b->n_resources)
+        return false;
+    if (a->op->attrs_bytes && memcmp(a->attrs, b->attrs, a->op->attrs_bytes) != 0)
+        return false;
+    for (int i = 0; i < a->n_in; i++)
+        if (a->in[i].node != b->in[i].node || a->in[i].output != b->in[i].output)
+            return false;
+    for (int i = 0; i < a->n_resources; i++)
+        if (a->resources[i] != b->resources[i])
+            return false;
+    return true;
+}
+
+static bool shareable(const mu_node *node)
+{
+    return !keeps_itself(node) && !(node->op->flags & MU_OP_DATA_DEPENDENT);
+}
+
+static uint64_t hash_node(const mu_node *node, const int *version)
+{
+    uint64_t hash = (uintptr_t)node->op;
+    for (int i = 0; i < node->n_in; i++)
+        hash = (hash ^ (uint64_t)(node->in[i].node->id * 31 + node->in[i].output)) * 0x100000001B3u;
+    for (int i = 0; i < node->n_resources; i++)
+        hash = (hash ^ (uint64_t)(node->resources[i] * 1009 + version[node->resources[i]])) * 0x100000001B3u;
+    return hash ^ hash >> 31;
+}
+
+// What sharing works on: for each node its stand-in, and a table of those seen.
+typedef struct sharing {
+    mu_node **stand_in;
+    mu_node **table;
+    size_t mask;
+    int *version;        // writes so far, per resource
+    int *read_version;   // at which a node read its first resource
+} sharing;
+
+static void share_node(sharing *s, mu_node *node)
+{
+    for (int k = 0; k < node->n_in; k++)
+        node->in[k].node = s->stand_in[node->in[k].node->id];
+    s->stand_in[node->id] = node;
+    if (node->n_resources)
+        s->read_version[node->id] = s->version[node->resources[0]];
+    for (int k = 0; k < node->n_resources && (node->op->flags & MU_OP_WRITES); k++)
+        s->version[node->resources[k]]++;
+    if (!shareable(node))
+        return;
+    size_t i = hash_node(node, s->version) & s->mask;
+    for (; s->table[i]; i = (i + 1) & s->mask)
+        if (same_node(s->table[i], node) && s->read_version[s->table[i]->id] == s->read_version[node->id]) {
+            s->stand_in[node->id] = s->table[i];
+            return;
+        }
+    s->table[i] = node;
+}
+
+mu_status mu__pass_share(mu_graph *graph)
+{
+    size_t n = graph->nodes.n, slots = 64;
+    while (slots < 2 * n)
+        slots *= 2;
+    sharing s = {.stand_in = mu__calloc(n + 1, sizeof *s.stand_in), .table = mu__calloc(slots, sizeof *s.table),
+                 .mask = slots - 1, .version = mu__calloc(graph->resources.n + 1, sizeof *s.version),
+                 .read_version = mu__calloc(n + 1, sizeof *s.read_version)};
+    mu_status status = s.stand_in && s.table && s.version && s.read_version ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; status == MU_OK && i < n; i++)
+        share_node(&s, graph->nodes.items[i]);
+    for (size_t i = 0; status == MU_OK && i < graph->outputs.n; i++)
+        graph->outputs.items[i].node = s.stand_in[graph->outputs.items[i].node->id];
+    mu__free(s.stand_in);
+    mu__free(s.table);
+    mu__free(s.version);
+    mu__free(s.read_version);
+    return status;
+}
+
+mu_status mu__graph_optimize(mu_graph *graph)
+{
+    MU_TRY(mu__pass_share(graph));
+    return mu__pass_prune(graph);
+}

@@ -1,0 +1,148 @@
+// Tracing: running a C callback once with symbolic tensors, to keep the graph of what it does.
+//
+// While a trace is in progress every op of the thread becomes a node. Eager tensors that the callback uses
+// are captured as constants; variables are captured by name. Values made outside stay outside: a symbolic
+// tensor of another trace is refused.
+#include "graph/trace.h"
+
+static mu_status edge_of(mu_graph *graph, mu_tensor *tensor, mu_edge *edge)
+{
+    if (!tensor->node) {
+        mu_node *constant = mu__graph_constant(graph, tensor);
+        *edge = (mu_edge){.node = constant};
+        return constant ? MU_OK : mu_error_code();
+    }
+    if (tensor->node->graph != graph)
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "a tensor made while tracing '%s' (op %s) is used in the trace of '%s'; pass it as an argument "
+                         "or return it from the function that made it",
+                         tensor->node->graph->name, tensor->node->op->name, graph->name);
+    *edge = (mu_edge){.node = tensor->node, .output = tensor->output};
+    return MU_OK;
+}
+
+static mu_status trace_add(struct mu_trace *interface, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
+                           int n_resources, mu_resource *const *resources, mu_tensor **out)
+{
+    mu_graph *graph = ((mu_graph_trace *)interface)->graph;
+    mu_status status = MU_OK;
+    mu_edge *edges = mu__alloc(sizeof *edges * (size_t)(n_in + 1));
+    if (!edges)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n_in; i++)
+        MU_GO(edge_of(graph, in[i], &edges[i]));
+    mu_node *node = mu__graph_node(graph, op, attrs, n_in, edges, n_resources, resources);
+    if (!node) {
+        status = mu_error_code();
+        goto out;
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        out[i] = mu__give(mu__tensor_symbolic(node, i, &node->out[i], &graph->object));
+        if (!out[i])
+            MU_GO(mu_error_code());
+    }
+out:
+    mu__free(edges);
+    return status;
+}
+
+mu_suspended mu__trace_suspend(void)
+{
+    mu_context *context = mu__context();
+    mu_suspended suspended = {.trace = context->trace, .tape = context->tape};
+    context->trace = NULL;
+    context->tape = NULL;
+    return suspended;
+}
+
+void mu__trace_resume(mu_suspended suspended)
+{
+    mu_context *context = mu__context();
+    context->trace = suspended.trace;
+    context->tape = suspended.tape;
+}
+
+bool mu__trace_may_make_variables(void)
+{
+    const mu_graph_trace *trace = (const mu_graph_trace *)mu__context()->trace;
+    return !trace || trace->first;
+}
+
+// Puts a symbolic input in place of every tensor leaf.
+static mu_value *symbolic_arguments(mu_graph *graph, const mu_value *like, const mu_spec *specs)
+{
+    int n = mu__value_flatten(like, NULL, 0);
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_value *arguments = NULL;
+    if (!leaves)
+        return NULL;
+    mu__value_flatten(like, leaves, n);
+    for (int i = 0, tensor = 0; i < n; i++) {
+        if (!mu__is(leaves[i], &mu__tensor_type))
+            continue;
+        mu_node *node = mu__graph_input(graph, &specs[tensor++], NULL);
+        leaves[i] = node ? mu__give(mu__tensor_symbolic(node, 0, &node->out[0], &graph->object)) : NULL;
+        if (!leaves[i])
+            goto out;
+    }
+    arguments = mu__give(mu__value_pack(like, leaves, n));
+out:
+    mu__free(leaves);
+    return arguments;
+}
+
+// Records the tensor leaves of the result as outputs. Eager ones become constants.
+static mu_value *collect_outputs(mu_graph *graph, const mu_value *result)
+{
+    int n = mu__value_flatten(result, NULL, 0);
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    mu_value *outputs = NULL;
+    if (!leaves)
+        return NULL;
+    mu__value_flatten(result, leaves, n);
+    for (int i = 0; i < n; i++) {
+        if (!mu__is(leaves[i], &mu__tensor_type))
+            continue;
+        mu_edge edge;
+        if (edge_of(graph, (mu_tensor *)leaves[i], &edge) != MU_OK || MU_PUSH(&graph->outputs, edge) != MU_OK)
+            goto out;
+        leaves[i] = mu__give(mu__tensor_symbolic(edge.node, edge.output, &edge.node->out[edge.output], &graph->object));
+        if (!leaves[i])
+            goto out;
+    }
+    outputs = mu__give(mu__value_pack(result, leaves, n));
+out:
+    mu__free(leaves);
+    return outputs;
+}
+
+mu_status mu__trace_run(const char *name, mu_traceable *fn, void *arg, const mu_value *like, const mu_spec *specs,
+                        bool first, mu_traced *out)
+{
+    *out = (mu_traced){0};
+    mu_graph *graph = mu__graph_new(name);
+    mu_pool *pool = graph ? mu_pool_open() : NULL;
+    if (!pool) {
+        mu_release(graph);
+        return mu_error_code();
+    }
+    mu_context *context = mu__context();
+    mu_suspended outside = mu__trace_suspend();
+    mu_graph_trace trace = {.interface = {.add = trace_add}, .graph = graph, .first = first};
+    context->trace = &trace.interface;
+    mu_value *arguments = symbolic_arguments(graph, like, specs);
+    mu_value *result = arguments ? fn(arguments, arg) : NULL;
+    mu_value *outputs = result && !mu__pending() ? collect_outputs(graph, result) : NULL;
+    mu__trace_resume(outside);
+    if (!mu__pending())
+        mu__graph_optimize(graph);
+    if (mu__pending()) {
+        mu__error_context("while tracing '%s'", name);
+        mu_pool_close(pool);
+        mu_release(graph);
+        return mu_error_code();
+    }
+    *out = (mu_traced){.graph = graph, .inputs = mu_retain(arguments), .outputs = mu_retain(outputs)};
+    mu_pool_close(pool);
+    return MU_OK;
+}

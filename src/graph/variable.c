@@ -1,0 +1,234 @@
+// Variables as resources of a graph: storage for each local replica, and the raw reads and writes on it.
+//
+// What a read or an assignment means in each context (cross-replica, replica, update) is decided by the
+// rules of the strategy that made the variable; without a strategy there is one component and no rule.
+#include "graph/trace.h"
+
+#include <stdarg.h>
+
+static void variable_destroy(void *object)
+{
+    mu_variable *variable = object;
+    for (int i = 0; i < variable->n_components && variable->components; i++)
+        mu_release(variable->components[i]);
+    mu__free(variable->components);
+    mu__free(variable->marked);
+    mu__free(variable->resource.name);
+}
+
+mu_type mu__variable_type = {.name = "variable", .destroy = variable_destroy};
+
+static int component_of(const mu_variable *variable, int replica)
+{
+    return replica < variable->n_components ? replica : 0;
+}
+
+static mu_status variable_view(mu_resource *resource, int replica, mu_view *out)
+{
+    mu_variable *variable = (mu_variable *)resource;
+    int i = component_of(variable, replica);
+    if (variable->marked[i])
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "variable '%s' was left in doubt by a step that failed; assign it or restore a checkpoint first",
+                         resource->name);
+    const mu_tensor *tensor = variable->components[i];
+    *out = (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__data(tensor)};
+    return MU_OK;
+}
+
+static void variable_mark(mu_resource *resource, int replica)
+{
+    mu_variable *variable = (mu_variable *)resource;
+    variable->marked[component_of(variable, replica)] = true;
+}
+
+static const mu_resource_kind variable_kind = {.name = "variable", .view = variable_view, .mark = variable_mark};
+
+static mu_status fill_components(mu_variable *variable, const mu_tensor *value)
+{
+    for (int i = 0; i < variable->n_components; i++) {
+        variable->components[i] = mu__tensor_alloc(value->dtype, &value->shape);
+        if (!variable->components[i])
+            return MU_RESOURCE_EXHAUSTED;
+        mu_spec spec = mu__spec_of(value);
+        memcpy(mu__data(variable->components[i]), mu__data(value), mu__spec_bytes(&spec));
+    }
+    return MU_OK;
+}
+
+mu_variable *mu__variable_make(const mu_variable_args *args, mu_tensor *value, int n_components)
+{
+    mu_variable *variable = mu__new(&mu__variable_type, sizeof *variable);
+    if (!variable)
+        return NULL;
+    variable->resource.kind = &variable_kind;
+    variable->resource.spec = mu__spec_of(value);
+    variable->resource.name = mu__strdup(args->name ? args->name : "Variable");
+    variable->synchronization = args->synchronization;
+    variable->aggregation = args->aggregation;
+    variable->trainable = !args->not_trainable && args->synchronization != MU_SYNCHRONIZATION_ON_READ;
+    variable->n_components = n_components;
+    variable->components = mu__calloc((size_t)n_components, sizeof *variable->components);
+    variable->marked = mu__calloc((size_t)n_components, sizeof *variable->marked);
+    if (!variable->resource.name || !variable->components || !variable->marked ||
+        fill_components(variable, value) != MU_OK) {
+        mu_release(variable);
+        return NULL;
+    }
+    return variable;
+}
+
+static mu_status check_args(const mu_variable_args *args)
+{
+    if (!args->initial_value)
+        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': initial_value is NULL; give a tensor",
+                         args->name ? args->name : "Variable");
+    if (args->initial_value->node)
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "variable '%s': the initial value is a symbolic tensor of the trace in progress; make the "
+                         "variable outside the function, or from a constant",
+                         args->name ? args->name : "Variable");
+    if ((unsigned)args->synchronization > MU_SYNCHRONIZATION_ON_READ)
+        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': synchronization %d is none of AUTO 0, NONE 1, ON_WRITE 2, ON_READ 3",
+                         args->name ? args->name : "Variable", (int)args->synchronization);
+    if ((unsigned)args->aggregation > MU_AGGREGATION_ONLY_FIRST_REPLICA)
+        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': aggregation %d is none of NONE 0, SUM 1, MEAN 2, ONLY_FIRST_REPLICA 3",
+                         args->name ? args->name : "Variable", (int)args->aggregation);
+    if (!mu__trace_may_make_variables())
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "variable '%s' is made in a later trace of a function, but only the first may make variables; "
+                         "make it once, before the function, and keep it",
+                         args->name ? args->name : "Variable");
+    return MU_OK;
+}
+
+mu_variable *mu_variable_new_with(const mu_variable_args *given)
+{
+    mu_variable_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_variable_new") != MU_OK || check_args(&args) != MU_OK)
+        return NULL;
+    struct mu_scope *scope = mu__context()->scope;
+    mu_suspended suspended = mu__trace_suspend();
+    mu_variable *variable = scope ? scope->make_variable(scope, &args) : mu__variable_make(&args, args.initial_value, 1);
+    mu__trace_resume(suspended);
+    return mu__give(variable);
+}
+
+const char *mu_variable_name(const mu_variable *variable)
+{
+    return variable ? variable->resource.name : NULL;
+}
+
+mu_dtype mu_variable_dtype(const mu_variable *variable)
+{
+    return variable ? variable->resource.spec.dtype : MU_DTYPE_DEFAULT;
+}
+
+mu_shape mu_variable_shape(const mu_variable *variable)
+{
+    return variable ? variable->resource.spec.shape : (mu_shape){.rank = -1};
+}
+
+bool mu_variable_is_trainable(const mu_variable *variable)
+{
+    return variable && variable->trainable;
+}
+
+// ---- Reads and writes ---------------------------------------------------------------------------
+
+mu_tensor *mu__variable_read(mu_variable *variable)
+{
+    mu_resource *resource = &variable->resource;
+    mu_tensor *value = NULL;
+    return mu__apply(&mu_op_read_variable, NULL, 0, NULL, 1, &resource, &value) == MU_OK ? value : NULL;
+}
+
+mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor *value)
+{
+    static const mu_op *const ops[] = {&mu_op_assign_variable, &mu_op_assign_add_variable, &mu_op_assign_sub_variable};
+    mu_resource *resource = &variable->resource;
+    return mu__apply(ops[update], NULL, 1, &value, 1, &resource, NULL);
+}
+
+mu_tensor *mu_variable_read(mu_variable *variable)
+{
+    if (mu__pending())
+        return NULL;
+    if (!variable) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_variable_read: the variable is NULL");
+        return NULL;
+    }
+    return variable->rules ? variable->rules->read(variable) : mu__variable_read(variable);
+}
+
+static mu_status update(mu_variable *variable, mu_update kind, mu_tensor *value, const char *function)
+{
+    if (mu__pending())
+        return mu_error_code();
+    if (!variable || !value)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, variable ? "value" : "variable");
+    if (value->dtype != variable->resource.spec.dtype || !mu__shape_compatible(&value->shape, &variable->resource.spec.shape)) {
+        char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the value is %s%s, but variable '%s' is %s%s", function,
+                         mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen), variable->resource.name,
+                         mu_dtype_name(variable->resource.spec.dtype),
+                         mu__shape_text(&variable->resource.spec.shape, wanted));
+    }
+    return variable->rules ? variable->rules->update(variable, kind, value) : mu__variable_update(variable, kind, value);
+}
+
+mu_status mu_variable_assign(mu_variable *variable, mu_tensor *value)
+{
+    return update(variable, MU_UPDATE_ASSIGN, value, "mu_variable_assign");
+}
+
+mu_status mu_variable_assign_add(mu_variable *variable, mu_tensor *delta)
+{
+    return update(variable, MU_UPDATE_ADD, delta, "mu_variable_assign_add");
+}
+
+mu_status mu_variable_assign_sub(mu_variable *variable, mu_tensor *delta)
+{
+    return update(variable, MU_UPDATE_SUB, delta, "mu_variable_assign_sub");
+}
+
+// ---- Values of variables ------------------------------------------------------------------------
+
+mu_value *mu_variables_of(int n, mu_variable *const *variables)
+{
+    if (mu__pending())
+        return NULL;
+    mu_value **items = mu__calloc((size_t)n + 1, sizeof *items);
+    mu_value *list = NULL;
+    for (int i = 0; items && i < n; i++) {
+        if (!variables[i]) {
+            mu__error(MU_INVALID_ARGUMENT, "mu_variables: element %d of %d is NULL", i, n);
+            goto out;
+        }
+        if (!(items[i] = mu__give(mu__value_leaf(MU_VALUE_VARIABLE, variables[i]))))
+            goto out;
+    }
+    if (items)
+        list = mu__give(mu__value_container(MU_VALUE_LIST, n, items, NULL));
+out:
+    mu__free(items);
+    return list;
+}
+
+mu_value *mu_variables(mu_variable *first, ...)
+{
+    mu_variable *variables[256];
+    int n = 0;
+    va_list rest;
+    va_start(rest, first);
+    for (mu_variable *at = first; (void *)at != MU_END; at = va_arg(rest, mu_variable *)) {
+        if (n == (int)MU_COUNT(variables)) {
+            va_end(rest);
+            mu__error(MU_INVALID_ARGUMENT, "mu_variables: more than %d arguments; does the list end with MU_END?", n);
+            return NULL;
+        }
+        variables[n++] = at;
+    }
+    va_end(rest);
+    return mu_variables_of(n, variables);
+}

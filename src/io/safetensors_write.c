@@ -1,0 +1,214 @@
+// Writing safetensors: eight bytes of header length, a JSON header, the bytes of the tensors.
+//
+// The header keeps the caller's order of names; the data stands in order of falling element size, so that
+// every tensor is aligned to its elements, and the header is padded so that the data starts on a cache line.
+// Everything goes through the atomic writer of base. Knows nothing of reading.
+#include "io/io.h"
+
+#include <muster/graph.h>
+
+#include <jansson.h>
+
+enum { DATA_ALIGNMENT = 64 };
+
+// What is about to be written: the caller's arrays and where each tensor's bytes go.
+typedef struct layout {
+    int n;
+    const char *const *names;
+    mu_tensor *const *tensors;
+    uint64_t *begin;
+    int *order;  // of the data in the file
+} layout;
+
+static mu_status out_of_memory(const char *path)
+{
+    return mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the header of %s; close other programs and save again", path);
+}
+
+static mu_status check_tensors(const char *path, const layout *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        if (!l->names[i] || !l->tensors[i])
+            return mu__error(MU_INVALID_ARGUMENT, "tensor %d of %d to save in %s has no %s", i, l->n, path,
+                             l->names[i] ? "value" : "name");
+        if (strcmp(l->names[i], "__metadata__") == 0)
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "a tensor to save in %s is called __metadata__, which the format keeps for itself; rename it", path);
+        if (!mu_tensor_data(l->tensors[i]))
+            return mu__pending() ? mu_error_code()
+                                 : mu__error(MU_FAILED_PRECONDITION, "tensor %s has no elements to save", l->names[i]);
+    }
+    return MU_OK;
+}
+
+// Places the data: a pass for each element size, from 8 bytes down.
+static void place(layout *l)
+{
+    uint64_t at = 0;
+    int placed = 0;
+    for (size_t size = 8; size > 0; size /= 2)
+        for (int i = 0; i < l->n; i++) {
+            const mu_spec spec = mu__spec_of(l->tensors[i]);
+            if (mu_dtype_bytes(spec.dtype) != size)
+                continue;
+            l->order[placed++] = i;
+            l->begin[i] = at;
+            at += mu__spec_bytes(&spec);
+        }
+}
+
+static json_t *entry_json(const mu_tensor *tensor, uint64_t begin)
+{
+    const mu_spec spec = mu__spec_of(tensor);
+    json_t *dims = json_array();
+    for (int d = 0; d < spec.shape.rank; d++)
+        if (json_array_append_new(dims, json_integer(spec.shape.dims[d])) != 0) {
+            json_decref(dims);
+            return NULL;
+        }
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", mu__dtype_safetensors(spec.dtype), "shape", dims, "data_offsets",
+                     (json_int_t)begin, (json_int_t)(begin + mu__spec_bytes(&spec)));
+}
+
+static mu_status add_metadata(json_t *header, const char *path, const char *const *metadata)
+{
+    if (!metadata || !metadata[0])
+        return MU_OK;
+    json_t *map = json_object();
+    for (int i = 0; metadata[i]; i += 2) {
+        if (!metadata[i + 1]) {
+            json_decref(map);
+            return mu__error(MU_INVALID_ARGUMENT, "metadata key '%s' for %s has no text; give key and text in turn, then NULL",
+                             metadata[i], path);
+        }
+        json_t *text = json_string(metadata[i + 1]);
+        if (!text || json_object_set_new(map, metadata[i], text) != 0) {
+            json_decref(map);
+            return mu__error(MU_INVALID_ARGUMENT, "metadata '%s' for %s is not UTF-8", metadata[i], path);
+        }
+    }
+    return json_object_set_new(header, "__metadata__", map) == 0 ? MU_OK : out_of_memory(path);
+}
+
+static mu_status add_entries(json_t *header, const char *path, const layout *l)
+{
+    for (int i = 0; i < l->n; i++) {
+        if (json_object_get(header, l->names[i]))
+            return mu__error(MU_INVALID_ARGUMENT, "two tensors to save in %s are called '%s'; names must differ", path,
+                             l->names[i]);
+        json_t *entry = entry_json(l->tensors[i], l->begin[i]);
+        if (!entry)
+            return out_of_memory(path);
+        if (json_object_set_new(header, l->names[i], entry) != 0)
+            return mu__error(MU_INVALID_ARGUMENT, "the name of tensor %d to save in %s is not UTF-8", i, path);
+    }
+    return MU_OK;
+}
+
+static mu_status write_header(mu_file_writer *file, const char *path, const char *text)
+{
+    static const char spaces[DATA_ALIGNMENT] = "                                                               ";
+    uint8_t prefix[8];
+    const size_t length = strlen(text);
+    const size_t padding = (DATA_ALIGNMENT - (sizeof prefix + length) % DATA_ALIGNMENT) % DATA_ALIGNMENT;
+    const uint64_t header_bytes = length + padding;
+    if (header_bytes > MU_SAFETENSORS_HEADER_LIMIT)
+        return mu__error(MU_INVALID_ARGUMENT, "the names and shapes for %s take %llu bytes, the format allows %u; use several files",
+                         path, (unsigned long long)header_bytes, MU_SAFETENSORS_HEADER_LIMIT);
+    for (size_t i = 0; i < sizeof prefix; i++)
+        prefix[i] = (uint8_t)(header_bytes >> 8 * i);
+    MU_TRY(mu__file_write(file, prefix, sizeof prefix));
+    MU_TRY(mu__file_write(file, text, length));
+    return mu__file_write(file, spaces, padding);
+}
+
+static mu_status write_file(const char *path, const char *header, const layout *l)
+{
+    mu_file_writer *file = mu__file_create(path);
+    if (!file)
+        return mu_error_code();
+    mu_status status;
+    MU_GO(write_header(file, path, header));
+    for (int i = 0; i < l->n; i++) {
+        const mu_tensor *tensor = l->tensors[l->order[i]];
+        const mu_spec spec = mu__spec_of(tensor);
+        MU_GO(mu__file_write(file, mu__data(tensor), mu__spec_bytes(&spec)));
+    }
+    return mu__file_commit(file);
+out:
+    mu__file_abandon(file);
+    return status;
+}
+
+static mu_status save(const char *path, layout *l, const char *const *metadata)
+{
+    json_t *header = json_object();
+    char *text = NULL;
+    mu_status status;
+    if (!header) {
+        status = out_of_memory(path);
+        goto out;
+    }
+    MU_GO(check_tensors(path, l));
+    place(l);
+    MU_GO(add_metadata(header, path, metadata));
+    MU_GO(add_entries(header, path, l));
+    text = json_dumps(header, JSON_COMPACT);
+    status = text ? write_file(path, text, l) : out_of_memory(path);
+out:
+    free(text);
+    json_decref(header);
+    return status;
+}
+
+mu_status mu__tensors_save(const char *path, int n, const char *const *names, mu_tensor *const *tensors,
+                           const char *const *metadata)
+{
+    if (mu__pending())
+        return mu_error_code();
+    layout l = {.n = n, .names = names, .tensors = tensors};
+    l.begin = mu__calloc((size_t)n + 1, sizeof *l.begin);
+    l.order = mu__calloc((size_t)n + 1, sizeof *l.order);
+    const mu_status status = l.begin && l.order ? save(path, &l, metadata) : mu_error_code();
+    mu__free(l.begin);
+    mu__free(l.order);
+    return status;
+}
+
+// The tensor behind an element of the map: variables are read.
+static mu_tensor *element_tensor(const mu_value *element)
+{
+    if (element->kind == MU_VALUE_VARIABLE)
+        return mu_variable_read((mu_variable *)element->leaf);
+    return mu_value_tensor(element);
+}
+
+static mu_status save_map(const mu_save_tensors_args *args, mu_tensor **tensors)
+{
+    const mu_value *map = args->tensors;
+    for (int i = 0; i < map->n; i++) {
+        tensors[i] = element_tensor(map->items[i]);
+        if (!tensors[i])
+            return mu_error_code();
+    }
+    return mu__tensors_save(args->path, map->n, (const char *const *)map->keys, tensors, args->metadata);
+}
+
+mu_status mu_save_tensors_with(const mu_save_tensors_args *given)
+{
+    mu_save_tensors_args args;
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__args_copy(&args, sizeof args, given, "mu_save_tensors"));
+    if (!args.path)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_save_tensors needs a path as its first argument");
+    if (!args.tensors || args.tensors->kind != MU_VALUE_MAP)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_save_tensors(\"%s\", …) needs a map of tensors as its second argument; make one with mu_map",
+                         args.path);
+    mu_pool *pool = mu_pool_open();
+    mu_tensor **tensors = mu__calloc((size_t)args.tensors->n + 1, sizeof *tensors);
+    const mu_status status = pool && tensors ? save_map(&args, tensors) : mu_error_code();
+    mu__free(tensors);
+    mu_pool_close(pool);
+    return status;
+}

@@ -1,0 +1,159 @@
+// Callbacks of fit: the user's hooks, and the built-in ones made of the same hooks.
+#include "model/model.h"
+
+#include <math.h>
+
+static void callback_destroy(void *object)
+{
+    mu__free(((mu_callback *)object)->state);
+}
+
+static mu_type callback_type = {.name = "callback", .destroy = callback_destroy};
+
+mu_callback *mu_callback_new_with(const mu_callback_args *given)
+{
+    mu_callback_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_callback_new") != MU_OK)
+        return NULL;
+    mu_callback *callback = mu__new(&callback_type, sizeof *callback);
+    if (!callback)
+        return NULL;
+    callback->hooks = args;
+    return mu__give(callback);
+}
+
+// Takes over `state`.
+static mu_callback *built_in(mu_callback_args hooks, void *state)
+{
+    hooks.size = sizeof hooks;
+    hooks.arg = state;
+    mu_callback *callback = state ? mu_callback_new_with(&hooks) : NULL;
+    if (callback)
+        callback->state = state;
+    else
+        mu__free(state);
+    return callback;
+}
+
+void mu_stop_training(mu_model *model)
+{
+    if (model)
+        model->stop = true;
+}
+
+// What is watched, and whether smaller is better (it is, but for accuracies).
+typedef struct monitor {
+    char name[64];
+    double best;
+    bool seen;
+} monitor;
+
+static double logged(const mu_logs *logs, const char *name)
+{
+    for (int i = 0; i < logs->n; i++)
+        if (strcmp(logs->names[i], name) == 0)
+            return logs->values[i];
+    return NAN;
+}
+
+// Whether the watched value is better than ever before; a name that is not logged is an error.
+static mu_status improved(monitor *m, const mu_logs *logs, double min_delta, bool *better)
+{
+    double value = logged(logs, m->name);
+    if (isnan(value) && logs->n == 0)
+        return mu__error(MU_INVALID_ARGUMENT, "a callback watches '%s', but nothing is logged", m->name);
+    bool known = false;
+    for (int i = 0; i < logs->n; i++)
+        known |= strcmp(logs->names[i], m->name) == 0;
+    if (!known)
+        return mu__error(MU_INVALID_ARGUMENT, "a callback watches '%s', which is not logged; '%s' is (val_… needs validation_data)",
+                         m->name, logs->names[0]);
+    double gain = strstr(m->name, "accuracy") ? value - m->best : m->best - value;
+    *better = !m->seen || gain > min_delta;
+    if (*better)
+        m->best = value;
+    m->seen = true;
+    return MU_OK;
+}
+
+// ---- Model checkpoint ---------------------------------------------------------------------------
+
+typedef struct checkpoint {
+    monitor monitor;
+    bool best_only;
+    char path[];
+} checkpoint;
+
+static mu_status save_epoch(const mu_logs *logs, void *arg)
+{
+    checkpoint *state = arg;
+    bool better = true;
+    if (state->best_only)
+        MU_TRY(improved(&state->monitor, logs, 0, &better));
+    return better ? mu_save_weights(logs->model, state->path) : MU_OK;
+}
+
+mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *given)
+{
+    mu_model_checkpoint_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_model_checkpoint") != MU_OK)
+        return NULL;
+    if (!args.path) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_model_checkpoint: the path is NULL");
+        return NULL;
+    }
+    checkpoint *state = mu__calloc(1, sizeof *state + strlen(args.path) + 1);
+    if (!state)
+        return NULL;
+    strcpy(state->path, args.path);
+    state->best_only = args.save_best_only;
+    snprintf(state->monitor.name, sizeof state->monitor.name, "%s", args.monitor ? args.monitor : "val_loss");
+    return built_in((mu_callback_args){.on_epoch_end = save_epoch}, state);
+}
+
+// ---- Early stopping -----------------------------------------------------------------------------
+
+typedef struct stopping {
+    monitor monitor;
+    double min_delta;
+    int patience, waited;
+} stopping;
+
+static mu_status start_watching(const mu_logs *logs, void *arg)
+{
+    (void)logs;
+    stopping *state = arg;
+    state->waited = 0;
+    state->monitor.seen = false;
+    return MU_OK;
+}
+
+static mu_status watch_epoch(const mu_logs *logs, void *arg)
+{
+    stopping *state = arg;
+    bool better;
+    MU_TRY(improved(&state->monitor, logs, state->min_delta, &better));
+    state->waited = better ? 0 : state->waited + 1;
+    if (state->waited > 0 && state->waited >= state->patience)
+        mu_stop_training(logs->model);
+    return MU_OK;
+}
+
+mu_callback *mu_early_stopping_with(const mu_early_stopping_args *given)
+{
+    mu_early_stopping_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_early_stopping") != MU_OK)
+        return NULL;
+    if (args.patience < 0 || !(args.min_delta >= 0)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_early_stopping: patience %d, min_delta %g; both must be 0 or more", args.patience,
+                  args.min_delta);
+        return NULL;
+    }
+    stopping *state = mu__calloc(1, sizeof *state);
+    if (!state)
+        return NULL;
+    state->min_delta = args.min_delta;
+    state->patience = args.patience;
+    snprintf(state->monitor.name, sizeof state->monitor.name, "%s", args.monitor ? args.monitor : "val_loss");
+    return built_in((mu_callback_args){.on_train_begin = start_watching, .on_epoch_end = watch_epoch}, state);
+}

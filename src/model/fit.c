@@ -1,0 +1,505 @@
+// compile, fit, evaluate, predict.
+//
+// The three steps are ordinary functions over the public interface, traced once and run on the replicas. Each
+// batch is split among them; losses are scaled by the number of samples in all parts, so N replicas compute
+// what one would. Two steps are under way at a time: while devices work, the next batch is put together.
+#include "model/model.h"
+
+#include <math.h>
+#include <muster/ops.h>
+
+#define MAX_LOGS 64
+
+// ---- compile ------------------------------------------------------------------------------------
+
+static void forget_compiled(mu_model *model)
+{
+    for (int i = 0; i < model->n_metrics; i++)
+        mu_release(model->metrics[i]);
+    mu__free(model->metrics);
+    model->metrics = NULL;
+    model->n_metrics = 0;
+    mu_release(model->train_function);
+    mu_release(model->test_function);
+    mu_release(model->optimizer);
+    mu_release(model->loss);
+    model->train_function = model->test_function = NULL;
+    model->optimizer = NULL;
+    model->loss = NULL;
+}
+
+static mu_status keep_metrics(mu_model *model, mu_metric *const *metrics)
+{
+    int n = 0;
+    while (metrics && (const void *)metrics[n] != MU_END) {
+        if (!metrics[n])
+            return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d is NULL", n);
+        n++;
+    }
+    if (2 * (n + 1) > MAX_LOGS)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d metrics; at most %d are supported", n, MAX_LOGS / 2 - 1);
+    mu_metric *loss = mu_mean_metric("loss");
+    model->metrics = loss ? mu__calloc((size_t)n + 1, sizeof *model->metrics) : NULL;
+    if (!model->metrics)
+        return mu_error_code();
+    model->metrics[model->n_metrics++] = mu_retain(loss);
+    for (int i = 0; i < n; i++)
+        model->metrics[model->n_metrics++] = mu_retain(metrics[i]);
+    return MU_OK;
+}
+
+static mu_value *train_step(mu_value *batch, void *arg);
+static mu_value *test_step(mu_value *batch, void *arg);
+static mu_value *predict_step(mu_value *batch, void *arg);
+
+mu_status mu_compile_with(const mu_compile_args *given)
+{
+    mu_compile_args args;
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__args_copy(&args, sizeof args, given, "mu_compile"));
+    if (!args.model || !args.loss)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %s", args.model ? "give a loss" : "the model is NULL");
+    mu_model *model = args.model;
+    forget_compiled(model);
+    MU_TRY(keep_metrics(model, args.metrics));
+    model->loss = mu_retain(args.loss);
+    model->optimizer = mu_retain(args.optimizer);
+    model->train_function = mu_retain(mu_function_new(train_step, model));
+    model->test_function = mu_retain(mu_function_new(test_step, model));
+    return mu_error_code();
+}
+
+// ---- The steps ----------------------------------------------------------------------------------
+
+// After a step: every metric's total and count on this replica.
+static mu_value *metric_states(const mu_model *model)
+{
+    mu_value *items[2 * MAX_LOGS];
+    for (int i = 0; i < model->n_metrics; i++) {
+        mu_tensor *total = mu_variable_read(model->metrics[i]->total), *count = mu_variable_read(model->metrics[i]->count);
+        items[2 * i] = total ? mu_of(total) : NULL;
+        items[2 * i + 1] = count ? mu_of(count) : NULL;
+        if (!items[2 * i] || !items[2 * i + 1])
+            return NULL;
+    }
+    return mu_list_of(2 * model->n_metrics, items);
+}
+
+static mu_status update_metrics(const mu_model *model, mu_tensor *losses, mu_tensor *penalty, mu_tensor *y_true, mu_tensor *y_pred)
+{
+    mu_tensor *count = mu_cast(mu_dim_size(losses, MU_ALL_AXES), mu__floatx());
+    mu_tensor *total = mu_reduce_sum(losses, MU_ALL_AXES);
+    if (penalty)
+        total = mu_add(total, mu_multiply(penalty, count));
+    if (!total || mu__metric_add(model->metrics[0], total, count) != MU_OK)
+        return mu_error_code();
+    for (int i = 1; i < model->n_metrics; i++)
+        MU_TRY(mu_metric_update(model->metrics[i], y_true, y_pred));
+    return MU_OK;
+}
+
+static mu_value *train_step(mu_value *batch, void *arg)
+{
+    mu_model *model = arg;
+    mu_tensor *x = mu_at(batch, 0), *y_true = mu_at(batch, 1);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *y_pred = mu_call(model, x, .training = true);
+    mu_tensor *losses = y_pred ? model->loss->call(model->loss, y_true, y_pred) : NULL;
+    mu_tensor *loss = mu_compute_average_loss(losses), *penalty = mu__regularization(model);
+    if (penalty)  // each replica carries its share, so that the sum has it once
+        loss = mu_add(loss, mu_divide(penalty, mu_constant(mu__floatx(), mu_replica_count())));
+    mu_value *gradients = mu_gradients(tape, loss, mu_trainable_variables(model));
+    mu_tape_close(tape);
+    if (mu_apply_gradients(model->optimizer, gradients) != MU_OK ||
+        update_metrics(model, losses, penalty, y_true, y_pred) != MU_OK)
+        return NULL;
+    return metric_states(model);
+}
+
+static mu_value *test_step(mu_value *batch, void *arg)
+{
+    mu_model *model = arg;
+    mu_tensor *x = mu_at(batch, 0), *y_true = mu_at(batch, 1);
+    mu_tensor *y_pred = mu_call(model, x);
+    mu_tensor *losses = y_pred ? model->loss->call(model->loss, y_true, y_pred) : NULL;
+    if (!losses || update_metrics(model, losses, mu__regularization(model), y_true, y_pred) != MU_OK)
+        return NULL;
+    return metric_states(model);
+}
+
+static mu_value *predict_step(mu_value *batch, void *arg)
+{
+    mu_tensor *y = mu_call((mu_model *)arg, mu_at(batch, 0));
+    return y ? mu_of(y) : NULL;
+}
+
+// ---- One pass over data -------------------------------------------------------------------------
+
+typedef struct pass {
+    mu_model *model;
+    mu_function *function;
+    mu_iterator *iterator;         // over global batches
+    int64_t limit;                 // steps; -1: until the data ends
+    bool training;
+    mu_progress *progress;         // NULL: nothing is shown
+    mu_callback *const *callbacks;
+    int epoch;
+    // results
+    int64_t steps, samples;
+    const char *names[MAX_LOGS];
+    double values[MAX_LOGS];
+    mu_tensor **outputs;           // predict: of every batch, in order
+    size_t n_outputs, outputs_capacity;
+} pass;
+
+typedef enum hook { ON_TRAIN_BEGIN, ON_EPOCH_BEGIN, ON_BATCH_END, ON_EPOCH_END, ON_TRAIN_END } hook;
+
+static mu_status call_hooks(mu_callback *const *callbacks, hook which, const mu_logs *logs)
+{
+    for (int i = 0; callbacks && (const void *)callbacks[i] != MU_END; i++) {
+        if (!callbacks[i])
+            return mu__error(MU_INVALID_ARGUMENT, "mu_fit: callback %d is NULL", i);
+        const mu_callback_args *h = &callbacks[i]->hooks;
+        mu_status (*const hooks[])(const mu_logs *, void *) = {h->on_train_begin, h->on_epoch_begin, h->on_batch_end,
+                                                               h->on_epoch_end, h->on_train_end};
+        mu_status status = hooks[which] ? hooks[which](logs, h->arg) : MU_OK;
+        if (status != MU_OK)
+            return mu__pending() ? mu_error_code() : mu__error(status, "callback %d ended the training", i);
+    }
+    return MU_OK;
+}
+
+static mu_logs pass_logs(const pass *p)
+{
+    return (mu_logs){.model = p->model, .epoch = p->epoch, .step = p->steps, .n = p->model->n_metrics,
+                     .names = p->names, .values = p->values};
+}
+
+static double sum_over_replicas(const mu_value *value)
+{
+    double sum = 0;
+    if (value->kind != MU_VALUE_PER_REPLICA)
+        return mu_scalar(value);
+    for (int r = 0; r < value->n; r++)
+        sum += mu_scalar(value->items[r]);
+    return sum;
+}
+
+static void read_metrics(pass *p, const mu_value *states)
+{
+    for (int i = 0; i < p->model->n_metrics; i++) {
+        double total = sum_over_replicas(states->items[2 * i]), count = sum_over_replicas(states->items[2 * i + 1]);
+        p->names[i] = p->model->metrics[i]->name;
+        p->values[i] = count > 0 ? total / count : total;
+    }
+}
+
+static mu_status keep_outputs(pass *p, mu_value *value)
+{
+    mu_value *whole = mu_strategy_gather(p->model->strategy, value, 0);
+    mu_tensor *tensor = whole ? mu_value_tensor(whole) : NULL;
+    if (!tensor)
+        return mu_error_code();
+    MU_TRY(mu__grow((void **)&p->outputs, &p->outputs_capacity, p->n_outputs + 1, sizeof *p->outputs));
+    p->outputs[p->n_outputs++] = mu_retain(tensor);
+    return MU_OK;
+}
+
+static mu_status finish_step(pass *p, mu_running *running)
+{
+    mu_value *result = mu__run_wait(running);
+    if (!result)
+        return mu_error_code();
+    p->steps++;
+    if (p->function == p->model->predict_function)
+        return keep_outputs(p, result);
+    read_metrics(p, result);
+    if (p->progress)
+        mu__progress_step(p->progress, p->steps, p->model->n_metrics, p->names, p->values);
+    if (p->training) {
+        mu_logs logs = pass_logs(p);
+        MU_TRY(call_hooks(p->callbacks, ON_BATCH_END, &logs));
+    }
+    return mu__check_stop();
+}
+
+static int64_t rows_in(const mu_value *batch)
+{
+    mu_object *leaf = NULL;
+    mu__value_flatten(batch, &leaf, 1);
+    const mu_tensor *tensor = (const mu_tensor *)leaf;
+    return leaf && mu__is(leaf, &mu__tensor_type) && tensor->shape.rank > 0 ? tensor->shape.dims[0] : 1;
+}
+
+// Takes the next batch and hands it to the replicas; NULL at the end or after an error.
+static mu_running *start_step(pass *p)
+{
+    mu_value *batch = mu_next(p->iterator);
+    if (!batch)
+        return NULL;
+    p->samples += rows_in(batch);
+    const mu_strategy *strategy = p->model->strategy;
+    if (strategy->n_local == 1)
+        return mu__run_start(p->model->strategy, p->function, batch);
+    mu_value *parts = mu__split_batch(strategy, batch);
+    mu_running *running = parts ? mu__run_start(p->model->strategy, p->function, parts) : NULL;
+    mu_release(parts);
+    return running;
+}
+
+static mu_status run_pass(pass *p)
+{
+    mu_running *before = NULL;
+    mu_status status = MU_OK;
+    for (int64_t started = 0;; started++) {
+        mu_pool *pool = mu_pool_open();
+        bool more = pool && (p->limit < 0 || started < p->limit) && !(p->training && p->model->stop);
+        mu_running *running = more && status == MU_OK ? start_step(p) : NULL;
+        if (before)
+            status = finish_step(p, before);
+        before = running;
+        mu_pool_close(pool);
+        if (!running || status != MU_OK || mu__pending())
+            break;
+    }
+    if (before) {  // the step that was under way when another failed
+        mu_error_value first;
+        mu__error_move(&first);
+        mu_pool *pool = mu_pool_open();
+        mu__run_wait(before);
+        mu_error_take();
+        mu_pool_close(pool);
+        mu__error_raise(&first);
+    }
+    return mu_error_code();
+}
+
+static mu_status reset_metrics(const mu_model *model)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_scope_guard scope = mu_scope_open(model->strategy);
+    for (int i = 0; i < model->n_metrics && !mu__pending(); i++)
+        mu_metric_reset(model->metrics[i]);
+    mu_scope_close(&scope);
+    mu_pool_close(pool);
+    return mu_error_code();
+}
+
+// ---- evaluate and predict -----------------------------------------------------------------------
+
+static mu_status need_compiled(const mu_model *model, const void *x, const char *function)
+{
+    if (!model || !x)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %s is NULL", function, model ? "the dataset" : "the model");
+    return model->loss ? MU_OK : mu__error(MU_FAILED_PRECONDITION, "%s: the model is not compiled; call mu_compile first", function);
+}
+
+static mu_status no_batches(const char *function)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the dataset gave no batch", function);
+}
+
+// Measures a dataset; names and values are left in the pass.
+static mu_status measure(pass *p, mu_dataset *dataset)
+{
+    MU_TRY(reset_metrics(p->model));
+    p->function = p->model->test_function;
+    p->iterator = mu__dataset_iterate(dataset);
+    mu_status status = p->iterator ? run_pass(p) : mu_error_code();
+    mu_release(p->iterator);
+    p->iterator = NULL;
+    if (status == MU_OK && p->steps == 0)
+        return no_batches("mu_evaluate");
+    return status;
+}
+
+static mu_status add_epoch(mu_history *history, const pass *train, const pass *validation)
+{
+    double values[2 * MAX_LOGS];
+    char name[128];
+    int n = 0;
+    for (int i = 0; train && i < train->model->n_metrics; i++, n++) {
+        values[n] = train->values[i];
+        if (mu__history_name(history, train->names[i]) < 0)
+            return mu_error_code();
+    }
+    for (int i = 0; validation && i < validation->model->n_metrics; i++, n++) {
+        values[n] = validation->values[i];
+        snprintf(name, sizeof name, "%s%s", train ? "val_" : "", validation->names[i]);
+        if (mu__history_name(history, name) < 0)
+            return mu_error_code();
+    }
+    return mu__history_add(history, n, values);
+}
+
+mu_history *mu_evaluate_with(const mu_evaluate_args *given)
+{
+    mu_evaluate_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_evaluate") != MU_OK ||
+        need_compiled(args.model, args.x, "mu_evaluate") != MU_OK)
+        return NULL;
+    mu_progress progress;
+    pass p = {.model = args.model, .limit = args.steps > 0 ? args.steps : -1, .progress = &progress};
+    int64_t target = p.limit > 0 ? p.limit : mu_dataset_cardinality(args.x);
+    int64_t begin = mu__now_ns();
+    mu__progress_begin(&progress, args.verbose, 0, 0, target);
+    if (measure(&p, args.x) != MU_OK) {
+        mu__progress_abandon(&progress);
+        return NULL;
+    }
+    mu__progress_end(&progress, p.steps, args.model->n_metrics, p.names, p.values);
+    mu_history *history = mu__history_new();
+    if (history && add_epoch(history, NULL, &p) == MU_OK) {
+        history->seconds = (double)(mu__now_ns() - begin) / 1e9;
+        history->samples = p.samples;
+        return mu__give(history);
+    }
+    mu_release(history);
+    return NULL;
+}
+
+mu_tensor *mu_predict_with(const mu_evaluate_args *given)
+{
+    mu_evaluate_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_predict") != MU_OK)
+        return NULL;
+    if (!args.model || !args.x) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_predict: %s is NULL", args.model ? "the dataset" : "the model");
+        return NULL;
+    }
+    mu_model *model = args.model;
+    if (!model->predict_function)
+        model->predict_function = mu_retain(mu_function_new(predict_step, model));
+    pass p = {.model = model, .function = model->predict_function, .limit = args.steps > 0 ? args.steps : -1};
+    p.iterator = mu__dataset_iterate(args.x);
+    mu_status status = p.iterator ? run_pass(&p) : mu_error_code();
+    mu_release(p.iterator);
+    if (status == MU_OK && p.n_outputs == 0)
+        status = no_batches("mu_predict");
+    mu_tensor *all = status == MU_OK ? mu_concat((int)p.n_outputs, p.outputs, 0) : NULL;
+    for (size_t i = 0; i < p.n_outputs; i++)
+        mu_release(p.outputs[i]);
+    mu__free(p.outputs);
+    return all;
+}
+
+// ---- fit ----------------------------------------------------------------------------------------
+
+typedef struct fitting {
+    mu_fit_args args;
+    mu_history *history;
+    mu_iterator *iterator;  // goes on over epochs when steps_per_epoch is given
+    mu_progress progress;
+} fitting;
+
+static mu_status open_data(fitting *f)
+{
+    if (f->iterator && f->args.steps_per_epoch > 0)
+        return MU_OK;
+    mu_release(f->iterator);
+    f->iterator = mu__dataset_iterate(f->args.x);
+    return f->iterator ? MU_OK : mu_error_code();
+}
+
+static mu_status train_epoch(fitting *f, int epoch, pass *p)
+{
+    mu_model *model = f->args.model;
+    int64_t limit = f->args.steps_per_epoch > 0 ? f->args.steps_per_epoch : -1;
+    int64_t target = limit > 0 ? limit : mu_dataset_cardinality(f->args.x);
+    *p = (pass){.model = model, .function = model->train_function, .limit = limit, .training = true, .progress = &f->progress,
+                .callbacks = f->args.callbacks, .epoch = epoch};
+    MU_TRY(open_data(f));
+    MU_TRY(reset_metrics(model));
+    p->iterator = f->iterator;
+    mu_logs logs = pass_logs(p);
+    logs.n = 0;
+    MU_TRY(call_hooks(f->args.callbacks, ON_EPOCH_BEGIN, &logs));
+    mu__progress_begin(&f->progress, f->args.verbose, epoch + 1, f->args.epochs, target);
+    int64_t begin = mu__now_ns();
+    MU_TRY(run_pass(p));
+    f->history->seconds += (double)(mu__now_ns() - begin) / 1e9;
+    f->history->samples += p->samples;
+    if (p->steps == 0 && epoch == f->args.initial_epoch)
+        return no_batches("mu_fit");
+    if (limit > 0 && p->steps < limit && !model->stop)
+        mu__log(MU_LOG_WARNING, "mu_fit: the data ended after %lld of %lld steps of epoch %d; repeat the dataset or give fewer "
+                "steps_per_epoch", (long long)p->steps, (long long)limit, epoch + 1);
+    return MU_OK;
+}
+
+// Training's and validation's values side by side, as the bar's last state and on_epoch_end show them.
+static mu_status end_epoch(fitting *f, const pass *train, const pass *validation)
+{
+    static const char *const prefix = "val_";
+    const char *names[2 * MAX_LOGS];
+    double values[2 * MAX_LOGS];
+    char val_names[MAX_LOGS][72];
+    int n = 0;
+    for (int i = 0; i < train->model->n_metrics; i++, n++) {
+        names[n] = train->names[i];
+        values[n] = train->values[i];
+    }
+    for (int i = 0; validation && i < validation->model->n_metrics; i++, n++) {
+        snprintf(val_names[i], sizeof val_names[i], "%s%s", prefix, validation->names[i]);
+        names[n] = val_names[i];
+        values[n] = validation->values[i];
+    }
+    mu__progress_end(&f->progress, train->steps, n, names, values);
+    MU_TRY(add_epoch(f->history, train, validation));
+    mu_logs logs = pass_logs(train);
+    logs.n = n;
+    logs.names = names;
+    logs.values = values;
+    return call_hooks(f->args.callbacks, ON_EPOCH_END, &logs);
+}
+
+static mu_status fit_epoch(fitting *f, int epoch)
+{
+    pass train, validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1};
+    MU_TRY(train_epoch(f, epoch, &train));
+    if (train.steps == 0) {
+        f->args.model->stop = true;
+        return MU_OK;
+    }
+    if (f->args.validation_data)
+        MU_TRY(measure(&validation, f->args.validation_data));
+    return end_epoch(f, &train, f->args.validation_data ? &validation : NULL);
+}
+
+static mu_status check_fit(const mu_fit_args *args)
+{
+    MU_TRY(need_compiled(args->model, args->x, "mu_fit"));
+    if (!args->model->optimizer)
+        return mu__error(MU_FAILED_PRECONDITION, "mu_fit: the model was compiled without an optimizer");
+    if (args->epochs < 1 || args->initial_epoch < 0 || args->steps_per_epoch < 0 || args->validation_steps < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_fit: epochs %d, initial_epoch %d, steps_per_epoch %lld, validation_steps %lld; "
+                         "none may be negative", args->epochs, args->initial_epoch, (long long)args->steps_per_epoch,
+                         (long long)args->validation_steps);
+    return MU_OK;
+}
+
+mu_history *mu_fit_with(const mu_fit_args *given)
+{
+    fitting f = {0};
+    if (mu__pending() || mu__args_copy(&f.args, sizeof f.args, given, "mu_fit") != MU_OK)
+        return NULL;
+    f.args.epochs = f.args.epochs ? f.args.epochs : 1;
+    if (check_fit(&f.args) != MU_OK || !(f.history = mu__history_new()))
+        return NULL;
+    mu_model *model = f.args.model;
+    model->stop = false;
+    mu_logs logs = {.model = model};
+    mu_status status = call_hooks(f.args.callbacks, ON_TRAIN_BEGIN, &logs);
+    for (int epoch = f.args.initial_epoch; status == MU_OK && epoch < f.args.epochs && !model->stop; epoch++)
+        status = fit_epoch(&f, epoch);
+    if (status == MU_OK)
+        status = call_hooks(f.args.callbacks, ON_TRAIN_END, &logs);
+    else
+        mu__progress_abandon(&f.progress);
+    mu_release(f.iterator);
+    if (status == MU_OK)
+        return mu__give(f.history);
+    mu_release(f.history);
+    return NULL;
+}

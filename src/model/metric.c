@@ -1,0 +1,122 @@
+// Metrics: a total and a count per replica, added up when they are read.
+//
+// Both are ON_READ variables with aggregation SUM, so every sample counts once, whatever part it came in.
+#include "model/model.h"
+
+#include <math.h>
+#include <muster/ops.h>
+
+static void metric_destroy(void *object)
+{
+    mu_metric *metric = object;
+    mu_release(metric->total);
+    mu_release(metric->count);
+    mu__free(metric->name);
+}
+
+static mu_type metric_type = {.name = "metric", .destroy = metric_destroy};
+
+static mu_metric *new_metric(const char *name, mu_tensor *(*values)(mu_tensor *, mu_tensor *))
+{
+    if (mu__pending())
+        return NULL;
+    mu_metric *metric = mu__new(&metric_type, sizeof *metric);
+    if (!metric)
+        return NULL;
+    metric->values = values;
+    metric->name = mu__strdup(name);
+    if (!metric->name) {
+        mu_release(metric);
+        return NULL;
+    }
+    return mu__give(metric);
+}
+
+// One where the largest output stands at the label's place.
+static mu_tensor *right_classes(mu_tensor *y_true, mu_tensor *y_pred)
+{
+    int rank = mu_tensor_rank(y_true);
+    if (rank > 0 && rank == mu_tensor_rank(y_pred) && mu_tensor_dim(y_true, -1) == 1)
+        y_true = mu_squeeze(y_true, -1);
+    mu_tensor *chosen = mu_argmax(y_pred, -1);
+    return mu_cast(mu_equal(mu_cast(y_true, MU_I64), mu_cast(chosen, MU_I64)), mu__floatx());
+}
+
+mu_metric *mu_accuracy(void)
+{
+    return new_metric("accuracy", right_classes);
+}
+
+mu_metric *mu_mean_metric(const char *name)
+{
+    return new_metric(name ? name : "mean", NULL);
+}
+
+const char *mu_metric_name(const mu_metric *metric)
+{
+    return metric ? metric->name : NULL;
+}
+
+// ---- State --------------------------------------------------------------------------------------
+
+static mu_variable *state(const char *metric, const char *name)
+{
+    char *full = mu__sprintf("%s/%s", metric, name);
+    mu_suspended suspended = mu__trace_suspend();
+    mu_tensor *zero = full ? mu_constant(mu__floatx(), 0) : NULL;
+    mu__trace_resume(suspended);
+    mu_variable *variable = NULL;
+    if (zero)
+        variable = mu_variable_new(zero, full, .synchronization = MU_SYNCHRONIZATION_ON_READ,
+                                   .aggregation = MU_AGGREGATION_SUM, .not_trainable = true);
+    mu__free(full);
+    return mu_retain(variable);
+}
+
+mu_status mu__metric_build(mu_metric *metric)
+{
+    if (!metric->total)
+        metric->total = state(metric->name, "total");
+    if (!metric->count)
+        metric->count = state(metric->name, "count");
+    return metric->total && metric->count ? MU_OK : mu_error_code();
+}
+
+mu_status mu__metric_add(mu_metric *metric, mu_tensor *total, mu_tensor *count)
+{
+    MU_TRY(mu__metric_build(metric));
+    MU_TRY(mu_variable_assign_add(metric->total, total));
+    return mu_variable_assign_add(metric->count, count);
+}
+
+mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred)
+{
+    if (mu__pending())
+        return mu_error_code();
+    if (!metric || !y_true || (metric->values && !y_pred))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_metric_update: %s is NULL", !metric ? "metric" : !y_true ? "y_true" : "y_pred");
+    mu_tensor *values = metric->values ? metric->values(y_true, y_pred) : mu_cast(y_true, mu__floatx());
+    mu_tensor *total = values ? mu_reduce_sum(values, MU_ALL_AXES) : NULL;
+    mu_tensor *count = values ? mu_cast(mu_dim_size(values, MU_ALL_AXES), mu__floatx()) : NULL;
+    return count ? mu__metric_add(metric, total, count) : mu_error_code();
+}
+
+double mu_metric_result(mu_metric *metric)
+{
+    if (mu__pending() || !metric || !metric->total)
+        return NAN;
+    mu_pool *pool = mu_pool_open();
+    double total = mu_scalar(mu_variable_read(metric->total)), count = mu_scalar(mu_variable_read(metric->count));
+    mu_pool_close(pool);
+    return count > 0 ? total / count : total;
+}
+
+mu_status mu_metric_reset(mu_metric *metric)
+{
+    if (mu__pending())
+        return mu_error_code();
+    if (!metric || !metric->total)
+        return MU_OK;
+    MU_TRY(mu_variable_assign(metric->total, mu_constant(mu_variable_dtype(metric->total), 0)));
+    return mu_variable_assign(metric->count, mu_constant(mu_variable_dtype(metric->count), 0));
+}

@@ -1,0 +1,148 @@
+// The model layer inside: what a layer, a loss, a metric and an optimizer are.
+//
+// Each kind of layer is a row (build, call); its options are the public argument struct, copied. Weights are
+// variables named after the layer, as in Keras. Nothing here knows how variables are spread or gradients
+// reduced: that is the strategy's.
+#ifndef MU_SRC_MODEL_MODEL_H
+#define MU_SRC_MODEL_MODEL_H
+
+#include "distribute/distribute.h"
+
+#include <muster/model.h>
+
+typedef struct mu_layer_ops mu_layer_ops;
+
+#define MU_MAX_LAYER_WEIGHTS 8
+
+struct mu_layer {
+    mu_object object;
+    const mu_layer_ops *ops;
+    char *name;                                    // "conv2d_1"; given by the model unless chosen
+    bool built;
+    mu_shape input, output;                        // shapes seen when built, batch axis unknown
+    int n_weights;
+    mu_variable *weights[MU_MAX_LAYER_WEIGHTS];    // retained, in Keras's order
+    mu_regularizer *regularizers[MU_MAX_LAYER_WEIGHTS];  // retained; NULL where there is none
+    mu_resource *generator;                        // dropout's; retained
+    void *args;                                    // copy of the public struct; its strings are owned copies
+};
+
+struct mu_layer_ops {
+    const char *name;          // Keras's class in snake case: "conv2d"
+    size_t args_bytes;
+    // build makes the weights for inputs of this shape. Optional: a layer without weights.
+    mu_status (*build)(mu_layer *layer, const mu_shape *input);
+    // call applies the layer; given to the pool, NULL on error.
+    mu_tensor *(*call)(mu_layer *layer, mu_tensor *x, bool training);
+};
+
+extern mu_type mu__layer_type;
+
+// mu__layer_new copies `args` (of ops->args_bytes, checked by the caller); `name` may be NULL. Given to the pool.
+mu_layer *mu__layer_new(const mu_layer_ops *ops, const void *args, const char *name);
+// mu__layer_weight makes a weight "LAYER/NAME" with an initializer by name and adds it to the layer. Keeps:
+// regularizer.
+mu_variable *mu__layer_weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer, bool trainable,
+                              mu_regularizer *regularizer);
+mu_tensor *mu__layer_call(mu_layer *layer, mu_tensor *x, bool training);  // builds first if needed
+mu_tensor *mu__activate(const char *activation, mu_tensor *x);            // NULL or "linear": x itself
+mu_status mu__activation_known(const char *activation, const char *layer);
+
+// mu__initial_value draws a weight's first value (eager). Given to the pool.
+// Errors: INVALID_ARGUMENT for an unknown initializer, listing the known ones.
+mu_tensor *mu__initial_value(const char *initializer, mu_dtype dtype, const mu_shape *shape);
+mu_dtype mu__floatx(void);
+
+struct mu_model {
+    mu_object object;
+    mu_strategy *strategy;       // in whose scope it was made; retained
+    int n_layers;
+    mu_layer **layers;           // retained
+    mu_optimizer *optimizer;     // by compile; retained, as the rest
+    mu_loss *loss;
+    int n_metrics;
+    mu_metric **metrics;         // loss's mean first, then compile's
+    mu_function *train_function, *test_function, *predict_function;
+    bool stop;
+};
+
+mu_status mu__model_variables(const mu_model *model, bool trainable_only, int *n, mu_variable ***variables);  // mu__free
+
+struct mu_regularizer {
+    mu_object object;
+    double l2;
+};
+// mu__regularization returns the sum of all penalties, NULL without an error if there are none.
+mu_tensor *mu__regularization(const mu_model *model);
+
+struct mu_loss {
+    mu_object object;
+    const char *name;
+    bool from_logits;
+    mu_tensor *(*call)(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred);  // per sample
+};
+
+// A metric is a total and a count in ON_READ SUM variables: exact over unequal parts.
+struct mu_metric {
+    mu_object object;
+    char *name;
+    mu_variable *total, *count;  // made on first use; retained
+    mu_tensor *(*values)(mu_tensor *y_true, mu_tensor *y_pred);  // what is averaged; NULL: y_true itself
+};
+mu_status mu__metric_build(mu_metric *metric);
+mu_status mu__metric_add(mu_metric *metric, mu_tensor *total, mu_tensor *count);
+
+typedef struct mu_optimizer_ops {
+    const char *name;            // "adam"
+    int n_slots;                 // per variable
+    const char *slot_names[4];
+    // apply updates one variable from its reduced gradient.
+    mu_status (*apply)(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, mu_tensor *gradient);
+} mu_optimizer_ops;
+
+struct mu_optimizer {
+    mu_object object;
+    const mu_optimizer_ops *ops;
+    double learning_rate_value, momentum, beta_1, beta_2, epsilon;
+    bool nesterov;
+    mu_variable *iterations, *learning_rate;
+    struct { mu_variable **items; size_t n, capacity; } variables;  // in order of first use
+    struct { mu_variable **items; size_t n, capacity; } slots;      // n_slots for each of them
+    mu_tensor *step;             // iterations read in the step being traced
+};
+
+struct mu_history {
+    mu_object object;
+    struct { char **items; size_t n, capacity; } names;
+    struct { double *items; size_t n, capacity; } values;           // [epoch][name]
+    int epochs;
+    double seconds;
+    int64_t samples;
+};
+mu_history *mu__history_new(void);
+int mu__history_name(mu_history *history, const char *name);        // its column; -1 on error
+mu_status mu__history_add(mu_history *history, int n, const double *values);  // one epoch
+
+struct mu_callback {
+    mu_object object;
+    mu_callback_args hooks;
+    void *state;                  // built-in callbacks: what `arg` points to; owned
+};
+
+// ---- Progress (progress.c) ----------------------------------------------------------------------
+
+typedef struct mu_progress {
+    FILE *out;
+    mu_verbose mode;              // resolved: never AUTO
+    bool colour;
+    int64_t target;               // steps; -1 while unknown
+    int64_t begin_ns, shown_ns;
+    int width;                    // columns
+    size_t last_length;
+} mu_progress;
+void mu__progress_begin(mu_progress *progress, mu_verbose verbose, int epoch, int epochs, int64_t target);
+void mu__progress_step(mu_progress *progress, int64_t step, int n, const char *const *names, const double *values);
+void mu__progress_end(mu_progress *progress, int64_t step, int n, const char *const *names, const double *values);
+void mu__progress_abandon(mu_progress *progress);  // leaves the terminal on a new line
+
+#endif

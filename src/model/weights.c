@@ -1,0 +1,102 @@
+// Saving and loading a model's weights as safetensors, under Keras's names.
+#include "model/model.h"
+
+#include <muster/io.h>
+
+// A map from names to the values that the weights have outside of replicas.
+static mu_value *named_weights(const mu_model *model)
+{
+    int n;
+    mu_variable **variables;
+    if (mu__model_variables(model, false, &n, &variables) != MU_OK)
+        return NULL;
+    mu_value *result = NULL;
+    const char **names = mu__calloc((size_t)n + 1, sizeof *names);
+    mu_value **items = mu__calloc((size_t)n + 1, sizeof *items);
+    bool whole = names && items;
+    for (int i = 0; whole && i < n; i++) {
+        mu_tensor *value = mu_variable_read(variables[i]);
+        names[i] = mu_variable_name(variables[i]);
+        items[i] = value ? mu_of(value) : NULL;
+        whole = items[i] != NULL;
+    }
+    if (whole)
+        result = mu_map_of(n, names, items);
+    mu__free(names);
+    mu__free(items);
+    mu__free(variables);
+    return result;
+}
+
+static mu_status need_built(const mu_model *model, const char *path, const char *function)
+{
+    if (!model || !path)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, model ? "path" : "model");
+    for (int i = 0; i < model->n_layers; i++)
+        if (!model->layers[i]->built)
+            return mu__error(MU_FAILED_PRECONDITION, "%s: layer '%s' has no weights yet; call mu_model_build, or run the model once",
+                             function, model->layers[i]->name);
+    return MU_OK;
+}
+
+mu_status mu_save_weights(mu_model *model, const char *path)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(need_built(model, path, "mu_save_weights"));
+    mu_pool *pool = mu_pool_open();
+    mu_value *weights = pool ? named_weights(model) : NULL;
+    mu_status status = weights ? mu_save_tensors(path, weights) : mu_error_code();
+    mu_pool_close(pool);
+    return status;
+}
+
+static mu_status load_one(const mu_tensor_file *file, mu_variable *variable, const char *path)
+{
+    int i = mu_tensor_file_find(file, mu_variable_name(variable));
+    if (i < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_load_weights: '%s' has no tensor '%s' of this model (muster inspect lists what it "
+                         "has)", path, mu_variable_name(variable));
+    mu_tensor *value = mu_tensor_file_read(file, i);
+    if (!value)
+        return mu_error_code();
+    mu_status status = mu_variable_assign(variable, value);
+    if (status != MU_OK)
+        mu__error_context("while loading '%s'", path);
+    return status;
+}
+
+// Every shape is checked before the first weight changes.
+static mu_status check_all(const mu_tensor_file *file, int n, mu_variable *const *variables, const char *path)
+{
+    for (int k = 0; k < n; k++) {
+        int i = mu_tensor_file_find(file, mu_variable_name(variables[k]));
+        mu_shape wanted = mu_variable_shape(variables[k]), seen = i < 0 ? wanted : mu_tensor_file_shape(file, i);
+        char text[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+        if (!mu__shape_equal(&wanted, &seen))
+            return mu__error(MU_INVALID_ARGUMENT, "mu_load_weights: '%s' in '%s' has shape %s; the model's has %s",
+                             mu_variable_name(variables[k]), path, mu__shape_text(&seen, text), mu__shape_text(&wanted, other));
+    }
+    return MU_OK;
+}
+
+mu_status mu_load_weights(mu_model *model, const char *path)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(need_built(model, path, "mu_load_weights"));
+    mu_pool *pool = mu_pool_open();
+    mu_tensor_file *file = pool ? mu_tensor_file_open(path) : NULL;
+    mu_status status = mu_error_code();
+    int n = 0;
+    mu_variable **variables = NULL;
+    if (file)
+        status = mu__model_variables(model, false, &n, &variables);
+    if (file && status == MU_OK)
+        status = check_all(file, n, variables, path);
+    for (int i = 0; file && status == MU_OK && i < n; i++)
+        status = load_one(file, variables[i], path);
+    mu__free(variables);
+    mu_pool_close(pool);
+    return status;
+}

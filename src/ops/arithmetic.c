@@ -1,0 +1,389 @@
+// Ops on two tensors, element by element with broadcasting: arithmetic and comparisons.
+//
+// A row names its case of the shared loops (arithmetic_loops.inc.c, compiled once per number type); f16 and
+// bf16 pass through float in small pieces. Integers wrap around; dividing one by zero is an error.
+#include "ops/grads.h"
+#include "ops/loops.h"
+
+#include <math.h>
+#include <muster/ops.h>
+
+enum {
+    ADD, SUBTRACT, MULTIPLY, DIVIDE, DIVIDE_NO_NAN, FLOOR_DIVIDE, MOD, POW, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE,
+    ATAN2,
+    EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL,
+};
+
+#define T float
+#define W float
+#define FN(name) f32_##name
+#define M(name) name##f
+#define IS_FLOAT 1
+#define IS_SIGNED 1
+#include "ops/arithmetic_loops.inc.c"
+
+#define T double
+#define W double
+#define FN(name) f64_##name
+#define M(name) name
+#define IS_FLOAT 1
+#define IS_SIGNED 1
+#include "ops/arithmetic_loops.inc.c"
+
+#define T int64_t
+#define W uint64_t
+#define FN(name) i64_##name
+#define IS_FLOAT 0
+#define IS_SIGNED 1
+#include "ops/arithmetic_loops.inc.c"
+
+#define T int32_t
+#define W uint32_t
+#define FN(name) i32_##name
+#define IS_FLOAT 0
+#define IS_SIGNED 1
+#include "ops/arithmetic_loops.inc.c"
+
+#define T int16_t
+#define W uint32_t
+#define FN(name) i16_##name
+#define IS_FLOAT 0
+#define IS_SIGNED 1
+#include "ops/arithmetic_loops.inc.c"
+
+#define T int8_t
+#define W uint32_t
+#define FN(name) i8_##name
+#define IS_FLOAT 0
+#define IS_SIGNED 1
+#include "ops/arithmetic_loops.inc.c"
+
+#define T uint8_t
+#define W uint32_t
+#define FN(name) u8_##name
+#define IS_FLOAT 0
+#define IS_SIGNED 0
+#include "ops/arithmetic_loops.inc.c"
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+typedef void loop2(int variant, const void *a, int64_t step_a, const void *b, int64_t step_b, void *out, int64_t n);
+
+static loop2 *arithmetic_loop(mu_dtype dtype)
+{
+    switch (dtype) {
+    case MU_F64: return f64_binary;
+    case MU_I64: return i64_binary;
+    case MU_I32: return i32_binary;
+    case MU_I16: return i16_binary;
+    case MU_I8: return i8_binary;
+    case MU_U8: return u8_binary;
+    default: return f32_binary;
+    }
+}
+
+static loop2 *compare_loop(mu_dtype dtype)
+{
+    switch (dtype) {
+    case MU_F64: return f64_compare;
+    case MU_I64: return i64_compare;
+    case MU_I32: return i32_compare;
+    case MU_I16: return i16_compare;
+    case MU_I8: return i8_compare;
+    case MU_U8:
+    case MU_BOOL: return u8_compare;
+    default: return f32_compare;
+    }
+}
+
+typedef struct binary_job {
+    const mu_kernel *kernel;
+    loop2 *loop;
+    size_t in_bytes, out_bytes;  // of an element
+    bool halves;                 // inputs are f16 or bf16
+} binary_job;
+
+static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
+{
+    const binary_job *job = arg;
+    const mu_kernel *k = job->kernel;
+    const char *a = (const char *)k->in[0].data + (size_t)at[0] * job->in_bytes;
+    const char *b = (const char *)k->in[1].data + (size_t)at[1] * job->in_bytes;
+    char *out = (char *)k->out[0].data + (size_t)out_at * job->out_bytes;
+    int64_t step_a = walk->strides[0][walk->rank - 1], step_b = walk->strides[1][walk->rank - 1];
+    if (!job->halves) {
+        job->loop(k->op->variant, a, step_a, b, step_b, out, n);
+        return;
+    }
+    enum { CHUNK = 256 };
+    float wide_a[CHUNK], wide_b[CHUNK], wide_out[CHUNK];
+    mu_dtype dtype = k->in[0].dtype, out_dtype = k->out[0].dtype;
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        int64_t count = MU_MIN(n - i, (int64_t)CHUNK);
+        mu__convert(MU_F32, wide_a, dtype, a + (size_t)(i * step_a) * job->in_bytes, step_a ? count : 1);
+        mu__convert(MU_F32, wide_b, dtype, b + (size_t)(i * step_b) * job->in_bytes, step_b ? count : 1);
+        bool narrows = out_dtype == dtype;  // else it is a comparison, which writes bools
+        void *to = narrows ? (void *)wide_out : out + (size_t)i * job->out_bytes;
+        job->loop(k->op->variant, wide_a, step_a, wide_b, step_b, to, count);
+        if (narrows)
+            mu__convert(dtype, out + (size_t)i * job->out_bytes, MU_F32, wide_out, count);
+    }
+}
+
+static mu_status run_binary(const mu_kernel *k, loop2 *loop)
+{
+    mu_dtype dtype = k->in[0].dtype;
+    binary_job job = {.kernel = k, .loop = loop, .in_bytes = mu_dtype_bytes(dtype),
+                      .out_bytes = mu_dtype_bytes(k->out[0].dtype), .halves = dtype == MU_F16 || dtype == MU_BF16};
+    mu_walk walk;
+    mu__walk_make(&walk, &k->out[0].shape, 2, k->in);
+    mu__walk_run(&walk, k->team, binary_row, &job);
+    return MU_OK;
+}
+
+static mu_status arithmetic_ref(const mu_kernel *k)
+{
+    return run_binary(k, arithmetic_loop(k->in[0].dtype));
+}
+
+static mu_status compare_ref(const mu_kernel *k)
+{
+    return run_binary(k, compare_loop(k->in[0].dtype));
+}
+
+// The first element of the second operand that this op cannot take: a zero divisor, a negative exponent.
+static mu_status integer_ref(const mu_kernel *k)
+{
+    const mu_view *b = &k->in[1];
+    bool power = k->op->variant == POW;
+    int64_t n = mu__dtype_is_integer(b->dtype) && mu__elements(&k->out[0].shape) > 0 ? mu__elements(&b->shape) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        double value = mu__read_element(b->dtype, b->data, i);
+        if (power ? value < 0 : value == 0)
+            return mu__error(MU_INVALID_ARGUMENT, power ? "%s: an integer to the power %g (element %lld) is no integer; "
+                             "cast to a float type first" : "%s: integer division by %g (element %lld of the divisor)",
+                             k->op->name, value, (long long)i);
+    }
+    return arithmetic_ref(k);
+}
+
+static mu_status compare_infer(mu_infer *infer)
+{
+    MU_TRY(mu__infer_broadcast(infer));
+    infer->out[0].dtype = MU_BOOL;
+    return MU_OK;
+}
+
+// ---- Samples ------------------------------------------------------------------------------------
+
+static const mu_sample samples2[] = {
+    {.n_in = 2, .in = {MU_DIMS(3, 5), MU_DIMS(3, 5)}},
+    {.n_in = 2, .in = {MU_DIMS(4, 1, 3), MU_DIMS(5, 1)}},
+    {.n_in = 2, .in = {MU_DIMS(2, 7), MU_DIMS(7)}},
+    {.n_in = 2, .in = {MU_NO_DIMS, MU_DIMS(2, 2)}},
+    {.n_in = 2, .in = {MU_DIMS(0, 3), MU_DIMS(3)}},
+    {.n_in = 2, .in = {MU_DIMS(1, 1), MU_DIMS(1)}},
+    {0},
+};
+
+static const mu_sample samples_divide[] = {
+    {.n_in = 2, .in = {MU_DIMS(3, 5), MU_DIMS(3, 5)}, .low = {-9, 1}, .high = {9, 3}},
+    {.n_in = 2, .in = {MU_DIMS(4, 1, 3), MU_DIMS(5, 1)}, .low = {-9, -3}, .high = {9, -1}},
+    {.n_in = 2, .in = {MU_DIMS(2, 7), MU_NO_DIMS}, .low = {-9, 1}, .high = {9, 3}},
+    {.n_in = 2, .in = {MU_DIMS(0, 3), MU_DIMS(3)}, .low = {-9, 1}, .high = {9, 3}},
+    {0},
+};
+
+static const mu_sample samples_power[] = {
+    {.n_in = 2, .in = {MU_DIMS(3, 5), MU_DIMS(3, 5)}, .low = {0.5, 0}, .high = {3, 3}},
+    {.n_in = 2, .in = {MU_DIMS(4, 1, 3), MU_DIMS(5, 1)}, .low = {0.5, 0}, .high = {3, 3}},
+    {0},
+};
+
+// ---- Arithmetic ---------------------------------------------------------------------------------
+
+#define ROW2(text, which, more_flags, allowed)                                                     \
+    .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE | (more_flags), \
+    .dtypes = allowed, .in_place = 3, .infer = mu__infer_broadcast
+#define SIMPLE .ref = arithmetic_ref, .samples = samples2
+
+static mu_tensor *add_grad(mu_grad *g, int i)
+{
+    return mu__unbroadcast(g, g->dy, i);
+}
+const mu_op mu_op_add = {ROW2("add", ADD, MU_OP_COMMUTES, MU_NUMBERS), .grad = add_grad, .hlo = "stablehlo.add", SIMPLE};
+mu_tensor *mu_add(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_add, NULL, a, b);
+}
+
+static mu_tensor *subtract_grad(mu_grad *g, int i)
+{
+    mu_tensor *dx = mu__unbroadcast(g, g->dy, i);
+    return i == 0 ? dx : mu_neg(dx);
+}
+const mu_op mu_op_subtract = {ROW2("subtract", SUBTRACT, 0, MU_NUMBERS), .grad = subtract_grad, .hlo = "stablehlo.subtract", SIMPLE};
+mu_tensor *mu_subtract(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_subtract, NULL, a, b);
+}
+
+static mu_tensor *multiply_grad(mu_grad *g, int i)
+{
+    return mu__unbroadcast(g, mu_multiply(g->dy, g->x[1 - i]), i);
+}
+const mu_op mu_op_multiply = {ROW2("multiply", MULTIPLY, MU_OP_COMMUTES, MU_NUMBERS), .grad = multiply_grad,
+                              .hlo = "stablehlo.multiply", SIMPLE};
+mu_tensor *mu_multiply(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_multiply, NULL, a, b);
+}
+
+static mu_tensor *divide_grad(mu_grad *g, int i)
+{
+    mu_tensor *dx = mu__apply2(g->op, NULL, g->dy, g->x[1]);  // no_nan stays no_nan
+    return mu__unbroadcast(g, i == 0 ? dx : mu_neg(mu_multiply(dx, g->y[0])), i);
+}
+const mu_op mu_op_divide = {ROW2("divide", DIVIDE, 0, MU_FLOATS), .grad = divide_grad,
+                            .hlo = "stablehlo.divide", .samples = samples_divide, .ref = arithmetic_ref};
+mu_tensor *mu_divide(mu_tensor *a, mu_tensor *b)
+{
+    if (a && b && a->dtype == b->dtype && mu__dtype_is_integer(a->dtype)) {
+        mu_dtype wide = mu_dtype_bytes(a->dtype) >= 4 ? MU_F64 : MU_F32;  // as TensorFlow's true division
+        a = mu_cast(a, wide);
+        b = mu_cast(b, wide);
+    }
+    return mu__apply2(&mu_op_divide, NULL, a, b);
+}
+
+const mu_op mu_op_divide_no_nan = {ROW2("divide_no_nan", DIVIDE_NO_NAN, 0, MU_FLOATS),
+                                   .grad = divide_grad, .samples = samples_divide, .ref = arithmetic_ref};
+mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_divide_no_nan, NULL, a, b);
+}
+
+const mu_op mu_op_floor_divide = {ROW2("floor_divide", FLOOR_DIVIDE, 0, MU_NUMBERS), .ref = integer_ref,
+                                  .samples = samples_divide};
+mu_tensor *mu_floor_divide(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_floor_divide, NULL, a, b);
+}
+
+static mu_tensor *mod_grad(mu_grad *g, int i)
+{
+    mu_tensor *dx = i == 0 ? g->dy : mu_neg(mu_multiply(g->dy, mu_floor_divide(g->x[0], g->x[1])));
+    return mu__unbroadcast(g, dx, i);
+}
+const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = integer_ref, .grad = mod_grad, .samples = samples_divide};
+mu_tensor *mu_mod(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_mod, NULL, a, b);
+}
+
+// d/dy x^y = x^y log x; where x is not positive the logarithm is taken as 0, as TensorFlow does.
+static mu_tensor *pow_grad(mu_grad *g, int i)
+{
+    mu_tensor *x = g->x[0], *y = g->x[1], *dx;
+    if (i == 0) {
+        dx = mu_multiply(y, mu_pow(x, mu_subtract(y, mu__scalar_like(y, 1))));
+    } else {
+        mu_tensor *one = mu__scalar_like(x, 1), *positive = mu_greater(x, mu__scalar_like(x, 0));
+        dx = mu_multiply(g->y[0], mu_log(mu_where(positive, x, one)));
+    }
+    return mu__unbroadcast(g, mu_multiply(g->dy, dx), i);
+}
+const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = integer_ref, .grad = pow_grad, .hlo = "stablehlo.power",
+                         .samples = samples_power};
+mu_tensor *mu_pow(mu_tensor *x, mu_tensor *y)
+{
+    return mu__apply2(&mu_op_pow, NULL, x, y);
+}
+
+// At a tie the first operand gets the whole gradient.
+static mu_tensor *extreme_grad(mu_grad *g, int i)
+{
+    bool greatest = g->op->variant == MAXIMUM;
+    mu_tensor *first = greatest ? mu_greater_equal(g->x[0], g->x[1]) : mu_less_equal(g->x[0], g->x[1]);
+    mu_tensor *zero = mu__scalar_like(g->dy, 0);
+    return mu__unbroadcast(g, i == 0 ? mu_where(first, g->dy, zero) : mu_where(first, zero, g->dy), i);
+}
+const mu_op mu_op_maximum = {ROW2("maximum", MAXIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = extreme_grad,
+                             .hlo = "stablehlo.maximum", SIMPLE};
+mu_tensor *mu_maximum(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_maximum, NULL, a, b);
+}
+
+const mu_op mu_op_minimum = {ROW2("minimum", MINIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = extreme_grad,
+                             .hlo = "stablehlo.minimum", SIMPLE};
+mu_tensor *mu_minimum(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_minimum, NULL, a, b);
+}
+
+static mu_tensor *squared_difference_grad(mu_grad *g, int i)
+{
+    mu_tensor *dx = mu_multiply(mu__scale(g->dy, i == 0 ? 2 : -2), mu_subtract(g->x[0], g->x[1]));
+    return mu__unbroadcast(g, dx, i);
+}
+const mu_op mu_op_squared_difference = {ROW2("squared_difference", SQUARED_DIFFERENCE, MU_OP_COMMUTES, MU_NUMBERS),
+                                        .grad = squared_difference_grad, SIMPLE};
+mu_tensor *mu_squared_difference(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_squared_difference, NULL, a, b);
+}
+
+static mu_tensor *atan2_grad(mu_grad *g, int i)
+{
+    mu_tensor *y = g->x[0], *x = g->x[1];
+    mu_tensor *factor = mu_divide(g->dy, mu_add(mu_square(x), mu_square(y)));
+    return mu__unbroadcast(g, i == 0 ? mu_multiply(x, factor) : mu_neg(mu_multiply(y, factor)), i);
+}
+const mu_op mu_op_atan2 = {ROW2("atan2", ATAN2, 0, MU_FLOATS), .grad = atan2_grad, .hlo = "stablehlo.atan2", SIMPLE};
+mu_tensor *mu_atan2(mu_tensor *y, mu_tensor *x)
+{
+    return mu__apply2(&mu_op_atan2, NULL, y, x);
+}
+
+// ---- Comparisons --------------------------------------------------------------------------------
+
+#define ROW_COMPARE(text, which, allowed)                                                             \
+    .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed, \
+    .infer = compare_infer, .ref = compare_ref, .samples = samples2
+
+const mu_op mu_op_equal = {ROW_COMPARE("equal", EQUAL, MU_ALL_DTYPES)};
+mu_tensor *mu_equal(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_equal, NULL, a, b);
+}
+
+const mu_op mu_op_not_equal = {ROW_COMPARE("not_equal", NOT_EQUAL, MU_ALL_DTYPES)};
+mu_tensor *mu_not_equal(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_not_equal, NULL, a, b);
+}
+
+const mu_op mu_op_less = {ROW_COMPARE("less", LESS, MU_NUMBERS)};
+mu_tensor *mu_less(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_less, NULL, a, b);
+}
+
+const mu_op mu_op_less_equal = {ROW_COMPARE("less_equal", LESS_EQUAL, MU_NUMBERS)};
+mu_tensor *mu_less_equal(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_less_equal, NULL, a, b);
+}
+
+const mu_op mu_op_greater = {ROW_COMPARE("greater", GREATER, MU_NUMBERS)};
+mu_tensor *mu_greater(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_greater, NULL, a, b);
+}
+
+const mu_op mu_op_greater_equal = {ROW_COMPARE("greater_equal", GREATER_EQUAL, MU_NUMBERS)};
+mu_tensor *mu_greater_equal(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_greater_equal, NULL, a, b);
+}

@@ -1,0 +1,136 @@
+// Loops over two operands of one number type; included by arithmetic.c once per type.
+//
+// T: the element; W: the unsigned type in which its integers wrap around (T itself for floats); FN(name): the
+// name of this copy; M(name): libm's function for T; IS_FLOAT, IS_SIGNED.
+
+static inline T FN(least)(T x, T y)
+{
+#if IS_FLOAT
+    return x < y || x != x ? x : y;  // a NaN on either side passes
+#else
+    return x < y ? x : y;
+#endif
+}
+
+static inline T FN(greatest)(T x, T y)
+{
+#if IS_FLOAT
+    return x > y || x != x ? x : y;
+#else
+    return x > y ? x : y;
+#endif
+}
+
+static inline T FN(floor_quotient)(T x, T y)
+{
+#if IS_FLOAT
+    return M(floor)(x / y);
+#elif IS_SIGNED
+    if (y == -1)
+        return (T)(0 - (W)x);  // the least integer has no positive twin; it wraps
+    T quotient = (T)(x / y);
+    return (T)(x % y != 0 && (x < 0) != (y < 0) ? quotient - 1 : quotient);
+#else
+    return (T)(x / y);
+#endif
+}
+
+static inline T FN(floor_remainder)(T x, T y)
+{
+#if IS_FLOAT
+    T rest = M(fmod)(x, y);
+    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+#elif IS_SIGNED
+    T rest = y == -1 ? 0 : (T)(x % y);
+    return rest != 0 && (rest < 0) != (y < 0) ? (T)(rest + y) : rest;
+#else
+    return (T)(x % y);
+#endif
+}
+
+static inline T FN(power)(T x, T y)
+{
+#if IS_FLOAT
+    return M(pow)(x, y);
+#else
+    W base = (W)x, result = 1;
+    for (W exponent = (W)y; exponent > 0; exponent >>= 1) {
+        result *= exponent & 1 ? base : 1;
+        base *= base;
+    }
+    return (T)result;
+#endif
+}
+
+static inline T FN(squared_difference)(T x, T y)
+{
+    W difference = (W)x - (W)y;
+    return (T)(difference * difference);
+}
+
+// Each case is one loop for each way of stepping, so that a scalar operand stays in a register.
+#define LOOP(A, B, expression)                  \
+    do {                                        \
+        MU_INDEPENDENT                          \
+        for (int64_t i = 0; i < n; i++) {       \
+            const T x = A, y = B;               \
+            out[i] = (expression);              \
+        }                                       \
+    } while (0)
+#define EACH(expression)                        \
+    if (step_a && step_b)                       \
+        LOOP(a[i], b[i], expression);           \
+    else if (step_a)                            \
+        LOOP(a[i], b[0], expression);           \
+    else                                        \
+        LOOP(a[0], b[i * step_b], expression);  \
+    break
+
+MU_CLONES
+static void FN(binary)(int variant, const void *in_a, int64_t step_a, const void *in_b, int64_t step_b, void *to,
+                       int64_t n)
+{
+    const T *a = in_a, *b = in_b;
+    T *out = to;
+    switch (variant) {
+    case ADD: EACH((T)((W)x + (W)y));
+    case SUBTRACT: EACH((T)((W)x - (W)y));
+    case MULTIPLY: EACH((T)((W)x * (W)y));
+    case DIVIDE: EACH((T)(x / y));
+    case DIVIDE_NO_NAN: EACH(y == 0 ? 0 : (T)(x / y));
+    case FLOOR_DIVIDE: EACH(FN(floor_quotient)(x, y));
+    case MOD: EACH(FN(floor_remainder)(x, y));
+    case POW: EACH(FN(power)(x, y));
+    case MAXIMUM: EACH(FN(greatest)(x, y));
+    case MINIMUM: EACH(FN(least)(x, y));
+    case SQUARED_DIFFERENCE: EACH(FN(squared_difference)(x, y));
+#if IS_FLOAT
+    case ATAN2: EACH(M(atan2)(x, y));
+#endif
+    }
+}
+
+MU_CLONES
+static void FN(compare)(int variant, const void *in_a, int64_t step_a, const void *in_b, int64_t step_b, void *to,
+                        int64_t n)
+{
+    const T *a = in_a, *b = in_b;
+    bool *out = to;
+    switch (variant) {
+    case EQUAL: EACH(x == y);
+    case NOT_EQUAL: EACH(x != y);
+    case LESS: EACH(x < y);
+    case LESS_EQUAL: EACH(x <= y);
+    case GREATER: EACH(x > y);
+    case GREATER_EQUAL: EACH(x >= y);
+    }
+}
+
+#undef EACH
+#undef LOOP
+#undef T
+#undef W
+#undef FN
+#undef M
+#undef IS_FLOAT
+#undef IS_SIGNED

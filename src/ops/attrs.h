@@ -1,0 +1,96 @@
+// Attributes of the mathematical rows. Engine passes and emitters read them.
+#ifndef MU_SRC_OPS_ATTRS_H
+#define MU_SRC_OPS_ATTRS_H
+
+#include "ops/op.h"
+
+typedef struct mu_slope_attrs {    // leaky_relu, elu
+    double alpha;
+} mu_slope_attrs;
+
+typedef struct mu_cast_attrs {
+    mu_dtype dtype;
+} mu_cast_attrs;
+
+typedef struct mu_shape_attrs {    // reshape (one dimension may be -1), broadcast_to
+    mu_shape shape;
+} mu_shape_attrs;
+
+typedef struct mu_axis_attrs {     // concat, expand_dims, argmax, …: not negative
+    int64_t axis;
+} mu_axis_attrs;
+
+typedef struct mu_axes_attrs {     // transpose (the permutation), squeeze, reverse, dim_size
+    mu_ints axes;
+} mu_axes_attrs;
+
+typedef struct mu_reduce_attrs {   // axes ascending, not negative
+    mu_ints axes;
+    bool keep_dims;
+} mu_reduce_attrs;
+
+typedef struct mu_cumulate_attrs {
+    int64_t axis;
+    bool exclusive, reverse;
+} mu_cumulate_attrs;
+
+typedef struct mu_part_attrs {     // concat_part: the gradient of one input of concat
+    int64_t axis, index;
+} mu_part_attrs;
+
+// One entry per axis, as NumPy's a[begin:end:stride]; a bit of a mask stands for an absent bound. With
+// `exact` the bounds are not clipped: a range outside the axis is an error.
+typedef struct mu_slice_attrs {
+    mu_ints begin, end, strides;
+    int64_t begin_mask, end_mask;
+    bool exact;
+} mu_slice_attrs;
+
+typedef enum mu_pad_mode { MU_PAD_WITH_CONSTANT, MU_PAD_REFLECT, MU_PAD_SYMMETRIC } mu_pad_mode;
+typedef struct mu_pad_attrs {
+    mu_ints before, after;         // one entry per axis
+    int64_t mode;                  // mu_pad_mode
+    double value;
+} mu_pad_attrs;
+
+typedef struct mu_counts_attrs {   // tile, repeat: how often, per axis; roll: by how much
+    mu_ints counts;
+} mu_counts_attrs;
+
+typedef struct mu_gather_attrs {
+    int64_t axis, batch_dims;
+} mu_gather_attrs;
+
+typedef struct mu_one_hot_attrs {
+    int64_t depth, axis;
+    double on, off;
+    mu_dtype dtype;
+} mu_one_hot_attrs;
+
+typedef struct mu_top_k_attrs {
+    int64_t k;
+} mu_top_k_attrs;
+
+typedef struct mu_sort_attrs {
+    int64_t axis;
+    bool descending;
+} mu_sort_attrs;
+
+typedef struct mu_search_attrs {
+    bool right;
+} mu_search_attrs;
+
+typedef struct mu_scatter_attrs {  // scatter_nd
+    mu_shape shape;
+} mu_scatter_attrs;
+
+typedef struct mu_segment_attrs {
+    int64_t n;
+} mu_segment_attrs;
+
+typedef struct mu_random_attrs {
+    mu_shape shape;
+    mu_dtype dtype;
+} mu_random_attrs;
+
+#endif

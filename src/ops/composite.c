@@ -1,0 +1,154 @@
+// Functions made of ops, without rows of their own: constants, clipping, statistics, and what gradient rules
+// share. A row is made of one of these when a bench shows that it pays.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+
+#include <math.h>
+#include <muster/ops.h>
+
+// ---- For gradients ------------------------------------------------------------------------------
+
+mu_tensor *mu__scalar_like(const mu_tensor *like, double value)
+{
+    return like ? mu_constant(like->dtype, value) : NULL;
+}
+
+mu_tensor *mu__scale(mu_tensor *x, double factor)
+{
+    return mu_multiply(x, mu__scalar_like(x, factor));
+}
+
+// The dimension of a shape that stands over axis `axis` of a result of rank `rank`.
+static int64_t dim_under(const mu_shape *shape, int rank, int axis)
+{
+    int at = axis - (rank - shape->rank);
+    return at < 0 ? 1 : shape->dims[at];
+}
+
+mu_tensor *mu__unbroadcast(const mu_grad *g, mu_tensor *dy, int i)
+{
+    mu_tensor *x = g->x[i];
+    if (!dy || dy->shape.rank < x->shape.rank)
+        return dy;
+    bool same = dy->shape.rank == x->shape.rank;
+    for (int axis = 0; axis < dy->shape.rank && same; axis++) {
+        int64_t dim = x->shape.dims[axis];
+        same = dim == dy->shape.dims[axis];
+        // Two unknowns are the same one if nothing else can have made the result larger than x there.
+        for (int j = 0; j < g->n_in && same && dim == MU_UNKNOWN; j++)
+            same = j == i || dim_under(&g->x[j]->shape, dy->shape.rank, axis) == 1;
+    }
+    return same ? dy : mu_sum_to_like(dy, x);
+}
+
+mu_tensor *mu__zeros_like(mu_tensor *like)
+{
+    return mu_zeros_like(like);
+}
+
+mu_tensor *mu__ones_like(mu_tensor *like)
+{
+    return mu_ones_like(like);
+}
+
+// ---- Constants ----------------------------------------------------------------------------------
+
+static mu_tensor *filled_like(mu_tensor *like, double value)
+{
+    return like ? mu_broadcast_like(mu_constant(like->dtype, value), like) : NULL;
+}
+
+mu_tensor *mu_zeros_like(mu_tensor *x)
+{
+    return filled_like(x, 0);
+}
+
+mu_tensor *mu_ones_like(mu_tensor *x)
+{
+    return filled_like(x, 1);
+}
+
+mu_tensor *mu_zeros(mu_dtype dtype, int rank, const int64_t *dims)
+{
+    return mu_tensor_new(dtype, rank, dims, NULL);
+}
+
+mu_tensor *mu_ones(mu_dtype dtype, int rank, const int64_t *dims)
+{
+    return mu_fill(dtype, rank, dims, 1);
+}
+
+mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value)
+{
+    mu_tensor *tensor = mu_tensor_new(dtype, rank, dims, NULL);
+    int64_t n = tensor && value != 0 ? mu__elements(&tensor->shape) : 0;
+    for (int64_t i = 0; i < n; i++)
+        mu__write_element(dtype, mu__data(tensor), i, value);
+    return tensor;
+}
+
+mu_tensor *mu_eye(mu_dtype dtype, int64_t rows, int64_t columns)
+{
+    int64_t dims[] = {rows, columns};
+    mu_tensor *tensor = mu_tensor_new(dtype, 2, dims, NULL);
+    for (int64_t i = 0; tensor && i < MU_MIN(rows, columns); i++)
+        mu__write_element(dtype, mu__data(tensor), i * columns + i, 1);
+    return tensor;
+}
+
+mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta)
+{
+    double steps = ceil((limit - start) / delta);
+    if (!mu__pending() && (delta == 0 || !(steps < 0x1p53))) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_range: from %g to %g by steps of %g is no finite sequence", start, limit,
+                  delta);
+        return NULL;
+    }
+    int64_t n = steps > 0 ? (int64_t)steps : 0;
+    mu_tensor *tensor = mu_tensor_new(dtype, 1, &n, NULL);
+    for (int64_t i = 0; tensor && i < n; i++)
+        mu__write_element(dtype, mu__data(tensor), i, start + (double)i * delta);
+    return tensor;
+}
+
+mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n)
+{
+    if (!mu__pending() && n < 1) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_linspace: %lld points; it takes 1 or more", (long long)n);
+        return NULL;
+    }
+    mu_tensor *tensor = mu_tensor_new(dtype, 1, &n, NULL);
+    for (int64_t i = 0; tensor && i < n; i++) {
+        double at = i == n - 1 && n > 1 ? stop : start + (stop - start) / (double)MU_MAX(n - 1, 1) * (double)i;
+        mu__write_element(dtype, mu__data(tensor), i, at);
+    }
+    return tensor;
+}
+
+// ---- Clipping and statistics --------------------------------------------------------------------
+
+mu_tensor *mu_clip_by_value(mu_tensor *x, mu_tensor *low, mu_tensor *high)
+{
+    return mu_maximum(mu_minimum(x, high), low);
+}
+
+mu_tensor *mu_reduce_logsumexp_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    // The largest element is taken out of the sum, unless it is infinite.
+    mu_tensor *most = mu_stop_gradient(mu_reduce_max_axes(x, n, axes, true));
+    most = mu_where(mu_is_finite(most), most, mu__scalar_like(most, 0));
+    mu_tensor *sum = mu_log(mu_reduce_sum_axes(mu_exp(mu_subtract(x, most)), n, axes, true));
+    mu_tensor *result = mu_add(sum, most);
+    return keep_dims ? result : mu_reduce_sum_axes(result, n, axes, false);
+}
+
+mu_tensor *mu_reduce_variance_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    mu_tensor *mean = mu_reduce_mean_axes(x, n, axes, true);
+    return mu_reduce_mean_axes(mu_square(mu_subtract(x, mean)), n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_std_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return mu_sqrt(mu_reduce_variance_axes(x, n, axes, keep_dims));
+}

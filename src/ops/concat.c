@@ -1,0 +1,257 @@
+// Ops that put tensors together along an axis and take them apart: concat, stack, split, unstack.
+//
+// Only concat has rows (and concat_part, the gradient of one of its inputs, which reads the inputs' shapes
+// alone); the others are made of it, of slices and of reshapes.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+#include "ops/loops.h"
+
+#include <muster/ops.h>
+
+static int64_t product(const mu_shape *shape, int begin, int end)
+{
+    int64_t n = 1;
+    for (int i = begin; i < end; i++)
+        n *= shape->dims[i];
+    return n;
+}
+
+// ---- concat -------------------------------------------------------------------------------------
+
+static mu_status concat_mismatch(const mu_infer *infer, int i)
+{
+    char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    return mu__error(MU_INVALID_ARGUMENT, "%s: inputs 0 and %d are %s %s and %s %s; types must be equal, and shapes "
+                     "except along the axis", infer->op->name, i, mu_dtype_name(infer->in[0].dtype),
+                     mu__shape_text(&infer->in[0].shape, first), mu_dtype_name(infer->in[i].dtype),
+                     mu__shape_text(&infer->in[i].shape, other));
+}
+
+static mu_status concat_infer(mu_infer *infer)
+{
+    int64_t axis = ((const mu_axis_attrs *)infer->attrs)->axis, sum = 0;
+    mu_spec result = infer->in[0];
+    if (axis < 0 || axis >= result.shape.rank)
+        return mu__error(MU_INVALID_ARGUMENT, "concat: axis %lld for rank %d", (long long)axis, result.shape.rank);
+    for (int i = 0; i < infer->n_in; i++) {
+        mu_shape shape = infer->in[i].shape;
+        if (infer->in[i].dtype != result.dtype || shape.rank != result.shape.rank)
+            return concat_mismatch(infer, i);
+        sum = sum == MU_UNKNOWN || shape.dims[axis] == MU_UNKNOWN ? MU_UNKNOWN : sum + shape.dims[axis];
+        shape.dims[axis] = result.shape.dims[axis];
+        if (!mu__shape_compatible(&shape, &result.shape))
+            return concat_mismatch(infer, i);
+        for (int a = 0; a < shape.rank; a++)
+            if (result.shape.dims[a] == MU_UNKNOWN)
+                result.shape.dims[a] = shape.dims[a];
+    }
+    result.shape.dims[axis] = sum;
+    infer->out[0] = result;
+    return MU_OK;
+}
+
+static mu_status concat_ref(const mu_kernel *k)
+{
+    int axis = (int)((const mu_axis_attrs *)k->attrs)->axis;
+    const mu_shape *shape = &k->out[0].shape;
+    int64_t outer = product(shape, 0, axis);
+    size_t inner = (size_t)product(shape, axis + 1, shape->rank) * mu_dtype_bytes(k->out[0].dtype);
+    size_t stride = (size_t)shape->dims[axis] * inner;
+    char *out = k->out[0].data;
+    for (int i = 0; i < k->n_in; i++) {
+        size_t bytes = (size_t)k->in[i].shape.dims[axis] * inner;
+        for (int64_t o = 0; o < outer && bytes; o++)
+            memcpy(out + (size_t)o * stride, (const char *)k->in[i].data + (size_t)o * bytes, bytes);
+        out += bytes;
+    }
+    return MU_OK;
+}
+
+static mu_tensor *concat_part(const mu_grad *g, int i)
+{
+    mu_part_attrs attrs = {.axis = ((const mu_axis_attrs *)g->attrs)->axis, .index = i};
+    mu_tensor **in = mu__alloc((size_t)(g->n_in + 1) * sizeof in[0]);
+    if (!in)
+        return NULL;
+    in[0] = g->dy;
+    memcpy(in + 1, g->x, (size_t)g->n_in * sizeof in[0]);
+    mu_tensor *part = mu__apply_n(&mu_op_concat_part, &attrs, g->n_in + 1, in);
+    mu__free(in);
+    return part;
+}
+
+static mu_tensor *concat_grad(mu_grad *g, int i)
+{
+    return concat_part(g, i);
+}
+
+static const mu_attr_spec axis_attrs[] = {{"axis", MU_ATTR_INT, offsetof(mu_axis_attrs, axis)}, {0}};
+static const mu_axis_attrs axis_0 = {0}, axis_1 = {1};
+static const mu_sample samples_concat[] = {
+    {.n_in = 2, .in = {MU_DIMS(3, 5), MU_DIMS(3, 2)}, .attrs = &axis_1},
+    {.n_in = 3, .in = {MU_DIMS(1, 5), MU_DIMS(0, 5), MU_DIMS(2, 5)}, .attrs = &axis_0},
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &axis_1},
+    {0},
+};
+const mu_op mu_op_concat = {
+    .name = "concat", .n_in = 1, .max_in = MU_VARIADIC, .n_out = 1, .attrs_bytes = sizeof(mu_axis_attrs),
+    .attrs = axis_attrs, .infer = concat_infer, .grad = concat_grad, .ref = concat_ref, .samples = samples_concat,
+};
+mu_tensor *mu_concat(int n, mu_tensor *const *tensors, int axis)
+{
+    mu_axis_attrs attrs = {.axis = axis};
+    if (n > 0 && tensors[0] && axis < 0)
+        attrs.axis = axis + tensors[0]->shape.rank;
+    return mu__apply_n(&mu_op_concat, &attrs, n, tensors);
+}
+
+// ---- concat_part: (dy, x…) to the part of dy that came from x[index] ----------------------------
+
+static mu_status concat_part_infer(mu_infer *infer)
+{
+    const mu_part_attrs *attrs = infer->attrs;
+    const mu_shape *dy = &infer->in[0].shape;
+    if (attrs->index < 0 || attrs->index + 1 >= infer->n_in || attrs->axis < 0 || attrs->axis >= dy->rank)
+        return mu__error(MU_INVALID_ARGUMENT, "concat_part: part %lld along axis %lld of %d inputs of rank %d",
+                         (long long)attrs->index, (long long)attrs->axis, infer->n_in - 1, dy->rank);
+    int64_t sum = 0;
+    for (int i = 1; i < infer->n_in; i++) {
+        mu_shape shape = infer->in[i].shape;
+        if (shape.rank != dy->rank)
+            return concat_mismatch(infer, i);
+        int64_t dim = shape.dims[attrs->axis];
+        sum = sum == MU_UNKNOWN || dim == MU_UNKNOWN ? MU_UNKNOWN : sum + dim;
+        shape.dims[attrs->axis] = dy->dims[attrs->axis];
+        if (!mu__shape_compatible(&shape, dy))
+            return concat_mismatch(infer, i);
+    }
+    if (sum != MU_UNKNOWN && dy->dims[attrs->axis] != MU_UNKNOWN && sum != dy->dims[attrs->axis])
+        return concat_mismatch(infer, 1);
+    infer->out[0] = (mu_spec){.dtype = infer->in[0].dtype, .shape = infer->in[attrs->index + 1].shape};
+    return MU_OK;
+}
+
+static mu_status concat_part_ref(const mu_kernel *k)
+{
+    const mu_part_attrs *attrs = k->attrs;
+    int axis = (int)attrs->axis;
+    const mu_shape *shape = &k->in[0].shape;
+    size_t inner = (size_t)product(shape, axis + 1, shape->rank) * mu_dtype_bytes(k->out[0].dtype);
+    size_t stride = (size_t)shape->dims[axis] * inner, bytes = (size_t)k->out[0].shape.dims[axis] * inner;
+    int64_t outer = product(shape, 0, axis), before = 0;
+    for (int64_t i = 0; i < attrs->index; i++)
+        before += k->in[i + 1].shape.dims[axis];
+    const char *in = (const char *)k->in[0].data + (size_t)before * inner;
+    for (int64_t o = 0; o < outer && bytes; o++)
+        memcpy((char *)k->out[0].data + (size_t)o * bytes, in + (size_t)o * stride, bytes);
+    return MU_OK;
+}
+
+// Back into its place among zeros.
+static mu_tensor *concat_part_grad(mu_grad *g, int i)
+{
+    const mu_part_attrs *attrs = g->attrs;
+    if (i != 0)
+        return NULL;
+    mu_tensor **parts = mu__alloc((size_t)g->n_in * sizeof parts[0]);
+    if (!parts)
+        return NULL;
+    for (int j = 1; j < g->n_in; j++)
+        parts[j - 1] = j == attrs->index + 1 ? g->dy : mu_zeros_like(g->x[j]);
+    mu_tensor *whole = mu_concat(g->n_in - 1, parts, (int)attrs->axis);
+    mu__free(parts);
+    return whole;
+}
+
+static const mu_attr_spec part_attrs[] = {
+    {"axis", MU_ATTR_INT, offsetof(mu_part_attrs, axis)},
+    {"index", MU_ATTR_INT, offsetof(mu_part_attrs, index)},
+    {0},
+};
+static const mu_part_attrs sample_part = {.axis = 1, .index = 1};
+static const mu_sample samples_part[] = {
+    {.n_in = 3, .in = {MU_DIMS(3, 7), MU_DIMS(3, 5), MU_DIMS(3, 2)}, .attrs = &sample_part, .no_grad = 6},
+    {0},
+};
+const mu_op mu_op_concat_part = {
+    .name = "concat_part", .n_in = 2, .max_in = MU_VARIADIC, .n_out = 1, .shape_only = ~1u,
+    .attrs_bytes = sizeof(mu_part_attrs), .attrs = part_attrs, .infer = concat_part_infer,
+    .grad = concat_part_grad, .ref = concat_part_ref, .samples = samples_part,
+};
+
+// ---- Made of these ------------------------------------------------------------------------------
+
+mu_tensor *mu_stack(int n, mu_tensor *const *tensors, int axis)
+{
+    if (mu__pending() || n < 1 || !tensors[0])
+        return mu__apply_n(&mu_op_concat, &axis_0, n, tensors);
+    mu_tensor **rows = mu__alloc((size_t)n * sizeof rows[0]);
+    if (!rows)
+        return NULL;
+    int at = axis < 0 ? axis + tensors[0]->shape.rank + 1 : axis;
+    for (int i = 0; i < n; i++)
+        rows[i] = mu_expand_dims(tensors[i], at);
+    mu_tensor *result = mu_concat(n, rows, at);
+    mu__free(rows);
+    return result;
+}
+
+mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu_tensor **out)
+{
+    int64_t begin[MU_MAX_RANK] = {0}, size[MU_MAX_RANK], sum = 0;
+    for (int i = 0; i < n; i++) {
+        out[i] = NULL;
+        sum += MU_MAX(sizes[i], 0);
+    }
+    if (mu__pending())
+        return mu_error_code();
+    if (!x)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_split: the tensor is NULL");
+    int at = mu__axis(axis, x->shape.rank, "mu_split");
+    if (at < 0)
+        return MU_INVALID_ARGUMENT;
+    int64_t dim = x->shape.dims[at];
+    for (int i = 0; i < MU_MAX_RANK; i++)
+        size[i] = -1;
+    for (int i = 0; i < n; i++) {
+        size[at] = sizes[i] >= 0 ? sizes[i] : dim - sum;
+        if (size[at] < 0 || (i == n - 1 && begin[at] + size[at] != dim))
+            return mu__error(MU_INVALID_ARGUMENT, "mu_split: %d parts that sum to %lld do not make up axis %d of size "
+                             "%lld", n, (long long)sum, at, (long long)dim);
+        out[i] = mu_slice(x, begin, size);
+        begin[at] += size[at];
+    }
+    return mu_error_code();
+}
+
+mu_status mu_split(mu_tensor *x, int n, int axis, mu_tensor **out)
+{
+    if (mu__pending() || !x || n < 1)
+        return mu_split_sizes(x, 0, NULL, axis, out);
+    int at = mu__axis(axis, x->shape.rank, "mu_split");
+    if (at < 0)
+        return MU_INVALID_ARGUMENT;
+    if (x->shape.dims[at] < 0 || x->shape.dims[at] % n != 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_split: axis %d has size %lld, which %d parts do not divide", at,
+                         (long long)x->shape.dims[at], n);
+    int64_t *sizes = mu__alloc((size_t)n * sizeof sizes[0]);
+    if (!sizes)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n; i++)
+        sizes[i] = x->shape.dims[at] / n;
+    mu_status status = mu_split_sizes(x, n, sizes, at, out);
+    mu__free(sizes);
+    return status;
+}
+
+mu_status mu_unstack(mu_tensor *x, int n, int axis, mu_tensor **out)
+{
+    if (!mu__pending() && x && n != mu_tensor_dim(x, axis))
+        return mu__pending() ? mu_error_code()
+                             : mu__error(MU_INVALID_ARGUMENT, "mu_unstack: %d slices asked of axis %d of size %lld", n,
+                                         axis, (long long)mu_tensor_dim(x, axis));
+    MU_TRY(mu_split(x, n, axis, out));
+    for (int i = 0; i < n; i++)
+        out[i] = mu_squeeze(out[i], axis);
+    return mu_error_code();
+}

@@ -1,0 +1,358 @@
+// conv2d, its two gradients, and conv2d with bias and ReLU behind it: rows and the public function.
+//
+// Images are NHWC, kernels HWIO. float32 and bfloat16 run on oneDNN: images as they are, kernels reordered
+// at each run into what the primitive likes (they change every step, and it costs microseconds). Each of the
+// three rows is linear in both operands, so their gradients are each other. Fused rows come from passes.
+#include "ops/conv.h"
+#include "ops/onednn.h"
+
+#include <muster/nn.h>
+
+#define CONV_FIELDS                                                 \
+    {"strides", MU_ATTR_INTS, offsetof(mu_conv_attrs, strides)},     \
+    {"dilations", MU_ATTR_INTS, offsetof(mu_conv_attrs, dilations)}, \
+    {"pads", MU_ATTR_INTS, offsetof(mu_conv_attrs, pads)},           \
+    {"padding", MU_ATTR_TEXT, offsetof(mu_conv_attrs, padding)},     \
+    {"groups", MU_ATTR_INT, offsetof(mu_conv_attrs, groups)}
+
+static const mu_attr_spec conv_fields[] = {CONV_FIELDS, {0}};
+static const mu_attr_spec conv_bias_fields[] = {
+    CONV_FIELDS,
+    {"relu", MU_ATTR_BOOL, offsetof(mu_conv_attrs, relu)},
+    {0},
+};
+
+mu_conv_kind mu__conv_kind(const mu_op *op)
+{
+    return op == &mu_op_conv2d_input_grad    ? MU_CONV_INPUT_GRAD
+           : op == &mu_op_conv2d_filter_grad ? MU_CONV_FILTER_GRAD
+                                             : MU_CONV_FORWARD;
+}
+
+mu_conv_roles mu__conv_roles(const mu_op *op, int n_in)
+{
+    switch (mu__conv_kind(op)) {
+    case MU_CONV_INPUT_GRAD: return (mu_conv_roles){.image = n_in, .kernel = 1, .result = 0};
+    case MU_CONV_FILTER_GRAD: return (mu_conv_roles){.image = 0, .kernel = n_in, .result = 1};
+    default: return (mu_conv_roles){.image = 0, .kernel = 1, .result = n_in};
+    }
+}
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+static mu_status result_shape(const mu_infer *infer, const mu_shape *image, const mu_shape *kernel, mu_shape *out)
+{
+    mu_window window;
+    MU_TRY(mu__conv_window(infer->attrs, image, kernel, infer->op->name, &window));
+    *out = MU_SHAPE(window.n, window.y.out, window.x.out, kernel->dims[3]);
+    return MU_OK;
+}
+
+static mu_status conv_infer(mu_infer *infer)
+{
+    MU_TRY(mu__need_same_dtype(infer, 0, 1));
+    infer->out[0].dtype = infer->in[0].dtype;
+    return result_shape(infer, &infer->in[0].shape, &infer->in[1].shape, &infer->out[0].shape);
+}
+
+static mu_status conv_bias_infer(mu_infer *infer)
+{
+    MU_TRY(conv_infer(infer));
+    MU_TRY(mu__need_same_dtype(infer, 0, 2));
+    MU_TRY(mu__need_rank(infer, 2, 1));
+    const int64_t filters = infer->out[0].shape.dims[3], bias = infer->in[2].shape.dims[0];
+    if (filters != bias && filters != MU_UNKNOWN && bias != MU_UNKNOWN)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the bias has %lld elements, the kernel %lld filters",
+                         infer->op->name, (long long)bias, (long long)filters);
+    return MU_OK;
+}
+
+static mu_status need_result(const mu_infer *infer, const mu_shape *wanted, const mu_shape *dy)
+{
+    char wanted_text[MU_SHAPE_TEXT], dy_text[MU_SHAPE_TEXT];
+    if (mu__shape_compatible(wanted, dy))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: dy has shape %s, the convolution's result has %s", infer->op->name,
+                     mu__shape_text(dy, dy_text), mu__shape_text(wanted, wanted_text));
+}
+
+static mu_status input_grad_infer(mu_infer *infer)
+{
+    mu_shape result;
+    MU_TRY(mu__need_same_dtype(infer, 0, 1));
+    MU_TRY(result_shape(infer, &infer->in[2].shape, &infer->in[1].shape, &result));
+    infer->out[0] = (mu_spec){infer->in[0].dtype, infer->in[2].shape};
+    return need_result(infer, &result, &infer->in[0].shape);
+}
+
+static mu_status filter_grad_infer(mu_infer *infer)
+{
+    mu_shape result;
+    MU_TRY(mu__need_same_dtype(infer, 0, 1));
+    MU_TRY(result_shape(infer, &infer->in[0].shape, &infer->in[2].shape, &result));
+    infer->out[0] = (mu_spec){infer->in[0].dtype, infer->in[2].shape};
+    return need_result(infer, &result, &infer->in[1].shape);
+}
+
+// ---- Gradients ----------------------------------------------------------------------------------
+
+static mu_tensor *input_grad(const mu_conv_attrs *attrs, mu_tensor *dy, mu_tensor *w, mu_tensor *x)
+{
+    mu_conv_attrs own = *attrs;
+    own.relu = false;
+    return mu__apply3(&mu_op_conv2d_input_grad, &own, dy, w, x);
+}
+
+static mu_tensor *filter_grad(const mu_conv_attrs *attrs, mu_tensor *x, mu_tensor *dy, mu_tensor *w)
+{
+    mu_conv_attrs own = *attrs;
+    own.relu = false;
+    return mu__apply3(&mu_op_conv2d_filter_grad, &own, x, dy, w);
+}
+
+static mu_tensor *conv_grad(mu_grad *g, int i)
+{
+    return i == 0 ? input_grad(g->attrs, g->dy, g->x[1], g->x[0]) : filter_grad(g->attrs, g->x[0], g->dy, g->x[1]);
+}
+
+static mu_tensor *conv_bias_grad(mu_grad *g, int i)
+{
+    const mu_conv_attrs *attrs = g->attrs;
+    if (!g->memo[0])
+        g->memo[0] = attrs->relu ? mu__apply2(&mu_op_relu_grad, NULL, g->dy, g->y[0]) : g->dy;
+    if (i == 2)
+        return mu__apply1(&mu_op_bias_add_grad, NULL, g->memo[0]);
+    return i == 0 ? input_grad(attrs, g->memo[0], g->x[1], g->x[0])
+                  : filter_grad(attrs, g->x[0], g->memo[0], g->x[1]);
+}
+
+// Inputs (dy, w, x): linear in dy and in w; x gives its shape alone.
+static mu_tensor *input_grad_grad(mu_grad *g, int i)
+{
+    return i == 0   ? mu__apply2(&mu_op_conv2d, g->attrs, g->dy, g->x[1])
+           : i == 1 ? filter_grad(g->attrs, g->dy, g->x[0], g->x[1])
+                    : NULL;
+}
+
+// Inputs (x, dy, w): linear in x and in dy.
+static mu_tensor *filter_grad_grad(mu_grad *g, int i)
+{
+    return i == 0   ? input_grad(g->attrs, g->x[1], g->dy, g->x[0])
+           : i == 1 ? mu__apply2(&mu_op_conv2d, g->attrs, g->x[0], g->dy)
+                    : NULL;
+}
+
+// ---- oneDNN -------------------------------------------------------------------------------------
+
+// The convolution in oneDNN's words: logical NCHW and (G)OIHW over our arrays, kernels in their own layout.
+typedef struct conv_plan {
+    mu_dnnl *dnnl;
+    dnnl_memory_desc_t image, result, bias;
+    dnnl_memory_desc_t own_kernel, any_kernel;
+    dnnl_dims_t strides, dilations, before, after;  // height, width
+} conv_plan;
+
+static void describe_arrays(conv_plan *plan, const mu_window *w, const mu_shape *kernel, int64_t groups,
+                            dnnl_data_type_t type)
+{
+    mu_dnnl *dnnl = plan->dnnl;
+    const int64_t c = w->channels, o = kernel->dims[3], i = kernel->dims[2], kh = w->y.size, kw = w->x.size;
+    const dnnl_dim_t image[] = {w->n, c, w->y.in, w->x.in};
+    const dnnl_dim_t image_strides[] = {w->y.in * w->x.in * c, 1, w->x.in * c, c};
+    const dnnl_dim_t result[] = {w->n, o, w->y.out, w->x.out};
+    const dnnl_dim_t result_strides[] = {w->y.out * w->x.out * o, 1, w->x.out * o, o};
+    const dnnl_dim_t weights[] = {groups, o / groups, i, kh, kw};
+    const dnnl_dim_t weights_strides[] = {o / groups, 1, o, kw * i * o, i * o};
+    const int skip = groups == 1 ? 1 : 0;  // the axis of groups exists only where there are several
+    plan->image = mu__dnnl_layout(dnnl, 4, image, type, image_strides);
+    plan->result = mu__dnnl_layout(dnnl, 4, result, type, result_strides);
+    plan->bias = mu__dnnl_layout(dnnl, 1, &o, type, NULL);
+    plan->own_kernel = mu__dnnl_layout(dnnl, 5 - skip, weights + skip, type, weights_strides + skip);
+    plan->any_kernel = mu__dnnl_any(dnnl, 5 - skip, weights + skip, type);
+}
+
+static void describe_window(conv_plan *plan, const mu_window *w)
+{
+    const mu_window_axis *axes[] = {&w->y, &w->x};
+    for (int i = 0; i < 2; i++) {
+        plan->strides[i] = axes[i]->stride;
+        plan->dilations[i] = axes[i]->dilation - 1;
+        plan->before[i] = axes[i]->before;
+        plan->after[i] = axes[i]->after;
+    }
+}
+
+static const_dnnl_primitive_desc_t choose_forward(conv_plan *p, bool bias, bool relu)
+{
+    dnnl_convolution_desc_t operation;
+    if (dnnl_dilated_convolution_forward_desc_init(&operation, dnnl_forward_training, dnnl_convolution_direct, &p->image,
+                                                   &p->any_kernel, bias ? &p->bias : NULL, &p->result, p->strides,
+                                                   p->dilations, p->before, p->after) != dnnl_success)
+        return NULL;
+    return mu__dnnl_choose(p->dnnl, &operation, relu, NULL);
+}
+
+static const_dnnl_primitive_desc_t choose_backward(conv_plan *p, mu_conv_kind kind)
+{
+    dnnl_convolution_desc_t operation;
+    const_dnnl_primitive_desc_t forward = choose_forward(p, false, false);
+    const dnnl_status_t status =
+        kind == MU_CONV_INPUT_GRAD
+            ? dnnl_dilated_convolution_backward_data_desc_init(&operation, dnnl_convolution_direct, &p->image,
+                                                               &p->any_kernel, &p->result, p->strides, p->dilations,
+                                                               p->before, p->after)
+            : dnnl_dilated_convolution_backward_weights_desc_init(&operation, dnnl_convolution_direct, &p->image,
+                                                                  &p->any_kernel, NULL, &p->result, p->strides,
+                                                                  p->dilations, p->before, p->after);
+    return forward && status == dnnl_success ? mu__dnnl_choose(p->dnnl, &operation, false, forward) : NULL;
+}
+
+// A memory in the layout that the primitive wants for the kernel: ours if it is the same, else in scratch.
+static dnnl_memory_t kernel_memory(conv_plan *p, const_dnnl_primitive_desc_t chosen, dnnl_query_t what,
+                                   dnnl_memory_t own)
+{
+    const dnnl_memory_desc_t *wanted = mu__dnnl_wants(p->dnnl, chosen, what);
+    return !wanted || dnnl_memory_desc_equal(wanted, &p->own_kernel) ? own : mu__dnnl_place(p->dnnl, wanted);
+}
+
+static void append_steps(conv_plan *p, const mu_prepare *prepare, const_dnnl_primitive_desc_t chosen)
+{
+    const mu_conv_kind kind = mu__conv_kind(prepare->op);
+    const mu_conv_roles roles = mu__conv_roles(prepare->op, prepare->n_in);
+    const bool filter = kind == MU_CONV_FILTER_GRAD, input = kind == MU_CONV_INPUT_GRAD, biased = roles.result == 3;
+    dnnl_memory_t own = mu__dnnl_operand(p->dnnl, roles.kernel, &p->own_kernel);
+    dnnl_memory_t kernel =
+        kernel_memory(p, chosen, filter ? dnnl_query_diff_weights_md : dnnl_query_weights_md, own);
+    if (!filter && kernel != own)
+        mu__dnnl_reorder(p->dnnl, own, kernel);
+    const dnnl_exec_arg_t args[] = {
+        {input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, mu__dnnl_operand(p->dnnl, roles.image, &p->image)},
+        {filter ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, kernel},
+        {filter || input ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, mu__dnnl_operand(p->dnnl, roles.result, &p->result)},
+        {DNNL_ARG_BIAS, biased ? mu__dnnl_operand(p->dnnl, 2, &p->bias) : NULL},
+    };
+    mu__dnnl_step(p->dnnl, chosen, biased ? 4 : 3, args);
+    if (filter && kernel != own)
+        mu__dnnl_reorder(p->dnnl, kernel, own);
+}
+
+static const mu_spec *spec_at(const mu_prepare *prepare, int i)
+{
+    return i < prepare->n_in ? &prepare->in[i] : &prepare->out[i - prepare->n_in];
+}
+
+static mu_status conv_prepare(mu_prepare *prepare)
+{
+    const mu_conv_attrs *attrs = prepare->attrs;
+    const mu_conv_kind kind = mu__conv_kind(prepare->op);
+    const mu_conv_roles roles = mu__conv_roles(prepare->op, prepare->n_in);
+    const mu_shape *image = &spec_at(prepare, roles.image)->shape, *kernel = &spec_at(prepare, roles.kernel)->shape;
+    mu_window window;
+    dnnl_data_type_t type;
+    MU_TRY(mu__conv_window(attrs, image, kernel, prepare->op->name, &window));
+    prepare->declined = !mu__dnnl_type(prepare->in[0].dtype, &type) || mu__elements(image) == 0
+                        || mu__elements(kernel) == 0 || mu__elements(&spec_at(prepare, roles.result)->shape) == 0;
+    if (prepare->declined)
+        return MU_OK;
+    conv_plan plan = {.dnnl = mu__dnnl_new(prepare->op->name)};
+    if (!plan.dnnl)
+        return MU_RESOURCE_EXHAUSTED;
+    describe_arrays(&plan, &window, kernel, attrs->groups, type);
+    describe_window(&plan, &window);
+    const_dnnl_primitive_desc_t chosen = kind == MU_CONV_FORWARD
+                                             ? choose_forward(&plan, prepare->n_in == 3, attrs->relu)
+                                             : choose_backward(&plan, kind);
+    append_steps(&plan, prepare, chosen);
+    return mu__dnnl_finish(plan.dnnl, prepare);
+}
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+#define ONES {2, {1, 1}}
+static const mu_conv_attrs valid = {.strides = ONES, .dilations = ONES, .padding = "valid", .groups = 1};
+static const mu_conv_attrs same_strided = {.strides = {2, {2, 3}}, .dilations = ONES, .padding = "same", .groups = 1};
+static const mu_conv_attrs dilated = {.strides = ONES, .dilations = {2, {2, 3}}, .padding = "same", .groups = 1};
+static const mu_conv_attrs grouped = {.strides = {2, {2, 1}}, .dilations = ONES, .padding = "same", .groups = 2};
+static const mu_conv_attrs padded = {
+    .strides = {2, {1, 2}}, .dilations = ONES, .pads = {4, {0, 2, 3, 1}}, .padding = "explicit", .groups = 1};
+static const mu_conv_attrs valid_relu = {
+    .strides = ONES, .dilations = ONES, .padding = "valid", .groups = 1, .relu = true};
+
+static const mu_sample conv_samples[] = {
+    {.n_in = 2, .in = {{4, {2, 7, 6, 3}}, {4, {3, 3, 3, 5}}}, .attrs = &valid},
+    {.n_in = 2, .in = {{4, {1, 8, 9, 2}}, {4, {3, 4, 2, 3}}}, .attrs = &same_strided},
+    {.n_in = 2, .in = {{4, {1, 9, 8, 1}}, {4, {3, 2, 1, 4}}}, .attrs = &dilated},
+    {.n_in = 2, .in = {{4, {2, 5, 5, 4}}, {4, {3, 3, 2, 6}}}, .attrs = &grouped},
+    {.n_in = 2, .in = {{4, {1, 4, 5, 2}}, {4, {2, 3, 2, 2}}}, .attrs = &padded},
+    {.n_in = 2, .in = {{4, {0, 5, 5, 2}}, {4, {3, 3, 2, 2}}}, .attrs = &valid},
+    {0},
+};
+
+static const mu_sample input_grad_samples[] = {
+    {.n_in = 3, .in = {{4, {2, 5, 4, 5}}, {4, {3, 3, 3, 5}}, {4, {2, 7, 6, 3}}}, .attrs = &valid, .no_grad = 4},
+    {.n_in = 3, .in = {{4, {1, 4, 3, 3}}, {4, {3, 4, 2, 3}}, {4, {1, 8, 9, 2}}}, .attrs = &same_strided, .no_grad = 4},
+    {.n_in = 3, .in = {{4, {2, 3, 5, 6}}, {4, {3, 3, 2, 6}}, {4, {2, 5, 5, 4}}}, .attrs = &grouped, .no_grad = 4},
+    {0},
+};
+
+static const mu_sample filter_grad_samples[] = {
+    {.n_in = 3, .in = {{4, {2, 7, 6, 3}}, {4, {2, 5, 4, 5}}, {4, {3, 3, 3, 5}}}, .attrs = &valid, .no_grad = 4},
+    {.n_in = 3, .in = {{4, {1, 8, 9, 2}}, {4, {1, 4, 3, 3}}, {4, {3, 4, 2, 3}}}, .attrs = &same_strided, .no_grad = 4},
+    {.n_in = 3, .in = {{4, {2, 5, 5, 4}}, {4, {2, 3, 5, 6}}, {4, {3, 3, 2, 6}}}, .attrs = &grouped, .no_grad = 4},
+    {0},
+};
+
+static const mu_sample conv_bias_samples[] = {
+    {.n_in = 3, .in = {{4, {2, 7, 6, 3}}, {4, {3, 3, 3, 5}}, {1, {5}}}, .attrs = &valid},
+    {.n_in = 3, .in = {{4, {2, 6, 6, 2}}, {4, {3, 3, 2, 16}}, {1, {16}}}, .attrs = &valid_relu},
+    {0},
+};
+
+const mu_op mu_op_conv2d = {
+    .name = "conv2d", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_fields,
+    .infer = conv_infer, .grad = conv_grad, .ref = mu__conv_ref,
+    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
+    .samples = conv_samples,
+};
+
+const mu_op mu_op_conv2d_input_grad = {
+    .name = "conv2d_input_grad", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 1u << 2,
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_fields,
+    .infer = input_grad_infer, .grad = input_grad_grad, .ref = mu__conv_ref,
+    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
+    .samples = input_grad_samples,
+};
+
+const mu_op mu_op_conv2d_filter_grad = {
+    .name = "conv2d_filter_grad", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 1u << 2,
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_fields,
+    .infer = filter_grad_infer, .grad = filter_grad_grad, .ref = mu__conv_ref,
+    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
+    .samples = filter_grad_samples,
+};
+
+const mu_op mu_op_conv2d_bias = {
+    .name = "conv2d_bias", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_bias_fields,
+    .infer = conv_bias_infer, .grad = conv_bias_grad, .ref = mu__conv_bias_ref,
+    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
+    .samples = conv_bias_samples,
+};
+
+// ---- Public functions ---------------------------------------------------------------------------
+
+mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args)
+{
+    mu_nn_conv2d_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv2d") != MU_OK)
+        return NULL;
+    mu_conv_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    if (mu__window_options(&attrs.strides, a.strides, "strides", "conv2d") != MU_OK
+        || mu__window_options(&attrs.dilations, a.dilations, "dilations", "conv2d") != MU_OK
+        || mu__padding_options(attrs.padding, &attrs.pads, a.padding, a.pads, "conv2d") != MU_OK)
+        return NULL;
+    attrs.groups = a.groups ? a.groups : 1;
+    return mu__apply2(&mu_op_conv2d, &attrs, a.x, a.kernel);
+}

@@ -1,0 +1,23 @@
+// The three convolutions seen alike: which operand is the image, which the kernel, which the result.
+//
+// Forward, input gradient and filter gradient are one sum over (result pixel, tap, channel, filter) that
+// leaves out one of three arrays; conv.c has the rows, conv_ref.c the plain loops.
+#ifndef MU_SRC_OPS_CONV_H
+#define MU_SRC_OPS_CONV_H
+
+#include "ops/nn.h"
+
+typedef enum mu_conv_kind { MU_CONV_FORWARD, MU_CONV_INPUT_GRAD, MU_CONV_FILTER_GRAD } mu_conv_kind;
+
+mu_conv_kind mu__conv_kind(const mu_op *op);
+
+// Operand numbers, inputs first, then outputs.
+typedef struct mu_conv_roles {
+    int image, kernel, result;
+} mu_conv_roles;
+mu_conv_roles mu__conv_roles(const mu_op *op, int n_in);
+
+mu_status mu__conv_ref(const mu_kernel *kernel);       // conv2d, conv2d_input_grad, conv2d_filter_grad
+mu_status mu__conv_bias_ref(const mu_kernel *kernel);  // conv2d_bias
+
+#endif

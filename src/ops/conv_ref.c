@@ -1,0 +1,92 @@
+// Plain loops of the convolutions, for every type: oracle and fallback.
+//
+// For each tap, each row of result pixels is one small matrix product with strided rows: no image is copied
+// apart, and all three convolutions differ in nothing but what is multiplied into what.
+#include "ops/conv.h"
+
+typedef struct conv_loops {
+    mu_conv_kind kind;
+    mu_window window;
+    int64_t filters, groups, group_channels, group_filters;
+    size_t element;
+    char *image, *kernel, *result;
+    mu_gemm *gemm;
+} conv_loops;
+
+// One row of result pixels [begin, end) under one tap, one group.
+static void row_product(const conv_loops *c, char *image, char *kernel, char *result, int64_t pixels)
+{
+    const int64_t image_row = c->window.x.stride * c->window.channels;
+    switch (c->kind) {
+    case MU_CONV_FORWARD:
+        c->gemm(result, c->filters, image, image_row, 1, kernel, c->filters, 1, pixels, c->group_filters,
+                c->group_channels);
+        break;
+    case MU_CONV_INPUT_GRAD:
+        c->gemm(image, image_row, result, c->filters, 1, kernel, 1, c->filters, pixels, c->group_channels,
+                c->group_filters);
+        break;
+    case MU_CONV_FILTER_GRAD:
+        c->gemm(kernel, c->filters, image, 1, image_row, result, c->filters, 1, c->group_channels, c->group_filters,
+                pixels);
+        break;
+    }
+}
+
+static void tap_rows(const conv_loops *c, int64_t ky, int64_t kx)
+{
+    const mu_window_axis *y = &c->window.y, *x = &c->window.x;
+    int64_t top, bottom, left, right;
+    mu__window_span(y, ky, &top, &bottom);
+    mu__window_span(x, kx, &left, &right);
+    if (left >= right)
+        return;
+    char *tap = c->kernel + c->element * (size_t)((ky * x->size + kx) * c->group_channels * c->filters);
+    for (int64_t n = 0; n < c->window.n; n++)
+        for (int64_t oy = top; oy < bottom; oy++) {
+            const int64_t iy = oy * y->stride + ky * y->dilation - y->before;
+            const int64_t ix = left * x->stride + kx * x->dilation - x->before;
+            char *image = c->image + c->element * (size_t)(((n * y->in + iy) * x->in + ix) * c->window.channels);
+            char *result = c->result + c->element * (size_t)(((n * y->out + oy) * x->out + left) * c->filters);
+            for (int64_t g = 0; g < c->groups; g++) {
+                const size_t filters = c->element * (size_t)(g * c->group_filters);
+                row_product(c, image + c->element * (size_t)(g * c->group_channels), tap + filters, result + filters,
+                            right - left);
+            }
+        }
+}
+
+static const mu_view *operand(const mu_kernel *kernel, int i)
+{
+    return i < kernel->n_in ? &kernel->in[i] : &kernel->out[i - kernel->n_in];
+}
+
+mu_status mu__conv_ref(const mu_kernel *kernel)
+{
+    mu_gemm *gemm = mu__gemm_for(kernel->out[0].dtype);
+    if (!gemm)
+        return mu__run_as_f32(kernel, mu__conv_ref);
+    const mu_conv_attrs *attrs = kernel->attrs;
+    const mu_conv_roles roles = mu__conv_roles(kernel->op, kernel->n_in);
+    const mu_view *image = operand(kernel, roles.image), *weights = operand(kernel, roles.kernel);
+    conv_loops c = {
+        .kind = mu__conv_kind(kernel->op), .filters = weights->shape.dims[3], .groups = attrs->groups,
+        .group_channels = weights->shape.dims[2], .group_filters = weights->shape.dims[3] / attrs->groups,
+        .element = mu_dtype_bytes(kernel->out[0].dtype), .gemm = gemm,
+        .image = image->data, .kernel = weights->data, .result = operand(kernel, roles.result)->data,
+    };
+    MU_TRY(mu__conv_window(attrs, &image->shape, &weights->shape, kernel->op->name, &c.window));
+    memset(kernel->out[0].data, 0, c.element * (size_t)mu__elements(&kernel->out[0].shape));
+    for (int64_t ky = 0; ky < c.window.y.size; ky++)
+        for (int64_t kx = 0; kx < c.window.x.size; kx++)
+            tap_rows(&c, ky, kx);
+    return MU_OK;
+}
+
+mu_status mu__conv_bias_ref(const mu_kernel *kernel)
+{
+    const mu_conv_attrs *attrs = kernel->attrs;
+    MU_TRY(mu__conv_ref(kernel));
+    mu__bias_in_place(&kernel->out[0], &kernel->in[2], attrs->relu);
+    return MU_OK;
+}

@@ -1,0 +1,730 @@
+// Ops on one tensor, element by element: signs, powers, exponentials, trigonometry, activations.
+//
+// A row names its case of the shared loops (unary_loops.inc.c for floats, sign_loops.inc.c for all numbers);
+// f16 and bf16 pass through float in small pieces. Gradients are written with ops, from the output where that
+// saves work.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+#include "ops/loops.h"
+
+#include <float.h>
+#include <math.h>
+#include <muster/ops.h>
+
+enum {
+    NEG, ABS, SIGN, SQUARE,
+    FLOOR, CEIL, ROUND, EXP, EXPM1, LOG, LOG1P, SQRT, RSQRT, RECIPROCAL, ERF, ERFC, LGAMMA, DIGAMMA,
+    SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH, TANH, ASINH, ACOSH, ATANH,
+    SIGMOID, LOG_SIGMOID, SOFTPLUS, SOFTSIGN, RELU, RELU6, LEAKY_RELU, ELU, SELU, GELU, GELU_TANH, SILU,
+    HARD_SIGMOID, MISH,
+    IS_NAN, IS_INF, IS_FINITE,
+};
+
+#define T float
+#define FN(name) f32_##name
+#define M(name) name##f
+#define M2(name, end) name##f##end
+#define MAX FLT_MAX
+#include "ops/unary_loops.inc.c"
+
+#define T double
+#define FN(name) f64_##name
+#define M(name) name
+#define M2(name, end) name##end
+#define MAX DBL_MAX
+#include "ops/unary_loops.inc.c"
+
+#define T float
+#define W float
+#define FN(name) f32_##name
+#define MAGNITUDE(x) fabsf(x)
+#define SIGN_OF(x) ((x) != (x) ? (x) : (float)(((x) > 0) - ((x) < 0)))
+#include "ops/sign_loops.inc.c"
+
+#define T double
+#define W double
+#define FN(name) f64_##name
+#define MAGNITUDE(x) fabs(x)
+#define SIGN_OF(x) ((x) != (x) ? (x) : (double)(((x) > 0) - ((x) < 0)))
+#include "ops/sign_loops.inc.c"
+
+#define T int64_t
+#define W uint64_t
+#define FN(name) i64_##name
+#define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
+#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#include "ops/sign_loops.inc.c"
+
+#define T int32_t
+#define W uint32_t
+#define FN(name) i32_##name
+#define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
+#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#include "ops/sign_loops.inc.c"
+
+#define T int16_t
+#define W uint32_t
+#define FN(name) i16_##name
+#define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
+#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#include "ops/sign_loops.inc.c"
+
+#define T int8_t
+#define W uint32_t
+#define FN(name) i8_##name
+#define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
+#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#include "ops/sign_loops.inc.c"
+
+#define T uint8_t
+#define W uint32_t
+#define FN(name) u8_##name
+#define MAGNITUDE(x) (x)
+#define SIGN_OF(x) ((x) > 0)
+#include "ops/sign_loops.inc.c"
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+typedef void loop1(int variant, double alpha, const void *in, void *out, int64_t n);
+
+typedef struct unary_job {
+    const mu_kernel *kernel;
+    loop1 *loop;
+    double alpha;
+} unary_job;
+
+static void halves_range(const unary_job *job, int64_t begin, int64_t end)
+{
+    enum { CHUNK = 256 };
+    float wide_in[CHUNK], wide_out[CHUNK];
+    const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
+    int variant = job->kernel->op->variant;
+    for (int64_t i = begin; i < end; i += CHUNK) {
+        int64_t count = MU_MIN(end - i, (int64_t)CHUNK);
+        mu__convert(MU_F32, wide_in, in->dtype, (const uint16_t *)in->data + i, count);
+        if (out->dtype == MU_BOOL) {
+            job->loop(variant, job->alpha, wide_in, (bool *)out->data + i, count);
+            continue;
+        }
+        job->loop(variant, job->alpha, wide_in, wide_out, count);
+        mu__convert(out->dtype, (uint16_t *)out->data + i, MU_F32, wide_out, count);
+    }
+}
+
+static void unary_range(void *arg, int64_t begin, int64_t end)
+{
+    const unary_job *job = arg;
+    const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
+    if (in->dtype == MU_F16 || in->dtype == MU_BF16) {
+        halves_range(job, begin, end);
+        return;
+    }
+    job->loop(job->kernel->op->variant, job->alpha, (const char *)in->data + (size_t)begin * mu_dtype_bytes(in->dtype),
+              (char *)out->data + (size_t)begin * mu_dtype_bytes(out->dtype), end - begin);
+}
+
+static mu_status run_unary(const mu_kernel *k, loop1 *loop)
+{
+    const mu_slope_attrs *attrs = k->attrs;
+    unary_job job = {.kernel = k, .loop = loop, .alpha = attrs ? attrs->alpha : 0};
+    int64_t n = mu__elements(&k->in[0].shape);
+    mu__share_range(k->team, n, 1024, n, unary_range, &job);
+    return MU_OK;
+}
+
+static mu_status exponential_ref(const mu_kernel *k)
+{
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_exponential : f32_exponential);
+}
+
+static mu_status trigonometric_ref(const mu_kernel *k)
+{
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_trigonometric : f32_trigonometric);
+}
+
+static mu_status activation_ref(const mu_kernel *k)
+{
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_activation : f32_activation);
+}
+
+static mu_status predicate_ref(const mu_kernel *k)
+{
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_predicate : f32_predicate);
+}
+
+static mu_status sign_ref(const mu_kernel *k)
+{
+    switch (k->in[0].dtype) {
+    case MU_F64: return run_unary(k, f64_sign);
+    case MU_I64: return run_unary(k, i64_sign);
+    case MU_I32: return run_unary(k, i32_sign);
+    case MU_I16: return run_unary(k, i16_sign);
+    case MU_I8: return run_unary(k, i8_sign);
+    case MU_U8: return run_unary(k, u8_sign);
+    default: return run_unary(k, f32_sign);
+    }
+}
+
+static mu_status predicate_infer(mu_infer *infer)
+{
+    infer->out[0] = (mu_spec){.dtype = MU_BOOL, .shape = infer->in[0].shape};
+    return MU_OK;
+}
+
+// ---- Samples ------------------------------------------------------------------------------------
+
+static const mu_sample samples_real[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}},
+    {.n_in = 1, .in = {MU_DIMS(67)}, .low = {-5}, .high = {5}},
+    {.n_in = 1, .in = {MU_NO_DIMS}},
+    {.n_in = 1, .in = {MU_DIMS(2, 0, 3)}},
+    {0},
+};
+static const mu_sample samples_positive[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .low = {0.3}, .high = {4}},
+    {.n_in = 1, .in = {MU_DIMS(0)}, .low = {0.3}, .high = {4}},
+    {0},
+};
+static const mu_sample samples_unit[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .low = {-0.9}, .high = {0.9}},
+    {0},
+};
+static const mu_sample samples_above_one[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .low = {1.2}, .high = {4}},
+    {0},
+};
+
+#define ROW1(text, which, allowed, kernel, inputs)                                                             \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed,       \
+    .in_place = 1, .infer = mu__infer_same, .ref = kernel, .samples = inputs
+
+static mu_tensor *times(const mu_grad *g, mu_tensor *derivative)
+{
+    return mu_multiply(g->dy, derivative);
+}
+
+static mu_tensor *plus(mu_tensor *x, double value)
+{
+    return mu_add(x, mu__scalar_like(x, value));
+}
+
+// ---- Any number ---------------------------------------------------------------------------------
+
+static mu_tensor *neg_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_neg(g->dy);
+}
+const mu_op mu_op_neg = {ROW1("neg", NEG, MU_NUMBERS, sign_ref, samples_real), .grad = neg_grad,
+                         .hlo = "stablehlo.negate"};
+
+static mu_tensor *abs_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_sign(g->x[0]));
+}
+const mu_op mu_op_abs = {ROW1("abs", ABS, MU_NUMBERS, sign_ref, samples_real), .grad = abs_grad,
+                         .hlo = "stablehlo.abs"};
+
+static mu_tensor *flat_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__zeros_like(g->x[0]);
+}
+const mu_op mu_op_sign = {ROW1("sign", SIGN, MU_NUMBERS, sign_ref, samples_real), .grad = flat_grad,
+                          .hlo = "stablehlo.sign"};
+
+static mu_tensor *square_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu__scale(g->x[0], 2));
+}
+const mu_op mu_op_square = {ROW1("square", SQUARE, MU_NUMBERS, sign_ref, samples_real), .grad = square_grad};
+
+// ---- Rounding: no gradient ----------------------------------------------------------------------
+
+const mu_op mu_op_floor = {ROW1("floor", FLOOR, MU_FLOATS, exponential_ref, samples_real), .hlo = "stablehlo.floor"};
+const mu_op mu_op_ceil = {ROW1("ceil", CEIL, MU_FLOATS, exponential_ref, samples_real), .hlo = "stablehlo.ceil"};
+const mu_op mu_op_round = {ROW1("round", ROUND, MU_FLOATS, exponential_ref, samples_real),
+                           .hlo = "stablehlo.round_nearest_even"};
+
+// ---- Exponentials, logarithms, powers -----------------------------------------------------------
+
+static mu_tensor *exp_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, g->y[0]);
+}
+const mu_op mu_op_exp = {ROW1("exp", EXP, MU_FLOATS, exponential_ref, samples_real), .grad = exp_grad,
+                         .hlo = "stablehlo.exponential"};
+
+static mu_tensor *expm1_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_exp(g->x[0]));
+}
+const mu_op mu_op_expm1 = {ROW1("expm1", EXPM1, MU_FLOATS, exponential_ref, samples_real), .grad = expm1_grad,
+                           .hlo = "stablehlo.exponential_minus_one"};
+
+static mu_tensor *log_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, g->x[0]);
+}
+const mu_op mu_op_log = {ROW1("log", LOG, MU_FLOATS, exponential_ref, samples_positive), .grad = log_grad,
+                         .hlo = "stablehlo.log"};
+
+static mu_tensor *log1p_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, plus(g->x[0], 1));
+}
+const mu_op mu_op_log1p = {ROW1("log1p", LOG1P, MU_FLOATS, exponential_ref, samples_positive), .grad = log1p_grad,
+                           .hlo = "stablehlo.log_plus_one"};
+
+static mu_tensor *sqrt_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(mu__scale(g->dy, 0.5), g->y[0]);
+}
+const mu_op mu_op_sqrt = {ROW1("sqrt", SQRT, MU_FLOATS, exponential_ref, samples_positive), .grad = sqrt_grad,
+                          .hlo = "stablehlo.sqrt"};
+
+static mu_tensor *rsqrt_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu__scale(mu_multiply(g->y[0], mu_square(g->y[0])), -0.5));
+}
+const mu_op mu_op_rsqrt = {ROW1("rsqrt", RSQRT, MU_FLOATS, exponential_ref, samples_positive), .grad = rsqrt_grad,
+                           .hlo = "stablehlo.rsqrt"};
+
+static mu_tensor *reciprocal_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_neg(times(g, mu_square(g->y[0])));
+}
+const mu_op mu_op_reciprocal = {ROW1("reciprocal", RECIPROCAL, MU_FLOATS, exponential_ref, samples_positive),
+                                .grad = reciprocal_grad};
+
+// d erf = 2 / sqrt(pi) e^(-x^2), d erfc its negative.
+static mu_tensor *erf_grad(mu_grad *g, int i)
+{
+    (void)i;
+    double factor = g->op->variant == ERF ? 1.1283791670955125739 : -1.1283791670955125739;
+    return times(g, mu__scale(mu_exp(mu_neg(mu_square(g->x[0]))), factor));
+}
+const mu_op mu_op_erf = {ROW1("erf", ERF, MU_FLOATS, exponential_ref, samples_real), .grad = erf_grad};
+const mu_op mu_op_erfc = {ROW1("erfc", ERFC, MU_FLOATS, exponential_ref, samples_real), .grad = erf_grad};
+
+static mu_tensor *lgamma_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_digamma(g->x[0]));
+}
+const mu_op mu_op_lgamma = {ROW1("lgamma", LGAMMA, MU_FLOATS, exponential_ref, samples_positive),
+                            .grad = lgamma_grad};
+const mu_op mu_op_digamma = {ROW1("digamma", DIGAMMA, MU_FLOATS, exponential_ref, samples_positive)};
+
+// ---- Trigonometry -------------------------------------------------------------------------------
+
+#define TRIGONOMETRIC(text, which, inputs) ROW1(text, which, MU_FLOATS, trigonometric_ref, inputs)
+
+static mu_tensor *sin_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_cos(g->x[0]));
+}
+const mu_op mu_op_sin = {TRIGONOMETRIC("sin", SIN, samples_real), .grad = sin_grad, .hlo = "stablehlo.sine"};
+
+static mu_tensor *cos_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_neg(times(g, mu_sin(g->x[0])));
+}
+const mu_op mu_op_cos = {TRIGONOMETRIC("cos", COS, samples_real), .grad = cos_grad, .hlo = "stablehlo.cosine"};
+
+static mu_tensor *tan_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, plus(mu_square(g->y[0]), 1));
+}
+const mu_op mu_op_tan = {TRIGONOMETRIC("tan", TAN, samples_unit), .grad = tan_grad, .hlo = "stablehlo.tan"};
+
+// 1 / sqrt(1 - x^2), negative for acos.
+static mu_tensor *asin_grad(mu_grad *g, int i)
+{
+    (void)i;
+    mu_tensor *dx = times(g, mu_rsqrt(plus(mu_neg(mu_square(g->x[0])), 1)));
+    return g->op->variant == ASIN ? dx : mu_neg(dx);
+}
+const mu_op mu_op_asin = {TRIGONOMETRIC("asin", ASIN, samples_unit), .grad = asin_grad};
+const mu_op mu_op_acos = {TRIGONOMETRIC("acos", ACOS, samples_unit), .grad = asin_grad};
+
+static mu_tensor *atan_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, plus(mu_square(g->x[0]), 1));
+}
+const mu_op mu_op_atan = {TRIGONOMETRIC("atan", ATAN, samples_real), .grad = atan_grad};
+
+static mu_tensor *sinh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_cosh(g->x[0]));
+}
+const mu_op mu_op_sinh = {TRIGONOMETRIC("sinh", SINH, samples_real), .grad = sinh_grad};
+
+static mu_tensor *cosh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_sinh(g->x[0]));
+}
+const mu_op mu_op_cosh = {TRIGONOMETRIC("cosh", COSH, samples_real), .grad = cosh_grad};
+
+static mu_tensor *tanh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, plus(mu_neg(mu_square(g->y[0])), 1));
+}
+const mu_op mu_op_tanh = {TRIGONOMETRIC("tanh", TANH, samples_real), .grad = tanh_grad, .hlo = "stablehlo.tanh"};
+
+static mu_tensor *asinh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_rsqrt(plus(mu_square(g->x[0]), 1)));
+}
+const mu_op mu_op_asinh = {TRIGONOMETRIC("asinh", ASINH, samples_real), .grad = asinh_grad};
+
+static mu_tensor *acosh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, mu_sinh(g->y[0]));
+}
+const mu_op mu_op_acosh = {TRIGONOMETRIC("acosh", ACOSH, samples_above_one), .grad = acosh_grad};
+
+static mu_tensor *atanh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, plus(mu_neg(mu_square(g->x[0])), 1));
+}
+const mu_op mu_op_atanh = {TRIGONOMETRIC("atanh", ATANH, samples_unit), .grad = atanh_grad};
+
+// ---- Activations (the tf.nn names are in nn.c) ------------------------------------------------------
+
+#define ACTIVATION(text, which) ROW1(text, which, MU_FLOATS, activation_ref, samples_real)
+
+static mu_tensor *sigmoid_grad(mu_grad *g, int i)
+{
+    (void)i;
+    mu_tensor *y = g->y[0];
+    return times(g, mu_subtract(y, mu_square(y)));
+}
+const mu_op mu_op_sigmoid = {ACTIVATION("sigmoid", SIGMOID), .grad = sigmoid_grad, .hlo = "stablehlo.logistic"};
+
+static mu_tensor *log_sigmoid_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_sigmoid(mu_neg(g->x[0])));
+}
+const mu_op mu_op_log_sigmoid = {ACTIVATION("log_sigmoid", LOG_SIGMOID), .grad = log_sigmoid_grad};
+
+static mu_tensor *softplus_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_sigmoid(g->x[0]));
+}
+const mu_op mu_op_softplus = {ACTIVATION("softplus", SOFTPLUS), .grad = softplus_grad};
+
+static mu_tensor *softsign_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, mu_square(plus(mu_abs(g->x[0]), 1)));
+}
+const mu_op mu_op_softsign = {ACTIVATION("softsign", SOFTSIGN), .grad = softsign_grad};
+
+static mu_tensor *relu_rule(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__apply2(&mu_op_relu_grad, NULL, g->dy, g->y[0]);
+}
+const mu_op mu_op_relu = {ACTIVATION("relu", RELU), .grad = relu_rule};
+
+// dy where low < x < high, else 0.
+static mu_tensor *between(const mu_grad *g, double low, double high, mu_tensor *inside)
+{
+    mu_tensor *x = g->x[0];
+    mu_tensor *is_inside = mu_logical_and(mu_greater(x, mu__scalar_like(x, low)), mu_less(x, mu__scalar_like(x, high)));
+    return mu_where(is_inside, inside, mu__scalar_like(x, 0));
+}
+
+static mu_tensor *relu6_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return between(g, 0, 6, g->dy);
+}
+const mu_op mu_op_relu6 = {ACTIVATION("relu6", RELU6), .grad = relu6_grad};
+
+static mu_tensor *hard_sigmoid_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return between(g, -3, 3, mu__scale(g->dy, 1.0 / 6));
+}
+const mu_op mu_op_hard_sigmoid = {ACTIVATION("hard_sigmoid", HARD_SIGMOID), .grad = hard_sigmoid_grad};
+
+static mu_tensor *where_negative(const mu_grad *g, mu_tensor *negative, mu_tensor *other)
+{
+    return mu_where(mu_less(g->x[0], mu__scalar_like(g->x[0], 0)), negative, other);
+}
+
+static mu_tensor *leaky_relu_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return where_negative(g, mu__scale(g->dy, ((const mu_slope_attrs *)g->attrs)->alpha), g->dy);
+}
+static const mu_attr_spec slope_attrs[] = {{"alpha", MU_ATTR_REAL, offsetof(mu_slope_attrs, alpha)}, {0}};
+static const mu_slope_attrs sample_slope = {.alpha = 0.3};
+static const mu_sample samples_slope[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &sample_slope},
+    {.n_in = 1, .in = {MU_DIMS(2, 0)}, .attrs = &sample_slope},
+    {0},
+};
+const mu_op mu_op_leaky_relu = {ROW1("leaky_relu", LEAKY_RELU, MU_FLOATS, activation_ref, samples_slope),
+                                .attrs_bytes = sizeof(mu_slope_attrs), .attrs = slope_attrs, .grad = leaky_relu_grad};
+
+static mu_tensor *elu_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return where_negative(g, times(g, plus(g->y[0], ((const mu_slope_attrs *)g->attrs)->alpha)), g->dy);
+}
+const mu_op mu_op_elu = {ROW1("elu", ELU, MU_FLOATS, activation_ref, samples_slope),
+                         .attrs_bytes = sizeof(mu_slope_attrs), .attrs = slope_attrs, .grad = elu_grad};
+
+static mu_tensor *selu_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return where_negative(g, times(g, plus(g->y[0], 1.7580993408473768599)), mu__scale(g->dy, 1.0507009873554804934));
+}
+const mu_op mu_op_selu = {ACTIVATION("selu", SELU), .grad = selu_grad};
+
+// Phi(x) + x phi(x), of the normal distribution.
+static mu_tensor *gelu_grad(mu_grad *g, int i)
+{
+    (void)i;
+    mu_tensor *x = g->x[0];
+    mu_tensor *cumulative = mu__scale(mu_erfc(mu__scale(x, -0.70710678118654752440)), 0.5);
+    mu_tensor *density = mu__scale(mu_exp(mu__scale(mu_square(x), -0.5)), 0.39894228040143267794);
+    return times(g, mu_add(cumulative, mu_multiply(x, density)));
+}
+const mu_op mu_op_gelu = {ACTIVATION("gelu", GELU), .grad = gelu_grad};
+
+// With u = sqrt(2/pi) (x + 0.044715 x^3) and t = tanh u: (1 + t) / 2 + x (1 - t^2) u' / 2.
+static mu_tensor *gelu_tanh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    const double root = 0.79788456080286535588, cubic = 0.044715;
+    mu_tensor *x = g->x[0], *squared = mu_square(x);
+    mu_tensor *t = mu_tanh(mu_multiply(mu__scale(x, root), plus(mu__scale(squared, cubic), 1)));
+    mu_tensor *inner = mu__scale(plus(mu__scale(squared, 3 * cubic), 1), root);
+    mu_tensor *slope = mu_multiply(mu_multiply(x, plus(mu_neg(mu_square(t)), 1)), inner);
+    return mu__scale(times(g, mu_add(plus(t, 1), slope)), 0.5);
+}
+const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .grad = gelu_tanh_grad};
+
+static mu_tensor *silu_grad(mu_grad *g, int i)
+{
+    (void)i;
+    mu_tensor *s = mu_sigmoid(g->x[0]);
+    return times(g, mu_add(s, mu_multiply(g->y[0], plus(mu_neg(s), 1))));
+}
+const mu_op mu_op_silu = {ACTIVATION("silu", SILU), .grad = silu_grad};
+
+static mu_tensor *mish_grad(mu_grad *g, int i)
+{
+    (void)i;
+    mu_tensor *x = g->x[0], *t = mu_tanh(mu__apply1(&mu_op_softplus, NULL, x));
+    mu_tensor *slope = mu_multiply(mu_multiply(x, mu_sigmoid(x)), plus(mu_neg(mu_square(t)), 1));
+    return times(g, mu_add(t, slope));
+}
+const mu_op mu_op_mish = {ACTIVATION("mish", MISH), .grad = mish_grad};
+
+// ---- Tests of elements --------------------------------------------------------------------------
+
+#define PREDICATE(text, which)                                                                            \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_FLOATS, \
+    .infer = predicate_infer, .ref = predicate_ref, .samples = samples_real
+
+const mu_op mu_op_is_nan = {PREDICATE("is_nan", IS_NAN)};
+const mu_op mu_op_is_inf = {PREDICATE("is_inf", IS_INF)};
+const mu_op mu_op_is_finite = {PREDICATE("is_finite", IS_FINITE), .hlo = "stablehlo.is_finite"};
+
+// ---- Public names -------------------------------------------------------------------------------
+
+mu_tensor *mu_neg(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_neg, NULL, x);
+}
+
+mu_tensor *mu_abs(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_abs, NULL, x);
+}
+
+mu_tensor *mu_sign(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_sign, NULL, x);
+}
+
+mu_tensor *mu_square(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_square, NULL, x);
+}
+
+mu_tensor *mu_floor(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_floor, NULL, x);
+}
+
+mu_tensor *mu_ceil(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_ceil, NULL, x);
+}
+
+mu_tensor *mu_round(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_round, NULL, x);
+}
+
+mu_tensor *mu_exp(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_exp, NULL, x);
+}
+
+mu_tensor *mu_expm1(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_expm1, NULL, x);
+}
+
+mu_tensor *mu_log(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_log, NULL, x);
+}
+
+mu_tensor *mu_log1p(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_log1p, NULL, x);
+}
+
+mu_tensor *mu_sqrt(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_sqrt, NULL, x);
+}
+
+mu_tensor *mu_rsqrt(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_rsqrt, NULL, x);
+}
+
+mu_tensor *mu_reciprocal(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_reciprocal, NULL, x);
+}
+
+mu_tensor *mu_erf(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_erf, NULL, x);
+}
+
+mu_tensor *mu_erfc(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_erfc, NULL, x);
+}
+
+mu_tensor *mu_lgamma(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_lgamma, NULL, x);
+}
+
+mu_tensor *mu_digamma(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_digamma, NULL, x);
+}
+
+mu_tensor *mu_sin(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_sin, NULL, x);
+}
+
+mu_tensor *mu_cos(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_cos, NULL, x);
+}
+
+mu_tensor *mu_tan(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_tan, NULL, x);
+}
+
+mu_tensor *mu_asin(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_asin, NULL, x);
+}
+
+mu_tensor *mu_acos(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_acos, NULL, x);
+}
+
+mu_tensor *mu_atan(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_atan, NULL, x);
+}
+
+mu_tensor *mu_sinh(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_sinh, NULL, x);
+}
+
+mu_tensor *mu_cosh(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_cosh, NULL, x);
+}
+
+mu_tensor *mu_tanh(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_tanh, NULL, x);
+}
+
+mu_tensor *mu_asinh(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_asinh, NULL, x);
+}
+
+mu_tensor *mu_acosh(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_acosh, NULL, x);
+}
+
+mu_tensor *mu_atanh(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_atanh, NULL, x);
+}
+
+mu_tensor *mu_sigmoid(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_sigmoid, NULL, x);
+}
+
+mu_tensor *mu_is_nan(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_is_nan, NULL, x);
+}
+
+mu_tensor *mu_is_inf(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_is_inf, NULL, x);
+}
+
+mu_tensor *mu_is_finite(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_is_finite, NULL, x);
+}

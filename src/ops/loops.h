@@ -1,0 +1,53 @@
+// How element-wise kernels walk several tensors at once: broadcasting as strides, and work shared by a team.
+//
+// A walk describes the output's elements as nested loops in which neighbouring axes are joined wherever all
+// operands allow it, so the innermost loop is long and every operand either steps by one in it or stands
+// still. Knows nothing of what a loop computes.
+#ifndef MU_SRC_OPS_LOOPS_H
+#define MU_SRC_OPS_LOOPS_H
+
+#include "ops/op.h"
+
+// For functions whose loops gain from wide registers: compiled several times, picked when the program loads.
+// Sanitizers do not know such functions, so their builds take the plain one.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define MU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define MU_CLONES
+#endif
+
+// Iterations are independent although an output may be one of the inputs (the same element of it). clang
+// would warn of each loop that it cannot vectorise, so it finds out at run time.
+#if defined(__clang__)
+#define MU_INDEPENDENT
+#else
+#define MU_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+// From so many elements on a kernel shares its work with the team.
+#define MU_PARALLEL_FROM 65536
+
+enum { MU_WALK_OPERANDS = 3 };
+typedef struct mu_walk {
+    int rank, n;                    // at least one axis; operands
+    int64_t dims[MU_MAX_RANK];
+    int64_t strides[MU_WALK_OPERANDS][MU_MAX_RANK];  // in elements; 0 where an operand is broadcast
+} mu_walk;
+
+// mu__walk_make describes out's elements read from n operands that broadcast to it.
+void mu__walk_make(mu_walk *walk, const mu_shape *out, int n, const mu_view *operands);
+
+// mu__walk_strided is the same for operands with strides of their own (in elements, per axis of out).
+void mu__walk_strided(mu_walk *walk, const mu_shape *out, int n, const int64_t (*strides)[MU_MAX_RANK]);
+
+// A row: `count` elements from out_at on; operand i starts at at[i] and steps by walk->strides[i][rank - 1].
+typedef void mu_walk_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t count);
+void mu__walk_run(const mu_walk *walk, const mu_team *team, mu_walk_row *row, void *arg);
+
+// mu__share_range calls fn(arg, begin, end) so that the calls cover [0, n), on one thread or on the team
+// when `work` (n times what each item costs) is large; no part is smaller than `grain` items.
+void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work,
+                     void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
+
+#endif

@@ -1,0 +1,595 @@
+// Ops whose every output element is one input element, or a constant, found axis by axis: slices, padding,
+// tiling, repeating, reversing, rolling.
+//
+// Such an op is a list per axis that says which input index each output index reads (-1: the constant). One
+// kernel walks the lists, joining trailing axes that map to themselves into blocks; one other kernel walks
+// them backwards and adds, which is every gradient. Knows nothing of what the lists mean.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+#include "ops/loops.h"
+
+#include <muster/ops.h>
+
+enum { SLICE, PAD, TILE, REPEAT, REVERSE, ROLL };
+
+// ---- Which input index an output index reads ----------------------------------------------------
+
+typedef struct slice_range {
+    int64_t start, count, stride;
+} slice_range;
+
+// Python's range of one axis of n elements. Errors: an exact range that leaves the axis.
+static mu_status resolve_slice(const mu_slice_attrs *attrs, int axis, int64_t n, slice_range *range)
+{
+    int64_t stride = attrs->strides.at[axis], begin = attrs->begin.at[axis], end = attrs->end.at[axis];
+    bool open_begin = attrs->begin_mask >> axis & 1, open_end = attrs->end_mask >> axis & 1;
+    if (attrs->exact && (begin < 0 || begin > n || (!open_end && (end < begin || end > n))))
+        return mu__error(MU_INVALID_ARGUMENT, "slice: from %lld on, %lld elements of axis %d, which has %lld",
+                         (long long)begin, (long long)(end - begin), axis, (long long)n);
+    int64_t low = stride > 0 ? 0 : -1, high = stride > 0 ? n : n - 1;
+    begin = open_begin ? (stride > 0 ? 0 : n - 1) : MU_MIN(MU_MAX(begin < 0 ? begin + n : begin, low), high);
+    end = open_end ? (stride > 0 ? n : -1) : MU_MIN(MU_MAX(end < 0 ? end + n : end, low), high);
+    int64_t span = stride > 0 ? end - begin : begin - end, step = stride > 0 ? stride : -stride;
+    *range = (slice_range){.start = begin, .count = span > 0 ? (span - 1) / step + 1 : 0, .stride = stride};
+    return MU_OK;
+}
+
+// The output's size of an axis that a trace knows only as unknown.
+static int64_t unknown_slice(const mu_slice_attrs *attrs, int axis)
+{
+    bool open_end = attrs->end_mask >> axis & 1;
+    return attrs->exact && !open_end ? attrs->end.at[axis] - attrs->begin.at[axis] : MU_UNKNOWN;
+}
+
+static mu_status map_dim(int variant, const void *attrs, int axis, int64_t n, int64_t *out)
+{
+    *out = n;
+    if (variant == SLICE) {
+        slice_range range = {0};
+        if (n != MU_UNKNOWN)
+            MU_TRY(resolve_slice(attrs, axis, n, &range));
+        *out = n == MU_UNKNOWN ? unknown_slice(attrs, axis) : range.count;
+    } else if (variant == PAD && n != MU_UNKNOWN) {
+        const mu_pad_attrs *pad = attrs;
+        int64_t most = pad->mode == MU_PAD_REFLECT ? n - 1 : n;
+        if (pad->mode != MU_PAD_WITH_CONSTANT && (pad->before.at[axis] > most || pad->after.at[axis] > most))
+            return mu__error(MU_INVALID_ARGUMENT, "pad: %lld before and %lld after axis %d of size %lld; its mirror "
+                             "image has %lld", (long long)pad->before.at[axis], (long long)pad->after.at[axis], axis,
+                             (long long)n, (long long)most);
+        *out = n + pad->before.at[axis] + pad->after.at[axis];
+    } else if ((variant == TILE || variant == REPEAT) && n != MU_UNKNOWN) {
+        *out = n * ((const mu_counts_attrs *)attrs)->counts.at[axis];
+    } else if (variant == TILE || variant == REPEAT) {
+        *out = ((const mu_counts_attrs *)attrs)->counts.at[axis] == 1 ? n : MU_UNKNOWN;
+    }
+    return MU_OK;
+}
+
+// j is up to n elements outside [0, n); the mirror stands on the last element (reflect) or behind it.
+static int64_t mirrored(int64_t j, int64_t n, bool reflect)
+{
+    if (j < 0)
+        return reflect ? -j : -j - 1;
+    if (j >= n)
+        return reflect ? 2 * n - 2 - j : 2 * n - 1 - j;
+    return j;
+}
+
+static void fill_map(int variant, const void *attrs, int axis, int64_t n, int64_t n_out, int64_t *map)
+{
+    const mu_ints *counts = &((const mu_counts_attrs *)attrs)->counts;
+    const mu_pad_attrs *pad = attrs;
+    slice_range range = {0};
+    if (variant == SLICE && resolve_slice(attrs, axis, n, &range) != MU_OK)
+        return;  // the shape rule has already failed on it
+    for (int64_t i = 0; i < n_out; i++) {
+        int64_t shift;
+        switch (variant) {
+        case SLICE: map[i] = range.start + i * range.stride; break;
+        case TILE: map[i] = i % n; break;
+        case REPEAT: map[i] = i / counts->at[axis]; break;
+        case REVERSE: map[i] = counts->at[axis] ? n - 1 - i : i; break;
+        case ROLL:
+            shift = (i - counts->at[axis]) % n;
+            map[i] = shift < 0 ? shift + n : shift;
+            break;
+        default:
+            shift = i - pad->before.at[axis];
+            if (pad->mode == MU_PAD_WITH_CONSTANT)
+                map[i] = shift >= 0 && shift < n ? shift : -1;
+            else
+                map[i] = mirrored(shift, n, pad->mode == MU_PAD_REFLECT);
+        }
+    }
+}
+
+// ---- Walking the lists --------------------------------------------------------------------------
+
+// Consecutive output indices that read consecutive input indices (or the constant: from -1).
+typedef struct run {
+    int64_t to, from, length;
+} run;
+
+typedef struct axis_maps {
+    int rank;                      // axes with a list; those behind them make up the block
+    int64_t dims[MU_MAX_RANK];     // of the output
+    int64_t steps[MU_MAX_RANK];    // of the input, in blocks
+    int64_t *maps[MU_MAX_RANK];
+    int64_t block;                 // elements
+    run *runs;                     // of the last axis with a list
+    int64_t n_runs;
+    void *memory;
+} axis_maps;
+
+static bool maps_to_itself(const int64_t *map, int64_t n, int64_t n_out)
+{
+    if (n != n_out)
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        if (map[i] != i)
+            return false;
+    return true;
+}
+
+static void make_runs(axis_maps *maps)
+{
+    const int64_t *map = maps->maps[maps->rank - 1];
+    for (int64_t i = 0; i < maps->dims[maps->rank - 1]; i++) {
+        run *last = maps->n_runs > 0 ? &maps->runs[maps->n_runs - 1] : NULL;
+        bool goes_on = last && (last->from < 0 ? map[i] < 0 : map[i] == last->from + last->length);
+        if (goes_on)
+            last->length++;
+        else
+            maps->runs[maps->n_runs++] = (run){.to = i, .from = map[i], .length = 1};
+    }
+}
+
+static mu_status make_maps(const mu_kernel *k, const mu_shape *in, const mu_shape *out, axis_maps *maps)
+{
+    size_t n = 0, last = 1;
+    *maps = (axis_maps){.rank = out->rank, .block = 1};
+    for (int axis = 0; axis < out->rank; axis++) {
+        n += (size_t)out->dims[axis];
+        last = MU_MAX(last, (size_t)out->dims[axis]);
+    }
+    int64_t *at = maps->memory = mu__alloc(n * sizeof *at + last * sizeof *maps->runs);
+    if (!at)
+        return MU_RESOURCE_EXHAUSTED;
+    maps->runs = (run *)(void *)(at + n);
+    int64_t step = 1;
+    for (int axis = 0; axis < out->rank; axis++) {
+        maps->maps[axis] = at;
+        maps->dims[axis] = out->dims[axis];
+        fill_map(k->op->variant, k->attrs, axis, in->dims[axis], out->dims[axis], at);
+        at += out->dims[axis];
+    }
+    while (maps->rank > 0 && maps_to_itself(maps->maps[maps->rank - 1], in->dims[maps->rank - 1],
+                                            out->dims[maps->rank - 1]))
+        maps->block *= out->dims[--maps->rank];
+    for (int axis = maps->rank - 1; axis >= 0; axis--) {
+        maps->steps[axis] = step;
+        step *= in->dims[axis];
+    }
+    if (maps->rank > 0)
+        make_runs(maps);
+    return MU_OK;
+}
+
+// The input's place (in blocks) of the output's row number `row`, or -1 where the whole row is constant.
+static int64_t row_base(const axis_maps *maps, int64_t row)
+{
+    int64_t base = 0;
+    for (int axis = maps->rank - 2; axis >= 0; axis--) {
+        int64_t from = maps->maps[axis][row % maps->dims[axis]];
+        row /= maps->dims[axis];
+        if (from < 0)
+            return -1;
+        base += from * maps->steps[axis];
+    }
+    return base;
+}
+
+static int64_t count_rows(const axis_maps *maps)
+{
+    int64_t n = 1;
+    for (int axis = 0; axis < maps->rank - 1; axis++)
+        n *= maps->dims[axis];
+    return n;
+}
+
+static void fill_elements(mu_dtype dtype, char *out, int64_t n, double value)
+{
+    size_t bytes = mu_dtype_bytes(dtype);
+    if (value == 0 || n == 0) {
+        memset(out, 0, (size_t)n * bytes);
+        return;
+    }
+    mu__write_element(dtype, out, 0, value);
+    for (int64_t done = 1; done < n; done *= 2)  // doubled each turn
+        memcpy(out + (size_t)done * bytes, out, (size_t)MU_MIN(done, n - done) * bytes);
+}
+
+static mu_status map_ref(const mu_kernel *k)
+{
+    axis_maps maps;
+    mu_dtype dtype = k->out[0].dtype;
+    if (mu__elements(&k->out[0].shape) == 0)
+        return MU_OK;
+    MU_TRY(make_maps(k, &k->in[0].shape, &k->out[0].shape, &maps));
+    size_t block = (size_t)maps.block * mu_dtype_bytes(dtype);
+    int64_t width = maps.rank > 0 ? maps.dims[maps.rank - 1] : 1, rows = count_rows(&maps);
+    double value = k->op->variant == PAD ? ((const mu_pad_attrs *)k->attrs)->value : 0;
+    const char *in = k->in[0].data;
+    char *out = k->out[0].data;
+    if (maps.rank == 0)
+        memcpy(out, in, block);
+    for (int64_t row = 0; row < rows && maps.rank > 0; row++, out += (size_t)width * block) {
+        int64_t base = row_base(&maps, row);
+        for (int64_t r = 0; r < maps.n_runs; r++) {
+            const run *part = &maps.runs[r];
+            char *to = out + (size_t)part->to * block;
+            if (base < 0 || part->from < 0)
+                fill_elements(dtype, to, part->length * maps.block, value);
+            else
+                memcpy(to, in + (size_t)(base + part->from) * block, (size_t)part->length * block);
+        }
+    }
+    mu__free(maps.memory);
+    return MU_OK;
+}
+
+static void add_f32(float *out, const float *in, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] += in[i];
+}
+
+static void add_f64(double *out, const double *in, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] += in[i];
+}
+
+// dx (zeroed, float or double) gets every dy added where it was read from.
+static void add_back(const axis_maps *maps, bool is_f64, const char *dy, char *dx)
+{
+    size_t bytes = is_f64 ? sizeof(double) : sizeof(float);
+    int64_t width = maps->rank > 0 ? maps->dims[maps->rank - 1] : 1, rows = count_rows(maps);
+    run whole = {.to = 0, .from = 0, .length = 1};
+    int64_t n_runs = maps->rank > 0 ? maps->n_runs : 1;
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t base = row_base(maps, row);
+        for (int64_t r = 0; r < n_runs && base >= 0; r++) {
+            const run *part = maps->rank > 0 ? &maps->runs[r] : &whole;
+            const char *from = dy + (size_t)((row * width + part->to) * maps->block) * bytes;
+            char *to = dx + (size_t)((base + part->from) * maps->block) * bytes;
+            if (part->from >= 0 && is_f64)
+                add_f64((double *)(void *)to, (const double *)(const void *)from, part->length * maps->block);
+            else if (part->from >= 0)
+                add_f32((float *)(void *)to, (const float *)(const void *)from, part->length * maps->block);
+        }
+    }
+}
+
+static mu_status map_grad_ref(const mu_kernel *k)
+{
+    axis_maps maps;
+    mu_dtype dtype = k->out[0].dtype;
+    int64_t n_dy = mu__elements(&k->in[0].shape), n = mu__elements(&k->out[0].shape);
+    bool widened = dtype == MU_F16 || dtype == MU_BF16;
+    memset(k->out[0].data, 0, (size_t)n * mu_dtype_bytes(dtype));
+    if (n_dy == 0 || n == 0)
+        return MU_OK;
+    float *wide = NULL;
+    if (widened && !(wide = mu__calloc((size_t)(n_dy + n), sizeof *wide)))
+        return MU_RESOURCE_EXHAUSTED;
+    mu_status status = make_maps(k, &k->out[0].shape, &k->in[0].shape, &maps);
+    if (status == MU_OK && widened) {
+        mu__convert(MU_F32, wide, dtype, k->in[0].data, n_dy);
+        add_back(&maps, false, (const char *)wide, (char *)(wide + n_dy));
+        mu__convert(dtype, k->out[0].data, MU_F32, wide + n_dy, n);
+    } else if (status == MU_OK) {
+        add_back(&maps, dtype == MU_F64, k->in[0].data, k->out[0].data);
+    }
+    if (status == MU_OK)
+        mu__free(maps.memory);
+    mu__free(wide);
+    return status;
+}
+
+// ---- Shape rules and gradients ------------------------------------------------------------------
+
+// Every list of attributes has one entry per axis.
+static bool attrs_fit(const mu_op *op, const void *attrs, int rank)
+{
+    const mu_slice_attrs *slice = attrs;
+    const mu_pad_attrs *pad = attrs;
+    const mu_counts_attrs *counts = attrs;
+    bool fit;
+    if (op->variant == SLICE)
+        fit = slice->begin.n == rank && slice->end.n == rank && slice->strides.n == rank;
+    else if (op->variant == PAD)
+        fit = pad->before.n == rank && pad->after.n == rank;
+    else
+        fit = counts->counts.n == rank;
+    for (int i = 0; fit && i < rank; i++) {
+        if (op->variant == SLICE)
+            fit = slice->strides.at[i] != 0;
+        else if (op->variant == PAD)
+            fit = pad->before.at[i] >= 0 && pad->after.at[i] >= 0;
+        else if (op->variant == TILE || op->variant == REPEAT)
+            fit = counts->counts.at[i] >= 0;
+    }
+    return fit;
+}
+
+static mu_status map_shape(const mu_op *op, const void *attrs, const mu_shape *in, mu_shape *out)
+{
+    if (!attrs_fit(op, attrs, in->rank)) {
+        char text[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "%s: for shape %s it takes one entry per axis, no stride of 0 and no "
+                         "negative amounts", op->name, mu__shape_text(in, text));
+    }
+    *out = (mu_shape){.rank = in->rank};
+    for (int axis = 0; axis < in->rank; axis++)
+        MU_TRY(map_dim(op->variant, attrs, axis, in->dims[axis], &out->dims[axis]));
+    return MU_OK;
+}
+
+static mu_status map_infer(mu_infer *infer)
+{
+    infer->out[0].dtype = infer->in[0].dtype;
+    return map_shape(infer->op, infer->attrs, &infer->in[0].shape, &infer->out[0].shape);
+}
+
+static mu_status map_grad_infer(mu_infer *infer)
+{
+    mu_shape forward;
+    MU_TRY(map_shape(infer->op, infer->attrs, &infer->in[1].shape, &forward));
+    if (!mu__shape_compatible(&forward, &infer->in[0].shape)) {
+        char dy[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the gradient has shape %s; it must have %s", infer->op->name,
+                         mu__shape_text(&infer->in[0].shape, dy), mu__shape_text(&forward, wanted));
+    }
+    return mu__infer_like(infer);
+}
+
+static const mu_op *const forward_rows[] = {&mu_op_strided_slice, &mu_op_pad, &mu_op_tile, &mu_op_repeat};
+static const mu_op *const backward_rows[] = {&mu_op_strided_slice_grad, &mu_op_pad_grad, &mu_op_tile_grad,
+                                             &mu_op_repeat_grad};
+
+static mu_tensor *map_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__apply2(backward_rows[g->op->variant], g->attrs, g->dy, g->x[0]);
+}
+
+static mu_tensor *map_grad_grad(mu_grad *g, int i)
+{
+    if (i != 0)
+        return NULL;
+    if (g->op->variant != PAD)
+        return mu__apply1(forward_rows[g->op->variant], g->attrs, g->dy);
+    mu_pad_attrs attrs;
+    memcpy(&attrs, g->attrs, sizeof attrs);
+    attrs.value = 0;
+    return mu__apply1(&mu_op_pad, &attrs, g->dy);
+}
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+#define MAP(text, which, struct_name, fields, rule, inputs)                                                      \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .attrs_bytes = sizeof(struct_name), .attrs = fields,   \
+    .infer = map_infer, .grad = rule, .ref = map_ref, .samples = inputs
+#define MAP_GRAD(text, which, struct_name, fields, inputs)                                                       \
+    .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 2,                  \
+    .attrs_bytes = sizeof(struct_name), .attrs = fields, .infer = map_grad_infer, .grad = map_grad_grad,          \
+    .ref = map_grad_ref, .samples = inputs
+
+static const mu_attr_spec slice_attrs[] = {
+    {"begin", MU_ATTR_INTS, offsetof(mu_slice_attrs, begin)},
+    {"end", MU_ATTR_INTS, offsetof(mu_slice_attrs, end)},
+    {"strides", MU_ATTR_INTS, offsetof(mu_slice_attrs, strides)},
+    {"begin_mask", MU_ATTR_INT, offsetof(mu_slice_attrs, begin_mask)},
+    {"end_mask", MU_ATTR_INT, offsetof(mu_slice_attrs, end_mask)},
+    {"exact", MU_ATTR_BOOL, offsetof(mu_slice_attrs, exact)},
+    {0},
+};
+static const mu_slice_attrs slice_back = {.begin = {2, {1, -1}}, .end = {2, {3, -6}}, .strides = {2, {1, -2}}};
+static const mu_slice_attrs slice_open = {.begin = {3, {0}}, .end = {3, {2, 0, 0}}, .strides = {3, {1, 3, 1}},
+                                          .begin_mask = 7, .end_mask = 6};
+static const mu_slice_attrs slice_exact = {.begin = {2, {0, 1}}, .end = {2, {3, 4}}, .strides = {2, {1, 1}},
+                                           .exact = true};
+static const mu_sample samples_slice[] = {
+    {.n_in = 1, .in = {MU_DIMS(4, 6)}, .attrs = &slice_back},
+    {.n_in = 1, .in = {MU_DIMS(3, 7, 2)}, .attrs = &slice_open},
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &slice_exact},
+    {.n_in = 1, .in = {MU_DIMS(1, 6)}, .attrs = &slice_back},
+    {0},
+};
+static const mu_sample samples_slice_grad[] = {
+    {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(4, 6)}, .attrs = &slice_back, .no_grad = 2},
+    {.n_in = 2, .in = {MU_DIMS(2, 3, 2), MU_DIMS(3, 7, 2)}, .attrs = &slice_open, .no_grad = 2},
+    {0},
+};
+const mu_op mu_op_strided_slice = {MAP("strided_slice", SLICE, mu_slice_attrs, slice_attrs, map_grad, samples_slice)};
+const mu_op mu_op_strided_slice_grad = {
+    MAP_GRAD("strided_slice_grad", SLICE, mu_slice_attrs, slice_attrs, samples_slice_grad)};
+
+static const mu_attr_spec pad_attrs[] = {
+    {"before", MU_ATTR_INTS, offsetof(mu_pad_attrs, before)},
+    {"after", MU_ATTR_INTS, offsetof(mu_pad_attrs, after)},
+    {"mode", MU_ATTR_INT, offsetof(mu_pad_attrs, mode)},
+    {"value", MU_ATTR_REAL, offsetof(mu_pad_attrs, value)},
+    {0},
+};
+static const mu_pad_attrs pad_constant = {.before = {2, {1, 0}}, .after = {2, {0, 2}}, .value = 3};
+static const mu_pad_attrs pad_reflect = {.before = {2, {1, 2}}, .after = {2, {2, 3}}, .mode = MU_PAD_REFLECT};
+static const mu_pad_attrs pad_symmetric = {.before = {2, {1, 2}}, .after = {2, {2, 4}}, .mode = MU_PAD_SYMMETRIC};
+static const mu_sample samples_pad[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 4)}, .attrs = &pad_constant},
+    {.n_in = 1, .in = {MU_DIMS(3, 4)}, .attrs = &pad_reflect},
+    {.n_in = 1, .in = {MU_DIMS(3, 4)}, .attrs = &pad_symmetric},
+    {.n_in = 1, .in = {MU_DIMS(0, 4)}, .attrs = &pad_constant},
+    {0},
+};
+static const mu_sample samples_pad_grad[] = {
+    {.n_in = 2, .in = {MU_DIMS(4, 6), MU_DIMS(3, 4)}, .attrs = &pad_constant, .no_grad = 2},
+    {.n_in = 2, .in = {MU_DIMS(6, 9), MU_DIMS(3, 4)}, .attrs = &pad_reflect, .no_grad = 2},
+    {0},
+};
+const mu_op mu_op_pad = {MAP("pad", PAD, mu_pad_attrs, pad_attrs, map_grad, samples_pad)};
+const mu_op mu_op_pad_grad = {MAP_GRAD("pad_grad", PAD, mu_pad_attrs, pad_attrs, samples_pad_grad)};
+
+static const mu_attr_spec counts_attrs[] = {{"counts", MU_ATTR_INTS, offsetof(mu_counts_attrs, counts)}, {0}};
+static const mu_counts_attrs twice_thrice = {{2, {2, 3}}}, once_thrice = {{2, {1, 3}}}, never = {{2, {0, 1}}};
+static const mu_sample samples_tile[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 4)}, .attrs = &twice_thrice},
+    {.n_in = 1, .in = {MU_DIMS(1, 4)}, .attrs = &once_thrice},
+    {.n_in = 1, .in = {MU_DIMS(3, 4)}, .attrs = &never},
+    {0},
+};
+static const mu_sample samples_tile_grad[] = {
+    {.n_in = 2, .in = {MU_DIMS(6, 12), MU_DIMS(3, 4)}, .attrs = &twice_thrice, .no_grad = 2},
+    {0},
+};
+const mu_op mu_op_tile = {MAP("tile", TILE, mu_counts_attrs, counts_attrs, map_grad, samples_tile)};
+const mu_op mu_op_tile_grad = {MAP_GRAD("tile_grad", TILE, mu_counts_attrs, counts_attrs, samples_tile_grad)};
+const mu_op mu_op_repeat = {MAP("repeat", REPEAT, mu_counts_attrs, counts_attrs, map_grad, samples_tile)};
+const mu_op mu_op_repeat_grad = {MAP_GRAD("repeat_grad", REPEAT, mu_counts_attrs, counts_attrs, samples_tile_grad)};
+
+// Both are their own inverse, but for the direction.
+static mu_tensor *reverse_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__apply1(&mu_op_reverse, g->attrs, g->dy);
+}
+
+static mu_tensor *roll_grad(mu_grad *g, int i)
+{
+    mu_counts_attrs attrs;
+    (void)i;
+    memcpy(&attrs, g->attrs, sizeof attrs);
+    for (int64_t axis = 0; axis < attrs.counts.n; axis++)
+        attrs.counts.at[axis] = -attrs.counts.at[axis];
+    return mu__apply1(&mu_op_roll, &attrs, g->dy);
+}
+
+static const mu_counts_attrs last_only = {{2, {0, 1}}}, shifts = {{2, {-1, 7}}};
+static const mu_sample samples_reverse[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 4)}, .attrs = &last_only},
+    {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &last_only},
+    {0},
+};
+static const mu_sample samples_roll[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 4)}, .attrs = &shifts},
+    {.n_in = 1, .in = {MU_DIMS(0, 4)}, .attrs = &shifts},
+    {0},
+};
+const mu_op mu_op_reverse = {MAP("reverse", REVERSE, mu_counts_attrs, counts_attrs, reverse_grad, samples_reverse)};
+const mu_op mu_op_roll = {MAP("roll", ROLL, mu_counts_attrs, counts_attrs, roll_grad, samples_roll)};
+
+// ---- Public functions ---------------------------------------------------------------------------
+
+mu_tensor *mu_slice(mu_tensor *x, const int64_t *begin, const int64_t *size)
+{
+    mu_slice_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.exact = true;
+    attrs.begin.n = attrs.end.n = attrs.strides.n = x ? x->shape.rank : 0;
+    for (int i = 0; i < attrs.begin.n; i++) {
+        attrs.begin.at[i] = begin[i];
+        attrs.end.at[i] = size[i] < 0 ? 0 : begin[i] + size[i];
+        attrs.end_mask |= size[i] < 0 ? 1 << i : 0;
+        attrs.strides.at[i] = 1;
+    }
+    return mu__apply1(&mu_op_strided_slice, &attrs, x);
+}
+
+mu_tensor *mu_strided_slice(mu_tensor *x, const int64_t *begin, const int64_t *end, const int64_t *strides,
+                            unsigned begin_mask, unsigned end_mask, unsigned shrink_mask)
+{
+    mu_slice_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    int rank = x ? x->shape.rank : 0;
+    attrs.begin.n = attrs.end.n = attrs.strides.n = rank;
+    attrs.begin_mask = begin_mask & ~shrink_mask;
+    attrs.end_mask = end_mask & ~shrink_mask;
+    for (int i = 0; i < rank && !mu__pending(); i++) {
+        bool shrinks = shrink_mask >> i & 1;
+        int64_t n = x->shape.dims[i];
+        attrs.begin.at[i] = attrs.begin_mask >> i & 1 ? 0 : begin[i];
+        attrs.strides.at[i] = shrinks ? 1 : strides ? strides[i] : 1;
+        attrs.end.at[i] = shrinks ? begin[i] + 1 : attrs.end_mask >> i & 1 ? 0 : end[i];
+        if (shrinks && begin[i] == -1)
+            attrs.end_mask |= 1 << i;
+        if (shrinks && n != MU_UNKNOWN && (begin[i] < -n || begin[i] >= n)) {
+            mu__error(MU_INVALID_ARGUMENT, "strided_slice: element %lld of axis %d, which has %lld", (long long)begin[i],
+                      i, (long long)n);
+            return NULL;
+        }
+    }
+    mu_tensor *y = mu__apply1(&mu_op_strided_slice, &attrs, x);
+    for (int i = rank - 1; i >= 0; i--)
+        if (shrink_mask >> i & 1)
+            y = mu_squeeze(y, i);
+    return y;
+}
+
+mu_tensor *mu_pad(mu_tensor *x, const int64_t *before, const int64_t *after, const char *mode, double value)
+{
+    static const char *const modes[] = {"constant", "reflect", "symmetric"};
+    mu_pad_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    for (attrs.mode = 0; mode && attrs.mode < 3 && strcmp(mode, modes[attrs.mode]) != 0;)
+        attrs.mode++;
+    if (attrs.mode == 3) {
+        if (!mu__pending())
+            mu__error(MU_INVALID_ARGUMENT, "pad: mode \"%s\"; it is constant, reflect or symmetric", mode);
+        return NULL;
+    }
+    attrs.value = attrs.mode == MU_PAD_WITH_CONSTANT ? value : 0;
+    attrs.before.n = attrs.after.n = x ? x->shape.rank : 0;
+    for (int i = 0; i < attrs.before.n; i++) {
+        attrs.before.at[i] = before[i];
+        attrs.after.at[i] = after[i];
+    }
+    return mu__apply1(&mu_op_pad, &attrs, x);
+}
+
+mu_tensor *mu_tile(mu_tensor *x, const int64_t *multiples)
+{
+    mu_counts_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.counts.n = x ? x->shape.rank : 0;
+    for (int i = 0; i < attrs.counts.n; i++)
+        attrs.counts.at[i] = multiples[i];
+    return mu__apply1(&mu_op_tile, &attrs, x);
+}
+
+// An op that does something along one axis (of x, checked) and nothing along the others.
+static mu_tensor *along_axis(const mu_op *op, mu_tensor *x, int axis, int64_t count, int64_t nothing)
+{
+    mu_counts_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.counts.n = x ? x->shape.rank : 0;
+    int at = !x || mu__pending() ? 0 : mu__axis(axis, x->shape.rank, op->name);
+    for (int i = 0; i < attrs.counts.n; i++)
+        attrs.counts.at[i] = i == at ? count : nothing;
+    return mu__apply1(op, &attrs, x);
+}
+
+mu_tensor *mu_repeat(mu_tensor *x, int64_t times, int axis)
+{
+    return along_axis(&mu_op_repeat, x, axis, times, 1);
+}
+
+mu_tensor *mu_reverse(mu_tensor *x, int axis)
+{
+    return along_axis(&mu_op_reverse, x, axis, 1, 0);
+}
+
+mu_tensor *mu_roll(mu_tensor *x, int64_t shift, int axis)
+{
+    return along_axis(&mu_op_roll, x, axis, shift, 0);
+}

@@ -1,0 +1,302 @@
+// matmul, and matmul with bias and ReLU behind it: rows and public functions.
+//
+// float32 and bfloat16 go to oneDNN's matmul on plain row-major arrays (a transpose is a pair of strides);
+// the rest runs the plain product. Leading axes are batches and broadcast. The fused row is made by engine
+// passes only. Knows nothing of layers.
+#include "ops/nn.h"
+#include "ops/onednn.h"
+
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+static const mu_attr_spec matmul_fields[] = {
+    {"transpose_a", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_a)},
+    {"transpose_b", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_b)},
+    {0},
+};
+
+static const mu_attr_spec matmul_bias_fields[] = {
+    {"transpose_a", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_a)},
+    {"transpose_b", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_b)},
+    {"relu", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, relu)},
+    {0},
+};
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+// A product over batches: rows, inner extent and columns, and the strides of both operands in elements.
+typedef struct product {
+    int64_t m, k, n;
+    int64_t a_row, a_col, b_row, b_col;
+    mu_shape batch_a, batch_b, batch;  // leading axes
+} product;
+
+static mu_shape leading_axes(const mu_shape *shape)
+{
+    mu_shape out = *shape;
+    out.rank -= 2;
+    return out;
+}
+
+static mu_status describe(const mu_matmul_attrs *attrs, const mu_shape *a, const mu_shape *b, const char *op,
+                          product *out)
+{
+    char a_text[MU_SHAPE_TEXT], b_text[MU_SHAPE_TEXT];
+    if (a->rank < 2 || b->rank < 2)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: needs two matrices (rank 2 or more), got shapes %s and %s", op,
+                         mu__shape_text(a, a_text), mu__shape_text(b, b_text));
+    const int64_t a0 = a->dims[a->rank - 2], a1 = a->dims[a->rank - 1];
+    const int64_t b0 = b->dims[b->rank - 2], b1 = b->dims[b->rank - 1];
+    const int64_t k_a = attrs->transpose_a ? a0 : a1, k_b = attrs->transpose_b ? b1 : b0;
+    if (k_a != k_b && k_a != MU_UNKNOWN && k_b != MU_UNKNOWN)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the inner axes differ, %lld and %lld, in shapes %s%s and %s%s; they must be equal", op,
+                         (long long)k_a, (long long)k_b, mu__shape_text(a, a_text),
+                         attrs->transpose_a ? " (transposed)" : "", mu__shape_text(b, b_text),
+                         attrs->transpose_b ? " (transposed)" : "");
+    *out = (product){
+        .m = attrs->transpose_a ? a1 : a0, .k = k_a, .n = attrs->transpose_b ? b0 : b1,
+        .a_row = attrs->transpose_a ? 1 : a1, .a_col = attrs->transpose_a ? a1 : 1,
+        .b_row = attrs->transpose_b ? 1 : b1, .b_col = attrs->transpose_b ? b1 : 1,
+        .batch_a = leading_axes(a), .batch_b = leading_axes(b),
+    };
+    return mu__broadcast(&out->batch_a, &out->batch_b, &out->batch, op);
+}
+
+static mu_status matmul_infer(mu_infer *infer)
+{
+    product it;
+    MU_TRY(mu__need_same_dtype(infer, 0, 1));
+    MU_TRY(describe(infer->attrs, &infer->in[0].shape, &infer->in[1].shape, infer->op->name, &it));
+    mu_shape shape = it.batch;
+    if (shape.rank + 2 > MU_MAX_RANK)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the result would have rank %d, the limit is %d", infer->op->name,
+                         shape.rank + 2, MU_MAX_RANK);
+    shape.dims[shape.rank++] = it.m;
+    shape.dims[shape.rank++] = it.n;
+    infer->out[0] = (mu_spec){infer->in[0].dtype, shape};
+    return MU_OK;
+}
+
+static mu_status matmul_bias_infer(mu_infer *infer)
+{
+    MU_TRY(mu__need_same_dtype(infer, 0, 2));
+    MU_TRY(mu__need_rank(infer, 0, 2));
+    MU_TRY(mu__need_rank(infer, 1, 2));
+    MU_TRY(mu__need_rank(infer, 2, 1));
+    MU_TRY(matmul_infer(infer));
+    const int64_t n = infer->out[0].shape.dims[1], bias = infer->in[2].shape.dims[0];
+    if (n != bias && n != MU_UNKNOWN && bias != MU_UNKNOWN)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the bias has %lld elements, the product %lld columns",
+                         infer->op->name, (long long)bias, (long long)n);
+    return MU_OK;
+}
+
+// ---- Gradients ----------------------------------------------------------------------------------
+
+static mu_tensor *product_of(mu_tensor *a, mu_tensor *b, bool transpose_a, bool transpose_b)
+{
+    mu_matmul_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.transpose_a = transpose_a;
+    attrs.transpose_b = transpose_b;
+    return mu__apply2(&mu_op_matmul, &attrs, a, b);
+}
+
+static bool same_batches(const mu_tensor *a, const mu_tensor *b)
+{
+    const mu_shape x = leading_axes(&a->shape), y = leading_axes(&b->shape);
+    return mu__shape_equal(&x, &y) && mu__shape_known(&x);
+}
+
+// The gradient of one factor of op(a) op(b), where op transposes or not.
+static mu_tensor *factor_grad(const mu_matmul_attrs *attrs, mu_tensor *a, mu_tensor *b, mu_tensor *dy, int i)
+{
+    const bool ta = attrs->transpose_a, tb = attrs->transpose_b;
+    mu_tensor *grad = i == 0 ? (ta ? product_of(b, dy, tb, true) : product_of(dy, b, false, !tb))
+                             : (tb ? product_of(dy, a, true, ta) : product_of(a, dy, !ta, false));
+    if (!grad || (a->shape.rank == 2 && b->shape.rank == 2) || same_batches(a, b))
+        return grad;
+    return mu_sum_to_like(grad, i == 0 ? a : b);
+}
+
+static mu_tensor *matmul_grad(mu_grad *g, int i)
+{
+    return factor_grad(g->attrs, g->x[0], g->x[1], g->dy, i);
+}
+
+static mu_tensor *matmul_bias_grad(mu_grad *g, int i)
+{
+    const mu_matmul_attrs *attrs = g->attrs;
+    if (!g->memo[0])
+        g->memo[0] = attrs->relu ? mu__apply2(&mu_op_relu_grad, NULL, g->dy, g->y[0]) : g->dy;
+    if (i == 2)
+        return mu__apply1(&mu_op_bias_add_grad, NULL, g->memo[0]);
+    return factor_grad(attrs, g->x[0], g->x[1], g->memo[0], i);
+}
+
+// ---- Plain loops --------------------------------------------------------------------------------
+
+// Offset, in matrices, of batch number `index` in an operand whose leading axes broadcast.
+static int64_t batch_offset(const mu_shape *batch, const mu_shape *operand, int64_t index)
+{
+    int64_t offset = 0, stride = 1;
+    for (int axis = batch->rank - 1, own = operand->rank - 1; own >= 0; axis--, own--) {
+        const int64_t at = index % batch->dims[axis];
+        index /= batch->dims[axis];
+        offset += operand->dims[own] == 1 ? 0 : at * stride;
+        stride *= operand->dims[own];
+    }
+    return offset;
+}
+
+static mu_status matmul_ref(const mu_kernel *kernel)
+{
+    mu_gemm *gemm = mu__gemm_for(kernel->in[0].dtype);
+    if (!gemm)
+        return mu__run_as_f32(kernel, matmul_ref);
+    product it;
+    MU_TRY(describe(kernel->attrs, &kernel->in[0].shape, &kernel->in[1].shape, kernel->op->name, &it));
+    const size_t element = mu_dtype_bytes(kernel->in[0].dtype);
+    memset(kernel->out[0].data, 0, element * (size_t)mu__elements(&kernel->out[0].shape));
+    const int64_t batches = mu__elements(&it.batch);
+    for (int64_t i = 0; i < batches; i++) {
+        const char *a = kernel->in[0].data, *b = kernel->in[1].data;
+        char *c = kernel->out[0].data;
+        gemm(c + element * (size_t)(i * it.m * it.n), it.n,
+             a + element * (size_t)(batch_offset(&it.batch, &it.batch_a, i) * it.m * it.k), it.a_row, it.a_col,
+             b + element * (size_t)(batch_offset(&it.batch, &it.batch_b, i) * it.k * it.n), it.b_row, it.b_col, it.m,
+             it.n, it.k);
+    }
+    return MU_OK;
+}
+
+static mu_status matmul_bias_ref(const mu_kernel *kernel)
+{
+    const mu_matmul_attrs *attrs = kernel->attrs;
+    MU_TRY(matmul_ref(kernel));
+    mu__bias_in_place(&kernel->out[0], &kernel->in[2], attrs->relu);
+    return MU_OK;
+}
+
+// ---- oneDNN -------------------------------------------------------------------------------------
+
+enum { MAX_DIMS = MU_MAX_RANK };
+
+// The layout of one operand: batch axes (missing ones as 1), then a matrix with the given strides.
+static dnnl_memory_desc_t operand_layout(mu_dnnl *dnnl, const mu_shape *batch, const mu_shape *own, int64_t rows,
+                                         int64_t columns, int64_t row, int64_t column, dnnl_data_type_t type)
+{
+    dnnl_dim_t dims[MAX_DIMS], strides[MAX_DIMS];
+    const int n = batch->rank, missing = batch->rank - own->rank;
+    int64_t stride = rows * columns;
+    for (int axis = n - 1; axis >= 0; axis--) {
+        dims[axis] = axis < missing ? 1 : own->dims[axis - missing];
+        strides[axis] = stride;
+        stride *= dims[axis];
+    }
+    dims[n] = rows;
+    dims[n + 1] = columns;
+    strides[n] = row;
+    strides[n + 1] = column;
+    return mu__dnnl_layout(dnnl, n + 2, dims, type, strides);
+}
+
+// Leading axes that both operands have in full, or that only a has, are one: fewer, larger products.
+static void merge_batches(product *it)
+{
+    const bool plain_b = it->batch_b.rank == 0, plain_a = it->a_col == 1;
+    const int64_t batches = mu__elements(&it->batch);
+    if (plain_b && plain_a) {
+        it->m *= batches;
+        it->batch_a.rank = it->batch.rank = 0;
+    } else if (it->batch.rank > 1 && mu__shape_equal(&it->batch_a, &it->batch_b)) {
+        it->batch_a = it->batch_b = it->batch = mu_shape_make(1, &batches);
+    }
+}
+
+static mu_status matmul_prepare(mu_prepare *prepare)
+{
+    const mu_matmul_attrs *attrs = prepare->attrs;
+    dnnl_data_type_t type;
+    product it;
+    MU_TRY(describe(attrs, &prepare->in[0].shape, &prepare->in[1].shape, prepare->op->name, &it));
+    merge_batches(&it);
+    const int64_t batches = mu__elements(&it.batch);
+    prepare->declined = !mu__dnnl_type(prepare->in[0].dtype, &type) || batches * it.m * it.n * it.k == 0;
+    if (prepare->declined)
+        return MU_OK;
+    mu_dnnl *dnnl = mu__dnnl_new(prepare->op->name);
+    if (!dnnl)
+        return MU_RESOURCE_EXHAUSTED;
+    const dnnl_memory_desc_t a = operand_layout(dnnl, &it.batch, &it.batch_a, it.m, it.k, it.a_row, it.a_col, type);
+    const dnnl_memory_desc_t b = operand_layout(dnnl, &it.batch, &it.batch_b, it.k, it.n, it.b_row, it.b_col, type);
+    const dnnl_memory_desc_t c = operand_layout(dnnl, &it.batch, &it.batch, it.m, it.n, it.n, 1, type);
+    const bool biased = prepare->n_in == 3;
+    const dnnl_memory_desc_t bias = mu__dnnl_layout(dnnl, 2, (dnnl_dim_t[]){1, it.n}, type, NULL);
+    dnnl_matmul_desc_t operation;
+    const_dnnl_primitive_desc_t chosen = NULL;
+    if (dnnl_matmul_desc_init(&operation, &a, &b, biased ? &bias : NULL, &c) == dnnl_success)
+        chosen = mu__dnnl_choose(dnnl, &operation, attrs->relu, NULL);
+    const dnnl_exec_arg_t args[] = {
+        {DNNL_ARG_SRC, mu__dnnl_operand(dnnl, 0, &a)},
+        {DNNL_ARG_WEIGHTS, mu__dnnl_operand(dnnl, 1, &b)},
+        {DNNL_ARG_DST, mu__dnnl_operand(dnnl, prepare->n_in, &c)},
+        {DNNL_ARG_BIAS, biased ? mu__dnnl_operand(dnnl, 2, &bias) : NULL},
+    };
+    mu__dnnl_step(dnnl, chosen, biased ? 4 : 3, args);
+    return mu__dnnl_finish(dnnl, prepare);
+}
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+static const mu_matmul_attrs plain = {0};
+static const mu_matmul_attrs both_transposed = {.transpose_a = true, .transpose_b = true};
+static const mu_matmul_attrs with_relu = {.relu = true};
+
+static const mu_sample matmul_samples[] = {
+    {.n_in = 2, .in = {{2, {5, 7}}, {2, {7, 3}}}, .attrs = &plain},
+    {.n_in = 2, .in = {{2, {7, 5}}, {2, {3, 7}}}, .attrs = &both_transposed},
+    {.n_in = 2, .in = {{2, {1, 1}}, {2, {1, 9}}}, .attrs = &plain},
+    {.n_in = 2, .in = {{2, {0, 4}}, {2, {4, 3}}}, .attrs = &plain},
+    {.n_in = 2, .in = {{2, {3, 0}}, {2, {0, 2}}}, .attrs = &plain},
+    {.n_in = 2, .in = {{3, {2, 3, 4}}, {3, {2, 4, 5}}}, .attrs = &plain},
+    {.n_in = 2, .in = {{4, {2, 1, 3, 4}}, {3, {3, 4, 2}}}, .attrs = &plain},
+    {.n_in = 2, .in = {{3, {2, 3, 4}}, {2, {4, 5}}}, .attrs = &plain},
+    {0},
+};
+
+static const mu_sample matmul_bias_samples[] = {
+    {.n_in = 3, .in = {{2, {5, 7}}, {2, {7, 3}}, {1, {3}}}, .attrs = &plain},
+    {.n_in = 3, .in = {{2, {4, 6}}, {2, {6, 17}}, {1, {17}}}, .attrs = &with_relu},
+    {0},
+};
+
+const mu_op mu_op_matmul = {
+    .name = "matmul", .n_in = 2, .n_out = 1,
+    .dtypes = MU_FLOATS | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64),
+    .attrs_bytes = sizeof(mu_matmul_attrs), .attrs = matmul_fields,
+    .infer = matmul_infer, .grad = matmul_grad, .ref = matmul_ref,
+    .cpu = {matmul_prepare, mu__dnnl_run, mu__dnnl_free},
+    .samples = matmul_samples,
+};
+
+const mu_op mu_op_matmul_bias = {
+    .name = "matmul_bias", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_matmul_attrs), .attrs = matmul_bias_fields,
+    .infer = matmul_bias_infer, .grad = matmul_bias_grad, .ref = matmul_bias_ref,
+    .cpu = {matmul_prepare, mu__dnnl_run, mu__dnnl_free},
+    .samples = matmul_bias_samples,
+};
+
+// ---- Public functions ---------------------------------------------------------------------------
+
+mu_tensor *mu_matmul(mu_tensor *a, mu_tensor *b)
+{
+    return product_of(a, b, false, false);
+}
+
+mu_tensor *mu_matmul_transposed(mu_tensor *a, mu_tensor *b, bool transpose_a, bool transpose_b)
+{
+    return product_of(a, b, transpose_a, transpose_b);
+}

@@ -1,0 +1,102 @@
+// What the files of the neural ops share: attribute structs, windows over images, plain matrix products.
+//
+// Engine passes read the attribute structs to fuse rows. Nothing here knows how a row is computed fast.
+#ifndef MU_SRC_OPS_NN_H
+#define MU_SRC_OPS_NN_H
+
+#include "ops/attrs.h"
+
+// ---- Attributes ---------------------------------------------------------------------------------
+
+// matmul and matmul_bias; relu only in the latter.
+typedef struct mu_matmul_attrs {
+    bool transpose_a, transpose_b, relu;
+} mu_matmul_attrs;
+
+// Convolutions over images [N, height, width, C] with kernels [height, width, C / groups, out].
+typedef struct mu_conv_attrs {
+    mu_ints strides, dilations;        // height, width
+    mu_ints pads;                      // top, bottom, left, right; for "explicit"
+    char padding[MU_ATTR_TEXT_BYTES];  // "valid", "same" or "explicit"
+    int64_t groups;
+    bool relu;                         // conv2d_bias only
+} mu_conv_attrs;
+
+typedef struct mu_pool_attrs {
+    mu_ints window, strides, pads;
+    char padding[MU_ATTR_TEXT_BYTES];
+} mu_pool_attrs;
+
+typedef struct mu_epsilon_attrs {
+    double epsilon;
+} mu_epsilon_attrs;
+
+typedef struct mu_nesterov_attrs {
+    bool nesterov;
+} mu_nesterov_attrs;
+
+typedef struct mu_all_reduce_attrs {
+    int64_t reduction;  // mu_reduction
+    char name[MU_ATTR_TEXT_BYTES];
+} mu_all_reduce_attrs;
+
+typedef struct mu_broadcast_attrs {
+    int64_t root;
+    char name[MU_ATTR_TEXT_BYTES];
+} mu_broadcast_attrs;
+
+// ---- Windows over images (window.c) -------------------------------------------------------------
+
+// One spatial axis of a convolution or pool.
+typedef struct mu_window_axis {
+    int64_t in, out;      // extent of the image and of the result; MU_UNKNOWN in traces
+    int64_t size, stride, dilation;
+    int64_t before, after;  // padding; unknown (0) where `in` is
+} mu_window_axis;
+
+typedef struct mu_window {
+    int64_t n, channels;
+    mu_window_axis y, x;
+} mu_window;
+
+// mu__window_axis fills out, before and after from the rest. Errors: INVALID_ARGUMENT naming `op`.
+mu_status mu__window_axis(mu_window_axis *axis, const char *padding, int64_t before, int64_t after, const char *op);
+
+// mu__window_span gives the results [*begin, *end) whose tap number `tap` falls into the image.
+void mu__window_span(const mu_window_axis *axis, int64_t tap, int64_t *begin, int64_t *end);
+
+mu_status mu__conv_window(const mu_conv_attrs *attrs, const mu_shape *x, const mu_shape *w, const char *op,
+                          mu_window *out);
+mu_status mu__pool_window(const mu_pool_attrs *attrs, const mu_shape *x, const char *op, mu_window *out);
+
+// mu__window_options makes an attribute of a caller's pair: 0 is 1, a missing second is the first.
+mu_status mu__window_options(mu_ints *out, const int64_t given[2], const char *what, const char *op);
+// mu__padding_options does so for padding (NULL: "valid", or "explicit" where pads are given).
+mu_status mu__padding_options(char out[MU_ATTR_TEXT_BYTES], mu_ints *pads, const char *padding, const int64_t given[4],
+                              const char *op);
+
+// mu__bias_in_place adds a bias to the last axis, and cuts off below 0 with `relu` (NaN stays).
+void mu__bias_in_place(const mu_view *y, const mu_view *bias, bool relu);
+
+// ---- Plain products (gemm.c) --------------------------------------------------------------------
+
+// c[m, n] += a[m, k] b[k, n] for arrays with any strides, in elements; rows of c are contiguous.
+typedef void mu_gemm(void *c, int64_t c_row, const void *a, int64_t a_row, int64_t a_col, const void *b,
+                     int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k);
+mu_gemm *mu__gemm_for(mu_dtype dtype);  // float32, float64, int32, int64; NULL otherwise
+
+// ---- Kernels in general (half.c, nn.c) ----------------------------------------------------------
+
+// mu__run_as_f32 runs `run` on float32 copies of what is float16 or bfloat16, and converts the outputs.
+mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run);
+
+// mu__sum_parts sums over n items: each member of the team calls `sum` for its items and its own part of
+// `width` numbers; the parts, mu__parts_bytes of them, are then added into the first in the order of members.
+typedef void mu_partial_sum(void *arg, float *part, int64_t begin, int64_t end);
+size_t mu__parts_bytes(const mu_team *team, int64_t width);
+void mu__sum_parts(const mu_team *team, int64_t n, int64_t width, float *parts, mu_partial_sum *sum, void *arg);
+
+// mu__prepare_f32 is the prepare of kernels that exist for float32 alone: it declines everything else.
+mu_status mu__prepare_f32(mu_prepare *prepare);
+
+#endif

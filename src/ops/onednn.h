@@ -1,0 +1,52 @@
+// A small way to use oneDNN: a list of primitives over memories that are bound to pointers at each run.
+//
+// An op's prepare builds a mu_dnnl: it names its operands, places what is only needed in between into the
+// plan's scratch, appends primitives, and finishes. Failures stick, so that a chain of calls is checked once,
+// by mu__dnnl_finish, which also declines what oneDNN could do only with its slow reference code. A mu_dnnl
+// belongs to the thread that made it: oneDNN keeps that thread's team size in its primitives.
+#ifndef MU_SRC_OPS_ONEDNN_H
+#define MU_SRC_OPS_ONEDNN_H
+
+#include "ops/op.h"
+
+#include <oneapi/dnnl/dnnl.h>
+
+typedef struct mu_dnnl mu_dnnl;
+
+mu_dnnl *mu__dnnl_new(const char *op);  // `op` (static) is for messages; NULL after an error
+void mu__dnnl_free(void *dnnl);         // NULL accepted: the release slot of ops
+
+// mu__dnnl_type gives oneDNN's word for an element type; false if there is none that the fast paths use.
+bool mu__dnnl_type(mu_dtype dtype, dnnl_data_type_t *type);
+
+// mu__dnnl_layout describes an array by its strides in elements (NULL: row-major).
+dnnl_memory_desc_t mu__dnnl_layout(mu_dnnl *dnnl, int rank, const dnnl_dim_t *dims, dnnl_data_type_t type,
+                                   const dnnl_dim_t *strides);
+// mu__dnnl_any describes an array whose layout the primitive chooses.
+dnnl_memory_desc_t mu__dnnl_any(mu_dnnl *dnnl, int rank, const dnnl_dim_t *dims, dnnl_data_type_t type);
+
+// mu__dnnl_operand makes a memory over the operand of that index in each run; mu__dnnl_place one in scratch.
+dnnl_memory_t mu__dnnl_operand(mu_dnnl *dnnl, int operand, const dnnl_memory_desc_t *layout);
+dnnl_memory_t mu__dnnl_place(mu_dnnl *dnnl, const dnnl_memory_desc_t *layout);
+
+// mu__dnnl_choose picks the first implementation of an operation that is not oneDNN's reference; NULL where
+// there is none. `relu` fuses a ReLU behind it. `hint` is the forward one for backward operations. The result
+// lives as long as the mu_dnnl.
+const_dnnl_primitive_desc_t mu__dnnl_choose(mu_dnnl *dnnl, const_dnnl_op_desc_t operation, bool relu,
+                                            const_dnnl_primitive_desc_t hint);
+
+// mu__dnnl_wants tells the layout that an implementation chose for an argument.
+const dnnl_memory_desc_t *mu__dnnl_wants(mu_dnnl *dnnl, const_dnnl_primitive_desc_t chosen, dnnl_query_t what);
+
+// mu__dnnl_step appends a chosen operation over n arguments.
+void mu__dnnl_step(mu_dnnl *dnnl, const_dnnl_primitive_desc_t chosen, int n, const dnnl_exec_arg_t *args);
+// mu__dnnl_reorder appends a copy from one layout to another.
+void mu__dnnl_reorder(mu_dnnl *dnnl, dnnl_memory_t from, dnnl_memory_t to);
+
+// mu__dnnl_finish moves what was built into `prepare`, or frees it and declines or fails.
+mu_status mu__dnnl_finish(mu_dnnl *dnnl, mu_prepare *prepare);
+
+// mu__dnnl_run executes the list: operand i of the layouts is inputs first, then outputs, of the kernel.
+mu_status mu__dnnl_run(const mu_kernel *kernel);
+
+#endif

@@ -1,0 +1,264 @@
+// The table of ops, and the one way to use a row: mu__apply.
+//
+// While the thread traces, an application becomes a node of the graph; otherwise it is checked by the
+// shape rule and computed at once on the calling thread, by the row's fast kernel where it takes the case
+// and by its plain loops where not. Open tapes hear of both. Knows no single op.
+#include "ops/op.h"
+
+static const mu_op *const table[] = {
+#define MU_OP(word) &mu_op_##word,
+#include "ops/ops.def"
+#undef MU_OP
+};
+
+const mu_op *mu__op_by_name(const char *name)
+{
+    for (size_t i = 0; i < MU_COUNT(table); i++)
+        if (strcmp(table[i]->name, name) == 0)
+            return table[i];
+    return NULL;
+}
+
+int mu__op_count(void)
+{
+    return (int)MU_COUNT(table);
+}
+
+const mu_op *mu__op_at(int i)
+{
+    return i >= 0 && i < mu__op_count() ? table[i] : NULL;
+}
+
+int mu__op_outputs(const mu_op *op, const void *attrs, int n_in)
+{
+    if (op->attr_outputs)
+        return op->attr_outputs(attrs);
+    return op->n_out == MU_OUT_AS_IN ? n_in : op->n_out;
+}
+
+// ---- Eager execution ----------------------------------------------------------------------------
+
+enum { FEW = 8 };  // up to so many inputs and outputs need no allocation
+
+// Everything that one eager application needs, sized for it.
+typedef struct eager_call {
+    mu_infer infer;
+    mu_kernel kernel;
+    mu_spec *in_specs, *out_specs, *resource_specs;
+    mu_view *in, *out, *resources;
+    void *block;
+    mu_spec few_specs[2 * FEW];
+    mu_view few_views[2 * FEW];
+} eager_call;
+
+static mu_status eager_storage(eager_call *call, int n_in, int n_out, int n_resources)
+{
+    size_t n = (size_t)n_in + (size_t)n_out + (size_t)n_resources;
+    mu_spec *specs = call->few_specs;
+    mu_view *views = call->few_views;
+    if (n > MU_COUNT(call->few_specs)) {
+        call->block = mu__calloc(n, sizeof *specs + sizeof *views);
+        if (!call->block)
+            return MU_RESOURCE_EXHAUSTED;
+        views = call->block;
+        specs = (mu_spec *)(void *)(views + n);
+    } else {
+        memset(specs, 0, n * sizeof *specs);
+    }
+    call->in_specs = specs;
+    call->out_specs = specs + n_in;
+    call->resource_specs = specs + n_in + n_out;
+    call->in = views;
+    call->out = views + n_in;
+    call->resources = views + n_in + n_out;
+    return MU_OK;
+}
+
+static mu_status eager_inputs(eager_call *call, mu_tensor *const *in, mu_resource *const *resources)
+{
+    const mu_infer *infer = &call->infer;
+    int component = mu__context()->component;
+    for (int i = 0; i < infer->n_in; i++) {
+        if (!in[i]->buffer)
+            return mu__error(MU_FAILED_PRECONDITION, "%s: input %d is a symbolic value of a function whose trace has "
+                             "ended; return it from the function instead of keeping it", infer->op->name, i);
+        call->in_specs[i] = mu__spec_of(in[i]);
+        call->in[i] = (mu_view){.dtype = in[i]->dtype, .shape = in[i]->shape, .data = mu__data(in[i])};
+    }
+    for (int i = 0; i < infer->n_resources; i++) {
+        call->resource_specs[i] = resources[i]->spec;
+        MU_TRY(resources[i]->kind->view(resources[i], component, &call->resources[i]));
+    }
+    return MU_OK;
+}
+
+// Makes the output tensors (owned here until all is well) and the kernel's views of them.
+static mu_status eager_outputs(eager_call *call, mu_tensor *const *in, mu_tensor **out)
+{
+    const mu_op *op = call->infer.op;
+    for (int i = 0; i < call->infer.n_out; i++) {
+        const mu_spec *spec = &call->out_specs[i];
+        if (!mu__shape_known(&spec->shape))
+            return mu__error(MU_INTERNAL, "%s: the shape rule left output %d unknown for known inputs", op->name, i);
+        bool shares = (op->flags & MU_OP_VIEW) && i == 0;
+        out[i] = shares ? mu__tensor_view(in[0]->buffer, in[0]->offset, spec->dtype, &spec->shape)
+                        : mu__tensor_alloc(spec->dtype, &spec->shape);
+        if (!out[i])
+            return MU_RESOURCE_EXHAUSTED;
+        call->out[i] = (mu_view){.dtype = spec->dtype, .shape = spec->shape, .data = mu__data(out[i])};
+    }
+    return MU_OK;
+}
+
+// Runs the row's fast kernel if it takes this case; `ran` says whether it did.
+static mu_status run_fast(eager_call *call, bool *ran)
+{
+    const mu_op *op = call->infer.op;
+    mu_kernel *kernel = &call->kernel;
+    mu_prepare prepare = {.op = op, .attrs = call->infer.attrs, .n_in = call->infer.n_in, .n_out = call->infer.n_out,
+                          .in = call->in_specs, .out = call->out_specs, .team = kernel->team};
+    void *scratch = NULL;
+    mu_status status = op->cpu.prepare ? op->cpu.prepare(&prepare) : MU_OK;
+    *ran = status == MU_OK && !prepare.declined;
+    if (*ran && prepare.scratch_bytes > 0 && !(scratch = mu__alloc_data(prepare.scratch_bytes)))
+        status = MU_RESOURCE_EXHAUSTED;
+    if (*ran && status == MU_OK) {
+        kernel->scratch = scratch;
+        kernel->state = prepare.state;
+        status = op->cpu.run(kernel);
+        kernel->scratch = kernel->state = NULL;
+    }
+    if (scratch)
+        mu__free_data(scratch, prepare.scratch_bytes);
+    if (prepare.state && op->cpu.release)
+        op->cpu.release(prepare.state);
+    return status;
+}
+
+static mu_status eager_run(eager_call *call)
+{
+    const mu_op *op = call->infer.op;
+    if (op->flags & MU_OP_VIEW)
+        return MU_OK;
+    bool ran = false;
+    if (op->cpu.run)
+        MU_TRY(run_fast(call, &ran));
+    return ran ? MU_OK : op->ref(&call->kernel);
+}
+
+static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
+                               mu_resource *const *resources, int n_out, mu_tensor **out)
+{
+    static const mu_team alone = {.n_threads = 1};
+    const struct mu_replica *replica = mu__context()->replica;
+    eager_call call;
+    call.block = NULL;
+    mu_status status = MU_OK;
+    MU_GO(eager_storage(&call, n_in, n_out, n_resources));
+    call.infer = (mu_infer){.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .n_resources = n_resources,
+                            .in = call.in_specs, .resources = call.resource_specs, .out = call.out_specs};
+    call.kernel = (mu_kernel){.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .n_resources = n_resources,
+                              .in = call.in, .resources = call.resources, .team = &alone,
+                              .collective = replica ? replica->collective : NULL, .replica = replica ? replica->id : 0};
+    MU_GO(eager_inputs(&call, in, resources));
+    MU_GO(mu__infer_call(&call.infer));
+    if (op->measure)
+        MU_GO(op->measure(&call.kernel, call.out_specs));
+    MU_GO(eager_outputs(&call, in, out));
+    call.kernel.out = call.out;
+    MU_GO(eager_run(&call));
+out:
+    mu__free(call.block);
+    for (int i = 0; i < n_out; i++) {
+        if (status != MU_OK)
+            mu_release(out[i]);
+        out[i] = status == MU_OK ? mu__give(out[i]) : NULL;
+    }
+    return status;
+}
+
+// ---- Applying -----------------------------------------------------------------------------------
+
+static mu_status check_inputs(const mu_op *op, int n_in, mu_tensor *const *in, int n_resources,
+                              mu_resource *const *resources)
+{
+    for (int i = 0; i < n_in; i++)
+        if (!in[i])
+            return mu__error(MU_INVALID_ARGUMENT, "%s: input %d of %d is NULL; give a tensor", op->name, i, n_in);
+    for (int i = 0; i < n_resources; i++)
+        if (!resources[i])
+            return mu__error(MU_INVALID_ARGUMENT, "%s: resource %d of %d is NULL; give a variable", op->name, i,
+                             n_resources);
+    return MU_OK;
+}
+
+mu_status mu__apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
+                    mu_resource *const *resources, mu_tensor **out)
+{
+    int n_out = mu__op_outputs(op, attrs, n_in);
+    for (int i = 0; i < n_out; i++)
+        out[i] = NULL;
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(check_inputs(op, n_in, in, n_resources, resources));
+    mu_context *context = mu__context();
+    if (context->trace)
+        MU_TRY(context->trace->add(context->trace, op, attrs, n_in, in, n_resources, resources, out));
+    else
+        MU_TRY(apply_eagerly(op, attrs, n_in, in, n_resources, resources, n_out, out));
+    for (struct mu_tape *tape = context->tape; tape; tape = tape->outer)
+        if (!tape->paused)
+            MU_TRY(tape->record(tape, op, attrs, n_in, in, n_resources, resources, n_out, out));
+    return MU_OK;
+}
+
+mu_tensor *mu__apply_n(const mu_op *op, const void *attrs, int n, mu_tensor *const *in)
+{
+    mu_tensor *out = NULL;
+    assert(mu__op_outputs(op, attrs, n) == 1);
+    return mu__apply(op, attrs, n, in, 0, NULL, &out) == MU_OK ? out : NULL;
+}
+
+mu_tensor *mu__apply1(const mu_op *op, const void *attrs, mu_tensor *a)
+{
+    return mu__apply_n(op, attrs, 1, &a);
+}
+
+mu_tensor *mu__apply2(const mu_op *op, const void *attrs, mu_tensor *a, mu_tensor *b)
+{
+    mu_tensor *in[] = {a, b};
+    return mu__apply_n(op, attrs, 2, in);
+}
+
+mu_tensor *mu__apply3(const mu_op *op, const void *attrs, mu_tensor *a, mu_tensor *b, mu_tensor *c)
+{
+    mu_tensor *in[] = {a, b, c};
+    return mu__apply_n(op, attrs, 3, in);
+}
+
+mu_tensor *mu__grad_of(mu_grad *g, int i)
+{
+    return g->dys[i] ? g->dys[i] : mu__zeros_like(g->y[i]);
+}
+
+// ---- Attributes ---------------------------------------------------------------------------------
+
+static void *held_object(const mu_attr_spec *spec, const void *attrs)
+{
+    void *object = NULL;
+    if (spec->kind == MU_ATTR_TENSOR || spec->kind == MU_ATTR_GRAPH)
+        memcpy(&object, (const char *)attrs + spec->offset, sizeof object);
+    return object;
+}
+
+void mu__attrs_retain(const mu_op *op, const void *attrs)
+{
+    for (const mu_attr_spec *spec = attrs ? op->attrs : NULL; spec && spec->name; spec++)
+        mu_retain(held_object(spec, attrs));
+}
+
+void mu__attrs_release(const mu_op *op, const void *attrs)
+{
+    for (const mu_attr_spec *spec = attrs ? op->attrs : NULL; spec && spec->name; spec++)
+        mu_release(held_object(spec, attrs));
+}

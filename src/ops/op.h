@@ -1,0 +1,282 @@
+// One row per operation: everything that is known of it stands in one place.
+//
+// An op is pure mathematics on tensors, or an effect on named resources (read, assign, apply-gradient, …).
+// mu__apply is the one way to use a row: while a trace is in progress it adds a node, otherwise it computes
+// at once on the calling thread. Tapes see both. What ops need from layers below (a trace, a tape, a
+// communicator, an emitter) are the small interfaces declared here; those layers implement them.
+#ifndef MU_SRC_OPS_OP_H
+#define MU_SRC_OPS_OP_H
+
+#include "tensor/tensor.h"
+
+typedef struct mu_op mu_op;
+struct mu_emitter;  // engine/pjrt
+struct mu_node;     // graph
+
+// ---- Attributes ---------------------------------------------------------------------------------
+
+// Attributes are a plain struct of the op (memcpy copies it, memcmp compares it: zero it before filling),
+// described field by field so that graphs can be printed, compared, serialised and verified.
+#define MU_MAX_INTS 24
+typedef struct mu_ints {
+    int64_t n;
+    int64_t at[MU_MAX_INTS];
+} mu_ints;
+
+typedef enum mu_attr_kind {
+    MU_ATTR_INT,    // int64_t
+    MU_ATTR_REAL,   // double
+    MU_ATTR_BOOL,   // bool
+    MU_ATTR_INTS,   // mu_ints
+    MU_ATTR_DTYPE,  // mu_dtype
+    MU_ATTR_SHAPE,  // mu_shape
+    MU_ATTR_TEXT,   // char[MU_ATTR_TEXT_BYTES], ends with 0
+    MU_ATTR_TENSOR, // mu_tensor *, retained by whoever keeps the attributes
+    MU_ATTR_GRAPH   // struct mu_graph *, likewise (cond, while, nested functions)
+} mu_attr_kind;
+#define MU_ATTR_TEXT_BYTES 96
+
+typedef struct mu_attr_spec {
+    const char *name;  // NULL ends the list
+    mu_attr_kind kind;
+    size_t offset;
+} mu_attr_spec;
+
+// ---- Shape rule ---------------------------------------------------------------------------------
+
+typedef struct mu_infer {
+    const mu_op *op;
+    const void *attrs;
+    int n_in, n_out, n_resources;
+    const mu_spec *in;
+    const mu_spec *resources;
+    mu_spec *out;           // [n_out], to fill; zeroed
+} mu_infer;
+
+// ---- Gradient -----------------------------------------------------------------------------------
+
+#define MU_GRAD_MEMO 8
+typedef struct mu_grad {
+    const mu_op *op;
+    const void *attrs;
+    int n_in, n_out, n_resources;
+    mu_tensor *const *x;            // inputs
+    mu_tensor *const *y;            // outputs
+    mu_tensor *const *dys;          // gradient of each output; NULL where there is none
+    mu_tensor *dy;                  // dys[0]
+    struct mu_resource *const *resources;
+    mu_tensor *memo[MU_GRAD_MEMO];  // shared by the calls for one application: kept sub-results
+} mu_grad;
+
+// mu__grad_of returns the gradient of output i, zeros where there is none.
+mu_tensor *mu__grad_of(mu_grad *g, int i);
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+typedef struct mu_view {
+    mu_dtype dtype;
+    mu_shape shape;   // known
+    void *data;       // dense, row-major
+} mu_view;
+
+// What a collective op needs of a communicator. Implemented by comm, given per replica.
+typedef enum mu_reduction { MU_REDUCTION_SUM, MU_REDUCTION_MEAN, MU_REDUCTION_MIN, MU_REDUCTION_MAX } mu_reduction;
+typedef struct mu_collective mu_collective;
+struct mu_collective {
+    int rank, size;
+    // all_reduce reduces `count` elements in place, the same bits on every rank. Blocks up to the group's
+    // deadline. `number` identifies the op in the graph (same on all ranks), `name` is for messages.
+    mu_status (*all_reduce)(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                            mu_dtype dtype, void *data, int64_t count);
+    // all_gather writes rank r's `counts[r]` elements at their place in out; counts are exchanged first.
+    mu_status (*all_gather)(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
+                            const void *in, int64_t count, void *out, const int64_t *counts);
+    // broadcast copies from rank `root`.
+    mu_status (*broadcast)(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
+                           int64_t count, int root);
+};
+
+typedef struct mu_kernel {
+    const mu_op *op;
+    const void *attrs;
+    int n_in, n_out, n_resources;
+    const mu_view *in;
+    const mu_view *out;
+    const mu_view *resources;     // storage of this replica's component
+    const mu_team *team;
+    void *scratch;                // as many bytes as prepare asked for, 64-byte aligned
+    void *state;                  // from prepare
+    mu_collective *collective;    // NULL: a group of one
+    int64_t number;               // of the node in its graph
+    int replica;                  // id in the group
+} mu_kernel;
+
+typedef mu_status mu_kernel_run(const mu_kernel *kernel);
+
+typedef struct mu_prepare {
+    const mu_op *op;
+    const void *attrs;
+    int n_in, n_out;
+    const mu_spec *in, *out;      // shapes known
+    const mu_team *team;
+    void *state;                  // to fill: primitives and tables, used by one thread only
+    size_t scratch_bytes;         // to fill
+    bool declined;                // to fill: not for these types or shapes; ref runs instead
+} mu_prepare;
+
+// ---- Samples ------------------------------------------------------------------------------------
+
+// A shape in a static initialiser: MU_DIMS(2, 3) is [2, 3], MU_NO_DIMS a scalar.
+#define MU_DIMS(...) {.rank = (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), .dims = {__VA_ARGS__}}
+#define MU_NO_DIMS {.rank = 0}
+
+// One set of inputs for the table tests and benches; the list of a row ends with n_in 0.
+typedef struct mu_sample {
+    int n_in;
+    mu_shape in[6];
+    double low[6], high[6];  // elements are drawn from here; both 0: from -2 to 2
+    mu_dtype dtypes[6];      // MU_DTYPE_DEFAULT: the type under test
+    const void *attrs;
+    unsigned no_grad;        // bit i: input i is not differentiated (labels, indices)
+} mu_sample;
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+enum {
+    MU_VARIADIC = -1,
+    MU_OUT_AS_IN = -1,       // one output per input
+};
+
+typedef enum mu_op_flags {
+    MU_OP_ELEMENTWISE = 1 << 0,     // out[i] depends on in[i] alone, after broadcasting
+    MU_OP_COMMUTES = 1 << 1,
+    MU_OP_VIEW = 1 << 2,            // output 0 is input 0's bytes with another shape
+    MU_OP_READS = 1 << 3,           // effect: reads its resources
+    MU_OP_WRITES = 1 << 4,          // effect: writes its resources
+    MU_OP_EFFECT = 1 << 5,          // other effect (print, assert): never removed, keeps its order
+    MU_OP_COLLECTIVE = 1 << 6,
+    MU_OP_DATA_DEPENDENT = 1 << 7,  // output shapes depend on elements: plans break here
+} mu_op_flags;
+
+struct mu_op {
+    const char *name;               // as in TensorFlow, in snake case
+    int n_in, max_in;               // max_in: 0 = n_in, MU_VARIADIC = any
+    int n_out;                      // MU_OUT_AS_IN; 0 for pure effects
+    int n_resources;                // MU_VARIADIC = any
+    unsigned flags;                 // mu_op_flags
+    unsigned dtypes;                // allowed element types of input 0 (0: any); infer checks the rest
+    unsigned shape_only;            // bit i: input i is used for its shape alone
+    unsigned in_place;              // bit i: output 0 may overwrite input i
+    size_t attrs_bytes;
+    const mu_attr_spec *attrs;
+    mu_status (*infer)(mu_infer *infer);
+    mu_tensor *(*grad)(mu_grad *g, int i);       // gradient of input i, in ops; NULL: not differentiable
+    int (*attr_outputs)(const void *attrs);      // ops whose number of outputs is an attribute (split)
+    int variant;                    // which case of a kernel that several rows share
+    mu_kernel_run *ref;             // plain loops: oracle and fallback, every dtype; required
+    // Data-dependent ops: fills the shapes that the shape rule left unknown, before the outputs are allocated
+    // (kernel->out is NULL). Required with MU_OP_DATA_DEPENDENT.
+    mu_status (*measure)(const mu_kernel *kernel, mu_spec *out);
+    struct {                        // optional: the fast way
+        mu_status (*prepare)(mu_prepare *prepare);
+        mu_kernel_run *run;
+        void (*release)(void *state);
+    } cpu;
+    const char *hlo;                // "stablehlo.exponential" where one name says it all
+    mu_status (*lower)(struct mu_emitter *emitter, const struct mu_node *node);  // where it does not
+    const mu_sample *samples;       // inputs for tests and benches, with edge cases
+};
+
+// Every row by name: mu_op_add, …
+#define MU_OP(word) extern const mu_op mu_op_##word;
+#include "ops/ops.def"
+#undef MU_OP
+
+// Attributes of the rows that feed a graph (source.c).
+typedef struct mu_input_attrs {
+    mu_dtype dtype;
+    mu_shape shape;
+} mu_input_attrs;
+typedef struct mu_constant_attrs {
+    mu_tensor *tensor;
+} mu_constant_attrs;
+
+const mu_op *mu__op_by_name(const char *name);  // NULL if there is none
+int mu__op_count(void);
+const mu_op *mu__op_at(int i);
+
+// ---- Resources ----------------------------------------------------------------------------------
+
+// What effects act on: variables, generators, iterators, accumulators. First member of each.
+typedef struct mu_resource mu_resource;
+typedef struct mu_resource_kind {
+    const char *name;  // "variable"
+    // view gives the storage that replica `replica` of this process sees. Errors: FAILED_PRECONDITION for
+    // one that a failed step left marked.
+    mu_status (*view)(mu_resource *resource, int replica, mu_view *out);
+    // mark says that a failed step may have written it; it fails until assigned or restored.
+    void (*mark)(mu_resource *resource, int replica);
+} mu_resource_kind;
+struct mu_resource {
+    mu_object object;
+    const mu_resource_kind *kind;
+    char *name;
+    mu_spec spec;
+};
+
+// ---- Applying an op -----------------------------------------------------------------------------
+
+// mu__apply applies an op to tensors; `out` gets the outputs (as many as mu__op_outputs says), which belong
+// to the innermost pool. Does nothing and fails while an error is pending or an input is NULL.
+mu_status mu__apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
+                    mu_resource *const *resources, mu_tensor **out);
+int mu__op_outputs(const mu_op *op, const void *attrs, int n_in);
+
+// Short forms for ops with one output; NULL on failure.
+mu_tensor *mu__apply1(const mu_op *op, const void *attrs, mu_tensor *a);
+mu_tensor *mu__apply2(const mu_op *op, const void *attrs, mu_tensor *a, mu_tensor *b);
+mu_tensor *mu__apply3(const mu_op *op, const void *attrs, mu_tensor *a, mu_tensor *b, mu_tensor *c);
+mu_tensor *mu__apply_n(const mu_op *op, const void *attrs, int n, mu_tensor *const *in);
+
+// Constants of another tensor's shape and type (its shape may be unknown to a trace).
+mu_tensor *mu__ones_like(mu_tensor *like);
+mu_tensor *mu__zeros_like(mu_tensor *like);
+
+// mu__infer_call checks counts and types and runs the op's shape rule; errors name the op and the shapes.
+mu_status mu__infer_call(mu_infer *infer);
+
+// mu__attrs_retain and _release count the tensors and graphs that attributes hold.
+void mu__attrs_retain(const mu_op *op, const void *attrs);
+void mu__attrs_release(const mu_op *op, const void *attrs);
+
+// ---- Interfaces that layers below implement -----------------------------------------------------
+
+// The replica that a thread works for (distribute): the head of what is kept of it.
+struct mu_replica {
+    int id;                       // in the group of all replicas
+    mu_collective *collective;    // NULL: a group of one
+};
+
+// A trace in progress (graph): adds a node and makes symbolic outputs.
+struct mu_trace {
+    mu_status (*add)(struct mu_trace *trace, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
+                     int n_resources, mu_resource *const *resources, mu_tensor **out);
+};
+
+// An open tape (graph): remembers applications, eager and traced alike.
+struct mu_tape {
+    struct mu_tape *outer;
+    bool paused;
+    mu_status (*record)(struct mu_tape *tape, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
+                        int n_resources, mu_resource *const *resources, int n_out, mu_tensor *const *out);
+};
+
+// ---- Shape rules that many ops share (infer.c) --------------------------------------------------
+
+mu_status mu__infer_same(mu_infer *infer);        // out = in[0]
+mu_status mu__infer_broadcast(mu_infer *infer);   // out = in[0] broadcast with in[1], same dtype
+mu_status mu__infer_like(mu_infer *infer);        // out has in[1]'s shape and in[0]'s dtype
+mu_status mu__need_same_dtype(const mu_infer *infer, int a, int b);
+mu_status mu__need_rank(const mu_infer *infer, int i, int rank);
+
+#endif

@@ -1,0 +1,26 @@
+// The five pools seen alike: each connects an image, a smaller result and, for maxima, their places.
+//
+// pool.c has the rows, pool_ref.c the plain loops.
+#ifndef MU_SRC_OPS_POOL_H
+#define MU_SRC_OPS_POOL_H
+
+#include "ops/nn.h"
+
+typedef enum mu_pool_kind {
+    MU_POOL_MAX, MU_POOL_MAX_GRAD, MU_POOL_MAX_PICK, MU_POOL_AVERAGE, MU_POOL_AVERAGE_GRAD
+} mu_pool_kind;
+
+// One call: the arrays of a pool, whichever of them are inputs.
+typedef struct mu_pool_call {
+    mu_pool_kind kind;
+    mu_window window;
+    mu_dtype dtype;
+    void *image, *result;
+    void *places;       // where in its window each maximum is, row by row; NULL for averages
+    bool wide_places;   // int32 instead of uint8, for windows over 256 elements
+} mu_pool_call;
+
+mu_status mu__pool_call(const mu_kernel *kernel, mu_pool_call *out);
+mu_status mu__pool_ref(const mu_kernel *kernel);
+
+#endif

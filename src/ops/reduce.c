@@ -1,0 +1,709 @@
+// Reductions over axes: sums, means, extremes, their places, running sums.
+//
+// Neighbouring reduced axes are taken together, so a tensor is [outer, n, inner] and every output is the fold
+// of n elements `inner` apart; where reduced axes are scattered, a transposed copy comes first. f16 and bf16
+// are reduced in float. The order of additions depends on the shape alone, never on the team.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+#include "ops/loops.h"
+
+#include <float.h>
+#include <math.h>
+#include <muster/ops.h>
+
+enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, ARGMAX, ARGMIN, CUMSUM, CUMPROD };
+enum { COLUMNS = 64 };  // so many outputs are folded side by side
+
+#define T float
+#define S float
+#define FN(name) f32_##name
+#define IS_FLOAT 1
+#define LOWEST (-INFINITY)
+#define HIGHEST INFINITY
+#include "ops/reduce_loops.inc.c"
+
+#define T double
+#define S double
+#define FN(name) f64_##name
+#define IS_FLOAT 1
+#define LOWEST (-INFINITY)
+#define HIGHEST INFINITY
+#include "ops/reduce_loops.inc.c"
+
+#define T int64_t
+#define S uint64_t
+#define FN(name) i64_##name
+#define IS_FLOAT 0
+#define LOWEST INT64_MIN
+#define HIGHEST INT64_MAX
+#include "ops/reduce_loops.inc.c"
+
+#define T int32_t
+#define S uint32_t
+#define FN(name) i32_##name
+#define IS_FLOAT 0
+#define LOWEST INT32_MIN
+#define HIGHEST INT32_MAX
+#include "ops/reduce_loops.inc.c"
+
+#define T int16_t
+#define S uint32_t
+#define FN(name) i16_##name
+#define IS_FLOAT 0
+#define LOWEST INT16_MIN
+#define HIGHEST INT16_MAX
+#include "ops/reduce_loops.inc.c"
+
+#define T int8_t
+#define S uint32_t
+#define FN(name) i8_##name
+#define IS_FLOAT 0
+#define LOWEST INT8_MIN
+#define HIGHEST INT8_MAX
+#include "ops/reduce_loops.inc.c"
+
+#define T uint8_t
+#define S uint32_t
+#define FN(name) u8_##name
+#define IS_FLOAT 0
+#define LOWEST 0
+#define HIGHEST UINT8_MAX
+#include "ops/reduce_loops.inc.c"
+
+typedef void fold_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, void *out);
+typedef int64_t place_loop(int variant, const void *in, int64_t n, int64_t stride);
+typedef void running_loop(int variant, const void *in, int64_t n, int64_t step, bool exclusive, void *out);
+typedef struct type_loops {
+    fold_loop *fold;
+    place_loop *place;
+    running_loop *running;
+} type_loops;
+
+static type_loops loops_of(mu_dtype dtype)
+{
+    switch (dtype) {
+    case MU_F64: return (type_loops){f64_reduce, f64_extreme_place, f64_cumulate};
+    case MU_I64: return (type_loops){i64_reduce, i64_extreme_place, i64_cumulate};
+    case MU_I32: return (type_loops){i32_reduce, i32_extreme_place, i32_cumulate};
+    case MU_I16: return (type_loops){i16_reduce, i16_extreme_place, i16_cumulate};
+    case MU_I8: return (type_loops){i8_reduce, i8_extreme_place, i8_cumulate};
+    case MU_U8:
+    case MU_BOOL: return (type_loops){u8_reduce, u8_extreme_place, u8_cumulate};
+    default: return (type_loops){f32_reduce, f32_extreme_place, f32_cumulate};
+    }
+}
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+// A tensor as [outer, n, inner]; what is done along n is `variant`.
+typedef struct fold_job {
+    int variant;
+    int64_t outer, n, inner;
+    mu_dtype dtype;
+    const void *in;
+    void *out;
+    bool exclusive, backward;
+} fold_job;
+
+static int64_t blocks_per_outer(const fold_job *job)
+{
+    return (job->inner + COLUMNS - 1) / COLUMNS;
+}
+
+static void fold_range(void *arg, int64_t begin, int64_t end)
+{
+    const fold_job *job = arg;
+    fold_loop *fold = loops_of(job->dtype).fold;
+    size_t bytes = mu_dtype_bytes(job->dtype);
+    int64_t blocks = blocks_per_outer(job);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t o = item / blocks, column = item % blocks * COLUMNS;
+        int64_t width = MU_MIN((int64_t)COLUMNS, job->inner - column);
+        fold(job->variant, (const char *)job->in + (size_t)(o * job->n * job->inner + column) * bytes, job->n,
+             job->inner, width, (char *)job->out + (size_t)(o * job->inner + column) * bytes);
+    }
+}
+
+static bool is_half(mu_dtype dtype)
+{
+    return dtype == MU_F16 || dtype == MU_BF16;
+}
+
+static void run_folds(const mu_team *team, fold_job *job)
+{
+    int64_t items = job->outer * blocks_per_outer(job), work = job->outer * job->n * job->inner;
+    mu__share_range(team, items, 1, work, fold_range, job);
+}
+
+// Runs the job with float copies of f16 and bf16 tensors; `run` does it for the other types.
+static mu_status run_widened(const mu_kernel *k, fold_job *job, int64_t n_out, void (*run)(const mu_team *, fold_job *))
+{
+    mu_dtype half = job->dtype;
+    if (!is_half(half)) {
+        run(k->team, job);
+        return MU_OK;
+    }
+    int64_t n_in = job->outer * job->n * job->inner;
+    float *wide = mu__alloc((size_t)(n_in + n_out) * sizeof *wide);
+    if (!wide)
+        return MU_RESOURCE_EXHAUSTED;
+    void *out = job->out;
+    bool same_type = k->out[0].dtype == half;
+    mu__convert(MU_F32, wide, half, job->in, n_in);
+    job->in = wide;
+    job->dtype = MU_F32;
+    job->out = same_type ? wide + n_in : out;
+    run(k->team, job);
+    if (same_type)
+        mu__convert(half, out, MU_F32, wide + n_in, n_out);
+    mu__free(wide);
+    return MU_OK;
+}
+
+// Finds [outer, n, inner] if the reduced axes (bits) stand together, axes of size 1 aside.
+static bool as_one_group(const mu_shape *shape, unsigned reduced, fold_job *job)
+{
+    int phase = 0;  // before, in, after the group
+    job->outer = job->n = job->inner = 1;
+    for (int axis = 0; axis < shape->rank; axis++) {
+        bool in_group = reduced >> axis & 1;
+        if (shape->dims[axis] == 1)
+            continue;
+        if (in_group && phase == 2)
+            return false;
+        if (in_group)
+            phase = 1;
+        else if (phase == 1)
+            phase = 2;
+        *(in_group ? &job->n : phase == 0 ? &job->outer : &job->inner) *= shape->dims[axis];
+    }
+    return true;
+}
+
+// Reduces a copy in which the reduced axes are last.
+static mu_status reduce_scattered(const mu_kernel *k, unsigned reduced, fold_job *job)
+{
+    const mu_shape *shape = &k->in[0].shape;
+    mu_axes_attrs order = {.axes = {.n = 0}};
+    mu_view moved = {.dtype = k->in[0].dtype, .shape = {.rank = shape->rank}};
+    int64_t n = mu__elements(shape);
+    job->outer = job->n = job->inner = 1;
+    for (int pass = 0; pass < 2; pass++)
+        for (int axis = 0; axis < shape->rank; axis++)
+            if ((int)(reduced >> axis & 1) == pass) {
+                moved.shape.dims[order.axes.n] = shape->dims[axis];
+                order.axes.at[order.axes.n++] = axis;
+                *(pass ? &job->n : &job->outer) *= shape->dims[axis];
+            }
+    moved.data = mu__alloc_data(MU_MAX((size_t)n * mu_dtype_bytes(moved.dtype), (size_t)1));
+    if (!moved.data)
+        return MU_RESOURCE_EXHAUSTED;
+    mu_kernel copy = {.op = &mu_op_transpose, .attrs = &order, .n_in = 1, .n_out = 1, .in = k->in, .out = &moved,
+                      .team = k->team};
+    mu_status status = mu_op_transpose.ref(&copy);
+    job->in = moved.data;
+    if (status == MU_OK)
+        status = run_widened(k, job, job->outer, run_folds);
+    mu__free_data(moved.data, MU_MAX((size_t)n * mu_dtype_bytes(moved.dtype), (size_t)1));
+    return status;
+}
+
+static mu_status reduce_bits(const mu_kernel *k, int variant, unsigned reduced)
+{
+    fold_job job = {.variant = variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data};
+    if (!as_one_group(&k->in[0].shape, reduced, &job))
+        return reduce_scattered(k, reduced, &job);
+    return run_widened(k, &job, job.outer * job.inner, run_folds);
+}
+
+static unsigned axis_bits(const mu_ints *axes)
+{
+    unsigned bits = 0;
+    for (int64_t i = 0; i < axes->n; i++)
+        bits |= 1u << axes->at[i];
+    return bits;
+}
+
+static mu_status reduce_ref(const mu_kernel *k)
+{
+    return reduce_bits(k, k->op->variant, axis_bits(&((const mu_reduce_attrs *)k->attrs)->axes));
+}
+
+static mu_status reduce_infer(mu_infer *infer)
+{
+    const mu_reduce_attrs *attrs = infer->attrs;
+    const mu_shape *in = &infer->in[0].shape;
+    mu_shape shape = {.rank = 0};
+    int64_t next = 0;
+    for (int axis = 0; axis < in->rank; axis++) {
+        bool reduced = next < attrs->axes.n && attrs->axes.at[next] == axis;
+        next += reduced;
+        if (!reduced)
+            shape.dims[shape.rank++] = in->dims[axis];
+        else if (attrs->keep_dims)
+            shape.dims[shape.rank++] = 1;
+    }
+    if (next != attrs->axes.n)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the axes must be ascending and below rank %d", infer->op->name,
+                         in->rank);
+    infer->out[0] = (mu_spec){.dtype = infer->in[0].dtype, .shape = shape};
+    return MU_OK;
+}
+
+// ---- Gradients ----------------------------------------------------------------------------------
+
+// What has the reduced shape, with the reduced axes back at size 1.
+static mu_tensor *with_axes(const mu_grad *g, mu_tensor *x)
+{
+    const mu_reduce_attrs *attrs = g->attrs;
+    for (int64_t i = 0; i < attrs->axes.n && !attrs->keep_dims; i++)
+        x = mu_expand_dims(x, (int)attrs->axes.at[i]);
+    return x;
+}
+
+static mu_tensor *sum_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_broadcast_like(with_axes(g, g->dy), g->x[0]);
+}
+
+static mu_tensor *mean_grad(mu_grad *g, int i)
+{
+    (void)i;
+    mu_tensor *n = mu_cast(mu__dim_product(g->x[0], &((const mu_reduce_attrs *)g->attrs)->axes), g->dy->dtype);
+    return mu_broadcast_like(with_axes(g, mu_divide(g->dy, n)), g->x[0]);
+}
+
+// Equal extremes share the gradient.
+static mu_tensor *extreme_grad(mu_grad *g, int i)
+{
+    const mu_reduce_attrs *attrs = g->attrs;
+    int axes[MU_MAX_RANK];
+    (void)i;
+    for (int64_t a = 0; a < attrs->axes.n; a++)
+        axes[a] = (int)attrs->axes.at[a];
+    mu_tensor *is_extreme = mu_cast(mu_equal(g->x[0], with_axes(g, g->y[0])), g->dy->dtype);
+    mu_tensor *count = mu_reduce_sum_axes(is_extreme, (int)attrs->axes.n, axes, true);
+    return mu_multiply(mu_divide(is_extreme, count), with_axes(g, g->dy));
+}
+
+// The product of all others: of those before times of those behind. Products over several axes are made one
+// axis at a time, so a row that is differentiated has one axis or none.
+static mu_tensor *prod_grad(mu_grad *g, int i)
+{
+    const mu_reduce_attrs *attrs = g->attrs;
+    (void)i;
+    if (attrs->axes.n == 0)
+        return g->dy;
+    if (attrs->axes.n > 1)
+        return mu_multiply(mu_divide(with_axes(g, g->y[0]), g->x[0]), with_axes(g, g->dy));
+    int axis = (int)attrs->axes.at[0];
+    mu_tensor *others = mu_multiply(mu_cumprod(g->x[0], axis, true, false), mu_cumprod(g->x[0], axis, true, true));
+    return mu_multiply(others, with_axes(g, g->dy));
+}
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+static const mu_attr_spec reduce_attrs[] = {
+    {"axes", MU_ATTR_INTS, offsetof(mu_reduce_attrs, axes)},
+    {"keep_dims", MU_ATTR_BOOL, offsetof(mu_reduce_attrs, keep_dims)},
+    {0},
+};
+static const mu_reduce_attrs over_none = {{0, {0}}, false}, over_0 = {{1, {0}}, false}, over_1 = {{1, {1}}, true},
+                             over_02 = {{2, {0, 2}}, false}, over_012 = {{3, {0, 1, 2}}, false};
+static const mu_sample samples_reduce[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &over_0},
+    {.n_in = 1, .in = {MU_DIMS(3, 37)}, .attrs = &over_1},
+    {.n_in = 1, .in = {MU_DIMS(3, 5, 2)}, .attrs = &over_02},
+    {.n_in = 1, .in = {MU_DIMS(3, 1, 67)}, .attrs = &over_012},
+    {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &over_0},
+    {.n_in = 1, .in = {MU_DIMS(2, 3)}, .attrs = &over_none},
+    {0},
+};
+static const mu_sample samples_prod[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &over_0},
+    {.n_in = 1, .in = {MU_DIMS(3, 7)}, .attrs = &over_1},
+    {.n_in = 1, .in = {MU_DIMS(3, 5, 2)}, .attrs = &over_02, .low = {0.5}, .high = {2}},
+    {0},
+};
+static const mu_sample samples_truth[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &over_0, .dtypes = {MU_BOOL}, .no_grad = 1},
+    {.n_in = 1, .in = {MU_DIMS(3, 5, 2)}, .attrs = &over_02, .dtypes = {MU_BOOL}, .no_grad = 1},
+    {0},
+};
+
+#define REDUCTION(text, which, allowed, inputs)                                                             \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = allowed,                                \
+    .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = reduce_attrs, .infer = reduce_infer, .ref = reduce_ref, \
+    .samples = inputs
+
+const mu_op mu_op_reduce_sum = {REDUCTION("reduce_sum", SUM, MU_NUMBERS, samples_reduce), .grad = sum_grad};
+const mu_op mu_op_reduce_mean = {REDUCTION("reduce_mean", MEAN, MU_NUMBERS, samples_reduce), .grad = mean_grad};
+const mu_op mu_op_reduce_max = {REDUCTION("reduce_max", MAX, MU_NUMBERS, samples_reduce), .grad = extreme_grad};
+const mu_op mu_op_reduce_min = {REDUCTION("reduce_min", MIN, MU_NUMBERS, samples_reduce), .grad = extreme_grad};
+const mu_op mu_op_reduce_prod = {REDUCTION("reduce_prod", PROD, MU_NUMBERS, samples_prod), .grad = prod_grad};
+const mu_op mu_op_reduce_any = {REDUCTION("reduce_any", ANY, MU_BOOLS, samples_truth)};
+const mu_op mu_op_reduce_all = {REDUCTION("reduce_all", ALL, MU_BOOLS, samples_truth)};
+
+static mu_tensor *reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    mu_reduce_attrs attrs;
+    unsigned bits = 0;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.keep_dims = keep_dims;
+    for (int i = 0; x && !mu__pending() && i < n; i++) {
+        int axis = mu__axis(axes[i], x->shape.rank, op->name);
+        if (axis >= 0 && bits >> axis & 1)
+            mu__error(MU_INVALID_ARGUMENT, "%s: axis %d is given twice", op->name, axis);
+        if (mu__pending())
+            return NULL;
+        bits |= 1u << axis;
+    }
+    for (int axis = 0; axis < MU_MAX_RANK; axis++)
+        if (bits >> axis & 1)
+            attrs.axes.at[attrs.axes.n++] = axis;
+    return mu__apply1(op, &attrs, x);
+}
+
+typedef mu_tensor *reduce_axes_fn(mu_tensor *x, int n, const int *axes, bool keep_dims);
+
+static mu_tensor *reduce_axis(reduce_axes_fn *reduce, mu_tensor *x, int axis)
+{
+    static const int all[MU_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    if (axis != MU_ALL_AXES)
+        return reduce(x, 1, &axis, false);
+    return reduce(x, x ? x->shape.rank : 0, all, false);
+}
+
+mu_tensor *mu_reduce_sum_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_sum, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_sum(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_sum_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_mean_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_mean, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_mean(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_mean_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_max_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_max, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_max(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_max_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_min_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_min, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_min(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_min_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_any_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_any, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_any(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_any_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_all_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_all, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_all(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_all_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_prod_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    mu_tensor *kept = x;
+    for (int i = 0; i < n; i++)
+        kept = reduce_over(&mu_op_reduce_prod, kept, 1, &axes[i], true);
+    if (keep_dims || n == 0)
+        return n == 0 ? reduce_over(&mu_op_reduce_prod, x, 0, NULL, keep_dims) : kept;
+    return reduce_over(&mu_op_reduce_sum, kept, n, axes, false);  // drops the axes, all of size 1
+}
+
+mu_tensor *mu_reduce_prod(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_prod_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_logsumexp(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_logsumexp_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_variance(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_variance_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_std(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_std_axes, x, axis);
+}
+
+// ---- sum_to_like --------------------------------------------------------------------------------
+
+static mu_status sum_to_like_infer(mu_infer *infer)
+{
+    mu_shape result;
+    const mu_shape *x = &infer->in[0].shape, *like = &infer->in[1].shape;
+    MU_TRY(mu__broadcast(like, x, &result, infer->op->name));
+    if (!mu__shape_compatible(&result, x)) {
+        char from[MU_SHAPE_TEXT], to[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "sum_to_like: shape %s is not what %s broadcasts to",
+                         mu__shape_text(x, from), mu__shape_text(like, to));
+    }
+    return mu__infer_like(infer);
+}
+
+static mu_status sum_to_like_ref(const mu_kernel *k)
+{
+    const mu_shape *x = &k->in[0].shape, *like = &k->in[1].shape;
+    unsigned reduced = 0;
+    for (int axis = 0; axis < x->rank; axis++) {
+        int at = axis - (x->rank - like->rank);
+        if (at < 0 || (like->dims[at] == 1 && x->dims[axis] != 1))
+            reduced |= 1u << axis;
+    }
+    if (reduced)
+        return reduce_bits(k, SUM, reduced);
+    size_t bytes = (size_t)mu__elements(x) * mu_dtype_bytes(k->in[0].dtype);
+    if (k->out[0].data != k->in[0].data && bytes)
+        memcpy(k->out[0].data, k->in[0].data, bytes);
+    return MU_OK;
+}
+
+static mu_tensor *sum_to_like_grad(mu_grad *g, int i)
+{
+    return i == 0 ? mu_broadcast_like(g->dy, g->x[0]) : NULL;
+}
+
+static const mu_sample samples_sum_to_like[] = {
+    {.n_in = 2, .in = {MU_DIMS(4, 3, 5), MU_DIMS(3, 1)}, .no_grad = 2},
+    {.n_in = 2, .in = {MU_DIMS(4, 3), MU_DIMS(4, 3)}, .no_grad = 2},
+    {.n_in = 2, .in = {MU_DIMS(0, 3), MU_DIMS(3)}, .no_grad = 2},
+    {0},
+};
+const mu_op mu_op_sum_to_like = {
+    .name = "sum_to_like", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .shape_only = 2, .infer = sum_to_like_infer,
+    .grad = sum_to_like_grad, .ref = sum_to_like_ref, .samples = samples_sum_to_like,
+};
+mu_tensor *mu_sum_to_like(mu_tensor *x, mu_tensor *like)
+{
+    if (x && like && mu__shape_equal(&x->shape, &like->shape) && mu__shape_known(&x->shape))
+        return x;
+    return mu__apply2(&mu_op_sum_to_like, NULL, x, like);
+}
+
+// ---- Along one axis: places of extremes, running sums -------------------------------------------
+
+static void split_at_axis(const mu_shape *shape, int64_t axis, fold_job *job)
+{
+    job->outer = job->n = job->inner = 1;
+    for (int i = 0; i < shape->rank; i++)
+        *(i < axis ? &job->outer : i == axis ? &job->n : &job->inner) *= shape->dims[i];
+}
+
+static void place_range(void *arg, int64_t begin, int64_t end)
+{
+    const fold_job *job = arg;
+    place_loop *place = loops_of(job->dtype).place;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t first = i / job->inner * job->n * job->inner + i % job->inner;
+        ((int64_t *)job->out)[i] = place(job->variant, (const char *)job->in + (size_t)first * mu_dtype_bytes(job->dtype),
+                                         job->n, job->inner);
+    }
+}
+
+static void run_places(const mu_team *team, fold_job *job)
+{
+    mu__share_range(team, job->outer * job->inner, 1, job->outer * job->n * job->inner, place_range, job);
+}
+
+static mu_status place_ref(const mu_kernel *k)
+{
+    fold_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data};
+    split_at_axis(&k->in[0].shape, ((const mu_axis_attrs *)k->attrs)->axis, &job);
+    if (job.n == 0 && job.outer * job.inner > 0) {
+        char text[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "%s: axis %lld of shape %s is empty, so nothing there is an extreme",
+                         k->op->name, (long long)((const mu_axis_attrs *)k->attrs)->axis,
+                         mu__shape_text(&k->in[0].shape, text));
+    }
+    return run_widened(k, &job, 0, run_places);
+}
+
+static mu_status check_axis(const mu_infer *infer, int64_t axis)
+{
+    if (axis >= 0 && axis < infer->in[0].shape.rank)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: axis %lld for rank %d", infer->op->name, (long long)axis,
+                     infer->in[0].shape.rank);
+}
+
+static mu_status place_infer(mu_infer *infer)
+{
+    int64_t axis = ((const mu_axis_attrs *)infer->attrs)->axis;
+    const mu_shape *in = &infer->in[0].shape;
+    mu_shape shape = {.rank = 0};
+    MU_TRY(check_axis(infer, axis));
+    for (int i = 0; i < in->rank; i++)
+        if (i != axis)
+            shape.dims[shape.rank++] = in->dims[i];
+    infer->out[0] = (mu_spec){.dtype = MU_I64, .shape = shape};
+    return MU_OK;
+}
+
+static const mu_attr_spec axis_attrs[] = {{"axis", MU_ATTR_INT, offsetof(mu_axis_attrs, axis)}, {0}};
+static const mu_axis_attrs axis_0 = {0}, axis_1 = {1};
+static const mu_sample samples_place[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &axis_1, .no_grad = 1},
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &axis_0, .no_grad = 1},
+    {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &axis_0, .no_grad = 1},
+    {0},
+};
+#define PLACE(text, which)                                                                                       \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_ALL_DTYPES,                               \
+    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = place_infer, .ref = place_ref,            \
+    .samples = samples_place
+
+// The axis as a row wants it, or -1 with an error on record.
+static int axis_of(const mu_tensor *x, int axis, const char *name)
+{
+    return !x || mu__pending() ? 0 : mu__axis(axis, x->shape.rank, name);
+}
+
+static mu_tensor *place_of(const mu_op *op, mu_tensor *x, int axis)
+{
+    mu_axis_attrs attrs = {.axis = axis_of(x, axis, op->name)};
+    return mu__apply1(op, &attrs, x);
+}
+
+const mu_op mu_op_argmax = {PLACE("argmax", ARGMAX)};
+mu_tensor *mu_argmax(mu_tensor *x, int axis)
+{
+    return place_of(&mu_op_argmax, x, axis);
+}
+
+const mu_op mu_op_argmin = {PLACE("argmin", ARGMIN)};
+mu_tensor *mu_argmin(mu_tensor *x, int axis)
+{
+    return place_of(&mu_op_argmin, x, axis);
+}
+
+static void running_range(void *arg, int64_t begin, int64_t end)
+{
+    const fold_job *job = arg;
+    running_loop *running = loops_of(job->dtype).running;
+    size_t bytes = mu_dtype_bytes(job->dtype);
+    for (int64_t i = begin; i < end; i++) {
+        int64_t first = i / job->inner * job->n * job->inner + i % job->inner;
+        int64_t step = job->backward ? -job->inner : job->inner;
+        if (job->backward)
+            first += (job->n - 1) * job->inner;
+        running(job->variant, (const char *)job->in + first * (int64_t)bytes, job->n, step, job->exclusive,
+                (char *)job->out + first * (int64_t)bytes);
+    }
+}
+
+static void run_running(const mu_team *team, fold_job *job)
+{
+    if (job->n > 0)
+        mu__share_range(team, job->outer * job->inner, 1, job->outer * job->n * job->inner, running_range, job);
+}
+
+static mu_status running_ref(const mu_kernel *k)
+{
+    const mu_cumulate_attrs *attrs = k->attrs;
+    fold_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data,
+                    .exclusive = attrs->exclusive, .backward = attrs->reverse};
+    split_at_axis(&k->in[0].shape, attrs->axis, &job);
+    return run_widened(k, &job, job.outer * job.n * job.inner, run_running);
+}
+
+static mu_status running_infer(mu_infer *infer)
+{
+    MU_TRY(check_axis(infer, ((const mu_cumulate_attrs *)infer->attrs)->axis));
+    return mu__infer_same(infer);
+}
+
+static mu_tensor *cumsum_grad(mu_grad *g, int i)
+{
+    const mu_cumulate_attrs *attrs = g->attrs;
+    (void)i;
+    return mu_cumsum(g->dy, (int)attrs->axis, attrs->exclusive, !attrs->reverse);
+}
+
+// As TensorFlow: exact where no element is 0.
+static mu_tensor *cumprod_grad(mu_grad *g, int i)
+{
+    const mu_cumulate_attrs *attrs = g->attrs;
+    (void)i;
+    mu_tensor *weighted = mu_multiply(g->y[0], g->dy);
+    return mu_divide(mu_cumsum(weighted, (int)attrs->axis, attrs->exclusive, !attrs->reverse), g->x[0]);
+}
+
+static const mu_attr_spec cumulate_attrs[] = {
+    {"axis", MU_ATTR_INT, offsetof(mu_cumulate_attrs, axis)},
+    {"exclusive", MU_ATTR_BOOL, offsetof(mu_cumulate_attrs, exclusive)},
+    {"reverse", MU_ATTR_BOOL, offsetof(mu_cumulate_attrs, reverse)},
+    {0},
+};
+static const mu_cumulate_attrs along_0 = {0, false, false}, along_1 = {1, true, true}, along_1_back = {1, false, true};
+static const mu_sample samples_cumulate[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &along_0, .low = {0.5}, .high = {2}},
+    {.n_in = 1, .in = {MU_DIMS(3, 5, 2)}, .attrs = &along_1, .low = {0.5}, .high = {2}},
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &along_1_back, .low = {0.5}, .high = {2}},
+    {.n_in = 1, .in = {MU_DIMS(0, 5)}, .attrs = &along_0, .low = {0.5}, .high = {2}},
+    {0},
+};
+#define CUMULATE(text, which)                                                                                 \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_NUMBERS,                               \
+    .attrs_bytes = sizeof(mu_cumulate_attrs), .attrs = cumulate_attrs, .infer = running_infer,                 \
+    .ref = running_ref, .samples = samples_cumulate
+
+static mu_tensor *cumulate(const mu_op *op, mu_tensor *x, int axis, bool exclusive, bool reverse)
+{
+    mu_cumulate_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.axis = axis_of(x, axis, op->name);
+    attrs.exclusive = exclusive;
+    attrs.reverse = reverse;
+    return mu__apply1(op, &attrs, x);
+}
+
+const mu_op mu_op_cumsum = {CUMULATE("cumsum", CUMSUM), .grad = cumsum_grad};
+mu_tensor *mu_cumsum(mu_tensor *x, int axis, bool exclusive, bool reverse)
+{
+    return cumulate(&mu_op_cumsum, x, axis, exclusive, reverse);
+}
+
+const mu_op mu_op_cumprod = {CUMULATE("cumprod", CUMPROD), .grad = cumprod_grad};
+mu_tensor *mu_cumprod(mu_tensor *x, int axis, bool exclusive, bool reverse)
+{
+    return cumulate(&mu_op_cumprod, x, axis, exclusive, reverse);
+}

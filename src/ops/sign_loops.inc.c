@@ -1,0 +1,33 @@
+// Loops over one operand of any number type; included by elementwise.c once per type.
+//
+// T: the element; W: the unsigned type in which its integers wrap around (T itself for floats); FN(name): the
+// name of this copy; MAGNITUDE(x), SIGN(x).
+
+#define EACH(expression)                    \
+    MU_INDEPENDENT                          \
+    for (int64_t i = 0; i < n; i++) {       \
+        const T x = in[i];                  \
+        out[i] = (expression);              \
+    }                                       \
+    break
+
+MU_CLONES
+static void FN(sign)(int variant, double alpha, const void *from, void *to, int64_t n)
+{
+    const T *in = from;
+    T *out = to;
+    (void)alpha;
+    switch (variant) {
+    case NEG: EACH((T)(-(W)x));
+    case ABS: EACH((T)MAGNITUDE(x));
+    case SIGN: EACH((T)SIGN_OF(x));
+    case SQUARE: EACH((T)((W)x * (W)x));
+    }
+}
+
+#undef EACH
+#undef T
+#undef W
+#undef FN
+#undef MAGNITUDE
+#undef SIGN_OF

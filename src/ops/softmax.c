@@ -1,0 +1,295 @@
+// softmax, log_softmax and the cross-entropies of logits: rows and public functions.
+//
+// The cross-entropies have their gradient as a hidden second output: forward has all it takes, and the
+// gradient of that output makes second derivatives work. Knows nothing of losses as models have them.
+#include "ops/grads.h"
+#include "ops/loops.h"
+#include "ops/nn_loops.h"
+
+#include "kernels/kernels.h"
+
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+static const mu_attr_spec axis_fields[] = {{"axis", MU_ATTR_INT, offsetof(mu_axis_attrs, axis)}, {0}};
+
+static mu_tensor *sum_keeping(mu_tensor *x, int axis)
+{
+    return mu_reduce_sum_axes(x, 1, &axis, true);
+}
+
+static mu_tensor *multiply(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_multiply, NULL, a, b);
+}
+
+static mu_tensor *subtract(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_subtract, NULL, a, b);
+}
+
+static mu_tensor *add(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_add, NULL, a, b);
+}
+
+// y (dy - sum(y dy)): what softmax's derivative makes of dy, y being softmax's result.
+static mu_tensor *softmax_jacobian(mu_tensor *y, mu_tensor *dy, int axis)
+{
+    return multiply(y, subtract(dy, sum_keeping(multiply(y, dy), axis)));
+}
+
+// ---- softmax and log_softmax --------------------------------------------------------------------
+
+static mu_status softmax_infer(mu_infer *infer)
+{
+    const mu_axis_attrs *attrs = infer->attrs;
+    if (mu__axis((int)attrs->axis, infer->in[0].shape.rank, infer->op->name) < 0)
+        return MU_INVALID_ARGUMENT;
+    return mu__infer_same(infer);
+}
+
+static mu_tensor *softmax_grad(mu_grad *g, int i)
+{
+    const mu_axis_attrs *attrs = g->attrs;
+    (void)i;
+    return softmax_jacobian(g->y[0], g->dy, (int)attrs->axis);
+}
+
+static mu_tensor *log_softmax_grad(mu_grad *g, int i)
+{
+    const mu_axis_attrs *attrs = g->attrs;
+    (void)i;
+    return subtract(g->dy, multiply(mu__apply1(&mu_op_exp, NULL, g->y[0]), sum_keeping(g->dy, (int)attrs->axis)));
+}
+
+static mu_status softmax_ref(const mu_kernel *kernel)
+{
+    const mu_axis_attrs *attrs = kernel->attrs;
+    const mu_view *x = &kernel->in[0];
+    const mu_nn_loops *loops = mu__nn_loops(x->dtype);
+    if (!loops)
+        return mu__run_as_f32(kernel, softmax_ref);
+    const int axis = mu__axis((int)attrs->axis, x->shape.rank, kernel->op->name);
+    const int64_t n = x->shape.dims[axis];
+    int64_t outer = 1, inner = 1;
+    for (int i = 0; i < x->shape.rank; i++)
+        *(i < axis ? &outer : &inner) *= i == axis ? 1 : x->shape.dims[i];
+    const size_t element = mu_dtype_bytes(x->dtype);
+    for (int64_t o = 0; o < outer && n > 0; o++)
+        for (int64_t i = 0; i < inner; i++) {
+            const size_t at = element * (size_t)(o * n * inner + i);
+            loops->softmax((const char *)x->data + at, (char *)kernel->out[0].data + at, n, inner,
+                           kernel->op == &mu_op_log_softmax);
+        }
+    return MU_OK;
+}
+
+static const mu_axis_attrs last_axis = {-1}, first_axis = {0}, middle_axis = {1};
+
+static const mu_sample softmax_samples[] = {
+    {.n_in = 1, .in = {{2, {5, 7}}}, .attrs = &last_axis},
+    {.n_in = 1, .in = {{2, {4, 3}}}, .attrs = &first_axis},
+    {.n_in = 1, .in = {{3, {2, 5, 3}}}, .attrs = &middle_axis},
+    {.n_in = 1, .in = {{2, {3, 1}}}, .attrs = &last_axis},
+    {.n_in = 1, .in = {{2, {0, 3}}}, .attrs = &last_axis},
+    {0},
+};
+
+const mu_op mu_op_softmax = {
+    .name = "softmax", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
+    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields,
+    .infer = softmax_infer, .grad = softmax_grad, .ref = softmax_ref, .samples = softmax_samples,
+};
+
+const mu_op mu_op_log_softmax = {
+    .name = "log_softmax", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
+    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields,
+    .infer = softmax_infer, .grad = log_softmax_grad, .ref = softmax_ref, .samples = softmax_samples,
+};
+
+// ---- sparse_softmax_cross_entropy: (logits, labels) -> loss, gradient ---------------------------
+
+static mu_status sparse_infer(mu_infer *infer)
+{
+    char logits_text[MU_SHAPE_TEXT], labels_text[MU_SHAPE_TEXT];
+    const mu_shape *logits = &infer->in[0].shape, *labels = &infer->in[1].shape;
+    mu_shape rows = *logits;
+    rows.rank = MU_MAX(logits->rank - 1, 0);
+    if (!mu__dtype_is_integer(infer->in[1].dtype))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: labels are integers, got %s", infer->op->name,
+                         mu_dtype_name(infer->in[1].dtype));
+    if (logits->rank < 1 || !mu__shape_compatible(&rows, labels))
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: labels must have the shape of the logits without their last axis, got labels %s and "
+                         "logits %s",
+                         infer->op->name, mu__shape_text(labels, labels_text), mu__shape_text(logits, logits_text));
+    infer->out[0] = (mu_spec){infer->in[0].dtype, rows};
+    infer->out[1] = infer->in[0];
+    return MU_OK;
+}
+
+// dy, one for each row, spread over the row's classes.
+static mu_tensor *over_classes(mu_tensor *dy, mu_tensor *by)
+{
+    return multiply(mu_expand_dims(dy, -1), by);
+}
+
+static mu_tensor *sparse_grad(mu_grad *g, int i)
+{
+    if (i == 1)
+        return NULL;
+    mu_tensor *dx = g->dys[0] ? over_classes(g->dys[0], g->y[1]) : NULL;
+    if (!g->dys[1])
+        return dx;
+    mu_tensor *second = softmax_jacobian(mu_nn_softmax(g->x[0], -1), g->dys[1], -1);
+    return dx ? add(dx, second) : second;
+}
+
+static mu_status bad_label(const mu_kernel *kernel, int64_t label, int64_t classes, int64_t row)
+{
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: label %lld in row %lld is outside the valid range 0 to %lld (the logits have %lld classes)",
+                     kernel->op->name, (long long)label, (long long)row, (long long)classes - 1, (long long)classes);
+}
+
+static mu_status sparse_ref(const mu_kernel *kernel)
+{
+    const mu_view *logits = &kernel->in[0], *labels = &kernel->in[1];
+    const mu_nn_loops *loops = mu__nn_loops(logits->dtype);
+    if (!loops)
+        return mu__run_as_f32(kernel, sparse_ref);
+    const int64_t rows = mu__elements(&labels->shape), classes = logits->shape.dims[logits->shape.rank - 1];
+    const size_t element = mu_dtype_bytes(logits->dtype), bytes = element * (size_t)classes;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t label;
+        mu__convert(MU_I64, &label, labels->dtype, (const char *)labels->data + (size_t)r * mu_dtype_bytes(labels->dtype), 1);
+        if (label < 0 || label >= classes)
+            return bad_label(kernel, label, classes, r);
+        loops->cross_entropy((const char *)logits->data + bytes * (size_t)r, NULL, label,
+                             (char *)kernel->out[0].data + element * (size_t)r,
+                             (char *)kernel->out[1].data + bytes * (size_t)r, classes);
+    }
+    return MU_OK;
+}
+
+static mu_status sparse_prepare(mu_prepare *prepare)
+{
+    const mu_dtype labels = prepare->in[1].dtype;
+    const mu_shape *logits = &prepare->in[0].shape;
+    MU_TRY(mu__prepare_f32(prepare));
+    if (logits->dims[logits->rank - 1] < 1 || (labels != MU_U8 && labels != MU_I32 && labels != MU_I64))
+        prepare->declined = true;
+    return MU_OK;
+}
+
+static mu_status sparse_fast(const mu_kernel *kernel)
+{
+    const mu_view *logits = &kernel->in[0], *labels = &kernel->in[1];
+    const int64_t rows = mu__elements(&labels->shape), classes = logits->shape.dims[logits->shape.rank - 1];
+    const int64_t bad = mu__kernels()->softmax_xent(logits->data, labels->data, (int)mu_dtype_bytes(labels->dtype),
+                                                    kernel->out[0].data, kernel->out[1].data, classes, 0, rows);
+    if (bad < 0)
+        return MU_OK;
+    return bad_label(kernel, (int64_t)mu__read_element(labels->dtype, labels->data, bad), classes, bad);
+}
+
+static const mu_sample sparse_samples[] = {
+    {.n_in = 2, .in = {{2, {5, 7}}, {1, {5}}}, .low = {-2, 0}, .high = {2, 7}, .dtypes = {0, MU_I64}, .no_grad = 2},
+    {.n_in = 2, .in = {{3, {2, 3, 4}}, {2, {2, 3}}}, .low = {-9, 0}, .high = {9, 4}, .dtypes = {0, MU_I32}, .no_grad = 2},
+    {.n_in = 2, .in = {{2, {6, 1}}, {1, {6}}}, .low = {-2, 0}, .high = {2, 1}, .dtypes = {0, MU_U8}, .no_grad = 2},
+    {.n_in = 2, .in = {{2, {0, 4}}, {1, {0}}}, .low = {-2, 0}, .high = {2, 4}, .dtypes = {0, MU_I64}, .no_grad = 2},
+    {0},
+};
+
+const mu_op mu_op_sparse_softmax_cross_entropy = {
+    .name = "sparse_softmax_cross_entropy", .n_in = 2, .n_out = 2, .dtypes = MU_FLOATS,
+    .infer = sparse_infer, .grad = sparse_grad, .ref = sparse_ref,
+    .cpu = {sparse_prepare, sparse_fast, NULL},
+    .samples = sparse_samples,
+};
+
+// ---- softmax_cross_entropy: (logits, labels) -> loss, gradient ----------------------------------
+
+static mu_status dense_infer(mu_infer *infer)
+{
+    char logits_text[MU_SHAPE_TEXT], labels_text[MU_SHAPE_TEXT];
+    const mu_shape *logits = &infer->in[0].shape, *labels = &infer->in[1].shape;
+    MU_TRY(mu__need_same_dtype(infer, 0, 1));
+    if (logits->rank < 1 || !mu__shape_compatible(logits, labels))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: logits %s and labels %s must have the same shape", infer->op->name,
+                         mu__shape_text(logits, logits_text), mu__shape_text(labels, labels_text));
+    infer->out[0] = infer->in[0];
+    infer->out[0].shape.rank--;
+    infer->out[1] = infer->in[0];
+    return MU_OK;
+}
+
+static mu_tensor *dense_grad(mu_grad *g, int i)
+{
+    mu_tensor *first = NULL, *second = NULL;
+    if (g->dys[0])
+        first = over_classes(g->dys[0], i == 0 ? g->y[1] : mu__scale(mu_nn_log_softmax(g->x[0], -1), -1));
+    if (g->dys[1])
+        second = i == 0 ? softmax_jacobian(mu_nn_softmax(g->x[0], -1), g->dys[1], -1) : mu__scale(g->dys[1], -1);
+    return first && second ? add(first, second) : first ? first : second;
+}
+
+static mu_status dense_ref(const mu_kernel *kernel)
+{
+    const mu_view *logits = &kernel->in[0];
+    const mu_nn_loops *loops = mu__nn_loops(logits->dtype);
+    if (!loops)
+        return mu__run_as_f32(kernel, dense_ref);
+    const int64_t rows = mu__elements(&kernel->out[0].shape), classes = logits->shape.dims[logits->shape.rank - 1];
+    const size_t element = mu_dtype_bytes(logits->dtype), bytes = element * (size_t)classes;
+    for (int64_t r = 0; r < rows; r++)
+        loops->cross_entropy((const char *)logits->data + bytes * (size_t)r,
+                             (const char *)kernel->in[1].data + bytes * (size_t)r, -1,
+                             (char *)kernel->out[0].data + element * (size_t)r,
+                             (char *)kernel->out[1].data + bytes * (size_t)r, classes);
+    return MU_OK;
+}
+
+// No gradient samples for arbitrary labels: the hidden output is the derivative only where a row sums to 1,
+// as TensorFlow has it. A single class makes rows of ones.
+static const mu_sample dense_samples[] = {
+    {.n_in = 2, .in = {{2, {5, 7}}, {2, {5, 7}}}, .low = {-2, 0}, .high = {2, 1}, .no_grad = 3},
+    {.n_in = 2, .in = {{2, {4, 1}}, {2, {4, 1}}}, .low = {-2, 1}, .high = {2, 1}},
+    {.n_in = 2, .in = {{2, {0, 3}}, {2, {0, 3}}}, .no_grad = 3},
+    {0},
+};
+
+const mu_op mu_op_softmax_cross_entropy = {
+    .name = "softmax_cross_entropy", .n_in = 2, .n_out = 2, .dtypes = MU_FLOATS,
+    .infer = dense_infer, .grad = dense_grad, .ref = dense_ref, .samples = dense_samples,
+};
+
+// ---- Public functions ---------------------------------------------------------------------------
+
+mu_tensor *mu_nn_softmax(mu_tensor *x, int axis)
+{
+    return mu__apply1(&mu_op_softmax, &(mu_axis_attrs){axis}, x);
+}
+
+mu_tensor *mu_nn_log_softmax(mu_tensor *x, int axis)
+{
+    return mu__apply1(&mu_op_log_softmax, &(mu_axis_attrs){axis}, x);
+}
+
+mu_tensor *mu_nn_sparse_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits)
+{
+    mu_tensor *in[] = {logits, labels}, *out[2];
+    return mu__apply(&mu_op_sparse_softmax_cross_entropy, NULL, 2, in, 0, NULL, out) == MU_OK ? out[0] : NULL;
+}
+
+mu_tensor *mu_nn_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits)
+{
+    mu_tensor *in[] = {logits, labels}, *out[2];
+    return mu__apply(&mu_op_softmax_cross_entropy, NULL, 2, in, 0, NULL, out) == MU_OK ? out[0] : NULL;
+}
+
+mu_tensor *mu_nn_sigmoid_cross_entropy(mu_tensor *labels, mu_tensor *logits)
+{
+    return subtract(mu__apply1(&mu_op_softplus, NULL, logits), multiply(logits, labels));
+}

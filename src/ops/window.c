@@ -1,0 +1,141 @@
+// Windows that slide over images: sizes of results and padding, as TensorFlow counts them.
+//
+// A convolution and a pool meet here: an axis has an extent, a window of `size` taps `dilation` apart, a
+// stride and padding. "same" pads so that ceil(in / stride) results come out, the odd one behind.
+#include "ops/nn.h"
+
+mu_status mu__window_axis(mu_window_axis *axis, const char *padding, int64_t before, int64_t after, const char *op)
+{
+    if (axis->size < 1 || axis->stride < 1 || axis->dilation < 1)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: window %lld, stride %lld and dilation %lld must all be at least 1",
+                         op, (long long)axis->size, (long long)axis->stride, (long long)axis->dilation);
+    const int64_t span = (axis->size - 1) * axis->dilation + 1;
+    const bool same = strcmp(padding, "same") == 0, explicit_pads = strcmp(padding, "explicit") == 0;
+    if (!same && !explicit_pads && strcmp(padding, "valid") != 0)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: padding \"%s\" is unknown; use \"valid\", \"same\" or explicit pads",
+                         op, padding);
+    axis->before = explicit_pads ? before : 0;
+    axis->after = explicit_pads ? after : 0;
+    axis->out = MU_UNKNOWN;
+    if (axis->in == MU_UNKNOWN)
+        return MU_OK;
+    if (same) {
+        axis->out = (axis->in + axis->stride - 1) / axis->stride;
+        const int64_t total = MU_MAX((axis->out - 1) * axis->stride + span - axis->in, 0);
+        axis->before = total / 2;
+        axis->after = total - total / 2;
+        return MU_OK;
+    }
+    const int64_t room = axis->in + axis->before + axis->after - span;
+    if (axis->before < 0 || axis->after < 0 || room < 0)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: a window that spans %lld does not fit into an extent of %lld with padding %lld and %lld",
+                         op, (long long)span, (long long)axis->in, (long long)axis->before, (long long)axis->after);
+    axis->out = room / axis->stride + 1;
+    return MU_OK;
+}
+
+void mu__window_span(const mu_window_axis *axis, int64_t tap, int64_t *begin, int64_t *end)
+{
+    // Result o reads the image at o * stride + shift, which must lie in [0, in).
+    const int64_t shift = tap * axis->dilation - axis->before;
+    const int64_t left = axis->in - shift;
+    *begin = shift >= 0 ? 0 : (-shift + axis->stride - 1) / axis->stride;
+    *end = left <= 0 ? 0 : MU_MIN(axis->out, (left + axis->stride - 1) / axis->stride);
+    *end = MU_MAX(*begin, *end);
+}
+
+// Errors unless a list of attributes has n entries.
+static mu_status need_count(const mu_ints *list, int64_t n, const char *what, const char *op)
+{
+    if (list->n == n)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: %s has %lld entries, %lld are needed", op, what, (long long)list->n,
+                     (long long)n);
+}
+
+static mu_status need_image(const mu_shape *x, const char *op)
+{
+    char text[MU_SHAPE_TEXT];
+    if (x->rank == 4)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: images have shape [batch, height, width, channels], got %s", op,
+                     mu__shape_text(x, text));
+}
+
+static mu_status fill_axes(mu_window *out, const char *padding, const mu_ints *pads, const char *op)
+{
+    const bool explicit_pads = strcmp(padding, "explicit") == 0;
+    if (explicit_pads)
+        MU_TRY(need_count(pads, 4, "the list of explicit pads (top, bottom, left, right)", op));
+    MU_TRY(mu__window_axis(&out->y, padding, explicit_pads ? pads->at[0] : 0, explicit_pads ? pads->at[1] : 0, op));
+    return mu__window_axis(&out->x, padding, explicit_pads ? pads->at[2] : 0, explicit_pads ? pads->at[3] : 0, op);
+}
+
+mu_status mu__conv_window(const mu_conv_attrs *attrs, const mu_shape *x, const mu_shape *w, const char *op,
+                          mu_window *out)
+{
+    char x_text[MU_SHAPE_TEXT], w_text[MU_SHAPE_TEXT];
+    MU_TRY(need_image(x, op));
+    if (w->rank != 4)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the kernel has shape [height, width, channels / groups, filters], got %s", op,
+                         mu__shape_text(w, w_text));
+    MU_TRY(need_count(&attrs->strides, 2, "strides", op));
+    MU_TRY(need_count(&attrs->dilations, 2, "dilations", op));
+    const int64_t channels = x->dims[3], own = w->dims[2], filters = w->dims[3], groups = attrs->groups;
+    if (groups < 1 || (filters != MU_UNKNOWN && filters % groups != 0)
+        || (channels != MU_UNKNOWN && own != MU_UNKNOWN && channels != own * groups))
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: images %s and kernel %s do not fit with %lld groups: channels must be the kernel's third "
+                         "axis times groups, and filters a multiple of groups",
+                         op, mu__shape_text(x, x_text), mu__shape_text(w, w_text), (long long)groups);
+    *out = (mu_window){
+        .n = x->dims[0], .channels = channels,
+        .y = {.in = x->dims[1], .size = w->dims[0], .stride = attrs->strides.at[0], .dilation = attrs->dilations.at[0]},
+        .x = {.in = x->dims[2], .size = w->dims[1], .stride = attrs->strides.at[1], .dilation = attrs->dilations.at[1]},
+    };
+    return fill_axes(out, attrs->padding, &attrs->pads, op);
+}
+
+mu_status mu__pool_window(const mu_pool_attrs *attrs, const mu_shape *x, const char *op, mu_window *out)
+{
+    MU_TRY(need_image(x, op));
+    MU_TRY(need_count(&attrs->window, 2, "the window", op));
+    MU_TRY(need_count(&attrs->strides, 2, "strides", op));
+    *out = (mu_window){
+        .n = x->dims[0], .channels = x->dims[3],
+        .y = {.in = x->dims[1], .size = attrs->window.at[0], .stride = attrs->strides.at[0], .dilation = 1},
+        .x = {.in = x->dims[2], .size = attrs->window.at[1], .stride = attrs->strides.at[1], .dilation = 1},
+    };
+    return fill_axes(out, attrs->padding, &attrs->pads, op);
+}
+
+mu_status mu__window_options(mu_ints *out, const int64_t given[2], const char *what, const char *op)
+{
+    if (given[0] < 0 || given[1] < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %s are {%lld, %lld}; they must be at least 1", op, what,
+                         (long long)given[0], (long long)given[1]);
+    out->n = 2;
+    out->at[0] = given[0] ? given[0] : 1;
+    out->at[1] = given[1] ? given[1] : out->at[0];
+    return MU_OK;
+}
+
+mu_status mu__padding_options(char out[MU_ATTR_TEXT_BYTES], mu_ints *pads, const char *padding, const int64_t given[4],
+                              const char *op)
+{
+    const bool explicit_pads = given[0] || given[1] || given[2] || given[3];
+    if (explicit_pads && padding && strcmp(padding, "explicit") != 0)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: padding \"%s\" and explicit pads exclude each other", op, padding);
+    if (!padding)
+        padding = explicit_pads ? "explicit" : "valid";
+    if (strlen(padding) >= MU_ATTR_TEXT_BYTES)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: padding is \"valid\", \"same\" or \"explicit\"", op);
+    strcpy(out, padding);
+    if (strcmp(padding, "explicit") == 0) {
+        pads->n = 4;
+        memcpy(pads->at, given, 4 * sizeof *given);
+    }
+    return MU_OK;
+}

@@ -1,0 +1,248 @@
+// Tensors as text, laid out as NumPy's str() does: shortest digits that read back, columns aligned, lines
+// of 75 characters, and beyond 1000 elements only three at each end of an axis.
+//
+// Floats go through two passes: the first learns the widths that all shown elements need, the second
+// prints. Knows nothing of devices or graphs; a symbolic tensor prints as its type and shape.
+#include "tensor/tensor.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { EDGE = 3, SHOW_ALL = 1000, LINE = 75, DIGITS = 8, SCALAR_DIGITS = 20, ITEM = 400 };
+
+typedef struct printer {
+    FILE *out;
+    const mu_tensor *tensor;
+    bool shortened, exponents;
+    int left, right;   // columns before and after the point (of integers: all in left)
+    double least, most;  // magnitudes of the finite elements that are not 0
+    int digits;        // at most so many after the point
+    int longest_word;  // "nan" 3, "-inf" 4; 0: every element is finite
+    int column;
+} printer;
+
+static bool reads_back(mu_dtype dtype, const char *text, double value)
+{
+    double again = strtod(text, NULL);
+    switch (dtype) {
+    case MU_F64: return again == value;
+    case MU_F32: return strtof(text, NULL) == (float)value;
+    case MU_F16: return mu__f16_to_f32(mu__f32_to_f16((float)again)) == (float)value;
+    default: return mu__bf16_to_f32(mu__f32_to_bf16((float)again)) == (float)value;
+    }
+}
+
+// The shortest "d.ddde+xx" that reads back, with at most so many digits after the point; returns how many.
+static int scientific(mu_dtype dtype, double value, int digits, char *text)
+{
+    int precision = 0;
+    for (; precision < digits; precision++) {
+        snprintf(text, ITEM, "%.*e", precision, value);
+        if (reads_back(dtype, text, value))
+            break;
+    }
+    snprintf(text, ITEM, "%.*e", precision, value);
+    return precision;
+}
+
+// The shortest "ddd.ddd" that reads back, with at most so many digits after the point; ends in a bare point
+// for whole numbers.
+static void positional(mu_dtype dtype, double value, int digits, char *text)
+{
+    for (int precision = 0; precision <= digits; precision++) {
+        snprintf(text, ITEM, "%.*f", precision, value);
+        if (reads_back(dtype, text, value))
+            break;
+    }
+    char *point = strchr(text, '.');
+    if (!point) {
+        strcat(text, ".");
+        return;
+    }
+    for (char *end = text + strlen(text); end[-1] == '0'; end--)
+        end[-1] = 0;
+}
+
+static double element(const printer *p, int64_t i)
+{
+    return mu__read_element(p->tensor->dtype, mu__data(p->tensor), i);
+}
+
+static void learn_magnitude(printer *p, int64_t i)
+{
+    double value = element(p, i), magnitude = fabs(value);
+    if (!isfinite(value))
+        p->longest_word = MU_MAX(p->longest_word, isinf(value) && value < 0 ? 4 : 3);
+    if (!isfinite(value) || value == 0)
+        return;
+    p->least = p->least == 0 ? magnitude : fmin(p->least, magnitude);
+    p->most = fmax(p->most, magnitude);
+}
+
+static void learn_float_width(printer *p, int64_t i)
+{
+    char text[ITEM];
+    double value = element(p, i);
+    if (!isfinite(value))
+        return;
+    if (p->exponents) {
+        p->right = MU_MAX(p->right, scientific(p->tensor->dtype, value, p->digits, text));
+        p->left = MU_MAX(p->left, value < 0 || (value == 0 && signbit(value)) ? 2 : 1);
+        return;
+    }
+    positional(p->tensor->dtype, value, p->digits, text);
+    int left = (int)(strchr(text, '.') - text);
+    p->left = MU_MAX(p->left, left);
+    p->right = MU_MAX(p->right, (int)strlen(text) - left - 1);
+}
+
+static void learn_integer_width(printer *p, int64_t i)
+{
+    char text[ITEM];
+    int width;
+    if (p->tensor->dtype == MU_BOOL)
+        width = element(p, i) != 0 ? 4 : 5;
+    else if (p->tensor->dtype == MU_I64)
+        width = snprintf(text, sizeof text, "%lld", (long long)((const int64_t *)mu__data(p->tensor))[i]);
+    else
+        width = snprintf(text, sizeof text, "%.0f", element(p, i));
+    p->left = MU_MAX(p->left, width);
+}
+
+// Calls fn on every element that is shown.
+static void each_shown(printer *p, int axis, int64_t at, void (*fn)(printer *, int64_t))
+{
+    const mu_shape *shape = &p->tensor->shape;
+    if (axis == shape->rank) {
+        fn(p, at);
+        return;
+    }
+    int64_t n = shape->dims[axis];
+    for (int64_t i = 0; i < n; i++) {
+        if (p->shortened && n > 2 * EDGE && i == EDGE)
+            i = n - EDGE;
+        each_shown(p, axis + 1, at * n + i, fn);
+    }
+}
+
+// Columns from the point on.
+static int columns_right(const printer *p)
+{
+    bool three_digits = p->most >= 1e100 || (p->least > 0 && p->least < 1e-99);
+    return 1 + p->right + (!p->exponents ? 0 : three_digits ? 5 : 4);
+}
+
+static int format_float(const printer *p, double value, char *text)
+{
+    int width = p->left + columns_right(p);
+    if (!isfinite(value))
+        return snprintf(text, ITEM, "%*s", width, isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
+    if (p->exponents)
+        return snprintf(text, ITEM, "%*.*e", width, p->right, value);
+    char digits[ITEM];
+    positional(p->tensor->dtype, value, p->digits, digits);
+    int left = (int)(strchr(digits, '.') - digits);
+    return snprintf(text, ITEM, "%*s%-*s", p->left - left, "", left + 1 + p->right, digits);
+}
+
+static int format_element(const printer *p, int64_t i, char *text)
+{
+    if (mu__dtype_is_float(p->tensor->dtype))
+        return format_float(p, element(p, i), text);
+    if (p->tensor->dtype == MU_BOOL)
+        return snprintf(text, ITEM, "%*s", p->left, element(p, i) != 0 ? "True" : "False");
+    if (p->tensor->dtype == MU_I64)
+        return snprintf(text, ITEM, "%*lld", p->left, (long long)((const int64_t *)mu__data(p->tensor))[i]);
+    return snprintf(text, ITEM, "%*.0f", p->left, element(p, i));
+}
+
+static void print_word(printer *p, const char *word, int length, int indent, int closing, bool first)
+{
+    if (!first && p->column + 1 + length > LINE - closing) {
+        fprintf(p->out, "\n%*s", indent, "");
+        p->column = indent;
+    } else if (!first) {
+        fputc(' ', p->out);
+        p->column++;
+    }
+    fputs(word, p->out);
+    p->column += length;
+}
+
+static void print_axis(printer *p, int axis, int64_t at)
+{
+    char text[ITEM];
+    const mu_shape *shape = &p->tensor->shape;
+    bool last = axis == shape->rank - 1;
+    int64_t n = shape->dims[axis];
+    fputc('[', p->out);
+    p->column = axis + 1;
+    for (int64_t i = 0; i < n; i++) {
+        if (i > 0 && !last)
+            fprintf(p->out, "%.*s%*s", shape->rank - 1 - axis, "\n\n\n\n\n\n\n\n", axis + 1, "");
+        if (p->shortened && n > 2 * EDGE && i == EDGE) {
+            if (last)
+                print_word(p, "...", 3, axis + 1, axis + 1, false);
+            else
+                fprintf(p->out, "...%.*s%*s", shape->rank - 1 - axis, "\n\n\n\n\n\n\n\n", axis + 1, "");
+            i = n - EDGE;
+        }
+        if (last)
+            print_word(p, text, format_element(p, at * n + i, text), axis + 1, axis + 1, i == 0);
+        else
+            print_axis(p, axis + 1, at * n + i);
+    }
+    fputc(']', p->out);
+}
+
+static void learn(printer *p)
+{
+    if (!mu__dtype_is_float(p->tensor->dtype)) {
+        each_shown(p, 0, 0, learn_integer_width);
+        return;
+    }
+    each_shown(p, 0, 0, learn_magnitude);
+    p->exponents = p->most >= 1e8 || (p->least > 0 && (p->least < 1e-4 || p->most / p->least > 1000));
+    each_shown(p, 0, 0, learn_float_width);
+    p->left = MU_MAX(p->left, p->longest_word - columns_right(p));
+}
+
+static void print_float_scalar(mu_dtype dtype, double value, FILE *out)
+{
+    char text[ITEM];
+    double magnitude = fabs(value);
+    if (!isfinite(value))
+        snprintf(text, ITEM, "%s", isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
+    else if (magnitude != 0 && (magnitude >= 1e16 || magnitude < 1e-4))
+        scientific(dtype, value, SCALAR_DIGITS, text);
+    else
+        positional(dtype, value, SCALAR_DIGITS, text);
+    fprintf(out, "%s%s\n", text, text[strlen(text) - 1] == '.' ? "0" : "");
+}
+
+void mu_tensor_print(const mu_tensor *tensor, FILE *out)
+{
+    char text[ITEM];
+    if (!tensor) {
+        fputs("NULL\n", out);
+        return;
+    }
+    if (!tensor->buffer) {
+        fprintf(out, "<symbolic %s %s>\n", mu_dtype_name(tensor->dtype), mu__shape_text(&tensor->shape, text));
+        return;
+    }
+    int64_t n = mu__elements(&tensor->shape);
+    printer p = {.out = out, .tensor = tensor, .shortened = n > SHOW_ALL, .digits = DIGITS};
+    if (n == 0) {
+        fputs("[]\n", out);
+    } else if (tensor->shape.rank == 0 && mu__dtype_is_float(tensor->dtype)) {
+        print_float_scalar(tensor->dtype, element(&p, 0), out);
+    } else if (tensor->shape.rank == 0) {
+        format_element(&p, 0, text);
+        fprintf(out, "%s\n", text);
+    } else {
+        learn(&p);
+        print_axis(&p, 0, 0);
+        fputc('\n', out);
+    }
+}

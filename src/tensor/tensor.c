@@ -1,0 +1,240 @@
+// Tensors and their buffers: made, viewed, read.
+//
+// A tensor is a small handle; the elements live in a counted buffer that views share. A symbolic tensor has
+// no buffer but a node, which only the graph layer looks into. Knows nothing of ops.
+#include "tensor/tensor.h"
+
+#include <math.h>
+
+static void destroy_buffer(void *object)
+{
+    mu_buffer *buffer = object;
+    if (buffer->release)
+        buffer->release(buffer->arg);
+    else if (buffer->data && !buffer->arg)
+        mu__free_data(buffer->data, buffer->bytes);
+}
+
+static void destroy_tensor(void *object)
+{
+    mu_tensor *tensor = object;
+    mu_release(tensor->buffer);
+    mu_release(tensor->graph);
+}
+
+mu_type mu__buffer_type = {.name = "buffer", .destroy = destroy_buffer};
+mu_type mu__tensor_type = {.name = "tensor", .destroy = destroy_tensor};
+
+mu_buffer *mu__buffer_new(size_t bytes)
+{
+    mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
+    if (!buffer)
+        return NULL;
+    buffer->bytes = MU_MAX(bytes, (size_t)1);
+    buffer->data = mu__alloc_data(buffer->bytes);
+    if (!buffer->data) {
+        mu_release(buffer);
+        return NULL;
+    }
+    return buffer;
+}
+
+mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype, const mu_shape *shape)
+{
+    mu_tensor *tensor = mu__new(&mu__tensor_type, sizeof *tensor);
+    if (!tensor)
+        return NULL;
+    tensor->dtype = dtype;
+    tensor->shape = *shape;
+    tensor->buffer = mu_retain(buffer);
+    tensor->offset = offset;
+    return tensor;
+}
+
+mu_tensor *mu__tensor_alloc(mu_dtype dtype, const mu_shape *shape)
+{
+    mu_spec spec = {.dtype = dtype, .shape = *shape};
+    assert(mu__dtype_ok(dtype) && mu__shape_known(shape));
+    mu_buffer *buffer = mu__buffer_new(mu__spec_bytes(&spec));
+    if (!buffer)
+        return NULL;
+    mu_tensor *tensor = mu__tensor_view(buffer, 0, dtype, shape);
+    mu_release(buffer);
+    return tensor;
+}
+
+mu_tensor *mu__tensor_symbolic(struct mu_node *node, int output, const mu_spec *spec, mu_object *graph)
+{
+    mu_tensor *tensor = mu__new(&mu__tensor_type, sizeof *tensor);
+    if (!tensor)
+        return NULL;
+    tensor->dtype = spec->dtype;
+    tensor->shape = spec->shape;
+    tensor->node = node;
+    tensor->output = output;
+    tensor->graph = mu_retain(graph);
+    return tensor;
+}
+
+// What a caller says of a tensor with elements, checked.
+static mu_status check_concrete(mu_dtype dtype, int rank, const int64_t *dims, const char *function, mu_shape *out)
+{
+    if (!mu__dtype_ok(dtype))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %d is no element type; use MU_F32 and the like", function,
+                         (int)dtype);
+    if (rank < 0 || rank > MU_MAX_RANK)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: rank %d is outside 0 to %d", function, rank, MU_MAX_RANK);
+    *out = mu_shape_make(rank, dims);
+    MU_TRY(mu__shape_check(out, function));
+    if (!mu__shape_known(out)) {
+        char text[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "%s: shape %s has an unknown dimension; a tensor with elements has none",
+                         function, mu__shape_text(out, text));
+    }
+    return MU_OK;
+}
+
+mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const void *data)
+{
+    mu_shape shape;
+    if (mu__pending() || check_concrete(dtype, rank, dims, "mu_tensor_new", &shape) != MU_OK)
+        return NULL;
+    mu_tensor *tensor = mu__tensor_alloc(dtype, &shape);
+    if (!tensor)
+        return NULL;
+    mu_spec spec = mu__spec_of(tensor);
+    size_t bytes = mu__spec_bytes(&spec);
+    if (data && bytes)
+        memcpy(mu__data(tensor), data, bytes);
+    else
+        memset(mu__data(tensor), 0, bytes);
+    return mu__give(tensor);
+}
+
+mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data, void (*release)(void *arg),
+                          void *arg)
+{
+    mu_shape shape;
+    if (mu__pending() || check_concrete(dtype, rank, dims, "mu_tensor_wrap", &shape) != MU_OK)
+        return NULL;
+    if (!data && mu__elements(&shape) > 0) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_tensor_wrap: data is NULL; give the memory that holds the elements");
+        return NULL;
+    }
+    mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
+    if (!buffer)
+        return NULL;
+    mu_tensor *tensor = mu__tensor_view(buffer, 0, dtype, &shape);
+    if (tensor) {  // from here on the buffer releases the caller's memory
+        mu_spec spec = mu__spec_of(tensor);
+        buffer->data = data;
+        buffer->bytes = mu__spec_bytes(&spec);
+        buffer->release = release;
+        buffer->arg = release ? arg : buffer;  // any mark: memory that is not ours to free
+    }
+    mu_release(buffer);
+    return mu__give(tensor);
+}
+
+mu_tensor *mu_constant(mu_dtype dtype, double value)
+{
+    mu_shape shape;
+    if (mu__pending() || check_concrete(dtype, 0, NULL, "mu_constant", &shape) != MU_OK)
+        return NULL;
+    mu_tensor *tensor = mu__tensor_alloc(dtype, &shape);
+    if (tensor)
+        mu__write_element(dtype, mu__data(tensor), 0, value);
+    return mu__give(tensor);
+}
+
+mu_tensor *mu_vector_f32(int64_t n, const float *values)
+{
+    return mu_tensor_new(MU_F32, 1, &n, values);
+}
+
+mu_dtype mu_tensor_dtype(const mu_tensor *tensor)
+{
+    return tensor ? tensor->dtype : MU_DTYPE_DEFAULT;
+}
+
+mu_shape mu_tensor_shape(const mu_tensor *tensor)
+{
+    return tensor ? tensor->shape : mu__scalar_shape;
+}
+
+int mu_tensor_rank(const mu_tensor *tensor)
+{
+    return tensor ? tensor->shape.rank : -1;
+}
+
+int64_t mu_tensor_dim(const mu_tensor *tensor, int axis)
+{
+    if (!tensor)
+        return -1;
+    int at = mu__axis(axis, tensor->shape.rank, "mu_tensor_dim");
+    return at < 0 ? -1 : tensor->shape.dims[at];
+}
+
+int64_t mu_tensor_elements(const mu_tensor *tensor)
+{
+    return tensor ? mu__elements(&tensor->shape) : -1;
+}
+
+bool mu_tensor_is_symbolic(const mu_tensor *tensor)
+{
+    return tensor && !tensor->buffer;
+}
+
+const void *mu_tensor_data(const mu_tensor *tensor)
+{
+    if (!tensor)
+        return NULL;
+    if (!tensor->buffer) {
+        mu__error(MU_FAILED_PRECONDITION, "mu_tensor_data: the tensor is a symbolic value of a function being "
+                  "traced and has no elements yet; return it from the function and read the result");
+        return NULL;
+    }
+    return mu__data(tensor);
+}
+
+mu_status mu_tensor_copy_to(const mu_tensor *tensor, void *data, size_t bytes)
+{
+    if (!tensor)
+        return mu__pending() ? mu_error_code()
+                             : mu__error(MU_INVALID_ARGUMENT, "mu_tensor_copy_to: the tensor is NULL");
+    const void *elements = mu_tensor_data(tensor);
+    if (!elements)
+        return mu_error_code();
+    mu_spec spec = mu__spec_of(tensor);
+    size_t wanted = mu__spec_bytes(&spec);
+    if (bytes != wanted) {
+        char text[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "mu_tensor_copy_to: the buffer has %zu bytes; a %s tensor of shape %s "
+                         "has %zu", bytes, mu_dtype_name(spec.dtype), mu__shape_text(&spec.shape, text), wanted);
+    }
+    if (bytes)
+        memcpy(data, elements, bytes);
+    return MU_OK;
+}
+
+double mu_scalar(const void *tensor_or_value)
+{
+    if (!tensor_or_value)
+        return NAN;
+    const mu_tensor *tensor = mu__is(tensor_or_value, &mu__tensor_type) ? tensor_or_value
+                            : mu__is(tensor_or_value, &mu__value_type)  ? mu_value_tensor(tensor_or_value)
+                                                                        : NULL;
+    if (!tensor) {
+        if (!mu__pending())
+            mu__error(MU_INVALID_ARGUMENT, "mu_scalar: the argument is neither a tensor nor a value that holds one");
+        return NAN;
+    }
+    if (mu__elements(&tensor->shape) != 1) {
+        char text[MU_SHAPE_TEXT];
+        mu__error(MU_INVALID_ARGUMENT, "mu_scalar: the tensor has shape %s; it must have exactly one element",
+                  mu__shape_text(&tensor->shape, text));
+        return NAN;
+    }
+    const void *data = mu_tensor_data(tensor);
+    return data ? mu__read_element(tensor->dtype, data, 0) : NAN;
+}

@@ -1,0 +1,126 @@
+// The tensor handle inside the library: a view of a buffer, or one output of a node in a graph.
+//
+// Eager tensors are dense and row-major; a view (reshape, a range of the first axis) shares the buffer at
+// an offset. Knows nothing of ops and graphs: a symbolic tensor holds its node as an incomplete type.
+#ifndef MU_SRC_TENSOR_H
+#define MU_SRC_TENSOR_H
+
+#include "base/base.h"
+
+#include <muster/tensor.h>
+
+// ---- Element types (dtype.c) --------------------------------------------------------------------
+
+#define MU_DTYPE_BIT(dtype) (1u << (dtype))
+#define MU_FLOATS (MU_DTYPE_BIT(MU_F32) | MU_DTYPE_BIT(MU_F64) | MU_DTYPE_BIT(MU_F16) | MU_DTYPE_BIT(MU_BF16))
+#define MU_INTS (MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I16) | MU_DTYPE_BIT(MU_I8) | MU_DTYPE_BIT(MU_U8))
+#define MU_NUMBERS (MU_FLOATS | MU_INTS)
+#define MU_BOOLS MU_DTYPE_BIT(MU_BOOL)
+#define MU_ALL_DTYPES (MU_NUMBERS | MU_BOOLS)
+
+bool mu__dtype_ok(mu_dtype dtype);
+bool mu__dtype_is_float(mu_dtype dtype);
+bool mu__dtype_is_integer(mu_dtype dtype);
+const char *mu__dtype_hlo(mu_dtype dtype);                   // "f32"
+const char *mu__dtype_safetensors(mu_dtype dtype);           // "F32"
+mu_dtype mu__dtype_from_safetensors(const char *name);       // MU_DTYPE_DEFAULT if unknown
+mu_dtype mu__dtype_from_name(const char *name);
+
+float mu__bf16_to_f32(uint16_t bits);
+uint16_t mu__f32_to_bf16(float value);                       // round to nearest even
+float mu__f16_to_f32(uint16_t bits);
+uint16_t mu__f32_to_f16(float value);
+double mu__read_element(mu_dtype dtype, const void *data, int64_t index);
+void mu__write_element(mu_dtype dtype, void *data, int64_t index, double value);  // integers saturate
+// mu__convert copies n elements from one type to another as TensorFlow's cast does (floats truncate to integers).
+void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t n);
+
+// ---- Shapes (shape.c) ---------------------------------------------------------------------------
+
+#define MU_SHAPE(...) mu_shape_make((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+extern const mu_shape mu__scalar_shape;
+
+typedef struct mu_spec {  // what is known of a tensor before its elements
+    mu_dtype dtype;
+    mu_shape shape;
+} mu_spec;
+
+int64_t mu__elements(const mu_shape *shape);                 // product; MU_UNKNOWN if a dimension is
+size_t mu__spec_bytes(const mu_spec *spec);                  // needs a known shape
+bool mu__shape_known(const mu_shape *shape);
+bool mu__shape_equal(const mu_shape *a, const mu_shape *b);
+bool mu__shape_compatible(const mu_shape *a, const mu_shape *b);  // equal where both are known
+mu_status mu__shape_check(const mu_shape *shape, const char *what);  // rank, signs, overflow of the byte count
+// NumPy broadcasting; `what` names the op in the error.
+mu_status mu__broadcast(const mu_shape *a, const mu_shape *b, mu_shape *out, const char *what);
+// mu__axis maps a negative axis and checks it; -1 after recording INVALID_ARGUMENT.
+int mu__axis(int axis, int rank, const char *what);
+// mu__shape_text writes "[2, 3, ?]"; returns text.
+#define MU_SHAPE_TEXT 160
+const char *mu__shape_text(const mu_shape *shape, char text[MU_SHAPE_TEXT]);
+
+// ---- Tensors (tensor.c) -------------------------------------------------------------------------
+
+typedef struct mu_buffer {
+    mu_object object;
+    void *data;
+    size_t bytes;
+    void (*release)(void *arg);  // NULL: data came from mu__alloc_data
+    void *arg;
+} mu_buffer;
+
+struct mu_node;
+struct mu_graph;
+
+struct mu_tensor {
+    mu_object object;
+    mu_dtype dtype;
+    mu_shape shape;
+    mu_buffer *buffer;       // NULL: symbolic
+    size_t offset;           // bytes into the buffer
+    struct mu_node *node;    // symbolic: this output of this node
+    int output;
+    mu_object *graph;        // symbolic: retained
+};
+
+extern mu_type mu__tensor_type, mu__buffer_type, mu__value_type;
+
+// All of these return a reference that the caller owns (public functions return through mu__give).
+mu_buffer *mu__buffer_new(size_t bytes);
+mu_tensor *mu__tensor_alloc(mu_dtype dtype, const mu_shape *shape);             // elements undefined
+mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype, const mu_shape *shape);  // retains the buffer
+mu_tensor *mu__tensor_symbolic(struct mu_node *node, int output, const mu_spec *spec, mu_object *graph);
+
+static inline void *mu__data(const mu_tensor *tensor)
+{
+    return (char *)tensor->buffer->data + tensor->offset;
+}
+
+static inline mu_spec mu__spec_of(const mu_tensor *tensor)
+{
+    return (mu_spec){.dtype = tensor->dtype, .shape = tensor->shape};
+}
+
+// ---- Values (value.c) ---------------------------------------------------------------------------
+
+struct mu_value {
+    mu_object object;
+    mu_value_kind kind;
+    mu_object *leaf;    // tensor or variable
+    int n;
+    mu_value **items;   // elements, or components of a per-replica or mirrored value
+    char **keys;        // of a map, in order of insertion
+    mu_value *sources;  // of gradients: what they were taken for; retained
+};
+
+// Owned by the caller, like everything in this header.
+mu_value *mu__value_leaf(mu_value_kind kind, void *object);
+mu_value *mu__value_container(mu_value_kind kind, int n, mu_value *const *items, const char *const *keys);
+
+// mu__value_flatten writes the leaves in order (at most `capacity`) and returns how many there are.
+int mu__value_flatten(const mu_value *value, mu_object **leaves, int capacity);
+// mu__value_pack rebuilds the structure of `like` around `n` leaves (tensors); owned by the caller.
+mu_value *mu__value_pack(const mu_value *like, mu_object *const *leaves, int n);
+bool mu__value_same_structure(const mu_value *a, const mu_value *b);
+
+#endif

@@ -1,0 +1,168 @@
+// `muster inspect FILE`: what a safetensors file holds, as a table or as JSON.
+//
+// Every tensor is read once, one at a time, so that a file larger than memory can be looked at. Range and
+// mean are over the finite elements; the others are counted.
+#include "io/io.h"
+#include "tools/tools.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+
+typedef struct summary {
+    double low, high, mean;  // NaN if there is no finite element
+    int64_t not_finite;
+} summary;
+
+static summary summarize(const mu_tensor *tensor)
+{
+    const void *data = mu__data(tensor);
+    const int64_t n = mu__elements(&tensor->shape);
+    summary s = {.low = NAN, .high = NAN, .mean = NAN};
+    double sum = 0;
+    int64_t finite = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double value = mu__read_element(tensor->dtype, data, i);
+        if (!isfinite(value))
+            continue;
+        s.low = fmin(s.low, value);
+        s.high = fmax(s.high, value);
+        sum += value;
+        finite++;
+    }
+    s.not_finite = n - finite;
+    if (finite > 0)
+        s.mean = sum / (double)finite;
+    return s;
+}
+
+static bool summarize_entry(const mu_tensor_file *file, int i, summary *out)
+{
+    mu_tensor *tensor = mu__tensor_file_read(file, i);
+    if (!tensor)
+        return false;
+    *out = summarize(tensor);
+    mu_release(tensor);
+    return true;
+}
+
+static int name_width(const mu_tensor_file *file)
+{
+    size_t width = strlen("total");
+    for (size_t i = 0; i < file->entries.n; i++)
+        width = MU_MAX(width, strlen(file->entries.items[i].name));
+    return (int)MU_MIN(width, (size_t)60);
+}
+
+// Names come from the file: control characters would reach the terminal, so they become question marks.
+static void print_name(const char *name, int width)
+{
+    int printed = 0;
+    for (; *name; name++, printed++)
+        putchar((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
+    for (; printed < width; printed++)
+        putchar(' ');
+}
+
+static void print_number(double value)
+{
+    if (isnan(value))
+        printf(" %12s", "-");
+    else
+        printf(" %12.5g", value);
+}
+
+static bool print_table(const mu_tensor_file *file)
+{
+    const int width = name_width(file);
+    int64_t elements = 0;
+    printf("%-*s  %-8s %-18s %14s %12s %12s %12s  %s\n", width, "name", "dtype", "shape", "bytes", "min", "max", "mean", "nan/inf");
+    for (size_t i = 0; i < file->entries.n; i++) {
+        const mu_file_entry *entry = &file->entries.items[i];
+        char shape[MU_SHAPE_TEXT];
+        summary s;
+        if (!summarize_entry(file, (int)i, &s))
+            return false;
+        print_name(entry->name, width);
+        printf("  %-8s %-18s %14" PRIu64, mu_dtype_name(entry->spec.dtype), mu__shape_text(&entry->spec.shape, shape),
+               entry->end - entry->begin);
+        print_number(s.low);
+        print_number(s.high);
+        print_number(s.mean);
+        printf("  %" PRId64 "\n", s.not_finite);
+        elements += mu__elements(&entry->spec.shape);
+    }
+    printf("%-*s  %zu tensors, %" PRId64 " elements, %" PRIu64 " bytes\n", width, "total", file->entries.n, elements, file->data_bytes);
+    return true;
+}
+
+static json_t *number_json(double value) { return isnan(value) ? json_null() : json_real(value); }
+
+static json_t *entry_json(const mu_file_entry *entry, const summary *s)
+{
+    json_t *shape = json_array();
+    for (int d = 0; d < entry->spec.shape.rank; d++)
+        json_array_append_new(shape, json_integer(entry->spec.shape.dims[d]));
+    return json_pack("{s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:I}", "name", entry->name, "dtype", mu_dtype_name(entry->spec.dtype),
+                     "shape", shape, "bytes", (json_int_t)(entry->end - entry->begin), "min", number_json(s->low), "max",
+                     number_json(s->high), "mean", number_json(s->mean), "not_finite", (json_int_t)s->not_finite);
+}
+
+static json_t *metadata_json(const mu_tensor_file *file)
+{
+    json_t *map = json_object();
+    for (size_t i = 0; i + 1 < file->metadata.n; i += 2)
+        json_object_set_new(map, file->metadata.items[i], json_string(file->metadata.items[i + 1]));
+    return map;
+}
+
+static bool print_json(const mu_tensor_file *file)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < file->entries.n; i++) {
+        summary s;
+        if (!summarize_entry(file, (int)i, &s)) {
+            json_decref(list);
+            return false;
+        }
+        json_array_append_new(list, entry_json(&file->entries.items[i], &s));
+    }
+    json_t *root = json_pack("{s:s, s:I, s:o, s:o}", "path", file->path, "bytes", (json_int_t)file->data_bytes, "metadata",
+                             metadata_json(file), "tensors", list);
+    const bool ok = root && json_dumpf(root, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF;
+    if (!ok)
+        mu__error(MU_RESOURCE_EXHAUSTED, "cannot write the description of %s to standard output", file->path);
+    json_decref(root);
+    return ok;
+}
+
+// Finds the file among the arguments and whether JSON is wanted.
+static const char *parse(int n, char **arguments, bool *json)
+{
+    const char *path = NULL;
+    *json = false;
+    for (int i = 0; i < n; i++) {
+        const bool is_flag = arguments[i][0] == '-' && arguments[i][1] != '\0';
+        if (strcmp(arguments[i], "--json") == 0) {
+            *json = true;
+        } else if (is_flag || path) {
+            mu__error(MU_INVALID_ARGUMENT, "`muster inspect` takes one file and --json; it cannot use '%s'", arguments[i]);
+            return NULL;
+        } else {
+            path = arguments[i];
+        }
+    }
+    if (!path)
+        mu__error(MU_INVALID_ARGUMENT, "`muster inspect` needs the name of a safetensors file");
+    return path;
+}
+
+bool mu__tool_inspect(int n, char **arguments)
+{
+    bool json;
+    const char *path = parse(n, arguments, &json);
+    mu_tensor_file *file = path ? mu__tensor_file_open(path) : NULL;
+    const bool ok = file && (json ? print_json(file) : print_table(file));
+    mu_release(file);
+    return ok;
+}

@@ -1,0 +1,77 @@
+// The `muster` command: finds the subcommand, runs it, and ends with the exit code of docs/exit-codes.md.
+//
+// Subcommands are rows of one table, which `muster --help` prints. A reader that closes the pipe early ends
+// the command without a word, as it does for any Unix tool; output that cannot be written is an error.
+#include "tools/tools.h"
+
+#include <errno.h>
+#include <signal.h>
+
+typedef struct command_row {
+    const char *name, *arguments, *sentence;
+    bool (*run)(int n, char **arguments);
+} command_row;
+
+static const command_row commands[] = {
+    {"devices", "", "the devices that a program would see here", mu__tool_devices},
+    {"config", "", "every setting with its value, where that comes from, and what it does", mu__tool_config},
+    {"ops", "", "every operation: element types, gradient and engines, with the reason for each hole", mu__tool_ops},
+    {"inspect", "[--json] FILE", "the tensors of a safetensors file: shape, bytes, range, mean", mu__tool_inspect},
+};
+
+static void print_help(FILE *out)
+{
+    fputs("Usage: muster COMMAND [ARGUMENTS]\n\nCommands:\n", out);
+    for (size_t i = 0; i < MU_COUNT(commands); i++)
+        fprintf(out, "  %-8s %-14s %s\n", commands[i].name, commands[i].arguments, commands[i].sentence);
+    fputs("\nOptions:\n"
+          "  --version               print the version\n"
+          "  --help                  print this text\n\n"
+          "Exit codes: 0 well, 64 wrong usage, 65 damaged file, 66 no such file; docs/exit-codes.md has all.\n", out);
+}
+
+static const command_row *find_command(const char *name)
+{
+    for (size_t i = 0; i < MU_COUNT(commands); i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    mu__error(MU_INVALID_ARGUMENT, "'%s' is no command of muster; `muster --help` lists them", name);
+    return NULL;
+}
+
+bool mu__tool_no_arguments(const char *command, int n, char **arguments)
+{
+    if (n > 0)
+        mu__error(MU_INVALID_ARGUMENT, "`muster %s` takes no arguments, got '%s'", command, arguments[0]);
+    return n == 0;
+}
+
+// Output is buffered: what could not be written shows up here at the latest.
+static bool flush_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return true;
+    mu__error(MU_RESOURCE_EXHAUSTED, "cannot write to standard output: %s", strerror(errno));
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_DFL);  // a parent may have had it ignored, and then we would report an error
+    const char *name = argc > 1 ? argv[1] : NULL;
+    if (!name) {
+        print_help(stderr);
+        return 64;  // EX_USAGE
+    }
+    bool ok = true;
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_help(stdout);
+    } else if (strcmp(name, "--version") == 0) {
+        printf("muster %s\n", mu_version());
+    } else if (mu_init() == MU_OK) {
+        const command_row *row = find_command(name);
+        ok = row && row->run(argc - 2, argv + 2);
+    }
+    ok = flush_output() && ok;
+    return mu_exit(ok);
+}

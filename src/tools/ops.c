@@ -1,0 +1,77 @@
+// `muster ops`: the op table as a matrix, one line an op, made from the rows themselves.
+//
+// A hole (no gradient, no fast CPU kernel, no lowering) is a dash, and the last column says why.
+#include "ops/op.h"
+#include "tools/tools.h"
+
+#include <muster/tensor.h>
+
+enum { TYPES_WIDTH = 34, REASON_BYTES = 200 };
+
+static const mu_dtype dtypes[] = {
+#define MU_DTYPE(id, name, type, number, hlo, safetensors, kind) MU_##id,
+#include "tensor/dtype.def"
+#undef MU_DTYPE
+};
+
+// "f32 f64 i32", or a word for the usual sets.
+static const char *types_text(unsigned allowed, char text[TYPES_WIDTH * 2])
+{
+    size_t used = 0;
+    if (allowed == 0 || allowed == MU_ALL_DTYPES)
+        return "any";
+    if (allowed == MU_NUMBERS)
+        return "numbers";
+    if (allowed == MU_FLOATS)
+        return "floats";
+    if (allowed == MU_INTS)
+        return "integers";
+    text[0] = '\0';
+    for (size_t i = 0; i < MU_COUNT(dtypes); i++)
+        if (allowed & MU_DTYPE_BIT(dtypes[i]))
+            used += (size_t)snprintf(text + used, TYPES_WIDTH * 2 - used, "%s%s", used ? " " : "", mu__dtype_hlo(dtypes[i]));
+    return text;
+}
+
+static bool lowers(const mu_op *op) { return op->hlo || op->lower; }
+
+static const char *no_gradient_reason(const mu_op *op)
+{
+    if (op->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT))
+        return "gradient: an effect; tapes follow variables themselves";
+    if (op->dtypes && !(op->dtypes & MU_FLOATS))
+        return "gradient: no floating-point values";
+    return "gradient: constant or not differentiable";
+}
+
+static void reasons_text(const mu_op *op, char text[REASON_BYTES])
+{
+    snprintf(text, REASON_BYTES, "%s%s%s", op->grad ? "" : no_gradient_reason(op), op->grad || lowers(op) ? "" : "; ",
+             lowers(op) ? "" : "stablehlo: no lowering written");
+}
+
+static void print_op(const mu_op *op)
+{
+    char types[TYPES_WIDTH * 2], reasons[REASON_BYTES];
+    reasons_text(op, reasons);
+    printf("%-34s %-12s %-4s %-4s %-4s %-9s %s\n", op->name, types_text(op->dtypes, types), op->grad ? "yes" : "-",
+           op->ref ? "yes" : "-", op->cpu.run ? "yes" : "ref", lowers(op) ? "yes" : "-", reasons);
+}
+
+bool mu__tool_ops(int n, char **arguments)
+{
+    int with_gradient = 0, with_cpu = 0, with_hlo = 0;
+    if (!mu__tool_no_arguments("ops", n, arguments))
+        return false;
+    printf("%-34s %-12s %-4s %-4s %-4s %-9s %s\n", "op", "types", "grad", "ref", "cpu", "stablehlo", "why not");
+    for (int i = 0; i < mu__op_count(); i++) {
+        const mu_op *op = mu__op_at(i);
+        print_op(op);
+        with_gradient += op->grad != NULL;
+        with_cpu += op->cpu.run != NULL;
+        with_hlo += lowers(op);
+    }
+    printf("%d ops: %d with a gradient, %d with a fast CPU kernel (the others run their reference loops), %d with a StableHLO lowering\n",
+           mu__op_count(), with_gradient, with_cpu, with_hlo);
+    return true;
+}

@@ -1,0 +1,18 @@
+// The subcommands of `muster`: each is a row in main.c and a file of its own.
+//
+// A subcommand gets the arguments after its name, writes to standard output and says whether it went well;
+// what went wrong is the thread's error record, which main prints and turns into the exit code.
+#ifndef MU_SRC_TOOLS_TOOLS_H
+#define MU_SRC_TOOLS_TOOLS_H
+
+#include "base/base.h"
+
+bool mu__tool_devices(int n, char **arguments);
+bool mu__tool_config(int n, char **arguments);
+bool mu__tool_ops(int n, char **arguments);
+bool mu__tool_inspect(int n, char **arguments);
+
+// mu__tool_no_arguments records INVALID_ARGUMENT unless n is 0.
+bool mu__tool_no_arguments(const char *command, int n, char **arguments);
+
+#endif

@@ -1,0 +1,7 @@
+cmake_minimum_required(VERSION 3.20)
+project(consumer LANGUAGES CXX)
+find_package(muster 0.1 REQUIRED)
+add_executable(consumer consumer.cpp)
+target_compile_features(consumer PRIVATE cxx_std_17)
+target_compile_options(consumer PRIVATE -Wall -Wextra -Wpedantic -Werror)
+target_link_libraries(consumer PRIVATE muster::muster)

@@ -1,0 +1,94 @@
+// What the tests of the base layer share: cmocka's prerequisites, a temporary folder, standard error
+// caught in a text, and a run with each allocation failing in turn.
+#ifndef MU_TESTS_BASE_TEST_H
+#define MU_TESTS_BASE_TEST_H
+
+#include "base/private.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define assert_taken(wanted, part)                              \
+    do {                                                        \
+        const mu_error taken_ = mu_error_take();                \
+        assert_int_equal(taken_.code, wanted);                  \
+        if (strstr(taken_.message, part) == NULL)               \
+            fail_msg("no \"%s\" in: %s", part, taken_.message); \
+    } while (0)
+
+#define assert_no_error() assert_string_equal(mu_error_message(), "")
+
+// A new empty folder (static storage), to be removed with remove_folder.
+static inline const char *temporary_folder(void)
+{
+    static char folder[64];
+    snprintf(folder, sizeof folder, "%s", P_tmpdir "/muster-test-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    return folder;
+}
+
+// Removes a folder of files; returns how many there were.
+static inline int remove_folder(const char *folder)
+{
+    int n = 0;
+    DIR *listing = opendir(folder);
+    assert_non_null(listing);
+    for (struct dirent *entry = readdir(listing); entry != NULL; entry = readdir(listing)) {
+        if (unlinkat(dirfd(listing), entry->d_name, 0) == 0)
+            n++;
+    }
+    closedir(listing);
+    assert_int_equal(rmdir(folder), 0);
+    return n;
+}
+
+// Runs fn(arg) with standard error in `text`.
+static inline void catch_stderr(void (*fn)(void *arg), void *arg, char *text, size_t capacity)
+{
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stderr);
+    const int kept = dup(2);
+    dup2(fileno(file), 2);
+    fn(arg);
+    fflush(stderr);
+    dup2(kept, 2);
+    close(kept);
+    rewind(file);
+    text[fread(text, 1, capacity - 1, file)] = '\0';
+    fclose(file);
+}
+
+// Runs fn(arg) with the first, second, … allocation failing until it needs no more of them. It returns
+// whether it succeeded; each failure must be recorded as RESOURCE_EXHAUSTED, and leave no object.
+static inline void with_failing_allocations(bool (*fn)(void *arg), void *arg)
+{
+    const long live = mu__live_objects(NULL);
+    for (long n = 1;; n++) {
+        assert_true(n < 1000);
+        mu__alloc_fail_at(n);
+        const bool succeeded = fn(arg);
+        const long made = mu__alloc_fail_at(0);
+        assert_int_equal(mu__live_objects(NULL), live);
+        if (made < n) {
+            assert_true(succeeded);
+            assert_no_error();
+            return;
+        }
+        if (!succeeded)
+            assert_taken(MU_RESOURCE_EXHAUSTED, "memory");
+        mu_error_take();
+    }
+}
+
+#endif

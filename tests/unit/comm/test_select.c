@@ -1,0 +1,101 @@
+// Policies: what can be read, what is refused and with which words, and which algorithm a size gets.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/comm.h"
+
+static const unsigned everything = MU_NEEDS_WINDOW | MU_NEEDS_PEERS;
+
+static const char *chosen(const char *text, mu_collective_kind kind, int64_t bytes, unsigned means)
+{
+    mu_policy policy;
+    const mu_problem problem = {.kind = kind, .ranks = 4, .count = bytes, .element = 1};
+    assert_int_equal(mu__policy_parse(text, &policy), MU_OK);
+    return mu__policy_select(&policy, &problem, means)->name;
+}
+
+static void test_ranges(void **state)
+{
+    const char *text = "allreduce:0-32k:slots,32k-1m:direct,1m-:ring;broadcast:tree";
+    (void)state;
+    assert_string_equal(chosen(text, MU_KIND_ALL_REDUCE, 0, everything), "slots");
+    assert_string_equal(chosen(text, MU_KIND_ALL_REDUCE, 16384, everything), "slots");
+    assert_string_equal(chosen(text, MU_KIND_ALL_REDUCE, 32768, everything), "direct");
+    assert_string_equal(chosen(text, MU_KIND_ALL_REDUCE, (1 << 20) - 1, everything), "direct");
+    assert_string_equal(chosen(text, MU_KIND_ALL_REDUCE, 1 << 20, everything), "ring");
+    assert_string_equal(chosen(text, MU_KIND_ALL_REDUCE, INT64_C(1) << 40, everything), "ring");
+    assert_string_equal(chosen(text, MU_KIND_BROADCAST, 5, everything), "tree");
+    assert_string_equal(chosen(text, MU_KIND_BARRIER, 0, everything), "meet");
+}
+
+// What does not fit, or is not named, gets the best that fits.
+static void test_falls_back(void **state)
+{
+    (void)state;
+    assert_string_equal(chosen("allreduce:slots", MU_KIND_ALL_REDUCE, 16385, everything), "direct");
+    assert_string_equal(chosen("allreduce:direct", MU_KIND_ALL_REDUCE, 100, 0), "ring");
+    assert_string_equal(chosen("allreduce:hierarchical", MU_KIND_ALL_REDUCE, 100, 0), "ring");
+    assert_string_equal(chosen("allreduce:0-10:ring", MU_KIND_ALL_REDUCE, 100, everything), "direct");
+    assert_string_equal(chosen("allreduce:ring", MU_KIND_ALL_GATHER, 100, 0), "ring");
+}
+
+static void refuse(const char *text, const char *words)
+{
+    mu_policy policy;
+    assert_int_equal(mu__policy_parse(text, &policy), MU_INVALID_ARGUMENT);
+    const mu_error error = mu_error_take();
+    assert_int_equal(error.code, MU_INVALID_ARGUMENT);
+    if (strstr(error.message, words) == NULL)
+        fail_msg("\"%s\": \"%s\" does not say \"%s\"", text, error.message, words);
+}
+
+static void test_refused(void **state)
+{
+    char many[1000] = "allreduce:ring";
+    (void)state;
+    refuse("", "allreduce, allgather, broadcast or alltoall");
+    refuse("reduce:ring", "cannot be read at \"reduce:ring\"");
+    refuse("allreduce", "':' and an algorithm");
+    refuse("allreduce:", "the name of an algorithm");
+    refuse("allreduce:rings", "the algorithm \"rings\", which all_reduce does not have: it has direct, slots, ring");
+    refuse("broadcast:ring", "it has direct, slots, tree");
+    refuse("allreduce:5:ring", "a range of bytes");
+    refuse("allreduce:5-4:ring", "a range of bytes and ':'");
+    refuse("allreduce:0-99999999999999999999999:ring", "a range of bytes");
+    refuse("allreduce:ring ", "',' or ';' or the end");
+    refuse("allreduce:ring,", "the name of an algorithm");
+    refuse("allreduce:ring;", "allreduce, allgather");
+    refuse("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:ring", "allreduce, allgather");
+    for (int i = 0; i < MU_MAX_RULES; i++)
+        strcat(many, ",ring");
+    refuse(many, "more than 24 rules");
+}
+
+static void test_implementations(void **state)
+{
+    mu_policy policy;
+    (void)state;
+    assert_int_equal(mu__policy_parse(mu__policy_of(MU_COMM_AUTO), &policy), MU_OK);
+    assert_string_equal(chosen(mu__policy_of(MU_COMM_RING), MU_KIND_ALL_REDUCE, 4, everything), "ring");
+    assert_null(mu__policy_of(MU_COMM_NCCL));
+    assert_int_equal(mu_error_take().code, MU_UNIMPLEMENTED);
+    assert_null(mu__policy_of(MU_COMM_MPI));
+    assert_int_equal(mu_error_take().code, MU_UNIMPLEMENTED);
+    assert_string_equal(mu_communication_name(MU_COMM_RING), "RING");
+    assert_string_equal(mu_communication_name((mu_communication)99), "unknown");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_falls_back),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_implementations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,156 @@
+// Effects on variables: assignments, gradient descent and Adam against Keras's formulas written out, fast
+// against plain loops; mismatches.
+#include "nn_check.h"
+
+enum { SIZE = 37 };
+
+// A resource that is nothing but a tensor.
+typedef struct cell {
+    mu_resource resource;  // first
+    mu_tensor *value;
+} cell;
+
+static mu_status view_cell(mu_resource *resource, int replica, mu_view *out)
+{
+    (void)replica;
+    *out = view_of(((cell *)resource)->value);
+    return MU_OK;
+}
+
+static void mark_cell(mu_resource *resource, int replica)
+{
+    (void)resource;
+    (void)replica;
+}
+
+static const mu_resource_kind cell_kind = {"cell", view_cell, mark_cell};
+
+static cell cell_of(mu_tensor *value)
+{
+    return (cell){.resource = {.kind = &cell_kind, .spec = mu__spec_of(value)}, .value = value};
+}
+
+static void test_assignments(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cell variable = cell_of(random_tensor(MU_F32, MU_SHAPE(3), 2, 2, 1));
+    mu_resource *resources[] = {&variable.resource};
+    mu_tensor *one = random_tensor(MU_F32, MU_SHAPE(3), 1, 1, 1), *read;
+    assert_int_equal(mu__apply(&mu_op_assign_add_variable, NULL, 1, &one, 1, resources, NULL), MU_OK);
+    assert_int_equal(mu__apply(&mu_op_read_variable, NULL, 0, NULL, 1, resources, &read), MU_OK);
+    assert_true(element(read, 2) == 3);
+    assert_int_equal(mu__apply(&mu_op_assign_sub_variable, NULL, 1, &read, 1, resources, NULL), MU_OK);
+    assert_true(element(variable.value, 0) == 0 && element(read, 0) == 3);
+    assert_int_equal(mu__apply(&mu_op_assign_variable, NULL, 1, &one, 1, resources, NULL), MU_OK);
+    assert_true(element(variable.value, 1) == 1);
+    mu_tensor *wrong = random_tensor(MU_F32, MU_SHAPE(4), 1, 1, 1);
+    assert_int_equal(mu__apply(&mu_op_assign_variable, NULL, 1, &wrong, 1, resources, NULL), MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(mu_error_message(), "[4]"));
+    mu_error_take();
+    mu_pool_close(pool);
+}
+
+// Runs an effect by one kernel or the other on its own copies of the resources.
+static void run_effect(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
+                       mu_tensor *const *resources, bool fast)
+{
+    static const mu_team alone = {1};
+    mu_view in_views[6], resource_views[3];
+    for (int i = 0; i < n_in; i++)
+        in_views[i] = view_of(in[i]);
+    for (int i = 0; i < n_resources; i++)
+        resource_views[i] = view_of(resources[i]);
+    const mu_kernel kernel = {.op = op, .attrs = attrs, .n_in = n_in, .in = in_views, .n_resources = n_resources,
+                              .resources = resource_views, .team = &alone};
+    assert_int_equal(fast ? op->cpu.run(&kernel) : op->ref(&kernel), MU_OK);
+}
+
+static void test_adam(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const struct { mu_dtype dtype; bool fast; double tolerance; } ways[] = {
+        {MU_F64, false, 1e-14}, {MU_F32, false, 1e-6}, {MU_F32, true, 1e-6}};
+    for (size_t k = 0; k < MU_COUNT(ways); k++) {
+        const mu_shape shape = MU_SHAPE(SIZE);
+        mu_tensor *resources[] = {random_tensor(ways[k].dtype, shape, -1, 1, 1), random_tensor(ways[k].dtype, shape, 0, 0, 1),
+                                  random_tensor(ways[k].dtype, shape, 0, 0, 1)};
+        mu_tensor *in[] = {mu_constant(ways[k].dtype, 0.01), mu_constant(MU_F64, 0.9), mu_constant(MU_F64, 0.999),
+                           mu_constant(MU_F64, 1e-7), NULL, NULL};
+        double w[SIZE], m[SIZE] = {0}, v[SIZE] = {0};
+        for (int64_t i = 0; i < SIZE; i++)
+            w[i] = element(resources[0], i);
+        for (int step = 0; step < 5; step++) {
+            in[4] = mu_constant(MU_I64, step);
+            in[5] = random_tensor(ways[k].dtype, shape, -1, 1, 100 + (uint64_t)step);
+            run_effect(&mu_op_apply_adam, NULL, 6, in, 3, resources, ways[k].fast);
+            const double alpha = element(in[0], 0) * sqrt(1 - pow(0.999, step + 1)) / (1 - pow(0.9, step + 1));
+            for (int64_t i = 0; i < SIZE; i++) {
+                const double g = element(in[5], i);
+                m[i] += (g - m[i]) * (1 - 0.9);
+                v[i] += (g * g - v[i]) * (1 - 0.999);
+                w[i] -= m[i] * alpha / (sqrt(v[i]) + 1e-7);
+                assert_true(fabs(element(resources[0], i) - w[i]) <= ways[k].tolerance);
+            }
+        }
+    }
+    mu_pool_close(pool);
+}
+
+static void test_gradient_descent(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    for (int k = 0; k < 12; k++) {
+        const mu_dtype dtype = k % 3 == 0 ? MU_F64 : MU_F32;
+        const bool fast = k % 3 == 2, slot = k / 3 > 0;
+        const mu_nesterov_attrs attrs = {.nesterov = k / 3 == 2};
+        const double momentum = slot ? 0.9 : 0;
+        mu_tensor *resources[] = {random_tensor(dtype, MU_SHAPE(SIZE), -1, 1, 1), random_tensor(dtype, MU_SHAPE(SIZE), 0, 0, 1)};
+        mu_tensor *in[] = {mu_constant(MU_F64, 0.1), mu_constant(MU_F64, momentum), NULL};
+        double w[SIZE], velocity[SIZE] = {0};
+        for (int64_t i = 0; i < SIZE; i++)
+            w[i] = element(resources[0], i);
+        for (uint64_t step = 0; step < 3; step++) {
+            in[2] = random_tensor(dtype, MU_SHAPE(SIZE), -1, 1, 100 + step);
+            run_effect(&mu_op_apply_gradient_descent, &attrs, 3, in, slot ? 2 : 1, resources, fast);
+            for (int64_t i = 0; i < SIZE; i++) {
+                const double change = -0.1 * element(in[2], i);
+                velocity[i] = momentum * velocity[i] + change;
+                w[i] += attrs.nesterov ? momentum * velocity[i] + change : velocity[i];
+                assert_true(fabs(element(resources[0], i) - w[i]) <= (dtype == MU_F64 ? 1e-14 : 1e-6));
+            }
+        }
+    }
+    mu_pool_close(pool);
+}
+
+static void test_mismatches_say_why(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cell variable = cell_of(random_tensor(MU_F32, MU_SHAPE(3), 2, 2, 1));
+    mu_resource *resources[] = {&variable.resource};
+    const mu_nesterov_attrs attrs = {false};
+    mu_tensor *in[] = {mu_constant(MU_F32, 0.1), mu_constant(MU_F32, 0), random_tensor(MU_F32, MU_SHAPE(4), -1, 1, 1)};
+    assert_int_equal(mu__apply(&mu_op_apply_gradient_descent, &attrs, 3, in, 1, resources, NULL), MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(mu_error_message(), "gradient"));
+    mu_error_take();
+    in[0] = in[2];
+    assert_int_equal(mu__apply(&mu_op_apply_gradient_descent, &attrs, 3, in, 1, resources, NULL), MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(mu_error_message(), "scalar"));
+    mu_error_take();
+    mu_pool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_assignments),
+        cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_gradient_descent),
+        cmocka_unit_test(test_mismatches_say_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,103 @@
+// Fused rows against the plain rows that they stand for: plain loops against the composition, fast kernels
+// against plain loops, over odd sizes and where the fast ones must decline.
+#include "nn_check.h"
+
+static const mu_pool_attrs two = {.window = {2, {2, 2}}, .strides = {2, {2, 2}}, .padding = "valid"};
+static const mu_conv_attrs valid = {.strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};
+
+// ReLU of x, then the pool, then what dy makes of it going back: by the plain rows.
+static mu_tensor *unfused_grad(mu_tensor *x, mu_tensor *dy, mu_tensor **pooled)
+{
+    mu_tensor *relu = random_tensor(x->dtype, x->shape, 0, 0, 1), *out[2];
+    for (int64_t i = 0; i < mu__elements(&x->shape); i++)
+        mu__write_element(x->dtype, mu__data(relu), i, fmax(0, element(x, i)));
+    mu_tensor *in[] = {relu};
+    run_row(&mu_op_max_pool2d, &two, 1, in, out, false);
+    *pooled = out[0];
+    if (!dy)
+        return NULL;
+    mu_tensor *back[] = {dy, out[1], x}, *routed, *dx;
+    run_row(&mu_op_max_pool2d_grad, &two, 3, back, &routed, false);
+    mu_tensor *masked[] = {routed, relu};
+    run_row(&mu_op_relu_grad, NULL, 2, masked, &dx, false);
+    return dx;
+}
+
+static void test_relu_and_pool(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const mu_shape shapes[] = {MU_SHAPE(2, 6, 4, 3), MU_SHAPE(1, 7, 5, 17), MU_SHAPE(3, 11, 11, 64)};
+    const mu_dtype types[] = {MU_F64, MU_F32};
+    for (int k = 0; k < 6; k++) {
+        mu_tensor *x = random_tensor(types[k % 2], shapes[k / 2], -1, 0.5, 3), *pooled, *out[2], *grad[2], *db;
+        mu_tensor *in[] = {x};
+        run_row(&mu_op_relu_max_pool2d, NULL, 1, in, out, false);
+        mu_tensor *dy = random_tensor(types[k % 2], out[0]->shape, -1, 1, 4);
+        mu_tensor *dx = unfused_grad(x, dy, &pooled);
+        mu_tensor *back[] = {dy, out[1], x};
+        run_row(&mu_op_relu_max_pool2d_grad, NULL, 3, back, grad, false);
+        run_row(&mu_op_bias_add_grad, NULL, 1, &dx, &db, false);
+        assert_close(out[0], pooled, 0);
+        assert_close(grad[0], dx, 0);
+        assert_close(grad[1], db, 0);
+        check_fast(&mu_op_relu_max_pool2d, NULL, 1, in, 0, types[k % 2] == MU_F32);
+        check_fast(&mu_op_relu_max_pool2d_grad, NULL, 3, back, 1e-5, types[k % 2] == MU_F32);
+    }
+    mu_pool_close(pool);
+}
+
+typedef struct first_layer {
+    int64_t x[4], w[4];
+    bool fast;
+} first_layer;
+
+static const first_layer layers[] = {
+    {{3, 28, 28, 1}, {3, 3, 1, 32}, true},
+    {{2, 9, 8, 3}, {3, 3, 3, 5}, true},
+    {{2, 12, 11, 4}, {5, 5, 4, 16}, true},
+    {{2, 9, 9, 5}, {3, 3, 5, 8}, false},
+};
+
+static void test_convolution_too(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const mu_dtype types[] = {MU_F64, MU_F32};
+    for (size_t k = 0; k < 2 * MU_COUNT(layers); k++) {
+        const first_layer *layer = &layers[k / 2];
+        const mu_dtype dtype = types[k % 2];
+        const bool fast = layer->fast && dtype == MU_F32;
+        mu_tensor *in[] = {random_tensor(dtype, mu_shape_make(4, layer->x), -1, 1, 1),
+                           random_tensor(dtype, mu_shape_make(4, layer->w), -1, 1, 2),
+                           random_tensor(dtype, MU_SHAPE(layer->w[3]), -1, 0.5, 3)};
+        mu_tensor *z, *pooled, *out[2], *grad[2], *dw, *db;
+        run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, out, false);
+        run_row(&mu_op_conv2d_bias, &valid, 3, in, &z, false);
+        mu_tensor *dy = random_tensor(dtype, out[0]->shape, -1, 1, 4);
+        mu_tensor *dz = unfused_grad(z, dy, &pooled);
+        assert_close(out[0], pooled, 0);
+        mu_tensor *filter[] = {in[0], dz, in[1]}, *back[] = {in[0], out[1], dy, in[1]};
+        run_row(&mu_op_conv2d_filter_grad, &valid, 3, filter, &dw, false);
+        run_row(&mu_op_bias_add_grad, NULL, 1, &dz, &db, false);
+        run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grad, false);
+        assert_close(grad[0], dw, 0);
+        assert_close(grad[1], db, 0);
+        check_fast(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, 1e-4, fast);
+        mu_tensor *plain[2], *quick[2];
+        run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, plain, false);
+        assert_int_equal(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, quick, true), fast);
+        if (fast)
+            assert_close(quick[0], plain[0], 1e-5);  // marks may differ where sums in another order tie
+    }
+    mu_pool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_relu_and_pool),
+        cmocka_unit_test(test_convolution_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,137 @@
+// matmul: against the sum that defines it, in every type, transposed and batched; gradients; fast kernels.
+#include "nn_check.h"
+
+#include <muster/nn.h>
+
+typedef struct matmul_case {
+    mu_shape a, b;
+    bool transpose_a, transpose_b;
+} matmul_case;
+
+static const matmul_case cases[] = {
+    {{2, {5, 7}}, {2, {7, 3}}, false, false},
+    {{2, {7, 5}}, {2, {7, 3}}, true, false},
+    {{2, {5, 7}}, {2, {3, 7}}, false, true},
+    {{2, {7, 5}}, {2, {3, 7}}, true, true},
+    {{2, {66, 130}}, {2, {130, 71}}, false, false},
+    {{3, {2, 3, 4}}, {3, {2, 4, 5}}, false, false},
+    {{3, {2, 3, 4}}, {2, {4, 5}}, false, false},
+    {{3, {2, 4, 3}}, {2, {5, 4}}, true, true},
+    {{4, {2, 1, 3, 4}}, {3, {3, 4, 2}}, false, false},
+    {{2, {3, 4}}, {4, {2, 3, 4, 5}}, false, false},
+    {{3, {4, 2, 3}}, {3, {4, 5, 3}}, false, true},
+    {{2, {3, 0}}, {2, {0, 2}}, false, false},
+    {{2, {0, 3}}, {2, {3, 2}}, false, false},
+};
+
+static mu_matmul_attrs attrs_of(const matmul_case *c)
+{
+    mu_matmul_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.transpose_a = c->transpose_a;
+    attrs.transpose_b = c->transpose_b;
+    return attrs;
+}
+
+// Element (row, column) of a matrix of the stack, whichever batch of the result it is read for.
+static double at(const mu_tensor *t, const mu_shape *result, int64_t batch, int64_t row, int64_t column, bool transposed)
+{
+    const int rank = t->shape.rank;
+    int64_t offset = 0, stride = t->shape.dims[rank - 1] * t->shape.dims[rank - 2];
+    for (int own = rank - 3, axis = result->rank - 3; own >= 0; own--, axis--) {
+        offset += (t->shape.dims[own] == 1 ? 0 : batch % result->dims[axis]) * stride;
+        batch /= result->dims[axis];
+        stride *= t->shape.dims[own];
+    }
+    const int64_t width = t->shape.dims[rank - 1];
+    return element(t, offset + (transposed ? column * width + row : row * width + column));
+}
+
+static void check_sum(const matmul_case *c, const mu_tensor *a, const mu_tensor *b, const mu_tensor *y, double tolerance)
+{
+    const int64_t m = y->shape.dims[y->shape.rank - 2], n = y->shape.dims[y->shape.rank - 1];
+    const int64_t k = a->shape.dims[a->shape.rank - (c->transpose_a ? 2 : 1)];
+    for (int64_t i = 0; i < mu__elements(&y->shape); i++) {
+        double sum = 0;
+        for (int64_t p = 0; p < k; p++)
+            sum += at(a, &y->shape, i / n / m, i / n % m, p, c->transpose_a)
+                   * at(b, &y->shape, i / n / m, p, i % n, c->transpose_b);
+        assert_true(fabs(element(y, i) - sum) <= tolerance * (1 + fabs(sum)));
+    }
+}
+
+static void test_is_the_sum_in_every_type(void **state)
+{
+    (void)state;
+    const struct { mu_dtype dtype; double tolerance; } types[] = {
+        {MU_F64, 1e-13}, {MU_F32, 1e-5}, {MU_F16, 1e-2}, {MU_BF16, 5e-2}, {MU_I32, 0}, {MU_I64, 0}};
+    mu_pool *pool = mu_pool_open();
+    for (size_t t = 0; t < MU_COUNT(types); t++)
+        for (size_t k = 0; k < MU_COUNT(cases); k++) {
+            const mu_matmul_attrs attrs = attrs_of(&cases[k]);
+            mu_tensor *in[] = {random_tensor(types[t].dtype, cases[k].a, -3, 3, k),
+                               random_tensor(types[t].dtype, cases[k].b, -3, 3, k + 9)};
+            mu_tensor *y;
+            run_row(&mu_op_matmul, &attrs, 2, in, &y, false);
+            check_sum(&cases[k], in[0], in[1], y, types[t].tolerance);
+            check_fast(&mu_op_matmul, &attrs, 2, in, types[t].dtype == MU_F32 ? 1e-5 : 2e-2, false);
+        }
+    mu_pool_close(pool);
+}
+
+static void test_gradients_match_differences(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    for (size_t k = 0; k < MU_COUNT(cases); k++) {
+        if (k == 4)
+            continue;  // large: only for the blocks of the plain product
+        const mu_matmul_attrs attrs = attrs_of(&cases[k]);
+        mu_tensor *in[] = {random_tensor(MU_F64, cases[k].a, -1, 1, k), random_tensor(MU_F64, cases[k].b, -1, 1, k + 9)};
+        check_gradient(&mu_op_matmul, &attrs, 2, in, 0, 0);
+    }
+    mu_pool_close(pool);
+}
+
+static void test_bias_and_relu(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    for (int relu = 0; relu < 2; relu++) {
+        const mu_matmul_attrs attrs = {.relu = relu};
+        mu_tensor *wide[] = {random_tensor(MU_F64, MU_SHAPE(4, 6), -1, 1, 1), random_tensor(MU_F64, MU_SHAPE(6, 5), -1, 1, 2),
+                             random_tensor(MU_F64, MU_SHAPE(5), -1, 1, 3)};
+        mu_tensor *narrow[] = {random_tensor(MU_F32, MU_SHAPE(33, 100), -1, 1, 1),
+                               random_tensor(MU_F32, MU_SHAPE(100, 10), -1, 1, 2), random_tensor(MU_F32, MU_SHAPE(10), -1, 1, 3)};
+        check_gradient(&mu_op_matmul_bias, &attrs, 3, wide, 0, 0);
+        check_fast(&mu_op_matmul_bias, &attrs, 3, narrow, 1e-5, true);
+    }
+    mu_pool_close(pool);
+}
+
+static void test_wrong_shapes_say_why(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *a = random_tensor(MU_F32, MU_SHAPE(2, 3), -1, 1, 1), *b = random_tensor(MU_F32, MU_SHAPE(4, 5), -1, 1, 2);
+    mu_tensor *wide = random_tensor(MU_F64, MU_SHAPE(3, 5), -1, 1, 2), *vector = random_tensor(MU_F32, MU_SHAPE(3), -1, 1, 2);
+    assert_null(mu_matmul(a, b));
+    assert_non_null(strstr(mu_error_message(), "[2, 3]"));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    assert_null(mu_matmul(a, wide));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    assert_null(mu_matmul(a, vector));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    mu_pool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_is_the_sum_in_every_type),
+        cmocka_unit_test(test_gradients_match_differences),
+        cmocka_unit_test(test_bias_and_relu),
+        cmocka_unit_test(test_wrong_shapes_say_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
