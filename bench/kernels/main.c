@@ -46,24 +46,97 @@ static double best_time(bench *b, body *run)
 static const mu_conv_pool_shape conv1 = {28, 28, 1, 32, 3};
 static const mu_pool_shape pool2 = {11, 11, 64, 5, 5, 2, 2, 2, 2, 0, 0};
 
-static void conv_forward(bench *b) { b->k->conv_relu_pool(&conv1, b->big[0], b->weights[0], b->weights[1], b->big[1], b->mark, 0, b->batch); }
-static void conv_backward(bench *b) { b->k->conv_relu_pool_grad(&conv1, b->big[0], b->big[1], b->mark, b->weights[2], b->weights[3], 0, b->batch); }
-static void pool_forward(bench *b) { b->k->relu_pool(b->big[0], b->weights[0], b->big[1], b->mark, 11, 11, 64, 0, b->batch); }
-static void pool_backward(bench *b) { b->k->relu_pool_grad(b->big[1], b->mark, b->big[2], b->weights[0], 11, 11, 64, 0, b->batch); }
-static void max_forward(bench *b) { b->k->max_pool(&pool2, b->big[0], b->big[1], b->mark, 0, b->batch); }
-static void max_backward(bench *b) { b->k->max_pool_grad(&pool2, b->big[1], b->mark, b->big[2], 0, b->batch); }
-static void average_forward(bench *b) { b->k->average_pool(&pool2, b->big[0], b->big[1], 0, b->batch); }
-static void average_backward(bench *b) { b->k->average_pool_grad(&pool2, b->big[1], b->big[2], 0, b->batch); }
-static void bias_relu(bench *b) { b->k->bias_relu(b->big[0], b->weights[0], b->big[0], 128, 0, b->batch); }
-static void relu_grad(bench *b) { b->k->relu_grad(b->big[0], b->big[1], b->big[2], 0, 128 * b->batch); }
-static void bias_grad(bench *b) { b->k->bias_grad(b->big[0], b->weights[0], 128, 0, b->batch); }
-static void xent(bench *b) { b->k->softmax_xent(b->big[0], b->mark, 1, b->big[1], b->big[2], 10, 0, b->batch); }
-static void argmax(bench *b) { b->k->argmax(b->big[0], b->index, 10, 0, b->batch); }
-static void copy(bench *b) { b->k->copy(b->big[0], b->big[1], false, 0, COPY_BYTES); }
-static void copy_stream(bench *b) { b->k->copy(b->big[0], b->big[1], true, 0, COPY_BYTES); }
-static void scale(bench *b) { b->k->scale(b->big[0], 0.5f, b->big[1], 0, N_PARAMETERS); }
-static void scale_u8(bench *b) { b->k->scale_u8(b->bytes, 1.0f / 255, b->big[0], 0, 784 * b->batch); }
-static void gather_u8(bench *b) { b->k->gather_u8(b->bytes, b->index, 1.0f / 255, b->big[0], 784, 0, b->batch); }
+static void conv_forward(bench *b)
+{
+    float *const *w = b->weights;
+    b->k->conv_relu_pool(&conv1, b->big[0], w[0], w[1], b->big[1], b->mark, 0, b->batch);
+}
+
+static void conv_backward(bench *b)
+{
+    float *const *w = b->weights;
+    b->k->conv_relu_pool_grad(&conv1, b->big[0], b->big[1], b->mark, w[2], w[3], 0, b->batch);
+}
+
+static void pool_forward(bench *b)
+{
+    b->k->relu_pool(b->big[0], b->weights[0], b->big[1], b->mark, 11, 11, 64, 0, b->batch);
+}
+
+static void pool_backward(bench *b)
+{
+    b->k->relu_pool_grad(b->big[1], b->mark, b->big[2], b->weights[0], 11, 11, 64, 0, b->batch);
+}
+
+static void max_forward(bench *b)
+{
+    b->k->max_pool(&pool2, b->big[0], b->big[1], b->mark, 0, b->batch);
+}
+
+static void max_backward(bench *b)
+{
+    b->k->max_pool_grad(&pool2, b->big[1], b->mark, b->big[2], 0, b->batch);
+}
+
+static void average_forward(bench *b)
+{
+    b->k->average_pool(&pool2, b->big[0], b->big[1], 0, b->batch);
+}
+
+static void average_backward(bench *b)
+{
+    b->k->average_pool_grad(&pool2, b->big[1], b->big[2], 0, b->batch);
+}
+
+static void bias_relu(bench *b)
+{
+    b->k->bias_relu(b->big[0], b->weights[0], b->big[0], 128, 0, b->batch);
+}
+
+static void relu_grad(bench *b)
+{
+    b->k->relu_grad(b->big[0], b->big[1], b->big[2], 0, 128 * b->batch);
+}
+
+static void bias_grad(bench *b)
+{
+    b->k->bias_grad(b->big[0], b->weights[0], 128, 0, b->batch);
+}
+
+static void xent(bench *b)
+{
+    b->k->softmax_xent(b->big[0], b->mark, 1, b->big[1], b->big[2], 10, 0, b->batch);
+}
+
+static void argmax(bench *b)
+{
+    b->k->argmax(b->big[0], b->index, 10, 0, b->batch);
+}
+
+static void copy(bench *b)
+{
+    b->k->copy(b->big[0], b->big[1], false, 0, COPY_BYTES);
+}
+
+static void copy_stream(bench *b)
+{
+    b->k->copy(b->big[0], b->big[1], true, 0, COPY_BYTES);
+}
+
+static void scale(bench *b)
+{
+    b->k->scale(b->big[0], 0.5f, b->big[1], 0, N_PARAMETERS);
+}
+
+static void scale_u8(bench *b)
+{
+    b->k->scale_u8(b->bytes, 1.0f / 255, b->big[0], 0, 784 * b->batch);
+}
+
+static void gather_u8(bench *b)
+{
+    b->k->gather_u8(b->bytes, b->index, 1.0f / 255, b->big[0], 784, 0, b->batch);
+}
 
 static void adam(bench *b)
 {

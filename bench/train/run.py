@@ -7,6 +7,7 @@
 import argparse
 import datetime
 import json
+import math
 import os
 import pathlib
 import platform
@@ -131,9 +132,13 @@ def reference_losses(results):
     return [statistics.median(step) for step in zip(*(result["losses"] for result in results))]
 
 
+def are_complete(losses):
+    return len(losses) >= common.N_LOSSES and all(math.isfinite(loss) for loss in losses)
+
+
 def worst_difference(losses, reference):
-    if len(losses) < common.N_LOSSES:
-        return float("inf")
+    if not are_complete(losses):
+        return math.inf
     return max(abs(loss - middle) / abs(middle) for loss, middle in zip(losses, reference))
 
 
@@ -214,14 +219,14 @@ def measure_rounds(bench, best, core_counts):
 def check_losses(results):
     """Ends the program unless all programs found the same first losses: else they did not do the same work."""
     everything = [r for runs in results.values() for r in runs]
-    short = next((r for r in everything if len(r["losses"]) < common.N_LOSSES), None)
-    if short:
-        sys.exit(f"{short['rival']} reported {len(short['losses'])} losses instead of {common.N_LOSSES}")
+    bad = next((r for r in everything if not are_complete(r["losses"])), None)
+    if bad:
+        sys.exit(f"{bad['rival']} reported the losses {bad['losses']}; wanted are {common.N_LOSSES} finite numbers")
     widest = 0
     for step in range(common.N_LOSSES):
         low, *_, high = sorted(everything, key=lambda r: r["losses"][step])
         widest = max(widest, (high["losses"][step] - low["losses"][step]) / abs(low["losses"][step]))
-        if not widest <= TOLERANCE:
+        if widest > TOLERANCE:
             sys.exit(f"the losses do not agree, so no ratio means anything: in step {step + 1}, "
                      f"{high['rival']} on {cores(high['threads'])} has {high['losses'][step]!r} and "
                      f"{low['rival']} on {cores(low['threads'])} has {low['losses'][step]!r}, "

@@ -142,7 +142,9 @@ MU_API mu_dataset *mu_dataset_repeat(mu_dataset *dataset, int64_t count);
 MU_API mu_dataset *mu_dataset_take(mu_dataset *dataset, int64_t count);
 MU_API mu_dataset *mu_dataset_skip(mu_dataset *dataset, int64_t count);
 
-// mu_dataset_shard keeps the elements whose number is `index` modulo n_shards.
+// mu_dataset_shard keeps the elements whose number is `index` modulo n_shards. With MU_SHARD_HINT for both it
+// marks the place where the auto-shard policy HINT is to shard.
+#define MU_SHARD_HINT ((int64_t)-1)
 MU_API mu_dataset *mu_dataset_shard(mu_dataset *dataset, int64_t n_shards, int64_t index);
 
 // mu_dataset_prefetch computes up to `count` elements ahead, on a thread of its own (0: two).
@@ -210,8 +212,39 @@ typedef struct mu_dataset_window_args {
     mu_dataset_window_with(&(mu_dataset_window_args){.size = sizeof(mu_dataset_window_args), __VA_ARGS__})
 MU_API mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args);
 
-// mu_dataset_cache keeps the elements in memory in the first full iteration; later ones read them there.
-MU_API mu_dataset *mu_dataset_cache(mu_dataset *dataset);
+typedef struct mu_dataset_cache_args {
+    size_t size;
+    mu_dataset *dataset;
+    const char *file;         // default: in memory
+    mu_keyword_only only_;
+} mu_dataset_cache_args;
+
+// mu_dataset_cache keeps the elements of the first full iteration, in memory or in a file; later iterations
+// (with a file also later programs) read them there. A file belongs to one pipeline: remove it when that changes.
+#define mu_dataset_cache(...) \
+    mu_dataset_cache_with(&(mu_dataset_cache_args){.size = sizeof(mu_dataset_cache_args), __VA_ARGS__})
+MU_API mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args);
+
+// How a distributed dataset is divided between workers; TensorFlow's numbers.
+typedef enum mu_auto_shard_policy {
+    MU_AUTO_SHARD_OFF = -1,
+    MU_AUTO_SHARD_AUTO = 0,   // by files where the pipeline reads files, else by elements
+    MU_AUTO_SHARD_FILE = 1,
+    MU_AUTO_SHARD_DATA = 2,
+    MU_AUTO_SHARD_HINT = 3
+} mu_auto_shard_policy;
+
+typedef struct mu_dataset_options_args {
+    size_t size;
+    mu_dataset *dataset;
+    mu_keyword_only only_;
+    mu_auto_shard_policy auto_shard_policy;  // default AUTO
+} mu_dataset_options_args;
+
+// mu_dataset_options gives a pipeline its options; those nearest to the end count.
+#define mu_dataset_options(...) \
+    mu_dataset_options_with(&(mu_dataset_options_args){.size = sizeof(mu_dataset_options_args), __VA_ARGS__})
+MU_API mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args);
 
 // ---- Queries ------------------------------------------------------------------------------------
 

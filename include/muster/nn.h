@@ -75,6 +75,23 @@ MU_API mu_tensor *mu_nn_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logi
 // mu_nn_sigmoid_cross_entropy: element by element, labels from 0 to 1.
 MU_API mu_tensor *mu_nn_sigmoid_cross_entropy(mu_tensor *labels, mu_tensor *logits);
 
+// ---- Normalisation and dropout ------------------------------------------------------------------
+
+// mu_nn_batch_norm_training normalises each channel (last axis) of x by its own mean and biased variance, which
+// are given back too; gamma, beta: [channels].
+MU_API mu_status mu_nn_batch_norm_training(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta, double epsilon,
+                                           mu_tensor **y, mu_tensor **mean, mu_tensor **variance);
+// mu_nn_batch_normalization uses a given mean and variance; offset and scale may be NULL.
+MU_API mu_tensor *mu_nn_batch_normalization(mu_tensor *x, mu_tensor *mean, mu_tensor *variance, mu_tensor *offset,
+                                            mu_tensor *scale, double epsilon);
+// mu_nn_layer_normalization and mu_nn_rms_normalization work along the last axis; gamma and beta may be NULL.
+MU_API mu_tensor *mu_nn_layer_normalization(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta, double epsilon);
+MU_API mu_tensor *mu_nn_rms_normalization(mu_tensor *x, mu_tensor *gamma, double epsilon);
+
+// mu_nn_stateless_dropout sets elements to 0 with probability rate and scales the others by 1 / (1 - rate). The
+// same seed (int64, shape [2]) drops the same places.
+MU_API mu_tensor *mu_nn_stateless_dropout(mu_tensor *x, double rate, mu_tensor *seed);
+
 #ifdef __cplusplus
 }
 #endif

@@ -70,7 +70,7 @@ MU_API mu_tensor *mu_reciprocal(mu_tensor *x);
 MU_API mu_tensor *mu_erf(mu_tensor *x);
 MU_API mu_tensor *mu_erfc(mu_tensor *x);
 MU_API mu_tensor *mu_lgamma(mu_tensor *x);
-MU_API mu_tensor *mu_digamma(mu_tensor *x);  // no gradient
+MU_API mu_tensor *mu_digamma(mu_tensor *x);
 MU_API mu_tensor *mu_sin(mu_tensor *x);
 MU_API mu_tensor *mu_cos(mu_tensor *x);
 MU_API mu_tensor *mu_tan(mu_tensor *x);
@@ -201,6 +201,12 @@ MU_API mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t
 MU_API mu_tensor *mu_stateless_random_uniform(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims);
 MU_API mu_tensor *mu_stateless_random_normal(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims);
 MU_API mu_tensor *mu_stateless_truncated_normal(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims);
+// Integers (int32 or int64) lie in [low, high).
+MU_API mu_tensor *mu_stateless_random_uniform_int(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims,
+                                                  int64_t low, int64_t high);
+MU_API mu_tensor *mu_stateless_random_bernoulli(mu_tensor *seed, double p, int rank, const int64_t *dims);  // bool
+// mu_stateless_random_categorical draws one class per row of logits [..., classes]; int64.
+MU_API mu_tensor *mu_stateless_random_categorical(mu_tensor *seed, mu_tensor *logits);
 // mu_stateless_permutation: 0 … n - 1 (int64) in random order.
 MU_API mu_tensor *mu_stateless_permutation(mu_tensor *seed, int64_t n);
 

@@ -1,7 +1,8 @@
 // The cache: the first iteration that reaches the end leaves its elements in memory, later ones read them.
 //
 // The elements belong to the dataset, so all its iterators share them; each first iteration collects for
-// itself, and the first to end wins. Items that are rows of a source in memory stay rows.
+// itself, and the first to end wins. Items that are rows of a source in memory stay rows. The cache in a file is
+// in cache_file.c.
 #include "data/dataset.h"
 
 #include <pthread.h>
@@ -23,6 +24,7 @@ typedef struct cache_state {
     size_t at;
     bool read;          // decided at the first element: from the cache or from the input
     bool begun;
+    bool incomplete;    // an element failed: what was collected is not all
 } cache_state;
 
 static void drop_elements(elements *list)
@@ -59,6 +61,16 @@ static mu_item copy_item(const mu_item *item)
     return *item;
 }
 
+static mu_status collect(elements *seen, mu_item *item)
+{
+    mu_item copy = copy_item(item);
+    if (MU_PUSH(seen, copy) == MU_OK)
+        return MU_OK;
+    mu__item_drop(&copy);
+    mu__item_drop(item);
+    return MU_RESOURCE_EXHAUSTED;
+}
+
 static mu_status cache_next(mu_stage *stage, mu_item *item, bool *end)
 {
     cache_state *state = stage->state;
@@ -72,17 +84,13 @@ static mu_status cache_next(mu_stage *stage, mu_item *item, bool *end)
             *item = copy_item(&shared->kept.items[state->at++]);
         return MU_OK;
     }
-    MU_TRY(mu__stage_next(stage, 0, item, end));
-    if (*end) {
+    mu_status status = mu__stage_next(stage, 0, item, end);
+    if (status == MU_OK && !*end)
+        status = collect(&state->seen, item);
+    if (status == MU_OK && *end && !state->incomplete)
         keep_elements(shared, &state->seen);
-        return MU_OK;
-    }
-    mu_item copy = copy_item(item);
-    if (MU_PUSH(&state->seen, copy) == MU_OK)
-        return MU_OK;
-    mu__item_drop(&copy);
-    mu__item_drop(item);
-    return MU_RESOURCE_EXHAUSTED;
+    state->incomplete = state->incomplete || status != MU_OK;
+    return status;
 }
 
 static void cache_close(mu_stage *stage)
@@ -109,7 +117,13 @@ const mu_stage_ops mu__stage_cache = {
     .cardinality = cache_cardinality, .share = cache_share,
 };
 
-mu_dataset *mu_dataset_cache(mu_dataset *dataset)
+mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args)
 {
-    return mu__dataset_stage(&mu__stage_cache, &(mu_stage_args){0}, dataset);
+    mu_dataset_cache_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_cache") != MU_OK)
+        return NULL;
+    mu_stage_args stage = {.name = a.file != NULL ? mu__strdup(a.file) : NULL};
+    if (a.file != NULL && stage.name == NULL)
+        return NULL;
+    return mu__dataset_stage(a.file != NULL ? &mu__stage_cache_file : &mu__stage_cache, &stage, a.dataset);
 }

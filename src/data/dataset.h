@@ -53,11 +53,12 @@ typedef struct mu_stage_ops mu_stage_ops;
 typedef struct mu_stage_args {
     int64_t count;       // batch, padded_batch, window: elements; shuffle, prefetch: buffer; repeat, take, skip:
                          // elements or rounds; shard: shards; split: pieces; interleave: cycle; map: parallel calls;
-                         // range: stop; csv: 1 for lists of scalars
+                         // range: stop; csv: 1 for lists of scalars; options: auto-shard policy
     int64_t index;       // shard: which; window: shift; range: start; interleave: block; csv: header lines
     int64_t step;        // window: stride; range: step; csv: delimiter
     bool drop_remainder; // batch, padded_batch, window, rebatch
     bool fixed_order;    // shuffle: every iteration the same
+    bool all_shares;     // shard: fewer elements than shards are an error
     uint64_t seed;       // shuffle
     int n_sizes;
     int64_t *sizes;      // rebatch: rows; csv: dtype of each column; owned
@@ -196,12 +197,13 @@ extern const mu_stage_ops mu__stage_shuffle, mu__stage_repeat, mu__stage_take, m
 extern const mu_stage_ops mu__stage_concatenate, mu__stage_batch, mu__stage_map, mu__stage_filter, mu__stage_zip;
 extern const mu_stage_ops mu__stage_prefetch, mu__stage_parallel_map, mu__stage_padded_batch, mu__stage_window;
 extern const mu_stage_ops mu__stage_unbatch, mu__stage_rebatch, mu__stage_split, mu__stage_flat_map, mu__stage_interleave;
-extern const mu_stage_ops mu__stage_cache, mu__stage_records, mu__stage_csv;
+extern const mu_stage_ops mu__stage_cache, mu__stage_records, mu__stage_csv, mu__stage_options;
+extern const mu_stage_ops mu__stage_cache_file;
 
 #define MU_MAX_PREFETCH 65536
 #define MU_MAX_PARALLEL_CALLS 256
 
-// ---- Calling C code (callback.c) ----------------------------------------------------------------
+// ---- Calling C code (calls.c) ----------------------------------------------------------------
 
 // mu__call_map calls the function of a map; the result is owned by the caller. A NULL element gives NULL.
 mu_value *mu__call_map(const mu_stage_args *args, mu_value *element);
@@ -262,5 +264,12 @@ mu_value *mu__stack(mu_item *items, int64_t n, bool pad, mu_spares *spares, cons
 // mu__dataset_split cuts every batch for itself into `pieces` pieces of equal size, the last ones short or
 // empty: TensorFlow's legacy rebatch. Given to the pool.
 mu_dataset *mu__dataset_split(mu_dataset *dataset, int64_t pieces);
+
+// mu__dataset_share is mu_dataset_shard as auto-sharding inserts it: when this shard finds an element, every
+// other must too, else INVALID_ARGUMENT. An index past the end just ends. Given to the pool.
+mu_dataset *mu__dataset_share(mu_dataset *dataset, int64_t n_shards, int64_t index);
+
+// mu__dataset_auto_shard returns the policy nearest to the end of the pipeline; AUTO if none was set.
+mu_auto_shard_policy mu__dataset_auto_shard(const mu_dataset *dataset);
 
 #endif

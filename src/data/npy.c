@@ -38,13 +38,14 @@ static const char *value_of(const char *header, const char *key)
     return *at == ':' ? at + 1 + strspn(at + 1, " ") : NULL;
 }
 
+static const struct {
+    const char code[3];
+    mu_dtype dtype;
+} types[] = {{"f4", MU_F32}, {"f8", MU_F64}, {"f2", MU_F16}, {"i4", MU_I32}, {"i8", MU_I64},
+             {"i2", MU_I16}, {"i1", MU_I8},  {"u1", MU_U8},  {"b1", MU_BOOL}};
+
 static mu_status parse_type(const char *name, const char *text, npy_header *header)
 {
-    static const struct {
-        const char *code;
-        mu_dtype dtype;
-    } types[] = {{"f4", MU_F32}, {"f8", MU_F64}, {"f2", MU_F16}, {"i4", MU_I32}, {"i8", MU_I64},
-                 {"i2", MU_I16}, {"i1", MU_I8},  {"u1", MU_U8},  {"b1", MU_BOOL}};
     if (text == NULL || (*text != '\'' && *text != '"'))
         return damaged(name, "the header has no 'descr'");
     char order = text[1];
@@ -135,6 +136,35 @@ mu_tensor *mu__npy_parse(const char *name, const void *data, size_t bytes)
     for (size_t i = 0; header.spec.dtype == MU_BOOL && i < header.bytes; i++)
         out[i] = out[i] != 0;
     return tensor;
+}
+
+static const char *code_of(mu_dtype dtype)
+{
+    for (size_t i = 0; i < MU_COUNT(types); i++)
+        if (types[i].dtype == dtype)
+            return types[i].code;
+    return NULL;
+}
+
+size_t mu__npy_header(const mu_tensor *tensor, char out[MU_NPY_HEADER])
+{
+    const char *code = code_of(tensor->dtype);
+    if (code == NULL) {
+        mu__error(MU_UNIMPLEMENTED, "NumPy's format has no type for %s; cast first", mu_dtype_name(tensor->dtype));
+        return 0;
+    }
+    int n = 10 + snprintf(out + 10, MU_NPY_HEADER - 10, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
+                          mu_dtype_bytes(tensor->dtype) == 1 ? '|' : '<', code);
+    for (int i = 0; i < tensor->shape.rank; i++)
+        n += snprintf(out + n, (size_t)(MU_NPY_HEADER - n), "%lld,", (long long)tensor->shape.dims[i]);
+    n += snprintf(out + n, (size_t)(MU_NPY_HEADER - n), "), }");
+    while (n % 64 != 63)
+        out[n++] = ' ';
+    out[n++] = '\n';
+    memcpy(out, "\x93NUMPY\1\0", 8);
+    out[8] = (char)((n - 10) & 255);
+    out[9] = (char)((n - 10) >> 8);
+    return (size_t)n;
 }
 
 // ---- The archive --------------------------------------------------------------------------------

@@ -7,6 +7,11 @@
 // mu__npy_parse makes the tensor in the bytes of a .npy file; `name` is for errors. Owned by the caller.
 mu_tensor *mu__npy_parse(const char *name, const void *data, size_t bytes);
 
+// mu__npy_header writes what stands before the elements of a tensor in a .npy file, and returns its size; 0
+// after recording UNIMPLEMENTED for a type that NumPy lacks.
+#define MU_NPY_HEADER 256
+size_t mu__npy_header(const mu_tensor *tensor, char out[MU_NPY_HEADER]);
+
 // mu__npz_parse makes the map of all arrays in the bytes of a .npz archive. Owned by the caller.
 mu_value *mu__npz_parse(const char *path, const void *data, size_t bytes);
 

@@ -1,5 +1,5 @@
 // Stages that choose and order elements without looking at them: shuffle, repeat, take, skip, shard,
-// concatenate.
+// concatenate, options.
 //
 // They pass items on as they are, so over a source in memory they only move row numbers. A shuffle's draws
 // depend on its seed and the number of the iteration, on nothing else.
@@ -274,35 +274,79 @@ mu_dataset *mu_dataset_skip(mu_dataset *dataset, int64_t count)
 
 // ---- Shard --------------------------------------------------------------------------------------
 
+typedef struct shard_state {
+    int64_t phase;   // elements taken from the input, modulo the number of shards
+    bool checked;    // that every shard has a share
+} shard_state;
+
+// Where every shard must have a share, the other shards' first elements must exist too.
+static mu_status check_shares(mu_stage *stage)
+{
+    shard_state *state = stage->state;
+    const mu_stage_args *args = &stage->dataset->args;
+    int64_t others = args->count - 1 - args->index, skipped = 0;
+    if (!args->all_shares || state->checked)
+        return MU_OK;
+    state->checked = true;
+    state->phase = 0;
+    MU_TRY(mu__stage_skip(stage, 0, others, &skipped));
+    if (skipped == others)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "the dataset has only %lld elements (or files), which is not enough for %lld workers; use fewer workers, or another auto-shard policy",
+                     (long long)(args->index + 1 + skipped), (long long)args->count);
+}
+
 static mu_status shard_next(mu_stage *stage, mu_item *item, bool *end)
 {
-    count_state *state = stage->state;
+    shard_state *state = stage->state;
     const mu_stage_args *args = &stage->dataset->args;
-    int64_t before = state->seen == 0 ? args->index : args->count - 1, skipped = 0;
+    if (args->count == MU_SHARD_HINT)
+        return mu__error(MU_FAILED_PRECONDITION, "a shard hint is left in the pipeline; distribute the dataset with the auto-shard policy HINT, or give a number of shards");
+    int64_t before = (args->index - state->phase + args->count) % args->count, skipped = 0;
     MU_TRY(mu__stage_skip(stage, 0, before, &skipped));
     *end = skipped < before;
-    state->seen = 1;
-    return *end ? MU_OK : mu__stage_next(stage, 0, item, end);
+    if (!*end)
+        MU_TRY(mu__stage_next(stage, 0, item, end));
+    if (*end)
+        return MU_OK;
+    state->phase = (args->index + 1) % args->count;
+    mu_status status = check_shares(stage);
+    if (status != MU_OK)
+        mu__item_drop(item);
+    return status;
 }
 
 static int64_t shard_cardinality(const mu_dataset *dataset)
 {
     int64_t n = same_cardinality(dataset), shards = dataset->args.count;
+    if (shards == MU_SHARD_HINT)
+        return MU_UNKNOWN_CARDINALITY;
     return n < 0 ? n : n / shards + (dataset->args.index < n % shards);
 }
 
 const mu_stage_ops mu__stage_shard = {
-    .name = "shard", .state_bytes = sizeof(count_state), .next = shard_next, .cardinality = shard_cardinality,
+    .name = "shard", .state_bytes = sizeof(shard_state), .next = shard_next, .cardinality = shard_cardinality,
 };
 
-mu_dataset *mu_dataset_shard(mu_dataset *dataset, int64_t n_shards, int64_t index)
+static mu_dataset *shard(mu_dataset *dataset, int64_t n_shards, int64_t index, bool all_shares)
 {
-    if (!mu__pending() && (n_shards < 1 || index < 0 || index >= n_shards)) {
+    bool hint = n_shards == MU_SHARD_HINT && index == MU_SHARD_HINT;
+    if (!mu__pending() && !hint && (n_shards < 1 || index < 0 || index >= n_shards)) {
         mu__error(MU_INVALID_ARGUMENT, "shard %lld of %lld: wanted at least one shard and an index from 0 to the number of shards less one",
                   (long long)index, (long long)n_shards);
         return NULL;
     }
-    return mu__dataset_stage(&mu__stage_shard, &(mu_stage_args){.count = n_shards, .index = index}, dataset);
+    return mu__dataset_stage(&mu__stage_shard, &(mu_stage_args){.count = n_shards, .index = index, .all_shares = all_shares}, dataset);
+}
+
+mu_dataset *mu_dataset_shard(mu_dataset *dataset, int64_t n_shards, int64_t index)
+{
+    return shard(dataset, n_shards, index, false);
+}
+
+mu_dataset *mu__dataset_share(mu_dataset *dataset, int64_t n_shards, int64_t index)
+{
+    return shard(dataset, n_shards, index, true);
 }
 
 // ---- Concatenate --------------------------------------------------------------------------------
@@ -388,4 +432,42 @@ mu_dataset *mu_dataset_concatenate(mu_dataset *first, mu_dataset *second)
     if (mu__pending())
         return NULL;
     return mu__give(mu__dataset_new(&mu__stage_concatenate, &(mu_stage_args){0}, 2, (mu_dataset *[]){first, second}));
+}
+
+// ---- Options ------------------------------------------------------------------------------------
+
+static mu_status options_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    return mu__stage_next(stage, 0, item, end);
+}
+
+static mu_status options_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+{
+    return mu__stage_skip(stage, 0, count, skipped);
+}
+
+const mu_stage_ops mu__stage_options = {
+    .name = "options", .next = options_next, .skip = options_skip, .cardinality = same_cardinality,
+};
+
+mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args)
+{
+    mu_dataset_options_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_options") != MU_OK)
+        return NULL;
+    if (a.auto_shard_policy < MU_AUTO_SHARD_OFF || a.auto_shard_policy > MU_AUTO_SHARD_HINT) {
+        mu__error(MU_INVALID_ARGUMENT, "the auto-shard policy is %d; wanted -1 (OFF) to 3 (HINT)", (int)a.auto_shard_policy);
+        return NULL;
+    }
+    return mu__dataset_stage(&mu__stage_options, &(mu_stage_args){.count = a.auto_shard_policy}, a.dataset);
+}
+
+mu_auto_shard_policy mu__dataset_auto_shard(const mu_dataset *dataset)
+{
+    if (dataset->ops == &mu__stage_options)
+        return (mu_auto_shard_policy)dataset->args.count;
+    mu_auto_shard_policy policy = MU_AUTO_SHARD_AUTO;
+    for (int i = 0; i < dataset->n_inputs && policy == MU_AUTO_SHARD_AUTO; i++)
+        policy = mu__dataset_auto_shard(dataset->inputs[i]);
+    return policy;
 }

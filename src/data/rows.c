@@ -41,7 +41,7 @@ mu_rows *mu__rows_new(int64_t n, int n_columns, mu_value *spec, void *source, vo
 
 // A byte divided by `divisor`, correctly rounded, without a division: x * high is exact (16 bits times 8),
 // and x * low is far below the last place of the sum.
-static void scale_bytes(const uint8_t *x, int64_t n, int divisor, float *y)
+static void scale_bytes(const uint8_t *restrict x, int64_t n, int divisor, float *restrict y)
 {
     double factor = 1.0 / divisor;
     uint32_t bits;

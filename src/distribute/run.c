@@ -148,7 +148,7 @@ static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, cons
     mu_concrete *concrete = mu__function_concrete(function, like, true, strategy);
     mu__leave_replica(before);
     mu_release(like);
-    return concrete && mu__concrete_prepare(concrete) == MU_OK ? concrete : NULL;
+    return concrete && mu__concrete_prepare(concrete, strategy->devices[0]->engine) == MU_OK ? concrete : NULL;
 }
 
 static mu_status post(mu_running *running)

@@ -17,6 +17,7 @@ typedef struct cached_plan {
 typedef struct plan_cache {
     pthread_mutex_t lock;
     uint64_t clock;
+    mu_graph *graph;        // as the engine wants it; retained
     struct { cached_plan *items; size_t n, capacity; } plans;
 } plan_cache;
 
@@ -32,18 +33,23 @@ static void free_cache(void *object)
     for (size_t i = 0; i < cache->plans.n; i++)
         drop_plan(&cache->plans.items[i]);
     mu__free(cache->plans.items);
+    mu_release(cache->graph);
     pthread_mutex_destroy(&cache->lock);
     mu__free(cache);
 }
 
 // Made on the thread that calls the function, before replicas start.
-mu_status mu__concrete_prepare(mu_concrete *concrete)
+mu_status mu__concrete_prepare(mu_concrete *concrete, const mu_engine *engine)
 {
     if (concrete->plans)
         return MU_OK;
-    plan_cache *cache = mu__calloc(1, sizeof *cache);
-    if (!cache)
-        return MU_RESOURCE_EXHAUSTED;
+    mu_graph *graph = engine->lower ? engine->lower(concrete->graph) : mu_retain(concrete->graph);
+    plan_cache *cache = graph ? mu__calloc(1, sizeof *cache) : NULL;
+    if (!cache) {
+        mu_release(graph);
+        return mu_error_code();
+    }
+    cache->graph = graph;
     pthread_mutex_init(&cache->lock, NULL);
     concrete->plans = cache;
     concrete->free_plans = free_cache;
@@ -110,7 +116,7 @@ mu_plan *mu__concrete_plan(mu_concrete *concrete, mu_device *device, const mu_sp
     if (plan)
         return plan;
     int64_t begin = mu__now_ns();
-    plan = device->engine->compile(device, concrete->graph, inputs, n_inputs);
+    plan = device->engine->compile(device, cache->graph, inputs, n_inputs);
     if (!plan) {
         mu__error_context("while compiling '%s' for %s", concrete->graph->name, device->name);
         return NULL;

@@ -34,6 +34,8 @@ typedef struct mu_run_args {
 
 typedef struct mu_engine {
     const char *name;            // "cpu"
+    // lower rewrites a graph once for this engine (fused rows); owned by the caller. Optional: as it is.
+    mu_graph *(*lower)(const mu_graph *graph);
     // compile makes a plan for input shapes; called on the device's own thread. NULL on error.
     mu_plan *(*compile)(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs);
     // run executes it there; may block in collectives up to their deadline.
@@ -54,7 +56,7 @@ mu_device *mu__device_by_name(mu_runtime *runtime, const char *name);  // NULL w
 mu_worker *mu__device_worker(mu_device *device);
 
 // mu__concrete_prepare readies a concrete function for plans; called before replicas ask for theirs.
-mu_status mu__concrete_prepare(mu_concrete *concrete);
+mu_status mu__concrete_prepare(mu_concrete *concrete, const mu_engine *engine);
 
 // mu__concrete_plan returns the plan of a concrete function for these inputs on this device, compiling it if
 // needed (at most MUSTER_PLAN_CACHE each; the least recently used goes). Called on the device's thread.

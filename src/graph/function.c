@@ -151,6 +151,8 @@ static mu_concrete *trace_concrete(mu_function *function, const mu_value *argume
     concrete->outputs = traced.outputs;
     mu__log(MU_LOG_INFO, "traced %s (trace %d): %zu nodes in %.2f ms", function->name, function->n_traces,
             traced.graph->nodes.n, (double)(mu__now_ns() - begin) / 1e6);
+    if (mu__log_enabled(MU_LOG_DEBUG))
+        mu__graph_print(traced.graph, stderr);
     return concrete;
 }
 

@@ -160,7 +160,13 @@ static bool reads(const entry *e, const void *variable)
     return e->op == &mu_op_read_variable && (const void *)e->resources[0] == variable;
 }
 
-// Marks every tensor that depends on a source.
+// Whether an input can carry a gradient back.
+static bool differentiable(const entry *e, int i)
+{
+    return e->op->grad && mu__dtype_is_float(e->in[i]->dtype) && !(i < 32 && e->op->shape_only >> i & 1);
+}
+
+// Marks every tensor that depends on a source in a way that can be differentiated.
 static void mark_active(table *t, const graph_tape *tape, int n_x, void *const *xs)
 {
     for (int i = 0; i < n_x; i++)
@@ -170,7 +176,7 @@ static void mark_active(table *t, const graph_tape *tape, int n_x, void *const *
         const entry *e = tape->entries.items[k];
         bool active = false;
         for (int i = 0; i < e->n_in && !active; i++)
-            active = find(t, e->in[i])->active;
+            active = differentiable(e, i) && find(t, e->in[i])->active;
         for (int i = 0; i < n_x && !active; i++)
             active = reads(e, xs[i]);
         for (int i = 0; active && i < e->n_out; i++)
@@ -200,9 +206,9 @@ static mu_status pull_entry(table *t, const entry *e)
     mu_status status = MU_OK;
     mu_grad g = {.op = e->op, .attrs = e->attrs, .n_in = e->n_in, .n_out = e->n_out, .n_resources = e->n_resources,
                  .x = e->in, .y = e->out, .dys = dys, .dy = e->n_out ? dys[0] : NULL, .resources = e->resources};
-    for (int i = 0; wanted && e->op->grad && i < e->n_in; i++) {
+    for (int i = 0; wanted && i < e->n_in; i++) {
         slot *s = find(t, e->in[i]);
-        if (!s->active || !mu__dtype_is_float(e->in[i]->dtype))
+        if (!s->active || !differentiable(e, i))
             continue;
         mu_tensor *dx = e->op->grad(&g, i);
         if (mu__pending()) {

@@ -118,6 +118,62 @@ mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor)
     return mu__graph_node(graph, &mu_op_constant, &attrs, 0, NULL, 0, NULL);
 }
 
+mu_status mu__graph_rewrite(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in)
+{
+    mu_node changed = *node;
+    changed.op = op;
+    changed.n_in = n_in;
+    changed.n_out = mu__op_outputs(op, attrs, n_in);
+    changed.n_resources = 0;
+    MU_TRY(fill_node(&changed, attrs, in, NULL));
+    mu__attrs_retain(op, changed.attrs);
+    mu__attrs_release(node->op, node->attrs);
+    *node = changed;
+    return MU_OK;
+}
+
+static mu_node *copy_node(mu_graph *clone, const mu_graph *graph, const mu_node *node)
+{
+    mu_edge *in = mu__alloc(sizeof *in * (size_t)(node->n_in + 1));
+    mu_resource **resources = mu__alloc(sizeof *resources * (size_t)(node->n_resources + 1));
+    mu_node *copy = NULL;
+    if (in && resources) {
+        for (int i = 0; i < node->n_in; i++)
+            in[i] = (mu_edge){.node = clone->nodes.items[node->in[i].node->id], .output = node->in[i].output};
+        for (int i = 0; i < node->n_resources; i++)
+            resources[i] = graph->resources.items[node->resources[i]];
+        copy = mu__graph_node(clone, node->op, node->attrs, node->n_in, in, node->n_resources, resources);
+    }
+    if (copy) {
+        copy->name = node->name ? mu__arena_strdup(&clone->arena, node->name) : NULL;
+        copy->file = node->file;
+        copy->line = node->line;
+    }
+    mu__free(in);
+    mu__free(resources);
+    return copy;
+}
+
+mu_graph *mu__graph_clone(const mu_graph *graph)
+{
+    mu_graph *clone = mu__graph_new(graph->name);
+    bool whole = clone != NULL;
+    for (size_t i = 0; whole && i < graph->resources.n; i++)
+        whole = mu__graph_resource(clone, graph->resources.items[i]) >= 0;
+    for (size_t i = 0; whole && i < graph->nodes.n; i++)
+        whole = copy_node(clone, graph, graph->nodes.items[i]) != NULL;
+    for (size_t i = 0; whole && i < graph->inputs.n; i++)
+        whole = MU_PUSH(&clone->inputs, clone->nodes.items[graph->inputs.items[i]->id]) == MU_OK;
+    for (size_t i = 0; whole && i < graph->outputs.n; i++) {
+        mu_edge edge = {.node = clone->nodes.items[graph->outputs.items[i].node->id], .output = graph->outputs.items[i].output};
+        whole = MU_PUSH(&clone->outputs, edge) == MU_OK;
+    }
+    if (whole)
+        return clone;
+    mu_release(clone);
+    return NULL;
+}
+
 void mu__graph_print(const mu_graph *graph, FILE *out)
 {
     char text[MU_SHAPE_TEXT];

@@ -54,6 +54,10 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
 mu_node *mu__graph_input(mu_graph *graph, const mu_spec *spec, const char *name);
 mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor);
 int mu__graph_resource(mu_graph *graph, mu_resource *resource);  // index; added if new; -1 on error
+mu_graph *mu__graph_clone(const mu_graph *graph);                 // for engines that rewrite; owned by the caller
+// mu__graph_rewrite makes a node into another op on other inputs, at its place; users see the new outputs.
+// Inputs must stand before it. On error the node is as it was.
+mu_status mu__graph_rewrite(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in);
 void mu__graph_print(const mu_graph *graph, FILE *out);          // one line a node
 
 // ---- Passes (pass.c): each leaves a valid graph -------------------------------------------------

@@ -37,8 +37,20 @@ mu_status mu__pass_prune(mu_graph *graph)
     return MU_OK;
 }
 
+// Small constants are equal by their elements.
+static bool same_constant(const mu_node *a, const mu_node *b)
+{
+    const mu_tensor *x = ((const mu_constant_attrs *)a->attrs)->tensor, *y = ((const mu_constant_attrs *)b->attrs)->tensor;
+    mu_spec spec = mu__spec_of(x);
+    if (x->dtype != y->dtype || !mu__shape_equal(&x->shape, &y->shape))
+        return false;
+    return x == y || (mu__spec_bytes(&spec) <= 64 && memcmp(mu__data(x), mu__data(y), mu__spec_bytes(&spec)) == 0);
+}
+
 static bool same_node(const mu_node *a, const mu_node *b)
 {
+    if (a->op == &mu_op_constant && b->op == &mu_op_constant)
+        return same_constant(a, b);
     if (a->op != b->op || a->n_in != b->n_in || a->n_resources != b->n_resources)
         return false;
     if (a->op->attrs_bytes && memcmp(a->attrs, b->attrs, a->op->attrs_bytes) != 0)

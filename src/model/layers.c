@@ -3,6 +3,7 @@
 // A layer's row stands below its functions. Computations are ops, so every layer works at once, traced, in
 // parallel replicas and backwards without knowing it.
 #include "model/model.h"
+#include "ops/nn.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>
@@ -249,14 +250,24 @@ static mu_status dropout_build(mu_layer *layer, const mu_shape *input)
 {
     (void)input;
     const mu_dropout_args *args = layer->args;
-    layer->generator = mu__generator_new(mu_layer_name(layer), args->seed ? args->seed : mu__runtime_next_seed(mu__runtime()));
+    uint64_t seed = args->seed ? args->seed : mu__runtime_next_seed(mu__runtime());
+    char *name = mu__sprintf("%s/seed_generator_state", mu_layer_name(layer));
+    mu_suspended suspended = mu__trace_suspend();
+    mu_tensor *state = name ? mu_tensor_new(MU_I64, 1, (int64_t[]){3}, (uint64_t[]){0, 0, seed}) : NULL;
+    mu__trace_resume(suspended);
+    if (state)
+        layer->generator = mu_retain(mu_variable_new(state, name, .not_trainable = true));
+    mu__free(name);
     return layer->generator ? MU_OK : mu_error_code();
 }
 
 static mu_tensor *dropout_call(mu_layer *layer, mu_tensor *x, bool training)
 {
     const mu_dropout_args *args = layer->args;
-    return training && args->rate > 0 ? mu__dropout(x, args->rate, layer->generator) : x;
+    if (!training || args->rate == 0)
+        return x;
+    mu_tensor *seed = mu__generator_next(&layer->generator->resource);
+    return mu_nn_stateless_dropout(x, args->rate, seed);
 }
 
 static const mu_layer_ops dropout_ops = {

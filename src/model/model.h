@@ -23,7 +23,7 @@ struct mu_layer {
     int n_weights;
     mu_variable *weights[MU_MAX_LAYER_WEIGHTS];    // retained, in Keras's order
     mu_regularizer *regularizers[MU_MAX_LAYER_WEIGHTS];  // retained; NULL where there is none
-    mu_resource *generator;                        // dropout's; retained
+    mu_variable *generator;                        // dropout's state; retained
     void *args;                                    // copy of the public struct; its strings are owned copies
 };
 

@@ -130,6 +130,23 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
     }
 }
 
+void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *from, int64_t n)
+{
+    static const int variants[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM};
+    int variant = variants[combine];
+    if (dtype != MU_F16 && dtype != MU_BF16) {
+        arithmetic_loop(dtype)(variant, into, 1, from, 1, into, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float a, b;
+        mu__convert(MU_F32, &a, dtype, (uint16_t *)into + i, 1);
+        mu__convert(MU_F32, &b, dtype, (const uint16_t *)from + i, 1);
+        f32_binary(variant, &a, 1, &b, 1, &a, 1);
+        mu__convert(dtype, (uint16_t *)into + i, MU_F32, &a, 1);
+    }
+}
+
 static mu_status run_binary(const mu_kernel *k, loop2 *loop)
 {
     mu_dtype dtype = k->in[0].dtype;

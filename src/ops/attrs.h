@@ -62,8 +62,7 @@ typedef struct mu_gather_attrs {
 } mu_gather_attrs;
 
 typedef struct mu_one_hot_attrs {
-    int64_t depth, axis;
-    double on, off;
+    int64_t depth;
     mu_dtype dtype;
 } mu_one_hot_attrs;
 
@@ -71,8 +70,7 @@ typedef struct mu_top_k_attrs {
     int64_t k;
 } mu_top_k_attrs;
 
-typedef struct mu_sort_attrs {
-    int64_t axis;
+typedef struct mu_sort_attrs {     // along the last axis
     bool descending;
 } mu_sort_attrs;
 
@@ -80,17 +78,14 @@ typedef struct mu_search_attrs {
     bool right;
 } mu_search_attrs;
 
-typedef struct mu_scatter_attrs {  // scatter_nd
-    mu_shape shape;
-} mu_scatter_attrs;
-
 typedef struct mu_segment_attrs {
     int64_t n;
 } mu_segment_attrs;
 
-typedef struct mu_random_attrs {
+typedef struct mu_random_attrs {   // low and high: integers only
     mu_shape shape;
     mu_dtype dtype;
+    int64_t low, high;
 } mu_random_attrs;
 
 #endif

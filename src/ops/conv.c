@@ -15,7 +15,7 @@
     {"padding", MU_ATTR_TEXT, offsetof(mu_conv_attrs, padding)},     \
     {"groups", MU_ATTR_INT, offsetof(mu_conv_attrs, groups)}
 
-static const mu_attr_spec conv_fields[] = {CONV_FIELDS, {0}};
+const mu_attr_spec mu__conv_fields[] = {CONV_FIELDS, {0}};
 static const mu_attr_spec conv_bias_fields[] = {
     CONV_FIELDS,
     {"relu", MU_ATTR_BOOL, offsetof(mu_conv_attrs, relu)},
@@ -310,7 +310,7 @@ static const mu_sample conv_bias_samples[] = {
 
 const mu_op mu_op_conv2d = {
     .name = "conv2d", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_fields,
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = conv_infer, .grad = conv_grad, .ref = mu__conv_ref,
     .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
     .samples = conv_samples,
@@ -318,7 +318,7 @@ const mu_op mu_op_conv2d = {
 
 const mu_op mu_op_conv2d_input_grad = {
     .name = "conv2d_input_grad", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 1u << 2,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_fields,
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = input_grad_infer, .grad = input_grad_grad, .ref = mu__conv_ref,
     .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
     .samples = input_grad_samples,
@@ -326,7 +326,7 @@ const mu_op mu_op_conv2d_input_grad = {
 
 const mu_op mu_op_conv2d_filter_grad = {
     .name = "conv2d_filter_grad", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 1u << 2,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_fields,
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = filter_grad_infer, .grad = filter_grad_grad, .ref = mu__conv_ref,
     .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
     .samples = filter_grad_samples,

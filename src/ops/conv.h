@@ -9,6 +9,8 @@
 
 typedef enum mu_conv_kind { MU_CONV_FORWARD, MU_CONV_INPUT_GRAD, MU_CONV_FILTER_GRAD } mu_conv_kind;
 
+extern const mu_attr_spec mu__conv_fields[];  // of mu_conv_attrs, without relu
+
 mu_conv_kind mu__conv_kind(const mu_op *op);
 
 // Operand numbers, inputs first, then outputs.

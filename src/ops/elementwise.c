@@ -14,6 +14,7 @@
 enum {
     NEG, ABS, SIGN, SQUARE,
     FLOOR, CEIL, ROUND, EXP, EXPM1, LOG, LOG1P, SQRT, RSQRT, RECIPROCAL, ERF, ERFC, LGAMMA, DIGAMMA,
+    TRIGAMMA,
     SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH, TANH, ASINH, ACOSH, ATANH,
     SIGMOID, LOG_SIGMOID, SOFTPLUS, SOFTSIGN, RELU, RELU6, LEAKY_RELU, ELU, SELU, GELU, GELU_TANH, SILU,
     HARD_SIGMOID, MISH,
@@ -323,7 +324,27 @@ static mu_tensor *lgamma_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_lgamma = {ROW1("lgamma", LGAMMA, MU_FLOATS, exponential_ref, samples_positive),
                             .grad = lgamma_grad};
-const mu_op mu_op_digamma = {ROW1("digamma", DIGAMMA, MU_FLOATS, exponential_ref, samples_positive)};
+
+static mu_tensor *digamma_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu__apply1(&mu_op_trigamma, NULL, g->x[0]));
+}
+const mu_op mu_op_digamma = {ROW1("digamma", DIGAMMA, MU_FLOATS, exponential_ref, samples_positive),
+                             .grad = digamma_grad};
+
+static mu_tensor *trigamma_grad(mu_grad *g, int i)
+{
+    (void)i;
+    mu__error(MU_UNIMPLEMENTED, "%s has no gradient: lgamma is differentiated twice at most", g->op->name);
+    return NULL;
+}
+static const mu_sample samples_trigamma[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .low = {-3.3}, .high = {9}, .no_grad = 1},
+    {0},
+};
+const mu_op mu_op_trigamma = {ROW1("trigamma", TRIGAMMA, MU_FLOATS, exponential_ref, samples_trigamma),
+                              .grad = trigamma_grad};
 
 // ---- Trigonometry -------------------------------------------------------------------------------
 

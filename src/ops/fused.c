@@ -303,15 +303,6 @@ static mu_status conv_pool_grad_fast(const mu_kernel *kernel)
 
 // ---- Rows ---------------------------------------------------------------------------------------
 
-static const mu_attr_spec conv_fields[] = {
-    {"strides", MU_ATTR_INTS, offsetof(mu_conv_attrs, strides)},
-    {"dilations", MU_ATTR_INTS, offsetof(mu_conv_attrs, dilations)},
-    {"pads", MU_ATTR_INTS, offsetof(mu_conv_attrs, pads)},
-    {"padding", MU_ATTR_TEXT, offsetof(mu_conv_attrs, padding)},
-    {"groups", MU_ATTR_INT, offsetof(mu_conv_attrs, groups)},
-    {0},
-};
-
 static const mu_conv_attrs valid = {
     .strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};
 
@@ -353,14 +344,14 @@ const mu_op mu_op_relu_max_pool2d_grad = {
 
 const mu_op mu_op_conv2d_relu_pool = {
     .name = "conv2d_relu_pool", .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_fields,
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = conv_pool_infer, .ref = conv_pool_ref, .cpu = {conv_pool_prepare, conv_pool_fast, NULL},
     .samples = conv_pool_samples,
 };
 
 const mu_op mu_op_conv2d_relu_pool_grad = {
     .name = "conv2d_relu_pool_grad", .n_in = 4, .n_out = 2, .dtypes = MU_FLOATS, .shape_only = 1u << 3,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_fields,
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = conv_pool_grad_infer, .ref = conv_pool_grad_ref, .cpu = {conv_pool_prepare, conv_pool_grad_fast, NULL},
     .samples = conv_pool_grad_samples,
 };

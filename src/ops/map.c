@@ -7,6 +7,7 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/nn.h"
 
 #include <muster/ops.h>
 
@@ -238,22 +239,10 @@ static mu_status map_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-static void add_f32(float *out, const float *in, int64_t n)
+// dx (zeroed) gets every dy added where it was read from.
+static void add_back(const axis_maps *maps, mu_dtype dtype, const char *dy, char *dx)
 {
-    for (int64_t i = 0; i < n; i++)
-        out[i] += in[i];
-}
-
-static void add_f64(double *out, const double *in, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        out[i] += in[i];
-}
-
-// dx (zeroed, float or double) gets every dy added where it was read from.
-static void add_back(const axis_maps *maps, bool is_f64, const char *dy, char *dx)
-{
-    size_t bytes = is_f64 ? sizeof(double) : sizeof(float);
+    size_t bytes = mu_dtype_bytes(dtype);
     int64_t width = maps->rank > 0 ? maps->dims[maps->rank - 1] : 1, rows = count_rows(maps);
     run whole = {.to = 0, .from = 0, .length = 1};
     int64_t n_runs = maps->rank > 0 ? maps->n_runs : 1;
@@ -263,10 +252,8 @@ static void add_back(const axis_maps *maps, bool is_f64, const char *dy, char *d
             const run *part = maps->rank > 0 ? &maps->runs[r] : &whole;
             const char *from = dy + (size_t)((row * width + part->to) * maps->block) * bytes;
             char *to = dx + (size_t)((base + part->from) * maps->block) * bytes;
-            if (part->from >= 0 && is_f64)
-                add_f64((double *)(void *)to, (const double *)(const void *)from, part->length * maps->block);
-            else if (part->from >= 0)
-                add_f32((float *)(void *)to, (const float *)(const void *)from, part->length * maps->block);
+            if (part->from >= 0)
+                mu__accumulate(MU_COMBINE_ADD, dtype, to, from, part->length * maps->block);
         }
     }
 }
@@ -275,26 +262,16 @@ static mu_status map_grad_ref(const mu_kernel *k)
 {
     axis_maps maps;
     mu_dtype dtype = k->out[0].dtype;
+    if (dtype == MU_F16 || dtype == MU_BF16)
+        return mu__run_as_f32(k, map_grad_ref);
     int64_t n_dy = mu__elements(&k->in[0].shape), n = mu__elements(&k->out[0].shape);
-    bool widened = dtype == MU_F16 || dtype == MU_BF16;
     memset(k->out[0].data, 0, (size_t)n * mu_dtype_bytes(dtype));
     if (n_dy == 0 || n == 0)
         return MU_OK;
-    float *wide = NULL;
-    if (widened && !(wide = mu__calloc((size_t)(n_dy + n), sizeof *wide)))
-        return MU_RESOURCE_EXHAUSTED;
-    mu_status status = make_maps(k, &k->out[0].shape, &k->in[0].shape, &maps);
-    if (status == MU_OK && widened) {
-        mu__convert(MU_F32, wide, dtype, k->in[0].data, n_dy);
-        add_back(&maps, false, (const char *)wide, (char *)(wide + n_dy));
-        mu__convert(dtype, k->out[0].data, MU_F32, wide + n_dy, n);
-    } else if (status == MU_OK) {
-        add_back(&maps, dtype == MU_F64, k->in[0].data, k->out[0].data);
-    }
-    if (status == MU_OK)
-        mu__free(maps.memory);
-    mu__free(wide);
-    return status;
+    MU_TRY(make_maps(k, &k->out[0].shape, &k->in[0].shape, &maps));
+    add_back(&maps, dtype, k->in[0].data, k->out[0].data);
+    mu__free(maps.memory);
+    return MU_OK;
 }
 
 // ---- Shape rules and gradients ------------------------------------------------------------------

@@ -4,6 +4,7 @@
 // the rest runs the plain product. Leading axes are batches and broadcast. The fused row is made by engine
 // passes only. Knows nothing of layers.
 #include "ops/nn.h"
+#include "ops/nn_loops.h"
 #include "ops/onednn.h"
 
 #include <muster/nn.h>
@@ -174,6 +175,8 @@ static mu_status matmul_ref(const mu_kernel *kernel)
 static mu_status matmul_bias_ref(const mu_kernel *kernel)
 {
     const mu_matmul_attrs *attrs = kernel->attrs;
+    if (!mu__nn_loops(kernel->out[0].dtype))
+        return mu__run_as_f32(kernel, matmul_bias_ref);
     MU_TRY(matmul_ref(kernel));
     mu__bias_in_place(&kernel->out[0], &kernel->in[2], attrs->relu);
     return MU_OK;

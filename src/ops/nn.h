@@ -31,6 +31,10 @@ typedef struct mu_epsilon_attrs {
     double epsilon;
 } mu_epsilon_attrs;
 
+typedef struct mu_dropout_attrs {
+    double rate;
+} mu_dropout_attrs;
+
 typedef struct mu_nesterov_attrs {
     bool nesterov;
 } mu_nesterov_attrs;
@@ -44,6 +48,12 @@ typedef struct mu_broadcast_attrs {
     int64_t root;
     char name[MU_ATTR_TEXT_BYTES];
 } mu_broadcast_attrs;
+
+// ---- Generators (dropout.c) ---------------------------------------------------------------------
+
+// mu__generator_next steps a generator (a resource of int64 [3]: 128-bit counter, key) and returns a seed for
+// this replica, int64 [2].
+mu_tensor *mu__generator_next(mu_resource *generator);
 
 // ---- Windows over images (window.c) -------------------------------------------------------------
 

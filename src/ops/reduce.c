@@ -6,6 +6,7 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/nn.h"
 
 #include <float.h>
 #include <math.h>
@@ -124,40 +125,15 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static bool is_half(mu_dtype dtype)
-{
-    return dtype == MU_F16 || dtype == MU_BF16;
-}
-
 static void run_folds(const mu_team *team, fold_job *job)
 {
     int64_t items = job->outer * blocks_per_outer(job), work = job->outer * job->n * job->inner;
     mu__share_range(team, items, 1, work, fold_range, job);
 }
 
-// Runs the job with float copies of f16 and bf16 tensors; `run` does it for the other types.
-static mu_status run_widened(const mu_kernel *k, fold_job *job, int64_t n_out, void (*run)(const mu_team *, fold_job *))
+static bool is_half(mu_dtype dtype)
 {
-    mu_dtype half = job->dtype;
-    if (!is_half(half)) {
-        run(k->team, job);
-        return MU_OK;
-    }
-    int64_t n_in = job->outer * job->n * job->inner;
-    float *wide = mu__alloc((size_t)(n_in + n_out) * sizeof *wide);
-    if (!wide)
-        return MU_RESOURCE_EXHAUSTED;
-    void *out = job->out;
-    bool same_type = k->out[0].dtype == half;
-    mu__convert(MU_F32, wide, half, job->in, n_in);
-    job->in = wide;
-    job->dtype = MU_F32;
-    job->out = same_type ? wide + n_in : out;
-    run(k->team, job);
-    if (same_type)
-        mu__convert(half, out, MU_F32, wide + n_in, n_out);
-    mu__free(wide);
-    return MU_OK;
+    return dtype == MU_F16 || dtype == MU_BF16;
 }
 
 // Finds [outer, n, inner] if the reduced axes (bits) stand together, axes of size 1 aside.
@@ -203,7 +179,7 @@ static mu_status reduce_scattered(const mu_kernel *k, unsigned reduced, fold_job
     mu_status status = mu_op_transpose.ref(&copy);
     job->in = moved.data;
     if (status == MU_OK)
-        status = run_widened(k, job, job->outer, run_folds);
+        run_folds(k->team, job);
     mu__free_data(moved.data, MU_MAX((size_t)n * mu_dtype_bytes(moved.dtype), (size_t)1));
     return status;
 }
@@ -213,7 +189,8 @@ static mu_status reduce_bits(const mu_kernel *k, int variant, unsigned reduced)
     fold_job job = {.variant = variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data};
     if (!as_one_group(&k->in[0].shape, reduced, &job))
         return reduce_scattered(k, reduced, &job);
-    return run_widened(k, &job, job.outer * job.inner, run_folds);
+    run_folds(k->team, &job);
+    return MU_OK;
 }
 
 static unsigned axis_bits(const mu_ints *axes)
@@ -226,6 +203,8 @@ static unsigned axis_bits(const mu_ints *axes)
 
 static mu_status reduce_ref(const mu_kernel *k)
 {
+    if (is_half(k->in[0].dtype))
+        return mu__run_as_f32(k, reduce_ref);
     return reduce_bits(k, k->op->variant, axis_bits(&((const mu_reduce_attrs *)k->attrs)->axes));
 }
 
@@ -484,6 +463,8 @@ static mu_status sum_to_like_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *like = &k->in[1].shape;
     unsigned reduced = 0;
+    if (is_half(k->in[0].dtype))
+        return mu__run_as_f32(k, sum_to_like_ref);
     for (int axis = 0; axis < x->rank; axis++) {
         int at = axis - (x->rank - like->rank);
         if (at < 0 || (like->dims[at] == 1 && x->dims[axis] != 1))
@@ -539,13 +520,10 @@ static void place_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static void run_places(const mu_team *team, fold_job *job)
-{
-    mu__share_range(team, job->outer * job->inner, 1, job->outer * job->n * job->inner, place_range, job);
-}
-
 static mu_status place_ref(const mu_kernel *k)
 {
+    if (is_half(k->in[0].dtype))
+        return mu__run_as_f32(k, place_ref);
     fold_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data};
     split_at_axis(&k->in[0].shape, ((const mu_axis_attrs *)k->attrs)->axis, &job);
     if (job.n == 0 && job.outer * job.inner > 0) {
@@ -554,7 +532,8 @@ static mu_status place_ref(const mu_kernel *k)
                          k->op->name, (long long)((const mu_axis_attrs *)k->attrs)->axis,
                          mu__shape_text(&k->in[0].shape, text));
     }
-    return run_widened(k, &job, 0, run_places);
+    mu__share_range(k->team, job.outer * job.inner, 1, job.outer * job.n * job.inner, place_range, &job);
+    return MU_OK;
 }
 
 static mu_status check_axis(const mu_infer *infer, int64_t axis)
@@ -630,19 +609,17 @@ static void running_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static void run_running(const mu_team *team, fold_job *job)
-{
-    if (job->n > 0)
-        mu__share_range(team, job->outer * job->inner, 1, job->outer * job->n * job->inner, running_range, job);
-}
-
 static mu_status running_ref(const mu_kernel *k)
 {
     const mu_cumulate_attrs *attrs = k->attrs;
+    if (is_half(k->in[0].dtype))
+        return mu__run_as_f32(k, running_ref);
     fold_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data,
                     .exclusive = attrs->exclusive, .backward = attrs->reverse};
     split_at_axis(&k->in[0].shape, attrs->axis, &job);
-    return run_widened(k, &job, job.outer * job.n * job.inner, run_running);
+    if (job.n > 0)
+        mu__share_range(k->team, job.outer * job.inner, 1, job.outer * job.n * job.inner, running_range, &job);
+    return MU_OK;
 }
 
 static mu_status running_infer(mu_infer *infer)

@@ -26,6 +26,25 @@ static inline T FN(digamma)(T at)
     return (T)(result + log(x) - 0.5 / x - series);
 }
 
+// The derivative of that: the same three steps.
+static inline T FN(trigamma)(T at)
+{
+    double x = (double)at, result = 0, sign = 1;
+    if (x <= 0 && x == floor(x))
+        return (T)INFINITY;
+    if (x < 0.5) {
+        double sine = sin(M_PI * x);
+        result = M_PI * M_PI / (sine * sine);
+        sign = -1;
+        x = 1 - x;
+    }
+    for (; x < 8; x++)
+        result += sign / (x * x);
+    double f = 1 / (x * x);
+    double series = f * (1.0 / 6 - f * (1.0 / 30 - f * (1.0 / 42 - f * (1.0 / 30 - f * (5.0 / 66)))));
+    return (T)(result + sign * ((1 + series) / x + 0.5 * f));
+}
+
 static inline T FN(logistic)(T x)
 {
     return 1 / (1 + M(exp)(-x));
@@ -71,6 +90,7 @@ static void FN(exponential)(int variant, double alpha, const void *from, void *t
     case ERFC: EACH(M(erfc)(x));
     case LGAMMA: EACH(FN(log_gamma)(x));
     case DIGAMMA: EACH(FN(digamma)(x));
+    case TRIGAMMA: EACH(FN(trigamma)(x));
     }
 }
 

@@ -389,7 +389,10 @@ static int compare_gradients(const op_case *c, mu_tensor *const *in, mu_value *g
 
 static int check_gradient(op_case *c, mu_tensor *const *in)
 {
-    if (!c->op->grad || !mu__dtype_is_float(c->out[0].dtype))
+    bool any = false;
+    for (int i = 0; i < c->sample->n_in; i++)
+        any |= differentiated(c, i);
+    if (!c->op->grad || !mu__dtype_is_float(c->out[0].dtype) || !any)
         return 0;
     mu_value *gradients = rule_gradients(c, in);
     int wrong = !gradients;
@@ -408,7 +411,8 @@ static int check_second_gradient(op_case *c, mu_tensor *const *in)
     bool any = false;
     for (int i = 0; i < c->sample->n_in; i++)
         any |= differentiated(c, i);
-    if (!c->op->grad || !mu__dtype_is_float(c->out[0].dtype) || !any)
+    bool ends = c->op == &mu_op_digamma;  // its gradient has none
+    if (!c->op->grad || !mu__dtype_is_float(c->out[0].dtype) || !any || ends)
         return 0;
     mu_value *gradients = second_gradients(c, in);
     int wrong = !gradients;

@@ -430,6 +430,7 @@ void mu__cpu_free(mu_plan *plan)
 
 const mu_engine mu__engine_cpu = {
     .name = "cpu",
+    .lower = mu__cpu_lower,
     .compile = mu__cpu_compile,
     .run = mu__cpu_run,
     .free = mu__cpu_free,

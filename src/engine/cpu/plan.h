@@ -90,6 +90,8 @@ static inline int mu__value_index(const mu_plan *plan, mu_edge edge)
     return plan->first_value[edge.node->id] + edge.output;
 }
 
+// mu__cpu_lower returns a copy of the graph with fused rows in place of what is bound by memory (fuse.c).
+mu_graph *mu__cpu_lower(const mu_graph *graph);
 mu_plan *mu__cpu_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs);
 mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args);
 void mu__cpu_free(mu_plan *plan);

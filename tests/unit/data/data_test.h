@@ -92,7 +92,7 @@ static inline const char *temporary_file(const void *data, size_t bytes)
     static char paths[2][64];
     static int turn;
     char *path = paths[turn ^= 1];
-    strcpy(path, "/tmp/muster-test-XXXXXX");
+    strcpy(path, "muster-test-XXXXXX");
     int fd = mkstemp(path);
     FILE *file = fdopen(fd, "wb");
     assert_non_null(file);

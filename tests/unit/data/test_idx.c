@@ -58,7 +58,7 @@ static void test_damage(void **state)
 
 // ---- gzip ---------------------------------------------------------------------------------------
 
-static const char folder[] = "/tmp/muster-test-fashion";
+static const char folder[] = "muster-test-fashion";
 
 static void write_gz(const char *path, const uint8_t *data, size_t bytes)
 {
@@ -76,11 +76,11 @@ static void write_fashion(uint32_t n, uint32_t m, uint8_t side)
     memcpy(data, (uint8_t[]){0, 0, 8, 3, 0, 0, (uint8_t)(n >> 8), (uint8_t)n, 0, 0, 0, side, 0, 0, 0, side}, 16);
     for (uint32_t i = 0; i < n; i++)
         memset(data + 16 + i * image, (int)i, image);
-    write_gz("/tmp/muster-test-fashion/fashion-mnist/t10k-images-idx3-ubyte.gz", data, bytes);
+    write_gz("muster-test-fashion/fashion-mnist/t10k-images-idx3-ubyte.gz", data, bytes);
     memcpy(data, (uint8_t[]){0, 0, 8, 1, 0, 0, (uint8_t)(m >> 8), (uint8_t)m}, 8);
     for (uint32_t i = 0; i < m; i++)
         data[8 + i] = (uint8_t)(i % 10);
-    write_gz("/tmp/muster-test-fashion/fashion-mnist/t10k-labels-idx1-ubyte.gz", data, 8 + m);
+    write_gz("muster-test-fashion/fashion-mnist/t10k-labels-idx1-ubyte.gz", data, 8 + m);
     free(data);
 }
 
@@ -127,7 +127,7 @@ static void test_fashion_damage(void **state)
     mu_dataset_fashion_mnist("test");
     expect_error(MU_DATA_LOSS, "uint8 [5, 27, 27]; wanted uint8 [n, 28, 28]");
     write_fashion(200, 200, 28);
-    cut_file("/tmp/muster-test-fashion/fashion-mnist/t10k-images-idx3-ubyte.gz", 9);
+    cut_file("muster-test-fashion/fashion-mnist/t10k-images-idx3-ubyte.gz", 9);
     elements(mu_dataset_batch(mu_dataset_fashion_mnist("test"), 200));
     expect_error(MU_DATA_LOSS, "cut off after");
 }
@@ -135,7 +135,7 @@ static void test_fashion_damage(void **state)
 static void test_gzip_damage(void **state)
 {
     (void)state;
-    static const char path[] = "/tmp/muster-test-fashion/damaged.gz";
+    static const char path[] = "muster-test-fashion/damaged.gz";
     write_gz(path, BYTES(0, 0, 8, 1, 0, 0, 0, 4, 1, 2, 3, 4));
     assert_elements(mu_dataset_idx(path), "1 2 3 4");
     FILE *file = fopen(path, "r+b");
@@ -157,16 +157,16 @@ static int use_folder(void **state)
 {
     (void)state;
     mkdir(folder, 0777);
-    mkdir("/tmp/muster-test-fashion/fashion-mnist", 0777);
+    mkdir("muster-test-fashion/fashion-mnist", 0777);
     return setenv("MUSTER_DATA_DIR", folder, 1);
 }
 
 static int remove_folder(void **state)
 {
     (void)state;
-    unlink("/tmp/muster-test-fashion/fashion-mnist/t10k-images-idx3-ubyte.gz");
-    unlink("/tmp/muster-test-fashion/fashion-mnist/t10k-labels-idx1-ubyte.gz");
-    rmdir("/tmp/muster-test-fashion/fashion-mnist");
+    unlink("muster-test-fashion/fashion-mnist/t10k-images-idx3-ubyte.gz");
+    unlink("muster-test-fashion/fashion-mnist/t10k-labels-idx1-ubyte.gz");
+    rmdir("muster-test-fashion/fashion-mnist");
     return rmdir(folder);
 }
 

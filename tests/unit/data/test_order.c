@@ -43,6 +43,37 @@ static void test_shard(void **state)
     expect_error(MU_INVALID_ARGUMENT, "shard 3 of 3");
 }
 
+// case ps-124: a shard that auto-sharding inserts demands a share for everyone.
+static void test_share(void **state)
+{
+    (void)state;
+    assert_elements(mu__dataset_share(range(7), 3, 1), "1 4");
+    assert_elements(mu__dataset_share(range(6), 3, 2), "2 5");
+    elements(mu__dataset_share(range(5), 10, 0));
+    expect_error(MU_INVALID_ARGUMENT, "only 5 elements (or files), which is not enough for 10 workers");
+    assert_elements(mu__dataset_share(range(0), 10, 0), "");
+    assert_elements(mu__dataset_share(range(10), 500, 499), "");
+}
+
+static void test_hint(void **state)
+{
+    (void)state;
+    elements(mu_dataset_shard(range(5), MU_SHARD_HINT, MU_SHARD_HINT));
+    expect_error(MU_FAILED_PRECONDITION, "shard hint");
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    mu_dataset *plain = range(3), *files = mu_dataset_options(plain, .auto_shard_policy = MU_AUTO_SHARD_FILE);
+    assert_int_equal(mu__dataset_auto_shard(plain), MU_AUTO_SHARD_AUTO);
+    assert_int_equal(mu__dataset_auto_shard(mu_dataset_batch(files, 2)), MU_AUTO_SHARD_FILE);
+    assert_int_equal(mu__dataset_auto_shard(mu_dataset_options(files, .auto_shard_policy = MU_AUTO_SHARD_OFF)), MU_AUTO_SHARD_OFF);
+    assert_elements(mu_dataset_batch(files, 2), "[0 1] [2]");
+    assert_null(mu_dataset_options(plain, .auto_shard_policy = (mu_auto_shard_policy)7));
+    expect_error(MU_INVALID_ARGUMENT, "auto-shard policy is 7");
+}
+
 static void test_concatenate(void **state)
 {
     (void)state;
@@ -139,7 +170,8 @@ int main(void)
         DATA_TEST(test_take_skip),     DATA_TEST(test_repeat),          DATA_TEST(test_shard),
         DATA_TEST(test_concatenate),   DATA_TEST(test_cardinality),     DATA_TEST(test_shuffle_order),
         DATA_TEST(test_shuffle_slides), DATA_TEST(test_shuffle_uniform), DATA_TEST(test_shuffle_seeds),
-        DATA_TEST(test_no_dataset),
+        DATA_TEST(test_no_dataset),    DATA_TEST(test_share),           DATA_TEST(test_hint),
+        DATA_TEST(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,8 @@ static uint8_t *bytes_below(int64_t n, unsigned limit)
 static void check_near(const float *got, const double *want, int64_t n, double relative, double absolute, const char *what)
 {
     for (int64_t i = 0; i < n; i++) {
-        if (isnan(want[i]) ? isnan(got[i]) : (fabs(got[i] - want[i]) <= absolute + relative * fabs(want[i]) || got[i] == want[i]))
+        const bool close = got[i] == want[i] || fabs(got[i] - want[i]) <= absolute + relative * fabs(want[i]);
+        if (isnan(want[i]) ? isnan(got[i]) : close)
             continue;
         fail_msg("%s, %s, element %lld of %lld: %.9g, wanted %.9g", k->isa, what, (long long)i, (long long)n,
                  (double)got[i], want[i]);
@@ -110,15 +111,13 @@ static void free_all(void *first, ...)
     va_end(list);
 }
 
-// Outputs that one call writes; repeats compares a second, cut run with the first, bit by bit.
+// Compares what two runs wrote, bit by bit.
 static void check_same(const void *first, const void *second, int64_t bytes, const char *what)
 {
     if (memcmp(first, second, (size_t)bytes) != 0)
         fail_msg("%s, %s: two runs differ", k->isa, what);
     check_guard(second, bytes);
 }
-
-// --- convolution, ReLU and pool --------------------------------------------------------------------
 
 typedef struct conv_case {
     mu_conv_pool_shape s;
@@ -159,11 +158,13 @@ static void conv_reference(const conv_case *c, const float *x, const float *w, c
 {
     for (int64_t i = 0; i < c->y_size; i++) {
         const int64_t out = i % c->s.out_channels, pixel = i / c->s.out_channels;
-        const int64_t column = pixel % c->columns, row = pixel / c->columns % c->rows, image = pixel / c->columns / c->rows;
+        const int64_t column = pixel % c->columns, row = pixel / c->columns % c->rows;
+        const int64_t image = pixel / c->columns / c->rows;
         double four[4] = {0};
         for (int p = 0; p < 4; p++)
             for (int64_t t = 0; t < c->taps; t++)
-                four[p] += (double)tap_of(c, x, image, 2 * row + p / 2, 2 * column + p % 2, t) * w[t * c->s.out_channels + out];
+                four[p] += (double)w[t * c->s.out_channels + out] *
+                           tap_of(c, x, image, 2 * row + p / 2, 2 * column + p % 2, t);
         pick(four, b == NULL ? 0 : b[out], &y[i], &mark[i]);
     }
 }
@@ -172,12 +173,14 @@ static void conv_grad_reference(const conv_case *c, const float *x, const float 
 {
     for (int64_t i = 0; i < c->y_size; i++) {
         const int64_t out = i % c->s.out_channels, pixel = i / c->s.out_channels;
-        const int64_t column = pixel % c->columns, row = pixel / c->columns % c->rows, image = pixel / c->columns / c->rows;
+        const int64_t column = pixel % c->columns, row = pixel / c->columns % c->rows;
+        const int64_t image = pixel / c->columns / c->rows;
         if (mark[i] == MU_MARK_DEAD)
             continue;
         db[out] += dy[i];
         for (int64_t t = 0; t < c->taps; t++)
-            dw[t * c->s.out_channels + out] += (double)dy[i] * tap_of(c, x, image, 2 * row + mark[i] / 2, 2 * column + mark[i] % 2, t);
+            dw[t * c->s.out_channels + out] +=
+                (double)dy[i] * tap_of(c, x, image, 2 * row + mark[i] / 2, 2 * column + mark[i] % 2, t);
     }
 }
 
@@ -245,8 +248,6 @@ static void check_conv(void)
     check_conv_case(&mnist, true, true);
     check_conv_grad_case(&mnist, true);
 }
-
-// --- pools ----------------------------------------------------------------------------------------
 
 static void check_relu_pool_case(int64_t n, int64_t h, int64_t w, int64_t channels, bool with_bias)
 {
@@ -412,8 +413,6 @@ static void check_pools(void)
             check_pool_case(&shapes[i], n);
 }
 
-// --- rows -----------------------------------------------------------------------------------------
-
 static void check_bias_and_relu_case(int64_t rows, int64_t channels)
 {
     const int64_t size = rows * channels, bytes = size * (int64_t)sizeof(float);
@@ -542,8 +541,6 @@ static void check_argmax(void)
     assert_true(index[0] == 1 && index[1] == 2 && index[2] == 0);
 }
 
-// --- updates --------------------------------------------------------------------------------------
-
 static void check_adam_case(int64_t n)
 {
     const mu_adam_scalars s = {.alpha = 1e-3f, .beta_1 = 0.9f, .beta_2 = 0.999f, .epsilon = 1e-7f};
@@ -597,8 +594,6 @@ static void check_updates(void)
         check_sgd_case(n, true, true);
     }
 }
-
-// --- memory ---------------------------------------------------------------------------------------
 
 static void check_reduce_case(int64_t n, int n_src, int n_dst, bool in_place, bool stream, int64_t shift)
 {
@@ -668,8 +663,6 @@ static void check_copies(void)
         FREE_ALL(x, y, f, g, rows, in_order);
     }
 }
-
-// --- all tables -----------------------------------------------------------------------------------
 
 static void on_every_table(void (*check)(void))
 {

@@ -73,7 +73,7 @@ typedef struct mu_kernels {
 
     // relu_pool: y = max_pool2x2(relu(x + b)) with stride 2 and no padding, and mark (or NULL).
     // x: [N, height, width, channels]; b: [channels] or NULL; y, mark: [N, height/2, width/2,
-    // channels]. x itself is read once and left as it is. Range: images.
+    // channels]. Ties are decided before b is added. Range: images.
     void (*relu_pool)(const float *x, const float *b, float *y, uint8_t *mark, int64_t height, int64_t width,
                       int64_t channels, int64_t begin, int64_t end);
 

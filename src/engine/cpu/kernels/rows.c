@@ -4,22 +4,25 @@
 #include "parts.h"
 #include "simd.h"
 
-// And not "x > 0 ? x : 0", which would lose NaN.
-MU_INLINE float relu(float x)
+// In vectors by hand, because y may be x and a compiler must then expect any overlap.
+static void bias_relu_row(const float *x, const float *b, float *y, int64_t n)
 {
-    return x <= 0 ? 0 : x;
+    for (int64_t i = 0; i < n; i += MU_LANES) {
+        const int64_t left = least(n - i, MU_LANES);
+        mu_vf sum = v_load_n(x + i, left);
+        if (b != NULL)
+            sum += v_load_n(b + i, left);
+        v_store_n(y + i, v_max((mu_vf){0}, sum), left);
+    }
 }
 
 void MU_KERNEL(bias_relu)(const float *x, const float *b, float *y, int64_t channels, int64_t begin, int64_t end)
 {
-    if (b == NULL) {
-        for (int64_t i = begin * channels; i < end * channels; i++)
-            y[i] = relu(x[i]);
-        return;
-    }
-    for (int64_t row = begin * channels; row < end * channels; row += channels)
-        for (int64_t c = 0; c < channels; c++)
-            y[row + c] = relu(x[row + c] + b[c]);
+    if (b == NULL)
+        bias_relu_row(x + begin * channels, NULL, y + begin * channels, (end - begin) * channels);
+    else
+        for (int64_t row = begin; row < end; row++)
+            bias_relu_row(x + row * channels, b, y + row * channels, channels);
 }
 
 void MU_KERNEL(relu_grad)(const float *y, const float *dy, float *dx, int64_t begin, int64_t end)

@@ -88,6 +88,7 @@ MU_INLINE void v_store_n(float *p, mu_vf v, int64_t n)
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
 }
 
+// The greater one; b where either is NaN.
 MU_INLINE mu_vf v_max(mu_vf a, mu_vf b)
 {
     return (mu_vf)_mm512_max_ps((__m512)a, (__m512)b);

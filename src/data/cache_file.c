@@ -1,0 +1,220 @@
+// The cache in a file: the first full iteration writes every element, later ones (also of other processes)
+// read them.
+//
+// The file is a TFRecord file: the structure of an element as JSON, then every tensor as a .npy file. It gets
+// its name only when it is complete; whoever finds that name reads.
+#include "data/dataset.h"
+#include "data/npy.h"
+#include "data/tfrecord.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+typedef struct cache_file_state {
+    mu_record_reader reader;     // stream: the file was there
+    mu_file_writer *writer;
+    mu_value *like;              // structure of an element; leaves do not matter
+    int n_leaves;
+    bool begun;
+} cache_file_state;
+
+static void cache_file_close(mu_stage *stage)
+{
+    cache_file_state *state = stage->state;
+    mu__record_close(&state->reader);
+    mu__file_abandon(state->writer);
+    mu_release(state->like);
+}
+
+// ---- Structures as JSON: 0 is a tensor ----------------------------------------------------------
+
+static json_t *structure_to_json(const mu_value *value)
+{
+    if (value->leaf != NULL)
+        return json_integer(0);
+    json_t *json = value->kind == MU_VALUE_MAP ? json_object() : json_array();
+    for (int i = 0; i < value->n; i++) {
+        json_t *item = structure_to_json(value->items[i]);
+        int failed = value->kind == MU_VALUE_MAP ? json_object_set_new(json, value->keys[i], item) : json_array_append_new(json, item);
+        if (failed != 0) {
+            json_decref(json);
+            return NULL;
+        }
+    }
+    return json;
+}
+
+static mu_value *structure_from_json(json_t *json);
+
+static mu_value *map_from_json(json_t *json)
+{
+    int n = 0, wanted = (int)json_object_size(json);
+    mu_value **items = mu__calloc((size_t)wanted, sizeof *items);
+    const char **keys = mu__calloc((size_t)wanted, sizeof *keys), *key;
+    json_t *member;
+    mu_value *map = NULL;
+    if (items != NULL && keys != NULL) {
+        json_object_foreach(json, key, member) {
+            keys[n] = key;
+            if ((items[n] = structure_from_json(member)) == NULL)
+                break;
+            n++;
+        }
+        map = n == wanted ? mu__value_container(MU_VALUE_MAP, n, items, keys) : NULL;
+    }
+    for (int i = 0; i < n; i++)
+        mu_release(items[i]);
+    mu__free(items);
+    mu__free(keys);
+    return map;
+}
+
+static mu_value *structure_from_json(json_t *json)
+{
+    if (json_is_integer(json))
+        return mu__spec_leaf(MU_U8, &mu__scalar_shape);
+    if (json_is_object(json))
+        return map_from_json(json);
+    if (!json_is_array(json))
+        return NULL;
+    int n = (int)json_array_size(json);
+    mu_value **items = mu__calloc((size_t)n, sizeof *items);
+    for (int i = 0; items != NULL && i < n; i++)
+        items[i] = structure_from_json(json_array_get(json, (size_t)i));
+    mu_value *list = items != NULL ? mu__list_value(n, items) : NULL;
+    mu__free(items);
+    return list;
+}
+
+// ---- Writing ------------------------------------------------------------------------------------
+
+static mu_status write_structure(cache_file_state *state, const mu_value *value)
+{
+    json_t *json = structure_to_json(value);
+    char *text = json != NULL ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    mu_status status = text != NULL ? mu__record_write(state->writer, text, strlen(text), "", 0)
+                                    : mu__error(MU_RESOURCE_EXHAUSTED, "no memory to write down the structure of an element");
+    free(text);
+    json_decref(json);
+    state->like = mu_retain((void *)(uintptr_t)value);
+    return status;
+}
+
+static mu_status write_element(cache_file_state *state, const mu_value *value)
+{
+    if (state->like == NULL)
+        MU_TRY(write_structure(state, value));
+    if (!mu__value_same_structure(value, state->like))
+        return mu__error(MU_INVALID_ARGUMENT, "cache: an element is nested in another way than the first; elements of one dataset must look alike");
+    mu_leaves leaves;
+    MU_TRY(mu__leaves_of(value, &leaves));
+    mu_status status = MU_OK;
+    for (int i = 0; status == MU_OK && i < leaves.n; i++) {
+        char header[MU_NPY_HEADER];
+        mu_spec spec = mu__spec_of(mu__leaf(&leaves, i));
+        size_t bytes = mu__npy_header(mu__leaf(&leaves, i), header);
+        status = bytes > 0 ? mu__record_write(state->writer, header, bytes, mu__data(mu__leaf(&leaves, i)), mu__spec_bytes(&spec))
+                           : mu_error_code();
+    }
+    mu__leaves_free(&leaves);
+    return status;
+}
+
+// After any failure the file would lack an element, so it is given up; elements go on without it.
+static mu_status pass_on(mu_stage *stage, mu_item *item, bool *end)
+{
+    cache_file_state *state = stage->state;
+    MU_TRY(mu__stage_next(stage, 0, item, end));
+    if (*end) {
+        mu_file_writer *writer = state->writer;
+        state->writer = NULL;
+        return writer != NULL ? mu__file_commit(writer) : MU_OK;
+    }
+    if (mu__item_value(item) == NULL)
+        return mu_error_code();
+    return state->writer != NULL ? write_element(state, item->value) : MU_OK;
+}
+
+static mu_status write_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    cache_file_state *state = stage->state;
+    mu_status status = pass_on(stage, item, end);
+    if (status != MU_OK) {
+        mu__item_drop(item);
+        mu__file_abandon(state->writer);
+        state->writer = NULL;
+    }
+    return status;
+}
+
+// ---- Reading ------------------------------------------------------------------------------------
+
+static mu_status damaged(const mu_stage *stage)
+{
+    return mu__error(MU_DATA_LOSS, "%s is no cache of a dataset, or not whole; remove it, and it will be made again", stage->dataset->args.name);
+}
+
+static mu_status read_structure(mu_stage *stage, bool *end)
+{
+    cache_file_state *state = stage->state;
+    MU_TRY(mu__record_read(&state->reader, end));
+    if (*end)
+        return MU_OK;
+    json_t *json = json_loadb((const char *)state->reader.items, state->reader.n, JSON_DECODE_ANY, NULL);
+    state->like = json != NULL ? structure_from_json(json) : NULL;
+    json_decref(json);
+    state->n_leaves = state->like != NULL ? mu__value_flatten(state->like, NULL, 0) : 0;
+    return state->n_leaves > 0 ? MU_OK : damaged(stage);
+}
+
+static mu_status read_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    cache_file_state *state = stage->state;
+    mu_leaves made;
+    if (state->like == NULL)
+        MU_TRY(read_structure(stage, end));
+    if (*end)
+        return MU_OK;
+    bool ok = mu__build_begin(&made, state->n_leaves), over = false;
+    while (ok && made.n < state->n_leaves) {
+        ok = mu__record_read(&state->reader, &over) == MU_OK && !over &&
+             mu__build_add(&made, mu__npy_parse(stage->dataset->args.name, state->reader.items, state->reader.n));
+    }
+    *end = over && made.n == 0;
+    if (over && made.n > 0)
+        damaged(stage);
+    item->value = mu__build_end(&made, state->like);
+    return mu_error_code();
+}
+
+// ---- The stage ----------------------------------------------------------------------------------
+
+static mu_status begin(mu_stage *stage)
+{
+    cache_file_state *state = stage->state;
+    state->begun = true;
+    state->reader.stream = mu__stream_open(stage->dataset->args.name);
+    if (state->reader.stream != NULL || mu_error_code() != MU_NOT_FOUND)
+        return mu_error_code();
+    mu_error_take();
+    state->writer = mu__file_create(stage->dataset->args.name);
+    return state->writer != NULL ? MU_OK : mu_error_code();
+}
+
+static mu_status cache_file_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    cache_file_state *state = stage->state;
+    if (!state->begun)
+        MU_TRY(begin(stage));
+    return state->reader.stream != NULL ? read_next(stage, item, end) : write_next(stage, item, end);
+}
+
+static int64_t cache_file_cardinality(const mu_dataset *dataset)
+{
+    return mu_dataset_cardinality(dataset->inputs[0]);
+}
+
+const mu_stage_ops mu__stage_cache_file = {
+    .name = "cache_file", .state_bytes = sizeof(cache_file_state), .next = cache_file_next, .close = cache_file_close,
+    .cardinality = cache_file_cardinality,
+};

@@ -1,0 +1,258 @@
+// Fused rows in place of several plain ones, where memory traffic is what costs.
+//
+// On a copy of the graph, in this order: bias into convolution and matrix product; ReLU with a 2x2 max pool
+// behind it, and their gradients (the ReLU mask is taken after the pool: it commutes, and there is a quarter
+// of the data); the convolution of a first layer into that; a ReLU that is left into the product before it.
+// Each rewrite makes its last node into the fused row; what nothing uses any more is pruned at the end.
+#include "engine/cpu/plan.h"
+#include "ops/nn.h"
+
+// Who uses each node: lists in one array, graph outputs counted apart.
+typedef struct users {
+    int *first;         // [nodes + 1] into items
+    mu_node **items;
+    bool *is_output;    // [nodes]
+} users;
+
+static void free_users(users *u)
+{
+    mu__free(u->first);
+    mu__free(u->items);
+    mu__free(u->is_output);
+}
+
+static mu_status find_users(const mu_graph *graph, users *u)
+{
+    size_t n = graph->nodes.n, edges = 0;
+    for (size_t i = 0; i < n; i++)
+        edges += (size_t)graph->nodes.items[i]->n_in;
+    *u = (users){.first = mu__calloc(n + 2, sizeof *u->first), .items = mu__calloc(edges + 1, sizeof *u->items),
+                 .is_output = mu__calloc(n + 1, sizeof *u->is_output)};
+    if (!u->first || !u->items || !u->is_output)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
+            u->first[graph->nodes.items[i]->in[k].node->id + 2]++;
+    for (size_t i = 2; i < n + 2; i++)
+        u->first[i] += u->first[i - 1];
+    for (size_t i = 0; i < n; i++)
+        for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
+            u->items[u->first[graph->nodes.items[i]->in[k].node->id + 1]++] = graph->nodes.items[i];
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        u->is_output[graph->outputs.items[i].node->id] = true;
+    return MU_OK;
+}
+
+#define MU_EACH_USER(u, node, user) \
+    for (int i_ = (u)->first[(node)->id]; i_ < (u)->first[(node)->id + 1] && ((user) = (u)->items[i_], true); i_++)
+
+static bool only_user(const users *u, const mu_node *node, const mu_node *user)
+{
+    return !u->is_output[node->id] && u->first[node->id + 1] - u->first[node->id] == 1 && u->items[u->first[node->id]] == user;
+}
+
+static bool is_edge(mu_edge edge, const mu_node *node, int output)
+{
+    return edge.node == node && edge.output == output;
+}
+
+// ---- Bias into products -------------------------------------------------------------------------
+
+static mu_status fuse_bias(mu_graph *graph, const users *u)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        mu_node *bias = graph->nodes.items[i];
+        mu_node *product = bias->op == &mu_op_bias_add ? bias->in[0].node : NULL;
+        if (!product || !only_user(u, product, bias))
+            continue;
+        const mu_op *fused = product->op == &mu_op_conv2d   ? &mu_op_conv2d_bias
+                             : product->op == &mu_op_matmul && product->out[0].shape.rank == 2 ? &mu_op_matmul_bias
+                                                                                                 : NULL;
+        mu_edge in[] = {product->n_in > 0 ? product->in[0] : (mu_edge){0}, product->n_in > 1 ? product->in[1] : (mu_edge){0},
+                        bias->in[1]};
+        if (fused)
+            MU_TRY(mu__graph_rewrite(bias, fused, product->attrs, 3, in));
+    }
+    return MU_OK;
+}
+
+// A ReLU that is the only use of a product with bias goes into it; its gradient needs the result alone.
+static mu_status fuse_relu(mu_graph *graph, const users *u)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        mu_node *relu = graph->nodes.items[i];
+        const mu_node *product = relu->op == &mu_op_relu ? relu->in[0].node : NULL;
+        if (!product || !only_user(u, product, relu))
+            continue;
+        if (product->op == &mu_op_conv2d_bias) {
+            mu_conv_attrs attrs = *(const mu_conv_attrs *)product->attrs;
+            attrs.relu = true;
+            MU_TRY(mu__graph_rewrite(relu, &mu_op_conv2d_bias, &attrs, 3, product->in));
+        } else if (product->op == &mu_op_matmul_bias) {
+            mu_matmul_attrs attrs;
+            memcpy(&attrs, product->attrs, sizeof attrs);
+            attrs.relu = true;
+            MU_TRY(mu__graph_rewrite(relu, &mu_op_matmul_bias, &attrs, 3, product->in));
+        }
+    }
+    return MU_OK;
+}
+
+// ---- ReLU and pool ------------------------------------------------------------------------------
+
+static bool two_by_two(const mu_node *pool)
+{
+    const mu_pool_attrs *attrs = pool->attrs;
+    return attrs->window.at[0] == 2 && attrs->window.at[1] == 2 && attrs->strides.at[0] == 2 && attrs->strides.at[1] == 2 &&
+           strcmp(attrs->padding, "valid") == 0;
+}
+
+// A pool behind a ReLU, and how gradients come back through both.
+typedef struct relu_pool {
+    mu_node *pool, *relu;
+    mu_node *unpool;      // max_pool2d_grad; NULL in graphs without gradients
+    mu_node *relu_grad;
+} relu_pool;
+
+// Fits if nothing but the pool and the two gradients sees the ReLU's result.
+static bool match_relu_pool(const users *u, mu_node *pool, relu_pool *m)
+{
+    *m = (relu_pool){.pool = pool, .relu = pool->in[0].node};
+    mu_node *user;
+    if (m->relu->op != &mu_op_relu || !two_by_two(pool) || u->is_output[m->relu->id] || pool->out[0].dtype != MU_F32)
+        return false;
+    MU_EACH_USER(u, m->relu, user) {
+        if (user->op == &mu_op_max_pool2d_grad && is_edge(user->in[2], m->relu, 0) && is_edge(user->in[1], pool, 1))
+            m->unpool = user;
+        else if (user->op == &mu_op_relu_grad && is_edge(user->in[1], m->relu, 0))
+            m->relu_grad = user;
+        else if (user != pool)
+            return false;
+    }
+    if (!m->unpool && !m->relu_grad)
+        return true;
+    return m->unpool && m->relu_grad && is_edge(m->relu_grad->in[0], m->unpool, 0) && only_user(u, m->unpool, m->relu_grad);
+}
+
+// Lets everyone who uses `from` (from an output) use `to` instead.
+static void redirect(mu_graph *graph, const mu_node *from, mu_edge to)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
+            if (is_edge(graph->nodes.items[i]->in[k], from, 0))
+                graph->nodes.items[i]->in[k] = to;
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (is_edge(graph->outputs.items[i], from, 0))
+            graph->outputs.items[i] = to;
+}
+
+static mu_status fuse_relu_pool(mu_graph *graph, const users *u)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        relu_pool m;
+        mu_node *pool = graph->nodes.items[i], *user;
+        if (pool->op != &mu_op_max_pool2d || !match_relu_pool(u, pool, &m))
+            continue;
+        mu_edge x = m.relu->in[0];
+        MU_TRY(mu__graph_rewrite(pool, &mu_op_relu_max_pool2d, NULL, 1, &x));
+        if (!m.unpool)
+            continue;
+        mu_edge in[] = {m.unpool->in[0], {.node = pool, .output = 1}, x};
+        MU_TRY(mu__graph_rewrite(m.relu_grad, &mu_op_relu_max_pool2d_grad, NULL, 3, in));
+        MU_EACH_USER(u, m.relu_grad, user)  // the sums over channels come with it
+            if (user->op == &mu_op_bias_add_grad)
+                redirect(graph, user, (mu_edge){.node = m.relu_grad, .output = 1});
+    }
+    return MU_OK;
+}
+
+// ---- A first convolution into that --------------------------------------------------------------
+
+typedef struct first_layer {
+    mu_node *conv, *pool;
+    mu_node *unpool;        // relu_max_pool2d_grad
+    mu_node *filter_grad;
+} first_layer;
+
+static bool few_channels(const mu_node *conv)
+{
+    const mu_conv_attrs *attrs = conv->attrs;
+    const mu_shape *w = &conv->in[1].node->out[conv->in[1].output].shape;
+    return strcmp(attrs->padding, "valid") == 0 && attrs->groups == 1 && attrs->strides.at[0] == 1 && attrs->strides.at[1] == 1 &&
+           attrs->dilations.at[0] == 1 && attrs->dilations.at[1] == 1 && w->dims[0] == w->dims[1] && w->dims[0] <= 7 &&
+           w->dims[2] >= 1 && w->dims[2] <= 4;
+}
+
+// Fits if the input of the convolution needs no gradient.
+static bool match_first_layer(const users *u, mu_node *pool, first_layer *m)
+{
+    *m = (first_layer){.pool = pool, .conv = pool->in[0].node};
+    mu_node *user;
+    if (m->conv->op != &mu_op_conv2d_bias || u->is_output[m->conv->id] || !few_channels(m->conv))
+        return false;
+    MU_EACH_USER(u, m->conv, user) {
+        if (user->op == &mu_op_relu_max_pool2d_grad && is_edge(user->in[2], m->conv, 0))
+            m->unpool = user;
+        else if (user != pool)
+            return false;
+    }
+    if (!m->unpool)
+        return true;
+    if (u->is_output[m->unpool->id])
+        return false;
+    MU_EACH_USER(u, m->unpool, user)
+        if (user->op == &mu_op_conv2d_filter_grad && is_edge(user->in[1], m->unpool, 0))
+            m->filter_grad = user;
+    MU_EACH_USER(u, m->unpool, user)
+        if (user != m->filter_grad)
+            for (int k = 0; k < user->n_in; k++)
+                if (is_edge(user->in[k], m->unpool, 0) || (is_edge(user->in[k], m->unpool, 1) && m->filter_grad &&
+                                                           user->id < m->filter_grad->id))
+                    return false;
+    return m->filter_grad != NULL;
+}
+
+static mu_status fuse_first_layer(mu_graph *graph, const users *u)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        first_layer m;
+        mu_node *pool = graph->nodes.items[i], *user;
+        if (pool->op != &mu_op_relu_max_pool2d || !match_first_layer(u, pool, &m))
+            continue;
+        MU_TRY(mu__graph_rewrite(pool, &mu_op_conv2d_relu_pool, m.conv->attrs, 3, m.conv->in));
+        if (!m.unpool)
+            continue;
+        mu_edge in[] = {m.conv->in[0], {.node = pool, .output = 1}, m.unpool->in[0], m.conv->in[1]};
+        MU_TRY(mu__graph_rewrite(m.filter_grad, &mu_op_conv2d_relu_pool_grad, m.conv->attrs, 4, in));
+        MU_EACH_USER(u, m.unpool, user)
+            for (int k = 0; k < user->n_in; k++)
+                if (is_edge(user->in[k], m.unpool, 1))
+                    user->in[k] = (mu_edge){.node = m.filter_grad, .output = 1};
+    }
+    return MU_OK;
+}
+
+// ---- All of them --------------------------------------------------------------------------------
+
+mu_graph *mu__cpu_lower(const mu_graph *graph)
+{
+    static mu_status (*const rewrites[])(mu_graph *, const users *) = {fuse_bias, fuse_relu_pool, fuse_first_layer, fuse_relu};
+    mu_graph *lowered = mu__graph_clone(graph);
+    mu_status status = lowered ? MU_OK : mu_error_code();
+    for (size_t i = 0; i < MU_COUNT(rewrites) && status == MU_OK; i++) {
+        users u;
+        status = find_users(lowered, &u);
+        if (status == MU_OK)
+            status = rewrites[i](lowered, &u);
+        free_users(&u);
+        if (status == MU_OK)
+            status = mu__pass_prune(lowered);
+    }
+    if (status == MU_OK) {
+        if (mu__log_enabled(MU_LOG_DEBUG))
+            mu__graph_print(lowered, stderr);
+        return lowered;
+    }
+    mu_release(lowered);
+    return NULL;
+}

@@ -1,0 +1,488 @@
+// Ops that read and write slices at places given by other tensors: gather, scatter, segments, one-hot.
+//
+// An index outside its axis is an error that names it, never a wrong read. Writes happen in the order of the
+// indices, so that a place named twice has one outcome. Gradients of gathers are rows that add into zeros.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+#include "ops/loops.h"
+
+#include <muster/ops.h>
+
+static int64_t product(const mu_shape *shape, int begin, int end)
+{
+    int64_t n = 1;
+    for (int i = begin; i < end; i++)
+        n *= shape->dims[i];
+    return n;
+}
+
+static int64_t index_at(const mu_view *indices, int64_t i)
+{
+    return indices->dtype == MU_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
+}
+
+static mu_status check_index_type(const mu_infer *infer, int i)
+{
+    mu_dtype dtype = infer->in[i].dtype;
+    if (dtype == MU_I32 || dtype == MU_I64)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the indices have type %s; they must be int32 or int64",
+                     infer->op->name, mu_dtype_name(dtype));
+}
+
+static mu_status index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t n)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld (element %lld of the indices) is outside 0 to %lld",
+                     k->op->name, (long long)index, (long long)i, (long long)n - 1);
+}
+
+// ---- gather: [batch, outer, n, inner] read at indices [batch, m] --------------------------------
+
+typedef struct gather_shape {
+    int64_t batch, outer, n, inner, m;
+} gather_shape;
+
+static gather_shape gather_shape_of(const mu_gather_attrs *attrs, const mu_shape *x, const mu_shape *indices)
+{
+    int axis = (int)attrs->axis, batch = (int)attrs->batch_dims;
+    return (gather_shape){.batch = product(x, 0, batch), .outer = product(x, batch, axis), .n = x->dims[axis],
+                          .inner = product(x, axis + 1, x->rank), .m = product(indices, batch, indices->rank)};
+}
+
+static mu_status gather_result(const mu_infer *infer, const mu_shape *x, const mu_shape *indices, mu_shape *out)
+{
+    const mu_gather_attrs *attrs = infer->attrs;
+    int axis = (int)attrs->axis, batch = (int)attrs->batch_dims;
+    if (attrs->axis < 0 || attrs->axis >= x->rank || attrs->batch_dims < 0 || batch > axis || batch > indices->rank ||
+        x->rank + indices->rank - 1 - batch > MU_MAX_RANK)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: axis %lld and %lld batch axes for ranks %d and %d", infer->op->name,
+                         (long long)attrs->axis, (long long)attrs->batch_dims, x->rank, indices->rank);
+    *out = (mu_shape){.rank = 0};
+    for (int i = 0; i < axis; i++) {
+        if (i < batch && x->dims[i] != indices->dims[i] && x->dims[i] != MU_UNKNOWN && indices->dims[i] != MU_UNKNOWN) {
+            char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
+            return mu__error(MU_INVALID_ARGUMENT, "%s: shapes %s and %s differ in batch axis %d", infer->op->name,
+                             mu__shape_text(x, a), mu__shape_text(indices, b), i);
+        }
+        out->dims[out->rank++] = i < batch && x->dims[i] == MU_UNKNOWN ? indices->dims[i] : x->dims[i];
+    }
+    for (int i = batch; i < indices->rank; i++)
+        out->dims[out->rank++] = indices->dims[i];
+    for (int i = axis + 1; i < x->rank; i++)
+        out->dims[out->rank++] = x->dims[i];
+    return MU_OK;
+}
+
+static mu_status gather_infer(mu_infer *infer)
+{
+    MU_TRY(check_index_type(infer, 1));
+    infer->out[0].dtype = infer->in[0].dtype;
+    return gather_result(infer, &infer->in[0].shape, &infer->in[1].shape, &infer->out[0].shape);
+}
+
+static mu_status check_gather_indices(const mu_kernel *k, const gather_shape *s)
+{
+    for (int64_t i = 0; i < s->batch * s->m; i++) {
+        int64_t index = index_at(&k->in[1], i);
+        if (index < 0 || index >= s->n)
+            return index_error(k, i, index, s->n);
+    }
+    return MU_OK;
+}
+
+static mu_status gather_ref(const mu_kernel *k)
+{
+    gather_shape s = gather_shape_of(k->attrs, &k->in[0].shape, &k->in[1].shape);
+    size_t bytes = (size_t)s.inner * mu_dtype_bytes(k->in[0].dtype);
+    const char *x = k->in[0].data;
+    char *out = k->out[0].data;
+    if (mu__elements(&k->out[0].shape) == 0)
+        return MU_OK;
+    MU_TRY(check_gather_indices(k, &s));
+    for (int64_t b = 0; b < s.batch; b++)
+        for (int64_t o = 0; o < s.outer; o++, x += (size_t)s.n * bytes)
+            for (int64_t j = 0; j < s.m; j++, out += bytes)
+                memcpy(out, x + (size_t)index_at(&k->in[1], b * s.m + j) * bytes, bytes);
+    return MU_OK;
+}
+
+static mu_tensor *gather_rule(mu_grad *g, int i)
+{
+    return i == 0 ? mu__apply3(&mu_op_gather_grad, g->attrs, g->dy, g->x[1], g->x[0]) : NULL;
+}
+
+static const mu_attr_spec gather_attrs[] = {
+    {"axis", MU_ATTR_INT, offsetof(mu_gather_attrs, axis)},
+    {"batch_dims", MU_ATTR_INT, offsetof(mu_gather_attrs, batch_dims)},
+    {0},
+};
+static const mu_gather_attrs plain_0 = {0, 0}, plain_1 = {1, 0}, batched = {2, 1};
+static const mu_sample samples_gather[] = {
+    {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(2, 4)}, .dtypes = {0, MU_I32}, .high = {0, 5}, .attrs = &plain_0},
+    {.n_in = 2, .in = {MU_DIMS(2, 3, 2), MU_NO_DIMS}, .dtypes = {0, MU_I64}, .high = {0, 3}, .attrs = &plain_1},
+    {.n_in = 2, .in = {MU_DIMS(2, 2, 5), MU_DIMS(2, 3)}, .dtypes = {0, MU_I32}, .high = {0, 5}, .attrs = &batched},
+    {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(0)}, .dtypes = {0, MU_I32}, .high = {0, 5}, .attrs = &plain_0},
+    {0},
+};
+const mu_op mu_op_gather = {
+    .name = "gather", .n_in = 2, .n_out = 1, .attrs_bytes = sizeof(mu_gather_attrs), .attrs = gather_attrs,
+    .infer = gather_infer, .grad = gather_rule, .ref = gather_ref, .samples = samples_gather,
+};
+mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims)
+{
+    mu_gather_attrs attrs = {.axis = axis < 0 && x ? axis + x->shape.rank : axis,
+                             .batch_dims = batch_dims < 0 && indices ? batch_dims + indices->shape.rank : batch_dims};
+    return mu__apply2(&mu_op_gather, &attrs, x, indices);
+}
+
+// gather_grad: (dy, indices, x) to the sum of dy's slices at their places in zeros like x.
+static mu_status gather_grad_infer(mu_infer *infer)
+{
+    mu_shape wanted;
+    MU_TRY(check_index_type(infer, 1));
+    MU_TRY(gather_result(infer, &infer->in[2].shape, &infer->in[1].shape, &wanted));
+    if (!mu__shape_compatible(&wanted, &infer->in[0].shape)) {
+        char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "gather_grad: the gradient has shape %s; it must have %s",
+                         mu__shape_text(&infer->in[0].shape, a), mu__shape_text(&wanted, b));
+    }
+    infer->out[0] = (mu_spec){.dtype = infer->in[0].dtype, .shape = infer->in[2].shape};
+    return MU_OK;
+}
+
+static mu_status gather_grad_ref(const mu_kernel *k)
+{
+    gather_shape s = gather_shape_of(k->attrs, &k->in[2].shape, &k->in[1].shape);
+    mu_dtype dtype = k->in[0].dtype;
+    size_t bytes = (size_t)s.inner * mu_dtype_bytes(dtype);
+    const char *dy = k->in[0].data;
+    char *out = k->out[0].data;
+    memset(out, 0, (size_t)mu__elements(&k->out[0].shape) * mu_dtype_bytes(dtype));
+    if (mu__elements(&k->in[0].shape) == 0)
+        return MU_OK;
+    MU_TRY(check_gather_indices(k, &s));
+    for (int64_t b = 0; b < s.batch; b++)
+        for (int64_t o = 0; o < s.outer; o++, out += (size_t)s.n * bytes)
+            for (int64_t j = 0; j < s.m; j++, dy += bytes)
+                mu__accumulate(MU_COMBINE_ADD, dtype, out + (size_t)index_at(&k->in[1], b * s.m + j) * bytes, dy,
+                               s.inner);
+    return MU_OK;
+}
+
+static mu_tensor *gather_grad_rule(mu_grad *g, int i)
+{
+    return i == 0 ? mu__apply2(&mu_op_gather, g->attrs, g->dy, g->x[1]) : NULL;
+}
+
+static const mu_sample samples_gather_grad[] = {
+    {.n_in = 3, .in = {MU_DIMS(2, 4, 3), MU_DIMS(2, 4), MU_DIMS(5, 3)}, .dtypes = {0, MU_I32}, .high = {0, 5},
+     .attrs = &plain_0, .no_grad = 4},
+    {.n_in = 3, .in = {MU_DIMS(2, 2, 3), MU_DIMS(2, 3), MU_DIMS(2, 2, 5)}, .dtypes = {0, MU_I32}, .high = {0, 5},
+     .attrs = &batched, .no_grad = 4},
+    {0},
+};
+const mu_op mu_op_gather_grad = {
+    .name = "gather_grad", .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .shape_only = 4,
+    .attrs_bytes = sizeof(mu_gather_attrs), .attrs = gather_attrs, .infer = gather_grad_infer,
+    .grad = gather_grad_rule, .ref = gather_grad_ref, .samples = samples_gather_grad,
+};
+
+// ---- gather_nd and tensor_scatter_*: indices [..., k] name slices of the first k axes ------------
+
+// The shape of the slices that indices name: indices without the last axis, then what k leaves of x.
+static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu_shape *indices, mu_shape *out)
+{
+    int64_t depth = indices->rank > 0 ? indices->dims[indices->rank - 1] : MU_UNKNOWN;
+    if (depth < 0 || depth > x->rank || indices->rank - 1 + x->rank - depth > MU_MAX_RANK) {
+        char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the last axis of the indices, %s, must name 0 to %d axes of shape %s",
+                         infer->op->name, mu__shape_text(indices, a), x->rank, mu__shape_text(x, b));
+    }
+    *out = (mu_shape){.rank = 0};
+    for (int i = 0; i < indices->rank - 1; i++)
+        out->dims[out->rank++] = indices->dims[i];
+    for (int i = (int)depth; i < x->rank; i++)
+        out->dims[out->rank++] = x->dims[i];
+    return MU_OK;
+}
+
+// The element at which the slice of row `row` of the indices starts; all of it inside x.
+static mu_status slice_start(const mu_kernel *k, const mu_view *indices, const mu_shape *x, int64_t row, int64_t *start)
+{
+    int depth = (int)indices->shape.dims[indices->shape.rank - 1];
+    int64_t at = 0;
+    for (int d = 0; d < depth; d++) {
+        int64_t index = index_at(indices, row * depth + d);
+        if (index < 0 || index >= x->dims[d])
+            return index_error(k, row * depth + d, index, x->dims[d]);
+        at = at * x->dims[d] + index;
+    }
+    *start = at * product(x, depth, x->rank);
+    return MU_OK;
+}
+
+static mu_status gather_nd_infer(mu_infer *infer)
+{
+    MU_TRY(check_index_type(infer, 1));
+    infer->out[0].dtype = infer->in[0].dtype;
+    return slices_shape(infer, &infer->in[0].shape, &infer->in[1].shape, &infer->out[0].shape);
+}
+
+static mu_status gather_nd_ref(const mu_kernel *k)
+{
+    const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
+    int64_t rows = product(indices, 0, indices->rank - 1), start;
+    int64_t inner = product(x, (int)indices->dims[indices->rank - 1], x->rank);
+    size_t bytes = mu_dtype_bytes(k->in[0].dtype);
+    for (int64_t row = 0; row < rows && inner > 0; row++) {
+        MU_TRY(slice_start(k, &k->in[1], x, row, &start));
+        memcpy((char *)k->out[0].data + (size_t)(row * inner) * bytes,
+               (const char *)k->in[0].data + (size_t)start * bytes, (size_t)inner * bytes);
+    }
+    return MU_OK;
+}
+
+static mu_tensor *gather_nd_grad(mu_grad *g, int i)
+{
+    return i == 0 ? mu_tensor_scatter_add(mu_zeros_like(g->x[0]), g->x[1], g->dy) : NULL;
+}
+
+static const mu_sample samples_gather_nd[] = {
+    {.n_in = 2, .in = {MU_DIMS(3, 3, 2), MU_DIMS(4, 2)}, .dtypes = {0, MU_I32}, .high = {0, 3}},
+    {.n_in = 2, .in = {MU_DIMS(3, 2), MU_DIMS(2, 2, 1)}, .dtypes = {0, MU_I64}, .high = {0, 3}},
+    {0},
+};
+const mu_op mu_op_gather_nd = {
+    .name = "gather_nd", .n_in = 2, .n_out = 1, .infer = gather_nd_infer, .grad = gather_nd_grad,
+    .ref = gather_nd_ref, .samples = samples_gather_nd,
+};
+mu_tensor *mu_gather_nd(mu_tensor *x, mu_tensor *indices)
+{
+    return mu__apply2(&mu_op_gather_nd, NULL, x, indices);
+}
+
+enum { UPDATE = -1 };  // other variants are mu_combine
+
+static mu_status scatter_infer(mu_infer *infer)
+{
+    mu_shape wanted;
+    MU_TRY(check_index_type(infer, 1));
+    MU_TRY(mu__need_same_dtype(infer, 0, 2));
+    MU_TRY(slices_shape(infer, &infer->in[0].shape, &infer->in[1].shape, &wanted));
+    if (!mu__shape_compatible(&wanted, &infer->in[2].shape)) {
+        char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the updates have shape %s; the indices name slices of shape %s",
+                         infer->op->name, mu__shape_text(&infer->in[2].shape, a), mu__shape_text(&wanted, b));
+    }
+    return mu__infer_same(infer);
+}
+
+static mu_status scatter_ref(const mu_kernel *k)
+{
+    const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
+    mu_dtype dtype = k->in[0].dtype;
+    int64_t rows = product(indices, 0, indices->rank - 1), start;
+    int64_t inner = product(x, (int)indices->dims[indices->rank - 1], x->rank);
+    size_t bytes = mu_dtype_bytes(dtype), all = (size_t)mu__elements(x) * bytes;
+    for (int64_t row = 0; row < rows && inner > 0; row++)
+        MU_TRY(slice_start(k, &k->in[1], x, row, &start));
+    if (k->out[0].data != k->in[0].data && all)
+        memcpy(k->out[0].data, k->in[0].data, all);
+    for (int64_t row = 0; row < rows && inner > 0; row++) {
+        MU_TRY(slice_start(k, &k->in[1], x, row, &start));
+        char *to = (char *)k->out[0].data + (size_t)start * bytes;
+        const char *from = (const char *)k->in[2].data + (size_t)(row * inner) * bytes;
+        if (k->op->variant == UPDATE)
+            memcpy(to, from, (size_t)inner * bytes);
+        else
+            mu__accumulate((mu_combine)k->op->variant, dtype, to, from, inner);
+    }
+    return MU_OK;
+}
+
+static mu_tensor *scatter_add_grad(mu_grad *g, int i)
+{
+    return i == 0 ? g->dy : i == 2 ? mu_gather_nd(g->dy, g->x[1]) : NULL;
+}
+
+static mu_tensor *scatter_update_grad(mu_grad *g, int i)
+{
+    if (i == 0)
+        return mu_tensor_scatter_update(g->dy, g->x[1], mu_zeros_like(g->x[2]));
+    return i == 2 ? mu_gather_nd(g->dy, g->x[1]) : NULL;
+}
+
+// All that equal the extreme share its gradient.
+static mu_tensor *scatter_extreme_grad(mu_grad *g, int i)
+{
+    if (i == 1)
+        return NULL;
+    mu_tensor *indices = g->x[1];
+    mu_tensor *from_x = mu_cast(mu_equal(g->x[0], g->y[0]), g->dy->dtype);
+    mu_tensor *from_update = mu_cast(mu_equal(g->x[2], mu_gather_nd(g->y[0], indices)), g->dy->dtype);
+    mu_tensor *count = mu_tensor_scatter_add(from_x, indices, from_update);
+    mu_tensor *share = mu_divide_no_nan(g->dy, count);
+    return i == 0 ? mu_multiply(share, from_x) : mu_multiply(mu_gather_nd(share, indices), from_update);
+}
+
+static const mu_sample samples_scatter[] = {
+    {.n_in = 3, .in = {MU_DIMS(5, 2), MU_DIMS(1, 1), MU_DIMS(1, 2)}, .dtypes = {0, MU_I32}, .high = {0, 5}},
+    {.n_in = 3, .in = {MU_DIMS(30, 31), MU_DIMS(3, 2), MU_DIMS(3)}, .dtypes = {0, MU_I64}, .high = {0, 30}},
+    {0},
+};
+#define SCATTER(text, which)                                                                                \
+    .name = text, .variant = which, .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .in_place = 1,              \
+    .infer = scatter_infer, .ref = scatter_ref, .samples = samples_scatter
+
+const mu_op mu_op_tensor_scatter_update = {SCATTER("tensor_scatter_update", UPDATE), .grad = scatter_update_grad};
+mu_tensor *mu_tensor_scatter_update(mu_tensor *x, mu_tensor *indices, mu_tensor *updates)
+{
+    return mu__apply3(&mu_op_tensor_scatter_update, NULL, x, indices, updates);
+}
+
+const mu_op mu_op_tensor_scatter_add = {SCATTER("tensor_scatter_add", MU_COMBINE_ADD), .grad = scatter_add_grad};
+mu_tensor *mu_tensor_scatter_add(mu_tensor *x, mu_tensor *indices, mu_tensor *updates)
+{
+    return mu__apply3(&mu_op_tensor_scatter_add, NULL, x, indices, updates);
+}
+
+const mu_op mu_op_tensor_scatter_min = {SCATTER("tensor_scatter_min", MU_COMBINE_MIN), .grad = scatter_extreme_grad};
+mu_tensor *mu_tensor_scatter_min(mu_tensor *x, mu_tensor *indices, mu_tensor *updates)
+{
+    return mu__apply3(&mu_op_tensor_scatter_min, NULL, x, indices, updates);
+}
+
+const mu_op mu_op_tensor_scatter_max = {SCATTER("tensor_scatter_max", MU_COMBINE_MAX), .grad = scatter_extreme_grad};
+mu_tensor *mu_tensor_scatter_max(mu_tensor *x, mu_tensor *indices, mu_tensor *updates)
+{
+    return mu__apply3(&mu_op_tensor_scatter_max, NULL, x, indices, updates);
+}
+
+mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const int64_t *dims)
+{
+    mu_tensor *zeros = updates ? mu_zeros(updates->dtype, rank, dims) : NULL;
+    return mu_tensor_scatter_add(zeros, indices, updates);
+}
+
+// ---- one_hot ------------------------------------------------------------------------------------
+
+static mu_status one_hot_infer(mu_infer *infer)
+{
+    const mu_one_hot_attrs *attrs = infer->attrs;
+    mu_shape shape = infer->in[0].shape;
+    if (attrs->depth < 0 || shape.rank == MU_MAX_RANK || !mu__dtype_ok(attrs->dtype))
+        return mu__error(MU_INVALID_ARGUMENT, "one_hot: depth %lld for indices of rank %d", (long long)attrs->depth,
+                         shape.rank);
+    shape.dims[shape.rank++] = attrs->depth;
+    infer->out[0] = (mu_spec){.dtype = attrs->dtype, .shape = shape};
+    return MU_OK;
+}
+
+static mu_status one_hot_ref(const mu_kernel *k)
+{
+    const mu_one_hot_attrs *attrs = k->attrs;
+    mu_view indices = k->in[0];
+    int64_t n = mu__elements(&indices.shape);
+    memset(k->out[0].data, 0, (size_t)(n * attrs->depth) * mu_dtype_bytes(attrs->dtype));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t index = indices.dtype == MU_U8 ? ((const uint8_t *)indices.data)[i] : index_at(&indices, i);
+        if (index >= 0 && index < attrs->depth)
+            mu__write_element(attrs->dtype, k->out[0].data, i * attrs->depth + index, 1);
+    }
+    return MU_OK;
+}
+
+static const mu_attr_spec one_hot_attrs[] = {
+    {"depth", MU_ATTR_INT, offsetof(mu_one_hot_attrs, depth)},
+    {"dtype", MU_ATTR_DTYPE, offsetof(mu_one_hot_attrs, dtype)},
+    {0},
+};
+static const mu_one_hot_attrs four_f32 = {4, MU_F32};
+static const mu_sample samples_one_hot[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &four_f32, .low = {-1}, .high = {6}, .no_grad = 1},
+    {.n_in = 1, .in = {MU_NO_DIMS}, .attrs = &four_f32, .low = {-1}, .high = {6}, .no_grad = 1},
+    {0},
+};
+const mu_op mu_op_one_hot = {
+    .name = "one_hot", .n_in = 1, .n_out = 1, .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_U8),
+    .attrs_bytes = sizeof(mu_one_hot_attrs), .attrs = one_hot_attrs, .infer = one_hot_infer, .ref = one_hot_ref,
+    .samples = samples_one_hot,
+};
+mu_tensor *mu_one_hot(mu_tensor *indices, int64_t depth, mu_dtype dtype)
+{
+    mu_one_hot_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.depth = depth;
+    attrs.dtype = dtype;
+    return mu__apply1(&mu_op_one_hot, &attrs, indices);
+}
+
+// ---- unsorted_segment_sum -----------------------------------------------------------------------
+
+static mu_status segment_infer(mu_infer *infer)
+{
+    int64_t n = ((const mu_segment_attrs *)infer->attrs)->n;
+    const mu_shape *x = &infer->in[0].shape, *segments = &infer->in[1].shape;
+    mu_shape head = *x, out = {.rank = 1, .dims = {n}};
+    head.rank = segments->rank;
+    MU_TRY(check_index_type(infer, 1));
+    if (n < 0 || segments->rank > x->rank || !mu__shape_compatible(&head, segments)) {
+        char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "unsorted_segment_sum: segments of shape %s for shape %s (they must be "
+                         "its first axes), %lld of them", mu__shape_text(segments, a), mu__shape_text(x, b),
+                         (long long)n);
+    }
+    for (int i = segments->rank; i < x->rank; i++)
+        out.dims[out.rank++] = x->dims[i];
+    infer->out[0] = (mu_spec){.dtype = infer->in[0].dtype, .shape = out};
+    return MU_OK;
+}
+
+static mu_status segment_ref(const mu_kernel *k)
+{
+    const mu_shape *x = &k->in[0].shape, *segments = &k->in[1].shape;
+    int64_t n = ((const mu_segment_attrs *)k->attrs)->n, rows = mu__elements(segments);
+    int64_t inner = product(x, segments->rank, x->rank);
+    size_t bytes = (size_t)inner * mu_dtype_bytes(k->in[0].dtype);
+    memset(k->out[0].data, 0, (size_t)n * bytes);
+    for (int64_t i = 0; i < rows; i++)
+        if (index_at(&k->in[1], i) >= n)
+            return index_error(k, i, index_at(&k->in[1], i), n);
+    for (int64_t i = 0; i < rows && bytes; i++) {
+        int64_t segment = index_at(&k->in[1], i);
+        if (segment >= 0)  // a negative one drops its row
+            mu__accumulate(MU_COMBINE_ADD, k->in[0].dtype, (char *)k->out[0].data + (size_t)segment * bytes,
+                           (const char *)k->in[0].data + (size_t)i * bytes, inner);
+    }
+    return MU_OK;
+}
+
+static mu_tensor *segment_grad(mu_grad *g, int i)
+{
+    if (i != 0)
+        return NULL;
+    mu_tensor *segments = g->x[1], *zero = mu__scalar_like(segments, 0);
+    mu_tensor *taken = mu_gather(g->dy, mu_maximum(segments, zero), 0, 0), *counts = mu_greater_equal(segments, zero);
+    for (int axis = segments->shape.rank; axis < g->x[0]->shape.rank; axis++)
+        counts = mu_expand_dims(counts, -1);
+    return mu_where(counts, taken, mu__scalar_like(taken, 0));
+}
+
+static const mu_attr_spec segment_attrs[] = {{"n", MU_ATTR_INT, offsetof(mu_segment_attrs, n)}, {0}};
+static const mu_segment_attrs four_segments = {4};
+static const mu_sample samples_segment[] = {
+    {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 4},
+     .attrs = &four_segments},
+    {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(2, 3)}, .dtypes = {0, MU_I64}, .high = {0, 4}, .attrs = &four_segments},
+    {0},
+};
+const mu_op mu_op_unsorted_segment_sum = {
+    .name = "unsorted_segment_sum", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS,
+    .attrs_bytes = sizeof(mu_segment_attrs), .attrs = segment_attrs, .infer = segment_infer, .grad = segment_grad,
+    .ref = segment_ref, .samples = samples_segment,
+};
+mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n)
+{
+    mu_segment_attrs attrs = {.n = n};
+    return mu__apply2(&mu_op_unsorted_segment_sum, &attrs, x, segments);
+}

@@ -1,0 +1,298 @@
+// Random numbers without state: every element follows from the seed and its place.
+//
+// The generator is Philox; groups of elements take fixed parts of its sequence, as TensorFlow's kernels lay
+// them out, so integers and uniforms have the same bits and normals agree to rounding. Input 0 is the seed
+// (two integers); an optional second input gives the shape where only a run knows it.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+#include "ops/loops.h"
+#include "ops/philox.h"
+
+#include <math.h>
+#include <muster/ops.h>
+
+enum { UNIFORM, NORMAL, TRUNCATED, INTEGERS, PERMUTATION };
+enum { GROUP = 4, RESERVED = 256 };  // elements per group at most; samples kept free for one truncated normal
+
+static float float_of(uint32_t word)  // [0, 1)
+{
+    uint32_t bits = 0x3f800000u | (word & 0x7fffffu);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value - 1;
+}
+
+static double double_of(uint32_t low, uint32_t high)
+{
+    uint64_t bits = (uint64_t)0x3ff << 52 | (uint64_t)(low & 0xfffffu) << 32 | high;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value - 1;
+}
+
+// Box and Muller: two normal numbers from two uniform ones.
+static void normal_floats(const uint32_t words[2], float out[2])
+{
+    float radius = float_of(words[0]), angle = 2.0f * (float)M_PI * float_of(words[1]);
+    radius = sqrtf(-2 * logf(radius < 1.0e-7f ? 1.0e-7f : radius));
+    out[0] = sinf(angle) * radius;
+    out[1] = cosf(angle) * radius;
+}
+
+static void normal_doubles(const uint32_t words[4], double out[2])
+{
+    double radius = double_of(words[0], words[1]), angle = 2 * M_PI * double_of(words[2], words[3]);
+    radius = sqrt(-2 * log(radius < 1.0e-7 ? 1.0e-7 : radius));
+    out[0] = sin(angle) * radius;
+    out[1] = cos(angle) * radius;
+}
+
+static int group_size(int variant, mu_dtype dtype)
+{
+    return dtype == MU_F64 || (variant == INTEGERS && dtype == MU_I64) ? 2 : 4;
+}
+
+static void uniform_group(mu_philox generator, mu_dtype dtype, double out[GROUP])
+{
+    uint32_t words[4];
+    mu__philox_next(&generator, words);
+    for (int i = 0; i < group_size(UNIFORM, dtype); i++) {
+        if (dtype == MU_F64)
+            out[i] = double_of(words[2 * i], words[2 * i + 1]);
+        else if (dtype == MU_F32)
+            out[i] = float_of(words[i]);
+        else  // as many bits as the type's fraction has
+            out[i] = dtype == MU_F16 ? (words[i] & 0x3ff) * 0x1p-10 : (words[i] & 0x7f) * 0x1p-7;
+    }
+}
+
+static void normal_group(mu_philox generator, mu_dtype dtype, double out[GROUP])
+{
+    uint32_t words[4];
+    mu__philox_next(&generator, words);
+    if (dtype == MU_F64) {
+        normal_doubles(words, out);
+        return;
+    }
+    for (int i = 0; i < GROUP; i += 2) {
+        float pair[2];
+        normal_floats(words + i, pair);
+        out[i] = pair[0];
+        out[i + 1] = pair[1];
+    }
+}
+
+// Draws until the group is full of numbers within two deviations.
+static void truncated_group(mu_philox generator, mu_dtype dtype, double out[GROUP])
+{
+    int n = 0, wanted = group_size(TRUNCATED, dtype);
+    while (n < wanted) {
+        uint32_t words[4];
+        double drawn[GROUP];
+        int n_drawn = dtype == MU_F64 ? 2 : 4;
+        mu_philox here = generator;
+        mu__philox_next(&generator, words);
+        normal_group(here, dtype, drawn);
+        for (int i = 0; i < n_drawn && n < wanted; i++)
+            if (fabs(drawn[i]) < 2)
+                out[n++] = drawn[i];
+    }
+}
+
+// [low, high) by the remainder, as TensorFlow: a bias of at most range / 2^32 (2^64 for int64).
+static void integer_group(mu_philox generator, const mu_kernel *k, int64_t at, int64_t n)
+{
+    const mu_random_attrs *attrs = k->attrs;
+    uint32_t words[4];
+    mu__philox_next(&generator, words);
+    for (int64_t i = 0; i < n; i++) {
+        if (k->out[0].dtype == MU_I64) {
+            uint64_t word = words[2 * i] | (uint64_t)words[2 * i + 1] << 32;
+            ((int64_t *)k->out[0].data)[at + i] =
+                (int64_t)((uint64_t)attrs->low + word % ((uint64_t)attrs->high - (uint64_t)attrs->low));
+        } else {
+            ((int32_t *)k->out[0].data)[at + i] =
+                (int32_t)((uint32_t)attrs->low + words[i] % ((uint32_t)attrs->high - (uint32_t)attrs->low));
+        }
+    }
+}
+
+static mu_philox generator_of(const mu_view *seed)
+{
+    uint64_t seeds[2];
+    for (int i = 0; i < 2; i++)
+        seeds[i] = seed->dtype == MU_I64 ? (uint64_t)((const int64_t *)seed->data)[i]
+                                         : (uint64_t)(int64_t)((const int32_t *)seed->data)[i];
+    return mu__philox_seeded(seeds[0], seeds[1]);
+}
+
+static void random_groups(void *arg, int64_t begin, int64_t end)
+{
+    const mu_kernel *k = arg;
+    int variant = k->op->variant;
+    mu_dtype dtype = k->out[0].dtype;
+    int64_t size = group_size(variant, dtype), n = mu__elements(&k->out[0].shape);
+    const mu_philox first = generator_of(&k->in[0]);
+    for (int64_t group = begin; group < end; group++) {
+        mu_philox generator = first;
+        double drawn[GROUP];
+        int64_t at = group * size, count = MU_MIN(size, n - at);
+        mu__philox_skip(&generator, (uint64_t)(variant == TRUNCATED ? group * size * RESERVED / 4 : group));
+        if (variant == INTEGERS) {
+            integer_group(generator, k, at, count);
+            continue;
+        }
+        if (variant == UNIFORM)
+            uniform_group(generator, dtype, drawn);
+        else if (variant == NORMAL)
+            normal_group(generator, dtype, drawn);
+        else
+            truncated_group(generator, dtype, drawn);
+        for (int64_t i = 0; i < count; i++)
+            mu__write_element(dtype, k->out[0].data, at + i, drawn[i]);
+    }
+}
+
+static mu_status random_ref(const mu_kernel *k)
+{
+    int64_t size = group_size(k->op->variant, k->out[0].dtype), n = mu__elements(&k->out[0].shape);
+    mu__share_range(k->team, (n + size - 1) / size, 64, n * 8, random_groups, (void *)k);
+    return MU_OK;
+}
+
+// Fisher and Yates, from the end.
+static mu_status permutation_ref(const mu_kernel *k)
+{
+    mu_philox generator = generator_of(&k->in[0]);
+    int64_t *out = k->out[0].data, n = mu__elements(&k->out[0].shape);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = i;
+    for (int64_t i = n - 1; i > 0; i--) {
+        uint32_t words[4];
+        mu__philox_next(&generator, words);
+        int64_t j = (int64_t)((words[0] | (uint64_t)words[1] << 32) % (uint64_t)(i + 1)), kept = out[i];
+        out[i] = out[j];
+        out[j] = kept;
+    }
+    return MU_OK;
+}
+
+static mu_status random_infer(mu_infer *infer)
+{
+    const mu_random_attrs *attrs = infer->attrs;
+    const mu_shape *seed = &infer->in[0].shape;
+    unsigned allowed = infer->op->variant == INTEGERS      ? MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64)
+                       : infer->op->variant == PERMUTATION ? MU_DTYPE_BIT(MU_I64)
+                                                           : MU_FLOATS;
+    if (seed->rank != 1 || (seed->dims[0] != 2 && seed->dims[0] != MU_UNKNOWN)) {
+        char text[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the seed has shape %s; it must be two integers, [2]",
+                         infer->op->name, mu__shape_text(seed, text));
+    }
+    if (!mu__dtype_ok(attrs->dtype) || !(allowed & MU_DTYPE_BIT(attrs->dtype)))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: it does not make %s", infer->op->name, mu_dtype_name(attrs->dtype));
+    if (infer->op->variant == INTEGERS && attrs->low >= attrs->high)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: no integer is at least %lld and below %lld", infer->op->name,
+                         (long long)attrs->low, (long long)attrs->high);
+    MU_TRY(mu__shape_check(&attrs->shape, infer->op->name));
+    infer->out[0] = (mu_spec){attrs->dtype, infer->n_in > 1 ? infer->in[1].shape : attrs->shape};
+    return MU_OK;
+}
+
+static const mu_attr_spec random_attrs[] = {
+    {"shape", MU_ATTR_SHAPE, offsetof(mu_random_attrs, shape)},
+    {"dtype", MU_ATTR_DTYPE, offsetof(mu_random_attrs, dtype)},
+    {"low", MU_ATTR_INT, offsetof(mu_random_attrs, low)},
+    {"high", MU_ATTR_INT, offsetof(mu_random_attrs, high)},
+    {0},
+};
+static const mu_random_attrs f32_3x5 = {MU_DIMS(3, 5), MU_F32, 0, 0}, f64_7 = {MU_DIMS(7), MU_F64, 0, 0},
+                             bf16_0 = {MU_DIMS(0), MU_BF16, 0, 0}, i32_9 = {MU_DIMS(9), MU_I32, -3, 5},
+                             i64_9 = {MU_DIMS(9), MU_I64, -3, 5};
+static const mu_sample samples_random[] = {
+    {.n_in = 1, .in = {MU_DIMS(2)}, .dtypes = {MU_I64}, .attrs = &f32_3x5, .low = {0}, .high = {1000}, .no_grad = 1},
+    {.n_in = 1, .in = {MU_DIMS(2)}, .dtypes = {MU_I32}, .attrs = &f64_7, .low = {0}, .high = {1000}, .no_grad = 1},
+    {.n_in = 2, .in = {MU_DIMS(2), MU_DIMS(2, 3)}, .dtypes = {MU_I32}, .attrs = &bf16_0, .no_grad = 3},
+    {0},
+};
+static const mu_sample samples_integers[] = {
+    {.n_in = 1, .in = {MU_DIMS(2)}, .dtypes = {MU_I64}, .attrs = &i32_9, .low = {0}, .high = {1000}, .no_grad = 1},
+    {.n_in = 1, .in = {MU_DIMS(2)}, .dtypes = {MU_I64}, .attrs = &i64_9, .low = {0}, .high = {1000}, .no_grad = 1},
+    {0},
+};
+static const mu_sample samples_permutation[] = {
+    {.n_in = 1, .in = {MU_DIMS(2)}, .dtypes = {MU_I64}, .attrs = &i64_9, .low = {0}, .high = {1000}, .no_grad = 1},
+    {0},
+};
+
+#define RANDOM(text, which, kernel, inputs)                                                            \
+    .name = text, .variant = which, .n_in = 1, .max_in = 2, .n_out = 1,                                 \
+    .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64), .shape_only = 2,                             \
+    .attrs_bytes = sizeof(mu_random_attrs), .attrs = random_attrs, .infer = random_infer, .ref = kernel, \
+    .samples = inputs
+
+const mu_op mu_op_stateless_random_uniform = {RANDOM("stateless_random_uniform", UNIFORM, random_ref, samples_random)};
+const mu_op mu_op_stateless_random_normal = {RANDOM("stateless_random_normal", NORMAL, random_ref, samples_random)};
+const mu_op mu_op_stateless_truncated_normal = {
+    RANDOM("stateless_truncated_normal", TRUNCATED, random_ref, samples_random)};
+const mu_op mu_op_stateless_random_uniform_int = {
+    RANDOM("stateless_random_uniform_int", INTEGERS, random_ref, samples_integers)};
+const mu_op mu_op_stateless_permutation = {
+    RANDOM("stateless_permutation", PERMUTATION, permutation_ref, samples_permutation)};
+
+// ---- Public functions ---------------------------------------------------------------------------
+
+static mu_tensor *random_tensor(const mu_op *op, mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims,
+                                int64_t low, int64_t high)
+{
+    mu_random_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.shape = mu_shape_make(rank, dims);
+    attrs.dtype = dtype;
+    attrs.low = low;
+    attrs.high = high;
+    return mu__apply1(op, &attrs, seed);
+}
+
+mu_tensor *mu_stateless_random_uniform(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims)
+{
+    return random_tensor(&mu_op_stateless_random_uniform, seed, dtype, rank, dims, 0, 0);
+}
+
+mu_tensor *mu_stateless_random_normal(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims)
+{
+    return random_tensor(&mu_op_stateless_random_normal, seed, dtype, rank, dims, 0, 0);
+}
+
+mu_tensor *mu_stateless_truncated_normal(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims)
+{
+    return random_tensor(&mu_op_stateless_truncated_normal, seed, dtype, rank, dims, 0, 0);
+}
+
+mu_tensor *mu_stateless_random_uniform_int(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims,
+                                           int64_t low, int64_t high)
+{
+    return random_tensor(&mu_op_stateless_random_uniform_int, seed, dtype, rank, dims, low, high);
+}
+
+mu_tensor *mu_stateless_permutation(mu_tensor *seed, int64_t n)
+{
+    return random_tensor(&mu_op_stateless_permutation, seed, MU_I64, 1, &n, 0, 0);
+}
+
+mu_tensor *mu_stateless_random_bernoulli(mu_tensor *seed, double p, int rank, const int64_t *dims)
+{
+    mu_tensor *u = mu_stateless_random_uniform(seed, MU_F32, rank, dims);
+    return mu_less(u, mu__scalar_like(u, p));
+}
+
+// The largest of logits plus Gumbel noise falls on each class with its probability.
+mu_tensor *mu_stateless_random_categorical(mu_tensor *seed, mu_tensor *logits)
+{
+    mu_random_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.dtype = logits ? logits->dtype : MU_F32;
+    mu_tensor *u = mu__apply2(&mu_op_stateless_random_uniform, &attrs, seed, logits);
+    mu_tensor *noise = mu_neg(mu_log(mu_neg(mu_log(mu_maximum(u, mu__scalar_like(u, 1e-30))))));
+    return mu_argmax(mu_add(logits, noise), -1);
+}

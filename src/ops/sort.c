@@ -1,0 +1,321 @@
+// Ops that order elements: sort, top_k, unique, searchsorted.
+//
+// Every element becomes a 64-bit key whose unsigned order is the element's order (a NaN comes last, whatever
+// the direction), so one comparison serves all types; places break ties, which makes every sort stable.
+// Rows work along the last axis; other axes are brought there by transposition.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+
+#include <muster/ops.h>
+#include <stdlib.h>
+
+typedef struct keyed {
+    uint64_t key;
+    int64_t place;
+} keyed;
+
+static uint64_t ordered_key(mu_dtype dtype, const void *data, int64_t i, bool descending)
+{
+    uint64_t key;
+    if (dtype == MU_I64) {
+        key = (uint64_t)((const int64_t *)data)[i] ^ (uint64_t)1 << 63;
+    } else {
+        double value = mu__read_element(dtype, data, i) + 0.0;  // -0 becomes 0, its equal
+        if (value != value)
+            return UINT64_MAX;
+        memcpy(&key, &value, sizeof key);
+        key = key >> 63 ? ~key : key | (uint64_t)1 << 63;
+    }
+    return descending ? ~key : key;
+}
+
+static int compare_keyed(const void *a, const void *b)
+{
+    const keyed *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->place > y->place) - (x->place < y->place);
+}
+
+static keyed *sorted_keys(const mu_view *x, int64_t first, int64_t n, bool descending, keyed *keys)
+{
+    for (int64_t i = 0; i < n; i++)
+        keys[i] = (keyed){.key = ordered_key(x->dtype, x->data, first + i, descending), .place = i};
+    qsort(keys, (size_t)n, sizeof keys[0], compare_keyed);
+    return keys;
+}
+
+static void copy_element(const mu_view *from, int64_t i, const mu_view *to, int64_t j)
+{
+    size_t bytes = mu_dtype_bytes(from->dtype);
+    memcpy((char *)to->data + (size_t)j * bytes, (const char *)from->data + (size_t)i * bytes, bytes);
+}
+
+// ---- sort and top_k: values and int32 places ----------------------------------------------------
+
+static int64_t last_dim(const mu_shape *shape)
+{
+    return shape->dims[shape->rank - 1];
+}
+
+static mu_status write_first(const mu_kernel *k, bool descending, int64_t count)
+{
+    const mu_view *x = &k->in[0];
+    int64_t n = last_dim(&x->shape), rows = n > 0 ? mu__elements(&x->shape) / n : 0;
+    keyed *keys = mu__alloc((size_t)n * sizeof keys[0]);
+    if (!keys)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int64_t row = 0; row < rows; row++) {
+        sorted_keys(x, row * n, n, descending, keys);
+        for (int64_t i = 0; i < count; i++) {
+            copy_element(x, row * n + keys[i].place, &k->out[0], row * count + i);
+            ((int32_t *)k->out[1].data)[row * count + i] = (int32_t)keys[i].place;
+        }
+    }
+    mu__free(keys);
+    return MU_OK;
+}
+
+static mu_status need_an_axis(const mu_infer *infer)
+{
+    if (infer->in[0].shape.rank > 0)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: a scalar has no axis to order", infer->op->name);
+}
+
+static mu_status sort_infer(mu_infer *infer)
+{
+    MU_TRY(need_an_axis(infer));
+    infer->out[0] = infer->out[1] = infer->in[0];
+    infer->out[1].dtype = MU_I32;
+    return MU_OK;
+}
+
+static mu_status sort_ref(const mu_kernel *k)
+{
+    return write_first(k, ((const mu_sort_attrs *)k->attrs)->descending, last_dim(&k->in[0].shape));
+}
+
+// Back to the places that the values came from.
+static mu_tensor *ordered_grad(mu_grad *g, int i)
+{
+    int last = g->x[0]->shape.rank - 1;
+    mu_gather_attrs attrs = {.axis = last, .batch_dims = last};
+    (void)i;
+    return mu__apply3(&mu_op_gather_grad, &attrs, g->dy, g->y[1], g->x[0]);
+}
+
+static const mu_attr_spec sort_attrs[] = {{"descending", MU_ATTR_BOOL, offsetof(mu_sort_attrs, descending)}, {0}};
+static const mu_sort_attrs up = {false}, down = {true};
+static const mu_sample samples_sort[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 7)}, .attrs = &up},
+    {.n_in = 1, .in = {MU_DIMS(7)}, .attrs = &down},
+    {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &down},
+    {0},
+};
+const mu_op mu_op_sort = {
+    .name = "sort", .n_in = 1, .n_out = 2, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_sort_attrs),
+    .attrs = sort_attrs, .infer = sort_infer, .grad = ordered_grad, .ref = sort_ref, .samples = samples_sort,
+};
+
+// Sorts along any axis: `which` output, in x's order of axes.
+static mu_tensor *sorted(mu_tensor *x, int axis, bool descending, int which)
+{
+    mu_tensor *out[2];
+    mu_sort_attrs attrs;
+    int axes[MU_MAX_RANK], at = !x || mu__pending() ? 0 : mu__axis(axis, x->shape.rank, "sort");
+    memset(&attrs, 0, sizeof attrs);
+    attrs.descending = descending;
+    int last = x ? x->shape.rank - 1 : 0;
+    for (int i = 0; i < MU_MAX_RANK; i++)
+        axes[i] = i == at ? last : i == last ? at : i;
+    bool turned = x && at >= 0 && at != last;
+    mu_tensor *in = turned ? mu_transpose(x, axes) : x;
+    if (mu__apply(&mu_op_sort, &attrs, 1, &in, 0, NULL, out) != MU_OK)
+        return NULL;
+    return turned ? mu_transpose(out[which], axes) : out[which];
+}
+
+mu_tensor *mu_sort(mu_tensor *x, int axis, bool descending)
+{
+    return sorted(x, axis, descending, 0);
+}
+
+mu_tensor *mu_argsort(mu_tensor *x, int axis, bool descending)
+{
+    return sorted(x, axis, descending, 1);
+}
+
+static mu_status top_k_infer(mu_infer *infer)
+{
+    int64_t k = ((const mu_top_k_attrs *)infer->attrs)->k;
+    MU_TRY(need_an_axis(infer));
+    mu_shape shape = infer->in[0].shape;
+    int64_t n = last_dim(&shape);
+    if (k < 0 || (n != MU_UNKNOWN && k > n))
+        return mu__error(MU_INVALID_ARGUMENT, "top_k: the %lld largest of an axis of size %lld", (long long)k,
+                         (long long)n);
+    shape.dims[shape.rank - 1] = k;
+    infer->out[0] = (mu_spec){.dtype = infer->in[0].dtype, .shape = shape};
+    infer->out[1] = (mu_spec){.dtype = MU_I32, .shape = shape};
+    return MU_OK;
+}
+
+static mu_status top_k_ref(const mu_kernel *k)
+{
+    return write_first(k, true, ((const mu_top_k_attrs *)k->attrs)->k);
+}
+
+static const mu_attr_spec top_k_attrs[] = {{"k", MU_ATTR_INT, offsetof(mu_top_k_attrs, k)}, {0}};
+static const mu_top_k_attrs three = {3}, none = {0};
+static const mu_sample samples_top_k[] = {
+    {.n_in = 1, .in = {MU_DIMS(2, 7)}, .attrs = &three},
+    {.n_in = 1, .in = {MU_DIMS(2, 3)}, .attrs = &none},
+    {0},
+};
+const mu_op mu_op_top_k = {
+    .name = "top_k", .n_in = 1, .n_out = 2, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_top_k_attrs),
+    .attrs = top_k_attrs, .infer = top_k_infer, .grad = ordered_grad, .ref = top_k_ref, .samples = samples_top_k,
+};
+
+static mu_status apply_pair(const mu_op *op, const void *attrs, mu_tensor *x, mu_tensor **first, mu_tensor **second)
+{
+    mu_tensor *out[2];
+    mu_status status = mu__apply(op, attrs, 1, &x, 0, NULL, out);
+    if (first)
+        *first = out[0];
+    if (second)
+        *second = out[1];
+    return status;
+}
+
+mu_status mu_top_k(mu_tensor *x, int64_t k, mu_tensor **values, mu_tensor **indices)
+{
+    mu_top_k_attrs attrs = {.k = k};
+    return apply_pair(&mu_op_top_k, &attrs, x, values, indices);
+}
+
+// ---- unique: how many there are depends on the elements -----------------------------------------
+
+static mu_status unique_infer(mu_infer *infer)
+{
+    MU_TRY(mu__need_rank(infer, 0, 1));
+    infer->out[0] = infer->out[1] = infer->in[0];
+    infer->out[0].shape.dims[0] = MU_UNKNOWN;
+    infer->out[1].dtype = MU_I32;
+    return MU_OK;
+}
+
+// Gives every element the place of the first that equals it; counts those first ones.
+static mu_status first_equals(const mu_view *x, int64_t *firsts, int64_t *count)
+{
+    int64_t n = x->shape.dims[0], first = 0;
+    keyed *keys = mu__alloc((size_t)n * sizeof keys[0]);
+    *count = 0;
+    if (!keys)
+        return MU_RESOURCE_EXHAUSTED;
+    sorted_keys(x, 0, n, false, keys);
+    for (int64_t i = 0; i < n; i++) {
+        // A NaN equals nothing, not even another.
+        if (i == 0 || keys[i].key != keys[i - 1].key || (keys[i].key == UINT64_MAX && x->dtype != MU_I64)) {
+            first = keys[i].place;
+            ++*count;
+        }
+        firsts[keys[i].place] = first;
+    }
+    mu__free(keys);
+    return MU_OK;
+}
+
+static mu_status unique_measure(const mu_kernel *k, mu_spec *out)
+{
+    int64_t *firsts = mu__alloc((size_t)k->in[0].shape.dims[0] * sizeof firsts[0]);
+    if (!firsts)
+        return MU_RESOURCE_EXHAUSTED;
+    mu_status status = first_equals(&k->in[0], firsts, &out[0].shape.dims[0]);
+    mu__free(firsts);
+    return status;
+}
+
+static mu_status unique_ref(const mu_kernel *k)
+{
+    int64_t n = k->in[0].shape.dims[0], count, next = 0;
+    int32_t *places = k->out[1].data;
+    int64_t *firsts = mu__alloc((size_t)n * sizeof firsts[0]);
+    if (!firsts)
+        return MU_RESOURCE_EXHAUSTED;
+    mu_status status = first_equals(&k->in[0], firsts, &count);
+    for (int64_t i = 0; status == MU_OK && i < n; i++) {
+        if (firsts[i] == i) {
+            copy_element(&k->in[0], i, &k->out[0], next);
+            places[i] = (int32_t)next++;
+        } else {
+            places[i] = places[firsts[i]];
+        }
+    }
+    mu__free(firsts);
+    return status;
+}
+
+static const mu_sample samples_unique[] = {{.n_in = 1, .in = {MU_DIMS(9)}, .no_grad = 1}, {0}};
+const mu_op mu_op_unique = {
+    .name = "unique", .n_in = 1, .n_out = 2, .flags = MU_OP_DATA_DEPENDENT, .dtypes = MU_NUMBERS,
+    .infer = unique_infer, .ref = unique_ref, .measure = unique_measure, .samples = samples_unique,
+};
+mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places)
+{
+    return apply_pair(&mu_op_unique, NULL, x, values, places);
+}
+
+// ---- searchsorted -------------------------------------------------------------------------------
+
+static mu_status search_infer(mu_infer *infer)
+{
+    mu_shape sequence = infer->in[0].shape, values = infer->in[1].shape;
+    MU_TRY(need_an_axis(infer));
+    MU_TRY(mu__need_same_dtype(infer, 0, 1));
+    infer->out[0] = (mu_spec){.dtype = MU_I32, .shape = values};
+    if (values.rank == sequence.rank)
+        values.dims[values.rank - 1] = last_dim(&sequence);
+    if (mu__shape_compatible(&sequence, &values))
+        return MU_OK;
+    char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
+    return mu__error(MU_INVALID_ARGUMENT, "searchsorted: shapes %s and %s may differ in the last axis alone",
+                     mu__shape_text(&infer->in[0].shape, a), mu__shape_text(&infer->in[1].shape, b));
+}
+
+static mu_status search_ref(const mu_kernel *k)
+{
+    bool right = ((const mu_search_attrs *)k->attrs)->right;
+    int64_t n = last_dim(&k->in[0].shape), m = last_dim(&k->in[1].shape), count = mu__elements(&k->in[1].shape);
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t wanted = ordered_key(k->in[1].dtype, k->in[1].data, i, false);
+        int64_t low = 0, high = n, first = i / m * n;
+        while (low < high) {
+            int64_t middle = low + (high - low) / 2;
+            uint64_t key = ordered_key(k->in[0].dtype, k->in[0].data, first + middle, false);
+            if (right ? key <= wanted : key < wanted)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        ((int32_t *)k->out[0].data)[i] = (int32_t)low;
+    }
+    return MU_OK;
+}
+
+static const mu_attr_spec search_attrs[] = {{"right", MU_ATTR_BOOL, offsetof(mu_search_attrs, right)}, {0}};
+static const mu_search_attrs left_side = {false};
+static const mu_sample samples_search[] = {
+    {.n_in = 2, .in = {MU_DIMS(2, 1), MU_DIMS(2, 4)}, .attrs = &left_side, .no_grad = 3},
+    {0},
+};
+const mu_op mu_op_searchsorted = {
+    .name = "searchsorted", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_search_attrs),
+    .attrs = search_attrs, .infer = search_infer, .ref = search_ref, .samples = samples_search,
+};
+mu_tensor *mu_searchsorted(mu_tensor *sequence, mu_tensor *values, bool right)
+{
+    mu_search_attrs attrs = {.right = right};
+    return mu__apply2(&mu_op_searchsorted, &attrs, sequence, values);
+}
