@@ -15,7 +15,7 @@ add_library(muster_flags INTERFACE)
 target_compile_options(muster_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-missing-field-initializers
   -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $<$<BOOL:${MUSTER_WERROR}>:-Werror>)
 target_compile_definitions(muster_flags INTERFACE _GNU_SOURCE)
-target_include_directories(muster_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/src/engine/cpu)
+target_include_directories(muster_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 if(MUSTER_SANITIZE)
   add_compile_options(-fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${MUSTER_SANITIZE})

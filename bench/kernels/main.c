@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/cpu/kernels/kernels.h"
+#include "kernels/kernels.h"
 #include "peak.h"
 
 enum { N_PARAMETERS = 225034, MAX_BATCH = 128, COPY_BYTES = 4 << 20 };

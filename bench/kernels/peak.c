@@ -2,7 +2,7 @@
 // the machine that builds it, unlike the kernels; knows nothing of them but the width of a vector.
 #include "peak.h"
 
-#include "engine/cpu/kernels/simd.h"
+#include "kernels/simd.h"
 
 enum { CHAINS = 12, TURNS = 4096 };
 

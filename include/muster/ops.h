@@ -91,6 +91,10 @@ MU_API mu_tensor *mu_identity(mu_tensor *x);
 MU_API mu_tensor *mu_stop_gradient(mu_tensor *x);
 // mu_check_numerics returns x, or fails with INVALID_ARGUMENT and the message if it has a NaN or infinity.
 MU_API mu_tensor *mu_check_numerics(mu_tensor *x, const char *message);
+// mu_assert fails with INVALID_ARGUMENT and the message unless every element of the condition (bool) holds;
+// mu_print writes label and tensor to standard error. In a function both happen each time it runs.
+MU_API mu_status mu_assert(mu_tensor *condition, const char *message);
+MU_API mu_status mu_print(mu_tensor *x, const char *label);
 
 // ---- Reductions ---------------------------------------------------------------------------------
 
@@ -181,8 +185,8 @@ MU_API mu_tensor *mu_sort(mu_tensor *x, int axis, bool descending);
 MU_API mu_tensor *mu_argsort(mu_tensor *x, int axis, bool descending);             // int32, stable
 // mu_unique: the values of a vector in order of first appearance, and each element's int32 place among them.
 MU_API mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places);
-// mu_searchsorted: where each value would go into the sorted last axis (int32); before or after equals.
-MU_API mu_tensor *mu_searchsorted(mu_tensor *sorted, mu_tensor *values, bool right);
+// mu_searchsorted: where each value would go into the last axis of a sorted sequence (int32); before or after equals.
+MU_API mu_tensor *mu_searchsorted(mu_tensor *sequence, mu_tensor *values, bool right);
 MU_API mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n);
 
 // ---- Constants ----------------------------------------------------------------------------------

@@ -82,6 +82,10 @@ typedef struct mu_segment_attrs {
     int64_t n;
 } mu_segment_attrs;
 
+typedef struct mu_text_attrs {     // check_numerics, assert, print
+    char text[MU_ATTR_TEXT_BYTES];
+} mu_text_attrs;
+
 typedef struct mu_random_attrs {   // low and high: integers only
     mu_shape shape;
     mu_dtype dtype;

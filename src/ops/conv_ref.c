@@ -3,6 +3,7 @@
 // For each tap, each row of result pixels is one small matrix product with strided rows: no image is copied
 // apart, and all three convolutions differ in nothing but what is multiplied into what.
 #include "ops/conv.h"
+#include "ops/nn_loops.h"
 
 typedef struct conv_loops {
     mu_conv_kind kind;
@@ -86,6 +87,8 @@ mu_status mu__conv_ref(const mu_kernel *kernel)
 mu_status mu__conv_bias_ref(const mu_kernel *kernel)
 {
     const mu_conv_attrs *attrs = kernel->attrs;
+    if (!mu__nn_loops(kernel->out[0].dtype))
+        return mu__run_as_f32(kernel, mu__conv_bias_ref);
     MU_TRY(mu__conv_ref(kernel));
     mu__bias_in_place(&kernel->out[0], &kernel->in[2], attrs->relu);
     return MU_OK;

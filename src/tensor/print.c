@@ -125,11 +125,28 @@ static void each_shown(printer *p, int axis, int64_t at, void (*fn)(printer *, i
     }
 }
 
+static bool long_exponents(const printer *p)
+{
+    return p->most >= 1e100 || (p->least > 0 && p->least < 1e-99);
+}
+
 // Columns from the point on.
 static int columns_right(const printer *p)
 {
-    bool three_digits = p->most >= 1e100 || (p->least > 0 && p->least < 1e-99);
-    return 1 + p->right + (!p->exponents ? 0 : three_digits ? 5 : 4);
+    return 1 + p->right + (!p->exponents ? 0 : long_exponents(p) ? 5 : 4);
+}
+
+// "1.5e-05", with three digits of exponent where another element needs them.
+static int format_exponent(const printer *p, double value, char *text)
+{
+    char digits[ITEM];
+    snprintf(digits, sizeof digits, "%#.*e", p->right, value);
+    char *exponent = strchr(digits, 'e') + 2;  // behind the sign
+    if (long_exponents(p) && strlen(exponent) == 2) {
+        memmove(exponent + 1, exponent, 3);
+        *exponent = '0';
+    }
+    return snprintf(text, ITEM, "%*s", p->left + columns_right(p), digits);
 }
 
 static int format_float(const printer *p, double value, char *text)
@@ -138,7 +155,7 @@ static int format_float(const printer *p, double value, char *text)
     if (!isfinite(value))
         return snprintf(text, ITEM, "%*s", width, isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
     if (p->exponents)
-        return snprintf(text, ITEM, "%*.*e", width, p->right, value);
+        return format_exponent(p, value, text);
     char digits[ITEM];
     positional(p->tensor->dtype, value, p->digits, digits);
     int left = (int)(strchr(digits, '.') - digits);

@@ -1,7 +1,7 @@
 // Every row of the op table against its own samples.
 //
 // For each row, sample and element type: the plain loops write exactly what the shape rule promised; the
-// fast kernel agrees with them (f32); the gradient agrees with central differences (f64), and so does the
+// fast kernel agrees with them (f32); the shape rule copes with unknown dimensions; the gradient agrees with central differences (f64), and so does the
 // gradient of the gradient. Rows that act on resources or feed graphs have tests of their own.
 #include "graph/graph.h"
 
@@ -265,6 +265,39 @@ static void test_fast_kernels_agree_with_plain_ones(void **state)
     assert_int_equal(each_case(check_cpu, f32, 1), 0);
 }
 
+// ---- Traces know less ---------------------------------------------------------------------------
+
+// With first dimensions unknown the rule must still answer, and what it says must fit what it says later.
+static int check_unknown(op_case *c, mu_tensor *const *in)
+{
+    mu_spec known[MOST_OUTPUTS];
+    (void)in;
+    memcpy(known, c->out, sizeof known);
+    memset(c->out, 0, sizeof c->out);
+    for (int i = 0; i < c->sample->n_in; i++)
+        if (c->in[i].shape.rank > 0)
+            c->in[i].shape.dims[0] = MU_UNKNOWN;
+    mu_infer infer = infer_of(c);
+    if (mu__infer_call(&infer) != MU_OK) {
+        describe(c, "the shape rule refuses unknown dimensions");
+        mu_error_take();
+        return 1;
+    }
+    for (int i = 0; i < c->n_out; i++)
+        if (c->out[i].dtype != known[i].dtype || !mu__shape_compatible(&c->out[i].shape, &known[i].shape)) {
+            describe(c, "the shape rule says something else of unknown dimensions");
+            return 1;
+        }
+    return 0;
+}
+
+static void test_shape_rules_cope_with_unknown_dimensions(void **state)
+{
+    static const mu_dtype f32[] = {MU_F32};
+    (void)state;
+    assert_int_equal(each_case(check_unknown, f32, 1), 0);
+}
+
 // ---- Gradients ----------------------------------------------------------------------------------
 
 static mu_tensor *apply_case(const op_case *c, mu_tensor *const *in)
@@ -462,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_rows_are_complete),
         cmocka_unit_test(test_plain_kernels_write_what_the_shape_rule_says),
         cmocka_unit_test(test_fast_kernels_agree_with_plain_ones),
+        cmocka_unit_test(test_shape_rules_cope_with_unknown_dimensions),
         cmocka_unit_test(test_gradients_agree_with_differences),
         cmocka_unit_test(test_second_gradients_agree_with_differences),
     };

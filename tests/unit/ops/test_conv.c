@@ -155,12 +155,18 @@ static void test_half_types_run(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     const mu_conv_attrs attrs = attrs_of(&cases[0]);
-    mu_tensor *wide[] = {random_tensor(MU_F32, MU_SHAPE(2, 7, 6, 3), -1, 1, 1), random_tensor(MU_F32, MU_SHAPE(3, 3, 3, 5), -1, 1, 2)};
-    mu_tensor *half[] = {random_tensor(MU_F16, MU_SHAPE(2, 7, 6, 3), -1, 1, 1), random_tensor(MU_F16, MU_SHAPE(3, 3, 3, 5), -1, 1, 2)};
-    mu_tensor *y, *y_half;
-    run_row(&mu_op_conv2d, &attrs, 2, wide, &y, false);
-    run_row(&mu_op_conv2d, &attrs, 2, half, &y_half, false);
-    assert_close(y_half, y, 5e-3);
+    mu_tensor *wide[3], *half[3], *y, *y_half;
+    const mu_shape shapes[] = {MU_SHAPE(2, 7, 6, 3), MU_SHAPE(3, 3, 3, 5), MU_SHAPE(5)};
+    for (int i = 0; i < 3; i++) {
+        wide[i] = random_tensor(MU_F32, shapes[i], -1, 1, (uint64_t)i);
+        half[i] = random_tensor(MU_F16, shapes[i], -1, 1, (uint64_t)i);
+    }
+    for (int n = 2; n <= 3; n++) {
+        const mu_op *op = n == 2 ? &mu_op_conv2d : &mu_op_conv2d_bias;
+        run_row(op, &attrs, n, wide, &y, false);
+        run_row(op, &attrs, n, half, &y_half, false);
+        assert_close(y_half, y, 5e-3);
+    }
     mu_pool_close(pool);
 }
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/cpu/kernels/kernels.h"
+#include "kernels/kernels.h"
 
 enum { GUARD = 16, MAX_OUTPUTS = 3 };
 static const float sentinel = 12345.0f;

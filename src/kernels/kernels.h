@@ -3,8 +3,8 @@
 // Main idea: one table of function pointers per instruction set; the same C sources are compiled
 // once for each, and the best table is picked once. Raw pointers only: nothing here knows of
 // tensors, graphs, threads or settings, and nothing allocates, fails or keeps state.
-#ifndef MU_ENGINE_CPU_KERNELS_H
-#define MU_ENGINE_CPU_KERNELS_H
+#ifndef MU_SRC_KERNELS_H
+#define MU_SRC_KERNELS_H
 
 #include <stdbool.h>
 #include <stdint.h>

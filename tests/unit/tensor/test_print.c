@@ -1,0 +1,84 @@
+// Tests of printing: the same text as NumPy's str() (2.x) for the same arrays.
+#include "tensor_test.h"
+
+#include <stdlib.h>
+
+static void expect(mu_tensor *tensor, const char *wanted)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    mu_tensor_print(tensor, out);
+    fclose(out);
+    assert_string_equal(text, wanted);
+    free(text);
+}
+
+static mu_tensor *counted(mu_dtype dtype, int rank, const int64_t *dims, double first, double step)
+{
+    mu_tensor *tensor = mu_tensor_new(dtype, rank, dims, NULL);
+    for (int64_t i = 0; i < mu_tensor_elements(tensor); i++)
+        mu__write_element(dtype, mu__data(tensor), i, first + step * (double)i);
+    return tensor;
+}
+
+static void test_vectors(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    expect(mu_vector_f32(3, (const float[]){1.5f, 2.25f, -3}), "[ 1.5   2.25 -3.  ]\n");
+    expect(mu_vector_f32(2, (const float[]){1e-5f, 1}), "[1.e-05 1.e+00]\n");
+    expect(mu_vector_f32(3, (const float[]){0.1f, 1 / 3.0f, 100}), "[  0.1          0.33333334 100.        ]\n");
+    expect(mu_vector_f32(3, (const float[]){NAN, 1, -INFINITY}), "[ nan   1. -inf]\n");
+    expect(mu_vector_f32(2, (const float[]){0, -0.0f}), "[ 0. -0.]\n");
+    expect(mu_tensor_new(MU_F64, 1, (const int64_t[]){2}, (const double[]){1e-300, 1}), "[1.e-300 1.e+000]\n");
+    expect(mu_tensor_new(MU_BOOL, 1, (const int64_t[]){2}, (const bool[]){true, false}), "[ True False]\n");
+    expect(mu_tensor_new(MU_F32, 1, (const int64_t[]){0}, NULL), "[]\n");
+    mu_pool_close(pool);
+}
+
+static void test_scalars(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    expect(mu_constant(MU_F32, 0.1), "0.1\n");
+    expect(mu_constant(MU_F64, 1 / 3.0), "0.3333333333333333\n");
+    expect(mu_constant(MU_F32, 3), "3.0\n");
+    expect(mu_constant(MU_F32, 1e20), "1e+20\n");
+    expect(mu_constant(MU_I64, -5), "-5\n");
+    mu_pool_close(pool);
+}
+
+static void test_matrices(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    expect(counted(MU_I32, 2, (const int64_t[]){2, 2}, 1, 1), "[[1 2]\n [3 4]]\n");
+    expect(counted(MU_F32, 3, (const int64_t[]){2, 2, 2}, 6, 1),
+           "[[[ 6.  7.]\n  [ 8.  9.]]\n\n [[10. 11.]\n  [12. 13.]]]\n");
+    mu_pool_close(pool);
+}
+
+static void test_long_lines_wrap_and_long_axes_shorten(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    expect(counted(MU_F32, 1, (const int64_t[]){26}, 0, 1.25),
+           "[ 0.    1.25  2.5   3.75  5.    6.25  7.5   8.75 10.   11.25 12.5  13.75\n"
+           " 15.   16.25 17.5  18.75 20.   21.25 22.5  23.75 25.   26.25 27.5  28.75\n"
+           " 30.   31.25]\n");
+    expect(counted(MU_I64, 1, (const int64_t[]){1500}, 0, 1), "[   0    1    2 ... 1497 1498 1499]\n");
+    mu_pool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_scalars),
+        cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_long_lines_wrap_and_long_axes_shorten),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
