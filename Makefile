@@ -51,7 +51,7 @@ conformance:
 	scripts/install_packages build demo check
 	@$(MAKE) --no-print-directory build
 	scripts/python_env
-	build/python/bin/python tests/conformance/run.py
+	build/python/bin/python tests/conformance/training.py
 
 #: make dist             muster-VERSION.tar.gz, a source archive that builds
 dist:

@@ -35,7 +35,7 @@ static void pin(int cpu)
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
-    (void)sched_setaffinity(0, sizeof set, &set);  // a machine that forbids it is measured unpinned
+    (void)sched_setaffinity(0, sizeof set, &set); // a machine that forbids it is measured unpinned
 }
 
 static int cores(void)
@@ -191,15 +191,30 @@ static void report(const bench *b, summary *s)
     }
 }
 
-static const size_t sizes[] = {4, 64, 1024, 4096, 16 * 1024 - 4, 16 * 1024, 64 * 1024, 256 * 1024, 900 * 1024, MEGABYTE,
-                               2 * MEGABYTE, 4 * MEGABYTE, 8 * MEGABYTE, 16 * MEGABYTE, 32 * MEGABYTE, 64 * (size_t)MEGABYTE};
+static const size_t sizes[] = {4,
+                               64,
+                               1024,
+                               4096,
+                               16 * 1024 - 4,
+                               16 * 1024,
+                               64 * 1024,
+                               256 * 1024,
+                               900 * 1024,
+                               MEGABYTE,
+                               2 * MEGABYTE,
+                               4 * MEGABYTE,
+                               8 * MEGABYTE,
+                               16 * MEGABYTE,
+                               32 * MEGABYTE,
+                               64 * (size_t)MEGABYTE};
 
 static bool run_ranks(int ranks, summary *s)
 {
     for (size_t i = 0; i < MU_COUNT(sizes); i++) {
         bench b = {.ranks = ranks, .bytes = sizes[i], .rounds = sizes[i] > 4 * MEGABYTE ? ROUNDS / 2 : ROUNDS};
         if (!run_bench(&b)) {
-            fprintf(stderr, "bench_allreduce: %zu bytes on %d ranks failed: %s\n", b.bytes, b.ranks, mu_error_message());
+            fprintf(stderr, "bench_allreduce: %zu bytes on %d ranks failed: %s\n", b.bytes, b.ranks,
+                    mu_error_message());
             return false;
         }
         report(&b, s);
@@ -212,22 +227,24 @@ int main(int argc, char **argv)
 {
     static const int all[] = {2, 3, 4, 8};
     summary s = {.worst_fraction_2 = INFINITY};
-    printf("# in place, f32, sum, %d cores, kernels %s; time: best and median of up to %d rounds\n", cores(), mu__kernels()->isa,
-           ROUNDS);
-    printf("#%11s %12s %6s %10s %10s %9s %9s %9s %9s\n", "size(B)", "count", "ranks", "time(us)", "median", "algbw", "busbw", "copy",
-           "fraction");
+    printf("# in place, f32, sum, %d cores, kernels %s; time: best and median of up to %d rounds\n", cores(),
+           mu__kernels()->isa, ROUNDS);
+    printf("#%11s %12s %6s %10s %10s %9s %9s %9s %9s\n", "size(B)", "count", "ranks", "time(us)", "median", "algbw",
+           "busbw", "copy", "fraction");
     for (int i = 0; i < (argc > 1 ? argc - 1 : (int)MU_COUNT(all)); i++) {
         const int ranks = argc > 1 ? atoi(argv[i + 1]) : all[i];
         if (ranks < 2 || ranks > MAX_RANKS) {
-            fprintf(stderr, "bench_allreduce: \"%s\" is no number of ranks; 2 to %d are possible\n", argv[i + 1], MAX_RANKS);
+            fprintf(stderr, "bench_allreduce: \"%s\" is no number of ranks; 2 to %d are possible\n", argv[i + 1],
+                    MAX_RANKS);
             return 64;
         }
         if (!run_ranks(ranks, &s))
             return 1;
     }
-    printf("{\"bench\":\"allreduce\",\"threads_fraction_1mb_up\":%.3f,\"threads_fraction_mean\":%.3f,\"threads_us_4b_2\":%.2f,"
+    printf("{\"bench\":\"allreduce\",\"threads_fraction_1mb_up\":%.3f,\"threads_fraction_mean\":%.3f,\"threads_us_4b_"
+           "2\":%.2f,"
            "\"threads_us_4b_8\":%.2f,\"threads_us_900k_2\":%.1f,\"cores\":%d}\n",
-           s.n_fractions > 0 ? s.worst_fraction_2 : 0, s.n_fractions > 0 ? s.sum_fraction_2 / s.n_fractions : 0, s.us_4b_2,
-           s.us_4b_8, s.us_900k_2, cores());
+           s.n_fractions > 0 ? s.worst_fraction_2 : 0, s.n_fractions > 0 ? s.sum_fraction_2 / s.n_fractions : 0,
+           s.us_4b_2, s.us_4b_8, s.us_900k_2, cores());
     return 0;
 }

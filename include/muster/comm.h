@@ -13,18 +13,18 @@ extern "C" {
 
 // Who carries out a collective operation.
 typedef enum mu_communication {
-    MU_COMM_AUTO = 0,  // by where the replicas are: memory, a shared segment, sockets
-    MU_COMM_RING,      // the ring algorithm, whatever the size
-    MU_COMM_NCCL,      // XLA GPU devices only; anywhere else an error that says so
-    MU_COMM_MPI,       // programs under mpirun or srun
-    MU_COMM_UCX        // networks declared trusted (InfiniBand, RoCE)
+    MU_COMM_AUTO = 0, // by where the replicas are: memory, a shared segment, sockets
+    MU_COMM_RING,     // the ring algorithm, whatever the size
+    MU_COMM_NCCL,     // XLA GPU devices only; anywhere else an error that says so
+    MU_COMM_MPI,      // programs under mpirun or srun
+    MU_COMM_UCX       // networks declared trusted (InfiniBand, RoCE)
 } mu_communication;
 
 typedef struct mu_communication_options {
     mu_communication implementation;
-    int64_t bytes_per_pack;   // gradients are packed into messages of about this size; default: the library chooses
-    double timeout_seconds;   // of one collective; default MUSTER_TIMEOUT
-    const char *algorithms;   // by operation and bytes: "allreduce:0-16k:slots,16k-:direct"; default: by implementation
+    int64_t bytes_per_pack; // gradients are packed into messages of about this size; default: the library chooses
+    double timeout_seconds; // of one collective; default MUSTER_TIMEOUT
+    const char *algorithms; // by operation and bytes: "allreduce:0-16k:slots,16k-:direct"; default: by implementation
 } mu_communication_options;
 
 // mu_communication_name returns "RING" and the like (static storage); "unknown" for any other number.

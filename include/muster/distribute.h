@@ -54,8 +54,10 @@ typedef struct mu_scope_guard {
 } mu_scope_guard;
 MU_API mu_scope_guard mu_scope_open(mu_strategy *strategy);
 MU_API void mu_scope_close(mu_scope_guard *guard);
-#define MU_SCOPE(strategy) \
-    for (mu_scope_guard mu_scope_ = mu_scope_open(strategy); mu_scope_.once; mu_scope_close(&mu_scope_))
+#define MU_SCOPE(strategy) MU_SCOPE_AT(strategy, __LINE__)
+#define MU_SCOPE_AT(strategy, line) MU_SCOPE_AS(strategy, line)  // a name per line: nested scopes shadow nothing
+#define MU_SCOPE_AS(strategy, line) \
+    for (mu_scope_guard mu_scope_##line = mu_scope_open(strategy); mu_scope_##line.once; mu_scope_close(&mu_scope_##line))
 
 // ---- Running ------------------------------------------------------------------------------------
 
@@ -64,6 +66,13 @@ MU_API void mu_scope_close(mu_scope_guard *guard);
 // Errors: whatever a replica failed with; the others are released. Also when the function returns nothing
 // the result is not NULL (an empty list), so NULL always means failure.
 MU_API mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *arguments);
+
+// mu_run_callback calls a C function for every local replica, eagerly: one replica at a time, which runs until it
+// meets the others (mu_merge_call, a collective, an assignment that aggregates) or ends, so the function needs no
+// locks. Arguments and results as in mu_run; a callback fails with mu_fail, and what it fails with is returned.
+// Errors: FAILED_PRECONDITION if replicas make different numbers of merge or collective calls.
+MU_API mu_value *mu_run_callback(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
+                                 mu_value *arguments);
 
 // mu_reduce adds or averages over replicas; mu_reduce_axis also over an axis inside each replica, where
 // MEAN weighs every element alike.
@@ -81,8 +90,26 @@ MU_API mu_value *mu_local_results(mu_strategy *strategy, mu_value *value);
 // mu_replica_id returns this replica's id in the group, an int32 scalar.
 MU_API mu_tensor *mu_replica_id(void);
 MU_API int mu_replica_count(void);
+
+// mu_merge_call waits until every replica has called it, then calls fn of the first once, in the cross-replica
+// state, with the replicas' arguments per replica; each replica gets its part of the result.
+// Errors: UNIMPLEMENTED while a function is traced for several replicas; FAILED_PRECONDITION where replicas
+// call it different numbers of times.
+MU_API mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *arguments, void *arg), void *arg,
+                               mu_value *arguments);
+
 // mu_all_reduce reduces over all replicas; every replica gets the result. Collective.
 MU_API mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value);
+
+// mu_all_gather concatenates the replicas' tensors along an axis, in replica order; every replica gets the whole.
+// They may differ in size along the axis (in traced functions they may not). Collective.
+MU_API mu_tensor *mu_all_gather(mu_tensor *value, int axis);
+// The same for nests, variables (their component on this replica) and, for reductions, indexed slices.
+MU_API mu_value *mu_all_reduce_value(mu_reduce_op op, mu_value *value);
+MU_API mu_value *mu_all_gather_value(mu_value *value, int axis);
+// mu_sync_on_read switches on or off that this replica reads ON_READ variables as they are seen outside of
+// replicas: such a read is a collective.
+MU_API mu_status mu_sync_on_read(bool on);
 
 // ---- Input --------------------------------------------------------------------------------------
 

@@ -39,6 +39,26 @@ typedef struct mu_nn_conv2d_args {
 #define mu_nn_conv2d(...) mu_nn_conv2d_with(&(mu_nn_conv2d_args){.size = sizeof(mu_nn_conv2d_args), __VA_ARGS__})
 MU_API mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args);
 
+// mu_nn_depthwise_conv2d: kernel: [height, width, channels, multiplier]; result channels: channels * multiplier.
+#define mu_nn_depthwise_conv2d(...) \
+    mu_nn_depthwise_conv2d_with(&(mu_nn_conv2d_args){.size = sizeof(mu_nn_conv2d_args), __VA_ARGS__})
+MU_API mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args);
+
+typedef struct mu_nn_conv1d_args {
+    size_t size;
+    mu_tensor *x;           // [batch, length, channels]
+    mu_tensor *kernel;      // [length, channels / groups, filters]
+    mu_keyword_only only_;
+    int64_t stride;         // default 1
+    int64_t dilation;       // default 1
+    const char *padding;    // "valid" (default), "same" or "causal"
+    int64_t groups;         // default 1
+} mu_nn_conv1d_args;
+
+// mu_nn_conv1d slides filters over sequences: [batch, length out, filters].
+#define mu_nn_conv1d(...) mu_nn_conv1d_with(&(mu_nn_conv1d_args){.size = sizeof(mu_nn_conv1d_args), __VA_ARGS__})
+MU_API mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args);
+
 // ---- Pooling ------------------------------------------------------------------------------------
 
 typedef struct mu_nn_pool2d_args {
@@ -63,6 +83,17 @@ MU_API mu_tensor *mu_nn_avg_pool2d_with(const mu_nn_pool2d_args *args);
 // ---- Activations and losses ---------------------------------------------------------------------
 
 MU_API mu_tensor *mu_nn_relu(mu_tensor *x);
+MU_API mu_tensor *mu_nn_relu6(mu_tensor *x);
+MU_API mu_tensor *mu_nn_leaky_relu(mu_tensor *x, double alpha);
+MU_API mu_tensor *mu_nn_elu(mu_tensor *x);
+MU_API mu_tensor *mu_nn_selu(mu_tensor *x);
+MU_API mu_tensor *mu_nn_gelu(mu_tensor *x, bool approximate);  // approximate: by tanh
+MU_API mu_tensor *mu_nn_silu(mu_tensor *x);
+MU_API mu_tensor *mu_nn_mish(mu_tensor *x);
+MU_API mu_tensor *mu_nn_softplus(mu_tensor *x);
+MU_API mu_tensor *mu_nn_softsign(mu_tensor *x);
+MU_API mu_tensor *mu_nn_log_sigmoid(mu_tensor *x);
+MU_API mu_tensor *mu_nn_hard_sigmoid(mu_tensor *x);
 // mu_nn_softmax and mu_nn_log_softmax work along one axis (-1: the last).
 MU_API mu_tensor *mu_nn_softmax(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_nn_log_softmax(mu_tensor *x, int axis);
@@ -88,9 +119,31 @@ MU_API mu_tensor *mu_nn_batch_normalization(mu_tensor *x, mu_tensor *mean, mu_te
 MU_API mu_tensor *mu_nn_layer_normalization(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta, double epsilon);
 MU_API mu_tensor *mu_nn_rms_normalization(mu_tensor *x, mu_tensor *gamma, double epsilon);
 
+// mu_nn_group_normalization parts the channels (last axis) into groups and normalises each sample's groups.
+MU_API mu_tensor *mu_nn_group_normalization(mu_tensor *x, int64_t groups, mu_tensor *gamma, mu_tensor *beta,
+                                            double epsilon);
+
 // mu_nn_stateless_dropout sets elements to 0 with probability rate and scales the others by 1 / (1 - rate). The
 // same seed (int64, shape [2]) drops the same places.
 MU_API mu_tensor *mu_nn_stateless_dropout(mu_tensor *x, double rate, mu_tensor *seed);
+
+// ---- Attention ----------------------------------------------------------------------------------
+
+typedef struct mu_nn_attention_args {
+    size_t size;
+    mu_tensor *query;       // [..., queries, width]
+    mu_tensor *key;         // [..., keys, width]
+    mu_tensor *value;       // [..., keys, any]
+    mu_keyword_only only_;
+    mu_tensor *mask;        // bool, broadcast to [..., queries, keys]: true takes part
+    bool causal;            // a query sees no later key; the last query sees the last key
+    double scale;           // default 1 / sqrt(width)
+} mu_nn_attention_args;
+
+// mu_nn_attention mixes values by the softmax of scaled products of queries and keys.
+#define mu_nn_attention(...) \
+    mu_nn_attention_with(&(mu_nn_attention_args){.size = sizeof(mu_nn_attention_args), __VA_ARGS__})
+MU_API mu_tensor *mu_nn_attention_with(const mu_nn_attention_args *args);
 
 #ifdef __cplusplus
 }

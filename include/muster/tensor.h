@@ -79,7 +79,7 @@ MU_API void mu_tensor_print(const mu_tensor *tensor, FILE *out);
 // A tensor, a per-replica value, a variable, a list or a map of values.
 typedef struct mu_value mu_value;
 
-typedef enum mu_value_kind { MU_VALUE_TENSOR, MU_VALUE_VARIABLE, MU_VALUE_LIST, MU_VALUE_MAP, MU_VALUE_PER_REPLICA, MU_VALUE_MIRRORED } mu_value_kind;
+typedef enum mu_value_kind { MU_VALUE_TENSOR, MU_VALUE_VARIABLE, MU_VALUE_LIST, MU_VALUE_MAP, MU_VALUE_PER_REPLICA, MU_VALUE_MIRRORED, MU_VALUE_SLICES } mu_value_kind;
 
 MU_API mu_value *mu_of(mu_tensor *tensor);
 // mu_list and mu_map make containers; the last argument is MU_END. Elements are mu_value or mu_tensor.
@@ -87,6 +87,11 @@ MU_API mu_value *mu_list(void *first, ...);
 MU_API mu_value *mu_list_of(int n, mu_value *const *items);
 MU_API mu_value *mu_map(const char *first_key, ...);  // key, element, key, element, …, MU_END
 MU_API mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *items);
+
+// mu_indexed_slices makes a sparse value: row indices[i] of a tensor of shape `dims` is values[i], all others are
+// zero; an index that comes twice counts twice. Its elements are values, indices and shape.
+// indices: [n] of int32 or int64; values: [n, dims[1], …].
+MU_API mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, const int64_t *dims);
 
 MU_API mu_value_kind mu_value_kind_of(const mu_value *value);
 MU_API int mu_value_count(const mu_value *value);              // elements of a container, components, 1 for a leaf

@@ -14,10 +14,7 @@ static mu_status add(mu_steps *out, mu_step step)
     return moves && step.count == 0 ? MU_OK : MU_PUSH(out, step);
 }
 
-static mu_status add_plain(mu_steps *out, mu_step_kind kind)
-{
-    return add(out, (mu_step){.kind = kind});
-}
+static mu_status add_plain(mu_steps *out, mu_step_kind kind) { return add(out, (mu_step){.kind = kind}); }
 
 static mu_status add_send(mu_steps *out, int peer, mu_area from, int64_t at, int64_t count)
 {
@@ -31,17 +28,29 @@ static mu_status add_recv(mu_steps *out, int peer, mu_area to, int64_t at, int64
     return add(out, (mu_step){.kind = MU_STEP_RECV, .peer = peer, .to = to, .to_at = at, .count = count});
 }
 
-static mu_status add_copy(mu_steps *out, int peer, mu_area from, int64_t from_at, mu_area to, int64_t to_at, int64_t count)
+static mu_status add_copy(mu_steps *out, int peer, mu_area from, int64_t from_at, mu_area to, int64_t to_at,
+                          int64_t count)
 {
-    return add(out, (mu_step){.kind = MU_STEP_COPY, .peer = peer, .from = from, .from_at = from_at, .to = to,
-                              .to_at = to_at, .count = count});
+    return add(out, (mu_step){.kind = MU_STEP_COPY,
+                              .peer = peer,
+                              .from = from,
+                              .from_at = from_at,
+                              .to = to,
+                              .to_at = to_at,
+                              .count = count});
 }
 
 // Received parts stand one after the other at the start of SCRATCH.
 static mu_status add_reduce(mu_steps *out, int64_t at, int64_t count, int parts, int place, bool last)
 {
-    return add(out, (mu_step){.kind = MU_STEP_REDUCE, .from = MU_AREA_SCRATCH, .to = MU_AREA_DATA, .to_at = at,
-                              .count = count, .parts = parts, .place = place, .last = last});
+    return add(out, (mu_step){.kind = MU_STEP_REDUCE,
+                              .from = MU_AREA_SCRATCH,
+                              .to = MU_AREA_DATA,
+                              .to_at = at,
+                              .count = count,
+                              .parts = parts,
+                              .place = place,
+                              .last = last});
 }
 
 // A part of [0, n): where it begins and how long it is.
@@ -77,16 +86,25 @@ static mu_status all_reduce_slots(const mu_problem *problem, mu_steps *out)
 {
     MU_TRY(add_copy(out, problem->rank, MU_AREA_DATA, 0, MU_AREA_WINDOW, 0, problem->count));
     MU_TRY(add_plain(out, MU_STEP_MEET));
-    return add(out, (mu_step){.kind = MU_STEP_REDUCE_ALL, .from = MU_AREA_WINDOW, .to = MU_AREA_DATA,
-                              .count = problem->count, .last = true});
+    return add(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
+                              .from = MU_AREA_WINDOW,
+                              .to = MU_AREA_DATA,
+                              .count = problem->count,
+                              .last = true});
 }
 
 static mu_status all_reduce_direct(const mu_problem *problem, mu_steps *out)
 {
     const part own = slice_of(problem, problem->rank);
     MU_TRY(add_plain(out, MU_STEP_MEET));
-    MU_TRY(add(out, (mu_step){.kind = MU_STEP_REDUCE_ALL, .from = MU_AREA_DATA, .to = MU_AREA_DATA, .from_at = own.at,
-                              .to_at = own.at, .count = own.count, .push = true, .last = true}));
+    MU_TRY(add(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
+                              .from = MU_AREA_DATA,
+                              .to = MU_AREA_DATA,
+                              .from_at = own.at,
+                              .to_at = own.at,
+                              .count = own.count,
+                              .push = true,
+                              .last = true}));
     return add_plain(out, MU_STEP_BARRIER);
 }
 
@@ -203,8 +221,8 @@ static mu_status ring_steps(const ring *r, mu_steps *out)
 
 static mu_status all_reduce_ring(const mu_problem *problem, mu_steps *out)
 {
-    const ring r = {.me = problem->rank, .n = problem->ranks, .stride = 1, .count = problem->count,
-                    .element = problem->element};
+    const ring r = {
+        .me = problem->rank, .n = problem->ranks, .stride = 1, .count = problem->count, .element = problem->element};
     MU_TRY(add_plain(out, MU_STEP_MEET));
     return r.n == 1 ? MU_OK : ring_steps(&r, out);
 }
@@ -311,8 +329,11 @@ static mu_status all_reduce_hierarchical(const mu_problem *problem, mu_steps *ou
     const int me = problem->rank, stride = problem->per_host;
     const int leader = me - me % stride, here = MU_MIN(stride, problem->ranks - leader);
     const int64_t count = problem->count;
-    const ring r = {.me = leader / stride, .n = (problem->ranks + stride - 1) / stride, .stride = stride,
-                    .count = count, .element = problem->element};
+    const ring r = {.me = leader / stride,
+                    .n = (problem->ranks + stride - 1) / stride,
+                    .stride = stride,
+                    .count = count,
+                    .element = problem->element};
     MU_TRY(add_plain(out, MU_STEP_MEET));
     if (me != leader) {
         MU_TRY(add_send(out, leader, MU_AREA_DATA, 0, count));
@@ -363,20 +384,20 @@ static const mu_algorithm algorithms[] = {
     {MU_KIND_ALL_REDUCE, "hierarchical", MU_NEEDS_HOSTS, all_reduce_hierarchical,
      "inside each host first, a ring of one rank per host, back inside"},
     {MU_KIND_ALL_GATHER, "direct", MU_NEEDS_PEERS, all_gather_direct, "each rank copies every rank's input"},
-    {MU_KIND_ALL_GATHER, "slots", MU_NEEDS_WINDOW, all_gather_slots, "through the windows; one barrier, small messages"},
+    {MU_KIND_ALL_GATHER, "slots", MU_NEEDS_WINDOW, all_gather_slots,
+     "through the windows; one barrier, small messages"},
     {MU_KIND_ALL_GATHER, "ring", 0, all_gather_ring, "blocks go round once"},
     {MU_KIND_BROADCAST, "direct", MU_NEEDS_PEERS, broadcast_direct, "each rank copies the root's memory"},
-    {MU_KIND_BROADCAST, "slots", MU_NEEDS_WINDOW, broadcast_slots, "through the root's window; one barrier, small messages"},
+    {MU_KIND_BROADCAST, "slots", MU_NEEDS_WINDOW, broadcast_slots,
+     "through the root's window; one barrier, small messages"},
     {MU_KIND_BROADCAST, "tree", 0, broadcast_tree, "a binomial tree from the root"},
-    {MU_KIND_ALL_TO_ALL, "direct", MU_NEEDS_PEERS, all_to_all_direct, "each rank copies its block of every rank's input"},
+    {MU_KIND_ALL_TO_ALL, "direct", MU_NEEDS_PEERS, all_to_all_direct,
+     "each rank copies its block of every rank's input"},
     {MU_KIND_ALL_TO_ALL, "pairwise", 0, all_to_all_pairwise, "each rank sends every other rank its block"},
     {MU_KIND_BARRIER, "meet", 0, barrier_meet, "nothing but the meeting"},
 };
 
-const mu_algorithm *mu__algorithm_at(int i)
-{
-    return i >= 0 && i < (int)MU_COUNT(algorithms) ? &algorithms[i] : NULL;
-}
+const mu_algorithm *mu__algorithm_at(int i) { return i >= 0 && i < (int)MU_COUNT(algorithms) ? &algorithms[i] : NULL; }
 
 const mu_algorithm *mu__algorithm(mu_collective_kind kind, const char *name)
 {

@@ -15,8 +15,8 @@
 #define LEAP 0x40000000u
 
 enum {
-    PAUSES_PER_LOOK = 16,        // pauses between two looks at the clock
-    SPIN_NS = 20 * 1000,         // with a core for each rank
+    PAUSES_PER_LOOK = 16, // pauses between two looks at the clock
+    SPIN_NS = 20 * 1000,  // with a core for each rank
     YIELD_NS = 300 * 1000,
     SLEEP_NS = 100 * 1000 * 1000
 };
@@ -68,10 +68,7 @@ static void wake_all(mu_barrier *barrier)
         syscall(SYS_futex, &barrier->arrivals, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-static bool reached(unsigned arrivals, unsigned target)
-{
-    return (int32_t)(arrivals - target) >= 0;
-}
+static bool reached(unsigned arrivals, unsigned target) { return (int32_t)(arrivals - target) >= 0; }
 
 // One who sleeps is counted before the kernel compares the word, so whoever changes it last sees the count.
 static mu_status sleep_until(mu_barrier *barrier, unsigned target, const mu_patience *patience)

@@ -16,12 +16,12 @@
 typedef struct mu_reduce_args {
     mu_dtype dtype;
     mu_reduction reduction;
-    int divide;               // a mean that this step finishes: by how many; 1: not here
-    bool stream;              // stores go past the caches
+    int divide;  // a mean that this step finishes: by how many; 1: not here
+    bool stream; // stores go past the caches
     int n_dst, n_src;
-    void *const *dst;         // each gets the result; may be one of the sources
-    const void *const *src;   // combined in this order
-    int64_t count;            // elements
+    void *const *dst;       // each gets the result; may be one of the sources
+    const void *const *src; // combined in this order
+    int64_t count;          // elements
 } mu_reduce_args;
 
 // mu__reduce combines sources element by element, in their order, and writes the result to all
@@ -41,17 +41,17 @@ typedef enum mu_collective_kind {
     MU_KIND_BARRIER,
     MU_N_KINDS
 } mu_collective_kind;
-const char *mu__kind_name(mu_collective_kind kind);  // "all_reduce"
+const char *mu__kind_name(mu_collective_kind kind); // "all_reduce"
 
 // What a builder is asked, for one rank. Counts are in elements.
 typedef struct mu_problem {
     mu_collective_kind kind;
     int rank, ranks;
-    int root;                // broadcast
-    int64_t count;           // of DATA; all-gather: of this rank's INPUT; all-to-all: of one block
-    size_t element;          // bytes of one
-    const int64_t *counts;   // all-gather: of every rank
-    int per_host;            // ranks are numbered host by host, so many on each; 0: not known
+    int root;              // broadcast
+    int64_t count;         // of DATA; all-gather: of this rank's INPUT; all-to-all: of one block
+    size_t element;        // bytes of one
+    const int64_t *counts; // all-gather: of every rank
+    int per_host;          // ranks are numbered host by host, so many on each; 0: not known
 } mu_problem;
 
 // The memory that a rank's steps name. The window is a piece of the transport's own that every rank can
@@ -62,31 +62,31 @@ typedef enum mu_area { MU_AREA_DATA, MU_AREA_INPUT, MU_AREA_WINDOW, MU_AREA_SCRA
 // Steps of one rank run in order. Only SEND goes on behind the next steps: its memory must stay as it is
 // until the receiver has it, which FLUSH waits for; the end of a list flushes too.
 typedef enum mu_step_kind {
-    MU_STEP_MEET,        // barrier at which the ranks compare what they were asked to do; once in each list
+    MU_STEP_MEET, // barrier at which the ranks compare what they were asked to do; once in each list
     MU_STEP_BARRIER,
-    MU_STEP_SEND,        // from[from_at, +count] to `peer`; messages of a pair arrive in order
-    MU_STEP_RECV,        // to[to_at, +count] from `peer`
-    MU_STEP_FLUSH,       // every SEND so far has left its memory
-    MU_STEP_COPY,        // to[to_at] = from[from_at] of `peer`'s memory (often the rank itself)
-    MU_STEP_REDUCE,      // to[to_at] = parts combined: number `place` is to[to_at], the others follow each other in `from`
-    MU_STEP_REDUCE_ALL   // from[from_at] of all ranks, in rank order, into to[to_at] here, or with `push` of all ranks
+    MU_STEP_SEND,   // from[from_at, +count] to `peer`; messages of a pair arrive in order
+    MU_STEP_RECV,   // to[to_at, +count] from `peer`
+    MU_STEP_FLUSH,  // every SEND so far has left its memory
+    MU_STEP_COPY,   // to[to_at] = from[from_at] of `peer`'s memory (often the rank itself)
+    MU_STEP_REDUCE, // to[to_at] = parts combined: number `place` is to[to_at], the others follow each other in `from`
+    MU_STEP_REDUCE_ALL // from[from_at] of all ranks, in rank order, into to[to_at] here, or with `push` of all ranks
 } mu_step_kind;
-const char *mu__step_name(mu_step_kind kind);  // "send"
+const char *mu__step_name(mu_step_kind kind); // "send"
 
 typedef struct mu_step {
     mu_step_kind kind;
     int peer;
     mu_area from, to;
-    int64_t from_at, to_at, count;  // elements
-    int parts, place;               // REDUCE
-    bool push;                      // REDUCE_ALL
-    bool last;                      // REDUCE, REDUCE_ALL: nothing is added after it; a mean divides here
+    int64_t from_at, to_at, count; // elements
+    int parts, place;              // REDUCE
+    bool push;                     // REDUCE_ALL
+    bool last;                     // REDUCE, REDUCE_ALL: nothing is added after it; a mean divides here
 } mu_step;
 
 typedef struct mu_steps {
     mu_step *items;
     size_t n, capacity;
-    int64_t scratch;  // elements of SCRATCH that the list uses
+    int64_t scratch; // elements of SCRATCH that the list uses
 } mu_steps;
 void mu__steps_free(mu_steps *steps);
 
@@ -96,22 +96,22 @@ enum { MU_SENDS_IN_FLIGHT = 8 };
 // ---- Algorithms (algorithms.c) ------------------------------------------------------------------
 
 typedef enum mu_algorithm_needs {
-    MU_NEEDS_WINDOW = 1 << 0,  // a window per rank; the message must fit into it
-    MU_NEEDS_PEERS = 1 << 1,   // every rank's DATA and INPUT can be addressed by all
-    MU_NEEDS_HOSTS = 1 << 2    // problem.per_host
+    MU_NEEDS_WINDOW = 1 << 0, // a window per rank; the message must fit into it
+    MU_NEEDS_PEERS = 1 << 1,  // every rank's DATA and INPUT can be addressed by all
+    MU_NEEDS_HOSTS = 1 << 2   // problem.per_host
 } mu_algorithm_needs;
 
 typedef struct mu_algorithm {
     mu_collective_kind kind;
     const char *name;
-    unsigned needs;  // mu_algorithm_needs
+    unsigned needs; // mu_algorithm_needs
     // build appends the steps of problem->rank to `out`. Pure; fails only for want of memory.
     mu_status (*build)(const mu_problem *problem, mu_steps *out);
-    const char *sentence;  // what it does, for documents
+    const char *sentence; // what it does, for documents
 } mu_algorithm;
 
-const mu_algorithm *mu__algorithm(mu_collective_kind kind, const char *name);  // NULL if there is none
-const mu_algorithm *mu__algorithm_at(int i);                                   // NULL behind the last
+const mu_algorithm *mu__algorithm(mu_collective_kind kind, const char *name); // NULL if there is none
+const mu_algorithm *mu__algorithm_at(int i);                                  // NULL behind the last
 
 // mu__algorithm_fits says whether the algorithm can run this problem with these means.
 bool mu__algorithm_fits(const mu_algorithm *algorithm, const mu_problem *problem, unsigned means);
@@ -121,7 +121,7 @@ bool mu__algorithm_fits(const mu_algorithm *algorithm, const mu_problem *problem
 // Which algorithm for which size: "allreduce:0-16k:slots,16k-:direct;broadcast:tree". Sizes are bytes of
 // one rank, with k, m or g; a range ends before its upper end; the first that holds counts.
 typedef struct mu_policy_rule {
-    int64_t low, high;  // bytes; high is excluded
+    int64_t low, high; // bytes; high is excluded
     const mu_algorithm *algorithm;
 } mu_policy_rule;
 enum { MU_MAX_RULES = 24 };
@@ -147,34 +147,34 @@ const char *mu__policy_of(mu_communication communication);
 enum { MU_TICKET_NAME = 64 };
 typedef struct mu_ticket {
     struct {
-        int64_t run, number;        // identity, with the group
+        int64_t run, number; // identity, with the group
         int32_t kind, reduction, dtype, root;
-        int64_t count;              // 0 where ranks may differ
-        char name[MU_TICKET_NAME];  // cut if longer
+        int64_t count;             // 0 where ranks may differ
+        char name[MU_TICKET_NAME]; // cut if longer
     } same;
-    int64_t count;                  // this rank's own
-    void *areas[MU_AREA_WINDOW];    // its DATA and INPUT, for transports that can address them
+    int64_t count;               // this rank's own
+    void *areas[MU_AREA_WINDOW]; // its DATA and INPUT, for transports that can address them
 } mu_ticket;
 
 // One rank's end of a transport. Used by one thread at a time.
 typedef struct mu_port {
     const struct mu_transport *transport;
-    void *shared;             // the group's state
-    void *state;              // this rank's own
+    void *shared; // the group's state
+    void *state;  // this rank's own
     int rank, ranks;
-    bool crowded;             // more ranks than cores: waiting threads step aside at once
-    uint32_t turn;            // collectives entered: which of the two windows and tickets
-    double timeout;           // seconds that a wait may take
-    int waiting_for;          // after a failed wait: the peer, or -1 for everyone
+    bool crowded;    // more ranks than cores: waiting threads step aside at once
+    uint32_t turn;   // collectives entered: which of the two windows and tickets
+    double timeout;  // seconds that a wait may take
+    int waiting_for; // after a failed wait: the peer, or -1 for everyone
 } mu_port;
 
 // A transport is a row of functions; the group allocates, zeroes and frees the states. Waiting functions
 // return MU_OK, MU_DEADLINE_EXCEEDED or MU_ABORTED and record nothing: the group makes the sentence.
 typedef struct mu_transport {
     const char *name;
-    size_t shared_bytes;  // state of the group in this process, 64-byte aligned
-    size_t rank_bytes;    // state of one rank, likewise
-    unsigned means;       // MU_NEEDS_WINDOW and MU_NEEDS_PEERS that it has
+    size_t shared_bytes; // state of the group in this process, 64-byte aligned
+    size_t rank_bytes;   // state of one rank, likewise
+    unsigned means;      // MU_NEEDS_WINDOW and MU_NEEDS_PEERS that it has
     // open makes what the shared state holds for `ranks`; close frees it, also after a failed open.
     mu_status (*open)(void *shared, int ranks);
     void (*close)(void *shared);
@@ -210,7 +210,10 @@ typedef struct mu_patience {
     unsigned turns;
     bool crowded;
 } mu_patience;
-#define MU_PATIENCE(port) {.timeout = (port)->timeout, .crowded = (port)->crowded}
+#define MU_PATIENCE(port)                                      \
+    {                                                          \
+        .timeout = (port)->timeout, .crowded = (port)->crowded \
+    }
 
 // mu__patience_turn pauses or yields once; false: it is time to sleep. mu__patience_over: the deadline passed.
 bool mu__patience_turn(mu_patience *patience);
@@ -234,10 +237,10 @@ void mu__barrier_abort(mu_barrier *barrier);
 typedef struct mu_schedule {
     mu_dtype dtype;
     mu_reduction reduction;
-    bool stream;                      // results are larger than the caches
-    void *areas[MU_N_AREAS];          // this rank's own; WINDOW is the transport's
-    void **pointers;                  // room for 2 * ranks
-    mu_status (*meet)(void *arg);     // called when the ranks have met: compares tickets. NULL: nothing to compare
+    bool stream;                  // results are larger than the caches
+    void *areas[MU_N_AREAS];      // this rank's own; WINDOW is the transport's
+    void **pointers;              // room for 2 * ranks
+    mu_status (*meet)(void *arg); // called when the ranks have met: compares tickets. NULL: nothing to compare
     void *arg;
 } mu_schedule;
 
@@ -247,10 +250,10 @@ mu_status mu__schedule_run(const mu_steps *steps, mu_port *port, const mu_schedu
 
 // What the lists of all ranks cost together.
 typedef struct mu_cost {
-    int64_t steps;         // of the longest list
-    int64_t messages;      // sent by all ranks together
-    int64_t max_bytes;     // sent by the rank that sends most
-    int64_t rounds;        // messages and barriers on the longest chain
+    int64_t steps;     // of the longest list
+    int64_t messages;  // sent by all ranks together
+    int64_t max_bytes; // sent by the rank that sends most
+    int64_t rounds;    // messages and barriers on the longest chain
 } mu_cost;
 
 // mu__schedule_simulate carries out the lists of all ranks in this thread, in an order drawn from `seed`;

@@ -24,15 +24,15 @@ typedef struct cached_list {
 } cached_list;
 
 typedef struct member {
-    mu_collective collective;  // first
+    mu_collective collective; // first
     mu_group *group;
     mu_port port;
     int64_t run;
     cached_list lists[CACHED_LISTS];
     void *scratch;
     size_t scratch_bytes;
-    void **pointers;           // [2 * ranks]
-    int64_t *counts;           // [ranks], of the all-gather in progress
+    void **pointers; // [2 * ranks]
+    int64_t *counts; // [ranks], of the all-gather in progress
     // Set while this rank may touch the others' memory: who leaves early waits until it is clear.
     _Alignas(64) atomic_bool inside;
 } member;
@@ -46,11 +46,11 @@ struct mu_group {
     char *states;
     member *members;
     mu_policy policy;
-    int64_t stream_bytes;  // from here on, all ranks' data together, results bypass the caches
+    int64_t stream_bytes; // from here on, all ranks' data together, results bypass the caches
     pthread_mutex_t lock;
     bool has_lock;
     atomic_bool failed;
-    mu_error_value error;  // behind `lock`
+    mu_error_value error; // behind `lock`
 };
 
 typedef struct call {
@@ -98,10 +98,7 @@ static const char *ticket_text(const mu_ticket *ticket, char text[TEXT_BYTES])
     return text;
 }
 
-static mu_ticket *ticket_of(const member *m, int rank)
-{
-    return m->group->transport->ticket(&m->port, rank);
-}
+static mu_ticket *ticket_of(const member *m, int rank) { return m->group->transport->ticket(&m->port, rank); }
 
 // Only counts and roots are the caller's arguments; anything else says that the ranks run different programs.
 static mu_status complain_mismatch(const member *m, int rank)
@@ -112,11 +109,12 @@ static mu_status complain_mismatch(const member *m, int rank)
     like_a.same.count = a->same.count;
     like_a.same.root = a->same.root;
     const bool arguments = memcmp(&like_a.same, &a->same, sizeof a->same) == 0;
-    return mu__error(arguments ? MU_INVALID_ARGUMENT : MU_INTERNAL,
-                     "The ranks of group \"%s\" do not agree: rank 0 is in %s, rank %d in %s. Every replica must run the same "
-                     "collectives in the same order with the same %s.",
-                     m->group->name, ticket_text(a, text_a), rank, ticket_text(b, text_b),
-                     arguments ? "counts and roots" : "names and types");
+    return mu__error(
+        arguments ? MU_INVALID_ARGUMENT : MU_INTERNAL,
+        "The ranks of group \"%s\" do not agree: rank 0 is in %s, rank %d in %s. Every replica must run the same "
+        "collectives in the same order with the same %s.",
+        m->group->name, ticket_text(a, text_a), rank, ticket_text(b, text_b),
+        arguments ? "counts and roots" : "names and types");
 }
 
 // "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain.
@@ -180,11 +178,16 @@ static mu_status fail_wait(member *m, mu_status status)
     char who[TEXT_BYTES], what[TEXT_BYTES];
     ticket_text(ticket_of(m, m->port.rank), what);
     if (status == MU_DEADLINE_EXCEEDED)
-        mu__error(status, "%s did not come to %s of group \"%s\" within %g s, where rank %d waits. Look at what it does, or raise "
-                  "MUSTER_TIMEOUT.", missing_text(m, who), what, m->group->name, m->port.timeout, m->port.rank);
+        mu__error(
+            status,
+            "%s did not come to %s of group \"%s\" within %g s, where rank %d waits. Look at what it does, or raise "
+            "MUSTER_TIMEOUT.",
+            missing_text(m, who), what, m->group->name, m->port.timeout, m->port.rank);
     else
-        mu__error(status, "Rank %d of group \"%s\" got a message of another size than its list says in %s; all ranks must "
-                  "have the same policy.", m->port.rank, m->group->name, what);
+        mu__error(status,
+                  "Rank %d of group \"%s\" got a message of another size than its list says in %s; all ranks must "
+                  "have the same policy.",
+                  m->port.rank, m->group->name, what);
     return fail_group(m->group);
 }
 
@@ -202,8 +205,10 @@ mu_status mu__group_reset(mu_group *group)
     mu_status status = MU_OK;
     for (int i = 0; i < group->n && status == MU_OK; i++)
         if (atomic_load(&group->members[i].inside))
-            status = mu__error(MU_FAILED_PRECONDITION, "Group \"%s\" cannot be reset while rank %d is in a collective; wait until "
-                               "every rank has returned.", group->name, i);
+            status = mu__error(MU_FAILED_PRECONDITION,
+                               "Group \"%s\" cannot be reset while rank %d is in a collective; wait until "
+                               "every rank has returned.",
+                               group->name, i);
     if (status == MU_OK) {
         group->transport->reset(group->shared);
         for (int i = 0; i < group->n; i++) {
@@ -228,7 +233,8 @@ static uint64_t hash_counts(const int64_t *counts, int n)
 
 static bool valid(const member *m, const call *c)
 {
-    const bool reducible = c->kind != MU_KIND_ALL_REDUCE || (mu__reduce_supports(c->dtype) && c->reduction <= MU_REDUCTION_MAX);
+    const bool reducible =
+        c->kind != MU_KIND_ALL_REDUCE || (mu__reduce_supports(c->dtype) && c->reduction <= MU_REDUCTION_MAX);
     for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
         if (m->counts[i] < 0)
             return false;
@@ -242,8 +248,10 @@ static mu_status complain_invalid(const member *m, const call *c)
     if (c->kind == MU_KIND_ALL_REDUCE && !mu__reduce_supports(c->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "Elements of %s cannot be reduced in %s; cast them to a number first.",
                          mu_dtype_name(c->dtype), what);
-    return mu__error(MU_INVALID_ARGUMENT, "The arguments of %s cannot be: counts must be 0 or more, the root a rank from 0 to %d, "
-                     "the type and the reduction known.", what, m->port.ranks - 1);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "The arguments of %s cannot be: counts must be 0 or more, the root a rank from 0 to %d, "
+                     "the type and the reduction known.",
+                     what, m->port.ranks - 1);
 }
 
 typedef struct meeting {
@@ -263,9 +271,11 @@ static mu_status agree(void *arg)
         return complain_invalid(m, at->c);
     for (int rank = 0; at->c->kind == MU_KIND_ALL_GATHER && rank < m->port.ranks; rank++)
         if (ticket_of(m, rank)->count != m->counts[rank])
-            return mu__error(MU_INVALID_ARGUMENT, "In all_gather \"%s\" of group \"%s\" rank %d brings %lld elements, and %lld are "
-                             "expected of it; exchange the counts first.", at->c->name, m->group->name, rank,
-                             (long long)ticket_of(m, rank)->count, (long long)m->counts[rank]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "In all_gather \"%s\" of group \"%s\" rank %d brings %lld elements, and %lld are "
+                             "expected of it; exchange the counts first.",
+                             at->c->name, m->group->name, rank, (long long)ticket_of(m, rank)->count,
+                             (long long)m->counts[rank]);
     return MU_OK;
 }
 
@@ -274,8 +284,12 @@ static void write_ticket(member *m, const call *c)
     const bool gather = c->kind == MU_KIND_ALL_GATHER;
     mu_ticket *ticket = ticket_of(m, m->port.rank);
     *ticket = (mu_ticket){
-        .same = {.run = m->run, .number = c->number, .kind = (int32_t)c->kind, .reduction = (int32_t)c->reduction,
-                 .dtype = (int32_t)c->dtype, .root = c->root,
+        .same = {.run = m->run,
+                 .number = c->number,
+                 .kind = (int32_t)c->kind,
+                 .reduction = (int32_t)c->reduction,
+                 .dtype = (int32_t)c->dtype,
+                 .root = c->root,
                  .count = gather ? (int64_t)hash_counts(m->counts, m->port.ranks) : c->count},
         .count = c->count,
         .areas = {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input},
@@ -289,9 +303,13 @@ static void write_ticket(member *m, const call *c)
 // An operation that cannot be still meets, so that every rank says the same.
 static mu_status build_list(member *m, const call *c, mu_steps *out)
 {
-    const mu_problem problem = {.kind = c->kind, .rank = m->port.rank, .ranks = m->port.ranks, .root = c->root,
-                                .count = c->count, .element = mu_dtype_bytes(c->dtype), .counts =
-                                c->kind == MU_KIND_ALL_GATHER ? m->counts : NULL};
+    const mu_problem problem = {.kind = c->kind,
+                                .rank = m->port.rank,
+                                .ranks = m->port.ranks,
+                                .root = c->root,
+                                .count = c->count,
+                                .element = mu_dtype_bytes(c->dtype),
+                                .counts = c->kind == MU_KIND_ALL_GATHER ? m->counts : NULL};
     if (!valid(m, c))
         return MU_PUSH(out, ((mu_step){.kind = MU_STEP_MEET}));
     return mu__policy_select(&m->group->policy, &problem, m->group->transport->means)->build(&problem, out);
@@ -300,7 +318,10 @@ static mu_status build_list(member *m, const call *c, mu_steps *out)
 static mu_status find_list(member *m, const call *c, const mu_steps **out)
 {
     cached_list *cached = &m->lists[(uint64_t)c->number % CACHED_LISTS];
-    const list_key key = {.kind = (int32_t)c->kind, .root = c->root, .count = c->count, .element = mu_dtype_bytes(c->dtype),
+    const list_key key = {.kind = (int32_t)c->kind,
+                          .root = c->root,
+                          .count = c->count,
+                          .element = mu_dtype_bytes(c->dtype),
                           .counts_hash = c->kind == MU_KIND_ALL_GATHER ? hash_counts(m->counts, m->port.ranks) : 0};
     const bool usable = cached->steps.n > 0 && valid(m, c);
     if (!usable || memcmp(&key, &cached->key, sizeof key) != 0) {
@@ -351,7 +372,8 @@ static mu_status run_call(member *m, const call *c)
         .dtype = c->dtype,
         .reduction = c->reduction,
         .stream = c->count * (int64_t)mu_dtype_bytes(c->dtype) * m->port.ranks > group->stream_bytes,
-        .areas = {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input, [MU_AREA_SCRATCH] = m->scratch},
+        .areas =
+            {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input, [MU_AREA_SCRATCH] = m->scratch},
         .pointers = m->pointers,
         .meet = agree,
         .arg = &at,
@@ -368,8 +390,10 @@ static mu_status collective(mu_collective *self, const call *c)
     if (mu__pending())
         return mu_error_code();
     if (atomic_exchange(&m->inside, true))
-        return mu__error(MU_FAILED_PRECONDITION, "Rank %d of group \"%s\" is already in a collective on another thread; use one "
-                         "thread per rank.", m->port.rank, m->group->name);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "Rank %d of group \"%s\" is already in a collective on another thread; use one "
+                         "thread per rank.",
+                         m->port.rank, m->group->name);
     const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
     const mu_status status = atomic_load(&m->group->failed) ? raise_group_error(m->group) : run_call(m, c);
     atomic_store_explicit(&m->inside, false, memory_order_release);
@@ -383,22 +407,40 @@ static mu_status collective(mu_collective *self, const call *c)
 static mu_status member_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                    mu_dtype dtype, void *data, int64_t count)
 {
-    return collective(self, &(call){.kind = MU_KIND_ALL_REDUCE, .number = number, .name = name, .reduction = reduction,
-                                    .dtype = dtype, .data = data, .input = data, .count = count});
+    return collective(self, &(call){.kind = MU_KIND_ALL_REDUCE,
+                                    .number = number,
+                                    .name = name,
+                                    .reduction = reduction,
+                                    .dtype = dtype,
+                                    .data = data,
+                                    .input = data,
+                                    .count = count});
 }
 
-static mu_status member_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
-                                   int64_t count, void *out, const int64_t *counts)
+static mu_status member_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
+                                   const void *in, int64_t count, void *out, const int64_t *counts)
 {
-    return collective(self, &(call){.kind = MU_KIND_ALL_GATHER, .number = number, .name = name, .dtype = dtype, .data = out,
-                                    .input = in, .count = count, .counts = counts});
+    return collective(self, &(call){.kind = MU_KIND_ALL_GATHER,
+                                    .number = number,
+                                    .name = name,
+                                    .dtype = dtype,
+                                    .data = out,
+                                    .input = in,
+                                    .count = count,
+                                    .counts = counts});
 }
 
 static mu_status member_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                                   int64_t count, int root)
 {
-    return collective(self, &(call){.kind = MU_KIND_BROADCAST, .number = number, .name = name, .dtype = dtype, .data = data,
-                                    .input = data, .count = count, .root = root});
+    return collective(self, &(call){.kind = MU_KIND_BROADCAST,
+                                    .number = number,
+                                    .name = name,
+                                    .dtype = dtype,
+                                    .data = data,
+                                    .input = data,
+                                    .count = count,
+                                    .root = root});
 }
 
 mu_status mu__collective_barrier(mu_collective *self, int64_t number, const char *name)
@@ -406,17 +448,19 @@ mu_status mu__collective_barrier(mu_collective *self, int64_t number, const char
     return collective(self, &(call){.kind = MU_KIND_BARRIER, .number = number, .name = name, .dtype = MU_U8});
 }
 
-mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
-                                    void *out, int64_t count)
+mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
+                                    const void *in, void *out, int64_t count)
 {
-    return collective(self, &(call){.kind = MU_KIND_ALL_TO_ALL, .number = number, .name = name, .dtype = dtype, .data = out,
-                                    .input = in, .count = count});
+    return collective(self, &(call){.kind = MU_KIND_ALL_TO_ALL,
+                                    .number = number,
+                                    .name = name,
+                                    .dtype = dtype,
+                                    .data = out,
+                                    .input = in,
+                                    .count = count});
 }
 
-void mu__collective_begin(mu_collective *self, int64_t run)
-{
-    ((member *)self)->run = run;
-}
+void mu__collective_begin(mu_collective *self, int64_t run) { ((member *)self)->run = run; }
 
 // ---- Making and ending --------------------------------------------------------------------------
 
@@ -461,10 +505,16 @@ static void *zeroed_data(size_t bytes)
 static mu_status open_member(mu_group *group, int rank)
 {
     member *m = &group->members[rank];
-    m->collective = (mu_collective){.rank = rank, .size = group->n, .all_reduce = member_all_reduce,
-                                    .all_gather = member_all_gather, .broadcast = member_broadcast};
+    m->collective = (mu_collective){.rank = rank,
+                                    .size = group->n,
+                                    .all_reduce = member_all_reduce,
+                                    .all_gather = member_all_gather,
+                                    .broadcast = member_broadcast};
     m->group = group;
-    m->port = (mu_port){.transport = group->transport, .shared = group->shared, .rank = rank, .ranks = group->n,
+    m->port = (mu_port){.transport = group->transport,
+                        .shared = group->shared,
+                        .rank = rank,
+                        .ranks = group->n,
                         .state = group->states + (size_t)rank * group->transport->rank_bytes,
                         .crowded = group->n > mu__runtime_threads(mu__runtime()),
                         .timeout = mu__setting_real(MU_SETTING_TIMEOUT)};

@@ -11,18 +11,18 @@ enum { BLOCK = 1024 };
 
 // ---- f32, f64 -----------------------------------------------------------------------------------
 
-#define LOAD(x) (x)
-#define STORE(a) (a)
+#define LOAD(x)   (x)
+#define STORE(a)  (a)
 #define ADD(a, b) ((a) + (b))
 #define IS_NAN(a) isnan(a)
 
-#define T float
-#define A float
+#define T          float
+#define A          float
 #define NAME(word) word##_f32
 #include "comm/reduce_loops.inc.c"
 
-#define T double
-#define A double
+#define T          double
+#define A          double
 #define NAME(word) word##_f64
 #include "comm/reduce_loops.inc.c"
 
@@ -30,19 +30,19 @@ enum { BLOCK = 1024 };
 
 #undef LOAD
 #undef STORE
-#define LOAD(x) mu__f16_to_f32(x)
-#define STORE(a) mu__f32_to_f16(a)
-#define T uint16_t
-#define A float
+#define LOAD(x)    mu__f16_to_f32(x)
+#define STORE(a)   mu__f32_to_f16(a)
+#define T          uint16_t
+#define A          float
 #define NAME(word) word##_f16
 #include "comm/reduce_loops.inc.c"
 
 #undef LOAD
 #undef STORE
-#define LOAD(x) mu__bf16_to_f32(x)
-#define STORE(a) mu__f32_to_bf16(a)
-#define T uint16_t
-#define A float
+#define LOAD(x)    mu__bf16_to_f32(x)
+#define STORE(a)   mu__f32_to_bf16(a)
+#define T          uint16_t
+#define A          float
 #define NAME(word) word##_bf16
 #include "comm/reduce_loops.inc.c"
 
@@ -52,33 +52,33 @@ enum { BLOCK = 1024 };
 #undef STORE
 #undef ADD
 #undef IS_NAN
-#define LOAD(x) (x)
-#define STORE(a) (a)
+#define LOAD(x)   (x)
+#define STORE(a)  (a)
 #define ADD(a, b) ((A)((uint64_t)(a) + (uint64_t)(b)))
 #define IS_NAN(a) false
 
-#define T int64_t
-#define A int64_t
+#define T          int64_t
+#define A          int64_t
 #define NAME(word) word##_i64
 #include "comm/reduce_loops.inc.c"
 
-#define T int32_t
-#define A int32_t
+#define T          int32_t
+#define A          int32_t
 #define NAME(word) word##_i32
 #include "comm/reduce_loops.inc.c"
 
-#define T int16_t
-#define A int16_t
+#define T          int16_t
+#define A          int16_t
 #define NAME(word) word##_i16
 #include "comm/reduce_loops.inc.c"
 
-#define T int8_t
-#define A int8_t
+#define T          int8_t
+#define A          int8_t
 #define NAME(word) word##_i8
 #include "comm/reduce_loops.inc.c"
 
-#define T uint8_t
-#define A uint8_t
+#define T          uint8_t
+#define A          uint8_t
 #define NAME(word) word##_u8
 #include "comm/reduce_loops.inc.c"
 
@@ -104,22 +104,16 @@ static reduce_fn *function_of(mu_dtype dtype)
     return NULL;
 }
 
-bool mu__reduce_supports(mu_dtype dtype)
-{
-    return function_of(dtype) != NULL;
-}
+bool mu__reduce_supports(mu_dtype dtype) { return function_of(dtype) != NULL; }
 
 // Dividing by a power of two is multiplying by its inverse, exactly; the kernel does that on the way.
-static bool power_of_two(int n)
-{
-    return (n & (n - 1)) == 0;
-}
+static bool power_of_two(int n) { return (n & (n - 1)) == 0; }
 
 static void sum_f32(const mu_reduce_args *args)
 {
     const float scale = 1.0f / (float)args->divide;
-    mu__kernels()->reduce_n((float *const *)args->dst, args->n_dst, (const float *const *)args->src, args->n_src,
-                            scale, args->stream, 0, args->count);
+    mu__kernels()->reduce_n((float *const *)args->dst, args->n_dst, (const float *const *)args->src, args->n_src, scale,
+                            args->stream, 0, args->count);
 }
 
 void mu__reduce(const mu_reduce_args *args)

@@ -125,8 +125,12 @@ static mu_status run_step(const memory *m, mu_port *port, const mu_step *step)
 
 mu_status mu__schedule_run(const mu_steps *steps, mu_port *port, const mu_schedule *schedule, size_t *at)
 {
-    const memory m = {.schedule = schedule, .element = mu_dtype_bytes(schedule->dtype), .rank = port->rank,
-                      .ranks = port->ranks, .area = port_area, .arg = port};
+    const memory m = {.schedule = schedule,
+                      .element = mu_dtype_bytes(schedule->dtype),
+                      .rank = port->rank,
+                      .ranks = port->ranks,
+                      .area = port_area,
+                      .arg = port};
     bool sent = false;
     for (size_t i = 0; i < steps->n; i++) {
         if (at != NULL)
@@ -162,7 +166,7 @@ typedef struct simulation {
     size_t element;
     const mu_schedule *schedules;
     sim_rank *rank;
-    sim_pair *pairs;  // [sender * ranks + receiver]
+    sim_pair *pairs; // [sender * ranks + receiver]
     int64_t messages;
     uint64_t random;
 } simulation;
@@ -188,8 +192,12 @@ static sim_pair *pair_of(simulation *sim, int sender, int receiver)
 
 static memory sim_memory(simulation *sim, int rank)
 {
-    return (memory){.schedule = &sim->schedules[rank], .element = sim->element, .rank = rank, .ranks = sim->ranks,
-                    .area = sim_area, .arg = sim};
+    return (memory){.schedule = &sim->schedules[rank],
+                    .element = sim->element,
+                    .rank = rank,
+                    .ranks = sim->ranks,
+                    .area = sim_area,
+                    .arg = sim};
 }
 
 static bool sim_send(simulation *sim, int rank, const mu_step *step)
@@ -199,7 +207,8 @@ static bool sim_send(simulation *sim, int rank, const mu_step *step)
     if (pair->n == MU_SENDS_IN_FLIGHT)
         return false;
     pair->waiting[pair->n++] = (sim_message){.data = place_of(&m, rank, step->from, step->from_at),
-                                             .count = step->count, .round = sim->rank[rank].round + 1};
+                                             .count = step->count,
+                                             .round = sim->rank[rank].round + 1};
     sim->rank[rank].bytes += step->count * (int64_t)sim->element;
     sim->messages++;
     return true;
@@ -214,9 +223,10 @@ static mu_status sim_recv(simulation *sim, int rank, const mu_step *step, bool *
         return MU_OK;
     const sim_message message = pair->waiting[0];
     if (message.count != step->count)
-        return mu__error(MU_INTERNAL, "In the simulation rank %d's step %zu wants %lld elements of rank %d, whose message "
-                         "has %lld; both lists must agree.", rank, sim->rank[rank].at, (long long)step->count, step->peer,
-                         (long long)message.count);
+        return mu__error(MU_INTERNAL,
+                         "In the simulation rank %d's step %zu wants %lld elements of rank %d, whose message "
+                         "has %lld; both lists must agree.",
+                         rank, sim->rank[rank].at, (long long)step->count, step->peer, (long long)message.count);
     memcpy(place_of(&m, rank, step->to, step->to_at), message.data, (size_t)message.count * sim->element);
     sim->rank[rank].round = MU_MAX(sim->rank[rank].round, message.round);
     memmove(&pair->waiting[0], &pair->waiting[1], (size_t)--pair->n * sizeof pair->waiting[0]);
@@ -290,7 +300,8 @@ static mu_status sim_stuck(const simulation *sim)
         const sim_rank *r = &sim->rank[i];
         if (r->at < r->list->n) {
             const mu_step *step = &r->list->items[r->at];
-            return mu__error(MU_INTERNAL, "In the simulation no rank can go on: rank %d waits in step %zu, %s with rank %d.", i,
+            return mu__error(MU_INTERNAL,
+                             "In the simulation no rank can go on: rank %d waits in step %zu, %s with rank %d.", i,
                              r->at, mu__step_name(step->kind), step->peer);
         }
     }

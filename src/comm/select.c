@@ -75,8 +75,10 @@ static mu_status complain_name(const char *text, const char *word, mu_collective
     for (int i = 0; (algorithm = mu__algorithm_at(i)) != NULL; i++)
         if (algorithm->kind == kind && n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n == 0 ? "" : ", ", algorithm->name);
-    return mu__error(MU_INVALID_ARGUMENT, "The collective policy \"%s\" names the algorithm \"%s\", which %s does not have: "
-                     "it has %s.", text, word, mu__kind_name(kind), names);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "The collective policy \"%s\" names the algorithm \"%s\", which %s does not have: "
+                     "it has %s.",
+                     text, word, mu__kind_name(kind), names);
 }
 
 // [low-[high]:]name
@@ -102,7 +104,8 @@ static mu_status read_rule(const char *text, const char **at, mu_collective_kind
     if (rule.algorithm == NULL)
         return complain_name(text, word, kind);
     if (out->n == MU_MAX_RULES)
-        return mu__error(MU_INVALID_ARGUMENT, "The collective policy \"%s\" has more than %d rules.", text, MU_MAX_RULES);
+        return mu__error(MU_INVALID_ARGUMENT, "The collective policy \"%s\" has more than %d rules.", text,
+                         MU_MAX_RULES);
     out->rules[out->n++] = rule;
     return MU_OK;
 }
@@ -159,7 +162,8 @@ const mu_algorithm *mu__policy_select(const mu_policy *policy, const mu_problem 
     for (int i = 0; i < policy->n; i++) {
         const mu_policy_rule *rule = &policy->rules[i];
         if (rule->algorithm->kind == problem->kind && bytes >= rule->low && bytes < rule->high)
-            return mu__algorithm_fits(rule->algorithm, problem, means) ? rule->algorithm : first_that_fits(problem, means);
+            return mu__algorithm_fits(rule->algorithm, problem, means) ? rule->algorithm
+                                                                       : first_that_fits(problem, means);
     }
     return first_that_fits(problem, means);
 }
@@ -175,16 +179,19 @@ const char *mu_communication_name(mu_communication communication)
 const char *mu__policy_of(mu_communication communication)
 {
     switch (communication) {
-    case MU_COMM_AUTO: return "allreduce:0-16k:slots,16k-:direct;allgather:0-4k:slots,4k-:direct;broadcast:0-4k:slots,4k-:direct";
+    case MU_COMM_AUTO:
+        return "allreduce:0-16k:slots,16k-:direct;allgather:0-4k:slots,4k-:direct;broadcast:0-4k:slots,4k-:direct";
     case MU_COMM_RING: return "allreduce:ring;allgather:ring;broadcast:tree";
     case MU_COMM_NCCL:
         mu__error(MU_UNIMPLEMENTED, "The communication NCCL needs GPU devices that XLA drives, and these replicas are "
-                  "CPU devices; choose MU_COMM_AUTO.");
+                                    "CPU devices; choose MU_COMM_AUTO.");
         return NULL;
     case MU_COMM_MPI:
     case MU_COMM_UCX: break;
     }
-    mu__error(MU_UNIMPLEMENTED, "The communication %s is for replicas in several processes, and these are threads of one; "
-              "choose MU_COMM_AUTO.", mu_communication_name(communication));
+    mu__error(MU_UNIMPLEMENTED,
+              "The communication %s is for replicas in several processes, and these are threads of one; "
+              "choose MU_COMM_AUTO.",
+              mu_communication_name(communication));
     return NULL;
 }

@@ -23,13 +23,13 @@ typedef struct box {
 typedef struct seat {
     _Alignas(64) mu_ticket tickets[2];
     _Alignas(64) unsigned char windows[2][MU_WINDOW_BYTES];
-    _Alignas(64) atomic_uint barriers;  // entered so far, for messages only
+    _Alignas(64) atomic_uint barriers; // entered so far, for messages only
 } seat;
 
 typedef struct threads_shared {
     mu_barrier barrier;
     seat *seats;
-    box *boxes;  // [sender * ranks + receiver]
+    box *boxes; // [sender * ranks + receiver]
     int ranks;
 } threads_shared;
 
@@ -39,15 +39,9 @@ typedef struct threads_rank {
 
 enum { NAP_NS = 50 * 1000 };
 
-static size_t seats_bytes(int ranks)
-{
-    return (size_t)ranks * sizeof(seat);
-}
+static size_t seats_bytes(int ranks) { return (size_t)ranks * sizeof(seat); }
 
-static size_t boxes_bytes(int ranks)
-{
-    return (size_t)ranks * (size_t)ranks * sizeof(box);
-}
+static size_t boxes_bytes(int ranks) { return (size_t)ranks * (size_t)ranks * sizeof(box); }
 
 static mu_status threads_open(void *shared, int ranks)
 {
@@ -161,10 +155,7 @@ static mu_status threads_flush(mu_port *port)
     return MU_OK;
 }
 
-static void threads_abort(void *shared)
-{
-    mu__barrier_abort(&((threads_shared *)shared)->barrier);
-}
+static void threads_abort(void *shared) { mu__barrier_abort(&((threads_shared *)shared)->barrier); }
 
 static void threads_reset(void *shared)
 {
@@ -179,10 +170,7 @@ static void threads_reset(void *shared)
     }
 }
 
-static void threads_reset_rank(mu_port *port)
-{
-    *(threads_rank *)port->state = (threads_rank){0};
-}
+static void threads_reset_rank(mu_port *port) { *(threads_rank *)port->state = (threads_rank){0}; }
 
 const mu_transport mu__transport_threads = {
     .name = "threads",

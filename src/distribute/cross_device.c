@@ -66,14 +66,18 @@ static mu_tensor *reduce_parts(const reduction *r, int n, mu_tensor *const *part
     return r->has_axis ? reduce_with_axis(r, n, parts) : mu__reduce_tensors(r->op, n, parts);
 }
 
-// A value that is the same everywhere has a mean, but no sum.
+// A value that is the same everywhere has a mean, but no sum. With an axis every replica reduces it first.
 static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
 {
-    mu_tensor *tensor = leaf_tensor(leaf);
+    mu_tensor *tensor = leaf_tensor(leaf), *parts[MU_MAX_REPLICAS];
     if (!tensor)
         return NULL;
+    for (int i = 0; r->has_axis && i < r->strategy->n_local; i++)
+        parts[i] = tensor;
+    if (r->has_axis)
+        return reduce_with_axis(r, r->strategy->n_local, parts);
     if (r->strategy->n_replicas == 1)
-        return r->has_axis ? reduce_with_axis(r, 1, &tensor) : tensor;
+        return tensor;
     bool on_read = leaf->kind == MU_VALUE_VARIABLE && ((mu_variable *)leaf->leaf)->synchronization == MU_SYNCHRONIZATION_ON_READ;
     if (r->op == MU_SUM && !on_read && !(mu__elements(&tensor->shape) == 1 && mu__read_element(tensor->dtype, mu__data(tensor), 0) == 0)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_reduce: SUM of a value that is not per replica (the same tensor on all %d); return it "
@@ -85,7 +89,7 @@ static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
 
 static mu_tensor *reduce_components(const reduction *r, const mu_value *value)
 {
-    mu_tensor *parts[256];
+    mu_tensor *parts[MU_MAX_REPLICAS];
     if (value->n > (int)MU_COUNT(parts)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_reduce: %d components; at most %zu are supported", value->n, MU_COUNT(parts));
         return NULL;
@@ -147,7 +151,7 @@ mu_value *mu_strategy_gather(mu_strategy *strategy, mu_value *value, int axis)
     }
     if (value->kind != MU_VALUE_PER_REPLICA)
         return value;
-    mu_tensor *parts[256];
+    mu_tensor *parts[MU_MAX_REPLICAS];
     int n = MU_MIN(value->n, (int)MU_COUNT(parts));
     for (int i = 0; i < n; i++)
         if (!(parts[i] = mu_value_tensor(value->items[i])))

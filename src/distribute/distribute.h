@@ -12,6 +12,9 @@
 #include <muster/distribute.h>
 #include <pthread.h>
 
+// Local replicas of one process, at most.
+#define MU_MAX_REPLICAS 256
+
 // What a kind of strategy does its own way.
 typedef struct mu_strategy_ops {
     const char *name;                     // "MirroredStrategy"
@@ -27,8 +30,9 @@ struct mu_strategy {
     int n_local;
     mu_device **devices;                  // [n_local]
     mu_group *group;                      // of the local replicas; NULL for one
-    pthread_mutex_t order;                // runs are started in one order on all devices
-    int64_t runs;
+    pthread_mutex_t order;                // runs are started in one order on all devices; guards what follows
+    int64_t runs;                         // started so far
+    int under_way;                        // started and not waited for
 };
 
 extern mu_type mu__strategy_type;
@@ -43,12 +47,17 @@ mu_strategy *mu__strategy_or_default(mu_strategy *strategy);
 typedef struct mu_strategy_scope {
     struct mu_scope scope;                // first
     mu_strategy *strategy;
+    bool updating;                        // in an update function: variables are the context's component
+    bool set;                             // by mu_set_strategy
 } mu_strategy_scope;
 
 // Inside a function that runs on replicas. While tracing there is no id: it is a value in the graph.
 typedef struct mu_strategy_replica {
     struct mu_replica replica;            // first; its id is -1 while tracing
     mu_strategy *strategy;
+    struct mu_turns *turns;               // an eager run of several replicas; else NULL
+    int local;                            // which of them
+    bool sync_on_read;                    // reads of ON_READ variables are put together
 } mu_strategy_replica;
 
 mu_strategy *mu__current_strategy(void);  // NULL outside of scopes and replicas
@@ -66,6 +75,34 @@ typedef struct mu_entered {
 mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component);
 void mu__leave_replica(mu_entered before);
 
+// mu__enter_cross_replica puts this thread into the cross-replica state of `scope`.
+mu_entered mu__enter_cross_replica(mu_strategy_scope *scope);
+
+// mu__updating says whether this thread is in an update function.
+bool mu__updating(void);
+
+// mu__replica is what this thread is a replica of; NULL outside of replicas.
+mu_strategy_replica *mu__replica(void);
+
+// ---- Replicas in turns (turns.c) ----------------------------------------------------------------
+
+typedef mu_value *mu_replica_fn(mu_value *arguments, void *arg);
+typedef mu_value *mu_merge_fn(mu_strategy *strategy, mu_value *arguments, void *arg);
+
+// mu__turns_run calls fn for every local replica (at least two), one at a time, and returns the regrouped
+// results. Owned; NULL on error.
+mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments);
+
+// mu__turns_merge pauses the calling replica until all are there; then fn of the first runs once on the
+// coordinating thread. Given to the pool; NULL on error.
+mu_value *mu__turns_merge(mu_merge_fn *fn, void *arg, mu_value *arguments);
+
+// mu__turns_variable finds the variable that the first replica made under this canonical name in this
+// replica's turn to make it, or NULL where this replica is the first. Errors: FAILED_PRECONDITION if the first
+// made none. mu__turns_made keeps what the first replica made for the others.
+mu_variable *mu__turns_variable(const char *name);
+mu_status mu__turns_made(mu_variable *variable);
+
 // ---- Values (values.c) --------------------------------------------------------------------------
 
 // mu__select returns the value with replica i's component in place of each per-replica value. Owned.
@@ -73,7 +110,13 @@ mu_value *mu__select(const mu_value *value, int i);
 // mu__regroup puts one value per replica together: per-replica leaves in the structure of values[0]. One
 // replica: values[0] itself. Owned. Errors: INVALID_ARGUMENT if structures differ.
 mu_value *mu__regroup(int n, mu_value *const *values);
+// mu__regroup_as makes leaves of another kind; `always` also those that are the same everywhere.
+mu_value *mu__regroup_as(mu_value_kind kind, bool always, int n, mu_value *const *values);
+// mu__select_mirrored is mu__select for values that must not differ. Errors: INVALID_ARGUMENT if a leaf may.
+mu_value *mu__select_mirrored(const mu_value *value, int i);
 bool mu__is_distributed(const mu_value *value);
+// mu__need_value fails with INVALID_ARGUMENT for a pointer that is not NULL and no mu_value.
+mu_status mu__need_value(const mu_value *value, const char *function);
 
 // ---- Running (run.c) ----------------------------------------------------------------------------
 

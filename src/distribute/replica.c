@@ -89,13 +89,111 @@ mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
         mu__error(MU_INVALID_ARGUMENT, "mu_all_reduce: %s", value ? "the operation is neither MU_SUM nor MU_MEAN" : "the value is NULL");
         return NULL;
     }
-    if (!mu__context()->replica) {
+    if (mu_in_cross_replica_context()) {
         mu__error(MU_FAILED_PRECONDITION, "mu_all_reduce is for functions that run on replicas; outside of them use mu_reduce");
         return NULL;
     }
     mu_tensor *reduced = NULL;
     mu_reduction reduction = op == MU_SUM ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN;
     return mu__all_reduce_list(reduction, 1, &value, &reduced, 0) == MU_OK ? reduced : NULL;
+}
+
+mu_tensor *mu_all_gather(mu_tensor *value, int axis)
+{
+    if (mu__pending())
+        return NULL;
+    if (!value || mu_in_cross_replica_context()) {
+        mu__error(value ? MU_FAILED_PRECONDITION : MU_INVALID_ARGUMENT, value ? "mu_all_gather is for functions that run on replicas; "
+                  "outside of them use mu_strategy_gather" : "mu_all_gather: the value is NULL");
+        return NULL;
+    }
+    if (mu_replica_count() == 1)
+        return value;
+    mu_all_gather_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.axis = mu__axis(axis, value->shape.rank, "mu_all_gather");
+    attrs.ranks = mu_replica_count();
+    snprintf(attrs.name, sizeof attrs.name, "all_gather");
+    mu_tensor *out[2];
+    return attrs.axis >= 0 && mu__apply(&mu_op_all_gather, &attrs, 1, &value, 0, NULL, out) == MU_OK ? out[0] : NULL;
+}
+
+// ---- Nests --------------------------------------------------------------------------------------
+
+// Sparse gradients are put behind each other, not added up; a mean divides the values.
+static mu_value *reduce_slices(mu_reduce_op op, const mu_value *slices)
+{
+    mu_tensor *values = mu_all_gather(mu_at(slices, 0), 0), *indices = mu_all_gather(mu_at(slices, 1), 0);
+    if (op == MU_MEAN && values)
+        values = mu__divide_by_count(values, mu_replica_count());
+    mu_value *parts[] = {values ? mu_of(values) : NULL, indices ? mu_of(indices) : NULL, slices->items[2]};
+    return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, parts, NULL));
+}
+
+static mu_tensor *own_tensor(const mu_value *leaf)
+{
+    return leaf->kind == MU_VALUE_VARIABLE ? mu__variable_read((mu_variable *)leaf->leaf) : mu_value_tensor(leaf);
+}
+
+typedef struct nest_call {
+    mu_reduce_op op;
+    bool gather;
+    int axis;
+} nest_call;
+
+static mu_value *nest(const nest_call *call, const mu_value *value)
+{
+    if (value->kind == MU_VALUE_SLICES && call->gather) {
+        mu__error(MU_UNIMPLEMENTED, "mu_all_gather: indexed slices cannot be gathered; gather their values and indices, or a dense tensor");
+        return NULL;
+    }
+    if (value->kind == MU_VALUE_SLICES)
+        return reduce_slices(call->op, value);
+    if (value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP) {
+        mu_tensor *own = own_tensor(value);
+        mu_tensor *result = !own ? NULL : call->gather ? mu_all_gather(own, call->axis) : mu_all_reduce(call->op, own);
+        return result ? mu_of(result) : NULL;
+    }
+    mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *result = NULL;
+    bool whole = items != NULL;
+    for (int i = 0; whole && i < value->n; i++)
+        whole = (items[i] = nest(call, value->items[i])) != NULL;
+    if (whole)
+        result = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
+    mu__free(items);
+    return result;
+}
+
+static mu_value *call_nest(const nest_call *call, const mu_value *value, const char *function)
+{
+    if (mu__pending())
+        return NULL;
+    if (value && mu__need_value(value, function) == MU_OK)
+        return nest(call, value);
+    mu__error(MU_INVALID_ARGUMENT, "%s: the value is NULL", function);
+    return NULL;
+}
+
+mu_value *mu_all_reduce_value(mu_reduce_op op, mu_value *value)
+{
+    return call_nest(&(nest_call){.op = op}, value, "mu_all_reduce_value");
+}
+
+mu_value *mu_all_gather_value(mu_value *value, int axis)
+{
+    return call_nest(&(nest_call){.gather = true, .axis = axis}, value, "mu_all_gather_value");
+}
+
+mu_status mu_sync_on_read(bool on)
+{
+    mu_strategy_replica *replica = mu__replica();
+    if (mu__pending())
+        return mu_error_code();
+    if (!replica)
+        return mu__error(MU_FAILED_PRECONDITION, "mu_sync_on_read is for functions that run on replicas; outside of them every read is "
+                         "put together");
+    replica->sync_on_read = on;
+    return MU_OK;
 }
 
 mu_tensor *mu__broadcast_from_first(mu_tensor *value)

@@ -137,6 +137,22 @@ static mu_running *new_running(mu_strategy *strategy, mu_concrete *concrete, con
 
 // ---- Start and wait -----------------------------------------------------------------------------
 
+// Replicas run at the same time: what they write must have a component for each of them.
+static mu_status check_writes(const mu_strategy *strategy, const mu_graph *graph)
+{
+    for (size_t i = 0; strategy->n_local > 1 && i < graph->nodes.n; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        for (int r = 0; (node->op->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
+            const mu_resource *resource = graph->resources.items[node->resources[r]];
+            if (mu__is(resource, &mu__variable_type) && ((const mu_variable *)resource)->n_components != strategy->n_local)
+                return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is written on the replicas of %s, but was made outside of "
+                                 "its scope and has no copy for each of them; make it inside MU_SCOPE", resource->name,
+                                 mu_strategy_name(strategy));
+        }
+    }
+    return MU_OK;
+}
+
 static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, const mu_value *arguments)
 {
     mu_value *like = mu__select(arguments, 0);
@@ -148,6 +164,8 @@ static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, cons
     mu_concrete *concrete = mu__function_concrete(function, like, true, strategy);
     mu__leave_replica(before);
     mu_release(like);
+    if (concrete && !concrete->plans && check_writes(strategy, concrete->graph) != MU_OK)
+        return NULL;
     return concrete && mu__concrete_prepare(concrete, strategy->devices[0]->engine) == MU_OK ? concrete : NULL;
 }
 
@@ -157,14 +175,33 @@ static mu_status post(mu_running *running)
     mu_status status = MU_OK;
     pthread_mutex_lock(&strategy->order);
     running->number = ++strategy->runs;
+    strategy->under_way++;
     for (int r = 0; r < running->n && status == MU_OK; r++) {
         mu_worker *worker = mu__device_worker(strategy->devices[r]);
         status = worker ? mu__worker_post(worker, do_job, &running->jobs[r]) : mu_error_code();
         for (int left = r; status != MU_OK && left < running->n; left++)
             mu__latch_arrive(&running->done);  // those that were posted still use the run
     }
+    if (status != MU_OK && strategy->group) {  // and would wait for the others
+        mu_error_value cause;
+        mu__error_move(&cause);
+        mu__group_abort(strategy->group, &cause);
+        mu__error_raise(&cause);
+    }
     pthread_mutex_unlock(&strategy->order);
     return status;
+}
+
+// The group of a failed run works again once no run is left that could be in the middle of it: reset earlier,
+// a replica would wait for one that has given up.
+static void end_run(mu_strategy *strategy)
+{
+    pthread_mutex_lock(&strategy->order);
+    strategy->under_way--;
+    mu_error_value cause;
+    if (strategy->under_way == 0 && strategy->group && mu__group_failed(strategy->group, &cause))
+        mu__group_reset(strategy->group);
+    pthread_mutex_unlock(&strategy->order);
 }
 
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments)
@@ -181,6 +218,7 @@ mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value
     if (post(running) == MU_OK)
         return running;
     mu__latch_wait(&running->done, MU_FOREVER, "replicas");
+    end_run(strategy);
     free_running(running);
     return NULL;
 }
@@ -239,13 +277,11 @@ mu_value *mu__run_wait(mu_running *running)
     bool aborted = running->strategy->group && mu__group_failed(running->strategy->group, &cause);
     const job *failed = first_failure(running, aborted ? &cause : NULL);
     mu_value *value = NULL;
-    if (failed) {
+    if (failed)
         mu__error_raise(&failed->error);
-        if (running->strategy->group)
-            mu__group_reset(running->strategy->group);
-    } else {
+    else
         value = results(running);
-    }
+    end_run(running->strategy);
     free_running(running);
     return mu__give(value);
 }
@@ -254,7 +290,7 @@ mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *argumen
 {
     if (mu__pending())
         return NULL;
-    if (!function) {
+    if (!function || mu__need_value(arguments, "mu_run") != MU_OK) {
         mu__error(MU_INVALID_ARGUMENT, "mu_run: the function is NULL");
         return NULL;
     }

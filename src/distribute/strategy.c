@@ -193,6 +193,7 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
     mu_context *context = mu__context();
     scope->head.strategy = mu_retain(strategy);
     scope->head.scope = (struct mu_scope){.outer = context->scope, .make_variable = mu__make_distributed_variable};
+    scope->head.updating = mu__updating();
     if (!mu__give(scope))
         return guard;
     scope->open = strategy != mu_default_strategy();
@@ -250,6 +251,28 @@ mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scop
     context->replica = &replica->replica;
     context->component = component;
     return before;
+}
+
+mu_entered mu__enter_cross_replica(mu_strategy_scope *scope)
+{
+    mu_context *context = mu__context();
+    mu_entered before = {.scope = context->scope, .replica = context->replica, .component = context->component};
+    scope->scope.outer = NULL;
+    scope->scope.make_variable = mu__make_distributed_variable;
+    context->scope = &scope->scope;
+    context->replica = NULL;
+    return before;
+}
+
+bool mu__updating(void)
+{
+    const mu_context *context = mu__context();
+    return !context->replica && context->scope && ((const mu_strategy_scope *)context->scope)->updating;
+}
+
+mu_strategy_replica *mu__replica(void)
+{
+    return (mu_strategy_replica *)mu__context()->replica;
 }
 
 void mu__leave_replica(mu_entered before)

@@ -11,6 +11,13 @@ bool mu__is_distributed(const mu_value *value)
     return false;
 }
 
+mu_status mu__need_value(const mu_value *value, const char *function)
+{
+    if (!value || mu__is(value, &mu__value_type))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the arguments are no mu_value; wrap a tensor with mu_of, several with mu_list", function);
+}
+
 // Builds a container from owned elements; they are released in any case.
 static mu_value *build(mu_value_kind kind, int n, mu_value **items, char *const *keys)
 {
@@ -60,22 +67,42 @@ static bool identical(int n, mu_value *const *values)
     return true;
 }
 
-mu_value *mu__regroup(int n, mu_value *const *values)
+mu_value *mu__regroup_as(mu_value_kind kind, bool always, int n, mu_value *const *values)
 {
-    if (n == 1 || identical(n, values))
+    if (!always && (n == 1 || identical(n, values)))
         return mu_retain(values[0]);
     if (same_shape_of_nest(n, values) != MU_OK)
         return NULL;
     const mu_value *first = values[0];
     if (first->kind != MU_VALUE_LIST && first->kind != MU_VALUE_MAP)
-        return mu__value_container(MU_VALUE_PER_REPLICA, n, values, NULL);
+        return mu__value_container(kind, n, values, NULL);
     mu_value **items = mu__calloc((size_t)first->n + 1, sizeof *items);
     mu_value **column = mu__calloc((size_t)n, sizeof *column);
     for (int k = 0; items && column && k < first->n; k++) {
         for (int r = 0; r < n; r++)
             column[r] = values[r]->items[k];
-        items[k] = mu__regroup(n, column);
+        items[k] = mu__regroup_as(kind, always, n, column);
     }
     mu__free(column);
     return build(first->kind, first->n, items, first->keys);
+}
+
+mu_value *mu__regroup(int n, mu_value *const *values)
+{
+    return mu__regroup_as(MU_VALUE_PER_REPLICA, false, n, values);
+}
+
+mu_value *mu__select_mirrored(const mu_value *value, int i)
+{
+    if (value->kind == MU_VALUE_PER_REPLICA) {
+        mu__error(MU_INVALID_ARGUMENT, "a value that may differ between replicas is given where all must have the same; reduce it first");
+        return NULL;
+    }
+    for (int k = 0; (value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP) && k < value->n; k++) {
+        mu_value *part = mu__select_mirrored(value->items[k], i);
+        if (!part)
+            return NULL;
+        mu_release(part);
+    }
+    return mu__select(value, i);
 }

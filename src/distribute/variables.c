@@ -33,9 +33,24 @@ static mu_status update_components(mu_variable *variable, mu_update kind, mu_ten
 
 static mu_tensor *mirrored_read(mu_variable *variable)
 {
-    if (!in_replica() && mu__need_cross_replica(owner_of(variable), "mu_variable_read") != MU_OK)
+    if (!in_replica() && !mu__updating() && mu__need_cross_replica(owner_of(variable), "mu_variable_read") != MU_OK)
         return NULL;
     return mu__variable_read(variable);
+}
+
+static void refuse_sum(const mu_variable *variable)
+{
+    mu__error(MU_INVALID_ARGUMENT, "variable '%s' has aggregation SUM, but the value assigned on the replicas is one tensor from "
+              "outside the function; sum of what? compute the value in the function, or assign outside of it",
+              variable->resource.name);
+}
+
+static mu_status refuse_integer_mean(const mu_variable *variable, const mu_tensor *value)
+{
+    if (mu__dtype_is_float(value->dtype))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "variable '%s' has aggregation MEAN and type %s; the mean of integers that differ between "
+                     "replicas cannot be stored", variable->resource.name, mu_dtype_name(value->dtype));
 }
 
 // The value that all replicas agree on, from what each of them assigns.
@@ -46,19 +61,12 @@ static mu_tensor *aggregate(mu_variable *variable, mu_tensor *value)
     case MU_AGGREGATION_SUM:
         if (!same_everywhere)
             return mu_all_reduce(MU_SUM, value);
-        mu__error(MU_INVALID_ARGUMENT, "variable '%s' has aggregation SUM, but the value assigned on the replicas is one tensor from "
-                  "outside the function; sum of what? compute the value in the function, or assign outside of it",
-                  variable->resource.name);
+        refuse_sum(variable);
         return NULL;
     case MU_AGGREGATION_MEAN:
         if (same_everywhere)
             return value;
-        if (!mu__dtype_is_float(value->dtype)) {
-            mu__error(MU_INVALID_ARGUMENT, "variable '%s' has aggregation MEAN and type %s; the mean of integers that differ between "
-                      "replicas cannot be stored", variable->resource.name, mu_dtype_name(value->dtype));
-            return NULL;
-        }
-        return mu_all_reduce(MU_MEAN, value);
+        return refuse_integer_mean(variable, value) == MU_OK ? mu_all_reduce(MU_MEAN, value) : NULL;
     case MU_AGGREGATION_ONLY_FIRST_REPLICA:
         return same_everywhere ? value : mu__broadcast_from_first(value);
     case MU_AGGREGATION_NONE:
@@ -67,8 +75,50 @@ static mu_tensor *aggregate(mu_variable *variable, mu_tensor *value)
     return value;
 }
 
+// What eager replicas assign, put together where all have met. The same tensor on all of them is one value.
+typedef struct assignment {
+    mu_variable *variable;
+    mu_update kind;
+} assignment;
+
+static mu_tensor *aggregate_parts(const mu_variable *variable, const mu_value *parts)
+{
+    const bool differ = parts->kind == MU_VALUE_PER_REPLICA;
+    mu_tensor *first = mu_value_tensor(differ ? parts->items[0] : parts);
+    if (!differ && variable->aggregation == MU_AGGREGATION_SUM)
+        refuse_sum(variable);
+    if (!differ || variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA || !first)
+        return mu__pending() ? NULL : first;
+    if (variable->aggregation == MU_AGGREGATION_MEAN && refuse_integer_mean(variable, first) != MU_OK)
+        return NULL;
+    mu_tensor *tensors[MU_MAX_REPLICAS];
+    for (int i = 0; i < parts->n; i++)
+        tensors[i] = mu_value_tensor(parts->items[i]);
+    return mu__reduce_tensors(variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, parts->n, tensors);
+}
+
+static mu_value *assign_together(mu_strategy *strategy, mu_value *parts, void *arg)
+{
+    (void)strategy;
+    const assignment *a = arg;
+    mu_tensor *agreed = aggregate_parts(a->variable, parts);
+    return agreed && update_components(a->variable, a->kind, agreed) == MU_OK ? parts : NULL;
+}
+
+static mu_status eager_update(mu_variable *variable, mu_update kind, mu_tensor *value)
+{
+    assignment a = {.variable = variable, .kind = kind};
+    mu_value *part = mu_of(value);
+    return part && mu__turns_merge(assign_together, &a, part) ? MU_OK : mu_error_code();
+}
+
 static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
+    if (mu__updating())
+        return mu__variable_update(variable, kind, value);
+    const mu_strategy_replica *replica = mu__replica();
+    if (replica && replica->turns && variable->aggregation != MU_AGGREGATION_NONE)
+        return eager_update(variable, kind, value);
     if (!in_replica()) {
         MU_TRY(mu__need_cross_replica(owner_of(variable), "mu_variable_assign"));
         return update_components(variable, kind, value);
@@ -91,14 +141,19 @@ static mu_tensor *component(mu_variable *variable, int i)
     return value;
 }
 
+static void refuse_read(const mu_variable *variable)
+{
+    mu__error(MU_INVALID_ARGUMENT, "variable '%s' is ON_READ with aggregation NONE, so replicas have no value in common; choose SUM, "
+              "MEAN or ONLY_FIRST_REPLICA", variable->resource.name);
+}
+
 static mu_tensor *read_together(mu_variable *variable)
 {
-    mu_tensor *parts[256];
+    mu_tensor *parts[MU_MAX_REPLICAS];
     if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
         return component(variable, 0);
     if (variable->aggregation == MU_AGGREGATION_NONE) {
-        mu__error(MU_INVALID_ARGUMENT, "variable '%s' is ON_READ with aggregation NONE, so it has no value outside of replicas; "
-                  "choose SUM, MEAN or ONLY_FIRST_REPLICA", variable->resource.name);
+        refuse_read(variable);
         return NULL;
     }
     for (int i = 0; i < variable->n_components; i++)
@@ -107,16 +162,33 @@ static mu_tensor *read_together(mu_variable *variable)
     return mu__reduce_tensors(variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, variable->n_components, parts);
 }
 
+// In a sync-on-read context replicas see what is seen outside of them.
+static mu_tensor *read_in_sync(mu_variable *variable)
+{
+    mu_tensor *own = mu__variable_read(variable);
+    switch (variable->aggregation) {
+    case MU_AGGREGATION_SUM: return mu_all_reduce(MU_SUM, own);
+    case MU_AGGREGATION_MEAN: return mu_all_reduce(MU_MEAN, own);
+    case MU_AGGREGATION_ONLY_FIRST_REPLICA: return own ? mu__broadcast_from_first(own) : NULL;
+    case MU_AGGREGATION_NONE: break;
+    }
+    refuse_read(variable);
+    return NULL;
+}
+
 static mu_tensor *on_read_read(mu_variable *variable)
 {
-    if (in_replica())
+    const mu_strategy_replica *replica = mu__replica();
+    if (replica && replica->sync_on_read)
+        return read_in_sync(variable);
+    if (replica || mu__updating())
         return mu__variable_read(variable);
     return mu__need_cross_replica(owner_of(variable), "mu_variable_read") == MU_OK ? read_together(variable) : NULL;
 }
 
 static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
-    if (in_replica())
+    if (in_replica() || mu__updating())
         return mu__variable_update(variable, kind, value);
     MU_TRY(mu__need_cross_replica(owner_of(variable), "mu_variable_assign"));
     if (variable->aggregation != MU_AGGREGATION_SUM)
@@ -132,14 +204,14 @@ static const mu_variable_rules on_read_rules = {.read = on_read_read, .update = 
 
 // ---- Making them --------------------------------------------------------------------------------
 
-mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *given)
+static mu_variable *make_variable(struct mu_scope *scope, const mu_variable_args *given)
 {
     mu_strategy *strategy = ((mu_strategy_scope *)scope)->strategy;
     mu_variable_args args = *given;
     if (strategy->ops->plain_variables) {
         mu_variable *plain = mu__variable_make(&args, args.initial_value, 1);
         if (plain)
-            plain->owner = strategy;
+            plain->owner = mu_retain(strategy);
         return plain;
     }
     if (args.synchronization == MU_SYNCHRONIZATION_NONE) {
@@ -152,7 +224,22 @@ mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_vari
     mu_variable *variable = mu__variable_make(&args, args.initial_value, strategy->n_local);
     if (!variable)
         return NULL;
-    variable->owner = strategy;
+    variable->owner = mu_retain(strategy);
     variable->rules = args.synchronization == MU_SYNCHRONIZATION_ON_READ ? &on_read_rules : &mirrored_rules;
     return variable;
+}
+
+// On eager replicas the first makes the variable, and the others get it.
+mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *args)
+{
+    const mu_strategy_replica *replica = mu__replica();
+    if (!replica || !replica->turns)
+        return make_variable(scope, args);
+    if (replica->local > 0)
+        return mu__turns_variable(args->name ? args->name : "Variable");
+    mu_variable *variable = make_variable(scope, args);
+    if (!variable || mu__turns_made(variable) == MU_OK)
+        return variable;
+    mu_release(variable);
+    return NULL;
 }

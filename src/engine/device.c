@@ -1,11 +1,17 @@
 // Logical devices: how the cores that this process may use are shared out.
 //
 // By default there is one CPU device per core, at most eight; further cores join their teams, so that every
-// core works. Cores are physical (hwloc): of two hardware threads on one core only the first is used.
+// core works. Cores are physical (hwloc): of two hardware threads on one core only the first is used. Devices of
+// a PJRT plugin join the table when one of them is first asked for.
 #include "engine/engine.h"
+#include "engine/pjrt/pjrt.h"
 
+#include <ctype.h>
 #include <hwloc.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
+#include <strings.h>
 
 #define MAX_DEFAULT_DEVICES 8
 
@@ -13,6 +19,8 @@ typedef struct device_table {
     int n;
     mu_device *devices;
     int *cpus;      // of all devices, one array
+    pthread_mutex_t lock;
+    mu_pjrt_client *clients;  // of plugins, under the lock
 } device_table;
 
 // Asks hwloc for the first allowed hardware thread of every core; returns how many.
@@ -81,13 +89,26 @@ static void share_cores(device_table *table, int n_cores)
     }
 }
 
+static void destroy_clients(mu_pjrt_client *client)
+{
+    while (client) {
+        mu_pjrt_client *next = client->next;
+        for (int i = 0; i < client->n_devices; i++)
+            mu__worker_free(client->devices[i].worker);
+        mu__pjrt_client_free(client);
+        client = next;
+    }
+}
+
 static void destroy_devices(void *slot)
 {
     device_table *table = slot;
+    destroy_clients(table->clients);
     for (int i = 0; i < table->n; i++) {
         mu__worker_free(table->devices[i].worker);
         mu__engine_cpu.close_device(&table->devices[i]);
     }
+    pthread_mutex_destroy(&table->lock);
     mu__free(table->devices);
     mu__free(table->cpus);
     mu__free(table);
@@ -101,6 +122,7 @@ static void *create_devices(mu_runtime *runtime)
         mu__free(table);
         return NULL;
     }
+    pthread_mutex_init(&table->lock, NULL);
     int n_cores = usable_cores(table->cpus, CAPACITY, mu__runtime_threads(runtime));
     int wanted = (int)mu__setting_int(MU_SETTING_CPU_DEVICES);
     int n = wanted > 0 ? wanted : MU_MIN(n_cores, MAX_DEFAULT_DEVICES);
@@ -119,27 +141,96 @@ static device_table *devices(mu_runtime *runtime)
     return mu__runtime_slot(runtime, MU_SLOT_ENGINE, create_devices, destroy_devices);
 }
 
+// ---- Devices of plugins -------------------------------------------------------------------------
+
+// What the devices of a plugin are called: its name in upper case. "cpu" would be taken for ours.
+static void kind_of_plugin(const char *name, char kind[MU_PJRT_KIND])
+{
+    const char *end = strrchr(name, '/');
+    const char *base = end ? end + 1 : name;
+    size_t n = 0;
+    snprintf(kind, MU_PJRT_KIND, "%s", strcasecmp(base, "cpu") == 0 ? "xla_" : "");
+    for (n = strlen(kind); *base && *base != '.' && n < MU_PJRT_KIND - 1; base++)
+        kind[n++] = *base;
+    kind[n] = '\0';
+    for (char *c = kind; *c; c++)
+        *c = (char)toupper((unsigned char)*c);
+}
+
+static mu_pjrt_client *client_of(device_table *table, const char *name)
+{
+    char kind[MU_PJRT_KIND];
+    kind_of_plugin(name, kind);
+    pthread_mutex_lock(&table->lock);
+    mu_pjrt_client *client = table->clients;
+    while (client && strcmp(client->kind, kind) != 0)
+        client = client->next;
+    if (!client && (client = mu__pjrt_client_new(name, kind)) != NULL) {
+        client->next = table->clients;
+        table->clients = client;
+    }
+    pthread_mutex_unlock(&table->lock);
+    return client;
+}
+
+// The client whose devices stand in for the CPU's; NULL if none is wanted, or with an error.
+static mu_pjrt_client *preferred_client(device_table *table)
+{
+    const char *plugin = mu__setting_text(MU_SETTING_PJRT);
+    return plugin && *plugin ? client_of(table, plugin) : NULL;
+}
+
+static mu_device *device_of_plugin(device_table *table, const char *name, size_t kind_length, int index)
+{
+    char plugin[MU_PJRT_KIND];
+    const mu_pjrt_client *preferred = preferred_client(table);
+    if (preferred && strlen(preferred->kind) == kind_length && strncmp(preferred->kind, name, kind_length) == 0 &&
+        index < preferred->n_devices)
+        return &preferred->devices[index];
+    for (size_t i = 0; i <= kind_length; i++)
+        plugin[i] = i < kind_length ? (char)tolower((unsigned char)name[i]) : '\0';
+    const mu_pjrt_client *client = mu__pending() ? NULL : client_of(table, plugin);
+    if (client && index < client->n_devices)
+        return &client->devices[index];
+    if (client)
+        mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; plugin %s offers %s:0 to %s:%d", name, plugin, client->kind,
+                  client->kind, client->n_devices - 1);
+    return NULL;
+}
+
+// ---- All devices --------------------------------------------------------------------------------
+
 int mu__device_count(mu_runtime *runtime)
 {
-    const device_table *table = devices(runtime);
-    return table ? table->n : 0;
+    device_table *table = devices(runtime);
+    const mu_pjrt_client *client = table ? preferred_client(table) : NULL;
+    return client ? client->n_devices : table && !mu__pending() ? table->n : 0;
 }
 
 mu_device *mu__device_at(mu_runtime *runtime, int i)
 {
     device_table *table = devices(runtime);
+    const mu_pjrt_client *client = table ? preferred_client(table) : NULL;
+    if (client)
+        return i >= 0 && i < client->n_devices ? &client->devices[i] : NULL;
     return table && i >= 0 && i < table->n ? &table->devices[i] : NULL;
 }
 
 mu_device *mu__device_by_name(mu_runtime *runtime, const char *name)
 {
     device_table *table = devices(runtime);
+    const size_t kind_length = strcspn(name, ":");
     for (int i = 0; table && i < table->n; i++)
         if (strcmp(table->devices[i].name, name) == 0)
             return &table->devices[i];
+    char *end = NULL;
+    const long index = name[kind_length] == ':' ? strtol(name + kind_length + 1, &end, 10) : -1;
+    if (table && strncmp(name, "CPU:", 4) != 0 && kind_length > 0 && kind_length < MU_PJRT_KIND && end && *end == '\0' && index >= 0 &&
+        index < INT32_MAX)
+        return device_of_plugin(table, name, kind_length, (int)index);
     if (table)
         mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; there are CPU:0 to CPU:%d (mu_init(.cpu_devices = n) or "
-                  "MUSTER_CPU_DEVICES=n makes more)", name, table->n - 1);
+                  "MUSTER_CPU_DEVICES=n makes more), and those of PJRT plugins (XLA_CPU:0)", name, table->n - 1);
     return NULL;
 }
 

@@ -17,6 +17,7 @@ typedef struct mu_device {
     int n_cpus;
     mu_team team;
     void *engine_device;  // the engine's own
+    void *engine_client;  // likewise: what its devices share
     mu_worker *worker;    // its thread, once needed
 } mu_device;
 
@@ -47,10 +48,15 @@ typedef struct mu_engine {
 
 extern const mu_engine mu__engine_cpu;
 
-// Logical devices of the runtime, made on first use.
+// mu__check_inputs tells whether a graph takes inputs of these types and shapes, which must be known.
+mu_status mu__check_inputs(const mu_graph *graph, const mu_spec *inputs, int n_inputs);
+
+// Logical devices of the runtime, made on first use. Those of a PJRT plugin are counted, in place of the CPU
+// devices, only where MUSTER_PJRT names the plugin; by_name opens a plugin when one of its devices is named
+// ("XLA_CPU:0"), and lists the names in its error.
 int mu__device_count(mu_runtime *runtime);
 mu_device *mu__device_at(mu_runtime *runtime, int i);
-mu_device *mu__device_by_name(mu_runtime *runtime, const char *name);  // NULL with an error that lists the names
+mu_device *mu__device_by_name(mu_runtime *runtime, const char *name);
 
 // mu__device_worker returns the device's thread, started on first use. Called under the caller's lock.
 mu_worker *mu__device_worker(mu_device *device);

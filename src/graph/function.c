@@ -22,6 +22,7 @@ static void concrete_destroy(void *object)
     mu_release(concrete->inputs);
     mu_release(concrete->outputs);
     mu_release(concrete->graph);
+    mu_release(concrete->owner);
 }
 
 static mu_type concrete_type = {.name = "concrete function", .destroy = concrete_destroy};
@@ -130,7 +131,7 @@ static void relax(const mu_concrete *concrete, signature *s)
         }
 }
 
-static mu_concrete *trace_concrete(mu_function *function, const mu_value *arguments, const signature *s)
+static mu_concrete *trace_concrete(mu_function *function, const mu_value *arguments, const signature *s, void *owner)
 {
     mu_traced traced;
     int64_t begin = mu__now_ns();
@@ -149,6 +150,7 @@ static mu_concrete *trace_concrete(mu_function *function, const mu_value *argume
     concrete->graph = traced.graph;
     concrete->inputs = traced.inputs;
     concrete->outputs = traced.outputs;
+    concrete->owner = mu_retain(owner);
     mu__log(MU_LOG_INFO, "traced %s (trace %d): %zu nodes in %.2f ms", function->name, function->n_traces,
             traced.graph->nodes.n, (double)(mu__now_ns() - begin) / 1e6);
     if (mu__log_enabled(MU_LOG_DEBUG))
@@ -156,7 +158,7 @@ static mu_concrete *trace_concrete(mu_function *function, const mu_value *argume
     return concrete;
 }
 
-mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, const void *owner)
+mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, void *owner)
 {
     signature s = {0};
     mu_concrete *found = NULL;
@@ -171,9 +173,7 @@ mu_concrete *mu__function_concrete(mu_function *function, const mu_value *argume
         if (comparable(function->concretes.items[i], arguments, &s, owner))
             relax(function->concretes.items[i], &s);
     if (!found)
-        found = trace_concrete(function, arguments, &s);
-    if (found)
-        found->owner = owner;
+        found = trace_concrete(function, arguments, &s, owner);
 out:
     mu__free(s.specs);
     return found;

@@ -99,7 +99,7 @@ typedef struct mu_concrete {
     mu_graph *graph;
     mu_value *inputs;        // structure of the arguments (leaves: symbolic tensors or variables)
     mu_value *outputs;       // structure of the result; NULL: none
-    const void *owner;       // under which strategy it was traced
+    void *owner;             // under which strategy it was traced; retained
     void *plans;             // the engine's, per device; freed by free_plans
     void (*free_plans)(void *plans);
 } mu_concrete;
@@ -107,7 +107,7 @@ typedef struct mu_concrete {
 // mu__function_concrete returns the graph for arguments like these, tracing if needed. Where `batch`, the
 // first axis of every argument is a batch: unknown to the trace. An axis that differs between calls becomes
 // unknown in the next trace. `owner` is the strategy in force: each has graphs of its own. Borrowed.
-mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, const void *owner);
+mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, void *owner);
 
 // ---- Variables as resources (variable.c) --------------------------------------------------------
 
@@ -130,7 +130,7 @@ struct mu_variable {
     bool trainable;
     mu_variable_synchronization synchronization;
     mu_variable_aggregation aggregation;
-    void *owner;                      // the strategy that made it; NULL: none
+    void *owner;                      // the strategy that made it, retained; NULL: none
     const mu_variable_rules *rules;
     int n_components;
     mu_tensor **components;           // storage, written in place by effects only

@@ -14,6 +14,7 @@ static void variable_destroy(void *object)
     mu__free(variable->components);
     mu__free(variable->marked);
     mu__free(variable->resource.name);
+    mu_release(variable->owner);
 }
 
 mu_type mu__variable_type = {.name = "variable", .destroy = variable_destroy};
@@ -147,6 +148,8 @@ mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor
 {
     static const mu_op *const ops[] = {&mu_op_assign_variable, &mu_op_assign_add_variable, &mu_op_assign_sub_variable};
     mu_resource *resource = &variable->resource;
+    if (update == MU_UPDATE_ASSIGN && !mu__context()->trace)  // what was in doubt is replaced as a whole
+        variable->marked[component_of(variable, mu__context()->component)] = false;
     return mu__apply(ops[update], NULL, 1, &value, 1, &resource, NULL);
 }
 

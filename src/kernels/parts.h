@@ -1,8 +1,8 @@
 // What the sources that are compiled once per instruction set share: the list of a table's slots and
 // how a kernel's name is made. Main idea: MU_ISA comes from the build; MU_KERNEL(adam) is then
 // mu__adam_avx512, declared here with its slot's type, so that no prototype is written twice.
-#ifndef MU_ENGINE_CPU_KERNELS_PARTS_H
-#define MU_ENGINE_CPU_KERNELS_PARTS_H
+#ifndef MU_SRC_KERNELS_PARTS_H
+#define MU_SRC_KERNELS_PARTS_H
 
 #include "kernels.h"
 
@@ -11,7 +11,7 @@
 #define MU_KERNEL(slot) MU_KERNEL_NAME(slot, MU_ISA)
 
 #define MU_KERNEL_SLOTS(X)                                                                                \
-    X(conv_relu_pool) X(conv_relu_pool_grad) X(relu_pool) X(relu_pool_grad)                               \
+    X(conv_relu_pool) X(conv_relu_pool_grad) X(conv_relu_pool_grads) X(relu_pool) X(relu_pool_grad)       \
     X(max_pool) X(max_pool_grad) X(average_pool) X(average_pool_grad)                                     \
     X(bias_relu) X(relu_grad) X(bias_grad) X(softmax_xent) X(argmax) X(adam) X(sgd)                       \
     X(reduce_n) X(copy) X(scale) X(scale_u8) X(gather_u8)

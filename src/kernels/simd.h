@@ -2,8 +2,8 @@
 // Main idea: GCC's and clang's vector types do the arithmetic on every processor (mu_vf + mu_vf);
 // only masks, selection and byte marks have an AVX-512 form of their own. Names are short because
 // all of it is static; nothing here knows what a kernel computes.
-#ifndef MU_ENGINE_CPU_KERNELS_SIMD_H
-#define MU_ENGINE_CPU_KERNELS_SIMD_H
+#ifndef MU_SRC_KERNELS_SIMD_H
+#define MU_SRC_KERNELS_SIMD_H
 
 #include <math.h>
 #include <stdbool.h>

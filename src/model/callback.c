@@ -144,6 +144,7 @@ mu_callback *mu_early_stopping_with(const mu_early_stopping_args *given)
     mu_early_stopping_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_early_stopping") != MU_OK)
         return NULL;
+    args.min_delta = args.min_delta == MU_ZERO ? 0 : args.min_delta;
     if (args.patience < 0 || !(args.min_delta >= 0)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_early_stopping: patience %d, min_delta %g; both must be 0 or more", args.patience,
                   args.min_delta);

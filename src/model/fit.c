@@ -28,12 +28,24 @@ static void forget_compiled(mu_model *model)
     model->loss = NULL;
 }
 
+// Values are logged by name, those of validation behind "val_".
+static mu_status check_name(mu_metric *const *metrics, int n)
+{
+    const char *name = metrics[n]->name;
+    bool taken = strcmp(name, "loss") == 0 || strncmp(name, "val_", 4) == 0;
+    for (int i = 0; i < n; i++)
+        taken |= strcmp(metrics[i]->name, name) == 0;
+    return taken ? mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d is named '%s'; names must differ, 'loss' is taken and "
+                             "'val_' is for validation", n, name) : MU_OK;
+}
+
 static mu_status keep_metrics(mu_model *model, mu_metric *const *metrics)
 {
     int n = 0;
     while (metrics && (const void *)metrics[n] != MU_END) {
         if (!metrics[n])
             return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d is NULL", n);
+        MU_TRY(check_name(metrics, n));
         n++;
     }
     if (2 * (n + 1) > MAX_LOGS)
@@ -144,6 +156,7 @@ typedef struct pass {
     bool training;
     mu_progress *progress;         // NULL: nothing is shown
     mu_callback *const *callbacks;
+    bool in_step;                  // a callback looks at every batch: no step may be under way meanwhile
     int epoch;
     // results
     int64_t steps, samples;
@@ -168,6 +181,14 @@ static mu_status call_hooks(mu_callback *const *callbacks, hook which, const mu_
             return mu__pending() ? mu_error_code() : mu__error(status, "callback %d ended the training", i);
     }
     return MU_OK;
+}
+
+static bool watches_batches(mu_callback *const *callbacks)
+{
+    for (int i = 0; callbacks && (const void *)callbacks[i] != MU_END; i++)
+        if (callbacks[i] && callbacks[i]->hooks.on_batch_end)
+            return true;
+    return false;
 }
 
 static mu_logs pass_logs(const pass *p)
@@ -254,6 +275,10 @@ static mu_status run_pass(pass *p)
     mu_status status = MU_OK;
     for (int64_t started = 0;; started++) {
         mu_pool *pool = mu_pool_open();
+        if (before && p->in_step) {
+            status = finish_step(p, before);
+            before = NULL;
+        }
         bool more = pool && (p->limit < 0 || started < p->limit) && !(p->training && p->model->stop);
         mu_running *running = more && status == MU_OK ? start_step(p) : NULL;
         if (before)
@@ -408,7 +433,7 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     int64_t limit = f->args.steps_per_epoch > 0 ? f->args.steps_per_epoch : -1;
     int64_t target = limit > 0 ? limit : mu_dataset_cardinality(f->args.x);
     *p = (pass){.model = model, .function = model->train_function, .limit = limit, .training = true, .progress = &f->progress,
-                .callbacks = f->args.callbacks, .epoch = epoch};
+                .callbacks = f->args.callbacks, .in_step = watches_batches(f->args.callbacks), .epoch = epoch};
     MU_TRY(open_data(f));
     MU_TRY(reset_metrics(model));
     p->iterator = f->iterator;

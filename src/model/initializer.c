@@ -98,18 +98,30 @@ static mu_tensor *draw(size_t i, mu_dtype dtype, const mu_shape *shape)
     return mu_fill(dtype, shape->rank, shape->dims, spread);
 }
 
-mu_tensor *mu__initial_value(const char *name, mu_dtype dtype, const mu_shape *shape)
+// The row of a name; -1 if there is none.
+static int find_initializer(const char *name)
 {
-    if (mu__pending())
-        return NULL;
     for (size_t i = 0; i < MU_COUNT(initializers); i++)
         if (strcmp(initializers[i].name, name) == 0)
-            return draw(i, dtype, shape);
+            return (int)i;
+    return -1;
+}
+
+mu_status mu__initializer_known(const char *name, const char *layer)
+{
+    if (!name || find_initializer(name) >= 0)
+        return MU_OK;
     char known[512] = "";
     for (size_t i = 0; i < MU_COUNT(initializers); i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", initializers[i].name);
     }
-    mu__error(MU_INVALID_ARGUMENT, "no initializer is named '%s'; there are %s", name, known);
-    return NULL;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: no initializer is named '%s'; there are %s", layer, name, known);
+}
+
+mu_tensor *mu__initial_value(const char *name, mu_dtype dtype, const mu_shape *shape)
+{
+    if (mu__pending() || mu__initializer_known(name, "a weight") != MU_OK)
+        return NULL;
+    return draw((size_t)find_initializer(name), dtype, shape);
 }

@@ -4,19 +4,53 @@
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-static void layer_destroy(void *object)
+static void **field(const mu_layer *layer, size_t offset)
 {
-    mu_layer *layer = object;
+    return (void **)(void *)((char *)layer->args + offset);
+}
+
+static void forget_weights(mu_layer *layer)
+{
     for (int i = 0; i < layer->n_weights; i++) {
         mu_release(layer->weights[i]);
         mu_release(layer->regularizers[i]);
     }
+    layer->n_weights = 0;
+}
+
+static void layer_destroy(void *object)
+{
+    mu_layer *layer = object;
+    const mu_layer_ops *ops = layer->ops;
+    forget_weights(layer);
+    for (size_t i = 0; layer->args && i < MU_COUNT(ops->texts) && ops->texts[i]; i++)
+        mu__free(*field(layer, ops->texts[i]));
+    for (size_t i = 0; layer->args && i < MU_COUNT(ops->objects) && ops->objects[i]; i++)
+        mu_release(*field(layer, ops->objects[i]));
     mu_release(layer->generator);
     mu__free(layer->name);
     mu__free(layer->args);
 }
 
 mu_type mu__layer_type = {.name = "layer", .destroy = layer_destroy};
+
+// Copies the caller's struct, and what it points to: the layer is built long after.
+static mu_status keep_args(mu_layer *layer, const void *args)
+{
+    const mu_layer_ops *ops = layer->ops;
+    mu_status status = MU_OK;
+    if (!(layer->args = mu__alloc(ops->args_bytes)))
+        return MU_RESOURCE_EXHAUSTED;
+    memcpy(layer->args, args, ops->args_bytes);
+    for (size_t i = 0; i < MU_COUNT(ops->texts) && ops->texts[i]; i++) {
+        void **text = field(layer, ops->texts[i]);
+        if (*text && !(*text = mu__strdup(*text)))
+            status = MU_RESOURCE_EXHAUSTED;
+    }
+    for (size_t i = 0; i < MU_COUNT(ops->objects) && ops->objects[i]; i++)
+        mu_retain(*field(layer, ops->objects[i]));
+    return status;
+}
 
 mu_layer *mu__layer_new(const mu_layer_ops *ops, const void *args, const char *name)
 {
@@ -25,12 +59,10 @@ mu_layer *mu__layer_new(const mu_layer_ops *ops, const void *args, const char *n
         return NULL;
     layer->ops = ops;
     layer->name = name ? mu__strdup(name) : NULL;
-    layer->args = mu__alloc(ops->args_bytes);
-    if (!layer->args || (name && !layer->name)) {
+    if (keep_args(layer, args) != MU_OK || (name && !layer->name)) {
         mu_release(layer);
         return NULL;
     }
-    memcpy(layer->args, args, ops->args_bytes);
     return mu__give(layer);
 }
 
@@ -65,10 +97,11 @@ static mu_status build(mu_layer *layer, const mu_tensor *x)
     layer->input = x->shape;
     if (x->shape.rank > 0)
         layer->input.dims[0] = MU_UNKNOWN;
-    if (layer->ops->build)
-        MU_TRY(layer->ops->build(layer, &layer->input));
-    layer->built = true;
-    return MU_OK;
+    mu_status status = layer->ops->build ? layer->ops->build(layer, &layer->input) : MU_OK;
+    if (status != MU_OK)
+        forget_weights(layer);
+    layer->built = status == MU_OK;
+    return status;
 }
 
 mu_tensor *mu__layer_call(mu_layer *layer, mu_tensor *x, bool training)

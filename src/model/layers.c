@@ -55,6 +55,9 @@ static mu_tensor *dense_call(mu_layer *layer, mu_tensor *x, bool training)
 
 static const mu_layer_ops dense_ops = {
     .name = "dense", .args_bytes = sizeof(mu_dense_args), .build = dense_build, .call = dense_call,
+    .texts = {offsetof(mu_dense_args, activation), offsetof(mu_dense_args, kernel_initializer),
+              offsetof(mu_dense_args, bias_initializer)},
+    .objects = {offsetof(mu_dense_args, kernel_regularizer), offsetof(mu_dense_args, bias_regularizer)},
 };
 
 mu_layer *mu_dense_with(const mu_dense_args *given)
@@ -66,7 +69,11 @@ mu_layer *mu_dense_with(const mu_dense_args *given)
         mu__error(MU_INVALID_ARGUMENT, "mu_dense: units is %d; it must be 1 or more", args.units);
         return NULL;
     }
-    return mu__activation_known(args.activation, "mu_dense") == MU_OK ? mu__layer_new(&dense_ops, &args, args.name) : NULL;
+    if (mu__activation_known(args.activation, "mu_dense") != MU_OK ||
+        mu__initializer_known(args.kernel_initializer, "mu_dense") != MU_OK ||
+        mu__initializer_known(args.bias_initializer, "mu_dense") != MU_OK)
+        return NULL;
+    return mu__layer_new(&dense_ops, &args, args.name);
 }
 
 // ---- Convolution --------------------------------------------------------------------------------
@@ -110,6 +117,9 @@ static mu_tensor *conv2d_call(mu_layer *layer, mu_tensor *x, bool training)
 
 static const mu_layer_ops conv2d_ops = {
     .name = "conv2d", .args_bytes = sizeof(mu_conv2d_args), .build = conv2d_build, .call = conv2d_call,
+    .texts = {offsetof(mu_conv2d_args, activation), offsetof(mu_conv2d_args, kernel_initializer),
+              offsetof(mu_conv2d_args, bias_initializer), offsetof(mu_conv2d_args, padding)},
+    .objects = {offsetof(mu_conv2d_args, kernel_regularizer), offsetof(mu_conv2d_args, bias_regularizer)},
 };
 
 static mu_status check_padding(const char *padding, const char *layer)
@@ -131,7 +141,9 @@ mu_layer *mu_conv2d_with(const mu_conv2d_args *given)
         return NULL;
     }
     args.padding = args.padding ? args.padding : "valid";
-    if (check_padding(args.padding, "mu_conv2d") != MU_OK || mu__activation_known(args.activation, "mu_conv2d") != MU_OK)
+    if (check_padding(args.padding, "mu_conv2d") != MU_OK || mu__activation_known(args.activation, "mu_conv2d") != MU_OK ||
+        mu__initializer_known(args.kernel_initializer, "mu_conv2d") != MU_OK ||
+        mu__initializer_known(args.bias_initializer, "mu_conv2d") != MU_OK)
         return NULL;
     return mu__layer_new(&conv2d_ops, &args, args.name);
 }
@@ -161,9 +173,11 @@ static mu_tensor *average_pool2d_call(mu_layer *layer, mu_tensor *x, bool traini
 
 static const mu_layer_ops max_pool2d_ops = {
     .name = "max_pooling2d", .args_bytes = sizeof(mu_pool2d_args), .build = pool2d_build, .call = max_pool2d_call,
+    .texts = {offsetof(mu_pool2d_args, padding)},
 };
 static const mu_layer_ops average_pool2d_ops = {
     .name = "average_pooling2d", .args_bytes = sizeof(mu_pool2d_args), .build = pool2d_build, .call = average_pool2d_call,
+    .texts = {offsetof(mu_pool2d_args, padding)},
 };
 
 static mu_layer *pool2d(const mu_layer_ops *ops, const mu_pool2d_args *given, const char *function)
@@ -279,6 +293,7 @@ mu_layer *mu_dropout_with(const mu_dropout_args *given)
     mu_dropout_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_dropout") != MU_OK)
         return NULL;
+    args.rate = args.rate == MU_ZERO ? 0 : args.rate;
     if (!(args.rate >= 0 && args.rate < 1)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_dropout: the rate is %g; it must be from 0 to below 1", args.rate);
         return NULL;

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <muster/ops.h>
 
+#define LONGEST_NAME 48  // "val_" and the name fit wherever values are logged
+
 static void metric_destroy(void *object)
 {
     mu_metric *metric = object;
@@ -20,6 +22,11 @@ static mu_metric *new_metric(const char *name, mu_tensor *(*values)(mu_tensor *,
 {
     if (mu__pending())
         return NULL;
+    if (strlen(name) > LONGEST_NAME) {
+        mu__error(MU_INVALID_ARGUMENT, "the name of a metric has %zu characters; at most %d are supported: '%s'", strlen(name),
+                  LONGEST_NAME, name);
+        return NULL;
+    }
     mu_metric *metric = mu__new(&metric_type, sizeof *metric);
     if (!metric)
         return NULL;

@@ -24,12 +24,14 @@ struct mu_layer {
     mu_variable *weights[MU_MAX_LAYER_WEIGHTS];    // retained, in Keras's order
     mu_regularizer *regularizers[MU_MAX_LAYER_WEIGHTS];  // retained; NULL where there is none
     mu_variable *generator;                        // dropout's state; retained
-    void *args;                                    // copy of the public struct; its strings are owned copies
+    void *args;                                    // copy of the public struct; texts and objects in it are the layer's
 };
 
 struct mu_layer_ops {
     const char *name;          // Keras's class in snake case: "conv2d"
     size_t args_bytes;
+    size_t texts[4];           // where the args have strings to copy; ends with 0
+    size_t objects[2];         // where they have objects to retain, likewise
     // build makes the weights for inputs of this shape. Optional: a layer without weights.
     mu_status (*build)(mu_layer *layer, const mu_shape *input);
     // call applies the layer; given to the pool, NULL on error.
@@ -49,7 +51,8 @@ mu_tensor *mu__activate(const char *activation, mu_tensor *x);            // NUL
 mu_status mu__activation_known(const char *activation, const char *layer);
 
 // mu__initial_value draws a weight's first value (eager). Given to the pool.
-// Errors: INVALID_ARGUMENT for an unknown initializer, listing the known ones.
+// Errors (both): INVALID_ARGUMENT for an unknown initializer, listing the known ones.
+mu_status mu__initializer_known(const char *initializer, const char *layer);  // NULL is known: the default
 mu_tensor *mu__initial_value(const char *initializer, mu_dtype dtype, const mu_shape *shape);
 mu_dtype mu__floatx(void);
 
@@ -105,6 +108,7 @@ struct mu_optimizer {
     const mu_optimizer_ops *ops;
     double learning_rate_value, momentum, beta_1, beta_2, epsilon;
     bool nesterov;
+    mu_strategy *strategy;       // in whose scope it was made; retained
     mu_variable *iterations, *learning_rate;
     struct { mu_variable **items; size_t n, capacity; } variables;  // in order of first use
     struct { mu_variable **items; size_t n, capacity; } slots;      // n_slots for each of them

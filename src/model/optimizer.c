@@ -18,6 +18,7 @@ static void optimizer_destroy(void *object)
     mu__free(optimizer->slots.items);
     mu_release(optimizer->iterations);
     mu_release(optimizer->learning_rate);
+    mu_release(optimizer->strategy);
 }
 
 static mu_type optimizer_type = {.name = "optimizer", .destroy = optimizer_destroy};
@@ -38,6 +39,7 @@ static mu_optimizer *new_optimizer(const mu_optimizer_ops *ops, double learning_
     if (!optimizer)
         return NULL;
     optimizer->ops = ops;
+    optimizer->strategy = mu_retain(mu_get_strategy());
     optimizer->learning_rate_value = learning_rate;
     return mu__give(optimizer);
 }
@@ -72,14 +74,29 @@ static mu_status build(mu_optimizer *optimizer)
     return optimizer->iterations && optimizer->learning_rate ? MU_OK : mu_error_code();
 }
 
+// Makes the state for a caller outside of steps, where the scope may be closed already.
+static mu_status build_in_scope(mu_optimizer *optimizer, const char *function)
+{
+    if (mu__pending())
+        return mu_error_code();
+    if (!optimizer)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the optimizer is NULL", function);
+    if (mu__context()->replica || (optimizer->iterations && optimizer->learning_rate))
+        return build(optimizer);
+    mu_scope_guard scope = mu_scope_open(optimizer->strategy);
+    mu_status status = mu__pending() ? mu_error_code() : build(optimizer);
+    mu_scope_close(&scope);
+    return status;
+}
+
 mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer)
 {
-    return optimizer && build(optimizer) == MU_OK ? optimizer->learning_rate : NULL;
+    return build_in_scope(optimizer, "mu_optimizer_learning_rate") == MU_OK ? optimizer->learning_rate : NULL;
 }
 
 mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer)
 {
-    return optimizer && build(optimizer) == MU_OK ? optimizer->iterations : NULL;
+    return build_in_scope(optimizer, "mu_optimizer_iterations") == MU_OK ? optimizer->iterations : NULL;
 }
 
 static mu_status make_slot(mu_optimizer *optimizer, const mu_variable *variable, const char *slot)
@@ -176,7 +193,11 @@ mu_optimizer *mu_adam_with(const mu_adam_args *given)
     mu_adam_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_adam") != MU_OK)
         return NULL;
-    double beta_1 = option(args.beta_1, 0.9), beta_2 = option(args.beta_2, 0.999);
+    double beta_1 = option(args.beta_1, 0.9), beta_2 = option(args.beta_2, 0.999), epsilon = option(args.epsilon, 1e-7);
+    if (!(epsilon >= 0)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_adam: epsilon is %g; it must be 0 or more", epsilon);
+        return NULL;
+    }
     if (check_share(beta_1, "adam", "beta_1") != MU_OK || check_share(beta_2, "adam", "beta_2") != MU_OK)
         return NULL;
     mu_optimizer *optimizer = new_optimizer(&adam_ops, option(args.learning_rate, 0.001));
@@ -184,7 +205,7 @@ mu_optimizer *mu_adam_with(const mu_adam_args *given)
         return NULL;
     optimizer->beta_1 = beta_1;
     optimizer->beta_2 = beta_2;
-    optimizer->epsilon = option(args.epsilon, 1e-7);
+    optimizer->epsilon = epsilon;
     return optimizer;
 }
 
@@ -208,8 +229,10 @@ static const mu_optimizer_ops sgd_momentum_ops = {
 mu_optimizer *mu_sgd_with(const mu_sgd_args *given)
 {
     mu_sgd_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_sgd") != MU_OK ||
-        check_share(args.momentum, "sgd", "momentum") != MU_OK)
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_sgd") != MU_OK)
+        return NULL;
+    args.momentum = option(args.momentum, 0);
+    if (check_share(args.momentum, "sgd", "momentum") != MU_OK)
         return NULL;
     mu_optimizer *optimizer = new_optimizer(args.momentum > 0 ? &sgd_momentum_ops : &sgd_ops, option(args.learning_rate, 0.01));
     if (!optimizer)

@@ -22,17 +22,35 @@ static void model_destroy(void *object)
 
 static mu_type model_type = {.name = "model", .destroy = model_destroy};
 
-// "dense", "dense_1", …: how many layers before this one are of its kind.
+// The other layer of the model with this name; -1 if there is none.
+static int layer_named(const mu_model *model, const char *name, int except)
+{
+    for (int i = 0; i < model->n_layers; i++)
+        if (i != except && model->layers[i]->name && strcmp(model->layers[i]->name, name) == 0)
+            return i;
+    return -1;
+}
+
+// "dense", "dense_1", …: the first that no other layer has.
 static mu_status name_layer(const mu_model *model, int at)
 {
     mu_layer *layer = model->layers[at];
-    int before = 0;
-    if (layer->name)
-        return MU_OK;
-    for (int i = 0; i < at; i++)
-        before += model->layers[i]->ops == layer->ops;
-    layer->name = before ? mu__sprintf("%s_%d", layer->ops->name, before) : mu__strdup(layer->ops->name);
-    return layer->name ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (layer->name) {
+        int other = layer_named(model, layer->name, at);
+        return other < 0 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_sequential: layers %d and %d are both named '%s'; names "
+                                             "must differ, as weights are saved under them", MU_MIN(other, at),
+                                             MU_MAX(other, at), layer->name);
+    }
+    for (int before = 0; !layer->name; before++) {
+        char *name = before ? mu__sprintf("%s_%d", layer->ops->name, before) : mu__strdup(layer->ops->name);
+        if (!name)
+            return MU_RESOURCE_EXHAUSTED;
+        if (layer_named(model, name, at) < 0)
+            layer->name = name;
+        else
+            mu__free(name);
+    }
+    return MU_OK;
 }
 
 static mu_status check_layers(mu_layer *const *layers, int *n)
@@ -58,11 +76,10 @@ mu_model *mu_sequential_of(mu_layer *const *layers)
     model->strategy = mu_retain(mu_get_strategy());
     model->layers = mu__calloc((size_t)n, sizeof *model->layers);
     mu_status status = model->layers ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (int i = 0; status == MU_OK && i < n; i++) {
-        model->layers[i] = mu_retain(layers[i]);
-        model->n_layers = i + 1;
+    for (int i = 0; status == MU_OK && i < n; i++)
+        model->layers[model->n_layers++] = mu_retain(layers[i]);
+    for (int i = 0; status == MU_OK && i < n; i++)
         status = name_layer(model, i);
-    }
     if (status == MU_OK)
         return mu__give(model);
     mu_release(model);
@@ -78,9 +95,16 @@ mu_tensor *mu_call_with(const mu_call_args *given)
         mu__error(MU_INVALID_ARGUMENT, "mu_call: %s is NULL", args.model ? "x" : "model");
         return NULL;
     }
+    // Weights that are made here belong to the model's strategy, also when its scope is closed by now.
+    mu_scope_guard scope = {0};
+    bool inside = mu__context()->replica != NULL;
+    if (!inside)
+        scope = mu_scope_open(args.model->strategy);
     mu_tensor *x = mu_cast(args.x, mu__floatx());
     for (int i = 0; i < args.model->n_layers && x; i++)
         x = mu__layer_call(args.model->layers[i], x, args.training);
+    if (!inside)
+        mu_scope_close(&scope);
     return x;
 }
 
@@ -99,8 +123,13 @@ mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims)
 {
     if (mu__pending())
         return mu_error_code();
-    if (!model || rank < 0 || rank >= MU_MAX_RANK)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_model_build: %s", model ? "the rank must be from 0 to 7" : "the model is NULL");
+    if (!model || rank < 0 || rank >= MU_MAX_RANK || (rank > 0 && !dims))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_model_build: %s", !model ? "the model is NULL"
+                         : rank > 0 && rank < MU_MAX_RANK ? "dims is NULL" : "the rank must be from 0 to 7");
+    for (int i = 0; i < rank; i++)
+        if (dims[i] < 1 && dims[i] != MU_UNKNOWN)
+            return mu__error(MU_INVALID_ARGUMENT, "mu_model_build: dimension %d is %lld; it must be positive, or MU_UNKNOWN", i,
+                             (long long)dims[i]);
     mu_spec spec = {.dtype = mu__floatx(), .shape = {.rank = rank + 1, .dims = {MU_UNKNOWN}}};
     for (int i = 0; i < rank; i++)
         spec.shape.dims[i + 1] = dims[i];

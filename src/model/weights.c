@@ -53,11 +53,7 @@ mu_status mu_save_weights(mu_model *model, const char *path)
 
 static mu_status load_one(const mu_tensor_file *file, mu_variable *variable, const char *path)
 {
-    int i = mu_tensor_file_find(file, mu_variable_name(variable));
-    if (i < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_load_weights: '%s' has no tensor '%s' of this model (muster inspect lists what it "
-                         "has)", path, mu_variable_name(variable));
-    mu_tensor *value = mu_tensor_file_read(file, i);
+    mu_tensor *value = mu_tensor_file_read(file, mu_tensor_file_find(file, mu_variable_name(variable)));
     if (!value)
         return mu_error_code();
     mu_status status = mu_variable_assign(variable, value);
@@ -66,18 +62,22 @@ static mu_status load_one(const mu_tensor_file *file, mu_variable *variable, con
     return status;
 }
 
-// Every shape is checked before the first weight changes.
-static mu_status check_all(const mu_tensor_file *file, int n, mu_variable *const *variables, const char *path)
+// Every name, type and shape is checked before the first weight changes.
+static mu_status check_one(const mu_tensor_file *file, const mu_variable *variable, const char *path)
 {
-    for (int k = 0; k < n; k++) {
-        int i = mu_tensor_file_find(file, mu_variable_name(variables[k]));
-        mu_shape wanted = mu_variable_shape(variables[k]), seen = i < 0 ? wanted : mu_tensor_file_shape(file, i);
-        char text[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
-        if (!mu__shape_equal(&wanted, &seen))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_load_weights: '%s' in '%s' has shape %s; the model's has %s",
-                             mu_variable_name(variables[k]), path, mu__shape_text(&seen, text), mu__shape_text(&wanted, other));
-    }
-    return MU_OK;
+    const char *name = mu_variable_name(variable);
+    char text[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    int i = mu_tensor_file_find(file, name);
+    if (i < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_load_weights: '%s' has no tensor '%s' of this model (muster inspect lists what it "
+                         "has)", path, name);
+    mu_spec seen = {.dtype = mu_tensor_file_dtype(file, i), .shape = mu_tensor_file_shape(file, i)};
+    const mu_spec *wanted = &variable->resource.spec;
+    if (seen.dtype == wanted->dtype && mu__shape_equal(&wanted->shape, &seen.shape))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "mu_load_weights: '%s' in '%s' is %s%s; the model's is %s%s", name, path,
+                     mu_dtype_name(seen.dtype), mu__shape_text(&seen.shape, text), mu_dtype_name(wanted->dtype),
+                     mu__shape_text(&wanted->shape, other));
 }
 
 mu_status mu_load_weights(mu_model *model, const char *path)
@@ -92,8 +92,8 @@ mu_status mu_load_weights(mu_model *model, const char *path)
     mu_variable **variables = NULL;
     if (file)
         status = mu__model_variables(model, false, &n, &variables);
-    if (file && status == MU_OK)
-        status = check_all(file, n, variables, path);
+    for (int i = 0; file && status == MU_OK && i < n; i++)
+        status = check_one(file, variables[i], path);
     for (int i = 0; file && status == MU_OK && i < n; i++)
         status = load_one(file, variables[i], path);
     mu__free(variables);

@@ -3,6 +3,7 @@
 // The formulas are Keras 3's. Scalars come as tensors, so that a schedule needs no new trace; the work is
 // shared by the team. Knows nothing of optimizers as objects, nor of who makes the slots.
 #include "ops/loops.h"
+#include "ops/lower.h"
 #include "ops/nn.h"
 
 #include "kernels/kernels.h"
@@ -117,7 +118,8 @@ static mu_status run_update(const mu_kernel *kernel, update_job *j)
 static mu_status descend(const mu_kernel *kernel, bool fast)
 {
     const mu_nesterov_attrs *attrs = kernel->attrs;
-    update_job j = {.fast = fast, .nesterov = attrs->nesterov, .rate = scalar(kernel, 0), .momentum = scalar(kernel, 1)};
+    update_job j = {.fast = fast, .nesterov = attrs->nesterov, .rate = scalar(kernel, 0),
+                    .momentum = scalar(kernel, 1)};
     return run_update(kernel, &j);
 }
 
@@ -134,7 +136,8 @@ static mu_status descent_fast(const mu_kernel *kernel)
 static mu_status adam(const mu_kernel *kernel, bool fast)
 {
     const double step = scalar(kernel, 4) + 1;
-    update_job j = {.fast = fast, .beta_1 = scalar(kernel, 1), .beta_2 = scalar(kernel, 2), .epsilon = scalar(kernel, 3)};
+    update_job j = {.fast = fast, .beta_1 = scalar(kernel, 1), .beta_2 = scalar(kernel, 2),
+                    .epsilon = scalar(kernel, 3)};
     j.rate = scalar(kernel, 0) * sqrt(1 - pow(j.beta_2, step)) / (1 - pow(j.beta_1, step));
     return run_update(kernel, &j);
 }
@@ -168,6 +171,7 @@ const mu_op mu_op_apply_gradient_descent = {
     .name = "apply_gradient_descent", .n_in = 3, .n_resources = MU_VARIADIC, .flags = MU_OP_READS | MU_OP_WRITES,
     .dtypes = MU_FLOATS, .attrs_bytes = sizeof(mu_nesterov_attrs), .attrs = descent_fields,
     .infer = descent_infer, .ref = descent_ref, .cpu = {update_prepare, descent_fast, NULL},
+    .lower = mu__lower_descent,
 };
 
 // Inputs: learning rate, beta 1, beta 2, epsilon, number of updates made before, gradient. Resources:
@@ -175,4 +179,5 @@ const mu_op mu_op_apply_gradient_descent = {
 const mu_op mu_op_apply_adam = {
     .name = "apply_adam", .n_in = 6, .n_resources = 3, .flags = MU_OP_READS | MU_OP_WRITES,
     .dtypes = MU_FLOATS, .infer = update_infer, .ref = adam_ref, .cpu = {update_prepare, adam_fast, NULL},
+    .lower = mu__lower_adam,
 };

@@ -4,6 +4,7 @@
 // bf16 pass through float in small pieces. Integers wrap around; dividing one by zero is an error.
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 
 #include <math.h>
 #include <muster/ops.h>
@@ -177,9 +178,10 @@ static mu_status integer_ref(const mu_kernel *k)
     for (int64_t i = 0; i < n; i++) {
         double value = mu__read_element(b->dtype, b->data, i);
         if (power ? value < 0 : value == 0)
-            return mu__error(MU_INVALID_ARGUMENT, power ? "%s: an integer to the power %g (element %lld) is no integer; "
-                             "cast to a float type first" : "%s: integer division by %g (element %lld of the divisor)",
-                             k->op->name, value, (long long)i);
+            return mu__error(MU_INVALID_ARGUMENT, power ? "%s: an integer to the power %g (element %lld) is no "
+                             "integer; cast to a float type first"
+                             : "%s: integer division by %g (element %lld of the divisor)", k->op->name, value,
+                             (long long)i);
     }
     return arithmetic_ref(k);
 }
@@ -228,7 +230,8 @@ static mu_tensor *add_grad(mu_grad *g, int i)
 {
     return mu__unbroadcast(g, g->dy, i);
 }
-const mu_op mu_op_add = {ROW2("add", ADD, MU_OP_COMMUTES, MU_NUMBERS), .grad = add_grad, .hlo = "stablehlo.add", SIMPLE};
+const mu_op mu_op_add = {ROW2("add", ADD, MU_OP_COMMUTES, MU_NUMBERS), .grad = add_grad,
+                         .hlo = "stablehlo.add", SIMPLE};
 mu_tensor *mu_add(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_add, NULL, a, b);
@@ -239,7 +242,8 @@ static mu_tensor *subtract_grad(mu_grad *g, int i)
     mu_tensor *dx = mu__unbroadcast(g, g->dy, i);
     return i == 0 ? dx : mu_neg(dx);
 }
-const mu_op mu_op_subtract = {ROW2("subtract", SUBTRACT, 0, MU_NUMBERS), .grad = subtract_grad, .hlo = "stablehlo.subtract", SIMPLE};
+const mu_op mu_op_subtract = {ROW2("subtract", SUBTRACT, 0, MU_NUMBERS), .grad = subtract_grad,
+                              .hlo = "stablehlo.subtract", SIMPLE};
 mu_tensor *mu_subtract(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_subtract, NULL, a, b);
@@ -292,7 +296,8 @@ static mu_tensor *mod_grad(mu_grad *g, int i)
     mu_tensor *dx = i == 0 ? g->dy : mu_neg(mu_multiply(g->dy, mu_floor_divide(g->x[0], g->x[1])));
     return mu__unbroadcast(g, dx, i);
 }
-const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = integer_ref, .grad = mod_grad, .samples = samples_divide};
+const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = integer_ref, .grad = mod_grad,
+                         .samples = samples_divide};
 mu_tensor *mu_mod(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_mod, NULL, a, b);
@@ -310,7 +315,8 @@ static mu_tensor *pow_grad(mu_grad *g, int i)
     }
     return mu__unbroadcast(g, mu_multiply(g->dy, dx), i);
 }
-const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = integer_ref, .grad = pow_grad, .hlo = "stablehlo.power",
+const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = integer_ref, .grad = pow_grad,
+                         .hlo = "stablehlo.power",
                          .samples = samples_power};
 mu_tensor *mu_pow(mu_tensor *x, mu_tensor *y)
 {
@@ -369,37 +375,37 @@ mu_tensor *mu_atan2(mu_tensor *y, mu_tensor *x)
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed, \
     .infer = compare_infer, .ref = compare_ref, .samples = samples2
 
-const mu_op mu_op_equal = {ROW_COMPARE("equal", EQUAL, MU_ALL_DTYPES)};
+const mu_op mu_op_equal = {ROW_COMPARE("equal", EQUAL, MU_ALL_DTYPES), .lower = mu__lower_compare};
 mu_tensor *mu_equal(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_equal, NULL, a, b);
 }
 
-const mu_op mu_op_not_equal = {ROW_COMPARE("not_equal", NOT_EQUAL, MU_ALL_DTYPES)};
+const mu_op mu_op_not_equal = {ROW_COMPARE("not_equal", NOT_EQUAL, MU_ALL_DTYPES), .lower = mu__lower_compare};
 mu_tensor *mu_not_equal(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_not_equal, NULL, a, b);
 }
 
-const mu_op mu_op_less = {ROW_COMPARE("less", LESS, MU_NUMBERS)};
+const mu_op mu_op_less = {ROW_COMPARE("less", LESS, MU_NUMBERS), .lower = mu__lower_compare};
 mu_tensor *mu_less(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_less, NULL, a, b);
 }
 
-const mu_op mu_op_less_equal = {ROW_COMPARE("less_equal", LESS_EQUAL, MU_NUMBERS)};
+const mu_op mu_op_less_equal = {ROW_COMPARE("less_equal", LESS_EQUAL, MU_NUMBERS), .lower = mu__lower_compare};
 mu_tensor *mu_less_equal(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_less_equal, NULL, a, b);
 }
 
-const mu_op mu_op_greater = {ROW_COMPARE("greater", GREATER, MU_NUMBERS)};
+const mu_op mu_op_greater = {ROW_COMPARE("greater", GREATER, MU_NUMBERS), .lower = mu__lower_compare};
 mu_tensor *mu_greater(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_greater, NULL, a, b);
 }
 
-const mu_op mu_op_greater_equal = {ROW_COMPARE("greater_equal", GREATER_EQUAL, MU_NUMBERS)};
+const mu_op mu_op_greater_equal = {ROW_COMPARE("greater_equal", GREATER_EQUAL, MU_NUMBERS), .lower = mu__lower_compare};
 mu_tensor *mu_greater_equal(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_greater_equal, NULL, a, b);

@@ -3,6 +3,7 @@
 // The kernel hands arrays to the communicator that the replica was given; without one the group has one
 // member and values pass through. Tensors of one all_reduce that lie side by side go out as they are, others
 // are packed into scratch. Knows nothing of transports.
+#include "ops/lower.h"
 #include "ops/nn.h"
 
 // ---- all_reduce ---------------------------------------------------------------------------------
@@ -123,6 +124,7 @@ const mu_op mu_op_all_reduce = {
     .infer = all_reduce_infer, .grad = all_reduce_grad, .ref = all_reduce_run,
     .cpu = {all_reduce_prepare, all_reduce_run, NULL},
     .samples = all_reduce_samples,
+    .lower = mu__lower_collective,
 };
 
 // ---- broadcast ----------------------------------------------------------------------------------
@@ -163,4 +165,5 @@ const mu_op mu_op_broadcast = {
     .name = "broadcast", .n_in = 1, .n_out = 1, .flags = MU_OP_COLLECTIVE, .dtypes = MU_ALL_DTYPES, .in_place = 1,
     .attrs_bytes = sizeof(mu_broadcast_attrs), .attrs = broadcast_fields,
     .infer = broadcast_infer, .ref = broadcast_run, .samples = broadcast_samples,
+    .lower = mu__lower_collective,
 };

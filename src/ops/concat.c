@@ -8,14 +8,6 @@
 
 #include <muster/ops.h>
 
-static int64_t product(const mu_shape *shape, int begin, int end)
-{
-    int64_t n = 1;
-    for (int i = begin; i < end; i++)
-        n *= shape->dims[i];
-    return n;
-}
-
 // ---- concat -------------------------------------------------------------------------------------
 
 static mu_status concat_mismatch(const mu_infer *infer, int i)
@@ -54,8 +46,8 @@ static mu_status concat_ref(const mu_kernel *k)
 {
     int axis = (int)((const mu_axis_attrs *)k->attrs)->axis;
     const mu_shape *shape = &k->out[0].shape;
-    int64_t outer = product(shape, 0, axis);
-    size_t inner = (size_t)product(shape, axis + 1, shape->rank) * mu_dtype_bytes(k->out[0].dtype);
+    int64_t outer = mu__elements_between(shape, 0, axis);
+    size_t inner = (size_t)mu__elements_between(shape, axis + 1, shape->rank) * mu_dtype_bytes(k->out[0].dtype);
     size_t stride = (size_t)shape->dims[axis] * inner;
     char *out = k->out[0].data;
     for (int i = 0; i < k->n_in; i++) {
@@ -136,9 +128,9 @@ static mu_status concat_part_ref(const mu_kernel *k)
     const mu_part_attrs *attrs = k->attrs;
     int axis = (int)attrs->axis;
     const mu_shape *shape = &k->in[0].shape;
-    size_t inner = (size_t)product(shape, axis + 1, shape->rank) * mu_dtype_bytes(k->out[0].dtype);
+    size_t inner = (size_t)mu__elements_between(shape, axis + 1, shape->rank) * mu_dtype_bytes(k->out[0].dtype);
     size_t stride = (size_t)shape->dims[axis] * inner, bytes = (size_t)k->out[0].shape.dims[axis] * inner;
-    int64_t outer = product(shape, 0, axis), before = 0;
+    int64_t outer = mu__elements_between(shape, 0, axis), before = 0;
     for (int64_t i = 0; i < attrs->index; i++)
         before += k->in[i + 1].shape.dims[axis];
     const char *in = (const char *)k->in[0].data + (size_t)before * inner;

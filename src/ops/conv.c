@@ -4,6 +4,7 @@
 // at each run into what the primitive likes (they change every step, and it costs microseconds). Each of the
 // three rows is linear in both operands, so their gradients are each other. Fused rows come from passes.
 #include "ops/conv.h"
+#include "ops/lower.h"
 #include "ops/onednn.h"
 
 #include <muster/nn.h>
@@ -185,9 +186,9 @@ static void describe_window(conv_plan *plan, const mu_window *w)
 static const_dnnl_primitive_desc_t choose_forward(conv_plan *p, bool bias, bool relu)
 {
     dnnl_convolution_desc_t operation;
-    if (dnnl_dilated_convolution_forward_desc_init(&operation, dnnl_forward_training, dnnl_convolution_direct, &p->image,
-                                                   &p->any_kernel, bias ? &p->bias : NULL, &p->result, p->strides,
-                                                   p->dilations, p->before, p->after) != dnnl_success)
+    if (dnnl_dilated_convolution_forward_desc_init(&operation, dnnl_forward_training, dnnl_convolution_direct,
+                                                   &p->image, &p->any_kernel, bias ? &p->bias : NULL, &p->result,
+                                                   p->strides, p->dilations, p->before, p->after) != dnnl_success)
         return NULL;
     return mu__dnnl_choose(p->dnnl, &operation, relu, NULL);
 }
@@ -314,6 +315,7 @@ const mu_op mu_op_conv2d = {
     .infer = conv_infer, .grad = conv_grad, .ref = mu__conv_ref,
     .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
     .samples = conv_samples,
+    .lower = mu__lower_conv,
 };
 
 const mu_op mu_op_conv2d_input_grad = {
@@ -322,6 +324,7 @@ const mu_op mu_op_conv2d_input_grad = {
     .infer = input_grad_infer, .grad = input_grad_grad, .ref = mu__conv_ref,
     .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
     .samples = input_grad_samples,
+    .lower = mu__lower_conv,
 };
 
 const mu_op mu_op_conv2d_filter_grad = {
@@ -330,6 +333,7 @@ const mu_op mu_op_conv2d_filter_grad = {
     .infer = filter_grad_infer, .grad = filter_grad_grad, .ref = mu__conv_ref,
     .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
     .samples = filter_grad_samples,
+    .lower = mu__lower_conv,
 };
 
 const mu_op mu_op_conv2d_bias = {

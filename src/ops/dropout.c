@@ -18,8 +18,8 @@ static mu_status generator_infer(mu_infer *infer)
 {
     const mu_spec *state = &infer->resources[0];
     if (state->dtype != MU_I64 || state->shape.rank != 1 || state->shape.dims[0] != GENERATOR_WORDS)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: a generator's state is int64 [3], got %s of rank %d", infer->op->name,
-                         mu_dtype_name(state->dtype), state->shape.rank);
+        return mu__error(MU_INVALID_ARGUMENT, "%s: a generator's state is int64 [3], got %s of rank %d",
+                         infer->op->name, mu_dtype_name(state->dtype), state->shape.rank);
     infer->out[0] = (mu_spec){MU_I64, MU_SHAPE(SEED_WORDS)};
     return MU_OK;
 }
@@ -79,8 +79,9 @@ static void keep_any(const mu_view *x, const mu_view *y, const uint32_t *bits, c
                      int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        const double value = (bits[i] & UNIFORM_BITS) >= job->limit ? mu__read_element(x->dtype, x->data, at + i) * job->scale : 0;
-        mu__write_element(y->dtype, y->data, at + i, value);
+        const bool stays = (bits[i] & UNIFORM_BITS) >= job->limit;
+        mu__write_element(y->dtype, y->data, at + i,
+                          stays ? mu__read_element(x->dtype, x->data, at + i) * job->scale : 0);
     }
 }
 
@@ -96,7 +97,8 @@ static void drop_groups(void *arg, int64_t begin, int64_t end)
         mu__philox_skip(&generator, (uint64_t)(at / 4));
         mu__philox_fill(&generator, WORDS / 4, bits);
         if (job->x->dtype == MU_F32)
-            keep_f32((const float *)job->x->data + at, (float *)job->y->data + at, bits, job->limit, (float)job->scale, n);
+            keep_f32((const float *)job->x->data + at, (float *)job->y->data + at, bits, job->limit, (float)job->scale,
+                     n);
         else
             keep_any(job->x, job->y, bits, job, at, n);
     }
@@ -120,9 +122,12 @@ static const mu_attr_spec dropout_fields[] = {{"rate", MU_ATTR_REAL, offsetof(mu
 static const mu_dropout_attrs third = {0.3}, none = {0};
 
 static const mu_sample dropout_samples[] = {
-    {.n_in = 2, .in = {{2, {5, 77}}, {1, {2}}}, .low = {-2, 0}, .high = {2, 1000}, .dtypes = {0, MU_I64}, .attrs = &third, .no_grad = 2},
-    {.n_in = 2, .in = {{1, {3}}, {1, {2}}}, .low = {-2, 0}, .high = {2, 1000}, .dtypes = {0, MU_I64}, .attrs = &none, .no_grad = 2},
-    {.n_in = 2, .in = {{2, {0, 3}}, {1, {2}}}, .low = {-2, 0}, .high = {2, 1000}, .dtypes = {0, MU_I64}, .attrs = &third, .no_grad = 2},
+    {.n_in = 2, .in = {{2, {5, 77}}, {1, {2}}}, .low = {-2, 0}, .high = {2, 1000},
+     .dtypes = {0, MU_I64}, .attrs = &third, .no_grad = 2},
+    {.n_in = 2, .in = {{1, {3}}, {1, {2}}}, .low = {-2, 0}, .high = {2, 1000},
+     .dtypes = {0, MU_I64}, .attrs = &none, .no_grad = 2},
+    {.n_in = 2, .in = {{2, {0, 3}}, {1, {2}}}, .low = {-2, 0}, .high = {2, 1000},
+     .dtypes = {0, MU_I64}, .attrs = &third, .no_grad = 2},
     {0},
 };
 

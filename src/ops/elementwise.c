@@ -6,6 +6,7 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 
 #include <float.h>
 #include <math.h>
@@ -240,7 +241,8 @@ static mu_tensor *square_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu__scale(g->x[0], 2));
 }
-const mu_op mu_op_square = {ROW1("square", SQUARE, MU_NUMBERS, sign_ref, samples_real), .grad = square_grad};
+const mu_op mu_op_square = {ROW1("square", SQUARE, MU_NUMBERS, sign_ref, samples_real), .grad = square_grad,
+                            .lower = mu__lower_square};
 
 // ---- Rounding: no gradient ----------------------------------------------------------------------
 
@@ -468,7 +470,7 @@ static mu_tensor *relu_rule(mu_grad *g, int i)
     (void)i;
     return mu__apply2(&mu_op_relu_grad, NULL, g->dy, g->y[0]);
 }
-const mu_op mu_op_relu = {ACTIVATION("relu", RELU), .grad = relu_rule};
+const mu_op mu_op_relu = {ACTIVATION("relu", RELU), .grad = relu_rule, .lower = mu__lower_relu};
 
 // dy where low < x < high, else 0.
 static mu_tensor *between(const mu_grad *g, double low, double high, mu_tensor *inside)

@@ -5,6 +5,7 @@
 // that. The plain kernels are made of those of the plain rows. Users never make these rows, and no gradient
 // is taken of them.
 #include "ops/conv.h"
+#include "ops/fused.h"
 #include "ops/loops.h"
 #include "ops/nn_loops.h"
 
@@ -26,7 +27,7 @@ static mu_view temporary(mu_dtype dtype, const mu_shape *shape)
 }
 
 // Runs the plain loops of another row.
-static mu_status run_plain(const mu_op *op, const void *attrs, const mu_kernel *kernel, int n_in, const mu_view *in,
+mu_status mu__run_plain(const mu_op *op, const void *attrs, const mu_kernel *kernel, int n_in, const mu_view *in,
                            int n_out, const mu_view *out)
 {
     const mu_kernel inner = {.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .in = in, .out = out,
@@ -44,7 +45,7 @@ static mu_status pooled_shape(const mu_infer *infer, const mu_shape *x, mu_shape
     return MU_OK;
 }
 
-static mu_status convolved_shape(const mu_infer *infer, const mu_shape *x, const mu_shape *w, mu_shape *out)
+mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const mu_shape *w, mu_shape *out)
 {
     mu_window window;
     MU_TRY(mu__conv_window(infer->attrs, x, w, infer->op->name, &window));
@@ -53,7 +54,7 @@ static mu_status convolved_shape(const mu_infer *infer, const mu_shape *x, const
 }
 
 // dy and its marks must be like the forward row's result.
-static mu_status need_marked(const mu_infer *infer, int dy, int mark, const mu_shape *wanted)
+mu_status mu__need_marked(const mu_infer *infer, int dy, int mark, const mu_shape *wanted)
 {
     char dy_text[MU_SHAPE_TEXT], wanted_text[MU_SHAPE_TEXT];
     if (infer->in[mark].dtype == MU_U8 && mu__shape_compatible(&infer->in[dy].shape, wanted)
@@ -78,7 +79,7 @@ static mu_status pool_and_mark(const mu_kernel *kernel, const mu_view *x)
 {
     const mu_view *y = &kernel->out[0];
     uint8_t *mark = kernel->out[1].data;
-    MU_TRY(run_plain(&mu_op_max_pool2d, &two, kernel, 1, x, 2, kernel->out));
+    MU_TRY(mu__run_plain(&mu_op_max_pool2d, &two, kernel, 1, x, 2, kernel->out));
     for (int64_t i = 0; i < mu__elements(&y->shape); i++) {
         const double value = mu__read_element(y->dtype, y->data, i);
         if (!(value > 0))
@@ -90,7 +91,7 @@ static mu_status pool_and_mark(const mu_kernel *kernel, const mu_view *x)
 }
 
 // Gradient of ReLU and pool with respect to what goes in.
-static mu_status unpool_marked(const mu_kernel *kernel, const mu_view *dy, const mu_view *mark, mu_view *dx)
+mu_status mu__unpool_marked(const mu_kernel *kernel, const mu_view *dy, const mu_view *mark, mu_view *dx)
 {
     mu_status status = MU_RESOURCE_EXHAUSTED;
     const mu_view alive = temporary(dy->dtype, &dy->shape), place = temporary(MU_U8, &mark->shape);
@@ -103,7 +104,7 @@ static mu_status unpool_marked(const mu_kernel *kernel, const mu_view *dy, const
         ((uint8_t *)place.data)[i] = at == MU_MARK_DEAD ? 0 : at;
     }
     const mu_view in[] = {alive, place, *dx};
-    status = run_plain(&mu_op_max_pool2d_grad, &two, kernel, 3, in, 1, dx);
+    status = mu__run_plain(&mu_op_max_pool2d_grad, &two, kernel, 3, in, 1, dx);
 out:
     mu__free(alive.data);
     mu__free(place.data);
@@ -128,7 +129,8 @@ static void relu_pool_images(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *k = arg;
     const int64_t *dims = k->in[0].shape.dims;
-    mu__kernels()->relu_pool(k->in[0].data, NULL, k->out[0].data, k->out[1].data, dims[1], dims[2], dims[3], begin, end);
+    mu__kernels()->relu_pool(k->in[0].data, NULL, k->out[0].data, k->out[1].data, dims[1], dims[2], dims[3], begin,
+                             end);
 }
 
 static mu_status relu_pool_fast(const mu_kernel *kernel)
@@ -148,14 +150,14 @@ static mu_status relu_pool_grad_infer(mu_infer *infer)
     MU_TRY(pooled_shape(infer, x, &shape));
     infer->out[0] = (mu_spec){infer->in[0].dtype, *x};
     infer->out[1] = (mu_spec){infer->in[0].dtype, MU_SHAPE(x->dims[3])};
-    return need_marked(infer, 0, 1, &shape);
+    return mu__need_marked(infer, 0, 1, &shape);
 }
 
 static mu_status relu_pool_grad_ref(const mu_kernel *kernel)
 {
     mu_view dx = kernel->out[0];
-    MU_TRY(unpool_marked(kernel, &kernel->in[0], &kernel->in[1], &dx));
-    return run_plain(&mu_op_bias_add_grad, NULL, kernel, 1, &dx, 1, &kernel->out[1]);
+    MU_TRY(mu__unpool_marked(kernel, &kernel->in[0], &kernel->in[1], &dx));
+    return mu__run_plain(&mu_op_bias_add_grad, NULL, kernel, 1, &dx, 1, &kernel->out[1]);
 }
 
 static void relu_pool_grad_part(void *arg, float *part, int64_t begin, int64_t end)
@@ -189,14 +191,14 @@ static mu_status conv_pool_infer(mu_infer *infer)
     MU_TRY(mu__need_same_dtype(infer, 0, 1));
     MU_TRY(mu__need_same_dtype(infer, 0, 2));
     MU_TRY(mu__need_rank(infer, 2, 1));
-    MU_TRY(convolved_shape(infer, &infer->in[0].shape, &infer->in[1].shape, &shape));
+    MU_TRY(mu__pooled_convolution(infer, &infer->in[0].shape, &infer->in[1].shape, &shape));
     return forward_outputs(infer, &shape);
 }
 
-static mu_shape convolved(const mu_kernel *kernel, const mu_shape *w)
+mu_shape mu__convolution_shape(const mu_kernel *kernel, const mu_shape *x, const mu_shape *w)
 {
     mu_window window = {0};
-    const mu_status status = mu__conv_window(kernel->attrs, &kernel->in[0].shape, w, kernel->op->name, &window);
+    const mu_status status = mu__conv_window(kernel->attrs, x, w, kernel->op->name, &window);
     assert(status == MU_OK);  // the shape rule has seen the same
     (void)status;
     return MU_SHAPE(window.n, window.y.out, window.x.out, w->dims[3]);
@@ -204,15 +206,21 @@ static mu_shape convolved(const mu_kernel *kernel, const mu_shape *w)
 
 static mu_status conv_pool_ref(const mu_kernel *kernel)
 {
-    const mu_shape shape = convolved(kernel, &kernel->in[1].shape);
+    const mu_shape shape = mu__convolution_shape(kernel, &kernel->in[0].shape, &kernel->in[1].shape);
     const mu_view z = temporary(kernel->in[0].dtype, &shape);
     if (!z.data)
         return MU_RESOURCE_EXHAUSTED;
-    mu_status status = run_plain(&mu_op_conv2d_bias, kernel->attrs, kernel, 3, kernel->in, 1, &z);
+    mu_status status = mu__run_plain(&mu_op_conv2d_bias, kernel->attrs, kernel, 3, kernel->in, 1, &z);
     if (status == MU_OK)
         status = pool_and_mark(kernel, &z);
     mu__free(z.data);
     return status;
+}
+
+bool mu__plain_convolution(const mu_conv_attrs *attrs)
+{
+    return strcmp(attrs->padding, "valid") == 0 && attrs->groups == 1 && attrs->strides.at[0] == 1 && attrs->strides.at[1] == 1 &&
+           attrs->dilations.at[0] == 1 && attrs->dilations.at[1] == 1;
 }
 
 // The hand-written kernels take first layers: few channels, small square kernels, stride 1, no padding.
@@ -221,9 +229,7 @@ static mu_status conv_pool_prepare(mu_prepare *prepare)
     const mu_conv_attrs *attrs = prepare->attrs;
     const mu_shape *w = &prepare->in[prepare->n_in == 4 ? 3 : 1].shape;
     MU_TRY(mu__prepare_f32(prepare));
-    const bool plain = strcmp(attrs->padding, "valid") == 0 && attrs->groups == 1 && attrs->strides.at[0] == 1
-                       && attrs->strides.at[1] == 1 && attrs->dilations.at[0] == 1 && attrs->dilations.at[1] == 1;
-    if (!plain || w->dims[0] != w->dims[1] || w->dims[0] > 7 || w->dims[2] < 1 || w->dims[2] > 4)
+    if (!mu__plain_convolution(attrs) || w->dims[0] != w->dims[1] || w->dims[0] > 7 || w->dims[2] < 1 || w->dims[2] > 4)
         prepare->declined = true;
     if (prepare->n_in == 4)
         prepare->scratch_bytes = mu__parts_bytes(prepare->team, mu__elements(w) + w->dims[3]);
@@ -258,23 +264,23 @@ static mu_status conv_pool_grad_infer(mu_infer *infer)
     mu_shape shape;
     const mu_shape *w = &infer->in[3].shape;
     MU_TRY(mu__need_same_dtype(infer, 0, 2));
-    MU_TRY(convolved_shape(infer, &infer->in[0].shape, w, &shape));
+    MU_TRY(mu__pooled_convolution(infer, &infer->in[0].shape, w, &shape));
     infer->out[0] = (mu_spec){infer->in[0].dtype, *w};
     infer->out[1] = (mu_spec){infer->in[0].dtype, MU_SHAPE(w->dims[3])};
-    return need_marked(infer, 2, 1, &shape);
+    return mu__need_marked(infer, 2, 1, &shape);
 }
 
 static mu_status conv_pool_grad_ref(const mu_kernel *kernel)
 {
-    const mu_shape shape = convolved(kernel, &kernel->in[3].shape);
+    const mu_shape shape = mu__convolution_shape(kernel, &kernel->in[0].shape, &kernel->in[3].shape);
     mu_view dz = temporary(kernel->in[0].dtype, &shape);
     if (!dz.data)
         return MU_RESOURCE_EXHAUSTED;
     const mu_view in[] = {kernel->in[0], dz, kernel->in[3]};
     mu_status status = MU_OK;
-    MU_GO(unpool_marked(kernel, &kernel->in[2], &kernel->in[1], &dz));
-    MU_GO(run_plain(&mu_op_conv2d_filter_grad, kernel->attrs, kernel, 3, in, 1, &kernel->out[0]));
-    MU_GO(run_plain(&mu_op_bias_add_grad, NULL, kernel, 1, &dz, 1, &kernel->out[1]));
+    MU_GO(mu__unpool_marked(kernel, &kernel->in[2], &kernel->in[1], &dz));
+    MU_GO(mu__run_plain(&mu_op_conv2d_filter_grad, kernel->attrs, kernel, 3, in, 1, &kernel->out[0]));
+    MU_GO(mu__run_plain(&mu_op_bias_add_grad, NULL, kernel, 1, &dz, 1, &kernel->out[1]));
 out:
     mu__free(dz.data);
     return status;

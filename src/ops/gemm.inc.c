@@ -27,8 +27,8 @@ static inline void FN(row)(T *restrict c, const T *a, int64_t a_col, const T *re
     }
 }
 
-MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, int64_t a_row, int64_t a_col, const void *b_data,
-                 int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k)
+MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, int64_t a_row, int64_t a_col,
+                               const void *b_data, int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k)
 {
     T *c = c_data;
     const T *a = a_data, *b = b_data;

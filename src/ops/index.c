@@ -8,14 +8,6 @@
 
 #include <muster/ops.h>
 
-static int64_t product(const mu_shape *shape, int begin, int end)
-{
-    int64_t n = 1;
-    for (int i = begin; i < end; i++)
-        n *= shape->dims[i];
-    return n;
-}
-
 static int64_t index_at(const mu_view *indices, int64_t i)
 {
     return indices->dtype == MU_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
@@ -45,8 +37,13 @@ typedef struct gather_shape {
 static gather_shape gather_shape_of(const mu_gather_attrs *attrs, const mu_shape *x, const mu_shape *indices)
 {
     int axis = (int)attrs->axis, batch = (int)attrs->batch_dims;
-    return (gather_shape){.batch = product(x, 0, batch), .outer = product(x, batch, axis), .n = x->dims[axis],
-                          .inner = product(x, axis + 1, x->rank), .m = product(indices, batch, indices->rank)};
+    return (gather_shape){
+        .batch = mu__elements_between(x, 0, batch),
+        .outer = mu__elements_between(x, batch, axis),
+        .n = x->dims[axis],
+        .inner = mu__elements_between(x, axis + 1, x->rank),
+        .m = mu__elements_between(indices, batch, indices->rank),
+    };
 }
 
 static mu_status gather_result(const mu_infer *infer, const mu_shape *x, const mu_shape *indices, mu_shape *out)
@@ -195,8 +192,8 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
     int64_t depth = indices->rank > 0 ? indices->dims[indices->rank - 1] : MU_UNKNOWN;
     if (depth < 0 || depth > x->rank || indices->rank - 1 + x->rank - depth > MU_MAX_RANK) {
         char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the last axis of the indices, %s, must name 0 to %d axes of shape %s",
-                         infer->op->name, mu__shape_text(indices, a), x->rank, mu__shape_text(x, b));
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the last axis of the indices, %s, must name 0 to %d axes of "
+                         "shape %s", infer->op->name, mu__shape_text(indices, a), x->rank, mu__shape_text(x, b));
     }
     *out = (mu_shape){.rank = 0};
     for (int i = 0; i < indices->rank - 1; i++)
@@ -217,7 +214,7 @@ static mu_status slice_start(const mu_kernel *k, const mu_view *indices, const m
             return index_error(k, row * depth + d, index, x->dims[d]);
         at = at * x->dims[d] + index;
     }
-    *start = at * product(x, depth, x->rank);
+    *start = at * mu__elements_between(x, depth, x->rank);
     return MU_OK;
 }
 
@@ -231,8 +228,8 @@ static mu_status gather_nd_infer(mu_infer *infer)
 static mu_status gather_nd_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
-    int64_t rows = product(indices, 0, indices->rank - 1), start;
-    int64_t inner = product(x, (int)indices->dims[indices->rank - 1], x->rank);
+    int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), start;
+    int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
     size_t bytes = mu_dtype_bytes(k->in[0].dtype);
     for (int64_t row = 0; row < rows && inner > 0; row++) {
         MU_TRY(slice_start(k, &k->in[1], x, row, &start));
@@ -281,8 +278,8 @@ static mu_status scatter_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
     mu_dtype dtype = k->in[0].dtype;
-    int64_t rows = product(indices, 0, indices->rank - 1), start;
-    int64_t inner = product(x, (int)indices->dims[indices->rank - 1], x->rank);
+    int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), start;
+    int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
     size_t bytes = mu_dtype_bytes(dtype), all = (size_t)mu__elements(x) * bytes;
     for (int64_t row = 0; row < rows && inner > 0; row++)
         MU_TRY(slice_start(k, &k->in[1], x, row, &start));
@@ -404,8 +401,8 @@ static const mu_sample samples_one_hot[] = {
     {0},
 };
 const mu_op mu_op_one_hot = {
-    .name = "one_hot", .n_in = 1, .n_out = 1, .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_U8),
-    .attrs_bytes = sizeof(mu_one_hot_attrs), .attrs = one_hot_attrs, .infer = one_hot_infer, .ref = one_hot_ref,
+    .name = "one_hot", .n_in = 1, .n_out = 1,
+    .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_U8), .attrs_bytes = sizeof(mu_one_hot_attrs), .attrs = one_hot_attrs, .infer = one_hot_infer, .ref = one_hot_ref,
     .samples = samples_one_hot,
 };
 mu_tensor *mu_one_hot(mu_tensor *indices, int64_t depth, mu_dtype dtype)
@@ -442,7 +439,7 @@ static mu_status segment_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *segments = &k->in[1].shape;
     int64_t n = ((const mu_segment_attrs *)k->attrs)->n, rows = mu__elements(segments);
-    int64_t inner = product(x, segments->rank, x->rank);
+    int64_t inner = mu__elements_between(x, segments->rank, x->rank);
     size_t bytes = (size_t)inner * mu_dtype_bytes(k->in[0].dtype);
     memset(k->out[0].data, 0, (size_t)n * bytes);
     for (int64_t i = 0; i < rows; i++)

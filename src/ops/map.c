@@ -501,8 +501,8 @@ mu_tensor *mu_strided_slice(mu_tensor *x, const int64_t *begin, const int64_t *e
         if (shrinks && begin[i] == -1)
             attrs.end_mask |= 1 << i;
         if (shrinks && n != MU_UNKNOWN && (begin[i] < -n || begin[i] >= n)) {
-            mu__error(MU_INVALID_ARGUMENT, "strided_slice: element %lld of axis %d, which has %lld", (long long)begin[i],
-                      i, (long long)n);
+            mu__error(MU_INVALID_ARGUMENT, "strided_slice: element %lld of axis %d, which has %lld",
+                      (long long)begin[i], i, (long long)n);
             return NULL;
         }
     }

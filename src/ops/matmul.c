@@ -3,6 +3,7 @@
 // float32 and bfloat16 go to oneDNN's matmul on plain row-major arrays (a transpose is a pair of strides);
 // the rest runs the plain product. Leading axes are batches and broadcast. The fused row is made by engine
 // passes only. Knows nothing of layers.
+#include "ops/lower.h"
 #include "ops/nn.h"
 #include "ops/nn_loops.h"
 #include "ops/onednn.h"
@@ -282,6 +283,7 @@ const mu_op mu_op_matmul = {
     .infer = matmul_infer, .grad = matmul_grad, .ref = matmul_ref,
     .cpu = {matmul_prepare, mu__dnnl_run, mu__dnnl_free},
     .samples = matmul_samples,
+    .lower = mu__lower_matmul,
 };
 
 const mu_op mu_op_matmul_bias = {

@@ -1,9 +1,10 @@
-// Bias, the gradient of ReLU, and the public names of tf.nn's element-wise functions.
+// Bias and its gradient, the gradient of ReLU, and sums that a team makes in parts.
 //
 // The last axis is the channels. float32 runs the hand-written kernels, the rest plain loops. Knows nothing
 // of layers.
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 #include "ops/nn_loops.h"
 
 #include "kernels/kernels.h"
@@ -100,6 +101,7 @@ const mu_op mu_op_bias_add = {
     .name = "bias_add", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
     .infer = bias_add_infer, .grad = bias_add_grad_rule, .ref = bias_add_ref,
     .samples = bias_add_samples,
+    .lower = mu__lower_bias_add,
 };
 
 // ---- bias_add_grad: sums over all axes but the last ---------------------------------------------
@@ -165,6 +167,7 @@ const mu_op mu_op_bias_add_grad = {
     .infer = bias_add_grad_infer, .grad = bias_add_grad_grad, .ref = bias_add_grad_ref,
     .cpu = {bias_add_grad_prepare, bias_add_grad_fast, NULL},
     .samples = bias_add_grad_samples,
+    .lower = mu__lower_bias_add_grad,
 };
 
 // ---- relu_grad: dy where ReLU's result (or input) is positive -----------------------------------
@@ -220,16 +223,12 @@ const mu_op mu_op_relu_grad = {
     .infer = relu_grad_infer, .grad = relu_grad_grad, .ref = relu_grad_ref,
     .cpu = {mu__prepare_f32, relu_grad_fast, NULL},
     .samples = relu_grad_samples,
+    .lower = mu__lower_relu_grad,
 };
 
-// ---- Public functions ---------------------------------------------------------------------------
+// ---- Public function ----------------------------------------------------------------------------
 
 mu_tensor *mu_nn_bias_add(mu_tensor *x, mu_tensor *bias)
 {
     return mu__apply2(&mu_op_bias_add, NULL, x, bias);
-}
-
-mu_tensor *mu_nn_relu(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_relu, NULL, x);
 }

@@ -49,6 +49,26 @@ typedef struct mu_broadcast_attrs {
     char name[MU_ATTR_TEXT_BYTES];
 } mu_broadcast_attrs;
 
+typedef struct mu_all_gather_attrs {
+    int64_t axis;
+    int64_t ranks;      // replicas
+    char name[MU_ATTR_TEXT_BYTES];
+} mu_all_gather_attrs;
+
+typedef enum mu_scatter {
+    MU_SCATTER_ADD,
+    MU_SCATTER_SUB,
+    MU_SCATTER_MUL,
+    MU_SCATTER_DIV,
+    MU_SCATTER_MIN,
+    MU_SCATTER_MAX,
+    MU_SCATTER_UPDATE
+} mu_scatter;
+
+typedef struct mu_scatter_attrs {
+    int64_t kind;       // mu_scatter
+} mu_scatter_attrs;
+
 // ---- Generators (dropout.c) ---------------------------------------------------------------------
 
 // mu__generator_next steps a generator (a resource of int64 [3]: 128-bit counter, key) and returns a seed for

@@ -68,7 +68,8 @@ static void FN(softmax)(const void *from, void *to, int64_t n, int64_t step, boo
 }
 
 // One row of cross-entropy against the distribution `p` (NULL: all on `label`).
-static void FN(cross_entropy)(const void *from, const void *wanted_data, int64_t label, void *loss_to, void *to, int64_t n)
+static void FN(cross_entropy)(const void *from, const void *wanted_data, int64_t label, void *loss_to, void *to,
+                              int64_t n)
 {
     const T *x = from, *p = wanted_data;
     T *dx = to;

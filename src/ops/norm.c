@@ -76,8 +76,9 @@ static norm_job job_of(const mu_kernel *kernel)
     const mu_epsilon_attrs *attrs = kernel->attrs;
     const mu_shape *x = &kernel->in[0].shape;
     const int64_t channels = x->dims[x->rank - 1];
-    return (norm_job){.channels = channels, .rows = channels ? mu__elements(x) / channels : 0, .epsilon = attrs->epsilon,
-                      .x = kernel->in[0].data, .gamma = kernel->in[1].data, .y = kernel->out[0].data};
+    return (norm_job){.channels = channels, .rows = channels ? mu__elements(x) / channels : 0,
+                      .epsilon = attrs->epsilon, .x = kernel->in[0].data, .gamma = kernel->in[1].data,
+                      .y = kernel->out[0].data};
 }
 
 static mu_status training_ref(const mu_kernel *kernel)

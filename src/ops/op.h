@@ -10,7 +10,6 @@
 #include "tensor/tensor.h"
 
 typedef struct mu_op mu_op;
-struct mu_emitter;  // engine/pjrt
 struct mu_node;     // graph
 
 // ---- Attributes ---------------------------------------------------------------------------------
@@ -124,6 +123,35 @@ typedef struct mu_prepare {
     bool declined;                // to fill: not for these types or shapes; ref runs instead
 } mu_prepare;
 
+// ---- Lowering to StableHLO ----------------------------------------------------------------------
+
+// A value in the text of a program: what it is called there, and its type under the known shapes.
+typedef struct mu_hlo {
+    int id;               // negative: nothing, or what an operation that failed gave
+    mu_spec spec;
+} mu_hlo;
+
+// What a lowering writes to. Implemented by engine/pjrt; lower.h has the operations in common use.
+typedef struct mu_emitter mu_emitter;
+struct mu_emitter {
+    mu_status status;     // of the first failure; once it is set, add does nothing and gives nothing
+    int replicas;         // that run the program together
+    // add writes one operation in generic form with one result: "op"(operands) rest : (types) -> type. `rest`
+    // is its attributes, with regions before them; NULL: none.
+    mu_hlo (*add)(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,
+                  const char *rest);
+};
+
+typedef struct mu_lowering {
+    mu_emitter *emitter;
+    const mu_op *op;
+    const void *attrs;
+    int n_in, n_out, n_resources;
+    const mu_hlo *in;
+    mu_hlo *state;        // [n_resources] the elements of each resource at this point; a write puts new ones here
+    mu_hlo *out;          // [n_out] to fill; their specs are set
+} mu_lowering;
+
 // ---- Samples ------------------------------------------------------------------------------------
 
 // A shape in a static initialiser: MU_DIMS(2, 3) is [2, 3], MU_NO_DIMS a scalar.
@@ -183,7 +211,7 @@ struct mu_op {
         void (*release)(void *state);
     } cpu;
     const char *hlo;                // "stablehlo.exponential" where one name says it all
-    mu_status (*lower)(struct mu_emitter *emitter, const struct mu_node *node);  // where it does not
+    mu_status (*lower)(mu_lowering *lowering);   // where it does not
     const mu_sample *samples;       // inputs for tests and benches, with edge cases
 };
 

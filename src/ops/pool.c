@@ -7,6 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 
 #include <muster/nn.h>
 
@@ -221,6 +222,7 @@ const mu_op mu_op_max_pool2d = {
     .infer = pool_infer, .grad = max_pool_grad, .ref = mu__pool_ref,
     .cpu = {pool_prepare, pool_fast, NULL},
     .samples = pool_samples,
+    .lower = mu__lower_pool,
 };
 
 const mu_op mu_op_max_pool2d_grad = {
@@ -229,6 +231,7 @@ const mu_op mu_op_max_pool2d_grad = {
     .infer = pool_grad_infer, .grad = max_pool_grad_grad, .ref = mu__pool_ref,
     .cpu = {pool_prepare, pool_fast, NULL},
     .samples = max_grad_samples,
+    .lower = mu__lower_pool,
 };
 
 const mu_op mu_op_max_pool2d_pick = {
@@ -236,6 +239,7 @@ const mu_op mu_op_max_pool2d_pick = {
     .attrs_bytes = sizeof(mu_pool_attrs), .attrs = pool_fields,
     .infer = pool_pick_infer, .grad = max_pool_pick_grad, .ref = mu__pool_ref,
     .samples = max_pick_samples,
+    .lower = mu__lower_pool,
 };
 
 const mu_op mu_op_avg_pool2d = {
@@ -244,6 +248,7 @@ const mu_op mu_op_avg_pool2d = {
     .infer = pool_infer, .grad = average_pool_grad, .ref = mu__pool_ref,
     .cpu = {pool_prepare, pool_fast, NULL},
     .samples = pool_samples,
+    .lower = mu__lower_pool,
 };
 
 const mu_op mu_op_avg_pool2d_grad = {
@@ -252,6 +257,7 @@ const mu_op mu_op_avg_pool2d_grad = {
     .infer = pool_grad_infer, .grad = average_pool_grad_grad, .ref = mu__pool_ref,
     .cpu = {pool_prepare, pool_fast, NULL},
     .samples = average_grad_samples,
+    .lower = mu__lower_pool,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 #include "ops/nn.h"
 
 #include <float.h>
@@ -316,13 +317,18 @@ static const mu_sample samples_truth[] = {
     .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = reduce_attrs, .infer = reduce_infer, .ref = reduce_ref, \
     .samples = inputs
 
-const mu_op mu_op_reduce_sum = {REDUCTION("reduce_sum", SUM, MU_NUMBERS, samples_reduce), .grad = sum_grad};
-const mu_op mu_op_reduce_mean = {REDUCTION("reduce_mean", MEAN, MU_NUMBERS, samples_reduce), .grad = mean_grad};
-const mu_op mu_op_reduce_max = {REDUCTION("reduce_max", MAX, MU_NUMBERS, samples_reduce), .grad = extreme_grad};
-const mu_op mu_op_reduce_min = {REDUCTION("reduce_min", MIN, MU_NUMBERS, samples_reduce), .grad = extreme_grad};
-const mu_op mu_op_reduce_prod = {REDUCTION("reduce_prod", PROD, MU_NUMBERS, samples_prod), .grad = prod_grad};
-const mu_op mu_op_reduce_any = {REDUCTION("reduce_any", ANY, MU_BOOLS, samples_truth)};
-const mu_op mu_op_reduce_all = {REDUCTION("reduce_all", ALL, MU_BOOLS, samples_truth)};
+const mu_op mu_op_reduce_sum = {REDUCTION("reduce_sum", SUM, MU_NUMBERS, samples_reduce), .grad = sum_grad,
+                                .lower = mu__lower_reduce};
+const mu_op mu_op_reduce_mean = {REDUCTION("reduce_mean", MEAN, MU_NUMBERS, samples_reduce), .grad = mean_grad,
+                                 .lower = mu__lower_reduce};
+const mu_op mu_op_reduce_max = {REDUCTION("reduce_max", MAX, MU_NUMBERS, samples_reduce), .grad = extreme_grad,
+                                .lower = mu__lower_reduce};
+const mu_op mu_op_reduce_min = {REDUCTION("reduce_min", MIN, MU_NUMBERS, samples_reduce), .grad = extreme_grad,
+                                .lower = mu__lower_reduce};
+const mu_op mu_op_reduce_prod = {REDUCTION("reduce_prod", PROD, MU_NUMBERS, samples_prod), .grad = prod_grad,
+                                 .lower = mu__lower_reduce};
+const mu_op mu_op_reduce_any = {REDUCTION("reduce_any", ANY, MU_BOOLS, samples_truth), .lower = mu__lower_reduce};
+const mu_op mu_op_reduce_all = {REDUCTION("reduce_all", ALL, MU_BOOLS, samples_truth), .lower = mu__lower_reduce};
 
 static mu_tensor *reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
@@ -492,6 +498,7 @@ static const mu_sample samples_sum_to_like[] = {
 const mu_op mu_op_sum_to_like = {
     .name = "sum_to_like", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .shape_only = 2, .infer = sum_to_like_infer,
     .grad = sum_to_like_grad, .ref = sum_to_like_ref, .samples = samples_sum_to_like,
+    .lower = mu__lower_sum_to_like,
 };
 mu_tensor *mu_sum_to_like(mu_tensor *x, mu_tensor *like)
 {
@@ -515,8 +522,8 @@ static void place_range(void *arg, int64_t begin, int64_t end)
     place_loop *place = loops_of(job->dtype).place;
     for (int64_t i = begin; i < end; i++) {
         int64_t first = i / job->inner * job->n * job->inner + i % job->inner;
-        ((int64_t *)job->out)[i] = place(job->variant, (const char *)job->in + (size_t)first * mu_dtype_bytes(job->dtype),
-                                         job->n, job->inner);
+        const char *start = (const char *)job->in + (size_t)first * mu_dtype_bytes(job->dtype);
+        ((int64_t *)job->out)[i] = place(job->variant, start, job->n, job->inner);
     }
 }
 
@@ -582,13 +589,13 @@ static mu_tensor *place_of(const mu_op *op, mu_tensor *x, int axis)
     return mu__apply1(op, &attrs, x);
 }
 
-const mu_op mu_op_argmax = {PLACE("argmax", ARGMAX)};
+const mu_op mu_op_argmax = {PLACE("argmax", ARGMAX), .lower = mu__lower_arg};
 mu_tensor *mu_argmax(mu_tensor *x, int axis)
 {
     return place_of(&mu_op_argmax, x, axis);
 }
 
-const mu_op mu_op_argmin = {PLACE("argmin", ARGMIN)};
+const mu_op mu_op_argmin = {PLACE("argmin", ARGMIN), .lower = mu__lower_arg};
 mu_tensor *mu_argmin(mu_tensor *x, int axis)
 {
     return place_of(&mu_op_argmin, x, axis);

@@ -4,6 +4,7 @@
 // gradient of that output makes second derivatives work. Knows nothing of losses as models have them.
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 #include "ops/nn_loops.h"
 
 #include "kernels/kernels.h"
@@ -100,12 +101,14 @@ const mu_op mu_op_softmax = {
     .name = "softmax", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
     .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields,
     .infer = softmax_infer, .grad = softmax_grad, .ref = softmax_ref, .samples = softmax_samples,
+    .lower = mu__lower_softmax,
 };
 
 const mu_op mu_op_log_softmax = {
     .name = "log_softmax", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
     .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields,
     .infer = softmax_infer, .grad = log_softmax_grad, .ref = softmax_ref, .samples = softmax_samples,
+    .lower = mu__lower_softmax,
 };
 
 // ---- sparse_softmax_cross_entropy: (logits, labels) -> loss, gradient ---------------------------
@@ -163,7 +166,8 @@ static mu_status sparse_ref(const mu_kernel *kernel)
     const size_t element = mu_dtype_bytes(logits->dtype), bytes = element * (size_t)classes;
     for (int64_t r = 0; r < rows; r++) {
         int64_t label;
-        mu__convert(MU_I64, &label, labels->dtype, (const char *)labels->data + (size_t)r * mu_dtype_bytes(labels->dtype), 1);
+        mu__convert(MU_I64, &label, labels->dtype,
+                    (const char *)labels->data + (size_t)r * mu_dtype_bytes(labels->dtype), 1);
         if (label < 0 || label >= classes)
             return bad_label(kernel, label, classes, r);
         loops->cross_entropy((const char *)logits->data + bytes * (size_t)r, NULL, label,
@@ -196,7 +200,8 @@ static mu_status sparse_fast(const mu_kernel *kernel)
 
 static const mu_sample sparse_samples[] = {
     {.n_in = 2, .in = {{2, {5, 7}}, {1, {5}}}, .low = {-2, 0}, .high = {2, 7}, .dtypes = {0, MU_I64}, .no_grad = 2},
-    {.n_in = 2, .in = {{3, {2, 3, 4}}, {2, {2, 3}}}, .low = {-9, 0}, .high = {9, 4}, .dtypes = {0, MU_I32}, .no_grad = 2},
+    {.n_in = 2, .in = {{3, {2, 3, 4}}, {2, {2, 3}}}, .low = {-9, 0}, .high = {9, 4},
+     .dtypes = {0, MU_I32}, .no_grad = 2},
     {.n_in = 2, .in = {{2, {6, 1}}, {1, {6}}}, .low = {-2, 0}, .high = {2, 1}, .dtypes = {0, MU_U8}, .no_grad = 2},
     {.n_in = 2, .in = {{2, {0, 4}}, {1, {0}}}, .low = {-2, 0}, .high = {2, 4}, .dtypes = {0, MU_I64}, .no_grad = 2},
     {0},
@@ -207,6 +212,7 @@ const mu_op mu_op_sparse_softmax_cross_entropy = {
     .infer = sparse_infer, .grad = sparse_grad, .ref = sparse_ref,
     .cpu = {sparse_prepare, sparse_fast, NULL},
     .samples = sparse_samples,
+    .lower = mu__lower_cross_entropy,
 };
 
 // ---- softmax_cross_entropy: (logits, labels) -> loss, gradient ----------------------------------
@@ -263,6 +269,7 @@ static const mu_sample dense_samples[] = {
 const mu_op mu_op_softmax_cross_entropy = {
     .name = "softmax_cross_entropy", .n_in = 2, .n_out = 2, .dtypes = MU_FLOATS,
     .infer = dense_infer, .grad = dense_grad, .ref = dense_ref, .samples = dense_samples,
+    .lower = mu__lower_cross_entropy,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // The rows that feed a graph: its inputs, the eager tensors it captured, the id of the replica that runs it.
 //
 // The first two do not compute: an engine binds them to the tensors that they stand for before the first step.
+#include "ops/lower.h"
 #include "ops/op.h"
 
 static const mu_attr_spec input_attrs[] = {
@@ -40,6 +41,7 @@ static mu_status constant_infer(mu_infer *infer)
 const mu_op mu_op_constant = {
     .name = "constant", .n_in = 0, .n_out = 1, .attrs_bytes = sizeof(mu_constant_attrs), .attrs = constant_attrs,
     .infer = constant_infer, .ref = bound_by_engine,
+    .lower = mu__lower_constant,
 };
 
 static mu_status replica_id_infer(mu_infer *infer)
@@ -56,5 +58,5 @@ static mu_status replica_id_run(const mu_kernel *kernel)
 
 const mu_op mu_op_replica_id = {
     .name = "replica_id", .n_in = 0, .n_out = 1, .infer = replica_id_infer, .ref = replica_id_run,
-    .hlo = "stablehlo.replica_id",
+    .lower = mu__lower_replica_id,
 };

@@ -2,6 +2,7 @@
 //
 // The variable is the one resource of each; its storage is what the kernel is given for this replica. A
 // read's gradient is the tape's affair. Knows nothing of strategies: which component it gets is decided above.
+#include "ops/lower.h"
 #include "ops/op.h"
 
 static mu_status read_infer(mu_infer *infer)
@@ -54,19 +55,23 @@ static mu_status update_ref(const mu_kernel *kernel)
 const mu_op mu_op_read_variable = {
     .name = "read_variable", .n_out = 1, .n_resources = 1, .flags = MU_OP_READS,
     .infer = read_infer, .ref = read_ref,
+    .lower = mu__lower_read,
 };
 
 const mu_op mu_op_assign_variable = {
     .name = "assign_variable", .n_in = 1, .n_resources = 1, .flags = MU_OP_WRITES,
     .infer = assign_infer, .ref = assign_ref,
+    .lower = mu__lower_assign,
 };
 
 const mu_op mu_op_assign_add_variable = {
     .name = "assign_add_variable", .n_in = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES,
     .dtypes = MU_NUMBERS, .infer = assign_infer, .ref = update_ref,
+    .lower = mu__lower_assign,
 };
 
 const mu_op mu_op_assign_sub_variable = {
     .name = "assign_sub_variable", .n_in = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES,
     .dtypes = MU_NUMBERS, .infer = assign_infer, .ref = update_ref,
+    .lower = mu__lower_assign,
 };

@@ -6,8 +6,11 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 
 #include <muster/ops.h>
+
+enum { TILE = 32 };
 
 #define T uint8_t
 #define FN(name) name##_8
@@ -21,6 +24,11 @@
 #define T uint64_t
 #define FN(name) name##_64
 #include "ops/move_loops.inc.c"
+
+typedef struct turn_job {
+    const mu_kernel *kernel;
+    const mu_walk *walk;
+} turn_job;
 
 static mu_status run_moves(const mu_kernel *k, const mu_walk *walk)
 {
@@ -88,7 +96,8 @@ static const mu_sample samples_reshape[] = {
     {0},
 };
 const mu_op mu_op_reshape = {VIEW1("reshape", reshape_infer), .attrs_bytes = sizeof(mu_shape_attrs),
-                             .attrs = shape_attrs, .grad = view_grad, .samples = samples_reshape};
+                             .attrs = shape_attrs, .grad = view_grad, .samples = samples_reshape,
+                             .lower = mu__lower_reshape};
 mu_tensor *mu_reshape(mu_tensor *x, int rank, const int64_t *dims)
 {
     mu_shape_attrs attrs;
@@ -119,7 +128,8 @@ static const mu_sample samples_expand[] = {
     {0},
 };
 const mu_op mu_op_expand_dims = {VIEW1("expand_dims", expand_dims_infer), .attrs_bytes = sizeof(mu_axis_attrs),
-                                 .attrs = axis_attrs, .grad = view_grad, .samples = samples_expand};
+                                 .attrs = axis_attrs, .grad = view_grad, .samples = samples_expand,
+                                 .lower = mu__lower_reshape};
 mu_tensor *mu_expand_dims(mu_tensor *x, int axis)
 {
     mu_axis_attrs attrs = {.axis = axis < 0 && x ? axis + x->shape.rank + 1 : axis};
@@ -154,7 +164,7 @@ static const mu_attr_spec axes_attrs[] = {{"axes", MU_ATTR_INTS, offsetof(mu_axe
 static const mu_axes_attrs axes_02 = {{2, {0, 2}}};
 static const mu_sample samples_squeeze[] = {{.n_in = 1, .in = {MU_DIMS(1, 5, 1)}, .attrs = &axes_02}, {0}};
 const mu_op mu_op_squeeze = {VIEW1("squeeze", squeeze_infer), .attrs_bytes = sizeof(mu_axes_attrs),
-                             .attrs = axes_attrs, .grad = view_grad, .samples = samples_squeeze};
+                             .attrs = axes_attrs, .grad = view_grad, .samples = samples_squeeze, .lower = mu__lower_reshape};
 mu_tensor *mu_squeeze(mu_tensor *x, int axis)
 {
     mu_axes_attrs attrs;
@@ -178,13 +188,15 @@ static mu_tensor *identity_grad(mu_grad *g, int i)
     return g->dy;
 }
 static const mu_sample samples_any[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}}, {.n_in = 1, .in = {MU_DIMS(0)}}, {0}};
-const mu_op mu_op_identity = {VIEW1("identity", mu__infer_same), .grad = identity_grad, .samples = samples_any};
+const mu_op mu_op_identity = {VIEW1("identity", mu__infer_same), .grad = identity_grad, .samples = samples_any,
+                              .lower = mu__lower_reshape};
 mu_tensor *mu_identity(mu_tensor *x)
 {
     return mu__apply1(&mu_op_identity, NULL, x);
 }
 
-const mu_op mu_op_stop_gradient = {VIEW1("stop_gradient", mu__infer_same), .samples = samples_any};
+const mu_op mu_op_stop_gradient = {VIEW1("stop_gradient", mu__infer_same), .samples = samples_any,
+                                   .lower = mu__lower_reshape};
 mu_tensor *mu_stop_gradient(mu_tensor *x)
 {
     return mu__apply1(&mu_op_stop_gradient, NULL, x);
@@ -205,6 +217,7 @@ static const mu_sample samples_reshape_like[] = {
 const mu_op mu_op_reshape_like = {
     .name = "reshape_like", .n_in = 2, .n_out = 1, .flags = MU_OP_VIEW, .shape_only = 2, .in_place = 1,
     .infer = reshape_like_infer, .grad = view_grad, .ref = same_bytes_ref, .samples = samples_reshape_like,
+    .lower = mu__lower_reshape,
 };
 mu_tensor *mu_reshape_like(mu_tensor *x, mu_tensor *like)
 {
@@ -233,6 +246,26 @@ static mu_status transpose_infer(mu_infer *infer)
     return mu__error(MU_INVALID_ARGUMENT, "transpose: the axes are no permutation of 0 to %d", in->rank - 1);
 }
 
+// Turns each of the innermost matrices of a walk that steps by one along their rows' axis.
+static void turn_range(void *arg, int64_t begin, int64_t end)
+{
+    const turn_job *job = arg;
+    const mu_walk *walk = job->walk;
+    size_t bytes = mu_dtype_bytes(job->kernel->in[0].dtype);
+    int64_t rows = walk->dims[walk->rank - 2], columns = walk->dims[walk->rank - 1];
+    for (int64_t matrix = begin; matrix < end; matrix++) {
+        int64_t at = 0, rest = matrix;
+        for (int axis = walk->rank - 3; axis >= 0; axis--) {
+            at += rest % walk->dims[axis] * walk->strides[0][axis];
+            rest /= walk->dims[axis];
+        }
+        const char *in = (const char *)job->kernel->in[0].data + (size_t)at * bytes;
+        char *out = (char *)job->kernel->out[0].data + (size_t)(matrix * rows * columns) * bytes;
+        (bytes == 1 ? turn_8 : bytes == 2 ? turn_16 : bytes == 4 ? turn_32 : turn_64)(
+            in, walk->strides[0][walk->rank - 1], out, rows, columns);
+    }
+}
+
 static mu_status transpose_ref(const mu_kernel *k)
 {
     const mu_shape *in = &k->in[0].shape;
@@ -246,7 +279,12 @@ static mu_status transpose_ref(const mu_kernel *k)
         strides[0][i] = steps[axes->at[i]];
     mu_walk walk;
     mu__walk_strided(&walk, &k->out[0].shape, 1, (const int64_t (*)[MU_MAX_RANK])strides);
-    return run_moves(k, &walk);
+    if (walk.rank < 2 || walk.strides[0][walk.rank - 2] != 1)
+        return run_moves(k, &walk);
+    turn_job job = {.kernel = k, .walk = &walk};
+    int64_t n = mu__elements(in), matrix = walk.dims[walk.rank - 2] * walk.dims[walk.rank - 1];
+    mu__share_range(k->team, matrix > 0 ? n / matrix : 0, 1, n, turn_range, &job);
+    return MU_OK;
 }
 
 static mu_tensor *transpose_grad(mu_grad *g, int i)
@@ -259,10 +297,12 @@ static mu_tensor *transpose_grad(mu_grad *g, int i)
     return mu_transpose(g->dy, back);
 }
 
-static const mu_axes_attrs swap_2 = {{2, {1, 0}}}, turn_3 = {{3, {2, 0, 1}}}, keep_3 = {{3, {1, 0, 2}}};
+static const mu_axes_attrs swap_2 = {{2, {1, 0}}}, last_3 = {{3, {0, 2, 1}}}, turn_3 = {{3, {2, 0, 1}}},
+                           keep_3 = {{3, {1, 0, 2}}};
 static const mu_sample samples_transpose[] = {
     {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &swap_2},
     {.n_in = 1, .in = {MU_DIMS(3, 1, 4)}, .attrs = &turn_3},
+    {.n_in = 1, .in = {MU_DIMS(2, 35, 33)}, .attrs = &last_3},
     {.n_in = 1, .in = {MU_DIMS(3, 2, 4)}, .attrs = &keep_3},
     {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &swap_2},
     {0},
@@ -270,6 +310,7 @@ static const mu_sample samples_transpose[] = {
 const mu_op mu_op_transpose = {
     .name = "transpose", .n_in = 1, .n_out = 1, .attrs_bytes = sizeof(mu_axes_attrs), .attrs = axes_attrs,
     .infer = transpose_infer, .grad = transpose_grad, .ref = transpose_ref, .samples = samples_transpose,
+    .lower = mu__lower_transpose,
 };
 mu_tensor *mu_transpose(mu_tensor *x, const int *axes)
 {
@@ -327,6 +368,7 @@ static const mu_sample samples_broadcast_to[] = {
 const mu_op mu_op_broadcast_to = {
     .name = "broadcast_to", .n_in = 1, .n_out = 1, .attrs_bytes = sizeof(mu_shape_attrs), .attrs = shape_attrs,
     .infer = broadcast_to_infer, .grad = broadcast_grad, .ref = broadcast_ref, .samples = samples_broadcast_to,
+    .lower = mu__lower_broadcast,
 };
 mu_tensor *mu_broadcast_to(mu_tensor *x, int rank, const int64_t *dims)
 {
@@ -349,6 +391,7 @@ static const mu_sample samples_broadcast_like[] = {
 const mu_op mu_op_broadcast_like = {
     .name = "broadcast_like", .n_in = 2, .n_out = 1, .shape_only = 2, .infer = broadcast_like_infer,
     .grad = broadcast_grad, .ref = broadcast_ref, .samples = samples_broadcast_like,
+    .lower = mu__lower_broadcast,
 };
 mu_tensor *mu_broadcast_like(mu_tensor *x, mu_tensor *like)
 {
@@ -380,10 +423,14 @@ static mu_status dim_size_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-static const mu_sample samples_dim_size[] = {{.n_in = 1, .in = {MU_DIMS(3, 5, 7)}, .attrs = &axes_02, .no_grad = 1}, {0}};
+static const mu_sample samples_dim_size[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5, 7)}, .attrs = &axes_02, .no_grad = 1},
+    {0},
+};
 const mu_op mu_op_dim_size = {
     .name = "dim_size", .n_in = 1, .n_out = 1, .shape_only = 1, .attrs_bytes = sizeof(mu_axes_attrs),
     .attrs = axes_attrs, .infer = dim_size_infer, .ref = dim_size_ref, .samples = samples_dim_size,
+    .lower = mu__lower_dim_size,
 };
 mu_tensor *mu_dim_size(mu_tensor *x, int axis)
 {

@@ -27,6 +27,14 @@ int64_t mu__elements(const mu_shape *shape)
     return unknown && n != 0 ? MU_UNKNOWN : n;
 }
 
+int64_t mu__elements_between(const mu_shape *shape, int begin, int end)
+{
+    int64_t n = 1;
+    for (int i = begin; i < end; i++)
+        n *= shape->dims[i];
+    return n;
+}
+
 size_t mu__spec_bytes(const mu_spec *spec)
 {
     return (size_t)mu__elements(&spec->shape) * mu_dtype_bytes(spec->dtype);

@@ -5,7 +5,7 @@
 // of the data); the convolution of a first layer into that; a ReLU that is left into the product before it.
 // Each rewrite makes its last node into the fused row; what nothing uses any more is pruned at the end.
 #include "engine/cpu/plan.h"
-#include "ops/nn.h"
+#include "ops/fused.h"
 
 // Who uses each node: lists in one array, graph outputs counted apart.
 typedef struct users {
@@ -174,13 +174,16 @@ typedef struct first_layer {
     mu_node *filter_grad;
 } first_layer;
 
+// How many channels go into each group's kernel, for convolutions that the hand-written kernels take; 0 for others.
+static int64_t plain_channels(const mu_node *conv)
+{
+    const mu_shape *w = &conv->in[1].node->out[conv->in[1].output].shape;
+    return mu__plain_convolution(conv->attrs) && w->dims[0] == w->dims[1] && w->dims[0] <= 7 ? w->dims[2] : 0;
+}
+
 static bool few_channels(const mu_node *conv)
 {
-    const mu_conv_attrs *attrs = conv->attrs;
-    const mu_shape *w = &conv->in[1].node->out[conv->in[1].output].shape;
-    return strcmp(attrs->padding, "valid") == 0 && attrs->groups == 1 && attrs->strides.at[0] == 1 && attrs->strides.at[1] == 1 &&
-           attrs->dilations.at[0] == 1 && attrs->dilations.at[1] == 1 && w->dims[0] == w->dims[1] && w->dims[0] <= 7 &&
-           w->dims[2] >= 1 && w->dims[2] <= 4;
+    return plain_channels(conv) >= 1 && plain_channels(conv) <= 4;
 }
 
 // Fits if the input of the convolution needs no gradient.
@@ -232,11 +235,77 @@ static mu_status fuse_first_layer(mu_graph *graph, const users *u)
     return MU_OK;
 }
 
+// ---- All gradients of a deeper convolution at once ----------------------------------------------
+
+typedef struct deep_layer {
+    mu_node *conv;
+    mu_node *filter_grad, *input_grad;
+} deep_layer;
+
+// Fits if the unpooled gradient goes into both gradients of the convolution, and nowhere else.
+static bool match_deep_layer(const users *u, const mu_node *unpool, deep_layer *m)
+{
+    *m = (deep_layer){.conv = unpool->in[2].node};
+    mu_node *user;
+    if (m->conv->op != &mu_op_conv2d_bias || u->is_output[unpool->id] || plain_channels(m->conv) < 1 ||
+        plain_channels(m->conv) % 16 != 0)
+        return false;
+    MU_EACH_USER(u, unpool, user) {
+        if (user->op == &mu_op_conv2d_filter_grad && is_edge(user->in[1], unpool, 0))
+            m->filter_grad = user;
+        else if (user->op == &mu_op_conv2d_input_grad && is_edge(user->in[0], unpool, 0))
+            m->input_grad = user;
+        else
+            for (int k = 0; k < user->n_in; k++)
+                if (is_edge(user->in[k], unpool, 0))
+                    return false;
+    }
+    return m->filter_grad && m->input_grad;
+}
+
+// Users of the sums must stand behind the node that will make them.
+static bool all_behind(const users *u, const mu_node *node, const mu_node *place)
+{
+    mu_node *user;
+    MU_EACH_USER(u, node, user)
+        if (user->id < place->id)
+            return false;
+    return true;
+}
+
+static mu_status fuse_deep_layer(mu_graph *graph, const users *u)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        deep_layer m;
+        mu_node *unpool = graph->nodes.items[i], *user;
+        if (unpool->op != &mu_op_relu_max_pool2d_grad || !match_deep_layer(u, unpool, &m))
+            continue;
+        mu_node *place = m.input_grad->id < m.filter_grad->id ? m.input_grad : m.filter_grad;
+        bool sums_behind = true;
+        MU_EACH_USER(u, unpool, user)
+            sums_behind &= user == m.filter_grad || user == m.input_grad || user->id > place->id;
+        if (!sums_behind || !all_behind(u, m.filter_grad, place) || !all_behind(u, m.input_grad, place))
+            continue;
+        mu_edge in[] = {m.conv->in[0], m.conv->in[1], unpool->in[1], unpool->in[0]};
+        const void *attrs = m.conv->attrs;
+        redirect(graph, m.input_grad, (mu_edge){.node = place, .output = 2});
+        if (place == m.input_grad)  // what was its first output is now the filter's
+            redirect(graph, m.filter_grad, (mu_edge){.node = place, .output = 0});
+        MU_EACH_USER(u, unpool, user)
+            for (int k = 0; k < user->n_in; k++)
+                if (is_edge(user->in[k], unpool, 1))
+                    user->in[k] = (mu_edge){.node = place, .output = 1};
+        MU_TRY(mu__graph_rewrite(place, &mu_op_conv2d_relu_pool_grads, attrs, 4, in));
+    }
+    return MU_OK;
+}
+
 // ---- All of them --------------------------------------------------------------------------------
 
 mu_graph *mu__cpu_lower(const mu_graph *graph)
 {
-    static mu_status (*const rewrites[])(mu_graph *, const users *) = {fuse_bias, fuse_relu_pool, fuse_first_layer, fuse_relu};
+    static mu_status (*const rewrites[])(mu_graph *, const users *) = {fuse_bias, fuse_relu_pool, fuse_first_layer,
+                                                                        fuse_deep_layer, fuse_relu};
     mu_graph *lowered = mu__graph_clone(graph);
     mu_status status = lowered ? MU_OK : mu_error_code();
     for (size_t i = 0; i < MU_COUNT(rewrites) && status == MU_OK; i++) {

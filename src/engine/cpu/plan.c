@@ -13,17 +13,6 @@ static bool is_view(const mu_node *node)
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-static mu_status check_input(const mu_graph *graph, int i, const mu_spec *given)
-{
-    const mu_spec *wanted = &graph->inputs.items[i]->out[0];
-    char seen[MU_SHAPE_TEXT], text[MU_SHAPE_TEXT];
-    if (given->dtype == wanted->dtype && mu__shape_known(&given->shape) && mu__shape_compatible(&given->shape, &wanted->shape))
-        return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "input %d of '%s' is %s%s; wanted %s%s", i, graph->name,
-                     mu_dtype_name(given->dtype), mu__shape_text(&given->shape, seen), mu_dtype_name(wanted->dtype),
-                     mu__shape_text(&wanted->shape, text));
-}
-
 static mu_status specialise_node(mu_plan *plan, const mu_node *node, mu_spec *scratch)
 {
     value *values = plan->values + plan->first_value[node->id];
@@ -59,7 +48,6 @@ static mu_status specialise(mu_plan *plan, const mu_spec *inputs)
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->inputs.n; i++) {
         value *v = &plan->values[plan->first_value[graph->inputs.items[i]->id]];
-        MU_TRY(check_input(graph, (int)i, &inputs[i]));
         v->spec = inputs[i];
         v->bytes = mu__spec_bytes(&v->spec);
     }
@@ -183,8 +171,6 @@ static mu_status make_bucket(mu_plan *plan, const mu_node *node)
         value *root = &plan->values[plan->values[in].root];
         take_over(plan, base + k, in);
         root->bucket = plan->n_buckets;
-        b->first = MU_MIN(b->first, root->first);
-        b->last = MU_MAX(b->last, root->last);
     }
     plan->n_buckets++;
     return MU_OK;
@@ -341,7 +327,8 @@ static int collect_blocks(mu_plan *plan, block *blocks)
     return n;
 }
 
-// Members of a block stand one behind the other, each aligned.
+// Members of a block stand one behind the other, each aligned. The block lives as long as any of them: what
+// works in place on a reduced value has prolonged its life since the block was made.
 static void fill_buckets(mu_plan *plan, bool place)
 {
     for (int b = 0; b < plan->n_buckets; b++) {
@@ -349,6 +336,8 @@ static void fill_buckets(mu_plan *plan, bool place)
         size_t at = 0;
         for (int k = 0; k < node->n_in; k++) {
             value *owner = &plan->values[plan->values[mu__value_index(plan, node->in[k])].root];
+            plan->buckets[b].first = MU_MIN(plan->buckets[b].first, owner->first);
+            plan->buckets[b].last = MU_MAX(plan->buckets[b].last, owner->last);
             if (place)
                 owner->offset = plan->buckets[b].offset + at;
             at += (owner->bytes + 63) / 64 * 64;
@@ -399,10 +388,8 @@ static mu_status build(mu_plan *plan, const mu_spec *inputs)
 
 mu_plan *mu__cpu_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs)
 {
-    if ((size_t)n_inputs != graph->inputs.n) {
-        mu__error(MU_INVALID_ARGUMENT, "'%s' takes %zu tensors, %d were given", graph->name, graph->inputs.n, n_inputs);
+    if (mu__check_inputs(graph, inputs, n_inputs) != MU_OK)
         return NULL;
-    }
     mu_plan *plan = mu__calloc(1, sizeof *plan);
     if (!plan)
         return NULL;

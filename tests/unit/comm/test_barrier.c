@@ -16,7 +16,7 @@ enum { RANKS = 5, ROUNDS = 3000 };
 
 typedef struct hall {
     mu_barrier barrier;
-    atomic_int inside[ROUNDS];  // arrivals per round
+    atomic_int inside[ROUNDS]; // arrivals per round
     atomic_bool early;
     bool crowded;
 } hall;
@@ -41,7 +41,8 @@ static void *attend(void *arg)
     for (int round = 0; round < ROUNDS && g->status == MU_OK; round++) {
         dawdle(&g->seed);
         atomic_fetch_add(&g->h->inside[round], 1);
-        g->status = mu__barrier_wait(&g->h->barrier, &g->epoch, RANKS, (mu_patience){.timeout = 30, .crowded = g->h->crowded});
+        g->status =
+            mu__barrier_wait(&g->h->barrier, &g->epoch, RANKS, (mu_patience){.timeout = 30, .crowded = g->h->crowded});
         if (g->status == MU_OK && atomic_load(&g->h->inside[round]) != RANKS)
             atomic_store(&g->h->early, true);
     }

@@ -47,7 +47,8 @@ static void on_all(mu_group *group, int ranks, rank_job *jobs, void (*run)(rank_
 {
     pthread_t threads[MAX_RANKS];
     for (int r = 0; r < ranks; r++) {
-        jobs[r] = (rank_job){.c = mu__group_member(group, r), .group = group, .rank = r, .ranks = ranks, .run = run, .arg = arg};
+        jobs[r] = (rank_job){
+            .c = mu__group_member(group, r), .group = group, .rank = r, .ranks = ranks, .run = run, .arg = arg};
         assert_int_equal(pthread_create(&threads[r], NULL, run_job, &jobs[r]), 0);
     }
     for (int r = 0; r < ranks; r++)
@@ -90,10 +91,10 @@ static void differ(rank_job *job)
     if (odd && strcmp(how, "operation") == 0)
         job->status = job->c->broadcast(job->c, 3, "x", MU_F32, data, 4, 0);
     else
-        job->status = job->c->all_reduce(job->c, odd && strcmp(how, "number") == 0 ? 9 : 3, odd && strcmp(how, "name") == 0 ? "y" : "x",
-                                         odd && strcmp(how, "reduction") == 0 ? MU_REDUCTION_MAX : MU_REDUCTION_SUM,
-                                         odd && strcmp(how, "type") == 0 ? MU_I32 : MU_F32, data,
-                                         odd && strcmp(how, "count") == 0 ? 5 : 4);
+        job->status = job->c->all_reduce(
+            job->c, odd && strcmp(how, "number") == 0 ? 9 : 3, odd && strcmp(how, "name") == 0 ? "y" : "x",
+            odd && strcmp(how, "reduction") == 0 ? MU_REDUCTION_MAX : MU_REDUCTION_SUM,
+            odd && strcmp(how, "type") == 0 ? MU_I32 : MU_F32, data, odd && strcmp(how, "count") == 0 ? 5 : 4);
 }
 
 static void test_mismatch(void **state)
@@ -105,7 +106,8 @@ static void test_mismatch(void **state)
     for (size_t i = 0; i < MU_COUNT(how); i++) {
         on_all(group, 3, jobs, differ, how[i]);
         for (int r = 0; r < 3; r++) {
-            expect(&jobs[r], strcmp(how[i], "count") == 0 ? MU_INVALID_ARGUMENT : MU_INTERNAL, "rank 0 is in all_reduce \"x\" (run 5, op 3");
+            expect(&jobs[r], strcmp(how[i], "count") == 0 ? MU_INVALID_ARGUMENT : MU_INTERNAL,
+                   "rank 0 is in all_reduce \"x\" (run 5, op 3");
             assert_non_null(strstr(jobs[r].error.message, "rank 1 in"));
             assert_string_equal(jobs[r].error.message, jobs[0].error.message);
         }
@@ -203,10 +205,11 @@ static void test_deadline(void **state)
     mu__group_set_timeout(group, 0.15);
     on_all(group, 3, jobs, all_but_one, NULL);
     for (int r = 0; r < 3; r += 2) {
-        expect(&jobs[r], MU_DEADLINE_EXCEEDED, "Rank 1 did not come to all_reduce \"dense_2/kernel\" (run 4, op 12, 2 elements of float32");
+        expect(&jobs[r], MU_DEADLINE_EXCEEDED,
+               "Rank 1 did not come to all_reduce \"dense_2/kernel\" (run 4, op 12, 2 elements of float32");
         assert_true(jobs[r].seconds < 5);
     }
-    assert_true(MU_MAX(jobs[0].seconds, jobs[2].seconds) >= 0.15);  // the one that came first
+    assert_true(MU_MAX(jobs[0].seconds, jobs[2].seconds) >= 0.15); // the one that came first
     rank_job late = {.c = mu__group_member(group, 1), .group = group, .rank = 1, .ranks = 3, .run = sum_one};
     run_job(&late);
     expect(&late, MU_DEADLINE_EXCEEDED, "Rank 1 did not come");

@@ -15,8 +15,14 @@ static void reduce_two(mu_dtype dtype, mu_reduction reduction, int divide, void 
 {
     void *dst[] = {a};
     const void *src[] = {a, b};
-    mu__reduce(&(mu_reduce_args){.dtype = dtype, .reduction = reduction, .divide = divide, .n_dst = 1, .n_src = 2, .dst = dst,
-                                 .src = src, .count = n});
+    mu__reduce(&(mu_reduce_args){.dtype = dtype,
+                                 .reduction = reduction,
+                                 .divide = divide,
+                                 .n_dst = 1,
+                                 .n_src = 2,
+                                 .dst = dst,
+                                 .src = src,
+                                 .count = n});
 }
 
 static void test_integers_wrap(void **state)
@@ -87,8 +93,14 @@ static void test_mean_and_push(void **state)
     float wanted[N];
     for (int i = 0; i < N; i++)
         wanted[i] = (x[0][i] + x[1][i] + x[2][i]) / 3.0f;
-    mu__reduce(&(mu_reduce_args){.dtype = MU_F32, .reduction = MU_REDUCTION_MEAN, .divide = 3, .n_dst = 3, .n_src = 3, .dst = dst,
-                                 .src = src, .count = N});
+    mu__reduce(&(mu_reduce_args){.dtype = MU_F32,
+                                 .reduction = MU_REDUCTION_MEAN,
+                                 .divide = 3,
+                                 .n_dst = 3,
+                                 .n_src = 3,
+                                 .dst = dst,
+                                 .src = src,
+                                 .count = N});
     for (int r = 0; r < 3; r++)
         assert_memory_equal(x[r], wanted, sizeof wanted);
 }
@@ -97,15 +109,16 @@ static void test_supported(void **state)
 {
     (void)state;
     assert_true(mu__reduce_supports(MU_BF16) && mu__reduce_supports(MU_U8));
-    assert_false(mu__reduce_supports(MU_BOOL) || mu__reduce_supports(MU_DTYPE_DEFAULT) || mu__reduce_supports((mu_dtype)77));
+    assert_false(mu__reduce_supports(MU_BOOL) || mu__reduce_supports(MU_DTYPE_DEFAULT) ||
+                 mu__reduce_supports((mu_dtype)77));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_integers_wrap),    cmocka_unit_test(test_integer_mean_truncates),
-        cmocka_unit_test(test_nan_wins),         cmocka_unit_test(test_half_rounds_once),
-        cmocka_unit_test(test_mean_and_push),    cmocka_unit_test(test_supported),
+        cmocka_unit_test(test_integers_wrap), cmocka_unit_test(test_integer_mean_truncates),
+        cmocka_unit_test(test_nan_wins),      cmocka_unit_test(test_half_rounds_once),
+        cmocka_unit_test(test_mean_and_push), cmocka_unit_test(test_supported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,8 @@ static void test_adam(void **state)
         {MU_F64, false, 1e-14}, {MU_F32, false, 1e-6}, {MU_F32, true, 1e-6}};
     for (size_t k = 0; k < MU_COUNT(ways); k++) {
         const mu_shape shape = MU_SHAPE(SIZE);
-        mu_tensor *resources[] = {random_tensor(ways[k].dtype, shape, -1, 1, 1), random_tensor(ways[k].dtype, shape, 0, 0, 1),
+        mu_tensor *resources[] = {random_tensor(ways[k].dtype, shape, -1, 1, 1), random_tensor(ways[k].dtype, shape,
+            0, 0, 1),
                                   random_tensor(ways[k].dtype, shape, 0, 0, 1)};
         mu_tensor *in[] = {mu_constant(ways[k].dtype, 0.01), mu_constant(MU_F64, 0.9), mu_constant(MU_F64, 0.999),
                            mu_constant(MU_F64, 1e-7), NULL, NULL};
@@ -107,7 +108,8 @@ static void test_gradient_descent(void **state)
         const bool fast = k % 3 == 2, slot = k / 3 > 0;
         const mu_nesterov_attrs attrs = {.nesterov = k / 3 == 2};
         const double momentum = slot ? 0.9 : 0;
-        mu_tensor *resources[] = {random_tensor(dtype, MU_SHAPE(SIZE), -1, 1, 1), random_tensor(dtype, MU_SHAPE(SIZE), 0, 0, 1)};
+        mu_tensor *resources[] = {random_tensor(dtype, MU_SHAPE(SIZE), -1, 1, 1), random_tensor(dtype, MU_SHAPE(SIZE),
+            0, 0, 1)};
         mu_tensor *in[] = {mu_constant(MU_F64, 0.1), mu_constant(MU_F64, momentum), NULL};
         double w[SIZE], velocity[SIZE] = {0};
         for (int64_t i = 0; i < SIZE; i++)

@@ -81,7 +81,8 @@ static void test_forward_is_the_sum(void **state)
     for (size_t k = 0; k < MU_COUNT(cases); k++) {
         const conv_case *c = &cases[k];
         const mu_conv_attrs attrs = attrs_of(c);
-        mu_tensor *in[] = {random_tensor(MU_F64, mu_shape_make(4, c->x), -1, 1, k), random_tensor(MU_F64, mu_shape_make(4, c->w), -1, 1, k + 50)};
+        mu_tensor *in[] = {random_tensor(MU_F64, mu_shape_make(4, c->x), -1, 1, k), random_tensor(MU_F64,
+            mu_shape_make(4, c->w), -1, 1, k + 50)};
         mu_tensor *y;
         run_row(&mu_op_conv2d, &attrs, 2, in, &y, false);
         assert_close(y, naive(c, in[0], in[1]), 1e-12);

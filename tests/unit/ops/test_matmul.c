@@ -34,7 +34,8 @@ static mu_matmul_attrs attrs_of(const matmul_case *c)
 }
 
 // Element (row, column) of a matrix of the stack, whichever batch of the result it is read for.
-static double at(const mu_tensor *t, const mu_shape *result, int64_t batch, int64_t row, int64_t column, bool transposed)
+static double at(const mu_tensor *t, const mu_shape *result, int64_t batch, int64_t row, int64_t column,
+    bool transposed)
 {
     const int rank = t->shape.rank;
     int64_t offset = 0, stride = t->shape.dims[rank - 1] * t->shape.dims[rank - 2];
@@ -47,7 +48,8 @@ static double at(const mu_tensor *t, const mu_shape *result, int64_t batch, int6
     return element(t, offset + (transposed ? column * width + row : row * width + column));
 }
 
-static void check_sum(const matmul_case *c, const mu_tensor *a, const mu_tensor *b, const mu_tensor *y, double tolerance)
+static void check_sum(const matmul_case *c, const mu_tensor *a, const mu_tensor *b, const mu_tensor *y,
+    double tolerance)
 {
     const int64_t m = y->shape.dims[y->shape.rank - 2], n = y->shape.dims[y->shape.rank - 1];
     const int64_t k = a->shape.dims[a->shape.rank - (c->transpose_a ? 2 : 1)];
@@ -87,7 +89,8 @@ static void test_gradients_match_differences(void **state)
         if (k == 4)
             continue;  // large: only for the blocks of the plain product
         const mu_matmul_attrs attrs = attrs_of(&cases[k]);
-        mu_tensor *in[] = {random_tensor(MU_F64, cases[k].a, -1, 1, k), random_tensor(MU_F64, cases[k].b, -1, 1, k + 9)};
+        mu_tensor *in[] = {random_tensor(MU_F64, cases[k].a, -1, 1, k), random_tensor(MU_F64, cases[k].b, -1, 1,
+            k + 9)};
         check_gradient(&mu_op_matmul, &attrs, 2, in, 0, 0);
     }
     mu_pool_close(pool);
@@ -99,10 +102,12 @@ static void test_bias_and_relu(void **state)
     mu_pool *pool = mu_pool_open();
     for (int relu = 0; relu < 2; relu++) {
         const mu_matmul_attrs attrs = {.relu = relu};
-        mu_tensor *wide[] = {random_tensor(MU_F64, MU_SHAPE(4, 6), -1, 1, 1), random_tensor(MU_F64, MU_SHAPE(6, 5), -1, 1, 2),
+        mu_tensor *wide[] = {random_tensor(MU_F64, MU_SHAPE(4, 6), -1, 1, 1), random_tensor(MU_F64, MU_SHAPE(6, 5),
+            -1, 1, 2),
                              random_tensor(MU_F64, MU_SHAPE(5), -1, 1, 3)};
         mu_tensor *narrow[] = {random_tensor(MU_F32, MU_SHAPE(33, 100), -1, 1, 1),
-                               random_tensor(MU_F32, MU_SHAPE(100, 10), -1, 1, 2), random_tensor(MU_F32, MU_SHAPE(10), -1, 1, 3)};
+                               random_tensor(MU_F32, MU_SHAPE(100, 10), -1, 1, 2), random_tensor(MU_F32, MU_SHAPE(10),
+                                   -1, 1, 3)};
         check_gradient(&mu_op_matmul_bias, &attrs, 3, wide, 0, 0);
         check_fast(&mu_op_matmul_bias, &attrs, 3, narrow, 1e-5, true);
     }
@@ -113,8 +118,10 @@ static void test_wrong_shapes_say_why(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *a = random_tensor(MU_F32, MU_SHAPE(2, 3), -1, 1, 1), *b = random_tensor(MU_F32, MU_SHAPE(4, 5), -1, 1, 2);
-    mu_tensor *wide = random_tensor(MU_F64, MU_SHAPE(3, 5), -1, 1, 2), *vector = random_tensor(MU_F32, MU_SHAPE(3), -1, 1, 2);
+    mu_tensor *a = random_tensor(MU_F32, MU_SHAPE(2, 3), -1, 1, 1), *b = random_tensor(MU_F32, MU_SHAPE(4, 5), -1, 1,
+        2);
+    mu_tensor *wide = random_tensor(MU_F64, MU_SHAPE(3, 5), -1, 1, 2), *vector = random_tensor(MU_F32, MU_SHAPE(3),
+        -1, 1, 2);
     assert_null(mu_matmul(a, b));
     assert_non_null(strstr(mu_error_message(), "[2, 3]"));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);

@@ -12,7 +12,8 @@ static void test_batch_norm_is_its_definition(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *x = random_tensor(MU_F64, MU_SHAPE(6, 5, 40), -1, 3, 1), *gamma = random_tensor(MU_F64, MU_SHAPE(40), -1, 1, 2);
+    mu_tensor *x = random_tensor(MU_F64, MU_SHAPE(6, 5, 40), -1, 3, 1), *gamma = random_tensor(MU_F64, MU_SHAPE(40),
+        -1, 1, 2);
     mu_tensor *beta = random_tensor(MU_F64, MU_SHAPE(40), -1, 1, 3), *y, *mean, *variance;
     assert_int_equal(mu_nn_batch_norm_training(x, gamma, beta, 1e-3, &y, &mean, &variance), MU_OK);
     for (int64_t c = 0; c < 40; c++) {
@@ -33,12 +34,14 @@ static void test_batch_norm_gradients(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *x = random_tensor(MU_F64, MU_SHAPE(3, 4, 2), -1, 1, 1), *gamma = random_tensor(MU_F64, MU_SHAPE(2), -1, 1, 2);
+    mu_tensor *x = random_tensor(MU_F64, MU_SHAPE(3, 4, 2), -1, 1, 1), *gamma = random_tensor(MU_F64, MU_SHAPE(2), -1,
+        1, 2);
     mu_tensor *in[] = {x, gamma, random_tensor(MU_F64, MU_SHAPE(2), -1, 1, 3)};
     for (int output = 0; output < 3; output++)
         check_gradient(&mu_op_batch_norm_training, &epsilon, 3, in, output == 0 ? 0 : 6, output);
     mu_tensor *back[] = {x, gamma, random_tensor(MU_F64, MU_SHAPE(2), -0.5, 0.5, 4),
-                         random_tensor(MU_F64, MU_SHAPE(2), 0.5, 1, 5), random_tensor(MU_F64, MU_SHAPE(3, 4, 2), -1, 1, 6)};
+                         random_tensor(MU_F64, MU_SHAPE(2), 0.5, 1, 5), random_tensor(MU_F64, MU_SHAPE(3, 4, 2), -1,
+                             1, 6)};
     for (int output = 0; output < 3; output++)
         check_gradient(&mu_op_batch_norm_grad, &epsilon, 5, back, 0, output);
     mu_pool_close(pool);
@@ -83,7 +86,8 @@ static void test_dropout(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *seed = random_tensor(MU_I64, MU_SHAPE(2), 1, 1000, 1), *x = random_tensor(MU_F32, MU_SHAPE(100, 1001), 1, 1, 1);
+    mu_tensor *seed = random_tensor(MU_I64, MU_SHAPE(2), 1, 1000, 1), *x = random_tensor(MU_F32, MU_SHAPE(100, 1001),
+        1, 1, 1);
     const mu_tensor *y = mu_nn_stateless_dropout(x, 0.3, seed);
     int64_t zeros = 0;
     for (int64_t i = 0; i < 100100; i++) {

@@ -117,7 +117,8 @@ static void test_wrong_calls_say_why(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *x = random_tensor(MU_F32, MU_SHAPE(1, 4, 4, 2), -1, 1, 1), *flat = random_tensor(MU_F32, MU_SHAPE(4, 4), -1, 1, 1);
+    mu_tensor *x = random_tensor(MU_F32, MU_SHAPE(1, 4, 4, 2), -1, 1, 1), *flat = random_tensor(MU_F32, MU_SHAPE(4,
+        4), -1, 1, 1);
     assert_null(mu_nn_max_pool2d(x));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
     assert_null(mu_nn_max_pool2d(x, {5}));

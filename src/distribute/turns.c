@@ -1,0 +1,427 @@
+// Eager replicas: threads that run strictly one at a time, and switch only where they meet.
+//
+// The calling thread coordinates. It lets replica 0 run to its first meeting point (a merge or a collective) or
+// to its end, then replica 1, and so on; when all have paused it does what they met for, and starts again from
+// replica 0. So the user's C code needs no locks, and a wrong number of meetings is seen at once: nobody waits
+// for a replica that has ended. Collectives of ops arrive here too, through the mu_collective of each replica.
+#include "distribute/distribute.h"
+
+#include <signal.h>
+
+typedef enum meeting_kind { MEET_MERGE, MEET_REDUCE, MEET_GATHER, MEET_BROADCAST } meeting_kind;
+
+static const char *const meeting_names[] = {"merge_call", "all_reduce", "all_gather", "broadcast"};
+
+// What a paused replica asks for; it lies on the stack of that replica.
+typedef struct meeting {
+    meeting_kind kind;
+    mu_merge_fn *fn;
+    void *arg;
+    mu_value *arguments, *result;   // the result is owned
+    mu_reduction reduction;
+    mu_dtype dtype;
+    const void *in;
+    void *data;
+    int64_t count;
+    const int64_t *counts;
+    int root;
+} meeting;
+
+typedef enum turn_stage { NOT_STARTED, PAUSED, ENDED } turn_stage;
+
+typedef struct turn {
+    mu_strategy_replica head;   // first
+    mu_collective collective;
+    pthread_t thread;
+    turn_stage stage;
+    mu_value *arguments, *result;   // owned
+    mu_error_value error;
+    meeting *meeting;
+} turn;
+
+// A variable that replica 0 made, and how many of the others have come for it.
+typedef struct made_variable {
+    mu_variable *variable;      // retained
+    int taken;
+} made_variable;
+
+struct mu_turns {
+    mu_strategy *strategy;
+    mu_strategy_scope scope;
+    mu_context *caller;
+    mu_replica_fn *fn;
+    void *arg;
+    int n;
+    turn *turns;
+    mu_error_value cause;       // what the run failed with
+    struct { made_variable *items; size_t n, capacity; } made;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int whose;                  // the replica that may run; -1: the coordinator
+};
+
+// ---- On a replica's thread ----------------------------------------------------------------------
+
+// Hands the turn to the coordinator; with `come_back` it waits until the turn returns.
+static void hand_over(turn *t, turn_stage stage, bool come_back)
+{
+    struct mu_turns *run = t->head.turns;
+    pthread_mutex_lock(&run->lock);
+    t->stage = stage;
+    run->whose = -1;
+    pthread_cond_broadcast(&run->changed);
+    while (come_back && run->whose != t->head.local)
+        pthread_cond_wait(&run->changed, &run->lock);
+    pthread_mutex_unlock(&run->lock);
+}
+
+static mu_status meet(turn *t, meeting *what)
+{
+    struct mu_turns *run = t->head.turns;
+    if (run->cause.code == MU_OK) {
+        t->meeting = what;
+        hand_over(t, PAUSED, true);
+        t->meeting = NULL;
+    }
+    return mu__error_raise(&run->cause);
+}
+
+static void *replica_main(void *argument)
+{
+    turn *t = argument;
+    struct mu_turns *run = t->head.turns;
+    mu_context context = {0};
+    if (mu__context_enter(&context, run->caller) == MU_OK) {
+        context.scope = &run->scope.scope;
+        context.replica = &t->head.replica;
+        context.component = t->head.local;
+        mu_value *result = run->fn(t->arguments, run->arg);
+        t->result = mu__context_leave(&context, mu__pending() ? NULL : result, &t->error);
+    } else {
+        mu__error_move(&t->error);
+    }
+    hand_over(t, ENDED, false);
+    return NULL;
+}
+
+static turn *turn_of(const mu_collective *self)
+{
+    return (turn *)((char *)self - offsetof(turn, collective));
+}
+
+static mu_status meet_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                                 mu_dtype dtype, void *data, int64_t count)
+{
+    (void)number, (void)name;
+    return meet(turn_of(self), &(meeting){.kind = MEET_REDUCE, .reduction = reduction, .dtype = dtype, .data = data, .count = count});
+}
+
+static mu_status meet_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
+                                 int64_t count, void *out, const int64_t *counts)
+{
+    (void)number, (void)name;
+    return meet(turn_of(self), &(meeting){.kind = MEET_GATHER, .dtype = dtype, .in = in, .count = count, .data = out, .counts = counts});
+}
+
+static mu_status meet_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
+                                int64_t count, int root)
+{
+    (void)number, (void)name;
+    return meet(turn_of(self), &(meeting){.kind = MEET_BROADCAST, .dtype = dtype, .data = data, .count = count, .root = root});
+}
+
+// ---- What they meet for, on the coordinating thread ---------------------------------------------
+
+static mu_status check_meeting(const struct mu_turns *run)
+{
+    const meeting *first = run->turns[0].meeting;
+    for (int r = 1; r < run->n; r++) {
+        const meeting *other = run->turns[r].meeting;
+        if (other->kind != first->kind)
+            return mu__error(MU_FAILED_PRECONDITION, "replica 0 is in %s, replica %d in %s; replicas must make the same calls in "
+                             "the same order", meeting_names[first->kind], r, meeting_names[other->kind]);
+        if (first->kind != MEET_MERGE &&
+            (other->dtype != first->dtype || other->reduction != first->reduction || other->root != first->root ||
+             (first->kind != MEET_GATHER && other->count != first->count)))
+            return mu__error(MU_INVALID_ARGUMENT, "%s: replica 0 has %lld elements of %s, replica %d has %lld of %s, or they ask for "
+                             "different operations; all replicas must ask for the same", meeting_names[first->kind],
+                             (long long)first->count, mu_dtype_name(first->dtype), r, (long long)other->count,
+                             mu_dtype_name(other->dtype));
+    }
+    return MU_OK;
+}
+
+static mu_status reduce_meeting(const struct mu_turns *run)
+{
+    const meeting *first = run->turns[0].meeting;
+    if (!mu__reduce_supports(first->dtype))
+        return mu__error(MU_INVALID_ARGUMENT, "all_reduce: %s cannot be reduced; cast it to a number", mu_dtype_name(first->dtype));
+    void **parts = mu__calloc((size_t)run->n, sizeof *parts);
+    if (!parts)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int r = 0; r < run->n; r++)
+        parts[r] = run->turns[r].meeting->data;
+    mu__reduce(&(mu_reduce_args){.dtype = first->dtype, .reduction = first->reduction, .n_dst = run->n, .n_src = run->n,
+                                 .dst = parts, .src = (const void *const *)parts, .count = first->count,
+                                 .divide = first->reduction == MU_REDUCTION_MEAN ? run->n : 1});
+    mu__free(parts);
+    return MU_OK;
+}
+
+static mu_status gather_meeting(const struct mu_turns *run)
+{
+    const size_t element = mu_dtype_bytes(run->turns[0].meeting->dtype);
+    size_t at = 0;
+    for (int from = 0; from < run->n; from++) {
+        const meeting *source = run->turns[from].meeting;
+        const size_t bytes = (size_t)source->count * element;
+        for (int to = 0; to < run->n; to++) {
+            const meeting *target = run->turns[to].meeting;
+            if (target->counts[from] != source->count)
+                return mu__error(MU_INVALID_ARGUMENT, "all_gather: replica %d expects %lld elements of replica %d, which has %lld", to,
+                                 (long long)target->counts[from], from, (long long)source->count);
+            memcpy((char *)target->data + at, source->in, bytes);
+        }
+        at += bytes;
+    }
+    return MU_OK;
+}
+
+static mu_status broadcast_meeting(const struct mu_turns *run)
+{
+    const meeting *root = run->turns[run->turns[0].meeting->root].meeting;
+    for (int r = 0; r < run->n; r++)
+        if (run->turns[r].meeting != root)
+            memcpy(run->turns[r].meeting->data, root->data, (size_t)root->count * mu_dtype_bytes(root->dtype));
+    return MU_OK;
+}
+
+static mu_status hand_out(struct mu_turns *run, const mu_value *result)
+{
+    for (int r = 0; r < run->n; r++) {
+        meeting *m = run->turns[r].meeting;
+        m->result = result ? mu__select(result, r) : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
+        if (!m->result)
+            return mu_error_code();
+    }
+    return MU_OK;
+}
+
+static mu_value *regroup_arguments(const struct mu_turns *run)
+{
+    mu_value **values = mu__calloc((size_t)run->n, sizeof *values), *grouped = NULL;
+    for (int r = 0; values && r < run->n; r++)
+        values[r] = run->turns[r].meeting->arguments;
+    if (values)
+        grouped = mu__regroup(run->n, values);
+    mu__free(values);
+    return grouped;
+}
+
+static mu_status merge_meeting(struct mu_turns *run)
+{
+    const meeting *first = run->turns[0].meeting;
+    mu_pool *pool = mu_pool_open();
+    mu_value *grouped = pool ? mu__give(regroup_arguments(run)) : NULL;
+    if (grouped) {
+        mu_strategy_scope scope = {.strategy = run->strategy};
+        mu_entered before = mu__enter_cross_replica(&scope);
+        mu_value *result = first->fn(run->strategy, grouped, first->arg);
+        mu__leave_replica(before);
+        if (!mu__pending())
+            hand_out(run, result);
+    }
+    mu_pool_close(pool);
+    return mu_error_code();
+}
+
+static mu_status hold_meeting(struct mu_turns *run)
+{
+    static mu_status (*const hold[])(const struct mu_turns *) = {NULL, reduce_meeting, gather_meeting, broadcast_meeting};
+    MU_TRY(check_meeting(run));
+    const meeting_kind kind = run->turns[0].meeting->kind;
+    return kind == MEET_MERGE ? merge_meeting(run) : hold[kind](run);
+}
+
+// ---- Coordination -------------------------------------------------------------------------------
+
+// Lets one replica run until it pauses or ends.
+static mu_status let_run(struct mu_turns *run, turn *t)
+{
+    pthread_mutex_lock(&run->lock);
+    run->whose = t->head.local;
+    pthread_cond_broadcast(&run->changed);
+    pthread_mutex_unlock(&run->lock);
+    if (t->stage == NOT_STARTED) {
+        sigset_t all, own;  // signals are the program's: its own threads take them
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &own);
+        const int failed = pthread_create(&t->thread, NULL, replica_main, t);
+        pthread_sigmask(SIG_SETMASK, &own, NULL);
+        if (failed)
+            return mu__error(mu__errno_code(failed), "cannot start a thread for replica %d: %s; raise the limit on threads",
+                             t->head.local, strerror(failed));
+    }
+    pthread_mutex_lock(&run->lock);
+    while (run->whose != -1)
+        pthread_cond_wait(&run->changed, &run->lock);
+    pthread_mutex_unlock(&run->lock);
+    return mu__error_raise(&t->error);
+}
+
+static mu_status count_ends(const struct mu_turns *run, int *ended)
+{
+    int paused = -1, gone = -1;
+    *ended = 0;
+    for (int r = 0; r < run->n; r++) {
+        *(run->turns[r].stage == ENDED ? &gone : &paused) = r;
+        *ended += run->turns[r].stage == ENDED;
+    }
+    if (*ended == 0 || *ended == run->n)
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION, "replica %d has ended while replica %d is in %s: the replicas made different numbers of "
+                     "merge or collective calls; each must make the same", gone, paused, meeting_names[run->turns[paused].meeting->kind]);
+}
+
+static mu_status drive(struct mu_turns *run)
+{
+    for (;;) {
+        int ended;
+        for (int r = 0; r < run->n; r++)
+            if (run->turns[r].stage != ENDED)
+                MU_TRY(let_run(run, &run->turns[r]));
+        MU_TRY(count_ends(run, &ended));
+        if (ended == run->n)
+            return MU_OK;
+        MU_TRY(hold_meeting(run));
+    }
+}
+
+// After a failure: every replica that waits gets the error, and ends.
+static void release_all(struct mu_turns *run)
+{
+    mu__error_move(&run->cause);
+    for (int r = 0; r < run->n; r++)
+        while (run->turns[r].stage == PAUSED) {
+            run->turns[r].error.code = MU_OK;
+            let_run(run, &run->turns[r]);
+            mu_error_value echo;
+            mu__error_move(&echo);
+        }
+    mu__error_raise(&run->cause);
+}
+
+static mu_status prepare(struct mu_turns *run, const mu_value *arguments)
+{
+    run->turns = mu__calloc((size_t)run->n, sizeof *run->turns);
+    if (!run->turns)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int r = 0; r < run->n; r++) {
+        turn *t = &run->turns[r];
+        t->collective = (mu_collective){.rank = r, .size = run->n, .all_reduce = meet_all_reduce,
+                                        .all_gather = meet_all_gather, .broadcast = meet_broadcast};
+        t->head = (mu_strategy_replica){.replica = {.id = run->strategy->first_replica + r, .collective = &t->collective},
+                                        .strategy = run->strategy, .turns = run, .local = r};
+        t->arguments = mu__select(arguments, r);
+        if (!t->arguments)
+            return mu_error_code();
+    }
+    return MU_OK;
+}
+
+static mu_value *take_results(const struct mu_turns *run)
+{
+    mu_value **values = mu__calloc((size_t)run->n, sizeof *values), *grouped = NULL;
+    mu_value *nothing = mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
+    for (int r = 0; values && r < run->n; r++)
+        values[r] = run->turns[r].result ? run->turns[r].result : nothing;
+    if (values && nothing)
+        grouped = mu__regroup(run->n, values);
+    mu_release(nothing);
+    mu__free(values);
+    return grouped;
+}
+
+mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments)
+{
+    struct mu_turns run = {.strategy = strategy, .scope = {.strategy = strategy, .scope = {.make_variable = mu__make_distributed_variable}},
+                           .caller = mu__context(), .fn = fn, .arg = arg, .n = strategy->n_local, .whose = -1};
+    mu_value *result = NULL;
+    pthread_mutex_init(&run.lock, NULL);
+    pthread_cond_init(&run.changed, NULL);
+    if (prepare(&run, arguments) == MU_OK && drive(&run) != MU_OK)
+        release_all(&run);
+    for (int r = 0; run.turns && r < run.n; r++)
+        if (run.turns[r].stage == ENDED)
+            pthread_join(run.turns[r].thread, NULL);
+    if (!mu__pending())
+        result = take_results(&run);
+    for (int r = 0; run.turns && r < run.n; r++) {
+        mu_release(run.turns[r].arguments);
+        mu_release(run.turns[r].result);
+    }
+    for (size_t i = 0; i < run.made.n; i++)
+        mu_release(run.made.items[i].variable);
+    mu__free(run.made.items);
+    mu__free(run.turns);
+    pthread_cond_destroy(&run.changed);
+    pthread_mutex_destroy(&run.lock);
+    return result;
+}
+
+mu_value *mu__turns_merge(mu_merge_fn *fn, void *arg, mu_value *arguments)
+{
+    meeting what = {.kind = MEET_MERGE, .fn = fn, .arg = arg, .arguments = arguments};
+    if (meet((turn *)mu__replica(), &what) == MU_OK)
+        return mu__give(what.result);
+    mu_release(what.result);
+    return NULL;
+}
+
+// ---- Variables made on replicas -----------------------------------------------------------------
+
+// TensorFlow's canonical name: "_<digit>" is dropped at the end and before a '/'.
+static bool same_canonical_name(const char *a, const char *b)
+{
+    for (;;) {
+        const char **both[] = {&a, &b};
+        for (int i = 0; i < 2; i++) {
+            const char *at = *both[i];
+            if (at[0] == '_' && at[1] >= '0' && at[1] <= '9' && (at[2] == '\0' || at[2] == '/'))
+                *both[i] += 2;
+        }
+        if (*a != *b)
+            return false;
+        if (*a == '\0')
+            return true;
+        a++;
+        b++;
+    }
+}
+
+mu_variable *mu__turns_variable(const char *name)
+{
+    const turn *t = (const turn *)mu__replica();
+    struct mu_turns *run = t->head.turns;
+    // The n-th of a name on this replica is the n-th on the first: one that exactly the replicas before have taken.
+    for (size_t i = 0; t->head.local > 0 && i < run->made.n; i++) {
+        made_variable *made = &run->made.items[i];
+        if (made->taken != t->head.local - 1 || !same_canonical_name(made->variable->resource.name, name))
+            continue;
+        made->taken++;
+        return mu_retain(made->variable);
+    }
+    if (t->head.local > 0)
+        mu__error(MU_FAILED_PRECONDITION, "replica %d makes the variable '%s', but replica 0 has made none of that name; every replica "
+                  "must make the same variables", t->head.local, name);
+    return NULL;
+}
+
+mu_status mu__turns_made(mu_variable *variable)
+{
+    struct mu_turns *run = mu__replica()->turns;
+    const made_variable made = {.variable = variable};
+    MU_TRY(MU_PUSH(&run->made, made));
+    mu_retain(variable);
+    return MU_OK;
+}

@@ -1,0 +1,80 @@
+// A plugin's devices under one runtime: the client, and a logical device for each of its devices.
+//
+// Clients are made when a device is first named, because a plugin takes far longer to start than the library.
+// Knows nothing of programs.
+#include "engine/pjrt/pjrt.h"
+
+// The plugin for processors makes as many devices as it is told; the others find theirs.
+static mu_status create(mu_pjrt_client *client, const char *name)
+{
+    static const char option[] = "cpu_device_count";
+    const int64_t wanted = mu__setting_int(MU_SETTING_CPU_DEVICES);
+    const pj_named_value count = PJ_ARGS(pj_named_value, .name = option, .name_bytes = sizeof option - 1, .type = PJ_VALUE_INT,
+                                         .value = {.integer = MU_MAX(wanted, 1)}, .value_size = 1);
+    pj_client_create_args args = PJ_ARGS(pj_client_create_args, .options = &count, .n_options = strstr(name, "cpu") ? 1 : 0);
+    MU_TRY(mu__pjrt_call(client->api, PJ_CLIENT_CREATE, &args, client->kind));
+    client->client = args.client;
+    return MU_OK;
+}
+
+static mu_status make_devices(mu_pjrt_client *client)
+{
+    pj_client_devices_args args = PJ_ARGS(pj_client_devices_args, .client = client->client);
+    MU_TRY(mu__pjrt_call(client->api, PJ_CLIENT_ADDRESSABLE_DEVICES, &args, client->kind));
+    if (args.n == 0 || args.n > 4096)
+        return mu__error(MU_FAILED_PRECONDITION, "the plugin for %s offers %zu devices; wanted at least one", client->kind, args.n);
+    client->devices = mu__calloc(args.n, sizeof *client->devices);
+    if (!client->devices)
+        return MU_RESOURCE_EXHAUSTED;
+    client->n_devices = (int)args.n;
+    for (int i = 0; i < client->n_devices; i++) {
+        mu_device *device = &client->devices[i];
+        snprintf(device->name, sizeof device->name, "%s:%d", client->kind, i);
+        device->engine = &mu__engine_pjrt;
+        device->index = i;
+        device->team = (mu_team){.n_threads = 1};
+        device->engine_device = args.devices[i];
+        device->engine_client = client;
+    }
+    return MU_OK;
+}
+
+static void log_client(const mu_pjrt_client *client)
+{
+    pj_client_text_args platform = PJ_ARGS(pj_client_text_args, .client = client->client), version = platform;
+    if (!mu__log_enabled(MU_LOG_INFO) ||
+        mu__pjrt_call(client->api, PJ_CLIENT_PLATFORM_NAME, &platform, client->kind) != MU_OK ||
+        mu__pjrt_call(client->api, PJ_CLIENT_PLATFORM_VERSION, &version, client->kind) != MU_OK)
+        return;
+    mu__log(MU_LOG_INFO, "%s: %d devices of platform %.*s (%.*s)", client->kind, client->n_devices, (int)platform.bytes,
+            platform.text, (int)version.bytes, version.text);
+}
+
+mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind)
+{
+    const int64_t begin = mu__now_ns();
+    const pj_api *api = mu__pjrt_plugin(name);
+    mu_pjrt_client *client = api ? mu__calloc(1, sizeof *client) : NULL;
+    if (!client)
+        return NULL;
+    client->api = api;
+    snprintf(client->kind, sizeof client->kind, "%s", kind);
+    if (create(client, name) != MU_OK || make_devices(client) != MU_OK) {
+        mu__pjrt_client_free(client);
+        return NULL;
+    }
+    log_client(client);
+    mu__log(MU_LOG_DEBUG, "%s started in %.1f ms", kind, (double)(mu__now_ns() - begin) / 1e6);
+    return client;
+}
+
+void mu__pjrt_client_free(mu_pjrt_client *client)
+{
+    if (!client)
+        return;
+    pj_client_args args = PJ_ARGS(pj_client_args, .client = client->client);
+    if (client->client)
+        mu__pjrt_destroy(client->api, PJ_CLIENT_DESTROY, &args);
+    mu__free(client->devices);
+    mu__free(client);
+}

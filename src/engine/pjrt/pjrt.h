@@ -1,0 +1,77 @@
+// What the files of the PJRT engine share: plugins, clients, programs in text, plans.
+//
+// A plugin is opened on first use and stays; a client is one plugin's devices under one runtime; a plan is a
+// graph written as StableHLO under known shapes and compiled by the plugin.
+#ifndef MU_SRC_ENGINE_PJRT_H
+#define MU_SRC_ENGINE_PJRT_H
+
+#include "engine/engine.h"
+#include "engine/pjrt/api.h"
+
+// ---- Plugins (plugin.c) -------------------------------------------------------------------------
+
+// PJ_ARGS makes an argument struct that knows its size.
+#define PJ_ARGS(type, ...) ((type){.size = sizeof(type), __VA_ARGS__})
+
+// mu__pjrt_call calls a function of the plugin; an error becomes a record of this thread that starts with
+// `what`. UNIMPLEMENTED if the plugin is too old to have the function.
+mu_status mu__pjrt_call(const pj_api *api, pj_function function, void *args, const char *what);
+
+// mu__pjrt_destroy calls one of the functions that end a thing; nothing can be done about an error there.
+void mu__pjrt_destroy(const pj_api *api, pj_function function, void *args);
+
+// mu__pjrt_await waits for an event and destroys it; NULL is accepted. The error is the event's.
+mu_status mu__pjrt_await(const pj_api *api, pj_event *event, const char *what);
+
+// mu__pjrt_plugin finds and opens the plugin called `name`: by PJRT_NAMES_AND_LIBRARY_PATHS (name:path,…), else
+// in the package folders of the Python environment in force, the user and the system. A name with a slash is a
+// file. Calling it again gives the same table. NULL with NOT_FOUND if there is none.
+const pj_api *mu__pjrt_plugin(const char *name);
+
+// ---- Clients (client.c) -------------------------------------------------------------------------
+
+enum { MU_PJRT_KIND = 20 };  // bytes of the kind in a device's name
+
+typedef struct mu_pjrt_client {
+    struct mu_pjrt_client *next;
+    char kind[MU_PJRT_KIND];      // of its devices' names: "XLA_CPU"
+    const pj_api *api;
+    pj_client *client;
+    int n_devices;
+    mu_device *devices;           // engine_device: the pj_device
+} mu_pjrt_client;
+
+// mu__pjrt_client_new opens the plugin called `name` and asks it for its devices, which are then named by `kind`
+// and a number. NULL on error.
+mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind);
+void mu__pjrt_client_free(mu_pjrt_client *client);  // after its devices' threads
+
+// ---- Programs (emit.c, state.c) -----------------------------------------------------------------
+
+// A graph under known shapes in StableHLO's text. Arguments: the graph's inputs, then the state it takes;
+// results: its outputs, then the state that it leaves.
+typedef struct mu_program {
+    struct { char *items; size_t n, capacity; } text;  // ends with a 0 that is not counted
+    int n_arguments, n_results;
+} mu_program;
+
+// How the graph's local state passes through a program: what is an effect on a variable in the graph is an
+// argument and a result here.
+typedef struct mu_pjrt_state {
+    int n_taken, n_left;
+    int *taken, *left;            // resources, in order of arguments and of results
+} mu_pjrt_state;
+
+// mu__pjrt_state_of finds the resources that a graph reads or writes (taken) and those it writes (left).
+// UNIMPLEMENTED for a kind of resource that cannot be passed. Lives in the arena.
+mu_status mu__pjrt_state_of(const mu_graph *graph, mu_arena *arena, mu_pjrt_state *out);
+
+// mu__pjrt_emit writes the program; `outputs` [graph outputs] gets their types. The caller frees text.items.
+mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_state *state, mu_program *out,
+                        mu_spec *outputs);
+
+// ---- Plans (run.c) ------------------------------------------------------------------------------
+
+extern const mu_engine mu__engine_pjrt;
+
+#endif

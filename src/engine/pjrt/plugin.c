@@ -1,0 +1,194 @@
+// Plugins: finding a shared library by name, opening it, checking its version, calling its functions.
+//
+// A plugin is opened at most once per process and never closed, because its threads live on. What it reports
+// becomes a status with its own sentence; nothing of a plugin's error is kept. Knows nothing of clients.
+#include "engine/pjrt/pjrt.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <pthread.h>
+
+enum { OLDEST_MINOR = 54, LONGEST_PATH = 4096, MOST_PLUGINS = 16 };
+
+// ---- Calls and errors ---------------------------------------------------------------------------
+
+static pj_call *function_of(const pj_api *api, pj_function function)
+{
+    const size_t end = offsetof(pj_api, functions) + sizeof(pj_call *) * ((size_t)function + 1);
+    return end <= api->size ? api->functions[function] : NULL;
+}
+
+static mu_status take_error(const pj_api *api, pj_error *error, const char *what)
+{
+    pj_error_message_args message = PJ_ARGS(pj_error_message_args, .error = error);
+    pj_error_code_args code = PJ_ARGS(pj_error_code_args, .error = error);
+    pj_error_args end = PJ_ARGS(pj_error_args, .error = error);
+    api->functions[PJ_ERROR_MESSAGE](&message);
+    if (api->functions[PJ_ERROR_GET_CODE](&code) != NULL || code.code < MU_CANCELLED || code.code > MU_UNAUTHENTICATED)
+        code.code = MU_UNKNOWN;
+    const mu_status status = mu__error((mu_status)code.code, "%s: the plugin says: %.*s", what,
+                                       (int)MU_MIN(message.bytes, (size_t)700), message.message ? message.message : "");
+    api->functions[PJ_ERROR_DESTROY](&end);
+    return status;
+}
+
+mu_status mu__pjrt_call(const pj_api *api, pj_function function, void *args, const char *what)
+{
+    pj_call *call = function_of(api, function);
+    if (!call)
+        return mu__error(MU_UNIMPLEMENTED, "%s: the plugin (PJRT %d.%d) lacks function %d; use a newer one", what,
+                         api->version.major, api->version.minor, (int)function);
+    pj_error *error = call(args);
+    return error ? take_error(api, error, what) : MU_OK;
+}
+
+void mu__pjrt_destroy(const pj_api *api, pj_function function, void *args)
+{
+    pj_call *call = function_of(api, function);
+    pj_error *error = call ? call(args) : NULL;
+    pj_error_args end = PJ_ARGS(pj_error_args, .error = error);
+    if (error)
+        api->functions[PJ_ERROR_DESTROY](&end);
+}
+
+mu_status mu__pjrt_await(const pj_api *api, pj_event *event, const char *what)
+{
+    if (!event)
+        return MU_OK;
+    pj_event_args args = PJ_ARGS(pj_event_args, .event = event);
+    const mu_status status = mu__pjrt_call(api, PJ_EVENT_AWAIT, &args, what);
+    mu__pjrt_destroy(api, PJ_EVENT_DESTROY, &args);
+    return status;
+}
+
+// ---- Finding ------------------------------------------------------------------------------------
+
+// The path given for `name` in "name:path,name:path".
+static bool find_in_list(const char *list, const char *name, char path[LONGEST_PATH])
+{
+    const size_t length = strlen(name);
+    while (list && *list) {
+        const char *end = list + strcspn(list, ",");
+        if (strncmp(list, name, length) == 0 && list[length] == ':') {
+            const char *begin = list + length + 1;
+            snprintf(path, LONGEST_PATH, "%.*s", (int)(end - begin), begin);
+            return true;
+        }
+        list = *end ? end + 1 : end;
+    }
+    return false;
+}
+
+// Where Python packages put plugins: a folder per plugin, with one shared library in it.
+static bool find_in_packages(const char *root, const char *name, char path[LONGEST_PATH])
+{
+    static const char *const folders[] = {"lib/python3*/site-packages", "lib/python3*/dist-packages"};
+    static const struct { const char *before, *after; } forms[] = {
+        {"xla_plugins/", "_pjrt/*.so"}, {"xla_plugins/", "/*.so"}, {"jax_plugins/", "/*.so"}, {"lib", "/lib*.so"}};
+    for (size_t f = 0; root && f < MU_COUNT(folders); f++)
+        for (size_t i = 0; i < MU_COUNT(forms); i++) {
+            char pattern[LONGEST_PATH];
+            glob_t found;
+            snprintf(pattern, sizeof pattern, "%.2000s/%s/%s%.200s%s", root, folders[f], forms[i].before, name, forms[i].after);
+            if (glob(pattern, 0, NULL, &found) != 0)
+                continue;
+            snprintf(path, LONGEST_PATH, "%s", found.gl_pathv[0]);
+            globfree(&found);
+            return true;
+        }
+    return false;
+}
+
+static bool find_file(const char *name, char path[LONGEST_PATH])
+{
+    const char *home = mu__environment("HOME");
+    char local[LONGEST_PATH] = "";
+    if (strchr(name, '/')) {
+        snprintf(path, LONGEST_PATH, "%s", name);
+        return true;
+    }
+    if (home)
+        snprintf(local, sizeof local, "%.2000s/.local", home);
+    const char *roots[] = {mu__environment("VIRTUAL_ENV"), mu__environment("CONDA_PREFIX"), home ? local : NULL, "/usr/local",
+                           "/usr"};
+    if (find_in_list(mu__environment("PJRT_NAMES_AND_LIBRARY_PATHS"), name, path))
+        return true;
+    for (size_t i = 0; i < MU_COUNT(roots); i++)
+        if (find_in_packages(roots[i], name, path))
+            return true;
+    return false;
+}
+
+// ---- Opening ------------------------------------------------------------------------------------
+
+static mu_status check_version(const pj_api *api, const char *path)
+{
+    if (api->size < offsetof(pj_api, functions) || api->version.major != 0 || api->version.minor < OLDEST_MINOR)
+        return mu__error(MU_FAILED_PRECONDITION, "plugin %s speaks PJRT %d.%d; wanted 0.%d or a later 0.x", path,
+                         api->version.major, api->version.minor, (int)OLDEST_MINOR);
+    for (int function = PJ_ERROR_DESTROY; function <= PJ_PLUGIN_INITIALIZE; function++)
+        if (!function_of(api, (pj_function)function))
+            return mu__error(MU_FAILED_PRECONDITION, "plugin %s lacks function %d of PJRT's table; it is damaged", path, function);
+    return MU_OK;
+}
+
+static const pj_api *open_file(const char *path)
+{
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!library) {
+        const char *reason = dlerror();
+        mu__error(MU_NOT_FOUND, "plugin %s cannot be opened: %s", path, reason ? reason : "no reason given");
+        return NULL;
+    }
+    pj_get_api *get = NULL;
+    *(void **)&get = dlsym(library, "GetPjrtApi");  // POSIX's way around C's ban on converting object pointers
+    const pj_api *api = get ? get() : NULL;
+    if (!api) {
+        mu__error(MU_FAILED_PRECONDITION, "%s is no PJRT plugin: it has no GetPjrtApi that returns a table", path);
+        return NULL;
+    }
+    pj_plugin_args args = PJ_ARGS(pj_plugin_args, .extension = NULL);
+    if (check_version(api, path) != MU_OK || mu__pjrt_call(api, PJ_PLUGIN_INITIALIZE, &args, path) != MU_OK)
+        return NULL;
+    mu__log(MU_LOG_INFO, "plugin %s: PJRT %d.%d", path, api->version.major, api->version.minor);
+    return api;
+}
+
+// A plugin belongs to the process and is initialised once in it, whatever runtimes use it; so this table
+// cannot be a runtime's.
+static struct {
+    pthread_mutex_t lock;
+    int n;
+    struct { char path[LONGEST_PATH]; const pj_api *api; } opened[MOST_PLUGINS];
+} plugins = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const pj_api *open_once(const char *path)
+{
+    for (int i = 0; i < plugins.n; i++)
+        if (strcmp(plugins.opened[i].path, path) == 0)
+            return plugins.opened[i].api;
+    if (plugins.n == MOST_PLUGINS) {
+        mu__error(MU_RESOURCE_EXHAUSTED, "plugin %s: %d plugins are open, which is the limit", path, plugins.n);
+        return NULL;
+    }
+    const pj_api *api = open_file(path);
+    if (!api)
+        return NULL;
+    snprintf(plugins.opened[plugins.n].path, LONGEST_PATH, "%s", path);
+    plugins.opened[plugins.n++].api = api;
+    return api;
+}
+
+const pj_api *mu__pjrt_plugin(const char *name)
+{
+    char path[LONGEST_PATH];
+    if (!find_file(name, path)) {
+        mu__error(MU_NOT_FOUND, "no PJRT plugin is called '%s'; name its file in PJRT_NAMES_AND_LIBRARY_PATHS=%s:/path/to/plugin.so, "
+                  "or install its Python package (`pip install xla-cpu-pjrt`) where VIRTUAL_ENV points", name, name);
+        return NULL;
+    }
+    pthread_mutex_lock(&plugins.lock);
+    const pj_api *api = open_once(path);
+    pthread_mutex_unlock(&plugins.lock);
+    return api;
+}

@@ -1,0 +1,171 @@
+// All gradients of convolution, bias, ReLU and 2x2 max pool behind many channels: weights, bias and input.
+//
+// Main idea: of each window only the maximum was passed on, and not even that where the ReLU is dead. So
+// the gradient of the convolution's result is nine tenths zeros, and instead of dense products this walks a
+// list of what is there: for each filter the places and values that count, in a tile of windows small
+// enough for the caches. An entry touches one patch of the input: its rows are contiguous runs of
+// kernel * in_channels numbers, added up in registers for the weights, and in the first cache for the input.
+#include "parts.h"
+#include "simd.h"
+
+enum { RUN = 6 };  // vectors of a run that one tile holds in registers
+
+typedef struct entry {
+    int32_t place;     // of the patch's first number, from the image's
+    float value;
+} entry;
+
+typedef struct deep {
+    const mu_conv_pool_shape *s;
+    int64_t rows, columns, x_row, run, patch;  // run: kernel * in_channels; patch: kernel runs
+    float *w, *dw;      // [out_channels][patch], the caller's scratch
+    entry *entries;     // [out_channels][MU_DEEP_WINDOWS]
+    int32_t *n;         // [out_channels]
+} deep;
+
+// ---- Layout -------------------------------------------------------------------------------------
+
+// Between [patch][out_channels], as variables are, and [out_channels][patch].
+static void to_patches(const deep *d, const float *w)
+{
+    for (int64_t i = 0; i < d->patch; i++)
+        for (int64_t c = 0; c < d->s->out_channels; c++)
+            d->w[c * d->patch + i] = w[i * d->s->out_channels + c];
+}
+
+static void from_patches(const deep *d, float *dw)
+{
+    for (int64_t i = 0; i < d->patch; i++)
+        for (int64_t c = 0; c < d->s->out_channels; c++)
+            dw[i * d->s->out_channels + c] = d->dw[c * d->patch + i];
+}
+
+// ---- Lists --------------------------------------------------------------------------------------
+
+// Lists the live windows [begin, end) of an image for each filter; every one is written, the count says
+// whether it stays.
+static void list_windows(const deep *d, const float *dy, const uint8_t *mark, float *db, int64_t begin, int64_t end)
+{
+    const int64_t channels = d->s->out_channels;
+    const int32_t right = (int32_t)d->s->in_channels, below = (int32_t)d->x_row;
+    const int32_t step[5] = {0, right, below, below + right, 0};
+    int32_t place[MU_DEEP_WINDOWS];
+    for (int64_t window = begin; window < end; window++)
+        place[window - begin] = (int32_t)(window / d->columns * 2 * d->x_row + window % d->columns * 2 * right);
+    for (int64_t c = 0; c < channels; c++) {
+        entry *to = d->entries + c * MU_DEEP_WINDOWS;
+        const float *value = dy + begin * channels + c;
+        const uint8_t *m = mark + begin * channels + c;
+        float sum = 0;
+        for (int64_t i = 0; i < end - begin; i++) {
+            const bool live = m[i * channels] != MU_MARK_DEAD;
+            *to = (entry){.place = place[i] + step[m[i * channels]], .value = value[i * channels]};
+            sum += live ? value[i * channels] : 0;
+            to += live;
+        }
+        d->n[c] = (int32_t)(to - (d->entries + c * MU_DEEP_WINDOWS));
+        db[c] += sum;
+    }
+}
+
+// ---- Sums over a list ---------------------------------------------------------------------------
+
+// sums[r][v] += value * x for `rows` runs of `vectors` vectors each; both are constants where it is called.
+MU_INLINE void add_weights(const entry *e, int32_t n, const float *x, int64_t x_row, int64_t run, float *dw, int rows, int vectors)
+{
+    mu_vf sums[3 * RUN];
+    MU_UNROLL for (int r = 0; r < rows; r++) {
+        MU_UNROLL for (int v = 0; v < vectors; v++)
+            sums[r * vectors + v] = (mu_vf){0};
+    }
+    for (int32_t k = 0; k < n; k++) {
+        const float *at = x + e[k].place;
+        const mu_vf value = v_splat(e[k].value);
+        MU_UNROLL for (int r = 0; r < rows; r++) {
+            MU_UNROLL for (int v = 0; v < vectors; v++)
+                sums[r * vectors + v] += value * v_load(at + r * x_row + v * MU_LANES);
+        }
+    }
+    MU_UNROLL for (int r = 0; r < rows; r++) {
+        MU_UNROLL for (int v = 0; v < vectors; v++) {
+            float *to = dw + r * run + v * MU_LANES;
+            v_store(to, v_load(to) + sums[r * vectors + v]);
+        }
+    }
+}
+
+// dx += value * w, likewise.
+MU_INLINE void add_input(const entry *e, int32_t n, float *dx, int64_t x_row, int64_t run, const float *w, int rows, int vectors)
+{
+    mu_vf taps[3 * RUN];
+    MU_UNROLL for (int r = 0; r < rows; r++) {
+        MU_UNROLL for (int v = 0; v < vectors; v++)
+            taps[r * vectors + v] = v_load(w + r * run + v * MU_LANES);
+    }
+    for (int32_t k = 0; k < n; k++) {
+        float *at = dx + e[k].place;
+        const mu_vf value = v_splat(e[k].value);
+        MU_UNROLL for (int r = 0; r < rows; r++) {
+            MU_UNROLL for (int v = 0; v < vectors; v++) {
+                float *to = at + r * x_row + v * MU_LANES;
+                v_store(to, v_load(to) + value * taps[r * vectors + v]);
+            }
+        }
+    }
+}
+
+// One filter's list, tile by tile of its patch: three runs of six vectors where they fill it, else run by run.
+static void add_filter(const deep *d, int64_t c, const float *x, float *dx)
+{
+    const entry *e = d->entries + c * MU_DEEP_WINDOWS;
+    const int32_t n = d->n[c];
+    float *dw = d->dw + c * d->patch;
+    const float *w = d->w + c * d->patch;
+    if (MU_LANES == 16 && d->s->kernel == 3 && d->run == RUN * MU_LANES) {
+        add_weights(e, n, x, d->x_row, d->run, dw, 3, RUN);
+        add_input(e, n, dx, d->x_row, d->run, w, 3, RUN);
+        return;
+    }
+    for (int64_t r = 0; r < d->s->kernel; r++) {
+        const int64_t row = r * d->x_row;
+        int64_t at = 0;
+        for (; at + RUN * MU_LANES <= d->run; at += RUN * MU_LANES) {
+            add_weights(e, n, x + row + at, d->x_row, d->run, dw + r * d->run + at, 1, RUN);
+            add_input(e, n, dx + row + at, d->x_row, d->run, w + r * d->run + at, 1, RUN);
+        }
+        for (; at < d->run; at += MU_LANES) {
+            add_weights(e, n, x + row + at, d->x_row, d->run, dw + r * d->run + at, 1, 1);
+            add_input(e, n, dx + row + at, d->x_row, d->run, w + r * d->run + at, 1, 1);
+        }
+    }
+}
+
+static void add_image(const deep *d, const float *x, const float *dy, const uint8_t *mark, float *dx, float *db)
+{
+    const int64_t windows = d->rows * d->columns;
+    memset(dx, 0, (size_t)(d->s->height * d->x_row) * sizeof *dx);
+    for (int64_t begin = 0; begin < windows; begin += MU_DEEP_WINDOWS) {
+        list_windows(d, dy, mark, db, begin, least(begin + MU_DEEP_WINDOWS, windows));
+        for (int64_t c = 0; c < d->s->out_channels; c++)
+            add_filter(d, c, x, dx);
+    }
+}
+
+void MU_KERNEL(conv_relu_pool_grads)(const mu_conv_pool_shape *s, const float *x, const float *w, const float *dy,
+                                     const uint8_t *mark, float *dw, float *db, float *dx, void *scratch, int64_t begin, int64_t end)
+{
+    deep d = {.s = s, .rows = (s->height - s->kernel + 1) / 2, .columns = (s->width - s->kernel + 1) / 2,
+              .x_row = s->width * s->in_channels, .run = s->kernel * s->in_channels};
+    d.patch = s->kernel * d.run;
+    d.w = scratch;
+    d.dw = d.w + s->out_channels * d.patch;
+    d.entries = (entry *)(d.dw + s->out_channels * d.patch);
+    d.n = (int32_t *)(d.entries + s->out_channels * MU_DEEP_WINDOWS);
+    memset(d.dw, 0, (size_t)(s->out_channels * d.patch) * sizeof *d.dw);
+    memset(db, 0, (size_t)s->out_channels * sizeof *db);
+    to_patches(&d, w);
+    const int64_t in = s->height * d.x_row, out = d.rows * d.columns * s->out_channels;
+    for (int64_t image = begin; image < end; image++)
+        add_image(&d, x + image * in, dy + image * out, mark + image * out, dx + image * in, db);
+    from_patches(&d, dw);
+}

@@ -1,0 +1,23 @@
+// What the fused rows of convolution, ReLU and pool share: shapes, and the plain way to do them.
+#ifndef MU_SRC_OPS_FUSED_H
+#define MU_SRC_OPS_FUSED_H
+
+#include "ops/nn.h"
+
+// mu__pooled_convolution is the shape of a 2x2 max pool behind a convolution of x with w (infer->attrs).
+mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const mu_shape *w, mu_shape *out);
+// mu__convolution_shape is the convolution's own, for shapes that the rule above has accepted.
+mu_shape mu__convolution_shape(const mu_kernel *kernel, const mu_shape *x, const mu_shape *w);
+// mu__need_marked checks that inputs dy and mark are like the forward row's result.
+mu_status mu__need_marked(const mu_infer *infer, int dy, int mark, const mu_shape *wanted);
+
+// mu__plain_convolution: stride 1, no padding, no dilation, one group: what the hand-written kernels take.
+bool mu__plain_convolution(const mu_conv_attrs *attrs);
+
+// mu__run_plain runs the plain loops of another row.
+mu_status mu__run_plain(const mu_op *op, const void *attrs, const mu_kernel *kernel, int n_in, const mu_view *in, int n_out,
+                        const mu_view *out);
+// mu__unpool_marked writes the gradient of ReLU and pool with respect to what goes in.
+mu_status mu__unpool_marked(const mu_kernel *kernel, const mu_view *dy, const mu_view *mark, mu_view *dx);
+
+#endif

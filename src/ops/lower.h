@@ -1,0 +1,81 @@
+// What lowerings to StableHLO are written with: the operations in common use, as functions on values.
+//
+// Each adds text through the emitter and returns the value that it names. After a failure they do nothing, so
+// a lowering is written as an expression and checked once, by what it returns (mu__lowered). Knows nothing of
+// graphs, nor of who compiles the text.
+#ifndef MU_SRC_OPS_LOWER_H
+#define MU_SRC_OPS_LOWER_H
+
+#include "ops/op.h"
+
+#define MU_HLO_TEXT 1024  // bytes that the attributes of one operation may take
+
+// mu__lowered gives output i its value and returns the emitter's status.
+mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value);
+
+// ---- Constants ----------------------------------------------------------------------------------
+
+mu_hlo mu__hlo_data(mu_emitter *e, const mu_spec *spec, const void *data);             // dense elements
+mu_hlo mu__hlo_number(mu_emitter *e, mu_dtype dtype, double value);                    // a scalar
+mu_hlo mu__hlo_fill(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, double value);
+mu_hlo mu__hlo_extreme(mu_emitter *e, mu_dtype dtype, bool highest);                   // a scalar: infinite for floats
+mu_hlo mu__hlo_iota(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, int axis);   // the index along an axis
+
+// ---- Element by element; operands have one shape ------------------------------------------------
+
+mu_hlo mu__hlo_unary(mu_emitter *e, const char *op, mu_hlo a);
+mu_hlo mu__hlo_binary(mu_emitter *e, const char *op, mu_hlo a, mu_hlo b);
+mu_hlo mu__hlo_compare(mu_emitter *e, const char *direction, mu_hlo a, mu_hlo b);      // "EQ", "LT", …
+mu_hlo mu__hlo_select(mu_emitter *e, mu_hlo which, mu_hlo yes, mu_hlo no);
+mu_hlo mu__hlo_convert(mu_emitter *e, mu_hlo a, mu_dtype dtype);
+// mu__hlo_wide makes float16 and bfloat16 float32: sums are not taken in them.
+mu_hlo mu__hlo_wide(mu_emitter *e, mu_hlo a);
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+mu_hlo mu__hlo_reshape(mu_emitter *e, mu_hlo a, const mu_shape *shape);
+mu_hlo mu__hlo_transpose(mu_emitter *e, mu_hlo a, const mu_ints *permutation);
+// mu__hlo_broadcast puts axis i of `a` at axis axes[i] of the result.
+mu_hlo mu__hlo_broadcast(mu_emitter *e, mu_hlo a, const mu_shape *shape, const mu_ints *axes);
+mu_hlo mu__hlo_broadcast_to(mu_emitter *e, mu_hlo a, const mu_shape *shape);           // as NumPy does
+// mu__hlo_pad adds `low` and `high` elements at the ends of each axis (negative: takes them away) and
+// `inner` between neighbours.
+mu_hlo mu__hlo_pad(mu_emitter *e, mu_hlo a, mu_hlo with, const mu_ints *low, const mu_ints *high, const mu_ints *inner);
+mu_hlo mu__hlo_slice(mu_emitter *e, mu_hlo a, const mu_ints *begin, const mu_ints *end, const mu_ints *strides);
+
+// mu__hlo_reduce folds axes away with "stablehlo.add", maximum, …, starting from a scalar.
+mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, const mu_ints *axes);
+
+// mu__hlo_list writes "array<i64: 1, 2>".
+const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4]);
+
+// ---- Lowerings that rows share ------------------------------------------------------------------
+
+mu_status mu__lower_elementwise(mu_lowering *l);  // of rows that name an operation: operands are broadcast first
+mu_status mu__lower_reshape(mu_lowering *l);      // output 0 is input 0's elements in another shape
+mu_status mu__lower_compare(mu_lowering *l);
+mu_status mu__lower_reduce(mu_lowering *l);
+mu_status mu__lower_arg(mu_lowering *l);
+mu_status mu__lower_sum_to_like(mu_lowering *l);
+mu_status mu__lower_transpose(mu_lowering *l);
+mu_status mu__lower_broadcast(mu_lowering *l);
+mu_status mu__lower_dim_size(mu_lowering *l);
+mu_status mu__lower_constant(mu_lowering *l);
+mu_status mu__lower_replica_id(mu_lowering *l);
+mu_status mu__lower_square(mu_lowering *l);
+mu_status mu__lower_read(mu_lowering *l);
+mu_status mu__lower_assign(mu_lowering *l);
+mu_status mu__lower_collective(mu_lowering *l);
+mu_status mu__lower_matmul(mu_lowering *l);
+mu_status mu__lower_bias_add(mu_lowering *l);
+mu_status mu__lower_bias_add_grad(mu_lowering *l);
+mu_status mu__lower_relu(mu_lowering *l);
+mu_status mu__lower_relu_grad(mu_lowering *l);
+mu_status mu__lower_conv(mu_lowering *l);
+mu_status mu__lower_pool(mu_lowering *l);
+mu_status mu__lower_softmax(mu_lowering *l);
+mu_status mu__lower_cross_entropy(mu_lowering *l);
+mu_status mu__lower_descent(mu_lowering *l);
+mu_status mu__lower_adam(mu_lowering *l);
+
+#endif

@@ -1,0 +1,189 @@
+// Lowerings of sources, element-wise rows, shapes, reductions, variables and collectives to StableHLO.
+//
+// A row that is one StableHLO operation only names it; here is what takes more. Variables are values: a read
+// gives the value at this point, an assignment puts another in its place.
+#include "ops/lower.h"
+#include "ops/nn.h"
+
+// ---- Sources ------------------------------------------------------------------------------------
+
+mu_status mu__lower_constant(mu_lowering *l)
+{
+    const mu_tensor *tensor = ((const mu_constant_attrs *)l->attrs)->tensor;
+    const mu_spec spec = mu__spec_of(tensor);
+    return mu__lowered(l, 0, mu__hlo_data(l->emitter, &spec, mu__data(tensor)));
+}
+
+// ---- Element by element -------------------------------------------------------------------------
+
+mu_status mu__lower_elementwise(mu_lowering *l)
+{
+    mu_hlo operands[4];
+    if (l->n_in > (int)MU_COUNT(operands) || l->n_out != 1)
+        return mu__error(MU_INTERNAL, "op %s names a StableHLO operation, but has %d inputs and %d outputs", l->op->name, l->n_in,
+                         l->n_out);
+    for (int i = 0; i < l->n_in; i++)
+        operands[i] = mu__hlo_broadcast_to(l->emitter, l->in[i], &l->out[0].spec.shape);
+    return mu__lowered(l, 0, l->emitter->add(l->emitter, &l->out[0].spec, l->op->hlo, l->n_in, operands, NULL));
+}
+
+mu_status mu__lower_compare(mu_lowering *l)
+{
+    const mu_op *op = l->op;
+    const char *direction = op == &mu_op_equal        ? "EQ"
+                            : op == &mu_op_not_equal  ? "NE"
+                            : op == &mu_op_less       ? "LT"
+                            : op == &mu_op_less_equal ? "LE"
+                            : op == &mu_op_greater    ? "GT"
+                                                      : "GE";
+    const mu_shape *shape = &l->out[0].spec.shape;
+    const mu_hlo a = mu__hlo_broadcast_to(l->emitter, l->in[0], shape), b = mu__hlo_broadcast_to(l->emitter, l->in[1], shape);
+    return mu__lowered(l, 0, mu__hlo_compare(l->emitter, direction, a, b));
+}
+
+mu_status mu__lower_square(mu_lowering *l)
+{
+    return mu__lowered(l, 0, mu__hlo_binary(l->emitter, "stablehlo.multiply", l->in[0], l->in[0]));
+}
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+mu_status mu__lower_reshape(mu_lowering *l)
+{
+    return mu__lowered(l, 0, mu__hlo_reshape(l->emitter, l->in[0], &l->out[0].spec.shape));
+}
+
+mu_status mu__lower_transpose(mu_lowering *l)
+{
+    return mu__lowered(l, 0, mu__hlo_transpose(l->emitter, l->in[0], &((const mu_axes_attrs *)l->attrs)->axes));
+}
+
+mu_status mu__lower_broadcast(mu_lowering *l)
+{
+    return mu__lowered(l, 0, mu__hlo_broadcast_to(l->emitter, l->in[0], &l->out[0].spec.shape));
+}
+
+mu_status mu__lower_dim_size(mu_lowering *l)
+{
+    const mu_ints *axes = &((const mu_axes_attrs *)l->attrs)->axes;
+    int64_t n = 1;
+    for (int64_t i = 0; i < axes->n; i++)
+        n *= l->in[0].spec.shape.dims[axes->at[i]];
+    return mu__lowered(l, 0, mu__hlo_data(l->emitter, &l->out[0].spec, &n));
+}
+
+// ---- Reductions ---------------------------------------------------------------------------------
+
+static mu_hlo add_up(mu_emitter *e, mu_hlo a, const mu_ints *axes)
+{
+    const mu_hlo wide = mu__hlo_wide(e, a);
+    const mu_hlo sum = mu__hlo_reduce(e, "stablehlo.add", wide, mu__hlo_number(e, wide.spec.dtype, 0), axes);
+    return mu__hlo_convert(e, sum, a.spec.dtype);
+}
+
+static mu_hlo mean_of(mu_emitter *e, mu_hlo a, const mu_ints *axes)
+{
+    const mu_hlo wide = mu__hlo_wide(e, a), sum = add_up(e, wide, axes);
+    int64_t n = 1;
+    for (int64_t i = 0; i < axes->n; i++)
+        n *= a.spec.shape.dims[axes->at[i]];
+    const mu_hlo count = mu__hlo_fill(e, sum.spec.dtype, &sum.spec.shape, (double)n);
+    return mu__hlo_convert(e, mu__hlo_binary(e, "stablehlo.divide", sum, count), a.spec.dtype);
+}
+
+mu_status mu__lower_reduce(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_ints *axes = &((const mu_reduce_attrs *)l->attrs)->axes;
+    const mu_hlo x = l->in[0];
+    const mu_dtype dtype = x.spec.dtype;
+    mu_hlo y = {.id = -1};
+    if (l->op == &mu_op_reduce_sum)
+        y = add_up(e, x, axes);
+    else if (l->op == &mu_op_reduce_mean)
+        y = mean_of(e, x, axes);
+    else if (l->op == &mu_op_reduce_prod)
+        y = mu__hlo_reduce(e, "stablehlo.multiply", x, mu__hlo_number(e, dtype, 1), axes);
+    else if (l->op == &mu_op_reduce_max || l->op == &mu_op_reduce_min)
+        y = mu__hlo_reduce(e, l->op == &mu_op_reduce_max ? "stablehlo.maximum" : "stablehlo.minimum", x,
+                           mu__hlo_extreme(e, dtype, l->op == &mu_op_reduce_min), axes);
+    else
+        y = mu__hlo_reduce(e, l->op == &mu_op_reduce_any ? "stablehlo.or" : "stablehlo.and", x,
+                           mu__hlo_number(e, MU_BOOL, l->op == &mu_op_reduce_all), axes);
+    return mu__lowered(l, 0, mu__hlo_reshape(e, y, &l->out[0].spec.shape));
+}
+
+// The first place of the extreme: the least index among the elements that equal it. NaN counts as extreme.
+mu_status mu__lower_arg(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const int axis = (int)((const mu_axis_attrs *)l->attrs)->axis;
+    const bool largest = l->op == &mu_op_argmax;
+    const mu_ints axes = {.n = 1, .at = {axis}};
+    const mu_hlo x = l->in[0];
+    const mu_shape *shape = &x.spec.shape;
+    const mu_hlo extreme = mu__hlo_reduce(e, largest ? "stablehlo.maximum" : "stablehlo.minimum", x,
+                                          mu__hlo_extreme(e, x.spec.dtype, !largest), &axes);
+    mu_ints places = {.n = 0};
+    for (int i = 0; i < shape->rank; i++)
+        if (i != axis)
+            places.at[places.n++] = i;
+    const mu_hlo everywhere = mu__hlo_broadcast(e, extreme, shape, &places);
+    const mu_hlo hit = mu__hlo_binary(e, "stablehlo.or", mu__hlo_compare(e, "EQ", x, everywhere), mu__hlo_compare(e, "NE", x, x));
+    const mu_hlo none = mu__hlo_fill(e, MU_I64, shape, (double)shape->dims[axis]);
+    const mu_hlo index = mu__hlo_select(e, hit, mu__hlo_iota(e, MU_I64, shape, axis), none);
+    return mu__lowered(l, 0, mu__hlo_reduce(e, "stablehlo.minimum", index, mu__hlo_extreme(e, MU_I64, true), &axes));
+}
+
+// Sums over the axes that broadcasting the second input's shape to the first's added or stretched.
+mu_status mu__lower_sum_to_like(mu_lowering *l)
+{
+    const mu_shape *from = &l->in[0].spec.shape, *to = &l->out[0].spec.shape;
+    mu_ints axes = {.n = 0};
+    for (int i = 0; i < from->rank; i++) {
+        const int own = i - (from->rank - to->rank);
+        if (own < 0 || (to->dims[own] == 1 && from->dims[i] != 1))
+            axes.at[axes.n++] = i;
+    }
+    const mu_hlo sum = axes.n ? add_up(l->emitter, l->in[0], &axes) : l->in[0];
+    return mu__lowered(l, 0, mu__hlo_reshape(l->emitter, sum, to));
+}
+
+// ---- Variables ----------------------------------------------------------------------------------
+
+mu_status mu__lower_read(mu_lowering *l) { return mu__lowered(l, 0, l->state[0]); }
+
+mu_status mu__lower_assign(mu_lowering *l)
+{
+    if (l->op == &mu_op_assign_variable)
+        l->state[0] = l->in[0];
+    else
+        l->state[0] = mu__hlo_binary(l->emitter, l->op == &mu_op_assign_add_variable ? "stablehlo.add" : "stablehlo.subtract",
+                                     l->state[0], l->in[0]);
+    return l->emitter->status;
+}
+
+// ---- Collectives --------------------------------------------------------------------------------
+
+// A program runs on one replica: a group of one keeps every value as it is, and the replica's id is 0.
+static mu_status need_one_replica(const mu_lowering *l)
+{
+    if (l->emitter->replicas == 1)
+        return MU_OK;
+    return mu__error(MU_UNIMPLEMENTED, "op %s among %d replicas has no lowering; use a strategy with one replica", l->op->name,
+                     l->emitter->replicas);
+}
+
+mu_status mu__lower_collective(mu_lowering *l)
+{
+    MU_TRY(need_one_replica(l));
+    for (int i = 0; i < l->n_out; i++)
+        l->out[i] = l->in[i];
+    return l->emitter->status;
+}
+
+mu_status mu__lower_replica_id(mu_lowering *l)
+{
+    MU_TRY(need_one_replica(l));
+    return mu__lowered(l, 0, mu__hlo_number(l->emitter, MU_I32, 0));
+}

@@ -1,0 +1,185 @@
+// Functions of tf.nn that are made of other ops at no loss: activations by name, one-dimensional and depthwise
+// convolution, group normalisation, attention.
+//
+// A depthwise convolution is a grouped one with a group for each channel; one dimension is two with a height
+// of 1. Nothing here knows rows' kernels.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+#include "ops/nn.h"
+
+#include <math.h>
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+// ---- Activations --------------------------------------------------------------------------------
+
+mu_tensor *mu_nn_relu(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_relu, NULL, x);
+}
+
+mu_tensor *mu_nn_relu6(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_relu6, NULL, x);
+}
+
+mu_tensor *mu_nn_leaky_relu(mu_tensor *x, double alpha)
+{
+    return mu__apply1(&mu_op_leaky_relu, &(mu_slope_attrs){alpha}, x);
+}
+
+mu_tensor *mu_nn_elu(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_elu, &(mu_slope_attrs){1}, x);
+}
+
+mu_tensor *mu_nn_selu(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_selu, NULL, x);
+}
+
+mu_tensor *mu_nn_gelu(mu_tensor *x, bool approximate)
+{
+    return mu__apply1(approximate ? &mu_op_gelu_tanh : &mu_op_gelu, NULL, x);
+}
+
+mu_tensor *mu_nn_silu(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_silu, NULL, x);
+}
+
+mu_tensor *mu_nn_mish(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_mish, NULL, x);
+}
+
+mu_tensor *mu_nn_softplus(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_softplus, NULL, x);
+}
+
+mu_tensor *mu_nn_softsign(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_softsign, NULL, x);
+}
+
+mu_tensor *mu_nn_log_sigmoid(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_log_sigmoid, NULL, x);
+}
+
+mu_tensor *mu_nn_hard_sigmoid(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_hard_sigmoid, NULL, x);
+}
+
+// ---- Convolutions -------------------------------------------------------------------------------
+
+// Errors unless a tensor has this rank; `what` names it.
+static bool has_rank(const mu_tensor *x, int rank, const char *op, const char *what)
+{
+    char text[MU_SHAPE_TEXT];
+    if (mu__pending())
+        return false;
+    if (x && x->shape.rank == rank)
+        return true;
+    mu__error(MU_INVALID_ARGUMENT, "%s: the %s must have rank %d, got %s", op, what, rank,
+              x ? mu__shape_text(&x->shape, text) : "NULL");
+    return false;
+}
+
+mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args)
+{
+    mu_nn_conv2d_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_depthwise_conv2d") != MU_OK
+        || !has_rank(a.x, 4, "depthwise_conv2d", "image") || !has_rank(a.kernel, 4, "depthwise_conv2d", "kernel"))
+        return NULL;
+    const int64_t *dims = a.kernel->shape.dims, grouped[] = {dims[0], dims[1], 1, dims[2] * dims[3]};
+    a.groups = dims[2];
+    a.kernel = mu_reshape(a.kernel, 4, grouped);
+    return mu_nn_conv2d_with(&a);
+}
+
+mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args)
+{
+    mu_nn_conv1d_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv1d") != MU_OK
+        || !has_rank(a.x, 3, "conv1d", "sequence") || !has_rank(a.kernel, 3, "conv1d", "kernel"))
+        return NULL;
+    const bool causal = a.padding && strcmp(a.padding, "causal") == 0;
+    const int64_t dilation = a.dilation ? a.dilation : 1, before = (a.kernel->shape.dims[0] - 1) * dilation;
+    mu_tensor *x = mu_expand_dims(a.x, 1), *kernel = mu_expand_dims(a.kernel, 0);
+    mu_tensor *y = mu_nn_conv2d(x, kernel, .strides = {1, a.stride ? a.stride : 1}, .dilations = {1, dilation},
+                                .padding = causal ? "explicit" : a.padding, .pads = {0, 0, causal ? before : 0, 0},
+                                .groups = a.groups);
+    return mu_squeeze(y, 1);
+}
+
+// ---- Normalisation ------------------------------------------------------------------------------
+
+mu_tensor *mu_nn_group_normalization(mu_tensor *x, int64_t groups, mu_tensor *gamma, mu_tensor *beta, double epsilon)
+{
+    if (mu__pending())
+        return NULL;
+    const mu_shape *shape = x ? &x->shape : NULL;
+    const int64_t channels = shape && shape->rank >= 2 ? shape->dims[shape->rank - 1] : 0;
+    int64_t pixels = 1;
+    for (int i = 1; shape && i < shape->rank - 1; i++)
+        pixels = shape->dims[i] == MU_UNKNOWN ? MU_UNKNOWN : pixels * shape->dims[i];
+    if (groups < 1 || channels < 1 || channels % groups != 0 || pixels < 0) {
+        mu__error(MU_INVALID_ARGUMENT,
+                  "group_normalization: %lld channels cannot be parted into %lld groups; x needs a batch axis, known "
+                  "extents and a number of channels that the groups divide",
+                  (long long)channels, (long long)groups);
+        return NULL;
+    }
+    const int64_t parted[] = {-1, pixels, groups, channels / groups};
+    const int axes[] = {1, 3};
+    mu_tensor *from = mu_reshape(x, 4, parted);
+    from = mu_subtract(from, mu_reduce_mean_axes(from, 2, axes, true));
+    mu_tensor *variance = mu_reduce_mean_axes(mu_square(from), 2, axes, true);
+    from = mu_multiply(from, mu_rsqrt(mu_add(variance, mu__scalar_like(variance, epsilon))));
+    mu_tensor *y = mu_reshape_like(from, x);
+    y = gamma ? mu_multiply(y, gamma) : y;
+    return beta ? mu_add(y, beta) : y;
+}
+
+// ---- Attention ----------------------------------------------------------------------------------
+
+// True where position `key` is not after position `query`, both counted from the end.
+static mu_tensor *causal_mask(int64_t queries, int64_t keys)
+{
+    const mu_shape shape = MU_SHAPE(queries, keys);
+    mu_tensor *mask = mu__tensor_alloc(MU_BOOL, &shape);
+    if (!mask)
+        return NULL;
+    bool *to = mu__data(mask);
+    for (int64_t q = 0; q < queries; q++)
+        for (int64_t k = 0; k < keys; k++)
+            to[q * keys + k] = k <= q + keys - queries;
+    return mu__give(mask);
+}
+
+mu_tensor *mu_nn_attention_with(const mu_nn_attention_args *args)
+{
+    mu_nn_attention_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_attention") != MU_OK)
+        return NULL;
+    mu_tensor *scores = mu_matmul_transposed(a.query, a.key, false, true);
+    if (!scores)
+        return NULL;
+    const int64_t width = mu_tensor_dim(a.query, -1);
+    scores = mu__scale(scores, a.scale != 0 ? a.scale : 1 / sqrt((double)width));
+    mu_tensor *lowest = mu__scalar_like(scores, scores->dtype == MU_F16 ? -6e4 : -1e30);
+    if (a.causal) {
+        const int64_t queries = mu_tensor_dim(a.query, -2), keys = mu_tensor_dim(a.key, -2);
+        if (queries < 0 || keys < 0) {
+            mu__error(MU_INVALID_ARGUMENT, "attention: causal attention needs known lengths of query and key");
+            return NULL;
+        }
+        scores = mu_where(causal_mask(queries, keys), scores, lowest);
+    }
+    if (a.mask)
+        scores = mu_where(a.mask, scores, lowest);
+    return mu_matmul(mu_nn_softmax(scores, -1), a.value);
+}

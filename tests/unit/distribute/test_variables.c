@@ -1,0 +1,220 @@
+// Distributed variables in traced functions and outside: reads and assignments by synchronisation and
+// aggregation, cases 070 to 107.
+#include "distribute_test.h"
+
+typedef enum source { LITERAL, ID, PER_REPLICA } source;
+
+// What a step assigns: one tensor from outside, the replica's id, or a value computed on the replica.
+typedef struct change {
+    mu_variable *variable;
+    mu_status (*update)(mu_variable *, mu_tensor *);
+    source source;
+    double value;
+} change;
+
+static mu_value *apply_change(mu_value *arguments, void *arg)
+{
+    const change *c = arg;
+    mu_dtype dtype = mu_variable_dtype(c->variable);
+    mu_tensor *value = mu_constant(dtype, c->value);
+    if (c->source != LITERAL)
+        value = mu_cast(c->source == ID ? mu_replica_id() : mu_at(arguments, 0), dtype);
+    if (c->update(c->variable, value) != MU_OK)
+        return NULL;
+    return mu_of(mu_variable_read(c->variable));
+}
+
+static mu_variable *make(mu_strategy *strategy, mu_dtype dtype, double value, int synchronization, int aggregation)
+{
+    mu_variable *variable = NULL;
+    MU_SCOPE(strategy) {
+        variable = mu_variable_new(mu_constant(dtype, value), "v", .aggregation = (mu_variable_aggregation)aggregation,
+                                   .synchronization = (mu_variable_synchronization)synchronization);
+    }
+    return variable;
+}
+
+static double component(const mu_variable *variable, int i)
+{
+    return mu__read_element(variable->components[i]->dtype, mu__data(variable->components[i]), 0);
+}
+
+static void assert_components(const mu_variable *variable, double first, double second)
+{
+    if (component(variable, 0) != first || component(variable, 1) != second)
+        fail_msg("components %g, %g; wanted %g, %g", component(variable, 0), component(variable, 1), first, second);
+}
+
+static mu_value *run_change(mu_strategy *strategy, change c)
+{
+    mu_value *two = scalars_of(2, MU_F64, (double[]){c.value, c.value});
+    return mu_run(strategy, mu_function_new(apply_change, &c), two);
+}
+
+// Cases 073 to 080, and 098 for ON_READ: each row is one step on two replicas that changes a variable of 1.
+static void steps_follow_the_matrix(void **state)
+{
+    (void)state;
+    enum { WRITE = MU_SYNCHRONIZATION_ON_WRITE, READ = MU_SYNCHRONIZATION_ON_READ };
+    enum { NONE, SUM, MEAN, FIRST };
+    static const struct {
+        int synchronization, aggregation;
+        source source;
+        mu_status (*update)(mu_variable *, mu_tensor *);
+        double value, first, second;
+        mu_status code;
+    } rows[] = {
+        {WRITE, NONE, LITERAL, mu_variable_assign, 5, 5, 5, MU_OK},
+        {WRITE, NONE, ID, mu_variable_assign, 0, 0, 1, MU_OK},
+        {WRITE, SUM, LITERAL, mu_variable_assign, 5, 1, 1, MU_INVALID_ARGUMENT},
+        {WRITE, SUM, PER_REPLICA, mu_variable_assign, 2, 4, 4, MU_OK},
+        {WRITE, SUM, PER_REPLICA, mu_variable_assign_add, 2, 5, 5, MU_OK},
+        {WRITE, SUM, PER_REPLICA, mu_variable_assign_sub, -2, 5, 5, MU_OK},
+        {WRITE, MEAN, PER_REPLICA, mu_variable_assign, 2, 2, 2, MU_OK},
+        {WRITE, MEAN, ID, mu_variable_assign, 0, .5, .5, MU_OK},
+        {WRITE, MEAN, ID, mu_variable_assign_add, 0, 1.5, 1.5, MU_OK},
+        {WRITE, MEAN, ID, mu_variable_assign_sub, 0, .5, .5, MU_OK},
+        {WRITE, MEAN, LITERAL, mu_variable_assign_add, 3, 4, 4, MU_OK},
+        {WRITE, FIRST, ID, mu_variable_assign, 0, 0, 0, MU_OK},
+        {WRITE, FIRST, PER_REPLICA, mu_variable_assign_add, 2, 3, 3, MU_OK},
+        {READ, NONE, ID, mu_variable_assign, 0, 0, 1, MU_OK},
+        {READ, SUM, ID, mu_variable_assign_add, 0, 1, 2, MU_OK},
+        {READ, SUM, LITERAL, mu_variable_assign, 7, 7, 7, MU_OK},
+        {READ, MEAN, LITERAL, mu_variable_assign_sub, -1, 2, 2, MU_OK},
+        {READ, FIRST, ID, mu_variable_assign_add, 0, 1, 2, MU_OK},
+    };
+    mu_strategy *strategy = strategy_of(2);
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        mu_variable *variable = make(strategy, MU_F64, 1, rows[i].synchronization, rows[i].aggregation);
+        mu_value *seen = run_change(strategy, (change){variable, rows[i].update, rows[i].source, rows[i].value});
+        if (mu_error_code() != rows[i].code)
+            fail_msg("row %zu: %s", i, mu_error_message());
+        mu_error_take();
+        assert_components(variable, rows[i].first, rows[i].second);
+        if (seen) {  // reads in the same function see the new value
+            assert_true(on_replica(strategy, seen, 0) == rows[i].first);
+            assert_true(on_replica(strategy, seen, 1) == rows[i].second);
+        }
+    }
+}
+
+// Case 080.
+static void means_of_integers_are_refused(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(2);
+    mu_variable *variable = make(strategy, MU_I32, 1, MU_SYNCHRONIZATION_AUTO, MU_AGGREGATION_MEAN);
+    assert_null(run_change(strategy, (change){variable, mu_variable_assign, ID, 0}));
+    expect_error(MU_INVALID_ARGUMENT, "int32");
+    assert_non_null(run_change(strategy, (change){variable, mu_variable_assign, LITERAL, 6}));
+    assert_components(variable, 6, 6);
+}
+
+// Cases 083, 098 and 100 to 103: outside of replicas.
+static void cross_replica_updates(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(2);
+    mu_tensor *two = mu_constant(MU_F64, 2);
+    for (int aggregation = 0; aggregation <= 3; aggregation++) {
+        mu_variable *variable = make(strategy, MU_F64, 1, MU_SYNCHRONIZATION_ON_WRITE, aggregation);
+        assert_int_equal(mu_variable_assign_add(variable, two), MU_OK);
+        assert_components(variable, 3, 3);
+        assert_int_equal(mu_variable_assign_sub(variable, two), MU_OK);
+        assert_int_equal(mu_variable_assign(variable, two), MU_OK);
+        assert_components(variable, 2, 2);
+        assert_true(mu_scalar(mu_variable_read(variable)) == 2);
+    }
+    for (int aggregation = MU_AGGREGATION_MEAN; aggregation <= MU_AGGREGATION_ONLY_FIRST_REPLICA; aggregation++) {
+        mu_variable *variable = make(strategy, MU_F64, 0, MU_SYNCHRONIZATION_ON_READ, aggregation);
+        assert_int_equal(mu_variable_assign_add(variable, two), MU_OK);
+        assert_components(variable, 2, 2);
+    }
+    mu_variable *sum = make(strategy, MU_F64, 1, MU_SYNCHRONIZATION_ON_READ, MU_AGGREGATION_SUM);
+    assert_true(mu_scalar(mu_variable_read(sum)) == 2);
+    assert_int_equal(mu_variable_assign(sum, mu_constant(MU_F64, 6)), MU_OK);
+    assert_components(sum, 3, 3);
+    assert_true(mu_scalar(mu_variable_read(sum)) == 6);
+    assert_int_equal(mu_variable_assign_add(sum, two), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "SUM");
+    mu_variable *none = make(strategy, MU_F64, 1, MU_SYNCHRONIZATION_ON_READ, MU_AGGREGATION_NONE);
+    assert_null(mu_variable_read(none));
+    expect_error(MU_INVALID_ARGUMENT, "NONE");
+}
+
+// Cases 101 and 104.
+static void reads_put_components_together(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(2);
+    static const double wanted[] = {0, 1, .5, 0};
+    for (int aggregation = MU_AGGREGATION_SUM; aggregation <= MU_AGGREGATION_ONLY_FIRST_REPLICA; aggregation++) {
+        mu_variable *variable = make(strategy, MU_F64, 9, MU_SYNCHRONIZATION_ON_READ, aggregation);
+        assert_non_null(run_change(strategy, (change){variable, mu_variable_assign, ID, 0}));
+        assert_true(mu_scalar(mu_variable_read(variable)) == wanted[aggregation]);
+    }
+}
+
+// Cases 068 and 070, and what plain strategies ignore.
+static void creation_is_checked(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(2);
+    assert_null(make(strategy, MU_F64, 1, MU_SYNCHRONIZATION_NONE, 0));
+    expect_error(MU_INVALID_ARGUMENT, "NONE");
+    assert_null(make(strategy, MU_F64, 1, 4, 0));
+    expect_error(MU_INVALID_ARGUMENT, "synchronization 4");
+    assert_null(make(strategy, MU_F64, 1, 0, -1));
+    expect_error(MU_INVALID_ARGUMENT, "aggregation -1");
+    assert_null(mu_variable_new(NULL, "v"));
+    expect_error(MU_INVALID_ARGUMENT, "'v'");
+    assert_false(mu_variable_is_trainable(make(strategy, MU_F64, 1, MU_SYNCHRONIZATION_ON_READ, 0)));
+    assert_true(mu_variable_is_trainable(make(strategy, MU_F64, 1, 0, 0)));
+    for (int kind = -1; kind <= 0; kind++) {
+        mu_variable *plain = make(strategy_of(kind), MU_F64, 1, MU_SYNCHRONIZATION_NONE, 0);
+        assert_int_equal(plain->n_components, 1);
+    }
+    mu_variable *variable = make(strategy, MU_F64, 1, 0, 0);
+    assert_int_equal(mu_variable_assign(variable, mu_constant(MU_F32, 1)), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "float32");
+    assert_int_equal(mu_variable_assign(variable, vector(2, (double[]){1, 2})), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "'v'");
+}
+
+static void other_scopes_are_refused(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(2), *other = strategy_of(3);
+    mu_variable *variable = make(strategy, MU_F64, 1, 0, 0);
+    MU_SCOPE(other) {
+        assert_null(mu_variable_read(variable));
+        expect_error(MU_FAILED_PRECONDITION, "may not be mixed");
+        assert_int_equal(mu_variable_assign(variable, mu_constant(MU_F64, 1)), MU_FAILED_PRECONDITION);
+        expect_error(MU_FAILED_PRECONDITION, "may not be mixed");
+    }
+    assert_true(mu_scalar(mu_variable_read(variable)) == 1);
+}
+
+// A plain variable has no copy for each replica: writing it there would be a race.
+static void plain_variables_are_not_written_by_replicas(void **state)
+{
+    (void)state;
+    mu_variable *plain = mu_variable_new(mu_constant(MU_F64, 1), "plain");
+    assert_null(run_change(strategy_of(2), (change){plain, mu_variable_assign, ID, 0}));
+    expect_error(MU_FAILED_PRECONDITION, "'plain'");
+    assert_true(mu_scalar(mu_variable_read(plain)) == 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(steps_follow_the_matrix),
+        MODEL_TEST(means_of_integers_are_refused),
+        MODEL_TEST(cross_replica_updates),
+        MODEL_TEST(reads_put_components_together),
+        MODEL_TEST(creation_is_checked),
+        MODEL_TEST(other_scopes_are_refused),
+        MODEL_TEST(plain_variables_are_not_written_by_replicas),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,118 @@
+// What the tests of models and strategies share: the library with eight logical devices, made-up data, and a
+// model's weights as numbers that can be compared.
+#ifndef MU_TEST_MODEL_H
+#define MU_TEST_MODEL_H
+
+#include "../data/data_test.h"
+#include "model/model.h"
+
+#include <muster/io.h>
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+#include <math.h>
+
+#define DEVICES 8
+
+static inline int start_devices(void **state)
+{
+    (void)state;
+    return mu_init(.cpu_devices = DEVICES, .seed = 7) != MU_OK || mu_set_floatx(MU_F64) != MU_OK;
+}
+
+#define MODEL_TEST(name) cmocka_unit_test_setup_teardown(name, start_devices, end_library)
+
+// Kinds of strategies by number: -1 one device, 0 the default, n mirrored on the first n devices.
+static inline mu_strategy *strategy_of(int kind)
+{
+    if (kind == 0)
+        return mu_default_strategy();
+    return kind < 0 ? mu_one_device_strategy("CPU:0") : mu_mirrored_strategy(.replicas = kind);
+}
+
+// Numbers from -1 to 1 that depend on the seed alone, as float64.
+static inline mu_tensor *numbers(int rank, const int64_t *dims, uint64_t seed)
+{
+    mu_tensor *tensor = mu_tensor_new(MU_F64, rank, dims, NULL);
+    assert_non_null(tensor);
+    double *data = mu__data(tensor);
+    uint64_t state = seed * 2 + 1;
+    for (int64_t i = 0; i < mu_tensor_elements(tensor); i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        data[i] = (double)(state >> 11) / 4503599627370496.0 - 1;
+    }
+    return tensor;
+}
+
+static inline mu_tensor *classes(int64_t n, int64_t count, uint64_t seed)
+{
+    mu_tensor *tensor = mu_tensor_new(MU_I64, 1, &n, NULL);
+    assert_non_null(tensor);
+    int64_t *data = mu__data(tensor);
+    uint64_t state = seed;
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        data[i] = (int64_t)((state >> 33) % (uint64_t)count);
+    }
+    return tensor;
+}
+
+static inline mu_tensor *vector(int64_t n, const double *values)
+{
+    return mu_tensor_new(MU_F64, 1, &n, values);
+}
+
+static inline const double *doubles(const mu_tensor *tensor)
+{
+    assert_non_null(tensor);
+    assert_int_equal(mu_tensor_dtype(tensor), MU_F64);
+    return mu_tensor_data(tensor);
+}
+
+// All weights of a model side by side. For free().
+static inline double *weights_of(mu_model *model, int64_t *n)
+{
+    mu_value *weights = mu_model_weights(model);
+    assert_non_null(weights);
+    *n = mu_model_parameters(model);
+    double *all = malloc(sizeof *all * (size_t)(*n + 1)), *at = all;
+    for (int i = 0; i < mu_value_count(weights); i++) {
+        mu_tensor *value = mu_variable_read((mu_variable *)mu_value_at(weights, i)->leaf);
+        memcpy(at, doubles(value), sizeof *at * (size_t)mu_tensor_elements(value));
+        at += mu_tensor_elements(value);
+    }
+    return all;
+}
+
+// Compares with `tolerance` times the largest of the wanted numbers.
+static inline void assert_near(const double *seen, const double *wanted, int64_t n, double tolerance)
+{
+    double largest = 1e-300;
+    for (int64_t i = 0; i < n; i++)
+        largest = fmax(largest, fabs(wanted[i]));
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(seen[i] - wanted[i]) <= tolerance * largest))
+            fail_msg("element %lld of %lld is %.17g; wanted %.17g", (long long)i, (long long)n, seen[i], wanted[i]);
+}
+
+static inline void assert_number(double seen, double wanted, double tolerance)
+{
+    if (!(fabs(seen - wanted) <= tolerance * fmax(1, fabs(wanted))))
+        fail_msg("%.17g; wanted %.17g", seen, wanted);
+}
+
+// Features [n, width] and class numbers, in batches.
+static inline mu_dataset *rows_and_classes(int64_t n, int64_t width, int64_t count, int64_t batch)
+{
+    mu_value *all = mu_list(numbers(2, (int64_t[]){n, width}, 3), classes(n, count, 5), MU_END);
+    return mu_dataset_batch(mu_dataset_from_tensor_slices(all), batch);
+}
+
+// Images [n, 8, 8, 1] and class numbers, in batches.
+static inline mu_dataset *images_and_classes(int64_t n, int64_t count, int64_t batch)
+{
+    mu_value *all = mu_list(numbers(4, (int64_t[]){n, 8, 8, 1}, 11), classes(n, count, 13), MU_END);
+    return mu_dataset_batch(mu_dataset_from_tensor_slices(all), batch);
+}
+
+#endif

@@ -1,0 +1,268 @@
+// Layers: what each builds and computes, eagerly; gradients through a whole model against differences; the
+// summary; names; that a layer keeps what it was given.
+#include "model_test.h"
+
+static mu_tensor *call(mu_model *model, mu_tensor *x, bool training)
+{
+    mu_tensor *y = mu_call(model, x, .training = training);
+    if (!y)
+        fail_msg("%s", mu_error_message());
+    return y;
+}
+
+static void set_weight(mu_model *model, int i, const double *values)
+{
+    mu_variable *variable = (mu_variable *)mu_value_at(mu_model_weights(model), i)->leaf;
+    mu_shape shape = mu_variable_shape(variable);
+    assert_int_equal(mu_variable_assign(variable, mu_tensor_new(MU_F64, shape.rank, shape.dims, values)), MU_OK);
+}
+
+static void dense_computes(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(mu_dense(2, .activation = "relu"));
+    assert_int_equal(mu_model_build(model, 1, (int64_t[]){3}), MU_OK);
+    assert_int_equal(mu_model_parameters(model), 8);
+    set_weight(model, 0, (double[]){1, 2, 3, 4, 5, 6});
+    set_weight(model, 1, (double[]){-30, 1});
+    mu_tensor *x = mu_tensor_new(MU_F64, 2, (int64_t[]){2, 3}, (double[]){1, 1, 1, 2, 2, 3});
+    assert_near(doubles(call(model, x, false)), (double[]){0, 13, 0, 31}, 4, 0);
+    mu_tensor *deep = mu_reshape(x, 3, (int64_t[]){1, 2, 3});
+    assert_int_equal(mu_tensor_rank(call(model, deep, false)), 3);
+}
+
+static void conv_and_pools_compute(void **state)
+{
+    (void)state;
+    double ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, image[16];
+    for (int i = 0; i < 16; i++)
+        image[i] = i;
+    mu_tensor *x = mu_tensor_new(MU_F64, 4, (int64_t[]){1, 4, 4, 1}, image);
+    mu_model *conv = mu_sequential(mu_conv2d(1, 3, .no_bias = true));
+    assert_int_equal(mu_model_build(conv, 3, (int64_t[]){4, 4, 1}), MU_OK);
+    set_weight(conv, 0, ones);
+    assert_near(doubles(call(conv, x, false)), (double[]){45, 54, 81, 90}, 4, 0);
+    assert_near(doubles(call(mu_sequential(mu_max_pool2d(2)), x, false)), (double[]){5, 7, 13, 15}, 4, 0);
+    assert_near(doubles(call(mu_sequential(mu_average_pool2d(2)), x, false)), (double[]){2.5, 4.5, 10.5, 12.5}, 4, 0);
+    mu_tensor *same = call(mu_sequential(mu_max_pool2d(3, .strides = 2, .padding = "same")), x, false);
+    assert_near(doubles(same), (double[]){10, 11, 14, 15}, 4, 0);
+    mu_model *wide = mu_sequential(mu_conv2d(4, 3, .kernel_width = 1, .strides = 2, .padding = "same"), mu_flatten());
+    mu_tensor *flat = call(wide, x, false);
+    assert_int_equal(mu_tensor_dim(flat, 1), 2 * 2 * 4);
+    assert_int_equal(mu_model_parameters(wide), 3 * 1 * 4 + 4);
+    mu_model *grouped = mu_sequential(mu_conv2d(4, 1, .groups = 2, .dilation_rate = 1));
+    assert_int_equal(mu_model_build(grouped, 3, (int64_t[]){4, 4, 6}), MU_OK);
+    assert_int_equal(mu_model_parameters(grouped), 3 * 4 + 4);
+}
+
+static void activations_compute(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_tensor_new(MU_F64, 2, (int64_t[]){1, 3}, (double[]){-1, 0, 2});
+    double sum = exp(-1) + 1 + exp(2);
+    const struct {
+        const char *name;
+        double wanted[3];
+    } rows[] = {
+        {"linear", {-1, 0, 2}},
+        {"relu", {0, 0, 2}},
+        {"sigmoid", {1 / (1 + exp(1)), .5, 1 / (1 + exp(-2))}},
+        {"tanh", {tanh(-1), 0, tanh(2)}},
+        {"exponential", {exp(-1), 1, exp(2)}},
+        {"softmax", {exp(-1) / sum, 1 / sum, exp(2) / sum}},
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++)
+        assert_near(doubles(call(mu_sequential(mu_activation(rows[i].name)), x, false)), rows[i].wanted, 3, 1e-14);
+}
+
+static void batch_normalization_computes(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(mu_batch_normalization(.momentum = .75, .epsilon = MU_ZERO));
+    mu_tensor *x = mu_tensor_new(MU_F64, 2, (int64_t[]){2, 2}, (double[]){1, 10, 3, 30});
+    assert_near(doubles(call(model, x, true)), (double[]){-1, -1, 1, 1}, 4, 1e-14);
+    int64_t n;
+    double *weights = weights_of(model, &n);  // gamma, beta, moving mean, moving variance
+    assert_int_equal(n, 8);
+    assert_near(weights, (double[]){1, 1, 0, 0, .5, 5, 1, 25.75}, 8, 1e-14);
+    free(weights);
+    double scale[] = {1, 1 / sqrt(25.75)};
+    double wanted[] = {.5 * scale[0], 5 * scale[1], 2.5 * scale[0], 25 * scale[1]};
+    assert_near(doubles(call(model, x, false)), wanted, 4, 1e-14);
+    assert_int_equal(mu_value_count(mu_trainable_variables(model)), 2);
+}
+
+static void dropout_drops(void **state)
+{
+    (void)state;
+    int64_t dims[] = {100, 100};
+    mu_tensor *x = mu_ones(MU_F64, 2, dims);
+    mu_model *model = mu_sequential(mu_dropout(.25));
+    assert_near(doubles(call(model, x, false)), doubles(x), 10000, 0);
+    const double *first = doubles(call(model, x, true)), *second = doubles(call(model, x, true));
+    int zeros = 0, differ = 0;
+    for (int i = 0; i < 10000; i++) {
+        assert_true(first[i] == 0 || fabs(first[i] - 4. / 3) < 1e-12);
+        zeros += first[i] == 0;
+        differ += first[i] != second[i];
+    }
+    assert_in_range(zeros, 2300, 2700);
+    assert_true(differ > 1000);
+    assert_near(doubles(call(mu_sequential(mu_dropout(mu_exactly(0))), x, true)), doubles(x), 10000, 0);
+}
+
+// ---- Gradients ----------------------------------------------------------------------------------
+
+static mu_tensor *loss_of(mu_model *model, mu_tensor *x)
+{
+    return mu_reduce_sum(mu_square(mu_call(model, x, .training = true)), MU_ALL_AXES);
+}
+
+static void check_gradients(mu_model *model, mu_tensor *x)
+{
+    loss_of(model, x);
+    assert_int_equal(mu_error_code(), MU_OK);
+    mu_value *variables = mu_trainable_variables(model);
+    mu_tape *tape = mu_tape_open();
+    mu_value *gradients = mu_gradients(tape, loss_of(model, x), variables);
+    mu_tape_close(tape);
+    for (int v = 0; v < mu_value_count(variables); v++) {
+        mu_variable *variable = (mu_variable *)mu_value_at(variables, v)->leaf;
+        mu_tensor *value = mu_variable_read(variable);
+        const double *slope = doubles(mu_at(gradients, v));
+        double *at = mu__data(variable->components[0]), step = 1e-5;
+        for (int64_t i = 0; i < mu_tensor_elements(value); i += 3) {
+            double kept = at[i];
+            at[i] = kept + step;
+            double above = mu_scalar(loss_of(model, x));
+            at[i] = kept - step;
+            double below = mu_scalar(loss_of(model, x));
+            at[i] = kept;
+            assert_number(slope[i], (above - below) / (2 * step), 2e-5);
+        }
+    }
+}
+
+static void gradients_match_differences(void **state)
+{
+    (void)state;
+    mu_tensor *rows = numbers(2, (int64_t[]){5, 3}, 1), *images = numbers(4, (int64_t[]){2, 6, 6, 2}, 2);
+    check_gradients(mu_sequential(mu_dense(4, .activation = "tanh"), mu_dense(2, .activation = "softmax")), rows);
+    check_gradients(mu_sequential(mu_dense(4), mu_batch_normalization(), mu_activation("sigmoid")), rows);
+    check_gradients(mu_sequential(mu_conv2d(3, 3, .activation = "tanh"), mu_average_pool2d(2), mu_flatten(), mu_dense(2)),
+                    images);
+    check_gradients(mu_sequential(mu_conv2d(4, 3, .padding = "same", .strides = 2, .groups = 2), mu_max_pool2d(2),
+                                  mu_flatten(), mu_dense(2, .activation = "exponential")), images);
+}
+
+// ---- Names, summary, keeping --------------------------------------------------------------------
+
+static void names_and_summary(void **state)
+{
+    (void)state;
+    char text[4096];
+    mu_layer *chosen = mu_dense(2, .name = "dense_1");
+    mu_model *model = mu_sequential(mu_conv2d(2, 3), mu_flatten(), mu_dense(4), chosen, mu_dense(3), mu_batch_normalization());
+    FILE *out = tmpfile();
+    assert_int_equal(mu_summary(model, out), MU_OK);
+    assert_int_equal(mu_model_build(model, 3, (int64_t[]){5, 5, 1}), MU_OK);
+    assert_int_equal(mu_summary(model, out), MU_OK);
+    rewind(out);
+    text[fread(text, 1, sizeof text - 1, out)] = 0;
+    fclose(out);
+    static const char *const parts[] = {"conv2d (conv2d)", "(None, 3, 3, 2)", "dense (dense)", "dense_1 (dense)",
+                                        "dense_2 (dense)", "Total params: 127", "Trainable params: 121",
+                                        "Non-trainable params: 6"};
+    for (size_t i = 0; i < MU_COUNT(parts); i++)
+        if (!strstr(text, parts[i]))
+            fail_msg("no \"%s\" in:\n%s", parts[i], text);
+    assert_string_equal(mu_layer_name(chosen), "dense_1");
+    const mu_variable *last = (mu_variable *)mu_value_at(mu_model_weights(model), 7)->leaf;
+    assert_string_equal(mu_variable_name(last), "dense_2/bias");
+    assert_null(mu_sequential(mu_dense(1, .name = "a"), mu_flatten(), mu_dense(1, .name = "a")));
+    expect_error(MU_INVALID_ARGUMENT, "both named 'a'");
+}
+
+// Texts and regularisers may be gone by the time a layer is built.
+static void keeps_what_it_was_given(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    char activation[] = "relu", initializer[] = "ones", padding[] = "same", name[] = "mine";
+    mu_model *model = mu_sequential(
+        mu_conv2d(1, 2, .padding = padding, .activation = activation, .kernel_initializer = initializer, .name = name,
+                  .kernel_regularizer = mu_l2(.5)));
+    mu_retain(model);
+    strcpy(activation, "xxxx");
+    strcpy(initializer, "xxxx");
+    strcpy(padding, "xxxx");
+    strcpy(name, "xxxx");
+    mu_pool_close(pool);
+    mu_tensor *x = mu_ones(MU_F64, 4, (int64_t[]){1, 2, 2, 1});
+    assert_near(doubles(call(model, x, false)), (double[]){4, 2, 2, 1}, 4, 0);
+    assert_number(mu_scalar(mu__regularization(model)), 2, 0);
+    assert_string_equal(mu_variable_name((mu_variable *)mu_value_at(mu_model_weights(model), 0)->leaf), "mine/kernel");
+    mu_release(model);
+}
+
+// Weights made by a call outside of the scope belong to the strategy all the same.
+static void late_build_is_mirrored(void **state)
+{
+    (void)state;
+    mu_model *model = NULL;
+    mu_strategy *strategy = strategy_of(3);
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(2));
+    }
+    call(model, mu_ones(MU_F64, 2, (int64_t[]){1, 2}), false);
+    assert_int_equal(((mu_variable *)mu_value_at(mu_model_weights(model), 0)->leaf)->n_components, 3);
+}
+
+static void initializers_draw(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double limit, deviation;
+    } rows[] = {
+        {"zeros", 0, 0},
+        {"ones", 1, 0},
+        {"glorot_uniform", 0.17320508, 0.1},
+        {"he_uniform", 0.24494898, 0.14142136},
+        {"lecun_uniform", 0.17320508, 0.1},
+        {"glorot_normal", 0.2274, 0.1},
+        {"he_normal", 0.3216, 0.14142136},
+        {"lecun_normal", 0.2274, 0.1},
+        {"random_uniform", 0.05, 0.02886751},
+        {"random_normal", 0.3, 0.05},
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        mu_shape shape = {.rank = 2, .dims = {100, 100}};
+        const double *w = doubles(mu__initial_value(rows[i].name, MU_F64, &shape));
+        double sum = 0, squares = 0, largest = 0;
+        for (int k = 0; k < 10000; k++) {
+            sum += w[k] / 10000;
+            squares += w[k] * w[k] / 10000;
+            largest = fmax(largest, fabs(w[k]));
+        }
+        assert_true(largest <= rows[i].limit * 1.0001);
+        assert_true(fabs(sqrt(fmax(0, squares - sum * sum)) - rows[i].deviation) <= .03 * rows[i].deviation + 1e-5);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(dense_computes),
+        MODEL_TEST(conv_and_pools_compute),
+        MODEL_TEST(activations_compute),
+        MODEL_TEST(batch_normalization_computes),
+        MODEL_TEST(dropout_drops),
+        MODEL_TEST(gradients_match_differences),
+        MODEL_TEST(names_and_summary),
+        MODEL_TEST(keeps_what_it_was_given),
+        MODEL_TEST(late_build_is_mirrored),
+        MODEL_TEST(initializers_draw),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

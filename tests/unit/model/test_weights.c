@@ -1,0 +1,132 @@
+// Weights in files: from any strategy to any other, checked as a whole before the first one changes; the
+// checkpoint callback.
+#include "model_test.h"
+
+#include <unistd.h>
+
+static mu_model *model_on(int kind, int units)
+{
+    mu_model *model = NULL;
+    mu_strategy *strategy = strategy_of(kind);
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(units), mu_batch_normalization(), mu_dropout(.5), mu_dense(2));
+        mu_compile(model, .loss = mu_mean_squared_error_loss(), .optimizer = mu_adam());
+    }
+    assert_int_equal(mu_model_build(model, 1, (int64_t[]){3}), MU_OK);
+    return model;
+}
+
+static mu_dataset *data(void)
+{
+    mu_value *all = mu_list(numbers(2, (int64_t[]){10, 3}, 1), numbers(2, (int64_t[]){10, 2}, 2), MU_END);
+    return mu_dataset_batch(mu_dataset_from_tensor_slices(all), 4);
+}
+
+static void assert_same_weights(mu_model *a, mu_model *b)
+{
+    int64_t n, m;
+    double *x = weights_of(a, &n), *y = weights_of(b, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, sizeof *x * (size_t)n);
+    free(x);
+    free(y);
+}
+
+static void strategies_interchange(void **state)
+{
+    (void)state;
+    static const char *const path = "muster-test-weights.safetensors";
+    static const int kinds[] = {0, -1, 1, 3, 8};
+    for (size_t i = 0; i < MU_COUNT(kinds); i++)
+        for (size_t k = 0; k < MU_COUNT(kinds); k++) {
+            mu_pool *pool = mu_pool_open();
+            mu_model *from = model_on(kinds[i], 4), *to = model_on(kinds[k], 4);
+            assert_non_null(mu_fit(from, data(), .verbose = MU_VERBOSE_SILENT));
+            assert_int_equal(mu_save_weights(from, path), MU_OK);
+            assert_int_equal(mu_load_weights(to, path), MU_OK);
+            assert_same_weights(from, to);
+            mu_value *weights = mu_model_weights(to);
+            for (int w = 0; w < mu_value_count(weights); w++) {
+                const mu_variable *variable = (mu_variable *)mu_value_at(weights, w)->leaf;
+                mu_spec spec = variable->resource.spec;
+                for (int c = 1; c < variable->n_components; c++)
+                    assert_memory_equal(mu__data(variable->components[c]), mu__data(variable->components[0]), mu__spec_bytes(&spec));
+            }
+            mu_pool_close(pool);
+        }
+    unlink(path);
+}
+
+static void nothing_changes_unless_all_fits(void **state)
+{
+    (void)state;
+    static const char *const path = "muster-test-misfit.safetensors";
+    mu_model *model = model_on(2, 4), *other = model_on(2, 5), *copy = model_on(2, 4);
+    assert_int_equal(mu_save_weights(model, path), MU_OK);
+    assert_int_equal(mu_load_weights(copy, path), MU_OK);
+    assert_int_equal(mu_save_weights(other, path), MU_OK);
+    assert_int_equal(mu_load_weights(model, path), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "dense/kernel");
+    mu_value *weights = mu_map("dense/kernel", mu_variable_read((mu_variable *)mu_value_at(mu_model_weights(other), 0)->leaf),
+                               MU_END);
+    assert_int_equal(mu_save_tensors(path, weights), MU_OK);
+    assert_int_equal(mu_load_weights(other, path), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "no tensor 'dense/bias'");
+    weights = mu_map("dense/kernel", mu_zeros(MU_F32, 2, (int64_t[]){3, 5}), MU_END);
+    assert_int_equal(mu_save_tensors(path, weights), MU_OK);
+    assert_int_equal(mu_load_weights(other, path), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "float32");
+    assert_same_weights(model, copy);
+    unlink(path);
+    assert_int_equal(mu_load_weights(model, path), MU_NOT_FOUND);
+    expect_error(MU_NOT_FOUND, path);
+    assert_int_equal(mu_save_weights(model, "no such folder/w.safetensors"), MU_NOT_FOUND);
+    expect_error(MU_NOT_FOUND, "no such folder");
+    mu_model *unbuilt = mu_sequential(mu_dense(1));
+    assert_int_equal(mu_save_weights(unbuilt, path), MU_FAILED_PRECONDITION);
+    expect_error(MU_FAILED_PRECONDITION, "no weights yet");
+}
+
+static void checkpoints_are_saved(void **state)
+{
+    (void)state;
+    static const char *const path = "muster-test-checkpoint.safetensors";
+    mu_model *model = model_on(2, 4), *copy = model_on(0, 4);
+    mu_callback *every = mu_model_checkpoint(path);
+    assert_non_null(mu_fit(model, data(), .epochs = 2, .callbacks = MU_CALLBACKS(every), .verbose = MU_VERBOSE_SILENT));
+    assert_int_equal(mu_load_weights(copy, path), MU_OK);
+    assert_same_weights(model, copy);
+    mu_callback *best = mu_model_checkpoint(path, .save_best_only = true, .monitor = "loss");
+    mu_variable_assign(mu_optimizer_learning_rate(model->optimizer), mu_constant(MU_F64, 1e3));
+    assert_non_null(mu_fit(model, data(), .epochs = 1, .callbacks = MU_CALLBACKS(best), .verbose = MU_VERBOSE_SILENT));
+    assert_int_equal(mu_load_weights(copy, path), MU_OK);
+    assert_same_weights(model, copy);
+    unlink(path);
+}
+
+// A weight left in doubt fails until it is assigned.
+static void marked_weights_fail_until_restored(void **state)
+{
+    (void)state;
+    static const char *const path = "muster-test-marked.safetensors";
+    mu_model *model = model_on(2, 4);
+    assert_int_equal(mu_save_weights(model, path), MU_OK);
+    mu_variable *kernel = (mu_variable *)mu_value_at(mu_model_weights(model), 0)->leaf;
+    kernel->resource.kind->mark(&kernel->resource, 1);
+    assert_null(mu_fit(model, data(), .verbose = MU_VERBOSE_SILENT));
+    expect_error(MU_FAILED_PRECONDITION, "'dense/kernel' was left in doubt");
+    assert_int_equal(mu_load_weights(model, path), MU_OK);
+    assert_non_null(mu_fit(model, data(), .verbose = MU_VERBOSE_SILENT));
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(strategies_interchange),
+        MODEL_TEST(nothing_changes_unless_all_fits),
+        MODEL_TEST(checkpoints_are_saved),
+        MODEL_TEST(marked_weights_fail_until_restored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,73 @@
+// Tests of random numbers: the same as TensorFlow 2.21's stateless ops for seed [7, -3], and sane in bulk.
+#include "op_check.h"
+
+static mu_tensor *seed(void)
+{
+    return VECTOR_OF(MU_I64, 7, -3);
+}
+
+static void test_uniforms_have_tensorflows_bits(void **state)
+{
+    (void)state;
+    const float f32[] = {0.4346421957015991f, 0.06527590751647949f, 0.7476129531860352f,
+                         0.14876413345336914f, 0.5897864103317261f, 0.31938230991363525f};
+    const double f64[] = {0.47713778180121613, 0.9809041063278245, 0.7182915943104444,
+                          0.42682149360606525, 0.15280997415921727, 0.9123433266800502};
+    assert_memory_equal(mu_tensor_data(mu_stateless_random_uniform(seed(), MU_F32, 1, DIMS(6))), f32, sizeof f32);
+    assert_memory_equal(mu_tensor_data(mu_stateless_random_uniform(seed(), MU_F64, 1, DIMS(6))), f64, sizeof f64);
+    EXPECT(mu_stateless_random_uniform(seed(), MU_F16, 1, DIMS(3)), 0.5888671875, 0.740234375, 0.4453125);
+    EXPECT(mu_stateless_random_uniform(seed(), MU_BF16, 1, DIMS(3)), 0.7109375, 0.921875, 0.5625);
+    EXPECT(mu_stateless_random_uniform_int(seed(), MU_I32, 1, DIMS(6), -3, 1000), 49, 960, 102, 692, 193, 572);
+    EXPECT(mu_stateless_random_uniform_int(seed(), MU_I64, 1, DIMS(6), -3, 1000), 723, 678, 785, 76, 670, 188);
+}
+
+static void test_normals_agree(void **state)
+{
+    (void)state;
+    EXPECT(mu_stateless_random_normal(seed(), MU_F64, 1, DIMS(4)), -0.1456107780640622, 1.2077654819729078,
+           0.36099545311012377, -0.7290004301586933);
+    EXPECT(mu_stateless_truncated_normal(seed(), MU_F64, 1, DIMS(6)), -0.1456107780640622, 1.2077654819729078,
+           -0.28848604561432045, -0.14262208278233368, 0.6654110226412603, -0.1596591233320305);
+    EXPECT(mu_stateless_random_normal(seed(), MU_F32, 1, DIMS(3)), 0.5147376656532288, 1.1838536262512207,
+           0.6135525703430176);
+}
+
+static void test_bulk(void **state)
+{
+    (void)state;
+    mu_tensor *normal = mu_stateless_random_normal(seed(), MU_F32, 1, DIMS(100000));
+    assert_true(fabs(mu_scalar(mu_reduce_mean(normal, 0))) < 0.01);
+    assert_true(fabs(mu_scalar(mu_reduce_std(normal, 0)) - 1) < 0.01);
+    mu_tensor *truncated = mu_stateless_truncated_normal(seed(), MU_F32, 1, DIMS(100000));
+    assert_true(mu_scalar(mu_reduce_max(mu_abs(truncated), 0)) < 2);
+    mu_tensor *places = mu_stateless_permutation(seed(), 1000);
+    assert_true(mu_scalar(mu_reduce_all(mu_equal(mu_sort(places, 0, false), mu_range(MU_I64, 0, 1000, 1)), 0)) == 1);
+    mu_tensor *coins = mu_cast(mu_stateless_random_bernoulli(seed(), 0.3, 1, DIMS(100000)), MU_F64);
+    assert_true(fabs(mu_scalar(mu_reduce_mean(coins, 0)) - 0.3) < 0.01);
+    mu_tensor *logits = mu_broadcast_to(mu_log(VECTOR(0.25, 0.75)), 2, DIMS(20000, 2));
+    mu_tensor *classes = mu_cast(mu_stateless_random_categorical(seed(), logits), MU_F64);
+    assert_true(fabs(mu_scalar(mu_reduce_mean(classes, 0)) - 0.75) < 0.01);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    assert_null(mu_stateless_random_uniform(VECTOR_OF(MU_I64, 1), MU_F32, 1, DIMS(3)));
+    assert_taken(MU_INVALID_ARGUMENT, "two integers");
+    assert_null(mu_stateless_random_normal(seed(), MU_I32, 1, DIMS(3)));
+    assert_taken(MU_INVALID_ARGUMENT, "does not make int32");
+    assert_null(mu_stateless_random_uniform_int(seed(), MU_I32, 1, DIMS(3), 5, 5));
+    assert_taken(MU_INVALID_ARGUMENT, "at least 5 and below 5");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_uniforms_have_tensorflows_bits), cmocka_unit_test(test_normals_agree),
+        cmocka_unit_test(test_bulk), cmocka_unit_test(test_refusals),
+    };
+    mu_init();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mu_exit(true);
+    return failed;
+}

@@ -1,0 +1,147 @@
+// Tests of values at the edges: NaN, infinities, integer limits, ties, negative axes and strides, empty axes.
+// What is wanted is what TensorFlow's CPU kernels give.
+#include "op_check.h"
+
+static void test_floats_at_the_edges(void **state)
+{
+    (void)state;
+    EXPECT(mu_maximum(VECTOR(NAN, 1, -INFINITY), VECTOR(1, NAN, 2)), NAN, NAN, 2);
+    EXPECT(mu_floor_divide(VECTOR(-7, 7, 7.5), VECTOR(2, -2, 2)), -4, -4, 3);
+    EXPECT(mu_mod(VECTOR(-7, 7, -7, 7), VECTOR(3, -3, -3, 3)), 2, -2, -1, 1);
+    EXPECT(mu_round(VECTOR(0.5, 1.5, -0.5, 2.5, -2.6)), 0, 2, -0.0, 2, -3);
+    EXPECT(mu_divide_no_nan(VECTOR(1, NAN), VECTOR(0, 0)), 0, 0);
+    EXPECT(mu_sign(VECTOR(NAN, -3, 0)), NAN, -1, 0);
+    EXPECT(mu_sigmoid(VECTOR(-1000, 1000, 0)), 0, 1, 0.5);
+    EXPECT(mu__apply1(&mu_op_softplus, NULL, VECTOR(-1000, 1000)), 0, 1000);
+    EXPECT(mu__apply1(&mu_op_relu, NULL, VECTOR(NAN, -1, 2)), NAN, 0, 2);
+    EXPECT(mu_reduce_logsumexp(VECTOR(1000, 1000), 0), 1000.6931471805599);
+    EXPECT(mu_reduce_logsumexp(VECTOR(-INFINITY, -INFINITY), 0), -INFINITY);
+    EXPECT(mu_is_finite(VECTOR(NAN, INFINITY, 1)), 0, 0, 1);
+}
+
+static void test_integers_at_the_edges(void **state)
+{
+    (void)state;
+    EXPECT(mu_add(VECTOR_OF(MU_I8, 127), VECTOR_OF(MU_I8, 1)), -128);
+    EXPECT(mu_abs(VECTOR_OF(MU_I32, INT32_MIN)), INT32_MIN);
+    EXPECT(mu_floor_divide(VECTOR_OF(MU_I32, INT32_MIN, -7), VECTOR_OF(MU_I32, -1, 2)), INT32_MIN, -4);
+    EXPECT(mu_mod(VECTOR_OF(MU_I32, INT32_MIN, -7), VECTOR_OF(MU_I32, -1, 2)), 0, 1);
+    EXPECT(mu_pow(VECTOR_OF(MU_I32, 2, -3, 0), VECTOR_OF(MU_I32, 10, 3, 0)), 1024, -27, 1);
+    EXPECT(mu_divide(VECTOR_OF(MU_I32, 7), VECTOR_OF(MU_I32, 2)), 3.5);
+    EXPECT(mu_reduce_mean(VECTOR_OF(MU_I32, 1, 2, 4), 0), 2);
+    assert_null(mu_floor_divide(VECTOR_OF(MU_I32, 7), VECTOR_OF(MU_I32, 0)));
+    assert_taken(MU_INVALID_ARGUMENT, "integer division by 0");
+    assert_null(mu_pow(VECTOR_OF(MU_I32, 7), VECTOR_OF(MU_I32, -1)));
+    assert_taken(MU_INVALID_ARGUMENT, "to the power -1");
+}
+
+static void test_reductions(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_reshape(mu_range(MU_F32, 0, 24, 1), 3, DIMS(2, 3, 4));
+    EXPECT(mu_reduce_sum_axes(x, 2, (const int[]){0, -1}, false), 60, 92, 124);
+    EXPECT(mu_reduce_sum(mu_zeros(MU_F32, 2, DIMS(0, 2)), 0), 0, 0);
+    EXPECT(mu_reduce_max(mu_zeros(MU_F32, 2, DIMS(0, 1)), 0), -INFINITY);
+    EXPECT(mu_reduce_mean(mu_zeros(MU_F32, 2, DIMS(0, 1)), 0), NAN);
+    EXPECT(mu_reduce_max(VECTOR(1, NAN, 3), 0), NAN);
+    EXPECT(mu_argmax(VECTOR(1, 3, 3), 0), 1);
+    EXPECT(mu_argmin(VECTOR(2, 1, 1), -1), 1);
+    EXPECT(mu_cumsum(VECTOR(1, 2, 3), 0, true, true), 5, 3, 0);
+    EXPECT(mu_cumprod(VECTOR(1, 2, 3), 0, false, false), 1, 2, 6);
+    EXPECT(mu_reduce_variance(VECTOR(1, 2, 3, 4), MU_ALL_AXES), 1.25);
+    assert_null(mu_argmax(mu_zeros(MU_F32, 2, DIMS(2, 0)), 1));
+    assert_taken(MU_INVALID_ARGUMENT, "empty");
+    assert_null(mu_reduce_sum_axes(x, 2, (const int[]){0, -3}, false));
+    assert_taken(MU_INVALID_ARGUMENT, "given twice");
+}
+
+static void test_long_sums_stay_accurate(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_fill(MU_F32, 2, DIMS(1 << 20, 3), 0.1);
+    EXPECT(mu_reduce_sum(x, MU_ALL_AXES), 3 * 104857.6);
+    EXPECT(mu_reduce_sum(x, 0), 104857.6, 104857.6, 104857.6);
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_reshape(mu_range(MU_F32, 0, 6, 1), 2, DIMS(2, 3)), *parts[3];
+    EXPECT(mu_transpose(x, NULL), 0, 3, 1, 4, 2, 5);
+    EXPECT(mu_strided_slice(x, DIMS(0, -1), DIMS(0, 0), DIMS(1, -2), 1, 3, 0), 2, 0, 5, 3);
+    EXPECT(mu_strided_slice(x, DIMS(-1, 1), DIMS(0, 9), NULL, 0, 0, 1), 4, 5);
+    EXPECT(mu_pad(VECTOR(1, 2, 3), DIMS(2), DIMS(1), "reflect", 0), 3, 2, 1, 2, 3, 2);
+    EXPECT(mu_pad(VECTOR(1, 2, 3), DIMS(2), DIMS(1), "symmetric", 0), 2, 1, 1, 2, 3, 3);
+    EXPECT(mu_tile(VECTOR(1, 2), DIMS(2)), 1, 2, 1, 2);
+    EXPECT(mu_repeat(VECTOR(1, 2), 2, 0), 1, 1, 2, 2);
+    EXPECT(mu_roll(VECTOR(1, 2, 3), 1, 0), 3, 1, 2);
+    EXPECT(mu_reverse(x, -1), 2, 1, 0, 5, 4, 3);
+    assert_int_equal(mu_split(x, 3, 1, parts), MU_OK);
+    EXPECT(mu_concat(2, (mu_tensor *[]){parts[2], parts[0]}, -1), 2, 0, 5, 3);
+    assert_null(mu_slice(x, DIMS(0, 2), DIMS(1, 2)));
+    assert_taken(MU_INVALID_ARGUMENT, "axis 1, which has 3");
+}
+
+static void test_large_transposes(void **state)
+{
+    (void)state;
+    enum { A = 3, B = 70, C = 45 };
+    const int axes[][3] = {{0, 2, 1}, {2, 0, 1}, {1, 0, 2}, {2, 1, 0}};
+    const int64_t dims[] = {A, B, C}, steps[] = {B * C, C, 1};
+    mu_tensor *x = mu_reshape(mu_range(MU_I32, 0, A * B * C, 1), 3, dims);
+    for (size_t t = 0; t < MU_COUNT(axes); t++) {
+        const int32_t *y = mu_tensor_data(mu_transpose(x, axes[t]));
+        for (int64_t i = 0; i < dims[axes[t][0]]; i++)
+            for (int64_t j = 0; j < dims[axes[t][1]]; j++)
+                for (int64_t k = 0; k < dims[axes[t][2]]; k++)
+                    assert_int_equal(*y++, i * steps[axes[t][0]] + j * steps[axes[t][1]] + k * steps[axes[t][2]]);
+    }
+}
+
+static void test_indices(void **state)
+{
+    (void)state;
+    mu_tensor *x = VECTOR(10, 20, 30), *values, *places;
+    EXPECT(mu_gather(x, VECTOR_OF(MU_I32, 2, 0, 2), 0, 0), 30, 10, 30);
+    assert_null(mu_gather(x, VECTOR_OF(MU_I32, 0, 3), 0, 0));
+    assert_taken(MU_INVALID_ARGUMENT, "index 3 (element 1 of the indices) is outside 0 to 2");
+    EXPECT(mu_scatter_nd(mu_reshape(VECTOR_OF(MU_I64, 1, 1, 0), 2, DIMS(3, 1)), VECTOR(1, 2, 3), 1, DIMS(3)), 3, 3, 0);
+    EXPECT(mu_one_hot(VECTOR_OF(MU_I32, 1, -1), 2, MU_F32), 0, 1, 0, 0);
+    assert_int_equal(mu_top_k(VECTOR(3, 1, 3, 2), 2, &values, &places), MU_OK);
+    EXPECT(values, 3, 3);
+    EXPECT(places, 0, 2);
+    assert_int_equal(mu_unique(VECTOR(5, 1, 5, 2, 1), &values, &places), MU_OK);
+    EXPECT(values, 5, 1, 2);
+    EXPECT(places, 0, 1, 0, 2, 1);
+    EXPECT(mu_sort(VECTOR_OF(MU_I64, 3, -1, 2), 0, true), 3, 2, -1);
+    EXPECT(mu_argsort(VECTOR(2, NAN, 1), 0, false), 2, 0, 1);
+    EXPECT(mu_searchsorted(VECTOR(1, 2, 2, 3), VECTOR(2, 0, 9), true), 3, 0, 4);
+    EXPECT(mu_unsorted_segment_sum(x, VECTOR_OF(MU_I32, 1, -1, 1), 2), 0, 40);
+}
+
+static void test_checks(void **state)
+{
+    (void)state;
+    EXPECT(mu_check_numerics(VECTOR(1, 2), "loss"), 1, 2);
+    assert_null(mu_check_numerics(VECTOR(1, NAN), "loss"));
+    assert_taken(MU_INVALID_ARGUMENT, "loss: element 1 is");
+    assert_int_equal(mu_assert(VECTOR_OF(MU_BOOL, 1, 0), "both hold"), MU_INVALID_ARGUMENT);
+    assert_taken(MU_INVALID_ARGUMENT, "both hold (element 1");
+    EXPECT(mu_linspace(MU_F64, 0, 1, 3), 0, 0.5, 1);
+    assert_null(mu_range(MU_F32, 0, 1, 0));
+    assert_taken(MU_INVALID_ARGUMENT, "steps of 0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_floats_at_the_edges), cmocka_unit_test(test_integers_at_the_edges),
+        cmocka_unit_test(test_reductions),          cmocka_unit_test(test_long_sums_stay_accurate),
+        cmocka_unit_test(test_shapes),              cmocka_unit_test(test_large_transposes),
+        cmocka_unit_test(test_indices),             cmocka_unit_test(test_checks),
+    };
+    mu_init();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mu_exit(true);
+    return failed;
+}
