@@ -94,6 +94,20 @@ MU_API mu_status mu_fail_at(mu_status code, const char *file, int line, const ch
 
 // ---- Keyword arguments --------------------------------------------------------------------------
 
+// MU_ARGS makes the argument struct of one call, which lives until the call is over. C++20 writes the names of
+// all arguments, in the order of the fields: mu_conv2d(.filters = 32, .kernel_size = 3).
+#ifndef __cplusplus
+#define MU_ARGS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
+#else
+#define MU_ARGS(type, ...) mu_address_of(type{.size = sizeof(type), __VA_ARGS__})
+extern "C++" {
+template <typename T> inline const T *mu_address_of(const T &args)
+{
+    return &args;
+}
+}
+#endif
+
 // Fields after a member of this type are given by name only.
 typedef const struct mu_keyword_only_marker *mu_keyword_only;
 
@@ -140,12 +154,12 @@ typedef struct mu_runtime_args {
 
 // mu_init makes the default runtime and opens the outermost pool. Calling it again is an error.
 // Errors: MU_INVALID_ARGUMENT for a setting that cannot be; the message names it.
-#define mu_init(...) mu_init_with(&(mu_runtime_args){.size = sizeof(mu_runtime_args), __VA_ARGS__})
+#define mu_init(...) mu_init_with(MU_ARGS(mu_runtime_args, __VA_ARGS__))
 MU_API mu_status mu_init_with(const mu_runtime_args *args);
 
 // mu_runtime_new makes one more runtime (several may live in one process); mu_runtime_use makes it the
 // one that this thread works with (NULL: the default one) and returns the previous.
-#define mu_runtime_new(...) mu_runtime_new_with(&(mu_runtime_args){.size = sizeof(mu_runtime_args), __VA_ARGS__})
+#define mu_runtime_new(...) mu_runtime_new_with(MU_ARGS(mu_runtime_args, __VA_ARGS__))
 MU_API mu_runtime *mu_runtime_new_with(const mu_runtime_args *args);
 MU_API mu_runtime *mu_runtime_use(mu_runtime *runtime);
 

@@ -45,7 +45,7 @@ typedef struct mu_dataset_generator_args {
 // mu_dataset_generator asks C code for element after element.
 // Threads: called by whichever thread iterates, one at a time.
 #define mu_dataset_generator(...) \
-    mu_dataset_generator_with(&(mu_dataset_generator_args){.size = sizeof(mu_dataset_generator_args), __VA_ARGS__})
+    mu_dataset_generator_with(MU_ARGS(mu_dataset_generator_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args);
 
 // ---- Files --------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ typedef struct mu_dataset_csv_args {
 // mu_dataset_csv reads lines of numbers; fields may stand in double quotes, empty lines are passed over.
 // Errors: DATA_LOSS naming file, line and column.
 #define mu_dataset_csv(...) \
-    mu_dataset_csv_with(&(mu_dataset_csv_args){.size = sizeof(mu_dataset_csv_args), __VA_ARGS__})
+    mu_dataset_csv_with(MU_ARGS(mu_dataset_csv_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args);
 
 // ---- Stages -------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ typedef struct mu_dataset_shuffle_args {
 
 // mu_dataset_shuffle draws each element uniformly from a buffer that slides over the input.
 #define mu_dataset_shuffle(...) \
-    mu_dataset_shuffle_with(&(mu_dataset_shuffle_args){.size = sizeof(mu_dataset_shuffle_args), __VA_ARGS__})
+    mu_dataset_shuffle_with(MU_ARGS(mu_dataset_shuffle_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args);
 
 typedef struct mu_dataset_batch_args {
@@ -119,13 +119,13 @@ typedef struct mu_dataset_batch_args {
 
 // mu_dataset_batch stacks elements along a new axis 0. Errors: INVALID_ARGUMENT if shapes differ.
 #define mu_dataset_batch(...) \
-    mu_dataset_batch_with(&(mu_dataset_batch_args){.size = sizeof(mu_dataset_batch_args), __VA_ARGS__})
+    mu_dataset_batch_with(MU_ARGS(mu_dataset_batch_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_batch_with(const mu_dataset_batch_args *args);
 
 // mu_dataset_padded_batch is mu_dataset_batch for elements of unequal shapes: each is filled up with zeros
 // (at the end of every axis) to the largest of its batch.
 #define mu_dataset_padded_batch(...) \
-    mu_dataset_padded_batch_with(&(mu_dataset_batch_args){.size = sizeof(mu_dataset_batch_args), __VA_ARGS__})
+    mu_dataset_padded_batch_with(MU_ARGS(mu_dataset_batch_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_batch_args *args);
 
 // mu_dataset_unbatch cuts every element into its rows.
@@ -173,7 +173,7 @@ typedef struct mu_dataset_map_args {
 // mu_dataset_map replaces every element by fn(element, arg). The order stays, also with parallel calls.
 // Threads: with parallel_calls > 1, fn is called by several threads at once.
 #define mu_dataset_map(...) \
-    mu_dataset_map_with(&(mu_dataset_map_args){.size = sizeof(mu_dataset_map_args), __VA_ARGS__})
+    mu_dataset_map_with(MU_ARGS(mu_dataset_map_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args);
 
 // mu_dataset_filter keeps the elements for which keep returns true.
@@ -194,7 +194,7 @@ typedef struct mu_dataset_interleave_args {
 
 // mu_dataset_interleave is mu_dataset_flat_map with several of the datasets taken in turn.
 #define mu_dataset_interleave(...) \
-    mu_dataset_interleave_with(&(mu_dataset_interleave_args){.size = sizeof(mu_dataset_interleave_args), __VA_ARGS__})
+    mu_dataset_interleave_with(MU_ARGS(mu_dataset_interleave_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_interleave_with(const mu_dataset_interleave_args *args);
 
 typedef struct mu_dataset_window_args {
@@ -209,7 +209,7 @@ typedef struct mu_dataset_window_args {
 
 // mu_dataset_window makes windows that may overlap; each is a stack along a new axis 0, as a batch is.
 #define mu_dataset_window(...) \
-    mu_dataset_window_with(&(mu_dataset_window_args){.size = sizeof(mu_dataset_window_args), __VA_ARGS__})
+    mu_dataset_window_with(MU_ARGS(mu_dataset_window_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args);
 
 typedef struct mu_dataset_cache_args {
@@ -222,7 +222,7 @@ typedef struct mu_dataset_cache_args {
 // mu_dataset_cache keeps the elements of the first full iteration, in memory or in a file; later iterations
 // (with a file also later programs) read them there. A file belongs to one pipeline: remove it when that changes.
 #define mu_dataset_cache(...) \
-    mu_dataset_cache_with(&(mu_dataset_cache_args){.size = sizeof(mu_dataset_cache_args), __VA_ARGS__})
+    mu_dataset_cache_with(MU_ARGS(mu_dataset_cache_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args);
 
 // How a distributed dataset is divided between workers; TensorFlow's numbers.
@@ -243,7 +243,7 @@ typedef struct mu_dataset_options_args {
 
 // mu_dataset_options gives a pipeline its options; those nearest to the end count.
 #define mu_dataset_options(...) \
-    mu_dataset_options_with(&(mu_dataset_options_args){.size = sizeof(mu_dataset_options_args), __VA_ARGS__})
+    mu_dataset_options_with(MU_ARGS(mu_dataset_options_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args);
 
 // ---- Queries ------------------------------------------------------------------------------------

@@ -16,18 +16,31 @@ typedef enum mu_reduce_op { MU_SUM = 0, MU_MEAN = 1 } mu_reduce_op;
 
 // ---- Making strategies --------------------------------------------------------------------------
 
+typedef struct mu_cross_device_ops mu_cross_device_ops;
+
 typedef struct mu_mirrored_strategy_args {
     size_t size;
     const char *const *devices;  // names, the last one NULL; default: every device
     mu_keyword_only only_;
     int replicas;                // or: the first so many devices
+    mu_cross_device_ops *cross_device_ops;  // for reductions outside of traced functions; default: in replica order
 } mu_mirrored_strategy_args;
 
 // mu_mirrored_strategy keeps a copy of each variable on every device and all-reduces the gradients.
 // Errors: INVALID_ARGUMENT for an unknown device, one named twice, none, or more replicas than devices.
 #define mu_mirrored_strategy(...) \
-    mu_mirrored_strategy_with(&(mu_mirrored_strategy_args){.size = sizeof(mu_mirrored_strategy_args), __VA_ARGS__})
+    mu_mirrored_strategy_with(MU_ARGS(mu_mirrored_strategy_args, __VA_ARGS__))
 MU_API mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *args);
+
+// Ways to reduce values of several replicas. num_packs: tensors reduced together are put into so many packs of
+// equal size, the last one takes the rest; 0: each by itself.
+MU_API mu_cross_device_ops *mu_reduction_to_one_device(void);        // one after the other, in replica order
+MU_API mu_cross_device_ops *mu_hierarchical_copy(int num_packs);     // two halves first; any number of devices
+// mu_nccl_all_reduce needs XLA GPU devices; where there are none its use is FAILED_PRECONDITION.
+MU_API mu_cross_device_ops *mu_nccl_all_reduce(int num_packs);
+// mu_cross_device_ops_new makes one of your own: `reduce` returns the sum or mean of n tensors of one shape.
+MU_API mu_cross_device_ops *mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg),
+                                                    void *arg);
 
 // mu_one_device_strategy puts everything on one device ("CPU:0").
 MU_API mu_strategy *mu_one_device_strategy(const char *device);
@@ -59,6 +72,28 @@ MU_API void mu_scope_close(mu_scope_guard *guard);
 #define MU_SCOPE_AS(strategy, line) \
     for (mu_scope_guard mu_scope_##line = mu_scope_open(strategy); mu_scope_##line.once; mu_scope_close(&mu_scope_##line))
 
+// mu_set_strategy makes a strategy the one in force without a block, until it is replaced (NULL: none) or the
+// pool that is open here closes. Errors: FAILED_PRECONDITION inside a scope or a replica.
+MU_API mu_status mu_set_strategy(mu_strategy *strategy);
+
+// mu_colocate_open is mu_scope_open for variables on the devices of another one.
+// Errors: FAILED_PRECONDITION outside of the strategy's scope; INVALID_ARGUMENT for a variable of another one.
+MU_API mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable);
+#define MU_COLOCATE(strategy, variable) \
+    for (mu_scope_guard mu_scope_ = mu_colocate_open(strategy, variable); mu_scope_.once; mu_scope_close(&mu_scope_))
+
+// mu_strategy_device_count and _device tell a strategy's devices; -1 and NULL for the default one
+// (FAILED_PRECONDITION).
+MU_API int mu_strategy_device_count(const mu_strategy *strategy);
+MU_API const char *mu_strategy_device(const mu_strategy *strategy, int i);
+
+// mu_variable_strategy returns the strategy that a variable was made under, NULL for none.
+MU_API mu_strategy *mu_variable_strategy(const mu_variable *variable);
+// mu_variable_component_count is the number of copies; mu_variable_component_name writes the name of one as
+// snprintf does ("w", "w/replica_1", …).
+MU_API int mu_variable_component_count(const mu_variable *variable);
+MU_API int mu_variable_component_name(const mu_variable *variable, int component, char *name, size_t bytes);
+
 // ---- Running ------------------------------------------------------------------------------------
 
 // mu_run runs a traced function on every replica at the same time and returns its results, per replica.
@@ -79,11 +114,72 @@ MU_API mu_value *mu_run_callback(mu_strategy *strategy, mu_value *(*fn)(mu_value
 MU_API mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value);
 MU_API mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int axis);
 
+// mu_reduce_op_from_name knows "sum" and "mean" in any case. Errors (-1): INVALID_ARGUMENT.
+MU_API int mu_reduce_op_from_name(const char *name);
+
 // mu_strategy_gather concatenates the replicas' values along an axis, in replica order.
 MU_API mu_value *mu_strategy_gather(mu_strategy *strategy, mu_value *value, int axis);
 
 // mu_local_results returns a list with one element per local replica.
 MU_API mu_value *mu_local_results(mu_strategy *strategy, mu_value *value);
+
+// mu_distribute_values makes a per-replica value of what fn returns for each local replica.
+typedef struct mu_value_context {
+    int replica_id, num_replicas;
+} mu_value_context;
+MU_API mu_value *mu_distribute_values(mu_strategy *strategy, mu_value *(*fn)(const mu_value_context *context, void *arg), void *arg);
+
+// mu_reduce_to reduces as mu_reduce and puts the result where it is wanted: mirrored with several destinations,
+// plain with one.
+typedef struct mu_reduce_to_args {
+    size_t size;
+    mu_strategy *strategy;
+    mu_reduce_op op;
+    mu_value *value;
+    mu_keyword_only only_;
+    mu_value *like;                 // the devices of this variable or value; default: the host
+    const char *const *devices;     // or these, the last one NULL
+} mu_reduce_to_args;
+#define mu_reduce_to(...) mu_reduce_to_with(MU_ARGS(mu_reduce_to_args, __VA_ARGS__))
+MU_API mu_value *mu_reduce_to_with(const mu_reduce_to_args *args);
+
+// mu_batch_reduce_to reduces a list of values, each to the devices of its like in the second list (NULL: its own).
+MU_API mu_value *mu_batch_reduce_to(mu_strategy *strategy, mu_reduce_op op, mu_value *values, mu_value *likes);
+
+// mu_broadcast_to copies a value to the devices of another; mirrored.
+MU_API mu_value *mu_broadcast_to_devices(mu_strategy *strategy, mu_value *value, mu_value *like);
+
+// mu_update_variable calls fn for each copy of a variable, on its device; inside, the variable (and every other
+// distributed one) is that copy. Per-replica arguments give each its component. On replicas it is a merge_call.
+// The results are grouped as a mirrored value, or with .local_results a list with one for each copy.
+typedef struct mu_update_variable_args {
+    size_t size;
+    mu_strategy *strategy;
+    mu_variable *variable;
+    mu_value *(*fn)(mu_variable *variable, mu_value *arguments, void *arg);
+    void *arg;
+    mu_value *arguments;
+    mu_keyword_only only_;
+    bool local_results;
+} mu_update_variable_args;
+#define mu_update_variable(...) \
+    mu_update_variable_with(MU_ARGS(mu_update_variable_args, __VA_ARGS__))
+MU_API mu_value *mu_update_variable_with(const mu_update_variable_args *args);
+
+// mu_update_non_slot calls fn once for each device that variables without a slot live on (all of them).
+MU_API mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
+                                    mu_value *arguments);
+
+// The scatter family changes rows of a variable: indices [n] of int32 or int64, values [n, …]. On replicas the
+// variable's aggregation puts the replicas' slices behind each other (MEAN divides the values).
+// Errors: UNIMPLEMENTED for ON_READ variables, and for min, max and update with aggregation SUM or MEAN.
+MU_API mu_status mu_variable_scatter_add(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
+MU_API mu_status mu_variable_scatter_sub(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
+MU_API mu_status mu_variable_scatter_mul(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
+MU_API mu_status mu_variable_scatter_div(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
+MU_API mu_status mu_variable_scatter_min(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
+MU_API mu_status mu_variable_scatter_max(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
+MU_API mu_status mu_variable_scatter_update(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
 
 // ---- Inside a function that runs on replicas ----------------------------------------------------
 

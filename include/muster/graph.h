@@ -40,7 +40,7 @@ typedef struct mu_variable_args {
 
 // mu_variable_new makes a variable under the strategy in force (with none: one plain variable).
 // Errors: FAILED_PRECONDITION in a later trace of a function (only its first may make variables).
-#define mu_variable_new(...) mu_variable_new_with(&(mu_variable_args){.size = sizeof(mu_variable_args), __VA_ARGS__})
+#define mu_variable_new(...) mu_variable_new_with(MU_ARGS(mu_variable_args, __VA_ARGS__))
 MU_API mu_variable *mu_variable_new_with(const mu_variable_args *args);
 
 MU_API const char *mu_variable_name(const mu_variable *variable);

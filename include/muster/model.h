@@ -38,7 +38,7 @@ typedef struct mu_dense_args {
     const char *name;
 } mu_dense_args;
 // mu_dense: y = activation(x · kernel + bias); x: [batch, …, in], y: [batch, …, units].
-#define mu_dense(...) mu_dense_with(&(mu_dense_args){.size = sizeof(mu_dense_args), __VA_ARGS__})
+#define mu_dense(...) mu_dense_with(MU_ARGS(mu_dense_args, __VA_ARGS__))
 MU_API mu_layer *mu_dense_with(const mu_dense_args *args);
 
 typedef struct mu_conv2d_args {
@@ -57,7 +57,7 @@ typedef struct mu_conv2d_args {
     const char *name;
 } mu_conv2d_args;
 // mu_conv2d: x: [batch, height, width, channels], y: [batch, height', width', filters].
-#define mu_conv2d(...) mu_conv2d_with(&(mu_conv2d_args){.size = sizeof(mu_conv2d_args), __VA_ARGS__})
+#define mu_conv2d(...) mu_conv2d_with(MU_ARGS(mu_conv2d_args, __VA_ARGS__))
 MU_API mu_layer *mu_conv2d_with(const mu_conv2d_args *args);
 
 typedef struct mu_pool2d_args {
@@ -68,9 +68,9 @@ typedef struct mu_pool2d_args {
     const char *padding;                     // "valid" (default) or "same"
     const char *name;
 } mu_pool2d_args;
-#define mu_max_pool2d(...) mu_max_pool2d_with(&(mu_pool2d_args){.size = sizeof(mu_pool2d_args), __VA_ARGS__})
+#define mu_max_pool2d(...) mu_max_pool2d_with(MU_ARGS(mu_pool2d_args, __VA_ARGS__))
 MU_API mu_layer *mu_max_pool2d_with(const mu_pool2d_args *args);
-#define mu_average_pool2d(...) mu_average_pool2d_with(&(mu_pool2d_args){.size = sizeof(mu_pool2d_args), __VA_ARGS__})
+#define mu_average_pool2d(...) mu_average_pool2d_with(MU_ARGS(mu_pool2d_args, __VA_ARGS__))
 MU_API mu_layer *mu_average_pool2d_with(const mu_pool2d_args *args);
 
 // mu_flatten: [batch, a, b, …] to [batch, a·b·…].
@@ -83,7 +83,7 @@ typedef struct mu_dropout_args {
     uint64_t seed;                           // default: from the program's seed
     const char *name;
 } mu_dropout_args;
-#define mu_dropout(...) mu_dropout_with(&(mu_dropout_args){.size = sizeof(mu_dropout_args), __VA_ARGS__})
+#define mu_dropout(...) mu_dropout_with(MU_ARGS(mu_dropout_args, __VA_ARGS__))
 MU_API mu_layer *mu_dropout_with(const mu_dropout_args *args);
 
 typedef struct mu_batch_normalization_args {
@@ -97,7 +97,7 @@ typedef struct mu_batch_normalization_args {
 } mu_batch_normalization_args;
 // mu_batch_normalization normalises the last axis.
 #define mu_batch_normalization(...) \
-    mu_batch_normalization_with(&(mu_batch_normalization_args){.size = sizeof(mu_batch_normalization_args), __VA_ARGS__})
+    mu_batch_normalization_with(MU_ARGS(mu_batch_normalization_args, __VA_ARGS__))
 MU_API mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args);
 
 // mu_activation applies a function by name.
@@ -128,7 +128,7 @@ typedef struct mu_call_args {
     bool training;                           // dropout on, statistics of the batch
 } mu_call_args;
 // mu_call runs the model's layers on x.
-#define mu_call(...) mu_call_with(&(mu_call_args){.size = sizeof(mu_call_args), __VA_ARGS__})
+#define mu_call(...) mu_call_with(MU_ARGS(mu_call_args, __VA_ARGS__))
 MU_API mu_tensor *mu_call_with(const mu_call_args *args);
 
 MU_API mu_value *mu_trainable_variables(mu_model *model);
@@ -151,7 +151,7 @@ typedef struct mu_crossentropy_args {
     bool from_logits;
 } mu_crossentropy_args;
 #define mu_sparse_categorical_crossentropy_loss(...) \
-    mu_sparse_categorical_crossentropy_loss_with(&(mu_crossentropy_args){.size = sizeof(mu_crossentropy_args), __VA_ARGS__})
+    mu_sparse_categorical_crossentropy_loss_with(MU_ARGS(mu_crossentropy_args, __VA_ARGS__))
 MU_API mu_loss *mu_sparse_categorical_crossentropy_loss_with(const mu_crossentropy_args *args);
 MU_API mu_loss *mu_mean_squared_error_loss(void);
 
@@ -171,7 +171,7 @@ typedef struct mu_adam_args {
     double beta_1, beta_2;                   // default 0.9, 0.999; MU_ZERO for 0
     double epsilon;                          // default 1e-7
 } mu_adam_args;
-#define mu_adam(...) mu_adam_with(&(mu_adam_args){.size = sizeof(mu_adam_args), __VA_ARGS__})
+#define mu_adam(...) mu_adam_with(MU_ARGS(mu_adam_args, __VA_ARGS__))
 MU_API mu_optimizer *mu_adam_with(const mu_adam_args *args);
 
 typedef struct mu_sgd_args {
@@ -181,7 +181,7 @@ typedef struct mu_sgd_args {
     double momentum;
     bool nesterov;
 } mu_sgd_args;
-#define mu_sgd(...) mu_sgd_with(&(mu_sgd_args){.size = sizeof(mu_sgd_args), __VA_ARGS__})
+#define mu_sgd(...) mu_sgd_with(MU_ARGS(mu_sgd_args, __VA_ARGS__))
 MU_API mu_optimizer *mu_sgd_with(const mu_sgd_args *args);
 
 // mu_apply_gradients adds the replicas' gradients up and updates the variables that they were taken for
@@ -199,7 +199,7 @@ typedef struct mu_average_loss_args {
 // mu_compute_average_loss returns the replica's share of the mean over the global batch: the shares of all
 // replicas add up to it, also when their parts are unequal.
 #define mu_compute_average_loss(...) \
-    mu_compute_average_loss_with(&(mu_average_loss_args){.size = sizeof(mu_average_loss_args), __VA_ARGS__})
+    mu_compute_average_loss_with(MU_ARGS(mu_average_loss_args, __VA_ARGS__))
 MU_API mu_tensor *mu_compute_average_loss_with(const mu_average_loss_args *args);
 
 // ---- compile, fit, evaluate, predict ------------------------------------------------------------
@@ -217,7 +217,7 @@ typedef struct mu_compile_args {
     mu_loss *loss;
     mu_metric *const *metrics;               // MU_METRICS(…)
 } mu_compile_args;
-#define mu_compile(...) mu_compile_with(&(mu_compile_args){.size = sizeof(mu_compile_args), __VA_ARGS__})
+#define mu_compile(...) mu_compile_with(MU_ARGS(mu_compile_args, __VA_ARGS__))
 MU_API mu_status mu_compile_with(const mu_compile_args *args);
 
 typedef enum mu_verbose { MU_VERBOSE_AUTO = 0, MU_VERBOSE_SILENT, MU_VERBOSE_BAR, MU_VERBOSE_LINES } mu_verbose;
@@ -238,7 +238,7 @@ typedef struct mu_fit_args {
 // mu_fit trains, under the strategy in whose scope the model was made; every batch is split among the
 // replicas, and the result is that of one replica on the whole batch.
 // Errors: CANCELLED after a signal (mu_stop_on_signals), at the end of the step in progress.
-#define mu_fit(...) mu_fit_with(&(mu_fit_args){.size = sizeof(mu_fit_args), __VA_ARGS__})
+#define mu_fit(...) mu_fit_with(MU_ARGS(mu_fit_args, __VA_ARGS__))
 MU_API mu_history *mu_fit_with(const mu_fit_args *args);
 
 typedef struct mu_evaluate_args {
@@ -251,9 +251,9 @@ typedef struct mu_evaluate_args {
 } mu_evaluate_args;
 // mu_evaluate measures loss and metrics; every sample counts exactly once. The result is a history of one
 // epoch.
-#define mu_evaluate(...) mu_evaluate_with(&(mu_evaluate_args){.size = sizeof(mu_evaluate_args), __VA_ARGS__})
+#define mu_evaluate(...) mu_evaluate_with(MU_ARGS(mu_evaluate_args, __VA_ARGS__))
 MU_API mu_history *mu_evaluate_with(const mu_evaluate_args *args);
-#define mu_predict(...) mu_predict_with(&(mu_evaluate_args){.size = sizeof(mu_evaluate_args), __VA_ARGS__})
+#define mu_predict(...) mu_predict_with(MU_ARGS(mu_evaluate_args, __VA_ARGS__))
 // mu_predict returns the outputs for all samples, in their order. Elements may be inputs alone.
 MU_API mu_tensor *mu_predict_with(const mu_evaluate_args *args);
 
@@ -287,7 +287,7 @@ typedef struct mu_callback_args {
     mu_status (*on_train_end)(const mu_logs *logs, void *arg);
     void *arg;
 } mu_callback_args;
-#define mu_callback_new(...) mu_callback_new_with(&(mu_callback_args){.size = sizeof(mu_callback_args), __VA_ARGS__})
+#define mu_callback_new(...) mu_callback_new_with(MU_ARGS(mu_callback_args, __VA_ARGS__))
 MU_API mu_callback *mu_callback_new_with(const mu_callback_args *args);
 // mu_stop_training asks fit to end after this epoch (or batch, if asked in on_batch_end).
 MU_API void mu_stop_training(mu_model *model);
@@ -301,7 +301,7 @@ typedef struct mu_model_checkpoint_args {
 } mu_model_checkpoint_args;
 // mu_model_checkpoint saves the weights at the end of every epoch.
 #define mu_model_checkpoint(...) \
-    mu_model_checkpoint_with(&(mu_model_checkpoint_args){.size = sizeof(mu_model_checkpoint_args), __VA_ARGS__})
+    mu_model_checkpoint_with(MU_ARGS(mu_model_checkpoint_args, __VA_ARGS__))
 MU_API mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *args);
 
 typedef struct mu_early_stopping_args {
@@ -312,7 +312,7 @@ typedef struct mu_early_stopping_args {
     int patience;
 } mu_early_stopping_args;
 #define mu_early_stopping(...) \
-    mu_early_stopping_with(&(mu_early_stopping_args){.size = sizeof(mu_early_stopping_args), __VA_ARGS__})
+    mu_early_stopping_with(MU_ARGS(mu_early_stopping_args, __VA_ARGS__))
 MU_API mu_callback *mu_early_stopping_with(const mu_early_stopping_args *args);
 
 #ifdef __cplusplus

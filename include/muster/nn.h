@@ -36,12 +36,12 @@ typedef struct mu_nn_conv2d_args {
 } mu_nn_conv2d_args;
 
 // mu_nn_conv2d slides filters over images: [batch, height out, width out, filters].
-#define mu_nn_conv2d(...) mu_nn_conv2d_with(&(mu_nn_conv2d_args){.size = sizeof(mu_nn_conv2d_args), __VA_ARGS__})
+#define mu_nn_conv2d(...) mu_nn_conv2d_with(MU_ARGS(mu_nn_conv2d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args);
 
 // mu_nn_depthwise_conv2d: kernel: [height, width, channels, multiplier]; result channels: channels * multiplier.
 #define mu_nn_depthwise_conv2d(...) \
-    mu_nn_depthwise_conv2d_with(&(mu_nn_conv2d_args){.size = sizeof(mu_nn_conv2d_args), __VA_ARGS__})
+    mu_nn_depthwise_conv2d_with(MU_ARGS(mu_nn_conv2d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args);
 
 typedef struct mu_nn_conv1d_args {
@@ -56,7 +56,7 @@ typedef struct mu_nn_conv1d_args {
 } mu_nn_conv1d_args;
 
 // mu_nn_conv1d slides filters over sequences: [batch, length out, filters].
-#define mu_nn_conv1d(...) mu_nn_conv1d_with(&(mu_nn_conv1d_args){.size = sizeof(mu_nn_conv1d_args), __VA_ARGS__})
+#define mu_nn_conv1d(...) mu_nn_conv1d_with(MU_ARGS(mu_nn_conv1d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args);
 
 // ---- Pooling ------------------------------------------------------------------------------------
@@ -74,9 +74,9 @@ typedef struct mu_nn_pool2d_args {
 // mu_nn_max_pool2d and mu_nn_avg_pool2d reduce each window; padding counts as absent. The gradient of a
 // maximum goes to the first of equals.
 #define mu_nn_max_pool2d(...) \
-    mu_nn_max_pool2d_with(&(mu_nn_pool2d_args){.size = sizeof(mu_nn_pool2d_args), __VA_ARGS__})
+    mu_nn_max_pool2d_with(MU_ARGS(mu_nn_pool2d_args, __VA_ARGS__))
 #define mu_nn_avg_pool2d(...) \
-    mu_nn_avg_pool2d_with(&(mu_nn_pool2d_args){.size = sizeof(mu_nn_pool2d_args), __VA_ARGS__})
+    mu_nn_avg_pool2d_with(MU_ARGS(mu_nn_pool2d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_max_pool2d_with(const mu_nn_pool2d_args *args);
 MU_API mu_tensor *mu_nn_avg_pool2d_with(const mu_nn_pool2d_args *args);
 
@@ -142,7 +142,7 @@ typedef struct mu_nn_attention_args {
 
 // mu_nn_attention mixes values by the softmax of scaled products of queries and keys.
 #define mu_nn_attention(...) \
-    mu_nn_attention_with(&(mu_nn_attention_args){.size = sizeof(mu_nn_attention_args), __VA_ARGS__})
+    mu_nn_attention_with(MU_ARGS(mu_nn_attention_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_attention_with(const mu_nn_attention_args *args);
 
 #ifdef __cplusplus

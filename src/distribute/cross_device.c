@@ -20,6 +20,11 @@ static mu_tensor *mean_of(mu_tensor *sum, mu_tensor *count)
     return mu_divide(mu_cast(sum, wide), mu_cast(count, wide));
 }
 
+mu_tensor *mu__mean_of(mu_tensor *sum, int count)
+{
+    return mean_of(sum, mu_constant(MU_F64, count));
+}
+
 mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors)
 {
     mu_tensor *sum = tensors[0];
@@ -35,6 +40,7 @@ typedef struct reduction {
     mu_reduce_op op;
     bool has_axis;
     int axis;
+    const mu_cross_device_ops *ops;
 } reduction;
 
 static mu_tensor *leaf_tensor(const mu_value *leaf)
@@ -63,7 +69,7 @@ static mu_tensor *reduce_with_axis(const reduction *r, int n, mu_tensor *const *
 
 static mu_tensor *reduce_parts(const reduction *r, int n, mu_tensor *const *parts)
 {
-    return r->has_axis ? reduce_with_axis(r, n, parts) : mu__reduce_tensors(r->op, n, parts);
+    return r->has_axis ? reduce_with_axis(r, n, parts) : mu__cross_device_reduce(r->ops, r->op, n, parts);
 }
 
 // A value that is the same everywhere has a mean, but no sum. With an axis every replica reduces it first.
@@ -78,8 +84,7 @@ static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
         return reduce_with_axis(r, r->strategy->n_local, parts);
     if (r->strategy->n_replicas == 1)
         return tensor;
-    bool on_read = leaf->kind == MU_VALUE_VARIABLE && ((mu_variable *)leaf->leaf)->synchronization == MU_SYNCHRONIZATION_ON_READ;
-    if (r->op == MU_SUM && !on_read && !(mu__elements(&tensor->shape) == 1 && mu__read_element(tensor->dtype, mu__data(tensor), 0) == 0)) {
+    if (r->op == MU_SUM && !(mu__elements(&tensor->shape) == 1 && mu__read_element(tensor->dtype, mu__data(tensor), 0) == 0)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_reduce: SUM of a value that is not per replica (the same tensor on all %d); return it "
                   "from the function that runs on replicas, or use MEAN", r->strategy->n_replicas);
         return NULL;
@@ -100,8 +105,44 @@ static mu_tensor *reduce_components(const reduction *r, const mu_value *value)
     return reduce_parts(r, value->n, parts);
 }
 
+// Components of an ON_READ variable differ; those of any other are one value.
+static mu_tensor *reduce_variable(const reduction *r, const mu_value *leaf)
+{
+    mu_variable *variable = (mu_variable *)leaf->leaf;
+    mu_tensor *parts[MU_MAX_REPLICAS];
+    if (variable->synchronization != MU_SYNCHRONIZATION_ON_READ || variable->n_components < 2)
+        return reduce_plain(r, leaf);
+    for (int i = 0; i < variable->n_components; i++)
+        if (!(parts[i] = mu__variable_component(variable, i)))
+            return NULL;
+    return reduce_parts(r, variable->n_components, parts);
+}
+
+// Slices of all replicas behind each other; a mean divides the values.
+static mu_value *reduce_slices(const reduction *r, int n, mu_value *const *slices)
+{
+    mu_tensor *values[MU_MAX_REPLICAS], *indices[MU_MAX_REPLICAS];
+    if (r->has_axis) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_reduce_axis: indexed slices have no axes to reduce; use mu_reduce, or a dense tensor");
+        return NULL;
+    }
+    for (int i = 0; i < n; i++) {
+        values[i] = mu_at(slices[i], 0);
+        indices[i] = mu_at(slices[i], 1);
+    }
+    mu_tensor *whole = mu_concat(n, values, 0);
+    if (r->op == MU_MEAN && whole)
+        whole = mu__divide_by_count(whole, n);
+    mu_tensor *places = mu_concat(n, indices, 0);
+    mu_value *parts[] = {whole ? mu_of(whole) : NULL, places ? mu_of(places) : NULL, slices[0]->items[2]};
+    return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, parts, NULL));
+}
+
 static mu_value *reduce_value(const reduction *r, const mu_value *value)
 {
+    const bool parts = value->kind == MU_VALUE_PER_REPLICA;
+    if (value->kind == MU_VALUE_SLICES || (parts && value->items[0]->kind == MU_VALUE_SLICES))
+        return reduce_slices(r, parts ? value->n : 1, parts ? value->items : (mu_value *[]){(mu_value *)value});
     if (value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP) {
         mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *result = NULL;
         bool whole = items != NULL;
@@ -114,24 +155,28 @@ static mu_value *reduce_value(const reduction *r, const mu_value *value)
     }
     mu_tensor *reduced = value->kind == MU_VALUE_PER_REPLICA ? reduce_components(r, value)
                          : value->kind == MU_VALUE_MIRRORED ? reduce_plain(r, value->items[0])
+                         : value->kind == MU_VALUE_VARIABLE ? reduce_variable(r, value)
                                                             : reduce_plain(r, value);
     return reduced ? mu_of(reduced) : NULL;
 }
 
 static mu_value *reduce(const reduction *r, mu_value *value)
 {
-    if (mu__pending() || mu__need_cross_replica(r->strategy, "mu_reduce") != MU_OK)
+    if (mu__pending() || mu__need_cross_replica(r->strategy, "mu_reduce") != MU_OK || mu__need_value(value, "mu_reduce") != MU_OK)
         return NULL;
     if (!value || (unsigned)r->op > MU_MEAN) {
         mu__error(MU_INVALID_ARGUMENT, "mu_reduce: %s", value ? "the operation is neither MU_SUM nor MU_MEAN" : "the value is NULL");
         return NULL;
     }
+    if (r->strategy->ops->plain_variables && !r->has_axis)
+        return value;
     return reduce_value(r, value);
 }
 
 mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value)
 {
-    return reduce(&(reduction){.strategy = mu__strategy_or_default(strategy), .op = op}, value);
+    mu_strategy *in = mu__strategy_or_default(strategy);
+    return reduce(&(reduction){.strategy = in, .op = op, .ops = in ? in->cross_device : NULL}, value);
 }
 
 mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int axis)
@@ -149,6 +194,10 @@ mu_value *mu_strategy_gather(mu_strategy *strategy, mu_value *value, int axis)
         mu__error(MU_INVALID_ARGUMENT, "mu_strategy_gather: the value is NULL");
         return NULL;
     }
+    if (value->kind == MU_VALUE_SLICES || (value->kind == MU_VALUE_PER_REPLICA && value->items[0]->kind == MU_VALUE_SLICES)) {
+        mu__error(MU_UNIMPLEMENTED, "mu_strategy_gather: indexed slices cannot be gathered; gather a dense tensor");
+        return NULL;
+    }
     if (value->kind != MU_VALUE_PER_REPLICA)
         return value;
     mu_tensor *parts[MU_MAX_REPLICAS];
@@ -160,6 +209,18 @@ mu_value *mu_strategy_gather(mu_strategy *strategy, mu_value *value, int axis)
     return whole ? mu_of(whole) : NULL;
 }
 
+// The copies of a variable.
+static mu_value *components_of(mu_variable *variable)
+{
+    mu_value *items[MU_MAX_REPLICAS];
+    for (int i = 0; i < variable->n_components; i++) {
+        mu_tensor *copy = mu__variable_component(variable, i);
+        if (!copy || !(items[i] = mu_of(copy)))
+            return NULL;
+    }
+    return mu__give(mu__value_container(MU_VALUE_LIST, variable->n_components, items, NULL));
+}
+
 mu_value *mu_local_results(mu_strategy *strategy, mu_value *value)
 {
     if (mu__pending())
@@ -168,6 +229,8 @@ mu_value *mu_local_results(mu_strategy *strategy, mu_value *value)
         mu__error(MU_INVALID_ARGUMENT, "mu_local_results: the value is NULL");
         return NULL;
     }
+    if (value->kind == MU_VALUE_VARIABLE)
+        return components_of((mu_variable *)value->leaf);
     int n = mu__is_distributed(value) ? mu__strategy_or_default(strategy)->n_local : 1;
     mu_value **items = mu__calloc((size_t)n, sizeof *items), *list = NULL;
     bool whole = items != NULL;

@@ -30,6 +30,7 @@ struct mu_strategy {
     int n_local;
     mu_device **devices;                  // [n_local]
     mu_group *group;                      // of the local replicas; NULL for one
+    mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
     pthread_mutex_t order;                // runs are started in one order on all devices; guards what follows
     int64_t runs;                         // started so far
     int under_way;                        // started and not waited for
@@ -132,10 +133,28 @@ mu_value *mu__run_wait(mu_running *running);
 
 mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *args);
 
+// mu__variable_component reads one component, whatever the context. Given to the pool.
+mu_tensor *mu__variable_component(mu_variable *variable, int i);
+
+// ---- Ways of reducing (packing.c) ---------------------------------------------------------------
+
+// mu__cross_device_reduce reduces n tensors of one shape the way `ops` does (NULL: in replica order).
+mu_tensor *mu__cross_device_reduce(const mu_cross_device_ops *ops, mu_reduce_op op, int n, mu_tensor *const *parts);
+// mu__cross_device_batch reduces n_tensors of n replicas: parts[i * n + r] is replica r's i-th.
+mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n, mu_tensor *const *parts,
+                                 mu_tensor **out);
+// mu__pack_sizes cuts `total` elements into packs of equal size; the last one takes the rest.
+void mu__pack_sizes(int64_t total, int packs, int64_t *sizes);
+// mu__group_by_size numbers the pack of each tensor: a new one starts where the last is already larger than
+// bytes_per_pack (0, or a size of -1: one pack). Returns how many there are.
+int mu__group_by_size(int n, const int64_t *bytes, int64_t bytes_per_pack, int *pack);
+
 // ---- Reductions (cross_device.c) ----------------------------------------------------------------
 
 // mu__reduce_tensors adds `n` tensors of one shape in order, on the calling thread; MEAN divides by n.
 mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors);
+// mu__mean_of divides truly: integers give float64.
+mu_tensor *mu__mean_of(mu_tensor *sum, int count);
 // mu__divide_by_count divides and keeps the type (integers truncate).
 mu_tensor *mu__divide_by_count(mu_tensor *value, int count);
 

@@ -8,6 +8,7 @@ static void strategy_destroy(void *object)
 {
     mu_strategy *strategy = object;
     mu_release(strategy->group);
+    mu_release(strategy->cross_device);
     mu__free(strategy->devices);
     pthread_mutex_destroy(&strategy->order);
 }
@@ -112,6 +113,8 @@ mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *given)
     int n = args.devices ? named_devices(args.devices, devices, available) : first_devices(args.replicas, devices, available);
     mu_strategy *strategy = n > 0 ? mu__strategy_new(&mirrored_ops, n, devices) : NULL;
     mu__free(devices);
+    if (strategy)
+        strategy->cross_device = mu_retain(args.cross_device_ops);
     return mu__give(strategy);
 }
 
@@ -146,8 +149,10 @@ static void unlink_scope(scope_object *scope)
 static void scope_destroy(void *object)
 {
     scope_object *scope = object;
-    if (scope->open) {
+    const bool left = scope->open && !scope->head.set;
+    if (scope->open)
         unlink_scope(scope);
+    if (left) {
         mu__error(MU_FAILED_PRECONDITION, "a scope of %s was left open (by return, goto or break?); MU_SCOPE's body must "
                   "run to its end", mu_strategy_name(scope->head.strategy));
     }
@@ -201,6 +206,41 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
         context->scope = &scope->head.scope;
     guard.scope = scope;
     return guard;
+}
+
+mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable)
+{
+    const mu_scope_guard none = {.once = true};
+    if (mu__pending())
+        return none;
+    if (mu__replica() || mu__current_strategy() != strategy) {
+        mu__error(MU_FAILED_PRECONDITION, "mu_colocate_open: a scope of this %s must be open", mu_strategy_name(strategy));
+        return none;
+    }
+    if (variable && variable->owner == strategy)
+        return mu_scope_open(strategy);
+    mu__error(MU_INVALID_ARGUMENT, "mu_colocate_open: variable '%s' was not made under this %s; others have no devices in common with it",
+              variable ? variable->resource.name : "NULL", mu_strategy_name(strategy));
+    return none;
+}
+
+mu_status mu_set_strategy(mu_strategy *strategy)
+{
+    if (mu__pending())
+        return mu_error_code();
+    mu_context *context = mu__context();
+    mu_strategy_scope *current = (mu_strategy_scope *)context->scope;
+    if (context->replica || (current && !current->set))
+        return mu__error(MU_FAILED_PRECONDITION, "mu_set_strategy is called inside a scope or a replica of %s; it replaces the strategy "
+                         "where none is open", mu_strategy_name(mu__current_strategy()));
+    if (current)
+        unlink_scope((scope_object *)((char *)current - offsetof(scope_object, head)));
+    if (!strategy)
+        return MU_OK;
+    mu_scope_guard guard = mu_scope_open(strategy);
+    if (guard.scope)
+        ((scope_object *)guard.scope)->head.set = true;
+    return mu_error_code();
 }
 
 void mu_scope_close(mu_scope_guard *guard)

@@ -131,7 +131,7 @@ static const mu_variable_rules mirrored_rules = {.read = mirrored_read, .update 
 
 // ---- ON_READ ------------------------------------------------------------------------------------
 
-static mu_tensor *component(mu_variable *variable, int i)
+mu_tensor *mu__variable_component(mu_variable *variable, int i)
 {
     mu_context *context = mu__context();
     int before = context->component;
@@ -151,13 +151,13 @@ static mu_tensor *read_together(mu_variable *variable)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
     if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
-        return component(variable, 0);
+        return mu__variable_component(variable, 0);
     if (variable->aggregation == MU_AGGREGATION_NONE) {
         refuse_read(variable);
         return NULL;
     }
     for (int i = 0; i < variable->n_components; i++)
-        if (!(parts[i] = component(variable, i)))
+        if (!(parts[i] = mu__variable_component(variable, i)))
             return NULL;
     return mu__reduce_tensors(variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, variable->n_components, parts);
 }

@@ -9,7 +9,7 @@ static inline T FN(log_gamma)(T x)
     return M2(lgamma, _r)(x, &sign);
 }
 
-// The derivative of log gamma: reflected for x < 0.5, raised to at least 6, then the asymptotic series.
+// The derivative of log gamma: reflected for x < 0.5, raised to at least 15, then the asymptotic series.
 static inline T FN(digamma)(T at)
 {
     double x = (double)at, result = 0;
@@ -19,7 +19,7 @@ static inline T FN(digamma)(T at)
         result = -M_PI / tan(M_PI * x);
         x = 1 - x;
     }
-    for (; x < 6; x++)
+    for (; x < 15; x++)
         result -= 1 / x;
     double f = 1 / (x * x);
     double series = f * (1.0 / 12 - f * (1.0 / 120 - f * (1.0 / 252 - f * (1.0 / 240 - f * (1.0 / 132)))));
@@ -38,7 +38,7 @@ static inline T FN(trigamma)(T at)
         sign = -1;
         x = 1 - x;
     }
-    for (; x < 8; x++)
+    for (; x < 16; x++)
         result += sign / (x * x);
     double f = 1 / (x * x);
     double series = f * (1.0 / 6 - f * (1.0 / 30 - f * (1.0 / 42 - f * (1.0 / 30 - f * (5.0 / 66)))));

@@ -1,0 +1,198 @@
+# The rows of the op table for include/muster/nn.h: products, convolutions, pooling, losses, normalisation, attention.
+# It must not know how samples are run or compared (ops.py).
+import ctypes
+
+import numpy as np
+
+from op_table import FLOATS, Sample, add
+
+
+# ---- Matrix products ----------------------------------------------------------------------------------
+
+def add_products():
+    def plain(draw):
+        for a, b in (((3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((0, 4), (4, 3)), ((33, 17), (17, 65))):
+            yield Sample(draw(*a), draw(*b))
+
+    def transposed(draw):
+        for transpose_a in (False, True):
+            for transpose_b in (False, True):
+                yield Sample(draw(*((4, 3) if transpose_a else (3, 4))), draw(*((5, 4) if transpose_b else (4, 5))),
+                             transpose_a=transpose_a, transpose_b=transpose_b)
+
+    add("matmul", "matmul", plain, FLOATS, slack=32)
+    add("matmul (integers)", "matmul", plain, ("i64", "i32"), ours=lambda mu, a, b: mu.mu_matmul(a, b))
+    add("matmul_transposed", "matmul", transposed, FLOATS, slack=32)
+    add("nn_bias_add", "nn.bias_add", lambda draw: [Sample(draw(2, 3, 4), draw(4))], FLOATS)
+
+
+# ---- Convolution and pooling --------------------------------------------------------------------------
+
+def edges_of(pads):
+    """Muster's top, bottom, left, right as TensorFlow's list of pairs."""
+    return [[0, 0], list(pads[:2]), list(pads[2:]), [0, 0]]
+
+
+def add_convolutions():
+    def theirs(tf, x, kernel, strides, dilations, padding, pads, groups):
+        return tf.nn.conv2d(x, kernel, strides, edges_of(pads) if padding == "explicit" else padding.upper(),
+                            dilations=dilations)
+
+    none = (0, 0, 0, 0)
+    cases = {
+        "": [((2, 7, 6, 3), (3, 3, 3, 4), (1, 1), (1, 1), "valid", none, 1),
+             ((2, 7, 6, 3), (3, 2, 3, 5), (2, 2), (1, 1), "same", none, 1),
+             ((1, 9, 8, 2), (3, 3, 2, 4), (1, 1), (1, 1), "explicit", (1, 0, 2, 1), 1),
+             ((2, 28, 28, 1), (3, 3, 1, 32), (1, 1), (1, 1), "valid", none, 1)],
+        " (dilated)": [((1, 9, 8, 2), (3, 3, 2, 4), (1, 1), (2, 2), "same", none, 1)],
+        " (groups)": [((2, 7, 6, 4), (3, 3, 2, 6), (1, 1), (1, 1), "same", none, 2)],
+        " (empty batch)": [((0, 7, 6, 3), (3, 3, 3, 4), (1, 1), (1, 1), "valid", none, 1)],
+    }
+
+    def samples(draw, which):
+        names = ("strides", "dilations", "padding", "pads", "groups")
+        return [Sample(draw(*case[0]), draw(*case[1]), **dict(zip(names, case[2:]))) for case in cases[which]]
+
+    def depthwise_theirs(tf, x, kernel, strides, padding):
+        return tf.nn.depthwise_conv2d(x, kernel, [1, *strides, 1], padding.upper())
+
+    def depthwise(draw):
+        yield Sample(draw(2, 7, 6, 3), draw(3, 3, 3, 2), strides=(1, 1), padding="same")
+        yield Sample(draw(1, 7, 6, 4), draw(2, 3, 4, 1), strides=(2, 2), padding="valid")
+
+    def conv1d_theirs(tf, x, kernel, stride, dilation, padding):
+        if padding == "causal":
+            x, padding = tf.pad(x, [[0, 0], [dilation * (kernel.shape[0] - 1), 0], [0, 0]]), "valid"
+        return tf.nn.conv1d(x, kernel, stride, padding.upper(), dilations=dilation)
+
+    def conv1d(draw):
+        for stride, dilation, padding in ((1, 1, "valid"), (2, 1, "same"), (1, 1, "causal")):
+            yield Sample(draw(2, 9, 3), draw(3, 3, 4), stride=stride, dilation=dilation, padding=padding)
+
+    def causal(draw):
+        yield Sample(draw(2, 9, 3), draw(3, 3, 4), stride=1, dilation=2, padding="causal")
+
+    rows = [("conv2d", note, theirs, lambda draw, note=note: samples(draw, note)) for note in cases]
+    rows += [("depthwise_conv2d", "", depthwise_theirs, depthwise), ("conv1d", "", conv1d_theirs, conv1d),
+             ("conv1d", " (dilated)", conv1d_theirs, causal)]
+    for name, note, call, make in rows:
+        add(f"nn_{name}{note}", call, make, FLOATS, slack=64,
+            ours=lambda mu, x, kernel, name=name, **options: getattr(mu, f"mu_nn_{name}")(x=x, kernel=kernel, **options))
+
+
+def add_pooling():
+    def samples(draw):
+        for window, strides, padding in (((2, 2), (2, 2), "valid"), ((3, 2), (2, 1), "same"), ((3, 3), (1, 1), "valid")):
+            yield Sample(draw.distinct(2, 7, 6, 3) / draw.dtype.type(32), window=window, strides=strides, padding=padding)
+
+    for name in ("max_pool2d", "avg_pool2d"):
+        add(f"nn_{name}", lambda tf, x, window, strides, padding, name=name:
+            getattr(tf.nn, name)(x, window, strides, padding.upper()), samples, FLOATS, slack=4,
+            ours=lambda mu, x, name=name, **options: getattr(mu, f"mu_nn_{name}")(x=x, **options))
+
+
+# ---- Softmax and losses -------------------------------------------------------------------------------
+
+def add_losses():
+    def along(draw):
+        for shape, axis in (((3, 5), -1), ((2, 3, 4), 1), ((1, 1), -1), ((4, 70), -1)):
+            yield Sample(draw(*shape, low=-8, high=8), axis=axis)
+
+    def sparse(draw):
+        for dtype in (np.int32, np.int64):
+            yield Sample(draw.indices(6, n=10, dtype=dtype), draw(6, 10, low=-8, high=8))
+
+    def dense(draw):
+        labels = draw(6, 10, low=0.1, high=1).astype(np.float64)
+        yield Sample((labels / labels.sum(-1, keepdims=True)).astype(draw.dtype), draw(6, 10, low=-8, high=8))
+
+    def binary(draw):
+        yield Sample(draw(3, 5, low=0, high=1), draw(3, 5, low=-8, high=8))
+
+    def sigmoid_theirs(tf, labels, logits):
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+
+    def dense_theirs(tf, labels, logits):
+        return tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+    add("nn_softmax", lambda tf, x, axis: tf.nn.softmax(x, axis), along, FLOATS, slack=8)
+    add("nn_log_softmax", lambda tf, x, axis: tf.nn.log_softmax(x, axis), along, FLOATS, slack=16)
+    add("nn_sparse_softmax_cross_entropy", "nn.sparse_softmax_cross_entropy_with_logits", sparse, FLOATS, slack=16)
+    add("nn_softmax_cross_entropy", dense_theirs, dense, FLOATS, slack=16)
+    add("nn_sigmoid_cross_entropy", sigmoid_theirs, binary, FLOATS, slack=8)
+
+
+# ---- Normalisation and attention ----------------------------------------------------------------------
+
+EPSILON = 2.0**-10  # a number that f32 has
+
+
+def add_normalizations():
+    def channels(draw):
+        yield Sample(draw(4, 3, 3, 6), draw(6, low=0.5, high=2), draw(6))
+        yield Sample(draw(17, 6), draw(6, low=0.5, high=2), draw(6))
+
+    def given(draw):
+        yield Sample(draw(5, 6), draw(6), draw(6, low=0.5, high=2), draw(6), draw(6, low=0.5, high=2))
+
+    def training_ours(mu, x, gamma, beta):
+        out = (ctypes.c_void_p * 3)()
+        mu.mu_nn_batch_norm_training(x, gamma, beta, EPSILON, *(ctypes.byref(out, 8 * i) for i in range(3)))
+        return list(out)
+
+    def training_theirs(tf, x, gamma, beta):
+        mean, variance = tf.nn.moments(x, list(range(len(x.shape) - 1)))
+        return [tf.nn.batch_normalization(x, mean, variance, beta, gamma, EPSILON), mean, variance]
+
+    def layer_theirs(tf, x, gamma, beta):
+        mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+        return (x - mean) * tf.math.rsqrt(variance + EPSILON) * gamma + beta
+
+    def rms_theirs(tf, x, gamma):
+        return x * tf.math.rsqrt(tf.reduce_mean(tf.square(x), -1, keepdims=True) + EPSILON) * gamma
+
+    def group_theirs(tf, x, gamma, beta):
+        grouped = tf.reshape(x, [x.shape[0], -1, 3, x.shape[-1] // 3])
+        mean, variance = tf.nn.moments(grouped, [1, 3], keepdims=True)
+        return tf.reshape((grouped - mean) * tf.math.rsqrt(variance + EPSILON), x.shape) * gamma + beta
+
+    add("nn_batch_norm_training", training_theirs, channels, FLOATS, slack=32, ours=training_ours)
+    add("nn_batch_normalization", lambda tf, *inputs: tf.nn.batch_normalization(*inputs, EPSILON), given, FLOATS, slack=8,
+        ours=lambda mu, *inputs: mu.mu_nn_batch_normalization(*inputs, EPSILON))
+    add("nn_layer_normalization", layer_theirs, channels, FLOATS, slack=32,
+        ours=lambda mu, *inputs: mu.mu_nn_layer_normalization(*inputs, EPSILON))
+    add("nn_rms_normalization", rms_theirs, lambda draw: [Sample(draw(4, 6), draw(6))], FLOATS, slack=32,
+        ours=lambda mu, *inputs: mu.mu_nn_rms_normalization(*inputs, EPSILON))
+    add("nn_group_normalization", group_theirs, channels, FLOATS, slack=32,
+        ours=lambda mu, x, gamma, beta: mu.mu_nn_group_normalization(x, 3, gamma, beta, EPSILON))
+
+
+def add_attention():
+    def theirs(tf, query, key, value, *mask, causal=False):
+        scores = tf.matmul(query, key, transpose_b=True) * tf.cast(query.shape[-1], query.dtype) ** -0.5
+        seen = mask[0] if mask else tf.constant(True)
+        if causal:
+            queries, keys = query.shape[-2], key.shape[-2]
+            seen &= tf.range(keys)[None, :] <= tf.range(queries)[:, None] + keys - queries
+        scores = tf.where(seen, scores, tf.constant(-1e4, scores.dtype))
+        return tf.matmul(tf.nn.softmax(scores), value)
+
+    def samples(draw):
+        yield Sample(draw(2, 5, 4), draw(2, 7, 4), draw(2, 7, 3))
+        yield Sample(draw(2, 3, 5, 4), draw(2, 3, 5, 4), draw(2, 3, 5, 6), causal=True)
+        mask = draw.generator.integers(0, 2, (5, 7)).astype(bool)
+        mask[:, 0] = True
+        yield Sample(draw(2, 5, 4), draw(2, 7, 4), draw(2, 7, 3), mask)
+
+    def ours(mu, query, key, value, *mask, **options):
+        return mu.mu_nn_attention(query=query, key=key, value=value, **({"mask": mask[0]} if mask else {}), **options)
+
+    add("nn_attention", theirs, samples, FLOATS, slack=32, ours=ours)
+
+
+add_products()
+add_convolutions()
+add_pooling()
+add_losses()
+add_normalizations()
+add_attention()

@@ -62,12 +62,15 @@ class Theirs:
 
     def run(self, op, sample, weights_of):
         tf = self.tf
-        inputs = [tf.constant(array) for array in sample.arrays]
+        inputs = [tf.constant(array.astype(np.float64) if sample.in_f64 else array) for array in sample.arrays]
         sources = [tensor for tensor, array in zip(inputs, sample.arrays) if is_float(array)]
         with tf.GradientTape() as tape:
             tape.watch(sources)
             outputs = [tf.convert_to_tensor(output) for output in aslist(self.call(op, inputs, sample.options))]
         arrays = [output.numpy() for output in outputs]
+        if sample.in_f64:
+            with np.errstate(all="ignore"):
+                arrays = [array.astype(sample.arrays[0].dtype) if array.dtype == np.float64 else array for array in arrays]
         gradients = None
         if weights_of:
             kept = [(output, tf.constant(weights_of(array))) for output, array in zip(outputs, arrays) if is_float(array)]

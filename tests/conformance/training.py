@@ -101,15 +101,16 @@ LAYERS = {
     "max": ("MaxPooling2D", "mu_max_pool2d"), "average": ("AveragePooling2D", "mu_average_pool2d"),
     "norm": ("BatchNormalization", "mu_batch_normalization"),
 }
+NORM = {"momentum": single(0.99), "epsilon": single(1e-3)}
 MODELS = {
     "regression": [("dense", {"units": 1, "kernel_regularizer": single(1e-4)})],
     "cnn": [("conv", {"filters": 32, "kernel_size": 3, "activation": "relu"}), ("max", {"pool_size": 2}),
             ("conv", {"filters": 64, "kernel_size": 3, "activation": "relu"}), ("max", {"pool_size": 2}),
             ("flatten", {}), ("dense", {"units": 128, "activation": "relu"}), ("dense", {"units": 10})],
-    "norm": [("conv", {"filters": 8, "kernel_size": 3, "padding": "same", "strides": 2}), ("norm", {"momentum": single(0.9), "epsilon": single(1e-3)}),
-             ("flatten", {}), ("dense", {"units": 16, "activation": "tanh"}), ("norm", {"momentum": single(0.99), "epsilon": single(1e-3)}), ("dense", {"units": 10})],
+    "norm": [("conv", {"filters": 8, "kernel_size": 3, "padding": "same", "strides": 2}), ("norm", NORM | {"momentum": single(0.9)}),
+             ("flatten", {}), ("dense", {"units": 16, "activation": "tanh"}), ("norm", NORM), ("dense", {"units": 10})],
     "pool": [("conv", {"filters": 8, "kernel_size": 3, "activation": "sigmoid"}), ("average", {"pool_size": 3, "strides": 2}),
-             ("conv", {"filters": 8, "kernel_size": 3, "activation": "relu"}), ("max", {"pool_size": 2, "padding": "same"}),
+             ("conv", {"filters": 8, "kernel_size": 3, "activation": "tanh"}), ("max", {"pool_size": 2, "padding": "same"}),
              ("flatten", {}), ("dense", {"units": 10})],
 }
 MODELS["sync_norm"] = [(kind, options | {"synchronized": True} if kind == "norm" else options)

@@ -15,7 +15,6 @@ typedef struct pj_error pj_error;
 typedef struct pj_event pj_event;
 typedef struct pj_client pj_client;
 typedef struct pj_device pj_device;
-typedef struct pj_device_description pj_device_description;
 typedef struct pj_buffer pj_buffer;
 typedef struct pj_executable pj_executable;
 typedef struct pj_loaded pj_loaded;
@@ -35,8 +34,6 @@ typedef enum pj_function {
     PJ_CLIENT_ADDRESSABLE_DEVICES = 16,
     PJ_CLIENT_COMPILE = 20,
     PJ_CLIENT_BUFFER_FROM_HOST_BUFFER = 22,
-    PJ_DEVICE_DESCRIPTION_ID = 23,
-    PJ_DEVICE_GET_DESCRIPTION = 29,
     PJ_EXECUTABLE_DESTROY = 40,
     PJ_EXECUTABLE_NUM_OUTPUTS = 44,
     PJ_LOADED_DESTROY = 50,
@@ -101,8 +98,6 @@ typedef struct pj_client_create_args {
 typedef struct pj_client_args { PJ_HEAD; pj_client *client; } pj_client_args;
 typedef struct pj_client_text_args { PJ_HEAD; pj_client *client; const char *text; size_t bytes; } pj_client_text_args;
 typedef struct pj_client_devices_args { PJ_HEAD; pj_client *client; pj_device *const *devices; size_t n; } pj_client_devices_args;
-typedef struct pj_device_description_args { PJ_HEAD; pj_device *device; pj_device_description *description; } pj_device_description_args;
-typedef struct pj_device_id_args { PJ_HEAD; pj_device_description *description; int id; } pj_device_id_args;
 
 typedef struct pj_program {
     PJ_HEAD;

@@ -1,0 +1,285 @@
+// What a strategy can do outside of replicas beside running and reducing: values made for each replica,
+// reductions to chosen devices, broadcasts, updates of each copy of a variable.
+//
+// A destination decides only how many copies there are: all local devices share one memory.
+#include "distribute/distribute.h"
+
+#include <strings.h>
+
+int mu_reduce_op_from_name(const char *name)
+{
+    if (mu__pending())
+        return -1;
+    if (name && strcasecmp(name, "sum") == 0)
+        return MU_SUM;
+    if (name && strcasecmp(name, "mean") == 0)
+        return MU_MEAN;
+    mu__error(MU_INVALID_ARGUMENT, "mu_reduce_op_from_name: '%s' is neither \"sum\" nor \"mean\"", name ? name : "NULL");
+    return -1;
+}
+
+// ---- What a strategy and its variables are ------------------------------------------------------
+
+static mu_status need_devices(const mu_strategy *strategy)
+{
+    if (mu__pending())
+        return mu_error_code();
+    if (!strategy || strategy == mu_default_strategy())
+        return mu__error(MU_FAILED_PRECONDITION, "the default strategy has no devices of its own; make a strategy");
+    return MU_OK;
+}
+
+int mu_strategy_device_count(const mu_strategy *strategy)
+{
+    return need_devices(strategy) == MU_OK ? strategy->n_local : -1;
+}
+
+const char *mu_strategy_device(const mu_strategy *strategy, int i)
+{
+    if (need_devices(strategy) != MU_OK)
+        return NULL;
+    if (i >= 0 && i < strategy->n_local)
+        return strategy->devices[i]->name;
+    mu__error(MU_OUT_OF_RANGE, "mu_strategy_device: device %d of %d", i, strategy->n_local);
+    return NULL;
+}
+
+mu_strategy *mu_variable_strategy(const mu_variable *variable)
+{
+    return variable ? variable->owner : NULL;
+}
+
+int mu_variable_component_count(const mu_variable *variable)
+{
+    return variable ? variable->n_components : -1;
+}
+
+int mu_variable_component_name(const mu_variable *variable, int component, char *name, size_t bytes)
+{
+    if (!variable || component < 0 || component >= variable->n_components)
+        return -1;
+    if (component == 0)
+        return snprintf(name, bytes, "%s", variable->resource.name);
+    return snprintf(name, bytes, "%s/replica_%d", variable->resource.name, component);
+}
+
+mu_value *mu_distribute_values(mu_strategy *given, mu_value *(*fn)(const mu_value_context *context, void *arg), void *arg)
+{
+    mu_strategy *strategy = mu__strategy_or_default(given);
+    if (mu__pending() || mu__need_cross_replica(strategy, "mu_distribute_values") != MU_OK)
+        return NULL;
+    if (!fn) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function is NULL");
+        return NULL;
+    }
+    mu_value *values[MU_MAX_REPLICAS];
+    for (int r = 0; r < strategy->n_local; r++) {
+        const mu_value_context context = {.replica_id = strategy->first_replica + r, .num_replicas = strategy->n_replicas};
+        values[r] = fn(&context, arg);
+        if (!values[r] && !mu__pending())
+            mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function returned NULL for replica %d", r);
+        if (!values[r])
+            return NULL;
+    }
+    if (strategy->ops->plain_variables)
+        return values[0];
+    return mu__give(mu__regroup_as(MU_VALUE_PER_REPLICA, true, strategy->n_local, values));
+}
+
+// ---- Destinations -------------------------------------------------------------------------------
+
+static int copies_like(const mu_value *like)
+{
+    if (like->kind == MU_VALUE_VARIABLE)
+        return ((const mu_variable *)like->leaf)->n_components;
+    return like->kind == MU_VALUE_PER_REPLICA || like->kind == MU_VALUE_MIRRORED ? like->n : 1;
+}
+
+// How many copies are wanted; -1 on error.
+static int copies_wanted(const mu_value *like, const char *const *devices, const char *function)
+{
+    int n = 0;
+    if (like && (like->kind == MU_VALUE_LIST || like->kind == MU_VALUE_MAP)) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: the destination is a container; give one variable or value", function);
+        return -1;
+    }
+    if (!devices)
+        return like ? copies_like(like) : 1;
+    for (; devices[n]; n++)
+        if (!mu__device_by_name(mu__runtime(), devices[n]))
+            return -1;
+    if (n == 0 || n > MU_MAX_REPLICAS)
+        mu__error(MU_INVALID_ARGUMENT, "%s: %d devices are named; wanted are 1 to %d", function, n, MU_MAX_REPLICAS);
+    return n > 0 && n <= MU_MAX_REPLICAS ? n : -1;
+}
+
+static mu_value *mirror(mu_value *value, int copies)
+{
+    mu_value *items[MU_MAX_REPLICAS];
+    if (!value || copies < 1)
+        return NULL;
+    if (copies == 1)
+        return value;
+    for (int i = 0; i < copies; i++)
+        items[i] = value;
+    return mu__give(mu__regroup_as(MU_VALUE_MIRRORED, true, copies, items));
+}
+
+mu_value *mu_reduce_to_with(const mu_reduce_to_args *given)
+{
+    mu_reduce_to_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_reduce_to") != MU_OK)
+        return NULL;
+    const int copies = copies_wanted(args.like, args.devices, "mu_reduce_to");
+    return copies < 0 ? NULL : mirror(mu_reduce(args.strategy, args.op, args.value), copies);
+}
+
+static bool packable(const mu_value *value, int n)
+{
+    return value->kind == MU_VALUE_PER_REPLICA && value->n == n && value->items[0]->kind == MU_VALUE_TENSOR;
+}
+
+// Dense per-replica tensors go together, so that they can be packed; anything else by itself.
+static mu_status reduce_together(mu_strategy *strategy, mu_reduce_op op, const mu_value *values, mu_value **out)
+{
+    const int n = strategy->n_local;
+    int count = 0;
+    mu_tensor **parts = mu__calloc((size_t)values->n * (size_t)(n + 1) + 1, sizeof *parts), **reduced = parts + values->n * n;
+    if (!parts)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < values->n; i++)
+        for (int r = 0; packable(values->items[i], n) && r < n; r++)
+            parts[count++] = mu_value_tensor(values->items[i]->items[r]);
+    mu_status status = mu__cross_device_batch(strategy->cross_device, op, count / n, n, parts, reduced);
+    for (int i = 0, k = 0; i < values->n && status == MU_OK; i++) {
+        out[i] = packable(values->items[i], n) ? mu_of(reduced[k++]) : mu_reduce(strategy, op, values->items[i]);
+        status = mu_error_code();
+    }
+    mu__free(parts);
+    return status;
+}
+
+mu_value *mu_batch_reduce_to(mu_strategy *given, mu_reduce_op op, mu_value *values, mu_value *likes)
+{
+    mu_strategy *strategy = mu__strategy_or_default(given);
+    if (mu__pending() || mu__need_cross_replica(strategy, "mu_batch_reduce_to") != MU_OK)
+        return NULL;
+    if (!values || values->kind != MU_VALUE_LIST || (likes && (likes->kind != MU_VALUE_LIST || likes->n != values->n))) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_batch_reduce_to: wanted are a list of values and, or NULL, a list of as many destinations");
+        return NULL;
+    }
+    mu_value **items = mu__calloc((size_t)values->n + 1, sizeof *items), *list = NULL;
+    bool whole = items && reduce_together(strategy, op, values, items) == MU_OK;
+    for (int i = 0; whole && i < values->n; i++)
+        whole = (items[i] = mirror(items[i], copies_wanted((likes ? likes : values)->items[i], NULL, "mu_batch_reduce_to"))) != NULL;
+    if (whole)
+        list = mu__give(mu__value_container(MU_VALUE_LIST, values->n, items, NULL));
+    mu__free(items);
+    return list;
+}
+
+mu_value *mu_broadcast_to_devices(mu_strategy *given, mu_value *value, mu_value *like)
+{
+    mu_strategy *strategy = mu__strategy_or_default(given);
+    if (mu__pending() || mu__need_cross_replica(strategy, "mu_broadcast_to_devices") != MU_OK)
+        return NULL;
+    if (!value || !like) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_broadcast_to_devices: the %s is NULL", value ? "destination" : "value");
+        return NULL;
+    }
+    if (strategy == mu_default_strategy()) {
+        mu__error(MU_UNIMPLEMENTED, "mu_broadcast_to_devices: the default strategy has no devices to copy to");
+        return NULL;
+    }
+    return mirror(value, strategy->ops->plain_variables ? 1 : copies_wanted(like, NULL, "mu_broadcast_to_devices"));
+}
+
+// ---- Updates ------------------------------------------------------------------------------------
+
+typedef struct updating {
+    mu_strategy *strategy;
+    mu_variable *variable;   // NULL: an update without one
+    mu_value *(*with_variable)(mu_variable *variable, mu_value *arguments, void *arg);
+    mu_replica_fn *without;
+    void *arg;
+    mu_value *arguments;
+    bool local_results;
+} updating;
+
+static mu_value *update_one(const updating *u, int i, bool alone)
+{
+    mu_strategy_scope scope = {.strategy = u->strategy, .updating = true};
+    mu_value *mine = alone ? u->arguments : mu__give(mu__select(u->arguments, i));
+    if (!mine)
+        return NULL;
+    mu_entered before = mu__enter_cross_replica(&scope);
+    mu__context()->component = i;
+    mu_value *result = u->variable ? u->with_variable(u->variable, mine, u->arg) : u->without(mine, u->arg);
+    mu__leave_replica(before);
+    if (mu__pending())
+        return NULL;
+    return result ? result : mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL));
+}
+
+static mu_value *update_all(const updating *u)
+{
+    const int n = u->variable ? u->variable->n_components : u->strategy->n_local;
+    mu_value *results[MU_MAX_REPLICAS];
+    for (int i = 0; i < n; i++)
+        if (!(results[i] = update_one(u, i, u->strategy->ops->plain_variables)))
+            return NULL;
+    if (u->local_results)
+        return mu__give(mu__value_container(MU_VALUE_LIST, n, results, NULL));
+    return n == 1 ? results[0] : mu__give(mu__regroup_as(MU_VALUE_MIRRORED, false, n, results));
+}
+
+static mu_value *update_merged(mu_strategy *strategy, mu_value *arguments, void *arg)
+{
+    (void)strategy;
+    updating here = *(const updating *)arg;
+    here.arguments = arguments;
+    return update_all(&here);
+}
+
+static mu_value *update(updating *u, const char *function)
+{
+    if (mu__need_value(u->arguments, function) != MU_OK)
+        return NULL;
+    if (!u->arguments && !(u->arguments = mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL))))
+        return NULL;
+    if (mu__replica())
+        return mu_merge_call(update_merged, u, u->arguments);
+    return mu__need_cross_replica(u->strategy, function) == MU_OK ? update_all(u) : NULL;
+}
+
+mu_value *mu_update_variable_with(const mu_update_variable_args *given)
+{
+    mu_update_variable_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_update_variable") != MU_OK)
+        return NULL;
+    if (!args.variable || !args.fn) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_update_variable: the %s is NULL", args.fn ? "variable" : "function");
+        return NULL;
+    }
+    mu_strategy *strategy = mu__strategy_or_default(args.strategy);
+    if (args.variable->owner != strategy && !(strategy == mu_default_strategy() && !args.variable->owner)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_update_variable: variable '%s' was not made under this %s", args.variable->resource.name,
+                  mu_strategy_name(strategy));
+        return NULL;
+    }
+    updating u = {.strategy = strategy, .variable = args.variable, .with_variable = args.fn, .arg = args.arg,
+                  .arguments = args.arguments, .local_results = args.local_results};
+    return update(&u, "mu_update_variable");
+}
+
+mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg, mu_value *arguments)
+{
+    if (mu__pending())
+        return NULL;
+    if (!fn) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_update_non_slot: the function is NULL");
+        return NULL;
+    }
+    updating u = {.strategy = mu__strategy_or_default(strategy), .without = fn, .arg = arg, .arguments = arguments};
+    return update(&u, "mu_update_non_slot");
+}

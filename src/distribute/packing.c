@@ -1,0 +1,198 @@
+// Ways of reducing values of several replicas, and packing: many small tensors become few large ones.
+//
+// Every way gives the same values up to the order of summation, and its own order is fixed. Values of local
+// replicas lie in one address space, so copying to a device is not needed.
+#include "distribute/distribute.h"
+
+#include <muster/ops.h>
+
+typedef mu_tensor *reduce_fn(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg);
+
+struct mu_cross_device_ops {
+    mu_object object;
+    reduce_fn *reduce;
+    void *arg;
+    int num_packs;
+};
+
+static mu_type ops_type = {.name = "cross device ops"};
+
+static mu_cross_device_ops *new_ops(reduce_fn *reduce, void *arg, int num_packs, const char *function)
+{
+    if (mu__pending())
+        return NULL;
+    if (!reduce || num_packs < 0) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: %s", function, reduce ? "num_packs is negative; 0 means no packing" : "the function is NULL");
+        return NULL;
+    }
+    mu_cross_device_ops *ops = mu__new(&ops_type, sizeof *ops);
+    if (!ops)
+        return NULL;
+    ops->reduce = reduce;
+    ops->arg = arg;
+    ops->num_packs = num_packs;
+    return mu__give(ops);
+}
+
+static mu_tensor *in_order(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg)
+{
+    (void)arg;
+    return mu__reduce_tensors(op, n, parts);
+}
+
+// Both halves by themselves, then together.
+static mu_tensor *by_halves(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg)
+{
+    (void)arg;
+    const int half = n / 2;
+    if (half == 0)
+        return mu__reduce_tensors(op, n, parts);
+    mu_tensor *sums[] = {mu__reduce_tensors(MU_SUM, half, parts), mu__reduce_tensors(MU_SUM, n - half, parts + half)};
+    mu_tensor *sum = sums[0] && sums[1] ? mu__reduce_tensors(MU_SUM, 2, sums) : NULL;
+    return op == MU_MEAN && sum ? mu__mean_of(sum, n) : sum;
+}
+
+static mu_tensor *by_nccl(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg)
+{
+    (void)op, (void)n, (void)parts, (void)arg;
+    mu__error(MU_FAILED_PRECONDITION, "mu_nccl_all_reduce needs XLA GPU devices, and the replicas are on CPUs; use the default, "
+              "mu_hierarchical_copy or mu_reduction_to_one_device");
+    return NULL;
+}
+
+mu_cross_device_ops *mu_reduction_to_one_device(void)
+{
+    return new_ops(in_order, NULL, 0, "mu_reduction_to_one_device");
+}
+
+mu_cross_device_ops *mu_hierarchical_copy(int num_packs)
+{
+    return new_ops(by_halves, NULL, num_packs, "mu_hierarchical_copy");
+}
+
+mu_cross_device_ops *mu_nccl_all_reduce(int num_packs)
+{
+    return new_ops(by_nccl, NULL, num_packs, "mu_nccl_all_reduce");
+}
+
+mu_cross_device_ops *mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg),
+                                             void *arg)
+{
+    return new_ops(reduce, arg, 0, "mu_cross_device_ops_new");
+}
+
+mu_tensor *mu__cross_device_reduce(const mu_cross_device_ops *ops, mu_reduce_op op, int n, mu_tensor *const *parts)
+{
+    return ops ? ops->reduce(op, n, parts, ops->arg) : mu__reduce_tensors(op, n, parts);
+}
+
+// ---- Packs --------------------------------------------------------------------------------------
+
+void mu__pack_sizes(int64_t total, int packs, int64_t *sizes)
+{
+    for (int i = 0; i < packs; i++)
+        sizes[i] = total / packs;
+    sizes[packs - 1] += total % packs;
+}
+
+int mu__group_by_size(int n, const int64_t *bytes, int64_t bytes_per_pack, int *pack)
+{
+    bool one = bytes_per_pack == 0;
+    int64_t filled = 0;
+    int last = 0;
+    for (int i = 0; i < n; i++)
+        one |= bytes[i] < 0;
+    for (int i = 0; i < n; i++) {
+        if (!one && i > 0 && filled > bytes_per_pack) {
+            last++;
+            filled = 0;
+        }
+        pack[i] = last;
+        filled += bytes[i];
+    }
+    return n > 0 ? last + 1 : 0;
+}
+
+static mu_tensor *flat(mu_tensor *tensor)
+{
+    const int64_t all = -1;
+    return mu_reshape(tensor, 1, &all);
+}
+
+// The tensors with these places, flat and behind each other, for one replica.
+static mu_tensor *pack_replica(int count, const int *places, int n, int r, mu_tensor *const *parts, mu_tensor **flats)
+{
+    for (int i = 0; i < count; i++)
+        if (!(flats[i] = flat(parts[places[i] * n + r])))
+            return NULL;
+    return mu_concat(count, flats, 0);
+}
+
+// Reduces packs of one long tensor per replica, and puts them together again.
+static mu_tensor *reduce_packs(const mu_cross_device_ops *ops, mu_reduce_op op, int n, mu_tensor *const *whole)
+{
+    enum { MOST = 64 };
+    mu_tensor *reduced[MOST], *pieces[MU_MAX_REPLICAS];
+    int64_t sizes[MOST], at = 0;
+    const int packs = MU_MIN(ops->num_packs, MOST);
+    mu__pack_sizes(whole[0]->shape.dims[0], packs, sizes);
+    for (int p = 0; p < packs; at += sizes[p++]) {
+        for (int r = 0; r < n; r++)
+            if (!(pieces[r] = mu_slice(whole[r], &at, &sizes[p])))
+                return NULL;
+        if (!(reduced[p] = ops->reduce(op, n, pieces, ops->arg)))
+            return NULL;
+    }
+    return mu_concat(packs, reduced, 0);
+}
+
+static mu_status unpack(mu_tensor *whole, int count, const int *places, int n, mu_tensor *const *parts, mu_tensor **out)
+{
+    int64_t at = 0;
+    for (int i = 0; i < count; i++) {
+        const mu_shape *shape = &parts[places[i] * n]->shape;
+        const int64_t size = mu__elements(shape);
+        mu_tensor *piece = mu_slice(whole, &at, &size);
+        if (!piece || !(out[places[i]] = mu_reshape(piece, shape->rank, shape->dims)))
+            return mu_error_code();
+        at += size;
+    }
+    return MU_OK;
+}
+
+static mu_status reduce_packed(const mu_cross_device_ops *ops, mu_reduce_op op, int count, const int *places, int n,
+                               mu_tensor *const *parts, mu_tensor **flats, mu_tensor **out)
+{
+    mu_tensor *whole[MU_MAX_REPLICAS];
+    for (int r = 0; r < n; r++)
+        if (!(whole[r] = pack_replica(count, places, n, r, parts, flats)))
+            return mu_error_code();
+    mu_tensor *reduced = reduce_packs(ops, op, n, whole);
+    return reduced ? unpack(reduced, count, places, n, parts, out) : mu_error_code();
+}
+
+mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n, mu_tensor *const *parts,
+                                 mu_tensor **out)
+{
+    if (!ops || ops->num_packs == 0) {
+        for (int i = 0; i < n_tensors; i++)
+            if (!(out[i] = mu__cross_device_reduce(ops, op, n, parts + i * n)))
+                return mu_error_code();
+        return MU_OK;
+    }
+    int *places = mu__calloc((size_t)n_tensors + 1, sizeof *places);
+    mu_tensor **flats = mu__calloc((size_t)n_tensors + 1, sizeof *flats);
+    mu_status status = places && flats ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    memset(out, 0, sizeof *out * (size_t)n_tensors);
+    for (int first = 0; first < n_tensors && status == MU_OK; first++) {
+        int count = 0;
+        for (int i = first; i < n_tensors && !out[first]; i++)  // packs hold one type
+            if (!out[i] && parts[i * n]->dtype == parts[first * n]->dtype)
+                places[count++] = i;
+        if (count > 0)
+            status = reduce_packed(ops, op, count, places, n, parts, flats, out);
+    }
+    mu__free(places);
+    mu__free(flats);
+    return status;
+}

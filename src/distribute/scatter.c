@@ -1,0 +1,105 @@
+// Scattering into distributed variables: rows changed by slices, put together between replicas first.
+//
+// Which replicas' slices count is decided as for assignments; the arithmetic is one row (ops/scatter.c).
+#include "distribute/distribute.h"
+#include "ops/nn.h"
+
+#include <muster/ops.h>
+
+static const char *const names[] = {"scatter_add", "scatter_sub", "scatter_mul", "scatter_div",
+                                    "scatter_min", "scatter_max", "scatter_update"};
+
+static mu_status raw_scatter(mu_variable *variable, mu_scatter kind, mu_tensor *indices, mu_tensor *values)
+{
+    mu_scatter_attrs attrs = {.kind = kind};
+    mu_tensor *in[] = {indices, values};
+    mu_resource *resource = &variable->resource;
+    return mu__apply(&mu_op_scatter_variable, &attrs, 2, in, 1, &resource, NULL);
+}
+
+static mu_status check(const mu_variable *variable, mu_scatter kind)
+{
+    const bool adds = variable->aggregation == MU_AGGREGATION_SUM || variable->aggregation == MU_AGGREGATION_MEAN;
+    if (variable->rules && variable->synchronization == MU_SYNCHRONIZATION_ON_READ)
+        return mu__error(MU_UNIMPLEMENTED, "%s: variable '%s' is ON_READ, which cannot be scattered into; make it ON_WRITE",
+                         names[kind], variable->resource.name);
+    if (variable->rules && adds && kind >= MU_SCATTER_MIN)
+        return mu__error(MU_UNIMPLEMENTED, "%s: variable '%s' has aggregation %s, which this operation has no meaning for; use NONE or "
+                         "ONLY_FIRST_REPLICA", names[kind], variable->resource.name,
+                         variable->aggregation == MU_AGGREGATION_SUM ? "SUM" : "MEAN");
+    return MU_OK;
+}
+
+// All components; the caller is in the cross-replica state.
+static mu_status scatter_all(mu_variable *variable, mu_scatter kind, mu_tensor *indices, mu_tensor *values)
+{
+    mu_context *context = mu__context();
+    const int before = context->component;
+    mu_status status = MU_OK;
+    for (int i = 0; i < variable->n_components && status == MU_OK; i++) {
+        context->component = i;
+        status = raw_scatter(variable, kind, indices, values);
+    }
+    context->component = before;
+    return status;
+}
+
+static mu_status scatter(mu_variable *variable, mu_scatter kind, mu_tensor *indices, mu_tensor *values)
+{
+    if (mu__pending())
+        return mu_error_code();
+    if (!variable || !indices || !values)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", names[kind], !variable ? "variable" : !indices ? "tensor of indices" : "tensor of values");
+    MU_TRY(check(variable, kind));
+    if (!variable->rules || mu__updating() || (mu__replica() && variable->aggregation == MU_AGGREGATION_NONE))
+        return raw_scatter(variable, kind, indices, values);
+    if (!mu__replica()) {
+        MU_TRY(mu__need_cross_replica(variable->owner, names[kind]));
+        return scatter_all(variable, kind, indices, values);
+    }
+    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA) {
+        indices = mu__broadcast_from_first(indices);
+        values = indices ? mu__broadcast_from_first(values) : NULL;
+    } else {
+        indices = mu_all_gather(indices, 0);
+        values = indices ? mu_all_gather(values, 0) : NULL;
+        if (values && variable->aggregation == MU_AGGREGATION_MEAN)
+            values = mu__divide_by_count(values, mu_replica_count());
+    }
+    return values ? raw_scatter(variable, kind, indices, values) : mu_error_code();
+}
+
+mu_status mu_variable_scatter_add(mu_variable *variable, mu_tensor *indices, mu_tensor *values)
+{
+    return scatter(variable, MU_SCATTER_ADD, indices, values);
+}
+
+mu_status mu_variable_scatter_sub(mu_variable *variable, mu_tensor *indices, mu_tensor *values)
+{
+    return scatter(variable, MU_SCATTER_SUB, indices, values);
+}
+
+mu_status mu_variable_scatter_mul(mu_variable *variable, mu_tensor *indices, mu_tensor *values)
+{
+    return scatter(variable, MU_SCATTER_MUL, indices, values);
+}
+
+mu_status mu_variable_scatter_div(mu_variable *variable, mu_tensor *indices, mu_tensor *values)
+{
+    return scatter(variable, MU_SCATTER_DIV, indices, values);
+}
+
+mu_status mu_variable_scatter_min(mu_variable *variable, mu_tensor *indices, mu_tensor *values)
+{
+    return scatter(variable, MU_SCATTER_MIN, indices, values);
+}
+
+mu_status mu_variable_scatter_max(mu_variable *variable, mu_tensor *indices, mu_tensor *values)
+{
+    return scatter(variable, MU_SCATTER_MAX, indices, values);
+}
+
+mu_status mu_variable_scatter_update(mu_variable *variable, mu_tensor *indices, mu_tensor *values)
+{
+    return scatter(variable, MU_SCATTER_UPDATE, indices, values);
+}

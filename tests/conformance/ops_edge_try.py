@@ -1,0 +1,192 @@
+# Runs every op of the tables in TensorFlow and in Muster on the same inputs, forward and backward, and compares.
+#
+# A check is one op, one dtype, one direction, over all samples. Integers, bools and what only moves numbers must agree in
+# every bit; floats within the tolerance of their type. A dtype that one side does not have is named, not counted.
+# It must not know any op: what to call with what stands in op_table.py and op_table_nn.py.
+import operator
+import sys
+
+import numpy as np
+
+import muster
+import op_table
+import op_table_nn  # noqa: F401  (adds its rows to the table)
+from known import KNOWN
+from report import Report
+
+TOLERANCE = {"f64": 2e-14, "f32": 1e-6, "f16": 2e-3, "bf16": 1.6e-2}
+
+
+class Lacking(Exception):
+    """One side does not have the op for this dtype."""
+
+
+def aslist(result):
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+class Ours:
+    def __init__(self, mu):
+        self.mu = mu
+
+    def run(self, op, sample, weights_of):
+        """Outputs and, where asked for, the gradients of the float inputs."""
+        mu = self.mu
+        with mu.pool():
+            inputs = [mu.tensor(array) for array in sample.arrays]
+            sources = [tensor for tensor, array in zip(inputs, sample.arrays) if is_float(array)]
+            tape = mu.mu_tape_open() if weights_of else None
+            outputs = aslist(op.ours(mu, *inputs, **sample.options))
+            arrays = [mu.array(output) for output in outputs]
+            gradients = None
+            if weights_of:
+                terms = [mu.mu_reduce_sum(mu.mu_multiply(output, mu.tensor(weights_of(array))), muster.ALL_AXES)
+                         for output, array in zip(outputs, arrays) if is_float(array)]
+                loss = terms[0]
+                for term in terms[1:]:
+                    loss = mu.mu_add(loss, term)
+                found = mu.mu_gradients(tape, loss, mu.values(sources))
+                gradients = [mu.array(mu.mu_at(found, i)) for i in range(len(sources))]
+                mu.mu_tape_close(tape)
+            return arrays, gradients
+
+
+class Theirs:
+    def __init__(self, tf):
+        self.tf = tf
+
+    def call(self, op, inputs, options):
+        if isinstance(op.theirs, str):
+            return operator.attrgetter(op.theirs)(self.tf)(*inputs, **options)
+        return op.theirs(self.tf, *inputs, **options)
+
+    def run(self, op, sample, weights_of):
+        tf = self.tf
+        inputs = [tf.constant(array.astype(np.float64) if sample.in_f64 else array) for array in sample.arrays]
+        sources = [tensor for tensor, array in zip(inputs, sample.arrays) if is_float(array)]
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            outputs = [tf.convert_to_tensor(output) for output in aslist(self.call(op, inputs, sample.options))]
+        arrays = [output.numpy() for output in outputs]
+        if sample.in_f64:
+            with np.errstate(all="ignore"):
+                arrays = [array.astype(sample.arrays[0].dtype) if array.dtype == np.float64 else array for array in arrays]
+        gradients = None
+        if weights_of:
+            kept = [(output, tf.constant(weights_of(array))) for output, array in zip(outputs, arrays) if is_float(array)]
+            found = tape.gradient([output for output, _ in kept], sources, [weights for _, weights in kept])
+            gradients = [tf.zeros_like(source).numpy() if gradient is None else tf.convert_to_tensor(gradient).numpy()
+                         for source, gradient in zip(sources, found)]
+        return arrays, gradients
+
+
+def is_float(array):
+    return array.dtype.kind == "f" or array.dtype == op_table.NUMPY["bf16"]
+
+
+def weights_like(array):
+    """Numbers that follow from the shape alone, as the gradient that comes in."""
+    return (0.5 + (np.arange(array.size) * 7 % 11) / 8).reshape(array.shape).astype(array.dtype)
+
+
+# ---- Comparing ----------------------------------------------------------------------------------------
+
+def difference(ours, theirs, exact, slack):
+    """What differs, as text; empty if nothing does."""
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f"{ours.dtype}{list(ours.shape)} instead of {theirs.dtype}{list(theirs.shape)}"
+    if not is_float(ours):
+        bad = ours != theirs
+    else:
+        a, b = ours.astype(np.float64), theirs.astype(np.float64)
+        name = next(name for name, dtype in op_table.NUMPY.items() if dtype == ours.dtype)
+        tolerance = 0 if exact else TOLERANCE[name] * slack
+        with np.errstate(all="ignore"):
+            near = np.abs(a - b) <= tolerance * (1 + np.abs(b))
+        tiny = float(op_table.ml_dtypes.finfo(ours.dtype).tiny)
+        flushed = (np.abs(a) < tiny) & (b == 0)  # TensorFlow takes and gives denormal numbers as zero
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        if exact:
+            same &= np.isnan(a) | (np.signbit(a) == np.signbit(b))
+        bad = ~(same | flushed | (np.isfinite(a) & np.isfinite(b) & near))
+    if not bad.any():
+        return ""
+    place = tuple(int(i) for i in np.argwhere(bad)[0])
+    return f"{int(bad.sum())} of {bad.size} elements, first at {list(place)}: {ours[place]!r} instead of {theirs[place]!r}"
+
+
+def attempt(side, op, sample, weights_of):
+    """The result, or the exception that the side raised."""
+    try:
+        return side.run(op, sample, weights_of)
+    except Exception as error:
+        return error
+
+
+def check(sides, op, dtype, backward):
+    """Runs all samples of a dtype; returns the first difference. Raises Lacking where a side has no such op."""
+    draw = op_table.Draw(dtype, seed=len(op.name))
+    for number, sample in enumerate(op.samples(draw)):
+        if backward and sample.in_f64:
+            continue
+        ours, theirs = (attempt(side, op, sample, weights_like if backward else None) for side in sides)
+        if number == 0 and isinstance(theirs, Exception):
+            raise Lacking("TensorFlow")
+        if number == 0 and isinstance(ours, Exception):
+            raise Lacking(f"Muster ({str(ours).splitlines()[0]})")
+        if isinstance(ours, Exception) and isinstance(theirs, Exception):
+            continue
+        where = f"sample {number} {[list(array.shape) for array in sample.arrays]} {sample.options or ''}: "
+        for side, result in (("Muster", ours), ("TensorFlow", theirs)):
+            if isinstance(result, Exception):
+                return where + f"{side} alone fails: {str(result).splitlines()[0]}"
+        for ours_array, theirs_array in zip(ours[backward], theirs[backward], strict=True):
+            text = difference(ours_array, theirs_array, op.exact and not backward, op.slack * (2 if backward else 1))
+            if text:
+                return where + text + describe(sample)
+    return ""
+
+
+def describe(sample):
+    if not all(array.size <= 24 for array in sample.arrays):
+        return ""
+    return "; inputs " + ", ".join(np.array2string(array, separator=",").replace("\n", "") for array in sample.arrays)
+
+
+def compare(report, sides, op):
+    done = {False: [], True: []}
+    lacking, failures, known = {}, [], []
+    for backward in (False, True):
+        dtypes = [dtype for dtype in op.dtypes if dtype in op_table.FLOATS] if backward and op.gradient else op.dtypes
+        for dtype in dtypes if op.gradient or not backward else ():
+            try:
+                text = check(sides, op, dtype, backward)
+            except Lacking as lack:
+                lacking.setdefault(str(lack), []).append(dtype)
+                continue
+            direction = "gradient" if backward else "forward"
+            reason = KNOWN.get((op.name, direction, dtype)) or KNOWN.get((op.name, direction))
+            if not text:
+                done[backward].append(dtype)
+            elif reason:
+                known.append(f"{direction} {dtype}: {reason}")
+            else:
+                failures.append(f"{direction} {dtype}: {text}")
+    text = " ".join(done[False]) + (" | gradient " + " ".join(done[True]) if done[True] else "")
+    text += "".join(f" | not in {side}: {' '.join(dict.fromkeys(dtypes))}" for side, dtypes in lacking.items())
+    report.row(op.name, text, passed=len(done[False]) + len(done[True]), failures=failures, known=known)
+
+
+def main(library, only=""):
+    import tensorflow as tf
+
+    sides = Ours(muster.Library(library)), Theirs(tf)
+    report = Report("ops")
+    for op in op_table.TABLE:
+        if only in op.name:
+            compare(report, sides, op)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]).finish())

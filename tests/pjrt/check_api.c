@@ -1,0 +1,102 @@
+// Compiled only, by check_api.sh: our declarations of PJRT against a plugin's own header.
+//
+// A newer plugin's structs may have grown, so sizes are compared with at least; offsets must be equal.
+#include "engine/pjrt/api.h"
+
+#include <pjrt_c_api.h>
+
+#define SIZE(own, theirs) _Static_assert(sizeof(own) >= theirs##_STRUCT_SIZE, "size of " #own)
+#define FIELD(own, field, theirs, other) \
+    _Static_assert(offsetof(own, field) == offsetof(theirs, other), #own "." #field)
+#define PLACE(number, name) \
+    _Static_assert(offsetof(pj_api, functions) + sizeof(void *) * (number) == offsetof(PJRT_Api, name), #name)
+
+PLACE(PJ_ERROR_DESTROY, PJRT_Error_Destroy);
+PLACE(PJ_ERROR_MESSAGE, PJRT_Error_Message);
+PLACE(PJ_ERROR_GET_CODE, PJRT_Error_GetCode);
+PLACE(PJ_PLUGIN_INITIALIZE, PJRT_Plugin_Initialize);
+PLACE(PJ_EVENT_DESTROY, PJRT_Event_Destroy);
+PLACE(PJ_EVENT_AWAIT, PJRT_Event_Await);
+PLACE(PJ_CLIENT_CREATE, PJRT_Client_Create);
+PLACE(PJ_CLIENT_DESTROY, PJRT_Client_Destroy);
+PLACE(PJ_CLIENT_PLATFORM_NAME, PJRT_Client_PlatformName);
+PLACE(PJ_CLIENT_PLATFORM_VERSION, PJRT_Client_PlatformVersion);
+PLACE(PJ_CLIENT_ADDRESSABLE_DEVICES, PJRT_Client_AddressableDevices);
+PLACE(PJ_CLIENT_COMPILE, PJRT_Client_Compile);
+PLACE(PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, PJRT_Client_BufferFromHostBuffer);
+PLACE(PJ_EXECUTABLE_DESTROY, PJRT_Executable_Destroy);
+PLACE(PJ_EXECUTABLE_NUM_OUTPUTS, PJRT_Executable_NumOutputs);
+PLACE(PJ_LOADED_DESTROY, PJRT_LoadedExecutable_Destroy);
+PLACE(PJ_LOADED_GET_EXECUTABLE, PJRT_LoadedExecutable_GetExecutable);
+PLACE(PJ_LOADED_EXECUTE, PJRT_LoadedExecutable_Execute);
+PLACE(PJ_BUFFER_DESTROY, PJRT_Buffer_Destroy);
+PLACE(PJ_BUFFER_TO_HOST_BUFFER, PJRT_Buffer_ToHostBuffer);
+
+FIELD(pj_api, version, PJRT_Api, pjrt_api_version);
+FIELD(pj_version, minor, PJRT_Api_Version, minor_version);
+
+SIZE(pj_error_args, PJRT_Error_Destroy_Args);
+SIZE(pj_error_message_args, PJRT_Error_Message_Args);
+FIELD(pj_error_message_args, message, PJRT_Error_Message_Args, message);
+SIZE(pj_error_code_args, PJRT_Error_GetCode_Args);
+FIELD(pj_error_code_args, code, PJRT_Error_GetCode_Args, code);
+SIZE(pj_plugin_args, PJRT_Plugin_Initialize_Args);
+SIZE(pj_event_args, PJRT_Event_Await_Args);
+
+SIZE(pj_named_value, PJRT_NamedValue);
+FIELD(pj_named_value, type, PJRT_NamedValue, type);
+FIELD(pj_named_value, value, PJRT_NamedValue, int64_value);
+FIELD(pj_named_value, value_size, PJRT_NamedValue, value_size);
+SIZE(pj_client_create_args, PJRT_Client_Create_Args);
+FIELD(pj_client_create_args, options, PJRT_Client_Create_Args, create_options);
+FIELD(pj_client_create_args, client, PJRT_Client_Create_Args, client);
+SIZE(pj_client_args, PJRT_Client_Destroy_Args);
+SIZE(pj_client_text_args, PJRT_Client_PlatformName_Args);
+SIZE(pj_client_text_args, PJRT_Client_PlatformVersion_Args);
+FIELD(pj_client_text_args, text, PJRT_Client_PlatformVersion_Args, platform_version);
+SIZE(pj_client_devices_args, PJRT_Client_AddressableDevices_Args);
+FIELD(pj_client_devices_args, devices, PJRT_Client_AddressableDevices_Args, addressable_devices);
+FIELD(pj_client_devices_args, n, PJRT_Client_AddressableDevices_Args, num_addressable_devices);
+
+SIZE(pj_program, PJRT_Program);
+FIELD(pj_program, format, PJRT_Program, format);
+SIZE(pj_compile_args, PJRT_Client_Compile_Args);
+FIELD(pj_compile_args, options, PJRT_Client_Compile_Args, compile_options);
+FIELD(pj_compile_args, loaded, PJRT_Client_Compile_Args, executable);
+SIZE(pj_loaded_args, PJRT_LoadedExecutable_Destroy_Args);
+SIZE(pj_loaded_executable_args, PJRT_LoadedExecutable_GetExecutable_Args);
+SIZE(pj_executable_args, PJRT_Executable_Destroy_Args);
+SIZE(pj_outputs_args, PJRT_Executable_NumOutputs_Args);
+
+SIZE(pj_execute_options, PJRT_ExecuteOptions);
+FIELD(pj_execute_options, launch_id, PJRT_ExecuteOptions, launch_id);
+FIELD(pj_execute_options, not_donated, PJRT_ExecuteOptions, non_donatable_input_indices);
+SIZE(pj_execute_args, PJRT_LoadedExecutable_Execute_Args);
+FIELD(pj_execute_args, arguments, PJRT_LoadedExecutable_Execute_Args, argument_lists);
+FIELD(pj_execute_args, outputs, PJRT_LoadedExecutable_Execute_Args, output_lists);
+FIELD(pj_execute_args, complete, PJRT_LoadedExecutable_Execute_Args, device_complete_events);
+FIELD(pj_execute_args, device, PJRT_LoadedExecutable_Execute_Args, execute_device);
+
+SIZE(pj_from_host_args, PJRT_Client_BufferFromHostBuffer_Args);
+FIELD(pj_from_host_args, dims, PJRT_Client_BufferFromHostBuffer_Args, dims);
+FIELD(pj_from_host_args, semantics, PJRT_Client_BufferFromHostBuffer_Args, host_buffer_semantics);
+FIELD(pj_from_host_args, device, PJRT_Client_BufferFromHostBuffer_Args, device);
+FIELD(pj_from_host_args, done, PJRT_Client_BufferFromHostBuffer_Args, done_with_host_buffer);
+FIELD(pj_from_host_args, buffer, PJRT_Client_BufferFromHostBuffer_Args, buffer);
+SIZE(pj_tiled_layout, PJRT_Buffer_MemoryLayout_Tiled);
+FIELD(pj_tiled_layout, n_tiles, PJRT_Buffer_MemoryLayout_Tiled, num_tiles);
+SIZE(pj_layout, PJRT_Buffer_MemoryLayout);
+FIELD(pj_layout, tiled, PJRT_Buffer_MemoryLayout, tiled);
+FIELD(pj_layout, type, PJRT_Buffer_MemoryLayout, type);
+SIZE(pj_to_host_args, PJRT_Buffer_ToHostBuffer_Args);
+FIELD(pj_to_host_args, layout, PJRT_Buffer_ToHostBuffer_Args, host_layout);
+FIELD(pj_to_host_args, bytes, PJRT_Buffer_ToHostBuffer_Args, dst_size);
+FIELD(pj_to_host_args, event, PJRT_Buffer_ToHostBuffer_Args, event);
+SIZE(pj_buffer_args, PJRT_Buffer_Destroy_Args);
+
+_Static_assert(PJ_HOST_DURING_CALL == PJRT_HostBufferSemantics_kImmutableOnlyDuringCall, "semantics");
+_Static_assert(PJ_VALUE_INT == PJRT_NamedValue_kInt64 && PJ_VALUE_BOOL == PJRT_NamedValue_kBool, "named values");
+_Static_assert(PJ_PRED == PJRT_Buffer_Type_PRED && PJ_S8 == PJRT_Buffer_Type_S8 && PJ_S16 == PJRT_Buffer_Type_S16, "types");
+_Static_assert(PJ_S32 == PJRT_Buffer_Type_S32 && PJ_S64 == PJRT_Buffer_Type_S64 && PJ_U8 == PJRT_Buffer_Type_U8, "types");
+_Static_assert(PJ_F16 == PJRT_Buffer_Type_F16 && PJ_F32 == PJRT_Buffer_Type_F32 && PJ_F64 == PJRT_Buffer_Type_F64, "types");
+_Static_assert(PJ_BF16 == PJRT_Buffer_Type_BF16, "types");

@@ -1,0 +1,134 @@
+// The CNN's whole training step on two engines: the same weights, the same batches, ten steps.
+//
+// The step has everything in it: forward, loss, gradients, Adam, metrics, state. The losses of the plugin must
+// stay within 1e-4 of the native engine's, and the weights at the end close as well.
+#include "skip.h"
+
+#include "graph/graph.h"
+
+#include <muster.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { STEPS = 10, BATCH = 32, SIDE = 28, CLASSES = 10, MOST_WEIGHTS = 300000 };
+
+typedef struct training {
+    mu_model *model;
+    mu_optimizer *optimizer;
+    mu_metric *accuracy;
+    double losses[STEPS], accuracy_at_end;
+    int64_t n_weights;
+    float *weights;
+} training;
+
+static mu_value *train_step(mu_value *batch, void *arg)
+{
+    training *job = arg;
+    mu_tensor *x = mu_at(batch, 0), *y = mu_at(batch, 1);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *logits = mu_call(job->model, x, .training = true);
+    mu_tensor *losses = mu_nn_sparse_softmax_cross_entropy(y, logits);
+    mu_tensor *loss = mu_compute_average_loss(losses, .global_batch_size = BATCH);
+    mu_apply_gradients(job->optimizer, mu_gradients(tape, loss, mu_trainable_variables(job->model)));
+    mu_metric_update(job->accuracy, y, logits);
+    return mu_of(loss);
+}
+
+// Images that can be learnt: noise, and a bright bar whose place is the class.
+static mu_value *make_batch(int step)
+{
+    static float images[BATCH * SIDE * SIDE];
+    static int32_t labels[BATCH];
+    uint32_t state = 12345u + (uint32_t)step;
+    for (int i = 0; i < BATCH * SIDE * SIDE; i++) {
+        state = state * 1664525u + 1013904223u;
+        images[i] = (float)(state >> 8) * 0x1p-24f * 0.5f;
+    }
+    for (int i = 0; i < BATCH; i++) {
+        labels[i] = (i * 7 + step) % CLASSES;
+        for (int k = 0; k < 2 * SIDE; k++)
+            images[i * SIDE * SIDE + (2 + 2 * labels[i]) * SIDE + k] += 0.5f;
+    }
+    const int64_t image_dims[] = {BATCH, SIDE, SIDE, 1}, label_dims[] = {BATCH};
+    mu_tensor *x = mu_tensor_new(MU_F32, 4, image_dims, images), *y = mu_tensor_new(MU_I32, 1, label_dims, labels);
+    return mu_list(mu_of(x), mu_of(y), MU_END);
+}
+
+static void keep_weights(training *job)
+{
+    mu_value *weights = mu_model_weights(job->model);
+    for (int i = 0; i < mu_value_count(weights); i++) {
+        mu_tensor *tensor = mu_variable_read((mu_variable *)mu_value_at(weights, i)->leaf);
+        const int64_t n = mu_tensor_elements(tensor);
+        assert_true(job->n_weights + n <= MOST_WEIGHTS);
+        memcpy(job->weights + job->n_weights, mu_tensor_data(tensor), sizeof(float) * (size_t)n);
+        job->n_weights += n;
+    }
+}
+
+static void train(const char *device, training *job)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_set_seed(1);
+    mu_strategy *strategy = mu_one_device_strategy(device);
+    job->weights = calloc(MOST_WEIGHTS, sizeof(float));
+    MU_SCOPE(strategy) {
+        job->model = mu_sequential(
+            mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
+            mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2),
+            mu_flatten(), mu_dense(128, .activation = "relu"), mu_dense(10));
+        job->optimizer = mu_adam(.learning_rate = 1e-3);
+        job->accuracy = mu_accuracy();
+    }
+    mu_function *step = mu_function_new(train_step, job);
+    for (int i = 0; i < STEPS; i++) {
+        mu_value *result = mu_run(strategy, step, make_batch(i));
+        if (!result)
+            fail_msg("step %d on %s: %s", i, device, mu_error_message());
+        job->losses[i] = mu_scalar(mu_reduce(strategy, MU_SUM, result));
+    }
+    job->accuracy_at_end = mu_metric_result(job->accuracy);
+    keep_weights(job);
+    assert_int_equal(mu_error_code(), MU_OK);
+    mu_pool_close(pool);
+}
+
+static void test_same_losses(void **state)
+{
+    (void)state;
+    training native = {0}, plugin = {0};
+    train("CPU:0", &native);
+    train("XLA_CPU:0", &plugin);
+    double apart = 0;
+    for (int i = 0; i < STEPS; i++) {
+        print_message("step %d: loss %.7f native, %.7f plugin\n", i, native.losses[i], plugin.losses[i]);
+        assert_true(fabs(native.losses[i] - plugin.losses[i]) <= 1e-4);
+    }
+    assert_true(native.losses[STEPS - 1] < native.losses[0]);
+    assert_true(fabs(native.accuracy_at_end - plugin.accuracy_at_end) < 1e-6);
+    assert_int_equal(native.n_weights, plugin.n_weights);
+    for (int64_t i = 0; i < native.n_weights; i++)
+        apart = fmax(apart, fabs((double)native.weights[i] - plugin.weights[i]));
+    print_message("%lld weights, at most %.2g apart\n", (long long)native.n_weights, apart);
+    assert_true(apart < 5e-3);  // Adam moves a weight whose gradient is rounding alone by its rate
+    free(native.weights);
+    free(plugin.weights);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_losses)};
+    if (plugin_missing())
+        return SKIPPED;
+    mu_init(.cpu_devices = 1);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mu_exit(true);
+    return failed;
+}

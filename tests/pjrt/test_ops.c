@@ -1,0 +1,170 @@
+// Every row that has a StableHLO lowering, against its own plain loops.
+//
+// For each sample of a row, in a few element types, a graph of one node is compiled by the plugin and run; its
+// outputs, hidden ones included, must be those of the reference kernel. Rows on variables run in test_cnn.
+#include "skip.h"
+
+#include "engine/engine.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+enum { MOST_INPUTS = 6, MOST_OUTPUTS = 16 };
+
+static const mu_team alone = {.n_threads = 1};
+
+// A row under one sample and type: inputs drawn, reference outputs computed.
+typedef struct op_case {
+    const mu_op *op;
+    const mu_sample *sample;
+    mu_dtype dtype;
+    int number, n_out;
+    mu_spec in[MOST_INPUTS];
+    mu_tensor *inputs[MOST_INPUTS], *expected[MOST_OUTPUTS];
+} op_case;
+
+// ---- Inputs and reference -----------------------------------------------------------------------
+
+// Numbers that follow from the seed, spread over the sample's range.
+static mu_tensor *drawn(const mu_spec *spec, uint32_t seed, double low, double high)
+{
+    mu_tensor *tensor = mu_tensor_new(spec->dtype, spec->shape.rank, spec->shape.dims, NULL);
+    const bool whole = !mu__dtype_is_float(spec->dtype);
+    if (low == 0 && high == 0) {
+        low = spec->dtype == MU_U8 ? 0 : -2;
+        high = 2;
+    }
+    for (int64_t i = 0; i < mu__elements(&spec->shape); i++) {
+        seed = seed * 1664525u + 1013904223u;
+        const double u = (seed >> 8) * 0x1p-24, value = low + u * (high - low);
+        mu__write_element(spec->dtype, mu__data(tensor), i, spec->dtype == MU_BOOL ? u < 0.5 : whole ? floor(value) : value);
+    }
+    return tensor;
+}
+
+// False if the row does not take this type, or its reference refuses the sample.
+static bool set_up(op_case *c)
+{
+    const mu_sample *sample = c->sample;
+    mu_spec out[MOST_OUTPUTS] = {0};
+    mu_view in_views[MOST_INPUTS], out_views[MOST_OUTPUTS];
+    c->n_out = mu__op_outputs(c->op, sample->attrs, sample->n_in);
+    for (int i = 0; i < sample->n_in; i++)
+        c->in[i] = (mu_spec){sample->dtypes[i] ? sample->dtypes[i] : c->dtype, sample->in[i]};
+    if (c->op->dtypes && !(c->op->dtypes & MU_DTYPE_BIT(c->in[0].dtype)))
+        return false;
+    mu_infer infer = {.op = c->op, .attrs = sample->attrs, .n_in = sample->n_in, .n_out = c->n_out, .in = c->in, .out = out};
+    bool ok = mu__infer_call(&infer) == MU_OK;
+    for (int i = 0; ok && i < sample->n_in; i++) {
+        c->inputs[i] = drawn(&c->in[i], (uint32_t)(c->number * 10 + i + 1), sample->low[i], sample->high[i]);
+        in_views[i] = (mu_view){c->in[i].dtype, c->in[i].shape, mu__data(c->inputs[i])};
+    }
+    for (int i = 0; ok && i < c->n_out; i++) {
+        c->expected[i] = mu_tensor_new(out[i].dtype, out[i].shape.rank, out[i].shape.dims, NULL);
+        out_views[i] = (mu_view){out[i].dtype, out[i].shape, mu__data(c->expected[i])};
+    }
+    const mu_kernel kernel = {.op = c->op, .attrs = sample->attrs, .n_in = sample->n_in, .n_out = c->n_out, .in = in_views,
+                              .out = out_views, .team = &alone};
+    ok = ok && c->op->ref(&kernel) == MU_OK;
+    mu_error_take();
+    return ok;
+}
+
+// ---- The same by the plugin ---------------------------------------------------------------------
+
+static mu_graph *graph_of(const op_case *c)
+{
+    mu_graph *graph = mu__graph_new(c->op->name);
+    mu_edge in[MOST_INPUTS];
+    for (int i = 0; i < c->sample->n_in; i++)
+        in[i] = (mu_edge){.node = mu__graph_input(graph, &c->in[i], "x")};
+    mu_node *node = mu__graph_node(graph, c->op, c->sample->attrs, c->sample->n_in, in, 0, NULL);
+    for (int i = 0; node && i < c->n_out; i++) {
+        const mu_edge edge = {.node = node, .output = i};
+        assert_int_equal(MU_PUSH(&graph->outputs, edge), MU_OK);
+    }
+    return graph;
+}
+
+static bool same(const op_case *c, mu_tensor *const *outputs)
+{
+    const double tolerance = c->dtype == MU_BF16 || c->dtype == MU_F16 ? 2e-2 : 1e-4;
+    for (int i = 0; i < c->n_out; i++)
+        for (int64_t k = 0; k < mu_tensor_elements(c->expected[i]); k++) {
+            const double a = mu__read_element(outputs[i]->dtype, mu__data(outputs[i]), k);
+            const double b = mu__read_element(c->expected[i]->dtype, mu__data(c->expected[i]), k);
+            if (!(a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * (1 + fabs(b)))) {
+                print_message("%s, sample %d, %s: output %d, element %lld is %.9g, the plain loops have %.9g\n", c->op->name,
+                              c->number, mu_dtype_name(c->dtype), i, (long long)k, a, b);
+                return false;
+            }
+        }
+    return true;
+}
+
+static bool check_case(const op_case *c, mu_device *device)
+{
+    mu_tensor *outputs[MOST_OUTPUTS] = {NULL};
+    mu_graph *graph = graph_of(c);
+    mu_plan *plan = device->engine->compile(device, graph, c->in, c->sample->n_in);
+    const mu_run_args args = {.in = c->inputs, .out = outputs};
+    const bool ran = plan && device->engine->run(plan, &args) == MU_OK;
+    if (!ran)
+        print_message("%s, sample %d, %s: %s\n", c->op->name, c->number, mu_dtype_name(c->dtype), mu_error_message());
+    mu_error_take();
+    const bool right = ran && same(c, outputs);
+    for (int i = 0; i < c->n_out; i++)
+        mu_release(outputs[i]);
+    device->engine->free(plan);
+    mu_release(graph);
+    return right;
+}
+
+static int check_row(const mu_op *op, mu_device *device, int *cases)
+{
+    static const mu_dtype dtypes[] = {MU_F32, MU_I32, MU_BF16, MU_BOOL};
+    int wrong = 0;
+    for (int number = 0; op->samples[number].n_in; number++)
+        for (size_t d = 0; d < MU_COUNT(dtypes); d++) {
+            op_case c = {.op = op, .sample = &op->samples[number], .dtype = dtypes[d], .number = number};
+            mu_pool *pool = mu_pool_open();
+            if (set_up(&c)) {
+                wrong += !check_case(&c, device);
+                ++*cases;
+            }
+            mu_pool_close(pool);
+        }
+    return wrong;
+}
+
+static void test_lowerings_agree_with_plain_loops(void **state)
+{
+    (void)state;
+    int rows = 0, cases = 0, wrong = 0;
+    mu_device *device = mu__device_by_name(mu__runtime(), "XLA_CPU:0");
+    assert_non_null(device);
+    for (int i = 0; i < mu__op_count(); i++) {
+        const mu_op *op = mu__op_at(i);
+        if (!(op->hlo || op->lower) || !op->samples)
+            continue;
+        rows++;
+        wrong += check_row(op, device, &cases);
+    }
+    print_message("%d rows, %d cases, %d wrong\n", rows, cases, wrong);
+    assert_true(rows > 60);
+    assert_int_equal(wrong, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lowerings_agree_with_plain_loops)};
+    if (plugin_missing())
+        return SKIPPED;
+    mu_init(.cpu_devices = 1);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mu_exit(true);
+    return failed;
+}

@@ -1,0 +1,129 @@
+// Functions: one trace per signature, unknown axes, structures, and variables made while tracing.
+#include "../model/model_test.h"
+
+static mu_value *sum_rows(mu_value *arguments, void *arg)
+{
+    ++*(int *)arg;
+    return mu_of(mu_reduce_sum(mu_at(arguments, 0), 0));
+}
+
+static mu_value *ones(mu_dtype dtype, int64_t rows, int64_t columns)
+{
+    return mu_of(mu_ones(dtype, 2, (int64_t[]){rows, columns}));
+}
+
+// Batch axes are unknown from the start; another axis that changes costs one more trace, never two.
+static void traces_are_few(void **state)
+{
+    (void)state;
+    int calls = 0;
+    mu_function *function = mu_function_new(sum_rows, &calls);
+    for (int64_t rows = 0; rows < 50; rows++)
+        assert_true(mu_scalar(mu_run(NULL, function, ones(MU_F64, rows, 1))) == (double)rows);
+    assert_int_equal(mu_function_trace_count(function), 1);
+    for (int64_t columns = 2; columns < 9; columns++) {
+        mu_tensor *sums = mu_at(mu_run(NULL, function, ones(MU_F64, 3, columns)), 0);
+        assert_int_equal(mu_tensor_dim(sums, 0), columns);
+    }
+    assert_int_equal(mu_function_trace_count(function), 2);
+    assert_non_null(mu_run(NULL, function, ones(MU_F32, 2, 2)));
+    assert_int_equal(mu_function_trace_count(function), 3);
+    assert_non_null(mu_run(NULL, function, mu_list(ones(MU_F64, 2, 1), MU_END)));
+    assert_int_equal(mu_function_trace_count(function), 4);
+    assert_non_null(mu_run(strategy_of(2), function, ones(MU_F64, 2, 1)));
+    assert_int_equal(mu_function_trace_count(function), 5);
+    assert_int_equal(calls, 5);
+}
+
+// Plans of many shapes come and go in a bounded cache.
+static void plans_are_bounded(void **state)
+{
+    (void)state;
+    int calls = 0;
+    mu_function *function = mu_function_new(sum_rows, &calls);
+    for (int turn = 0; turn < 2; turn++)
+        for (int64_t rows = 0; rows < 300; rows++) {
+            mu_pool *pool = mu_pool_open();
+            assert_true(mu_scalar(mu_run(NULL, function, ones(MU_F64, rows, 1))) == (double)rows);
+            mu_pool_close(pool);
+        }
+    assert_int_equal(calls, 1);
+}
+
+typedef struct maker {
+    mu_variable *made;
+    bool every_time;
+} maker;
+
+static mu_value *count_calls(mu_value *arguments, void *arg)
+{
+    maker *m = arg;
+    if (!m->made || m->every_time) {
+        mu_variable *made = mu_variable_new(mu_constant(MU_F64, 0), "calls");
+        mu_release(m->made);
+        m->made = mu_retain(made);
+    }
+    if (!m->made)
+        return NULL;
+    mu_variable_assign_add(m->made, mu_constant(MU_F64, 1));
+    return mu_of(mu_reduce_sum(mu_at(arguments, 0), MU_ALL_AXES));
+}
+
+static void only_the_first_trace_makes_variables(void **state)
+{
+    (void)state;
+    maker once = {0}, always = {.every_time = true};
+    mu_function *good = mu_function_new(count_calls, &once), *bad = mu_function_new(count_calls, &always);
+    for (int64_t columns = 1; columns < 4; columns++)
+        assert_non_null(mu_run(NULL, good, ones(MU_F64, 1, columns)));
+    assert_true(mu_scalar(mu_variable_read(once.made)) == 3);
+    assert_non_null(mu_run(NULL, bad, ones(MU_F64, 1, 1)));
+    mu_release(always.made);
+    always.made = NULL;
+    assert_null(mu_run(NULL, bad, ones(MU_F64, 1, 2)));
+    expect_error(MU_FAILED_PRECONDITION, "later trace");
+    mu_release(once.made);
+}
+
+static mu_value *mixed_results(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0);
+    return mu_list(x, mu_map("constant", arg, "view", mu_reshape(x, 1, (int64_t[]){-1}), MU_END), x, MU_END);
+}
+
+// Inputs, captured constants and views may all be results; a result outlives what it came from.
+static void results_of_every_kind(void **state)
+{
+    (void)state;
+    mu_tensor *constant = vector(2, (double[]){7, 8});
+    mu_function *function = mu_function_new(mixed_results, constant);
+    mu_pool *pool = mu_pool_open();
+    mu_value *result = mu_retain(mu_run(NULL, function, mu_of(mu_ones(MU_F64, 2, (int64_t[]){2, 2}))));
+    mu_pool_close(pool);
+    assert_near(doubles(mu_at(result, 0)), (double[]){1, 1, 1, 1}, 4, 0);
+    mu_value *map = mu_value_at(result, 1);
+    assert_near(doubles(mu_value_tensor(mu_value_get(map, "constant"))), (double[]){7, 8}, 2, 0);
+    assert_int_equal(mu_tensor_dim(mu_value_tensor(mu_value_get(map, "view")), 0), 4);
+    assert_near(doubles(mu_at(result, 2)), (double[]){1, 1, 1, 1}, 4, 0);
+    mu_release(result);
+}
+
+static void null_callbacks_are_refused(void **state)
+{
+    (void)state;
+    assert_null(mu_function_new(NULL, NULL));
+    expect_error(MU_INVALID_ARGUMENT, "callback is NULL");
+    assert_int_equal(mu_function_trace_count(NULL), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(traces_are_few),
+        MODEL_TEST(plans_are_bounded),
+        MODEL_TEST(only_the_first_trace_makes_variables),
+        MODEL_TEST(results_of_every_kind),
+        MODEL_TEST(null_callbacks_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
