@@ -12,7 +12,8 @@ help:
 #: make demo             train a CNN on Fashion-MNIST, one replica per core
 demo:
 	scripts/install_packages build demo
-	@$(MAKE) --no-print-directory build
+	cmake --preset release
+	cmake --build $(BUILD) -j$(JOBS) --target fashion_mnist muster_command
 	$(BUILD)/examples/fashion_mnist
 
 #: make check            build with warnings as errors and run all tests
@@ -49,9 +50,7 @@ bench-kernels: build
 #: make conformance      the same programs in TensorFlow and in Muster, compared
 conformance:
 	scripts/install_packages build demo check
-	@$(MAKE) --no-print-directory build
-	scripts/python_env
-	build/python/bin/python tests/conformance/training.py
+	tests/conformance/run
 
 #: make dist             muster-VERSION.tar.gz, a source archive that builds
 dist:

@@ -214,6 +214,21 @@ MU_API mu_status mu_sync_on_read(bool on);
 typedef struct mu_distributed_dataset mu_distributed_dataset;
 MU_API mu_distributed_dataset *mu_distribute_dataset(mu_strategy *strategy, mu_dataset *dataset);
 
+// What a function that makes an input pipeline is told.
+typedef struct mu_input_context {
+    int num_input_pipelines, input_pipeline_id, num_replicas_in_sync;
+} mu_input_context;
+
+// mu_distribute_datasets_from_function distributes a dataset that fn makes, whose elements are what one replica
+// gets: a step takes one for each replica, and near the end some replicas get an empty batch.
+MU_API mu_distributed_dataset *mu_distribute_datasets_from_function(mu_strategy *strategy,
+                                                                    mu_dataset *(*fn)(const mu_input_context *context, void *arg),
+                                                                    void *arg);
+
+// mu_per_replica_batch_size divides a global batch among the replicas. Errors (-1): INVALID_ARGUMENT if it
+// cannot be divided evenly.
+MU_API int64_t mu_per_replica_batch_size(const mu_input_context *context, int64_t global_batch_size);
+
 #ifdef __cplusplus
 }
 #endif

@@ -278,7 +278,7 @@ static mu_tensor *zeros_for(void *source)
     if (mu__is(source, &mu__tensor_type))
         return mu__zeros_like(source);
     const mu_spec *spec = &((mu_variable *)source)->resource.spec;
-    return mu__give(mu_tensor_new(spec->dtype, spec->shape.rank, spec->shape.dims, NULL));
+    return mu_tensor_new(spec->dtype, spec->shape.rank, spec->shape.dims, NULL);
 }
 
 mu_value *mu_gradients(mu_tape *tape, mu_tensor *loss, mu_value *sources)

@@ -109,6 +109,20 @@ typedef struct mu_concrete {
 // unknown in the next trace. `owner` is the strategy in force: each has graphs of its own. Borrowed.
 mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, void *owner);
 
+// ---- Serialising (wire_write.c, wire_read.c) ----------------------------------------------------
+
+// mu__graph_write makes one block of a graph (graph.proto), to be freed with mu__free. Resources go by kind and
+// name. Errors: INVALID_ARGUMENT for two resources of one name, or over a limit (wire.h).
+mu_status mu__graph_write(const mu_graph *graph, void **bytes, size_t *size);
+
+// Finds or makes the resource of a graph that is read: borrowed; NULL, with or without a record, if there is none.
+typedef mu_resource *mu_resource_resolver(void *arg, const char *kind, const char *name, const mu_spec *spec);
+
+// mu__graph_read verifies bytes from anywhere and makes the graph of them; owned by the caller, NULL on error.
+// Errors: DATA_LOSS for damage, INVALID_ARGUMENT for what an op refuses, NOT_FOUND for a resource; the message
+// names the node and its op.
+mu_graph *mu__graph_read(const void *bytes, size_t size, mu_resource_resolver *resolve, void *arg);
+
 // ---- Variables as resources (variable.c) --------------------------------------------------------
 
 // A distributed variable is one resource with a component per local replica; a plain one has one component.

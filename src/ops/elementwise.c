@@ -499,10 +499,12 @@ static mu_tensor *where_negative(const mu_grad *g, mu_tensor *negative, mu_tenso
     return mu_where(mu_less(g->x[0], mu__scalar_like(g->x[0], 0)), negative, other);
 }
 
+// At 0 the slope is that of the negative side, as in TensorFlow.
 static mu_tensor *leaky_relu_grad(mu_grad *g, int i)
 {
     (void)i;
-    return where_negative(g, mu__scale(g->dy, ((const mu_slope_attrs *)g->attrs)->alpha), g->dy);
+    mu_tensor *scaled = mu__scale(g->dy, ((const mu_slope_attrs *)g->attrs)->alpha);
+    return mu_where(mu_greater(g->x[0], mu__scalar_like(g->x[0], 0)), g->dy, scaled);
 }
 static const mu_attr_spec slope_attrs[] = {{"alpha", MU_ATTR_REAL, offsetof(mu_slope_attrs, alpha)}, {0}};
 static const mu_slope_attrs sample_slope = {.alpha = 0.3};

@@ -53,6 +53,7 @@ const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4]);
 
 mu_status mu__lower_elementwise(mu_lowering *l);  // of rows that name an operation: operands are broadcast first
 mu_status mu__lower_reshape(mu_lowering *l);      // output 0 is input 0's elements in another shape
+mu_status mu__lower_cast(mu_lowering *l);
 mu_status mu__lower_compare(mu_lowering *l);
 mu_status mu__lower_reduce(mu_lowering *l);
 mu_status mu__lower_arg(mu_lowering *l);

@@ -27,6 +27,16 @@ mu_status mu__lower_elementwise(mu_lowering *l)
     return mu__lowered(l, 0, l->emitter->add(l->emitter, &l->out[0].spec, l->op->hlo, l->n_in, operands, NULL));
 }
 
+// Floats become narrow integers by way of int32, which wraps what does not fit, as our loops do; a direct
+// conversion saturates.
+mu_status mu__lower_cast(mu_lowering *l)
+{
+    const mu_dtype from = l->in[0].spec.dtype, to = l->out[0].spec.dtype;
+    const bool narrow = mu__dtype_is_float(from) && mu__dtype_is_integer(to) && mu_dtype_bytes(to) < 4;
+    const mu_hlo x = narrow ? mu__hlo_convert(l->emitter, l->in[0], MU_I32) : l->in[0];
+    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, x, to));
+}
+
 mu_status mu__lower_compare(mu_lowering *l)
 {
     const mu_op *op = l->op;

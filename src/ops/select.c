@@ -4,6 +4,7 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 
 #include <muster/ops.h>
 
@@ -112,7 +113,7 @@ static const mu_sample samples_cast[] = {
 };
 const mu_op mu_op_cast = {
     .name = "cast", .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .attrs_bytes = sizeof(mu_cast_attrs),
-    .attrs = cast_attrs, .infer = cast_infer, .grad = cast_grad, .ref = cast_ref, .hlo = "stablehlo.convert",
+    .attrs = cast_attrs, .infer = cast_infer, .grad = cast_grad, .ref = cast_ref, .lower = mu__lower_cast,
     .samples = samples_cast,
 };
 mu_tensor *mu_cast(mu_tensor *x, mu_dtype dtype)

@@ -16,7 +16,7 @@ static mu_tensor *broadcast(mu_tensor *x)
 static mu_tensor *branches(mu_tensor *x)
 {
     mu_tensor *parts[2];
-    if (mu_split(x, 2, 0, parts) != MU_OK)
+    if (mu_split(mu_reshape(x, 1, (int64_t[]){4}), 2, 0, parts) != MU_OK)  // a trace knows no batch axis
         return NULL;
     mu_tensor *left = mu_tanh(parts[0]), *right = mu_sigmoid(mu_subtract(parts[1], parts[0]));
     return mu_reduce_sum(mu_concat(3, (mu_tensor *[]){left, right, left}, 0), MU_ALL_AXES);

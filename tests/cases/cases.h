@@ -1,0 +1,70 @@
+// The numbered cases of TensorFlow's behaviour, one function each: what the files of this folder share.
+//
+// A case checks with EXPECT (elements of a value, all components one after the other), EXPECT_ERROR and CHECK;
+// the first that does not hold is what is printed. Each case has a pool of its own.
+#ifndef MU_TESTS_CASES_H
+#define MU_TESTS_CASES_H
+
+#include "distribute/distribute.h"
+
+#include <muster.h>
+
+typedef struct one_case {
+    const char *name;         // "core-016"
+    void (*run)(void);
+    const char *later;        // why it is not run yet; then `run` is NULL
+} one_case;
+
+// Each area is a list that ends with a row without a name.
+extern const one_case context_cases[], run_cases[], reduce_cases[], variable_cases[], scatter_cases[], device_cases[], input_cases[];
+
+// The first failure of the case that runs.
+void fail_case(int line, const char *format, ...) MU_PRINTF(2, 3);
+
+void expect_values(int line, const char *text, const mu_value *value, int n, const double *wanted);
+void expect_error(int line, mu_status wanted);
+
+#define CHECK(condition)                                    \
+    do {                                                    \
+        if (!(condition))                                   \
+            fail_case(__LINE__, "not true: %s", #condition); \
+    } while (0)
+#define EXPECT(value, ...) \
+    expect_values(__LINE__, #value, value, (int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
+#define EXPECT_ERROR(code) expect_error(__LINE__, code)
+
+// ---- Short forms --------------------------------------------------------------------------------
+
+mu_strategy *mirrored(int replicas);
+mu_tensor *scalar(double value);                       // float32
+mu_tensor *vector(int n, const double *values);        // float32
+#define VECTOR(...) vector((int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
+mu_tensor *indices_of(int n, const double *values);    // int32
+#define INDICES(...) indices_of((int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
+mu_value *per_replica(int n, const double *values);    // float32 scalars
+#define PER_REPLICA(...) per_replica((int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
+mu_value *per_replica_of(int n, mu_tensor *const *tensors);
+
+mu_tensor *id(void);                                   // this replica's id, float32
+mu_variable *variable(mu_strategy *strategy, mu_tensor *initial, mu_variable_synchronization synchronization,
+                      mu_variable_aggregation aggregation);
+mu_variable *on_write(mu_strategy *strategy, double initial, mu_variable_aggregation aggregation);
+mu_variable *on_read(mu_strategy *strategy, double initial, mu_variable_aggregation aggregation);
+mu_value *components(mu_variable *variable);
+mu_value *read_of(mu_variable *variable);
+
+typedef mu_value *replica_fn(mu_value *arguments, void *arg);
+mu_value *eager(mu_strategy *strategy, replica_fn *fn, void *arg);
+mu_value *traced(mu_strategy *strategy, replica_fn *fn, void *arg);
+
+// What a replica function assigns, for the tables of variables.
+typedef mu_status assign_fn(mu_variable *variable, mu_tensor *value);
+typedef struct assignment {
+    mu_variable *variable;
+    assign_fn *assign;
+    mu_tensor *value;          // the same on all replicas; NULL: scale * (id + offset)
+    double scale, offset;
+} assignment;
+mu_value *assign_on_replica(mu_value *arguments, void *arg);  // returns what the replica reads afterwards
+
+#endif

@@ -1,0 +1,97 @@
+// Runs the numbered cases and counts them; those that need what is not there yet are listed, and never count
+// as passed.
+#include "cases.h"
+
+#include <math.h>
+#include <stdarg.h>
+
+static char failure[600];
+
+void fail_case(int line, const char *format, ...)
+{
+    if (failure[0])
+        return;
+    const int n = snprintf(failure, sizeof failure, "line %d: ", line);
+    va_list rest;
+    va_start(rest, format);
+    vsnprintf(failure + n, sizeof failure - (size_t)n, format, rest);
+    va_end(rest);
+}
+
+void expect_error(int line, mu_status wanted)
+{
+    const mu_error error = mu_error_take();
+    if (error.code != wanted)
+        fail_case(line, "%s wanted, got %s: %s", mu_status_name(wanted), mu_status_name(error.code), error.message);
+}
+
+void expect_values(int line, const char *text, const mu_value *value, int n, const double *wanted)
+{
+    mu_object *leaves[64];
+    int seen = 0;
+    if (!value) {
+        fail_case(line, "%s is NULL: %s", text, mu_error_message());
+        return;
+    }
+    const int n_leaves = MU_MIN(mu__value_flatten(value, leaves, (int)MU_COUNT(leaves)), (int)MU_COUNT(leaves));
+    for (int i = 0; i < n_leaves; i++) {
+        const mu_tensor *tensor = (const mu_tensor *)leaves[i];
+        for (int64_t k = 0; k < mu__elements(&tensor->shape); k++, seen++) {
+            const double got = mu__read_element(tensor->dtype, mu__data(tensor), k);
+            if (seen < n && !(fabs(got - wanted[seen]) <= 1e-5 * fmax(1, fabs(wanted[seen]))))
+                fail_case(line, "%s: element %d is %g, wanted %g", text, seen, got, wanted[seen]);
+        }
+    }
+    if (seen != n)
+        fail_case(line, "%s has %d elements, wanted %d", text, seen, n);
+}
+
+typedef struct counts {
+    int passed, failed, later;
+} counts;
+
+static void run_case(const one_case *c, counts *count)
+{
+    if (!c->run) {
+        printf("%s later: %s\n", c->name, c->later);
+        count->later++;
+        return;
+    }
+    failure[0] = '\0';
+    mu_pool *pool = mu_pool_open();
+    c->run();
+    if (mu_error_code() != MU_OK)
+        fail_case(0, "left an error: %s", mu_error_take().message);
+    mu_pool_close(pool);
+    if (mu_error_code() != MU_OK)
+        fail_case(0, "left an error: %s", mu_error_take().message);
+    CHECK(!mu_has_strategy() && !mu_in_cross_replica_context());
+    if (failure[0])
+        printf("%s FAILED: %s\n", c->name, failure);
+    else
+        printf("%s ok\n", c->name);
+    fflush(stdout);
+    count->failed += failure[0] != '\0';
+    count->passed += failure[0] == '\0';
+}
+
+// With names as arguments only those run.
+int main(int n_names, char **names)
+{
+    static const one_case *const areas[] = {context_cases, run_cases, reduce_cases, variable_cases, scatter_cases, device_cases,
+                                            input_cases};
+    counts count = {0};
+    if (mu_init(.cpu_devices = 8, .seed = 1) != MU_OK)
+        return mu_exit(false);
+    for (size_t a = 0; a < MU_COUNT(areas); a++)
+        for (const one_case *c = areas[a]; c->name; c++) {
+            bool wanted = n_names < 2;
+            for (int i = 1; i < n_names; i++)
+                wanted |= strcmp(names[i], c->name) == 0;
+            if (wanted)
+                run_case(c, &count);
+        }
+    printf("%d passed, %d failed, %d later\n", count.passed, count.failed, count.later);
+    mu_exit(true);
+    return count.failed != 0;
+}

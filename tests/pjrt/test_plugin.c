@@ -1,0 +1,120 @@
+// Finding and opening plugins: what is wrong is said in a sentence, and nothing ends the process.
+//
+// Also what a function that the plugin cannot run says, and that variables stay as they were.
+#include "skip.h"
+
+#include "engine/engine.h"
+#include "engine/pjrt/pjrt.h"
+
+#include <muster.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+static void expect_error(mu_status code, const char *part)
+{
+    const mu_error error = mu_error_take();
+    if (error.code != code || !strstr(error.message, part))
+        fail_msg("got %s: %s\nwanted %s with \"%s\"", mu_status_name(error.code), error.message, mu_status_name(code), part);
+}
+
+static void test_unknown_plugins_are_named(void **state)
+{
+    (void)state;
+    assert_null(mu__device_by_name(mu__runtime(), "NOSUCH:0"));
+    expect_error(MU_NOT_FOUND, "'nosuch'");
+    assert_null(mu__device_by_name(mu__runtime(), "CPU:99"));
+    expect_error(MU_INVALID_ARGUMENT, "CPU:99");
+    assert_null(mu__device_by_name(mu__runtime(), "XLA_CPU"));
+    expect_error(MU_INVALID_ARGUMENT, "'XLA_CPU'");
+    assert_null(mu__device_by_name(mu__runtime(), "XLA_CPU:-1"));
+    expect_error(MU_INVALID_ARGUMENT, "XLA_CPU:-1");
+    assert_null(mu__device_by_name(mu__runtime(), "XLA_CPU:7"));
+    expect_error(MU_INVALID_ARGUMENT, "XLA_CPU:0 to XLA_CPU:0");
+    assert_non_null(mu__device_by_name(mu__runtime(), "XLA_CPU:0"));
+}
+
+static void test_files_that_are_no_plugins(void **state)
+{
+    (void)state;
+    assert_null(mu__pjrt_plugin("/nowhere/plugin.so"));
+    expect_error(MU_NOT_FOUND, "/nowhere/plugin.so");
+    assert_null(mu__pjrt_plugin(MU_TEST_PLUGIN "/../__init__.py"));
+    expect_error(MU_NOT_FOUND, "__init__.py");
+}
+
+static void test_one_table_per_plugin(void **state)
+{
+    (void)state;
+    const pj_api *api = mu__pjrt_plugin("xla_cpu");
+    assert_non_null(api);
+    assert_ptr_equal(api, mu__pjrt_plugin("xla_cpu"));
+    assert_ptr_equal(api, mu__pjrt_plugin(MU_TEST_PLUGIN));
+    assert_int_equal(api->version.major, 0);
+}
+
+// A plugin of an older table: what it lacks is refused, not called.
+static void test_missing_functions_are_refused(void **state)
+{
+    (void)state;
+    const pj_api *api = mu__pjrt_plugin("xla_cpu");
+    const size_t bytes = offsetof(pj_api, functions) + sizeof(pj_call *) * PJ_CLIENT_CREATE;
+    pj_api *older = malloc(bytes);
+    memcpy(older, api, bytes);
+    older->size = bytes;
+    pj_client_create_args args = PJ_ARGS(pj_client_create_args, .options = NULL);
+    assert_int_equal(mu__pjrt_call(older, PJ_CLIENT_CREATE, &args, "old"), MU_UNIMPLEMENTED);
+    expect_error(MU_UNIMPLEMENTED, "lacks function 10");
+    free(older);
+}
+
+// ---- Functions ----------------------------------------------------------------------------------
+
+static mu_variable *counter;
+
+static mu_value *count_and_sort(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_variable_assign_add(counter, mu_constant(MU_F32, 1));
+    return mu_of(mu_sort(mu_at(arguments, 0), 0, false));
+}
+
+static mu_value *count_and_double(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_variable_assign_add(counter, mu_constant(MU_F32, 1));
+    return mu_of(mu_add(mu_at(arguments, 0), mu_at(arguments, 0)));
+}
+
+static void test_rows_without_lowering_are_named(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
+    MU_SCOPE(strategy)
+        counter = mu_variable_new(.initial_value = mu_constant(MU_F32, 5), .name = "counter");
+    mu_value *x = mu_list(mu_of(mu_vector_f32(3, (float[]){3, 1, 2})), MU_END);
+    assert_null(mu_run(strategy, mu_function_new(count_and_sort, NULL), x));
+    expect_error(MU_UNIMPLEMENTED, "no StableHLO lowering");
+    assert_true(mu_scalar(mu_variable_read(counter)) == 5);
+    mu_value *doubled = mu_run(strategy, mu_function_new(count_and_double, NULL), x);
+    assert_non_null(doubled);
+    assert_true(((const float *)mu_tensor_data(mu_value_tensor(doubled)))[0] == 6);
+    assert_true(mu_scalar(mu_variable_read(counter)) == 6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unknown_plugins_are_named),    cmocka_unit_test(test_files_that_are_no_plugins),
+        cmocka_unit_test(test_one_table_per_plugin),         cmocka_unit_test(test_missing_functions_are_refused),
+        cmocka_unit_test(test_rows_without_lowering_are_named),
+    };
+    if (plugin_missing())
+        return SKIPPED;
+    mu_init(.cpu_devices = 1);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mu_exit(true);
+    return failed;
+}

@@ -1,0 +1,120 @@
+// Fused rows: a lowered training step gives the numbers of the graph that it was made from, for shapes that take
+// every rewrite and for those that take none.
+#include "../model/model_test.h"
+#include "engine/cpu/plan.h"
+#include "ops/nn.h"
+
+typedef struct shape_case {
+    int64_t batch, side, channels;
+    int filters, kernel;
+    bool pool, second, relu;
+} shape_case;
+
+static mu_model *model_of(const shape_case *c)
+{
+    const char *activation = c->relu ? "relu" : "tanh";
+    mu_layer *layers[8];
+    int n = 0;
+    layers[n++] = mu_conv2d(c->filters, c->kernel, .activation = activation, .bias_initializer = "random_normal");
+    if (c->pool)
+        layers[n++] = mu_max_pool2d(2);
+    if (c->second) {
+        layers[n++] = mu_conv2d(8, 2, .activation = activation, .bias_initializer = "random_normal");
+        layers[n++] = mu_max_pool2d(2);
+    }
+    layers[n++] = mu_flatten();
+    layers[n++] = mu_dense(5, .activation = "relu", .bias_initializer = "random_normal");
+    layers[n++] = mu_dense(3);
+    layers[n] = (mu_layer *)MU_END;
+    return mu_sequential_of(layers);
+}
+
+// All results and every gradient, with nothing updated.
+static mu_value *forward_and_back(mu_value *arguments, void *arg)
+{
+    mu_model *model = arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *y = mu_call(model, mu_at(arguments, 0), .training = true);
+    mu_tensor *losses = mu_nn_sparse_softmax_cross_entropy(mu_at(arguments, 1), y);
+    mu_value *gradients = mu_gradients(tape, mu_reduce_sum(losses, MU_ALL_AXES), mu_trainable_variables(model));
+    return mu_list(y, losses, gradients, MU_END);
+}
+
+// Runs a graph as it stands, without the engine's lowering.
+static void run_graph(mu_graph *graph, const mu_value *arguments, mu_tensor **out)
+{
+    mu_device *device = mu__device_at(mu__runtime(), 0);
+    mu_tensor *in[] = {mu_at(arguments, 0), mu_at(arguments, 1)};
+    mu_spec specs[] = {mu__spec_of(in[0]), mu__spec_of(in[1])};
+    mu_plan *plan = mu__cpu_compile(device, graph, specs, 2);
+    if (!plan)
+        fail_msg("%s", mu_error_message());
+    mu_run_args args = {.in = in, .out = out};
+    assert_int_equal(mu__cpu_run(plan, &args), MU_OK);
+    mu__cpu_free(plan);
+}
+
+static int fused_nodes(const mu_graph *graph)
+{
+    int n = 0;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const mu_op *op = graph->nodes.items[i]->op;
+        n += op == &mu_op_conv2d_bias || op == &mu_op_matmul_bias || op == &mu_op_relu_max_pool2d ||
+             op == &mu_op_relu_max_pool2d_grad || op == &mu_op_conv2d_relu_pool || op == &mu_op_conv2d_relu_pool_grad;
+    }
+    return n;
+}
+
+static int compare(const shape_case *c, mu_dtype dtype, double tolerance)
+{
+    mu_pool *pool = mu_pool_open();
+    assert_int_equal(mu_set_floatx(dtype), MU_OK);
+    mu_set_seed(1);
+    mu_model *model = model_of(c);
+    int64_t dims[] = {c->batch, c->side, c->side, c->channels};
+    mu_value *arguments = mu_list(mu_cast(numbers(4, dims, 3), dtype), classes(c->batch, 3, 4), MU_END);
+    mu_function *function = mu_function_new(forward_and_back, model);
+    mu_concrete *concrete = mu__function_concrete(function, arguments, true, NULL);
+    if (!concrete)
+        fail_msg("%s", mu_error_message());
+    mu_graph *lowered = mu__cpu_lower(concrete->graph);
+    assert_non_null(lowered);
+    mu_tensor *wanted[32], *seen[32];
+    run_graph(concrete->graph, arguments, wanted);
+    run_graph(lowered, arguments, seen);
+    for (size_t i = 0; i < lowered->outputs.n; i++) {
+        mu_tensor *a = mu_cast(seen[i], MU_F64), *b = mu_cast(wanted[i], MU_F64);
+        assert_near(doubles(a), doubles(b), mu_tensor_elements(b), tolerance);
+        mu_release(seen[i]);
+        mu_release(wanted[i]);
+    }
+    int fused = fused_nodes(lowered);
+    assert_int_equal(fused_nodes(concrete->graph), 0);
+    mu_release(lowered);
+    mu_pool_close(pool);
+    return fused;
+}
+
+static void lowered_graphs_give_the_same_numbers(void **state)
+{
+    (void)state;
+    static const int64_t batches[] = {1, 2, 7, 0}, sides[] = {10, 11, 14};
+    int fused = 0;
+    for (size_t b = 0; b < MU_COUNT(batches); b++)
+        for (size_t s = 0; s < MU_COUNT(sides); s++)
+            for (int channels = 1; channels <= 5; channels += 2)
+                for (int kernel = 2; kernel <= 4; kernel++)
+                    for (int kind = 0; kind < 8; kind++) {
+                        shape_case c = {batches[b], sides[s], channels, kernel == 3 ? 32 : 6, kernel, kind & 1, (kind & 3) == 3, kind & 4};
+                        fused += compare(&c, MU_F32, 2e-5);
+                    }
+    assert_true(fused > 1000);
+    shape_case c = {5, 10, 1, 6, 3, true, true, true};
+    assert_true(compare(&c, MU_F64, 1e-12) > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {MODEL_TEST(lowered_graphs_give_the_same_numbers)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,181 @@
+// Plans: functions drawn at random give the bits of the eager ops whatever memory is shared; blocks of
+// all-reduces live long enough; failed steps mark what they wrote.
+#include "../model/model_test.h"
+
+#define OPS 60
+
+static unsigned next_random(unsigned *state, unsigned below)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % below;
+}
+
+// What a random function does is fixed by its seed, so that it can run eagerly and traced.
+typedef struct program {
+    unsigned seed;
+    mu_variable *variable;
+    bool reduces;
+    double alone;  // what stands for an all-reduce where there is one replica: a factor; 0: all-reduce
+} program;
+
+static mu_tensor *random_op(const program *p, unsigned *seed, mu_tensor *a, mu_tensor *b)
+{
+    switch (next_random(seed, p->reduces ? 12 : 10)) {
+    case 0: return mu_add(a, b);
+    case 1: return mu_subtract(a, b);
+    case 2: return mu_tanh(mu_multiply(a, b));
+    case 3: return mu_nn_relu(a);
+    case 4: return mu_transpose(mu_reshape(a, 2, (int64_t[]){4, 4}), NULL);
+    case 5: return mu_reshape(mu_reshape(a, 1, (int64_t[]){16}), 2, (int64_t[]){4, 4});
+    case 6: return mu_tanh(mu_matmul(a, b));
+    case 7: return mu_maximum(a, mu_neg(b));
+    case 8: return mu_multiply(a, mu_reduce_mean(b, 0));
+    case 9: return mu_sin(a);
+    }
+    mu_tensor *x = mu_cos(a);
+    mu_tensor *reduced = p->alone > 0 ? mu_multiply(x, mu_constant(MU_F64, p->alone)) : mu_all_reduce(MU_SUM, x);
+    return mu_multiply(reduced, mu_constant(MU_F64, .25));
+}
+
+static mu_value *run_program(mu_value *arguments, void *arg)
+{
+    const program *p = arg;
+    unsigned seed = p->seed;
+    mu_tensor *values[OPS + 2] = {mu_at(arguments, 0), mu_at(arguments, 1)};
+    int n = 2;
+    while (n < OPS) {
+        mu_tensor *a = values[next_random(&seed, (unsigned)n)], *b = values[n - 1 - (int)next_random(&seed, 2)];
+        if (next_random(&seed, 8) == 0) {
+            mu_variable_assign(p->variable, mu_tanh(a));
+            values[n++] = mu_variable_read(p->variable);
+        } else {
+            values[n++] = random_op(p, &seed, a, b);
+        }
+    }
+    mu_value *results[6];
+    for (int i = 0; i < 5; i++)
+        results[i] = mu_of(values[next_random(&seed, OPS)]);
+    results[5] = mu_of(mu_variable_read(p->variable));
+    return mu_list_of(6, results);
+}
+
+static void assert_results(mu_value *seen, mu_value *wanted, double tolerance)
+{
+    if (!seen || !wanted)
+        fail_msg("%s", mu_error_message());
+    for (int i = 0; i < 6; i++)
+        assert_near(doubles(mu_at(seen, i)), doubles(mu_at(wanted, i)), 16, tolerance);
+}
+
+static mu_value *arguments_for(unsigned seed)
+{
+    int64_t dims[] = {4, 4};
+    return mu_list(numbers(2, dims, seed), numbers(2, dims, seed + 1000), MU_END);
+}
+
+static void random_functions_match_eager_ops(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 150; seed++) {
+        mu_pool *pool = mu_pool_open();
+        mu_tensor *zeros = mu_zeros(MU_F64, 2, (int64_t[]){4, 4});
+        program p = {.seed = seed, .variable = mu_variable_new(zeros, "v")};
+        mu_value *arguments = arguments_for(seed), *wanted = run_program(arguments, &p);
+        mu_function *function = mu_function_new(run_program, &p);
+        for (int turn = 0; turn < 3; turn++) {
+            mu_variable_assign(p.variable, zeros);
+            assert_results(mu_run(NULL, function, arguments), wanted, 1e-13);
+        }
+        mu_pool_close(pool);
+    }
+}
+
+// With all-reduces between the other ops: two replicas that are given the same agree with one on which each
+// all-reduce is a doubling.
+static void random_functions_with_reductions(void **state)
+{
+    (void)state;
+    mu_strategy *two = strategy_of(2);
+    for (unsigned seed = 1; seed <= 100; seed++) {
+        mu_pool *pool = mu_pool_open();
+        mu_tensor *zeros = mu_zeros(MU_F64, 2, (int64_t[]){4, 4});
+        program p = {.seed = seed, .reduces = true};
+        MU_SCOPE(two) {
+            p.variable = mu_variable_new(zeros, "v");
+        }
+        mu_function *function = mu_function_new(run_program, &p);
+        mu_value *arguments = arguments_for(seed), *seen = mu_run(two, function, arguments);
+        if (!seen)
+            fail_msg("%s", mu_error_message());
+        mu_value *each = mu_local_results(two, seen);
+        mu_value *first = mu_value_at(each, 0), *second = mu_value_at(each, 1);
+        assert_results(second, first, 0);
+        program alone = {.seed = seed, .reduces = true, .alone = 2, .variable = mu_variable_new(zeros, "alone")};
+        assert_results(first, run_program(arguments, &alone), 1e-13);
+        mu_variable_assign(p.variable, zeros);
+        assert_results(mu_value_at(mu_local_results(two, mu_run(two, function, arguments)), 0), first, 0);
+        mu_pool_close(pool);
+    }
+}
+
+// A reduced value that later ops work on in place keeps its memory until the last of them.
+static mu_value *keep_reduced_values(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0), *mean = mu_multiply(mu_all_reduce(MU_SUM, mu_neg(x)), mu_constant(MU_F64, .5));
+    mu_tensor *others = x;
+    for (int i = 0; i < 10; i++)
+        others = mu_sin(mu_add(mu_exp(others), mu_cos(others)));
+    return mu_of(mu_add(mean, mu_multiply(others, mu_constant(MU_F64, 0))));
+}
+
+static void reduced_values_live_long_enough(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(2);
+    mu_value *result = mu_run(strategy, mu_function_new(keep_reduced_values, NULL), mu_of(vector(4, (double[]){1, 2, 3, 4})));
+    for (int r = 0; r < 2; r++)
+        assert_near(doubles(mu_at(mu_local_results(strategy, result), r)), (double[]){-1, -2, -3, -4}, 4, 1e-15);
+}
+
+// ---- Failed steps -------------------------------------------------------------------------------
+
+static mu_value *write_then_check(mu_value *arguments, void *arg)
+{
+    mu_variable **variables = arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_variable_assign(variables[0], x);
+    mu_assert(mu_greater(x, mu_zeros_like(x)), "not positive");
+    mu_variable_assign(variables[1], x);
+    return mu_of(x);
+}
+
+static void failed_steps_mark_what_they_wrote(void **state)
+{
+    (void)state;
+    mu_variable *variables[] = {mu_variable_new(mu_constant(MU_F64, 1), "early"), mu_variable_new(mu_constant(MU_F64, 1), "late")};
+    mu_function *function = mu_function_new(write_then_check, variables);
+    assert_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, -1))));
+    expect_error(MU_INVALID_ARGUMENT, "not positive");
+    assert_true(mu_scalar(mu_variable_read(variables[1])) == 1);
+    assert_null(mu_variable_read(variables[0]));
+    expect_error(MU_FAILED_PRECONDITION, "'early' was left in doubt");
+    assert_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, 2))));
+    expect_error(MU_FAILED_PRECONDITION, "'early' was left in doubt");
+    assert_int_equal(mu_variable_assign_add(variables[0], mu_constant(MU_F64, 2)), MU_FAILED_PRECONDITION);
+    expect_error(MU_FAILED_PRECONDITION, "'early' was left in doubt");
+    assert_int_equal(mu_variable_assign(variables[0], mu_constant(MU_F64, 5)), MU_OK);
+    assert_non_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, 2))));
+    assert_true(mu_scalar(mu_variable_read(variables[0])) == 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(random_functions_match_eager_ops),
+        MODEL_TEST(random_functions_with_reductions),
+        MODEL_TEST(reduced_values_live_long_enough),
+        MODEL_TEST(failed_steps_mark_what_they_wrote),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
