@@ -1,12 +1,17 @@
 # What the folders' build files call: muster_layer, muster_test, muster_program; dependencies and flags.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-find_package(dnnl REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(ZLIB REQUIRED)
 pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
+
+# Debian's package file of oneDNN asks for OpenCL's headers, which the library's C interface does not need.
+find_library(MUSTER_DNNL dnnl REQUIRED)
+find_path(MUSTER_DNNL_INCLUDE oneapi/dnnl/dnnl.h REQUIRED)
+add_library(DNNL::dnnl SHARED IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${MUSTER_DNNL} INTERFACE_INCLUDE_DIRECTORIES ${MUSTER_DNNL_INCLUDE})
 
 # oneDNN's threads are libgomp's; Muster calls the same library, whatever the compiler.
 find_library(MUSTER_GOMP NAMES libgomp.so.1 gomp PATHS /usr/lib/gcc/${CMAKE_LIBRARY_ARCHITECTURE} PATH_SUFFIXES 12 13 14 REQUIRED)

@@ -33,8 +33,8 @@ struct mu_cluster_spec {
 mu_cluster_spec *mu__spec_new(void);
 mu_cluster_spec *mu__spec_copy(const mu_cluster_spec *spec);
 // mu__spec_from_json takes a parsed `{job: tasks}`; `where` names it in errors.
-struct json_t;
-mu_cluster_spec *mu__spec_from_json(const struct json_t *json, const char *where);
+struct json_t; // jansson's
+mu_cluster_spec *mu__spec_from_json(struct json_t *json, const char *where);
 mu_job *mu__spec_find(const mu_cluster_spec *spec, const char *job);          // NULL: not there; records nothing
 mu_task *mu__job_find(const mu_job *job, int index);                          // likewise
 mu_job *mu__spec_job(mu_cluster_spec *spec, const char *job, bool list);      // found or made; NULL on error

@@ -201,7 +201,7 @@ static int64_t static_batch(const mu_dataset *dataset)
 
 static bool reads_files(const mu_dataset *dataset)
 {
-    if (mu__dataset_is(dataset, "records") || mu__dataset_is(dataset, "csv"))
+    if (mu__dataset_is(dataset, "tfrecord") || mu__dataset_is(dataset, "csv"))
         return true;
     for (int i = 0; i < dataset->n_inputs; i++)
         if (reads_files(dataset->inputs[i]))

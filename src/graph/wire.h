@@ -1,4 +1,7 @@
 // What the two halves of the serialised form share: its version, its limits, and which value an attribute has.
+//
+// The messages themselves are in graph.proto. Only wire_write.c and wire_read.c include this file: everybody else
+// sees bytes.
 #ifndef MU_SRC_GRAPH_WIRE_H
 #define MU_SRC_GRAPH_WIRE_H
 

@@ -7,9 +7,9 @@
 #include "graph/wire.h"
 
 // What one call may spend, nested graphs included.
-typedef struct totals {
+typedef struct spending {
     size_t nodes, edges, constant_bytes;
-} totals;
+} spending;
 
 typedef struct reader {
     const Mu__WireGraph *wire;
@@ -17,11 +17,11 @@ typedef struct reader {
     mu_resource_resolver *resolve;
     void *arg;
     int depth;
-    totals *totals;
+    spending *totals;
 } reader;
 
 static mu_graph *read_graph(const void *bytes, size_t size, mu_resource_resolver *resolve, void *arg, int depth,
-                            totals *totals);
+                            spending *totals);
 
 // ---- Parsing ------------------------------------------------------------------------------------
 
@@ -299,10 +299,12 @@ out:
 static mu_status read_outputs(reader *r)
 {
     const Mu__WireGraph *wire = r->wire;
-    mu_edge *edges = wire->n_outputs <= MU_WIRE_EDGES ? mu__alloc(sizeof *edges * (wire->n_outputs + 1)) : NULL;
-    mu_status status = MU_OK;
-    if (!edges)
+    if (wire->n_outputs > MU_WIRE_EDGES)
         return mu__error(MU_DATA_LOSS, "%zu outputs; at most %d are possible", wire->n_outputs, MU_WIRE_EDGES);
+    mu_status status = MU_OK;
+    mu_edge *edges = mu__alloc(sizeof *edges * (wire->n_outputs + 1));
+    if (!edges)
+        return MU_RESOURCE_EXHAUSTED;
     MU_GO(read_edges(r, wire->n_outputs, wire->outputs, wire->n_output_outputs, wire->output_outputs, edges));
     for (size_t i = 0; i < wire->n_outputs; i++)
         MU_GO(MU_PUSH(&r->graph->outputs, edges[i]));
@@ -333,7 +335,7 @@ static mu_status read_lists(reader *r)
 }
 
 static mu_graph *read_graph(const void *bytes, size_t size, mu_resource_resolver *resolve, void *arg, int depth,
-                            totals *totals)
+                            spending *totals)
 {
     size_t budget = ((size_t)1 << 20) + (size <= MU_WIRE_BYTES ? 64 * size : 0);
     ProtobufCAllocator allocator = {.alloc = budget_alloc, .free = budget_free, .allocator_data = &budget};
@@ -353,6 +355,6 @@ static mu_graph *read_graph(const void *bytes, size_t size, mu_resource_resolver
 
 mu_graph *mu__graph_read(const void *bytes, size_t size, mu_resource_resolver *resolve, void *arg)
 {
-    totals totals = {0};
+    spending totals = {0};
     return mu__pending() ? NULL : read_graph(bytes, size, resolve, arg, 0, &totals);
 }

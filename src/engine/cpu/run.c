@@ -141,8 +141,10 @@ static mu_status collect(const mu_plan *plan, const mu_run_args *args, char *are
         args->out[i] = result(plan, args, arena, mu__value_index(plan, graph->outputs.items[i]));
         if (args->out[i])
             continue;
-        for (size_t k = 0; k < i; k++)
+        for (size_t k = 0; k < i; k++) {
             mu_release(args->out[k]);
+            args->out[k] = NULL;
+        }
         return MU_RESOURCE_EXHAUSTED;
     }
     return MU_OK;
