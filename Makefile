@@ -3,7 +3,7 @@
 BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: help demo check build configure packages examples dist conformance clean
+.PHONY: help demo check cases build configure packages examples dist conformance clean
 .PHONY: bench-train bench-allreduce bench-kernels
 
 help:
@@ -46,6 +46,13 @@ bench-allreduce: build
 #: make bench-kernels    the hand-written kernels against the machine's limits
 bench-kernels: build
 	$(BUILD)/bench/kernels/bench_kernels
+
+#: make cases            the numbered cases of TensorFlow's behaviour, one line each, then the counts
+cases:
+	cmake --preset release
+	cmake --build $(BUILD) -j$(JOBS) --target cases_main
+	$(BUILD)/tests/cases/cases
+	MUSTER_TF_COMPAT=1 $(BUILD)/tests/cases/cases
 
 #: make conformance      the same programs in TensorFlow and in Muster, compared
 conformance:

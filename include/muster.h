@@ -10,6 +10,7 @@
 #include <muster/graph.h>
 #include <muster/engine.h>
 #include <muster/comm.h>
+#include <muster/cluster.h>
 #include <muster/data.h>
 #include <muster/io.h>
 #include <muster/distribute.h>

@@ -31,7 +31,7 @@ struct mu_strategy {
     mu_device **devices;                  // [n_local]
     mu_group *group;                      // of the local replicas; NULL for one
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
-    pthread_mutex_t order;                // runs are started in one order on all devices; guards what follows
+    pthread_mutex_t order;                // guards what follows
     int64_t runs;                         // started so far
     int under_way;                        // started and not waited for
 };

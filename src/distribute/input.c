@@ -110,7 +110,7 @@ out:
 static mu_value *next_of_each(const distributed_iterator *iterator)
 {
     const int n = iterator->strategy->n_local;
-    mu_value *values[MU_MAX_REPLICAS], *result = NULL;
+    mu_value *values[MU_MAX_REPLICAS] = {NULL}, *result = NULL;
     int made = 0;
     for (; made < n; made++) {
         mu_value *element = mu_next(iterator->inner);

@@ -173,6 +173,8 @@ static mu_status post(mu_running *running)
 {
     mu_strategy *strategy = running->strategy;
     mu_status status = MU_OK;
+    pthread_mutex_t *devices = mu__device_order(strategy->runtime);
+    pthread_mutex_lock(devices);
     pthread_mutex_lock(&strategy->order);
     running->number = ++strategy->runs;
     strategy->under_way++;
@@ -189,6 +191,7 @@ static mu_status post(mu_running *running)
         mu__error_raise(&cause);
     }
     pthread_mutex_unlock(&strategy->order);
+    pthread_mutex_unlock(devices);
     return status;
 }
 

@@ -10,6 +10,7 @@
 #include <hwloc.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -20,6 +21,7 @@ typedef struct device_table {
     mu_device *devices;
     int *cpus;      // of all devices, one array
     pthread_mutex_t lock;
+    pthread_mutex_t order;    // see mu__device_order
     mu_pjrt_client *clients;  // of plugins, under the lock
 } device_table;
 
@@ -28,6 +30,8 @@ static int physical_cores(int *cpus, int capacity)
 {
     hwloc_topology_t topology;
     int n = 0;
+    if (access("/sys/devices/system/cpu/cpu0/topology", F_OK) != 0)
+        return 0;  // a container without /sys: hwloc would only complain
     if (hwloc_topology_init(&topology) != 0)
         return 0;
     hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
@@ -109,6 +113,7 @@ static void destroy_devices(void *slot)
         mu__engine_cpu.close_device(&table->devices[i]);
     }
     pthread_mutex_destroy(&table->lock);
+    pthread_mutex_destroy(&table->order);
     mu__free(table->devices);
     mu__free(table->cpus);
     mu__free(table);
@@ -123,6 +128,7 @@ static void *create_devices(mu_runtime *runtime)
         return NULL;
     }
     pthread_mutex_init(&table->lock, NULL);
+    pthread_mutex_init(&table->order, NULL);
     int n_cores = usable_cores(table->cpus, CAPACITY, mu__runtime_threads(runtime));
     int wanted = (int)mu__setting_int(MU_SETTING_CPU_DEVICES);
     int n = wanted > 0 ? wanted : MU_MIN(n_cores, MAX_DEFAULT_DEVICES);
@@ -232,6 +238,11 @@ mu_device *mu__device_by_name(mu_runtime *runtime, const char *name)
         mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; there are CPU:0 to CPU:%d (mu_init(.cpu_devices = n) or "
                   "MUSTER_CPU_DEVICES=n makes more), and those of PJRT plugins (XLA_CPU:0)", name, table->n - 1);
     return NULL;
+}
+
+pthread_mutex_t *mu__device_order(mu_runtime *runtime)
+{
+    return &devices(runtime)->order;
 }
 
 mu_worker *mu__device_worker(mu_device *device)

@@ -8,6 +8,7 @@
 #include "graph/graph.h"
 
 #include <muster/engine.h>
+#include <pthread.h>
 
 typedef struct mu_device {
     const struct mu_engine *engine;
@@ -58,7 +59,11 @@ int mu__device_count(mu_runtime *runtime);
 mu_device *mu__device_at(mu_runtime *runtime, int i);
 mu_device *mu__device_by_name(mu_runtime *runtime, const char *name);
 
-// mu__device_worker returns the device's thread, started on first use. Called under the caller's lock.
+// mu__device_order is held while work is handed to devices: two runs that come from different threads must stand
+// in the same order on every device that they share, or each waits in a collective for the other to finish.
+pthread_mutex_t *mu__device_order(mu_runtime *runtime);
+
+// mu__device_worker returns the device's thread, started on first use. Called with mu__device_order held.
 mu_worker *mu__device_worker(mu_device *device);
 
 // mu__concrete_prepare readies a concrete function for plans; called before replicas ask for theirs.

@@ -278,7 +278,8 @@ mu_tensor *mu_divide(mu_tensor *a, mu_tensor *b)
 }
 
 const mu_op mu_op_divide_no_nan = {ROW2("divide_no_nan", DIVIDE_NO_NAN, 0, MU_FLOATS),
-                                   .grad = divide_grad, .samples = samples_divide, .ref = arithmetic_ref};
+                                   .grad = divide_grad, .samples = samples_divide, .ref = arithmetic_ref,
+                                   .lower = mu__lower_divide_no_nan};
 mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_divide_no_nan, NULL, a, b);
@@ -351,7 +352,7 @@ static mu_tensor *squared_difference_grad(mu_grad *g, int i)
     return mu__unbroadcast(g, dx, i);
 }
 const mu_op mu_op_squared_difference = {ROW2("squared_difference", SQUARED_DIFFERENCE, MU_OP_COMMUTES, MU_NUMBERS),
-                                        .grad = squared_difference_grad, SIMPLE};
+                                        .grad = squared_difference_grad, SIMPLE, .lower = mu__lower_squared_difference};
 mu_tensor *mu_squared_difference(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_squared_difference, NULL, a, b);

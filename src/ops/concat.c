@@ -5,6 +5,7 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 
 #include <muster/ops.h>
 
@@ -88,6 +89,7 @@ static const mu_sample samples_concat[] = {
 const mu_op mu_op_concat = {
     .name = "concat", .n_in = 1, .max_in = MU_VARIADIC, .n_out = 1, .attrs_bytes = sizeof(mu_axis_attrs),
     .attrs = axis_attrs, .infer = concat_infer, .grad = concat_grad, .ref = concat_ref, .samples = samples_concat,
+    .lower = mu__lower_concat,
 };
 mu_tensor *mu_concat(int n, mu_tensor *const *tensors, int axis)
 {
@@ -169,6 +171,7 @@ const mu_op mu_op_concat_part = {
     .name = "concat_part", .n_in = 2, .max_in = MU_VARIADIC, .n_out = 1, .shape_only = ~1u,
     .attrs_bytes = sizeof(mu_part_attrs), .attrs = part_attrs, .infer = concat_part_infer,
     .grad = concat_part_grad, .ref = concat_part_ref, .samples = samples_part,
+    .lower = mu__lower_concat_part,
 };
 
 // ---- Made of these ------------------------------------------------------------------------------

@@ -307,7 +307,7 @@ static mu_tensor *reciprocal_grad(mu_grad *g, int i)
     return mu_neg(times(g, mu_square(g->y[0])));
 }
 const mu_op mu_op_reciprocal = {ROW1("reciprocal", RECIPROCAL, MU_FLOATS, exponential_ref, samples_positive),
-                                .grad = reciprocal_grad};
+                                .grad = reciprocal_grad, .lower = mu__lower_activation};
 
 // d erf = 2 / sqrt(pi) e^(-x^2), d erfc its negative.
 static mu_tensor *erf_grad(mu_grad *g, int i)
@@ -449,21 +449,22 @@ static mu_tensor *log_sigmoid_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_sigmoid(mu_neg(g->x[0])));
 }
-const mu_op mu_op_log_sigmoid = {ACTIVATION("log_sigmoid", LOG_SIGMOID), .grad = log_sigmoid_grad};
+const mu_op mu_op_log_sigmoid = {ACTIVATION("log_sigmoid", LOG_SIGMOID), .grad = log_sigmoid_grad,
+                                 .lower = mu__lower_activation};
 
 static mu_tensor *softplus_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_sigmoid(g->x[0]));
 }
-const mu_op mu_op_softplus = {ACTIVATION("softplus", SOFTPLUS), .grad = softplus_grad};
+const mu_op mu_op_softplus = {ACTIVATION("softplus", SOFTPLUS), .grad = softplus_grad, .lower = mu__lower_activation};
 
 static mu_tensor *softsign_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, mu_square(plus(mu_abs(g->x[0]), 1)));
 }
-const mu_op mu_op_softsign = {ACTIVATION("softsign", SOFTSIGN), .grad = softsign_grad};
+const mu_op mu_op_softsign = {ACTIVATION("softsign", SOFTSIGN), .grad = softsign_grad, .lower = mu__lower_activation};
 
 static mu_tensor *relu_rule(mu_grad *g, int i)
 {
@@ -485,14 +486,15 @@ static mu_tensor *relu6_grad(mu_grad *g, int i)
     (void)i;
     return between(g, 0, 6, g->dy);
 }
-const mu_op mu_op_relu6 = {ACTIVATION("relu6", RELU6), .grad = relu6_grad};
+const mu_op mu_op_relu6 = {ACTIVATION("relu6", RELU6), .grad = relu6_grad, .lower = mu__lower_activation};
 
 static mu_tensor *hard_sigmoid_grad(mu_grad *g, int i)
 {
     (void)i;
     return between(g, -3, 3, mu__scale(g->dy, 1.0 / 6));
 }
-const mu_op mu_op_hard_sigmoid = {ACTIVATION("hard_sigmoid", HARD_SIGMOID), .grad = hard_sigmoid_grad};
+const mu_op mu_op_hard_sigmoid = {ACTIVATION("hard_sigmoid", HARD_SIGMOID), .grad = hard_sigmoid_grad,
+                                  .lower = mu__lower_activation};
 
 static mu_tensor *where_negative(const mu_grad *g, mu_tensor *negative, mu_tensor *other)
 {
@@ -514,7 +516,8 @@ static const mu_sample samples_slope[] = {
     {0},
 };
 const mu_op mu_op_leaky_relu = {ROW1("leaky_relu", LEAKY_RELU, MU_FLOATS, activation_ref, samples_slope),
-                                .attrs_bytes = sizeof(mu_slope_attrs), .attrs = slope_attrs, .grad = leaky_relu_grad};
+                                .attrs_bytes = sizeof(mu_slope_attrs), .attrs = slope_attrs, .grad = leaky_relu_grad,
+                                .lower = mu__lower_activation};
 
 static mu_tensor *elu_grad(mu_grad *g, int i)
 {
@@ -522,14 +525,15 @@ static mu_tensor *elu_grad(mu_grad *g, int i)
     return where_negative(g, times(g, plus(g->y[0], ((const mu_slope_attrs *)g->attrs)->alpha)), g->dy);
 }
 const mu_op mu_op_elu = {ROW1("elu", ELU, MU_FLOATS, activation_ref, samples_slope),
-                         .attrs_bytes = sizeof(mu_slope_attrs), .attrs = slope_attrs, .grad = elu_grad};
+                         .attrs_bytes = sizeof(mu_slope_attrs), .attrs = slope_attrs, .grad = elu_grad,
+                         .lower = mu__lower_activation};
 
 static mu_tensor *selu_grad(mu_grad *g, int i)
 {
     (void)i;
     return where_negative(g, times(g, plus(g->y[0], 1.7580993408473768599)), mu__scale(g->dy, 1.0507009873554804934));
 }
-const mu_op mu_op_selu = {ACTIVATION("selu", SELU), .grad = selu_grad};
+const mu_op mu_op_selu = {ACTIVATION("selu", SELU), .grad = selu_grad, .lower = mu__lower_activation};
 
 // Phi(x) + x phi(x), of the normal distribution.
 static mu_tensor *gelu_grad(mu_grad *g, int i)
@@ -553,7 +557,7 @@ static mu_tensor *gelu_tanh_grad(mu_grad *g, int i)
     mu_tensor *slope = mu_multiply(mu_multiply(x, plus(mu_neg(mu_square(t)), 1)), inner);
     return mu__scale(times(g, mu_add(plus(t, 1), slope)), 0.5);
 }
-const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .grad = gelu_tanh_grad};
+const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .grad = gelu_tanh_grad, .lower = mu__lower_activation};
 
 static mu_tensor *silu_grad(mu_grad *g, int i)
 {
@@ -561,7 +565,7 @@ static mu_tensor *silu_grad(mu_grad *g, int i)
     mu_tensor *s = mu_sigmoid(g->x[0]);
     return times(g, mu_add(s, mu_multiply(g->y[0], plus(mu_neg(s), 1))));
 }
-const mu_op mu_op_silu = {ACTIVATION("silu", SILU), .grad = silu_grad};
+const mu_op mu_op_silu = {ACTIVATION("silu", SILU), .grad = silu_grad, .lower = mu__lower_activation};
 
 static mu_tensor *mish_grad(mu_grad *g, int i)
 {
@@ -570,7 +574,7 @@ static mu_tensor *mish_grad(mu_grad *g, int i)
     mu_tensor *slope = mu_multiply(mu_multiply(x, mu_sigmoid(x)), plus(mu_neg(mu_square(t)), 1));
     return times(g, mu_add(t, slope));
 }
-const mu_op mu_op_mish = {ACTIVATION("mish", MISH), .grad = mish_grad};
+const mu_op mu_op_mish = {ACTIVATION("mish", MISH), .grad = mish_grad, .lower = mu__lower_activation};
 
 // ---- Tests of elements --------------------------------------------------------------------------
 
@@ -578,8 +582,8 @@ const mu_op mu_op_mish = {ACTIVATION("mish", MISH), .grad = mish_grad};
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_FLOATS, \
     .infer = predicate_infer, .ref = predicate_ref, .samples = samples_real
 
-const mu_op mu_op_is_nan = {PREDICATE("is_nan", IS_NAN)};
-const mu_op mu_op_is_inf = {PREDICATE("is_inf", IS_INF)};
+const mu_op mu_op_is_nan = {PREDICATE("is_nan", IS_NAN), .lower = mu__lower_predicate};
+const mu_op mu_op_is_inf = {PREDICATE("is_inf", IS_INF), .lower = mu__lower_predicate};
 const mu_op mu_op_is_finite = {PREDICATE("is_finite", IS_FINITE), .hlo = "stablehlo.is_finite"};
 
 // ---- Public names -------------------------------------------------------------------------------

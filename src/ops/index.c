@@ -5,6 +5,7 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 
 #include <muster/ops.h>
 
@@ -404,6 +405,7 @@ const mu_op mu_op_one_hot = {
     .name = "one_hot", .n_in = 1, .n_out = 1,
     .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_U8), .attrs_bytes = sizeof(mu_one_hot_attrs), .attrs = one_hot_attrs, .infer = one_hot_infer, .ref = one_hot_ref,
     .samples = samples_one_hot,
+    .lower = mu__lower_one_hot,
 };
 mu_tensor *mu_one_hot(mu_tensor *indices, int64_t depth, mu_dtype dtype)
 {

@@ -96,7 +96,8 @@ static void core_023(void)
     mu_variable *v = on_write(s, 1, MU_AGGREGATION_NONE);
     mu_value *grouped = eager(s, return_variable, v);
     CHECK(grouped && grouped->kind == MU_VALUE_VARIABLE && grouped->leaf == &v->resource.object);
-    CHECK(grouped && mu__give(mu__select(grouped, 0))->leaf == &v->resource.object);
+    mu_value *own = grouped ? mu__give(mu__select(grouped, 0)) : NULL;
+    CHECK(own && own->leaf == &v->resource.object);
 }
 
 static mu_value *eleven(mu_strategy *strategy, mu_value *arguments, void *arg)

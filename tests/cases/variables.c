@@ -445,6 +445,7 @@ const one_case variable_cases[] = {
     {"core-086", core_086, NULL}, {"core-088", core_088, NULL}, {"core-089", core_089, NULL}, {"core-091", core_091, NULL},
     {"core-098", core_098, NULL}, {"core-100", core_100, NULL}, {"core-101", core_101, NULL}, {"core-103", core_103, NULL},
     {"core-104", core_104, NULL}, {"core-106", core_106, NULL}, {"core-107", core_107, NULL}, {"core-109", core_109, NULL},
+    {"core-109-value", NULL, "there is one way to read a variable, so none to refuse"},
     {"core-110", core_110, NULL}, {"core-112", core_112, NULL}, {"core-113", core_113, NULL},
     {0},
 };

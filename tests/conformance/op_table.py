@@ -65,7 +65,8 @@ class Draw:
             values = {info.min, info.min + 1, info.max, info.max - 1, 0, 1, 2, 7} | ({-1, -2, -7} if info.min else set())
             return np.array(sorted(values), self.dtype)
         info = ml_dtypes.finfo(self.dtype)
-        values = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, -2.5, 3, 100, -100, float(info.max), -float(info.max),
+        largest = float(info.max)
+        values = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, -2.5, 3, 100, -100, largest, -largest,
                   float(info.tiny), float(info.eps)]
         return np.array(values, np.float64).astype(self.dtype)
 
@@ -154,10 +155,13 @@ def add_unary():
             ("sinh", -2, 2), ("cosh", -2, 2), ("tanh", -3, 3), ("asinh", -3, 3), ("sigmoid", -3, 3),
             ("asin", -0.9, 0.9), ("acos", -0.9, 0.9), ("acosh", 1.1, 3), ("atanh", -0.9, 0.9)):
         add(name, name, one(low, high), FLOATS, slack=4)
-    for name, low, high in (("log", 0.1, 3), ("expm1", -2, 2), ("log1p", -0.5, 3), ("sqrt", 0.1, 3), ("rsqrt", 0.2, 3), ("reciprocal", 0.2, 3),
+    for name, low, high in (("log", 0.1, 3), ("expm1", -2, 2), ("log1p", -0.5, 3), ("sqrt", 0.1, 3), ("rsqrt", 0.2, 3),
+                            ("reciprocal", 0.2, 3),
                             ("erfc", -2, 2), ("lgamma", 0.3, 5), ("digamma", 0.3, 5)):
         add(name, f"math.{name}", one(low, high), FLOATS, slack=4)
     add("erf", erf, one(), FLOATS, slack=4)
+    add("check_numerics", lambda tf, x: tf.debugging.check_numerics(x, "bad"), one(), FLOATS, exact=True,
+        ours=lambda mu, x: mu.mu_check_numerics(x, "bad"))
     for name in ("is_nan", "is_inf", "is_finite"):
         add(name, f"math.{name}", one(), FLOATS, gradient=False)
     add("logical_not", "logical_not", one(), ("bool",), gradient=False)
@@ -167,7 +171,8 @@ def add_unary():
     add("nn_mish", "keras.activations.mish", one(-8, 8), FLOATS, slack=8)
     add("nn_hard_sigmoid", "keras.activations.hard_sigmoid", one(-8, 8), FLOATS, slack=8)
     for approximate in (False, True):
-        add(f"nn_gelu ({'tanh' if approximate else 'exact'})", lambda tf, x, approximate=approximate: gelu(tf, x, approximate), one(-4, 4), FLOATS, slack=8,
+        add(f"nn_gelu ({'tanh' if approximate else 'exact'})",
+            lambda tf, x, approximate=approximate: gelu(tf, x, approximate), one(-4, 4), FLOATS, slack=8,
             ours=lambda mu, x, approximate=approximate: mu.mu_nn_gelu(x, approximate))
     add("nn_leaky_relu", lambda tf, x: tf.nn.leaky_relu(x, 0.25), one(-8, 8), FLOATS,
         ours=lambda mu, x: mu.mu_nn_leaky_relu(x, 0.25), slack=8)
@@ -214,8 +219,8 @@ def add_choice():
                 yield Sample(draw.edges(), kind="edges")
 
         number = muster.DTYPES[np.dtype(NUMPY[target])]
-        add(f"cast to {target}", lambda tf, x, target=target: tf.cast(x, NUMPY[target]), cast, TYPES, exact=True, gradient=target in FLOATS,
-            ours=lambda mu, x, number=number: mu.mu_cast(x, number))
+        add(f"cast to {target}", lambda tf, x, target=target: tf.cast(x, NUMPY[target]), cast, TYPES, exact=True,
+            gradient=target in FLOATS, ours=lambda mu, x, number=number: mu.mu_cast(x, number))
 
 
 # ---- Reductions ---------------------------------------------------------------------------------------
@@ -241,6 +246,9 @@ def add_reductions():
             lambda tf, x, axes, keep, name=name: getattr(tf.math, f"reduce_{name}")(x, axis=list(axes), keepdims=keep),
             samples(low, high), dtypes, slack=16,
             ours=lambda mu, x, axes, keep, name=name: getattr(mu, f"mu_reduce_{name}_axes")(x, len(axes), list(axes), keep))
+        add(f"reduce_{name} (one axis)", lambda tf, x, axes, keep, name=name: getattr(tf.math, f"reduce_{name}")(x, axis=axes[0]),
+            lambda draw, low=low, high=high: [Sample(draw(3, 4, low=low, high=high), axes=[1], keep=False)], dtypes, slack=16,
+            ours=lambda mu, x, axes, keep, name=name: getattr(mu, f"mu_reduce_{name}")(x, axes[0]))
     for name in ("argmax", "argmin"):
         def extreme(draw):
             for axis in (0, 1, -1):
@@ -373,6 +381,24 @@ def add_indices():
         lambda draw: [Sample(draw(6, 2), draw.indices(6, n=4), n=4)], NUMBERS, slack=4)
 
 
+def add_likes():
+    """Shapes that follow another tensor's at run time; TensorFlow has them as compositions."""
+    def pair(draw):
+        yield Sample(draw(3, 1), draw(2, 3, 4))
+
+    def same_size(draw):
+        yield Sample(draw(3, 4), draw(2, 6))
+
+    def wide(draw):
+        yield Sample(draw(2, 3, 4), draw(3, 1))
+
+    add("broadcast_like", lambda tf, x, like: tf.broadcast_to(x, tf.shape(like)), pair, TYPES)
+    add("reshape_like", lambda tf, x, like: tf.reshape(x, tf.shape(like)), same_size, TYPES)
+    add("sum_to_like", lambda tf, x, like: tf.reduce_sum(tf.reduce_sum(x, 0), 1, keepdims=True), wide, NUMBERS, slack=16)
+    add("dim_size", lambda tf, x: tf.constant(4, tf.int64), lambda draw: [Sample(draw(2, 3, 4))], TYPES, gradient=False,
+        ours=lambda mu, x: mu.mu_dim_size(x, -1))
+
+
 def add_constants():
     def typed(draw, **options):
         return [Sample(dtype=int(muster.DTYPES[draw.dtype]), **options)]
@@ -413,5 +439,6 @@ add_choice()
 add_reductions()
 add_shapes()
 add_indices()
+add_likes()
 add_constants()
 add_random()

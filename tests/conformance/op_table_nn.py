@@ -1,4 +1,5 @@
-# The rows of the op table for include/muster/nn.h: products, convolutions, pooling, losses, normalisation, attention.
+# The rows of the op table for include/muster/nn.h: products, convolutions, pooling, losses,
+# normalisation, dropout, attention.
 # It must not know how samples are run or compared (ops.py).
 import ctypes
 
@@ -167,6 +168,15 @@ def add_normalizations():
         ours=lambda mu, x, gamma, beta: mu.mu_nn_group_normalization(x, 3, gamma, beta, EPSILON))
 
 
+def add_dropout():
+    def samples(draw):
+        for seed in ([3, 5], [-1, 2**40]):
+            yield Sample(draw(3, 40), np.array(seed, np.int64), rate=0.25)
+
+    add("nn_stateless_dropout", lambda tf, x, seed, rate: tf.nn.experimental.stateless_dropout(x, rate, seed), samples, FLOATS,
+        ours=lambda mu, x, seed, rate: mu.mu_nn_stateless_dropout(x, rate, seed))
+
+
 def add_attention():
     def theirs(tf, query, key, value, *mask, causal=False):
         scores = tf.matmul(query, key, transpose_b=True) * tf.cast(query.shape[-1], query.dtype) ** -0.5
@@ -195,4 +205,5 @@ add_convolutions()
 add_pooling()
 add_losses()
 add_normalizations()
+add_dropout()
 add_attention()

@@ -4,6 +4,7 @@
 # every bit; floats within the tolerance of their type. A dtype that one side does not have is named, not counted.
 # It must not know any op: what to call with what stands in op_table.py and op_table_nn.py.
 import operator
+import re
 import sys
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 import muster
 import op_table
 import op_table_nn  # noqa: F401  (adds its rows to the table)
-from known import KNOWN
+from known import KNOWN, NOT_COMPARED
 from report import Report
 
 TOLERANCE = {"f64": 2e-14, "f32": 1e-6, "f16": 2e-3, "bf16": 1.6e-2}
@@ -193,7 +194,17 @@ def main(library, only=""):
     for op in op_table.TABLE:
         if only in op.name:
             compare(report, sides, op)
+    if not only:
+        for name in sorted(uncovered(sides[0].mu)):
+            report.row(name, "", passed=0, failures=["the table has no row for it, and known.py gives no reason"])
     return report
+
+
+def uncovered(mu):
+    """Functions of the op headers that no row has called."""
+    text = "".join(re.sub("//.*", "", (muster.ROOT / "include" / "muster" / name).read_text()) for name in ("ops.h", "nn.h"))
+    declared = {name.removesuffix("_with") for name in re.findall(r"MU_API [^;(]*?\b(mu_\w+)\(", text)}
+    return declared - set(mu.cached) - set(NOT_COMPARED)
 
 
 if __name__ == "__main__":

@@ -107,8 +107,8 @@ MODELS = {
     "cnn": [("conv", {"filters": 32, "kernel_size": 3, "activation": "relu"}), ("max", {"pool_size": 2}),
             ("conv", {"filters": 64, "kernel_size": 3, "activation": "relu"}), ("max", {"pool_size": 2}),
             ("flatten", {}), ("dense", {"units": 128, "activation": "relu"}), ("dense", {"units": 10})],
-    "norm": [("conv", {"filters": 8, "kernel_size": 3, "padding": "same", "strides": 2}), ("norm", NORM | {"momentum": single(0.9)}),
-             ("flatten", {}), ("dense", {"units": 16, "activation": "tanh"}), ("norm", NORM), ("dense", {"units": 10})],
+    "norm": [("conv", {"filters": 8, "kernel_size": 3, "padding": "same", "strides": 2}),
+             ("norm", NORM | {"momentum": single(0.9)}), ("flatten", {}), ("dense", {"units": 16, "activation": "tanh"}), ("norm", NORM), ("dense", {"units": 10})],
     "pool": [("conv", {"filters": 8, "kernel_size": 3, "activation": "sigmoid"}), ("average", {"pool_size": 3, "strides": 2}),
              ("conv", {"filters": 8, "kernel_size": 3, "activation": "tanh"}), ("max", {"pool_size": 2, "padding": "same"}),
              ("flatten", {}), ("dense", {"units": 10})],
@@ -329,6 +329,35 @@ def compare(report, tf, mu, case):
                off_first <= TOLERANCE_FIRST_F32 and off_ours <= max(2 * off_theirs, last_place))
 
 
+def evaluate(report, tf, mu, replicas):
+    """Loss and accuracy over a data set whose last batch is short: every sample counts once, on any number of replicas."""
+    case = Case("pool", "sgd", replicas, 32, rows=1000)
+    tf.keras.backend.set_floatx("float64")
+    x, y = data_of(case, np.float64)
+    model = keras_model(tf, case, x.shape[1:])
+    first = first_weights(model)
+    for name, variable in named(model):
+        variable.assign(first[name])
+    logits = model(x)
+    loss = float(tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)))
+    accuracy = float(np.mean(np.argmax(logits, -1) == y))
+    with mu.pool():
+        mu.mu_set_floatx(muster.DTYPES[np.dtype(np.float64)])
+        dataset = mu.mu_dataset_from_tensor_slices(mu.values([mu.tensor(x), mu.tensor(y)]))
+        dataset = mu.mu_dataset_batch(dataset=dataset, batch_size=case.batch)
+        with mu.scope(mu.mu_mirrored_strategy(replicas=replicas)):
+            model = muster_model(mu, case)
+            mu.mu_model_build(model, 3, list(x.shape[1:]))
+            mu.write_weights(model, first)
+            mu.mu_compile(model=model, loss=muster_loss(mu, case), metrics=[mu.mu_accuracy(), mu.end])
+            history = mu.mu_evaluate(model=model, x=dataset, verbose=MU_VERBOSE_SILENT)
+        ours = [mu.mu_history_last(history, name) for name in ("loss", "accuracy")]
+        samples = mu.mu_history_samples(history)
+    off = abs(ours[0] - loss)
+    report.check(f"evaluate, {replicas} x batch 32 of 1000 rows", f"loss within {off:.1e}, accuracy {ours[1]}, {samples} samples",
+                 off <= TOLERANCE_F64 and abs(ours[1] - accuracy) < 1e-12 and samples == len(x))
+
+
 def main(library, only=""):
     tf = import_tensorflow()
     mu = muster.Library(library, cpu_devices=MAX_REPLICAS)
@@ -337,6 +366,10 @@ def main(library, only=""):
         if only in str(case):
             with report.guard(str(case)):
                 compare(report, tf, mu, case)
+    for replicas in range(1, MAX_REPLICAS + 1):
+        if only in "evaluate":
+            with report.guard(f"evaluate on {replicas}"):
+                evaluate(report, tf, mu, replicas)
     return report
 
 

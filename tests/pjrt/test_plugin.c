@@ -104,12 +104,71 @@ static void test_rows_without_lowering_are_named(void **state)
     assert_true(mu_scalar(mu_variable_read(counter)) == 6);
 }
 
+// ---- Programs -----------------------------------------------------------------------------------
+
+// One graph with an input, a captured tensor and two outputs.
+static mu_graph *small_graph(mu_spec *input)
+{
+    mu_graph *graph = mu__graph_new("small");
+    *input = (mu_spec){.dtype = MU_F32, .shape = MU_SHAPE(2, 3)};
+    mu_node *x = mu__graph_input(graph, input, "x");
+    mu_node *captured = mu__graph_constant(graph, mu_vector_f32(3, (float[]){1, 2, 3}));
+    mu_node *sum = mu__graph_node(graph, &mu_op_add, NULL, 2, (mu_edge[]){{.node = x}, {.node = captured}}, 0, NULL);
+    mu_node *relu = mu__graph_node(graph, &mu_op_relu, NULL, 1, (mu_edge[]){{.node = sum}}, 0, NULL);
+    assert_int_equal(MU_PUSH(&graph->outputs, ((mu_edge){.node = sum})), MU_OK);
+    assert_int_equal(MU_PUSH(&graph->outputs, ((mu_edge){.node = relu})), MU_OK);
+    return graph;
+}
+
+static void test_text_of_a_program(void **state)
+{
+    (void)state;
+    mu_spec input, outputs[2];
+    mu_graph *graph = small_graph(&input);
+    mu_arena arena = {0};
+    mu_pjrt_state none;
+    mu_program program;
+    assert_int_equal(mu__pjrt_state_of(graph, &arena, &none), MU_OK);
+    assert_int_equal(mu__pjrt_emit(graph, &input, &none, &program, outputs), MU_OK);
+    assert_int_equal(program.n_arguments, 1);
+    assert_int_equal(program.n_results, 2);
+    assert_non_null(strstr(program.text.items, "func.func public @main(%v0: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)"));
+    assert_non_null(strstr(program.text.items, "dense<\"0x0000803F0000004000004040\">"));
+    assert_int_equal(strlen(program.text.items), program.text.n);
+    mu__free(program.text.items);
+    mu__arena_free(&arena);
+    mu_release(graph);
+}
+
+// Whatever allocation fails while a plan is made, the error says so and nothing stays behind.
+static void test_plans_without_memory(void **state)
+{
+    (void)state;
+    mu_spec input;
+    mu_graph *graph = small_graph(&input);
+    mu_device *device = mu__device_by_name(mu__runtime(), "XLA_CPU:0");
+    mu_plan *plan = NULL;
+    int failures = 0;
+    for (; !plan && failures < 1000; failures++) {
+        mu__alloc_fail_at(failures + 1);
+        plan = device->engine->compile(device, graph, &input, 1);
+        mu__alloc_fail_at(0);
+        if (!plan)
+            expect_error(MU_RESOURCE_EXHAUSTED, "");
+    }
+    assert_true(failures > 5);
+    assert_non_null(plan);
+    device->engine->free(plan);
+    mu_release(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unknown_plugins_are_named),    cmocka_unit_test(test_files_that_are_no_plugins),
         cmocka_unit_test(test_one_table_per_plugin),         cmocka_unit_test(test_missing_functions_are_refused),
-        cmocka_unit_test(test_rows_without_lowering_are_named),
+        cmocka_unit_test(test_rows_without_lowering_are_named), cmocka_unit_test(test_text_of_a_program),
+        cmocka_unit_test(test_plans_without_memory),
     };
     if (plugin_missing())
         return SKIPPED;

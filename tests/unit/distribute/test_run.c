@@ -174,6 +174,50 @@ static void runs_behind_a_failed_one_end(void **state)
     }
 }
 
+// Threads of the program may each have a strategy; those share devices, and none waits for another for ever.
+typedef struct user {
+    pthread_t thread;
+    int replicas;
+    bool ok;
+} user;
+
+static mu_value *sum_of_ids(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_all_reduce(MU_SUM, mu_add(mu_cast(mu_replica_id(), MU_F64), mu_at(arguments, 0))));
+}
+
+static void *use_strategy(void *arg)
+{
+    user *u = arg;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = strategy_of(u->replicas);
+    mu_function *function = mu_function_new(sum_of_ids, NULL);
+    u->ok = true;
+    for (int i = 0; i < 200 && u->ok; i++) {
+        mu_pool *step = mu_pool_open();
+        mu_value *result = mu_run(strategy, function, mu_of(mu_constant(MU_F64, i)));
+        int n = u->replicas;
+        u->ok = result && mu_scalar(mu_at(mu_local_results(strategy, result), n - 1)) == n * (n - 1) / 2 + n * i;
+        mu_pool_close(step);
+    }
+    u->ok &= mu_error_take().code == MU_OK;
+    mu_pool_close(pool);
+    return NULL;
+}
+
+static void threads_share_devices(void **state)
+{
+    (void)state;
+    user users[4] = {{.replicas = 2}, {.replicas = 3}, {.replicas = 4}, {.replicas = 2}};
+    for (size_t i = 0; i < MU_COUNT(users); i++)
+        assert_int_equal(pthread_create(&users[i].thread, NULL, use_strategy, &users[i]), 0);
+    for (size_t i = 0; i < MU_COUNT(users); i++)
+        pthread_join(users[i].thread, NULL);
+    for (size_t i = 0; i < MU_COUNT(users); i++)
+        assert_true(users[i].ok);
+}
+
 static mu_value *fail_to_trace(mu_value *arguments, void *arg)
 {
     (void)arguments;
@@ -232,6 +276,7 @@ int main(void)
         MODEL_TEST(batches_are_split_evenly),
         MODEL_TEST(failing_replicas_release_the_others),
         MODEL_TEST(runs_behind_a_failed_one_end),
+        MODEL_TEST(threads_share_devices),
         MODEL_TEST(errors_of_traces_surface),
         MODEL_TEST(gradients_are_reduced_alike),
     };

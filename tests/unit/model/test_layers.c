@@ -111,6 +111,33 @@ static void dropout_drops(void **state)
     assert_near(doubles(call(mu_sequential(mu_dropout(mu_exactly(0))), x, true)), doubles(x), 10000, 0);
 }
 
+static mu_value *drop_traced(mu_value *arguments, void *arg)
+{
+    return mu_of(mu_call(arg, mu_at(arguments, 0), .training = true));
+}
+
+// Replicas drop different places, and the next step others again.
+static void replicas_drop_differently(void **state)
+{
+    (void)state;
+    mu_model *model = NULL;
+    mu_strategy *strategy = strategy_of(2);
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dropout(.5));
+    }
+    mu_function *function = mu_function_new(drop_traced, model);
+    mu_value *x = mu_of(mu_ones(MU_F64, 2, (int64_t[]){10, 10}));
+    mu_tensor *masks[4];
+    for (int step = 0; step < 2; step++) {
+        mu_value *results = mu_local_results(strategy, mu_run(strategy, function, x));
+        for (int r = 0; r < 2; r++)
+            masks[2 * step + r] = mu_at(results, r);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < i; k++)
+            assert_memory_not_equal(doubles(masks[i]), doubles(masks[k]), 100 * sizeof(double));
+}
+
 // ---- Gradients ----------------------------------------------------------------------------------
 
 static mu_tensor *loss_of(mu_model *model, mu_tensor *x)
@@ -258,6 +285,7 @@ int main(void)
         MODEL_TEST(activations_compute),
         MODEL_TEST(batch_normalization_computes),
         MODEL_TEST(dropout_drops),
+        MODEL_TEST(replicas_drop_differently),
         MODEL_TEST(gradients_match_differences),
         MODEL_TEST(names_and_summary),
         MODEL_TEST(keeps_what_it_was_given),

@@ -1,0 +1,350 @@
+// Slurm: the tasks of a job step, from the variables that srun gives to each of them.
+//
+// The step's variables are used, not the job's: a step may have fewer nodes and tasks than the allocation. Host
+// lists (n[01-03,7],m) and counts (3(x2),1) are expanded here, bounded; numbers keep the width they start with.
+#include "cluster/cluster.h"
+
+#include <stdlib.h>
+
+enum { MAX_DIGITS = 9 };
+
+void mu__hosts_free(mu_hosts *hosts)
+{
+    for (size_t i = 0; i < hosts->n; i++)
+        mu__free(hosts->items[i]);
+    mu__free(hosts->items);
+    *hosts = (mu_hosts){0};
+}
+
+static mu_status bad_hostlist(const char *text, const char *at)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "the host list \"%.80s\" cannot be read at \"%.20s\"; wanted hosts and ranges as in "
+                     "n[01-03,7],m5", text, at);
+}
+
+static mu_status push_host(mu_hosts *out, const char *prefix, size_t prefix_bytes, const char *number)
+{
+    if (out->n >= MU_MAX_TASKS)
+        return mu__error(MU_INVALID_ARGUMENT, "the host list has more than %d hosts", MU_MAX_TASKS);
+    char *host = mu__sprintf("%.*s%s", (int)prefix_bytes, prefix, number);
+    if (host == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    const mu_status status = MU_PUSH(out, host);
+    if (status != MU_OK)
+        mu__free(host);
+    return status;
+}
+
+// Reads up to MAX_DIGITS digits; how many there were, 0 if none or more.
+static size_t digits(const char *text, int *out)
+{
+    const size_t n = strspn(text, "0123456789");
+    if (n == 0 || n > MAX_DIGITS)
+        return 0;
+    *out = 0;
+    for (size_t i = 0; i < n; i++)
+        *out = *out * 10 + (text[i] - '0');
+    return n;
+}
+
+// `at` is after the bracket; on success it is after the closing one.
+static mu_status expand_ranges(const char *text, const char **at, const char *prefix, size_t prefix_bytes, mu_hosts *out)
+{
+    for (;;) {
+        int first, last;
+        const size_t width = digits(*at, &first);
+        if (width == 0)
+            return bad_hostlist(text, *at);
+        *at += width;
+        last = first;
+        if (**at == '-') {
+            const size_t n = digits(++*at, &last);
+            if (n == 0 || last < first)
+                return bad_hostlist(text, *at);
+            *at += n;
+        }
+        for (int number = first; number <= last; number++) {
+            char shown[16];
+            snprintf(shown, sizeof shown, "%0*d", (int)width, number);
+            MU_TRY(push_host(out, prefix, prefix_bytes, shown));
+        }
+        if (**at == ']')
+            return ++*at, MU_OK;
+        if (**at != ',')
+            return bad_hostlist(text, *at);
+        ++*at;
+    }
+}
+
+mu_status mu__hostlist_expand(const char *text, mu_hosts *out)
+{
+    *out = (mu_hosts){0};
+    if (strnlen(text, MU_MAX_CLUSTER_TEXT + 1) > MU_MAX_CLUSTER_TEXT)
+        return mu__error(MU_INVALID_ARGUMENT, "the host list is longer than %d bytes", MU_MAX_CLUSTER_TEXT);
+    mu_status status = MU_OK;
+    for (const char *at = text;;) {
+        const char *prefix = at;
+        const size_t bytes = strcspn(at, ",[] \t\n");
+        at += bytes;
+        if (bytes == 0 || bytes > MU_MAX_NAME)
+            MU_GO(bad_hostlist(text, at));
+        if (*at == '[') {
+            at++;
+            MU_GO(expand_ranges(text, &at, prefix, bytes, out));
+        } else {
+            MU_GO(push_host(out, prefix, bytes, ""));
+        }
+        if (*at == '\0')
+            return MU_OK;
+        if (*at++ != ',')
+            MU_GO(bad_hostlist(text, at - 1));
+    }
+out:
+    mu__hosts_free(out);
+    return status;
+}
+
+mu_status mu__tasks_per_node_expand(const char *text, mu_counts *out)
+{
+    *out = (mu_counts){0};
+    for (const char *at = text;; at++) {
+        int tasks, times = 1;
+        size_t n = digits(at, &tasks);
+        bool good = n > 0;
+        at += n;
+        if (good && *at == '(') {
+            n = at[1] == 'x' ? digits(at + 2, &times) : 0;
+            good = n > 0 && at[2 + n] == ')';
+            at += good ? 3 + n : 0;
+        }
+        good = good && (*at == ',' || *at == '\0') && times <= MU_MAX_TASKS - (int)out->n;
+        for (int i = 0; good && i < times; i++)
+            good = MU_PUSH(out, tasks) == MU_OK;
+        if (!good) {
+            mu__free(out->items);
+            *out = (mu_counts){0};
+            return mu__error(MU_INVALID_ARGUMENT, "the tasks per node \"%.80s\" cannot be read; wanted numbers as in 3(x2),1 for at "
+                             "most %d nodes", text, MU_MAX_TASKS);
+        }
+        if (*at == '\0')
+            return MU_OK;
+    }
+}
+
+// ---- The step -----------------------------------------------------------------------------------
+
+// A host with its tasks, and what goes with sorting them.
+typedef struct node {
+    const char *host;
+    int tasks;
+    size_t order;
+} node;
+
+// What the arguments and the variables amount to.
+typedef struct slurm_step {
+    mu_hosts hosts;
+    mu_counts counts;
+    node *nodes;    // [hosts.n], by name
+    int rank, tasks;
+    int gpus_per_task;
+} slurm_step;
+
+static int by_name(const void *a, const void *b)
+{
+    const node *x = a, *y = b;
+    const int order = strcmp(x->host, y->host);
+    return order != 0 ? order : (x->order > y->order) - (x->order < y->order);
+}
+
+static mu_status missing(const char *variable)
+{
+    return mu__error(MU_FAILED_PRECONDITION, "mu_slurm_cluster_resolver: %s is not set; start the program with srun, or choose "
+                     "another source with MUSTER_CLUSTER", variable);
+}
+
+static mu_status required_int(const char *variable, int *out)
+{
+    MU_TRY(mu__environment_int(variable, 0, MU_MAX_TASKS, out));
+    return *out >= 0 ? MU_OK : missing(variable);
+}
+
+static int visible_gpus(void)
+{
+    const char *visible = mu__environment("CUDA_VISIBLE_DEVICES");
+    int n = visible != NULL;
+    for (; visible != NULL && *visible != '\0'; visible++)
+        n += *visible == ',';
+    return n;
+}
+
+static mu_status read_nodes(const mu_slurm_cluster_resolver_args *args, slurm_step *out)
+{
+    const char *hosts = mu__environment("SLURM_STEP_NODELIST"), *counts = mu__environment("SLURM_STEP_TASKS_PER_NODE");
+    if (hosts == NULL)
+        return missing("SLURM_STEP_NODELIST");
+    MU_TRY(mu__hostlist_expand(hosts, &out->hosts));
+    if (args->tasks_per_node == 0 && counts == NULL)
+        return missing("SLURM_STEP_TASKS_PER_NODE");
+    if (args->tasks_per_node == 0)
+        MU_TRY(mu__tasks_per_node_expand(counts, &out->counts));
+    if (args->tasks_per_node == 0 && out->counts.n != out->hosts.n)
+        return mu__error(MU_FAILED_PRECONDITION, "SLURM_STEP_TASKS_PER_NODE (\"%.60s\") is about %zu nodes, SLURM_STEP_NODELIST "
+                         "(\"%.60s\") about %zu; they must agree", counts, out->counts.n, hosts, out->hosts.n);
+    out->nodes = mu__calloc(out->hosts.n, sizeof *out->nodes);
+    if (out->nodes == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    int64_t tasks = 0;
+    for (size_t i = 0; i < out->hosts.n; i++) {
+        out->nodes[i] = (node){out->hosts.items[i], args->tasks_per_node != 0 ? args->tasks_per_node : out->counts.items[i], i};
+        tasks += out->nodes[i].tasks;
+    }
+    if (tasks > MU_MAX_TASKS)
+        return mu__error(MU_INVALID_ARGUMENT, "the job step has more than %d tasks", MU_MAX_TASKS);
+    out->tasks = (int)tasks;
+    qsort(out->nodes, out->hosts.n, sizeof *out->nodes, by_name);
+    return MU_OK;
+}
+
+static mu_status read_gpus(const mu_slurm_cluster_resolver_args *args, slurm_step *out)
+{
+    int most = 0;
+    for (size_t i = 0; i < out->hosts.n; i++)
+        most = MU_MAX(most, out->nodes[i].tasks);
+    const int per_node = args->gpus_per_node != 0 ? args->gpus_per_node : visible_gpus();
+    out->gpus_per_task = args->gpus_per_task != 0 ? args->gpus_per_task : per_node / MU_MAX(most, 1);
+    if ((int64_t)most * out->gpus_per_task > per_node)
+        return mu__error(MU_FAILED_PRECONDITION, "%d tasks on a node with %d GPUs each need %lld GPUs, but a node has %d; start fewer "
+                         "tasks per node, or give .gpus_per_node and .gpus_per_task", most, out->gpus_per_task,
+                         (long long)most * out->gpus_per_task, per_node);
+    return MU_OK;
+}
+
+static mu_status read_step(const mu_slurm_cluster_resolver_args *args, slurm_step *out)
+{
+    MU_TRY(required_int("SLURM_PROCID", &out->rank));
+    MU_TRY(read_nodes(args, out));
+    return read_gpus(args, out);
+}
+
+// ---- Jobs ---------------------------------------------------------------------------------------
+
+static int by_job(const void *a, const void *b) { return strcmp(((const mu_job_size *)a)->job, ((const mu_job_size *)b)->job); }
+
+// Sets CUDA_VISIBLE_DEVICES to the GPUs of the local task `local`.
+static mu_status show_gpus(int local, int gpus)
+{
+    const size_t bytes = (size_t)gpus * 12 + 1;
+    char *list = mu__calloc(bytes, 1);
+    if (list == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    size_t at = 0;
+    for (int i = 0; i < gpus; i++)
+        at += (size_t)snprintf(list + at, bytes - at, "%s%d", i > 0 ? "," : "", local * gpus + i);
+    const bool set = setenv("CUDA_VISIBLE_DEVICES", list, 1) == 0;
+    mu__free(list);
+    return set ? MU_OK : mu__error(MU_RESOURCE_EXHAUSTED, "cannot set CUDA_VISIBLE_DEVICES");
+}
+
+// Deals the tasks of the step, host by host, to the jobs in the order given.
+static mu_status deal(const slurm_step *step, const mu_job_size *jobs, int n_jobs, int port_base, mu_cluster_view *out, int *local)
+{
+    int rank = 0, job = 0, index = 0;
+    for (size_t i = 0; i < step->hosts.n; i++)
+        for (int j = 0; j < step->nodes[i].tasks; j++, rank++) {
+            while (job < n_jobs && index == jobs[job].tasks) {
+                job++;
+                index = 0;
+            }
+            char *address = mu__sprintf("%s:%d", step->nodes[i].host, port_base + j);
+            if (address == NULL)
+                return MU_RESOURCE_EXHAUSTED;
+            const mu_status status = mu_cluster_spec_add(out->spec, jobs[job].job, -1, address);
+            mu__free(address);
+            MU_TRY(status);
+            if (rank == step->rank) {
+                out->task_id = index;
+                if ((out->task_type = mu__strdup(jobs[job].job)) == NULL)
+                    return MU_RESOURCE_EXHAUSTED;
+                *local = j;
+            }
+            index++;
+        }
+    return MU_OK;
+}
+
+static mu_status check_step(const slurm_step *step, const mu_job_size *jobs, int n_jobs, int port_base)
+{
+    int64_t wanted = 0;
+    for (int i = 0; i < n_jobs; i++) {
+        if (jobs[i].tasks < 0)
+            return mu__error(MU_INVALID_ARGUMENT, "job %s is to have %d tasks; wanted 0 or more", jobs[i].job, jobs[i].tasks);
+        wanted += jobs[i].tasks;
+    }
+    if (wanted != step->tasks)
+        return mu__error(MU_FAILED_PRECONDITION, "the jobs have %lld tasks together, but the job step has %d; start it with "
+                         "srun --ntasks=%lld, or change the jobs", (long long)wanted, step->tasks, (long long)wanted);
+    if (step->rank >= step->tasks)
+        return mu__error(MU_FAILED_PRECONDITION, "SLURM_PROCID is %d, but the job step has %d tasks", step->rank, step->tasks);
+    for (size_t i = 0; i < step->hosts.n; i++)
+        if (port_base < 1 || port_base > 65536 - MU_MAX(step->nodes[i].tasks, 1))
+            return mu__error(MU_INVALID_ARGUMENT, "the ports of the %d tasks of %s begin at %d; they must lie between 1 and 65535: "
+                             "change .port_base", step->nodes[i].tasks, step->nodes[i].host, port_base);
+    return MU_OK;
+}
+
+static mu_status fill(const mu_slurm_cluster_resolver_args *args, const slurm_step *step, mu_cluster_view *out)
+{
+    int n = 0, local = 0, of_step = -1;
+    while (args->jobs != NULL && args->jobs[n].job != NULL)
+        n++;
+    if (n == 0)
+        MU_TRY(required_int("SLURM_STEP_NUM_TASKS", &of_step));
+    const int n_jobs = MU_MAX(n, 1), port_base = args->port_base != 0 ? args->port_base : 8888;
+    mu_job_size *jobs = mu__calloc((size_t)n_jobs, sizeof *jobs);
+    if (jobs == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    jobs[0] = (mu_job_size){"worker", of_step};
+    if (n > 0)
+        memcpy(jobs, args->jobs, sizeof *jobs * (size_t)n);
+    qsort(jobs, (size_t)n_jobs, sizeof *jobs, by_job);
+    mu_status status = check_step(step, jobs, n_jobs, port_base);
+    if (status == MU_OK)
+        status = deal(step, jobs, n_jobs, port_base, out, &local);
+    mu__free(jobs);
+    MU_TRY(status);
+    out->num_accelerators = step->gpus_per_task;
+    if ((out->accelerator_type = mu__strdup("GPU")) == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    return step->gpus_per_task > 0 && !args->no_auto_set_gpu ? show_gpus(local, step->gpus_per_task) : MU_OK;
+}
+
+static const mu_resolver_ops slurm_ops = {.source = "SLURM_PROCID and the job step", .read = mu__read_fixed};
+
+mu_cluster *mu_slurm_cluster_resolver_with(const mu_slurm_cluster_resolver_args *given)
+{
+    mu_slurm_cluster_resolver_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_slurm_cluster_resolver") != MU_OK)
+        return NULL;
+    if (args.tasks_per_node < 0 || args.gpus_per_node < 0 || args.gpus_per_task < 0) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_slurm_cluster_resolver: tasks_per_node (%d), gpus_per_node (%d) and gpus_per_task (%d) "
+                  "cannot be negative", args.tasks_per_node, args.gpus_per_node, args.gpus_per_task);
+        return NULL;
+    }
+    slurm_step step = {0};
+    mu_cluster *cluster = mu__cluster_new(&slurm_ops);
+    mu_status status = cluster != NULL && (cluster->fixed.spec = mu__spec_new()) != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK)
+        status = read_step(&args, &step);
+    if (status == MU_OK)
+        status = fill(&args, &step, &cluster->fixed);
+    if (status == MU_OK && (cluster->fixed.rpc_layer = mu__strdup(args.rpc_layer != NULL ? args.rpc_layer : "grpc")) == NULL)
+        status = MU_RESOURCE_EXHAUSTED;
+    mu__hosts_free(&step.hosts);
+    mu__free(step.counts.items);
+    mu__free(step.nodes);
+    if (status != MU_OK) {
+        mu_release(cluster);
+        return NULL;
+    }
+    return mu__give(cluster);
+}
