@@ -152,7 +152,9 @@ typedef struct mu_union_cluster_resolver_args {
     mu_union_cluster_resolver_with(MU_ARGS(mu_union_cluster_resolver_args, __VA_ARGS__))
 MU_API mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args *args);
 // MU_CLUSTERS(a, b) is a list for .resolvers.
-#define MU_CLUSTERS(...) ((mu_cluster *const[]){__VA_ARGS__, (mu_cluster *)MU_END})
+#ifndef __cplusplus
+#define MU_CLUSTERS(...) ((mu_cluster *const[]){__VA_ARGS__, MU_END})
+#endif
 
 // ---- Asking a cluster ---------------------------------------------------------------------------
 

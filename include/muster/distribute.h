@@ -23,7 +23,7 @@ typedef struct mu_mirrored_strategy_args {
     const char *const *devices;  // names, the last one NULL; default: every device
     mu_keyword_only only_;
     int replicas;                // or: the first so many devices
-    mu_cross_device_ops *cross_device_ops;  // for reductions outside of traced functions; default: in replica order
+    mu_cross_device_ops *cross_device_ops;  // for reductions that are not traced; default: in replica order
 } mu_mirrored_strategy_args;
 
 // mu_mirrored_strategy keeps a copy of each variable on every device and all-reduces the gradients.
@@ -105,6 +105,7 @@ MU_API mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *
 // mu_run_callback calls a C function for every local replica, eagerly: one replica at a time, which runs until it
 // meets the others (mu_merge_call, a collective, an assignment that aggregates) or ends, so the function needs no
 // locks. Arguments and results as in mu_run; a callback fails with mu_fail, and what it fails with is returned.
+// What was assigned before a failure stays assigned, on all replicas alike.
 // Errors: FAILED_PRECONDITION if replicas make different numbers of merge or collective calls.
 MU_API mu_value *mu_run_callback(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
                                  mu_value *arguments);

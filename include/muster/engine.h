@@ -8,7 +8,8 @@
 extern "C" {
 #endif
 
-// mu_device_count and mu_device_name tell the logical devices: "CPU:0", "CPU:1", …
+// mu_device_count and mu_device_name tell the logical devices: "CPU:0", "CPU:1", … With MUSTER_PJRT=xla_cpu (or
+// another plugin's name, or its file) they are the plugin's, "XLA_CPU:0", …; a strategy may name those at any time.
 MU_API int mu_device_count(void);
 MU_API const char *mu_device_name(int index);
 

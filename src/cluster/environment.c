@@ -75,8 +75,8 @@ mu_cluster *mu_cluster_from_environment(void)
 
 // CUDA_VISIBLE_DEVICES is not among them: the Slurm resolver sets it.
 static const char *const variables[] = {
-    "TF_CONFIG",       "RANK",     "WORLD_SIZE", "MASTER_ADDR",         "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-    "PMI_RANK",        "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE",
+    "TF_CONFIG", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE",
 };
 
 typedef struct sealed {

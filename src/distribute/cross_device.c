@@ -168,7 +168,7 @@ static mu_value *reduce(const reduction *r, mu_value *value)
         mu__error(MU_INVALID_ARGUMENT, "mu_reduce: %s", value ? "the operation is neither MU_SUM nor MU_MEAN" : "the value is NULL");
         return NULL;
     }
-    if (r->strategy->ops->plain_variables && !r->has_axis)
+    if (r->strategy->ops->plain_variables && !r->has_axis && value->kind != MU_VALUE_VARIABLE)
         return value;
     return reduce_value(r, value);
 }

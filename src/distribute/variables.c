@@ -15,6 +15,16 @@ static mu_strategy *owner_of(const mu_variable *variable)
     return variable->owner;
 }
 
+// Replicas of another strategy see no component of their own, and would write somebody else's.
+static mu_status need_own_replica(const mu_variable *variable)
+{
+    const mu_strategy_replica *replica = mu__replica();
+    if (!replica || replica->strategy == owner_of(variable))
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION, "variable '%s' of %s is assigned on a replica of another %s; strategies may not be mixed",
+                     variable->resource.name, mu_strategy_name(owner_of(variable)), mu_strategy_name(replica->strategy));
+}
+
 // Runs one raw update on every component.
 static mu_status update_components(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
@@ -114,7 +124,8 @@ static mu_status eager_update(mu_variable *variable, mu_update kind, mu_tensor *
 
 static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
-    if (mu__updating())
+    MU_TRY(need_own_replica(variable));
+    if (mu__updating() || (in_replica() && owner_of(variable)->n_replicas == 1))
         return mu__variable_update(variable, kind, value);
     const mu_strategy_replica *replica = mu__replica();
     if (replica && replica->turns && variable->aggregation != MU_AGGREGATION_NONE)
@@ -188,6 +199,7 @@ static mu_tensor *on_read_read(mu_variable *variable)
 
 static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
+    MU_TRY(need_own_replica(variable));
     if (in_replica() || mu__updating())
         return mu__variable_update(variable, kind, value);
     MU_TRY(mu__need_cross_replica(owner_of(variable), "mu_variable_assign"));

@@ -179,11 +179,16 @@ static mu_pjrt_client *client_of(device_table *table, const char *name)
     return client;
 }
 
+static bool plugin_preferred(void)
+{
+    const char *plugin = mu__setting_text(MU_SETTING_PJRT);
+    return plugin && *plugin;
+}
+
 // The client whose devices stand in for the CPU's; NULL if none is wanted, or with an error.
 static mu_pjrt_client *preferred_client(device_table *table)
 {
-    const char *plugin = mu__setting_text(MU_SETTING_PJRT);
-    return plugin && *plugin ? client_of(table, plugin) : NULL;
+    return plugin_preferred() ? client_of(table, mu__setting_text(MU_SETTING_PJRT)) : NULL;
 }
 
 static mu_device *device_of_plugin(device_table *table, const char *name, size_t kind_length, int index)
@@ -210,15 +215,15 @@ int mu__device_count(mu_runtime *runtime)
 {
     device_table *table = devices(runtime);
     const mu_pjrt_client *client = table ? preferred_client(table) : NULL;
-    return client ? client->n_devices : table && !mu__pending() ? table->n : 0;
+    return client ? client->n_devices : table && !plugin_preferred() ? table->n : 0;
 }
 
 mu_device *mu__device_at(mu_runtime *runtime, int i)
 {
     device_table *table = devices(runtime);
     const mu_pjrt_client *client = table ? preferred_client(table) : NULL;
-    if (client)
-        return i >= 0 && i < client->n_devices ? &client->devices[i] : NULL;
+    if (client || plugin_preferred())
+        return client && i >= 0 && i < client->n_devices ? &client->devices[i] : NULL;
     return table && i >= 0 && i < table->n ? &table->devices[i] : NULL;
 }
 

@@ -14,8 +14,9 @@ static mu_status all_gather_infer(mu_infer *infer)
     if (attrs->axis < 0 || attrs->axis >= shape->rank)
         return mu__error(MU_INVALID_ARGUMENT, "all_gather: axis %lld of a tensor of rank %d; the axis must be one of its own",
                          (long long)attrs->axis, shape->rank);
-    if (attrs->ranks < 1)
-        return mu__error(MU_INVALID_ARGUMENT, "all_gather: %lld replicas; there is at least one", (long long)attrs->ranks);
+    if (attrs->ranks < 1 || attrs->ranks > INT64_MAX / MU_MAX(shape->dims[attrs->axis], 1))
+        return mu__error(MU_INVALID_ARGUMENT, "all_gather: %lld replicas; there is at least one, and their parts together can "
+                         "be counted", (long long)attrs->ranks);
     infer->out[0] = infer->in[0];
     if (shape->dims[attrs->axis] != MU_UNKNOWN)
         infer->out[0].shape.dims[attrs->axis] *= attrs->ranks;

@@ -105,7 +105,7 @@ static mu_status concat_part_infer(mu_infer *infer)
 {
     const mu_part_attrs *attrs = infer->attrs;
     const mu_shape *dy = &infer->in[0].shape;
-    if (attrs->index < 0 || attrs->index + 1 >= infer->n_in || attrs->axis < 0 || attrs->axis >= dy->rank)
+    if (attrs->index < 0 || attrs->index >= infer->n_in - 1 || attrs->axis < 0 || attrs->axis >= dy->rank)
         return mu__error(MU_INVALID_ARGUMENT, "concat_part: part %lld along axis %lld of %d inputs of rank %d",
                          (long long)attrs->index, (long long)attrs->axis, infer->n_in - 1, dy->rank);
     int64_t sum = 0;

@@ -51,8 +51,8 @@ static mu_status gather_result(const mu_infer *infer, const mu_shape *x, const m
 {
     const mu_gather_attrs *attrs = infer->attrs;
     int axis = (int)attrs->axis, batch = (int)attrs->batch_dims;
-    if (attrs->axis < 0 || attrs->axis >= x->rank || attrs->batch_dims < 0 || batch > axis || batch > indices->rank ||
-        x->rank + indices->rank - 1 - batch > MU_MAX_RANK)
+    if (attrs->axis < 0 || attrs->axis >= x->rank || attrs->batch_dims < 0 || attrs->batch_dims > axis ||
+        batch > indices->rank || x->rank + indices->rank - 1 - batch > MU_MAX_RANK)
         return mu__error(MU_INVALID_ARGUMENT, "%s: axis %lld and %lld batch axes for ranks %d and %d", infer->op->name,
                          (long long)attrs->axis, (long long)attrs->batch_dims, x->rank, indices->rank);
     *out = (mu_shape){.rank = 0};

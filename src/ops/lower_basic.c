@@ -175,18 +175,10 @@ mu_status mu__lower_assign(mu_lowering *l)
 
 // ---- Collectives --------------------------------------------------------------------------------
 
-// A program runs on one replica: a group of one keeps every value as it is, and the replica's id is 0.
-static mu_status need_one_replica(const mu_lowering *l)
-{
-    if (l->emitter->replicas == 1)
-        return MU_OK;
-    return mu__error(MU_UNIMPLEMENTED, "op %s among %d replicas has no lowering; use a strategy with one replica", l->op->name,
-                     l->emitter->replicas);
-}
-
+// A program is alone: a group of one keeps every value as it is. Among several replicas the engine does the
+// collectives between programs.
 mu_status mu__lower_collective(mu_lowering *l)
 {
-    MU_TRY(need_one_replica(l));
     for (int i = 0; i < l->n_out; i++)
         l->out[i] = l->in[i];
     return l->emitter->status;
@@ -194,6 +186,5 @@ mu_status mu__lower_collective(mu_lowering *l)
 
 mu_status mu__lower_replica_id(mu_lowering *l)
 {
-    MU_TRY(need_one_replica(l));
-    return mu__lowered(l, 0, mu__hlo_number(l->emitter, MU_I32, 0));
+    return mu__lowered(l, 0, mu__hlo_number(l->emitter, MU_I32, l->emitter->replica));
 }

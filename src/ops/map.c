@@ -26,11 +26,11 @@ static mu_status resolve_slice(const mu_slice_attrs *attrs, int axis, int64_t n,
     bool open_begin = attrs->begin_mask >> axis & 1, open_end = attrs->end_mask >> axis & 1;
     if (attrs->exact && (begin < 0 || begin > n || (!open_end && (end < begin || end > n))))
         return mu__error(MU_INVALID_ARGUMENT, "slice: from %lld on, %lld elements of axis %d, which has %lld",
-                         (long long)begin, (long long)(end - begin), axis, (long long)n);
+                         (long long)begin, (long long)((uint64_t)end - (uint64_t)begin), axis, (long long)n);
     int64_t low = stride > 0 ? 0 : -1, high = stride > 0 ? n : n - 1;
     begin = open_begin ? (stride > 0 ? 0 : n - 1) : MU_MIN(MU_MAX(begin < 0 ? begin + n : begin, low), high);
     end = open_end ? (stride > 0 ? n : -1) : MU_MIN(MU_MAX(end < 0 ? end + n : end, low), high);
-    int64_t span = stride > 0 ? end - begin : begin - end, step = stride > 0 ? stride : -stride;
+    int64_t span = stride > 0 ? end - begin : begin - end, step = stride > 0 ? stride : -MU_MAX(stride, -INT64_MAX);
     *range = (slice_range){.start = begin, .count = span > 0 ? (span - 1) / step + 1 : 0, .stride = stride};
     return MU_OK;
 }
@@ -39,12 +39,30 @@ static mu_status resolve_slice(const mu_slice_attrs *attrs, int axis, int64_t n,
 static int64_t unknown_slice(const mu_slice_attrs *attrs, int axis)
 {
     bool open_end = attrs->end_mask >> axis & 1;
-    return attrs->exact && !open_end ? attrs->end.at[axis] - attrs->begin.at[axis] : MU_UNKNOWN;
+    return attrs->exact && !open_end ? (int64_t)((uint64_t)attrs->end.at[axis] - (uint64_t)attrs->begin.at[axis]) : MU_UNKNOWN;
+}
+
+// Numbers of a graph from elsewhere may be anything: sizes made of them must not overflow.
+static mu_status check_numbers(int variant, const void *attrs, int axis, int64_t n)
+{
+    const mu_pad_attrs *pad = attrs;
+    const mu_counts_attrs *counts = attrs;
+    const int64_t most = INT64_MAX / 4;
+    if (variant == PAD && (pad->before.at[axis] < -most || pad->before.at[axis] > most || pad->after.at[axis] < -most ||
+                           pad->after.at[axis] > most))
+        return mu__error(MU_INVALID_ARGUMENT, "pad: %lld before and %lld after axis %d cannot be counted",
+                         (long long)pad->before.at[axis], (long long)pad->after.at[axis], axis);
+    if ((variant == TILE || variant == REPEAT) &&
+        (counts->counts.at[axis] < 0 || counts->counts.at[axis] > INT64_MAX / MU_MAX(n, 1)))
+        return mu__error(MU_INVALID_ARGUMENT, "tile or repeat: %lld times an axis of size %lld; it must be at least 0 and countable",
+                         (long long)counts->counts.at[axis], (long long)n);
+    return MU_OK;
 }
 
 static mu_status map_dim(int variant, const void *attrs, int axis, int64_t n, int64_t *out)
 {
     *out = n;
+    MU_TRY(check_numbers(variant, attrs, axis, n));
     if (variant == SLICE) {
         slice_range range = {0};
         if (n != MU_UNKNOWN)

@@ -135,7 +135,7 @@ typedef struct mu_hlo {
 typedef struct mu_emitter mu_emitter;
 struct mu_emitter {
     mu_status status;     // of the first failure; once it is set, add does nothing and gives nothing
-    int replicas;         // that run the program together
+    int replica;          // id of the one that runs the program
     // add writes one operation in generic form with one result: "op"(operands) rest : (types) -> type. `rest`
     // is its attributes, with regions before them; NULL: none.
     mu_hlo (*add)(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,

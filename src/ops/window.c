@@ -9,6 +9,9 @@ mu_status mu__window_axis(mu_window_axis *axis, const char *padding, int64_t bef
     if (axis->size < 1 || axis->stride < 1 || axis->dilation < 1)
         return mu__error(MU_INVALID_ARGUMENT, "%s: window %lld, stride %lld and dilation %lld must all be at least 1",
                          op, (long long)axis->size, (long long)axis->stride, (long long)axis->dilation);
+    if (axis->size > INT32_MAX || axis->stride > INT32_MAX || axis->dilation > INT32_MAX || before < INT32_MIN ||
+        before > INT32_MAX || after < INT32_MIN || after > INT32_MAX)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: window, stride, dilation and pads must be below 2^31", op);
     const int64_t span = (axis->size - 1) * axis->dilation + 1;
     const bool same = strcmp(padding, "same") == 0, explicit_pads = strcmp(padding, "explicit") == 0;
     if (!same && !explicit_pads && strcmp(padding, "valid") != 0)

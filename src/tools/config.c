@@ -1,4 +1,6 @@
-// `muster config`: the settings as a program started here would have them.
+// `muster config`: the settings and the cluster as a program started here would have them; what cannot work is an
+// error that says what to change.
+#include "cluster/cluster.h"
 #include "tools/tools.h"
 
 bool mu__tool_config(int n, char **arguments)
@@ -6,5 +8,7 @@ bool mu__tool_config(int n, char **arguments)
     if (!mu__tool_no_arguments("config", n, arguments))
         return false;
     mu__settings_print(stdout);
-    return true;
+    putchar('\n');
+    mu_cluster *cluster = mu_cluster_from_environment();
+    return cluster != NULL && mu__cluster_print(cluster, stdout) == MU_OK;
 }

@@ -17,6 +17,7 @@ typedef struct one_case {
 
 // Each area is a list that ends with a row without a name.
 extern const one_case context_cases[], run_cases[], reduce_cases[], variable_cases[], scatter_cases[], device_cases[], input_cases[];
+extern const one_case guide_cases[];
 
 // The first failure of the case that runs.
 void fail_case(int line, const char *format, ...) MU_PRINTF(2, 3);

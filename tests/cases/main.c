@@ -79,7 +79,7 @@ static void run_case(const one_case *c, counts *count)
 int main(int n_names, char **names)
 {
     static const one_case *const areas[] = {context_cases, run_cases, reduce_cases, variable_cases, scatter_cases, device_cases,
-                                            input_cases};
+                                            input_cases, guide_cases};
     counts count = {0};
     if (mu_init(.cpu_devices = 8, .seed = 1) != MU_OK)
         return mu_exit(false);

@@ -438,6 +438,19 @@ static void core_113(void)
     }
 }
 
+// One replica has nothing to put together; a replica of another strategy may not write.
+static void one_replica(void)
+{
+    mu_strategy *one = mirrored(1), *two = mirrored(2);
+    for (int a = MU_AGGREGATION_NONE; a <= MU_AGGREGATION_ONLY_FIRST_REPLICA; a++) {
+        mu_variable *v = on_write(one, 1, (mu_variable_aggregation)a);
+        EXPECT(ON_REPLICAS(one, .variable = v, .assign = mu_variable_assign, .value = scalar(5)), 5);
+        EXPECT(ON_REPLICAS_TRACED(one, .variable = v, .assign = mu_variable_assign_add, .value = scalar(2)), 7);
+        CHECK(!ON_REPLICAS(two, .variable = v, .assign = mu_variable_assign, .value = scalar(5)));
+        EXPECT_ERROR(MU_FAILED_PRECONDITION);
+    }
+}
+
 const one_case variable_cases[] = {
     {"core-068", core_068, NULL}, {"core-070", core_070, NULL}, {"core-071", core_071, NULL}, {"core-073", core_073, NULL},
     {"core-074", core_074, NULL}, {"core-076", core_076, NULL}, {"core-077", core_077, NULL}, {"core-079", core_079, NULL},
@@ -447,5 +460,6 @@ const one_case variable_cases[] = {
     {"core-104", core_104, NULL}, {"core-106", core_106, NULL}, {"core-107", core_107, NULL}, {"core-109", core_109, NULL},
     {"core-109-value", NULL, "there is one way to read a variable, so none to refuse"},
     {"core-110", core_110, NULL}, {"core-112", core_112, NULL}, {"core-113", core_113, NULL},
+    {"guide-one-replica", one_replica, NULL},
     {0},
 };

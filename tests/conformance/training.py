@@ -108,7 +108,8 @@ MODELS = {
             ("conv", {"filters": 64, "kernel_size": 3, "activation": "relu"}), ("max", {"pool_size": 2}),
             ("flatten", {}), ("dense", {"units": 128, "activation": "relu"}), ("dense", {"units": 10})],
     "norm": [("conv", {"filters": 8, "kernel_size": 3, "padding": "same", "strides": 2}),
-             ("norm", NORM | {"momentum": single(0.9)}), ("flatten", {}), ("dense", {"units": 16, "activation": "tanh"}), ("norm", NORM), ("dense", {"units": 10})],
+             ("norm", NORM | {"momentum": single(0.9)}), ("flatten", {}), ("dense", {"units": 16, "activation": "tanh"}),
+             ("norm", NORM), ("dense", {"units": 10})],
     "pool": [("conv", {"filters": 8, "kernel_size": 3, "activation": "sigmoid"}), ("average", {"pool_size": 3, "strides": 2}),
              ("conv", {"filters": 8, "kernel_size": 3, "activation": "tanh"}), ("max", {"pool_size": 2, "padding": "same"}),
              ("flatten", {}), ("dense", {"units": 10})],
@@ -332,6 +333,7 @@ def compare(report, tf, mu, case):
 def evaluate(report, tf, mu, replicas):
     """Loss and accuracy over a data set whose last batch is short: every sample counts once, on any number of replicas."""
     case = Case("pool", "sgd", replicas, 32, rows=1000)
+    tf.keras.backend.clear_session()
     tf.keras.backend.set_floatx("float64")
     x, y = data_of(case, np.float64)
     model = keras_model(tf, case, x.shape[1:])

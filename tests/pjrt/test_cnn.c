@@ -1,7 +1,7 @@
 // The CNN's whole training step on two engines: the same weights, the same batches, ten steps.
 //
 // The step has everything in it: forward, loss, gradients, Adam, metrics, state. The losses of the plugin must
-// stay within 1e-4 of the native engine's, and the weights at the end close as well.
+// stay within 1e-4 of the native engine's, and the weights at the end close as well; on one device and on two.
 #include "skip.h"
 
 #include "graph/graph.h"
@@ -23,6 +23,7 @@ typedef struct training {
     mu_model *model;
     mu_optimizer *optimizer;
     mu_metric *accuracy;
+    int replicas;               // each gets the whole batch
     double losses[STEPS], accuracy_at_end;
     int64_t n_weights;
     float *weights;
@@ -35,7 +36,7 @@ static mu_value *train_step(mu_value *batch, void *arg)
     mu_tape *tape = mu_tape_open();
     mu_tensor *logits = mu_call(job->model, x, .training = true);
     mu_tensor *losses = mu_nn_sparse_softmax_cross_entropy(y, logits);
-    mu_tensor *loss = mu_compute_average_loss(losses, .global_batch_size = BATCH);
+    mu_tensor *loss = mu_compute_average_loss(losses, .global_batch_size = BATCH * job->replicas);
     mu_apply_gradients(job->optimizer, mu_gradients(tape, loss, mu_trainable_variables(job->model)));
     mu_metric_update(job->accuracy, y, logits);
     return mu_of(loss);
@@ -73,11 +74,11 @@ static void keep_weights(training *job)
     }
 }
 
-static void train(const char *device, training *job)
+static void train(mu_strategy *strategy, training *job)
 {
     mu_pool *pool = mu_pool_open();
     mu_set_seed(1);
-    mu_strategy *strategy = mu_one_device_strategy(device);
+    job->replicas = mu_num_replicas_in_sync(strategy);
     job->weights = calloc(MOST_WEIGHTS, sizeof(float));
     MU_SCOPE(strategy) {
         job->model = mu_sequential(
@@ -91,7 +92,7 @@ static void train(const char *device, training *job)
     for (int i = 0; i < STEPS; i++) {
         mu_value *result = mu_run(strategy, step, make_batch(i));
         if (!result)
-            fail_msg("step %d on %s: %s", i, device, mu_error_message());
+            fail_msg("step %d of %s: %s", i, mu_strategy_name(strategy), mu_error_message());
         job->losses[i] = mu_scalar(mu_reduce(strategy, MU_SUM, result));
     }
     job->accuracy_at_end = mu_metric_result(job->accuracy);
@@ -100,34 +101,53 @@ static void train(const char *device, training *job)
     mu_pool_close(pool);
 }
 
+static void compare(const training *native, const training *plugin)
+{
+    double apart = 0;
+    for (int i = 0; i < STEPS; i++) {
+        print_message("step %d: loss %.7f native, %.7f plugin\n", i, native->losses[i], plugin->losses[i]);
+        assert_true(fabs(native->losses[i] - plugin->losses[i]) <= 1e-4);
+    }
+    assert_true(fabs(native->accuracy_at_end - plugin->accuracy_at_end) < 1e-6);
+    assert_int_equal(native->n_weights, plugin->n_weights);
+    for (int64_t i = 0; i < native->n_weights; i++)
+        apart = fmax(apart, fabs((double)native->weights[i] - plugin->weights[i]));
+    print_message("%lld weights, at most %.2g apart\n", (long long)native->n_weights, apart);
+    assert_true(apart < 5e-3);  // Adam moves a weight whose gradient is rounding alone by its rate
+}
+
 static void test_same_losses(void **state)
 {
     (void)state;
     training native = {0}, plugin = {0};
-    train("CPU:0", &native);
-    train("XLA_CPU:0", &plugin);
-    double apart = 0;
-    for (int i = 0; i < STEPS; i++) {
-        print_message("step %d: loss %.7f native, %.7f plugin\n", i, native.losses[i], plugin.losses[i]);
-        assert_true(fabs(native.losses[i] - plugin.losses[i]) <= 1e-4);
-    }
+    train(mu_one_device_strategy("CPU:0"), &native);
+    train(mu_one_device_strategy("XLA_CPU:0"), &plugin);
     assert_true(native.losses[STEPS - 1] < native.losses[0]);
-    assert_true(fabs(native.accuracy_at_end - plugin.accuracy_at_end) < 1e-6);
-    assert_int_equal(native.n_weights, plugin.n_weights);
-    for (int64_t i = 0; i < native.n_weights; i++)
-        apart = fmax(apart, fabs((double)native.weights[i] - plugin.weights[i]));
-    print_message("%lld weights, at most %.2g apart\n", (long long)native.n_weights, apart);
-    assert_true(apart < 5e-3);  // Adam moves a weight whose gradient is rounding alone by its rate
+    compare(&native, &plugin);
+    free(native.weights);
+    free(plugin.weights);
+}
+
+// Two replicas that see the same batches learn as one does; their gradients are all-reduced between programs.
+static void test_same_losses_on_two_replicas(void **state)
+{
+    (void)state;
+    training native = {0}, plugin = {0};
+    static const char *const devices[] = {"XLA_CPU:0", "XLA_CPU:1", NULL};
+    train(mu_one_device_strategy("CPU:0"), &native);
+    train(mu_mirrored_strategy(.devices = devices), &plugin);
+    assert_int_equal(plugin.replicas, 2);
+    compare(&native, &plugin);
     free(native.weights);
     free(plugin.weights);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_losses)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_losses), cmocka_unit_test(test_same_losses_on_two_replicas)};
     if (plugin_missing())
         return SKIPPED;
-    mu_init(.cpu_devices = 1);
+    mu_init(.cpu_devices = 2);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     mu_exit(true);
     return failed;

@@ -123,19 +123,20 @@ static mu_graph *small_graph(mu_spec *input)
 static void test_text_of_a_program(void **state)
 {
     (void)state;
-    mu_spec input, outputs[2];
+    mu_spec input, specs[8];
     mu_graph *graph = small_graph(&input);
     mu_arena arena = {0};
-    mu_pjrt_state none;
-    mu_program program;
-    assert_int_equal(mu__pjrt_state_of(graph, &arena, &none), MU_OK);
-    assert_int_equal(mu__pjrt_emit(graph, &input, &none, &program, outputs), MU_OK);
-    assert_int_equal(program.n_arguments, 1);
-    assert_int_equal(program.n_results, 2);
-    assert_non_null(strstr(program.text.items, "func.func public @main(%v0: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)"));
-    assert_non_null(strstr(program.text.items, "dense<\"0x0000803F0000004000004040\">"));
-    assert_int_equal(strlen(program.text.items), program.text.n);
-    mu__free(program.text.items);
+    mu_pjrt_state passed;
+    mu_pjrt_text text;
+    assert_int_equal(mu__pjrt_state_of(graph, true, &arena, &passed), MU_OK);
+    assert_int_equal(passed.n_parts, 1);
+    assert_int_equal(passed.parts[0].n_taken, 1);
+    assert_int_equal(passed.parts[0].n_left, 2);
+    assert_int_equal(mu__pjrt_emit(graph, &input, &passed, 0, &text, specs), MU_OK);
+    assert_non_null(strstr(text.items, "func.func public @main(%v0: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)"));
+    assert_non_null(strstr(text.items, "dense<\"0x0000803F0000004000004040\">"));
+    assert_int_equal(strlen(text.items), text.n);
+    mu__free(text.items);
     mu__arena_free(&arena);
     mu_release(graph);
 }

@@ -1,4 +1,4 @@
-// Writes a graph under known shapes as StableHLO text in generic form: one function @main.
+// Writes a graph under known shapes as StableHLO text in generic form: one function @main for each part.
 //
 // Each node is lowered by its row, in program order. Values are %v0, %v1, …; the first are the arguments. The
 // text is plain data: it is checked by the plugin that compiles it, which names the line. Knows no plugin.
@@ -10,29 +10,28 @@
 typedef struct writer {
     mu_emitter emitter;       // first
     const mu_graph *graph;
-    mu_program *program;
+    const mu_pjrt_state *state;
+    mu_pjrt_text *text;
     mu_arena memory;
     int n_values;             // in the text
-    int *first;               // of each node, into values
-    mu_hlo *values;           // outputs of all nodes
-    mu_hlo *state;            // of each resource, at this point
+    mu_hlo *slots;            // outputs of all nodes; then each resource, as it is at this point
 } writer;
 
 // ---- Text ---------------------------------------------------------------------------------------
 
 MU_PRINTF(2, 3) static void print(writer *w, const char *format, ...)
 {
-    mu_program *program = w->program;
+    mu_pjrt_text *text = w->text;
     va_list values, again;
     va_start(values, format);
     va_copy(again, values);
     const int length = vsnprintf(NULL, 0, format, values);
     va_end(values);
     if (w->emitter.status == MU_OK && length >= 0)
-        w->emitter.status = mu__grow((void **)&program->text.items, &program->text.capacity, program->text.n + (size_t)length + 1, 1);
+        w->emitter.status = mu__grow((void **)&text->items, &text->capacity, text->n + (size_t)length + 1, 1);
     if (w->emitter.status == MU_OK) {
-        vsnprintf(program->text.items + program->text.n, (size_t)length + 1, format, again);
-        program->text.n += (size_t)length;
+        vsnprintf(text->items + text->n, (size_t)length + 1, format, again);
+        text->n += (size_t)length;
     }
     va_end(again);
 }
@@ -109,129 +108,99 @@ static mu_status lower(mu_lowering *l)
     return MU_OK;
 }
 
-static mu_status emit_node(writer *w, const mu_node *node)
+static mu_status emit_node(writer *w, const mu_node *node, bool on_host)
 {
     mu_hlo *in = mu__arena_alloc(&w->memory, sizeof *in * (size_t)(node->n_in + 1));
     mu_hlo *state = mu__arena_alloc(&w->memory, sizeof *state * (size_t)(node->n_resources + 1));
     if (!in || !state)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < node->n_in; i++)
-        in[i] = w->values[w->first[node->in[i].node->id] + node->in[i].output];
+        in[i] = w->slots[w->state->first[node->in[i].node->id] + node->in[i].output];
     for (int i = 0; i < node->n_resources; i++)
-        state[i] = w->state[node->resources[i]];
+        state[i] = w->slots[w->state->n_values + node->resources[i]];
     mu_lowering l = {.emitter = &w->emitter, .op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
-                     .n_resources = node->n_resources, .in = in, .state = state, .out = w->values + w->first[node->id]};
+                     .n_resources = node->n_resources, .in = in, .state = state, .out = w->slots + w->state->first[node->id]};
     MU_TRY(infer(w, node, &l));
+    if (on_host)
+        return MU_OK;
     print(w, "    // %s\n", node->op->name);
     MU_TRY(lower(&l));
     for (int i = 0; i < node->n_resources; i++)
-        w->state[node->resources[i]] = state[i];
+        w->slots[w->state->n_values + node->resources[i]] = state[i];
     return w->emitter.status;
 }
 
-// ---- The function -------------------------------------------------------------------------------
+// ---- Functions ----------------------------------------------------------------------------------
 
-static void print_list(writer *w, int n, const mu_hlo *values, bool names, bool types)
+static void print_slots(writer *w, int n, const int *slots, bool names, bool types)
 {
     for (int i = 0; i < n; i++) {
         print(w, "%s", i ? ", " : "");
         if (names)
-            print(w, "%%v%d%s", values[i].id, types ? ": " : "");
+            print(w, "%%v%d%s", w->slots[slots[i]].id, types ? ": " : "");
         if (types)
-            print_type(w, &values[i].spec);
+            print_type(w, &w->slots[slots[i]].spec);
     }
 }
 
-static mu_hlo *take_arguments(writer *w, const mu_spec *inputs, const mu_pjrt_state *state, int *n)
+// The head names the arguments and their types; those of the results are known after the body.
+static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *out)
 {
-    const mu_graph *graph = w->graph;
-    mu_hlo *arguments = mu__arena_alloc(&w->memory, sizeof *arguments * (graph->inputs.n + (size_t)state->n_taken + 1));
-    if (!arguments)
-        return NULL;
-    for (size_t i = 0; i < graph->inputs.n; i++) {
-        arguments[w->n_values] = (mu_hlo){.id = w->n_values, .spec = inputs[i]};
-        w->values[w->first[graph->inputs.items[i]->id]] = arguments[w->n_values++];
-    }
-    for (int i = 0; i < state->n_taken; i++) {
-        arguments[w->n_values] = (mu_hlo){.id = w->n_values, .spec = graph->resources.items[state->taken[i]]->spec};
-        w->state[state->taken[i]] = arguments[w->n_values++];
-    }
-    *n = w->n_values;
-    return arguments;
-}
-
-static mu_hlo *leave_results(writer *w, const mu_pjrt_state *state, int *n)
-{
-    const mu_graph *graph = w->graph;
-    mu_hlo *results = mu__arena_alloc(&w->memory, sizeof *results * (graph->outputs.n + (size_t)state->n_left + 1));
-    if (!results)
-        return NULL;
-    *n = 0;
-    for (size_t i = 0; i < graph->outputs.n; i++) {
-        const mu_edge edge = graph->outputs.items[i];
-        results[(*n)++] = w->values[w->first[edge.node->id] + edge.output];
-    }
-    for (int i = 0; i < state->n_left; i++)
-        results[(*n)++] = w->state[state->left[i]];
-    return results;
-}
-
-static mu_status prepare(writer *w)
-{
-    const mu_graph *graph = w->graph;
-    int n = 0;
-    w->first = mu__arena_alloc(&w->memory, sizeof *w->first * (graph->nodes.n + 1));
-    w->state = mu__arena_alloc(&w->memory, sizeof *w->state * (graph->resources.n + 1));
-    for (size_t i = 0; w->first && i < graph->nodes.n; i++) {
-        w->first[i] = n;
-        n += graph->nodes.items[i]->n_out;
-    }
-    w->values = mu__arena_alloc(&w->memory, sizeof *w->values * (size_t)(n + 1));
-    return w->first && w->state && w->values ? MU_OK : MU_RESOURCE_EXHAUSTED;
-}
-
-// The body comes first, because the types of its results stand in the function's head.
-static mu_status write_program(writer *w, const mu_spec *inputs, const mu_pjrt_state *state, mu_program *out, mu_spec *outputs)
-{
-    const mu_graph *graph = w->graph;
-    MU_TRY(prepare(w));
-    mu_hlo *arguments = take_arguments(w, inputs, state, &out->n_arguments);
-    if (!arguments)
-        return MU_RESOURCE_EXHAUSTED;
-    for (size_t i = 0; i < graph->nodes.n; i++)
-        if (graph->nodes.items[i]->op != &mu_op_input)
-            MU_TRY(emit_node(w, graph->nodes.items[i]));
-    mu_hlo *results = leave_results(w, state, &out->n_results);
-    if (!results)
-        return MU_RESOURCE_EXHAUSTED;
-    for (size_t i = 0; i < graph->outputs.n; i++)
-        outputs[i] = results[i].spec;
-    const mu_program body = *w->program;
-    w->program = out;
-    print(w, "module @muster {\n  func.func public @main(");
-    print_list(w, out->n_arguments, arguments, true, true);
-    print(w, ") -> (");
-    print_list(w, out->n_results, results, false, true);
-    print(w, ") {\n%s    \"func.return\"(", body.text.items ? body.text.items : "");
-    print_list(w, out->n_results, results, true, false);
+    mu_pjrt_text head = {0}, body = {0};
+    w->n_values = 0;
+    for (int i = 0; i < part->n_taken; i++)
+        w->slots[part->taken[i]].id = w->n_values++;
+    w->text = &head;
+    print_slots(w, part->n_taken, part->taken, true, true);
+    w->text = &body;
+    mu_status status = w->emitter.status;
+    for (int i = part->begin; status == MU_OK && i < part->end; i++)
+        if (w->graph->nodes.items[i]->op != &mu_op_input)
+            status = emit_node(w, w->graph->nodes.items[i], false);
+    w->text = out;
+    print(w, "module @muster {\n  func.func public @main(%s) -> (", head.items ? head.items : "");
+    print_slots(w, part->n_left, part->left, false, true);
+    print(w, ") {\n%s    \"func.return\"(", body.items ? body.items : "");
+    print_slots(w, part->n_left, part->left, true, false);
     print(w, ") : (");
-    print_list(w, out->n_results, results, false, true);
+    print_slots(w, part->n_left, part->left, false, true);
     print(w, ") -> ()\n  }\n}\n");
-    return w->emitter.status;
+    mu__free(head.items);
+    mu__free(body.items);
+    return status == MU_OK ? w->emitter.status : status;
 }
 
-mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_state *state, mu_program *out,
-                        mu_spec *outputs)
+static mu_status write_parts(writer *w, const mu_spec *inputs, mu_pjrt_text *texts, mu_spec *specs)
 {
-    mu_program body = {0};
-    writer w = {.emitter = {.replicas = 1, .add = add}, .graph = graph, .program = &body};
-    *out = (mu_program){0};
-    const mu_status status = write_program(&w, inputs, state, out, outputs);
-    mu__free(body.text.items);
+    const mu_graph *graph = w->graph;
+    w->slots = mu__arena_alloc(&w->memory, sizeof *w->slots * (size_t)(w->state->n_slots + 1));
+    if (!w->slots)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->inputs.n; i++)
+        w->slots[w->state->first[graph->inputs.items[i]->id]].spec = inputs[i];
+    for (size_t i = 0; i < graph->resources.n; i++)
+        w->slots[w->state->n_values + (int)i].spec = graph->resources.items[i]->spec;
+    for (int i = 0; i < w->state->n_parts; i++) {
+        const mu_pjrt_part *part = &w->state->parts[i];
+        MU_TRY(write_part(w, part, &texts[i]));
+        if (part->end < (int)graph->nodes.n)
+            MU_TRY(emit_node(w, graph->nodes.items[part->end], true));
+    }
+    for (int i = 0; i < w->state->n_slots; i++)
+        specs[i] = w->slots[i].spec;
+    return MU_OK;
+}
+
+mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_state *state, int replica,
+                        mu_pjrt_text *texts, mu_spec *specs)
+{
+    writer w = {.emitter = {.replica = replica, .add = add}, .graph = graph, .state = state};
+    memset(texts, 0, sizeof *texts * (size_t)state->n_parts);
+    const mu_status status = write_parts(&w, inputs, texts, specs);
     mu__arena_free(&w.memory);
-    if (status == MU_OK)
-        return MU_OK;
-    mu__free(out->text.items);
-    *out = (mu_program){0};
+    for (int i = 0; status != MU_OK && i < state->n_parts; i++) {
+        mu__free(texts[i].items);
+        texts[i] = (mu_pjrt_text){0};
+    }
     return status;
 }

@@ -46,29 +46,37 @@ typedef struct mu_pjrt_client {
 mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind);
 void mu__pjrt_client_free(mu_pjrt_client *client);  // after its devices' threads
 
-// ---- Programs (emit.c, state.c) -----------------------------------------------------------------
+// ---- Programs (state.c, emit.c) -----------------------------------------------------------------
 
-// A graph under known shapes in StableHLO's text. Arguments: the graph's inputs, then the state it takes;
-// results: its outputs, then the state that it leaves.
-typedef struct mu_program {
-    struct { char *items; size_t n, capacity; } text;  // ends with a 0 that is not counted
-    int n_arguments, n_results;
-} mu_program;
-
-// How the graph's local state passes through a program: what is an effect on a variable in the graph is an
-// argument and a result here.
-typedef struct mu_pjrt_state {
+// What a program takes and leaves is known by slots: output i of a node is slot mu_pjrt_states.first[node] + i,
+// resource r is slot n_values + r.
+typedef struct mu_pjrt_part {
+    int begin, end;               // nodes of the graph; node `end`, if any, is a collective done by the host
     int n_taken, n_left;
-    int *taken, *left;            // resources, in order of arguments and of results
+    int *taken, *left;            // slots, in order of arguments and of results
+} mu_pjrt_part;
+
+// How values and the graph's local state pass through its programs: what is an effect on a variable in the
+// graph is an argument and a result here.
+typedef struct mu_pjrt_state {
+    int n_values, n_slots, n_parts;
+    int *first;                   // of each node: slot of its output 0
+    bool *used, *written;         // [resources]
+    mu_pjrt_part *parts;
 } mu_pjrt_state;
 
-// mu__pjrt_state_of finds the resources that a graph reads or writes (taken) and those it writes (left).
-// UNIMPLEMENTED for a kind of resource that cannot be passed. Lives in the arena.
-mu_status mu__pjrt_state_of(const mu_graph *graph, mu_arena *arena, mu_pjrt_state *out);
+// mu__pjrt_state_of finds what passes in and out: of one program, or of as many as lie between the collectives
+// (`split`). UNIMPLEMENTED for a kind of resource that cannot be passed. Lives in the arena.
+mu_status mu__pjrt_state_of(const mu_graph *graph, bool split, mu_arena *arena, mu_pjrt_state *out);
 
-// mu__pjrt_emit writes the program; `outputs` [graph outputs] gets their types. The caller frees text.items.
-mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_state *state, mu_program *out,
-                        mu_spec *outputs);
+// mu__pjrt_emit writes the parts under known shapes, for the replica with this id, each as StableHLO's text that
+// ends with a 0 which is not counted; `specs` [slots] gets the types of all slots. The caller frees each text's items.
+typedef struct mu_pjrt_text {
+    char *items;
+    size_t n, capacity;
+} mu_pjrt_text;
+mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_state *state, int replica,
+                        mu_pjrt_text *texts, mu_spec *specs);
 
 // ---- Plans (run.c) ------------------------------------------------------------------------------
 

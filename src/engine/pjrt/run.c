@@ -1,19 +1,27 @@
 // Plans of the PJRT engine: compiling a program's text, passing tensors and variables in and out, running it.
 //
 // Variables live in the host's memory, as for every engine; a run copies them to the device and back. They
-// are written only after the whole program has succeeded, so a failed run leaves them as they were.
+// are written only after every program has succeeded, so a failed run leaves them as they were. One replica runs
+// one program; of several, each runs the parts between collectives, and the host does the collectives.
 #include "engine/pjrt/pjrt.h"
+
+// The programs of a graph, whole or split.
+typedef struct programs {
+    bool ready;
+    mu_pjrt_state state;
+    mu_spec *specs;               // [slots]
+    pj_loaded **loaded;           // [parts]
+    pj_buffer **slots;            // of one run
+    pj_buffer **arguments, **results;  // of one execution
+} programs;
 
 typedef struct pjrt_plan {
     mu_graph *graph;              // retained
     mu_device *device;
     mu_pjrt_client *client;
     mu_arena memory;
-    mu_pjrt_state state;
-    int n_arguments, n_results;
-    mu_spec *outputs;             // [graph outputs]
-    pj_loaded *program;
-    pj_buffer **arguments, **results;  // of one run
+    mu_spec *inputs;
+    programs whole, split;        // made when a run needs them
 } pjrt_plan;
 
 static int buffer_type(mu_dtype dtype)
@@ -39,50 +47,75 @@ static int buffer_type(mu_dtype dtype)
 // device_ordinal (1) -1, num_replicas (4) and num_partitions (5) 1; compile_portable_executable (4).
 static const char one_replica[] = "\x1a\x0f\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x01\x20\x01";
 
-static mu_status check_results(pjrt_plan *plan)
+static mu_status check_results(pjrt_plan *plan, pj_loaded *loaded, int wanted)
 {
     const pj_api *api = plan->client->api;
-    pj_loaded_executable_args inner = PJ_ARGS(pj_loaded_executable_args, .loaded = plan->program);
+    pj_loaded_executable_args inner = PJ_ARGS(pj_loaded_executable_args, .loaded = loaded);
     MU_TRY(mu__pjrt_call(api, PJ_LOADED_GET_EXECUTABLE, &inner, plan->graph->name));
     pj_outputs_args outputs = PJ_ARGS(pj_outputs_args, .executable = inner.executable);
     const mu_status status = mu__pjrt_call(api, PJ_EXECUTABLE_NUM_OUTPUTS, &outputs, plan->graph->name);
     pj_executable_args end = PJ_ARGS(pj_executable_args, .executable = inner.executable);
     mu__pjrt_destroy(api, PJ_EXECUTABLE_DESTROY, &end);
     MU_TRY(status);
-    if (outputs.n == (size_t)plan->n_results)
+    if (outputs.n == (size_t)wanted)
         return MU_OK;
     return mu__error(MU_INTERNAL, "the plugin made a program with %zu results of '%s', which has %d", outputs.n, plan->graph->name,
-                     plan->n_results);
+                     wanted);
 }
 
-static mu_status compile_text(pjrt_plan *plan, mu_program *program)
+static mu_status load(pjrt_plan *plan, const mu_pjrt_part *part, const mu_pjrt_text *text, pj_loaded **out)
 {
     static const char format[] = "mlir";
-    pj_program source = PJ_ARGS(pj_program, .code = program->text.items, .code_bytes = program->text.n, .format = format,
+    pj_program source = PJ_ARGS(pj_program, .code = text->items, .code_bytes = text->n, .format = format,
                                 .format_bytes = sizeof format - 1);
     pj_compile_args args = PJ_ARGS(pj_compile_args, .client = plan->client->client, .program = &source, .options = one_replica,
                                    .options_bytes = sizeof one_replica - 1);
     MU_TRY(mu__pjrt_call(plan->client->api, PJ_CLIENT_COMPILE, &args, plan->graph->name));
-    plan->program = args.loaded;
-    return check_results(plan);
+    *out = args.loaded;
+    return check_results(plan, *out, part->n_left);
 }
 
-static mu_status build(pjrt_plan *plan, const mu_spec *inputs)
+static mu_status reserve(pjrt_plan *plan, programs *p, mu_pjrt_text **texts)
 {
-    mu_program program;
-    plan->outputs = mu__arena_alloc(&plan->memory, sizeof *plan->outputs * (plan->graph->outputs.n + 1));
-    if (!plan->outputs)
-        return MU_RESOURCE_EXHAUSTED;
-    MU_TRY(mu__pjrt_state_of(plan->graph, &plan->memory, &plan->state));
-    MU_TRY(mu__pjrt_emit(plan->graph, inputs, &plan->state, &program, plan->outputs));
-    plan->n_arguments = program.n_arguments;
-    plan->n_results = program.n_results;
-    plan->arguments = mu__arena_alloc(&plan->memory, sizeof *plan->arguments * (size_t)(plan->n_arguments + 1));
-    plan->results = mu__arena_alloc(&plan->memory, sizeof *plan->results * (size_t)(plan->n_results + 1));
-    const mu_status status = plan->arguments && plan->results ? compile_text(plan, &program) : MU_RESOURCE_EXHAUSTED;
-    mu__log(MU_LOG_DEBUG, "'%s' as StableHLO: %zu bytes, %d arguments, %d results", plan->graph->name, program.text.n,
-            plan->n_arguments, plan->n_results);
-    mu__free(program.text.items);
+    const size_t n_slots = (size_t)p->state.n_slots + 1, n_parts = (size_t)p->state.n_parts;
+    p->specs = mu__arena_alloc(&plan->memory, sizeof *p->specs * n_slots);
+    p->slots = mu__arena_alloc(&plan->memory, sizeof *p->slots * n_slots);
+    p->arguments = mu__arena_alloc(&plan->memory, sizeof *p->arguments * n_slots);
+    p->results = mu__arena_alloc(&plan->memory, sizeof *p->results * n_slots);
+    p->loaded = mu__arena_alloc(&plan->memory, sizeof *p->loaded * n_parts);
+    *texts = mu__arena_alloc(&plan->memory, sizeof **texts * n_parts);
+    return p->specs && p->slots && p->arguments && p->results && p->loaded && *texts ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+static void unload(const pjrt_plan *plan, programs *p)
+{
+    for (int i = 0; p->loaded && i < p->state.n_parts; i++) {
+        pj_loaded_args args = PJ_ARGS(pj_loaded_args, .loaded = p->loaded[i]);
+        if (p->loaded[i])
+            mu__pjrt_destroy(plan->client->api, PJ_LOADED_DESTROY, &args);
+        p->loaded[i] = NULL;
+    }
+}
+
+static mu_status make_programs(pjrt_plan *plan, programs *p, bool split, int replica)
+{
+    mu_pjrt_text *texts = NULL;
+    const int64_t begin = mu__now_ns();
+    if (p->ready)
+        return MU_OK;
+    MU_TRY(mu__pjrt_state_of(plan->graph, split, &plan->memory, &p->state));
+    MU_TRY(reserve(plan, p, &texts));
+    mu_status status = mu__pjrt_emit(plan->graph, plan->inputs, &p->state, replica, texts, p->specs);
+    for (int i = 0; i < p->state.n_parts; i++) {
+        if (status == MU_OK)
+            status = load(plan, &p->state.parts[i], &texts[i], &p->loaded[i]);
+        mu__free(texts[i].items);
+    }
+    p->ready = status == MU_OK;
+    if (!p->ready)
+        unload(plan, p);
+    mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d programs in %.1f ms", plan->graph->name, plan->device->name, p->state.n_parts,
+            (double)(mu__now_ns() - begin) / 1e6);
     return status;
 }
 
@@ -91,12 +124,20 @@ static void free_plan(mu_plan *handle)
     pjrt_plan *plan = (pjrt_plan *)handle;
     if (!plan)
         return;
-    pj_loaded_args args = PJ_ARGS(pj_loaded_args, .loaded = plan->program);
-    if (plan->program)
-        mu__pjrt_destroy(plan->client->api, PJ_LOADED_DESTROY, &args);
+    unload(plan, &plan->whole);
+    unload(plan, &plan->split);
     mu_release(plan->graph);
     mu__arena_free(&plan->memory);
     mu__free(plan);
+}
+
+// A graph that depends on the replicas is compiled at its first run, which tells their number and its own.
+static bool depends_on_replicas(const mu_graph *graph)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        if ((graph->nodes.items[i]->op->flags & MU_OP_COLLECTIVE) || graph->nodes.items[i]->op == &mu_op_replica_id)
+            return true;
+    return false;
 }
 
 static mu_plan *compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs)
@@ -109,7 +150,8 @@ static mu_plan *compile(mu_device *device, mu_graph *graph, const mu_spec *input
     plan->device = device;
     plan->client = device->engine_client;
     plan->graph = mu_retain(graph);
-    if (build(plan, inputs) == MU_OK)
+    plan->inputs = mu__arena_copy(&plan->memory, inputs, sizeof *inputs * (size_t)n_inputs);
+    if (plan->inputs && (depends_on_replicas(graph) || make_programs(plan, &plan->whole, false, 0) == MU_OK))
         return (mu_plan *)plan;
     free_plan((mu_plan *)plan);
     return NULL;
@@ -117,103 +159,159 @@ static mu_plan *compile(mu_device *device, mu_graph *graph, const mu_spec *input
 
 // ---- Buffers ------------------------------------------------------------------------------------
 
-static mu_status to_device(pjrt_plan *plan, int i, const mu_view *from)
+static void drop(const pjrt_plan *plan, pj_buffer **buffer)
+{
+    pj_buffer_args args = PJ_ARGS(pj_buffer_args, .buffer = *buffer);
+    if (*buffer)
+        mu__pjrt_destroy(plan->client->api, PJ_BUFFER_DESTROY, &args);
+    *buffer = NULL;
+}
+
+static mu_status to_device(const pjrt_plan *plan, const mu_view *from, pj_buffer **out)
 {
     pj_from_host_args args = PJ_ARGS(pj_from_host_args, .client = plan->client->client, .data = from->data,
                                      .type = buffer_type(from->dtype), .dims = from->shape.dims, .n_dims = (size_t)from->shape.rank,
                                      .semantics = PJ_HOST_DURING_CALL, .device = plan->device->engine_device);
     MU_TRY(mu__pjrt_call(plan->client->api, PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, &args, plan->graph->name));
-    plan->arguments[i] = args.buffer;
+    drop(plan, out);
+    *out = args.buffer;
     return mu__pjrt_await(plan->client->api, args.done, plan->graph->name);
 }
 
 // Row-major on this side, whatever the device's layout is.
-static mu_status to_host(pjrt_plan *plan, int i, const mu_spec *spec, void *data)
+static mu_status to_host(const pjrt_plan *plan, pj_buffer *from, const mu_view *out)
 {
-    const int rank = spec->shape.rank;
+    const int rank = out->shape.rank;
     int64_t order[MU_MAX_RANK];
     for (int k = 0; k < rank; k++)
         order[k] = rank - 1 - k;
     pj_layout layout = PJ_ARGS(pj_layout, .tiled = PJ_ARGS(pj_tiled_layout, .minor_to_major = order, .n_minor_to_major = (size_t)rank));
-    pj_to_host_args args = PJ_ARGS(pj_to_host_args, .source = plan->results[i], .layout = &layout, .data = data,
-                                   .bytes = mu__spec_bytes(spec));
+    pj_to_host_args args = PJ_ARGS(pj_to_host_args, .source = from, .layout = &layout, .data = out->data,
+                                   .bytes = (size_t)mu__elements(&out->shape) * mu_dtype_bytes(out->dtype));
     if (args.bytes == 0)
         return MU_OK;
     MU_TRY(mu__pjrt_call(plan->client->api, PJ_BUFFER_TO_HOST_BUFFER, &args, plan->graph->name));
     return mu__pjrt_await(plan->client->api, args.event, plan->graph->name);
 }
 
-static void drop_buffers(pjrt_plan *plan, pj_buffer **buffers, int n)
-{
-    for (int i = 0; i < n; i++) {
-        pj_buffer_args args = PJ_ARGS(pj_buffer_args, .buffer = buffers[i]);
-        if (buffers[i])
-            mu__pjrt_destroy(plan->client->api, PJ_BUFFER_DESTROY, &args);
-        buffers[i] = NULL;
-    }
-}
-
 // ---- Running ------------------------------------------------------------------------------------
 
-static mu_status pass_in(pjrt_plan *plan, const mu_run_args *run)
+static mu_view view_of(const mu_tensor *tensor)
+{
+    return (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__data(tensor)};
+}
+
+static int slot_of(const programs *p, mu_edge edge) { return p->state.first[edge.node->id] + edge.output; }
+
+static mu_status pass_in(const pjrt_plan *plan, programs *p, const mu_run_args *run)
 {
     const mu_graph *graph = plan->graph;
-    int at = 0;
     for (size_t i = 0; i < graph->inputs.n; i++) {
-        const mu_view view = {.dtype = run->in[i]->dtype, .shape = run->in[i]->shape, .data = mu__data(run->in[i])};
-        MU_TRY(to_device(plan, at++, &view));
+        const mu_view view = view_of(run->in[i]);
+        MU_TRY(to_device(plan, &view, &p->slots[p->state.first[graph->inputs.items[i]->id]]));
     }
-    for (int i = 0; i < plan->state.n_taken; i++) {
-        mu_resource *resource = graph->resources.items[plan->state.taken[i]];
+    for (size_t i = 0; i < graph->resources.n; i++) {
+        mu_resource *resource = graph->resources.items[i];
         mu_view view;
+        if (!p->state.used[i])
+            continue;
         MU_TRY(resource->kind->view(resource, run->replica, &view));
-        MU_TRY(to_device(plan, at++, &view));
+        MU_TRY(to_device(plan, &view, &p->slots[p->state.n_values + (int)i]));
     }
     return MU_OK;
 }
 
-static mu_status execute(pjrt_plan *plan)
+static mu_status execute(const pjrt_plan *plan, programs *p, int part_number)
 {
-    pj_buffer *const *const arguments[] = {plan->arguments};
-    pj_buffer **const results[] = {plan->results};
+    const mu_pjrt_part *part = &p->state.parts[part_number];
+    for (int i = 0; i < part->n_taken; i++)
+        p->arguments[i] = p->slots[part->taken[i]];
+    pj_buffer *const *const arguments[] = {p->arguments};
+    pj_buffer **const results[] = {p->results};
     pj_event *complete = NULL;
     pj_execute_options options = PJ_ARGS(pj_execute_options, .launch_id = 0);
-    pj_execute_args args = PJ_ARGS(pj_execute_args, .loaded = plan->program, .options = &options, .arguments = arguments,
-                                   .n_devices = 1, .n_arguments = (size_t)plan->n_arguments, .outputs = results,
+    pj_execute_args args = PJ_ARGS(pj_execute_args, .loaded = p->loaded[part_number], .options = &options, .arguments = arguments,
+                                   .n_devices = 1, .n_arguments = (size_t)part->n_taken, .outputs = results,
                                    .complete = &complete, .device = plan->device->engine_device);
     MU_TRY(mu__pjrt_call(plan->client->api, PJ_LOADED_EXECUTE, &args, plan->graph->name));
+    for (int i = 0; i < part->n_left; i++) {
+        drop(plan, &p->slots[part->left[i]]);
+        p->slots[part->left[i]] = p->results[i];
+    }
     return mu__pjrt_await(plan->client->api, complete, plan->graph->name);
 }
 
-static mu_status pass_outputs(pjrt_plan *plan, const mu_run_args *run)
+// A collective on the host: its row's own kernel on copies of the values.
+static mu_status reduce_on_host(const pjrt_plan *plan, programs *p, const mu_node *node, const mu_run_args *run)
 {
-    const size_t n = plan->graph->outputs.n;
-    mu_status status = MU_OK;
-    for (size_t i = 0; i < n; i++)
-        run->out[i] = NULL;
-    for (size_t i = 0; i < n && status == MU_OK; i++) {
-        run->out[i] = mu__tensor_alloc(plan->outputs[i].dtype, &plan->outputs[i].shape);
-        status = run->out[i] ? to_host(plan, (int)i, &plan->outputs[i], mu__data(run->out[i])) : MU_RESOURCE_EXHAUSTED;
+    static const mu_team alone = {.n_threads = 1};
+    const int n = node->n_in + node->n_out;
+    mu_status status = MU_RESOURCE_EXHAUSTED;
+    mu_tensor **tensors = mu__calloc((size_t)n + 1, sizeof *tensors);
+    mu_view *views = mu__calloc((size_t)n + 1, sizeof *views);
+    for (int i = 0; tensors && views && i < n; i++) {
+        const int slot = i < node->n_in ? slot_of(p, node->in[i]) : p->state.first[node->id] + i - node->n_in;
+        if (!(tensors[i] = mu__tensor_alloc(p->specs[slot].dtype, &p->specs[slot].shape)))
+            goto out;
+        views[i] = view_of(tensors[i]);
+        if (i < node->n_in)
+            MU_GO(to_host(plan, p->slots[slot], &views[i]));
     }
-    for (size_t i = 0; i < n && status != MU_OK; i++) {
-        mu_release(run->out[i]);
-        run->out[i] = NULL;
-    }
+    if (!tensors || !views)
+        goto out;
+    const mu_kernel kernel = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = views,
+                              .out = views + node->n_in, .team = &alone, .collective = run->collective, .number = node->id,
+                              .replica = run->replica_id};
+    MU_GO(node->op->ref(&kernel));
+    for (int i = 0; i < node->n_out; i++)
+        MU_GO(to_device(plan, &views[node->n_in + i], &p->slots[p->state.first[node->id] + i]));
+out:
+    for (int i = 0; tensors && i < n; i++)
+        mu_release(tensors[i]);
+    mu__free(tensors);
+    mu__free(views);
     return status;
 }
 
-static mu_status pass_state(pjrt_plan *plan, const mu_run_args *run)
+static mu_status run_parts(const pjrt_plan *plan, programs *p, const mu_run_args *run)
+{
+    const mu_graph *graph = plan->graph;
+    for (int i = 0; i < p->state.n_parts; i++) {
+        const int end = p->state.parts[i].end;
+        MU_TRY(execute(plan, p, i));
+        if (end < (int)graph->nodes.n)
+            MU_TRY(reduce_on_host(plan, p, graph->nodes.items[end], run));
+    }
+    return MU_OK;
+}
+
+static mu_status pass_outputs(const pjrt_plan *plan, programs *p, const mu_run_args *run)
+{
+    const mu_graph *graph = plan->graph;
+    for (size_t i = 0; i < graph->outputs.n; i++) {
+        const int slot = slot_of(p, graph->outputs.items[i]);
+        run->out[i] = mu__tensor_alloc(p->specs[slot].dtype, &p->specs[slot].shape);
+        if (!run->out[i])
+            return MU_RESOURCE_EXHAUSTED;
+        const mu_view view = view_of(run->out[i]);
+        MU_TRY(to_host(plan, p->slots[slot], &view));
+    }
+    return MU_OK;
+}
+
+static mu_status pass_state(const pjrt_plan *plan, programs *p, const mu_run_args *run)
 {
     const mu_graph *graph = plan->graph;
     mu_status status = MU_OK;
-    for (int i = 0; i < plan->state.n_left; i++) {
-        mu_resource *resource = graph->resources.items[plan->state.left[i]];
+    for (size_t i = 0; i < graph->resources.n; i++) {
+        mu_resource *resource = graph->resources.items[i];
         mu_view view = {0};
+        if (!p->state.written[i])
+            continue;
         if (status == MU_OK)
             status = resource->kind->view(resource, run->replica, &view);
-        const mu_spec spec = {.dtype = view.dtype, .shape = view.shape};
         if (status == MU_OK)
-            status = to_host(plan, (int)graph->outputs.n + i, &spec, view.data);
+            status = to_host(plan, p->slots[p->state.n_values + (int)i], &view);
         if (status != MU_OK && resource->kind->mark)
             resource->kind->mark(resource, run->replica);
     }
@@ -223,18 +321,24 @@ static mu_status pass_state(pjrt_plan *plan, const mu_run_args *run)
 static mu_status run_plan(mu_plan *handle, const mu_run_args *run)
 {
     pjrt_plan *plan = (pjrt_plan *)handle;
+    const bool split = run->collective && run->collective->size > 1;
+    programs *p = split ? &plan->split : &plan->whole;
     const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
     mu_status status = MU_OK;
-    if (run->collective && run->collective->size > 1)
-        return mu__error(MU_UNIMPLEMENTED, "'%s' runs on %d replicas, but %s runs one; use mu_one_device_strategy(\"%s\")",
-                         plan->graph->name, run->collective->size, plan->device->name, plan->device->name);
-    MU_GO(pass_in(plan, run));
-    MU_GO(execute(plan));
-    MU_GO(pass_outputs(plan, run));
-    MU_GO(pass_state(plan, run));
+    for (size_t i = 0; i < plan->graph->outputs.n; i++)
+        run->out[i] = NULL;
+    MU_TRY(make_programs(plan, p, split, run->replica_id));
+    MU_GO(pass_in(plan, p, run));
+    MU_GO(run_parts(plan, p, run));
+    MU_GO(pass_outputs(plan, p, run));
+    MU_GO(pass_state(plan, p, run));
 out:
-    drop_buffers(plan, plan->arguments, plan->n_arguments);
-    drop_buffers(plan, plan->results, plan->n_results);
+    for (int i = 0; i < p->state.n_slots; i++)
+        drop(plan, &p->slots[i]);
+    for (size_t i = 0; status != MU_OK && i < plan->graph->outputs.n; i++) {
+        mu_release(run->out[i]);
+        run->out[i] = NULL;
+    }
     if (mu__trace_on())
         mu__span("op", "device program", run->replica, begin, mu__now_ns());
     return status;

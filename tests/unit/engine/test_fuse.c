@@ -98,17 +98,19 @@ static int compare(const shape_case *c, mu_dtype dtype, double tolerance)
 static void lowered_graphs_give_the_same_numbers(void **state)
 {
     (void)state;
-    static const int64_t batches[] = {1, 2, 7, 0}, sides[] = {10, 11, 14};
+    static const struct {
+        int64_t batch, side;
+    } inputs[] = {{1, 11}, {7, 10}, {0, 10}};
     int fused = 0;
-    for (size_t b = 0; b < MU_COUNT(batches); b++)
-        for (size_t s = 0; s < MU_COUNT(sides); s++)
-            for (int channels = 1; channels <= 5; channels += 2)
-                for (int kernel = 2; kernel <= 4; kernel++)
-                    for (int kind = 0; kind < 8; kind++) {
-                        shape_case c = {batches[b], sides[s], channels, kernel == 3 ? 32 : 6, kernel, kind & 1, (kind & 3) == 3, kind & 4};
-                        fused += compare(&c, MU_F32, 2e-5);
-                    }
-    assert_true(fused > 1000);
+    for (size_t i = 0; i < MU_COUNT(inputs); i++)
+        for (int channels = 1; channels <= 5; channels += 2)
+            for (int kernel = 2; kernel <= 4; kernel++)
+                for (int kind = 0; kind < 8; kind++) {
+                    shape_case c = {inputs[i].batch, inputs[i].side, channels, kernel == 3 ? 32 : 6, kernel, kind & 1,
+                                    (kind & 3) == 3, kind & 4};
+                    fused += compare(&c, MU_F32, 2e-5);
+                }
+    assert_true(fused > 300);
     shape_case c = {5, 10, 1, 6, 3, true, true, true};
     assert_true(compare(&c, MU_F64, 1e-12) > 0);
 }

@@ -1,0 +1,129 @@
+// Tests of where the cluster comes from: the order of precedence, accidents, and changes that come too late.
+#include "cluster_test.h"
+
+#define TWO_WORKERS "{\"cluster\": {\"worker\": [\"a:1\", \"b:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 1}}"
+#define RANK "RANK=2", "WORLD_SIZE=3", "MASTER_ADDR=a", "MASTER_PORT=1"
+#define MPI "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4"
+#define SLURM "SLURM_PROCID=4", "SLURM_STEP_NUM_TASKS=5", "SLURM_STEP_NODELIST=n1", "SLURM_STEP_TASKS_PER_NODE=5"
+
+// A runtime that sees the environment as it is now.
+static int workers_here(void)
+{
+    mu_exit(true);
+    assert_int_equal(mu_init(.log = "error"), MU_OK);
+    mu_cluster *cluster = mu_cluster_from_environment();
+    return cluster != NULL ? mu_cluster_worker_count(cluster) : -1;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    clearenv();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    assert_no_error();
+    mu_exit(true);
+    assert_int_equal(mu__live_objects(NULL), 0);
+    return 0;
+}
+
+static void test_precedence(void **state)
+{
+    (void)state;
+    ENVIRONMENT("MUSTER_CLUSTER={\"cluster\": {\"worker\": [\"x:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}}",
+                "TF_CONFIG=" TWO_WORKERS, RANK, MPI, SLURM);
+    assert_int_equal(workers_here(), 1);
+    ENVIRONMENT("TF_CONFIG=" TWO_WORKERS, RANK, MPI, SLURM);
+    assert_int_equal(workers_here(), 2);
+    ENVIRONMENT(RANK, MPI, SLURM);
+    assert_int_equal(workers_here(), 3);
+    ENVIRONMENT(MPI, SLURM);
+    assert_int_equal(workers_here(), 4);
+    ENVIRONMENT(SLURM);
+    assert_int_equal(workers_here(), 5);
+    clearenv();
+    assert_int_equal(workers_here(), 1);
+}
+
+static void test_chosen_by_name(void **state)
+{
+    (void)state;
+    ENVIRONMENT("MUSTER_CLUSTER=none", "TF_CONFIG=" TWO_WORKERS, RANK);
+    assert_int_equal(workers_here(), 1);
+    ENVIRONMENT("MUSTER_CLUSTER=slurm", "TF_CONFIG=" TWO_WORKERS, RANK, SLURM);
+    assert_int_equal(workers_here(), 5);
+    ENVIRONMENT("MUSTER_CLUSTER=mpi", RANK);
+    assert_int_equal(workers_here(), -1);
+    assert_taken(MU_FAILED_PRECONDITION, "mpirun");
+    ENVIRONMENT("MUSTER_CLUSTER=cloud");
+    assert_int_equal(workers_here(), -1);
+    assert_taken(MU_INVALID_ARGUMENT, "\"cloud\"");
+    ENVIRONMENT("MUSTER_CLUSTER={");
+    assert_int_equal(workers_here(), -1);
+    assert_taken(MU_INVALID_ARGUMENT, "MUSTER_CLUSTER is not JSON");
+}
+
+// A batch script has some of Slurm's variables without being a task of a step.
+static void test_slurm_half_set(void **state)
+{
+    (void)state;
+    ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_JOB_NODELIST=n[1-4]");
+    assert_int_equal(workers_here(), 1);
+}
+
+static void test_checked(void **state)
+{
+    (void)state;
+    ENVIRONMENT("TF_CONFIG={\"cluster\": {\"worker\": [\"localhost:1\", \"b:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}}");
+    assert_int_equal(workers_here(), -1);
+    assert_taken(MU_INVALID_ARGUMENT, "in the cluster from TF_CONFIG");
+}
+
+static void test_changed_after_a_strategy(void **state)
+{
+    (void)state;
+    assert_int_equal(workers_here(), 1);
+    assert_int_equal(mu__cluster_seal(), MU_OK);
+    assert_int_equal(mu__cluster_seal(), MU_OK);
+    assert_non_null(mu_cluster_from_environment());
+    ENVIRONMENT("TF_CONFIG=" TWO_WORKERS);
+    assert_null(mu_cluster_from_environment());
+    assert_taken(MU_FAILED_PRECONDITION, "but was not set when the first strategy was made");
+    assert_int_equal(mu__cluster_seal(), MU_FAILED_PRECONDITION);
+    assert_taken(MU_FAILED_PRECONDITION, "TF_CONFIG");
+    assert_int_equal(workers_here(), 2);
+}
+
+static void test_printed(void **state)
+{
+    (void)state;
+    ENVIRONMENT("TF_CONFIG=" TWO_WORKERS);
+    assert_int_equal(workers_here(), 2);
+    char text[512];
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    assert_int_equal(mu__cluster_print(mu_cluster_from_environment(), file), MU_OK);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_string_equal(text, "cluster from TF_CONFIG: this process is worker 1\n"
+                              "  worker        0  a:1\n"
+                              "  worker        1  b:1  <- this process\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_precedence, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_chosen_by_name, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slurm_half_set, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_checked, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_changed_after_a_strategy, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_printed, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
