@@ -17,6 +17,7 @@ static const command_row commands[] = {
     {"config", "", "every setting with its value, where that comes from, and what it does", mu__tool_config},
     {"ops", "", "every operation: element types, gradient and engines, with the reason for each hole", mu__tool_ops},
     {"inspect", "[--json] FILE", "the tensors of a safetensors file: shape, bytes, range, mean", mu__tool_inspect},
+    {"explain", "FILE", "where the time went, from a timeline of MUSTER_TRACE=FILE", mu__tool_explain},
 };
 
 static void print_help(FILE *out)

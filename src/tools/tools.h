@@ -11,6 +11,7 @@ bool mu__tool_devices(int n, char **arguments);
 bool mu__tool_config(int n, char **arguments);
 bool mu__tool_ops(int n, char **arguments);
 bool mu__tool_inspect(int n, char **arguments);
+bool mu__tool_explain(int n, char **arguments);
 
 // mu__tool_no_arguments records INVALID_ARGUMENT unless n is 0.
 bool mu__tool_no_arguments(const char *command, int n, char **arguments);

@@ -1,0 +1,172 @@
+// `muster explain FILE`: where the time of a traced run went, from the timeline that MUSTER_TRACE writes.
+//
+// For each replica the time between its first and last span is split into kernels, collectives (which
+// include waiting for slower replicas) and the rest: waiting for input and hand-over. Then come the kernels
+// that took most, over all replicas. The file is Chrome's trace format; others' files are read as well.
+#include "tools/tools.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+#define TRACE_LIMIT ((size_t)1 << 30)
+
+// The spans of one name, over all replicas.
+typedef struct kernel_row {
+    const char *name;  // lent by the JSON
+    int64_t count;
+    double us;
+} kernel_row;
+
+typedef struct replica_row {
+    int64_t id;
+    double first, last;           // microseconds of the trace's clock
+    double kernels, collectives;
+} replica_row;
+
+typedef struct explained {
+    struct { kernel_row *items; size_t n, capacity; } kernels;
+    struct { replica_row *items; size_t n, capacity; } replicas;
+} explained;
+
+static replica_row *replica_of(explained *e, int64_t id, double begin)
+{
+    for (size_t i = 0; i < e->replicas.n; i++)
+        if (e->replicas.items[i].id == id)
+            return &e->replicas.items[i];
+    const replica_row fresh = {.id = id, .first = begin, .last = begin};
+    return MU_PUSH(&e->replicas, fresh) == MU_OK ? &e->replicas.items[e->replicas.n - 1] : NULL;
+}
+
+static mu_status add_kernel(explained *e, const char *name, double us)
+{
+    for (size_t i = 0; i < e->kernels.n; i++)
+        if (strcmp(e->kernels.items[i].name, name) == 0) {
+            e->kernels.items[i].count++;
+            e->kernels.items[i].us += us;
+            return MU_OK;
+        }
+    const kernel_row fresh = {.name = name, .count = 1, .us = us};
+    return MU_PUSH(&e->kernels, fresh);
+}
+
+static mu_status add_span(explained *e, const json_t *event)
+{
+    const char *phase = json_string_value(json_object_get(event, "ph"));
+    const char *name = json_string_value(json_object_get(event, "name"));
+    const char *category = json_string_value(json_object_get(event, "cat"));
+    if (!phase || strcmp(phase, "X") != 0 || !name || !category)
+        return MU_OK;
+    const double begin = json_number_value(json_object_get(event, "ts"));
+    const double us = json_number_value(json_object_get(event, "dur"));
+    replica_row *replica = replica_of(e, json_integer_value(json_object_get(event, "tid")), begin);
+    if (!replica)
+        return MU_RESOURCE_EXHAUSTED;
+    replica->first = MU_MIN(replica->first, begin);
+    replica->last = MU_MAX(replica->last, begin + us);
+    if (strcmp(category, "collective") == 0)
+        replica->collectives += us;
+    if (strcmp(category, "op") != 0)
+        return MU_OK;
+    replica->kernels += us;
+    return add_kernel(e, name, us);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const double x = ((const kernel_row *)a)->us, y = ((const kernel_row *)b)->us;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const int64_t x = ((const replica_row *)a)->id, y = ((const replica_row *)b)->id;
+    return x < y ? -1 : x > y;
+}
+
+static double share(double part, double whole)
+{
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+static void print_replicas(const explained *e)
+{
+    printf("%-8s %12s %9s %12s %22s\n", "replica", "time", "kernels", "collectives", "input and hand-over");
+    for (size_t i = 0; i < e->replicas.n; i++) {
+        const replica_row *r = &e->replicas.items[i];
+        const double whole = r->last - r->first;
+        printf("%-8lld %9.3f s  %7.1f%% %11.1f%% %21.1f%%\n", (long long)r->id, whole / 1e6, share(r->kernels, whole),
+               share(r->collectives, whole), share(whole - r->kernels - r->collectives, whole));
+    }
+}
+
+// The replica that waits least in collectives is the one that the others wait for.
+static void print_cause(const explained *e)
+{
+    const replica_row *least = &e->replicas.items[0], *most = least;
+    for (size_t i = 1; i < e->replicas.n; i++) {
+        const replica_row *r = &e->replicas.items[i];
+        least = r->collectives < least->collectives ? r : least;
+        most = r->collectives > most->collectives ? r : most;
+    }
+    const double whole = most->last - most->first, waited = share(most->collectives - least->collectives, whole);
+    const double outside = share(whole - most->kernels - most->collectives, whole);
+    if (e->replicas.n > 1 && waited > 5)
+        printf("\nreplica %lld waits %.0f%% of its time for replica %lld, which is slower\n", (long long)most->id, waited,
+               (long long)least->id);
+    if (outside > 20)
+        printf("\n%.0f%% of the time no kernel ran: input is slow (mu_dataset_prefetch), or steps are very short\n", outside);
+}
+
+static void print_kernels(const explained *e)
+{
+    double all = 0;
+    for (size_t i = 0; i < e->kernels.n; i++)
+        all += e->kernels.items[i].us;
+    printf("\n%-32s %10s %12s %10s\n", "kernel", "count", "mean", "share");
+    for (size_t i = 0; i < e->kernels.n && i < 15; i++) {
+        const kernel_row *k = &e->kernels.items[i];
+        printf("%-32.32s %10lld %9.1f us %9.1f%%\n", k->name, (long long)k->count, k->us / (double)k->count, share(k->us, all));
+    }
+}
+
+static mu_status collect(const json_t *root, const char *path, explained *e)
+{
+    const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents"), *event;
+    size_t i;
+    if (!json_is_array(events))
+        return mu__error(MU_DATA_LOSS, "'%s' has no list \"traceEvents\"; it is no timeline as MUSTER_TRACE writes it", path);
+    json_array_foreach(events, i, event)
+        MU_TRY(add_span(e, event));
+    if (e->replicas.n == 0)
+        return mu__error(MU_DATA_LOSS, "'%s' has no spans: did the program run a traced function?", path);
+    qsort(e->kernels.items, e->kernels.n, sizeof *e->kernels.items, by_time);
+    qsort(e->replicas.items, e->replicas.n, sizeof *e->replicas.items, by_id);
+    return MU_OK;
+}
+
+bool mu__tool_explain(int n, char **arguments)
+{
+    void *text = NULL;
+    size_t bytes = 0;
+    json_error_t problem;
+    explained e = {0};
+    if (n != 1) {
+        mu__error(MU_INVALID_ARGUMENT, "`muster explain` takes one file, a timeline written with MUSTER_TRACE=FILE");
+        return false;
+    }
+    if (mu__file_read(arguments[0], TRACE_LIMIT, &text, &bytes) != MU_OK)
+        return false;
+    json_t *root = json_loadb(text, bytes, 0, &problem);
+    mu__free(text);
+    if (!root)
+        mu__error(MU_DATA_LOSS, "'%s' is no JSON: line %d, %s", arguments[0], problem.line, problem.text);
+    else if (collect(root, arguments[0], &e) == MU_OK) {
+        print_replicas(&e);
+        print_cause(&e);
+        print_kernels(&e);
+    }
+    mu__free(e.kernels.items);
+    mu__free(e.replicas.items);
+    json_decref(root);
+    return !mu__pending();
+}
