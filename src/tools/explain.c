@@ -125,7 +125,8 @@ static void print_kernels(const explained *e)
     printf("\n%-32s %10s %12s %10s\n", "kernel", "count", "mean", "share");
     for (size_t i = 0; i < e->kernels.n && i < 15; i++) {
         const kernel_row *k = &e->kernels.items[i];
-        printf("%-32.32s %10lld %9.1f us %9.1f%%\n", k->name, (long long)k->count, k->us / (double)k->count, share(k->us, all));
+        mu__tool_print_name(k->name, 32);
+        printf(" %10lld %9.1f us %9.1f%%\n", (long long)k->count, k->us / (double)k->count, share(k->us, all));
     }
 }
 

@@ -54,16 +54,6 @@ static int name_width(const mu_tensor_file *file)
     return (int)MU_MIN(width, (size_t)60);
 }
 
-// Names come from the file: control characters would reach the terminal, so they become question marks.
-static void print_name(const char *name, int width)
-{
-    int printed = 0;
-    for (; *name; name++, printed++)
-        putchar((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
-    for (; printed < width; printed++)
-        putchar(' ');
-}
-
 static void print_number(double value)
 {
     if (isnan(value))
@@ -83,7 +73,7 @@ static bool print_table(const mu_tensor_file *file)
         summary s;
         if (!summarize_entry(file, (int)i, &s))
             return false;
-        print_name(entry->name, width);
+        mu__tool_print_name(entry->name, width);
         printf("  %-8s %-18s %14" PRIu64, mu_dtype_name(entry->spec.dtype), mu__shape_text(&entry->spec.shape, shape),
                entry->end - entry->begin);
         print_number(s.low);

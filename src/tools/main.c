@@ -47,6 +47,15 @@ bool mu__tool_no_arguments(const char *command, int n, char **arguments)
     return n == 0;
 }
 
+void mu__tool_print_name(const char *name, int width)
+{
+    int printed = 0;
+    for (; *name; name++, printed++)
+        putchar((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
+    for (; printed < width; printed++)
+        putchar(' ');
+}
+
 // Output is buffered: what could not be written shows up here at the latest.
 static bool flush_output(void)
 {

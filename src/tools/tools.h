@@ -16,4 +16,8 @@ bool mu__tool_explain(int n, char **arguments);
 // mu__tool_no_arguments records INVALID_ARGUMENT unless n is 0.
 bool mu__tool_no_arguments(const char *command, int n, char **arguments);
 
+// mu__tool_print_name prints a name from a file, filled up to `width`: control characters would reach the terminal, so
+// they become question marks.
+void mu__tool_print_name(const char *name, int width);
+
 #endif
