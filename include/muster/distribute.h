@@ -61,7 +61,6 @@ MU_API const char *mu_strategy_name(const mu_strategy *strategy);
 // MU_SCOPE(strategy) { … } does both. Its body runs once even if the strategy is NULL (with an error
 // pending nothing is made); return, goto and break may not leave it.
 typedef struct mu_scope_guard {
-    mu_pool *unused;
     void *scope;
     bool once;
 } mu_scope_guard;

@@ -9,7 +9,6 @@
 #include "engine/engine.h"
 
 typedef enum storage {
-    STORAGE_NONE,      // never needed (only its shape is used)
     STORAGE_ARENA,
     STORAGE_INPUT,     // of the run
     STORAGE_CONSTANT,  // captured by the graph

@@ -49,8 +49,6 @@ static void *address(const mu_plan *plan, const mu_run_args *args, char *arena, 
         return plan->resources[owner->index].data;
     case STORAGE_RESULT:
         return plan->results[owner->index]->data;
-    case STORAGE_NONE:
-        break;
     }
     return NULL;
 }
