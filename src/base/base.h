@@ -257,6 +257,8 @@ bool mu__setting_bool(mu_setting setting);
 
 // mu__environment reads a variable that is somebody else's (TF_CONFIG, SLURM_PROCID); NULL if unset or empty.
 const char *mu__environment(const char *variable);
+// mu__environment_list is all of it, "NAME=value", ending with NULL: for programs that are started.
+char *const *mu__environment_list(void);
 
 // mu__settings_print writes every setting with value, unit, origin (default, environment, mu_init) and sentence.
 void mu__settings_print(FILE *out);

@@ -68,6 +68,8 @@ static const struct choice {
     {MU_SETTING_ISA, {"avx512", "avx2", "base"}, "avx512, avx2 or base"},
 };
 
+char *const *mu__environment_list(void) { return environ; }
+
 const char *mu__environment(const char *variable)
 {
     const char *text = getenv(variable);

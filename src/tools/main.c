@@ -13,6 +13,7 @@ typedef struct command_row {
 } command_row;
 
 static const command_row commands[] = {
+    {"launch", "-n N [--] PROG", "a program as N processes on this machine that make up a cluster", NULL},
     {"devices", "", "the devices that a program would see here", mu__tool_devices},
     {"config", "", "every setting with its value, where that comes from, and what it does", mu__tool_config},
     {"ops", "", "every operation: element types, gradient and engines, with the reason for each hole", mu__tool_ops},
@@ -73,6 +74,8 @@ int main(int argc, char **argv)
         print_help(stderr);
         return 64;  // EX_USAGE
     }
+    if (strcmp(name, "launch") == 0)
+        return mu__tool_launch(argc - 2, argv + 2);  // the exit code is its program's
     bool ok = true;
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);

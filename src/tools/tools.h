@@ -12,6 +12,8 @@ bool mu__tool_config(int n, char **arguments);
 bool mu__tool_ops(int n, char **arguments);
 bool mu__tool_inspect(int n, char **arguments);
 bool mu__tool_explain(int n, char **arguments);
+// Returns the exit code of the program that it ran; what went wrong before that it has printed.
+int mu__tool_launch(int n, char **arguments);
 
 // mu__tool_no_arguments records INVALID_ARGUMENT unless n is 0.
 bool mu__tool_no_arguments(const char *command, int n, char **arguments);

@@ -1,0 +1,323 @@
+// `muster launch -n 4 -- ./program args`: one program as several processes that make up a cluster on this machine.
+//
+// The launcher waits for whatever comes first: lines to pass on, a rank that ends, a signal, a deadline. The first
+// rank that fails decides: the others are asked to end (SIGTERM), then made to (SIGKILL), each with all that it has
+// started, and the launcher ends with the exit code of that first failure. Nothing stays behind.
+#include "tools/launch.h"
+#include "tools/tools.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { GONE = 69 }; // the exit code of a rank that lost another one: hardly the first cause
+
+typedef struct rank {
+    pid_t pid; // 0: ended
+    mu_relay streams[2];
+} rank;
+
+typedef struct launch {
+    mu_launch_options options;
+    char key[65];
+    rank *ranks;
+    mu_kept_port *ports;
+    struct pollfd *polled;
+    mu_guard guard;
+    mu_screen screen;
+    int signals;          // a descriptor that signals are read from
+    int alive;
+    int first, code;      // the rank that failed first, and with what; -1: none
+    bool interrupted;     // by a signal to the launcher, or the time-out: no restart
+    bool ending;
+    int64_t kill_at;      // when those still alive are killed
+} launch;
+
+// ---- Arguments ----------------------------------------------------------------------------------
+
+static const char usage[] = "wanted is: muster launch -n PROCESSES [--replicas N] [--max-restarts N] [--grace SECONDS] "
+                            "[--timeout SECONDS] [--] PROGRAM [ARGUMENTS]";
+
+static mu_status number_of(const char *option, const char *text, double low, double high, bool whole, double *out)
+{
+    char *end = NULL;
+    *out = text ? strtod(text, &end) : NAN;
+    if (text && end != text && *end == '\0' && *out >= low && *out <= high && (!whole || *out == floor(*out)))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "muster launch: %s is '%s'; it must be a %snumber from %g to %g", option, text ? text : "",
+                     whole ? "whole " : "", low, high);
+}
+
+static mu_status read_options(int n, char **arguments, mu_launch_options *out)
+{
+    static const struct {
+        const char *name;
+        double low, high;
+        bool whole;
+    } known[] = {{"-n", 1, MU_MAX_LAUNCHED, true}, {"--replicas", 1, 256, true}, {"--max-restarts", 0, 1e6, true},
+                 {"--grace", 0, 1e6, false}, {"--timeout", 0, 1e9, false}};
+    double values[MU_COUNT(known)] = {0, 0, 0, 10, 0};
+    int at = 0;
+    for (; at < n && arguments[at][0] == '-' && strcmp(arguments[at], "--") != 0; at += 2) {
+        size_t which = 0;
+        while (which < MU_COUNT(known) && strcmp(arguments[at], known[which].name) != 0)
+            which++;
+        if (which == MU_COUNT(known))
+            return mu__error(MU_INVALID_ARGUMENT, "muster launch: '%s' is no option; %s", arguments[at], usage);
+        MU_TRY(number_of(known[which].name, at + 1 < n ? arguments[at + 1] : NULL, known[which].low, known[which].high,
+                         known[which].whole, &values[which]));
+    }
+    at += at < n && strcmp(arguments[at], "--") == 0;
+    if (values[0] < 1 || at >= n)
+        return mu__error(MU_INVALID_ARGUMENT, "muster launch: %s; %s", at >= n ? "the program is missing" : "-n is missing", usage);
+    *out = (mu_launch_options){.n = (int)values[0], .replicas = (int)values[1], .max_restarts = (int)values[2], .grace = values[3],
+                               .timeout = values[4], .program = arguments + at};
+    return MU_OK;
+}
+
+// ---- Ending -------------------------------------------------------------------------------------
+
+static void signal_all(const launch *l, int number)
+{
+    for (int r = 0; r < l->options.n; r++)
+        if (l->ranks[r].pid > 0)
+            kill(-l->ranks[r].pid, number);
+}
+
+// Asks all ranks to end; asked again, or at the end of the grace period, they are killed.
+static void end_all(launch *l, int number)
+{
+    signal_all(l, l->ending ? SIGKILL : number);
+    if (!l->ending)
+        l->kill_at = mu__deadline_ns(l->options.grace);
+    l->ending = true;
+}
+
+static int code_of(const siginfo_t *info)
+{
+    return info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
+}
+
+static void say_first(launch *l, int r, const siginfo_t *info)
+{
+    const char *then = l->alive > 0 ? "; ending the others" : "";
+    if (info->si_code == CLD_EXITED)
+        mu__screen_say(&l->screen, "muster launch: rank %d (process %d) failed first, with exit code %d%s", r, (int)info->si_pid,
+                       info->si_status, then);
+    else
+        mu__screen_say(&l->screen, "muster launch: rank %d (process %d) failed first, killed by signal %d (%s)%s", r,
+                       (int)info->si_pid, info->si_status, strsignal(info->si_status), then);
+}
+
+// What a rank has written comes before what is said about its end.
+static void drain(launch *l, rank *one)
+{
+    for (int i = 0; i < 2; i++) {
+        mu_relay *stream = &one->streams[i];
+        struct pollfd ready = {.fd = stream->fd, .events = POLLIN};
+        for (int reads = 0; stream->fd >= 0 && reads < 1000 && poll(&ready, 1, 0) == 1; reads++)
+            mu__relay_read(stream, &l->screen);
+    }
+}
+
+// Takes note of every rank that has ended. What it started and left behind goes with it: the group is sure to be
+// its own as long as the rank itself is not waited for.
+static void reap(launch *l)
+{
+    siginfo_t info, first_info = {0};
+    int first = -1;
+    for (int r = 0; r < l->options.n; r++) {
+        rank *one = &l->ranks[r];
+        info.si_pid = 0;
+        if (one->pid == 0 || waitid(P_PID, (id_t)one->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+            continue;
+        kill(-one->pid, SIGKILL);
+        waitid(P_PID, (id_t)one->pid, &info, WEXITED);
+        one->pid = 0;
+        l->alive--;
+        drain(l, one);
+        if (code_of(&info) != 0 && (first < 0 || code_of(&first_info) == GONE)) {
+            first = r;
+            first_info = info;
+        }
+    }
+    if (first < 0 || l->first >= 0)
+        return;
+    l->first = first;
+    l->code = code_of(&first_info);
+    if (!l->ending) {
+        say_first(l, first, &first_info);
+        end_all(l, SIGTERM);
+    }
+}
+
+// ---- One life of the job ------------------------------------------------------------------------
+
+static mu_status start_all(launch *l)
+{
+    l->first = -1;
+    l->code = 0;
+    l->ending = false;
+    for (int r = 0; r < l->options.n; r++) {
+        mu_started started;
+        mu_status status = mu__rank_start(&l->options, r, l->ports, l->key, &l->guard, &started);
+        l->ranks[r] = (rank){.pid = started.pid,
+                             .streams = {{.fd = started.out, .rank = r, .out = STDOUT_FILENO, .bar = started.terminal},
+                                         {.fd = started.err, .rank = r, .out = STDERR_FILENO}}};
+        l->alive += started.pid > 0;
+        MU_TRY(status);
+    }
+    return MU_OK;
+}
+
+static void take_signals(launch *l)
+{
+    struct signalfd_siginfo info;
+    while (read(l->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (info.ssi_signo == SIGCHLD)
+            continue;
+        l->interrupted = true;
+        end_all(l, (int)info.ssi_signo);
+    }
+}
+
+// Milliseconds until the next thing to be done without being asked; -1: nothing.
+static int milliseconds_until(int64_t a, int64_t b)
+{
+    const int64_t at = MU_MIN(a, b);
+    return at == MU_FOREVER ? -1 : (int)MU_MIN(MU_MAX((at - mu__now_ns()) / 1000000 + 1, 0), 1000000);
+}
+
+// Passes on what comes until then; false if nothing can come any more.
+static bool wait_for(launch *l, int milliseconds)
+{
+    int n = 1;
+    bool open = l->alive > 0;
+    l->polled[0] = (struct pollfd){.fd = l->signals, .events = POLLIN};
+    for (int i = 0; i < 2 * l->options.n; i++, n++) {
+        l->polled[n] = (struct pollfd){.fd = l->ranks[i / 2].streams[i % 2].fd, .events = POLLIN};
+        open |= l->polled[n].fd >= 0;
+    }
+    if (!open || poll(l->polled, (nfds_t)n, milliseconds) < 0)
+        return open && errno == EINTR;
+    for (int i = 0; i < 2 * l->options.n; i++)
+        if (l->polled[i + 1].revents)
+            mu__relay_read(&l->ranks[i / 2].streams[i % 2], &l->screen);
+    if (l->polled[0].revents)
+        take_signals(l);
+    return true;
+}
+
+static void watch(launch *l)
+{
+    int64_t time_out = l->options.timeout > 0 ? mu__deadline_ns(l->options.timeout) : MU_FOREVER;
+    while (l->alive > 0) {
+        wait_for(l, milliseconds_until(time_out, l->ending ? l->kill_at : MU_FOREVER));
+        reap(l);
+        const int64_t now = mu__now_ns();
+        if (now >= time_out) {
+            mu__screen_say(&l->screen, "muster launch: the job has not ended after %g seconds; ending it", l->options.timeout);
+            time_out = MU_FOREVER;
+            l->interrupted = true;
+            l->first = 0;
+            l->code = GONE;
+            end_all(l, SIGTERM);
+        }
+        if (l->ending && now >= l->kill_at) {
+            signal_all(l, SIGKILL);
+            l->kill_at = MU_FOREVER;
+        }
+    }
+    const int64_t last = mu__deadline_ns(.2); // somebody who left the group may still hold a stream open
+    while (mu__now_ns() < last && wait_for(l, milliseconds_until(last, MU_FOREVER)))
+        continue;
+    for (int i = 0; i < 2 * l->options.n; i++)
+        mu__relay_close(&l->ranks[i / 2].streams[i % 2], &l->screen);
+}
+
+// ---- The job ------------------------------------------------------------------------------------
+
+static mu_status make_key(launch *l)
+{
+    unsigned char bytes[32];
+    const char *given = mu__environment("MUSTER_CLUSTER_KEY");
+    if (given && strlen(given) < sizeof l->key) {
+        memcpy(l->key, given, strlen(given) + 1);
+        return MU_OK;
+    }
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        return mu__error(MU_INTERNAL, "muster launch: the system gives no random bytes for a key: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(l->key + 2 * i, 3, "%02x", bytes[i]);
+    return MU_OK;
+}
+
+static mu_status hear_signals(launch *l)
+{
+    static const int heard[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < MU_COUNT(heard); i++)
+        sigaddset(&set, heard[i]);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    l->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return l->signals >= 0 ? MU_OK : mu__error(mu__errno_code(errno), "muster launch: cannot wait for signals: %s", strerror(errno));
+}
+
+static mu_status run_job(launch *l)
+{
+    mu_status status = MU_OK;
+    for (int restarts = 0;; restarts++) {
+        status = start_all(l);
+        if (status != MU_OK)
+            end_all(l, SIGKILL);
+        watch(l);
+        if (status != MU_OK || l->code == 0 || l->interrupted || restarts == l->options.max_restarts)
+            return status;
+        mu__screen_say(&l->screen, "muster launch: starting all ranks again (%d of %d)", restarts + 1, l->options.max_restarts);
+    }
+}
+
+static mu_status launch_all(launch *l)
+{
+    l->ranks = mu__calloc((size_t)l->options.n, sizeof *l->ranks);
+    l->ports = mu__calloc((size_t)l->options.n, sizeof *l->ports);
+    l->polled = mu__calloc(2 * (size_t)l->options.n + 1, sizeof *l->polled);
+    if (!l->ranks || !l->ports || !l->polled)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < 2 * l->options.n; i++)
+        l->ranks[i / 2].streams[i % 2].fd = -1;
+    mu__screen_open(&l->screen);
+    MU_TRY(make_key(l));
+    MU_TRY(mu__ports_keep(l->ports, l->options.n));
+    mu_status status = mu__guard_start(&l->guard);
+    if (status == MU_OK) {
+        status = hear_signals(l);
+        if (status == MU_OK)
+            status = run_job(l);
+        mu__guard_end(&l->guard);
+        waitpid(l->guard.pid, NULL, 0);
+    }
+    mu__ports_give_back(l->ports, l->options.n);
+    return status;
+}
+
+int mu__tool_launch(int n, char **arguments)
+{
+    launch l = {.signals = -1, .first = -1};
+    mu_status status = mu__runtime() ? read_options(n, arguments, &l.options) : mu_error_code();
+    if (status == MU_OK)
+        status = launch_all(&l);
+    if (l.signals >= 0)
+        close(l.signals);
+    mu__free(l.ranks);
+    mu__free(l.ports);
+    mu__free(l.polled);
+    return status == MU_OK ? l.code : mu_exit(false);
+}

@@ -1,0 +1,140 @@
+// What the ranks write: whole lines, each behind its rank, never two in one.
+//
+// Every stream is kept back until a line is whole. Rank 0 writes to a terminal made for it when the launcher has
+// one, so its progress bar comes as carriage returns: the bar stands on the last line of the screen, and lines of
+// others go above it. A line longer than the limit is passed on in pieces.
+#include "tools/launch.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <unistd.h>
+
+enum { LONGEST_LINE = 65536 };
+
+void mu__screen_open(mu_screen *screen)
+{
+    *screen = (mu_screen){.terminal = isatty(STDOUT_FILENO) == 1, .plain = mu__setting_text(MU_SETTING_NO_COLOR) != NULL};
+}
+
+static void put(int fd, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        const ssize_t n = write(fd, data, bytes);
+        if (n < 0 && errno != EINTR)
+            return; // nobody is there to be told
+        if (n > 0) {
+            data += n;
+            bytes -= (size_t)n;
+        }
+    }
+}
+
+// Lines may be shown while a bar stands on the last line of the terminal: it makes room and is drawn again.
+static void make_room(const mu_screen *screen)
+{
+    if (screen->bar)
+        screen->plain ? put(STDOUT_FILENO, "\n", 1) : put(STDOUT_FILENO, "\r\033[K", 4);
+}
+
+static void draw_bar(const mu_screen *screen)
+{
+    char label[32];
+    if (!screen->bar)
+        return;
+    const int n = snprintf(label, sizeof label, "\r[%d] ", screen->bar->rank);
+    put(STDOUT_FILENO, label, (size_t)n);
+    put(STDOUT_FILENO, screen->bar->text.items, screen->bar->text.n);
+}
+
+// The line goes out in one write, so that it stays whole on whatever the launcher writes to.
+static void put_line(const mu_relay *relay, const char *text, size_t bytes)
+{
+    char small[512];
+    char *line = bytes + 40 <= sizeof small ? small : mu__alloc(bytes + 40);
+    if (!line)
+        return;
+    size_t n = (size_t)snprintf(line, 40, "[%d] ", relay->rank);
+    memcpy(line + n, text, bytes);
+    n += bytes;
+    line[n++] = '\n';
+    put(relay->out, line, n);
+    if (line != small)
+        mu__free(line);
+}
+
+static void end_line(mu_relay *relay, mu_screen *screen)
+{
+    size_t n = relay->text.n;
+    while (n > 0 && relay->text.items[n - 1] == '\r')
+        n--;
+    make_room(screen);
+    if (screen->bar == relay)
+        screen->bar = NULL;
+    put_line(relay, relay->text.items, n);
+    draw_bar(screen);
+    relay->text.n = 0;
+    relay->over = false;
+}
+
+static mu_status take(mu_relay *relay, mu_screen *screen, char c)
+{
+    if (c == '\n') {
+        end_line(relay, screen);
+        return MU_OK;
+    }
+    if (c == '\r' && relay->bar) {
+        relay->text.n = 0;
+        relay->over = true;
+        return MU_OK;
+    }
+    if (relay->text.n == LONGEST_LINE)
+        end_line(relay, screen);
+    return MU_PUSH(&relay->text, c);
+}
+
+mu_status mu__relay_read(mu_relay *relay, mu_screen *screen)
+{
+    char data[16384];
+    const ssize_t n = read(relay->fd, data, sizeof data);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return MU_OK;
+    if (n <= 0) { // a terminal whose last writer is gone answers EIO
+        mu__relay_close(relay, screen);
+        return MU_OK;
+    }
+    for (ssize_t i = 0; i < n; i++)
+        MU_TRY(take(relay, screen, data[i]));
+    if (relay->over && relay->text.n > 0) {
+        make_room(screen);
+        screen->bar = relay;
+        draw_bar(screen);
+    }
+    return MU_OK;
+}
+
+void mu__relay_close(mu_relay *relay, mu_screen *screen)
+{
+    if (relay->fd < 0)
+        return;
+    if (relay->text.n > 0)
+        end_line(relay, screen);
+    close(relay->fd);
+    relay->fd = -1;
+    mu__free(relay->text.items);
+    relay->text.items = NULL;
+    relay->text.capacity = 0;
+}
+
+void mu__screen_say(mu_screen *screen, const char *format, ...)
+{
+    char text[512];
+    va_list rest;
+    va_start(rest, format);
+    const int n = vsnprintf(text, sizeof text - 1, format, rest);
+    va_end(rest);
+    size_t bytes = (size_t)MU_MIN(MU_MAX(n, 0), (int)sizeof text - 2);
+    text[bytes++] = '\n';
+    make_room(screen);
+    put(STDERR_FILENO, text, bytes);
+    draw_bar(screen);
+}

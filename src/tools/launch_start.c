@@ -1,0 +1,345 @@
+// Starting the ranks of `muster launch`: ports, cores, environment, process groups.
+//
+// Each rank is told the whole job in TF_CONFIG, gets its share of the cores (whole cores: two ranks never share one
+// unless there are more ranks than cores) and leads a process group, so that what it starts ends with it. Ports are
+// kept by the launcher while the job lives: its sockets are bound, never listen, and allow the rank's own.
+#include "tools/launch.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <termios.h>
+#include <unistd.h>
+
+// ---- Ports --------------------------------------------------------------------------------------
+
+static mu_status keep_one(mu_kept_port *port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    const int on = 1;
+    port->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (port->fd >= 0 && setsockopt(port->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        bind(port->fd, (struct sockaddr *)&address, bytes) == 0 &&
+        getsockname(port->fd, (struct sockaddr *)&address, &bytes) == 0) {
+        port->port = ntohs(address.sin_port);
+        return MU_OK;
+    }
+    const int failed = errno;
+    if (port->fd >= 0)
+        close(port->fd);
+    return mu__error(mu__errno_code(failed), "muster launch: cannot get a free port on 127.0.0.1: %s", strerror(failed));
+}
+
+mu_status mu__ports_keep(mu_kept_port *ports, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (keep_one(&ports[i]) != MU_OK) {
+            mu__ports_give_back(ports, i);
+            return mu_error_code();
+        }
+    return MU_OK;
+}
+
+void mu__ports_give_back(mu_kept_port *ports, int n)
+{
+    for (int i = 0; i < n; i++)
+        close(ports[i].fd);
+}
+
+// ---- The guard ----------------------------------------------------------------------------------
+
+// Hears the number of every group; 0 is the launcher's orderly end, the end of the pipe its sudden one.
+static void guard_main(int fd)
+{
+    pid_t groups[MU_MAX_LAUNCHED], pid;
+    int n = 0;
+    while (read(fd, &pid, sizeof pid) == (ssize_t)sizeof pid) {
+        if (pid == 0)
+            _exit(0);
+        groups[n++ % MU_MAX_LAUNCHED] = pid; // of a restarted job only the last ones live
+    }
+    for (int i = 0; i < MU_MIN(n, MU_MAX_LAUNCHED); i++)
+        kill(-groups[i], SIGKILL);
+    _exit(0);
+}
+
+mu_status mu__guard_start(mu_guard *guard)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return mu__error(mu__errno_code(errno), "muster launch: cannot make a pipe: %s", strerror(errno));
+    guard->pid = fork();
+    if (guard->pid == 0) {
+        setsid(); // a Ctrl-C at the terminal is the launcher's business
+        for (int fd = 0; fd < 3; fd++)
+            close(fd);
+        close(ends[1]);
+        guard_main(ends[0]);
+    }
+    close(ends[0]);
+    guard->fd = ends[1];
+    if (guard->pid > 0)
+        return MU_OK;
+    close(ends[1]);
+    return mu__error(mu__errno_code(errno), "muster launch: cannot start a process: %s", strerror(errno));
+}
+
+static void guard_tell(const mu_guard *guard, pid_t pid)
+{
+    while (write(guard->fd, &pid, sizeof pid) < 0 && errno == EINTR)
+        continue;
+}
+
+void mu__guard_end(mu_guard *guard)
+{
+    guard_tell(guard, 0);
+    close(guard->fd);
+}
+
+// ---- Cores --------------------------------------------------------------------------------------
+
+typedef struct cpu_place {
+    int cpu, core; // core: the lowest number among the processors of the same core
+} cpu_place;
+
+static int core_of(int cpu)
+{
+    char path[96];
+    int core = cpu;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%d", &core) != 1)
+        core = cpu;
+    if (file)
+        fclose(file);
+    return core;
+}
+
+static int by_core(const void *a, const void *b)
+{
+    const cpu_place *x = a, *y = b;
+    return x->core != y->core ? x->core - y->core : x->cpu - y->cpu;
+}
+
+// The processors of rank `rank` of n: a run of whole cores.
+static bool cores_for(int rank, int n, cpu_set_t *out)
+{
+    cpu_set_t allowed;
+    cpu_place places[CPU_SETSIZE];
+    int cores[CPU_SETSIZE], n_places = 0, n_cores = 0;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return false;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed))
+            places[n_places++] = (cpu_place){.cpu = cpu, .core = core_of(cpu)};
+    qsort(places, (size_t)n_places, sizeof *places, by_core);
+    for (int i = 0; i < n_places; i++) {
+        n_cores += i == 0 || places[i].core != places[i - 1].core;
+        cores[i] = n_cores - 1;
+    }
+    int begin = (int)((int64_t)n_cores * rank / n), end = (int)((int64_t)n_cores * (rank + 1) / n);
+    if (n > n_cores) {
+        begin = rank % n_cores;
+        end = begin + 1;
+    }
+    CPU_ZERO(out);
+    for (int i = 0; i < n_places; i++)
+        if (cores[i] >= begin && cores[i] < end)
+            CPU_SET(places[i].cpu, out);
+    return n_places > 0;
+}
+
+// ---- Environment --------------------------------------------------------------------------------
+
+typedef struct variables {
+    char **items; // owned texts "NAME=value", then NULL
+    size_t n, capacity;
+} variables;
+
+static void variables_free(variables *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        mu__free(list->items[i]);
+    mu__free(list->items);
+}
+
+static mu_status add_variable(variables *list, char *text)
+{
+    if (text && MU_PUSH(list, text) == MU_OK)
+        return MU_OK;
+    mu__free(text);
+    return MU_RESOURCE_EXHAUSTED;
+}
+
+static bool is_named(const char *text, const char *name)
+{
+    const size_t n = strlen(name);
+    return strncmp(text, name, n) == 0 && text[n] == '=';
+}
+
+// What would be taken for the cluster ahead of TF_CONFIG, and what is set anew.
+static bool replaced(const char *text, const mu_launch_options *options)
+{
+    return is_named(text, "TF_CONFIG") || is_named(text, "MUSTER_CLUSTER") || is_named(text, "MUSTER_CLUSTER_KEY") ||
+           (options->replicas > 0 && is_named(text, "MUSTER_CPU_DEVICES")) || is_named(text, "MUSTER_TRACE");
+}
+
+static char *tf_config(const mu_launch_options *options, int rank, const mu_kept_port *ports)
+{
+    char address[32];
+    json_t *workers = json_array();
+    for (int i = 0; i < options->n; i++) {
+        snprintf(address, sizeof address, "127.0.0.1:%d", ports[i].port);
+        json_array_append_new(workers, json_string(address));
+    }
+    json_t *config = json_pack("{s:{s:o},s:{s:s,s:i}}", "cluster", "worker", workers, "task", "type", "worker", "index", rank);
+    char *text = config ? json_dumps(config, JSON_COMPACT) : NULL;
+    char *variable = text ? mu__sprintf("TF_CONFIG=%s", text) : NULL;
+    free(text); // jansson's
+    json_decref(config);
+    return variable;
+}
+
+// One timeline for each rank: rank 0's keeps the name unless that has a place for the process number.
+static char *trace_variable(const char *file, int rank)
+{
+    if (rank == 0 || strstr(file, "%p"))
+        return mu__sprintf("MUSTER_TRACE=%s", file);
+    return mu__sprintf("MUSTER_TRACE=%s.%d", file, rank);
+}
+
+static mu_status environment_of(const mu_launch_options *options, int rank, const mu_kept_port *ports, const char *key, variables *out)
+{
+    const char *trace = mu__environment("MUSTER_TRACE");
+    for (char *const *at = mu__environment_list(); *at; at++)
+        if (!replaced(*at, options))
+            MU_TRY(add_variable(out, mu__strdup(*at)));
+    MU_TRY(add_variable(out, tf_config(options, rank, ports)));
+    MU_TRY(add_variable(out, mu__sprintf("MUSTER_CLUSTER_KEY=%s", key)));
+    if (options->replicas > 0)
+        MU_TRY(add_variable(out, mu__sprintf("MUSTER_CPU_DEVICES=%d", options->replicas)));
+    if (trace)
+        MU_TRY(add_variable(out, trace_variable(trace, rank)));
+    return MU_PUSH(out, (char *)NULL);
+}
+
+// ---- Start --------------------------------------------------------------------------------------
+
+// The ends of what a rank writes: the launcher's, and its own.
+typedef struct plumbing {
+    int out[2], err[2], report[2]; // report: why the program could not be run
+} plumbing;
+
+static void close_all(plumbing *pipes)
+{
+    int *const ends[] = {pipes->out, pipes->err, pipes->report};
+    for (size_t i = 0; i < MU_COUNT(ends); i++)
+        for (int k = 0; k < 2; k++)
+            if (ends[i][k] >= 0)
+                close(ends[i][k]);
+}
+
+// A terminal as wide as ours, less the rank in front of each line.
+static bool make_terminal(int ends[2])
+{
+    struct winsize size = {0};
+    struct termios mode;
+    ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (ends[0] < 0 || grantpt(ends[0]) != 0 || unlockpt(ends[0]) != 0)
+        return false;
+    const char *name = ptsname(ends[0]);
+    ends[1] = name ? open(name, O_RDWR | O_NOCTTY | O_CLOEXEC) : -1;
+    if (ends[1] < 0 || tcgetattr(ends[1], &mode) != 0)
+        return false;
+    cfmakeraw(&mode);
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 4)
+        size.ws_col = (unsigned short)(size.ws_col - 4);
+    return tcsetattr(ends[1], TCSANOW, &mode) == 0 && ioctl(ends[1], TIOCSWINSZ, &size) == 0;
+}
+
+static mu_status lay(plumbing *pipes, int rank, bool *terminal)
+{
+    *pipes = (plumbing){.out = {-1, -1}, .err = {-1, -1}, .report = {-1, -1}};
+    *terminal = rank == 0 && isatty(STDOUT_FILENO) == 1;
+    const bool whole = (*terminal ? make_terminal(pipes->out) : pipe2(pipes->out, O_CLOEXEC) == 0) &&
+                       pipe2(pipes->err, O_CLOEXEC) == 0 && pipe2(pipes->report, O_CLOEXEC) == 0;
+    if (whole)
+        return MU_OK;
+    const int failed = errno;
+    close_all(pipes);
+    return mu__error(mu__errno_code(failed), "muster launch: cannot make pipes for rank %d: %s", rank, strerror(failed));
+}
+
+// In the new process: nothing but system calls until the program runs.
+static void become(const mu_launch_options *options, const plumbing *pipes, const cpu_set_t *cores, char **environment, pid_t launcher)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int empty = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (getppid() != launcher)
+        _exit(1); // it died before it was to be watched
+    if (cores)
+        sched_setaffinity(0, sizeof *cores, cores);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (empty >= 0 && dup2(empty, STDIN_FILENO) >= 0 && dup2(pipes->out[1], STDOUT_FILENO) >= 0 &&
+        dup2(pipes->err[1], STDERR_FILENO) >= 0)
+        execvpe(options->program[0], options->program, environment);
+    const int failed = errno;
+    if (write(pipes->report[1], &failed, sizeof failed) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+static mu_status refuse(const mu_launch_options *options, int failed)
+{
+    return mu__error(mu__errno_code(failed), "muster launch: cannot run '%s': %s%s", options->program[0], strerror(failed),
+                     failed == ENOENT && !strchr(options->program[0], '/') ? "; a program of this folder is called ./name" : "");
+}
+
+static mu_status start_with(const mu_launch_options *options, int rank, plumbing *pipes, char **environment, const mu_guard *guard, mu_started *out)
+{
+    cpu_set_t cores;
+    const bool pinned = mu__setting_bool(MU_SETTING_PIN) && cores_for(rank, options->n, &cores);
+    const pid_t launcher = getpid();
+    out->pid = fork();
+    if (out->pid < 0)
+        return mu__error(mu__errno_code(errno), "muster launch: cannot start rank %d: %s", rank, strerror(errno));
+    if (out->pid == 0)
+        become(options, pipes, pinned ? &cores : NULL, environment, launcher);
+    setpgid(out->pid, out->pid); // whoever comes first
+    guard_tell(guard, out->pid);
+    int failed = 0;
+    close(pipes->report[1]);
+    pipes->report[1] = -1;
+    if (read(pipes->report[0], &failed, sizeof failed) == (ssize_t)sizeof failed)
+        return refuse(options, failed);
+    out->out = pipes->out[0];
+    out->err = pipes->err[0];
+    pipes->out[0] = pipes->err[0] = -1;
+    return MU_OK;
+}
+
+mu_status mu__rank_start(const mu_launch_options *options, int rank, const mu_kept_port *ports, const char *key,
+                         const mu_guard *guard, mu_started *out)
+{
+    plumbing pipes;
+    variables environment = {0};
+    *out = (mu_started){.out = -1, .err = -1};
+    MU_TRY(lay(&pipes, rank, &out->terminal));
+    mu_status status = environment_of(options, rank, ports, key, &environment);
+    if (status == MU_OK)
+        status = start_with(options, rank, &pipes, environment.items, guard, out);
+    close_all(&pipes);
+    variables_free(&environment);
+    return status;
+}
