@@ -15,5 +15,6 @@
 #include <muster/io.h>
 #include <muster/distribute.h>
 #include <muster/model.h>
+#include <muster/checkpoint.h>
 
 #endif

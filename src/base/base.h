@@ -186,6 +186,9 @@ uint64_t mu__runtime_next_seed(mu_runtime *runtime);     // a new one for each g
 // mu__check_stop records CANCELLED and returns it if a signal asked for the end (mu_stop_on_signals).
 mu_status mu__check_stop(void);
 
+// The signal that asked for the end, 0 if none did.
+int mu__stop_signal(void);
+
 // ---- Time ---------------------------------------------------------------------------------------
 
 int64_t mu__now_ns(void);             // CLOCK_MONOTONIC

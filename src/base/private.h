@@ -86,9 +86,6 @@ struct mu_timeline *mu__timeline_new(void);
 void mu__timeline_drop(mu_runtime *runtime);
 mu_status mu__timeline_write(const mu_runtime *runtime);
 
-// The signal that asked for the end, 0 if none did.
-int mu__stop_signal(void);
-
 // mu__signals_restore puts the handlers back that mu_stop_on_signals replaced.
 void mu__signals_restore(void);
 

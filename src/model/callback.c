@@ -22,8 +22,7 @@ mu_callback *mu_callback_new_with(const mu_callback_args *given)
     return mu__give(callback);
 }
 
-// Takes over `state`.
-static mu_callback *built_in(mu_callback_args hooks, void *state)
+mu_callback *mu__callback_built_in(mu_callback_args hooks, void *state)
 {
     hooks.size = sizeof hooks;
     hooks.arg = state;
@@ -108,7 +107,7 @@ mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *given)
     strcpy(state->path, args.path);
     state->best_only = args.save_best_only;
     snprintf(state->monitor.name, sizeof state->monitor.name, "%s", args.monitor ? args.monitor : "val_loss");
-    return built_in((mu_callback_args){.on_epoch_end = save_epoch}, state);
+    return mu__callback_built_in((mu_callback_args){.on_epoch_end = save_epoch}, state);
 }
 
 // ---- Early stopping -----------------------------------------------------------------------------
@@ -156,5 +155,5 @@ mu_callback *mu_early_stopping_with(const mu_early_stopping_args *given)
     state->min_delta = args.min_delta;
     state->patience = args.patience;
     snprintf(state->monitor.name, sizeof state->monitor.name, "%s", args.monitor ? args.monitor : "val_loss");
-    return built_in((mu_callback_args){.on_train_begin = start_watching, .on_epoch_end = watch_epoch}, state);
+    return mu__callback_built_in((mu_callback_args){.on_train_begin = start_watching, .on_epoch_end = watch_epoch}, state);
 }

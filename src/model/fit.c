@@ -227,12 +227,19 @@ static mu_status keep_outputs(pass *p, mu_value *value)
     return MU_OK;
 }
 
+static void count_step(pass *p)
+{
+    p->steps++;
+    if (p->training)
+        p->model->position->step = p->steps;
+}
+
 static mu_status finish_step(pass *p, mu_running *running)
 {
     mu_value *result = mu__run_wait(running);
     if (!result)
         return mu_error_code();
-    p->steps++;
+    count_step(p);
     if (p->function == p->model->predict_function)
         return keep_outputs(p, result);
     read_metrics(p, result);
@@ -273,7 +280,7 @@ static mu_status run_pass(pass *p)
 {
     mu_running *before = NULL;
     mu_status status = MU_OK;
-    for (int64_t started = 0;; started++) {
+    for (int64_t started = p->steps;; started++) {
         mu_pool *pool = mu_pool_open();
         if (before && p->in_step) {
             status = finish_step(p, before);
@@ -292,7 +299,8 @@ static mu_status run_pass(pass *p)
         mu_error_value first;
         mu__error_move(&first);
         mu_pool *pool = mu_pool_open();
-        mu__run_wait(before);
+        if (mu__run_wait(before))
+            count_step(p);
         mu_error_take();
         mu_pool_close(pool);
         mu__error_raise(&first);
@@ -415,16 +423,39 @@ typedef struct fitting {
     mu_fit_args args;
     mu_history *history;
     mu_iterator *iterator;  // goes on over epochs when steps_per_epoch is given
+    mu_fit_position position;
     mu_progress progress;
 } fitting;
 
+// Opens the data of an epoch: a new iteration, or where the last epoch or a restored run stopped.
 static mu_status open_data(fitting *f)
 {
-    if (f->iterator && f->args.steps_per_epoch > 0)
-        return MU_OK;
-    mu_release(f->iterator);
-    f->iterator = mu__dataset_iterate(f->args.x);
+    mu_fit_position *at = &f->position;
+    if (!at->iterator) {
+        mu_release(f->iterator);
+        at->iterator = f->iterator = mu__dataset_iterate(f->args.x);
+        if (f->iterator && at->restored)
+            MU_TRY(mu_iterator_restore(f->iterator, at->restored));
+        mu__free(at->restored);
+        at->restored = NULL;
+    }
     return f->iterator ? MU_OK : mu_error_code();
+}
+
+char *mu__fit_data_state(const mu_model *model)
+{
+    const mu_fit_position *at = model->position;
+    mu_iterator *next = at->iterator ? mu_retain(at->iterator) : mu__dataset_iterate(at->data);
+    const char *state = next ? mu_iterator_state(next) : NULL;
+    char *copy = state ? mu__strdup(state) : NULL;
+    mu_release(next);
+    return copy;
+}
+
+static void warn_of_early_end(const pass *p)
+{
+    mu__log(MU_LOG_WARNING, "mu_fit: the data ended after %lld of %lld steps of epoch %d; repeat the dataset or give fewer "
+            "steps_per_epoch", (long long)p->steps, (long long)p->limit, p->epoch + 1);
 }
 
 static mu_status train_epoch(fitting *f, int epoch, pass *p)
@@ -433,9 +464,11 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     int64_t limit = f->args.steps_per_epoch > 0 ? f->args.steps_per_epoch : -1;
     int64_t target = limit > 0 ? limit : mu_dataset_cardinality(f->args.x);
     *p = (pass){.model = model, .function = model->train_function, .limit = limit, .training = true, .progress = &f->progress,
-                .callbacks = f->args.callbacks, .in_step = watches_batches(f->args.callbacks), .epoch = epoch};
+                .callbacks = f->args.callbacks, .in_step = watches_batches(f->args.callbacks), .epoch = epoch,
+                .steps = f->position.step};
     MU_TRY(open_data(f));
-    MU_TRY(reset_metrics(model));
+    if (p->steps == 0)  // else the run goes on in the middle of an epoch
+        MU_TRY(reset_metrics(model));
     p->iterator = f->iterator;
     mu_logs logs = pass_logs(p);
     logs.n = 0;
@@ -448,8 +481,7 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     if (p->steps == 0 && epoch == f->args.initial_epoch)
         return no_batches("mu_fit");
     if (limit > 0 && p->steps < limit && !model->stop)
-        mu__log(MU_LOG_WARNING, "mu_fit: the data ended after %lld of %lld steps of epoch %d; repeat the dataset or give fewer "
-                "steps_per_epoch", (long long)p->steps, (long long)limit, epoch + 1);
+        warn_of_early_end(p);
     return MU_OK;
 }
 
@@ -479,6 +511,24 @@ static mu_status end_epoch(fitting *f, const pass *train, const pass *validation
     return call_hooks(f->args.callbacks, ON_EPOCH_END, &logs);
 }
 
+// Validation counts in the metrics of training: if it is interrupted, these get back what they were.
+static void put_back_metrics(const pass *train)
+{
+    mu_error_value first;
+    mu__error_move(&first);
+    mu_pool *pool = mu_pool_open();
+    mu_scope_guard scope = mu_scope_open(train->model->strategy);
+    for (int i = 0; i < train->model->n_metrics; i++) {
+        const mu_metric *metric = train->model->metrics[i];
+        mu_variable_assign(metric->total, mu_constant(mu_variable_dtype(metric->total), train->values[i]));
+        mu_variable_assign(metric->count, mu_constant(mu_variable_dtype(metric->count), 1));
+    }
+    mu_scope_close(&scope);
+    mu_pool_close(pool);
+    mu_error_take();
+    mu__error_raise(&first);
+}
+
 static mu_status fit_epoch(fitting *f, int epoch)
 {
     pass train, validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1};
@@ -487,9 +537,32 @@ static mu_status fit_epoch(fitting *f, int epoch)
         f->args.model->stop = true;
         return MU_OK;
     }
-    if (f->args.validation_data)
-        MU_TRY(measure(&validation, f->args.validation_data));
+    if (f->args.validation_data && measure(&validation, f->args.validation_data) != MU_OK) {
+        put_back_metrics(&train);
+        return mu_error_code();
+    }
+    f->position.epoch = epoch + 1;
+    f->position.step = 0;
+    if (f->args.steps_per_epoch <= 0)
+        f->position.iterator = NULL;
     return end_epoch(f, &train, f->args.validation_data ? &validation : NULL);
+}
+
+// A signal ended fit: what keeps backups writes one. Its failure is told too; the exit stays the signal's.
+static void call_interrupt_hooks(fitting *f)
+{
+    mu_error_value first;
+    mu__error_move(&first);
+    const mu_logs logs = {.model = f->args.model, .epoch = f->position.epoch, .step = f->position.step};
+    for (int i = 0; f->args.callbacks && (const void *)f->args.callbacks[i] != MU_END; i++) {
+        const mu_callback *callback = f->args.callbacks[i];
+        if (callback && callback->on_interrupt && callback->on_interrupt(&logs, callback->hooks.arg) != MU_OK) {
+            mu_error_value error;
+            mu__error_move(&error);
+            mu__log(MU_LOG_ERROR, "mu_fit was stopped, and its state could not be saved: %s", error.message);
+        }
+    }
+    mu__error_raise(&first);
 }
 
 static mu_status check_fit(const mu_fit_args *args)
@@ -514,14 +587,21 @@ mu_history *mu_fit_with(const mu_fit_args *given)
         return NULL;
     mu_model *model = f.args.model;
     model->stop = false;
+    model->position = &f.position;
+    f.position.epoch = f.args.initial_epoch;
+    f.position.data = f.args.x;
     mu_logs logs = {.model = model};
     mu_status status = call_hooks(f.args.callbacks, ON_TRAIN_BEGIN, &logs);
-    for (int epoch = f.args.initial_epoch; status == MU_OK && epoch < f.args.epochs && !model->stop; epoch++)
+    for (int epoch = f.position.epoch; status == MU_OK && epoch < f.args.epochs && !model->stop; epoch++)
         status = fit_epoch(&f, epoch);
     if (status == MU_OK)
         status = call_hooks(f.args.callbacks, ON_TRAIN_END, &logs);
     else
         mu__progress_abandon(&f.progress);
+    if (status == MU_CANCELLED && mu__stop_signal() != 0)
+        call_interrupt_hooks(&f);
+    model->position = NULL;
+    mu__free(f.position.restored);
     mu_release(f.iterator);
     if (status == MU_OK)
         return mu__give(f.history);

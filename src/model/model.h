@@ -11,6 +11,7 @@
 #include <muster/model.h>
 
 typedef struct mu_layer_ops mu_layer_ops;
+typedef struct mu_fit_position mu_fit_position;
 
 #define MU_MAX_LAYER_WEIGHTS 8
 
@@ -67,6 +68,7 @@ struct mu_model {
     mu_metric **metrics;         // loss's mean first, then compile's
     mu_function *train_function, *test_function, *predict_function;
     bool stop;
+    mu_fit_position *position;   // while fit runs
 };
 
 mu_status mu__model_variables(const mu_model *model, bool trainable_only, int *n, mu_variable ***variables);  // mu__free
@@ -114,6 +116,8 @@ struct mu_optimizer {
     struct { mu_variable **items; size_t n, capacity; } slots;      // n_slots for each of them
     mu_tensor *step;             // iterations read in the step being traced
 };
+// mu__optimizer_build makes the state for these variables that the first step would make.
+mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const *variables);
 
 struct mu_history {
     mu_object object;
@@ -131,7 +135,21 @@ struct mu_callback {
     mu_object object;
     mu_callback_args hooks;
     void *state;                  // built-in callbacks: what `arg` points to; owned
+    // When a signal ends fit: the step in progress is finished, nothing is under way. Optional.
+    mu_status (*on_interrupt)(const mu_logs *logs, void *arg);
 };
+mu_callback *mu__callback_built_in(mu_callback_args hooks, void *state);  // takes over `state`
+
+// Where fit is: for what saves that, and takes it up again before the first epoch.
+struct mu_fit_position {
+    int epoch;               // the one in progress, from 0; between epochs the next one
+    int64_t step;            // how many of its steps are finished
+    mu_dataset *data;
+    mu_iterator *iterator;   // whose place counts; NULL: a new iteration of the data is next
+    char *restored;          // a saved place where the data begins; owned
+};
+// mu__fit_data_state writes down the place in the data; freed with mu__free. NULL on error.
+char *mu__fit_data_state(const mu_model *model);
 
 // ---- Progress (progress.c) ----------------------------------------------------------------------
 

@@ -129,6 +129,15 @@ static int place_of(mu_optimizer *optimizer, mu_variable *variable)
     return (int)optimizer->variables.n - 1;
 }
 
+mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const *variables)
+{
+    MU_TRY(build(optimizer));
+    for (int i = 0; i < n; i++)
+        if (place_of(optimizer, variables[i]) < 0)
+            return mu_error_code();
+    return MU_OK;
+}
+
 // ---- Applying -----------------------------------------------------------------------------------
 
 static mu_status apply_all(mu_optimizer *optimizer, int n, mu_variable *const *variables, mu_tensor *const *gradients)

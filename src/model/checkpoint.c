@@ -1,0 +1,323 @@
+// The state of a run as named tensors in one safetensors file, and back.
+//
+// Variables are saved under their own names, with the values they have outside of replicas, so a file fits any
+// strategy and mu_load_weights reads it too. What is no tensor (the place in the data, the shape that an unbuilt
+// model needs) is metadata. Restoring first checks everything, then changes everything.
+#include "model/checkpoint.h"
+
+#include <stdlib.h>
+
+// The variables of a checkpoint: borrowed, each once, in a fixed order.
+typedef struct entries {
+    mu_variable **items;
+    size_t n, capacity;
+} entries;
+
+struct mu_checkpoint {
+    mu_object object;
+    mu_model *model;          // these four retained; NULL: not part of it
+    mu_optimizer *optimizer;
+    mu_value *variables;
+    mu_iterator *iterator;
+};
+
+static const char *const iterator_key = "muster.iterator";
+static const char *const input_key = "muster.input_shape";
+static const char *const format_key = "muster.checkpoint";
+
+static void checkpoint_destroy(void *object)
+{
+    mu_checkpoint *checkpoint = object;
+    mu_release(checkpoint->model);
+    mu_release(checkpoint->optimizer);
+    mu_release(checkpoint->variables);
+    mu_release(checkpoint->iterator);
+}
+
+static mu_type checkpoint_type = {.name = "checkpoint", .destroy = checkpoint_destroy};
+
+static mu_status check_variables(const mu_value *value)
+{
+    if (value && value->leaf)
+        return mu__is(value->leaf, &mu__variable_type) ? MU_OK
+            : mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: .variables holds something else than variables; a checkpoint "
+                        "keeps only what can be assigned when it is restored");
+    for (int i = 0; value && i < value->n; i++)
+        MU_TRY(check_variables(value->items[i]));
+    return MU_OK;
+}
+
+mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *given)
+{
+    mu_checkpoint_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_checkpoint_new") != MU_OK ||
+        check_variables(args.variables) != MU_OK)
+        return NULL;
+    if (!args.model && !args.optimizer && !args.variables && !args.iterator) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: nothing to save is given; give .model, .optimizer, .variables or .iterator");
+        return NULL;
+    }
+    mu_checkpoint *checkpoint = mu__new(&checkpoint_type, sizeof *checkpoint);
+    if (!checkpoint)
+        return NULL;
+    checkpoint->model = mu_retain(args.model);
+    checkpoint->optimizer = mu_retain(args.optimizer);
+    checkpoint->variables = mu_retain(args.variables);
+    checkpoint->iterator = mu_retain(args.iterator);
+    return mu__give(checkpoint);
+}
+
+// ---- What there is to save ----------------------------------------------------------------------
+
+static mu_optimizer *optimizer_of(const mu_checkpoint *checkpoint)
+{
+    return checkpoint->optimizer ? checkpoint->optimizer : checkpoint->model ? checkpoint->model->optimizer : NULL;
+}
+
+static mu_status add(entries *all, mu_variable *variable)
+{
+    if (!variable)
+        return MU_OK;
+    const char *name = mu_variable_name(variable);
+    for (size_t i = 0; i < all->n; i++)
+        if (strcmp(mu_variable_name(all->items[i]), name) == 0)
+            return all->items[i] == variable ? MU_OK
+                : mu__error(MU_INVALID_ARGUMENT, "two variables of the checkpoint are named '%s'; give one of them another name", name);
+    return MU_PUSH(all, variable);
+}
+
+static mu_status add_model(entries *all, const mu_model *model)
+{
+    for (int l = 0; l < model->n_layers; l++) {
+        const mu_layer *layer = model->layers[l];
+        for (int w = 0; w < layer->n_weights; w++)
+            MU_TRY(add(all, layer->weights[w]));
+        MU_TRY(add(all, layer->generator));
+    }
+    for (int i = 0; i < model->n_metrics; i++) {
+        MU_TRY(add(all, model->metrics[i]->total));
+        MU_TRY(add(all, model->metrics[i]->count));
+    }
+    return MU_OK;
+}
+
+static mu_status add_optimizer(entries *all, const mu_optimizer *optimizer)
+{
+    MU_TRY(add(all, optimizer->iterations));
+    MU_TRY(add(all, optimizer->learning_rate));
+    for (size_t i = 0; i < optimizer->slots.n; i++)
+        MU_TRY(add(all, optimizer->slots.items[i]));
+    return MU_OK;
+}
+
+static mu_status add_variables(entries *all, const mu_value *value)
+{
+    if (value->leaf)
+        return add(all, (mu_variable *)value->leaf);
+    for (int i = 0; i < value->n; i++)
+        MU_TRY(add_variables(all, value->items[i]));
+    return MU_OK;
+}
+
+static mu_status collect(const mu_checkpoint *checkpoint, entries *all)
+{
+    const mu_optimizer *optimizer = optimizer_of(checkpoint);
+    if (checkpoint->model)
+        MU_TRY(add_model(all, checkpoint->model));
+    if (optimizer)
+        MU_TRY(add_optimizer(all, optimizer));
+    return checkpoint->variables ? add_variables(all, checkpoint->variables) : MU_OK;
+}
+
+// ---- Saving -------------------------------------------------------------------------------------
+
+enum { MAX_METADATA = 32 };
+
+// "28,28,1": the shape of one sample, from which a model without weights can be built.
+static void input_shape_text(const mu_model *model, char text[MU_SHAPE_TEXT])
+{
+    const mu_shape *shape = &model->layers[0]->input;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 1; i < shape->rank && used < MU_SHAPE_TEXT; i++)
+        used += (size_t)snprintf(text + used, MU_SHAPE_TEXT - used, "%s%lld", i > 1 ? "," : "", (long long)shape->dims[i]);
+}
+
+// Fills `all` with the file's metadata: ours, then the caller's.
+static mu_status metadata_of(const mu_checkpoint *checkpoint, const char *const *more, char shape[MU_SHAPE_TEXT],
+                             const char *all[MAX_METADATA])
+{
+    int n = 0;
+    all[n++] = format_key;
+    all[n++] = "1";
+    if (checkpoint->model && checkpoint->model->n_layers > 0 && checkpoint->model->layers[0]->built) {
+        input_shape_text(checkpoint->model, shape);
+        all[n++] = input_key;
+        all[n++] = shape;
+    }
+    if (checkpoint->iterator) {
+        all[n++] = iterator_key;
+        if (!(all[n++] = mu_iterator_state(checkpoint->iterator)))
+            return mu_error_code();
+    }
+    for (int i = 0; more && more[i] && n < MAX_METADATA - 1; i++)
+        all[n++] = more[i];
+    all[n] = NULL;
+    return MU_OK;
+}
+
+static mu_status write_entries(const entries *all, const char *path, const char *const *metadata)
+{
+    mu_status status = MU_OK;
+    const char **names = mu__calloc(all->n + 1, sizeof *names);
+    mu_tensor **tensors = mu__calloc(all->n + 1, sizeof *tensors);
+    if (!names || !tensors)
+        MU_GO(MU_RESOURCE_EXHAUSTED);
+    for (size_t i = 0; i < all->n; i++) {
+        names[i] = mu_variable_name(all->items[i]);
+        if (!(tensors[i] = mu_variable_read(all->items[i])))
+            MU_GO(mu_error_code());
+    }
+    status = mu__tensors_save(path, (int)all->n, names, tensors, metadata);
+out:
+    mu__free(names);
+    mu__free(tensors);
+    return status;
+}
+
+static mu_status need_outside(const void *checkpoint, const char *path, const char *function)
+{
+    if (!checkpoint || !path)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, checkpoint ? "path" : "checkpoint");
+    if (mu__context()->replica || mu__context()->trace)
+        return mu__error(MU_FAILED_PRECONDITION, "%s is called inside a function that runs on replicas or is traced; call it outside",
+                         function);
+    return MU_OK;
+}
+
+mu_status mu__checkpoint_write(mu_checkpoint *checkpoint, const char *path, const char *const *metadata)
+{
+    MU_TRY(need_outside(checkpoint, path, "mu_checkpoint_save"));
+    mu_pool *pool = mu_pool_open();
+    entries all = {0};
+    char shape[MU_SHAPE_TEXT];
+    const char *texts[MAX_METADATA];
+    mu_status status = pool ? collect(checkpoint, &all) : mu_error_code();
+    if (status == MU_OK)
+        status = metadata_of(checkpoint, metadata, shape, texts);
+    if (status == MU_OK)
+        status = write_entries(&all, path, texts);
+    mu__free(all.items);
+    mu_pool_close(pool);
+    return status;
+}
+
+mu_status mu_checkpoint_save(mu_checkpoint *checkpoint, const char *path)
+{
+    return mu__pending() ? mu_error_code() : mu__checkpoint_write(checkpoint, path, NULL);
+}
+
+// ---- Restoring ----------------------------------------------------------------------------------
+
+static mu_status build_model(mu_model *model, const mu_tensor_file *file)
+{
+    const char *text = mu_tensor_file_metadata(file, input_key);
+    int64_t dims[MU_MAX_RANK];
+    int rank = 0;
+    if (model->n_layers == 0 || model->layers[0]->built || !text)
+        return MU_OK;
+    for (char *end; *text && rank < MU_MAX_RANK - 1; text = *end == ',' ? end + 1 : end) {
+        dims[rank] = strtoll(text, &end, 10);
+        if (end == text || dims[rank] < 1 || (*end && *end != ','))
+            return mu__error(MU_DATA_LOSS, "the checkpoint '%s' says that samples have the shape '%s'; wanted numbers from 1 up "
+                             "with commas", file->path, mu_tensor_file_metadata(file, input_key));
+        rank++;
+    }
+    return mu_model_build(model, rank, dims);
+}
+
+// Makes what the first step would make, so that there is something to restore into.
+static mu_status build_all(const mu_checkpoint *checkpoint, const mu_tensor_file *file)
+{
+    mu_model *model = checkpoint->model;
+    mu_optimizer *optimizer = optimizer_of(checkpoint);
+    if (!model)
+        return MU_OK;
+    MU_TRY(build_model(model, file));
+    mu_scope_guard scope = mu_scope_open(model->strategy);
+    int n = 0;
+    mu_variable **variables = NULL;
+    mu_status status = mu__pending() ? mu_error_code() : MU_OK;
+    for (int i = 0; status == MU_OK && i < model->n_metrics; i++)
+        status = mu__metric_build(model->metrics[i]);
+    if (status == MU_OK && optimizer)
+        status = mu__model_variables(model, true, &n, &variables);
+    if (status == MU_OK && optimizer)
+        status = mu__optimizer_build(optimizer, n, variables);
+    mu__free(variables);
+    mu_scope_close(&scope);
+    return status;
+}
+
+static mu_status check_entry(const mu_tensor_file *file, const mu_variable *variable)
+{
+    const char *name = mu_variable_name(variable);
+    const int i = mu_tensor_file_find(file, name);
+    if (i < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "the checkpoint '%s' has no '%s'; it was saved from another model, optimizer or set "
+                         "of variables (muster inspect lists what it has)", file->path, name);
+    char seen_text[MU_SHAPE_TEXT], wanted_text[MU_SHAPE_TEXT];
+    const mu_spec *wanted = &variable->resource.spec;
+    const mu_dtype dtype = mu_tensor_file_dtype(file, i);
+    const mu_shape shape = mu_tensor_file_shape(file, i);
+    if (dtype == wanted->dtype && mu__shape_equal(&shape, &wanted->shape))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "'%s' in the checkpoint '%s' is %s%s; the variable is %s%s", name, file->path,
+                     mu_dtype_name(dtype), mu__shape_text(&shape, seen_text), mu_dtype_name(wanted->dtype),
+                     mu__shape_text(&wanted->shape, wanted_text));
+}
+
+// Every tensor is read before the first variable changes.
+static mu_status read_entries(const entries *all, const mu_tensor_file *file)
+{
+    mu_tensor **values = mu__calloc(all->n + 1, sizeof *values);
+    mu_status status = values ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; status == MU_OK && i < all->n; i++)
+        status = check_entry(file, all->items[i]);
+    for (size_t i = 0; status == MU_OK && i < all->n; i++) {
+        values[i] = mu_tensor_file_read(file, mu_tensor_file_find(file, mu_variable_name(all->items[i])));
+        status = values[i] ? MU_OK : mu_error_code();
+    }
+    for (size_t i = 0; status == MU_OK && i < all->n; i++)
+        status = mu_variable_assign(all->items[i], values[i]);
+    mu__free(values);
+    return status;
+}
+
+mu_status mu__checkpoint_read(mu_checkpoint *checkpoint, mu_tensor_file *file)
+{
+    entries all = {0};
+    mu_pool *pool = mu_pool_open();
+    mu_status status = pool ? build_all(checkpoint, file) : mu_error_code();
+    if (status == MU_OK)
+        status = collect(checkpoint, &all);
+    if (status == MU_OK)
+        status = read_entries(&all, file);
+    const char *position = mu_tensor_file_metadata(file, iterator_key);
+    if (status == MU_OK && checkpoint->iterator && position)
+        status = mu_iterator_restore(checkpoint->iterator, position);
+    mu__free(all.items);
+    mu_pool_close(pool);
+    return status;
+}
+
+mu_status mu_checkpoint_restore(mu_checkpoint *checkpoint, const char *path)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(need_outside(checkpoint, path, "mu_checkpoint_restore"));
+    mu_tensor_file *file = mu__tensor_file_open(path);
+    mu_status status = file ? mu__checkpoint_read(checkpoint, file) : mu_error_code();
+    mu_release(file);
+    return status;
+}

@@ -1,0 +1,18 @@
+// Checkpoints inside the library: what they say besides tensors, and how fit is stopped and taken up again.
+#ifndef MU_SRC_MODEL_CHECKPOINT_H
+#define MU_SRC_MODEL_CHECKPOINT_H
+
+#include "io/io.h"
+#include "model/model.h"
+
+#include <muster/checkpoint.h>
+
+// mu__checkpoint_write is mu_checkpoint_save with more metadata: key, text, …, NULL (or NULL).
+mu_status mu__checkpoint_write(mu_checkpoint *checkpoint, const char *path, const char *const *metadata);
+// mu__checkpoint_read is mu_checkpoint_restore from an open file, whose metadata the caller reads.
+mu_status mu__checkpoint_read(mu_checkpoint *checkpoint, mu_tensor_file *file);
+
+// mu__directory_make makes a folder and those above it.
+mu_status mu__directory_make(const char *path);
+
+#endif
