@@ -189,6 +189,27 @@ MU_API mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places)
 MU_API mu_tensor *mu_searchsorted(mu_tensor *sequence, mu_tensor *values, bool right);
 MU_API mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n);
 
+// ---- Linear algebra -----------------------------------------------------------------------------
+
+// mu_einsum sums products of n tensors as the equation says, as tf.einsum: "ij,jk->ik". A letter that comes twice in
+// an operand takes its diagonal; "..." stands for axes that broadcast. Without "->" the result has the letters that
+// come once, in alphabetical order. Errors: INVALID_ARGUMENT for what cannot be read, and for sizes that differ.
+MU_API mu_tensor *mu_einsum(const char *equation, int n, mu_tensor *const *tensors);
+// mu_tensordot sums over the last n axes of a and the first n of b; mu_tensordot_axes over pairs of axes. The others
+// follow each other, first a's.
+MU_API mu_tensor *mu_tensordot(mu_tensor *a, mu_tensor *b, int n);
+MU_API mu_tensor *mu_tensordot_axes(mu_tensor *a, mu_tensor *b, int n, const int *axes_a, const int *axes_b);
+// mu_norm over one axis (vectors: any positive order, INFINITY included), over two (matrices: 1 the largest sum of a
+// column, INFINITY of a row), or over all elements as one vector (axes NULL).
+#define MU_NORM_EUCLIDEAN 0.0  // the root of the sum of squares; of a matrix Frobenius's
+MU_API mu_tensor *mu_norm(mu_tensor *x, double order, int n, const int *axes, bool keep_dims);
+// mu_cholesky: the lower triangular L with L L' = x, for positive definite x: [..., n, n], of which the lower half is
+// read. Errors: INVALID_ARGUMENT naming a matrix that is not positive definite.
+MU_API mu_tensor *mu_cholesky(mu_tensor *x);
+// mu_triangular_solve: x with A x = rhs (A' x = rhs with adjoint), where A is the lower or upper triangle of
+// matrix: [..., n, n]; rhs: [..., n, k]. Leading axes broadcast.
+MU_API mu_tensor *mu_triangular_solve(mu_tensor *matrix, mu_tensor *rhs, bool lower, bool adjoint);
+
 // ---- Constants ----------------------------------------------------------------------------------
 
 MU_API mu_tensor *mu_zeros(mu_dtype dtype, int rank, const int64_t *dims);

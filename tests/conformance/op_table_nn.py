@@ -27,6 +27,56 @@ def add_products():
     add("nn_bias_add", "nn.bias_add", lambda draw: [Sample(draw(2, 3, 4), draw(4))], FLOATS)
 
 
+# ---- Linear algebra -----------------------------------------------------------------------------------
+
+def add_linear_algebra():
+    equations = {
+        "ij,jk->ik": ((3, 4), (4, 5)), "bij,bkj->bik": ((2, 3, 4), (2, 5, 4)), "bqhd,bkhd->bhqk": ((2, 3, 2, 4), (2, 5, 2, 4)),
+        "...ij,...jk->...ik": ((3, 1, 2, 4), (2, 4, 5)), "i,j->ij": ((3,), (4,)), "bi,bi->b": ((3, 4), (3, 4)), "ii": ((4, 4),),
+        "bii->bi": ((2, 3, 3),), "ij,jk,kl->il": ((2, 3), (3, 4), (4, 5)), "ba,bc": ((4, 2), (4, 3)), "ab->ba": ((3, 4),),
+        "...ij->...i": ((2, 3, 4),), "ijk,kj->i": ((2, 3, 4), (4, 3)), "ij...,jk...->ik...": ((2, 3, 4), (3, 5, 4)),
+        "ij,jk->ki": ((3, 0), (0, 2)),
+    }
+
+    def einsum(draw):
+        for equation, shapes in equations.items():
+            yield Sample(*(draw(*shape) for shape in shapes), equation=equation)
+
+    def norms(draw):
+        for order, axes in (("euclidean", None), (1, None), (np.inf, None), ("euclidean", [1]), (3, [0]), (1, [-1]),
+                            (np.inf, [0]), ("euclidean", [0, 2]), (1, [1, 2]), (np.inf, [-2, -1])):
+            yield Sample(draw(2, 3, 4), order=order, axes=axes, keep=axes == [1])
+
+    def norm_theirs(tf, x, order, axes, keep):
+        return tf.norm(x, order, axes[0] if axes and len(axes) == 1 else axes, keep)
+
+    def norm_ours(mu, x, order, axes, keep):
+        return mu.mu_norm(x, 0.0 if order == "euclidean" else float(order), len(axes or []), axes, keep)
+
+    def positive(draw):
+        for shape in ((3, 3), (2, 4, 4), (1, 1), (70, 70)):
+            x = draw(*shape).astype(np.float64)
+            yield Sample((x @ x.swapaxes(-1, -2) + shape[-1] * np.eye(shape[-1])).astype(draw.dtype))
+
+    def systems(draw):
+        for lower in (True, False):
+            for adjoint in (True, False):
+                matrix = draw(2, 4, 4, low=0.5, high=1) + 2 * np.eye(4, dtype=draw.dtype)
+                yield Sample(matrix, draw(2, 4, 3), lower=lower, adjoint=adjoint)
+        yield Sample(draw(70, 70) / draw.dtype.type(70) + np.eye(70, dtype=draw.dtype), draw(70, 5), lower=True, adjoint=False)
+
+    add("einsum", lambda tf, *inputs, equation: tf.einsum(equation, *inputs), einsum, FLOATS, slack=32,
+        ours=lambda mu, *inputs, equation: mu.mu_einsum(equation, len(inputs), list(inputs)))
+    add("tensordot", lambda tf, a, b, n: tf.tensordot(a, b, n), lambda draw: [Sample(draw(2, 3, 4), draw(3, 4, 5), n=2)], FLOATS,
+        slack=32)
+    add("tensordot_axes", lambda tf, a, b, n, axes_a, axes_b: tf.tensordot(a, b, [axes_a, axes_b]),
+        lambda draw: [Sample(draw(2, 3, 4), draw(4, 5, 2), n=2, axes_a=[0, 2], axes_b=[2, 0])], FLOATS, slack=32)
+    add("norm", norm_theirs, norms, FLOATS, slack=16, ours=norm_ours)
+    add("cholesky", "linalg.cholesky", positive, ("f64", "f32"), slack=64)
+    add("triangular_solve", lambda tf, *inputs, **options: tf.linalg.triangular_solve(*inputs, **options), systems,
+        ("f64", "f32"), slack=64)
+
+
 # ---- Convolution and pooling --------------------------------------------------------------------------
 
 def edges_of(pads):
@@ -202,6 +252,7 @@ def add_attention():
 
 
 add_products()
+add_linear_algebra()
 add_convolutions()
 add_pooling()
 add_losses()

@@ -1,0 +1,341 @@
+// Linear algebra beyond products: Cholesky factors, triangular systems, norms.
+//
+// The last two axes are matrices, those before are batches, shared by the team. float16 and bfloat16 are computed
+// in float32. The gradient of a factor is written with triangular systems, the gradient of a system with another
+// one and a product, so both have gradients of any order.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+#include "ops/loops.h"
+#include "ops/nn.h"
+
+#include <math.h>
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+enum { BLOCK = 48 };
+
+#define T float
+#define FN(name) f32_##name
+#define GEMM mu__gemm_for(MU_F32)
+#include "ops/linalg_loops.inc.c"
+
+#define T double
+#define FN(name) f64_##name
+#define GEMM mu__gemm_for(MU_F64)
+#include "ops/linalg_loops.inc.c"
+
+typedef struct mu_solve_attrs {
+    bool lower, adjoint;
+} mu_solve_attrs;
+
+static mu_status need_square(const mu_infer *infer, int i)
+{
+    const mu_shape *shape = &infer->in[i].shape;
+    const int64_t rows = shape->rank < 2 ? 0 : shape->dims[shape->rank - 2];
+    const int64_t columns = shape->rank < 2 ? 1 : shape->dims[shape->rank - 1];
+    char text[MU_SHAPE_TEXT];
+    if (rows == columns || rows == MU_UNKNOWN || (columns == MU_UNKNOWN && shape->rank >= 2))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: input %d has shape %s; it must be square matrices, [..., n, n]",
+                     infer->op->name, i, mu__shape_text(shape, text));
+}
+
+static int64_t matrices_in(const mu_shape *shape)
+{
+    return mu__elements_between(shape, 0, shape->rank - 2);
+}
+
+// What the calls for the parts of a batch share; the first failure is kept.
+typedef struct batch_call {
+    const mu_kernel *kernel;
+    int64_t n, columns;
+    _Atomic int64_t failed;  // matrix number; -1: none
+    _Atomic bool exhausted;
+} batch_call;
+
+static mu_status run_batch(batch_call *call, int64_t batches, int64_t work,
+                           void (*run)(void *call, int64_t begin, int64_t end))
+{
+    call->failed = -1;
+    mu__share_range(call->kernel->team, batches, 1, work, run, call);
+    return call->exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory for %lld columns of %lld numbers",
+                                       call->kernel->op->name, (long long)BLOCK, (long long)call->n)
+                           : MU_OK;
+}
+
+static void *block_scratch(batch_call *call)
+{
+    const size_t bytes = (size_t)MU_MAX(call->n, 1) * BLOCK * mu_dtype_bytes(call->kernel->in[0].dtype);
+    void *scratch = mu__alloc_data(bytes);
+    if (!scratch)
+        call->exhausted = true;
+    return scratch;
+}
+
+static void free_scratch(const batch_call *call, void *scratch)
+{
+    mu__free_data(scratch, (size_t)MU_MAX(call->n, 1) * BLOCK * mu_dtype_bytes(call->kernel->in[0].dtype));
+}
+
+// ---- cholesky -----------------------------------------------------------------------------------
+
+static mu_status cholesky_infer(mu_infer *infer)
+{
+    MU_TRY(need_square(infer, 0));
+    return mu__infer_same(infer);
+}
+
+static void factor_matrices(void *arg, int64_t begin, int64_t end)
+{
+    batch_call *call = arg;
+    const mu_kernel *k = call->kernel;
+    void *scratch = block_scratch(call);
+    if (!scratch)
+        return;
+    for (int64_t i = begin; i < end; i++) {
+        const size_t at = (size_t)(i * call->n * call->n) * mu_dtype_bytes(k->in[0].dtype);
+        const char *a = (const char *)k->in[0].data + at;
+        char *l = (char *)k->out[0].data + at;
+        const bool done = k->in[0].dtype == MU_F32 ? f32_cholesky(a, call->n, l, scratch) : f64_cholesky(a, call->n, l, scratch);
+        if (!done)
+            call->failed = i;
+    }
+    free_scratch(call, scratch);
+}
+
+static mu_status cholesky_ref(const mu_kernel *kernel)
+{
+    if (kernel->in[0].dtype != MU_F32 && kernel->in[0].dtype != MU_F64)
+        return mu__run_as_f32(kernel, cholesky_ref);
+    const mu_shape *shape = &kernel->in[0].shape;
+    batch_call call = {.kernel = kernel, .n = shape->dims[shape->rank - 1]};
+    const int64_t batches = matrices_in(shape);
+    MU_TRY(run_batch(&call, call.n ? batches : 0, batches * call.n * call.n * call.n, factor_matrices));
+    if (call.failed < 0)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "cholesky: matrix %lld of %lld is not positive definite", (long long)call.failed,
+                     (long long)batches);
+}
+
+// Weights over an n by n matrix: one below the diagonal (or above it), `on_diagonal` on it, zero elsewhere.
+static mu_tensor *triangle_like(const mu_tensor *x, bool lower, double on_diagonal)
+{
+    const int64_t n = x->shape.dims[x->shape.rank - 1], dims[] = {n, n};
+    if (n == MU_UNKNOWN) {
+        mu__error(MU_INVALID_ARGUMENT, "the gradient of triangular matrices needs their size; only batches may be unknown");
+        return NULL;
+    }
+    mu_tensor *weights = mu_tensor_new(x->dtype, 2, dims, NULL);
+    for (int64_t i = 0; weights && i < n; i++)
+        for (int64_t j = lower ? 0 : i; j < (lower ? i + 1 : n); j++)
+            mu__write_element(x->dtype, mu__data(weights), i * n + j, i == j ? on_diagonal : 1);
+    return weights;
+}
+
+static mu_tensor *exchanged(mu_tensor *x)
+{
+    int axes[MU_MAX_RANK];
+    if (!x)
+        return NULL;
+    for (int i = 0; i < x->shape.rank; i++)
+        axes[i] = i;
+    axes[x->shape.rank - 2] = x->shape.rank - 1;
+    axes[x->shape.rank - 1] = x->shape.rank - 2;
+    return mu_transpose(x, axes);
+}
+
+// With F the lower half of L' dL: half of S + S' for S = L'^-1 F L^-1. Both halves of a symmetric matrix share it.
+static mu_tensor *cholesky_grad(mu_grad *g, int i)
+{
+    mu_tensor *l = g->y[0], *weights = triangle_like(l, true, 0.5);
+    (void)i;
+    if (!weights)
+        return NULL;
+    mu_tensor *lower_half = mu_multiply(mu_matmul_transposed(l, g->dy, true, false), weights);
+    mu_tensor *left = mu_triangular_solve(l, lower_half, true, true);
+    mu_tensor *s = mu_triangular_solve(l, exchanged(left), true, true);
+    return mu__scale(mu_add(s, exchanged(s)), 0.5);
+}
+
+static const mu_sample samples_cholesky[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 1, 1)}, .low = {0.5}, .high = {2}},
+    {.n_in = 1, .in = {MU_DIMS(0, 2, 2)}},
+    {.n_in = 1, .in = {MU_DIMS(2, 0, 0)}},
+    {0},
+};
+const mu_op mu_op_cholesky = {
+    .name = "cholesky", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .infer = cholesky_infer, .grad = cholesky_grad,
+    .ref = cholesky_ref, .samples = samples_cholesky,
+};
+
+mu_tensor *mu_cholesky(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_cholesky, NULL, x);
+}
+
+// ---- triangular_solve ---------------------------------------------------------------------------
+
+static mu_shape batch_axes(const mu_shape *shape)
+{
+    mu_shape out = *shape;
+    out.rank -= 2;
+    return out;
+}
+
+static mu_status solve_infer(mu_infer *infer)
+{
+    const mu_shape *a = &infer->in[0].shape, *b = &infer->in[1].shape;
+    char a_text[MU_SHAPE_TEXT], b_text[MU_SHAPE_TEXT];
+    MU_TRY(mu__need_same_dtype(infer, 0, 1));
+    MU_TRY(need_square(infer, 0));
+    const int64_t n = a->dims[a->rank - 1], rows = b->rank < 2 ? 0 : b->dims[b->rank - 2];
+    if (b->rank < 2 || (n != rows && n != MU_UNKNOWN && rows != MU_UNKNOWN))
+        return mu__error(MU_INVALID_ARGUMENT, "triangular_solve: matrices %s and right-hand sides %s do not fit; those are "
+                         "[..., n, k]", mu__shape_text(a, a_text), mu__shape_text(b, b_text));
+    const mu_shape batch_a = batch_axes(a), batch_b = batch_axes(b);
+    mu_shape out;
+    MU_TRY(mu__broadcast(&batch_a, &batch_b, &out, infer->op->name));
+    out.dims[out.rank++] = rows == MU_UNKNOWN ? n : rows;
+    out.dims[out.rank++] = b->dims[b->rank - 1];
+    infer->out[0] = (mu_spec){infer->in[0].dtype, out};
+    return MU_OK;
+}
+
+// The matrix of an operand whose batch axes broadcast to those of `out`, for matrix number `index` of it.
+static int64_t matrix_under(const mu_shape *out, const mu_shape *own, int64_t index)
+{
+    int64_t at = 0, stride = 1;
+    for (int axis = out->rank - 3, i = own->rank - 3; i >= 0; axis--, i--) {
+        at += own->dims[i] == 1 ? 0 : index % out->dims[axis] * stride;
+        index /= out->dims[axis];
+        stride *= own->dims[i];
+    }
+    return at;
+}
+
+static void solve_matrices(void *arg, int64_t begin, int64_t end)
+{
+    batch_call *call = arg;
+    const mu_kernel *k = call->kernel;
+    const mu_solve_attrs *attrs = k->attrs;
+    const mu_view *a = &k->in[0], *b = &k->in[1], *x = &k->out[0];
+    const size_t element = mu_dtype_bytes(a->dtype), own = (size_t)(call->n * call->columns) * element;
+    const int64_t row = attrs->adjoint ? 1 : call->n, col = attrs->adjoint ? call->n : 1;
+    void *scratch = block_scratch(call);
+    if (!scratch)
+        return;
+    for (int64_t i = begin; i < end; i++) {
+        const char *matrix = (const char *)a->data
+                             + (size_t)(matrix_under(&x->shape, &a->shape, i) * call->n * call->n) * element;
+        char *to = (char *)x->data + (size_t)i * own;
+        memcpy(to, (const char *)b->data + (size_t)matrix_under(&x->shape, &b->shape, i) * own, own);
+        (a->dtype == MU_F32 ? f32_solve : f64_solve)(matrix, row, col, attrs->lower != attrs->adjoint, call->n, to,
+                                                     call->columns, scratch);
+    }
+    free_scratch(call, scratch);
+}
+
+static mu_status solve_ref(const mu_kernel *kernel)
+{
+    if (kernel->in[0].dtype != MU_F32 && kernel->in[0].dtype != MU_F64)
+        return mu__run_as_f32(kernel, solve_ref);
+    const mu_shape *out = &kernel->out[0].shape;
+    batch_call call = {.kernel = kernel, .n = out->dims[out->rank - 2], .columns = out->dims[out->rank - 1]};
+    const int64_t batches = matrices_in(out), work = batches * call.n * call.n * call.columns;
+    return run_batch(&call, mu__elements(out) ? batches : 0, work, solve_matrices);
+}
+
+static mu_tensor *solve_with(const mu_solve_attrs *attrs, bool adjoint, mu_tensor *a, mu_tensor *b)
+{
+    mu_solve_attrs own;
+    memset(&own, 0, sizeof own);
+    own.lower = attrs->lower;
+    own.adjoint = adjoint;
+    return mu__apply2(&mu_op_triangular_solve, &own, a, b);
+}
+
+// dB = op(A)'^-1 dX; dA is the triangle of -dB X' (of -X dB' with adjoint).
+static mu_tensor *solve_grad(mu_grad *g, int i)
+{
+    const mu_solve_attrs *attrs = g->attrs;
+    if (!g->memo[0])
+        g->memo[0] = solve_with(attrs, !attrs->adjoint, g->x[0], g->dy);
+    mu_tensor *db = g->memo[0], *x = g->y[0];
+    if (i == 1)
+        return db ? mu__unbroadcast(g, db, 1) : NULL;
+    mu_tensor *weights = triangle_like(g->x[0], attrs->lower, 1);
+    mu_tensor *product = attrs->adjoint ? mu_matmul_transposed(x, db, false, true) : mu_matmul_transposed(db, x, false, true);
+    mu_tensor *da = weights ? mu_neg(mu_multiply(product, weights)) : NULL;
+    return da && !mu__shape_equal(&da->shape, &g->x[0]->shape) ? mu_sum_to_like(da, g->x[0]) : da;
+}
+
+static const mu_attr_spec solve_fields[] = {
+    {"lower", MU_ATTR_BOOL, offsetof(mu_solve_attrs, lower)},
+    {"adjoint", MU_ATTR_BOOL, offsetof(mu_solve_attrs, adjoint)},
+    {0},
+};
+static const mu_solve_attrs lower_plain = {.lower = true}, lower_adjoint = {.lower = true, .adjoint = true},
+                            upper_plain = {.lower = false}, upper_adjoint = {.adjoint = true};
+static const mu_sample samples_solve[] = {
+    {.n_in = 2, .in = {MU_DIMS(3, 3), MU_DIMS(3, 4)}, .low = {1, -2}, .high = {2, 2}, .attrs = &lower_plain},
+    {.n_in = 2, .in = {MU_DIMS(2, 3, 3), MU_DIMS(2, 3, 2)}, .low = {1, -2}, .high = {2, 2}, .attrs = &lower_adjoint},
+    {.n_in = 2, .in = {MU_DIMS(1, 2, 2), MU_DIMS(3, 2, 1)}, .low = {1, -2}, .high = {2, 2}, .attrs = &upper_plain},
+    {.n_in = 2, .in = {MU_DIMS(2, 1, 2, 2), MU_DIMS(3, 2, 1)}, .low = {1, -2}, .high = {2, 2}, .attrs = &upper_adjoint},
+    {.n_in = 2, .in = {MU_DIMS(2, 2), MU_DIMS(2, 0)}, .low = {1, -2}, .high = {2, 2}, .attrs = &lower_plain},
+    {.n_in = 2, .in = {MU_DIMS(4, 1, 1), MU_DIMS(4, 1, 3)}, .low = {1, -2}, .high = {2, 2}, .attrs = &lower_plain},
+    {0},
+};
+const mu_op mu_op_triangular_solve = {
+    .name = "triangular_solve", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .attrs_bytes = sizeof(mu_solve_attrs),
+    .attrs = solve_fields, .infer = solve_infer, .grad = solve_grad, .ref = solve_ref, .samples = samples_solve,
+};
+
+mu_tensor *mu_triangular_solve(mu_tensor *matrix, mu_tensor *rhs, bool lower, bool adjoint)
+{
+    return solve_with(&(mu_solve_attrs){.lower = lower}, adjoint, matrix, rhs);
+}
+
+// ---- norm ---------------------------------------------------------------------------------------
+
+static mu_tensor *matrix_norm(mu_tensor *x, double order, const int *axes)
+{
+    // Sums of columns or of rows; the axes stay, so that both numbers keep their meaning.
+    const bool columns = order == 1;
+    mu_tensor *sums = mu_reduce_sum_axes(mu_abs(x), 1, &axes[columns ? 0 : 1], true);
+    return mu_reduce_max_axes(sums, 1, &axes[columns ? 1 : 0], true);
+}
+
+static mu_tensor *vector_norm(mu_tensor *x, double order, int n, const int *axes)
+{
+    if (order == MU_NORM_EUCLIDEAN || order == 2)
+        return mu_sqrt(mu_reduce_sum_axes(mu_square(x), n, axes, true));
+    mu_tensor *size = mu_abs(x);
+    if (isinf(order))
+        return mu_reduce_max_axes(size, n, axes, true);
+    if (order == 1)
+        return mu_reduce_sum_axes(size, n, axes, true);
+    mu_tensor *sum = mu_reduce_sum_axes(mu_pow(size, mu__scalar_like(size, order)), n, axes, true);
+    return mu_pow(sum, mu__scalar_like(size, 1 / order));
+}
+
+mu_tensor *mu_norm(mu_tensor *x, double order, int n, const int *axes, bool keep_dims)
+{
+    int all[MU_MAX_RANK];
+    if (mu__pending())
+        return NULL;
+    const bool matrices = axes && n == 2 && order != MU_NORM_EUCLIDEAN;
+    if (!x || !(order >= 0) || (axes && n != 1 && n != 2) || (matrices && order != 1 && !isinf(order))) {
+        mu__error(MU_INVALID_ARGUMENT,
+                  "norm: order %g over %d axes; vectors (one axis, or NULL for all elements) take any positive order, "
+                  "matrices (two axes) 1, INFINITY and MU_NORM_EUCLIDEAN", order, n);
+        return NULL;
+    }
+    for (int i = 0; i < x->shape.rank; i++)
+        all[i] = i;
+    if (!axes)
+        n = x->shape.rank;
+    mu_tensor *norm = matrices ? matrix_norm(x, order, axes) : vector_norm(x, order, n, axes ? axes : all);
+    if (keep_dims || !norm)
+        return norm;
+    return mu_reduce_sum_axes(norm, n, axes ? axes : all, false);
+}

@@ -1,0 +1,157 @@
+// What suites of composed functions share: a row is a function of tensors, and every row is held to the same rules.
+//
+// The gradient, and the gradient of the gradient, agree with central differences (f64); a trace that does not know
+// the batch axis gives a shape that fits. Functions with rows in the op table are test_ops's.
+#ifndef MU_TESTS_COMPOSED_CHECK_H
+#define MU_TESTS_COMPOSED_CHECK_H
+
+#include "graph/graph.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/nn.h>
+#include <muster/ops.h>
+
+#include <cmocka.h>
+
+enum { COMPOSED_INPUTS = 4 };
+
+typedef mu_tensor *composed_fn(mu_tensor *const *in);
+typedef struct composed {
+    const char *name;
+    composed_fn *fn;
+    int n_in;
+    mu_shape in[COMPOSED_INPUTS];
+    double low, high;     // of the elements; both 0: from -2 to 2
+    unsigned batched;     // bit i: axis 0 of input i is the batch, which a trace need not know
+} composed;
+
+static inline double composed_draw(uint64_t seed, int64_t i)
+{
+    uint64_t z = seed * 0x9e3779b97f4a7c15u + (uint64_t)i * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    return (double)((z ^ (z >> 27)) >> 11) * 0x1p-53;
+}
+
+static inline mu_tensor *composed_tensor(mu_shape shape, uint64_t seed, double low, double high)
+{
+    mu_tensor *tensor = mu_tensor_new(MU_F64, shape.rank, shape.dims, NULL);
+    assert_non_null(tensor);
+    for (int64_t i = 0; i < mu__elements(&shape); i++)
+        ((double *)mu__data(tensor))[i] = low + composed_draw(seed, i) * (high - low);
+    return tensor;
+}
+
+// The gradients of the weighted sum of the result, themselves weighted and summed: a number whose derivative is the
+// second one. With order 0 the first number alone.
+static inline mu_tensor *composed_number(const composed *c, mu_tensor *const *in, int order)
+{
+    mu_value *sources[COMPOSED_INPUTS];
+    for (int i = 0; i < c->n_in; i++)
+        sources[i] = mu_of(in[i]);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *y = c->fn(in);
+    if (!y)
+        fail_msg("%s: %s", c->name, mu_error_message());
+    mu_tensor *sum = mu_reduce_sum(mu_multiply(y, composed_tensor(y->shape, 77, 0.5, 1.5)), MU_ALL_AXES);
+    mu_value *gradients = order > 0 ? mu_gradients(tape, sum, mu_list_of(c->n_in, sources)) : NULL;
+    mu_tape_close(tape);
+    for (int i = 0; i < c->n_in && order > 0; i++) {
+        mu_tensor *dx = gradients ? mu_at(gradients, i) : NULL;
+        if (!dx)
+            fail_msg("%s: no gradient: %s", c->name, mu_error_message());
+        mu_tensor *part = mu_reduce_sum(mu_multiply(dx, composed_tensor(dx->shape, 99, 0.5, 1.5)), MU_ALL_AXES);
+        sum = i == 0 ? part : mu_add(sum, part);
+    }
+    return sum;
+}
+
+static inline double composed_value(const composed *c, mu_tensor *const *in, int order)
+{
+    mu_pool *pool = mu_pool_open();
+    const double value = mu_scalar(composed_number(c, in, order));
+    mu_pool_close(pool);
+    return value;
+}
+
+static inline void composed_compare(const composed *c, mu_tensor *const *in, int order)
+{
+    mu_value *sources[COMPOSED_INPUTS];
+    for (int i = 0; i < c->n_in; i++)
+        sources[i] = mu_of(in[i]);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *number = composed_number(c, in, order);
+    mu_value *gradients = mu_gradients(tape, number, mu_list_of(c->n_in, sources));
+    mu_tape_close(tape);
+    for (int i = 0; i < c->n_in; i++) {
+        const mu_tensor *dx = gradients ? mu_at(gradients, i) : NULL;
+        if (!dx || !mu__shape_equal(&dx->shape, &c->in[i]))
+            fail_msg("%s: no gradient of input %d in its shape: %s", c->name, i, mu_error_message());
+        double *x = mu__data(in[i]);
+        for (int64_t k = 0; k < mu__elements(&c->in[i]); k++) {
+            const double kept = x[k], step = 1e-5;
+            x[k] = kept + step;
+            const double up = composed_value(c, in, order);
+            x[k] = kept - step;
+            const double down = composed_value(c, in, order), wanted = (up - down) / (2 * step);
+            x[k] = kept;
+            const double found = ((const double *)mu__data(dx))[k];
+            if (!(fabs(found - wanted) <= (order ? 2e-5 : 2e-6) * (1 + fabs(wanted))))
+                fail_msg("%s: derivative %d of input %d, element %lld: %.12g, differences give %.12g", c->name, order + 1, i,
+                         (long long)k, found, wanted);
+        }
+    }
+}
+
+static inline mu_value *composed_traced(mu_value *arguments, void *arg)
+{
+    const composed *c = arg;
+    mu_tensor *in[COMPOSED_INPUTS];
+    for (int i = 0; i < c->n_in; i++)
+        in[i] = mu_at(arguments, i);
+    mu_tensor *y = c->fn(in);
+    return y ? mu_of(y) : NULL;
+}
+
+static inline void composed_trace(const composed *c, mu_tensor *const *in)
+{
+    mu_spec specs[COMPOSED_INPUTS];
+    mu_value *leaves[COMPOSED_INPUTS];
+    for (int i = 0; i < c->n_in; i++) {
+        specs[i] = mu__spec_of(in[i]);
+        leaves[i] = mu_of(in[i]);
+        if (c->batched >> i & 1)
+            specs[i].shape.dims[0] = MU_UNKNOWN;
+    }
+    mu_traced traced;
+    if (mu__trace_run(c->name, composed_traced, (void *)c, mu_list_of(c->n_in, leaves), specs, true, &traced) != MU_OK)
+        fail_msg("%s: traced: %s", c->name, mu_error_message());
+    const mu_shape traced_shape = mu_tensor_shape(mu_value_tensor(traced.outputs)), shape = mu_tensor_shape(c->fn(in));
+    if (!mu__shape_compatible(&traced_shape, &shape))
+        fail_msg("%s: the traced shape does not fit", c->name);
+    mu_release(traced.graph);
+    mu_release(traced.inputs);
+    mu_release(traced.outputs);
+}
+
+// Holds one row to the rules.
+static inline void composed_check(const composed *c)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *in[COMPOSED_INPUTS];
+    for (int i = 0; i < c->n_in; i++) {
+        const bool plain = c->low == 0 && c->high == 0;
+        in[i] = composed_tensor(c->in[i], (uint64_t)i + 1, plain ? -2 : c->low, plain ? 2 : c->high);
+    }
+    composed_compare(c, in, 0);
+    composed_compare(c, in, 1);
+    composed_trace(c, in);
+    mu_pool_close(pool);
+    assert_int_equal(mu_error_code(), MU_OK);
+}
+
+#endif

@@ -1,0 +1,190 @@
+// einsum, tensordot, norms and Cholesky factors: gradients of first and second order, and traces.
+//
+// Values are compared with sums written out here for einsum, with known matrices for the rest.
+#include "composed_check.h"
+
+// ---- einsum -------------------------------------------------------------------------------------
+
+#define EINSUM(name, equation, n)                                  \
+    static mu_tensor *name(mu_tensor *const *in) { return mu_einsum(equation, n, in); }
+EINSUM(einsum_matrices, "ij,jk->ik", 2)
+EINSUM(einsum_turned, "ji,kj->ki", 2)
+EINSUM(einsum_batches, "bij,bjk->bik", 2)
+EINSUM(einsum_attention, "bqhd,bkhd->bhqk", 2)
+EINSUM(einsum_many_inner, "bijk,jkl->bil", 2)
+EINSUM(einsum_ellipsis, "...ij,...jk->...ik", 2)
+EINSUM(einsum_outer, "i,j->ij", 2)
+EINSUM(einsum_dot, "bi,bi->b", 2)
+EINSUM(einsum_trace, "ii", 1)
+EINSUM(einsum_diagonal, "bii->bi", 1)
+EINSUM(einsum_sums, "bij->b", 1)
+EINSUM(einsum_three, "ij,jk,kl->il", 3)
+EINSUM(einsum_bilinear, "bi,ijk,bj->bk", 3)
+EINSUM(einsum_implicit, "ba,bc", 2)
+EINSUM(einsum_one_axis, "...i->...", 1)
+EINSUM(einsum_scalar, "i,->i", 2)
+
+static mu_tensor *dot_two(mu_tensor *const *in) { return mu_tensordot(in[0], in[1], 2); }
+static mu_tensor *dot_outer(mu_tensor *const *in) { return mu_tensordot(in[0], in[1], 0); }
+static mu_tensor *dot_axes(mu_tensor *const *in)
+{
+    return mu_tensordot_axes(in[0], in[1], 2, (const int[]){0, -1}, (const int[]){2, 0});
+}
+
+// ---- Norms and factors --------------------------------------------------------------------------
+
+static mu_tensor *norm_all(mu_tensor *const *in) { return mu_norm(in[0], MU_NORM_EUCLIDEAN, 0, NULL, false); }
+static mu_tensor *norm_rows(mu_tensor *const *in) { return mu_norm(in[0], 2, 1, (const int[]){-1}, true); }
+static mu_tensor *norm_one(mu_tensor *const *in) { return mu_norm(in[0], 1, 1, (const int[]){0}, false); }
+static mu_tensor *norm_cubes(mu_tensor *const *in) { return mu_norm(in[0], 3, 1, (const int[]){1}, false); }
+static mu_tensor *norm_largest(mu_tensor *const *in) { return mu_norm(in[0], INFINITY, 1, (const int[]){1}, false); }
+static mu_tensor *norm_columns(mu_tensor *const *in) { return mu_norm(in[0], 1, 2, (const int[]){-2, -1}, false); }
+static mu_tensor *norm_frobenius(mu_tensor *const *in)
+{
+    return mu_norm(in[0], MU_NORM_EUCLIDEAN, 2, (const int[]){-2, -1}, true);
+}
+
+// The factor of x x' + 2: any change of x leaves it symmetric and positive definite.
+static mu_tensor *factor(mu_tensor *const *in)
+{
+    const int64_t n = mu_tensor_dim(in[0], -1);
+    mu_tensor *two = mu_multiply(mu_eye(MU_F64, n, n), mu_constant(MU_F64, 2));
+    return mu_cholesky(mu_add(mu_matmul_transposed(in[0], in[0], false, true), two));
+}
+
+static const composed rows[] = {
+    {"einsum ij,jk->ik", einsum_matrices, 2, {MU_DIMS(3, 4), MU_DIMS(4, 2)}, .batched = 1},
+    {"einsum ji,kj->ki", einsum_turned, 2, {MU_DIMS(4, 3), MU_DIMS(2, 4)}, .batched = 2},
+    {"einsum bij,bjk->bik", einsum_batches, 2, {MU_DIMS(2, 3, 4), MU_DIMS(2, 4, 1)}, .batched = 3},
+    {"einsum bqhd,bkhd->bhqk", einsum_attention, 2, {MU_DIMS(2, 3, 2, 2), MU_DIMS(2, 1, 2, 2)}, .batched = 3},
+    {"einsum bijk,jkl->bil", einsum_many_inner, 2, {MU_DIMS(2, 2, 3, 2), MU_DIMS(3, 2, 2)}, .batched = 1},
+    {"einsum with ellipsis", einsum_ellipsis, 2, {MU_DIMS(3, 1, 2, 3), MU_DIMS(2, 3, 2)}, .batched = 1},
+    {"einsum i,j->ij", einsum_outer, 2, {MU_DIMS(3), MU_DIMS(2)}, .batched = 3},
+    {"einsum bi,bi->b", einsum_dot, 2, {MU_DIMS(3, 4), MU_DIMS(3, 4)}, .batched = 3},
+    {"einsum ii", einsum_trace, 1, {MU_DIMS(3, 3)}},
+    {"einsum bii->bi", einsum_diagonal, 1, {MU_DIMS(2, 3, 3)}, .batched = 1},
+    {"einsum bij->b", einsum_sums, 1, {MU_DIMS(2, 3, 1)}, .batched = 1},
+    {"einsum ij,jk,kl->il", einsum_three, 3, {MU_DIMS(2, 3), MU_DIMS(3, 4), MU_DIMS(4, 1)}, .batched = 1},
+    {"einsum bi,ijk,bj->bk", einsum_bilinear, 3, {MU_DIMS(2, 3), MU_DIMS(3, 2, 2), MU_DIMS(2, 2)}, .batched = 5},
+    {"einsum ba,bc", einsum_implicit, 2, {MU_DIMS(4, 2), MU_DIMS(4, 3)}, .batched = 3},
+    {"einsum ...i->...", einsum_one_axis, 1, {MU_DIMS(2, 1, 3)}, .batched = 1},
+    {"einsum i,->i", einsum_scalar, 2, {MU_DIMS(3), MU_NO_DIMS}, .batched = 1},
+    {"einsum of nothing", einsum_matrices, 2, {MU_DIMS(0, 4), MU_DIMS(4, 2)}, .batched = 1},
+    {"einsum over nothing", einsum_many_inner, 2, {MU_DIMS(2, 2, 0, 2), MU_DIMS(0, 2, 2)}},
+    {"tensordot, two axes", dot_two, 2, {MU_DIMS(2, 3, 2), MU_DIMS(3, 2, 4)}, .batched = 1},
+    {"tensordot, no axis", dot_outer, 2, {MU_DIMS(2, 1), MU_DIMS(3)}, .batched = 1},
+    {"tensordot, named axes", dot_axes, 2, {MU_DIMS(2, 3, 4), MU_DIMS(4, 3, 2)}},
+    {"norm of all", norm_all, 1, {MU_DIMS(2, 3, 2)}, .batched = 1},
+    {"norm of rows", norm_rows, 1, {MU_DIMS(4, 3)}, .batched = 1},
+    {"norm 1", norm_one, 1, {MU_DIMS(3, 2)}, .batched = 1},
+    {"norm 3", norm_cubes, 1, {MU_DIMS(2, 3)}, .batched = 1},
+    {"norm infinite", norm_largest, 1, {MU_DIMS(2, 5)}, .batched = 1},
+    {"norm 1 of matrices", norm_columns, 1, {MU_DIMS(2, 3, 4)}, .batched = 1},
+    {"norm of matrices", norm_frobenius, 1, {MU_DIMS(2, 3, 1)}, .batched = 1},
+    {"cholesky", factor, 1, {MU_DIMS(2, 3, 3)}, .batched = 1},
+    {"cholesky of nothing", factor, 1, {MU_DIMS(2, 0, 0)}, .batched = 1},
+};
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(rows); i++)
+        composed_check(&rows[i]);
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+static double at(const mu_tensor *x, int64_t i) { return ((const double *)mu__data(x))[i]; }
+
+static void test_einsum_values(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *q = composed_tensor(MU_SHAPE(2, 3, 2, 5), 1, -1, 1), *k = composed_tensor(MU_SHAPE(2, 4, 2, 5), 2, -1, 1);
+    const mu_tensor *scores = mu_einsum("bqhd, bkhd -> bhqk", 2, (mu_tensor *const[]){q, k});
+    assert_int_equal(mu_tensor_dim(scores, 1), 2);
+    for (int64_t b = 0; b < 2; b++)
+        for (int64_t h = 0; h < 2; h++)
+            for (int64_t i = 0; i < 3; i++)
+                for (int64_t j = 0; j < 4; j++) {
+                    double sum = 0;
+                    for (int64_t d = 0; d < 5; d++)
+                        sum += at(q, ((b * 3 + i) * 2 + h) * 5 + d) * at(k, ((b * 4 + j) * 2 + h) * 5 + d);
+                    assert_true(fabs(at(scores, ((b * 2 + h) * 3 + i) * 4 + j) - sum) < 1e-12);
+                }
+    mu_tensor *cube = composed_tensor(MU_SHAPE(2, 3, 3), 3, -1, 1);
+    const mu_tensor *diagonal = mu_einsum("bii->ib", 1, &cube);
+    assert_int_equal(mu_tensor_dim(diagonal, 0), 3);
+    for (int64_t i = 0; i < 3; i++)
+        assert_true(at(diagonal, i * 2 + 1) == at(cube, 9 + 4 * i));
+    mu_pool_close(pool);
+}
+
+static void test_einsum_refuses(void **state)
+{
+    (void)state;
+    static const struct { const char *equation, *part; } wrong[] = {
+        {"ij,jk->iz", "no operand has"}, {"ij,jk->ii", "twice"}, {"ij,jk->ik->", "->"}, {"ij,jk,kl->il", "3 operands"},
+        {"i$,jk->i", "cannot be read"}, {"ijk,jk->i", "names 3 axes"}, {"ij,kj->ik", "sizes must be equal"},
+        {"...j,jk->k", "must have it too"}, {"ii,jk->i", "one letter"},
+    };
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *in[] = {composed_tensor(MU_SHAPE(2, 3), 1, 0, 1), composed_tensor(MU_SHAPE(3, 4), 2, 0, 1)};
+    for (size_t i = 0; i < MU_COUNT(wrong); i++) {
+        assert_null(mu_einsum(wrong[i].equation, 2, in));
+        const mu_error error = mu_error_take();
+        assert_int_equal(error.code, MU_INVALID_ARGUMENT);
+        if (!strstr(error.message, wrong[i].part))
+            fail_msg("%s: no \"%s\" in: %s", wrong[i].equation, wrong[i].part, error.message);
+    }
+    mu_pool_close(pool);
+}
+
+// Larger than a block, so that the products between blocks take part.
+static void test_factor_and_solve_large(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const int64_t n = 131;
+    mu_tensor *x = composed_tensor(MU_SHAPE(1, n, n), 5, -1, 1), *l = factor(&x);
+    const mu_tensor *back = mu_matmul_transposed(l, l, false, true), *wanted = mu_matmul_transposed(x, x, false, true);
+    for (int64_t i = 0; i < n * n; i++)
+        assert_true(fabs(at(back, i) - at(wanted, i) - (i / n == i % n ? 2 : 0)) < 1e-10);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = i + 1; j < n; j++)
+            assert_true(at(l, i * n + j) == 0);
+    mu_tensor *rhs = composed_tensor(MU_SHAPE(1, n, 7), 6, -1, 1), *upper = mu_transpose(l, (const int[]){0, 2, 1});
+    for (int adjoint = 0; adjoint < 2; adjoint++) {
+        mu_tensor *ys[] = {mu_triangular_solve(l, rhs, true, adjoint), mu_triangular_solve(upper, rhs, false, !adjoint)};
+        mu_tensor *product = mu_matmul_transposed(l, ys[0], adjoint, false);
+        for (int64_t i = 0; i < n * 7; i++) {
+            assert_true(fabs(at(product, i) - at(rhs, i)) < 1e-9);
+            assert_true(fabs(at(ys[0], i) - at(ys[1], i)) < 1e-9);
+        }
+    }
+    mu_pool_close(pool);
+}
+
+static void test_not_positive_definite(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const double values[] = {1, 0, 0, 1, 1, 2, 2, 1};
+    assert_null(mu_cholesky(mu_tensor_new(MU_F64, 3, (const int64_t[]){2, 2, 2}, values)));
+    const mu_error error = mu_error_take();
+    assert_int_equal(error.code, MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "matrix 1"));
+    mu_pool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_einsum_values),
+        cmocka_unit_test(test_einsum_refuses),
+        cmocka_unit_test(test_factor_and_solve_large),
+        cmocka_unit_test(test_not_positive_definite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
