@@ -234,6 +234,9 @@ typedef struct mu_fit_args {
     int64_t validation_steps;
     mu_callback *const *callbacks;           // MU_CALLBACKS(…)
     mu_verbose verbose;                      // default: a bar on a terminal, lines elsewhere
+    mu_value *arrays;                        // in place of x: a list of inputs and labels, a row for each sample
+    int64_t batch_size;                      // with arrays; default 32
+    bool no_shuffle;                         // with arrays: leave the rows in their order
 } mu_fit_args;
 // mu_fit trains, under the strategy in whose scope the model was made; every batch is split among the
 // replicas, and the result is that of one replica on the whole batch.
@@ -248,6 +251,8 @@ typedef struct mu_evaluate_args {
     mu_keyword_only only_;
     int64_t steps;                           // default: until the data ends
     mu_verbose verbose;
+    mu_value *arrays;                        // in place of x, as in mu_fit; for mu_predict a list of the inputs will do
+    int64_t batch_size;                      // with arrays; default 32
 } mu_evaluate_args;
 // mu_evaluate measures loss and metrics; every sample counts exactly once. The result is a history of one
 // epoch.

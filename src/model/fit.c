@@ -369,8 +369,10 @@ static mu_status add_epoch(mu_history *history, const pass *train, const pass *v
 mu_history *mu_evaluate_with(const mu_evaluate_args *given)
 {
     mu_evaluate_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_evaluate") != MU_OK ||
-        need_compiled(args.model, args.x, "mu_evaluate") != MU_OK)
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_evaluate") != MU_OK)
+        return NULL;
+    args.x = mu__fit_dataset(args.x, args.arrays, args.batch_size, false, "mu_evaluate");
+    if (mu__pending() || need_compiled(args.model, args.x, "mu_evaluate") != MU_OK)
         return NULL;
     mu_progress progress;
     pass p = {.model = args.model, .limit = args.steps > 0 ? args.steps : -1, .progress = &progress};
@@ -396,6 +398,9 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
 {
     mu_evaluate_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_predict") != MU_OK)
+        return NULL;
+    args.x = mu__fit_dataset(args.x, args.arrays, args.batch_size, false, "mu_predict");
+    if (mu__pending())
         return NULL;
     if (!args.model || !args.x) {
         mu__error(MU_INVALID_ARGUMENT, "mu_predict: %s is NULL", args.model ? "the dataset" : "the model");
@@ -583,7 +588,8 @@ mu_history *mu_fit_with(const mu_fit_args *given)
     if (mu__pending() || mu__args_copy(&f.args, sizeof f.args, given, "mu_fit") != MU_OK)
         return NULL;
     f.args.epochs = f.args.epochs ? f.args.epochs : 1;
-    if (check_fit(&f.args) != MU_OK || !(f.history = mu__history_new()))
+    f.args.x = mu__fit_dataset(f.args.x, f.args.arrays, f.args.batch_size, !f.args.no_shuffle, "mu_fit");
+    if (mu__pending() || check_fit(&f.args) != MU_OK || !(f.history = mu__history_new()))
         return NULL;
     mu_model *model = f.args.model;
     model->stop = false;

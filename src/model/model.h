@@ -151,6 +151,9 @@ struct mu_fit_position {
 // mu__fit_data_state writes down the place in the data; freed with mu__free. NULL on error.
 char *mu__fit_data_state(const mu_model *model);
 
+// mu__fit_dataset is `x`, or a dataset of the rows of `arrays` (given to the pool); NULL on error. Not for both.
+mu_dataset *mu__fit_dataset(mu_dataset *x, mu_value *arrays, int64_t batch_size, bool shuffle, const char *function);
+
 // ---- Progress (progress.c) ----------------------------------------------------------------------
 
 typedef struct mu_progress {

@@ -252,6 +252,37 @@ static void failed_arguments_stay_failed(void **state)
     PENDING(mu_distribute_dataset(NULL, failed_data()));
 }
 
+// Arrays are cut and shuffled as a dataset of them would be; an order that is kept gives the same weights.
+static void arrays_are_a_dataset(void **state)
+{
+    (void)state;
+    mu_value *arrays = mu_list(numbers(2, (int64_t[]){20, 3}, 1), classes(20, 2, 2), MU_END);
+    double *seen[2];
+    int64_t n;
+    for (int i = 0; i < 2; i++) {
+        mu_set_seed(5);
+        mu_model *model = NULL;
+        MU_SCOPE(mu_mirrored_strategy(.replicas = 2)) {
+            model = mu_sequential(mu_dense(2));
+            mu_compile(model, .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true), .optimizer = mu_sgd());
+        }
+        mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(arrays), 8);
+        assert_non_null(i ? mu_fit(model, .arrays = arrays, .batch_size = 8, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT)
+                          : mu_fit(model, data, .verbose = MU_VERBOSE_SILENT));
+        assert_number(mu_history_last(mu_evaluate(model, .arrays = arrays, .verbose = MU_VERBOSE_SILENT), "loss"),
+                      mu_history_last(mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT), "loss"), 1e-12);
+        assert_int_equal(mu_tensor_dim(mu_predict(model, .arrays = arrays), 0), 20);
+        seen[i] = weights_of(model, &n);
+        assert_null(mu_fit(model, data, .arrays = arrays));
+        expect_error(MU_INVALID_ARGUMENT, "both a dataset and .arrays");
+        assert_null(mu_fit(model, data, .batch_size = 8));
+        expect_error(MU_INVALID_ARGUMENT, "mu_dataset_batch");
+    }
+    assert_memory_equal(seen[0], seen[1], sizeof *seen[0] * (size_t)n);
+    free(seen[0]);
+    free(seen[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +290,7 @@ int main(void)
         MODEL_TEST(shapes_are_refused),
         MODEL_TEST(training_refuses),
         MODEL_TEST(optimizers_refuse),
+        MODEL_TEST(arrays_are_a_dataset),
         MODEL_TEST(failed_layers_stay_failed),
         MODEL_TEST(failed_arguments_stay_failed),
     };
