@@ -17,4 +17,7 @@
 #include <muster/model.h>
 #include <muster/checkpoint.h>
 
+// Last: macros of the names declared above.
+#include <muster/lines.h>
+
 #endif

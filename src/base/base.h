@@ -30,6 +30,9 @@ bool mu__pending(void);
 // mu__error_context adds one line ("while compiling train_step") to the pending record, up to four.
 void mu__error_context(const char *format, ...) MU_PRINTF(1, 2);
 
+// mu__error_append adds words to the end of the pending record.
+void mu__error_append(const char *format, ...) MU_PRINTF(1, 2);
+
 // An error as a value, to travel between threads with the result that failed.
 typedef struct mu_error_value {
     mu_status code;
@@ -137,6 +140,13 @@ long mu__live_objects(FILE *out);
 
 // ---- The thread's context (context.c) -----------------------------------------------------------
 
+// A place in the program that uses the library; file NULL: not known.
+typedef struct mu_site {
+    const char *file;
+    int line;
+} mu_site;
+enum { MU_LINE_DEPTH = 16 };  // calls in progress whose lines are kept; deeper ones are only counted
+
 // What a thread is in the middle of. A replica, map worker or closure gets a child; when that ends, its
 // result and its first error move to the parent.
 typedef struct mu_context {
@@ -151,11 +161,21 @@ typedef struct mu_context {
     struct mu_scope *scope;     // innermost strategy scope (distribute)
     struct mu_replica *replica; // inside run: which replica this is (distribute)
     int component;              // which component of a distributed variable this thread sees
+    int n_lines;                // public calls in progress (ops/line.c)
+    mu_site lines[MU_LINE_DEPTH];
 } mu_context;
 
 // mu__context returns the calling thread's context; threads that the library has not seen get one of
-// their own with the default runtime. Never NULL.
-mu_context *mu__context(void);
+// their own with the default runtime. Never NULL. Every op asks several times, so the pointer lies in the part of
+// thread-local storage that is reached without a call; it is small, because there is little of it when the
+// library is opened by dlopen.
+#define MU_FAST_TLS __attribute__((tls_model("initial-exec")))
+extern _Thread_local mu_context *mu__current MU_FAST_TLS;
+mu_context *mu__context_first(void);
+static inline mu_context *mu__context(void)
+{
+    return mu__current ? mu__current : mu__context_first();
+}
 
 // mu__context_enter makes `child` (zeroed storage of the caller) the current context of this thread, with
 // a pool of its own; runtime, scope and replica are the parent's, tape and trace are not handed down.

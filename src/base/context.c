@@ -6,33 +6,33 @@
 #include "base/private.h"
 
 typedef struct thread {
-    mu_context *current;
     mu_context outermost;
     mu_error_value taken;
 } thread;
 
 static _Thread_local thread here;
+_Thread_local mu_context *mu__current MU_FAST_TLS;
 static pthread_key_t end_of_thread;
 static pthread_once_t end_of_thread_once = PTHREAD_ONCE_INIT;
 static bool end_of_thread_made;
 
 // ---- Threads ------------------------------------------------------------------------------------
 
-static void unwind(thread *ended)
+static void unwind(void)
 {
-    while (ended->current != NULL) {
-        mu__pools_close(ended->current);
-        if (ended->current == &ended->outermost)
+    while (mu__current != NULL) {
+        mu__pools_close(mu__current);
+        if (mu__current == &here.outermost)
             break;
-        ended->current = ended->current->previous;
+        mu__current = mu__current->previous;
     }
 }
 
 static void thread_ends(void *argument)
 {
-    thread *ended = argument;
-    unwind(ended);
-    ended->current = NULL;
+    (void)argument;
+    unwind();
+    mu__current = NULL;
 }
 
 static void make_key(void) { end_of_thread_made = pthread_key_create(&end_of_thread, thread_ends) == 0; }
@@ -44,14 +44,13 @@ static void thread_starts(void)
     if (end_of_thread_made)
         pthread_setspecific(end_of_thread, &here);
     here.outermost = (mu_context){0};
-    here.current = &here.outermost;
+    mu__current = &here.outermost;
 }
 
-mu_context *mu__context(void)
+mu_context *mu__context_first(void)
 {
-    if (here.current == NULL)
-        thread_starts();
-    return here.current;
+    thread_starts();
+    return mu__current;
 }
 
 mu_error_value *mu__context_taken(void) { return &here.taken; }
@@ -59,7 +58,7 @@ mu_error_value *mu__context_taken(void) { return &here.taken; }
 void mu__context_unwind(void)
 {
     mu__context();
-    unwind(&here);
+    unwind();
 }
 
 // ---- Children -----------------------------------------------------------------------------------
@@ -74,7 +73,7 @@ mu_status mu__context_enter(mu_context *child, mu_context *parent)
     child->runtime = parent->runtime;
     child->scope = parent->scope;
     child->replica = parent->replica;
-    here.current = child;
+    mu__current = child;
     return MU_OK;
 }
 
@@ -88,7 +87,7 @@ static bool same_thread(const mu_context *child)
 
 void *mu__context_leave(mu_context *child, void *result, mu_error_value *error)
 {
-    assert(here.current == child);
+    assert(mu__current == child);
     const bool local = same_thread(child);
     assert(error != NULL || local);
     mu_retain(result);
@@ -96,7 +95,7 @@ void *mu__context_leave(mu_context *child, void *result, mu_error_value *error)
     mu__pools_close(child);
     mu_error_value failure;
     mu__error_move(&failure);
-    here.current = child->previous;
+    mu__current = child->previous;
     if (error != NULL)
         *error = failure;
     else

@@ -10,6 +10,7 @@ struct mu_pool {
     mu_pool *below;
     void **items;
     size_t n, capacity;
+    int n_lines;  // calls in progress when it was opened: what a longjmp has skipped is forgotten when it closes
 };
 
 static _Atomic(mu_type *) types; // every type of which an object was made: for leak checks only
@@ -86,6 +87,7 @@ mu_pool *mu__pool_push(mu_context *context)
     if (pool == NULL)
         return NULL;
     pool->below = context->pool;
+    pool->n_lines = context->n_lines;
     context->pool = pool;
     return pool;
 }
@@ -144,6 +146,7 @@ static void close_top(mu_context *context)
             close_top(context);
     }
     context->pool = pool->below;
+    context->n_lines = MU_MIN(context->n_lines, pool->n_lines);
     mu__free(pool->items);
     mu__free(pool);
 }

@@ -81,6 +81,17 @@ void mu__error_context(const char *format, ...)
     va_end(values);
 }
 
+void mu__error_append(const char *format, ...)
+{
+    mu_error_value *error = &mu__context()->error;
+    if (error->code == MU_OK || strlen(error->message) + 4 >= sizeof error->message)
+        return;
+    va_list values;
+    va_start(values, format);
+    append(error->message, sizeof error->message, format, values);
+    va_end(values);
+}
+
 mu_status mu_error_code(void) { return mu__context()->error.code; }
 
 const char *mu_error_message(void)

@@ -12,6 +12,7 @@ typedef struct entry {
     int n_in, n_out, n_resources;
     mu_tensor **in, **out;       // retained
     mu_resource **resources;     // retained
+    mu_site site;                // where it was made: its gradient is made there too
 } entry;
 
 typedef struct graph_tape {
@@ -71,7 +72,7 @@ static mu_status tape_record(mu_tape *interface, const mu_op *op, const void *at
                  .in = mu__arena_copy(arena, in, sizeof(void *) * (size_t)n_in),
                  .out = mu__arena_copy(arena, out, sizeof(void *) * (size_t)n_out),
                  .resources = mu__arena_copy(arena, resources, sizeof(void *) * (size_t)n_resources),
-                 .n_in = n_in, .n_out = n_out, .n_resources = n_resources};
+                 .n_in = n_in, .n_out = n_out, .n_resources = n_resources, .site = mu__line()};
     if ((attrs && !e->attrs) || !e->in || !e->out || !e->resources || MU_PUSH(&tape->entries, e) != MU_OK)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < n_in; i++)
@@ -192,6 +193,21 @@ static mu_status accumulate(slot *s, mu_tensor *gradient)
     return s->gradient ? MU_OK : mu_error_code();
 }
 
+static mu_tensor *gradient_of_input(mu_grad *g, const entry *e, int i)
+{
+    mu_context *context = mu__context();
+    if (e->site.file)
+        mu__line_push(context, e->site);
+    mu_tensor *dx = e->op->grad(g, i);
+    if (mu__pending()) {
+        mu__error_place(mu__line());
+        mu__error_context("in the gradient of %s with respect to input %d", e->op->name, i);
+    }
+    if (e->site.file)
+        mu__line_pop(context);
+    return dx;
+}
+
 static mu_status pull_entry(table *t, const entry *e)
 {
     mu_tensor *few[8], **dys = few;
@@ -210,11 +226,9 @@ static mu_status pull_entry(table *t, const entry *e)
         slot *s = find(t, e->in[i]);
         if (!s->active || !differentiable(e, i))
             continue;
-        mu_tensor *dx = e->op->grad(&g, i);
-        if (mu__pending()) {
-            mu__error_context("in the gradient of %s with respect to input %d", e->op->name, i);
+        mu_tensor *dx = gradient_of_input(&g, e, i);
+        if (mu__pending())
             MU_GO(mu_error_code());
-        }
         if (dx)
             MU_GO(accumulate(s, dx));
     }

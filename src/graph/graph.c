@@ -92,6 +92,17 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
     return node;
 }
 
+mu_status mu__node_place(mu_node *node, mu_site site)
+{
+    const mu_node *before = node->id > 0 ? node->graph->nodes.items[node->id - 1] : NULL;
+    if (!site.file || !*site.file)
+        return MU_OK;
+    const bool same = before && before->file && strcmp(before->file, site.file) == 0;
+    node->file = same ? before->file : mu__arena_strdup(&node->graph->arena, site.file);
+    node->line = site.line;
+    return node->file ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
 mu_node *mu__graph_input(mu_graph *graph, const mu_spec *spec, const char *name)
 {
     mu_input_attrs attrs;
@@ -146,8 +157,8 @@ static mu_node *copy_node(mu_graph *clone, const mu_graph *graph, const mu_node 
     }
     if (copy) {
         copy->name = node->name ? mu__arena_strdup(&clone->arena, node->name) : NULL;
-        copy->file = node->file;
-        copy->line = node->line;
+        if (mu__node_place(copy, mu__node_site(node)) != MU_OK)
+            copy = NULL;
     }
     mu__free(in);
     mu__free(resources);

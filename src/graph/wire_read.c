@@ -217,10 +217,9 @@ static mu_status add_node(reader *r, const mu_op *op, const Mu__WireNode *wire, 
     if (!node)
         return mu_error_code();
     mu_arena *arena = &r->graph->arena;
-    node->line = (int)(wire->line & INT32_MAX);
     if (*wire->name && !(node->name = mu__arena_strdup(arena, wire->name)))
         return MU_RESOURCE_EXHAUSTED;
-    return *wire->file && !(node->file = mu__arena_strdup(arena, wire->file)) ? MU_RESOURCE_EXHAUSTED : MU_OK;
+    return mu__node_place(node, (mu_site){.file = wire->file, .line = (int)(wire->line & INT32_MAX)});
 }
 
 static mu_status read_node(reader *r, const Mu__WireNode *wire)

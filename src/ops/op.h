@@ -270,6 +270,15 @@ mu_tensor *mu__apply_n(const mu_op *op, const void *attrs, int n, mu_tensor *con
 mu_tensor *mu__ones_like(mu_tensor *like);
 mu_tensor *mu__zeros_like(mu_tensor *like);
 
+// ---- Where ops are made (line.c) ----------------------------------------------------------------
+
+// mu__line is the innermost public call in progress on this thread. mu__error_place ends the pending record with
+// "(made at FILE:LINE)", once. A push is for work done on behalf of an earlier call.
+mu_site mu__line(void);
+void mu__error_place(mu_site site);
+void mu__line_push(mu_context *context, mu_site site);
+void mu__line_pop(mu_context *context);
+
 // mu__infer_call checks counts and types and runs the op's shape rule; errors name the op and the shapes.
 mu_status mu__infer_call(mu_infer *infer);
 

@@ -1,6 +1,7 @@
 // The same from C++17, where the functions that take a struct stand in for the macros.
 #include <muster.h>
 
+#include <cstring>
 #include <vector>
 
 int main()
@@ -14,5 +15,7 @@ int main()
     mu_tensor *tensor = mu_vector_f32(static_cast<int64_t>(values.size()), values.data());
     const auto *data = static_cast<const float *>(mu_tensor_data(tensor));
     const bool ok = data && data[2] == 3 && mu_tensor_dim(tensor, 0) == 3 && mu_device_count() > 0;
-    return mu_exit(ok);
+    const bool failed = !mu_add(tensor, mu_vector_f32(2, values.data()));
+    const bool named = std::strstr(mu_error_take().message, "consumer.cpp:") != nullptr;
+    return mu_exit(ok && failed && named);
 }

@@ -55,8 +55,10 @@ static mu_status specialise(mu_plan *plan, const mu_spec *inputs)
         if (graph->nodes.items[i]->op == &mu_op_input)
             continue;
         mu_status status = specialise_node(plan, graph->nodes.items[i], scratch);
-        if (status != MU_OK)
+        if (status != MU_OK) {
+            mu__error_place(mu__node_site(graph->nodes.items[i]));
             return status;
+        }
     }
     return MU_OK;
 }
@@ -299,8 +301,10 @@ static mu_status make_steps(mu_plan *plan)
     if (!plan->steps || !plan->bindings || !plan->resource_bindings || !plan->resources)
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->nodes.n; i++)
-        if (needs_step(plan, graph->nodes.items[i]))
-            MU_TRY(make_step(plan, graph->nodes.items[i]));
+        if (needs_step(plan, graph->nodes.items[i]) && make_step(plan, graph->nodes.items[i]) != MU_OK) {
+            mu__error_place(mu__node_site(graph->nodes.items[i]));
+            return mu_error_code();
+        }
     return MU_OK;
 }
 

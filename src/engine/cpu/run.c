@@ -96,8 +96,10 @@ static mu_status run_steps(const mu_plan *plan, const mu_run_args *args, char *a
         if (timed)
             mu__span(s->node->op->flags & MU_OP_COLLECTIVE ? "collective" : "op", s->node->op->name, args->replica, begin,
                      mu__now_ns());
-        if (status != MU_OK)
+        if (status != MU_OK) {
+            mu__error_place(mu__node_site(s->node));
             return status;
+        }
     }
     return MU_OK;
 }

@@ -108,6 +108,15 @@ static mu_status lower(mu_lowering *l)
     return MU_OK;
 }
 
+static mu_status emit_call(writer *w, const mu_node *node, mu_lowering *l, bool on_host)
+{
+    MU_TRY(infer(w, node, l));
+    if (on_host)
+        return MU_OK;
+    print(w, "    // %s\n", node->op->name);
+    return lower(l);
+}
+
 static mu_status emit_node(writer *w, const mu_node *node, bool on_host)
 {
     mu_hlo *in = mu__arena_alloc(&w->memory, sizeof *in * (size_t)(node->n_in + 1));
@@ -120,11 +129,12 @@ static mu_status emit_node(writer *w, const mu_node *node, bool on_host)
         state[i] = w->slots[w->state->n_values + node->resources[i]];
     mu_lowering l = {.emitter = &w->emitter, .op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
                      .n_resources = node->n_resources, .in = in, .state = state, .out = w->slots + w->state->first[node->id]};
-    MU_TRY(infer(w, node, &l));
+    if (emit_call(w, node, &l, on_host) != MU_OK) {
+        mu__error_place(mu__node_site(node));
+        return mu_error_code();
+    }
     if (on_host)
         return MU_OK;
-    print(w, "    // %s\n", node->op->name);
-    MU_TRY(lower(&l));
     for (int i = 0; i < node->n_resources; i++)
         w->slots[w->state->n_values + node->resources[i]] = state[i];
     return w->emitter.status;
