@@ -100,6 +100,19 @@ typedef struct mu_batch_normalization_args {
     mu_batch_normalization_with(MU_ARGS(mu_batch_normalization_args, __VA_ARGS__))
 MU_API mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args);
 
+typedef struct mu_embedding_args {
+    size_t size;
+    int64_t input_dim, output_dim;           // rows of the table, numbers in each
+    mu_keyword_only only_;
+    const char *embeddings_initializer;      // default "uniform"
+    mu_regularizer *embeddings_regularizer;
+    const char *name;
+} mu_embedding_args;
+// mu_embedding: x: whole numbers below input_dim, [batch, …]; y: their rows of the table, [batch, …, output_dim].
+// The table's gradient is indexed slices.
+#define mu_embedding(...) mu_embedding_with(MU_ARGS(mu_embedding_args, __VA_ARGS__))
+MU_API mu_layer *mu_embedding_with(const mu_embedding_args *args);
+
 // mu_activation applies a function by name.
 MU_API mu_layer *mu_activation(const char *name);
 
@@ -170,6 +183,7 @@ typedef struct mu_adam_args {
     double learning_rate;                    // default 0.001
     double beta_1, beta_2;                   // default 0.9, 0.999; MU_ZERO for 0
     double epsilon;                          // default 1e-7
+    double clipnorm, global_clipnorm, clipvalue;  // default none; see mu_clip_gradients
 } mu_adam_args;
 #define mu_adam(...) mu_adam_with(MU_ARGS(mu_adam_args, __VA_ARGS__))
 MU_API mu_optimizer *mu_adam_with(const mu_adam_args *args);
@@ -180,13 +194,28 @@ typedef struct mu_sgd_args {
     double learning_rate;                    // default 0.01
     double momentum;
     bool nesterov;
+    double clipnorm, global_clipnorm, clipvalue;  // default none; see mu_clip_gradients
 } mu_sgd_args;
 #define mu_sgd(...) mu_sgd_with(MU_ARGS(mu_sgd_args, __VA_ARGS__))
 MU_API mu_optimizer *mu_sgd_with(const mu_sgd_args *args);
 
 // mu_apply_gradients adds the replicas' gradients up and updates the variables that they were taken for
 // (mu_gradients remembers them). Collective: every replica.
+// Gradients that are indexed slices stay sparse; slices that name a row more than once all count, but Adam squares
+// each by itself, as Keras does. An optimizer's own clipping comes first, on each replica's gradients.
 MU_API mu_status mu_apply_gradients(mu_optimizer *optimizer, mu_value *gradients);
+
+typedef struct mu_clip_gradients_args {
+    size_t size;
+    mu_value *gradients;                     // what mu_gradients returned
+    mu_keyword_only only_;
+    double norm;                             // at most this norm for each of them, or
+    double global_norm;                      // for all of them together, or
+    double value;                            // every number from -value to value
+} mu_clip_gradients_args;
+// mu_clip_gradients returns gradients that mu_apply_gradients takes. Slices are clipped as they are.
+#define mu_clip_gradients(...) mu_clip_gradients_with(MU_ARGS(mu_clip_gradients_args, __VA_ARGS__))
+MU_API mu_value *mu_clip_gradients_with(const mu_clip_gradients_args *args);
 MU_API mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer);
 MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);
 

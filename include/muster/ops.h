@@ -169,6 +169,8 @@ MU_API mu_tensor *mu_dim_size(mu_tensor *x, int axis);            // int64 scala
 // ---- Indices ------------------------------------------------------------------------------------
 
 // Indices are int32 or int64. Errors: INVALID_ARGUMENT for one outside its axis, naming it.
+// mu_convert_to_tensor returns the tensor in a value; indexed slices become dense, rows named twice are added up.
+MU_API mu_tensor *mu_convert_to_tensor(const mu_value *value);
 // mu_gather takes slices of x along an axis; the first batch_dims axes of both go together.
 MU_API mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims);
 MU_API mu_tensor *mu_gather_nd(mu_tensor *x, mu_tensor *indices);

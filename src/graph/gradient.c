@@ -3,8 +3,12 @@
 // A tape keeps every application of an op, eager or traced, in order. The pullback walks it backwards and
 // asks each row for the gradients of its inputs; the rules are written with ops, so the result can be
 // recorded by an outer tape (second derivatives) or traced into the same graph. Tensors are told apart by
-// identity: a symbolic one by node and output, an eager one by its handle.
+// identity: a symbolic one by node and output, an eager one by its handle. The gradient of a variable that is
+// gathered from stays a list of slices until something dense is added to it.
 #include "graph/graph.h"
+#include "ops/grads.h"
+
+#include <muster/ops.h>
 
 typedef struct entry {
     const mu_op *op;
@@ -113,7 +117,8 @@ typedef struct slot {
     const void *key;     // node or tensor; NULL: free
     int output;
     bool active;
-    mu_tensor *gradient;
+    bool sparse;         // what a variable was read as: its gradient may be slices
+    mu_gradient gradient;
 } slot;
 typedef struct table {
     slot *slots;
@@ -180,32 +185,64 @@ static void mark_active(table *t, const graph_tape *tape, int n_x, void *const *
             active = differentiable(e, i) && find(t, e->in[i])->active;
         for (int i = 0; i < n_x && !active; i++)
             active = reads(e, xs[i]);
-        for (int i = 0; active && i < e->n_out; i++)
-            insert(t, e->out[i])->active = true;
+        for (int i = 0; active && i < e->n_out; i++) {
+            slot *s = insert(t, e->out[i]);
+            s->active = true;
+            s->sparse = e->op == &mu_op_read_variable;
+        }
     }
 }
 
-static mu_status accumulate(slot *s, mu_tensor *gradient)
+static bool has_gradient(const slot *s)
 {
-    if (!gradient)
-        return mu_error_code();
-    s->gradient = s->gradient ? mu__apply2(&mu_op_add, NULL, s->gradient, gradient) : gradient;
-    return s->gradient ? MU_OK : mu_error_code();
+    return s->gradient.dense || s->gradient.values;
 }
 
-static mu_tensor *gradient_of_input(mu_grad *g, const entry *e, int i)
+// The gradient of a tensor like `like` as a dense one; NULL where there is none or on error.
+static mu_tensor *dense_gradient(const mu_gradient *g, int64_t rows)
+{
+    return g->values ? mu_unsorted_segment_sum(g->values, g->indices, rows) : g->dense;
+}
+
+static mu_status add_slices(mu_gradient *to, mu_tensor *values, mu_tensor *indices)
+{
+    mu_tensor *both_values[] = {to->values, values}, *both_indices[] = {to->indices, indices};
+    if (to->values && to->indices->dtype != indices->dtype)
+        for (int i = 0; i < 2; i++)
+            both_indices[i] = mu_cast(both_indices[i], MU_I64);
+    to->indices = to->values ? mu_concat(2, both_indices, 0) : indices;
+    to->values = to->values ? mu_concat(2, both_values, 0) : values;
+    return to->values && to->indices ? MU_OK : mu_error_code();
+}
+
+// Slices are put behind each other; with anything dense the sum is dense.
+static mu_status accumulate(mu_gradient *sum, const mu_gradient *more, int64_t rows)
+{
+    if (more->values && !sum->dense)
+        return add_slices(sum, more->values, more->indices);
+    mu_tensor *dense = dense_gradient(more, rows), *before = dense_gradient(sum, rows);
+    *sum = (mu_gradient){.dense = dense && before ? mu__apply2(&mu_op_add, NULL, before, dense) : dense};
+    return sum->dense && !mu__pending() ? MU_OK : mu_error_code();
+}
+
+static int64_t first_axis(const mu_tensor *tensor)
+{
+    return tensor->shape.rank > 0 ? tensor->shape.dims[0] : 1;
+}
+
+static void gradient_of_input(mu_grad *g, const entry *e, int i, bool sparse, mu_gradient *out)
 {
     mu_context *context = mu__context();
     if (e->site.file)
         mu__line_push(context, e->site);
-    mu_tensor *dx = e->op->grad(g, i);
+    if (!sparse || !mu__gather_slices(g, i, &out->values, &out->indices))
+        out->dense = e->op->grad(g, i);
     if (mu__pending()) {
         mu__error_place(mu__line());
         mu__error_context("in the gradient of %s with respect to input %d", e->op->name, i);
     }
     if (e->site.file)
         mu__line_pop(context);
-    return dx;
 }
 
 static mu_status pull_entry(table *t, const entry *e)
@@ -216,8 +253,8 @@ static mu_status pull_entry(table *t, const entry *e)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < e->n_out; i++) {
         const slot *s = find(t, e->out[i]);
-        dys[i] = s->gradient;
-        wanted |= s->active && s->gradient;
+        dys[i] = s->gradient.dense;  // slices have only variables, and nothing leads to those
+        wanted |= s->active && s->gradient.dense;
     }
     mu_status status = MU_OK;
     mu_grad g = {.op = e->op, .attrs = e->attrs, .n_in = e->n_in, .n_out = e->n_out, .n_resources = e->n_resources,
@@ -226,11 +263,12 @@ static mu_status pull_entry(table *t, const entry *e)
         slot *s = find(t, e->in[i]);
         if (!s->active || !differentiable(e, i))
             continue;
-        mu_tensor *dx = gradient_of_input(&g, e, i);
+        mu_gradient dx = {0};
+        gradient_of_input(&g, e, i, s->sparse, &dx);
         if (mu__pending())
             MU_GO(mu_error_code());
-        if (dx)
-            MU_GO(accumulate(s, dx));
+        if (dx.dense || dx.values)
+            MU_GO(accumulate(&s->gradient, &dx, first_axis(e->in[i])));
     }
 out:
     if (dys != few)
@@ -239,9 +277,9 @@ out:
 }
 
 // A variable's gradient is the sum over all reads of it.
-static mu_status variable_gradient(const table *t, const graph_tape *tape, const void *variable, mu_tensor **out)
+static mu_status variable_gradient(const table *t, const graph_tape *tape, const void *variable, mu_gradient *out)
 {
-    slot sum = {0};
+    *out = (mu_gradient){0};
     for (size_t k = 0; k < tape->entries.n; k++) {
         const entry *e = tape->entries.items[k];
         const slot *s = reads(e, variable) ? find(t, e->out[0]) : NULL;
@@ -249,15 +287,21 @@ static mu_status variable_gradient(const table *t, const graph_tape *tape, const
         bool seen = false;
         for (size_t j = 0; s && j < k && !seen; j++)
             seen = reads(tape->entries.items[j], variable) && find(t, tape->entries.items[j]->out[0]) == s;
-        if (s && !seen && s->gradient)
-            MU_TRY(accumulate(&sum, s->gradient));
+        if (s && !seen && has_gradient(s))
+            MU_TRY(accumulate(out, &s->gradient, first_axis(e->out[0])));
     }
-    *out = sum.gradient;
     return MU_OK;
 }
 
-mu_status mu__pullback(mu_tape *interface, int n_y, mu_tensor *const *ys, mu_tensor *const *dys, int n_x,
-                       void *const *xs, mu_tensor **dxs)
+static mu_status tensor_gradient(const table *t, const mu_tensor *tensor, mu_gradient *out)
+{
+    const slot *s = find(t, tensor);
+    *out = (mu_gradient){.dense = dense_gradient(&s->gradient, first_axis(tensor))};
+    return mu_error_code();
+}
+
+mu_status mu__pullback_slices(mu_tape *interface, int n_y, mu_tensor *const *ys, mu_tensor *const *dys, int n_x,
+                              void *const *xs, mu_gradient *dxs)
 {
     const graph_tape *tape = tape_of(interface);
     mu_status status = MU_OK;
@@ -268,20 +312,36 @@ mu_status mu__pullback(mu_tape *interface, int n_y, mu_tensor *const *ys, mu_ten
     MU_GO(table_init(&t, tape, n_x + n_y));
     mark_active(&t, tape, n_x, xs);
     for (int i = 0; i < n_y; i++) {
-        mu_tensor *seed = dys && dys[i] ? dys[i] : mu__ones_like(ys[i]);
-        MU_GO(accumulate(insert(&t, ys[i]), seed));
+        const mu_gradient seed = {.dense = dys && dys[i] ? dys[i] : mu__ones_like(ys[i])};
+        if (!seed.dense)
+            MU_GO(mu_error_code());
+        MU_GO(accumulate(&insert(&t, ys[i])->gradient, &seed, first_axis(ys[i])));
     }
     for (size_t k = n_entries; k-- > 0;)
         MU_GO(pull_entry(&t, tape->entries.items[k]));
     for (int i = 0; i < n_x; i++) {
         if (mu__is(xs[i], &mu__tensor_type))
-            dxs[i] = find(&t, xs[i])->gradient;
+            MU_GO(tensor_gradient(&t, xs[i], &dxs[i]));
         else
             MU_GO(variable_gradient(&t, tape, xs[i], &dxs[i]));
     }
 out:
     interface->paused = was_paused;
     mu__free(t.slots);
+    return status;
+}
+
+mu_status mu__pullback(mu_tape *tape, int n_y, mu_tensor *const *ys, mu_tensor *const *dys, int n_x, void *const *xs,
+                       mu_tensor **dxs)
+{
+    mu_gradient *found = mu__calloc((size_t)n_x + 1, sizeof *found);
+    mu_status status = found ? mu__pullback_slices(tape, n_y, ys, dys, n_x, xs, found) : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n_x && status == MU_OK; i++) {
+        const mu_spec *spec = mu__is(xs[i], &mu__tensor_type) ? NULL : &((const mu_variable *)xs[i])->resource.spec;
+        dxs[i] = dense_gradient(&found[i], spec ? spec->shape.dims[0] : 0);
+        status = mu_error_code();
+    }
+    mu__free(found);
     return status;
 }
 
@@ -295,6 +355,32 @@ static mu_tensor *zeros_for(void *source)
     return mu_tensor_new(spec->dtype, spec->shape.rank, spec->shape.dims, NULL);
 }
 
+// A gradient as a value of the pool: slices, or a tensor.
+static mu_value *gradient_value(const mu_gradient *g, void *source)
+{
+    if (g->values) {
+        const mu_shape *shape = &((const mu_variable *)source)->resource.spec.shape;
+        return mu_indexed_slices(g->values, g->indices, shape->rank, shape->dims);
+    }
+    mu_tensor *dense = g->dense ? g->dense : zeros_for(source);
+    return dense ? mu_of(dense) : NULL;
+}
+
+// The structure of `sources` with the next gradients as leaves; of the pool.
+static mu_value *pack_gradients(const mu_value *sources, const mu_gradient **next)
+{
+    if (sources->leaf)
+        return gradient_value((*next)++, sources->leaf);
+    mu_value **items = mu__calloc((size_t)sources->n + 1, sizeof *items), *packed = NULL;
+    bool whole = items != NULL;
+    for (int i = 0; whole && i < sources->n; i++)
+        whole = (items[i] = pack_gradients(sources->items[i], next)) != NULL;
+    if (whole)
+        packed = mu__give(mu__value_container(sources->kind, sources->n, items, (const char *const *)sources->keys));
+    mu__free(items);
+    return packed;
+}
+
 mu_value *mu_gradients(mu_tape *tape, mu_tensor *loss, mu_value *sources)
 {
     if (mu__pending())
@@ -304,21 +390,18 @@ mu_value *mu_gradients(mu_tape *tape, mu_tensor *loss, mu_value *sources)
         return NULL;
     }
     int n = mu__value_flatten(sources, NULL, 0);
-    void **xs = mu__calloc((size_t)n + 1, 2 * sizeof *xs);
+    void **xs = mu__calloc((size_t)n + 1, sizeof *xs);
+    mu_gradient *dxs = mu__calloc((size_t)n + 1, sizeof *dxs);
     mu_value *result = NULL;
-    if (!xs)
-        return NULL;
-    mu_tensor **dxs = (mu_tensor **)(xs + n);
-    mu__value_flatten(sources, (mu_object **)xs, n);
-    if (mu__pullback(tape, 1, &loss, NULL, n, xs, dxs) != MU_OK)
-        goto out;
-    for (int i = 0; i < n; i++)
-        if (!dxs[i] && !(dxs[i] = zeros_for(xs[i])))
-            goto out;
-    result = mu__give(mu__value_pack(sources, (mu_object *const *)dxs, n));
+    if (xs && dxs) {
+        mu__value_flatten(sources, (mu_object **)xs, n);
+        const mu_gradient *next = dxs;
+        if (mu__pullback_slices(tape, 1, &loss, NULL, n, xs, dxs) == MU_OK)
+            result = pack_gradients(sources, &next);
+    }
     if (result)
         result->sources = mu_retain(sources);
-out:
     mu__free(xs);
+    mu__free(dxs);
     return result;
 }

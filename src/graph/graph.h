@@ -175,4 +175,14 @@ mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor
 mu_status mu__pullback(mu_tape *tape, int n_y, mu_tensor *const *ys, mu_tensor *const *dys, int n_x,
                        void *const *xs, mu_tensor **dxs);
 
+// A gradient: a dense tensor, or rows `values` of it at places `indices` (of which one may come twice), or
+// neither where nothing depends on the source.
+typedef struct mu_gradient {
+    mu_tensor *dense, *values, *indices;
+} mu_gradient;
+
+// mu__pullback_slices is mu__pullback where variables that are only gathered from get slices.
+mu_status mu__pullback_slices(mu_tape *tape, int n_y, mu_tensor *const *ys, mu_tensor *const *dys, int n_x,
+                              void *const *xs, mu_gradient *dxs);
+
 #endif

@@ -67,6 +67,7 @@ static const struct {
     {"lecun_uniform", UNIFORM, FAN_IN, 1},
     {"lecun_normal", TRUNCATED_NORMAL, FAN_IN, 1},
     {"random_uniform", UNIFORM, FAN_NONE, 0.05},
+    {"uniform", UNIFORM, FAN_NONE, 0.05},
     {"random_normal", NORMAL, FAN_NONE, 0.05},
 };
 

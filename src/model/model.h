@@ -97,12 +97,23 @@ struct mu_metric {
 mu_status mu__metric_build(mu_metric *metric);
 mu_status mu__metric_add(mu_metric *metric, mu_tensor *total, mu_tensor *count);
 
+// At most one of them is set.
+typedef struct mu_clipping {
+    double norm, global_norm, value;
+} mu_clipping;
+mu_status mu__check_clipping(const mu_clipping *clipping, const char *function);
+// mu__clip clips gradients in place, with ops.
+mu_status mu__clip(const mu_clipping *clipping, int n, mu_gradient *gradients);
+
 typedef struct mu_optimizer_ops {
     const char *name;            // "adam"
     int n_slots;                 // per variable
     const char *slot_names[4];
     // apply updates one variable from its reduced gradient.
     mu_status (*apply)(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, mu_tensor *gradient);
+    // apply_slices updates one from this replica's slices, and puts the replicas' together itself. Optional:
+    // slices become dense first.
+    mu_status (*apply_slices)(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, const mu_gradient *gradient);
 } mu_optimizer_ops;
 
 struct mu_optimizer {
@@ -110,6 +121,7 @@ struct mu_optimizer {
     const mu_optimizer_ops *ops;
     double learning_rate_value, momentum, beta_1, beta_2, epsilon;
     bool nesterov;
+    mu_clipping clipping;
     mu_strategy *strategy;       // in whose scope it was made; retained
     mu_variable *iterations, *learning_rate;
     struct { mu_variable **items; size_t n, capacity; } variables;  // in order of first use

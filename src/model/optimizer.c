@@ -140,7 +140,7 @@ mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const
 
 // ---- Applying -----------------------------------------------------------------------------------
 
-static mu_status apply_all(mu_optimizer *optimizer, int n, mu_variable *const *variables, mu_tensor *const *gradients)
+static mu_status apply_all(mu_optimizer *optimizer, int n, mu_variable *const *variables, const mu_gradient *gradients)
 {
     optimizer->step = mu_variable_read(optimizer->iterations);
     for (int i = 0; i < n; i++) {
@@ -148,10 +148,64 @@ static mu_status apply_all(mu_optimizer *optimizer, int n, mu_variable *const *v
         if (place < 0)
             return mu_error_code();
         mu_variable *const *slots = optimizer->slots.items + place * optimizer->ops->n_slots;
-        MU_TRY(optimizer->ops->apply(optimizer, variables[i], slots, gradients[i]));
+        MU_TRY(gradients[i].dense ? optimizer->ops->apply(optimizer, variables[i], slots, gradients[i].dense)
+                                  : optimizer->ops->apply_slices(optimizer, variables[i], slots, &gradients[i]));
     }
     mu_tensor *one = mu_constant(MU_I64, 1);
     return one ? mu__variable_update(optimizer->iterations, MU_UPDATE_ADD, one) : mu_error_code();
+}
+
+// Adds the dense gradients of all replicas up; slices stay this replica's until they are applied.
+static mu_status reduce_dense(int n, mu_gradient *gradients)
+{
+    mu_tensor **in = mu__calloc((size_t)n + 1, 2 * sizeof *in), **out = in + n;
+    int count = 0;
+    if (!in)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n; i++)
+        if (gradients[i].dense)
+            in[count++] = gradients[i].dense;
+    const mu_status status = mu__all_reduce_list(MU_REDUCTION_SUM, count, in, out, 0);
+    for (int i = 0, k = 0; i < n && status == MU_OK; i++)
+        if (gradients[i].dense)
+            gradients[i].dense = out[k++];
+    mu__free(in);
+    return status;
+}
+
+// One gradient beside its variable.
+typedef struct pairs {
+    const mu_optimizer_ops *ops;
+    int n;
+    mu_variable **variables;
+    mu_gradient *gradients;
+} pairs;
+
+static mu_status add_pair(pairs *p, const mu_value *gradient, mu_object *source)
+{
+    mu_gradient *g = &p->gradients[p->n];
+    if (!mu__is(source, &mu__variable_type))
+        return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: gradient %d is of a tensor, not of a variable", p->n);
+    mu_variable *variable = p->variables[p->n++] = (mu_variable *)source;
+    if (gradient->kind != MU_VALUE_SLICES)
+        g->dense = mu_value_tensor(gradient);
+    else if (p->ops->apply_slices)
+        *g = (mu_gradient){.values = mu_at(gradient, 0), .indices = mu_at(gradient, 1)};
+    else
+        g->dense = mu_unsorted_segment_sum(mu_at(gradient, 0), mu_at(gradient, 1), variable->resource.spec.shape.dims[0]);
+    return mu_error_code();
+}
+
+// Walks gradients and what they are of side by side.
+static mu_status collect_pairs(pairs *p, const mu_value *gradients, const mu_value *sources)
+{
+    if (sources->leaf)
+        return add_pair(p, gradients, sources->leaf);
+    if (gradients->n != sources->n)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: %d gradients for %d variables", gradients->n, sources->n);
+    for (int i = 0; i < sources->n; i++)
+        MU_TRY(collect_pairs(p, gradients->items[i], sources->items[i]));
+    return MU_OK;
 }
 
 mu_status mu_apply_gradients(mu_optimizer *optimizer, mu_value *gradients)
@@ -163,24 +217,30 @@ mu_status mu_apply_gradients(mu_optimizer *optimizer, mu_value *gradients)
     const mu_value *sources = gradients->sources;
     if (!sources)
         return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: the gradients are not what mu_gradients returned");
-    int n = mu__value_flatten(gradients, NULL, 0);
-    mu_object **block = mu__calloc((size_t)n + 1, 3 * sizeof *block);
-    if (!block)
-        return MU_RESOURCE_EXHAUSTED;
-    mu_status status = MU_OK;
-    mu_tensor **in = (mu_tensor **)block, **reduced = in + n;
-    mu_variable **variables = (mu_variable **)(reduced + n);
-    mu__value_flatten(gradients, block, n);
-    mu__value_flatten(sources, (mu_object **)variables, n);
-    for (int i = 0; i < n; i++)
-        if (!mu__is(variables[i], &mu__variable_type))
-            MU_GO(mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: gradient %d is of a tensor, not of a variable", i));
-    MU_GO(build(optimizer));
-    MU_GO(mu__all_reduce_list(MU_REDUCTION_SUM, n, in, reduced, 0));
-    MU_GO(apply_all(optimizer, n, variables, reduced));
-out:
-    mu__free(block);
+    const size_t n = (size_t)mu__value_flatten(sources, NULL, 0) + 1;
+    pairs p = {.ops = optimizer->ops, .variables = mu__calloc(n, sizeof *p.variables), .gradients = mu__calloc(n, sizeof *p.gradients)};
+    mu_status status = p.variables && p.gradients ? collect_pairs(&p, gradients, sources) : MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK)
+        status = build(optimizer);
+    if (status == MU_OK)
+        status = mu__clip(&optimizer->clipping, p.n, p.gradients);
+    if (status == MU_OK)
+        status = reduce_dense(p.n, p.gradients);
+    if (status == MU_OK)
+        status = apply_all(optimizer, p.n, p.variables, p.gradients);
+    mu__free(p.variables);
+    mu__free(p.gradients);
     return status;
+}
+
+static mu_apply_slices_attrs slices_attrs(const mu_optimizer *optimizer, const mu_variable *variable)
+{
+    mu_apply_slices_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.nesterov = optimizer->nesterov;
+    attrs.reduce = mu_replica_count() > 1;
+    snprintf(attrs.name, sizeof attrs.name, "slices of %.80s", variable->resource.name);
+    return attrs;
 }
 
 // ---- Adam ---------------------------------------------------------------------------------------
@@ -193,8 +253,18 @@ static mu_status adam_apply(mu_optimizer *optimizer, mu_variable *variable, mu_v
     return mu__apply(&mu_op_apply_adam, NULL, 6, in, 3, resources, NULL);
 }
 
+static mu_status adam_slices(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, const mu_gradient *gradient)
+{
+    const mu_apply_slices_attrs attrs = slices_attrs(optimizer, variable);
+    mu_tensor *in[] = {mu_variable_read(optimizer->learning_rate), mu_constant(MU_F64, optimizer->beta_1),
+                       mu_constant(MU_F64, optimizer->beta_2), mu_constant(MU_F64, optimizer->epsilon), optimizer->step,
+                       gradient->values, gradient->indices};
+    mu_resource *resources[] = {&variable->resource, &slots[0]->resource, &slots[1]->resource};
+    return mu__apply(&mu_op_apply_adam_slices, &attrs, 7, in, 3, resources, NULL);
+}
+
 static const mu_optimizer_ops adam_ops = {
-    .name = "adam", .n_slots = 2, .slot_names = {"momentum", "velocity"}, .apply = adam_apply,
+    .name = "adam", .n_slots = 2, .slot_names = {"momentum", "velocity"}, .apply = adam_apply, .apply_slices = adam_slices,
 };
 
 mu_optimizer *mu_adam_with(const mu_adam_args *given)
@@ -207,7 +277,9 @@ mu_optimizer *mu_adam_with(const mu_adam_args *given)
         mu__error(MU_INVALID_ARGUMENT, "mu_adam: epsilon is %g; it must be 0 or more", epsilon);
         return NULL;
     }
-    if (check_share(beta_1, "adam", "beta_1") != MU_OK || check_share(beta_2, "adam", "beta_2") != MU_OK)
+    const mu_clipping clipping = {.norm = args.clipnorm, .global_norm = args.global_clipnorm, .value = args.clipvalue};
+    if (check_share(beta_1, "adam", "beta_1") != MU_OK || check_share(beta_2, "adam", "beta_2") != MU_OK ||
+        mu__check_clipping(&clipping, "mu_adam") != MU_OK)
         return NULL;
     mu_optimizer *optimizer = new_optimizer(&adam_ops, option(args.learning_rate, 0.001));
     if (!optimizer)
@@ -215,6 +287,7 @@ mu_optimizer *mu_adam_with(const mu_adam_args *given)
     optimizer->beta_1 = beta_1;
     optimizer->beta_2 = beta_2;
     optimizer->epsilon = epsilon;
+    optimizer->clipping = clipping;
     return optimizer;
 }
 
@@ -230,9 +303,18 @@ static mu_status sgd_apply(mu_optimizer *optimizer, mu_variable *variable, mu_va
     return mu__apply(&mu_op_apply_gradient_descent, &attrs, 3, in, 1 + optimizer->ops->n_slots, resources, NULL);
 }
 
-static const mu_optimizer_ops sgd_ops = {.name = "sgd", .apply = sgd_apply};
+static mu_status sgd_slices(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, const mu_gradient *gradient)
+{
+    const mu_apply_slices_attrs attrs = slices_attrs(optimizer, variable);
+    mu_tensor *in[] = {mu_variable_read(optimizer->learning_rate), mu_constant(MU_F64, optimizer->momentum), gradient->values,
+                       gradient->indices};
+    mu_resource *resources[] = {&variable->resource, optimizer->ops->n_slots ? &slots[0]->resource : NULL};
+    return mu__apply(&mu_op_apply_gradient_descent_slices, &attrs, 4, in, 1 + optimizer->ops->n_slots, resources, NULL);
+}
+
+static const mu_optimizer_ops sgd_ops = {.name = "sgd", .apply = sgd_apply, .apply_slices = sgd_slices};
 static const mu_optimizer_ops sgd_momentum_ops = {
-    .name = "sgd", .n_slots = 1, .slot_names = {"momentum"}, .apply = sgd_apply,
+    .name = "sgd", .n_slots = 1, .slot_names = {"momentum"}, .apply = sgd_apply, .apply_slices = sgd_slices,
 };
 
 mu_optimizer *mu_sgd_with(const mu_sgd_args *given)
@@ -241,12 +323,14 @@ mu_optimizer *mu_sgd_with(const mu_sgd_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_sgd") != MU_OK)
         return NULL;
     args.momentum = option(args.momentum, 0);
-    if (check_share(args.momentum, "sgd", "momentum") != MU_OK)
+    const mu_clipping clipping = {.norm = args.clipnorm, .global_norm = args.global_clipnorm, .value = args.clipvalue};
+    if (check_share(args.momentum, "sgd", "momentum") != MU_OK || mu__check_clipping(&clipping, "mu_sgd") != MU_OK)
         return NULL;
     mu_optimizer *optimizer = new_optimizer(args.momentum > 0 ? &sgd_momentum_ops : &sgd_ops, option(args.learning_rate, 0.01));
     if (!optimizer)
         return NULL;
     optimizer->momentum = args.momentum;
     optimizer->nesterov = args.nesterov;
+    optimizer->clipping = clipping;
     return optimizer;
 }

@@ -55,7 +55,7 @@ static mu_status need_alike(const mu_infer *infer, const mu_spec *variable, cons
                      mu_dtype_name(other->dtype), mu__shape_text(&other->shape, theirs));
 }
 
-static mu_status update_infer(mu_infer *infer)
+mu_status mu__need_update(const mu_infer *infer, int n_scalars)
 {
     const mu_spec *variable = &infer->resources[0];
     if (infer->n_resources < 1)
@@ -63,11 +63,16 @@ static mu_status update_infer(mu_infer *infer)
     if (variable->dtype != MU_F32 && variable->dtype != MU_F64)
         return mu__error(MU_INVALID_ARGUMENT, "%s: variables are float32 or float64, got %s", infer->op->name,
                          mu_dtype_name(variable->dtype));
-    MU_TRY(need_scalars(infer, infer->n_in - 1));
-    MU_TRY(need_alike(infer, variable, &infer->in[infer->n_in - 1], "gradient"));
+    MU_TRY(need_scalars(infer, n_scalars));
     for (int i = 1; i < infer->n_resources; i++)
         MU_TRY(need_alike(infer, variable, &infer->resources[i], "slot"));
     return MU_OK;
+}
+
+static mu_status update_infer(mu_infer *infer)
+{
+    MU_TRY(mu__need_update(infer, infer->n_in - 1));
+    return need_alike(infer, &infer->resources[0], &infer->in[infer->n_in - 1], "gradient");
 }
 
 static mu_status descent_infer(mu_infer *infer)
@@ -80,9 +85,16 @@ static mu_status descent_infer(mu_infer *infer)
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-static double scalar(const mu_kernel *kernel, int i)
+double mu__read_scalar(const mu_kernel *kernel, int i)
 {
     return mu__read_element(kernel->in[i].dtype, kernel->in[i].data, 0);
+}
+
+double mu__adam_rate(const mu_kernel *kernel)
+{
+    const double step = mu__read_scalar(kernel, 4) + 1;
+    const double beta_1 = mu__read_scalar(kernel, 1), beta_2 = mu__read_scalar(kernel, 2);
+    return mu__read_scalar(kernel, 0) * sqrt(1 - pow(beta_2, step)) / (1 - pow(beta_1, step));
 }
 
 static void run_part(void *arg, int64_t begin, int64_t end)
@@ -118,8 +130,8 @@ static mu_status run_update(const mu_kernel *kernel, update_job *j)
 static mu_status descend(const mu_kernel *kernel, bool fast)
 {
     const mu_nesterov_attrs *attrs = kernel->attrs;
-    update_job j = {.fast = fast, .nesterov = attrs->nesterov, .rate = scalar(kernel, 0),
-                    .momentum = scalar(kernel, 1)};
+    update_job j = {.fast = fast, .nesterov = attrs->nesterov, .rate = mu__read_scalar(kernel, 0),
+                    .momentum = mu__read_scalar(kernel, 1)};
     return run_update(kernel, &j);
 }
 
@@ -135,10 +147,8 @@ static mu_status descent_fast(const mu_kernel *kernel)
 
 static mu_status adam(const mu_kernel *kernel, bool fast)
 {
-    const double step = scalar(kernel, 4) + 1;
-    update_job j = {.fast = fast, .beta_1 = scalar(kernel, 1), .beta_2 = scalar(kernel, 2),
-                    .epsilon = scalar(kernel, 3)};
-    j.rate = scalar(kernel, 0) * sqrt(1 - pow(j.beta_2, step)) / (1 - pow(j.beta_1, step));
+    update_job j = {.fast = fast, .rate = mu__adam_rate(kernel), .beta_1 = mu__read_scalar(kernel, 1),
+                    .beta_2 = mu__read_scalar(kernel, 2), .epsilon = mu__read_scalar(kernel, 3)};
     return run_update(kernel, &j);
 }
 

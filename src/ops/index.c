@@ -109,6 +109,20 @@ static mu_tensor *gather_rule(mu_grad *g, int i)
     return i == 0 ? mu__apply3(&mu_op_gather_grad, g->attrs, g->dy, g->x[1], g->x[0]) : NULL;
 }
 
+bool mu__gather_slices(const mu_grad *g, int i, mu_tensor **values, mu_tensor **indices)
+{
+    const mu_gather_attrs *attrs = g->attrs;
+    if (g->op != &mu_op_gather || i != 0 || attrs->axis != 0 || attrs->batch_dims != 0)
+        return false;
+    mu_shape rows = g->x[0]->shape;
+    if (mu__elements_between(&rows, 1, rows.rank) == 0)
+        return false;
+    rows.dims[0] = -1;
+    *values = mu_reshape(g->dy, rows.rank, rows.dims);
+    *indices = mu_reshape(g->x[1], 1, rows.dims);
+    return true;
+}
+
 static const mu_attr_spec gather_attrs[] = {
     {"axis", MU_ATTR_INT, offsetof(mu_gather_attrs, axis)},
     {"batch_dims", MU_ATTR_INT, offsetof(mu_gather_attrs, batch_dims)},
@@ -484,4 +498,22 @@ mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n)
 {
     mu_segment_attrs attrs = {.n = n};
     return mu__apply2(&mu_op_unsorted_segment_sum, &attrs, x, segments);
+}
+
+mu_tensor *mu_convert_to_tensor(const mu_value *value)
+{
+    if (mu__pending())
+        return NULL;
+    if (!value || value->kind != MU_VALUE_SLICES) {
+        if (!value)
+            mu__error(MU_INVALID_ARGUMENT, "mu_convert_to_tensor: the value is NULL");
+        return mu_value_tensor(value);
+    }
+    const mu_tensor *shape = mu_at(value, 2);
+    if (!shape || shape->node) {
+        mu__error(MU_UNIMPLEMENTED, "mu_convert_to_tensor: the shape of these slices is an argument of the function that is traced, so "
+                  "the result would have no known shape; make the slices inside");
+        return NULL;
+    }
+    return mu_unsorted_segment_sum(mu_at(value, 0), mu_at(value, 1), ((const int64_t *)mu__data(shape))[0]);
 }

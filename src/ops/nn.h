@@ -69,6 +69,19 @@ typedef struct mu_scatter_attrs {
     int64_t kind;       // mu_scatter
 } mu_scatter_attrs;
 
+// Updates from slices: the replicas' slices are put together first where `reduce` is set.
+typedef struct mu_apply_slices_attrs {
+    bool nesterov, reduce;
+    char name[MU_ATTR_TEXT_BYTES];
+} mu_apply_slices_attrs;
+
+// ---- Optimizers' updates (apply.c) --------------------------------------------------------------
+
+// mu__need_update checks what all updates share: scalars first, a variable of floats, slots like it.
+mu_status mu__need_update(const mu_infer *infer, int n_scalars);
+double mu__read_scalar(const mu_kernel *kernel, int i);  // input i
+double mu__adam_rate(const mu_kernel *kernel);           // of the step that inputs 0, 1, 2 and 4 tell
+
 // ---- Generators (dropout.c) ---------------------------------------------------------------------
 
 // mu__generator_next steps a generator (a resource of int64 [3]: 128-bit counter, key) and returns a seed for

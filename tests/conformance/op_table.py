@@ -354,6 +354,9 @@ def add_indices():
         return list(out)
 
     add("gather", lambda tf, x, i, axis, batch_dims: tf.gather(x, i, axis=axis, batch_dims=batch_dims), gather, TYPES)
+    add("convert_to_tensor", lambda tf, values, indices: tf.convert_to_tensor(tf.IndexedSlices(values, indices, [5, 3])),
+        lambda draw: [Sample(draw(4, 3), draw.indices(4, n=5)), Sample(draw(0, 3), draw.indices(0, n=5))], NUMBERS, slack=4,
+        ours=lambda mu, values, indices: mu.mu_convert_to_tensor(mu.mu_indexed_slices(values, indices, 2, [5, 3])))
     add("gather_nd", "gather_nd", lambda draw: [Sample(draw(4, 3, 2), draw.indices(5, 2, n=3))], TYPES)
     add("scatter_nd", lambda tf, i, u, dims: tf.scatter_nd(i, u, dims),
         lambda draw: [Sample(draw.indices(4, 1, n=3), draw(4, 2), dims=[3, 2])], NUMBERS, slack=4,

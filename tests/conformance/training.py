@@ -21,6 +21,7 @@ from rival_common import read_idx  # noqa: E402  (the folder is known only now)
 STEPS, FIRST_STEPS = 200, 15
 TOLERANCE_F64, TOLERANCE_FIRST_F32 = 1e-9, 1e-5
 MAX_REPLICAS = 4
+WORDS, SENTENCE = 300, 6
 MU_VERBOSE_SILENT = 1
 FLOATX = {"f64": np.float64, "f32": np.float32}
 HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -63,14 +64,19 @@ OPTIMIZERS = {
 
 CASES = (
     [Case("regression", optimizer, replicas, 10, rows=100) for optimizer in OPTIMIZERS for replicas in (1, 2)]
-    + [Case("regression", "adam", replicas, 12, rows=120) for replicas in (3, 4)]
+    + [Case("regression", optimizer, replicas, 12, rows=120) for optimizer in ("sgd", "adam") for replicas in (3, 4)]
     + [Case("regression", "sgd", replicas, 10, rows=96) for replicas in (2, 3, 4)]
     + [Case("norm", optimizer, replicas, 24) for optimizer in OPTIMIZERS for replicas in (1, 2)]
-    + [Case("norm", "adam", replicas, 24) for replicas in (3, 4)]
+    + [Case("norm", optimizer, replicas, 24) for optimizer in ("sgd", "adam") for replicas in (3, 4)]
     + [Case("sync_norm", "adam", 2, 24), Case("sync_norm", "adam", 3, 25, rows=490)]
     + [Case("pool", optimizer, replicas, 24, path="step") for optimizer in OPTIMIZERS for replicas in (1, 2)]
     + [Case("pool", "adam", 2, 25, rows=490), Case("pool", "momentum", 3, 25, rows=490, path="step")]
-    + [Case("cnn", "adam", 1, 32), Case("cnn", "adam", 2, 32), Case("cnn", "momentum", 2, 32, path="step")]
+    + [Case("cnn", optimizer, replicas, 24) for optimizer in ("sgd", "adam") for replicas in (1, 2, 3, 4)]
+    + [Case("cnn", "momentum", 2, 32, path="step")]
+    + [Case("words", optimizer, replicas, 24) for optimizer in OPTIMIZERS for replicas in (1, 2, 3, 4)]
+    + [Case("words", optimizer, replicas, 25, rows=490, path=path) for optimizer, replicas, path in
+       (("sgd", 2, "step"), ("sgd", 4, "fit"), ("adam", 3, "fit"), ("adam", 4, "step"))]
+    + [Case("words", optimizer, 2, 240, path="step") for optimizer in ("sgd", "adam")]  # more slices than rows
 )
 
 
@@ -81,6 +87,10 @@ def data_of(case, dtype):
     rows = case.rows or STEPS * case.batch
     if case.model == "regression":
         return np.ones((rows, 1), dtype), np.ones((rows, 1), dtype)
+    if case.model == "words":  # small numbers come more often, as words do
+        generator = np.random.default_rng(11)
+        words = (generator.random((rows, SENTENCE)) ** 2 * WORDS).astype(np.int32)
+        return words, (words.sum(1) % 5).astype(np.int32)
     stride = 1 if case.model == "cnn" else 2
     images = read_idx("train-images-idx3-ubyte.gz")[:rows, ::stride, ::stride, None]
     labels = read_idx("train-labels-idx1-ubyte.gz")[:rows].astype(np.int32)
@@ -99,7 +109,7 @@ def batches_of(case, x, y):
 LAYERS = {
     "conv": ("Conv2D", "mu_conv2d"), "dense": ("Dense", "mu_dense"), "flatten": ("Flatten", "mu_flatten"),
     "max": ("MaxPooling2D", "mu_max_pool2d"), "average": ("AveragePooling2D", "mu_average_pool2d"),
-    "norm": ("BatchNormalization", "mu_batch_normalization"),
+    "norm": ("BatchNormalization", "mu_batch_normalization"), "embedding": ("Embedding", "mu_embedding"),
 }
 NORM = {"momentum": single(0.99), "epsilon": single(1e-3)}
 MODELS = {
@@ -114,6 +124,8 @@ MODELS = {
              ("conv", {"filters": 8, "kernel_size": 3, "activation": "tanh"}), ("max", {"pool_size": 2, "padding": "same"}),
              ("flatten", {}), ("dense", {"units": 10})],
 }
+MODELS["words"] = [("embedding", {"input_dim": WORDS, "output_dim": 8}), ("flatten", {}),
+                   ("dense", {"units": 16, "activation": "tanh"}), ("dense", {"units": 5})]
 MODELS["sync_norm"] = [(kind, options | {"synchronized": True} if kind == "norm" else options)
                        for kind, options in MODELS["norm"]]
 
@@ -159,7 +171,7 @@ def keras_strategy(tf, replicas):
 
 
 def keras_model(tf, case, shape):
-    layers = [tf.keras.Input(shape)]
+    layers = [tf.keras.Input(shape, dtype="int32" if case.model == "words" else None)]
     for kind, options in MODELS[case.model]:
         options = dict(options)
         if "kernel_regularizer" in options:
