@@ -14,6 +14,9 @@
 
 // Local replicas of one process, at most.
 #define MU_MAX_REPLICAS 256
+// Gradients are reduced in buckets of this size where nothing else is asked for: long enough that waiting for peers
+// is little beside moving the bytes, short enough that most are reduced while the backward pass goes on.
+#define MU_BUCKET_BYTES ((size_t)4 << 20)
 
 // What a kind of strategy does its own way.
 typedef struct mu_strategy_ops {
@@ -31,6 +34,7 @@ struct mu_strategy {
     mu_device **devices;                  // [n_local]
     mu_group *group;                      // of the local replicas; NULL for one
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
+    size_t bytes_per_pack;                // of a bucket of gradients, about
     pthread_mutex_t order;                // guards what follows
     int64_t runs;                         // started so far
     int under_way;                        // started and not waited for
@@ -160,11 +164,13 @@ mu_tensor *mu__divide_by_count(mu_tensor *value, int count);
 
 // ---- Collectives in a replica context (replica.c) -----------------------------------------------
 
-// mu__all_reduce_list reduces n tensors over all replicas: one bucket for each type, in the order given, cut
-// where a bucket exceeds bytes_per_pack (0: never). out[i] are given to the pool.
+// mu__all_reduce_list reduces n tensors over all replicas. They go into buckets of one type, in the order given or,
+// in a trace, in that in which they become ready; a bucket ends before it exceeds bytes_per_pack (0: never). `names`
+// (may be NULL) is what peers that wait are told. out[i] are given to the pool.
 // mu__broadcast_from_first gives every replica the first one's value.
 mu_tensor *mu__broadcast_from_first(mu_tensor *value);
-mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out, size_t bytes_per_pack);
+mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out, const char *const *names,
+                              size_t bytes_per_pack);
 
 // ---- Input (input.c) ----------------------------------------------------------------------------
 

@@ -28,21 +28,44 @@ mu_tensor *mu_replica_id(void)
 
 // ---- Reductions ---------------------------------------------------------------------------------
 
-// Reduces the tensors with these indices as one bucket.
-static mu_status reduce_bucket(mu_reduction reduction, int n, const int *indices, mu_tensor *const *in, mu_tensor **out)
+// Tensors to reduce, and the order in which they go into buckets.
+typedef struct reduction_list {
+    mu_reduction reduction;
+    int n;
+    mu_tensor *const *in;
+    mu_tensor **out;
+    const char *const *names;  // NULL: none
+    int *order;                // [n]
+    bool *done;                // [n], by place in `order`
+    int *bucket;               // [n]: those of the bucket being filled
+} reduction_list;
+
+// "dense_2/kernel and 3 more": what a peer that waits is told.
+static void name_bucket(const reduction_list *list, int count, char name[MU_ATTR_TEXT_BYTES])
 {
-    mu_tensor **parts = mu__calloc((size_t)n, 2 * sizeof *parts);
+    const char *first = list->names ? list->names[list->bucket[0]] : NULL;
+    if (!first)
+        snprintf(name, MU_ATTR_TEXT_BYTES, "bucket of %d", count);
+    else if (count == 1)
+        snprintf(name, MU_ATTR_TEXT_BYTES, "%s", first);
+    else
+        snprintf(name, MU_ATTR_TEXT_BYTES, "%.*s and %d more", MU_ATTR_TEXT_BYTES - 24, first, count - 1);
+}
+
+static mu_status reduce_bucket(const reduction_list *list, int count)
+{
+    mu_tensor **parts = mu__calloc((size_t)count, 2 * sizeof *parts);
     if (!parts)
         return MU_RESOURCE_EXHAUSTED;
-    for (int i = 0; i < n; i++)
-        parts[i] = in[indices[i]];
+    for (int i = 0; i < count; i++)
+        parts[i] = list->in[list->bucket[i]];
     mu_all_reduce_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
-    attrs.reduction = reduction;
-    snprintf(attrs.name, sizeof attrs.name, "bucket of %d", n);
-    mu_status status = mu__apply(&mu_op_all_reduce, &attrs, n, parts, 0, NULL, parts + n);
-    for (int i = 0; i < n && status == MU_OK; i++)
-        out[indices[i]] = parts[n + i];
+    attrs.reduction = list->reduction;
+    name_bucket(list, count, attrs.name);
+    mu_status status = mu__apply(&mu_op_all_reduce, &attrs, count, parts, 0, NULL, parts + count);
+    for (int i = 0; i < count && status == MU_OK; i++)
+        list->out[list->bucket[i]] = parts[count + i];
     mu__free(parts);
     return status;
 }
@@ -53,31 +76,66 @@ static size_t known_bytes(const mu_tensor *tensor)
     return mu__shape_known(&spec.shape) ? mu__spec_bytes(&spec) : 0;
 }
 
-mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out, size_t bytes_per_pack)
+// In a trace: as the values become ready, which for gradients is from the last layer to the first.
+static void order_by_readiness(reduction_list *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        int at = i;
+        for (; at > 0 && list->in[i]->node; at--) {
+            const mu_tensor *before = list->in[list->order[at - 1]];
+            if (!before->node || before->node->id <= list->in[i]->node->id)
+                break;
+            list->order[at] = list->order[at - 1];
+        }
+        list->order[at] = i;
+    }
+}
+
+// Fills a bucket with what follows `first` and has its type, up to the size; returns how many those are.
+static int fill_bucket(reduction_list *list, int first, size_t bytes_per_pack)
+{
+    const mu_dtype dtype = list->in[list->order[first]]->dtype;
+    size_t bytes = 0;
+    int count = 0;
+    for (int k = first; k < list->n; k++) {
+        const mu_tensor *tensor = list->in[list->order[k]];
+        if (list->done[k] || tensor->dtype != dtype)
+            continue;
+        bytes += known_bytes(tensor);
+        if (bytes_per_pack && count && bytes > bytes_per_pack)
+            break;
+        list->done[k] = true;
+        list->bucket[count++] = list->order[k];
+    }
+    return count;
+}
+
+static mu_status reduce_in_buckets(reduction_list *list, size_t bytes_per_pack)
+{
+    for (int first = 0; first < list->n; first++)
+        if (!list->done[first])
+            MU_TRY(reduce_bucket(list, fill_bucket(list, first, bytes_per_pack)));
+    return MU_OK;
+}
+
+mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out, const char *const *names,
+                              size_t bytes_per_pack)
 {
     if (mu_replica_count() == 1) {
         memcpy(out, in, sizeof *in * (size_t)n);
         return MU_OK;
     }
-    int *indices = mu__calloc((size_t)n + 1, sizeof *indices);
-    bool *done = mu__calloc((size_t)n + 1, sizeof *done);
-    mu_status status = indices && done ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (int first = 0; first < n && status == MU_OK; first++) {
-        size_t bytes = 0;
-        int count = 0;
-        for (int i = first; i < n && !done[first]; i++) {
-            if (done[i] || in[i]->dtype != in[first]->dtype || (bytes_per_pack && bytes > bytes_per_pack))
-                continue;
-            bytes += known_bytes(in[i]);
-            indices[count++] = i;
-        }
-        for (int k = 0; k < count; k++)
-            done[indices[k]] = true;
-        if (count)
-            status = reduce_bucket(reduction, count, indices, in, out);
+    reduction_list list = {.reduction = reduction, .n = n, .in = in, .out = out, .names = names};
+    list.order = mu__calloc((size_t)n + 1, 2 * sizeof *list.order);
+    list.done = mu__calloc((size_t)n + 1, sizeof *list.done);
+    mu_status status = list.order && list.done ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK) {
+        list.bucket = list.order + n;
+        order_by_readiness(&list);
+        status = reduce_in_buckets(&list, bytes_per_pack);
     }
-    mu__free(indices);
-    mu__free(done);
+    mu__free(list.order);
+    mu__free(list.done);
     return status;
 }
 
@@ -95,7 +153,7 @@ mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
     }
     mu_tensor *reduced = NULL;
     mu_reduction reduction = op == MU_SUM ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN;
-    return mu__all_reduce_list(reduction, 1, &value, &reduced, 0) == MU_OK ? reduced : NULL;
+    return mu__all_reduce_list(reduction, 1, &value, &reduced, NULL, 0) == MU_OK ? reduced : NULL;
 }
 
 mu_tensor *mu_all_gather(mu_tensor *value, int axis)

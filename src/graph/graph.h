@@ -70,6 +70,7 @@ void mu__graph_print(const mu_graph *graph, FILE *out);          // one line a n
 
 mu_status mu__pass_prune(mu_graph *graph);    // nodes that reach no output and no effect
 mu_status mu__pass_share(mu_graph *graph);    // common sub-expressions, repeated reads
+mu_status mu__pass_hoist(mu_graph *graph);    // all-reduces to where their inputs are ready (hoist.c)
 mu_status mu__graph_optimize(mu_graph *graph);  // all of them, in order
 
 // ---- Tracing (trace.c) --------------------------------------------------------------------------

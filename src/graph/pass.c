@@ -131,5 +131,6 @@ mu_status mu__pass_share(mu_graph *graph)
 mu_status mu__graph_optimize(mu_graph *graph)
 {
     MU_TRY(mu__pass_share(graph));
-    return mu__pass_prune(graph);
+    MU_TRY(mu__pass_prune(graph));
+    return mu__pass_hoist(graph);
 }

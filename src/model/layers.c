@@ -377,7 +377,7 @@ static mu_status move_statistic(mu_variable *variable, mu_tensor *batch, mu_tens
 {
     mu_dtype dtype = mu_variable_dtype(variable);
     mu_tensor *parts[] = {mu_multiply(mu_stop_gradient(batch), rows), rows}, *sums[2] = {NULL};
-    if (!parts[0] || mu__all_reduce_list(MU_REDUCTION_SUM, 2, parts, sums, 0) != MU_OK)
+    if (!parts[0] || mu__all_reduce_list(MU_REDUCTION_SUM, 2, parts, sums, NULL, 0) != MU_OK)
         return mu_error_code();
     mu_tensor *mean = mu_divide(sums[0], mu_maximum(sums[1], mu_constant(dtype, 1)));
     mu_tensor *old = mu_variable_read(variable);

@@ -156,20 +156,24 @@ static mu_status apply_all(mu_optimizer *optimizer, int n, mu_variable *const *v
 }
 
 // Adds the dense gradients of all replicas up; slices stay this replica's until they are applied.
-static mu_status reduce_dense(int n, mu_gradient *gradients)
+static mu_status reduce_dense(int n, mu_variable *const *variables, mu_gradient *gradients)
 {
-    mu_tensor **in = mu__calloc((size_t)n + 1, 2 * sizeof *in), **out = in + n;
+    mu_tensor **in = mu__calloc((size_t)n + 1, 2 * sizeof *in), **out = in ? in + n : NULL;
+    const char **names = mu__calloc((size_t)n + 1, sizeof *names);
+    mu_status status = in && names ? MU_OK : MU_RESOURCE_EXHAUSTED;
     int count = 0;
-    if (!in)
-        return MU_RESOURCE_EXHAUSTED;
-    for (int i = 0; i < n; i++)
-        if (gradients[i].dense)
+    for (int i = 0; status == MU_OK && i < n; i++)
+        if (gradients[i].dense) {
+            names[count] = mu_variable_name(variables[i]);
             in[count++] = gradients[i].dense;
-    const mu_status status = mu__all_reduce_list(MU_REDUCTION_SUM, count, in, out, 0);
+        }
+    if (status == MU_OK)
+        status = mu__all_reduce_list(MU_REDUCTION_SUM, count, in, out, names, mu_get_strategy()->bytes_per_pack);
     for (int i = 0, k = 0; i < n && status == MU_OK; i++)
         if (gradients[i].dense)
             gradients[i].dense = out[k++];
     mu__free(in);
+    mu__free(names);
     return status;
 }
 
@@ -225,7 +229,7 @@ mu_status mu_apply_gradients(mu_optimizer *optimizer, mu_value *gradients)
     if (status == MU_OK)
         status = mu__clip(&optimizer->clipping, p.n, p.gradients);
     if (status == MU_OK)
-        status = reduce_dense(p.n, p.gradients);
+        status = reduce_dense(p.n, p.variables, p.gradients);
     if (status == MU_OK)
         status = apply_all(optimizer, p.n, p.variables, p.gradients);
     mu__free(p.variables);

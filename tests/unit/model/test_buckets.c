@@ -1,0 +1,84 @@
+// Gradients in buckets: as many as asked for, each reduced where the backward pass has its gradients ready, and the
+// same bits however they are cut.
+#include "model_test.h"
+
+enum { LAYERS = 4 };
+
+static mu_model *model_on(mu_strategy *strategy)
+{
+    mu_model *model = NULL;
+    mu_set_seed(3);
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(8, .activation = "relu"), mu_dense(8, .activation = "relu"),
+                              mu_dense(8, .activation = "relu"), mu_dense(3));
+        mu_compile(model, .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true), .optimizer = mu_adam());
+    }
+    return model;
+}
+
+static double *trained(size_t bytes_per_pack, mu_model **model, int64_t *n)
+{
+    mu_strategy *strategy = mu_mirrored_strategy(.replicas = 2);
+    strategy->bytes_per_pack = bytes_per_pack;
+    *model = model_on(strategy);
+    assert_non_null(mu_fit(*model, rows_and_classes(40, 5, 3, 8), .epochs = 2, .verbose = MU_VERBOSE_SILENT));
+    return weights_of(*model, n);
+}
+
+static void sizes_do_not_change_bits(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 100, 600, 1 << 20};
+    mu_model *model;
+    int64_t n;
+    double *whole = trained(0, &model, &n);
+    for (size_t i = 0; i < MU_COUNT(sizes); i++) {
+        double *seen = trained(sizes[i], &model, &n);
+        assert_memory_equal(seen, whole, sizeof *seen * (size_t)n);
+        free(seen);
+    }
+    free(whole);
+}
+
+// Positions of the reductions of gradients, and of the last gradient, in the graph of the training step.
+static int reductions(const mu_graph *graph, int *at, int *last_gradient)
+{
+    int n = 0;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        if (node->op != &mu_op_all_reduce || mu__elements(&node->out[0].shape) == 1)
+            continue;
+        at[n++] = node->id;
+        for (int k = 0; k < node->n_in; k++)
+            *last_gradient = MU_MAX(*last_gradient, node->in[k].node->id);
+    }
+    return n;
+}
+
+static void the_last_layers_go_first(void **state)
+{
+    (void)state;
+    mu_model *model;
+    int64_t n;
+    int at[2 * LAYERS] = {0}, last = 0;
+    free(trained(1, &model, &n));
+    mu_value *batch = mu_next(mu_iterate(rows_and_classes(40, 5, 3, 8)));
+    mu_strategy_replica replica = {.replica = {.id = -1}, .strategy = model->strategy};
+    mu_entered before = mu__enter_replica(&replica, NULL, 0);
+    mu_concrete *concrete = mu__function_concrete(model->train_function, batch, true, model->strategy);
+    mu__leave_replica(before);
+    assert_non_null(concrete);
+    assert_int_equal(reductions(concrete->graph, at, &last), 2 * LAYERS);
+    assert_true(at[0] < last);
+    assert_true(at[LAYERS] < last);
+    assert_true(at[2 * LAYERS - 1] > last);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(sizes_do_not_change_bits),
+        MODEL_TEST(the_last_layers_go_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
