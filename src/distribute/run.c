@@ -4,6 +4,7 @@
 // device's thread; there the plan is found or compiled, and run. Two runs may be under way, so that input is
 // prepared while devices compute. A replica that fails releases the others through the group.
 #include "distribute/distribute.h"
+#include "ops/nn.h"
 
 typedef struct job {
     mu_running *running;
@@ -273,6 +274,33 @@ static const job *first_failure(const mu_running *running, const mu_error_value 
     return failed;
 }
 
+// Marks a variable on all replicas if any of them wrote it: the one that failed, where the engine has marked what
+// it may have written, or one that came to its end.
+static void mark_everywhere(const mu_running *running, mu_resource *resource)
+{
+    bool written = false;
+    for (int r = 0; r < running->n; r++)
+        written |= running->jobs[r].status == MU_OK || ((const mu_variable *)resource)->marked[r];
+    for (int r = 0; written && r < running->n; r++)
+        resource->kind->mark(resource, r);
+}
+
+// The step failed as a whole, so what one replica wrote is in doubt on all of them.
+static void mark_failed(const mu_running *running)
+{
+    const mu_graph *graph = running->concrete->graph;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        if (node->op == &mu_op_generator_next)  // one draw more or less leaves nothing in doubt
+            continue;
+        for (int k = 0; (node->op->flags & MU_OP_WRITES) && k < node->n_resources; k++) {
+            mu_resource *resource = graph->resources.items[node->resources[k]];
+            if (mu__is(resource, &mu__variable_type) && ((mu_variable *)resource)->n_components == running->n)
+                mark_everywhere(running, resource);
+        }
+    }
+}
+
 mu_value *mu__run_wait(mu_running *running)
 {
     mu__latch_wait(&running->done, MU_FOREVER, "replicas");
@@ -280,10 +308,12 @@ mu_value *mu__run_wait(mu_running *running)
     bool aborted = running->strategy->group && mu__group_failed(running->strategy->group, &cause);
     const job *failed = first_failure(running, aborted ? &cause : NULL);
     mu_value *value = NULL;
-    if (failed)
+    if (failed) {
+        mark_failed(running);
         mu__error_raise(&failed->error);
-    else
+    } else {
         value = results(running);
+    }
     end_run(running->strategy);
     free_running(running);
     return mu__give(value);
