@@ -136,6 +136,35 @@ MU_API mu_cluster *mu_rank_cluster_resolver(void);
 // MASTER_ADDR and MASTER_PORT give worker 0's address if they are set. Errors: as above.
 MU_API mu_cluster *mu_mpi_cluster_resolver(void);
 
+typedef struct mu_job_labels {
+    const char *job;
+    const char *const *labels; // label selectors, the last one NULL: "job-name=tensorflow"
+} mu_job_labels;
+
+typedef enum mu_executable_location { MU_WITHIN_CLUSTER = 0, MU_OFF_CLUSTER = 1 } mu_executable_location;
+
+typedef struct mu_kubernetes_cluster_resolver_args {
+    size_t size;
+    const mu_job_labels *jobs;  // the last one has job NULL; default: worker, "job-name=tensorflow"
+    mu_keyword_only only_;
+    int port;                   // that every task listens on; default 8470
+    const char *rpc_layer;      // default "grpc"
+    mu_executable_location location;
+    const char *namespace_name; // default: all of them
+    const char *api_server;     // default: as the pod is told; off the cluster "http://127.0.0.1:8001" (kubectl proxy)
+    const char *credentials;    // folder with the files token and ca.crt; default: the pod's service account
+} mu_kubernetes_cluster_resolver_args;
+
+// mu_kubernetes_cluster_resolver asks the Kubernetes API for the pods of each selector, every time it is asked: tasks
+// stand in order of selectors, then of pods' names; addresses are those of the pods' hosts. Which task this process is
+// must be set (mu_cluster_set_task_type). Needs libcurl (Debian: libcurl4), which is opened when first used.
+// Errors, when asked: FAILED_PRECONDITION for a pod that does not run, or without libcurl; UNAVAILABLE if the API does
+// not answer within 30 s; UNAUTHENTICATED and PERMISSION_DENIED as it says; DATA_LOSS or INVALID_ARGUMENT (no
+// JSON) for an answer that is none.
+#define mu_kubernetes_cluster_resolver(...) \
+    mu_kubernetes_cluster_resolver_with(MU_ARGS(mu_kubernetes_cluster_resolver_args, __VA_ARGS__))
+MU_API mu_cluster *mu_kubernetes_cluster_resolver_with(const mu_kubernetes_cluster_resolver_args *args);
+
 typedef struct mu_union_cluster_resolver_args {
     size_t size;
     mu_cluster *const *resolvers; // the last one MU_END; retained

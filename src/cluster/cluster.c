@@ -13,6 +13,8 @@ static void cluster_destroy(void *object)
     for (int i = 0; i < cluster->n_parts; i++)
         mu_release(cluster->parts[i]);
     mu__free(cluster->parts);
+    if (cluster->ops->free_state != NULL)
+        cluster->ops->free_state(cluster->state);
 }
 
 static mu_type cluster_type = {.name = "cluster", .destroy = cluster_destroy};
@@ -213,7 +215,7 @@ out:
     return status;
 }
 
-static const mu_resolver_ops union_ops = {.source = "a union of clusters", .read = union_read};
+static const mu_resolver_ops union_ops = {.source = "a union of clusters", .read = union_read, .no_master_without_task = true};
 
 mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args *given)
 {
@@ -346,7 +348,7 @@ const char *mu_cluster_master_with(const mu_cluster_master_args *given)
         master = "";
     else if (args.task_type != NULL)
         master = address_url(&view, args.task_type, args.task_id, layer);
-    else if (ops == &simple_ops || (ops == &union_ops && (view.task_type == NULL || view.task_id < 0)))
+    else if (ops == &simple_ops || (ops->no_master_without_task && (view.task_type == NULL || view.task_id < 0)))
         master = mu__text_give(view.master != NULL ? view.master : "");
     else
         master = address_url(&view, view.task_type, view.task_id, layer);

@@ -69,8 +69,11 @@ typedef struct mu_resolver_ops {
     const char *source;
     // read fills a zeroed view; what it leaves after an error is cleared by the caller.
     mu_status (*read)(mu_cluster *cluster, mu_cluster_view *out);
+    void (*free_state)(void *state); // optional
     // master_first: `master` holds even when a task is asked for.
     bool master_first;
+    // no_master_without_task: "" is the master as long as the task is not known; elsewhere that is an error.
+    bool no_master_without_task;
     // lone_task_is_local: one job of one task has the master "".
     bool lone_task_is_local;
 } mu_resolver_ops;
@@ -83,6 +86,7 @@ struct mu_cluster {
     mu_cluster_view fixed;       // for resolvers that read once, and what the constructor was given
     mu_cluster **parts;          // of a union
     int n_parts;
+    void *state;                 // of the row; goes with free_state
 };
 
 mu_cluster *mu__cluster_new(const mu_resolver_ops *ops);        // owned by the caller
@@ -117,6 +121,20 @@ mu_status mu__environment_int(const char *variable, int low, int high, int *out)
 // made from them: from then on mu__cluster_check_sealed fails if one differs, naming it.
 mu_status mu__cluster_seal(void);
 mu_status mu__cluster_check_sealed(void);
+
+// ---- Asking a web service (https.c) -------------------------------------------------------------
+
+typedef struct mu_https_request {
+    const char *url;
+    const char *token;   // of "Authorization: Bearer"; NULL: none
+    const char *ca_file; // certificates that the server must have one of; NULL: the system's
+    double seconds;      // to wait at most
+} mu_https_request;
+
+// mu__https_get returns the body of the answer, ended by a 0 byte, to be freed with mu__free; NULL on error. At most
+// MU_MAX_CLUSTER_TEXT bytes. Errors: FAILED_PRECONDITION without libcurl; UNAVAILABLE, DEADLINE_EXCEEDED,
+// UNAUTHENTICATED (401), PERMISSION_DENIED (403), NOT_FOUND (404); INTERNAL for any other answer than 200.
+char *mu__https_get(const mu_https_request *request);
 
 // mu__cluster_print writes the cluster, its source and this task, for people.
 mu_status mu__cluster_print(mu_cluster *cluster, FILE *out);

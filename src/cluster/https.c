@@ -1,0 +1,130 @@
+// One HTTPS request through libcurl, which is opened only when a resolver needs it: it brings some twenty libraries,
+// and programs that never ask a web service start without them.
+#include "cluster/cluster.h"
+
+#include <curl/curl.h>
+#include <dlfcn.h>
+
+// The few functions of libcurl that are used, looked up by name.
+typedef struct curl_functions {
+    CURL *(*easy_init)(void);
+    CURLcode (*easy_setopt)(CURL *, CURLoption, ...);
+    CURLcode (*easy_perform)(CURL *);
+    CURLcode (*easy_getinfo)(CURL *, CURLINFO, ...);
+    void (*easy_cleanup)(CURL *);
+    const char *(*easy_strerror)(CURLcode);
+    struct curl_slist *(*slist_append)(struct curl_slist *, const char *);
+    void (*slist_free_all)(struct curl_slist *);
+} curl_functions;
+
+typedef struct body {
+    char *items;
+    size_t n, capacity;
+    bool too_long;
+} body;
+
+// POSIX defines the conversion that ISO C does not.
+static bool look_up(void *library, const char *name, void *function)
+{
+    void *found = dlsym(library, name);
+    memcpy(function, &found, sizeof found);
+    return found != NULL;
+}
+
+static mu_status open_curl(curl_functions *curl)
+{
+    void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == NULL)
+        return mu__error(MU_FAILED_PRECONDITION, "a web service is to be asked, but libcurl.so.4 cannot be opened (%s); install it "
+                         "(Debian: libcurl4)", dlerror());
+    const bool whole = look_up(library, "curl_easy_init", &curl->easy_init) &&
+        look_up(library, "curl_easy_setopt", &curl->easy_setopt) && look_up(library, "curl_easy_perform", &curl->easy_perform) &&
+        look_up(library, "curl_easy_getinfo", &curl->easy_getinfo) && look_up(library, "curl_easy_cleanup", &curl->easy_cleanup) &&
+        look_up(library, "curl_easy_strerror", &curl->easy_strerror) &&
+        look_up(library, "curl_slist_append", &curl->slist_append) &&
+        look_up(library, "curl_slist_free_all", &curl->slist_free_all);
+    dlclose(library);
+    return whole ? MU_OK : mu__error(MU_FAILED_PRECONDITION, "libcurl.so.4 lacks functions of its own interface; install it anew");
+}
+
+// libcurl hands the answer over piece by piece; taking less than it gives ends the transfer.
+static size_t take(char *data, size_t size, size_t count, void *arg)
+{
+    body *b = arg;
+    const size_t bytes = size * count;
+    if (b->n + bytes > MU_MAX_CLUSTER_TEXT) {
+        b->too_long = true;
+        return 0;
+    }
+    if (mu__grow((void **)&b->items, &b->capacity, b->n + bytes + 1, 1) != MU_OK)
+        return 0;
+    memcpy(b->items + b->n, data, bytes);
+    b->n += bytes;
+    return bytes;
+}
+
+static mu_status complain(const mu_https_request *request, CURLcode code, const char *why, const body *b)
+{
+    if (mu__pending())
+        return mu_error_code();
+    if (b->too_long)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "the answer of %s has more than %d bytes", request->url, MU_MAX_CLUSTER_TEXT);
+    if (code == CURLE_OPERATION_TIMEDOUT)
+        return mu__error(MU_DEADLINE_EXCEEDED, "%s did not answer within %g s", request->url, request->seconds);
+    return mu__error(MU_UNAVAILABLE, "%s cannot be asked: %s", request->url, why);
+}
+
+static mu_status check_answer(const mu_https_request *request, long answer, const body *b)
+{
+    if (answer == 200)
+        return MU_OK;
+    const mu_status status = answer == 401 ? MU_UNAUTHENTICATED : answer == 403 ? MU_PERMISSION_DENIED
+                             : answer == 404 ? MU_NOT_FOUND : MU_INTERNAL;
+    return mu__error(status, "%s answered %ld: %.*s", request->url, answer, (int)MU_MIN(b->n, 200), b->n > 0 ? b->items : "");
+}
+
+static mu_status perform(const curl_functions *curl, CURL *handle, const mu_https_request *request, body *b)
+{
+    char why[CURL_ERROR_SIZE] = "";
+    curl->easy_setopt(handle, CURLOPT_URL, request->url);
+    curl->easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl->easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+    curl->easy_setopt(handle, CURLOPT_TIMEOUT_MS, (long)(request->seconds * 1e3));
+    curl->easy_setopt(handle, CURLOPT_ERRORBUFFER, why);
+    curl->easy_setopt(handle, CURLOPT_WRITEFUNCTION, take);
+    curl->easy_setopt(handle, CURLOPT_WRITEDATA, b);
+    if (request->ca_file != NULL)
+        curl->easy_setopt(handle, CURLOPT_CAINFO, request->ca_file);
+    const CURLcode code = curl->easy_perform(handle);
+    long answer = 0;
+    if (code != CURLE_OK)
+        return complain(request, code, why[0] != '\0' ? why : curl->easy_strerror(code), b);
+    curl->easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &answer);
+    return check_answer(request, answer, b);
+}
+
+char *mu__https_get(const mu_https_request *request)
+{
+    curl_functions curl = {0};
+    body b = {0};
+    if (open_curl(&curl) != MU_OK || mu__grow((void **)&b.items, &b.capacity, 1, 1) != MU_OK)
+        return NULL;
+    CURL *handle = curl.easy_init();
+    char *bearer = request->token != NULL ? mu__sprintf("Authorization: Bearer %s", request->token) : NULL;
+    struct curl_slist *headers = bearer != NULL ? curl.slist_append(NULL, bearer) : NULL;
+    mu_status status = MU_RESOURCE_EXHAUSTED;
+    if (handle == NULL || (request->token != NULL && headers == NULL))
+        mu__error(status, "no memory to ask %s", request->url);
+    else if (curl.easy_setopt(handle, CURLOPT_HTTPHEADER, headers) == CURLE_OK)
+        status = perform(&curl, handle, request, &b);
+    if (handle != NULL)
+        curl.easy_cleanup(handle);
+    curl.slist_free_all(headers);
+    mu__free(bearer);
+    if (status != MU_OK) {
+        mu__free(b.items);
+        return NULL;
+    }
+    b.items[b.n] = '\0';
+    return b.items;
+}
