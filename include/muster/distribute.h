@@ -23,7 +23,7 @@ typedef struct mu_mirrored_strategy_args {
     const char *const *devices;  // names, the last one NULL; default: every device
     mu_keyword_only only_;
     int replicas;                // or: the first so many devices
-    mu_cross_device_ops *cross_device_ops;  // for reductions that are not traced; default: in replica order
+    mu_cross_device_ops *cross_device_ops;  // default: in replica order
 } mu_mirrored_strategy_args;
 
 // mu_mirrored_strategy keeps a copy of each variable on every device and all-reduces the gradients.
@@ -38,7 +38,9 @@ MU_API mu_cross_device_ops *mu_reduction_to_one_device(void);        // one afte
 MU_API mu_cross_device_ops *mu_hierarchical_copy(int num_packs);     // two halves first; any number of devices
 // mu_nccl_all_reduce needs XLA GPU devices; where there are none its use is FAILED_PRECONDITION.
 MU_API mu_cross_device_ops *mu_nccl_all_reduce(int num_packs);
-// mu_cross_device_ops_new makes one of your own: `reduce` returns the sum or mean of n tensors of one shape.
+// mu_cross_device_ops_new makes one of your own: `reduce` returns the sum or mean of n tensors of one shape. In
+// compiled functions every replica calls it, at the same time, with the same tensors: it must be thread-safe, and
+// give all of them the same.
 MU_API mu_cross_device_ops *mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg),
                                                     void *arg);
 
@@ -189,8 +191,10 @@ MU_API int mu_replica_count(void);
 
 // mu_merge_call waits until every replica has called it, then calls fn of the first once, in the cross-replica
 // state, with the replicas' arguments per replica; each replica gets its part of the result.
-// Errors: UNIMPLEMENTED while a function is traced for several replicas; FAILED_PRECONDITION where replicas
-// call it different numbers of times.
+// While a function is traced for several replicas fn is called once, with values that stand for those of all
+// replicas: they can be reduced, gathered, taken apart with mu_local_results, and given to updates.
+// Errors: UNIMPLEMENTED for anything else with such a value; FAILED_PRECONDITION where replicas call it different
+// numbers of times.
 MU_API mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *arguments, void *arg), void *arg,
                                mu_value *arguments);
 

@@ -30,7 +30,8 @@ mu_value *mu_run_callback(mu_strategy *given, mu_value *(*fn)(mu_value *argument
         return NULL;
     }
     if (mu__context()->trace) {
-        mu__error(MU_FAILED_PRECONDITION, "mu_run_callback is called while a function is traced; call it outside of traced functions");
+        mu__error(mu__merging() ? MU_UNIMPLEMENTED : MU_FAILED_PRECONDITION, "mu_run_callback is called while a function is traced; call it "
+                  "outside of traced functions, or run the step eagerly");
         return NULL;
     }
     if (!arguments && !(arguments = nothing()))
@@ -73,10 +74,5 @@ mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *argumen
         return NULL;
     if (!replica || replica->strategy->n_replicas == 1)
         return merge_alone(replica ? replica->strategy : mu_default_strategy(), fn, arg, arguments);
-    if (!replica->turns || mu__context()->trace) {
-        mu__error(MU_UNIMPLEMENTED, "mu_merge_call cannot call any C function while a function is traced; run the step eagerly with "
-                  "mu_run_callback, or use mu_all_reduce, mu_all_gather and assignments, which can be traced");
-        return NULL;
-    }
-    return mu__turns_merge(fn, arg, arguments);
+    return mu__context()->trace ? mu__merge_traced(fn, arg, arguments) : mu__turns_merge(fn, arg, arguments);
 }

@@ -14,7 +14,7 @@ mu_tensor *mu__divide_by_count(mu_tensor *value, int count)
 }
 
 // TensorFlow divides truly: the mean of integers is a float64.
-static mu_tensor *mean_of(mu_tensor *sum, mu_tensor *count)
+mu_tensor *mu__mean_over(mu_tensor *sum, mu_tensor *count)
 {
     mu_dtype wide = mu__dtype_is_float(sum->dtype) ? sum->dtype : MU_F64;
     return mu_divide(mu_cast(sum, wide), mu_cast(count, wide));
@@ -22,7 +22,7 @@ static mu_tensor *mean_of(mu_tensor *sum, mu_tensor *count)
 
 mu_tensor *mu__mean_of(mu_tensor *sum, int count)
 {
-    return mean_of(sum, mu_constant(MU_F64, count));
+    return mu__mean_over(sum, mu_constant(MU_F64, count));
 }
 
 mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors)
@@ -30,7 +30,7 @@ mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors)
     mu_tensor *sum = tensors[0];
     for (int i = 1; i < n; i++)
         sum = mu_add(sum, tensors[i]);
-    return op == MU_MEAN && sum ? mean_of(sum, mu_constant(MU_F64, n)) : sum;
+    return op == MU_MEAN && sum ? mu__mean_over(sum, mu_constant(MU_F64, n)) : sum;
 }
 
 // ---- Leaf by leaf -------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ static mu_tensor *reduce_with_axis(const reduction *r, int n, mu_tensor *const *
         mu_tensor *part = mu_reduce_sum(parts[i], axis);
         sum = sum ? mu_add(sum, part) : part;
     }
-    return r->op == MU_MEAN && sum ? mean_of(sum, mu_constant(MU_F64, count)) : sum;
+    return r->op == MU_MEAN && sum ? mu__mean_over(sum, mu_constant(MU_F64, count)) : sum;
 }
 
 static mu_tensor *reduce_parts(const reduction *r, int n, mu_tensor *const *parts)
@@ -84,7 +84,7 @@ static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
         return reduce_with_axis(r, r->strategy->n_local, parts);
     if (r->strategy->n_replicas == 1)
         return tensor;
-    if (r->op == MU_SUM && !(mu__elements(&tensor->shape) == 1 && mu__read_element(tensor->dtype, mu__data(tensor), 0) == 0)) {
+    if (r->op == MU_SUM && !(!tensor->node && mu__elements(&tensor->shape) == 1 && mu__read_element(tensor->dtype, mu__data(tensor), 0) == 0)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_reduce: SUM of a value that is not per replica (the same tensor on all %d); return it "
                   "from the function that runs on replicas, or use MEAN", r->strategy->n_replicas);
         return NULL;
@@ -105,6 +105,14 @@ static mu_tensor *reduce_components(const reduction *r, const mu_value *value)
     return reduce_parts(r, value->n, parts);
 }
 
+static mu_value *reduce_stand_ins(const reduction *r, const mu_value *value)
+{
+    if (!r->has_axis)
+        return mu__merged_reduce(r->op, value);
+    mu_tensor *reduced = mu__merged_reduce_axis(r->op, value, r->axis);
+    return reduced ? mu_of(reduced) : NULL;
+}
+
 // Components of an ON_READ variable differ; those of any other are one value.
 static mu_tensor *reduce_variable(const reduction *r, const mu_value *leaf)
 {
@@ -112,6 +120,10 @@ static mu_tensor *reduce_variable(const reduction *r, const mu_value *leaf)
     mu_tensor *parts[MU_MAX_REPLICAS];
     if (variable->synchronization != MU_SYNCHRONIZATION_ON_READ || variable->n_components < 2)
         return reduce_plain(r, leaf);
+    if (mu__merging()) {
+        mu_value *reduced = reduce_stand_ins(r, leaf);
+        return reduced ? mu_value_tensor(reduced) : NULL;
+    }
     for (int i = 0; i < variable->n_components; i++)
         if (!(parts[i] = mu__variable_component(variable, i)))
             return NULL;
@@ -141,6 +153,8 @@ static mu_value *reduce_slices(const reduction *r, int n, mu_value *const *slice
 static mu_value *reduce_value(const reduction *r, const mu_value *value)
 {
     const bool parts = value->kind == MU_VALUE_PER_REPLICA;
+    if (parts && mu__stands_in(value))
+        return reduce_stand_ins(r, value);
     if (value->kind == MU_VALUE_SLICES || (parts && value->items[0]->kind == MU_VALUE_SLICES))
         return reduce_slices(r, parts ? value->n : 1, parts ? value->items : (mu_value *[]){(mu_value *)value});
     if (value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP) {
@@ -153,8 +167,9 @@ static mu_value *reduce_value(const reduction *r, const mu_value *value)
         mu__free(items);
         return result;
     }
+    if (value->kind == MU_VALUE_MIRRORED && !(value = mu__stands_in(value) ? mu__merged_own(value) : value->items[0]))
+        return NULL;
     mu_tensor *reduced = value->kind == MU_VALUE_PER_REPLICA ? reduce_components(r, value)
-                         : value->kind == MU_VALUE_MIRRORED ? reduce_plain(r, value->items[0])
                          : value->kind == MU_VALUE_VARIABLE ? reduce_variable(r, value)
                                                             : reduce_plain(r, value);
     return reduced ? mu_of(reduced) : NULL;
@@ -200,6 +215,10 @@ mu_value *mu_strategy_gather(mu_strategy *strategy, mu_value *value, int axis)
     }
     if (value->kind != MU_VALUE_PER_REPLICA)
         return value;
+    if (mu__stands_in(value)) {
+        mu_tensor *gathered = mu__merged_gather(value, axis);
+        return gathered ? mu_of(gathered) : NULL;
+    }
     mu_tensor *parts[MU_MAX_REPLICAS];
     int n = MU_MIN(value->n, (int)MU_COUNT(parts));
     for (int i = 0; i < n; i++)
@@ -213,6 +232,11 @@ mu_value *mu_strategy_gather(mu_strategy *strategy, mu_value *value, int axis)
 static mu_value *components_of(mu_variable *variable)
 {
     mu_value *items[MU_MAX_REPLICAS];
+    if (mu__merging() && variable->n_components > 1) {
+        mu_tensor *own = mu__variable_read(variable);
+        mu_value *all = own ? mu__merged_results(variable->owner, mu__merged_group(variable->owner, MU_VALUE_PER_REPLICA, mu_of(own))) : NULL;
+        return all ? mu__give(mu__value_container(MU_VALUE_LIST, all->n, all->items, NULL)) : NULL;
+    }
     for (int i = 0; i < variable->n_components; i++) {
         mu_tensor *copy = mu__variable_component(variable, i);
         if (!copy || !(items[i] = mu_of(copy)))
@@ -231,6 +255,8 @@ mu_value *mu_local_results(mu_strategy *strategy, mu_value *value)
     }
     if (value->kind == MU_VALUE_VARIABLE)
         return components_of((mu_variable *)value->leaf);
+    if (mu__merging() && !(value = mu__merged_results(mu__strategy_or_default(strategy), value)))
+        return NULL;
     int n = mu__is_distributed(value) ? mu__strategy_or_default(strategy)->n_local : 1;
     mu_value **items = mu__calloc((size_t)n, sizeof *items), *list = NULL;
     bool whole = items != NULL;

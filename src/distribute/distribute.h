@@ -53,6 +53,7 @@ typedef struct mu_strategy_scope {
     struct mu_scope scope;                // first
     mu_strategy *strategy;
     bool updating;                        // in an update function: variables are the context's component
+    struct mu_strategy_replica *merging;  // in a merge_call of a trace: the replica that is traced
     bool set;                             // by mu_set_strategy
 } mu_strategy_scope;
 
@@ -108,6 +109,28 @@ mu_value *mu__turns_merge(mu_merge_fn *fn, void *arg, mu_value *arguments);
 mu_variable *mu__turns_variable(const char *name);
 mu_status mu__turns_made(mu_variable *variable);
 
+// ---- Merges in a trace (merge.c) ----------------------------------------------------------------
+
+// mu__merge_traced calls fn once, in the cross-replica state, with stand-ins for the replicas' values in place of
+// symbolic tensors. Given to the pool; NULL on error.
+mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments);
+// mu__merging says whether this thread is in such a call; mu__stands_in whether a value is one of its stand-ins.
+bool mu__merging(void);
+bool mu__stands_in(const mu_value *value);
+// mu__merged_own is the running replica's part, mu__merged_group the other way round, as values of
+// this kind. Of the pool.
+// Errors: UNIMPLEMENTED for another replica's part.
+mu_value *mu__merged_own(const mu_value *value);
+mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, const mu_value *own);
+// Collectives on the nodes behind stand-ins; results as those of mu_reduce, mu_reduce_axis, mu_strategy_gather,
+// mu_local_results (before it selects), mu_batch_reduce_to (tensors only), and an ON_READ variable's reading.
+mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value);
+mu_tensor *mu__merged_reduce_axis(mu_reduce_op op, const mu_value *value, int axis);
+mu_tensor *mu__merged_gather(const mu_value *value, int axis);
+mu_value *mu__merged_results(const mu_strategy *strategy, const mu_value *value);
+mu_status mu__merged_batch(mu_reduce_op op, int n, mu_value *const *values, mu_tensor **out);
+mu_tensor *mu__merged_read(mu_variable *variable);
+
 // ---- Values (values.c) --------------------------------------------------------------------------
 
 // mu__select returns the value with replica i's component in place of each per-replica value. Owned.
@@ -147,6 +170,19 @@ mu_tensor *mu__cross_device_reduce(const mu_cross_device_ops *ops, mu_reduce_op 
 // mu__cross_device_batch reduces n_tensors of n replicas: parts[i * n + r] is replica r's i-th.
 mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n, mu_tensor *const *parts,
                                  mu_tensor **out);
+// mu__has_way says whether `ops` reduces these its own way; mu__reduce_arrays does so with one array of each of n
+// replicas, and writes the result to n_out places (which may be those arrays).
+bool mu__has_way(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype);
+mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count, int n,
+                            void *const *parts, int n_out, void *const *out);
+// mu__own_way makes a communicator that all-reduces the way of `ops`, every replica for itself, and leaves all else
+// to `inner`. Where there is no such way it is `inner`.
+typedef struct mu_own_way {
+    mu_collective head;   // first
+    mu_collective *inner;
+    const mu_cross_device_ops *ops;
+} mu_own_way;
+mu_collective *mu__own_way(mu_own_way *own, mu_collective *inner, const mu_cross_device_ops *ops);
 // mu__pack_sizes cuts `total` elements into packs of equal size; the last one takes the rest.
 void mu__pack_sizes(int64_t total, int packs, int64_t *sizes);
 // mu__group_by_size numbers the pack of each tensor: a new one starts where the last is already larger than
@@ -159,6 +195,7 @@ int mu__group_by_size(int n, const int64_t *bytes, int64_t bytes_per_pack, int *
 mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors);
 // mu__mean_of divides truly: integers give float64.
 mu_tensor *mu__mean_of(mu_tensor *sum, int count);
+mu_tensor *mu__mean_over(mu_tensor *sum, mu_tensor *count);
 // mu__divide_by_count divides and keeps the type (integers truncate).
 mu_tensor *mu__divide_by_count(mu_tensor *value, int count);
 

@@ -72,6 +72,11 @@ mu_value *mu_distribute_values(mu_strategy *given, mu_value *(*fn)(const mu_valu
         mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function is NULL");
         return NULL;
     }
+    if (mu__merging()) {
+        mu__error(MU_UNIMPLEMENTED, "mu_distribute_values is called in a merge_call while a function is traced; run the step eagerly with "
+                  "mu_run_callback");
+        return NULL;
+    }
     mu_value *values[MU_MAX_REPLICAS];
     for (int r = 0; r < strategy->n_local; r++) {
         const mu_value_context context = {.replica_id = strategy->first_replica + r, .num_replicas = strategy->n_replicas};
@@ -136,7 +141,26 @@ mu_value *mu_reduce_to_with(const mu_reduce_to_args *given)
 
 static bool packable(const mu_value *value, int n)
 {
-    return value->kind == MU_VALUE_PER_REPLICA && value->n == n && value->items[0]->kind == MU_VALUE_TENSOR;
+    return value->kind == MU_VALUE_PER_REPLICA && value->n == n && value->items[0]->kind == MU_VALUE_TENSOR && !mu__stands_in(value);
+}
+
+// Stand-ins of a traced merge go together too, as one collective for each type.
+static mu_status reduce_stand_ins(mu_reduce_op op, const mu_value *values, mu_value **out)
+{
+    mu_value **given = mu__calloc((size_t)values->n + 1, sizeof *given);
+    mu_tensor **reduced = mu__calloc((size_t)values->n + 1, sizeof *reduced);
+    int n = 0, k = 0;
+    for (int i = 0; given && i < values->n; i++)
+        if (mu__stands_in(values->items[i]) && values->items[i]->items[0]->leaf &&
+            (op == MU_SUM || mu__dtype_is_float(mu_value_tensor(values->items[i]->items[0])->dtype)))
+            given[n++] = values->items[i];
+    mu_status status = given && reduced ? mu__merged_batch(op, n, given, reduced) : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < values->n && status == MU_OK; i++)
+        if (k < n && given[k] == values->items[i])
+            status = (out[i] = mu_of(reduced[k++])) ? MU_OK : mu_error_code();
+    mu__free(given);
+    mu__free(reduced);
+    return status;
 }
 
 // Dense per-replica tensors go together, so that they can be packed; anything else by itself.
@@ -151,8 +175,13 @@ static mu_status reduce_together(mu_strategy *strategy, mu_reduce_op op, const m
         for (int r = 0; packable(values->items[i], n) && r < n; r++)
             parts[count++] = mu_value_tensor(values->items[i]->items[r]);
     mu_status status = mu__cross_device_batch(strategy->cross_device, op, count / n, n, parts, reduced);
+    if (status == MU_OK && mu__merging())
+        status = reduce_stand_ins(op, values, out);
     for (int i = 0, k = 0; i < values->n && status == MU_OK; i++) {
-        out[i] = packable(values->items[i], n) ? mu_of(reduced[k++]) : mu_reduce(strategy, op, values->items[i]);
+        if (packable(values->items[i], n))
+            out[i] = mu_of(reduced[k++]);
+        else if (!out[i])
+            out[i] = mu_reduce(strategy, op, values->items[i]);
         status = mu_error_code();
     }
     mu__free(parts);
@@ -209,7 +238,9 @@ typedef struct updating {
 static mu_value *update_one(const updating *u, int i, bool alone)
 {
     mu_strategy_scope scope = {.strategy = u->strategy, .updating = true};
-    mu_value *mine = alone ? u->arguments : mu__give(mu__select(u->arguments, i));
+    mu_value *mine = mu__merging() ? mu__merged_own(u->arguments) : alone ? u->arguments : mu__give(mu__select(u->arguments, i));
+    if (mu__merging())
+        scope.merging = ((const mu_strategy_scope *)mu__context()->scope)->merging;
     if (!mine)
         return NULL;
     mu_entered before = mu__enter_cross_replica(&scope);
@@ -221,8 +252,17 @@ static mu_value *update_one(const updating *u, int i, bool alone)
     return result ? result : mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL));
 }
 
+// In a trace the one update stands for those of all replicas.
+static mu_value *update_traced(const updating *u)
+{
+    mu_value *own = update_one(u, 0, false), *grouped = own ? mu__merged_group(u->strategy, MU_VALUE_MIRRORED, own) : NULL;
+    return grouped && u->local_results ? mu_local_results(u->strategy, grouped) : grouped;
+}
+
 static mu_value *update_all(const updating *u)
 {
+    if (mu__merging())
+        return update_traced(u);
     const int n = u->variable ? u->variable->n_components : u->strategy->n_local;
     mu_value *results[MU_MAX_REPLICAS];
     for (int i = 0; i < n; i++)

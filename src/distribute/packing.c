@@ -196,3 +196,91 @@ mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op
     mu__free(flats);
     return status;
 }
+
+// ---- Arrays of replicas that meet in a collective -----------------------------------------------
+
+bool mu__has_way(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype)
+{
+    return ops && reduction <= MU_REDUCTION_MEAN && mu__dtype_is_float(dtype) && (ops->reduce != in_order || ops->num_packs > 0);
+}
+
+mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count, int n,
+                            void *const *parts, int n_out, void *const *out)
+{
+    mu_tensor *tensors[MU_MAX_REPLICAS], *result = NULL;
+    mu_pool *pool = mu_pool_open();
+    for (int r = 0; r < n; r++)
+        tensors[r] = mu_tensor_wrap(dtype, 1, &count, parts[r], NULL, NULL);
+    if (!mu__pending())
+        mu__cross_device_batch(ops, reduction == MU_REDUCTION_SUM ? MU_SUM : MU_MEAN, 1, n, tensors, &result);
+    if (result && (result->dtype != dtype || mu__elements(&result->shape) != count))
+        mu__error(MU_INVALID_ARGUMENT, "all_reduce: the strategy's own reduction returned %lld elements of %s, wanted are %lld of %s",
+                  (long long)mu__elements(&result->shape), mu_dtype_name(result->dtype), (long long)count, mu_dtype_name(dtype));
+    const size_t bytes = (size_t)count * mu_dtype_bytes(dtype);
+    const void *from = mu__pending() || !result ? NULL : mu__data(result);
+    for (int r = 0; from && r < n_out; r++)
+        if (out[r] != from)
+            memcpy(out[r], from, bytes);
+    mu_pool_close(pool);
+    return mu_error_code();
+}
+
+static mu_status reduce_gathered(mu_own_way *own, int64_t number, const char *name, mu_reduction reduction, mu_dtype dtype, void *data,
+                                 int64_t count)
+{
+    const int n = own->head.size;
+    const size_t bytes = (size_t)count * mu_dtype_bytes(dtype), all = bytes * (size_t)n;
+    char *gathered = mu__alloc_data(all);
+    int64_t *counts = mu__calloc((size_t)n, sizeof *counts);
+    void **parts = mu__calloc((size_t)n, sizeof *parts);
+    mu_status status = gathered && counts && parts ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int r = 0; status == MU_OK && r < n; r++) {
+        counts[r] = count;
+        parts[r] = gathered + (size_t)r * bytes;
+    }
+    if (status == MU_OK)
+        status = own->inner->all_gather(own->inner, number, name, dtype, data, count, gathered, counts);
+    if (status == MU_OK)
+        status = mu__reduce_arrays(own->ops, reduction, dtype, count, n, parts, 1, &data);
+    mu__free(parts);
+    mu__free(counts);
+    mu__free_data(gathered, all);
+    return status;
+}
+
+static mu_own_way *own_way(mu_collective *self)
+{
+    return (mu_own_way *)((char *)self - offsetof(mu_own_way, head));
+}
+
+static mu_status own_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction, mu_dtype dtype, void *data,
+                                int64_t count)
+{
+    mu_own_way *own = own_way(self);
+    if (mu__has_way(own->ops, reduction, dtype))
+        return reduce_gathered(own, number, name, reduction, dtype, data, count);
+    return own->inner->all_reduce(own->inner, number, name, reduction, dtype, data, count);
+}
+
+static mu_status own_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in, int64_t count,
+                                void *out, const int64_t *counts)
+{
+    mu_collective *inner = own_way(self)->inner;
+    return inner->all_gather(inner, number, name, dtype, in, count, out, counts);
+}
+
+static mu_status own_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data, int64_t count, int root)
+{
+    mu_collective *inner = own_way(self)->inner;
+    return inner->broadcast(inner, number, name, dtype, data, count, root);
+}
+
+mu_collective *mu__own_way(mu_own_way *own, mu_collective *inner, const mu_cross_device_ops *ops)
+{
+    if (!inner || !ops)
+        return inner;
+    *own = (mu_own_way){.head = {.rank = inner->rank, .size = inner->size, .all_reduce = own_all_reduce, .all_gather = own_all_gather,
+                                 .broadcast = own_broadcast},
+                        .inner = inner, .ops = ops};
+    return &own->head;
+}

@@ -36,11 +36,12 @@ static mu_status run_replica(job *j)
     mu_plan *plan = mu__concrete_plan(running->concrete, device, j->specs, running->n_in);
     if (!plan)
         return mu_error_code();
+    mu_own_way own;
     mu_collective *collective = strategy->group ? mu__group_member(strategy->group, j->replica) : NULL;
     if (collective)
         mu__collective_begin(collective, running->number);
     mu_run_args args = {.replica = j->replica, .replica_id = strategy->first_replica + j->replica, .run = running->number,
-                        .collective = collective, .in = j->in, .out = j->out};
+                        .collective = mu__own_way(&own, collective, strategy->cross_device), .in = j->in, .out = j->out};
     return device->engine->run(plan, &args);
 }
 
@@ -212,6 +213,10 @@ mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value
 {
     if (mu__pending() || mu__need_cross_replica(strategy, "mu_run") != MU_OK)
         return NULL;
+    if (mu__merging()) {
+        mu__error(MU_UNIMPLEMENTED, "mu_run is called in a merge_call while a function is traced; run the step eagerly with mu_run_callback");
+        return NULL;
+    }
     mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
     mu_value *given = arguments ? arguments : none;
     mu_concrete *concrete = given ? trace_for(strategy, function, given) : NULL;

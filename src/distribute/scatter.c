@@ -34,9 +34,9 @@ static mu_status check(const mu_variable *variable, mu_scatter kind)
 static mu_status scatter_all(mu_variable *variable, mu_scatter kind, mu_tensor *indices, mu_tensor *values)
 {
     mu_context *context = mu__context();
-    const int before = context->component;
+    const int before = context->component, n = context->trace ? 1 : variable->n_components;
     mu_status status = MU_OK;
-    for (int i = 0; i < variable->n_components && status == MU_OK; i++) {
+    for (int i = 0; i < n && status == MU_OK; i++) {
         context->component = i;
         status = raw_scatter(variable, kind, indices, values);
     }

@@ -200,6 +200,7 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
     scope->head.strategy = mu_retain(strategy);
     scope->head.scope = (struct mu_scope){.outer = context->scope, .make_variable = mu__make_distributed_variable};
     scope->head.updating = mu__updating();
+    scope->head.merging = mu__merging() ? ((mu_strategy_scope *)context->scope)->merging : NULL;
     if (!mu__give(scope))
         return guard;
     scope->open = strategy != mu_default_strategy();

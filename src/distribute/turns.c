@@ -151,41 +151,22 @@ static mu_status check_meeting(const struct mu_turns *run)
     return MU_OK;
 }
 
-// The strategy's own way of reducing works on tensors.
-static mu_status reduce_their_way(const struct mu_turns *run)
-{
-    const meeting *first = run->turns[0].meeting;
-    mu_tensor *parts[MU_MAX_REPLICAS];
-    mu_pool *pool = mu_pool_open();
-    for (int r = 0; r < run->n; r++)
-        parts[r] = mu_tensor_wrap(first->dtype, 1, &first->count, run->turns[r].meeting->data, NULL, NULL);
-    const mu_reduce_op op = first->reduction == MU_REDUCTION_SUM ? MU_SUM : MU_MEAN;
-    mu_tensor *result = mu__pending() ? NULL : mu__cross_device_reduce(run->strategy->cross_device, op, run->n, parts);
-    if (result && (result->dtype != first->dtype || mu__elements(&result->shape) != first->count))
-        mu__error(MU_INVALID_ARGUMENT, "all_reduce: the strategy's own reduction returned %lld elements of %s, wanted are %lld of %s",
-                  (long long)mu__elements(&result->shape), mu_dtype_name(result->dtype), (long long)first->count,
-                  mu_dtype_name(first->dtype));
-    const size_t bytes = (size_t)first->count * mu_dtype_bytes(first->dtype);
-    const void *from = mu__pending() || !result ? NULL : mu__data(result);
-    for (int r = 0; from && r < run->n; r++)
-        if (run->turns[r].meeting->data != from)
-            memcpy(run->turns[r].meeting->data, from, bytes);
-    mu_pool_close(pool);
-    return mu_error_code();
-}
-
 static mu_status reduce_meeting(const struct mu_turns *run)
 {
     const meeting *first = run->turns[0].meeting;
     if (!mu__reduce_supports(first->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "all_reduce: %s cannot be reduced; cast it to a number", mu_dtype_name(first->dtype));
-    if (run->strategy->cross_device && first->reduction <= MU_REDUCTION_MEAN && mu__dtype_is_float(first->dtype))
-        return reduce_their_way(run);
     void **parts = mu__calloc((size_t)run->n, sizeof *parts);
     if (!parts)
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < run->n; r++)
         parts[r] = run->turns[r].meeting->data;
+    if (mu__has_way(run->strategy->cross_device, first->reduction, first->dtype)) {
+        const mu_status status = mu__reduce_arrays(run->strategy->cross_device, first->reduction, first->dtype, first->count, run->n,
+                                                   parts, run->n, parts);
+        mu__free(parts);
+        return status;
+    }
     mu__reduce(&(mu_reduce_args){.dtype = first->dtype, .reduction = first->reduction, .n_dst = run->n, .n_src = run->n,
                                  .dst = parts, .src = (const void *const *)parts, .count = first->count,
                                  .divide = first->reduction == MU_REDUCTION_MEAN ? run->n : 1});

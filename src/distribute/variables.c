@@ -25,13 +25,13 @@ static mu_status need_own_replica(const mu_variable *variable)
                      variable->resource.name, mu_strategy_name(owner_of(variable)), mu_strategy_name(replica->strategy));
 }
 
-// Runs one raw update on every component.
+// Runs one raw update on every component. A trace runs on every replica: there it is one update of its own.
 static mu_status update_components(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
     mu_context *context = mu__context();
-    int before = context->component;
+    const int before = context->component, n = context->trace ? 1 : variable->n_components;
     mu_status status = MU_OK;
-    for (int i = 0; i < variable->n_components && status == MU_OK; i++) {
+    for (int i = 0; i < n && status == MU_OK; i++) {
         context->component = i;
         status = mu__variable_update(variable, kind, value);
     }
@@ -194,7 +194,9 @@ static mu_tensor *on_read_read(mu_variable *variable)
         return read_in_sync(variable);
     if (replica || mu__updating())
         return mu__variable_read(variable);
-    return mu__need_cross_replica(owner_of(variable), "mu_variable_read") == MU_OK ? read_together(variable) : NULL;
+    if (mu__need_cross_replica(owner_of(variable), "mu_variable_read") != MU_OK)
+        return NULL;
+    return mu__merging() ? mu__merged_read(variable) : read_together(variable);
 }
 
 static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor *value)

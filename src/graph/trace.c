@@ -12,6 +12,10 @@ static mu_status edge_of(mu_graph *graph, mu_tensor *tensor, mu_edge *edge)
         *edge = (mu_edge){.node = constant};
         return constant ? MU_OK : mu_error_code();
     }
+    if (tensor->replica > 0)
+        return mu__error(MU_UNIMPLEMENTED, "replica %d's part of a per-replica value is used in a merge_call while '%s' is traced, where "
+                         "only reductions, gather, local results, broadcasts and updates can take it; run the step eagerly with "
+                         "mu_run_callback", tensor->replica - 1, graph->name);
     if (tensor->node->graph != graph)
         return mu__error(MU_FAILED_PRECONDITION,
                          "a tensor made while tracing '%s' (op %s) is used in the trace of '%s'; pass it as an argument "

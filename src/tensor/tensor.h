@@ -82,6 +82,7 @@ struct mu_tensor {
     struct mu_node *node;    // symbolic: this output of this node
     int output;
     mu_object *graph;        // symbolic: retained
+    int replica;             // symbolic: 1 + the replica whose value this stands for in a merge_call; 0: the running one
 };
 
 extern mu_type mu__tensor_type, mu__buffer_type, mu__value_type;

@@ -1,0 +1,237 @@
+// merge_call while a function is traced: its function runs once, on values that stand for all replicas.
+//
+// The graph is one program for every replica, so a replica's own value is a node, and another replica's is not
+// there at all. A per-replica value in a merge is made of stand-ins: tensors that name a node and a replica, and
+// that no op takes. What puts replicas together (reduce, gather, local results) becomes a collective on the node
+// behind them; an update sees its own replica's part. Anything else is refused, and works eagerly.
+#include "distribute/distribute.h"
+
+#include <muster/ops.h>
+
+// ---- Stand-ins ----------------------------------------------------------------------------------
+
+static mu_strategy_replica *merging(void)
+{
+    const mu_context *context = mu__context();
+    if (!context->trace || context->replica || !context->scope)
+        return NULL;
+    return ((const mu_strategy_scope *)context->scope)->merging;
+}
+
+bool mu__merging(void)
+{
+    return merging() != NULL;
+}
+
+bool mu__stands_in(const mu_value *value)
+{
+    if (value->leaf)
+        return mu__is(value->leaf, &mu__tensor_type) && ((const mu_tensor *)value->leaf)->replica > 0;
+    return value->n > 0 && value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP && mu__stands_in(value->items[0]);
+}
+
+// Rebuilds a nest with other parts, of the pool: its leaves where `deep`, otherwise whatever is no list or map.
+typedef mu_value *part_fn(const mu_value *part, const void *arg);
+
+static mu_value *map_parts(const mu_value *value, bool deep, part_fn *fn, const void *arg)
+{
+    if (value->leaf || !(deep || value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP))
+        return fn(value, arg);
+    mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *mapped = NULL;
+    bool whole = items != NULL;
+    for (int i = 0; whole && i < value->n; i++)
+        whole = (items[i] = map_parts(value->items[i], deep, fn, arg)) != NULL;
+    if (whole)
+        mapped = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
+    mu__free(items);
+    return mapped;
+}
+
+static bool is_symbolic(const mu_value *leaf)
+{
+    return mu__is(leaf->leaf, &mu__tensor_type) && ((const mu_tensor *)leaf->leaf)->node;
+}
+
+// The leaf as it stands for replica *arg - 1, or for the one that runs (0).
+static mu_value *stand_in(const mu_value *leaf, const void *arg)
+{
+    const mu_tensor *tensor = (const mu_tensor *)leaf->leaf;
+    if (!is_symbolic(leaf))
+        return (mu_value *)leaf;
+    const mu_spec spec = mu__spec_of(tensor);
+    mu_tensor *same = mu__give(mu__tensor_symbolic(tensor->node, tensor->output, &spec, tensor->graph));
+    if (!same)
+        return NULL;
+    same->replica = *(const int *)arg;
+    return mu_of(same);
+}
+
+typedef struct grouping {
+    const mu_strategy *strategy;
+    mu_value_kind kind;
+} grouping;
+
+static mu_value *group_part(const mu_value *part, const void *arg)
+{
+    const grouping *g = arg;
+    mu_value *items[MU_MAX_REPLICAS];
+    if (part->leaf ? !is_symbolic(part) : part->kind != MU_VALUE_SLICES)
+        return (mu_value *)part;
+    for (int r = 1; r <= g->strategy->n_local; r++)
+        if (!(items[r - 1] = map_parts(part, true, stand_in, &r)))
+            return NULL;
+    return mu__give(mu__value_container(g->kind, g->strategy->n_local, items, NULL));
+}
+
+// What differs between replicas becomes per replica; tensors from outside the trace are the same everywhere.
+mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, const mu_value *own)
+{
+    return map_parts(own, false, group_part, &(grouping){strategy, kind});
+}
+
+static mu_value *refuse(const char *what)
+{
+    mu__error(MU_UNIMPLEMENTED, "%s in a merge_call while a function is traced; run the step eagerly with mu_run_callback", what);
+    return NULL;
+}
+
+static mu_value *own_part(const mu_value *part, const void *arg)
+{
+    if (part->kind == MU_VALUE_PER_REPLICA && !mu__stands_in(part))
+        return refuse("a value that was made for each replica cannot be taken apart");
+    if (part->kind == MU_VALUE_PER_REPLICA || part->kind == MU_VALUE_MIRRORED)
+        return map_parts(part->items[0], true, stand_in, arg);
+    return mu__stands_in(part) ? refuse("one replica's part of a value cannot be given to the others") : (mu_value *)part;
+}
+
+mu_value *mu__merged_own(const mu_value *value)
+{
+    static const int own = 0;
+    return map_parts(value, false, own_part, &own);
+}
+
+// ---- The call -----------------------------------------------------------------------------------
+
+mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments)
+{
+    mu_strategy_replica *replica = mu__replica();
+    mu_value *grouped = mu__merged_group(replica->strategy, MU_VALUE_PER_REPLICA, arguments);
+    if (!grouped)
+        return NULL;
+    mu_strategy_scope scope = {.strategy = replica->strategy, .merging = replica};
+    mu_entered before = mu__enter_cross_replica(&scope);
+    mu_value *result = fn(replica->strategy, grouped, arg);
+    mu__leave_replica(before);
+    if (mu__pending())
+        return NULL;
+    return result ? mu__merged_own(result) : mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL));
+}
+
+// ---- What puts replicas together ----------------------------------------------------------------
+
+// Back to the replica that is traced, for a collective.
+static mu_entered enter(void)
+{
+    mu_strategy_replica *replica = merging();
+    return mu__enter_replica(replica, mu__context()->scope, 0);
+}
+
+// The mean of integers is a fraction, as outside of traces.
+mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value)
+{
+    mu_value *own = value->kind == MU_VALUE_VARIABLE ? (mu_value *)value : mu__merged_own(value);
+    if (!own)
+        return NULL;
+    const bool whole = op == MU_MEAN && own->kind == MU_VALUE_TENSOR && !mu__dtype_is_float(((const mu_tensor *)own->leaf)->dtype);
+    mu_entered before = enter();
+    mu_value *reduced = mu_all_reduce_value(whole ? MU_SUM : op, own);
+    mu__leave_replica(before);
+    mu_tensor *mean = whole && reduced ? mu__mean_of(mu_value_tensor(reduced), merging()->strategy->n_replicas) : NULL;
+    return whole ? mean ? mu_of(mean) : NULL : reduced;
+}
+
+static mu_tensor *own_tensor(const mu_value *value)
+{
+    if (value->kind == MU_VALUE_VARIABLE)
+        return mu__variable_read((mu_variable *)value->leaf);
+    mu_value *own = mu__merged_own(value);
+    return own ? mu_value_tensor(own) : NULL;
+}
+
+mu_tensor *mu__merged_reduce_axis(mu_reduce_op op, const mu_value *value, int axis)
+{
+    mu_tensor *own = own_tensor(value);
+    axis = own ? mu__axis(axis, own->shape.rank, "mu_reduce_axis") : -1;
+    if (axis < 0)
+        return NULL;
+    mu_tensor *count = mu_dim_size(own, axis);
+    mu_entered before = enter();
+    mu_tensor *sum = mu_all_reduce(MU_SUM, mu_reduce_sum(own, axis));
+    mu_tensor *counts = op == MU_MEAN ? mu_all_reduce(MU_SUM, count) : NULL;
+    mu__leave_replica(before);
+    return counts ? mu__mean_over(sum, counts) : sum;
+}
+
+mu_tensor *mu__merged_gather(const mu_value *value, int axis)
+{
+    mu_tensor *own = own_tensor(value);
+    mu_entered before = enter();
+    mu_tensor *whole = own ? mu_all_gather(own, axis) : NULL;
+    mu__leave_replica(before);
+    return whole;
+}
+
+// Every replica's part, by gathering all of them.
+static mu_value *part_results(const mu_value *part, const void *arg)
+{
+    const mu_strategy *strategy = arg;
+    if (part->leaf || part->kind == MU_VALUE_SLICES || !mu__stands_in(part))
+        return (mu_value *)part;
+    if (part->items[0]->kind == MU_VALUE_SLICES)
+        return refuse("indexed slices have no local results");
+    mu_tensor *own = own_tensor(part), *row = own ? mu_expand_dims(own, 0) : NULL, *parts[MU_MAX_REPLICAS];
+    mu_entered before = enter();
+    mu_tensor *all = row ? mu_all_gather(row, 0) : NULL;
+    mu__leave_replica(before);
+    if (!all || mu_unstack(all, strategy->n_replicas, 0, parts) != MU_OK)
+        return NULL;
+    mu_value *items[MU_MAX_REPLICAS];
+    for (int r = 0; r < strategy->n_local; r++)
+        if (!(items[r] = mu_of(parts[strategy->first_replica + r])))
+            return NULL;
+    return mu__give(mu__value_container(MU_VALUE_PER_REPLICA, strategy->n_local, items, NULL));
+}
+
+mu_value *mu__merged_results(const mu_strategy *strategy, const mu_value *value)
+{
+    return map_parts(value, false, part_results, strategy);
+}
+
+mu_tensor *mu__merged_read(mu_variable *variable)
+{
+    mu_entered before = enter();
+    mu_strategy_replica *replica = mu__replica();
+    const bool in_sync = replica->sync_on_read;
+    replica->sync_on_read = true;
+    mu_tensor *value = mu_variable_read(variable);
+    replica->sync_on_read = in_sync;
+    mu__leave_replica(before);
+    return value;
+}
+
+// ---- Several values at once ---------------------------------------------------------------------
+
+mu_status mu__merged_batch(mu_reduce_op op, int n, mu_value *const *values, mu_tensor **out)
+{
+    mu_tensor **own = mu__calloc((size_t)n + 1, sizeof *own);
+    mu_status status = own ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n && status == MU_OK; i++)
+        status = (own[i] = own_tensor(values[i])) ? MU_OK : mu_error_code();
+    if (status == MU_OK) {
+        mu_entered before = enter();
+        status = mu__all_reduce_list(op == MU_SUM ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN, n, own, out, 0);
+        mu__leave_replica(before);
+    }
+    mu__free(own);
+    return status;
+}
