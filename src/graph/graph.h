@@ -66,11 +66,16 @@ mu_graph *mu__graph_clone(const mu_graph *graph);                 // for engines
 mu_status mu__graph_rewrite(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in);
 void mu__graph_print(const mu_graph *graph, FILE *out);          // one line a node
 
-// ---- Passes (pass.c): each leaves a valid graph -------------------------------------------------
+// ---- Passes (pass*.c): each leaves a valid graph -------------------------------------------------
 
 mu_status mu__pass_prune(mu_graph *graph);    // nodes that reach no output and no effect
 mu_status mu__pass_share(mu_graph *graph);    // common sub-expressions, repeated reads
 mu_status mu__pass_hoist(mu_graph *graph);    // all-reduces to where their inputs are ready (hoist.c)
+mu_status mu__pass_fold(mu_graph *graph);     // small values that depend on constants alone (pass_fold.c)
+mu_status mu__pass_algebra(mu_graph *graph);  // fewer ops for the same bits (pass_algebra.c)
+// mu__graph_check (check.c) tells whether a graph is valid: order, numbers, types and shapes. Debug builds do it
+// after every pass.
+mu_status mu__graph_check(const mu_graph *graph);
 mu_status mu__graph_optimize(mu_graph *graph);  // all of them, in order
 
 // ---- Tracing (trace.c) --------------------------------------------------------------------------

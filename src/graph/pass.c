@@ -1,4 +1,4 @@
-// Passes over a graph: prune what nothing needs, share what is computed twice.
+// Passes over a graph: prune what nothing needs, share what is computed twice; and the order of all passes.
 //
 // Both keep program order. A read of a variable counts as pure between two writes of it, so repeated reads
 // become one; every other effect stays.
@@ -128,9 +128,14 @@ mu_status mu__pass_share(mu_graph *graph)
     return status;
 }
 
+// Folding and algebra bring equal nodes about, so sharing comes after them too.
 mu_status mu__graph_optimize(mu_graph *graph)
 {
-    MU_TRY(mu__pass_share(graph));
-    MU_TRY(mu__pass_prune(graph));
-    return mu__pass_hoist(graph);
+    static mu_status (*const passes[])(mu_graph *) = {mu__pass_share, mu__pass_prune, mu__pass_fold, mu__pass_algebra,
+                                                      mu__pass_share, mu__pass_prune, mu__pass_hoist};
+    for (size_t i = 0; i < MU_COUNT(passes); i++) {
+        MU_TRY(passes[i](graph));
+        assert(mu__graph_check(graph) == MU_OK);
+    }
+    return MU_OK;
 }

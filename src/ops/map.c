@@ -433,7 +433,7 @@ static const mu_sample samples_pad_grad[] = {
     {.n_in = 2, .in = {MU_DIMS(6, 9), MU_DIMS(3, 4)}, .attrs = &pad_reflect, .no_grad = 2},
     {0},
 };
-const mu_op mu_op_pad = {MAP("pad", PAD, mu_pad_attrs, pad_attrs, map_grad, samples_pad)};
+const mu_op mu_op_pad = {MAP("pad", PAD, mu_pad_attrs, pad_attrs, map_grad, samples_pad), .flags = MU_OP_VIEW_IF_SAME};
 const mu_op mu_op_pad_grad = {MAP_GRAD("pad_grad", PAD, mu_pad_attrs, pad_attrs, samples_pad_grad)};
 
 static const mu_attr_spec counts_attrs[] = {{"counts", MU_ATTR_INTS, offsetof(mu_counts_attrs, counts)}, {0}};
@@ -448,9 +448,11 @@ static const mu_sample samples_tile_grad[] = {
     {.n_in = 2, .in = {MU_DIMS(6, 12), MU_DIMS(3, 4)}, .attrs = &twice_thrice, .no_grad = 2},
     {0},
 };
-const mu_op mu_op_tile = {MAP("tile", TILE, mu_counts_attrs, counts_attrs, map_grad, samples_tile)};
+const mu_op mu_op_tile = {MAP("tile", TILE, mu_counts_attrs, counts_attrs, map_grad, samples_tile),
+                          .flags = MU_OP_VIEW_IF_SAME};
 const mu_op mu_op_tile_grad = {MAP_GRAD("tile_grad", TILE, mu_counts_attrs, counts_attrs, samples_tile_grad)};
-const mu_op mu_op_repeat = {MAP("repeat", REPEAT, mu_counts_attrs, counts_attrs, map_grad, samples_tile)};
+const mu_op mu_op_repeat = {MAP("repeat", REPEAT, mu_counts_attrs, counts_attrs, map_grad, samples_tile),
+                            .flags = MU_OP_VIEW_IF_SAME};
 const mu_op mu_op_repeat_grad = {MAP_GRAD("repeat_grad", REPEAT, mu_counts_attrs, counts_attrs, samples_tile_grad)};
 
 // Both are their own inverse, but for the direction.

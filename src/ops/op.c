@@ -36,6 +36,12 @@ int mu__op_outputs(const mu_op *op, const void *attrs, int n_in)
     return op->n_out == MU_OUT_AS_IN ? n_in : op->n_out;
 }
 
+bool mu__op_is_view(const mu_op *op, const mu_spec *in, const mu_spec *out)
+{
+    return (op->flags & MU_OP_VIEW) || ((op->flags & MU_OP_VIEW_IF_SAME) && in->dtype == out->dtype &&
+                                        mu__shape_known(&in->shape) && mu__shape_equal(&in->shape, &out->shape));
+}
+
 // ---- Eager execution ----------------------------------------------------------------------------
 
 enum { FEW = 8 };  // up to so many inputs and outputs need no allocation
@@ -47,6 +53,7 @@ typedef struct eager_call {
     mu_spec *in_specs, *out_specs, *resource_specs;
     mu_view *in, *out, *resources;
     void *block;
+    bool views;              // output 0 is input 0's bytes
     mu_spec few_specs[2 * FEW];
     mu_view few_views[2 * FEW];
 } eager_call;
@@ -100,8 +107,8 @@ static mu_status eager_outputs(eager_call *call, mu_tensor *const *in, mu_tensor
         const mu_spec *spec = &call->out_specs[i];
         if (!mu__shape_known(&spec->shape))
             return mu__error(MU_INTERNAL, "%s: the shape rule left output %d unknown for known inputs", op->name, i);
-        bool shares = (op->flags & MU_OP_VIEW) && i == 0;
-        out[i] = shares ? mu__tensor_view(in[0]->buffer, in[0]->offset, spec->dtype, &spec->shape)
+        call->views |= i == 0 && call->infer.n_in > 0 && mu__op_is_view(op, &call->in_specs[0], spec);
+        out[i] = i == 0 && call->views ? mu__tensor_view(in[0]->buffer, in[0]->offset, spec->dtype, &spec->shape)
                         : mu__tensor_alloc(spec->dtype, &spec->shape);
         if (!out[i])
             return MU_RESOURCE_EXHAUSTED;
@@ -138,7 +145,7 @@ static mu_status run_fast(eager_call *call, bool *ran)
 static mu_status eager_run(eager_call *call)
 {
     const mu_op *op = call->infer.op;
-    if (op->flags & MU_OP_VIEW)
+    if (call->views)
         return MU_OK;
     bool ran = false;
     if (op->cpu.run)
@@ -153,6 +160,7 @@ static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_
     const struct mu_replica *replica = mu__context()->replica;
     eager_call call;
     call.block = NULL;
+    call.views = false;
     mu_status status = MU_OK;
     MU_GO(eager_storage(&call, n_in, n_out, n_resources));
     call.infer = (mu_infer){.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .n_resources = n_resources,

@@ -179,6 +179,7 @@ typedef enum mu_op_flags {
     MU_OP_ELEMENTWISE = 1 << 0,     // out[i] depends on in[i] alone, after broadcasting
     MU_OP_COMMUTES = 1 << 1,
     MU_OP_VIEW = 1 << 2,            // output 0 is input 0's bytes with another shape
+    MU_OP_VIEW_IF_SAME = 1 << 9,    // likewise where output 0 has input 0's shape and type (broadcast_like, …)
     MU_OP_READS = 1 << 3,           // effect: reads its resources
     MU_OP_WRITES = 1 << 4,          // effect: writes its resources
     MU_OP_EFFECT = 1 << 5,          // other effect (print, assert): never removed, keeps its order
@@ -259,6 +260,8 @@ struct mu_resource {
 mu_status mu__apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
                     mu_resource *const *resources, mu_tensor **out);
 int mu__op_outputs(const mu_op *op, const void *attrs, int n_in);
+// mu__op_is_view tells whether output 0 is the bytes of input 0, given their known specs.
+bool mu__op_is_view(const mu_op *op, const mu_spec *in, const mu_spec *out);
 
 // Short forms for ops with one output; NULL on failure.
 mu_tensor *mu__apply1(const mu_op *op, const void *attrs, mu_tensor *a);

@@ -496,7 +496,8 @@ static const mu_sample samples_sum_to_like[] = {
     {0},
 };
 const mu_op mu_op_sum_to_like = {
-    .name = "sum_to_like", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .shape_only = 2, .infer = sum_to_like_infer,
+    .name = "sum_to_like", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .shape_only = 2, .flags = MU_OP_VIEW_IF_SAME,
+    .infer = sum_to_like_infer,
     .grad = sum_to_like_grad, .ref = sum_to_like_ref, .samples = samples_sum_to_like,
     .lower = mu__lower_sum_to_like,
 };

@@ -366,7 +366,8 @@ static const mu_sample samples_broadcast_to[] = {
     {0},
 };
 const mu_op mu_op_broadcast_to = {
-    .name = "broadcast_to", .n_in = 1, .n_out = 1, .attrs_bytes = sizeof(mu_shape_attrs), .attrs = shape_attrs,
+    .name = "broadcast_to", .n_in = 1, .n_out = 1, .flags = MU_OP_VIEW_IF_SAME, .attrs_bytes = sizeof(mu_shape_attrs),
+    .attrs = shape_attrs,
     .infer = broadcast_to_infer, .grad = broadcast_grad, .ref = broadcast_ref, .samples = samples_broadcast_to,
     .lower = mu__lower_broadcast,
 };
@@ -389,7 +390,8 @@ static const mu_sample samples_broadcast_like[] = {
     {0},
 };
 const mu_op mu_op_broadcast_like = {
-    .name = "broadcast_like", .n_in = 2, .n_out = 1, .shape_only = 2, .infer = broadcast_like_infer,
+    .name = "broadcast_like", .n_in = 2, .n_out = 1, .shape_only = 2, .flags = MU_OP_VIEW_IF_SAME,
+    .infer = broadcast_like_infer,
     .grad = broadcast_grad, .ref = broadcast_ref, .samples = samples_broadcast_like,
     .lower = mu__lower_broadcast,
 };

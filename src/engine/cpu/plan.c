@@ -6,9 +6,12 @@
 
 #define END_OF_PLAN INT32_MAX
 
-static bool is_view(const mu_node *node)
+// Under the shapes of this plan: what broadcasts or sums to the shape that it has already is a view too.
+static bool is_view(const mu_plan *plan, const mu_node *node)
 {
-    return (node->op->flags & MU_OP_VIEW) != 0;
+    return node->n_in > 0 && node->n_out > 0 &&
+           mu__op_is_view(node->op, &plan->values[mu__value_index(plan, node->in[0])].spec,
+                          &plan->values[plan->first_value[node->id]].spec);
 }
 
 // ---- Shapes -------------------------------------------------------------------------------------
@@ -76,7 +79,7 @@ static void own(mu_plan *plan, const mu_node *node)
         plan->values[base].storage = STORAGE_CONSTANT;
         plan->values[base].index = node->id;
     }
-    if (is_view(node))
+    if (is_view(plan, node))
         plan->values[base].root = plan->values[mu__value_index(plan, node->in[0])].root;
 }
 
@@ -108,7 +111,7 @@ static void find_lifetimes(mu_plan *plan)
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const mu_node *node = graph->nodes.items[i];
         for (int k = 0; k < node->n_in; k++)
-            if (!is_view(node) && !(k < 32 && node->op->shape_only >> k & 1))
+            if (!is_view(plan, node) && !(k < 32 && node->op->shape_only >> k & 1))
                 plan->values[plan->values[mu__value_index(plan, node->in[k])].root].last = (int)i;
     }
     for (size_t i = 0; i < graph->outputs.n; i++)
@@ -221,7 +224,7 @@ static mu_status find_results(mu_plan *plan)
 
 static bool needs_step(const mu_plan *plan, const mu_node *node)
 {
-    if (node->op == &mu_op_input || node->op == &mu_op_constant || is_view(node))
+    if (node->op == &mu_op_input || node->op == &mu_op_constant || is_view(plan, node))
         return false;
     return node->op != &mu_op_read_variable || plan->values[plan->first_value[node->id]].storage != STORAGE_RESOURCE;
 }
