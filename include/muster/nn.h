@@ -44,6 +44,23 @@ MU_API mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args);
     mu_nn_depthwise_conv2d_with(MU_ARGS(mu_nn_conv2d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args);
 
+// mu_nn_separable_conv2d: a depthwise convolution, then every pixel's channels through a matrix.
+typedef struct mu_nn_separable_conv2d_args {
+    size_t size;
+    mu_tensor *x;                  // [batch, height, width, channels]
+    mu_tensor *depthwise_kernel;   // [height, width, channels, multiplier]
+    mu_tensor *pointwise_kernel;   // [1, 1, channels * multiplier, filters]
+    mu_keyword_only only_;
+    int64_t strides[2];            // default 1
+    int64_t dilations[2];          // default 1
+    const char *padding;           // "valid" (default), "same" or "explicit"
+    int64_t pads[4];               // top, bottom, left, right, for "explicit"
+} mu_nn_separable_conv2d_args;
+
+#define mu_nn_separable_conv2d(...) \
+    mu_nn_separable_conv2d_with(MU_ARGS(mu_nn_separable_conv2d_args, __VA_ARGS__))
+MU_API mu_tensor *mu_nn_separable_conv2d_with(const mu_nn_separable_conv2d_args *args);
+
 typedef struct mu_nn_conv1d_args {
     size_t size;
     mu_tensor *x;           // [batch, length, channels]
@@ -51,13 +68,81 @@ typedef struct mu_nn_conv1d_args {
     mu_keyword_only only_;
     int64_t stride;         // default 1
     int64_t dilation;       // default 1
-    const char *padding;    // "valid" (default), "same" or "causal"
+    const char *padding;    // "valid" (default), "same", "causal" or "explicit"
+    int64_t pads[2];        // before, after, for "explicit"
     int64_t groups;         // default 1
 } mu_nn_conv1d_args;
 
 // mu_nn_conv1d slides filters over sequences: [batch, length out, filters].
 #define mu_nn_conv1d(...) mu_nn_conv1d_with(MU_ARGS(mu_nn_conv1d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args);
+
+typedef struct mu_nn_conv3d_args {
+    size_t size;
+    mu_tensor *x;           // [batch, depth, height, width, channels]
+    mu_tensor *kernel;      // [depth, height, width, channels / groups, filters]
+    mu_keyword_only only_;
+    int64_t strides[3];     // default 1
+    int64_t dilations[3];   // default 1
+    const char *padding;    // "valid" (default), "same" or "explicit"
+    int64_t pads[6];        // front, back, top, bottom, left, right, for "explicit"
+    int64_t groups;         // default 1
+} mu_nn_conv3d_args;
+
+// mu_nn_conv3d slides filters over volumes: [batch, depth out, height out, width out, filters].
+#define mu_nn_conv3d(...) mu_nn_conv3d_with(MU_ARGS(mu_nn_conv3d_args, __VA_ARGS__))
+MU_API mu_tensor *mu_nn_conv3d_with(const mu_nn_conv3d_args *args);
+
+// Transposed convolutions: the gradient of a convolution with the same kernel and options towards its image, whose
+// result x would be. kernel: […, filters / groups, channels], as TensorFlow has it.
+typedef struct mu_nn_conv1d_transpose_args {
+    size_t size;
+    mu_tensor *x;            // [batch, length, channels]
+    mu_tensor *kernel;       // [length, filters / groups, channels]
+    mu_keyword_only only_;
+    int64_t output_size;     // length of the result; default: the least that x can come from ("same": times stride)
+    int64_t stride;          // default 1
+    int64_t dilation;        // default 1
+    const char *padding;     // "valid" (default), "same" or "explicit"
+    int64_t pads[2];
+    int64_t groups;          // default 1
+} mu_nn_conv1d_transpose_args;
+
+typedef struct mu_nn_conv2d_transpose_args {
+    size_t size;
+    mu_tensor *x;            // [batch, height, width, channels]
+    mu_tensor *kernel;       // [height, width, filters / groups, channels]
+    mu_keyword_only only_;
+    int64_t output_size[2];  // default as above
+    int64_t strides[2];      // default 1
+    int64_t dilations[2];    // default 1
+    const char *padding;     // "valid" (default), "same" or "explicit"
+    int64_t pads[4];
+    int64_t groups;          // default 1
+} mu_nn_conv2d_transpose_args;
+
+typedef struct mu_nn_conv3d_transpose_args {
+    size_t size;
+    mu_tensor *x;            // [batch, depth, height, width, channels]
+    mu_tensor *kernel;       // [depth, height, width, filters / groups, channels]
+    mu_keyword_only only_;
+    int64_t output_size[3];  // default as above
+    int64_t strides[3];      // default 1
+    int64_t dilations[3];    // default 1
+    const char *padding;     // "valid" (default), "same" or "explicit"
+    int64_t pads[6];
+    int64_t groups;          // default 1
+} mu_nn_conv3d_transpose_args;
+
+#define mu_nn_conv1d_transpose(...) \
+    mu_nn_conv1d_transpose_with(MU_ARGS(mu_nn_conv1d_transpose_args, __VA_ARGS__))
+#define mu_nn_conv2d_transpose(...) \
+    mu_nn_conv2d_transpose_with(MU_ARGS(mu_nn_conv2d_transpose_args, __VA_ARGS__))
+#define mu_nn_conv3d_transpose(...) \
+    mu_nn_conv3d_transpose_with(MU_ARGS(mu_nn_conv3d_transpose_args, __VA_ARGS__))
+MU_API mu_tensor *mu_nn_conv1d_transpose_with(const mu_nn_conv1d_transpose_args *args);
+MU_API mu_tensor *mu_nn_conv2d_transpose_with(const mu_nn_conv2d_transpose_args *args);
+MU_API mu_tensor *mu_nn_conv3d_transpose_with(const mu_nn_conv3d_transpose_args *args);
 
 // ---- Pooling ------------------------------------------------------------------------------------
 
@@ -79,6 +164,44 @@ typedef struct mu_nn_pool2d_args {
     mu_nn_avg_pool2d_with(MU_ARGS(mu_nn_pool2d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_max_pool2d_with(const mu_nn_pool2d_args *args);
 MU_API mu_tensor *mu_nn_avg_pool2d_with(const mu_nn_pool2d_args *args);
+
+typedef struct mu_nn_pool1d_args {
+    size_t size;
+    mu_tensor *x;           // [batch, length, channels]
+    int64_t window;
+    mu_keyword_only only_;
+    int64_t stride;         // default: the window
+    const char *padding;    // "valid" (default), "same" or "explicit"
+    int64_t pads[2];        // before, after, for "explicit"
+} mu_nn_pool1d_args;
+
+typedef struct mu_nn_pool3d_args {
+    size_t size;
+    mu_tensor *x;           // [batch, depth, height, width, channels]; all but the batch known
+    int64_t window[3];
+    mu_keyword_only only_;
+    int64_t strides[3];     // default: the window
+    const char *padding;    // "valid" (default), "same" or "explicit"
+    int64_t pads[6];        // front, back, top, bottom, left, right, for "explicit"
+} mu_nn_pool3d_args;
+
+#define mu_nn_max_pool1d(...) mu_nn_max_pool1d_with(MU_ARGS(mu_nn_pool1d_args, __VA_ARGS__))
+#define mu_nn_avg_pool1d(...) mu_nn_avg_pool1d_with(MU_ARGS(mu_nn_pool1d_args, __VA_ARGS__))
+#define mu_nn_max_pool3d(...) mu_nn_max_pool3d_with(MU_ARGS(mu_nn_pool3d_args, __VA_ARGS__))
+#define mu_nn_avg_pool3d(...) mu_nn_avg_pool3d_with(MU_ARGS(mu_nn_pool3d_args, __VA_ARGS__))
+MU_API mu_tensor *mu_nn_max_pool1d_with(const mu_nn_pool1d_args *args);
+MU_API mu_tensor *mu_nn_avg_pool1d_with(const mu_nn_pool1d_args *args);
+MU_API mu_tensor *mu_nn_max_pool3d_with(const mu_nn_pool3d_args *args);
+MU_API mu_tensor *mu_nn_avg_pool3d_with(const mu_nn_pool3d_args *args);
+
+// ---- Resizing -----------------------------------------------------------------------------------
+
+typedef enum mu_resize_method { MU_RESIZE_BILINEAR, MU_RESIZE_NEAREST } mu_resize_method;
+
+// mu_image_resize samples images [batch, height, width, channels] (or one, without batch) anew, as tf.image.resize does
+// without antialiasing: pixels are squares, so the first one's centre lies at one half. Integers become float32 unless
+// the nearest pixel is taken; floats keep their type.
+MU_API mu_tensor *mu_image_resize(mu_tensor *x, int64_t height, int64_t width, mu_resize_method method);
 
 // ---- Activations and losses ---------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
-// conv2d, its two gradients, and conv2d with bias and ReLU behind it: rows and the public function.
+// conv2d and conv3d, their two gradients, and conv2d with bias and ReLU behind it: rows and public functions.
 //
-// Images are NHWC, kernels HWIO. float32 and bfloat16 run on oneDNN: images as they are, kernels reordered
+// Images are NHWC, kernels HWIO; a third axis, depth, comes before height. float32 and bfloat16 run on oneDNN: images as they are, kernels reordered
 // at each run into what the primitive likes (they change every step, and it costs microseconds). Each of the
 // three rows is linear in both operands, so their gradients are each other. Fused rows come from passes.
 #include "ops/conv.h"
@@ -13,6 +13,7 @@
     {"strides", MU_ATTR_INTS, offsetof(mu_conv_attrs, strides)},     \
     {"dilations", MU_ATTR_INTS, offsetof(mu_conv_attrs, dilations)}, \
     {"pads", MU_ATTR_INTS, offsetof(mu_conv_attrs, pads)},           \
+    {"image", MU_ATTR_INTS, offsetof(mu_conv_attrs, image)},         \
     {"padding", MU_ATTR_TEXT, offsetof(mu_conv_attrs, padding)},     \
     {"groups", MU_ATTR_INT, offsetof(mu_conv_attrs, groups)}
 
@@ -25,9 +26,9 @@ static const mu_attr_spec conv_bias_fields[] = {
 
 mu_conv_kind mu__conv_kind(const mu_op *op)
 {
-    return op == &mu_op_conv2d_input_grad    ? MU_CONV_INPUT_GRAD
-           : op == &mu_op_conv2d_filter_grad ? MU_CONV_FILTER_GRAD
-                                             : MU_CONV_FORWARD;
+    return op == &mu_op_conv2d_input_grad || op == &mu_op_conv3d_input_grad     ? MU_CONV_INPUT_GRAD
+           : op == &mu_op_conv2d_filter_grad || op == &mu_op_conv3d_filter_grad ? MU_CONV_FILTER_GRAD
+                                                                                : MU_CONV_FORWARD;
 }
 
 mu_conv_roles mu__conv_roles(const mu_op *op, int n_in)
@@ -43,9 +44,16 @@ mu_conv_roles mu__conv_roles(const mu_op *op, int n_in)
 
 static mu_status result_shape(const mu_infer *infer, const mu_shape *image, const mu_shape *kernel, mu_shape *out)
 {
+    const mu_conv_attrs *attrs = infer->attrs;
     mu_window window;
-    MU_TRY(mu__conv_window(infer->attrs, image, kernel, infer->op->name, &window));
-    *out = MU_SHAPE(window.n, window.y.out, window.x.out, kernel->dims[3]);
+    if (attrs->strides.n != infer->op->variant)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: strides have %lld entries, %d are needed", infer->op->name,
+                         (long long)attrs->strides.n, infer->op->variant);
+    MU_TRY(mu__conv_window(attrs, image, kernel, infer->op->name, &window));
+    *out = (mu_shape){.rank = window.spatial + 2, .dims = {window.n}};
+    for (int i = 0; i < window.spatial; i++)
+        out->dims[i + 1] = mu__window_axes(&window)[i].out;
+    out->dims[window.spatial + 1] = kernel->dims[window.spatial + 1];
     return MU_OK;
 }
 
@@ -77,12 +85,33 @@ static mu_status need_result(const mu_infer *infer, const mu_shape *wanted, cons
                      mu__shape_text(dy, dy_text), mu__shape_text(wanted, wanted_text));
 }
 
+// The image whose gradient is made: like input 2, or with the extents of the attributes.
+static mu_status image_shape(const mu_infer *infer, mu_shape *out)
+{
+    const mu_conv_attrs *attrs = infer->attrs;
+    const mu_shape *dy = &infer->in[0].shape, *kernel = &infer->in[1].shape;
+    const int spatial = infer->op->variant;
+    if (infer->n_in == 3) {
+        *out = infer->in[2].shape;
+        return MU_OK;
+    }
+    if (attrs->image.n != spatial || dy->rank != spatial + 2 || kernel->rank != spatial + 2)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: with two inputs, of rank %d, the attribute image gives %d extents",
+                         infer->op->name, spatial + 2, spatial);
+    const int64_t own = kernel->dims[spatial];
+    *out = (mu_shape){.rank = spatial + 2, .dims = {dy->dims[0]}};
+    memcpy(out->dims + 1, attrs->image.at, (size_t)spatial * sizeof out->dims[0]);
+    out->dims[spatial + 1] = own == MU_UNKNOWN ? MU_UNKNOWN : own * attrs->groups;
+    return mu__shape_check(out, infer->op->name);
+}
+
 static mu_status input_grad_infer(mu_infer *infer)
 {
-    mu_shape result;
+    mu_shape result, image;
     MU_TRY(mu__need_same_dtype(infer, 0, 1));
-    MU_TRY(result_shape(infer, &infer->in[2].shape, &infer->in[1].shape, &result));
-    infer->out[0] = (mu_spec){infer->in[0].dtype, infer->in[2].shape};
+    MU_TRY(image_shape(infer, &image));
+    MU_TRY(result_shape(infer, &image, &infer->in[1].shape, &result));
+    infer->out[0] = (mu_spec){infer->in[0].dtype, image};
     return need_result(infer, &result, &infer->in[0].shape);
 }
 
@@ -97,18 +126,23 @@ static mu_status filter_grad_infer(mu_infer *infer)
 
 // ---- Gradients ----------------------------------------------------------------------------------
 
+static bool is_deep(const mu_conv_attrs *attrs)
+{
+    return attrs->strides.n == 3;
+}
+
 static mu_tensor *input_grad(const mu_conv_attrs *attrs, mu_tensor *dy, mu_tensor *w, mu_tensor *x)
 {
     mu_conv_attrs own = *attrs;
     own.relu = false;
-    return mu__apply3(&mu_op_conv2d_input_grad, &own, dy, w, x);
+    return mu__apply3(is_deep(attrs) ? &mu_op_conv3d_input_grad : &mu_op_conv2d_input_grad, &own, dy, w, x);
 }
 
 static mu_tensor *filter_grad(const mu_conv_attrs *attrs, mu_tensor *x, mu_tensor *dy, mu_tensor *w)
 {
     mu_conv_attrs own = *attrs;
     own.relu = false;
-    return mu__apply3(&mu_op_conv2d_filter_grad, &own, x, dy, w);
+    return mu__apply3(is_deep(attrs) ? &mu_op_conv3d_filter_grad : &mu_op_conv2d_filter_grad, &own, x, dy, w);
 }
 
 static mu_tensor *conv_grad(mu_grad *g, int i)
@@ -127,10 +161,15 @@ static mu_tensor *conv_bias_grad(mu_grad *g, int i)
                   : filter_grad(attrs, g->x[0], g->memo[0], g->x[1]);
 }
 
+static mu_tensor *forward(const mu_conv_attrs *attrs, mu_tensor *x, mu_tensor *w)
+{
+    return mu__apply2(is_deep(attrs) ? &mu_op_conv3d : &mu_op_conv2d, attrs, x, w);
+}
+
 // Inputs (dy, w, x): linear in dy and in w; x gives its shape alone.
 static mu_tensor *input_grad_grad(mu_grad *g, int i)
 {
-    return i == 0   ? mu__apply2(&mu_op_conv2d, g->attrs, g->dy, g->x[1])
+    return i == 0   ? forward(g->attrs, g->dy, g->x[1])
            : i == 1 ? filter_grad(g->attrs, g->dy, g->x[0], g->x[1])
                     : NULL;
 }
@@ -139,47 +178,65 @@ static mu_tensor *input_grad_grad(mu_grad *g, int i)
 static mu_tensor *filter_grad_grad(mu_grad *g, int i)
 {
     return i == 0   ? input_grad(g->attrs, g->x[1], g->dy, g->x[0])
-           : i == 1 ? mu__apply2(&mu_op_conv2d, g->attrs, g->x[0], g->dy)
+           : i == 1 ? forward(g->attrs, g->x[0], g->dy)
                     : NULL;
 }
 
 // ---- oneDNN -------------------------------------------------------------------------------------
 
-// The convolution in oneDNN's words: logical NCHW and (G)OIHW over our arrays, kernels in their own layout.
+// The convolution in oneDNN's words: logical NC(D)HW and (G)OI(D)HW over our arrays, kernels in their own layout.
 typedef struct conv_plan {
     mu_dnnl *dnnl;
     dnnl_memory_desc_t image, result, bias;
     dnnl_memory_desc_t own_kernel, any_kernel;
-    dnnl_dims_t strides, dilations, before, after;  // height, width
+    dnnl_dims_t strides, dilations, before, after;  // (depth,) height, width
 } conv_plan;
 
-static void describe_arrays(conv_plan *plan, const mu_window *w, const mu_shape *kernel, int64_t groups,
-                            dnnl_data_type_t type)
+// An image [n, extents…, channels] as oneDNN sees it, channels first.
+static dnnl_memory_desc_t image_layout(mu_dnnl *dnnl, int64_t n, int64_t channels, int spatial, const int64_t *extents,
+                                       dnnl_data_type_t type)
 {
-    mu_dnnl *dnnl = plan->dnnl;
-    const int64_t c = w->channels, o = kernel->dims[3], i = kernel->dims[2], kh = w->y.size, kw = w->x.size;
-    const dnnl_dim_t image[] = {w->n, c, w->y.in, w->x.in};
-    const dnnl_dim_t image_strides[] = {w->y.in * w->x.in * c, 1, w->x.in * c, c};
-    const dnnl_dim_t result[] = {w->n, o, w->y.out, w->x.out};
-    const dnnl_dim_t result_strides[] = {w->y.out * w->x.out * o, 1, w->x.out * o, o};
-    const dnnl_dim_t weights[] = {groups, o / groups, i, kh, kw};
-    const dnnl_dim_t weights_strides[] = {o / groups, 1, o, kw * i * o, i * o};
-    const int skip = groups == 1 ? 1 : 0;  // the axis of groups exists only where there are several
-    plan->image = mu__dnnl_layout(dnnl, 4, image, type, image_strides);
-    plan->result = mu__dnnl_layout(dnnl, 4, result, type, result_strides);
-    plan->bias = mu__dnnl_layout(dnnl, 1, &o, type, NULL);
-    plan->own_kernel = mu__dnnl_layout(dnnl, 5 - skip, weights + skip, type, weights_strides + skip);
-    plan->any_kernel = mu__dnnl_any(dnnl, 5 - skip, weights + skip, type);
+    dnnl_dim_t dims[5] = {n, channels}, strides[5] = {0, 1}, stride = channels;
+    for (int i = spatial - 1; i >= 0; i--) {
+        dims[i + 2] = extents[i];
+        strides[i + 2] = stride;
+        stride *= extents[i];
+    }
+    strides[0] = stride;
+    return mu__dnnl_layout(dnnl, spatial + 2, dims, type, strides);
 }
 
-static void describe_window(conv_plan *plan, const mu_window *w)
+static void describe_arrays(conv_plan *plan, mu_window *w, const mu_shape *kernel, int64_t groups, dnnl_data_type_t type)
 {
-    const mu_window_axis *axes[] = {&w->y, &w->x};
-    for (int i = 0; i < 2; i++) {
-        plan->strides[i] = axes[i]->stride;
-        plan->dilations[i] = axes[i]->dilation - 1;
-        plan->before[i] = axes[i]->before;
-        plan->after[i] = axes[i]->after;
+    mu_dnnl *dnnl = plan->dnnl;
+    const int n = w->spatial;
+    const int64_t o = kernel->dims[n + 1], i = kernel->dims[n];
+    int64_t in[3], out[3], tap = i * o;
+    dnnl_dim_t weights[6] = {groups, o / groups, i}, strides[6] = {o / groups, 1, o};
+    for (int k = n - 1; k >= 0; k--) {
+        const mu_window_axis *axis = &mu__window_axes(w)[k];
+        in[k] = axis->in;
+        out[k] = axis->out;
+        weights[k + 3] = axis->size;
+        strides[k + 3] = tap;
+        tap *= axis->size;
+    }
+    const int skip = groups == 1 ? 1 : 0;  // the axis of groups exists only where there are several
+    plan->image = image_layout(dnnl, w->n, w->channels, n, in, type);
+    plan->result = image_layout(dnnl, w->n, o, n, out, type);
+    plan->bias = mu__dnnl_layout(dnnl, 1, &o, type, NULL);
+    plan->own_kernel = mu__dnnl_layout(dnnl, n + 3 - skip, weights + skip, type, strides + skip);
+    plan->any_kernel = mu__dnnl_any(dnnl, n + 3 - skip, weights + skip, type);
+}
+
+static void describe_window(conv_plan *plan, mu_window *w)
+{
+    for (int i = 0; i < w->spatial; i++) {
+        const mu_window_axis *axis = &mu__window_axes(w)[i];
+        plan->strides[i] = axis->stride;
+        plan->dilations[i] = axis->dilation - 1;
+        plan->before[i] = axis->before;
+        plan->after[i] = axis->after;
     }
 }
 
@@ -278,6 +335,13 @@ static const mu_conv_attrs padded = {
     .strides = {2, {1, 2}}, .dilations = ONES, .pads = {4, {0, 2, 3, 1}}, .padding = "explicit", .groups = 1};
 static const mu_conv_attrs valid_relu = {
     .strides = ONES, .dilations = ONES, .padding = "valid", .groups = 1, .relu = true};
+static const mu_conv_attrs sized = {
+    .strides = {2, {2, 2}}, .dilations = ONES, .image = {2, {6, 5}}, .padding = "same", .groups = 2};
+#define ONES_3 {3, {1, 1, 1}}
+static const mu_conv_attrs valid_3 = {.strides = ONES_3, .dilations = ONES_3, .padding = "valid", .groups = 1};
+static const mu_conv_attrs same_3 = {.strides = {3, {2, 1, 3}}, .dilations = ONES_3, .padding = "same", .groups = 2};
+static const mu_conv_attrs padded_3 = {
+    .strides = {3, {1, 2, 1}}, .dilations = {3, {2, 1, 1}}, .pads = {6, {1, 1, 0, 2, 1, 0}}, .padding = "explicit", .groups = 1};
 
 static const mu_sample conv_samples[] = {
     {.n_in = 2, .in = {{4, {2, 7, 6, 3}}, {4, {3, 3, 3, 5}}}, .attrs = &valid},
@@ -293,6 +357,7 @@ static const mu_sample input_grad_samples[] = {
     {.n_in = 3, .in = {{4, {2, 5, 4, 5}}, {4, {3, 3, 3, 5}}, {4, {2, 7, 6, 3}}}, .attrs = &valid, .no_grad = 4},
     {.n_in = 3, .in = {{4, {1, 4, 3, 3}}, {4, {3, 4, 2, 3}}, {4, {1, 8, 9, 2}}}, .attrs = &same_strided, .no_grad = 4},
     {.n_in = 3, .in = {{4, {2, 3, 5, 6}}, {4, {3, 3, 2, 6}}, {4, {2, 5, 5, 4}}}, .attrs = &grouped, .no_grad = 4},
+    {.n_in = 2, .in = {{4, {2, 3, 3, 4}}, {4, {3, 3, 1, 4}}}, .attrs = &sized},
     {0},
 };
 
@@ -309,35 +374,53 @@ static const mu_sample conv_bias_samples[] = {
     {0},
 };
 
-const mu_op mu_op_conv2d = {
-    .name = "conv2d", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
-    .infer = conv_infer, .grad = conv_grad, .ref = mu__conv_ref,
-    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
-    .samples = conv_samples,
-    .lower = mu__lower_conv,
+static const mu_sample conv3d_samples[] = {
+    {.n_in = 2, .in = {{5, {3, 3, 4, 3, 2}}, {5, {2, 3, 2, 2, 3}}}, .attrs = &valid_3},
+    {.n_in = 2, .in = {{5, {1, 4, 3, 5, 4}}, {5, {3, 2, 2, 2, 2}}}, .attrs = &same_3},
+    {.n_in = 2, .in = {{5, {1, 4, 3, 3, 1}}, {5, {2, 2, 3, 1, 2}}}, .attrs = &padded_3},
+    {.n_in = 2, .in = {{5, {0, 3, 4, 3, 2}}, {5, {2, 3, 2, 2, 3}}}, .attrs = &valid_3},
+    {0},
 };
+
+static const mu_sample conv3d_input_grad_samples[] = {
+    {.n_in = 3, .in = {{5, {3, 2, 2, 2, 3}}, {5, {2, 3, 2, 2, 3}}, {5, {3, 3, 4, 3, 2}}}, .attrs = &valid_3, .no_grad = 4},
+    {.n_in = 3, .in = {{5, {1, 2, 3, 2, 2}}, {5, {3, 2, 2, 2, 2}}, {5, {1, 4, 3, 5, 4}}}, .attrs = &same_3, .no_grad = 4},
+    {0},
+};
+
+static const mu_sample conv3d_filter_grad_samples[] = {
+    {.n_in = 3, .in = {{5, {3, 3, 4, 3, 2}}, {5, {3, 2, 2, 2, 3}}, {5, {2, 3, 2, 2, 3}}}, .attrs = &valid_3, .no_grad = 4},
+    {.n_in = 3, .in = {{5, {1, 4, 3, 5, 4}}, {5, {1, 2, 3, 2, 2}}, {5, {3, 2, 2, 2, 2}}}, .attrs = &same_3, .no_grad = 4},
+    {0},
+};
+
+#define CONV(text, spatial, rule, derivative, some)                                        \
+    .name = text, .variant = spatial, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS,           \
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields, .infer = rule,          \
+    .grad = derivative, .ref = mu__conv_ref,                                               \
+    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free}, .samples = some, .lower = mu__lower_conv
+
+const mu_op mu_op_conv2d = {CONV("conv2d", 2, conv_infer, conv_grad, conv_samples)};
+const mu_op mu_op_conv3d = {CONV("conv3d", 3, conv_infer, conv_grad, conv3d_samples)};
 
 const mu_op mu_op_conv2d_input_grad = {
-    .name = "conv2d_input_grad", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 1u << 2,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
-    .infer = input_grad_infer, .grad = input_grad_grad, .ref = mu__conv_ref,
-    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
-    .samples = input_grad_samples,
-    .lower = mu__lower_conv,
-};
+    CONV("conv2d_input_grad", 2, input_grad_infer, input_grad_grad, input_grad_samples), .max_in = 3, .shape_only = 1u << 2};
+const mu_op mu_op_conv3d_input_grad = {
+    CONV("conv3d_input_grad", 3, input_grad_infer, input_grad_grad, conv3d_input_grad_samples), .max_in = 3,
+    .shape_only = 1u << 2};
 
-const mu_op mu_op_conv2d_filter_grad = {
-    .name = "conv2d_filter_grad", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 1u << 2,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
-    .infer = filter_grad_infer, .grad = filter_grad_grad, .ref = mu__conv_ref,
-    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
-    .samples = filter_grad_samples,
-    .lower = mu__lower_conv,
-};
+#undef CONV
+#define FILTER_GRAD(text, spatial, some)                                                   \
+    .name = text, .variant = spatial, .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,           \
+    .shape_only = 1u << 2, .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,  \
+    .infer = filter_grad_infer, .grad = filter_grad_grad, .ref = mu__conv_ref,             \
+    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free}, .samples = some, .lower = mu__lower_conv
+
+const mu_op mu_op_conv2d_filter_grad = {FILTER_GRAD("conv2d_filter_grad", 2, filter_grad_samples)};
+const mu_op mu_op_conv3d_filter_grad = {FILTER_GRAD("conv3d_filter_grad", 3, conv3d_filter_grad_samples)};
 
 const mu_op mu_op_conv2d_bias = {
-    .name = "conv2d_bias", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
+    .name = "conv2d_bias", .variant = 2, .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_bias_fields,
     .infer = conv_bias_infer, .grad = conv_bias_grad, .ref = mu__conv_bias_ref,
     .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
@@ -346,17 +429,97 @@ const mu_op mu_op_conv2d_bias = {
 
 // ---- Public functions ---------------------------------------------------------------------------
 
+// The options of a call in terms of n spatial axes.
+typedef struct conv_options {
+    const mu_op *op;
+    const char *name;
+    int n;
+    const int64_t *strides, *dilations, *pads, *output_size;  // output_size: transposed convolutions alone
+    const char *padding;
+    int64_t groups;
+} conv_options;
+
+static mu_status make_attrs(const conv_options *o, mu_conv_attrs *attrs)
+{
+    memset(attrs, 0, sizeof *attrs);
+    MU_TRY(mu__window_options(&attrs->strides, o->n, o->strides, "strides", o->name));
+    MU_TRY(mu__window_options(&attrs->dilations, o->n, o->dilations, "dilations", o->name));
+    attrs->groups = o->groups ? o->groups : 1;
+    return mu__padding_options(attrs->padding, &attrs->pads, o->padding, o->n, o->pads, o->name);
+}
+
+static mu_tensor *convolve(const conv_options *o, mu_tensor *x, mu_tensor *kernel)
+{
+    mu_conv_attrs attrs;
+    return make_attrs(o, &attrs) == MU_OK ? mu__apply2(o->op, &attrs, x, kernel) : NULL;
+}
+
 mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args)
 {
     mu_nn_conv2d_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv2d") != MU_OK)
         return NULL;
-    mu_conv_attrs attrs;
-    memset(&attrs, 0, sizeof attrs);
-    if (mu__window_options(&attrs.strides, a.strides, "strides", "conv2d") != MU_OK
-        || mu__window_options(&attrs.dilations, a.dilations, "dilations", "conv2d") != MU_OK
-        || mu__padding_options(attrs.padding, &attrs.pads, a.padding, a.pads, "conv2d") != MU_OK)
+    const conv_options options = {&mu_op_conv2d, "conv2d", 2, a.strides, a.dilations, a.pads, NULL, a.padding, a.groups};
+    return convolve(&options, a.x, a.kernel);
+}
+
+mu_tensor *mu_nn_conv3d_with(const mu_nn_conv3d_args *args)
+{
+    mu_nn_conv3d_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv3d") != MU_OK)
         return NULL;
-    attrs.groups = a.groups ? a.groups : 1;
-    return mu__apply2(&mu_op_conv2d, &attrs, a.x, a.kernel);
+    const conv_options options = {&mu_op_conv3d, "conv3d", 3, a.strides, a.dilations, a.pads, NULL, a.padding, a.groups};
+    return convolve(&options, a.x, a.kernel);
+}
+
+// The image of a transposed convolution: the least that every window of the result was cut from, or as asked for.
+static mu_status choose_image(const conv_options *o, const mu_tensor *x, const mu_tensor *kernel, mu_conv_attrs *attrs)
+{
+    char text[MU_SHAPE_TEXT];
+    if (!x || !kernel || x->shape.rank != o->n + 2 || kernel->shape.rank != o->n + 2)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: x and kernel must have rank %d, got %s", o->name, o->n + 2,
+                         x && kernel ? mu__shape_text(x->shape.rank == o->n + 2 ? &kernel->shape : &x->shape, text) : "NULL");
+    attrs->image.n = o->n;
+    for (int i = 0; i < o->n; i++) {
+        const int64_t in = x->shape.dims[i + 1], size = kernel->shape.dims[i], stride = attrs->strides.at[i];
+        const int64_t span = (size - 1) * attrs->dilations.at[i] + 1;
+        int64_t out = in * stride;
+        if (strcmp(attrs->padding, "same") != 0)
+            out += MU_MAX(span - stride, 0);
+        if (strcmp(attrs->padding, "explicit") == 0)
+            out -= attrs->pads.at[2 * i] + attrs->pads.at[2 * i + 1];
+        attrs->image.at[i] = o->output_size[i] ? o->output_size[i] : out;
+        if (in == MU_UNKNOWN || attrs->image.at[i] < 0)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d of x has %s, of which no size of the result follows", o->name,
+                             i + 1, mu__shape_text(&x->shape, text));
+    }
+    return MU_OK;
+}
+
+static mu_tensor *transpose_convolution(const conv_options *o, mu_tensor *x, mu_tensor *kernel)
+{
+    mu_conv_attrs attrs;
+    if (make_attrs(o, &attrs) != MU_OK || choose_image(o, x, kernel, &attrs) != MU_OK)
+        return NULL;
+    return mu__apply2(o->op, &attrs, x, kernel);
+}
+
+mu_tensor *mu_nn_conv2d_transpose_with(const mu_nn_conv2d_transpose_args *args)
+{
+    mu_nn_conv2d_transpose_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv2d_transpose") != MU_OK)
+        return NULL;
+    const conv_options options = {&mu_op_conv2d_input_grad, "conv2d_transpose", 2, a.strides, a.dilations, a.pads,
+                                  a.output_size, a.padding, a.groups};
+    return transpose_convolution(&options, a.x, a.kernel);
+}
+
+mu_tensor *mu_nn_conv3d_transpose_with(const mu_nn_conv3d_transpose_args *args)
+{
+    mu_nn_conv3d_transpose_args a;
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv3d_transpose") != MU_OK)
+        return NULL;
+    const conv_options options = {&mu_op_conv3d_input_grad, "conv3d_transpose", 3, a.strides, a.dilations, a.pads,
+                                  a.output_size, a.padding, a.groups};
+    return transpose_convolution(&options, a.x, a.kernel);
 }

@@ -19,7 +19,7 @@ typedef struct mu_conv_roles {
 } mu_conv_roles;
 mu_conv_roles mu__conv_roles(const mu_op *op, int n_in);
 
-mu_status mu__conv_ref(const mu_kernel *kernel);       // conv2d, conv2d_input_grad, conv2d_filter_grad
+mu_status mu__conv_ref(const mu_kernel *kernel);       // all but conv2d_bias
 mu_status mu__conv_bias_ref(const mu_kernel *kernel);  // conv2d_bias
 
 #endif

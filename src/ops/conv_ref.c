@@ -34,7 +34,8 @@ static void row_product(const conv_loops *c, char *image, char *kernel, char *re
     }
 }
 
-static void tap_rows(const conv_loops *c, int64_t ky, int64_t kx)
+// All rows of the result planes `plane_out`, which see the image planes `plane_in`.
+static void tap_rows(const conv_loops *c, int64_t plane_in, int64_t plane_out, char *tap, int64_t ky, int64_t kx)
 {
     const mu_window_axis *y = &c->window.y, *x = &c->window.x;
     int64_t top, bottom, left, right;
@@ -42,19 +43,29 @@ static void tap_rows(const conv_loops *c, int64_t ky, int64_t kx)
     mu__window_span(x, kx, &left, &right);
     if (left >= right)
         return;
-    char *tap = c->kernel + c->element * (size_t)((ky * x->size + kx) * c->group_channels * c->filters);
-    for (int64_t n = 0; n < c->window.n; n++)
-        for (int64_t oy = top; oy < bottom; oy++) {
-            const int64_t iy = oy * y->stride + ky * y->dilation - y->before;
-            const int64_t ix = left * x->stride + kx * x->dilation - x->before;
-            char *image = c->image + c->element * (size_t)(((n * y->in + iy) * x->in + ix) * c->window.channels);
-            char *result = c->result + c->element * (size_t)(((n * y->out + oy) * x->out + left) * c->filters);
-            for (int64_t g = 0; g < c->groups; g++) {
-                const size_t filters = c->element * (size_t)(g * c->group_filters);
-                row_product(c, image + c->element * (size_t)(g * c->group_channels), tap + filters, result + filters,
-                            right - left);
-            }
+    for (int64_t oy = top; oy < bottom; oy++) {
+        const int64_t iy = oy * y->stride + ky * y->dilation - y->before;
+        const int64_t ix = left * x->stride + kx * x->dilation - x->before;
+        char *image = c->image + c->element * (size_t)(((plane_in * y->in + iy) * x->in + ix) * c->window.channels);
+        char *result = c->result + c->element * (size_t)(((plane_out * y->out + oy) * x->out + left) * c->filters);
+        for (int64_t g = 0; g < c->groups; g++) {
+            const size_t filters = c->element * (size_t)(g * c->group_filters);
+            row_product(c, image + c->element * (size_t)(g * c->group_channels), tap + filters, result + filters,
+                        right - left);
         }
+    }
+}
+
+static void tap_images(const conv_loops *c, int64_t kz, int64_t ky, int64_t kx)
+{
+    const mu_window_axis *z = &c->window.z;
+    const int64_t number = (kz * c->window.y.size + ky) * c->window.x.size + kx;
+    char *tap = c->kernel + c->element * (size_t)(number * c->group_channels * c->filters);
+    int64_t front, back;
+    mu__window_span(z, kz, &front, &back);
+    for (int64_t n = 0; n < c->window.n; n++)
+        for (int64_t oz = front; oz < back; oz++)
+            tap_rows(c, n * z->in + oz * z->stride + kz * z->dilation - z->before, n * z->out + oz, tap, ky, kx);
 }
 
 static const mu_view *operand(const mu_kernel *kernel, int i)
@@ -70,17 +81,19 @@ mu_status mu__conv_ref(const mu_kernel *kernel)
     const mu_conv_attrs *attrs = kernel->attrs;
     const mu_conv_roles roles = mu__conv_roles(kernel->op, kernel->n_in);
     const mu_view *image = operand(kernel, roles.image), *weights = operand(kernel, roles.kernel);
+    const int64_t *last = weights->shape.dims + weights->shape.rank - 2;
     conv_loops c = {
-        .kind = mu__conv_kind(kernel->op), .filters = weights->shape.dims[3], .groups = attrs->groups,
-        .group_channels = weights->shape.dims[2], .group_filters = weights->shape.dims[3] / attrs->groups,
+        .kind = mu__conv_kind(kernel->op), .filters = last[1], .groups = attrs->groups,
+        .group_channels = last[0], .group_filters = last[1] / attrs->groups,
         .element = mu_dtype_bytes(kernel->out[0].dtype), .gemm = gemm,
         .image = image->data, .kernel = weights->data, .result = operand(kernel, roles.result)->data,
     };
     MU_TRY(mu__conv_window(attrs, &image->shape, &weights->shape, kernel->op->name, &c.window));
     memset(kernel->out[0].data, 0, c.element * (size_t)mu__elements(&kernel->out[0].shape));
-    for (int64_t ky = 0; ky < c.window.y.size; ky++)
-        for (int64_t kx = 0; kx < c.window.x.size; kx++)
-            tap_rows(&c, ky, kx);
+    for (int64_t kz = 0; kz < c.window.z.size; kz++)
+        for (int64_t ky = 0; ky < c.window.y.size; ky++)
+            for (int64_t kx = 0; kx < c.window.x.size; kx++)
+                tap_images(&c, kz, ky, kx);
     return MU_OK;
 }
 

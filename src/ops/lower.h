@@ -9,6 +9,7 @@
 #include "ops/op.h"
 
 #define MU_HLO_TEXT 1024  // bytes that the attributes of one operation may take
+#define MU_HLO_FULL_PRECISION "precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]"
 
 // mu__lowered gives output i its value and returns the emitter's status.
 mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value);

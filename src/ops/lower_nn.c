@@ -1,15 +1,12 @@
-// Lowerings of the neural rows to StableHLO: products, convolutions, pools, softmax and losses, updates.
+// Lowerings of the neural rows to StableHLO: products, pools, softmax and losses, updates.
 //
 // They compute what the rows' reference loops compute, hidden outputs included, so a gradient may come from
 // either engine. Pools are written tap by tap, which keeps the places of maxima exact (the first wins, as in
 // the loops). Products ask for full precision, because some accelerators have less by default.
 #include "ops/lower.h"
-#include "ops/conv.h"
 #include "ops/pool.h"
 
 #include <math.h>
-
-#define FULL_PRECISION "precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]"
 
 // ---- Products -----------------------------------------------------------------------------------
 
@@ -33,7 +30,7 @@ mu_status mu__lower_matmul(mu_lowering *l)
         snprintf(batches + strlen(batches), sizeof batches - strlen(batches), "%s%d", i ? ", " : "", i);
     snprintf(text, sizeof text,
              "{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [%s], rhs_batching_dimensions = [%s], "
-             "lhs_contracting_dimensions = [%d], rhs_contracting_dimensions = [%d]>, " FULL_PRECISION "}",
+             "lhs_contracting_dimensions = [%d], rhs_contracting_dimensions = [%d]>, " MU_HLO_FULL_PRECISION "}",
              batches, batches, attrs->transpose_a ? rank - 2 : rank - 1, attrs->transpose_b ? rank - 1 : rank - 2);
     return mu__lowered(l, 0, l->emitter->add(l->emitter, &l->out[0].spec, "stablehlo.dot_general", 2, operands, text));
 }
@@ -68,100 +65,6 @@ mu_status mu__lower_relu_grad(mu_lowering *l)
     mu_emitter *e = l->emitter;
     const mu_hlo zero = mu__hlo_fill(e, l->in[0].spec.dtype, &l->in[0].spec.shape, 0);
     return mu__lowered(l, 0, mu__hlo_select(e, mu__hlo_compare(e, "GT", l->in[1], zero), l->in[0], zero));
-}
-
-// ---- Convolutions -------------------------------------------------------------------------------
-
-// What differs between the three: the order of axes, and per spatial axis steps, spreads and padding.
-typedef struct convolution {
-    const char *axes;
-    int64_t strides[2], spread_image[2], spread_kernel[2], low[2], high[2];
-    int64_t groups, batch_groups;
-} convolution;
-
-static mu_hlo convolve(mu_lowering *l, mu_hlo image, mu_hlo kernel, const convolution *c)
-{
-    char text[MU_HLO_TEXT];
-    const mu_hlo operands[] = {image, kernel};
-    snprintf(text, sizeof text,
-             "{dimension_numbers = #stablehlo.conv<%s>, window_strides = array<i64: %lld, %lld>, "
-             "padding = dense<[[%lld, %lld], [%lld, %lld]]> : tensor<2x2xi64>, lhs_dilation = array<i64: %lld, %lld>, "
-             "rhs_dilation = array<i64: %lld, %lld>, feature_group_count = %lld : i64, batch_group_count = %lld : i64, "
-             FULL_PRECISION "}",
-             c->axes, (long long)c->strides[0], (long long)c->strides[1], (long long)c->low[0], (long long)c->high[0],
-             (long long)c->low[1], (long long)c->high[1], (long long)c->spread_image[0], (long long)c->spread_image[1],
-             (long long)c->spread_kernel[0], (long long)c->spread_kernel[1], (long long)c->groups, (long long)c->batch_groups);
-    return l->emitter->add(l->emitter, &l->out[0].spec, "stablehlo.convolution", 2, operands, text);
-}
-
-static mu_hlo forward(mu_lowering *l, const mu_window_axis *const axes[2], int64_t groups)
-{
-    convolution c = {.axes = "[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]", .groups = groups, .batch_groups = 1};
-    for (int i = 0; i < 2; i++) {
-        const mu_window_axis *a = axes[i];
-        c.strides[i] = a->stride;
-        c.spread_image[i] = 1;
-        c.spread_kernel[i] = a->dilation;
-        c.low[i] = a->before;
-        c.high[i] = (a->out - 1) * a->stride + (a->size - 1) * a->dilation + 1 - a->in - a->before;
-    }
-    return convolve(l, l->in[0], l->in[1], &c);
-}
-
-// With groups, input and output channels of the kernel change places within each group.
-static mu_hlo swap_channels(mu_emitter *e, mu_hlo w, int64_t groups)
-{
-    const int64_t *d = w.spec.shape.dims;
-    const mu_shape split = MU_SHAPE(d[0], d[1], d[2], groups, d[3] / groups);
-    const mu_shape joined = MU_SHAPE(d[0], d[1], d[2] * groups, d[3] / groups);
-    const mu_ints order = {.n = 5, .at = {0, 1, 3, 2, 4}};
-    return groups == 1 ? w : mu__hlo_reshape(e, mu__hlo_transpose(e, mu__hlo_reshape(e, w, &split), &order), &joined);
-}
-
-static mu_hlo input_grad(mu_lowering *l, const mu_window_axis *const axes[2], int64_t groups)
-{
-    convolution c = {.axes = "[b, 0, 1, f]x[0, 1, o, i]->[b, 0, 1, f]", .groups = groups, .batch_groups = 1};
-    for (int i = 0; i < 2; i++) {
-        const mu_window_axis *a = axes[i];
-        c.strides[i] = 1;
-        c.spread_image[i] = a->stride;
-        c.spread_kernel[i] = a->dilation;
-        c.low[i] = (a->size - 1) * a->dilation - a->before;
-        c.high[i] = a->in + a->before - ((a->out - 1) * a->stride + 1);
-    }
-    const mu_hlo flipped = l->emitter->add(l->emitter, &l->in[1].spec, "stablehlo.reverse", 1, &l->in[1], "{dimensions = array<i64: 0, 1>}");
-    return convolve(l, l->in[0], swap_channels(l->emitter, flipped, groups), &c);
-}
-
-static mu_hlo filter_grad(mu_lowering *l, const mu_window_axis *const axes[2], int64_t groups)
-{
-    convolution c = {.axes = "[f, 0, 1, b]x[i, 0, 1, o]->[0, 1, b, f]", .groups = 1, .batch_groups = groups};
-    for (int i = 0; i < 2; i++) {
-        const mu_window_axis *a = axes[i];
-        c.strides[i] = a->dilation;
-        c.spread_image[i] = 1;
-        c.spread_kernel[i] = a->stride;
-        c.low[i] = a->before;
-        c.high[i] = (a->size - 1) * a->dilation + (a->out - 1) * a->stride + 1 - a->in - a->before;
-    }
-    return convolve(l, l->in[0], l->in[1], &c);
-}
-
-mu_status mu__lower_conv(mu_lowering *l)
-{
-    const mu_conv_attrs *attrs = l->attrs;
-    const mu_conv_kind kind = mu__conv_kind(l->op);
-    const mu_hlo image = kind == MU_CONV_INPUT_GRAD ? l->in[2] : l->in[0], kernel = kind == MU_CONV_FILTER_GRAD ? l->in[2] : l->in[1];
-    mu_window w;
-    MU_TRY(mu__conv_window(attrs, &image.spec.shape, &kernel.spec.shape, l->op->name, &w));
-    const mu_window_axis *const axes[] = {&w.y, &w.x};
-    mu_hlo y = {.id = -1};
-    switch (kind) {
-    case MU_CONV_FORWARD: y = forward(l, axes, attrs->groups); break;
-    case MU_CONV_INPUT_GRAD: y = input_grad(l, axes, attrs->groups); break;
-    case MU_CONV_FILTER_GRAD: y = filter_grad(l, axes, attrs->groups); break;
-    }
-    return mu__lowered(l, 0, y);
 }
 
 // ---- Pools --------------------------------------------------------------------------------------

@@ -13,10 +13,12 @@ typedef struct mu_matmul_attrs {
     bool transpose_a, transpose_b, relu;
 } mu_matmul_attrs;
 
-// Convolutions over images [N, height, width, C] with kernels [height, width, C / groups, out].
+// Convolutions over images [N, height, width, C] with kernels [height, width, C / groups, out]; in three dimensions
+// with depth before height, everywhere.
 typedef struct mu_conv_attrs {
     mu_ints strides, dilations;        // height, width
     mu_ints pads;                      // top, bottom, left, right; for "explicit"
+    mu_ints image;                     // height, width of the image that an input gradient makes, where no input says it
     char padding[MU_ATTR_TEXT_BYTES];  // "valid", "same" or "explicit"
     int64_t groups;
     bool relu;                         // conv2d_bias only
@@ -99,8 +101,20 @@ typedef struct mu_window_axis {
 
 typedef struct mu_window {
     int64_t n, channels;
-    mu_window_axis y, x;
+    int spatial;                     // 2, or 3 with depth
+    union {
+        struct {
+            mu_window_axis z, y, x;  // depth (one element where there is none), height, width
+        };
+        mu_window_axis axes[3];
+    };
 } mu_window;
+
+// mu__window_axes returns the spatial axes in order, as many as window->spatial.
+static inline mu_window_axis *mu__window_axes(mu_window *window)
+{
+    return &window->axes[3 - window->spatial];
+}
 
 // mu__window_axis fills out, before and after from the rest. Errors: INVALID_ARGUMENT naming `op`.
 mu_status mu__window_axis(mu_window_axis *axis, const char *padding, int64_t before, int64_t after, const char *op);
@@ -112,11 +126,11 @@ mu_status mu__conv_window(const mu_conv_attrs *attrs, const mu_shape *x, const m
                           mu_window *out);
 mu_status mu__pool_window(const mu_pool_attrs *attrs, const mu_shape *x, const char *op, mu_window *out);
 
-// mu__window_options makes an attribute of a caller's pair: 0 is 1, a missing second is the first.
-mu_status mu__window_options(mu_ints *out, const int64_t given[2], const char *what, const char *op);
-// mu__padding_options does so for padding (NULL: "valid", or "explicit" where pads are given).
-mu_status mu__padding_options(char out[MU_ATTR_TEXT_BYTES], mu_ints *pads, const char *padding, const int64_t given[4],
-                              const char *op);
+// mu__window_options makes an attribute of a caller's n numbers, one per spatial axis: 0 is 1, or the one before.
+mu_status mu__window_options(mu_ints *out, int n, const int64_t *given, const char *what, const char *op);
+// mu__padding_options does so for padding (NULL: "valid", or "explicit" where pads are given, two per axis).
+mu_status mu__padding_options(char out[MU_ATTR_TEXT_BYTES], mu_ints *pads, const char *padding, int n,
+                              const int64_t *given, const char *op);
 
 // mu__bias_in_place adds a bias to the last axis, and cuts off below 0 with `relu` (NaN stays).
 void mu__bias_in_place(const mu_view *y, const mu_view *bias, bool relu);

@@ -1,8 +1,6 @@
-// Functions of tf.nn that are made of other ops at no loss: activations by name, one-dimensional and depthwise
-// convolution, group normalisation, attention.
+// Functions of tf.nn that are made of other ops at no loss: activations by name, group normalisation, attention.
 //
-// A depthwise convolution is a grouped one with a group for each channel; one dimension is two with a height
-// of 1. Nothing here knows rows' kernels.
+// Convolutions and pools of other dimensions stand in nn_spatial.c. Nothing here knows rows' kernels.
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/nn.h"
@@ -71,48 +69,6 @@ mu_tensor *mu_nn_log_sigmoid(mu_tensor *x)
 mu_tensor *mu_nn_hard_sigmoid(mu_tensor *x)
 {
     return mu__apply1(&mu_op_hard_sigmoid, NULL, x);
-}
-
-// ---- Convolutions -------------------------------------------------------------------------------
-
-// Errors unless a tensor has this rank; `what` names it.
-static bool has_rank(const mu_tensor *x, int rank, const char *op, const char *what)
-{
-    char text[MU_SHAPE_TEXT];
-    if (mu__pending())
-        return false;
-    if (x && x->shape.rank == rank)
-        return true;
-    mu__error(MU_INVALID_ARGUMENT, "%s: the %s must have rank %d, got %s", op, what, rank,
-              x ? mu__shape_text(&x->shape, text) : "NULL");
-    return false;
-}
-
-mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args)
-{
-    mu_nn_conv2d_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_depthwise_conv2d") != MU_OK
-        || !has_rank(a.x, 4, "depthwise_conv2d", "image") || !has_rank(a.kernel, 4, "depthwise_conv2d", "kernel"))
-        return NULL;
-    const int64_t *dims = a.kernel->shape.dims, grouped[] = {dims[0], dims[1], 1, dims[2] * dims[3]};
-    a.groups = dims[2];
-    a.kernel = mu_reshape(a.kernel, 4, grouped);
-    return mu_nn_conv2d_with(&a);
-}
-
-mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args)
-{
-    mu_nn_conv1d_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv1d") != MU_OK
-        || !has_rank(a.x, 3, "conv1d", "sequence") || !has_rank(a.kernel, 3, "conv1d", "kernel"))
-        return NULL;
-    const bool causal = a.padding && strcmp(a.padding, "causal") == 0;
-    const int64_t dilation = a.dilation ? a.dilation : 1, before = (a.kernel->shape.dims[0] - 1) * dilation;
-    mu_tensor *x = mu_expand_dims(a.x, 1), *kernel = mu_expand_dims(a.kernel, 0);
-    mu_tensor *y = mu_nn_conv2d(x, kernel, .strides = {1, a.stride ? a.stride : 1}, .dilations = {1, dilation},
-                                .padding = causal ? "explicit" : a.padding, .pads = {0, 0, causal ? before : 0, 0},
-                                .groups = a.groups);
-    return mu_squeeze(y, 1);
 }
 
 // ---- Normalisation ------------------------------------------------------------------------------

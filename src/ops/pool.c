@@ -274,11 +274,11 @@ static mu_tensor *apply_pool(const mu_op *op, const mu_nn_pool2d_args *args, con
                   (long long)a.window[0]);
         return NULL;
     }
-    if (mu__window_options(&attrs.window, a.window, "window", op->name) != MU_OK)
+    if (mu__window_options(&attrs.window, 2, a.window, "window", op->name) != MU_OK)
         return NULL;
     const bool strided = a.strides[0] != 0;
-    if (mu__window_options(&attrs.strides, strided ? a.strides : attrs.window.at, "strides", op->name) != MU_OK
-        || mu__padding_options(attrs.padding, &attrs.pads, a.padding, a.pads, op->name) != MU_OK)
+    if (mu__window_options(&attrs.strides, 2, strided ? a.strides : attrs.window.at, "strides", op->name) != MU_OK
+        || mu__padding_options(attrs.padding, &attrs.pads, a.padding, 2, a.pads, op->name) != MU_OK)
         return NULL;
     mu_tensor *out[2] = {NULL, NULL};
     return mu__apply(op, &attrs, 1, &a.x, 0, NULL, out) == MU_OK ? out[0] : NULL;

@@ -57,78 +57,89 @@ static mu_status need_count(const mu_ints *list, int64_t n, const char *what, co
                      (long long)n);
 }
 
-static mu_status need_image(const mu_shape *x, const char *op)
+static mu_status need_image(const mu_shape *x, int spatial, const char *op)
 {
     char text[MU_SHAPE_TEXT];
-    if (x->rank == 4)
+    if (x->rank == spatial + 2)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: images have shape [batch, height, width, channels], got %s", op,
-                     mu__shape_text(x, text));
+    return mu__error(MU_INVALID_ARGUMENT, "%s: images have shape [batch, %sheight, width, channels], got %s", op,
+                     spatial == 3 ? "depth, " : "", mu__shape_text(x, text));
 }
 
 static mu_status fill_axes(mu_window *out, const char *padding, const mu_ints *pads, const char *op)
 {
+    mu_window_axis *axes = mu__window_axes(out);
     const bool explicit_pads = strcmp(padding, "explicit") == 0;
     if (explicit_pads)
-        MU_TRY(need_count(pads, 4, "the list of explicit pads (top, bottom, left, right)", op));
-    MU_TRY(mu__window_axis(&out->y, padding, explicit_pads ? pads->at[0] : 0, explicit_pads ? pads->at[1] : 0, op));
-    return mu__window_axis(&out->x, padding, explicit_pads ? pads->at[2] : 0, explicit_pads ? pads->at[3] : 0, op);
+        MU_TRY(need_count(pads, 2 * out->spatial, "the list of explicit pads (before and after each axis)", op));
+    for (int i = 0; i < out->spatial; i++)
+        MU_TRY(mu__window_axis(&axes[i], padding, explicit_pads ? pads->at[2 * i] : 0,
+                               explicit_pads ? pads->at[2 * i + 1] : 0, op));
+    return MU_OK;
 }
 
 mu_status mu__conv_window(const mu_conv_attrs *attrs, const mu_shape *x, const mu_shape *w, const char *op,
                           mu_window *out)
 {
     char x_text[MU_SHAPE_TEXT], w_text[MU_SHAPE_TEXT];
-    MU_TRY(need_image(x, op));
-    if (w->rank != 4)
+    const int spatial = (int)attrs->strides.n;
+    if (spatial != 2 && spatial != 3)
+        return need_count(&attrs->strides, 2, "strides", op);
+    MU_TRY(need_image(x, spatial, op));
+    if (w->rank != spatial + 2)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "%s: the kernel has shape [height, width, channels / groups, filters], got %s", op,
-                         mu__shape_text(w, w_text));
-    MU_TRY(need_count(&attrs->strides, 2, "strides", op));
-    MU_TRY(need_count(&attrs->dilations, 2, "dilations", op));
-    const int64_t channels = x->dims[3], own = w->dims[2], filters = w->dims[3], groups = attrs->groups;
+                         "%s: the kernel has shape [%sheight, width, channels / groups, filters], got %s", op,
+                         spatial == 3 ? "depth, " : "", mu__shape_text(w, w_text));
+    MU_TRY(need_count(&attrs->dilations, spatial, "dilations", op));
+    const int64_t channels = x->dims[spatial + 1], own = w->dims[spatial], filters = w->dims[spatial + 1];
+    const int64_t groups = attrs->groups;
     if (groups < 1 || (filters != MU_UNKNOWN && filters % groups != 0)
         || (channels != MU_UNKNOWN && own != MU_UNKNOWN && channels != own * groups))
         return mu__error(MU_INVALID_ARGUMENT,
-                         "%s: images %s and kernel %s do not fit with %lld groups: channels must be the kernel's third "
-                         "axis times groups, and filters a multiple of groups",
+                         "%s: images %s and kernel %s do not fit with %lld groups: channels must be the kernel's last axis "
+                         "but one times groups, and filters a multiple of groups",
                          op, mu__shape_text(x, x_text), mu__shape_text(w, w_text), (long long)groups);
-    *out = (mu_window){
-        .n = x->dims[0], .channels = channels,
-        .y = {.in = x->dims[1], .size = w->dims[0], .stride = attrs->strides.at[0], .dilation = attrs->dilations.at[0]},
-        .x = {.in = x->dims[2], .size = w->dims[1], .stride = attrs->strides.at[1], .dilation = attrs->dilations.at[1]},
-    };
+    *out = (mu_window){.n = x->dims[0], .channels = channels, .spatial = spatial,
+                       .z = {.in = 1, .out = 1, .size = 1, .stride = 1, .dilation = 1}};
+    mu_window_axis *axes = mu__window_axes(out);
+    for (int i = 0; i < spatial; i++)
+        axes[i] = (mu_window_axis){.in = x->dims[i + 1], .size = w->dims[i], .stride = attrs->strides.at[i],
+                                   .dilation = attrs->dilations.at[i]};
     return fill_axes(out, attrs->padding, &attrs->pads, op);
 }
 
 mu_status mu__pool_window(const mu_pool_attrs *attrs, const mu_shape *x, const char *op, mu_window *out)
 {
-    MU_TRY(need_image(x, op));
+    MU_TRY(need_image(x, 2, op));
     MU_TRY(need_count(&attrs->window, 2, "the window", op));
     MU_TRY(need_count(&attrs->strides, 2, "strides", op));
     *out = (mu_window){
-        .n = x->dims[0], .channels = x->dims[3],
+        .n = x->dims[0], .channels = x->dims[3], .spatial = 2,
+        .z = {.in = 1, .out = 1, .size = 1, .stride = 1, .dilation = 1},
         .y = {.in = x->dims[1], .size = attrs->window.at[0], .stride = attrs->strides.at[0], .dilation = 1},
         .x = {.in = x->dims[2], .size = attrs->window.at[1], .stride = attrs->strides.at[1], .dilation = 1},
     };
     return fill_axes(out, attrs->padding, &attrs->pads, op);
 }
 
-mu_status mu__window_options(mu_ints *out, const int64_t given[2], const char *what, const char *op)
+mu_status mu__window_options(mu_ints *out, int n, const int64_t *given, const char *what, const char *op)
 {
-    if (given[0] < 0 || given[1] < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: %s are {%lld, %lld}; they must be at least 1", op, what,
-                         (long long)given[0], (long long)given[1]);
-    out->n = 2;
-    out->at[0] = given[0] ? given[0] : 1;
-    out->at[1] = given[1] ? given[1] : out->at[0];
+    out->n = n;
+    for (int i = 0; i < n; i++) {
+        if (given[i] < 0)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: %s have %lld in place %d; they must be at least 1", op, what,
+                             (long long)given[i], i);
+        out->at[i] = given[i] ? given[i] : i ? out->at[i - 1] : 1;
+    }
     return MU_OK;
 }
 
-mu_status mu__padding_options(char out[MU_ATTR_TEXT_BYTES], mu_ints *pads, const char *padding, const int64_t given[4],
-                              const char *op)
+mu_status mu__padding_options(char out[MU_ATTR_TEXT_BYTES], mu_ints *pads, const char *padding, int n,
+                              const int64_t *given, const char *op)
 {
-    const bool explicit_pads = given[0] || given[1] || given[2] || given[3];
+    bool explicit_pads = false;
+    for (int i = 0; i < 2 * n; i++)
+        explicit_pads |= given[i] != 0;
     if (explicit_pads && padding && strcmp(padding, "explicit") != 0)
         return mu__error(MU_INVALID_ARGUMENT, "%s: padding \"%s\" and explicit pads exclude each other", op, padding);
     if (!padding)
@@ -137,8 +148,8 @@ mu_status mu__padding_options(char out[MU_ATTR_TEXT_BYTES], mu_ints *pads, const
         return mu__error(MU_INVALID_ARGUMENT, "%s: padding is \"valid\", \"same\" or \"explicit\"", op);
     strcpy(out, padding);
     if (strcmp(padding, "explicit") == 0) {
-        pads->n = 4;
-        memcpy(pads->at, given, 4 * sizeof *given);
+        pads->n = 2 * n;
+        memcpy(pads->at, given, 2 * (size_t)n * sizeof *given);
     }
     return MU_OK;
 }

@@ -5,7 +5,7 @@ import ctypes
 
 import numpy as np
 
-from op_table import FLOATS, Sample, add
+from op_table import FLOATS, INTEGERS, NUMBERS, Sample, add
 
 
 # ---- Matrix products ----------------------------------------------------------------------------------
@@ -123,9 +123,48 @@ def add_convolutions():
     def causal(draw):
         yield Sample(draw(2, 9, 3), draw(3, 3, 4), stride=1, dilation=2, padding="causal")
 
+    def conv1d_pads(draw):
+        yield Sample(draw(2, 9, 3), draw(3, 3, 4), padding="explicit", pads=(2, 1))
+
+    def conv1d_pads_theirs(tf, x, kernel, padding, pads):
+        return tf.nn.conv1d(tf.pad(x, [[0, 0], list(pads), [0, 0]]), kernel, 1, "VALID")
+
+    def volumes(draw):
+        for strides, padding, groups in (((1, 1, 1), "valid", 1), ((2, 1, 2), "same", 1)):
+            yield Sample(draw(2, 4, 5, 6, 4), draw(3, 2, 3, 4 // groups, 6), strides=strides, padding=padding, groups=groups)
+
+    def volumes_theirs(tf, x, kernel, strides, padding, groups):
+        return tf.nn.conv3d(x, kernel, [1, *strides, 1], padding.upper())
+
+    def transposed(rank):
+        def make(draw):
+            for strides, padding in ((1, "valid"), (2, "same"), (3, "valid"), (2, "valid")):
+                extents = (4, 3, 2)[:rank]
+                yield Sample(draw(2, *extents, 3), draw(*(3, 2, 2)[:rank], 5, 3), strides=strides, padding=padding)
+        return make
+
+    def transposed_theirs(tf, x, kernel, strides, padding):
+        extents = [n * strides + (max(k - strides, 0) if padding == "valid" else 0) for n, k in zip(x.shape[1:-1], kernel.shape)]
+        call = {1: tf.nn.conv1d_transpose, 2: tf.nn.conv2d_transpose, 3: tf.nn.conv3d_transpose}[len(extents)]
+        return call(x, kernel, [x.shape[0], *extents, kernel.shape[-2]], strides, padding.upper())
+
+    def transposed_ours(mu, x, kernel, strides, padding, rank):
+        if rank == 1:
+            return mu.mu_nn_conv1d_transpose(x=x, kernel=kernel, stride=strides, padding=padding)
+        return getattr(mu, f"mu_nn_conv{rank}d_transpose")(x=x, kernel=kernel, strides=(strides,) * rank, padding=padding)
+
+    for rank in (1, 2, 3):
+        add(f"nn_conv{rank}d_transpose", transposed_theirs, transposed(rank), FLOATS, slack=64,
+            ours=lambda mu, x, kernel, rank=rank, **options: transposed_ours(mu, x, kernel, rank=rank, **options))
+    add("nn_separable_conv2d", lambda tf, x, a, b, strides, padding: tf.nn.separable_conv2d(x, a, b, [1, *strides, 1], padding.upper()),
+        lambda draw: [Sample(draw(2, 7, 6, 3), draw(3, 3, 3, 2), draw(1, 1, 6, 4), strides=strides, padding=padding)
+                      for strides, padding in (((1, 1), "same"), ((2, 2), "valid"))], FLOATS, slack=64,
+        ours=lambda mu, x, a, b, **options: mu.mu_nn_separable_conv2d(x=x, depthwise_kernel=a, pointwise_kernel=b, **options))
+
     rows = [("conv2d", note, theirs, lambda draw, note=note: samples(draw, note)) for note in cases]
     rows += [("depthwise_conv2d", "", depthwise_theirs, depthwise), ("conv1d", "", conv1d_theirs, conv1d),
-             ("conv1d", " (dilated)", conv1d_theirs, causal)]
+             ("conv1d", " (dilated)", conv1d_theirs, causal), ("conv1d", " (explicit)", conv1d_pads_theirs, conv1d_pads),
+             ("conv3d", "", volumes_theirs, volumes)]
     for name, note, call, make in rows:
         add(f"nn_{name}{note}", call, make, FLOATS, slack=64,
             ours=lambda mu, x, kernel, name=name, **options: getattr(mu, f"mu_nn_{name}")(x=x, kernel=kernel, **options))
@@ -140,6 +179,38 @@ def add_pooling():
         add(f"nn_{name}", lambda tf, x, window, strides, padding, name=name:
             getattr(tf.nn, name)(x, window, strides, padding.upper()), samples, FLOATS, slack=4,
             ours=lambda mu, x, name=name, **options: getattr(mu, f"mu_nn_{name}")(x=x, **options))
+
+
+def add_pooling_of_other_ranks():
+    def sequences(draw):
+        for window, stride, padding in ((2, 2, "valid"), (3, 1, "same"), (3, 2, "same")):
+            yield Sample(draw.distinct(2, 7, 3) / draw.dtype.type(8), window=window, stride=stride, padding=padding)
+
+    def volumes(draw):
+        for window, strides, padding in (((2, 2, 2), (2, 2, 2), "valid"), ((3, 2, 2), (2, 1, 2), "same"),
+                                         ((1, 3, 2), (1, 1, 1), "valid")):
+            yield Sample(draw.distinct(1, 5, 4, 6, 2) / draw.dtype.type(16), window=window, strides=strides, padding=padding)
+
+    for name in ("max_pool", "avg_pool"):
+        add(f"nn_{name}1d", lambda tf, x, window, stride, padding, name=name:
+            getattr(tf.nn, f"{name}1d")(x, window, stride, padding.upper()), sequences, FLOATS, slack=4,
+            ours=lambda mu, x, name=name, **options: getattr(mu, f"mu_nn_{name}1d")(x=x, **options))
+        add(f"nn_{name}3d", lambda tf, x, window, strides, padding, name=name:
+            getattr(tf.nn, f"{name}3d")(x, window, strides, padding.upper()), volumes, FLOATS, slack=4,
+            ours=lambda mu, x, name=name, **options: getattr(mu, f"mu_nn_{name}3d")(x=x, **options))
+
+
+def add_resizing():
+    def samples(draw):
+        for height, width in ((3, 3), (9, 4), (5, 7), (1, 13)):
+            yield Sample(draw(2, 5, 7, 3, high=9), height=height, width=width)
+        yield Sample(draw(4, 6, 2), height=7, width=5)
+
+    # TensorFlow mixes pixels in float32 alone; Muster keeps the type of floats.
+    for method, note, dtypes in ((0, "", ("f32",)), (0, " (integers)", INTEGERS), (1, " (nearest)", NUMBERS)):
+        add(f"image_resize{note}", lambda tf, x, height, width, method=method:
+            tf.image.resize(x, [height, width], "nearest" if method else "bilinear"), samples, dtypes, slack=8,
+            ours=lambda mu, x, height, width, method=method: mu.mu_image_resize(x, height, width, method))
 
 
 # ---- Softmax and losses -------------------------------------------------------------------------------
@@ -255,6 +326,8 @@ add_products()
 add_linear_algebra()
 add_convolutions()
 add_pooling()
+add_pooling_of_other_ranks()
+add_resizing()
 add_losses()
 add_normalizations()
 add_dropout()
