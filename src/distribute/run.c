@@ -23,6 +23,7 @@ struct mu_running {
     job *jobs;
     mu_tensor **tensors;        // inputs and outputs of all jobs; owned references
     mu_spec *specs;
+    int64_t input_begin_ns, input_end_ns;  // with a timeline: when the batch was waited for
     mu_latch done;
 };
 
@@ -45,9 +46,22 @@ static mu_status run_replica(job *j)
     return device->engine->run(plan, &args);
 }
 
+// What of a device's idle time went by while its batch was being made is its wait for input.
+static void note_input_wait(const job *j)
+{
+    const mu_device *device = j->running->strategy->devices[j->replica];
+    const int64_t begin = MU_MAX(j->running->input_begin_ns, device->idle_since);
+    const int64_t end = MU_MIN(j->running->input_end_ns, mu__now_ns());
+    if (device->idle_since && begin < end)
+        mu__span("input", "input", j->replica, begin, end);
+}
+
 static void do_job(void *argument)
 {
     job *j = argument;
+    const bool timed = mu__trace_on();
+    if (timed)
+        note_input_wait(j);
     mu_context context = {0};
     j->status = mu__context_enter(&context, mu__context());
     if (j->status != MU_OK) {
@@ -58,6 +72,8 @@ static void do_job(void *argument)
     }
     if (j->status != MU_OK && j->running->strategy->group)
         mu__group_abort(j->running->strategy->group, &j->error);
+    if (timed)
+        j->running->strategy->devices[j->replica]->idle_since = mu__now_ns();
     mu__latch_arrive(&j->running->done);
 }
 
@@ -117,6 +133,8 @@ static mu_running *new_running(mu_strategy *strategy, mu_concrete *concrete, con
     running->n = strategy->n_local;
     running->n_in = (int)concrete->graph->inputs.n;
     running->n_out = (int)concrete->graph->outputs.n;
+    running->input_begin_ns = mu__context()->input_begin_ns;
+    running->input_end_ns = mu__context()->input_end_ns;
     size_t n = (size_t)running->n, per_job = (size_t)(running->n_in + running->n_out);
     running->jobs = mu__calloc(n, sizeof *running->jobs);
     running->tensors = mu__calloc(n * per_job + 1, sizeof *running->tensors);

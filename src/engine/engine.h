@@ -20,6 +20,7 @@ typedef struct mu_device {
     void *engine_device;  // the engine's own
     void *engine_client;  // likewise: what its devices share
     mu_worker *worker;    // its thread, once needed
+    int64_t idle_since;   // with a timeline: when that thread's last run ended; 0: none yet
 } mu_device;
 
 typedef struct mu_plan mu_plan;

@@ -1,7 +1,7 @@
 // `muster explain FILE`: where the time of a traced run went, from the timeline that MUSTER_TRACE writes.
 //
 // For each replica the time between its first and last span is split into kernels, collectives (which
-// include waiting for slower replicas) and the rest: waiting for input and hand-over. Then come the kernels
+// include waiting for slower replicas), waiting for input, and the rest: hand-over. Then come the kernels
 // that took most, over all replicas. The file is Chrome's trace format; others' files are read as well.
 #include "tools/tools.h"
 
@@ -20,7 +20,7 @@ typedef struct kernel_row {
 typedef struct replica_row {
     int64_t id;
     double first, last;           // microseconds of the trace's clock
-    double kernels, collectives;
+    double kernels, collectives, input;
 } replica_row;
 
 typedef struct explained {
@@ -65,6 +65,8 @@ static mu_status add_span(explained *e, const json_t *event)
     replica->last = MU_MAX(replica->last, begin + us);
     if (strcmp(category, "collective") == 0)
         replica->collectives += us;
+    if (strcmp(category, "input") == 0)
+        replica->input += us;
     if (strcmp(category, "op") != 0)
         return MU_OK;
     replica->kernels += us;
@@ -90,12 +92,12 @@ static double share(double part, double whole)
 
 static void print_replicas(const explained *e)
 {
-    printf("%-8s %12s %9s %12s %22s\n", "replica", "time", "kernels", "collectives", "input and hand-over");
+    printf("%-8s %12s %9s %12s %11s %10s\n", "replica", "time", "kernels", "collectives", "input wait", "the rest");
     for (size_t i = 0; i < e->replicas.n; i++) {
         const replica_row *r = &e->replicas.items[i];
         const double whole = r->last - r->first;
-        printf("%-8lld %9.3f s  %7.1f%% %11.1f%% %21.1f%%\n", (long long)r->id, whole / 1e6, share(r->kernels, whole),
-               share(r->collectives, whole), share(whole - r->kernels - r->collectives, whole));
+        printf("%-8lld %9.3f s  %7.1f%% %11.1f%% %10.1f%% %9.1f%%\n", (long long)r->id, whole / 1e6, share(r->kernels, whole),
+               share(r->collectives, whole), share(r->input, whole), share(whole - r->kernels - r->collectives - r->input, whole));
     }
 }
 
@@ -109,12 +111,15 @@ static void print_cause(const explained *e)
         most = r->collectives > most->collectives ? r : most;
     }
     const double whole = most->last - most->first, waited = share(most->collectives - least->collectives, whole);
-    const double outside = share(whole - most->kernels - most->collectives, whole);
+    const double input = share(most->input, whole), outside = share(whole - most->kernels - most->collectives - most->input, whole);
     if (e->replicas.n > 1 && waited > 5)
         printf("\nreplica %lld waits %.0f%% of its time for replica %lld, which is slower\n", (long long)most->id, waited,
                (long long)least->id);
+    if (input > 5)
+        printf("\n%.0f%% of the time replica %lld waits for input: prefetch it (mu_dataset_prefetch), cache it, or map in parallel\n",
+               input, (long long)most->id);
     if (outside > 20)
-        printf("\n%.0f%% of the time no kernel ran: input is slow (mu_dataset_prefetch), or steps are very short\n", outside);
+        printf("\n%.0f%% of the time no kernel ran: steps are very short, or the program does other work between them\n", outside);
 }
 
 static void print_kernels(const explained *e)
