@@ -33,8 +33,8 @@ set(MUSTER_LIBRARIES DNNL::dnnl OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB PkgConfi
 function(muster_layer name)
   cmake_parse_arguments(LAYER "" "" "FILES" ${ARGN})
   add_library(muster_${name} OBJECT ${LAYER_FILES})
-  target_link_libraries(muster_${name} PRIVATE muster_flags DNNL::dnnl PkgConfig::JANSSON PkgConfig::PROTOBUF_C
-    PkgConfig::HWLOC)
+  target_link_libraries(muster_${name} PRIVATE muster_flags DNNL::dnnl OpenSSL::SSL PkgConfig::JANSSON
+    PkgConfig::PROTOBUF_C PkgConfig::HWLOC)
   set_property(GLOBAL APPEND PROPERTY MUSTER_LAYERS muster_${name})
 endfunction()
 

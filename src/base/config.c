@@ -314,6 +314,8 @@ void mu__settings_print(FILE *out)
         const struct row *row = &rows[setting];
         const mu_setting_value *value = value_of((mu_setting)setting);
         const char *text = value != NULL ? value->text : row->text;
+        if (setting == MU_SETTING_CLUSTER_KEY && text != NULL)
+            text = "(not shown)";
         char number[64] = "";
         if (row->kind == KIND_TEXT)
             snprintf(number, sizeof number, "%s", text != NULL ? "" : "(not set)");

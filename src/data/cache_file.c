@@ -193,7 +193,7 @@ static mu_status begin(mu_stage *stage)
 {
     cache_file_state *state = stage->state;
     state->begun = true;
-    state->reader.stream = mu__stream_open(stage->dataset->args.name);
+    state->reader.stream = mu__file_stream_open(stage->dataset->args.name);
     if (state->reader.stream != NULL || mu_error_code() != MU_NOT_FOUND)
         return mu_error_code();
     mu_error_take();

@@ -13,7 +13,7 @@
 #define MOST_FIELD_BYTES 512
 
 typedef struct csv_state {
-    mu_stream *stream;
+    mu_file_stream *stream;
     uint8_t *buffer;
     size_t at, n;
     int64_t line;
@@ -37,7 +37,7 @@ static mu_status csv_open(mu_stage *stage)
 
 static void close_file(csv_state *state)
 {
-    mu__stream_close(state->stream);
+    mu__file_stream_close(state->stream);
     state->stream = NULL;
 }
 
@@ -59,7 +59,7 @@ static mu_status next_character(csv_state *state, int *character)
     }
     if (state->at == state->n) {
         state->at = 0;
-        MU_TRY(mu__stream_read(state->stream, state->buffer, BUFFER_BYTES, &state->n));
+        MU_TRY(mu__file_stream_read(state->stream, state->buffer, BUFFER_BYTES, &state->n));
     }
     *character = state->at < state->n ? state->buffer[state->at++] : END_OF_FILE;
     return MU_OK;
@@ -67,7 +67,7 @@ static mu_status next_character(csv_state *state, int *character)
 
 static mu_status damaged(const csv_state *state, int column, const char *what)
 {
-    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: %s", mu__stream_path(state->stream), (long long)state->line, column + 1, what);
+    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: %s", mu__file_stream_path(state->stream), (long long)state->line, column + 1, what);
 }
 
 // ---- Fields -------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ static mu_status read_field(csv_state *state, int column, char delimiter, field_
 
 static mu_status field_error(const csv_state *state, int column, mu_dtype dtype)
 {
-    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: \"%.40s\" is no %s", mu__stream_path(state->stream),
+    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: \"%.40s\" is no %s", mu__file_stream_path(state->stream),
                      (long long)state->line, column + 1, state->field, mu_dtype_name(dtype));
 }
 
@@ -199,7 +199,7 @@ static mu_status read_line(mu_stage *stage, void *const *out, bool vector, bool 
         MU_TRY(store_number(state, column, (mu_dtype)args->sizes[column], out[vector ? 0 : column], vector ? column : 0));
         bool last = column + 1 == args->n_sizes;
         if (last != (ended != FIELD_MORE))
-            return mu__error(MU_DATA_LOSS, "%s, line %lld has %s %d columns; wanted %d", mu__stream_path(state->stream),
+            return mu__error(MU_DATA_LOSS, "%s, line %lld has %s %d columns; wanted %d", mu__file_stream_path(state->stream),
                              (long long)state->line, last ? "more than" : "only", column + 1, args->n_sizes);
     }
     if (!*end && ended == FIELD_FILE)

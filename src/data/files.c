@@ -76,11 +76,11 @@ mu_dataset *mu__files_one(const char *path, const char *function)
     return one_path(path);
 }
 
-mu_status mu__files_next(mu_stage *stage, mu_stream **stream, bool *end)
+mu_status mu__files_next(mu_stage *stage, mu_file_stream **stream, bool *end)
 {
     char path[MOST_PATH_BYTES];
     mu_item item;
-    mu__stream_close(*stream);
+    mu__file_stream_close(*stream);
     *stream = NULL;
     MU_TRY(mu__stage_next(stage, 0, &item, end));
     if (*end)
@@ -88,6 +88,6 @@ mu_status mu__files_next(mu_stage *stage, mu_stream **stream, bool *end)
     mu_status status = mu__item_value(&item) != NULL ? path_of(item.value, path) : mu_error_code();
     mu__item_drop(&item);
     MU_TRY(status);
-    *stream = mu__stream_open(path);
+    *stream = mu__file_stream_open(path);
     return *stream != NULL ? MU_OK : mu_error_code();
 }

@@ -6,7 +6,7 @@
 #include "data/stream.h"
 
 // mu__files_next closes *stream and opens the file that the next element of input 0 names; *end after the last.
-mu_status mu__files_next(mu_stage *stage, mu_stream **stream, bool *end);
+mu_status mu__files_next(mu_stage *stage, mu_file_stream **stream, bool *end);
 
 // mu__files_one makes the dataset of one name, given to the pool; NULL after an error. `function` is named
 // where the path is NULL.

@@ -14,7 +14,7 @@
 #define CHUNK_BYTES ((size_t)1 << 20)
 
 struct mu_idx {
-    mu_stream *stream;
+    mu_file_stream *stream;
     mu_spec spec;
     size_t row_bytes, bytes;
     uint8_t *data;
@@ -43,17 +43,17 @@ static mu_dtype dtype_of_code(uint8_t code)
 static mu_status read_exactly(mu_idx *idx, void *data, size_t bytes, const char *what)
 {
     size_t got = 0;
-    MU_TRY(mu__stream_read(idx->stream, data, bytes, &got));
+    MU_TRY(mu__file_stream_read(idx->stream, data, bytes, &got));
     if (got == bytes)
         return MU_OK;
     return mu__error(MU_DATA_LOSS, "%s ends at byte %llu, in %s: %zu bytes seen, %zu wanted; get the file again",
-                     mu__stream_path(idx->stream), (unsigned long long)mu__stream_at(idx->stream), what, got, bytes);
+                     mu__file_stream_path(idx->stream), (unsigned long long)mu__file_stream_at(idx->stream), what, got, bytes);
 }
 
 static mu_status check_size(mu_idx *idx)
 {
-    const char *path = mu__stream_path(idx->stream);
-    uint64_t most = mu__stream_most(idx->stream), bytes = mu_dtype_bytes(idx->spec.dtype);
+    const char *path = mu__file_stream_path(idx->stream);
+    uint64_t most = mu__file_stream_most(idx->stream), bytes = mu_dtype_bytes(idx->spec.dtype);
     for (int i = idx->spec.shape.rank - 1; i >= 0; i--) {
         uint64_t dim = (uint64_t)idx->spec.shape.dims[i];
         if (i == 0)
@@ -74,7 +74,7 @@ static mu_status check_size(mu_idx *idx)
 static mu_status read_header(mu_idx *idx)
 {
     uint8_t magic[4] = {0}, dims[4 * MU_MAX_RANK];
-    const char *path = mu__stream_path(idx->stream);
+    const char *path = mu__file_stream_path(idx->stream);
     MU_TRY(read_exactly(idx, magic, sizeof magic, "the magic number"));
     idx->spec.dtype = dtype_of_code(magic[2]);
     if (magic[0] != 0 || magic[1] != 0 || idx->spec.dtype == MU_DTYPE_DEFAULT || magic[3] < 1 || magic[3] > MU_MAX_RANK)
@@ -100,11 +100,11 @@ static mu_status check_end(mu_idx *idx)
 {
     uint8_t extra;
     size_t got = 0;
-    MU_TRY(mu__stream_read(idx->stream, &extra, 1, &got));
+    MU_TRY(mu__file_stream_read(idx->stream, &extra, 1, &got));
     if (got == 0)
         return MU_OK;
     return mu__error(MU_DATA_LOSS, "%s goes on after byte %llu, where its header says it ends; get the file again",
-                     mu__stream_path(idx->stream), (unsigned long long)mu__stream_at(idx->stream) - 1);
+                     mu__file_stream_path(idx->stream), (unsigned long long)mu__file_stream_at(idx->stream) - 1);
 }
 
 static mu_status read_chunk(mu_idx *idx, size_t at)
@@ -149,7 +149,7 @@ static mu_status wait_more(mu_idx *idx, size_t wanted)
         status = mu__check_stop();
         if (status == MU_OK && mu__now_ns() > deadline_ns)
             status = mu__error(MU_DEADLINE_EXCEEDED, "%s is read only up to byte %zu of %zu after %g s; is its disk or network well?",
-                               mu__stream_path(idx->stream), atomic_load(&idx->ready), idx->bytes, mu__setting_real(MU_SETTING_TIMEOUT));
+                               mu__file_stream_path(idx->stream), atomic_load(&idx->ready), idx->bytes, mu__setting_real(MU_SETTING_TIMEOUT));
     }
     bool damaged = status == MU_OK && atomic_load(&idx->ready) < wanted;
     pthread_mutex_unlock(&idx->lock);
@@ -169,7 +169,7 @@ mu_idx *mu__idx_open(const char *path)
         return NULL;
     pthread_mutex_init(&idx->lock, NULL);
     pthread_cond_init(&idx->more, NULL);
-    idx->stream = mu__stream_open(path);
+    idx->stream = mu__file_stream_open(path);
     if (idx->stream == NULL || read_header(idx) != MU_OK || (idx->data = mu__alloc_data(idx->bytes)) == NULL)
         goto failed;
     idx->reader = mu__worker_new("read", NULL, 0, mu__runtime());
@@ -188,7 +188,7 @@ void mu__idx_close(mu_idx *idx)
     atomic_store(&idx->stop, true);
     if (idx->reader != NULL)
         mu__worker_free(idx->reader);
-    mu__stream_close(idx->stream);
+    mu__file_stream_close(idx->stream);
     if (idx->data != NULL)
         mu__free_data(idx->data, idx->bytes);
     pthread_cond_destroy(&idx->more);

@@ -6,7 +6,7 @@
 
 typedef struct mu_idx mu_idx;
 
-// mu__idx_open reads the header and starts reading the rest. Errors: those of mu__stream_open; DATA_LOSS for
+// mu__idx_open reads the header and starts reading the rest. Errors: those of mu__file_stream_open; DATA_LOSS for
 // a wrong header, or one that claims more than the file can hold. Owned by the caller.
 mu_idx *mu__idx_open(const char *path);
 void mu__idx_close(mu_idx *idx);  // NULL is accepted

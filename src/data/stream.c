@@ -10,7 +10,7 @@
 #define INPUT_BYTES 65536
 #define MOST_DEFLATE_RATIO 1032  // deflate cannot make less of a byte run
 
-struct mu_stream {
+struct mu_file_stream {
     char *path;
     int fd;
     bool gzip, inflating, file_ended;
@@ -19,7 +19,7 @@ struct mu_stream {
     uint8_t *input;
 };
 
-static mu_status fill_input(mu_stream *stream)
+static mu_status fill_input(mu_file_stream *stream)
 {
     while (stream->z.avail_in == 0 && !stream->file_ended) {
         ssize_t n = read(stream->fd, stream->input, INPUT_BYTES);
@@ -36,7 +36,7 @@ static mu_status fill_input(mu_stream *stream)
     return MU_OK;
 }
 
-static mu_status open_file(mu_stream *stream)
+static mu_status open_file(mu_file_stream *stream)
 {
     struct stat found;
     // Not blocking, because opening a pipe that nobody writes would hang.
@@ -57,22 +57,22 @@ static mu_status open_file(mu_stream *stream)
     return MU_OK;
 }
 
-mu_stream *mu__stream_open(const char *path)
+mu_file_stream *mu__file_stream_open(const char *path)
 {
-    mu_stream *stream = mu__calloc(1, sizeof *stream);
+    mu_file_stream *stream = mu__calloc(1, sizeof *stream);
     if (stream == NULL)
         return NULL;
     stream->fd = -1;
     stream->path = mu__strdup(path);
     stream->input = mu__alloc(INPUT_BYTES);
     if (stream->path == NULL || stream->input == NULL || open_file(stream) != MU_OK) {
-        mu__stream_close(stream);
+        mu__file_stream_close(stream);
         return NULL;
     }
     return stream;
 }
 
-void mu__stream_close(mu_stream *stream)
+void mu__file_stream_close(mu_file_stream *stream)
 {
     if (stream == NULL)
         return;
@@ -85,14 +85,14 @@ void mu__stream_close(mu_stream *stream)
     mu__free(stream);
 }
 
-static mu_status corrupt(const mu_stream *stream, const char *seen)
+static mu_status corrupt(const mu_file_stream *stream, const char *seen)
 {
     return mu__error(MU_DATA_LOSS, "%s: the gzip data is %s after %llu bytes of content; get the file again", stream->path,
                      seen, (unsigned long long)(stream->at));
 }
 
 // One step of inflation; a member's end begins the next member, if there is one.
-static mu_status inflate_some(mu_stream *stream, uint8_t *out, size_t bytes, size_t *got)
+static mu_status inflate_some(mu_file_stream *stream, uint8_t *out, size_t bytes, size_t *got)
 {
     MU_TRY(fill_input(stream));
     if (stream->z.avail_in == 0)
@@ -113,7 +113,7 @@ static mu_status inflate_some(mu_stream *stream, uint8_t *out, size_t bytes, siz
     return MU_OK;
 }
 
-static mu_status copy_some(mu_stream *stream, uint8_t *out, size_t bytes, size_t *got)
+static mu_status copy_some(mu_file_stream *stream, uint8_t *out, size_t bytes, size_t *got)
 {
     MU_TRY(fill_input(stream));
     *got = MU_MIN(bytes, (size_t)stream->z.avail_in);
@@ -123,7 +123,7 @@ static mu_status copy_some(mu_stream *stream, uint8_t *out, size_t bytes, size_t
     return MU_OK;
 }
 
-mu_status mu__stream_read(mu_stream *stream, void *data, size_t bytes, size_t *got)
+mu_status mu__file_stream_read(mu_file_stream *stream, void *data, size_t bytes, size_t *got)
 {
     *got = 0;
     while (*got < bytes) {
@@ -140,14 +140,14 @@ mu_status mu__stream_read(mu_stream *stream, void *data, size_t bytes, size_t *g
     return MU_OK;
 }
 
-uint64_t mu__stream_at(const mu_stream *stream) { return stream->at; }
+uint64_t mu__file_stream_at(const mu_file_stream *stream) { return stream->at; }
 
-uint64_t mu__stream_most(const mu_stream *stream)
+uint64_t mu__file_stream_most(const mu_file_stream *stream)
 {
     return stream->gzip ? stream->file_bytes * MOST_DEFLATE_RATIO : stream->file_bytes;
 }
 
-const char *mu__stream_path(const mu_stream *stream) { return stream->path; }
+const char *mu__file_stream_path(const mu_file_stream *stream) { return stream->path; }
 
 void mu__bytes_turn(void *data, size_t bytes, size_t element)
 {

@@ -4,20 +4,20 @@
 
 #include "base/base.h"
 
-typedef struct mu_stream mu_stream;
+typedef struct mu_file_stream mu_file_stream;
 
-// mu__stream_open opens a regular file; gzip is recognised by its first bytes. Errors: NOT_FOUND,
+// mu__file_stream_open opens a regular file; gzip is recognised by its first bytes. Errors: NOT_FOUND,
 // PERMISSION_DENIED, FAILED_PRECONDITION (a folder). Owned by the caller.
-mu_stream *mu__stream_open(const char *path);
-void mu__stream_close(mu_stream *stream);  // NULL is accepted
+mu_file_stream *mu__file_stream_open(const char *path);
+void mu__file_stream_close(mu_file_stream *stream);  // NULL is accepted
 
-// mu__stream_read reads up to `bytes` bytes of content; fewer only at the end. The checksum of gzip has been
+// mu__file_stream_read reads up to `bytes` bytes of content; fewer only at the end. The checksum of gzip has been
 // verified when the end is reported. Errors: DATA_LOSS for corrupt or truncated gzip.
-mu_status mu__stream_read(mu_stream *stream, void *data, size_t bytes, size_t *got);
+mu_status mu__file_stream_read(mu_file_stream *stream, void *data, size_t bytes, size_t *got);
 
-uint64_t mu__stream_at(const mu_stream *stream);    // content read so far, bytes
-uint64_t mu__stream_most(const mu_stream *stream);  // the content cannot be larger than this
-const char *mu__stream_path(const mu_stream *stream);
+uint64_t mu__file_stream_at(const mu_file_stream *stream);    // content read so far, bytes
+uint64_t mu__file_stream_most(const mu_file_stream *stream);  // the content cannot be larger than this
+const char *mu__file_stream_path(const mu_file_stream *stream);
 
 // mu__bytes_turn turns every element round, from big-endian to little-endian or back.
 void mu__bytes_turn(void *data, size_t bytes, size_t element);

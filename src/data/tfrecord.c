@@ -12,8 +12,8 @@
 
 static mu_status damaged(const mu_record_reader *reader, const char *what)
 {
-    return mu__error(MU_DATA_LOSS, "%s: %s near byte %llu; is it a TFRecord file, and whole?", mu__stream_path(reader->stream), what,
-                     (unsigned long long)mu__stream_at(reader->stream));
+    return mu__error(MU_DATA_LOSS, "%s: %s near byte %llu; is it a TFRecord file, and whole?", mu__file_stream_path(reader->stream), what,
+                     (unsigned long long)mu__file_stream_at(reader->stream));
 }
 
 // Reads the header; *end at the end of the file.
@@ -21,7 +21,7 @@ static mu_status read_length(mu_record_reader *reader, uint64_t *length, bool *e
 {
     uint8_t header[12];
     size_t got = 0;
-    MU_TRY(mu__stream_read(reader->stream, header, sizeof header, &got));
+    MU_TRY(mu__file_stream_read(reader->stream, header, sizeof header, &got));
     *end = got == 0;
     if (*end)
         return MU_OK;
@@ -31,7 +31,7 @@ static mu_status read_length(mu_record_reader *reader, uint64_t *length, bool *e
     *length = mu__cursor_u64_little(&cursor);
     if (mu__cursor_u32_little(&cursor) != mu__crc32c_mask(mu__crc32c(0, header, 8)))
         return damaged(reader, "the checksum of a record's length does not fit");
-    if (*length > mu__stream_most(reader->stream))
+    if (*length > mu__file_stream_most(reader->stream))
         return damaged(reader, "a record claims to be longer than its file");
     return MU_OK;
 }
@@ -43,11 +43,11 @@ static mu_status read_bytes(mu_record_reader *reader, size_t bytes)
     for (reader->n = 0; reader->n < bytes; reader->n += got) {
         size_t step = MU_MIN(bytes - reader->n, MU_MAX(FIRST_STEP, reader->n));
         MU_TRY(mu__grow((void **)&reader->items, &reader->capacity, reader->n + step, 1));
-        MU_TRY(mu__stream_read(reader->stream, reader->items + reader->n, step, &got));
+        MU_TRY(mu__file_stream_read(reader->stream, reader->items + reader->n, step, &got));
         if (got < step)
             return damaged(reader, "a record is cut off");
     }
-    MU_TRY(mu__stream_read(reader->stream, checksum, sizeof checksum, &got));
+    MU_TRY(mu__file_stream_read(reader->stream, checksum, sizeof checksum, &got));
     mu_cursor cursor = mu__cursor(checksum, got);
     uint32_t wanted = mu__cursor_u32_little(&cursor);
     if (cursor.bad || wanted != mu__crc32c_mask(mu__crc32c(0, reader->items, bytes)))
@@ -64,7 +64,7 @@ mu_status mu__record_read(mu_record_reader *reader, bool *end)
 
 void mu__record_close(mu_record_reader *reader)
 {
-    mu__stream_close(reader->stream);
+    mu__file_stream_close(reader->stream);
     mu__free(reader->items);
     *reader = (mu_record_reader){0};
 }
@@ -91,7 +91,7 @@ mu_status mu__record_write(mu_file_writer *file, const void *head, size_t head_b
 
 static void close_file(mu_record_reader *reader)
 {
-    mu__stream_close(reader->stream);
+    mu__file_stream_close(reader->stream);
     reader->stream = NULL;
 }
 

@@ -5,7 +5,7 @@
 #include "data/stream.h"
 
 typedef struct mu_record_reader {
-    mu_stream *stream;    // owned
+    mu_file_stream *stream;    // owned
     uint8_t *items;       // the last record
     size_t n, capacity;
 } mu_record_reader;

@@ -1,0 +1,187 @@
+// The exchange: every process gives every other one a small block, over the control connections.
+//
+// A process that has all blocks of one exchange may be one exchange ahead of the others, never two, so two places per
+// peer hold whatever can come. Each block carries the number and the name of its exchange.
+#include "comm/mesh_private.h"
+
+void mu__parcels_free(mu_peer *peer)
+{
+    for (size_t i = 0; i < MU_COUNT(peer->parcels); i++) {
+        mu__free(peer->parcels[i].data);
+        peer->parcels[i] = (mu_parcel){0};
+    }
+}
+
+mu_status mu__exchange_arrived(mu_mesh *mesh, int rank, const mu_block *block)
+{
+    // The rest of an exchange that failed here.
+    if (block->number < mesh->exchange)
+        return MU_OK;
+    mu_parcel *parcel = &mesh->peers[rank].parcels[block->number % 2];
+    if (block->number > mesh->exchange + 1 || parcel->here)
+        return MU_DATA_LOSS;
+    void *data = mu__alloc(block->bytes);
+    if (data == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    if (block->bytes > 0)
+        memcpy(data, block->data, block->bytes);
+    *parcel = (mu_parcel){.here = true, .number = block->number, .data = data, .bytes = block->bytes};
+    memcpy(parcel->what, block->what, sizeof parcel->what);
+    pthread_cond_broadcast(&mesh->changed);
+    return MU_OK;
+}
+
+// ---- One exchange -------------------------------------------------------------------------------
+
+// Without the lock.
+static bool is_late(const void *arg, int rank)
+{
+    mu_mesh *mesh = *(mu_mesh *const *)arg;
+    pthread_mutex_lock(&mesh->lock);
+    const bool late = !mesh->peers[rank].parcels[mesh->exchange % 2].here;
+    pthread_mutex_unlock(&mesh->lock);
+    return late;
+}
+
+static mu_status differs(const mu_mesh *mesh, const mu_peer *peer, const char *own, const char *theirs)
+{
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "the processes do not agree on what comes next: %s exchanges \"%s\", %s \"%s\"; all "
+                     "must run the same program with the same settings",
+                     mesh->peers[mesh->rank].name, own, peer->name, theirs);
+}
+
+static mu_status check_parcels(mu_mesh *mesh, const char *what, bool *complete)
+{
+    const mu_peer *left = NULL;
+    char own[MU_MAX_WHAT + 1];
+    snprintf(own, sizeof own, "%s", what);
+    *complete = true;
+    for (int rank = 0; rank < mesh->ranks; rank++) {
+        const mu_peer *peer = &mesh->peers[rank];
+        const mu_parcel *parcel = &peer->parcels[mesh->exchange % 2];
+        if (rank == mesh->rank)
+            continue;
+        if (parcel->here && strcmp(parcel->what, own) != 0)
+            return differs(mesh, peer, own, parcel->what);
+        *complete = *complete && parcel->here;
+        left = !parcel->here && peer->state == MU_PEER_LEFT ? peer : left;
+    }
+    if (mesh->failure.code != MU_OK && !*complete)
+        return mu__error_raise(&mesh->failure);
+    return left == NULL
+               ? MU_OK
+               : mu__error(MU_UNAVAILABLE, "%s (%s) has left the job, while %s waits for it to exchange \"%s\"",
+                           left->name, mu__peer_where(left), mesh->peers[mesh->rank].name, own);
+}
+
+static mu_status too_late(mu_mesh *mesh, const char *what)
+{
+    char who[700];
+    pthread_mutex_unlock(&mesh->lock);
+    mu__mesh_late_text(mesh, is_late, &mesh, who, sizeof who);
+    pthread_mutex_lock(&mesh->lock);
+    return mu__error(MU_DEADLINE_EXCEEDED, "waited %g s (MUSTER_TIMEOUT) to exchange \"%.120s\" with %s", mesh->timeout,
+                     what, who);
+}
+
+static mu_status wait_for_blocks(mu_mesh *mesh, const char *what)
+{
+    char about[MU_MAX_WHAT + 32];
+    snprintf(about, sizeof about, "the exchange of \"%.*s\"", MU_MAX_WHAT, what);
+    const int64_t deadline = mu__deadline_ns(mesh->timeout);
+    mu_lateness lateness = mu__lateness();
+    for (;;) {
+        bool complete;
+        MU_TRY(check_parcels(mesh, what, &complete));
+        if (complete)
+            return MU_OK;
+        if (mu__now_ns() >= deadline)
+            return too_late(mesh, what);
+        pthread_mutex_unlock(&mesh->lock);
+        mu__mesh_late(mesh, &lateness, about, is_late, &mesh);
+        pthread_mutex_lock(&mesh->lock);
+        MU_TRY(check_parcels(mesh, what, &complete));
+        if (!complete)
+            MU_TRY(mu__mesh_pause(mesh));
+    }
+}
+
+static mu_status send_blocks(mu_mesh *mesh, const char *what, const void *data, size_t bytes)
+{
+    mu_block block = {.number = mesh->exchange, .data = data, .bytes = bytes};
+    snprintf(block.what, sizeof block.what, "%s", what);
+    for (int rank = 0; rank < mesh->ranks; rank++) {
+        mu_peer *peer = &mesh->peers[rank];
+        if (peer->state != MU_PEER_HERE)
+            continue;
+        MU_TRY(mu__frame_put_block(&peer->talk.out, peer->number, &block));
+        peer->number++;
+    }
+    mu__mesh_wake(mesh);
+    return MU_OK;
+}
+
+// Moves the parcels of this exchange out; those of a failed one are dropped.
+static void take_blocks(mu_mesh *mesh, mu_blocks *out)
+{
+    for (int rank = 0; rank < mesh->ranks; rank++) {
+        mu_parcel *parcel = &mesh->peers[rank].parcels[mesh->exchange % 2];
+        if (rank == mesh->rank)
+            continue;
+        if (out != NULL) {
+            out->data[rank] = parcel->data;
+            out->bytes[rank] = parcel->bytes;
+        } else {
+            mu__free(parcel->data);
+        }
+        *parcel = (mu_parcel){0};
+    }
+}
+
+static mu_status make_blocks(const mu_mesh *mesh, const void *data, size_t bytes, mu_blocks *out)
+{
+    *out = (mu_blocks){.n = mesh->ranks, .data = mu__calloc((size_t)mesh->ranks, sizeof *out->data)};
+    out->bytes = mu__calloc((size_t)mesh->ranks, sizeof *out->bytes);
+    void *own = mu__alloc(bytes);
+    if (out->data == NULL || out->bytes == NULL || own == NULL) {
+        mu__free(own);
+        mu__blocks_free(out);
+        return MU_RESOURCE_EXHAUSTED;
+    }
+    if (bytes > 0)
+        memcpy(own, data, bytes);
+    out->data[mesh->rank] = own;
+    out->bytes[mesh->rank] = bytes;
+    return MU_OK;
+}
+
+mu_status mu__mesh_exchange(mu_mesh *mesh, const char *what, const void *data, size_t bytes, mu_blocks *out)
+{
+    *out = (mu_blocks){0};
+    if (mu__pending())
+        return mu_error_code();
+    if (bytes > MU_MAX_BLOCK)
+        return mu__error(MU_INVALID_ARGUMENT, "the block \"%.120s\" has %zu bytes; an exchange takes at most %d", what,
+                         bytes, MU_MAX_BLOCK);
+    MU_TRY(make_blocks(mesh, data, bytes, out));
+    pthread_mutex_lock(&mesh->lock);
+    mu_status status = send_blocks(mesh, what, data, bytes);
+    if (status == MU_OK)
+        status = wait_for_blocks(mesh, what);
+    take_blocks(mesh, status == MU_OK ? out : NULL);
+    mesh->exchange++;
+    pthread_mutex_unlock(&mesh->lock);
+    if (status != MU_OK)
+        mu__blocks_free(out);
+    return status;
+}
+
+void mu__blocks_free(mu_blocks *blocks)
+{
+    for (int i = 0; blocks->data != NULL && i < blocks->n; i++)
+        mu__free(blocks->data[i]);
+    mu__free(blocks->data);
+    mu__free(blocks->bytes);
+    *blocks = (mu_blocks){0};
+}

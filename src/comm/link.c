@@ -1,0 +1,323 @@
+// A link: a connection whose two ends greet each other, prove that they have the cluster's key, and then carry bytes.
+//
+// The greeting has a fixed size and only says version, protection wanted, ranks and a random number, so nothing of a
+// stranger's is interpreted beyond it. Both ends must want the same protection: it is never negotiated. Then comes
+// TLS (secure.c), or a proof of the key over both greetings, the client first. Knows nothing of frames.
+#include "comm/net.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <openssl/crypto.h>
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+enum { GREETING = 48, PROOF = MU_KEY_BYTES };
+
+typedef enum phase {
+    PHASE_SEND_GREETING,
+    PHASE_RECV_GREETING,
+    PHASE_SEND_PROOF,
+    PHASE_RECV_PROOF,
+    PHASE_TLS,
+    PHASE_OPEN,
+    PHASE_FAILED
+} phase;
+
+struct mu_link {
+    mu_keyring *keyring;
+    int fd;
+    bool client;
+    int from, to; // this end's rank and the other's
+    phase at;
+    size_t moved;                    // of the part under way
+    uint8_t greetings[2 * GREETING]; // the client's, the server's: what a proof signs
+    uint8_t proof[PROOF];
+    mu_tls *tls;
+    bool blocked;
+    const char *reason;
+    pthread_mutex_t lock; // OpenSSL's object is one for both directions
+};
+
+// ---- Making one ---------------------------------------------------------------------------------
+
+static uint8_t *own_greeting(mu_link *link) { return link->greetings + (link->client ? 0 : GREETING); }
+static uint8_t *their_greeting(mu_link *link) { return link->greetings + (link->client ? GREETING : 0); }
+
+static void put_rank(uint8_t *at, int rank)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (uint8_t)((uint32_t)rank >> 8 * i);
+}
+
+static int get_rank(const uint8_t *at)
+{
+    return (int)(int32_t)(at[0] | at[1] << 8 | at[2] << 16 | (uint32_t)at[3] << 24);
+}
+
+// 0 "MUSTER", 6 version, 7 protection, 8 rank, 12 rank meant, 16 random
+static mu_status greet(mu_link *link)
+{
+    uint8_t *text = own_greeting(link);
+    memcpy(text, "MUSTER", 6);
+    text[6] = MU_WIRE_VERSION;
+    text[7] = (uint8_t)mu__keyring_protection(link->keyring);
+    put_rank(text + 8, link->from);
+    put_rank(text + 12, link->to);
+    return mu__nonce(text + 16, MU_NONCE_BYTES);
+}
+
+mu_link *mu__link_new(mu_keyring *keyring, int fd, bool client, int from, int to)
+{
+    mu_link *link = mu__calloc(1, sizeof *link);
+    if (link == NULL) {
+        close(fd);
+        return NULL;
+    }
+    *link = (mu_link){.keyring = mu_retain(keyring), .fd = fd, .client = client, .from = from, .to = to, .reason = ""};
+    link->at = client ? PHASE_SEND_GREETING : PHASE_RECV_GREETING;
+    pthread_mutex_init(&link->lock, NULL);
+    if (mu__keyring_protection(keyring) == MU_PROTECTION_TLS)
+        link->tls = mu__tls_new(keyring, fd, client);
+    if (greet(link) == MU_OK && (link->tls != NULL || mu__keyring_protection(keyring) != MU_PROTECTION_TLS))
+        return link;
+    mu__link_free(link);
+    return NULL;
+}
+
+void mu__link_free(mu_link *link)
+{
+    if (link == NULL)
+        return;
+    mu__tls_free(link->tls);
+    close(link->fd);
+    pthread_mutex_destroy(&link->lock);
+    mu_release(link->keyring);
+    mu__free(link);
+}
+
+const char *mu__link_reason(const mu_link *link) { return link->reason; }
+int mu__link_fd(const mu_link *link) { return link->fd; }
+int mu__link_from(const mu_link *link) { return link->to; }
+
+short mu__link_events(const mu_link *link)
+{
+    const bool out = link->blocked || link->at == PHASE_SEND_GREETING || link->at == PHASE_SEND_PROOF ||
+                     (link->tls != NULL && mu__tls_wants_out(link->tls));
+    return (short)(POLLIN | (out ? POLLOUT : 0));
+}
+
+// ---- Bytes --------------------------------------------------------------------------------------
+
+static mu_status plain_send(mu_link *link, const uint8_t *data, size_t bytes, size_t *moved)
+{
+    *moved = 0;
+    while (*moved < bytes) {
+        const ssize_t n = send(link->fd, data + *moved, bytes - *moved, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK ? MU_OK : MU_UNAVAILABLE;
+        *moved += (size_t)n;
+    }
+    return MU_OK;
+}
+
+static mu_status plain_recv(mu_link *link, uint8_t *data, size_t bytes, size_t *moved)
+{
+    *moved = 0;
+    while (*moved < bytes) {
+        const ssize_t n = recv(link->fd, data + *moved, bytes - *moved, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return MU_OK;
+        // What came before the end is given first.
+        if (n <= 0)
+            return *moved > 0 ? MU_OK : MU_UNAVAILABLE;
+        *moved += (size_t)n;
+    }
+    return MU_OK;
+}
+
+mu_status mu__link_send(mu_link *link, const void *data, size_t bytes, size_t *moved)
+{
+    if (link->tls == NULL) {
+        const mu_status status = plain_send(link, data, bytes, moved);
+        link->blocked = *moved < bytes;
+        return status;
+    }
+    pthread_mutex_lock(&link->lock);
+    const mu_status status = mu__tls_send(link->tls, data, bytes, moved);
+    pthread_mutex_unlock(&link->lock);
+    link->blocked = *moved < bytes;
+    return status;
+}
+
+mu_status mu__link_recv(mu_link *link, void *data, size_t bytes, size_t *moved)
+{
+    if (link->tls == NULL)
+        return plain_recv(link, data, bytes, moved);
+    pthread_mutex_lock(&link->lock);
+    const mu_status status = mu__tls_recv(link->tls, data, bytes, moved);
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
+// ---- Greeting and proof -------------------------------------------------------------------------
+
+static mu_status refuse(mu_link *link, mu_status code, const char *reason)
+{
+    link->at = PHASE_FAILED;
+    link->reason = reason;
+    return code;
+}
+
+// Sends a part of fixed size; true when all of it has gone.
+static bool send_part(mu_link *link, const uint8_t *part, size_t bytes, mu_status *status)
+{
+    size_t n = 0;
+    *status = plain_send(link, part + link->moved, bytes - link->moved, &n);
+    link->moved += n;
+    if (*status != MU_OK)
+        *status = refuse(link, MU_UNAVAILABLE, "connection closed during the greeting");
+    return *status == MU_OK && link->moved == bytes;
+}
+
+static bool recv_part(mu_link *link, uint8_t *part, size_t bytes, mu_status *status)
+{
+    size_t n = 0;
+    *status = plain_recv(link, part + link->moved, bytes - link->moved, &n);
+    link->moved += n;
+    // A server that does not like our proof hangs up.
+    const bool judged = link->client && link->at == PHASE_RECV_PROOF;
+    if (*status != MU_OK)
+        *status = refuse(link, judged ? MU_UNAUTHENTICATED : MU_UNAVAILABLE,
+                         judged ? "its cluster key is not ours" : "connection closed during the greeting");
+    return *status == MU_OK && link->moved == bytes;
+}
+
+static mu_status check_greeting(mu_link *link)
+{
+    const uint8_t *text = their_greeting(link);
+    if (memcmp(text, "MUSTER", 6) != 0)
+        return refuse(link, MU_UNAVAILABLE, "what listens there is no process of Muster");
+    const int from = get_rank(text + 8), to = get_rank(text + 12);
+    if (!link->client)
+        link->to = from;
+    if (text[6] != MU_WIRE_VERSION)
+        return refuse(link, MU_FAILED_PRECONDITION, "it runs another version of Muster");
+    if (text[7] != (uint8_t)mu__keyring_protection(link->keyring)) {
+        const bool key = text[7] != MU_PROTECTION_NONE,
+                   own_key = mu__keyring_protection(link->keyring) != MU_PROTECTION_NONE;
+        return key != own_key ? refuse(link, MU_UNAUTHENTICATED,
+                                       key ? "it has a cluster key and this process has none" : "it has no cluster key")
+                              : refuse(link, MU_FAILED_PRECONDITION, "one of the two wants encryption, the other none");
+    }
+    if (to != link->from || from != link->to)
+        return refuse(link, MU_UNAVAILABLE, "another task of the cluster listens there");
+    return MU_OK;
+}
+
+static mu_status make_proof(mu_link *link, bool of_client)
+{
+    return mu__keyring_proof(link->keyring, of_client ? "client" : "server", link->greetings, sizeof link->greetings,
+                             link->proof);
+}
+
+// What comes after both greetings.
+static mu_status greeted(mu_link *link)
+{
+    switch (mu__keyring_protection(link->keyring)) {
+    case MU_PROTECTION_NONE: link->at = PHASE_OPEN; return MU_OK;
+    case MU_PROTECTION_TLS: link->at = PHASE_TLS; return MU_OK;
+    case MU_PROTECTION_PROOF: break;
+    }
+    link->at = link->client ? PHASE_SEND_PROOF : PHASE_RECV_PROOF;
+    return make_proof(link, link->client);
+}
+
+static mu_status check_proof(mu_link *link)
+{
+    uint8_t theirs[PROOF];
+    memcpy(theirs, link->proof, sizeof theirs);
+    if (make_proof(link, !link->client) != MU_OK || CRYPTO_memcmp(theirs, link->proof, PROOF) != 0)
+        return refuse(link, MU_UNAUTHENTICATED, "its cluster key is not ours");
+    link->at = link->client ? PHASE_OPEN : PHASE_SEND_PROOF;
+    return link->client ? MU_OK : make_proof(link, false);
+}
+
+// Each does what its phase asks for; `moved` starts at zero. False: nothing more can be done now.
+static bool step(mu_link *link, mu_status *status)
+{
+    const phase before = link->at;
+    switch (before) {
+    case PHASE_SEND_GREETING:
+        if (!send_part(link, own_greeting(link), GREETING, status))
+            return false;
+        if (link->client)
+            link->at = PHASE_RECV_GREETING;
+        else
+            *status = greeted(link);
+        break;
+    case PHASE_RECV_GREETING:
+        if (!recv_part(link, their_greeting(link), GREETING, status))
+            return false;
+        *status = check_greeting(link);
+        if (*status == MU_OK && link->client)
+            *status = greeted(link);
+        else if (*status == MU_OK) {
+            put_rank(own_greeting(link) + 12, link->to);
+            link->at = PHASE_SEND_GREETING;
+        }
+        break;
+    case PHASE_SEND_PROOF:
+        if (!send_part(link, link->proof, PROOF, status))
+            return false;
+        link->at = link->client ? PHASE_RECV_PROOF : PHASE_OPEN;
+        break;
+    case PHASE_RECV_PROOF:
+        if (!recv_part(link, link->proof, PROOF, status))
+            return false;
+        *status = check_proof(link);
+        break;
+    default: return false;
+    }
+    link->moved = 0;
+    return *status == MU_OK;
+}
+
+// A client of another version, or with another wish, is told who we are, so that it can say why.
+static void answer_refused(mu_link *link)
+{
+    size_t moved;
+    if (link->client || memcmp(their_greeting(link), "MUSTER", 6) != 0 || link->reason[0] == '\0')
+        return;
+    put_rank(own_greeting(link) + 12, link->to);
+    if (plain_send(link, own_greeting(link), GREETING, &moved) != MU_OK)
+        return; // it has gone already
+}
+
+mu_status mu__link_shake(mu_link *link, bool *done)
+{
+    mu_status status = MU_OK;
+    const bool at_greeting = link->at == PHASE_RECV_GREETING;
+    *done = false;
+    while (step(link, &status))
+        continue;
+    if (status != MU_OK && at_greeting)
+        answer_refused(link);
+    if (status == MU_OK && link->at == PHASE_TLS) {
+        bool proven = false;
+        const char *reason = "";
+        pthread_mutex_lock(&link->lock);
+        status = mu__tls_shake(link->tls, &proven, &reason);
+        pthread_mutex_unlock(&link->lock);
+        if (status != MU_OK)
+            return refuse(link, status, reason);
+        if (proven)
+            link->at = PHASE_OPEN;
+    }
+    *done = link->at == PHASE_OPEN;
+    return status;
+}

@@ -1,0 +1,192 @@
+// What the files of a mesh share with each other; nobody else includes this.
+//
+// One thread per mesh owns all connections but the streams that are handed out. Whatever others may ask or change is
+// under the mesh's lock; `changed` is signalled after each change that somebody may wait for.
+#ifndef MU_SRC_COMM_MESH_PRIVATE_H
+#define MU_SRC_COMM_MESH_PRIVATE_H
+
+#include "comm/mesh.h"
+#include "comm/net.h"
+
+#include <pthread.h>
+
+enum { MU_MAX_RANKS = 4096, MU_MAX_VISITORS = 64, MU_MAX_PEER_NAME = 100 };
+
+// A block that has come for an exchange.
+typedef struct mu_parcel {
+    bool here;
+    uint64_t number;
+    char what[MU_MAX_WHAT + 1];
+    void *data;
+    size_t bytes;
+} mu_parcel;
+
+// A link on which the two ends still say who they are.
+typedef struct mu_talk {
+    mu_link *link;
+    mu_frames frames;
+    mu_bytes out;
+    size_t sent; // of `out`
+} mu_talk;
+// mu__talk_flush sends what it can; `all` when nothing is left. Nothing is recorded.
+mu_status mu__talk_flush(mu_talk *talk, bool *all);
+short mu__talk_events(const mu_talk *talk);
+void mu__talk_end(mu_talk *talk);
+
+// A connection to a lower rank in the making.
+typedef enum mu_call_stage {
+    MU_CALL_IDLE,
+    MU_CALL_LOOKUP,
+    MU_CALL_CONNECT,
+    MU_CALL_SHAKE,
+    MU_CALL_WELCOME
+} mu_call_stage;
+typedef struct mu_call {
+    mu_call_stage stage;
+    mu_lookup *lookup;
+    mu_endpoints endpoints;
+    int endpoint; // the one tried
+    int fd;       // CONNECT
+    mu_talk talk; // from SHAKE on
+    int64_t retry_ns, deadline_ns, pause_ns;
+    int64_t refused_ns; // since when the other end has not wanted us; 0: it has not said so
+    mu_status refused;  // why, in this round
+} mu_call;
+
+typedef enum mu_peer_state { MU_PEER_AWAY, MU_PEER_HERE, MU_PEER_LEFT, MU_PEER_LOST } mu_peer_state;
+typedef struct mu_peer {
+    char *name, *address; // the address may be learned
+    bool learned;
+    mu_peer_state state;
+    char reason[200]; // AWAY: why
+    mu_talk talk;     // HERE
+    uint32_t number;  // of the next frame to it
+    mu_endpoint endpoint;
+    uint16_t port;
+    uint8_t incarnation[MU_INCARNATION];
+    bool ready, same_host, wants_out;
+    int64_t heard_ns, doing_since_ns;
+    char doing[MU_MAX_WORD + 1];
+    mu_parcel parcels[2]; // by number of the exchange
+    mu_call call;
+} mu_peer;
+
+// Somebody who connected and has not said who it is, or who waits to be told that it may stay.
+typedef struct mu_visitor {
+    mu_talk talk; // link NULL: a free place
+    bool shaken, answered, refused;
+    mu_hello hello;
+    int64_t deadline_ns;
+} mu_visitor;
+
+// A stream that the other side has opened and nobody here has asked for yet.
+typedef struct mu_arrival {
+    mu_link *link;
+    int rank;
+    char name[MU_MAX_STREAM_NAME + 1];
+} mu_arrival;
+
+typedef struct mu_watch {
+    mu_mesh_failed *failed;
+    void *arg;
+    bool told;
+} mu_watch;
+
+struct mu_mesh {
+    mu_object object;
+    int rank, ranks;
+    double join_seconds, heartbeat_seconds, timeout;
+    bool open; // the network is allowed, not only the loopback
+    char *greeting;
+    mu_keyring *keyring;
+    mu_endpoints own; // of MUSTER_INTERFACE
+    mu_listener listener;
+    uint8_t incarnation[MU_INCARNATION], place[MU_PLACE];
+    int epoll, wake; // descriptors
+    mu_worker *thread;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool has_lock, joined, ready_sent, ending;
+    atomic_bool trouble; // failed, or somebody has left: look closer
+    int64_t began_ns, report_ns, beat_ns, turn_ns;
+    mu_error_value failure; // code MU_OK: none
+    mu_peer *peers;
+    mu_visitor visitors[MU_MAX_VISITORS];
+    struct {
+        mu_arrival *items;
+        size_t n, capacity;
+    } arrivals;
+    struct {
+        mu_watch *items;
+        size_t n, capacity;
+    } watches;
+    bool calling;      // a watcher is being called
+    uint64_t exchange; // number of the one under way, or of the next
+
+    pthread_mutex_t doing_lock;
+    char doing[MU_MAX_WORD + 1];
+    int64_t doing_since_ns;
+};
+
+// ---- The thread (mesh.c): called with the lock held, on any thread -------------------------------
+
+// What an event of epoll is about.
+typedef enum mu_source {
+    MU_SOURCE_WAKE,
+    MU_SOURCE_LISTENER,
+    MU_SOURCE_PEER,
+    MU_SOURCE_CALL,
+    MU_SOURCE_VISITOR
+} mu_source;
+
+// mu__mesh_listen_for tells epoll which of poll's events of `fd` wake the thread.
+void mu__mesh_listen_for(mu_mesh *mesh, int fd, mu_source source, int index, short events);
+void mu__mesh_forget(mu_mesh *mesh, int fd);
+void mu__mesh_wake(mu_mesh *mesh);
+// mu__mesh_pause waits for `changed` or a fifth of a second; the caller looks again. Errors: CANCELLED by a signal.
+mu_status mu__mesh_pause(mu_mesh *mesh);
+
+// mu__mesh_fail_with makes the job fail and tells all peers; the first failure stays.
+void mu__mesh_fail_with(mu_mesh *mesh, const mu_error_value *error);
+void mu__mesh_fail_text(mu_mesh *mesh, mu_status code, const char *format, ...) MU_PRINTF(3, 4);
+
+// mu__peer_flush sends what a peer's `out` has. mu__peer_gone ends a peer whose connection failed.
+void mu__peer_flush(mu_mesh *mesh, int rank);
+void mu__peer_gone(mu_mesh *mesh, int rank, const char *why);
+void mu__peer_close(mu_mesh *mesh, int rank);
+const char *mu__peer_where(const mu_peer *peer);      // its address, for messages
+void mu__peer_reason(mu_peer *peer, const char *why); // why it is away; cut if too long
+
+// mu__peer_event reads what has come from a peer.
+void mu__peer_event(mu_mesh *mesh, int rank, int64_t now);
+
+// ---- Joining (rollcall.c, visitor.c) ------------------------------------------------------------
+
+void mu__rollcall_turn(mu_mesh *mesh, int64_t now); // calls who is due, reports, ends at the deadline
+void mu__rollcall_event(mu_mesh *mesh, int rank, int64_t now);
+void mu__rollcall_learn(mu_mesh *mesh, const mu_whereabouts *whereabouts);
+void mu__rollcall_go(mu_mesh *mesh);  // everyone is linked with everyone
+void mu__rollcall_end(mu_mesh *mesh); // frees what calls hold
+void mu__visitor_accept(mu_mesh *mesh, int listener, int64_t now);
+void mu__visitor_event(mu_mesh *mesh, int index, int64_t now);
+void mu__visitors_turn(mu_mesh *mesh, int64_t now); // sends away who has taken too long
+void mu__visitors_end(mu_mesh *mesh);
+void mu__hello_fill(const mu_mesh *mesh, int to, mu_hello *out);
+// mu__hello_differs writes what this process and the sender of `hello` do not agree on; false: nothing.
+bool mu__hello_differs(const mu_mesh *mesh, const mu_hello *hello, char *text, size_t bytes);
+// mu__peer_take makes a peer HERE by a link that has said who it is; takes what `talk` holds.
+void mu__peer_take(mu_mesh *mesh, const mu_hello *hello, mu_talk *talk);
+
+// ---- Life (heartbeat.c), exchange (exchange.c), streams (stream.c) ------------------------------
+
+double mu__beat_seconds(const mu_mesh *mesh);
+void mu__beats_turn(mu_mesh *mesh, int64_t now); // sends beats, finds who is silent
+void mu__beat_heard(mu_mesh *mesh, int rank, const mu_beat *beat);
+void mu__beat_send(mu_mesh *mesh, int rank);
+mu_status mu__exchange_arrived(mu_mesh *mesh, int rank, const mu_block *block);
+void mu__parcels_free(mu_peer *peer);
+void mu__stream_arrived(mu_mesh *mesh, mu_talk *talk, const mu_hello *hello); // takes the link
+void mu__arrivals_end(mu_mesh *mesh);
+
+#endif

@@ -1,0 +1,519 @@
+// The roll call: how the processes of a job find each other.
+//
+// Each process calls all lower ranks and is called by the higher ones (visitor.c). A call is tried again, with growing
+// pauses, until the deadline: the other may not have started, its name may not be known yet, its port may still belong
+// to the job before. Who is linked with everyone tells rank 0; when all have, rank 0 says go. A process that dies
+// before that is only away again, and may come back.
+#include "comm/mesh_private.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <unistd.h>
+
+#define FIRST_PAUSE_NS   10000000
+#define LONGEST_PAUSE_NS 1000000000
+#define CONNECT_NS       5000000000
+#define SHAKE_NS         10000000000
+#define FIRST_REPORT_NS  10000000000
+#define REPORT_NS        60000000000
+// How long a peer may refuse us before that is final: it could be the job before ours.
+#define REFUSAL_NS 10000000000
+enum { NAMES_SHOWN = 6 };
+
+// ---- Talks --------------------------------------------------------------------------------------
+
+mu_status mu__talk_flush(mu_talk *talk, bool *all)
+{
+    size_t moved = 0;
+    *all = talk->out.n == 0;
+    if (*all)
+        return MU_OK;
+    const mu_status status = mu__link_send(talk->link, talk->out.items + talk->sent, talk->out.n - talk->sent, &moved);
+    talk->sent += moved;
+    *all = talk->sent == talk->out.n;
+    if (*all)
+        talk->sent = talk->out.n = 0;
+    return status;
+}
+
+short mu__talk_events(const mu_talk *talk)
+{
+    return (short)(mu__link_events(talk->link) | (talk->out.n > 0 ? POLLOUT : 0));
+}
+
+void mu__talk_end(mu_talk *talk)
+{
+    mu__link_free(talk->link);
+    mu__frames_free(&talk->frames);
+    mu__bytes_free(&talk->out);
+    *talk = (mu_talk){0};
+}
+
+// ---- Who is who ---------------------------------------------------------------------------------
+
+void mu__hello_fill(const mu_mesh *mesh, int to, mu_hello *out)
+{
+    *out = (mu_hello){.rank = mesh->rank,
+                      .to = to,
+                      .ranks = mesh->ranks,
+                      .process = (uint32_t)getpid(),
+                      .port = (uint16_t)mesh->listener.port};
+    memcpy(out->incarnation, mesh->incarnation, sizeof out->incarnation);
+    memcpy(out->place, mesh->place, sizeof out->place);
+    snprintf(out->version, sizeof out->version, "%s", mu_version());
+    snprintf(out->greeting, sizeof out->greeting, "%s", mesh->greeting);
+}
+
+// Where the part of a list begins in which two texts differ.
+static size_t difference(const char *a, const char *b)
+{
+    size_t at = 0, part = 0;
+    for (; a[at] != '\0' && a[at] == b[at]; at++)
+        if (strchr(";,\n ", a[at]) != NULL)
+            part = at + 1;
+    return at - part < 60 ? part : at;
+}
+
+bool mu__hello_differs(const mu_mesh *mesh, const mu_hello *hello, char *text, size_t bytes)
+{
+    const char *own = mesh->peers[mesh->rank].name,
+               *other = mesh->peers[hello->rank < mesh->ranks ? hello->rank : 0].name;
+    if (hello->ranks != mesh->ranks)
+        snprintf(text, bytes, "%s is one of %d processes, rank %d one of %d; give all the same cluster", own,
+                 mesh->ranks, hello->rank, hello->ranks);
+    else if (strcmp(hello->version, mu_version()) != 0)
+        snprintf(text, bytes, "%s runs Muster %s, %s %s; install the same version everywhere", own, mu_version(), other,
+                 hello->version);
+    else if (strcmp(hello->greeting, mesh->greeting) != 0) {
+        const size_t at = difference(mesh->greeting, hello->greeting);
+        snprintf(text, bytes, "the processes do not fit together: %s has \"%.80s\", %s has \"%.80s\"", own,
+                 mesh->greeting + at, other, hello->greeting + at);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+// ---- Addresses that only rank 0 knows -----------------------------------------------------------
+
+// Sends rank `to` where `rank` listens. What rank 0 reaches by its own loopback, others reach at rank 0's host.
+static void tell_address(mu_mesh *mesh, int to, int rank)
+{
+    mu_peer *peer = &mesh->peers[to];
+    mu_endpoint at = mesh->peers[rank].endpoint, here;
+    if (to == rank || peer->state != MU_PEER_HERE || mesh->peers[rank].state != MU_PEER_HERE ||
+        !mesh->peers[rank].learned)
+        return;
+    if (mu__endpoint_is_loopback(&at) && !mu__endpoint_is_loopback(&peer->endpoint) &&
+        mu__endpoint_here(mu__link_fd(peer->talk.link), &here))
+        at = here;
+    mu__endpoint_set_port(&at, mesh->peers[rank].port);
+    mu_whereabouts whereabouts = {.rank = rank};
+    mu__endpoint_text(&at, whereabouts.address, sizeof whereabouts.address);
+    if (mu__frame_put_whereabouts(&peer->talk.out, peer->number, &whereabouts) == MU_OK)
+        peer->number++;
+}
+
+static void set_address(mu_peer *peer, const char *address)
+{
+    char *copy = mu__strdup(address);
+    if (copy == NULL)
+        return;
+    mu__free(peer->address);
+    peer->address = copy;
+}
+
+static void share_addresses(mu_mesh *mesh, int rank)
+{
+    char text[MU_MAX_ADDRESS + 1];
+    mu_peer *peer = &mesh->peers[rank];
+    if (peer->learned) {
+        mu__endpoint_text(&peer->endpoint, text, sizeof text);
+        set_address(peer, text);
+    }
+    for (int other = 1; other < mesh->ranks; other++) {
+        tell_address(mesh, other, rank);
+        tell_address(mesh, rank, other);
+    }
+}
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+static void hang_up(mu_call *call)
+{
+    mu__talk_end(&call->talk);
+    if (call->fd >= 0)
+        close(call->fd);
+    call->fd = -1;
+    mu__lookup_drop(call->lookup);
+    call->lookup = NULL;
+    call->stage = MU_CALL_IDLE;
+}
+
+void mu__rollcall_end(mu_mesh *mesh)
+{
+    for (int rank = 0; mesh->peers != NULL && rank < mesh->ranks; rank++)
+        hang_up(&mesh->peers[rank].call);
+}
+
+void mu__rollcall_learn(mu_mesh *mesh, const mu_whereabouts *whereabouts)
+{
+    if (whereabouts->rank >= mesh->ranks || !mesh->peers[whereabouts->rank].learned)
+        return;
+    mu_peer *peer = &mesh->peers[whereabouts->rank];
+    if (strcmp(peer->address, whereabouts->address) == 0)
+        return;
+    set_address(peer, whereabouts->address);
+    hang_up(&peer->call);
+    peer->call.retry_ns = 0;
+}
+
+static void refused_for_good(mu_mesh *mesh, int rank)
+{
+    const mu_peer *peer = &mesh->peers[rank];
+    mu__mesh_fail_text(mesh, peer->call.refused, "%s cannot join %s (%s): %s; %s", mesh->peers[mesh->rank].name,
+                       peer->name, mu__peer_where(peer), peer->reason,
+                       peer->call.refused == MU_UNAUTHENTICATED
+                           ? "give all processes the same MUSTER_CLUSTER_KEY or MUSTER_CLUSTER_KEY_FILE"
+                           : "install the same version and use the same settings everywhere");
+}
+
+// The round through all addresses of a peer has failed; peer->reason says why.
+static void round_failed(mu_mesh *mesh, int rank, int64_t now)
+{
+    mu_call *call = &mesh->peers[rank].call;
+    hang_up(call);
+    call->pause_ns = MU_MIN(MU_MAX(2 * call->pause_ns, FIRST_PAUSE_NS), LONGEST_PAUSE_NS);
+    call->retry_ns = now + call->pause_ns;
+    const int64_t patience = MU_MIN(REFUSAL_NS, (int64_t)(mesh->join_seconds * 0.5e9));
+    if (call->refused == MU_OK)
+        call->refused_ns = 0;
+    else if (call->refused_ns == 0)
+        call->refused_ns = now;
+    else if (now - call->refused_ns >= patience)
+        refused_for_good(mesh, rank);
+    call->refused = MU_OK;
+}
+
+// Tries the next address, from call->endpoint on.
+static void connect_next(mu_mesh *mesh, int rank, int64_t now)
+{
+    mu_peer *peer = &mesh->peers[rank];
+    mu_call *call = &peer->call;
+    mu__talk_end(&call->talk);
+    for (; call->endpoint < call->endpoints.n; call->endpoint++) {
+        call->fd = mu__connect_start(&call->endpoints.items[call->endpoint], &mesh->own);
+        if (call->fd >= 0) {
+            call->stage = MU_CALL_CONNECT;
+            call->deadline_ns = now + CONNECT_NS;
+            mu__mesh_listen_for(mesh, call->fd, MU_SOURCE_CALL, rank, POLLOUT);
+            return;
+        }
+        mu__peer_reason(peer, mu__network_reason(errno));
+    }
+    round_failed(mesh, rank, now);
+}
+
+static void endpoint_failed(mu_mesh *mesh, int rank, const char *reason, int64_t now)
+{
+    mu_peer *peer = &mesh->peers[rank];
+    mu__peer_reason(peer, reason);
+    if (peer->call.fd >= 0)
+        close(peer->call.fd);
+    peer->call.fd = -1;
+    peer->call.endpoint++;
+    connect_next(mesh, rank, now);
+}
+
+static void looked_up(mu_mesh *mesh, int rank, int64_t now)
+{
+    mu_peer *peer = &mesh->peers[rank];
+    const char *reason;
+    if (!mu__lookup_done(peer->call.lookup, &peer->call.endpoints, &reason))
+        return;
+    mu__lookup_drop(peer->call.lookup);
+    peer->call.lookup = NULL;
+    peer->call.endpoint = 0;
+    if (peer->call.endpoints.n == 0)
+        mu__peer_reason(peer, reason);
+    for (int i = 0; !mesh->open && i < peer->call.endpoints.n; i++) {
+        if (mu__endpoint_is_loopback(&peer->call.endpoints.items[i]))
+            continue;
+        mu__mesh_fail_text(mesh, MU_UNAUTHENTICATED,
+                           "%s (%s) is not on this host's loopback, and there is no cluster key; give all "
+                           "processes the same MUSTER_CLUSTER_KEY (`openssl rand -hex 32` makes one)",
+                           peer->name, peer->address);
+        return;
+    }
+    connect_next(mesh, rank, now);
+}
+
+static void start_call(mu_mesh *mesh, int rank, int64_t now)
+{
+    mu_peer *peer = &mesh->peers[rank];
+    char host[MU_MAX_HOST + 1];
+    int port;
+    if (peer->address[0] == '\0') {
+        snprintf(peer->reason, sizeof peer->reason, "%s has not told its address", mesh->peers[0].name);
+        return;
+    }
+    mu_error_value ignored;
+    if (mu__address_split(peer->address, host, &port) == MU_OK)
+        peer->call.lookup = mu__lookup_start(host, port);
+    mu__error_move(&ignored);
+    if (peer->call.lookup == NULL) {
+        round_failed(mesh, rank, now);
+        return;
+    }
+    peer->call.stage = MU_CALL_LOOKUP;
+    looked_up(mesh, rank, now);
+}
+
+static void welcomed(mu_mesh *mesh, int rank, const mu_frame *frame, int64_t now)
+{
+    mu_hello hello;
+    mu_news news;
+    char text[600];
+    if (frame->type == MU_FRAME_WELCOME && mu__frame_hello(frame, &hello) && hello.rank == rank &&
+        hello.to == mesh->rank) {
+        if (mu__hello_differs(mesh, &hello, text, sizeof text)) {
+            mu__mesh_fail_text(mesh, MU_FAILED_PRECONDITION, "%s", text);
+            return;
+        }
+        mu_call *call = &mesh->peers[rank].call;
+        call->stage = MU_CALL_IDLE;
+        call->pause_ns = call->refused_ns = 0;
+        mu__peer_take(mesh, &hello, &call->talk);
+    } else if (frame->type == MU_FRAME_REFUSE && mu__frame_news(frame, &news)) {
+        if (news.code == MU_FAILED_PRECONDITION)
+            mu__mesh_fail_text(mesh, news.code, "%s", news.message);
+        snprintf(text, sizeof text, "it says: %.500s", news.message);
+        endpoint_failed(mesh, rank, text, now);
+    } else {
+        endpoint_failed(mesh, rank, "its answer was damaged", now);
+    }
+}
+
+static void connected(mu_mesh *mesh, int rank, int64_t now)
+{
+    mu_call *call = &mesh->peers[rank].call;
+    const int error = mu__connect_result(call->fd);
+    if (error == EINPROGRESS)
+        return;
+    if (error != 0) {
+        endpoint_failed(mesh, rank, mu__network_reason(error), now);
+        return;
+    }
+    mu__socket_settle(call->fd, mesh->heartbeat_seconds * 1.5);
+    const int fd = call->fd;
+    call->fd = -1;
+    call->talk.link = mu__link_new(mesh->keyring, fd, true, mesh->rank, rank);
+    call->stage = MU_CALL_SHAKE;
+    call->deadline_ns = now + SHAKE_NS;
+    mu_error_value error_value = {.code = MU_OK};
+    mu__error_move(&error_value);
+    if (call->talk.link == NULL)
+        endpoint_failed(mesh, rank, error_value.message, now);
+}
+
+static void shake(mu_mesh *mesh, int rank, int64_t now)
+{
+    mu_call *call = &mesh->peers[rank].call;
+    bool done;
+    const mu_status status = mu__link_shake(call->talk.link, &done);
+    if (status == MU_UNAUTHENTICATED || status == MU_FAILED_PRECONDITION)
+        call->refused = status;
+    if (status != MU_OK) {
+        char reason[200];
+        snprintf(reason, sizeof reason, "%s", mu__link_reason(call->talk.link));
+        endpoint_failed(mesh, rank, reason, now);
+        return;
+    }
+    if (!done)
+        return;
+    mu_hello hello;
+    mu__hello_fill(mesh, rank, &hello);
+    if (mu__frame_put_hello(&call->talk.out, 0, MU_FRAME_HELLO, &hello) == MU_OK)
+        call->stage = MU_CALL_WELCOME;
+}
+
+static void await_welcome(mu_mesh *mesh, int rank, int64_t now)
+{
+    mu_call *call = &mesh->peers[rank].call;
+    mu_frame frame;
+    bool all;
+    mu_status status = mu__talk_flush(&call->talk, &all);
+    if (status == MU_OK)
+        status = mu__frames_next(&call->talk.frames, call->talk.link, &frame);
+    if (status != MU_OK)
+        endpoint_failed(mesh, rank, "connection closed before it said who it is", now);
+    else if (frame.type != 0)
+        welcomed(mesh, rank, &frame, now);
+}
+
+void mu__rollcall_event(mu_mesh *mesh, int rank, int64_t now)
+{
+    mu_call *call = &mesh->peers[rank].call;
+    if (call->stage == MU_CALL_CONNECT)
+        connected(mesh, rank, now);
+    if (call->stage == MU_CALL_SHAKE)
+        shake(mesh, rank, now);
+    if (call->stage == MU_CALL_WELCOME)
+        await_welcome(mesh, rank, now);
+    if (call->talk.link != NULL)
+        mu__mesh_listen_for(mesh, mu__link_fd(call->talk.link), MU_SOURCE_CALL, rank, mu__talk_events(&call->talk));
+}
+
+static void call_turn(mu_mesh *mesh, int rank, int64_t now)
+{
+    mu_call *call = &mesh->peers[rank].call;
+    switch (call->stage) {
+    case MU_CALL_IDLE:
+        if (now >= call->retry_ns)
+            start_call(mesh, rank, now);
+        break;
+    case MU_CALL_LOOKUP: looked_up(mesh, rank, now); break;
+    case MU_CALL_CONNECT:
+        if (now >= call->deadline_ns)
+            endpoint_failed(mesh, rank, mu__network_reason(ETIMEDOUT), now);
+        break;
+    default:
+        if (now >= call->deadline_ns)
+            endpoint_failed(mesh, rank, "it does not answer the greeting", now);
+    }
+}
+
+// ---- The state of the call ----------------------------------------------------------------------
+
+void mu__peer_take(mu_mesh *mesh, const mu_hello *hello, mu_talk *talk)
+{
+    mu_peer *peer = &mesh->peers[hello->rank];
+    const int64_t now = mu__now_ns();
+    peer->talk = *talk;
+    *talk = (mu_talk){0};
+    peer->state = MU_PEER_HERE;
+    peer->number = 1; // HELLO and WELCOME were number 0
+    peer->heard_ns = now;
+    peer->port = hello->port;
+    peer->wants_out = false;
+    memcpy(peer->incarnation, hello->incarnation, sizeof peer->incarnation);
+    peer->same_host = memcmp(hello->place, mesh->place, sizeof mesh->place) == 0;
+    if (mu__endpoint_there(mu__link_fd(peer->talk.link), &peer->endpoint))
+        mu__endpoint_set_port(&peer->endpoint, hello->port);
+    mu__mesh_listen_for(mesh, mu__link_fd(peer->talk.link), MU_SOURCE_PEER, hello->rank, POLLIN);
+    if (mesh->rank == 0)
+        share_addresses(mesh, hello->rank);
+    mu__beat_send(mesh, hello->rank);
+    mu__peer_event(mesh, hello->rank, now);
+}
+
+static int count_here(const mu_mesh *mesh)
+{
+    int n = 0;
+    for (int rank = 0; rank < mesh->ranks; rank++)
+        n += rank == mesh->rank || mesh->peers[rank].state == MU_PEER_HERE;
+    return n;
+}
+
+static bool all_ready(const mu_mesh *mesh)
+{
+    for (int rank = 1; rank < mesh->ranks; rank++)
+        if (!mesh->peers[rank].ready)
+            return false;
+    return true;
+}
+
+static void send_word(mu_mesh *mesh, int rank, mu_frame_type type)
+{
+    mu_peer *peer = &mesh->peers[rank];
+    if (mu__frame_put_word(&peer->talk.out, peer->number, type) == MU_OK)
+        peer->number++;
+}
+
+void mu__rollcall_go(mu_mesh *mesh)
+{
+    mesh->joined = true;
+    mu__mesh_doing(mesh, "starting", -1, NULL);
+    for (int rank = 0; rank < mesh->ranks; rank++) {
+        char reason[sizeof mesh->peers[rank].reason];
+        if (rank == mesh->rank || mesh->peers[rank].state != MU_PEER_AWAY)
+            continue;
+        memcpy(reason, mesh->peers[rank].reason, sizeof reason);
+        mu__peer_gone(mesh, rank, reason);
+    }
+    pthread_cond_broadcast(&mesh->changed);
+}
+
+static void all_here(mu_mesh *mesh)
+{
+    if (mesh->rank != 0) {
+        if (!mesh->ready_sent)
+            send_word(mesh, 0, MU_FRAME_READY);
+        mesh->ready_sent = true;
+        return;
+    }
+    if (!all_ready(mesh))
+        return;
+    for (int rank = 1; rank < mesh->ranks; rank++)
+        send_word(mesh, rank, MU_FRAME_GO);
+    mu__rollcall_go(mesh);
+}
+
+// "3 of 4 processes are here; missing: /job:worker/task:1 at b:5000 (connection refused)".
+static void describe(const mu_mesh *mesh, char *text, size_t bytes)
+{
+    const int here = count_here(mesh);
+    int n = snprintf(text, bytes, "%d of %d processes are here", here, mesh->ranks), shown = 0;
+    for (int rank = 0; rank < mesh->ranks; rank++) {
+        const mu_peer *peer = &mesh->peers[rank];
+        const bool missing = here < mesh->ranks ? peer->state != MU_PEER_HERE
+                             : mesh->rank != 0  ? rank == 0
+                                                : !peer->ready;
+        if (rank == mesh->rank || !missing || n >= (int)bytes || shown++ >= NAMES_SHOWN)
+            continue;
+        n += here < mesh->ranks
+                 ? snprintf(text + n, bytes - (size_t)n, "%s %s at %s (%s)", shown == 1 ? "; missing:" : ",",
+                            peer->name, mu__peer_where(peer), peer->reason)
+                 : snprintf(text + n, bytes - (size_t)n, "%s %s, which is %s", shown == 1 ? "; waiting for" : ",",
+                            peer->name, peer->doing[0] != '\0' ? peer->doing : "silent");
+    }
+    if (shown > NAMES_SHOWN && n < (int)bytes)
+        snprintf(text + n, bytes - (size_t)n, " and %d more", shown - NAMES_SHOWN);
+}
+
+static void say_what_is_missing(mu_mesh *mesh)
+{
+    char text[800], word[MU_MAX_WORD];
+    describe(mesh, text, sizeof text);
+    snprintf(word, sizeof word, "joining: %.140s", text);
+    mu__mesh_doing(mesh, word, -1, NULL);
+}
+
+void mu__rollcall_turn(mu_mesh *mesh, int64_t now)
+{
+    for (int rank = 0; rank < mesh->rank && mesh->failure.code == MU_OK; rank++)
+        if (mesh->peers[rank].state == MU_PEER_AWAY)
+            call_turn(mesh, rank, now);
+    if (count_here(mesh) == mesh->ranks)
+        all_here(mesh);
+    else
+        mesh->ready_sent = mesh->ready_sent && mesh->peers[0].state == MU_PEER_HERE;
+    if (mesh->joined || mesh->failure.code != MU_OK)
+        return;
+    if (mesh->report_ns == 0)
+        mesh->report_ns = mesh->began_ns + FIRST_REPORT_NS;
+    char text[900];
+    if (now >= mesh->report_ns) {
+        mesh->report_ns += REPORT_NS;
+        describe(mesh, text, sizeof text);
+        mu__log(MU_LOG_WARNING, "%s waits %.0f s for the others: %s", mesh->peers[mesh->rank].name,
+                (double)(now - mesh->began_ns) / 1e9, text);
+    }
+    if ((double)(now - mesh->began_ns) >= mesh->join_seconds * 1e9) {
+        describe(mesh, text, sizeof text);
+        mu__mesh_fail_text(mesh, MU_DEADLINE_EXCEEDED, "%s waited %g s for the job to come together: %s",
+                           mesh->peers[mesh->rank].name, mesh->join_seconds, text);
+    } else if (now - mesh->beat_ns > 500000000) {
+        say_what_is_missing(mesh);
+    }
+}

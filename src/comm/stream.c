@@ -1,0 +1,245 @@
+// Streams: connections of their own for the bytes of groups, opened by the higher rank of a pair.
+//
+// The one that opens connects to where the control connection went and names the stream and both processes, so that a
+// process of an earlier job cannot slip in. At the other end the mesh's thread takes it in, and it waits until somebody
+// asks for it by its name.
+#include "comm/mesh_private.h"
+
+#include <errno.h>
+#include <poll.h>
+
+struct mu_stream {
+    mu_link *link;
+};
+
+enum { MOST_ARRIVALS = 4096 };
+
+void mu__arrivals_end(mu_mesh *mesh)
+{
+    for (size_t i = 0; i < mesh->arrivals.n; i++)
+        mu__link_free(mesh->arrivals.items[i].link);
+    mu__free(mesh->arrivals.items);
+}
+
+void mu__stream_arrived(mu_mesh *mesh, mu_talk *talk, const mu_hello *hello)
+{
+    mu_arrival arrival = {.link = talk->link, .rank = hello->rank};
+    memcpy(arrival.name, hello->stream, sizeof arrival.name);
+    talk->link = NULL;
+    mu__talk_end(talk);
+    // From now on it is somebody else's to poll.
+    mu__mesh_forget(mesh, mu__link_fd(arrival.link));
+    mu_error_value ignored;
+    if (mesh->arrivals.n >= MOST_ARRIVALS || MU_PUSH(&mesh->arrivals, arrival) != MU_OK)
+        mu__link_free(arrival.link);
+    mu__error_move(&ignored);
+    pthread_cond_broadcast(&mesh->changed);
+}
+
+static mu_stream *stream_of(mu_link *link)
+{
+    mu_stream *stream = mu__calloc(1, sizeof *stream);
+    if (stream != NULL)
+        stream->link = link;
+    else
+        mu__link_free(link);
+    return stream;
+}
+
+// ---- The end that waits -------------------------------------------------------------------------
+
+// The oldest such arrival; arrivals.n if there is none.
+static size_t find_arrival(const mu_mesh *mesh, int rank, const char *name)
+{
+    size_t i = 0;
+    while (i < mesh->arrivals.n &&
+           (mesh->arrivals.items[i].rank != rank || strcmp(mesh->arrivals.items[i].name, name) != 0))
+        i++;
+    return i;
+}
+
+static mu_link *take_arrival(mu_mesh *mesh, int rank, const char *name)
+{
+    const size_t i = find_arrival(mesh, rank, name);
+    if (i == mesh->arrivals.n)
+        return NULL;
+    mu_arrival *arrival = &mesh->arrivals.items[i];
+    mu_link *link = arrival->link;
+    memmove(arrival, arrival + 1, (--mesh->arrivals.n - i) * sizeof *arrival);
+    return link;
+}
+
+static bool is_rank(const void *arg, int rank) { return *(const int *)arg == rank; }
+
+static mu_link *await_arrival(mu_mesh *mesh, int rank, const char *name)
+{
+    const int64_t deadline = mu__deadline_ns(mesh->timeout);
+    mu_lateness lateness = mu__lateness();
+    char what[MU_MAX_STREAM_NAME + 32], who[400];
+    snprintf(what, sizeof what, "the stream \"%s\"", name);
+    for (;;) {
+        // Who opened it may have left meanwhile: what it sent is still to be had.
+        pthread_mutex_lock(&mesh->lock);
+        mu_link *link = take_arrival(mesh, rank, name);
+        pthread_mutex_unlock(&mesh->lock);
+        if (link != NULL)
+            return link;
+        if (mu__mesh_check(mesh, rank) != MU_OK)
+            return NULL;
+        pthread_mutex_lock(&mesh->lock);
+        const mu_status status = find_arrival(mesh, rank, name) < mesh->arrivals.n ? MU_OK : mu__mesh_pause(mesh);
+        pthread_mutex_unlock(&mesh->lock);
+        if (status != MU_OK)
+            return NULL;
+        mu__mesh_late(mesh, &lateness, what, is_rank, &rank);
+        if (mu__now_ns() < deadline)
+            continue;
+        mu__mesh_late_text(mesh, is_rank, &rank, who, sizeof who);
+        mu__error(MU_DEADLINE_EXCEEDED, "waited %g s (MUSTER_TIMEOUT) for %s from %s", mesh->timeout, what, who);
+        return NULL;
+    }
+}
+
+// ---- The end that opens -------------------------------------------------------------------------
+
+typedef struct opening {
+    mu_mesh *mesh;
+    int rank;
+    const char *name;
+    int64_t deadline_ns;
+} opening;
+
+static mu_status cannot_open(const opening *o, const char *why)
+{
+    // A peer that died is the better reason, if the mesh knows already.
+    MU_TRY(mu__mesh_check(o->mesh, o->rank));
+    return mu__error(MU_UNAVAILABLE, "cannot open the stream \"%s\" to %s (%s): %s", o->name,
+                     o->mesh->peers[o->rank].name, mu__peer_where(&o->mesh->peers[o->rank]), why);
+}
+
+static mu_status sleep_on(const opening *o, int fd, short events)
+{
+    mu__wait_fd(fd, events, o->deadline_ns);
+    MU_TRY(mu__mesh_check(o->mesh, o->rank));
+    MU_TRY(mu__check_stop());
+    return mu__now_ns() < o->deadline_ns ? MU_OK : cannot_open(o, "no answer in time (MUSTER_TIMEOUT)");
+}
+
+static mu_status connect_socket(const opening *o, int *out)
+{
+    const int fd = mu__connect_start(&o->mesh->peers[o->rank].endpoint, &o->mesh->own);
+    *out = fd;
+    if (fd < 0)
+        return cannot_open(o, mu__network_reason(errno));
+    int error = mu__connect_result(fd);
+    while (error == EINPROGRESS) {
+        MU_TRY(sleep_on(o, fd, POLLOUT));
+        error = mu__connect_result(fd);
+    }
+    mu__socket_settle(fd, o->mesh->heartbeat_seconds * 1.5);
+    return error == 0 ? MU_OK : cannot_open(o, mu__network_reason(error));
+}
+
+static mu_status shake_hands(const opening *o, mu_talk *talk)
+{
+    for (;;) {
+        bool done;
+        if (mu__link_shake(talk->link, &done) != MU_OK)
+            return cannot_open(o, mu__link_reason(talk->link));
+        if (done)
+            return MU_OK;
+        MU_TRY(sleep_on(o, mu__link_fd(talk->link), mu__link_events(talk->link)));
+    }
+}
+
+static mu_status check_welcome(const opening *o, const mu_frame *frame)
+{
+    mu_hello hello;
+    mu_news news;
+    if (frame->type == MU_FRAME_REFUSE && mu__frame_news(frame, &news))
+        return cannot_open(o, news.message);
+    if (frame->type != MU_FRAME_WELCOME || !mu__frame_hello(frame, &hello) || hello.rank != o->rank ||
+        memcmp(hello.incarnation, o->mesh->peers[o->rank].incarnation, MU_INCARNATION) != 0)
+        return cannot_open(o, "another process listens there now");
+    return MU_OK;
+}
+
+static mu_status introduce(const opening *o, mu_talk *talk)
+{
+    mu_hello hello;
+    mu__hello_fill(o->mesh, o->rank, &hello);
+    memcpy(hello.peer, o->mesh->peers[o->rank].incarnation, sizeof hello.peer);
+    memcpy(hello.stream, o->name, strlen(o->name) + 1);
+    MU_TRY(mu__frame_put_hello(&talk->out, 0, MU_FRAME_HELLO, &hello));
+    for (;;) {
+        mu_frame frame = {0};
+        bool all;
+        if (mu__talk_flush(talk, &all) != MU_OK || (all && mu__frames_next(&talk->frames, talk->link, &frame) != MU_OK))
+            return cannot_open(o, "connection closed");
+        if (frame.type != 0)
+            return check_welcome(o, &frame);
+        MU_TRY(sleep_on(o, mu__link_fd(talk->link), mu__talk_events(talk)));
+    }
+}
+
+static mu_link *open_link(mu_mesh *mesh, int rank, const char *name)
+{
+    const opening o = {.mesh = mesh, .rank = rank, .name = name, .deadline_ns = mu__deadline_ns(mesh->timeout)};
+    mu_talk talk = {0};
+    int fd = -1;
+    mu_link *link = NULL;
+    mu_status status = MU_OK;
+    MU_GO(connect_socket(&o, &fd));
+    talk.link = mu__link_new(mesh->keyring, fd, true, mesh->rank, rank);
+    fd = -1;
+    if (talk.link == NULL)
+        return NULL;
+    MU_GO(shake_hands(&o, &talk));
+    MU_GO(introduce(&o, &talk));
+    link = talk.link;
+    talk.link = NULL;
+out:
+    mu__socket_close(fd);
+    mu__talk_end(&talk);
+    return status == MU_OK ? link : NULL;
+}
+
+// ---- Streams ------------------------------------------------------------------------------------
+
+mu_stream *mu__mesh_stream(mu_mesh *mesh, int rank, const char *name)
+{
+    if (mu__pending())
+        return NULL;
+    const size_t length = strlen(name);
+    if (rank < 0 || rank >= mesh->ranks || rank == mesh->rank || length == 0 || length > MU_MAX_STREAM_NAME) {
+        mu__error(MU_INVALID_ARGUMENT,
+                  "a stream \"%.130s\" to rank %d cannot be; wanted another rank of %d and a name of 1 to %d "
+                  "bytes",
+                  name, rank, mesh->ranks, MU_MAX_STREAM_NAME);
+        return NULL;
+    }
+    if (mu__mesh_check(mesh, -1) != MU_OK)
+        return NULL;
+    mu_link *link = rank < mesh->rank ? open_link(mesh, rank, name) : await_arrival(mesh, rank, name);
+    return link != NULL ? stream_of(link) : NULL;
+}
+
+void mu__stream_close(mu_stream *stream)
+{
+    if (stream == NULL)
+        return;
+    mu__link_free(stream->link);
+    mu__free(stream);
+}
+
+mu_status mu__stream_send(mu_stream *stream, const void *data, size_t bytes, size_t *moved)
+{
+    return mu__link_send(stream->link, data, bytes, moved);
+}
+
+mu_status mu__stream_recv(mu_stream *stream, void *data, size_t bytes, size_t *moved)
+{
+    return mu__link_recv(stream->link, data, bytes, moved);
+}
+
+int mu__stream_fd(const mu_stream *stream) { return mu__link_fd(stream->link); }

@@ -1,0 +1,172 @@
+// Who connects: strangers until they have proven the key and said who they are.
+//
+// A visitor is a higher rank that joins, or one of the job that opens a stream; anything else is sent away. Each has
+// little time and there is room for few, so that strangers who only connect cannot fill this process up: the oldest
+// goes when a new one comes.
+#include "comm/mesh_private.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#define VISIT_NS 10000000000
+
+static void send_away(mu_visitor *visitor)
+{
+    mu__talk_end(&visitor->talk);
+    *visitor = (mu_visitor){0};
+}
+
+void mu__visitors_end(mu_mesh *mesh)
+{
+    for (int i = 0; i < MU_MAX_VISITORS; i++)
+        if (mesh->visitors[i].talk.link != NULL)
+            send_away(&mesh->visitors[i]);
+}
+
+void mu__visitors_turn(mu_mesh *mesh, int64_t now)
+{
+    for (int i = 0; i < MU_MAX_VISITORS; i++)
+        if (mesh->visitors[i].talk.link != NULL && now >= mesh->visitors[i].deadline_ns)
+            send_away(&mesh->visitors[i]);
+}
+
+static int free_place(mu_mesh *mesh)
+{
+    int oldest = 0;
+    for (int i = 0; i < MU_MAX_VISITORS; i++) {
+        if (mesh->visitors[i].talk.link == NULL)
+            return i;
+        if (mesh->visitors[i].deadline_ns < mesh->visitors[oldest].deadline_ns)
+            oldest = i;
+    }
+    send_away(&mesh->visitors[oldest]);
+    return oldest;
+}
+
+void mu__visitor_accept(mu_mesh *mesh, int listener, int64_t now)
+{
+    for (int fd = mu__accept(listener); fd >= 0; fd = mu__accept(listener)) {
+        mu_endpoint there;
+        if (!mu__endpoint_there(fd, &there) || (!mesh->open && !mu__endpoint_is_loopback(&there))) {
+            close(fd);
+            continue;
+        }
+        const int place = free_place(mesh);
+        mu_visitor *visitor = &mesh->visitors[place];
+        mu_error_value ignored;
+        mu__socket_settle(fd, mesh->heartbeat_seconds * 1.5);
+        visitor->talk.link = mu__link_new(mesh->keyring, fd, false, mesh->rank, -1);
+        visitor->deadline_ns = now + VISIT_NS;
+        mu__error_move(&ignored);
+        if (visitor->talk.link == NULL)
+            continue;
+        mu__mesh_listen_for(mesh, fd, MU_SOURCE_VISITOR, place, POLLIN);
+        mu__visitor_event(mesh, place, now);
+    }
+}
+
+// ---- What a visitor wants -----------------------------------------------------------------------
+
+static void note_refused(mu_mesh *mesh, const mu_link *link)
+{
+    const int claimed = mu__link_from(link);
+    if (mesh->joined || claimed <= mesh->rank || claimed >= mesh->ranks || mesh->peers[claimed].state != MU_PEER_AWAY)
+        return;
+    snprintf(mesh->peers[claimed].reason, sizeof mesh->peers[claimed].reason, "it came, but %s", mu__link_reason(link));
+}
+
+// Whether this visitor may join; fills `why` if not.
+static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_news *why)
+{
+    const mu_peer *peer = &mesh->peers[MU_MIN(hello->rank, mesh->ranks - 1)];
+    const size_t bytes = sizeof why->message;
+    *why = (mu_news){.code = MU_UNAVAILABLE};
+    if (mesh->failure.code != MU_OK)
+        snprintf(why->message, bytes, "the job that runs there has failed and is about to end");
+    else if (mesh->joined)
+        snprintf(why->message, bytes, "a job runs there already, with another %s; it must end first", peer->name);
+    else if (mu__hello_differs(mesh, hello, why->message, bytes)) {
+        why->code = MU_FAILED_PRECONDITION;
+        mu__mesh_fail_text(mesh, why->code, "%s", why->message);
+    } else if (hello->rank <= mesh->rank)
+        snprintf(why->message, bytes, "rank %d must not call rank %d", hello->rank, mesh->rank);
+    else if (peer->state == MU_PEER_HERE)
+        snprintf(why->message, bytes, "another process is %s already; are there two with the same task index?",
+                 peer->name);
+    else
+        return true;
+    return false;
+}
+
+static bool may_stream(const mu_mesh *mesh, const mu_hello *hello, mu_news *why)
+{
+    *why = (mu_news){.code = MU_UNAVAILABLE, .message = "the stream is of another job"};
+    return hello->ranks == mesh->ranks && mesh->peers[hello->rank].state == MU_PEER_HERE &&
+           memcmp(hello->incarnation, mesh->peers[hello->rank].incarnation, MU_INCARNATION) == 0 &&
+           memcmp(hello->peer, mesh->incarnation, MU_INCARNATION) == 0;
+}
+
+// Returns false if it must go at once.
+static bool answer(mu_mesh *mesh, mu_visitor *visitor)
+{
+    mu_frame frame;
+    mu_news why;
+    mu_hello own;
+    if (mu__frames_next(&visitor->talk.frames, visitor->talk.link, &frame) != MU_OK)
+        return false;
+    if (frame.type == 0)
+        return true;
+    if (frame.type != MU_FRAME_HELLO || !mu__frame_hello(&frame, &visitor->hello))
+        return false;
+    const mu_hello *hello = &visitor->hello;
+    if (hello->to != mesh->rank || hello->rank != mu__link_from(visitor->talk.link))
+        return false;
+    visitor->answered = true;
+    visitor->refused = !(hello->stream[0] == '\0' ? may_join(mesh, hello, &why) : may_stream(mesh, hello, &why));
+    if (visitor->refused)
+        return mu__frame_put_news(&visitor->talk.out, 0, MU_FRAME_REFUSE, &why) == MU_OK;
+    mu__hello_fill(mesh, hello->rank, &own);
+    return mu__frame_put_hello(&visitor->talk.out, 0, MU_FRAME_WELCOME, &own) == MU_OK;
+}
+
+// A visitor that may stay becomes a peer or a stream.
+static void let_in(mu_mesh *mesh, mu_visitor *visitor)
+{
+    bool all;
+    if (mu__talk_flush(&visitor->talk, &all) != MU_OK || (all && visitor->refused)) {
+        send_away(visitor);
+        return;
+    }
+    if (!all)
+        return;
+    mu_visitor taken = *visitor;
+    *visitor = (mu_visitor){0};
+    if (taken.hello.stream[0] == '\0')
+        mu__peer_take(mesh, &taken.hello, &taken.talk);
+    else
+        mu__stream_arrived(mesh, &taken.talk, &taken.hello);
+}
+
+void mu__visitor_event(mu_mesh *mesh, int index, int64_t now)
+{
+    mu_visitor *visitor = &mesh->visitors[index];
+    mu_error_value ignored;
+    (void)now;
+    if (visitor->talk.link == NULL)
+        return;
+    if (!visitor->shaken && mu__link_shake(visitor->talk.link, &visitor->shaken) != MU_OK) {
+        note_refused(mesh, visitor->talk.link);
+        mu__log(MU_LOG_DEBUG, "a connection was sent away: %s", mu__link_reason(visitor->talk.link));
+        send_away(visitor);
+        return;
+    }
+    const bool good = !visitor->shaken || visitor->answered || answer(mesh, visitor);
+    mu__error_move(&ignored);
+    if (!good)
+        send_away(visitor);
+    else if (visitor->answered)
+        let_in(mesh, visitor);
+    if (visitor->talk.link != NULL)
+        mu__mesh_listen_for(mesh, mu__link_fd(visitor->talk.link), MU_SOURCE_VISITOR, index,
+                            mu__talk_events(&visitor->talk));
+}

@@ -1,0 +1,142 @@
+// What the tests of meshes share: several processes by fork, free ports, a pair of ends in one process.
+//
+// A rank is a function that runs in a child and returns 0 if all went well; CHECK says where it did not. Children that
+// hang are ended by an alarm. The parent never touches the library, so that every child starts fresh.
+#ifndef MU_TESTS_MESH_TEST_H
+#define MU_TESTS_MESH_TEST_H
+
+#include "comm/mesh.h"
+#include "comm/net.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_RANKS = 8, CHILD_SECONDS = 100 };
+
+#define TEST_KEY "a key of the tests, long enough"
+
+#define CHECK(truth)                                                                                            \
+    do {                                                                                                        \
+        if (!(truth)) {                                                                                         \
+            fprintf(stderr, "%s:%d: rank %d: %s is not so; error: %s\n", __FILE__, __LINE__, test_rank, #truth, \
+                    mu_error_message());                                                                        \
+            return 1;                                                                                           \
+        }                                                                                                       \
+    } while (0)
+
+// The pending error must have this code and this part in its message; it is taken.
+#define CHECK_TAKEN(wanted, part)                                                                                 \
+    do {                                                                                                          \
+        const mu_error taken_ = mu_error_take();                                                                  \
+        if (taken_.code != (wanted) || strstr(taken_.message, part) == NULL) {                                    \
+            fprintf(stderr, "%s:%d: rank %d: wanted %s with \"%s\", got %s: %s\n", __FILE__, __LINE__, test_rank, \
+                    mu_status_name(wanted), part, mu_status_name(taken_.code), taken_.message);                   \
+            return 1;                                                                                             \
+        }                                                                                                         \
+    } while (0)
+
+typedef int rank_function(int rank, void *arg);
+
+static int test_rank = -1;
+static int test_ranks;
+static char test_peer_names[MOST_RANKS][32], test_peer_addresses[MOST_RANKS][48];
+static mu_mesh_peer test_peers[MOST_RANKS];
+
+// A port that was free a moment ago.
+static inline int free_port(void)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof any;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&any, sizeof any) == 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &bytes), 0);
+    close(fd);
+    return ntohs(any.sin_port);
+}
+
+static inline void make_peers(int ranks)
+{
+    test_ranks = ranks;
+    for (int i = 0; i < ranks; i++) {
+        snprintf(test_peer_names[i], sizeof test_peer_names[i], "/job:worker/task:%d", i);
+        snprintf(test_peer_addresses[i], sizeof test_peer_addresses[i], "127.0.0.1:%d", free_port());
+        test_peers[i] = (mu_mesh_peer){.name = test_peer_names[i], .address = test_peer_addresses[i]};
+    }
+}
+
+static inline mu_mesh_options options_of(int rank)
+{
+    return (mu_mesh_options){.rank = rank,
+                             .ranks = test_ranks,
+                             .peers = test_peers,
+                             .key = TEST_KEY,
+                             .join_seconds = 30,
+                             .heartbeat_seconds = 10,
+                             .greeting = "the same"};
+}
+
+static inline double seconds_now(void) { return (double)mu__now_ns() / 1e9; }
+
+static inline void sleep_seconds(double seconds)
+{
+    const struct timespec pause = {.tv_sec = (time_t)seconds,
+                                   .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&pause, NULL);
+}
+
+static inline pid_t start_rank(int rank, rank_function *fn, void *arg)
+{
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child > 0)
+        return child;
+    test_rank = rank;
+    alarm(CHILD_SECONDS);
+    int failed = fn(rank, arg);
+    const long live = mu__live_objects(NULL);
+    // The default runtime stays.
+    if (failed == 0 && live > 1) {
+        fprintf(stderr, "rank %d leaves %ld objects\n", rank, live);
+        mu__live_objects(stderr);
+        failed = 1;
+    }
+    fflush(NULL);
+    _exit(failed);
+}
+
+// Waits for a child; returns its exit code, or 1000 + the signal that ended it.
+static inline int wait_rank(pid_t child)
+{
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+// Runs `ranks` processes; all must return 0.
+static inline void run_ranks(int ranks, rank_function *fn, void *arg)
+{
+    pid_t children[MOST_RANKS];
+    make_peers(ranks);
+    for (int i = 0; i < ranks; i++)
+        children[i] = start_rank(i, fn, arg);
+    int failed = 0;
+    for (int i = 0; i < ranks; i++)
+        failed += wait_rank(children[i]) != 0;
+    assert_int_equal(failed, 0);
+}
+
+#endif
