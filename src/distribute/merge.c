@@ -229,7 +229,7 @@ mu_status mu__merged_batch(mu_reduce_op op, int n, mu_value *const *values, mu_t
         status = (own[i] = own_tensor(values[i])) ? MU_OK : mu_error_code();
     if (status == MU_OK) {
         mu_entered before = enter();
-        status = mu__all_reduce_list(op == MU_SUM ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN, n, own, out, 0);
+        status = mu__all_reduce_list(op == MU_SUM ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN, n, own, out, NULL, 0);
         mu__leave_replica(before);
     }
     mu__free(own);
