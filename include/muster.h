@@ -8,6 +8,7 @@
 #include <muster/ops.h>
 #include <muster/nn.h>
 #include <muster/graph.h>
+#include <muster/control.h>
 #include <muster/engine.h>
 #include <muster/comm.h>
 #include <muster/cluster.h>

@@ -74,6 +74,7 @@ static mu_status fill_node(mu_node *node, const void *attrs, const mu_edge *in, 
     for (int i = 0; i < node->n_resources; i++)
         if ((node->resources[i] = mu__graph_resource(graph, resources[i])) < 0)
             return MU_RESOURCE_EXHAUSTED;
+    MU_TRY(mu__admit_bodies(node, resources));
     return infer_node(node, resources);
 }
 
@@ -83,12 +84,13 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
     mu_node *node = mu__arena_alloc(&graph->arena, sizeof *node);
     if (!node)
         return NULL;
-    *node = (mu_node){.op = op, .graph = graph, .id = (int)graph->nodes.n, .n_in = n_in,
+    *node = (mu_node){.op = op, .graph = graph, .id = (int)graph->nodes.n, .number = (int64_t)graph->nodes.n, .n_in = n_in,
                       .n_out = mu__op_outputs(op, attrs, n_in), .n_resources = n_resources};
     if (fill_node(node, attrs, in, resources) != MU_OK || MU_PUSH(&graph->nodes, node) != MU_OK)
         return NULL;
     mu__attrs_retain(op, node->attrs);
-    graph->collective |= (op->flags & MU_OP_COLLECTIVE) != 0;
+    graph->effects |= node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE);
+    graph->collective |= (node->flags & MU_OP_COLLECTIVE) != 0;
     return node;
 }
 
@@ -157,6 +159,7 @@ static mu_node *copy_node(mu_graph *clone, const mu_graph *graph, const mu_node 
     }
     if (copy) {
         copy->name = node->name ? mu__arena_strdup(&clone->arena, node->name) : NULL;
+        copy->number = node->number;
         if (mu__node_place(copy, mu__node_site(node)) != MU_OK)
             copy = NULL;
     }
@@ -185,28 +188,41 @@ mu_graph *mu__graph_clone(const mu_graph *graph)
     return NULL;
 }
 
-void mu__graph_print(const mu_graph *graph, FILE *out)
+static void print_graph(const mu_graph *graph, int indent, FILE *out);
+
+static void print_node(const mu_graph *graph, const mu_node *node, int indent, FILE *out)
 {
     char text[MU_SHAPE_TEXT];
-    fprintf(out, "graph %s: %zu nodes, %zu resources\n", graph->name, graph->nodes.n, graph->resources.n);
-    for (size_t i = 0; i < graph->nodes.n; i++) {
-        const mu_node *node = graph->nodes.items[i];
-        fprintf(out, "  %%%d = %s(", node->id, node->op->name);
-        for (int k = 0; k < node->n_in; k++) {
-            fprintf(out, "%s%%%d", k ? ", " : "", node->in[k].node->id);
-            if (node->in[k].node->n_out > 1)
-                fprintf(out, ".%d", node->in[k].output);
-        }
-        for (int k = 0; k < node->n_resources; k++)
-            fprintf(out, "%s@%s", k || node->n_in ? ", " : "", graph->resources.items[node->resources[k]]->name);
-        fprintf(out, ")");
-        for (int k = 0; k < node->n_out; k++)
-            fprintf(out, "%s %s%s", k ? "," : " :", mu_dtype_name(node->out[k].dtype),
-                    mu__shape_text(&node->out[k].shape, text));
-        fprintf(out, "%s%s\n", node->name ? "  # " : "", node->name ? node->name : "");
+    mu_graph *body;
+    fprintf(out, "%*s%%%d = %s(", indent, "", node->id, node->op->name);
+    for (int k = 0; k < node->n_in; k++) {
+        fprintf(out, "%s%%%d", k ? ", " : "", node->in[k].node->id);
+        if (node->in[k].node->n_out > 1)
+            fprintf(out, ".%d", node->in[k].output);
     }
-    fprintf(out, "  return");
+    for (int k = 0; k < node->n_resources; k++)
+        fprintf(out, "%s@%s", k || node->n_in ? ", " : "", graph->resources.items[node->resources[k]]->name);
+    fprintf(out, ")");
+    for (int k = 0; k < node->n_out; k++)
+        fprintf(out, "%s %s%s", k ? "," : " :", mu_dtype_name(node->out[k].dtype),
+                mu__shape_text(&node->out[k].shape, text));
+    fprintf(out, "%s%s\n", node->name ? "  # " : "", node->name ? node->name : "");
+    for (int i = 0; (body = mu__node_body(node, i)); i++)
+        print_graph(body, indent + 4, out);
+}
+
+static void print_graph(const mu_graph *graph, int indent, FILE *out)
+{
+    fprintf(out, "%*sgraph %s: %zu nodes, %zu resources\n", indent, "", graph->name, graph->nodes.n, graph->resources.n);
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        print_node(graph, graph->nodes.items[i], indent + 2, out);
+    fprintf(out, "%*sreturn", indent + 2, "");
     for (size_t i = 0; i < graph->outputs.n; i++)
         fprintf(out, " %%%d.%d", graph->outputs.items[i].node->id, graph->outputs.items[i].output);
     fprintf(out, "\n");
+}
+
+void mu__graph_print(const mu_graph *graph, FILE *out)
+{
+    print_graph(graph, 0, out);
 }

@@ -23,6 +23,8 @@ struct mu_node {
     const void *attrs;
     mu_graph *graph;
     int id;                 // position in graph->nodes
+    int64_t number;         // what collectives are called by: the id when made, kept by copies
+    unsigned flags;         // the op's, and the effects of its bodies
     int n_in, n_out, n_resources;
     mu_edge *in;
     mu_spec *out;
@@ -41,6 +43,8 @@ struct mu_graph {
     struct { mu_edge *items; size_t n, capacity; } outputs;
     struct { mu_resource **items; size_t n, capacity; } resources;  // retained
     bool collective;        // has a collective: replicas must all run it
+    unsigned effects;       // mu_op_flags of all nodes, of those about effects
+    int depth;              // levels of bodies inside
 };
 
 extern mu_type mu__graph_type;
@@ -66,10 +70,26 @@ mu_graph *mu__graph_clone(const mu_graph *graph);                 // for engines
 mu_status mu__graph_rewrite(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in);
 void mu__graph_print(const mu_graph *graph, FILE *out);          // one line a node
 
+// ---- Graphs in attributes (body.c) --------------------------------------------------------------
+
+enum { MU_MAX_DEPTH = 10 };  // graphs inside graphs
+
+// mu__node_body returns the i-th graph that a node's attributes hold; NULL after the last.
+mu_graph *mu__node_body(const mu_node *node, int i);
+// mu__node_writes tells whether a node, or something in its bodies, writes its k-th resource.
+bool mu__node_writes(const mu_node *node, int k);
+// mu__replace_bodies puts change(body) in place of each body of a node; the references that it gives are taken over.
+mu_status mu__replace_bodies(mu_node *node, mu_graph *(*change)(const mu_graph *body));
+// mu__graph_shapes runs the shape rules of a graph for other input specs; `out` gets those of its outputs.
+mu_status mu__graph_shapes(const mu_graph *graph, const mu_spec *in, mu_spec *out);
+// mu__admit_bodies sets a new node's flags, and refuses bodies that nest too deep or use resources it does not have.
+mu_status mu__admit_bodies(mu_node *node, mu_resource *const *resources);
+
 // ---- Passes (pass*.c): each leaves a valid graph -------------------------------------------------
 
 mu_status mu__pass_prune(mu_graph *graph);    // nodes that reach no output and no effect
 mu_status mu__pass_share(mu_graph *graph);    // common sub-expressions, repeated reads
+mu_status mu__pass_bodies(mu_graph *graph);   // the same inside bodies, which lose outputs and inputs without use
 mu_status mu__pass_hoist(mu_graph *graph);    // all-reduces to where their inputs are ready (hoist.c)
 mu_status mu__pass_fold(mu_graph *graph);     // small values that depend on constants alone (pass_fold.c)
 mu_status mu__pass_algebra(mu_graph *graph);  // fewer ops for the same bits (pass_algebra.c)

@@ -6,7 +6,7 @@
 
 static bool keeps_itself(const mu_node *node)
 {
-    return (node->op->flags & (MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)) || node->op == &mu_op_input;
+    return (node->flags & (MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)) || node->op == &mu_op_input;
 }
 
 mu_status mu__pass_prune(mu_graph *graph)
@@ -66,7 +66,7 @@ static bool same_node(const mu_node *a, const mu_node *b)
 
 static bool shareable(const mu_node *node)
 {
-    return !keeps_itself(node) && !(node->op->flags & MU_OP_DATA_DEPENDENT);
+    return !keeps_itself(node) && !(node->flags & (MU_OP_DATA_DEPENDENT | MU_OP_CONTROL));
 }
 
 static uint64_t hash_node(const mu_node *node, const int *version)
@@ -95,8 +95,8 @@ static void share_node(sharing *s, mu_node *node)
     s->stand_in[node->id] = node;
     if (node->n_resources)
         s->read_version[node->id] = s->version[node->resources[0]];
-    for (int k = 0; k < node->n_resources && (node->op->flags & MU_OP_WRITES); k++)
-        s->version[node->resources[k]]++;
+    for (int k = 0; k < node->n_resources && (node->flags & MU_OP_WRITES); k++)
+        s->version[node->resources[k]] += mu__node_writes(node, k);
     if (!shareable(node))
         return;
     size_t i = hash_node(node, s->version) & s->mask;
@@ -131,7 +131,7 @@ mu_status mu__pass_share(mu_graph *graph)
 // Folding and algebra bring equal nodes about, so sharing comes after them too.
 mu_status mu__graph_optimize(mu_graph *graph)
 {
-    static mu_status (*const passes[])(mu_graph *) = {mu__pass_share, mu__pass_prune, mu__pass_fold, mu__pass_algebra,
+    static mu_status (*const passes[])(mu_graph *) = {mu__pass_share, mu__pass_bodies, mu__pass_fold, mu__pass_algebra,
                                                       mu__pass_share, mu__pass_prune, mu__pass_hoist};
     for (size_t i = 0; i < MU_COUNT(passes); i++) {
         MU_TRY(passes[i](graph));

@@ -5,8 +5,35 @@
 // tensor of another trace is refused.
 #include "graph/trace.h"
 
-static mu_status edge_of(mu_graph *graph, mu_tensor *tensor, mu_edge *edge)
+static bool around(const mu_graph_trace *trace, const mu_graph *graph)
 {
+    while (trace && trace->graph != graph)
+        trace = trace->outer;
+    return trace != NULL;
+}
+
+// A tensor from around a body becomes one of the body's inputs, once.
+static mu_status capture(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge)
+{
+    size_t n = trace->captured.n, own = trace->graph->inputs.n - n;
+    for (size_t i = 0; i < n; i++)
+        if (trace->captured.items[i]->node == tensor->node && trace->captured.items[i]->output == tensor->output) {
+            *edge = (mu_edge){.node = trace->graph->inputs.items[own + i]};
+            return MU_OK;
+        }
+    mu_spec spec = mu__spec_of(tensor);
+    mu_node *node = mu__graph_input(trace->graph, &spec, NULL);
+    if (!node || MU_PUSH(&trace->captured, tensor) != MU_OK)
+        return mu_error_code();
+    mu_retain(tensor);
+    *edge = (mu_edge){.node = node};
+    return MU_OK;
+}
+
+mu_status mu__trace_edge(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge)
+{
+    mu_graph *graph = trace->graph;
+    *edge = (mu_edge){0};
     if (!tensor->node) {
         mu_node *constant = mu__graph_constant(graph, tensor);
         *edge = (mu_edge){.node = constant};
@@ -16,25 +43,33 @@ static mu_status edge_of(mu_graph *graph, mu_tensor *tensor, mu_edge *edge)
         return mu__error(MU_UNIMPLEMENTED, "replica %d's part of a per-replica value is used in a merge_call while '%s' is traced, where "
                          "only reductions, gather, local results, broadcasts and updates can take it; run the step eagerly with "
                          "mu_run_callback", tensor->replica - 1, graph->name);
-    if (tensor->node->graph != graph)
-        return mu__error(MU_FAILED_PRECONDITION,
-                         "a tensor made while tracing '%s' (op %s) is used in the trace of '%s'; pass it as an argument "
-                         "or return it from the function that made it",
-                         tensor->node->graph->name, tensor->node->op->name, graph->name);
-    *edge = (mu_edge){.node = tensor->node, .output = tensor->output};
-    return MU_OK;
+    if (tensor->node->graph == graph) {
+        *edge = (mu_edge){.node = tensor->node, .output = tensor->output};
+        return MU_OK;
+    }
+    if (trace->resolve)
+        MU_TRY(trace->resolve(trace, tensor, edge));
+    if (edge->node)
+        return MU_OK;
+    if (around(trace->outer, tensor->node->graph))
+        return capture(trace, tensor, edge);
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "a tensor made while tracing '%s' (op %s) is used in the trace of '%s'; pass it as an argument "
+                     "or return it from the function that made it",
+                     tensor->node->graph->name, tensor->node->op->name, graph->name);
 }
 
-static mu_status trace_add(struct mu_trace *interface, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
-                           int n_resources, mu_resource *const *resources, mu_tensor **out)
+mu_status mu__trace_add(struct mu_trace *interface, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
+                        int n_resources, mu_resource *const *resources, mu_tensor **out)
 {
-    mu_graph *graph = ((mu_graph_trace *)interface)->graph;
+    mu_graph_trace *trace = (mu_graph_trace *)interface;
+    mu_graph *graph = trace->graph;
     mu_status status = MU_OK;
     mu_edge *edges = mu__alloc(sizeof *edges * (size_t)(n_in + 1));
     if (!edges)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < n_in; i++)
-        MU_GO(edge_of(graph, in[i], &edges[i]));
+        MU_GO(mu__trace_edge(trace, in[i], &edges[i]));
     mu_node *node = mu__graph_node(graph, op, attrs, n_in, edges, n_resources, resources);
     if (!node) {
         status = mu_error_code();
@@ -97,8 +132,9 @@ out:
 }
 
 // Records the tensor leaves of the result as outputs. Eager ones become constants.
-static mu_value *collect_outputs(mu_graph *graph, const mu_value *result)
+static mu_value *collect_outputs(mu_graph_trace *trace, const mu_value *result)
 {
+    mu_graph *graph = trace->graph;
     int n = mu__value_flatten(result, NULL, 0);
     mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
     mu_value *outputs = NULL;
@@ -109,7 +145,7 @@ static mu_value *collect_outputs(mu_graph *graph, const mu_value *result)
         if (!mu__is(leaves[i], &mu__tensor_type))
             continue;
         mu_edge edge;
-        if (edge_of(graph, (mu_tensor *)leaves[i], &edge) != MU_OK || MU_PUSH(&graph->outputs, edge) != MU_OK)
+        if (mu__trace_edge(trace, (mu_tensor *)leaves[i], &edge) != MU_OK || MU_PUSH(&graph->outputs, edge) != MU_OK)
             goto out;
         leaves[i] = mu__give(mu__tensor_symbolic(edge.node, edge.output, &edge.node->out[edge.output], &graph->object));
         if (!leaves[i])
@@ -133,11 +169,11 @@ mu_status mu__trace_run(const char *name, mu_traceable *fn, void *arg, const mu_
     }
     mu_context *context = mu__context();
     mu_suspended outside = mu__trace_suspend();
-    mu_graph_trace trace = {.interface = {.add = trace_add}, .graph = graph, .first = first};
+    mu_graph_trace trace = {.interface = {.add = mu__trace_add}, .graph = graph, .first = first};
     context->trace = &trace.interface;
     mu_value *arguments = symbolic_arguments(graph, like, specs);
     mu_value *result = arguments ? fn(arguments, arg) : NULL;
-    mu_value *outputs = result && !mu__pending() ? collect_outputs(graph, result) : NULL;
+    mu_value *outputs = result && !mu__pending() ? collect_outputs(&trace, result) : NULL;
     mu__trace_resume(outside);
     if (!mu__pending())
         mu__graph_optimize(graph);

@@ -4,11 +4,26 @@
 
 #include "graph/graph.h"
 
-typedef struct mu_graph_trace {
+typedef struct mu_graph_trace mu_graph_trace;
+struct mu_graph_trace {
     struct mu_trace interface;  // first
     mu_graph *graph;
     bool first;                 // the function's first trace, which may make variables
-} mu_graph_trace;
+    // Of a body (control.h):
+    bool keep;                  // a tape listens outside: values that its gradient may need are kept
+    mu_graph_trace *outer;      // the trace around it, whose tensors it may use; NULL: none
+    struct { mu_tensor **items; size_t n, capacity; } captured;  // those that it uses, retained
+    // resolve finds what stands here for a tensor of another graph; `edge` is untouched where it does not know it.
+    mu_status (*resolve)(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge);
+    void *resolve_arg;
+};
+
+// mu__trace_add is how a trace adds a node (the interface's add).
+mu_status mu__trace_add(struct mu_trace *interface, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
+                        int n_resources, mu_resource *const *resources, mu_tensor **out);
+
+// mu__trace_edge finds the edge of a trace's graph that a tensor is: its own, a constant, or captured from around.
+mu_status mu__trace_edge(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge);
 
 // mu__trace_may_make_variables is false in every trace of a function but its first.
 bool mu__trace_may_make_variables(void);

@@ -15,7 +15,7 @@ enum {
     MU_WIRE_NODES = 1000000,
     MU_WIRE_EDGES = 10000000,
     MU_WIRE_RESOURCES = 65536,
-    MU_WIRE_DEPTH = 16,            // graphs inside graphs
+    MU_WIRE_DEPTH = MU_MAX_DEPTH,  // graphs inside graphs
 };
 #define MU_WIRE_CONSTANT_BYTES ((size_t)1 << 30)  // of all constants together
 #define MU_WIRE_BYTES ((size_t)2 << 30)           // of the whole

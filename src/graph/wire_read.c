@@ -131,7 +131,9 @@ static mu_status read_text(const char *text, const char *what, char *out)
 
 static mu_status read_nested(reader *r, const ProtobufCBinaryData *bytes, mu_graph **out)
 {
-    if (r->depth >= MU_WIRE_DEPTH)
+    if (bytes->len == 0)  // not given; an op that needs it refuses
+        return MU_OK;
+    if (r->depth + 1 >= MU_WIRE_DEPTH)
         return mu__error(MU_DATA_LOSS, "graphs are nested more than %d deep", MU_WIRE_DEPTH);
     *out = read_graph(bytes->data, bytes->len, r->resolve, r->arg, r->depth + 1, r->totals);
     return *out ? MU_OK : mu_error_code();

@@ -60,6 +60,8 @@ static mu_status write_tensor(writer *w, const mu_tensor *tensor, Mu__WireTensor
 static mu_status write_nested(writer *w, const mu_graph *nested, ProtobufCBinaryData *out)
 {
     void *bytes = NULL;
+    if (!nested)  // no bytes: a graph that is not given
+        return MU_OK;
     MU_TRY(mu__graph_write(nested, &bytes, &out->len));
     out->data = mu__arena_copy(&w->arena, bytes, out->len);
     mu__free(bytes);

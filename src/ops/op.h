@@ -185,6 +185,7 @@ typedef enum mu_op_flags {
     MU_OP_EFFECT = 1 << 5,          // other effect (print, assert): never removed, keeps its order
     MU_OP_COLLECTIVE = 1 << 6,
     MU_OP_DATA_DEPENDENT = 1 << 7,  // output shapes depend on elements: plans break here
+    MU_OP_CONTROL = 1 << 8,         // has graphs as attributes, which engines run
 } mu_op_flags;
 
 struct mu_op {

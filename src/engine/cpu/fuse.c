@@ -308,6 +308,8 @@ mu_graph *mu__cpu_lower(const mu_graph *graph)
                                                                         fuse_deep_layer, fuse_relu};
     mu_graph *lowered = mu__graph_clone(graph);
     mu_status status = lowered ? MU_OK : mu_error_code();
+    for (size_t i = 0; status == MU_OK && i < lowered->nodes.n; i++)
+        status = mu__replace_bodies(lowered->nodes.items[i], mu__cpu_lower);
     for (size_t i = 0; i < MU_COUNT(rewrites) && status == MU_OK; i++) {
         users u;
         status = find_users(lowered, &u);

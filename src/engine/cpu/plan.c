@@ -29,9 +29,10 @@ static mu_status specialise_node(mu_plan *plan, const mu_node *node, mu_spec *sc
                       .n_resources = node->n_resources, .in = scratch, .resources = scratch + node->n_in, .out = out};
     MU_TRY(mu__infer_call(&infer));
     for (int i = 0; i < node->n_out; i++) {
-        if (!mu__shape_known(&out[i].shape))
-            return mu__error(MU_UNIMPLEMENTED, "op %s in '%s' has an output whose shape depends on elements; call it "
-                             "outside of traced functions", node->op->name, plan->graph->name);
+        if (!mu__shape_known(&out[i].shape)) {
+            plan->break_at = node->id;
+            return MU_OK;
+        }
         values[i].spec = out[i];
         values[i].bytes = mu__spec_bytes(&out[i]);
     }
@@ -54,7 +55,7 @@ static mu_status specialise(mu_plan *plan, const mu_spec *inputs)
         v->spec = inputs[i];
         v->bytes = mu__spec_bytes(&v->spec);
     }
-    for (size_t i = 0; i < graph->nodes.n; i++) {
+    for (size_t i = 0; i < graph->nodes.n && plan->break_at < 0; i++) {
         if (graph->nodes.items[i]->op == &mu_op_input)
             continue;
         mu_status status = specialise_node(plan, graph->nodes.items[i], scratch);
@@ -90,8 +91,8 @@ static void alias_read(mu_plan *plan, const mu_node *node)
     const mu_graph *graph = plan->graph;
     for (size_t k = (size_t)node->id + 1; k < graph->nodes.n && (int)k <= v->last; k++) {
         const mu_node *later = graph->nodes.items[k];
-        for (int r = 0; (later->op->flags & MU_OP_WRITES) && r < later->n_resources; r++)
-            if (later->resources[r] == node->resources[0])
+        for (int r = 0; (later->flags & MU_OP_WRITES) && r < later->n_resources; r++)
+            if (later->resources[r] == node->resources[0] && mu__node_writes(later, r))
                 return;
     }
     v->storage = STORAGE_RESOURCE;
@@ -205,8 +206,10 @@ static mu_status find_results(mu_plan *plan)
 {
     const mu_graph *graph = plan->graph;
     plan->result_roots = mu__arena_alloc(&plan->memory, sizeof(int) * graph->outputs.n);
+    plan->result_outputs = mu__arena_alloc(&plan->memory, sizeof(int) * graph->outputs.n);
     plan->results = mu__arena_alloc(&plan->memory, sizeof(mu_buffer *) * graph->outputs.n);
-    if (!plan->result_roots || !plan->results)
+    plan->result_data = mu__arena_alloc(&plan->memory, sizeof(void *) * graph->outputs.n);
+    if (!plan->result_roots || !plan->result_outputs || !plan->results || !plan->result_data)
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->outputs.n; i++) {
         int root = plan->values[mu__value_index(plan, graph->outputs.items[i])].root;
@@ -215,6 +218,7 @@ static mu_status find_results(mu_plan *plan)
             continue;
         v->storage = STORAGE_RESULT;
         v->index = plan->n_results;
+        plan->result_outputs[plan->n_results] = (int)i;
         plan->result_roots[plan->n_results++] = root;
     }
     return MU_OK;
@@ -242,6 +246,8 @@ static mu_status prepare_kernel(mu_plan *plan, step *s)
     mu_prepare prepare = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = specs,
                           .out = specs + node->n_in, .team = &plan->device->team};
     s->run = node->op->ref;
+    if (mu__is_control(node->op))
+        return mu__control_prepare(plan, s);
     if (!node->op->cpu.run)
         return MU_OK;
     if (node->op->cpu.prepare)
@@ -285,7 +291,7 @@ static mu_status make_step(mu_plan *plan, const mu_node *node)
             s->bucket = b;
     s->kernel = (mu_kernel){.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
                             .n_resources = node->n_resources, .in = in, .out = out, .resources = resources,
-                            .team = &plan->device->team, .number = node->id};
+                            .team = &plan->device->team, .number = node->number};
     return prepare_kernel(plan, s);
 }
 
@@ -386,6 +392,8 @@ static mu_status build(mu_plan *plan, const mu_spec *inputs)
 {
     MU_TRY(number_values(plan));
     MU_TRY(specialise(plan, inputs));
+    if (plan->break_at >= 0)
+        return mu__tail_new(plan, inputs);
     find_lifetimes(plan);
     MU_TRY(share_memory(plan));
     MU_TRY(find_results(plan));
@@ -402,7 +410,9 @@ mu_plan *mu__cpu_compile(mu_device *device, mu_graph *graph, const mu_spec *inpu
         return NULL;
     plan->device = device;
     plan->graph = mu_retain(graph);
-    if (build(plan, inputs) == MU_OK)
+    plan->break_at = -1;
+    plan->input_data = mu__arena_alloc(&plan->memory, sizeof(void *) * (size_t)n_inputs);
+    if (plan->input_data && build(plan, inputs) == MU_OK)
         return plan;
     mu__cpu_free(plan);
     return NULL;
@@ -416,10 +426,23 @@ void mu__cpu_free(mu_plan *plan)
         const step *s = &plan->steps[i];
         if (s->kernel.state && s->node->op->cpu.release)
             s->node->op->cpu.release(s->kernel.state);
+        mu__control_free(s->control);
     }
+    mu__tail_free(plan->tail);
     mu_release(plan->graph);
     mu__arena_free(&plan->memory);
     mu__free(plan);
+}
+
+size_t mu__cpu_bytes(const mu_plan *plan)
+{
+    size_t inside = 0;
+    if (plan->tail)
+        return mu__tail_bytes(plan->tail);
+    for (int i = 0; i < plan->n_steps; i++)
+        if (plan->steps[i].control)
+            inside = MU_MAX(inside, mu__control_bytes(plan->steps[i].control));
+    return plan->arena_bytes + inside;
 }
 
 const mu_engine mu__engine_cpu = {

@@ -1,4 +1,5 @@
 // A plan: a graph under known shapes, as the native engine runs it.
+// Where the shape of a value depends on elements, a plan is in two: head, the op, and a rest for each shape seen.
 //
 // Every value is given storage once: an input, a constant, a variable's own memory, a fresh buffer for a
 // result, or a place in one arena that the plans of a device share. Steps are kernels over views of that
@@ -42,6 +43,7 @@ typedef struct step {
     mu_kernel_run *run;
     int bucket;             // the block that this step reduces as one; -1: none
     size_t scratch_bytes, scratch_offset;
+    struct control *control;  // of ops with bodies
 } step;
 
 // A view of a step and the value behind it.
@@ -68,9 +70,24 @@ struct mu_plan {
     resource_binding *resource_bindings;
     mu_view *resources;     // [graph resources], looked up in each run
     int *result_roots;      // owners that need a buffer in each run
-    mu_buffer **results;    // those buffers, during a run
+    int *result_outputs;    // the first output that is each of them
+    mu_buffer **results;    // those buffers, during a run; NULL where the caller gave a place
+    void **result_data;     // where each lies
+    void **input_data;      // [graph inputs] room for a run that comes from outside
     size_t arena_bytes;
+    int break_at;           // node behind which the plan goes on as `tail`; -1: none
+    struct tail *tail;
 };
+
+// What one run of a plan, or of a body in one, is given. Borrowed for the run.
+typedef struct cpu_call {
+    const mu_run_args *run;           // replica and collective
+    void *const *in;                  // [graph inputs] elements
+    mu_tensor *const *in_tensors;     // [graph inputs] what they lie in, to give views of; NULL: results are copies
+    void *const *places;              // [graph outputs] where each goes; NULL, or an element NULL: into a new tensor
+    mu_tensor **out;                  // [graph outputs] the new tensors, owned references; may be NULL if all have places
+    int depth;                        // of bodies around
+} cpu_call;
 
 // A block of memory needed from step `first` to step `last`; layout.c finds its place.
 typedef struct block {
@@ -93,7 +110,48 @@ static inline int mu__value_index(const mu_plan *plan, mu_edge edge)
 mu_graph *mu__cpu_lower(const mu_graph *graph);
 mu_plan *mu__cpu_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs);
 mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args);
+mu_status mu__cpu_call(mu_plan *plan, const cpu_call *call);
 void mu__cpu_free(mu_plan *plan);
+// mu__cpu_mark marks what the steps of a plan up to number `last` write, after a failure.
+void mu__cpu_mark(const mu_plan *plan, int replica, int last);
+// mu__cpu_bytes is the arena that a plan needs together with the deepest of the plans in it.
+size_t mu__cpu_bytes(const mu_plan *plan);
 void mu__cpu_close_device(mu_device *device);
+
+// ---- Plans in plans (nested.c, control.c, tail.c) -----------------------------------------------
+
+// A graph with its plans for the shapes that were seen; the least recently used goes.
+enum { NESTED_PLANS = 16 };
+typedef struct nested {
+    mu_device *device;
+    mu_graph *graph;        // retained
+    mu_plan *plans[NESTED_PLANS];
+    mu_spec *specs[NESTED_PLANS];
+    uint64_t last_use[NESTED_PLANS], clock;
+} nested;
+
+nested *mu__nested_new(mu_device *device, mu_graph *graph);
+void mu__nested_free(nested *n);
+mu_plan *mu__nested_plan(nested *n, const mu_spec *inputs);  // NULL on error
+size_t mu__nested_bytes(const nested *n);
+
+// mu__control_prepare makes plans for the bodies of a step whose shapes are all known; mu__control_run runs it.
+mu_status mu__control_prepare(mu_plan *plan, step *s);
+mu_status mu__control_run(const struct control *control, const mu_kernel *kernel, const cpu_call *call);
+void mu__control_free(struct control *control);
+size_t mu__control_bytes(const struct control *control);
+bool mu__is_control(const mu_op *op);
+
+// mu__control_new keeps a node's bodies for runs with shapes that are not known before; mu__control_measured is such a
+// run: `in` are the node's inputs with their specs, `out` gets owned tensors.
+struct control *mu__control_new(mu_device *device, const mu_node *node);
+mu_status mu__control_measured(struct control *control, const cpu_call *call, void *const *in, const mu_spec *specs,
+                               mu_tensor **out);
+
+// mu__tail_new cuts a plan behind plan->break_at; mu__tail_call runs both parts and the op between.
+mu_status mu__tail_new(mu_plan *plan, const mu_spec *inputs);
+mu_status mu__tail_call(mu_plan *plan, const cpu_call *call);
+void mu__tail_free(struct tail *tail);
+size_t mu__tail_bytes(const struct tail *tail);
 
 #endif

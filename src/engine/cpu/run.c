@@ -5,17 +5,19 @@
 #include "engine/cpu/plan.h"
 #include "ops/nn.h"
 
-// Memory that all plans of a device share: only one of them runs at a time, on the device's thread.
+// Memory that all plans of a device share, one block for each depth of bodies: of each depth only one plan runs at a
+// time, on the device's thread.
 typedef struct cpu_arena {
     void *data;
     size_t bytes;
 } cpu_arena;
 
-static char *device_arena(mu_device *device, size_t bytes)
+static char *device_arena(mu_device *device, int depth, size_t bytes)
 {
     cpu_arena *arena = device->engine_device;
-    if (!arena && !(arena = device->engine_device = mu__calloc(1, sizeof *arena)))
+    if (!arena && !(arena = device->engine_device = mu__calloc(MU_MAX_DEPTH + 1, sizeof *arena)))
         return NULL;
+    arena += depth;
     if (arena->bytes < bytes || !arena->data) {
         void *data = mu__alloc_data(bytes);
         if (!data)
@@ -29,40 +31,52 @@ static char *device_arena(mu_device *device, size_t bytes)
 void mu__cpu_close_device(mu_device *device)
 {
     cpu_arena *arena = device->engine_device;
-    if (arena)
-        mu__free_data(arena->data, arena->bytes);
+    for (int depth = 0; arena && depth <= MU_MAX_DEPTH; depth++)
+        if (arena[depth].data)
+            mu__free_data(arena[depth].data, arena[depth].bytes);
     mu__free(arena);
     device->engine_device = NULL;
 }
 
-static void *address(const mu_plan *plan, const mu_run_args *args, char *arena, int v)
+static void *address(const mu_plan *plan, const cpu_call *call, char *arena, int v)
 {
     const value *owner = &plan->values[plan->values[v].root];
     switch (owner->storage) {
     case STORAGE_ARENA:
         return arena + owner->offset;
     case STORAGE_INPUT:
-        return mu__data(args->in[owner->index]);
+        return call->in[owner->index];
     case STORAGE_CONSTANT:
         return mu__data(((const mu_constant_attrs *)plan->graph->nodes.items[owner->index]->attrs)->tensor);
     case STORAGE_RESOURCE:
         return plan->resources[owner->index].data;
     case STORAGE_RESULT:
-        return plan->results[owner->index]->data;
+        return plan->result_data[owner->index];
     }
     return NULL;
 }
 
-static mu_status bind(mu_plan *plan, const mu_run_args *args, char *arena)
+// A result lies where the caller wants it, or in a buffer of its own.
+static mu_status bind_results(mu_plan *plan, const cpu_call *call)
+{
+    for (int i = 0; i < plan->n_results; i++) {
+        void *place = call->places ? call->places[plan->result_outputs[i]] : NULL;
+        if (!place && !(plan->results[i] = mu__buffer_new(plan->values[plan->result_roots[i]].bytes)))
+            return MU_RESOURCE_EXHAUSTED;
+        plan->result_data[i] = place ? place : plan->results[i]->data;
+    }
+    return MU_OK;
+}
+
+static mu_status bind(mu_plan *plan, const cpu_call *call, char *arena)
 {
     const mu_graph *graph = plan->graph;
+    const mu_run_args *args = call->run;
     for (size_t i = 0; i < graph->resources.n; i++)
         MU_TRY(graph->resources.items[i]->kind->view(graph->resources.items[i], args->replica, &plan->resources[i]));
-    for (int i = 0; i < plan->n_results; i++)
-        if (!(plan->results[i] = mu__buffer_new(plan->values[plan->result_roots[i]].bytes)))
-            return MU_RESOURCE_EXHAUSTED;
+    MU_TRY(bind_results(plan, call));
     for (int i = 0; i < plan->n_bindings; i++)
-        plan->bindings[i].view->data = address(plan, args, arena, plan->bindings[i].value);
+        plan->bindings[i].view->data = address(plan, call, arena, plan->bindings[i].value);
     for (int i = 0; i < plan->n_resource_bindings; i++)
         *plan->resource_bindings[i].view = plan->resources[plan->resource_bindings[i].resource];
     for (int i = 0; i < plan->n_steps; i++) {
@@ -86,15 +100,22 @@ static mu_status reduce_block(const mu_plan *plan, const step *s, char *arena)
                                             dtype, arena + b->offset, (int64_t)(b->bytes / mu_dtype_bytes(dtype)));
 }
 
-static mu_status run_steps(const mu_plan *plan, const mu_run_args *args, char *arena, int *done)
+static mu_status run_step(const mu_plan *plan, const step *s, const cpu_call *call, char *arena)
+{
+    if (s->control)
+        return mu__control_run(s->control, &s->kernel, call);
+    return s->bucket >= 0 ? reduce_block(plan, s, arena) : s->run(&s->kernel);
+}
+
+static mu_status run_steps(const mu_plan *plan, const cpu_call *call, char *arena, int *done)
 {
     bool timed = mu__trace_on();
     for (*done = 0; *done < plan->n_steps; ++*done) {
         const step *s = &plan->steps[*done];
         int64_t begin = timed ? mu__now_ns() : 0;
-        mu_status status = s->bucket >= 0 ? reduce_block(plan, s, arena) : s->run(&s->kernel);
+        mu_status status = run_step(plan, s, call, arena);
         if (timed)
-            mu__span(s->node->op->flags & MU_OP_COLLECTIVE ? "collective" : "op", s->node->op->name, args->replica, begin,
+            mu__span(s->node->op->flags & MU_OP_COLLECTIVE ? "collective" : "op", s->node->op->name, call->run->replica, begin,
                      mu__now_ns());
         if (status != MU_OK) {
             mu__error_place(mu__node_site(s->node));
@@ -104,68 +125,88 @@ static mu_status run_steps(const mu_plan *plan, const mu_run_args *args, char *a
     return MU_OK;
 }
 
-static void mark_written(const mu_plan *plan, int replica, int failed)
+void mu__cpu_mark(const mu_plan *plan, int replica, int last)
 {
-    for (int i = 0; i <= failed && i < plan->n_steps; i++) {
+    for (int i = 0; i <= last && i < plan->n_steps; i++) {
         const mu_node *node = plan->steps[i].node;
         if (node->op == &mu_op_generator_next)  // one draw more or less leaves nothing in doubt
             continue;
-        for (int r = 0; (node->op->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
+        for (int r = 0; (node->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
             mu_resource *resource = plan->graph->resources.items[node->resources[r]];
-            if (resource->kind->mark)
+            if (resource->kind->mark && mu__node_writes(node, r))
                 resource->kind->mark(resource, replica);
         }
     }
 }
 
-static mu_tensor *result(const mu_plan *plan, const mu_run_args *args, char *arena, int v)
+static mu_tensor *result(const mu_plan *plan, const cpu_call *call, char *arena, int v)
 {
     const value *seen = &plan->values[v], *owner = &plan->values[seen->root];
-    if (owner->storage == STORAGE_RESULT)
+    if (owner->storage == STORAGE_RESULT && plan->results[owner->index])
         return mu__tensor_view(plan->results[owner->index], 0, seen->spec.dtype, &seen->spec.shape);
-    if (owner->storage == STORAGE_INPUT)
-        return mu__tensor_view(args->in[owner->index]->buffer, args->in[owner->index]->offset, seen->spec.dtype,
-                               &seen->spec.shape);
+    if (owner->storage == STORAGE_INPUT && call->in_tensors) {
+        const mu_tensor *in = call->in_tensors[owner->index];
+        return mu__tensor_view(in->buffer, in->offset, seen->spec.dtype, &seen->spec.shape);
+    }
     mu_tensor *copy = mu__tensor_alloc(seen->spec.dtype, &seen->spec.shape);
     if (copy)
-        memcpy(mu__data(copy), address(plan, args, arena, v), seen->bytes);
+        memcpy(mu__data(copy), address(plan, call, arena, v), seen->bytes);
     return copy;
 }
 
-static mu_status collect(const mu_plan *plan, const mu_run_args *args, char *arena)
+static mu_status collect_one(const mu_plan *plan, const cpu_call *call, char *arena, size_t i)
 {
-    const mu_graph *graph = plan->graph;
-    for (size_t i = 0; i < graph->outputs.n; i++)
-        args->out[i] = NULL;
-    for (size_t i = 0; i < graph->outputs.n; i++) {
-        args->out[i] = result(plan, args, arena, mu__value_index(plan, graph->outputs.items[i]));
-        if (args->out[i])
-            continue;
-        for (size_t k = 0; k < i; k++) {
-            mu_release(args->out[k]);
-            args->out[k] = NULL;
-        }
-        return MU_RESOURCE_EXHAUSTED;
+    int v = mu__value_index(plan, plan->graph->outputs.items[i]);
+    if (call->places && call->places[i]) {
+        const void *data = address(plan, call, arena, v);
+        if (data != call->places[i])
+            memcpy(call->places[i], data, plan->values[v].bytes);
+        return MU_OK;
     }
-    return MU_OK;
+    call->out[i] = result(plan, call, arena, v);
+    return call->out[i] ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args)
+static mu_status collect(const mu_plan *plan, const cpu_call *call, char *arena)
 {
+    const size_t n = plan->graph->outputs.n;
+    for (size_t i = 0; call->out && i < n; i++)
+        call->out[i] = NULL;
+    mu_status status = MU_OK;
+    for (size_t i = 0; i < n && status == MU_OK; i++)
+        status = collect_one(plan, call, arena, i);
+    for (size_t i = 0; call->out && i < n && status != MU_OK; i++) {
+        mu_release(call->out[i]);
+        call->out[i] = NULL;
+    }
+    return status;
+}
+
+mu_status mu__cpu_call(mu_plan *plan, const cpu_call *call)
+{
+    if (plan->tail)
+        return mu__tail_call(plan, call);
     mu_status status = MU_RESOURCE_EXHAUSTED;
-    char *arena = device_arena(plan->device, plan->arena_bytes);
+    char *arena = device_arena(plan->device, call->depth, plan->arena_bytes);
     int done = -1;
     if (!arena)
         return status;
-    MU_GO(bind(plan, args, arena));
-    MU_GO(run_steps(plan, args, arena, &done));
-    MU_GO(collect(plan, args, arena));
+    MU_GO(bind(plan, call, arena));
+    MU_GO(run_steps(plan, call, arena, &done));
+    MU_GO(collect(plan, call, arena));
 out:
     for (int i = 0; i < plan->n_results; i++) {
         mu_release(plan->results[i]);
         plan->results[i] = NULL;
     }
     if (status != MU_OK && done >= 0)
-        mark_written(plan, args->replica, done);
+        mu__cpu_mark(plan, call->run->replica, done);
     return status;
+}
+
+mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args)
+{
+    for (size_t i = 0; i < plan->graph->inputs.n; i++)
+        plan->input_data[i] = mu__data(args->in[i]);
+    return mu__cpu_call(plan, &(cpu_call){.run = args, .in = plan->input_data, .in_tensors = args->in, .out = args->out});
 }

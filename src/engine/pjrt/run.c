@@ -135,7 +135,7 @@ static void free_plan(mu_plan *handle)
 static bool depends_on_replicas(const mu_graph *graph)
 {
     for (size_t i = 0; i < graph->nodes.n; i++)
-        if ((graph->nodes.items[i]->op->flags & MU_OP_COLLECTIVE) || graph->nodes.items[i]->op == &mu_op_replica_id)
+        if ((graph->nodes.items[i]->flags & MU_OP_COLLECTIVE) || graph->nodes.items[i]->op == &mu_op_replica_id)
             return true;
     return false;
 }

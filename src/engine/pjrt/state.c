@@ -20,7 +20,7 @@ static mu_status find_resources(const mu_graph *graph, mu_pjrt_state *out)
         const mu_node *node = graph->nodes.items[i];
         for (int k = 0; k < node->n_resources; k++) {
             out->used[node->resources[k]] = true;
-            out->written[node->resources[k]] |= (node->op->flags & MU_OP_WRITES) != 0;
+            out->written[node->resources[k]] |= mu__node_writes(node, k);
         }
     }
     for (size_t i = 0; i < graph->resources.n; i++)
@@ -33,7 +33,7 @@ static void cut(const mu_graph *graph, bool split, mu_pjrt_state *out)
 {
     int begin = 0;
     for (int i = 0; i < (int)graph->nodes.n; i++) {
-        if (!split || !(graph->nodes.items[i]->op->flags & MU_OP_COLLECTIVE))
+        if (!split || !(graph->nodes.items[i]->flags & MU_OP_COLLECTIVE))
             continue;
         out->parts[out->n_parts++] = (mu_pjrt_part){.begin = begin, .end = i};
         begin = i + 1;
@@ -55,7 +55,7 @@ static void mark_part(const mu_graph *graph, const mu_pjrt_state *state, const m
             if (last[state->first[i] + k] >= part->end && node->op != &mu_op_input)
                 marks[state->first[i] + k] |= MADE;
         for (int k = 0; k < node->n_resources; k++)
-            marks[state->n_values + node->resources[k]] |= node->op->flags & MU_OP_WRITES ? NEEDED | MADE : NEEDED;
+            marks[state->n_values + node->resources[k]] |= mu__node_writes(node, k) ? NEEDED | MADE : NEEDED;
     }
 }
 

@@ -1,0 +1,67 @@
+// Control flow inside and outside of traced functions: branches, loops, scans.
+//
+// The bodies are C callbacks that take and return values. Outside of a trace they are simply called; in a trace
+// each becomes a graph inside the graph, and tensors that it uses from around it become inputs of the node.
+// All have gradients. A body may be traced more than once, so it must do nothing but build.
+#ifndef MUSTER_CONTROL_H
+#define MUSTER_CONTROL_H
+
+#include <muster/graph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef mu_value *mu_body(mu_value *arguments, void *arg);
+typedef mu_tensor *mu_condition(mu_value *loop_vars, void *arg);
+
+// ---- Branches -----------------------------------------------------------------------------------
+
+// mu_cond returns true_fn(arguments, arg) if pred (a bool scalar) holds, otherwise false_fn(arguments, arg). Both must
+// give one structure with equal element types and ranks; where dimensions differ, the result's is unknown. In a trace
+// only the branch that is taken runs. Branches may have effects; a collective in one needs every replica to take it.
+MU_API mu_value *mu_cond(mu_tensor *pred, mu_body *true_fn, mu_body *false_fn, mu_value *arguments, void *arg);
+
+// mu_switch_case calls branches[index] (an int32 or int64 scalar); an index outside [0, n) takes the last one.
+MU_API mu_value *mu_switch_case(mu_tensor *index, int n, mu_body *const *branches, mu_value *arguments, void *arg);
+
+// ---- Loops --------------------------------------------------------------------------------------
+
+// mu_while_loop repeats loop_vars = body(loop_vars, arg) while condition(loop_vars, arg), a bool scalar, holds, and
+// returns the last loop_vars. Structure, element types and ranks must stay; a dimension that changes becomes unknown
+// to the body (TensorFlow's shape invariants, found by themselves). With maximum_iterations the memory that gradients
+// need is laid out once; without, it grows while the loop runs.
+typedef struct mu_while_loop_args {
+    size_t size;
+    mu_condition *condition;
+    mu_body *body;
+    mu_value *loop_vars;
+    void *arg;                   // given to both
+    mu_keyword_only only_;
+    int64_t maximum_iterations;  // 0: no limit
+    const char *name;            // for messages; default "while_loop"
+} mu_while_loop_args;
+#define mu_while_loop(...) mu_while_loop_with(MU_ARGS(mu_while_loop_args, __VA_ARGS__))
+MU_API mu_value *mu_while_loop_with(const mu_while_loop_args *args);
+
+// mu_scan calls state = fn([state, element], arg) for each slice of elems along the first axis, in order (or from
+// the last to the first), and returns the states of all steps stacked along a new first axis. elems is any nest of
+// tensors with equal first axes; the structure of state is that of initializer.
+typedef mu_value *mu_scan_step(mu_value *state, mu_value *element, void *arg);
+typedef struct mu_scan_args {
+    size_t size;
+    mu_scan_step *fn;
+    mu_value *elems;
+    mu_value *initializer;
+    void *arg;
+    mu_keyword_only only_;
+    bool reverse;
+    const char *name;            // default "scan"
+} mu_scan_args;
+#define mu_scan(...) mu_scan_with(MU_ARGS(mu_scan_args, __VA_ARGS__))
+MU_API mu_value *mu_scan_with(const mu_scan_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,240 @@
+// Steps with bodies whose shapes are found while they run: every turn has the plan of its shapes, and stacks grow.
+//
+// Results are tensors of their own. Plans come from the bodies' caches, so a loop whose shapes come back compiles
+// nothing again.
+#include "engine/cpu/control.h"
+
+// An output that no turn or the other branch has filled: its unknown dimensions are 0.
+static mu_tensor *nothing_like(const mu_spec *spec)
+{
+    mu_shape shape = spec->shape;
+    for (int i = 0; i < shape.rank; i++)
+        shape.dims[i] = MU_MAX(shape.dims[i], 0);
+    mu_tensor *tensor = mu__tensor_alloc(spec->dtype, &shape);
+    mu_spec known = {.dtype = spec->dtype, .shape = shape};
+    if (tensor)
+        memset(mu__data(tensor), 0, mu__spec_bytes(&known));
+    return tensor;
+}
+
+static mu_status run_body(struct control *c, int b, const cpu_call *call, void *const *in, const mu_spec *specs,
+                          void *const *places, mu_tensor **out)
+{
+    mu_plan *plan = mu__nested_plan(c->plans[b], specs);
+    const cpu_call inner = {.run = call->run, .in = in, .places = places, .out = out, .depth = call->depth + 1};
+    if (call->depth >= MU_MAX_DEPTH)
+        return mu__error(MU_INVALID_ARGUMENT, "bodies of '%s' are nested more than %d deep", c->node->graph->name, MU_MAX_DEPTH);
+    return plan ? mu__cpu_call(plan, &inner) : mu_error_code();
+}
+
+static mu_status measured_cond(struct control *c, const cpu_call *call, void *const *in, const mu_spec *specs, mu_tensor **out)
+{
+    const mu_cond_attrs *attrs = c->node->attrs;
+    const int b = *(const bool *)in[0] ? 0 : 1;
+    const size_t n = (*c->bodies.at[b])->outputs.n, shared = (size_t)attrs->n_shared, then = attrs->then->outputs.n;
+    mu_tensor **results = mu__calloc(n + 1, sizeof *results);
+    mu_status status = results ? run_body(c, b, call, in + 1, specs + 1, NULL, results) : MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; status == MU_OK && i < n; i++)
+        out[b == 0 || i < shared ? i : then + i - shared] = results[i];
+    mu__free(results);
+    for (int i = 0; status == MU_OK && i < c->node->n_out; i++)
+        if (!out[i] && !(out[i] = nothing_like(&c->node->out[i])))
+            status = MU_RESOURCE_EXHAUSTED;
+    return status;
+}
+
+// ---- Loops --------------------------------------------------------------------------------------
+
+// Rows of all turns of one result, side by side.
+typedef struct stack {
+    mu_spec row;
+    size_t row_bytes;
+    int64_t rows, room;
+    char *data;
+} stack;
+
+typedef struct turns {
+    struct control *c;
+    const cpu_call *call;
+    const mu_loop_attrs *loop;
+    int carried, n_stacks;
+    int64_t rows;           // of stacks, where known; else -1
+    void *const *in;        // of the node
+    const mu_spec *specs;
+    mu_tensor **values;     // the loop's values; NULL: as given
+    mu_tensor **results;    // of one turn
+    stack *stacks;
+} turns;
+
+static mu_status keep_row(turns *t, int k, int64_t index, mu_tensor *row)
+{
+    stack *s = &t->stacks[k];
+    char seen[MU_SHAPE_TEXT], first[MU_SHAPE_TEXT];
+    if (!s->data || s->rows == 0) {
+        s->row = mu__spec_of(row);
+        s->row_bytes = mu__spec_bytes(&s->row);
+    } else if (!mu__shape_equal(&s->row.shape, &row->shape)) {
+        return mu__error(MU_UNIMPLEMENTED, "a loop of '%s' gives rows of shapes %s and %s, which cannot be stacked; the gradient of a "
+                         "loop needs values whose shapes stay", t->c->node->graph->name, mu__shape_text(&s->row.shape, first),
+                         mu__shape_text(&row->shape, seen));
+    }
+    if (index >= s->room) {
+        int64_t room = t->rows >= 0 ? t->rows : MU_MAX(8, 2 * (index + 1));
+        char *data = mu__realloc(s->data, (size_t)room * s->row_bytes);
+        if (!data)
+            return MU_RESOURCE_EXHAUSTED;
+        s->data = data;
+        s->room = room;
+    }
+    if (s->row_bytes)
+        memcpy(s->data + (size_t)index * s->row_bytes, mu__data(row), s->row_bytes);
+    s->rows = MU_MAX(s->rows, index + 1);
+    return MU_OK;
+}
+
+// What a body takes before a turn: the loop's values, slices number `index` (body 0 alone), what is captured.
+static void bind_measured(const turns *t, int b, int64_t index)
+{
+    struct control *c = t->c;
+    int n = 0;
+    for (int i = 0; i < t->carried; i++, n++) {
+        c->in[n] = t->values[i] ? mu__data(t->values[i]) : t->in[1 + i];
+        c->specs[n] = t->values[i] ? mu__spec_of(t->values[i]) : t->specs[1 + i];
+    }
+    for (int i = t->carried; b == 0 && i < c->bodies.n_own[0]; i++, n++) {
+        mu__slice_spec(&t->specs[1 + i], &c->specs[n]);
+        c->in[n] = (char *)t->in[1 + i] + (size_t)index * mu__spec_bytes(&c->specs[n]);
+    }
+    for (int i = c->bodies.first_captured; i < c->node->n_in; i++, n++) {
+        c->in[n] = t->in[i];
+        c->specs[n] = t->specs[i];
+    }
+}
+
+static mu_status ask_condition(turns *t, bool *more)
+{
+    void *place[] = {more};
+    bind_measured(t, 1, 0);
+    return run_body(t->c, 1, t->call, t->c->in, t->c->specs, place, NULL);
+}
+
+static mu_status make_turn(turns *t, int64_t index)
+{
+    bind_measured(t, 0, index);
+    MU_TRY(run_body(t->c, 0, t->call, t->c->in, t->c->specs, NULL, t->results));
+    mu_status status = MU_OK;
+    for (int i = 0; i < t->carried; i++) {
+        mu_release(t->values[i]);
+        t->values[i] = t->results[i];
+    }
+    for (int k = 0; k < t->n_stacks; k++) {
+        if (status == MU_OK)
+            status = keep_row(t, k, index, t->results[t->carried + k]);
+        mu_release(t->results[t->carried + k]);
+    }
+    return status;
+}
+
+static mu_status run_turns(turns *t, int64_t limit, int64_t *made)
+{
+    bool more = true;
+    for (*made = 0; *made < limit; ++*made) {
+        if (t->loop->condition)
+            MU_TRY(ask_condition(t, &more));
+        if (!more)
+            break;
+        MU_TRY(make_turn(t, t->loop->reverse ? limit - 1 - *made : *made));
+        if ((*made & 255) == 255)
+            MU_TRY(mu__check_stop());
+    }
+    return MU_OK;
+}
+
+static mu_tensor *stacked(const turns *t, int k)
+{
+    const stack *s = &t->stacks[k];
+    const mu_spec *symbolic = &t->c->node->out[1 + t->carried + k];
+    mu_spec spec = {.dtype = symbolic->dtype, .shape = {.rank = s->row.shape.rank + 1}};
+    if (!s->data) {
+        spec = *symbolic;
+        spec.shape.dims[0] = MU_MAX(t->rows, 0);
+        return nothing_like(&spec);
+    }
+    spec.shape.dims[0] = t->rows >= 0 ? t->rows : s->rows;
+    memcpy(spec.shape.dims + 1, s->row.shape.dims, sizeof(int64_t) * (size_t)s->row.shape.rank);
+    mu_tensor *tensor = mu__tensor_alloc(spec.dtype, &spec.shape);
+    if (tensor && s->row_bytes)
+        memcpy(mu__data(tensor), s->data, (size_t)spec.shape.dims[0] * s->row_bytes);
+    return tensor;
+}
+
+static mu_tensor *copy_of(const void *data, const mu_spec *spec)
+{
+    mu_tensor *tensor = mu__tensor_alloc(spec->dtype, &spec->shape);
+    if (tensor && mu__spec_bytes(spec))
+        memcpy(mu__data(tensor), data, mu__spec_bytes(spec));
+    return tensor;
+}
+
+static mu_status give_results(turns *t, int64_t made, mu_tensor **out)
+{
+    const mu_spec count = {.dtype = MU_I64};
+    out[0] = copy_of(&made, &count);
+    bool whole = out[0] != NULL;
+    for (int i = 0; whole && i < t->carried; i++) {
+        out[1 + i] = t->values[i] ? mu_retain(t->values[i]) : copy_of(t->in[1 + i], &t->specs[1 + i]);
+        whole = out[1 + i] != NULL;
+    }
+    for (int k = 0; whole && k < t->n_stacks; k++)
+        whole = (out[1 + t->carried + k] = stacked(t, k)) != NULL;
+    return whole ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+static int64_t known_rows(const turns *t)
+{
+    int64_t rows = t->loop->rows;
+    for (int i = t->carried; i < t->carried + t->loop->n_slices; i++)
+        rows = i == t->carried ? t->specs[1 + i].shape.dims[0] : MU_MIN(rows, t->specs[1 + i].shape.dims[0]);
+    return rows;
+}
+
+static mu_status measured_loop(struct control *c, const cpu_call *call, void *const *in, const mu_spec *specs, mu_tensor **out)
+{
+    const mu_loop_attrs *loop = c->node->attrs;
+    turns t = {.c = c, .call = call, .loop = loop, .carried = (int)loop->n_carried, .in = in, .specs = specs,
+               .n_stacks = c->node->n_out - 1 - (int)loop->n_carried};
+    const size_t n = (size_t)c->node->n_out + 1;
+    mu_status status = MU_RESOURCE_EXHAUSTED;
+    int64_t limit, made = 0;
+    t.rows = known_rows(&t);
+    t.values = mu__calloc(n, sizeof *t.values);
+    t.results = mu__calloc(n, sizeof *t.results);
+    t.stacks = mu__calloc(n, sizeof *t.stacks);
+    if (!t.values || !t.results || !t.stacks)
+        goto out;
+    MU_GO(mu__loop_limit(c->node, *(const int64_t *)in[0], t.rows, t.n_stacks > 0, &limit));
+    if (loop->reverse && t.rows < 0 && t.n_stacks > 0)
+        MU_GO(mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' runs in reverse without knowing how many rows there are",
+                        c->node->graph->name));
+    MU_GO(run_turns(&t, limit, &made));
+    status = give_results(&t, made, out);
+out:
+    for (int i = 0; t.values && i < t.carried; i++)
+        mu_release(t.values[i]);
+    for (int k = 0; t.stacks && k < t.n_stacks; k++)
+        mu__free(t.stacks[k].data);
+    mu__free(t.values);
+    mu__free(t.results);
+    mu__free(t.stacks);
+    return status;
+}
+
+mu_status mu__control_measured(struct control *control, const cpu_call *call, void *const *in, const mu_spec *specs,
+                               mu_tensor **out)
+{
+    if (control->node->op == &mu_op_cond)
+        return measured_cond(control, call, in, specs, out);
+    if (control->node->op == &mu_op_call)
+        return run_body(control, 0, call, in, specs, NULL, out);
+    return measured_loop(control, call, in, specs, out);
+}

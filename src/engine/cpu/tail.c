@@ -1,0 +1,311 @@
+// Plans that break: at an op whose output shapes depend on elements, a plan runs up to the op, the op is measured and
+// run, and a plan for the shapes found goes on.
+//
+// The graph is cut into what stands before the op and what stands behind; the second is a graph whose inputs are
+// those of the whole, what the first one left, and the op's outputs. It may break again. Effects keep their order
+// and collectives their numbers.
+#include "engine/cpu/plan.h"
+
+struct tail {
+    const mu_node *node;       // of the whole graph
+    mu_plan *head;
+    nested *rest;
+    struct control *control;   // where the op has bodies
+    int n_in, n_live;          // inputs of the whole graph; values that the head leaves
+    mu_edge *live;
+    void **in;                 // of the rest: inputs, live values, the op's outputs
+    mu_spec *specs;
+    mu_tensor **tensors;       // the last two of these during a run
+    mu_tensor **in_tensors;
+};
+
+// ---- Cutting ------------------------------------------------------------------------------------
+
+static bool is_free(const mu_node *node)  // needs no value to pass over the cut
+{
+    return node->op == &mu_op_input || node->op == &mu_op_constant;
+}
+
+static int find_live(const struct tail *tail, mu_edge edge)
+{
+    for (int i = 0; i < tail->n_live; i++)
+        if (tail->live[i].node == edge.node && tail->live[i].output == edge.output)
+            return i;
+    return -1;
+}
+
+static void add_live(struct tail *tail, mu_edge edge)
+{
+    if (edge.node->id < tail->node->id && !is_free(edge.node) && find_live(tail, edge) < 0)
+        tail->live[tail->n_live++] = edge;
+}
+
+static mu_status find_all_live(mu_plan *plan, struct tail *tail)
+{
+    const mu_graph *graph = plan->graph;
+    size_t edges = graph->outputs.n;
+    for (size_t i = (size_t)tail->node->id; i < graph->nodes.n; i++)
+        edges += (size_t)graph->nodes.items[i]->n_in;
+    if (!(tail->live = mu__arena_alloc(&plan->memory, sizeof *tail->live * (edges + 1))))
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = (size_t)tail->node->id; i < graph->nodes.n; i++)
+        for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
+            add_live(tail, graph->nodes.items[i]->in[k]);
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        add_live(tail, graph->outputs.items[i]);
+    return MU_OK;
+}
+
+// A part of a graph while it is copied: for each value of the whole graph, what it is there.
+typedef struct part {
+    const mu_graph *whole;
+    mu_graph *graph;
+    const int *first;
+    mu_edge *place;
+} part;
+
+static mu_edge *place_of(const part *p, mu_edge edge)
+{
+    return &p->place[p->first[edge.node->id] + edge.output];
+}
+
+static mu_status add_input(part *p, mu_edge edge)
+{
+    *place_of(p, edge) = (mu_edge){.node = mu__graph_input(p->graph, &edge.node->out[edge.output], edge.node->name)};
+    return place_of(p, edge)->node ? MU_OK : mu_error_code();
+}
+
+static mu_status copy_node(part *p, mu_node *node)
+{
+    mu_edge *in = mu__alloc(sizeof *in * (size_t)(node->n_in + 1));
+    mu_resource **resources = mu__alloc(sizeof *resources * (size_t)(node->n_resources + 1));
+    mu_node *copy = NULL;
+    for (int i = 0; in && i < node->n_in; i++)
+        in[i] = *place_of(p, node->in[i]);
+    for (int i = 0; resources && i < node->n_resources; i++)
+        resources[i] = p->whole->resources.items[node->resources[i]];
+    if (in && resources)
+        copy = mu__graph_node(p->graph, node->op, node->attrs, node->n_in, in, node->n_resources, resources);
+    mu__free(in);
+    mu__free(resources);
+    if (!copy)
+        return mu_error_code();
+    copy->name = node->name ? mu__arena_strdup(&p->graph->arena, node->name) : NULL;
+    MU_TRY(mu__node_place(copy, mu__node_site(node)));
+    copy->number = node->number;
+    for (int k = 0; k < node->n_out; k++)
+        *place_of(p, (mu_edge){.node = node, .output = k}) = (mu_edge){.node = copy, .output = k};
+    return MU_OK;
+}
+
+// Copies nodes [begin, end) behind the inputs of the whole graph and `extra` ones.
+static mu_status copy_part(part *p, int begin, int end, int n_extra, const mu_edge *extra, const mu_node *made)
+{
+    const mu_graph *whole = p->whole;
+    for (size_t i = 0; i < whole->inputs.n; i++)
+        MU_TRY(add_input(p, (mu_edge){.node = whole->inputs.items[i]}));
+    for (int i = 0; i < n_extra; i++)
+        MU_TRY(add_input(p, extra[i]));
+    for (int k = 0; made && k < made->n_out; k++)
+        MU_TRY(add_input(p, (mu_edge){.node = (mu_node *)made, .output = k}));
+    for (int i = 0; i < end; i++) {
+        mu_node *node = whole->nodes.items[i];
+        if (node->op != &mu_op_input && (i >= begin || node->op == &mu_op_constant))
+            MU_TRY(copy_node(p, node));
+    }
+    return MU_OK;
+}
+
+static mu_graph *make_part(const mu_plan *plan, bool behind, const struct tail *tail)
+{
+    const mu_graph *whole = plan->graph;
+    part p = {.whole = whole, .first = plan->first_value, .graph = mu__graph_new(whole->name),
+              .place = mu__calloc((size_t)plan->n_values + 1, sizeof *p.place)};
+    mu_status status = p.graph && p.place ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    const int cut = tail->node->id;
+    if (status == MU_OK)
+        status = behind ? copy_part(&p, cut + 1, (int)whole->nodes.n, tail->n_live, tail->live, tail->node)
+                        : copy_part(&p, 0, cut, 0, NULL, NULL);
+    const mu_edge *outputs = behind ? whole->outputs.items : tail->live;
+    const size_t n = behind ? whole->outputs.n : (size_t)tail->n_live;
+    for (size_t i = 0; i < n && status == MU_OK; i++)
+        status = MU_PUSH(&p.graph->outputs, *place_of(&p, outputs[i]));
+    if (status == MU_OK)
+        status = mu__pass_prune(p.graph);
+    mu__free(p.place);
+    if (status == MU_OK)
+        return p.graph;
+    mu_release(p.graph);
+    return NULL;
+}
+
+mu_status mu__tail_new(mu_plan *plan, const mu_spec *inputs)
+{
+    const mu_node *node = plan->graph->nodes.items[plan->break_at];
+    struct tail *tail = plan->tail = mu__arena_alloc(&plan->memory, sizeof *tail);
+    if (!tail)
+        return MU_RESOURCE_EXHAUSTED;
+    *tail = (struct tail){.node = node, .n_in = (int)plan->graph->inputs.n};
+    if (!node->op->measure && !mu__is_control(node->op))
+        return mu__error(MU_UNIMPLEMENTED, "op %s in '%s' has an output whose shape depends on elements; call it outside of traced "
+                         "functions", node->op->name, plan->graph->name);
+    MU_TRY(find_all_live(plan, tail));
+    const size_t n = (size_t)(tail->n_in + tail->n_live + node->n_out) + 1;
+    tail->in = mu__arena_alloc(&plan->memory, sizeof *tail->in * n);
+    tail->specs = mu__arena_alloc(&plan->memory, sizeof *tail->specs * n);
+    tail->tensors = mu__arena_alloc(&plan->memory, sizeof *tail->tensors * n);
+    tail->in_tensors = mu__arena_alloc(&plan->memory, sizeof *tail->in_tensors * n);
+    if (!tail->in || !tail->specs || !tail->tensors || !tail->in_tensors)
+        return MU_RESOURCE_EXHAUSTED;
+    memcpy(tail->specs, inputs, sizeof *inputs * (size_t)tail->n_in);
+    mu_graph *before = make_part(plan, false, tail), *behind = before ? make_part(plan, true, tail) : NULL;
+    if (before)
+        tail->head = mu__cpu_compile(plan->device, before, inputs, tail->n_in);
+    if (behind)
+        tail->rest = mu__nested_new(plan->device, behind);
+    mu_release(before);
+    mu_release(behind);
+    if (tail->rest && mu__is_control(node->op))
+        tail->control = mu__control_new(plan->device, node);
+    return tail->head && tail->rest && (tail->control || !mu__is_control(node->op)) ? MU_OK : mu_error_code();
+}
+
+void mu__tail_free(struct tail *tail)
+{
+    if (!tail)
+        return;
+    mu__cpu_free(tail->head);
+    mu__nested_free(tail->rest);
+    mu__control_free(tail->control);
+}
+
+size_t mu__tail_bytes(const struct tail *tail)
+{
+    const size_t head = mu__cpu_bytes(tail->head) + (tail->control ? mu__control_bytes(tail->control) : 0);
+    return MU_MAX(head, mu__nested_bytes(tail->rest));
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+// Where an input of the op lies: one of the whole graph's, a constant's, or what the head left.
+static void find_input(const mu_plan *plan, mu_edge edge, void **data, mu_spec *spec)
+{
+    const struct tail *tail = plan->tail;
+    int i = 0;
+    if (edge.node->op == &mu_op_constant) {
+        const mu_tensor *tensor = ((const mu_constant_attrs *)edge.node->attrs)->tensor;
+        *data = mu__data(tensor);
+        *spec = mu__spec_of(tensor);
+        return;
+    }
+    if (edge.node->op == &mu_op_input)
+        while (plan->graph->inputs.items[i] != edge.node)
+            i++;
+    else
+        i = tail->n_in + find_live(tail, edge);
+    *data = tail->in[i];
+    *spec = tail->specs[i];
+}
+
+static mu_status run_measured(const mu_plan *plan, mu_kernel *kernel, mu_view *views, const mu_spec *in, mu_spec *out,
+                              mu_tensor **results)
+{
+    const mu_node *node = plan->tail->node;
+    mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
+                      .n_resources = node->n_resources, .in = in, .out = out};
+    MU_TRY(mu__infer_call(&infer));
+    MU_TRY(node->op->measure(kernel, out));
+    for (int i = 0; i < node->n_out; i++) {
+        if (!mu__shape_known(&out[i].shape))
+            return mu__error(MU_INTERNAL, "op %s has measured no shape for output %d", node->op->name, i);
+        if (!(results[i] = mu__tensor_alloc(out[i].dtype, &out[i].shape)))
+            return MU_RESOURCE_EXHAUSTED;
+        views[i] = (mu_view){.dtype = out[i].dtype, .shape = out[i].shape, .data = mu__data(results[i])};
+    }
+    kernel->out = views;
+    return node->op->ref(kernel);
+}
+
+static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor **results)
+{
+    const struct tail *tail = plan->tail;
+    const mu_node *node = tail->node;
+    const size_t n = (size_t)(node->n_in + node->n_out) + 1;
+    void **data = mu__calloc(n, sizeof *data);
+    mu_spec *specs = mu__calloc(n, sizeof *specs);
+    mu_view *views = mu__calloc(n, sizeof *views);
+    mu_status status = data && specs && views ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; status == MU_OK && i < node->n_in; i++) {
+        find_input(plan, node->in[i], &data[i], &specs[i]);
+        views[i] = (mu_view){.dtype = specs[i].dtype, .shape = specs[i].shape, .data = data[i]};
+    }
+    mu_kernel kernel = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = views,
+                        .team = &plan->device->team, .collective = call->run->collective, .number = node->number,
+                        .replica = call->run->replica_id};
+    if (status == MU_OK)
+        status = tail->control ? mu__control_measured(tail->control, call, data, specs, results)
+                               : run_measured(plan, &kernel, views + node->n_in, specs, specs + node->n_in, results);
+    mu__free(data);
+    mu__free(specs);
+    mu__free(views);
+    return status;
+}
+
+static void add_values(struct tail *tail, int from, int n)
+{
+    for (int i = from; i < from + n; i++) {
+        tail->in[i] = mu__data(tail->tensors[i]);
+        tail->specs[i] = mu__spec_of(tail->tensors[i]);
+        tail->in_tensors[i] = tail->tensors[i];
+    }
+}
+
+static void mark_node(const mu_plan *plan, const mu_node *node, int replica)
+{
+    for (int r = 0; r < node->n_resources; r++) {
+        mu_resource *resource = plan->graph->resources.items[node->resources[r]];
+        // One draw of a generator more or less leaves nothing in doubt.
+        if (node->op != &mu_op_generator_next && mu__node_writes(node, r) && resource->kind->mark)
+            resource->kind->mark(resource, replica);
+    }
+}
+
+static mu_status run_parts(mu_plan *plan, const cpu_call *call, bool *begun)
+{
+    struct tail *tail = plan->tail;
+    const cpu_call head = {.run = call->run, .in = call->in, .out = tail->tensors + tail->n_in, .depth = call->depth};
+    const int behind = tail->n_in + tail->n_live;
+    memcpy(tail->in, call->in, sizeof *tail->in * (size_t)tail->n_in);
+    MU_TRY(mu__cpu_call(tail->head, &head));
+    add_values(tail, tail->n_in, tail->n_live);
+    *begun = true;
+    MU_TRY(run_node(plan, call, tail->tensors + behind));
+    add_values(tail, behind, tail->node->n_out);
+    mu_plan *rest = mu__nested_plan(tail->rest, tail->specs);
+    if (!rest)
+        return mu_error_code();
+    cpu_call last = *call;
+    last.in = tail->in;
+    last.in_tensors = call->in_tensors ? tail->in_tensors : NULL;
+    if (call->in_tensors)
+        memcpy(tail->in_tensors, call->in_tensors, sizeof *call->in_tensors * (size_t)tail->n_in);
+    return mu__cpu_call(rest, &last);
+}
+
+// What the head wrote is in doubt when something behind it fails.
+mu_status mu__tail_call(mu_plan *plan, const cpu_call *call)
+{
+    struct tail *tail = plan->tail;
+    const int n = tail->n_in + tail->n_live + tail->node->n_out;
+    bool begun = false;
+    memset(tail->tensors, 0, sizeof *tail->tensors * (size_t)n);
+    const mu_status status = run_parts(plan, call, &begun);
+    for (int i = tail->n_in; i < n; i++)
+        mu_release(tail->tensors[i]);
+    if (status != MU_OK && begun) {
+        for (int i = 0; i < plan->break_at; i++)
+            mark_node(plan, plan->graph->nodes.items[i], call->run->replica);
+        mark_node(plan, tail->node, call->run->replica);
+    }
+    return status;
+}

@@ -1,0 +1,247 @@
+// Tracing a body: a graph that may use what stands around it.
+//
+// The thread's ops go into the body's graph between begin and end; tapes outside do not hear of them, they hear
+// of the node that the body becomes part of. Bodies of one node are joined, so that they take the same inputs.
+#include "graph/control.h"
+
+mu_status mu__body_begin(mu_body_trace *body, const char *name)
+{
+    mu_context *context = mu__context();
+    mu_graph_trace *outer = (mu_graph_trace *)context->trace;
+    *body = (mu_body_trace){.trace = {.interface = {.add = mu__trace_add}, .first = !outer || outer->first,
+                                      .keep = mu__tape_listens(), .outer = outer}};
+    body->trace.graph = mu__graph_new(name);
+    body->pool = body->trace.graph ? mu_pool_open() : NULL;
+    if (!body->pool)
+        return mu_error_code();
+    body->outside = mu__trace_suspend();
+    context->trace = &body->trace.interface;
+    return MU_OK;
+}
+
+void mu__body_end(mu_body_trace *body)
+{
+    if (mu__context()->trace == &body->trace.interface)
+        mu__trace_resume(body->outside);
+}
+
+void mu__body_free(mu_body_trace *body)
+{
+    mu__body_end(body);
+    for (size_t i = 0; i < body->trace.captured.n; i++)
+        mu_release(body->trace.captured.items[i]);
+    mu__free(body->trace.captured.items);
+    if (body->pool)
+        mu_pool_close(body->pool);
+    mu_release(body->trace.graph);
+    *body = (mu_body_trace){0};
+}
+
+mu_tensor *mu__body_input(mu_body_trace *body, const mu_spec *spec)
+{
+    mu_graph *graph = body->trace.graph;
+    mu_node *node = mu__graph_input(graph, spec, NULL);
+    return node ? mu__give(mu__tensor_symbolic(node, 0, &node->out[0], &graph->object)) : NULL;
+}
+
+mu_status mu__body_output(mu_body_trace *body, mu_tensor *tensor)
+{
+    mu_edge edge;
+    MU_TRY(mu__trace_edge(&body->trace, tensor, &edge));
+    return MU_PUSH(&body->trace.graph->outputs, edge);
+}
+
+// ---- Joining ------------------------------------------------------------------------------------
+
+typedef struct tensors {
+    mu_tensor **items;
+    size_t n, capacity;
+} tensors;
+
+static bool same_tensor(const mu_tensor *a, const mu_tensor *b)
+{
+    return a->node == b->node && a->output == b->output;
+}
+
+static mu_status add_once(tensors *list, mu_tensor *tensor)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (same_tensor(list->items[i], tensor))
+            return MU_OK;
+    return MU_PUSH(list, tensor);
+}
+
+// Puts the captured inputs of one body into the common order, and adds those that it does not use.
+static mu_status reorder(mu_body_trace *body, int n_own, const tensors *all)
+{
+    mu_graph *graph = body->trace.graph;
+    size_t n = body->trace.captured.n;
+    mu_node **old = mu__alloc(sizeof *old * (n + 1));
+    if (!old)
+        return MU_RESOURCE_EXHAUSTED;
+    memcpy(old, graph->inputs.items + n_own, sizeof *old * n);
+    graph->inputs.n = (size_t)n_own;
+    mu_status status = MU_OK;
+    for (size_t i = 0; status == MU_OK && i < all->n; i++) {
+        size_t k = 0;
+        while (k < n && !same_tensor(body->trace.captured.items[k], all->items[i]))
+            k++;
+        mu_spec spec = mu__spec_of(all->items[i]);
+        if (k < n)
+            status = MU_PUSH(&graph->inputs, old[k]);
+        else
+            status = mu__graph_input(graph, &spec, NULL) ? MU_OK : mu_error_code();
+    }
+    mu__free(old);
+    return status;
+}
+
+mu_status mu__bodies_join(int n, mu_body_trace *const *bodies, const int *n_own, mu_tensor ***captured, int *n_captured)
+{
+    tensors all = {0};
+    mu_status status = MU_OK;
+    for (int b = 0; b < n; b++)
+        for (size_t i = 0; i < bodies[b]->trace.captured.n; i++)
+            MU_GO(add_once(&all, bodies[b]->trace.captured.items[i]));
+    for (int b = 0; b < n; b++)
+        MU_GO(reorder(bodies[b], n_own[b], &all));
+out:
+    if (status != MU_OK)
+        mu__free(all.items);
+    *captured = status == MU_OK ? all.items : NULL;
+    *n_captured = (int)all.n;
+    return status;
+}
+
+mu_status mu__bodies_resources(int n, mu_graph *const *graphs, mu_resource ***resources, int *n_resources)
+{
+    struct { mu_resource **items; size_t n, capacity; } all = {0};
+    for (int g = 0; g < n; g++)
+        for (size_t i = 0; graphs[g] && i < graphs[g]->resources.n; i++) {
+            size_t k = 0;
+            while (k < all.n && all.items[k] != graphs[g]->resources.items[i])
+                k++;
+            if (k == all.n && MU_PUSH(&all, graphs[g]->resources.items[i]) != MU_OK) {
+                mu__free(all.items);
+                return MU_RESOURCE_EXHAUSTED;
+            }
+        }
+    *resources = all.items;
+    *n_resources = (int)all.n;
+    return MU_OK;
+}
+
+// ---- Reads --------------------------------------------------------------------------------------
+
+static bool written_in(int n, mu_body_trace *const *bodies, const mu_resource *resource)
+{
+    for (int b = 0; b < n; b++) {
+        const mu_graph *graph = bodies[b]->trace.graph;
+        for (size_t i = 0; i < graph->nodes.n; i++) {
+            const mu_node *node = graph->nodes.items[i];
+            for (int k = 0; k < node->n_resources; k++)
+                if (graph->resources.items[node->resources[k]] == resource && mu__node_writes(node, k))
+                    return true;
+        }
+    }
+    return false;
+}
+
+// The read itself moves outside, where tapes hear of it; what it was becomes an input.
+static mu_status hoist(mu_body_trace *body, mu_node *node)
+{
+    mu_graph *graph = body->trace.graph;
+    mu_resource *resource = graph->resources.items[node->resources[0]];
+    mu_tensor *value = NULL;
+    mu_input_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.dtype = node->out[0].dtype;
+    attrs.shape = node->out[0].shape;
+    MU_TRY(mu__apply(&mu_op_read_variable, NULL, 0, NULL, 1, &resource, &value));
+    MU_TRY(mu__graph_rewrite(node, &mu_op_input, &attrs, 0, NULL));
+    MU_TRY(MU_PUSH(&graph->inputs, node));
+    MU_TRY(MU_PUSH(&body->trace.captured, value));
+    mu_retain(value);
+    return MU_OK;
+}
+
+// Resources that no node uses any more go; numbers in nodes follow.
+static mu_status drop_unused_resources(mu_graph *graph)
+{
+    size_t n = graph->resources.n, kept = 0;
+    int *place = mu__calloc(n + 1, sizeof *place);
+    if (!place)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        for (int k = 0; k < graph->nodes.items[i]->n_resources; k++)
+            place[graph->nodes.items[i]->resources[k]] = 1;
+    for (size_t i = 0; i < n; i++) {
+        if (!place[i]) {
+            mu_release(graph->resources.items[i]);
+            continue;
+        }
+        place[i] = (int)kept;
+        graph->resources.items[kept++] = graph->resources.items[i];
+    }
+    graph->resources.n = kept;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        for (int k = 0; k < graph->nodes.items[i]->n_resources; k++)
+            graph->nodes.items[i]->resources[k] = place[graph->nodes.items[i]->resources[k]];
+    mu__free(place);
+    return MU_OK;
+}
+
+mu_status mu__body_hoist_reads(int n, mu_body_trace *const *bodies)
+{
+    for (int b = 0; b < n; b++)
+        MU_TRY(mu__pass_share(bodies[b]->trace.graph));
+    for (int b = 0; b < n; b++) {
+        mu_graph *graph = bodies[b]->trace.graph;
+        for (size_t i = 0; i < graph->nodes.n; i++) {
+            mu_node *node = graph->nodes.items[i];
+            if (node->op == &mu_op_read_variable && !written_in(n, bodies, graph->resources.items[node->resources[0]]))
+                MU_TRY(hoist(bodies[b], node));
+        }
+        MU_TRY(drop_unused_resources(graph));
+    }
+    return MU_OK;
+}
+
+// ---- What gradients need ------------------------------------------------------------------------
+
+bool mu__tape_listens(void)
+{
+    const mu_context *context = mu__context();
+    for (const struct mu_tape *tape = context->tape; tape; tape = tape->outer)
+        if (!tape->paused)
+            return true;
+    return context->trace && ((const mu_graph_trace *)context->trace)->keep;
+}
+
+int mu__find_output(const mu_graph *graph, size_t from, const mu_node *node, int output)
+{
+    for (size_t i = from; i < graph->outputs.n; i++)
+        if (graph->outputs.items[i].node == node && graph->outputs.items[i].output == output)
+            return (int)i;
+    return -1;
+}
+
+static mu_status keep_output(mu_graph *graph, size_t from, mu_node *node, int output)
+{
+    if (mu__find_output(graph, from, node, output) >= 0)
+        return MU_OK;
+    return MU_PUSH(&graph->outputs, ((mu_edge){.node = node, .output = output}));
+}
+
+mu_status mu__body_keep(mu_graph *graph, int n_carried)
+{
+    size_t from = (size_t)n_carried;
+    for (int i = 0; i < n_carried; i++)
+        MU_TRY(keep_output(graph, from, graph->inputs.items[i], 0));
+    for (size_t i = 0, n = graph->nodes.n; i < n; i++) {
+        mu_node *node = graph->nodes.items[i];
+        for (int k = 0; k < node->n_out && node->op != &mu_op_constant && node->op != &mu_op_input; k++)
+            MU_TRY(keep_output(graph, from, node, k));
+    }
+    return MU_OK;
+}

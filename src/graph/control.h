@@ -1,0 +1,100 @@
+// Ops that run graphs: what their attributes mean, and how bodies are traced.
+//
+// A body is a graph whose first inputs its op defines; those behind them are what it uses from around it, and are
+// inputs of the node as well. Both branches of a cond, and both graphs of a loop, take the same ones.
+#ifndef MU_SRC_GRAPH_CONTROL_H
+#define MU_SRC_GRAPH_CONTROL_H
+
+#include "graph/trace.h"
+
+#include <muster/control.h>
+
+// cond: inputs are the predicate, then what the branches take. The first n_shared outputs of both are the node's;
+// then come the others of `then`, then those of `otherwise`: values kept for the gradient, undefined where the other
+// branch was taken.
+typedef struct mu_cond_attrs {
+    mu_graph *then, *otherwise;
+    int64_t n_shared;
+} mu_cond_attrs;
+
+// while_loop: inputs are the limit (int64 scalar: at most so many turns), n_carried values, n_slices tensors of which
+// each turn gets the slice number t along the first axis, and what is used from around. The condition (NULL: until
+// the limit) takes the carried values and the last group; the body takes all three, and gives the carried values of
+// the next turn, then rows. Outputs: how many turns were made (int64), the carried values, and each row of all turns
+// stacked. In reverse, turn t gets and gives number limit - 1 - t. Stacks have `rows` rows (those behind the last
+// turn are undefined); where that is -1, as many as the slices or, without slices, as there were turns.
+typedef struct mu_loop_attrs {
+    mu_graph *condition, *body;
+    int64_t n_carried, n_slices, rows;
+    bool reverse;
+} mu_loop_attrs;
+
+// call: inputs and outputs are the body's. `gradient` (NULL: the body is differentiated) takes the inputs, the outputs
+// and the gradients of the outputs, and gives the gradients of the inputs. Where `recompute` nothing of the inside is
+// kept for the gradient: it is computed again.
+typedef struct mu_call_attrs {
+    mu_graph *body, *gradient;
+    bool recompute;
+} mu_call_attrs;
+
+// The bodies of a node of control flow, as its attributes hold them: what the captured inputs of each follow, and where
+// they begin among the node's.
+typedef struct mu_bodies {
+    int n;
+    mu_graph **at[2];   // fields of the attributes: then and otherwise, body and condition, body
+    int n_own[2];
+    int first_captured;
+} mu_bodies;
+mu_bodies mu__bodies_of(const mu_op *op, void *attrs);
+
+// ---- Tracing bodies (body_trace.c) --------------------------------------------------------------
+
+// A body while it is traced: begin, inputs, ops, outputs, end. In between the thread's ops go into its graph.
+typedef struct mu_body_trace {
+    mu_graph_trace trace;
+    mu_suspended outside;
+    mu_pool *pool;
+} mu_body_trace;
+
+mu_status mu__body_begin(mu_body_trace *body, const char *name);
+mu_tensor *mu__body_input(mu_body_trace *body, const mu_spec *spec);
+mu_status mu__body_output(mu_body_trace *body, mu_tensor *tensor);
+void mu__body_end(mu_body_trace *body);
+// mu__body_free releases what is left: call it in every case. A graph that is kept is retained before.
+void mu__body_free(mu_body_trace *body);
+
+// mu__bodies_join makes the captured inputs of several bodies the same, in one order, behind each one's first
+// `n_own` inputs. `captured` gets the tensors, for mu__free; references stay with the bodies.
+mu_status mu__bodies_join(int n, mu_body_trace *const *bodies, const int *n_own, mu_tensor ***captured, int *n_captured);
+
+// mu__body_hoist_reads makes reads of variables that no body writes into captured inputs, so that gradients with
+// respect to the variable pass outside.
+mu_status mu__body_hoist_reads(int n, mu_body_trace *const *bodies);
+
+// mu__bodies_resources lists the resources of several graphs, each once; for mu__free.
+mu_status mu__bodies_resources(int n, mu_graph *const *graphs, mu_resource ***resources, int *n_resources);
+
+// Whether a tape is listening, so that values must be kept for its gradient.
+bool mu__tape_listens(void);
+
+// mu__body_keep adds every value of a graph that a gradient rule may ask for to its outputs: what nodes give, and of
+// a loop's body (n_carried >= 0) the carried inputs.
+mu_status mu__body_keep(mu_graph *graph, int n_carried);
+
+// mu__find_output returns the first output, from number `from` on, that is this value; -1: none.
+int mu__find_output(const mu_graph *graph, size_t from, const mu_node *node, int output);
+
+// ---- Values (control_value.c) -------------------------------------------------------------------
+
+// The tensors of a value, in order.
+typedef struct mu_tensors {
+    int n;
+    mu_tensor **at;   // borrowed; the array is for mu__free
+} mu_tensors;
+
+// mu__tensors_of lists them. Errors: INVALID_ARGUMENT where something else than a tensor is in it; `what` names it.
+mu_status mu__tensors_of(const mu_value *value, const char *what, mu_tensors *out);
+// mu__value_around builds the structure of `like` (NULL: an empty list) around tensors; given to the pool.
+mu_value *mu__value_around(const mu_value *like, mu_tensor *const *tensors);
+
+#endif

@@ -1,0 +1,378 @@
+// Loops: mu_while_loop and mu_scan.
+//
+// Outside of traces a loop calls its callbacks turn by turn, so tapes hear of every op. In a trace the body is
+// traced once (again with unknown dimensions if a value's shape changes) and becomes one while_loop node.
+#include "graph/control.h"
+
+#include <muster/ops.h>
+
+// What both kinds of loops are once they are traced.
+typedef struct loop {
+    const char *what;             // "mu_while_loop"
+    const char *name;
+    mu_condition *condition;      // NULL: a scan
+    mu_body *body;
+    mu_scan_step *step;           // of a scan
+    void *arg;
+    mu_value *vars, *elems;
+    mu_tensors carried, slices;
+    mu_spec *specs;               // of the carried values in every turn
+    int64_t rows;
+    mu_tensor *limit;
+    bool reverse;
+    mu_body_trace condition_trace, body_trace;
+} loop;
+
+static mu_tensor *int64_scalar(int64_t value)
+{
+    return mu_tensor_new(MU_I64, 0, NULL, &value);
+}
+
+// ---- In a trace ---------------------------------------------------------------------------------
+
+// The structure of `like` around new inputs of the body.
+static mu_value *inputs_like(mu_body_trace *body, const mu_value *like, int n, const mu_spec *specs)
+{
+    mu_tensor **inputs = mu__calloc((size_t)n + 1, sizeof *inputs);
+    mu_value *value = NULL;
+    bool whole = inputs != NULL;
+    for (int i = 0; whole && i < n; i++)
+        whole = (inputs[i] = mu__body_input(body, &specs[i])) != NULL;
+    if (whole)
+        value = mu__value_around(like, inputs);
+    mu__free(inputs);
+    return value;
+}
+
+static mu_value *slices_like(loop *l)
+{
+    mu_spec *specs = mu__calloc((size_t)l->slices.n + 1, sizeof *specs);
+    mu_value *value = NULL;
+    if (!specs)
+        return NULL;
+    for (int i = 0; i < l->slices.n; i++) {
+        specs[i] = mu__spec_of(l->slices.at[i]);
+        specs[i].shape.rank--;
+        memmove(specs[i].shape.dims, specs[i].shape.dims + 1, sizeof(int64_t) * (size_t)specs[i].shape.rank);
+    }
+    value = inputs_like(&l->body_trace, l->elems, l->slices.n, specs);
+    mu__free(specs);
+    return value;
+}
+
+static mu_status trace_condition(loop *l)
+{
+    MU_TRY(mu__body_begin(&l->condition_trace, "condition"));
+    mu_value *vars = inputs_like(&l->condition_trace, l->vars, l->carried.n, l->specs);
+    mu_tensor *goes_on = vars ? l->condition(vars, l->arg) : NULL;
+    mu_status status = goes_on ? mu__body_output(&l->condition_trace, goes_on) : mu_error_code();
+    if (!goes_on && !mu__pending())
+        status = mu__error(MU_INVALID_ARGUMENT, "%s: the condition gave NULL; it must give a bool scalar", l->what);
+    mu__body_end(&l->condition_trace);
+    return status;
+}
+
+static mu_status take_results(loop *l, const mu_value *result)
+{
+    mu_tensors leaves;
+    if (mu__pending())
+        return mu_error_code();
+    if (l->vars && (!result || !mu__value_same_structure(l->vars, result)))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the body's result has another structure than the %d values that it was given; it "
+                         "must give all of them back", l->what, l->carried.n);
+    MU_TRY(mu__tensors_of(result, l->what, &leaves));
+    mu_status status = MU_OK;
+    for (int i = 0; status == MU_OK && i < leaves.n; i++)
+        status = mu__body_output(&l->body_trace, leaves.at[i]);
+    for (int i = 0; status == MU_OK && l->step && i < leaves.n; i++)  // a scan gives each state as a row, too
+        status = mu__body_output(&l->body_trace, leaves.at[i]);
+    mu__free(leaves.at);
+    return status;
+}
+
+static mu_status trace_body(loop *l)
+{
+    MU_TRY(mu__body_begin(&l->body_trace, l->name));
+    mu_value *vars = inputs_like(&l->body_trace, l->vars, l->carried.n, l->specs);
+    mu_value *slices = l->step ? slices_like(l) : NULL, *result = NULL;
+    if (vars && (slices || !l->step))
+        result = l->step ? l->step(vars, slices, l->arg) : l->body(vars, l->arg);
+    mu_status status = take_results(l, result);
+    mu__body_end(&l->body_trace);
+    return status;
+}
+
+// Compares what a turn gives with what it took; where a dimension differs it is unknown in the next trace.
+static mu_status widen(loop *l, bool *changed)
+{
+    const mu_graph *graph = l->body_trace.trace.graph;
+    char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
+    *changed = false;
+    for (int i = 0; i < l->carried.n; i++) {
+        const mu_edge edge = graph->outputs.items[i];
+        const mu_spec *out = &edge.node->out[edge.output];
+        mu_spec *in = &l->specs[i];
+        if (in->dtype != out->dtype || in->shape.rank != out->shape.rank)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is %s%s before a turn and %s%s behind it; type and rank must stay "
+                             "(mu_cast converts)", l->what, i, mu_dtype_name(in->dtype), mu__shape_text(&in->shape, a),
+                             mu_dtype_name(out->dtype), mu__shape_text(&out->shape, b));
+        for (int k = 0; k < in->shape.rank; k++)
+            if (in->shape.dims[k] != out->shape.dims[k] && in->shape.dims[k] != MU_UNKNOWN) {
+                in->shape.dims[k] = MU_UNKNOWN;
+                *changed = true;
+            }
+    }
+    return MU_OK;
+}
+
+static mu_status trace_until_settled(loop *l)
+{
+    bool changed = true;
+    while (changed) {
+        MU_TRY(trace_body(l));
+        MU_TRY(widen(l, &changed));
+        if (changed)
+            mu__body_free(&l->body_trace);
+    }
+    return l->condition ? trace_condition(l) : MU_OK;
+}
+
+static mu_status apply_loop(loop *l, mu_tensor ***out)
+{
+    const int n_graphs = l->condition ? 2 : 1, carried = l->carried.n, slices = l->slices.n;
+    mu_body_trace *bodies[] = {&l->body_trace, &l->condition_trace};
+    mu_loop_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.body = l->body_trace.trace.graph;
+    attrs.condition = l->condition_trace.trace.graph;
+    attrs.n_carried = carried;
+    attrs.n_slices = slices;
+    attrs.rows = l->rows;
+    attrs.reverse = l->reverse;
+    mu_graph *graphs[] = {attrs.body, attrs.condition};
+    mu_tensor **captured = NULL, **in = NULL;
+    mu_resource **resources = NULL;
+    mu_status status = MU_OK;
+    int n = 0, n_resources = 0;
+    MU_GO(mu__body_hoist_reads(n_graphs, bodies));
+    MU_GO(mu__bodies_join(n_graphs, bodies, (int[]){carried + slices, carried}, &captured, &n));
+    if (mu__tape_listens())
+        MU_GO(mu__body_keep(attrs.body, carried));
+    MU_GO(mu__bodies_resources(n_graphs, graphs, &resources, &n_resources));
+    in = mu__calloc((size_t)(1 + carried + slices + n), sizeof *in);
+    *out = mu__calloc((size_t)mu__op_outputs(&mu_op_while_loop, &attrs, 1) + 1, sizeof **out);
+    if (!in || !*out)
+        MU_GO(MU_RESOURCE_EXHAUSTED);
+    in[0] = l->limit;
+    memcpy(in + 1, l->carried.at, sizeof *in * (size_t)carried);
+    memcpy(in + 1 + carried, l->slices.at, sizeof *in * (size_t)slices);
+    for (int i = 0; i < n; i++)
+        in[1 + carried + slices + i] = captured[i];
+    status = mu__apply(&mu_op_while_loop, &attrs, 1 + carried + slices + n, in, n_resources, resources, *out);
+out:
+    mu__free(in);
+    mu__free(captured);
+    mu__free(resources);
+    return status;
+}
+
+// The node's outputs; for mu__free. Its tensors belong to the pool around.
+static mu_value *trace_loop(loop *l)
+{
+    mu_tensor **out = NULL;
+    mu_value *result = NULL;
+    l->specs = mu__calloc((size_t)l->carried.n + 1, sizeof *l->specs);
+    for (int i = 0; l->specs && i < l->carried.n; i++)
+        l->specs[i] = mu__spec_of(l->carried.at[i]);
+    if (l->specs && trace_until_settled(l) == MU_OK && apply_loop(l, &out) == MU_OK)
+        result = mu__value_around(l->vars, out + 1 + (l->step ? l->carried.n : 0));
+    if (result && l->condition_trace.pool)
+        result = mu__pool_return(l->condition_trace.pool, result);
+    if (result)
+        result = mu__pool_return(l->body_trace.pool, result);
+    mu__body_free(&l->condition_trace);
+    mu__body_free(&l->body_trace);
+    mu__free(l->specs);
+    mu__free(out);
+    if (mu__pending())
+        mu__error_context("in %s '%s'", l->what, l->name);
+    return result;
+}
+
+// ---- Outside of traces --------------------------------------------------------------------------
+
+// Whether another turn is to come; the loop's values are borrowed.
+static mu_status goes_on(const loop *l, mu_value *vars, bool *out)
+{
+    mu_tensor *condition = l->condition(vars, l->arg);
+    *out = false;
+    if (mu__pending())
+        return mu_error_code();
+    if (!condition || condition->dtype != MU_BOOL || condition->shape.rank != 0 || !condition->buffer)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the condition must give a bool scalar", l->what);
+    *out = *(const bool *)mu__data(condition);
+    return MU_OK;
+}
+
+static mu_value *checked_turn(const loop *l, mu_value *vars)
+{
+    mu_value *next = l->body(vars, l->arg);
+    if (mu__pending() || !next || mu__value_same_structure(vars, next)) {
+        if (!next && !mu__pending())
+            mu__error(MU_INVALID_ARGUMENT, "%s: the body gave NULL; it must give the loop's values", l->what);
+        return next;
+    }
+    mu__error(MU_INVALID_ARGUMENT, "%s: the body's result has another structure than the %d values that it was given; it must give "
+              "all of them back", l->what, l->carried.n);
+    return NULL;
+}
+
+// Each turn has a pool of its own; only the values go on.
+static mu_value *run_turns(const loop *l, int64_t limit)
+{
+    mu_value *vars = mu_retain(l->vars);
+    bool more = true;
+    for (int64_t turn = 0; vars && more && turn < limit; turn++) {
+        mu_pool *pool = mu_pool_open();
+        mu_value *next = NULL;
+        mu_status status = pool ? goes_on(l, vars, &more) : mu_error_code();
+        if (status == MU_OK && more)
+            next = mu_retain(checked_turn(l, vars));
+        if (pool)
+            mu_pool_close(pool);
+        if (mu__pending() || more) {
+            mu_release(vars);
+            vars = next;
+        }
+    }
+    return mu__give(vars);
+}
+
+mu_value *mu_while_loop_with(const mu_while_loop_args *given)
+{
+    mu_while_loop_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_while_loop") != MU_OK)
+        return NULL;
+    if (!args.condition || !args.body || !args.loop_vars || args.maximum_iterations < 0) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_while_loop: %s", args.maximum_iterations < 0 ? "maximum_iterations is negative"
+                  : "condition, body and loop_vars must be given");
+        return NULL;
+    }
+    int64_t limit = args.maximum_iterations > 0 ? args.maximum_iterations : INT64_MAX;
+    loop l = {.what = "mu_while_loop", .name = args.name ? args.name : "while_loop", .condition = args.condition, .body = args.body,
+              .arg = args.arg, .vars = args.loop_vars, .rows = args.maximum_iterations > 0 ? limit : -1};
+    mu_value *result = NULL;
+    if (mu__tensors_of(l.vars, l.what, &l.carried) != MU_OK)
+        return NULL;
+    if (!mu__context()->trace)
+        result = run_turns(&l, limit);
+    else if ((l.limit = int64_scalar(limit)))
+        result = trace_loop(&l);
+    mu__free(l.carried.at);
+    return result;
+}
+
+// ---- Scan ---------------------------------------------------------------------------------------
+
+static mu_status check_elements(const loop *l)
+{
+    char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
+    for (int i = 0; i < l->slices.n; i++) {
+        const mu_shape *shape = &l->slices.at[i]->shape, *first = &l->slices.at[0]->shape;
+        if (shape->rank > 0 && (shape->dims[0] == first->dims[0] || shape->dims[0] == MU_UNKNOWN || first->dims[0] == MU_UNKNOWN))
+            continue;
+        return mu__error(MU_INVALID_ARGUMENT, "mu_scan: tensors %d and 0 of elems have shapes %s and %s; first axes must be there and "
+                         "equal", i, mu__shape_text(shape, a), mu__shape_text(first, b));
+    }
+    return l->slices.n > 0 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_scan: elems has no tensor");
+}
+
+static mu_value *element_of(const loop *l, int64_t i)
+{
+    mu_tensor **parts = mu__calloc((size_t)l->slices.n + 1, sizeof *parts);
+    mu_value *element = NULL;
+    bool whole = parts != NULL;
+    for (int k = 0; whole && k < l->slices.n; k++) {
+        int64_t begin[MU_MAX_RANK] = {i}, end[MU_MAX_RANK] = {i + 1}, strides[MU_MAX_RANK];
+        for (int axis = 0; axis < MU_MAX_RANK; axis++)
+            strides[axis] = 1;
+        parts[k] = mu_strided_slice(l->slices.at[k], begin, end, strides, ~1u, ~1u, 1);
+        whole = parts[k] != NULL;
+    }
+    if (whole)
+        element = mu__value_around(l->elems, parts);
+    mu__free(parts);
+    return element;
+}
+
+// Stacks the k-th tensor of all states.
+static mu_tensor *stack_states(mu_value **states, int n, int k)
+{
+    mu_tensor **rows = mu__calloc((size_t)n + 1, sizeof *rows), *stacked = NULL;
+    bool whole = rows != NULL;
+    for (int t = 0; whole && t < n; t++) {
+        mu_tensors leaves;
+        whole = mu__tensors_of(states[t], "mu_scan", &leaves) == MU_OK;
+        rows[t] = whole && k < leaves.n ? leaves.at[k] : NULL;
+        mu__free(whole ? leaves.at : NULL);
+    }
+    if (whole)
+        stacked = mu_stack(n, rows, 0);
+    mu__free(rows);
+    return stacked;
+}
+
+static mu_tensor *no_rows(const mu_tensor *like)
+{
+    mu_shape shape = {.rank = like->shape.rank + 1};
+    memcpy(shape.dims + 1, like->shape.dims, sizeof(int64_t) * (size_t)like->shape.rank);
+    return mu_tensor_new(like->dtype, shape.rank, shape.dims, NULL);
+}
+
+static mu_value *scan_now(const loop *l)
+{
+    const int n = (int)l->slices.at[0]->shape.dims[0];
+    mu_value **states = mu__calloc((size_t)n + 1, sizeof *states), *state = l->vars, *result = NULL;
+    mu_tensor **stacks = mu__calloc((size_t)l->carried.n + 1, sizeof *stacks);
+    bool whole = states && stacks;
+    for (int t = 0; whole && t < n; t++) {
+        int i = l->reverse ? n - 1 - t : t;
+        mu_value *element = element_of(l, i);
+        state = element ? l->step(state, element, l->arg) : NULL;
+        whole = state && !mu__pending() && mu__value_same_structure(l->vars, state);
+        if (!whole && !mu__pending())
+            mu__error(MU_INVALID_ARGUMENT, "mu_scan: step %d gave another structure than the initializer's %d tensors", t, l->carried.n);
+        states[i] = state;
+    }
+    for (int k = 0; whole && k < l->carried.n; k++)
+        whole = (stacks[k] = n > 0 ? stack_states(states, n, k) : no_rows(l->carried.at[k])) != NULL;
+    if (whole)
+        result = mu__value_around(l->vars, stacks);
+    mu__free(states);
+    mu__free(stacks);
+    return result;
+}
+
+mu_value *mu_scan_with(const mu_scan_args *given)
+{
+    mu_scan_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_scan") != MU_OK)
+        return NULL;
+    if (!args.fn || !args.elems || !args.initializer) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_scan: fn, elems and initializer must be given");
+        return NULL;
+    }
+    loop l = {.what = "mu_scan", .name = args.name ? args.name : "scan", .step = args.fn, .arg = args.arg, .vars = args.initializer,
+              .elems = args.elems, .rows = -1, .reverse = args.reverse};
+    mu_value *result = NULL;
+    if (mu__tensors_of(l.vars, l.what, &l.carried) == MU_OK && mu__tensors_of(l.elems, l.what, &l.slices) == MU_OK &&
+        check_elements(&l) == MU_OK) {
+        if (!mu__context()->trace)
+            result = scan_now(&l);
+        else if ((l.limit = mu_dim_size(l.slices.at[0], 0)))
+            result = trace_loop(&l);
+    }
+    mu__free(l.carried.at);
+    mu__free(l.slices.at);
+    return result;
+}
