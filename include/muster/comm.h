@@ -25,6 +25,10 @@ typedef struct mu_communication_options {
     int64_t bytes_per_pack; // gradients are packed into messages of about this size; default: the library chooses
     double timeout_seconds; // of one collective; default MUSTER_TIMEOUT
     const char *algorithms; // by operation and bytes: "allreduce:0-16k:slots,16k-:direct"; default: by implementation
+    // Every element is combined in the order of the replicas, so the same replicas give the same bits however they
+    // are laid out over processes and hosts, with equal instruction set and threads per replica. What it costs is
+    // said once on the log (MUSTER_LOG=info).
+    bool deterministic;
 } mu_communication_options;
 
 // mu_communication_name returns "RING" and the like (static storage); "unknown" for any other number.

@@ -1,175 +1,120 @@
 // The collective algorithms: pure functions from a problem to the steps of one rank.
 //
 // The order in which elements are added depends on the problem alone, never on time, so every rank gets the
-// same bits on every run. Nothing here sends anything: schedule.c runs a list, or simulates all of them.
-#include "comm/comm.h"
+// same bits on every run. Nothing here sends anything: schedule.c runs a list, or simulates all of them. hosts.c
+// has those for ranks on several hosts; the table of all is here.
+#include "comm/steps.h"
 
-enum { SEGMENT_BYTES = 256 * 1024, LINE_BYTES = 64 };
-
-// ---- Appending steps ----------------------------------------------------------------------------
-
-static mu_status add(mu_steps *out, mu_step step)
-{
-    const bool moves = step.kind != MU_STEP_MEET && step.kind != MU_STEP_BARRIER && step.kind != MU_STEP_FLUSH;
-    return moves && step.count == 0 ? MU_OK : MU_PUSH(out, step);
-}
-
-static mu_status add_plain(mu_steps *out, mu_step_kind kind) { return add(out, (mu_step){.kind = kind}); }
-
-static mu_status add_send(mu_steps *out, int peer, mu_area from, int64_t at, int64_t count)
-{
-    return add(out, (mu_step){.kind = MU_STEP_SEND, .peer = peer, .from = from, .from_at = at, .count = count});
-}
-
-static mu_status add_recv(mu_steps *out, int peer, mu_area to, int64_t at, int64_t count)
-{
-    if (to == MU_AREA_SCRATCH)
-        out->scratch = MU_MAX(out->scratch, at + count);
-    return add(out, (mu_step){.kind = MU_STEP_RECV, .peer = peer, .to = to, .to_at = at, .count = count});
-}
-
-static mu_status add_copy(mu_steps *out, int peer, mu_area from, int64_t from_at, mu_area to, int64_t to_at,
-                          int64_t count)
-{
-    return add(out, (mu_step){.kind = MU_STEP_COPY,
-                              .peer = peer,
-                              .from = from,
-                              .from_at = from_at,
-                              .to = to,
-                              .to_at = to_at,
-                              .count = count});
-}
-
-// Received parts stand one after the other at the start of SCRATCH.
-static mu_status add_reduce(mu_steps *out, int64_t at, int64_t count, int parts, int place, bool last)
-{
-    return add(out, (mu_step){.kind = MU_STEP_REDUCE,
-                              .from = MU_AREA_SCRATCH,
-                              .to = MU_AREA_DATA,
-                              .to_at = at,
-                              .count = count,
-                              .parts = parts,
-                              .place = place,
-                              .last = last});
-}
-
-// A part of [0, n): where it begins and how long it is.
-typedef struct part {
-    int64_t at, count;
-} part;
-
-static part part_of(int64_t n, int64_t grain, int index, int count)
-{
-    int64_t begin, end;
-    mu__team_share(n, grain, index, count, &begin, &end);
-    return (part){.at = begin, .count = end - begin};
-}
-
-// The slice of DATA that a rank answers for; slices begin on different cache lines.
-static part slice_of(const mu_problem *problem, int rank)
-{
-    const int64_t grain = MU_MAX((int64_t)(LINE_BYTES / problem->element), 1);
-    return part_of(problem->count, grain, rank, problem->ranks);
-}
-
-static int64_t block_at(const mu_problem *problem, int rank)
-{
-    int64_t at = 0;
-    for (int i = 0; i < rank; i++)
-        at += problem->counts[i];
-    return at;
-}
+enum { SEGMENT_BYTES = 256 * 1024 };
 
 // ---- Through shared memory ----------------------------------------------------------------------
 
 static mu_status all_reduce_slots(const mu_problem *problem, mu_steps *out)
 {
-    MU_TRY(add_copy(out, problem->rank, MU_AREA_DATA, 0, MU_AREA_WINDOW, 0, problem->count));
-    MU_TRY(add_plain(out, MU_STEP_MEET));
-    return add(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
+    MU_TRY(mu__add_copy(out, problem->rank, MU_AREA_DATA, 0, MU_AREA_WINDOW, 0, problem->count));
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    return mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
+                              .owner = problem->rank,
                               .from = MU_AREA_WINDOW,
                               .to = MU_AREA_DATA,
                               .count = problem->count,
+                              .parts = problem->ranks,
                               .last = true});
 }
 
 static mu_status all_reduce_direct(const mu_problem *problem, mu_steps *out)
 {
-    const part own = slice_of(problem, problem->rank);
-    MU_TRY(add_plain(out, MU_STEP_MEET));
-    MU_TRY(add(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
+    const mu_part own = mu__slice_of(problem, problem->rank);
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
                               .from = MU_AREA_DATA,
                               .to = MU_AREA_DATA,
                               .from_at = own.at,
                               .to_at = own.at,
                               .count = own.count,
+                              .owner = problem->rank,
+                              .parts = problem->ranks,
                               .push = true,
                               .last = true}));
-    return add_plain(out, MU_STEP_BARRIER);
+    return mu__add_plain(out, MU_STEP_BARRIER);
 }
 
 static mu_status broadcast_slots(const mu_problem *problem, mu_steps *out)
 {
     const bool root = problem->rank == problem->root;
     if (root)
-        MU_TRY(add_copy(out, problem->rank, MU_AREA_DATA, 0, MU_AREA_WINDOW, 0, problem->count));
-    MU_TRY(add_plain(out, MU_STEP_MEET));
+        MU_TRY(mu__add_copy(out, problem->rank, MU_AREA_DATA, 0, MU_AREA_WINDOW, 0, problem->count));
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     if (!root)
-        MU_TRY(add_copy(out, problem->root, MU_AREA_WINDOW, 0, MU_AREA_DATA, 0, problem->count));
+        MU_TRY(mu__add_copy(out, problem->root, MU_AREA_WINDOW, 0, MU_AREA_DATA, 0, problem->count));
     return MU_OK;
 }
 
 static mu_status broadcast_direct(const mu_problem *problem, mu_steps *out)
 {
-    MU_TRY(add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     if (problem->rank != problem->root)
-        MU_TRY(add_copy(out, problem->root, MU_AREA_DATA, 0, MU_AREA_DATA, 0, problem->count));
-    return add_plain(out, MU_STEP_BARRIER);
+        MU_TRY(mu__add_copy(out, problem->root, MU_AREA_DATA, 0, MU_AREA_DATA, 0, problem->count));
+    return mu__add_plain(out, MU_STEP_BARRIER);
 }
 
 static mu_status gather_blocks(const mu_problem *problem, mu_area from, mu_steps *out)
 {
     int64_t at = 0;
     for (int rank = 0; rank < problem->ranks; at += problem->counts[rank++])
-        MU_TRY(add_copy(out, rank, from, 0, MU_AREA_DATA, at, problem->counts[rank]));
+        MU_TRY(mu__add_copy(out, rank, from, 0, MU_AREA_DATA, at, problem->counts[rank]));
     return MU_OK;
 }
 
 static mu_status all_gather_slots(const mu_problem *problem, mu_steps *out)
 {
-    MU_TRY(add_copy(out, problem->rank, MU_AREA_INPUT, 0, MU_AREA_WINDOW, 0, problem->count));
-    MU_TRY(add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_copy(out, problem->rank, MU_AREA_INPUT, 0, MU_AREA_WINDOW, 0, problem->count));
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     return gather_blocks(problem, MU_AREA_WINDOW, out);
 }
 
 static mu_status all_gather_direct(const mu_problem *problem, mu_steps *out)
 {
-    MU_TRY(add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     MU_TRY(gather_blocks(problem, MU_AREA_INPUT, out));
-    return add_plain(out, MU_STEP_BARRIER);
+    return mu__add_plain(out, MU_STEP_BARRIER);
 }
 
 static mu_status all_to_all_direct(const mu_problem *problem, mu_steps *out)
 {
     const int64_t n = problem->count;
-    MU_TRY(add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     for (int rank = 0; rank < problem->ranks; rank++)
-        MU_TRY(add_copy(out, rank, MU_AREA_INPUT, problem->rank * n, MU_AREA_DATA, rank * n, n));
-    return add_plain(out, MU_STEP_BARRIER);
+        MU_TRY(mu__add_copy(out, rank, MU_AREA_INPUT, problem->rank * n, MU_AREA_DATA, rank * n, n));
+    return mu__add_plain(out, MU_STEP_BARRIER);
+}
+
+static mu_status reduce_scatter_direct(const mu_problem *problem, mu_steps *out)
+{
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
+                                       .owner = problem->rank,
+                                       .from = MU_AREA_INPUT,
+                                       .to = MU_AREA_DATA,
+                                       .from_at = problem->rank * problem->count,
+                                       .count = problem->count,
+                                       .parts = problem->ranks,
+                                       .last = true}));
+    return mu__add_plain(out, MU_STEP_BARRIER);
 }
 
 static mu_status barrier_meet(const mu_problem *problem, mu_steps *out)
 {
     (void)problem;
-    return add_plain(out, MU_STEP_MEET);
+    return mu__add_plain(out, MU_STEP_MEET);
 }
 
 // ---- Ring ---------------------------------------------------------------------------------------
 
-// A ring of `n` members, of which this is `me`; member i is rank i * stride. A chunk travels in segments, so
-// that adding one goes on while the next is under way; at most as many as one may send ahead.
+// A chunk travels in segments, so that adding one goes on while the next is under way; at most as many as one may
+// send ahead.
 typedef struct ring {
-    int me, n, stride;
+    int me, n;
     int64_t count;
     size_t element;
 } ring;
@@ -181,36 +126,36 @@ static int ring_segments(const ring *r, int64_t chunk)
 }
 
 // Chunk `hops` steps to the left of member `me`.
-static part ring_chunk(const ring *r, int hops)
+static mu_part ring_chunk(const ring *r, int hops)
 {
-    return part_of(r->count, 1, ((r->me - hops) % r->n + r->n) % r->n, r->n);
+    return mu__part_of(r->count, 1, ((r->me - hops) % r->n + r->n) % r->n, r->n);
 }
 
-static mu_status ring_pass(const ring *r, part chunk, bool reduce, bool last, bool forward, mu_steps *out)
+static mu_status ring_pass(const ring *r, mu_part chunk, bool reduce, bool last, bool forward, mu_steps *out)
 {
-    const int left = (r->me + r->n - 1) % r->n * r->stride, right = (r->me + 1) % r->n * r->stride;
+    const int left = (r->me + r->n - 1) % r->n, right = (r->me + 1) % r->n;
     const int segments = ring_segments(r, chunk.count);
     for (int i = 0; i < segments; i++) {
-        const part segment = part_of(chunk.count, 1, i, segments);
+        const mu_part segment = mu__part_of(chunk.count, 1, i, segments);
         const int64_t at = chunk.at + segment.at;
-        MU_TRY(reduce ? add_recv(out, left, MU_AREA_SCRATCH, 0, segment.count)
-                      : add_recv(out, left, MU_AREA_DATA, at, segment.count));
+        MU_TRY(reduce ? mu__add_recv(out, left, MU_AREA_SCRATCH, 0, segment.count)
+                      : mu__add_recv(out, left, MU_AREA_DATA, at, segment.count));
         if (reduce)
-            MU_TRY(add_reduce(out, at, segment.count, 2, 1, last));
+            MU_TRY(mu__add_reduce(out, at, segment.count, 2, 1, last));
         if (forward)
-            MU_TRY(add_send(out, right, MU_AREA_DATA, at, segment.count));
+            MU_TRY(mu__add_send(out, right, MU_AREA_DATA, at, segment.count));
     }
     return MU_OK;
 }
 
-// Each chunk goes round once, growing by every member's part, and once more as the result.
+// Each chunk goes round once, growing by every member's mu_part, and once more as the result.
 static mu_status ring_steps(const ring *r, mu_steps *out)
 {
-    const part own = ring_chunk(r, 0);
+    const mu_part own = ring_chunk(r, 0);
     const int segments = ring_segments(r, own.count);
     for (int i = 0; i < segments; i++) {
-        const part segment = part_of(own.count, 1, i, segments);
-        MU_TRY(add_send(out, (r->me + 1) % r->n * r->stride, MU_AREA_DATA, own.at + segment.at, segment.count));
+        const mu_part segment = mu__part_of(own.count, 1, i, segments);
+        MU_TRY(mu__add_send(out, (r->me + 1) % r->n, MU_AREA_DATA, own.at + segment.at, segment.count));
     }
     for (int hop = 1; hop < r->n; hop++)
         MU_TRY(ring_pass(r, ring_chunk(r, hop), true, hop == r->n - 1, true, out));
@@ -221,56 +166,55 @@ static mu_status ring_steps(const ring *r, mu_steps *out)
 
 static mu_status all_reduce_ring(const mu_problem *problem, mu_steps *out)
 {
-    const ring r = {
-        .me = problem->rank, .n = problem->ranks, .stride = 1, .count = problem->count, .element = problem->element};
-    MU_TRY(add_plain(out, MU_STEP_MEET));
+    const ring r = {.me = problem->rank, .n = problem->ranks, .count = problem->count, .element = problem->element};
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     return r.n == 1 ? MU_OK : ring_steps(&r, out);
 }
 
 static mu_status all_gather_ring(const mu_problem *problem, mu_steps *out)
 {
     const int me = problem->rank, n = problem->ranks;
-    MU_TRY(add_plain(out, MU_STEP_MEET));
-    MU_TRY(add_copy(out, me, MU_AREA_INPUT, 0, MU_AREA_DATA, block_at(problem, me), problem->count));
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_copy(out, me, MU_AREA_INPUT, 0, MU_AREA_DATA, mu__block_at(problem, me), problem->count));
     for (int hop = 0; hop < n - 1; hop++) {
         const int mine = (me - hop + n) % n, theirs = (me - hop - 1 + n) % n;
-        MU_TRY(add_send(out, (me + 1) % n, MU_AREA_DATA, block_at(problem, mine), problem->counts[mine]));
-        MU_TRY(add_recv(out, (me + n - 1) % n, MU_AREA_DATA, block_at(problem, theirs), problem->counts[theirs]));
+        MU_TRY(mu__add_send(out, (me + 1) % n, MU_AREA_DATA, mu__block_at(problem, mine), problem->counts[mine]));
+        MU_TRY(mu__add_recv(out, (me + n - 1) % n, MU_AREA_DATA, mu__block_at(problem, theirs), problem->counts[theirs]));
     }
     return MU_OK;
 }
 
 // ---- Recursive doubling -------------------------------------------------------------------------
 
-// Adds what `peer` has to DATA; the lower rank's part comes first on both sides, so both get the same bits.
+// Adds what `peer` has to DATA; the lower rank's mu_part comes first on both sides, so both get the same bits.
 static mu_status exchange(const mu_problem *problem, int peer, bool last, mu_steps *out)
 {
-    MU_TRY(add_send(out, peer, MU_AREA_DATA, 0, problem->count));
-    MU_TRY(add_recv(out, peer, MU_AREA_SCRATCH, 0, problem->count));
-    MU_TRY(add_plain(out, MU_STEP_FLUSH));
-    return add_reduce(out, 0, problem->count, 2, problem->rank < peer ? 0 : 1, last);
+    MU_TRY(mu__add_send(out, peer, MU_AREA_DATA, 0, problem->count));
+    MU_TRY(mu__add_recv(out, peer, MU_AREA_SCRATCH, 0, problem->count));
+    MU_TRY(mu__add_plain(out, MU_STEP_FLUSH));
+    return mu__add_reduce(out, 0, problem->count, 2, problem->rank < peer ? 0 : 1, last);
 }
 
-// Ranks beyond the greatest power of two give their part to a partner first and get the result from it.
+// Ranks beyond the greatest power of two give their mu_part to a partner first and get the result from it.
 static mu_status all_reduce_doubling(const mu_problem *problem, mu_steps *out)
 {
     const int me = problem->rank;
     int core = 1;
     while (core * 2 <= problem->ranks)
         core *= 2;
-    MU_TRY(add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     if (me >= core) {
-        MU_TRY(add_send(out, me - core, MU_AREA_DATA, 0, problem->count));
-        return add_recv(out, me - core, MU_AREA_DATA, 0, problem->count);
+        MU_TRY(mu__add_send(out, me - core, MU_AREA_DATA, 0, problem->count));
+        return mu__add_recv(out, me - core, MU_AREA_DATA, 0, problem->count);
     }
     const bool partner = me + core < problem->ranks;
     if (partner) {
-        MU_TRY(add_recv(out, me + core, MU_AREA_SCRATCH, 0, problem->count));
-        MU_TRY(add_reduce(out, 0, problem->count, 2, 0, false));
+        MU_TRY(mu__add_recv(out, me + core, MU_AREA_SCRATCH, 0, problem->count));
+        MU_TRY(mu__add_reduce(out, 0, problem->count, 2, 0, false));
     }
     for (int mask = 1; mask < core; mask *= 2)
         MU_TRY(exchange(problem, me ^ mask, mask * 2 == core, out));
-    return partner ? add_send(out, me + core, MU_AREA_DATA, 0, problem->count) : MU_OK;
+    return partner ? mu__add_send(out, me + core, MU_AREA_DATA, 0, problem->count) : MU_OK;
 }
 
 // ---- Pairwise: reduce-scatter, then all-gather --------------------------------------------------
@@ -279,74 +223,60 @@ static mu_status all_reduce_doubling(const mu_problem *problem, mu_steps *out)
 static mu_status scatter_reduce(const mu_problem *problem, mu_steps *out)
 {
     const int me = problem->rank, n = problem->ranks;
-    const part own = slice_of(problem, me);
+    const mu_part own = mu__slice_of(problem, me);
     for (int hop = 1; hop < n; hop++) {
         const int to = (me + hop) % n, from = (me + n - hop) % n;
-        const part theirs = slice_of(problem, to);
+        const mu_part theirs = mu__slice_of(problem, to);
         const int place = from < me ? from : from - 1;
-        MU_TRY(add_send(out, to, MU_AREA_DATA, theirs.at, theirs.count));
-        MU_TRY(add_recv(out, from, MU_AREA_SCRATCH, place * own.count, own.count));
+        MU_TRY(mu__add_send(out, to, MU_AREA_DATA, theirs.at, theirs.count));
+        MU_TRY(mu__add_recv(out, from, MU_AREA_SCRATCH, place * own.count, own.count));
     }
-    return add_reduce(out, own.at, own.count, n, me, true);
+    return mu__add_reduce(out, own.at, own.count, n, me, true);
 }
 
 static mu_status all_reduce_pairwise(const mu_problem *problem, mu_steps *out)
 {
     const int me = problem->rank, n = problem->ranks;
-    const part own = slice_of(problem, me);
-    MU_TRY(add_plain(out, MU_STEP_MEET));
+    const mu_part own = mu__slice_of(problem, me);
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     if (n == 1)
         return MU_OK;
     MU_TRY(scatter_reduce(problem, out));
     for (int hop = 1; hop < n; hop++) {
         const int from = (me + n - hop) % n;
-        const part theirs = slice_of(problem, from);
-        MU_TRY(add_send(out, (me + hop) % n, MU_AREA_DATA, own.at, own.count));
-        MU_TRY(add_recv(out, from, MU_AREA_DATA, theirs.at, theirs.count));
+        const mu_part theirs = mu__slice_of(problem, from);
+        MU_TRY(mu__add_send(out, (me + hop) % n, MU_AREA_DATA, own.at, own.count));
+        MU_TRY(mu__add_recv(out, from, MU_AREA_DATA, theirs.at, theirs.count));
     }
     return MU_OK;
+}
+
+// All parts come to stand in SCRATCH in rank order.
+static mu_status reduce_scatter_pairwise(const mu_problem *problem, mu_steps *out)
+{
+    const int me = problem->rank, n = problem->ranks;
+    const int64_t count = problem->count;
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_copy(out, me, MU_AREA_INPUT, me * count, MU_AREA_SCRATCH, me * count, count));
+    for (int hop = 1; hop < n; hop++) {
+        const int to = (me + hop) % n, from = (me + n - hop) % n;
+        MU_TRY(mu__add_send(out, to, MU_AREA_INPUT, to * count, count));
+        MU_TRY(mu__add_recv(out, from, MU_AREA_SCRATCH, from * count, count));
+    }
+    return mu__add_reduce(out, 0, count, n, -1, true);
 }
 
 static mu_status all_to_all_pairwise(const mu_problem *problem, mu_steps *out)
 {
     const int me = problem->rank, n = problem->ranks;
     const int64_t count = problem->count;
-    MU_TRY(add_plain(out, MU_STEP_MEET));
-    MU_TRY(add_copy(out, me, MU_AREA_INPUT, me * count, MU_AREA_DATA, me * count, count));
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_copy(out, me, MU_AREA_INPUT, me * count, MU_AREA_DATA, me * count, count));
     for (int hop = 1; hop < n; hop++) {
         const int to = (me + hop) % n, from = (me + n - hop) % n;
-        MU_TRY(add_send(out, to, MU_AREA_INPUT, to * count, count));
-        MU_TRY(add_recv(out, from, MU_AREA_DATA, from * count, count));
+        MU_TRY(mu__add_send(out, to, MU_AREA_INPUT, to * count, count));
+        MU_TRY(mu__add_recv(out, from, MU_AREA_DATA, from * count, count));
     }
-    return MU_OK;
-}
-
-// ---- Hierarchical -------------------------------------------------------------------------------
-
-// The first rank of each host adds its host's parts, the firsts go round a ring, and hand the result back.
-static mu_status all_reduce_hierarchical(const mu_problem *problem, mu_steps *out)
-{
-    const int me = problem->rank, stride = problem->per_host;
-    const int leader = me - me % stride, here = MU_MIN(stride, problem->ranks - leader);
-    const int64_t count = problem->count;
-    const ring r = {.me = leader / stride,
-                    .n = (problem->ranks + stride - 1) / stride,
-                    .stride = stride,
-                    .count = count,
-                    .element = problem->element};
-    MU_TRY(add_plain(out, MU_STEP_MEET));
-    if (me != leader) {
-        MU_TRY(add_send(out, leader, MU_AREA_DATA, 0, count));
-        return add_recv(out, leader, MU_AREA_DATA, 0, count);
-    }
-    for (int i = 1; i < here; i++)
-        MU_TRY(add_recv(out, leader + i, MU_AREA_SCRATCH, (i - 1) * count, count));
-    if (here > 1)
-        MU_TRY(add_reduce(out, 0, count, here, 0, r.n == 1));
-    if (r.n > 1)
-        MU_TRY(ring_steps(&r, out));
-    for (int i = 1; i < here; i++)
-        MU_TRY(add_send(out, leader + i, MU_AREA_DATA, 0, count));
     return MU_OK;
 }
 
@@ -360,41 +290,63 @@ static mu_status broadcast_tree(const mu_problem *problem, mu_steps *out)
     int bit = 1;
     while (bit < n && (me & bit) == 0)
         bit *= 2;
-    MU_TRY(add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     if (me != 0)
-        MU_TRY(add_recv(out, (me - bit + problem->root) % n, MU_AREA_DATA, 0, problem->count));
+        MU_TRY(mu__add_recv(out, (me - bit + problem->root) % n, MU_AREA_DATA, 0, problem->count));
     for (bit /= 2; bit > 0; bit /= 2)
         if (me + bit < n)
-            MU_TRY(add_send(out, (me + bit + problem->root) % n, MU_AREA_DATA, 0, problem->count));
+            MU_TRY(mu__add_send(out, (me + bit + problem->root) % n, MU_AREA_DATA, 0, problem->count));
     return MU_OK;
 }
 
 // ---- The table ----------------------------------------------------------------------------------
 
+#define WINDOW   MU_NEEDS_WINDOW
+#define MESSAGES MU_NEEDS_MESSAGES
+#define TOGETHER (MU_NEEDS_PEERS | MU_NEEDS_ONE_HOST)
+#define PEERS    MU_NEEDS_PEERS
+
 static const mu_algorithm algorithms[] = {
     // In order of preference within a kind: where a policy's choice does not fit, the first that fits is taken.
-    {MU_KIND_ALL_REDUCE, "direct", MU_NEEDS_PEERS, all_reduce_direct,
+    {MU_KIND_ALL_REDUCE, "direct", TOGETHER, true, all_reduce_direct,
      "each rank adds its slice of every rank's memory in rank order and writes it to all"},
-    {MU_KIND_ALL_REDUCE, "slots", MU_NEEDS_WINDOW, all_reduce_slots,
+    {MU_KIND_ALL_REDUCE, "slots", WINDOW, true, all_reduce_slots,
      "each rank shows its data in its window and adds up all windows; one barrier, small messages"},
-    {MU_KIND_ALL_REDUCE, "ring", 0, all_reduce_ring, "chunks go round adding up, then round as the result"},
-    {MU_KIND_ALL_REDUCE, "doubling", 0, all_reduce_doubling, "pairs at distance 1, 2, 4, … exchange everything"},
-    {MU_KIND_ALL_REDUCE, "pairwise", 0, all_reduce_pairwise,
+    {MU_KIND_ALL_REDUCE, "ring", MESSAGES, false, all_reduce_ring,
+     "chunks go round adding up, then round as the result"},
+    {MU_KIND_ALL_REDUCE, "doubling", MESSAGES, false, all_reduce_doubling,
+     "pairs at distance 1, 2, 4, … exchange everything"},
+    {MU_KIND_ALL_REDUCE, "pairwise", MESSAGES, true, all_reduce_pairwise,
      "slices go to their rank, which adds them in rank order, and come back to all"},
-    {MU_KIND_ALL_REDUCE, "hierarchical", MU_NEEDS_HOSTS, all_reduce_hierarchical,
-     "inside each host first, a ring of one rank per host, back inside"},
-    {MU_KIND_ALL_GATHER, "direct", MU_NEEDS_PEERS, all_gather_direct, "each rank copies every rank's input"},
-    {MU_KIND_ALL_GATHER, "slots", MU_NEEDS_WINDOW, all_gather_slots,
-     "through the windows; one barrier, small messages"},
-    {MU_KIND_ALL_GATHER, "ring", 0, all_gather_ring, "blocks go round once"},
-    {MU_KIND_BROADCAST, "direct", MU_NEEDS_PEERS, broadcast_direct, "each rank copies the root's memory"},
-    {MU_KIND_BROADCAST, "slots", MU_NEEDS_WINDOW, broadcast_slots,
+    {MU_KIND_ALL_REDUCE, "hierarchical", PEERS, false, mu__all_reduce_hierarchical,
+     "inside each host first, slices between the first ranks of the hosts, back inside"},
+    {MU_KIND_ALL_REDUCE, "hierarchical_ring", PEERS, false, mu__all_reduce_hierarchical_ring,
+     "inside each host first, a ring of the first ranks of the hosts, back inside"},
+    {MU_KIND_ALL_REDUCE, "chain", PEERS, true, mu__all_reduce_chain,
+     "an unrounded sum goes from host to host in rank order, the result goes back"},
+    {MU_KIND_ALL_GATHER, "direct", TOGETHER, true, all_gather_direct, "each rank copies every rank's input"},
+    {MU_KIND_ALL_GATHER, "slots", WINDOW, true, all_gather_slots, "through the windows; one barrier, small messages"},
+    {MU_KIND_ALL_GATHER, "ring", MESSAGES, true, all_gather_ring, "blocks go round once"},
+    {MU_KIND_ALL_GATHER, "hierarchical", PEERS, true, mu__all_gather_hierarchical,
+     "the first rank of each host exchanges its host's blocks with the others"},
+    {MU_KIND_BROADCAST, "direct", TOGETHER, true, broadcast_direct, "each rank copies the root's memory"},
+    {MU_KIND_BROADCAST, "slots", WINDOW, true, broadcast_slots,
      "through the root's window; one barrier, small messages"},
-    {MU_KIND_BROADCAST, "tree", 0, broadcast_tree, "a binomial tree from the root"},
-    {MU_KIND_ALL_TO_ALL, "direct", MU_NEEDS_PEERS, all_to_all_direct,
+    {MU_KIND_BROADCAST, "tree", MESSAGES, true, broadcast_tree, "a binomial tree from the root"},
+    {MU_KIND_BROADCAST, "hierarchical", PEERS, true, mu__broadcast_hierarchical,
+     "a tree between the first ranks of the hosts, then inside each"},
+    {MU_KIND_ALL_TO_ALL, "direct", TOGETHER, true, all_to_all_direct,
      "each rank copies its block of every rank's input"},
-    {MU_KIND_ALL_TO_ALL, "pairwise", 0, all_to_all_pairwise, "each rank sends every other rank its block"},
-    {MU_KIND_BARRIER, "meet", 0, barrier_meet, "nothing but the meeting"},
+    {MU_KIND_ALL_TO_ALL, "pairwise", MESSAGES, true, all_to_all_pairwise, "each rank sends every other rank its block"},
+    {MU_KIND_ALL_TO_ALL, "hierarchical", PEERS, true, mu__all_to_all_hierarchical,
+     "the first rank of each host sends and receives for all ranks there"},
+    {MU_KIND_REDUCE_SCATTER, "direct", TOGETHER, true, reduce_scatter_direct,
+     "each rank adds its block of every rank's input in rank order"},
+    {MU_KIND_REDUCE_SCATTER, "pairwise", MESSAGES, true, reduce_scatter_pairwise,
+     "each rank sends every other rank its block, and adds what comes in rank order"},
+    {MU_KIND_REDUCE_SCATTER, "hierarchical", PEERS, true, mu__reduce_scatter_hierarchical,
+     "the first rank of each host sends, receives and adds for all ranks there"},
+    {MU_KIND_BARRIER, "meet", 0, true, barrier_meet, "nothing but the meeting"},
 };
 
 const mu_algorithm *mu__algorithm_at(int i) { return i >= 0 && i < (int)MU_COUNT(algorithms) ? &algorithms[i] : NULL; }
@@ -412,9 +364,17 @@ bool mu__algorithm_fits(const mu_algorithm *algorithm, const mu_problem *problem
     int64_t largest = problem->count;
     for (int i = 0; problem->counts != NULL && i < problem->ranks; i++)
         largest = MU_MAX(largest, problem->counts[i]);
-    if ((algorithm->needs & MU_NEEDS_HOSTS) && problem->per_host < 1)
+    if ((algorithm->needs & MU_NEEDS_ONE_HOST) && problem->hosts > 1)
         return false;
     if ((algorithm->needs & MU_NEEDS_WINDOW) && largest > (int64_t)(MU_WINDOW_BYTES / problem->element))
         return false;
-    return (algorithm->needs & ~means & (MU_NEEDS_WINDOW | MU_NEEDS_PEERS)) == 0;
+    return (algorithm->needs & ~means & (MU_NEEDS_WINDOW | MU_NEEDS_PEERS | MU_NEEDS_MESSAGES)) == 0;
+}
+
+mu_status mu__algorithm_build(const mu_algorithm *algorithm, const mu_problem *problem, bool staged, mu_steps *out)
+{
+    out->rank = problem->rank;
+    if (staged && (algorithm->needs & MU_NEEDS_PEERS))
+        return mu__build_staged(algorithm, problem, out);
+    return algorithm->build(problem, out);
 }

@@ -52,20 +52,26 @@ bool mu__patience_over(const mu_patience *patience)
     return patience->began_ns != 0 && mu__now_ns() >= patience->deadline_ns;
 }
 
-// Sleeps while *word is `seen`, until woken or some time has passed.
-static void sleep_on(atomic_uint *word, unsigned seen, int64_t deadline_ns)
+// The kernel finds sleepers of one process faster than those of several.
+static int futex_flags(const mu_barrier *barrier)
+{
+    return atomic_load_explicit(&barrier->between_processes, memory_order_relaxed) ? 0 : FUTEX_PRIVATE_FLAG;
+}
+
+// Sleeps while the counter is `seen`, until woken or some time has passed.
+static void sleep_on(mu_barrier *barrier, unsigned seen, int64_t deadline_ns)
 {
     const int64_t left = MU_MIN(deadline_ns - mu__now_ns(), (int64_t)SLEEP_NS);
     if (left <= 0)
         return;
     const struct timespec time = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &time, NULL, 0);
+    syscall(SYS_futex, &barrier->arrivals, FUTEX_WAIT | futex_flags(barrier), seen, &time, NULL, 0);
 }
 
 static void wake_all(mu_barrier *barrier)
 {
     if (atomic_load(&barrier->sleepers) > 0)
-        syscall(SYS_futex, &barrier->arrivals, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+        syscall(SYS_futex, &barrier->arrivals, FUTEX_WAKE | futex_flags(barrier), INT32_MAX, NULL, NULL, 0);
 }
 
 static bool reached(unsigned arrivals, unsigned target) { return (int32_t)(arrivals - target) >= 0; }
@@ -83,7 +89,7 @@ static mu_status sleep_until(mu_barrier *barrier, unsigned target, const mu_pati
             status = MU_DEADLINE_EXCEEDED;
             break;
         }
-        sleep_on(&barrier->arrivals, arrivals, patience->deadline_ns);
+        sleep_on(barrier, arrivals, patience->deadline_ns);
     }
     atomic_fetch_sub(&barrier->sleepers, 1);
     return status;

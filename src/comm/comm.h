@@ -2,11 +2,12 @@
 //
 // A builder (algorithms.c) is pure: a problem in, a list out. schedule.c runs a list on a transport, or
 // the lists of all ranks at once in one thread, where deadlocks and wrong sums show without a network.
-// group.c gives each rank its mu_collective and makes sure that all ranks mean the same operation.
-// Knows nothing of graphs, strategies and devices.
+// group.c gives each rank its mu_collective and makes sure that all ranks mean the same operation; join.c
+// makes groups of several processes. Knows nothing of graphs, strategies and devices.
 #ifndef MU_SRC_COMM_H
 #define MU_SRC_COMM_H
 
+#include "comm/mesh.h"
 #include "ops/op.h"
 
 #include <muster/comm.h>
@@ -22,6 +23,9 @@ typedef struct mu_reduce_args {
     void *const *dst;       // each gets the result; may be one of the sources
     const void *const *src; // combined in this order
     int64_t count;          // elements
+    // What a chain of ranks hands on: sums in the type that they are added in, mu__reduce_width elements each.
+    const void *prefix; // combined before the sources; NULL: none
+    void *partial;      // gets the result unrounded, in place of dst; NULL: not wanted
 } mu_reduce_args;
 
 // mu__reduce combines sources element by element, in their order, and writes the result to all
@@ -31,6 +35,9 @@ void mu__reduce(const mu_reduce_args *args);
 // Element types that can be reduced: every number, no bool.
 bool mu__reduce_supports(mu_dtype dtype);
 
+// How many elements an unrounded sum takes: 2 for f16 and bf16, which are added in f32, else 1.
+int mu__reduce_width(mu_dtype dtype);
+
 // ---- Problems and steps -------------------------------------------------------------------------
 
 typedef enum mu_collective_kind {
@@ -38,6 +45,7 @@ typedef enum mu_collective_kind {
     MU_KIND_ALL_GATHER,
     MU_KIND_BROADCAST,
     MU_KIND_ALL_TO_ALL,
+    MU_KIND_REDUCE_SCATTER,
     MU_KIND_BARRIER,
     MU_N_KINDS
 } mu_collective_kind;
@@ -48,63 +56,82 @@ typedef struct mu_problem {
     mu_collective_kind kind;
     int rank, ranks;
     int root;              // broadcast
-    int64_t count;         // of DATA; all-gather: of this rank's INPUT; all-to-all: of one block
+    int64_t count;         // of DATA; all-gather: of this rank's INPUT; all-to-all, reduce-scatter: of one block
     size_t element;        // bytes of one
+    int width;             // mu__reduce_width; 0 counts as 1
     const int64_t *counts; // all-gather: of every rank
-    int per_host;          // ranks are numbered host by host, so many on each; 0: not known
+    int hosts;             // that the ranks are on, numbered host by host; 0 or 1: all on one
+    const int *first;      // [hosts + 1] the first rank of each, then `ranks`; NULL with one
 } mu_problem;
 
-// The memory that a rank's steps name. The window is a piece of the transport's own that every rank can
-// address, one of two in turn, so that one barrier per collective is enough.
-typedef enum mu_area { MU_AREA_DATA, MU_AREA_INPUT, MU_AREA_WINDOW, MU_AREA_SCRATCH, MU_N_AREAS } mu_area;
+// The memory that a rank's steps name. The window is a piece of the transport's own whose contents every rank
+// can read after MEET, one of two in turn, so that one barrier per collective is enough. The stage is another, that
+// the ranks of the same host can address: data that they cannot address passes through it, a piece at a time.
+typedef enum mu_area {
+    MU_AREA_DATA,
+    MU_AREA_INPUT,
+    MU_AREA_WINDOW,
+    MU_AREA_STAGE,
+    MU_AREA_SCRATCH,
+    MU_N_AREAS
+} mu_area;
 #define MU_WINDOW_BYTES ((size_t)16384)
+#define MU_STAGE_BYTES  ((size_t)1 << 20)
 
 // Steps of one rank run in order. Only SEND goes on behind the next steps: its memory must stay as it is
 // until the receiver has it, which FLUSH waits for; the end of a list flushes too.
 typedef enum mu_step_kind {
-    MU_STEP_MEET, // barrier at which the ranks compare what they were asked to do; once in each list
-    MU_STEP_BARRIER,
-    MU_STEP_SEND,   // from[from_at, +count] to `peer`; messages of a pair arrive in order
-    MU_STEP_RECV,   // to[to_at, +count] from `peer`
-    MU_STEP_FLUSH,  // every SEND so far has left its memory
-    MU_STEP_COPY,   // to[to_at] = from[from_at] of `peer`'s memory (often the rank itself)
-    MU_STEP_REDUCE, // to[to_at] = parts combined: number `place` is to[to_at], the others follow each other in `from`
-    MU_STEP_REDUCE_ALL // from[from_at] of all ranks, in rank order, into to[to_at] here, or with `push` of all ranks
+    MU_STEP_MEET,    // barrier of all ranks at which they compare what they were asked to do; once in each list
+    MU_STEP_BARRIER, // of the ranks of this host
+    MU_STEP_SEND,    // the owner's from[from_at, +count] to `peer`; messages of a pair arrive in order
+    MU_STEP_RECV,    // the owner's to[to_at, +count] from `peer`
+    MU_STEP_FLUSH,   // every SEND so far has left its memory
+    MU_STEP_COPY,    // the owner's to[to_at] = from[from_at] of `peer`'s memory (often the rank itself)
+    MU_STEP_REDUCE,  // the owner's to[to_at] = parts combined: number `place` (-1: none) is to[to_at], the others
+                     // follow each other in `from` of this rank
+    MU_STEP_REDUCE_ALL // from[from_at] of ranks `low` to `low` + `parts`, in rank order, into the owner's to[to_at],
+                       // or with `push` of all these ranks
 } mu_step_kind;
 const char *mu__step_name(mu_step_kind kind); // "send"
 
 typedef struct mu_step {
     mu_step_kind kind;
-    int peer;
+    int peer, owner;
     mu_area from, to;
     int64_t from_at, to_at, count; // elements
-    int parts, place;              // REDUCE
-    bool push;                     // REDUCE_ALL
-    bool last;                     // REDUCE, REDUCE_ALL: nothing is added after it; a mean divides here
+    int low, parts, place;
+    bool push;
+    bool last; // REDUCE, REDUCE_ALL: nothing is added after it; a mean divides here
+    // REDUCE_ALL in a chain: it goes on from an unrounded sum in SCRATCH, at element `place`; it leaves one there.
+    bool goes_on, stays_open;
 } mu_step;
 
 typedef struct mu_steps {
     mu_step *items;
     size_t n, capacity;
     int64_t scratch; // elements of SCRATCH that the list uses
+    int64_t window;  // elements that the rank shows in its window
+    int rank;        // whose list it is: the owner of its steps' memory unless they say otherwise
 } mu_steps;
 void mu__steps_free(mu_steps *steps);
 
 // Sends to one peer that may be under way at once; one more waits. Simulation counts them too.
 enum { MU_SENDS_IN_FLIGHT = 8 };
 
-// ---- Algorithms (algorithms.c) ------------------------------------------------------------------
+// ---- Algorithms (algorithms.c, hosts.c) ---------------------------------------------------------
 
 typedef enum mu_algorithm_needs {
-    MU_NEEDS_WINDOW = 1 << 0, // a window per rank; the message must fit into it
-    MU_NEEDS_PEERS = 1 << 1,  // every rank's DATA and INPUT can be addressed by all
-    MU_NEEDS_HOSTS = 1 << 2   // problem.per_host
+    MU_NEEDS_WINDOW = 1 << 0,   // a window per rank; the message must fit into it
+    MU_NEEDS_PEERS = 1 << 1,    // ranks of one host can address each other's DATA and INPUT, or a stage in their place
+    MU_NEEDS_MESSAGES = 1 << 2, // every rank can send to every other; otherwise only the first of each host can
+    MU_NEEDS_ONE_HOST = 1 << 3  // all ranks on one host
 } mu_algorithm_needs;
 
 typedef struct mu_algorithm {
     mu_collective_kind kind;
     const char *name;
-    unsigned needs; // mu_algorithm_needs
+    unsigned needs;  // mu_algorithm_needs
+    bool rank_order; // elements are added in rank order, so bits do not depend on where ranks are
     // build appends the steps of problem->rank to `out`. Pure; fails only for want of memory.
     mu_status (*build)(const mu_problem *problem, mu_steps *out);
     const char *sentence; // what it does, for documents
@@ -113,8 +140,14 @@ typedef struct mu_algorithm {
 const mu_algorithm *mu__algorithm(mu_collective_kind kind, const char *name); // NULL if there is none
 const mu_algorithm *mu__algorithm_at(int i);                                  // NULL behind the last
 
-// mu__algorithm_fits says whether the algorithm can run this problem with these means.
+// mu__algorithm_fits says whether the algorithm can run this problem with these means (MU_NEEDS_WINDOW, _PEERS,
+// _MESSAGES).
 bool mu__algorithm_fits(const mu_algorithm *algorithm, const mu_problem *problem, unsigned means);
+
+// mu__algorithm_build makes the list of problem->rank. With `staged` other ranks' DATA and INPUT are not touched:
+// what the algorithm does with them it does with the stages, piece by piece (stage.c); both lists begin with MEET.
+mu_status mu__algorithm_build(const mu_algorithm *algorithm, const mu_problem *problem, bool staged, mu_steps *out);
+mu_status mu__build_staged(const mu_algorithm *algorithm, const mu_problem *problem, mu_steps *out);
 
 // ---- Policy (select.c) --------------------------------------------------------------------------
 
@@ -136,14 +169,20 @@ mu_status mu__policy_parse(const char *text, mu_policy *out);
 // mu__policy_select returns the policy's algorithm where it fits the means, else the best that does.
 const mu_algorithm *mu__policy_select(const mu_policy *policy, const mu_problem *problem, unsigned means);
 
-// mu__policy_of returns the policy text of an implementation for threads of one process (static storage).
-// Errors (NULL with a record): UNIMPLEMENTED for one that they cannot have.
-const char *mu__policy_of(mu_communication communication);
+// mu__policy_of returns the policy text of an implementation for ranks on one host, on hosts with one rank each, and
+// on any others (static storage); with `in_rank_order` one whose sums do not depend on where ranks are.
+// Errors (NULL with a record): UNIMPLEMENTED for one that they cannot have, INVALID_ARGUMENT for one whose order
+// depends on where ranks are.
+typedef enum mu_placing { MU_PLACED_TOGETHER, MU_PLACED_APART, MU_PLACED_MIXED } mu_placing;
+const char *mu__policy_of(mu_communication communication, mu_placing placing, bool in_rank_order);
 
-// ---- Transports (threads.c) ---------------------------------------------------------------------
+// mu__policy_check_order refuses a policy that does not always add in rank order.
+mu_status mu__policy_check_order(const mu_policy *policy);
+
+// ---- Transports (room.c, bridge.c) ---------------------------------------------------------------
 
 // What a rank says about the operation that it enters. `same` must be equal on all ranks, byte by byte:
-// it is zeroed before it is filled.
+// it is zeroed before it is filled. Travels between hosts as it is.
 enum { MU_TICKET_NAME = 64 };
 typedef struct mu_ticket {
     struct {
@@ -152,9 +191,26 @@ typedef struct mu_ticket {
         int64_t count;             // 0 where ranks may differ
         char name[MU_TICKET_NAME]; // cut if longer
     } same;
-    int64_t count;               // this rank's own
-    void *areas[MU_AREA_WINDOW]; // its DATA and INPUT, for transports that can address them
+    int64_t count;                  // this rank's own
+    uint64_t areas[MU_AREA_WINDOW]; // where its DATA and INPUT are, for the ranks of its host
+    int32_t reached;                // whether they can address them there
+    int32_t window;                 // bytes that it shows in its window
 } mu_ticket;
+
+// Where the ranks of a group are, as one process sees it.
+typedef struct mu_bridge mu_bridge;
+typedef struct mu_seating {
+    int ranks;
+    int first_local, n_local; // of this process
+    int hosts, host;          // how many, and which one this is
+    const int *first;         // [hosts + 1] the first rank of each host, then `ranks`; outlives the transport
+    bool staged;              // some ranks cannot address each other's memory: stages are needed
+    // Zeroed memory that the processes of this host share, `bytes` long, of which mu__room_bytes are the room's.
+    void *memory; // NULL: the ranks of this host are threads of one process
+    size_t bytes;
+    struct mu_segment *segment; // that it is in
+    mu_bridge *bridge;          // between the first ranks of the hosts; NULL: one host, or this is not the first process
+} mu_seating;
 
 // One rank's end of a transport. Used by one thread at a time.
 typedef struct mu_port {
@@ -168,21 +224,25 @@ typedef struct mu_port {
     int waiting_for; // after a failed wait: the peer, or -1 for everyone
 } mu_port;
 
-// A transport is a row of functions; the group allocates, zeroes and frees the states. Waiting functions
-// return MU_OK, MU_DEADLINE_EXCEEDED or MU_ABORTED and record nothing: the group makes the sentence.
+// A transport is a row of functions; the group allocates, zeroes and frees the states. Waiting functions return
+// MU_OK, MU_DEADLINE_EXCEEDED, MU_ABORTED or what the link said, and record nothing: the group makes the sentence.
 typedef struct mu_transport {
     const char *name;
     size_t shared_bytes; // state of the group in this process, 64-byte aligned
     size_t rank_bytes;   // state of one rank, likewise
-    unsigned means;      // MU_NEEDS_WINDOW and MU_NEEDS_PEERS that it has
-    // open makes what the shared state holds for `ranks`; close frees it, also after a failed open.
-    mu_status (*open)(void *shared, int ranks);
+    // open makes what the shared state holds; close frees it, also after a failed open.
+    mu_status (*open)(void *shared, const mu_seating *seating);
     void (*close)(void *shared);
     // ticket is where rank `rank` writes its ticket before MEET, and where the others read it after.
     mu_ticket *(*ticket)(const mu_port *port, int rank);
-    // barrier returns when every rank has called it, and what each wrote before is seen by all. Blocks.
+    // locate says where `data` is for the ranks of this host; false: they cannot address it.
+    bool (*locate)(const mu_port *port, const void *data, size_t bytes, uint64_t *at);
+    // meet returns when every rank has called it; what each wrote before into its ticket and its window is seen by
+    // all, what else it wrote by the ranks of its host. Blocks.
+    mu_status (*meet)(mu_port *port);
+    // barrier is the same among the ranks of this host. Blocks.
     mu_status (*barrier)(mu_port *port);
-    // area returns another rank's memory; only for what `means` lists; between MEET and the next barrier.
+    // area returns the memory of a rank of this host, or the window of any; between MEET and the next barrier.
     void *(*area)(const mu_port *port, int rank, mu_area area);
     // send starts sending; it blocks only while MU_SENDS_IN_FLIGHT to this peer are under way.
     mu_status (*send)(mu_port *port, int peer, const void *data, size_t bytes);
@@ -190,16 +250,31 @@ typedef struct mu_transport {
     mu_status (*recv)(mu_port *port, int peer, void *data, size_t bytes);
     // flush blocks until no send needs its memory.
     mu_status (*flush)(mu_port *port);
-    // has_come says whether `rank` has reached the barrier that this rank waits at, for messages.
+    // has_come says whether `rank` has reached what this rank waits at, for messages.
     bool (*has_come)(const mu_port *port, int rank);
-    // abort makes every wait of every rank, present and to come, fail with MU_ABORTED. Any thread.
-    void (*abort)(void *shared);
+    // enter and leave say that this rank may be touching the memory of others; is_inside asks about `rank`.
+    bool (*enter)(mu_port *port); // false: it is inside already
+    void (*leave)(mu_port *port);
+    bool (*is_inside)(const mu_port *port, int rank);
+    // abort makes every wait of every rank on this host, present and to come, fail with MU_ABORTED. Any thread.
+    void (*abort)(void *shared, const mu_error_value *error);
+    // aborted copies the error that another process of this host aborted with; false: none did.
+    bool (*aborted)(void *shared, mu_error_value *out);
     // reset undoes abort and forgets messages under way; no rank may be inside.
     void (*reset)(void *shared);
     void (*reset_rank)(mu_port *port);
 } mu_transport;
 
-extern const mu_transport mu__transport_threads;
+extern const mu_transport mu__transport_room;  // ranks on one host: threads, or processes that share memory
+extern const mu_transport mu__transport_bridge; // several hosts
+
+// mu__room_bytes is how many bytes the room of this host takes.
+size_t mu__room_bytes(const mu_seating *seating);
+
+// mu__bridge_new joins the first rank of host `seating->host` to those of the others by streams[host], which the
+// bridge then owns; NULL at its own place. NULL on error: they are the caller's.
+mu_bridge *mu__bridge_new(const mu_seating *seating, mu_stream **streams);
+void mu__bridge_free(mu_bridge *bridge); // NULL accepted
 
 // ---- Waiting (barrier.c) ------------------------------------------------------------------------
 
@@ -224,6 +299,7 @@ typedef struct mu_barrier {
     _Alignas(64) atomic_uint arrivals;
     _Alignas(64) atomic_int sleepers;
     atomic_bool failed;
+    atomic_bool between_processes; // it lies in memory that they share
 } mu_barrier;
 
 // mu__barrier_wait enters for the `*epoch`-th time (counted by the caller, from 0) of `ranks`. Returns MU_OK,
@@ -239,13 +315,13 @@ typedef struct mu_schedule {
     mu_reduction reduction;
     bool stream;                  // results are larger than the caches
     void *areas[MU_N_AREAS];      // this rank's own; WINDOW is the transport's
-    void **pointers;              // room for 2 * ranks
+    void **pointers;              // room for 2 * ranks + 1
     mu_status (*meet)(void *arg); // called when the ranks have met: compares tickets. NULL: nothing to compare
     void *arg;
 } mu_schedule;
 
 // mu__schedule_run carries out one rank's steps on its port. Returns what the transport or `meet` returned;
-// `at` (may be NULL) is the step that failed.
+// `at` (may be NULL) is the step to begin with, and gets the one that failed, or how many there are.
 mu_status mu__schedule_run(const mu_steps *steps, mu_port *port, const mu_schedule *schedule, size_t *at);
 
 // What the lists of all ranks cost together.
@@ -257,45 +333,88 @@ typedef struct mu_cost {
 } mu_cost;
 
 // mu__schedule_simulate carries out the lists of all ranks in this thread, in an order drawn from `seed`;
-// schedules[r].areas holds rank r's memory, WINDOW included. Messages are read as late as possible.
+// schedules[r].areas holds rank r's memory, WINDOW and STAGE included. Messages are read as late as possible.
 // Errors: INTERNAL for a deadlock, a message of the wrong size or one that nobody receives; the
 // message names rank and step.
-mu_status mu__schedule_simulate(const mu_steps *lists, int ranks, const mu_schedule *schedules, size_t element,
+mu_status mu__schedule_simulate(const mu_steps *lists, const mu_problem *problem, const mu_schedule *schedules,
                                 uint64_t seed, mu_cost *cost);
 
-// ---- Groups (group.c) ---------------------------------------------------------------------------
+// ---- Groups (group.c, join.c) -------------------------------------------------------------------
 
-// A group of ranks that run the same collectives. Here: threads of this process.
+// A group of ranks that run the same collectives: threads of this process, or of each process of a mesh.
 typedef struct mu_group mu_group;
 
-// mu__group_new makes a group of n; NULL on error. Owned by the caller (mu_release); no rank may be inside
+// mu__group_new makes a group of n threads; NULL on error. Owned by the caller (mu_release); no rank may be inside
 // a collective when it goes.
 mu_group *mu__group_new(int n, const char *name);
 
-// mu__group_member returns rank's communicator, borrowed from the group. One thread at a time uses it.
-mu_collective *mu__group_member(mu_group *group, int rank);
+// mu__group_join makes a group of n_local threads of each process of the mesh: rank = process * n_local + local.
+// Every process calls it with the same name; NULL on error. Processes of one host share memory, others talk through
+// streams of the mesh. Keeps: the mesh. Blocks. Errors: INVALID_ARGUMENT where numbers or options differ, on all,
+// naming two that do; UNIMPLEMENTED for an implementation that CPU devices cannot have.
+mu_group *mu__group_join(mu_mesh *mesh, int n_local, const char *name, const mu_communication_options *options);
+
+// mu__group_member returns the communicator of a local rank, borrowed from the group. One thread at a time uses it.
+mu_collective *mu__group_member(mu_group *group, int local);
 
 // mu__collective_begin tells a rank the number of the run that its next collectives belong to.
 void mu__collective_begin(mu_collective *self, int64_t run);
 
 // mu__collective_barrier waits for all ranks. mu__collective_all_to_all gives block r of `in` to rank r, and
-// gets rank r's block at place r of `out`; `count` is of one block.
+// gets rank r's block at place r of `out`; mu__collective_reduce_scatter reduces the blocks number r of all ranks for
+// rank r. `count` is of one block.
 mu_status mu__collective_barrier(mu_collective *self, int64_t number, const char *name);
 mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
                                     const void *in, void *out, int64_t count);
+mu_status mu__collective_reduce_scatter(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                                        mu_dtype dtype, const void *in, void *out, int64_t count);
 
 // mu__group_set_timeout sets how long one wait may take (new: MUSTER_TIMEOUT). mu__group_set_policy sets the
-// algorithms, text as mu__policy_parse has it. Both while no rank is inside.
+// algorithms, text as mu__policy_parse has it; the same in all processes. Both while no rank is inside.
 void mu__group_set_timeout(mu_group *group, double seconds);
 mu_status mu__group_set_policy(mu_group *group, const char *policy);
 
-// mu__group_abort makes every pending and later collective of the group fail at once with `error`; the first
-// one wins. Threads: any. mu__group_reset makes the group work again. Errors: FAILED_PRECONDITION while a rank
-// is inside a collective.
+// mu__group_path says how ranks are connected: "threads", "shared memory" or "tcp" (static storage).
+const char *mu__group_path(const mu_group *group);
+
+// mu__group_abort makes every pending and later collective of the group fail at once with `error`, in all processes;
+// the first one wins. Threads: any. mu__group_reset makes the group work again. Errors: FAILED_PRECONDITION while a
+// rank is inside a collective, and always for a group of several processes: their job has failed.
 void mu__group_abort(mu_group *group, const mu_error_value *error);
 mu_status mu__group_reset(mu_group *group);
 
 // mu__group_failed copies the error that the group fails with; false: it works.
 bool mu__group_failed(mu_group *group, mu_error_value *out);
+
+// What mu__group_join has found out. mu__group_open makes a group of it, which owns bridge, segment, mesh and `first`
+// from then on, also on failure.
+typedef struct mu_joining {
+    mu_seating seating;
+    const mu_transport *transport;
+    int *first; // seating.first
+    mu_mesh *mesh;              // NULL: threads
+    bool crowded;               // more ranks on this host than cores
+    const char *policy;
+    double timeout;
+} mu_joining;
+mu_group *mu__group_open(const char *name, mu_joining *joining);
+
+// ---- Shared memory between processes (segment.c) ------------------------------------------------
+
+// A segment is anonymous memory that several processes map: `bytes` for all, zeroed, then a heap for each of n places.
+// Nothing of it is left when the last process has gone, however it went.
+typedef struct mu_segment mu_segment;
+enum { MU_SEGMENT_ADDRESS = 64 }; // bytes of the text by which another process finds it
+
+// mu__segment_new makes one; its address is written to `address`. mu__segment_find maps another process's of the same
+// measures. Owned by the caller (mu_release); NULL on error. Errors: RESOURCE_EXHAUSTED where memory is short;
+// PERMISSION_DENIED, NOT_FOUND where the other process's cannot be opened.
+mu_segment *mu__segment_new(size_t bytes, int n, char address[MU_SEGMENT_ADDRESS]);
+mu_segment *mu__segment_find(const char *address, size_t bytes, int n);
+void *mu__segment_memory(const mu_segment *segment, size_t *bytes); // all of it
+
+// mu__segment_take takes memory of a place's heap; one process per place. NULL: none is left, with no record but of
+// a lack of ordinary memory.
+mu_shared_memory *mu__segment_take(mu_segment *segment, int place, size_t bytes);
 
 #endif

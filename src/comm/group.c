@@ -7,13 +7,19 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_RANKS = 256, CACHED_LISTS = 32 };
 
+// How long a rank waits for the reason of a failure that it sees before it hears of it, and for ranks of other
+// processes to leave its memory alone: one that was killed never does.
+#define NEWS_SECONDS  2.0
+#define LEAVE_SECONDS 1.0
+
 // What a list depends on, besides rank and policy.
 typedef struct list_key {
-    int32_t kind, root;
+    int32_t kind, root, staged, unused;
     int64_t count;
     uint64_t counts_hash, element;
 } list_key;
@@ -31,24 +37,22 @@ typedef struct member {
     cached_list lists[CACHED_LISTS];
     void *scratch;
     size_t scratch_bytes;
-    void **pointers; // [2 * ranks]
+    void **pointers; // [2 * ranks + 1]
     int64_t *counts; // [ranks], of the all-gather in progress
-    // Set while this rank may touch the others' memory: who leaves early waits until it is clear.
-    _Alignas(64) atomic_bool inside;
 } member;
 
 struct mu_group {
     mu_object object;
-    int n;
+    mu_joining joined;
     char *name;
     const mu_transport *transport;
     void *shared;
     char *states;
-    member *members;
+    member *members; // [n_local]
+    unsigned means;
     mu_policy policy;
     int64_t stream_bytes; // from here on, all ranks' data together, results bypass the caches
     pthread_mutex_t lock;
-    bool has_lock;
     atomic_bool failed;
     mu_error_value error; // behind `lock`
 };
@@ -68,7 +72,8 @@ typedef struct call {
 
 const char *mu__kind_name(mu_collective_kind kind)
 {
-    static const char *const names[] = {"all_reduce", "all_gather", "broadcast", "all_to_all", "barrier"};
+    static const char *const names[] = {"all_reduce", "all_gather",     "broadcast",
+                                        "all_to_all", "reduce_scatter", "barrier"};
     return (unsigned)kind < MU_COUNT(names) ? names[kind] : "unknown";
 }
 
@@ -90,7 +95,7 @@ static const char *ticket_text(const mu_ticket *ticket, char text[TEXT_BYTES])
     if (kind != MU_KIND_BARRIER)
         n += snprintf(text + n, (size_t)(TEXT_BYTES - n), ", %lld elements of %s", (long long)ticket->count,
                       mu_dtype_name((mu_dtype)ticket->same.dtype));
-    if (kind == MU_KIND_ALL_REDUCE)
+    if (kind == MU_KIND_ALL_REDUCE || kind == MU_KIND_REDUCE_SCATTER)
         n += snprintf(text + n, (size_t)(TEXT_BYTES - n), ", %s", reduction_name(ticket->same.reduction));
     if (kind == MU_KIND_BROADCAST)
         n += snprintf(text + n, (size_t)(TEXT_BYTES - n), ", from rank %d", ticket->same.root);
@@ -100,24 +105,39 @@ static const char *ticket_text(const mu_ticket *ticket, char text[TEXT_BYTES])
 
 static mu_ticket *ticket_of(const member *m, int rank) { return m->group->transport->ticket(&m->port, rank); }
 
+static int n_local(const mu_group *group) { return group->joined.seating.n_local; }
+
+// "rank 3", and in a group of several processes whose it is.
+enum { RANK_BYTES = 96 };
+static const char *rank_text(const mu_group *group, int rank, char text[RANK_BYTES])
+{
+    if (group->joined.mesh == NULL)
+        snprintf(text, RANK_BYTES, "rank %d", rank);
+    else
+        snprintf(text, RANK_BYTES, "rank %d of %s", rank, mu__mesh_name(group->joined.mesh, rank / n_local(group)));
+    return text;
+}
+
 // Only counts and roots are the caller's arguments; anything else says that the ranks run different programs.
 static mu_status complain_mismatch(const member *m, int rank)
 {
     const mu_ticket *a = ticket_of(m, 0), *b = ticket_of(m, rank);
-    char text_a[TEXT_BYTES], text_b[TEXT_BYTES];
+    char text_a[TEXT_BYTES], text_b[TEXT_BYTES], rank_a[RANK_BYTES], rank_b[RANK_BYTES];
     mu_ticket like_a = *b;
     like_a.same.count = a->same.count;
     like_a.same.root = a->same.root;
     const bool arguments = memcmp(&like_a.same, &a->same, sizeof a->same) == 0;
     return mu__error(
         arguments ? MU_INVALID_ARGUMENT : MU_INTERNAL,
-        "The ranks of group \"%s\" do not agree: rank 0 is in %s, rank %d in %s. Every replica must run the same "
+        "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s. Every replica must run the same "
         "collectives in the same order with the same %s.",
-        m->group->name, ticket_text(a, text_a), rank, ticket_text(b, text_b),
+        m->group->name, rank_text(m->group, 0, rank_a), ticket_text(a, text_a), rank_text(m->group, rank, rank_b),
+        ticket_text(b, text_b),
         arguments ? "counts and roots" : "names and types");
 }
 
-// "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain.
+// "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain; in a group of several processes also whose the
+// first of them is.
 static const char *missing_text(const member *m, char text[TEXT_BYTES])
 {
     const mu_port *port = &m->port;
@@ -130,23 +150,37 @@ static const char *missing_text(const member *m, char text[TEXT_BYTES])
     int at = snprintf(text, TEXT_BYTES, n == 0 ? "The last rank" : n == 1 ? "Rank" : "Ranks");
     for (int i = 0; i < n && at < TEXT_BYTES - 8; i++)
         at += snprintf(text + at, (size_t)(TEXT_BYTES - at), "%s%d", i == 0 ? " " : ", ", missing[i]);
+    if (n > 0 && m->group->joined.mesh != NULL && at < TEXT_BYTES)
+        snprintf(text + at, (size_t)(TEXT_BYTES - at), " (%s)",
+                 mu__mesh_name(m->group->joined.mesh, missing[0] / n_local(m->group)));
     return text;
 }
 
 // ---- Failing ------------------------------------------------------------------------------------
 
-void mu__group_abort(mu_group *group, const mu_error_value *error)
+// The first error stays. Those that came from the mesh need not be told to it.
+static bool abort_here(mu_group *group, const mu_error_value *error)
 {
     pthread_mutex_lock(&group->lock);
-    if (!atomic_load(&group->failed)) {
+    const bool first = !atomic_load(&group->failed);
+    if (first) {
         group->error = *error;
         if (group->error.code == MU_OK)
             group->error.code = MU_ABORTED;
         atomic_store(&group->failed, true);
-        group->transport->abort(group->shared);
+        group->transport->abort(group->shared, &group->error);
     }
     pthread_mutex_unlock(&group->lock);
+    return first;
 }
+
+void mu__group_abort(mu_group *group, const mu_error_value *error)
+{
+    if (abort_here(group, error) && group->joined.mesh != NULL)
+        mu__mesh_fail(group->joined.mesh, error);
+}
+
+static void mesh_failed(void *arg, const mu_error_value *error) { abort_here(arg, error); }
 
 bool mu__group_failed(mu_group *group, mu_error_value *out)
 {
@@ -158,9 +192,27 @@ bool mu__group_failed(mu_group *group, mu_error_value *out)
     return failed;
 }
 
+// A process of this host may have aborted, or a connection may have ended, before the mesh says why.
+static bool hear_of_failure(mu_group *group, mu_error_value *out)
+{
+    const int64_t deadline = mu__deadline_ns(NEWS_SECONDS);
+    while (!mu__group_failed(group, out)) {
+        if (mu__mesh_has_failed(group->joined.mesh, out) || group->transport->aborted(group->shared, out)) {
+            abort_here(group, out);
+            continue;
+        }
+        if (mu__now_ns() >= deadline)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return true;
+}
+
 static mu_status raise_group_error(mu_group *group)
 {
     mu_error_value error;
+    if (group->joined.mesh != NULL && hear_of_failure(group, &error))
+        return mu__error_raise(&error);
     return mu__group_failed(group, &error) ? mu__error_raise(&error) : MU_INTERNAL;
 }
 
@@ -176,8 +228,15 @@ static mu_status fail_group(mu_group *group)
 static mu_status fail_wait(member *m, mu_status status)
 {
     char who[TEXT_BYTES], what[TEXT_BYTES];
+    mu_error_value news;
     ticket_text(ticket_of(m, m->port.rank), what);
-    if (status == MU_DEADLINE_EXCEEDED)
+    if (status == MU_UNAVAILABLE && hear_of_failure(m->group, &news))
+        return mu__error_raise(&news);
+    if (status == MU_UNAVAILABLE || status == MU_DATA_LOSS)
+        mu__error(status, "The connection of rank %d of group \"%s\" to rank %d ended in %s; the processes or the "
+                          "network between them failed.",
+                  m->port.rank, m->group->name, m->port.waiting_for, what);
+    else if (status == MU_DEADLINE_EXCEEDED)
         mu__error(
             status,
             "%s did not come to %s of group \"%s\" within %g s, where rank %d waits. Look at what it does, or raise "
@@ -194,24 +253,39 @@ static mu_status fail_wait(member *m, mu_status status)
 // Whoever fails while others work must not give its memory back before they are out.
 static void wait_until_others_left(member *m)
 {
-    for (int i = 0; i < m->group->n; i++)
-        while (&m->group->members[i] != m && atomic_load(&m->group->members[i].inside))
+    const mu_seating *at = &m->group->joined.seating;
+    const int64_t deadline = mu__deadline_ns(LEAVE_SECONDS);
+    for (int rank = 0; rank < at->ranks; rank++) {
+        const bool local = rank >= at->first_local && rank < at->first_local + at->n_local;
+        while (rank != m->port.rank && m->group->transport->is_inside(&m->port, rank) &&
+               (local || mu__now_ns() < deadline))
             sched_yield();
+    }
+}
+
+static mu_status check_reset(const mu_group *group)
+{
+    if (group->joined.mesh != NULL)
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "Group \"%s\" cannot be reset: it has ranks in other processes, and their job has failed. Start "
+                         "the job again, from the last checkpoint.",
+                         group->name);
+    for (int i = 0; i < n_local(group); i++)
+        if (group->transport->is_inside(&group->members[i].port, group->members[i].port.rank))
+            return mu__error(MU_FAILED_PRECONDITION,
+                             "Group \"%s\" cannot be reset while rank %d is in a collective; wait until "
+                             "every rank has returned.",
+                             group->name, i);
+    return MU_OK;
 }
 
 mu_status mu__group_reset(mu_group *group)
 {
     pthread_mutex_lock(&group->lock);
-    mu_status status = MU_OK;
-    for (int i = 0; i < group->n && status == MU_OK; i++)
-        if (atomic_load(&group->members[i].inside))
-            status = mu__error(MU_FAILED_PRECONDITION,
-                               "Group \"%s\" cannot be reset while rank %d is in a collective; wait until "
-                               "every rank has returned.",
-                               group->name, i);
+    const mu_status status = check_reset(group);
     if (status == MU_OK) {
         group->transport->reset(group->shared);
-        for (int i = 0; i < group->n; i++) {
+        for (int i = 0; i < n_local(group); i++) {
             group->transport->reset_rank(&group->members[i].port);
             group->members[i].port.turn = 0;
         }
@@ -233,8 +307,8 @@ static uint64_t hash_counts(const int64_t *counts, int n)
 
 static bool valid(const member *m, const call *c)
 {
-    const bool reducible =
-        c->kind != MU_KIND_ALL_REDUCE || (mu__reduce_supports(c->dtype) && c->reduction <= MU_REDUCTION_MAX);
+    const bool reduces = c->kind == MU_KIND_ALL_REDUCE || c->kind == MU_KIND_REDUCE_SCATTER;
+    const bool reducible = !reduces || (mu__reduce_supports(c->dtype) && c->reduction <= MU_REDUCTION_MAX);
     for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
         if (m->counts[i] < 0)
             return false;
@@ -245,7 +319,7 @@ static mu_status complain_invalid(const member *m, const call *c)
 {
     char what[TEXT_BYTES];
     ticket_text(ticket_of(m, m->port.rank), what);
-    if (c->kind == MU_KIND_ALL_REDUCE && !mu__reduce_supports(c->dtype))
+    if ((c->kind == MU_KIND_ALL_REDUCE || c->kind == MU_KIND_REDUCE_SCATTER) && !mu__reduce_supports(c->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "Elements of %s cannot be reduced in %s; cast them to a number first.",
                          mu_dtype_name(c->dtype), what);
     return mu__error(MU_INVALID_ARGUMENT,
@@ -279,10 +353,27 @@ static mu_status agree(void *arg)
     return MU_OK;
 }
 
-static void write_ticket(member *m, const call *c)
+// How many elements of DATA and INPUT this rank has.
+static void extents(const member *m, const call *c, int64_t *data, int64_t *input)
+{
+    *data = *input = c->count;
+    if (c->kind == MU_KIND_ALL_TO_ALL || c->kind == MU_KIND_REDUCE_SCATTER)
+        *input *= m->port.ranks;
+    if (c->kind == MU_KIND_ALL_TO_ALL)
+        *data *= m->port.ranks;
+    if (c->kind == MU_KIND_ALL_GATHER)
+        *data = 0;
+    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
+        *data += m->counts[i];
+}
+
+static void write_ticket(member *m, const call *c, int64_t window)
 {
     const bool gather = c->kind == MU_KIND_ALL_GATHER;
+    const size_t element = mu_dtype_bytes(c->dtype);
+    const mu_transport *transport = m->group->transport;
     mu_ticket *ticket = ticket_of(m, m->port.rank);
+    int64_t data, input;
     *ticket = (mu_ticket){
         .same = {.run = m->run,
                  .number = c->number,
@@ -292,34 +383,44 @@ static void write_ticket(member *m, const call *c)
                  .root = c->root,
                  .count = gather ? (int64_t)hash_counts(m->counts, m->port.ranks) : c->count},
         .count = c->count,
-        .areas = {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input},
+        .window = (int32_t)(window * (int64_t)element),
     };
     const size_t length = strnlen(c->name, MU_TICKET_NAME - 1);
     memcpy(ticket->same.name, c->name, length);
+    if (!valid(m, c))
+        return;
+    extents(m, c, &data, &input);
+    const bool reached = transport->locate(&m->port, c->data, (size_t)data * element, &ticket->areas[MU_AREA_DATA]);
+    ticket->reached = transport->locate(&m->port, c->input, (size_t)input * element, &ticket->areas[MU_AREA_INPUT]) && reached;
 }
 
 // ---- Running ------------------------------------------------------------------------------------
 
 // An operation that cannot be still meets, so that every rank says the same.
-static mu_status build_list(member *m, const call *c, mu_steps *out)
+static mu_status build_list(member *m, const call *c, bool staged, mu_steps *out)
 {
+    const mu_group *group = m->group;
     const mu_problem problem = {.kind = c->kind,
                                 .rank = m->port.rank,
                                 .ranks = m->port.ranks,
                                 .root = c->root,
                                 .count = c->count,
                                 .element = mu_dtype_bytes(c->dtype),
-                                .counts = c->kind == MU_KIND_ALL_GATHER ? m->counts : NULL};
+                                .width = mu__reduce_width(c->dtype),
+                                .counts = c->kind == MU_KIND_ALL_GATHER ? m->counts : NULL,
+                                .hosts = group->joined.seating.hosts,
+                                .first = group->joined.seating.first};
     if (!valid(m, c))
         return MU_PUSH(out, ((mu_step){.kind = MU_STEP_MEET}));
-    return mu__policy_select(&m->group->policy, &problem, m->group->transport->means)->build(&problem, out);
+    return mu__algorithm_build(mu__policy_select(&group->policy, &problem, group->means), &problem, staged, out);
 }
 
-static mu_status find_list(member *m, const call *c, const mu_steps **out)
+static mu_status find_list(member *m, const call *c, bool staged, const mu_steps **out)
 {
-    cached_list *cached = &m->lists[(uint64_t)c->number % CACHED_LISTS];
+    cached_list *cached = &m->lists[((uint64_t)c->number * 2 + staged) % CACHED_LISTS];
     const list_key key = {.kind = (int32_t)c->kind,
                           .root = c->root,
+                          .staged = staged,
                           .count = c->count,
                           .element = mu_dtype_bytes(c->dtype),
                           .counts_hash = c->kind == MU_KIND_ALL_GATHER ? hash_counts(m->counts, m->port.ranks) : 0};
@@ -327,8 +428,8 @@ static mu_status find_list(member *m, const call *c, const mu_steps **out)
     if (!usable || memcmp(&key, &cached->key, sizeof key) != 0) {
         cached->key = (list_key){0};
         cached->steps.n = 0;
-        cached->steps.scratch = 0;
-        MU_TRY(build_list(m, c, &cached->steps));
+        cached->steps.scratch = cached->steps.window = 0;
+        MU_TRY(build_list(m, c, staged, &cached->steps));
         if (valid(m, c))
             cached->key = key;
     }
@@ -351,34 +452,57 @@ static mu_status grow_scratch(member *m, size_t bytes)
 }
 
 // What happens before the others are met must not fail alone: it fails the group.
-static mu_status prepare(member *m, const call *c, const mu_steps **steps)
+static mu_status prepare(member *m, const call *c, bool staged, const mu_steps **steps)
 {
-    MU_TRY(find_list(m, c, steps));
+    MU_TRY(find_list(m, c, staged, steps));
     return grow_scratch(m, (size_t)(*steps)->scratch * mu_dtype_bytes(c->dtype));
+}
+
+// Whether some rank has data that those beside it cannot address. Known to all after the meeting, and of all.
+static bool needs_stages(const member *m)
+{
+    for (int rank = 0; m->group->joined.seating.staged && rank < m->port.ranks; rank++)
+        if (!ticket_of(m, rank)->reached)
+            return true;
+    return false;
+}
+
+// A list whose ranks address each other's data is left behind its meeting where they cannot; the staged one goes on.
+static mu_status run_lists(member *m, const call *c, mu_schedule *schedule)
+{
+    const mu_steps *steps;
+    size_t at = 0;
+    if (prepare(m, c, false, &steps) != MU_OK)
+        return fail_group(m->group);
+    write_ticket(m, c, steps->window);
+    const bool meets_first = steps->n > 0 && steps->items[0].kind == MU_STEP_MEET;
+    if (m->group->joined.seating.staged && meets_first && steps->n > 1) {
+        MU_TRY(mu__schedule_run(&(mu_steps){.items = steps->items, .n = 1}, &m->port, schedule, NULL));
+        at = 1;
+        if (needs_stages(m) && prepare(m, c, true, &steps) != MU_OK)
+            return fail_group(m->group);
+    }
+    schedule->areas[MU_AREA_SCRATCH] = m->scratch;
+    return mu__schedule_run(steps, &m->port, schedule, &at);
 }
 
 static mu_status run_call(member *m, const call *c)
 {
-    const mu_steps *steps;
     mu_group *group = m->group;
     for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
         m->counts[i] = c->counts != NULL ? c->counts[i] : c->count;
     m->port.turn++;
-    write_ticket(m, c);
-    if (prepare(m, c, &steps) != MU_OK)
-        return fail_group(group);
     meeting at = {.m = m, .c = c};
-    const mu_schedule schedule = {
+    mu_schedule schedule = {
         .dtype = c->dtype,
         .reduction = c->reduction,
         .stream = c->count * (int64_t)mu_dtype_bytes(c->dtype) * m->port.ranks > group->stream_bytes,
-        .areas =
-            {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input, [MU_AREA_SCRATCH] = m->scratch},
+        .areas = {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input},
         .pointers = m->pointers,
         .meet = agree,
         .arg = &at,
     };
-    const mu_status status = mu__schedule_run(steps, &m->port, &schedule, NULL);
+    const mu_status status = run_lists(m, c, &schedule);
     if (status == MU_OK || mu__pending())
         return status;
     return status == MU_ABORTED ? raise_group_error(group) : fail_wait(m, status);
@@ -387,16 +511,17 @@ static mu_status run_call(member *m, const call *c)
 static mu_status collective(mu_collective *self, const call *c)
 {
     member *m = (member *)self;
+    const mu_transport *transport = m->group->transport;
     if (mu__pending())
         return mu_error_code();
-    if (atomic_exchange(&m->inside, true))
+    if (!transport->enter(&m->port))
         return mu__error(MU_FAILED_PRECONDITION,
                          "Rank %d of group \"%s\" is already in a collective on another thread; use one "
                          "thread per rank.",
                          m->port.rank, m->group->name);
     const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
     const mu_status status = atomic_load(&m->group->failed) ? raise_group_error(m->group) : run_call(m, c);
-    atomic_store_explicit(&m->inside, false, memory_order_release);
+    transport->leave(&m->port);
     if (status != MU_OK && atomic_load(&m->group->failed))
         wait_until_others_left(m);
     if (begin != 0)
@@ -460,6 +585,27 @@ mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const c
                                     .count = count});
 }
 
+mu_status mu__collective_reduce_scatter(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                                        mu_dtype dtype, const void *in, void *out, int64_t count)
+{
+    return collective(self, &(call){.kind = MU_KIND_REDUCE_SCATTER,
+                                    .number = number,
+                                    .name = name,
+                                    .reduction = reduction,
+                                    .dtype = dtype,
+                                    .data = out,
+                                    .input = in,
+                                    .count = count});
+}
+
+static mu_shared_memory *member_memory(mu_collective *self, size_t bytes)
+{
+    const member *m = (member *)self;
+    const mu_seating *at = &m->group->joined.seating;
+    const int low = at->hosts > 1 ? at->first[at->host] : 0;
+    return mu__segment_take(at->segment, m->port.rank - low, bytes);
+}
+
 void mu__collective_begin(mu_collective *self, int64_t run) { ((member *)self)->run = run; }
 
 // ---- Making and ending --------------------------------------------------------------------------
@@ -473,7 +619,10 @@ static void forget_lists(member *m)
 static void group_destroy(void *object)
 {
     mu_group *group = object;
-    for (int i = 0; group->members != NULL && i < group->n; i++) {
+    mu_joining *joined = &group->joined;
+    if (joined->mesh != NULL)
+        mu__mesh_unwatch(joined->mesh, mesh_failed, group);
+    for (int i = 0; group->members != NULL && i < n_local(group); i++) {
         member *m = &group->members[i];
         forget_lists(m);
         if (m->scratch != NULL)
@@ -486,11 +635,14 @@ static void group_destroy(void *object)
         mu__free_data(group->shared, group->transport->shared_bytes);
     }
     if (group->states != NULL)
-        mu__free_data(group->states, group->transport->rank_bytes * (size_t)group->n);
+        mu__free_data(group->states, group->transport->rank_bytes * (size_t)n_local(group));
     if (group->members != NULL)
-        mu__free_data(group->members, sizeof(member) * (size_t)group->n);
-    if (group->has_lock)
-        pthread_mutex_destroy(&group->lock);
+        mu__free_data(group->members, sizeof(member) * (size_t)n_local(group));
+    mu__bridge_free(joined->seating.bridge);
+    mu_release(joined->seating.segment);
+    mu_release(joined->mesh);
+    mu__free(joined->first);
+    pthread_mutex_destroy(&group->lock);
     mu__free(group->name);
 }
 
@@ -502,24 +654,26 @@ static void *zeroed_data(size_t bytes)
     return data == NULL ? NULL : memset(data, 0, bytes);
 }
 
-static mu_status open_member(mu_group *group, int rank)
+static mu_status open_member(mu_group *group, int local)
 {
-    member *m = &group->members[rank];
-    m->collective = (mu_collective){.rank = rank,
-                                    .size = group->n,
+    member *m = &group->members[local];
+    const mu_seating *at = &group->joined.seating;
+    m->collective = (mu_collective){.rank = at->first_local + local,
+                                    .size = at->ranks,
                                     .all_reduce = member_all_reduce,
                                     .all_gather = member_all_gather,
-                                    .broadcast = member_broadcast};
+                                    .broadcast = member_broadcast,
+                                    .memory = at->segment != NULL ? member_memory : NULL};
     m->group = group;
     m->port = (mu_port){.transport = group->transport,
                         .shared = group->shared,
-                        .rank = rank,
-                        .ranks = group->n,
-                        .state = group->states + (size_t)rank * group->transport->rank_bytes,
-                        .crowded = group->n > mu__runtime_threads(mu__runtime()),
-                        .timeout = mu__setting_real(MU_SETTING_TIMEOUT)};
-    m->pointers = mu__calloc(2 * (size_t)group->n, sizeof *m->pointers);
-    m->counts = mu__calloc((size_t)group->n, sizeof *m->counts);
+                        .rank = at->first_local + local,
+                        .ranks = at->ranks,
+                        .state = group->states + (size_t)local * group->transport->rank_bytes,
+                        .crowded = group->joined.crowded,
+                        .timeout = group->joined.timeout};
+    m->pointers = mu__calloc(2 * (size_t)at->ranks + 1, sizeof *m->pointers);
+    m->counts = mu__calloc((size_t)at->ranks, sizeof *m->counts);
     return m->pointers != NULL && m->counts != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
@@ -531,26 +685,48 @@ static int64_t streaming_pays_from(void)
     return 3 * (cache > 0 ? cache : (int64_t)32 << 20);
 }
 
-static mu_status open_group(mu_group *group, int n, const char *name)
+static mu_status open_group(mu_group *group, const char *name)
 {
-    group->n = n;
-    group->transport = &mu__transport_threads;
+    const mu_seating *at = &group->joined.seating;
+    const size_t n = (size_t)at->n_local;
     group->stream_bytes = streaming_pays_from();
-    if (pthread_mutex_init(&group->lock, NULL) != 0)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "The system has no mutex left for group \"%s\".", name);
-    group->has_lock = true;
+    group->means = MU_NEEDS_WINDOW | MU_NEEDS_PEERS;
+    if (at->hosts <= 1 || at->hosts == at->ranks)
+        group->means |= MU_NEEDS_MESSAGES;
     group->name = mu__strdup(name);
     group->shared = zeroed_data(group->transport->shared_bytes);
     if (group->name == NULL || group->shared == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    MU_TRY(group->transport->open(group->shared, n));
-    group->states = zeroed_data(group->transport->rank_bytes * (size_t)n);
-    group->members = zeroed_data(sizeof(member) * (size_t)n);
+    MU_TRY(group->transport->open(group->shared, at));
+    group->states = zeroed_data(group->transport->rank_bytes * n);
+    group->members = zeroed_data(sizeof(member) * n);
     if (group->states == NULL || group->members == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    for (int rank = 0; rank < n; rank++)
-        MU_TRY(open_member(group, rank));
-    return mu__policy_parse(mu__policy_of(MU_COMM_AUTO), &group->policy);
+    for (int local = 0; local < at->n_local; local++)
+        MU_TRY(open_member(group, local));
+    MU_TRY(mu__policy_parse(group->joined.policy, &group->policy));
+    return group->joined.mesh != NULL ? mu__mesh_watch(group->joined.mesh, mesh_failed, group) : MU_OK;
+}
+
+// The joining's things are the group's from here on.
+mu_group *mu__group_open(const char *name, mu_joining *joining)
+{
+    mu_group *group = mu__new(&group_type, sizeof *group);
+    if (group == NULL) {
+        mu__bridge_free(joining->seating.bridge);
+        mu_release(joining->seating.segment);
+        mu_release(joining->mesh);
+        mu__free(joining->first);
+        return NULL;
+    }
+    pthread_mutex_init(&group->lock, NULL); // cannot fail without attributes
+    group->joined = *joining;
+    group->transport = joining->transport;
+    if (open_group(group, name) != MU_OK) {
+        mu_release(group);
+        return NULL;
+    }
+    return group;
 }
 
 mu_group *mu__group_new(int n, const char *name)
@@ -561,23 +737,29 @@ mu_group *mu__group_new(int n, const char *name)
         mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d ranks; 1 to %d are possible.", name, n, MAX_RANKS);
         return NULL;
     }
-    mu_group *group = mu__new(&group_type, sizeof *group);
-    if (group != NULL && open_group(group, n, name) != MU_OK) {
-        mu_release(group);
-        return NULL;
-    }
-    return group;
+    return mu__group_open(name,
+                          &(mu_joining){.seating = {.ranks = n, .n_local = n, .hosts = 1},
+                                        .transport = &mu__transport_room,
+                                        .crowded = n > mu__runtime_threads(mu__runtime()),
+                                        .policy = mu__policy_of(MU_COMM_AUTO, MU_PLACED_TOGETHER, false),
+                                        .timeout = mu__setting_real(MU_SETTING_TIMEOUT)});
 }
 
-mu_collective *mu__group_member(mu_group *group, int rank)
+mu_collective *mu__group_member(mu_group *group, int local)
 {
-    assert(rank >= 0 && rank < group->n);
-    return &group->members[rank].collective;
+    assert(local >= 0 && local < n_local(group));
+    return &group->members[local].collective;
+}
+
+const char *mu__group_path(const mu_group *group)
+{
+    const mu_seating *at = &group->joined.seating;
+    return at->hosts > 1 ? "tcp" : at->segment != NULL ? "shared memory" : "threads";
 }
 
 void mu__group_set_timeout(mu_group *group, double seconds)
 {
-    for (int i = 0; i < group->n; i++)
+    for (int i = 0; i < n_local(group); i++)
         group->members[i].port.timeout = seconds;
 }
 
@@ -586,7 +768,7 @@ mu_status mu__group_set_policy(mu_group *group, const char *text)
     mu_policy policy;
     MU_TRY(mu__policy_parse(text, &policy));
     group->policy = policy;
-    for (int i = 0; i < group->n; i++)
+    for (int i = 0; i < n_local(group); i++)
         forget_lists(&group->members[i]);
     return MU_OK;
 }

@@ -106,6 +106,8 @@ static reduce_fn *function_of(mu_dtype dtype)
 
 bool mu__reduce_supports(mu_dtype dtype) { return function_of(dtype) != NULL; }
 
+int mu__reduce_width(mu_dtype dtype) { return dtype == MU_F16 || dtype == MU_BF16 ? 2 : 1; }
+
 // Dividing by a power of two is multiplying by its inverse, exactly; the kernel does that on the way.
 static bool power_of_two(int n) { return (n & (n - 1)) == 0; }
 
@@ -119,8 +121,9 @@ static void sum_f32(const mu_reduce_args *args)
 void mu__reduce(const mu_reduce_args *args)
 {
     const bool sum = args->reduction == MU_REDUCTION_SUM || args->reduction == MU_REDUCTION_MEAN;
+    const bool chained = args->prefix != NULL || args->partial != NULL;
     assert(mu__reduce_supports(args->dtype) && args->n_src >= 1 && args->n_dst >= 1 && args->divide >= 1);
-    if (args->dtype == MU_F32 && sum && power_of_two(args->divide))
+    if (args->dtype == MU_F32 && sum && power_of_two(args->divide) && !chained)
         sum_f32(args);
     else
         function_of(args->dtype)(args);

@@ -2,7 +2,8 @@
 //
 // The includer defines T (an element in memory), A (the type that it is added in), NAME(word), and for the
 // kind of type LOAD(x) and STORE(a) between the two, ADD(a, b), IS_NAN(a). A block at a time is combined in a
-// buffer of A, then written to every destination, so destinations may be sources.
+// buffer of A, then written to every destination, so destinations may be sources. A chain begins with an
+// unrounded sum and hands one on.
 
 static void NAME(combine)(A *restrict sum, const T *restrict from, mu_reduction reduction, int64_t n)
 {
@@ -28,10 +29,17 @@ static void NAME(reduce)(const mu_reduce_args *args)
     for (int64_t at = 0; at < args->count; at += BLOCK) {
         const int64_t n = MU_MIN(args->count - at, BLOCK);
         const T *first = (const T *)args->src[0] + at;
-        for (int64_t i = 0; i < n; i++)
-            sum[i] = LOAD(first[i]);
-        for (int k = 1; k < args->n_src; k++)
+        if (args->prefix != NULL)
+            memcpy(sum, (const A *)args->prefix + at, (size_t)n * sizeof(A));
+        else
+            for (int64_t i = 0; i < n; i++)
+                sum[i] = LOAD(first[i]);
+        for (int k = args->prefix != NULL ? 0 : 1; k < args->n_src; k++)
             NAME(combine)(sum, (const T *)args->src[k] + at, args->reduction, n);
+        if (args->partial != NULL) {
+            memcpy((A *)args->partial + at, sum, (size_t)n * sizeof(A));
+            continue;
+        }
         if (args->divide != 1)
             for (int64_t i = 0; i < n; i++)
                 sum[i] = (A)(sum[i] / args->divide);

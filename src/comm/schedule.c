@@ -30,13 +30,14 @@ typedef struct memory {
 
 static void *place_of(const memory *m, int rank, mu_area area, int64_t at)
 {
-    char *base = rank == m->rank && area != MU_AREA_WINDOW ? m->schedule->areas[area] : m->area(m->arg, rank, area);
+    const bool own = rank == m->rank && area != MU_AREA_WINDOW && area != MU_AREA_STAGE;
+    char *base = own || area == MU_AREA_SCRATCH ? m->schedule->areas[area] : m->area(m->arg, rank, area);
     return base + at * (int64_t)m->element;
 }
 
 static void copy_step(const memory *m, const mu_step *step)
 {
-    void *to = place_of(m, m->rank, step->to, step->to_at);
+    void *to = place_of(m, step->owner, step->to, step->to_at);
     const void *from = place_of(m, step->peer, step->from, step->from_at);
     if (to != from)
         memcpy(to, from, (size_t)step->count * m->element);
@@ -46,6 +47,7 @@ static void reduce_into(const memory *m, const mu_step *step, int n_dst, int n_s
 {
     const bool mean = step->last && m->schedule->reduction == MU_REDUCTION_MEAN;
     void **pointers = m->schedule->pointers;
+    void *open = step->goes_on || step->stays_open ? place_of(m, m->rank, MU_AREA_SCRATCH, step->place) : NULL;
     mu__reduce(&(mu_reduce_args){
         .dtype = m->schedule->dtype,
         .reduction = m->schedule->reduction,
@@ -56,6 +58,8 @@ static void reduce_into(const memory *m, const mu_step *step, int n_dst, int n_s
         .dst = pointers,
         .src = (const void *const *)pointers + m->ranks,
         .count = step->count,
+        .prefix = step->goes_on ? open : NULL,
+        .partial = step->stays_open ? open : NULL,
     });
 }
 
@@ -64,7 +68,7 @@ static void reduce_step(const memory *m, const mu_step *step)
 {
     void **src = m->schedule->pointers + m->ranks;
     int64_t received = 0;
-    m->schedule->pointers[0] = place_of(m, m->rank, step->to, step->to_at);
+    m->schedule->pointers[0] = place_of(m, step->owner, step->to, step->to_at);
     for (int i = 0; i < step->parts; i++)
         src[i] = i == step->place ? m->schedule->pointers[0]
                                   : place_of(m, m->rank, step->from, step->from_at + received++ * step->count);
@@ -74,12 +78,12 @@ static void reduce_step(const memory *m, const mu_step *step)
 static void reduce_all_step(const memory *m, const mu_step *step)
 {
     void **dst = m->schedule->pointers, **src = dst + m->ranks;
-    for (int i = 0; i < m->ranks; i++)
-        src[i] = place_of(m, i, step->from, step->from_at);
-    dst[0] = place_of(m, m->rank, step->to, step->to_at);
-    for (int i = 0; step->push && i < m->ranks; i++)
-        dst[i] = place_of(m, i, step->to, step->to_at);
-    reduce_into(m, step, step->push ? m->ranks : 1, m->ranks);
+    for (int i = 0; i < step->parts; i++)
+        src[i] = place_of(m, step->low + i, step->from, step->from_at);
+    dst[0] = place_of(m, step->owner, step->to, step->to_at);
+    for (int i = 0; step->push && i < step->parts; i++)
+        dst[i] = place_of(m, step->low + i, step->to, step->to_at);
+    reduce_into(m, step, step->push ? step->parts : 1, step->parts);
 }
 
 static void memory_step(const memory *m, const mu_step *step)
@@ -102,7 +106,7 @@ static void *port_area(const void *arg, int rank, mu_area area)
 
 static mu_status meet_step(mu_port *port, const mu_schedule *schedule)
 {
-    MU_TRY(port->transport->barrier(port));
+    MU_TRY(port->transport->meet(port));
     return schedule->meet == NULL ? MU_OK : schedule->meet(schedule->arg);
 }
 
@@ -114,8 +118,9 @@ static mu_status run_step(const memory *m, mu_port *port, const mu_step *step)
     case MU_STEP_MEET: return meet_step(port, m->schedule);
     case MU_STEP_BARRIER: return transport->barrier(port);
     case MU_STEP_FLUSH: return transport->flush(port);
-    case MU_STEP_SEND: return transport->send(port, step->peer, place_of(m, m->rank, step->from, step->from_at), bytes);
-    case MU_STEP_RECV: return transport->recv(port, step->peer, place_of(m, m->rank, step->to, step->to_at), bytes);
+    case MU_STEP_SEND:
+        return transport->send(port, step->peer, place_of(m, step->owner, step->from, step->from_at), bytes);
+    case MU_STEP_RECV: return transport->recv(port, step->peer, place_of(m, step->owner, step->to, step->to_at), bytes);
     case MU_STEP_COPY:
     case MU_STEP_REDUCE:
     case MU_STEP_REDUCE_ALL: memory_step(m, step); break;
@@ -132,12 +137,14 @@ mu_status mu__schedule_run(const mu_steps *steps, mu_port *port, const mu_schedu
                       .area = port_area,
                       .arg = port};
     bool sent = false;
-    for (size_t i = 0; i < steps->n; i++) {
+    for (size_t i = at != NULL ? *at : 0; i < steps->n; i++) {
         if (at != NULL)
             *at = i;
         sent = sent || steps->items[i].kind == MU_STEP_SEND;
         MU_TRY(run_step(&m, port, &steps->items[i]));
     }
+    if (at != NULL)
+        *at = steps->n;
     return sent ? port->transport->flush(port) : MU_OK;
 }
 
@@ -158,11 +165,13 @@ typedef struct sim_rank {
     const mu_steps *list;
     size_t at;
     int64_t round, bytes;
-    bool at_barrier;
+    int at_barrier; // MU_STEP_MEET or MU_STEP_BARRIER, or
 } sim_rank;
+enum { SIM_NOWHERE = -1 };
 
 typedef struct simulation {
-    int ranks, at_barrier;
+    int ranks;
+    const mu_problem *problem;
     size_t element;
     const mu_schedule *schedules;
     sim_rank *rank;
@@ -206,7 +215,7 @@ static bool sim_send(simulation *sim, int rank, const mu_step *step)
     const memory m = sim_memory(sim, rank);
     if (pair->n == MU_SENDS_IN_FLIGHT)
         return false;
-    pair->waiting[pair->n++] = (sim_message){.data = place_of(&m, rank, step->from, step->from_at),
+    pair->waiting[pair->n++] = (sim_message){.data = place_of(&m, step->owner, step->from, step->from_at),
                                              .count = step->count,
                                              .round = sim->rank[rank].round + 1};
     sim->rank[rank].bytes += step->count * (int64_t)sim->element;
@@ -227,7 +236,7 @@ static mu_status sim_recv(simulation *sim, int rank, const mu_step *step, bool *
                          "In the simulation rank %d's step %zu wants %lld elements of rank %d, whose message "
                          "has %lld; both lists must agree.",
                          rank, sim->rank[rank].at, (long long)step->count, step->peer, (long long)message.count);
-    memcpy(place_of(&m, rank, step->to, step->to_at), message.data, (size_t)message.count * sim->element);
+    memcpy(place_of(&m, step->owner, step->to, step->to_at), message.data, (size_t)message.count * sim->element);
     sim->rank[rank].round = MU_MAX(sim->rank[rank].round, message.round);
     memmove(&pair->waiting[0], &pair->waiting[1], (size_t)--pair->n * sizeof pair->waiting[0]);
     return MU_OK;
@@ -241,23 +250,36 @@ static bool sim_flushed(simulation *sim, int rank)
     return true;
 }
 
-// The last rank to come lets all others through; they find their step done.
-static bool sim_barrier(simulation *sim, int rank)
+// The ranks [*low, *high) whose barrier this is: a meeting is everyone's, others are of one host.
+static void sim_company(const simulation *sim, int rank, mu_step_kind kind, int *low, int *high)
+{
+    const mu_problem *problem = sim->problem;
+    *low = 0;
+    *high = sim->ranks;
+    for (int host = 0; kind == MU_STEP_BARRIER && problem->hosts > 1 && host < problem->hosts; host++)
+        if (rank >= problem->first[host] && rank < problem->first[host + 1]) {
+            *low = problem->first[host];
+            *high = problem->first[host + 1];
+        }
+}
+
+// The last rank to come lets all others through; they find their step done. Ranks at different barriers wait on.
+static bool sim_barrier(simulation *sim, int rank, mu_step_kind kind)
 {
     int64_t round = 0;
-    if (!sim->rank[rank].at_barrier)
-        sim->at_barrier++;
-    sim->rank[rank].at_barrier = true;
-    if (sim->at_barrier < sim->ranks)
-        return false;
-    for (int i = 0; i < sim->ranks; i++)
+    int low, high;
+    sim_company(sim, rank, kind, &low, &high);
+    sim->rank[rank].at_barrier = (int)kind;
+    for (int i = low; i < high; i++) {
+        if (sim->rank[i].at_barrier != (int)kind)
+            return false;
         round = MU_MAX(round, sim->rank[i].round + 1);
-    for (int i = 0; i < sim->ranks; i++) {
-        sim->rank[i].at_barrier = false;
+    }
+    for (int i = low; i < high; i++) {
+        sim->rank[i].at_barrier = SIM_NOWHERE;
         sim->rank[i].round = round;
         sim->rank[i].at += i != rank;
     }
-    sim->at_barrier = 0;
     return true;
 }
 
@@ -268,7 +290,7 @@ static mu_status sim_step(simulation *sim, int rank, bool *done)
     *done = true;
     switch (step->kind) {
     case MU_STEP_MEET:
-    case MU_STEP_BARRIER: *done = sim_barrier(sim, rank); break;
+    case MU_STEP_BARRIER: *done = sim_barrier(sim, rank, step->kind); break;
     case MU_STEP_FLUSH: *done = sim_flushed(sim, rank); break;
     case MU_STEP_SEND: *done = sim_send(sim, rank, step); break;
     case MU_STEP_RECV: return sim_recv(sim, rank, step, done);
@@ -334,17 +356,22 @@ static void sim_cost(const simulation *sim, mu_cost *cost)
     }
 }
 
-mu_status mu__schedule_simulate(const mu_steps *lists, int ranks, const mu_schedule *schedules, size_t element,
+mu_status mu__schedule_simulate(const mu_steps *lists, const mu_problem *problem, const mu_schedule *schedules,
                                 uint64_t seed, mu_cost *cost)
 {
-    simulation sim = {.ranks = ranks, .element = element, .schedules = schedules, .random = seed * 2 + 1};
+    const size_t ranks = (size_t)problem->ranks;
+    simulation sim = {.ranks = problem->ranks,
+                      .problem = problem,
+                      .element = problem->element,
+                      .schedules = schedules,
+                      .random = seed * 2 + 1};
     mu_status status = MU_RESOURCE_EXHAUSTED;
-    sim.rank = mu__calloc((size_t)ranks, sizeof *sim.rank);
-    sim.pairs = mu__calloc((size_t)ranks * (size_t)ranks, sizeof *sim.pairs);
+    sim.rank = mu__calloc(ranks, sizeof *sim.rank);
+    sim.pairs = mu__calloc(ranks * ranks, sizeof *sim.pairs);
     if (sim.rank == NULL || sim.pairs == NULL)
         goto out;
-    for (int i = 0; i < ranks; i++)
-        sim.rank[i].list = &lists[i];
+    for (size_t i = 0; i < ranks; i++)
+        sim.rank[i] = (sim_rank){.list = &lists[i], .at_barrier = SIM_NOWHERE};
     MU_GO(sim_run(&sim));
     if (cost != NULL)
         sim_cost(&sim, cost);

@@ -16,6 +16,7 @@ static const struct {
     {"allgather", MU_KIND_ALL_GATHER},
     {"broadcast", MU_KIND_BROADCAST},
     {"alltoall", MU_KIND_ALL_TO_ALL},
+    {"reducescatter", MU_KIND_REDUCE_SCATTER},
 };
 
 // ---- Reading ------------------------------------------------------------------------------------
@@ -128,7 +129,7 @@ static mu_status read_operation(const char *text, const char **at, mu_policy *ou
     for (size_t i = 0; i < MU_COUNT(kinds); i++)
         if (strcmp(kinds[i].word, word) == 0)
             return read_rules(text, at, kinds[i].kind, out);
-    return complain(text, begin, "allreduce, allgather, broadcast or alltoall");
+    return complain(text, begin, "allreduce, allgather, broadcast, alltoall or reducescatter");
 }
 
 mu_status mu__policy_parse(const char *text, mu_policy *out)
@@ -176,12 +177,36 @@ const char *mu_communication_name(mu_communication communication)
     return (unsigned)communication < MU_COUNT(names) ? names[communication] : "unknown";
 }
 
-const char *mu__policy_of(mu_communication communication)
+// By where the ranks are: on one host, on hosts with one each, on any others. The thresholds were measured on loopback.
+static const char *const automatic[] = {
+    [MU_PLACED_TOGETHER] = "allreduce:0-16k:slots,16k-:direct;allgather:0-4k:slots,4k-:direct;"
+                           "broadcast:0-4k:slots,4k-:direct",
+    [MU_PLACED_APART] = "allreduce:0-16k:slots,16k-:pairwise;allgather:0-4k:slots,4k-:ring;"
+                        "broadcast:0-4k:slots,4k-:tree;alltoall:pairwise;reducescatter:pairwise",
+    [MU_PLACED_MIXED] = "allreduce:0-16k:slots,16k-:hierarchical;allgather:0-4k:slots,4k-:hierarchical;"
+                        "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:hierarchical",
+};
+
+static const char *const rings[] = {
+    [MU_PLACED_TOGETHER] = "allreduce:ring;allgather:ring;broadcast:tree",
+    [MU_PLACED_APART] = "allreduce:ring;allgather:ring;broadcast:tree",
+    [MU_PLACED_MIXED] = "allreduce:hierarchical_ring;allgather:hierarchical;broadcast:hierarchical",
+};
+
+static const char in_order_mixed[] =
+    "allreduce:0-16k:slots,16k-:chain;allgather:0-4k:slots,4k-:hierarchical;"
+    "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:hierarchical";
+
+const char *mu__policy_of(mu_communication communication, mu_placing placing, bool in_rank_order)
 {
     switch (communication) {
-    case MU_COMM_AUTO:
-        return "allreduce:0-16k:slots,16k-:direct;allgather:0-4k:slots,4k-:direct;broadcast:0-4k:slots,4k-:direct";
-    case MU_COMM_RING: return "allreduce:ring;allgather:ring;broadcast:tree";
+    case MU_COMM_AUTO: return in_rank_order && placing == MU_PLACED_MIXED ? in_order_mixed : automatic[placing];
+    case MU_COMM_RING:
+        if (!in_rank_order)
+            return rings[placing];
+        mu__error(MU_INVALID_ARGUMENT, "The communication RING adds in an order that depends on where the replicas are, "
+                                       "and deterministic asks for one that does not; choose MU_COMM_AUTO.");
+        return NULL;
     case MU_COMM_NCCL:
         mu__error(MU_UNIMPLEMENTED, "The communication NCCL needs GPU devices that XLA drives, and these replicas are "
                                     "CPU devices; choose MU_COMM_AUTO.");
@@ -189,9 +214,19 @@ const char *mu__policy_of(mu_communication communication)
     case MU_COMM_MPI:
     case MU_COMM_UCX: break;
     }
-    mu__error(MU_UNIMPLEMENTED,
-              "The communication %s is for replicas in several processes, and these are threads of one; "
-              "choose MU_COMM_AUTO.",
+    mu__error(MU_UNIMPLEMENTED, "The communication %s is not part of this build; choose MU_COMM_AUTO, which uses shared "
+                                "memory on a host and TCP between hosts.",
               mu_communication_name(communication));
     return NULL;
+}
+
+mu_status mu__policy_check_order(const mu_policy *policy)
+{
+    for (int i = 0; i < policy->n; i++)
+        if (!policy->rules[i].algorithm->rank_order)
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "The algorithm \"%s\" of %s adds in an order that depends on where the replicas are, and "
+                             "deterministic asks for one that does not; choose another, or leave `algorithms` out.",
+                             policy->rules[i].algorithm->name, mu__kind_name(policy->rules[i].algorithm->kind));
+    return MU_OK;
 }

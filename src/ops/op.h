@@ -81,6 +81,14 @@ typedef struct mu_view {
 // What a collective op needs of a communicator. Implemented by comm, given per replica.
 typedef enum mu_reduction { MU_REDUCTION_SUM, MU_REDUCTION_MEAN, MU_REDUCTION_MIN, MU_REDUCTION_MAX } mu_reduction;
 typedef struct mu_collective mu_collective;
+
+// Memory on which collectives work in place. Owned by who asked for it: mu_release gives it back.
+typedef struct mu_shared_memory {
+    mu_object object;
+    void *data;       // 64-byte aligned
+    size_t bytes;
+} mu_shared_memory;
+
 struct mu_collective {
     int rank, size;
     // all_reduce reduces `count` elements in place, the same bits on every rank. Blocks up to the group's
@@ -93,6 +101,9 @@ struct mu_collective {
     // broadcast copies from rank `root`.
     mu_status (*broadcast)(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                            int64_t count, int root);
+    // memory returns memory that all ranks of this host can address: collectives on other memory copy it in and
+    // out. NULL as the slot: any memory is as good; NULL as the result, without a record: there is none left.
+    mu_shared_memory *(*memory)(mu_collective *self, size_t bytes);
 };
 
 typedef struct mu_kernel {

@@ -1,5 +1,5 @@
 // Every algorithm × ranks × sizes × element types × reductions, twice: simulated in one thread (1 to 17
-// ranks, random interleavings) and by real threads on the threads transport (1 to 8 ranks). Elements are small
+// ranks on one to many hosts, with stages and without, random interleavings) and by real threads (1 to 8 ranks). Elements are small
 // integers, so every order of adding gives the same exact answer; a last test looks at the bits of fractions.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,6 +26,7 @@ typedef struct world {
     mu_reduction reduction;
     int64_t count;             // of one rank, before unevenness
     int64_t counts[MAX_RANKS]; // all-gather
+    int first[MAX_RANKS + 1];  // of each host; per_host 0: one host
     void *data[MAX_RANKS], *input[MAX_RANKS];
 } world;
 
@@ -48,8 +49,14 @@ static int64_t data_count(const world *w)
     return w->kind == MU_KIND_ALL_TO_ALL ? w->count * w->ranks : w->count;
 }
 
+// Hosts are uneven: the last has what is left.
+static int hosts_of(const world *w) { return w->per_host == 0 ? 1 : (w->ranks + w->per_host - 1) / w->per_host; }
+
+
 static int64_t input_count(const world *w, int rank)
 {
+    if (w->kind == MU_KIND_REDUCE_SCATTER)
+        return w->count * w->ranks;
     return w->kind == MU_KIND_ALL_GATHER ? w->counts[rank] : data_count(w);
 }
 
@@ -71,6 +78,8 @@ static world world_new(world w)
 {
     for (int r = 0; r < w.ranks; r++)
         w.counts[r] = (w.count + r) % (w.count + 2); // uneven, with an empty one now and then
+    for (int host = 0; host <= hosts_of(&w); host++)
+        w.first[host] = MU_MIN(host * w.per_host, w.ranks);
     const bool in_place = w.kind == MU_KIND_ALL_REDUCE || w.kind == MU_KIND_BROADCAST;
     for (int r = 0; r < w.ranks; r++) {
         w.data[r] = filled(&w, r, data_count(&w), !in_place);
@@ -113,6 +122,8 @@ static double expected(const world *w, int rank, int64_t i)
         return element((int)(i / w->count), rank * w->count + i % w->count);
     if (w->kind == MU_KIND_ALL_REDUCE)
         return reduced(w, i);
+    if (w->kind == MU_KIND_REDUCE_SCATTER)
+        return reduced(w, rank * w->count + i);
     int from = 0;
     for (; i >= w->counts[from]; from++)
         i -= w->counts[from];
@@ -144,7 +155,8 @@ static void world_check(const world *w, const char *algorithm)
 {
     const size_t bytes = (size_t)data_count(w) * mu_dtype_bytes(w->dtype);
     for (int rank = 0; rank < w->ranks; rank++)
-        if (rank == 0 || w->kind == MU_KIND_ALL_TO_ALL || memcmp(w->data[rank], w->data[0], bytes) != 0)
+        if (rank == 0 || w->kind == MU_KIND_ALL_TO_ALL || w->kind == MU_KIND_REDUCE_SCATTER ||
+            memcmp(w->data[rank], w->data[0], bytes) != 0)
             check_rank(w, rank, algorithm);
 }
 
@@ -157,47 +169,61 @@ static mu_problem problem_of(const world *w, int rank)
                         .rank = rank,
                         .ranks = w->ranks,
                         .root = w->root,
-                        .per_host = w->per_host,
+                        .hosts = hosts_of(w),
+                        .first = w->per_host == 0 ? NULL : w->first,
                         .count = gather ? w->counts[rank] : w->count,
                         .element = mu_dtype_bytes(w->dtype),
+                        .width = mu__reduce_width(w->dtype),
                         .counts = gather ? w->counts : NULL};
 }
 
-static void simulate(const mu_algorithm *algorithm, const world *w, uint64_t seed, mu_cost *cost)
+static void simulate(const mu_algorithm *algorithm, const world *w, bool staged, uint64_t seed, mu_cost *cost)
 {
     mu_steps lists[MAX_RANKS] = {0};
     mu_schedule schedules[MAX_RANKS] = {0};
-    void *pointers[2 * MAX_RANKS];
+    void *pointers[2 * MAX_RANKS + 1];
+    const mu_problem whole = problem_of(w, 0);
     for (int r = 0; r < w->ranks; r++) {
         const mu_problem problem = problem_of(w, r);
-        assert_int_equal(algorithm->build(&problem, &lists[r]), MU_OK);
+        assert_int_equal(mu__algorithm_build(algorithm, &problem, staged, &lists[r]), MU_OK);
         schedules[r] = (mu_schedule){.dtype = w->dtype,
                                      .reduction = w->reduction,
                                      .pointers = pointers,
                                      .areas = {w->data[r], w->input[r], malloc(MU_WINDOW_BYTES),
-                                               malloc((size_t)lists[r].scratch * mu_dtype_bytes(w->dtype) + 1)}};
+                                               malloc(MU_STAGE_BYTES), malloc((size_t)lists[r].scratch * mu_dtype_bytes(w->dtype) + 1)}};
     }
-    const mu_status status = mu__schedule_simulate(lists, w->ranks, schedules, mu_dtype_bytes(w->dtype), seed, cost);
+    const mu_status status = mu__schedule_simulate(lists, &whole, schedules, seed, cost);
     if (status != MU_OK)
-        fail_msg("%s %s, %d ranks, %lld elements: %s", mu__kind_name(w->kind), algorithm->name, w->ranks,
-                 (long long)w->count, mu_error_message());
+        fail_msg("%s %s%s, %d ranks on %d hosts, %lld elements: %s", mu__kind_name(w->kind), algorithm->name,
+                 staged ? " staged" : "", w->ranks, whole.hosts, (long long)w->count, mu_error_message());
     for (int r = 0; r < w->ranks; r++) {
         free(schedules[r].areas[MU_AREA_WINDOW]);
+        free(schedules[r].areas[MU_AREA_STAGE]);
         free(schedules[r].areas[MU_AREA_SCRATCH]);
         mu__steps_free(&lists[r]);
     }
 }
 
-static void simulate_one(const mu_algorithm *algorithm, world w, uint64_t seed)
+static const unsigned everything = MU_NEEDS_WINDOW | MU_NEEDS_PEERS | MU_NEEDS_MESSAGES;
+
+static void simulate_one(const mu_algorithm *algorithm, world like, uint64_t seed)
 {
-    w = world_new(w);
-    const mu_problem problem = problem_of(&w, 0);
-    mu_cost cost;
-    if (mu__algorithm_fits(algorithm, &problem, MU_NEEDS_WINDOW | MU_NEEDS_PEERS)) {
-        simulate(algorithm, &w, seed, &cost);
-        world_check(&w, algorithm->name);
+    for (int staged = 0; staged <= ((algorithm->needs & MU_NEEDS_PEERS) != 0); staged++) {
+        world w = world_new(like);
+        const mu_problem problem = problem_of(&w, 0);
+        mu_cost cost;
+        if (mu__algorithm_fits(algorithm, &problem, everything)) {
+            simulate(algorithm, &w, staged == 1, seed, &cost);
+            world_check(&w, algorithm->name);
+        }
+        world_free(&w);
     }
-    world_free(&w);
+}
+
+// Algorithms for one host are not simulated on several.
+static int some_hosts(const mu_algorithm *algorithm, int per_host)
+{
+    return algorithm->needs & MU_NEEDS_ONE_HOST ? 0 : per_host;
 }
 
 static void test_simulated_sizes(void **state)
@@ -213,7 +239,7 @@ static void test_simulated_sizes(void **state)
                                      .ranks = ranks,
                                      .root = ranks / 2,
                                      .dtype = MU_I32,
-                                     .per_host = 1 + a % 4,
+                                     .per_host = some_hosts(algorithm, (a + (int)s) % 5),
                                      .count = sizes[s]},
                              s);
 }
@@ -230,7 +256,7 @@ static void test_simulated_types(void **state)
                                  (world){.kind = algorithm->kind,
                                          .ranks = ranks,
                                          .dtype = dtypes[d],
-                                         .per_host = 3,
+                                         .per_host = some_hosts(algorithm, 3),
                                          .reduction = (mu_reduction)reduction,
                                          .count = 101},
                                  (uint64_t)d);
@@ -242,14 +268,14 @@ static void test_simulated_interleavings(void **state)
     const mu_algorithm *algorithm;
     (void)state;
     for (int a = 0; (algorithm = mu__algorithm_at(a)) != NULL; a++) {
-        world w = {.kind = algorithm->kind, .dtype = MU_U8, .per_host = 2, .count = 500};
+        world w = {.kind = algorithm->kind, .dtype = MU_U8, .per_host = some_hosts(algorithm, 2), .count = 500};
         for (uint64_t seed = 1; seed <= 30; seed++) {
             w.ranks = 2 + (int)seed % 4;
             simulate_one(algorithm, w, seed * 7919);
         }
         w.count = 2400000;
         w.ranks = 3;
-        if (w.kind == MU_KIND_ALL_REDUCE)
+        if (w.kind != MU_KIND_BARRIER)
             simulate_one(algorithm, w, 1);
     }
 }
@@ -260,11 +286,11 @@ static void test_costs(void **state)
     (void)state;
     mu_cost cost;
     world w = world_new((world){.kind = MU_KIND_ALL_REDUCE, .ranks = 8, .dtype = MU_I32, .count = 8000});
-    simulate(mu__algorithm(MU_KIND_ALL_REDUCE, "ring"), &w, 1, &cost);
+    simulate(mu__algorithm(MU_KIND_ALL_REDUCE, "ring"), &w, false, 1, &cost);
     assert_int_equal(cost.max_bytes, 2 * 7 * 4000);
     assert_int_equal(cost.messages, 2 * 7 * 8);
     assert_int_equal(cost.rounds, 1 + 2 * 7);
-    simulate(mu__algorithm(MU_KIND_ALL_REDUCE, "doubling"), &w, 1, &cost);
+    simulate(mu__algorithm(MU_KIND_ALL_REDUCE, "doubling"), &w, false, 1, &cost);
     assert_int_equal(cost.max_bytes, 3 * 32000);
     assert_int_equal(cost.rounds, 1 + 3);
     simulate(mu__algorithm(MU_KIND_ALL_REDUCE, "slots"),
@@ -274,7 +300,7 @@ static void test_costs(void **state)
                       .count = 10,
                       .data = {w.data[0]},
                       .input = {w.data[0]}},
-             1, &cost);
+             false, 1, &cost);
     assert_int_equal(cost.messages, 0);
     world_free(&w);
 }
@@ -284,13 +310,14 @@ static void test_costs(void **state)
 static mu_status simulate_lists(mu_step *one, mu_step *two, size_t n)
 {
     int32_t data[2] = {1, 2}, scratch[2][2];
-    void *pointers[4];
+    void *pointers[5];
+    const mu_problem problem = {.ranks = 2, .element = sizeof data[0]};
     const mu_steps lists[2] = {{.items = one, .n = n}, {.items = two, .n = n}};
     const mu_schedule schedules[2] = {
         {.dtype = MU_I32, .pointers = pointers, .areas = {[MU_AREA_DATA] = &data[0], [MU_AREA_SCRATCH] = scratch[0]}},
         {.dtype = MU_I32, .pointers = pointers, .areas = {[MU_AREA_DATA] = &data[1], [MU_AREA_SCRATCH] = scratch[1]}},
     };
-    return mu__schedule_simulate(lists, 2, schedules, sizeof data[0], 1, NULL);
+    return mu__schedule_simulate(lists, &problem, schedules, 1, NULL);
 }
 
 static mu_error expect_error(mu_status status, mu_status wanted, const char *words)
@@ -310,6 +337,7 @@ static void test_simulation_finds_faults(void **state)
     mu_step recv_0 = recv, recv_two = recv, meet = {.kind = MU_STEP_MEET}, a = recv, b = send;
     (void)state;
     recv_0.peer = recv_two.peer = 0;
+    recv_0.owner = recv_two.owner = 1;
     recv_two.count = 2;
     expect_error(simulate_lists(&a, &recv_0, 1), MU_INTERNAL, "no rank can go on");
     expect_error(simulate_lists(&b, &recv_two, 1), MU_INTERNAL, "both lists must agree");
@@ -338,6 +366,9 @@ static void *run_rank(void *arg)
             c->all_gather(c, 1, "table", w->dtype, w->input[j->rank], w->counts[j->rank], w->data[j->rank], w->counts);
     else if (w->kind == MU_KIND_BROADCAST)
         j->status = c->broadcast(c, 1, "table", w->dtype, w->data[j->rank], w->count, w->root);
+    else if (w->kind == MU_KIND_REDUCE_SCATTER)
+        j->status = mu__collective_reduce_scatter(c, 1, "table", w->reduction, w->dtype, w->input[j->rank],
+                                                  w->data[j->rank], w->count);
     else if (w->kind == MU_KIND_ALL_TO_ALL)
         j->status = mu__collective_all_to_all(c, 1, "table", w->dtype, w->input[j->rank], w->data[j->rank], w->count);
     else
@@ -362,7 +393,7 @@ static void run_threads(mu_group *group, world *w, const char *algorithm)
 
 static void thread_worlds(const mu_algorithm *algorithm, int ranks, const world *like, size_t n)
 {
-    static const char *const words[] = {"allreduce", "allgather", "broadcast", "alltoall"};
+    static const char *const words[] = {"allreduce", "allgather", "broadcast", "alltoall", "reducescatter"};
     char policy[64];
     mu_group *group = mu__group_new(ranks, "table");
     assert_non_null(group);
@@ -421,30 +452,61 @@ static void fill_fractions(world *w)
             ((float *)w->data[r])[i] = (float)rand() / 1e6f - 1000.0f;
 }
 
-// Every algorithm gives all ranks the same bits; those that add in rank order give each other's.
+// The bits of one all-reduce of fractions: all ranks have the same; `first` gets them, or is compared with them.
+static void bits_of(const mu_algorithm *algorithm, world w, bool staged, bool compare, float *first)
+{
+    w = world_new(w);
+    fill_fractions(&w);
+    simulate(algorithm, &w, staged, (uint64_t)w.ranks, NULL);
+    for (int r = 1; r < w.ranks; r++)
+        assert_memory_equal(w.data[r], w.data[0], (size_t)w.count * sizeof(float));
+    if (!compare)
+        memcpy(first, w.data[0], (size_t)w.count * sizeof(float));
+    else if (algorithm->rank_order && memcmp(w.data[0], first, (size_t)w.count * sizeof(float)) != 0)
+        fail_msg("%s, %d ranks, %d per host: not the bits of one host", algorithm->name, w.ranks, w.per_host);
+    world_free(&w);
+}
+
+// Every algorithm gives all ranks the same bits; those that add in rank order give each other's on any hosts.
 static void test_bits(void **state)
 {
     const mu_algorithm *algorithm;
     float first[999];
     (void)state;
     for (int ranks = 2; ranks <= 7; ranks++)
-        for (int a = 0; (algorithm = mu__algorithm_at(a)) != NULL && algorithm->kind == MU_KIND_ALL_REDUCE; a++) {
-            world w = world_new((world){.kind = MU_KIND_ALL_REDUCE,
-                                        .ranks = ranks,
-                                        .dtype = MU_F32,
-                                        .per_host = 2,
-                                        .reduction = MU_REDUCTION_MEAN,
-                                        .count = 999});
-            fill_fractions(&w);
-            simulate(algorithm, &w, (uint64_t)a, NULL);
-            for (int r = 1; r < ranks; r++)
-                assert_memory_equal(w.data[r], w.data[0], sizeof first);
-            if (a == 0)
-                memcpy(first, w.data[0], sizeof first);
-            if (strcmp(algorithm->name, "slots") == 0 || strcmp(algorithm->name, "pairwise") == 0)
-                assert_memory_equal(w.data[0], first, sizeof first);
-            world_free(&w);
-        }
+        for (int a = 0; (algorithm = mu__algorithm_at(a)) != NULL && algorithm->kind == MU_KIND_ALL_REDUCE; a++)
+            for (int per_host = 0; per_host < 5; per_host++) {
+                const world w = {.kind = MU_KIND_ALL_REDUCE,
+                                 .ranks = ranks,
+                                 .dtype = MU_F32,
+                                 .per_host = some_hosts(algorithm, per_host),
+                                 .reduction = MU_REDUCTION_MEAN,
+                                 .count = 999};
+                bits_of(algorithm, w, false, a + per_host > 0, first);
+                if (algorithm->needs & MU_NEEDS_PEERS)
+                    bits_of(algorithm, w, true, true, first);
+            }
+}
+
+// Half floats are rounded once: a chain hands on sums in f32.
+static void test_half_bits(void **state)
+{
+    static const char *const names[] = {"slots", "pairwise", "chain"};
+    uint16_t first[500];
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(names); i++) {
+        world w = world_new((world){
+            .kind = MU_KIND_ALL_REDUCE, .ranks = 6, .dtype = MU_F16, .per_host = i == 2 ? 2 : 0, .count = 500});
+        for (int r = 0; r < w.ranks; r++)
+            for (int64_t k = 0; k < w.count; k++)
+                mu__write_element(MU_F16, w.data[r], k, r == 0 ? 1.0 : 0.0003 * (double)(1 + k % 7));
+        simulate(mu__algorithm(MU_KIND_ALL_REDUCE, names[i]), &w, false, 1, NULL);
+        if (i == 0)
+            memcpy(first, w.data[0], sizeof first);
+        for (int r = 0; r < w.ranks; r++)
+            assert_memory_equal(w.data[r], first, sizeof first);
+        world_free(&w);
+    }
 }
 
 int main(void)
@@ -454,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_simulated_interleavings), cmocka_unit_test(test_costs),
         cmocka_unit_test(test_simulation_finds_faults), cmocka_unit_test(test_threads_sizes),
         cmocka_unit_test(test_threads_types),           cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_half_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,8 @@
 
 #include "comm/comm.h"
 
-static const unsigned everything = MU_NEEDS_WINDOW | MU_NEEDS_PEERS;
+static const unsigned messages = MU_NEEDS_MESSAGES;
+static const unsigned everything = MU_NEEDS_WINDOW | MU_NEEDS_PEERS | MU_NEEDS_MESSAGES;
 
 static const char *chosen(const char *text, mu_collective_kind kind, int64_t bytes, unsigned means)
 {
@@ -37,10 +38,10 @@ static void test_falls_back(void **state)
 {
     (void)state;
     assert_string_equal(chosen("allreduce:slots", MU_KIND_ALL_REDUCE, 16385, everything), "direct");
-    assert_string_equal(chosen("allreduce:direct", MU_KIND_ALL_REDUCE, 100, 0), "ring");
-    assert_string_equal(chosen("allreduce:hierarchical", MU_KIND_ALL_REDUCE, 100, 0), "ring");
+    assert_string_equal(chosen("allreduce:direct", MU_KIND_ALL_REDUCE, 100, messages), "ring");
+    assert_string_equal(chosen("allreduce:hierarchical", MU_KIND_ALL_REDUCE, 100, messages), "ring");
     assert_string_equal(chosen("allreduce:0-10:ring", MU_KIND_ALL_REDUCE, 100, everything), "direct");
-    assert_string_equal(chosen("allreduce:ring", MU_KIND_ALL_GATHER, 100, 0), "ring");
+    assert_string_equal(chosen("allreduce:ring", MU_KIND_ALL_GATHER, 100, messages), "ring");
 }
 
 static void refuse(const char *text, const char *words)
@@ -57,7 +58,7 @@ static void test_refused(void **state)
 {
     char many[1000] = "allreduce:ring";
     (void)state;
-    refuse("", "allreduce, allgather, broadcast or alltoall");
+    refuse("", "allreduce, allgather, broadcast, alltoall or reducescatter");
     refuse("reduce:ring", "cannot be read at \"reduce:ring\"");
     refuse("allreduce", "':' and an algorithm");
     refuse("allreduce:", "the name of an algorithm");
@@ -79,14 +80,32 @@ static void test_implementations(void **state)
 {
     mu_policy policy;
     (void)state;
-    assert_int_equal(mu__policy_parse(mu__policy_of(MU_COMM_AUTO), &policy), MU_OK);
-    assert_string_equal(chosen(mu__policy_of(MU_COMM_RING), MU_KIND_ALL_REDUCE, 4, everything), "ring");
-    assert_null(mu__policy_of(MU_COMM_NCCL));
+    for (int placing = MU_PLACED_TOGETHER; placing <= MU_PLACED_MIXED; placing++) {
+        assert_int_equal(mu__policy_parse(mu__policy_of(MU_COMM_AUTO, (mu_placing)placing, false), &policy), MU_OK);
+        assert_int_equal(mu__policy_parse(mu__policy_of(MU_COMM_RING, (mu_placing)placing, false), &policy), MU_OK);
+        assert_int_equal(mu__policy_parse(mu__policy_of(MU_COMM_AUTO, (mu_placing)placing, true), &policy), MU_OK);
+        assert_int_equal(mu__policy_check_order(&policy), MU_OK);
+    }
+    assert_string_equal(chosen(mu__policy_of(MU_COMM_RING, MU_PLACED_APART, false), MU_KIND_ALL_REDUCE, 4, everything),
+                        "ring");
+    assert_null(mu__policy_of(MU_COMM_NCCL, MU_PLACED_APART, false));
     assert_int_equal(mu_error_take().code, MU_UNIMPLEMENTED);
-    assert_null(mu__policy_of(MU_COMM_MPI));
+    assert_null(mu__policy_of(MU_COMM_MPI, MU_PLACED_APART, false));
     assert_int_equal(mu_error_take().code, MU_UNIMPLEMENTED);
     assert_string_equal(mu_communication_name(MU_COMM_RING), "RING");
     assert_string_equal(mu_communication_name((mu_communication)99), "unknown");
+}
+
+// What would make bits depend on where replicas are is refused where that was asked for.
+static void test_order(void **state)
+{
+    mu_policy policy;
+    (void)state;
+    assert_null(mu__policy_of(MU_COMM_RING, MU_PLACED_MIXED, true));
+    assert_non_null(strstr(mu_error_take().message, "choose MU_COMM_AUTO"));
+    assert_int_equal(mu__policy_parse("allreduce:0-1k:pairwise,1k-:doubling", &policy), MU_OK);
+    assert_int_equal(mu__policy_check_order(&policy), MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(mu_error_take().message, "\"doubling\" of all_reduce"));
 }
 
 int main(void)
@@ -96,6 +115,7 @@ int main(void)
         cmocka_unit_test(test_falls_back),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_implementations),
+        cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,323 @@
+// The transport between hosts: the first rank of each, the leader, has a stream to every other leader.
+//
+// Ranks of one host share a room (room.c), which also has seats for those elsewhere: at a meeting the leaders send
+// each other the tickets and windows of their hosts and put what comes into those seats. Sends wait in a queue per
+// span and go on whenever the leader waits for anything. Knows nothing of what is reduced.
+#include "comm/room.h"
+
+#include <poll.h>
+
+enum { QUEUE = MU_SENDS_IN_FLIGHT + 1, BUFFER_BYTES = 1 << 15, POLL_MS = 20, MAGIC = 0x6d757374 };
+
+typedef struct outgoing {
+    const char *data;
+    size_t bytes;
+} outgoing;
+
+typedef struct span {
+    mu_stream *stream; // NULL: to this host itself
+    int n_out;
+    outgoing out[QUEUE];
+    unsigned char *buffer; // what came with what was asked for
+    size_t buffered, taken;
+} span;
+
+struct mu_bridge {
+    int hosts, host;
+    span *spans;            // [hosts]
+    struct pollfd *fds;     // room for a poll
+    unsigned char *message; // of the last meeting
+    size_t message_bytes;
+};
+
+// What leaders send at a meeting begins with this; the tickets of the host's ranks follow, then their windows.
+typedef struct greeting {
+    uint32_t magic, meeting;
+} greeting;
+
+static size_t longest_message(const mu_seating *seating)
+{
+    size_t most = 0;
+    for (int host = 0; host < seating->hosts; host++)
+        most = MU_MAX(most, (size_t)(seating->first[host + 1] - seating->first[host]));
+    return sizeof(greeting) + most * (sizeof(mu_ticket) + MU_WINDOW_BYTES);
+}
+
+mu_bridge *mu__bridge_new(const mu_seating *seating, mu_stream **streams)
+{
+    const size_t n = (size_t)seating->hosts;
+    mu_bridge *bridge = mu__calloc(1, sizeof *bridge);
+    if (bridge == NULL)
+        return NULL;
+    *bridge = (mu_bridge){.hosts = seating->hosts, .host = seating->host};
+    bridge->spans = mu__calloc(n, sizeof *bridge->spans);
+    bridge->fds = mu__calloc(n, sizeof *bridge->fds);
+    bridge->message = mu__alloc(longest_message(seating));
+    bool whole = bridge->spans != NULL && bridge->fds != NULL && bridge->message != NULL;
+    for (size_t i = 0; i < n && whole; i++)
+        whole = (bridge->spans[i].buffer = mu__alloc(BUFFER_BYTES)) != NULL;
+    if (!whole) {
+        mu__bridge_free(bridge);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++)
+        bridge->spans[i].stream = streams[i];
+    return bridge;
+}
+
+void mu__bridge_free(mu_bridge *bridge)
+{
+    if (bridge == NULL)
+        return;
+    for (int i = 0; bridge->spans != NULL && i < bridge->hosts; i++) {
+        if (bridge->spans[i].stream != NULL)
+            mu__stream_close(bridge->spans[i].stream);
+        mu__free(bridge->spans[i].buffer);
+    }
+    mu__free(bridge->spans);
+    mu__free(bridge->fds);
+    mu__free(bridge->message);
+    mu__free(bridge);
+}
+
+// ---- Moving bytes -------------------------------------------------------------------------------
+
+static mu_bridge *bridge_of(const mu_port *port) { return ((const mu_room *)port->shared)->seating.bridge; }
+
+static int leader_of(const mu_port *port, int host) { return ((const mu_room *)port->shared)->seating.first[host]; }
+
+static int host_of(const mu_port *port, int rank)
+{
+    const mu_seating *at = &((const mu_room *)port->shared)->seating;
+    int host = 0;
+    while (rank >= at->first[host + 1])
+        host++;
+    return host;
+}
+
+// Says which rank the trouble is with.
+static mu_status trouble(mu_port *port, int host, mu_status status)
+{
+    if (status != MU_OK)
+        port->waiting_for = leader_of(port, host);
+    return status;
+}
+
+static mu_status push(span *l)
+{
+    while (l->n_out > 0) {
+        size_t moved = 0;
+        MU_TRY(mu__stream_send(l->stream, l->out[0].data, l->out[0].bytes, &moved));
+        l->out[0].data += moved;
+        l->out[0].bytes -= moved;
+        if (l->out[0].bytes > 0)
+            return MU_OK;
+        memmove(&l->out[0], &l->out[1], (size_t)--l->n_out * sizeof l->out[0]);
+    }
+    return MU_OK;
+}
+
+static mu_status push_all(mu_port *port)
+{
+    mu_bridge *bridge = bridge_of(port);
+    for (int host = 0; host < bridge->hosts; host++)
+        MU_TRY(trouble(port, host, push(&bridge->spans[host])));
+    return MU_OK;
+}
+
+// Sleeps until something can go out, or come in from `host` (-1: nothing is awaited), for a moment at most.
+static void sleep_shortly(mu_bridge *bridge, int host)
+{
+    nfds_t n = 0;
+    for (int i = 0; i < bridge->hosts; i++) {
+        const short events = (short)((i == host ? POLLIN : 0) | (bridge->spans[i].n_out > 0 ? POLLOUT : 0));
+        if (events != 0)
+            bridge->fds[n++] = (struct pollfd){.fd = mu__stream_fd(bridge->spans[i].stream), .events = events};
+    }
+    (void)poll(bridge->fds, n, POLL_MS);
+}
+
+// One turn of a wait for something from or to `host`.
+static mu_status wait_turn(mu_port *port, mu_patience *patience, int host, bool for_input)
+{
+    const mu_room *room = port->shared;
+    if (atomic_load_explicit(&room->head->barrier.failed, memory_order_relaxed))
+        return MU_ABORTED;
+    MU_TRY(push_all(port));
+    if (mu__patience_turn(patience))
+        return MU_OK;
+    if (mu__patience_over(patience))
+        return trouble(port, host, MU_DEADLINE_EXCEEDED);
+    sleep_shortly(bridge_of(port), for_input ? host : -1);
+    return MU_OK;
+}
+
+static mu_status post(mu_port *port, int host, const void *data, size_t bytes)
+{
+    span *l = &bridge_of(port)->spans[host];
+    mu_patience patience = MU_PATIENCE(port);
+    while (l->n_out >= MU_SENDS_IN_FLIGHT)
+        MU_TRY(wait_turn(port, &patience, host, false));
+    l->out[l->n_out++] = (outgoing){.data = data, .bytes = bytes};
+    return trouble(port, host, push(l));
+}
+
+// What is left of a short message is read with what follows it; the long way goes straight into place.
+static mu_status pull(span *l, char **data, size_t *bytes)
+{
+    size_t moved = 0;
+    if (l->taken == l->buffered && *bytes >= BUFFER_BYTES) {
+        MU_TRY(mu__stream_recv(l->stream, *data, *bytes, &moved));
+    } else {
+        if (l->taken == l->buffered) {
+            l->taken = l->buffered = 0;
+            MU_TRY(mu__stream_recv(l->stream, l->buffer, BUFFER_BYTES, &l->buffered));
+        }
+        moved = MU_MIN(*bytes, l->buffered - l->taken);
+        memcpy(*data, l->buffer + l->taken, moved);
+        l->taken += moved;
+    }
+    *data += moved;
+    *bytes -= moved;
+    return MU_OK;
+}
+
+static mu_status take(mu_port *port, int host, void *data, size_t bytes)
+{
+    span *l = &bridge_of(port)->spans[host];
+    mu_patience patience = MU_PATIENCE(port);
+    char *to = data;
+    while (bytes > 0) {
+        const size_t before = bytes;
+        MU_TRY(trouble(port, host, pull(l, &to, &bytes)));
+        if (bytes < before)
+            patience = (mu_patience)MU_PATIENCE(port);
+        else
+            MU_TRY(wait_turn(port, &patience, host, true));
+    }
+    return MU_OK;
+}
+
+static mu_status flush(mu_port *port)
+{
+    mu_bridge *bridge = bridge_of(port);
+    mu_patience patience = MU_PATIENCE(port);
+    for (int host = 0; host < bridge->hosts; host++)
+        while (bridge->spans[host].n_out > 0)
+            MU_TRY(wait_turn(port, &patience, host, false));
+    return MU_OK;
+}
+
+// ---- Meeting ------------------------------------------------------------------------------------
+
+static void write_message(mu_port *port)
+{
+    mu_room *room = port->shared;
+    const mu_room_rank *own = port->state;
+    mu_bridge *bridge = bridge_of(port);
+    unsigned char *at = bridge->message;
+    memcpy(at, &(greeting){.magic = MAGIC, .meeting = own->meetings}, sizeof(greeting));
+    at += sizeof(greeting);
+    for (int rank = room->low; rank < room->low + room->here; rank++, at += sizeof(mu_ticket))
+        memcpy(at, mu__room_ticket(port, rank), sizeof(mu_ticket));
+    for (int rank = room->low; rank < room->low + room->here; rank++) {
+        const size_t bytes = (size_t)mu__room_ticket(port, rank)->window;
+        memcpy(at, mu__room_area(port, rank, MU_AREA_WINDOW), bytes);
+        at += bytes;
+    }
+    bridge->message_bytes = (size_t)(at - bridge->message);
+}
+
+static mu_status read_message(mu_port *port, int host)
+{
+    mu_room *room = port->shared;
+    const mu_room_rank *own = port->state;
+    const int low = leader_of(port, host), high = leader_of(port, host + 1);
+    greeting first;
+    MU_TRY(take(port, host, &first, sizeof first));
+    if (first.magic != MAGIC || first.meeting != own->meetings)
+        return trouble(port, host, MU_INTERNAL);
+    for (int rank = low; rank < high; rank++)
+        MU_TRY(take(port, host, mu__room_ticket(port, rank), sizeof(mu_ticket)));
+    for (int rank = low; rank < high; rank++) {
+        const int32_t bytes = mu__room_ticket(port, rank)->window;
+        if (bytes < 0 || (size_t)bytes > MU_WINDOW_BYTES)
+            return trouble(port, host, MU_DATA_LOSS);
+        MU_TRY(take(port, host, mu__room_area(port, rank, MU_AREA_WINDOW), (size_t)bytes));
+        atomic_store_explicit(&room->seats[rank].meetings, own->meetings, memory_order_relaxed);
+    }
+    return MU_OK;
+}
+
+// Hosts are served from the next one on, so that not all begin with the same.
+static mu_status exchange(mu_port *port)
+{
+    const mu_bridge *bridge = bridge_of(port);
+    MU_TRY(flush(port));
+    write_message(port);
+    for (int hop = 1; hop < bridge->hosts; hop++)
+        MU_TRY(post(port, (bridge->host + hop) % bridge->hosts, bridge->message, bridge->message_bytes));
+    for (int hop = bridge->hosts - 1; hop > 0; hop--)
+        MU_TRY(read_message(port, (bridge->host + hop) % bridge->hosts));
+    return MU_OK;
+}
+
+static mu_status bridge_meet(mu_port *port)
+{
+    const mu_room *room = port->shared;
+    mu_room_rank *own = port->state;
+    mu__room_begin_meeting(port);
+    if (room->here > 1)
+        MU_TRY(mu__room_barrier(port));
+    if (port->rank == room->low)
+        MU_TRY(exchange(port));
+    MU_TRY(mu__room_barrier(port));
+    own->meeting = false;
+    return MU_OK;
+}
+
+static mu_status bridge_send(mu_port *port, int peer, const void *data, size_t bytes)
+{
+    if (mu__room_is_here(port->shared, peer))
+        return mu__room_send(port, peer, data, bytes);
+    return post(port, host_of(port, peer), data, bytes);
+}
+
+static mu_status bridge_recv(mu_port *port, int peer, void *data, size_t bytes)
+{
+    if (mu__room_is_here(port->shared, peer))
+        return mu__room_recv(port, peer, data, bytes);
+    return take(port, host_of(port, peer), data, bytes);
+}
+
+static mu_status bridge_flush(mu_port *port)
+{
+    const mu_room *room = port->shared;
+    if (port->rank == room->low)
+        MU_TRY(flush(port));
+    return mu__room_flush(port);
+}
+
+const mu_transport mu__transport_bridge = {
+    .name = "bridge",
+    .shared_bytes = sizeof(mu_room),
+    .rank_bytes = sizeof(mu_room_rank),
+    .open = mu__room_open,
+    .close = mu__room_close,
+    .ticket = mu__room_ticket,
+    .locate = mu__room_locate,
+    .meet = bridge_meet,
+    .barrier = mu__room_barrier,
+    .area = mu__room_area,
+    .send = bridge_send,
+    .recv = bridge_recv,
+    .flush = bridge_flush,
+    .has_come = mu__room_has_come,
+    .enter = mu__room_enter,
+    .leave = mu__room_leave,
+    .is_inside = mu__room_is_inside,
+    .abort = mu__room_abort,
+    .aborted = mu__room_aborted,
+    .reset = mu__room_reset,
+    .reset_rank = mu__room_reset_rank,
+};

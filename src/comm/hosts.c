@@ -1,0 +1,321 @@
+// Algorithms for ranks on several hosts: inside each host by memory, between hosts by its first rank, the leader.
+//
+// What leaders do among themselves is the list of a flat algorithm for as many ranks as there are hosts, with
+// its peers renamed. Leaders send and receive from and into the memory of the ranks beside them. Pure, like
+// algorithms.c. Knows nothing of transports.
+#include "comm/steps.h"
+
+enum { CHAIN_SEGMENT_BYTES = 128 * 1024 };
+
+// Where this rank is.
+typedef struct spot {
+    int host, hosts;
+    int leader, here; // the first rank of this host, and how many it has
+    bool leads;
+} spot;
+
+static int leader_of(const mu_problem *problem, int host) { return problem->hosts > 1 ? problem->first[host] : 0; }
+
+static int ranks_of(const mu_problem *problem, int host)
+{
+    return problem->hosts > 1 ? problem->first[host + 1] - problem->first[host] : problem->ranks;
+}
+
+static int host_of(const mu_problem *problem, int rank)
+{
+    int host = 0;
+    while (problem->hosts > 1 && rank >= problem->first[host + 1])
+        host++;
+    return host;
+}
+
+static spot spot_of(const mu_problem *problem)
+{
+    const int host = host_of(problem, problem->rank), leader = leader_of(problem, host);
+    return (spot){.host = host,
+                  .hosts = MU_MAX(problem->hosts, 1),
+                  .leader = leader,
+                  .here = ranks_of(problem, host),
+                  .leads = problem->rank == leader};
+}
+
+// Appends what the leaders do: a flat algorithm's list, in which rank h is the leader of host h.
+static mu_status add_between(const mu_problem *problem, const char *name, mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    const mu_algorithm *algorithm = mu__algorithm(problem->kind, name);
+    mu_problem between = *problem;
+    mu_steps list = {.rank = at.host};
+    between.rank = at.host;
+    between.ranks = at.hosts;
+    between.root = host_of(problem, problem->root);
+    between.hosts = 1;
+    mu_status status = algorithm->build(&between, &list);
+    for (size_t i = 0; i < list.n && status == MU_OK; i++) {
+        mu_step step = list.items[i];
+        step.peer = leader_of(problem, step.peer);
+        step.owner = problem->rank;
+        if (step.kind != MU_STEP_MEET)
+            status = mu__add_step(out, step);
+    }
+    out->scratch = MU_MAX(out->scratch, list.scratch);
+    mu__steps_free(&list);
+    return status == MU_OK ? mu__add_plain(out, MU_STEP_FLUSH) : status;
+}
+
+// The leader's DATA is what all ranks of the host are to have.
+static mu_status add_hand_out(const mu_problem *problem, int64_t count, mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    MU_TRY(mu__add_plain(out, MU_STEP_BARRIER));
+    if (!at.leads)
+        MU_TRY(mu__add_copy(out, at.leader, MU_AREA_DATA, 0, MU_AREA_DATA, 0, count));
+    return mu__add_plain(out, MU_STEP_BARRIER);
+}
+
+// ---- All-reduce ---------------------------------------------------------------------------------
+
+// Each rank adds its slice of the data of all ranks beside it, into the leader's memory.
+static mu_status add_inside(const mu_problem *problem, mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    mu_problem inside = *problem;
+    inside.ranks = at.here;
+    const mu_part own = mu__slice_of(&inside, problem->rank - at.leader);
+    if (at.here == 1 && at.hosts > 1)
+        return MU_OK;
+    return mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
+                                       .owner = at.leader,
+                                       .from = MU_AREA_DATA,
+                                       .to = MU_AREA_DATA,
+                                       .from_at = own.at,
+                                       .to_at = own.at,
+                                       .count = own.count,
+                                       .low = at.leader,
+                                       .parts = at.here,
+                                       .last = at.hosts == 1});
+}
+
+static mu_status all_reduce_by(const mu_problem *problem, const char *between, mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(add_inside(problem, out));
+    MU_TRY(mu__add_plain(out, MU_STEP_BARRIER));
+    if (at.leads && at.hosts > 1)
+        MU_TRY(add_between(problem, between, out));
+    return add_hand_out(problem, problem->count, out);
+}
+
+mu_status mu__all_reduce_hierarchical(const mu_problem *problem, mu_steps *out)
+{
+    return all_reduce_by(problem, "pairwise", out);
+}
+
+mu_status mu__all_reduce_hierarchical_ring(const mu_problem *problem, mu_steps *out)
+{
+    return all_reduce_by(problem, "ring", out);
+}
+
+// ---- The chain ----------------------------------------------------------------------------------
+
+// One more message may be built than may be under way; each has its place in SCRATCH.
+enum { CHAIN_PLACES = MU_SENDS_IN_FLIGHT + 1 };
+
+typedef struct chain {
+    spot at;
+    int segments;
+    int64_t count, longest; // elements of all, and of a segment at most
+    int width;
+} chain;
+
+// What came from the host before goes on with the ranks of this one, and to the next; the last one rounds.
+static mu_status chain_there(const chain *c, const mu_problem *problem, int index, mu_steps *out)
+{
+    const mu_part segment = mu__part_of(c->count, 1, index, c->segments);
+    const bool first = c->at.host == 0, last = c->at.host == c->at.hosts - 1;
+    const int64_t place = index % CHAIN_PLACES * c->longest * c->width, wide = segment.count * c->width;
+    if (!first)
+        MU_TRY(mu__add_recv(out, leader_of(problem, c->at.host - 1), MU_AREA_SCRATCH, place, wide));
+    out->scratch = MU_MAX(out->scratch, place + wide);
+    MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
+                                       .owner = problem->rank,
+                                       .from = MU_AREA_DATA,
+                                       .to = MU_AREA_DATA,
+                                       .from_at = segment.at,
+                                       .to_at = segment.at,
+                                       .count = segment.count,
+                                       .low = c->at.leader,
+                                       .parts = c->at.here,
+                                       .place = (int)place,
+                                       .last = last,
+                                       .goes_on = !first,
+                                       .stays_open = !last}));
+    return last ? MU_OK : mu__add_send(out, leader_of(problem, c->at.host + 1), MU_AREA_SCRATCH, place, wide);
+}
+
+static mu_status chain_back(const chain *c, const mu_problem *problem, int index, mu_steps *out)
+{
+    const mu_part segment = mu__part_of(c->count, 1, index, c->segments);
+    const bool first = c->at.host == 0, last = c->at.host == c->at.hosts - 1;
+    if (!last)
+        MU_TRY(mu__add_recv(out, leader_of(problem, c->at.host + 1), MU_AREA_DATA, segment.at, segment.count));
+    if (first)
+        return MU_OK;
+    return mu__add_send(out, leader_of(problem, c->at.host - 1), MU_AREA_DATA, segment.at, segment.count);
+}
+
+// A segment comes back two steps later for each host behind this one; meanwhile the next ones go there.
+static mu_status chain_steps(const chain *c, const mu_problem *problem, mu_steps *out)
+{
+    const int lag = 2 * (c->at.hosts - 1 - c->at.host);
+    for (int i = 0; i < c->segments + lag; i++) {
+        if (i < c->segments)
+            MU_TRY(chain_there(c, problem, i, out));
+        if (i >= lag)
+            MU_TRY(chain_back(c, problem, i - lag, out));
+    }
+    return mu__add_plain(out, MU_STEP_FLUSH);
+}
+
+mu_status mu__all_reduce_chain(const mu_problem *problem, mu_steps *out)
+{
+    const int64_t bytes = problem->count * (int64_t)problem->element;
+    chain c = {.at = spot_of(problem), .count = problem->count, .width = MU_MAX(problem->width, 1)};
+    c.segments = (int)MU_MAX((bytes + CHAIN_SEGMENT_BYTES - 1) / CHAIN_SEGMENT_BYTES, 1);
+    for (int i = 0; i < c.segments; i++)
+        c.longest = MU_MAX(c.longest, mu__part_of(c.count, 1, i, c.segments).count);
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    if (c.at.leads)
+        MU_TRY(chain_steps(&c, problem, out));
+    return add_hand_out(problem, problem->count, out);
+}
+
+// ---- The others ---------------------------------------------------------------------------------
+
+mu_status mu__broadcast_hierarchical(const mu_problem *problem, mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    const bool root_here = host_of(problem, problem->root) == at.host;
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    if (at.leads && root_here && problem->root != problem->rank)
+        MU_TRY(mu__add_copy(out, problem->root, MU_AREA_DATA, 0, MU_AREA_DATA, 0, problem->count));
+    if (at.leads && at.hosts > 1)
+        MU_TRY(add_between(problem, "tree", out));
+    return add_hand_out(problem, problem->rank == problem->root ? 0 : problem->count, out);
+}
+
+// Messages that two leaders exchange: one for each pair of a rank here and a rank there, sends and receives in turn.
+typedef mu_status pair_message(const mu_problem *problem, int here, int there, bool send, mu_steps *out);
+
+static mu_status add_pair(const mu_problem *problem, int index, int other, bool send, pair_message *message,
+                          mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    const int leader = leader_of(problem, other), there = ranks_of(problem, other);
+    // The sender's ranks count slowly, the receiver's fast.
+    const int here = send ? index / there : index % at.here, beyond = send ? index % there : index / at.here;
+    return index < at.here * there ? message(problem, at.leader + here, leader + beyond, send, out) : MU_OK;
+}
+
+static mu_status add_pairs(const mu_problem *problem, pair_message *message, mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    for (int hop = 1; at.leads && hop < at.hosts; hop++) {
+        const int to = (at.host + hop) % at.hosts, from = (at.host + at.hosts - hop) % at.hosts;
+        const int most = at.here * MU_MAX(ranks_of(problem, to), ranks_of(problem, from));
+        for (int i = 0; i < most; i++) {
+            MU_TRY(add_pair(problem, i, to, true, message, out));
+            MU_TRY(add_pair(problem, i, from, false, message, out));
+        }
+    }
+    return at.leads ? mu__add_plain(out, MU_STEP_FLUSH) : MU_OK;
+}
+
+// Blocks go to the leader of each host once, with the first of its ranks.
+static mu_status gather_message(const mu_problem *problem, int here, int there, bool send, mu_steps *out)
+{
+    const int peer = leader_of(problem, host_of(problem, there)), from = send ? here : there;
+    const bool once = send ? there == peer : here == problem->rank;
+    const int64_t at = mu__block_at(problem, from), count = once ? problem->counts[from] : 0;
+    return send ? mu__add_send(out, peer, MU_AREA_DATA, at, count) : mu__add_recv(out, peer, MU_AREA_DATA, at, count);
+}
+
+mu_status mu__all_gather_hierarchical(const mu_problem *problem, mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    for (int rank = at.leader; at.leads && rank < at.leader + at.here; rank++)
+        MU_TRY(mu__add_copy(out, rank, MU_AREA_INPUT, 0, MU_AREA_DATA, mu__block_at(problem, rank),
+                            problem->counts[rank]));
+    MU_TRY(add_pairs(problem, gather_message, out));
+    return add_hand_out(problem, mu__block_at(problem, problem->ranks), out);
+}
+
+static mu_status all_to_all_message(const mu_problem *problem, int here, int there, bool send, mu_steps *out)
+{
+    return mu__add_step(out, (mu_step){.kind = send ? MU_STEP_SEND : MU_STEP_RECV,
+                                       .peer = leader_of(problem, host_of(problem, there)),
+                                       .owner = here,
+                                       .from = MU_AREA_INPUT,
+                                       .to = MU_AREA_DATA,
+                                       .from_at = there * problem->count,
+                                       .to_at = there * problem->count,
+                                       .count = problem->count});
+}
+
+mu_status mu__all_to_all_hierarchical(const mu_problem *problem, mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    const int64_t n = problem->count;
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    for (int rank = at.leader; rank < at.leader + at.here; rank++)
+        MU_TRY(mu__add_copy(out, rank, MU_AREA_INPUT, problem->rank * n, MU_AREA_DATA, rank * n, n));
+    MU_TRY(add_pairs(problem, all_to_all_message, out));
+    return mu__add_plain(out, MU_STEP_BARRIER);
+}
+
+// Where the leader keeps what rank `from` has for rank `to` of its host until all of it is there.
+static int64_t kept_at(const mu_problem *problem, int from, int to)
+{
+    const int leader = leader_of(problem, host_of(problem, to));
+    return ((int64_t)(to - leader) * problem->ranks + from) * problem->count;
+}
+
+static mu_status reduce_scatter_message(const mu_problem *problem, int here, int there, bool send, mu_steps *out)
+{
+    if (!send)
+        return mu__add_recv(out, leader_of(problem, host_of(problem, there)), MU_AREA_SCRATCH,
+                            kept_at(problem, there, here), problem->count);
+    return all_to_all_message(problem, here, there, true, out);
+}
+
+static mu_status add_blocks(const mu_problem *problem, mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    const int64_t n = problem->count;
+    for (int to = at.leader; to < at.leader + at.here; to++) {
+        for (int from = at.leader; from < at.leader + at.here; from++)
+            MU_TRY(mu__add_copy(out, from, MU_AREA_INPUT, to * n, MU_AREA_SCRATCH, kept_at(problem, from, to), n));
+        MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE,
+                                           .owner = to,
+                                           .from = MU_AREA_SCRATCH,
+                                           .to = MU_AREA_DATA,
+                                           .from_at = kept_at(problem, 0, to),
+                                           .count = n,
+                                           .parts = problem->ranks,
+                                           .place = -1,
+                                           .last = true}));
+    }
+    return MU_OK;
+}
+
+mu_status mu__reduce_scatter_hierarchical(const mu_problem *problem, mu_steps *out)
+{
+    const spot at = spot_of(problem);
+    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(add_pairs(problem, reduce_scatter_message, out));
+    if (at.leads)
+        MU_TRY(add_blocks(problem, out));
+    return mu__add_plain(out, MU_STEP_BARRIER);
+}

@@ -1,0 +1,365 @@
+// How processes of a mesh make a group: who is on which host, shared memory there, streams between the hosts.
+//
+// Every decision is taken from what all have told each other, so all take the same one. A host whose processes
+// cannot share memory is treated as several hosts. Knows nothing of collectives.
+#include "comm/comm.h"
+
+#include "kernels/kernels.h"
+
+#include <sched.h>
+
+enum { WHAT_BYTES = 128, REASON_BYTES = 200, ISA_BYTES = 16, MAX_RANKS = 256 };
+
+// What each process tells of itself first.
+typedef struct card {
+    int32_t n_local;
+    int32_t leader; // the first process of its host
+    int32_t implementation, deterministic, shares;
+    uint32_t policy; // hash of its text
+    char isa[ISA_BYTES];
+    cpu_set_t cpus; // on which it may run
+} card;
+
+// How it fared with the memory of its host.
+typedef struct outcome {
+    int32_t failed;
+    char reason[REASON_BYTES];
+} outcome;
+
+typedef struct joiner {
+    mu_mesh *mesh;
+    const char *name;
+    const mu_communication_options *options;
+    int me, n, n_local;
+    card *cards;    // [n]
+    int32_t *first; // [n + 1] first process of each host
+    int hosts, host;
+    mu_joining joining;
+} joiner;
+
+static mu_status exchange(const joiner *j, const char *what, const void *data, size_t bytes, void *all)
+{
+    char text[WHAT_BYTES];
+    mu_blocks blocks = {0};
+    snprintf(text, sizeof text, "%s of group \"%.60s\"", what, j->name);
+    MU_TRY(mu__mesh_exchange(j->mesh, text, data, bytes, &blocks));
+    mu_status status = MU_OK;
+    for (int i = 0; i < j->n && status == MU_OK; i++) {
+        if (blocks.bytes[i] != bytes)
+            status = mu__error(MU_DATA_LOSS, "%s sends %zu bytes for the %s, and %zu are expected; all processes must run "
+                                             "the same version of Muster.",
+                               mu__mesh_name(j->mesh, i), blocks.bytes[i], text, bytes);
+        else
+            memcpy((char *)all + (size_t)i * bytes, blocks.data[i], bytes);
+    }
+    mu__blocks_free(&blocks);
+    return status;
+}
+
+// ---- Who is there -------------------------------------------------------------------------------
+
+static uint32_t hash_text(const char *text)
+{
+    uint32_t hash = 2166136261u;
+    for (; text != NULL && *text != '\0'; text++)
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    return hash;
+}
+
+static int32_t leader_here(const joiner *j, bool shares)
+{
+    for (int i = 0; shares && i < j->me; i++)
+        if (mu__mesh_same_host(j->mesh, i))
+            return i;
+    return j->me;
+}
+
+static mu_status swap_cards(joiner *j)
+{
+    const bool shares = mu__setting_bool(MU_SETTING_SHARED_MEMORY);
+    card own = {.n_local = j->n_local,
+                .leader = leader_here(j, shares),
+                .implementation = (int32_t)j->options->implementation,
+                .deterministic = j->options->deterministic,
+                .shares = shares,
+                .policy = hash_text(j->options->algorithms)};
+    snprintf(own.isa, sizeof own.isa, "%s", mu__kernels()->isa);
+    (void)sched_getaffinity(0, sizeof own.cpus, &own.cpus); // left empty where it is not told
+    return exchange(j, "members", &own, sizeof own, j->cards);
+}
+
+static mu_status complain_difference(const joiner *j, int other, const char *what, const char *mine, const char *theirs)
+{
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "The processes of group \"%s\" do not agree: %s has %s %s, %s has %s. Give all the same.", j->name,
+                     mu__mesh_name(j->mesh, 0), what, mine, mu__mesh_name(j->mesh, other), theirs);
+}
+
+static mu_status check_card(const joiner *j, int i)
+{
+    const card *a = &j->cards[0], *b = &j->cards[i];
+    char mine[32], theirs[32];
+    snprintf(mine, sizeof mine, "%d", a->n_local);
+    snprintf(theirs, sizeof theirs, "%d", b->n_local);
+    if (a->n_local != b->n_local)
+        return complain_difference(j, i, "replicas:", mine, theirs);
+    if (a->implementation != b->implementation)
+        return complain_difference(j, i, "the communication",
+                                   mu_communication_name((mu_communication)a->implementation),
+                                   mu_communication_name((mu_communication)b->implementation));
+    if (a->deterministic != b->deterministic)
+        return complain_difference(j, i, "deterministic", a->deterministic ? "on" : "off",
+                                   b->deterministic ? "on" : "off");
+    if (a->shares != b->shares)
+        return complain_difference(j, i, "MUSTER_SHARED_MEMORY", a->shares ? "on" : "off", b->shares ? "on" : "off");
+    if (a->policy != b->policy)
+        return complain_difference(j, i, "algorithms", "of its own", "others");
+    if (a->deterministic && memcmp(a->isa, b->isa, sizeof a->isa) != 0)
+        return complain_difference(j, i, "the instruction set", a->isa, b->isa);
+    return MU_OK;
+}
+
+static mu_status check_cards(const joiner *j)
+{
+    for (int i = 1; i < j->n; i++)
+        MU_TRY(check_card(j, i));
+    if (j->n_local < 1 || j->n > MAX_RANKS / j->n_local)
+        return mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d replicas in each of %d processes; 1 to %d in "
+                                              "all are possible.",
+                         j->name, j->n_local, j->n, MAX_RANKS);
+    return MU_OK;
+}
+
+// Ranks that wait for each other step aside when there are fewer cores than ranks on this machine.
+static bool is_crowded(const joiner *j)
+{
+    cpu_set_t all;
+    int ranks = 0;
+    CPU_ZERO(&all);
+    for (int i = 0; i < j->n; i++)
+        if (i == j->me || mu__mesh_same_host(j->mesh, i)) {
+            CPU_OR(&all, &all, &j->cards[i].cpus);
+            ranks += j->n_local;
+        }
+    return ranks > CPU_COUNT(&all);
+}
+
+// Hosts are processes that follow each other and have the same leader.
+static void number_hosts(joiner *j)
+{
+    j->hosts = 0;
+    for (int i = 0; i < j->n; i++) {
+        if (i == 0 || j->cards[i].leader != j->cards[i - 1].leader)
+            j->first[j->hosts++] = i;
+        if (i == j->me)
+            j->host = j->hosts - 1;
+    }
+    j->first[j->hosts] = j->n;
+}
+
+// ---- Memory of a host ---------------------------------------------------------------------------
+
+static mu_status seat_ranks(joiner *j)
+{
+    int *first = mu__calloc((size_t)j->hosts + 1, sizeof *first);
+    if (first == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int host = 0; host <= j->hosts; host++)
+        first[host] = j->first[host] * j->n_local;
+    mu__free(j->joining.first);
+    j->joining.first = first;
+    j->joining.seating = (mu_seating){.ranks = j->n * j->n_local,
+                                      .first_local = j->me * j->n_local,
+                                      .n_local = j->n_local,
+                                      .hosts = j->hosts,
+                                      .host = j->host,
+                                      .first = first,
+                                      .staged = j->hosts < j->n};
+    return MU_OK;
+}
+
+// Attaches to the memory of this host, made by its first process; says how that went.
+static void attach(joiner *j, const char *address, outcome *out)
+{
+    mu_seating *at = &j->joining.seating;
+    const int here = at->first[at->host + 1] - at->first[at->host];
+    const size_t bytes = mu__room_bytes(at);
+    if (at->segment == NULL && address[0] != '\0')
+        at->segment = mu__segment_find(address, bytes, here);
+    if (at->segment != NULL)
+        at->memory = mu__segment_memory(at->segment, &at->bytes);
+    else
+        out->failed = 1;
+    const mu_error error = mu_error_take();
+    if (out->failed)
+        snprintf(out->reason, sizeof out->reason, "%.*s", REASON_BYTES - 1, error.message);
+}
+
+// All tell all how it went; hosts where it failed for one are taken apart. True: some were.
+static mu_status share_outcome(joiner *j, const outcome *own, bool *apart)
+{
+    outcome *all = mu__calloc((size_t)j->n, sizeof *all);
+    mu_status status = all != NULL ? exchange(j, "shared memory", own, sizeof *own, all) : MU_RESOURCE_EXHAUSTED;
+    *apart = false;
+    for (int host = 0; host < j->hosts && status == MU_OK; host++)
+        for (int i = j->first[host]; i < j->first[host + 1]; i++) {
+            if (!all[i].failed)
+                continue;
+            all[i].reason[REASON_BYTES - 1] = '\0';
+            if (host == j->host && j->me == j->first[host])
+                mu__log(MU_LOG_WARNING, "%s cannot share memory with the processes of its host, which talk through TCP "
+                                        "instead: %s",
+                        mu__mesh_name(j->mesh, i), all[i].reason);
+            *apart = true;
+            for (int k = j->first[host]; k < j->first[host + 1]; k++)
+                j->cards[k].leader = k;
+            break;
+        }
+    mu__free(all);
+    return status;
+}
+
+static mu_status share_memory(joiner *j)
+{
+    const bool alone = j->first[j->host + 1] - j->first[j->host] == 1, leads = j->me == j->first[j->host];
+    mu_seating *at = &j->joining.seating;
+    char(*addresses)[MU_SEGMENT_ADDRESS] = mu__calloc((size_t)j->n, sizeof *addresses);
+    char own[MU_SEGMENT_ADDRESS] = "";
+    outcome out = {0};
+    bool apart = false;
+    mu_status status = addresses != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK && leads && !alone)
+        at->segment = mu__segment_new(mu__room_bytes(at), at->first[at->host + 1] - at->first[at->host], own);
+    mu_error_value why = {0};
+    mu__error_move(&why);
+    if (status == MU_OK)
+        status = exchange(j, "places", own, sizeof own, addresses);
+    if (status == MU_OK && !alone) {
+        (void)mu__error_raise(&why);
+        attach(j, addresses[j->first[j->host]], &out);
+    }
+    mu__free(addresses);
+    if (status == MU_OK)
+        status = share_outcome(j, &out, &apart);
+    if (status != MU_OK || !apart)
+        return status;
+    mu_segment *segment = at->segment;
+    number_hosts(j);
+    MU_TRY(seat_ranks(j));
+    if (j->first[j->host + 1] - j->first[j->host] > 1) {
+        at->segment = segment;
+        at->memory = mu__segment_memory(segment, &at->bytes);
+    } else {
+        mu_release(segment);
+    }
+    return MU_OK;
+}
+
+// ---- Streams between hosts ----------------------------------------------------------------------
+
+static void close_streams(mu_stream **streams, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (streams[i] != NULL)
+            mu__stream_close(streams[i]);
+}
+
+// Pairs of hosts in one order on all: the lower first, so that nobody waits for one who waits for another.
+static mu_status build_bridge(joiner *j)
+{
+    char name[WHAT_BYTES];
+    if (j->hosts == 1 || j->me != j->first[j->host])
+        return MU_OK;
+    mu_stream **streams = mu__calloc((size_t)j->hosts, sizeof *streams);
+    mu_status status = streams != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    snprintf(name, sizeof name, "group %.60s", j->name);
+    for (int host = 0; host < j->hosts && status == MU_OK; host++)
+        if (host != j->host && (streams[host] = mu__mesh_stream(j->mesh, j->first[host], name)) == NULL)
+            status = mu_error_code();
+    if (status == MU_OK && (j->joining.seating.bridge = mu__bridge_new(&j->joining.seating, streams)) == NULL)
+        status = MU_RESOURCE_EXHAUSTED;
+    if (status != MU_OK && streams != NULL)
+        close_streams(streams, j->hosts);
+    mu__free(streams);
+    return status;
+}
+
+// ---- Joining ------------------------------------------------------------------------------------
+
+static mu_placing placing_of(const joiner *j)
+{
+    return j->hosts == 1 ? MU_PLACED_TOGETHER : j->hosts == j->n * j->n_local ? MU_PLACED_APART : MU_PLACED_MIXED;
+}
+
+static mu_status choose_policy(joiner *j)
+{
+    const mu_communication_options *options = j->options;
+    const char *own = mu__policy_of(options->implementation, placing_of(j), options->deterministic);
+    mu_policy policy;
+    if (own == NULL)
+        return mu_error_code();
+    j->joining.policy = options->algorithms != NULL ? options->algorithms : own;
+    MU_TRY(mu__policy_parse(j->joining.policy, &policy));
+    return options->deterministic ? mu__policy_check_order(&policy) : MU_OK;
+}
+
+// What adding in rank order costs, once.
+static void say_price(const joiner *j)
+{
+    if (!j->options->deterministic || j->me != 0)
+        return;
+    if (placing_of(j) != MU_PLACED_MIXED)
+        mu__log(MU_LOG_INFO, "deterministic: costs nothing here, sums of group \"%s\" are in rank order anyway", j->name);
+    else
+        mu__log(MU_LOG_INFO,
+                "deterministic: sums of group \"%s\" go from host to host and back, %d steps for each piece in place of 2, "
+                "with as many bytes per host as before (float16 and bfloat16: 1.5 times as many), and only one rank per "
+                "host adds",
+                j->name, 2 * (j->hosts - 1));
+}
+
+static mu_status join(joiner *j)
+{
+    j->cards = mu__calloc((size_t)j->n, sizeof *j->cards);
+    j->first = mu__calloc((size_t)j->n + 1, sizeof *j->first);
+    if (j->cards == NULL || j->first == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    MU_TRY(swap_cards(j));
+    MU_TRY(check_cards(j));
+    number_hosts(j);
+    MU_TRY(seat_ranks(j));
+    MU_TRY(choose_policy(j));
+    if (j->hosts < j->n)
+        MU_TRY(share_memory(j));
+    MU_TRY(choose_policy(j));
+    MU_TRY(build_bridge(j));
+    j->joining.transport = j->hosts == 1 ? &mu__transport_room : &mu__transport_bridge;
+    j->joining.crowded = is_crowded(j);
+    j->joining.timeout =
+        j->options->timeout_seconds > 0 ? j->options->timeout_seconds : mu__setting_real(MU_SETTING_TIMEOUT);
+    j->joining.mesh = mu_retain(j->mesh);
+    say_price(j);
+    return MU_OK;
+}
+
+mu_group *mu__group_join(mu_mesh *mesh, int n_local, const char *name, const mu_communication_options *options)
+{
+    static const mu_communication_options defaults;
+    if (mu__pending())
+        return NULL;
+    joiner j = {.mesh = mesh,
+                .name = name,
+                .options = options != NULL ? options : &defaults,
+                .me = mu__mesh_rank(mesh),
+                .n = mu__mesh_ranks(mesh),
+                .n_local = n_local};
+    const mu_status status = join(&j);
+    mu__free(j.cards);
+    mu__free(j.first);
+    if (status == MU_OK)
+        return mu__group_open(name, &j.joining);
+    mu__bridge_free(j.joining.seating.bridge);
+    mu_release(j.joining.seating.segment);
+    mu__free(j.joining.first);
+    return NULL;
+}
