@@ -30,6 +30,8 @@ struct mu_bridge {
     size_t message_bytes;
 };
 
+#define GRACE_SECONDS 1.0
+
 // What leaders send at a meeting begins with this; the tickets of the host's ranks follow, then their windows.
 typedef struct greeting {
     uint32_t magic, meeting;
@@ -249,6 +251,24 @@ static mu_status read_message(mu_port *port, int host)
     return MU_OK;
 }
 
+// After one host's deadline the others' messages are read if they are there, so that only those missing are named.
+static mu_status read_messages(mu_port *port)
+{
+    const mu_bridge *bridge = bridge_of(port);
+    const double timeout = port->timeout;
+    mu_status status = MU_OK;
+    for (int hop = bridge->hosts - 1; hop > 0 && (status == MU_OK || status == MU_DEADLINE_EXCEEDED); hop--) {
+        const mu_status one = read_message(port, (bridge->host + hop) % bridge->hosts);
+        status = one == MU_OK || status != MU_OK ? status : one;
+        if (status == MU_DEADLINE_EXCEEDED)
+            port->timeout = 0;
+    }
+    port->timeout = timeout;
+    if (status == MU_DEADLINE_EXCEEDED)
+        port->waiting_for = -1; // has_come knows
+    return status;
+}
+
 // Hosts are served from the next one on, so that not all begin with the same.
 static mu_status exchange(mu_port *port)
 {
@@ -257,9 +277,17 @@ static mu_status exchange(mu_port *port)
     write_message(port);
     for (int hop = 1; hop < bridge->hosts; hop++)
         MU_TRY(post(port, (bridge->host + hop) % bridge->hosts, bridge->message, bridge->message_bytes));
-    for (int hop = bridge->hosts - 1; hop > 0; hop--)
-        MU_TRY(read_message(port, (bridge->host + hop) % bridge->hosts));
-    return MU_OK;
+    return read_messages(port);
+}
+
+// Those who wait for the leader's news give it time to say at the deadline who is missing.
+static mu_status wait_for_leader(mu_port *port)
+{
+    const double timeout = port->timeout;
+    port->timeout += GRACE_SECONDS;
+    const mu_status status = mu__room_barrier(port);
+    port->timeout = timeout;
+    return status;
 }
 
 static mu_status bridge_meet(mu_port *port)
@@ -271,7 +299,7 @@ static mu_status bridge_meet(mu_port *port)
         MU_TRY(mu__room_barrier(port));
     if (port->rank == room->low)
         MU_TRY(exchange(port));
-    MU_TRY(mu__room_barrier(port));
+    MU_TRY(port->rank == room->low ? mu__room_barrier(port) : wait_for_leader(port));
     own->meeting = false;
     return MU_OK;
 }
