@@ -14,12 +14,12 @@ static mu_status all_reduce_slots(const mu_problem *problem, mu_steps *out)
     MU_TRY(mu__add_copy(out, problem->rank, MU_AREA_DATA, 0, MU_AREA_WINDOW, 0, problem->count));
     MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     return mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
-                              .owner = problem->rank,
-                              .from = MU_AREA_WINDOW,
-                              .to = MU_AREA_DATA,
-                              .count = problem->count,
-                              .parts = problem->ranks,
-                              .last = true});
+                                       .owner = problem->rank,
+                                       .from = MU_AREA_WINDOW,
+                                       .to = MU_AREA_DATA,
+                                       .count = problem->count,
+                                       .parts = problem->ranks,
+                                       .last = true});
 }
 
 static mu_status all_reduce_direct(const mu_problem *problem, mu_steps *out)
@@ -27,15 +27,15 @@ static mu_status all_reduce_direct(const mu_problem *problem, mu_steps *out)
     const mu_part own = mu__slice_of(problem, problem->rank);
     MU_TRY(mu__add_plain(out, MU_STEP_MEET));
     MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
-                              .from = MU_AREA_DATA,
-                              .to = MU_AREA_DATA,
-                              .from_at = own.at,
-                              .to_at = own.at,
-                              .count = own.count,
-                              .owner = problem->rank,
-                              .parts = problem->ranks,
-                              .push = true,
-                              .last = true}));
+                                       .from = MU_AREA_DATA,
+                                       .to = MU_AREA_DATA,
+                                       .from_at = own.at,
+                                       .to_at = own.at,
+                                       .count = own.count,
+                                       .owner = problem->rank,
+                                       .parts = problem->ranks,
+                                       .push = true,
+                                       .last = true}));
     return mu__add_plain(out, MU_STEP_BARRIER);
 }
 
@@ -179,7 +179,8 @@ static mu_status all_gather_ring(const mu_problem *problem, mu_steps *out)
     for (int hop = 0; hop < n - 1; hop++) {
         const int mine = (me - hop + n) % n, theirs = (me - hop - 1 + n) % n;
         MU_TRY(mu__add_send(out, (me + 1) % n, MU_AREA_DATA, mu__block_at(problem, mine), problem->counts[mine]));
-        MU_TRY(mu__add_recv(out, (me + n - 1) % n, MU_AREA_DATA, mu__block_at(problem, theirs), problem->counts[theirs]));
+        MU_TRY(
+            mu__add_recv(out, (me + n - 1) % n, MU_AREA_DATA, mu__block_at(problem, theirs), problem->counts[theirs]));
     }
     return MU_OK;
 }

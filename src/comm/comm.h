@@ -81,14 +81,14 @@ typedef enum mu_area {
 // Steps of one rank run in order. Only SEND goes on behind the next steps: its memory must stay as it is
 // until the receiver has it, which FLUSH waits for; the end of a list flushes too.
 typedef enum mu_step_kind {
-    MU_STEP_MEET,    // barrier of all ranks at which they compare what they were asked to do; once in each list
-    MU_STEP_BARRIER, // of the ranks of this host
-    MU_STEP_SEND,    // the owner's from[from_at, +count] to `peer`; messages of a pair arrive in order
-    MU_STEP_RECV,    // the owner's to[to_at, +count] from `peer`
-    MU_STEP_FLUSH,   // every SEND so far has left its memory
-    MU_STEP_COPY,    // the owner's to[to_at] = from[from_at] of `peer`'s memory (often the rank itself)
-    MU_STEP_REDUCE,  // the owner's to[to_at] = parts combined: number `place` (-1: none) is to[to_at], the others
-                     // follow each other in `from` of this rank
+    MU_STEP_MEET,      // barrier of all ranks at which they compare what they were asked to do; once in each list
+    MU_STEP_BARRIER,   // of the ranks of this host
+    MU_STEP_SEND,      // the owner's from[from_at, +count] to `peer`; messages of a pair arrive in order
+    MU_STEP_RECV,      // the owner's to[to_at, +count] from `peer`
+    MU_STEP_FLUSH,     // every SEND so far has left its memory
+    MU_STEP_COPY,      // the owner's to[to_at] = from[from_at] of `peer`'s memory (often the rank itself)
+    MU_STEP_REDUCE,    // the owner's to[to_at] = parts combined: number `place` (-1: none) is to[to_at], the others
+                       // follow each other in `from` of this rank
     MU_STEP_REDUCE_ALL // from[from_at] of ranks `low` to `low` + `parts`, in rank order, into the owner's to[to_at],
                        // or with `push` of all these ranks
 } mu_step_kind;
@@ -209,7 +209,7 @@ typedef struct mu_seating {
     void *memory; // NULL: the ranks of this host are threads of one process
     size_t bytes;
     struct mu_segment *segment; // that it is in
-    mu_bridge *bridge;          // between the first ranks of the hosts; NULL: one host, or this is not the first process
+    mu_bridge *bridge; // between the first ranks of the hosts; NULL: one host, or this is not the first process
 } mu_seating;
 
 // One rank's end of a transport. Used by one thread at a time.
@@ -265,7 +265,7 @@ typedef struct mu_transport {
     void (*reset_rank)(mu_port *port);
 } mu_transport;
 
-extern const mu_transport mu__transport_room;  // ranks on one host: threads, or processes that share memory
+extern const mu_transport mu__transport_room;   // ranks on one host: threads, or processes that share memory
 extern const mu_transport mu__transport_bridge; // several hosts
 
 // mu__room_bytes is how many bytes the room of this host takes.
@@ -391,9 +391,9 @@ bool mu__group_failed(mu_group *group, mu_error_value *out);
 typedef struct mu_joining {
     mu_seating seating;
     const mu_transport *transport;
-    int *first; // seating.first
-    mu_mesh *mesh;              // NULL: threads
-    bool crowded;               // more ranks on this host than cores
+    int *first;    // seating.first
+    mu_mesh *mesh; // NULL: threads
+    bool crowded;  // more ranks on this host than cores
     const char *policy;
     double timeout;
 } mu_joining;

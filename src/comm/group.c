@@ -127,13 +127,12 @@ static mu_status complain_mismatch(const member *m, int rank)
     like_a.same.count = a->same.count;
     like_a.same.root = a->same.root;
     const bool arguments = memcmp(&like_a.same, &a->same, sizeof a->same) == 0;
-    return mu__error(
-        arguments ? MU_INVALID_ARGUMENT : MU_INTERNAL,
-        "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s. Every replica must run the same "
-        "collectives in the same order with the same %s.",
-        m->group->name, rank_text(m->group, 0, rank_a), ticket_text(a, text_a), rank_text(m->group, rank, rank_b),
-        ticket_text(b, text_b),
-        arguments ? "counts and roots" : "names and types");
+    return mu__error(arguments ? MU_INVALID_ARGUMENT : MU_INTERNAL,
+                     "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s. Every replica must run the same "
+                     "collectives in the same order with the same %s.",
+                     m->group->name, rank_text(m->group, 0, rank_a), ticket_text(a, text_a),
+                     rank_text(m->group, rank, rank_b), ticket_text(b, text_b),
+                     arguments ? "counts and roots" : "names and types");
 }
 
 // "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain; in a group of several processes also whose the
@@ -233,8 +232,9 @@ static mu_status fail_wait(member *m, mu_status status)
     if (status == MU_UNAVAILABLE && hear_of_failure(m->group, &news))
         return mu__error_raise(&news);
     if (status == MU_UNAVAILABLE || status == MU_DATA_LOSS)
-        mu__error(status, "The connection of rank %d of group \"%s\" to rank %d ended in %s; the processes or the "
-                          "network between them failed.",
+        mu__error(status,
+                  "The connection of rank %d of group \"%s\" to rank %d ended in %s; the processes or the "
+                  "network between them failed.",
                   m->port.rank, m->group->name, m->port.waiting_for, what);
     else if (status == MU_DEADLINE_EXCEEDED)
         mu__error(
@@ -266,10 +266,11 @@ static void wait_until_others_left(member *m)
 static mu_status check_reset(const mu_group *group)
 {
     if (group->joined.mesh != NULL)
-        return mu__error(MU_FAILED_PRECONDITION,
-                         "Group \"%s\" cannot be reset: it has ranks in other processes, and their job has failed. Start "
-                         "the job again, from the last checkpoint.",
-                         group->name);
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "Group \"%s\" cannot be reset: it has ranks in other processes, and their job has failed. Start "
+            "the job again, from the last checkpoint.",
+            group->name);
     for (int i = 0; i < n_local(group); i++)
         if (group->transport->is_inside(&group->members[i].port, group->members[i].port.rank))
             return mu__error(MU_FAILED_PRECONDITION,
@@ -391,7 +392,8 @@ static void write_ticket(member *m, const call *c, int64_t window)
         return;
     extents(m, c, &data, &input);
     const bool reached = transport->locate(&m->port, c->data, (size_t)data * element, &ticket->areas[MU_AREA_DATA]);
-    ticket->reached = transport->locate(&m->port, c->input, (size_t)input * element, &ticket->areas[MU_AREA_INPUT]) && reached;
+    ticket->reached =
+        transport->locate(&m->port, c->input, (size_t)input * element, &ticket->areas[MU_AREA_INPUT]) && reached;
 }
 
 // ---- Running ------------------------------------------------------------------------------------
@@ -737,12 +739,11 @@ mu_group *mu__group_new(int n, const char *name)
         mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d ranks; 1 to %d are possible.", name, n, MAX_RANKS);
         return NULL;
     }
-    return mu__group_open(name,
-                          &(mu_joining){.seating = {.ranks = n, .n_local = n, .hosts = 1},
-                                        .transport = &mu__transport_room,
-                                        .crowded = n > mu__runtime_threads(mu__runtime()),
-                                        .policy = mu__policy_of(MU_COMM_AUTO, MU_PLACED_TOGETHER, false),
-                                        .timeout = mu__setting_real(MU_SETTING_TIMEOUT)});
+    return mu__group_open(name, &(mu_joining){.seating = {.ranks = n, .n_local = n, .hosts = 1},
+                                              .transport = &mu__transport_room,
+                                              .crowded = n > mu__runtime_threads(mu__runtime()),
+                                              .policy = mu__policy_of(MU_COMM_AUTO, MU_PLACED_TOGETHER, false),
+                                              .timeout = mu__setting_real(MU_SETTING_TIMEOUT)});
 }
 
 mu_collective *mu__group_member(mu_group *group, int local)

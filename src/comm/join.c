@@ -46,8 +46,9 @@ static mu_status exchange(const joiner *j, const char *what, const void *data, s
     mu_status status = MU_OK;
     for (int i = 0; i < j->n && status == MU_OK; i++) {
         if (blocks.bytes[i] != bytes)
-            status = mu__error(MU_DATA_LOSS, "%s sends %zu bytes for the %s, and %zu are expected; all processes must run "
-                                             "the same version of Muster.",
+            status = mu__error(MU_DATA_LOSS,
+                               "%s sends %zu bytes for the %s, and %zu are expected; all processes must run "
+                               "the same version of Muster.",
                                mu__mesh_name(j->mesh, i), blocks.bytes[i], text, bytes);
         else
             memcpy((char *)all + (size_t)i * bytes, blocks.data[i], bytes);
@@ -124,8 +125,9 @@ static mu_status check_cards(const joiner *j)
     for (int i = 1; i < j->n; i++)
         MU_TRY(check_card(j, i));
     if (j->n_local < 1 || j->n > MAX_RANKS / j->n_local)
-        return mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d replicas in each of %d processes; 1 to %d in "
-                                              "all are possible.",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "Group \"%s\" cannot have %d replicas in each of %d processes; 1 to %d in "
+                         "all are possible.",
                          j->name, j->n_local, j->n, MAX_RANKS);
     return MU_OK;
 }
@@ -207,8 +209,9 @@ static mu_status share_outcome(joiner *j, const outcome *own, bool *apart)
                 continue;
             all[i].reason[REASON_BYTES - 1] = '\0';
             if (host == j->host && j->me == j->first[host])
-                mu__log(MU_LOG_WARNING, "%s cannot share memory with the processes of its host, which talk through TCP "
-                                        "instead: %s",
+                mu__log(MU_LOG_WARNING,
+                        "%s cannot share memory with the processes of its host, which talk through TCP "
+                        "instead: %s",
                         mu__mesh_name(j->mesh, i), all[i].reason);
             *apart = true;
             for (int k = j->first[host]; k < j->first[host + 1]; k++)
@@ -309,13 +312,15 @@ static void say_price(const joiner *j)
     if (!j->options->deterministic || j->me != 0)
         return;
     if (placing_of(j) != MU_PLACED_MIXED)
-        mu__log(MU_LOG_INFO, "deterministic: costs nothing here, sums of group \"%s\" are in rank order anyway", j->name);
+        mu__log(MU_LOG_INFO, "deterministic: costs nothing here, sums of group \"%s\" are in rank order anyway",
+                j->name);
     else
-        mu__log(MU_LOG_INFO,
-                "deterministic: sums of group \"%s\" go from host to host and back, %d steps for each piece in place of 2, "
-                "with as many bytes per host as before (float16 and bfloat16: 1.5 times as many), and only one rank per "
-                "host adds",
-                j->name, 2 * (j->hosts - 1));
+        mu__log(
+            MU_LOG_INFO,
+            "deterministic: sums of group \"%s\" go from host to host and back, %d steps for each piece in place of 2, "
+            "with as many bytes per host as before (float16 and bfloat16: 1.5 times as many), and only one rank per "
+            "host adds",
+            j->name, 2 * (j->hosts - 1));
 }
 
 static mu_status join(joiner *j)

@@ -12,11 +12,8 @@ static const struct {
     const char *word;
     mu_collective_kind kind;
 } kinds[] = {
-    {"allreduce", MU_KIND_ALL_REDUCE},
-    {"allgather", MU_KIND_ALL_GATHER},
-    {"broadcast", MU_KIND_BROADCAST},
-    {"alltoall", MU_KIND_ALL_TO_ALL},
-    {"reducescatter", MU_KIND_REDUCE_SCATTER},
+    {"allreduce", MU_KIND_ALL_REDUCE}, {"allgather", MU_KIND_ALL_GATHER},         {"broadcast", MU_KIND_BROADCAST},
+    {"alltoall", MU_KIND_ALL_TO_ALL},  {"reducescatter", MU_KIND_REDUCE_SCATTER},
 };
 
 // ---- Reading ------------------------------------------------------------------------------------
@@ -204,8 +201,9 @@ const char *mu__policy_of(mu_communication communication, mu_placing placing, bo
     case MU_COMM_RING:
         if (!in_rank_order)
             return rings[placing];
-        mu__error(MU_INVALID_ARGUMENT, "The communication RING adds in an order that depends on where the replicas are, "
-                                       "and deterministic asks for one that does not; choose MU_COMM_AUTO.");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "The communication RING adds in an order that depends on where the replicas are, "
+                  "and deterministic asks for one that does not; choose MU_COMM_AUTO.");
         return NULL;
     case MU_COMM_NCCL:
         mu__error(MU_UNIMPLEMENTED, "The communication NCCL needs GPU devices that XLA drives, and these replicas are "
@@ -214,8 +212,9 @@ const char *mu__policy_of(mu_communication communication, mu_placing placing, bo
     case MU_COMM_MPI:
     case MU_COMM_UCX: break;
     }
-    mu__error(MU_UNIMPLEMENTED, "The communication %s is not part of this build; choose MU_COMM_AUTO, which uses shared "
-                                "memory on a host and TCP between hosts.",
+    mu__error(MU_UNIMPLEMENTED,
+              "The communication %s is not part of this build; choose MU_COMM_AUTO, which uses shared "
+              "memory on a host and TCP between hosts.",
               mu_communication_name(communication));
     return NULL;
 }

@@ -9,12 +9,12 @@
 typedef struct staging {
     const mu_algorithm *algorithm;
     const mu_problem *problem;
-    int in, out;            // blocks; in place: one, and none
-    int64_t total, piece;   // elements of a block, and of its part in the stage
-    int64_t base;           // where the half in turn begins
-    int64_t at, n;          // the piece in turn
-    int64_t *counts;        // all-gather: of every rank in the piece
-    mu_steps list;          // of the piece
+    int in, out;          // blocks; in place: one, and none
+    int64_t total, piece; // elements of a block, and of its part in the stage
+    int64_t base;         // where the half in turn begins
+    int64_t at, n;        // the piece in turn
+    int64_t *counts;      // all-gather: of every rank in the piece
+    mu_steps list;        // of the piece
 } staging;
 
 static staging staging_of(const mu_algorithm *algorithm, const mu_problem *problem)
@@ -26,7 +26,9 @@ static staging staging_of(const mu_algorithm *algorithm, const mu_problem *probl
     staging s = {.algorithm = algorithm,
                  .problem = problem,
                  .in = many_in ? problem->ranks : 1,
-                 .out = in_place ? 0 : many_out ? problem->ranks : 1,
+                 .out = in_place   ? 0
+                        : many_out ? problem->ranks
+                                   : 1,
                  .total = problem->count};
     for (int i = 0; problem->counts != NULL && i < problem->ranks; i++)
         s.total = MU_MAX(s.total, problem->counts[i]);

@@ -1,6 +1,7 @@
 // Every algorithm × ranks × sizes × element types × reductions, twice: simulated in one thread (1 to 17
-// ranks on one to many hosts, with stages and without, random interleavings) and by real threads (1 to 8 ranks). Elements are small
-// integers, so every order of adding gives the same exact answer; a last test looks at the bits of fractions.
+// ranks on one to many hosts, with stages and without, random interleavings) and by real threads (1 to 8 ranks).
+// Elements are small integers, so every order of adding gives the same exact answer; a last test looks at the bits of
+// fractions.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +52,6 @@ static int64_t data_count(const world *w)
 
 // Hosts are uneven: the last has what is left.
 static int hosts_of(const world *w) { return w->per_host == 0 ? 1 : (w->ranks + w->per_host - 1) / w->per_host; }
-
 
 static int64_t input_count(const world *w, int rank)
 {
@@ -189,8 +189,8 @@ static void simulate(const mu_algorithm *algorithm, const world *w, bool staged,
         schedules[r] = (mu_schedule){.dtype = w->dtype,
                                      .reduction = w->reduction,
                                      .pointers = pointers,
-                                     .areas = {w->data[r], w->input[r], malloc(MU_WINDOW_BYTES),
-                                               malloc(MU_STAGE_BYTES), malloc((size_t)lists[r].scratch * mu_dtype_bytes(w->dtype) + 1)}};
+                                     .areas = {w->data[r], w->input[r], malloc(MU_WINDOW_BYTES), malloc(MU_STAGE_BYTES),
+                                               malloc((size_t)lists[r].scratch * mu_dtype_bytes(w->dtype) + 1)}};
     }
     const mu_status status = mu__schedule_simulate(lists, &whole, schedules, seed, cost);
     if (status != MU_OK)
@@ -495,8 +495,8 @@ static void test_half_bits(void **state)
     uint16_t first[500];
     (void)state;
     for (size_t i = 0; i < MU_COUNT(names); i++) {
-        world w = world_new((world){
-            .kind = MU_KIND_ALL_REDUCE, .ranks = 6, .dtype = MU_F16, .per_host = i == 2 ? 2 : 0, .count = 500});
+        world w = world_new(
+            (world){.kind = MU_KIND_ALL_REDUCE, .ranks = 6, .dtype = MU_F16, .per_host = i == 2 ? 2 : 0, .count = 500});
         for (int r = 0; r < w.ranks; r++)
             for (int64_t k = 0; k < w.count; k++)
                 mu__write_element(MU_F16, w.data[r], k, r == 0 ? 1.0 : 0.0003 * (double)(1 + k % 7));
@@ -512,10 +512,14 @@ static void test_half_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_simulated_sizes),         cmocka_unit_test(test_simulated_types),
-        cmocka_unit_test(test_simulated_interleavings), cmocka_unit_test(test_costs),
-        cmocka_unit_test(test_simulation_finds_faults), cmocka_unit_test(test_threads_sizes),
-        cmocka_unit_test(test_threads_types),           cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_simulated_sizes),
+        cmocka_unit_test(test_simulated_types),
+        cmocka_unit_test(test_simulated_interleavings),
+        cmocka_unit_test(test_costs),
+        cmocka_unit_test(test_simulation_finds_faults),
+        cmocka_unit_test(test_threads_sizes),
+        cmocka_unit_test(test_threads_types),
+        cmocka_unit_test(test_bits),
         cmocka_unit_test(test_half_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,8 +90,9 @@ static double reduced(int ranks, mu_reduction reduction, mu_dtype dtype, int64_t
     double value = element(0, i);
     for (int r = 1; r < ranks; r++) {
         const double x = element(r, i);
-        value = reduction == MU_REDUCTION_MIN ? MU_MIN(value, x) : reduction == MU_REDUCTION_MAX ? MU_MAX(value, x)
-                                                                                                   : value + x;
+        value = reduction == MU_REDUCTION_MIN   ? MU_MIN(value, x)
+                : reduction == MU_REDUCTION_MAX ? MU_MAX(value, x)
+                                                : value + x;
     }
     if (reduction != MU_REDUCTION_MEAN)
         return value;
@@ -420,7 +421,8 @@ static int late(world *w, mu_collective *c)
     const double begin = seconds_now();
     CHECK(c->all_reduce(c, 12, "dense_2/kernel", MU_REDUCTION_SUM, MU_F32, x, 2) != MU_OK);
     CHECK(seconds_now() - begin < 5);
-    CHECK_TAKEN(MU_DEADLINE_EXCEEDED, "/job:worker/task:1) did not come to all_reduce \"dense_2/kernel\" (run 4, op 12");
+    CHECK_TAKEN(MU_DEADLINE_EXCEEDED,
+                "/job:worker/task:1) did not come to all_reduce \"dense_2/kernel\" (run 4, op 12");
     CHECK(mu__group_reset(w->group) == MU_FAILED_PRECONDITION);
     CHECK_TAKEN(MU_FAILED_PRECONDITION, "their job has failed");
     return 0;

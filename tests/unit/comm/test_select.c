@@ -111,11 +111,8 @@ static void test_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_falls_back),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_implementations),
-        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_ranges),          cmocka_unit_test(test_falls_back), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_implementations), cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
