@@ -44,6 +44,22 @@ MU_API mu_cross_device_ops *mu_nccl_all_reduce(int num_packs);
 MU_API mu_cross_device_ops *mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg),
                                                     void *arg);
 
+typedef struct mu_central_storage_strategy_args {
+    size_t size;
+    const char *const *compute_devices;  // names, the last one NULL; default: every XLA device, or else "CPU:0"
+    const char *parameter_device;        // default: the compute device if there is one, else "CPU:0"
+    mu_keyword_only only_;
+    int replicas;                        // instead of names: the first so many devices
+} mu_central_storage_strategy_args;
+
+// mu_central_storage_strategy keeps one copy of each variable, on the parameter device, for all replicas: they read
+// it, and what they assign is put together and assigned once, as the variable's aggregation says (NONE: an error;
+// synchronisation means nothing). Scatters act as they are, one replica's after the other's.
+// Errors: as mu_mirrored_strategy.
+#define mu_central_storage_strategy(...) \
+    mu_central_storage_strategy_with(MU_ARGS(mu_central_storage_strategy_args, __VA_ARGS__))
+MU_API mu_strategy *mu_central_storage_strategy_with(const mu_central_storage_strategy_args *args);
+
 // mu_one_device_strategy puts everything on one device ("CPU:0").
 MU_API mu_strategy *mu_one_device_strategy(const char *device);
 
@@ -87,6 +103,11 @@ MU_API mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *varia
 // (FAILED_PRECONDITION).
 MU_API int mu_strategy_device_count(const mu_strategy *strategy);
 MU_API const char *mu_strategy_device(const mu_strategy *strategy, int i);
+
+// mu_strategy_parameter_device_count and _parameter_device tell where variables live: for central storage its one
+// parameter device, else the strategy's devices.
+MU_API int mu_strategy_parameter_device_count(const mu_strategy *strategy);
+MU_API const char *mu_strategy_parameter_device(const mu_strategy *strategy, int i);
 
 // mu_variable_strategy returns the strategy that a variable was made under, NULL for none.
 MU_API mu_strategy *mu_variable_strategy(const mu_variable *variable);

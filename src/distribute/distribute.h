@@ -22,6 +22,7 @@
 typedef struct mu_strategy_ops {
     const char *name;                     // "MirroredStrategy"
     bool plain_variables;                 // one component, no rules, synchronisation ignored
+    bool central_variables;               // one component that all replicas share
 } mu_strategy_ops;
 
 struct mu_strategy {
@@ -32,6 +33,7 @@ struct mu_strategy {
     int first_replica;                    // id of local replica 0
     int n_local;
     mu_device **devices;                  // [n_local]
+    mu_device *parameter_device;          // of central variables; NULL: variables live on all devices
     mu_group *group;                      // of the local replicas; NULL for one
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
     size_t bytes_per_pack;                // of a bucket of gradients, about
@@ -44,6 +46,9 @@ extern mu_type mu__strategy_type;
 
 // mu__strategy_new makes a strategy on local devices; owned by the caller.
 mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_device *const *devices);
+// Devices by name, or the first so many (0: all); `function` names the caller in errors. -1 on error.
+int mu__named_devices(const char *function, const char *const *names, mu_device **devices, int capacity);
+int mu__first_devices(const char *function, int replicas, mu_device **devices, int available);
 // mu__strategy_or_default maps NULL (no scope) to the default strategy; borrowed.
 mu_strategy *mu__strategy_or_default(mu_strategy *strategy);
 

@@ -44,6 +44,16 @@ const char *mu_strategy_device(const mu_strategy *strategy, int i)
     return NULL;
 }
 
+int mu_strategy_parameter_device_count(const mu_strategy *strategy)
+{
+    return strategy && strategy->parameter_device ? 1 : mu_strategy_device_count(strategy);
+}
+
+const char *mu_strategy_parameter_device(const mu_strategy *strategy, int i)
+{
+    return strategy && strategy->parameter_device && i == 0 ? strategy->parameter_device->name : mu_strategy_device(strategy, i);
+}
+
 mu_strategy *mu_variable_strategy(const mu_variable *variable)
 {
     return variable ? variable->owner : NULL;

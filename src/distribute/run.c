@@ -164,7 +164,8 @@ static mu_status check_writes(const mu_strategy *strategy, const mu_graph *graph
         const mu_node *node = graph->nodes.items[i];
         for (int r = 0; (node->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
             const mu_resource *resource = graph->resources.items[node->resources[r]];
-            if (mu__node_writes(node, r) && mu__is(resource, &mu__variable_type) && ((const mu_variable *)resource)->n_components != strategy->n_local)
+            if (mu__node_writes(node, r) && mu__is(resource, &mu__variable_type) && !resource->shared &&
+                ((const mu_variable *)resource)->n_components != strategy->n_local)
                 return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is written on the replicas of %s, but was made outside of "
                                  "its scope and has no copy for each of them; make it inside MU_SCOPE", resource->name,
                                  mu_strategy_name(strategy));

@@ -19,6 +19,8 @@ static mu_status raw_scatter(mu_variable *variable, mu_scatter kind, mu_tensor *
 
 static mu_status check(const mu_variable *variable, mu_scatter kind)
 {
+    if (variable->resource.shared)  // one plain variable: every way is open
+        return MU_OK;
     const bool adds = variable->aggregation == MU_AGGREGATION_SUM || variable->aggregation == MU_AGGREGATION_MEAN;
     if (variable->rules && variable->synchronization == MU_SYNCHRONIZATION_ON_READ)
         return mu__error(MU_UNIMPLEMENTED, "%s: variable '%s' is ON_READ, which cannot be scattered into; make it ON_WRITE",
@@ -51,19 +53,20 @@ static mu_status scatter(mu_variable *variable, mu_scatter kind, mu_tensor *indi
     if (!variable || !indices || !values)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", names[kind], !variable ? "variable" : !indices ? "tensor of indices" : "tensor of values");
     MU_TRY(check(variable, kind));
-    if (!variable->rules || mu__updating() || (mu__replica() && variable->aggregation == MU_AGGREGATION_NONE))
+    const bool each = variable->aggregation == MU_AGGREGATION_NONE && !variable->resource.shared;
+    if (!variable->rules || mu__updating() || (mu__replica() && each))
         return raw_scatter(variable, kind, indices, values);
     if (!mu__replica()) {
         MU_TRY(mu__need_cross_replica(variable->owner, names[kind]));
         return scatter_all(variable, kind, indices, values);
     }
-    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA) {
+    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA && !variable->resource.shared) {
         indices = mu__broadcast_from_first(indices);
         values = indices ? mu__broadcast_from_first(values) : NULL;
     } else {
         indices = mu_all_gather(indices, 0);
         values = indices ? mu_all_gather(values, 0) : NULL;
-        if (values && variable->aggregation == MU_AGGREGATION_MEAN)
+        if (values && variable->aggregation == MU_AGGREGATION_MEAN && !variable->resource.shared)
             values = mu__divide_by_count(values, mu_replica_count());
     }
     return values ? raw_scatter(variable, kind, indices, values) : mu_error_code();

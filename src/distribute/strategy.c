@@ -66,35 +66,34 @@ mu_strategy *mu_one_device_strategy(const char *device)
     return found ? mu__give(mu__strategy_new(&one_device_ops, 1, &found)) : NULL;
 }
 
-// Fills `devices` from names; returns how many, -1 on error.
-static int named_devices(const char *const *names, mu_device **devices, int capacity)
+int mu__named_devices(const char *function, const char *const *names, mu_device **devices, int capacity)
 {
     int n = 0;
     for (; names[n]; n++) {
         if (n == capacity) {
-            mu__error(MU_INVALID_ARGUMENT, "mu_mirrored_strategy: more than the %d devices that exist are named; each may be "
-                      "named once", capacity);
+            mu__error(MU_INVALID_ARGUMENT, "%s: more than the %d devices that exist are named; each may be named once", function,
+                      capacity);
             return -1;
         }
         if (!(devices[n] = mu__device_by_name(mu__runtime(), names[n])))
             return -1;
         for (int i = 0; i < n; i++)
             if (devices[i] == devices[n]) {
-                mu__error(MU_INVALID_ARGUMENT, "mu_mirrored_strategy: device '%s' is named twice", names[n]);
+                mu__error(MU_INVALID_ARGUMENT, "%s: device '%s' is named twice", function, names[n]);
                 return -1;
             }
     }
     if (n == 0)
-        mu__error(MU_INVALID_ARGUMENT, "mu_mirrored_strategy: the list of devices is empty; leave it out to use all");
+        mu__error(MU_INVALID_ARGUMENT, "%s: the list of devices is empty; leave it out for the default", function);
     return n > 0 ? n : -1;
 }
 
-static int first_devices(int replicas, mu_device **devices, int available)
+int mu__first_devices(const char *function, int replicas, mu_device **devices, int available)
 {
     int n = replicas == 0 ? available : replicas;
     if (n < 1 || n > available) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_mirrored_strategy: %d replicas asked for, but there are %d devices; choose 1 to %d, "
-                  "or make more with mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n", replicas, available, available);
+        mu__error(MU_INVALID_ARGUMENT, "%s: %d replicas asked for, but there are %d devices; choose 1 to %d, or make more with "
+                  "mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n", function, replicas, available, available);
         return -1;
     }
     for (int i = 0; i < n; i++)
@@ -111,7 +110,8 @@ mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *given)
     mu_device **devices = mu__alloc(sizeof *devices * (size_t)(available + 1));
     if (available < 1 || !devices)
         return NULL;
-    int n = args.devices ? named_devices(args.devices, devices, available) : first_devices(args.replicas, devices, available);
+    int n = args.devices ? mu__named_devices("mu_mirrored_strategy", args.devices, devices, available)
+                         : mu__first_devices("mu_mirrored_strategy", args.replicas, devices, available);
     mu_strategy *strategy = n > 0 ? mu__strategy_new(&mirrored_ops, n, devices) : NULL;
     mu__free(devices);
     if (strategy)

@@ -138,6 +138,18 @@ static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tenso
     return agreed ? mu__variable_update(variable, kind, agreed) : mu_error_code();
 }
 
+// ---- One copy for all replicas ------------------------------------------------------------------
+
+static mu_status central_update(mu_variable *variable, mu_update kind, mu_tensor *value)
+{
+    if (in_replica() && variable->aggregation == MU_AGGREGATION_NONE)
+        return mu__error(MU_INVALID_ARGUMENT, "variable '%s' of %s has aggregation NONE and is assigned on its %d replicas, which share it; "
+                         "choose SUM, MEAN or ONLY_FIRST_REPLICA, or assign outside of the function", variable->resource.name,
+                         mu_strategy_name(owner_of(variable)), owner_of(variable)->n_replicas);
+    return mirrored_update(variable, kind, value);
+}
+
+static const mu_variable_rules central_rules = {.read = mirrored_read, .update = central_update};
 static const mu_variable_rules mirrored_rules = {.read = mirrored_read, .update = mirrored_update};
 
 // ---- ON_READ ------------------------------------------------------------------------------------
@@ -222,10 +234,14 @@ static mu_variable *make_variable(struct mu_scope *scope, const mu_variable_args
 {
     mu_strategy *strategy = ((mu_strategy_scope *)scope)->strategy;
     mu_variable_args args = *given;
-    if (strategy->ops->plain_variables) {
+    if (strategy->ops->plain_variables || strategy->ops->central_variables) {
         mu_variable *plain = mu__variable_make(&args, args.initial_value, 1);
         if (plain)
             plain->owner = mu_retain(strategy);
+        if (plain && strategy->ops->central_variables && strategy->n_replicas > 1) {
+            plain->rules = &central_rules;
+            plain->resource.shared = true;
+        }
         return plain;
     }
     if (args.synchronization == MU_SYNCHRONIZATION_NONE) {

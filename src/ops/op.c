@@ -153,6 +153,15 @@ static mu_status eager_run(eager_call *call)
     return ran ? MU_OK : op->ref(&call->kernel);
 }
 
+static mu_status eager_run_shared(eager_call *call)
+{
+    mu_shared_turn turn;
+    mu_status status = mu__shared_begin(&call->kernel, &turn);
+    if (status == MU_OK && turn.runs)
+        status = eager_run(call);
+    return mu__shared_end(&call->kernel, &turn, status);
+}
+
 static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
                                mu_resource *const *resources, int n_out, mu_tensor **out)
 {
@@ -174,7 +183,7 @@ static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_
         MU_GO(op->measure(&call.kernel, call.out_specs));
     MU_GO(eager_outputs(&call, in, out));
     call.kernel.out = call.out;
-    MU_GO(eager_run(&call));
+    MU_GO(mu__shared(op, n_resources, resources) ? eager_run_shared(&call) : eager_run(&call));
 out:
     mu__free(call.block);
     for (int i = 0; i < n_out; i++) {

@@ -263,7 +263,20 @@ struct mu_resource {
     const mu_resource_kind *kind;
     char *name;
     mu_spec spec;
+    bool shared;    // one storage for all replicas of this process
 };
+
+// What one replica does at an op that writes a shared resource (shared.c): between begin and end it runs the kernel
+// if `runs`. Both are called by every replica, end with the kernel's status also when begin has failed.
+typedef struct mu_shared_turn {
+    bool runs, meets;
+    const mu_view *resources;   // the kernel's own
+    void *copies;
+    size_t bytes;
+} mu_shared_turn;
+bool mu__shared(const mu_op *op, int n, mu_resource *const *resources);
+mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_turn *turn);
+mu_status mu__shared_end(mu_kernel *kernel, mu_shared_turn *turn, mu_status status);
 
 // ---- Applying an op -----------------------------------------------------------------------------
 

@@ -301,6 +301,53 @@ static void core_148(void)
     EXPECT(components(w), 1);
 }
 
+static void core_148_central(void)
+{
+    mu_strategy *s = mu_central_storage_strategy(.replicas = 2);
+    mu_variable *v = on_write(s, 0, MU_AGGREGATION_NONE);
+    for (int i = 0; i < 2; i++) {
+        CHECK((i ? traced : eager)(s, merge_update, v));
+        EXPECT(components(v), 2);
+    }
+}
+
+static mu_value *assign_one(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_tensor *one = mu_add(scalar(1), mu_multiply(scalar(0), id()));
+    return mu_variable_assign(arg, one) == MU_OK ? read_of(arg) : NULL;
+}
+
+static void core_149(void)
+{
+    mu_strategy *s = mu_central_storage_strategy(.replicas = 2);
+    mu_variable *none = on_write(s, 0, MU_AGGREGATION_NONE), *sum = on_write(s, 0, MU_AGGREGATION_SUM);
+    for (int i = 0; i < 2; i++) {
+        CHECK(!(i ? traced : eager)(s, assign_one, none));
+        EXPECT_ERROR(MU_INVALID_ARGUMENT);
+        EXPECT((i ? traced : eager)(s, assign_one, sum), 2, 2);
+        EXPECT(components(sum), 2);
+        CHECK(mu_variable_assign(none, scalar(4)) == MU_OK && mu_variable_assign(sum, scalar(4)) == MU_OK);
+        EXPECT(components(none), 4);
+        EXPECT(components(sum), 4);
+    }
+}
+
+static mu_value *assign_given(mu_variable *v, mu_value *arguments, void *arg)
+{
+    ++*(int *)arg;
+    return mu_variable_assign(v, mu_value_tensor(arguments)) == MU_OK ? read_of(v) : NULL;
+}
+
+static void core_151(void)
+{
+    int calls = 0;
+    mu_strategy *s = mu_central_storage_strategy(.replicas = 2);
+    mu_variable *v = on_write(s, 0, MU_AGGREGATION_NONE);
+    CHECK(mu_update_variable(s, v, assign_given, &calls, PER_REPLICA(3, 4)) && calls == 1);
+    EXPECT(components(v), 3);
+}
+
 static mu_value *make_one(mu_value *arguments, void *arg)
 {
     (void)arguments, (void)arg;
@@ -337,7 +384,6 @@ static void core_154(void)
 }
 
 #define WORKERS "needs several workers"
-#define CENTRAL "needs CentralStorageStrategy"
 
 const one_case device_cases[] = {
     {"core-115", core_115, NULL}, {"core-116", core_116, NULL}, {"core-118", core_118, NULL}, {"core-119", core_119, NULL},
@@ -346,7 +392,8 @@ const one_case device_cases[] = {
     {"core-131", core_131, NULL}, {"core-133", NULL, "groups have no keys yet"}, {"core-134", core_134, NULL},
     {"core-136", core_136, NULL}, {"core-137", core_137, NULL}, {"core-139", NULL, WORKERS}, {"core-140", NULL, WORKERS},
     {"core-142", NULL, WORKERS}, {"core-143", NULL, WORKERS}, {"core-145", NULL, WORKERS}, {"core-146", NULL, WORKERS},
-    {"core-148", core_148, NULL}, {"core-148-central", NULL, CENTRAL}, {"core-149", NULL, CENTRAL}, {"core-151", NULL, CENTRAL}, {"core-152", core_152, NULL},
+    {"core-148", core_148, NULL}, {"core-148-central", core_148_central, NULL}, {"core-149", core_149, NULL}, {"core-151", core_151, NULL},
+    {"core-152", core_152, NULL},
     {"core-154", core_154, NULL}, {"core-154-remote", NULL, WORKERS},
     {0},
 };

@@ -18,6 +18,11 @@ static mu_model *dense_model(void)
     return mu_sequential(relu_dense(9), mu_dense(4));
 }
 
+static mu_model *dropout_model(void)
+{
+    return mu_sequential(relu_dense(9), mu_dropout(.3), mu_dense(4));
+}
+
 static mu_model *conv_model(void)
 {
     return mu_sequential(mu_conv2d(3, 3, .activation = "relu"), mu_max_pool2d(2), mu_conv2d(4, 2, .padding = "same"),
@@ -99,8 +104,8 @@ static void reaches_the_parameters_of_one_device(void **state)
     (void)state;
     for (size_t i = 0; i < MU_COUNT(recipes); i++) {
         outcome wanted = train(&recipes[i], 0);
-        for (int kind = -1; kind <= DEVICES; kind++) {
-            outcome seen = train(&recipes[i], kind);
+        for (int k = -1; k <= 2 * DEVICES; k++) {
+            outcome seen = train(&recipes[i], k <= DEVICES ? k : CENTRAL + k - DEVICES);
             assert_int_equal(seen.n_weights, wanted.n_weights);
             assert_near(seen.weights, wanted.weights, wanted.n_weights, TOLERANCE);
             assert_near(seen.losses, wanted.losses, wanted.epochs, TOLERANCE);
@@ -110,12 +115,26 @@ static void reaches_the_parameters_of_one_device(void **state)
     }
 }
 
+// Dropout draws differ from replica to replica, but one copy of its state for all of them is as good as one for each.
+static void central_generators_draw_alike(void **state)
+{
+    (void)state;
+    static const struct recipe recipe = {"dropout", dropout_model, adam, false};
+    for (int n = 1; n <= DEVICES; n++) {
+        outcome wanted = train(&recipe, n), seen = train(&recipe, CENTRAL + n);
+        assert_near(seen.weights, wanted.weights, wanted.n_weights, TOLERANCE);
+        free_outcome(&wanted);
+        free_outcome(&seen);
+    }
+}
+
 // The same seed gives the same bits, whatever the threads do.
 static void repeats_its_bits(void **state)
 {
     (void)state;
     for (size_t i = 0; i < MU_COUNT(recipes); i++)
-        for (int kind = 1; kind <= DEVICES; kind += 2) {
+        for (int k = 1; k < 2 * DEVICES; k += 2) {
+            const int kind = k <= DEVICES ? k : CENTRAL + k - DEVICES + 1;
             outcome first = train(&recipes[i], kind), second = train(&recipes[i], kind);
             assert_memory_equal(first.weights, second.weights, sizeof(double) * (size_t)first.n_weights);
             assert_memory_equal(first.losses, second.losses, sizeof(double) * (size_t)first.epochs);
@@ -157,7 +176,7 @@ static void measure(int kind, measured *out)
 static void counts_every_sample_once(void **state)
 {
     (void)state;
-    static const int kinds[] = {-1, 1, 2, 3, 7, 8};
+    static const int kinds[] = {-1, 1, 2, 3, 7, 8, CENTRAL + 2, CENTRAL + 7};
     static measured wanted, seen;
     measure(0, &wanted);
     assert_int_equal(wanted.samples, 1000);
@@ -195,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(reaches_the_parameters_of_one_device),
+        MODEL_TEST(central_generators_draw_alike),
         MODEL_TEST(repeats_its_bits),
         MODEL_TEST(counts_every_sample_once),
         MODEL_TEST(metric_counts_parts),

@@ -271,6 +271,14 @@ static void bind_value(mu_plan *plan, mu_view *view, int v)
     plan->bindings[plan->n_bindings++] = (binding){.view = view, .value = v};
 }
 
+static bool writes_shared(const mu_graph *graph, const mu_node *node)
+{
+    for (int i = 0; i < node->n_resources; i++)
+        if (mu__shared(node->op, 1, &graph->resources.items[node->resources[i]]))
+            return true;
+    return false;
+}
+
 static mu_status make_step(mu_plan *plan, const mu_node *node)
 {
     step *s = &plan->steps[plan->n_steps++];
@@ -278,7 +286,7 @@ static mu_status make_step(mu_plan *plan, const mu_node *node)
     mu_view *resources = add_views(plan, node->n_resources);
     if (!in || !out || !resources)
         return MU_RESOURCE_EXHAUSTED;
-    *s = (step){.node = node, .bucket = -1};
+    *s = (step){.node = node, .bucket = -1, .shared = writes_shared(plan->graph, node)};
     for (int i = 0; i < node->n_in; i++)
         bind_value(plan, &in[i], mu__value_index(plan, node->in[i]));
     for (int i = 0; i < node->n_out; i++)

@@ -42,6 +42,7 @@ typedef struct step {
     mu_kernel kernel;
     mu_kernel_run *run;
     int bucket;             // the block that this step reduces as one; -1: none
+    bool shared;            // writes what all replicas share
     size_t scratch_bytes, scratch_offset;
     struct control *control;  // of ops with bodies
 } step;

@@ -100,10 +100,21 @@ static mu_status reduce_block(const mu_plan *plan, const step *s, char *arena)
                                             dtype, arena + b->offset, (int64_t)(b->bytes / mu_dtype_bytes(dtype)));
 }
 
-static mu_status run_step(const mu_plan *plan, const step *s, const cpu_call *call, char *arena)
+static mu_status run_shared(step *s)
+{
+    mu_shared_turn turn;
+    mu_status status = mu__shared_begin(&s->kernel, &turn);
+    if (status == MU_OK && turn.runs)
+        status = s->run(&s->kernel);
+    return mu__shared_end(&s->kernel, &turn, status);
+}
+
+static mu_status run_step(const mu_plan *plan, step *s, const cpu_call *call, char *arena)
 {
     if (s->control)
         return mu__control_run(s->control, &s->kernel, call);
+    if (s->shared)
+        return run_shared(s);
     return s->bucket >= 0 ? reduce_block(plan, s, arena) : s->run(&s->kernel);
 }
 
@@ -111,7 +122,7 @@ static mu_status run_steps(const mu_plan *plan, const cpu_call *call, char *aren
 {
     bool timed = mu__trace_on();
     for (*done = 0; *done < plan->n_steps; ++*done) {
-        const step *s = &plan->steps[*done];
+        step *s = &plan->steps[*done];
         int64_t begin = timed ? mu__now_ns() : 0;
         mu_status status = run_step(plan, s, call, arena);
         if (timed)

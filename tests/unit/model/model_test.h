@@ -22,11 +22,15 @@ static inline int start_devices(void **state)
 
 #define MODEL_TEST(name) cmocka_unit_test_setup_teardown(name, start_devices, end_library)
 
-// Kinds of strategies by number: -1 one device, 0 the default, n mirrored on the first n devices.
+// Kinds of strategies by number: -1 one device, 0 the default, n mirrored on the first n devices, CENTRAL + n with
+// central storage.
+#define CENTRAL 100
 static inline mu_strategy *strategy_of(int kind)
 {
     if (kind == 0)
         return mu_default_strategy();
+    if (kind > CENTRAL)
+        return mu_central_storage_strategy(.replicas = kind - CENTRAL);
     return kind < 0 ? mu_one_device_strategy("CPU:0") : mu_mirrored_strategy(.replicas = kind);
 }
 

@@ -69,7 +69,7 @@ static void check(kind which, int replicas, bool traced, int n, const int64_t *s
     }
     memcpy(w, doubles(mu_variable_read(j.table)), sizeof w);
     mu_function *function = mu_function_new(step, &j);
-    mu_value *parts = parts_of(replicas, sizes, rows);
+    mu_value *parts = parts_of(replicas % CENTRAL, sizes, rows);
     for (int s = 1; s <= STEPS; s++) {
         expected_step(which, s, w, m, v, n, rows);
         if (!(traced ? mu_run(strategy, function, parts) : mu_run_callback(strategy, step, &j, parts)))
@@ -98,6 +98,8 @@ static void updates_match(void **state)
             check(which, 1, traced, SAMPLES, all_dense, rows);
             check(which, 2, traced, SAMPLES, two_dense, rows);
             check(which, 3, traced, SAMPLES, three_dense, rows);
+            check(which, CENTRAL + 3, traced, 4, three, rows);
+            check(which, CENTRAL + 2, traced, SAMPLES, two_dense, rows);
         }
 }
 
