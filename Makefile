@@ -4,7 +4,7 @@ BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: help demo check cases build configure packages examples dist conformance clean
-.PHONY: bench-train bench-allreduce bench-kernels
+.PHONY: bench-train bench-allreduce bench-kernels bench-ops
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -46,6 +46,13 @@ bench-allreduce: build
 #: make bench-kernels    the hand-written kernels against the machine's limits
 bench-kernels: build
 	$(BUILD)/bench/kernels/bench_kernels
+
+#: make bench-ops        every op by size against TensorFlow, PyTorch and the machine's limits
+bench-ops:
+	scripts/install_packages build demo check
+	@$(MAKE) --no-print-directory build
+	scripts/python_env
+	$${MUSTER_PYTHON_ENV:-build/python}/bin/python bench/ops/run.py
 
 #: make cases            the numbered cases of TensorFlow's behaviour, one line each, then the counts
 cases:

@@ -80,7 +80,8 @@ char *mu__strdup(const char *text);
 char *mu__sprintf(const char *format, ...) MU_PRINTF(1, 2);
 void mu__free(void *block);
 
-// Blocks for tensor data: 64-byte aligned; from 4 MiB on mapped directly with huge pages asked for.
+// Blocks for tensor data (blocks.c): 64-byte aligned; from 4 MiB on mapped directly with huge pages asked for. Some
+// freed blocks are kept for the next of their size. free_data needs the bytes that were asked for.
 void *mu__alloc_data(size_t bytes);
 void mu__free_data(void *block, size_t bytes);
 

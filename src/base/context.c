@@ -33,6 +33,7 @@ static void thread_ends(void *argument)
     (void)argument;
     unwind();
     mu__current = NULL;
+    mu__blocks_drain();
 }
 
 static void make_key(void) { end_of_thread_made = pthread_key_create(&end_of_thread, thread_ends) == 0; }

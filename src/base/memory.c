@@ -1,39 +1,39 @@
-// Every allocation of the library: blocks, tensor data, arenas, growing arrays.
+// Allocations of the library: blocks, arenas, growing arrays (tensor data: blocks.c).
 //
 // A failure is recorded with its number of bytes and returned as NULL. Tests make the n-th allocation
 // fail, so nothing else in the library may call malloc.
-#include "base/base.h"
+#include "base/private.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 enum {
-    DATA_ALIGNMENT = 64,   // a cache line, and the widest vector
-    MAPPED_FROM = 4 << 20, // smaller blocks do not repay the system call
-    HUGE_PAGE = 2 << 20,
-    MAP_UNIT = 1 << 16, // a multiple of every page size
+    CLEARED_BY_HAND = 1024, // up to here malloc's per-thread cache, which calloc does without, is worth more
     ARENA_ALIGNMENT = 16,
     ARENA_FIRST = 4096,
     ARENA_LARGEST = 1 << 20,
 };
 
+static atomic_bool watched; // from the first mu__alloc_fail_at on: others need not count
 static atomic_long n_made;  // allocations since the last mu__alloc_fail_at
 static atomic_long fail_at; // which of them fails; 0: none
 
 long mu__alloc_fail_at(long n)
 {
+    atomic_store(&watched, true);
     atomic_store(&fail_at, n);
     return atomic_exchange(&n_made, 0);
 }
 
-static bool allowed(void)
+bool mu__alloc_allowed(void)
 {
+    if (!atomic_load_explicit(&watched, memory_order_relaxed))
+        return true;
     const long number = atomic_fetch_add_explicit(&n_made, 1, memory_order_relaxed) + 1;
     return number != atomic_load_explicit(&fail_at, memory_order_relaxed);
 }
 
-static void *checked(void *block, size_t bytes)
+void *mu__alloc_checked(void *block, size_t bytes)
 {
     if (block == NULL)
         mu__error(MU_RESOURCE_EXHAUSTED,
@@ -42,19 +42,24 @@ static void *checked(void *block, size_t bytes)
     return block;
 }
 
-void *mu__alloc(size_t bytes) { return checked(allowed() ? malloc(bytes > 0 ? bytes : 1) : NULL, bytes); }
+void *mu__alloc(size_t bytes) { return mu__alloc_checked(mu__alloc_allowed() ? malloc(bytes > 0 ? bytes : 1) : NULL, bytes); }
 
 void *mu__calloc(size_t count, size_t bytes)
 {
     size_t total;
     if (__builtin_mul_overflow(count, bytes, &total))
-        return checked(NULL, SIZE_MAX);
-    return checked(allowed() ? calloc(1, total > 0 ? total : 1) : NULL, total);
+        return mu__alloc_checked(NULL, SIZE_MAX);
+    if (!mu__alloc_allowed())
+        return mu__alloc_checked(NULL, total);
+    if (total > CLEARED_BY_HAND)
+        return mu__alloc_checked(calloc(1, total), total);
+    void *block = malloc(total > 0 ? total : 1);
+    return block != NULL ? memset(block, 0, total) : mu__alloc_checked(NULL, total);
 }
 
 void *mu__realloc(void *block, size_t bytes)
 {
-    return checked(allowed() ? realloc(block, bytes > 0 ? bytes : 1) : NULL, bytes);
+    return mu__alloc_checked(mu__alloc_allowed() ? realloc(block, bytes > 0 ? bytes : 1) : NULL, bytes);
 }
 
 char *mu__strdup(const char *text)
@@ -86,45 +91,9 @@ char *mu__sprintf(const char *format, ...)
 
 void mu__free(void *block) { free(block); }
 
-// ---- Tensor data --------------------------------------------------------------------------------
+// ---- Arenas and arrays --------------------------------------------------------------------------
 
 static size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
-
-// Maps one huge page more than asked for and gives back both ends, because the kernel uses huge pages
-// only where the block starts on the boundary of one.
-static void *map_aligned(size_t bytes)
-{
-    const size_t length = round_up(bytes, MAP_UNIT), mapped = length + HUGE_PAGE;
-    char *start = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (start == MAP_FAILED)
-        return NULL;
-    const size_t head = round_up((uintptr_t)start, HUGE_PAGE) - (uintptr_t)start;
-    if (head > 0)
-        munmap(start, head);
-    if (HUGE_PAGE - head > 0)
-        munmap(start + head + length, HUGE_PAGE - head);
-    madvise(start + head, length, MADV_HUGEPAGE);
-    return start + head;
-}
-
-void *mu__alloc_data(size_t bytes)
-{
-    if (!allowed() || bytes > SIZE_MAX / 2)
-        return checked(NULL, bytes);
-    if (bytes >= MAPPED_FROM)
-        return checked(map_aligned(bytes), bytes);
-    return checked(aligned_alloc(DATA_ALIGNMENT, round_up(bytes > 0 ? bytes : 1, DATA_ALIGNMENT)), bytes);
-}
-
-void mu__free_data(void *block, size_t bytes)
-{
-    if (block != NULL && bytes >= MAPPED_FROM)
-        munmap(block, round_up(bytes, MAP_UNIT));
-    else
-        free(block);
-}
-
-// ---- Arenas and arrays --------------------------------------------------------------------------
 
 struct mu_arena_block {
     struct mu_arena_block *next;
@@ -149,7 +118,7 @@ static struct mu_arena_block *arena_grow(mu_arena *arena, size_t bytes)
 void *mu__arena_alloc(mu_arena *arena, size_t bytes)
 {
     if (bytes > SIZE_MAX / 2)
-        return checked(NULL, bytes);
+        return mu__alloc_checked(NULL, bytes);
     const size_t rounded = round_up(bytes > 0 ? bytes : 1, ARENA_ALIGNMENT);
     struct mu_arena_block *block = arena->first;
     if (block == NULL || block->capacity - block->used < rounded) {

@@ -9,6 +9,15 @@
 
 #include <pthread.h>
 
+// ---- Memory (memory.c, blocks.c) ----------------------------------------------------------------
+
+// Whether the next allocation may be made (tests make one fail), and what is said of one that failed.
+bool mu__alloc_allowed(void);
+void *mu__alloc_checked(void *block, size_t bytes);
+
+// mu__blocks_drain frees the blocks that the calling thread keeps.
+void mu__blocks_drain(void);
+
 // ---- Settings (config.c) ------------------------------------------------------------------------
 
 typedef struct mu_setting_value {

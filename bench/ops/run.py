@@ -1,0 +1,304 @@
+# The runner of the bench of ops: `python bench/ops/run.py [--ops add,exp] [--sizes 1k,64k] [--rounds N]`, with the
+# Python that scripts/python_env makes (it needs numpy). It starts Muster's server and the rivals, all on one core; per
+# case and size it compares their results, then times them in turn for several rounds. A time is the median of the
+# rounds, a rival's that of its best setting; a ratio is the rivals' best time over Muster's. Memory-bound ops are held
+# against the bandwidth measured in the same run at the same size. A table, then one line of JSON.
+# It must not know how any program computes.
+import argparse
+import json
+import math
+import os
+import pathlib
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.dont_write_bytecode = True
+import cases  # noqa: E402
+import numpy as np  # noqa: E402
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+DEADLINE_S = 300
+NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int64": 9, "bool": 10, "bfloat16": 14, "float16": 19}
+DTYPES = {1: "f4", 2: "f8", 3: "i4", 4: "u1", 5: "i2", 6: "i1", 9: "i8", 10: "u1", 14: "bf", 19: "f2"}
+# Rivals run with what helps them: glibc keeps freed memory and asks for huge pages.
+RIVAL_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296",
+                     "MALLOC_TOP_PAD_": "67108864", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "OMP_NUM_THREADS": "1",
+                     "PYTHONDONTWRITEBYTECODE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+class Failure(Exception):
+    """What a program could not do; its text says why."""
+
+
+class Program:
+    """One of the programs, which answers every line with a line."""
+
+    def __init__(self, name, command, environment, core):
+        self.name = name
+        self.child = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      stderr=subprocess.DEVNULL, env=os.environ | environment, cwd=HERE,
+                                      preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+        self.unread = b""
+
+    def read_line(self):
+        until = time.monotonic() + DEADLINE_S
+        while b"\n" not in self.unread:
+            if not select.select([self.child.stdout], [], [], max(0, until - time.monotonic()))[0]:
+                raise SystemExit(f"{self.name} gave no answer for {DEADLINE_S} s")
+            some = os.read(self.child.stdout.fileno(), 65536)
+            if not some:
+                raise SystemExit(f"{self.name} ended with {self.child.wait()}")
+            self.unread += some
+        line, _, self.unread = self.unread.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def ask(self, *words):
+        self.child.stdin.write((" ".join(str(word) for word in words) + "\n").encode())
+        self.child.stdin.flush()
+        answer = self.read_line()
+        if not answer.startswith("ok"):
+            raise Failure(f"{self.name}: {answer.removeprefix('error ')}")
+        return [float(word) for word in answer.split()[1:]]
+
+    def end(self):
+        self.child.stdin.close()
+        try:
+            self.child.wait(10)
+        except subprocess.TimeoutExpired:
+            self.child.kill()
+
+
+# ---- Inputs ---------------------------------------------------------------------------------------
+
+def make_input(spec, size, generator):
+    shape = spec.shape(size)
+    high = cases.SIDES[size] if spec.high == "d" else spec.high
+    if spec.dtype.startswith(("float", "bfloat")):
+        values = generator.random(shape, np.float32) * np.float32(high - spec.low) + np.float32(spec.low)
+        if spec.dtype == "bfloat16":
+            return (values.view(np.uint32) >> 16).astype(np.uint16)
+        return values.astype(spec.dtype)
+    values = generator.integers(spec.low, high, shape, np.int64)
+    if spec.dtype.startswith("int") and spec.low > 0:  # divisors of both signs
+        values = np.where(generator.random(shape) < 0.3, -values, values)
+    return values.astype(spec.dtype)
+
+
+class Inputs:
+    """The inputs of one size: made once, as files, and loaded by a program when a case first needs them."""
+
+    def __init__(self, folder, size):
+        self.folder, self.size, self.bytes, self.loaded = folder, size, {}, set()
+
+    def give(self, program, name):
+        if (program.name, name) in self.loaded:
+            return
+        spec, path = cases.INPUTS[name], self.folder / name
+        if name not in self.bytes:
+            seed = [ord(letter) for letter in name]
+            array = make_input(spec, self.size, np.random.default_rng(seed))
+            if name == "sorted":
+                array.sort()
+            array.tofile(path)
+            self.bytes[name] = array.nbytes
+        dtype = NUMBERS[spec.dtype] if program.name == "muster" else spec.dtype
+        program.ask("load", name, dtype, path, *spec.shape(self.size))
+        self.loaded.add((program.name, name))
+
+    def forget(self, programs):
+        for program in programs:
+            program.ask("drop")
+        for name in self.bytes:
+            (self.folder / name).unlink()
+        self.bytes, self.loaded = {}, set()
+
+
+# ---- Results --------------------------------------------------------------------------------------
+
+def read_sample(path):
+    data, outputs = path.read_bytes(), []
+    while data:
+        head, _, data = data.partition(b"\n")
+        number, total, n = (int(word) for word in head.split())
+        dtype = np.dtype("u2" if DTYPES[number] == "bf" else DTYPES[number])
+        values = np.frombuffer(data[:n * dtype.itemsize], dtype)
+        data = data[n * dtype.itemsize:]
+        if DTYPES[number] == "bf":
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        outputs.append((total, values.astype(np.float64), dtype.itemsize))
+    return outputs
+
+
+def difference(ours, theirs):
+    """The largest difference, relative to the size of the values; infinite where shapes differ."""
+    worst = 0.0
+    for (n, x, _), (m, y, _) in zip(ours, theirs):
+        if n != m:
+            return math.inf
+        both = np.isfinite(x) & np.isfinite(y)
+        if not np.array_equal(np.isnan(x), np.isnan(y)) or not np.array_equal(x[~both & ~np.isnan(x)], y[~both & ~np.isnan(y)]):
+            return math.inf
+        if both.any():
+            scale = max(1.0, float(np.median(np.abs(y[both]))))
+            worst = max(worst, float(np.max(np.abs(x[both] - y[both]) / np.maximum(np.abs(y[both]), scale))))
+    return worst
+
+
+def settings_of(rival, case, size):
+    if rival == "pytorch":
+        return ["eager"] * bool(case.torch) + ["out"] * case.out
+    if not case.tf:
+        return []
+    traced = [] if case.tf.startswith("raw.") else ["function"]
+    return ["eager"] + traced + ["xla"] * (size in ("4m", "64m"))
+
+
+class Bench:
+    def __init__(self, arguments, programs, folder):
+        self.arguments, self.programs, self.folder = arguments, programs, folder
+        self.ours, self.rivals = programs[0], programs[1:]
+        self.notes, self.rows = [], []
+
+    def choose(self, program, case, setting, size):
+        if program is self.ours:
+            program.ask("case", case.call, *case.inputs)
+        else:
+            program.ask("case", case.name, setting, size)
+
+    def candidates(self, inputs, case, size):
+        """The programs and settings that run and agree with Muster; ours first."""
+        wanted = [(self.ours, "")] + [(rival, setting) for rival in self.rivals for setting in settings_of(rival.name, case, size)]
+        fit, reference = [], None
+        for program, setting in wanted:
+            try:
+                for name in case.inputs:
+                    inputs.give(program, name)
+                self.choose(program, case, setting, size)
+                program.ask("check", self.folder / "sample")
+            except Failure as failure:
+                self.notes.append(f"{case.name} {size} {setting}: {failure}")
+                if program is self.ours:
+                    return [], None
+                continue
+            sample = read_sample(self.folder / "sample")
+            if program is self.ours:
+                reference = sample
+            elif case.compared and difference(reference, sample) > case.tolerance:
+                self.notes.append(f"{case.name} {size}: {program.name} {setting} differs by {difference(reference, sample):.1e}")
+                continue
+            fit.append((program, setting))
+        return fit, reference
+
+    def measure(self, inputs, case, size):
+        fit, sample = self.candidates(inputs, case, size)
+        if not fit:
+            return
+        times = {pair: [] for pair in fit}
+        for _ in range(self.arguments.rounds):
+            for program, setting in fit:
+                self.choose(program, case, setting, size)
+                times[program, setting] += program.ask("time", self.arguments.milliseconds)
+        medians = {pair: statistics.median(values) for pair, values in times.items()}
+        rivals = {pair: value for pair, value in medians.items() if pair[0] is not self.ours}
+        best = min(rivals, key=rivals.get) if rivals else None
+        moved = sum(inputs.bytes[name] for name in case.inputs) + sum(n * width for n, _, width in sample)
+        self.rows.append({"case": case, "size": size, "ours": medians[fit[0]], "bytes": moved,
+                          "best": rivals[best] if best else None, "rival": f"{best[0].name} {best[1]}" if best else ""})
+
+    def run(self):
+        progress = sys.stderr.isatty()
+        self.limits, self.peak = {}, self.ours.ask("peak")[0]
+        for size in self.arguments.sizes:
+            self.limits[size] = dict(zip(("read", "copy", "add", "fill"), self.ours.ask("limits", cases.SIZES[size])))
+            inputs = Inputs(self.folder, size)
+            for case in self.arguments.cases:
+                if list(cases.SIZES).index(size) > list(cases.SIZES).index(case.largest):
+                    continue
+                if progress:
+                    sys.stderr.write(f"\r\x1b[K{size} {case.name}")
+                self.measure(inputs, case, size)
+            inputs.forget(self.programs)
+            again = self.ours.ask("limits", cases.SIZES[size])
+            for way, value in zip(("read", "copy", "add", "fill"), again):
+                self.limits[size][way] = max(self.limits[size][way], value)
+        if progress:
+            sys.stderr.write("\r\x1b[K")
+
+
+# ---- The report -----------------------------------------------------------------------------------
+
+def middle(values):
+    return round(statistics.median(values), 3) if values else None
+
+
+def report(bench):
+    print(f"\n{'op':<18}{'size':>5}{'ours us':>12}{'rival us':>12}{'ratio':>8}  {'of limit':>8}  best rival")
+    for row in bench.rows:
+        limit = bench.limits[row["size"]][row["case"].moved]
+        row["fraction"] = row["bytes"] / limit / (row["ours"] * 1e-9)
+        row["ratio"] = row["best"] / row["ours"] if row["best"] else None
+        bound = f"{row['fraction']:8.2f}" if row["case"].kind == "memory" else " " * 8
+        rival = f"{row['best'] / 1e3:12.2f}{row['ratio']:8.2f}" if row["best"] else f"{'none':>12}{'':8}"
+        print(f"{row['case'].name:<18}{row['size']:>5}{row['ours'] / 1e3:12.2f}{rival}  {bound}  {row['rival']}")
+    for size, limits in bench.limits.items():
+        print(f"{size}: " + ", ".join(f"{way} {value / 1e9:.1f} GB/s" for way, value in limits.items()))
+    print(f"matrix product of oneDNN: {bench.peak / 1e9:.0f} GFLOP/s")
+    for note in bench.notes:
+        print("note:", note)
+    rows = [row for row in bench.rows if row["ratio"]]
+    large = [row["fraction"] for row in bench.rows if row["size"] in ("4m", "64m") and row["case"].kind == "memory"]
+    worst = min(rows, key=lambda row: row["ratio"]) if rows else None
+    print(json.dumps({
+        "bench": "ops", "small_median": middle([row["ratio"] for row in rows if row["size"] in ("1k", "64k")]),
+        "large_bandwidth_fraction": middle(large),
+        "gemm_conv_ratio": middle([row["ratio"] for row in rows if row["case"].kind == "product" and row["size"] in ("4m", "64m")]),
+        "worst_ratio": round(worst["ratio"], 3) if worst else None,
+        "worst": f"{worst['case'].name} {worst['size']}" if worst else None,
+        "below_0.8": sum(row["ratio"] < 0.8 for row in rows), "measured": len(rows)}))
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description="times Muster's ops against TensorFlow and PyTorch on one core")
+    parser.add_argument("--ops", help="names or parts before a *, with commas (default: all)")
+    parser.add_argument("--sizes", default="1k,64k,4m,64m")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--milliseconds", type=float, default=6, help="of each round (default 6)")
+    parser.add_argument("--rivals", default="pytorch,tensorflow")
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
+    parser.add_argument("--muster", type=pathlib.Path, default=ROOT / "build/release/bench/ops/bench_ops")
+    arguments = parser.parse_args()
+    arguments.sizes = arguments.sizes.split(",")
+    if not set(arguments.sizes) <= set(cases.SIZES):
+        parser.error(f"--sizes must be some of {','.join(cases.SIZES)}")
+    words = arguments.ops.split(",") if arguments.ops else ["*"]
+    arguments.cases = [case for case in cases.CASES
+                       if any(case.name == word or word.endswith("*") and case.name.startswith(word[:-1]) for word in words)]
+    if not arguments.cases:
+        parser.error("--ops names none of the cases in cases.py")
+    if not arguments.muster.exists():
+        sys.exit(f"{arguments.muster} does not exist; build it first (make bench-ops)")
+    return arguments
+
+
+def main():
+    arguments = parse_arguments()
+    rivals = [name for name in arguments.rivals.split(",") if name]
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        programs = [Program("muster", [arguments.muster], {}, arguments.core)]
+        programs += [Program(name, [sys.executable, HERE / "rival.py", name], RIVAL_ENVIRONMENT, arguments.core) for name in rivals]
+        for program in programs[1:]:
+            program.read_line()
+        bench = Bench(arguments, programs, pathlib.Path(folder))
+        bench.run()
+        for program in programs:
+            program.end()
+    report(bench)
+
+
+main()
