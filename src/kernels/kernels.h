@@ -6,9 +6,9 @@
 #ifndef MU_SRC_KERNELS_H
 #define MU_SRC_KERNELS_H
 
-#include <stdbool.h>
+#include "elementary.h"
+
 #include <stddef.h>
-#include <stdint.h>
 
 // What holds for every kernel:
 // - Tensors are dense, row-major, NHWC. Any size is right, zero included; the first axis is cut into
@@ -168,6 +168,11 @@ typedef struct mu_kernels {
     // [rows, row_size]; index NULL means i itself. Indices are the caller's to check. Range: rows of y.
     void (*gather_u8)(const uint8_t *x, const int64_t *index, float factor, float *y, int64_t row_size,
                       int64_t begin, int64_t end);
+
+    // math_f32, math_f64, math2_f32: elementary functions of arrays (elementary.h).
+    mu_math_f32 *math_f32;
+    mu_math_f64 *math_f64;
+    mu_math2_f32 *math2_f32;
 } mu_kernels;
 
 // mu__kernels gives the best table for this processor: the same one on each call.

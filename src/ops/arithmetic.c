@@ -2,6 +2,7 @@
 //
 // A row names its case of the shared loops (arithmetic_loops.inc.c, compiled once per number type); f16 and
 // bf16 pass through float in small pieces. Integers wrap around; dividing one by zero is an error.
+#include "kernels/kernels.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -186,6 +187,22 @@ static mu_status integer_ref(const mu_kernel *k)
     return arithmetic_ref(k);
 }
 
+static void f32_math(int variant, const void *a, int64_t step_a, const void *b, int64_t step_b, void *out, int64_t n)
+{
+    const mu_math2 function = variant == POW ? MU_MATH_POW : variant == ATAN2 ? MU_MATH_ATAN2 : MU_MATH_FLOOR_MOD;
+    const bool dense = (step_a == 0 || step_a == 1) && (step_b == 0 || step_b == 1);
+    if (dense)
+        mu__kernels()->math2_f32(function, a, step_a, b, step_b, out, n);
+    else
+        f32_binary(variant, a, step_a, b, step_b, out, n);
+}
+
+static mu_status math_run(const mu_kernel *k)
+{
+    const mu_dtype dtype = k->in[0].dtype;
+    return dtype == MU_F32 || dtype == MU_F16 || dtype == MU_BF16 ? run_binary(k, f32_math) : k->op->ref(k);
+}
+
 static mu_status compare_infer(mu_infer *infer)
 {
     MU_TRY(mu__infer_broadcast(infer));
@@ -297,7 +314,7 @@ static mu_tensor *mod_grad(mu_grad *g, int i)
     mu_tensor *dx = i == 0 ? g->dy : mu_neg(mu_multiply(g->dy, mu_floor_divide(g->x[0], g->x[1])));
     return mu__unbroadcast(g, dx, i);
 }
-const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = integer_ref, .grad = mod_grad,
+const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = integer_ref, .cpu = {.run = math_run}, .grad = mod_grad,
                          .samples = samples_divide};
 mu_tensor *mu_mod(mu_tensor *a, mu_tensor *b)
 {
@@ -316,7 +333,7 @@ static mu_tensor *pow_grad(mu_grad *g, int i)
     }
     return mu__unbroadcast(g, mu_multiply(g->dy, dx), i);
 }
-const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = integer_ref, .grad = pow_grad,
+const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = integer_ref, .cpu = {.run = math_run}, .grad = pow_grad,
                          .hlo = "stablehlo.power",
                          .samples = samples_power};
 mu_tensor *mu_pow(mu_tensor *x, mu_tensor *y)
@@ -364,7 +381,7 @@ static mu_tensor *atan2_grad(mu_grad *g, int i)
     mu_tensor *factor = mu_divide(g->dy, mu_add(mu_square(x), mu_square(y)));
     return mu__unbroadcast(g, i == 0 ? mu_multiply(x, factor) : mu_neg(mu_multiply(y, factor)), i);
 }
-const mu_op mu_op_atan2 = {ROW2("atan2", ATAN2, 0, MU_FLOATS), .grad = atan2_grad, .hlo = "stablehlo.atan2", SIMPLE};
+const mu_op mu_op_atan2 = {ROW2("atan2", ATAN2, 0, MU_FLOATS), .cpu = {.run = math_run}, .grad = atan2_grad, .hlo = "stablehlo.atan2", SIMPLE};
 mu_tensor *mu_atan2(mu_tensor *y, mu_tensor *x)
 {
     return mu__apply2(&mu_op_atan2, NULL, y, x);

@@ -3,6 +3,7 @@
 // A row names its case of the shared loops (unary_loops.inc.c for floats, sign_loops.inc.c for all numbers);
 // f16 and bf16 pass through float in small pieces. Gradients are written with ops, from the output where that
 // saves work.
+#include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
@@ -167,6 +168,38 @@ static mu_status sign_ref(const mu_kernel *k)
     }
 }
 
+// What the library of kernels computes; the loops above are libm's, element by element.
+static const mu_math fast[] = {
+    [EXP] = MU_MATH_EXP, [EXPM1] = MU_MATH_EXPM1, [LOG] = MU_MATH_LOG,
+    [LOG1P] = MU_MATH_LOG1P, [ERF] = MU_MATH_ERF, [ERFC] = MU_MATH_ERFC,
+    [LGAMMA] = MU_MATH_LGAMMA, [DIGAMMA] = MU_MATH_DIGAMMA, [SIN] = MU_MATH_SIN,
+    [COS] = MU_MATH_COS, [TAN] = MU_MATH_TAN, [ASIN] = MU_MATH_ASIN,
+    [ACOS] = MU_MATH_ACOS, [ATAN] = MU_MATH_ATAN, [SINH] = MU_MATH_SINH,
+    [COSH] = MU_MATH_COSH, [TANH] = MU_MATH_TANH, [ASINH] = MU_MATH_ASINH,
+    [ACOSH] = MU_MATH_ACOSH, [ATANH] = MU_MATH_ATANH, [SIGMOID] = MU_MATH_SIGMOID,
+    [LOG_SIGMOID] = MU_MATH_LOG_SIGMOID, [SOFTPLUS] = MU_MATH_SOFTPLUS, [ELU] = MU_MATH_ELU,
+    [SELU] = MU_MATH_SELU, [GELU] = MU_MATH_GELU, [GELU_TANH] = MU_MATH_GELU_TANH,
+    [SILU] = MU_MATH_SILU, [MISH] = MU_MATH_MISH,
+};
+
+static void f32_math(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    mu__kernels()->math_f32(fast[variant], (float)alpha, in, out, n);
+}
+
+static void f64_math(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    (void)alpha;
+    mu__kernels()->math_f64(fast[variant], in, out, n);
+}
+
+static mu_status math_run(const mu_kernel *k)
+{
+    if (k->in[0].dtype != MU_F64)
+        return run_unary(k, f32_math);
+    return fast[k->op->variant] <= MU_MATH_LAST_F64 ? run_unary(k, f64_math) : k->op->ref(k);
+}
+
 static mu_status predicate_infer(mu_infer *infer)
 {
     infer->out[0] = (mu_spec){.dtype = MU_BOOL, .shape = infer->in[0].shape};
@@ -258,7 +291,7 @@ static mu_tensor *exp_grad(mu_grad *g, int i)
     (void)i;
     return times(g, g->y[0]);
 }
-const mu_op mu_op_exp = {ROW1("exp", EXP, MU_FLOATS, exponential_ref, samples_real), .grad = exp_grad,
+const mu_op mu_op_exp = {ROW1("exp", EXP, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run}, .grad = exp_grad,
                          .hlo = "stablehlo.exponential"};
 
 static mu_tensor *expm1_grad(mu_grad *g, int i)
@@ -266,7 +299,7 @@ static mu_tensor *expm1_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_exp(g->x[0]));
 }
-const mu_op mu_op_expm1 = {ROW1("expm1", EXPM1, MU_FLOATS, exponential_ref, samples_real), .grad = expm1_grad,
+const mu_op mu_op_expm1 = {ROW1("expm1", EXPM1, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run}, .grad = expm1_grad,
                            .hlo = "stablehlo.exponential_minus_one"};
 
 static mu_tensor *log_grad(mu_grad *g, int i)
@@ -274,7 +307,7 @@ static mu_tensor *log_grad(mu_grad *g, int i)
     (void)i;
     return mu_divide(g->dy, g->x[0]);
 }
-const mu_op mu_op_log = {ROW1("log", LOG, MU_FLOATS, exponential_ref, samples_positive), .grad = log_grad,
+const mu_op mu_op_log = {ROW1("log", LOG, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run}, .grad = log_grad,
                          .hlo = "stablehlo.log"};
 
 static mu_tensor *log1p_grad(mu_grad *g, int i)
@@ -282,7 +315,7 @@ static mu_tensor *log1p_grad(mu_grad *g, int i)
     (void)i;
     return mu_divide(g->dy, plus(g->x[0], 1));
 }
-const mu_op mu_op_log1p = {ROW1("log1p", LOG1P, MU_FLOATS, exponential_ref, samples_positive), .grad = log1p_grad,
+const mu_op mu_op_log1p = {ROW1("log1p", LOG1P, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run}, .grad = log1p_grad,
                            .hlo = "stablehlo.log_plus_one"};
 
 static mu_tensor *sqrt_grad(mu_grad *g, int i)
@@ -316,8 +349,8 @@ static mu_tensor *erf_grad(mu_grad *g, int i)
     double factor = g->op->variant == ERF ? 1.1283791670955125739 : -1.1283791670955125739;
     return times(g, mu__scale(mu_exp(mu_neg(mu_square(g->x[0]))), factor));
 }
-const mu_op mu_op_erf = {ROW1("erf", ERF, MU_FLOATS, exponential_ref, samples_real), .grad = erf_grad};
-const mu_op mu_op_erfc = {ROW1("erfc", ERFC, MU_FLOATS, exponential_ref, samples_real), .grad = erf_grad};
+const mu_op mu_op_erf = {ROW1("erf", ERF, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run}, .grad = erf_grad};
+const mu_op mu_op_erfc = {ROW1("erfc", ERFC, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run}, .grad = erf_grad};
 
 static mu_tensor *lgamma_grad(mu_grad *g, int i)
 {
@@ -325,7 +358,7 @@ static mu_tensor *lgamma_grad(mu_grad *g, int i)
     return times(g, mu_digamma(g->x[0]));
 }
 const mu_op mu_op_lgamma = {ROW1("lgamma", LGAMMA, MU_FLOATS, exponential_ref, samples_positive),
-                            .grad = lgamma_grad};
+                            .cpu = {.run = math_run}, .grad = lgamma_grad};
 
 static mu_tensor *digamma_grad(mu_grad *g, int i)
 {
@@ -333,7 +366,7 @@ static mu_tensor *digamma_grad(mu_grad *g, int i)
     return times(g, mu__apply1(&mu_op_trigamma, NULL, g->x[0]));
 }
 const mu_op mu_op_digamma = {ROW1("digamma", DIGAMMA, MU_FLOATS, exponential_ref, samples_positive),
-                             .grad = digamma_grad};
+                             .cpu = {.run = math_run}, .grad = digamma_grad};
 
 static mu_tensor *trigamma_grad(mu_grad *g, int i)
 {
@@ -357,21 +390,21 @@ static mu_tensor *sin_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_cos(g->x[0]));
 }
-const mu_op mu_op_sin = {TRIGONOMETRIC("sin", SIN, samples_real), .grad = sin_grad, .hlo = "stablehlo.sine"};
+const mu_op mu_op_sin = {TRIGONOMETRIC("sin", SIN, samples_real), .cpu = {.run = math_run}, .grad = sin_grad, .hlo = "stablehlo.sine"};
 
 static mu_tensor *cos_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_neg(times(g, mu_sin(g->x[0])));
 }
-const mu_op mu_op_cos = {TRIGONOMETRIC("cos", COS, samples_real), .grad = cos_grad, .hlo = "stablehlo.cosine"};
+const mu_op mu_op_cos = {TRIGONOMETRIC("cos", COS, samples_real), .cpu = {.run = math_run}, .grad = cos_grad, .hlo = "stablehlo.cosine"};
 
 static mu_tensor *tan_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, plus(mu_square(g->y[0]), 1));
 }
-const mu_op mu_op_tan = {TRIGONOMETRIC("tan", TAN, samples_unit), .grad = tan_grad, .hlo = "stablehlo.tan"};
+const mu_op mu_op_tan = {TRIGONOMETRIC("tan", TAN, samples_unit), .cpu = {.run = math_run}, .grad = tan_grad, .hlo = "stablehlo.tan"};
 
 // 1 / sqrt(1 - x^2), negative for acos.
 static mu_tensor *asin_grad(mu_grad *g, int i)
@@ -380,57 +413,57 @@ static mu_tensor *asin_grad(mu_grad *g, int i)
     mu_tensor *dx = times(g, mu_rsqrt(plus(mu_neg(mu_square(g->x[0])), 1)));
     return g->op->variant == ASIN ? dx : mu_neg(dx);
 }
-const mu_op mu_op_asin = {TRIGONOMETRIC("asin", ASIN, samples_unit), .grad = asin_grad};
-const mu_op mu_op_acos = {TRIGONOMETRIC("acos", ACOS, samples_unit), .grad = asin_grad};
+const mu_op mu_op_asin = {TRIGONOMETRIC("asin", ASIN, samples_unit), .cpu = {.run = math_run}, .grad = asin_grad};
+const mu_op mu_op_acos = {TRIGONOMETRIC("acos", ACOS, samples_unit), .cpu = {.run = math_run}, .grad = asin_grad};
 
 static mu_tensor *atan_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, plus(mu_square(g->x[0]), 1));
 }
-const mu_op mu_op_atan = {TRIGONOMETRIC("atan", ATAN, samples_real), .grad = atan_grad};
+const mu_op mu_op_atan = {TRIGONOMETRIC("atan", ATAN, samples_real), .cpu = {.run = math_run}, .grad = atan_grad};
 
 static mu_tensor *sinh_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_cosh(g->x[0]));
 }
-const mu_op mu_op_sinh = {TRIGONOMETRIC("sinh", SINH, samples_real), .grad = sinh_grad};
+const mu_op mu_op_sinh = {TRIGONOMETRIC("sinh", SINH, samples_real), .cpu = {.run = math_run}, .grad = sinh_grad};
 
 static mu_tensor *cosh_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_sinh(g->x[0]));
 }
-const mu_op mu_op_cosh = {TRIGONOMETRIC("cosh", COSH, samples_real), .grad = cosh_grad};
+const mu_op mu_op_cosh = {TRIGONOMETRIC("cosh", COSH, samples_real), .cpu = {.run = math_run}, .grad = cosh_grad};
 
 static mu_tensor *tanh_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, plus(mu_neg(mu_square(g->y[0])), 1));
 }
-const mu_op mu_op_tanh = {TRIGONOMETRIC("tanh", TANH, samples_real), .grad = tanh_grad, .hlo = "stablehlo.tanh"};
+const mu_op mu_op_tanh = {TRIGONOMETRIC("tanh", TANH, samples_real), .cpu = {.run = math_run}, .grad = tanh_grad, .hlo = "stablehlo.tanh"};
 
 static mu_tensor *asinh_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_rsqrt(plus(mu_square(g->x[0]), 1)));
 }
-const mu_op mu_op_asinh = {TRIGONOMETRIC("asinh", ASINH, samples_real), .grad = asinh_grad};
+const mu_op mu_op_asinh = {TRIGONOMETRIC("asinh", ASINH, samples_real), .cpu = {.run = math_run}, .grad = asinh_grad};
 
 static mu_tensor *acosh_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, mu_sinh(g->y[0]));
 }
-const mu_op mu_op_acosh = {TRIGONOMETRIC("acosh", ACOSH, samples_above_one), .grad = acosh_grad};
+const mu_op mu_op_acosh = {TRIGONOMETRIC("acosh", ACOSH, samples_above_one), .cpu = {.run = math_run}, .grad = acosh_grad};
 
 static mu_tensor *atanh_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, plus(mu_neg(mu_square(g->x[0])), 1));
 }
-const mu_op mu_op_atanh = {TRIGONOMETRIC("atanh", ATANH, samples_unit), .grad = atanh_grad};
+const mu_op mu_op_atanh = {TRIGONOMETRIC("atanh", ATANH, samples_unit), .cpu = {.run = math_run}, .grad = atanh_grad};
 
 // ---- Activations (the tf.nn names are in nn.c) ------------------------------------------------------
 
@@ -442,14 +475,14 @@ static mu_tensor *sigmoid_grad(mu_grad *g, int i)
     mu_tensor *y = g->y[0];
     return times(g, mu_subtract(y, mu_square(y)));
 }
-const mu_op mu_op_sigmoid = {ACTIVATION("sigmoid", SIGMOID), .grad = sigmoid_grad, .hlo = "stablehlo.logistic"};
+const mu_op mu_op_sigmoid = {ACTIVATION("sigmoid", SIGMOID), .cpu = {.run = math_run}, .grad = sigmoid_grad, .hlo = "stablehlo.logistic"};
 
 static mu_tensor *log_sigmoid_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_sigmoid(mu_neg(g->x[0])));
 }
-const mu_op mu_op_log_sigmoid = {ACTIVATION("log_sigmoid", LOG_SIGMOID), .grad = log_sigmoid_grad,
+const mu_op mu_op_log_sigmoid = {ACTIVATION("log_sigmoid", LOG_SIGMOID), .cpu = {.run = math_run}, .grad = log_sigmoid_grad,
                                  .lower = mu__lower_activation};
 
 static mu_tensor *softplus_grad(mu_grad *g, int i)
@@ -457,7 +490,7 @@ static mu_tensor *softplus_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_sigmoid(g->x[0]));
 }
-const mu_op mu_op_softplus = {ACTIVATION("softplus", SOFTPLUS), .grad = softplus_grad, .lower = mu__lower_activation};
+const mu_op mu_op_softplus = {ACTIVATION("softplus", SOFTPLUS), .cpu = {.run = math_run}, .grad = softplus_grad, .lower = mu__lower_activation};
 
 static mu_tensor *softsign_grad(mu_grad *g, int i)
 {
@@ -525,7 +558,7 @@ static mu_tensor *elu_grad(mu_grad *g, int i)
     return where_negative(g, times(g, plus(g->y[0], ((const mu_slope_attrs *)g->attrs)->alpha)), g->dy);
 }
 const mu_op mu_op_elu = {ROW1("elu", ELU, MU_FLOATS, activation_ref, samples_slope),
-                         .attrs_bytes = sizeof(mu_slope_attrs), .attrs = slope_attrs, .grad = elu_grad,
+                         .attrs_bytes = sizeof(mu_slope_attrs), .attrs = slope_attrs, .cpu = {.run = math_run}, .grad = elu_grad,
                          .lower = mu__lower_activation};
 
 static mu_tensor *selu_grad(mu_grad *g, int i)
@@ -533,7 +566,7 @@ static mu_tensor *selu_grad(mu_grad *g, int i)
     (void)i;
     return where_negative(g, times(g, plus(g->y[0], 1.7580993408473768599)), mu__scale(g->dy, 1.0507009873554804934));
 }
-const mu_op mu_op_selu = {ACTIVATION("selu", SELU), .grad = selu_grad, .lower = mu__lower_activation};
+const mu_op mu_op_selu = {ACTIVATION("selu", SELU), .cpu = {.run = math_run}, .grad = selu_grad, .lower = mu__lower_activation};
 
 // Phi(x) + x phi(x), of the normal distribution.
 static mu_tensor *gelu_grad(mu_grad *g, int i)
@@ -544,7 +577,7 @@ static mu_tensor *gelu_grad(mu_grad *g, int i)
     mu_tensor *density = mu__scale(mu_exp(mu__scale(mu_square(x), -0.5)), 0.39894228040143267794);
     return times(g, mu_add(cumulative, mu_multiply(x, density)));
 }
-const mu_op mu_op_gelu = {ACTIVATION("gelu", GELU), .grad = gelu_grad};
+const mu_op mu_op_gelu = {ACTIVATION("gelu", GELU), .cpu = {.run = math_run}, .grad = gelu_grad};
 
 // With u = sqrt(2/pi) (x + 0.044715 x^3) and t = tanh u: (1 + t) / 2 + x (1 - t^2) u' / 2.
 static mu_tensor *gelu_tanh_grad(mu_grad *g, int i)
@@ -557,7 +590,7 @@ static mu_tensor *gelu_tanh_grad(mu_grad *g, int i)
     mu_tensor *slope = mu_multiply(mu_multiply(x, plus(mu_neg(mu_square(t)), 1)), inner);
     return mu__scale(times(g, mu_add(plus(t, 1), slope)), 0.5);
 }
-const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .grad = gelu_tanh_grad, .lower = mu__lower_activation};
+const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .cpu = {.run = math_run}, .grad = gelu_tanh_grad, .lower = mu__lower_activation};
 
 static mu_tensor *silu_grad(mu_grad *g, int i)
 {
@@ -565,7 +598,7 @@ static mu_tensor *silu_grad(mu_grad *g, int i)
     mu_tensor *s = mu_sigmoid(g->x[0]);
     return times(g, mu_add(s, mu_multiply(g->y[0], plus(mu_neg(s), 1))));
 }
-const mu_op mu_op_silu = {ACTIVATION("silu", SILU), .grad = silu_grad, .lower = mu__lower_activation};
+const mu_op mu_op_silu = {ACTIVATION("silu", SILU), .cpu = {.run = math_run}, .grad = silu_grad, .lower = mu__lower_activation};
 
 static mu_tensor *mish_grad(mu_grad *g, int i)
 {
@@ -574,7 +607,7 @@ static mu_tensor *mish_grad(mu_grad *g, int i)
     mu_tensor *slope = mu_multiply(mu_multiply(x, mu_sigmoid(x)), plus(mu_neg(mu_square(t)), 1));
     return times(g, mu_add(t, slope));
 }
-const mu_op mu_op_mish = {ACTIVATION("mish", MISH), .grad = mish_grad, .lower = mu__lower_activation};
+const mu_op mu_op_mish = {ACTIVATION("mish", MISH), .cpu = {.run = math_run}, .grad = mish_grad, .lower = mu__lower_activation};
 
 // ---- Tests of elements --------------------------------------------------------------------------
 

@@ -1,0 +1,252 @@
+// The elementary functions of every instruction set against libm in a wider type: over all exponents, both signs,
+// denormal numbers, zeros, infinities and NaN, at odd lengths, in place.
+#include "kernels/kernels.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const char *const sets[] = {"avx512", "avx2", "base"};
+
+// ---- What is right ------------------------------------------------------------------------------
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double softplus(double x) { return (x < 0 ? 0 : x) + log1p(exp(-fabs(x))); }
+static double log_sigmoid(double x) { return -softplus(-x); }
+static double elu(double x) { return x < 0 ? 0.5 * expm1(x) : x; }
+static double selu(double x) { return x < 0 ? 1.7580993408473768599 * expm1(x) : 1.0507009873554804934 * x; }
+static double gelu(double x) { return x * (0.5 * erfc(-x * 0.70710678118654752440)); }
+static double gelu_tanh(double x) { return x * sigmoid(2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)); }
+static double silu(double x) { return x * sigmoid(x); }
+static double mish(double x) { return x * tanh(softplus(x)); }
+
+static double log_gamma(double x)
+{
+    int sign;
+    return lgamma_r(x, &sign);
+}
+
+// By steps up to 30, where three terms of the series are enough.
+static double digamma(double x)
+{
+    double result = 0;
+    if (x <= 0)
+        return x == floor(x) ? NAN : digamma(1 - x) - M_PI / tan(M_PI * x);
+    for (; x < 30; x++)
+        result -= 1 / x;
+    const double f = 1 / (x * x);
+    return result + log(x) - 0.5 / x - f * (1.0 / 12 - f * (1.0 / 120 - f / 252));
+}
+
+static const struct function {
+    const char *name;
+    mu_math function;
+    double (*right)(double);
+    double ulps, absolute;  // what may be missed
+} functions[] = {
+    {"exp", MU_MATH_EXP, exp, 1, 0}, {"log", MU_MATH_LOG, log, 1, 0}, {"expm1", MU_MATH_EXPM1, expm1, 1, 0},
+    {"log1p", MU_MATH_LOG1P, log1p, 1, 0}, {"sin", MU_MATH_SIN, sin, 1, 0}, {"cos", MU_MATH_COS, cos, 1, 0},
+    {"tan", MU_MATH_TAN, tan, 1, 0}, {"asin", MU_MATH_ASIN, asin, 1, 0}, {"acos", MU_MATH_ACOS, acos, 1, 0},
+    {"atan", MU_MATH_ATAN, atan, 1, 0}, {"sinh", MU_MATH_SINH, sinh, 1, 0}, {"cosh", MU_MATH_COSH, cosh, 1, 0},
+    {"tanh", MU_MATH_TANH, tanh, 1, 0}, {"asinh", MU_MATH_ASINH, asinh, 1, 0}, {"acosh", MU_MATH_ACOSH, acosh, 1, 0},
+    {"atanh", MU_MATH_ATANH, atanh, 1, 0}, {"erf", MU_MATH_ERF, erf, 1, 0}, {"erfc", MU_MATH_ERFC, erfc, 1, 0},
+    {"lgamma", MU_MATH_LGAMMA, log_gamma, 2, 1e-6}, {"digamma", MU_MATH_DIGAMMA, digamma, 2, 1e-6},
+    {"sigmoid", MU_MATH_SIGMOID, sigmoid, 1, 0}, {"log_sigmoid", MU_MATH_LOG_SIGMOID, log_sigmoid, 1, 0},
+    {"softplus", MU_MATH_SOFTPLUS, softplus, 1, 0}, {"elu", MU_MATH_ELU, elu, 1, 0}, {"selu", MU_MATH_SELU, selu, 1, 0},
+    {"gelu", MU_MATH_GELU, gelu, 2, 1e-7}, {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh, 1, 0},
+    {"silu", MU_MATH_SILU, silu, 1, 0}, {"mish", MU_MATH_MISH, mish, 1, 0},
+};
+enum { N_FUNCTIONS = sizeof functions / sizeof functions[0] };
+
+// ---- Arguments ----------------------------------------------------------------------------------
+
+enum { PER_EXPONENT = 40, N_SPECIAL = 12, N_FLOATS = 2 * 256 * PER_EXPONENT + N_SPECIAL, N_DOUBLES = 2 * 2048 * 8 + N_SPECIAL };
+
+static uint64_t drawn(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 29;
+}
+
+static float *all_floats(void)
+{
+    static const float special[N_SPECIAL] = {0, -0.0f, 1, -1, 0.5f, -0.5f, INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, FLT_MIN};
+    float *x = malloc(N_FLOATS * sizeof *x);
+    uint64_t state = 7;
+    assert_non_null(x);
+    for (int i = 0; i < N_FLOATS - N_SPECIAL; i++) {
+        const uint32_t bits = (uint32_t)(i / PER_EXPONENT) << 23 | (uint32_t)(drawn(&state) & 0x7fffff);
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+    memcpy(x + N_FLOATS - N_SPECIAL, special, sizeof special);
+    return x;
+}
+
+static double *all_doubles(void)
+{
+    static const double special[N_SPECIAL] = {0, -0.0, 1, -1, 0.5, -0.5, INFINITY, -INFINITY, NAN, DBL_MAX, -DBL_MAX, DBL_MIN};
+    double *x = malloc(N_DOUBLES * sizeof *x);
+    uint64_t state = 7;
+    assert_non_null(x);
+    for (int i = 0; i < N_DOUBLES - N_SPECIAL; i++) {
+        const uint64_t bits = (uint64_t)(i / 8) << 52 | (drawn(&state) << 20 & 0xfffffffffffff) | (drawn(&state) & 0xfffff);
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+    memcpy(x + N_DOUBLES - N_SPECIAL, special, sizeof special);
+    return x;
+}
+
+// How many float32 numbers lie between two, about; 0 for two NaNs, many for one.
+static double ulps_between(float got, double right)
+{
+    const float near = (float)right;
+    if (got == near || (got != got && near != near))
+        return 0;
+    if (!isfinite(got) || !isfinite(near))
+        return 1e9;
+    int exponent;
+    frexpf(fabsf(near) > FLT_MIN ? near : FLT_MIN, &exponent);
+    return fabs((double)got - right) / ldexp(1, exponent - 24);
+}
+
+// ---- Tests --------------------------------------------------------------------------------------
+
+static void check_f32(const mu_kernels *k, const struct function *f, const float *x, float *y)
+{
+    double worst = 0;
+    int at = 0;
+    memcpy(y, x, N_FLOATS * sizeof *x);
+    k->math_f32(f->function, 0.5f, y, y, N_FLOATS);
+    for (int i = 0; i < N_FLOATS; i++) {
+        const double right = f->right((double)x[i]), ulps = ulps_between(y[i], right);
+        if (ulps > worst && !(fabs((double)y[i] - right) <= f->absolute)) {
+            worst = ulps;
+            at = i;
+        }
+    }
+    if (worst > f->ulps)
+        fail_msg("%s (%s): %a gives %a instead of %a: %g ulps", f->name, k->isa, (double)x[at], (double)y[at],
+                 f->right((double)x[at]), worst);
+}
+
+static void test_f32(void **state)
+{
+    (void)state;
+    float *x = all_floats(), *y = malloc(N_FLOATS * sizeof *y);
+    assert_non_null(y);
+    for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {
+        const mu_kernels *k = mu__kernels_for(sets[s]);
+        for (int i = 0; k && i < N_FUNCTIONS; i++)
+            check_f32(k, &functions[i], x, y);
+    }
+    free(x);
+    free(y);
+}
+
+static long double sigmoid_l(long double x) { return 1 / (1 + expl(-x)); }
+
+static void check_f64(const mu_kernels *k, mu_math function, long double (*right)(long double), const double *x, double *y)
+{
+    k->math_f64(function, x, y, N_DOUBLES);
+    for (int i = 0; i < N_DOUBLES; i++) {
+        const long double exact = right((long double)x[i]);
+        const double near = (double)exact;
+        if (y[i] == near || (isnan(y[i]) && isnan(near)))
+            continue;
+        int exponent;
+        frexp(fabs(near) > DBL_MIN ? near : DBL_MIN, &exponent);
+        const long double ulps = fabsl((long double)y[i] - exact) / ldexpl(1, exponent - 53);
+        if (!(ulps <= 2.5L))
+            fail_msg("function %d (%s) of %a gives %a instead of %a", (int)function, k->isa, x[i], y[i], near);
+    }
+}
+
+static void test_f64(void **state)
+{
+    (void)state;
+    double *x = all_doubles(), *y = malloc(N_DOUBLES * sizeof *y);
+    assert_non_null(y);
+    for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {
+        const mu_kernels *k = mu__kernels_for(sets[s]);
+        if (!k)
+            continue;
+        check_f64(k, MU_MATH_EXP, expl, x, y);
+        check_f64(k, MU_MATH_LOG, logl, x, y);
+        check_f64(k, MU_MATH_SIGMOID, sigmoid_l, x, y);
+        check_f64(k, MU_MATH_TANH, tanhl, x, y);
+        check_f64(k, MU_MATH_SIN, sinl, x, y);
+        check_f64(k, MU_MATH_COS, cosl, x, y);
+    }
+    free(x);
+    free(y);
+}
+
+static double floor_mod(double x, double y)
+{
+    const double rest = fmod(x, y);
+    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+}
+
+static void check_two(const mu_kernels *k, mu_math2 function, double (*right)(double, double), float a, float b)
+{
+    float out[3];
+    const float many_a[3] = {a, a, a};
+    k->math2_f32(function, many_a, 1, &b, 0, out, 3);
+    const double wanted = right((double)a, (double)b);
+    if (!(ulps_between(out[0], wanted) <= 1) || memcmp(&out[0], &out[2], sizeof out[0]) != 0)
+        fail_msg("function %d of two (%s): %a, %a gives %a instead of %a", (int)function, k->isa, (double)a, (double)b,
+                 (double)out[0], wanted);
+}
+
+static void test_two(void **state)
+{
+    (void)state;
+    static const float some[] = {0, -0.0f, 1, -1, 2, -3, 0.5f, 1e-30f, 1e30f, 1e-42f, -7.25f, 1e5f, 8388609, INFINITY, -INFINITY, NAN, 3};
+    enum { N = sizeof some / sizeof some[0] };
+    uint64_t drawing = 3;
+    for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {
+        const mu_kernels *k = mu__kernels_for(sets[s]);
+        for (int i = 0; k && i < 4000; i++) {
+            const float a = i < N * N ? some[i / N] : ldexpf((float)(drawn(&drawing) & 0xffffff), (int)(drawn(&drawing) % 50) - 40);
+            const float b = i < N * N ? some[i % N] : ldexpf((float)(drawn(&drawing) & 0xffffff), (int)(drawn(&drawing) % 30) - 26) - 3;
+            check_two(k, MU_MATH_POW, pow, a, b);
+            check_two(k, MU_MATH_ATAN2, atan2, i % 2 ? a : -a, b);
+            check_two(k, MU_MATH_FLOOR_MOD, floor_mod, i % 2 ? a : -a, b);
+        }
+    }
+}
+
+static void test_lengths(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {
+        const mu_kernels *k = mu__kernels_for(sets[s]);
+        for (int n = 0; k && n < 300; n += n < 70 ? 1 : 29) {
+            float x[301], y[301];
+            for (int i = 0; i <= n; i++) {
+                x[i] = 0.01f * (float)i;
+                y[i] = 99;
+            }
+            k->math_f32(MU_MATH_SIN, 0, x, y, n);
+            for (int i = 0; i < n; i++)
+                assert_true(fabsf(y[i] - sinf(x[i])) < 1e-6f);
+            assert_true(y[n] == 99);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_f32),
+        cmocka_unit_test(test_f64),
+        cmocka_unit_test(test_two),
+        cmocka_unit_test(test_lengths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
