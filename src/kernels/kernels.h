@@ -173,6 +173,12 @@ typedef struct mu_kernels {
     mu_math_f32 *math_f32;
     mu_math_f64 *math_f64;
     mu_math2_f32 *math2_f32;
+
+    // widen_*, narrow_*: n 16-bit floats to float32, and back, rounded to even; a NaN stays one.
+    void (*widen_f16)(const uint16_t *x, float *y, int64_t n);
+    void (*widen_bf16)(const uint16_t *x, float *y, int64_t n);
+    void (*narrow_f16)(const float *x, uint16_t *y, int64_t n);
+    void (*narrow_bf16)(const float *x, uint16_t *y, int64_t n);
 } mu_kernels;
 
 // mu__kernels gives the best table for this processor: the same one on each call.

@@ -8,23 +8,6 @@
 
 #include "ops/op.h"
 
-// For functions whose loops gain from wide registers: compiled several times, picked when the program loads.
-// Sanitizers do not know such functions, so their builds take the plain one.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define MU_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define MU_CLONES
-#endif
-
-// Iterations are independent although an output may be one of the inputs (the same element of it). clang
-// would warn of each loop that it cannot vectorise, so it finds out at run time.
-#if defined(__clang__)
-#define MU_INDEPENDENT
-#else
-#define MU_INDEPENDENT _Pragma("GCC ivdep")
-#endif
-
 // From so many elements on a kernel shares its work with the team.
 #define MU_PARALLEL_FROM 65536
 

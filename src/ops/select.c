@@ -128,26 +128,36 @@ mu_tensor *mu_cast(mu_tensor *x, mu_dtype dtype)
 
 enum { AND, OR, XOR };
 
+#define COMBINE(operator)                               \
+    do {                                                \
+        MU_INDEPENDENT                                  \
+        for (int64_t i = 0; i < n; i++)                 \
+            out[i] = a[i] operator b[i];                \
+    } while (0)
+
+MU_CLONES
+static void combine_dense(int variant, const uint8_t *a, const uint8_t *b, uint8_t *out, int64_t n)
+{
+    if (variant == AND)
+        COMBINE(&);
+    else if (variant == OR)
+        COMBINE(|);
+    else
+        COMBINE(^);
+}
+
 static void logical_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
 {
     const mu_kernel *k = arg;
     const uint8_t *a = (const uint8_t *)k->in[0].data + at[0], *b = (const uint8_t *)k->in[1].data + at[1];
     uint8_t *out = (uint8_t *)k->out[0].data + out_at;
     int64_t step_a = walk->strides[0][walk->rank - 1], step_b = walk->strides[1][walk->rank - 1];
-    switch (k->op->variant) {
-    case AND:
-        for (int64_t i = 0; i < n; i++)
-            out[i] = a[i * step_a] & b[i * step_b];
-        break;
-    case OR:
-        for (int64_t i = 0; i < n; i++)
-            out[i] = a[i * step_a] | b[i * step_b];
-        break;
-    default:
-        for (int64_t i = 0; i < n; i++)
-            out[i] = a[i * step_a] ^ b[i * step_b];
-        break;
+    if (step_a == 1 && step_b == 1) {
+        combine_dense(k->op->variant, a, b, out, n);
+        return;
     }
+    for (int64_t i = 0; i < n; i++)
+        combine_dense(k->op->variant, a + i * step_a, b + i * step_b, out + i, 1);
 }
 
 static mu_status logical_ref(const mu_kernel *k)
@@ -158,13 +168,17 @@ static mu_status logical_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-static mu_status not_ref(const mu_kernel *k)
+MU_CLONES
+static void negate(const uint8_t *in, uint8_t *out, int64_t n)
 {
-    const uint8_t *in = k->in[0].data;
-    uint8_t *out = k->out[0].data;
-    int64_t n = mu__elements(&k->in[0].shape);
+    MU_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         out[i] = !in[i];
+}
+
+static mu_status not_ref(const mu_kernel *k)
+{
+    negate(k->in[0].data, k->out[0].data, mu__elements(&k->in[0].shape));
     return MU_OK;
 }
 

@@ -3,6 +3,7 @@
 // Floats truncate to integers; what does not fit (and NaN) becomes the least int32 or int64, and its low
 // bits in smaller types, as the processor's own conversion gives it. f16 and bf16 pass through a small
 // float buffer. The loops are convert_from.inc.c, compiled once per source type.
+#include "kernels/kernels.h"
 #include "tensor/tensor.h"
 
 static inline int32_t float_to_i32(float x)
@@ -82,26 +83,6 @@ static void convert_plain(mu_dtype to, void *out, mu_dtype from, const void *in,
     }
 }
 
-static void widen_halves(mu_dtype from, const uint16_t *in, float *out, int64_t n)
-{
-    if (from == MU_BF16)
-        for (int64_t i = 0; i < n; i++)
-            out[i] = mu__bf16_to_f32(in[i]);
-    else
-        for (int64_t i = 0; i < n; i++)
-            out[i] = mu__f16_to_f32(in[i]);
-}
-
-static void narrow_halves(mu_dtype to, const float *in, uint16_t *out, int64_t n)
-{
-    if (to == MU_BF16)
-        for (int64_t i = 0; i < n; i++)
-            out[i] = mu__f32_to_bf16(in[i]);
-    else
-        for (int64_t i = 0; i < n; i++)
-            out[i] = mu__f32_to_f16(in[i]);
-}
-
 static bool is_half(mu_dtype dtype)
 {
     return dtype == MU_F16 || dtype == MU_BF16;
@@ -120,11 +101,11 @@ void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t 
         return;
     }
     if (from == MU_F32) {
-        narrow_halves(to, in, out, n);
+        (to == MU_BF16 ? mu__kernels()->narrow_bf16 : mu__kernels()->narrow_f16)(in, out, n);
         return;
     }
     if (to == MU_F32) {
-        widen_halves(from, in, out, n);
+        (from == MU_BF16 ? mu__kernels()->widen_bf16 : mu__kernels()->widen_f16)(in, out, n);
         return;
     }
     float chunk[256];
