@@ -61,6 +61,20 @@ typedef struct mu_scan_args {
 #define mu_scan(...) mu_scan_with(MU_ARGS(mu_scan_args, __VA_ARGS__))
 MU_API mu_value *mu_scan_with(const mu_scan_args *args);
 
+// ---- Gradients of one's own ---------------------------------------------------------------------
+
+// mu_custom_gradient returns forward(arguments, arg); gradients pass through it by backward instead of by the ops that
+// forward uses. backward gets the arguments, the results, and the gradients of the results (zeros where there are
+// none), and returns one gradient for each tensor of the arguments. Tensors that forward uses beside its arguments
+// have no gradient.
+typedef mu_value *mu_backward(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg);
+MU_API mu_value *mu_custom_gradient(mu_body *forward, mu_backward *backward, mu_value *arguments, void *arg);
+
+// mu_recompute_grad returns fn(arguments, arg). In a trace nothing that fn computes inside is kept for the gradient: it
+// is computed again when the gradient is, from the arguments and what fn uses from around; effects (draws of random
+// numbers among them) happen once. Outside of traces it only calls fn.
+MU_API mu_value *mu_recompute_grad(mu_body *fn, mu_value *arguments, void *arg);
+
 #ifdef __cplusplus
 }
 #endif

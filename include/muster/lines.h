@@ -240,6 +240,8 @@ public:
 #define mu_switch_case(...) MU_LINE_VALUE(mu_switch_case(__VA_ARGS__))
 #define mu_while_loop_with(...) MU_LINE_VALUE(mu_while_loop_with(__VA_ARGS__))
 #define mu_scan_with(...) MU_LINE_VALUE(mu_scan_with(__VA_ARGS__))
+#define mu_custom_gradient(...) MU_LINE_VALUE(mu_custom_gradient(__VA_ARGS__))
+#define mu_recompute_grad(...) MU_LINE_VALUE(mu_recompute_grad(__VA_ARGS__))
 #define mu_variable_scatter_add(...) MU_LINE_STATUS(mu_variable_scatter_add(__VA_ARGS__))
 #define mu_variable_scatter_sub(...) MU_LINE_STATUS(mu_variable_scatter_sub(__VA_ARGS__))
 #define mu_variable_scatter_mul(...) MU_LINE_STATUS(mu_variable_scatter_mul(__VA_ARGS__))

@@ -29,7 +29,7 @@ void mu__body_free(mu_body_trace *body)
 {
     mu__body_end(body);
     for (size_t i = 0; i < body->trace.captured.n; i++)
-        mu_release(body->trace.captured.items[i]);
+        mu_release(body->trace.captured.items[i].tensor);
     mu__free(body->trace.captured.items);
     if (body->pool)
         mu_pool_close(body->pool);
@@ -71,40 +71,46 @@ static mu_status add_once(tensors *list, mu_tensor *tensor)
     return MU_PUSH(list, tensor);
 }
 
-// Puts the captured inputs of one body into the common order, and adds those that it does not use.
-static mu_status reorder(mu_body_trace *body, int n_own, const tensors *all)
+static bool is_captured(const mu_body_trace *body, const mu_node *node)
+{
+    for (size_t i = 0; i < body->trace.captured.n; i++)
+        if (body->trace.captured.items[i].node == node)
+            return true;
+    return false;
+}
+
+// Puts the captured inputs of one body behind its own, in the common order, and adds those that it does not use.
+static mu_status reorder(mu_body_trace *body, const tensors *all)
 {
     mu_graph *graph = body->trace.graph;
-    size_t n = body->trace.captured.n;
-    mu_node **old = mu__alloc(sizeof *old * (n + 1));
-    if (!old)
-        return MU_RESOURCE_EXHAUSTED;
-    memcpy(old, graph->inputs.items + n_own, sizeof *old * n);
-    graph->inputs.n = (size_t)n_own;
+    size_t n = 0;
+    for (size_t i = 0; i < graph->inputs.n; i++)
+        if (!is_captured(body, graph->inputs.items[i]))
+            graph->inputs.items[n++] = graph->inputs.items[i];
+    graph->inputs.n = n;
     mu_status status = MU_OK;
     for (size_t i = 0; status == MU_OK && i < all->n; i++) {
         size_t k = 0;
-        while (k < n && !same_tensor(body->trace.captured.items[k], all->items[i]))
+        while (k < body->trace.captured.n && !same_tensor(body->trace.captured.items[k].tensor, all->items[i]))
             k++;
         mu_spec spec = mu__spec_of(all->items[i]);
-        if (k < n)
-            status = MU_PUSH(&graph->inputs, old[k]);
+        if (k < body->trace.captured.n)
+            status = MU_PUSH(&graph->inputs, body->trace.captured.items[k].node);
         else
             status = mu__graph_input(graph, &spec, NULL) ? MU_OK : mu_error_code();
     }
-    mu__free(old);
     return status;
 }
 
-mu_status mu__bodies_join(int n, mu_body_trace *const *bodies, const int *n_own, mu_tensor ***captured, int *n_captured)
+mu_status mu__bodies_join(int n, mu_body_trace *const *bodies, mu_tensor ***captured, int *n_captured)
 {
     tensors all = {0};
     mu_status status = MU_OK;
     for (int b = 0; b < n; b++)
         for (size_t i = 0; i < bodies[b]->trace.captured.n; i++)
-            MU_GO(add_once(&all, bodies[b]->trace.captured.items[i]));
+            MU_GO(add_once(&all, bodies[b]->trace.captured.items[i].tensor));
     for (int b = 0; b < n; b++)
-        MU_GO(reorder(bodies[b], n_own[b], &all));
+        MU_GO(reorder(bodies[b], &all));
 out:
     if (status != MU_OK)
         mu__free(all.items);
@@ -160,7 +166,7 @@ static mu_status hoist(mu_body_trace *body, mu_node *node)
     MU_TRY(mu__apply(&mu_op_read_variable, NULL, 0, NULL, 1, &resource, &value));
     MU_TRY(mu__graph_rewrite(node, &mu_op_input, &attrs, 0, NULL));
     MU_TRY(MU_PUSH(&graph->inputs, node));
-    MU_TRY(MU_PUSH(&body->trace.captured, value));
+    MU_TRY(MU_PUSH(&body->trace.captured, ((mu_captured){.tensor = value, .node = node})));
     mu_retain(value);
     return MU_OK;
 }

@@ -44,29 +44,10 @@ static mu_status apply_cond(branch *then, branch *otherwise, mu_tensor *pred, mu
     attrs.then = then->body.trace.graph;
     attrs.otherwise = otherwise->body.trace.graph;
     attrs.n_shared = then->leaves.n;
-    mu_graph *graphs[] = {attrs.then, attrs.otherwise};
-    mu_tensor **captured = NULL, **in = NULL;
-    mu_resource **resources = NULL;
-    mu_status status = MU_OK;
-    int n = 0, n_resources = 0;
-    MU_GO(mu__body_hoist_reads(2, bodies));
-    MU_GO(mu__bodies_join(2, bodies, (int[]){0, 0}, &captured, &n));
+    MU_TRY(mu__body_hoist_reads(2, bodies));
     for (int b = 0; b < 2 && mu__tape_listens(); b++)
-        MU_GO(mu__body_keep(graphs[b], 0));
-    MU_GO(mu__bodies_resources(2, graphs, &resources, &n_resources));
-    in = mu__calloc((size_t)n + 1, sizeof *in);
-    *out = mu__calloc((size_t)mu__op_outputs(&mu_op_cond, &attrs, 1) + 1, sizeof **out);
-    if (!in || !*out)
-        MU_GO(MU_RESOURCE_EXHAUSTED);
-    in[0] = pred;
-    for (int i = 0; i < n; i++)
-        in[1 + i] = captured[i];
-    status = mu__apply(&mu_op_cond, &attrs, 1 + n, in, n_resources, resources, *out);
-out:
-    mu__free(in);
-    mu__free(captured);
-    mu__free(resources);
-    return status;
+        MU_TRY(mu__body_keep(bodies[b]->trace.graph, 0));
+    return mu__control_apply(&mu_op_cond, &attrs, 2, bodies, 1, &pred, out);
 }
 
 static mu_value *trace_cond(mu_tensor *pred, mu_body *true_fn, mu_body *false_fn, mu_value *arguments, void *arg)

@@ -131,7 +131,7 @@ static mu_status cond_infer(mu_infer *infer)
 const mu_op mu_op_cond = {
     .name = "cond", .n_in = 1, .max_in = MU_VARIADIC, .n_resources = MU_VARIADIC, .flags = MU_OP_CONTROL,
     .attrs_bytes = sizeof(mu_cond_attrs), .attrs = cond_attrs, .attr_outputs = cond_outputs, .infer = cond_infer,
-    .ref = cannot_run,
+    .grad = mu__cond_grad, .ref = cannot_run,
 };
 
 // ---- while_loop ---------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ static mu_status loop_infer(mu_infer *infer)
 const mu_op mu_op_while_loop = {
     .name = "while_loop", .n_in = 1, .max_in = MU_VARIADIC, .n_resources = MU_VARIADIC, .flags = MU_OP_CONTROL,
     .attrs_bytes = sizeof(mu_loop_attrs), .attrs = loop_attrs, .attr_outputs = loop_outputs, .infer = loop_infer,
-    .ref = cannot_run,
+    .grad = mu__loop_grad, .ref = cannot_run,
 };
 
 // ---- call ---------------------------------------------------------------------------------------
@@ -293,6 +293,11 @@ static mu_status call_infer(mu_infer *infer)
     const mu_call_attrs *attrs = infer->attrs;
     mu_spec *out = NULL;
     MU_TRY(need_inputs(infer, attrs->body, "body", infer->n_in));
+    if (attrs->gradient)
+        MU_TRY(need_inputs(infer, attrs->gradient, "gradient", infer->n_in + infer->n_out));
+    if (attrs->gradient && (int)attrs->gradient->outputs.n + infer->n_out > infer->n_in)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %zu gradients of %d inputs, %d of which are results", infer->op->name,
+                         attrs->gradient->outputs.n, infer->n_in, infer->n_out);
     mu_status status = body_outputs(infer, attrs->body, infer->in, &out);
     if (status == MU_OK)
         memcpy(infer->out, out, sizeof *out * (size_t)infer->n_out);
@@ -303,5 +308,5 @@ static mu_status call_infer(mu_infer *infer)
 const mu_op mu_op_call = {
     .name = "call", .n_in = 0, .max_in = MU_VARIADIC, .n_resources = MU_VARIADIC, .flags = MU_OP_CONTROL,
     .attrs_bytes = sizeof(mu_call_attrs), .attrs = call_attrs, .attr_outputs = call_outputs, .infer = call_infer,
-    .ref = cannot_run,
+    .grad = mu__call_grad, .ref = cannot_run,
 };

@@ -29,9 +29,10 @@ typedef struct mu_loop_attrs {
     bool reverse;
 } mu_loop_attrs;
 
-// call: inputs and outputs are the body's. `gradient` (NULL: the body is differentiated) takes the inputs, the outputs
-// and the gradients of the outputs, and gives the gradients of the inputs. Where `recompute` nothing of the inside is
-// kept for the gradient: it is computed again.
+// call: inputs and outputs are the body's. Where `recompute` the body stays one, and what effects in it gave are
+// further outputs: for the gradient it is computed again. `gradient` (NULL: none) is a custom one. Then the inputs are
+// arguments, results, and what the gradient uses from around; the outputs are the results; and the gradient takes
+// arguments, results, gradients of the results, and the rest, and gives the gradients of the arguments.
 typedef struct mu_call_attrs {
     mu_graph *body, *gradient;
     bool recompute;
@@ -63,9 +64,14 @@ void mu__body_end(mu_body_trace *body);
 // mu__body_free releases what is left: call it in every case. A graph that is kept is retained before.
 void mu__body_free(mu_body_trace *body);
 
-// mu__bodies_join makes the captured inputs of several bodies the same, in one order, behind each one's first
-// `n_own` inputs. `captured` gets the tensors, for mu__free; references stay with the bodies.
-mu_status mu__bodies_join(int n, mu_body_trace *const *bodies, const int *n_own, mu_tensor ***captured, int *n_captured);
+// mu__bodies_join makes the captured inputs of several bodies the same, in one order, behind each one's own inputs.
+// `captured` gets the tensors, for mu__free; references stay with the bodies.
+mu_status mu__bodies_join(int n, mu_body_trace *const *bodies, mu_tensor ***captured, int *n_captured);
+
+// mu__control_apply joins traced bodies and applies an op of control flow to `n_own` inputs and what the bodies
+// captured. The attributes must hold the bodies' graphs. `out` gets the outputs, for mu__free.
+mu_status mu__control_apply(const mu_op *op, const void *attrs, int n, mu_body_trace *const *bodies, int n_own,
+                            mu_tensor *const *own, mu_tensor ***out);
 
 // mu__body_hoist_reads makes reads of variables that no body writes into captured inputs, so that gradients with
 // respect to the variable pass outside.
@@ -83,6 +89,22 @@ mu_status mu__body_keep(mu_graph *graph, int n_carried);
 
 // mu__find_output returns the first output, from number `from` on, that is this value; -1: none.
 int mu__find_output(const mu_graph *graph, size_t from, const mu_node *node, int output);
+
+// ---- Gradients (control_grad.c) -----------------------------------------------------------------
+
+mu_tensor *mu__cond_grad(mu_grad *g, int i);
+mu_tensor *mu__loop_grad(mu_grad *g, int i);
+mu_tensor *mu__call_grad(mu_grad *g, int i);
+mu_tensor *mu__eager_custom_grad(mu_grad *g, int i);
+
+// What these two are made of (call.c): at[i] gets the gradient of input i, an owned reference, or stays NULL.
+mu_status mu__call_gradients(mu_grad *g, mu_tensor **at);
+mu_status mu__eager_custom_gradients(mu_grad *g, mu_tensor **at);
+
+// mu__graph_replay applies the ops of a graph, in a trace or at once, to other inputs; `out` gets its outputs. `known`
+// (NULL: none) gives tensors for values that are not to be made again, and NULL for the rest.
+typedef mu_tensor *mu_known_value(void *arg, const mu_node *node, int output);
+mu_status mu__graph_replay(const mu_graph *graph, mu_tensor *const *in, mu_known_value *known, void *arg, mu_tensor **out);
 
 // ---- Values (control_value.c) -------------------------------------------------------------------
 

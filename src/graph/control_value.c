@@ -1,4 +1,4 @@
-// Values as lists of tensors, as bodies of control flow take and give them.
+// Values as lists of tensors, as bodies of control flow take and give them; and how their nodes come about.
 #include "graph/control.h"
 
 mu_status mu__tensors_of(const mu_value *value, const char *what, mu_tensors *out)
@@ -24,4 +24,30 @@ mu_value *mu__value_around(const mu_value *like, mu_tensor *const *tensors)
         return mu_list(MU_END);
     int n = mu__value_flatten(like, NULL, 0);
     return mu__give(mu__value_pack(like, (mu_object *const *)tensors, n));
+}
+
+mu_status mu__control_apply(const mu_op *op, const void *attrs, int n, mu_body_trace *const *bodies, int n_own,
+                            mu_tensor *const *own, mu_tensor ***out)
+{
+    mu_graph *graphs[2];
+    mu_tensor **captured = NULL, **in = NULL;
+    mu_resource **resources = NULL;
+    mu_status status = MU_OK;
+    int n_captured = 0, n_resources = 0;
+    for (int b = 0; b < n; b++)
+        graphs[b] = bodies[b]->trace.graph;
+    MU_GO(mu__bodies_join(n, bodies, &captured, &n_captured));
+    MU_GO(mu__bodies_resources(n, graphs, &resources, &n_resources));
+    in = mu__calloc((size_t)(n_own + n_captured) + 1, sizeof *in);
+    *out = mu__calloc((size_t)mu__op_outputs(op, attrs, 1) + 1, sizeof **out);
+    if (!in || !*out)
+        MU_GO(MU_RESOURCE_EXHAUSTED);
+    for (int i = 0; i < n_own + n_captured; i++)
+        in[i] = i < n_own ? own[i] : captured[i - n_own];
+    status = mu__apply(op, attrs, n_own + n_captured, in, n_resources, resources, *out);
+out:
+    mu__free(in);
+    mu__free(captured);
+    mu__free(resources);
+    return status;
 }

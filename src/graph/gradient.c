@@ -110,6 +110,14 @@ void mu_tape_close(mu_tape *tape)
         unlink_tape(tape_of(tape));
 }
 
+mu_tape *mu__tape_detached(void)
+{
+    graph_tape *tape = mu__pending() ? NULL : mu__new(&tape_type, sizeof *tape);
+    if (tape)
+        tape->interface = (struct mu_tape){.record = tape_record};
+    return mu__give(tape) ? &tape->interface : NULL;
+}
+
 // ---- Gradients by identity ----------------------------------------------------------------------
 
 // An open-addressing table from a tensor's identity to whether it depends on a source, and its gradient.
@@ -257,12 +265,17 @@ static mu_status pull_entry(table *t, const entry *e)
         wanted |= s->active && s->gradient.dense;
     }
     mu_status status = MU_OK;
+    bool *wanted_in = wanted ? mu__calloc((size_t)e->n_in + 1, sizeof *wanted_in) : NULL;
+    if (wanted && !wanted_in)
+        MU_GO(MU_RESOURCE_EXHAUSTED);
+    for (int i = 0; wanted && i < e->n_in; i++)
+        wanted_in[i] = find(t, e->in[i])->active && differentiable(e, i);
     mu_grad g = {.op = e->op, .attrs = e->attrs, .n_in = e->n_in, .n_out = e->n_out, .n_resources = e->n_resources,
-                 .x = e->in, .y = e->out, .dys = dys, .dy = e->n_out ? dys[0] : NULL, .resources = e->resources};
+                 .x = e->in, .y = e->out, .dys = dys, .dy = e->n_out ? dys[0] : NULL, .resources = e->resources, .wanted = wanted_in};
     for (int i = 0; wanted && i < e->n_in; i++) {
-        slot *s = find(t, e->in[i]);
-        if (!s->active || !differentiable(e, i))
+        if (!wanted_in[i])
             continue;
+        slot *s = find(t, e->in[i]);
         mu_gradient dx = {0};
         gradient_of_input(&g, e, i, s->sparse, &dx);
         if (mu__pending())
@@ -271,6 +284,7 @@ static mu_status pull_entry(table *t, const entry *e)
             MU_GO(accumulate(&s->gradient, &dx, first_axis(e->in[i])));
     }
 out:
+    mu__free(wanted_in);
     if (dys != few)
         mu__free(dys);
     return status;

@@ -196,6 +196,9 @@ mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor
 
 // ---- Gradient (gradient.c) ----------------------------------------------------------------------
 
+// mu__tape_detached makes a tape that hears of nothing but what is recorded in it directly; of the pool.
+mu_tape *mu__tape_detached(void);
+
 // mu__pullback adds, with ops, the gradients of `n_y` tensors (weighted by dy; NULL: ones) with respect to
 // tensors or variables: xs[i] is a mu_tensor or a mu_variable; dx[i] is NULL where nothing depends on it.
 mu_status mu__pullback(mu_tape *tape, int n_y, mu_tensor *const *ys, mu_tensor *const *dys, int n_x,

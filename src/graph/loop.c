@@ -149,30 +149,17 @@ static mu_status apply_loop(loop *l, mu_tensor ***out)
     attrs.n_slices = slices;
     attrs.rows = l->rows;
     attrs.reverse = l->reverse;
-    mu_graph *graphs[] = {attrs.body, attrs.condition};
-    mu_tensor **captured = NULL, **in = NULL;
-    mu_resource **resources = NULL;
-    mu_status status = MU_OK;
-    int n = 0, n_resources = 0;
-    MU_GO(mu__body_hoist_reads(n_graphs, bodies));
-    MU_GO(mu__bodies_join(n_graphs, bodies, (int[]){carried + slices, carried}, &captured, &n));
+    MU_TRY(mu__body_hoist_reads(n_graphs, bodies));
     if (mu__tape_listens())
-        MU_GO(mu__body_keep(attrs.body, carried));
-    MU_GO(mu__bodies_resources(n_graphs, graphs, &resources, &n_resources));
-    in = mu__calloc((size_t)(1 + carried + slices + n), sizeof *in);
-    *out = mu__calloc((size_t)mu__op_outputs(&mu_op_while_loop, &attrs, 1) + 1, sizeof **out);
-    if (!in || !*out)
-        MU_GO(MU_RESOURCE_EXHAUSTED);
-    in[0] = l->limit;
-    memcpy(in + 1, l->carried.at, sizeof *in * (size_t)carried);
-    memcpy(in + 1 + carried, l->slices.at, sizeof *in * (size_t)slices);
-    for (int i = 0; i < n; i++)
-        in[1 + carried + slices + i] = captured[i];
-    status = mu__apply(&mu_op_while_loop, &attrs, 1 + carried + slices + n, in, n_resources, resources, *out);
-out:
-    mu__free(in);
-    mu__free(captured);
-    mu__free(resources);
+        MU_TRY(mu__body_keep(attrs.body, carried));
+    mu_tensor **own = mu__calloc((size_t)(1 + carried + slices), sizeof *own);
+    if (!own)
+        return MU_RESOURCE_EXHAUSTED;
+    own[0] = l->limit;
+    memcpy(own + 1, l->carried.at, sizeof *own * (size_t)carried);
+    memcpy(own + 1 + carried, l->slices.at, sizeof *own * (size_t)slices);
+    mu_status status = mu__control_apply(&mu_op_while_loop, &attrs, n_graphs, bodies, 1 + carried + slices, own, out);
+    mu__free(own);
     return status;
 }
 

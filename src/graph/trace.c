@@ -7,7 +7,7 @@
 
 static bool around(const mu_graph_trace *trace, const mu_graph *graph)
 {
-    while (trace && trace->graph != graph)
+    while (trace && trace->graph != graph && trace->resolves != graph)
         trace = trace->outer;
     return trace != NULL;
 }
@@ -15,18 +15,19 @@ static bool around(const mu_graph_trace *trace, const mu_graph *graph)
 // A tensor from around a body becomes one of the body's inputs, once.
 static mu_status capture(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge)
 {
-    size_t n = trace->captured.n, own = trace->graph->inputs.n - n;
-    for (size_t i = 0; i < n; i++)
-        if (trace->captured.items[i]->node == tensor->node && trace->captured.items[i]->output == tensor->output) {
-            *edge = (mu_edge){.node = trace->graph->inputs.items[own + i]};
+    for (size_t i = 0; i < trace->captured.n; i++) {
+        const mu_captured *seen = &trace->captured.items[i];
+        if (seen->tensor->node == tensor->node && seen->tensor->output == tensor->output) {
+            *edge = (mu_edge){.node = seen->node};
             return MU_OK;
         }
+    }
     mu_spec spec = mu__spec_of(tensor);
-    mu_node *node = mu__graph_input(trace->graph, &spec, NULL);
-    if (!node || MU_PUSH(&trace->captured, tensor) != MU_OK)
+    mu_captured made = {.tensor = tensor, .node = mu__graph_input(trace->graph, &spec, NULL)};
+    if (!made.node || MU_PUSH(&trace->captured, made) != MU_OK)
         return mu_error_code();
     mu_retain(tensor);
-    *edge = (mu_edge){.node = node};
+    *edge = (mu_edge){.node = made.node};
     return MU_OK;
 }
 

@@ -4,6 +4,12 @@
 
 #include "graph/graph.h"
 
+// A tensor from around a body, retained, and the input of the body that stands for it.
+typedef struct mu_captured {
+    mu_tensor *tensor;
+    mu_node *node;
+} mu_captured;
+
 typedef struct mu_graph_trace mu_graph_trace;
 struct mu_graph_trace {
     struct mu_trace interface;  // first
@@ -12,10 +18,11 @@ struct mu_graph_trace {
     // Of a body (control.h):
     bool keep;                  // a tape listens outside: values that its gradient may need are kept
     mu_graph_trace *outer;      // the trace around it, whose tensors it may use; NULL: none
-    struct { mu_tensor **items; size_t n, capacity; } captured;  // those that it uses, retained
+    struct { mu_captured *items; size_t n, capacity; } captured;  // those that it uses
     // resolve finds what stands here for a tensor of another graph; `edge` is untouched where it does not know it.
     mu_status (*resolve)(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge);
     void *resolve_arg;
+    const mu_graph *resolves;   // the graph whose tensors it knows
 };
 
 // mu__trace_add is how a trace adds a node (the interface's add).

@@ -65,6 +65,8 @@ typedef struct mu_grad {
     mu_tensor *dy;                  // dys[0]
     struct mu_resource *const *resources;
     mu_tensor *memo[MU_GRAD_MEMO];  // shared by the calls for one application: kept sub-results
+    const bool *wanted;             // [n_in] inputs that are asked for; NULL: any
+    void *kept;                     // an object of the pool that the rule keeps between these calls
 } mu_grad;
 
 // mu__grad_of returns the gradient of output i, zeros where there is none.
