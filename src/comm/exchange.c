@@ -117,8 +117,8 @@ static mu_status send_blocks(mu_mesh *mesh, const char *what, const void *data, 
             continue;
         MU_TRY(mu__frame_put_block(&peer->talk.out, peer->number, &block));
         peer->number++;
+        mu__peer_flush(mesh, rank);
     }
-    mu__mesh_wake(mesh);
     return MU_OK;
 }
 
@@ -166,7 +166,9 @@ mu_status mu__mesh_exchange(mu_mesh *mesh, const char *what, const void *data, s
                          bytes, MU_MAX_BLOCK);
     MU_TRY(make_blocks(mesh, data, bytes, out));
     pthread_mutex_lock(&mesh->lock);
-    mu_status status = send_blocks(mesh, what, data, bytes);
+    mu_status status = mu__error_raise(&mesh->failure);
+    if (status == MU_OK)
+        status = send_blocks(mesh, what, data, bytes);
     if (status == MU_OK)
         status = wait_for_blocks(mesh, what);
     take_blocks(mesh, status == MU_OK ? out : NULL);

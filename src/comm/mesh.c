@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LINGER_NS 2000000000
 enum { EVENTS = 64, PAUSE_MS = 200, LEAST_KEY = 16, MOST_KEY = 4096, LEAVE_MS = 1000 };
 
 // ---- The thread's descriptors -------------------------------------------------------------------
@@ -55,23 +56,39 @@ mu_status mu__mesh_pause(mu_mesh *mesh)
 
 // ---- Failing ------------------------------------------------------------------------------------
 
+void mu__peer_tell(mu_mesh *mesh, int rank)
+{
+    mu_peer *peer = &mesh->peers[rank];
+    mu_news news = {.code = mesh->failure.code};
+    snprintf(news.message, sizeof news.message, "%s", mesh->failure.message);
+    if (peer->state != MU_PEER_HERE ||
+        mu__frame_put_news(&peer->talk.out, peer->number, MU_FRAME_FAILURE, &news) != MU_OK)
+        return;
+    peer->number++;
+    peer->told = true;
+}
+
 void mu__mesh_fail_with(mu_mesh *mesh, const mu_error_value *error)
 {
     if (mesh->failure.code != MU_OK || error->code == MU_OK)
         return;
     mesh->failure = *error;
+    mesh->failed_ns = mu__now_ns();
     atomic_store(&mesh->trouble, true);
-    mu_news news = {.code = error->code};
-    snprintf(news.message, sizeof news.message, "%s", error->message);
-    for (int rank = 0; rank < mesh->ranks; rank++) {
-        mu_peer *peer = &mesh->peers[rank];
-        if (peer->state != MU_PEER_HERE ||
-            mu__frame_put_news(&peer->talk.out, peer->number, MU_FRAME_FAILURE, &news) != MU_OK)
-            continue;
-        peer->number++;
-    }
+    for (int rank = 0; rank < mesh->ranks; rank++)
+        mu__peer_tell(mesh, rank);
     pthread_cond_broadcast(&mesh->changed);
     mu__mesh_wake(mesh);
+}
+
+bool mu__mesh_lingers(const mu_mesh *mesh, int64_t now)
+{
+    if (mesh->joined || mesh->failure.code != MU_FAILED_PRECONDITION || now - mesh->failed_ns > LINGER_NS)
+        return false;
+    for (int rank = 0; rank < mesh->ranks; rank++)
+        if (rank != mesh->rank && !mesh->peers[rank].told)
+            return true;
+    return false;
 }
 
 void mu__mesh_fail_text(mu_mesh *mesh, mu_status code, const char *format, ...)
@@ -340,7 +357,7 @@ static void turn(mu_mesh *mesh)
     const int64_t now = mu__now_ns();
     for (int i = 0; i < n; i++)
         dispatch(mesh, events[i].data.u64, now);
-    if (!mesh->joined && mesh->failure.code == MU_OK)
+    if (!mesh->joined && (mesh->failure.code == MU_OK || mu__mesh_lingers(mesh, now)))
         mu__rollcall_turn(mesh, now);
     mu__visitors_turn(mesh, now);
     if (n < EVENTS)
@@ -553,7 +570,7 @@ static mu_status wait_for_all(mu_mesh *mesh)
 {
     mu_status status = MU_OK;
     pthread_mutex_lock(&mesh->lock);
-    while (!mesh->joined && mesh->failure.code == MU_OK && status == MU_OK)
+    while (!mesh->joined && status == MU_OK && (mesh->failure.code == MU_OK || mu__mesh_lingers(mesh, mu__now_ns())))
         status = mu__mesh_pause(mesh);
     const mu_error_value failure = mesh->failure;
     pthread_mutex_unlock(&mesh->lock);

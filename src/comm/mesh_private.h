@@ -65,6 +65,7 @@ typedef struct mu_peer {
     uint16_t port;
     uint8_t incarnation[MU_INCARNATION];
     bool ready, same_host, wants_out;
+    bool told; // of the job's failure
     int64_t heard_ns, doing_since_ns;
     char doing[MU_MAX_WORD + 1];
     mu_parcel parcels[2]; // by number of the exchange
@@ -111,6 +112,7 @@ struct mu_mesh {
     atomic_bool trouble; // failed, or somebody has left: look closer
     int64_t began_ns, report_ns, beat_ns, turn_ns;
     mu_error_value failure; // code MU_OK: none
+    int64_t failed_ns;
     mu_peer *peers;
     mu_visitor visitors[MU_MAX_VISITORS];
     struct {
@@ -150,6 +152,10 @@ mu_status mu__mesh_pause(mu_mesh *mesh);
 // mu__mesh_fail_with makes the job fail and tells all peers; the first failure stays.
 void mu__mesh_fail_with(mu_mesh *mesh, const mu_error_value *error);
 void mu__mesh_fail_text(mu_mesh *mesh, mu_status code, const char *format, ...) MU_PRINTF(3, 4);
+
+// mu__mesh_lingers: the processes do not fit together, and those that have not been linked yet are still to be told.
+bool mu__mesh_lingers(const mu_mesh *mesh, int64_t now);
+void mu__peer_tell(mu_mesh *mesh, int rank); // of the failure
 
 // mu__peer_flush sends what a peer's `out` has. mu__peer_gone ends a peer whose connection failed.
 void mu__peer_flush(mu_mesh *mesh, int rank);

@@ -76,8 +76,9 @@ const char *mu__network_reason(int error_number);
 
 void mu__socket_close(int fd); // below 0: nothing
 
-// mu__wait_fd sleeps until the descriptor has one of `events` (poll's) or `deadline_ns` has come.
-void mu__wait_fd(int fd, short events, int64_t deadline_ns);
+// mu__wait_fd sleeps until the descriptor has one of `events` (poll's): true; or until a second has passed, or
+// `deadline_ns`.
+bool mu__wait_fd(int fd, short events, int64_t deadline_ns);
 
 // ---- Links (link.c, secure.c) -------------------------------------------------------------------
 

@@ -277,7 +277,9 @@ static void welcomed(mu_mesh *mesh, int rank, const mu_frame *frame, int64_t now
     if (frame->type == MU_FRAME_WELCOME && mu__frame_hello(frame, &hello) && hello.rank == rank &&
         hello.to == mesh->rank) {
         if (mu__hello_differs(mesh, &hello, text, sizeof text)) {
+            mesh->peers[rank].told = true;
             mu__mesh_fail_text(mesh, MU_FAILED_PRECONDITION, "%s", text);
+            hang_up(&mesh->peers[rank].call);
             return;
         }
         mu_call *call = &mesh->peers[rank].call;
@@ -285,8 +287,10 @@ static void welcomed(mu_mesh *mesh, int rank, const mu_frame *frame, int64_t now
         call->pause_ns = call->refused_ns = 0;
         mu__peer_take(mesh, &hello, &call->talk);
     } else if (frame->type == MU_FRAME_REFUSE && mu__frame_news(frame, &news)) {
-        if (news.code == MU_FAILED_PRECONDITION)
+        if (news.code == MU_FAILED_PRECONDITION) {
+            mesh->peers[rank].told = true;
             mu__mesh_fail_text(mesh, news.code, "%s", news.message);
+        }
         snprintf(text, sizeof text, "it says: %.500s", news.message);
         endpoint_failed(mesh, rank, text, now);
     } else {
@@ -404,6 +408,8 @@ void mu__peer_take(mu_mesh *mesh, const mu_hello *hello, mu_talk *talk)
     if (mesh->rank == 0)
         share_addresses(mesh, hello->rank);
     mu__beat_send(mesh, hello->rank);
+    if (mesh->failure.code != MU_OK)
+        mu__peer_tell(mesh, hello->rank);
     mu__peer_event(mesh, hello->rank, now);
 }
 
@@ -491,9 +497,11 @@ static void say_what_is_missing(mu_mesh *mesh)
 
 void mu__rollcall_turn(mu_mesh *mesh, int64_t now)
 {
-    for (int rank = 0; rank < mesh->rank && mesh->failure.code == MU_OK; rank++)
-        if (mesh->peers[rank].state == MU_PEER_AWAY)
+    for (int rank = 0; rank < mesh->rank; rank++)
+        if (mesh->peers[rank].state == MU_PEER_AWAY && !mesh->peers[rank].told)
             call_turn(mesh, rank, now);
+    if (mesh->failure.code != MU_OK)
+        return;
     if (count_here(mesh) == mesh->ranks)
         all_here(mesh);
     else
@@ -501,7 +509,7 @@ void mu__rollcall_turn(mu_mesh *mesh, int64_t now)
     if (mesh->joined || mesh->failure.code != MU_OK)
         return;
     if (mesh->report_ns == 0)
-        mesh->report_ns = mesh->began_ns + FIRST_REPORT_NS;
+        mesh->report_ns = mesh->began_ns + MU_MIN(FIRST_REPORT_NS, (int64_t)(mesh->join_seconds * 1e9 / 3));
     char text[900];
     if (now >= mesh->report_ns) {
         mesh->report_ns += REPORT_NS;

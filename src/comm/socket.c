@@ -233,9 +233,9 @@ void mu__socket_close(int fd)
         close(fd);
 }
 
-void mu__wait_fd(int fd, short events, int64_t deadline_ns)
+bool mu__wait_fd(int fd, short events, int64_t deadline_ns)
 {
     struct pollfd one = {.fd = fd, .events = events};
     const int64_t left = deadline_ns == MU_FOREVER ? 1000000000 : deadline_ns - mu__now_ns();
-    poll(&one, 1, left <= 0 ? 0 : (int)MU_MIN((left + 999999) / 1000000, 1000));
+    return poll(&one, 1, left <= 0 ? 0 : (int)MU_MIN((left + 999999) / 1000000, 1000)) > 0;
 }

@@ -119,7 +119,9 @@ static mu_status cannot_open(const opening *o, const char *why)
 
 static mu_status sleep_on(const opening *o, int fd, short events)
 {
-    mu__wait_fd(fd, events, o->deadline_ns);
+    // What has come counts, even if the other has left or the job has failed meanwhile.
+    if (mu__wait_fd(fd, events, o->deadline_ns))
+        return MU_OK;
     MU_TRY(mu__mesh_check(o->mesh, o->rank));
     MU_TRY(mu__check_stop());
     return mu__now_ns() < o->deadline_ns ? MU_OK : cannot_open(o, "no answer in time (MUSTER_TIMEOUT)");

@@ -67,27 +67,36 @@ void mu__visitor_accept(mu_mesh *mesh, int listener, int64_t now)
 
 // ---- What a visitor wants -----------------------------------------------------------------------
 
-static void note_refused(mu_mesh *mesh, const mu_link *link)
+static void note_refused(mu_mesh *mesh, const mu_link *link, mu_status status)
 {
+    // That it hung up is less than what was said of it before.
+    static const char came[] = "it came, but ";
     const int claimed = mu__link_from(link);
     if (mesh->joined || claimed <= mesh->rank || claimed >= mesh->ranks || mesh->peers[claimed].state != MU_PEER_AWAY)
         return;
-    snprintf(mesh->peers[claimed].reason, sizeof mesh->peers[claimed].reason, "it came, but %s", mu__link_reason(link));
+    mu_peer *peer = &mesh->peers[claimed];
+    if (status == MU_UNAVAILABLE && strncmp(peer->reason, came, sizeof came - 1) == 0)
+        return;
+    snprintf(peer->reason, sizeof peer->reason, "%s%s", came, mu__link_reason(link));
 }
 
 // Whether this visitor may join; fills `why` if not.
 static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_news *why)
 {
-    const mu_peer *peer = &mesh->peers[MU_MIN(hello->rank, mesh->ranks - 1)];
+    mu_peer *peer = &mesh->peers[MU_MIN(hello->rank, mesh->ranks - 1)];
     const size_t bytes = sizeof why->message;
     *why = (mu_news){.code = MU_UNAVAILABLE};
-    if (mesh->failure.code != MU_OK)
-        snprintf(why->message, bytes, "the job that runs there has failed and is about to end");
-    else if (mesh->joined)
-        snprintf(why->message, bytes, "a job runs there already, with another %s; it must end first", peer->name);
-    else if (mu__hello_differs(mesh, hello, why->message, bytes)) {
+    if (mesh->joined)
+        snprintf(why->message, bytes,
+                 mesh->failure.code != MU_OK
+                     ? "the job that runs there has failed and is about to end"
+                     : "a job runs there already, with another process of this rank; it must end first");
+    else if (mesh->failure.code != MU_OK || mu__hello_differs(mesh, hello, why->message, bytes)) {
         why->code = MU_FAILED_PRECONDITION;
         mu__mesh_fail_text(mesh, why->code, "%s", why->message);
+        why->code = mesh->failure.code;
+        snprintf(why->message, bytes, "%s", mesh->failure.message);
+        peer->told = true;
     } else if (hello->rank <= mesh->rank)
         snprintf(why->message, bytes, "rank %d must not call rank %d", hello->rank, mesh->rank);
     else if (peer->state == MU_PEER_HERE)
@@ -154,8 +163,9 @@ void mu__visitor_event(mu_mesh *mesh, int index, int64_t now)
     (void)now;
     if (visitor->talk.link == NULL)
         return;
-    if (!visitor->shaken && mu__link_shake(visitor->talk.link, &visitor->shaken) != MU_OK) {
-        note_refused(mesh, visitor->talk.link);
+    const mu_status shaken = visitor->shaken ? MU_OK : mu__link_shake(visitor->talk.link, &visitor->shaken);
+    if (shaken != MU_OK) {
+        note_refused(mesh, visitor->talk.link, shaken);
         mu__log(MU_LOG_DEBUG, "a connection was sent away: %s", mu__link_reason(visitor->talk.link));
         send_away(visitor);
         return;

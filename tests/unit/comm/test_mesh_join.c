@@ -1,0 +1,294 @@
+// Tests of what keeps processes from joining: each cause is found and named, on all who can know it.
+#include "mesh_test.h"
+
+// ---- Keys, versions, settings -------------------------------------------------------------------
+
+// What one rank does differently from the others, and what each sees.
+typedef struct odd_one {
+    int ranks, odd;
+    const char *key, *odd_key;
+    bool odd_plain;
+    const char *odd_greeting;
+    mu_status odd_code, code;
+    const char *odd_text, *text;
+} odd_one;
+
+static int odd_rank(int rank, void *arg)
+{
+    const odd_one *odd = arg;
+    mu_mesh_options options = options_of(rank);
+    options.join_seconds = 2;
+    options.key = rank == odd->odd ? odd->odd_key : odd->key;
+    options.plain = rank == odd->odd && odd->odd_plain;
+    if (rank == odd->odd && odd->odd_greeting != NULL)
+        options.greeting = odd->odd_greeting;
+    const double begin = seconds_now();
+    CHECK(mu__mesh_join(&options) == NULL);
+    CHECK(seconds_now() - begin < 10);
+    if (rank == odd->odd)
+        CHECK_TAKEN(odd->odd_code, odd->odd_text);
+    else
+        CHECK_TAKEN(odd->code, odd->text);
+    return 0;
+}
+
+static void test_odd_one(void **state)
+{
+    (void)state;
+    static const char other_key[] = "another key that is long enough";
+    const odd_one cases[] = {
+        {3, 2, TEST_KEY, other_key, false, NULL, MU_UNAUTHENTICATED, MU_DEADLINE_EXCEEDED,
+         "cannot join /job:worker/task:", "(it came, but its cluster key is not ours)"},
+        {2, 1, TEST_KEY, NULL, false, NULL, MU_UNAUTHENTICATED, MU_DEADLINE_EXCEEDED, "this process has none",
+         "it came, but it has no cluster key"},
+        {2, 1, TEST_KEY, TEST_KEY, true, NULL, MU_FAILED_PRECONDITION, MU_DEADLINE_EXCEEDED, "wants encryption",
+         "wants encryption"},
+        {3, 2, TEST_KEY, TEST_KEY, false, "a=1;b=3", MU_FAILED_PRECONDITION, MU_FAILED_PRECONDITION,
+         "/job:worker/task:2", "has \"a=1;b=3\""},
+        {3, 1, TEST_KEY, TEST_KEY, false, "a=1;b=3", MU_FAILED_PRECONDITION, MU_FAILED_PRECONDITION,
+         "/job:worker/task:1", "has \"a=1;b=3\""},
+    };
+    for (size_t i = 0; i < MU_COUNT(cases); i++)
+        run_ranks(cases[i].ranks, odd_rank, (void *)(uintptr_t)&cases[i]);
+}
+
+static int plain_key_rank(int rank, void *arg)
+{
+    (void)arg;
+    mu_mesh_options options = options_of(rank);
+    options.join_seconds = 2;
+    options.plain = true;
+    options.key = rank == 1 ? "another key that is long enough" : TEST_KEY;
+    CHECK(mu__mesh_join(&options) == NULL);
+    if (rank == 1)
+        CHECK_TAKEN(MU_UNAUTHENTICATED, "MUSTER_CLUSTER_KEY");
+    else
+        CHECK_TAKEN(MU_DEADLINE_EXCEEDED, "its cluster key is not ours");
+    return 0;
+}
+
+static void test_plain_key(void **state)
+{
+    (void)state;
+    run_ranks(2, plain_key_rank, NULL);
+}
+
+// ---- Options and addresses ----------------------------------------------------------------------
+
+static int bad_options_rank(int rank, void *arg)
+{
+    (void)arg;
+    (void)rank;
+    mu_mesh_options options = options_of(0);
+    options.key = "short";
+    CHECK(mu__mesh_join(&options) == NULL);
+    CHECK_TAKEN(MU_INVALID_ARGUMENT, "openssl rand -hex 32");
+    options = options_of(2);
+    CHECK(mu__mesh_join(&options) == NULL);
+    CHECK_TAKEN(MU_INVALID_ARGUMENT, "rank 2 of 2");
+    static const char *const wrong[] = {"host",    "host:", ":1",     "host:0", "host:65536",
+                                        "host:1x", "::1:5", "[::1:5", "host:+1"};
+    for (size_t i = 0; i < MU_COUNT(wrong); i++) {
+        options = options_of(0);
+        test_peers[1].address = wrong[i];
+        CHECK(mu__mesh_join(&options) == NULL);
+        CHECK_TAKEN(MU_INVALID_ARGUMENT, "is no address");
+    }
+    test_peers[1].address = "";
+    test_peers[0].address = "";
+    CHECK(mu__mesh_join(&options) == NULL);
+    CHECK_TAKEN(MU_INVALID_ARGUMENT, "has no address");
+    // Without a key the network is closed, own address or another's.
+    test_peers[0].address = "192.0.2.1:4000";
+    options.key = NULL;
+    CHECK(mu__mesh_join(&options) == NULL);
+    CHECK_TAKEN(MU_UNAUTHENTICATED, "MUSTER_CLUSTER_KEY");
+    test_peers[1].address = test_peer_addresses[1];
+    options = options_of(1);
+    options.key = NULL;
+    CHECK(mu__mesh_join(&options) == NULL);
+    CHECK_TAKEN(MU_UNAUTHENTICATED, "192.0.2.1:4000");
+    return 0;
+}
+
+static void test_bad_options(void **state)
+{
+    (void)state;
+    make_peers(2);
+    assert_int_equal(wait_rank(start_rank(0, bad_options_rank, NULL)), 0);
+}
+
+static int taken_port_rank(int rank, void *arg)
+{
+    (void)rank;
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t) * (int *)arg)};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 1) == 0);
+    mu_mesh_options options = options_of(0);
+    CHECK(mu__mesh_join(&options) == NULL);
+    char who[64];
+    snprintf(who, sizeof who, "is taken by process %d (", (int)getpid());
+    CHECK_TAKEN(MU_ALREADY_EXISTS, who);
+    close(fd);
+    return 0;
+}
+
+static void test_taken_port(void **state)
+{
+    (void)state;
+    make_peers(2);
+    int port = atoi(strrchr(test_peer_addresses[0], ':') + 1);
+    assert_int_equal(wait_rank(start_rank(0, taken_port_rank, &port)), 0);
+}
+
+static int key_rank(int rank, void *arg)
+{
+    (void)rank;
+    (void)arg;
+    char path[] = P_tmpdir "/muster-key-XXXXXX", *key = NULL;
+    const int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, TEST_KEY "\nmore\n", sizeof TEST_KEY + 5) > 0);
+    close(fd);
+    setenv("MUSTER_CLUSTER_KEY_FILE", path, 1);
+    CHECK(mu_init() == MU_OK);
+    CHECK(mu__mesh_key(&key) == MU_OK && strcmp(key, TEST_KEY) == 0);
+    mu__free(key);
+    unlink(path);
+    CHECK(mu__mesh_key(&key) == MU_NOT_FOUND && key == NULL);
+    CHECK_TAKEN(MU_NOT_FOUND, path);
+    // The key is nobody's business.
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    setenv("MUSTER_CLUSTER_KEY", TEST_KEY, 1);
+    mu_exit(true);
+    CHECK(mu_init() == MU_OK);
+    mu__settings_print(out);
+    fclose(out);
+    CHECK(strstr(text, "MUSTER_CLUSTER_KEY") != NULL && strstr(text, TEST_KEY) == NULL);
+    free(text);
+    CHECK(mu__mesh_key(&key) == MU_INVALID_ARGUMENT);
+    CHECK_TAKEN(MU_INVALID_ARGUMENT, "both set");
+    mu_exit(true);
+    return 0;
+}
+
+static void test_key(void **state)
+{
+    (void)state;
+    assert_int_equal(wait_rank(start_rank(0, key_rank, NULL)), 0);
+}
+
+// ---- Who is missing -----------------------------------------------------------------------------
+
+static int missing_rank(int rank, void *arg)
+{
+    const char *reason = arg;
+    mu_mesh_options options = options_of(rank);
+    options.join_seconds = 1.5;
+    if (rank == 1)
+        return 0;
+    CHECK(mu__mesh_join(&options) == NULL);
+    const mu_error error = mu_error_take();
+    CHECK(error.code == MU_DEADLINE_EXCEEDED);
+    CHECK(strstr(error.message, "2 of 3 processes are here; missing: /job:worker/task:1 at ") != NULL);
+    // Whichever of the two ends first tells the other.
+    CHECK(strstr(error.message, reason) != NULL || strstr(error.message, "(it has not come yet)") != NULL);
+    return 0;
+}
+
+static void test_missing(void **state)
+{
+    (void)state;
+    run_ranks(3, missing_rank, (void *)(uintptr_t) "(connection refused: nothing listens there yet)");
+}
+
+static int unknown_name_rank(int rank, void *arg)
+{
+    (void)arg;
+    mu_mesh_options options = options_of(rank);
+    options.join_seconds = 1.5;
+    test_peers[0].address = "no-such-host.invalid:4000";
+    CHECK(mu__mesh_join(&options) == NULL);
+    CHECK_TAKEN(MU_DEADLINE_EXCEEDED, "missing: /job:worker/task:0 at no-such-host.invalid:4000 (name not found");
+    return 0;
+}
+
+static void test_unknown_name(void **state)
+{
+    (void)state;
+    make_peers(2);
+    assert_int_equal(wait_rank(start_rank(1, unknown_name_rank, NULL)), 0);
+}
+
+// ---- Coming late, dying early, coming twice -----------------------------------------------------
+
+static int restarted_rank(int rank, void *arg)
+{
+    const int *second = arg; // whether this is rank 1's second life
+    mu_mesh_options options = options_of(rank);
+    mu_blocks blocks;
+    if (rank == 2)
+        sleep_seconds(1);
+    if (rank == 1 && !*second) {
+        alarm(0);
+        signal(SIGALRM, SIG_DFL);
+        ualarm(300000, 0); // dies while it waits for rank 2
+    }
+    mu_mesh *mesh = mu__mesh_join(&options);
+    CHECK(mesh != NULL);
+    CHECK(mu__mesh_exchange(mesh, "after all", NULL, 0, &blocks) == MU_OK);
+    mu__blocks_free(&blocks);
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_restarted(void **state)
+{
+    (void)state;
+    int first = 0, second = 1;
+    make_peers(3);
+    const pid_t zero = start_rank(0, restarted_rank, &first), one = start_rank(1, restarted_rank, &first),
+                two = start_rank(2, restarted_rank, &first);
+    assert_int_equal(wait_rank(one), 1000 + SIGALRM);
+    const pid_t again = start_rank(1, restarted_rank, &second);
+    assert_int_equal(wait_rank(zero) + wait_rank(two) + wait_rank(again), 0);
+}
+
+static int twin_rank(int rank, void *arg)
+{
+    const int *twin = arg;
+    mu_mesh_options options = options_of(rank);
+    static char address[64];
+    options.join_seconds = 2;
+    if (*twin) {
+        options.join_seconds = 1;
+        snprintf(address, sizeof address, "127.0.0.1:%d", free_port());
+        test_peers[1].address = address;
+        sleep_seconds(0.3);
+    }
+    CHECK(mu__mesh_join(&options) == NULL);
+    CHECK_TAKEN(MU_DEADLINE_EXCEEDED, *twin ? "two with the same task index" : "missing: /job:worker/task:2");
+    return 0;
+}
+
+static void test_twins(void **state)
+{
+    (void)state;
+    int no = 0, yes = 1;
+    make_peers(3);
+    const pid_t zero = start_rank(0, twin_rank, &no), one = start_rank(1, twin_rank, &no),
+                twin = start_rank(1, twin_rank, &yes);
+    assert_int_equal(wait_rank(zero) + wait_rank(one) + wait_rank(twin), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_odd_one),      cmocka_unit_test(test_plain_key), cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_taken_port),   cmocka_unit_test(test_key),       cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_unknown_name), cmocka_unit_test(test_restarted), cmocka_unit_test(test_twins),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

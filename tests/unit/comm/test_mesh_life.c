@@ -1,0 +1,278 @@
+// Tests of life and death in a mesh: killed, stopped, failed and departed processes, and what the others learn of it.
+#include "mesh_test.h"
+
+static mu_mesh *join(int rank, double heartbeat)
+{
+    mu_mesh_options options = options_of(rank);
+    options.heartbeat_seconds = heartbeat;
+    return mu__mesh_join(&options);
+}
+
+static mu_status exchange(mu_mesh *mesh, const char *what)
+{
+    mu_blocks blocks;
+    const mu_status status = mu__mesh_exchange(mesh, what, "x", 1, &blocks);
+    mu__blocks_free(&blocks);
+    return status;
+}
+
+// ---- Killed and stopped -------------------------------------------------------------------------
+
+static int killed_rank(int rank, void *arg)
+{
+    (void)arg;
+    mu_mesh *mesh = join(rank, 10);
+    CHECK(mesh != NULL);
+    if (rank == 1)
+        mu__mesh_doing(mesh, "saving", 7, "weights");
+    CHECK(exchange(mesh, "one") == MU_OK);
+    sleep_seconds(2.2); // a beat carries the word
+    if (rank == 1)
+        raise(SIGKILL);
+    const double begin = seconds_now();
+    CHECK(exchange(mesh, "two") == MU_UNAVAILABLE);
+    CHECK(seconds_now() - begin < 3);
+    const mu_error error = mu_error_take();
+    CHECK(strstr(error.message, "/job:worker/task:1 (127.0.0.1:") != NULL);
+    CHECK(strstr(error.message, "is gone: connection closed; its last word was \"saving #7 \"weights\"\"") != NULL);
+    // All that comes after fails alike.
+    CHECK(mu__mesh_stream(mesh, rank == 0 ? 2 : 0, "late") == NULL);
+    CHECK_TAKEN(MU_UNAVAILABLE, "/job:worker/task:1");
+    CHECK(mu__mesh_check(mesh, -1) == MU_UNAVAILABLE);
+    CHECK_TAKEN(MU_UNAVAILABLE, "/job:worker/task:1");
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    pid_t children[3];
+    make_peers(3);
+    for (int i = 0; i < 3; i++)
+        children[i] = start_rank(i, killed_rank, NULL);
+    assert_int_equal(wait_rank(children[1]), 1000 + SIGKILL);
+    assert_int_equal(wait_rank(children[0]) + wait_rank(children[2]), 0);
+}
+
+static int stopped_rank(int rank, void *arg)
+{
+    (void)arg;
+    mu_mesh *mesh = join(rank, 1);
+    CHECK(mesh != NULL);
+    CHECK(exchange(mesh, "one") == MU_OK);
+    sleep_seconds(0.3);
+    if (rank == 1)
+        raise(SIGSTOP);
+    const double begin = seconds_now();
+    CHECK(exchange(mesh, "two") == MU_UNAVAILABLE);
+    CHECK(seconds_now() - begin > 0.7 && seconds_now() - begin < 5);
+    CHECK_TAKEN(MU_UNAVAILABLE, "/job:worker/task:1");
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    pid_t children[3];
+    make_peers(3);
+    for (int i = 0; i < 3; i++)
+        children[i] = start_rank(i, stopped_rank, NULL);
+    assert_int_equal(wait_rank(children[0]) + wait_rank(children[2]), 0);
+    kill(children[1], SIGKILL);
+    assert_int_equal(wait_rank(children[1]), 1000 + SIGKILL);
+}
+
+// Stopped for less than the limit, though for many beats: nobody minds, and the stopped one blames nobody.
+static int paused_rank(int rank, void *arg)
+{
+    (void)arg;
+    mu_mesh *mesh = join(rank, 3);
+    CHECK(mesh != NULL);
+    CHECK(exchange(mesh, "one") == MU_OK);
+    if (rank == 1) {
+        const pid_t self = getpid(), waker = fork();
+        if (waker == 0) {
+            kill(self, SIGSTOP);
+            sleep_seconds(1.5);
+            kill(self, SIGCONT);
+            _exit(0);
+        }
+        waitpid(waker, NULL, 0);
+    }
+    CHECK(exchange(mesh, "two") == MU_OK);
+    sleep_seconds(1);
+    CHECK(exchange(mesh, "three") == MU_OK);
+    CHECK(!mu__mesh_has_failed(mesh, NULL));
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_paused(void **state)
+{
+    (void)state;
+    run_ranks(2, paused_rank, NULL);
+}
+
+// ---- Failing, watching --------------------------------------------------------------------------
+
+typedef struct seen {
+    atomic_int calls;
+    mu_error_value error;
+} seen;
+
+static void note(void *arg, const mu_error_value *error)
+{
+    seen *it = arg;
+    it->error = *error;
+    atomic_fetch_add(&it->calls, 1);
+}
+
+static int failing_rank(int rank, void *arg)
+{
+    (void)arg;
+    seen one = {.calls = 0}, two = {.calls = 0}, late = {.calls = 0};
+    mu_mesh *mesh = join(rank, 10);
+    CHECK(mesh != NULL);
+    CHECK(mu__mesh_watch(mesh, note, &one) == MU_OK && mu__mesh_watch(mesh, note, &two) == MU_OK);
+    mu__mesh_unwatch(mesh, note, &two);
+    CHECK(exchange(mesh, "one") == MU_OK);
+    if (rank == 2) {
+        sleep_seconds(0.3);
+        const mu_error_value error = {.code = MU_OUT_OF_RANGE, .file = "", .message = "the loss is not a number"};
+        mu__mesh_fail(mesh, &error);
+        mu__mesh_fail(mesh, &(mu_error_value){.code = MU_INTERNAL, .file = "", .message = "a consequence"});
+    }
+    CHECK(exchange(mesh, "two") == MU_OUT_OF_RANGE);
+    CHECK_TAKEN(MU_OUT_OF_RANGE, "/job:worker/task:2 failed: the loss is not a number");
+    for (int i = 0; i < 100 && atomic_load(&one.calls) == 0; i++)
+        sleep_seconds(0.02);
+    CHECK(mu__mesh_watch(mesh, note, &late) == MU_OK);
+    for (int i = 0; i < 100 && atomic_load(&late.calls) == 0; i++)
+        sleep_seconds(0.02);
+    mu__mesh_unwatch(mesh, note, &one);
+    mu__mesh_unwatch(mesh, note, &late);
+    CHECK(atomic_load(&one.calls) == 1 && atomic_load(&two.calls) == 0 && atomic_load(&late.calls) == 1);
+    CHECK(one.error.code == MU_OUT_OF_RANGE && strcmp(one.error.message, late.error.message) == 0);
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_failing(void **state)
+{
+    (void)state;
+    run_ranks(4, failing_rank, NULL);
+}
+
+// ---- Leaving in order ---------------------------------------------------------------------------
+
+static int leaving_rank(int rank, void *arg)
+{
+    (void)arg;
+    mu_mesh *mesh = join(rank, 10);
+    CHECK(mesh != NULL);
+    CHECK(exchange(mesh, "one") == MU_OK);
+    if (rank == 1) {
+        mu_release(mesh);
+        return 0;
+    }
+    sleep_seconds(0.5);
+    CHECK(!mu__mesh_has_failed(mesh, NULL));
+    // The others still talk.
+    mu_stream *stream = mu__mesh_stream(mesh, 2 - rank, "still");
+    CHECK(stream != NULL);
+    mu__stream_close(stream);
+    CHECK(mu__mesh_check(mesh, 1) == MU_UNAVAILABLE);
+    CHECK_TAKEN(MU_UNAVAILABLE, "has left the job");
+    CHECK(exchange(mesh, "two") == MU_UNAVAILABLE);
+    CHECK_TAKEN(MU_UNAVAILABLE, "/job:worker/task:1");
+    CHECK(mu__mesh_stream(mesh, 1, "never") == NULL);
+    CHECK_TAKEN(MU_UNAVAILABLE, "/job:worker/task:1");
+    CHECK(!mu__mesh_has_failed(mesh, NULL));
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_leaving(void **state)
+{
+    (void)state;
+    run_ranks(3, leaving_rank, NULL);
+}
+
+// ---- Late ones ----------------------------------------------------------------------------------
+
+static bool is_one(const void *arg, int rank)
+{
+    (void)arg;
+    return rank == 1;
+}
+
+static int late_rank(int rank, void *arg)
+{
+    (void)arg;
+    mu_mesh *mesh = join(rank, 1);
+    CHECK(mesh != NULL);
+    mu__mesh_doing(mesh, "in collective", 412, "dense_2/kernel");
+    sleep_seconds(1.6);
+    char text[200];
+    if (rank == 0) {
+        CHECK(mu__mesh_peer_doing(mesh, 1, text, sizeof text) > 0);
+        CHECK(strstr(text, "is in collective #412 \"dense_2/kernel\" since ") != NULL);
+        CHECK(mu__mesh_late_text(mesh, is_one, NULL, text, sizeof text) > 0);
+        CHECK(strstr(text, "/job:worker/task:1, which is in collective #412") == text);
+        mu_lateness lateness = mu__lateness();
+        const int64_t due = lateness.next_ns;
+        mu__mesh_late(mesh, &lateness, "nothing", is_one, NULL);
+        CHECK(lateness.next_ns == due);
+        lateness.next_ns = mu__now_ns();
+        mu__mesh_late(mesh, &lateness, "a test", is_one, NULL);
+        CHECK(lateness.next_ns > mu__now_ns());
+    }
+    CHECK(exchange(mesh, "end") == MU_OK);
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    run_ranks(3, late_rank, NULL);
+}
+
+static int timeout_rank(int rank, void *arg)
+{
+    (void)arg;
+    setenv("MUSTER_TIMEOUT", "1", 1);
+    CHECK(mu_init() == MU_OK);
+    mu_mesh *mesh = join(rank, 1);
+    CHECK(mesh != NULL);
+    if (rank == 1) {
+        mu__mesh_doing(mesh, "compiling", -1, NULL);
+        sleep_seconds(3.5);
+    } else {
+        CHECK(exchange(mesh, "plans") == MU_DEADLINE_EXCEEDED);
+        CHECK_TAKEN(MU_DEADLINE_EXCEEDED, "to exchange \"plans\" with /job:worker/task:1, which is compiling since");
+        CHECK(mu__mesh_stream(mesh, 1, "data") == NULL);
+        CHECK_TAKEN(MU_DEADLINE_EXCEEDED, "the stream \"data\" from /job:worker/task:1, which is compiling since");
+    }
+    mu_release(mesh);
+    mu_exit(true);
+    return 0;
+}
+
+static void test_timeout(void **state)
+{
+    (void)state;
+    run_ranks(2, timeout_rank, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_killed),  cmocka_unit_test(test_stopped), cmocka_unit_test(test_paused),
+        cmocka_unit_test(test_failing), cmocka_unit_test(test_leaving), cmocka_unit_test(test_late),
+        cmocka_unit_test(test_timeout),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
