@@ -1,5 +1,6 @@
 // Program A: a CNN learns Fashion-MNIST on every core, by changing one line from one device to many.
-// Usage: fashion_mnist [--epochs N] [--seed N] [--weights FILE] [--summary]
+// Usage: fashion_mnist [--epochs N] [--seed N] [--weights FILE] [--summary] [--workers]
+// With --workers on every device of every worker: muster launch -n 2 -- ./fashion_mnist --workers
 #include <muster.h>
 
 #include <stdio.h>
@@ -10,7 +11,7 @@ typedef struct options {
     int epochs;
     uint64_t seed;
     const char *weights;
-    bool summary;
+    bool summary, workers;
 } options;
 
 static bool parse(int argc, char **argv, options *out)
@@ -25,6 +26,8 @@ static bool parse(int argc, char **argv, options *out)
             out->weights = argv[++i];
         else if (strcmp(argv[i], "--summary") == 0)
             out->summary = true;
+        else if (strcmp(argv[i], "--workers") == 0)
+            out->workers = true;
         else
             return false;
     }
@@ -35,13 +38,14 @@ int main(int argc, char **argv)
 {
     options options = {.epochs = 3, .seed = 1, .weights = "fashion_mnist.safetensors"};
     if (!parse(argc, argv, &options)) {
-        fprintf(stderr, "usage: %s [--epochs N] [--seed N] [--weights FILE] [--summary]\n", argv[0]);
+        fprintf(stderr, "usage: %s [--epochs N] [--seed N] [--weights FILE] [--summary] [--workers]\n", argv[0]);
         return 64;
     }
     mu_init();
     mu_stop_on_signals();                                  // ctrl-C ends after the step in progress
     mu_set_seed(options.seed);
-    mu_strategy *strategy = mu_mirrored_strategy();        // every visible device
+    mu_strategy *strategy = options.workers ? mu_multi_worker_mirrored_strategy()
+                                            : mu_mirrored_strategy();  // every visible device
 
     mu_dataset *train = mu_dataset_fashion_mnist("train");
     mu_dataset *test = mu_dataset_fashion_mnist("test");

@@ -3,6 +3,8 @@
 #ifndef MUSTER_DISTRIBUTE_H
 #define MUSTER_DISTRIBUTE_H
 
+#include <muster/cluster.h>
+#include <muster/comm.h>
 #include <muster/data.h>
 #include <muster/engine.h>
 
@@ -59,6 +61,33 @@ typedef struct mu_central_storage_strategy_args {
 #define mu_central_storage_strategy(...) \
     mu_central_storage_strategy_with(MU_ARGS(mu_central_storage_strategy_args, __VA_ARGS__))
 MU_API mu_strategy *mu_central_storage_strategy_with(const mu_central_storage_strategy_args *args);
+
+typedef struct mu_multi_worker_mirrored_strategy_args {
+    size_t size;
+    mu_cluster *cluster_resolver;  // default: mu_cluster_from_environment; retained
+    mu_keyword_only only_;
+    mu_communication communication;  // ahead of the options' implementation
+    const mu_communication_options *communication_options;
+} mu_multi_worker_mirrored_strategy_args;
+
+// mu_multi_worker_mirrored_strategy is mu_mirrored_strategy over every device of every worker of a cluster: each worker
+// runs the same program, and what concerns all replicas (making variables, reduce, gather, reading ON_READ variables,
+// input) is done by all workers together, in the same order. Without a cluster it has this process's devices only.
+// Blocks: until all workers have joined (MUSTER_TIMEOUT); after 10 s the log says who is missing.
+// Errors: INVALID_ARGUMENT for a cluster that cannot be, or that does not say which task this is; DEADLINE_EXCEEDED
+// naming who is missing; FAILED_PRECONDITION if workers differ in version or number of devices, or the cluster's
+// variables changed after the first strategy was made.
+#define mu_multi_worker_mirrored_strategy(...) \
+    mu_multi_worker_mirrored_strategy_with(MU_ARGS(mu_multi_worker_mirrored_strategy_args, __VA_ARGS__))
+MU_API mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirrored_strategy_args *args);
+
+// mu_strategy_cluster_resolver is the cluster that a strategy was made from, NULL for those of one process.
+// mu_strategy_worker_count and _index say how many processes there are, and which this is. Files that only one of
+// them may write are the chief's, worker 0's: mu_strategy_should_checkpoint.
+MU_API mu_cluster *mu_strategy_cluster_resolver(const mu_strategy *strategy);
+MU_API int mu_strategy_worker_count(const mu_strategy *strategy);
+MU_API int mu_strategy_worker_index(const mu_strategy *strategy);
+MU_API bool mu_strategy_should_checkpoint(const mu_strategy *strategy);
 
 // mu_one_device_strategy puts everything on one device ("CPU:0").
 MU_API mu_strategy *mu_one_device_strategy(const char *device);

@@ -45,6 +45,23 @@ static void drop_first(batch_state *state, size_t n)
     memmove(state->held.items, state->held.items + n, state->held.n * sizeof *state->held.items);
 }
 
+// All that is held, or the part of it that falls to this worker.
+static mu_value *stack_own(mu_stage *stage, int64_t n)
+{
+    batch_state *state = stage->state;
+    const mu_division *by = &stage->dataset->args.division;
+    const bool pad = stage->ops == &mu__stage_padded_batch;
+    int64_t begin = 0, end = n;
+    if (by->n > 0)
+        mu__division_rows(by, n, &begin, &end);
+    if (end > begin)
+        return mu__stack(state->held.items + begin, end - begin, pad, &state->spares, stage->ops->name);
+    mu_value *like = mu__stack(state->held.items, 1, pad, &state->spares, stage->ops->name);
+    mu_value *empty = like != NULL ? mu__empty_like(like) : NULL;
+    mu_release(like);
+    return empty;
+}
+
 static mu_status batch_next(mu_stage *stage, mu_item *item, bool *end)
 {
     batch_state *state = stage->state;
@@ -54,7 +71,7 @@ static mu_status batch_next(mu_stage *stage, mu_item *item, bool *end)
     *end = n == 0 || (args->drop_remainder && n < (size_t)args->count);
     if (*end)
         return MU_OK;
-    item->value = mu__stack(state->held.items, (int64_t)n, stage->ops == &mu__stage_padded_batch, &state->spares, stage->ops->name);
+    item->value = stack_own(stage, (int64_t)n);
     drop_first(state, n);
     return item->value != NULL ? MU_OK : mu_error_code();
 }

@@ -128,7 +128,7 @@ static const mu_stage_ops *const stages[] = {
     &mu__stage_zip,        &mu__stage_batch,   &mu__stage_padded_batch, &mu__stage_concatenate,  &mu__stage_window,
     &mu__stage_unbatch,    &mu__stage_rebatch, &mu__stage_split,        &mu__stage_map,          &mu__stage_filter,
     &mu__stage_parallel_map, &mu__stage_flat_map, &mu__stage_interleave, &mu__stage_prefetch,    &mu__stage_cache,
-    &mu__stage_options,    &mu__stage_cache_file,
+    &mu__stage_options,    &mu__stage_cache_file, &mu__stage_part,
 };
 
 const mu_stage_ops *mu__stage_named(const char *name)

@@ -48,6 +48,12 @@ mu_value *mu__rows_element(mu_rows *rows, int64_t row);
 
 typedef struct mu_stage_ops mu_stage_ops;
 
+// One of n parts, or `width` of them that follow each other.
+typedef struct mu_division {
+    int64_t n, index, width;
+    bool all_shares;     // by elements and files: that a part gets nothing is an error
+} mu_division;
+
 // Arguments of all stages in one struct, so that a pipeline can be cloned, compared and written down
 // without knowing the stage. What a stage does not name is zero.
 typedef struct mu_stage_args {
@@ -60,6 +66,7 @@ typedef struct mu_stage_args {
     bool fixed_order;    // shuffle: every iteration the same
     bool all_shares;     // shard: fewer elements than shards are an error
     uint64_t seed;       // shuffle
+    mu_division division; // part; batch: of each, where n is not 0
     int n_sizes;
     int64_t *sizes;      // rebatch: rows; csv: dtype of each column; owned
     char *name;          // of the callback, or the path of the file; owned
@@ -198,7 +205,7 @@ extern const mu_stage_ops mu__stage_concatenate, mu__stage_batch, mu__stage_map,
 extern const mu_stage_ops mu__stage_prefetch, mu__stage_parallel_map, mu__stage_padded_batch, mu__stage_window;
 extern const mu_stage_ops mu__stage_unbatch, mu__stage_rebatch, mu__stage_split, mu__stage_flat_map, mu__stage_interleave;
 extern const mu_stage_ops mu__stage_cache, mu__stage_records, mu__stage_csv, mu__stage_options;
-extern const mu_stage_ops mu__stage_cache_file;
+extern const mu_stage_ops mu__stage_cache_file, mu__stage_part;
 
 #define MU_MAX_PREFETCH 65536
 #define MU_MAX_PARALLEL_CALLS 256
@@ -268,6 +275,23 @@ mu_dataset *mu__dataset_split(mu_dataset *dataset, int64_t pieces);
 // mu__dataset_share is mu_dataset_shard as auto-sharding inserts it: when this shard finds an element, every
 // other must too, else INVALID_ARGUMENT. An index past the end just ends. Given to the pool.
 mu_dataset *mu__dataset_share(mu_dataset *dataset, int64_t n_shards, int64_t index);
+
+// ---- Between workers (divide.c) -----------------------------------------------------------------
+
+// Each gives this worker's part of a pipeline, to the pool; NULL on error. By rows every worker runs all of it and
+// keeps the rows of each batch that fall to it; `width` counts only there. By files: NOT_FOUND if a source reads none.
+mu_dataset *mu__dataset_divide_rows(mu_dataset *dataset, const mu_division *by);
+mu_dataset *mu__dataset_divide_elements(mu_dataset *dataset, const mu_division *by);
+mu_dataset *mu__dataset_divide_files(mu_dataset *dataset, const mu_division *by);
+mu_dataset *mu__dataset_divide_hints(mu_dataset *dataset, const mu_division *by);
+bool mu__dataset_reads_files(const mu_dataset *dataset);
+// mu__division_rows says which of `rows` rows are ours: parts differ by one row at most, the larger ones first.
+void mu__division_rows(const mu_division *by, int64_t rows, int64_t *begin, int64_t *end);
+// mu__dataset_rows finds how many rows all batches of a pipeline have, and most of one; false: not known.
+bool mu__dataset_rows(const mu_dataset *dataset, int64_t *rows, int64_t *batch);
+
+// Rows [begin, begin + n) of a tensor, without a copy; `cut`: the row itself instead of a stack of one. Owned.
+mu_tensor *mu__row_view(const mu_tensor *tensor, int64_t begin, int64_t n, bool cut);
 
 // mu__dataset_auto_shard returns the policy nearest to the end of the pipeline; AUTO if none was set.
 mu_auto_shard_policy mu__dataset_auto_shard(const mu_dataset *dataset);

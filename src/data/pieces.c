@@ -56,8 +56,7 @@ static mu_status take_batch(mu_stage *stage, bool *end)
     return status;
 }
 
-// Rows [begin, begin + n) of a tensor, without a copy; `cut`: the row itself instead of a stack of one.
-static mu_tensor *row_view(const mu_tensor *tensor, int64_t begin, int64_t n, bool cut)
+mu_tensor *mu__row_view(const mu_tensor *tensor, int64_t begin, int64_t n, bool cut)
 {
     mu_shape shape = tensor->shape;
     shape.dims[0] = 1;
@@ -75,7 +74,7 @@ static mu_value *view_value(const pieces_state *state, int64_t n, bool cut)
     mu_leaves views;
     bool ok = mu__build_begin(&views, state->leaves.n);
     while (ok && views.n < state->leaves.n)
-        ok = mu__build_add(&views, row_view(mu__leaf(&state->leaves, views.n), state->at, n, cut));
+        ok = mu__build_add(&views, mu__row_view(mu__leaf(&state->leaves, views.n), state->at, n, cut));
     return mu__build_end(&views, state->batch);
 }
 

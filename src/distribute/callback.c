@@ -36,7 +36,7 @@ mu_value *mu_run_callback(mu_strategy *given, mu_value *(*fn)(mu_value *argument
     }
     if (!arguments && !(arguments = nothing()))
         return NULL;
-    mu_value *result = strategy->n_local == 1 ? run_alone(strategy, fn, arg, arguments)
+    mu_value *result = strategy->n_replicas == 1 ? run_alone(strategy, fn, arg, arguments)
                                               : mu__give(mu__turns_run(strategy, fn, arg, arguments));
     if (mu__pending())
         return NULL;

@@ -1,7 +1,7 @@
 // Reductions between replicas outside of functions: reduce, gather, local results.
 //
-// Values of local replicas lie in one address space, so they are combined with ordinary ops in replica order
-// (the same bits in every run).
+// Values of local replicas lie in one address space; those of other workers are fetched first (workers.c). Then they
+// are combined with ordinary ops in replica order: the same bits in every run, and on every worker.
 #include "distribute/distribute.h"
 
 #include <muster/ops.h>
@@ -69,7 +69,24 @@ static mu_tensor *reduce_with_axis(const reduction *r, int n, mu_tensor *const *
 
 static mu_tensor *reduce_parts(const reduction *r, int n, mu_tensor *const *parts)
 {
-    return r->has_axis ? reduce_with_axis(r, n, parts) : mu__cross_device_reduce(r->ops, r->op, n, parts);
+    mu_tensor **all = mu__workers_gather(r->strategy, "reduce", n, parts), *reduced = NULL;
+    n *= r->strategy->n_workers;
+    if (all)
+        reduced = r->has_axis ? reduce_with_axis(r, n, all) : mu__cross_device_reduce(r->ops, r->op, n, all);
+    mu__free(all);
+    return reduced;
+}
+
+mu_tensor *mu__reduce_replicas(mu_strategy *strategy, mu_reduce_op op, int n, mu_tensor *const *parts)
+{
+    return reduce_parts(&(reduction){.strategy = strategy, .op = op}, n, parts);
+}
+
+// A tensor that is one worker's own: each has another.
+static mu_tensor *reduce_own(const reduction *r, const mu_value *leaf)
+{
+    mu_tensor *tensor = leaf_tensor(leaf);
+    return tensor ? reduce_parts(r, 1, &tensor) : NULL;
 }
 
 // A value that is the same everywhere has a mean, but no sum. With an axis every replica reduces it first.
@@ -118,7 +135,7 @@ static mu_tensor *reduce_variable(const reduction *r, const mu_value *leaf)
 {
     mu_variable *variable = (mu_variable *)leaf->leaf;
     mu_tensor *parts[MU_MAX_REPLICAS];
-    if (variable->synchronization != MU_SYNCHRONIZATION_ON_READ || variable->n_components < 2)
+    if (variable->synchronization != MU_SYNCHRONIZATION_ON_READ || r->strategy->n_replicas < 2)
         return reduce_plain(r, leaf);
     if (mu__merging()) {
         mu_value *reduced = reduce_stand_ins(r, leaf);
@@ -130,23 +147,30 @@ static mu_tensor *reduce_variable(const reduction *r, const mu_value *leaf)
     return reduce_parts(r, variable->n_components, parts);
 }
 
-// Slices of all replicas behind each other; a mean divides the values.
+// One part of the slices of all replicas, behind each other.
+static mu_tensor *join_slices(const reduction *r, int n, mu_value *const *slices, int part)
+{
+    mu_tensor *parts[MU_MAX_REPLICAS];
+    for (int i = 0; i < n; i++)
+        if (!(parts[i] = mu_at(slices[i], part)))
+            return NULL;
+    mu_tensor **all = mu__workers_gather(r->strategy, "reduce", n, parts);
+    mu_tensor *whole = all ? mu_concat(n * r->strategy->n_workers, all, 0) : NULL;
+    mu__free(all);
+    return whole;
+}
+
+// A mean of slices divides the values.
 static mu_value *reduce_slices(const reduction *r, int n, mu_value *const *slices)
 {
-    mu_tensor *values[MU_MAX_REPLICAS], *indices[MU_MAX_REPLICAS];
     if (r->has_axis) {
         mu__error(MU_INVALID_ARGUMENT, "mu_reduce_axis: indexed slices have no axes to reduce; use mu_reduce, or a dense tensor");
         return NULL;
     }
-    for (int i = 0; i < n; i++) {
-        values[i] = mu_at(slices[i], 0);
-        indices[i] = mu_at(slices[i], 1);
-    }
-    mu_tensor *whole = mu_concat(n, values, 0);
-    if (r->op == MU_MEAN && whole)
-        whole = mu__divide_by_count(whole, n);
-    mu_tensor *places = mu_concat(n, indices, 0);
-    mu_value *parts[] = {whole ? mu_of(whole) : NULL, places ? mu_of(places) : NULL, slices[0]->items[2]};
+    mu_tensor *values = join_slices(r, n, slices, 0), *indices = values ? join_slices(r, n, slices, 1) : NULL;
+    if (r->op == MU_MEAN && values)
+        values = mu__divide_by_count(values, n * r->strategy->n_workers);
+    mu_value *parts[] = {values ? mu_of(values) : NULL, indices ? mu_of(indices) : NULL, slices[0]->items[2]};
     return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, parts, NULL));
 }
 
@@ -171,7 +195,8 @@ static mu_value *reduce_value(const reduction *r, const mu_value *value)
         return NULL;
     mu_tensor *reduced = value->kind == MU_VALUE_PER_REPLICA ? reduce_components(r, value)
                          : value->kind == MU_VALUE_VARIABLE ? reduce_variable(r, value)
-                                                            : reduce_plain(r, value);
+                         : r->strategy->n_workers > 1 ? reduce_own(r, value)
+                                                      : reduce_plain(r, value);
     return reduced ? mu_of(reduced) : NULL;
 }
 
@@ -201,9 +226,9 @@ mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value *value
 
 // ---- Gather and local results -------------------------------------------------------------------
 
-mu_value *mu_strategy_gather(mu_strategy *strategy, mu_value *value, int axis)
+mu_value *mu_strategy_gather(mu_strategy *given, mu_value *value, int axis)
 {
-    if (mu__pending() || mu__need_cross_replica(mu__strategy_or_default(strategy), "mu_strategy_gather") != MU_OK)
+    if (mu__pending() || mu__need_cross_replica(mu__strategy_or_default(given), "mu_strategy_gather") != MU_OK)
         return NULL;
     if (!value) {
         mu__error(MU_INVALID_ARGUMENT, "mu_strategy_gather: the value is NULL");
@@ -213,18 +238,22 @@ mu_value *mu_strategy_gather(mu_strategy *strategy, mu_value *value, int axis)
         mu__error(MU_UNIMPLEMENTED, "mu_strategy_gather: indexed slices cannot be gathered; gather a dense tensor");
         return NULL;
     }
-    if (value->kind != MU_VALUE_PER_REPLICA)
+    mu_strategy *strategy = mu__strategy_or_default(given);
+    const bool own = strategy->n_workers > 1 && value->kind == MU_VALUE_TENSOR;  // another one on each worker
+    if (value->kind != MU_VALUE_PER_REPLICA && !own)
         return value;
     if (mu__stands_in(value)) {
         mu_tensor *gathered = mu__merged_gather(value, axis);
         return gathered ? mu_of(gathered) : NULL;
     }
     mu_tensor *parts[MU_MAX_REPLICAS];
-    int n = MU_MIN(value->n, (int)MU_COUNT(parts));
+    int n = own ? 1 : MU_MIN(value->n, (int)MU_COUNT(parts));
     for (int i = 0; i < n; i++)
-        if (!(parts[i] = mu_value_tensor(value->items[i])))
+        if (!(parts[i] = mu_value_tensor(own ? value : value->items[i])))
             return NULL;
-    mu_tensor *whole = mu_concat(n, parts, axis);
+    mu_tensor **all = mu__workers_gather(strategy, "gather", n, parts);
+    mu_tensor *whole = all ? mu_concat(n * strategy->n_workers, all, axis) : NULL;
+    mu__free(all);
     return whole ? mu_of(whole) : NULL;
 }
 

@@ -6,6 +6,7 @@
 #define MU_SRC_DISTRIBUTE_DISTRIBUTE_H
 
 #include "comm/comm.h"
+#include "comm/mesh.h"
 #include "data/dataset.h"
 #include "engine/engine.h"
 
@@ -34,7 +35,12 @@ struct mu_strategy {
     int n_local;
     mu_device **devices;                  // [n_local]
     mu_device *parameter_device;          // of central variables; NULL: variables live on all devices
-    mu_group *group;                      // of the local replicas; NULL for one
+    int n_workers, worker;                // processes, and which this is
+    mu_group *group;                      // of all replicas; this process's are its local members; NULL for one
+    mu_mesh *mesh;                        // of all workers; NULL for one
+    mu_group *workers;                    // one rank per worker; NULL for one
+    int64_t meetings;                     // of the workers outside of steps, so far
+    mu_cluster *cluster;                  // retained; NULL for strategies of one process
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
     size_t bytes_per_pack;                // of a bucket of gradients, about
     pthread_mutex_t order;                // guards what follows
@@ -100,7 +106,7 @@ mu_strategy_replica *mu__replica(void);
 typedef mu_value *mu_replica_fn(mu_value *arguments, void *arg);
 typedef mu_value *mu_merge_fn(mu_strategy *strategy, mu_value *arguments, void *arg);
 
-// mu__turns_run calls fn for every local replica (at least two), one at a time, and returns the regrouped
+// mu__turns_run calls fn for every local replica, one at a time, and returns the regrouped
 // results. Owned; NULL on error.
 mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments);
 
@@ -204,6 +210,35 @@ mu_tensor *mu__mean_over(mu_tensor *sum, mu_tensor *count);
 // mu__divide_by_count divides and keeps the type (integers truncate).
 mu_tensor *mu__divide_by_count(mu_tensor *value, int count);
 
+// mu__reduce_replicas reduces what this worker's n replicas have with what all others' have (a collective of the
+// workers), in replica order.
+mu_tensor *mu__reduce_replicas(mu_strategy *strategy, mu_reduce_op op, int n, mu_tensor *const *parts);
+
+// ---- Between workers (workers.c) ----------------------------------------------------------------
+
+// All of these are collectives of the workers, called by all of them in the same order; `what` is compared and named
+// in errors. With one worker they do nothing.
+mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtype, void *numbers, int64_t n);
+// mu__workers_sum adds up n numbers of every replica in replica order; `parts` has them for each local one.
+mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const double *parts, double *sums);
+// mu__workers_gather_blocks (several workers only) puts counts[w] elements of each worker behind each other.
+mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, mu_dtype dtype, const void *mine, void *all,
+                                    const int64_t *counts);
+// mu__workers_least gives every worker the least of their numbers (several workers only).
+mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *number);
+// mu__workers_take gives every worker the n elements of one of them; _tensor the chief's tensor (given to the pool; one
+// worker: itself); _text a worker's text (the caller's: mu__free).
+mu_status mu__workers_take(mu_strategy *strategy, const char *what, mu_dtype dtype, void *data, int64_t n, int worker);
+mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_tensor *mine);
+char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char *own, int worker);
+// mu__workers_written ends the writing of a file, which only the chief did (mu_strategy_should_checkpoint), with what
+// status: the others go on when the file is there, or fail as the chief did. NULL: no strategy.
+mu_status mu__workers_written(mu_strategy *strategy, mu_status status);
+// mu__workers_gather returns n tensors of each worker in their order (mu__free; the tensors belong to the pool).
+mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine);
+// mu__strategy_failed tells the other workers the pending error: they fail with it, and it names this worker.
+void mu__strategy_failed(const mu_strategy *strategy);
+
 // ---- Collectives in a replica context (replica.c) -----------------------------------------------
 
 // mu__all_reduce_list reduces n tensors over all replicas. They go into buckets of one type, in the order given or,
@@ -214,9 +249,30 @@ mu_tensor *mu__broadcast_from_first(mu_tensor *value);
 mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out, const char *const *names,
                               size_t bytes_per_pack);
 
-// ---- Input (input.c) ----------------------------------------------------------------------------
+// ---- Input (input.c, shards.c, element.c) -------------------------------------------------------
 
 // mu__split_batch cuts a batch into one part per local replica (views). Owned.
 mu_value *mu__split_batch(const mu_strategy *strategy, const mu_value *batch);
+
+// mu__distributed_iterate opens an iterator; owned by the caller. mu__distributed_rows says how many rows its last step
+// has, on all workers together.
+mu_iterator *mu__distributed_iterate(mu_distributed_dataset *distributed);
+int64_t mu__distributed_rows(const mu_iterator *iterator);
+
+// What this worker reads of a dataset.
+typedef struct mu_shares {
+    mu_dataset *dataset;  // borrowed; NULL on error
+    bool pieces;          // its elements are one replica's; else they are this worker's batches
+    bool same_order;      // parts of one sequence, which all workers must see in the same order
+} mu_shares;
+mu_shares mu__shares_of(const mu_strategy *strategy, mu_dataset *dataset);
+
+// mu__rebatch_sizes: TensorFlow's list of the sizes that a worker cuts its data into (mu__free).
+int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas);
+
+// mu__element_text describes the structure of an element (mu__free); mu__element_from_text makes it again, with symbolic
+// tensors as leaves. Owned.
+char *mu__element_text(const mu_value *element);
+mu_value *mu__element_from_text(const char *text);
 
 #endif

@@ -149,9 +149,11 @@ mu_value *mu_reduce_to_with(const mu_reduce_to_args *given)
     return copies < 0 ? NULL : mirror(mu_reduce(args.strategy, args.op, args.value), copies);
 }
 
-static bool packable(const mu_value *value, int n)
+static bool packable(const mu_strategy *strategy, const mu_value *value)
 {
-    return value->kind == MU_VALUE_PER_REPLICA && value->n == n && value->items[0]->kind == MU_VALUE_TENSOR && !mu__stands_in(value);
+    const int n = strategy->n_local;
+    return strategy->n_workers == 1 && value->kind == MU_VALUE_PER_REPLICA && value->n == n && value->items[0]->kind == MU_VALUE_TENSOR &&
+           !mu__stands_in(value);
 }
 
 // Stand-ins of a traced merge go together too, as one collective for each type.
@@ -182,13 +184,13 @@ static mu_status reduce_together(mu_strategy *strategy, mu_reduce_op op, const m
     if (!parts)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < values->n; i++)
-        for (int r = 0; packable(values->items[i], n) && r < n; r++)
+        for (int r = 0; packable(strategy, values->items[i]) && r < n; r++)
             parts[count++] = mu_value_tensor(values->items[i]->items[r]);
     mu_status status = mu__cross_device_batch(strategy->cross_device, op, count / n, n, parts, reduced);
     if (status == MU_OK && mu__merging())
         status = reduce_stand_ins(op, values, out);
     for (int i = 0, k = 0; i < values->n && status == MU_OK; i++) {
-        if (packable(values->items[i], n))
+        if (packable(strategy, values->items[i]))
             out[i] = mu_of(reduced[k++]);
         else if (!out[i])
             out[i] = mu_reduce(strategy, op, values->items[i]);

@@ -3,28 +3,31 @@
 // A batch of B rows goes to N replicas as contiguous parts of B/N or B/N + 1 rows: views of the batch, no
 // copies. Nothing is dropped or repeated; near the end a part may be empty, which a step must and does bear.
 // Datasets made for each pipeline by a function hold what one replica gets per element, so a step takes one
-// element for each replica; so do TensorFlow's own pieces, which MUSTER_TF_COMPAT asks for.
+// element for each replica; so do the pieces of shards.c. Workers agree before each step whether there is one.
 #include "distribute/distribute.h"
 
 struct mu_distributed_dataset {
     mu_iterable iterable;     // first
     mu_strategy *strategy;
-    mu_dataset *dataset;
-    bool ready;               // its elements are one replica's, not global batches
+    mu_shares shares;         // the dataset in it is retained
 };
 
 typedef struct distributed_iterator {
     mu_iterator head;         // first
     mu_strategy *strategy;
     mu_iterator *inner;
-    bool ready;
+    mu_dataset *dataset;      // that `inner` iterates; retained
+    bool order_to_take;       // before the first step
+    bool pieces;              // its elements are one replica's, not this worker's batches
+    mu_value *like;           // spec of one replica's batch; NULL before the first step of several workers
+    int64_t rows;             // of the last step, on all workers
 } distributed_iterator;
 
 static void distributed_destroy(void *object)
 {
     mu_distributed_dataset *distributed = object;
     mu_release(distributed->strategy);
-    mu_release(distributed->dataset);
+    mu_release(distributed->shares.dataset);
 }
 
 static mu_type distributed_type = {.name = "distributed dataset", .destroy = distributed_destroy};
@@ -33,7 +36,9 @@ static void iterator_destroy(void *object)
 {
     distributed_iterator *iterator = object;
     mu__iterator_close(&iterator->head);
+    mu_release(iterator->like);
     mu_release(iterator->inner);
+    mu_release(iterator->dataset);
     mu_release(iterator->strategy);
 }
 
@@ -128,15 +133,117 @@ static mu_value *next_of_each(const distributed_iterator *iterator)
     return result;
 }
 
-static mu_value *distributed_next(mu_iterator *head)
+// What this worker's pipeline has for the next step. Owned; NULL at its end or after an error.
+static mu_value *own_next(const distributed_iterator *iterator)
 {
-    distributed_iterator *iterator = (distributed_iterator *)head;
-    if (iterator->ready)
+    if (iterator->pieces)
         return next_of_each(iterator);
     mu_value *batch = mu_next(iterator->inner);
     if (!batch)
         return NULL;
     return iterator->strategy->n_local == 1 ? mu_retain(batch) : mu__split_batch(iterator->strategy, batch);
+}
+
+static int64_t rows_of_one(const mu_value *value)
+{
+    mu_object *leaf = NULL;
+    mu__value_flatten(value, &leaf, 1);
+    const mu_tensor *tensor = (const mu_tensor *)leaf;
+    return leaf && mu__is(leaf, &mu__tensor_type) && tensor->shape.rank > 0 ? tensor->shape.dims[0] : 1;
+}
+
+static int64_t rows_in(const distributed_iterator *iterator, const mu_value *value)
+{
+    int64_t rows = 0;
+    for (int r = 0; r < iterator->strategy->n_local; r++) {
+        mu_value *part = mu__select(value, r);
+        rows += part ? rows_of_one(part) : 0;
+        mu_release(part);
+    }
+    return rows;
+}
+
+// ---- Several workers ----------------------------------------------------------------------------
+
+// Workers that take parts of one sequence must see it in one order: the chief's shuffles are everyone's.
+static mu_status take_order(const distributed_iterator *iterator)
+{
+    const char *own = mu_iterator_state(iterator->inner);
+    char *order = own ? mu__workers_take_text(iterator->strategy, "order of the data", own, 0) : NULL;
+    mu_status status = order ? MU_OK : mu_error_code();
+    if (order && strcmp(own, order) != 0)
+        status = mu_iterator_restore(iterator->inner, order);
+    mu__free(order);
+    return status;
+}
+
+// The empty batch of each local replica. Owned.
+static mu_value *empty_batches(const distributed_iterator *iterator)
+{
+    const int n = iterator->strategy->n_local;
+    mu_value *one = mu__empty_like(iterator->like), *values[MU_MAX_REPLICAS];
+    for (int r = 0; r < n; r++)
+        values[r] = one;
+    mu_value *all = one ? mu__regroup_as(MU_VALUE_PER_REPLICA, n > 1, n, values) : NULL;
+    mu_release(one);
+    return all;
+}
+
+// What a replica's batch looks like; a worker without any data learns it from the first one that has some. Owned.
+static mu_value *learn_like(mu_strategy *strategy, const mu_value *own, bool all_have)
+{
+    mu_value *one = own ? mu__select(own, 0) : NULL, *like = NULL;
+    char *text = one ? mu__element_text(one) : NULL;
+    if (!all_have) {
+        int64_t first = own ? strategy->worker : strategy->n_workers;
+        char *mine = text;
+        text = mu__workers_least(strategy, "first batch", &first) == MU_OK
+                   ? mu__workers_take_text(strategy, "first batch", mine, (int)first) : NULL;
+        mu__free(mine);
+    }
+    if (text)
+        like = mu__element_from_text(text);
+    mu__free(text);
+    mu_release(one);
+    return like;
+}
+
+// All workers agree whether there is another step: as long as one of them has data, all take part, those without
+// with empty batches. `own` is taken over.
+static mu_value *step_of_all(distributed_iterator *iterator, mu_value *own)
+{
+    int64_t step[] = {own != NULL, own ? rows_in(iterator, own) : 0};
+    if (mu__workers_add(iterator->strategy, "next batch", MU_I64, step, 2) == MU_OK && step[0] > 0 && !iterator->like)
+        iterator->like = learn_like(iterator->strategy, own, step[0] == iterator->strategy->n_workers);
+    iterator->rows = step[1];
+    if (!mu__pending() && step[0] > 0)
+        return own ? own : empty_batches(iterator);
+    mu_release(own);
+    return NULL;
+}
+
+static mu_value *distributed_next(mu_iterator *head)
+{
+    distributed_iterator *iterator = (distributed_iterator *)head;
+    mu_strategy *strategy = iterator->strategy;
+    if (strategy->mesh)
+        mu__mesh_doing(strategy->mesh, "next_batch", strategy->meetings, "");
+    const bool ordered = !iterator->order_to_take || take_order(iterator) == MU_OK;
+    iterator->order_to_take = false;
+    mu_value *own = ordered ? own_next(iterator) : NULL;
+    if (mu__pending()) {
+        mu__strategy_failed(strategy);
+        return NULL;
+    }
+    if (strategy->n_workers > 1)
+        return step_of_all(iterator, own);
+    iterator->rows = own ? rows_in(iterator, own) : 0;
+    return own;
+}
+
+int64_t mu__distributed_rows(const mu_iterator *iterator)
+{
+    return ((const distributed_iterator *)iterator)->rows;
 }
 
 static char *distributed_save(mu_iterator *head)
@@ -159,70 +266,35 @@ static mu_iterator *distributed_iterate(mu_iterable *iterable)
         return NULL;
     iterator->head.ops = &iterator_ops;
     iterator->strategy = mu_retain(distributed->strategy);
-    iterator->ready = distributed->ready;
-    iterator->inner = mu__dataset_iterate(distributed->dataset);
+    iterator->pieces = distributed->shares.pieces;
+    iterator->dataset = mu_retain(distributed->shares.dataset);
+    iterator->inner = mu__dataset_iterate(iterator->dataset);
+    iterator->order_to_take = distributed->shares.same_order && iterator->strategy->n_workers > 1;
     if (iterator->inner)
         return &iterator->head;
     mu_release(iterator);
     return NULL;
 }
 
-// Owned by the pool; `dataset` is borrowed.
-static mu_distributed_dataset *distribute(mu_strategy *strategy, mu_dataset *dataset, bool ready)
+mu_iterator *mu__distributed_iterate(mu_distributed_dataset *distributed)
 {
-    mu_distributed_dataset *distributed = dataset ? mu__new(&distributed_type, sizeof *distributed) : NULL;
+    return distributed_iterate(&distributed->iterable);
+}
+
+// Owned by the pool; the dataset is borrowed.
+static mu_distributed_dataset *distribute(mu_strategy *strategy, const mu_shares *shares)
+{
+    mu_distributed_dataset *distributed = shares->dataset ? mu__new(&distributed_type, sizeof *distributed) : NULL;
     if (!distributed)
         return NULL;
     distributed->iterable.iterate = distributed_iterate;
     distributed->strategy = mu_retain(strategy);
-    distributed->dataset = mu_retain(dataset);
-    distributed->ready = ready;
+    distributed->shares = *shares;
+    mu_retain(shares->dataset);
     return mu__give(distributed);
 }
 
-// ---- TensorFlow's pieces ------------------------------------------------------------------------
-
-// The batch size that the end of a pipeline has, as TensorFlow finds it; -1: not known.
-static int64_t static_batch(const mu_dataset *dataset)
-{
-    static const char *const through[] = {"cache", "cache_file", "filter", "prefetch", "repeat", "shard", "shuffle", "skip", "take", "options"};
-    bool passes = true;
-    while (passes) {
-        if (mu__dataset_is(dataset, "batch") || mu__dataset_is(dataset, "padded_batch"))
-            return dataset->args.count;
-        passes = false;
-        for (size_t i = 0; i < MU_COUNT(through) && !passes; i++)
-            passes = dataset->n_inputs == 1 && mu__dataset_is(dataset, through[i]);
-        if (passes)
-            dataset = dataset->inputs[0];
-    }
-    return -1;
-}
-
-static bool reads_files(const mu_dataset *dataset)
-{
-    if (mu__dataset_is(dataset, "tfrecord") || mu__dataset_is(dataset, "csv"))
-        return true;
-    for (int i = 0; i < dataset->n_inputs; i++)
-        if (reads_files(dataset->inputs[i]))
-            return true;
-    return false;
-}
-
-// Batches of fixed sizes where the batch size is known and the policy shards files or nothing; in memory every
-// batch is cut by itself, with the last pieces short or empty.
-static mu_dataset *pieces_of(mu_dataset *dataset, int n)
-{
-    const mu_auto_shard_policy policy = mu__dataset_auto_shard(dataset);
-    const int64_t batch = static_batch(dataset);
-    const bool by_data = policy == MU_AUTO_SHARD_DATA || (policy == MU_AUTO_SHARD_AUTO && !reads_files(dataset));
-    if (by_data || batch < 0)
-        return mu__dataset_split(dataset, n);
-    int64_t sizes[MU_MAX_REPLICAS];
-    for (int r = 0; r < n; r++)
-        sizes[r] = batch / n + (r < batch % n);
-    return mu_dataset_rebatch(dataset, n, sizes, false);
-}
+// ---- Distributing -------------------------------------------------------------------------------
 
 mu_distributed_dataset *mu_distribute_dataset(mu_strategy *given, mu_dataset *dataset)
 {
@@ -233,9 +305,8 @@ mu_distributed_dataset *mu_distribute_dataset(mu_strategy *given, mu_dataset *da
         mu__error(MU_INVALID_ARGUMENT, "mu_distribute_dataset: the dataset is NULL");
         return NULL;
     }
-    if (strategy->n_local > 1 && mu__setting_bool(MU_SETTING_TF_COMPAT))
-        return distribute(strategy, pieces_of(dataset, strategy->n_local), true);
-    return distribute(strategy, dataset, false);
+    const mu_shares shares = mu__shares_of(strategy, dataset);
+    return distribute(strategy, &shares);
 }
 
 mu_distributed_dataset *mu_distribute_datasets_from_function(mu_strategy *given, mu_dataset *(*fn)(const mu_input_context *context, void *arg),
@@ -248,11 +319,12 @@ mu_distributed_dataset *mu_distribute_datasets_from_function(mu_strategy *given,
         mu__error(MU_INVALID_ARGUMENT, "mu_distribute_datasets_from_function: the function is NULL");
         return NULL;
     }
-    const mu_input_context context = {.num_input_pipelines = 1, .num_replicas_in_sync = strategy->n_replicas};
+    const mu_input_context context = {.num_input_pipelines = strategy->n_workers, .input_pipeline_id = strategy->worker,
+                                      .num_replicas_in_sync = strategy->n_replicas};
     mu_dataset *dataset = fn(&context, arg);
     if (!dataset && !mu__pending())
         mu__error(MU_INVALID_ARGUMENT, "mu_distribute_datasets_from_function: the function returned NULL");
-    return distribute(strategy, dataset, strategy->n_local > 1);
+    return distribute(strategy, &(mu_shares){.dataset = dataset, .pieces = strategy->n_local > 1});
 }
 
 int64_t mu_per_replica_batch_size(const mu_input_context *context, int64_t global_batch_size)

@@ -157,15 +157,20 @@ static mu_running *new_running(mu_strategy *strategy, mu_concrete *concrete, con
 
 // ---- Start and wait -----------------------------------------------------------------------------
 
-// Replicas run at the same time: what they write must have a component for each of them.
+// Replicas run at the same time: what they write must have a component for each of them, on every worker.
+static bool has_all_copies(const mu_strategy *strategy, const mu_variable *variable)
+{
+    return variable->n_components == strategy->n_local && (strategy->n_workers == 1 || variable->owner == strategy);
+}
+
 static mu_status check_writes(const mu_strategy *strategy, const mu_graph *graph)
 {
-    for (size_t i = 0; strategy->n_local > 1 && i < graph->nodes.n; i++) {
+    for (size_t i = 0; strategy->n_replicas > 1 && i < graph->nodes.n; i++) {
         const mu_node *node = graph->nodes.items[i];
         for (int r = 0; (node->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
             const mu_resource *resource = graph->resources.items[node->resources[r]];
             if (mu__node_writes(node, r) && mu__is(resource, &mu__variable_type) && !resource->shared &&
-                ((const mu_variable *)resource)->n_components != strategy->n_local)
+                !has_all_copies(strategy, (const mu_variable *)resource))
                 return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is written on the replicas of %s, but was made outside of "
                                  "its scope and has no copy for each of them; make it inside MU_SCOPE", resource->name,
                                  mu_strategy_name(strategy));
@@ -217,13 +222,13 @@ static mu_status post(mu_running *running)
 }
 
 // The group of a failed run works again once no run is left that could be in the middle of it: reset earlier,
-// a replica would wait for one that has given up.
+// a replica would wait for one that has given up. A job of several processes does not work again.
 static void end_run(mu_strategy *strategy)
 {
     pthread_mutex_lock(&strategy->order);
     strategy->under_way--;
     mu_error_value cause;
-    if (strategy->under_way == 0 && strategy->group && mu__group_failed(strategy->group, &cause))
+    if (strategy->under_way == 0 && strategy->group && !strategy->mesh && mu__group_failed(strategy->group, &cause))
         mu__group_reset(strategy->group);
     pthread_mutex_unlock(&strategy->order);
 }

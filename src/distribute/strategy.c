@@ -7,7 +7,10 @@
 static void strategy_destroy(void *object)
 {
     mu_strategy *strategy = object;
+    mu_release(strategy->workers);
     mu_release(strategy->group);
+    mu_release(strategy->mesh);
+    mu_release(strategy->cluster);
     mu_release(strategy->cross_device);
     mu__free(strategy->devices);
     pthread_mutex_destroy(&strategy->order);
@@ -25,6 +28,7 @@ mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_devi
     strategy->runtime = mu__runtime();
     strategy->n_replicas = strategy->n_local = n_devices;
     strategy->bytes_per_pack = MU_BUCKET_BYTES;
+    strategy->n_workers = 1;
     strategy->devices = mu__alloc(sizeof *devices * (size_t)n_devices);
     if (n_devices > 1)
         strategy->group = mu__group_new(n_devices, "replicas");

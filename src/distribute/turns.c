@@ -3,7 +3,8 @@
 // The calling thread coordinates. It lets replica 0 run to its first meeting point (a merge or a collective) or
 // to its end, then replica 1, and so on; when all have paused it does what they met for, and starts again from
 // replica 0. So the user's C code needs no locks, and a wrong number of meetings is seen at once: nobody waits
-// for a replica that has ended. Collectives of ops arrive here too, through the mu_collective of each replica.
+// for a replica that has ended. Collectives of ops arrive here too, through the mu_collective of each replica; with
+// several workers each coordinator then meets the others'. A merge is of the worker's own replicas.
 #include "distribute/distribute.h"
 
 #include <signal.h>
@@ -151,11 +152,65 @@ static mu_status check_meeting(const struct mu_turns *run)
     return MU_OK;
 }
 
+static void reduce_blocks(const meeting *what, int n_dst, void *const *dst, int n_src, const void *const *src)
+{
+    mu__reduce(&(mu_reduce_args){.dtype = what->dtype, .reduction = what->reduction, .n_dst = n_dst, .n_src = n_src,
+                                 .dst = dst, .src = src, .count = what->count,
+                                 .divide = what->reduction == MU_REDUCTION_MEAN ? n_src : 1});
+}
+
+// Fetches the blocks of all workers' replicas, so that they are added in replica order.
+static mu_status reduce_with_others(const struct mu_turns *run)
+{
+    const meeting *first = run->turns[0].meeting;
+    const int all = run->strategy->n_replicas, workers = run->strategy->n_workers;
+    const size_t bytes = (size_t)first->count * mu_dtype_bytes(first->dtype);
+    char *mine = mu__alloc(bytes * (size_t)run->n), *blocks = mu__alloc(bytes * (size_t)all);
+    int64_t *counts = mu__calloc((size_t)workers, sizeof *counts);
+    const void **src = mu__calloc((size_t)all, sizeof *src);
+    void **dst = mu__calloc((size_t)run->n, sizeof *dst);
+    mu_status status = mine && blocks && counts && src && dst ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int w = 0; status == MU_OK && w < workers; w++)
+        counts[w] = first->count * run->n;
+    for (int r = 0; status == MU_OK && r < run->n; r++)
+        memcpy(mine + bytes * (size_t)r, dst[r] = run->turns[r].meeting->data, bytes);
+    for (int r = 0; status == MU_OK && r < all; r++)
+        src[r] = blocks + bytes * (size_t)r;
+    if (status == MU_OK)
+        status = mu__workers_gather_blocks(run->strategy, "all_reduce", first->dtype, mine, blocks, counts);
+    if (status == MU_OK)
+        reduce_blocks(first, run->n, dst, all, src);
+    mu__free(dst);
+    mu__free(src);
+    mu__free(counts);
+    mu__free(blocks);
+    mu__free(mine);
+    return status;
+}
+
+// `mine` is this worker's piece of the whole, in its place.
+static mu_status gather_with_others(const struct mu_turns *run, const void *mine)
+{
+    const meeting *first = run->turns[0].meeting;
+    if (run->strategy->n_workers < 2)
+        return MU_OK;
+    int64_t *counts = mu__calloc((size_t)run->strategy->n_workers, sizeof *counts);
+    if (!counts)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int r = 0; r < run->strategy->n_replicas; r++)
+        counts[r / run->n] += first->counts[r];
+    mu_status status = mu__workers_gather_blocks(run->strategy, "all_gather", first->dtype, mine, first->data, counts);
+    mu__free(counts);
+    return status;
+}
+
 static mu_status reduce_meeting(const struct mu_turns *run)
 {
     const meeting *first = run->turns[0].meeting;
     if (!mu__reduce_supports(first->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "all_reduce: %s cannot be reduced; cast it to a number", mu_dtype_name(first->dtype));
+    if (run->strategy->n_workers > 1)
+        return reduce_with_others(run);
     void **parts = mu__calloc((size_t)run->n, sizeof *parts);
     if (!parts)
         return MU_RESOURCE_EXHAUSTED;
@@ -167,35 +222,53 @@ static mu_status reduce_meeting(const struct mu_turns *run)
         mu__free(parts);
         return status;
     }
-    mu__reduce(&(mu_reduce_args){.dtype = first->dtype, .reduction = first->reduction, .n_dst = run->n, .n_src = run->n,
-                                 .dst = parts, .src = (const void *const *)parts, .count = first->count,
-                                 .divide = first->reduction == MU_REDUCTION_MEAN ? run->n : 1});
+    reduce_blocks(first, run->n, parts, run->n, (const void *const *)parts);
     mu__free(parts);
+    return MU_OK;
+}
+
+static mu_status check_counts(const struct mu_turns *run, int from)
+{
+    const int64_t brought = run->turns[from].meeting->count;
+    const int id = run->strategy->first_replica + from;
+    for (int to = 0; to < run->n; to++) {
+        const int64_t expected = run->turns[to].meeting->counts[id];
+        if (expected != brought)
+            return mu__error(MU_INVALID_ARGUMENT, "all_gather: replica %d expects %lld elements of replica %d, which has %lld",
+                             run->strategy->first_replica + to, (long long)expected, id, (long long)brought);
+    }
     return MU_OK;
 }
 
 static mu_status gather_meeting(const struct mu_turns *run)
 {
-    const size_t element = mu_dtype_bytes(run->turns[0].meeting->dtype);
+    const meeting *first = run->turns[0].meeting;
+    const size_t element = mu_dtype_bytes(first->dtype);
     size_t at = 0;
+    for (int r = 0; r < run->strategy->first_replica; r++)
+        at += (size_t)first->counts[r] * element;
+    char *const mine = (char *)first->data + at;
+    size_t bytes = 0, total = 0;
     for (int from = 0; from < run->n; from++) {
         const meeting *source = run->turns[from].meeting;
-        const size_t bytes = (size_t)source->count * element;
-        for (int to = 0; to < run->n; to++) {
-            const meeting *target = run->turns[to].meeting;
-            if (target->counts[from] != source->count)
-                return mu__error(MU_INVALID_ARGUMENT, "all_gather: replica %d expects %lld elements of replica %d, which has %lld", to,
-                                 (long long)target->counts[from], from, (long long)source->count);
-            memcpy((char *)target->data + at, source->in, bytes);
-        }
-        at += bytes;
+        MU_TRY(check_counts(run, from));
+        memcpy(mine + bytes, source->in, (size_t)source->count * element);
+        bytes += (size_t)source->count * element;
     }
+    MU_TRY(gather_with_others(run, mine));
+    for (int r = 0; r < run->strategy->n_replicas; r++)
+        total += (size_t)first->counts[r] * element;
+    for (int to = 1; to < run->n; to++)
+        memcpy(run->turns[to].meeting->data, first->data, total);
     return MU_OK;
 }
 
 static mu_status broadcast_meeting(const struct mu_turns *run)
 {
-    const meeting *root = run->turns[run->turns[0].meeting->root].meeting;
+    const meeting *first = run->turns[0].meeting;
+    const int worker = first->root / run->n, local = worker == run->strategy->worker ? first->root % run->n : 0;
+    const meeting *root = run->turns[local].meeting;
+    MU_TRY(mu__workers_take(run->strategy, "broadcast", root->dtype, root->data, root->count, worker));
     for (int r = 0; r < run->n; r++)
         if (run->turns[r].meeting != root)
             memcpy(run->turns[r].meeting->data, root->data, (size_t)root->count * mu_dtype_bytes(root->dtype));
@@ -307,6 +380,7 @@ static mu_status drive(struct mu_turns *run)
 // After a failure: every replica that waits gets the error, and ends.
 static void release_all(struct mu_turns *run)
 {
+    mu__strategy_failed(run->strategy);
     mu__error_move(&run->cause);
     for (int r = 0; r < run->n; r++)
         while (run->turns[r].stage == PAUSED) {
@@ -325,8 +399,8 @@ static mu_status prepare(struct mu_turns *run, const mu_value *arguments)
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < run->n; r++) {
         turn *t = &run->turns[r];
-        t->collective = (mu_collective){.rank = r, .size = run->n, .all_reduce = meet_all_reduce,
-                                        .all_gather = meet_all_gather, .broadcast = meet_broadcast};
+        t->collective = (mu_collective){.rank = run->strategy->first_replica + r, .size = run->strategy->n_replicas,
+                                        .all_reduce = meet_all_reduce, .all_gather = meet_all_gather, .broadcast = meet_broadcast};
         t->head = (mu_strategy_replica){.replica = {.id = run->strategy->first_replica + r, .collective = &t->collective},
                                         .strategy = run->strategy, .turns = run, .local = r};
         t->arguments = mu__select(arguments, r);

@@ -2,7 +2,7 @@
 //
 // ON_WRITE ("mirrored") keeps all components equal: an assignment on replicas first puts the replicas' values
 // together as the aggregation says. ON_READ lets components differ and puts them together when they are read
-// outside of replicas. The tables are sections 9.2 and 9.3 of the semantics that TensorFlow's tests pin.
+// outside of replicas. With several workers the first value is the chief's. The tables are sections 9.2 and 9.3 of the semantics that TensorFlow's tests pin.
 #include "distribute/distribute.h"
 
 static bool in_replica(void)
@@ -93,18 +93,20 @@ typedef struct assignment {
 
 static mu_tensor *aggregate_parts(const mu_variable *variable, const mu_value *parts)
 {
-    const bool differ = parts->kind == MU_VALUE_PER_REPLICA;
-    mu_tensor *first = mu_value_tensor(differ ? parts->items[0] : parts);
+    mu_strategy *strategy = owner_of(variable);
+    const bool several = parts->kind == MU_VALUE_PER_REPLICA, differ = several || strategy->n_workers > 1;
+    mu_tensor *first = mu_value_tensor(several ? parts->items[0] : parts), *tensors[MU_MAX_REPLICAS];
     if (!differ && variable->aggregation == MU_AGGREGATION_SUM)
         refuse_sum(variable);
-    if (!differ || variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA || !first)
+    if (!differ || !first)
         return mu__pending() ? NULL : first;
+    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
+        return mu__workers_take_tensor(strategy, variable->resource.name, first);
     if (variable->aggregation == MU_AGGREGATION_MEAN && refuse_integer_mean(variable, first) != MU_OK)
         return NULL;
-    mu_tensor *tensors[MU_MAX_REPLICAS];
-    for (int i = 0; i < parts->n; i++)
-        tensors[i] = mu_value_tensor(parts->items[i]);
-    return mu__reduce_tensors(variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, parts->n, tensors);
+    for (int i = 0; i < strategy->n_local; i++)
+        tensors[i] = several ? mu_value_tensor(parts->items[i]) : first;
+    return mu__reduce_replicas(strategy, variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, strategy->n_local, tensors);
 }
 
 static mu_value *assign_together(mu_strategy *strategy, mu_value *parts, void *arg)
@@ -182,7 +184,8 @@ static mu_tensor *read_together(mu_variable *variable)
     for (int i = 0; i < variable->n_components; i++)
         if (!(parts[i] = mu__variable_component(variable, i)))
             return NULL;
-    return mu__reduce_tensors(variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, variable->n_components, parts);
+    return mu__reduce_replicas(owner_of(variable), variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN,
+                               variable->n_components, parts);
 }
 
 // In a sync-on-read context replicas see what is seen outside of them.
@@ -251,7 +254,8 @@ static mu_variable *make_variable(struct mu_scope *scope, const mu_variable_args
     }
     if (args.synchronization == MU_SYNCHRONIZATION_AUTO)
         args.synchronization = MU_SYNCHRONIZATION_ON_WRITE;
-    mu_variable *variable = mu__variable_make(&args, args.initial_value, strategy->n_local);
+    args.initial_value = mu__workers_take_tensor(strategy, args.name ? args.name : "Variable", args.initial_value);
+    mu_variable *variable = mu__pending() ? NULL : mu__variable_make(&args, args.initial_value, strategy->n_local);
     if (!variable)
         return NULL;
     variable->owner = mu_retain(strategy);

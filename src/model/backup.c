@@ -99,9 +99,8 @@ static mu_status save_interrupted(const mu_logs *logs, void *arg)
 
 static mu_status finish(const mu_logs *logs, void *arg)
 {
-    (void)logs;
     const backup *state = arg;
-    if (!state->keep && unlink(state->path) != 0 && errno != ENOENT)
+    if (!state->keep && mu_strategy_should_checkpoint(logs->model->strategy) && unlink(state->path) != 0 && errno != ENOENT)
         mu__log(MU_LOG_WARNING, "the backup '%s' of a finished run cannot be deleted: %s", state->path, strerror(errno));
     return MU_OK;
 }

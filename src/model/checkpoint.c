@@ -166,9 +166,20 @@ static mu_status metadata_of(const mu_checkpoint *checkpoint, const char *const 
     return MU_OK;
 }
 
+// The strategy whose workers all save at the same time; NULL: none with several.
+static mu_strategy *strategy_of(const entries *all)
+{
+    for (size_t i = 0; i < all->n; i++)
+        if (all->items[i]->owner && mu_strategy_worker_count(all->items[i]->owner) > 1)
+            return all->items[i]->owner;
+    return NULL;
+}
+
+// Reading is done by all workers, writing by the chief.
 static mu_status write_entries(const entries *all, const char *path, const char *const *metadata)
 {
     mu_status status = MU_OK;
+    mu_strategy *strategy = strategy_of(all);
     const char **names = mu__calloc(all->n + 1, sizeof *names);
     mu_tensor **tensors = mu__calloc(all->n + 1, sizeof *tensors);
     if (!names || !tensors)
@@ -178,7 +189,9 @@ static mu_status write_entries(const entries *all, const char *path, const char 
         if (!(tensors[i] = mu_variable_read(all->items[i])))
             MU_GO(mu_error_code());
     }
-    status = mu__tensors_save(path, (int)all->n, names, tensors, metadata);
+    if (mu_strategy_should_checkpoint(strategy))
+        status = mu__tensors_save(path, (int)all->n, names, tensors, metadata);
+    status = mu__workers_written(strategy, status);
 out:
     mu__free(names);
     mu__free(tensors);
@@ -210,6 +223,14 @@ mu_status mu__checkpoint_write(mu_checkpoint *checkpoint, const char *path, cons
     mu__free(all.items);
     mu_pool_close(pool);
     return status;
+}
+
+bool mu__checkpoint_is_ours(const mu_checkpoint *checkpoint)
+{
+    entries all = {0};
+    const bool ours = collect(checkpoint, &all) == MU_OK && mu_strategy_should_checkpoint(strategy_of(&all));
+    mu__free(all.items);
+    return ours;
 }
 
 mu_status mu_checkpoint_save(mu_checkpoint *checkpoint, const char *path)

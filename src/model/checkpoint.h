@@ -9,6 +9,8 @@
 
 // mu__checkpoint_write is mu_checkpoint_save with more metadata: key, text, …, NULL (or NULL).
 mu_status mu__checkpoint_write(mu_checkpoint *checkpoint, const char *path, const char *const *metadata);
+// mu__checkpoint_is_ours says whether this process writes the files; of several workers only the chief does.
+bool mu__checkpoint_is_ours(const mu_checkpoint *checkpoint);
 // mu__checkpoint_read is mu_checkpoint_restore from an open file, whose metadata the caller reads.
 mu_status mu__checkpoint_read(mu_checkpoint *checkpoint, mu_tensor_file *file);
 

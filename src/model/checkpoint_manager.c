@@ -148,9 +148,10 @@ mu_status mu_checkpoint_manager_save(mu_checkpoint_manager *manager, int64_t num
     char *path = mu__pending() ? NULL : path_of(manager, number < 0 ? latest + 1 : number);
     mu_status status = path ? mu__checkpoint_write(manager->checkpoint, path, NULL) : mu_error_code();
     numbers all = {0};
-    if (status == MU_OK)
+    const bool ours = status == MU_OK && mu__checkpoint_is_ours(manager->checkpoint);
+    if (ours)
         status = list_numbers(manager, &all);
-    if (status == MU_OK)
+    if (ours && status == MU_OK)
         delete_old(manager, &all);
     mu__free(all.items);
     mu__free(path);

@@ -151,7 +151,7 @@ static mu_value *predict_step(mu_value *batch, void *arg)
 typedef struct pass {
     mu_model *model;
     mu_function *function;
-    mu_iterator *iterator;         // over global batches
+    mu_iterator *iterator;         // over the replicas' parts of batches
     int64_t limit;                 // steps; -1: until the data ends
     bool training;
     mu_progress *progress;         // NULL: nothing is shown
@@ -197,23 +197,28 @@ static mu_logs pass_logs(const pass *p)
                      .names = p->names, .values = p->values};
 }
 
-static double sum_over_replicas(const mu_value *value)
+static double on_replica(const mu_value *value, int r)
 {
-    double sum = 0;
-    if (value->kind != MU_VALUE_PER_REPLICA)
-        return mu_scalar(value);
-    for (int r = 0; r < value->n; r++)
-        sum += mu_scalar(value->items[r]);
-    return sum;
+    return mu_scalar(value->kind == MU_VALUE_PER_REPLICA ? value->items[r] : value);
 }
 
-static void read_metrics(pass *p, const mu_value *states)
+static mu_status read_metrics(pass *p, const mu_value *states)
 {
-    for (int i = 0; i < p->model->n_metrics; i++) {
-        double total = sum_over_replicas(states->items[2 * i]), count = sum_over_replicas(states->items[2 * i + 1]);
+    mu_strategy *strategy = p->model->strategy;
+    const int n = 2 * p->model->n_metrics;
+    double sums[2 * MAX_LOGS], *parts = mu__calloc((size_t)strategy->n_local * (size_t)n, sizeof *parts);
+    if (!parts)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int r = 0; r < strategy->n_local; r++)
+        for (int i = 0; i < n; i++)
+            parts[r * n + i] = on_replica(states->items[i], r);
+    const mu_status status = mu__workers_sum(strategy, "metrics", n, parts, sums);
+    mu__free(parts);
+    for (int i = 0; status == MU_OK && i < p->model->n_metrics; i++) {
         p->names[i] = p->model->metrics[i]->name;
-        p->values[i] = count > 0 ? total / count : total;
+        p->values[i] = sums[2 * i + 1] > 0 ? sums[2 * i] / sums[2 * i + 1] : sums[2 * i];
     }
+    return status;
 }
 
 static mu_status keep_outputs(pass *p, mu_value *value)
@@ -242,7 +247,7 @@ static mu_status finish_step(pass *p, mu_running *running)
     count_step(p);
     if (p->function == p->model->predict_function)
         return keep_outputs(p, result);
-    read_metrics(p, result);
+    MU_TRY(read_metrics(p, result));
     if (p->progress)
         mu__progress_step(p->progress, p->steps, p->model->n_metrics, p->names, p->values);
     if (p->training) {
@@ -252,28 +257,27 @@ static mu_status finish_step(pass *p, mu_running *running)
     return mu__check_stop();
 }
 
-static int64_t rows_in(const mu_value *batch)
-{
-    mu_object *leaf = NULL;
-    mu__value_flatten(batch, &leaf, 1);
-    const mu_tensor *tensor = (const mu_tensor *)leaf;
-    return leaf && mu__is(leaf, &mu__tensor_type) && tensor->shape.rank > 0 ? tensor->shape.dims[0] : 1;
-}
-
 // Takes the next batch and hands it to the replicas; NULL at the end or after an error.
 static mu_running *start_step(pass *p)
 {
     mu_value *batch = mu_next(p->iterator);
     if (!batch)
         return NULL;
-    p->samples += rows_in(batch);
-    const mu_strategy *strategy = p->model->strategy;
-    if (strategy->n_local == 1)
-        return mu__run_start(p->model->strategy, p->function, batch);
-    mu_value *parts = mu__split_batch(strategy, batch);
-    mu_running *running = parts ? mu__run_start(p->model->strategy, p->function, parts) : NULL;
-    mu_release(parts);
-    return running;
+    p->samples += mu__distributed_rows(p->iterator);
+    return mu__run_start(p->model->strategy, p->function, batch);
+}
+
+// The parts of a dataset's batches that the local replicas get. Owned.
+static mu_iterator *iterate_parts(const mu_model *model, mu_dataset *dataset)
+{
+    mu_distributed_dataset *parts = mu_distribute_dataset(model->strategy, dataset);
+    return parts ? mu__distributed_iterate(parts) : NULL;
+}
+
+// One of several workers shows the progress, the chief; lines that were asked for come from all.
+static mu_verbose verbose_on(const mu_model *model, mu_verbose verbose)
+{
+    return mu_strategy_should_checkpoint(model->strategy) || verbose == MU_VERBOSE_LINES ? verbose : MU_VERBOSE_SILENT;
 }
 
 static mu_status run_pass(pass *p)
@@ -338,7 +342,7 @@ static mu_status measure(pass *p, mu_dataset *dataset)
 {
     MU_TRY(reset_metrics(p->model));
     p->function = p->model->test_function;
-    p->iterator = mu__dataset_iterate(dataset);
+    p->iterator = iterate_parts(p->model, dataset);
     mu_status status = p->iterator ? run_pass(p) : mu_error_code();
     mu_release(p->iterator);
     p->iterator = NULL;
@@ -378,7 +382,7 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
     pass p = {.model = args.model, .limit = args.steps > 0 ? args.steps : -1, .progress = &progress};
     int64_t target = p.limit > 0 ? p.limit : mu_dataset_cardinality(args.x);
     int64_t begin = mu__now_ns();
-    mu__progress_begin(&progress, args.verbose, 0, 0, target);
+    mu__progress_begin(&progress, verbose_on(args.model, args.verbose), 0, 0, target);
     if (measure(&p, args.x) != MU_OK) {
         mu__progress_abandon(&progress);
         return NULL;
@@ -410,7 +414,7 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
     if (!model->predict_function)
         model->predict_function = mu_retain(mu_function_new(predict_step, model));
     pass p = {.model = model, .function = model->predict_function, .limit = args.steps > 0 ? args.steps : -1};
-    p.iterator = mu__dataset_iterate(args.x);
+    p.iterator = iterate_parts(model, args.x);
     mu_status status = p.iterator ? run_pass(&p) : mu_error_code();
     mu_release(p.iterator);
     if (status == MU_OK && p.n_outputs == 0)
@@ -438,7 +442,7 @@ static mu_status open_data(fitting *f)
     mu_fit_position *at = &f->position;
     if (!at->iterator) {
         mu_release(f->iterator);
-        at->iterator = f->iterator = mu__dataset_iterate(f->args.x);
+        at->iterator = f->iterator = iterate_parts(f->args.model, f->args.x);
         if (f->iterator && at->restored)
             MU_TRY(mu_iterator_restore(f->iterator, at->restored));
         mu__free(at->restored);
@@ -478,7 +482,7 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     mu_logs logs = pass_logs(p);
     logs.n = 0;
     MU_TRY(call_hooks(f->args.callbacks, ON_EPOCH_BEGIN, &logs));
-    mu__progress_begin(&f->progress, f->args.verbose, epoch + 1, f->args.epochs, target);
+    mu__progress_begin(&f->progress, verbose_on(model, f->args.verbose), epoch + 1, f->args.epochs, target);
     int64_t begin = mu__now_ns();
     MU_TRY(run_pass(p));
     f->history->seconds += (double)(mu__now_ns() - begin) / 1e9;

@@ -46,7 +46,10 @@ mu_status mu_save_weights(mu_model *model, const char *path)
     MU_TRY(need_built(model, path, "mu_save_weights"));
     mu_pool *pool = mu_pool_open();
     mu_value *weights = pool ? named_weights(model) : NULL;
-    mu_status status = weights ? mu_save_tensors(path, weights) : mu_error_code();
+    mu_status status = mu_error_code();
+    if (weights && mu_strategy_should_checkpoint(model->strategy))
+        status = mu_save_tensors(path, weights);
+    status = mu__workers_written(model->strategy, status);
     mu_pool_close(pool);
     return status;
 }

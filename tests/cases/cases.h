@@ -13,14 +13,23 @@ typedef struct one_case {
     const char *name;         // "core-016"
     void (*run)(void);
     const char *later;        // why it is not run yet; then `run` is NULL
+    void (*on_workers)(mu_strategy *strategy);  // or: run by so many processes (workers.c)
+    int workers, replicas;
+    const char *options;      // of the launcher
 } one_case;
 
 // Each area is a list that ends with a row without a name.
 extern const one_case context_cases[], run_cases[], reduce_cases[], variable_cases[], scatter_cases[], device_cases[], input_cases[];
-extern const one_case guide_cases[];
+extern const one_case guide_cases[], share_cases[], worker_cases[];
 
 // The first failure of the case that runs.
 void fail_case(int line, const char *format, ...) MU_PRINTF(2, 3);
+
+const char *first_failure(void);  // "" if there was none
+
+// Cases of several processes: run_on_workers starts them, run_worker is what each of them does (its exit code).
+void run_on_workers(const one_case *c);
+int run_worker(const char *name);
 
 void expect_values(int line, const char *text, const mu_value *value, int n, const double *wanted);
 void expect_error(int line, mu_status wanted);

@@ -383,15 +383,29 @@ static void core_154(void)
     }
 }
 
-#define WORKERS "needs several workers"
+static void core_140(void)
+{
+    mu_cluster_spec *with = mu_cluster_spec_parse("{\"chief\": [\"a:1\"], \"worker\": [\"b:1\", \"c:1\", \"d:1\"], \"evaluator\": [\"e:1\"]}");
+    mu_cluster_spec *without = mu_cluster_spec_parse("{\"worker\": [\"b:1\", \"c:1\", \"d:1\"]}");
+    CHECK(mu_cluster_spec_is_chief(with, "chief", 0) == 1 && mu_cluster_spec_is_chief(with, "evaluator", 0) == 1);
+    CHECK(mu_cluster_spec_worker_index(with, "chief", 0) == 0 && mu_cluster_spec_worker_count(with, "evaluator") == 1);
+    CHECK(strstr(mu_cluster_spec_leader(with, "worker", 1), "/job:chief/") && !*mu_cluster_spec_leader(with, "evaluator", 0));
+    for (int i = 0; i < 3; i++) {
+        CHECK(mu_cluster_spec_is_chief(with, "worker", i) == 0 && mu_cluster_spec_worker_index(with, "worker", i) == i + 1);
+        CHECK(mu_cluster_spec_worker_count(with, "worker") == 4);
+        CHECK(mu_cluster_spec_is_chief(without, "worker", i) == (i == 0) && mu_cluster_spec_worker_index(without, "worker", i) == i);
+    }
+    CHECK(strstr(mu_cluster_spec_leader(without, "worker", 2), "/job:worker/") != NULL);
+}
+
+#define WORKERS "needs devices of other processes"
 
 const one_case device_cases[] = {
     {"core-115", core_115, NULL}, {"core-116", core_116, NULL}, {"core-118", core_118, NULL}, {"core-119", core_119, NULL},
     {"core-121", NULL, "groups have no keys yet"}, {"core-122", NULL, "needs GPU devices"}, {"core-124", core_124, NULL},
     {"core-125", core_125, NULL}, {"core-127", core_127, NULL}, {"core-128", core_128, NULL}, {"core-130", core_130, NULL},
     {"core-131", core_131, NULL}, {"core-133", NULL, "groups have no keys yet"}, {"core-134", core_134, NULL},
-    {"core-136", core_136, NULL}, {"core-137", core_137, NULL}, {"core-139", NULL, WORKERS}, {"core-140", NULL, WORKERS},
-    {"core-142", NULL, WORKERS}, {"core-143", NULL, WORKERS}, {"core-145", NULL, WORKERS}, {"core-146", NULL, WORKERS},
+    {"core-136", core_136, NULL}, {"core-137", core_137, NULL}, {"core-140", core_140, NULL},
     {"core-148", core_148, NULL}, {"core-148-central", core_148_central, NULL}, {"core-149", core_149, NULL}, {"core-151", core_151, NULL},
     {"core-152", core_152, NULL},
     {"core-154", core_154, NULL}, {"core-154-remote", NULL, WORKERS},

@@ -121,12 +121,10 @@ static void ps_130(void)
     check_range(__LINE__, mu_distribute_datasets_from_function(mirrored(2), nine_by_two, NULL), PARTS(2, 2, 2, 2, 1, 0));
 }
 
-#define WORKERS "needs several workers"
-
 const one_case input_cases[] = {
-    {"ps-110", NULL, WORKERS},  {"ps-112", NULL, WORKERS},  {"ps-113", ps_113, NULL},   {"ps-115", ps_115, NULL},
-    {"ps-116", ps_116, NULL},   {"ps-118", ps_118, NULL},   {"ps-119", ps_119, NULL},   {"ps-121", NULL, WORKERS},
-    {"ps-122", NULL, WORKERS},  {"ps-124", ps_124, NULL},   {"ps-125", NULL, WORKERS},  {"ps-127", ps_127, NULL},
-    {"ps-128", NULL, WORKERS},  {"ps-130-one-worker", ps_130, NULL}, {"ps-131", NULL, WORKERS},
+    {"ps-113", ps_113, NULL},   {"ps-115", ps_115, NULL},
+    {"ps-116", ps_116, NULL},   {"ps-118", ps_118, NULL},   {"ps-119", ps_119, NULL}, 
+    {"ps-124", ps_124, NULL},   {"ps-127", ps_127, NULL},
+    {"ps-130-one-worker", ps_130, NULL},
     {0},
 };

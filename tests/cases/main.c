@@ -18,6 +18,11 @@ void fail_case(int line, const char *format, ...)
     va_end(rest);
 }
 
+const char *first_failure(void)
+{
+    return failure;
+}
+
 void expect_error(int line, mu_status wanted)
 {
     const mu_error error = mu_error_take();
@@ -52,14 +57,14 @@ typedef struct counts {
 
 static void run_case(const one_case *c, counts *count)
 {
-    if (!c->run) {
+    if (!c->run && !c->on_workers) {
         printf("%s later: %s\n", c->name, c->later);
         count->later++;
         return;
     }
     failure[0] = '\0';
     mu_pool *pool = mu_pool_open();
-    c->run();
+    c->on_workers ? run_on_workers(c) : c->run();
     if (mu_error_code() != MU_OK)
         fail_case(0, "left an error: %s", mu_error_take().message);
     mu_pool_close(pool);
@@ -79,8 +84,13 @@ static void run_case(const one_case *c, counts *count)
 int main(int n_names, char **names)
 {
     static const one_case *const areas[] = {context_cases, run_cases, reduce_cases, variable_cases, scatter_cases, device_cases,
-                                            input_cases, guide_cases};
+                                            input_cases, share_cases, worker_cases, guide_cases};
     counts count = {0};
+    if (n_names == 3 && strcmp(names[1], "--worker") == 0) {
+        const int code = mu_init(.seed = 1) == MU_OK ? run_worker(names[2]) : 1;
+        mu_exit(true);
+        return code;
+    }
     if (mu_init(.cpu_devices = 8, .seed = 1) != MU_OK)
         return mu_exit(false);
     for (size_t a = 0; a < MU_COUNT(areas); a++)

@@ -294,12 +294,10 @@ static void core_067(void)
     EXPECT(eager(mirrored(3), gradient_of_all_gather, NULL), 6, 6, 6, 6, 6, 6);
 }
 
-#define WORKERS "needs several workers"
-
 const one_case reduce_cases[] = {
     {"core-034", core_034, NULL}, {"core-035", core_035, NULL}, {"core-037", core_037, NULL}, {"core-038", core_038, NULL},
     {"core-040", core_040, NULL}, {"core-041", core_041, NULL}, {"core-043", core_043, NULL}, {"core-044", core_044, NULL},
-    {"core-046", core_046, NULL}, {"core-047", core_047, NULL}, {"core-049", NULL, WORKERS},  {"core-050", NULL, WORKERS},
+    {"core-046", core_046, NULL}, {"core-047", core_047, NULL},
     {"core-052", core_052, NULL}, {"core-053", core_053, NULL}, {"core-055", core_055, NULL}, {"core-056", core_056, NULL},
     {"core-058", core_058, NULL}, {"core-059", core_059, NULL}, {"core-061", core_061, NULL}, {"core-062", core_062, NULL},
     {"core-064", core_064, NULL}, {"core-065", core_065, NULL}, {"core-067", core_067, NULL},

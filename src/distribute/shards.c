@@ -1,0 +1,111 @@
+// Which part of a dataset each worker reads, and in which pieces.
+//
+// By default every batch is divided by rows among all replicas of all workers: each worker takes the rows that fall to
+// its own, so that any number of workers trains on what one would. Shards of files (the policy FILE), whole copies (OFF)
+// and TensorFlow's own division, which MUSTER_TF_COMPAT asks for, come as pieces, one for each replica per step.
+#include "distribute/distribute.h"
+
+// The batch size that the end of a pipeline has, as TensorFlow finds it; -1: not known.
+static int64_t static_batch(const mu_dataset *dataset)
+{
+    static const char *const through[] = {"cache", "cache_file", "filter", "prefetch", "repeat", "shard", "shuffle", "skip", "take", "options"};
+    bool passes = true;
+    while (passes) {
+        if (mu__dataset_is(dataset, "batch") || mu__dataset_is(dataset, "padded_batch"))
+            return dataset->args.count;
+        passes = false;
+        for (size_t i = 0; i < MU_COUNT(through) && !passes; i++)
+            passes = dataset->n_inputs == 1 && mu__dataset_is(dataset, through[i]);
+        if (passes)
+            dataset = dataset->inputs[0];
+    }
+    return -1;
+}
+
+int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas)
+{
+    const int n = workers * replicas;
+    int64_t *sizes = mu__alloc(sizeof *sizes * (size_t)n);
+    for (int i = 0; sizes && i < n; i++)
+        sizes[i] = batch / n + ((i + worker * replicas) % n < batch % n);
+    return sizes;
+}
+
+// Pieces across the borders of batches, so that a step of all replicas has exactly one batch; where the batch size is
+// not known each batch is cut by itself, with the last pieces short or empty.
+static mu_dataset *pieces_of(const mu_strategy *strategy, mu_dataset *dataset, bool cut)
+{
+    const int64_t batch = static_batch(dataset);
+    if (cut || batch < 0)
+        return mu__dataset_split(dataset, strategy->n_replicas);
+    int64_t *sizes = mu__rebatch_sizes(batch, strategy->n_workers, strategy->worker, strategy->n_local);
+    mu_dataset *pieces = sizes ? mu_dataset_rebatch(dataset, strategy->n_replicas, sizes, false) : NULL;
+    mu__free(sizes);
+    return pieces;
+}
+
+// ---- What the log says --------------------------------------------------------------------------
+
+static void say_rows(const mu_strategy *strategy, const mu_dataset *dataset, const mu_division *by)
+{
+    int64_t rows, batch, begin, end, rest_begin, rest_end;
+    if (!mu__dataset_rows(dataset, &rows, &batch)) {
+        mu__log(MU_LOG_INFO, "worker %d reads its rows of every batch, a part of %d that are disjoint", strategy->worker, strategy->n_workers);
+        return;
+    }
+    mu__division_rows(by, batch, &begin, &end);
+    mu__division_rows(by, rows % batch, &rest_begin, &rest_end);
+    mu__log(MU_LOG_INFO, "worker %d reads %lld of %lld samples, disjoint", strategy->worker,
+            (long long)(rows / batch * (end - begin) + rest_end - rest_begin), (long long)rows);
+}
+
+static void say(const mu_strategy *strategy, const char *what)
+{
+    if (strategy->n_workers > 1)
+        mu__log(MU_LOG_INFO, "worker %d of %d reads %s", strategy->worker, strategy->n_workers, what);
+}
+
+// ---- The pipeline of a worker -------------------------------------------------------------------
+
+static mu_shares by_rows(const mu_strategy *strategy, mu_dataset *dataset)
+{
+    const mu_division by = {.n = strategy->n_replicas, .index = strategy->first_replica, .width = strategy->n_local};
+    if (strategy->n_workers == 1)
+        return (mu_shares){.dataset = dataset};
+    say_rows(strategy, dataset, &by);
+    return (mu_shares){.dataset = mu__dataset_divide_rows(dataset, &by), .same_order = true};
+}
+
+// Every batch in pieces for all replicas, of which each worker takes every so many'th.
+static mu_shares by_pieces(const mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
+{
+    mu_dataset *pieces = pieces_of(strategy, dataset, true);
+    say(strategy, "every so many'th piece of the batches, disjoint");
+    if (pieces && by->n > 1)
+        pieces = mu__dataset_divide_elements(pieces, by);
+    return (mu_shares){.dataset = pieces, .pieces = true, .same_order = true};
+}
+
+static mu_shares of_files(const mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
+{
+    mu_dataset *own = mu__dataset_divide_files(dataset, by);
+    say(strategy, "its own files, disjoint");
+    return (mu_shares){.dataset = own ? pieces_of(strategy, own, false) : NULL, .pieces = true};
+}
+
+mu_shares mu__shares_of(const mu_strategy *strategy, mu_dataset *dataset)
+{
+    const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
+    const mu_auto_shard_policy policy = mu__dataset_auto_shard(dataset);
+    const mu_division by = {.n = strategy->n_workers, .index = strategy->worker, .width = 1, .all_shares = compat};
+    if (strategy->n_replicas == 1 || (!compat && (strategy->n_workers == 1 || policy == MU_AUTO_SHARD_AUTO || policy == MU_AUTO_SHARD_DATA)))
+        return by_rows(strategy, dataset);
+    if (policy == MU_AUTO_SHARD_DATA || (policy == MU_AUTO_SHARD_AUTO && !mu__dataset_reads_files(dataset)))
+        return by_pieces(strategy, dataset, &by);
+    if (policy == MU_AUTO_SHARD_AUTO || policy == MU_AUTO_SHARD_FILE)
+        return of_files(strategy, dataset, &by);
+    if (policy == MU_AUTO_SHARD_HINT)
+        dataset = mu__dataset_divide_hints(dataset, &by);
+    say(strategy, policy == MU_AUTO_SHARD_HINT ? "the shards that the pipeline marks" : "all samples, as every other does");
+    return (mu_shares){.dataset = dataset ? pieces_of(strategy, dataset, false) : NULL, .pieces = true};
+}

@@ -1,0 +1,392 @@
+// The cases of several workers: each is run by as many processes, which `muster launch` starts from this program.
+//
+// In the process of a worker the case gets the strategy; what it finds wrong is printed and makes its process fail.
+#include "cases.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int index_of(const mu_strategy *strategy)
+{
+    return mu_strategy_worker_index(strategy);
+}
+
+// ---- Reductions ---------------------------------------------------------------------------------
+
+static mu_value *one(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(scalar(1));
+}
+
+static mu_value *two_of(mu_value *value)
+{
+    return mu_list(value, value, MU_END);
+}
+
+static void core_049(mu_strategy *strategy)
+{
+    mu_value *host = mu_of(scalar(1));
+    EXPECT(mu_reduce(strategy, MU_SUM, host), 2);
+    EXPECT(mu_reduce(strategy, MU_MEAN, host), 1);
+    EXPECT(mu_reduce_to(strategy, MU_SUM, host), 2);
+    EXPECT(mu_batch_reduce_to(strategy, MU_SUM, two_of(host), NULL), 2, 2);
+}
+
+static void core_050(mu_strategy *strategy)
+{
+    mu_value *v = eager(strategy, one, NULL);
+    EXPECT(mu_reduce(strategy, MU_SUM, v), 2);
+    EXPECT(mu_batch_reduce_to(strategy, MU_SUM, two_of(v), NULL), 2, 2);
+    EXPECT(mu_reduce(strategy, MU_SUM, traced(strategy, one, NULL)), 2);
+}
+
+static mu_value *own_rows(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_add(mu_zeros(MU_F32, 1, (int64_t[]){2}), id()));
+}
+
+static mu_value *sum_of_ids(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_all_reduce(MU_SUM, id()));
+}
+
+static mu_value *all_ids(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_all_gather(mu_reshape(id(), 1, (int64_t[]){1}), 0));
+}
+
+// Not in TensorFlow's list: what is reduced, gathered and exchanged on 2 x 2 replicas.
+static void two_by_two(mu_strategy *strategy)
+{
+    mu_value *rows = traced(strategy, own_rows, NULL);
+    EXPECT(mu_strategy_gather(strategy, rows, 0), 0, 0, 1, 1, 2, 2, 3, 3);
+    EXPECT(mu_reduce(strategy, MU_MEAN, rows), 1.5, 1.5);
+    EXPECT(mu_reduce_axis(strategy, MU_SUM, rows, 0), 12);
+    EXPECT(mu_reduce_axis(strategy, MU_MEAN, rows, 0), 1.5);
+    EXPECT(mu_strategy_gather(strategy, mu_of(VECTOR(index_of(strategy))), 0), 0, 1);
+    EXPECT(traced(strategy, sum_of_ids, NULL), 6, 6);
+    EXPECT(eager(strategy, sum_of_ids, NULL), 6, 6);
+    EXPECT(traced(strategy, all_ids, NULL), 0, 1, 2, 3, 0, 1, 2, 3);
+    EXPECT(eager(strategy, all_ids, NULL), 0, 1, 2, 3, 0, 1, 2, 3);
+}
+
+// ---- What a strategy is -------------------------------------------------------------------------
+
+static void core_139(mu_strategy *strategy)
+{
+    CHECK(mu_num_replicas_in_sync(strategy) == 6);
+    CHECK(mu_strategy_worker_count(strategy) == 3 && mu_strategy_device_count(strategy) == 2);
+}
+
+// The launcher's four workers as a chief and three workers.
+static void core_139_chief(mu_strategy *strategy)
+{
+    CHECK(mu_num_replicas_in_sync(strategy) == 4);
+    CHECK(mu_strategy_should_checkpoint(strategy) == (index_of(strategy) == 0));
+}
+
+static mu_value *give_id(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(id());
+}
+
+static mu_value *context_id(const mu_value_context *context, void *arg)
+{
+    (void)arg;
+    CHECK(context->num_replicas == 4);
+    return mu_of(scalar(context->replica_id));
+}
+
+static void core_143(mu_strategy *strategy)
+{
+    const double first = 2 * index_of(strategy);
+    EXPECT(eager(strategy, give_id, NULL), first, first + 1);
+    EXPECT(traced(strategy, give_id, NULL), first, first + 1);
+    EXPECT(mu_distribute_values(strategy, context_id, NULL), first, first + 1);
+    EXPECT(mu_local_results(strategy, traced(strategy, give_id, NULL)), first, first + 1);
+}
+
+// ---- Variables ----------------------------------------------------------------------------------
+
+static mu_value *read_own(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_of(mu_variable_read(arg));
+}
+
+static void core_142(mu_strategy *strategy)
+{
+    mu_variable *v = on_write(strategy, 3 + index_of(strategy), MU_AGGREGATION_MEAN);
+    EXPECT(read_of(v), 3);
+    EXPECT(mu_reduce(strategy, MU_MEAN, traced(strategy, read_own, v)), 3);
+}
+
+// Not in TensorFlow's list: assignments put together between workers, ON_READ variables.
+static void assignments(mu_strategy *strategy)
+{
+    mu_variable *sum = on_write(strategy, 1, MU_AGGREGATION_SUM), *mean = on_write(strategy, 1, MU_AGGREGATION_MEAN);
+    mu_variable *count = on_read(strategy, 0, MU_AGGREGATION_SUM);
+    assignment a = {.variable = sum, .assign = mu_variable_assign, .scale = 1, .offset = 1};
+    EXPECT(traced(strategy, assign_on_replica, &a), 10, 10);
+    EXPECT(eager(strategy, assign_on_replica, &a), 10, 10);
+    a.variable = mean;
+    EXPECT(traced(strategy, assign_on_replica, &a), 2.5, 2.5);
+    EXPECT(eager(strategy, assign_on_replica, &a), 2.5, 2.5);
+    a = (assignment){.variable = count, .assign = mu_variable_assign_add, .scale = 1, .offset = 1};
+    const double first = 2 * index_of(strategy) + 1;
+    EXPECT(traced(strategy, assign_on_replica, &a), first, first + 1);
+    EXPECT(read_of(count), 10);
+    mu_variable_assign(count, scalar(8));
+    EXPECT(components(count), 2, 2);
+}
+
+// ---- Input --------------------------------------------------------------------------------------
+
+// What this worker's replicas get, step by step: the values of all parts of all steps, and the number of steps.
+static void check_input(int line, mu_distributed_dataset *data, int steps, int n, const double *wanted)
+{
+    int seen = 0, step = 0;
+    MU_EACH(batch, data) {
+        mu_object *leaves[8];
+        const int parts = mu__value_flatten(batch, leaves, 8);
+        for (int r = 0; r < parts; r++) {
+            const mu_tensor *part = (const mu_tensor *)leaves[r];
+            for (int64_t i = 0; i < mu__elements(&part->shape); i++, seen++)
+                if (seen < n && mu__read_element(part->dtype, mu__data(part), i) != wanted[seen])
+                    fail_case(line, "element %d is %g, wanted %g", seen, mu__read_element(part->dtype, mu__data(part), i), wanted[seen]);
+        }
+        step++;
+    }
+    if (step != steps || seen != n)
+        fail_case(line, "%d steps and %d elements, wanted %d and %d", step, seen, steps, n);
+}
+
+#define INPUT(data, steps, ...) \
+    check_input(__LINE__, data, steps, (int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
+
+static mu_dataset *batches_of(int rows, int size)
+{
+    return mu_dataset_batch(mu_dataset_range(0, rows, 1), size);
+}
+
+// TensorFlow's test distributes without cutting batches again; so the function shards where its does.
+static mu_dataset *four_alone(const mu_input_context *context, void *arg)
+{
+    mu_dataset *data = mu_dataset_range(0, 4, 1);
+    return arg ? mu_dataset_shard(data, context->num_input_pipelines, context->input_pipeline_id) : data;
+}
+
+static void ps_128(mu_strategy *strategy)
+{
+    const int w = index_of(strategy);
+    INPUT(mu_distribute_datasets_from_function(strategy, four_alone, strategy), 2, w, w + 2);
+    INPUT(mu_distribute_datasets_from_function(strategy, four_alone, NULL), 4, 0, 1, 2, 3);
+}
+
+static mu_dataset *nine(const mu_input_context *context, void *arg)
+{
+    CHECK(context->num_replicas_in_sync == 4);
+    mu_dataset *data = batches_of(9, 2);
+    return arg ? mu_dataset_shard(data, context->num_input_pipelines, context->input_pipeline_id) : data;
+}
+
+static void ps_130(mu_strategy *strategy)
+{
+    if (index_of(strategy) == 0)
+        INPUT(mu_distribute_datasets_from_function(strategy, nine, strategy), 2, 0, 1, 4, 5, 8);
+    else
+        INPUT(mu_distribute_datasets_from_function(strategy, nine, strategy), 2, 2, 3, 6, 7);
+    INPUT(mu_distribute_datasets_from_function(strategy, nine, NULL), 3, 0, 1, 2, 3, 4, 5, 6, 7, 8);
+}
+
+static mu_dataset *eight_or_nine(const mu_input_context *context, void *arg)
+{
+    (void)arg;
+    return batches_of(8 + context->input_pipeline_id, 2);
+}
+
+static void ps_131(mu_strategy *strategy)
+{
+    if (index_of(strategy) == 0)
+        INPUT(mu_distribute_datasets_from_function(strategy, eight_or_nine, NULL), 3, 0, 1, 2, 3, 4, 5, 6, 7);
+    else
+        INPUT(mu_distribute_datasets_from_function(strategy, eight_or_nine, NULL), 3, 0, 1, 2, 3, 4, 5, 6, 7, 8);
+}
+
+// A worker without any data learns from another what its empty batches look like.
+static mu_value *double_it(mu_value *element, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_of(mu_multiply(mu_value_tensor(element), mu_value_tensor(element))), element, MU_END);
+}
+
+static mu_dataset *only_the_last(const mu_input_context *context, void *arg)
+{
+    (void)arg;
+    return mu_dataset_map(batches_of(context->input_pipeline_id == 1 ? 5 : 0, 2), double_it, NULL);
+}
+
+static void empty_share(mu_strategy *strategy)
+{
+    int steps = 0, rows = 0;
+    MU_EACH(batch, mu_distribute_datasets_from_function(strategy, only_the_last, NULL)) {
+        const mu_tensor *square = mu_at(batch, 0), *plain = mu_at(batch, 1);
+        CHECK(square && plain && square->dtype == MU_I64 && square->shape.rank == 1);
+        rows += square ? (int)square->shape.dims[0] : 0;
+        steps++;
+    }
+    CHECK(steps == 3 && rows == (index_of(strategy) == 1 ? 5 : 0));
+}
+
+// Every worker's own unseeded shuffle is the chief's: together they see each row once.
+static void one_order(mu_strategy *strategy)
+{
+    mu_set_seed(7 + (uint64_t)index_of(strategy));
+    mu_dataset *data = mu_dataset_batch(mu_dataset_shuffle(mu_dataset_range(0, 40, 1), 40), 8);
+    double seen[40] = {0};
+    MU_EACH(batch, mu_distribute_dataset(strategy, data)) {
+        const mu_tensor *part = mu_value_tensor(batch);
+        for (int64_t i = 0; part && i < part->shape.dims[0]; i++)
+            seen[(int)mu__read_element(part->dtype, mu__data(part), i)]++;
+    }
+    mu_value *all = mu_reduce(strategy, MU_SUM, mu_of(vector(40, seen)));
+    for (int i = 0; all && i < 40; i++)
+        CHECK(mu__read_element(MU_F32, mu__data(mu_value_tensor(all)), i) == 1);
+}
+
+// ---- Failures -----------------------------------------------------------------------------------
+
+// After worker 1 has gone the other must hear of it, and who it was.
+static void expect_gone(void)
+{
+    const mu_error error = mu_error_take();
+    if (error.code != MU_UNAVAILABLE && error.code != MU_DEADLINE_EXCEEDED)
+        fail_case(__LINE__, "UNAVAILABLE wanted, got %s: %s", mu_status_name(error.code), error.message);
+    if (!strstr(error.message, "/job:worker/task:1"))
+        fail_case(__LINE__, "the message does not name /job:worker/task:1: %s", error.message);
+}
+
+static void core_145(mu_strategy *strategy)
+{
+    EXPECT(mu_reduce(strategy, MU_SUM, mu_of(VECTOR(1))), 2);
+    if (index_of(strategy) == 1)
+        _exit(0);
+    mu_reduce(strategy, MU_SUM, mu_of(VECTOR(1)));
+    expect_gone();
+}
+
+static void ps_155(mu_strategy *strategy)
+{
+    on_write(strategy, 1, MU_AGGREGATION_MEAN);
+    if (index_of(strategy) == 1)
+        _exit(0);
+    on_write(strategy, 2, MU_AGGREGATION_MEAN);
+    expect_gone();
+}
+
+static mu_value *fails_on_one(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    if (index_of(arg) == 1)
+        mu_fail(MU_RESOURCE_EXHAUSTED, "no room for the %s", "third pancake");
+    return mu_of(mu_all_reduce(MU_SUM, scalar(1)));
+}
+
+static void ps_157(mu_strategy *strategy)
+{
+    CHECK(!eager(strategy, fails_on_one, strategy));
+    const mu_error error = mu_error_take();
+    if (error.code != MU_RESOURCE_EXHAUSTED || !strstr(error.message, "third pancake"))
+        fail_case(__LINE__, "RESOURCE_EXHAUSTED wanted, got %s: %s", mu_status_name(error.code), error.message);
+}
+
+// The launcher starts both again after the first life of worker 1 has failed.
+static void core_146(mu_strategy *strategy)
+{
+    const char *mark = getenv("CASE_MARK");
+    EXPECT(mu_reduce(strategy, MU_SUM, mu_of(VECTOR(1))), 2);
+    if (index_of(strategy) == 1 && access(mark, F_OK) != 0) {
+        fclose(fopen(mark, "w"));
+        _exit(3);
+    }
+    EXPECT(mu_reduce(strategy, MU_SUM, mu_of(VECTOR(1))), 2);
+    EXPECT(read_of(on_write(strategy, 5 + index_of(strategy), MU_AGGREGATION_MEAN)), 5);
+}
+
+const one_case worker_cases[] = {
+    {"core-049", .on_workers = core_049, .workers = 2, .replicas = 1},
+    {"core-050", .on_workers = core_050, .workers = 2, .replicas = 1},
+    {"core-139", .on_workers = core_139, .workers = 3, .replicas = 2},
+    {"core-139-chief", .on_workers = core_139_chief, .workers = 4, .replicas = 1},
+    {"core-142", .on_workers = core_142, .workers = 2, .replicas = 2},
+    {"core-143", .on_workers = core_143, .workers = 2, .replicas = 2},
+    {"core-145", .on_workers = core_145, .workers = 2, .replicas = 1},
+    {"core-146", .on_workers = core_146, .workers = 2, .replicas = 1, .options = "--max-restarts 1"},
+    {"two-by-two", .on_workers = two_by_two, .workers = 2, .replicas = 2},
+    {"assignments", .on_workers = assignments, .workers = 2, .replicas = 2},
+    {"ps-128", .on_workers = ps_128, .workers = 2, .replicas = 1},
+    {"ps-130", .on_workers = ps_130, .workers = 2, .replicas = 2},
+    {"ps-131", .on_workers = ps_131, .workers = 2, .replicas = 2},
+    {"empty-share", .on_workers = empty_share, .workers = 2, .replicas = 1},
+    {"one-order", .on_workers = one_order, .workers = 3, .replicas = 1},
+    {"ps-155", .on_workers = ps_155, .workers = 2, .replicas = 1},
+    {"ps-157", .on_workers = ps_157, .workers = 2, .replicas = 1},
+    {0},
+};
+
+// ---- In a worker's process ----------------------------------------------------------------------
+
+// The launcher's workers, the first of them as chief.
+static mu_cluster *with_a_chief(void)
+{
+    mu_cluster *cluster = mu_cluster_from_environment();
+    mu_cluster_spec *spec = mu_cluster_get_spec(cluster), *other = mu_cluster_spec_parse(NULL);
+    const int id = mu_cluster_task_id(cluster), n = mu_cluster_spec_num_tasks(spec, "worker");
+    for (int i = 0; i < n; i++)
+        mu_cluster_spec_add(other, i == 0 ? "chief" : "worker", -1, mu_cluster_spec_task_address(spec, "worker", i));
+    return mu_simple_cluster_resolver(other, .task_type = id == 0 ? "chief" : "worker", .task_id = id == 0 ? 0 : id - 1);
+}
+
+int run_worker(const char *name)
+{
+    const one_case *c = worker_cases;
+    while (strcmp(c->name, name) != 0)
+        c++;
+    mu_cluster *cluster = strstr(name, "chief") ? with_a_chief() : NULL;
+    mu_strategy *strategy = mu_multi_worker_mirrored_strategy(cluster);
+    if (strategy)
+        c->on_workers(strategy);
+    if (mu_error_code() != MU_OK)
+        fail_case(__LINE__, "left an error: %s", mu_error_take().message);
+    const char *failure = first_failure();
+    if (failure[0])
+        printf("%s\n", failure);
+    return failure[0] ? 1 : 0;
+}
+
+// ---- In the process of the cases ----------------------------------------------------------------
+
+void run_on_workers(const one_case *c)
+{
+    char self[512], mark[64], command[1600], line[512], words[512] = "nothing";
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    snprintf(mark, sizeof mark, "/tmp/muster-case-%d", (int)getpid());
+    setenv("CASE_MARK", mark, 1);
+    snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 60 %s -- '%s' --worker %s 2>&1", MUSTER_COMMAND, c->workers,
+             c->replicas, c->options ? c->options : "", self, c->name);
+    FILE *output = popen(command, "r");
+    while (output && fgets(line, sizeof line, output))
+        if (line[0] == '[')
+            snprintf(words, sizeof words, "%.*s", (int)strcspn(line, "\n"), line);
+    const int status = output ? pclose(output) : -1;
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        fail_case(__LINE__, "exit code %d; %s", WIFEXITED(status) ? WEXITSTATUS(status) : -1, words);
+    unlink(mark);
+}

@@ -1,0 +1,128 @@
+// Models, optimizers and data that every strategy must train to the same parameters, in one process or many.
+//
+// All in float64: what remains is the order of summation, far below the tolerance.
+#ifndef MU_TEST_RECIPES_H
+#define MU_TEST_RECIPES_H
+
+#include "../unit/model/model_test.h"
+
+#define SAMPLES 57  // batches of 13 and a last one of 5: parts of 0, 1 and 2 rows
+#define BATCH 13
+#define TOLERANCE 1e-12
+
+static inline mu_layer *relu_dense(int units)
+{
+    return mu_dense(units, .activation = "relu", .kernel_regularizer = mu_l2(1e-3));
+}
+
+static inline mu_model *dense_model(void)
+{
+    return mu_sequential(relu_dense(9), mu_dense(4));
+}
+
+static inline mu_model *conv_model(void)
+{
+    return mu_sequential(mu_conv2d(3, 3, .activation = "relu"), mu_max_pool2d(2), mu_conv2d(4, 2, .padding = "same"),
+                         mu_average_pool2d(2, .strides = 1), mu_flatten(), mu_dense(4));
+}
+
+static inline mu_model *normalized_model(void)
+{
+    return mu_sequential(mu_conv2d(3, 3), mu_batch_normalization(.synchronized = true), mu_activation("relu"), mu_flatten(),
+                         mu_dense(5), mu_batch_normalization(.synchronized = true, .no_scale = true), mu_dense(4));
+}
+
+static inline mu_optimizer *adam(void)
+{
+    return mu_adam(.learning_rate = .01);
+}
+
+static inline mu_optimizer *momentum(void)
+{
+    return mu_sgd(.learning_rate = .05, .momentum = .9, .nesterov = true);
+}
+
+static inline mu_optimizer *descent(void)
+{
+    return mu_sgd(.learning_rate = .1);
+}
+
+static const struct recipe {
+    const char *name;
+    mu_model *(*model)(void);
+    mu_optimizer *(*optimizer)(void);
+    bool images;
+} recipes[] = {
+    {"dense, gradient descent", dense_model, descent, false},
+    {"dense, momentum", dense_model, momentum, false},
+    {"dense, adam", dense_model, adam, false},
+    {"conv, gradient descent", conv_model, descent, true},
+    {"conv, adam", conv_model, adam, true},
+    {"normalized, gradient descent", normalized_model, descent, true},
+};
+
+typedef struct outcome {
+    double *weights, *losses;
+    int64_t n_weights;
+    int epochs;
+} outcome;
+
+static inline void free_outcome(outcome *o)
+{
+    free(o->weights);
+    free(o->losses);
+}
+
+// Trains a recipe from the same beginning.
+static inline outcome train_on(const struct recipe *recipe, mu_strategy *strategy)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_set_seed(42);
+    mu_dataset *data = recipe->images ? images_and_classes(SAMPLES, 4, BATCH) : rows_and_classes(SAMPLES, 6, 4, BATCH);
+    mu_model *model = NULL;
+    MU_SCOPE(strategy) {
+        model = recipe->model();
+        mu_compile(model, .optimizer = recipe->optimizer(), .metrics = MU_METRICS(mu_accuracy()),
+                   .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+    }
+    mu_history *history = mu_fit(model, data, .epochs = 3, .verbose = MU_VERBOSE_SILENT);
+    if (!history)
+        fail_msg("%s on %s: %s", recipe->name, mu_strategy_name(strategy), mu_error_message());
+    outcome o = {.epochs = mu_history_epochs(history), .losses = malloc(3 * sizeof(double))};
+    o.weights = weights_of(model, &o.n_weights);
+    for (int epoch = 0; epoch < o.epochs; epoch++)
+        o.losses[epoch] = mu_history_at(history, "loss", epoch);
+    mu_pool_close(pool);
+    return o;
+}
+
+// ---- Evaluation ---------------------------------------------------------------------------------
+
+typedef struct measured {
+    int64_t samples;
+    double loss, accuracy;
+    double outputs[1000 * 3];
+} measured;
+
+static inline void measure_on(mu_strategy *strategy, measured *out)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_set_seed(3);
+    mu_model *model = NULL;
+    mu_dataset *data = rows_and_classes(1000, 6, 3, 64);
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(8, .activation = "tanh"), mu_dense(3));
+        mu_compile(model, .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true),
+                   .metrics = MU_METRICS(mu_accuracy()));
+    }
+    mu_history *history = mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT);
+    assert_non_null(history);
+    *out = (measured){.samples = mu_history_samples(history), .loss = mu_history_last(history, "loss"),
+                      .accuracy = mu_history_last(history, "accuracy")};
+    mu_tensor *outputs = mu_predict(model, data);
+    assert_int_equal(mu_tensor_dim(outputs, 0), 1000);
+    assert_int_equal(mu_tensor_copy_to(outputs, out->outputs, sizeof out->outputs), MU_OK);
+    mu_pool_close(pool);
+}
+
+#endif
