@@ -3,6 +3,7 @@
 // In the process of a worker the case gets the strategy; what it finds wrong is printed and makes its process fail.
 #include "cases.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -306,6 +307,23 @@ static void ps_157(mu_strategy *strategy)
         fail_case(__LINE__, "RESOURCE_EXHAUSTED wanted, got %s: %s", mu_status_name(error.code), error.message);
 }
 
+// Killed in the middle of steps, without a word: the other knows within 5 s, and which one it was.
+static void killed(mu_strategy *strategy)
+{
+    EXPECT(mu_reduce(strategy, MU_SUM, traced(strategy, one, NULL)), 2);
+    int64_t begin = mu__now_ns();
+    for (int step = 0; mu_error_code() == MU_OK; step++) {
+        mu_pool *pool = mu_pool_open();
+        begin = mu__now_ns();
+        traced(strategy, sum_of_ids, NULL);
+        if (step == 20 && index_of(strategy) == 1)
+            raise(SIGKILL);
+        mu_pool_close(pool);
+    }
+    expect_gone();
+    CHECK(mu__now_ns() - begin < 5000000000);
+}
+
 // The launcher starts both again after the first life of worker 1 has failed.
 static void core_146(mu_strategy *strategy)
 {
@@ -330,6 +348,7 @@ const one_case worker_cases[] = {
     {"core-146", .on_workers = core_146, .workers = 2, .replicas = 1, .options = "--max-restarts 1"},
     {"two-by-two", .on_workers = two_by_two, .workers = 2, .replicas = 2},
     {"assignments", .on_workers = assignments, .workers = 2, .replicas = 2},
+    {"killed", .on_workers = killed, .workers = 2, .replicas = 1},
     {"ps-128", .on_workers = ps_128, .workers = 2, .replicas = 1},
     {"ps-130", .on_workers = ps_130, .workers = 2, .replicas = 2},
     {"ps-131", .on_workers = ps_131, .workers = 2, .replicas = 2},
@@ -353,11 +372,23 @@ static mu_cluster *with_a_chief(void)
     return mu_simple_cluster_resolver(other, .task_type = id == 0 ? "chief" : "worker", .task_id = id == 0 ? 0 : id - 1);
 }
 
+// The launcher would end the others; so what is killed is not what it has started.
+static void hide_from_launcher(void)
+{
+    const pid_t child = fork();
+    if (child > 0) {
+        waitpid(child, NULL, 0);
+        _exit(0);
+    }
+}
+
 int run_worker(const char *name)
 {
     const one_case *c = worker_cases;
     while (strcmp(c->name, name) != 0)
         c++;
+    if (c->on_workers == killed && mu_cluster_task_id(mu_cluster_from_environment()) == 1)
+        hide_from_launcher();
     mu_cluster *cluster = strstr(name, "chief") ? with_a_chief() : NULL;
     mu_strategy *strategy = mu_multi_worker_mirrored_strategy(cluster);
     if (strategy)

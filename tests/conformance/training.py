@@ -204,13 +204,13 @@ def keras_step(tf, case, strategy, model, optimizer):
     return step
 
 
-def train_tensorflow(tf, case, floatx):
-    """Losses of all steps, the last weights, and the first ones."""
+def train_tensorflow(tf, case, floatx, strategy=None):
+    """Losses of all steps, the last weights, and the first ones; on a strategy of its own unless one is given."""
     tf.keras.backend.clear_session()
     tf.keras.backend.set_floatx(np.dtype(FLOATX[floatx]).name)
     x, y = data_of(case, FLOATX[floatx])
     n = case.oracle_replicas
-    strategy = keras_strategy(tf, n)
+    strategy = strategy or keras_strategy(tf, n)
     with strategy.scope():
         model = keras_model(tf, case, x.shape[1:])
         name, options = OPTIMIZERS[case.optimizer]
@@ -294,12 +294,13 @@ def run_steps(mu, strategy, model, optimizer, dataset):
     return losses
 
 
-def train_muster(mu, case, floatx, first):
+def train_muster(mu, case, floatx, first, strategy=None):
     """Losses of all steps and the last weights."""
     x, y = data_of(case, FLOATX[floatx])
     with mu.pool():
         mu.mu_set_floatx(muster.DTYPES[np.dtype(FLOATX[floatx])])
-        strategy = mu.mu_mirrored_strategy(replicas=case.replicas) if case.replicas > 1 else mu.mu_one_device_strategy("CPU:0")
+        if not strategy:
+            strategy = mu.mu_mirrored_strategy(replicas=case.replicas) if case.replicas > 1 else mu.mu_one_device_strategy("CPU:0")
         dataset = mu.mu_dataset_from_tensor_slices(mu.values([mu.tensor(x), mu.tensor(y)]))
         dataset = mu.mu_dataset_repeat(mu.mu_dataset_batch(dataset=dataset, batch_size=case.batch), -1)
         with mu.scope(strategy):
@@ -328,11 +329,19 @@ def distance(a, b):
 def compare(report, tf, mu, case):
     theirs, their_weights, first = train_tensorflow(tf, case, "f64")
     ours, our_weights = train_muster(mu, case, "f64", first)
+    theirs_32, their_weights_32, _ = train_tensorflow(tf, case, "f32")
+    ours_32, our_weights_32 = train_muster(mu, case, "f32", first)
+    check(report, case, {"f64": (theirs, their_weights), "f32": (theirs_32, their_weights_32)},
+          {"f64": (ours, our_weights), "f32": (ours_32, our_weights_32)})
+
+
+def check(report, case, tensorflow, muster_runs):
+    """Both sides' losses and last weights, by type."""
+    (theirs, their_weights), (theirs_32, their_weights_32) = tensorflow["f64"], tensorflow["f32"]
+    (ours, our_weights), (ours_32, our_weights_32) = muster_runs["f64"], muster_runs["f32"]
     off_loss, off_weight = float(np.abs(ours - theirs).max()), largest(our_weights, their_weights)
     report.check(f"{case} | f64", f"losses within {off_loss:.1e}, weights within {off_weight:.1e}",
                off_loss <= TOLERANCE_F64 and off_weight <= TOLERANCE_F64)
-    theirs_32, their_weights_32, _ = train_tensorflow(tf, case, "f32")
-    ours_32, our_weights_32 = train_muster(mu, case, "f32", first)
     off_first = float(np.abs(ours_32 - theirs_32)[:FIRST_STEPS].max())
     off_ours, off_theirs = distance(our_weights_32, their_weights), distance(their_weights_32, their_weights)
     # Where TensorFlow's own run is exact by luck, the last place of the weights is what may differ.
