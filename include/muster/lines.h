@@ -188,6 +188,8 @@ public:
 #define mu_stateless_random_uniform_int(...) MU_LINE_TENSOR(mu_stateless_random_uniform_int(__VA_ARGS__))
 #define mu_stateless_random_bernoulli(...) MU_LINE_TENSOR(mu_stateless_random_bernoulli(__VA_ARGS__))
 #define mu_stateless_random_categorical(...) MU_LINE_TENSOR(mu_stateless_random_categorical(__VA_ARGS__))
+#define mu_stateless_random_gamma(...) MU_LINE_TENSOR(mu_stateless_random_gamma(__VA_ARGS__))
+#define mu_stateless_random_poisson(...) MU_LINE_TENSOR(mu_stateless_random_poisson(__VA_ARGS__))
 #define mu_stateless_permutation(...) MU_LINE_TENSOR(mu_stateless_permutation(__VA_ARGS__))
 #define mu_matmul(...) MU_LINE_TENSOR(mu_matmul(__VA_ARGS__))
 #define mu_matmul_transposed(...) MU_LINE_TENSOR(mu_matmul_transposed(__VA_ARGS__))

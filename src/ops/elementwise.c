@@ -8,6 +8,7 @@
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
+#include "ops/random.h"
 
 #include <float.h>
 #include <math.h>
@@ -359,6 +360,11 @@ static mu_tensor *lgamma_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_lgamma = {ROW1("lgamma", LGAMMA, MU_FLOATS, exponential_ref, samples_positive),
                             .cpu = {.run = math_run}, .grad = lgamma_grad};
+
+double mu__digamma(double x)
+{
+    return f64_digamma(x);
+}
 
 static mu_tensor *digamma_grad(mu_grad *g, int i)
 {

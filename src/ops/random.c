@@ -6,7 +6,7 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
-#include "ops/philox.h"
+#include "ops/random.h"
 
 #include <math.h>
 #include <muster/ops.h>
@@ -22,7 +22,7 @@ static float float_of(uint32_t word)  // [0, 1)
     return value - 1;
 }
 
-static double double_of(uint32_t low, uint32_t high)
+double mu__random_double(uint32_t low, uint32_t high)
 {
     uint64_t bits = (uint64_t)0x3ff << 52 | (uint64_t)(low & 0xfffffu) << 32 | high;
     double value;
@@ -39,9 +39,9 @@ static void normal_floats(const uint32_t words[2], float out[2])
     out[1] = cosf(angle) * radius;
 }
 
-static void normal_doubles(const uint32_t words[4], double out[2])
+void mu__random_normals(const uint32_t words[4], double out[2])
 {
-    double radius = double_of(words[0], words[1]), angle = 2 * M_PI * double_of(words[2], words[3]);
+    double radius = mu__random_double(words[0], words[1]), angle = 2 * M_PI * mu__random_double(words[2], words[3]);
     radius = sqrt(-2 * log(radius < 1.0e-7 ? 1.0e-7 : radius));
     out[0] = sin(angle) * radius;
     out[1] = cos(angle) * radius;
@@ -58,7 +58,7 @@ static void uniform_group(mu_philox generator, mu_dtype dtype, double out[GROUP]
     mu__philox_next(&generator, words);
     for (int i = 0; i < group_size(UNIFORM, dtype); i++) {
         if (dtype == MU_F64)
-            out[i] = double_of(words[2 * i], words[2 * i + 1]);
+            out[i] = mu__random_double(words[2 * i], words[2 * i + 1]);
         else if (dtype == MU_F32)
             out[i] = float_of(words[i]);
         else  // as many bits as the type's fraction has
@@ -71,7 +71,7 @@ static void normal_group(mu_philox generator, mu_dtype dtype, double out[GROUP])
     uint32_t words[4];
     mu__philox_next(&generator, words);
     if (dtype == MU_F64) {
-        normal_doubles(words, out);
+        mu__random_normals(words, out);
         return;
     }
     for (int i = 0; i < GROUP; i += 2) {
@@ -117,7 +117,7 @@ static void integer_group(mu_philox generator, const mu_kernel *k, int64_t at, i
     }
 }
 
-static mu_philox generator_of(const mu_view *seed)
+mu_philox mu__random_generator(const mu_view *seed)
 {
     uint64_t seeds[2];
     for (int i = 0; i < 2; i++)
@@ -132,7 +132,7 @@ static void random_groups(void *arg, int64_t begin, int64_t end)
     int variant = k->op->variant;
     mu_dtype dtype = k->out[0].dtype;
     int64_t size = group_size(variant, dtype), n = mu__elements(&k->out[0].shape);
-    const mu_philox first = generator_of(&k->in[0]);
+    const mu_philox first = mu__random_generator(&k->in[0]);
     for (int64_t group = begin; group < end; group++) {
         mu_philox generator = first;
         double drawn[GROUP];
@@ -163,7 +163,7 @@ static mu_status random_ref(const mu_kernel *k)
 // Fisher and Yates, from the end.
 static mu_status permutation_ref(const mu_kernel *k)
 {
-    mu_philox generator = generator_of(&k->in[0]);
+    mu_philox generator = mu__random_generator(&k->in[0]);
     int64_t *out = k->out[0].data, n = mu__elements(&k->out[0].shape);
     for (int64_t i = 0; i < n; i++)
         out[i] = i;
@@ -177,18 +177,23 @@ static mu_status permutation_ref(const mu_kernel *k)
     return MU_OK;
 }
 
+mu_status mu__need_seed(const mu_infer *infer)
+{
+    const mu_shape *seed = &infer->in[0].shape;
+    char text[MU_SHAPE_TEXT];
+    if (seed->rank == 1 && (seed->dims[0] == 2 || seed->dims[0] == MU_UNKNOWN))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the seed has shape %s; it must be two integers, [2]", infer->op->name,
+                     mu__shape_text(seed, text));
+}
+
 static mu_status random_infer(mu_infer *infer)
 {
     const mu_random_attrs *attrs = infer->attrs;
-    const mu_shape *seed = &infer->in[0].shape;
     unsigned allowed = infer->op->variant == INTEGERS      ? MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64)
                        : infer->op->variant == PERMUTATION ? MU_DTYPE_BIT(MU_I64)
                                                            : MU_FLOATS;
-    if (seed->rank != 1 || (seed->dims[0] != 2 && seed->dims[0] != MU_UNKNOWN)) {
-        char text[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the seed has shape %s; it must be two integers, [2]",
-                         infer->op->name, mu__shape_text(seed, text));
-    }
+    MU_TRY(mu__need_seed(infer));
     if (!mu__dtype_ok(attrs->dtype) || !(allowed & MU_DTYPE_BIT(attrs->dtype)))
         return mu__error(MU_INVALID_ARGUMENT, "%s: it does not make %s", infer->op->name, mu_dtype_name(attrs->dtype));
     if (infer->op->variant == INTEGERS && attrs->low >= attrs->high)

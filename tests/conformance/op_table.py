@@ -436,6 +436,33 @@ def add_random():
         ours=lambda mu, seed, dims, dtype: mu.mu_stateless_random_uniform_int(seed, dtype, len(dims), dims, -7, 1000))
 
 
+def add_draws():
+    """Drawn by rejection, from the same numbers in the same order; a few of them may be accepted on one side alone."""
+    def seeds(parameters):
+        def make(draw):
+            for seed in ([1, 2], [-5, 2**40], [0, 0]):
+                for dims, values in (([50, len(parameters)], parameters), ([7], parameters[0])):
+                    yield Sample(np.array(seed, np.int64), np.array(values, draw.dtype), dims=dims)
+        return make
+
+    def scaled(draw):
+        yield Sample(np.array([3, 4], np.int64), np.array([[0.5], [3]], draw.dtype), np.array([1, 0.25, 4], draw.dtype), dims=[9, 2, 3])
+
+    add("stateless_random_gamma", lambda tf, seed, alpha, *beta, dims:
+        tf.random.stateless_gamma(dims, seed, alpha, *beta, dtype=alpha.dtype), seeds([0.3, 1, 2.5, 40]), ("f64", "f32", "f16"),
+        slack=8, ours=lambda mu, seed, alpha, dims: mu.mu_stateless_random_gamma(seed, alpha, None, len(dims), dims))
+    add("stateless_random_gamma (rate)", lambda tf, seed, alpha, beta, dims:
+        tf.random.stateless_gamma(dims, seed, alpha, beta, dtype=alpha.dtype), scaled, ("f64", "f32"), slack=8,
+        ours=lambda mu, seed, alpha, beta, dims: mu.mu_stateless_random_gamma(seed, alpha, beta, len(dims), dims))
+    for name, target in (("", None), (" to i32", "i32"), (" to i64", "i64")):
+        add(f"stateless_random_poisson{name}", lambda tf, seed, rate, dims, target=target:
+            tf.random.stateless_poisson(dims, seed, rate, NUMPY[target] if target else rate.dtype), seeds([0.5, 3, 10, 25, 400]),
+            ("f64", "f32", "f16") if target is None else ("f32",), gradient=False,
+            ours=lambda mu, seed, rate, dims, target=target:
+            mu.mu_stateless_random_poisson(seed, rate, muster.DTYPES[np.dtype(NUMPY[target])] if target else mu.mu_tensor_dtype(rate),
+                                           len(dims), dims))
+
+
 add_unary()
 add_binary()
 add_choice()
@@ -445,3 +472,4 @@ add_indices()
 add_likes()
 add_constants()
 add_random()
+add_draws()
