@@ -173,6 +173,8 @@ MU_API mu_tensor *mu_dim_size(mu_tensor *x, int axis);            // int64 scala
 MU_API mu_tensor *mu_convert_to_tensor(const mu_value *value);
 // mu_gather takes slices of x along an axis; the first batch_dims axes of both go together.
 MU_API mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims);
+// mu_batch_gather: all axes of indices but the last are batches: x: [batches…, n, …], indices: [batches…, m].
+MU_API mu_tensor *mu_batch_gather(mu_tensor *x, mu_tensor *indices);
 MU_API mu_tensor *mu_gather_nd(mu_tensor *x, mu_tensor *indices);
 MU_API mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const int64_t *dims);
 MU_API mu_tensor *mu_tensor_scatter_update(mu_tensor *x, mu_tensor *indices, mu_tensor *updates);
@@ -189,7 +191,23 @@ MU_API mu_tensor *mu_argsort(mu_tensor *x, int axis, bool descending);          
 MU_API mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places);
 // mu_searchsorted: where each value would go into the last axis of a sorted sequence (int32); before or after equals.
 MU_API mu_tensor *mu_searchsorted(mu_tensor *sequence, mu_tensor *values, bool right);
+
+// Segments: rows of x with one number are reduced together. segments: the first axes of x, int32 or int64. The unsorted
+// ones have n results, where an empty segment is 0 (sum, mean), 1 (prod) or the type's lowest or highest number, and
+// rows with negative numbers are left out.
 MU_API mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n);
+MU_API mu_tensor *mu_unsorted_segment_mean(mu_tensor *x, mu_tensor *segments, int64_t n);
+MU_API mu_tensor *mu_unsorted_segment_sqrt_n(mu_tensor *x, mu_tensor *segments, int64_t n);  // sum over root of count
+MU_API mu_tensor *mu_unsorted_segment_prod(mu_tensor *x, mu_tensor *segments, int64_t n);
+MU_API mu_tensor *mu_unsorted_segment_max(mu_tensor *x, mu_tensor *segments, int64_t n);
+MU_API mu_tensor *mu_unsorted_segment_min(mu_tensor *x, mu_tensor *segments, int64_t n);
+// The sorted ones take a vector of ascending numbers from 0 on and have one result more than the last of them; an empty
+// segment is 0 (prod: 1). Their shape depends on the numbers.
+MU_API mu_tensor *mu_segment_sum(mu_tensor *x, mu_tensor *segments);
+MU_API mu_tensor *mu_segment_mean(mu_tensor *x, mu_tensor *segments);
+MU_API mu_tensor *mu_segment_prod(mu_tensor *x, mu_tensor *segments);
+MU_API mu_tensor *mu_segment_max(mu_tensor *x, mu_tensor *segments);
+MU_API mu_tensor *mu_segment_min(mu_tensor *x, mu_tensor *segments);
 
 // ---- Linear algebra -----------------------------------------------------------------------------
 

@@ -134,7 +134,8 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
 
 void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *from, int64_t n)
 {
-    static const int variants[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM};
+    static const int variants[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM,
+                                   [MU_COMBINE_MULTIPLY] = MULTIPLY};
     int variant = variants[combine];
     if (dtype != MU_F16 && dtype != MU_BF16) {
         arithmetic_loop(dtype)(variant, into, 1, from, 1, into, n);

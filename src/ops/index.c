@@ -1,20 +1,21 @@
-// Ops that read and write slices at places given by other tensors: gather, scatter, segments, one-hot.
+// Ops that read and write slices at places given by other tensors: gather, scatter, one-hot.
 //
 // An index outside its axis is an error that names it, never a wrong read. Writes happen in the order of the
 // indices, so that a place named twice has one outcome. Gradients of gathers are rows that add into zeros.
 #include "ops/attrs.h"
 #include "ops/grads.h"
+#include "ops/index.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
 
 #include <muster/ops.h>
 
-static int64_t index_at(const mu_view *indices, int64_t i)
+int64_t mu__index_at(const mu_view *indices, int64_t i)
 {
     return indices->dtype == MU_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
 }
 
-static mu_status check_index_type(const mu_infer *infer, int i)
+mu_status mu__need_indices(const mu_infer *infer, int i)
 {
     mu_dtype dtype = infer->in[i].dtype;
     if (dtype == MU_I32 || dtype == MU_I64)
@@ -23,7 +24,7 @@ static mu_status check_index_type(const mu_infer *infer, int i)
                      infer->op->name, mu_dtype_name(dtype));
 }
 
-static mu_status index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t n)
+mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t n)
 {
     return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld (element %lld of the indices) is outside 0 to %lld",
                      k->op->name, (long long)index, (long long)i, (long long)n - 1);
@@ -73,7 +74,7 @@ static mu_status gather_result(const mu_infer *infer, const mu_shape *x, const m
 
 static mu_status gather_infer(mu_infer *infer)
 {
-    MU_TRY(check_index_type(infer, 1));
+    MU_TRY(mu__need_indices(infer, 1));
     infer->out[0].dtype = infer->in[0].dtype;
     return gather_result(infer, &infer->in[0].shape, &infer->in[1].shape, &infer->out[0].shape);
 }
@@ -81,9 +82,9 @@ static mu_status gather_infer(mu_infer *infer)
 static mu_status check_gather_indices(const mu_kernel *k, const gather_shape *s)
 {
     for (int64_t i = 0; i < s->batch * s->m; i++) {
-        int64_t index = index_at(&k->in[1], i);
+        int64_t index = mu__index_at(&k->in[1], i);
         if (index < 0 || index >= s->n)
-            return index_error(k, i, index, s->n);
+            return mu__index_error(k, i, index, s->n);
     }
     return MU_OK;
 }
@@ -100,7 +101,7 @@ static mu_status gather_ref(const mu_kernel *k)
     for (int64_t b = 0; b < s.batch; b++)
         for (int64_t o = 0; o < s.outer; o++, x += (size_t)s.n * bytes)
             for (int64_t j = 0; j < s.m; j++, out += bytes)
-                memcpy(out, x + (size_t)index_at(&k->in[1], b * s.m + j) * bytes, bytes);
+                memcpy(out, x + (size_t)mu__index_at(&k->in[1], b * s.m + j) * bytes, bytes);
     return MU_OK;
 }
 
@@ -147,11 +148,21 @@ mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims)
     return mu__apply2(&mu_op_gather, &attrs, x, indices);
 }
 
+mu_tensor *mu_batch_gather(mu_tensor *x, mu_tensor *indices)
+{
+    const int batches = indices ? indices->shape.rank - 1 : 0;
+    if (!mu__pending() && batches < 0) {
+        mu__error(MU_INVALID_ARGUMENT, "batch_gather: the indices are a scalar; their last axis tells what to take");
+        return NULL;
+    }
+    return mu_gather(x, indices, batches, batches);
+}
+
 // gather_grad: (dy, indices, x) to the sum of dy's slices at their places in zeros like x.
 static mu_status gather_grad_infer(mu_infer *infer)
 {
     mu_shape wanted;
-    MU_TRY(check_index_type(infer, 1));
+    MU_TRY(mu__need_indices(infer, 1));
     MU_TRY(gather_result(infer, &infer->in[2].shape, &infer->in[1].shape, &wanted));
     if (!mu__shape_compatible(&wanted, &infer->in[0].shape)) {
         char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
@@ -176,7 +187,7 @@ static mu_status gather_grad_ref(const mu_kernel *k)
     for (int64_t b = 0; b < s.batch; b++)
         for (int64_t o = 0; o < s.outer; o++, out += (size_t)s.n * bytes)
             for (int64_t j = 0; j < s.m; j++, dy += bytes)
-                mu__accumulate(MU_COMBINE_ADD, dtype, out + (size_t)index_at(&k->in[1], b * s.m + j) * bytes, dy,
+                mu__accumulate(MU_COMBINE_ADD, dtype, out + (size_t)mu__index_at(&k->in[1], b * s.m + j) * bytes, dy,
                                s.inner);
     return MU_OK;
 }
@@ -224,9 +235,9 @@ static mu_status slice_start(const mu_kernel *k, const mu_view *indices, const m
     int depth = (int)indices->shape.dims[indices->shape.rank - 1];
     int64_t at = 0;
     for (int d = 0; d < depth; d++) {
-        int64_t index = index_at(indices, row * depth + d);
+        int64_t index = mu__index_at(indices, row * depth + d);
         if (index < 0 || index >= x->dims[d])
-            return index_error(k, row * depth + d, index, x->dims[d]);
+            return mu__index_error(k, row * depth + d, index, x->dims[d]);
         at = at * x->dims[d] + index;
     }
     *start = at * mu__elements_between(x, depth, x->rank);
@@ -235,7 +246,7 @@ static mu_status slice_start(const mu_kernel *k, const mu_view *indices, const m
 
 static mu_status gather_nd_infer(mu_infer *infer)
 {
-    MU_TRY(check_index_type(infer, 1));
+    MU_TRY(mu__need_indices(infer, 1));
     infer->out[0].dtype = infer->in[0].dtype;
     return slices_shape(infer, &infer->in[0].shape, &infer->in[1].shape, &infer->out[0].shape);
 }
@@ -278,7 +289,7 @@ enum { UPDATE = -1 };  // other variants are mu_combine
 static mu_status scatter_infer(mu_infer *infer)
 {
     mu_shape wanted;
-    MU_TRY(check_index_type(infer, 1));
+    MU_TRY(mu__need_indices(infer, 1));
     MU_TRY(mu__need_same_dtype(infer, 0, 2));
     MU_TRY(slices_shape(infer, &infer->in[0].shape, &infer->in[1].shape, &wanted));
     if (!mu__shape_compatible(&wanted, &infer->in[2].shape)) {
@@ -397,7 +408,7 @@ static mu_status one_hot_ref(const mu_kernel *k)
     int64_t n = mu__elements(&indices.shape);
     memset(k->out[0].data, 0, (size_t)(n * attrs->depth) * mu_dtype_bytes(attrs->dtype));
     for (int64_t i = 0; i < n; i++) {
-        int64_t index = indices.dtype == MU_U8 ? ((const uint8_t *)indices.data)[i] : index_at(&indices, i);
+        int64_t index = indices.dtype == MU_U8 ? ((const uint8_t *)indices.data)[i] : mu__index_at(&indices, i);
         if (index >= 0 && index < attrs->depth)
             mu__write_element(attrs->dtype, k->out[0].data, i * attrs->depth + index, 1);
     }
@@ -428,92 +439,4 @@ mu_tensor *mu_one_hot(mu_tensor *indices, int64_t depth, mu_dtype dtype)
     attrs.depth = depth;
     attrs.dtype = dtype;
     return mu__apply1(&mu_op_one_hot, &attrs, indices);
-}
-
-// ---- unsorted_segment_sum -----------------------------------------------------------------------
-
-static mu_status segment_infer(mu_infer *infer)
-{
-    int64_t n = ((const mu_segment_attrs *)infer->attrs)->n;
-    const mu_shape *x = &infer->in[0].shape, *segments = &infer->in[1].shape;
-    mu_shape head = *x, out = {.rank = 1, .dims = {n}};
-    head.rank = segments->rank;
-    MU_TRY(check_index_type(infer, 1));
-    if (n < 0 || segments->rank > x->rank || !mu__shape_compatible(&head, segments)) {
-        char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "unsorted_segment_sum: segments of shape %s for shape %s (they must be "
-                         "its first axes), %lld of them", mu__shape_text(segments, a), mu__shape_text(x, b),
-                         (long long)n);
-    }
-    for (int i = segments->rank; i < x->rank; i++)
-        out.dims[out.rank++] = x->dims[i];
-    infer->out[0] = (mu_spec){.dtype = infer->in[0].dtype, .shape = out};
-    return MU_OK;
-}
-
-static mu_status segment_ref(const mu_kernel *k)
-{
-    const mu_shape *x = &k->in[0].shape, *segments = &k->in[1].shape;
-    int64_t n = ((const mu_segment_attrs *)k->attrs)->n, rows = mu__elements(segments);
-    int64_t inner = mu__elements_between(x, segments->rank, x->rank);
-    size_t bytes = (size_t)inner * mu_dtype_bytes(k->in[0].dtype);
-    memset(k->out[0].data, 0, (size_t)n * bytes);
-    for (int64_t i = 0; i < rows; i++)
-        if (index_at(&k->in[1], i) >= n)
-            return index_error(k, i, index_at(&k->in[1], i), n);
-    for (int64_t i = 0; i < rows && bytes; i++) {
-        int64_t segment = index_at(&k->in[1], i);
-        if (segment >= 0)  // a negative one drops its row
-            mu__accumulate(MU_COMBINE_ADD, k->in[0].dtype, (char *)k->out[0].data + (size_t)segment * bytes,
-                           (const char *)k->in[0].data + (size_t)i * bytes, inner);
-    }
-    return MU_OK;
-}
-
-static mu_tensor *segment_grad(mu_grad *g, int i)
-{
-    if (i != 0)
-        return NULL;
-    mu_tensor *segments = g->x[1], *zero = mu__scalar_like(segments, 0);
-    mu_tensor *taken = mu_gather(g->dy, mu_maximum(segments, zero), 0, 0), *counts = mu_greater_equal(segments, zero);
-    for (int axis = segments->shape.rank; axis < g->x[0]->shape.rank; axis++)
-        counts = mu_expand_dims(counts, -1);
-    return mu_where(counts, taken, mu__scalar_like(taken, 0));
-}
-
-static const mu_attr_spec segment_attrs[] = {{"n", MU_ATTR_INT, offsetof(mu_segment_attrs, n)}, {0}};
-static const mu_segment_attrs four_segments = {4};
-static const mu_sample samples_segment[] = {
-    {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 4},
-     .attrs = &four_segments},
-    {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(2, 3)}, .dtypes = {0, MU_I64}, .high = {0, 4}, .attrs = &four_segments},
-    {0},
-};
-const mu_op mu_op_unsorted_segment_sum = {
-    .name = "unsorted_segment_sum", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS,
-    .attrs_bytes = sizeof(mu_segment_attrs), .attrs = segment_attrs, .infer = segment_infer, .grad = segment_grad,
-    .ref = segment_ref, .samples = samples_segment,
-};
-mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n)
-{
-    mu_segment_attrs attrs = {.n = n};
-    return mu__apply2(&mu_op_unsorted_segment_sum, &attrs, x, segments);
-}
-
-mu_tensor *mu_convert_to_tensor(const mu_value *value)
-{
-    if (mu__pending())
-        return NULL;
-    if (!value || value->kind != MU_VALUE_SLICES) {
-        if (!value)
-            mu__error(MU_INVALID_ARGUMENT, "mu_convert_to_tensor: the value is NULL");
-        return mu_value_tensor(value);
-    }
-    const mu_tensor *shape = mu_at(value, 2);
-    if (!shape || shape->node) {
-        mu__error(MU_UNIMPLEMENTED, "mu_convert_to_tensor: the shape of these slices is an argument of the function that is traced, so "
-                  "the result would have no known shape; make the slices inside");
-        return NULL;
-    }
-    return mu_unsorted_segment_sum(mu_at(value, 0), mu_at(value, 1), ((const int64_t *)mu__data(shape))[0]);
 }

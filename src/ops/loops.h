@@ -34,7 +34,7 @@ void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work
                      void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
 
 // mu__accumulate combines n elements of `from` into `into`, in order.
-typedef enum mu_combine { MU_COMBINE_ADD, MU_COMBINE_MIN, MU_COMBINE_MAX } mu_combine;
+typedef enum mu_combine { MU_COMBINE_ADD, MU_COMBINE_MIN, MU_COMBINE_MAX, MU_COMBINE_MULTIPLY } mu_combine;
 void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *from, int64_t n);
 
 #endif

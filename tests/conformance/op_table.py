@@ -380,8 +380,30 @@ def add_indices():
         add("searchsorted", lambda tf, s, v, right=right: tf.searchsorted(s, v, "right" if right else "left"),
             lambda draw: [Sample(np.sort(draw(2, 6), -1), draw(2, 4))], WIDE + ("i64", "i32"), gradient=False,
             ours=lambda mu, s, v, right=right: mu.mu_searchsorted(s, v, right))
-    add("unsorted_segment_sum", lambda tf, x, i, n: tf.math.unsorted_segment_sum(x, i, n),
-        lambda draw: [Sample(draw(6, 2), draw.indices(6, n=4), n=4)], NUMBERS, slack=4)
+    add("batch_gather", lambda tf, x, i: tf.gather(x, i, axis=i.ndim - 1, batch_dims=i.ndim - 1),
+        lambda draw: [Sample(draw(2, 3, 5, 2), draw.indices(2, 3, 4, n=5)), Sample(draw(5, 2), draw.indices(3, n=5))], TYPES)
+
+
+def add_segments():
+    def unsorted(draw):
+        yield Sample(draw(6, 2, low=1), draw.indices(6, n=4), n=4)
+        yield Sample(draw(2, 3, low=1), np.array([[0, -1, 2], [2, 0, 5]], np.int64), n=6)
+
+    def ascending(draw):
+        yield Sample(draw(6, 2, low=1), np.array([0, 0, 1, 3, 3, 3], np.int32))
+        yield Sample(draw(3, low=1), np.array([2, 2, 2], np.int64))
+
+    def zeros(draw):
+        yield Sample(np.array([2, 0, 3, 0, 0, 4], draw.dtype), np.array([0, 0, 0, 1, 1, 2], np.int32), n=3)
+
+    for name in ("sum", "prod", "max", "min", "mean", "sqrt_n"):
+        dtypes = WIDE if name in ("mean", "sqrt_n") else NUMBERS
+        add(f"unsorted_segment_{name}", lambda tf, x, i, n, name=name: getattr(tf.math, f"unsorted_segment_{name}")(x, i, n), unsorted, dtypes, slack=8,
+            ours=lambda mu, x, i, n, name=name: getattr(mu, f"mu_unsorted_segment_{name}")(x, i, n))
+        if name != "sqrt_n":
+            add(f"segment_{name}", f"math.segment_{name}", ascending, dtypes, slack=8)
+    add("unsorted_segment_prod (zeros)", lambda tf, x, i, n: tf.math.unsorted_segment_prod(x, i, n), zeros, FLOATS, slack=8,
+        ours=lambda mu, x, i, n: mu.mu_unsorted_segment_prod(x, i, n))
 
 
 def add_likes():
@@ -469,6 +491,7 @@ add_choice()
 add_reductions()
 add_shapes()
 add_indices()
+add_segments()
 add_likes()
 add_constants()
 add_random()

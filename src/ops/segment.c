@@ -1,0 +1,310 @@
+// Segments: rows that bear one number are reduced together. Sums, products and extremes are rows, means are made of
+// sums.
+//
+// The unsorted rows are told how many segments there are; the sorted ones find out from the last number, so their
+// shape depends on elements. Rows are taken in order, so that a result has one rounding. An extreme's gradient is
+// shared by all that equal it.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+#include "ops/index.h"
+#include "ops/loops.h"
+
+#include <math.h>
+#include <muster/ops.h>
+
+static bool is_sorted_row(const mu_op *op)
+{
+    return op->measure != NULL;
+}
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+static mu_status segment_infer(mu_infer *infer)
+{
+    const bool sorted = is_sorted_row(infer->op);
+    const int64_t n = sorted ? MU_UNKNOWN : ((const mu_segment_attrs *)infer->attrs)->n;
+    const mu_shape *x = &infer->in[0].shape, *segments = &infer->in[1].shape;
+    mu_shape head = *x, out = {.rank = 1, .dims = {n}};
+    head.rank = segments->rank;
+    MU_TRY(mu__need_indices(infer, 1));
+    if (segments->rank > x->rank || !mu__shape_compatible(&head, segments) || (sorted && segments->rank != 1)
+        || (!sorted && n < 0)) {
+        char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
+        return mu__error(MU_INVALID_ARGUMENT, "%s: segments of shape %s for shape %s; they must be %s", infer->op->name,
+                         mu__shape_text(segments, a), mu__shape_text(x, b),
+                         sorted ? "a vector as long as its first axis" : "its first axes, and their number not negative");
+    }
+    for (int i = segments->rank; i < x->rank; i++)
+        out.dims[out.rank++] = x->dims[i];
+    infer->out[0] = (mu_spec){.dtype = infer->in[0].dtype, .shape = out};
+    return MU_OK;
+}
+
+static mu_status sorted_measure(const mu_kernel *k, mu_spec *out)
+{
+    const int64_t rows = k->in[1].shape.dims[0];
+    int64_t last = -1;
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t segment = mu__index_at(&k->in[1], i);
+        if (segment < 0 || segment < last || segment >= INT32_MAX)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: segment %lld (element %lld) follows %lld; they must ascend from 0 on",
+                             k->op->name, (long long)segment, (long long)i, (long long)last);
+        last = segment;
+    }
+    out[0].shape.dims[0] = last + 1;
+    return MU_OK;
+}
+
+// ---- Kernel -------------------------------------------------------------------------------------
+
+static double lowest_of(mu_dtype dtype)
+{
+    switch (dtype) {
+    case MU_F64: return -0x1.fffffffffffffp1023;
+    case MU_F16: return -65504;
+    case MU_BF16: return -0x1.fep127;
+    case MU_F32: return -0x1.fffffep127;
+    default: return -INFINITY;  // integers saturate
+    }
+}
+
+static double highest_of(mu_dtype dtype)
+{
+    return -lowest_of(dtype);
+}
+
+// What a segment holds before its first row.
+static double neutral_of(const mu_kernel *k)
+{
+    const mu_dtype dtype = k->in[0].dtype;
+    switch (k->op->variant) {
+    case MU_COMBINE_MULTIPLY: return 1;
+    case MU_COMBINE_MAX: return is_sorted_row(k->op) ? 0 : lowest_of(dtype);
+    case MU_COMBINE_MIN: return is_sorted_row(k->op) ? 0 : highest_of(dtype);
+    default: return 0;
+    }
+}
+
+static mu_status segment_ref(const mu_kernel *k)
+{
+    const mu_shape *x = &k->in[0].shape, *segments = &k->in[1].shape;
+    const mu_dtype dtype = k->in[0].dtype;
+    const int64_t n = k->out[0].shape.dims[0], rows = mu__elements(segments);
+    const int64_t inner = mu__elements_between(x, segments->rank, x->rank);
+    const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
+    const bool sorted = is_sorted_row(k->op);
+    const double neutral = neutral_of(k);
+    memset(k->out[0].data, 0, (size_t)n * bytes);
+    for (int64_t i = 0; i < n * inner && neutral != 0; i++)
+        mu__write_element(dtype, k->out[0].data, i, neutral);
+    for (int64_t i = 0; i < rows; i++)
+        if (mu__index_at(&k->in[1], i) >= n)
+            return mu__index_error(k, i, mu__index_at(&k->in[1], i), n);
+    for (int64_t i = 0; i < rows && bytes; i++) {
+        const int64_t segment = mu__index_at(&k->in[1], i);
+        char *to = (char *)k->out[0].data + (size_t)MU_MAX(segment, 0) * bytes;
+        const char *from = (const char *)k->in[0].data + (size_t)i * bytes;
+        if (segment < 0)
+            continue;
+        // The first row of a sorted segment is its value: nothing is mixed into it.
+        if (sorted && (i == 0 || mu__index_at(&k->in[1], i - 1) != segment))
+            memcpy(to, from, bytes);
+        else
+            mu__accumulate((mu_combine)k->op->variant, dtype, to, from, inner);
+    }
+    return MU_OK;
+}
+
+// ---- Gradients ----------------------------------------------------------------------------------
+
+// True where a row takes part, with axes of size 1 up to x's rank.
+static mu_tensor *takes_part(mu_tensor *segments, const mu_tensor *x)
+{
+    mu_tensor *counts = mu_greater_equal(segments, mu__scalar_like(segments, 0));
+    for (int axis = segments->shape.rank; counts && axis < x->shape.rank; axis++)
+        counts = mu_expand_dims(counts, -1);
+    return counts;
+}
+
+// Every row's segment of a table; 0 for rows that take no part.
+static mu_tensor *spread(mu_tensor *table, mu_tensor *segments, const mu_tensor *x)
+{
+    mu_tensor *taken = mu_gather(table, mu_maximum(segments, mu__scalar_like(segments, 0)), 0, 0);
+    return taken ? mu_where(takes_part(segments, x), taken, mu__scalar_like(taken, 0)) : NULL;
+}
+
+static mu_tensor *sum_like(const mu_grad *g, mu_tensor *x)
+{
+    return is_sorted_row(g->op) ? mu_segment_sum(x, g->x[1]) : mu__apply2(&mu_op_unsorted_segment_sum, g->attrs, x, g->x[1]);
+}
+
+static mu_tensor *sum_grad(mu_grad *g, int i)
+{
+    return i == 0 ? spread(g->dy, g->x[1], g->x[0]) : NULL;
+}
+
+static mu_tensor *extreme_grad(mu_grad *g, int i)
+{
+    if (i != 0)
+        return NULL;
+    mu_tensor *chosen = mu_equal(g->x[0], spread(g->y[0], g->x[1], g->x[0]));
+    chosen = chosen ? mu_cast(mu_logical_and(chosen, takes_part(g->x[1], g->x[0])), g->dy->dtype) : NULL;
+    mu_tensor *share = mu_divide_no_nan(g->dy, sum_like(g, chosen));
+    return mu_multiply(spread(share, g->x[1], g->x[0]), chosen);
+}
+
+// The product of the others: by division, or what is left without the zero where there is one. With more than one
+// zero nothing is left.
+static mu_tensor *product_grad(mu_grad *g, int i)
+{
+    if (i != 0)
+        return NULL;
+    mu_tensor *x = g->x[0], *zero = mu__scalar_like(x, 0), *one = mu__scalar_like(x, 1), *is_zero = mu_equal(x, zero);
+    mu_tensor *zeros = is_zero ? sum_like(g, mu_cast(is_zero, x->dtype)) : NULL, *in[] = {mu_where(is_zero, one, x), g->x[1]};
+    mu_tensor *others = mu__apply_n(g->op, g->attrs, 2, in);
+    mu_tensor *dy = mu_where(mu_greater(zeros, one), zero, g->dy);
+    mu_tensor *by_division = mu_divide_no_nan(spread(g->y[0], g->x[1], x), x);
+    mu_tensor *slope = mu_where(is_zero, spread(others, g->x[1], x), by_division);
+    return mu_multiply(spread(dy, g->x[1], x), slope);
+}
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+static const mu_attr_spec segment_attrs[] = {{"n", MU_ATTR_INT, offsetof(mu_segment_attrs, n)}, {0}};
+static const mu_segment_attrs four_segments = {4};
+static const mu_sample samples_segment[] = {
+    {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 4},
+     .attrs = &four_segments},
+    {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(2, 3)}, .dtypes = {0, MU_I64}, .high = {0, 4}, .attrs = &four_segments},
+    {0},
+};
+// An empty segment's extreme is the largest number of its type, whose sums have no end: here none is empty.
+static const mu_segment_attrs one_segment = {1};
+static const mu_sample samples_extreme[] = {
+    {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 1},
+     .attrs = &one_segment},
+    {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(2, 3)}, .dtypes = {0, MU_I64}, .high = {0, 1}, .attrs = &one_segment},
+    {0},
+};
+static const mu_sample samples_sorted[] = {
+    {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .high = {0, 1}},
+    {0},
+};
+
+#define UNSORTED(text, which, rule, some)                                                                \
+    {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS,                         \
+     .attrs_bytes = sizeof(mu_segment_attrs), .attrs = segment_attrs, .infer = segment_infer, .grad = rule, \
+     .ref = segment_ref, .samples = some}
+#define SORTED(text, which, rule)                                                                        \
+    {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .flags = MU_OP_DATA_DEPENDENT, \
+     .infer = segment_infer, .grad = rule, .ref = segment_ref, .measure = sorted_measure, .samples = samples_sorted}
+
+const mu_op mu_op_unsorted_segment_sum = UNSORTED("unsorted_segment_sum", MU_COMBINE_ADD, sum_grad, samples_segment);
+const mu_op mu_op_unsorted_segment_prod =
+    UNSORTED("unsorted_segment_prod", MU_COMBINE_MULTIPLY, product_grad, samples_segment);
+const mu_op mu_op_unsorted_segment_max = UNSORTED("unsorted_segment_max", MU_COMBINE_MAX, extreme_grad, samples_extreme);
+const mu_op mu_op_unsorted_segment_min = UNSORTED("unsorted_segment_min", MU_COMBINE_MIN, extreme_grad, samples_extreme);
+const mu_op mu_op_segment_sum = SORTED("segment_sum", MU_COMBINE_ADD, sum_grad);
+const mu_op mu_op_segment_prod = SORTED("segment_prod", MU_COMBINE_MULTIPLY, product_grad);
+const mu_op mu_op_segment_max = SORTED("segment_max", MU_COMBINE_MAX, extreme_grad);
+const mu_op mu_op_segment_min = SORTED("segment_min", MU_COMBINE_MIN, extreme_grad);
+
+// ---- Public functions ---------------------------------------------------------------------------
+
+static mu_tensor *unsorted(const mu_op *op, mu_tensor *x, mu_tensor *segments, int64_t n)
+{
+    mu_segment_attrs attrs = {.n = n};
+    return mu__apply2(op, &attrs, x, segments);
+}
+
+mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n)
+{
+    return unsorted(&mu_op_unsorted_segment_sum, x, segments, n);
+}
+
+mu_tensor *mu_unsorted_segment_prod(mu_tensor *x, mu_tensor *segments, int64_t n)
+{
+    return unsorted(&mu_op_unsorted_segment_prod, x, segments, n);
+}
+
+mu_tensor *mu_unsorted_segment_max(mu_tensor *x, mu_tensor *segments, int64_t n)
+{
+    return unsorted(&mu_op_unsorted_segment_max, x, segments, n);
+}
+
+mu_tensor *mu_unsorted_segment_min(mu_tensor *x, mu_tensor *segments, int64_t n)
+{
+    return unsorted(&mu_op_unsorted_segment_min, x, segments, n);
+}
+
+mu_tensor *mu_segment_sum(mu_tensor *x, mu_tensor *segments)
+{
+    return mu__apply2(&mu_op_segment_sum, NULL, x, segments);
+}
+
+mu_tensor *mu_segment_prod(mu_tensor *x, mu_tensor *segments)
+{
+    return mu__apply2(&mu_op_segment_prod, NULL, x, segments);
+}
+
+mu_tensor *mu_segment_max(mu_tensor *x, mu_tensor *segments)
+{
+    return mu__apply2(&mu_op_segment_max, NULL, x, segments);
+}
+
+mu_tensor *mu_segment_min(mu_tensor *x, mu_tensor *segments)
+{
+    return mu__apply2(&mu_op_segment_min, NULL, x, segments);
+}
+
+// A count of rows (at least 1) per segment, with axes of size 1 up to the sums' rank.
+static mu_tensor *at_least_one(mu_tensor *counts, const mu_tensor *sums)
+{
+    counts = counts ? mu_maximum(counts, mu__scalar_like(counts, 1)) : NULL;
+    for (int axis = 1; counts && sums && axis < sums->shape.rank; axis++)
+        counts = mu_expand_dims(counts, -1);
+    return counts;
+}
+
+static mu_tensor *ones_for(mu_tensor *x, mu_tensor *segments)
+{
+    return x && segments ? mu_cast(mu_ones_like(segments), x->dtype) : NULL;
+}
+
+mu_tensor *mu_unsorted_segment_mean(mu_tensor *x, mu_tensor *segments, int64_t n)
+{
+    mu_tensor *sums = mu_unsorted_segment_sum(x, segments, n);
+    return mu_divide(sums, at_least_one(mu_unsorted_segment_sum(ones_for(x, segments), segments, n), sums));
+}
+
+mu_tensor *mu_unsorted_segment_sqrt_n(mu_tensor *x, mu_tensor *segments, int64_t n)
+{
+    mu_tensor *sums = mu_unsorted_segment_sum(x, segments, n);
+    return mu_divide(sums, mu_sqrt(at_least_one(mu_unsorted_segment_sum(ones_for(x, segments), segments, n), sums)));
+}
+
+mu_tensor *mu_segment_mean(mu_tensor *x, mu_tensor *segments)
+{
+    mu_tensor *sums = mu_segment_sum(x, segments);
+    return mu_divide(sums, at_least_one(mu_segment_sum(ones_for(x, segments), segments), sums));
+}
+
+// ---- What slices stand for ----------------------------------------------------------------------
+
+mu_tensor *mu_convert_to_tensor(const mu_value *value)
+{
+    if (mu__pending())
+        return NULL;
+    if (!value || value->kind != MU_VALUE_SLICES) {
+        if (!value)
+            mu__error(MU_INVALID_ARGUMENT, "mu_convert_to_tensor: the value is NULL");
+        return mu_value_tensor(value);
+    }
+    const mu_tensor *shape = mu_at(value, 2);
+    if (!shape || shape->node) {
+        mu__error(MU_UNIMPLEMENTED, "mu_convert_to_tensor: the shape of these slices is an argument of the function that is traced, so "
+                  "the result would have no known shape; make the slices inside");
+        return NULL;
+    }
+    return mu_unsorted_segment_sum(mu_at(value, 0), mu_at(value, 1), ((const int64_t *)mu__data(shape))[0]);
+}

@@ -1,0 +1,131 @@
+// Segments and draws: gradients of first and second order of what has no row in the table test, and values.
+//
+// Gamma draws are held to their distribution (means, deviations, and the slope towards the shape parameter against
+// differences of a smoothed mean); that they are TensorFlow's is for the conformance tests.
+#include "composed_check.h"
+
+static mu_tensor *ids(int64_t n, const int32_t *values) { return mu_tensor_new(MU_I32, 1, &n, values); }
+static mu_tensor *ascending(void) { return ids(5, (const int32_t[]){0, 0, 1, 3, 3}); }
+static mu_tensor *mixed(void) { return ids(5, (const int32_t[]){2, 0, -1, 2, 0}); }
+
+static mu_tensor *sorted_sum(mu_tensor *const *in) { return mu_segment_sum(in[0], ascending()); }
+static mu_tensor *sorted_mean(mu_tensor *const *in) { return mu_segment_mean(in[0], ascending()); }
+static mu_tensor *sorted_prod(mu_tensor *const *in) { return mu_segment_prod(in[0], ascending()); }
+static mu_tensor *sorted_max(mu_tensor *const *in) { return mu_segment_max(in[0], ascending()); }
+static mu_tensor *sorted_min(mu_tensor *const *in) { return mu_segment_min(in[0], ascending()); }
+static mu_tensor *mean(mu_tensor *const *in) { return mu_unsorted_segment_mean(in[0], mixed(), 4); }
+static mu_tensor *sqrt_n(mu_tensor *const *in) { return mu_unsorted_segment_sqrt_n(in[0], mixed(), 3); }
+static mu_tensor *gathered(mu_tensor *const *in)
+{
+    const int32_t places[] = {1, 1, 0, 2, 0, 1};
+    return mu_batch_gather(in[0], mu_tensor_new(MU_I32, 2, (const int64_t[]){2, 3}, places));
+}
+
+static const composed rows[] = {
+    {"segment_sum", sorted_sum, 1, {MU_DIMS(5, 2)}},
+    {"segment_mean", sorted_mean, 1, {MU_DIMS(5, 2)}},
+    {"segment_prod", sorted_prod, 1, {MU_DIMS(5)}},
+    {"segment_max", sorted_max, 1, {MU_DIMS(5, 2)}},
+    {"segment_min", sorted_min, 1, {MU_DIMS(5, 1, 2)}},
+    {"segment_sum of nothing", sorted_sum, 1, {MU_DIMS(5, 0)}},
+    {"unsorted_segment_mean", mean, 1, {MU_DIMS(5, 2)}},
+    {"unsorted_segment_sqrt_n", sqrt_n, 1, {MU_DIMS(5, 2)}},
+    {"batch_gather", gathered, 1, {MU_DIMS(2, 3, 2)}},
+};
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(rows); i++)
+        composed_check(&rows[i]);
+}
+
+static double at(const mu_tensor *x, int64_t i) { return mu__read_element(x->dtype, mu__data(x), i); }
+
+static void test_empty_segments(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const float values[] = {3, -2, 5, 7, 1};
+    mu_tensor *x = mu_vector_f32(5, values);
+    const mu_tensor *sum = mu_segment_sum(x, ascending()), *most = mu_segment_max(x, ascending());
+    assert_int_equal(mu_tensor_elements(sum), 4);
+    assert_true(at(sum, 0) == 1 && at(sum, 2) == 0 && at(most, 0) == 3 && at(most, 2) == 0 && at(most, 3) == 7);
+    assert_true(at(mu_segment_prod(x, ascending()), 2) == 1);
+    const mu_tensor *least = mu_unsorted_segment_min(x, mixed(), 4);
+    assert_true(at(least, 0) == -2 && at(least, 2) == 3 && at(least, 3) > 3e38);
+    mu_tensor *bytes = mu_cast(x, MU_I8);
+    assert_true(at(mu_unsorted_segment_max(bytes, mixed(), 3), 1) == -128);
+    assert_null(mu_segment_sum(x, mixed()));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    assert_null(mu_unsorted_segment_sum(x, mixed(), 2));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    mu_pool_close(pool);
+}
+
+// ---- Draws --------------------------------------------------------------------------------------
+
+static mu_tensor *seed(void) { return mu_tensor_new(MU_I64, 1, (const int64_t[]){2}, (const int64_t[]){5, 11}); }
+
+static void moments(const mu_tensor *x, int64_t first, int64_t step, double *mean_of, double *variance_of)
+{
+    double sum = 0, squares = 0;
+    int64_t n = 0;
+    for (int64_t i = first; i < mu_tensor_elements(x); i += step, n++) {
+        sum += at(x, i);
+        squares += at(x, i) * at(x, i);
+    }
+    *mean_of = sum / (double)n;
+    *variance_of = squares / (double)n - *mean_of * *mean_of;
+}
+
+static void test_distributions(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const double shapes[] = {0.4, 1, 6}, rates[] = {0.7, 9, 60};
+    const int64_t three = 3, n = 40000, dims[] = {n, 3};
+    const mu_tensor *gamma = mu_stateless_random_gamma(seed(), mu_tensor_new(MU_F64, 1, &three, shapes),
+                                                       mu_constant(MU_F64, 2), 2, dims);
+    const mu_tensor *counts = mu_stateless_random_poisson(seed(), mu_tensor_new(MU_F64, 1, &three, rates), MU_I64, 2, dims);
+    for (int i = 0; i < 3; i++) {
+        double m, v;
+        moments(gamma, i, 3, &m, &v);
+        assert_true(fabs(m - shapes[i] / 2) < 5 * sqrt(shapes[i]) / 2 / sqrt((double)n));
+        assert_true(fabs(v / (shapes[i] / 4) - 1) < 0.1);
+        moments(counts, i, 3, &m, &v);
+        assert_true(fabs(m - rates[i]) < 5 * sqrt(rates[i] / (double)n));
+        assert_true(fabs(v / rates[i] - 1) < 0.1);
+    }
+    mu_pool_close(pool);
+}
+
+// The mean of draws is alpha / beta: its slopes are 1 / beta and -alpha / beta^2, up to chance.
+static void test_slopes_of_gamma(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const int64_t n = 20000;
+    mu_tensor *alpha = mu_constant(MU_F64, 1.7), *beta = mu_constant(MU_F64, 2);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *draws = mu_stateless_random_gamma(seed(), alpha, beta, 1, &n);
+    mu_value *slopes = mu_gradients(tape, mu_reduce_mean(draws, MU_ALL_AXES), mu_list(alpha, beta, MU_END));
+    mu_tape_close(tape);
+    assert_non_null(slopes);
+    assert_true(fabs(at(mu_at(slopes, 0), 0) - 0.5) < 0.01);
+    assert_true(fabs(at(mu_at(slopes, 1), 0) + 1.7 / 4) < 0.02);
+    assert_null(mu_stateless_random_gamma(seed(), mu_tensor_new(MU_F64, 1, (const int64_t[]){3}, NULL), NULL, 1, &n));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    mu_pool_close(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_empty_segments),
+        cmocka_unit_test(test_distributions),
+        cmocka_unit_test(test_slopes_of_gamma),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
