@@ -187,11 +187,10 @@ typedef struct mu_context {
 } mu_context;
 
 // mu__context returns the calling thread's context; threads that the library has not seen get one of
-// their own with the default runtime. Never NULL. Every op asks several times, so the pointer lies in the part of
-// thread-local storage that is reached without a call; it is small, because there is little of it when the
-// library is opened by dlopen.
-#define MU_FAST_TLS __attribute__((tls_model("initial-exec")))
-extern _Thread_local mu_context *mu__current MU_FAST_TLS;
+// their own with the default runtime. Never NULL. The storage must stay dynamic: what is reached without a call
+// (initial-exec) takes the whole library's thread-local storage from the few hundred bytes that programs keep for
+// what they open later, and Python with other libraries loaded has none left.
+extern _Thread_local mu_context *mu__current;
 mu_context *mu__context_first(void);
 static inline mu_context *mu__context(void)
 {

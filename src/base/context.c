@@ -11,7 +11,7 @@ typedef struct thread {
 } thread;
 
 static _Thread_local thread here;
-_Thread_local mu_context *mu__current MU_FAST_TLS;
+_Thread_local mu_context *mu__current;
 static pthread_key_t end_of_thread;
 static pthread_once_t end_of_thread_once = PTHREAD_ONCE_INIT;
 static bool end_of_thread_made;
