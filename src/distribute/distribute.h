@@ -236,6 +236,8 @@ char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char 
 mu_status mu__workers_written(mu_strategy *strategy, mu_status status);
 // mu__workers_gather returns n tensors of each worker in their order (mu__free; the tensors belong to the pool).
 mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine);
+// mu__strategy_doing says what this worker is busy with, for others that wait for it; number -1: none.
+void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t number);
 // mu__strategy_failed tells the other workers the pending error: they fail with it, and it names this worker.
 void mu__strategy_failed(const mu_strategy *strategy);
 

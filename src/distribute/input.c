@@ -226,8 +226,7 @@ static mu_value *distributed_next(mu_iterator *head)
 {
     distributed_iterator *iterator = (distributed_iterator *)head;
     mu_strategy *strategy = iterator->strategy;
-    if (strategy->mesh)
-        mu__mesh_doing(strategy->mesh, "next_batch", strategy->meetings, "");
+    mu__strategy_doing(strategy, "reading its next batch", -1);
     const bool ordered = !iterator->order_to_take || take_order(iterator) == MU_OK;
     iterator->order_to_take = false;
     mu_value *own = ordered ? own_next(iterator) : NULL;

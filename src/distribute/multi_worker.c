@@ -59,9 +59,12 @@ static mu_status join_mesh(mu_strategy *strategy, const roll *r, const mu_commun
     snprintf(greeting, sizeof greeting, "muster %s, %s, %d replicas per worker, %s, MUSTER_TF_COMPAT=%d", mu_version(),
              strategy->ops->name, strategy->n_local, mu_communication_name(options->implementation),
              mu__setting_bool(MU_SETTING_TF_COMPAT));
-    const mu_mesh_options mesh = {.rank = strategy->worker, .ranks = r->n, .peers = r->peers, .greeting = greeting,
-                                  .key = mu__setting_text(MU_SETTING_CLUSTER_KEY)};
+    char *key;
+    MU_TRY(mu__mesh_key(&key));
+    const mu_mesh_options mesh = {.rank = strategy->worker, .ranks = r->n, .peers = r->peers, .greeting = greeting, .key = key,
+                                  .plain = !mu__setting_bool(MU_SETTING_ENCRYPT)};
     strategy->mesh = mu__mesh_join(&mesh);
+    mu__free(key);
     if (!strategy->mesh)
         return mu_error_code();
     mu_release(strategy->group);  // of the local replicas alone

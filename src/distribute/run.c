@@ -204,6 +204,7 @@ static mu_status post(mu_running *running)
     pthread_mutex_lock(&strategy->order);
     running->number = ++strategy->runs;
     strategy->under_way++;
+    mu__strategy_doing(strategy, "in step", running->number);
     for (int r = 0; r < running->n && status == MU_OK; r++) {
         mu_worker *worker = mu__device_worker(strategy->devices[r]);
         status = worker ? mu__worker_post(worker, do_job, &running->jobs[r]) : mu_error_code();

@@ -13,7 +13,7 @@ static mu_collective *meeting(mu_strategy *strategy, const char *what, int64_t *
 {
     mu_collective *collective = mu__group_member(strategy->workers, 0);
     *number = ++strategy->meetings;
-    mu__mesh_doing(strategy->mesh, what, *number, "");
+    mu__mesh_doing(strategy->mesh, "in meeting", *number, what);
     return collective;
 }
 
@@ -209,6 +209,12 @@ mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, m
         return all;
     mu__free(all);
     return NULL;
+}
+
+void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t number)
+{
+    if (strategy && strategy->mesh)
+        mu__mesh_doing(strategy->mesh, what, number, NULL);
 }
 
 void mu__strategy_failed(const mu_strategy *strategy)

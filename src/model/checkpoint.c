@@ -189,6 +189,7 @@ static mu_status write_entries(const entries *all, const char *path, const char 
         if (!(tensors[i] = mu_variable_read(all->items[i])))
             MU_GO(mu_error_code());
     }
+    mu__strategy_doing(strategy, "saving", -1);
     if (mu_strategy_should_checkpoint(strategy))
         status = mu__tensors_save(path, (int)all->n, names, tensors, metadata);
     status = mu__workers_written(strategy, status);

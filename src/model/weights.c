@@ -47,6 +47,7 @@ mu_status mu_save_weights(mu_model *model, const char *path)
     mu_pool *pool = mu_pool_open();
     mu_value *weights = pool ? named_weights(model) : NULL;
     mu_status status = mu_error_code();
+    mu__strategy_doing(model->strategy, "saving", -1);
     if (weights && mu_strategy_should_checkpoint(model->strategy))
         status = mu_save_tensors(path, weights);
     status = mu__workers_written(model->strategy, status);

@@ -25,7 +25,7 @@ typedef struct rank {
 
 typedef struct launch {
     mu_launch_options options;
-    char key[65];
+    char key[65];         // empty: the caller's
     rank *ranks;
     mu_kept_port *ports;
     struct pollfd *polled;
@@ -243,14 +243,12 @@ static void watch(launch *l)
 
 // ---- The job ------------------------------------------------------------------------------------
 
+// The caller's key, or one for this job alone.
 static mu_status make_key(launch *l)
 {
     unsigned char bytes[32];
-    const char *given = mu__environment("MUSTER_CLUSTER_KEY");
-    if (given && strlen(given) < sizeof l->key) {
-        memcpy(l->key, given, strlen(given) + 1);
+    if (mu__environment("MUSTER_CLUSTER_KEY") || mu__environment("MUSTER_CLUSTER_KEY_FILE"))
         return MU_OK;
-    }
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         return mu__error(MU_INTERNAL, "muster launch: the system gives no random bytes for a key: %s", strerror(errno));
     for (size_t i = 0; i < sizeof bytes; i++)
@@ -294,6 +292,8 @@ static mu_status launch_all(launch *l)
     for (int i = 0; i < 2 * l->options.n; i++)
         l->ranks[i / 2].streams[i % 2].fd = -1;
     mu__screen_open(&l->screen);
+    if (l->options.replicas == 0 && !mu__environment("MUSTER_CPU_DEVICES"))
+        l->options.replicas = mu__default_replicas(l->options.n);
     MU_TRY(make_key(l));
     MU_TRY(mu__ports_keep(l->ports, l->options.n));
     mu_status status = mu__guard_start(&l->guard);

@@ -129,32 +129,53 @@ static int by_core(const void *a, const void *b)
     return x->core != y->core ? x->core - y->core : x->cpu - y->cpu;
 }
 
-// The processors of rank `rank` of n: a run of whole cores.
-static bool cores_for(int rank, int n, cpu_set_t *out)
+typedef struct cpu_table {
+    int n, n_cores;
+    cpu_place places[CPU_SETSIZE];  // core by core
+    int core[CPU_SETSIZE];          // of each place, counted from 0
+} cpu_table;
+
+static bool list_cpus(cpu_table *table)
 {
     cpu_set_t allowed;
-    cpu_place places[CPU_SETSIZE];
-    int cores[CPU_SETSIZE], n_places = 0, n_cores = 0;
+    table->n = table->n_cores = 0;
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return false;
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &allowed))
-            places[n_places++] = (cpu_place){.cpu = cpu, .core = core_of(cpu)};
-    qsort(places, (size_t)n_places, sizeof *places, by_core);
-    for (int i = 0; i < n_places; i++) {
-        n_cores += i == 0 || places[i].core != places[i - 1].core;
-        cores[i] = n_cores - 1;
+            table->places[table->n++] = (cpu_place){.cpu = cpu, .core = core_of(cpu)};
+    qsort(table->places, (size_t)table->n, sizeof *table->places, by_core);
+    for (int i = 0; i < table->n; i++) {
+        table->n_cores += i == 0 || table->places[i].core != table->places[i - 1].core;
+        table->core[i] = table->n_cores - 1;
     }
-    int begin = (int)((int64_t)n_cores * rank / n), end = (int)((int64_t)n_cores * (rank + 1) / n);
-    if (n > n_cores) {
-        begin = rank % n_cores;
+    return table->n > 0;
+}
+
+int mu__default_replicas(int n)
+{
+    enum { MOST = 8 };
+    cpu_table table;
+    const int cores = list_cpus(&table) ? MU_MIN(table.n_cores, mu__runtime_threads(mu__runtime())) : 1;
+    return MU_MAX(1, MU_MIN(MOST, cores / n));
+}
+
+// The processors of rank `rank` of n: a run of whole cores.
+static bool cores_for(int rank, int n, cpu_set_t *out)
+{
+    cpu_table table;
+    if (!list_cpus(&table))
+        return false;
+    int begin = (int)((int64_t)table.n_cores * rank / n), end = (int)((int64_t)table.n_cores * (rank + 1) / n);
+    if (n > table.n_cores) {
+        begin = rank % table.n_cores;
         end = begin + 1;
     }
     CPU_ZERO(out);
-    for (int i = 0; i < n_places; i++)
-        if (cores[i] >= begin && cores[i] < end)
-            CPU_SET(places[i].cpu, out);
-    return n_places > 0;
+    for (int i = 0; i < table.n; i++)
+        if (table.core[i] >= begin && table.core[i] < end)
+            CPU_SET(table.places[i].cpu, out);
+    return true;
 }
 
 // ---- Environment --------------------------------------------------------------------------------
@@ -188,7 +209,7 @@ static bool is_named(const char *text, const char *name)
 // What would be taken for the cluster ahead of TF_CONFIG, and what is set anew.
 static bool replaced(const char *text, const mu_launch_options *options)
 {
-    return is_named(text, "TF_CONFIG") || is_named(text, "MUSTER_CLUSTER") || is_named(text, "MUSTER_CLUSTER_KEY") ||
+    return is_named(text, "TF_CONFIG") || is_named(text, "MUSTER_CLUSTER") ||
            (options->replicas > 0 && is_named(text, "MUSTER_CPU_DEVICES")) || is_named(text, "MUSTER_TRACE");
 }
 
@@ -223,7 +244,8 @@ static mu_status environment_of(const mu_launch_options *options, int rank, cons
         if (!replaced(*at, options))
             MU_TRY(add_variable(out, mu__strdup(*at)));
     MU_TRY(add_variable(out, tf_config(options, rank, ports)));
-    MU_TRY(add_variable(out, mu__sprintf("MUSTER_CLUSTER_KEY=%s", key)));
+    if (key[0])
+        MU_TRY(add_variable(out, mu__sprintf("MUSTER_CLUSTER_KEY=%s", key)));
     if (options->replicas > 0)
         MU_TRY(add_variable(out, mu__sprintf("MUSTER_CPU_DEVICES=%d", options->replicas)));
     if (trace)
