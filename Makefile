@@ -39,9 +39,11 @@ bench-train:
 	scripts/python_env
 	python3 bench/train/run.py
 
-#: make bench-allreduce  all-reduce between threads, by size
-bench-allreduce: build
-	$(BUILD)/bench/collectives/bench_allreduce
+#: make bench-allreduce  all-reduce between threads and processes, by size, against Open MPI and gloo
+bench-allreduce:
+	scripts/install_packages build bench
+	@$(MAKE) --no-print-directory build
+	python3 bench/collectives/run.py
 
 #: make bench-kernels    the hand-written kernels against the machine's limits
 bench-kernels: build

@@ -220,34 +220,70 @@ static mu_status all_reduce_doubling(const mu_problem *problem, mu_steps *out)
 
 // ---- Pairwise: reduce-scatter, then all-gather --------------------------------------------------
 
-// Each rank adds its slice of all ranks' data in rank order: the bits of the direct algorithm, by messages.
-static mu_status scatter_reduce(const mu_problem *problem, mu_steps *out)
+// Each rank adds its slice of all ranks' data in rank order: the bits of the direct algorithm, by messages. Large data
+// goes in pieces, so that while one is added the next is under way and the last one comes back.
+typedef struct pieces {
+    const mu_problem *problem;
+    int n;
+} pieces;
+
+static mu_part slice_of_piece(const pieces *p, int piece, int rank)
 {
-    const int me = problem->rank, n = problem->ranks;
-    const mu_part own = mu__slice_of(problem, me);
+    const mu_part whole = mu__part_of(p->problem->count, 1, piece, p->n);
+    mu_problem part = *p->problem;
+    part.count = whole.count;
+    mu_part slice = mu__slice_of(&part, rank);
+    slice.at += whole.at;
+    return slice;
+}
+
+static mu_status send_parts(const pieces *p, int piece, mu_steps *out)
+{
+    const int me = p->problem->rank, n = p->problem->ranks;
     for (int hop = 1; hop < n; hop++) {
-        const int to = (me + hop) % n, from = (me + n - hop) % n;
-        const mu_part theirs = mu__slice_of(problem, to);
-        const int place = from < me ? from : from - 1;
-        MU_TRY(mu__add_send(out, to, MU_AREA_DATA, theirs.at, theirs.count));
+        const mu_part theirs = slice_of_piece(p, piece, (me + hop) % n);
+        MU_TRY(mu__add_send(out, (me + hop) % n, MU_AREA_DATA, theirs.at, theirs.count));
+    }
+    return MU_OK;
+}
+
+static mu_status add_parts(const pieces *p, int piece, mu_steps *out)
+{
+    const int me = p->problem->rank, n = p->problem->ranks;
+    const mu_part own = slice_of_piece(p, piece, me);
+    for (int hop = 1; hop < n; hop++) {
+        const int from = (me + n - hop) % n, place = from < me ? from : from - 1;
         MU_TRY(mu__add_recv(out, from, MU_AREA_SCRATCH, place * own.count, own.count));
     }
-    return mu__add_reduce(out, own.at, own.count, n, me, true);
+    MU_TRY(mu__add_reduce(out, own.at, own.count, n, me, true));
+    for (int hop = 1; hop < n; hop++)
+        MU_TRY(mu__add_send(out, (me + hop) % n, MU_AREA_DATA, own.at, own.count));
+    return MU_OK;
+}
+
+static mu_status take_results(const pieces *p, int piece, mu_steps *out)
+{
+    const int me = p->problem->rank, n = p->problem->ranks;
+    for (int hop = 1; hop < n; hop++) {
+        const int from = (me + n - hop) % n;
+        const mu_part theirs = slice_of_piece(p, piece, from);
+        MU_TRY(mu__add_recv(out, from, MU_AREA_DATA, theirs.at, theirs.count));
+    }
+    return MU_OK;
 }
 
 static mu_status all_reduce_pairwise(const mu_problem *problem, mu_steps *out)
 {
-    const int me = problem->rank, n = problem->ranks;
-    const mu_part own = mu__slice_of(problem, me);
+    const int64_t bytes = problem->count * (int64_t)problem->element, most = (int64_t)SEGMENT_BYTES * problem->ranks;
+    const pieces p = {.problem = problem, .n = (int)MU_MAX((bytes + most - 1) / most, 1)};
     MU_TRY(mu__add_plain(out, MU_STEP_MEET));
-    if (n == 1)
-        return MU_OK;
-    MU_TRY(scatter_reduce(problem, out));
-    for (int hop = 1; hop < n; hop++) {
-        const int from = (me + n - hop) % n;
-        const mu_part theirs = mu__slice_of(problem, from);
-        MU_TRY(mu__add_send(out, (me + hop) % n, MU_AREA_DATA, own.at, own.count));
-        MU_TRY(mu__add_recv(out, from, MU_AREA_DATA, theirs.at, theirs.count));
+    for (int i = 0; problem->ranks > 1 && i < p.n + 2; i++) {
+        if (i < p.n)
+            MU_TRY(send_parts(&p, i, out));
+        if (i >= 1 && i <= p.n)
+            MU_TRY(add_parts(&p, i - 1, out));
+        if (i >= 2)
+            MU_TRY(take_results(&p, i - 2, out));
     }
     return MU_OK;
 }

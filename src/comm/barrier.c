@@ -47,9 +47,11 @@ bool mu__patience_turn(mu_patience *patience)
     return waited < YIELD_NS;
 }
 
-bool mu__patience_over(const mu_patience *patience)
+mu_status mu__patience_end(const mu_patience *patience)
 {
-    return patience->began_ns != 0 && mu__now_ns() >= patience->deadline_ns;
+    if (patience->began_ns != 0 && mu__now_ns() >= patience->deadline_ns)
+        return MU_DEADLINE_EXCEEDED;
+    return patience->idle != NULL ? patience->idle(patience->idle_arg) : MU_OK;
 }
 
 // The kernel finds sleepers of one process faster than those of several.
@@ -85,10 +87,9 @@ static mu_status sleep_until(mu_barrier *barrier, unsigned target, const mu_pati
         const unsigned arrivals = atomic_load(&barrier->arrivals);
         if (reached(arrivals, target))
             break;
-        if (mu__patience_over(patience)) {
-            status = MU_DEADLINE_EXCEEDED;
+        status = mu__patience_end(patience);
+        if (status != MU_OK)
             break;
-        }
         sleep_on(barrier, arrivals, patience->deadline_ns);
     }
     atomic_fetch_sub(&barrier->sleepers, 1);

@@ -148,8 +148,8 @@ static mu_status wait_turn(mu_port *port, mu_patience *patience, int host, bool 
     MU_TRY(push_all(port));
     if (mu__patience_turn(patience))
         return MU_OK;
-    if (mu__patience_over(patience))
-        return trouble(port, host, MU_DEADLINE_EXCEEDED);
+    port->waiting_for = leader_of(port, host);
+    MU_TRY(mu__patience_end(patience));
     sleep_shortly(bridge_of(port), for_input ? host : -1);
     return MU_OK;
 }

@@ -221,7 +221,10 @@ typedef struct mu_port {
     bool crowded;    // more ranks than cores: waiting threads step aside at once
     uint32_t turn;   // collectives entered: which of the two windows and tickets
     double timeout;  // seconds that a wait may take
-    int waiting_for; // after a failed wait: the peer, or -1 for everyone
+    int waiting_for; // in a wait that sleeps, and after one that failed: the peer, or -1 for all who have not come
+    // Called now and then while a wait sleeps; anything but MU_OK ends it. NULL: nothing to do.
+    mu_status (*idle)(void *arg);
+    void *idle_arg;
 } mu_port;
 
 // A transport is a row of functions; the group allocates, zeroes and frees the states. Waiting functions return
@@ -284,15 +287,18 @@ typedef struct mu_patience {
     double timeout;
     unsigned turns;
     bool crowded;
+    mu_status (*idle)(void *arg); // as in mu_port
+    void *idle_arg;
 } mu_patience;
-#define MU_PATIENCE(port)                                      \
-    {                                                          \
-        .timeout = (port)->timeout, .crowded = (port)->crowded \
+#define MU_PATIENCE(port)                                                                                          \
+    {                                                                                                              \
+        .timeout = (port)->timeout, .crowded = (port)->crowded, .idle = (port)->idle, .idle_arg = (port)->idle_arg \
     }
 
-// mu__patience_turn pauses or yields once; false: it is time to sleep. mu__patience_over: the deadline passed.
+// mu__patience_turn pauses or yields once; false: it is time to sleep. mu__patience_end is asked before each sleep:
+// DEADLINE_EXCEEDED when that has passed, or what `idle` says.
 bool mu__patience_turn(mu_patience *patience);
-bool mu__patience_over(const mu_patience *patience);
+mu_status mu__patience_end(const mu_patience *patience);
 
 // A barrier for threads: one counter of arrivals that only grows. The last one wakes the sleepers.
 typedef struct mu_barrier {

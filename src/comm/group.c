@@ -3,59 +3,16 @@
 // A rank that enters leaves a ticket (run, op, name, type, count); when all have met, each compares all
 // tickets with rank 0's, so all come to the same verdict. The first error of a group stays until reset and
 // fails everything at once. Knows nothing of algorithms: a policy names them, a list carries them out.
-#include "comm/comm.h"
+#include "comm/group.h"
 
-#include <pthread.h>
 #include <sched.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { MAX_RANKS = 256, CACHED_LISTS = 32 };
 
 // How long a rank waits for the reason of a failure that it sees before it hears of it, and for ranks of other
 // processes to leave its memory alone: one that was killed never does.
 #define NEWS_SECONDS  2.0
 #define LEAVE_SECONDS 1.0
-
-// What a list depends on, besides rank and policy.
-typedef struct list_key {
-    int32_t kind, root, staged, unused;
-    int64_t count;
-    uint64_t counts_hash, element;
-} list_key;
-
-typedef struct cached_list {
-    list_key key;
-    mu_steps steps;
-} cached_list;
-
-typedef struct member {
-    mu_collective collective; // first
-    mu_group *group;
-    mu_port port;
-    int64_t run;
-    cached_list lists[CACHED_LISTS];
-    void *scratch;
-    size_t scratch_bytes;
-    void **pointers; // [2 * ranks + 1]
-    int64_t *counts; // [ranks], of the all-gather in progress
-} member;
-
-struct mu_group {
-    mu_object object;
-    mu_joining joined;
-    char *name;
-    const mu_transport *transport;
-    void *shared;
-    char *states;
-    member *members; // [n_local]
-    unsigned means;
-    mu_policy policy;
-    int64_t stream_bytes; // from here on, all ranks' data together, results bypass the caches
-    pthread_mutex_t lock;
-    atomic_bool failed;
-    mu_error_value error; // behind `lock`
-};
 
 typedef struct call {
     mu_collective_kind kind;
@@ -69,91 +26,6 @@ typedef struct call {
     void *data;
     const void *input;
 } call;
-
-const char *mu__kind_name(mu_collective_kind kind)
-{
-    static const char *const names[] = {"all_reduce", "all_gather",     "broadcast",
-                                        "all_to_all", "reduce_scatter", "barrier"};
-    return (unsigned)kind < MU_COUNT(names) ? names[kind] : "unknown";
-}
-
-// ---- Sentences ----------------------------------------------------------------------------------
-
-enum { TEXT_BYTES = 256 };
-
-static const char *reduction_name(int32_t reduction)
-{
-    static const char *const names[] = {"sum", "mean", "min", "max"};
-    return (unsigned)reduction < MU_COUNT(names) ? names[reduction] : "unknown";
-}
-
-static const char *ticket_text(const mu_ticket *ticket, char text[TEXT_BYTES])
-{
-    const mu_collective_kind kind = (mu_collective_kind)ticket->same.kind;
-    int n = snprintf(text, TEXT_BYTES, "%s \"%.*s\" (run %lld, op %lld", mu__kind_name(kind), MU_TICKET_NAME,
-                     ticket->same.name, (long long)ticket->same.run, (long long)ticket->same.number);
-    if (kind != MU_KIND_BARRIER)
-        n += snprintf(text + n, (size_t)(TEXT_BYTES - n), ", %lld elements of %s", (long long)ticket->count,
-                      mu_dtype_name((mu_dtype)ticket->same.dtype));
-    if (kind == MU_KIND_ALL_REDUCE || kind == MU_KIND_REDUCE_SCATTER)
-        n += snprintf(text + n, (size_t)(TEXT_BYTES - n), ", %s", reduction_name(ticket->same.reduction));
-    if (kind == MU_KIND_BROADCAST)
-        n += snprintf(text + n, (size_t)(TEXT_BYTES - n), ", from rank %d", ticket->same.root);
-    snprintf(text + n, (size_t)(TEXT_BYTES - n), ")");
-    return text;
-}
-
-static mu_ticket *ticket_of(const member *m, int rank) { return m->group->transport->ticket(&m->port, rank); }
-
-static int n_local(const mu_group *group) { return group->joined.seating.n_local; }
-
-// "rank 3", and in a group of several processes whose it is.
-enum { RANK_BYTES = 96 };
-static const char *rank_text(const mu_group *group, int rank, char text[RANK_BYTES])
-{
-    if (group->joined.mesh == NULL)
-        snprintf(text, RANK_BYTES, "rank %d", rank);
-    else
-        snprintf(text, RANK_BYTES, "rank %d of %s", rank, mu__mesh_name(group->joined.mesh, rank / n_local(group)));
-    return text;
-}
-
-// Only counts and roots are the caller's arguments; anything else says that the ranks run different programs.
-static mu_status complain_mismatch(const member *m, int rank)
-{
-    const mu_ticket *a = ticket_of(m, 0), *b = ticket_of(m, rank);
-    char text_a[TEXT_BYTES], text_b[TEXT_BYTES], rank_a[RANK_BYTES], rank_b[RANK_BYTES];
-    mu_ticket like_a = *b;
-    like_a.same.count = a->same.count;
-    like_a.same.root = a->same.root;
-    const bool arguments = memcmp(&like_a.same, &a->same, sizeof a->same) == 0;
-    return mu__error(arguments ? MU_INVALID_ARGUMENT : MU_INTERNAL,
-                     "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s. Every replica must run the same "
-                     "collectives in the same order with the same %s.",
-                     m->group->name, rank_text(m->group, 0, rank_a), ticket_text(a, text_a),
-                     rank_text(m->group, rank, rank_b), ticket_text(b, text_b),
-                     arguments ? "counts and roots" : "names and types");
-}
-
-// "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain; in a group of several processes also whose the
-// first of them is.
-static const char *missing_text(const member *m, char text[TEXT_BYTES])
-{
-    const mu_port *port = &m->port;
-    int missing[MAX_RANKS], n = 0;
-    if (port->waiting_for >= 0)
-        missing[n++] = port->waiting_for;
-    for (int rank = 0; port->waiting_for < 0 && rank < port->ranks; rank++)
-        if (!m->group->transport->has_come(port, rank))
-            missing[n++] = rank;
-    int at = snprintf(text, TEXT_BYTES, n == 0 ? "The last rank" : n == 1 ? "Rank" : "Ranks");
-    for (int i = 0; i < n && at < TEXT_BYTES - 8; i++)
-        at += snprintf(text + at, (size_t)(TEXT_BYTES - at), "%s%d", i == 0 ? " " : ", ", missing[i]);
-    if (n > 0 && m->group->joined.mesh != NULL && at < TEXT_BYTES)
-        snprintf(text + at, (size_t)(TEXT_BYTES - at), " (%s)",
-                 mu__mesh_name(m->group->joined.mesh, missing[0] / n_local(m->group)));
-    return text;
-}
 
 // ---- Failing ------------------------------------------------------------------------------------
 
@@ -226,9 +98,12 @@ static mu_status fail_group(mu_group *group)
 
 static mu_status fail_wait(member *m, mu_status status)
 {
-    char who[TEXT_BYTES], what[TEXT_BYTES];
+    char who[MU_TEXT_BYTES], what[MU_TEXT_BYTES];
     mu_error_value news;
-    ticket_text(ticket_of(m, m->port.rank), what);
+    mu__ticket_text(mu__ticket_of(m, m->port.rank), what);
+    if (status == MU_UNAVAILABLE &&
+        mu__mesh_check(m->group->joined.mesh, m->port.waiting_for / mu__n_local(m->group)) != MU_OK)
+        return fail_group(m->group);
     if (status == MU_UNAVAILABLE && hear_of_failure(m->group, &news))
         return mu__error_raise(&news);
     if (status == MU_UNAVAILABLE || status == MU_DATA_LOSS)
@@ -241,13 +116,34 @@ static mu_status fail_wait(member *m, mu_status status)
             status,
             "%s did not come to %s of group \"%s\" within %g s, where rank %d waits. Look at what it does, or raise "
             "MUSTER_TIMEOUT.",
-            missing_text(m, who), what, m->group->name, m->port.timeout, m->port.rank);
+            mu__missing_text(m, who), what, m->group->name, m->port.timeout, m->port.rank);
     else
         mu__error(status,
                   "Rank %d of group \"%s\" got a message of another size than its list says in %s; all ranks must "
                   "have the same policy.",
                   m->port.rank, m->group->name, what);
     return fail_group(m->group);
+}
+
+// A wait that sleeps says now and then whom it waits for, and ends when one of them has left. A process of another host
+// may have left after it sent what is awaited: there the end of the connection says so.
+static mu_status member_idle(void *arg)
+{
+    member *m = arg;
+    mu_mesh *mesh = m->group->joined.mesh;
+    const mu_seating *at = &m->group->joined.seating;
+    char what[MU_TEXT_BYTES];
+    const mu_ticket *ticket = mu__ticket_of(m, m->port.rank);
+    if (!m->waits) {
+        m->lateness = mu__lateness();
+        mu__mesh_doing(mesh, "waiting in collective", ticket->same.number, ticket->same.name);
+    }
+    m->waits = true;
+    mu__mesh_late(mesh, &m->lateness, mu__ticket_text(ticket, what), mu__process_is_late, m);
+    for (int rank = at->first[at->host]; rank < at->first[at->host + 1]; rank += at->n_local)
+        if (mu__process_is_late(m, rank / at->n_local) && mu__mesh_check(mesh, rank / at->n_local) != MU_OK)
+            return fail_group(m->group);
+    return MU_OK;
 }
 
 // Whoever fails while others work must not give its memory back before they are out.
@@ -271,7 +167,7 @@ static mu_status check_reset(const mu_group *group)
             "Group \"%s\" cannot be reset: it has ranks in other processes, and their job has failed. Start "
             "the job again, from the last checkpoint.",
             group->name);
-    for (int i = 0; i < n_local(group); i++)
+    for (int i = 0; i < mu__n_local(group); i++)
         if (group->transport->is_inside(&group->members[i].port, group->members[i].port.rank))
             return mu__error(MU_FAILED_PRECONDITION,
                              "Group \"%s\" cannot be reset while rank %d is in a collective; wait until "
@@ -286,7 +182,7 @@ mu_status mu__group_reset(mu_group *group)
     const mu_status status = check_reset(group);
     if (status == MU_OK) {
         group->transport->reset(group->shared);
-        for (int i = 0; i < n_local(group); i++) {
+        for (int i = 0; i < mu__n_local(group); i++) {
             group->transport->reset_rank(&group->members[i].port);
             group->members[i].port.turn = 0;
         }
@@ -318,8 +214,8 @@ static bool valid(const member *m, const call *c)
 
 static mu_status complain_invalid(const member *m, const call *c)
 {
-    char what[TEXT_BYTES];
-    ticket_text(ticket_of(m, m->port.rank), what);
+    char what[MU_TEXT_BYTES];
+    mu__ticket_text(mu__ticket_of(m, m->port.rank), what);
     if ((c->kind == MU_KIND_ALL_REDUCE || c->kind == MU_KIND_REDUCE_SCATTER) && !mu__reduce_supports(c->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "Elements of %s cannot be reduced in %s; cast them to a number first.",
                          mu_dtype_name(c->dtype), what);
@@ -338,18 +234,18 @@ static mu_status agree(void *arg)
 {
     const meeting *at = arg;
     const member *m = at->m;
-    const mu_ticket *first = ticket_of(m, 0);
+    const mu_ticket *first = mu__ticket_of(m, 0);
     for (int rank = 1; rank < m->port.ranks; rank++)
-        if (memcmp(&first->same, &ticket_of(m, rank)->same, sizeof first->same) != 0)
-            return complain_mismatch(m, rank);
+        if (memcmp(&first->same, &mu__ticket_of(m, rank)->same, sizeof first->same) != 0)
+            return mu__complain_mismatch(m, rank);
     if (!valid(m, at->c))
         return complain_invalid(m, at->c);
     for (int rank = 0; at->c->kind == MU_KIND_ALL_GATHER && rank < m->port.ranks; rank++)
-        if (ticket_of(m, rank)->count != m->counts[rank])
+        if (mu__ticket_of(m, rank)->count != m->counts[rank])
             return mu__error(MU_INVALID_ARGUMENT,
                              "In all_gather \"%s\" of group \"%s\" rank %d brings %lld elements, and %lld are "
                              "expected of it; exchange the counts first.",
-                             at->c->name, m->group->name, rank, (long long)ticket_of(m, rank)->count,
+                             at->c->name, m->group->name, rank, (long long)mu__ticket_of(m, rank)->count,
                              (long long)m->counts[rank]);
     return MU_OK;
 }
@@ -373,7 +269,7 @@ static void write_ticket(member *m, const call *c, int64_t window)
     const bool gather = c->kind == MU_KIND_ALL_GATHER;
     const size_t element = mu_dtype_bytes(c->dtype);
     const mu_transport *transport = m->group->transport;
-    mu_ticket *ticket = ticket_of(m, m->port.rank);
+    mu_ticket *ticket = mu__ticket_of(m, m->port.rank);
     int64_t data, input;
     *ticket = (mu_ticket){
         .same = {.run = m->run,
@@ -419,7 +315,7 @@ static mu_status build_list(member *m, const call *c, bool staged, mu_steps *out
 
 static mu_status find_list(member *m, const call *c, bool staged, const mu_steps **out)
 {
-    cached_list *cached = &m->lists[((uint64_t)c->number * 2 + staged) % CACHED_LISTS];
+    cached_list *cached = &m->lists[((uint64_t)c->number * 2 + staged) % MU_CACHED_LISTS];
     const list_key key = {.kind = (int32_t)c->kind,
                           .root = c->root,
                           .staged = staged,
@@ -464,7 +360,7 @@ static mu_status prepare(member *m, const call *c, bool staged, const mu_steps *
 static bool needs_stages(const member *m)
 {
     for (int rank = 0; m->group->joined.seating.staged && rank < m->port.ranks; rank++)
-        if (!ticket_of(m, rank)->reached)
+        if (!mu__ticket_of(m, rank)->reached)
             return true;
     return false;
 }
@@ -524,6 +420,9 @@ static mu_status collective(mu_collective *self, const call *c)
     const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
     const mu_status status = atomic_load(&m->group->failed) ? raise_group_error(m->group) : run_call(m, c);
     transport->leave(&m->port);
+    if (m->waits)
+        mu__mesh_doing(m->group->joined.mesh, "computing", -1, NULL);
+    m->waits = false;
     if (status != MU_OK && atomic_load(&m->group->failed))
         wait_until_others_left(m);
     if (begin != 0)
@@ -614,7 +513,7 @@ void mu__collective_begin(mu_collective *self, int64_t run) { ((member *)self)->
 
 static void forget_lists(member *m)
 {
-    for (int i = 0; i < CACHED_LISTS; i++)
+    for (int i = 0; i < MU_CACHED_LISTS; i++)
         mu__steps_free(&m->lists[i].steps);
 }
 
@@ -624,7 +523,7 @@ static void group_destroy(void *object)
     mu_joining *joined = &group->joined;
     if (joined->mesh != NULL)
         mu__mesh_unwatch(joined->mesh, mesh_failed, group);
-    for (int i = 0; group->members != NULL && i < n_local(group); i++) {
+    for (int i = 0; group->members != NULL && i < mu__n_local(group); i++) {
         member *m = &group->members[i];
         forget_lists(m);
         if (m->scratch != NULL)
@@ -637,9 +536,9 @@ static void group_destroy(void *object)
         mu__free_data(group->shared, group->transport->shared_bytes);
     }
     if (group->states != NULL)
-        mu__free_data(group->states, group->transport->rank_bytes * (size_t)n_local(group));
+        mu__free_data(group->states, group->transport->rank_bytes * (size_t)mu__n_local(group));
     if (group->members != NULL)
-        mu__free_data(group->members, sizeof(member) * (size_t)n_local(group));
+        mu__free_data(group->members, sizeof(member) * (size_t)mu__n_local(group));
     mu__bridge_free(joined->seating.bridge);
     mu_release(joined->seating.segment);
     mu_release(joined->mesh);
@@ -673,7 +572,9 @@ static mu_status open_member(mu_group *group, int local)
                         .ranks = at->ranks,
                         .state = group->states + (size_t)local * group->transport->rank_bytes,
                         .crowded = group->joined.crowded,
-                        .timeout = group->joined.timeout};
+                        .timeout = group->joined.timeout,
+                        .idle = group->joined.mesh != NULL ? member_idle : NULL,
+                        .idle_arg = m};
     m->pointers = mu__calloc(2 * (size_t)at->ranks + 1, sizeof *m->pointers);
     m->counts = mu__calloc((size_t)at->ranks, sizeof *m->counts);
     return m->pointers != NULL && m->counts != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
@@ -735,8 +636,9 @@ mu_group *mu__group_new(int n, const char *name)
 {
     if (mu__pending())
         return NULL;
-    if (n < 1 || n > MAX_RANKS) {
-        mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d ranks; 1 to %d are possible.", name, n, MAX_RANKS);
+    if (n < 1 || n > MU_MAX_RANKS) {
+        mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d ranks; 1 to %d are possible.", name, n,
+                  MU_MAX_RANKS);
         return NULL;
     }
     return mu__group_open(name, &(mu_joining){.seating = {.ranks = n, .n_local = n, .hosts = 1},
@@ -748,7 +650,7 @@ mu_group *mu__group_new(int n, const char *name)
 
 mu_collective *mu__group_member(mu_group *group, int local)
 {
-    assert(local >= 0 && local < n_local(group));
+    assert(local >= 0 && local < mu__n_local(group));
     return &group->members[local].collective;
 }
 
@@ -760,7 +662,7 @@ const char *mu__group_path(const mu_group *group)
 
 void mu__group_set_timeout(mu_group *group, double seconds)
 {
-    for (int i = 0; i < n_local(group); i++)
+    for (int i = 0; i < mu__n_local(group); i++)
         group->members[i].port.timeout = seconds;
 }
 
@@ -769,7 +671,7 @@ mu_status mu__group_set_policy(mu_group *group, const char *text)
     mu_policy policy;
     MU_TRY(mu__policy_parse(text, &policy));
     group->policy = policy;
-    for (int i = 0; i < n_local(group); i++)
+    for (int i = 0; i < mu__n_local(group); i++)
         forget_lists(&group->members[i]);
     return MU_OK;
 }

@@ -184,10 +184,8 @@ static mu_status wait_change(mu_port *port, int peer, atomic_uint *counter, unsi
             return MU_ABORTED;
         if (mu__patience_turn(&patience))
             continue;
-        if (mu__patience_over(&patience)) {
-            port->waiting_for = peer;
-            return MU_DEADLINE_EXCEEDED;
-        }
+        port->waiting_for = peer;
+        MU_TRY(mu__patience_end(&patience));
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     return atomic_load(&room->head->barrier.failed) ? MU_ABORTED : MU_OK;

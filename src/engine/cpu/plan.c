@@ -367,6 +367,16 @@ static void fill_buckets(mu_plan *plan, bool place)
     }
 }
 
+// Buckets have a second place each, for collectives that work in memory of their own.
+static mu_status place_shared(mu_plan *plan, block *blocks)
+{
+    for (int b = 0; b < plan->n_buckets; b++) {
+        bucket *k = &plan->buckets[b];
+        blocks[b] = (block){.bytes = k->bytes, .first = k->first, .last = k->last, .offset = &k->shared};
+    }
+    return mu__layout(blocks, plan->n_buckets, &plan->shared_bytes);
+}
+
 static mu_status place(mu_plan *plan)
 {
     size_t most = (size_t)(plan->n_values + plan->n_buckets + plan->n_steps);
@@ -377,7 +387,7 @@ static mu_status place(mu_plan *plan)
     int n = collect_blocks(plan, blocks);
     MU_TRY(mu__layout(blocks, n, &plan->arena_bytes));
     fill_buckets(plan, true);
-    return MU_OK;
+    return place_shared(plan, blocks);
 }
 
 // ---- Compile and free ---------------------------------------------------------------------------

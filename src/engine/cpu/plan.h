@@ -34,6 +34,7 @@ typedef struct value {
 typedef struct bucket {
     int node;
     size_t bytes, offset;
+    size_t shared;     // its place in the memory of a collective that has its own
     int first, last;
 } bucket;
 
@@ -76,6 +77,8 @@ struct mu_plan {
     void **result_data;     // where each lies
     void **input_data;      // [graph inputs] room for a run that comes from outside
     size_t arena_bytes;
+    size_t shared_bytes;    // of all buckets
+    char *shared;           // memory of the collective that they lie in during a run; NULL: in the arena
     int break_at;           // node behind which the plan goes on as `tail`; -1: none
     struct tail *tail;
 };

@@ -10,6 +10,10 @@
 typedef struct cpu_arena {
     void *data;
     size_t bytes;
+    // Memory of the collective that the device last worked with, for what it reduces; NULL: it has none left.
+    mu_shared_memory *shared;
+    size_t shared_bytes;
+    const mu_collective *shared_of;
 } cpu_arena;
 
 static char *device_arena(mu_device *device, int depth, size_t bytes)
@@ -23,19 +27,43 @@ static char *device_arena(mu_device *device, int depth, size_t bytes)
         if (!data)
             return NULL;
         mu__free_data(arena->data, arena->bytes);
-        *arena = (cpu_arena){.data = data, .bytes = bytes};
+        arena->data = data;
+        arena->bytes = bytes;
     }
     return arena->data;
+}
+
+// What other processes reduce together with this one lies where they can address it, if the collective has such memory.
+static char *shared_memory(const mu_plan *plan, const cpu_call *call)
+{
+    mu_collective *collective = call->run->collective;
+    cpu_arena *arena = (cpu_arena *)plan->device->engine_device + call->depth;
+    if (!collective || !collective->memory || plan->shared_bytes == 0)
+        return NULL;
+    if (arena->shared_of != collective || arena->shared_bytes < plan->shared_bytes) {
+        mu_release(arena->shared);
+        arena->shared = collective->memory(collective, plan->shared_bytes);
+        arena->shared_bytes = plan->shared_bytes;
+        arena->shared_of = collective;
+    }
+    return arena->shared ? arena->shared->data : NULL;
 }
 
 void mu__cpu_close_device(mu_device *device)
 {
     cpu_arena *arena = device->engine_device;
-    for (int depth = 0; arena && depth <= MU_MAX_DEPTH; depth++)
+    for (int depth = 0; arena && depth <= MU_MAX_DEPTH; depth++) {
         if (arena[depth].data)
             mu__free_data(arena[depth].data, arena[depth].bytes);
+        mu_release(arena[depth].shared);
+    }
     mu__free(arena);
     device->engine_device = NULL;
+}
+
+static char *bucket_data(const mu_plan *plan, const bucket *b, char *arena)
+{
+    return plan->shared ? plan->shared + b->shared : arena + b->offset;
 }
 
 static void *address(const mu_plan *plan, const cpu_call *call, char *arena, int v)
@@ -43,7 +71,10 @@ static void *address(const mu_plan *plan, const cpu_call *call, char *arena, int
     const value *owner = &plan->values[plan->values[v].root];
     switch (owner->storage) {
     case STORAGE_ARENA:
-        return arena + owner->offset;
+        if (owner->bucket < 0)
+            return arena + owner->offset;
+        return bucket_data(plan, &plan->buckets[owner->bucket], arena) +
+               (owner->offset - plan->buckets[owner->bucket].offset);
     case STORAGE_INPUT:
         return call->in[owner->index];
     case STORAGE_CONSTANT:
@@ -97,7 +128,7 @@ static mu_status reduce_block(const mu_plan *plan, const step *s, char *arena)
     if (!s->kernel.collective)
         return MU_OK;
     return s->kernel.collective->all_reduce(s->kernel.collective, s->kernel.number, attrs->name, (mu_reduction)attrs->reduction,
-                                            dtype, arena + b->offset, (int64_t)(b->bytes / mu_dtype_bytes(dtype)));
+                                            dtype, bucket_data(plan, b, arena), (int64_t)(b->bytes / mu_dtype_bytes(dtype)));
 }
 
 static mu_status run_shared(step *s)
@@ -202,6 +233,7 @@ mu_status mu__cpu_call(mu_plan *plan, const cpu_call *call)
     int done = -1;
     if (!arena)
         return status;
+    plan->shared = shared_memory(plan, call);
     MU_GO(bind(plan, call, arena));
     MU_GO(run_steps(plan, call, arena, &done));
     MU_GO(collect(plan, call, arena));

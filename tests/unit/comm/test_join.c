@@ -421,8 +421,9 @@ static int late(world *w, mu_collective *c)
     const double begin = seconds_now();
     CHECK(c->all_reduce(c, 12, "dense_2/kernel", MU_REDUCTION_SUM, MU_F32, x, 2) != MU_OK);
     CHECK(seconds_now() - begin < 5);
+    CHECK(strstr(mu_error_message(), "did not come to all_reduce \"dense_2/kernel\" (run 4, op 12") != NULL);
     CHECK_TAKEN(MU_DEADLINE_EXCEEDED,
-                "/job:worker/task:1) did not come to all_reduce \"dense_2/kernel\" (run 4, op 12");
+                w->n_local == 1 ? "Rank 1 (/job:worker/task:1" : "Ranks 2, 3 (/job:worker/task:1");
     CHECK(mu__group_reset(w->group) == MU_FAILED_PRECONDITION);
     CHECK_TAKEN(MU_FAILED_PRECONDITION, "their job has failed");
     return 0;
@@ -435,6 +436,27 @@ static void test_deadline(void **state)
     for (int tcp = 0; tcp < 2; tcp++)
         for (int n_local = 1; n_local <= 2; n_local++)
             run_world((world){.processes = 3, .n_local = n_local, .tcp = tcp, .run = late, .options = &hurry});
+}
+
+// Process 1 ends in order while the others wait for it.
+static int wait_in_vain(world *w, mu_collective *c)
+{
+    float x[3] = {1, 1, 1};
+    if (c->rank / w->n_local == 1)
+        return 0;
+    const double begin = seconds_now();
+    CHECK(c->all_reduce(c, 1, "x", MU_REDUCTION_SUM, MU_F32, x, 3) == MU_UNAVAILABLE);
+    CHECK(seconds_now() - begin < 10);
+    CHECK_TAKEN(MU_UNAVAILABLE, "/job:worker/task:1");
+    return 0;
+}
+
+static void test_left(void **state)
+{
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++)
+        for (int n_local = 1; n_local <= 2; n_local++)
+            run_world((world){.processes = 3, .n_local = n_local, .tcp = tcp, .run = wait_in_vain});
 }
 
 // Rank 1 gives up in the middle of the others' work.
@@ -507,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_unequal),
         cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_left),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_killed),
     };

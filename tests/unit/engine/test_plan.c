@@ -138,6 +138,61 @@ static void reduced_values_live_long_enough(void **state)
         assert_near(doubles(mu_at(mu_local_results(strategy, result), r)), (double[]){-1, -2, -3, -4}, 4, 1e-15);
 }
 
+// ---- Memory of the collective's own -------------------------------------------------------------
+
+// Plain memory that stands for what processes share, and what was reduced in it.
+static struct {
+    atomic_int taken, inside, outside;
+    mu_shared_memory *blocks[2];
+    mu_status (*all_reduce)(mu_collective *, int64_t, const char *, mu_reduction, mu_dtype, void *, int64_t);
+} own;
+
+static void free_own(void *object) { free(((mu_shared_memory *)object)->data); }
+
+static mu_type own_type = {.name = "own memory", .destroy = free_own};
+
+static mu_shared_memory *own_memory(mu_collective *self, size_t bytes)
+{
+    mu_shared_memory *block = mu__new(&own_type, sizeof *block);
+    block->bytes = bytes;
+    block->data = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    own.blocks[self->rank] = block;
+    atomic_fetch_add(&own.taken, 1);
+    return block;
+}
+
+static mu_status watch_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                                  mu_dtype dtype, void *data, int64_t count)
+{
+    const mu_shared_memory *block = own.blocks[self->rank];
+    const char *at = data, *begin = block ? block->data : NULL;
+    const bool in = begin && at >= begin && at + (size_t)count * mu_dtype_bytes(dtype) <= begin + block->bytes;
+    atomic_fetch_add(in ? &own.inside : &own.outside, 1);
+    return own.all_reduce(self, number, name, reduction, dtype, data, count);
+}
+
+// What is reduced in place lies in the collective's memory, which is taken once and given back with the device.
+static void blocks_lie_in_the_collectives_memory(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(2);
+    for (int r = 0; r < 2; r++) {
+        mu_collective *c = mu__group_member(strategy->group, r);
+        own.all_reduce = c->all_reduce;
+        c->all_reduce = watch_all_reduce;
+        c->memory = own_memory;
+    }
+    mu_function *function = mu_function_new(keep_reduced_values, NULL);
+    for (int turn = 0; turn < 3; turn++) {
+        mu_value *result = mu_run(strategy, function, mu_of(vector(4, (double[]){1, 2, 3, 4})));
+        for (int r = 0; r < 2; r++)
+            assert_near(doubles(mu_at(mu_local_results(strategy, result), r)), (double[]){-1, -2, -3, -4}, 4, 1e-15);
+    }
+    assert_int_equal(atomic_load(&own.taken), 2);
+    assert_int_equal(atomic_load(&own.inside), 6);
+    assert_int_equal(atomic_load(&own.outside), 0);
+}
+
 // ---- Failed steps -------------------------------------------------------------------------------
 
 static mu_value *write_then_check(mu_value *arguments, void *arg)
@@ -175,6 +230,7 @@ int main(void)
         MODEL_TEST(random_functions_match_eager_ops),
         MODEL_TEST(random_functions_with_reductions),
         MODEL_TEST(reduced_values_live_long_enough),
+        MODEL_TEST(blocks_lie_in_the_collectives_memory),
         MODEL_TEST(failed_steps_mark_what_they_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,152 @@
+// bench_processes: what an all-reduce between processes of this machine costs, in shared memory or over TCP.
+//
+// Arguments: how many processes, and "shm" or "tcp". In place, f32, sum; in shared memory the data lies where all
+// processes can address it, as gradients do. Every size is checked, then timed in batches; one line "bytes
+// microseconds" per size is the median of the batches. run.py compares these with the rivals.
+#include "comm/comm.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST = 16, BATCHES = 9, MEGABYTE = 1 << 20 };
+
+static mu_mesh_peer peers[MOST];
+static char names[MOST][32], addresses[MOST][32];
+
+static int free_port(void)
+{
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof any;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof any) != 0 ||
+        getsockname(fd, (struct sockaddr *)&any, &bytes) != 0)
+        abort();
+    close(fd);
+    return ntohs(any.sin_port);
+}
+
+static void pin(int rank)
+{
+    cpu_set_t all, one;
+    int seen = 0;
+    if (sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all) && seen++ == rank % CPU_COUNT(&all))
+            CPU_SET(cpu, &one);
+    (void)sched_setaffinity(0, sizeof one, &one); // a machine that forbids it is measured unpinned
+}
+
+static bool add(mu_collective *c, float *data, int64_t n)
+{
+    return c->all_reduce(c, 1, "bench", MU_REDUCTION_SUM, MU_F32, data, n) == MU_OK;
+}
+
+static bool check(mu_collective *c, float *data, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        data[i] = (float)(c->rank + 1 + i % 13);
+    bool right = add(c, data, n);
+    for (int64_t i = 0; i < n && right; i++)
+        right = data[i] == (float)(c->size * (c->size + 1) / 2) + (float)(c->size * (i % 13));
+    memset(data, 0, (size_t)n * sizeof *data);
+    return right;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// Microseconds of one; negative: it failed.
+static double measure(mu_collective *c, float *data, int64_t n)
+{
+    double times[BATCHES];
+    const double guess = 2e-6 + (double)n * 4 * c->size / 4e9;
+    const int turns = (int)MU_MAX(2, MU_MIN(10e-3 / guess, 500));
+    bool ok = check(c, data, n);
+    for (int batch = 0; batch < BATCHES && ok; batch++) {
+        ok = mu__collective_barrier(c, 2, "start") == MU_OK;
+        const int64_t begin = mu__now_ns();
+        for (int i = 0; i < turns && ok; i++)
+            ok = add(c, data, n);
+        times[batch] = (double)(mu__now_ns() - begin) / 1e3 / turns;
+    }
+    qsort(times, BATCHES, sizeof *times, by_value);
+    return ok ? times[BATCHES / 2] : -1;
+}
+
+static int run(mu_collective *c)
+{
+    static const int64_t sizes[] = {4,      64,       1024,    4096,    16384,    65536,
+                                    262144, MEGABYTE, 4194304, 8388608, 16777216, 64 * (int64_t)MEGABYTE};
+    const size_t most = 64 * (size_t)MEGABYTE;
+    mu_shared_memory *shared = c->memory != NULL ? c->memory(c, most) : NULL;
+    float *data = shared != NULL ? shared->data : mu__alloc_data(most);
+    if (data == NULL)
+        return 1;
+    memset(data, 0, most);
+    for (size_t i = 0; i < MU_COUNT(sizes); i++) {
+        const double time = measure(c, data, sizes[i] / 4);
+        if (time < 0) {
+            fprintf(stderr, "bench_processes: rank %d: %lld bytes failed: %s\n", c->rank, (long long)sizes[i],
+                    mu_error_message());
+            return 1;
+        }
+        if (c->rank == 0)
+            printf("%lld %.3f\n", (long long)sizes[i], time);
+    }
+    if (shared != NULL)
+        mu_release(shared);
+    else
+        mu__free_data(data, most);
+    return 0;
+}
+
+static int run_process(int rank, int ranks)
+{
+    pin(rank);
+    mu_mesh *mesh = mu__mesh_join(&(mu_mesh_options){.rank = rank, .ranks = ranks, .peers = peers});
+    mu_group *group = mesh != NULL ? mu__group_join(mesh, 1, "bench", NULL) : NULL;
+    if (group == NULL)
+        fprintf(stderr, "bench_processes: rank %d cannot join: %s\n", rank, mu_error_message());
+    const int failed = group != NULL ? run(mu__group_member(group, 0)) : 1;
+    mu_release(group);
+    mu_release(mesh);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    const int n = argc == 3 ? atoi(argv[1]) : 0;
+    if (n < 2 || n > MOST || (strcmp(argv[2], "shm") != 0 && strcmp(argv[2], "tcp") != 0)) {
+        fprintf(stderr, "usage: bench_processes PROCESSES shm|tcp (2 to %d processes)\n", MOST);
+        return 64;
+    }
+    setenv("MUSTER_SHARED_MEMORY", strcmp(argv[2], "shm") == 0 ? "1" : "0", 1);
+    for (int i = 0; i < n; i++) {
+        snprintf(names[i], sizeof names[i], "process %d", i);
+        snprintf(addresses[i], sizeof addresses[i], "127.0.0.1:%d", free_port());
+        peers[i] = (mu_mesh_peer){.name = names[i], .address = addresses[i]};
+    }
+    pid_t children[MOST];
+    for (int i = 1; i < n; i++) {
+        children[i] = fork();
+        if (children[i] == 0)
+            _exit(run_process(i, n));
+    }
+    int failed = run_process(0, n);
+    for (int i = 1; i < n; i++) {
+        int status = 0;
+        waitpid(children[i], &status, 0);
+        failed += status != 0;
+    }
+    return failed != 0;
+}

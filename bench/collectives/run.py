@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+# The all-reduce bench: between threads against copying memory (bench_allreduce), between processes in shared
+# memory and over TCP against Open MPI and gloo, and what that means for training (fit, start-up).
+#
+# Every system is a program that checks its sums and prints "bytes microseconds" lines; they run in turn, for several
+# rounds, and the median over the rounds counts. Ratios are the best rival's time over ours. A rival that is not
+# installed is said loudly and left out. The last line is JSON.
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RIVALS = ROOT / "bench/rivals"
+PROCESSES = (2, 4)
+RATIOS_FROM = 4096
+LIMIT_S = 300
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one round, two processes, no threads, no training")
+    return parser.parse_args()
+
+
+def loud(text):
+    print(f"\n*** {text} ***\n", flush=True)
+
+
+def build_rival(command, source, output, what):
+    if shutil.which(command[0]) is None:
+        loud(f"{what} is not installed ({command[0]} is missing): scripts/install_packages bench installs it")
+        return None
+    built = subprocess.run([*command, "-O2", "-D_GNU_SOURCE", source, "-o", output[0], *output[1:]], capture_output=True,
+                           text=True)
+    if built.returncode != 0:
+        loud(f"{what} cannot be built, it is left out: {built.stderr.strip().splitlines()[0] if built.stderr else '?'}")
+        return None
+    return output[0]
+
+
+def mpirun(program, btl):
+    def command(n):
+        return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n), "--mca", "pml",
+                "ob1", "--mca", "btl", f"self,{btl}", *(["--mca", "btl_tcp_if_include", "lo"] if btl == "tcp" else []),
+                program]
+    return command
+
+
+def systems(arguments, scratch):
+    """Name, what it talks over, command for n processes; ours first."""
+    ours = arguments.build / "bench/collectives/bench_processes"
+    found = [("muster", path, lambda n, path=path: [ours, str(n), path]) for path in ("shm", "tcp")]
+    mpi = build_rival(["mpicc"], RIVALS / "openmpi.c", [scratch / "openmpi"], "Open MPI")
+    gloo = build_rival(["g++", "-std=c++17"], RIVALS / "gloo.cc", [scratch / "gloo", "-lgloo"], "gloo")
+    if mpi:
+        found += [("openmpi", "shm", mpirun(mpi, "vader")), ("openmpi", "tcp", mpirun(mpi, "tcp"))]
+    if gloo:
+        found += [("gloo", "tcp", lambda n: [gloo, str(n)])]
+    return found
+
+
+def run_once(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    if done.returncode != 0:
+        sys.exit(f"{command[0]} failed:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
+    return {int(size): float(us) for size, us in (line.split() for line in done.stdout.splitlines())}
+
+
+def measure(arguments, found, counts, rounds):
+    """{(name, path, processes): {bytes: microseconds}}, medians over the rounds."""
+    results = {}
+    for _ in range(rounds):
+        for n in counts:
+            for name, path, command in found:
+                results.setdefault((name, path, n), []).append(run_once(command(n)))
+    return {key: {size: statistics.median(one[size] for one in runs) for size in runs[0]} for key, runs in results.items()}
+
+
+def rivals_of(results, path, n):
+    # Gloo has no shared memory; on one host it would be used all the same.
+    return {key[0]: times for key, times in results.items()
+            if key[0] != "muster" and key[2] == n and (key[1] == path or (path == "shm" and key[0] == "gloo"))}
+
+
+def compare(results, path, n):
+    """[(bytes, ours, best rival, its name)]"""
+    ours, rivals = results["muster", path, n], rivals_of(results, path, n)
+    rows = []
+    for size, time_us in ours.items():
+        best = min(((times[size], name) for name, times in rivals.items()), default=(None, "-"))
+        rows.append((size, time_us, *best))
+    return rows
+
+
+def print_tables(results, counts):
+    for path in ("shm", "tcp"):
+        for n in counts:
+            print(f"\n# {n} processes, {path}: in place, f32, sum; microseconds, median; GB/s is bytes / time")
+            print(f"#{'size(B)':>11} {'count':>12} {'time(us)':>10} {'algbw':>8} {'busbw':>8} {'rival(us)':>10} "
+                  f"{'rival':>8} {'ratio':>7}")
+            for size, ours, best, name in compare(results, path, n):
+                speed = size / ours / 1e3
+                print(f"{size:12d} {size // 4:12d} {ours:10.2f} {speed:8.2f} {speed * 2 * (n - 1) / n:8.2f} "
+                      f"{best or float('nan'):10.2f} {name:>8} {best / ours if best else float('nan'):7.2f}")
+
+
+def ratios(results, path, counts):
+    return [best / ours for n in counts for size, ours, best, _ in compare(results, path, n)
+            if best is not None and size >= RATIOS_FROM]
+
+
+def threads_bench(arguments):
+    done = subprocess.run([arguments.build / "bench/collectives/bench_allreduce"], stdout=subprocess.PIPE, text=True)
+    print(done.stdout, end="", flush=True)
+    if done.returncode != 0:
+        sys.exit("bench_allreduce failed")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# ---- What it means for training -----------------------------------------------------------------
+
+def train_command(arguments, workers, devices, extra):
+    """The CNN of bench/train on `workers` processes of `devices` replicas each; None where it cannot be had."""
+    program = arguments.build / "bench/collectives/bench_fit"
+    muster = next((p for p in (arguments.build / "bin/muster", arguments.build / "src/tools/muster") if p.exists()), None)
+    if not program.exists() or muster is None:
+        return None
+    if workers == 1:
+        return [program, str(devices), *extra]
+    return [muster, "launch", "-n", str(workers), "--", program, str(devices), *extra]
+
+
+def last_number(text, word):
+    return next((float(line.split()[-1]) for line in reversed(text.splitlines()) if word in line), None)
+
+
+def train(arguments, workers, devices, extra, word):
+    command = train_command(arguments, workers, devices, extra)
+    if command is None:
+        return None
+    begin = time.time()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=os.environ | {"BENCH_BEGIN": str(begin)})
+    if done.returncode != 0:
+        loud(f"{' '.join(map(str, command))} failed, it is left out: {done.stderr.strip()[-300:]}")
+        return None
+    return last_number(done.stdout, word)
+
+
+def training_numbers(arguments, rounds):
+    if train_command(arguments, 2, 1, []) is None:
+        loud("bench_fit or the muster command is missing: fit on processes and start-up are left out")
+        return None, None
+    threads, processes, starts = [], [], []
+    for _ in range(rounds):
+        threads.append(train(arguments, 1, 2, [], "images_per_s"))
+        processes.append(train(arguments, 2, 1, [], "images_per_s"))
+        starts.append(train(arguments, 4, 1, ["first-step"], "first_step_s"))
+    if None in threads + processes + starts:
+        return None, None
+    print(f"\n# fit of the CNN, images/s: {statistics.median(threads):.0f} by 2 threads, "
+          f"{statistics.median(processes):.0f} by 2 processes; 4 processes have made a step after "
+          f"{statistics.median(starts):.2f} s")
+    return statistics.median(processes) / statistics.median(threads), statistics.median(starts)
+
+
+def main():
+    arguments = parse_arguments()
+    counts = PROCESSES[:1] if arguments.quick else PROCESSES
+    rounds = 1 if arguments.quick else arguments.rounds
+    models = [line.partition(":")[2].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+              if line.startswith("model name")]
+    print(f"# {datetime.date.today()}, {len(os.sched_getaffinity(0))} x {models[0] if models else platform.machine()}, "
+          f"Linux {platform.release()}, {rounds} rounds in turn")
+    threads = {} if arguments.quick else threads_bench(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        found = systems(arguments, pathlib.Path(scratch))
+        results = measure(arguments, found, counts, rounds)
+    print_tables(results, counts)
+    fit, startup = (None, None) if arguments.quick else training_numbers(arguments, rounds)
+    summary = {"threads_fraction_1mb_up": threads.get("threads_fraction_1mb_up")}
+    for path in ("shm", "tcp"):
+        values = ratios(results, path, counts)
+        summary |= {f"{path}_worst": min(values, default=None),
+                    f"{path}_median": statistics.median(values) if values else None}
+    summary |= {"fit_2process_vs_2thread": fit, "startup_4_s": startup,
+                "shm_us_4b_2": results["muster", "shm", 2][4], "tcp_us_4b_2": results["muster", "tcp", 2][4]}
+    print()
+    print(json.dumps({"bench": "allreduce"} | {key: value and round(value, 3) for key, value in summary.items()}))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("\nstopped")

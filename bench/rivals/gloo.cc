@@ -1,0 +1,131 @@
+// Gloo's all-reduce over TCP as bench/collectives/run.py measures it.
+//
+// Argument: how many processes. Same sizes, batches, pinning and check as bench_processes; of its ring, bcube, halving
+// and doubling, and chunked ring the best counts. One line "bytes microseconds" per size. Knows nothing of Muster.
+#include <gloo/allreduce.h>
+#include <gloo/allreduce_halving_doubling.h>
+#include <gloo/allreduce_ring_chunked.h>
+#include <gloo/barrier.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+constexpr int batches = 5;
+
+void pin(int rank) {
+  cpu_set_t all, one;
+  int seen = 0;
+  if (sched_getaffinity(0, sizeof all, &all) != 0)
+    return;
+  CPU_ZERO(&one);
+  for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+    if (CPU_ISSET(cpu, &all) && seen++ == rank % CPU_COUNT(&all))
+      CPU_SET(cpu, &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
+
+using Context = std::shared_ptr<gloo::Context>;
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void barrier(const Context &context) {
+  gloo::BarrierOptions options(context);
+  gloo::barrier(options);
+}
+
+void check(const Context &context, const std::function<void()> &add, float *data, size_t n) {
+  for (size_t i = 0; i < n; i++)
+    data[i] = float(context->rank + 1 + int(i % 13));
+  add();
+  for (size_t i = 0; i < n; i++)
+    if (data[i] != float(context->size * (context->size + 1) / 2) + float(context->size * int(i % 13))) {
+      std::fprintf(stderr, "gloo: a wrong sum\n");
+      std::_Exit(1);
+    }
+  std::memset(data, 0, n * sizeof *data);
+}
+
+double measure(const Context &context, const std::function<void()> &add, float *data, size_t n) {
+  std::vector<double> times;
+  const double guess = 1e-4 + double(n) * 4 * context->size / 4e9;
+  const int turns = int(std::max(2.0, std::min(10e-3 / guess, 2000.0)));
+  check(context, add, data, n);
+  for (int batch = 0; batch < batches; batch++) {
+    barrier(context);
+    const double begin = now_us();
+    for (int i = 0; i < turns; i++)
+      add();
+    times.push_back((now_us() - begin) / turns);
+  }
+  std::sort(times.begin(), times.end());
+  return times[batches / 2];
+}
+
+double best(const Context &context, float *data, size_t n) {
+  double time = 1e18;
+  for (auto algorithm : {gloo::AllreduceOptions::Algorithm::RING, gloo::AllreduceOptions::Algorithm::BCUBE}) {
+    gloo::AllreduceOptions options(context);
+    options.setOutput(data, n);
+    options.setAlgorithm(algorithm);
+    options.setReduceFunction(
+        [](void *a, const void *b, const void *c, size_t count) { gloo::sum<float>(a, b, c, count); });
+    time = std::min(time, measure(context, [&] { gloo::allreduce(options); }, data, n));
+  }
+  gloo::AllreduceHalvingDoubling<float> halving(context, {data}, int(n));
+  time = std::min(time, measure(context, [&] { halving.run(); }, data, n));
+  gloo::AllreduceRingChunked<float> chunked(context, {data}, int(n));
+  return std::min(time, measure(context, [&] { chunked.run(); }, data, n));
+}
+
+int run(int rank, int ranks, const char *folder) {
+  static const size_t sizes[] = {4,      64,      1024,    4096,    16384,    65536,
+                                 262144, 1048576, 4194304, 8388608, 16777216, 67108864};
+  pin(rank);
+  gloo::rendezvous::FileStore store(folder);
+  auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr("127.0.0.1"));
+  auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
+  context->connectFullMesh(store, device);
+  std::vector<float> data(67108864 / 4);
+  for (size_t bytes : sizes) {
+    const double time = best(context, data.data(), bytes / 4);
+    if (rank == 0)
+      std::printf("%zu %.3f\n", bytes, time);
+  }
+  barrier(context);
+  return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  const int n = argc == 2 ? std::atoi(argv[1]) : 0;
+  char folder[] = "/tmp/bench_gloo_XXXXXX";
+  if (n < 2 || mkdtemp(folder) == nullptr) {
+    std::fprintf(stderr, "usage: gloo PROCESSES\n");
+    return 64;
+  }
+  for (int i = 1; i < n; i++)
+    if (fork() == 0)
+      std::_Exit(run(i, n, folder));
+  int failed = run(0, n, folder), status = 0;
+  while (wait(&status) > 0)
+    failed += status != 0;
+  const std::string remove = std::string("rm -rf ") + folder;
+  return std::system(remove.c_str()) != 0 || failed != 0;
+}
