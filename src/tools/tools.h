@@ -12,6 +12,7 @@ bool mu__tool_config(int n, char **arguments);
 bool mu__tool_ops(int n, char **arguments);
 bool mu__tool_inspect(int n, char **arguments);
 bool mu__tool_explain(int n, char **arguments);
+bool mu__tool_doctor(int n, char **arguments);
 // Returns the exit code of the program that it ran; what went wrong before that it has printed.
 int mu__tool_launch(int n, char **arguments);
 

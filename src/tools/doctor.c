@@ -1,0 +1,377 @@
+// `muster doctor`: run in every process of a cluster, it checks that they reach each other and how well.
+//
+// The processes join as a strategy's would, with the same key, and measure all pairs, disjoint ones at the same time.
+// Rank 0 prints one table, or JSON, and names what stands out. A process that is missing or does not answer is an error
+// that names it. Knows nothing of how training uses the network.
+#include "cluster/cluster.h"
+#include "kernels/kernels.h"
+#include "tools/doctor.h"
+#include "tools/tools.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+// A peer stands out when its median is worse than all pairs' by this.
+#define SLOW_FACTOR 3.0
+#define SLOW_LEAST_US 200 // and by that much: on one host the difference is who runs on which core
+#define CLOCK_LIMIT 1.0
+enum { MOST_RANKS = 512 };
+
+typedef struct request {
+    bool json;
+    double seconds; // for one wait
+} request;
+
+// What a process says of itself.
+typedef struct self {
+    char host[64], version[32], kernels[16];
+    int32_t cores, process;
+} self;
+
+typedef struct report {
+    mu_mesh *mesh;
+    int ranks, n_pairs;
+    double join_seconds;
+    const char *protection;
+    self *selves;
+    const char **addresses;
+    mu_doctor_pair *pairs;
+} report;
+
+// ---- Who takes part -----------------------------------------------------------------------------
+
+// The chief, then the workers, then the other jobs by name: the order of ranks.
+static int job_place(const char *job) { return strcmp(job, "chief") == 0 ? 0 : strcmp(job, "worker") == 0 ? 1 : 2; }
+
+static mu_status list_tasks(const mu_cluster_spec *spec, mu_mesh_peer *peers, int *n, const char *type, int id,
+                            int *rank)
+{
+    for (int place = 0; place < 3; place++)
+        for (int j = 0; j < mu_cluster_spec_job_count(spec); j++) {
+            const char *job = mu_cluster_spec_job(spec, j);
+            for (int i = 0; job_place(job) == place && i < mu_cluster_spec_num_tasks(spec, job); i++) {
+                if (*n == MOST_RANKS)
+                    return mu__error(MU_INVALID_ARGUMENT, "the cluster has more than %d tasks; check a part of it",
+                                     MOST_RANKS);
+                const int index = mu_cluster_spec_task_index(spec, job, i);
+                char name[MU_MAX_NAME + 40];
+                snprintf(name, sizeof name, "/job:%s/task:%d", job, index);
+                peers[*n].name = mu__text_give(name);
+                peers[*n].address = mu_cluster_spec_task_address(spec, job, index);
+                if (peers[*n].name == NULL || peers[*n].address == NULL)
+                    return mu_error_code();
+                if (type != NULL && strcmp(job, type) == 0 && index == id)
+                    *rank = *n;
+                ++*n;
+            }
+        }
+    return MU_OK;
+}
+
+static mu_status find_task(mu_mesh_peer *peers, int *n, int *rank)
+{
+    mu_cluster *cluster = mu_cluster_from_environment();
+    mu_cluster_spec *spec = cluster != NULL ? mu_cluster_get_spec(cluster) : NULL;
+    if (spec == NULL)
+        return mu_error_code();
+    const char *type = mu_cluster_task_type(cluster);
+    *rank = -1;
+    MU_TRY(mu_error_code());
+    MU_TRY(list_tasks(spec, peers, n, type, mu_cluster_task_id(cluster), rank));
+    if (*n > 1 && *rank < 0)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s names a cluster of %d tasks, but not which of them this process is; start "
+                         "`muster doctor` in each of them",
+                         mu_cluster_source(cluster), *n);
+    return MU_OK;
+}
+
+static mu_status join(const mu_mesh_peer *peers, int n, int rank, double seconds, report *out)
+{
+    char *key = NULL;
+    MU_TRY(mu__mesh_key(&key));
+    const bool plain = !mu__setting_bool(MU_SETTING_ENCRYPT);
+    const mu_mesh_options options = {.rank = rank,
+                                     .ranks = n,
+                                     .peers = peers,
+                                     .key = key,
+                                     .plain = plain,
+                                     .join_seconds = seconds,
+                                     .greeting = "muster doctor"};
+    out->protection = key == NULL ? "not protected: no key"
+                      : plain     ? "key proven, not encrypted"
+                                  : "encrypted, TLS 1.3";
+    const int64_t begin = mu__now_ns();
+    out->mesh = mu__mesh_join(&options);
+    out->join_seconds = (double)(mu__now_ns() - begin) / 1e9;
+    mu__free(key);
+    return out->mesh != NULL ? MU_OK : mu_error_code();
+}
+
+// ---- Measuring ----------------------------------------------------------------------------------
+
+static mu_status share_selves(report *r)
+{
+    self own = {.cores = mu__runtime_threads(mu__runtime()), .process = (int32_t)getpid()};
+    mu_blocks blocks;
+    if (gethostname(own.host, sizeof own.host - 1) != 0)
+        own.host[0] = '?';
+    snprintf(own.version, sizeof own.version, "%s", mu_version());
+    snprintf(own.kernels, sizeof own.kernels, "%s", mu__kernels()->isa);
+    MU_TRY(mu__mesh_exchange(r->mesh, "doctor: who I am", &own, sizeof own, &blocks));
+    mu_status status = MU_OK;
+    for (int rank = 0; rank < r->ranks && status == MU_OK; rank++) {
+        if (blocks.bytes[rank] != sizeof own)
+            status =
+                mu__error(MU_FAILED_PRECONDITION, "%s runs another build of the doctor", mu__mesh_name(r->mesh, rank));
+        else
+            memcpy(&r->selves[rank], blocks.data[rank], sizeof own);
+        r->selves[rank].host[sizeof own.host - 1] = r->selves[rank].version[sizeof own.version - 1] = '\0';
+        r->selves[rank].kernels[sizeof own.kernels - 1] = '\0';
+    }
+    mu__blocks_free(&blocks);
+    return status;
+}
+
+// In a round everyone has one partner, as in a tournament: all but the last stand in a ring that turns.
+static int partner(int rank, int round, int ranks)
+{
+    const int n = ranks + ranks % 2, ring = n - 1;
+    if (rank == n - 1) {
+        // The one outside the ring meets the one that would meet itself.
+        for (int other = 0; other < ring; other++)
+            if ((2 * other) % ring == round)
+                return other;
+    }
+    const int other = ((round - rank) % ring + ring) % ring;
+    return other == rank ? n - 1 : other;
+}
+
+// Brings the pairs of one round to everyone.
+static mu_status share_pair(report *r, const mu_doctor_pair *own)
+{
+    mu_blocks blocks;
+    const bool mine = own->from != own->to && own->from == mu__mesh_rank(r->mesh);
+    MU_TRY(mu__mesh_exchange(r->mesh, "doctor: a round", own, mine ? sizeof *own : 0, &blocks));
+    for (int rank = 0; rank < r->ranks; rank++)
+        if (blocks.bytes[rank] == sizeof *own)
+            memcpy(&r->pairs[r->n_pairs++], blocks.data[rank], sizeof *own);
+    mu__blocks_free(&blocks);
+    return MU_OK;
+}
+
+static mu_status measure_all(report *r, double seconds)
+{
+    const int rank = mu__mesh_rank(r->mesh), rounds = r->ranks + r->ranks % 2 - 1;
+    MU_TRY(share_selves(r));
+    for (int round = 0; round < rounds; round++) {
+        const int peer = partner(rank, round, r->ranks);
+        mu_doctor_pair own = {.from = rank, .to = rank};
+        if (peer < r->ranks)
+            MU_TRY(mu__doctor_measure(r->mesh, peer, seconds, &own));
+        mu__mesh_doing(r->mesh, "waiting for the other pairs", -1, NULL);
+        MU_TRY(share_pair(r, &own));
+    }
+    return MU_OK;
+}
+
+// ---- What stands out ----------------------------------------------------------------------------
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// Median of one rank's pairs (-1: of all): of round trips, or of the lower bandwidth.
+static double median(const report *r, int rank, bool trips, double *room)
+{
+    int n = 0;
+    for (int i = 0; i < r->n_pairs; i++) {
+        const mu_doctor_pair *pair = &r->pairs[i];
+        if (rank < 0 || pair->from == rank || pair->to == rank)
+            room[n++] = trips ? pair->round_trip_us : fmin(pair->out_mb_s, pair->in_mb_s);
+    }
+    qsort(room, (size_t)n, sizeof *room, by_size);
+    return n > 0 ? room[n / 2] : 0;
+}
+
+// How far a rank's clock is ahead of rank 0's.
+static double clock_of(const report *r, int rank)
+{
+    for (int i = 0; i < r->n_pairs; i++)
+        if (r->pairs[i].from == 0 && r->pairs[i].to == rank)
+            return r->pairs[i].clock_s;
+    return 0;
+}
+
+// Says why a rank stands out; "" if it does not. With two processes there is nothing to compare.
+static void judge(const report *r, int rank, double *room, char *text, size_t bytes)
+{
+    const double trip = median(r, rank, true, room), all_trips = median(r, -1, true, room);
+    const double flow = median(r, rank, false, room), all_flows = median(r, -1, false, room);
+    text[0] = '\0';
+    if (r->ranks > 2 && trip > SLOW_FACTOR * all_trips && trip > all_trips + SLOW_LEAST_US)
+        snprintf(text, bytes, "slow to answer: %.0f us where half of all pairs need %.0f us", trip, all_trips);
+    else if (r->ranks > 2 && flow * SLOW_FACTOR < all_flows)
+        snprintf(text, bytes, "slow network: %.0f MB/s where half of all pairs reach %.0f MB/s", flow, all_flows);
+    else if (fabs(clock_of(r, rank)) > CLOCK_LIMIT)
+        snprintf(text, bytes, "its clock is %.1f s off rank 0's; run a time service on all hosts", clock_of(r, rank));
+    else if (strcmp(r->selves[rank].kernels, r->selves[0].kernels) != 0)
+        snprintf(text, bytes,
+                 "other kernels than rank 0 (%s, %s): results differ in the last bits; MUSTER_ISA sets both",
+                 r->selves[rank].kernels, r->selves[0].kernels);
+}
+
+// ---- Printing -----------------------------------------------------------------------------------
+
+static void print_table(const report *r, double *room)
+{
+    printf("%d processes joined in %.2f s (%s)\n\n", r->ranks, r->join_seconds, r->protection);
+    printf("%-5s %-24s %-24s %-16s %-8s %-7s %5s %11s\n", "rank", "task", "address", "host", "version", "kernels",
+           "cores", "clock, ms");
+    for (int rank = 0; rank < r->ranks; rank++) {
+        const self *s = &r->selves[rank];
+        printf("%-5d ", rank);
+        mu__tool_print_name(mu__mesh_name(r->mesh, rank), 24);
+        putchar(' ');
+        mu__tool_print_name(r->addresses[rank][0] != '\0' ? r->addresses[rank] : "(told when joining)", 24);
+        putchar(' ');
+        mu__tool_print_name(s->host, 16);
+        printf(" %-8s %-7s %5d %+11.3f\n", s->version, s->kernels, s->cores, 1e3 * clock_of(r, rank));
+    }
+    printf("\n%-12s %16s %16s %16s %16s\n", "pair", "round trip, us", "slowest, us", "there, MB/s", "back, MB/s");
+    for (int i = 0; i < r->n_pairs; i++) {
+        const mu_doctor_pair *p = &r->pairs[i];
+        char name[32];
+        snprintf(name, sizeof name, "%d - %d", p->from, p->to);
+        printf("%-12s %16.1f %16.1f %16.0f %16.0f\n", name, p->round_trip_us, p->slowest_us, p->out_mb_s, p->in_mb_s);
+    }
+    int worries = 0;
+    putchar('\n');
+    for (int rank = 0; rank < r->ranks; rank++) {
+        char text[200];
+        judge(r, rank, room, text, sizeof text);
+        if (text[0] != '\0')
+            printf("rank %d, %s: %s\n", rank, mu__mesh_name(r->mesh, rank), text);
+        worries += text[0] != '\0';
+    }
+    if (worries == 0)
+        puts("Nothing stands out.");
+}
+
+static mu_status print_json(const report *r, double *room)
+{
+    json_t *tasks = json_array(), *pairs = json_array();
+    for (int rank = 0; rank < r->ranks; rank++) {
+        const self *s = &r->selves[rank];
+        char text[200];
+        judge(r, rank, room, text, sizeof text);
+        json_array_append_new(tasks, json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:f,s:s}", "rank", rank, "task",
+                                               mu__mesh_name(r->mesh, rank), "address", r->addresses[rank], "host",
+                                               s->host, "version", s->version, "kernels", s->kernels, "cores",
+                                               (int)s->cores, "clock_seconds", clock_of(r, rank), "worry", text));
+    }
+    for (int i = 0; i < r->n_pairs; i++) {
+        const mu_doctor_pair *p = &r->pairs[i];
+        json_array_append_new(pairs,
+                              json_pack("{s:i,s:i,s:f,s:f,s:f,s:f,s:f}", "from", (int)p->from, "to", (int)p->to,
+                                        "round_trip_us", p->round_trip_us, "slowest_us", p->slowest_us, "out_mb_s",
+                                        p->out_mb_s, "in_mb_s", p->in_mb_s, "clock_seconds", p->clock_s));
+    }
+    json_t *all = json_pack("{s:i,s:f,s:s,s:o,s:o}", "processes", r->ranks, "join_seconds", r->join_seconds,
+                            "protection", r->protection, "tasks", tasks, "pairs", pairs);
+    const bool good = all != NULL && json_dumpf(all, stdout, JSON_COMPACT) == 0;
+    putchar('\n');
+    json_decref(all);
+    return good ? MU_OK : mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the report");
+}
+
+static int by_ranks(const void *a, const void *b)
+{
+    const mu_doctor_pair *x = a, *y = b;
+    return x->from != y->from ? x->from - y->from : x->to - y->to;
+}
+
+static mu_status print_report(const report *r, const request *wanted)
+{
+    if (mu__mesh_rank(r->mesh) != 0)
+        return MU_OK;
+    double *room = mu__calloc((size_t)r->n_pairs + 1, sizeof *room);
+    if (room == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    mu_status status = MU_OK;
+    qsort(r->pairs, (size_t)r->n_pairs, sizeof *r->pairs, by_ranks);
+    if (wanted->json)
+        status = print_json(r, room);
+    else
+        print_table(r, room);
+    mu__free(room);
+    return status;
+}
+
+// ---- The command --------------------------------------------------------------------------------
+
+static mu_status read_arguments(int n, char **arguments, request *out)
+{
+    *out = (request){.seconds = 30};
+    for (int i = 0; i < n; i++) {
+        char *end = NULL;
+        if (strcmp(arguments[i], "--json") == 0) {
+            out->json = true;
+            continue;
+        }
+        if (strcmp(arguments[i], "--timeout") != 0 || i + 1 == n)
+            return mu__error(MU_INVALID_ARGUMENT, "`muster doctor` takes --json and --timeout SECONDS, got '%s'",
+                             arguments[i]);
+        out->seconds = strtod(arguments[++i], &end);
+        if (end == arguments[i] || *end != '\0' || !(out->seconds >= 1 && out->seconds <= 1e6))
+            return mu__error(MU_INVALID_ARGUMENT, "--timeout is '%s'; wanted seconds from 1 to 1000000", arguments[i]);
+    }
+    return MU_OK;
+}
+
+static mu_status examine(const mu_mesh_peer *peers, int n, int rank, const request *wanted)
+{
+    report r = {.ranks = n};
+    const size_t most_pairs = (size_t)n * (size_t)n; // one block of each in every round
+    r.selves = mu__calloc((size_t)n, sizeof *r.selves);
+    r.pairs = mu__calloc(most_pairs, sizeof *r.pairs);
+    r.addresses = mu__calloc((size_t)n, sizeof *r.addresses);
+    mu_status status = r.selves != NULL && r.pairs != NULL && r.addresses != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n && status == MU_OK; i++)
+        r.addresses[i] = peers[i].address;
+    if (status == MU_OK)
+        status = join(peers, n, rank, wanted->seconds, &r);
+    if (status == MU_OK)
+        status = measure_all(&r, wanted->seconds);
+    if (status == MU_OK)
+        status = print_report(&r, wanted);
+    mu_release(r.mesh);
+    mu__free(r.selves);
+    mu__free(r.pairs);
+    mu__free(r.addresses);
+    return status;
+}
+
+bool mu__tool_doctor(int n, char **arguments)
+{
+    request wanted;
+    mu_mesh_peer *peers = mu__calloc(MOST_RANKS, sizeof *peers);
+    int tasks = 0, rank = -1;
+    bool good =
+        peers != NULL && read_arguments(n, arguments, &wanted) == MU_OK && find_task(peers, &tasks, &rank) == MU_OK;
+    if (good && tasks < 2) {
+        puts(
+            wanted.json
+                ? "{\"processes\":1,\"tasks\":[],\"pairs\":[]}"
+                : "This process is alone: no cluster is set (MUSTER_CLUSTER, TF_CONFIG, RANK, MPI, Slurm), so there is "
+                  "nothing to check.\nTry `muster launch -n 4 -- muster doctor`.");
+    } else if (good) {
+        good = examine(peers, tasks, rank, &wanted) == MU_OK;
+    }
+    mu__free(peers);
+    return good;
+}

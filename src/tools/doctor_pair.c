@@ -1,0 +1,168 @@
+// Measuring one pair of processes on a stream of its own: round trips with clocks, then bytes each way.
+//
+// The lower rank asks, the higher answers. The clocks are compared on the quickest trip, where the answer lies closest
+// to the middle. Knows nothing of clusters and tables.
+#include "tools/doctor.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { TRIPS = 300, CHUNK = 1 << 20 };
+#define FLOW_NS 200000000
+#define SPIN_NS 20000
+
+typedef struct talk {
+    mu_mesh *mesh;
+    mu_stream *stream;
+    int peer;
+    double seconds;
+    uint8_t *chunk;
+} talk;
+
+static double wall_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static mu_status lost(const talk *t, mu_status status)
+{
+    MU_TRY(mu__mesh_check(t->mesh, t->peer));
+    return mu__error(status, "the connection to %s broke while it was measured: %s", mu__mesh_name(t->mesh, t->peer),
+                     status == MU_DATA_LOSS ? "what came was damaged" : "it was closed");
+}
+
+// Looks again at once for a short while, so that a quick answer is measured and not the sleep; then sleeps: the other
+// may share this core.
+static mu_status wait_for(const talk *t, short events, int64_t since, int64_t deadline)
+{
+    const int64_t now = mu__now_ns();
+    if (now - since < SPIN_NS)
+        return MU_OK;
+    struct pollfd one = {.fd = mu__stream_fd(t->stream), .events = events};
+    poll(&one, 1, 200);
+    MU_TRY(mu__mesh_check(t->mesh, -1));
+    if (now < deadline)
+        return MU_OK;
+    char doing[200];
+    mu__mesh_peer_doing(t->mesh, t->peer, doing, sizeof doing);
+    return mu__error(MU_DEADLINE_EXCEEDED, "%s does not answer for %g s; it %s", mu__mesh_name(t->mesh, t->peer),
+                     t->seconds, doing);
+}
+
+static mu_status move(const talk *t, void *data, size_t bytes, bool out)
+{
+    const int64_t since = mu__now_ns(), deadline = mu__deadline_ns(t->seconds);
+    for (size_t done = 0; done < bytes;) {
+        size_t moved;
+        uint8_t *at = (uint8_t *)data + done;
+        const mu_status status = out ? mu__stream_send(t->stream, at, bytes - done, &moved)
+                                     : mu__stream_recv(t->stream, at, bytes - done, &moved);
+        if (status != MU_OK)
+            return lost(t, status);
+        done += moved;
+        if (moved == 0)
+            MU_TRY(wait_for(t, out ? POLLOUT : POLLIN, since, deadline));
+    }
+    return MU_OK;
+}
+
+// ---- Round trips --------------------------------------------------------------------------------
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static mu_status ask(const talk *t, mu_doctor_pair *out)
+{
+    double trips[TRIPS], best = 1e300;
+    for (int i = -20; i < TRIPS; i++) { // the first ones warm up
+        double theirs = 0;
+        const double before = wall_clock();
+        const int64_t begin = mu__now_ns();
+        MU_TRY(move(t, &theirs, sizeof theirs, true));
+        MU_TRY(move(t, &theirs, sizeof theirs, false));
+        const double took = (double)(mu__now_ns() - begin) / 1e3;
+        if (took < best) {
+            best = took;
+            out->clock_s = theirs - (before + took / 2e6);
+        }
+        if (i >= 0)
+            trips[i] = took;
+    }
+    qsort(trips, TRIPS, sizeof *trips, by_size);
+    out->round_trip_us = trips[TRIPS / 2];
+    out->slowest_us = trips[TRIPS - 1];
+    return MU_OK;
+}
+
+static mu_status answer(const talk *t)
+{
+    for (int i = -20; i < TRIPS; i++) {
+        double ours;
+        MU_TRY(move(t, &ours, sizeof ours, false));
+        ours = wall_clock();
+        MU_TRY(move(t, &ours, sizeof ours, true));
+    }
+    return MU_OK;
+}
+
+// ---- Bytes --------------------------------------------------------------------------------------
+
+// Chunks, each behind a byte that says that one comes, until time is up; the other confirms the end.
+static mu_status pour(const talk *t, double *mb_s)
+{
+    const int64_t begin = mu__now_ns();
+    uint8_t more = 1;
+    double bytes = 0;
+    do {
+        MU_TRY(move(t, &more, 1, true));
+        MU_TRY(move(t, t->chunk, CHUNK, true));
+        bytes += CHUNK;
+    } while (mu__now_ns() - begin < FLOW_NS);
+    more = 0;
+    MU_TRY(move(t, &more, 1, true));
+    MU_TRY(move(t, &more, 1, false));
+    *mb_s = bytes / ((double)(mu__now_ns() - begin) / 1e3);
+    return MU_OK;
+}
+
+static mu_status drink(const talk *t)
+{
+    uint8_t more;
+    for (;;) {
+        MU_TRY(move(t, &more, 1, false));
+        if (more == 0)
+            return move(t, &more, 1, true);
+        MU_TRY(move(t, t->chunk, CHUNK, false));
+    }
+}
+
+static mu_status measure(const talk *t, mu_doctor_pair *out)
+{
+    const bool asks = out->from == mu__mesh_rank(t->mesh);
+    MU_TRY(asks ? ask(t, out) : answer(t));
+    MU_TRY(asks ? pour(t, &out->out_mb_s) : drink(t));
+    // The one that poured knows the speed, so it is told.
+    MU_TRY(asks ? drink(t) : pour(t, &out->in_mb_s));
+    return move(t, &out->in_mb_s, sizeof out->in_mb_s, !asks);
+}
+
+mu_status mu__doctor_measure(mu_mesh *mesh, int peer, double seconds, mu_doctor_pair *out)
+{
+    const int rank = mu__mesh_rank(mesh);
+    *out = (mu_doctor_pair){.from = MU_MIN(rank, peer), .to = MU_MAX(rank, peer)};
+    talk t = {.mesh = mesh, .peer = peer, .seconds = seconds, .chunk = mu__calloc(1, CHUNK)};
+    if (t.chunk == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    mu__mesh_doing(mesh, "measuring with", -1, mu__mesh_name(mesh, peer));
+    t.stream = mu__mesh_stream(mesh, peer, "doctor");
+    const mu_status status = t.stream != NULL ? measure(&t, out) : mu_error_code();
+    mu__stream_close(t.stream);
+    mu__free(t.chunk);
+    return status;
+}
