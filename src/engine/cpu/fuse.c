@@ -5,6 +5,7 @@
 // of the data); the convolution of a first layer into that; a ReLU that is left into the product before it.
 // Each rewrite makes its last node into the fused row; what nothing uses any more is pruned at the end.
 #include "engine/cpu/plan.h"
+#include "engine/cpu/chain.h"
 #include "ops/fused.h"
 
 // Who uses each node: lists in one array, graph outputs counted apart.
@@ -319,7 +320,10 @@ mu_graph *mu__cpu_lower(const mu_graph *graph)
         if (status == MU_OK)
             status = mu__pass_prune(lowered);
     }
+    if (status == MU_OK && mu__setting_bool(MU_SETTING_FUSION))
+        status = mu__chain_fuse(lowered);
     if (status == MU_OK) {
+        assert(mu__graph_check(lowered) == MU_OK);
         if (mu__log_enabled(MU_LOG_DEBUG))
             mu__graph_print(lowered, stderr);
         return lowered;
