@@ -4,7 +4,7 @@ BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: help demo check cases build configure packages examples dist conformance clean
-.PHONY: bench-train bench-allreduce bench-kernels bench-ops
+.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-ops
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -44,6 +44,10 @@ bench-allreduce:
 	scripts/install_packages build bench
 	@$(MAKE) --no-print-directory build
 	python3 bench/collectives/run.py
+
+#: make bench-chains     chains of element-wise ops against the ops one by one
+bench-chains: build
+	$(BUILD)/bench/chains/bench_chains
 
 #: make bench-kernels    the hand-written kernels against the machine's limits
 bench-kernels: build

@@ -9,10 +9,9 @@
 #include <stdatomic.h>
 
 enum {
-    TILE_BYTES = 16384,       // of a value of the widest type in a chain: several fit into the innermost cache
+    TILE_BYTES = 65536,       // of a value of the widest type in a chain: several fit into the second-level cache
     WIDEST_ROW = 65536,       // elements; longer ones are no tiles
     PARALLEL_FROM = 32768,    // elements
-    OUTPUT = -1, INPUT = -2,  // places of a value that are no registers
 };
 
 typedef enum layout { WHOLE_TABLE, ONE_ROW, ONE_COLUMN, ONE_ELEMENT } layout;
@@ -20,9 +19,15 @@ typedef enum layout { WHOLE_TABLE, ONE_ROW, ONE_COLUMN, ONE_ELEMENT } layout;
 typedef struct member {
     const mu_node *node;
     mu_kernel_run *run;
-    int place;                // register; OUTPUT of the last
+    int place;                // register
     size_t offset;            // without tiles: of the value in scratch memory
 } member;
+
+// What a member's kernel is called with; each part has its own.
+typedef struct call {
+    mu_kernel kernel;
+    mu_view in[MU_CHAIN_OPERANDS], out;
+} call;
 
 typedef struct chain {
     const mu_graph *body;
@@ -30,10 +35,12 @@ typedef struct chain {
     bool tiled;
     int64_t rows, width, tile_rows;
     int n_registers, n_parts; // registers of a part; parts: one per thread
+    int home;                 // the register that may lie in the output itself; -1: none
     size_t register_bytes;
     layout layouts[MU_CHAIN_NODES];
     member members[MU_CHAIN_NODES];
     mu_spec specs[MU_CHAIN_NODES];
+    call *calls;              // [parts][n - first]
 } chain;
 
 // ---- Preparing ----------------------------------------------------------------------------------
@@ -103,19 +110,38 @@ static int last_use(const chain *c, int value)
     return last;
 }
 
-// A register is free again when the last member that reads it has been computed: a member never writes what it
-// reads, because its kernel may not allow that.
+// Whether a member may write over an operand: its kernel allows it, and nobody needs the operand any more.
+static bool may_replace(const chain *c, const mu_node *node, int k)
+{
+    const int operand = node->in[k].node->id;
+    int uses = 0;
+    for (int i = 0; i < node->n_in; i++)
+        uses += node->in[i].node->id == operand;
+    return operand >= c->first && uses == 1 && (node->op->in_place >> k & 1) && last_use(c, operand) == node->id &&
+           c->specs[operand].dtype == c->specs[node->id].dtype;
+}
+
+// A register is free again after the last member that reads it.
 static void assign_registers(chain *c)
 {
     int busy_until[MU_CHAIN_NODES] = {0};
     for (int i = c->first; i < c->n; i++) {
-        int r = 0;
-        while (r < c->n_registers && busy_until[r] >= i)
-            r++;
+        const mu_node *node = c->body->nodes.items[i];
+        int r = -1;
+        for (int k = 0; k < node->n_in && r < 0; k++)
+            if (may_replace(c, node, k))
+                r = c->members[node->in[k].node->id].place;
+        if (r < 0)
+            for (r = 0; r < c->n_registers && busy_until[r] >= i;)
+                r++;
         c->n_registers = MU_MAX(c->n_registers, r + 1);
         busy_until[r] = last_use(c, i);
         c->members[i].place = r;
     }
+    c->home = c->members[c->n - 1].place;
+    for (int i = c->first; i < c->n; i++)  // the elements of the output must hold those of its register
+        if (c->members[i].place == c->home && mu_dtype_bytes(c->specs[i].dtype) > mu_dtype_bytes(c->specs[c->n - 1].dtype))
+            c->home = -1;
 }
 
 // The shape of a piece of a value with `rows` rows.
@@ -132,10 +158,11 @@ static mu_spec piece_spec(const chain *c, int value, int64_t rows)
                      .shape = piece_shape(c, value < c->first ? c->layouts[value] : WHOLE_TABLE, rows)};
 }
 
+static const mu_team alone = {.n_threads = 1};
+
 // The fast kernel serves if it needs neither memory nor state, for tiles of every size.
 static bool takes_rows(const chain *c, const mu_node *node, int64_t rows, mu_status *status)
 {
-    static const mu_team alone = {.n_threads = 1};
     mu_spec in[MU_CHAIN_OPERANDS], out = c->tiled ? piece_spec(c, node->id, rows) : c->specs[node->id];
     for (int k = 0; k < node->n_in; k++)
         in[k] = c->tiled ? piece_spec(c, node->in[k].node->id, rows) : c->specs[node->in[k].node->id];
@@ -187,7 +214,32 @@ static size_t plan_whole(chain *c)
         c->members[i].offset = at;
         at += aligned(mu__spec_bytes(&c->specs[i]));
     }
+    c->n_parts = 1;
     return at;
+}
+
+static mu_view view_for(const chain *c, int value)
+{
+    const mu_spec spec = c->tiled ? piece_spec(c, value, c->tile_rows) : c->specs[value];
+    return (mu_view){.dtype = spec.dtype, .shape = spec.shape};
+}
+
+static mu_status make_calls(chain *c, const mu_team *team)
+{
+    const int n = c->n - c->first;
+    c->calls = mu__calloc((size_t)n * (size_t)c->n_parts + 1, sizeof *c->calls);
+    if (!c->calls)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n * c->n_parts; i++) {
+        const mu_node *node = c->members[c->first + i % n].node;
+        call *made = &c->calls[i];
+        for (int k = 0; k < node->n_in; k++)
+            made->in[k] = view_for(c, node->in[k].node->id);
+        made->out = view_for(c, node->id);
+        made->kernel = (mu_kernel){.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = 1, .in = made->in,
+                                   .out = &made->out, .team = c->tiled ? &alone : team};
+    }
+    return MU_OK;
 }
 
 static mu_status make_chain(mu_prepare *prepare, chain *c)
@@ -199,7 +251,16 @@ static mu_status make_chain(mu_prepare *prepare, chain *c)
     MU_TRY(mu__chain_specs(body, prepare->in, c->specs));
     c->tiled = find_table(c);
     prepare->scratch_bytes = c->tiled ? plan_tiles(c, prepare->team) : plan_whole(c);
-    return choose_kernels(c);
+    MU_TRY(choose_kernels(c));
+    return make_calls(c, prepare->team);
+}
+
+void mu__chain_release(void *state)
+{
+    chain *c = state;
+    if (c)
+        mu__free(c->calls);
+    mu__free(c);
 }
 
 mu_status mu__chain_prepare(mu_prepare *prepare)
@@ -209,14 +270,10 @@ mu_status mu__chain_prepare(mu_prepare *prepare)
     if (status == MU_OK)
         prepare->state = c;
     else
-        mu__free(c);
+        mu__chain_release(c);
     return status;
 }
 
-void mu__chain_release(void *state)
-{
-    mu__free(state);
-}
 
 // ---- Running ------------------------------------------------------------------------------------
 
@@ -224,81 +281,103 @@ void mu__chain_release(void *state)
 typedef struct piece {
     const chain *c;
     const mu_kernel *kernel;
+    call *calls;
     char *scratch;
+    bool at_home;             // the home register is the output
     int64_t begin, end;
 } piece;
 
-static mu_view view_of(const piece *p, int value)
+static char *output_at(const piece *p)
 {
-    const chain *c = p->c;
-    const bool input = value < c->first;
-    if (!c->tiled)
-        return (mu_view){.dtype = c->specs[value].dtype, .shape = c->specs[value].shape,
-                         .data = input ? p->kernel->in[value].data : p->scratch + c->members[value].offset};
-    const mu_spec spec = piece_spec(c, value, p->end - p->begin);
-    mu_view view = {.dtype = spec.dtype, .shape = spec.shape};
-    if (!input) {
-        view.data = p->scratch + (size_t)c->members[value].place * c->register_bytes;
-        return view;
-    }
-    const layout how = c->layouts[value];
-    const int64_t at = how == WHOLE_TABLE ? p->begin * c->width : how == ONE_COLUMN ? p->begin : 0;
-    view.data = (char *)p->kernel->in[value].data + (size_t)at * mu_dtype_bytes(spec.dtype);
-    return view;
+    const size_t bytes = mu_dtype_bytes(p->kernel->out[0].dtype);
+    return (char *)p->kernel->out[0].data + (p->c->tiled ? (size_t)(p->begin * p->c->width) * bytes : 0);
 }
 
-static mu_view output_of(const piece *p)
+static char *input_at(const piece *p, int value)
 {
-    mu_view view = view_of(p, p->c->n - 1);
-    const size_t at = p->c->tiled ? (size_t)(p->begin * p->c->width) * mu_dtype_bytes(view.dtype) : 0;
-    view.data = (char *)p->kernel->out[0].data + at;
-    return view;
+    const chain *c = p->c;
+    const layout how = c->tiled ? c->layouts[value] : ONE_ELEMENT;
+    const int64_t at = how == WHOLE_TABLE ? p->begin * c->width : how == ONE_COLUMN ? p->begin : 0;
+    return (char *)p->kernel->in[value].data + (size_t)at * mu_dtype_bytes(c->specs[value].dtype);
+}
+
+static char *address(const piece *p, int value)
+{
+    const chain *c = p->c;
+    if (value < c->first)
+        return input_at(p, value);
+    if (!c->tiled)
+        return p->scratch + c->members[value].offset;
+    const int place = c->members[value].place;
+    return p->at_home && place == c->home ? output_at(p) : p->scratch + (size_t)place * c->register_bytes;
 }
 
 // The last member writes the result at once, unless it would overwrite what it may not read and write.
-static bool may_write(const mu_kernel *k, const mu_view *out)
+static bool may_write(const mu_kernel *k, const char *out)
 {
     for (int i = 0; i < k->n_in; i++)
-        if (k->in[i].data == out->data && (!(k->op->in_place >> i & 1) || k->in[i].dtype != out->dtype))
+        if (k->in[i].data == out && (!(k->op->in_place >> i & 1) || k->in[i].dtype != k->out[0].dtype))
             return false;
     return true;
 }
 
 static mu_status run_piece(const piece *p)
 {
-    static const mu_team alone = {.n_threads = 1};
     const chain *c = p->c;
     for (int i = c->first; i < c->n; i++) {
+        call *now = &p->calls[i - c->first];
         const mu_node *node = c->members[i].node;
-        mu_view in[MU_CHAIN_OPERANDS], out = view_of(p, i), result;
         for (int k = 0; k < node->n_in; k++)
-            in[k] = view_of(p, node->in[k].node->id);
-        mu_kernel kernel = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = 1, .in = in, .out = &out,
-                            .team = c->tiled ? &alone : p->kernel->team, .number = p->kernel->number,
-                            .replica = p->kernel->replica};
-        const bool last = i == c->n - 1;
-        bool copies = false;
-        if (last) {
-            result = output_of(p);
-            copies = !may_write(&kernel, &result);
-            out.data = copies ? out.data : result.data;
-        }
-        if (c->members[i].run(&kernel) != MU_OK) {
+            now->in[k].data = address(p, node->in[k].node->id);
+        const bool last = i == c->n - 1, copies = last && !may_write(&now->kernel, output_at(p));
+        now->out.data = last && !copies ? output_at(p) : address(p, i);
+        if (c->members[i].run(&now->kernel) != MU_OK) {
             mu__error_place(mu__node_site(node));
             return mu_error_code();
         }
         if (copies)
-            memcpy(result.data, out.data, (size_t)mu__elements(&out.shape) * mu_dtype_bytes(out.dtype));
+            memmove(output_at(p), now->out.data, (size_t)mu__elements(&now->out.shape) * mu_dtype_bytes(now->out.dtype));
     }
     return MU_OK;
+}
+
+// Fits the calls of a part to tiles of so many rows.
+static void set_rows(const chain *c, call *calls, int64_t rows)
+{
+    for (int i = c->first; i < c->n; i++) {
+        call *now = &calls[i - c->first];
+        for (int k = 0; k < now->kernel.n_in; k++)
+            now->in[k].shape = piece_spec(c, c->members[i].node->in[k].node->id, rows).shape;
+        now->out.shape = piece_spec(c, i, rows).shape;
+    }
+}
+
+// The planner may have given the output the place of an input: then only the last member writes there.
+static bool overwrites(const mu_kernel *k)
+{
+    for (int i = 0; i < k->n_in; i++)
+        if (k->in[i].data == k->out[0].data)
+            return true;
+    return false;
 }
 
 typedef struct chain_job {
     const chain *c;
     const mu_kernel *kernel;
+    bool at_home;
     atomic_int failed;
-    mu_error_value error;    // of the part that failed first
+    mu_error_value *error;   // of the part that failed first
 } chain_job;
+
+static void run_tile(chain_job *job, const piece *p)
+{
+    mu_error_value error;
+    if (run_piece(p) == MU_OK)
+        return;
+    mu__error_move(&error);
+    if (atomic_exchange(&job->failed, 1) == 0)
+        *job->error = error;
+}
 
 static void run_part(void *arg, int index, int count)
 {
@@ -307,34 +386,36 @@ static void run_part(void *arg, int index, int count)
     int64_t begin, end;
     const int64_t tiles = (c->rows + c->tile_rows - 1) / c->tile_rows;
     mu__team_share(tiles, 1, index, count, &begin, &end);
-    piece p = {.c = c, .kernel = job->kernel,
+    piece p = {.c = c, .kernel = job->kernel, .calls = c->calls + (size_t)index * (size_t)(c->n - c->first),
+               .at_home = job->at_home,
                .scratch = (char *)job->kernel->scratch + c->register_bytes * (size_t)c->n_registers * (size_t)index};
     for (int64_t tile = begin; tile < end && !atomic_load_explicit(&job->failed, memory_order_relaxed); tile++) {
         p.begin = tile * c->tile_rows;
         p.end = MU_MIN(p.begin + c->tile_rows, c->rows);
-        if (run_piece(&p) == MU_OK)
-            continue;
-        mu_error_value error;
-        mu__error_move(&error);
-        if (atomic_exchange(&job->failed, 1) == 0)
-            job->error = error;
+        const bool cut = p.end - p.begin < c->tile_rows;
+        if (cut)
+            set_rows(c, p.calls, p.end - p.begin);
+        run_tile(job, &p);
+        if (cut)
+            set_rows(c, p.calls, c->tile_rows);
     }
 }
 
 mu_status mu__chain_run(const mu_kernel *kernel)
 {
     const chain *c = kernel->state;
+    mu_error_value error;
     if (mu__elements(&kernel->out[0].shape) == 0)
         return MU_OK;
     if (!c->tiled) {
-        const piece whole = {.c = c, .kernel = kernel, .scratch = kernel->scratch};
+        const piece whole = {.c = c, .kernel = kernel, .calls = c->calls, .scratch = kernel->scratch};
         return run_piece(&whole);
     }
-    chain_job job = {.c = c, .kernel = kernel};
+    chain_job job = {.c = c, .kernel = kernel, .at_home = c->home >= 0 && !overwrites(kernel), .error = &error};
     atomic_init(&job.failed, 0);
     if (c->n_parts > 1)
         mu__team_run(kernel->team, run_part, &job);
     else
         run_part(&job, 0, 1);
-    return atomic_load(&job.failed) ? mu__error_raise(&job.error) : MU_OK;
+    return atomic_load(&job.failed) ? mu__error_raise(&error) : MU_OK;
 }
