@@ -37,6 +37,20 @@ static void result(mu_edge edge)
     assert_int_equal(MU_PUSH(&edge.node->graph->outputs, edge), MU_OK);
 }
 
+// A dump without the bodies of chains, which are indented further.
+static void read_dump(const mu_graph *graph, char *text, size_t capacity)
+{
+    char line[200];
+    FILE *file = tmpfile();
+    mu__graph_print(graph, file);
+    rewind(file);
+    text[0] = 0;
+    for (int n = 0; fgets(line, sizeof line, file); n++)
+        if (n > 0 && strncmp(line, "      ", 6) != 0)
+            strncat(text, line, capacity - strlen(text) - 1);
+    fclose(file);
+}
+
 static void chains_end_where_a_value_is_used_elsewhere(void **state)
 {
     (void)state;
@@ -51,19 +65,15 @@ static void chains_end_where_a_value_is_used_elsewhere(void **state)
     mu__graph_constant(graph, mu_constant(MU_F32, 1));
     assert_int_equal(mu__chain_fuse(graph), MU_OK);
     assert_int_equal(mu__graph_check(graph), MU_OK);
-    char *text = NULL;
-    size_t bytes = 0;
+    char text[1000];
     for (int turn = 0; turn < 2; turn++) {  // a second time finds nothing
-        FILE *out = open_memstream(&text, &bytes);
-        mu__graph_print(graph, out);
-        fclose(out);
-        assert_string_equal(strchr(text, '\n') + 1,
+        read_dump(graph, text, sizeof text);
+        assert_string_equal(text,
                             "  %0 = input() : float32[?]\n"
                             "  %1 = input() : float32[?]\n"
                             "  %2 = chain(%0, %1) : float32[?]  # multiply exp\n"
                             "  %3 = chain(%2, %0) : float32[?]  # tanh add subtract multiply neg\n"
                             "  return %2.0 %3.0\n");
-        free(text);
         assert_int_equal(mu__chain_fuse(graph), MU_OK);
     }
     mu_release(graph);
