@@ -7,6 +7,7 @@
 #include <muster/tensor.h>
 #include <muster/ops.h>
 #include <muster/nn.h>
+#include <muster/custom.h>
 #include <muster/graph.h>
 #include <muster/control.h>
 #include <muster/engine.h>

@@ -227,6 +227,9 @@ static mu_status add_node(reader *r, const mu_op *op, const Mu__WireNode *wire, 
 static mu_status read_node(reader *r, const Mu__WireNode *wire)
 {
     const mu_op *op = mu__op_by_name(wire->op);
+    if (!op && mu__custom_is_name(wire->op))
+        return mu__error(MU_NOT_FOUND, "the graph uses the op '%.80s', which this process has not registered (mu_register_op)",
+                         wire->op);
     if (!op)
         return mu__error(MU_INVALID_ARGUMENT, "there is no op of this name here; `muster ops` lists those of this version");
     if (wire->n_inputs > MU_WIRE_EDGES || wire->n_resources > MU_WIRE_RESOURCES)

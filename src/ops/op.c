@@ -16,7 +16,7 @@ const mu_op *mu__op_by_name(const char *name)
     for (size_t i = 0; i < MU_COUNT(table); i++)
         if (strcmp(table[i]->name, name) == 0)
             return table[i];
-    return NULL;
+    return mu__custom_is_name(name) ? mu__custom_by_name(name) : NULL;
 }
 
 int mu__op_count(void)

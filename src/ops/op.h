@@ -245,6 +245,9 @@ typedef struct mu_constant_attrs {
 } mu_constant_attrs;
 
 const mu_op *mu__op_by_name(const char *name);  // NULL if there is none
+// Ops of the program's own (custom.c) are rows that only their name finds.
+bool mu__custom_is_name(const char *name);
+const mu_op *mu__custom_by_name(const char *name);
 int mu__op_count(void);
 const mu_op *mu__op_at(int i);
 
