@@ -1,0 +1,86 @@
+// Fuzzes the frames of a mesh: the input is a sequence of frames; every body is given to the reader of its type and, to
+// be sure, to all others. What can be read can be written, and reads the same again.
+#include "comm/net.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void demand(bool truth)
+{
+    if (!truth)
+        abort();
+}
+
+// The body of the one frame in `out`.
+static mu_frame written(const mu_bytes *out)
+{
+    mu_frame frame = {.body = out->items + MU_FRAME_HEADER};
+    demand(mu__frames_header(out->items, 7, &frame.type, &frame.bytes) == MU_OK);
+    demand(frame.bytes == out->n - MU_FRAME_HEADER);
+    return frame;
+}
+
+static void try_hello(const mu_frame *frame)
+{
+    static mu_hello hello, again;
+    mu_bytes out = {0};
+    if (!mu__frame_hello(frame, &hello))
+        return;
+    demand(mu__frame_put_hello(&out, 7, MU_FRAME_HELLO, &hello) == MU_OK);
+    const mu_frame copy = written(&out);
+    demand(mu__frame_hello(&copy, &again) && memcmp(&hello, &again, sizeof hello) == 0);
+    demand(hello.rank != hello.to && hello.rank < hello.ranks && hello.to < hello.ranks);
+    mu__bytes_free(&out);
+}
+
+static void try_others(const mu_frame *frame)
+{
+    mu_bytes out = {0};
+    mu_beat beat, same_beat;
+    mu_block block, same_block;
+    mu_news news, same_news;
+    mu_whereabouts where, same_where;
+    if (mu__frame_beat(frame, &beat)) {
+        demand(mu__frame_put_beat(&out, 7, &beat) == MU_OK);
+        const mu_frame copy = written(&out);
+        demand(mu__frame_beat(&copy, &same_beat) && strcmp(beat.doing, same_beat.doing) == 0);
+    }
+    out.n = 0;
+    if (mu__frame_block(frame, &block)) {
+        demand(mu__frame_put_block(&out, 7, &block) == MU_OK);
+        const mu_frame copy = written(&out);
+        demand(mu__frame_block(&copy, &same_block) && block.bytes == same_block.bytes &&
+               block.number == same_block.number);
+    }
+    out.n = 0;
+    if (mu__frame_news(frame, &news)) {
+        demand(mu__frame_put_news(&out, 7, MU_FRAME_FAILURE, &news) == MU_OK);
+        const mu_frame copy = written(&out);
+        demand(mu__frame_news(&copy, &same_news) && news.code == same_news.code && news.code != MU_OK);
+    }
+    out.n = 0;
+    if (mu__frame_whereabouts(frame, &where)) {
+        demand(mu__frame_put_whereabouts(&out, 7, &where) == MU_OK);
+        const mu_frame copy = written(&out);
+        demand(mu__frame_whereabouts(&copy, &same_where) && strcmp(where.address, same_where.address) == 0);
+    }
+    mu__bytes_free(&out);
+    demand(mu_error_take().code == MU_OK);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    for (uint32_t number = 0; bytes >= MU_FRAME_HEADER; number++) {
+        mu_frame frame = {.body = data + MU_FRAME_HEADER};
+        if (mu__frames_header(data, number, &frame.type, &frame.bytes) != MU_OK)
+            return 0;
+        bytes -= MU_FRAME_HEADER;
+        frame.bytes = MU_MIN(frame.bytes, bytes);
+        try_hello(&frame);
+        try_others(&frame);
+        data = frame.body + frame.bytes;
+        bytes -= frame.bytes;
+    }
+    return 0;
+}

@@ -1,0 +1,280 @@
+// Tests of links and frames against who sits on the wire: what is changed, cut, repeated or made up is refused. Both
+// ends are in this process; the test carries the bytes between them.
+#include "mesh_test.h"
+
+#include <fcntl.h>
+
+// Two links and the wires to their other sides.
+typedef struct pair {
+    mu_keyring *client_key, *server_key;
+    mu_link *client, *server;
+    int client_wire, server_wire;
+    uint8_t sent[40000]; // what the client said
+    size_t n_sent;
+    mu_status client_status, server_status;
+    bool client_done, server_done;
+} pair;
+
+static void open_wire(int ends[2]) { assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0); }
+
+static void open_pair(pair *p, const char *client_key, const char *server_key, bool plain)
+{
+    int ends[2];
+    *p = (pair){.client_key = mu__keyring_new(client_key, plain), .server_key = mu__keyring_new(server_key, plain)};
+    open_wire(ends);
+    p->client = mu__link_new(p->client_key, ends[0], true, 1, 0);
+    p->client_wire = ends[1];
+    open_wire(ends);
+    p->server = mu__link_new(p->server_key, ends[0], false, 0, -1);
+    p->server_wire = ends[1];
+    assert_true(p->client != NULL && p->server != NULL);
+}
+
+static void close_pair(pair *p)
+{
+    mu__link_free(p->client);
+    mu__link_free(p->server);
+    close(p->client_wire);
+    close(p->server_wire);
+    mu_release(p->client_key);
+    mu_release(p->server_key);
+    assert_int_equal(mu__live_objects(NULL), 0);
+}
+
+// Carries what there is from one wire to the other; `flip` (below 0: none) is the place of a byte to change.
+static size_t carry(int from, int to, uint8_t *copy, size_t room, long flip)
+{
+    uint8_t bytes[20000];
+    const ssize_t n = read(from, bytes, sizeof bytes);
+    if (n <= 0)
+        return 0;
+    if (flip >= 0 && flip < n)
+        bytes[flip] ^= 0x20;
+    assert_int_equal(write(to, bytes, (size_t)n), n);
+    if (copy != NULL && (size_t)n <= room)
+        memcpy(copy, bytes, (size_t)n);
+    return (size_t)n;
+}
+
+static void shake(pair *p)
+{
+    for (int turn = 0; turn < 12; turn++) {
+        if (p->client_status == MU_OK && !p->client_done)
+            p->client_status = mu__link_shake(p->client, &p->client_done);
+        p->n_sent += carry(p->client_wire, p->server_wire, p->sent + p->n_sent, sizeof p->sent - p->n_sent, -1);
+        if (p->server_status == MU_OK && !p->server_done)
+            p->server_status = mu__link_shake(p->server, &p->server_done);
+        carry(p->server_wire, p->client_wire, NULL, 0, -1);
+        if (p->server_status != MU_OK)
+            shutdown(p->client_wire, SHUT_WR); // as when the server hangs up
+    }
+}
+
+static void test_all_protections(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        pair p;
+        char text[64] = "";
+        size_t moved;
+        const char *key = kind == 0 ? NULL : TEST_KEY;
+        open_pair(&p, key, key, kind == 1);
+        shake(&p);
+        assert_true(p.client_done && p.server_done);
+        assert_int_equal(mu__link_from(p.server), 1);
+        assert_int_equal(mu__link_send(p.client, "hello there", 11, &moved), MU_OK);
+        assert_int_equal(moved, 11);
+        uint8_t wire[200] = {0};
+        const size_t n = carry(p.client_wire, p.server_wire, wire, sizeof wire, -1);
+        // What is encrypted cannot be read on the wire.
+        assert_int_equal(memmem(wire, n, "hello", 5) != NULL, kind < 2);
+        assert_int_equal(mu__link_recv(p.server, text, sizeof text, &moved), MU_OK);
+        assert_true(moved == 11 && memcmp(text, "hello there", 11) == 0);
+        assert_int_equal(mu__link_recv(p.server, text, sizeof text, &moved), MU_OK);
+        assert_int_equal(moved, 0);
+        close_pair(&p);
+    }
+}
+
+static void test_wrong_keys(void **state)
+{
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        pair p;
+        open_pair(&p, "not the same key at all", TEST_KEY, plain);
+        shake(&p);
+        assert_true(!p.client_done && !p.server_done);
+        assert_int_equal(p.server_status, MU_UNAUTHENTICATED);
+        assert_int_equal(p.client_status, MU_UNAUTHENTICATED);
+        assert_string_equal(mu__link_reason(p.client), "its cluster key is not ours");
+        close_pair(&p);
+    }
+}
+
+// Everything that a client once said, said again.
+static void test_replay(void **state)
+{
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        pair first, second;
+        open_pair(&first, TEST_KEY, TEST_KEY, plain);
+        shake(&first);
+        assert_true(first.server_done && first.n_sent > 48);
+        open_pair(&second, TEST_KEY, TEST_KEY, plain);
+        assert_int_equal(write(second.server_wire, first.sent, first.n_sent), first.n_sent);
+        for (int turn = 0; turn < 8 && second.server_status == MU_OK; turn++)
+            second.server_status = mu__link_shake(second.server, &second.server_done);
+        assert_false(second.server_done);
+        assert_int_equal(second.server_status, MU_UNAUTHENTICATED);
+        mu__link_free(first.client);
+        mu__link_free(first.server);
+        close(first.client_wire);
+        close(first.server_wire);
+        mu_release(first.client_key);
+        mu_release(first.server_key);
+        close_pair(&second);
+    }
+}
+
+// A server's own words, sent back to it, prove nothing.
+static void test_mirror(void **state)
+{
+    (void)state;
+    pair p;
+    open_pair(&p, TEST_KEY, TEST_KEY, true);
+    bool done = false;
+    mu_status status = MU_OK;
+    uint8_t greeting[80];
+    status = mu__link_shake(p.client, &done);
+    assert_int_equal(status, MU_OK);
+    assert_int_equal(read(p.client_wire, greeting, sizeof greeting), 48);
+    assert_int_equal(write(p.server_wire, greeting, 48), 48);
+    assert_int_equal(mu__link_shake(p.server, &done), MU_OK);
+    assert_int_equal(read(p.server_wire, greeting, sizeof greeting), 48);
+    assert_int_equal(write(p.server_wire, greeting, 32), 32);
+    assert_int_equal(mu__link_shake(p.server, &done), MU_UNAUTHENTICATED);
+    assert_false(done);
+    close_pair(&p);
+}
+
+// Each byte of an encrypted record changed in turn: never data, always a refusal.
+static void test_tampered(void **state)
+{
+    (void)state;
+    for (long flip = 0; flip < 60; flip++) {
+        pair p;
+        uint8_t text[64];
+        size_t moved;
+        open_pair(&p, TEST_KEY, TEST_KEY, false);
+        shake(&p);
+        assert_int_equal(mu__link_send(p.client, "0123456789abcdef0123456789", 26, &moved), MU_OK);
+        const size_t n = carry(p.client_wire, p.server_wire, NULL, 0, flip);
+        const mu_status status = mu__link_recv(p.server, text, sizeof text, &moved);
+        if (flip < (long)n && !(flip == 3 || flip == 4)) // a longer record is only waited for
+            assert_int_equal(status, MU_DATA_LOSS);
+        assert_true(flip >= (long)n || moved == 0);
+        close_pair(&p);
+    }
+}
+
+static void test_new_keys(void **state)
+{
+    (void)state;
+    pair p;
+    static uint8_t data[100000], seen[100000];
+    size_t got = 0, sent = 0;
+    open_pair(&p, TEST_KEY, TEST_KEY, false);
+    mu__keyring_rekey_after(p.client_key, 20000);
+    shake(&p);
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(i * 7 + i / 1000);
+    for (int turn = 0; turn < 500 && got < sizeof data; turn++) {
+        size_t moved = 0;
+        if (sent < sizeof data)
+            assert_int_equal(mu__link_send(p.client, data + sent, sizeof data - sent, &moved), MU_OK);
+        sent += moved;
+        carry(p.client_wire, p.server_wire, NULL, 0, -1);
+        assert_int_equal(mu__link_recv(p.server, seen + got, sizeof seen - got, &moved), MU_OK);
+        got += moved;
+    }
+    assert_int_equal(got, sizeof data);
+    assert_memory_equal(seen, data, sizeof data);
+    close_pair(&p);
+}
+
+// ---- Frames -------------------------------------------------------------------------------------
+
+// Reads frames that `bytes` are; returns the status that ended it and how many there were.
+static mu_status read_frames(const uint8_t *bytes, size_t n, int *frames)
+{
+    pair p;
+    mu_frames reader = {.number = 0};
+    mu_frame frame;
+    open_pair(&p, NULL, NULL, false);
+    shake(&p);
+    assert_int_equal(write(p.server_wire, bytes, n), n);
+    shutdown(p.server_wire, SHUT_WR);
+    mu_status status = MU_OK;
+    *frames = 0;
+    for (int turn = 0; turn < 100 && status == MU_OK; turn++) {
+        status = mu__frames_next(&reader, p.server, &frame);
+        *frames += status == MU_OK && frame.type != 0;
+    }
+    mu__frames_free(&reader);
+    close_pair(&p);
+    return status;
+}
+
+static void test_frames(void **state)
+{
+    (void)state;
+    mu_bytes out = {0};
+    int frames;
+    const mu_beat beat = {.age_ns = 1, .doing = "saving\nmuch"};
+    assert_int_equal(mu__frame_put_word(&out, 0, MU_FRAME_READY), MU_OK);
+    assert_int_equal(mu__frame_put_beat(&out, 1, &beat), MU_OK);
+    const size_t whole = out.n;
+    assert_int_equal(read_frames(out.items, whole, &frames), MU_UNAVAILABLE);
+    assert_int_equal(frames, 2);
+    // Cut anywhere: the frames before the cut, then the end.
+    for (size_t cut = 0; cut < whole; cut++) {
+        assert_int_equal(read_frames(out.items, cut, &frames), MU_UNAVAILABLE);
+        assert_int_equal(frames, cut >= MU_FRAME_HEADER);
+    }
+    // The same frame again, one left out, a number from elsewhere.
+    assert_int_equal(mu__frame_put_beat(&out, 1, &beat), MU_OK);
+    assert_int_equal(read_frames(out.items, out.n, &frames), MU_DATA_LOSS);
+    assert_int_equal(frames, 2);
+    assert_int_equal(read_frames(out.items + MU_FRAME_HEADER, whole - MU_FRAME_HEADER, &frames), MU_DATA_LOSS);
+    assert_int_equal(frames, 0);
+    mu__bytes_free(&out);
+}
+
+// Each type with a body larger than it may have: refused by the header alone, before memory is made for it.
+static void test_oversized(void **state)
+{
+    (void)state;
+    for (uint32_t type = 0; type < MU_N_FRAMES + 3; type++) {
+        static const uint32_t sizes[] = {(1 << 20) + 4096, 0x7fffffff, 0xffffffff};
+        for (size_t i = 0; i < MU_COUNT(sizes); i++) {
+            int frames;
+            uint8_t header[MU_FRAME_HEADER] = {0};
+            for (int b = 0; b < 4; b++) {
+                header[b] = (uint8_t)(sizes[i] >> 8 * b);
+                header[4 + b] = (uint8_t)(type >> 8 * b);
+            }
+            mu__alloc_fail_at(0);
+            assert_int_equal(read_frames(header, sizeof header, &frames), MU_DATA_LOSS);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_protections), cmocka_unit_test(test_wrong_keys), cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_mirror),          cmocka_unit_test(test_tampered),   cmocka_unit_test(test_new_keys),
+        cmocka_unit_test(test_frames),          cmocka_unit_test(test_oversized),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,184 @@
+// A stranger tries every port of a running job: random bytes, greetings without a key, frames that are too large, cut
+// off or out of place, connections that say nothing. The job must not notice.
+#include "mesh_test.h"
+
+enum { VISITS = 120, SILENT = 80 };
+
+static uint64_t random_state = 88172645463325252u;
+
+static uint32_t draw(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)(random_state >> 16);
+}
+
+static bool owns(unsigned long inode)
+{
+    char path[64], target[64], wanted[64];
+    snprintf(wanted, sizeof wanted, "socket:[%lu]", inode);
+    for (int fd = 0; fd < 256; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        const ssize_t n = readlink(path, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = '\0';
+        if (strcmp(target, wanted) == 0)
+            return true;
+    }
+    return false;
+}
+
+// The ports on which this process listens, by the kernel's table.
+static int own_ports(int *ports, int most)
+{
+    char line[512];
+    int n = 0;
+    FILE *file = fopen("/proc/self/net/tcp", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL && n < most) {
+        unsigned port, kind;
+        unsigned long inode;
+        if (sscanf(line, "%*d: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x %*s %*s %*s %*s %*s %lu", &port, &kind, &inode) == 3 &&
+            kind == 0x0A && owns(inode))
+            ports[n++] = (int)port;
+    }
+    if (file != NULL)
+        fclose(file);
+    return n;
+}
+
+static int connect_to(int port)
+{
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port)};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static size_t fill(uint8_t *bytes, size_t most, int kind)
+{
+    const size_t n = 1 + draw() % most;
+    for (size_t i = 0; i < n; i++)
+        bytes[i] = (uint8_t)draw();
+    if (kind == 0)
+        return n;
+    // A greeting that looks right, from a rank that could be.
+    memcpy(bytes, "MUSTER", 6);
+    bytes[6] = kind == 4 ? 9 : MU_WIRE_VERSION;
+    bytes[7] = (uint8_t)(kind == 3 ? draw() % 4 : MU_PROTECTION_TLS);
+    memset(bytes + 8, 0, 8);
+    bytes[8] = (uint8_t)(draw() % 5);
+    bytes[12] = (uint8_t)(draw() % 5);
+    // What follows may look like TLS.
+    if (kind == 2 && n > 60)
+        memcpy(bytes + 48, "\x16\x03\x01\x00\xff\x01\x00\x00\xfb\x03\x03", 11);
+    return MU_MAX(n, (size_t)48);
+}
+
+static void attack(int port)
+{
+    static uint8_t bytes[70000];
+    int silent[SILENT];
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = connect_to(port);
+    for (int i = 0; i < VISITS; i++) {
+        const int fd = connect_to(port);
+        if (fd < 0)
+            continue;
+        const size_t n = fill(bytes, i % 10 == 0 ? sizeof bytes : 400, i % 5);
+        if (send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) > 0 && i % 3 == 0)
+            sleep_seconds(0.002);
+        const struct linger reset = {.l_onoff = 1};
+        if (i % 4 == 0)
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        close(fd);
+    }
+    for (int i = 0; i < SILENT; i++)
+        if (silent[i] >= 0)
+            close(silent[i]);
+}
+
+static int attacked_rank(int rank, void *arg)
+{
+    const bool *plain = arg;
+    mu_mesh_options options = options_of(rank);
+    options.plain = *plain;
+    mu_mesh *mesh = mu__mesh_join(&options);
+    CHECK(mesh != NULL);
+    int ports[16];
+    const int n = own_ports(ports, 16);
+    CHECK(n >= 1);
+    random_state += (uint64_t)rank * 1234567;
+    fflush(NULL);
+    const pid_t stranger = fork();
+    CHECK(stranger >= 0);
+    if (stranger == 0) {
+        for (int i = 0; i < n; i++)
+            attack(ports[i]);
+        _exit(0);
+    }
+    // As many turns for all, and no fewer than the attack takes.
+    int status = -1;
+    mu_blocks blocks;
+    for (bool attacked = true; attacked;) {
+        const uint8_t own = waitpid(stranger, &status, WNOHANG) == 0;
+        CHECK(mu__mesh_exchange(mesh, "as usual", &own, 1, &blocks) == MU_OK);
+        attacked = false;
+        for (int i = 0; i < blocks.n; i++)
+            attacked = attacked || *(uint8_t *)blocks.data[i] != 0;
+        mu__blocks_free(&blocks);
+        sleep_seconds(0.01);
+    }
+    CHECK(status == 0 && !mu__mesh_has_failed(mesh, NULL));
+    // A stream still opens.
+    mu_stream *stream = rank < 2 ? mu__mesh_stream(mesh, 1 - rank, "after") : NULL;
+    CHECK(rank >= 2 || stream != NULL);
+    CHECK(mu__mesh_exchange(mesh, "end", NULL, 0, &blocks) == MU_OK);
+    mu__blocks_free(&blocks);
+    mu__stream_close(stream);
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_attacked(void **state)
+{
+    (void)state;
+    bool plain = false;
+    run_ranks(3, attacked_rank, &plain);
+    plain = true;
+    run_ranks(3, attacked_rank, &plain);
+}
+
+// The stranger is there before the others are: they still find each other.
+static int besieged_rank(int rank, void *arg)
+{
+    (void)arg;
+    mu_mesh_options options = options_of(rank);
+    if (rank == 2) {
+        sleep_seconds(0.3);
+        for (int i = 0; i < 2; i++)
+            attack(atoi(strrchr(test_peer_addresses[i], ':') + 1));
+    }
+    mu_mesh *mesh = mu__mesh_join(&options);
+    CHECK(mesh != NULL);
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_besieged(void **state)
+{
+    (void)state;
+    run_ranks(3, besieged_rank, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attacked),
+        cmocka_unit_test(test_besieged),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
