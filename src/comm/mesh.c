@@ -295,10 +295,13 @@ void mu__peer_event(mu_mesh *mesh, int rank, int64_t now)
     mu_peer *peer = &mesh->peers[rank];
     while (peer->talk.link != NULL && peer->state == MU_PEER_HERE) {
         mu_frame frame;
+        const size_t before = peer->talk.frames.have;
         const mu_status status = mu__frames_next(&peer->talk.frames, peer->talk.link, &frame);
+        // A part of a large frame is a sign of life too.
+        if (peer->talk.frames.have != before)
+            peer->heard_ns = now;
         if (status == MU_OK && frame.type == 0)
             break;
-        peer->heard_ns = now;
         if (status == MU_OK && handle(mesh, rank, &frame))
             continue;
         mu_error_value ignored;
