@@ -304,7 +304,7 @@ mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b)
 }
 
 const mu_op mu_op_floor_divide = {ROW2("floor_divide", FLOOR_DIVIDE, 0, MU_NUMBERS), .ref = integer_ref,
-                                  .samples = samples_divide};
+                                  .samples = samples_divide, .lower = mu__lower_whole_division};
 mu_tensor *mu_floor_divide(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_floor_divide, NULL, a, b);
@@ -316,7 +316,7 @@ static mu_tensor *mod_grad(mu_grad *g, int i)
     return mu__unbroadcast(g, dx, i);
 }
 const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = integer_ref, .cpu = {.run = math_run}, .grad = mod_grad,
-                         .samples = samples_divide};
+                         .samples = samples_divide, .lower = mu__lower_whole_division};
 mu_tensor *mu_mod(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_mod, NULL, a, b);

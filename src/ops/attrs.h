@@ -92,4 +92,8 @@ typedef struct mu_random_attrs {   // low and high: integers only
     int64_t low, high;
 } mu_random_attrs;
 
+typedef struct mu_solve_attrs {    // triangular_solve
+    bool lower, adjoint;
+} mu_solve_attrs;
+
 #endif

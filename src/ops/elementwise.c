@@ -234,6 +234,8 @@ static const mu_sample samples_above_one[] = {
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed,       \
     .in_place = 1, .infer = mu__infer_same, .ref = kernel, .samples = inputs
 
+#define FORMULA .cpu = {.run = math_run}, .lower = mu__lower_formula  // no one operation of StableHLO does it
+
 static mu_tensor *times(const mu_grad *g, mu_tensor *derivative)
 {
     return mu_multiply(g->dy, derivative);
@@ -350,8 +352,8 @@ static mu_tensor *erf_grad(mu_grad *g, int i)
     double factor = g->op->variant == ERF ? 1.1283791670955125739 : -1.1283791670955125739;
     return times(g, mu__scale(mu_exp(mu_neg(mu_square(g->x[0]))), factor));
 }
-const mu_op mu_op_erf = {ROW1("erf", ERF, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run}, .grad = erf_grad};
-const mu_op mu_op_erfc = {ROW1("erfc", ERFC, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run}, .grad = erf_grad};
+const mu_op mu_op_erf = {ROW1("erf", ERF, MU_FLOATS, exponential_ref, samples_real), FORMULA, .grad = erf_grad};
+const mu_op mu_op_erfc = {ROW1("erfc", ERFC, MU_FLOATS, exponential_ref, samples_real), FORMULA, .grad = erf_grad};
 
 static mu_tensor *lgamma_grad(mu_grad *g, int i)
 {
@@ -359,7 +361,7 @@ static mu_tensor *lgamma_grad(mu_grad *g, int i)
     return times(g, mu_digamma(g->x[0]));
 }
 const mu_op mu_op_lgamma = {ROW1("lgamma", LGAMMA, MU_FLOATS, exponential_ref, samples_positive),
-                            .cpu = {.run = math_run}, .grad = lgamma_grad};
+                            FORMULA, .grad = lgamma_grad};
 
 double mu__digamma(double x)
 {
@@ -372,7 +374,7 @@ static mu_tensor *digamma_grad(mu_grad *g, int i)
     return times(g, mu__apply1(&mu_op_trigamma, NULL, g->x[0]));
 }
 const mu_op mu_op_digamma = {ROW1("digamma", DIGAMMA, MU_FLOATS, exponential_ref, samples_positive),
-                             .cpu = {.run = math_run}, .grad = digamma_grad};
+                             FORMULA, .grad = digamma_grad};
 
 static mu_tensor *trigamma_grad(mu_grad *g, int i)
 {
@@ -385,7 +387,7 @@ static const mu_sample samples_trigamma[] = {
     {0},
 };
 const mu_op mu_op_trigamma = {ROW1("trigamma", TRIGAMMA, MU_FLOATS, exponential_ref, samples_trigamma),
-                              .grad = trigamma_grad};
+                              .grad = trigamma_grad, .lower = mu__lower_formula};
 
 // ---- Trigonometry -------------------------------------------------------------------------------
 
@@ -419,29 +421,29 @@ static mu_tensor *asin_grad(mu_grad *g, int i)
     mu_tensor *dx = times(g, mu_rsqrt(plus(mu_neg(mu_square(g->x[0])), 1)));
     return g->op->variant == ASIN ? dx : mu_neg(dx);
 }
-const mu_op mu_op_asin = {TRIGONOMETRIC("asin", ASIN, samples_unit), .cpu = {.run = math_run}, .grad = asin_grad};
-const mu_op mu_op_acos = {TRIGONOMETRIC("acos", ACOS, samples_unit), .cpu = {.run = math_run}, .grad = asin_grad};
+const mu_op mu_op_asin = {TRIGONOMETRIC("asin", ASIN, samples_unit), FORMULA, .grad = asin_grad};
+const mu_op mu_op_acos = {TRIGONOMETRIC("acos", ACOS, samples_unit), FORMULA, .grad = asin_grad};
 
 static mu_tensor *atan_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, plus(mu_square(g->x[0]), 1));
 }
-const mu_op mu_op_atan = {TRIGONOMETRIC("atan", ATAN, samples_real), .cpu = {.run = math_run}, .grad = atan_grad};
+const mu_op mu_op_atan = {TRIGONOMETRIC("atan", ATAN, samples_real), FORMULA, .grad = atan_grad};
 
 static mu_tensor *sinh_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_cosh(g->x[0]));
 }
-const mu_op mu_op_sinh = {TRIGONOMETRIC("sinh", SINH, samples_real), .cpu = {.run = math_run}, .grad = sinh_grad};
+const mu_op mu_op_sinh = {TRIGONOMETRIC("sinh", SINH, samples_real), FORMULA, .grad = sinh_grad};
 
 static mu_tensor *cosh_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_sinh(g->x[0]));
 }
-const mu_op mu_op_cosh = {TRIGONOMETRIC("cosh", COSH, samples_real), .cpu = {.run = math_run}, .grad = cosh_grad};
+const mu_op mu_op_cosh = {TRIGONOMETRIC("cosh", COSH, samples_real), FORMULA, .grad = cosh_grad};
 
 static mu_tensor *tanh_grad(mu_grad *g, int i)
 {
@@ -455,21 +457,21 @@ static mu_tensor *asinh_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_rsqrt(plus(mu_square(g->x[0]), 1)));
 }
-const mu_op mu_op_asinh = {TRIGONOMETRIC("asinh", ASINH, samples_real), .cpu = {.run = math_run}, .grad = asinh_grad};
+const mu_op mu_op_asinh = {TRIGONOMETRIC("asinh", ASINH, samples_real), FORMULA, .grad = asinh_grad};
 
 static mu_tensor *acosh_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, mu_sinh(g->y[0]));
 }
-const mu_op mu_op_acosh = {TRIGONOMETRIC("acosh", ACOSH, samples_above_one), .cpu = {.run = math_run}, .grad = acosh_grad};
+const mu_op mu_op_acosh = {TRIGONOMETRIC("acosh", ACOSH, samples_above_one), FORMULA, .grad = acosh_grad};
 
 static mu_tensor *atanh_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, plus(mu_neg(mu_square(g->x[0])), 1));
 }
-const mu_op mu_op_atanh = {TRIGONOMETRIC("atanh", ATANH, samples_unit), .cpu = {.run = math_run}, .grad = atanh_grad};
+const mu_op mu_op_atanh = {TRIGONOMETRIC("atanh", ATANH, samples_unit), FORMULA, .grad = atanh_grad};
 
 // ---- Activations (the tf.nn names are in nn.c) ------------------------------------------------------
 
@@ -583,7 +585,7 @@ static mu_tensor *gelu_grad(mu_grad *g, int i)
     mu_tensor *density = mu__scale(mu_exp(mu__scale(mu_square(x), -0.5)), 0.39894228040143267794);
     return times(g, mu_add(cumulative, mu_multiply(x, density)));
 }
-const mu_op mu_op_gelu = {ACTIVATION("gelu", GELU), .cpu = {.run = math_run}, .grad = gelu_grad};
+const mu_op mu_op_gelu = {ACTIVATION("gelu", GELU), FORMULA, .grad = gelu_grad};
 
 // With u = sqrt(2/pi) (x + 0.044715 x^3) and t = tanh u: (1 + t) / 2 + x (1 - t^2) u' / 2.
 static mu_tensor *gelu_tanh_grad(mu_grad *g, int i)

@@ -139,7 +139,7 @@ static const mu_sample samples_gather[] = {
 };
 const mu_op mu_op_gather = {
     .name = "gather", .n_in = 2, .n_out = 1, .attrs_bytes = sizeof(mu_gather_attrs), .attrs = gather_attrs,
-    .infer = gather_infer, .grad = gather_rule, .ref = gather_ref, .samples = samples_gather,
+    .infer = gather_infer, .grad = gather_rule, .ref = gather_ref, .samples = samples_gather, .lower = mu__lower_gather,
 };
 mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims)
 {
@@ -208,6 +208,7 @@ const mu_op mu_op_gather_grad = {
     .name = "gather_grad", .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .shape_only = 4,
     .attrs_bytes = sizeof(mu_gather_attrs), .attrs = gather_attrs, .infer = gather_grad_infer,
     .grad = gather_grad_rule, .ref = gather_grad_ref, .samples = samples_gather_grad,
+    .lower = mu__lower_gather_grad,
 };
 
 // ---- gather_nd and tensor_scatter_*: indices [..., k] name slices of the first k axes ------------
@@ -278,6 +279,7 @@ static const mu_sample samples_gather_nd[] = {
 const mu_op mu_op_gather_nd = {
     .name = "gather_nd", .n_in = 2, .n_out = 1, .infer = gather_nd_infer, .grad = gather_nd_grad,
     .ref = gather_nd_ref, .samples = samples_gather_nd,
+    .lower = mu__lower_gather_nd,
 };
 mu_tensor *mu_gather_nd(mu_tensor *x, mu_tensor *indices)
 {
@@ -355,7 +357,7 @@ static const mu_sample samples_scatter[] = {
 };
 #define SCATTER(text, which)                                                                                \
     .name = text, .variant = which, .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .in_place = 1,              \
-    .infer = scatter_infer, .ref = scatter_ref, .samples = samples_scatter
+    .infer = scatter_infer, .ref = scatter_ref, .samples = samples_scatter, .lower = mu__lower_scatter
 
 const mu_op mu_op_tensor_scatter_update = {SCATTER("tensor_scatter_update", UPDATE), .grad = scatter_update_grad};
 mu_tensor *mu_tensor_scatter_update(mu_tensor *x, mu_tensor *indices, mu_tensor *updates)

@@ -6,6 +6,7 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 #include "ops/nn.h"
 
 #include <math.h>
@@ -23,10 +24,6 @@ enum { BLOCK = 48 };
 #define FN(name) f64_##name
 #define GEMM mu__gemm_for(MU_F64)
 #include "ops/linalg_loops.inc.c"
-
-typedef struct mu_solve_attrs {
-    bool lower, adjoint;
-} mu_solve_attrs;
 
 static mu_status need_square(const mu_infer *infer, int i)
 {
@@ -165,7 +162,7 @@ static const mu_sample samples_cholesky[] = {
 };
 const mu_op mu_op_cholesky = {
     .name = "cholesky", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .infer = cholesky_infer, .grad = cholesky_grad,
-    .ref = cholesky_ref, .samples = samples_cholesky,
+    .ref = cholesky_ref, .samples = samples_cholesky, .lower = mu__lower_cholesky,
 };
 
 mu_tensor *mu_cholesky(mu_tensor *x)
@@ -288,6 +285,7 @@ static const mu_sample samples_solve[] = {
 const mu_op mu_op_triangular_solve = {
     .name = "triangular_solve", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .attrs_bytes = sizeof(mu_solve_attrs),
     .attrs = solve_fields, .infer = solve_infer, .grad = solve_grad, .ref = solve_ref, .samples = samples_solve,
+    .lower = mu__lower_triangular_solve,
 };
 
 mu_tensor *mu_triangular_solve(mu_tensor *matrix, mu_tensor *rhs, bool lower, bool adjoint)

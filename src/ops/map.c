@@ -7,6 +7,8 @@
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
+#include "ops/map.h"
 #include "ops/nn.h"
 
 #include <muster/ops.h>
@@ -120,6 +122,16 @@ static void fill_map(int variant, const void *attrs, int axis, int64_t n, int64_
                 map[i] = mirrored(shift, n, pad->mode == MU_PAD_REFLECT);
         }
     }
+}
+
+void mu__map_axis(const mu_op *op, const void *attrs, int axis, int64_t n, int64_t n_out, int64_t *map)
+{
+    fill_map(op->variant, attrs, axis, n, n_out, map);
+}
+
+double mu__map_constant(const mu_op *op, const void *attrs)
+{
+    return op->variant == PAD ? ((const mu_pad_attrs *)attrs)->value : 0;
 }
 
 // ---- Walking the lists --------------------------------------------------------------------------
@@ -237,7 +249,7 @@ static mu_status map_ref(const mu_kernel *k)
     MU_TRY(make_maps(k, &k->in[0].shape, &k->out[0].shape, &maps));
     size_t block = (size_t)maps.block * mu_dtype_bytes(dtype);
     int64_t width = maps.rank > 0 ? maps.dims[maps.rank - 1] : 1, rows = count_rows(&maps);
-    double value = k->op->variant == PAD ? ((const mu_pad_attrs *)k->attrs)->value : 0;
+    double value = mu__map_constant(k->op, k->attrs);
     const char *in = k->in[0].data;
     char *out = k->out[0].data;
     if (maps.rank == 0)
@@ -373,13 +385,14 @@ static mu_tensor *map_grad_grad(mu_grad *g, int i)
 
 // ---- Rows ---------------------------------------------------------------------------------------
 
+#define LOWERING(which) ((which) == TILE || (which) == REPEAT ? mu__lower_copies : mu__lower_map)
 #define MAP(text, which, struct_name, fields, rule, inputs)                                                      \
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .attrs_bytes = sizeof(struct_name), .attrs = fields,   \
-    .infer = map_infer, .grad = rule, .ref = map_ref, .samples = inputs
+    .infer = map_infer, .grad = rule, .ref = map_ref, .samples = inputs, .lower = LOWERING(which)
 #define MAP_GRAD(text, which, struct_name, fields, inputs)                                                       \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 2,                  \
     .attrs_bytes = sizeof(struct_name), .attrs = fields, .infer = map_grad_infer, .grad = map_grad_grad,          \
-    .ref = map_grad_ref, .samples = inputs
+    .ref = map_grad_ref, .samples = inputs, .lower = LOWERING(which)
 
 static const mu_attr_spec slice_attrs[] = {
     {"begin", MU_ATTR_INTS, offsetof(mu_slice_attrs, begin)},

@@ -5,6 +5,7 @@
 // nothing of layers and replicas.
 #include "ops/grads.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 #include "ops/nn.h"
 
 #include <math.h>
@@ -213,12 +214,14 @@ const mu_op mu_op_batch_norm_training = {
     .name = "batch_norm_training", .n_in = 3, .n_out = 3, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_epsilon_attrs), .attrs = epsilon_fields,
     .infer = training_infer, .grad = training_grad, .ref = training_ref, .samples = training_samples,
+    .lower = mu__lower_batch_norm,
 };
 
 const mu_op mu_op_batch_norm_grad = {
     .name = "batch_norm_grad", .n_in = 5, .n_out = 3, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_epsilon_attrs), .attrs = epsilon_fields,
     .infer = grad_infer, .grad = grad_grad, .ref = grad_ref, .samples = grad_samples,
+    .lower = mu__lower_batch_norm_grad,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

@@ -669,7 +669,7 @@ static const mu_sample samples_cumulate[] = {
 #define CUMULATE(text, which)                                                                                 \
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_NUMBERS,                               \
     .attrs_bytes = sizeof(mu_cumulate_attrs), .attrs = cumulate_attrs, .infer = running_infer,                 \
-    .ref = running_ref, .samples = samples_cumulate
+    .ref = running_ref, .samples = samples_cumulate, .lower = mu__lower_cumulate
 
 static mu_tensor *cumulate(const mu_op *op, mu_tensor *x, int axis, bool exclusive, bool reverse)
 {

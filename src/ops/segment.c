@@ -8,6 +8,7 @@
 #include "ops/grads.h"
 #include "ops/index.h"
 #include "ops/loops.h"
+#include "ops/lower.h"
 
 #include <math.h>
 #include <muster/ops.h>
@@ -73,14 +74,12 @@ static double highest_of(mu_dtype dtype)
     return -lowest_of(dtype);
 }
 
-// What a segment holds before its first row.
-static double neutral_of(const mu_kernel *k)
+double mu__segment_neutral(const mu_op *op, mu_dtype dtype)
 {
-    const mu_dtype dtype = k->in[0].dtype;
-    switch (k->op->variant) {
+    switch (op->variant) {
     case MU_COMBINE_MULTIPLY: return 1;
-    case MU_COMBINE_MAX: return is_sorted_row(k->op) ? 0 : lowest_of(dtype);
-    case MU_COMBINE_MIN: return is_sorted_row(k->op) ? 0 : highest_of(dtype);
+    case MU_COMBINE_MAX: return is_sorted_row(op) ? 0 : lowest_of(dtype);
+    case MU_COMBINE_MIN: return is_sorted_row(op) ? 0 : highest_of(dtype);
     default: return 0;
     }
 }
@@ -93,7 +92,7 @@ static mu_status segment_ref(const mu_kernel *k)
     const int64_t inner = mu__elements_between(x, segments->rank, x->rank);
     const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
     const bool sorted = is_sorted_row(k->op);
-    const double neutral = neutral_of(k);
+    const double neutral = mu__segment_neutral(k->op, dtype);
     memset(k->out[0].data, 0, (size_t)n * bytes);
     for (int64_t i = 0; i < n * inner && neutral != 0; i++)
         mu__write_element(dtype, k->out[0].data, i, neutral);
@@ -194,7 +193,7 @@ static const mu_sample samples_sorted[] = {
 #define UNSORTED(text, which, rule, some)                                                                \
     {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS,                         \
      .attrs_bytes = sizeof(mu_segment_attrs), .attrs = segment_attrs, .infer = segment_infer, .grad = rule, \
-     .ref = segment_ref, .samples = some}
+     .ref = segment_ref, .samples = some, .lower = mu__lower_segment}
 #define SORTED(text, which, rule)                                                                        \
     {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .flags = MU_OP_DATA_DEPENDENT, \
      .infer = segment_infer, .grad = rule, .ref = segment_ref, .measure = sorted_measure, .samples = samples_sorted}

@@ -44,10 +44,37 @@ static const char *no_gradient_reason(const mu_op *op)
     return "gradient: constant or not differentiable";
 }
 
+// Rows that the native engine's passes put in place of others; other engines never see them.
+static bool is_fused(const mu_op *op)
+{
+    static const mu_op *const fused[] = {&mu_op_matmul_bias, &mu_op_conv2d_bias, &mu_op_relu_max_pool2d,
+                                         &mu_op_relu_max_pool2d_grad, &mu_op_conv2d_relu_pool, &mu_op_conv2d_relu_pool_grad,
+                                         &mu_op_conv2d_relu_pool_grads};
+    for (size_t i = 0; i < MU_COUNT(fused); i++)
+        if (op == fused[i])
+            return true;
+    return false;
+}
+
+static const char *no_lowering_reason(const mu_op *op)
+{
+    if (op->flags & MU_OP_EFFECT)
+        return "stablehlo: an effect, and its programs have none";
+    if (op->flags & MU_OP_DATA_DEPENDENT)
+        return "stablehlo: the shape depends on elements";
+    if (is_fused(op))
+        return "stablehlo: made by passes of the native engine alone";
+    if (strstr(op->name, "stateless_") || strstr(op->name, "dropout") || strstr(op->name, "generator"))
+        return "stablehlo: the generator's words are unsigned, which the emitter has no type for";
+    if (op == &mu_op_sort || op == &mu_op_top_k)
+        return "stablehlo: two results, the emitter writes operations of one";
+    return "stablehlo: no lowering written";
+}
+
 static void reasons_text(const mu_op *op, char text[REASON_BYTES])
 {
     snprintf(text, REASON_BYTES, "%s%s%s", op->grad ? "" : no_gradient_reason(op), op->grad || lowers(op) ? "" : "; ",
-             lowers(op) ? "" : "stablehlo: no lowering written");
+             lowers(op) ? "" : no_lowering_reason(op));
 }
 
 static void print_op(const mu_op *op)
