@@ -70,6 +70,7 @@ static mu_status join_mesh(mu_strategy *strategy, const roll *r, const mu_commun
     mu_release(strategy->group);  // of the local replicas alone
     strategy->group = mu__group_join(strategy->mesh, strategy->n_local, "replicas", options);
     strategy->workers = strategy->group ? mu__group_join(strategy->mesh, 1, "workers", options) : NULL;
+    mu__strategy_doing(strategy, "running the program", -1);
     return strategy->workers ? MU_OK : mu_error_code();
 }
 

@@ -219,11 +219,11 @@ class Library:
         return self.mu_sequential_of([*layers, self.end])
 
     def read_weights(self, model):
-        """Every weight by its name, in the order of layers."""
+        """Every weight by its name, in the order of layers; none on workers other than the chief, which writes them."""
         with tempfile.TemporaryDirectory() as folder:
-            path = f"{folder}/weights.safetensors"
-            self.mu_save_weights(model, path)
-            return safetensors.numpy.load_file(path)
+            path = pathlib.Path(folder) / "weights.safetensors"
+            self.mu_save_weights(model, str(path))
+            return safetensors.numpy.load_file(path) if path.exists() else {}
 
     def write_weights(self, model, weights):
         with tempfile.TemporaryDirectory() as folder:

@@ -27,12 +27,12 @@ def tensorflow_runs(folder, chosen):
     import tensorflow as tf
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    chief = strategy.cluster_resolver.task_id == 0
+    worker = strategy.cluster_resolver.task_id
     for number, case in chosen:
         for floatx in training.FLOATX:
             losses, weights, first = training.train_tensorflow(tf, case, floatx, strategy)
-            if chief:
-                keep(folder, "tensorflow", number, floatx, losses, weights)
+            keep(folder, f"tensorflow{worker}", number, floatx, losses, weights)
+            if worker == 0:
                 keep(folder, "first", number, floatx, losses, first)
 
 
@@ -60,6 +60,13 @@ def load(folder, side, number, floatx):
         return kept["losses"], {name[2:]: kept[name] for name in kept.files if name.startswith("w:")}
 
 
+def tensorflow_result(folder, number, floatx):
+    """Keras lets each worker move its own statistics of batches, where Muster keeps their mean."""
+    losses, weights = zip(*(load(folder, f"tensorflow{worker}", number, floatx) for worker in range(WORKERS)))
+    return losses[0], {name: np.mean([each[name] for each in weights], axis=0, dtype=value.dtype)
+                       for name, value in weights[0].items()}
+
+
 # ---- In the process that compares ---------------------------------------------------------------------
 
 def launch(library, folder, side, only):
@@ -75,9 +82,8 @@ def compare(report, library, only, chosen):
             launch(library, folder, side, only)
         for number, case in chosen:
             with report.guard(str(case)):
-                sides = [{floatx: load(folder, side, number, floatx) for floatx in training.FLOATX}
-                         for side in ("tensorflow", "muster")]
-                training.check(report, case, *sides)
+                training.check(report, case, {floatx: tensorflow_result(folder, number, floatx) for floatx in training.FLOATX},
+                               {floatx: load(folder, "muster", number, floatx) for floatx in training.FLOATX})
 
 
 def main(library, only="", side="", folder=""):
