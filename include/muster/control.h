@@ -61,6 +61,9 @@ typedef struct mu_scan_args {
 #define mu_scan(...) mu_scan_with(MU_ARGS(mu_scan_args, __VA_ARGS__))
 MU_API mu_value *mu_scan_with(const mu_scan_args *args);
 
+// mu_map_fn calls fn(element, arg) for each slice of elems along the first axis and stacks what it gives.
+MU_API mu_value *mu_map_fn(mu_body *fn, mu_value *elems, void *arg);
+
 // ---- Gradients of one's own ---------------------------------------------------------------------
 
 // mu_custom_gradient returns forward(arguments, arg); gradients pass through it by backward instead of by the ops that
@@ -74,6 +77,20 @@ MU_API mu_value *mu_custom_gradient(mu_body *forward, mu_backward *backward, mu_
 // is computed again when the gradient is, from the arguments and what fn uses from around; effects (draws of random
 // numbers among them) happen once. Outside of traces it only calls fn.
 MU_API mu_value *mu_recompute_grad(mu_body *fn, mu_value *arguments, void *arg);
+
+// ---- Jacobians and directional derivatives ------------------------------------------------------
+
+// mu_tape_jacobian returns the derivatives of every element of y with respect to every element of the sources: for
+// each a tensor of shape [y…, source…]. In a trace y's shape must be known. The gradient is taken once per element.
+MU_API mu_value *mu_tape_jacobian(mu_tape *tape, mu_tensor *y, mu_value *sources);
+
+// mu_tape_batch_jacobian does so for each row of y and x alone, which must not influence each other: y: [n, …],
+// x: [n, …]; the result is [n, y…, x…]. It takes one gradient per element of a row.
+MU_API mu_tensor *mu_tape_batch_jacobian(mu_tape *tape, mu_tensor *y, mu_tensor *x);
+
+// mu_jvp returns [results, tangents]: fn(primals, arg), and its derivative along `tangents`, which have the structure
+// of primals (forward-mode differentiation, made of two backward passes; fn must be differentiable twice).
+MU_API mu_value *mu_jvp(mu_body *fn, mu_value *primals, mu_value *tangents, void *arg);
 
 #ifdef __cplusplus
 }

@@ -153,6 +153,12 @@ MU_API int mu_variable_component_name(const mu_variable *variable, int component
 // the result is not NULL (an empty list), so NULL always means failure.
 MU_API mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 
+// mu_function_call calls a function from anywhere: while another one is traced it becomes part of that, in a replica
+// of mu_run_callback it is done there eagerly, and otherwise it is run by the default strategy. Several threads may
+// call and run one function at the same time: it is traced by one of them while the others wait, and runs on one
+// device follow each other.
+MU_API mu_value *mu_function_call(mu_function *function, mu_value *arguments);
+
 // mu_run_callback calls a C function for every local replica, eagerly: one replica at a time, which runs until it
 // meets the others (mu_merge_call, a collective, an assignment that aggregates) or ends, so the function needs no
 // locks. Arguments and results as in mu_run; a callback fails with mu_fail, and what it fails with is returned.

@@ -360,3 +360,18 @@ mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *argumen
     mu_running *running = mu__run_start(mu__strategy_or_default(strategy), function, arguments);
     return running ? mu__run_wait(running) : NULL;
 }
+
+// Inside a trace or an eager replica the function is part of what is in progress there.
+mu_value *mu_function_call(mu_function *function, mu_value *arguments)
+{
+    const mu_context *context = mu__context();
+    if (mu__pending())
+        return NULL;
+    if (!function) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_function_call: the function is NULL");
+        return NULL;
+    }
+    if (!context->trace && !context->replica)
+        return mu_run(NULL, function, arguments);
+    return mu__function_inline(function, arguments);
+}

@@ -38,11 +38,8 @@ static void free_cache(void *object)
     mu__free(cache);
 }
 
-// Made on the thread that calls the function, before replicas start.
-mu_status mu__concrete_prepare(mu_concrete *concrete, const mu_engine *engine)
+static mu_status prepare(mu_concrete *concrete, const mu_engine *engine)
 {
-    if (concrete->plans)
-        return MU_OK;
     mu_graph *graph = engine->lower ? engine->lower(concrete->graph) : mu_retain(concrete->graph);
     plan_cache *cache = graph ? mu__calloc(1, sizeof *cache) : NULL;
     if (!cache) {
@@ -51,9 +48,20 @@ mu_status mu__concrete_prepare(mu_concrete *concrete, const mu_engine *engine)
     }
     cache->graph = graph;
     pthread_mutex_init(&cache->lock, NULL);
-    concrete->plans = cache;
     concrete->free_plans = free_cache;
+    concrete->plans = cache;
     return MU_OK;
+}
+
+// Made on the thread that calls the function, before replicas start; by the first of several such threads.
+mu_status mu__concrete_prepare(mu_concrete *concrete, const mu_engine *engine)
+{
+    if (concrete->plans)
+        return MU_OK;
+    pthread_mutex_lock(&concrete->lock);
+    const mu_status status = concrete->plans ? MU_OK : prepare(concrete, engine);
+    pthread_mutex_unlock(&concrete->lock);
+    return status;
 }
 
 static bool same_inputs(const cached_plan *cached, const mu_spec *inputs, int n_inputs)

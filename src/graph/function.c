@@ -5,11 +5,14 @@
 // function is traced a few times at most. Each trace is logged with what made it necessary.
 #include "graph/graph.h"
 
+#include <pthread.h>
+
 struct mu_function {
     mu_object object;
     mu_traceable *fn;
     void *arg;
     char name[32];
+    pthread_mutex_t lock;  // held while a thread looks for a graph or traces one: others wait for it
     int n_traces;
     struct { mu_concrete **items; size_t n, capacity; } concretes;
 };
@@ -19,6 +22,7 @@ static void concrete_destroy(void *object)
     mu_concrete *concrete = object;
     if (concrete->plans)
         concrete->free_plans(concrete->plans);
+    pthread_mutex_destroy(&concrete->lock);
     mu_release(concrete->inputs);
     mu_release(concrete->outputs);
     mu_release(concrete->graph);
@@ -33,6 +37,7 @@ static void function_destroy(void *object)
     for (size_t i = 0; i < function->concretes.n; i++)
         mu_release(function->concretes.items[i]);
     mu__free(function->concretes.items);
+    pthread_mutex_destroy(&function->lock);
 }
 
 static mu_type function_type = {.name = "function", .destroy = function_destroy};
@@ -48,6 +53,11 @@ mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), vo
     mu_function *function = mu__new(&function_type, sizeof *function);
     if (!function)
         return NULL;
+    pthread_mutexattr_t recursive;  // the callback may ask for the trace count
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&function->lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
     function->fn = fn;
     function->arg = arg;
     snprintf(function->name, sizeof function->name, "function_%llx", (unsigned long long)(uintptr_t)function & 0xffffff);
@@ -56,7 +66,18 @@ mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), vo
 
 int mu_function_trace_count(const mu_function *function)
 {
-    return function ? function->n_traces : -1;
+    if (!function)
+        return -1;
+    mu_function *locked = (mu_function *)function;
+    pthread_mutex_lock(&locked->lock);
+    const int n = locked->n_traces;
+    pthread_mutex_unlock(&locked->lock);
+    return n;
+}
+
+mu_value *mu__function_inline(const mu_function *function, mu_value *arguments)
+{
+    return function->fn(arguments, function->arg);
 }
 
 // The tensor leaves of the arguments, as specs; variables are part of the structure.
@@ -140,6 +161,8 @@ static mu_concrete *trace_concrete(mu_function *function, const mu_value *argume
         return NULL;
     function->n_traces++;
     mu_concrete *concrete = mu__new(&concrete_type, sizeof *concrete);
+    if (concrete)
+        pthread_mutex_init(&concrete->lock, NULL);
     if (!concrete || MU_PUSH(&function->concretes, concrete) != MU_OK) {
         mu_release(concrete);
         mu_release(traced.graph);
@@ -158,7 +181,7 @@ static mu_concrete *trace_concrete(mu_function *function, const mu_value *argume
     return concrete;
 }
 
-mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, void *owner)
+static mu_concrete *find_or_trace(mu_function *function, const mu_value *arguments, bool batch, void *owner)
 {
     signature s = {0};
     mu_concrete *found = NULL;
@@ -177,4 +200,12 @@ mu_concrete *mu__function_concrete(mu_function *function, const mu_value *argume
 out:
     mu__free(s.specs);
     return found;
+}
+
+mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, void *owner)
+{
+    pthread_mutex_lock(&function->lock);
+    mu_concrete *concrete = find_or_trace(function, arguments, batch, owner);
+    pthread_mutex_unlock(&function->lock);
+    return concrete;
 }

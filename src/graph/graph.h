@@ -9,6 +9,7 @@
 #include "ops/op.h"
 
 #include <muster/graph.h>
+#include <pthread.h>
 
 typedef struct mu_node mu_node;
 typedef struct mu_graph mu_graph;
@@ -132,7 +133,8 @@ typedef struct mu_concrete {
     mu_value *inputs;        // structure of the arguments (leaves: symbolic tensors or variables)
     mu_value *outputs;       // structure of the result; NULL: none
     void *owner;             // under which strategy it was traced; retained
-    void *plans;             // the engine's, per device; freed by free_plans
+    pthread_mutex_t lock;    // held while plans are made ready
+    void *_Atomic plans;     // the engine's, per device; freed by free_plans
     void (*free_plans)(void *plans);
 } mu_concrete;
 
@@ -140,6 +142,9 @@ typedef struct mu_concrete {
 // first axis of every argument is a batch: unknown to the trace. An axis that differs between calls becomes
 // unknown in the next trace. `owner` is the strategy in force: each has graphs of its own. Borrowed.
 mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, void *owner);
+
+// mu__function_inline calls the callback as part of what is in progress: a trace, or an eager replica.
+mu_value *mu__function_inline(const mu_function *function, mu_value *arguments);
 
 // ---- Serialising (wire_write.c, wire_read.c) ----------------------------------------------------
 

@@ -2,7 +2,7 @@
 //
 // Outside of traces a loop calls its callbacks turn by turn, so tapes hear of every op. In a trace the body is
 // traced once (again with unknown dimensions if a value's shape changes) and becomes one while_loop node.
-#include "graph/control.h"
+#include "graph/map.h"
 
 #include <muster/ops.h>
 
@@ -44,22 +44,6 @@ static mu_value *inputs_like(mu_body_trace *body, const mu_value *like, int n, c
     return value;
 }
 
-static mu_value *slices_like(loop *l)
-{
-    mu_spec *specs = mu__calloc((size_t)l->slices.n + 1, sizeof *specs);
-    mu_value *value = NULL;
-    if (!specs)
-        return NULL;
-    for (int i = 0; i < l->slices.n; i++) {
-        specs[i] = mu__spec_of(l->slices.at[i]);
-        specs[i].shape.rank--;
-        memmove(specs[i].shape.dims, specs[i].shape.dims + 1, sizeof(int64_t) * (size_t)specs[i].shape.rank);
-    }
-    value = inputs_like(&l->body_trace, l->elems, l->slices.n, specs);
-    mu__free(specs);
-    return value;
-}
-
 static mu_status trace_condition(loop *l)
 {
     MU_TRY(mu__body_begin(&l->condition_trace, "condition"));
@@ -94,7 +78,7 @@ static mu_status trace_body(loop *l)
 {
     MU_TRY(mu__body_begin(&l->body_trace, l->name));
     mu_value *vars = inputs_like(&l->body_trace, l->vars, l->carried.n, l->specs);
-    mu_value *slices = l->step ? slices_like(l) : NULL, *result = NULL;
+    mu_value *slices = l->step ? mu__row_inputs(&l->body_trace, l->elems, &l->slices) : NULL, *result = NULL;
     if (vars && (slices || !l->step))
         result = l->step ? l->step(vars, slices, l->arg) : l->body(vars, l->arg);
     mu_status status = take_results(l, result);
@@ -261,37 +245,6 @@ mu_value *mu_while_loop_with(const mu_while_loop_args *given)
 
 // ---- Scan ---------------------------------------------------------------------------------------
 
-static mu_status check_elements(const loop *l)
-{
-    char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
-    for (int i = 0; i < l->slices.n; i++) {
-        const mu_shape *shape = &l->slices.at[i]->shape, *first = &l->slices.at[0]->shape;
-        if (shape->rank > 0 && (shape->dims[0] == first->dims[0] || shape->dims[0] == MU_UNKNOWN || first->dims[0] == MU_UNKNOWN))
-            continue;
-        return mu__error(MU_INVALID_ARGUMENT, "mu_scan: tensors %d and 0 of elems have shapes %s and %s; first axes must be there and "
-                         "equal", i, mu__shape_text(shape, a), mu__shape_text(first, b));
-    }
-    return l->slices.n > 0 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_scan: elems has no tensor");
-}
-
-static mu_value *element_of(const loop *l, int64_t i)
-{
-    mu_tensor **parts = mu__calloc((size_t)l->slices.n + 1, sizeof *parts);
-    mu_value *element = NULL;
-    bool whole = parts != NULL;
-    for (int k = 0; whole && k < l->slices.n; k++) {
-        int64_t begin[MU_MAX_RANK] = {i}, end[MU_MAX_RANK] = {i + 1}, strides[MU_MAX_RANK];
-        for (int axis = 0; axis < MU_MAX_RANK; axis++)
-            strides[axis] = 1;
-        parts[k] = mu_strided_slice(l->slices.at[k], begin, end, strides, ~1u, ~1u, 1);
-        whole = parts[k] != NULL;
-    }
-    if (whole)
-        element = mu__value_around(l->elems, parts);
-    mu__free(parts);
-    return element;
-}
-
 // Stacks the k-th tensor of all states.
 static mu_tensor *stack_states(mu_value **states, int n, int k)
 {
@@ -324,7 +277,7 @@ static mu_value *scan_now(const loop *l)
     bool whole = states && stacks;
     for (int t = 0; whole && t < n; t++) {
         int i = l->reverse ? n - 1 - t : t;
-        mu_value *element = element_of(l, i);
+        mu_value *element = mu__row_of_all(l->elems, &l->slices, i);
         state = element ? l->step(state, element, l->arg) : NULL;
         whole = state && !mu__pending() && mu__value_same_structure(l->vars, state);
         if (!whole && !mu__pending())
@@ -353,7 +306,7 @@ mu_value *mu_scan_with(const mu_scan_args *given)
               .elems = args.elems, .rows = -1, .reverse = args.reverse};
     mu_value *result = NULL;
     if (mu__tensors_of(l.vars, l.what, &l.carried) == MU_OK && mu__tensors_of(l.elems, l.what, &l.slices) == MU_OK &&
-        check_elements(&l) == MU_OK) {
+        mu__need_rows(&l.slices, l.what) == MU_OK) {
         if (!mu__context()->trace)
             result = scan_now(&l);
         else if ((l.limit = mu_dim_size(l.slices.at[0], 0)))
