@@ -256,6 +256,7 @@ public:
 #define mu_while_loop_with(...) MU_LINE_VALUE(mu_while_loop_with(__VA_ARGS__))
 #define mu_scan_with(...) MU_LINE_VALUE(mu_scan_with(__VA_ARGS__))
 #define mu_map_fn(...) MU_LINE_VALUE(mu_map_fn(__VA_ARGS__))
+#define mu_vectorized_map(...) MU_LINE_VALUE(mu_vectorized_map(__VA_ARGS__))
 #define mu_custom_gradient(...) MU_LINE_VALUE(mu_custom_gradient(__VA_ARGS__))
 #define mu_recompute_grad(...) MU_LINE_VALUE(mu_recompute_grad(__VA_ARGS__))
 #define mu_tape_jacobian(...) MU_LINE_VALUE(mu_tape_jacobian(__VA_ARGS__))

@@ -1,0 +1,225 @@
+// How each op is done for all rows at once: a first axis more, and what the attributes say of axes moves by one.
+//
+// A rule may decline a case (a dimension that is not known, an input with rows where it expects none); then the op is
+// done row by row. Ops that work element by element, or on the last axes, need no more than inputs of one rank.
+#include "graph/vectorize.h"
+#include "ops/attrs.h"
+#include "ops/nn.h"
+
+#include <muster/ops.h>
+
+typedef struct site {
+    const mu_node *node;
+    const mu_rows *in;
+    mu_tensor **out;
+    int64_t n_rows;      // MU_UNKNOWN in a trace that does not know
+} site;
+
+// A rule returns whether it took the case; errors are recorded.
+typedef bool rule(const site *s);
+
+static int own_rank(const mu_rows *x)
+{
+    return x->at->shape.rank - x->rows;
+}
+
+static bool apply(const site *s, const void *attrs, mu_tensor *const *in)
+{
+    mu__apply(s->node->op, attrs, s->node->n_in, in, 0, NULL, s->out);
+    return true;
+}
+
+// The tensor with ones behind its row axis, so that its own axes are the last of `rank`.
+static mu_tensor *aligned(const mu_rows *x, int rank)
+{
+    mu_tensor *at = x->at;
+    for (int i = own_rank(x); x->rows && i < rank && at; i++)
+        at = mu_expand_dims(at, 1);
+    return at;
+}
+
+static bool apply_aligned(const site *s, int rank)
+{
+    mu_tensor *in[8];
+    if (s->node->n_in > (int)MU_COUNT(in))
+        return false;
+    for (int i = 0; i < s->node->n_in; i++)
+        in[i] = aligned(&s->in[i], rank);
+    return apply(s, s->node->attrs, in);
+}
+
+// Element by element, and products of the last two axes: what stands before broadcasts.
+static bool broadcasts(const site *s)
+{
+    int rank = 0;
+    for (int i = 0; i < s->node->n_in; i++)
+        rank = MU_MAX(rank, own_rank(&s->in[i]));
+    return apply_aligned(s, rank);
+}
+
+// One input, or others that are no rows, and the op looks at the last axes alone.
+static bool last_axes(const site *s)
+{
+    mu_tensor *in[8];
+    if (s->node->n_in > (int)MU_COUNT(in) || !s->in[0].rows)
+        return false;
+    for (int i = 0; i < s->node->n_in; i++) {
+        if (i > 0 && s->in[i].rows)
+            return false;
+        in[i] = s->in[i].at;
+    }
+    return apply(s, s->node->attrs, in);
+}
+
+static bool one_axis(const site *s)
+{
+    mu_cumulate_attrs attrs;  // the largest of those that begin with an axis
+    memset(&attrs, 0, sizeof attrs);
+    memcpy(&attrs, s->node->attrs, s->node->op->attrs_bytes);
+    attrs.axis += attrs.axis >= 0;  // from the end it stays
+    return apply(s, &attrs, &s->in[0].at);
+}
+
+static bool axes(const site *s)
+{
+    mu_reduce_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    memcpy(&attrs, s->node->attrs, s->node->op->attrs_bytes);
+    for (int i = 0; i < attrs.axes.n; i++)
+        attrs.axes.at[i]++;
+    return apply(s, &attrs, &s->in[0].at);
+}
+
+static bool permutes(const site *s)
+{
+    const mu_axes_attrs *old = s->node->attrs;
+    mu_axes_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.axes.n = old->axes.n + 1;
+    for (int i = 0; i < old->axes.n; i++)
+        attrs.axes.at[i + 1] = old->axes.at[i] + 1;
+    return apply(s, &attrs, &s->in[0].at);
+}
+
+static bool concatenates(const site *s)
+{
+    mu_axis_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.axis = ((const mu_axis_attrs *)s->node->attrs)->axis + 1;
+    mu_tensor **in = mu__calloc((size_t)s->node->n_in, sizeof *in);
+    bool known = in != NULL;
+    for (int i = 0; known && i < s->node->n_in; i++) {
+        mu_shape shape = s->in[i].at->shape;
+        in[i] = s->in[i].at;
+        if (s->in[i].rows)
+            continue;
+        known = mu__shape_known(&shape) && s->n_rows != MU_UNKNOWN && shape.rank < MU_MAX_RANK;
+        memmove(shape.dims + 1, shape.dims, sizeof(int64_t) * (size_t)(known ? shape.rank : 0));
+        shape.dims[0] = s->n_rows;
+        if (known)
+            in[i] = mu_broadcast_to(in[i], shape.rank + 1, shape.dims);
+    }
+    if (known)
+        apply(s, &attrs, in);
+    mu__free(in);
+    return known;
+}
+
+// A shape as attribute gets the row axis in front.
+static bool takes_shape(const site *s)
+{
+    const mu_shape *old = &((const mu_shape_attrs *)s->node->attrs)->shape;
+    mu_shape_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    if (old->rank == MU_MAX_RANK || (s->n_rows == MU_UNKNOWN && !mu__shape_known(old)) ||
+        (s->n_rows == MU_UNKNOWN && s->node->op == &mu_op_broadcast_to))
+        return false;
+    attrs.shape.rank = old->rank + 1;
+    attrs.shape.dims[0] = s->n_rows;  // unknown is -1: it follows from the rest
+    memcpy(attrs.shape.dims + 1, old->dims, sizeof *old->dims * (size_t)old->rank);
+    mu_tensor *in = s->node->op == &mu_op_broadcast_to ? aligned(&s->in[0], old->rank) : s->in[0].at;
+    return apply(s, &attrs, &in);
+}
+
+static bool like_another(const site *s)
+{
+    const mu_op *op = s->node->op;
+    mu_tensor *like = s->in[1].at;
+    if (!s->in[1].rows || (op != &mu_op_broadcast_like && !s->in[0].rows))
+        return false;
+    if (op != &mu_op_sum_to_like) {
+        mu_tensor *in[] = {op == &mu_op_broadcast_like ? aligned(&s->in[0], own_rank(&s->in[1])) : s->in[0].at, like};
+        return apply(s, s->node->attrs, in);
+    }
+    s->out[0] = mu_sum_to_like(s->in[0].at, aligned(&s->in[1], own_rank(&s->in[0])));
+    if (s->out[0] && s->out[0]->shape.rank != like->shape.rank)
+        s->out[0] = mu_reshape_like(s->out[0], like);
+    return true;
+}
+
+static bool adds_bias(const site *s)
+{
+    if (!s->in[1].rows)
+        return last_axes(s);
+    const mu_rows x = s->in[0];
+    s->out[0] = mu_add(x.rows ? x.at : mu_expand_dims(x.at, 0), aligned(&s->in[1], own_rank(&x)));
+    return true;
+}
+
+// The first axis is a batch already: rows and batch together are one.
+static bool has_batch(const site *s)
+{
+    mu_tensor *in[8];
+    mu_shape shape = s->in[0].at->shape, out = s->node->out[0].shape;
+    if (s->node->n_in > (int)MU_COUNT(in) || !s->in[0].rows || s->node->n_out != 1 || !mu__shape_known(&out))
+        return false;
+    for (int i = 1; i < s->node->n_in; i++) {
+        if (s->in[i].rows)
+            return false;
+        in[i] = s->in[i].at;
+    }
+    shape.rank--;
+    memmove(shape.dims, shape.dims + 1, sizeof(int64_t) * (size_t)shape.rank);
+    shape.dims[0] = -1;
+    memmove(out.dims + 1, out.dims, sizeof(int64_t) * (size_t)out.rank++);
+    out.dims[0] = s->n_rows;
+    for (int axis = 1; axis < shape.rank; axis++)
+        if (shape.dims[axis] == MU_UNKNOWN)
+            return false;
+    in[0] = mu_reshape(s->in[0].at, shape.rank, shape.dims);
+    apply(s, s->node->attrs, in);
+    s->out[0] = mu_reshape(s->out[0], out.rank, out.dims);
+    return true;
+}
+
+static const struct { const mu_op *op; rule *rule; } rules[] = {
+    {&mu_op_matmul, broadcasts}, {&mu_op_identity, last_axes}, {&mu_op_stop_gradient, last_axes},
+    {&mu_op_check_numerics, last_axes}, {&mu_op_one_hot, last_axes}, {&mu_op_sort, last_axes}, {&mu_op_top_k, last_axes},
+    {&mu_op_relu_grad, broadcasts}, {&mu_op_expand_dims, one_axis}, {&mu_op_softmax, one_axis}, {&mu_op_log_softmax, one_axis},
+    {&mu_op_argmax, one_axis}, {&mu_op_argmin, one_axis}, {&mu_op_cumsum, one_axis}, {&mu_op_cumprod, one_axis},
+    {&mu_op_reduce_sum, axes}, {&mu_op_reduce_mean, axes}, {&mu_op_reduce_max, axes}, {&mu_op_reduce_min, axes},
+    {&mu_op_reduce_prod, axes}, {&mu_op_reduce_any, axes}, {&mu_op_reduce_all, axes}, {&mu_op_squeeze, axes},
+    {&mu_op_transpose, permutes}, {&mu_op_concat, concatenates}, {&mu_op_reshape, takes_shape},
+    {&mu_op_broadcast_to, takes_shape}, {&mu_op_broadcast_like, like_another}, {&mu_op_reshape_like, like_another},
+    {&mu_op_sum_to_like, like_another}, {&mu_op_bias_add, adds_bias}, {&mu_op_conv2d, has_batch},
+    {&mu_op_max_pool2d, has_batch}, {&mu_op_avg_pool2d, has_batch},
+};
+
+static rule *rule_of(const mu_op *op)
+{
+    for (size_t i = 0; i < MU_COUNT(rules); i++)
+        if (rules[i].op == op)
+            return rules[i].rule;
+    return op->flags & MU_OP_ELEMENTWISE ? broadcasts : NULL;
+}
+
+mu_status mu__vectorize_node(const mu_node *node, const mu_rows *in, mu_tensor **out, bool *done)
+{
+    rule *found = rule_of(node->op);
+    site s = {.node = node, .in = in, .out = out, .n_rows = MU_UNKNOWN};
+    for (int i = 0; i < node->n_in; i++)
+        if (in[i].rows && in[i].at->shape.dims[0] != MU_UNKNOWN)
+            s.n_rows = in[i].at->shape.dims[0];
+    *done = found && found(&s);
+    return mu__pending() ? mu_error_code() : MU_OK;
+}

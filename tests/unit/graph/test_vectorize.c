@@ -1,0 +1,165 @@
+// mu_vectorized_map gives what a loop over the rows gives: every rule, ops without one, and gradients per example.
+#include "control_test.h"
+
+#include <muster/nn.h>
+
+// ---- Functions of a row a: [2, 3], b: [3], and a matrix w: [3, 2] from around ---------------------
+
+typedef mu_tensor *row_fn(mu_tensor *a, mu_tensor *b, mu_tensor *w);
+
+static mu_tensor *mixed(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    mu_tensor *picked = mu_where(mu_greater(a, b), mu_multiply(a, b), mu_tanh(mu_subtract(b, a)));
+    return mu_add(picked, mu_reduce_sum(w, MU_ALL_AXES));
+}
+static mu_tensor *products(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    return mu_add(mu_matmul(a, w), mu_matmul(mu_expand_dims(b, 0), w));
+}
+static mu_tensor *both_products(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    return mu_matmul_transposed(mu_matmul_transposed(a, w, true, true), mu_nn_bias_add(a, b), false, true);
+}
+static mu_tensor *reductions(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    mu_tensor *parts[] = {mu_reduce_sum(a, 0), mu_reduce_max(a, 0), mu_cumsum(b, 0, false, true), mu_reduce_mean(w, 1)};
+    return mu_concat(4, parts, 0);
+}
+static mu_tensor *shapes(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    mu_tensor *turned = mu_reshape(mu_transpose(a, NULL), 1, (int64_t[]){6});
+    mu_tensor *wide = mu_broadcast_to(b, 2, (int64_t[]){2, 3});
+    return mu_concat(3, (mu_tensor *[]){turned, mu_reshape(wide, 1, (int64_t[]){6}), mu_reshape(w, 1, (int64_t[]){6})}, 0);
+}
+static mu_tensor *likes(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    mu_tensor *wide = mu_broadcast_like(b, a), *narrow = mu_sum_to_like(mu_square(a), b);
+    (void)w;
+    return mu_add(wide, narrow);
+}
+static mu_tensor *normalised(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    (void)w;
+    return mu_add(mu_nn_softmax(a, -1), mu_nn_log_softmax(b, 0));
+}
+static mu_tensor *without_rules(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    mu_tensor *places = mu_argsort(b, 0, false);
+    return mu_add(mu_gather(a, places, 1, 0), mu_reduce_prod(mu_roll(w, 1, 0), MU_ALL_AXES));
+}
+static mu_tensor *slope(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *hidden = mu_tanh(mu_matmul(mu_add(a, b), w));
+    mu_tensor *loss = mu_reduce_sum(mu_square(hidden), MU_ALL_AXES);
+    return mu_at(mu_gradients(tape, loss, mu_list(w, MU_END)), 0);
+}
+static mu_tensor *of_no_row(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    (void)a;
+    (void)b;
+    return mu_exp(w);
+}
+
+static const struct { const char *name; row_fn *fn; } cases[] = {
+    {"mixed", mixed}, {"products", products}, {"both_products", both_products}, {"reductions", reductions},
+    {"shapes", shapes}, {"likes", likes}, {"normalised", normalised}, {"without_rules", without_rules}, {"slope", slope},
+    {"of_no_row", of_no_row},
+};
+
+typedef struct choice {
+    row_fn *fn;
+    mu_tensor *w;
+    bool loop;
+} choice;
+
+static mu_value *of_row(mu_value *element, void *arg)
+{
+    const choice *c = arg;
+    mu_tensor *result = c->fn(mu_at(element, 0), mu_at(element, 1), c->w);
+    return result ? mu_list(result, MU_END) : NULL;
+}
+
+static mu_value *of_all(mu_value *arguments, void *arg)
+{
+    choice c = *(const choice *)arg;
+    const int64_t a[] = {5, 2, 3}, b[] = {5, 3}, w[] = {3, 2};
+    mu_value *elems = mu_list(mu_reshape(mu_at(arguments, 0), 3, a), mu_reshape(mu_at(arguments, 1), 2, b), MU_END);
+    c.w = mu_reshape(mu_at(arguments, 2), 2, w);
+    return c.loop ? mu_map_fn(of_row, elems, &c) : mu_vectorized_map(of_row, elems, &c);
+}
+
+static void rows_at_once_are_rows_in_a_loop(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        mu_pool *pool = mu_pool_open();
+        mu_value *arguments = mu_list(numbers(1, (int64_t[]){30}, 1), numbers(1, (int64_t[]){15}, 2), numbers(1, (int64_t[]){6}, 3), MU_END);
+        choice loop = {.fn = cases[i].fn, .loop = true}, at_once = {.fn = cases[i].fn};
+        mu_value *wanted = of_all(arguments, &loop), *seen = wanted ? of_all(arguments, &at_once) : NULL;
+        if (!seen)
+            fail_msg("%s: %s", cases[i].name, mu_error_message());
+        mu_tensor *x = mu_at(seen, 0), *y = mu_at(wanted, 0), *z = mu_at(traced(of_all, &at_once, arguments), 0);
+        if (!mu__shape_equal(&x->shape, &y->shape) || !mu__shape_equal(&z->shape, &y->shape))
+            fail_msg("%s: shapes differ", cases[i].name);
+        assert_near(doubles(x), doubles(y), mu_tensor_elements(y), 1e-13);
+        assert_near(doubles(z), doubles(y), mu_tensor_elements(y), 1e-13);
+        mu_pool_close(pool);
+    }
+}
+
+// ---- Images, unknown numbers of rows, gradients through the map -----------------------------------
+
+static mu_value *filtered(mu_value *element, void *arg)
+{
+    mu_tensor *image = mu_expand_dims(mu_at(element, 0), 0);
+    return mu_list(mu_nn_conv2d(image, arg, .padding = "same"), MU_END);
+}
+
+static mu_value *filter_all(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *kernel = mu_reshape(mu_at(arguments, 1), 4, (int64_t[]){3, 3, 2, 2});
+    mu_tape *tape = mu_tape_open();
+    mu_value *seen = mu_vectorized_map(filtered, mu_list(mu_at(arguments, 0), MU_END), kernel);
+    mu_tensor *y = seen ? mu_reduce_sum(mu_square(mu_at(seen, 0)), MU_ALL_AXES) : NULL;
+    mu_value *found = y ? mu_gradients(tape, y, mu_list(kernel, MU_END)) : NULL;
+    return found ? mu_list(mu_at(seen, 0), mu_at(found, 0), MU_END) : NULL;
+}
+
+static void images_are_one_batch(void **state)
+{
+    (void)state;
+    mu_tensor *x = numbers(4, (int64_t[]){3, 4, 4, 2}, 1), *k = numbers(1, (int64_t[]){36}, 2);
+    mu_value *seen = both_ways(filter_all, NULL, mu_list(x, k, MU_END), 1e-12);
+    mu_tensor *whole = mu_nn_conv2d(x, mu_reshape(k, 4, (int64_t[]){3, 3, 2, 2}), .padding = "same");
+    assert_int_equal(mu_tensor_rank(mu_at(seen, 0)), 5);
+    assert_near(doubles(mu_at(seen, 0)), doubles(whole), mu_tensor_elements(whole), 1e-13);
+}
+
+static mu_variable *counter;
+
+static mu_value *counts(mu_value *element, void *arg)
+{
+    (void)arg;
+    mu_variable_assign_add(counter, mu_at(element, 0));
+    return mu_list(mu_at(element, 0), MU_END);
+}
+
+static void effects_are_refused(void **state)
+{
+    (void)state;
+    counter = mu_variable_new(mu_constant(MU_F64, 0), "counter");
+    assert_null(mu_vectorized_map(counts, mu_list(vector(3, (double[]){1, 2, 3}), MU_END), NULL));
+    expect_error(MU_UNIMPLEMENTED, "effect");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MODEL_TEST(rows_at_once_are_rows_in_a_loop),
+        MODEL_TEST(images_are_one_batch),
+        MODEL_TEST(effects_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
