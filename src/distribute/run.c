@@ -323,9 +323,10 @@ static void mark_failed(const mu_running *running)
         const mu_node *node = graph->nodes.items[i];
         if (node->op == &mu_op_generator_next)  // one draw more or less leaves nothing in doubt
             continue;
-        for (int k = 0; (node->op->flags & MU_OP_WRITES) && k < node->n_resources; k++) {
+        for (int k = 0; (node->flags & MU_OP_WRITES) && k < node->n_resources; k++) {
             mu_resource *resource = graph->resources.items[node->resources[k]];
-            if (mu__is(resource, &mu__variable_type) && ((mu_variable *)resource)->n_components == running->n)
+            if (mu__node_writes(node, k) && mu__is(resource, &mu__variable_type) &&
+                ((mu_variable *)resource)->n_components == running->n)
                 mark_everywhere(running, resource);
         }
     }
