@@ -7,6 +7,10 @@ pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 
+# Networks that a module is built for where they are there (src/comm/modules).
+find_package(MPI COMPONENTS C)
+pkg_check_modules(UCX IMPORTED_TARGET ucx)
+
 # Debian's package file of oneDNN asks for OpenCL's headers, which the library's C interface does not need.
 find_library(MUSTER_DNNL dnnl REQUIRED)
 find_path(MUSTER_DNNL_INCLUDE oneapi/dnnl/dnnl.h REQUIRED)

@@ -73,6 +73,16 @@ void mu__blocks_free(mu_blocks *blocks);
 // sends and one receives at a time. mu__mesh_stream opens the one called `name` to `rank`; both sides must call it.
 // Owned by the caller; may outlive the mesh. Blocks up to MUSTER_TIMEOUT.
 typedef struct mu_stream mu_stream;
+// What carries a stream: a connection of the mesh, or a network that a module knows (network.c).
+typedef struct mu_stream_ops {
+    mu_status (*send)(mu_stream *stream, const void *data, size_t bytes, size_t *moved);
+    mu_status (*recv)(mu_stream *stream, void *data, size_t bytes, size_t *moved);
+    int (*fd)(const mu_stream *stream);
+    void (*close)(mu_stream *stream);
+} mu_stream_ops;
+struct mu_stream {
+    const mu_stream_ops *ops;
+};
 mu_stream *mu__mesh_stream(mu_mesh *mesh, int rank, const char *name);
 void mu__stream_close(mu_stream *stream);
 
@@ -81,7 +91,7 @@ void mu__stream_close(mu_stream *stream);
 // UNAVAILABLE when the connection is gone, DATA_LOSS when it was tampered with; nothing is recorded.
 mu_status mu__stream_send(mu_stream *stream, const void *data, size_t bytes, size_t *moved);
 mu_status mu__stream_recv(mu_stream *stream, void *data, size_t bytes, size_t *moved);
-// The descriptor to poll for more to come, and to go, when a call moved nothing.
+// The descriptor to poll for more to come, and to go, when a call moved nothing; -1: there is none, ask again.
 int mu__stream_fd(const mu_stream *stream);
 
 // ---- Life and death -----------------------------------------------------------------------------

@@ -8,9 +8,11 @@
 #include <errno.h>
 #include <poll.h>
 
-struct mu_stream {
+// A stream over a connection of the mesh.
+typedef struct link_stream {
+    mu_stream head; // first
     mu_link *link;
-};
+} link_stream;
 
 enum { MOST_ARRIVALS = 4096 };
 
@@ -34,16 +36,6 @@ void mu__stream_arrived(mu_mesh *mesh, mu_talk *talk, const mu_hello *hello)
         mu__link_free(arrival.link);
     mu__error_move(&ignored);
     pthread_cond_broadcast(&mesh->changed);
-}
-
-static mu_stream *stream_of(mu_link *link)
-{
-    mu_stream *stream = mu__calloc(1, sizeof *stream);
-    if (stream != NULL)
-        stream->link = link;
-    else
-        mu__link_free(link);
-    return stream;
 }
 
 // ---- The end that waits -------------------------------------------------------------------------
@@ -208,6 +200,37 @@ out:
 
 // ---- Streams ------------------------------------------------------------------------------------
 
+static mu_status link_send(mu_stream *stream, const void *data, size_t bytes, size_t *moved)
+{
+    return mu__link_send(((link_stream *)stream)->link, data, bytes, moved);
+}
+
+static mu_status link_recv(mu_stream *stream, void *data, size_t bytes, size_t *moved)
+{
+    return mu__link_recv(((link_stream *)stream)->link, data, bytes, moved);
+}
+
+static int link_fd(const mu_stream *stream) { return mu__link_fd(((const link_stream *)stream)->link); }
+
+static void link_close(mu_stream *stream)
+{
+    mu__link_free(((link_stream *)stream)->link);
+    mu__free(stream);
+}
+
+static const mu_stream_ops link_ops = {.send = link_send, .recv = link_recv, .fd = link_fd, .close = link_close};
+
+static mu_stream *stream_of(mu_link *link)
+{
+    link_stream *stream = mu__calloc(1, sizeof *stream);
+    if (stream == NULL) {
+        mu__link_free(link);
+        return NULL;
+    }
+    *stream = (link_stream){.head = {.ops = &link_ops}, .link = link};
+    return &stream->head;
+}
+
 mu_stream *mu__mesh_stream(mu_mesh *mesh, int rank, const char *name)
 {
     if (mu__pending())
@@ -228,20 +251,18 @@ mu_stream *mu__mesh_stream(mu_mesh *mesh, int rank, const char *name)
 
 void mu__stream_close(mu_stream *stream)
 {
-    if (stream == NULL)
-        return;
-    mu__link_free(stream->link);
-    mu__free(stream);
+    if (stream != NULL)
+        stream->ops->close(stream);
 }
 
 mu_status mu__stream_send(mu_stream *stream, const void *data, size_t bytes, size_t *moved)
 {
-    return mu__link_send(stream->link, data, bytes, moved);
+    return stream->ops->send(stream, data, bytes, moved);
 }
 
 mu_status mu__stream_recv(mu_stream *stream, void *data, size_t bytes, size_t *moved)
 {
-    return mu__link_recv(stream->link, data, bytes, moved);
+    return stream->ops->recv(stream, data, bytes, moved);
 }
 
-int mu__stream_fd(const mu_stream *stream) { return mu__link_fd(stream->link); }
+int mu__stream_fd(const mu_stream *stream) { return stream->ops->fd(stream); }

@@ -1,0 +1,380 @@
+// Streams over the messages of a network module.
+//
+// A module moves messages; a stream wants bytes. What is sent goes out as one message as it is offered; what is asked
+// for is received in place where the message fits, else into a buffer of the stream. On a network that only its opener
+// may touch (MPI below MPI_THREAD_MULTIPLE) other threads leave their calls in a mailbox, and the opener, while it
+// waits for them, carries them out. Knows nothing of groups.
+#include "comm/network.h"
+#include "comm/net.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { LONGEST_PATH = 4096, MAX_TAG = 32767 };
+static const size_t longest_message = (size_t)1 << 30;
+
+struct mu_network {
+    mu_object object;
+    const mu_network_module *module;
+    void *handle; // the module's
+    mu_network_threads threads;
+    pthread_t opener;
+    pthread_mutex_t lock; // MU_NETWORK_ONE: around each call; MU_NETWORK_OPENER: around the mailbox
+    struct call *waiting; // the mailbox
+};
+
+typedef struct network_stream {
+    mu_stream head; // first
+    mu_network *network;
+    int peer, tag;
+    void *sending, *receiving; // the module's requests; NULL: none
+    size_t sent, received;     // bytes of those
+    char *buffer;              // what came and was not asked for yet
+    size_t buffered, taken;
+    bool into_buffer; // where `receiving` goes
+} network_stream;
+
+// A call that another thread wants the opener to make.
+typedef struct call {
+    struct call *next;
+    network_stream *stream;
+    bool send;
+    const void *out;
+    void *in;
+    size_t bytes, moved;
+    mu_status status;
+    atomic_bool done;
+} call;
+
+// ---- Modules ------------------------------------------------------------------------------------
+
+// The folder that a setting names, else the one beside the library. `path` gets the module's file.
+static mu_status module_path(const char *name, char path[LONGEST_PATH])
+{
+    const char *folder = mu__setting_text(MU_SETTING_MODULES);
+    Dl_info own;
+    const void *here = (const void *)&mu__stream_ops_network;
+    if (folder != NULL) {
+        snprintf(path, LONGEST_PATH, "%s/libmuster-%s.so", folder, name);
+        return MU_OK;
+    }
+    if (dladdr(here, &own) == 0 || own.dli_fname == NULL)
+        return mu__error(MU_FAILED_PRECONDITION, "the folder of Muster's modules is not known; set MUSTER_MODULES to it");
+    const char *slash = strrchr(own.dli_fname, '/');
+    snprintf(path, LONGEST_PATH, "%.*smuster/libmuster-%s.so", slash ? (int)(slash - own.dli_fname) + 1 : 0, own.dli_fname, name);
+    return MU_OK;
+}
+
+// The environment is read when the library is loaded: UCX shall leave signal handlers and munmap alone, tcp shall not
+// take rendezvous for short messages, and dead peers shall be noticed. What the user has set stays.
+static void prepare_environment(const char *name)
+{
+    static const char *const wanted[][2] = {{"UCX_HANDLE_ERRORS", "none"}, {"UCX_MEM_EVENTS", "n"},
+                                            {"UCX_RNDV_THRESH", "256k"}, {"UCX_KEEPALIVE_INTERVAL", "1s"}};
+    for (size_t i = 0; strcmp(name, "ucx") == 0 && i < MU_COUNT(wanted); i++)
+        setenv(wanted[i][0], wanted[i][1], 0);
+}
+
+static const mu_network_module *open_module(const char *name)
+{
+    char path[LONGEST_PATH];
+    if (module_path(name, path) != MU_OK)
+        return NULL;
+    prepare_environment(name);
+    // Libraries under a module (MPI's own plugins) look for its symbols, so they are made visible to all.
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+    const mu_network_module *module = library != NULL ? dlsym(library, "muster_network") : NULL;
+    if (library == NULL)
+        mu__error(MU_FAILED_PRECONDITION, "the %s module cannot be opened (%s); install it with the library it needs, or compile "
+                  "share/muster/muster_mpi.c for your MPI and set MUSTER_MODULES to its folder", name, dlerror());
+    else if (module == NULL || module->version != MU_NETWORK_VERSION)
+        mu__error(MU_FAILED_PRECONDITION, "'%s' is no network module of version %d", path, MU_NETWORK_VERSION);
+    else
+        return module;
+    return NULL;
+}
+
+// ---- Opening ------------------------------------------------------------------------------------
+
+static void network_destroy(void *object)
+{
+    mu_network *network = object;
+    if (network->handle != NULL)
+        network->module->close(network->handle);
+    pthread_mutex_destroy(&network->lock);
+}
+
+static mu_type network_type = {.name = "network", .destroy = network_destroy};
+
+// What a module's open calls to give all processes a block of each.
+static int exchange(void *arg, const void *mine, size_t bytes, void *all)
+{
+    mu_mesh *mesh = arg;
+    mu_blocks blocks = {0};
+    if (mu__mesh_exchange(mesh, "addresses of a network", mine, bytes, &blocks) != MU_OK)
+        return 0;
+    int same = 1;
+    for (int i = 0; i < blocks.n; i++) {
+        same &= blocks.bytes[i] == bytes;
+        if (blocks.bytes[i] == bytes)
+            memcpy((char *)all + (size_t)i * bytes, blocks.data[i], bytes);
+    }
+    mu__blocks_free(&blocks);
+    return same;
+}
+
+// All know before any of them calls what the others would wait in.
+static mu_status agree(mu_mesh *mesh, const char *name, const mu_network_module *module)
+{
+    const char mine = module != NULL;
+    mu_error_value why;
+    mu__error_move(&why);
+    mu_blocks blocks = {0};
+    MU_TRY(mu__mesh_exchange(mesh, "whether a network module is there", &mine, sizeof mine, &blocks));
+    int without = -1;
+    for (int i = blocks.n; i-- > 0;)
+        if (blocks.bytes[i] != 1 || *(const char *)blocks.data[i] != 1)
+            without = i;
+    mu__blocks_free(&blocks);
+    if (module == NULL)
+        return mu__error_raise(&why);
+    return without < 0 ? MU_OK : mu__error(MU_FAILED_PRECONDITION, "%s cannot open the %s module; its own log says why",
+                                           mu__mesh_name(mesh, without), name);
+}
+
+mu_network *mu__network_open(mu_mesh *mesh, const char *name, const void *communicator)
+{
+    if (strcmp(name, "ucx") == 0 && !mu__setting_bool(MU_SETTING_TRUSTED_NETWORK)) {
+        mu__error(MU_PERMISSION_DENIED, "UCX reads what strangers send before they have shown the cluster's key; set "
+                  "MUSTER_TRUSTED_NETWORK=1 where none can reach these hosts, or leave the communication AUTO");
+        return NULL;
+    }
+    const mu_network_module *module = open_module(name);
+    mu_network *network = NULL;
+    if (agree(mesh, name, module) != MU_OK || (network = mu__new(&network_type, sizeof *network)) == NULL)
+        return NULL;
+    pthread_mutex_init(&network->lock, NULL);
+    network->module = module;
+    network->opener = pthread_self();
+    char why[512] = "";
+    mu_network_args args = {.size = sizeof args, .rank = mu__mesh_rank(mesh), .ranks = mu__mesh_ranks(mesh),
+                            .communicator = communicator, .exchange = exchange, .arg = mesh, .error = why, .error_bytes = sizeof why};
+    network->handle = module->open(&args);
+    network->threads = args.threads;
+    if (network->handle != NULL)
+        return network;
+    if (!mu__pending())
+        mu__error(MU_FAILED_PRECONDITION, "the %s network cannot be joined: %s", name, why);
+    mu_release(network);
+    return NULL;
+}
+
+mu_status mu__network_first_address(const void *communicator, char *address, size_t bytes)
+{
+    char why[512] = "";
+    const mu_network_module *module = open_module("mpi");
+    if (module == NULL)
+        return mu_error_code();
+    if (module->broadcast(communicator, address, bytes, why, sizeof why))
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION, "MPI cannot tell the processes the address of the first: %s", why);
+}
+
+// ---- Moving bytes -------------------------------------------------------------------------------
+
+static mu_status move_out(network_stream *s, const void *data, size_t bytes, size_t *moved)
+{
+    const mu_network_module *module = s->network->module;
+    void *handle = s->network->handle;
+    if (s->sending == NULL) {
+        s->sent = MU_MIN(bytes, longest_message);
+        s->sending = module->send(handle, s->peer, s->tag, data, s->sent);
+    }
+    const int done = s->sending != NULL ? module->test(handle, s->sending) : -1;
+    if (done != 0)
+        s->sending = NULL;
+    *moved = done > 0 ? s->sent : 0;
+    return done < 0 ? MU_UNAVAILABLE : MU_OK;
+}
+
+// Begins to receive the next message, if there is one.
+static mu_status begin_in(network_stream *s, void *data, size_t bytes)
+{
+    const mu_network_module *module = s->network->module;
+    void *message = NULL;
+    const int there = module->probe(s->network->handle, s->peer, s->tag, &s->received, &message);
+    if (there <= 0)
+        return there < 0 ? MU_UNAVAILABLE : MU_OK;
+    s->into_buffer = s->received > bytes;
+    if (s->received > longest_message)
+        return MU_DATA_LOSS;
+    if (s->into_buffer) {
+        mu__free(s->buffer);
+        s->buffer = mu__alloc(s->received);
+        if (s->buffer == NULL)
+            return MU_RESOURCE_EXHAUSTED;
+    }
+    s->receiving = module->receive(s->network->handle, message, s->into_buffer ? s->buffer : data, s->received);
+    return s->receiving != NULL ? MU_OK : MU_UNAVAILABLE;
+}
+
+static size_t from_buffer(network_stream *s, void *data, size_t bytes)
+{
+    const size_t some = MU_MIN(bytes, s->buffered - s->taken);
+    if (some > 0)
+        memcpy(data, s->buffer + s->taken, some);
+    s->taken += some;
+    return some;
+}
+
+static mu_status move_in(network_stream *s, void *data, size_t bytes, size_t *moved)
+{
+    *moved = from_buffer(s, data, bytes);
+    if (*moved > 0)
+        return MU_OK;
+    if (s->receiving == NULL)
+        MU_TRY(begin_in(s, data, bytes));
+    if (s->receiving == NULL)
+        return MU_OK;
+    const int done = s->network->module->test(s->network->handle, s->receiving);
+    if (done == 0)
+        return MU_OK;
+    s->receiving = NULL;
+    if (done < 0)
+        return MU_UNAVAILABLE;
+    if (!s->into_buffer) {
+        *moved = s->received;
+        return MU_OK;
+    }
+    s->buffered = s->received;
+    s->taken = 0;
+    *moved = from_buffer(s, data, bytes);
+    return MU_OK;
+}
+
+// ---- Which thread -------------------------------------------------------------------------------
+
+static void carry_out(call *c)
+{
+    c->status = c->send ? move_out(c->stream, c->out, c->bytes, &c->moved) : move_in(c->stream, c->in, c->bytes, &c->moved);
+}
+
+void mu__network_serve(mu_network *network)
+{
+    if (!mu__network_needs_service(network) || !pthread_equal(network->opener, pthread_self()))
+        return;
+    pthread_mutex_lock(&network->lock);
+    call *all = network->waiting;
+    network->waiting = NULL;
+    pthread_mutex_unlock(&network->lock);
+    while (all != NULL) {
+        call *next = all->next;
+        carry_out(all);
+        atomic_store_explicit(&all->done, true, memory_order_release); // from now on it is gone
+        all = next;
+    }
+}
+
+bool mu__network_needs_service(const mu_network *network)
+{
+    return network != NULL && network->threads == MU_NETWORK_OPENER;
+}
+
+// Takes a call back that nobody has taken yet; false: it is being carried out.
+static bool take_back(mu_network *network, const call *c)
+{
+    pthread_mutex_lock(&network->lock);
+    call **at = &network->waiting;
+    while (*at != NULL && *at != c)
+        at = &(*at)->next;
+    const bool found = *at == c;
+    if (found)
+        *at = c->next;
+    pthread_mutex_unlock(&network->lock);
+    return found;
+}
+
+// Leaves the call in the mailbox for a moment. A call that nobody takes has moved nothing: the caller comes again.
+static void ask_opener(call *c)
+{
+    mu_network *network = c->stream->network;
+    const int64_t quick = mu__now_ns() + 50000, patience = quick + 10000000;
+    pthread_mutex_lock(&network->lock);
+    c->next = network->waiting;
+    network->waiting = c;
+    pthread_mutex_unlock(&network->lock);
+    while (!atomic_load_explicit(&c->done, memory_order_acquire)) {
+        const int64_t now = mu__now_ns();
+        if (now > patience && take_back(network, c))
+            return;
+        if (now < quick)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+}
+
+static mu_status perform(call *c, size_t *moved)
+{
+    mu_network *network = c->stream->network;
+    if (network->threads == MU_NETWORK_OPENER && !pthread_equal(network->opener, pthread_self())) {
+        ask_opener(c);
+    } else if (network->threads == MU_NETWORK_ONE) {
+        pthread_mutex_lock(&network->lock);
+        carry_out(c);
+        pthread_mutex_unlock(&network->lock);
+    } else {
+        carry_out(c);
+    }
+    *moved = c->moved;
+    return c->status;
+}
+
+// ---- The stream ---------------------------------------------------------------------------------
+
+static mu_status network_send(mu_stream *stream, const void *data, size_t bytes, size_t *moved)
+{
+    return perform(&(call){.stream = (network_stream *)stream, .send = true, .out = data, .bytes = bytes}, moved);
+}
+
+static mu_status network_recv(mu_stream *stream, void *data, size_t bytes, size_t *moved)
+{
+    return perform(&(call){.stream = (network_stream *)stream, .in = data, .bytes = bytes}, moved);
+}
+
+static int network_fd(const mu_stream *stream)
+{
+    (void)stream;
+    return -1; // to be asked again and again
+}
+
+static void network_close(mu_stream *stream)
+{
+    network_stream *s = (network_stream *)stream;
+    mu_release(s->network);
+    // A message under way into the buffer may still come: then the process is about to end, and keeps the memory.
+    if (s->receiving == NULL)
+        mu__free(s->buffer);
+    mu__free(s);
+}
+
+const mu_stream_ops mu__stream_ops_network = {.send = network_send, .recv = network_recv, .fd = network_fd, .close = network_close};
+
+mu_stream *mu__network_stream(mu_network *network, int rank, int tag)
+{
+    if (tag < 0 || tag > MAX_TAG) {
+        mu__error(MU_INVALID_ARGUMENT, "a stream has the tag %d; wanted 0 to %d", tag, MAX_TAG);
+        return NULL;
+    }
+    network_stream *s = mu__calloc(1, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    s->head.ops = &mu__stream_ops_network;
+    s->network = mu_retain(network);
+    s->peer = rank;
+    s->tag = tag;
+    return &s->head;
+}

@@ -1,0 +1,81 @@
+// Streams over MPI, run by mpirun: the processes find the first one's address through MPI, join the mesh, and exchange
+// messages pair by pair. Argument: "multiple", where any thread may call MPI, or "single", where another thread moves
+// the bytes and only the one that opened the network calls MPI.
+#include "../unit/comm/network_test.h"
+
+#include <pthread.h>
+
+#include <mpi.h>
+
+typedef struct job {
+    mu_network *network;
+    int rank;
+    atomic_int result; // -1: not yet
+} job;
+
+static int meet_all(const job *j)
+{
+    for (int hop = 1; hop < test_ranks; hop++)
+        for (int peer = 0; peer < test_ranks; peer++)
+            if (abs(peer - j->rank) == hop) {
+                mu_stream *stream = mu__network_stream(j->network, peer, hop);
+                CHECK(stream && exchange_messages(stream, j->rank, peer) == 0);
+                mu__stream_close(stream);
+            }
+    return 0;
+}
+
+static void *meet_on_thread(void *arg)
+{
+    job *j = arg;
+    atomic_store(&j->result, meet_all(j));
+    return NULL;
+}
+
+static mu_mesh *join(int rank)
+{
+    char address[64] = "";
+    if (rank == 0)
+        snprintf(address, sizeof address, "127.0.0.1:%d", free_port());
+    if (mu__network_first_address(NULL, address, sizeof address) != MU_OK)
+        return NULL;
+    for (int i = 0; i < test_ranks; i++) {
+        snprintf(test_peer_names[i], sizeof test_peer_names[i], "/job:worker/task:%d", i);
+        test_peers[i] = (mu_mesh_peer){.name = test_peer_names[i], .address = ""};
+    }
+    snprintf(test_peer_addresses[0], sizeof test_peer_addresses[0], "%.47s", address);
+    test_peers[0].address = test_peer_addresses[0];
+    const mu_mesh_options options = options_of(rank);
+    return mu__mesh_join(&options);
+}
+
+int main(int argc, char **argv)
+{
+    const bool single = argc > 1 && strcmp(argv[1], "single") == 0;
+    int rank = 0;
+    mu_init();
+    if (single)
+        MPI_Init(&argc, &argv);
+    else
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &(int){0});
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &test_ranks);
+    test_rank = rank;
+    mu_mesh *mesh = join(rank);
+    CHECK(mesh);
+    job j = {.network = mu__network_open(mesh, "mpi", NULL), .rank = rank, .result = -1};
+    CHECK(j.network && mu__network_needs_service(j.network) == single);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, meet_on_thread, &j) == 0);
+    while (atomic_load(&j.result) < 0) {
+        mu__network_serve(j.network);
+        sched_yield();
+    }
+    pthread_join(thread, NULL);
+    mu_release(j.network);
+    mu_release(mesh);
+    MPI_Finalize();
+    if (j.result == 0 && rank == 0)
+        printf("%d processes exchanged their messages\n", test_ranks);
+    return mu_exit(j.result == 0);
+}

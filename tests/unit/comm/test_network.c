@@ -1,0 +1,69 @@
+// Network modules in processes of this machine: UCX over its tcp; what is not there or not allowed says so on all.
+// Skipped where the module was not built. MPI has a test under mpirun.
+#include "network_test.h"
+
+static int ucx_rank(int rank, void *arg)
+{
+    (void)arg;
+    const mu_mesh_options options = options_of(rank);
+    mu_mesh *mesh = mu__mesh_join(&options);
+    CHECK(mesh);
+    mu_network *network = mu__network_open(mesh, "ucx", NULL);
+    CHECK(network && !mu__network_needs_service(network));
+    for (int hop = 1; hop < test_ranks; hop++)
+        for (int peer = 0; peer < test_ranks; peer++)
+            if (abs(peer - rank) == hop) {
+                mu_stream *stream = mu__network_stream(network, peer, hop);
+                CHECK(stream && exchange_messages(stream, rank, peer) == 0);
+                mu__stream_close(stream);
+            }
+    mu_blocks blocks;
+    CHECK(mu__mesh_exchange(mesh, "end", NULL, 0, &blocks) == MU_OK);
+    mu__blocks_free(&blocks);
+    mu_release(network);
+    mu_release(mesh);
+    return 0;
+}
+
+static void ucx_moves_bytes(void **state)
+{
+    (void)state;
+    if (access(MU_TEST_MODULES "/libmuster-ucx.so", R_OK) != 0) {
+        print_message("SKIPPED: the UCX module was not built (libucx-dev)\n");
+        skip();
+    }
+    setenv("MUSTER_MODULES", MU_TEST_MODULES, 1);
+    setenv("MUSTER_TRUSTED_NETWORK", "1", 1);
+    setenv("UCX_TLS", "tcp", 1);
+    run_ranks(2, ucx_rank, NULL);
+    run_ranks(3, ucx_rank, NULL);
+}
+
+static int untrusted_rank(int rank, void *arg)
+{
+    (void)arg;
+    const mu_mesh_options options = options_of(rank);
+    mu_mesh *mesh = mu__mesh_join(&options);
+    CHECK(mesh && !mu__network_open(mesh, "ucx", NULL));
+    CHECK_TAKEN(MU_PERMISSION_DENIED, "MUSTER_TRUSTED_NETWORK");
+    CHECK(!mu__network_open(mesh, "smoke", NULL));
+    CHECK_TAKEN(MU_FAILED_PRECONDITION, "smoke");
+    mu_release(mesh);
+    return 0;
+}
+
+static void what_is_not_there_is_refused(void **state)
+{
+    (void)state;
+    unsetenv("MUSTER_TRUSTED_NETWORK");
+    run_ranks(2, untrusted_rank, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ucx_moves_bytes),
+        cmocka_unit_test(what_is_not_there_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
