@@ -29,6 +29,7 @@ typedef struct mu_communication_options {
     // are laid out over processes and hosts, with equal instruction set and threads per replica. What it costs is
     // said once on the log (MUSTER_LOG=info).
     bool deterministic;
+    const void *mpi_communicator; // the program's MPI_Comm, by address: MU_COMM_MPI's; default MPI_COMM_WORLD
 } mu_communication_options;
 
 // mu_communication_name returns "RING" and the like (static storage); "unknown" for any other number.

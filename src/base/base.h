@@ -265,6 +265,7 @@ typedef struct mu_latch {
 mu_status mu__latch_init(mu_latch *latch, int count);
 void mu__latch_arrive(mu_latch *latch);
 mu_status mu__latch_wait(mu_latch *latch, int64_t deadline_ns, const char *what);  // DEADLINE_EXCEEDED naming `what`
+bool mu__latch_done(const mu_latch *latch);  // all have arrived
 void mu__latch_free(mu_latch *latch);
 
 // ---- Log and timeline (log.c, timeline.c) -------------------------------------------------------

@@ -95,6 +95,11 @@ mu_status mu__latch_wait(mu_latch *latch, int64_t deadline_ns, const char *what)
     }
 }
 
+bool mu__latch_done(const mu_latch *latch)
+{
+    return (atomic_load_explicit(&latch->left, memory_order_acquire) & ARRIVALS) == 0;
+}
+
 void mu__latch_free(mu_latch *latch) { (void)latch; }
 
 // ---- Worker -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include "comm/room.h"
 
 #include <poll.h>
+#include <time.h>
 
 enum { QUEUE = MU_SENDS_IN_FLIGHT + 1, BUFFER_BYTES = 1 << 15, POLL_MS = 20, MAGIC = 0x6d757374 };
 
@@ -127,9 +128,15 @@ static mu_status push_all(mu_port *port)
     return MU_OK;
 }
 
-// Sleeps until something can go out, or come in from `host` (-1: nothing is awaited), for a moment at most.
+// Sleeps until something can go out, or come in from `host` (-1: nothing is awaited), for a moment at most. A network
+// without descriptors is asked again soon.
 static void sleep_shortly(mu_bridge *bridge, int host)
 {
+    const span *other = &bridge->spans[bridge->host == 0 ? 1 : 0];
+    if (mu__stream_fd(other->stream) < 0) {
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        return;
+    }
     nfds_t n = 0;
     for (int i = 0; i < bridge->hosts; i++) {
         const short events = (short)((i == host ? POLLIN : 0) | (bridge->spans[i].n_out > 0 ? POLLOUT : 0));

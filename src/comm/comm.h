@@ -8,6 +8,7 @@
 #define MU_SRC_COMM_H
 
 #include "comm/mesh.h"
+#include "comm/network.h"
 #include "ops/op.h"
 
 #include <muster/comm.h>
@@ -375,12 +376,17 @@ mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const c
 mu_status mu__collective_reduce_scatter(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                         mu_dtype dtype, const void *in, void *out, int64_t count);
 
+// mu__group_serve carries out what the ranks have asked for on a network that only its opener may touch; who opened it
+// calls this while it waits for them. mu__group_needs_service says whether that is so.
+void mu__group_serve(mu_group *group);
+bool mu__group_needs_service(const mu_group *group);
+
 // mu__group_set_timeout sets how long one wait may take (new: MUSTER_TIMEOUT). mu__group_set_policy sets the
 // algorithms, text as mu__policy_parse has it; the same in all processes. Both while no rank is inside.
 void mu__group_set_timeout(mu_group *group, double seconds);
 mu_status mu__group_set_policy(mu_group *group, const char *policy);
 
-// mu__group_path says how ranks are connected: "threads", "shared memory" or "tcp" (static storage).
+// mu__group_path says how ranks are connected: "threads", "shared memory", "tcp", "mpi" or "ucx" (static storage).
 const char *mu__group_path(const mu_group *group);
 
 // mu__group_abort makes every pending and later collective of the group fail at once with `error`, in all processes;
@@ -392,14 +398,15 @@ mu_status mu__group_reset(mu_group *group);
 // mu__group_failed copies the error that the group fails with; false: it works.
 bool mu__group_failed(mu_group *group, mu_error_value *out);
 
-// What mu__group_join has found out. mu__group_open makes a group of it, which owns bridge, segment, mesh and `first`
-// from then on, also on failure.
+// What mu__group_join has found out. mu__group_open makes a group of it, which owns bridge, segment, mesh, network
+// and `first` from then on, also on failure.
 typedef struct mu_joining {
     mu_seating seating;
     const mu_transport *transport;
-    int *first;    // seating.first
-    mu_mesh *mesh; // NULL: threads
-    bool crowded;  // more ranks on this host than cores
+    int *first;          // seating.first
+    mu_mesh *mesh;       // NULL: threads
+    mu_network *network; // of the streams between hosts; NULL: the mesh's own
+    bool crowded;        // more ranks on this host than cores
     const char *policy;
     double timeout;
 } mu_joining;

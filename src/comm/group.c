@@ -542,6 +542,7 @@ static void group_destroy(void *object)
     mu__bridge_free(joined->seating.bridge);
     mu_release(joined->seating.segment);
     mu_release(joined->mesh);
+    mu_release(joined->network);
     mu__free(joined->first);
     pthread_mutex_destroy(&group->lock);
     mu__free(group->name);
@@ -619,6 +620,7 @@ mu_group *mu__group_open(const char *name, mu_joining *joining)
         mu__bridge_free(joining->seating.bridge);
         mu_release(joining->seating.segment);
         mu_release(joining->mesh);
+        mu_release(joining->network);
         mu__free(joining->first);
         return NULL;
     }
@@ -657,7 +659,20 @@ mu_collective *mu__group_member(mu_group *group, int local)
 const char *mu__group_path(const mu_group *group)
 {
     const mu_seating *at = &group->joined.seating;
+    if (group->joined.network != NULL)
+        return mu__network_name(group->joined.network);
     return at->hosts > 1 ? "tcp" : at->segment != NULL ? "shared memory" : "threads";
+}
+
+void mu__group_serve(mu_group *group)
+{
+    if (group->joined.network != NULL)
+        mu__network_serve(group->joined.network);
+}
+
+bool mu__group_needs_service(const mu_group *group)
+{
+    return mu__network_needs_service(group->joined.network);
 }
 
 void mu__group_set_timeout(mu_group *group, double seconds)

@@ -267,6 +267,23 @@ static void close_streams(mu_stream **streams, int n)
             mu__stream_close(streams[i]);
 }
 
+// The network that the options ask for, where there is more than one host. All processes open it.
+static mu_status open_network(joiner *j)
+{
+    const mu_communication asked = j->options->implementation;
+    const char *module = asked == MU_COMM_MPI ? "mpi" : asked == MU_COMM_UCX ? "ucx" : NULL;
+    if (module == NULL || j->hosts == 1)
+        return MU_OK;
+    j->joining.network = mu__network_open(j->mesh, module, j->options->mpi_communicator);
+    return j->joining.network != NULL ? MU_OK : mu_error_code();
+}
+
+static mu_stream *stream_to(const joiner *j, int host, const char *name)
+{
+    return j->joining.network != NULL ? mu__network_stream(j->joining.network, j->first[host], 0)
+                                      : mu__mesh_stream(j->mesh, j->first[host], name);
+}
+
 // Pairs of hosts in one order on all: the lower first, so that nobody waits for one who waits for another.
 static mu_status build_bridge(joiner *j)
 {
@@ -277,7 +294,7 @@ static mu_status build_bridge(joiner *j)
     mu_status status = streams != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     snprintf(name, sizeof name, "group %.60s", j->name);
     for (int host = 0; host < j->hosts && status == MU_OK; host++)
-        if (host != j->host && (streams[host] = mu__mesh_stream(j->mesh, j->first[host], name)) == NULL)
+        if (host != j->host && (streams[host] = stream_to(j, host, name)) == NULL)
             status = mu_error_code();
     if (status == MU_OK && (j->joining.seating.bridge = mu__bridge_new(&j->joining.seating, streams)) == NULL)
         status = MU_RESOURCE_EXHAUSTED;
@@ -337,6 +354,7 @@ static mu_status join(joiner *j)
     if (j->hosts < j->n)
         MU_TRY(share_memory(j));
     MU_TRY(choose_policy(j));
+    MU_TRY(open_network(j));
     MU_TRY(build_bridge(j));
     j->joining.transport = j->hosts == 1 ? &mu__transport_room : &mu__transport_bridge;
     j->joining.crowded = is_crowded(j);
@@ -365,6 +383,7 @@ mu_group *mu__group_join(mu_mesh *mesh, int n_local, const char *name, const mu_
         return mu__group_open(name, &j.joining);
     mu__bridge_free(j.joining.seating.bridge);
     mu_release(j.joining.seating.segment);
+    mu_release(j.joining.network);
     mu__free(j.joining.first);
     return NULL;
 }

@@ -283,6 +283,8 @@ bool mu__network_needs_service(const mu_network *network)
     return network != NULL && network->threads == MU_NETWORK_OPENER;
 }
 
+const char *mu__network_name(const mu_network *network) { return network->module->name; }
+
 // Takes a call back that nobody has taken yet; false: it is being carried out.
 static bool take_back(mu_network *network, const call *c)
 {

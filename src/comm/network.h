@@ -26,6 +26,8 @@ mu_stream *mu__network_stream(mu_network *network, int rank, int tag);
 void mu__network_serve(mu_network *network);
 bool mu__network_needs_service(const mu_network *network);
 
+const char *mu__network_name(const mu_network *network); // "mpi" (static storage)
+
 // mu__network_first_address gives every process of mpirun's world what process 0 has in `address`, before there is
 // a mesh. Errors: FAILED_PRECONDITION without the MPI module.
 mu_status mu__network_first_address(const void *communicator, char *address, size_t bytes);

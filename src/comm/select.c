@@ -197,7 +197,9 @@ static const char in_order_mixed[] =
 const char *mu__policy_of(mu_communication communication, mu_placing placing, bool in_rank_order)
 {
     switch (communication) {
-    case MU_COMM_AUTO: return in_rank_order && placing == MU_PLACED_MIXED ? in_order_mixed : automatic[placing];
+    case MU_COMM_AUTO:
+    case MU_COMM_MPI:
+    case MU_COMM_UCX: return in_rank_order && placing == MU_PLACED_MIXED ? in_order_mixed : automatic[placing];
     case MU_COMM_RING:
         if (!in_rank_order)
             return rings[placing];
@@ -209,13 +211,8 @@ const char *mu__policy_of(mu_communication communication, mu_placing placing, bo
         mu__error(MU_UNIMPLEMENTED, "The communication NCCL needs GPU devices that XLA drives, and these replicas are "
                                     "CPU devices; choose MU_COMM_AUTO.");
         return NULL;
-    case MU_COMM_MPI:
-    case MU_COMM_UCX: break;
     }
-    mu__error(MU_UNIMPLEMENTED,
-              "The communication %s is not part of this build; choose MU_COMM_AUTO, which uses shared "
-              "memory on a host and TCP between hosts.",
-              mu_communication_name(communication));
+    mu__error(MU_INVALID_ARGUMENT, "The communication number %d is unknown; choose MU_COMM_AUTO.", (int)communication);
     return NULL;
 }
 

@@ -6,6 +6,8 @@
 #include "distribute/distribute.h"
 #include "ops/nn.h"
 
+#include <time.h>
+
 typedef struct job {
     mu_running *running;
     int replica;
@@ -332,9 +334,20 @@ static void mark_failed(const mu_running *running)
     }
 }
 
+// Meanwhile this thread does what only it may do for the replicas (MPI that allows no other threads).
+static void wait_for_replicas(mu_running *running)
+{
+    mu_group *group = running->strategy->group;
+    while (group && mu__group_needs_service(group) && !mu__latch_done(&running->done)) {
+        mu__group_serve(group);
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+    mu__latch_wait(&running->done, MU_FOREVER, "replicas");
+}
+
 mu_value *mu__run_wait(mu_running *running)
 {
-    mu__latch_wait(&running->done, MU_FOREVER, "replicas");
+    wait_for_replicas(running);
     mu_error_value cause;
     bool aborted = running->strategy->group && mu__group_failed(running->strategy->group, &cause);
     const job *failed = first_failure(running, aborted ? &cause : NULL);

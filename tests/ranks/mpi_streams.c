@@ -1,5 +1,5 @@
-// Streams over MPI, run by mpirun: the processes find the first one's address through MPI, join the mesh, and exchange
-// messages pair by pair. Argument: "multiple", where any thread may call MPI, or "single", where another thread moves
+// Streams and groups over MPI, run by mpirun: the processes find the first one's address through MPI, join the mesh,
+// exchange messages pair by pair, and add numbers up. Argument: "multiple", where any thread may call MPI, or "single", where another thread moves
 // the bytes and only the one that opened the network calls MPI.
 #include "../unit/comm/network_test.h"
 
@@ -73,6 +73,7 @@ int main(int argc, char **argv)
     }
     pthread_join(thread, NULL);
     mu_release(j.network);
+    CHECK(j.result == 0 && group_adds(mesh, MU_COMM_MPI, "mpi") == 0);
     mu_release(mesh);
     MPI_Finalize();
     if (j.result == 0 && rank == 0)

@@ -3,9 +3,10 @@
 #ifndef MU_TESTS_NETWORK_TEST_H
 #define MU_TESTS_NETWORK_TEST_H
 
-#include "comm/network.h"
+#include "comm/comm.h"
 #include "mesh_test.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 static const size_t message_sizes[] = {1, 7, 8192, 8193, 40, 1 << 20, 3, 300001};
@@ -75,6 +76,55 @@ static inline int exchange_messages(mu_stream *stream, int rank, int peer)
         CHECK(in.data[i] == byte_of(i, peer));
     free(out.data);
     free(in.data);
+    return 0;
+}
+
+// A replica of each process adds numbers up over the network, on a thread of its own; this one serves it.
+typedef struct addition {
+    mu_collective *collective;
+    int64_t n;
+    atomic_int result; // -1: not yet
+} addition;
+
+static inline int add_numbers(const addition *a)
+{
+    double *data = malloc(sizeof *data * (size_t)a->n);
+    for (int64_t i = 0; i < a->n; i++)
+        data[i] = a->collective->rank + 1;
+    const mu_status status = a->collective->all_reduce(a->collective, 1, "numbers", MU_REDUCTION_SUM, MU_F64, data, a->n);
+    CHECK(status == MU_OK);
+    for (int64_t i = 0; i < a->n; i++)
+        CHECK(data[i] == test_ranks * (test_ranks + 1) / 2);
+    free(data);
+    return 0;
+}
+
+static inline void *add_on_thread(void *arg)
+{
+    addition *a = arg;
+    atomic_store(&a->result, add_numbers(a));
+    return NULL;
+}
+
+// MUSTER_SHARED_MEMORY must be 0: processes of one host would not use the network.
+static inline int group_adds(mu_mesh *mesh, mu_communication implementation, const char *path)
+{
+    const mu_communication_options options = {.implementation = implementation};
+    mu_group *group = mu__group_join(mesh, 1, "additions", &options);
+    CHECK(group && strcmp(mu__group_path(group), path) == 0);
+    static const int64_t counts[] = {1, 1000, 300001};
+    for (size_t i = 0; i < MU_COUNT(counts); i++) {
+        addition a = {.collective = mu__group_member(group, 0), .n = counts[i], .result = -1};
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, add_on_thread, &a) == 0);
+        while (atomic_load(&a.result) < 0) {
+            mu__group_serve(group);
+            sched_yield();
+        }
+        pthread_join(thread, NULL);
+        CHECK(a.result == 0);
+    }
+    mu_release(group);
     return 0;
 }
 

@@ -21,6 +21,7 @@ static int ucx_rank(int rank, void *arg)
     CHECK(mu__mesh_exchange(mesh, "end", NULL, 0, &blocks) == MU_OK);
     mu__blocks_free(&blocks);
     mu_release(network);
+    CHECK(group_adds(mesh, MU_COMM_UCX, "ucx") == 0);
     mu_release(mesh);
     return 0;
 }
@@ -34,6 +35,7 @@ static void ucx_moves_bytes(void **state)
     }
     setenv("MUSTER_MODULES", MU_TEST_MODULES, 1);
     setenv("MUSTER_TRUSTED_NETWORK", "1", 1);
+    setenv("MUSTER_SHARED_MEMORY", "0", 1);
     setenv("UCX_TLS", "tcp", 1);
     run_ranks(2, ucx_rank, NULL);
     run_ranks(3, ucx_rank, NULL);
