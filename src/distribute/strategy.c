@@ -70,9 +70,23 @@ mu_strategy *mu_one_device_strategy(const char *device)
     return found ? mu__give(mu__strategy_new(&one_device_ops, 1, &found)) : NULL;
 }
 
+// A strategy of one process has no devices of others.
+static mu_status refuse_remote(const char *const *names, const char *function)
+{
+    int remote = 0, n = 0;
+    for (; names[n]; n++)
+        remote += strncmp(names[n], "/job:", 5) == 0 && strncmp(names[n], "/job:localhost/", 15) != 0;
+    if (remote == 0)
+        return MU_OK;
+    return mu__error(remote == n ? MU_FAILED_PRECONDITION : MU_INVALID_ARGUMENT, "%s: %d of the %d devices are of other processes; each process "
+                     "has its own, and mu_multi_worker_mirrored_strategy brings them together", function, remote, n);
+}
+
 int mu__named_devices(const char *function, const char *const *names, mu_device **devices, int capacity)
 {
     int n = 0;
+    if (refuse_remote(names, function) != MU_OK)
+        return -1;
     for (; names[n]; n++) {
         if (n == capacity) {
             mu__error(MU_INVALID_ARGUMENT, "%s: more than the %d devices that exist are named; each may be named once", function,

@@ -383,6 +383,13 @@ static void core_154(void)
     }
 }
 
+static void core_154_remote(void)
+{
+    const char *const both[] = {"/job:worker/task:0/device:CPU:0", "/job:worker/task:1/device:CPU:0", NULL};
+    CHECK(!mu_mirrored_strategy(.devices = both));
+    EXPECT_ERROR(MU_FAILED_PRECONDITION);
+}
+
 static void core_140(void)
 {
     mu_cluster_spec *with = mu_cluster_spec_parse("{\"chief\": [\"a:1\"], \"worker\": [\"b:1\", \"c:1\", \"d:1\"], \"evaluator\": [\"e:1\"]}");
@@ -398,8 +405,6 @@ static void core_140(void)
     CHECK(strstr(mu_cluster_spec_leader(without, "worker", 2), "/job:worker/") != NULL);
 }
 
-#define WORKERS "needs devices of other processes"
-
 const one_case device_cases[] = {
     {"core-115", core_115, NULL}, {"core-116", core_116, NULL}, {"core-118", core_118, NULL}, {"core-119", core_119, NULL},
     {"core-121", NULL, "groups have no keys yet"}, {"core-122", NULL, "needs GPU devices"}, {"core-124", core_124, NULL},
@@ -408,6 +413,6 @@ const one_case device_cases[] = {
     {"core-136", core_136, NULL}, {"core-137", core_137, NULL}, {"core-140", core_140, NULL},
     {"core-148", core_148, NULL}, {"core-148-central", core_148_central, NULL}, {"core-149", core_149, NULL}, {"core-151", core_151, NULL},
     {"core-152", core_152, NULL},
-    {"core-154", core_154, NULL}, {"core-154-remote", NULL, WORKERS},
+    {"core-154", core_154, NULL}, {"core-154-remote", core_154_remote, NULL},
     {0},
 };
