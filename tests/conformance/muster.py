@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = ("base", "tensor", "ops", "nn", "graph", "engine", "comm", "cluster", "data", "io", "distribute", "model")
+HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "io", "distribute", "model")
 
 NUMBERS = {
     "int": ctypes.c_int, "unsigned": ctypes.c_uint, "bool": ctypes.c_bool, "size_t": ctypes.c_size_t, "char": ctypes.c_char,
