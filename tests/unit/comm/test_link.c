@@ -111,6 +111,27 @@ static void test_wrong_keys(void **state)
     }
 }
 
+// Both ends learn that the other has another version; what follows is not looked at.
+static void test_other_version(void **state)
+{
+    (void)state;
+    pair p;
+    uint8_t greeting[100];
+    open_pair(&p, TEST_KEY, TEST_KEY, false);
+    assert_int_equal(mu__link_shake(p.client, &p.client_done), MU_OK);
+    assert_int_equal(read(p.client_wire, greeting, sizeof greeting), 48);
+    greeting[6]++;
+    assert_int_equal(write(p.server_wire, greeting, 48), 48);
+    assert_int_equal(mu__link_shake(p.server, &p.server_done), MU_FAILED_PRECONDITION);
+    assert_string_equal(mu__link_reason(p.server), "it runs another version of Muster");
+    assert_int_equal(read(p.server_wire, greeting, sizeof greeting), 48);
+    greeting[6]++;
+    assert_int_equal(write(p.client_wire, greeting, 48), 48);
+    assert_int_equal(mu__link_shake(p.client, &p.client_done), MU_FAILED_PRECONDITION);
+    assert_string_equal(mu__link_reason(p.client), "it runs another version of Muster");
+    close_pair(&p);
+}
+
 // Everything that a client once said, said again.
 static void test_replay(void **state)
 {
@@ -202,6 +223,46 @@ static void test_new_keys(void **state)
     close_pair(&p);
 }
 
+// ---- Want of memory -----------------------------------------------------------------------------
+
+static bool talk_once(void)
+{
+    int ends[2];
+    bool done = false;
+    mu_bytes out = {0};
+    const mu_beat beat = {.age_ns = 1, .doing = "testing"};
+    mu_keyring *keyring = mu__keyring_new(TEST_KEY, false);
+    open_wire(ends);
+    mu_link *link = keyring != NULL ? mu__link_new(keyring, ends[0], true, 1, 0) : NULL;
+    if (keyring == NULL)
+        close(ends[0]);
+    bool good = link != NULL && mu__link_shake(link, &done) == MU_OK;
+    good = good && mu__frame_put_beat(&out, 0, &beat) == MU_OK && mu__frame_put_word(&out, 1, MU_FRAME_GO) == MU_OK;
+    mu__bytes_free(&out);
+    mu__link_free(link);
+    mu_release(keyring);
+    close(ends[1]);
+    return good;
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    for (long n = 1;; n++) {
+        assert_true(n < 100);
+        mu__alloc_fail_at(n);
+        const bool good = talk_once();
+        const long made = mu__alloc_fail_at(0);
+        assert_int_equal(mu__live_objects(NULL), 0);
+        if (made < n) {
+            assert_true(good);
+            return;
+        }
+        assert_false(good);
+        assert_int_equal(mu_error_take().code, MU_RESOURCE_EXHAUSTED);
+    }
+}
+
 // ---- Frames -------------------------------------------------------------------------------------
 
 // Reads frames that `bytes` are; returns the status that ended it and how many there were.
@@ -272,9 +333,10 @@ static void test_oversized(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_protections), cmocka_unit_test(test_wrong_keys), cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_mirror),          cmocka_unit_test(test_tampered),   cmocka_unit_test(test_new_keys),
-        cmocka_unit_test(test_frames),          cmocka_unit_test(test_oversized),
+        cmocka_unit_test(test_all_protections), cmocka_unit_test(test_wrong_keys), cmocka_unit_test(test_other_version),
+        cmocka_unit_test(test_replay),          cmocka_unit_test(test_mirror),     cmocka_unit_test(test_tampered),
+        cmocka_unit_test(test_new_keys),        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_oversized),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

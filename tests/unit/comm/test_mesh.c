@@ -104,12 +104,45 @@ static void test_mismatch(void **state)
     run_ranks(3, mismatch_rank, NULL);
 }
 
+// A process alone, with each allocation failing in turn.
+static int no_memory_rank(int rank, void *arg)
+{
+    (void)arg;
+    (void)rank;
+    CHECK(mu_init() == MU_OK);
+    for (long n = 1;; n++) {
+        CHECK(n < 100);
+        const mu_mesh_options options = options_of(0);
+        mu_blocks blocks = {0};
+        mu__alloc_fail_at(n);
+        mu_mesh *mesh = mu__mesh_join(&options);
+        const bool good = mesh != NULL && mu__mesh_exchange(mesh, "alone", "x", 1, &blocks) == MU_OK;
+        const long made = mu__alloc_fail_at(0);
+        mu__blocks_free(&blocks);
+        mu_release(mesh);
+        if (made < n) {
+            CHECK(good);
+            return mu_exit(true);
+        }
+        CHECK(!good);
+        CHECK_TAKEN(MU_RESOURCE_EXHAUSTED, "out of memory");
+    }
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    make_peers(1);
+    assert_int_equal(wait_rank(start_rank(0, no_memory_rank, NULL)), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_join),
         cmocka_unit_test(test_big_exchange),
         cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
