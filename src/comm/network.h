@@ -28,8 +28,15 @@ bool mu__network_needs_service(const mu_network *network);
 
 const char *mu__network_name(const mu_network *network); // "mpi" (static storage)
 
-// mu__network_first_address gives every process of mpirun's world what process 0 has in `address`, before there is
-// a mesh. Errors: FAILED_PRECONDITION without the MPI module.
-mu_status mu__network_first_address(const void *communicator, char *address, size_t bytes);
+// What the processes of mpirun's world must know before there is a mesh: where the first one listens, and a key that
+// only they have.
+typedef struct mu_rendezvous {
+    char address[272]; // "host:port"
+    char key[65];
+} mu_rendezvous;
+
+// mu__network_rendezvous gives every process of mpirun's world what process 0, the one with `first`, makes up: a free
+// port of its host and a random key. Collective in MPI. Errors: FAILED_PRECONDITION without the MPI module.
+mu_status mu__network_rendezvous(const void *communicator, bool first, mu_rendezvous *out);
 
 #endif

@@ -53,14 +53,38 @@ static mu_status call_roll(const mu_cluster_spec *spec, const char *task_type, i
 
 // ---- Joining ------------------------------------------------------------------------------------
 
-static mu_status join_mesh(mu_strategy *strategy, const roll *r, const mu_communication_options *options)
+// Under mpirun nobody has an address. The first process makes one up, and a key, and MPI tells the others; the steps'
+// collectives then go through MPI too, unless something else is asked for.
+static mu_status meet_through_mpi(const mu_strategy *strategy, roll *r, mu_communication_options *options, mu_rendezvous *meeting,
+                                  char **key)
 {
+    const bool no_address = r->peers[0].address[0] == '\0';
+    if (options->implementation == MU_COMM_AUTO && (no_address || options->mpi_communicator))
+        options->implementation = MU_COMM_MPI;
+    if (!no_address)
+        return MU_OK;
+    MU_TRY(mu__network_rendezvous(options->mpi_communicator, strategy->worker == 0, meeting));
+    r->peers[0].address = meeting->address;
+    if (*key)
+        return MU_OK;
+    *key = mu__strdup(meeting->key);
+    return *key ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+static mu_status join_mesh(mu_strategy *strategy, roll *r, const mu_communication_options *given)
+{
+    mu_communication_options chosen = *given, *const options = &chosen;
+    mu_rendezvous meeting;
     char greeting[160];
+    char *key;
+    MU_TRY(mu__mesh_key(&key));
+    if (meet_through_mpi(strategy, r, options, &meeting, &key) != MU_OK) {
+        mu__free(key);
+        return mu_error_code();
+    }
     snprintf(greeting, sizeof greeting, "muster %s, %s, %d replicas per worker, %s, MUSTER_TF_COMPAT=%d", mu_version(),
              strategy->ops->name, strategy->n_local, mu_communication_name(options->implementation),
              mu__setting_bool(MU_SETTING_TF_COMPAT));
-    char *key;
-    MU_TRY(mu__mesh_key(&key));
     const mu_mesh_options mesh = {.rank = strategy->worker, .ranks = r->n, .peers = r->peers, .greeting = greeting, .key = key,
                                   .plain = !mu__setting_bool(MU_SETTING_ENCRYPT)};
     strategy->mesh = mu__mesh_join(&mesh);
@@ -140,6 +164,8 @@ mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirror
     if (!strategy)
         return NULL;
     strategy->cluster = mu_retain(cluster);
+    if (options.bytes_per_pack > 0)
+        strategy->bytes_per_pack = (size_t)options.bytes_per_pack;
     if ((args.cluster_resolver || mu__cluster_seal() == MU_OK) && join_cluster(strategy, cluster, &options) == MU_OK)
         return mu__give(strategy);
     mu_release(strategy);

@@ -34,18 +34,16 @@ static void *meet_on_thread(void *arg)
 
 static mu_mesh *join(int rank)
 {
-    char address[64] = "";
-    if (rank == 0)
-        snprintf(address, sizeof address, "127.0.0.1:%d", free_port());
-    if (mu__network_first_address(NULL, address, sizeof address) != MU_OK)
+    static mu_rendezvous meeting;
+    if (mu__network_rendezvous(NULL, rank == 0, &meeting) != MU_OK)
         return NULL;
     for (int i = 0; i < test_ranks; i++) {
         snprintf(test_peer_names[i], sizeof test_peer_names[i], "/job:worker/task:%d", i);
         test_peers[i] = (mu_mesh_peer){.name = test_peer_names[i], .address = ""};
     }
-    snprintf(test_peer_addresses[0], sizeof test_peer_addresses[0], "%.47s", address);
-    test_peers[0].address = test_peer_addresses[0];
-    const mu_mesh_options options = options_of(rank);
+    test_peers[0].address = meeting.address;
+    mu_mesh_options options = options_of(rank);
+    options.key = meeting.key;
     return mu__mesh_join(&options);
 }
 
