@@ -5,6 +5,7 @@
 
 #include <muster/base.h>
 #include <muster/tensor.h>
+#include <muster/dlpack.h>
 #include <muster/ops.h>
 #include <muster/nn.h>
 #include <muster/custom.h>
