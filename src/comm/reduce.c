@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { BLOCK = 1024 };
+enum { BLOCK = 1024, MOST_SOURCES = 256 };
 
 // ---- f32, f64 -----------------------------------------------------------------------------------
 
@@ -113,17 +113,21 @@ static bool power_of_two(int n) { return (n & (n - 1)) == 0; }
 
 static void sum_f32(const mu_reduce_args *args)
 {
-    const float scale = 1.0f / (float)args->divide;
-    mu__kernels()->reduce_n((float *const *)args->dst, args->n_dst, (const float *const *)args->src, args->n_src, scale,
-                            args->stream, 0, args->count);
+    const float scale = 1.0f / (float)args->divide, *src[MOST_SOURCES + 1];
+    float *open = args->partial, *const *dst = open != NULL ? &open : (float *const *)args->dst;
+    int n = 0;
+    if (args->prefix != NULL)
+        src[n++] = args->prefix;
+    for (int i = 0; i < args->n_src; i++)
+        src[n++] = args->src[i];
+    mu__kernels()->reduce_n(dst, open != NULL ? 1 : args->n_dst, src, n, scale, args->stream, 0, args->count);
 }
 
 void mu__reduce(const mu_reduce_args *args)
 {
     const bool sum = args->reduction == MU_REDUCTION_SUM || args->reduction == MU_REDUCTION_MEAN;
-    const bool chained = args->prefix != NULL || args->partial != NULL;
-    assert(mu__reduce_supports(args->dtype) && args->n_src >= 1 && args->n_dst >= 1 && args->divide >= 1);
-    if (args->dtype == MU_F32 && sum && power_of_two(args->divide) && !chained)
+    assert(mu__reduce_supports(args->dtype) && args->n_src >= 1 && args->n_src <= MOST_SOURCES && args->n_dst >= 1 && args->divide >= 1);
+    if (args->dtype == MU_F32 && sum && power_of_two(args->divide))
         sum_f32(args);
     else
         function_of(args->dtype)(args);

@@ -14,6 +14,7 @@ enum { MOST_LOCAL = 6 };
 typedef struct world {
     int processes, n_local;
     bool tcp;
+    bool encrypted;
     const mu_communication_options *options;
     int (*run)(struct world *w, mu_collective *c);
     void *arg;
@@ -38,10 +39,11 @@ static void *run_seat(void *arg)
     return NULL;
 }
 
-static mu_mesh *join_mesh(int rank)
+static mu_mesh *join_mesh(int rank, bool encrypted)
 {
     mu_mesh_options options = options_of(rank);
-    options.key = NULL;
+    if (!encrypted)
+        options.key = NULL;
     return mu__mesh_join(&options);
 }
 
@@ -66,7 +68,7 @@ static int run_process(int rank, void *arg)
     world w = *(world *)arg;
     if (w.tcp)
         setenv("MUSTER_SHARED_MEMORY", "0", 1);
-    mu_mesh *mesh = join_mesh(rank);
+    mu_mesh *mesh = join_mesh(rank, w.encrypted);
     CHECK(mesh != NULL);
     w.group = mu__group_join(mesh, w.n_local, "test", w.options);
     CHECK(w.group != NULL);
@@ -225,6 +227,7 @@ static void test_every_operation(void **state)
             for (int n_local = 1; n_local <= 3; n_local++)
                 run_world((world){.processes = processes, .n_local = n_local, .tcp = tcp, .run = every_operation});
     run_world((world){.processes = 5, .n_local = 2, .tcp = true, .run = every_operation});
+    run_world((world){.processes = 3, .n_local = 2, .tcp = true, .encrypted = true, .run = every_operation});
 }
 
 static int every_type(world *w, mu_collective *c)
@@ -293,7 +296,7 @@ static int without_memory(int rank, void *arg)
     signal(SIGXFSZ, SIG_IGN);
     if (rank == 0)
         CHECK(setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 1 << 16, .rlim_max = 1 << 16}) == 0);
-    mu_mesh *mesh = join_mesh(rank);
+    mu_mesh *mesh = join_mesh(rank, false);
     CHECK(mesh != NULL);
     w.group = mu__group_join(mesh, w.n_local, "test", NULL);
     CHECK(w.group != NULL);
@@ -389,7 +392,7 @@ static void test_mismatch(void **state)
 
 static int join_unequal(int rank, void *arg)
 {
-    mu_mesh *mesh = join_mesh(rank);
+    mu_mesh *mesh = join_mesh(rank, false);
     mu_communication_options options = {.deterministic = arg != NULL && rank == 1};
     CHECK(mesh != NULL);
     CHECK(mu__group_join(mesh, arg == NULL && rank == 2 ? 2 : 1, "test", &options) == NULL);
