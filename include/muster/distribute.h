@@ -258,7 +258,7 @@ MU_API mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *
 MU_API mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value);
 
 // mu_all_gather concatenates the replicas' tensors along an axis, in replica order; every replica gets the whole.
-// They may differ in size along the axis (in traced functions they may not). Collective.
+// They may differ in size along the axis. Collective.
 MU_API mu_tensor *mu_all_gather(mu_tensor *value, int axis);
 // The same for nests, variables (their component on this replica) and, for reductions, indexed slices.
 MU_API mu_value *mu_all_reduce_value(mu_reduce_op op, mu_value *value);

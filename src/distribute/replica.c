@@ -171,6 +171,7 @@ mu_tensor *mu_all_gather(mu_tensor *value, int axis)
     memset(&attrs, 0, sizeof attrs);
     attrs.axis = mu__axis(axis, value->shape.rank, "mu_all_gather");
     attrs.ranks = mu_replica_count();
+    attrs.uneven = attrs.axis >= 0 && value->shape.dims[attrs.axis] == MU_UNKNOWN;
     snprintf(attrs.name, sizeof attrs.name, "all_gather");
     mu_tensor *out[2];
     return attrs.axis >= 0 && mu__apply(&mu_op_all_gather, &attrs, 1, &value, 0, NULL, out) == MU_OK ? out[0] : NULL;

@@ -24,17 +24,28 @@ static int component_of(const mu_variable *variable, int replica)
     return replica < variable->n_components ? replica : 0;
 }
 
+static mu_status variable_storage(mu_resource *resource, int replica, mu_view *out)
+{
+    const mu_variable *variable = (const mu_variable *)resource;
+    const mu_tensor *tensor = variable->components[component_of(variable, replica)];
+    *out = (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__data(tensor)};
+    return MU_OK;
+}
+
 static mu_status variable_view(mu_resource *resource, int replica, mu_view *out)
 {
-    mu_variable *variable = (mu_variable *)resource;
-    int i = component_of(variable, replica);
-    if (variable->marked[i])
+    const mu_variable *variable = (const mu_variable *)resource;
+    if (variable->marked[component_of(variable, replica)])
         return mu__error(MU_FAILED_PRECONDITION,
                          "variable '%s' was left in doubt by a step that failed; assign it or restore a checkpoint first",
                          resource->name);
-    const mu_tensor *tensor = variable->components[i];
-    *out = (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__data(tensor)};
-    return MU_OK;
+    return variable_storage(resource, replica, out);
+}
+
+static void variable_unmark(mu_resource *resource, int replica)
+{
+    mu_variable *variable = (mu_variable *)resource;
+    variable->marked[component_of(variable, replica)] = false;
 }
 
 static void variable_mark(mu_resource *resource, int replica)
@@ -43,7 +54,8 @@ static void variable_mark(mu_resource *resource, int replica)
     variable->marked[component_of(variable, replica)] = true;
 }
 
-static const mu_resource_kind variable_kind = {.name = "variable", .view = variable_view, .mark = variable_mark};
+static const mu_resource_kind variable_kind = {.name = "variable", .view = variable_view, .storage = variable_storage,
+                                               .mark = variable_mark, .unmark = variable_unmark};
 
 static mu_status fill_components(mu_variable *variable, const mu_tensor *value)
 {

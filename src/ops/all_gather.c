@@ -1,8 +1,8 @@
 // all_gather: every replica gets the concatenation of all replicas' tensors along an axis.
 //
-// Replicas may differ along the axis. Shapes are exchanged first, so eager calls know the whole extent; a plan
-// has fixed shapes, so there the replicas' parts must be equal. The second output, every replica's extent, lets
-// the gradient find this replica's part. Knows nothing of transports.
+// Replicas may differ along the axis. Shapes are exchanged first, so the whole extent is known before memory for it is
+// needed; plans break here where the extent is unknown to the trace (a batch axis). The second output, every
+// replica's extent, lets the gradient find this replica's part. Knows nothing of transports.
 #include "ops/nn.h"
 
 enum { SHAPE_INTS = MU_MAX_RANK + 1 };  // a rank and its dimensions, as they are exchanged
@@ -18,7 +18,9 @@ static mu_status all_gather_infer(mu_infer *infer)
         return mu__error(MU_INVALID_ARGUMENT, "all_gather: %lld replicas; there is at least one, and their parts together can "
                          "be counted", (long long)attrs->ranks);
     infer->out[0] = infer->in[0];
-    if (shape->dims[attrs->axis] != MU_UNKNOWN)
+    if (attrs->uneven)
+        infer->out[0].shape.dims[attrs->axis] = MU_UNKNOWN;
+    else if (shape->dims[attrs->axis] != MU_UNKNOWN)
         infer->out[0].shape.dims[attrs->axis] *= attrs->ranks;
     infer->out[1] = (mu_spec){.dtype = MU_I64, .shape = {.rank = 1, .dims = {attrs->ranks}}};
     return MU_OK;
@@ -118,8 +120,8 @@ static mu_status gather_parts(const mu_kernel *kernel, int ranks, int64_t *exten
     for (int r = 0; r < ranks; r++)
         whole += extents[r];
     if (whole != out->shape.dims[axis] || ranks != out[1].shape.dims[0])
-        return mu__error(MU_UNIMPLEMENTED, "all_gather: the replicas' parts differ in size (%lld in all, %lld planned for %lld replicas); "
-                         "in a traced function they must be equal, so run this step eagerly with mu_run_callback",
+        return mu__error(MU_UNIMPLEMENTED, "all_gather: the replicas' parts have %lld rows in all, %lld were planned for %lld replicas; "
+                         "run this step eagerly with mu_run_callback",
                          (long long)whole, (long long)out->shape.dims[axis], (long long)attrs->ranks);
     for (int a = 0; a < in->shape.rank; a++)
         *(a < axis ? &outer : &inner) *= a == axis ? 1 : in->shape.dims[a];
@@ -165,6 +167,7 @@ static mu_tensor *all_gather_grad(mu_grad *g, int i)
 static const mu_attr_spec all_gather_fields[] = {
     {"axis", MU_ATTR_INT, offsetof(mu_all_gather_attrs, axis)},
     {"ranks", MU_ATTR_INT, offsetof(mu_all_gather_attrs, ranks)},
+    {"uneven", MU_ATTR_BOOL, offsetof(mu_all_gather_attrs, uneven)},
     {"name", MU_ATTR_TEXT, offsetof(mu_all_gather_attrs, name)},
     {0},
 };

@@ -54,6 +54,7 @@ typedef struct mu_broadcast_attrs {
 typedef struct mu_all_gather_attrs {
     int64_t axis;
     int64_t ranks;      // replicas
+    bool uneven;        // their parts may differ in size: the whole is only known when they meet
     char name[MU_ATTR_TEXT_BYTES];
 } mu_all_gather_attrs;
 

@@ -279,6 +279,15 @@ static bool writes_shared(const mu_graph *graph, const mu_node *node)
     return false;
 }
 
+// Resources whose first effect is an assignment: what they held does not matter.
+static void find_overwritten(mu_plan *plan)
+{
+    const mu_graph *graph = plan->graph;
+    for (size_t i = graph->nodes.n; i-- > 0;)
+        for (int r = 0; r < graph->nodes.items[i]->n_resources; r++)
+            plan->overwritten[graph->nodes.items[i]->resources[r]] = graph->nodes.items[i]->op == &mu_op_assign_variable;
+}
+
 static mu_status make_step(mu_plan *plan, const mu_node *node)
 {
     step *s = &plan->steps[plan->n_steps++];
@@ -315,8 +324,10 @@ static mu_status make_steps(mu_plan *plan)
     plan->bindings = mu__arena_alloc(&plan->memory, sizeof *plan->bindings * n_views);
     plan->resource_bindings = mu__arena_alloc(&plan->memory, sizeof *plan->resource_bindings * n_resources);
     plan->resources = mu__arena_alloc(&plan->memory, sizeof *plan->resources * graph->resources.n);
-    if (!plan->steps || !plan->bindings || !plan->resource_bindings || !plan->resources)
+    plan->overwritten = mu__arena_alloc(&plan->memory, sizeof *plan->overwritten * graph->resources.n);
+    if (!plan->steps || !plan->bindings || !plan->resource_bindings || !plan->resources || !plan->overwritten)
         return MU_RESOURCE_EXHAUSTED;
+    find_overwritten(plan);
     for (size_t i = 0; i < graph->nodes.n; i++)
         if (needs_step(plan, graph->nodes.items[i]) && make_step(plan, graph->nodes.items[i]) != MU_OK) {
             mu__error_place(mu__node_site(graph->nodes.items[i]));

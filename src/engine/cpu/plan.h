@@ -71,6 +71,7 @@ struct mu_plan {
     binding *bindings;
     resource_binding *resource_bindings;
     mu_view *resources;     // [graph resources], looked up in each run
+    bool *overwritten;      // [graph resources] as a whole, before anything else is done with them
     int *result_roots;      // owners that need a buffer in each run
     int *result_outputs;    // the first output that is each of them
     mu_buffer **results;    // those buffers, during a run; NULL where the caller gave a place

@@ -103,8 +103,11 @@ static mu_status bind(mu_plan *plan, const cpu_call *call, char *arena)
 {
     const mu_graph *graph = plan->graph;
     const mu_run_args *args = call->run;
-    for (size_t i = 0; i < graph->resources.n; i++)
-        MU_TRY(graph->resources.items[i]->kind->view(graph->resources.items[i], args->replica, &plan->resources[i]));
+    for (size_t i = 0; i < graph->resources.n; i++) {
+        const mu_resource_kind *kind = graph->resources.items[i]->kind;
+        MU_TRY((plan->overwritten[i] && kind->storage ? kind->storage : kind->view)(graph->resources.items[i], args->replica,
+                                                                                  &plan->resources[i]));
+    }
     MU_TRY(bind_results(plan, call));
     for (int i = 0; i < plan->n_bindings; i++)
         plan->bindings[i].view->data = address(plan, call, arena, plan->bindings[i].value);
@@ -244,6 +247,9 @@ out:
     }
     if (status != MU_OK && done >= 0)
         mu__cpu_mark(plan, call->run->replica, done);
+    for (size_t i = 0; status == MU_OK && i < plan->graph->resources.n; i++)
+        if (plan->overwritten[i] && plan->graph->resources.items[i]->kind->unmark)
+            plan->graph->resources.items[i]->kind->unmark(plan->graph->resources.items[i], call->run->replica);
     return status;
 }
 
