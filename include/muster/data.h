@@ -7,7 +7,7 @@
 #ifndef MUSTER_DATA_H
 #define MUSTER_DATA_H
 
-#include <muster/tensor.h>
+#include <muster/graph.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -168,10 +168,12 @@ typedef struct mu_dataset_map_args {
     mu_keyword_only only_;
     int parallel_calls;                             // threads that call fn at once; default 1: the iterating one
     const char *name;                               // for messages; default "map"
+    mu_function *function;                          // instead of fn: traced, compiled, run without calling back
 } mu_dataset_map_args;
 
 // mu_dataset_map replaces every element by fn(element, arg). The order stays, also with parallel calls.
-// Threads: with parallel_calls > 1, fn is called by several threads at once.
+// Threads: with parallel_calls > 1, fn is called by several threads at once; a traced function's callback is not.
+// Errors: INVALID_ARGUMENT for a traced function that writes variables or needs other replicas.
 #define mu_dataset_map(...) \
     mu_dataset_map_with(MU_ARGS(mu_dataset_map_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args);

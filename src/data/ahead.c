@@ -72,7 +72,7 @@ const mu_stage_ops mu__stage_prefetch = {
 
 const mu_stage_ops mu__stage_parallel_map = {
     .name = "parallel_map", .state_bytes = sizeof(ahead_state), .next = ahead_next, .skip = ahead_skip,
-    .close = ahead_close, .cardinality = ahead_cardinality, .opaque = true,
+    .close = ahead_close, .cardinality = ahead_cardinality, .spec = mu__map_result_spec,
 };
 
 mu_dataset *mu_dataset_prefetch(mu_dataset *dataset, int64_t count)

@@ -1,7 +1,7 @@
 // Stages that call C code for elements: generator, map, filter; and zip and enumerate, which only nest them.
 //
 // Every call has a pool of its own, and only its result leaves it. Datasets made by callbacks are in nested.c,
-// map with several threads in parallel.c.
+// map with several threads in ahead.c, map by traced functions in traced.c.
 #include "data/dataset.h"
 
 #include <stdarg.h>
@@ -34,7 +34,17 @@ mu_value *mu__call_map(const mu_stage_args *args, mu_value *element)
     mu_pool *pool = element != NULL ? mu_pool_open() : NULL;
     if (pool == NULL)
         return NULL;
-    return leave_pool(pool, args->fn.map(element, args->arg), args->name, false);
+    mu_value *result = args->traced != NULL ? mu__give(mu__traced_map_call(args->traced, element)) : args->fn.map(element, args->arg);
+    return leave_pool(pool, result, args->name, false);
+}
+
+// The traced function's result is known without an element.
+mu_value *mu__map_result_spec(const mu_dataset *dataset)
+{
+    mu_value *input = dataset->args.traced != NULL ? mu__dataset_spec(dataset->inputs[0]) : NULL;
+    mu_value *spec = input != NULL ? mu__traced_map_spec(dataset->args.traced, input) : NULL;
+    mu_release(input);
+    return spec;
 }
 
 // ---- Generator ----------------------------------------------------------------------------------
@@ -77,12 +87,6 @@ const mu_stage_ops mu__stage_generator = {
     .spec = generator_spec,
 };
 
-static mu_status leaf_as_it_is(mu_spec *leaf, int64_t number)
-{
-    (void)leaf, (void)number;
-    return MU_OK;
-}
-
 mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args)
 {
     mu_dataset_generator_args a;
@@ -91,7 +95,7 @@ mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args)
     mu_stage_args stage = {.open = a.open, .close = a.close, .arg = a.arg, .fn.next = a.next};
     if (mu__name_callback(&stage, a.name, "generator", a.next != NULL) != MU_OK)
         return NULL;
-    if (a.like != NULL && (stage.value = mu__map_spec(mu_retain(a.like), leaf_as_it_is, 0)) == NULL) {
+    if (a.like != NULL && (stage.value = mu__map_spec(mu_retain(a.like), mu__spec_as_it_is, 0)) == NULL) {
         mu__free(stage.name);
         return NULL;
     }
@@ -122,8 +126,22 @@ static int64_t input_cardinality(const mu_dataset *dataset)
 }
 
 const mu_stage_ops mu__stage_map = {
-    .name = "map", .next = map_next, .skip = map_skip, .cardinality = input_cardinality, .opaque = true,
+    .name = "map", .next = map_next, .skip = map_skip, .cardinality = input_cardinality, .spec = mu__map_result_spec,
 };
+
+// Traced at once where it is known what elements are, so that a mistake shows here.
+static mu_traced_map *traced_map(mu_function *function, const mu_dataset *dataset)
+{
+    mu_traced_map *map = mu__traced_map_new(function);
+    mu_value *input = map != NULL && mu__is(dataset, &mu__dataset_type) ? mu__dataset_spec(dataset) : NULL;
+    if (input != NULL)
+        mu_release(mu__traced_map_spec(map, input));
+    mu_release(input);
+    if (!mu__pending())
+        return map;
+    mu_release(map);
+    return NULL;
+}
 
 mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args)
 {
@@ -134,9 +152,17 @@ mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args)
         mu__error(MU_INVALID_ARGUMENT, "mu_dataset_map with parallel_calls = %d; wanted 0 to %d", a.parallel_calls, MU_MAX_PARALLEL_CALLS);
         return NULL;
     }
-    mu_stage_args stage = {.count = a.parallel_calls, .arg = a.arg, .fn.map = a.fn};
-    if (mu__name_callback(&stage, a.name, "map", a.fn != NULL) != MU_OK)
+    if (a.fn != NULL && a.function != NULL) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_map is given both fn and function; give one of them");
         return NULL;
+    }
+    mu_stage_args stage = {.count = a.parallel_calls, .arg = a.arg, .fn.map = a.fn};
+    if (mu__name_callback(&stage, a.name, "map", a.fn != NULL || a.function != NULL) != MU_OK)
+        return NULL;
+    if (a.function != NULL && (stage.traced = traced_map(a.function, a.dataset)) == NULL) {
+        mu__free(stage.name);
+        return NULL;
+    }
     return mu__dataset_stage(a.parallel_calls > 1 ? &mu__stage_parallel_map : &mu__stage_map, &stage, a.dataset);
 }
 

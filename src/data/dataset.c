@@ -10,6 +10,7 @@ static void args_free(mu_stage_args *args)
     mu_release(args->value);
     mu_release(args->rows);
     mu_release(args->shared);
+    mu_release(args->traced);
     memset(args, 0, sizeof *args);
 }
 
@@ -20,6 +21,7 @@ static mu_status args_copy(mu_stage_args *to, const mu_stage_args *from)
     to->sizes = NULL;
     mu_retain(to->value);
     mu_retain(to->rows);
+    mu_retain(to->traced);
     to->shared = NULL;
     if (from->name != NULL && (to->name = mu__strdup(from->name)) == NULL)
         return MU_RESOURCE_EXHAUSTED;

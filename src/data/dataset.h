@@ -82,6 +82,7 @@ typedef struct mu_stage_args {
     mu_value *value;     // generator: spec of an element (may be NULL); retained
     mu_rows *rows;       // sources in memory; retained
     mu_object *shared;   // made by ops->share; owned
+    struct mu_traced_map *traced;  // map by a traced function; retained
 } mu_stage_args;
 
 // Head of everything that mu_iterate and MU_EACH accept.
@@ -214,8 +215,20 @@ extern const mu_stage_ops mu__stage_cache_file, mu__stage_part;
 
 // mu__call_map calls the function of a map; the result is owned by the caller. A NULL element gives NULL.
 mu_value *mu__call_map(const mu_stage_args *args, mu_value *element);
+mu_value *mu__map_result_spec(const mu_dataset *dataset);  // as mu__dataset_spec
 // mu__name_callback sets args->name, or records that there is no function.
 mu_status mu__name_callback(mu_stage_args *args, const char *name, const char *initial, bool given);
+
+// ---- Maps by traced functions (traced.c) ------------------------------------------------------
+
+typedef struct mu_traced_map mu_traced_map;
+mu_traced_map *mu__traced_map_new(mu_function *function);  // owned by the caller
+// mu__traced_map_spec traces for elements like this (a spec) and tells what becomes of them; NULL on error, or without
+// a record where the function returns nothing. mu__traced_map_call computes; any number of threads may call at the
+// same time. Owned by the caller.
+// Errors: INVALID_ARGUMENT if the function writes a variable or needs other replicas.
+mu_value *mu__traced_map_spec(mu_traced_map *map, mu_value *element);
+mu_value *mu__traced_map_call(mu_traced_map *map, mu_value *element);
 
 // ---- The tensors of elements (leaves.c) ---------------------------------------------------------
 
@@ -243,6 +256,7 @@ mu_value *mu__list_value(int n, mu_value **items);
 
 // mu__map_spec rebuilds a structure with every leaf's spec changed by fn. Takes over spec; NULL gives NULL.
 mu_value *mu__map_spec(mu_value *spec, mu_status (*fn)(mu_spec *leaf, int64_t number), int64_t number);
+mu_status mu__spec_as_it_is(mu_spec *leaf, int64_t number);
 // mu__add_axis prepends an axis of n to the shape.
 mu_status mu__add_axis(mu_spec *leaf, int64_t n);
 // mu__stack_spec prepends `n` (or MU_UNKNOWN) to every leaf; `shapeless` forgets the other axes. Takes over spec.

@@ -259,31 +259,12 @@ mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value
     return NULL;
 }
 
-// Rebuilds one replica's result around its tensors.
-static mu_value *result_of(const job *j)
-{
-    const mu_value *like = j->running->concrete->outputs;
-    int n = mu__value_flatten(like, NULL, 0), tensors = 0;
-    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
-    if (!leaves)
-        return NULL;
-    mu__value_flatten(like, leaves, n);
-    for (int i = 0; i < n; i++)
-        if (mu__is(leaves[i], &mu__tensor_type))
-            leaves[i] = &j->out[tensors++]->object;
-    mu_value *value = mu__value_pack(like, leaves, n);
-    mu__free(leaves);
-    return value;
-}
-
 static mu_value *results(const mu_running *running)
 {
-    if (!running->concrete->outputs)
-        return mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
     mu_value **values = mu__calloc((size_t)running->n, sizeof *values), *grouped = NULL;
     bool whole = values != NULL;
     for (int r = 0; whole && r < running->n; r++)
-        whole = (values[r] = result_of(&running->jobs[r])) != NULL;
+        whole = (values[r] = mu__concrete_result(running->concrete, running->jobs[r].out)) != NULL;
     if (whole)
         grouped = mu__regroup(running->n, values);
     for (int r = 0; values && r < running->n; r++)

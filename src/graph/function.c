@@ -209,3 +209,20 @@ mu_concrete *mu__function_concrete(mu_function *function, const mu_value *argume
     pthread_mutex_unlock(&function->lock);
     return concrete;
 }
+
+mu_value *mu__concrete_result(const mu_concrete *concrete, mu_tensor *const *out)
+{
+    if (!concrete->outputs)
+        return mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
+    int n = mu__value_flatten(concrete->outputs, NULL, 0), tensors = 0;
+    mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
+    if (!leaves)
+        return NULL;
+    mu__value_flatten(concrete->outputs, leaves, n);
+    for (int i = 0; i < n; i++)
+        if (mu__is(leaves[i], &mu__tensor_type))
+            leaves[i] = &out[tensors++]->object;
+    mu_value *value = mu__value_pack(concrete->outputs, leaves, n);
+    mu__free(leaves);
+    return value;
+}

@@ -146,6 +146,9 @@ mu_concrete *mu__function_concrete(mu_function *function, const mu_value *argume
 // mu__function_inline calls the callback as part of what is in progress: a trace, or an eager replica.
 mu_value *mu__function_inline(const mu_function *function, mu_value *arguments);
 
+// mu__concrete_result puts the graph's outputs of one run into the structure of the result; owned by the caller.
+mu_value *mu__concrete_result(const mu_concrete *concrete, mu_tensor *const *out);
+
 // ---- Serialising (wire_write.c, wire_read.c) ----------------------------------------------------
 
 // mu__graph_write makes one block of a graph (graph.proto), to be freed with mu__free. Resources go by kind and

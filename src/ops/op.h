@@ -260,11 +260,11 @@ typedef struct mu_resource_kind {
     // view gives the storage that replica `replica` of this process sees. Errors: FAILED_PRECONDITION for
     // one that a failed step left marked.
     mu_status (*view)(mu_resource *resource, int replica, mu_view *out);
-    // storage is view for what overwrites all of it, marked or not; unmark says that this has been done.
-    mu_status (*storage)(mu_resource *resource, int replica, mu_view *out);
-    void (*unmark)(mu_resource *resource, int replica);
     // mark says that a failed step may have written it; it fails until assigned or restored.
     void (*mark)(mu_resource *resource, int replica);
+    // storage is view for what overwrites all of it, marked or not; unmark says that this has been done. Optional.
+    mu_status (*storage)(mu_resource *resource, int replica, mu_view *out);
+    void (*unmark)(mu_resource *resource, int replica);
 } mu_resource_kind;
 struct mu_resource {
     mu_object object;

@@ -1,0 +1,215 @@
+// Maps by traced functions: traced once for each signature of an element, compiled, and run on the thread that asks.
+//
+// Each caller takes a worker, a device of its own with its own memory and plans, so that parallel calls share
+// nothing but the graphs. A function of a map must not write variables: its calls have no order.
+#include "data/dataset.h"
+#include "engine/engine.h"
+
+#include <pthread.h>
+
+enum { KEPT_PLANS = 4 };
+
+// A graph that some elements fit.
+typedef struct signature {
+    mu_concrete *concrete;   // retained
+    mu_graph *graph;         // as the engine wants it; retained
+} signature;
+
+typedef struct worker_plan {
+    const mu_graph *graph;
+    mu_spec *specs;
+    mu_plan *plan;
+} worker_plan;
+
+typedef struct worker {
+    struct worker *next;     // idle ones
+    mu_device device;
+    int oldest;
+    worker_plan plans[KEPT_PLANS];
+} worker;
+
+struct mu_traced_map {
+    mu_object object;
+    mu_function *function;   // retained
+    pthread_mutex_t lock;    // guards the function and what follows
+    struct { signature *items; size_t n, capacity; } signatures;
+    worker *idle;
+};
+
+static void drop_plan(worker *w, worker_plan *p)
+{
+    if (p->plan)
+        w->device.engine->free(p->plan);
+    mu__free(p->specs);
+    *p = (worker_plan){0};
+}
+
+static void traced_destroy(void *object)
+{
+    mu_traced_map *map = object;
+    for (worker *w = map->idle, *next; w; w = next) {
+        next = w->next;
+        for (int i = 0; i < KEPT_PLANS; i++)
+            drop_plan(w, &w->plans[i]);
+        w->device.engine->close_device(&w->device);
+        mu__free(w);
+    }
+    for (size_t i = 0; i < map->signatures.n; i++) {
+        mu_release(map->signatures.items[i].graph);
+        mu_release(map->signatures.items[i].concrete);
+    }
+    mu__free(map->signatures.items);
+    mu_release(map->function);
+    pthread_mutex_destroy(&map->lock);
+}
+
+static mu_type traced_type = {.name = "traced map", .destroy = traced_destroy};
+
+mu_traced_map *mu__traced_map_new(mu_function *function)
+{
+    mu_traced_map *map = mu__new(&traced_type, sizeof *map);
+    if (!map)
+        return NULL;
+    pthread_mutex_init(&map->lock, NULL);
+    map->function = mu_retain(function);
+    return map;
+}
+
+// ---- Signatures ---------------------------------------------------------------------------------
+
+static bool fits(const mu_concrete *concrete, const mu_value *element, const mu_leaves *leaves)
+{
+    if (!mu__value_same_structure(concrete->inputs, element) || concrete->graph->inputs.n != (size_t)leaves->n)
+        return false;
+    for (int i = 0; i < leaves->n; i++) {
+        const mu_spec *wanted = &concrete->graph->inputs.items[i]->out[0];
+        if (wanted->dtype != mu__leaf(leaves, i)->dtype || !mu__shape_compatible(&wanted->shape, &mu__leaf(leaves, i)->shape))
+            return false;
+    }
+    return true;
+}
+
+static mu_status check_effects(const mu_graph *graph)
+{
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        if (graph->nodes.items[i]->flags & (MU_OP_WRITES | MU_OP_COLLECTIVE))
+            return mu__error(MU_INVALID_ARGUMENT, "the function of a map uses op %s; its calls have no order and no replicas, so it must "
+                             "only compute", graph->nodes.items[i]->op->name);
+    return MU_OK;
+}
+
+static const signature *trace(mu_traced_map *map, const mu_value *element)
+{
+    mu_concrete *concrete = mu__function_concrete(map->function, element, false, NULL);
+    const mu_engine *engine = &mu__engine_cpu;
+    if (!concrete || check_effects(concrete->graph) != MU_OK)
+        return NULL;
+    const signature made = {.concrete = mu_retain(concrete),
+                            .graph = engine->lower ? engine->lower(concrete->graph) : mu_retain(concrete->graph)};
+    if (made.graph && MU_PUSH(&map->signatures, made) == MU_OK)
+        return &map->signatures.items[map->signatures.n - 1];
+    mu_release(made.graph);
+    mu_release(made.concrete);
+    return NULL;
+}
+
+// Held under the lock. The signature's objects live as long as the map.
+static bool find_signature(mu_traced_map *map, const mu_value *element, const mu_leaves *leaves, signature *out)
+{
+    const signature *found = NULL;
+    for (size_t i = 0; i < map->signatures.n && !found; i++)
+        if (fits(map->signatures.items[i].concrete, element, leaves))
+            found = &map->signatures.items[i];
+    if (!found && !(found = trace(map, element)))
+        return false;
+    *out = *found;
+    return true;
+}
+
+mu_value *mu__traced_map_spec(mu_traced_map *map, mu_value *element)
+{
+    mu_leaves leaves = {0};
+    signature s;
+    mu_value *spec = NULL;
+    if (mu__leaves_of(element, &leaves) == MU_OK) {
+        pthread_mutex_lock(&map->lock);
+        if (find_signature(map, element, &leaves, &s) && s.concrete->outputs)
+            spec = mu__map_spec(mu_retain(s.concrete->outputs), mu__spec_as_it_is, 0);
+        pthread_mutex_unlock(&map->lock);
+    }
+    mu__leaves_free(&leaves);
+    return spec;
+}
+
+// ---- Calling ------------------------------------------------------------------------------------
+
+static worker *take_worker(mu_traced_map *map)
+{
+    worker *w = map->idle;
+    if (w) {
+        map->idle = w->next;
+        return w;
+    }
+    if ((w = mu__calloc(1, sizeof *w)))
+        w->device = (mu_device){.engine = &mu__engine_cpu, .name = "map", .team = {.n_threads = 1}};
+    return w;
+}
+
+static mu_plan *plan_for(worker *w, mu_graph *graph, const mu_leaves *leaves)
+{
+    for (int i = 0; i < KEPT_PLANS; i++) {
+        bool same = w->plans[i].graph == graph;
+        for (int k = 0; same && k < leaves->n; k++)
+            same = mu__shape_equal(&w->plans[i].specs[k].shape, &mu__leaf(leaves, k)->shape);
+        if (same)
+            return w->plans[i].plan;
+    }
+    worker_plan *place = &w->plans[w->oldest];
+    w->oldest = (w->oldest + 1) % KEPT_PLANS;
+    drop_plan(w, place);
+    if (!(place->specs = mu__calloc((size_t)leaves->n + 1, sizeof *place->specs)))
+        return NULL;
+    for (int k = 0; k < leaves->n; k++)
+        place->specs[k] = mu__spec_of(mu__leaf(leaves, k));
+    place->plan = w->device.engine->compile(&w->device, graph, place->specs, leaves->n);
+    place->graph = place->plan ? graph : NULL;
+    return place->plan;
+}
+
+static mu_value *run(worker *w, const signature *s, const mu_leaves *leaves)
+{
+    const size_t n = s->graph->outputs.n;
+    mu_tensor **out = mu__calloc(n + 1, sizeof *out);
+    mu_plan *plan = out ? plan_for(w, s->graph, leaves) : NULL;
+    mu_value *result = NULL;
+    const mu_run_args args = {.in = (mu_tensor *const *)leaves->items, .out = out};
+    if (plan && w->device.engine->run(plan, &args) == MU_OK)
+        result = mu__concrete_result(s->concrete, out);
+    for (size_t i = 0; out && i < n; i++)
+        mu_release(out[i]);
+    mu__free(out);
+    return result;
+}
+
+mu_value *mu__traced_map_call(mu_traced_map *map, mu_value *element)
+{
+    mu_leaves leaves = {0};
+    signature s = {0};
+    worker *w = NULL;
+    mu_value *result = NULL;
+    if (mu__leaves_of(element, &leaves) == MU_OK) {
+        pthread_mutex_lock(&map->lock);
+        if (find_signature(map, element, &leaves, &s))
+            w = take_worker(map);
+        pthread_mutex_unlock(&map->lock);
+    }
+    if (w) {
+        result = run(w, &s, &leaves);
+        pthread_mutex_lock(&map->lock);
+        w->next = map->idle;
+        map->idle = w;
+        pthread_mutex_unlock(&map->lock);
+    }
+    mu__leaves_free(&leaves);
+    return result;
+}
