@@ -215,10 +215,14 @@ static void failed_steps_mark_what_they_wrote(void **state)
     assert_true(mu_scalar(mu_variable_read(variables[1])) == 1);
     assert_null(mu_variable_read(variables[0]));
     expect_error(MU_FAILED_PRECONDITION, "'early' was left in doubt");
-    assert_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, 2))));
-    expect_error(MU_FAILED_PRECONDITION, "'early' was left in doubt");
+    assert_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, -2))));
+    expect_error(MU_INVALID_ARGUMENT, "not positive");
     assert_int_equal(mu_variable_assign_add(variables[0], mu_constant(MU_F64, 2)), MU_FAILED_PRECONDITION);
     expect_error(MU_FAILED_PRECONDITION, "'early' was left in doubt");
+    assert_non_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, 3))));  // assigns it before anything else
+    assert_true(mu_scalar(mu_variable_read(variables[0])) == 3);
+    assert_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, -1))));
+    expect_error(MU_INVALID_ARGUMENT, "not positive");
     assert_int_equal(mu_variable_assign(variables[0], mu_constant(MU_F64, 5)), MU_OK);
     assert_non_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, 2))));
     assert_true(mu_scalar(mu_variable_read(variables[0])) == 2);
