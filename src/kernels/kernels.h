@@ -134,6 +134,13 @@ typedef struct mu_kernels {
     int64_t (*softmax_xent)(const float *logits, const void *labels, int label_bytes, float *loss,
                             float *dlogits, int64_t classes, int64_t begin, int64_t end);
 
+    // softmax: y = exp(x - m) / sum of them, or the logarithm of that, over each row of x [rows, columns], m being the
+    // row's maximum; columns at least 1. A NaN makes its whole row one. y may be x. Range: rows.
+    void (*softmax)(const float *x, float *y, int64_t columns, bool logarithm, int64_t begin, int64_t end);
+
+    // softmax_row: e = exp(x - max) of one row, and their sum, which is returned; max is the row's maximum. e may be x.
+    float (*softmax_row)(const float *x, float *e, int64_t columns, float *max);
+
     // argmax: index [rows] of each row's greatest element of x [rows, columns]; ties go to the lowest
     // index, NaNs never win (0 if there is nothing else). Range: rows.
     void (*argmax)(const float *x, int64_t *index, int64_t columns, int64_t begin, int64_t end);

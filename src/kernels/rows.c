@@ -101,6 +101,33 @@ static void divide_row(float *x, float divisor, int64_t n)
     }
 }
 
+static void subtract_row(const float *x, float max, float offset, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += MU_LANES) {
+        const int64_t left = least(n - i, MU_LANES);
+        v_store_n(y + i, (v_load_n(x + i, left) - v_splat(max)) - v_splat(offset), left);
+    }
+}
+
+void MU_KERNEL(softmax)(const float *x, float *y, int64_t columns, bool logarithm, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++) {
+        const float *from = x + row * columns;
+        float *to = y + row * columns;
+        const float max = row_max(from, columns), sum = exp_row(from, max, logarithm ? NULL : to, columns);
+        if (logarithm)
+            subtract_row(from, max, logf(sum), to, columns);
+        else
+            divide_row(to, sum, columns);
+    }
+}
+
+float MU_KERNEL(softmax_row)(const float *x, float *e, int64_t columns, float *max)
+{
+    *max = row_max(x, columns);
+    return exp_row(x, *max, e, columns);
+}
+
 static int64_t label_at(const void *labels, int label_bytes, int64_t row)
 {
     if (label_bytes == 1)

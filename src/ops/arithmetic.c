@@ -105,6 +105,25 @@ typedef struct binary_job {
     bool halves;                 // inputs are f16 or bf16
 } binary_job;
 
+// The loop on operands that need no conversion.
+static void plain_row(const binary_job *job, const char *a, int64_t step_a, const char *b, int64_t step_b, char *out,
+                      int64_t n)
+{
+    const int variant = job->kernel->op->variant;
+    if (!mu__streams(n * (int64_t)job->out_bytes)) {
+        job->loop(variant, a, step_a, b, step_b, out, n);
+        return;
+    }
+    _Alignas(64) char piece[MU_PIECE_BYTES];
+    const int64_t step = MU_PIECE_BYTES / 8;
+    for (int64_t i = 0; i < n; i += step) {
+        const int64_t count = MU_MIN(n - i, step);
+        job->loop(variant, a + (size_t)(i * step_a) * job->in_bytes, step_a, b + (size_t)(i * step_b) * job->in_bytes,
+                  step_b, piece, count);
+        mu__put_piece(out + (size_t)i * job->out_bytes, piece, count * (int64_t)job->out_bytes);
+    }
+}
+
 static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
 {
     const binary_job *job = arg;
@@ -114,7 +133,7 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
     char *out = (char *)k->out[0].data + (size_t)out_at * job->out_bytes;
     int64_t step_a = walk->strides[0][walk->rank - 1], step_b = walk->strides[1][walk->rank - 1];
     if (!job->halves) {
-        job->loop(k->op->variant, a, step_a, b, step_b, out, n);
+        plain_row(job, a, step_a, b, step_b, out, n);
         return;
     }
     enum { CHUNK = 256 };

@@ -2,9 +2,12 @@
 // share. A row is made of one of these when a bench shows that it pays.
 #include "ops/attrs.h"
 #include "ops/grads.h"
+#include "ops/loops.h"
 
 #include <math.h>
 #include <muster/ops.h>
+
+enum { FILL_BYTES = 1 << 14 };
 
 // ---- For gradients ------------------------------------------------------------------------------
 
@@ -81,9 +84,17 @@ mu_tensor *mu_ones(mu_dtype dtype, int rank, const int64_t *dims)
 mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value)
 {
     mu_tensor *tensor = mu_tensor_new(dtype, rank, dims, NULL);
-    int64_t n = tensor && value != 0 ? mu__elements(&tensor->shape) : 0;
-    for (int64_t i = 0; i < n; i++)
-        mu__write_element(dtype, mu__data(tensor), i, value);
+    const int64_t n = tensor && value != 0 ? mu__elements(&tensor->shape) : 0;
+    const size_t bytes = mu_dtype_bytes(dtype);
+    const int64_t piece = MU_MAX((int64_t)(FILL_BYTES / MU_MAX(bytes, (size_t)1)), (int64_t)1);
+    char *data = n > 0 ? mu__data(tensor) : NULL;
+    for (int64_t i = 0; i < MU_MIN(n, (int64_t)1); i++)
+        mu__write_element(dtype, data, i, value);
+    for (int64_t done = 1; done < n;) {  // doubled up to a piece, which is then repeated
+        const int64_t more = MU_MIN(MU_MIN(done, piece), n - done);
+        memcpy(data + (size_t)done * bytes, data, (size_t)more * bytes);
+        done += more;
+    }
     return tensor;
 }
 
@@ -93,6 +104,31 @@ mu_tensor *mu_eye(mu_dtype dtype, int64_t rows, int64_t columns)
     mu_tensor *tensor = mu_tensor_new(dtype, 2, dims, NULL);
     for (int64_t i = 0; tensor && i < MU_MIN(rows, columns); i++)
         mu__write_element(dtype, mu__data(tensor), i * columns + i, 1);
+    return tensor;
+}
+
+// start, start + step, …, each computed alone; the last one is given.
+typedef struct progression {
+    double start, step, last;
+} progression;
+
+MU_CLONES
+static void f32_progression(const progression *line, float *out, int64_t n)
+{
+    const double start = line->start, step = line->step;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)(start + step * (double)i);
+}
+
+static mu_tensor *written(mu_tensor *tensor, const progression *line)
+{
+    const int64_t n = tensor ? mu__elements(&tensor->shape) : 0;
+    if (n > 0 && tensor->dtype == MU_F32)
+        f32_progression(line, mu__data(tensor), n);
+    for (int64_t i = 0; i < n && tensor->dtype != MU_F32; i++)
+        mu__write_element(tensor->dtype, mu__data(tensor), i, line->start + line->step * (double)i);
+    if (n > 0)
+        mu__write_element(tensor->dtype, mu__data(tensor), n - 1, line->last);
     return tensor;
 }
 
@@ -106,9 +142,8 @@ mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta)
     }
     int64_t n = steps > 0 ? (int64_t)steps : 0;
     mu_tensor *tensor = mu_tensor_new(dtype, 1, &n, NULL);
-    for (int64_t i = 0; tensor && i < n; i++)
-        mu__write_element(dtype, mu__data(tensor), i, start + (double)i * delta);
-    return tensor;
+    const progression line = {.start = start, .step = delta, .last = start + (double)(n - 1) * delta};
+    return written(tensor, &line);
 }
 
 mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n)
@@ -118,11 +153,8 @@ mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n)
         return NULL;
     }
     mu_tensor *tensor = mu_tensor_new(dtype, 1, &n, NULL);
-    for (int64_t i = 0; tensor && i < n; i++) {
-        double at = i == n - 1 && n > 1 ? stop : start + (stop - start) / (double)MU_MAX(n - 1, 1) * (double)i;
-        mu__write_element(dtype, mu__data(tensor), i, at);
-    }
-    return tensor;
+    const progression line = {.start = start, .step = (stop - start) / (double)MU_MAX(n - 1, 1), .last = n > 1 ? stop : start};
+    return written(tensor, &line);
 }
 
 // ---- Clipping and statistics --------------------------------------------------------------------

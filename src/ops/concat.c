@@ -43,6 +43,21 @@ static mu_status concat_infer(mu_infer *infer)
     return MU_OK;
 }
 
+// memcpy of `bytes`, n times, with steps; small blocks of fixed sizes become plain moves.
+static void copy_blocks(char *to, size_t to_step, const char *from, size_t bytes, int64_t n)
+{
+    if (bytes == 4) {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + (size_t)i * to_step, from + (size_t)i * 4, 4);
+    } else if (bytes == 8) {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + (size_t)i * to_step, from + (size_t)i * 8, 8);
+    } else {
+        for (int64_t i = 0; i < n && bytes; i++)
+            memcpy(to + (size_t)i * to_step, from + (size_t)i * bytes, bytes);
+    }
+}
+
 static mu_status concat_ref(const mu_kernel *k)
 {
     int axis = (int)((const mu_axis_attrs *)k->attrs)->axis;
@@ -53,8 +68,7 @@ static mu_status concat_ref(const mu_kernel *k)
     char *out = k->out[0].data;
     for (int i = 0; i < k->n_in; i++) {
         size_t bytes = (size_t)k->in[i].shape.dims[axis] * inner;
-        for (int64_t o = 0; o < outer && bytes; o++)
-            memcpy(out + (size_t)o * stride, (const char *)k->in[i].data + (size_t)o * bytes, bytes);
+        copy_blocks(out, stride, k->in[i].data, bytes, outer);
         out += bytes;
     }
     return MU_OK;

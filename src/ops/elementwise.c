@@ -115,16 +115,35 @@ static void halves_range(const unary_job *job, int64_t begin, int64_t end)
     }
 }
 
+// The loop on elements [begin, end) of inputs that need no conversion.
+static void plain_range(const unary_job *job, int64_t begin, int64_t end)
+{
+    const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
+    const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
+    const char *from = in->data;
+    char *to = out->data;
+    const int variant = job->kernel->op->variant;
+    if (!mu__streams((end - begin) * (int64_t)out_bytes)) {
+        job->loop(variant, job->alpha, from + (size_t)begin * in_bytes, to + (size_t)begin * out_bytes, end - begin);
+        return;
+    }
+    _Alignas(64) char piece[MU_PIECE_BYTES];
+    const int64_t step = MU_PIECE_BYTES / 8;
+    for (int64_t i = begin; i < end; i += step) {
+        const int64_t count = MU_MIN(end - i, step);
+        job->loop(variant, job->alpha, from + (size_t)i * in_bytes, piece, count);
+        mu__put_piece(to + (size_t)i * out_bytes, piece, count * (int64_t)out_bytes);
+    }
+}
+
 static void unary_range(void *arg, int64_t begin, int64_t end)
 {
     const unary_job *job = arg;
-    const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
-    if (in->dtype == MU_F16 || in->dtype == MU_BF16) {
+    const mu_dtype dtype = job->kernel->in[0].dtype;
+    if (dtype == MU_F16 || dtype == MU_BF16)
         halves_range(job, begin, end);
-        return;
-    }
-    job->loop(job->kernel->op->variant, job->alpha, (const char *)in->data + (size_t)begin * mu_dtype_bytes(in->dtype),
-              (char *)out->data + (size_t)begin * mu_dtype_bytes(out->dtype), end - begin);
+    else
+        plain_range(job, begin, end);
 }
 
 static mu_status run_unary(const mu_kernel *k, loop1 *loop)

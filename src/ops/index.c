@@ -89,6 +89,30 @@ static mu_status check_gather_indices(const mu_kernel *k, const gather_shape *s)
     return MU_OK;
 }
 
+// One row of a gather of single elements of 4 bytes.
+#define PICK(index_type, name)                                                                       \
+    MU_CLONES                                                                                        \
+    static void name(const uint32_t *x, const index_type *indices, uint32_t *restrict out, int64_t m) \
+    {                                                                                                \
+        for (int64_t j = 0; j < m; j++)                                                              \
+            out[j] = x[indices[j]];                                                                  \
+    }
+PICK(int64_t, pick_by_i64)
+PICK(int32_t, pick_by_i32)
+
+static void gather_elements(const mu_kernel *k, const gather_shape *s)
+{
+    const uint32_t *x = k->in[0].data;
+    uint32_t *out = k->out[0].data;
+    for (int64_t b = 0; b < s->batch; b++)
+        for (int64_t o = 0; o < s->outer; o++, x += s->n, out += s->m) {
+            if (k->in[1].dtype == MU_I64)
+                pick_by_i64(x, (const int64_t *)k->in[1].data + b * s->m, out, s->m);
+            else
+                pick_by_i32(x, (const int32_t *)k->in[1].data + b * s->m, out, s->m);
+        }
+}
+
 static mu_status gather_ref(const mu_kernel *k)
 {
     gather_shape s = gather_shape_of(k->attrs, &k->in[0].shape, &k->in[1].shape);
@@ -98,6 +122,10 @@ static mu_status gather_ref(const mu_kernel *k)
     if (mu__elements(&k->out[0].shape) == 0)
         return MU_OK;
     MU_TRY(check_gather_indices(k, &s));
+    if (bytes == sizeof(uint32_t)) {
+        gather_elements(k, &s);
+        return MU_OK;
+    }
     for (int64_t b = 0; b < s.batch; b++)
         for (int64_t o = 0; o < s.outer; o++, x += (size_t)s.n * bytes)
             for (int64_t j = 0; j < s.m; j++, out += bytes)

@@ -3,6 +3,8 @@
 // A member of the team starts anywhere in the output, so work is shared by elements, whatever the axes are.
 #include "ops/loops.h"
 
+#include "kernels/kernels.h"
+
 // Whether axis `inner` of the walk (its newest) and an axis outside it are one long axis to all operands.
 static bool joins(const mu_walk *walk, int inner, const int64_t *outer_strides)
 {
@@ -127,4 +129,14 @@ void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work
     }
     range_job job = {.n = n, .grain = grain, .fn = fn, .arg = arg};
     mu__team_run(team, run_part, &job);
+}
+
+bool mu__streams(int64_t bytes)
+{
+    return bytes >= (INT64_C(32) << 20);
+}
+
+void mu__put_piece(void *to, const void *piece, int64_t bytes)
+{
+    mu__kernels()->copy(to, piece, true, 0, bytes);
 }

@@ -240,6 +240,54 @@ static void fill_elements(mu_dtype dtype, char *out, int64_t n, double value)
         memcpy(out + (size_t)done * bytes, out, (size_t)MU_MIN(done, n - done) * bytes);
 }
 
+// out[i] = in[map[i]] for elements of one size; runs of constant stride, which slices and reversals are, without the list.
+#define PICK(T, name)                                                                       \
+    MU_CLONES                                                                               \
+    static void name(const void *from, const int64_t *map, int64_t stride, void *to, int64_t n) \
+    {                                                                                       \
+        const T *in = from;                                                                 \
+        T *restrict out = to;                                                               \
+        const T *first = n > 0 ? in + map[0] : in;                                          \
+        if (stride == -1)                                                                   \
+            for (int64_t i = 0; i < n; i++)                                                 \
+                out[i] = first[-i];                                                         \
+        else if (stride == 2)                                                               \
+            for (int64_t i = 0; i < n; i++)                                                 \
+                out[i] = first[2 * i];                                                      \
+        else                                                                                \
+            for (int64_t i = 0; i < n; i++)                                                 \
+                out[i] = in[map[i]];                                                        \
+    }
+PICK(uint8_t, pick_8)
+PICK(uint16_t, pick_16)
+PICK(uint32_t, pick_32)
+PICK(uint64_t, pick_64)
+
+static int64_t stride_of(const int64_t *map, int64_t n)
+{
+    const int64_t stride = n > 1 ? map[1] - map[0] : 1;
+    for (int64_t i = 2; i < n; i++)
+        if (map[i] - map[i - 1] != stride)
+            return 0;
+    return stride;
+}
+
+// Where most runs are single elements, rows are picked element by element. False if this is no such case.
+static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
+{
+    const int64_t width = maps->rank > 0 ? maps->dims[maps->rank - 1] : 0, rows = count_rows(maps);
+    const size_t bytes = mu_dtype_bytes(k->out[0].dtype);
+    if (maps->block != 1 || maps->n_runs * 4 < width || k->op->variant == PAD)
+        return false;
+    const int64_t *map = maps->maps[maps->rank - 1], stride = stride_of(map, width);
+    for (int64_t row = 0; row < rows; row++) {
+        const char *in = (const char *)k->in[0].data + (size_t)row_base(maps, row) * bytes;
+        (bytes == 1 ? pick_8 : bytes == 2 ? pick_16 : bytes == 4 ? pick_32 : pick_64)(
+            in, map, stride, (char *)k->out[0].data + (size_t)(row * width) * bytes, width);
+    }
+    return true;
+}
+
 static mu_status map_ref(const mu_kernel *k)
 {
     axis_maps maps;
@@ -252,9 +300,10 @@ static mu_status map_ref(const mu_kernel *k)
     double value = mu__map_constant(k->op, k->attrs);
     const char *in = k->in[0].data;
     char *out = k->out[0].data;
+    const bool done = map_by_elements(k, &maps);
     if (maps.rank == 0)
         memcpy(out, in, block);
-    for (int64_t row = 0; row < rows && maps.rank > 0; row++, out += (size_t)width * block) {
+    for (int64_t row = 0; row < rows && maps.rank > 0 && !done; row++, out += (size_t)width * block) {
         int64_t base = row_base(&maps, row);
         for (int64_t r = 0; r < maps.n_runs; r++) {
             const run *part = &maps.runs[r];

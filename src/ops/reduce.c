@@ -14,7 +14,7 @@
 #include <muster/ops.h>
 
 enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, ARGMAX, ARGMIN, CUMSUM, CUMPROD };
-enum { COLUMNS = 64 };  // so many outputs are folded side by side
+enum { COLUMNS = 256 };  // so many outputs are folded side by side
 
 #define T float
 #define S float
@@ -73,25 +73,27 @@ enum { COLUMNS = 64 };  // so many outputs are folded side by side
 #include "ops/reduce_loops.inc.c"
 
 typedef void fold_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, void *out);
-typedef int64_t place_loop(int variant, const void *in, int64_t n, int64_t stride);
-typedef void running_loop(int variant, const void *in, int64_t n, int64_t step, bool exclusive, void *out);
+typedef int64_t place_loop(int variant, const void *in, int64_t n);
+typedef void places_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, int64_t *places);
+typedef void running_loop(int variant, const void *in, int64_t n, int64_t step, int64_t width, bool exclusive, void *out);
 typedef struct type_loops {
     fold_loop *fold;
     place_loop *place;
+    places_loop *places;
     running_loop *running;
 } type_loops;
 
 static type_loops loops_of(mu_dtype dtype)
 {
     switch (dtype) {
-    case MU_F64: return (type_loops){f64_reduce, f64_extreme_place, f64_cumulate};
-    case MU_I64: return (type_loops){i64_reduce, i64_extreme_place, i64_cumulate};
-    case MU_I32: return (type_loops){i32_reduce, i32_extreme_place, i32_cumulate};
-    case MU_I16: return (type_loops){i16_reduce, i16_extreme_place, i16_cumulate};
-    case MU_I8: return (type_loops){i8_reduce, i8_extreme_place, i8_cumulate};
+    case MU_F64: return (type_loops){f64_reduce, f64_extreme_place, f64_extreme_places, f64_cumulate};
+    case MU_I64: return (type_loops){i64_reduce, i64_extreme_place, i64_extreme_places, i64_cumulate};
+    case MU_I32: return (type_loops){i32_reduce, i32_extreme_place, i32_extreme_places, i32_cumulate};
+    case MU_I16: return (type_loops){i16_reduce, i16_extreme_place, i16_extreme_places, i16_cumulate};
+    case MU_I8: return (type_loops){i8_reduce, i8_extreme_place, i8_extreme_places, i8_cumulate};
     case MU_U8:
-    case MU_BOOL: return (type_loops){u8_reduce, u8_extreme_place, u8_cumulate};
-    default: return (type_loops){f32_reduce, f32_extreme_place, f32_cumulate};
+    case MU_BOOL: return (type_loops){u8_reduce, u8_extreme_place, u8_extreme_places, u8_cumulate};
+    default: return (type_loops){f32_reduce, f32_extreme_place, f32_extreme_places, f32_cumulate};
     }
 }
 
@@ -517,14 +519,20 @@ static void split_at_axis(const mu_shape *shape, int64_t axis, fold_job *job)
         *(i < axis ? &job->outer : i == axis ? &job->n : &job->inner) *= shape->dims[i];
 }
 
+// Items are blocks of columns, as in folds.
 static void place_range(void *arg, int64_t begin, int64_t end)
 {
     const fold_job *job = arg;
-    place_loop *place = loops_of(job->dtype).place;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t first = i / job->inner * job->n * job->inner + i % job->inner;
-        const char *start = (const char *)job->in + (size_t)first * mu_dtype_bytes(job->dtype);
-        ((int64_t *)job->out)[i] = place(job->variant, start, job->n, job->inner);
+    const type_loops loops = loops_of(job->dtype);
+    const int64_t blocks = blocks_per_outer(job);
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t o = item / blocks, column = item % blocks * COLUMNS;
+        const char *start = (const char *)job->in + (size_t)(o * job->n * job->inner + column) * mu_dtype_bytes(job->dtype);
+        int64_t *places = (int64_t *)job->out + o * job->inner + column;
+        if (job->inner == 1)
+            *places = loops.place(job->variant, start, job->n);
+        else
+            loops.places(job->variant, start, job->n, job->inner, MU_MIN((int64_t)COLUMNS, job->inner - column), places);
     }
 }
 
@@ -540,7 +548,7 @@ static mu_status place_ref(const mu_kernel *k)
                          k->op->name, (long long)((const mu_axis_attrs *)k->attrs)->axis,
                          mu__shape_text(&k->in[0].shape, text));
     }
-    mu__share_range(k->team, job.outer * job.inner, 1, job.outer * job.n * job.inner, place_range, &job);
+    mu__share_range(k->team, job.outer * blocks_per_outer(&job), 1, job.outer * job.n * job.inner, place_range, &job);
     return MU_OK;
 }
 
@@ -606,14 +614,14 @@ static void running_range(void *arg, int64_t begin, int64_t end)
 {
     const fold_job *job = arg;
     running_loop *running = loops_of(job->dtype).running;
-    size_t bytes = mu_dtype_bytes(job->dtype);
-    for (int64_t i = begin; i < end; i++) {
-        int64_t first = i / job->inner * job->n * job->inner + i % job->inner;
+    const int64_t bytes = (int64_t)mu_dtype_bytes(job->dtype), blocks = blocks_per_outer(job);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t column = item % blocks * COLUMNS, first = item / blocks * job->n * job->inner + column;
         int64_t step = job->backward ? -job->inner : job->inner;
         if (job->backward)
             first += (job->n - 1) * job->inner;
-        running(job->variant, (const char *)job->in + first * (int64_t)bytes, job->n, step, job->exclusive,
-                (char *)job->out + first * (int64_t)bytes);
+        running(job->variant, (const char *)job->in + first * bytes, job->n, step,
+                MU_MIN((int64_t)COLUMNS, job->inner - column), job->exclusive, (char *)job->out + first * bytes);
     }
 }
 
@@ -626,7 +634,7 @@ static mu_status running_ref(const mu_kernel *k)
                     .exclusive = attrs->exclusive, .backward = attrs->reverse};
     split_at_axis(&k->in[0].shape, attrs->axis, &job);
     if (job.n > 0)
-        mu__share_range(k->team, job.outer * job.inner, 1, job.outer * job.n * job.inner, running_range, &job);
+        mu__share_range(k->team, job.outer * blocks_per_outer(&job), 1, job.outer * job.n * job.inner, running_range, &job);
     return MU_OK;
 }
 

@@ -48,7 +48,7 @@ static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width
 static inline T FN(larger)(T x, T y)
 {
 #if IS_FLOAT
-    return x > y || x != x ? x : y;
+    return (x > y) | (x != x) ? x : y;
 #else
     return x > y ? x : y;
 #endif
@@ -57,19 +57,20 @@ static inline T FN(larger)(T x, T y)
 static inline T FN(smaller)(T x, T y)
 {
 #if IS_FLOAT
-    return x < y || x != x ? x : y;
+    return (x < y) | (x != x) ? x : y;
 #else
     return x < y ? x : y;
 #endif
 }
 
-// A column-wise fold; rows of width 1 are long dependent chains, so they go in sixteen lanes first.
+// A row's fold is a long chain of dependent steps, so it goes in sixteen lanes first; columns go side by side.
 #define FOLD(start, expression)                                             \
     do {                                                                    \
+        T totals[COLUMNS];                                                  \
         for (int64_t j = 0; j < width; j++)                                 \
-            out[j] = (T)(start);                                            \
+            totals[j] = (T)(start);                                         \
         int64_t i = 0;                                                      \
-        if (width == 1 && stride == 1 && n >= 32) {                                        \
+        if (width == 1 && stride == 1 && n >= 32) {                         \
             T lanes[16];                                                    \
             for (int lane = 0; lane < 16; lane++)                           \
                 lanes[lane] = x[lane];                                      \
@@ -79,15 +80,16 @@ static inline T FN(smaller)(T x, T y)
                     lanes[lane] = (T)(expression);                          \
                 }                                                           \
             for (int lane = 0; lane < 16; lane++) {                         \
-                const T a = out[0], b = lanes[lane];                        \
-                out[0] = (T)(expression);                                   \
+                const T a = totals[0], b = lanes[lane];                     \
+                totals[0] = (T)(expression);                                \
             }                                                               \
         }                                                                   \
         for (; i < n; i++)                                                  \
             for (int64_t j = 0; j < width; j++) {                           \
-                const T a = out[j], b = x[i * stride + j];                  \
-                out[j] = (T)(expression);                                   \
+                const T a = totals[j], b = x[i * stride + j];               \
+                totals[j] = (T)(expression);                                \
             }                                                               \
+        memcpy(out, totals, (size_t)width * sizeof *out);                   \
     } while (0)
 
 MU_CLONES
@@ -114,44 +116,87 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
     case PROD: FOLD(1, (S)a * (S)b); break;
     case MAX: FOLD(LOWEST, FN(larger)(a, b)); break;
     case MIN: FOLD(HIGHEST, FN(smaller)(a, b)); break;
-    case ANY: FOLD(0, a || b); break;
-    case ALL: FOLD(1, a && b); break;
+    case ANY: FOLD(0, (a != 0) | (b != 0)); break;
+    case ALL: FOLD(1, (a != 0) & (b != 0)); break;
     }
 }
 #undef FOLD
 
-// The first place of the largest (sign 1) or smallest (-1) of n elements; a NaN is beyond both.
-static int64_t FN(extreme_place)(int variant, const void *from, int64_t n, int64_t stride)
+#if IS_FLOAT
+#define ODD(x) ((x) != (x))
+#else
+#define ODD(x) 0
+#endif
+
+// The first place of the largest or smallest of n elements in a row; a NaN is beyond both.
+MU_CLONES
+static int64_t FN(extreme_place)(int variant, const void *from, int64_t n)
 {
     const T *x = from;
-    int64_t place = 0;
-    for (int64_t i = 1; i < n; i++) {
-        T best = x[place * stride], here = x[i * stride];
-#if IS_FLOAT
-        if (best != best)
-            break;
-        if (here != here)
-            place = i;
-#endif
-        if (variant == ARGMAX ? here > best : here < best)
-            place = i;
+    T best;
+    FN(reduce)(variant == ARGMAX ? MAX : MIN, x, n, 1, 1, &best);
+    for (int64_t at = 0; at < n; at += 64) {  // whether it is among these, then where
+        const int64_t end = MU_MIN(n, at + 64);
+        int found = 0;
+        for (int64_t i = at; i < end; i++)
+            found |= (x[i] == best) | ODD(x[i]);
+        for (int64_t i = at; found && i < end; i++)
+            if (ODD(best) ? ODD(x[i]) : x[i] == best)
+                return i;
     }
-    return place;
+    return 0;
 }
 
-// Running sums or products along rows of a block, `step` apart, each before or after its own element.
-static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step, bool exclusive, void *to)
+// The same for `width` columns at once, of rows `stride` apart.
+MU_CLONES
+static void FN(extreme_places)(int variant, const void *from, int64_t n, int64_t stride, int64_t width, int64_t *places)
+{
+    const T *x = from;
+    T best[COLUMNS];
+    int64_t place[COLUMNS];
+    for (int64_t j = 0; j < width; j++) {
+        best[j] = x[j];
+        place[j] = 0;
+    }
+    for (int64_t i = 1; i < n; i++)
+        for (int64_t j = 0; j < width; j++) {
+            const T old = best[j], here = x[i * stride + j];
+            const bool beyond = variant == ARGMAX ? here > old : here < old;
+            const bool wins = (beyond | ODD(here)) & !ODD(old);
+            best[j] = wins ? here : old;
+            place[j] = wins ? i : place[j];
+        }
+    memcpy(places, place, (size_t)width * sizeof *places);
+}
+
+// Running sums or products over n rows of `width` columns, rows `step` apart, each before or after its own element.
+MU_CLONES
+static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step, int64_t width, bool exclusive, void *to)
 {
     const T *x = from;
     T *out = to;
-    S total = variant == CUMPROD;
-    for (int64_t i = 0; i < n; i++) {
-        S next = variant == CUMPROD ? total * (S)x[i * step] : total + (S)x[i * step];
-        out[i * step] = (T)(exclusive ? total : next);
-        total = next;
+    S total[COLUMNS], one = variant == CUMPROD;
+    if (width == 1) {
+        for (int64_t i = 0; i < n; i++, x += step, out += step) {
+            const S next = variant == CUMPROD ? one * (S)*x : one + (S)*x;
+            *out = (T)(exclusive ? one : next);
+            one = next;
+        }
+        return;
+    }
+    for (int64_t j = 0; j < width; j++)
+        total[j] = one;
+    for (int64_t i = 0; i < n; i++, x += step, out += step) {
+        MU_INDEPENDENT
+        for (int64_t j = 0; j < width; j++) {
+            const S next = variant == CUMPROD ? total[j] * (S)x[j] : total[j] + (S)x[j];
+            out[j] = (T)(exclusive ? total[j] : next);
+            total[j] = next;
+        }
     }
 }
 
+#undef ODD
 #undef T
 #undef S
 #undef FN

@@ -9,6 +9,7 @@
 
 #include "kernels/kernels.h"
 
+#include <math.h>
 #include <muster/nn.h>
 #include <muster/ops.h>
 
@@ -86,6 +87,91 @@ static mu_status softmax_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
+// A softmax over `n` rows of `width` columns each, rows `step` apart, exponentials from the library of kernels. Sums are
+// kept in double, row after row. A NaN among the elements makes the sum one, and so the column.
+enum { COLUMNS = 128 };
+
+MU_CLONES
+static void subtract_from(const float *x, const float *most, float *y, int64_t width)
+{
+    for (int64_t j = 0; j < width; j++)
+        y[j] = x[j] - most[j];
+}
+
+MU_CLONES
+static void subtract_both_from(const float *x, const float *most, const float *offset, float *y, int64_t width)
+{
+    for (int64_t j = 0; j < width; j++)
+        y[j] = (x[j] - most[j]) - offset[j];
+}
+
+MU_CLONES
+static void column_maxima(const float *x, int64_t n, int64_t step, int64_t width, float *most)
+{
+    for (int64_t j = 0; j < width; j++)
+        most[j] = x[j];
+    for (int64_t i = 1; i < n; i++)
+        for (int64_t j = 0; j < width; j++)
+            most[j] = x[i * step + j] > most[j] ? x[i * step + j] : most[j];
+}
+
+MU_CLONES
+static void add_to_sums(const float *e, double *sums, int64_t width)
+{
+    for (int64_t j = 0; j < width; j++)
+        sums[j] += (double)e[j];
+}
+
+MU_CLONES
+static void divide_by(float *y, const float *sums, int64_t width)
+{
+    for (int64_t j = 0; j < width; j++)
+        y[j] /= sums[j];
+}
+
+static void softmax_columns(const float *x, float *y, int64_t n, int64_t step, int64_t width, bool logarithm)
+{
+    const mu_kernels *kernels = mu__kernels();
+    float most[COLUMNS], shifted[COLUMNS], totals[COLUMNS];
+    double sums[COLUMNS] = {0};
+    column_maxima(x, n, step, width, most);
+    for (int64_t i = 0; i < n; i++) {
+        float *e = logarithm ? shifted : y + i * step;
+        subtract_from(x + i * step, most, e, width);
+        kernels->math_f32(MU_MATH_EXP, 0, e, e, width);
+        add_to_sums(e, sums, width);
+    }
+    for (int64_t j = 0; j < width; j++)
+        totals[j] = (float)(logarithm ? log(sums[j]) : sums[j]);
+    for (int64_t i = 0; i < n; i++)
+        if (logarithm)
+            subtract_both_from(x + i * step, most, totals, y + i * step, width);
+        else
+            divide_by(y + i * step, totals, width);
+}
+
+static mu_status softmax_fast(const mu_kernel *kernel)
+{
+    const mu_axis_attrs *attrs = kernel->attrs;
+    const mu_shape *shape = &kernel->in[0].shape;
+    const bool logarithm = kernel->op == &mu_op_log_softmax;
+    const int axis = mu__axis((int)attrs->axis, shape->rank, kernel->op->name);
+    const int64_t n = shape->dims[axis], outer = mu__elements_between(shape, 0, axis);
+    const int64_t inner = mu__elements_between(shape, axis + 1, shape->rank);
+    const float *x = kernel->in[0].data;
+    float *y = kernel->out[0].data;
+    if (n == 0 || outer == 0 || inner == 0)
+        return MU_OK;
+    if (inner == 1) {
+        mu__kernels()->softmax(x, y, n, logarithm, 0, outer);
+        return MU_OK;
+    }
+    for (int64_t o = 0; o < outer; o++, x += n * inner, y += n * inner)
+        for (int64_t j = 0; j < inner; j += COLUMNS)
+            softmax_columns(x + j, y + j, n, inner, MU_MIN((int64_t)COLUMNS, inner - j), logarithm);
+    return MU_OK;
+}
+
 static const mu_axis_attrs last_axis = {-1}, first_axis = {0}, middle_axis = {1};
 
 static const mu_sample softmax_samples[] = {
@@ -101,6 +187,7 @@ const mu_op mu_op_softmax = {
     .name = "softmax", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
     .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields,
     .infer = softmax_infer, .grad = softmax_grad, .ref = softmax_ref, .samples = softmax_samples,
+    .cpu = {.prepare = mu__prepare_f32, .run = softmax_fast},
     .lower = mu__lower_softmax,
 };
 
@@ -108,6 +195,7 @@ const mu_op mu_op_log_softmax = {
     .name = "log_softmax", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
     .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields,
     .infer = softmax_infer, .grad = log_softmax_grad, .ref = softmax_ref, .samples = softmax_samples,
+    .cpu = {.prepare = mu__prepare_f32, .run = softmax_fast},
     .lower = mu__lower_softmax,
 };
 
@@ -266,9 +354,44 @@ static const mu_sample dense_samples[] = {
     {0},
 };
 
+// One row: dx = softmax(x) - p from exponentials in dx and their sum; returns the loss against p.
+MU_CLONES
+static double finish_row(const float *x, const float *p, float max, float sum, float *dx, int64_t n)
+{
+    const double offset = log((double)sum) + (double)max;
+    double lanes[8] = {0}, rest = 0;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int lane = 0; lane < 8; lane++)
+            lanes[lane] += (double)p[i + lane] * (offset - (double)x[i + lane]);
+    for (; i < n; i++)
+        rest += (double)p[i] * (offset - (double)x[i]);
+    MU_INDEPENDENT
+    for (int64_t j = 0; j < n; j++)
+        dx[j] = dx[j] / sum - p[j];
+    for (int lane = 0; lane < 8; lane++)
+        rest += lanes[lane];
+    return rest;
+}
+
+static mu_status dense_fast(const mu_kernel *kernel)
+{
+    const mu_shape *shape = &kernel->in[0].shape;
+    const int64_t rows = mu__elements(&kernel->out[0].shape), classes = shape->dims[shape->rank - 1];
+    const float *x = kernel->in[0].data, *p = kernel->in[1].data;
+    float *loss = kernel->out[0].data, *dx = kernel->out[1].data;
+    for (int64_t r = 0; r < rows; r++, x += classes, p += classes, dx += classes) {
+        float max = 0;
+        const float sum = classes > 0 ? mu__kernels()->softmax_row(x, dx, classes, &max) : 1;
+        loss[r] = (float)finish_row(x, p, max, sum, dx, classes);
+    }
+    return MU_OK;
+}
+
 const mu_op mu_op_softmax_cross_entropy = {
     .name = "softmax_cross_entropy", .n_in = 2, .n_out = 2, .dtypes = MU_FLOATS,
     .infer = dense_infer, .grad = dense_grad, .ref = dense_ref, .samples = dense_samples,
+    .cpu = {.prepare = mu__prepare_f32, .run = dense_fast},
     .lower = mu__lower_cross_entropy,
 };
 

@@ -7,16 +7,27 @@
 #include "ops/grads.h"
 
 #include <muster/ops.h>
-#include <stdlib.h>
 
 typedef struct keyed {
     uint64_t key;
     int64_t place;
 } keyed;
 
+// A float32's key in the upper half.
+static uint64_t ordered_float(float value, bool descending)
+{
+    uint32_t bits;
+    value += 0.0f;
+    memcpy(&bits, &value, sizeof bits);
+    const uint32_t key = bits >> 31 ? ~bits : bits | (uint32_t)1 << 31;
+    return value != value ? UINT64_MAX : (uint64_t)(descending ? ~key : key) << 32;
+}
+
 static uint64_t ordered_key(mu_dtype dtype, const void *data, int64_t i, bool descending)
 {
     uint64_t key;
+    if (dtype == MU_F32)
+        return ordered_float(((const float *)data)[i], descending);
     if (dtype == MU_I64) {
         key = (uint64_t)((const int64_t *)data)[i] ^ (uint64_t)1 << 63;
     } else {
@@ -29,19 +40,62 @@ static uint64_t ordered_key(mu_dtype dtype, const void *data, int64_t i, bool de
     return descending ? ~key : key;
 }
 
-static int compare_keyed(const void *a, const void *b)
+// Few keys: each moves down to its place.
+static void insert_keys(keyed *keys, int64_t n)
 {
-    const keyed *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return (x->place > y->place) - (x->place < y->place);
+    for (int64_t i = 1; i < n; i++) {
+        const keyed moving = keys[i];
+        int64_t at = i;
+        for (; at > 0 && keys[at - 1].key > moving.key; at--)
+            keys[at] = keys[at - 1];
+        keys[at] = moving;
+    }
+}
+
+enum { VALUES = 256, FEW = 48 };  // of a byte; keys that are few
+
+// Many keys: one stable pass per byte, lowest first; a byte that all keys share needs none. `other` holds n keys too.
+static void distribute_keys(keyed *keys, keyed *other, int64_t n)
+{
+    keyed *from = keys, *to = other;
+    uint64_t differs = 0;
+    for (int64_t i = 1; i < n; i++)
+        differs |= keys[i].key ^ keys[0].key;
+    for (int shift = 0; shift < 64; shift += 8) {
+        int64_t starts[VALUES] = {0}, sum = 0;
+        if ((differs >> shift & (VALUES - 1)) == 0)
+            continue;
+        for (int64_t i = 0; i < n; i++)
+            starts[from[i].key >> shift & (VALUES - 1)]++;
+        for (int value = 0; value < VALUES; value++) {
+            const int64_t count = starts[value];
+            starts[value] = sum;
+            sum += count;
+        }
+        for (int64_t i = 0; i < n; i++)
+            to[starts[from[i].key >> shift & (VALUES - 1)]++] = from[i];
+        keyed *swapped = from;
+        from = to;
+        to = swapped;
+    }
+    if (from != keys)
+        memcpy(keys, from, (size_t)n * sizeof *keys);
+}
+
+// Memory for the keys of n elements, and as much again to sort them with.
+static keyed *keys_for(int64_t n)
+{
+    return mu__alloc(2 * (size_t)n * sizeof(keyed));
 }
 
 static keyed *sorted_keys(const mu_view *x, int64_t first, int64_t n, bool descending, keyed *keys)
 {
     for (int64_t i = 0; i < n; i++)
         keys[i] = (keyed){.key = ordered_key(x->dtype, x->data, first + i, descending), .place = i};
-    qsort(keys, (size_t)n, sizeof keys[0], compare_keyed);
+    if (n <= FEW)
+        insert_keys(keys, n);
+    else
+        distribute_keys(keys, keys + n, n);
     return keys;
 }
 
@@ -58,15 +112,33 @@ static int64_t last_dim(const mu_shape *shape)
     return shape->dims[shape->rank - 1];
 }
 
+// Keeps the `wanted` first of a row's keys in order while it goes through them; equals stay in the order of places.
+static void best_keys(const mu_view *x, int64_t first, int64_t n, int64_t wanted, keyed *keys)
+{
+    int64_t have = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t key = ordered_key(x->dtype, x->data, first + i, true);
+        if (have == wanted && key >= keys[have - 1].key)
+            continue;
+        int64_t at = have < wanted ? have++ : wanted - 1;
+        for (; at > 0 && keys[at - 1].key > key; at--)
+            keys[at] = keys[at - 1];
+        keys[at] = (keyed){.key = key, .place = i};
+    }
+}
+
 static mu_status write_first(const mu_kernel *k, bool descending, int64_t count)
 {
     const mu_view *x = &k->in[0];
     int64_t n = last_dim(&x->shape), rows = n > 0 ? mu__elements(&x->shape) / n : 0;
-    keyed *keys = mu__alloc((size_t)n * sizeof keys[0]);
+    keyed *keys = keys_for(n);
     if (!keys)
         return MU_RESOURCE_EXHAUSTED;
     for (int64_t row = 0; row < rows; row++) {
-        sorted_keys(x, row * n, n, descending, keys);
+        if (descending && count > 0 && count <= FEW && count < n)
+            best_keys(x, row * n, n, count, keys);
+        else
+            sorted_keys(x, row * n, n, descending, keys);
         for (int64_t i = 0; i < count; i++) {
             copy_element(x, row * n + keys[i].place, &k->out[0], row * count + i);
             ((int32_t *)k->out[1].data)[row * count + i] = (int32_t)keys[i].place;
@@ -210,7 +282,7 @@ static mu_status unique_infer(mu_infer *infer)
 static mu_status first_equals(const mu_view *x, int64_t *firsts, int64_t *count)
 {
     int64_t n = x->shape.dims[0], first = 0;
-    keyed *keys = mu__alloc((size_t)n * sizeof keys[0]);
+    keyed *keys = keys_for(n);
     *count = 0;
     if (!keys)
         return MU_RESOURCE_EXHAUSTED;
