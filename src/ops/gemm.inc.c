@@ -27,12 +27,33 @@ static inline void FN(row)(T *restrict c, const T *a, int64_t a_col, const T *re
     }
 }
 
+// The sum of products of two rows, in many running sums that are added in a fixed order.
+MU_CLONES static T FN(dot)(const T *a, const T *b, int64_t k)
+{
+    T lanes[PANEL] = {0}, sum = 0;
+    int64_t p = 0;
+    for (; p + PANEL <= k; p += PANEL)
+        for (int lane = 0; lane < PANEL; lane++)
+            lanes[lane] += a[p + lane] * b[p + lane];
+    for (int step = PANEL / 2; step > 0; step /= 2)
+        for (int lane = 0; lane < step; lane++)
+            lanes[lane] += lanes[lane + step];
+    for (; p < k; p++)
+        sum += a[p] * b[p];
+    return lanes[0] + sum;
+}
+
 MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, int64_t a_row, int64_t a_col,
                                const void *b_data, int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k)
 {
     T *c = c_data;
     const T *a = a_data, *b = b_data;
     T panel[PANEL * PANEL];
+    if (n == 1 && a_col == 1 && b_row == 1) {
+        for (int64_t i = 0; i < m; i++)
+            c[i * c_row] += FN(dot)(a + i * a_row, b, k);
+        return;
+    }
     for (int64_t p = 0; p < k; p += PANEL) {
         const int64_t depth = MU_MIN(PANEL, k - p);
         for (int64_t j = 0; j < n; j += PANEL) {

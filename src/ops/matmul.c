@@ -219,6 +219,14 @@ static void merge_batches(product *it)
     }
 }
 
+// Where the plain loops are as good: products so small that making a primitive takes longer, and a matrix by a vector,
+// both read in order, which is one pass over the matrix.
+static bool plain_is_better(mu_dtype dtype, int64_t batches, const product *it)
+{
+    enum { SMALL = 16 * 16 * 16 };
+    return dtype == MU_F32 && (batches * it->m * it->n * it->k <= SMALL || (it->n == 1 && it->a_col == 1 && it->b_row == 1));
+}
+
 static mu_status matmul_prepare(mu_prepare *prepare)
 {
     const mu_matmul_attrs *attrs = prepare->attrs;
@@ -227,7 +235,8 @@ static mu_status matmul_prepare(mu_prepare *prepare)
     MU_TRY(describe(attrs, &prepare->in[0].shape, &prepare->in[1].shape, prepare->op->name, &it));
     merge_batches(&it);
     const int64_t batches = mu__elements(&it.batch);
-    prepare->declined = !mu__dnnl_type(prepare->in[0].dtype, &type) || batches * it.m * it.n * it.k == 0;
+    prepare->declined = !mu__dnnl_type(prepare->in[0].dtype, &type) || batches * it.m * it.n * it.k == 0 ||
+                        plain_is_better(prepare->in[0].dtype, batches, &it);
     if (prepare->declined)
         return MU_OK;
     mu_dnnl *dnnl = mu__dnnl_new(prepare->op->name);

@@ -14,7 +14,7 @@
 #include <muster/ops.h>
 
 enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, ARGMAX, ARGMIN, CUMSUM, CUMPROD };
-enum { COLUMNS = 256 };  // so many outputs are folded side by side
+enum { COLUMNS = 256, LANES = 64 };  // so many outputs, and so many parts of one, are folded side by side
 
 #define T float
 #define S float

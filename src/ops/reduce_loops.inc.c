@@ -63,23 +63,23 @@ static inline T FN(smaller)(T x, T y)
 #endif
 }
 
-// A row's fold is a long chain of dependent steps, so it goes in sixteen lanes first; columns go side by side.
+// A row's fold is a long chain of dependent steps, so it goes in many lanes first; columns go side by side.
 #define FOLD(start, expression)                                             \
     do {                                                                    \
         T totals[COLUMNS];                                                  \
         for (int64_t j = 0; j < width; j++)                                 \
             totals[j] = (T)(start);                                         \
         int64_t i = 0;                                                      \
-        if (width == 1 && stride == 1 && n >= 32) {                         \
-            T lanes[16];                                                    \
-            for (int lane = 0; lane < 16; lane++)                           \
+        if (width == 1 && stride == 1 && n >= 2 * LANES) {                         \
+            T lanes[LANES];                                                 \
+            for (int lane = 0; lane < LANES; lane++)                        \
                 lanes[lane] = x[lane];                                      \
-            for (i = 16; i + 16 <= n; i += 16)                              \
-                for (int lane = 0; lane < 16; lane++) {                     \
+            for (i = LANES; i + LANES <= n; i += LANES)                     \
+                for (int lane = 0; lane < LANES; lane++) {                  \
                     const T a = lanes[lane], b = x[i + lane];               \
                     lanes[lane] = (T)(expression);                          \
                 }                                                           \
-            for (int lane = 0; lane < 16; lane++) {                         \
+            for (int lane = 0; lane < LANES; lane++) {                      \
                 const T a = totals[0], b = lanes[lane];                     \
                 totals[0] = (T)(expression);                                \
             }                                                               \
