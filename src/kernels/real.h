@@ -9,14 +9,15 @@
 
 #define ROUND_MAGIC 0x1.8p52  // adding it leaves the nearest integer in the low bits
 
-MU_INLINE int64_t bits_of(double x)
+// Bits are unsigned, because those of a NaN overflow in what is done to numbers.
+MU_INLINE uint64_t bits_of(double x)
 {
-    int64_t bits;
+    uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-MU_INLINE double of_bits(int64_t bits)
+MU_INLINE double of_bits(uint64_t bits)
 {
     double x;
     memcpy(&x, &bits, sizeof x);
@@ -39,7 +40,7 @@ MU_INLINE double at_least(double x, double limit)
 // 2^n of ROUND_MAGIC + n, for -1022 <= n <= 1023.
 MU_INLINE double power_of_two(double shifted)
 {
-    return of_bits((int64_t)((uint64_t)bits_of(shifted) << 52) + bits_of(1.0));
+    return of_bits((bits_of(shifted) << 52) + bits_of(1.0));
 }
 
 // e^x as scale * (1 + rest), for |x| <= 700; to 1e-10.
@@ -147,10 +148,10 @@ typedef struct log_parts {
 
 MU_INLINE log_parts log_split(double x)
 {
-    const int64_t bits = bits_of(x) - bits_of(0.70710678118654752440);
+    const uint64_t bits = bits_of(x) - bits_of(0.70710678118654752440);
     // The exponent, negative ones included, as the low bits of a double between 2^52 and 2^53.
-    const double n = of_bits((int64_t)((uint64_t)(bits + (INT64_C(1024) << 52)) >> 52) + bits_of(0x1p52)) - (0x1p52 + 1024);
-    const double m = of_bits((bits & INT64_C(0x000fffffffffffff)) + bits_of(0.70710678118654752440));
+    const double n = of_bits(((bits + (UINT64_C(1024) << 52)) >> 52) + bits_of(0x1p52)) - (0x1p52 + 1024);
+    const double m = of_bits((bits & UINT64_C(0x000fffffffffffff)) + bits_of(0.70710678118654752440));
     return (log_parts){n, m - 1};
 }
 
@@ -247,7 +248,7 @@ MU_INLINE double softplus_of(double x)
 // sin or cos of r, a quarter turn about 0 at most, by whether `turns` (a magic sum) is odd after `cosine` is added.
 typedef struct circle_parts {
     double sine, cosine;
-    int64_t quarter;
+    uint64_t quarter;
 } circle_parts;
 
 MU_INLINE circle_parts circle_split(double x)
@@ -267,10 +268,10 @@ MU_INLINE circle_parts circle_split(double x)
     return (circle_parts){r + r * z * s, 1 + c * z, bits_of(shifted)};
 }
 
-MU_INLINE double circle_fold(circle_parts p, int64_t quarter)
+MU_INLINE double circle_fold(circle_parts p, uint64_t quarter)
 {
     const double value = quarter & 1 ? p.cosine : p.sine;
-    return of_bits(bits_of(value) ^ (int64_t)((uint64_t)(quarter & 2) << 62));
+    return of_bits(bits_of(value) ^ (quarter & 2) << 62);
 }
 
 MU_INLINE double sin_of(double x)
