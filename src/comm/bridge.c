@@ -8,7 +8,7 @@
 #include <poll.h>
 #include <time.h>
 
-enum { QUEUE = MU_SENDS_IN_FLIGHT + 1, BUFFER_BYTES = 1 << 15, POLL_MS = 20, MAGIC = 0x6d757374 };
+enum { QUEUE = MU_SENDS_IN_FLIGHT + 1, BUFFER_BYTES = 1 << 16, POLL_MS = 20, MAGIC = 0x6d757374 };
 
 typedef struct outgoing {
     const char *data;

@@ -76,7 +76,7 @@ typedef enum mu_area {
     MU_AREA_SCRATCH,
     MU_N_AREAS
 } mu_area;
-#define MU_WINDOW_BYTES ((size_t)16384)
+#define MU_WINDOW_BYTES ((size_t)32768)
 #define MU_STAGE_BYTES  ((size_t)1 << 20)
 
 // Steps of one rank run in order. Only SEND goes on behind the next steps: its memory must stay as it is

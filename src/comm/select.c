@@ -174,13 +174,14 @@ const char *mu_communication_name(mu_communication communication)
     return (unsigned)communication < MU_COUNT(names) ? names[communication] : "unknown";
 }
 
-// By where the ranks are: on one host, on hosts with one each, on any others. The thresholds were measured on loopback.
+// By where the ranks are: on one host, on hosts with one each, on any others. Between hosts a message
+// costs more than the bytes in it for longer, so windows serve larger ones there.
 static const char *const automatic[] = {
     [MU_PLACED_TOGETHER] = "allreduce:0-16k:slots,16k-:direct;allgather:0-4k:slots,4k-:direct;"
                            "broadcast:0-4k:slots,4k-:direct",
-    [MU_PLACED_APART] = "allreduce:0-16k:slots,16k-:pairwise;allgather:0-4k:slots,4k-:ring;"
+    [MU_PLACED_APART] = "allreduce:0-32k:slots,32k-:pairwise;allgather:0-4k:slots,4k-:ring;"
                         "broadcast:0-4k:slots,4k-:tree;alltoall:pairwise;reducescatter:pairwise",
-    [MU_PLACED_MIXED] = "allreduce:0-16k:slots,16k-:hierarchical;allgather:0-4k:slots,4k-:hierarchical;"
+    [MU_PLACED_MIXED] = "allreduce:0-32k:slots,32k-:hierarchical;allgather:0-4k:slots,4k-:hierarchical;"
                         "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:hierarchical",
 };
 
@@ -191,7 +192,7 @@ static const char *const rings[] = {
 };
 
 static const char in_order_mixed[] =
-    "allreduce:0-16k:slots,16k-:chain;allgather:0-4k:slots,4k-:hierarchical;"
+    "allreduce:0-32k:slots,32k-:chain;allgather:0-4k:slots,4k-:hierarchical;"
     "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:hierarchical";
 
 const char *mu__policy_of(mu_communication communication, mu_placing placing, bool in_rank_order)

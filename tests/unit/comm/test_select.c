@@ -37,7 +37,7 @@ static void test_ranges(void **state)
 static void test_falls_back(void **state)
 {
     (void)state;
-    assert_string_equal(chosen("allreduce:slots", MU_KIND_ALL_REDUCE, 16385, everything), "direct");
+    assert_string_equal(chosen("allreduce:slots", MU_KIND_ALL_REDUCE, 32769, everything), "direct");
     assert_string_equal(chosen("allreduce:direct", MU_KIND_ALL_REDUCE, 100, messages), "ring");
     assert_string_equal(chosen("allreduce:hierarchical", MU_KIND_ALL_REDUCE, 100, messages), "ring");
     assert_string_equal(chosen("allreduce:0-10:ring", MU_KIND_ALL_REDUCE, 100, everything), "direct");
@@ -90,8 +90,9 @@ static void test_implementations(void **state)
                         "ring");
     assert_null(mu__policy_of(MU_COMM_NCCL, MU_PLACED_APART, false));
     assert_int_equal(mu_error_take().code, MU_UNIMPLEMENTED);
-    assert_null(mu__policy_of(MU_COMM_MPI, MU_PLACED_APART, false));
-    assert_int_equal(mu_error_take().code, MU_UNIMPLEMENTED);
+    assert_non_null(mu__policy_of(MU_COMM_MPI, MU_PLACED_APART, false));
+    assert_null(mu__policy_of((mu_communication)99, MU_PLACED_APART, false));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
     assert_string_equal(mu_communication_name(MU_COMM_RING), "RING");
     assert_string_equal(mu_communication_name((mu_communication)99), "unknown");
 }
