@@ -1,7 +1,7 @@
 // What suites of composed functions share: a row is a function of tensors, and every row is held to the same rules.
 //
 // The gradient, and the gradient of the gradient, agree with central differences (f64); a trace that does not know
-// the batch axis gives a shape that fits. Functions with rows in the op table are test_ops's.
+// the batch axis gives a shape that fits; a compiled function gives what eager execution gives. Functions with rows in the op table are test_ops's.
 #ifndef MU_TESTS_COMPOSED_CHECK_H
 #define MU_TESTS_COMPOSED_CHECK_H
 
@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <muster/distribute.h>
 #include <muster/nn.h>
 #include <muster/ops.h>
 
@@ -138,6 +139,44 @@ static inline void composed_trace(const composed *c, mu_tensor *const *in)
     mu_release(traced.outputs);
 }
 
+typedef struct composed_call {
+    const composed *row;
+    mu_tensor *const *in;
+} composed_call;
+
+// Inputs with a batch are arguments, in order; the others are captured.
+static inline mu_value *composed_body(mu_value *arguments, void *arg)
+{
+    const composed_call *call = arg;
+    mu_tensor *in[COMPOSED_INPUTS];
+    int next = 0;
+    for (int i = 0; i < call->row->n_in; i++)
+        in[i] = call->row->batched >> i & 1 ? mu_at(arguments, next++) : call->in[i];
+    mu_tensor *y = call->row->fn(in);
+    return y ? mu_of(y) : NULL;
+}
+
+// The compiled function gives what eager execution gives.
+static inline void composed_run(const composed *c, mu_tensor *const *in)
+{
+    composed_call call = {c, in};
+    mu_value *leaves[COMPOSED_INPUTS];
+    int n = 0;
+    for (int i = 0; i < c->n_in; i++)
+        if (c->batched >> i & 1)
+            leaves[n++] = mu_of(in[i]);
+    mu_function *function = mu_function_new(composed_body, &call);
+    mu_value *result = mu_run(mu_get_strategy(), function, mu_list_of(n, leaves));
+    const mu_tensor *eager = c->fn(in), *compiled = result ? mu_value_tensor(result) : NULL;
+    if (!compiled || !mu__shape_equal(&compiled->shape, &eager->shape))
+        fail_msg("%s: as a function: %s", c->name, mu_error_message());
+    for (int64_t i = 0; i < mu__elements(&eager->shape); i++) {
+        const double a = ((const double *)mu__data(compiled))[i], b = ((const double *)mu__data(eager))[i];
+        if (!(fabs(a - b) <= 1e-12 * (1 + fabs(b))))
+            fail_msg("%s: element %lld is %.17g in a function, %.17g outside", c->name, (long long)i, a, b);
+    }
+}
+
 // Holds one row to the rules.
 static inline void composed_check(const composed *c)
 {
@@ -150,6 +189,7 @@ static inline void composed_check(const composed *c)
     composed_compare(c, in, 0);
     composed_compare(c, in, 1);
     composed_trace(c, in);
+    composed_run(c, in);
     mu_pool_close(pool);
     assert_int_equal(mu_error_code(), MU_OK);
 }

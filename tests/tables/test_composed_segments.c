@@ -22,14 +22,14 @@ static mu_tensor *gathered(mu_tensor *const *in)
 }
 
 static const composed rows[] = {
-    {"segment_sum", sorted_sum, 1, {MU_DIMS(5, 2)}},
-    {"segment_mean", sorted_mean, 1, {MU_DIMS(5, 2)}},
-    {"segment_prod", sorted_prod, 1, {MU_DIMS(5)}},
-    {"segment_max", sorted_max, 1, {MU_DIMS(5, 2)}},
-    {"segment_min", sorted_min, 1, {MU_DIMS(5, 1, 2)}},
-    {"segment_sum of nothing", sorted_sum, 1, {MU_DIMS(5, 0)}},
-    {"unsorted_segment_mean", mean, 1, {MU_DIMS(5, 2)}},
-    {"unsorted_segment_sqrt_n", sqrt_n, 1, {MU_DIMS(5, 2)}},
+    {"segment_sum", sorted_sum, 1, {MU_DIMS(5, 2)}, .batched = 1},
+    {"segment_mean", sorted_mean, 1, {MU_DIMS(5, 2)}, .batched = 1},
+    {"segment_prod", sorted_prod, 1, {MU_DIMS(5)}, .batched = 1},
+    {"segment_max", sorted_max, 1, {MU_DIMS(5, 2)}, .batched = 1},
+    {"segment_min", sorted_min, 1, {MU_DIMS(5, 1, 2)}, .batched = 1},
+    {"segment_sum of nothing", sorted_sum, 1, {MU_DIMS(5, 0)}, .batched = 1},
+    {"unsorted_segment_mean", mean, 1, {MU_DIMS(5, 2)}, .batched = 1},
+    {"unsorted_segment_sqrt_n", sqrt_n, 1, {MU_DIMS(5, 2)}, .batched = 1},
     {"batch_gather", gathered, 1, {MU_DIMS(2, 3, 2)}},
 };
 
