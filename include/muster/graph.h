@@ -81,6 +81,10 @@ MU_API mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *a
 // mu_function_trace_count says how often the callback has been traced.
 MU_API int mu_function_trace_count(const mu_function *function);
 
+// mu_function_dot writes the latest traced graph as a picture for Graphviz: `dot -Tsvg path`. MUSTER_LOG=debug prints
+// the same as text. Errors: FAILED_PRECONDITION if the function has not been traced.
+MU_API mu_status mu_function_dot(mu_function *function, const char *path);
+
 #ifdef __cplusplus
 }
 #endif

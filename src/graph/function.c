@@ -152,6 +152,31 @@ static void relax(const mu_concrete *concrete, signature *s)
         }
 }
 
+// Says on the log why no earlier trace serves: what is different from the latest one.
+static void explain(const mu_function *function, const mu_value *arguments, const signature *s, const void *owner)
+{
+    if (function->concretes.n == 0 || !mu__log_enabled(MU_LOG_INFO))
+        return;
+    const mu_concrete *before = function->concretes.items[function->concretes.n - 1];
+    if (before->owner != owner) {
+        mu__log(MU_LOG_INFO, "tracing again: the strategy in force is another one");
+        return;
+    }
+    if ((size_t)s->n != before->graph->inputs.n || !mu__value_same_structure(before->inputs, arguments)) {
+        mu__log(MU_LOG_INFO, "tracing again: the arguments are nested in another way, with %d tensors instead of %zu", s->n,
+                before->graph->inputs.n);
+        return;
+    }
+    for (int i = 0; i < s->n; i++) {
+        const mu_spec *old = concrete_spec(before, (size_t)i), *now = &s->specs[i];
+        if (old->dtype != now->dtype)
+            mu__log(MU_LOG_INFO, "tracing again: argument %d has type %s and had %s before", i, mu_dtype_name(now->dtype),
+                    mu_dtype_name(old->dtype));
+        else if (old->shape.rank != now->shape.rank)
+            mu__log(MU_LOG_INFO, "tracing again: argument %d has rank %d and had %d before", i, now->shape.rank, old->shape.rank);
+    }
+}
+
 static mu_concrete *trace_concrete(mu_function *function, const mu_value *arguments, const signature *s, void *owner)
 {
     mu_traced traced;
@@ -192,9 +217,14 @@ static mu_concrete *find_or_trace(mu_function *function, const mu_value *argumen
         if (comparable(concrete, arguments, &s, owner) && accepts(concrete, &s))
             found = concrete;
     }
+    bool relaxed = found != NULL;
     for (size_t i = 0; i < function->concretes.n && !found; i++)
-        if (comparable(function->concretes.items[i], arguments, &s, owner))
+        if (comparable(function->concretes.items[i], arguments, &s, owner)) {
             relax(function->concretes.items[i], &s);
+            relaxed = true;
+        }
+    if (!relaxed)
+        explain(function, arguments, &s, owner);
     if (!found)
         found = trace_concrete(function, arguments, &s, owner);
 out:
@@ -225,4 +255,21 @@ mu_value *mu__concrete_result(const mu_concrete *concrete, mu_tensor *const *out
     mu_value *value = mu__value_pack(concrete->outputs, leaves, n);
     mu__free(leaves);
     return value;
+}
+
+mu_status mu_function_dot(mu_function *function, const char *path)
+{
+    if (mu__pending())
+        return mu_error_code();
+    if (!function || !path)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_function_dot: the %s is NULL", function ? "path" : "function");
+    pthread_mutex_lock(&function->lock);
+    const mu_concrete *latest = function->concretes.n ? function->concretes.items[function->concretes.n - 1] : NULL;
+    mu_graph *graph = latest ? mu_retain(latest->graph) : NULL;
+    pthread_mutex_unlock(&function->lock);
+    if (!graph)
+        return mu__error(MU_FAILED_PRECONDITION, "mu_function_dot: the function has not been traced; run it once");
+    const mu_status status = mu__graph_dot(graph, path);
+    mu_release(graph);
+    return status;
 }

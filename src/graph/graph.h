@@ -69,6 +69,7 @@ mu_graph *mu__graph_clone(const mu_graph *graph);                 // for engines
 // mu__graph_rewrite makes a node into another op on other inputs, at its place; users see the new outputs.
 // Inputs must stand before it. On error the node is as it was.
 mu_status mu__graph_rewrite(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in);
+mu_status mu__graph_dot(const mu_graph *graph, const char *path);  // a file for Graphviz (dot.c)
 void mu__graph_print(const mu_graph *graph, FILE *out);          // one line a node
 
 // ---- Graphs in attributes (body.c) --------------------------------------------------------------

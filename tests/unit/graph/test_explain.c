@@ -1,0 +1,109 @@
+// What one is told of a function: on the log why it is traced again, and its graph as a picture.
+#include "../model/model_test.h"
+
+#include "../base/base_test.h"
+
+static int start_with_log(void **state)
+{
+    (void)state;
+    return mu_init(.cpu_devices = 2, .log = "info") != MU_OK;
+}
+
+#define LOG_TEST(name) cmocka_unit_test_setup_teardown(name, start_with_log, end_library)
+
+static mu_value *doubles_first(mu_value *arguments, void *arg)
+{
+    mu_variable *total = arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    if (total)
+        mu_variable_assign_add(total, mu_constant(MU_F32, 1));
+    return mu_of(mu_add(x, x));
+}
+
+typedef struct one_call {
+    mu_strategy *strategy;
+    mu_function *function;
+    mu_value *arguments;
+} one_call;
+
+static void call(void *arg)
+{
+    const one_call *c = arg;
+    if (!mu_run(c->strategy, c->function, c->arguments))
+        fprintf(stderr, "%s", mu_error_message());
+}
+
+static void expect_log(mu_strategy *strategy, mu_function *function, mu_value *arguments, const char *wanted)
+{
+    char text[2000];
+    one_call c = {strategy, function, arguments};
+    catch_stderr(call, &c, text, sizeof text);
+    if (wanted ? !strstr(text, wanted) : strstr(text, "tracing again") != NULL)
+        fail_msg("'%s' instead of '%s'", text, wanted ? wanted : "nothing");
+}
+
+static mu_value *zeros(mu_dtype dtype, int rank)
+{
+    return mu_of(mu_zeros(dtype, rank, (int64_t[]){2, 3, 4}));
+}
+
+static mu_value *two(void)
+{
+    return mu_list(zeros(MU_F64, 3), zeros(MU_F64, 3), MU_END);
+}
+
+static mu_value *row_of(int64_t n)
+{
+    return mu_of(mu_zeros(MU_F32, 2, (int64_t[]){2, n}));
+}
+
+static void retracing_is_explained(void **state)
+{
+    (void)state;
+    mu_function *f = mu_function_new(doubles_first, NULL);
+    expect_log(NULL, f, zeros(MU_F32, 2), NULL);
+    expect_log(NULL, f, zeros(MU_F64, 2), "argument 0 has type float64 and had float32 before");
+    expect_log(NULL, f, zeros(MU_F64, 3), "argument 0 has rank 3 and had 2 before");
+    expect_log(NULL, f, two(), "nested in another way, with 2 tensors instead of 1");
+    expect_log(mu_mirrored_strategy(.replicas = 2), f, two(), "strategy in force");
+    mu_function *g = mu_function_new(doubles_first, NULL);
+    expect_log(NULL, g, row_of(5), NULL);
+    expect_log(NULL, g, row_of(6), "axis 1 of argument 0 was 5 before");
+    expect_log(NULL, g, row_of(7), NULL);
+}
+
+static void a_graph_is_drawn(void **state)
+{
+    (void)state;
+    const char *path = temporary_file("", 0);
+    mu_variable *total = mu_variable_new(mu_constant(MU_F32, 0), "a \"name\"\n");
+    mu_function *f = mu_function_new(doubles_first, total);
+    assert_int_equal(mu_function_dot(f, path), MU_FAILED_PRECONDITION);
+    expect_error(MU_FAILED_PRECONDITION, "not been traced");
+    assert_non_null(mu_run(NULL, f, zeros(MU_F32, 2)));
+    assert_int_equal(mu_function_dot(f, path), MU_OK);
+    void *text = NULL;
+    size_t bytes = 0;
+    assert_int_equal(mu__file_read(path, 10000, &text, &bytes), MU_OK);
+    const char *drawn = strchr(text, '{');
+    assert_non_null(drawn);
+    assert_string_equal(drawn,
+                        "{\n  node [shape=box];\n"
+                        "  n0 [label=\"input\\nfloat32[?, 3]\"];\n"
+                        "  n1 [label=\"constant\\nfloat32[]\"];\n"
+                        "  n2 [label=\"assign_add_variable @a  name  \" style=filled];\n"
+                        "  n3 [label=\"add\\nfloat32[?, 3]\"];\n"
+                        "  n1 -> n2;\n"
+                        "  n0 -> n3;\n"
+                        "  n0 -> n3;\n"
+                        "  result0 [shape=plaintext];\n"
+                        "  n3 -> result0;\n"
+                        "}\n");
+    mu__free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {LOG_TEST(retracing_is_explained), LOG_TEST(a_graph_is_drawn)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
