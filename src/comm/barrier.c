@@ -2,7 +2,8 @@
 //
 // The counter of arrivals only grows; the n-th barrier of r ranks is over when it has reached n * r, and it
 // is the word that sleepers sleep on, so nobody can miss it. Abort makes the counter leap past every
-// target: all leave, see that it failed and say so. Knows nothing of collectives.
+// target: all leave, see that it failed and say so, except where all had come before: a rank that went on and
+// failed later must not undo what it took part in. Knows nothing of collectives.
 #include "comm/comm.h"
 
 #include <errno.h>
@@ -78,6 +79,13 @@ static void wake_all(mu_barrier *barrier)
 
 static bool reached(unsigned arrivals, unsigned target) { return (int32_t)(arrivals - target) >= 0; }
 
+// After an abort nobody comes to another barrier, so without the leap the counter tells who had come to this one.
+static bool all_came(unsigned arrivals, unsigned target)
+{
+    const unsigned past = arrivals - target;
+    return reached(past >= LEAP / 2 && past < 2 * LEAP ? arrivals - LEAP : arrivals, target);
+}
+
 // One who sleeps is counted before the kernel compares the word, so whoever changes it last sees the count.
 static mu_status sleep_until(mu_barrier *barrier, unsigned target, const mu_patience *patience)
 {
@@ -110,7 +118,7 @@ mu_status mu__barrier_wait(mu_barrier *barrier, uint32_t *epoch, int ranks, mu_p
         }
         arrivals = atomic_load_explicit(&barrier->arrivals, memory_order_acquire);
     }
-    return atomic_load(&barrier->failed) ? MU_ABORTED : MU_OK;
+    return !atomic_load(&barrier->failed) || all_came(atomic_load(&barrier->arrivals), target) ? MU_OK : MU_ABORTED;
 }
 
 void mu__barrier_abort(mu_barrier *barrier)
