@@ -12,8 +12,10 @@
 
 #if defined(__AVX512F__)
 enum { LANES = 16 };
-#else
+#elif defined(__AVX__)
 enum { LANES = 8 };
+#else
+enum { LANES = 4 };
 #endif
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef struct arrays {

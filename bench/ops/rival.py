@@ -92,19 +92,24 @@ class TensorFlow:
 class Server:
     def __init__(self, library):
         self.library, self.inputs, self.case, self.run = library, {}, None, None
+        self.calls = {}  # of the case at hand, by setting: what is traced and compiled stays so
 
     def load(self, name, dtype, path, *dims):
         self.inputs[name] = self.library.tensor(dtype, read_input(dtype, path, [int(dim) for dim in dims]))
         return ""
 
     def drop(self):
-        self.inputs, self.run = {}, None
+        self.inputs, self.run, self.case, self.calls = {}, None, None, {}
         return ""
 
     def choose(self, name, setting, size):
-        self.case = BY_NAME[name]
-        self.run = self.library.call(self.case, setting, size, {name: self.inputs[name] for name in self.case.inputs})
-        self.run()
+        if self.case is not BY_NAME[name]:
+            self.case, self.calls = BY_NAME[name], {}
+        if setting not in self.calls:
+            inputs = {each: self.inputs[each] for each in self.case.inputs}
+            self.calls[setting] = self.library.call(self.case, setting, size, inputs)
+            self.calls[setting]()
+        self.run = self.calls[setting]
         return ""
 
     def check(self, path):

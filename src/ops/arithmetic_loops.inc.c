@@ -6,7 +6,7 @@
 static inline T FN(least)(T x, T y)
 {
 #if IS_FLOAT
-    return (x < y) | (x != x) ? x : y;  // a NaN on either side passes
+    return ((x < y) | (x != x)) ? x : y;  // a NaN on either side passes
 #else
     return x < y ? x : y;
 #endif
@@ -15,7 +15,7 @@ static inline T FN(least)(T x, T y)
 static inline T FN(greatest)(T x, T y)
 {
 #if IS_FLOAT
-    return (x > y) | (x != x) ? x : y;
+    return ((x > y) | (x != x)) ? x : y;
 #else
     return x > y ? x : y;
 #endif

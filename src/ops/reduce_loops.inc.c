@@ -48,7 +48,7 @@ static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width
 static inline T FN(larger)(T x, T y)
 {
 #if IS_FLOAT
-    return (x > y) | (x != x) ? x : y;
+    return ((x > y) | (x != x)) ? x : y;
 #else
     return x > y ? x : y;
 #endif
@@ -57,7 +57,7 @@ static inline T FN(larger)(T x, T y)
 static inline T FN(smaller)(T x, T y)
 {
 #if IS_FLOAT
-    return (x < y) | (x != x) ? x : y;
+    return ((x < y) | (x != x)) ? x : y;
 #else
     return x < y ? x : y;
 #endif
