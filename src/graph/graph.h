@@ -84,6 +84,9 @@ bool mu__node_writes(const mu_node *node, int k);
 mu_status mu__replace_bodies(mu_node *node, mu_graph *(*change)(const mu_graph *body));
 // mu__graph_shapes runs the shape rules of a graph for other input specs; `out` gets those of its outputs.
 mu_status mu__graph_shapes(const mu_graph *graph, const mu_spec *in, mu_spec *out);
+// mu__graph_inline copies a graph with the bodies of calls in place of the calls; with `all` also of those that are to
+// be computed again (inline.c). Owned by the caller.
+mu_graph *mu__graph_inline(const mu_graph *graph, bool all);
 // mu__admit_bodies sets a new node's flags, and refuses bodies that nest too deep or use resources it does not have.
 mu_status mu__admit_bodies(mu_node *node, mu_resource *const *resources);
 

@@ -307,7 +307,7 @@ mu_graph *mu__cpu_lower(const mu_graph *graph)
 {
     static mu_status (*const rewrites[])(mu_graph *, const users *) = {fuse_bias, fuse_relu_pool, fuse_first_layer,
                                                                         fuse_deep_layer, fuse_relu};
-    mu_graph *lowered = mu__graph_clone(graph);
+    mu_graph *lowered = mu__graph_inline(graph, false);
     mu_status status = lowered ? MU_OK : mu_error_code();
     for (size_t i = 0; status == MU_OK && i < lowered->nodes.n; i++)
         status = mu__replace_bodies(lowered->nodes.items[i], mu__cpu_lower);

@@ -349,8 +349,14 @@ static void close_device(mu_device *device)
     (void)device;  // what is the client's goes with it
 }
 
+static mu_graph *lower(const mu_graph *graph)
+{
+    return mu__graph_inline(graph, true);
+}
+
 const mu_engine mu__engine_pjrt = {
     .name = "pjrt",
+    .lower = lower,
     .compile = compile,
     .run = run_plan,
     .free = free_plan,

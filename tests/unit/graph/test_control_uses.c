@@ -290,6 +290,53 @@ static void recomputing_saves_memory(void **state)
         fail_msg("with recomputing the plan takes %zu bytes, without it %zu", few, all);
 }
 
+static mu_value *cubed(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_pow(mu_at(arguments, 0), mu_constant(MU_F64, 3)), MU_END);
+}
+
+static mu_value *cube_slope(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
+{
+    (void)results;
+    (void)arg;
+    return mu_list(mu_multiply(mu_at(gradients, 0), mu_square(mu_at(arguments, 0))), MU_END);
+}
+
+static mu_value *custom(mu_value *arguments, void *arg)
+{
+    mu_tape *tape = mu_tape_open();
+    mu_value *y = mu_custom_gradient(cubed, cube_slope, arguments, arg);
+    return mu_list(mu_at(mu_gradients(tape, mu_at(y, 0), arguments), 0), mu_at(y, 0), MU_END);
+}
+
+static int calls_in(const mu_graph *graph)
+{
+    int n = 0;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        n += graph->nodes.items[i]->op == &mu_op_call;
+    return n;
+}
+
+// What is to be computed again must stay apart; every other call is gone where an engine sees the graph.
+static void calls_are_put_in_place(void **state)
+{
+    (void)state;
+    bool again = true;
+    const mu_spec spec = {.dtype = MU_F64, .shape = {.rank = 1, .dims = {64}}};
+    mu_traced kept = trace(deep, &again, mu_of(vector(1, (double[]){0})), 1, &spec);
+    mu_traced plain = trace(custom, NULL, mu_list(vector(1, (double[]){0}), MU_END), 1, &spec);
+    mu_graph *lowered[] = {mu__cpu_lower(kept.graph), mu__graph_inline(kept.graph, true), mu__cpu_lower(plain.graph)};
+    assert_int_equal(calls_in(lowered[0]), 15);  // the last one forward has no use
+    assert_int_equal(calls_in(lowered[1]), 0);
+    assert_true(calls_in(plain.graph) > 0);
+    assert_int_equal(calls_in(lowered[2]), 0);
+    for (int i = 0; i < 3; i++)
+        mu_release(lowered[i]);
+    free_traced(&kept);
+    free_traced(&plain);
+}
+
 // ---- Functions in functions, and threads --------------------------------------------------------
 
 static mu_variable *scale;
@@ -358,6 +405,7 @@ int main(void)
         MODEL_TEST(plans_break_where_elements_decide),
         MODEL_TEST(bodies_travel),
         MODEL_TEST(recomputing_saves_memory),
+        MODEL_TEST(calls_are_put_in_place),
         MODEL_TEST(functions_call_functions),
         MODEL_TEST(threads_share_a_function),
     };
