@@ -70,7 +70,7 @@ static inline T FN(smaller)(T x, T y)
         for (int64_t j = 0; j < width; j++)                                 \
             totals[j] = (T)(start);                                         \
         int64_t i = 0;                                                      \
-        if (width == 1 && stride == 1 && n >= 2 * LANES) {                         \
+        if (width == 1 && stride == 1 && n >= 2 * LANES) {                  \
             T lanes[LANES];                                                 \
             for (int lane = 0; lane < LANES; lane++)                        \
                 lanes[lane] = x[lane];                                      \
@@ -79,10 +79,12 @@ static inline T FN(smaller)(T x, T y)
                     const T a = lanes[lane], b = x[i + lane];               \
                     lanes[lane] = (T)(expression);                          \
                 }                                                           \
-            for (int lane = 0; lane < LANES; lane++) {                      \
-                const T a = totals[0], b = lanes[lane];                     \
-                totals[0] = (T)(expression);                                \
-            }                                                               \
+            for (int half = LANES / 2; half > 0; half /= 2)                 \
+                for (int lane = 0; lane < half; lane++) {                   \
+                    const T a = lanes[lane], b = lanes[lane + half];        \
+                    lanes[lane] = (T)(expression);                          \
+                }                                                           \
+            totals[0] = lanes[0];                                           \
         }                                                                   \
         for (; i < n; i++)                                                  \
             for (int64_t j = 0; j < width; j++) {                           \
