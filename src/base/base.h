@@ -181,6 +181,7 @@ typedef struct mu_context {
     struct mu_scope *scope;     // innermost strategy scope (distribute)
     struct mu_replica *replica; // inside run: which replica this is (distribute)
     int component;              // which component of a distributed variable this thread sees
+    bool stops_together;        // mu__check_stop waits until all workers know
     int64_t input_begin_ns, input_end_ns;  // with a timeline: when this thread last waited for the next batch
     int n_lines;                // public calls in progress (ops/line.c)
     mu_site lines[MU_LINE_DEPTH];
@@ -226,8 +227,10 @@ uint64_t mu__runtime_next_seed(mu_runtime *runtime);     // a new one for each g
 // mu__check_stop records CANCELLED and returns it if a signal asked for the end (mu_stop_on_signals).
 mu_status mu__check_stop(void);
 
-// The signal that asked for the end, 0 if none did.
+// The signal that asked for the end, 0 if none did. mu__stop_by asks for it as that signal would: another worker has
+// got one.
 int mu__stop_signal(void);
+void mu__stop_by(int number);
 
 // ---- Time ---------------------------------------------------------------------------------------
 

@@ -31,10 +31,16 @@ static void on_signal(int number)
 
 int mu__stop_signal(void) { return atomic_load(&stop_signal); }
 
+void mu__stop_by(int number)
+{
+    int none = 0;
+    atomic_compare_exchange_strong(&stop_signal, &none, number);
+}
+
 mu_status mu__check_stop(void)
 {
     const int number = atomic_load_explicit(&stop_signal, memory_order_relaxed);
-    if (number == 0)
+    if (number == 0 || mu__context()->stops_together)
         return MU_OK;
     return mu__error(MU_CANCELLED, "stopped by %s; what was finished before is kept",
                      number == SIGINT ? "SIGINT (Ctrl-C)" : "SIGTERM");

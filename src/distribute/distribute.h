@@ -36,6 +36,7 @@ struct mu_strategy {
     mu_device **devices;                  // [n_local]
     mu_device *parameter_device;          // of central variables; NULL: variables live on all devices
     int n_workers, worker;                // processes, and which this is
+    bool stopping;                        // all workers know that a signal has asked for the end
     mu_group *group;                      // of all replicas; this process's are its local members; NULL for one
     mu_mesh *mesh;                        // of all workers; NULL for one
     mu_group *workers;                    // one rank per worker; NULL for one

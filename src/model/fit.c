@@ -239,6 +239,13 @@ static void count_step(pass *p)
         p->model->position->step = p->steps;
 }
 
+// Workers end together, after the step at which all of them have learnt of the signal.
+static mu_status check_stop(const mu_strategy *strategy)
+{
+    mu__context()->stops_together = strategy->n_workers > 1 && !strategy->stopping;
+    return mu__check_stop();
+}
+
 static mu_status finish_step(pass *p, mu_running *running)
 {
     mu_value *result = mu__run_wait(running);
@@ -254,7 +261,7 @@ static mu_status finish_step(pass *p, mu_running *running)
         mu_logs logs = pass_logs(p);
         MU_TRY(call_hooks(p->callbacks, ON_BATCH_END, &logs));
     }
-    return mu__check_stop();
+    return check_stop(p->model->strategy);
 }
 
 // Takes the next batch and hands it to the replicas; NULL at the end or after an error.
@@ -283,7 +290,9 @@ static mu_verbose verbose_on(const mu_model *model, mu_verbose verbose)
 static mu_status run_pass(pass *p)
 {
     mu_running *before = NULL;
-    mu_status status = MU_OK;
+    mu_status status = check_stop(p->model->strategy);
+    if (status != MU_OK)
+        return status;
     for (int64_t started = p->steps;; started++) {
         mu_pool *pool = mu_pool_open();
         if (before && p->in_step) {
@@ -309,6 +318,7 @@ static mu_status run_pass(pass *p)
         mu_pool_close(pool);
         mu__error_raise(&first);
     }
+    mu__context()->stops_together = false;
     return mu_error_code();
 }
 

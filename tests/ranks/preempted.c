@@ -1,0 +1,57 @@
+// Trains a small model on all workers with backups in a folder; with a third argument worker 1 gets SIGTERM after so
+// many steps. Usage: preempted FOLDER WEIGHTS [STEPS]
+#include <muster.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ROWS = 200, WIDTH = 6 };
+
+typedef struct breaking {
+    int64_t at;
+    int worker;
+} breaking;
+
+static mu_status count_down(const mu_logs *logs, void *arg)
+{
+    (void)logs;
+    breaking *b = arg;
+    if (--b->at == 0 && b->worker == 1)
+        raise(SIGTERM);
+    return MU_OK;
+}
+
+static mu_dataset *data(void)
+{
+    static float x[ROWS][WIDTH];
+    static int64_t y[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        y[i] = i * 7 % 3;
+        for (int k = 0; k < WIDTH; k++)
+            x[i][k] = (float)((i * 31 + k * 17) % 23) / 23 + (float)(k == y[i]);
+    }
+    mu_value *all = mu_list(mu_tensor_new(MU_F32, 2, (int64_t[]){ROWS, WIDTH}, x), mu_tensor_new(MU_I64, 1, (int64_t[]){ROWS}, y),
+                            MU_END);
+    return mu_dataset_batch(mu_dataset_shuffle(mu_dataset_from_tensor_slices(all), ROWS, .seed = 5), 16);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 3)
+        return 64;
+    mu_init(.cpu_devices = 1, .seed = 3);
+    mu_stop_on_signals();
+    mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
+    breaking b = {.at = argc > 3 ? atoll(argv[3]) : -1, .worker = strategy ? mu_strategy_worker_index(strategy) : 0};
+    mu_model *model = NULL;
+    MU_SCOPE(strategy) {
+        model = mu_sequential(mu_dense(8, .activation = "relu"), mu_dropout(.2), mu_dense(3));
+        mu_compile(model, .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true), .optimizer = mu_adam());
+    }
+    mu_history *history = mu_fit(model, data(), .epochs = 4, .verbose = MU_VERBOSE_SILENT,
+                                 .callbacks = MU_CALLBACKS(mu_backup_and_restore(argv[1]), mu_callback_new(.on_batch_end = count_down, .arg = &b)));
+    if (history)
+        mu_save_weights(model, argv[2]);
+    return mu_exit(history != NULL);
+}
