@@ -47,7 +47,8 @@ static mu_status need_resources(const mu_node *node, const mu_graph *body, mu_re
         while (k < node->n_resources && resources[k] != body->resources.items[i])
             k++;
         if (k == node->n_resources)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: the body '%s' uses '%s', which is not among the %d resources of the node",
+            return mu__error(MU_INVALID_ARGUMENT, "%s: the body '%s' uses '%s', which is not among the %d resources "
+                             "of the node",
                              node->op->name, body->name, body->resources.items[i]->name, node->n_resources);
     }
     return MU_OK;
@@ -59,7 +60,8 @@ mu_status mu__admit_bodies(mu_node *node, mu_resource *const *resources)
     node->flags = node->op->flags;
     for (int i = 0; (body = mu__node_body(node, i)); i++) {
         if (body->depth + 1 >= MU_MAX_DEPTH)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: the body '%s' has %d levels of graphs; with this one there may be %d in all",
+            return mu__error(MU_INVALID_ARGUMENT, "%s: the body '%s' has %d levels of graphs; with this one there "
+                             "may be %d in all",
                              node->op->name, body->name, body->depth + 1, MU_MAX_DEPTH);
         MU_TRY(need_resources(node, body, resources));
         node->flags |= body->effects;

@@ -54,7 +54,8 @@ static mu_status replay_all(const replay *r, mu_known_value *known, void *arg)
     return MU_OK;
 }
 
-mu_status mu__graph_replay(const mu_graph *graph, mu_tensor *const *in, mu_known_value *known, void *arg, mu_tensor **out)
+mu_status mu__graph_replay(const mu_graph *graph, mu_tensor *const *in, mu_known_value *known, void *arg,
+                           mu_tensor **out)
 {
     replay r = {.graph = graph, .first = mu__calloc(graph->nodes.n + 1, sizeof *r.first)};
     size_t values = 0;
@@ -251,7 +252,8 @@ static mu_status check_gradients(const mu_tensors *x, const mu_value *gradients,
         return mu_error_code();
     MU_TRY(mu__tensors_of(gradients, "mu_custom_gradient: the result of backward", out));
     if (out->n != x->n)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_custom_gradient: backward gave %d gradients for %d arguments", out->n, x->n);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_custom_gradient: backward gave %d gradients for %d arguments",
+                         out->n, x->n);
     for (int i = 0; i < x->n; i++)
         if (out->at[i]->dtype != x->at[i]->dtype || !mu__shape_compatible(&out->at[i]->shape, &x->at[i]->shape))
             return mu__error(MU_INVALID_ARGUMENT, "mu_custom_gradient: gradient %d is %s%s; the argument is %s%s", i,
@@ -288,7 +290,8 @@ static mu_status trace_backward(const custom *c, mu_body_trace *body)
     MU_TRY(mu__body_begin(body, "custom gradient"));
     mu_value *x = inputs_of(body, c->arguments, &c->x), *y = inputs_of(body, c->results, &c->y);
     mu_value *dy = inputs_of(body, c->results, &c->y);
-    mu_status status = x && y && dy ? check_gradients(&c->x, c->backward(x, y, dy, c->arg), &gradients) : mu_error_code();
+    mu_status status = x && y && dy ? check_gradients(&c->x, c->backward(x, y, dy, c->arg),
+                                                      &gradients) : mu_error_code();
     for (int i = 0; status == MU_OK && i < gradients.n; i++)
         status = mu__body_output(body, gradients.at[i]);
     mu__body_end(body);
@@ -301,7 +304,8 @@ static mu_status trace_backward(const custom *c, mu_body_trace *body)
 static mu_status trace_identity(const custom *c, mu_body_trace *body, const mu_body_trace *gradient)
 {
     MU_TRY(mu__body_begin(body, "results"));
-    mu_status status = inputs_of(body, c->arguments, &c->x) && inputs_of(body, c->results, &c->y) ? MU_OK : mu_error_code();
+    mu_status status = inputs_of(body, c->arguments, &c->x) && inputs_of(body, c->results,
+                                                                         &c->y) ? MU_OK : mu_error_code();
     for (int i = 0; status == MU_OK && i < c->y.n; i++)
         status = MU_PUSH(&body->trace.graph->outputs, ((mu_edge){.node = body->trace.graph->inputs.items[c->x.n + i]}));
     for (size_t i = 0; status == MU_OK && i < gradient->trace.captured.n; i++) {

@@ -36,7 +36,8 @@ static mu_status need_spec(const mu_infer *infer, const mu_graph *body, int inpu
     const mu_spec *made_for = &body->inputs.items[input]->out[0];
     if (made_for->dtype == given->dtype && mu__shape_compatible(&made_for->shape, &given->shape))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: input %d of the body '%s' is given %s%s; it takes %s%s", infer->op->name, input,
+    return mu__error(MU_INVALID_ARGUMENT, "%s: input %d of the body '%s' is given %s%s; it takes %s%s",
+                     infer->op->name, input,
                      body->name, mu_dtype_name(given->dtype), mu__shape_text(&given->shape, seen),
                      mu_dtype_name(made_for->dtype), mu__shape_text(&made_for->shape, wanted));
 }
@@ -102,7 +103,8 @@ static mu_status merge_branches(const mu_infer *infer, const mu_spec *then, cons
     for (int i = 0; i < shared; i++) {
         infer->out[i] = then[i];
         if (!merge(&infer->out[i], &otherwise[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: result %d is %s%s in one branch and %s%s in the other; types and ranks must "
+            return mu__error(MU_INVALID_ARGUMENT, "%s: result %d is %s%s in one branch and %s%s in the other; types "
+                             "and ranks must "
                              "be equal", infer->op->name, i, mu_dtype_name(then[i].dtype), mu__shape_text(&then[i].shape, a),
                              mu_dtype_name(otherwise[i].dtype), mu__shape_text(&otherwise[i].shape, b));
     }
@@ -149,7 +151,8 @@ static const mu_attr_spec loop_attrs[] = {
 static int loop_outputs(const void *attributes)
 {
     const mu_loop_attrs *attrs = attributes;
-    if (!attrs->body || attrs->n_carried < 0 || attrs->n_slices < 0 || attrs->n_carried > (int64_t)attrs->body->outputs.n)
+    if (!attrs->body || attrs->n_carried < 0 || attrs->n_slices < 0 ||
+        attrs->n_carried > (int64_t)attrs->body->outputs.n)
         return -1;
     return 1 + (int)attrs->body->outputs.n;
 }
@@ -164,7 +167,8 @@ static mu_status loop_inputs(const mu_infer *infer, mu_spec *in, int64_t *rows)
     for (int i = carried; i < carried + (int)attrs->n_slices; i++) {
         mu_shape *shape = &in[i].shape;
         if (shape->rank == 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: input %d has no axis to take slices along", infer->op->name, i + 1);
+            return mu__error(MU_INVALID_ARGUMENT, "%s: input %d has no axis to take slices along", infer->op->name,
+                             i + 1);
         if (*rows == MU_UNKNOWN)
             *rows = shape->dims[0];
         shape->rank--;
@@ -183,7 +187,8 @@ static mu_status widen(const mu_infer *infer, mu_spec *in, const mu_spec *out, b
     for (int i = 0; i < attrs->n_carried; i++) {
         mu_spec before = in[i];
         if (!merge(&in[i], &out[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d of the loop is %s%s before a turn and %s%s behind it; type and rank "
+            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d of the loop is %s%s before a turn and %s%s behind "
+                             "it; type and rank "
                              "must stay", infer->op->name, i, mu_dtype_name(in[i].dtype), mu__shape_text(&in[i].shape, a),
                              mu_dtype_name(out[i].dtype), mu__shape_text(&out[i].shape, b));
         *changed |= !mu__shape_equal(&before.shape, &in[i].shape);
@@ -203,7 +208,8 @@ static mu_status settle(const mu_infer *infer, mu_spec *in, mu_spec **out)
         MU_TRY(body_outputs(infer, attrs->body, in, out));
         MU_TRY(widen(infer, in, *out, &changed));
     }
-    return changed ? mu__error(MU_INVALID_ARGUMENT, "%s: the shapes of the loop's values do not settle", infer->op->name) : MU_OK;
+    return changed ? mu__error(MU_INVALID_ARGUMENT, "%s: the shapes of the loop's values do not settle",
+                               infer->op->name) : MU_OK;
 }
 
 static mu_status check_condition(const mu_infer *infer, const mu_spec *in)
@@ -244,7 +250,8 @@ static mu_status loop_results(const mu_infer *infer, mu_spec *in, mu_spec **out)
         mu_spec *stack = &infer->out[1 + i];
         *stack = (*out)[i];
         if (stack->shape.rank == MU_MAX_RANK)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: row %d has rank %d already and cannot be stacked", infer->op->name, i,
+            return mu__error(MU_INVALID_ARGUMENT, "%s: row %d has rank %d already and cannot be stacked",
+                             infer->op->name, i,
                              MU_MAX_RANK);
         memmove(stack->shape.dims + 1, stack->shape.dims, sizeof(int64_t) * (size_t)stack->shape.rank++);
         stack->shape.dims[0] = rows;
@@ -258,7 +265,8 @@ static mu_status loop_infer(mu_infer *infer)
     MU_TRY(need_scalar(infer, &infer->in[0], MU_I64, "limit"));
     MU_TRY(need_inputs(infer, attrs->body, "body", infer->n_in - 1));
     if (attrs->n_carried > infer->n_in - 1 || attrs->n_slices > infer->n_in - 1 - attrs->n_carried)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: %lld carried values and %lld to slice, but %d inputs", infer->op->name,
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %lld carried values and %lld to slice, but %d inputs",
+                         infer->op->name,
                          (long long)attrs->n_carried, (long long)attrs->n_slices, infer->n_in - 1);
     mu_spec *out = NULL, *in = mu__calloc((size_t)infer->n_in, sizeof *in);
     mu_status status = in ? loop_results(infer, in, &out) : MU_RESOURCE_EXHAUSTED;
@@ -296,7 +304,8 @@ static mu_status call_infer(mu_infer *infer)
     if (attrs->gradient)
         MU_TRY(need_inputs(infer, attrs->gradient, "gradient", infer->n_in + infer->n_out));
     if (attrs->gradient && (int)attrs->gradient->outputs.n + infer->n_out > infer->n_in)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: %zu gradients of %d inputs, %d of which are results", infer->op->name,
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %zu gradients of %d inputs, %d of which are results",
+                         infer->op->name,
                          attrs->gradient->outputs.n, infer->n_in, infer->n_out);
     mu_status status = body_outputs(infer, attrs->body, infer->in, &out);
     if (status == MU_OK)

@@ -46,7 +46,8 @@ static mu_tensor *symbolic(const mu_graph *graph, mu_edge edge)
 {
     if (edge.node->op == &mu_op_constant)
         return ((const mu_constant_attrs *)edge.node->attrs)->tensor;
-    return mu__give(mu__tensor_symbolic(edge.node, edge.output, &edge.node->out[edge.output], (mu_object *)&graph->object));
+    return mu__give(mu__tensor_symbolic(edge.node, edge.output, &edge.node->out[edge.output],
+                                        (mu_object *)&graph->object));
 }
 
 static mu_status record_node(old_body *old, mu_node *node)
@@ -62,7 +63,8 @@ static mu_status record_node(old_body *old, mu_node *node)
     for (int i = 0; status == MU_OK && i < node->n_resources; i++)
         resources[i] = old->graph->resources.items[node->resources[i]];
     if (status == MU_OK)
-        status = old->tape->record(old->tape, node->op, node->attrs, node->n_in, in, node->n_resources, resources, node->n_out, out);
+        status = old->tape->record(old->tape, node->op, node->attrs, node->n_in, in, node->n_resources, resources,
+                                   node->n_out, out);
     mu__free(in);
     mu__free(resources);
     return status;
@@ -95,7 +97,8 @@ static int input_number(const mu_graph *graph, const mu_node *node)
 
 static mu_status not_kept(const old_body *old, const mu_node *node)
 {
-    return mu__error(MU_FAILED_PRECONDITION, "the gradient of a %s needs a value of op %s that it has not kept; open the tape before "
+    return mu__error(MU_FAILED_PRECONDITION, "the gradient of a %s needs a value of op %s that it has not kept; open "
+                     "the tape before "
                      "the %s is called", old->g->op->name, node->op->name, old->g->op->name);
 }
 

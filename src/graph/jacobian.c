@@ -20,7 +20,8 @@ static mu_spec spec_of(const void *source)
 static mu_tensor *zeros_of(void *source)
 {
     const mu_spec spec = spec_of(source);
-    return mu__is(source, &mu__tensor_type) ? mu_zeros_like(source) : mu_zeros(spec.dtype, spec.shape.rank, spec.shape.dims);
+    return mu__is(source, &mu__tensor_type) ? mu_zeros_like(source) : mu_zeros(spec.dtype, spec.shape.rank,
+                                                                               spec.shape.dims);
 }
 
 // One row: the gradients of sum(y * direction) with respect to all sources.
@@ -48,7 +49,8 @@ static mu_tensor *shaped(mu_tensor *stacked, const mu_shape *y, const mu_spec *s
     if (y->rank == 1)
         return stacked;
     if (y->rank + source->shape.rank > MU_MAX_RANK) {
-        mu__error(MU_INVALID_ARGUMENT, "a Jacobian of rank %d was asked for; at most %d is possible", y->rank + source->shape.rank,
+        mu__error(MU_INVALID_ARGUMENT, "a Jacobian of rank %d was asked for; at most %d is possible",
+                  y->rank + source->shape.rank,
                   MU_MAX_RANK);
         return NULL;
     }
@@ -58,7 +60,8 @@ static mu_tensor *shaped(mu_tensor *stacked, const mu_shape *y, const mu_spec *s
     }
     if (unknown <= 1)
         return mu_reshape(stacked, shape.rank, shape.dims);
-    mu__error(MU_UNIMPLEMENTED, "a Jacobian with respect to a tensor of which a trace knows %d dimensions only when it runs; flatten "
+    mu__error(MU_UNIMPLEMENTED, "a Jacobian with respect to a tensor of which a trace knows %d dimensions only when "
+              "it runs; flatten "
               "y to one axis", unknown);
     return NULL;
 }
@@ -73,7 +76,8 @@ mu_value *mu_tape_jacobian(mu_tape *tape, mu_tensor *y, mu_value *sources)
         return NULL;
     }
     if (!mu__shape_known(&y->shape)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_tape_jacobian: y has shape %s, and a trace must know it; mu_tape_batch_jacobian may have an "
+        mu__error(MU_INVALID_ARGUMENT, "mu_tape_jacobian: y has shape %s, and a trace must know it; "
+                  "mu_tape_batch_jacobian may have an "
                   "unknown first axis", mu__shape_text(&y->shape, text));
         return NULL;
     }
@@ -117,12 +121,14 @@ mu_tensor *mu_tape_batch_jacobian(mu_tape *tape, mu_tensor *y, mu_tensor *x)
     if (mu__pending())
         return NULL;
     if (!tape || !y || !x || y->shape.rank < 2 || x->shape.rank < 1) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_tape_batch_jacobian: tape, y and x must be given, y with at least two axes and x with one");
+        mu__error(MU_INVALID_ARGUMENT, "mu_tape_batch_jacobian: tape, y and x must be given, y with at least two "
+                  "axes and x with one");
         return NULL;
     }
     mu_spec of_row = mu__row_spec(y);
     if (!mu__shape_known(&of_row.shape) || y->shape.rank + x->shape.rank - 1 > MU_MAX_RANK) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_tape_batch_jacobian: y has shape %s; all but the first axis must be known, and the result's "
+        mu__error(MU_INVALID_ARGUMENT, "mu_tape_batch_jacobian: y has shape %s; all but the first axis must be "
+                  "known, and the result's "
                   "rank at most %d", mu__shape_text(&y->shape, text), MU_MAX_RANK);
         return NULL;
     }
@@ -152,7 +158,8 @@ mu_tensor *mu_tape_batch_jacobian(mu_tape *tape, mu_tensor *y, mu_tensor *x)
         unknown += dims[axis] == MU_UNKNOWN;
     if (unknown <= 1)
         return mu_reshape(columns, rank, dims);
-    mu__error(MU_UNIMPLEMENTED, "mu_tape_batch_jacobian: a trace knows %d dimensions only when it runs; flatten the rows of y", unknown);
+    mu__error(MU_UNIMPLEMENTED, "mu_tape_batch_jacobian: a trace knows %d dimensions only when it runs; flatten the "
+              "rows of y", unknown);
     return NULL;
 }
 
@@ -160,7 +167,8 @@ mu_tensor *mu_tape_batch_jacobian(mu_tape *tape, mu_tensor *y, mu_tensor *x)
 
 // The gradient of y weighted by u is linear in u; its derivative with respect to u, weighted by the tangents, is
 // what y changes by along them.
-static mu_status tangents_of(mu_tape *outer, int n_y, mu_tensor **us, int n_x, mu_tensor *const *slopes, mu_tensor *const *directions,
+static mu_status tangents_of(mu_tape *outer, int n_y, mu_tensor **us, int n_x, mu_tensor *const *slopes,
+                             mu_tensor *const *directions,
                              mu_tensor **out)
 {
     mu_tensor **ys = mu__calloc(2 * (size_t)n_x + 1, sizeof *ys), **dys = ys + n_x;
@@ -180,7 +188,8 @@ static mu_status tangents_of(mu_tape *outer, int n_y, mu_tensor **us, int n_x, m
     return status;
 }
 
-static mu_value *differentiate_along(mu_body *fn, mu_value *primals, const mu_tensors *x, const mu_tensors *directions, void *arg)
+static mu_value *differentiate_along(mu_body *fn, mu_value *primals, const mu_tensors *x,
+                                     const mu_tensors *directions, void *arg)
 {
     mu_tape *outer = mu_tape_open(), *inner = mu_tape_open();
     mu_value *results = fn(primals, arg), *found = NULL;
@@ -215,7 +224,8 @@ mu_value *mu_jvp(mu_body *fn, mu_value *primals, mu_value *tangents, void *arg)
     if (mu__pending())
         return NULL;
     if (!fn || !primals || !tangents || !mu__value_same_structure(primals, tangents)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_jvp: fn, primals and tangents must be given, and the last two have one structure");
+        mu__error(MU_INVALID_ARGUMENT, "mu_jvp: fn, primals and tangents must be given, and the last two have one "
+                  "structure");
         return NULL;
     }
     if (mu__tensors_of(primals, "mu_jvp", &x) == MU_OK && mu__tensors_of(tangents, "mu_jvp", &directions) == MU_OK)

@@ -62,7 +62,8 @@ static mu_status take_results(loop *l, const mu_value *result)
     if (mu__pending())
         return mu_error_code();
     if (l->vars && (!result || !mu__value_same_structure(l->vars, result)))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the body's result has another structure than the %d values that it was given; it "
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the body's result has another structure than the %d values that "
+                         "it was given; it "
                          "must give all of them back", l->what, l->carried.n);
     MU_TRY(mu__tensors_of(result, l->what, &leaves));
     mu_status status = MU_OK;
@@ -97,7 +98,8 @@ static mu_status widen(loop *l, bool *changed)
         const mu_spec *out = &edge.node->out[edge.output];
         mu_spec *in = &l->specs[i];
         if (in->dtype != out->dtype || in->shape.rank != out->shape.rank)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is %s%s before a turn and %s%s behind it; type and rank must stay "
+            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is %s%s before a turn and %s%s behind it; type and "
+                             "rank must stay "
                              "(mu_cast converts)", l->what, i, mu_dtype_name(in->dtype), mu__shape_text(&in->shape, a),
                              mu_dtype_name(out->dtype), mu__shape_text(&out->shape, b));
         for (int k = 0; k < in->shape.rank; k++)
@@ -193,7 +195,8 @@ static mu_value *checked_turn(const loop *l, mu_value *vars)
             mu__error(MU_INVALID_ARGUMENT, "%s: the body gave NULL; it must give the loop's values", l->what);
         return next;
     }
-    mu__error(MU_INVALID_ARGUMENT, "%s: the body's result has another structure than the %d values that it was given; it must give "
+    mu__error(MU_INVALID_ARGUMENT, "%s: the body's result has another structure than the %d values that it was "
+              "given; it must give "
               "all of them back", l->what, l->carried.n);
     return NULL;
 }
@@ -225,12 +228,14 @@ mu_value *mu_while_loop_with(const mu_while_loop_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_while_loop") != MU_OK)
         return NULL;
     if (!args.condition || !args.body || !args.loop_vars || args.maximum_iterations < 0) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_while_loop: %s", args.maximum_iterations < 0 ? "maximum_iterations is negative"
+        mu__error(MU_INVALID_ARGUMENT, "mu_while_loop: %s", args.maximum_iterations < 0 ? "maximum_iterations is "
+                  "negative"
                   : "condition, body and loop_vars must be given");
         return NULL;
     }
     int64_t limit = args.maximum_iterations > 0 ? args.maximum_iterations : INT64_MAX;
-    loop l = {.what = "mu_while_loop", .name = args.name ? args.name : "while_loop", .condition = args.condition, .body = args.body,
+    loop l = {.what = "mu_while_loop", .name = args.name ? args.name : "while_loop", .condition = args.condition,
+              .body = args.body,
               .arg = args.arg, .vars = args.loop_vars, .rows = args.maximum_iterations > 0 ? limit : -1};
     mu_value *result = NULL;
     if (mu__tensors_of(l.vars, l.what, &l.carried) != MU_OK)
@@ -281,7 +286,8 @@ static mu_value *scan_now(const loop *l)
         state = element ? l->step(state, element, l->arg) : NULL;
         whole = state && !mu__pending() && mu__value_same_structure(l->vars, state);
         if (!whole && !mu__pending())
-            mu__error(MU_INVALID_ARGUMENT, "mu_scan: step %d gave another structure than the initializer's %d tensors", t, l->carried.n);
+            mu__error(MU_INVALID_ARGUMENT, "mu_scan: step %d gave another structure than the initializer's %d "
+                      "tensors", t, l->carried.n);
         states[i] = state;
     }
     for (int k = 0; whole && k < l->carried.n; k++)
@@ -302,7 +308,8 @@ mu_value *mu_scan_with(const mu_scan_args *given)
         mu__error(MU_INVALID_ARGUMENT, "mu_scan: fn, elems and initializer must be given");
         return NULL;
     }
-    loop l = {.what = "mu_scan", .name = args.name ? args.name : "scan", .step = args.fn, .arg = args.arg, .vars = args.initializer,
+    loop l = {.what = "mu_scan", .name = args.name ? args.name : "scan", .step = args.fn, .arg = args.arg,
+              .vars = args.initializer,
               .elems = args.elems, .rows = -1, .reverse = args.reverse};
     mu_value *result = NULL;
     if (mu__tensors_of(l.vars, l.what, &l.carried) == MU_OK && mu__tensors_of(l.elems, l.what, &l.slices) == MU_OK &&

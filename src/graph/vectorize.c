@@ -41,7 +41,8 @@ static mu_status loop_over_rows(const mu_node *node, const mu_rows *in, mu_tenso
 {
     row_by_row r = {.node = node, .in = in};
     if (node->op->flags & MU_OP_CONTROL && !mu__context()->trace)
-        return mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: %s depends on the rows, which outside of traced functions is not "
+        return mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: %s depends on the rows, which outside of traced "
+                         "functions is not "
                          "possible; use mu_map_fn, or call it in a function", node->op->name);
     mu_value **items = mu__calloc((size_t)node->n_in + 1, sizeof *items);
     int n = 0;
@@ -74,7 +75,8 @@ static mu_status for_all(const mu_node *node, const mu_rows *in, mu_tensor **out
 {
     bool done = false;
     if (node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE))
-        return mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: %s is an effect and would be had for all rows at once; use mu_map_fn",
+        return mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: %s is an effect and would be had for all rows at "
+                         "once; use mu_map_fn",
                          node->op->name);
     MU_TRY(mu__vectorize_node(node, in, out, &done));
     return done ? MU_OK : loop_over_rows(node, in, out);
@@ -109,7 +111,8 @@ static mu_tensor *with_rows(const mu_rows *x, const mu_tensor *elem)
     memcpy(shape.dims + 1, x->at->shape.dims, sizeof(int64_t) * (size_t)x->at->shape.rank);
     if (shape.rank <= MU_MAX_RANK && mu__shape_known(&shape))
         return mu_broadcast_to(x->at, shape.rank, shape.dims);
-    mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: a result depends on no row, and how many there are is not known in this trace");
+    mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: a result depends on no row, and how many there are is not known "
+              "in this trace");
     return NULL;
 }
 
@@ -188,7 +191,8 @@ mu_value *mu_vectorized_map(mu_body *fn, mu_value *elems, void *arg)
         mu__error(MU_INVALID_ARGUMENT, "mu_vectorized_map: fn and elems must be given");
         return NULL;
     }
-    if (mu__tensors_of(elems, "mu_vectorized_map", &leaves) == MU_OK && mu__need_rows(&leaves, "mu_vectorized_map") == MU_OK)
+    if (mu__tensors_of(elems, "mu_vectorized_map", &leaves) == MU_OK && mu__need_rows(&leaves,
+                                                                                      "mu_vectorized_map") == MU_OK)
         result = map_vectorized(fn, elems, &leaves, arg);
     mu__free(leaves.at);
     return result;

@@ -134,10 +134,12 @@ mu_status mu__loop_limit(const mu_node *node, int64_t asked, int64_t rows, bool 
     const mu_loop_attrs *loop = node->attrs;
     *limit = asked;
     if (asked < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' has the limit %lld; it must be at least 0", node->graph->name,
+        return mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' has the limit %lld; it must be at least 0",
+                         node->graph->name,
                          (long long)asked);
     if ((loop->n_slices > 0 || (stacks && rows >= 0)) && asked > rows)
-        return mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' may make %lld turns, but there are %lld rows", node->graph->name,
+        return mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' may make %lld turns, but there are %lld rows",
+                         node->graph->name,
                          (long long)asked, (long long)rows);
     return MU_OK;
 }
@@ -157,7 +159,8 @@ static int64_t rows_of(const mu_kernel *k)
 
 static void *row(const mu_view *stack, int64_t i)
 {
-    const size_t bytes = (size_t)mu__elements_between(&stack->shape, 1, stack->shape.rank) * mu_dtype_bytes(stack->dtype);
+    const size_t bytes = (size_t)mu__elements_between(&stack->shape, 1,
+                                                      stack->shape.rank) * mu_dtype_bytes(stack->dtype);
     return (char *)stack->data + (size_t)i * bytes;
 }
 
@@ -217,7 +220,8 @@ static mu_status run_loop(const struct control *c, const mu_kernel *k, const cpu
     const mu_loop_attrs *loop = k->attrs;
     const cpu_call inner = inner_call(c, call);
     int64_t limit, turn = 0;
-    MU_TRY(mu__loop_limit(c->node, *(const int64_t *)k->in[0].data, rows_of(k), k->n_out > 1 + loop->n_carried, &limit));
+    MU_TRY(mu__loop_limit(c->node, *(const int64_t *)k->in[0].data, rows_of(k), k->n_out > 1 + loop->n_carried,
+                          &limit));
     for (; turn < limit; turn++) {
         bool more = true;
         bind_turn(c, k, turn, loop->reverse ? limit - 1 - turn : turn);
@@ -236,7 +240,8 @@ static mu_status run_loop(const struct control *c, const mu_kernel *k, const cpu
 mu_status mu__control_run(const struct control *c, const mu_kernel *kernel, const cpu_call *call)
 {
     if (call->depth >= MU_MAX_DEPTH)
-        return mu__error(MU_INVALID_ARGUMENT, "bodies of '%s' are nested more than %d deep", c->node->graph->name, MU_MAX_DEPTH);
+        return mu__error(MU_INVALID_ARGUMENT, "bodies of '%s' are nested more than %d deep", c->node->graph->name,
+                         MU_MAX_DEPTH);
     if (kernel->op == &mu_op_cond)
         return run_cond(c, kernel, call);
     return kernel->op == &mu_op_call ? run_call(c, kernel, call) : run_loop(c, kernel, call);

@@ -23,11 +23,13 @@ static mu_status run_body(struct control *c, int b, const cpu_call *call, void *
     mu_plan *plan = mu__nested_plan(c->plans[b], specs);
     const cpu_call inner = {.run = call->run, .in = in, .places = places, .out = out, .depth = call->depth + 1};
     if (call->depth >= MU_MAX_DEPTH)
-        return mu__error(MU_INVALID_ARGUMENT, "bodies of '%s' are nested more than %d deep", c->node->graph->name, MU_MAX_DEPTH);
+        return mu__error(MU_INVALID_ARGUMENT, "bodies of '%s' are nested more than %d deep", c->node->graph->name,
+                         MU_MAX_DEPTH);
     return plan ? mu__cpu_call(plan, &inner) : mu_error_code();
 }
 
-static mu_status measured_cond(struct control *c, const cpu_call *call, void *const *in, const mu_spec *specs, mu_tensor **out)
+static mu_status measured_cond(struct control *c, const cpu_call *call, void *const *in, const mu_spec *specs,
+                               mu_tensor **out)
 {
     const mu_cond_attrs *attrs = c->node->attrs;
     const int b = *(const bool *)in[0] ? 0 : 1;
@@ -74,7 +76,8 @@ static mu_status keep_row(turns *t, int k, int64_t index, mu_tensor *row)
         s->row = mu__spec_of(row);
         s->row_bytes = mu__spec_bytes(&s->row);
     } else if (!mu__shape_equal(&s->row.shape, &row->shape)) {
-        return mu__error(MU_UNIMPLEMENTED, "a loop of '%s' gives rows of shapes %s and %s, which cannot be stacked; the gradient of a "
+        return mu__error(MU_UNIMPLEMENTED, "a loop of '%s' gives rows of shapes %s and %s, which cannot be stacked; "
+                         "the gradient of a "
                          "loop needs values whose shapes stay", t->c->node->graph->name, mu__shape_text(&s->row.shape, first),
                          mu__shape_text(&row->shape, seen));
     }
@@ -198,7 +201,8 @@ static int64_t known_rows(const turns *t)
     return rows;
 }
 
-static mu_status measured_loop(struct control *c, const cpu_call *call, void *const *in, const mu_spec *specs, mu_tensor **out)
+static mu_status measured_loop(struct control *c, const cpu_call *call, void *const *in, const mu_spec *specs,
+                               mu_tensor **out)
 {
     const mu_loop_attrs *loop = c->node->attrs;
     turns t = {.c = c, .call = call, .loop = loop, .carried = (int)loop->n_carried, .in = in, .specs = specs,

@@ -22,7 +22,8 @@ static mu_value *shifted(mu_value *arguments, void *arg)
 static mu_value *pick(mu_value *arguments, void *arg)
 {
     mu_tensor *x = mu_at(arguments, 0);
-    mu_value *picked = mu_cond(mu_greater(mu_reduce_sum(x, MU_ALL_AXES), mu_constant(MU_F64, 0)), doubled, shifted, arguments, arg);
+    mu_value *picked = mu_cond(mu_greater(mu_reduce_sum(x, MU_ALL_AXES), mu_constant(MU_F64, 0)), doubled, shifted,
+                               arguments, arg);
     return mu_list(mu_at(picked, 1), mu_exp(mu_at(picked, 0)), MU_END);
 }
 
@@ -139,7 +140,8 @@ static mu_value *grow(mu_value *vars, void *arg)
 {
     (void)arg;
     mu_tensor *x = mu_at(vars, 1);
-    return mu_list(mu_add(mu_at(vars, 0), mu_constant(MU_F64, 30)), mu_concat(2, (mu_tensor *[]){x, mu_neg(x)}, 0), MU_END);
+    return mu_list(mu_add(mu_at(vars, 0), mu_constant(MU_F64, 30)), mu_concat(2, (mu_tensor *[]){x, mu_neg(x)}, 0),
+                   MU_END);
 }
 
 static mu_value *grow_all(mu_value *arguments, void *arg)
@@ -178,7 +180,8 @@ static void loops_have_effects(void **state)
     (void)state;
     counter = mu_variable_new(mu_constant(MU_F64, 0), "counter");
     mu_value *seen = traced(draw, NULL, mu_list(mu_constant(MU_F64, 70), MU_END));
-    assert_true(mu_scalar(mu_at(seen, 0)) == 0 && mu_scalar(mu_at(seen, 1)) == 70 + 2 + 4 + 6 + 8 + 10 && mu_scalar(mu_at(seen, 2)) == 10);
+    assert_true(mu_scalar(mu_at(seen, 0)) == 0 && mu_scalar(mu_at(seen, 1)) == 70 + 2 + 4 + 6 + 8 + 10 &&
+                mu_scalar(mu_at(seen, 2)) == 10);
 }
 
 // ---- Scans --------------------------------------------------------------------------------------
@@ -193,7 +196,8 @@ static mu_value *accumulate(mu_value *vars, mu_value *element, void *arg)
 static mu_value *scan(mu_value *arguments, void *arg)
 {
     mu_value *start = mu_list(mu_constant(MU_F64, 0), mu_constant(MU_F64, 1), MU_END);
-    return mu_scan(accumulate, mu_at(arguments, 0) ? mu_value_at(arguments, 0) : NULL, start, NULL, .reverse = *(bool *)arg);
+    return mu_scan(accumulate, mu_at(arguments, 0) ? mu_value_at(arguments, 0) : NULL, start, NULL,
+                   .reverse = *(bool *)arg);
 }
 
 static void scans_stack_their_states(void **state)
@@ -258,7 +262,8 @@ static mu_value *one_of_float32(mu_value *arguments, void *arg)
 
 static mu_value *mixed(mu_value *arguments, void *arg)
 {
-    return mu_cond(mu_reduce_any(mu_greater(mu_at(arguments, 0), mu_constant(MU_F64, 0)), MU_ALL_AXES), doubled, one_of_float32,
+    return mu_cond(mu_reduce_any(mu_greater(mu_at(arguments, 0), mu_constant(MU_F64, 0)), MU_ALL_AXES), doubled,
+                   one_of_float32,
                    arguments, arg);
 }
 

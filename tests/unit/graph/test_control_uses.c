@@ -91,7 +91,8 @@ static mu_value *loop(mu_value *arguments, void *arg)
 {
     mu_tensor *v = mu_at(arguments, 0);
     mu_tape *tape = mu_tape_open();
-    mu_value *vars = mu_while_loop(sum_below_ten, grow, mu_list(mu_constant(MU_I32, 0), v, MU_END), v, .maximum_iterations = *(int *)arg);
+    mu_value *vars = mu_while_loop(sum_below_ten, grow, mu_list(mu_constant(MU_I32, 0), v, MU_END), v,
+                                   .maximum_iterations = *(int *)arg);
     mu_tensor *y = mu_reduce_sum(mu_square(mu_at(vars, 1)), MU_ALL_AXES);
     return mu_list(mu_at(mu_gradients(tape, y, mu_list(v, MU_END)), 0), y, mu_cast(mu_at(vars, 0), MU_F64), MU_END);
 }
@@ -134,7 +135,8 @@ static void branches_reduce_over_replicas(void **state)
     mu_strategy *strategy = mu_mirrored_strategy(.replicas = 4);
     mu_function *function = mu_function_new(reduce_if, NULL);
     for (int taken = 0; taken < 2; taken++) {
-        mu_value *seen = mu_run(strategy, function, mu_list(mu_constant(MU_F64, 3), mu_constant(MU_F64, taken), MU_END));
+        mu_value *seen = mu_run(strategy, function, mu_list(mu_constant(MU_F64, 3), mu_constant(MU_F64, taken),
+                                                            MU_END));
         if (!seen)
             fail_msg("%s", mu_error_message());
         assert_true(mu_scalar(mu_value_at(mu_value_at(seen, 0), 1)) == (taken ? 12 : 3));
