@@ -5,7 +5,7 @@
 // has those for ranks on several hosts; the table of all is here.
 #include "comm/steps.h"
 
-enum { SEGMENT_BYTES = 64 * 1024 };
+enum { SEGMENT_BYTES = 128 * 1024 };
 
 // ---- Through shared memory ----------------------------------------------------------------------
 
