@@ -96,21 +96,30 @@ static mu_status fail_group(mu_group *group)
     return raise_group_error(group);
 }
 
+// A connection may end before the mesh says that the process behind it died or left: the record says which.
+static bool hear_of_end(member *m)
+{
+    const int64_t deadline = mu__deadline_ns(NEWS_SECONDS);
+    while (mu__mesh_check(m->group->joined.mesh, m->port.waiting_for / mu__n_local(m->group)) == MU_OK) {
+        if (atomic_load(&m->group->failed) || mu__now_ns() >= deadline)
+            return atomic_load(&m->group->failed);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return true;
+}
+
 static mu_status fail_wait(member *m, mu_status status)
 {
     char who[MU_TEXT_BYTES], what[MU_TEXT_BYTES];
-    mu_error_value news;
     mu__ticket_text(mu__ticket_of(m, m->port.rank), what);
-    if (status == MU_UNAVAILABLE &&
-        mu__mesh_check(m->group->joined.mesh, m->port.waiting_for / mu__n_local(m->group)) != MU_OK)
+    if (status == MU_UNAVAILABLE && hear_of_end(m))
         return fail_group(m->group);
-    if (status == MU_UNAVAILABLE && hear_of_failure(m->group, &news))
-        return mu__error_raise(&news);
     if (status == MU_UNAVAILABLE || status == MU_DATA_LOSS)
         mu__error(status,
-                  "The connection of rank %d of group \"%s\" to rank %d ended in %s; the processes or the "
+                  "The connection of rank %d of group \"%s\" to rank %d of %s ended in %s; the processes or the "
                   "network between them failed.",
-                  m->port.rank, m->group->name, m->port.waiting_for, what);
+                  m->port.rank, m->group->name, m->port.waiting_for,
+                  mu__mesh_name(m->group->joined.mesh, m->port.waiting_for / mu__n_local(m->group)), what);
     else if (status == MU_DEADLINE_EXCEEDED)
         mu__error(
             status,
@@ -670,10 +679,7 @@ void mu__group_serve(mu_group *group)
         mu__network_serve(group->joined.network);
 }
 
-bool mu__group_needs_service(const mu_group *group)
-{
-    return mu__network_needs_service(group->joined.network);
-}
+bool mu__group_needs_service(const mu_group *group) { return mu__network_needs_service(group->joined.network); }
 
 void mu__group_set_timeout(mu_group *group, double seconds)
 {
