@@ -142,8 +142,10 @@ static mu_status apply_loop(loop *l, mu_tensor ***out)
     if (!own)
         return MU_RESOURCE_EXHAUSTED;
     own[0] = l->limit;
-    memcpy(own + 1, l->carried.at, sizeof *own * (size_t)carried);
-    memcpy(own + 1 + carried, l->slices.at, sizeof *own * (size_t)slices);
+    for (int i = 0; i < carried; i++)
+        own[1 + i] = l->carried.at[i];
+    for (int i = 0; i < slices; i++)
+        own[1 + carried + i] = l->slices.at[i];
     mu_status status = mu__control_apply(&mu_op_while_loop, &attrs, n_graphs, bodies, 1 + carried + slices, own, out);
     mu__free(own);
     return status;
