@@ -3,7 +3,7 @@
 BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: help demo check cases build configure packages examples dist conformance clean
+.PHONY: help demo check cases build configure packages examples dist conformance clean accuracy
 .PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-ops
 
 help:
@@ -48,6 +48,13 @@ bench-allreduce:
 #: make bench-chains     chains of element-wise ops against the ops one by one
 bench-chains: build
 	$(BUILD)/bench/chains/bench_chains
+
+#: make accuracy         the demo's test accuracy for three seeds (SEEDS="1 2 3" for others)
+accuracy:
+	scripts/install_packages build demo
+	cmake --preset release
+	cmake --build $(BUILD) -j$(JOBS) --target fashion_mnist
+	bench/accuracy $(BUILD)/examples/fashion_mnist $(SEEDS)
 
 #: make bench-kernels    the hand-written kernels against the machine's limits
 bench-kernels: build
