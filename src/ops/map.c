@@ -275,7 +275,9 @@ static int64_t stride_of(const int64_t *map, int64_t n)
 // Where most runs are single elements, rows are picked element by element. False if this is no such case.
 static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
 {
-    const int64_t width = maps->rank > 0 ? maps->dims[maps->rank - 1] : 0, rows = count_rows(maps);
+    if (maps->rank == 0)
+        return false;
+    const int64_t width = maps->dims[maps->rank - 1], rows = count_rows(maps);
     const size_t bytes = mu_dtype_bytes(k->out[0].dtype);
     if (maps->block != 1 || maps->n_runs * 4 < width || k->op->variant == PAD)
         return false;
