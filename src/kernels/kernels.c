@@ -9,6 +9,8 @@
 extern const mu_kernels mu__table_base;
 
 #if MU_KERNELS_X86
+#include <cpuid.h>
+
 extern const mu_kernels mu__table_avx512, mu__table_avx2;
 
 static bool has_avx512(void)
@@ -18,9 +20,16 @@ static bool has_avx512(void)
            __builtin_cpu_supports("fma");
 }
 
+// clang 14's __builtin_cpu_supports does not know this one.
+static bool has_f16c(void)
+{
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 #endif
 
