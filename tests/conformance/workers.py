@@ -17,8 +17,8 @@ from training import Case
 
 WORKERS = 2
 CASES = ([Case("regression", optimizer, WORKERS, 10, rows=100) for optimizer in ("sgd", "adam")]
-         + [Case("norm", "momentum", WORKERS, 24), Case("pool", "adam", WORKERS, 24, path="step")]
-         + [Case("cnn", optimizer, WORKERS, 24) for optimizer in ("sgd", "adam")])
+         + [Case("norm", "momentum", WORKERS, 48), Case("pool", "adam", WORKERS, 24, path="step")]
+         + [Case("cnn", optimizer, WORKERS, 36) for optimizer in ("sgd", "adam")])
 
 
 # ---- In a worker --------------------------------------------------------------------------------------
