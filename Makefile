@@ -49,7 +49,7 @@ bench-allreduce:
 bench-chains: build
 	$(BUILD)/bench/chains/bench_chains
 
-#: make accuracy         the demo's test accuracy for three seeds (SEEDS="1 2 3" for others)
+#: make accuracy         the demo's test accuracy for seeds 1, 2, 3 (SEEDS="4 5" for others)
 accuracy:
 	scripts/install_packages build demo
 	cmake --preset release

@@ -101,6 +101,8 @@ class Case:
 CASES = []
 
 
+# Tolerances are for telling a wrong rival from a right one: sums of up to 16 million float32 in another order differ by
+# up to 1e-3. How exact the ops are is what the conformance tests check.
 def case(name, inputs, torch, tf, kind="memory", call=None, out=True, tolerance=2e-5, setup="", after="y",
          compared=True, moved=None, largest="64m"):
     inputs = tuple(inputs.split())
