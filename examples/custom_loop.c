@@ -48,7 +48,7 @@ int main(void)
         steps++;
     }
     if (mu_error_code() == MU_OK)
-        printf("%d steps on %d replicas: loss %.4f, accuracy %.4f\n", steps, mu_num_replicas_in_sync(strategy), total / steps,
-               mu_metric_result(job.accuracy));
+        printf("%d steps on %d replicas: loss %.4f, accuracy %.4f\n", steps, mu_num_replicas_in_sync(strategy),
+               total / steps, mu_metric_result(job.accuracy));
     return mu_exit(steps == 100);
 }

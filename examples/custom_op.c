@@ -15,7 +15,8 @@ static mu_status cube_kernel(const mu_array *in, const mu_array *out, void *arg)
     return MU_OK;
 }
 
-static mu_status cube_gradient(mu_tensor *const *x, mu_tensor *const *y, mu_tensor *const *dy, mu_tensor **dx, void *arg)
+static mu_status cube_gradient(mu_tensor *const *x, mu_tensor *const *y, mu_tensor *const *dy, mu_tensor **dx,
+                               void *arg)
 {
     (void)y, (void)arg;
     dx[0] = mu_multiply(dy[0], mu_multiply(mu_constant(MU_F32, 3), mu_square(x[0])));

@@ -72,9 +72,9 @@ int main(int argc, char **argv)
     mu_tensor *predicted = mu_predict(model, test);
     if (result && predicted)
         printf("worker %d of %d: %lld samples, %lld predictions, loss %.6f, accuracy %.4f on %d replicas\n",
-               mu_strategy_worker_index(strategy), mu_strategy_worker_count(strategy), (long long)mu_history_samples(result),
-               (long long)mu_tensor_shape(predicted).dims[0], mu_history_last(result, "loss"),
-               mu_history_last(result, "accuracy"), mu_num_replicas_in_sync(strategy));
+               mu_strategy_worker_index(strategy), mu_strategy_worker_count(strategy),
+               (long long)mu_history_samples(result), (long long)mu_tensor_shape(predicted).dims[0],
+               mu_history_last(result, "loss"), mu_history_last(result, "accuracy"), mu_num_replicas_in_sync(strategy));
     if (options.weights)
         mu_save_weights(model, options.weights);           // by all workers together; the chief writes
     return mu_exit(history && result && predicted);

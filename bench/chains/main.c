@@ -35,7 +35,8 @@ static mu_tensor *clipped_square(mu_tensor *x, mu_tensor *y)
 static const struct {
     const char *name;
     formula *of;
-} formulas[] = {{"relu(1.5 x + y)", scale_shift_relu}, {"momentum step", momentum}, {"clip(sqrt((x - y)^2 + e))", clipped_square}};
+} formulas[] = {
+    {"relu(1.5 x + y)", scale_shift_relu}, {"momentum step", momentum}, {"clip(sqrt((x - y)^2 + e))", clipped_square}};
 
 static mu_value *call(mu_value *arguments, void *arg)
 {
@@ -69,15 +70,16 @@ static mu_status compare(mu_device *device, const char *name, formula *of, int64
     mu_pool *pool = mu_pool_open();
     mu_tensor *in[2] = {mu_fill(MU_F32, 1, &n, 2), mu_fill(MU_F32, 1, &n, 3)};
     mu_value *arguments = mu_list(in[0], in[1], MU_END);
-    const mu_spec specs[2] = {{.dtype = MU_F32, .shape = {1, {MU_UNKNOWN}}}, {.dtype = MU_F32, .shape = {1, {MU_UNKNOWN}}}};
+    const mu_spec specs[2] = {{.dtype = MU_F32, .shape = {1, {MU_UNKNOWN}}},
+                              {.dtype = MU_F32, .shape = {1, {MU_UNKNOWN}}}};
     mu_traced traced;
     MU_TRY(mu__trace_run(name, call, &of, arguments, specs, true, &traced));
     mu_graph *chained = mu__graph_clone(traced.graph);
     if (!chained || mu__chain_fuse(chained) != MU_OK)
         return mu_error_code();
     const double one_by_one = best_time(device, traced.graph, in), together = best_time(device, chained, in);
-    printf("%-26s %10lld elements  op by op %9.2f us  chain %9.2f us  ratio %.2f\n", name, (long long)n, one_by_one * 1e6,
-           together * 1e6, one_by_one / together);
+    printf("%-26s %10lld elements  op by op %9.2f us  chain %9.2f us  ratio %.2f\n", name, (long long)n,
+           one_by_one * 1e6, together * 1e6, one_by_one / together);
     mu_release(traced.graph);
     mu_release(traced.inputs);
     mu_release(traced.outputs);

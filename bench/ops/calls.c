@@ -107,9 +107,10 @@ static int64_t dim(mu_tensor *x, int axis)
     X(eye, mu_eye(MU_F32, dim(in[0], 0), dim(in[0], 0)))                                              \
     X(range, mu_range(MU_F32, 0, (double)(dim(in[0], 0) * dim(in[0], 0)), 1))                         \
     X(linspace, mu_linspace(MU_F32, 0, 1, dim(in[0], 0) * dim(in[0], 0)))                             \
-    X(random_uniform, mu_stateless_random_uniform(in[0], MU_F32, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 0)})) \
-    X(random_normal, mu_stateless_random_normal(in[0], MU_F32, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 0)})) \
-    X(truncated_normal, mu_stateless_truncated_normal(in[0], MU_F32, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 0)})) \
+    X(random_uniform, mu_stateless_random_uniform(in[0], MU_F32, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 0)}))\
+    X(random_normal, mu_stateless_random_normal(in[0], MU_F32, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 0)}))\
+    X(truncated_normal,                                                                               \
+      mu_stateless_truncated_normal(in[0], MU_F32, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 0)}))\
     X(matmul_ta, mu_matmul_transposed(in[0], in[1], true, false))                                     \
     X(matmul_tb, mu_matmul_transposed(in[0], in[1], false, true))                                     \
     X(conv2d, mu_nn_conv2d(in[0], in[1], .padding = "same"))                                          \

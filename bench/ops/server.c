@@ -76,7 +76,8 @@ static void load(int n, char **words)
         dims[i - 3] = strtoll(words[i], NULL, 10);
     snprintf(in->name, sizeof in->name, "%s", words[0]);
     in->data = read_file(words[2], &in->bytes);
-    in->tensor = in->data ? mu_retain(mu_tensor_wrap((mu_dtype)atoi(words[1]), n - 3, dims, in->data, NULL, NULL)) : NULL;
+    in->tensor =
+        in->data ? mu_retain(mu_tensor_wrap((mu_dtype)atoi(words[1]), n - 3, dims, in->data, NULL, NULL)) : NULL;
     if (!in->tensor) {
         free(in->data);
         refuse(words[2]);

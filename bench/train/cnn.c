@@ -138,7 +138,8 @@ int main(int argc, char **argv)
             weights = argv[++i];
     }
     if (threads < 1 || steps < 1 || warmup < N_LOSSES) {
-        fprintf(stderr, "usage: %s [--threads N] [--steps K] [--warmup W, at least %d] [--weights FILE] | --peak\n", argv[0], N_LOSSES);
+        fprintf(stderr, "usage: %s [--threads N] [--steps K] [--warmup W, at least %d] [--weights FILE] | --peak\n",
+                argv[0], N_LOSSES);
         return 64;
     }
     return train((int)threads, steps, warmup, weights);

@@ -10,7 +10,8 @@ int main(void)
     mu_variable *variable = NULL;
     MU_SCOPE(strategy)
         variable = mu_variable_new(mu_constant(MU_F32, 1), "v");
-    printf("%d replicas, %d copies of the variable:", mu_num_replicas_in_sync(strategy), mu_variable_component_count(variable));
+    printf("%d replicas, %d copies of the variable:", mu_num_replicas_in_sync(strategy),
+           mu_variable_component_count(variable));
     for (int i = 0; i < mu_strategy_device_count(strategy); i++)
         printf(" %s", mu_strategy_device(strategy, i));
     printf("\n");

@@ -43,8 +43,8 @@ MU_API mu_cross_device_ops *mu_nccl_all_reduce(int num_packs);
 // mu_cross_device_ops_new makes one of your own: `reduce` returns the sum or mean of n tensors of one shape. In
 // compiled functions every replica calls it, at the same time, with the same tensors: it must be thread-safe, and
 // give all of them the same.
-MU_API mu_cross_device_ops *mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg),
-                                                    void *arg);
+MU_API mu_cross_device_ops *
+mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg), void *arg);
 
 typedef struct mu_central_storage_strategy_args {
     size_t size;
@@ -116,7 +116,7 @@ MU_API void mu_scope_close(mu_scope_guard *guard);
 #define MU_SCOPE(strategy) MU_SCOPE_AT(strategy, __LINE__)
 #define MU_SCOPE_AT(strategy, line) MU_SCOPE_AS(strategy, line)  // a name per line: nested scopes shadow nothing
 #define MU_SCOPE_AS(strategy, line) \
-    for (mu_scope_guard mu_scope_##line = mu_scope_open(strategy); mu_scope_##line.once; mu_scope_close(&mu_scope_##line))
+    for (mu_scope_guard mu_in_##line = mu_scope_open(strategy); mu_in_##line.once; mu_scope_close(&mu_in_##line))
 
 // mu_set_strategy makes a strategy the one in force without a block, until it is replaced (NULL: none) or the
 // pool that is open here closes. Errors: FAILED_PRECONDITION inside a scope or a replica.
@@ -185,7 +185,8 @@ MU_API mu_value *mu_local_results(mu_strategy *strategy, mu_value *value);
 typedef struct mu_value_context {
     int replica_id, num_replicas;
 } mu_value_context;
-MU_API mu_value *mu_distribute_values(mu_strategy *strategy, mu_value *(*fn)(const mu_value_context *context, void *arg), void *arg);
+MU_API mu_value *mu_distribute_values(mu_strategy *strategy,
+                                      mu_value *(*fn)(const mu_value_context *context, void *arg), void *arg);
 
 // mu_reduce_to reduces as mu_reduce and puts the result where it is wanted: mirrored with several destinations,
 // plain with one.
@@ -281,9 +282,9 @@ typedef struct mu_input_context {
 
 // mu_distribute_datasets_from_function distributes a dataset that fn makes, whose elements are what one replica
 // gets: a step takes one for each replica, and near the end some replicas get an empty batch.
-MU_API mu_distributed_dataset *mu_distribute_datasets_from_function(mu_strategy *strategy,
-                                                                    mu_dataset *(*fn)(const mu_input_context *context, void *arg),
-                                                                    void *arg);
+MU_API mu_distributed_dataset *
+mu_distribute_datasets_from_function(mu_strategy *strategy,
+                                     mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg);
 
 // mu_per_replica_batch_size divides a global batch among the replicas. Errors (-1): INVALID_ARGUMENT if it
 // cannot be divided evenly.

@@ -49,8 +49,8 @@ typedef struct mu_network_module {
     void *(*receive)(void *network, void *message, void *data, size_t bytes);
     // test says how a request stands: 1 done, 0 under way, -1 error; after anything but 0 the request is gone.
     int (*test)(void *network, void *request);
-    // broadcast gives every process of the launcher's world what process 0 has, before addresses are known; 0: it failed.
-    // NULL: this network cannot.
+    // broadcast gives every process of the launcher's world what process 0 has, before addresses are known; 0: it
+    // failed. NULL: this network cannot.
     int (*broadcast)(const void *communicator, void *data, size_t bytes, char *error, size_t error_bytes);
 } mu_network_module;
 

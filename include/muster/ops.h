@@ -252,9 +252,9 @@ MU_API mu_tensor *mu_stateless_random_uniform_int(mu_tensor *seed, mu_dtype dtyp
 MU_API mu_tensor *mu_stateless_random_bernoulli(mu_tensor *seed, double p, int rank, const int64_t *dims);  // bool
 // mu_stateless_random_categorical draws one class per row of logits [..., classes]; int64.
 MU_API mu_tensor *mu_stateless_random_categorical(mu_tensor *seed, mu_tensor *logits);
-// mu_stateless_random_gamma draws with shape alpha and rate beta (NULL: 1), floats of one type that broadcast to the last
-// axes of the result; differentiable in both. mu_stateless_random_poisson draws counts of mean `rate` (floats, its shape
-// the last axes of the result), as floats or integers of `dtype`.
+// mu_stateless_random_gamma draws with shape alpha and rate beta (NULL: 1), floats of one type that broadcast to the
+// last axes of the result; differentiable in both. mu_stateless_random_poisson draws counts of mean `rate` (floats, its
+// shape the last axes of the result), as floats or integers of `dtype`.
 MU_API mu_tensor *mu_stateless_random_gamma(mu_tensor *seed, mu_tensor *alpha, mu_tensor *beta, int rank,
                                             const int64_t *dims);
 MU_API mu_tensor *mu_stateless_random_poisson(mu_tensor *seed, mu_tensor *rate, mu_dtype dtype, int rank,

@@ -79,7 +79,15 @@ MU_API void mu_tensor_print(const mu_tensor *tensor, FILE *out);
 // A tensor, a per-replica value, a variable, a list or a map of values.
 typedef struct mu_value mu_value;
 
-typedef enum mu_value_kind { MU_VALUE_TENSOR, MU_VALUE_VARIABLE, MU_VALUE_LIST, MU_VALUE_MAP, MU_VALUE_PER_REPLICA, MU_VALUE_MIRRORED, MU_VALUE_SLICES } mu_value_kind;
+typedef enum mu_value_kind {
+    MU_VALUE_TENSOR,
+    MU_VALUE_VARIABLE,
+    MU_VALUE_LIST,
+    MU_VALUE_MAP,
+    MU_VALUE_PER_REPLICA,
+    MU_VALUE_MIRRORED,
+    MU_VALUE_SLICES
+} mu_value_kind;
 
 MU_API mu_value *mu_of(mu_tensor *tensor);
 // mu_list and mu_map make containers; the last argument is MU_END. Elements are mu_value or mu_tensor.
@@ -95,7 +103,8 @@ MU_API mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int ra
 
 MU_API mu_value_kind mu_value_kind_of(const mu_value *value);
 MU_API int mu_value_count(const mu_value *value);              // elements of a container, components, 1 for a leaf
-MU_API mu_value *mu_value_at(const mu_value *value, int i);    // element of a list or map; component of a per-replica value
+MU_API mu_value *mu_value_at(const mu_value *value,
+                             int i); // element of a list or map; component of a per-replica value
 MU_API mu_value *mu_value_get(const mu_value *map, const char *key);
 MU_API const char *mu_value_key(const mu_value *map, int i);
 // mu_at returns the tensor in element i of a list, map or tuple (a single tensor is its own element 0).

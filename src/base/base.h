@@ -210,7 +210,14 @@ void *mu__context_leave(mu_context *child, void *result, mu_error_value *error);
 // ---- Runtime (runtime.c) ------------------------------------------------------------------------
 
 // What higher layers keep per runtime; made on first use, destroyed in reverse order of making.
-typedef enum mu_slot { MU_SLOT_ENGINE, MU_SLOT_CLUSTER, MU_SLOT_DISTRIBUTE, MU_SLOT_RANDOM, MU_SLOT_MODEL, MU_N_SLOTS } mu_slot;
+typedef enum mu_slot {
+    MU_SLOT_ENGINE,
+    MU_SLOT_CLUSTER,
+    MU_SLOT_DISTRIBUTE,
+    MU_SLOT_RANDOM,
+    MU_SLOT_MODEL,
+    MU_N_SLOTS
+} mu_slot;
 
 // mu__runtime is the calling thread's; makes the default one if mu_init was not called. NULL only if that
 // fails (a setting that cannot be, no memory), which is recorded; every function below accepts that NULL.
@@ -219,9 +226,11 @@ void *mu__runtime_slot(mu_runtime *runtime, mu_slot slot, void *(*create)(mu_run
 
 // Cores that this process may use, and a limit set by the user, taken together.
 int mu__runtime_threads(mu_runtime *runtime);
-int mu__runtime_cpu(mu_runtime *runtime, int index);     // number of the index-th processor allowed, around again at the end
+int mu__runtime_cpu(mu_runtime *runtime,
+                    int index); // number of the index-th processor allowed, around again at the end
 uint64_t mu__runtime_seed(mu_runtime *runtime);          // the seed in force
-uint64_t mu__runtime_seed_epoch(mu_runtime *runtime);    // counts the calls of mu_set_seed: a generator that sees it change starts anew
+uint64_t mu__runtime_seed_epoch(
+    mu_runtime *runtime); // counts the calls of mu_set_seed: a generator that sees it change starts anew
 uint64_t mu__runtime_next_seed(mu_runtime *runtime);     // a new one for each generator, fixed by the seed
 
 // mu__check_stop records CANCELLED and returns it if a signal asked for the end (mu_stop_on_signals).

@@ -42,7 +42,10 @@ void *mu__alloc_checked(void *block, size_t bytes)
     return block;
 }
 
-void *mu__alloc(size_t bytes) { return mu__alloc_checked(mu__alloc_allowed() ? malloc(bytes > 0 ? bytes : 1) : NULL, bytes); }
+void *mu__alloc(size_t bytes)
+{
+    return mu__alloc_checked(mu__alloc_allowed() ? malloc(bytes > 0 ? bytes : 1) : NULL, bytes);
+}
 
 void *mu__calloc(size_t count, size_t bytes)
 {

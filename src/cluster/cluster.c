@@ -111,7 +111,8 @@ static bool usable(const mu_cluster *cluster, const char *function)
     if (mu__pending())
         return false;
     if (cluster == NULL || !mu__is(cluster, &cluster_type)) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: needs a cluster, as mu_cluster_from_environment or a resolver returns it", function);
+        mu__error(MU_INVALID_ARGUMENT, "%s: needs a cluster, as mu_cluster_from_environment or a resolver returns it",
+                  function);
         return false;
     }
     return true;
@@ -152,8 +153,10 @@ mu_cluster *mu_simple_cluster_resolver_with(const mu_simple_cluster_resolver_arg
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_simple_cluster_resolver") != MU_OK)
         return NULL;
     if (args.cluster_spec == NULL || args.num_accelerators < 0) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_simple_cluster_resolver: needs a specification (mu_cluster_spec_parse makes one) and "
-                  "0 or more accelerators (%d)", args.num_accelerators);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_simple_cluster_resolver: needs a specification (mu_cluster_spec_parse makes one) and "
+                  "0 or more accelerators (%d)",
+                  args.num_accelerators);
         return NULL;
     }
     mu_cluster *cluster = mu__cluster_new(&simple_ops);
@@ -215,7 +218,8 @@ out:
     return status;
 }
 
-static const mu_resolver_ops union_ops = {.source = "a union of clusters", .read = union_read, .no_master_without_task = true};
+static const mu_resolver_ops union_ops = {
+    .source = "a union of clusters", .read = union_read, .no_master_without_task = true};
 
 mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args *given)
 {
@@ -227,14 +231,16 @@ mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args 
         if (!usable(args.resolvers[n++], "mu_union_cluster_resolver"))
             return NULL;
     if (n == 0) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_union_cluster_resolver: needs at least one cluster: .resolvers = MU_CLUSTERS(a, b)");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_union_cluster_resolver: needs at least one cluster: .resolvers = MU_CLUSTERS(a, b)");
         return NULL;
     }
     mu_cluster *cluster = mu__cluster_new(&union_ops);
     if (cluster == NULL)
         return NULL;
     cluster->parts = mu__calloc((size_t)n, sizeof(mu_cluster *));
-    if (cluster->parts == NULL || mu__cluster_override(cluster, args.task_type, args.task_id, args.rpc_layer) != MU_OK) {
+    if (cluster->parts == NULL ||
+        mu__cluster_override(cluster, args.task_type, args.task_id, args.rpc_layer) != MU_OK) {
         mu_release(cluster);
         return NULL;
     }
@@ -381,7 +387,10 @@ int mu_cluster_is_chief(mu_cluster *cluster)
     return ask_role(cluster, "mu_cluster_is_chief", mu_cluster_spec_is_chief, 1);
 }
 
-int mu_cluster_worker_count(mu_cluster *cluster) { return ask_role(cluster, "mu_cluster_worker_count", count_query, 1); }
+int mu_cluster_worker_count(mu_cluster *cluster)
+{
+    return ask_role(cluster, "mu_cluster_worker_count", count_query, 1);
+}
 
 int mu_cluster_worker_index(mu_cluster *cluster)
 {
@@ -417,7 +426,8 @@ mu_status mu__cluster_print(mu_cluster *cluster, FILE *out)
             const bool own = view.task_id == task->index && view.task_type != NULL &&
                              strcmp(view.task_type, view.spec->items[i].name) == 0;
             fprintf(out, "  %-10s %4d  %s%s\n", view.spec->items[i].name, task->index,
-                    task->address[0] != '\0' ? task->address : "(tells its address when it joins)", own ? "  <- this process" : "");
+                    task->address[0] != '\0' ? task->address : "(tells its address when it joins)",
+                    own ? "  <- this process" : "");
         }
     mu__view_clear(&view);
     return MU_OK;

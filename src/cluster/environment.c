@@ -14,7 +14,8 @@ static bool mpi_there(void) { return has("OMPI_COMM_WORLD_RANK") || (has("PMI_RA
 
 static bool slurm_there(void)
 {
-    return has("SLURM_PROCID") && has("SLURM_STEP_NODELIST") && has("SLURM_STEP_NUM_TASKS") && has("SLURM_STEP_TASKS_PER_NODE");
+    return has("SLURM_PROCID") && has("SLURM_STEP_NODELIST") && has("SLURM_STEP_NUM_TASKS") &&
+           has("SLURM_STEP_TASKS_PER_NODE");
 }
 
 static mu_cluster *tf_config_read(void) { return mu_tf_config_cluster_resolver(); }
@@ -45,7 +46,8 @@ static mu_cluster *chosen(const char *setting)
     for (size_t i = 0; i < MU_COUNT(sources); i++)
         if (strcmp(text, sources[i].name) == 0)
             return sources[i].read();
-    mu__error(MU_INVALID_ARGUMENT, "MUSTER_CLUSTER is \"%.60s\"; wanted JSON as in TF_CONFIG, or tf_config, rank, mpi, slurm or none",
+    mu__error(MU_INVALID_ARGUMENT,
+              "MUSTER_CLUSTER is \"%.60s\"; wanted JSON as in TF_CONFIG, or tf_config, rank, mpi, slurm or none",
               setting);
     return NULL;
 }
@@ -98,7 +100,10 @@ static void *sealed_new(mu_runtime *runtime)
     return mu__calloc(1, sizeof(sealed));
 }
 
-static sealed *seal_of_runtime(void) { return mu__runtime_slot(mu__runtime(), MU_SLOT_CLUSTER, sealed_new, sealed_free); }
+static sealed *seal_of_runtime(void)
+{
+    return mu__runtime_slot(mu__runtime(), MU_SLOT_CLUSTER, sealed_new, sealed_free);
+}
 
 mu_status mu__cluster_seal(void)
 {
@@ -124,10 +129,12 @@ mu_status mu__cluster_check_sealed(void)
     for (size_t i = 0; atomic_load(&all->is) && i < MU_COUNT(variables); i++) {
         const char *value = mu__environment(variables[i]), *then = all->values[i];
         if ((value == NULL) != (then == NULL) || (value != NULL && strcmp(value, then) != 0))
-            return mu__error(MU_FAILED_PRECONDITION, "%s is %s%.200s%s, but was %s%.200s%s when the first strategy was made; that "
-                             "strategy knows nothing of the change: set it before mu_init, or in the shell", variables[i],
-                             value != NULL ? "\"" : "", value != NULL ? value : "not set", value != NULL ? "\"" : "",
-                             then != NULL ? "\"" : "", then != NULL ? then : "not set", then != NULL ? "\"" : "");
+            return mu__error(MU_FAILED_PRECONDITION,
+                             "%s is %s%.200s%s, but was %s%.200s%s when the first strategy was made; that "
+                             "strategy knows nothing of the change: set it before mu_init, or in the shell",
+                             variables[i], value != NULL ? "\"" : "", value != NULL ? value : "not set",
+                             value != NULL ? "\"" : "", then != NULL ? "\"" : "", then != NULL ? then : "not set",
+                             then != NULL ? "\"" : "");
     }
     return MU_OK;
 }

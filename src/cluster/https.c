@@ -35,16 +35,22 @@ static mu_status open_curl(curl_functions *curl)
 {
     void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL)
-        return mu__error(MU_FAILED_PRECONDITION, "a web service is to be asked, but libcurl.so.4 cannot be opened (%s); install it "
-                         "(Debian: libcurl4)", dlerror());
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "a web service is to be asked, but libcurl.so.4 cannot be opened (%s); install it "
+                         "(Debian: libcurl4)",
+                         dlerror());
     const bool whole = look_up(library, "curl_easy_init", &curl->easy_init) &&
-        look_up(library, "curl_easy_setopt", &curl->easy_setopt) && look_up(library, "curl_easy_perform", &curl->easy_perform) &&
-        look_up(library, "curl_easy_getinfo", &curl->easy_getinfo) && look_up(library, "curl_easy_cleanup", &curl->easy_cleanup) &&
-        look_up(library, "curl_easy_strerror", &curl->easy_strerror) &&
-        look_up(library, "curl_slist_append", &curl->slist_append) &&
-        look_up(library, "curl_slist_free_all", &curl->slist_free_all);
+                       look_up(library, "curl_easy_setopt", &curl->easy_setopt) &&
+                       look_up(library, "curl_easy_perform", &curl->easy_perform) &&
+                       look_up(library, "curl_easy_getinfo", &curl->easy_getinfo) &&
+                       look_up(library, "curl_easy_cleanup", &curl->easy_cleanup) &&
+                       look_up(library, "curl_easy_strerror", &curl->easy_strerror) &&
+                       look_up(library, "curl_slist_append", &curl->slist_append) &&
+                       look_up(library, "curl_slist_free_all", &curl->slist_free_all);
     dlclose(library);
-    return whole ? MU_OK : mu__error(MU_FAILED_PRECONDITION, "libcurl.so.4 lacks functions of its own interface; install it anew");
+    return whole ? MU_OK
+                 : mu__error(MU_FAILED_PRECONDITION,
+                             "libcurl.so.4 lacks functions of its own interface; install it anew");
 }
 
 // libcurl hands the answer over piece by piece; taking less than it gives ends the transfer.
@@ -68,7 +74,8 @@ static mu_status complain(const mu_https_request *request, CURLcode code, const 
     if (mu__pending())
         return mu_error_code();
     if (b->too_long)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "the answer of %s has more than %d bytes", request->url, MU_MAX_CLUSTER_TEXT);
+        return mu__error(MU_RESOURCE_EXHAUSTED, "the answer of %s has more than %d bytes", request->url,
+                         MU_MAX_CLUSTER_TEXT);
     if (code == CURLE_OPERATION_TIMEDOUT)
         return mu__error(MU_DEADLINE_EXCEEDED, "%s did not answer within %g s", request->url, request->seconds);
     return mu__error(MU_UNAVAILABLE, "%s cannot be asked: %s", request->url, why);
@@ -80,7 +87,8 @@ static mu_status check_answer(const mu_https_request *request, long answer, cons
         return MU_OK;
     const mu_status status = answer == 401 ? MU_UNAUTHENTICATED : answer == 403 ? MU_PERMISSION_DENIED
                              : answer == 404 ? MU_NOT_FOUND : MU_INTERNAL;
-    return mu__error(status, "%s answered %ld: %.*s", request->url, answer, (int)MU_MIN(b->n, 200), b->n > 0 ? b->items : "");
+    return mu__error(status, "%s answered %ld: %.*s", request->url, answer, (int)MU_MIN(b->n, 200),
+                     b->n > 0 ? b->items : "");
 }
 
 static mu_status perform(const curl_functions *curl, CURL *handle, const mu_https_request *request, body *b)

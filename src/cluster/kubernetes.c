@@ -54,7 +54,8 @@ static char *server_of(const kubernetes *k)
     const char *host = mu__environment("KUBERNETES_SERVICE_HOST"), *port = mu__environment("KUBERNETES_SERVICE_PORT");
     if (host != NULL && port != NULL)
         return mu__sprintf(strchr(host, ':') != NULL ? "https://[%s]:%s" : "https://%s:%s", host, port);
-    mu__error(MU_FAILED_PRECONDITION, "mu_kubernetes_cluster_resolver: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not "
+    mu__error(MU_FAILED_PRECONDITION,
+              "mu_kubernetes_cluster_resolver: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not "
               "set, so this is no pod; give .location = MU_OFF_CLUSTER and run kubectl proxy, or .api_server");
     return NULL;
 }
@@ -81,7 +82,8 @@ static char *read_token(const char *folder)
     char *path = mu__sprintf("%s/token", folder), *token = NULL;
     void *data = NULL;
     size_t bytes = 0;
-    if (path != NULL && mu__file_read(path, MAX_SECRET, &data, &bytes) == MU_OK && (token = mu__calloc(1, bytes + 1)) != NULL) {
+    if (path != NULL && mu__file_read(path, MAX_SECRET, &data, &bytes) == MU_OK &&
+        (token = mu__calloc(1, bytes + 1)) != NULL) {
         memcpy(token, data, bytes);
         token[strcspn(token, "\r\n")] = '\0';
     }
@@ -104,7 +106,8 @@ static char *ask(const kubernetes *k, const char *server, const char *labels)
         ca_file = mu__sprintf("%s/ca.crt", k->credentials);
     }
     if (url != NULL && (k->credentials == NULL || (token != NULL && ca_file != NULL)))
-        answer = mu__https_get(&(mu_https_request){.url = url, .token = token, .ca_file = ca_file, .seconds = seconds_to_wait});
+        answer = mu__https_get(
+            &(mu_https_request){.url = url, .token = token, .ca_file = ca_file, .seconds = seconds_to_wait});
     mu__free(selector_text);
     mu__free(space);
     mu__free(url);
@@ -121,15 +124,20 @@ static mu_status read_pod(const json_t *item, const char *labels, pod *out)
 {
     const char *phase = NULL;
     *out = (pod){0};
-    if (json_unpack((json_t *)item, "{s:{s:s}, s:{s:s}}", "metadata", "name", &out->name, "status", "phase", &phase) != 0)
-        return mu__error(MU_DATA_LOSS, "the Kubernetes API's list of pods for \"%s\" has one without name or phase", labels);
+    if (json_unpack((json_t *)item, "{s:{s:s}, s:{s:s}}", "metadata", "name", &out->name, "status", "phase", &phase) !=
+        0)
+        return mu__error(MU_DATA_LOSS, "the Kubernetes API's list of pods for \"%s\" has one without name or phase",
+                         labels);
     if (strcmp(phase, "Running") != 0)
-        return mu__error(MU_FAILED_PRECONDITION, "pod \"%.200s\" of \"%s\" is %.40s; every pod of the cluster must be Running "
-                         "(kubectl describe pod says why it is not)", out->name, labels, phase);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "pod \"%.200s\" of \"%s\" is %.40s; every pod of the cluster must be Running "
+                         "(kubectl describe pod says why it is not)",
+                         out->name, labels, phase);
     const json_t *host = json_object_get(json_object_get(item, "status"), "hostIP");
     out->host = json_string_value(host);
     if (out->host == NULL)
-        return mu__error(MU_DATA_LOSS, "the Kubernetes API says that pod \"%.200s\" runs, but not on which host", out->name);
+        return mu__error(MU_DATA_LOSS, "the Kubernetes API says that pod \"%.200s\" runs, but not on which host",
+                         out->name);
     return MU_OK;
 }
 
@@ -138,7 +146,8 @@ static mu_status add_pods(const kubernetes *k, const selector *s, const json_t *
     const json_t *items = json_object_get(list, "items");
     const size_t n = json_array_size(items);
     if (!json_is_array(items) || n > MU_MAX_TASKS)
-        return mu__error(MU_DATA_LOSS, "the Kubernetes API's answer for \"%s\" is no list of at most %d pods", s->labels, MU_MAX_TASKS);
+        return mu__error(MU_DATA_LOSS, "the Kubernetes API's answer for \"%s\" is no list of at most %d pods",
+                         s->labels, MU_MAX_TASKS);
     pod *pods = mu__calloc(n + 1, sizeof *pods);
     mu_status status = pods != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; status == MU_OK && i < n; i++)
@@ -176,23 +185,28 @@ static mu_status kubernetes_read(mu_cluster *cluster, mu_cluster_view *out)
 
 // ---- Making it ----------------------------------------------------------------------------------
 
-static const mu_resolver_ops kubernetes_ops = {
-    .source = "the Kubernetes API", .read = kubernetes_read, .free_state = kubernetes_free, .no_master_without_task = true};
+static const mu_resolver_ops kubernetes_ops = {.source = "the Kubernetes API",
+                                               .read = kubernetes_read,
+                                               .free_state = kubernetes_free,
+                                               .no_master_without_task = true};
 
 static mu_status add_selectors(kubernetes *k, const mu_job_labels *jobs)
 {
     for (; jobs->job != NULL; jobs++)
         for (const char *const *labels = jobs->labels; labels != NULL && *labels != NULL; labels++) {
             if (k->n == MAX_SELECTORS)
-                return mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: more than %d label selectors", MAX_SELECTORS);
+                return mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: more than %d label selectors",
+                                 MAX_SELECTORS);
             selector *s = &k->selectors[k->n++];
             s->job = mu__strdup(jobs->job);
             s->labels = mu__strdup(*labels);
             if (s->job == NULL || s->labels == NULL)
                 return MU_RESOURCE_EXHAUSTED;
         }
-    return k->n > 0 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: no label selector is given; leave .jobs out "
-                                        "for \"job-name=tensorflow\"");
+    return k->n > 0 ? MU_OK
+                    : mu__error(MU_INVALID_ARGUMENT,
+                                "mu_kubernetes_cluster_resolver: no label selector is given; leave .jobs out "
+                                "for \"job-name=tensorflow\"");
 }
 
 static mu_status copy_text(char **out, const char *text)
@@ -205,10 +219,13 @@ static mu_status fill(kubernetes *k, const mu_kubernetes_cluster_resolver_args *
     static const char *const labels[] = {"job-name=tensorflow", NULL};
     static const mu_job_labels worker[] = {{"worker", labels}, {NULL, NULL}};
     if (args->location != MU_WITHIN_CLUSTER && args->location != MU_OFF_CLUSTER)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: location is %d; wanted MU_WITHIN_CLUSTER or "
-                         "MU_OFF_CLUSTER", (int)args->location);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_kubernetes_cluster_resolver: location is %d; wanted MU_WITHIN_CLUSTER or "
+                         "MU_OFF_CLUSTER",
+                         (int)args->location);
     if (args->port < 0 || args->port > 65535)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: port is %d; wanted 1 to 65535", args->port);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: port is %d; wanted 1 to 65535",
+                         args->port);
     k->port = args->port != 0 ? args->port : 8470;
     k->off_cluster = args->location == MU_OFF_CLUSTER;
     MU_TRY(add_selectors(k, args->jobs != NULL ? args->jobs : worker));

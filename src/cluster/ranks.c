@@ -19,7 +19,8 @@ mu_status mu__environment_int(const char *variable, int low, int high, int *out)
     errno = 0;
     const long value = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || value < low || value > high)
-        return mu__error(MU_INVALID_ARGUMENT, "%s is \"%.40s\"; wanted a whole number from %d to %d", variable, text, low, high);
+        return mu__error(MU_INVALID_ARGUMENT, "%s is \"%.40s\"; wanted a whole number from %d to %d", variable, text,
+                         low, high);
     *out = (int)value;
     return MU_OK;
 }
@@ -34,11 +35,12 @@ static mu_status read_pair(const pair *names, int *rank, int *size)
     MU_TRY(mu__environment_int(names->rank, 0, MU_MAX_TASKS - 1, rank));
     MU_TRY(mu__environment_int(names->size, 1, MU_MAX_TASKS, size));
     if (*rank < 0 || *size < 0)
-        return mu__error(MU_FAILED_PRECONDITION, "%s is set but %s is not; set both, or MUSTER_CLUSTER=none to run alone",
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "%s is set but %s is not; set both, or MUSTER_CLUSTER=none to run alone",
                          *rank < 0 ? names->size : names->rank, *rank < 0 ? names->rank : names->size);
     if (*rank >= *size)
-        return mu__error(MU_INVALID_ARGUMENT, "%s is %d, but %s is %d; ranks count from 0 to %d", names->rank, *rank, names->size,
-                         *size, *size - 1);
+        return mu__error(MU_INVALID_ARGUMENT, "%s is %d, but %s is %d; ranks count from 0 to %d", names->rank, *rank,
+                         names->size, *size, *size - 1);
     return MU_OK;
 }
 
@@ -89,8 +91,10 @@ mu_cluster *mu_rank_cluster_resolver(void)
     char *leader = leader_address();
     mu_cluster *cluster = NULL;
     if (leader != NULL && leader[0] == '\0' && size > 1)
-        mu__error(MU_FAILED_PRECONDITION, "RANK and WORLD_SIZE are set, but MASTER_ADDR and MASTER_PORT are not both; set them to "
-                  "the host of rank 0 and a free port there, so that the %d processes find each other", size);
+        mu__error(MU_FAILED_PRECONDITION,
+                  "RANK and WORLD_SIZE are set, but MASTER_ADDR and MASTER_PORT are not both; set them to "
+                  "the host of rank 0 and a free port there, so that the %d processes find each other",
+                  size);
     else if (leader != NULL)
         cluster = numbered(&rank_ops, rank, size, leader);
     mu__free(leader);
@@ -113,7 +117,8 @@ mu_cluster *mu_mpi_cluster_resolver(void)
         mu__free(leader);
         return mu__give(cluster);
     }
-    mu__error(MU_FAILED_PRECONDITION, "mu_mpi_cluster_resolver: neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set; start the program "
+    mu__error(MU_FAILED_PRECONDITION,
+              "mu_mpi_cluster_resolver: neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set; start the program "
               "with mpirun");
     return NULL;
 }

@@ -17,13 +17,16 @@ static mu_status check_jobs(const mu_cluster_spec *spec)
         for (size_t j = 0; j < MU_COUNT(jobs); j++)
             known = known || is(spec->items[i].name, jobs[j]);
         if (!known)
-            return mu__error(MU_INVALID_ARGUMENT, "the cluster has a job \"%s\"; the jobs that strategies know are chief, worker, "
-                             "ps and evaluator: rename it, or leave it out", spec->items[i].name);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "the cluster has a job \"%s\"; the jobs that strategies know are chief, worker, "
+                             "ps and evaluator: rename it, or leave it out",
+                             spec->items[i].name);
     }
     static const char *const single[] = {"chief", "evaluator"};
     for (size_t i = 0; i < MU_COUNT(single); i++)
         if (mu__spec_count(spec, single[i]) > 1)
-            return mu__error(MU_INVALID_ARGUMENT, "the cluster has %d tasks of job %s; there can be one: make the others workers",
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "the cluster has %d tasks of job %s; there can be one: make the others workers",
                              mu__spec_count(spec, single[i]), single[i]);
     return MU_OK;
 }
@@ -32,19 +35,23 @@ mu_status mu__spec_check_task(const mu_cluster_spec *spec, const char *task_type
 {
     MU_TRY(check_jobs(spec));
     if (task_type == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "this process's task type is not known; set \"task\": {\"type\": …, \"index\": …} in "
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "this process's task type is not known; set \"task\": {\"type\": …, \"index\": …} in "
                          "TF_CONFIG, or give .task_type and .task_id");
     const mu_job *job = mu__spec_find(spec, task_type);
     // An evaluator reads what the others write; it need not be among them.
     if (is(task_type, "evaluator") && job == NULL)
         return MU_OK;
     if (job == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "this process is %s %d, but the cluster has no job %s: %s; correct the task or add "
-                         "the job", task_type, task_id, task_type, mu_cluster_spec_json(spec));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "this process is %s %d, but the cluster has no job %s: %s; correct the task or add "
+                         "the job",
+                         task_type, task_id, task_type, mu_cluster_spec_json(spec));
     if (mu__job_find(job, task_id) == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "this process is %s %d, but of that job the cluster has %zu, the last is %d; "
-                         "correct the index or add the address", task_type, task_id, job->n,
-                         job->n > 0 ? job->items[job->n - 1].index : -1);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "this process is %s %d, but of that job the cluster has %zu, the last is %d; "
+                         "correct the index or add the address",
+                         task_type, task_id, job->n, job->n > 0 ? job->items[job->n - 1].index : -1);
     return MU_OK;
 }
 
@@ -65,8 +72,10 @@ int mu_cluster_spec_worker_count(const mu_cluster_spec *spec, const char *task_t
         return MU_MAX(mu__spec_count(spec, "evaluator"), 1);
     if (is(task_type, "chief") || is(task_type, "worker"))
         return mu__spec_count(spec, "chief") + mu__spec_count(spec, "worker");
-    mu__error(MU_INVALID_ARGUMENT, "a task of job %s is not one of the workers and has no number of them; ask for a chief, worker "
-              "or evaluator", task_type != NULL ? task_type : "(none)");
+    mu__error(MU_INVALID_ARGUMENT,
+              "a task of job %s is not one of the workers and has no number of them; ask for a chief, worker "
+              "or evaluator",
+              task_type != NULL ? task_type : "(none)");
     return -1;
 }
 
@@ -80,7 +89,8 @@ int mu_cluster_spec_worker_index(const mu_cluster_spec *spec, const char *task_t
         return task_id + mu__spec_count(spec, "chief");
     if (is(task_type, "evaluator"))
         return task_id;
-    mu__error(MU_INVALID_ARGUMENT, "a task of job %s is not one of the workers and has no number among them", task_type);
+    mu__error(MU_INVALID_ARGUMENT, "a task of job %s is not one of the workers and has no number among them",
+              task_type);
     return -1;
 }
 
@@ -137,18 +147,22 @@ static mu_status check_addresses(named_task *tasks, size_t n)
     const named_task *here = NULL, *elsewhere = NULL;
     for (size_t i = 0; i < n; i++) {
         if (host_length(tasks[i].address) == 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s %d has the address \"%s\"; wanted host:port, with a port from 1 to 65535 "
-                             "(IPv6 as [::1]:2222)", tasks[i].job, tasks[i].index, tasks[i].address);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s %d has the address \"%s\"; wanted host:port, with a port from 1 to 65535 "
+                             "(IPv6 as [::1]:2222)",
+                             tasks[i].job, tasks[i].index, tasks[i].address);
         *(is_loopback(tasks[i].address) ? &here : &elsewhere) = &tasks[i];
     }
     if (here != NULL && elsewhere != NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "%s %d is at \"%s\", which means \"this machine\" on every machine, but %s %d is at "
-                         "\"%s\"; give all tasks the names by which the other hosts reach them", here->job, here->index,
-                         here->address, elsewhere->job, elsewhere->index, elsewhere->address);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s %d is at \"%s\", which means \"this machine\" on every machine, but %s %d is at "
+                         "\"%s\"; give all tasks the names by which the other hosts reach them",
+                         here->job, here->index, here->address, elsewhere->job, elsewhere->index, elsewhere->address);
     qsort(tasks, n, sizeof *tasks, by_address);
     for (size_t i = 1; i < n; i++)
         if (by_address(&tasks[i - 1], &tasks[i]) == 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s %d and %s %d have the same address \"%s\"; give each task its own port",
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s %d and %s %d have the same address \"%s\"; give each task its own port",
                              tasks[i - 1].job, tasks[i - 1].index, tasks[i].job, tasks[i].index, tasks[i].address);
     return MU_OK;
 }
@@ -165,7 +179,8 @@ static mu_status check_all_addresses(const mu_cluster_spec *spec)
     for (size_t i = 0; i < spec->n; i++)
         for (size_t j = 0; j < spec->items[i].n; j++)
             if (spec->items[i].items[j].address[0] != '\0')
-                tasks[n++] = (named_task){spec->items[i].name, spec->items[i].items[j].address, spec->items[i].items[j].index};
+                tasks[n++] =
+                    (named_task){spec->items[i].name, spec->items[i].items[j].address, spec->items[i].items[j].index};
     const mu_status status = check_addresses(tasks, n);
     mu__free(tasks);
     return status;
@@ -181,7 +196,8 @@ mu_status mu_cluster_check(mu_cluster *cluster)
     mu_status status = mu__cluster_read(cluster, &view);
     if (status == MU_OK && view.spec->n > 0) {
         // A coordinator need not be part of its cluster, and then has no task.
-        status = view.task_type != NULL ? mu__spec_check_task(view.spec, view.task_type, view.task_id) : check_jobs(view.spec);
+        status = view.task_type != NULL ? mu__spec_check_task(view.spec, view.task_type, view.task_id)
+                                        : check_jobs(view.spec);
         if (status == MU_OK)
             status = check_all_addresses(view.spec);
     }

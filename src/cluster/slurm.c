@@ -18,8 +18,10 @@ void mu__hosts_free(mu_hosts *hosts)
 
 static mu_status bad_hostlist(const char *text, const char *at)
 {
-    return mu__error(MU_INVALID_ARGUMENT, "the host list \"%.80s\" cannot be read at \"%.20s\"; wanted hosts and ranges as in "
-                     "n[01-03,7],m5", text, at);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "the host list \"%.80s\" cannot be read at \"%.20s\"; wanted hosts and ranges as in "
+                     "n[01-03,7],m5",
+                     text, at);
 }
 
 static mu_status push_host(mu_hosts *out, const char *prefix, size_t prefix_bytes, const char *number)
@@ -48,7 +50,8 @@ static size_t digits(const char *text, int *out)
 }
 
 // `at` is after the bracket; on success it is after the closing one.
-static mu_status expand_ranges(const char *text, const char **at, const char *prefix, size_t prefix_bytes, mu_hosts *out)
+static mu_status expand_ranges(const char *text, const char **at, const char *prefix, size_t prefix_bytes,
+                               mu_hosts *out)
 {
     for (;;) {
         int first, last;
@@ -123,8 +126,10 @@ mu_status mu__tasks_per_node_expand(const char *text, mu_counts *out)
         if (!good) {
             mu__free(out->items);
             *out = (mu_counts){0};
-            return mu__error(MU_INVALID_ARGUMENT, "the tasks per node \"%.80s\" cannot be read; wanted numbers as in 3(x2),1 for at "
-                             "most %d nodes", text, MU_MAX_TASKS);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "the tasks per node \"%.80s\" cannot be read; wanted numbers as in 3(x2),1 for at "
+                             "most %d nodes",
+                             text, MU_MAX_TASKS);
         }
         if (*at == '\0')
             return MU_OK;
@@ -158,8 +163,10 @@ static int by_name(const void *a, const void *b)
 
 static mu_status missing(const char *variable)
 {
-    return mu__error(MU_FAILED_PRECONDITION, "mu_slurm_cluster_resolver: %s is not set; start the program with srun, or choose "
-                     "another source with MUSTER_CLUSTER", variable);
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "mu_slurm_cluster_resolver: %s is not set; start the program with srun, or choose "
+                     "another source with MUSTER_CLUSTER",
+                     variable);
 }
 
 static mu_status required_int(const char *variable, int *out)
@@ -188,14 +195,17 @@ static mu_status read_nodes(const mu_slurm_cluster_resolver_args *args, slurm_st
     if (args->tasks_per_node == 0)
         MU_TRY(mu__tasks_per_node_expand(counts, &out->counts));
     if (args->tasks_per_node == 0 && out->counts.n != out->hosts.n)
-        return mu__error(MU_FAILED_PRECONDITION, "SLURM_STEP_TASKS_PER_NODE (\"%.60s\") is about %zu nodes, SLURM_STEP_NODELIST "
-                         "(\"%.60s\") about %zu; they must agree", counts, out->counts.n, hosts, out->hosts.n);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "SLURM_STEP_TASKS_PER_NODE (\"%.60s\") is about %zu nodes, SLURM_STEP_NODELIST "
+                         "(\"%.60s\") about %zu; they must agree",
+                         counts, out->counts.n, hosts, out->hosts.n);
     out->nodes = mu__calloc(out->hosts.n, sizeof *out->nodes);
     if (out->nodes == NULL)
         return MU_RESOURCE_EXHAUSTED;
     int64_t tasks = 0;
     for (size_t i = 0; i < out->hosts.n; i++) {
-        out->nodes[i] = (node){out->hosts.items[i], args->tasks_per_node != 0 ? args->tasks_per_node : out->counts.items[i], i};
+        out->nodes[i] =
+            (node){out->hosts.items[i], args->tasks_per_node != 0 ? args->tasks_per_node : out->counts.items[i], i};
         tasks += out->nodes[i].tasks;
     }
     if (tasks > MU_MAX_TASKS)
@@ -213,9 +223,10 @@ static mu_status read_gpus(const mu_slurm_cluster_resolver_args *args, slurm_ste
     const int per_node = args->gpus_per_node != 0 ? args->gpus_per_node : visible_gpus();
     out->gpus_per_task = args->gpus_per_task != 0 ? args->gpus_per_task : per_node / MU_MAX(most, 1);
     if ((int64_t)most * out->gpus_per_task > per_node)
-        return mu__error(MU_FAILED_PRECONDITION, "%d tasks on a node with %d GPUs each need %lld GPUs, but a node has %d; start fewer "
-                         "tasks per node, or give .gpus_per_node and .gpus_per_task", most, out->gpus_per_task,
-                         (long long)most * out->gpus_per_task, per_node);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "%d tasks on a node with %d GPUs each need %lld GPUs, but a node has %d; start fewer "
+                         "tasks per node, or give .gpus_per_node and .gpus_per_task",
+                         most, out->gpus_per_task, (long long)most * out->gpus_per_task, per_node);
     return MU_OK;
 }
 
@@ -228,7 +239,10 @@ static mu_status read_step(const mu_slurm_cluster_resolver_args *args, slurm_ste
 
 // ---- Jobs ---------------------------------------------------------------------------------------
 
-static int by_job(const void *a, const void *b) { return strcmp(((const mu_job_size *)a)->job, ((const mu_job_size *)b)->job); }
+static int by_job(const void *a, const void *b)
+{
+    return strcmp(((const mu_job_size *)a)->job, ((const mu_job_size *)b)->job);
+}
 
 // Sets CUDA_VISIBLE_DEVICES to the GPUs of the local task `local`.
 static mu_status show_gpus(int local, int gpus)
@@ -246,7 +260,8 @@ static mu_status show_gpus(int local, int gpus)
 }
 
 // Deals the tasks of the step, host by host, to the jobs in the order given.
-static mu_status deal(const slurm_step *step, const mu_job_size *jobs, int n_jobs, int port_base, mu_cluster_view *out, int *local)
+static mu_status deal(const slurm_step *step, const mu_job_size *jobs, int n_jobs, int port_base, mu_cluster_view *out,
+                      int *local)
 {
     int rank = 0, job = 0, index = 0;
     for (size_t i = 0; i < step->hosts.n; i++)
@@ -277,18 +292,24 @@ static mu_status check_step(const slurm_step *step, const mu_job_size *jobs, int
     int64_t wanted = 0;
     for (int i = 0; i < n_jobs; i++) {
         if (jobs[i].tasks < 0)
-            return mu__error(MU_INVALID_ARGUMENT, "job %s is to have %d tasks; wanted 0 or more", jobs[i].job, jobs[i].tasks);
+            return mu__error(MU_INVALID_ARGUMENT, "job %s is to have %d tasks; wanted 0 or more", jobs[i].job,
+                             jobs[i].tasks);
         wanted += jobs[i].tasks;
     }
     if (wanted != step->tasks)
-        return mu__error(MU_FAILED_PRECONDITION, "the jobs have %lld tasks together, but the job step has %d; start it with "
-                         "srun --ntasks=%lld, or change the jobs", (long long)wanted, step->tasks, (long long)wanted);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "the jobs have %lld tasks together, but the job step has %d; start it with "
+                         "srun --ntasks=%lld, or change the jobs",
+                         (long long)wanted, step->tasks, (long long)wanted);
     if (step->rank >= step->tasks)
-        return mu__error(MU_FAILED_PRECONDITION, "SLURM_PROCID is %d, but the job step has %d tasks", step->rank, step->tasks);
+        return mu__error(MU_FAILED_PRECONDITION, "SLURM_PROCID is %d, but the job step has %d tasks", step->rank,
+                         step->tasks);
     for (size_t i = 0; i < step->hosts.n; i++)
         if (port_base < 1 || port_base > 65536 - MU_MAX(step->nodes[i].tasks, 1))
-            return mu__error(MU_INVALID_ARGUMENT, "the ports of the %d tasks of %s begin at %d; they must lie between 1 and 65535: "
-                             "change .port_base", step->nodes[i].tasks, step->nodes[i].host, port_base);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "the ports of the %d tasks of %s begin at %d; they must lie between 1 and 65535: "
+                             "change .port_base",
+                             step->nodes[i].tasks, step->nodes[i].host, port_base);
     return MU_OK;
 }
 
@@ -326,18 +347,22 @@ mu_cluster *mu_slurm_cluster_resolver_with(const mu_slurm_cluster_resolver_args 
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_slurm_cluster_resolver") != MU_OK)
         return NULL;
     if (args.tasks_per_node < 0 || args.gpus_per_node < 0 || args.gpus_per_task < 0) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_slurm_cluster_resolver: tasks_per_node (%d), gpus_per_node (%d) and gpus_per_task (%d) "
-                  "cannot be negative", args.tasks_per_node, args.gpus_per_node, args.gpus_per_task);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_slurm_cluster_resolver: tasks_per_node (%d), gpus_per_node (%d) and gpus_per_task (%d) "
+                  "cannot be negative",
+                  args.tasks_per_node, args.gpus_per_node, args.gpus_per_task);
         return NULL;
     }
     slurm_step step = {0};
     mu_cluster *cluster = mu__cluster_new(&slurm_ops);
-    mu_status status = cluster != NULL && (cluster->fixed.spec = mu__spec_new()) != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    mu_status status =
+        cluster != NULL && (cluster->fixed.spec = mu__spec_new()) != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)
         status = read_step(&args, &step);
     if (status == MU_OK)
         status = fill(&args, &step, &cluster->fixed);
-    if (status == MU_OK && (cluster->fixed.rpc_layer = mu__strdup(args.rpc_layer != NULL ? args.rpc_layer : "grpc")) == NULL)
+    if (status == MU_OK &&
+        (cluster->fixed.rpc_layer = mu__strdup(args.rpc_layer != NULL ? args.rpc_layer : "grpc")) == NULL)
         status = MU_RESOURCE_EXHAUSTED;
     mu__hosts_free(&step.hosts);
     mu__free(step.counts.items);

@@ -71,8 +71,8 @@ mu_job *mu__spec_job(mu_cluster_spec *spec, const char *name, bool list)
         return found;
     const size_t length = strlen(name);
     if (length == 0 || length > MU_MAX_NAME) {
-        mu__error(MU_INVALID_ARGUMENT, "a job of the cluster has a name of %zu bytes (\"%.40s\"); names have 1 to %d", length,
-                  name, MU_MAX_NAME);
+        mu__error(MU_INVALID_ARGUMENT, "a job of the cluster has a name of %zu bytes (\"%.40s\"); names have 1 to %d",
+                  length, name, MU_MAX_NAME);
         return NULL;
     }
     char *copy = mu__strdup(name);
@@ -100,12 +100,14 @@ static size_t total_tasks(const mu_cluster_spec *spec)
 static mu_status add_task(mu_job *job, int index, const char *address)
 {
     if (strlen(address) > MU_MAX_NAME)
-        return mu__error(MU_INVALID_ARGUMENT, "the address of %s %d is longer than %d bytes: \"%.60s…\"", job->name, index,
-                         MU_MAX_NAME, address);
+        return mu__error(MU_INVALID_ARGUMENT, "the address of %s %d is longer than %d bytes: \"%.60s…\"", job->name,
+                         index, MU_MAX_NAME, address);
     const size_t at = task_position(job, index);
     if (at < job->n && job->items[at].index == index)
-        return mu__error(MU_ALREADY_EXISTS, "%s %d is in the cluster twice, at \"%s\" and at \"%s\"; give each task of a job "
-                         "its own index", job->name, index, job->items[at].address, address);
+        return mu__error(MU_ALREADY_EXISTS,
+                         "%s %d is in the cluster twice, at \"%s\" and at \"%s\"; give each task of a job "
+                         "its own index",
+                         job->name, index, job->items[at].address, address);
     char *copy = mu__strdup(address);
     if (copy == NULL || mu__grow((void **)&job->items, &job->capacity, job->n + 1, sizeof *job->items) != MU_OK) {
         mu__free(copy);
@@ -122,8 +124,10 @@ mu_status mu_cluster_spec_add(mu_cluster_spec *spec, const char *job, int index,
     if (mu__pending())
         return mu_error_code();
     if (spec == NULL || job == NULL || address == NULL || index < -1)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_cluster_spec_add: needs a specification, a job, an address and an index from "
-                         "-1 (this one is %d)", index);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_cluster_spec_add: needs a specification, a job, an address and an index from "
+                         "-1 (this one is %d)",
+                         index);
     if (total_tasks(spec) >= MU_MAX_TASKS)
         return mu__error(MU_INVALID_ARGUMENT, "the cluster has more than %d tasks", MU_MAX_TASKS);
     mu_job *found = mu__spec_job(spec, job, true);
@@ -165,9 +169,10 @@ json_t *mu__json_parse(const char *text, const char *where)
     json_error_t error;
     json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (json == NULL) {
-        mu__error(MU_INVALID_ARGUMENT, "%s is not JSON: %s (line %d, column %d); wanted {\"cluster\": {\"worker\": "
-                  "[\"host:port\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}} or a part of it", where, error.text,
-                  error.line, error.column);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s is not JSON: %s (line %d, column %d); wanted {\"cluster\": {\"worker\": "
+                  "[\"host:port\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}} or a part of it",
+                  where, error.text, error.line, error.column);
         return NULL;
     }
     if (!json_is_object(json)) {
@@ -195,16 +200,17 @@ static bool parse_index(const char *text, int *out)
 static mu_status add_json_task(mu_job *job, int index, const json_t *address, const char *where)
 {
     if (!json_is_string(address))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the address of %s %d is not a text; wanted \"host:port\"", where, job->name,
-                         index);
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the address of %s %d is not a text; wanted \"host:port\"", where,
+                         job->name, index);
     return add_task(job, index, json_string_value(address));
 }
 
 static mu_status add_json_job(mu_cluster_spec *spec, const char *name, json_t *tasks, const char *where)
 {
     if (!json_is_array(tasks) && !json_is_object(tasks))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: job \"%.60s\" is neither a list of addresses nor a map from index to address",
-                         where, name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: job \"%.60s\" is neither a list of addresses nor a map from index to address", where,
+                         name);
     if (total_tasks(spec) + json_array_size(tasks) + json_object_size(tasks) > MU_MAX_TASKS)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the cluster has more than %d tasks", where, MU_MAX_TASKS);
     mu_job *job = mu__spec_job(spec, name, json_is_array(tasks));
@@ -218,8 +224,10 @@ static mu_status add_json_job(mu_cluster_spec *spec, const char *name, json_t *t
     json_object_foreach(tasks, key, address) {
         int index;
         if (!parse_index(key, &index))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: \"%.40s\" is not the index of a task of job \"%s\"; wanted a whole "
-                             "number from 0", where, key, name);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: \"%.40s\" is not the index of a task of job \"%s\"; wanted a whole "
+                             "number from 0",
+                             where, key, name);
         MU_TRY(add_json_task(job, index, address, where));
     }
     return MU_OK;
@@ -228,7 +236,8 @@ static mu_status add_json_job(mu_cluster_spec *spec, const char *name, json_t *t
 mu_cluster_spec *mu__spec_from_json(json_t *json, const char *where)
 {
     if (!json_is_object(json)) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: the cluster is not an object; wanted {\"worker\": [\"host:port\", …]}", where);
+        mu__error(MU_INVALID_ARGUMENT, "%s: the cluster is not an object; wanted {\"worker\": [\"host:port\", …]}",
+                  where);
         return NULL;
     }
     mu_cluster_spec *spec = mu__spec_new();
@@ -318,8 +327,9 @@ int mu_cluster_spec_task_index(const mu_cluster_spec *spec, const char *job, int
     if (found == NULL)
         return -1;
     if (i < 0 || (size_t)i >= found->n) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_cluster_spec_task_index: task number %d of job \"%s\" is asked for; it has %zu tasks",
-                  i, job, found->n);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_cluster_spec_task_index: task number %d of job \"%s\" is asked for; it has %zu tasks", i, job,
+                  found->n);
         return -1;
     }
     return found->items[i].index;

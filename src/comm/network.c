@@ -68,9 +68,11 @@ static mu_status module_path(const char *name, char path[LONGEST_PATH])
         return MU_OK;
     }
     if (dladdr(here, &own) == 0 || own.dli_fname == NULL)
-        return mu__error(MU_FAILED_PRECONDITION, "the folder of Muster's modules is not known; set MUSTER_MODULES to it");
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "the folder of Muster's modules is not known; set MUSTER_MODULES to it");
     const char *slash = strrchr(own.dli_fname, '/');
-    snprintf(path, LONGEST_PATH, "%.*smuster/libmuster-%s.so", slash ? (int)(slash - own.dli_fname) + 1 : 0, own.dli_fname, name);
+    snprintf(path, LONGEST_PATH, "%.*smuster/libmuster-%s.so", slash ? (int)(slash - own.dli_fname) + 1 : 0,
+             own.dli_fname, name);
     return MU_OK;
 }
 
@@ -94,8 +96,10 @@ static const mu_network_module *open_module(const char *name)
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     const mu_network_module *module = library != NULL ? dlsym(library, "muster_network") : NULL;
     if (library == NULL)
-        mu__error(MU_FAILED_PRECONDITION, "the %s module cannot be opened (%s); install it with the library it needs, or compile "
-                  "share/muster/muster_mpi.c for your MPI and set MUSTER_MODULES to its folder", name, dlerror());
+        mu__error(MU_FAILED_PRECONDITION,
+                  "the %s module cannot be opened (%s); install it with the library it needs, or compile "
+                  "share/muster/muster_mpi.c for your MPI and set MUSTER_MODULES to its folder",
+                  name, dlerror());
     else if (module == NULL || module->version != MU_NETWORK_VERSION)
         mu__error(MU_FAILED_PRECONDITION, "'%s' is no network module of version %d", path, MU_NETWORK_VERSION);
     else
@@ -166,8 +170,14 @@ mu_network *mu__network_open(mu_mesh *mesh, const char *name, const void *commun
     network->module = module;
     network->opener = pthread_self();
     char why[512] = "";
-    mu_network_args args = {.size = sizeof args, .rank = mu__mesh_rank(mesh), .ranks = mu__mesh_ranks(mesh),
-                            .communicator = communicator, .exchange = exchange, .arg = mesh, .error = why, .error_bytes = sizeof why};
+    mu_network_args args = {.size = sizeof args,
+                            .rank = mu__mesh_rank(mesh),
+                            .ranks = mu__mesh_ranks(mesh),
+                            .communicator = communicator,
+                            .exchange = exchange,
+                            .arg = mesh,
+                            .error = why,
+                            .error_bytes = sizeof why};
     network->handle = module->open(&args);
     network->threads = args.threads;
     if (network->handle != NULL)
@@ -215,8 +225,10 @@ mu_status mu__network_rendezvous(const void *communicator, bool first, mu_rendez
         make_up(out);
     if (!module->broadcast(communicator, out, sizeof *out, why, sizeof why))
         return mu__error(MU_FAILED_PRECONDITION, "MPI cannot tell the processes the address of the first: %s", why);
-    if (memchr(out->address, 0, sizeof out->address) == NULL || memchr(out->key, 0, sizeof out->key) == NULL || !out->address[0])
-        return mu__error(MU_UNAVAILABLE, "the first process has no free port, no host name or no random numbers; give it an address "
+    if (memchr(out->address, 0, sizeof out->address) == NULL || memchr(out->key, 0, sizeof out->key) == NULL ||
+        !out->address[0])
+        return mu__error(MU_UNAVAILABLE,
+                         "the first process has no free port, no host name or no random numbers; give it an address "
                          "with MASTER_ADDR and MASTER_PORT");
     return MU_OK;
 }
@@ -297,7 +309,8 @@ static mu_status move_in(network_stream *s, void *data, size_t bytes, size_t *mo
 
 static void carry_out(call *c)
 {
-    c->status = c->send ? move_out(c->stream, c->out, c->bytes, &c->moved) : move_in(c->stream, c->in, c->bytes, &c->moved);
+    c->status =
+        c->send ? move_out(c->stream, c->out, c->bytes, &c->moved) : move_in(c->stream, c->in, c->bytes, &c->moved);
 }
 
 void mu__network_serve(mu_network *network)
@@ -401,7 +414,8 @@ static void network_close(mu_stream *stream)
     mu__free(s);
 }
 
-const mu_stream_ops mu__stream_ops_network = {.send = network_send, .recv = network_recv, .fd = network_fd, .close = network_close};
+const mu_stream_ops mu__stream_ops_network = {
+    .send = network_send, .recv = network_recv, .fd = network_fd, .close = network_close};
 
 mu_stream *mu__network_stream(mu_network *network, int rank, int tag)
 {

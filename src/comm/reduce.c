@@ -126,7 +126,8 @@ static void sum_f32(const mu_reduce_args *args)
 void mu__reduce(const mu_reduce_args *args)
 {
     const bool sum = args->reduction == MU_REDUCTION_SUM || args->reduction == MU_REDUCTION_MEAN;
-    assert(mu__reduce_supports(args->dtype) && args->n_src >= 1 && args->n_src <= MOST_SOURCES && args->n_dst >= 1 && args->divide >= 1);
+    assert(mu__reduce_supports(args->dtype) && args->n_src >= 1 && args->n_src <= MOST_SOURCES && args->n_dst >= 1 &&
+           args->divide >= 1);
     if (args->dtype == MU_F32 && sum && power_of_two(args->divide))
         sum_f32(args);
     else

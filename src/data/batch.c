@@ -204,7 +204,8 @@ mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args)
         return NULL;
     int64_t shift = a.shift != 0 ? a.shift : a.window_size, stride = a.stride != 0 ? a.stride : 1;
     if (a.window_size < 1 || shift < 1 || stride < 1 || a.window_size > INT32_MAX || stride > INT32_MAX) {
-        mu__error(MU_INVALID_ARGUMENT, "a window of %lld elements, shifted by %lld, with stride %lld: each must be at least 1",
+        mu__error(MU_INVALID_ARGUMENT,
+                  "a window of %lld elements, shifted by %lld, with stride %lld: each must be at least 1",
                   (long long)a.window_size, (long long)shift, (long long)stride);
         return NULL;
     }

@@ -35,7 +35,8 @@ static json_t *structure_to_json(const mu_value *value)
     json_t *json = value->kind == MU_VALUE_MAP ? json_object() : json_array();
     for (int i = 0; i < value->n; i++) {
         json_t *item = structure_to_json(value->items[i]);
-        int failed = value->kind == MU_VALUE_MAP ? json_object_set_new(json, value->keys[i], item) : json_array_append_new(json, item);
+        int failed = value->kind == MU_VALUE_MAP ? json_object_set_new(json, value->keys[i], item)
+                                                 : json_array_append_new(json, item);
         if (failed != 0) {
             json_decref(json);
             return NULL;
@@ -92,8 +93,9 @@ static mu_status write_structure(cache_file_state *state, const mu_value *value)
 {
     json_t *json = structure_to_json(value);
     char *text = json != NULL ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    mu_status status = text != NULL ? mu__record_write(state->writer, text, strlen(text), "", 0)
-                                    : mu__error(MU_RESOURCE_EXHAUSTED, "no memory to write down the structure of an element");
+    mu_status status = text != NULL
+                           ? mu__record_write(state->writer, text, strlen(text), "", 0)
+                           : mu__error(MU_RESOURCE_EXHAUSTED, "no memory to write down the structure of an element");
     free(text);
     json_decref(json);
     state->like = mu_retain((void *)(uintptr_t)value);
@@ -105,7 +107,9 @@ static mu_status write_element(cache_file_state *state, const mu_value *value)
     if (state->like == NULL)
         MU_TRY(write_structure(state, value));
     if (!mu__value_same_structure(value, state->like))
-        return mu__error(MU_INVALID_ARGUMENT, "cache: an element is nested in another way than the first; elements of one dataset must look alike");
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "cache: an element is nested in another way than the first; elements of one dataset must look alike");
     mu_leaves leaves;
     MU_TRY(mu__leaves_of(value, &leaves));
     mu_status status = MU_OK;
@@ -113,7 +117,8 @@ static mu_status write_element(cache_file_state *state, const mu_value *value)
         char header[MU_NPY_HEADER];
         mu_spec spec = mu__spec_of(mu__leaf(&leaves, i));
         size_t bytes = mu__npy_header(mu__leaf(&leaves, i), header);
-        status = bytes > 0 ? mu__record_write(state->writer, header, bytes, mu__data(mu__leaf(&leaves, i)), mu__spec_bytes(&spec))
+        status = bytes > 0 ? mu__record_write(state->writer, header, bytes, mu__data(mu__leaf(&leaves, i)),
+                                              mu__spec_bytes(&spec))
                            : mu_error_code();
     }
     mu__leaves_free(&leaves);
@@ -151,7 +156,8 @@ static mu_status write_next(mu_stage *stage, mu_item *item, bool *end)
 
 static mu_status damaged(const mu_stage *stage)
 {
-    return mu__error(MU_DATA_LOSS, "%s is no cache of a dataset, or not whole; remove it, and it will be made again", stage->dataset->args.name);
+    return mu__error(MU_DATA_LOSS, "%s is no cache of a dataset, or not whole; remove it, and it will be made again",
+                     stage->dataset->args.name);
 }
 
 static mu_status read_structure(mu_stage *stage, bool *end)

@@ -19,7 +19,8 @@ mu_status mu__name_callback(mu_stage_args *args, const char *name, const char *i
 static mu_value *leave_pool(mu_pool *pool, mu_value *result, const char *name, bool end)
 {
     if (result == NULL && !end && !mu__pending())
-        mu__error(MU_INVALID_ARGUMENT, "the function of %s returned NULL; it must return an element, or call mu_fail first", name);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "the function of %s returned NULL; it must return an element, or call mu_fail first", name);
     if (result == NULL && mu__pending())
         mu__error_context("in the function of %s", name);
     if (mu__pending())
@@ -34,7 +35,8 @@ mu_value *mu__call_map(const mu_stage_args *args, mu_value *element)
     mu_pool *pool = element != NULL ? mu_pool_open() : NULL;
     if (pool == NULL)
         return NULL;
-    mu_value *result = args->traced != NULL ? mu__give(mu__traced_map_call(args->traced, element)) : args->fn.map(element, args->arg);
+    mu_value *result =
+        args->traced != NULL ? mu__give(mu__traced_map_call(args->traced, element)) : args->fn.map(element, args->arg);
     return leave_pool(pool, result, args->name, false);
 }
 
@@ -149,7 +151,8 @@ mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args)
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_map") != MU_OK)
         return NULL;
     if (a.parallel_calls < 0 || a.parallel_calls > MU_MAX_PARALLEL_CALLS) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_map with parallel_calls = %d; wanted 0 to %d", a.parallel_calls, MU_MAX_PARALLEL_CALLS);
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_map with parallel_calls = %d; wanted 0 to %d", a.parallel_calls,
+                  MU_MAX_PARALLEL_CALLS);
         return NULL;
     }
     if (a.fn != NULL && a.function != NULL) {

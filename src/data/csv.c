@@ -67,7 +67,8 @@ static mu_status next_character(csv_state *state, int *character)
 
 static mu_status damaged(const csv_state *state, int column, const char *what)
 {
-    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: %s", mu__file_stream_path(state->stream), (long long)state->line, column + 1, what);
+    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: %s", mu__file_stream_path(state->stream),
+                     (long long)state->line, column + 1, what);
 }
 
 // ---- Fields -------------------------------------------------------------------------------------
@@ -196,11 +197,13 @@ static mu_status read_line(mu_stage *stage, void *const *out, bool vector, bool 
     for (int column = 0; !*end && column < args->n_sizes; column++) {
         if (column > 0)
             MU_TRY(read_field(state, column, (char)args->step, &ended));
-        MU_TRY(store_number(state, column, (mu_dtype)args->sizes[column], out[vector ? 0 : column], vector ? column : 0));
+        MU_TRY(
+            store_number(state, column, (mu_dtype)args->sizes[column], out[vector ? 0 : column], vector ? column : 0));
         bool last = column + 1 == args->n_sizes;
         if (last != (ended != FIELD_MORE))
-            return mu__error(MU_DATA_LOSS, "%s, line %lld has %s %d columns; wanted %d", mu__file_stream_path(state->stream),
-                             (long long)state->line, last ? "more than" : "only", column + 1, args->n_sizes);
+            return mu__error(MU_DATA_LOSS, "%s, line %lld has %s %d columns; wanted %d",
+                             mu__file_stream_path(state->stream), (long long)state->line, last ? "more than" : "only",
+                             column + 1, args->n_sizes);
     }
     if (!*end && ended == FIELD_FILE)
         close_file(state);
@@ -264,12 +267,15 @@ static mu_status check_args(const mu_dataset_csv_args *a)
         return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv got %s; give a path or a dataset of paths",
                          a->path != NULL ? "a path and .paths" : "neither a path nor .paths");
     if (a->columns < 1 || a->columns > UINT16_MAX)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv with columns = %d; wanted 1 to %d", a->columns, UINT16_MAX);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv with columns = %d; wanted 1 to %d", a->columns,
+                         UINT16_MAX);
     if (a->skip_lines < 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv with skip_lines = %d; wanted at least 0", a->skip_lines);
     for (int i = 0; a->dtypes != NULL && i < a->columns; i++)
         if (!mu__dtype_ok(a->dtypes[i]) || a->dtypes[i] == MU_BOOL)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv: the type of column %d is %d; wanted a type of numbers", i + 1, a->dtypes[i]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_dataset_csv: the type of column %d is %d; wanted a type of numbers", i + 1,
+                             a->dtypes[i]);
     return MU_OK;
 }
 
@@ -279,7 +285,9 @@ mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args)
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_csv") != MU_OK || check_args(&a) != MU_OK)
         return NULL;
     mu_dataset *paths = a.paths != NULL ? a.paths : mu__files_one(a.path, "mu_dataset_csv");
-    mu_stage_args stage = {.count = a.dtypes != NULL, .index = a.skip_lines, .step = a.delimiter != 0 ? a.delimiter : ',',
+    mu_stage_args stage = {.count = a.dtypes != NULL,
+                           .index = a.skip_lines,
+                           .step = a.delimiter != 0 ? a.delimiter : ',',
                            .n_sizes = a.columns};
     stage.sizes = mu__calloc((size_t)a.columns, sizeof *stage.sizes);
     for (int i = 0; stage.sizes != NULL && i < a.columns; i++)

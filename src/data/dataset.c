@@ -56,8 +56,8 @@ static mu_status check_inputs(const mu_stage_ops *ops, int n_inputs, mu_dataset 
         if (inputs[i] == NULL)
             return mu__error(MU_INVALID_ARGUMENT, "the dataset to %s is NULL; give a dataset", ops->name);
         if (!mu__is(inputs[i], &mu__dataset_type))
-            return mu__error(MU_INVALID_ARGUMENT, "what %s got is no dataset; give one that a mu_dataset_ function returned",
-                             ops->name);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "what %s got is no dataset; give one that a mu_dataset_ function returned", ops->name);
     }
     return MU_OK;
 }
@@ -66,7 +66,8 @@ mu_dataset *mu__dataset_new(const mu_stage_ops *ops, const mu_stage_args *args, 
 {
     mu_stage_args own = *args;
     mu_dataset *dataset = NULL;
-    if (check_inputs(ops, n_inputs, inputs) != MU_OK || (dataset = mu__new(&mu__dataset_type, sizeof *dataset)) == NULL) {
+    if (check_inputs(ops, n_inputs, inputs) != MU_OK ||
+        (dataset = mu__new(&mu__dataset_type, sizeof *dataset)) == NULL) {
         args_free(&own);
         return NULL;
     }

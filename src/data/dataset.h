@@ -103,7 +103,8 @@ extern mu_type mu__dataset_type;
 
 // mu__dataset_new makes a dataset; it takes over what `args` owns (also on failure) and retains the inputs.
 // Fails if an input is NULL or no dataset. Owned by the caller.
-mu_dataset *mu__dataset_new(const mu_stage_ops *ops, const mu_stage_args *args, int n_inputs, mu_dataset *const *inputs);
+mu_dataset *mu__dataset_new(const mu_stage_ops *ops, const mu_stage_args *args, int n_inputs,
+                            mu_dataset *const *inputs);
 
 // mu__dataset_stage is mu__dataset_new for one input, given to the pool; it does nothing while a record is
 // pending (what `args` owns is freed).
@@ -204,7 +205,8 @@ extern const mu_stage_ops mu__stage_rows, mu__stage_range, mu__stage_generator;
 extern const mu_stage_ops mu__stage_shuffle, mu__stage_repeat, mu__stage_take, mu__stage_skip_first, mu__stage_shard;
 extern const mu_stage_ops mu__stage_concatenate, mu__stage_batch, mu__stage_map, mu__stage_filter, mu__stage_zip;
 extern const mu_stage_ops mu__stage_prefetch, mu__stage_parallel_map, mu__stage_padded_batch, mu__stage_window;
-extern const mu_stage_ops mu__stage_unbatch, mu__stage_rebatch, mu__stage_split, mu__stage_flat_map, mu__stage_interleave;
+extern const mu_stage_ops mu__stage_unbatch, mu__stage_rebatch, mu__stage_split, mu__stage_flat_map,
+    mu__stage_interleave;
 extern const mu_stage_ops mu__stage_cache, mu__stage_records, mu__stage_csv, mu__stage_options;
 extern const mu_stage_ops mu__stage_cache_file, mu__stage_part;
 

@@ -23,7 +23,8 @@ static bool at_end(const mu_dataset *dataset)
 
 static mu_dataset *share(mu_dataset *dataset, const mu_division *by)
 {
-    return mu_retain(by->all_shares ? mu__dataset_share(dataset, by->n, by->index) : mu_dataset_shard(dataset, by->n, by->index));
+    return mu_retain(by->all_shares ? mu__dataset_share(dataset, by->n, by->index)
+                                    : mu_dataset_shard(dataset, by->n, by->index));
 }
 
 static mu_dataset *share_elements(mu_dataset *dataset, const mu_division *by)
@@ -59,7 +60,8 @@ static bool takes_names(const mu_dataset *dataset)
 {
     if (mu__dataset_is(dataset, "tfrecord") || mu__dataset_is(dataset, "csv"))
         return true;
-    return (mu__dataset_is(dataset, "flat_map") || mu__dataset_is(dataset, "interleave")) && mu__dataset_reads_files(dataset->inputs[0]);
+    return (mu__dataset_is(dataset, "flat_map") || mu__dataset_is(dataset, "interleave")) &&
+           mu__dataset_reads_files(dataset->inputs[0]);
 }
 
 static mu_dataset *share_files(mu_dataset *dataset, const mu_division *by)
@@ -67,8 +69,10 @@ static mu_dataset *share_files(mu_dataset *dataset, const mu_division *by)
     if (takes_names(dataset))
         return on_input(dataset, share_names(dataset->inputs[0], by));
     if (dataset->n_inputs == 0) {
-        mu__error(MU_NOT_FOUND, "the pipeline has a source (%s) that reads no files, so it cannot be divided between %lld workers by "
-                  "files; use the auto-shard policy DATA", dataset->ops->name, (long long)by->n);
+        mu__error(MU_NOT_FOUND,
+                  "the pipeline has a source (%s) that reads no files, so it cannot be divided between %lld workers by "
+                  "files; use the auto-shard policy DATA",
+                  dataset->ops->name, (long long)by->n);
         return NULL;
     }
     mu_dataset **inputs = mu__calloc((size_t)dataset->n_inputs, sizeof *inputs), *clone = NULL;
@@ -130,8 +134,10 @@ static mu_status part_next(mu_stage *stage, mu_item *item, bool *end)
         int64_t begin, stop;
         const mu_tensor *whole = mu__leaf(&leaves, parts.n);
         if (whole->shape.rank == 0) {
-            mu__error(MU_INVALID_ARGUMENT, "component %d of an element is a scalar, which has no rows to divide between workers; batch "
-                      "the dataset before distributing it", parts.n);
+            mu__error(MU_INVALID_ARGUMENT,
+                      "component %d of an element is a scalar, which has no rows to divide between workers; batch "
+                      "the dataset before distributing it",
+                      parts.n);
             break;
         }
         mu__division_rows(&stage->dataset->args.division, whole->shape.dims[0], &begin, &stop);
@@ -160,7 +166,8 @@ static int64_t part_cardinality(const mu_dataset *dataset)
     return mu_dataset_cardinality(dataset->inputs[0]);
 }
 
-const mu_stage_ops mu__stage_part = {.name = "part", .next = part_next, .spec = part_spec, .cardinality = part_cardinality};
+const mu_stage_ops mu__stage_part = {
+    .name = "part", .next = part_next, .spec = part_spec, .cardinality = part_cardinality};
 
 static mu_dataset *divide_rows(mu_dataset *dataset, const mu_division *by)
 {

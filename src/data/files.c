@@ -22,7 +22,8 @@ static mu_status path_of(const mu_value *element, char path[MOST_PATH_BYTES])
         return mu__error(MU_INVALID_ARGUMENT, "an element is no file name; give a dataset made by mu_dataset_paths");
     size_t bytes = (size_t)tensor->shape.dims[0];
     if (bytes == 0 || bytes >= MOST_PATH_BYTES || memchr(mu__data(tensor), 0, bytes) != NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "a file name of %zu bytes: wanted 1 to %d, none of them 0", bytes, MOST_PATH_BYTES - 1);
+        return mu__error(MU_INVALID_ARGUMENT, "a file name of %zu bytes: wanted 1 to %d, none of them 0", bytes,
+                         MOST_PATH_BYTES - 1);
     memcpy(path, mu__data(tensor), bytes);
     path[bytes] = 0;
     return MU_OK;

@@ -47,7 +47,8 @@ static mu_status read_exactly(mu_idx *idx, void *data, size_t bytes, const char 
     if (got == bytes)
         return MU_OK;
     return mu__error(MU_DATA_LOSS, "%s ends at byte %llu, in %s: %zu bytes seen, %zu wanted; get the file again",
-                     mu__file_stream_path(idx->stream), (unsigned long long)mu__file_stream_at(idx->stream), what, got, bytes);
+                     mu__file_stream_path(idx->stream), (unsigned long long)mu__file_stream_at(idx->stream), what, got,
+                     bytes);
 }
 
 static mu_status check_size(mu_idx *idx)
@@ -60,8 +61,11 @@ static mu_status check_size(mu_idx *idx)
             idx->row_bytes = (size_t)bytes;
         if (dim > 0 && bytes > most / dim) {
             char text[MU_SHAPE_TEXT];
-            return mu__error(MU_DATA_LOSS, "%s: the header at byte 4 claims %s elements of %zu bytes, the file can hold at most %llu bytes; get the file again",
-                             path, mu__shape_text(&idx->spec.shape, text), mu_dtype_bytes(idx->spec.dtype), (unsigned long long)most);
+            return mu__error(MU_DATA_LOSS,
+                             "%s: the header at byte 4 claims %s elements of %zu bytes, the file can hold at most %llu "
+                             "bytes; get the file again",
+                             path, mu__shape_text(&idx->spec.shape, text), mu_dtype_bytes(idx->spec.dtype),
+                             (unsigned long long)most);
         }
         bytes *= dim;
     }
@@ -78,7 +82,9 @@ static mu_status read_header(mu_idx *idx)
     MU_TRY(read_exactly(idx, magic, sizeof magic, "the magic number"));
     idx->spec.dtype = dtype_of_code(magic[2]);
     if (magic[0] != 0 || magic[1] != 0 || idx->spec.dtype == MU_DTYPE_DEFAULT || magic[3] < 1 || magic[3] > MU_MAX_RANK)
-        return mu__error(MU_DATA_LOSS, "%s is no IDX file: it begins with %02x %02x %02x %02x; wanted 00 00, a type (08, 09, 0b to 0e) and a rank (01 to %02x)",
+        return mu__error(MU_DATA_LOSS,
+                         "%s is no IDX file: it begins with %02x %02x %02x %02x; wanted 00 00, a type (08, 09, 0b to "
+                         "0e) and a rank (01 to %02x)",
                          path, magic[0], magic[1], magic[2], magic[3], MU_MAX_RANK);
     idx->spec.shape.rank = magic[3];
     MU_TRY(read_exactly(idx, dims, 4u * magic[3], "the dimensions"));
@@ -148,8 +154,10 @@ static mu_status wait_more(mu_idx *idx, size_t wanted)
         pthread_cond_timedwait(&idx->more, &idx->lock, &until);
         status = mu__check_stop();
         if (status == MU_OK && mu__now_ns() > deadline_ns)
-            status = mu__error(MU_DEADLINE_EXCEEDED, "%s is read only up to byte %zu of %zu after %g s; is its disk or network well?",
-                               mu__file_stream_path(idx->stream), atomic_load(&idx->ready), idx->bytes, mu__setting_real(MU_SETTING_TIMEOUT));
+            status = mu__error(MU_DEADLINE_EXCEEDED,
+                               "%s is read only up to byte %zu of %zu after %g s; is its disk or network well?",
+                               mu__file_stream_path(idx->stream), atomic_load(&idx->ready), idx->bytes,
+                               mu__setting_real(MU_SETTING_TIMEOUT));
     }
     bool damaged = status == MU_OK && atomic_load(&idx->ready) < wanted;
     pthread_mutex_unlock(&idx->lock);
@@ -235,8 +243,10 @@ static mu_dataset *set_dataset(idx_set *set, int n, const mu_spec *specs, const 
         return NULL;
     rows->ready = set_ready;
     for (int i = 0; i < n; i++)
-        rows->columns[i] = (mu_column){.data = mu__idx_data(set->files[i]), .stored = mu__idx_spec(set->files[i])->dtype,
-                                       .spec = specs[i], .divisor = divisors[i]};
+        rows->columns[i] = (mu_column){.data = mu__idx_data(set->files[i]),
+                                       .stored = mu__idx_spec(set->files[i])->dtype,
+                                       .spec = specs[i],
+                                       .divisor = divisors[i]};
     mu_stage_args args = {.rows = rows, .name = mu__strdup(name)};
     if (args.name == NULL) {
         mu_release(rows);
@@ -286,7 +296,8 @@ static mu_status check_fashion(const idx_set *set, const char *split)
         return mu__error(MU_DATA_LOSS, "the labels of Fashion-MNIST %s are %s %s; wanted uint8 [n]", split,
                          mu_dtype_name(labels->dtype), mu__shape_text(&labels->shape, text));
     if (images->shape.dims[0] != labels->shape.dims[0])
-        return mu__error(MU_DATA_LOSS, "Fashion-MNIST %s has %lld images and %lld labels; the files do not belong together", split,
+        return mu__error(MU_DATA_LOSS,
+                         "Fashion-MNIST %s has %lld images and %lld labels; the files do not belong together", split,
                          (long long)images->shape.dims[0], (long long)labels->shape.dims[0]);
     return MU_OK;
 }
@@ -297,7 +308,8 @@ mu_dataset *mu_dataset_fashion_mnist(const char *split)
         return NULL;
     bool train = split != NULL && strcmp(split, "train") == 0;
     if (!train && (split == NULL || strcmp(split, "test") != 0)) {
-        mu__error(MU_INVALID_ARGUMENT, "Fashion-MNIST has no part \"%s\"; wanted \"train\" or \"test\"", split != NULL ? split : "(NULL)");
+        mu__error(MU_INVALID_ARGUMENT, "Fashion-MNIST has no part \"%s\"; wanted \"train\" or \"test\"",
+                  split != NULL ? split : "(NULL)");
         return NULL;
     }
     idx_set *set = mu__calloc(1, sizeof *set);

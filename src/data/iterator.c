@@ -236,8 +236,10 @@ static char *iterator_save(mu_iterator *head)
 static mu_status orders_restore(dataset_iterator *iterator, json_t *shuffles)
 {
     if (json_array_size(shuffles) != iterator->orders.n)
-        return mu__error(MU_INVALID_ARGUMENT, "the saved position has %zu shuffles and the pipeline %zu; restore into the pipeline that was saved",
-                         json_array_size(shuffles), iterator->orders.n);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "the saved position has %zu shuffles and the pipeline %zu; restore into the pipeline that was saved",
+            json_array_size(shuffles), iterator->orders.n);
     for (size_t i = 0; i < iterator->orders.n; i++) {
         shuffle_order *order = &iterator->orders.items[i];
         json_int_t seed = 0, first = 0;
@@ -262,7 +264,9 @@ static mu_status iterator_restore(mu_iterator *head, const char *text)
     mu_status status = MU_OK;
     if (state == NULL || json_unpack(state, "{s:I,s:o}", "elements", &given, "shuffles", &shuffles) != 0 || given < 0 ||
         !json_is_array(shuffles)) {
-        status = mu__error(MU_DATA_LOSS, "the saved position of an iterator is \"%.60s\"; wanted what mu_iterator_state returned", text);
+        status =
+            mu__error(MU_DATA_LOSS,
+                      "the saved position of an iterator is \"%.60s\"; wanted what mu_iterator_state returned", text);
         goto out;
     }
     MU_GO(orders_restore(iterator, shuffles));
@@ -271,7 +275,9 @@ static mu_status iterator_restore(mu_iterator *head, const char *text)
     MU_GO(stage_skip(iterator->root, given, &skipped));
     iterator->given = given;
     if (skipped < given)
-        status = mu__error(MU_INVALID_ARGUMENT, "the saved position is after %lld elements, the pipeline has only %lld; restore into the pipeline that was saved",
+        status = mu__error(MU_INVALID_ARGUMENT,
+                           "the saved position is after %lld elements, the pipeline has only %lld; restore into the "
+                           "pipeline that was saved",
                            (long long)given, (long long)skipped);
 out:
     json_decref(state);
@@ -362,7 +368,8 @@ mu_status mu_iterator_restore(mu_iterator *iterator, const char *state)
     if (mu__pending())
         return mu_error_code();
     if (iterator == NULL || state == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "%s is NULL; give both", iterator == NULL ? "the iterator" : "the saved position");
+        return mu__error(MU_INVALID_ARGUMENT, "%s is NULL; give both",
+                         iterator == NULL ? "the iterator" : "the saved position");
     return iterator->ops->restore(iterator, state);
 }
 

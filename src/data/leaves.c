@@ -46,7 +46,8 @@ mu_status mu__leaves_of(const mu_value *value, mu_leaves *out)
     for (int i = 0; i < out->n; i++)
         if (!mu__is(out->items[i], &mu__tensor_type)) {
             mu__leaves_free(out);
-            return mu__error(MU_INVALID_ARGUMENT, "component %d of an element is no tensor; datasets hold nothing else", i);
+            return mu__error(MU_INVALID_ARGUMENT, "component %d of an element is no tensor; datasets hold nothing else",
+                             i);
         }
     return MU_OK;
 }
@@ -73,7 +74,8 @@ bool mu__build_add(mu_leaves *made, mu_tensor *tensor)
 
 mu_value *mu__build_end(mu_leaves *made, const mu_value *like)
 {
-    mu_value *value = made->items != NULL && made->n == made->wanted ? mu__value_pack(like, made->items, made->n) : NULL;
+    mu_value *value =
+        made->items != NULL && made->n == made->wanted ? mu__value_pack(like, made->items, made->n) : NULL;
     for (int i = 0; i < made->n; i++)
         mu_release(made->items[i]);
     mu__leaves_free(made);
@@ -106,7 +108,8 @@ mu_status mu__spec_as_it_is(mu_spec *leaf, int64_t number)
 mu_status mu__add_axis(mu_spec *leaf, int64_t n)
 {
     if (leaf->shape.rank == MU_MAX_RANK)
-        return mu__error(MU_INVALID_ARGUMENT, "an element of rank %d cannot be stacked: the largest rank is %d", leaf->shape.rank, MU_MAX_RANK);
+        return mu__error(MU_INVALID_ARGUMENT, "an element of rank %d cannot be stacked: the largest rank is %d",
+                         leaf->shape.rank, MU_MAX_RANK);
     memmove(leaf->shape.dims + 1, leaf->shape.dims, (size_t)leaf->shape.rank * sizeof leaf->shape.dims[0]);
     leaf->shape.dims[0] = n;
     leaf->shape.rank++;
@@ -130,7 +133,8 @@ mu_value *mu__stack_spec(mu_value *spec, int64_t n, bool shapeless)
 static mu_tensor *empty_leaf(mu_spec spec)
 {
     if (spec.shape.rank == 0) {
-        mu__error(MU_INVALID_ARGUMENT, "an element is a scalar, of which there is no empty batch; batch the dataset first");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "an element is a scalar, of which there is no empty batch; batch the dataset first");
         return NULL;
     }
     for (int i = 0; i < spec.shape.rank; i++)
@@ -158,7 +162,10 @@ static mu_tensor *join_leaf(const mu_leaves *parts, int n, int leaf, const char 
         int64_t rows = shape.dims[0];
         shape.dims[0] = whole.shape.dims[0];
         if (mu__leaf(&parts[i], leaf)->dtype != whole.dtype || !mu__shape_equal(&shape, &whole.shape)) {
-            mu__error(MU_INVALID_ARGUMENT, "%s: component %d of two batches differs in type or shape; batches of one dataset must look alike", what, leaf);
+            mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s: component %d of two batches differs in type or shape; batches of one dataset must look alike",
+                what, leaf);
             return NULL;
         }
         whole.shape.dims[0] += rows;
@@ -177,7 +184,9 @@ static mu_status leaves_of_parts(const mu_item *items, int n, mu_leaves *parts, 
 {
     for (int i = 0; i < n; i++) {
         if (!mu__value_same_structure(items[i].value, items[0].value))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: two batches are nested in different ways; batches of one dataset must look alike", what);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: two batches are nested in different ways; batches of one dataset must look alike",
+                             what);
         MU_TRY(mu__leaves_of(items[i].value, &parts[i]));
     }
     return MU_OK;

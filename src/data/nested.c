@@ -35,7 +35,8 @@ static mu_iterator *iterate_result(const mu_stage_args *args, mu_value *element)
     mu_dataset *dataset = args->fn.flat(element, args->arg);
     mu_iterator *iterator = NULL;
     if (!mu__pending() && (dataset == NULL || !mu__is(dataset, &mu__dataset_type)))
-        mu__error(MU_INVALID_ARGUMENT, "the function of %s returned %s; it must return a dataset, or call mu_fail first", args->name,
+        mu__error(MU_INVALID_ARGUMENT,
+                  "the function of %s returned %s; it must return a dataset, or call mu_fail first", args->name,
                   dataset == NULL ? "NULL" : "something else");
     if (mu__pending())
         mu__error_context("in the function of %s", args->name);
@@ -125,7 +126,8 @@ mu_dataset *mu_dataset_interleave_with(const mu_dataset_interleave_args *args)
         return NULL;
     int64_t cycle = a.cycle_length != 0 ? a.cycle_length : 4, block = a.block_length != 0 ? a.block_length : 1;
     if (cycle < 1 || cycle > UINT16_MAX || block < 1) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_interleave with cycle_length %lld and block_length %lld; wanted 1 to %d, and at least 1",
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_dataset_interleave with cycle_length %lld and block_length %lld; wanted 1 to %d, and at least 1",
                   (long long)cycle, (long long)block, UINT16_MAX);
         return NULL;
     }

@@ -55,8 +55,10 @@ static mu_status parse_type(const char *name, const char *text, npy_header *head
             header->swapped = order == '>';
             return MU_OK;
         }
-    return mu__error(MU_UNIMPLEMENTED, "%s: elements of type %.12s; Muster reads floats of 2, 4, 8 bytes, integers of 1, 2, 4, 8, uint8 and bool",
-                     name, text);
+    return mu__error(
+        MU_UNIMPLEMENTED,
+        "%s: elements of type %.12s; Muster reads floats of 2, 4, 8 bytes, integers of 1, 2, 4, 8, uint8 and bool",
+        name, text);
 }
 
 static mu_status parse_shape(const char *name, const char *text, mu_shape *shape)
@@ -203,7 +205,8 @@ static mu_status find_directory(const archive *zip, uint64_t *entries, uint64_t 
         mu__cursor_u32_little(&cursor);
         *offset = mu__cursor_u32_little(&cursor);
         if (*entries == UINT16_MAX || *offset == UINT32_MAX)
-            return mu__error(MU_UNIMPLEMENTED, "%s has a directory of the 64-bit kind; save fewer or smaller arrays per file", zip->path);
+            return mu__error(MU_UNIMPLEMENTED,
+                             "%s has a directory of the 64-bit kind; save fewer or smaller arrays per file", zip->path);
         return cursor.bad ? damaged(zip->path, "the end of the archive is cut off") : MU_OK;
     }
     return damaged(zip->path, "it has no zip directory");
@@ -265,7 +268,9 @@ static mu_status inflate_entry(const archive *zip, const zip_entry *entry, const
         out_left -= room - z.avail_out;
     }
     inflateEnd(&z);
-    return result == Z_STREAM_END && out_left == 0 ? MU_OK : damaged(zip->path, "an array of the archive does not inflate to its size");
+    return result == Z_STREAM_END && out_left == 0
+               ? MU_OK
+               : damaged(zip->path, "an array of the archive does not inflate to its size");
 }
 
 // Returns the bytes of an entry: in the archive itself, or inflated into *own.
@@ -277,7 +282,8 @@ static mu_status entry_bytes(archive *zip, const zip_entry *entry, const uint8_t
     const uint8_t *header = mu__cursor_bytes(&cursor, 26);
     uint16_t name = u16(&cursor), extra = u16(&cursor);
     mu__cursor_bytes(&cursor, (size_t)name + extra);
-    const uint8_t *packed = entry->packed <= mu__cursor_left(&cursor) ? mu__cursor_bytes(&cursor, (size_t)entry->packed) : NULL;
+    const uint8_t *packed =
+        entry->packed <= mu__cursor_left(&cursor) ? mu__cursor_bytes(&cursor, (size_t)entry->packed) : NULL;
     if (cursor.bad || packed == NULL || memcmp(header, "PK\3\4", 4) != 0)
         return damaged(zip->path, "an array of the archive is cut off");
     if (entry->method == 0 && entry->packed == entry->size) {
@@ -285,7 +291,8 @@ static mu_status entry_bytes(archive *zip, const zip_entry *entry, const uint8_t
         return MU_OK;
     }
     if (entry->method != Z_DEFLATED)
-        return mu__error(MU_UNIMPLEMENTED, "%s: %s is packed by method %d; Muster reads stored and deflated arrays", zip->path, entry->name, entry->method);
+        return mu__error(MU_UNIMPLEMENTED, "%s: %s is packed by method %d; Muster reads stored and deflated arrays",
+                         zip->path, entry->name, entry->method);
     if (entry->size / MOST_DEFLATE_RATIO > zip->bytes - MU_MIN(zip->inflated / MOST_DEFLATE_RATIO, zip->bytes))
         return damaged(zip->path, "the arrays claim to be larger than the file can make them");
     zip->inflated += entry->size;
@@ -313,7 +320,8 @@ static mu_status add_array(archive *zip, const zip_entry *entry)
     char *name = mu__strdup(entry->name);
     mu_status status = name != NULL ? entry_bytes(zip, entry, &bytes, &own) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK && crc_of(bytes, entry->size) != entry->crc)
-        status = mu__error(MU_DATA_LOSS, "%s: the checksum of %s does not fit; get the file again", zip->path, entry->name);
+        status =
+            mu__error(MU_DATA_LOSS, "%s: the checksum of %s does not fit; get the file again", zip->path, entry->name);
     if (status == MU_OK) {
         array = mu__leaf_value(mu__npy_parse(entry->name, bytes, (size_t)entry->size));
         status = array != NULL ? MU_OK : mu_error_code();
@@ -368,7 +376,8 @@ static mu_dataset *rows_of_file(const char *path, bool archived)
     if (mu__pending())
         return NULL;
     if (path == NULL) {
-        mu__error(MU_INVALID_ARGUMENT, "%s got no path (NULL); give the path of a file", archived ? "mu_dataset_npz" : "mu_dataset_npy");
+        mu__error(MU_INVALID_ARGUMENT, "%s got no path (NULL); give the path of a file",
+                  archived ? "mu_dataset_npz" : "mu_dataset_npy");
         return NULL;
     }
     if (mu__file_read(path, MOST_FILE_BYTES, &data, &bytes) != MU_OK)

@@ -96,8 +96,8 @@ mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args)
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_shuffle") != MU_OK)
         return NULL;
     if (a.buffer_size < 1 || a.buffer_size > UINT32_MAX) {
-        mu__error(MU_INVALID_ARGUMENT, "the buffer of a shuffle is %lld elements; wanted 1 to %lld", (long long)a.buffer_size,
-                  (long long)UINT32_MAX);
+        mu__error(MU_INVALID_ARGUMENT, "the buffer of a shuffle is %lld elements; wanted 1 to %lld",
+                  (long long)a.buffer_size, (long long)UINT32_MAX);
         return NULL;
     }
     uint64_t seed = a.seed != 0 || a.has_seed ? a.seed : mu__runtime_next_seed(mu__runtime());
@@ -292,7 +292,9 @@ static mu_status check_shares(mu_stage *stage)
     MU_TRY(mu__stage_skip(stage, 0, others, &skipped));
     if (skipped == others)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "the dataset has only %lld elements (or files), which is not enough for %lld workers; use fewer workers, or another auto-shard policy",
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "the dataset has only %lld elements (or files), which is not enough for %lld workers; use fewer "
+                     "workers, or another auto-shard policy",
                      (long long)(args->index + 1 + skipped), (long long)args->count);
 }
 
@@ -301,7 +303,8 @@ static mu_status shard_next(mu_stage *stage, mu_item *item, bool *end)
     shard_state *state = stage->state;
     const mu_stage_args *args = &stage->dataset->args;
     if (args->count == MU_SHARD_HINT)
-        return mu__error(MU_FAILED_PRECONDITION, "a shard hint is left in the pipeline; distribute the dataset with the auto-shard policy HINT, or give a number of shards");
+        return mu__error(MU_FAILED_PRECONDITION, "a shard hint is left in the pipeline; distribute the dataset with "
+                                                 "the auto-shard policy HINT, or give a number of shards");
     int64_t before = (args->index - state->phase + args->count) % args->count, skipped = 0;
     MU_TRY(mu__stage_skip(stage, 0, before, &skipped));
     *end = skipped < before;
@@ -332,11 +335,13 @@ static mu_dataset *shard(mu_dataset *dataset, int64_t n_shards, int64_t index, b
 {
     bool hint = n_shards == MU_SHARD_HINT && index == MU_SHARD_HINT;
     if (!mu__pending() && !hint && (n_shards < 1 || index < 0 || index >= n_shards)) {
-        mu__error(MU_INVALID_ARGUMENT, "shard %lld of %lld: wanted at least one shard and an index from 0 to the number of shards less one",
+        mu__error(MU_INVALID_ARGUMENT,
+                  "shard %lld of %lld: wanted at least one shard and an index from 0 to the number of shards less one",
                   (long long)index, (long long)n_shards);
         return NULL;
     }
-    return mu__dataset_stage(&mu__stage_shard, &(mu_stage_args){.count = n_shards, .index = index, .all_shares = all_shares}, dataset);
+    return mu__dataset_stage(&mu__stage_shard,
+                             &(mu_stage_args){.count = n_shards, .index = index, .all_shares = all_shares}, dataset);
 }
 
 mu_dataset *mu_dataset_shard(mu_dataset *dataset, int64_t n_shards, int64_t index)
@@ -456,7 +461,8 @@ mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args)
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_options") != MU_OK)
         return NULL;
     if (a.auto_shard_policy < MU_AUTO_SHARD_OFF || a.auto_shard_policy > MU_AUTO_SHARD_HINT) {
-        mu__error(MU_INVALID_ARGUMENT, "the auto-shard policy is %d; wanted -1 (OFF) to 3 (HINT)", (int)a.auto_shard_policy);
+        mu__error(MU_INVALID_ARGUMENT, "the auto-shard policy is %d; wanted -1 (OFF) to 3 (HINT)",
+                  (int)a.auto_shard_policy);
         return NULL;
     }
     return mu__dataset_stage(&mu__stage_options, &(mu_stage_args){.count = a.auto_shard_policy}, a.dataset);

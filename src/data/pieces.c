@@ -31,11 +31,14 @@ static mu_status measure(mu_stage *stage)
     for (int i = 0; i < state->leaves.n; i++) {
         const mu_shape *shape = &mu__leaf(&state->leaves, i)->shape;
         if (shape->rank == 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: component %d of an element is a scalar, which has no rows; batch the dataset first",
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: component %d of an element is a scalar, which has no rows; batch the dataset first",
                              stage->ops->name, i);
         if (i > 0 && shape->dims[0] != state->rows)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: component %d of a batch has %lld rows and component 0 has %lld; all must have the same number",
-                             stage->ops->name, i, (long long)shape->dims[0], (long long)state->rows);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s: component %d of a batch has %lld rows and component 0 has %lld; all must have the same number",
+                stage->ops->name, i, (long long)shape->dims[0], (long long)state->rows);
         state->rows = shape->dims[0];
     }
     return MU_OK;
@@ -81,7 +84,8 @@ static mu_value *view_value(const pieces_state *state, int64_t n, bool cut)
 static mu_status forget_rows(mu_spec *leaf, int64_t number)
 {
     if (leaf->shape.rank == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "an element is a scalar, which has no rows to cut; batch the dataset first");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "an element is a scalar, which has no rows to cut; batch the dataset first");
     leaf->shape.dims[0] = number;
     return MU_OK;
 }
@@ -217,7 +221,8 @@ mu_dataset *mu_dataset_rebatch(mu_dataset *dataset, int n_sizes, const int64_t *
     for (int i = 0; i < n_sizes && sum >= 0; i++)
         sum = sizes[i] < 0 || sizes[i] > INT64_MAX - sum ? -1 : sum + sizes[i];
     if (n_sizes < 1 || sum < 1) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_rebatch got %d sizes; wanted at least one, none negative, and not all 0", n_sizes);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_dataset_rebatch got %d sizes; wanted at least one, none negative, and not all 0", n_sizes);
         return NULL;
     }
     mu_stage_args args = {.n_sizes = n_sizes, .drop_remainder = drop_remainder};
@@ -266,7 +271,8 @@ const mu_stage_ops mu__stage_split = {
 mu_dataset *mu__dataset_split(mu_dataset *dataset, int64_t pieces)
 {
     if (!mu__pending() && pieces < 1) {
-        mu__error(MU_INVALID_ARGUMENT, "a batch cannot be split into %lld pieces; wanted at least 1", (long long)pieces);
+        mu__error(MU_INVALID_ARGUMENT, "a batch cannot be split into %lld pieces; wanted at least 1",
+                  (long long)pieces);
         return NULL;
     }
     return mu__dataset_stage(&mu__stage_split, &(mu_stage_args){.count = pieces}, dataset);

@@ -104,7 +104,8 @@ static mu_status wait_filled(mu_queue *queue, const queue_slot *slot, int64_t de
             continue;
         MU_TRY(mu__check_stop());
         if (mu__now_ns() > deadline_ns)
-            return mu__error(MU_DEADLINE_EXCEEDED, "%s has made no element for %g s; raise MUSTER_TIMEOUT if it may take longer",
+            return mu__error(MU_DEADLINE_EXCEEDED,
+                             "%s has made no element for %g s; raise MUSTER_TIMEOUT if it may take longer",
                              queue->ops->name, mu__setting_real(MU_SETTING_TIMEOUT));
     }
     return MU_OK;

@@ -159,7 +159,8 @@ static mu_status drop_axis(mu_spec *leaf, int64_t number)
 {
     (void)number;
     if (leaf->shape.rank == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "a scalar has no axis 0 to cut; use mu_dataset_from_tensors, or give vectors");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "a scalar has no axis 0 to cut; use mu_dataset_from_tensors, or give vectors");
     leaf->shape.rank--;
     memmove(leaf->shape.dims, leaf->shape.dims + 1, (size_t)leaf->shape.rank * sizeof leaf->shape.dims[0]);
     return MU_OK;
@@ -177,14 +178,16 @@ static int64_t count_rows(mu_object *const *leaves, int n, bool slices)
     int64_t rows = 1;
     for (int i = 0; i < n; i++) {
         if (!mu__is(leaves[i], &mu__tensor_type) || ((mu_tensor *)leaves[i])->buffer == NULL) {
-            mu__error(MU_INVALID_ARGUMENT, "component %d of the value is no tensor with elements; datasets are made of those", i);
+            mu__error(MU_INVALID_ARGUMENT,
+                      "component %d of the value is no tensor with elements; datasets are made of those", i);
             return -1;
         }
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
         if (!slices || tensor->shape.rank == 0)
             continue;
         if (i > 0 && tensor->shape.dims[0] != rows) {
-            mu__error(MU_INVALID_ARGUMENT, "component %d has %lld rows and component 0 has %lld; all must have the same number", i,
+            mu__error(MU_INVALID_ARGUMENT,
+                      "component %d has %lld rows and component 0 has %lld; all must have the same number", i,
                       (long long)tensor->shape.dims[0], (long long)rows);
             return -1;
         }
@@ -200,7 +203,8 @@ static mu_rows *rows_of_value(mu_value *value, mu_object *const *leaves, int n, 
     mu_rows *rows = spec != NULL ? mu__rows_new(n_rows, n, spec, mu_retain(value), mu_release) : NULL;
     for (int i = 0; rows != NULL && i < n; i++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
-        rows->columns[i] = (mu_column){.data = mu__data(tensor), .stored = tensor->dtype, .spec = mu__spec_of(tensor), .divisor = 1};
+        rows->columns[i] =
+            (mu_column){.data = mu__data(tensor), .stored = tensor->dtype, .spec = mu__spec_of(tensor), .divisor = 1};
         if (slices)
             drop_axis(&rows->columns[i].spec, 0);
     }

@@ -73,7 +73,9 @@ static mu_status first_specs(stack *s)
     s->out.items = mu__calloc((size_t)leaves.n, sizeof *s->out.items);
     s->place = mu__calloc((size_t)leaves.n, sizeof *s->place);
     s->index = mu__calloc((size_t)s->n, sizeof *s->index);
-    mu_status status = s->specs != NULL && s->out.items != NULL && s->place != NULL && s->index != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    mu_status status = s->specs != NULL && s->out.items != NULL && s->place != NULL && s->index != NULL
+                           ? MU_OK
+                           : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; status == MU_OK && i < leaves.n; i++)
         s->specs[i] = mu__spec_of(mu__leaf(&leaves, i));
     mu__leaves_free(&leaves);
@@ -88,8 +90,8 @@ static mu_status fit_leaf(stack *s, int64_t item, int leaf, const mu_spec *spec)
     bool same = spec->dtype == first->dtype &&
                 (s->pad ? spec->shape.rank == first->shape.rank : mu__shape_equal(&spec->shape, &first->shape));
     if (!same)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: component %d of element %lld is %s %s and the first is %s %s; %s", s->what, leaf,
-                         (long long)item, mu_dtype_name(spec->dtype), mu__shape_text(&spec->shape, seen),
+        return mu__error(MU_INVALID_ARGUMENT, "%s: component %d of element %lld is %s %s and the first is %s %s; %s",
+                         s->what, leaf, (long long)item, mu_dtype_name(spec->dtype), mu__shape_text(&spec->shape, seen),
                          mu_dtype_name(first->dtype), mu__shape_text(&first->shape, wanted),
                          s->pad ? "types and ranks must agree" : "make them equal, or use mu_dataset_padded_batch");
     for (int axis = 0; axis < spec->shape.rank; axis++)
@@ -105,8 +107,10 @@ static mu_status fit_items(stack *s)
             continue;
         const mu_value *structure = item->value != NULL ? item->value : item->rows->spec;
         if (!mu__value_same_structure(structure, s->like))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: element %lld is nested in another way than the first; elements of one dataset must look alike",
-                             s->what, (long long)i);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s: element %lld is nested in another way than the first; elements of one dataset must look alike",
+                s->what, (long long)i);
         mu_leaves leaves;
         MU_TRY(mu__leaves_of(structure, &leaves));
         mu_status status = MU_OK;

@@ -87,8 +87,8 @@ void mu__file_stream_close(mu_file_stream *stream)
 
 static mu_status corrupt(const mu_file_stream *stream, const char *seen)
 {
-    return mu__error(MU_DATA_LOSS, "%s: the gzip data is %s after %llu bytes of content; get the file again", stream->path,
-                     seen, (unsigned long long)(stream->at));
+    return mu__error(MU_DATA_LOSS, "%s: the gzip data is %s after %llu bytes of content; get the file again",
+                     stream->path, seen, (unsigned long long)(stream->at));
 }
 
 // One step of inflation; a member's end begins the next member, if there is one.

@@ -12,7 +12,8 @@
 
 static mu_status damaged(const mu_record_reader *reader, const char *what)
 {
-    return mu__error(MU_DATA_LOSS, "%s: %s near byte %llu; is it a TFRecord file, and whole?", mu__file_stream_path(reader->stream), what,
+    return mu__error(MU_DATA_LOSS, "%s: %s near byte %llu; is it a TFRecord file, and whole?",
+                     mu__file_stream_path(reader->stream), what,
                      (unsigned long long)mu__file_stream_at(reader->stream));
 }
 
@@ -51,7 +52,8 @@ static mu_status read_bytes(mu_record_reader *reader, size_t bytes)
     mu_cursor cursor = mu__cursor(checksum, got);
     uint32_t wanted = mu__cursor_u32_little(&cursor);
     if (cursor.bad || wanted != mu__crc32c_mask(mu__crc32c(0, reader->items, bytes)))
-        return damaged(reader, cursor.bad ? "the checksum of a record is cut off" : "the checksum of a record does not fit");
+        return damaged(reader,
+                       cursor.bad ? "the checksum of a record is cut off" : "the checksum of a record does not fit");
     return MU_OK;
 }
 
@@ -75,7 +77,8 @@ static void put_little(uint8_t *out, uint64_t value, int bytes)
         out[i] = (uint8_t)value;
 }
 
-mu_status mu__record_write(mu_file_writer *file, const void *head, size_t head_bytes, const void *body, size_t body_bytes)
+mu_status mu__record_write(mu_file_writer *file, const void *head, size_t head_bytes, const void *body,
+                           size_t body_bytes)
 {
     uint8_t header[12], checksum[4];
     put_little(header, head_bytes + body_bytes, 8);

@@ -15,6 +15,7 @@ mu_status mu__record_read(mu_record_reader *reader, bool *end);
 void mu__record_close(mu_record_reader *reader);
 
 // mu__record_write writes a record that stands in two places (the second may be empty).
-mu_status mu__record_write(mu_file_writer *file, const void *head, size_t head_bytes, const void *body, size_t body_bytes);
+mu_status mu__record_write(mu_file_writer *file, const void *head, size_t head_bytes, const void *body,
+                           size_t body_bytes);
 
 #endif

@@ -83,7 +83,8 @@ static bool fits(const mu_concrete *concrete, const mu_value *element, const mu_
         return false;
     for (int i = 0; i < leaves->n; i++) {
         const mu_spec *wanted = &concrete->graph->inputs.items[i]->out[0];
-        if (wanted->dtype != mu__leaf(leaves, i)->dtype || !mu__shape_compatible(&wanted->shape, &mu__leaf(leaves, i)->shape))
+        if (wanted->dtype != mu__leaf(leaves, i)->dtype ||
+            !mu__shape_compatible(&wanted->shape, &mu__leaf(leaves, i)->shape))
             return false;
     }
     return true;
@@ -93,8 +94,10 @@ static mu_status check_effects(const mu_graph *graph)
 {
     for (size_t i = 0; i < graph->nodes.n; i++)
         if (graph->nodes.items[i]->flags & (MU_OP_WRITES | MU_OP_COLLECTIVE))
-            return mu__error(MU_INVALID_ARGUMENT, "the function of a map uses op %s; its calls have no order and no replicas, so it must "
-                             "only compute", graph->nodes.items[i]->op->name);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "the function of a map uses op %s; its calls have no order and no replicas, so it must "
+                             "only compute",
+                             graph->nodes.items[i]->op->name);
     return MU_OK;
 }
 

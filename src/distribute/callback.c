@@ -20,7 +20,8 @@ static mu_value *run_alone(mu_strategy *strategy, mu_replica_fn *fn, void *arg, 
     return result;
 }
 
-mu_value *mu_run_callback(mu_strategy *given, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg, mu_value *arguments)
+mu_value *mu_run_callback(mu_strategy *given, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
+                          mu_value *arguments)
 {
     mu_strategy *strategy = mu__strategy_or_default(given);
     if (mu__pending() || mu__need_cross_replica(strategy, "mu_run_callback") != MU_OK)
@@ -30,7 +31,8 @@ mu_value *mu_run_callback(mu_strategy *given, mu_value *(*fn)(mu_value *argument
         return NULL;
     }
     if (mu__context()->trace) {
-        mu__error(mu__merging() ? MU_UNIMPLEMENTED : MU_FAILED_PRECONDITION, "mu_run_callback is called while a function is traced; call it "
+        mu__error(mu__merging() ? MU_UNIMPLEMENTED : MU_FAILED_PRECONDITION,
+                  "mu_run_callback is called while a function is traced; call it "
                   "outside of traced functions, or run the step eagerly");
         return NULL;
     }
@@ -56,7 +58,8 @@ static mu_value *merge_alone(mu_strategy *strategy, mu_merge_fn *fn, void *arg, 
     return result ? result : nothing();
 }
 
-mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *arguments, void *arg), void *arg, mu_value *arguments)
+mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *arguments, void *arg), void *arg,
+                        mu_value *arguments)
 {
     if (mu__pending())
         return NULL;
@@ -66,7 +69,8 @@ mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *argumen
         return NULL;
     }
     if (!replica && mu__current_strategy()) {
-        mu__error(MU_FAILED_PRECONDITION, "mu_merge_call is for functions that run on replicas; this is the cross-replica state "
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_merge_call is for functions that run on replicas; this is the cross-replica state "
                   "already, so call the function directly");
         return NULL;
     }

@@ -25,9 +25,12 @@ mu_strategy *mu_central_storage_strategy_with(const mu_central_storage_strategy_
     if (available < 1 || !devices)
         goto out;
     const int n = args.compute_devices ? mu__named_devices(name, args.compute_devices, devices, available)
-                  : args.replicas ? mu__first_devices(name, args.replicas, devices, available) : default_devices(devices, available);
-    mu_device *parameters = n < 1 ? NULL : args.parameter_device ? mu__device_by_name(mu__runtime(), args.parameter_device)
-                            : n == 1 ? devices[0] : mu__device_by_name(mu__runtime(), "CPU:0");
+                  : args.replicas      ? mu__first_devices(name, args.replicas, devices, available)
+                                       : default_devices(devices, available);
+    mu_device *parameters = n < 1                   ? NULL
+                            : args.parameter_device ? mu__device_by_name(mu__runtime(), args.parameter_device)
+                            : n == 1                ? devices[0]
+                                                    : mu__device_by_name(mu__runtime(), "CPU:0");
     strategy = parameters ? mu__strategy_new(&central_ops, n, devices) : NULL;
     if (strategy)
         strategy->parameter_device = parameters;

@@ -101,9 +101,12 @@ static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
         return reduce_with_axis(r, r->strategy->n_local, parts);
     if (r->strategy->n_replicas == 1)
         return tensor;
-    if (r->op == MU_SUM && !(!tensor->node && mu__elements(&tensor->shape) == 1 && mu__read_element(tensor->dtype, mu__data(tensor), 0) == 0)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_reduce: SUM of a value that is not per replica (the same tensor on all %d); return it "
-                  "from the function that runs on replicas, or use MEAN", r->strategy->n_replicas);
+    if (r->op == MU_SUM && !(!tensor->node && mu__elements(&tensor->shape) == 1 &&
+                             mu__read_element(tensor->dtype, mu__data(tensor), 0) == 0)) {
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_reduce: SUM of a value that is not per replica (the same tensor on all %d); return it "
+                  "from the function that runs on replicas, or use MEAN",
+                  r->strategy->n_replicas);
         return NULL;
     }
     return tensor;
@@ -113,7 +116,8 @@ static mu_tensor *reduce_components(const reduction *r, const mu_value *value)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
     if (value->n > (int)MU_COUNT(parts)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_reduce: %d components; at most %zu are supported", value->n, MU_COUNT(parts));
+        mu__error(MU_INVALID_ARGUMENT, "mu_reduce: %d components; at most %zu are supported", value->n,
+                  MU_COUNT(parts));
         return NULL;
     }
     for (int i = 0; i < value->n; i++)
@@ -164,7 +168,8 @@ static mu_tensor *join_slices(const reduction *r, int n, mu_value *const *slices
 static mu_value *reduce_slices(const reduction *r, int n, mu_value *const *slices)
 {
     if (r->has_axis) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_reduce_axis: indexed slices have no axes to reduce; use mu_reduce, or a dense tensor");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_reduce_axis: indexed slices have no axes to reduce; use mu_reduce, or a dense tensor");
         return NULL;
     }
     mu_tensor *values = join_slices(r, n, slices, 0), *indices = values ? join_slices(r, n, slices, 1) : NULL;
@@ -202,10 +207,12 @@ static mu_value *reduce_value(const reduction *r, const mu_value *value)
 
 static mu_value *reduce(const reduction *r, mu_value *value)
 {
-    if (mu__pending() || mu__need_cross_replica(r->strategy, "mu_reduce") != MU_OK || mu__need_value(value, "mu_reduce") != MU_OK)
+    if (mu__pending() || mu__need_cross_replica(r->strategy, "mu_reduce") != MU_OK ||
+        mu__need_value(value, "mu_reduce") != MU_OK)
         return NULL;
     if (!value || (unsigned)r->op > MU_MEAN) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_reduce: %s", value ? "the operation is neither MU_SUM nor MU_MEAN" : "the value is NULL");
+        mu__error(MU_INVALID_ARGUMENT, "mu_reduce: %s",
+                  value ? "the operation is neither MU_SUM nor MU_MEAN" : "the value is NULL");
         return NULL;
     }
     if (r->strategy->ops->plain_variables && !r->has_axis && value->kind != MU_VALUE_VARIABLE)
@@ -221,7 +228,8 @@ mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value)
 
 mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int axis)
 {
-    return reduce(&(reduction){.strategy = mu__strategy_or_default(strategy), .op = op, .has_axis = true, .axis = axis}, value);
+    return reduce(&(reduction){.strategy = mu__strategy_or_default(strategy), .op = op, .has_axis = true, .axis = axis},
+                  value);
 }
 
 // ---- Gather and local results -------------------------------------------------------------------
@@ -234,7 +242,8 @@ mu_value *mu_strategy_gather(mu_strategy *given, mu_value *value, int axis)
         mu__error(MU_INVALID_ARGUMENT, "mu_strategy_gather: the value is NULL");
         return NULL;
     }
-    if (value->kind == MU_VALUE_SLICES || (value->kind == MU_VALUE_PER_REPLICA && value->items[0]->kind == MU_VALUE_SLICES)) {
+    if (value->kind == MU_VALUE_SLICES ||
+        (value->kind == MU_VALUE_PER_REPLICA && value->items[0]->kind == MU_VALUE_SLICES)) {
         mu__error(MU_UNIMPLEMENTED, "mu_strategy_gather: indexed slices cannot be gathered; gather a dense tensor");
         return NULL;
     }
@@ -263,7 +272,9 @@ static mu_value *components_of(mu_variable *variable)
     mu_value *items[MU_MAX_REPLICAS];
     if (mu__merging() && variable->n_components > 1) {
         mu_tensor *own = mu__variable_read(variable);
-        mu_value *all = own ? mu__merged_results(variable->owner, mu__merged_group(variable->owner, MU_VALUE_PER_REPLICA, mu_of(own))) : NULL;
+        mu_value *all = own ? mu__merged_results(variable->owner,
+                                                 mu__merged_group(variable->owner, MU_VALUE_PER_REPLICA, mu_of(own)))
+                            : NULL;
         return all ? mu__give(mu__value_container(MU_VALUE_LIST, all->n, all->items, NULL)) : NULL;
     }
     for (int i = 0; i < variable->n_components; i++) {

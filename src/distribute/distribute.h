@@ -180,13 +180,13 @@ mu_tensor *mu__variable_component(mu_variable *variable, int i);
 // mu__cross_device_reduce reduces n tensors of one shape the way `ops` does (NULL: in replica order).
 mu_tensor *mu__cross_device_reduce(const mu_cross_device_ops *ops, mu_reduce_op op, int n, mu_tensor *const *parts);
 // mu__cross_device_batch reduces n_tensors of n replicas: parts[i * n + r] is replica r's i-th.
-mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n, mu_tensor *const *parts,
-                                 mu_tensor **out);
+mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n,
+                                 mu_tensor *const *parts, mu_tensor **out);
 // mu__has_way says whether `ops` reduces these its own way; mu__reduce_arrays does so with one array of each of n
 // replicas, and writes the result to n_out places (which may be those arrays).
 bool mu__has_way(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype);
-mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count, int n,
-                            void *const *parts, int n_out, void *const *out);
+mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count,
+                            int n, void *const *parts, int n_out, void *const *out);
 // mu__own_way makes a communicator that all-reduces the way of `ops`, every replica for itself, and leaves all else
 // to `inner`. Where there is no such way it is `inner`.
 typedef struct mu_own_way {
@@ -223,8 +223,8 @@ mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtyp
 // mu__workers_sum adds up n numbers of every replica in replica order; `parts` has them for each local one.
 mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const double *parts, double *sums);
 // mu__workers_gather_blocks (several workers only) puts counts[w] elements of each worker behind each other.
-mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, mu_dtype dtype, const void *mine, void *all,
-                                    const int64_t *counts);
+mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, mu_dtype dtype, const void *mine,
+                                    void *all, const int64_t *counts);
 // mu__workers_least gives every worker the least of their numbers (several workers only).
 mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *number);
 // mu__workers_take gives every worker the n elements of one of them; _tensor the chief's tensor (given to the pool; one
@@ -249,8 +249,8 @@ void mu__strategy_failed(const mu_strategy *strategy);
 // (may be NULL) is what peers that wait are told. out[i] are given to the pool.
 // mu__broadcast_from_first gives every replica the first one's value.
 mu_tensor *mu__broadcast_from_first(mu_tensor *value);
-mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out, const char *const *names,
-                              size_t bytes_per_pack);
+mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out,
+                              const char *const *names, size_t bytes_per_pack);
 
 // ---- Input (input.c, shards.c, element.c) -------------------------------------------------------
 
@@ -273,8 +273,8 @@ mu_shares mu__shares_of(const mu_strategy *strategy, mu_dataset *dataset);
 // mu__rebatch_sizes: TensorFlow's list of the sizes that a worker cuts its data into (mu__free).
 int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas);
 
-// mu__element_text describes the structure of an element (mu__free); mu__element_from_text makes it again, with symbolic
-// tensors as leaves. Owned.
+// mu__element_text describes the structure of an element (mu__free); mu__element_from_text makes it again, with
+// symbolic tensors as leaves. Owned.
 char *mu__element_text(const mu_value *element);
 mu_value *mu__element_from_text(const char *text);
 

@@ -14,7 +14,8 @@ int mu_reduce_op_from_name(const char *name)
         return MU_SUM;
     if (name && strcasecmp(name, "mean") == 0)
         return MU_MEAN;
-    mu__error(MU_INVALID_ARGUMENT, "mu_reduce_op_from_name: '%s' is neither \"sum\" nor \"mean\"", name ? name : "NULL");
+    mu__error(MU_INVALID_ARGUMENT, "mu_reduce_op_from_name: '%s' is neither \"sum\" nor \"mean\"",
+              name ? name : "NULL");
     return -1;
 }
 
@@ -51,7 +52,8 @@ int mu_strategy_parameter_device_count(const mu_strategy *strategy)
 
 const char *mu_strategy_parameter_device(const mu_strategy *strategy, int i)
 {
-    return strategy && strategy->parameter_device && i == 0 ? strategy->parameter_device->name : mu_strategy_device(strategy, i);
+    return strategy && strategy->parameter_device && i == 0 ? strategy->parameter_device->name
+                                                            : mu_strategy_device(strategy, i);
 }
 
 mu_strategy *mu_variable_strategy(const mu_variable *variable)
@@ -73,7 +75,8 @@ int mu_variable_component_name(const mu_variable *variable, int component, char 
     return snprintf(name, bytes, "%s/replica_%d", variable->resource.name, component);
 }
 
-mu_value *mu_distribute_values(mu_strategy *given, mu_value *(*fn)(const mu_value_context *context, void *arg), void *arg)
+mu_value *mu_distribute_values(mu_strategy *given, mu_value *(*fn)(const mu_value_context *context, void *arg),
+                               void *arg)
 {
     mu_strategy *strategy = mu__strategy_or_default(given);
     if (mu__pending() || mu__need_cross_replica(strategy, "mu_distribute_values") != MU_OK)
@@ -83,13 +86,16 @@ mu_value *mu_distribute_values(mu_strategy *given, mu_value *(*fn)(const mu_valu
         return NULL;
     }
     if (mu__merging()) {
-        mu__error(MU_UNIMPLEMENTED, "mu_distribute_values is called in a merge_call while a function is traced; run the step eagerly with "
-                  "mu_run_callback");
+        mu__error(
+            MU_UNIMPLEMENTED,
+            "mu_distribute_values is called in a merge_call while a function is traced; run the step eagerly with "
+            "mu_run_callback");
         return NULL;
     }
     mu_value *values[MU_MAX_REPLICAS];
     for (int r = 0; r < strategy->n_local; r++) {
-        const mu_value_context context = {.replica_id = strategy->first_replica + r, .num_replicas = strategy->n_replicas};
+        const mu_value_context context = {.replica_id = strategy->first_replica + r,
+                                          .num_replicas = strategy->n_replicas};
         values[r] = fn(&context, arg);
         if (!values[r] && !mu__pending())
             mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function returned NULL for replica %d", r);
@@ -152,8 +158,8 @@ mu_value *mu_reduce_to_with(const mu_reduce_to_args *given)
 static bool packable(const mu_strategy *strategy, const mu_value *value)
 {
     const int n = strategy->n_local;
-    return strategy->n_workers == 1 && value->kind == MU_VALUE_PER_REPLICA && value->n == n && value->items[0]->kind == MU_VALUE_TENSOR &&
-           !mu__stands_in(value);
+    return strategy->n_workers == 1 && value->kind == MU_VALUE_PER_REPLICA && value->n == n &&
+           value->items[0]->kind == MU_VALUE_TENSOR && !mu__stands_in(value);
 }
 
 // Stand-ins of a traced merge go together too, as one collective for each type.
@@ -180,7 +186,8 @@ static mu_status reduce_together(mu_strategy *strategy, mu_reduce_op op, const m
 {
     const int n = strategy->n_local;
     int count = 0;
-    mu_tensor **parts = mu__calloc((size_t)values->n * (size_t)(n + 1) + 1, sizeof *parts), **reduced = parts + values->n * n;
+    mu_tensor **parts = mu__calloc((size_t)values->n * (size_t)(n + 1) + 1, sizeof *parts),
+              **reduced = parts + values->n * n;
     if (!parts)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < values->n; i++)
@@ -205,14 +212,17 @@ mu_value *mu_batch_reduce_to(mu_strategy *given, mu_reduce_op op, mu_value *valu
     mu_strategy *strategy = mu__strategy_or_default(given);
     if (mu__pending() || mu__need_cross_replica(strategy, "mu_batch_reduce_to") != MU_OK)
         return NULL;
-    if (!values || values->kind != MU_VALUE_LIST || (likes && (likes->kind != MU_VALUE_LIST || likes->n != values->n))) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_batch_reduce_to: wanted are a list of values and, or NULL, a list of as many destinations");
+    if (!values || values->kind != MU_VALUE_LIST ||
+        (likes && (likes->kind != MU_VALUE_LIST || likes->n != values->n))) {
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_batch_reduce_to: wanted are a list of values and, or NULL, a list of as many destinations");
         return NULL;
     }
     mu_value **items = mu__calloc((size_t)values->n + 1, sizeof *items), *list = NULL;
     bool whole = items && reduce_together(strategy, op, values, items) == MU_OK;
     for (int i = 0; whole && i < values->n; i++)
-        whole = (items[i] = mirror(items[i], copies_wanted((likes ? likes : values)->items[i], NULL, "mu_batch_reduce_to"))) != NULL;
+        whole = (items[i] = mirror(
+                     items[i], copies_wanted((likes ? likes : values)->items[i], NULL, "mu_batch_reduce_to"))) != NULL;
     if (whole)
         list = mu__give(mu__value_container(MU_VALUE_LIST, values->n, items, NULL));
     mu__free(items);
@@ -250,7 +260,9 @@ typedef struct updating {
 static mu_value *update_one(const updating *u, int i, bool alone)
 {
     mu_strategy_scope scope = {.strategy = u->strategy, .updating = true};
-    mu_value *mine = mu__merging() ? mu__merged_own(u->arguments) : alone ? u->arguments : mu__give(mu__select(u->arguments, i));
+    mu_value *mine = mu__merging() ? mu__merged_own(u->arguments)
+                     : alone       ? u->arguments
+                                   : mu__give(mu__select(u->arguments, i));
     if (mu__merging())
         scope.merging = ((const mu_strategy_scope *)mu__context()->scope)->merging;
     if (!mine)
@@ -267,7 +279,8 @@ static mu_value *update_one(const updating *u, int i, bool alone)
 // In a trace the one update stands for those of all replicas.
 static mu_value *update_traced(const updating *u)
 {
-    mu_value *own = update_one(u, 0, false), *grouped = own ? mu__merged_group(u->strategy, MU_VALUE_MIRRORED, own) : NULL;
+    mu_value *own = update_one(u, 0, false),
+             *grouped = own ? mu__merged_group(u->strategy, MU_VALUE_MIRRORED, own) : NULL;
     return grouped && u->local_results ? mu_local_results(u->strategy, grouped) : grouped;
 }
 
@@ -315,8 +328,8 @@ mu_value *mu_update_variable_with(const mu_update_variable_args *given)
     }
     mu_strategy *strategy = mu__strategy_or_default(args.strategy);
     if (args.variable->owner != strategy && !(strategy == mu_default_strategy() && !args.variable->owner)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_update_variable: variable '%s' was not made under this %s", args.variable->resource.name,
-                  mu_strategy_name(strategy));
+        mu__error(MU_INVALID_ARGUMENT, "mu_update_variable: variable '%s' was not made under this %s",
+                  args.variable->resource.name, mu_strategy_name(strategy));
         return NULL;
     }
     updating u = {.strategy = strategy, .variable = args.variable, .with_variable = args.fn, .arg = args.arg,
@@ -324,7 +337,8 @@ mu_value *mu_update_variable_with(const mu_update_variable_args *given)
     return update(&u, "mu_update_variable");
 }
 
-mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg, mu_value *arguments)
+mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
+                             mu_value *arguments)
 {
     if (mu__pending())
         return NULL;

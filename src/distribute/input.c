@@ -53,7 +53,8 @@ static mu_tensor *rows_of(const mu_tensor *tensor, int64_t begin, int64_t end)
     row.dims[0] = 1;
     part.dims[0] = end - begin;
     mu_spec spec = {.dtype = tensor->dtype, .shape = row};
-    return mu__tensor_view(tensor->buffer, tensor->offset + (size_t)begin * mu__spec_bytes(&spec), tensor->dtype, &part);
+    return mu__tensor_view(tensor->buffer, tensor->offset + (size_t)begin * mu__spec_bytes(&spec), tensor->dtype,
+                           &part);
 }
 
 static mu_status check_batch(mu_object *const *leaves, int n, int64_t *rows)
@@ -62,18 +63,23 @@ static mu_status check_batch(mu_object *const *leaves, int n, int64_t *rows)
     for (int i = 0; i < n; i++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
         if (!mu__is(tensor, &mu__tensor_type) || tensor->shape.rank < 1)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_distribute_dataset: element %d of a batch is a scalar; batch the dataset "
-                             "(mu_dataset_batch) before distributing it", i);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_distribute_dataset: element %d of a batch is a scalar; batch the dataset "
+                             "(mu_dataset_batch) before distributing it",
+                             i);
         if (*rows >= 0 && tensor->shape.dims[0] != *rows)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_distribute_dataset: the tensors of a batch have %lld and %lld rows; they must "
-                             "share axis 0", (long long)*rows, (long long)tensor->shape.dims[0]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_distribute_dataset: the tensors of a batch have %lld and %lld rows; they must "
+                             "share axis 0",
+                             (long long)*rows, (long long)tensor->shape.dims[0]);
         *rows = tensor->shape.dims[0];
     }
     return MU_OK;
 }
 
 // One replica's part of a batch. Owned.
-static mu_value *part_of(const mu_value *batch, mu_object *const *leaves, mu_object **parts, int n, int64_t begin, int64_t end)
+static mu_value *part_of(const mu_value *batch, mu_object *const *leaves, mu_object **parts, int n, int64_t begin,
+                         int64_t end)
 {
     mu_value *value = NULL;
     int made = 0;
@@ -216,7 +222,8 @@ static mu_value *step_of_all(distributed_iterator *iterator, mu_value *own)
 {
     const int stop = mu__stop_signal();
     int64_t step[] = {own != NULL, own ? rows_in(iterator, own) : 0, stop == SIGTERM, stop == SIGINT};
-    if (mu__workers_add(iterator->strategy, "next batch", MU_I64, step, MU_COUNT(step)) == MU_OK && step[0] > 0 && !iterator->like)
+    if (mu__workers_add(iterator->strategy, "next batch", MU_I64, step, MU_COUNT(step)) == MU_OK && step[0] > 0 &&
+        !iterator->like)
         iterator->like = learn_like(iterator->strategy, own, step[0] == iterator->strategy->n_workers);
     iterator->rows = step[1];
     if (step[2] + step[3] > 0) {
@@ -262,7 +269,8 @@ static mu_status distributed_restore(mu_iterator *head, const char *state)
     return mu_iterator_restore(((distributed_iterator *)head)->inner, state);
 }
 
-static const mu_iterator_ops iterator_ops = {.next = distributed_next, .save = distributed_save, .restore = distributed_restore};
+static const mu_iterator_ops iterator_ops = {
+    .next = distributed_next, .save = distributed_save, .restore = distributed_restore};
 
 static mu_iterator *distributed_iterate(mu_iterable *iterable)
 {
@@ -315,8 +323,9 @@ mu_distributed_dataset *mu_distribute_dataset(mu_strategy *given, mu_dataset *da
     return distribute(strategy, &shares);
 }
 
-mu_distributed_dataset *mu_distribute_datasets_from_function(mu_strategy *given, mu_dataset *(*fn)(const mu_input_context *context, void *arg),
-                                                             void *arg)
+mu_distributed_dataset *
+mu_distribute_datasets_from_function(mu_strategy *given, mu_dataset *(*fn)(const mu_input_context *context, void *arg),
+                                     void *arg)
 {
     mu_strategy *strategy = mu__strategy_or_default(given);
     if (mu__pending() || !strategy)
@@ -340,7 +349,9 @@ int64_t mu_per_replica_batch_size(const mu_input_context *context, int64_t globa
     const int n = context ? context->num_replicas_in_sync : 1;
     if (n >= 1 && global_batch_size % n == 0)
         return global_batch_size / n;
-    mu__error(MU_INVALID_ARGUMENT, "mu_per_replica_batch_size: a global batch of %lld cannot be divided among %d replicas; choose a "
-              "multiple", (long long)global_batch_size, n);
+    mu__error(MU_INVALID_ARGUMENT,
+              "mu_per_replica_batch_size: a global batch of %lld cannot be divided among %d replicas; choose a "
+              "multiple",
+              (long long)global_batch_size, n);
     return -1;
 }

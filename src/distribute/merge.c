@@ -27,7 +27,8 @@ bool mu__stands_in(const mu_value *value)
 {
     if (value->leaf)
         return mu__is(value->leaf, &mu__tensor_type) && ((const mu_tensor *)value->leaf)->replica > 0;
-    return value->n > 0 && value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP && mu__stands_in(value->items[0]);
+    return value->n > 0 && value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP &&
+           mu__stands_in(value->items[0]);
 }
 
 // Rebuilds a nest with other parts, of the pool: its leaves where `deep`, otherwise whatever is no list or map.
@@ -91,7 +92,8 @@ mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, cons
 
 static mu_value *refuse(const char *what)
 {
-    mu__error(MU_UNIMPLEMENTED, "%s in a merge_call while a function is traced; run the step eagerly with mu_run_callback", what);
+    mu__error(MU_UNIMPLEMENTED,
+              "%s in a merge_call while a function is traced; run the step eagerly with mu_run_callback", what);
     return NULL;
 }
 
@@ -101,7 +103,8 @@ static mu_value *own_part(const mu_value *part, const void *arg)
         return refuse("a value that was made for each replica cannot be taken apart");
     if (part->kind == MU_VALUE_PER_REPLICA || part->kind == MU_VALUE_MIRRORED)
         return map_parts(part->items[0], true, stand_in, arg);
-    return mu__stands_in(part) ? refuse("one replica's part of a value cannot be given to the others") : (mu_value *)part;
+    return mu__stands_in(part) ? refuse("one replica's part of a value cannot be given to the others")
+                               : (mu_value *)part;
 }
 
 mu_value *mu__merged_own(const mu_value *value)
@@ -142,7 +145,8 @@ mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value)
     mu_value *own = value->kind == MU_VALUE_VARIABLE ? (mu_value *)value : mu__merged_own(value);
     if (!own)
         return NULL;
-    const bool whole = op == MU_MEAN && own->kind == MU_VALUE_TENSOR && !mu__dtype_is_float(((const mu_tensor *)own->leaf)->dtype);
+    const bool whole =
+        op == MU_MEAN && own->kind == MU_VALUE_TENSOR && !mu__dtype_is_float(((const mu_tensor *)own->leaf)->dtype);
     mu_entered before = enter();
     mu_value *reduced = mu_all_reduce_value(whole ? MU_SUM : op, own);
     mu__leave_replica(before);

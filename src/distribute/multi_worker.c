@@ -55,8 +55,8 @@ static mu_status call_roll(const mu_cluster_spec *spec, const char *task_type, i
 
 // Under mpirun nobody has an address. The first process makes one up, and a key, and MPI tells the others; the steps'
 // collectives then go through MPI too, unless something else is asked for.
-static mu_status meet_through_mpi(const mu_strategy *strategy, roll *r, mu_communication_options *options, mu_rendezvous *meeting,
-                                  char **key)
+static mu_status meet_through_mpi(const mu_strategy *strategy, roll *r, mu_communication_options *options,
+                                  mu_rendezvous *meeting, char **key)
 {
     const bool no_address = r->peers[0].address[0] == '\0';
     if (options->implementation == MU_COMM_AUTO && (no_address || options->mpi_communicator))
@@ -85,7 +85,11 @@ static mu_status join_mesh(mu_strategy *strategy, roll *r, const mu_communicatio
     snprintf(greeting, sizeof greeting, "muster %s, %s, %d replicas per worker, %s, MUSTER_TF_COMPAT=%d", mu_version(),
              strategy->ops->name, strategy->n_local, mu_communication_name(options->implementation),
              mu__setting_bool(MU_SETTING_TF_COMPAT));
-    const mu_mesh_options mesh = {.rank = strategy->worker, .ranks = r->n, .peers = r->peers, .greeting = greeting, .key = key,
+    const mu_mesh_options mesh = {.rank = strategy->worker,
+                                  .ranks = r->n,
+                                  .peers = r->peers,
+                                  .greeting = greeting,
+                                  .key = key,
                                   .plain = !mu__setting_bool(MU_SETTING_ENCRYPT)};
     strategy->mesh = mu__mesh_join(&mesh);
     mu__free(key);
@@ -111,8 +115,10 @@ static mu_status join_cluster(mu_strategy *strategy, mu_cluster *cluster, const 
     const int task_id = mu_cluster_task_id(cluster);
     MU_TRY(mu_error_code());
     if (!task_type || task_id < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_multi_worker_mirrored_strategy: the cluster (from %s) does not say which of its tasks "
-                         "this process is; give the type and the index of the task", mu_cluster_source(cluster));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_multi_worker_mirrored_strategy: the cluster (from %s) does not say which of its tasks "
+                         "this process is; give the type and the index of the task",
+                         mu_cluster_source(cluster));
     strategy->n_workers = mu_cluster_worker_count(cluster);
     strategy->worker = mu_cluster_worker_index(cluster);
     if (strategy->n_workers < 1 || strategy->worker < 0)
@@ -131,12 +137,16 @@ static mu_status join_cluster(mu_strategy *strategy, mu_cluster *cluster, const 
 static mu_status check_options(const mu_communication_options *options)
 {
     if (options->bytes_per_pack < 0 || options->timeout_seconds < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_multi_worker_mirrored_strategy: bytes_per_pack %lld and timeout_seconds %g; neither may "
-                         "be negative", (long long)options->bytes_per_pack, options->timeout_seconds);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_multi_worker_mirrored_strategy: bytes_per_pack %lld and timeout_seconds %g; neither may "
+                         "be negative",
+                         (long long)options->bytes_per_pack, options->timeout_seconds);
     if ((unsigned)options->implementation <= MU_COMM_UCX)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_multi_worker_mirrored_strategy: %d is no communication; choose MU_COMM_AUTO, RING, NCCL, MPI "
-                     "or UCX", (int)options->implementation);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_multi_worker_mirrored_strategy: %d is no communication; choose MU_COMM_AUTO, RING, NCCL, MPI "
+                     "or UCX",
+                     (int)options->implementation);
 }
 
 static mu_strategy *on_all_devices(void)
@@ -154,7 +164,8 @@ mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirror
     mu_multi_worker_mirrored_strategy_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_multi_worker_mirrored_strategy") != MU_OK)
         return NULL;
-    mu_communication_options options = args.communication_options ? *args.communication_options : (mu_communication_options){0};
+    mu_communication_options options =
+        args.communication_options ? *args.communication_options : (mu_communication_options){0};
     if (args.communication != MU_COMM_AUTO)
         options.implementation = args.communication;
     if (check_options(&options) != MU_OK)

@@ -22,7 +22,8 @@ static mu_cross_device_ops *new_ops(reduce_fn *reduce, void *arg, int num_packs,
     if (mu__pending())
         return NULL;
     if (!reduce || num_packs < 0) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: %s", function, reduce ? "num_packs is negative; 0 means no packing" : "the function is NULL");
+        mu__error(MU_INVALID_ARGUMENT, "%s: %s", function,
+                  reduce ? "num_packs is negative; 0 means no packing" : "the function is NULL");
         return NULL;
     }
     mu_cross_device_ops *ops = mu__new(&ops_type, sizeof *ops);
@@ -55,7 +56,8 @@ static mu_tensor *by_halves(mu_reduce_op op, int n, mu_tensor *const *parts, voi
 static mu_tensor *by_nccl(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg)
 {
     (void)op, (void)n, (void)parts, (void)arg;
-    mu__error(MU_FAILED_PRECONDITION, "mu_nccl_all_reduce needs XLA GPU devices, and the replicas are on CPUs; use the default, "
+    mu__error(MU_FAILED_PRECONDITION,
+              "mu_nccl_all_reduce needs XLA GPU devices, and the replicas are on CPUs; use the default, "
               "mu_hierarchical_copy or mu_reduction_to_one_device");
     return NULL;
 }
@@ -75,8 +77,8 @@ mu_cross_device_ops *mu_nccl_all_reduce(int num_packs)
     return new_ops(by_nccl, NULL, num_packs, "mu_nccl_all_reduce");
 }
 
-mu_cross_device_ops *mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg),
-                                             void *arg)
+mu_cross_device_ops *
+mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg), void *arg)
 {
     return new_ops(reduce, arg, 0, "mu_cross_device_ops_new");
 }
@@ -171,8 +173,8 @@ static mu_status reduce_packed(const mu_cross_device_ops *ops, mu_reduce_op op, 
     return reduced ? unpack(reduced, count, places, n, parts, out) : mu_error_code();
 }
 
-mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n, mu_tensor *const *parts,
-                                 mu_tensor **out)
+mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n,
+                                 mu_tensor *const *parts, mu_tensor **out)
 {
     if (!ops || ops->num_packs == 0) {
         for (int i = 0; i < n_tensors; i++)
@@ -201,11 +203,12 @@ mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op
 
 bool mu__has_way(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype)
 {
-    return ops && reduction <= MU_REDUCTION_MEAN && mu__dtype_is_float(dtype) && (ops->reduce != in_order || ops->num_packs > 0);
+    return ops && reduction <= MU_REDUCTION_MEAN && mu__dtype_is_float(dtype) &&
+           (ops->reduce != in_order || ops->num_packs > 0);
 }
 
-mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count, int n,
-                            void *const *parts, int n_out, void *const *out)
+mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count,
+                            int n, void *const *parts, int n_out, void *const *out)
 {
     mu_tensor *tensors[MU_MAX_REPLICAS], *result = NULL;
     mu_pool *pool = mu_pool_open();
@@ -214,8 +217,10 @@ mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reducti
     if (!mu__pending())
         mu__cross_device_batch(ops, reduction == MU_REDUCTION_SUM ? MU_SUM : MU_MEAN, 1, n, tensors, &result);
     if (result && (result->dtype != dtype || mu__elements(&result->shape) != count))
-        mu__error(MU_INVALID_ARGUMENT, "all_reduce: the strategy's own reduction returned %lld elements of %s, wanted are %lld of %s",
-                  (long long)mu__elements(&result->shape), mu_dtype_name(result->dtype), (long long)count, mu_dtype_name(dtype));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "all_reduce: the strategy's own reduction returned %lld elements of %s, wanted are %lld of %s",
+                  (long long)mu__elements(&result->shape), mu_dtype_name(result->dtype), (long long)count,
+                  mu_dtype_name(dtype));
     const size_t bytes = (size_t)count * mu_dtype_bytes(dtype);
     const void *from = mu__pending() || !result ? NULL : mu__data(result);
     for (int r = 0; from && r < n_out; r++)
@@ -225,8 +230,8 @@ mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reducti
     return mu_error_code();
 }
 
-static mu_status reduce_gathered(mu_own_way *own, int64_t number, const char *name, mu_reduction reduction, mu_dtype dtype, void *data,
-                                 int64_t count)
+static mu_status reduce_gathered(mu_own_way *own, int64_t number, const char *name, mu_reduction reduction,
+                                 mu_dtype dtype, void *data, int64_t count)
 {
     const int n = own->head.size;
     const size_t bytes = (size_t)count * mu_dtype_bytes(dtype), all = bytes * (size_t)n;
@@ -253,8 +258,8 @@ static mu_own_way *own_way(mu_collective *self)
     return (mu_own_way *)((char *)self - offsetof(mu_own_way, head));
 }
 
-static mu_status own_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction, mu_dtype dtype, void *data,
-                                int64_t count)
+static mu_status own_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                                mu_dtype dtype, void *data, int64_t count)
 {
     mu_own_way *own = own_way(self);
     if (mu__has_way(own->ops, reduction, dtype))
@@ -262,14 +267,15 @@ static mu_status own_all_reduce(mu_collective *self, int64_t number, const char 
     return own->inner->all_reduce(own->inner, number, name, reduction, dtype, data, count);
 }
 
-static mu_status own_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in, int64_t count,
-                                void *out, const int64_t *counts)
+static mu_status own_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
+                                int64_t count, void *out, const int64_t *counts)
 {
     mu_collective *inner = own_way(self)->inner;
     return inner->all_gather(inner, number, name, dtype, in, count, out, counts);
 }
 
-static mu_status own_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data, int64_t count, int root)
+static mu_status own_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
+                               int64_t count, int root)
 {
     mu_collective *inner = own_way(self)->inner;
     return inner->broadcast(inner, number, name, dtype, data, count, root);
@@ -279,8 +285,12 @@ mu_collective *mu__own_way(mu_own_way *own, mu_collective *inner, const mu_cross
 {
     if (!inner || !ops)
         return inner;
-    *own = (mu_own_way){.head = {.rank = inner->rank, .size = inner->size, .all_reduce = own_all_reduce, .all_gather = own_all_gather,
+    *own = (mu_own_way){.head = {.rank = inner->rank,
+                                 .size = inner->size,
+                                 .all_reduce = own_all_reduce,
+                                 .all_gather = own_all_gather,
                                  .broadcast = own_broadcast},
-                        .inner = inner, .ops = ops};
+                        .inner = inner,
+                        .ops = ops};
     return &own->head;
 }

@@ -118,8 +118,8 @@ static mu_status reduce_in_buckets(reduction_list *list, size_t bytes_per_pack)
     return MU_OK;
 }
 
-mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out, const char *const *names,
-                              size_t bytes_per_pack)
+mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out,
+                              const char *const *names, size_t bytes_per_pack)
 {
     if (mu_replica_count() == 1) {
         memcpy(out, in, sizeof *in * (size_t)n);
@@ -144,11 +144,13 @@ mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
     if (mu__pending())
         return NULL;
     if (!value || (unsigned)op > MU_MEAN) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_all_reduce: %s", value ? "the operation is neither MU_SUM nor MU_MEAN" : "the value is NULL");
+        mu__error(MU_INVALID_ARGUMENT, "mu_all_reduce: %s",
+                  value ? "the operation is neither MU_SUM nor MU_MEAN" : "the value is NULL");
         return NULL;
     }
     if (mu_in_cross_replica_context()) {
-        mu__error(MU_FAILED_PRECONDITION, "mu_all_reduce is for functions that run on replicas; outside of them use mu_reduce");
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_all_reduce is for functions that run on replicas; outside of them use mu_reduce");
         return NULL;
     }
     mu_tensor *reduced = NULL;
@@ -161,8 +163,10 @@ mu_tensor *mu_all_gather(mu_tensor *value, int axis)
     if (mu__pending())
         return NULL;
     if (!value || mu_in_cross_replica_context()) {
-        mu__error(value ? MU_FAILED_PRECONDITION : MU_INVALID_ARGUMENT, value ? "mu_all_gather is for functions that run on replicas; "
-                  "outside of them use mu_strategy_gather" : "mu_all_gather: the value is NULL");
+        mu__error(value ? MU_FAILED_PRECONDITION : MU_INVALID_ARGUMENT,
+                  value ? "mu_all_gather is for functions that run on replicas; "
+                          "outside of them use mu_strategy_gather"
+                        : "mu_all_gather: the value is NULL");
         return NULL;
     }
     if (mu_replica_count() == 1)
@@ -203,7 +207,9 @@ typedef struct nest_call {
 static mu_value *nest(const nest_call *call, const mu_value *value)
 {
     if (value->kind == MU_VALUE_SLICES && call->gather) {
-        mu__error(MU_UNIMPLEMENTED, "mu_all_gather: indexed slices cannot be gathered; gather their values and indices, or a dense tensor");
+        mu__error(
+            MU_UNIMPLEMENTED,
+            "mu_all_gather: indexed slices cannot be gathered; gather their values and indices, or a dense tensor");
         return NULL;
     }
     if (value->kind == MU_VALUE_SLICES)
@@ -249,7 +255,8 @@ mu_status mu_sync_on_read(bool on)
     if (mu__pending())
         return mu_error_code();
     if (!replica)
-        return mu__error(MU_FAILED_PRECONDITION, "mu_sync_on_read is for functions that run on replicas; outside of them every read is "
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "mu_sync_on_read is for functions that run on replicas; outside of them every read is "
                          "put together");
     replica->sync_on_read = on;
     return MU_OK;

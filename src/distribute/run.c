@@ -43,8 +43,12 @@ static mu_status run_replica(job *j)
     mu_collective *collective = strategy->group ? mu__group_member(strategy->group, j->replica) : NULL;
     if (collective)
         mu__collective_begin(collective, running->number);
-    mu_run_args args = {.replica = j->replica, .replica_id = strategy->first_replica + j->replica, .run = running->number,
-                        .collective = mu__own_way(&own, collective, strategy->cross_device), .in = j->in, .out = j->out};
+    mu_run_args args = {.replica = j->replica,
+                        .replica_id = strategy->first_replica + j->replica,
+                        .run = running->number,
+                        .collective = mu__own_way(&own, collective, strategy->cross_device),
+                        .in = j->in,
+                        .out = j->out};
     return device->engine->run(plan, &args);
 }
 
@@ -105,8 +109,8 @@ static mu_status take_arguments(job *j, const mu_value *arguments)
         j->in[tensors++] = mu_retain(tensor);
     }
     if (status == MU_OK && tensors != j->running->n_in)
-        status = mu__error(MU_INVALID_ARGUMENT, "replica %d's arguments of '%s' hold %d tensors, replica 0's %d", j->replica,
-                           j->running->concrete->graph->name, tensors, j->running->n_in);
+        status = mu__error(MU_INVALID_ARGUMENT, "replica %d's arguments of '%s' hold %d tensors, replica 0's %d",
+                           j->replica, j->running->concrete->graph->name, tensors, j->running->n_in);
     mu__free(leaves);
     mu_release(mine);
     return status;
@@ -173,9 +177,10 @@ static mu_status check_writes(const mu_strategy *strategy, const mu_graph *graph
             const mu_resource *resource = graph->resources.items[node->resources[r]];
             if (mu__node_writes(node, r) && mu__is(resource, &mu__variable_type) && !resource->shared &&
                 !has_all_copies(strategy, (const mu_variable *)resource))
-                return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is written on the replicas of %s, but was made outside of "
-                                 "its scope and has no copy for each of them; make it inside MU_SCOPE", resource->name,
-                                 mu_strategy_name(strategy));
+                return mu__error(MU_FAILED_PRECONDITION,
+                                 "variable '%s' is written on the replicas of %s, but was made outside of "
+                                 "its scope and has no copy for each of them; make it inside MU_SCOPE",
+                                 resource->name, mu_strategy_name(strategy));
         }
     }
     return MU_OK;
@@ -241,7 +246,9 @@ mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value
     if (mu__pending() || mu__need_cross_replica(strategy, "mu_run") != MU_OK)
         return NULL;
     if (mu__merging()) {
-        mu__error(MU_UNIMPLEMENTED, "mu_run is called in a merge_call while a function is traced; run the step eagerly with mu_run_callback");
+        mu__error(
+            MU_UNIMPLEMENTED,
+            "mu_run is called in a merge_call while a function is traced; run the step eagerly with mu_run_callback");
         return NULL;
     }
     mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);

@@ -23,11 +23,14 @@ static mu_status check(const mu_variable *variable, mu_scatter kind)
         return MU_OK;
     const bool adds = variable->aggregation == MU_AGGREGATION_SUM || variable->aggregation == MU_AGGREGATION_MEAN;
     if (variable->rules && variable->synchronization == MU_SYNCHRONIZATION_ON_READ)
-        return mu__error(MU_UNIMPLEMENTED, "%s: variable '%s' is ON_READ, which cannot be scattered into; make it ON_WRITE",
-                         names[kind], variable->resource.name);
+        return mu__error(MU_UNIMPLEMENTED,
+                         "%s: variable '%s' is ON_READ, which cannot be scattered into; make it ON_WRITE", names[kind],
+                         variable->resource.name);
     if (variable->rules && adds && kind >= MU_SCATTER_MIN)
-        return mu__error(MU_UNIMPLEMENTED, "%s: variable '%s' has aggregation %s, which this operation has no meaning for; use NONE or "
-                         "ONLY_FIRST_REPLICA", names[kind], variable->resource.name,
+        return mu__error(MU_UNIMPLEMENTED,
+                         "%s: variable '%s' has aggregation %s, which this operation has no meaning for; use NONE or "
+                         "ONLY_FIRST_REPLICA",
+                         names[kind], variable->resource.name,
                          variable->aggregation == MU_AGGREGATION_SUM ? "SUM" : "MEAN");
     return MU_OK;
 }
@@ -51,7 +54,10 @@ static mu_status scatter(mu_variable *variable, mu_scatter kind, mu_tensor *indi
     if (mu__pending())
         return mu_error_code();
     if (!variable || !indices || !values)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", names[kind], !variable ? "variable" : !indices ? "tensor of indices" : "tensor of values");
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", names[kind],
+                         !variable  ? "variable"
+                         : !indices ? "tensor of indices"
+                                    : "tensor of values");
     MU_TRY(check(variable, kind));
     const bool each = variable->aggregation == MU_AGGREGATION_NONE && !variable->resource.shared;
     if (!variable->rules || mu__updating() || (mu__replica() && each))

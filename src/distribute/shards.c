@@ -1,14 +1,15 @@
 // Which part of a dataset each worker reads, and in which pieces.
 //
 // By default every batch is divided by rows among all replicas of all workers: each worker takes the rows that fall to
-// its own, so that any number of workers trains on what one would. Shards of files (the policy FILE), whole copies (OFF)
-// and TensorFlow's own division, which MUSTER_TF_COMPAT asks for, come as pieces, one for each replica per step.
+// its own, so that any number of workers trains on what one would. Shards of files (the policy FILE), whole copies
+// (OFF) and TensorFlow's own division, which MUSTER_TF_COMPAT asks for, come as pieces, one for each replica per step.
 #include "distribute/distribute.h"
 
 // The batch size that the end of a pipeline has, as TensorFlow finds it; -1: not known.
 static int64_t static_batch(const mu_dataset *dataset)
 {
-    static const char *const through[] = {"cache", "cache_file", "filter", "prefetch", "repeat", "shard", "shuffle", "skip", "take", "options"};
+    static const char *const through[] = {"cache", "cache_file", "filter", "prefetch", "repeat",
+                                          "shard", "shuffle",    "skip",   "take",     "options"};
     bool passes = true;
     while (passes) {
         if (mu__dataset_is(dataset, "batch") || mu__dataset_is(dataset, "padded_batch"))
@@ -50,7 +51,8 @@ static void say_rows(const mu_strategy *strategy, const mu_dataset *dataset, con
 {
     int64_t rows, batch, begin, end, rest_begin, rest_end;
     if (!mu__dataset_rows(dataset, &rows, &batch)) {
-        mu__log(MU_LOG_INFO, "worker %d reads its rows of every batch, a part of %d that are disjoint", strategy->worker, strategy->n_workers);
+        mu__log(MU_LOG_INFO, "worker %d reads its rows of every batch, a part of %d that are disjoint",
+                strategy->worker, strategy->n_workers);
         return;
     }
     mu__division_rows(by, batch, &begin, &end);
@@ -98,7 +100,8 @@ mu_shares mu__shares_of(const mu_strategy *strategy, mu_dataset *dataset)
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
     const mu_auto_shard_policy policy = mu__dataset_auto_shard(dataset);
     const mu_division by = {.n = strategy->n_workers, .index = strategy->worker, .width = 1, .all_shares = compat};
-    if (strategy->n_replicas == 1 || (!compat && (strategy->n_workers == 1 || policy == MU_AUTO_SHARD_AUTO || policy == MU_AUTO_SHARD_DATA)))
+    if (strategy->n_replicas == 1 ||
+        (!compat && (strategy->n_workers == 1 || policy == MU_AUTO_SHARD_AUTO || policy == MU_AUTO_SHARD_DATA)))
         return by_rows(strategy, dataset);
     if (policy == MU_AUTO_SHARD_DATA || (policy == MU_AUTO_SHARD_AUTO && !mu__dataset_reads_files(dataset)))
         return by_pieces(strategy, dataset, &by);
@@ -106,6 +109,7 @@ mu_shares mu__shares_of(const mu_strategy *strategy, mu_dataset *dataset)
         return of_files(strategy, dataset, &by);
     if (policy == MU_AUTO_SHARD_HINT)
         dataset = mu__dataset_divide_hints(dataset, &by);
-    say(strategy, policy == MU_AUTO_SHARD_HINT ? "the shards that the pipeline marks" : "all samples, as every other does");
+    say(strategy,
+        policy == MU_AUTO_SHARD_HINT ? "the shards that the pipeline marks" : "all samples, as every other does");
     return (mu_shares){.dataset = dataset ? pieces_of(strategy, dataset, false) : NULL, .pieces = true};
 }

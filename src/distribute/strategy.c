@@ -78,8 +78,10 @@ static mu_status refuse_remote(const char *const *names, const char *function)
         remote += strncmp(names[n], "/job:", 5) == 0 && strncmp(names[n], "/job:localhost/", 15) != 0;
     if (remote == 0)
         return MU_OK;
-    return mu__error(remote == n ? MU_FAILED_PRECONDITION : MU_INVALID_ARGUMENT, "%s: %d of the %d devices are of other processes; each process "
-                     "has its own, and mu_multi_worker_mirrored_strategy brings them together", function, remote, n);
+    return mu__error(remote == n ? MU_FAILED_PRECONDITION : MU_INVALID_ARGUMENT,
+                     "%s: %d of the %d devices are of other processes; each process "
+                     "has its own, and mu_multi_worker_mirrored_strategy brings them together",
+                     function, remote, n);
 }
 
 int mu__named_devices(const char *function, const char *const *names, mu_device **devices, int capacity)
@@ -89,8 +91,8 @@ int mu__named_devices(const char *function, const char *const *names, mu_device 
         return -1;
     for (; names[n]; n++) {
         if (n == capacity) {
-            mu__error(MU_INVALID_ARGUMENT, "%s: more than the %d devices that exist are named; each may be named once", function,
-                      capacity);
+            mu__error(MU_INVALID_ARGUMENT, "%s: more than the %d devices that exist are named; each may be named once",
+                      function, capacity);
             return -1;
         }
         if (!(devices[n] = mu__device_by_name(mu__runtime(), names[n])))
@@ -110,8 +112,10 @@ int mu__first_devices(const char *function, int replicas, mu_device **devices, i
 {
     int n = replicas == 0 ? available : replicas;
     if (n < 1 || n > available) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: %d replicas asked for, but there are %d devices; choose 1 to %d, or make more with "
-                  "mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n", function, replicas, available, available);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: %d replicas asked for, but there are %d devices; choose 1 to %d, or make more with "
+                  "mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n",
+                  function, replicas, available, available);
         return -1;
     }
     for (int i = 0; i < n; i++)
@@ -172,8 +176,10 @@ static void scope_destroy(void *object)
     if (scope->open)
         unlink_scope(scope);
     if (left) {
-        mu__error(MU_FAILED_PRECONDITION, "a scope of %s was left open (by return, goto or break?); MU_SCOPE's body must "
-                  "run to its end", mu_strategy_name(scope->head.strategy));
+        mu__error(MU_FAILED_PRECONDITION,
+                  "a scope of %s was left open (by return, goto or break?); MU_SCOPE's body must "
+                  "run to its end",
+                  mu_strategy_name(scope->head.strategy));
     }
     mu_release(scope->head.strategy);
 }
@@ -192,11 +198,15 @@ static mu_status may_enter(const mu_strategy *strategy)
 {
     const mu_strategy *current = mu__current_strategy();
     if (mu__context()->replica)
-        return mu__error(MU_FAILED_PRECONDITION, "a scope of %s is opened inside a function that runs on replicas; open it "
-                         "outside, or in a merge_call", mu_strategy_name(strategy));
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "a scope of %s is opened inside a function that runs on replicas; open it "
+                         "outside, or in a merge_call",
+                         mu_strategy_name(strategy));
     if (current && current != strategy)
-        return mu__error(MU_FAILED_PRECONDITION, "a scope of %s is opened inside a scope of another %s; strategies may not "
-                         "be mixed", mu_strategy_name(strategy), mu_strategy_name(current));
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "a scope of %s is opened inside a scope of another %s; strategies may not "
+                         "be mixed",
+                         mu_strategy_name(strategy), mu_strategy_name(current));
     return MU_OK;
 }
 
@@ -234,12 +244,14 @@ mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable)
     if (mu__pending())
         return none;
     if (mu__replica() || mu__current_strategy() != strategy) {
-        mu__error(MU_FAILED_PRECONDITION, "mu_colocate_open: a scope of this %s must be open", mu_strategy_name(strategy));
+        mu__error(MU_FAILED_PRECONDITION, "mu_colocate_open: a scope of this %s must be open",
+                  mu_strategy_name(strategy));
         return none;
     }
     if (variable && variable->owner == strategy)
         return mu_scope_open(strategy);
-    mu__error(MU_INVALID_ARGUMENT, "mu_colocate_open: variable '%s' was not made under this %s; others have no devices in common with it",
+    mu__error(MU_INVALID_ARGUMENT,
+              "mu_colocate_open: variable '%s' was not made under this %s; others have no devices in common with it",
               variable ? variable->resource.name : "NULL", mu_strategy_name(strategy));
     return none;
 }
@@ -251,8 +263,10 @@ mu_status mu_set_strategy(mu_strategy *strategy)
     mu_context *context = mu__context();
     mu_strategy_scope *current = (mu_strategy_scope *)context->scope;
     if (context->replica || (current && !current->set))
-        return mu__error(MU_FAILED_PRECONDITION, "mu_set_strategy is called inside a scope or a replica of %s; it replaces the strategy "
-                         "where none is open", mu_strategy_name(mu__current_strategy()));
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "mu_set_strategy is called inside a scope or a replica of %s; it replaces the strategy "
+                         "where none is open",
+                         mu_strategy_name(mu__current_strategy()));
     if (current)
         unlink_scope((scope_object *)((char *)current - offsetof(scope_object, head)));
     if (!strategy)
@@ -295,11 +309,13 @@ mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *functi
 {
     const mu_strategy *current = mu__current_strategy();
     if (current && current != strategy)
-        return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under another %s; strategies may not be mixed", function,
-                         mu_strategy_name(strategy), mu_strategy_name(current));
+        return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under another %s; strategies may not be mixed",
+                         function, mu_strategy_name(strategy), mu_strategy_name(current));
     if (mu__context()->replica)
-        return mu__error(MU_FAILED_PRECONDITION, "%s is called inside a function that runs on replicas; call it outside, or "
-                         "in a merge_call", function);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "%s is called inside a function that runs on replicas; call it outside, or "
+                         "in a merge_call",
+                         function);
     return MU_OK;
 }
 

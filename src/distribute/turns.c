@@ -114,21 +114,25 @@ static mu_status meet_all_reduce(mu_collective *self, int64_t number, const char
                                  mu_dtype dtype, void *data, int64_t count)
 {
     (void)number, (void)name;
-    return meet(turn_of(self), &(meeting){.kind = MEET_REDUCE, .reduction = reduction, .dtype = dtype, .data = data, .count = count});
+    return meet(turn_of(self),
+                &(meeting){.kind = MEET_REDUCE, .reduction = reduction, .dtype = dtype, .data = data, .count = count});
 }
 
 static mu_status meet_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
                                  int64_t count, void *out, const int64_t *counts)
 {
     (void)number, (void)name;
-    return meet(turn_of(self), &(meeting){.kind = MEET_GATHER, .dtype = dtype, .in = in, .count = count, .data = out, .counts = counts});
+    return meet(
+        turn_of(self),
+        &(meeting){.kind = MEET_GATHER, .dtype = dtype, .in = in, .count = count, .data = out, .counts = counts});
 }
 
 static mu_status meet_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                                 int64_t count, int root)
 {
     (void)number, (void)name;
-    return meet(turn_of(self), &(meeting){.kind = MEET_BROADCAST, .dtype = dtype, .data = data, .count = count, .root = root});
+    return meet(turn_of(self),
+                &(meeting){.kind = MEET_BROADCAST, .dtype = dtype, .data = data, .count = count, .root = root});
 }
 
 // ---- What they meet for, on the coordinating thread ---------------------------------------------
@@ -139,15 +143,18 @@ static mu_status check_meeting(const struct mu_turns *run)
     for (int r = 1; r < run->n; r++) {
         const meeting *other = run->turns[r].meeting;
         if (other->kind != first->kind)
-            return mu__error(MU_FAILED_PRECONDITION, "replica 0 is in %s, replica %d in %s; replicas must make the same calls in "
-                             "the same order", meeting_names[first->kind], r, meeting_names[other->kind]);
+            return mu__error(MU_FAILED_PRECONDITION,
+                             "replica 0 is in %s, replica %d in %s; replicas must make the same calls in "
+                             "the same order",
+                             meeting_names[first->kind], r, meeting_names[other->kind]);
         if (first->kind != MEET_MERGE &&
             (other->dtype != first->dtype || other->reduction != first->reduction || other->root != first->root ||
              (first->kind != MEET_GATHER && other->count != first->count)))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: replica 0 has %lld elements of %s, replica %d has %lld of %s, or they ask for "
-                             "different operations; all replicas must ask for the same", meeting_names[first->kind],
-                             (long long)first->count, mu_dtype_name(first->dtype), r, (long long)other->count,
-                             mu_dtype_name(other->dtype));
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: replica 0 has %lld elements of %s, replica %d has %lld of %s, or they ask for "
+                             "different operations; all replicas must ask for the same",
+                             meeting_names[first->kind], (long long)first->count, mu_dtype_name(first->dtype), r,
+                             (long long)other->count, mu_dtype_name(other->dtype));
     }
     return MU_OK;
 }
@@ -208,7 +215,8 @@ static mu_status reduce_meeting(const struct mu_turns *run)
 {
     const meeting *first = run->turns[0].meeting;
     if (!mu__reduce_supports(first->dtype))
-        return mu__error(MU_INVALID_ARGUMENT, "all_reduce: %s cannot be reduced; cast it to a number", mu_dtype_name(first->dtype));
+        return mu__error(MU_INVALID_ARGUMENT, "all_reduce: %s cannot be reduced; cast it to a number",
+                         mu_dtype_name(first->dtype));
     if (run->strategy->n_workers > 1)
         return reduce_with_others(run);
     void **parts = mu__calloc((size_t)run->n, sizeof *parts);
@@ -217,8 +225,8 @@ static mu_status reduce_meeting(const struct mu_turns *run)
     for (int r = 0; r < run->n; r++)
         parts[r] = run->turns[r].meeting->data;
     if (mu__has_way(run->strategy->cross_device, first->reduction, first->dtype)) {
-        const mu_status status = mu__reduce_arrays(run->strategy->cross_device, first->reduction, first->dtype, first->count, run->n,
-                                                   parts, run->n, parts);
+        const mu_status status = mu__reduce_arrays(run->strategy->cross_device, first->reduction, first->dtype,
+                                                   first->count, run->n, parts, run->n, parts);
         mu__free(parts);
         return status;
     }
@@ -234,7 +242,8 @@ static mu_status check_counts(const struct mu_turns *run, int from)
     for (int to = 0; to < run->n; to++) {
         const int64_t expected = run->turns[to].meeting->counts[id];
         if (expected != brought)
-            return mu__error(MU_INVALID_ARGUMENT, "all_gather: replica %d expects %lld elements of replica %d, which has %lld",
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "all_gather: replica %d expects %lld elements of replica %d, which has %lld",
                              run->strategy->first_replica + to, (long long)expected, id, (long long)brought);
     }
     return MU_OK;
@@ -316,7 +325,8 @@ static mu_status merge_meeting(struct mu_turns *run)
 
 static mu_status hold_meeting(struct mu_turns *run)
 {
-    static mu_status (*const hold[])(const struct mu_turns *) = {NULL, reduce_meeting, gather_meeting, broadcast_meeting};
+    static mu_status (*const hold[])(const struct mu_turns *) = {NULL, reduce_meeting, gather_meeting,
+                                                                 broadcast_meeting};
     MU_TRY(check_meeting(run));
     const meeting_kind kind = run->turns[0].meeting->kind;
     return kind == MEET_MERGE ? merge_meeting(run) : hold[kind](run);
@@ -339,8 +349,9 @@ static mu_status let_run(struct mu_turns *run, turn *t)
         const int failed = pthread_create(&t->thread, NULL, replica_main, t);
         pthread_sigmask(SIG_SETMASK, &own, NULL);
         if (failed)
-            return mu__error(mu__errno_code(failed), "cannot start a thread for replica %d: %s; raise the limit on threads",
-                             t->head.local, strerror(failed));
+            return mu__error(mu__errno_code(failed),
+                             "cannot start a thread for replica %d: %s; raise the limit on threads", t->head.local,
+                             strerror(failed));
     }
     pthread_mutex_lock(&run->lock);
     while (run->whose != -1)
@@ -359,8 +370,10 @@ static mu_status count_ends(const struct mu_turns *run, int *ended)
     }
     if (*ended == 0 || *ended == run->n)
         return MU_OK;
-    return mu__error(MU_FAILED_PRECONDITION, "replica %d has ended while replica %d is in %s: the replicas made different numbers of "
-                     "merge or collective calls; each must make the same", gone, paused, meeting_names[run->turns[paused].meeting->kind]);
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "replica %d has ended while replica %d is in %s: the replicas made different numbers of "
+                     "merge or collective calls; each must make the same",
+                     gone, paused, meeting_names[run->turns[paused].meeting->kind]);
 }
 
 static mu_status drive(struct mu_turns *run)
@@ -399,10 +412,16 @@ static mu_status prepare(struct mu_turns *run, const mu_value *arguments)
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < run->n; r++) {
         turn *t = &run->turns[r];
-        t->collective = (mu_collective){.rank = run->strategy->first_replica + r, .size = run->strategy->n_replicas,
-                                        .all_reduce = meet_all_reduce, .all_gather = meet_all_gather, .broadcast = meet_broadcast};
-        t->head = (mu_strategy_replica){.replica = {.id = run->strategy->first_replica + r, .collective = &t->collective},
-                                        .strategy = run->strategy, .turns = run, .local = r};
+        t->collective = (mu_collective){.rank = run->strategy->first_replica + r,
+                                        .size = run->strategy->n_replicas,
+                                        .all_reduce = meet_all_reduce,
+                                        .all_gather = meet_all_gather,
+                                        .broadcast = meet_broadcast};
+        t->head =
+            (mu_strategy_replica){.replica = {.id = run->strategy->first_replica + r, .collective = &t->collective},
+                                  .strategy = run->strategy,
+                                  .turns = run,
+                                  .local = r};
         t->arguments = mu__select(arguments, r);
         if (!t->arguments)
             return mu_error_code();
@@ -425,8 +444,13 @@ static mu_value *take_results(const struct mu_turns *run)
 
 mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments)
 {
-    struct mu_turns run = {.strategy = strategy, .scope = {.strategy = strategy, .scope = {.make_variable = mu__make_distributed_variable}},
-                           .caller = mu__context(), .fn = fn, .arg = arg, .n = strategy->n_local, .whose = -1};
+    struct mu_turns run = {.strategy = strategy,
+                           .scope = {.strategy = strategy, .scope = {.make_variable = mu__make_distributed_variable}},
+                           .caller = mu__context(),
+                           .fn = fn,
+                           .arg = arg,
+                           .n = strategy->n_local,
+                           .whose = -1};
     mu_value *result = NULL;
     pthread_mutex_init(&run.lock, NULL);
     pthread_cond_init(&run.changed, NULL);
@@ -493,8 +517,10 @@ mu_variable *mu__turns_variable(const char *name)
         return mu_retain(made->variable);
     }
     if (t->head.local > 0)
-        mu__error(MU_FAILED_PRECONDITION, "replica %d makes the variable '%s', but replica 0 has made none of that name; every replica "
-                  "must make the same variables", t->head.local, name);
+        mu__error(MU_FAILED_PRECONDITION,
+                  "replica %d makes the variable '%s', but replica 0 has made none of that name; every replica "
+                  "must make the same variables",
+                  t->head.local, name);
     return NULL;
 }
 

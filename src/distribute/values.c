@@ -15,7 +15,8 @@ mu_status mu__need_value(const mu_value *value, const char *function)
 {
     if (!value || mu__is(value, &mu__value_type))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: the arguments are no mu_value; wrap a tensor with mu_of, several with mu_list", function);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: the arguments are no mu_value; wrap a tensor with mu_of, several with mu_list", function);
 }
 
 // Builds a container from owned elements; they are released in any case.
@@ -52,8 +53,10 @@ static mu_status same_shape_of_nest(int n, mu_value *const *values)
         for (int k = 0; same && values[0]->kind == MU_VALUE_MAP && k < values[0]->n; k++)
             same = strcmp(values[r]->keys[k], values[0]->keys[k]) == 0;
         if (!same)
-            return mu__error(MU_INVALID_ARGUMENT, "replicas 0 and %d returned values of different structure; every replica must "
-                             "return the same lists, lengths and keys", r);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "replicas 0 and %d returned values of different structure; every replica must "
+                             "return the same lists, lengths and keys",
+                             r);
     }
     return MU_OK;
 }
@@ -95,7 +98,8 @@ mu_value *mu__regroup(int n, mu_value *const *values)
 mu_value *mu__select_mirrored(const mu_value *value, int i)
 {
     if (value->kind == MU_VALUE_PER_REPLICA) {
-        mu__error(MU_INVALID_ARGUMENT, "a value that may differ between replicas is given where all must have the same; reduce it first");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "a value that may differ between replicas is given where all must have the same; reduce it first");
         return NULL;
     }
     for (int k = 0; (value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP) && k < value->n; k++) {

@@ -2,7 +2,8 @@
 //
 // ON_WRITE ("mirrored") keeps all components equal: an assignment on replicas first puts the replicas' values
 // together as the aggregation says. ON_READ lets components differ and puts them together when they are read
-// outside of replicas. With several workers the first value is the chief's. The tables are sections 9.2 and 9.3 of the semantics that TensorFlow's tests pin.
+// outside of replicas. With several workers the first value is the chief's. The tables are sections 9.2 and 9.3 of the
+// semantics that TensorFlow's tests pin.
 #include "distribute/distribute.h"
 
 static bool in_replica(void)
@@ -21,8 +22,10 @@ static mu_status need_own_replica(const mu_variable *variable)
     const mu_strategy_replica *replica = mu__replica();
     if (!replica || replica->strategy == owner_of(variable))
         return MU_OK;
-    return mu__error(MU_FAILED_PRECONDITION, "variable '%s' of %s is assigned on a replica of another %s; strategies may not be mixed",
-                     variable->resource.name, mu_strategy_name(owner_of(variable)), mu_strategy_name(replica->strategy));
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "variable '%s' of %s is assigned on a replica of another %s; strategies may not be mixed",
+                     variable->resource.name, mu_strategy_name(owner_of(variable)),
+                     mu_strategy_name(replica->strategy));
 }
 
 // Runs one raw update on every component. A trace runs on every replica: there it is one update of its own.
@@ -50,7 +53,8 @@ static mu_tensor *mirrored_read(mu_variable *variable)
 
 static void refuse_sum(const mu_variable *variable)
 {
-    mu__error(MU_INVALID_ARGUMENT, "variable '%s' has aggregation SUM, but the value assigned on the replicas is one tensor from "
+    mu__error(MU_INVALID_ARGUMENT,
+              "variable '%s' has aggregation SUM, but the value assigned on the replicas is one tensor from "
               "outside the function; sum of what? compute the value in the function, or assign outside of it",
               variable->resource.name);
 }
@@ -59,8 +63,10 @@ static mu_status refuse_integer_mean(const mu_variable *variable, const mu_tenso
 {
     if (mu__dtype_is_float(value->dtype))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "variable '%s' has aggregation MEAN and type %s; the mean of integers that differ between "
-                     "replicas cannot be stored", variable->resource.name, mu_dtype_name(value->dtype));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "variable '%s' has aggregation MEAN and type %s; the mean of integers that differ between "
+                     "replicas cannot be stored",
+                     variable->resource.name, mu_dtype_name(value->dtype));
 }
 
 // The value that all replicas agree on, from what each of them assigns.
@@ -106,7 +112,8 @@ static mu_tensor *aggregate_parts(const mu_variable *variable, const mu_value *p
         return NULL;
     for (int i = 0; i < strategy->n_local; i++)
         tensors[i] = several ? mu_value_tensor(parts->items[i]) : first;
-    return mu__reduce_replicas(strategy, variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, strategy->n_local, tensors);
+    return mu__reduce_replicas(strategy, variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN,
+                               strategy->n_local, tensors);
 }
 
 static mu_value *assign_together(mu_strategy *strategy, mu_value *parts, void *arg)
@@ -145,9 +152,10 @@ static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tenso
 static mu_status central_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
     if (in_replica() && variable->aggregation == MU_AGGREGATION_NONE)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s' of %s has aggregation NONE and is assigned on its %d replicas, which share it; "
-                         "choose SUM, MEAN or ONLY_FIRST_REPLICA, or assign outside of the function", variable->resource.name,
-                         mu_strategy_name(owner_of(variable)), owner_of(variable)->n_replicas);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "variable '%s' of %s has aggregation NONE and is assigned on its %d replicas, which share it; "
+                         "choose SUM, MEAN or ONLY_FIRST_REPLICA, or assign outside of the function",
+                         variable->resource.name, mu_strategy_name(owner_of(variable)), owner_of(variable)->n_replicas);
     return mirrored_update(variable, kind, value);
 }
 
@@ -168,8 +176,10 @@ mu_tensor *mu__variable_component(mu_variable *variable, int i)
 
 static void refuse_read(const mu_variable *variable)
 {
-    mu__error(MU_INVALID_ARGUMENT, "variable '%s' is ON_READ with aggregation NONE, so replicas have no value in common; choose SUM, "
-              "MEAN or ONLY_FIRST_REPLICA", variable->resource.name);
+    mu__error(MU_INVALID_ARGUMENT,
+              "variable '%s' is ON_READ with aggregation NONE, so replicas have no value in common; choose SUM, "
+              "MEAN or ONLY_FIRST_REPLICA",
+              variable->resource.name);
 }
 
 static mu_tensor *read_together(mu_variable *variable)
@@ -223,8 +233,10 @@ static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor
     if (variable->aggregation != MU_AGGREGATION_SUM)
         return update_components(variable, kind, value);
     if (kind != MU_UPDATE_ASSIGN)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s' is ON_READ with aggregation SUM: outside of replicas it can be assigned, "
-                         "but not added to; add inside the function", variable->resource.name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "variable '%s' is ON_READ with aggregation SUM: outside of replicas it can be assigned, "
+                         "but not added to; add inside the function",
+                         variable->resource.name);
     mu_tensor *share = mu__divide_by_count(value, owner_of(variable)->n_replicas);
     return share ? update_components(variable, kind, share) : mu_error_code();
 }
@@ -248,7 +260,8 @@ static mu_variable *make_variable(struct mu_scope *scope, const mu_variable_args
         return plain;
     }
     if (args.synchronization == MU_SYNCHRONIZATION_NONE) {
-        mu__error(MU_INVALID_ARGUMENT, "variable '%s': %s has no variables with synchronization NONE; use AUTO, ON_WRITE or ON_READ",
+        mu__error(MU_INVALID_ARGUMENT,
+                  "variable '%s': %s has no variables with synchronization NONE; use AUTO, ON_WRITE or ON_READ",
                   args.name ? args.name : "Variable", mu_strategy_name(strategy));
         return NULL;
     }

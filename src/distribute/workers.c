@@ -26,8 +26,8 @@ mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtyp
     return all->all_reduce(all, number, what, MU_REDUCTION_SUM, dtype, numbers, n);
 }
 
-mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, mu_dtype dtype, const void *mine, void *all,
-                                    const int64_t *counts)
+mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, mu_dtype dtype, const void *mine,
+                                    void *all, const int64_t *counts)
 {
     int64_t number;
     mu_collective *collective = meeting(strategy, what, &number);
@@ -73,7 +73,8 @@ mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_t
         return NULL;
     const mu_spec spec = mu__spec_of(mine);
     memcpy(mu__data(copy), mu__data(mine), mu__spec_bytes(&spec));
-    const mu_status status = mu__workers_take(strategy, what, mine->dtype, mu__data(copy), mu__elements(&mine->shape), 0);
+    const mu_status status =
+        mu__workers_take(strategy, what, mine->dtype, mu__data(copy), mu__elements(&mine->shape), 0);
     return status == MU_OK ? copy : NULL;
 }
 

@@ -204,8 +204,8 @@ static mu_device *device_of_plugin(device_table *table, const char *name, size_t
     if (client && index < client->n_devices)
         return &client->devices[index];
     if (client)
-        mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; plugin %s offers %s:0 to %s:%d", name, plugin, client->kind,
-                  client->kind, client->n_devices - 1);
+        mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; plugin %s offers %s:0 to %s:%d", name, plugin,
+                  client->kind, client->kind, client->n_devices - 1);
     return NULL;
 }
 
@@ -236,12 +236,14 @@ mu_device *mu__device_by_name(mu_runtime *runtime, const char *name)
             return &table->devices[i];
     char *end = NULL;
     const long index = name[kind_length] == ':' ? strtol(name + kind_length + 1, &end, 10) : -1;
-    if (table && strncmp(name, "CPU:", 4) != 0 && kind_length > 0 && kind_length < MU_PJRT_KIND && end && *end == '\0' && index >= 0 &&
-        index < INT32_MAX)
+    if (table && strncmp(name, "CPU:", 4) != 0 && kind_length > 0 && kind_length < MU_PJRT_KIND && end &&
+        *end == '\0' && index >= 0 && index < INT32_MAX)
         return device_of_plugin(table, name, kind_length, (int)index);
     if (table)
-        mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; there are CPU:0 to CPU:%d (mu_init(.cpu_devices = n) or "
-                  "MUSTER_CPU_DEVICES=n makes more), and those of PJRT plugins (XLA_CPU:0)", name, table->n - 1);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "no device is named '%s'; there are CPU:0 to CPU:%d (mu_init(.cpu_devices = n) or "
+                  "MUSTER_CPU_DEVICES=n makes more), and those of PJRT plugins (XLA_CPU:0)",
+                  name, table->n - 1);
     return NULL;
 }
 
@@ -253,8 +255,8 @@ pthread_mutex_t *mu__device_order(mu_runtime *runtime)
 mu_worker *mu__device_worker(mu_device *device)
 {
     if (!device->worker)
-        device->worker = mu__worker_new(device->name, mu__setting_bool(MU_SETTING_PIN) ? device->cpus : NULL, device->n_cpus,
-                                        mu__runtime());
+        device->worker = mu__worker_new(device->name, mu__setting_bool(MU_SETTING_PIN) ? device->cpus : NULL,
+                                        device->n_cpus, mu__runtime());
     return device->worker;
 }
 

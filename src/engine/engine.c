@@ -119,13 +119,15 @@ mu_status mu__check_inputs(const mu_graph *graph, const mu_spec *inputs, int n_i
 {
     char seen[MU_SHAPE_TEXT], text[MU_SHAPE_TEXT];
     if ((size_t)n_inputs != graph->inputs.n)
-        return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %zu tensors, %d were given", graph->name, graph->inputs.n, n_inputs);
+        return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %zu tensors, %d were given", graph->name, graph->inputs.n,
+                         n_inputs);
     for (int i = 0; i < n_inputs; i++) {
         const mu_spec *wanted = &graph->inputs.items[i]->out[0], *given = &inputs[i];
-        if (given->dtype != wanted->dtype || !mu__shape_known(&given->shape) || !mu__shape_compatible(&given->shape, &wanted->shape))
+        if (given->dtype != wanted->dtype || !mu__shape_known(&given->shape) ||
+            !mu__shape_compatible(&given->shape, &wanted->shape))
             return mu__error(MU_INVALID_ARGUMENT, "input %d of '%s' is %s%s; wanted %s%s", i, graph->name,
-                             mu_dtype_name(given->dtype), mu__shape_text(&given->shape, seen), mu_dtype_name(wanted->dtype),
-                             mu__shape_text(&wanted->shape, text));
+                             mu_dtype_name(given->dtype), mu__shape_text(&given->shape, seen),
+                             mu_dtype_name(wanted->dtype), mu__shape_text(&wanted->shape, text));
     }
     return MU_OK;
 }

@@ -28,7 +28,8 @@ static mu_status check_specs(const mu_graph *graph, const mu_node *node, mu_spec
     MU_TRY(mu__infer_call(&infer));
     for (int i = 0; i < node->n_out; i++)
         if (out[i].dtype != node->out[i].dtype || !mu__shape_compatible(&out[i].shape, &node->out[i].shape))
-            return mu__error(MU_INTERNAL, "'%s': output %d of node %d (%s) has another type or shape than its inputs give",
+            return mu__error(MU_INTERNAL,
+                             "'%s': output %d of node %d (%s) has another type or shape than its inputs give",
                              graph->name, i, node->id, node->op->name);
     return MU_OK;
 }

@@ -103,9 +103,11 @@ static mu_status merge_branches(const mu_infer *infer, const mu_spec *then, cons
     for (int i = 0; i < shared; i++) {
         infer->out[i] = then[i];
         if (!merge(&infer->out[i], &otherwise[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: result %d is %s%s in one branch and %s%s in the other; types "
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: result %d is %s%s in one branch and %s%s in the other; types "
                              "and ranks must "
-                             "be equal", infer->op->name, i, mu_dtype_name(then[i].dtype), mu__shape_text(&then[i].shape, a),
+                             "be equal",
+                             infer->op->name, i, mu_dtype_name(then[i].dtype), mu__shape_text(&then[i].shape, a),
                              mu_dtype_name(otherwise[i].dtype), mu__shape_text(&otherwise[i].shape, b));
     }
     for (int i = shared; i < infer->n_out; i++)
@@ -187,9 +189,11 @@ static mu_status widen(const mu_infer *infer, mu_spec *in, const mu_spec *out, b
     for (int i = 0; i < attrs->n_carried; i++) {
         mu_spec before = in[i];
         if (!merge(&in[i], &out[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d of the loop is %s%s before a turn and %s%s behind "
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: value %d of the loop is %s%s before a turn and %s%s behind "
                              "it; type and rank "
-                             "must stay", infer->op->name, i, mu_dtype_name(in[i].dtype), mu__shape_text(&in[i].shape, a),
+                             "must stay",
+                             infer->op->name, i, mu_dtype_name(in[i].dtype), mu__shape_text(&in[i].shape, a),
                              mu_dtype_name(out[i].dtype), mu__shape_text(&out[i].shape, b));
         *changed |= !mu__shape_equal(&before.shape, &in[i].shape);
     }

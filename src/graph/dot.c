@@ -37,7 +37,8 @@ static void put_node(picture *p, const mu_node *node)
         put_label(p, p->graph->resources.items[node->resources[i]]->name);
     }
     for (int i = 0; i < node->n_out; i++) {
-        snprintf(text, sizeof text, "\\n%s%s", mu_dtype_name(node->out[i].dtype), mu__shape_text(&node->out[i].shape, shape));
+        snprintf(text, sizeof text, "\\n%s%s", mu_dtype_name(node->out[i].dtype),
+                 mu__shape_text(&node->out[i].shape, shape));
         put(p, text);
     }
     if (node->file) {

@@ -60,7 +60,8 @@ mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), vo
     pthread_mutexattr_destroy(&recursive);
     function->fn = fn;
     function->arg = arg;
-    snprintf(function->name, sizeof function->name, "function_%llx", (unsigned long long)(uintptr_t)function & 0xffffff);
+    snprintf(function->name, sizeof function->name, "function_%llx",
+             (unsigned long long)(uintptr_t)function & 0xffffff);
     return mu__give(function);
 }
 
@@ -117,7 +118,8 @@ static const mu_spec *concrete_spec(const mu_concrete *concrete, size_t i)
 // Same types and ranks (then a trace can serve both with unknown axes), but not necessarily same axes.
 static bool comparable(const mu_concrete *concrete, const mu_value *arguments, const signature *s, const void *owner)
 {
-    if (concrete->owner != owner || !mu__value_same_structure(concrete->inputs, arguments) || (size_t)s->n != concrete->graph->inputs.n)
+    if (concrete->owner != owner || !mu__value_same_structure(concrete->inputs, arguments) ||
+        (size_t)s->n != concrete->graph->inputs.n)
         return false;
     for (int i = 0; i < s->n; i++) {
         const mu_spec *spec = concrete_spec(concrete, (size_t)i);
@@ -163,17 +165,18 @@ static void explain(const mu_function *function, const mu_value *arguments, cons
         return;
     }
     if ((size_t)s->n != before->graph->inputs.n || !mu__value_same_structure(before->inputs, arguments)) {
-        mu__log(MU_LOG_INFO, "tracing again: the arguments are nested in another way, with %d tensors instead of %zu", s->n,
-                before->graph->inputs.n);
+        mu__log(MU_LOG_INFO, "tracing again: the arguments are nested in another way, with %d tensors instead of %zu",
+                s->n, before->graph->inputs.n);
         return;
     }
     for (int i = 0; i < s->n; i++) {
         const mu_spec *old = concrete_spec(before, (size_t)i), *now = &s->specs[i];
         if (old->dtype != now->dtype)
-            mu__log(MU_LOG_INFO, "tracing again: argument %d has type %s and had %s before", i, mu_dtype_name(now->dtype),
-                    mu_dtype_name(old->dtype));
+            mu__log(MU_LOG_INFO, "tracing again: argument %d has type %s and had %s before", i,
+                    mu_dtype_name(now->dtype), mu_dtype_name(old->dtype));
         else if (old->shape.rank != now->shape.rank)
-            mu__log(MU_LOG_INFO, "tracing again: argument %d has rank %d and had %d before", i, now->shape.rank, old->shape.rank);
+            mu__log(MU_LOG_INFO, "tracing again: argument %d has rank %d and had %d before", i, now->shape.rank,
+                    old->shape.rank);
     }
 }
 

@@ -270,8 +270,17 @@ static mu_status pull_entry(table *t, const entry *e)
         MU_GO(MU_RESOURCE_EXHAUSTED);
     for (int i = 0; wanted && i < e->n_in; i++)
         wanted_in[i] = find(t, e->in[i])->active && differentiable(e, i);
-    mu_grad g = {.op = e->op, .attrs = e->attrs, .n_in = e->n_in, .n_out = e->n_out, .n_resources = e->n_resources,
-                 .x = e->in, .y = e->out, .dys = dys, .dy = e->n_out ? dys[0] : NULL, .resources = e->resources, .wanted = wanted_in};
+    mu_grad g = {.op = e->op,
+                 .attrs = e->attrs,
+                 .n_in = e->n_in,
+                 .n_out = e->n_out,
+                 .n_resources = e->n_resources,
+                 .x = e->in,
+                 .y = e->out,
+                 .dys = dys,
+                 .dy = e->n_out ? dys[0] : NULL,
+                 .resources = e->resources,
+                 .wanted = wanted_in};
     for (int i = 0; wanted && i < e->n_in; i++) {
         if (!wanted_in[i])
             continue;

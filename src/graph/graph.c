@@ -84,8 +84,13 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
     mu_node *node = mu__arena_alloc(&graph->arena, sizeof *node);
     if (!node)
         return NULL;
-    *node = (mu_node){.op = op, .graph = graph, .id = (int)graph->nodes.n, .number = (int64_t)graph->nodes.n, .n_in = n_in,
-                      .n_out = mu__op_outputs(op, attrs, n_in), .n_resources = n_resources};
+    *node = (mu_node){.op = op,
+                      .graph = graph,
+                      .id = (int)graph->nodes.n,
+                      .number = (int64_t)graph->nodes.n,
+                      .n_in = n_in,
+                      .n_out = mu__op_outputs(op, attrs, n_in),
+                      .n_resources = n_resources};
     if (fill_node(node, attrs, in, resources) != MU_OK || MU_PUSH(&graph->nodes, node) != MU_OK)
         return NULL;
     mu__attrs_retain(op, node->attrs);
@@ -179,7 +184,8 @@ mu_graph *mu__graph_clone(const mu_graph *graph)
     for (size_t i = 0; whole && i < graph->inputs.n; i++)
         whole = MU_PUSH(&clone->inputs, clone->nodes.items[graph->inputs.items[i]->id]) == MU_OK;
     for (size_t i = 0; whole && i < graph->outputs.n; i++) {
-        mu_edge edge = {.node = clone->nodes.items[graph->outputs.items[i].node->id], .output = graph->outputs.items[i].output};
+        mu_edge edge = {.node = clone->nodes.items[graph->outputs.items[i].node->id],
+                        .output = graph->outputs.items[i].output};
         whole = MU_PUSH(&clone->outputs, edge) == MU_OK;
     }
     if (whole)
@@ -213,7 +219,8 @@ static void print_node(const mu_graph *graph, const mu_node *node, int indent, F
 
 static void print_graph(const mu_graph *graph, int indent, FILE *out)
 {
-    fprintf(out, "%*sgraph %s: %zu nodes, %zu resources\n", indent, "", graph->name, graph->nodes.n, graph->resources.n);
+    fprintf(out, "%*sgraph %s: %zu nodes, %zu resources\n", indent, "", graph->name, graph->nodes.n,
+            graph->resources.n);
     for (size_t i = 0; i < graph->nodes.n; i++)
         print_node(graph, graph->nodes.items[i], indent + 2, out);
     fprintf(out, "%*sreturn", indent + 2, "");

@@ -141,7 +141,8 @@ static mu_status map_row(mu_body *fn, const mu_value *elems, const mu_tensors *l
 
 static mu_value *stack_rows(const rows *r)
 {
-    mu_tensor **column = mu__calloc((size_t)r->n_rows + 1, sizeof *column), **stacks = mu__calloc((size_t)r->n + 1, sizeof *stacks);
+    mu_tensor **column = mu__calloc((size_t)r->n_rows + 1, sizeof *column),
+              **stacks = mu__calloc((size_t)r->n + 1, sizeof *stacks);
     mu_value *result = NULL;
     bool whole = column && stacks;
     for (int k = 0; whole && k < r->n; k++) {

@@ -8,7 +8,8 @@
 mu_status mu__need_rows(const mu_tensors *elems, const char *what);
 mu_spec mu__row_spec(const mu_tensor *tensor);
 mu_tensor *mu__row(mu_tensor *tensor, int64_t i);   // given to the pool
-mu_value *mu__row_of_all(const mu_value *like, const mu_tensors *elems, int64_t i);  // likewise, in the structure of `like`
+mu_value *mu__row_of_all(const mu_value *like, const mu_tensors *elems,
+                         int64_t i); // likewise, in the structure of `like`
 
 // mu__row_inputs builds the structure of `like` around new inputs of a body, one for a row of each tensor.
 mu_value *mu__row_inputs(mu_body_trace *body, const mu_value *like, const mu_tensors *elems);

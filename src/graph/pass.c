@@ -40,7 +40,8 @@ mu_status mu__pass_prune(mu_graph *graph)
 // Small constants are equal by their elements.
 static bool same_constant(const mu_node *a, const mu_node *b)
 {
-    const mu_tensor *x = ((const mu_constant_attrs *)a->attrs)->tensor, *y = ((const mu_constant_attrs *)b->attrs)->tensor;
+    const mu_tensor *x = ((const mu_constant_attrs *)a->attrs)->tensor,
+                    *y = ((const mu_constant_attrs *)b->attrs)->tensor;
     mu_spec spec = mu__spec_of(x);
     if (x->dtype != y->dtype || !mu__shape_equal(&x->shape, &y->shape))
         return false;

@@ -2,8 +2,8 @@
 //
 // Only what is exact for every value is here, NaN and -0 included: x * 1, x / 1, x - 0, x + (-0), double negation,
 // a + (-b), a view of a view, a transpose of a transpose, a cast through a type that holds all values, a broadcast
-// that arithmetic does by itself, a broadcast or sum to the shape that is there. Left out because it is not exact: x + 0 (gives +0 for -0; integers do it),
-// x * 0, x / x, anything that adds in another order.
+// that arithmetic does by itself, a broadcast or sum to the shape that is there. Left out because it is not exact: x +
+// 0 (gives +0 for -0; integers do it), x * 0, x / x, anything that adds in another order.
 #include "graph/graph.h"
 #include "ops/attrs.h"
 

@@ -41,9 +41,12 @@ mu_status mu__trace_edge(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge
         return constant ? MU_OK : mu_error_code();
     }
     if (tensor->replica > 0)
-        return mu__error(MU_UNIMPLEMENTED, "replica %d's part of a per-replica value is used in a merge_call while '%s' is traced, where "
-                         "only reductions, gather, local results, broadcasts and updates can take it; run the step eagerly with "
-                         "mu_run_callback", tensor->replica - 1, graph->name);
+        return mu__error(
+            MU_UNIMPLEMENTED,
+            "replica %d's part of a per-replica value is used in a merge_call while '%s' is traced, where "
+            "only reductions, gather, local results, broadcasts and updates can take it; run the step eagerly with "
+            "mu_run_callback",
+            tensor->replica - 1, graph->name);
     if (tensor->node->graph == graph) {
         *edge = (mu_edge){.node = tensor->node, .output = tensor->output};
         return MU_OK;

@@ -36,9 +36,10 @@ static mu_status variable_view(mu_resource *resource, int replica, mu_view *out)
 {
     const mu_variable *variable = (const mu_variable *)resource;
     if (variable->marked[component_of(variable, replica)])
-        return mu__error(MU_FAILED_PRECONDITION,
-                         "variable '%s' was left in doubt by a step that failed; assign it or restore a checkpoint first",
-                         resource->name);
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "variable '%s' was left in doubt by a step that failed; assign it or restore a checkpoint first",
+            resource->name);
     return variable_storage(resource, replica, out);
 }
 
@@ -102,10 +103,12 @@ static mu_status check_args(const mu_variable_args *args)
                          "variable outside the function, or from a constant",
                          args->name ? args->name : "Variable");
     if ((unsigned)args->synchronization > MU_SYNCHRONIZATION_ON_READ)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': synchronization %d is none of AUTO 0, NONE 1, ON_WRITE 2, ON_READ 3",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "variable '%s': synchronization %d is none of AUTO 0, NONE 1, ON_WRITE 2, ON_READ 3",
                          args->name ? args->name : "Variable", (int)args->synchronization);
     if ((unsigned)args->aggregation > MU_AGGREGATION_ONLY_FIRST_REPLICA)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': aggregation %d is none of NONE 0, SUM 1, MEAN 2, ONLY_FIRST_REPLICA 3",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "variable '%s': aggregation %d is none of NONE 0, SUM 1, MEAN 2, ONLY_FIRST_REPLICA 3",
                          args->name ? args->name : "Variable", (int)args->aggregation);
     if (!mu__trace_may_make_variables())
         return mu__error(MU_FAILED_PRECONDITION,
@@ -118,11 +121,13 @@ static mu_status check_args(const mu_variable_args *args)
 mu_variable *mu_variable_new_with(const mu_variable_args *given)
 {
     mu_variable_args args;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_variable_new") != MU_OK || check_args(&args) != MU_OK)
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_variable_new") != MU_OK ||
+        check_args(&args) != MU_OK)
         return NULL;
     struct mu_scope *scope = mu__context()->scope;
     mu_suspended suspended = mu__trace_suspend();
-    mu_variable *variable = scope ? scope->make_variable(scope, &args) : mu__variable_make(&args, args.initial_value, 1);
+    mu_variable *variable =
+        scope ? scope->make_variable(scope, &args) : mu__variable_make(&args, args.initial_value, 1);
     mu__trace_resume(suspended);
     return mu__give(variable);
 }
@@ -182,14 +187,16 @@ static mu_status update(mu_variable *variable, mu_update kind, mu_tensor *value,
         return mu_error_code();
     if (!variable || !value)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, variable ? "value" : "variable");
-    if (value->dtype != variable->resource.spec.dtype || !mu__shape_compatible(&value->shape, &variable->resource.spec.shape)) {
+    if (value->dtype != variable->resource.spec.dtype ||
+        !mu__shape_compatible(&value->shape, &variable->resource.spec.shape)) {
         char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
         return mu__error(MU_INVALID_ARGUMENT, "%s: the value is %s%s, but variable '%s' is %s%s", function,
                          mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen), variable->resource.name,
                          mu_dtype_name(variable->resource.spec.dtype),
                          mu__shape_text(&variable->resource.spec.shape, wanted));
     }
-    return variable->rules ? variable->rules->update(variable, kind, value) : mu__variable_update(variable, kind, value);
+    return variable->rules ? variable->rules->update(variable, kind, value)
+                           : mu__variable_update(variable, kind, value);
 }
 
 mu_status mu_variable_assign(mu_variable *variable, mu_tensor *value)

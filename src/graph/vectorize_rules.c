@@ -192,17 +192,42 @@ static bool has_batch(const site *s)
     return true;
 }
 
-static const struct { const mu_op *op; rule *rule; } rules[] = {
-    {&mu_op_matmul, broadcasts}, {&mu_op_identity, last_axes}, {&mu_op_stop_gradient, last_axes},
-    {&mu_op_check_numerics, last_axes}, {&mu_op_one_hot, last_axes}, {&mu_op_sort, last_axes}, {&mu_op_top_k, last_axes},
-    {&mu_op_relu_grad, broadcasts}, {&mu_op_expand_dims, one_axis}, {&mu_op_softmax, one_axis}, {&mu_op_log_softmax, one_axis},
-    {&mu_op_argmax, one_axis}, {&mu_op_argmin, one_axis}, {&mu_op_cumsum, one_axis}, {&mu_op_cumprod, one_axis},
-    {&mu_op_reduce_sum, axes}, {&mu_op_reduce_mean, axes}, {&mu_op_reduce_max, axes}, {&mu_op_reduce_min, axes},
-    {&mu_op_reduce_prod, axes}, {&mu_op_reduce_any, axes}, {&mu_op_reduce_all, axes}, {&mu_op_squeeze, axes},
-    {&mu_op_transpose, permutes}, {&mu_op_concat, concatenates}, {&mu_op_reshape, takes_shape},
-    {&mu_op_broadcast_to, takes_shape}, {&mu_op_broadcast_like, like_another}, {&mu_op_reshape_like, like_another},
-    {&mu_op_sum_to_like, like_another}, {&mu_op_bias_add, adds_bias}, {&mu_op_conv2d, has_batch},
-    {&mu_op_max_pool2d, has_batch}, {&mu_op_avg_pool2d, has_batch},
+static const struct { const mu_op *op; rule *rule;
+} rules[] = {
+    {&mu_op_matmul, broadcasts},
+    {&mu_op_identity, last_axes},
+    {&mu_op_stop_gradient, last_axes},
+    {&mu_op_check_numerics, last_axes},
+    {&mu_op_one_hot, last_axes},
+    {&mu_op_sort, last_axes},
+    {&mu_op_top_k, last_axes},
+    {&mu_op_relu_grad, broadcasts},
+    {&mu_op_expand_dims, one_axis},
+    {&mu_op_softmax, one_axis},
+    {&mu_op_log_softmax, one_axis},
+    {&mu_op_argmax, one_axis},
+    {&mu_op_argmin, one_axis},
+    {&mu_op_cumsum, one_axis},
+    {&mu_op_cumprod, one_axis},
+    {&mu_op_reduce_sum, axes},
+    {&mu_op_reduce_mean, axes},
+    {&mu_op_reduce_max, axes},
+    {&mu_op_reduce_min, axes},
+    {&mu_op_reduce_prod, axes},
+    {&mu_op_reduce_any, axes},
+    {&mu_op_reduce_all, axes},
+    {&mu_op_squeeze, axes},
+    {&mu_op_transpose, permutes},
+    {&mu_op_concat, concatenates},
+    {&mu_op_reshape, takes_shape},
+    {&mu_op_broadcast_to, takes_shape},
+    {&mu_op_broadcast_like, like_another},
+    {&mu_op_reshape_like, like_another},
+    {&mu_op_sum_to_like, like_another},
+    {&mu_op_bias_add, adds_bias},
+    {&mu_op_conv2d, has_batch},
+    {&mu_op_max_pool2d, has_batch},
+    {&mu_op_avg_pool2d, has_batch},
 };
 
 static rule *rule_of(const mu_op *op)

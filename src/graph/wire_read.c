@@ -112,7 +112,8 @@ static mu_status read_tensor(reader *r, const Mu__WireTensor *wire, const char *
 static mu_status read_ints(const Mu__WireInts *wire, const char *what, mu_ints *out)
 {
     if (wire->n_at > MU_MAX_INTS)
-        return mu__error(MU_DATA_LOSS, "attribute '%s' has %zu numbers; at most %d are possible", what, wire->n_at, MU_MAX_INTS);
+        return mu__error(MU_DATA_LOSS, "attribute '%s' has %zu numbers; at most %d are possible", what, wire->n_at,
+                         MU_MAX_INTS);
     out->n = (int64_t)wire->n_at;
     for (size_t i = 0; i < wire->n_at; i++)
         out->at[i] = wire->at[i];
@@ -146,8 +147,8 @@ static mu_status read_attr(reader *r, const mu_attr_spec *spec, const Mu__WireAt
     if (strcmp(wire->name, spec->name) != 0)
         return mu__error(MU_DATA_LOSS, "attribute '%s' stands where '%s' belongs", wire->name, spec->name);
     if (wire->value_case != mu__wire_case(spec->kind))
-        return mu__error(MU_DATA_LOSS, "attribute '%s' has a value of kind %d; it must be %d (the fields of WireAttr)", spec->name,
-                         (int)wire->value_case, (int)mu__wire_case(spec->kind));
+        return mu__error(MU_DATA_LOSS, "attribute '%s' has a value of kind %d; it must be %d (the fields of WireAttr)",
+                         spec->name, (int)wire->value_case, (int)mu__wire_case(spec->kind));
     switch (spec->kind) {
     case MU_ATTR_INT: *(int64_t *)field = wire->integer; return MU_OK;
     case MU_ATTR_REAL: *(double *)field = wire->real; return MU_OK;
@@ -181,17 +182,19 @@ static mu_status read_edges(reader *r, size_t n, const uint32_t *nodes, size_t n
                             mu_edge *out)
 {
     if (n != n_outputs)
-        return mu__error(MU_DATA_LOSS, "%zu nodes are named as inputs or outputs, but %zu of their outputs", n, n_outputs);
+        return mu__error(MU_DATA_LOSS, "%zu nodes are named as inputs or outputs, but %zu of their outputs", n,
+                         n_outputs);
     r->totals->edges += n;
     if (r->totals->edges > MU_WIRE_EDGES)
         return mu__error(MU_DATA_LOSS, "the graph has more than %d edges", MU_WIRE_EDGES);
     for (size_t i = 0; i < n; i++) {
         if (nodes[i] >= r->graph->nodes.n)
-            return mu__error(MU_DATA_LOSS, "input or output %zu comes from node %u, which does not stand before it", i, nodes[i]);
+            return mu__error(MU_DATA_LOSS, "input or output %zu comes from node %u, which does not stand before it", i,
+                             nodes[i]);
         mu_node *node = r->graph->nodes.items[nodes[i]];
         if (outputs[i] >= (uint32_t)node->n_out)
-            return mu__error(MU_DATA_LOSS, "input or output %zu is output %u of node %u (%s), which has %d", i, outputs[i],
-                             nodes[i], node->op->name, node->n_out);
+            return mu__error(MU_DATA_LOSS, "input or output %zu is output %u of node %u (%s), which has %d", i,
+                             outputs[i], nodes[i], node->op->name, node->n_out);
         out[i] = (mu_edge){.node = node, .output = (int)outputs[i]};
     }
     return MU_OK;
@@ -228,13 +231,15 @@ static mu_status read_node(reader *r, const Mu__WireNode *wire)
 {
     const mu_op *op = mu__op_by_name(wire->op);
     if (!op && mu__custom_is_name(wire->op))
-        return mu__error(MU_NOT_FOUND, "the graph uses the op '%.80s', which this process has not registered (mu_register_op)",
+        return mu__error(MU_NOT_FOUND,
+                         "the graph uses the op '%.80s', which this process has not registered (mu_register_op)",
                          wire->op);
     if (!op)
-        return mu__error(MU_INVALID_ARGUMENT, "there is no op of this name here; `muster ops` lists those of this version");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "there is no op of this name here; `muster ops` lists those of this version");
     if (wire->n_inputs > MU_WIRE_EDGES || wire->n_resources > MU_WIRE_RESOURCES)
-        return mu__error(MU_DATA_LOSS, "it has %zu inputs and %zu resources; at most %d and %d are possible", wire->n_inputs,
-                         wire->n_resources, MU_WIRE_EDGES, MU_WIRE_RESOURCES);
+        return mu__error(MU_DATA_LOSS, "it has %zu inputs and %zu resources; at most %d and %d are possible",
+                         wire->n_inputs, wire->n_resources, MU_WIRE_EDGES, MU_WIRE_RESOURCES);
     mu_status status = MU_RESOURCE_EXHAUSTED;
     void *attrs = mu__calloc(1, op->attrs_bytes + 1);
     mu_edge *in = mu__alloc(sizeof *in * (wire->n_inputs + 1));
@@ -264,17 +269,20 @@ static mu_status read_resource(reader *r, const Mu__WireResource *wire)
     const size_t index = r->graph->resources.n;
     mu_resource *resource = r->resolve(r->arg, wire->kind, wire->name, &spec);
     if (!resource)
-        return mu__pending() ? mu_error_code()
-                             : mu__error(MU_NOT_FOUND, "the graph uses the %s '%s', which is not here", wire->kind, wire->name);
+        return mu__pending()
+                   ? mu_error_code()
+                   : mu__error(MU_NOT_FOUND, "the graph uses the %s '%s', which is not here", wire->kind, wire->name);
     if (strcmp(resource->kind->name, wire->kind) != 0 || resource->spec.dtype != spec.dtype ||
         !mu__shape_equal(&resource->spec.shape, &spec.shape))
-        return mu__error(MU_INVALID_ARGUMENT, "the graph uses '%s' as a %s of type %s%s; here it is a %s of type %s%s", wire->name,
-                         wire->kind, mu_dtype_name(spec.dtype), mu__shape_text(&spec.shape, wanted), resource->kind->name,
-                         mu_dtype_name(resource->spec.dtype), mu__shape_text(&resource->spec.shape, seen));
+        return mu__error(MU_INVALID_ARGUMENT, "the graph uses '%s' as a %s of type %s%s; here it is a %s of type %s%s",
+                         wire->name, wire->kind, mu_dtype_name(spec.dtype), mu__shape_text(&spec.shape, wanted),
+                         resource->kind->name, mu_dtype_name(resource->spec.dtype),
+                         mu__shape_text(&resource->spec.shape, seen));
     const int at = mu__graph_resource(r->graph, resource);
     if (at < 0)
         return MU_RESOURCE_EXHAUSTED;
-    return (size_t)at == index ? MU_OK : mu__error(MU_DATA_LOSS, "the graph lists the %s '%s' twice", wire->kind, wire->name);
+    return (size_t)at == index ? MU_OK
+                               : mu__error(MU_DATA_LOSS, "the graph lists the %s '%s' twice", wire->kind, wire->name);
 }
 
 // Every node of op `input` must be in the list once: an engine binds exactly those.
@@ -321,12 +329,13 @@ static mu_status read_lists(reader *r)
 {
     const Mu__WireGraph *wire = r->wire;
     if (wire->version != MU_WIRE_VERSION)
-        return mu__error(MU_DATA_LOSS, "it has version %u (0: it was cut off) of the serialised form; this library reads version %d", wire->version,
-                         MU_WIRE_VERSION);
+        return mu__error(MU_DATA_LOSS,
+                         "it has version %u (0: it was cut off) of the serialised form; this library reads version %d",
+                         wire->version, MU_WIRE_VERSION);
     r->totals->nodes += wire->n_nodes;
     if (r->totals->nodes > MU_WIRE_NODES || wire->n_resources > MU_WIRE_RESOURCES)
-        return mu__error(MU_DATA_LOSS, "it has %zu nodes and %zu resources; at most %d and %d are possible", r->totals->nodes,
-                         wire->n_resources, MU_WIRE_NODES, MU_WIRE_RESOURCES);
+        return mu__error(MU_DATA_LOSS, "it has %zu nodes and %zu resources; at most %d and %d are possible",
+                         r->totals->nodes, wire->n_resources, MU_WIRE_NODES, MU_WIRE_RESOURCES);
     for (size_t i = 0; i < wire->n_resources; i++)
         MU_TRY(read_resource(r, wire->resources[i]));
     for (size_t i = 0; i < wire->n_nodes; i++)

@@ -52,8 +52,10 @@ static mu_status write_tensor(writer *w, const mu_tensor *tensor, Mu__WireTensor
     wire->data = (ProtobufCBinaryData){.len = mu__spec_bytes(&spec), .data = mu__data(tensor)};
     w->constant_bytes += wire->data.len;
     if (w->constant_bytes > MU_WIRE_CONSTANT_BYTES)
-        return mu__error(MU_INVALID_ARGUMENT, "'%s' has captured constants of more than %zu bytes; a serialised graph holds "
-                         "no more: keep them in variables", w->graph->name, MU_WIRE_CONSTANT_BYTES);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "'%s' has captured constants of more than %zu bytes; a serialised graph holds "
+                         "no more: keep them in variables",
+                         w->graph->name, MU_WIRE_CONSTANT_BYTES);
     return dims_of(w, &spec.shape, &wire->dims, &wire->n_dims);
 }
 
@@ -78,7 +80,8 @@ static mu_status write_attr(writer *w, const mu_attr_spec *spec, const void *att
     case MU_ATTR_INT: wire->integer = *(const int64_t *)field; return MU_OK;
     case MU_ATTR_REAL: wire->real = *(const double *)field; return MU_OK;
     case MU_ATTR_BOOL: wire->boolean = *(const bool *)field; return MU_OK;
-    case MU_ATTR_INTS: return write_ints(w, ((const mu_ints *)field)->at, (size_t)((const mu_ints *)field)->n, &wire->ints);
+    case MU_ATTR_INTS:
+        return write_ints(w, ((const mu_ints *)field)->at, (size_t)((const mu_ints *)field)->n, &wire->ints);
     case MU_ATTR_DTYPE: wire->dtype = (uint32_t)*(const mu_dtype *)field; return MU_OK;
     case MU_ATTR_SHAPE:
         return write_ints(w, ((const mu_shape *)field)->dims, (size_t)((const mu_shape *)field)->rank, &wire->shape);
@@ -151,8 +154,10 @@ static mu_status write_resource(writer *w, size_t i, Mu__WireResource **out)
     const mu_resource *resource = w->graph->resources.items[i];
     for (size_t k = 0; k < i; k++)
         if (strcmp(w->graph->resources.items[k]->name, resource->name) == 0)
-            return mu__error(MU_INVALID_ARGUMENT, "'%s' uses two resources named '%s', which a reader could not tell apart; "
-                             "give each variable a name of its own", w->graph->name, resource->name);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "'%s' uses two resources named '%s', which a reader could not tell apart; "
+                             "give each variable a name of its own",
+                             w->graph->name, resource->name);
     Mu__WireResource *wire = *out = message(w, &mu__wire_resource__descriptor);
     if (!wire || !(wire->kind = text_of(w, resource->kind->name)) || !(wire->name = text_of(w, resource->name)))
         return MU_RESOURCE_EXHAUSTED;
@@ -182,8 +187,8 @@ static mu_status pack(const writer *w, const Mu__WireGraph *wire, void **bytes, 
 {
     const size_t packed = mu__wire_graph__get_packed_size(wire);
     if (packed > MU_WIRE_BYTES)
-        return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %zu bytes when serialised; the limit is %zu", w->graph->name, packed,
-                         MU_WIRE_BYTES);
+        return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %zu bytes when serialised; the limit is %zu", w->graph->name,
+                         packed, MU_WIRE_BYTES);
     uint8_t *block = mu__alloc(packed);
     if (!block)
         return MU_RESOURCE_EXHAUSTED;
@@ -202,7 +207,8 @@ mu_status mu__graph_write(const mu_graph *graph, void **bytes, size_t *size)
     if (mu__pending())
         return mu_error_code();
     if (graph->nodes.n > MU_WIRE_NODES || graph->resources.n > MU_WIRE_RESOURCES)
-        return mu__error(MU_INVALID_ARGUMENT, "'%s' has %zu nodes and %zu resources; a serialised graph holds at most %d and %d",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "'%s' has %zu nodes and %zu resources; a serialised graph holds at most %d and %d",
                          graph->name, graph->nodes.n, graph->resources.n, MU_WIRE_NODES, MU_WIRE_RESOURCES);
     Mu__WireGraph *wire = message(&w, &mu__wire_graph__descriptor);
     if (!wire || !(wire->name = text_of(&w, graph->name)))

@@ -39,11 +39,13 @@ static mu_status read_at(const mu_tensor_file *file, uint64_t offset, void *out,
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return mu__error(MU_UNAVAILABLE, "cannot read %s at byte %" PRIu64 ": %s", file->path, offset + bytes - left,
-                             strerror(errno));
+            return mu__error(MU_UNAVAILABLE, "cannot read %s at byte %" PRIu64 ": %s", file->path,
+                             offset + bytes - left, strerror(errno));
         if (got == 0)
-            return mu__error(MU_DATA_LOSS, "%s ends at byte %" PRIu64 ", %zu bytes before the end of what its header promises; "
-                             "it is truncated, fetch or save it again", file->path, offset + bytes - left, left);
+            return mu__error(MU_DATA_LOSS,
+                             "%s ends at byte %" PRIu64 ", %zu bytes before the end of what its header promises; "
+                             "it is truncated, fetch or save it again",
+                             file->path, offset + bytes - left, left);
         to += got;
         left -= (size_t)got;
     }
@@ -72,15 +74,18 @@ static mu_status read_header(mu_tensor_file *file, uint64_t file_bytes, char **t
 {
     uint8_t prefix[8] = {0};
     if (file_bytes < sizeof prefix)
-        return mu__error(MU_DATA_LOSS, "%s has %" PRIu64 " bytes; a safetensors file starts with 8 bytes of header length",
+        return mu__error(MU_DATA_LOSS,
+                         "%s has %" PRIu64 " bytes; a safetensors file starts with 8 bytes of header length",
                          file->path, file_bytes);
     MU_TRY(read_at(file, 0, prefix, sizeof prefix));
     mu_cursor cursor = mu__cursor(prefix, sizeof prefix);
     const uint64_t claimed = mu__cursor_u64_little(&cursor);
     if (claimed > MU_SAFETENSORS_HEADER_LIMIT || claimed > file_bytes - sizeof prefix || claimed < 2)
-        return mu__error(MU_DATA_LOSS, "%s claims a header of %" PRIu64 " bytes; wanted 2 to %" PRIu64 " (the file has %" PRIu64
-                         " bytes); it is damaged or no safetensors file", file->path, claimed,
-                         MU_MIN((uint64_t)MU_SAFETENSORS_HEADER_LIMIT, file_bytes - sizeof prefix), file_bytes);
+        return mu__error(MU_DATA_LOSS,
+                         "%s claims a header of %" PRIu64 " bytes; wanted 2 to %" PRIu64 " (the file has %" PRIu64
+                         " bytes); it is damaged or no safetensors file",
+                         file->path, claimed, MU_MIN((uint64_t)MU_SAFETENSORS_HEADER_LIMIT, file_bytes - sizeof prefix),
+                         file_bytes);
     *length = (size_t)claimed;
     file->data_at = sizeof prefix + claimed;
     file->data_bytes = file_bytes - file->data_at;
@@ -104,19 +109,22 @@ static mu_status parse_dtype(const mu_tensor_file *file, const char *name, const
         return bad_entry(file, name, "\"dtype\" must be a text such as \"F32\"", json);
     *out = mu__dtype_from_safetensors(json_string_value(json));
     if (*out == MU_DTYPE_DEFAULT)
-        return mu__error(MU_UNIMPLEMENTED, "tensor '%.200s' in %s has the element type %.40s, which Muster does not have; "
-                         "convert it, for example to F32", name, file->path, json_string_value(json));
+        return mu__error(MU_UNIMPLEMENTED,
+                         "tensor '%.200s' in %s has the element type %.40s, which Muster does not have; "
+                         "convert it, for example to F32",
+                         name, file->path, json_string_value(json));
     return MU_OK;
 }
 
 // Fills the shape and the bytes that it takes with this dtype.
-static mu_status parse_shape(const mu_tensor_file *file, const char *name, const json_t *json, mu_spec *spec, uint64_t *bytes)
+static mu_status parse_shape(const mu_tensor_file *file, const char *name, const json_t *json, mu_spec *spec,
+                             uint64_t *bytes)
 {
     if (!json_is_array(json))
         return bad_entry(file, name, "\"shape\" must be a list of integers", json);
     if (json_array_size(json) > MU_MAX_RANK)
-        return mu__error(MU_UNIMPLEMENTED, "tensor '%.200s' in %s has %zu dimensions; Muster has at most %d", name, file->path,
-                         json_array_size(json), MU_MAX_RANK);
+        return mu__error(MU_UNIMPLEMENTED, "tensor '%.200s' in %s has %zu dimensions; Muster has at most %d", name,
+                         file->path, json_array_size(json), MU_MAX_RANK);
     spec->shape.rank = (int)json_array_size(json);
     *bytes = mu_dtype_bytes(spec->dtype);
     bool empty = false;
@@ -144,7 +152,8 @@ static mu_status parse_offsets(const mu_tensor_file *file, const json_t *json, u
     if (from < 0 || to < from || (uint64_t)to > file->data_bytes)
         return bad_entry(file, entry->name, "\"data_offsets\" must rise and lie inside the file's data", json);
     if ((uint64_t)(to - from) != bytes)
-        return mu__error(MU_DATA_LOSS, "tensor '%.200s' in %s: its dtype and shape take %" PRIu64 " bytes, its offsets span %" PRId64,
+        return mu__error(MU_DATA_LOSS,
+                         "tensor '%.200s' in %s: its dtype and shape take %" PRIu64 " bytes, its offsets span %" PRId64,
                          entry->name, file->path, bytes, to - from);
     entry->begin = (uint64_t)from;
     entry->end = (uint64_t)to;
@@ -218,8 +227,10 @@ static mu_status check_cover(const mu_tensor_file *file)
     mu_status status = MU_OK;
     for (size_t i = 0; i < n && status == MU_OK; i++) {
         if (sorted[i]->begin != at)
-            status = mu__error(MU_DATA_LOSS, "tensor '%.200s' in %s starts at byte %" PRIu64 " of the data; wanted %" PRIu64
-                               ", where the tensor before it ends", sorted[i]->name, file->path, sorted[i]->begin, at);
+            status = mu__error(MU_DATA_LOSS,
+                               "tensor '%.200s' in %s starts at byte %" PRIu64 " of the data; wanted %" PRIu64
+                               ", where the tensor before it ends",
+                               sorted[i]->name, file->path, sorted[i]->begin, at);
         at = sorted[i]->end;
     }
     mu__free(sorted);
@@ -236,7 +247,8 @@ static mu_status parse_header(mu_tensor_file *file, const char *text, size_t len
     const char *name;
     if (!header)
         return mu__error(json_error_code(&error) == json_error_out_of_memory ? MU_RESOURCE_EXHAUSTED : MU_DATA_LOSS,
-                         "the header of %s is no valid JSON: %s at byte %d", file->path, error.text, error.position + 8);
+                         "the header of %s is no valid JSON: %s at byte %d", file->path, error.text,
+                         error.position + 8);
     mu_status status = json_is_object(header) ? MU_OK
         : mu__error(MU_DATA_LOSS, "the header of %s is JSON, but no object of tensors", file->path);
     json_object_foreach(header, name, json) {

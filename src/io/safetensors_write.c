@@ -22,7 +22,8 @@ typedef struct layout {
 
 static mu_status out_of_memory(const char *path)
 {
-    return mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the header of %s; close other programs and save again", path);
+    return mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the header of %s; close other programs and save again",
+                     path);
 }
 
 static mu_status check_tensors(const char *path, const layout *l)
@@ -32,8 +33,9 @@ static mu_status check_tensors(const char *path, const layout *l)
             return mu__error(MU_INVALID_ARGUMENT, "tensor %d of %d to save in %s has no %s", i, l->n, path,
                              l->names[i] ? "value" : "name");
         if (strcmp(l->names[i], "__metadata__") == 0)
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "a tensor to save in %s is called __metadata__, which the format keeps for itself; rename it", path);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "a tensor to save in %s is called __metadata__, which the format keeps for itself; rename it", path);
         if (!mu_tensor_data(l->tensors[i]))
             return mu__pending() ? mu_error_code()
                                  : mu__error(MU_FAILED_PRECONDITION, "tensor %s has no elements to save", l->names[i]);
@@ -78,8 +80,9 @@ static mu_status add_metadata(json_t *header, const char *path, const char *cons
     for (int i = 0; metadata[i]; i += 2) {
         if (!metadata[i + 1]) {
             json_decref(map);
-            return mu__error(MU_INVALID_ARGUMENT, "metadata key '%s' for %s has no text; give key and text in turn, then NULL",
-                             metadata[i], path);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "metadata key '%s' for %s has no text; give key and text in turn, then NULL", metadata[i],
+                             path);
         }
         json_t *text = json_string(metadata[i + 1]);
         if (!text || json_object_set_new(map, metadata[i], text) != 0) {
@@ -113,8 +116,9 @@ static mu_status write_header(mu_file_writer *file, const char *path, const char
     const size_t padding = (DATA_ALIGNMENT - (sizeof prefix + length) % DATA_ALIGNMENT) % DATA_ALIGNMENT;
     const uint64_t header_bytes = length + padding;
     if (header_bytes > MU_SAFETENSORS_HEADER_LIMIT)
-        return mu__error(MU_INVALID_ARGUMENT, "the names and shapes for %s take %llu bytes, the format allows %u; use several files",
-                         path, (unsigned long long)header_bytes, MU_SAFETENSORS_HEADER_LIMIT);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the names and shapes for %s take %llu bytes, the format allows %u; use several files", path,
+                         (unsigned long long)header_bytes, MU_SAFETENSORS_HEADER_LIMIT);
     for (size_t i = 0; i < sizeof prefix; i++)
         prefix[i] = (uint8_t)(header_bytes >> 8 * i);
     MU_TRY(mu__file_write(file, prefix, sizeof prefix));
@@ -203,8 +207,10 @@ mu_status mu_save_tensors_with(const mu_save_tensors_args *given)
     if (!args.path)
         return mu__error(MU_INVALID_ARGUMENT, "mu_save_tensors needs a path as its first argument");
     if (!args.tensors || args.tensors->kind != MU_VALUE_MAP)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_save_tensors(\"%s\", …) needs a map of tensors as its second argument; make one with mu_map",
-                         args.path);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_save_tensors(\"%s\", …) needs a map of tensors as its second argument; make one with mu_map",
+            args.path);
     mu_pool *pool = mu_pool_open();
     mu_tensor **tensors = mu__calloc((size_t)args.tensors->n + 1, sizeof *tensors);
     const mu_status status = pool && tensors ? save_map(&args, tensors) : mu_error_code();

@@ -71,7 +71,8 @@ MU_INLINE void finish_pixel(const pooled_row *r, int64_t pixel, const mu_vf acc[
 }
 
 // Any kernel. A kernel row and the input channels are one run of kernel * in_channels neighbours in memory.
-MU_INLINE void forward_row(const pooled_row *r, const channel_block *block, int64_t kernel, int64_t in_channels, bool fast)
+MU_INLINE void forward_row(const pooled_row *r, const channel_block *block, int64_t kernel, int64_t in_channels,
+                           bool fast)
 {
     const int64_t run = kernel * in_channels;
     for (int64_t pixel = 0; pixel < r->n_pixels; pixel++) {

@@ -71,7 +71,8 @@ static void list_windows(const deep *d, const float *dy, const uint8_t *mark, fl
 // ---- Sums over a list ---------------------------------------------------------------------------
 
 // sums[r][v] += value * x for `rows` runs of `vectors` vectors each; both are constants where it is called.
-MU_INLINE void add_weights(const entry *e, int32_t n, const float *x, int64_t x_row, int64_t run, float *dw, int rows, int vectors)
+MU_INLINE void add_weights(const entry *e, int32_t n, const float *x, int64_t x_row, int64_t run, float *dw, int rows,
+                           int vectors)
 {
     mu_vf sums[3 * RUN];
     MU_UNROLL for (int r = 0; r < rows; r++) {
@@ -95,7 +96,8 @@ MU_INLINE void add_weights(const entry *e, int32_t n, const float *x, int64_t x_
 }
 
 // dx += value * w, likewise.
-MU_INLINE void add_input(const entry *e, int32_t n, float *dx, int64_t x_row, int64_t run, const float *w, int rows, int vectors)
+MU_INLINE void add_input(const entry *e, int32_t n, float *dx, int64_t x_row, int64_t run, const float *w, int rows,
+                         int vectors)
 {
     mu_vf taps[3 * RUN];
     MU_UNROLL for (int r = 0; r < rows; r++) {
@@ -152,7 +154,8 @@ static void add_image(const deep *d, const float *x, const float *dy, const uint
 }
 
 void MU_KERNEL(conv_relu_pool_grads)(const mu_conv_pool_shape *s, const float *x, const float *w, const float *dy,
-                                     const uint8_t *mark, float *dw, float *db, float *dx, void *scratch, int64_t begin, int64_t end)
+                                     const uint8_t *mark, float *dw, float *db, float *dx, void *scratch, int64_t begin,
+                                     int64_t end)
 {
     deep d = {.s = s, .rows = (s->height - s->kernel + 1) / 2, .columns = (s->width - s->kernel + 1) / 2,
               .x_row = s->width * s->in_channels, .run = s->kernel * s->in_channels};

@@ -30,8 +30,8 @@ MU_INLINE mu_marks load_marks(const gradient *g, int64_t pixel, bool full)
 
 // TILE taps of one row of pooled pixels: offset leads from a pixel's first input element to the tap's.
 // Products are made for all four results, three of them with zero.
-MU_INLINE void add_row_tile(gradient *g, const float *x, int64_t first_pixel, const int64_t offset[TILE], mu_vf sums[TILE],
-                            bool full)
+MU_INLINE void add_row_tile(gradient *g, const float *x, int64_t first_pixel, const int64_t offset[TILE],
+                            mu_vf sums[TILE], bool full)
 {
     const int64_t right = g->s->in_channels, below = g->s->width * g->s->in_channels;
     mu_vf acc[TILE] = {{0}};

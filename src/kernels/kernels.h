@@ -81,11 +81,12 @@ typedef struct mu_kernels {
     void (*conv_relu_pool_grad)(const mu_conv_pool_shape *shape, const float *x, const float *dy,
                                 const uint8_t *mark, float *dw, float *db, int64_t begin, int64_t end);
 
-    // conv_relu_pool_grads: the same with dx: [N, height, width, in_channels], for layers behind others: in_channels is a
-    // multiple of 16 here. w: as above; db may not be NULL; scratch: mu__deep_scratch_bytes(shape), aligned to 8.
+    // conv_relu_pool_grads: the same with dx: [N, height, width, in_channels], for layers behind others: in_channels is
+    // a multiple of 16 here. w: as above; db may not be NULL; scratch: mu__deep_scratch_bytes(shape), aligned to 8.
     // Range: images; dw and db are sums over them.
     void (*conv_relu_pool_grads)(const mu_conv_pool_shape *shape, const float *x, const float *w, const float *dy,
-                                 const uint8_t *mark, float *dw, float *db, float *dx, void *scratch, int64_t begin, int64_t end);
+                                 const uint8_t *mark, float *dw, float *db, float *dx, void *scratch, int64_t begin,
+                                 int64_t end);
 
     // relu_pool: y = max_pool2x2(relu(x + b)) with stride 2 and no padding, and mark (or NULL).
     // x: [N, height, width, channels]; b: [channels] or NULL; y, mark: [N, height/2, width/2,

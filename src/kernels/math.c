@@ -57,7 +57,8 @@ MU_INLINE double mish_of(double x)
 
 static void activation_loops(mu_math function, float alpha, const float *in, float *out, int64_t n)
 {
-    const double slope = (double)alpha, scale = 1.0507009873554804934, low = 1.7580993408473768599;  // scale * alpha of SELU
+    const double slope = (double)alpha, scale = 1.0507009873554804934,
+                 low = 1.7580993408473768599;    // scale * alpha of SELU
     const double root = 0.79788456080286535588;  // sqrt(2 / pi)
     switch (function) {
     case MU_MATH_SIGMOID: LOOP(sigmoid_of(x));

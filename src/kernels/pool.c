@@ -75,8 +75,8 @@ static void spread_image(const float *dy, const uint8_t *mark, float *dx, float 
         zero(dx + (height - 1) * below, below);
 }
 
-void MU_KERNEL(relu_pool_grad)(const float *dy, const uint8_t *mark, float *dx, float *db, int64_t height, int64_t width,
-                               int64_t channels, int64_t begin, int64_t end)
+void MU_KERNEL(relu_pool_grad)(const float *dy, const uint8_t *mark, float *dx, float *db, int64_t height,
+                               int64_t width, int64_t channels, int64_t begin, int64_t end)
 {
     const int64_t out = (height / 2) * (width / 2) * channels;
     if (db != NULL)

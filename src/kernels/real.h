@@ -255,7 +255,8 @@ MU_INLINE circle_parts circle_split(double x)
 {
     const double shifted = x * 0.63661977236758134308 + ROUND_MAGIC;
     const double n = shifted - ROUND_MAGIC;
-    const double r = ((x - n * 1.57079632673412561417) - n * 6.07710050630396597660e-11) - n * 2.02226624879595063154e-21;
+    const double r =
+        ((x - n * 1.57079632673412561417) - n * 6.07710050630396597660e-11) - n * 2.02226624879595063154e-21;
     const double z = r * r;
     double s = z * -2.4755970636461245e-08 + 2.755526372174464e-06;
     s = s * z + -0.00019841263259141957;
@@ -456,7 +457,9 @@ MU_INLINE double lgamma_of(double x)
 {
     const double up = x + 7, inverse = 1 / up, square = inverse * inverse;
     const double product = x * (x + 1) * (x + 2) * (x + 3) * (x + 4) * (x + 5) * (x + 6);
-    const double series = inverse * (1.0 / 12 - square * (1.0 / 360 - square * (1.0 / 1260 - square * (1.0 / 1680 - square * (1.0 / 1188)))));
+    const double series =
+        inverse *
+        (1.0 / 12 - square * (1.0 / 360 - square * (1.0 / 1260 - square * (1.0 / 1680 - square * (1.0 / 1188)))));
     const double stirling = (up - 0.5) * log_fine_positive(up) - up + 0.91893853320467274178 + series;
     return stirling - log_fine_positive(product);
 }
@@ -469,7 +472,8 @@ MU_INLINE double digamma_of(double x)
         product *= x + i;
     }
     const double up = x + 7, inverse = 1 / up, square = inverse * inverse;
-    const double series = square * (1.0 / 12 - square * (1.0 / 120 - square * (1.0 / 252 - square * (1.0 / 240 - square * (1.0 / 132)))));
+    const double series =
+        square * (1.0 / 12 - square * (1.0 / 120 - square * (1.0 / 252 - square * (1.0 / 240 - square * (1.0 / 132)))));
     return log_fine_positive(up) - 0.5 * inverse - series - slope / product;
 }
 

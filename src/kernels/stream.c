@@ -49,8 +49,8 @@ static void reduce_scalar(float *const *dst, int n_dst, const float *const *src,
 // WIDTH vectors at a time, so that walking the lists of pointers is paid for rarely.
 enum { WIDTH = 4, STRIDE = WIDTH * MU_LANES };
 
-MU_INLINE void reduce_vectors(float *const *dst, int n_dst, const float *const *src, int n_src, float scale, bool stream,
-                              int64_t begin, int64_t end)
+MU_INLINE void reduce_vectors(float *const *dst, int n_dst, const float *const *src, int n_src, float scale,
+                              bool stream, int64_t begin, int64_t end)
 {
     for (int64_t i = begin; i < end; i += STRIDE) {
         mu_vf sum[WIDTH];
@@ -135,8 +135,8 @@ void MU_KERNEL(scale_u8)(const uint8_t *x, float factor, float *y, int64_t begin
         y[i] = factor * (float)x[i];
 }
 
-void MU_KERNEL(gather_u8)(const uint8_t *x, const int64_t *index, float factor, float *y, int64_t row_size, int64_t begin,
-                          int64_t end)
+void MU_KERNEL(gather_u8)(const uint8_t *x, const int64_t *index, float factor, float *y, int64_t row_size,
+                          int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row++) {
         const int64_t from = index == NULL ? row : index[row];

@@ -44,8 +44,10 @@ static mu_status read_number(const mu_tensor_file *file, const char *key, int64_
     *out = text ? strtoll(text, &end, 10) : -1;
     if (text && end != text && !*end && errno == 0 && *out >= 0 && *out <= most)
         return MU_OK;
-    return mu__error(MU_DATA_LOSS, "the backup '%s' has \"%.40s\" for %s; wanted a number from 0 to %lld. Delete the file to begin anew",
-                     file->path, text ? text : "nothing", key, (long long)most);
+    return mu__error(
+        MU_DATA_LOSS,
+        "the backup '%s' has \"%.40s\" for %s; wanted a number from 0 to %lld. Delete the file to begin anew",
+        file->path, text ? text : "nothing", key, (long long)most);
 }
 
 static mu_status take_up(mu_model *model, mu_tensor_file *file)
@@ -61,8 +63,8 @@ static mu_status take_up(mu_model *model, mu_tensor_file *file)
     at->step = step;
     mu__free(at->restored);
     at->restored = data ? mu__strdup(data) : NULL;
-    mu__log(MU_LOG_INFO, "mu_backup_and_restore: going on from '%s' with epoch %lld after %lld of its steps", file->path,
-            (long long)epoch + 1, (long long)step);
+    mu__log(MU_LOG_INFO, "mu_backup_and_restore: going on from '%s' with epoch %lld after %lld of its steps",
+            file->path, (long long)epoch + 1, (long long)step);
     return data && !at->restored ? MU_RESOURCE_EXHAUSTED : MU_OK;
 }
 
@@ -100,8 +102,10 @@ static mu_status save_interrupted(const mu_logs *logs, void *arg)
 static mu_status finish(const mu_logs *logs, void *arg)
 {
     const backup *state = arg;
-    if (!state->keep && mu_strategy_should_checkpoint(logs->model->strategy) && unlink(state->path) != 0 && errno != ENOENT)
-        mu__log(MU_LOG_WARNING, "the backup '%s' of a finished run cannot be deleted: %s", state->path, strerror(errno));
+    if (!state->keep && mu_strategy_should_checkpoint(logs->model->strategy) && unlink(state->path) != 0 &&
+        errno != ENOENT)
+        mu__log(MU_LOG_WARNING, "the backup '%s' of a finished run cannot be deleted: %s", state->path,
+                strerror(errno));
     return MU_OK;
 }
 
@@ -111,7 +115,8 @@ mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_backup_and_restore") != MU_OK)
         return NULL;
     if (!args.backup_dir || !*args.backup_dir || args.save_freq < 0) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_backup_and_restore: backup_dir '%s', save_freq %lld; wanted a folder and 0 or more steps",
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_backup_and_restore: backup_dir '%s', save_freq %lld; wanted a folder and 0 or more steps",
                   args.backup_dir ? args.backup_dir : "", (long long)args.save_freq);
         return NULL;
     }

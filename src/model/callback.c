@@ -65,8 +65,9 @@ static mu_status improved(monitor *m, const mu_logs *logs, double min_delta, boo
     for (int i = 0; i < logs->n; i++)
         known |= strcmp(logs->names[i], m->name) == 0;
     if (!known)
-        return mu__error(MU_INVALID_ARGUMENT, "a callback watches '%s', which is not logged; '%s' is (val_… needs validation_data)",
-                         m->name, logs->names[0]);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "a callback watches '%s', which is not logged; '%s' is (val_… needs validation_data)", m->name,
+                         logs->names[0]);
     double gain = strstr(m->name, "accuracy") ? value - m->best : m->best - value;
     *better = !m->seen || gain > min_delta;
     if (*better)
@@ -145,8 +146,8 @@ mu_callback *mu_early_stopping_with(const mu_early_stopping_args *given)
         return NULL;
     args.min_delta = args.min_delta == MU_ZERO ? 0 : args.min_delta;
     if (args.patience < 0 || !(args.min_delta >= 0)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_early_stopping: patience %d, min_delta %g; both must be 0 or more", args.patience,
-                  args.min_delta);
+        mu__error(MU_INVALID_ARGUMENT, "mu_early_stopping: patience %d, min_delta %g; both must be 0 or more",
+                  args.patience, args.min_delta);
         return NULL;
     }
     stopping *state = mu__calloc(1, sizeof *state);
@@ -155,5 +156,6 @@ mu_callback *mu_early_stopping_with(const mu_early_stopping_args *given)
     state->min_delta = args.min_delta;
     state->patience = args.patience;
     snprintf(state->monitor.name, sizeof state->monitor.name, "%s", args.monitor ? args.monitor : "val_loss");
-    return mu__callback_built_in((mu_callback_args){.on_train_begin = start_watching, .on_epoch_end = watch_epoch}, state);
+    return mu__callback_built_in((mu_callback_args){.on_train_begin = start_watching, .on_epoch_end = watch_epoch},
+                                 state);
 }

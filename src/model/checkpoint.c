@@ -39,9 +39,11 @@ static mu_type checkpoint_type = {.name = "checkpoint", .destroy = checkpoint_de
 static mu_status check_variables(const mu_value *value)
 {
     if (value && value->leaf)
-        return mu__is(value->leaf, &mu__variable_type) ? MU_OK
-            : mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: .variables holds something else than variables; a checkpoint "
-                        "keeps only what can be assigned when it is restored");
+        return mu__is(value->leaf, &mu__variable_type)
+                   ? MU_OK
+                   : mu__error(MU_INVALID_ARGUMENT,
+                               "mu_checkpoint_new: .variables holds something else than variables; a checkpoint "
+                               "keeps only what can be assigned when it is restored");
     for (int i = 0; value && i < value->n; i++)
         MU_TRY(check_variables(value->items[i]));
     return MU_OK;
@@ -54,7 +56,8 @@ mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *given)
         check_variables(args.variables) != MU_OK)
         return NULL;
     if (!args.model && !args.optimizer && !args.variables && !args.iterator) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: nothing to save is given; give .model, .optimizer, .variables or .iterator");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_checkpoint_new: nothing to save is given; give .model, .optimizer, .variables or .iterator");
         return NULL;
     }
     mu_checkpoint *checkpoint = mu__new(&checkpoint_type, sizeof *checkpoint);
@@ -81,8 +84,11 @@ static mu_status add(entries *all, mu_variable *variable)
     const char *name = mu_variable_name(variable);
     for (size_t i = 0; i < all->n; i++)
         if (strcmp(mu_variable_name(all->items[i]), name) == 0)
-            return all->items[i] == variable ? MU_OK
-                : mu__error(MU_INVALID_ARGUMENT, "two variables of the checkpoint are named '%s'; give one of them another name", name);
+            return all->items[i] == variable
+                       ? MU_OK
+                       : mu__error(MU_INVALID_ARGUMENT,
+                                   "two variables of the checkpoint are named '%s'; give one of them another name",
+                                   name);
     return MU_PUSH(all, variable);
 }
 
@@ -140,7 +146,8 @@ static void input_shape_text(const mu_model *model, char text[MU_SHAPE_TEXT])
     size_t used = 0;
     text[0] = '\0';
     for (int i = 1; i < shape->rank && used < MU_SHAPE_TEXT; i++)
-        used += (size_t)snprintf(text + used, MU_SHAPE_TEXT - used, "%s%lld", i > 1 ? "," : "", (long long)shape->dims[i]);
+        used +=
+            (size_t)snprintf(text + used, MU_SHAPE_TEXT - used, "%s%lld", i > 1 ? "," : "", (long long)shape->dims[i]);
 }
 
 // Fills `all` with the file's metadata: ours, then the caller's.
@@ -204,7 +211,8 @@ static mu_status need_outside(const void *checkpoint, const char *path, const ch
     if (!checkpoint || !path)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, checkpoint ? "path" : "checkpoint");
     if (mu__context()->replica || mu__context()->trace)
-        return mu__error(MU_FAILED_PRECONDITION, "%s is called inside a function that runs on replicas or is traced; call it outside",
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "%s is called inside a function that runs on replicas or is traced; call it outside",
                          function);
     return MU_OK;
 }
@@ -251,8 +259,10 @@ static mu_status build_model(mu_model *model, const mu_tensor_file *file)
     for (char *end; *text && rank < MU_MAX_RANK - 1; text = *end == ',' ? end + 1 : end) {
         dims[rank] = strtoll(text, &end, 10);
         if (end == text || dims[rank] < 1 || (*end && *end != ','))
-            return mu__error(MU_DATA_LOSS, "the checkpoint '%s' says that samples have the shape '%s'; wanted numbers from 1 up "
-                             "with commas", file->path, mu_tensor_file_metadata(file, input_key));
+            return mu__error(MU_DATA_LOSS,
+                             "the checkpoint '%s' says that samples have the shape '%s'; wanted numbers from 1 up "
+                             "with commas",
+                             file->path, mu_tensor_file_metadata(file, input_key));
         rank++;
     }
     return mu_model_build(model, rank, dims);
@@ -286,8 +296,10 @@ static mu_status check_entry(const mu_tensor_file *file, const mu_variable *vari
     const char *name = mu_variable_name(variable);
     const int i = mu_tensor_file_find(file, name);
     if (i < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "the checkpoint '%s' has no '%s'; it was saved from another model, optimizer or set "
-                         "of variables (muster inspect lists what it has)", file->path, name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the checkpoint '%s' has no '%s'; it was saved from another model, optimizer or set "
+                         "of variables (muster inspect lists what it has)",
+                         file->path, name);
     char seen_text[MU_SHAPE_TEXT], wanted_text[MU_SHAPE_TEXT];
     const mu_spec *wanted = &variable->resource.spec;
     const mu_dtype dtype = mu_tensor_file_dtype(file, i);

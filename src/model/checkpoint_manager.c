@@ -44,7 +44,8 @@ mu_status mu__directory_make(const char *path)
         const char kept = *at;
         *at = '\0';
         if (mkdir(text, 0777) != 0 && errno != EEXIST)
-            status = mu__error(mu__errno_code(errno), "the folder '%s' for checkpoints cannot be made: %s", text, strerror(errno));
+            status = mu__error(mu__errno_code(errno), "the folder '%s' for checkpoints cannot be made: %s", text,
+                               strerror(errno));
         if (kept == '\0')
             break;
         *at = kept;
@@ -56,11 +57,14 @@ mu_status mu__directory_make(const char *path)
 static mu_status check_args(const mu_checkpoint_manager_args *args)
 {
     if (!args->checkpoint || !args->directory || !*args->directory)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_manager_new: the %s is missing", args->checkpoint ? "directory" : "checkpoint");
+        return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_manager_new: the %s is missing",
+                         args->checkpoint ? "directory" : "checkpoint");
     if (args->max_to_keep < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_manager_new: max_to_keep is %d; it must be 1 or more", args->max_to_keep);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_manager_new: max_to_keep is %d; it must be 1 or more",
+                         args->max_to_keep);
     if (args->name && (!*args->name || strchr(args->name, '/')))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_manager_new: the name '%s' cannot begin the name of a file", args->name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_checkpoint_manager_new: the name '%s' cannot begin the name of a file", args->name);
     return MU_OK;
 }
 
@@ -95,7 +99,8 @@ static char *path_of(const mu_checkpoint_manager *manager, int64_t number)
 static int64_t number_in(const mu_checkpoint_manager *manager, const char *file)
 {
     const size_t length = strlen(manager->name);
-    if (strncmp(file, manager->name, length) != 0 || file[length] != '-' || file[length + 1] < '0' || file[length + 1] > '9')
+    if (strncmp(file, manager->name, length) != 0 || file[length] != '-' || file[length + 1] < '0' ||
+        file[length + 1] > '9')
         return -1;
     char *end;
     errno = 0;
@@ -114,7 +119,8 @@ static mu_status list_numbers(const mu_checkpoint_manager *manager, numbers *out
 {
     DIR *folder = opendir(manager->directory);
     if (!folder)
-        return mu__error(mu__errno_code(errno), "the folder '%s' of checkpoints cannot be read: %s", manager->directory, strerror(errno));
+        return mu__error(mu__errno_code(errno), "the folder '%s' of checkpoints cannot be read: %s", manager->directory,
+                         strerror(errno));
     mu_status status = MU_OK;
     for (const struct dirent *file; status == MU_OK && (file = readdir(folder));) {
         const int64_t number = number_in(manager, file->d_name);

@@ -13,12 +13,13 @@ mu_status mu__check_clipping(const mu_clipping *clipping, const char *function)
     int given = 0;
     for (int i = 0; i < 3; i++) {
         if (!(values[i] >= 0))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: clipping by %s %g; it must be positive, or 0 for none", function, names[i],
-                             values[i]);
+            return mu__error(MU_INVALID_ARGUMENT, "%s: clipping by %s %g; it must be positive, or 0 for none", function,
+                             names[i], values[i]);
         given += values[i] > 0;
     }
     if (given > 1)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: gradients are clipped by more than one of norm, global norm and value; choose one",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: gradients are clipped by more than one of norm, global norm and value; choose one",
                          function);
     return MU_OK;
 }
@@ -61,7 +62,8 @@ static mu_tensor *global_scale(int n, mu_gradient *gradients, double limit)
             return NULL;
     }
     mu_tensor *norm = mu_sqrt(sum);
-    mu_tensor *scale = norm ? mu_multiply(like(norm, limit), mu_minimum(mu_reciprocal(norm), like(norm, 1 / limit))) : NULL;
+    mu_tensor *scale =
+        norm ? mu_multiply(like(norm, limit), mu_minimum(mu_reciprocal(norm), like(norm, 1 / limit))) : NULL;
     return scale ? mu_add(scale, mu_subtract(norm, norm)) : NULL;
 }
 

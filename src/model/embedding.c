@@ -11,7 +11,8 @@ static mu_status embedding_build(mu_layer *layer, const mu_shape *input)
     const mu_embedding_args *args = layer->args;
     const char *initializer = args->embeddings_initializer ? args->embeddings_initializer : "uniform";
     if (input->rank < 1 || input->rank >= MU_MAX_RANK)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' takes indices of rank 1 to %d with the batch axis first; it was given rank %d",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' takes indices of rank 1 to %d with the batch axis first; it was given rank %d",
                          mu_layer_name(layer), MU_MAX_RANK - 1, input->rank);
     return mu__layer_weight(layer, "embeddings", MU_SHAPE(args->input_dim, args->output_dim), initializer, true,
                             args->embeddings_regularizer) ? MU_OK : mu_error_code();

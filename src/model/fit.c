@@ -35,8 +35,11 @@ static mu_status check_name(mu_metric *const *metrics, int n)
     bool taken = strcmp(name, "loss") == 0 || strncmp(name, "val_", 4) == 0;
     for (int i = 0; i < n; i++)
         taken |= strcmp(metrics[i]->name, name) == 0;
-    return taken ? mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d is named '%s'; names must differ, 'loss' is taken and "
-                             "'val_' is for validation", n, name) : MU_OK;
+    return taken ? mu__error(MU_INVALID_ARGUMENT,
+                             "mu_compile: metric %d is named '%s'; names must differ, 'loss' is taken and "
+                             "'val_' is for validation",
+                             n, name)
+                 : MU_OK;
 }
 
 static mu_status keep_metrics(mu_model *model, mu_metric *const *metrics)
@@ -89,7 +92,8 @@ static mu_value *metric_states(const mu_model *model)
 {
     mu_value *items[2 * MAX_LOGS];
     for (int i = 0; i < model->n_metrics; i++) {
-        mu_tensor *total = mu_variable_read(model->metrics[i]->total), *count = mu_variable_read(model->metrics[i]->count);
+        mu_tensor *total = mu_variable_read(model->metrics[i]->total),
+                  *count = mu_variable_read(model->metrics[i]->count);
         items[2 * i] = total ? mu_of(total) : NULL;
         items[2 * i + 1] = count ? mu_of(count) : NULL;
         if (!items[2 * i] || !items[2 * i + 1])
@@ -98,7 +102,8 @@ static mu_value *metric_states(const mu_model *model)
     return mu_list_of(2 * model->n_metrics, items);
 }
 
-static mu_status update_metrics(const mu_model *model, mu_tensor *losses, mu_tensor *penalty, mu_tensor *y_true, mu_tensor *y_pred)
+static mu_status update_metrics(const mu_model *model, mu_tensor *losses, mu_tensor *penalty, mu_tensor *y_true,
+                                mu_tensor *y_pred)
 {
     mu_tensor *count = mu_cast(mu_dim_size(losses, MU_ALL_AXES), mu__floatx());
     mu_tensor *total = mu_reduce_sum(losses, MU_ALL_AXES);
@@ -339,7 +344,9 @@ static mu_status need_compiled(const mu_model *model, const void *x, const char 
 {
     if (!model || !x)
         return mu__error(MU_INVALID_ARGUMENT, "%s: %s is NULL", function, model ? "the dataset" : "the model");
-    return model->loss ? MU_OK : mu__error(MU_FAILED_PRECONDITION, "%s: the model is not compiled; call mu_compile first", function);
+    return model->loss
+               ? MU_OK
+               : mu__error(MU_FAILED_PRECONDITION, "%s: the model is not compiled; call mu_compile first", function);
 }
 
 static mu_status no_batches(const char *function)
@@ -473,8 +480,10 @@ char *mu__fit_data_state(const mu_model *model)
 
 static void warn_of_early_end(const pass *p)
 {
-    mu__log(MU_LOG_WARNING, "mu_fit: the data ended after %lld of %lld steps of epoch %d; repeat the dataset or give fewer "
-            "steps_per_epoch", (long long)p->steps, (long long)p->limit, p->epoch + 1);
+    mu__log(MU_LOG_WARNING,
+            "mu_fit: the data ended after %lld of %lld steps of epoch %d; repeat the dataset or give fewer "
+            "steps_per_epoch",
+            (long long)p->steps, (long long)p->limit, p->epoch + 1);
 }
 
 static mu_status train_epoch(fitting *f, int epoch, pass *p)
@@ -482,8 +491,14 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     mu_model *model = f->args.model;
     int64_t limit = f->args.steps_per_epoch > 0 ? f->args.steps_per_epoch : -1;
     int64_t target = limit > 0 ? limit : mu_dataset_cardinality(f->args.x);
-    *p = (pass){.model = model, .function = model->train_function, .limit = limit, .training = true, .progress = &f->progress,
-                .callbacks = f->args.callbacks, .in_step = watches_batches(f->args.callbacks), .epoch = epoch,
+    *p = (pass){.model = model,
+                .function = model->train_function,
+                .limit = limit,
+                .training = true,
+                .progress = &f->progress,
+                .callbacks = f->args.callbacks,
+                .in_step = watches_batches(f->args.callbacks),
+                .epoch = epoch,
                 .steps = f->position.step};
     MU_TRY(open_data(f));
     if (p->steps == 0)  // else the run goes on in the middle of an epoch
@@ -550,7 +565,8 @@ static void put_back_metrics(const pass *train)
 
 static mu_status fit_epoch(fitting *f, int epoch)
 {
-    pass train, validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1};
+    pass train,
+        validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1};
     MU_TRY(train_epoch(f, epoch, &train));
     if (train.steps == 0) {
         f->args.model->stop = true;
@@ -590,8 +606,10 @@ static mu_status check_fit(const mu_fit_args *args)
     if (!args->model->optimizer)
         return mu__error(MU_FAILED_PRECONDITION, "mu_fit: the model was compiled without an optimizer");
     if (args->epochs < 1 || args->initial_epoch < 0 || args->steps_per_epoch < 0 || args->validation_steps < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_fit: epochs %d, initial_epoch %d, steps_per_epoch %lld, validation_steps %lld; "
-                         "none may be negative", args->epochs, args->initial_epoch, (long long)args->steps_per_epoch,
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_fit: epochs %d, initial_epoch %d, steps_per_epoch %lld, validation_steps %lld; "
+                         "none may be negative",
+                         args->epochs, args->initial_epoch, (long long)args->steps_per_epoch,
                          (long long)args->validation_steps);
     return MU_OK;
 }

@@ -45,7 +45,9 @@ static void fans(const mu_shape *shape, double *in, double *out)
     double field = 1;
     for (int i = 0; i + 2 < shape->rank; i++)
         field *= (double)shape->dims[i];
-    *in = shape->rank >= 2 ? field * (double)shape->dims[shape->rank - 2] : shape->rank == 1 ? (double)shape->dims[0] : 1;
+    *in = shape->rank >= 2   ? field * (double)shape->dims[shape->rank - 2]
+          : shape->rank == 1 ? (double)shape->dims[0]
+                             : 1;
     *out = shape->rank >= 1 ? (shape->rank >= 2 ? field : 1) * (double)shape->dims[shape->rank - 1] : 1;
 }
 

@@ -71,8 +71,8 @@ const char *mu_layer_name(const mu_layer *layer)
     return layer ? layer->name ? layer->name : layer->ops->name : NULL;
 }
 
-mu_variable *mu__layer_weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer, bool trainable,
-                              mu_regularizer *regularizer)
+mu_variable *mu__layer_weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer,
+                              bool trainable, mu_regularizer *regularizer)
 {
     mu_variable *variable = NULL;
     char *full = mu__sprintf("%s/%s", mu_layer_name(layer), name);
@@ -134,7 +134,8 @@ static const struct {
     const char *name;
     mu_tensor *(*call)(mu_tensor *x);
 } activations[] = {
-    {"relu", mu_nn_relu}, {"sigmoid", mu_sigmoid}, {"tanh", mu_tanh}, {"softmax", softmax_last}, {"exponential", mu_exp},
+    {"relu", mu_nn_relu},      {"sigmoid", mu_sigmoid}, {"tanh", mu_tanh},
+    {"softmax", softmax_last}, {"exponential", mu_exp},
 };
 
 static mu_tensor *(*find_activation(const char *name))(mu_tensor *)
@@ -154,8 +155,10 @@ mu_status mu__activation_known(const char *activation, const char *layer)
 {
     if (is_linear(activation) || find_activation(activation))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: no activation is named '%s'; there are linear, relu, sigmoid, tanh, softmax and "
-                     "exponential", layer, activation);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: no activation is named '%s'; there are linear, relu, sigmoid, tanh, softmax and "
+                     "exponential",
+                     layer, activation);
 }
 
 mu_tensor *mu__activate(const char *activation, mu_tensor *x)

@@ -13,7 +13,8 @@ static mu_status need_rank(const mu_layer *layer, const mu_shape *input, int low
     char text[MU_SHAPE_TEXT];
     if (input->rank >= low && input->rank <= high)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' takes inputs of rank %d%s with the batch axis first; it was given %s",
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "layer '%s' takes inputs of rank %d%s with the batch axis first; it was given %s",
                      mu_layer_name(layer), low, high > low ? " or more" : "", mu__shape_text(input, text));
 }
 
@@ -90,13 +91,14 @@ static mu_status conv2d_build(mu_layer *layer, const mu_shape *input)
     MU_TRY(need_last(layer, input));
     int64_t channels = input->dims[3], groups = or_one(args->groups);
     if (channels % groups || args->filters % groups)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %lld groups divide neither %lld input channels nor %d filters evenly",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s': %lld groups divide neither %lld input channels nor %d filters evenly",
                          mu_layer_name(layer), (long long)groups, (long long)channels, args->filters);
     int64_t width = args->kernel_width ? args->kernel_width : args->kernel_size;
     const char *kernel = args->kernel_initializer ? args->kernel_initializer : "glorot_uniform";
     const char *bias = args->bias_initializer ? args->bias_initializer : "zeros";
-    if (!mu__layer_weight(layer, "kernel", MU_SHAPE(args->kernel_size, width, channels / groups, args->filters), kernel, true,
-                          args->kernel_regularizer))
+    if (!mu__layer_weight(layer, "kernel", MU_SHAPE(args->kernel_size, width, channels / groups, args->filters), kernel,
+                          true, args->kernel_regularizer))
         return mu_error_code();
     if (!args->no_bias && !mu__layer_weight(layer, "bias", MU_SHAPE(args->filters), bias, true, args->bias_regularizer))
         return mu_error_code();
@@ -108,8 +110,9 @@ static mu_tensor *conv2d_call(mu_layer *layer, mu_tensor *x, bool training)
     (void)training;
     const mu_conv2d_args *args = layer->args;
     int stride = or_one(args->strides), dilation = or_one(args->dilation_rate);
-    mu_tensor *y = mu_nn_conv2d(x, mu_variable_read(layer->weights[0]), .strides = {stride, stride},
-                                .dilations = {dilation, dilation}, .padding = args->padding, .groups = or_one(args->groups));
+    mu_tensor *y =
+        mu_nn_conv2d(x, mu_variable_read(layer->weights[0]), .strides = {stride, stride},
+                     .dilations = {dilation, dilation}, .padding = args->padding, .groups = or_one(args->groups));
     if (!args->no_bias)
         y = mu_nn_bias_add(y, mu_variable_read(layer->weights[1]));
     return mu__activate(args->activation, y);
@@ -134,14 +137,17 @@ mu_layer *mu_conv2d_with(const mu_conv2d_args *given)
     mu_conv2d_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_conv2d") != MU_OK)
         return NULL;
-    if (args.filters < 1 || args.kernel_size < 1 || args.kernel_width < 0 || args.strides < 0 || args.dilation_rate < 0 || args.groups < 0) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_conv2d: filters %d, kernel_size %d, kernel_width %d, strides %d, dilation_rate %d, "
-                  "groups %d; all must be positive", args.filters, args.kernel_size, args.kernel_width, args.strides,
-                  args.dilation_rate, args.groups);
+    if (args.filters < 1 || args.kernel_size < 1 || args.kernel_width < 0 || args.strides < 0 ||
+        args.dilation_rate < 0 || args.groups < 0) {
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_conv2d: filters %d, kernel_size %d, kernel_width %d, strides %d, dilation_rate %d, "
+                  "groups %d; all must be positive",
+                  args.filters, args.kernel_size, args.kernel_width, args.strides, args.dilation_rate, args.groups);
         return NULL;
     }
     args.padding = args.padding ? args.padding : "valid";
-    if (check_padding(args.padding, "mu_conv2d") != MU_OK || mu__activation_known(args.activation, "mu_conv2d") != MU_OK ||
+    if (check_padding(args.padding, "mu_conv2d") != MU_OK ||
+        mu__activation_known(args.activation, "mu_conv2d") != MU_OK ||
         mu__initializer_known(args.kernel_initializer, "mu_conv2d") != MU_OK ||
         mu__initializer_known(args.bias_initializer, "mu_conv2d") != MU_OK)
         return NULL;
@@ -176,7 +182,10 @@ static const mu_layer_ops max_pool2d_ops = {
     .texts = {offsetof(mu_pool2d_args, padding)},
 };
 static const mu_layer_ops average_pool2d_ops = {
-    .name = "average_pooling2d", .args_bytes = sizeof(mu_pool2d_args), .build = pool2d_build, .call = average_pool2d_call,
+    .name = "average_pooling2d",
+    .args_bytes = sizeof(mu_pool2d_args),
+    .build = pool2d_build,
+    .call = average_pool2d_call,
     .texts = {offsetof(mu_pool2d_args, padding)},
 };
 
@@ -189,7 +198,8 @@ static mu_layer *pool2d(const mu_layer_ops *ops, const mu_pool2d_args *given, co
     args.strides = args.strides ? args.strides : args.pool_size;
     args.padding = args.padding ? args.padding : "valid";
     if (args.pool_size < 1 || args.strides < 1) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: pool_size %d, strides %d; both must be positive", function, args.pool_size, args.strides);
+        mu__error(MU_INVALID_ARGUMENT, "%s: pool_size %d, strides %d; both must be positive", function, args.pool_size,
+                  args.strides);
         return NULL;
     }
     return check_padding(args.padding, function) == MU_OK ? mu__layer_new(ops, &args, args.name) : NULL;
@@ -221,7 +231,8 @@ static mu_tensor *flatten_call(mu_layer *layer, mu_tensor *x, bool training)
     for (int i = 1; i < shape.rank; i++)
         features = shape.dims[i] == MU_UNKNOWN || features == MU_UNKNOWN ? MU_UNKNOWN : features * shape.dims[i];
     // The batch axis is named by -1, so that an empty batch stays one.
-    return features > 0 ? mu_reshape(x, 2, (int64_t[]){-1, features}) : mu_reshape(x, 2, (int64_t[]){shape.dims[0], -1});
+    return features > 0 ? mu_reshape(x, 2, (int64_t[]){-1, features})
+                        : mu_reshape(x, 2, (int64_t[]){shape.dims[0], -1});
 }
 
 static const mu_layer_ops flatten_ops = {
@@ -381,7 +392,8 @@ static mu_status move_statistic(mu_variable *variable, mu_tensor *batch, mu_tens
         return mu_error_code();
     mu_tensor *mean = mu_divide(sums[0], mu_maximum(sums[1], mu_constant(dtype, 1)));
     mu_tensor *old = mu_variable_read(variable);
-    mu_tensor *moved = mu_add(mu_multiply(old, mu_constant(dtype, momentum)), mu_multiply(mean, mu_constant(dtype, 1 - momentum)));
+    mu_tensor *moved =
+        mu_add(mu_multiply(old, mu_constant(dtype, momentum)), mu_multiply(mean, mu_constant(dtype, 1 - momentum)));
     return moved ? mu__variable_update(variable, MU_UPDATE_ASSIGN, moved) : mu_error_code();
 }
 
@@ -408,7 +420,9 @@ static mu_tensor *batch_normalization_call(mu_layer *layer, mu_tensor *x, bool t
 }
 
 static const mu_layer_ops batch_normalization_ops = {
-    .name = "batch_normalization", .args_bytes = sizeof(mu_batch_normalization_args), .build = batch_normalization_build,
+    .name = "batch_normalization",
+    .args_bytes = sizeof(mu_batch_normalization_args),
+    .build = batch_normalization_build,
     .call = batch_normalization_call,
 };
 
@@ -420,8 +434,10 @@ mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *given)
     args.momentum = args.momentum == 0 ? 0.99 : args.momentum == MU_ZERO ? 0 : args.momentum;
     args.epsilon = args.epsilon == 0 ? 1e-3 : args.epsilon == MU_ZERO ? 0 : args.epsilon;
     if (!(args.momentum >= 0 && args.momentum <= 1) || !(args.epsilon >= 0)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_batch_normalization: momentum %g, epsilon %g; momentum must be from 0 to 1, epsilon 0 "
-                  "or more", args.momentum, args.epsilon);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_batch_normalization: momentum %g, epsilon %g; momentum must be from 0 to 1, epsilon 0 "
+                  "or more",
+                  args.momentum, args.epsilon);
         return NULL;
     }
     return mu__layer_new(&batch_normalization_ops, &args, args.name);

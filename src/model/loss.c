@@ -7,7 +7,8 @@
 static mu_type loss_type = {.name = "loss"};
 static mu_type regularizer_type = {.name = "regularizer"};
 
-static mu_loss *new_loss(const char *name, mu_tensor *(*call)(const mu_loss *, mu_tensor *, mu_tensor *), bool from_logits)
+static mu_loss *new_loss(const char *name, mu_tensor *(*call)(const mu_loss *, mu_tensor *, mu_tensor *),
+                         bool from_logits)
 {
     if (mu__pending())
         return NULL;
@@ -117,7 +118,8 @@ mu_tensor *mu__regularization(const mu_model *model)
                 continue;
             mu_tensor *weight = mu_variable_read(layer->weights[w]);
             mu_tensor *squares = mu_reduce_sum(mu_square(weight), MU_ALL_AXES);
-            mu_tensor *penalty = mu_multiply(squares, mu_constant(mu_variable_dtype(layer->weights[w]), layer->regularizers[w]->l2));
+            mu_tensor *penalty =
+                mu_multiply(squares, mu_constant(mu_variable_dtype(layer->weights[w]), layer->regularizers[w]->l2));
             sum = sum ? mu_add(sum, penalty) : penalty;
         }
     return sum;

@@ -23,8 +23,8 @@ static mu_metric *new_metric(const char *name, mu_tensor *(*values)(mu_tensor *,
     if (mu__pending())
         return NULL;
     if (strlen(name) > LONGEST_NAME) {
-        mu__error(MU_INVALID_ARGUMENT, "the name of a metric has %zu characters; at most %d are supported: '%s'", strlen(name),
-                  LONGEST_NAME, name);
+        mu__error(MU_INVALID_ARGUMENT, "the name of a metric has %zu characters; at most %d are supported: '%s'",
+                  strlen(name), LONGEST_NAME, name);
         return NULL;
     }
     mu_metric *metric = mu__new(&metric_type, sizeof *metric);
@@ -101,7 +101,10 @@ mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pr
     if (mu__pending())
         return mu_error_code();
     if (!metric || !y_true || (metric->values && !y_pred))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_metric_update: %s is NULL", !metric ? "metric" : !y_true ? "y_true" : "y_pred");
+        return mu__error(MU_INVALID_ARGUMENT, "mu_metric_update: %s is NULL",
+                         !metric   ? "metric"
+                         : !y_true ? "y_true"
+                                   : "y_pred");
     mu_tensor *values = metric->values ? metric->values(y_true, y_pred) : mu_cast(y_true, mu__floatx());
     mu_tensor *total = values ? mu_reduce_sum(values, MU_ALL_AXES) : NULL;
     mu_tensor *count = values ? mu_cast(mu_dim_size(values, MU_ALL_AXES), mu__floatx()) : NULL;

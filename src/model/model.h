@@ -45,8 +45,8 @@ extern mu_type mu__layer_type;
 mu_layer *mu__layer_new(const mu_layer_ops *ops, const void *args, const char *name);
 // mu__layer_weight makes a weight "LAYER/NAME" with an initializer by name and adds it to the layer. Keeps:
 // regularizer.
-mu_variable *mu__layer_weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer, bool trainable,
-                              mu_regularizer *regularizer);
+mu_variable *mu__layer_weight(mu_layer *layer, const char *name, mu_shape shape, const char *initializer,
+                              bool trainable, mu_regularizer *regularizer);
 mu_tensor *mu__layer_call(mu_layer *layer, mu_tensor *x, bool training);  // builds first if needed
 mu_tensor *mu__activate(const char *activation, mu_tensor *x);            // NULL or "linear": x itself
 mu_status mu__activation_known(const char *activation, const char *layer);
@@ -71,7 +71,7 @@ struct mu_model {
     mu_fit_position *position;   // while fit runs
 };
 
-mu_status mu__model_variables(const mu_model *model, bool trainable_only, int *n, mu_variable ***variables);  // mu__free
+mu_status mu__model_variables(const mu_model *model, bool trainable_only, int *n, mu_variable ***variables); // mu__free
 
 struct mu_regularizer {
     mu_object object;
@@ -113,7 +113,8 @@ typedef struct mu_optimizer_ops {
     mu_status (*apply)(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, mu_tensor *gradient);
     // apply_slices updates one from this replica's slices, and puts the replicas' together itself. Optional:
     // slices become dense first.
-    mu_status (*apply_slices)(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, const mu_gradient *gradient);
+    mu_status (*apply_slices)(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots,
+                              const mu_gradient *gradient);
 } mu_optimizer_ops;
 
 struct mu_optimizer {

@@ -70,7 +70,8 @@ static mu_status build(mu_optimizer *optimizer)
     if (!optimizer->iterations)
         optimizer->iterations = scalar_state(optimizer, "iterations", MU_I64, 0);
     if (!optimizer->learning_rate)
-        optimizer->learning_rate = scalar_state(optimizer, "learning_rate", mu__floatx(), optimizer->learning_rate_value);
+        optimizer->learning_rate =
+            scalar_state(optimizer, "learning_rate", mu__floatx(), optimizer->learning_rate_value);
     return optimizer->iterations && optimizer->learning_rate ? MU_OK : mu_error_code();
 }
 
@@ -189,14 +190,16 @@ static mu_status add_pair(pairs *p, const mu_value *gradient, mu_object *source)
 {
     mu_gradient *g = &p->gradients[p->n];
     if (!mu__is(source, &mu__variable_type))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: gradient %d is of a tensor, not of a variable", p->n);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: gradient %d is of a tensor, not of a variable",
+                         p->n);
     mu_variable *variable = p->variables[p->n++] = (mu_variable *)source;
     if (gradient->kind != MU_VALUE_SLICES)
         g->dense = mu_value_tensor(gradient);
     else if (p->ops->apply_slices)
         *g = (mu_gradient){.values = mu_at(gradient, 0), .indices = mu_at(gradient, 1)};
     else
-        g->dense = mu_unsorted_segment_sum(mu_at(gradient, 0), mu_at(gradient, 1), variable->resource.spec.shape.dims[0]);
+        g->dense =
+            mu_unsorted_segment_sum(mu_at(gradient, 0), mu_at(gradient, 1), variable->resource.spec.shape.dims[0]);
     return mu_error_code();
 }
 
@@ -206,7 +209,8 @@ static mu_status collect_pairs(pairs *p, const mu_value *gradients, const mu_val
     if (sources->leaf)
         return add_pair(p, gradients, sources->leaf);
     if (gradients->n != sources->n)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: %d gradients for %d variables", gradients->n, sources->n);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: %d gradients for %d variables", gradients->n,
+                         sources->n);
     for (int i = 0; i < sources->n; i++)
         MU_TRY(collect_pairs(p, gradients->items[i], sources->items[i]));
     return MU_OK;
@@ -222,7 +226,9 @@ mu_status mu_apply_gradients(mu_optimizer *optimizer, mu_value *gradients)
     if (!sources)
         return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: the gradients are not what mu_gradients returned");
     const size_t n = (size_t)mu__value_flatten(sources, NULL, 0) + 1;
-    pairs p = {.ops = optimizer->ops, .variables = mu__calloc(n, sizeof *p.variables), .gradients = mu__calloc(n, sizeof *p.gradients)};
+    pairs p = {.ops = optimizer->ops,
+               .variables = mu__calloc(n, sizeof *p.variables),
+               .gradients = mu__calloc(n, sizeof *p.gradients)};
     mu_status status = p.variables && p.gradients ? collect_pairs(&p, gradients, sources) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)
         status = build(optimizer);
@@ -249,15 +255,21 @@ static mu_apply_slices_attrs slices_attrs(const mu_optimizer *optimizer, const m
 
 // ---- Adam ---------------------------------------------------------------------------------------
 
-static mu_status adam_apply(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, mu_tensor *gradient)
+static mu_status adam_apply(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots,
+                            mu_tensor *gradient)
 {
-    mu_tensor *in[] = {mu_variable_read(optimizer->learning_rate), mu_constant(MU_F64, optimizer->beta_1),
-                       mu_constant(MU_F64, optimizer->beta_2), mu_constant(MU_F64, optimizer->epsilon), optimizer->step, gradient};
+    mu_tensor *in[] = {mu_variable_read(optimizer->learning_rate),
+                       mu_constant(MU_F64, optimizer->beta_1),
+                       mu_constant(MU_F64, optimizer->beta_2),
+                       mu_constant(MU_F64, optimizer->epsilon),
+                       optimizer->step,
+                       gradient};
     mu_resource *resources[] = {&variable->resource, &slots[0]->resource, &slots[1]->resource};
     return mu__apply(&mu_op_apply_adam, NULL, 6, in, 3, resources, NULL);
 }
 
-static mu_status adam_slices(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, const mu_gradient *gradient)
+static mu_status adam_slices(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots,
+                             const mu_gradient *gradient)
 {
     const mu_apply_slices_attrs attrs = slices_attrs(optimizer, variable);
     mu_tensor *in[] = {mu_variable_read(optimizer->learning_rate), mu_constant(MU_F64, optimizer->beta_1),
@@ -268,7 +280,11 @@ static mu_status adam_slices(mu_optimizer *optimizer, mu_variable *variable, mu_
 }
 
 static const mu_optimizer_ops adam_ops = {
-    .name = "adam", .n_slots = 2, .slot_names = {"momentum", "velocity"}, .apply = adam_apply, .apply_slices = adam_slices,
+    .name = "adam",
+    .n_slots = 2,
+    .slot_names = {"momentum", "velocity"},
+    .apply = adam_apply,
+    .apply_slices = adam_slices,
 };
 
 mu_optimizer *mu_adam_with(const mu_adam_args *given)
@@ -297,7 +313,8 @@ mu_optimizer *mu_adam_with(const mu_adam_args *given)
 
 // ---- Gradient descent ---------------------------------------------------------------------------
 
-static mu_status sgd_apply(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, mu_tensor *gradient)
+static mu_status sgd_apply(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots,
+                           mu_tensor *gradient)
 {
     mu_nesterov_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
@@ -307,11 +324,12 @@ static mu_status sgd_apply(mu_optimizer *optimizer, mu_variable *variable, mu_va
     return mu__apply(&mu_op_apply_gradient_descent, &attrs, 3, in, 1 + optimizer->ops->n_slots, resources, NULL);
 }
 
-static mu_status sgd_slices(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots, const mu_gradient *gradient)
+static mu_status sgd_slices(mu_optimizer *optimizer, mu_variable *variable, mu_variable *const *slots,
+                            const mu_gradient *gradient)
 {
     const mu_apply_slices_attrs attrs = slices_attrs(optimizer, variable);
-    mu_tensor *in[] = {mu_variable_read(optimizer->learning_rate), mu_constant(MU_F64, optimizer->momentum), gradient->values,
-                       gradient->indices};
+    mu_tensor *in[] = {mu_variable_read(optimizer->learning_rate), mu_constant(MU_F64, optimizer->momentum),
+                       gradient->values, gradient->indices};
     mu_resource *resources[] = {&variable->resource, optimizer->ops->n_slots ? &slots[0]->resource : NULL};
     return mu__apply(&mu_op_apply_gradient_descent_slices, &attrs, 4, in, 1 + optimizer->ops->n_slots, resources, NULL);
 }
@@ -330,7 +348,8 @@ mu_optimizer *mu_sgd_with(const mu_sgd_args *given)
     const mu_clipping clipping = {.norm = args.clipnorm, .global_norm = args.global_clipnorm, .value = args.clipvalue};
     if (check_share(args.momentum, "sgd", "momentum") != MU_OK || mu__check_clipping(&clipping, "mu_sgd") != MU_OK)
         return NULL;
-    mu_optimizer *optimizer = new_optimizer(args.momentum > 0 ? &sgd_momentum_ops : &sgd_ops, option(args.learning_rate, 0.01));
+    mu_optimizer *optimizer =
+        new_optimizer(args.momentum > 0 ? &sgd_momentum_ops : &sgd_ops, option(args.learning_rate, 0.01));
     if (!optimizer)
         return NULL;
     optimizer->momentum = args.momentum;

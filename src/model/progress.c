@@ -110,7 +110,8 @@ static void add_values(line *l, int n, const char *const *names, const double *v
 static void draw(mu_progress *progress, int64_t step, bool final, int n, const char *const *names, const double *values)
 {
     line l = {.limit = progress->width > 0 ? progress->width : 1000};
-    double elapsed = (double)(mu__now_ns() - progress->begin_ns) / 1e9, per_step = step > 0 ? elapsed / (double)step : 0;
+    double elapsed = (double)(mu__now_ns() - progress->begin_ns) / 1e9,
+           per_step = step > 0 ? elapsed / (double)step : 0;
     bool known = progress->target > 0 && step <= progress->target;
     if (known)
         add_text(&l, "%lld/%lld", (long long)step, (long long)progress->target);

@@ -37,9 +37,11 @@ static mu_status name_layer(const mu_model *model, int at)
     mu_layer *layer = model->layers[at];
     if (layer->name) {
         int other = layer_named(model, layer->name, at);
-        return other < 0 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_sequential: layers %d and %d are both named '%s'; names "
-                                             "must differ, as weights are saved under them", MU_MIN(other, at),
-                                             MU_MAX(other, at), layer->name);
+        return other < 0 ? MU_OK
+                         : mu__error(MU_INVALID_ARGUMENT,
+                                     "mu_sequential: layers %d and %d are both named '%s'; names "
+                                     "must differ, as weights are saved under them",
+                                     MU_MIN(other, at), MU_MAX(other, at), layer->name);
     }
     for (int before = 0; !layer->name; before++) {
         char *name = before ? mu__sprintf("%s_%d", layer->ops->name, before) : mu__strdup(layer->ops->name);
@@ -128,7 +130,8 @@ mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims)
                          : rank > 0 && rank < MU_MAX_RANK ? "dims is NULL" : "the rank must be from 0 to 7");
     for (int i = 0; i < rank; i++)
         if (dims[i] < 1 && dims[i] != MU_UNKNOWN)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_model_build: dimension %d is %lld; it must be positive, or MU_UNKNOWN", i,
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_model_build: dimension %d is %lld; it must be positive, or MU_UNKNOWN", i,
                              (long long)dims[i]);
     mu_spec spec = {.dtype = mu__floatx(), .shape = {.rank = rank + 1, .dims = {MU_UNKNOWN}}};
     for (int i = 0; i < rank; i++)
@@ -240,7 +243,7 @@ mu_status mu_summary(mu_model *model, FILE *out)
         fprintf(out, "%-34s %-24s %12lld\n", title, shape, (long long)layer_parameters(layer, false));
         trainable += layer_parameters(layer, true);
     }
-    fprintf(out, "Total params: %lld\nTrainable params: %lld\nNon-trainable params: %lld\n", (long long)all, (long long)trainable,
-            (long long)(all - trainable));
+    fprintf(out, "Total params: %lld\nTrainable params: %lld\nNon-trainable params: %lld\n", (long long)all,
+            (long long)trainable, (long long)(all - trainable));
     return MU_OK;
 }

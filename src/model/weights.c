@@ -34,8 +34,9 @@ static mu_status need_built(const mu_model *model, const char *path, const char 
         return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function, model ? "path" : "model");
     for (int i = 0; i < model->n_layers; i++)
         if (!model->layers[i]->built)
-            return mu__error(MU_FAILED_PRECONDITION, "%s: layer '%s' has no weights yet; call mu_model_build, or run the model once",
-                             function, model->layers[i]->name);
+            return mu__error(MU_FAILED_PRECONDITION,
+                             "%s: layer '%s' has no weights yet; call mu_model_build, or run the model once", function,
+                             model->layers[i]->name);
     return MU_OK;
 }
 
@@ -73,8 +74,10 @@ static mu_status check_one(const mu_tensor_file *file, const mu_variable *variab
     char text[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
     int i = mu_tensor_file_find(file, name);
     if (i < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_load_weights: '%s' has no tensor '%s' of this model (muster inspect lists what it "
-                         "has)", path, name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_load_weights: '%s' has no tensor '%s' of this model (muster inspect lists what it "
+                         "has)",
+                         path, name);
     mu_spec seen = {.dtype = mu_tensor_file_dtype(file, i), .shape = mu_tensor_file_shape(file, i)};
     const mu_spec *wanted = &variable->resource.spec;
     if (seen.dtype == wanted->dtype && mu__shape_equal(&wanted->shape, &seen.shape))

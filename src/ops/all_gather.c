@@ -12,11 +12,14 @@ static mu_status all_gather_infer(mu_infer *infer)
     const mu_all_gather_attrs *attrs = infer->attrs;
     const mu_shape *shape = &infer->in[0].shape;
     if (attrs->axis < 0 || attrs->axis >= shape->rank)
-        return mu__error(MU_INVALID_ARGUMENT, "all_gather: axis %lld of a tensor of rank %d; the axis must be one of its own",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "all_gather: axis %lld of a tensor of rank %d; the axis must be one of its own",
                          (long long)attrs->axis, shape->rank);
     if (attrs->ranks < 1 || attrs->ranks > INT64_MAX / MU_MAX(shape->dims[attrs->axis], 1))
-        return mu__error(MU_INVALID_ARGUMENT, "all_gather: %lld replicas; there is at least one, and their parts together can "
-                         "be counted", (long long)attrs->ranks);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "all_gather: %lld replicas; there is at least one, and their parts together can "
+                         "be counted",
+                         (long long)attrs->ranks);
     infer->out[0] = infer->in[0];
     if (attrs->uneven)
         infer->out[0].shape.dims[attrs->axis] = MU_UNKNOWN;
@@ -49,7 +52,8 @@ static mu_status exchange_shapes(const mu_kernel *kernel, int64_t *shapes)
 }
 
 // The extents along the axis; all else must be equal.
-static mu_status check_shapes(const mu_kernel *kernel, int ranks, const int64_t *shapes, int64_t *extents, int64_t *whole)
+static mu_status check_shapes(const mu_kernel *kernel, int ranks, const int64_t *shapes, int64_t *extents,
+                              int64_t *whole)
 {
     const mu_all_gather_attrs *attrs = kernel->attrs;
     const int64_t *first = shapes;
@@ -60,9 +64,10 @@ static mu_status check_shapes(const mu_kernel *kernel, int ranks, const int64_t 
         for (int a = 0; same && a < (int)first[0]; a++)
             same = a == attrs->axis || shape[1 + a] == first[1 + a];
         if (!same)
-            return mu__error(MU_INVALID_ARGUMENT, "all_gather: the tensors of replicas 0 and %d have ranks %lld and %lld or differ "
-                             "beside axis %lld; they may differ only along it", r, (long long)first[0], (long long)shape[0],
-                             (long long)attrs->axis);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "all_gather: the tensors of replicas 0 and %d have ranks %lld and %lld or differ "
+                             "beside axis %lld; they may differ only along it",
+                             r, (long long)first[0], (long long)shape[0], (long long)attrs->axis);
         extents[r] = shape[1 + attrs->axis];
         *whole += extents[r];
     }
@@ -97,7 +102,8 @@ static mu_status all_gather_measure(const mu_kernel *kernel, mu_spec *out)
 }
 
 // Replica after replica in `blocks` becomes one tensor.
-static void place_blocks(const mu_kernel *kernel, int ranks, const int64_t *extents, int64_t outer, size_t inner, const char *blocks)
+static void place_blocks(const mu_kernel *kernel, int ranks, const int64_t *extents, int64_t outer, size_t inner,
+                         const char *blocks)
 {
     const mu_all_gather_attrs *attrs = kernel->attrs;
     const size_t stride = (size_t)kernel->out[0].shape.dims[attrs->axis] * inner;
@@ -120,7 +126,8 @@ static mu_status gather_parts(const mu_kernel *kernel, int ranks, int64_t *exten
     for (int r = 0; r < ranks; r++)
         whole += extents[r];
     if (whole != out->shape.dims[axis] || ranks != out[1].shape.dims[0])
-        return mu__error(MU_UNIMPLEMENTED, "all_gather: the replicas' parts have %lld rows in all, %lld were planned for %lld replicas; "
+        return mu__error(MU_UNIMPLEMENTED,
+                         "all_gather: the replicas' parts have %lld rows in all, %lld were planned for %lld replicas; "
                          "run this step eagerly with mu_run_callback",
                          (long long)whole, (long long)out->shape.dims[axis], (long long)attrs->ranks);
     for (int a = 0; a < in->shape.rank; a++)
@@ -183,9 +190,10 @@ const mu_op mu_op_all_gather = {
 static mu_status part_infer(mu_infer *infer)
 {
     const mu_axis_attrs *attrs = infer->attrs;
-    if (infer->in[0].shape.rank != infer->in[1].shape.rank || attrs->axis < 0 || attrs->axis >= infer->in[0].shape.rank ||
-        infer->in[2].shape.rank != 1 || infer->in[2].dtype != MU_I64)
-        return mu__error(MU_INVALID_ARGUMENT, "all_gather_part: axis %lld of ranks %d and %d; the extents must be an int64 vector",
+    if (infer->in[0].shape.rank != infer->in[1].shape.rank || attrs->axis < 0 ||
+        attrs->axis >= infer->in[0].shape.rank || infer->in[2].shape.rank != 1 || infer->in[2].dtype != MU_I64)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "all_gather_part: axis %lld of ranks %d and %d; the extents must be an int64 vector",
                          (long long)attrs->axis, infer->in[0].shape.rank, infer->in[1].shape.rank);
     infer->out[0] = (mu_spec){.dtype = infer->in[0].dtype, .shape = infer->in[1].shape};
     return MU_OK;
@@ -208,7 +216,8 @@ static mu_status part_ref(const mu_kernel *kernel)
         return mu__error(MU_INVALID_ARGUMENT, "all_gather_part: rows %lld to %lld of %lld", (long long)before,
                          (long long)(before + out->shape.dims[axis]), (long long)dy->shape.dims[axis]);
     for (int64_t o = 0; o < outer; o++)
-        memcpy((char *)out->data + (size_t)o * bytes, (const char *)dy->data + (size_t)o * stride + (size_t)before * row, bytes);
+        memcpy((char *)out->data + (size_t)o * bytes,
+               (const char *)dy->data + (size_t)o * stride + (size_t)before * row, bytes);
     return MU_OK;
 }
 

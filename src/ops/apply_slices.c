@@ -51,12 +51,15 @@ static mu_status slices_infer(mu_infer *infer)
     mu_shape wanted = variable->shape;
     char seen[MU_SHAPE_TEXT], text[MU_SHAPE_TEXT];
     if ((indices->dtype != MU_I32 && indices->dtype != MU_I64) || indices->shape.rank != 1 || wanted.rank < 1)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the indices are %s%s for a variable of rank %d; they must be a vector of int32 or "
-                         "int64, and the variable needs an axis for them", infer->op->name, mu_dtype_name(indices->dtype),
-                         mu__shape_text(&indices->shape, seen), wanted.rank);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the indices are %s%s for a variable of rank %d; they must be a vector of int32 or "
+                         "int64, and the variable needs an axis for them",
+                         infer->op->name, mu_dtype_name(indices->dtype), mu__shape_text(&indices->shape, seen),
+                         wanted.rank);
     wanted.dims[0] = indices->shape.dims[0];
     if (values->dtype != variable->dtype || !mu__shape_compatible(&wanted, &values->shape))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the values are %s%s; for these indices and this variable they must be %s%s",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the values are %s%s; for these indices and this variable they must be %s%s",
                          infer->op->name, mu_dtype_name(values->dtype), mu__shape_text(&values->shape, seen),
                          mu_dtype_name(variable->dtype), mu__shape_text(&wanted, text));
     return MU_OK;
@@ -74,8 +77,8 @@ static mu_status check_indices(const mu_kernel *kernel, const slices *rows)
     const int64_t n = variable_rows(kernel);
     for (int64_t i = 0; i < rows->n; i++)
         if (index_at(&rows->indices, i) < 0 || index_at(&rows->indices, i) >= n)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld at place %lld, but the variable has %lld rows", kernel->op->name,
-                             (long long)index_at(&rows->indices, i), (long long)i, (long long)n);
+            return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld at place %lld, but the variable has %lld rows",
+                             kernel->op->name, (long long)index_at(&rows->indices, i), (long long)i, (long long)n);
     return MU_OK;
 }
 
@@ -98,7 +101,8 @@ static void run_f64(void *arg, int64_t begin, int64_t end)
 static void update(const mu_kernel *kernel, slices_job *j)
 {
     const int64_t touched = j->adam || j->slots[0] || j->sums[0] ? variable_rows(kernel) : 0;
-    mu__share_range(kernel->team, variable_rows(kernel), 64, (touched + j->rows.n) * j->inner, is_f64(kernel) ? run_f64 : run_f32, j);
+    mu__share_range(kernel->team, variable_rows(kernel), 64, (touched + j->rows.n) * j->inner,
+                    is_f64(kernel) ? run_f64 : run_f32, j);
 }
 
 // The sums of this replica's slices are reduced over the replicas as one array.
@@ -113,8 +117,8 @@ static mu_status update_from_sums(const mu_kernel *kernel, slices_job *j)
         return MU_RESOURCE_EXHAUSTED;
     memset(sums, 0, bytes);
     (is_f64(kernel) ? f64_sum : f32_sum)(j, sums, j->adam ? sums + bytes / 2 : NULL);
-    const mu_status status = kernel->collective->all_reduce(kernel->collective, kernel->number, attrs->name, MU_REDUCTION_SUM, dtype,
-                                                            sums, all);
+    const mu_status status = kernel->collective->all_reduce(kernel->collective, kernel->number, attrs->name,
+                                                            MU_REDUCTION_SUM, dtype, sums, all);
     if (status == MU_OK) {
         j->rows.n = 0;
         j->sums[0] = sums;
@@ -130,17 +134,18 @@ static mu_status update_from_all(const mu_kernel *kernel, slices_job *j, int64_t
     const mu_apply_slices_attrs *attrs = kernel->attrs;
     mu_collective *collective = kernel->collective;
     const mu_dtype dtype = kernel->resources[0].dtype, index_type = j->rows.indices.dtype;
-    const size_t value_bytes = (size_t)(total * j->inner) * mu_dtype_bytes(dtype), index_bytes = (size_t)total * mu_dtype_bytes(index_type);
+    const size_t value_bytes = (size_t)(total * j->inner) * mu_dtype_bytes(dtype),
+                 index_bytes = (size_t)total * mu_dtype_bytes(index_type);
     void *values = mu__alloc_data(value_bytes), *indices = mu__alloc_data(index_bytes);
     mu_status status = values && indices ? MU_OK : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)
-        status = collective->all_gather(collective, kernel->number, attrs->name, index_type, j->rows.indices.data, j->rows.n, indices,
-                                        counts);
+        status = collective->all_gather(collective, kernel->number, attrs->name, index_type, j->rows.indices.data,
+                                        j->rows.n, indices, counts);
     for (int r = 0; r < collective->size; r++)
         counts[r] *= j->inner;
     if (status == MU_OK)
-        status = collective->all_gather(collective, kernel->number, attrs->name, dtype, j->rows.values, j->rows.n * j->inner, values,
-                                        counts);
+        status = collective->all_gather(collective, kernel->number, attrs->name, dtype, j->rows.values,
+                                        j->rows.n * j->inner, values, counts);
     if (status == MU_OK) {
         j->rows = (slices){.indices = {.dtype = index_type, .data = indices}, .values = values, .n = total};
         update(kernel, j);
@@ -160,11 +165,13 @@ static mu_status update_together(const mu_kernel *kernel, slices_job *j)
     int64_t *ones = counts + collective->size;
     for (int r = 0; r < collective->size; r++)
         ones[r] = 1;
-    mu_status status = collective->all_gather(collective, kernel->number, "number of slices", MU_I64, &j->rows.n, 1, counts, ones);
+    mu_status status =
+        collective->all_gather(collective, kernel->number, "number of slices", MU_I64, &j->rows.n, 1, counts, ones);
     for (int r = 0; r < collective->size; r++)
         total += counts[r];
     if (status == MU_OK)
-        status = total > variable_rows(kernel) * (j->adam ? 2 : 1) ? update_from_sums(kernel, j) : update_from_all(kernel, j, total, counts);
+        status = total > variable_rows(kernel) * (j->adam ? 2 : 1) ? update_from_sums(kernel, j)
+                                                                   : update_from_all(kernel, j, total, counts);
     mu__free(counts);
     return status;
 }
@@ -188,7 +195,8 @@ static mu_status run_slices(const mu_kernel *kernel, slices_job *j)
 
 static mu_status descent_ref(const mu_kernel *kernel)
 {
-    slices_job j = {.nesterov = ((const mu_apply_slices_attrs *)kernel->attrs)->nesterov, .rate = mu__read_scalar(kernel, 0),
+    slices_job j = {.nesterov = ((const mu_apply_slices_attrs *)kernel->attrs)->nesterov,
+                    .rate = mu__read_scalar(kernel, 0),
                     .momentum = mu__read_scalar(kernel, 1)};
     return run_slices(kernel, &j);
 }

@@ -334,8 +334,9 @@ static mu_tensor *mod_grad(mu_grad *g, int i)
     mu_tensor *dx = i == 0 ? g->dy : mu_neg(mu_multiply(g->dy, mu_floor_divide(g->x[0], g->x[1])));
     return mu__unbroadcast(g, dx, i);
 }
-const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = integer_ref, .cpu = {.run = math_run}, .grad = mod_grad,
-                         .samples = samples_divide, .lower = mu__lower_whole_division};
+const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = integer_ref,
+                         .cpu = {.run = math_run},        .grad = mod_grad,
+                         .samples = samples_divide,       .lower = mu__lower_whole_division};
 mu_tensor *mu_mod(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_mod, NULL, a, b);
@@ -353,9 +354,9 @@ static mu_tensor *pow_grad(mu_grad *g, int i)
     }
     return mu__unbroadcast(g, mu_multiply(g->dy, dx), i);
 }
-const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = integer_ref, .cpu = {.run = math_run}, .grad = pow_grad,
-                         .hlo = "stablehlo.power",
-                         .samples = samples_power};
+const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = integer_ref,
+                         .cpu = {.run = math_run},        .grad = pow_grad,
+                         .hlo = "stablehlo.power",        .samples = samples_power};
 mu_tensor *mu_pow(mu_tensor *x, mu_tensor *y)
 {
     return mu__apply2(&mu_op_pow, NULL, x, y);
@@ -401,7 +402,8 @@ static mu_tensor *atan2_grad(mu_grad *g, int i)
     mu_tensor *factor = mu_divide(g->dy, mu_add(mu_square(x), mu_square(y)));
     return mu__unbroadcast(g, i == 0 ? mu_multiply(x, factor) : mu_neg(mu_multiply(y, factor)), i);
 }
-const mu_op mu_op_atan2 = {ROW2("atan2", ATAN2, 0, MU_FLOATS), .cpu = {.run = math_run}, .grad = atan2_grad, .hlo = "stablehlo.atan2", SIMPLE};
+const mu_op mu_op_atan2 = {ROW2("atan2", ATAN2, 0, MU_FLOATS), .cpu = {.run = math_run}, .grad = atan2_grad,
+                           .hlo = "stablehlo.atan2", SIMPLE};
 mu_tensor *mu_atan2(mu_tensor *y, mu_tensor *x)
 {
     return mu__apply2(&mu_op_atan2, NULL, y, x);

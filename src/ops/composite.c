@@ -153,7 +153,8 @@ mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n)
         return NULL;
     }
     mu_tensor *tensor = mu_tensor_new(dtype, 1, &n, NULL);
-    const progression line = {.start = start, .step = (stop - start) / (double)MU_MAX(n - 1, 1), .last = n > 1 ? stop : start};
+    const progression line = {
+        .start = start, .step = (stop - start) / (double)MU_MAX(n - 1, 1), .last = n > 1 ? stop : start};
     return written(tensor, &line);
 }
 

@@ -1,8 +1,9 @@
 // conv2d and conv3d, their two gradients, and conv2d with bias and ReLU behind it: rows and public functions.
 //
-// Images are NHWC, kernels HWIO; a third axis, depth, comes before height. float32 and bfloat16 run on oneDNN: images as they are, kernels reordered
-// at each run into what the primitive likes (they change every step, and it costs microseconds). Each of the
-// three rows is linear in both operands, so their gradients are each other. Fused rows come from passes.
+// Images are NHWC, kernels HWIO; a third axis, depth, comes before height. float32 and bfloat16 run on oneDNN: images
+// as they are, kernels reordered at each run into what the primitive likes (they change every step, and it costs
+// microseconds). Each of the three rows is linear in both operands, so their gradients are each other. Fused rows come
+// from passes.
 #include "ops/conv.h"
 #include "ops/lower.h"
 #include "ops/onednn.h"
@@ -206,7 +207,8 @@ static dnnl_memory_desc_t image_layout(mu_dnnl *dnnl, int64_t n, int64_t channel
     return mu__dnnl_layout(dnnl, spatial + 2, dims, type, strides);
 }
 
-static void describe_arrays(conv_plan *plan, mu_window *w, const mu_shape *kernel, int64_t groups, dnnl_data_type_t type)
+static void describe_arrays(conv_plan *plan, mu_window *w, const mu_shape *kernel, int64_t groups,
+                            dnnl_data_type_t type)
 {
     mu_dnnl *dnnl = plan->dnnl;
     const int n = w->spatial;
@@ -340,8 +342,11 @@ static const mu_conv_attrs sized = {
 #define ONES_3 {3, {1, 1, 1}}
 static const mu_conv_attrs valid_3 = {.strides = ONES_3, .dilations = ONES_3, .padding = "valid", .groups = 1};
 static const mu_conv_attrs same_3 = {.strides = {3, {2, 1, 3}}, .dilations = ONES_3, .padding = "same", .groups = 2};
-static const mu_conv_attrs padded_3 = {
-    .strides = {3, {1, 2, 1}}, .dilations = {3, {2, 1, 1}}, .pads = {6, {1, 1, 0, 2, 1, 0}}, .padding = "explicit", .groups = 1};
+static const mu_conv_attrs padded_3 = {.strides = {3, {1, 2, 1}},
+                                       .dilations = {3, {2, 1, 1}},
+                                       .pads = {6, {1, 1, 0, 2, 1, 0}},
+                                       .padding = "explicit",
+                                       .groups = 1};
 
 static const mu_sample conv_samples[] = {
     {.n_in = 2, .in = {{4, {2, 7, 6, 3}}, {4, {3, 3, 3, 5}}}, .attrs = &valid},
@@ -383,14 +388,26 @@ static const mu_sample conv3d_samples[] = {
 };
 
 static const mu_sample conv3d_input_grad_samples[] = {
-    {.n_in = 3, .in = {{5, {3, 2, 2, 2, 3}}, {5, {2, 3, 2, 2, 3}}, {5, {3, 3, 4, 3, 2}}}, .attrs = &valid_3, .no_grad = 4},
-    {.n_in = 3, .in = {{5, {1, 2, 3, 2, 2}}, {5, {3, 2, 2, 2, 2}}, {5, {1, 4, 3, 5, 4}}}, .attrs = &same_3, .no_grad = 4},
+    {.n_in = 3,
+     .in = {{5, {3, 2, 2, 2, 3}}, {5, {2, 3, 2, 2, 3}}, {5, {3, 3, 4, 3, 2}}},
+     .attrs = &valid_3,
+     .no_grad = 4},
+    {.n_in = 3,
+     .in = {{5, {1, 2, 3, 2, 2}}, {5, {3, 2, 2, 2, 2}}, {5, {1, 4, 3, 5, 4}}},
+     .attrs = &same_3,
+     .no_grad = 4},
     {0},
 };
 
 static const mu_sample conv3d_filter_grad_samples[] = {
-    {.n_in = 3, .in = {{5, {3, 3, 4, 3, 2}}, {5, {3, 2, 2, 2, 3}}, {5, {2, 3, 2, 2, 3}}}, .attrs = &valid_3, .no_grad = 4},
-    {.n_in = 3, .in = {{5, {1, 4, 3, 5, 4}}, {5, {1, 2, 3, 2, 2}}, {5, {3, 2, 2, 2, 2}}}, .attrs = &same_3, .no_grad = 4},
+    {.n_in = 3,
+     .in = {{5, {3, 3, 4, 3, 2}}, {5, {3, 2, 2, 2, 3}}, {5, {2, 3, 2, 2, 3}}},
+     .attrs = &valid_3,
+     .no_grad = 4},
+    {.n_in = 3,
+     .in = {{5, {1, 4, 3, 5, 4}}, {5, {1, 2, 3, 2, 2}}, {5, {3, 2, 2, 2, 2}}},
+     .attrs = &same_3,
+     .no_grad = 4},
     {0},
 };
 
@@ -404,7 +421,8 @@ const mu_op mu_op_conv2d = {CONV("conv2d", 2, conv_infer, conv_grad, conv_sample
 const mu_op mu_op_conv3d = {CONV("conv3d", 3, conv_infer, conv_grad, conv3d_samples)};
 
 const mu_op mu_op_conv2d_input_grad = {
-    CONV("conv2d_input_grad", 2, input_grad_infer, input_grad_grad, input_grad_samples), .max_in = 3, .shape_only = 1u << 2};
+    CONV("conv2d_input_grad", 2, input_grad_infer, input_grad_grad, input_grad_samples), .max_in = 3,
+    .shape_only = 1u << 2};
 const mu_op mu_op_conv3d_input_grad = {
     CONV("conv3d_input_grad", 3, input_grad_infer, input_grad_grad, conv3d_input_grad_samples), .max_in = 3,
     .shape_only = 1u << 2};
@@ -459,7 +477,8 @@ mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args)
     mu_nn_conv2d_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv2d") != MU_OK)
         return NULL;
-    const conv_options options = {&mu_op_conv2d, "conv2d", 2, a.strides, a.dilations, a.pads, NULL, a.padding, a.groups};
+    const conv_options options = {&mu_op_conv2d, "conv2d", 2,         a.strides, a.dilations,
+                                  a.pads,        NULL,     a.padding, a.groups};
     return convolve(&options, a.x, a.kernel);
 }
 
@@ -468,7 +487,8 @@ mu_tensor *mu_nn_conv3d_with(const mu_nn_conv3d_args *args)
     mu_nn_conv3d_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv3d") != MU_OK)
         return NULL;
-    const conv_options options = {&mu_op_conv3d, "conv3d", 3, a.strides, a.dilations, a.pads, NULL, a.padding, a.groups};
+    const conv_options options = {&mu_op_conv3d, "conv3d", 3,         a.strides, a.dilations,
+                                  a.pads,        NULL,     a.padding, a.groups};
     return convolve(&options, a.x, a.kernel);
 }
 
@@ -478,7 +498,8 @@ static mu_status choose_image(const conv_options *o, const mu_tensor *x, const m
     char text[MU_SHAPE_TEXT];
     if (!x || !kernel || x->shape.rank != o->n + 2 || kernel->shape.rank != o->n + 2)
         return mu__error(MU_INVALID_ARGUMENT, "%s: x and kernel must have rank %d, got %s", o->name, o->n + 2,
-                         x && kernel ? mu__shape_text(x->shape.rank == o->n + 2 ? &kernel->shape : &x->shape, text) : "NULL");
+                         x && kernel ? mu__shape_text(x->shape.rank == o->n + 2 ? &kernel->shape : &x->shape, text)
+                                     : "NULL");
     attrs->image.n = o->n;
     for (int i = 0; i < o->n; i++) {
         const int64_t in = x->shape.dims[i + 1], size = kernel->shape.dims[i], stride = attrs->strides.at[i];
@@ -490,8 +511,8 @@ static mu_status choose_image(const conv_options *o, const mu_tensor *x, const m
             out -= attrs->pads.at[2 * i] + attrs->pads.at[2 * i + 1];
         attrs->image.at[i] = o->output_size[i] ? o->output_size[i] : out;
         if (in == MU_UNKNOWN || attrs->image.at[i] < 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d of x has %s, of which no size of the result follows", o->name,
-                             i + 1, mu__shape_text(&x->shape, text));
+            return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d of x has %s, of which no size of the result follows",
+                             o->name, i + 1, mu__shape_text(&x->shape, text));
     }
     return MU_OK;
 }

@@ -66,8 +66,8 @@ static mu_status custom_infer(mu_infer *infer)
         MU_TRY(must_say_why(row->custom.infer(in, out, row->custom.arg), row->name, "shape rule"));
     for (int i = 0; i < infer->n_out; i++) {
         if (!mu__dtype_ok(out[i].dtype))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: its shape rule gives output %d the type %d, which is none", row->name, i,
-                             (int)out[i].dtype);
+            return mu__error(MU_INVALID_ARGUMENT, "%s: its shape rule gives output %d the type %d, which is none",
+                             row->name, i, (int)out[i].dtype);
         infer->out[i] = (mu_spec){.dtype = out[i].dtype, .shape = out[i].shape};
     }
     return MU_OK;
@@ -123,7 +123,8 @@ static mu_status check_name(const char *name)
         n++;
     if (n > 0 && name[n] == 0)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_register_op: '%.80s' is no name; take up to %d letters, digits and underscores",
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_register_op: '%.80s' is no name; take up to %d letters, digits and underscores",
                      name ? name : "", NAME_BYTES - 1);
 }
 
@@ -131,10 +132,13 @@ static mu_status check_op(const mu_custom_op *op)
 {
     MU_TRY(check_name(op->name));
     if (op->n_in < 1 || op->n_in > MU_CUSTOM_INPUTS || op->n_out < 1 || op->n_out > MU_CUSTOM_OUTPUTS)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_register_op: '%s' has %d inputs and %d outputs; 1 to %d and 1 to %d are "
-                         "possible", op->name, op->n_in, op->n_out, MU_CUSTOM_INPUTS, MU_CUSTOM_OUTPUTS);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_register_op: '%s' has %d inputs and %d outputs; 1 to %d and 1 to %d are "
+                         "possible",
+                         op->name, op->n_in, op->n_out, MU_CUSTOM_INPUTS, MU_CUSTOM_OUTPUTS);
     if (!op->kernel)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_register_op: '%s' has no kernel; give the function that computes it", op->name);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_register_op: '%s' has no kernel; give the function that computes it",
+                         op->name);
     return MU_OK;
 }
 
@@ -152,8 +156,13 @@ static mu_status add_row(const mu_custom_op *op)
     row->custom = *op;
     snprintf(row->name, sizeof row->name, PREFIX "%s", op->name);
     row->custom.name = row->name + sizeof PREFIX - 1;
-    const mu_op filled = {.name = row->name, .n_in = op->n_in, .n_out = op->n_out, .infer = custom_infer, .ref = custom_ref,
-                          .flags = op->has_effect ? MU_OP_EFFECT : 0, .grad = op->gradient ? custom_grad : NULL};
+    const mu_op filled = {.name = row->name,
+                          .n_in = op->n_in,
+                          .n_out = op->n_out,
+                          .infer = custom_infer,
+                          .ref = custom_ref,
+                          .flags = op->has_effect ? MU_OP_EFFECT : 0,
+                          .grad = op->gradient ? custom_grad : NULL};
     memcpy(&row->op, &filled, sizeof filled);
     row->next = atomic_load(&rows);
     atomic_store(&rows, row);
@@ -175,7 +184,8 @@ mu_status mu_register_op_with(const mu_custom_op *args)
     if (!there)
         status = add_row(&op);
     else if (!same_op(&there->custom, &op))
-        status = mu__error(MU_ALREADY_EXISTS, "mu_register_op: another op named '%s' is registered; take another name", op.name);
+        status = mu__error(MU_ALREADY_EXISTS, "mu_register_op: another op named '%s' is registered; take another name",
+                           op.name);
     pthread_mutex_unlock(&registering);
     return status;
 }

@@ -126,7 +126,8 @@ static mu_status draw_ref(const mu_kernel *k)
 // ---- The derivative of a gamma draw towards alpha -----------------------------------------------
 
 // Implicit differentiation: -(dP/da) / p, where P(a, x) is the distribution and p its density. With the series of P
-// both share a factor, which cancels: the sum of c_n (digamma(a + n + 1) - log x), c_0 = x / a, c_n = c_(n-1) x / (a + n).
+// both share a factor, which cancels: the sum of c_n (digamma(a + n + 1) - log x), c_0 = x / a, c_n = c_(n-1) x / (a +
+// n).
 static double gamma_slope(double a, double x)
 {
     if (!(a > 0) || !(x > 0) || isinf(x) || isinf(a))

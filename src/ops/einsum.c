@@ -73,11 +73,11 @@ static mu_status read_equation(const char *text, int n, equation *out)
             return MU_INVALID_ARGUMENT;
     }
     if (*at)
-        return mu__error(MU_INVALID_ARGUMENT, "einsum: equation \"%.80s\" must have one \"->\" at most, before the result",
-                         text);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "einsum: equation \"%.80s\" must have one \"->\" at most, before the result", text);
     if (out->n != n)
-        return mu__error(MU_INVALID_ARGUMENT, "einsum: equation \"%.80s\" names %d operands, %d tensors are given", text,
-                         out->n, n);
+        return mu__error(MU_INVALID_ARGUMENT, "einsum: equation \"%.80s\" names %d operands, %d tensors are given",
+                         text, out->n, n);
     return MU_OK;
 }
 
@@ -128,8 +128,10 @@ static mu_tensor *diagonal(const equation *e, mu_tensor *x, int p, int q)
     const int64_t size = shape->dims[p];
     char text[MU_SHAPE_TEXT];
     if (size != shape->dims[q] || size == MU_UNKNOWN) {
-        mu__error(MU_INVALID_ARGUMENT, "einsum: in equation \"%.80s\" axes %d and %d of shape %s have one letter; their "
-                  "sizes must be known and equal", e->text, p, q, mu__shape_text(shape, text));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "einsum: in equation \"%.80s\" axes %d and %d of shape %s have one letter; their "
+                  "sizes must be known and equal",
+                  e->text, p, q, mu__shape_text(shape, text));
         return NULL;
     }
     int axes[MU_MAX_RANK], n = 0;
@@ -210,7 +212,8 @@ static mu_term multiply_all(mu_term *terms, int n, const mu_term *wanted)
                     best_j = j;
                 }
         const mu_label_set kept = kept_without(terms, n, best_i, best_j, result);
-        terms[best_i] = mu__term_product(&terms[best_i], &terms[best_j], kept, stretched, n == 2 ? wanted : NULL, "einsum");
+        terms[best_i] =
+            mu__term_product(&terms[best_i], &terms[best_j], kept, stretched, n == 2 ? wanted : NULL, "einsum");
         if (!terms[best_i].x)
             return terms[best_i];
         terms[best_j] = terms[--n];
@@ -237,7 +240,8 @@ static bool result_is_known(const equation *e)
         seen |= letter;
     }
     if (e->ellipsis_rank > 0 && e->result.ellipsis < 0) {
-        mu__error(MU_INVALID_ARGUMENT, "einsum: \"...\" stands for %d axes in equation \"%.80s\"; the result must have it too",
+        mu__error(MU_INVALID_ARGUMENT,
+                  "einsum: \"...\" stands for %d axes in equation \"%.80s\"; the result must have it too",
                   e->ellipsis_rank, e->text);
         return false;
     }
@@ -254,7 +258,8 @@ static mu_status read_result(equation *e, mu_term *out)
     if (!result_is_known(e))
         return MU_INVALID_ARGUMENT;
     if (rank > MU_MAX_RANK)
-        return mu__error(MU_INVALID_ARGUMENT, "einsum: the result would have rank %d; the limit is %d", rank, MU_MAX_RANK);
+        return mu__error(MU_INVALID_ARGUMENT, "einsum: the result would have rank %d; the limit is %d", rank,
+                         MU_MAX_RANK);
     *out = (mu_term){.n = expand_labels(&e->result, e->ellipsis_rank, labels)};
     memcpy(out->label, labels, (size_t)rank);
     return MU_OK;
@@ -336,7 +341,8 @@ mu_tensor *mu_tensordot(mu_tensor *a, mu_tensor *b, int n)
     int axes_a[MU_MAX_RANK], axes_b[MU_MAX_RANK];
     const int rank = a ? a->shape.rank : 0, other = b ? b->shape.rank : 0;
     if (!mu__pending() && (n < 0 || n > rank || n > other)) {
-        mu__error(MU_INVALID_ARGUMENT, "tensordot: %d axes are to be summed; the tensors have ranks %d and %d", n, rank, other);
+        mu__error(MU_INVALID_ARGUMENT, "tensordot: %d axes are to be summed; the tensors have ranks %d and %d", n, rank,
+                  other);
         return NULL;
     }
     for (int i = 0; i < n; i++) {

@@ -313,32 +313,32 @@ static mu_tensor *exp_grad(mu_grad *g, int i)
     (void)i;
     return times(g, g->y[0]);
 }
-const mu_op mu_op_exp = {ROW1("exp", EXP, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run}, .grad = exp_grad,
-                         .hlo = "stablehlo.exponential"};
+const mu_op mu_op_exp = {ROW1("exp", EXP, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run},
+                         .grad = exp_grad, .hlo = "stablehlo.exponential"};
 
 static mu_tensor *expm1_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_exp(g->x[0]));
 }
-const mu_op mu_op_expm1 = {ROW1("expm1", EXPM1, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run}, .grad = expm1_grad,
-                           .hlo = "stablehlo.exponential_minus_one"};
+const mu_op mu_op_expm1 = {ROW1("expm1", EXPM1, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run},
+                           .grad = expm1_grad, .hlo = "stablehlo.exponential_minus_one"};
 
 static mu_tensor *log_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, g->x[0]);
 }
-const mu_op mu_op_log = {ROW1("log", LOG, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run}, .grad = log_grad,
-                         .hlo = "stablehlo.log"};
+const mu_op mu_op_log = {ROW1("log", LOG, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+                         .grad = log_grad, .hlo = "stablehlo.log"};
 
 static mu_tensor *log1p_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, plus(g->x[0], 1));
 }
-const mu_op mu_op_log1p = {ROW1("log1p", LOG1P, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run}, .grad = log1p_grad,
-                           .hlo = "stablehlo.log_plus_one"};
+const mu_op mu_op_log1p = {ROW1("log1p", LOG1P, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+                           .grad = log1p_grad, .hlo = "stablehlo.log_plus_one"};
 
 static mu_tensor *sqrt_grad(mu_grad *g, int i)
 {
@@ -417,21 +417,24 @@ static mu_tensor *sin_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_cos(g->x[0]));
 }
-const mu_op mu_op_sin = {TRIGONOMETRIC("sin", SIN, samples_real), .cpu = {.run = math_run}, .grad = sin_grad, .hlo = "stablehlo.sine"};
+const mu_op mu_op_sin = {TRIGONOMETRIC("sin", SIN, samples_real), .cpu = {.run = math_run}, .grad = sin_grad,
+                         .hlo = "stablehlo.sine"};
 
 static mu_tensor *cos_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_neg(times(g, mu_sin(g->x[0])));
 }
-const mu_op mu_op_cos = {TRIGONOMETRIC("cos", COS, samples_real), .cpu = {.run = math_run}, .grad = cos_grad, .hlo = "stablehlo.cosine"};
+const mu_op mu_op_cos = {TRIGONOMETRIC("cos", COS, samples_real), .cpu = {.run = math_run}, .grad = cos_grad,
+                         .hlo = "stablehlo.cosine"};
 
 static mu_tensor *tan_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, plus(mu_square(g->y[0]), 1));
 }
-const mu_op mu_op_tan = {TRIGONOMETRIC("tan", TAN, samples_unit), .cpu = {.run = math_run}, .grad = tan_grad, .hlo = "stablehlo.tan"};
+const mu_op mu_op_tan = {TRIGONOMETRIC("tan", TAN, samples_unit), .cpu = {.run = math_run}, .grad = tan_grad,
+                         .hlo = "stablehlo.tan"};
 
 // 1 / sqrt(1 - x^2), negative for acos.
 static mu_tensor *asin_grad(mu_grad *g, int i)
@@ -469,7 +472,8 @@ static mu_tensor *tanh_grad(mu_grad *g, int i)
     (void)i;
     return times(g, plus(mu_neg(mu_square(g->y[0])), 1));
 }
-const mu_op mu_op_tanh = {TRIGONOMETRIC("tanh", TANH, samples_real), .cpu = {.run = math_run}, .grad = tanh_grad, .hlo = "stablehlo.tanh"};
+const mu_op mu_op_tanh = {TRIGONOMETRIC("tanh", TANH, samples_real), .cpu = {.run = math_run}, .grad = tanh_grad,
+                          .hlo = "stablehlo.tanh"};
 
 static mu_tensor *asinh_grad(mu_grad *g, int i)
 {
@@ -502,22 +506,24 @@ static mu_tensor *sigmoid_grad(mu_grad *g, int i)
     mu_tensor *y = g->y[0];
     return times(g, mu_subtract(y, mu_square(y)));
 }
-const mu_op mu_op_sigmoid = {ACTIVATION("sigmoid", SIGMOID), .cpu = {.run = math_run}, .grad = sigmoid_grad, .hlo = "stablehlo.logistic"};
+const mu_op mu_op_sigmoid = {ACTIVATION("sigmoid", SIGMOID), .cpu = {.run = math_run}, .grad = sigmoid_grad,
+                             .hlo = "stablehlo.logistic"};
 
 static mu_tensor *log_sigmoid_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_sigmoid(mu_neg(g->x[0])));
 }
-const mu_op mu_op_log_sigmoid = {ACTIVATION("log_sigmoid", LOG_SIGMOID), .cpu = {.run = math_run}, .grad = log_sigmoid_grad,
-                                 .lower = mu__lower_activation};
+const mu_op mu_op_log_sigmoid = {ACTIVATION("log_sigmoid", LOG_SIGMOID), .cpu = {.run = math_run},
+                                 .grad = log_sigmoid_grad, .lower = mu__lower_activation};
 
 static mu_tensor *softplus_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_sigmoid(g->x[0]));
 }
-const mu_op mu_op_softplus = {ACTIVATION("softplus", SOFTPLUS), .cpu = {.run = math_run}, .grad = softplus_grad, .lower = mu__lower_activation};
+const mu_op mu_op_softplus = {ACTIVATION("softplus", SOFTPLUS), .cpu = {.run = math_run}, .grad = softplus_grad,
+                              .lower = mu__lower_activation};
 
 static mu_tensor *softsign_grad(mu_grad *g, int i)
 {
@@ -585,7 +591,10 @@ static mu_tensor *elu_grad(mu_grad *g, int i)
     return where_negative(g, times(g, plus(g->y[0], ((const mu_slope_attrs *)g->attrs)->alpha)), g->dy);
 }
 const mu_op mu_op_elu = {ROW1("elu", ELU, MU_FLOATS, activation_ref, samples_slope),
-                         .attrs_bytes = sizeof(mu_slope_attrs), .attrs = slope_attrs, .cpu = {.run = math_run}, .grad = elu_grad,
+                         .attrs_bytes = sizeof(mu_slope_attrs),
+                         .attrs = slope_attrs,
+                         .cpu = {.run = math_run},
+                         .grad = elu_grad,
                          .lower = mu__lower_activation};
 
 static mu_tensor *selu_grad(mu_grad *g, int i)
@@ -593,7 +602,8 @@ static mu_tensor *selu_grad(mu_grad *g, int i)
     (void)i;
     return where_negative(g, times(g, plus(g->y[0], 1.7580993408473768599)), mu__scale(g->dy, 1.0507009873554804934));
 }
-const mu_op mu_op_selu = {ACTIVATION("selu", SELU), .cpu = {.run = math_run}, .grad = selu_grad, .lower = mu__lower_activation};
+const mu_op mu_op_selu = {ACTIVATION("selu", SELU), .cpu = {.run = math_run}, .grad = selu_grad,
+                          .lower = mu__lower_activation};
 
 // Phi(x) + x phi(x), of the normal distribution.
 static mu_tensor *gelu_grad(mu_grad *g, int i)
@@ -617,7 +627,8 @@ static mu_tensor *gelu_tanh_grad(mu_grad *g, int i)
     mu_tensor *slope = mu_multiply(mu_multiply(x, plus(mu_neg(mu_square(t)), 1)), inner);
     return mu__scale(times(g, mu_add(plus(t, 1), slope)), 0.5);
 }
-const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .cpu = {.run = math_run}, .grad = gelu_tanh_grad, .lower = mu__lower_activation};
+const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .cpu = {.run = math_run}, .grad = gelu_tanh_grad,
+                               .lower = mu__lower_activation};
 
 static mu_tensor *silu_grad(mu_grad *g, int i)
 {
@@ -625,7 +636,8 @@ static mu_tensor *silu_grad(mu_grad *g, int i)
     mu_tensor *s = mu_sigmoid(g->x[0]);
     return times(g, mu_add(s, mu_multiply(g->y[0], plus(mu_neg(s), 1))));
 }
-const mu_op mu_op_silu = {ACTIVATION("silu", SILU), .cpu = {.run = math_run}, .grad = silu_grad, .lower = mu__lower_activation};
+const mu_op mu_op_silu = {ACTIVATION("silu", SILU), .cpu = {.run = math_run}, .grad = silu_grad,
+                          .lower = mu__lower_activation};
 
 static mu_tensor *mish_grad(mu_grad *g, int i)
 {
@@ -634,7 +646,8 @@ static mu_tensor *mish_grad(mu_grad *g, int i)
     mu_tensor *slope = mu_multiply(mu_multiply(x, mu_sigmoid(x)), plus(mu_neg(mu_square(t)), 1));
     return times(g, mu_add(t, slope));
 }
-const mu_op mu_op_mish = {ACTIVATION("mish", MISH), .cpu = {.run = math_run}, .grad = mish_grad, .lower = mu__lower_activation};
+const mu_op mu_op_mish = {ACTIVATION("mish", MISH), .cpu = {.run = math_run}, .grad = mish_grad,
+                          .lower = mu__lower_activation};
 
 // ---- Tests of elements --------------------------------------------------------------------------
 

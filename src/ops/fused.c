@@ -219,8 +219,8 @@ static mu_status conv_pool_ref(const mu_kernel *kernel)
 
 bool mu__plain_convolution(const mu_conv_attrs *attrs)
 {
-    return strcmp(attrs->padding, "valid") == 0 && attrs->groups == 1 && attrs->strides.at[0] == 1 && attrs->strides.at[1] == 1 &&
-           attrs->dilations.at[0] == 1 && attrs->dilations.at[1] == 1;
+    return strcmp(attrs->padding, "valid") == 0 && attrs->groups == 1 && attrs->strides.at[0] == 1 &&
+           attrs->strides.at[1] == 1 && attrs->dilations.at[0] == 1 && attrs->dilations.at[1] == 1;
 }
 
 // The hand-written kernels take first layers: few channels, small square kernels, stride 1, no padding.

@@ -15,8 +15,8 @@ mu_status mu__need_marked(const mu_infer *infer, int dy, int mark, const mu_shap
 bool mu__plain_convolution(const mu_conv_attrs *attrs);
 
 // mu__run_plain runs the plain loops of another row.
-mu_status mu__run_plain(const mu_op *op, const void *attrs, const mu_kernel *kernel, int n_in, const mu_view *in, int n_out,
-                        const mu_view *out);
+mu_status mu__run_plain(const mu_op *op, const void *attrs, const mu_kernel *kernel, int n_in, const mu_view *in,
+                        int n_out, const mu_view *out);
 // mu__unpool_marked writes the gradient of ReLU and pool with respect to what goes in.
 mu_status mu__unpool_marked(const mu_kernel *kernel, const mu_view *dy, const mu_view *mark, mu_view *dx);
 

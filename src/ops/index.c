@@ -457,8 +457,14 @@ static const mu_sample samples_one_hot[] = {
     {0},
 };
 const mu_op mu_op_one_hot = {
-    .name = "one_hot", .n_in = 1, .n_out = 1,
-    .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_U8), .attrs_bytes = sizeof(mu_one_hot_attrs), .attrs = one_hot_attrs, .infer = one_hot_infer, .ref = one_hot_ref,
+    .name = "one_hot",
+    .n_in = 1,
+    .n_out = 1,
+    .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_U8),
+    .attrs_bytes = sizeof(mu_one_hot_attrs),
+    .attrs = one_hot_attrs,
+    .infer = one_hot_infer,
+    .ref = one_hot_ref,
     .samples = samples_one_hot,
     .lower = mu__lower_one_hot,
 };

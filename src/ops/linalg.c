@@ -93,7 +93,8 @@ static void factor_matrices(void *arg, int64_t begin, int64_t end)
         const size_t at = (size_t)(i * call->n * call->n) * mu_dtype_bytes(k->in[0].dtype);
         const char *a = (const char *)k->in[0].data + at;
         char *l = (char *)k->out[0].data + at;
-        const bool done = k->in[0].dtype == MU_F32 ? f32_cholesky(a, call->n, l, scratch) : f64_cholesky(a, call->n, l, scratch);
+        const bool done =
+            k->in[0].dtype == MU_F32 ? f32_cholesky(a, call->n, l, scratch) : f64_cholesky(a, call->n, l, scratch);
         if (!done)
             call->failed = i;
     }
@@ -110,8 +111,8 @@ static mu_status cholesky_ref(const mu_kernel *kernel)
     MU_TRY(run_batch(&call, call.n ? batches : 0, batches * call.n * call.n * call.n, factor_matrices));
     if (call.failed < 0)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "cholesky: matrix %lld of %lld is not positive definite", (long long)call.failed,
-                     (long long)batches);
+    return mu__error(MU_INVALID_ARGUMENT, "cholesky: matrix %lld of %lld is not positive definite",
+                     (long long)call.failed, (long long)batches);
 }
 
 // Weights over an n by n matrix: one below the diagonal (or above it), `on_diagonal` on it, zero elsewhere.
@@ -119,7 +120,8 @@ static mu_tensor *triangle_like(const mu_tensor *x, bool lower, double on_diagon
 {
     const int64_t n = x->shape.dims[x->shape.rank - 1], dims[] = {n, n};
     if (n == MU_UNKNOWN) {
-        mu__error(MU_INVALID_ARGUMENT, "the gradient of triangular matrices needs their size; only batches may be unknown");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "the gradient of triangular matrices needs their size; only batches may be unknown");
         return NULL;
     }
     mu_tensor *weights = mu_tensor_new(x->dtype, 2, dims, NULL);
@@ -187,8 +189,10 @@ static mu_status solve_infer(mu_infer *infer)
     MU_TRY(need_square(infer, 0));
     const int64_t n = a->dims[a->rank - 1], rows = b->rank < 2 ? 0 : b->dims[b->rank - 2];
     if (b->rank < 2 || (n != rows && n != MU_UNKNOWN && rows != MU_UNKNOWN))
-        return mu__error(MU_INVALID_ARGUMENT, "triangular_solve: matrices %s and right-hand sides %s do not fit; those are "
-                         "[..., n, k]", mu__shape_text(a, a_text), mu__shape_text(b, b_text));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "triangular_solve: matrices %s and right-hand sides %s do not fit; those are "
+                         "[..., n, k]",
+                         mu__shape_text(a, a_text), mu__shape_text(b, b_text));
     const mu_shape batch_a = batch_axes(a), batch_b = batch_axes(b);
     mu_shape out;
     MU_TRY(mu__broadcast(&batch_a, &batch_b, &out, infer->op->name));
@@ -261,7 +265,8 @@ static mu_tensor *solve_grad(mu_grad *g, int i)
     if (i == 1)
         return db ? mu__unbroadcast(g, db, 1) : NULL;
     mu_tensor *weights = triangle_like(g->x[0], attrs->lower, 1);
-    mu_tensor *product = attrs->adjoint ? mu_matmul_transposed(x, db, false, true) : mu_matmul_transposed(db, x, false, true);
+    mu_tensor *product =
+        attrs->adjoint ? mu_matmul_transposed(x, db, false, true) : mu_matmul_transposed(db, x, false, true);
     mu_tensor *da = weights ? mu_neg(mu_multiply(product, weights)) : NULL;
     return da && !mu__shape_equal(&da->shape, &g->x[0]->shape) ? mu_sum_to_like(da, g->x[0]) : da;
 }

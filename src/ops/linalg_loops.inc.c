@@ -82,8 +82,8 @@ static void FN(solve_block)(const T *a, int64_t row, int64_t col, bool lower, in
 }
 
 // op(A) x = b in place of b; `lower` says what op(A) is.
-static void FN(solve)(const void *a_data, int64_t row, int64_t col, bool lower, int64_t n, void *x_data, int64_t columns,
-                      void *scratch)
+static void FN(solve)(const void *a_data, int64_t row, int64_t col, bool lower, int64_t n, void *x_data,
+                      int64_t columns, void *scratch)
 {
     const T *a = a_data;
     T *x = x_data, *negated = scratch;

@@ -33,8 +33,9 @@ void mu__walk_run(const mu_walk *walk, const mu_team *team, mu_walk_row *row, vo
 void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work,
                      void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
 
-// mu__streams says whether a result of so many bytes is larger than what caches keep, so that writing it past them saves
-// reading the lines that it replaces. Such a result is made in pieces of MU_PIECE_BYTES and put in place by mu__put_piece.
+// mu__streams says whether a result of so many bytes is larger than what caches keep, so that writing it past them
+// saves reading the lines that it replaces. Such a result is made in pieces of MU_PIECE_BYTES and put in place by
+// mu__put_piece.
 #define MU_PIECE_BYTES 8192
 bool mu__streams(int64_t bytes);
 void mu__put_piece(void *to, const void *piece, int64_t bytes);

@@ -16,7 +16,8 @@ const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4])
 {
     int used = snprintf(text, MU_HLO_TEXT / 4, "array<i64%s", list->n ? ":" : "");
     for (int64_t i = 0; i < list->n; i++)
-        used += snprintf(text + used, (size_t)(MU_HLO_TEXT / 4 - used), "%s %lld", i ? "," : "", (long long)list->at[i]);
+        used +=
+            snprintf(text + used, (size_t)(MU_HLO_TEXT / 4 - used), "%s %lld", i ? "," : "", (long long)list->at[i]);
     snprintf(text + used, (size_t)(MU_HLO_TEXT / 4 - used), ">");
     return text;
 }
@@ -193,9 +194,10 @@ mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, con
             next++;
         else
             spec.shape.dims[spec.shape.rank++] = a.spec.shape.dims[i];
-    snprintf(text, sizeof text,
-             "({ ^bb0(%%p: tensor<%s>, %%q: tensor<%s>): %%r = \"%s\"(%%p, %%q) : (tensor<%s>, tensor<%s>) -> tensor<%s> "
-             "\"stablehlo.return\"(%%r) : (tensor<%s>) -> () }) {dimensions = %s}",
-             type, type, op, type, type, type, type, mu__hlo_list(axes, list));
+    snprintf(
+        text, sizeof text,
+        "({ ^bb0(%%p: tensor<%s>, %%q: tensor<%s>): %%r = \"%s\"(%%p, %%q) : (tensor<%s>, tensor<%s>) -> tensor<%s> "
+        "\"stablehlo.return\"(%%r) : (tensor<%s>) -> () }) {dimensions = %s}",
+        type, type, op, type, type, type, type, mu__hlo_list(axes, list));
     return e->add(e, &spec, "stablehlo.reduce", 2, operands, text);
 }

@@ -6,7 +6,10 @@
 
 #include <math.h>
 
-static mu_hlo number_like(mu_emitter *e, mu_hlo x, double value) { return mu__hlo_fill(e, x.spec.dtype, &x.spec.shape, value); }
+static mu_hlo number_like(mu_emitter *e, mu_hlo x, double value)
+{
+    return mu__hlo_fill(e, x.spec.dtype, &x.spec.shape, value);
+}
 static mu_hlo plus(mu_emitter *e, mu_hlo a, mu_hlo b) { return mu__hlo_binary(e, "stablehlo.add", a, b); }
 static mu_hlo times(mu_emitter *e, mu_hlo a, mu_hlo b) { return mu__hlo_binary(e, "stablehlo.multiply", a, b); }
 static mu_hlo over(mu_emitter *e, mu_hlo a, mu_hlo b) { return mu__hlo_binary(e, "stablehlo.divide", a, b); }
@@ -92,7 +95,8 @@ mu_status mu__lower_predicate(mu_lowering *l)
 mu_status mu__lower_squared_difference(mu_lowering *l)
 {
     const mu_shape *shape = &l->out[0].spec.shape;
-    const mu_hlo a = mu__hlo_broadcast_to(l->emitter, l->in[0], shape), b = mu__hlo_broadcast_to(l->emitter, l->in[1], shape);
+    const mu_hlo a = mu__hlo_broadcast_to(l->emitter, l->in[0], shape),
+                 b = mu__hlo_broadcast_to(l->emitter, l->in[1], shape);
     const mu_hlo apart = mu__hlo_binary(l->emitter, "stablehlo.subtract", a, b);
     return mu__lowered(l, 0, times(l->emitter, apart, apart));
 }
@@ -110,7 +114,8 @@ mu_status mu__lower_concat(mu_lowering *l)
 {
     char text[64];
     snprintf(text, sizeof text, "{dimension = %lld : i64}", (long long)((const mu_axis_attrs *)l->attrs)->axis);
-    return mu__lowered(l, 0, l->emitter->add(l->emitter, &l->out[0].spec, "stablehlo.concatenate", l->n_in, l->in, text));
+    return mu__lowered(l, 0,
+                       l->emitter->add(l->emitter, &l->out[0].spec, "stablehlo.concatenate", l->n_in, l->in, text));
 }
 
 // The part of a concatenation (input 0) that came from one of the others, which are used for their shapes.

@@ -20,8 +20,8 @@ mu_status mu__lower_elementwise(mu_lowering *l)
 {
     mu_hlo operands[4];
     if (l->n_in > (int)MU_COUNT(operands) || l->n_out != 1)
-        return mu__error(MU_INTERNAL, "op %s names a StableHLO operation, but has %d inputs and %d outputs", l->op->name, l->n_in,
-                         l->n_out);
+        return mu__error(MU_INTERNAL, "op %s names a StableHLO operation, but has %d inputs and %d outputs",
+                         l->op->name, l->n_in, l->n_out);
     for (int i = 0; i < l->n_in; i++)
         operands[i] = mu__hlo_broadcast_to(l->emitter, l->in[i], &l->out[0].spec.shape);
     return mu__lowered(l, 0, l->emitter->add(l->emitter, &l->out[0].spec, l->op->hlo, l->n_in, operands, NULL));
@@ -47,7 +47,8 @@ mu_status mu__lower_compare(mu_lowering *l)
                             : op == &mu_op_greater    ? "GT"
                                                       : "GE";
     const mu_shape *shape = &l->out[0].spec.shape;
-    const mu_hlo a = mu__hlo_broadcast_to(l->emitter, l->in[0], shape), b = mu__hlo_broadcast_to(l->emitter, l->in[1], shape);
+    const mu_hlo a = mu__hlo_broadcast_to(l->emitter, l->in[0], shape),
+                 b = mu__hlo_broadcast_to(l->emitter, l->in[1], shape);
     return mu__lowered(l, 0, mu__hlo_compare(l->emitter, direction, a, b));
 }
 
@@ -139,7 +140,8 @@ mu_status mu__lower_arg(mu_lowering *l)
         if (i != axis)
             places.at[places.n++] = i;
     const mu_hlo everywhere = mu__hlo_broadcast(e, extreme, shape, &places);
-    const mu_hlo hit = mu__hlo_binary(e, "stablehlo.or", mu__hlo_compare(e, "EQ", x, everywhere), mu__hlo_compare(e, "NE", x, x));
+    const mu_hlo hit =
+        mu__hlo_binary(e, "stablehlo.or", mu__hlo_compare(e, "EQ", x, everywhere), mu__hlo_compare(e, "NE", x, x));
     const mu_hlo none = mu__hlo_fill(e, MU_I64, shape, (double)shape->dims[axis]);
     const mu_hlo index = mu__hlo_select(e, hit, mu__hlo_iota(e, MU_I64, shape, axis), none);
     return mu__lowered(l, 0, mu__hlo_reduce(e, "stablehlo.minimum", index, mu__hlo_extreme(e, MU_I64, true), &axes));
@@ -168,8 +170,9 @@ mu_status mu__lower_assign(mu_lowering *l)
     if (l->op == &mu_op_assign_variable)
         l->state[0] = l->in[0];
     else
-        l->state[0] = mu__hlo_binary(l->emitter, l->op == &mu_op_assign_add_variable ? "stablehlo.add" : "stablehlo.subtract",
-                                     l->state[0], l->in[0]);
+        l->state[0] =
+            mu__hlo_binary(l->emitter, l->op == &mu_op_assign_add_variable ? "stablehlo.add" : "stablehlo.subtract",
+                           l->state[0], l->in[0]);
     return l->emitter->status;
 }
 

@@ -52,7 +52,8 @@ static mu_hlo convolve(mu_lowering *l, mu_hlo image, mu_hlo kernel, const convol
     return l->emitter->add(l->emitter, &l->out[0].spec, "stablehlo.convolution", 2, operands, text);
 }
 
-static void push_axis(convolution *c, int64_t stride, int64_t spread_image, int64_t spread_kernel, int64_t low, int64_t high)
+static void push_axis(convolution *c, int64_t stride, int64_t spread_image, int64_t spread_kernel, int64_t low,
+                      int64_t high)
 {
     const int i = c->spatial++;
     c->strides.at[i] = stride;
@@ -102,8 +103,9 @@ static mu_hlo input_grad(mu_lowering *l, mu_window *w, int64_t groups)
         push_axis(&c, 1, a->stride, a->dilation, (a->size - 1) * a->dilation - a->before,
                   a->in + a->before - ((a->out - 1) * a->stride + 1));
     }
-    const mu_hlo flipped = l->emitter->add(l->emitter, &l->in[1].spec, "stablehlo.reverse", 1, &l->in[1],
-                                           w->spatial == 3 ? "{dimensions = array<i64: 0, 1, 2>}" : "{dimensions = array<i64: 0, 1>}");
+    const mu_hlo flipped =
+        l->emitter->add(l->emitter, &l->in[1].spec, "stablehlo.reverse", 1, &l->in[1],
+                        w->spatial == 3 ? "{dimensions = array<i64: 0, 1, 2>}" : "{dimensions = array<i64: 0, 1>}");
     return convolve(l, l->in[0], swap_channels(l->emitter, flipped, groups, w->spatial), &c);
 }
 
@@ -122,7 +124,8 @@ mu_status mu__lower_conv(mu_lowering *l)
 {
     const mu_conv_attrs *attrs = l->attrs;
     const mu_conv_kind kind = mu__conv_kind(l->op);
-    const mu_hlo image = kind == MU_CONV_INPUT_GRAD ? l->out[0] : l->in[0], kernel = kind == MU_CONV_FILTER_GRAD ? l->in[2] : l->in[1];
+    const mu_hlo image = kind == MU_CONV_INPUT_GRAD ? l->out[0] : l->in[0],
+                 kernel = kind == MU_CONV_FILTER_GRAD ? l->in[2] : l->in[1];
     mu_window w;
     MU_TRY(mu__conv_window(attrs, &image.spec.shape, &kernel.spec.shape, l->op->name, &w));
     mu_hlo y = {.id = -1};

@@ -27,12 +27,15 @@ static mu_hlo folded(mu_emitter *e, const char *op, mu_hlo a, double start, int 
     size_t at = 0;
     for (int i = 0; i < rank; i++) {
         window.at[i] = i == axis ? n : 1;
-        at += (size_t)snprintf(pads + at, sizeof pads - at, "%s[%lld, 0]", i ? ", " : "", i == axis ? (long long)n - 1 : 0);
+        at += (size_t)snprintf(pads + at, sizeof pads - at, "%s[%lld, 0]", i ? ", " : "",
+                               i == axis ? (long long)n - 1 : 0);
     }
-    snprintf(text, sizeof text,
-             "({ ^bb0(%%p: tensor<%s>, %%q: tensor<%s>): %%r = \"%s\"(%%p, %%q) : (tensor<%s>, tensor<%s>) -> tensor<%s> "
-             "\"stablehlo.return\"(%%r) : (tensor<%s>) -> () }) {window_dimensions = %s, padding = dense<[%s]> : tensor<%dx2xi64>}",
-             type, type, op, type, type, type, type, mu__hlo_list(&window, lists), pads, rank);
+    snprintf(
+        text, sizeof text,
+        "({ ^bb0(%%p: tensor<%s>, %%q: tensor<%s>): %%r = \"%s\"(%%p, %%q) : (tensor<%s>, tensor<%s>) -> tensor<%s> "
+        "\"stablehlo.return\"(%%r) : (tensor<%s>) -> () }) {window_dimensions = %s, padding = dense<[%s]> : "
+        "tensor<%dx2xi64>}",
+        type, type, op, type, type, type, type, mu__hlo_list(&window, lists), pads, rank);
     return e->add(e, &a.spec, "stablehlo.reduce_window", 2, operands, text);
 }
 
@@ -56,7 +59,8 @@ mu_status mu__lower_cumulate(mu_lowering *l)
     if (mu__elements(&x.spec.shape) == 0)
         return mu__lowered(l, 0, l->in[0]);
     x = attrs->reverse ? turned(e, x, axis) : x;
-    x = folded(e, sum ? "stablehlo.add" : "stablehlo.multiply", attrs->exclusive ? shifted(e, x, start, axis) : x, start, axis);
+    x = folded(e, sum ? "stablehlo.add" : "stablehlo.multiply", attrs->exclusive ? shifted(e, x, start, axis) : x,
+               start, axis);
     x = attrs->reverse ? turned(e, x, axis) : x;
     return mu__lowered(l, 0, mu__hlo_convert(e, x, l->out[0].spec.dtype));
 }
@@ -71,7 +75,8 @@ mu_status mu__lower_cholesky(mu_lowering *l)
     if (mu__elements(shape) == 0)
         return mu__lowered(l, 0, l->in[0]);
     const mu_hlo factor = e->add(e, &a.spec, "stablehlo.cholesky", 1, &a, "{lower = true}");
-    const mu_hlo row = mu__hlo_iota(e, MU_I64, shape, shape->rank - 2), column = mu__hlo_iota(e, MU_I64, shape, shape->rank - 1);
+    const mu_hlo row = mu__hlo_iota(e, MU_I64, shape, shape->rank - 2),
+                 column = mu__hlo_iota(e, MU_I64, shape, shape->rank - 1);
     const mu_hlo zero = mu__hlo_fill(e, a.spec.dtype, shape, 0);
     const mu_hlo lower = mu__hlo_select(e, mu__hlo_compare(e, "GE", row, column), factor, zero);
     return mu__lowered(l, 0, mu__hlo_convert(e, lower, l->out[0].spec.dtype));
@@ -93,7 +98,8 @@ mu_status mu__lower_triangular_solve(mu_lowering *l)
     const mu_shape *result = &l->out[0].spec.shape;
     if (mu__elements(result) == 0)
         return mu__lowered(l, 0, mu__hlo_fill(e, l->out[0].spec.dtype, result, 0));
-    const mu_hlo operands[] = {with_batches(e, mu__hlo_wide(e, l->in[0]), result), with_batches(e, mu__hlo_wide(e, l->in[1]), result)};
+    const mu_hlo operands[] = {with_batches(e, mu__hlo_wide(e, l->in[0]), result),
+                               with_batches(e, mu__hlo_wide(e, l->in[1]), result)};
     snprintf(text, sizeof text,
              "{left_side = true, lower = %s, unit_diagonal = false, transpose_a = #stablehlo<transpose %s>}",
              attrs->lower ? "true" : "false", attrs->adjoint ? "TRANSPOSE" : "NO_TRANSPOSE");
@@ -138,7 +144,10 @@ static mu_hlo by_rows(const channels *c, mu_hlo sum)
     return mu__hlo_binary(c->e, "stablehlo.divide", sum, mu__hlo_fill(c->e, c->dtype, &sum.spec.shape, rows));
 }
 
-static mu_hlo multiplied(const channels *c, mu_hlo a, mu_hlo b) { return mu__hlo_binary(c->e, "stablehlo.multiply", a, b); }
+static mu_hlo multiplied(const channels *c, mu_hlo a, mu_hlo b)
+{
+    return mu__hlo_binary(c->e, "stablehlo.multiply", a, b);
+}
 static mu_hlo less(const channels *c, mu_hlo a, mu_hlo b) { return mu__hlo_binary(c->e, "stablehlo.subtract", a, b); }
 
 // 1 / sqrt(variance + epsilon).
@@ -157,7 +166,8 @@ mu_status mu__lower_batch_norm(mu_lowering *l)
     const mu_hlo mean = by_rows(&c, summed(&c, x)), from = less(&c, x, everywhere(&c, mean));
     const mu_hlo variance = by_rows(&c, summed(&c, multiplied(&c, from, from)));
     const mu_hlo factor = multiplied(&c, gamma, inverse_deviation(&c, variance, epsilon));
-    const mu_hlo y = mu__hlo_binary(c.e, "stablehlo.add", multiplied(&c, from, everywhere(&c, factor)), everywhere(&c, l->in[2]));
+    const mu_hlo y =
+        mu__hlo_binary(c.e, "stablehlo.add", multiplied(&c, from, everywhere(&c, factor)), everywhere(&c, l->in[2]));
     l->out[1] = mu__hlo_convert(c.e, mean, l->out[1].spec.dtype);
     l->out[2] = mu__hlo_convert(c.e, variance, l->out[2].spec.dtype);
     return mu__lowered(l, 0, mu__hlo_convert(c.e, y, l->out[0].spec.dtype));

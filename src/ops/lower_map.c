@@ -21,7 +21,8 @@ static int cut_into_stretches(const int64_t *map, int64_t n, stretch *out)
         stretch s = {.to = i, .from = map[i], .length = 1, .step = 1};
         if (i + 1 < n && map[i] >= 0 && map[i + 1] >= 0 && map[i + 1] != map[i])
             s.step = map[i + 1] - map[i];
-        while (i + s.length < n && (s.from < 0 ? map[i + s.length] < 0 : map[i + s.length] == s.from + s.length * s.step))
+        while (i + s.length < n &&
+               (s.from < 0 ? map[i + s.length] < 0 : map[i + s.length] == s.from + s.length * s.step))
             s.length++;
         i += s.length;
         if (count == MOST_RUNS)
@@ -69,7 +70,8 @@ static mu_hlo forward_axis(mu_emitter *e, mu_hlo a, int axis, int n, const stret
     mu_shape shape = a.spec.shape;
     for (int i = 0; i < n; i++) {
         const stretch *s = &runs[i];
-        const int64_t last = s->from + (s->length - 1) * s->step, low = MU_MIN(s->from, last), high = MU_MAX(s->from, last);
+        const int64_t last = s->from + (s->length - 1) * s->step, low = MU_MIN(s->from, last),
+                      high = MU_MAX(s->from, last);
         shape.dims[axis] = s->length;
         if (s->from < 0)
             parts[i] = mu__hlo_fill(e, a.spec.dtype, &shape, constant);
@@ -90,7 +92,8 @@ static mu_hlo backward_axis(mu_emitter *e, mu_hlo dy, int axis, int n, const str
     shape.dims[axis] = size;
     for (int i = 0; i < n; i++) {
         const stretch *s = &runs[i];
-        const int64_t last = s->from + (s->length - 1) * s->step, low = MU_MIN(s->from, last), high = MU_MAX(s->from, last);
+        const int64_t last = s->from + (s->length - 1) * s->step, low = MU_MIN(s->from, last),
+                      high = MU_MAX(s->from, last);
         mu_ints before = {.n = rank}, after = {.n = rank}, inner = {.n = rank};
         if (s->from < 0)
             continue;
@@ -106,7 +109,8 @@ static mu_hlo backward_axis(mu_emitter *e, mu_hlo dy, int axis, int n, const str
     return sum.id < 0 ? mu__hlo_fill(e, dy.spec.dtype, &shape, 0) : sum;
 }
 
-static mu_status lower_axis(mu_lowering *l, const mu_shape *in, const mu_shape *out, int axis, bool backward, mu_hlo *value)
+static mu_status lower_axis(mu_lowering *l, const mu_shape *in, const mu_shape *out, int axis, bool backward,
+                            mu_hlo *value)
 {
     const int64_t n = in->dims[axis], n_out = out->dims[axis];
     stretch runs[MOST_RUNS];
@@ -117,8 +121,8 @@ static mu_status lower_axis(mu_lowering *l, const mu_shape *in, const mu_shape *
     const int count = cut_into_stretches(map, n_out, runs);
     mu__free(map);
     if (count > MOST_RUNS)
-        return mu__error(MU_UNIMPLEMENTED, "op %s has no lowering where axis %d falls into more than %d pieces", l->op->name, axis,
-                         (int)MOST_RUNS);
+        return mu__error(MU_UNIMPLEMENTED, "op %s has no lowering where axis %d falls into more than %d pieces",
+                         l->op->name, axis, (int)MOST_RUNS);
     *value = backward ? backward_axis(l->emitter, *value, axis, count, runs, n)
                       : forward_axis(l->emitter, *value, axis, count, runs, n_out, mu__map_constant(l->op, l->attrs));
     return l->emitter->status;
@@ -141,14 +145,16 @@ mu_status mu__lower_map(mu_lowering *l)
 static mu_hlo copies_axis(mu_emitter *e, mu_hlo a, int axis, int64_t n, int64_t times, bool tile, bool backward)
 {
     mu_shape shape = a.spec.shape;
-    const int64_t before = mu__elements_between(&shape, 0, axis), after = mu__elements_between(&shape, axis + 1, shape.rank);
+    const int64_t before = mu__elements_between(&shape, 0, axis),
+                  after = mu__elements_between(&shape, axis + 1, shape.rank);
     const mu_shape flat = MU_SHAPE(before, n, after);
     const mu_shape wide = tile ? MU_SHAPE(before, times, n, after) : MU_SHAPE(before, n, times, after);
     shape.dims[axis] = backward ? n : n * times;
     if (backward) {
         const mu_ints axes = {.n = 1, .at = {tile ? 1 : 2}};
         const mu_hlo zero = mu__hlo_number(e, a.spec.dtype, 0);
-        return mu__hlo_reshape(e, mu__hlo_reduce(e, "stablehlo.add", mu__hlo_reshape(e, a, &wide), zero, &axes), &shape);
+        return mu__hlo_reshape(e, mu__hlo_reduce(e, "stablehlo.add", mu__hlo_reshape(e, a, &wide), zero, &axes),
+                               &shape);
     }
     const mu_ints axes = {.n = 3, .at = {0, tile ? 2 : 1, 3}};
     return mu__hlo_reshape(e, mu__hlo_broadcast(e, mu__hlo_reshape(e, a, &flat), &wide, &axes), &shape);

@@ -47,7 +47,8 @@ mu_status mu__lower_whole_division(mu_lowering *l)
     const mu_hlo b = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[1], shape));
     const writer w = {e, a.spec};
     const mu_hlo zero = number(&w, 0), left = mu__hlo_binary(e, "stablehlo.remainder", a, b);
-    const mu_hlo crosses = mu__hlo_compare(e, "NE", mu__hlo_compare(e, "LT", left, zero), mu__hlo_compare(e, "LT", b, zero));
+    const mu_hlo crosses =
+        mu__hlo_compare(e, "NE", mu__hlo_compare(e, "LT", left, zero), mu__hlo_compare(e, "LT", b, zero));
     const mu_hlo moves = mu__hlo_binary(e, "stablehlo.and", crosses, mu__hlo_compare(e, "NE", left, zero));
     const mu_hlo mod = mu__hlo_select(e, moves, add(&w, left, b), left);
     mu_hlo y = l->op == &mu_op_mod ? mod : over(&w, sub(&w, a, mod), b);
@@ -189,13 +190,15 @@ static mu_hlo trigamma_above(const writer *w, mu_hlo x)
 static mu_hlo gamma_family(const writer *w, const mu_op *op, mu_hlo x)
 {
     const double pi = 3.14159265358979323846;
-    const mu_hlo y = pick(w, "LT", x, 0.5, from(w, 1, x), x), turn = scaled(w, x, pi), sine = one(w, "stablehlo.sine", turn);
+    const mu_hlo y = pick(w, "LT", x, 0.5, from(w, 1, x), x), turn = scaled(w, x, pi),
+                 sine = one(w, "stablehlo.sine", turn);
     if (op == &mu_op_lgamma) {
         const mu_hlo above = lgamma_above(w, y), size = logarithm(w, one(w, "stablehlo.abs", sine));
         return pick(w, "LT", x, 0.5, sub(w, from(w, log(pi), size), above), above);
     }
     if (op == &mu_op_digamma) {
-        const mu_hlo above = digamma_above(w, y), slope = over(w, scaled(w, one(w, "stablehlo.cosine", turn), pi), sine);
+        const mu_hlo above = digamma_above(w, y),
+                     slope = over(w, scaled(w, one(w, "stablehlo.cosine", turn), pi), sine);
         return pick(w, "LT", x, 0.5, sub(w, above, slope), above);
     }
     const mu_hlo above = trigamma_above(w, y), bend = over(w, number(w, pi), sine);

@@ -84,7 +84,8 @@ static mu_status make_taps(mu_lowering *l, const mu_shape *image, taps *t)
     MU_TRY(mu__pool_window(l->attrs, image, l->op->name, &t->w));
     const mu_window_axis *y = &t->w.y, *x = &t->w.x;
     if (y->size * x->size > MOST_TAPS)
-        return mu__error(MU_UNIMPLEMENTED, "op %s has no lowering for a window of %lld x %lld; the limit is %d elements", l->op->name,
+        return mu__error(MU_UNIMPLEMENTED,
+                         "op %s has no lowering for a window of %lld x %lld; the limit is %d elements", l->op->name,
                          (long long)y->size, (long long)x->size, (int)MOST_TAPS);
     t->none = (mu_ints){.n = 4};
     t->before = (mu_ints){.n = 4, .at = {0, y->before, x->before, 0}};
@@ -101,7 +102,8 @@ static mu_hlo seen(const taps *t, mu_hlo padded, int64_t tap)
     const mu_window_axis *y = &t->w.y, *x = &t->w.x;
     const int64_t *dims = padded.spec.shape.dims, i = tap / x->size, k = tap % x->size;
     const mu_ints begin = {.n = 4, .at = {0, i, k, 0}}, strides = {.n = 4, .at = {1, y->stride, x->stride, 1}};
-    const mu_ints end = {.n = 4, .at = {dims[0], i + (y->out - 1) * y->stride + 1, k + (x->out - 1) * x->stride + 1, dims[3]}};
+    const mu_ints end = {.n = 4,
+                         .at = {dims[0], i + (y->out - 1) * y->stride + 1, k + (x->out - 1) * x->stride + 1, dims[3]}};
     return mu__hlo_slice(t->e, padded, &begin, &end, &strides);
 }
 
@@ -111,7 +113,9 @@ static mu_hlo spread(const taps *t, mu_hlo value, int64_t tap)
     const mu_window_axis *y = &t->w.y, *x = &t->w.x;
     const int64_t top = tap / x->size - y->before, left = tap % x->size - x->before;
     const mu_ints low = {.n = 4, .at = {0, top, left, 0}}, inner = {.n = 4, .at = {0, y->stride - 1, x->stride - 1, 0}};
-    const mu_ints high = {.n = 4, .at = {0, y->in - top - ((y->out - 1) * y->stride + 1), x->in - left - ((x->out - 1) * x->stride + 1), 0}};
+    const mu_ints high = {
+        .n = 4,
+        .at = {0, y->in - top - ((y->out - 1) * y->stride + 1), x->in - left - ((x->out - 1) * x->stride + 1), 0}};
     return mu__hlo_pad(t->e, value, mu__hlo_number(t->e, value.spec.dtype, 0), &low, &high, &inner);
 }
 
@@ -123,7 +127,8 @@ static mu_hlo plus(mu_emitter *e, mu_hlo sum, mu_hlo more)
 static mu_status max_pool(mu_lowering *l, const taps *t)
 {
     mu_emitter *e = t->e;
-    const mu_hlo padded = mu__hlo_pad(e, l->in[0], mu__hlo_extreme(e, l->in[0].spec.dtype, false), &t->before, &t->after, &t->none);
+    const mu_hlo padded =
+        mu__hlo_pad(e, l->in[0], mu__hlo_extreme(e, l->in[0].spec.dtype, false), &t->before, &t->after, &t->none);
     mu_hlo best = seen(t, padded, 0);
     mu_hlo place = mu__hlo_fill(e, l->out[1].spec.dtype, &best.spec.shape, 0);
     for (int64_t tap = 1; tap < tap_count(t); tap++) {
@@ -152,7 +157,8 @@ static mu_status max_pool_grad(mu_lowering *l, const taps *t)
 
 static mu_status max_pool_pick(mu_lowering *l, const taps *t)
 {
-    const mu_hlo padded = mu__hlo_pad(t->e, l->in[0], mu__hlo_number(t->e, l->in[0].spec.dtype, 0), &t->before, &t->after, &t->none);
+    const mu_hlo padded =
+        mu__hlo_pad(t->e, l->in[0], mu__hlo_number(t->e, l->in[0].spec.dtype, 0), &t->before, &t->after, &t->none);
     mu_hlo sum = {.id = -1};
     for (int64_t tap = 0; tap < tap_count(t); tap++)
         sum = plus(t->e, sum, at_tap(t, l->in[1], tap, seen(t, padded, tap)));
@@ -161,7 +167,8 @@ static mu_status max_pool_pick(mu_lowering *l, const taps *t)
 
 static mu_hlo sum_of_taps(const taps *t, mu_hlo image)
 {
-    const mu_hlo padded = mu__hlo_pad(t->e, image, mu__hlo_number(t->e, image.spec.dtype, 0), &t->before, &t->after, &t->none);
+    const mu_hlo padded =
+        mu__hlo_pad(t->e, image, mu__hlo_number(t->e, image.spec.dtype, 0), &t->before, &t->after, &t->none);
     mu_hlo sum = {.id = -1};
     for (int64_t tap = 0; tap < tap_count(t); tap++)
         sum = plus(t->e, sum, seen(t, padded, tap));
@@ -220,7 +227,8 @@ static exponentials exponentials_of(mu_emitter *e, mu_hlo logits, int axis)
     for (int i = 0; i < shape->rank; i++)
         if (i != axis)
             x.along.at[x.along.n++] = i;
-    const mu_hlo largest = mu__hlo_reduce(e, "stablehlo.maximum", wide, mu__hlo_extreme(e, wide.spec.dtype, false), &x.classes);
+    const mu_hlo largest =
+        mu__hlo_reduce(e, "stablehlo.maximum", wide, mu__hlo_extreme(e, wide.spec.dtype, false), &x.classes);
     x.shifted = mu__hlo_binary(e, "stablehlo.subtract", wide, mu__hlo_broadcast(e, largest, shape, &x.along));
     x.powers = mu__hlo_unary(e, "stablehlo.exponential", x.shifted);
     x.sum = mu__hlo_reduce(e, "stablehlo.add", x.powers, mu__hlo_number(e, wide.spec.dtype, 0), &x.classes);
@@ -230,12 +238,14 @@ static exponentials exponentials_of(mu_emitter *e, mu_hlo logits, int axis)
 
 static mu_hlo probabilities(mu_emitter *e, const exponentials *x)
 {
-    return mu__hlo_binary(e, "stablehlo.divide", x->powers, mu__hlo_broadcast(e, x->sum, &x->powers.spec.shape, &x->along));
+    return mu__hlo_binary(e, "stablehlo.divide", x->powers,
+                          mu__hlo_broadcast(e, x->sum, &x->powers.spec.shape, &x->along));
 }
 
 static mu_hlo log_probabilities(mu_emitter *e, const exponentials *x)
 {
-    return mu__hlo_binary(e, "stablehlo.subtract", x->shifted, mu__hlo_broadcast(e, x->log_sum, &x->shifted.spec.shape, &x->along));
+    return mu__hlo_binary(e, "stablehlo.subtract", x->shifted,
+                          mu__hlo_broadcast(e, x->log_sum, &x->shifted.spec.shape, &x->along));
 }
 
 mu_status mu__lower_softmax(mu_lowering *l)
@@ -261,7 +271,8 @@ static mu_hlo at_label(mu_emitter *e, const exponentials *x, mu_hlo labels, mu_h
     const mu_hlo zero = mu__hlo_fill(e, MU_I64, &wanted.spec.shape, 0);
     const mu_hlo end = mu__hlo_fill(e, MU_I64, &wanted.spec.shape, (double)shape->dims[shape->rank - 1]);
     const mu_hlo index = mu__hlo_iota(e, MU_I64, shape, shape->rank - 1);
-    *valid = mu__hlo_binary(e, "stablehlo.and", mu__hlo_compare(e, "GE", wanted, zero), mu__hlo_compare(e, "LT", wanted, end));
+    *valid = mu__hlo_binary(e, "stablehlo.and", mu__hlo_compare(e, "GE", wanted, zero),
+                            mu__hlo_compare(e, "LT", wanted, end));
     return mu__hlo_compare(e, "EQ", index, mu__hlo_broadcast(e, wanted, shape, &x->along));
 }
 
@@ -295,7 +306,8 @@ mu_status mu__lower_cross_entropy(mu_lowering *l)
 
 static mu_hlo scaled(mu_emitter *e, mu_hlo a, mu_hlo scalar)
 {
-    return mu__hlo_binary(e, "stablehlo.multiply", a, mu__hlo_broadcast_to(e, mu__hlo_convert(e, scalar, a.spec.dtype), &a.spec.shape));
+    return mu__hlo_binary(e, "stablehlo.multiply", a,
+                          mu__hlo_broadcast_to(e, mu__hlo_convert(e, scalar, a.spec.dtype), &a.spec.shape));
 }
 
 mu_status mu__lower_descent(mu_lowering *l)
@@ -321,7 +333,8 @@ static mu_hlo one_minus(mu_emitter *e, mu_hlo a)
 // old + (new - old) rate
 static mu_hlo towards(mu_emitter *e, mu_hlo old, mu_hlo new_value, mu_hlo rate)
 {
-    return mu__hlo_binary(e, "stablehlo.add", old, scaled(e, mu__hlo_binary(e, "stablehlo.subtract", new_value, old), rate));
+    return mu__hlo_binary(e, "stablehlo.add", old,
+                          scaled(e, mu__hlo_binary(e, "stablehlo.subtract", new_value, old), rate));
 }
 
 // The scalars are computed in float64, as the kernel does.

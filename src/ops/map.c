@@ -41,7 +41,8 @@ static mu_status resolve_slice(const mu_slice_attrs *attrs, int axis, int64_t n,
 static int64_t unknown_slice(const mu_slice_attrs *attrs, int axis)
 {
     bool open_end = attrs->end_mask >> axis & 1;
-    return attrs->exact && !open_end ? (int64_t)((uint64_t)attrs->end.at[axis] - (uint64_t)attrs->begin.at[axis]) : MU_UNKNOWN;
+    return attrs->exact && !open_end ? (int64_t)((uint64_t)attrs->end.at[axis] - (uint64_t)attrs->begin.at[axis])
+                                     : MU_UNKNOWN;
 }
 
 // Numbers of a graph from elsewhere may be anything: sizes made of them must not overflow.
@@ -56,7 +57,8 @@ static mu_status check_numbers(int variant, const void *attrs, int axis, int64_t
                          (long long)pad->before.at[axis], (long long)pad->after.at[axis], axis);
     if ((variant == TILE || variant == REPEAT) &&
         (counts->counts.at[axis] < 0 || counts->counts.at[axis] > INT64_MAX / MU_MAX(n, 1)))
-        return mu__error(MU_INVALID_ARGUMENT, "tile or repeat: %lld times an axis of size %lld; it must be at least 0 and countable",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "tile or repeat: %lld times an axis of size %lld; it must be at least 0 and countable",
                          (long long)counts->counts.at[axis], (long long)n);
     return MU_OK;
 }
@@ -240,7 +242,8 @@ static void fill_elements(mu_dtype dtype, char *out, int64_t n, double value)
         memcpy(out + (size_t)done * bytes, out, (size_t)MU_MIN(done, n - done) * bytes);
 }
 
-// out[i] = in[map[i]] for elements of one size; runs of constant stride, which slices and reversals are, without the list.
+// out[i] = in[map[i]] for elements of one size; runs of constant stride, which slices and reversals are, without the
+// list.
 #define PICK(T, name)                                                                       \
     MU_CLONES                                                                               \
     static void name(const void *from, const int64_t *map, int64_t stride, void *to, int64_t n) \

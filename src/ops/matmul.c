@@ -224,7 +224,8 @@ static void merge_batches(product *it)
 static bool plain_is_better(mu_dtype dtype, int64_t batches, const product *it)
 {
     enum { SMALL = 16 * 16 * 16 };
-    return dtype == MU_F32 && (batches * it->m * it->n * it->k <= SMALL || (it->n == 1 && it->a_col == 1 && it->b_row == 1));
+    return dtype == MU_F32 &&
+           (batches * it->m * it->n * it->k <= SMALL || (it->n == 1 && it->a_col == 1 && it->b_row == 1));
 }
 
 static mu_status matmul_prepare(mu_prepare *prepare)

@@ -18,7 +18,7 @@ typedef struct mu_matmul_attrs {
 typedef struct mu_conv_attrs {
     mu_ints strides, dilations;        // height, width
     mu_ints pads;                      // top, bottom, left, right; for "explicit"
-    mu_ints image;                     // height, width of the image that an input gradient makes, where no input says it
+    mu_ints image; // height, width of the image that an input gradient makes, where no input says it
     char padding[MU_ATTR_TEXT_BYTES];  // "valid", "same" or "explicit"
     int64_t groups;
     bool relu;                         // conv2d_bias only

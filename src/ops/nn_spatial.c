@@ -43,7 +43,8 @@ mu_tensor *mu_nn_separable_conv2d_with(const mu_nn_separable_conv2d_args *args)
         return NULL;
     const int64_t *dims = a.pointwise_kernel->shape.dims;
     if (dims[0] != 1 || dims[1] != 1) {
-        mu__error(MU_INVALID_ARGUMENT, "separable_conv2d: the pointwise kernel has height %lld and width %lld; both must be 1",
+        mu__error(MU_INVALID_ARGUMENT,
+                  "separable_conv2d: the pointwise kernel has height %lld and width %lld; both must be 1",
                   (long long)dims[0], (long long)dims[1]);
         return NULL;
     }
@@ -64,9 +65,10 @@ mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args)
     const bool causal = a.padding && strcmp(a.padding, "causal") == 0;
     const int64_t dilation = a.dilation ? a.dilation : 1, before = (a.kernel->shape.dims[0] - 1) * dilation;
     mu_tensor *x = mu_expand_dims(a.x, 1), *kernel = mu_expand_dims(a.kernel, 0);
-    mu_tensor *y = mu_nn_conv2d(x, kernel, .strides = {1, a.stride ? a.stride : 1}, .dilations = {1, dilation},
-                                .padding = causal ? "explicit" : a.padding,
-                                .pads = {0, 0, causal ? before : a.pads[0], causal ? 0 : a.pads[1]}, .groups = a.groups);
+    mu_tensor *y =
+        mu_nn_conv2d(x, kernel, .strides = {1, a.stride ? a.stride : 1}, .dilations = {1, dilation},
+                     .padding = causal ? "explicit" : a.padding,
+                     .pads = {0, 0, causal ? before : a.pads[0], causal ? 0 : a.pads[1]}, .groups = a.groups);
     return mu_squeeze(y, 1);
 }
 
@@ -121,13 +123,18 @@ static mu_tensor *pool_volume(pool2d *pool, const mu_nn_pool3d_args *args, const
     const int64_t *dims = a.x->shape.dims;
     if (dims[1] < 1 || dims[2] < 1 || dims[3] < 1 || dims[4] < 1) {
         char text[MU_SHAPE_TEXT];
-        mu__error(MU_INVALID_ARGUMENT, "%s: the volume has shape %s; all axes but the batch must be known and not empty", op,
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: the volume has shape %s; all axes but the batch must be known and not empty", op,
                   mu__shape_text(&a.x->shape, text));
         return NULL;
     }
     const mu_nn_pool2d_args planes = {
-        .size = sizeof planes, .x = mu_reshape(a.x, 4, (const int64_t[]){dims[0] == MU_UNKNOWN ? -1 : dims[0] * dims[1], dims[2], dims[3], dims[4]}),
-        .window = {window.at[1], window.at[2]}, .strides = {strides.at[1], strides.at[2]}, .padding = a.padding,
+        .size = sizeof planes,
+        .x = mu_reshape(a.x, 4,
+                        (const int64_t[]){dims[0] == MU_UNKNOWN ? -1 : dims[0] * dims[1], dims[2], dims[3], dims[4]}),
+        .window = {window.at[1], window.at[2]},
+        .strides = {strides.at[1], strides.at[2]},
+        .padding = a.padding,
         .pads = {a.pads[2], a.pads[3], a.pads[4], a.pads[5]},
     };
     mu_tensor *y = pool(&planes);
@@ -135,8 +142,12 @@ static mu_tensor *pool_volume(pool2d *pool, const mu_nn_pool3d_args *args, const
         return NULL;
     const int64_t height = y->shape.dims[1], width = y->shape.dims[2];
     const mu_nn_pool2d_args depth = {
-        .size = sizeof depth, .x = mu_reshape(y, 4, (const int64_t[]){dims[0], dims[1], height * width, dims[4]}),
-        .window = {window.at[0], 1}, .strides = {strides.at[0], 1}, .padding = a.padding, .pads = {a.pads[0], a.pads[1], 0, 0},
+        .size = sizeof depth,
+        .x = mu_reshape(y, 4, (const int64_t[]){dims[0], dims[1], height * width, dims[4]}),
+        .window = {window.at[0], 1},
+        .strides = {strides.at[0], 1},
+        .padding = a.padding,
+        .pads = {a.pads[0], a.pads[1], 0, 0},
     };
     mu_tensor *z = pool(&depth);
     return z ? mu_reshape(z, 5, (const int64_t[]){dims[0], z->shape.dims[1], height, width, dims[4]}) : NULL;

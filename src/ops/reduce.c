@@ -75,7 +75,8 @@ enum { COLUMNS = 256, LANES = 64 };  // so many outputs, and so many parts of on
 typedef void fold_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, void *out);
 typedef int64_t place_loop(int variant, const void *in, int64_t n);
 typedef void places_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, int64_t *places);
-typedef void running_loop(int variant, const void *in, int64_t n, int64_t step, int64_t width, bool exclusive, void *out);
+typedef void running_loop(int variant, const void *in, int64_t n, int64_t step, int64_t width, bool exclusive,
+                          void *out);
 typedef struct type_loops {
     fold_loop *fold;
     place_loop *place;
@@ -527,12 +528,14 @@ static void place_range(void *arg, int64_t begin, int64_t end)
     const int64_t blocks = blocks_per_outer(job);
     for (int64_t item = begin; item < end; item++) {
         const int64_t o = item / blocks, column = item % blocks * COLUMNS;
-        const char *start = (const char *)job->in + (size_t)(o * job->n * job->inner + column) * mu_dtype_bytes(job->dtype);
+        const char *start =
+            (const char *)job->in + (size_t)(o * job->n * job->inner + column) * mu_dtype_bytes(job->dtype);
         int64_t *places = (int64_t *)job->out + o * job->inner + column;
         if (job->inner == 1)
             *places = loops.place(job->variant, start, job->n);
         else
-            loops.places(job->variant, start, job->n, job->inner, MU_MIN((int64_t)COLUMNS, job->inner - column), places);
+            loops.places(job->variant, start, job->n, job->inner, MU_MIN((int64_t)COLUMNS, job->inner - column),
+                         places);
     }
 }
 
@@ -634,7 +637,8 @@ static mu_status running_ref(const mu_kernel *k)
                     .exclusive = attrs->exclusive, .backward = attrs->reverse};
     split_at_axis(&k->in[0].shape, attrs->axis, &job);
     if (job.n > 0)
-        mu__share_range(k->team, job.outer * blocks_per_outer(&job), 1, job.outer * job.n * job.inner, running_range, &job);
+        mu__share_range(k->team, job.outer * blocks_per_outer(&job), 1, job.outer * job.n * job.inner, running_range,
+                        &job);
     return MU_OK;
 }
 

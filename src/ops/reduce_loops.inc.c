@@ -173,7 +173,8 @@ static void FN(extreme_places)(int variant, const void *from, int64_t n, int64_t
 
 // Running sums or products over n rows of `width` columns, rows `step` apart, each before or after its own element.
 MU_CLONES
-static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step, int64_t width, bool exclusive, void *to)
+static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step, int64_t width, bool exclusive,
+                         void *to)
 {
     const T *x = from;
     T *out = to;

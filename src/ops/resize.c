@@ -43,10 +43,13 @@ static mu_status resize_shape(const mu_infer *infer, const mu_shape *image, mu_s
     const mu_resize_attrs *attrs = infer->attrs;
     char text[MU_SHAPE_TEXT];
     const bool empty = image->rank == 4 && (image->dims[1] == 0 || image->dims[2] == 0);
-    if (image->rank != 4 || empty || attrs->height < 1 || attrs->width < 1 || attrs->height > INT32_MAX || attrs->width > INT32_MAX)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: images %s to %lld x %lld; they must have shape [batch, height, width, "
-                         "channels], and no side may be 0", infer->op->name, mu__shape_text(image, text),
-                         (long long)attrs->height, (long long)attrs->width);
+    if (image->rank != 4 || empty || attrs->height < 1 || attrs->width < 1 || attrs->height > INT32_MAX ||
+        attrs->width > INT32_MAX)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: images %s to %lld x %lld; they must have shape [batch, height, width, "
+                         "channels], and no side may be 0",
+                         infer->op->name, mu__shape_text(image, text), (long long)attrs->height,
+                         (long long)attrs->width);
     *out = MU_SHAPE(image->dims[0], attrs->height, attrs->width, image->dims[3]);
     return MU_OK;
 }
@@ -55,8 +58,10 @@ static mu_status resize_infer(mu_infer *infer)
 {
     const mu_resize_attrs *attrs = infer->attrs;
     if (attrs->method != MU_RESIZE_NEAREST && !mu__dtype_is_float(infer->in[0].dtype))
-        return mu__error(MU_INVALID_ARGUMENT, "resize: %s images cannot be mixed; only the nearest pixel can be taken (mu_cast "
-                         "converts)", mu_dtype_name(infer->in[0].dtype));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "resize: %s images cannot be mixed; only the nearest pixel can be taken (mu_cast "
+                         "converts)",
+                         mu_dtype_name(infer->in[0].dtype));
     infer->out[0].dtype = infer->in[0].dtype;
     return resize_shape(infer, &infer->in[0].shape, &infer->out[0].shape);
 }
@@ -86,7 +91,8 @@ static void fill_places(place *to, int64_t in, int64_t out, int64_t method)
             continue;
         }
         const float at = ((float)o + 0.5f) * scale - 0.5f, below = floorf(at);
-        to[o] = (place){.low = MU_MAX((int64_t)below, 0), .high = MU_MIN((int64_t)ceilf(at), in - 1), .part = at - below};
+        to[o] =
+            (place){.low = MU_MAX((int64_t)below, 0), .high = MU_MIN((int64_t)ceilf(at), in - 1), .part = at - below};
     }
 }
 
@@ -119,7 +125,8 @@ static mu_status resize_ref(const mu_kernel *kernel)
 {
     const mu_resize_attrs *attrs = kernel->attrs;
     const bool backward = kernel->op == &mu_op_resize_grad, copies = !backward && attrs->method == MU_RESIZE_NEAREST;
-    const mu_view *image = backward ? &kernel->out[0] : &kernel->in[0], *result = backward ? &kernel->in[0] : &kernel->out[0];
+    const mu_view *image = backward ? &kernel->out[0] : &kernel->in[0],
+                  *result = backward ? &kernel->in[0] : &kernel->out[0];
     if (!copies && image->dtype != MU_F32 && image->dtype != MU_F64)
         return mu__run_as_f32(kernel, resize_ref);
     const int64_t *dims = image->shape.dims;
@@ -127,9 +134,18 @@ static mu_status resize_ref(const mu_kernel *kernel)
     if (!places)
         return MU_RESOURCE_EXHAUSTED;
     resize_job job = {
-        .n = dims[0], .height = dims[1], .width = dims[2], .channels = dims[3], .out_height = attrs->height,
-        .out_width = attrs->width, .element = mu_dtype_bytes(image->dtype), .image = image->data, .result = result->data,
-        .rows = places, .columns = places + attrs->height, .single = image->dtype == MU_F32,
+        .n = dims[0],
+        .height = dims[1],
+        .width = dims[2],
+        .channels = dims[3],
+        .out_height = attrs->height,
+        .out_width = attrs->width,
+        .element = mu_dtype_bytes(image->dtype),
+        .image = image->data,
+        .result = result->data,
+        .rows = places,
+        .columns = places + attrs->height,
+        .single = image->dtype == MU_F32,
     };
     fill_places(places, job.height, job.out_height, attrs->method);
     fill_places(places + attrs->height, job.width, job.out_width, attrs->method);
@@ -181,9 +197,17 @@ const mu_op mu_op_resize = {
     .attrs = resize_fields, .infer = resize_infer, .grad = resize_rule, .ref = resize_ref, .samples = samples_resize,
 };
 const mu_op mu_op_resize_grad = {
-    .name = "resize_grad", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 2,
-    .attrs_bytes = sizeof(mu_resize_attrs), .attrs = resize_fields, .infer = resize_grad_infer, .grad = resize_grad_rule,
-    .ref = resize_ref, .samples = samples_resize_grad,
+    .name = "resize_grad",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .shape_only = 2,
+    .attrs_bytes = sizeof(mu_resize_attrs),
+    .attrs = resize_fields,
+    .infer = resize_grad_infer,
+    .grad = resize_grad_rule,
+    .ref = resize_ref,
+    .samples = samples_resize_grad,
 };
 
 mu_tensor *mu_image_resize(mu_tensor *x, int64_t height, int64_t width, mu_resize_method method)

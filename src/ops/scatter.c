@@ -15,9 +15,10 @@ static mu_status scatter_infer(mu_infer *infer)
         return mu__error(MU_INVALID_ARGUMENT, "scatter: the variable is a scalar; it needs an axis for the indices");
     shape.dims[0] = indices->shape.dims[0];
     if (values->dtype != variable->dtype || !mu__shape_compatible(&shape, &values->shape))
-        return mu__error(MU_INVALID_ARGUMENT, "scatter: the values are %s%s; for these indices and this variable they must be %s%s",
-                         mu_dtype_name(values->dtype), mu__shape_text(&values->shape, seen), mu_dtype_name(variable->dtype),
-                         mu__shape_text(&shape, wanted));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "scatter: the values are %s%s; for these indices and this variable they must be %s%s",
+                         mu_dtype_name(values->dtype), mu__shape_text(&values->shape, seen),
+                         mu_dtype_name(variable->dtype), mu__shape_text(&shape, wanted));
     return MU_OK;
 }
 
@@ -40,7 +41,8 @@ static mu_status change_row(const mu_kernel *kernel, void *row, void *values, in
     const mu_scatter kind = (mu_scatter)((const mu_scatter_attrs *)kernel->attrs)->kind;
     const mu_dtype dtype = kernel->resources[0].dtype;
     const mu_shape shape = {.rank = 1, .dims = {n}};
-    const mu_view in[] = {{.dtype = dtype, .shape = shape, .data = row}, {.dtype = dtype, .shape = shape, .data = values}};
+    const mu_view in[] = {{.dtype = dtype, .shape = shape, .data = row},
+                          {.dtype = dtype, .shape = shape, .data = values}};
     if (kind == MU_SCATTER_UPDATE) {
         memcpy(row, values, (size_t)n * mu_dtype_bytes(dtype));
         return MU_OK;

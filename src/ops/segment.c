@@ -33,7 +33,8 @@ static mu_status segment_infer(mu_infer *infer)
         char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
         return mu__error(MU_INVALID_ARGUMENT, "%s: segments of shape %s for shape %s; they must be %s", infer->op->name,
                          mu__shape_text(segments, a), mu__shape_text(x, b),
-                         sorted ? "a vector as long as its first axis" : "its first axes, and their number not negative");
+                         sorted ? "a vector as long as its first axis"
+                                : "its first axes, and their number not negative");
     }
     for (int i = segments->rank; i < x->rank; i++)
         out.dims[out.rank++] = x->dims[i];
@@ -48,8 +49,9 @@ static mu_status sorted_measure(const mu_kernel *k, mu_spec *out)
     for (int64_t i = 0; i < rows; i++) {
         const int64_t segment = mu__index_at(&k->in[1], i);
         if (segment < 0 || segment < last || segment >= INT32_MAX)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: segment %lld (element %lld) follows %lld; they must ascend from 0 on",
-                             k->op->name, (long long)segment, (long long)i, (long long)last);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: segment %lld (element %lld) follows %lld; they must ascend from 0 on", k->op->name,
+                             (long long)segment, (long long)i, (long long)last);
         last = segment;
     }
     out[0].shape.dims[0] = last + 1;
@@ -134,7 +136,8 @@ static mu_tensor *spread(mu_tensor *table, mu_tensor *segments, const mu_tensor 
 
 static mu_tensor *sum_like(const mu_grad *g, mu_tensor *x)
 {
-    return is_sorted_row(g->op) ? mu_segment_sum(x, g->x[1]) : mu__apply2(&mu_op_unsorted_segment_sum, g->attrs, x, g->x[1]);
+    return is_sorted_row(g->op) ? mu_segment_sum(x, g->x[1])
+                                : mu__apply2(&mu_op_unsorted_segment_sum, g->attrs, x, g->x[1]);
 }
 
 static mu_tensor *sum_grad(mu_grad *g, int i)
@@ -159,7 +162,8 @@ static mu_tensor *product_grad(mu_grad *g, int i)
     if (i != 0)
         return NULL;
     mu_tensor *x = g->x[0], *zero = mu__scalar_like(x, 0), *one = mu__scalar_like(x, 1), *is_zero = mu_equal(x, zero);
-    mu_tensor *zeros = is_zero ? sum_like(g, mu_cast(is_zero, x->dtype)) : NULL, *in[] = {mu_where(is_zero, one, x), g->x[1]};
+    mu_tensor *zeros = is_zero ? sum_like(g, mu_cast(is_zero, x->dtype)) : NULL,
+              *in[] = {mu_where(is_zero, one, x), g->x[1]};
     mu_tensor *others = mu__apply_n(g->op, g->attrs, 2, in);
     mu_tensor *dy = mu_where(mu_greater(zeros, one), zero, g->dy);
     mu_tensor *by_division = mu_divide_no_nan(spread(g->y[0], g->x[1], x), x);
@@ -201,8 +205,10 @@ static const mu_sample samples_sorted[] = {
 const mu_op mu_op_unsorted_segment_sum = UNSORTED("unsorted_segment_sum", MU_COMBINE_ADD, sum_grad, samples_segment);
 const mu_op mu_op_unsorted_segment_prod =
     UNSORTED("unsorted_segment_prod", MU_COMBINE_MULTIPLY, product_grad, samples_segment);
-const mu_op mu_op_unsorted_segment_max = UNSORTED("unsorted_segment_max", MU_COMBINE_MAX, extreme_grad, samples_extreme);
-const mu_op mu_op_unsorted_segment_min = UNSORTED("unsorted_segment_min", MU_COMBINE_MIN, extreme_grad, samples_extreme);
+const mu_op mu_op_unsorted_segment_max =
+    UNSORTED("unsorted_segment_max", MU_COMBINE_MAX, extreme_grad, samples_extreme);
+const mu_op mu_op_unsorted_segment_min =
+    UNSORTED("unsorted_segment_min", MU_COMBINE_MIN, extreme_grad, samples_extreme);
 const mu_op mu_op_segment_sum = SORTED("segment_sum", MU_COMBINE_ADD, sum_grad);
 const mu_op mu_op_segment_prod = SORTED("segment_prod", MU_COMBINE_MULTIPLY, product_grad);
 const mu_op mu_op_segment_max = SORTED("segment_max", MU_COMBINE_MAX, extreme_grad);
@@ -301,7 +307,8 @@ mu_tensor *mu_convert_to_tensor(const mu_value *value)
     }
     const mu_tensor *shape = mu_at(value, 2);
     if (!shape || shape->node) {
-        mu__error(MU_UNIMPLEMENTED, "mu_convert_to_tensor: the shape of these slices is an argument of the function that is traced, so "
+        mu__error(MU_UNIMPLEMENTED,
+                  "mu_convert_to_tensor: the shape of these slices is an argument of the function that is traced, so "
                   "the result would have no known shape; make the slices inside");
         return NULL;
     }

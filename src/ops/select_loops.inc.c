@@ -11,7 +11,8 @@
     } while (0)
 
 MU_CLONES
-static void FN(choose)(const uint8_t *condition, const T *a, int64_t step_a, const T *b, int64_t step_b, T *out, int64_t n)
+static void FN(choose)(const uint8_t *condition, const T *a, int64_t step_a, const T *b, int64_t step_b, T *out,
+                       int64_t n)
 {
     const T first_a = a[0], first_b = b[0];
     if (step_a == 1 && step_b == 1)

@@ -16,7 +16,8 @@ bool mu__shared(const mu_op *op, int n, mu_resource *const *resources)
 static mu_status meet(const mu_kernel *kernel)
 {
     int32_t one = 1;
-    return kernel->collective->all_reduce(kernel->collective, kernel->number, "shared variable", MU_REDUCTION_SUM, MU_I32, &one, 1);
+    return kernel->collective->all_reduce(kernel->collective, kernel->number, "shared variable", MU_REDUCTION_SUM,
+                                          MU_I32, &one, 1);
 }
 
 static size_t view_bytes(const mu_view *view)
@@ -37,7 +38,8 @@ static mu_status copy_resources(mu_kernel *kernel, mu_shared_turn *turn)
     for (int i = 0; i < kernel->n_resources; i++) {
         views[i] = kernel->resources[i];
         views[i].data = (char *)turn->copies + at;
-        memcpy(views[i].data, kernel->resources[i].data, (size_t)mu__elements(&views[i].shape) * mu_dtype_bytes(views[i].dtype));
+        memcpy(views[i].data, kernel->resources[i].data,
+               (size_t)mu__elements(&views[i].shape) * mu_dtype_bytes(views[i].dtype));
         at += view_bytes(&views[i]);
     }
     turn->resources = kernel->resources;
@@ -47,8 +49,10 @@ static mu_status copy_resources(mu_kernel *kernel, mu_shared_turn *turn)
 
 mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_turn *turn)
 {
-    const bool alone = !kernel->collective || kernel->collective->size == 1, first = alone || kernel->collective->rank == 0;
-    *turn = (mu_shared_turn){.meets = !alone, .runs = first || kernel->n_out > 0 || (kernel->op->flags & MU_OP_COLLECTIVE)};
+    const bool alone = !kernel->collective || kernel->collective->size == 1,
+               first = alone || kernel->collective->rank == 0;
+    *turn =
+        (mu_shared_turn){.meets = !alone, .runs = first || kernel->n_out > 0 || (kernel->op->flags & MU_OP_COLLECTIVE)};
     if (!first && turn->runs)
         MU_TRY(copy_resources(kernel, turn));
     return alone ? MU_OK : meet(kernel);

@@ -87,8 +87,8 @@ static mu_status softmax_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// A softmax over `n` rows of `width` columns each, rows `step` apart, exponentials from the library of kernels. Sums are
-// kept in double, row after row. A NaN among the elements makes the sum one, and so the column.
+// A softmax over `n` rows of `width` columns each, rows `step` apart, exponentials from the library of kernels. Sums
+// are kept in double, row after row. A NaN among the elements makes the sum one, and so the column.
 enum { COLUMNS = 128 };
 
 MU_CLONES

@@ -163,8 +163,12 @@ static mu_status squeeze_infer(mu_infer *infer)
 static const mu_attr_spec axes_attrs[] = {{"axes", MU_ATTR_INTS, offsetof(mu_axes_attrs, axes)}, {0}};
 static const mu_axes_attrs axes_02 = {{2, {0, 2}}};
 static const mu_sample samples_squeeze[] = {{.n_in = 1, .in = {MU_DIMS(1, 5, 1)}, .attrs = &axes_02}, {0}};
-const mu_op mu_op_squeeze = {VIEW1("squeeze", squeeze_infer), .attrs_bytes = sizeof(mu_axes_attrs),
-                             .attrs = axes_attrs, .grad = view_grad, .samples = samples_squeeze, .lower = mu__lower_reshape};
+const mu_op mu_op_squeeze = {VIEW1("squeeze", squeeze_infer),
+                             .attrs_bytes = sizeof(mu_axes_attrs),
+                             .attrs = axes_attrs,
+                             .grad = view_grad,
+                             .samples = samples_squeeze,
+                             .lower = mu__lower_reshape};
 mu_tensor *mu_squeeze(mu_tensor *x, int axis)
 {
     mu_axes_attrs attrs;

@@ -95,10 +95,11 @@ mu_status mu__conv_window(const mu_conv_attrs *attrs, const mu_shape *x, const m
     const int64_t groups = attrs->groups;
     if (groups < 1 || (filters != MU_UNKNOWN && filters % groups != 0)
         || (channels != MU_UNKNOWN && own != MU_UNKNOWN && channels != own * groups))
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "%s: images %s and kernel %s do not fit with %lld groups: channels must be the kernel's last axis "
-                         "but one times groups, and filters a multiple of groups",
-                         op, mu__shape_text(x, x_text), mu__shape_text(w, w_text), (long long)groups);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: images %s and kernel %s do not fit with %lld groups: channels must be the kernel's last axis "
+            "but one times groups, and filters a multiple of groups",
+            op, mu__shape_text(x, x_text), mu__shape_text(w, w_text), (long long)groups);
     *out = (mu_window){.n = x->dims[0], .channels = channels, .spatial = spatial,
                        .z = {.in = 1, .out = 1, .size = 1, .stride = 1, .dilation = 1}};
     mu_window_axis *axes = mu__window_axes(out);

@@ -128,17 +128,20 @@ static mu_status read_spec(const dl_tensor *t, mu_spec *out)
 {
     *out = (mu_spec){.dtype = MU_DTYPE_DEFAULT};
     if (t->device.type != ON_CPU && t->device.type != ON_PINNED)
-        return mu__error(MU_UNIMPLEMENTED, "mu_from_dlpack: the tensor lies on a device of type %d; copy it to the CPU first",
+        return mu__error(MU_UNIMPLEMENTED,
+                         "mu_from_dlpack: the tensor lies on a device of type %d; copy it to the CPU first",
                          t->device.type);
     for (size_t i = 0; i < MU_COUNT(types); i++)
         if (types[i].code == t->dtype.code && types[i].bits == t->dtype.bits && t->dtype.lanes == 1)
             out->dtype = types[i].dtype;
     if (out->dtype == MU_DTYPE_DEFAULT)
-        return mu__error(MU_UNIMPLEMENTED, "mu_from_dlpack: elements of code %d with %d bits and %d lanes are none of the types "
-                         "here; convert them first", t->dtype.code, t->dtype.bits, t->dtype.lanes);
+        return mu__error(MU_UNIMPLEMENTED,
+                         "mu_from_dlpack: elements of code %d with %d bits and %d lanes are none of the types "
+                         "here; convert them first",
+                         t->dtype.code, t->dtype.bits, t->dtype.lanes);
     if (t->rank < 0 || t->rank > MU_MAX_RANK || (t->rank > 0 && !t->shape))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_from_dlpack: rank %d is outside 0 to %d, or the shape is missing", t->rank,
-                         MU_MAX_RANK);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_from_dlpack: rank %d is outside 0 to %d, or the shape is missing",
+                         t->rank, MU_MAX_RANK);
     out->shape = mu_shape_make(t->rank, t->shape);
     MU_TRY(mu__shape_check(&out->shape, "mu_from_dlpack"));
     if (!mu__shape_known(&out->shape))

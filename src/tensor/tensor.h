@@ -13,7 +13,8 @@
 
 #define MU_DTYPE_BIT(dtype) (1u << (dtype))
 #define MU_FLOATS (MU_DTYPE_BIT(MU_F32) | MU_DTYPE_BIT(MU_F64) | MU_DTYPE_BIT(MU_F16) | MU_DTYPE_BIT(MU_BF16))
-#define MU_INTS (MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I16) | MU_DTYPE_BIT(MU_I8) | MU_DTYPE_BIT(MU_U8))
+#define MU_INTS \
+    (MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I16) | MU_DTYPE_BIT(MU_I8) | MU_DTYPE_BIT(MU_U8))
 #define MU_NUMBERS (MU_FLOATS | MU_INTS)
 #define MU_BOOLS MU_DTYPE_BIT(MU_BOOL)
 #define MU_ALL_DTYPES (MU_NUMBERS | MU_BOOLS)
@@ -82,7 +83,7 @@ struct mu_tensor {
     struct mu_node *node;    // symbolic: this output of this node
     int output;
     mu_object *graph;        // symbolic: retained
-    int replica;             // symbolic: 1 + the replica whose value this stands for in a merge_call; 0: the running one
+    int replica; // symbolic: 1 + the replica whose value this stands for in a merge_call; 0: the running one
 };
 
 extern mu_type mu__tensor_type, mu__buffer_type, mu__value_type;
@@ -90,7 +91,8 @@ extern mu_type mu__tensor_type, mu__buffer_type, mu__value_type;
 // All of these return a reference that the caller owns (public functions return through mu__give).
 mu_buffer *mu__buffer_new(size_t bytes);
 mu_tensor *mu__tensor_alloc(mu_dtype dtype, const mu_shape *shape);             // elements undefined
-mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype, const mu_shape *shape);  // retains the buffer
+mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype,
+                           const mu_shape *shape); // retains the buffer
 mu_tensor *mu__tensor_symbolic(struct mu_node *node, int output, const mu_spec *spec, mu_object *graph);
 
 static inline void *mu__data(const mu_tensor *tensor)

@@ -163,9 +163,12 @@ mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, con
     if (mu__pending())
         return NULL;
     const bool given = values && indices && dims && rank >= 1 && rank <= MU_MAX_RANK;
-    if (!given || indices->shape.rank != 1 || (indices->dtype != MU_I32 && indices->dtype != MU_I64) || values->shape.rank != rank) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_indexed_slices: wanted are values of the rank of the shape, a vector of int32 or int64 "
-                  "indices, and a shape of rank 1 to %d", MU_MAX_RANK);
+    if (!given || indices->shape.rank != 1 || (indices->dtype != MU_I32 && indices->dtype != MU_I64) ||
+        values->shape.rank != rank) {
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_indexed_slices: wanted are values of the rank of the shape, a vector of int32 or int64 "
+                  "indices, and a shape of rank 1 to %d",
+                  MU_MAX_RANK);
         return NULL;
     }
     const int64_t rows = rank;

@@ -96,8 +96,9 @@ static void print_replicas(const explained *e)
     for (size_t i = 0; i < e->replicas.n; i++) {
         const replica_row *r = &e->replicas.items[i];
         const double whole = r->last - r->first;
-        printf("%-8lld %9.3f s  %7.1f%% %11.1f%% %10.1f%% %9.1f%%\n", (long long)r->id, whole / 1e6, share(r->kernels, whole),
-               share(r->collectives, whole), share(r->input, whole), share(whole - r->kernels - r->collectives - r->input, whole));
+        printf("%-8lld %9.3f s  %7.1f%% %11.1f%% %10.1f%% %9.1f%%\n", (long long)r->id, whole / 1e6,
+               share(r->kernels, whole), share(r->collectives, whole), share(r->input, whole),
+               share(whole - r->kernels - r->collectives - r->input, whole));
     }
 }
 
@@ -111,15 +112,19 @@ static void print_cause(const explained *e)
         most = r->collectives > most->collectives ? r : most;
     }
     const double whole = most->last - most->first, waited = share(most->collectives - least->collectives, whole);
-    const double input = share(most->input, whole), outside = share(whole - most->kernels - most->collectives - most->input, whole);
+    const double input = share(most->input, whole),
+                 outside = share(whole - most->kernels - most->collectives - most->input, whole);
     if (e->replicas.n > 1 && waited > 5)
-        printf("\nreplica %lld waits %.0f%% of its time for replica %lld, which is slower\n", (long long)most->id, waited,
-               (long long)least->id);
+        printf("\nreplica %lld waits %.0f%% of its time for replica %lld, which is slower\n", (long long)most->id,
+               waited, (long long)least->id);
     if (input > 5)
-        printf("\n%.0f%% of the time replica %lld waits for input: prefetch it (mu_dataset_prefetch), cache it, or map in parallel\n",
+        printf("\n%.0f%% of the time replica %lld waits for input: prefetch it (mu_dataset_prefetch), cache it, or map "
+               "in parallel\n",
                input, (long long)most->id);
     if (outside > 20)
-        printf("\n%.0f%% of the time no kernel ran: steps are very short, or the program does other work between them\n", outside);
+        printf(
+            "\n%.0f%% of the time no kernel ran: steps are very short, or the program does other work between them\n",
+            outside);
 }
 
 static void print_kernels(const explained *e)
@@ -140,7 +145,8 @@ static mu_status collect(const json_t *root, const char *path, explained *e)
     const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents"), *event;
     size_t i;
     if (!json_is_array(events))
-        return mu__error(MU_DATA_LOSS, "'%s' has no list \"traceEvents\"; it is no timeline as MUSTER_TRACE writes it", path);
+        return mu__error(MU_DATA_LOSS, "'%s' has no list \"traceEvents\"; it is no timeline as MUSTER_TRACE writes it",
+                         path);
     json_array_foreach(events, i, event)
         MU_TRY(add_span(e, event));
     if (e->replicas.n == 0)

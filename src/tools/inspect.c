@@ -66,7 +66,8 @@ static bool print_table(const mu_tensor_file *file)
 {
     const int width = name_width(file);
     int64_t elements = 0;
-    printf("%-*s  %-8s %-18s %14s %12s %12s %12s  %s\n", width, "name", "dtype", "shape", "bytes", "min", "max", "mean", "nan/inf");
+    printf("%-*s  %-8s %-18s %14s %12s %12s %12s  %s\n", width, "name", "dtype", "shape", "bytes", "min", "max", "mean",
+           "nan/inf");
     for (size_t i = 0; i < file->entries.n; i++) {
         const mu_file_entry *entry = &file->entries.items[i];
         char shape[MU_SHAPE_TEXT];
@@ -82,7 +83,8 @@ static bool print_table(const mu_tensor_file *file)
         printf("  %" PRId64 "\n", s.not_finite);
         elements += mu__elements(&entry->spec.shape);
     }
-    printf("%-*s  %zu tensors, %" PRId64 " elements, %" PRIu64 " bytes\n", width, "total", file->entries.n, elements, file->data_bytes);
+    printf("%-*s  %zu tensors, %" PRId64 " elements, %" PRIu64 " bytes\n", width, "total", file->entries.n, elements,
+           file->data_bytes);
     return true;
 }
 
@@ -93,9 +95,10 @@ static json_t *entry_json(const mu_file_entry *entry, const summary *s)
     json_t *shape = json_array();
     for (int d = 0; d < entry->spec.shape.rank; d++)
         json_array_append_new(shape, json_integer(entry->spec.shape.dims[d]));
-    return json_pack("{s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:I}", "name", entry->name, "dtype", mu_dtype_name(entry->spec.dtype),
-                     "shape", shape, "bytes", (json_int_t)(entry->end - entry->begin), "min", number_json(s->low), "max",
-                     number_json(s->high), "mean", number_json(s->mean), "not_finite", (json_int_t)s->not_finite);
+    return json_pack("{s:s, s:s, s:o, s:I, s:o, s:o, s:o, s:I}", "name", entry->name, "dtype",
+                     mu_dtype_name(entry->spec.dtype), "shape", shape, "bytes", (json_int_t)(entry->end - entry->begin),
+                     "min", number_json(s->low), "max", number_json(s->high), "mean", number_json(s->mean),
+                     "not_finite", (json_int_t)s->not_finite);
 }
 
 static json_t *metadata_json(const mu_tensor_file *file)
@@ -117,8 +120,8 @@ static bool print_json(const mu_tensor_file *file)
         }
         json_array_append_new(list, entry_json(&file->entries.items[i], &s));
     }
-    json_t *root = json_pack("{s:s, s:I, s:o, s:o}", "path", file->path, "bytes", (json_int_t)file->data_bytes, "metadata",
-                             metadata_json(file), "tensors", list);
+    json_t *root = json_pack("{s:s, s:I, s:o, s:o}", "path", file->path, "bytes", (json_int_t)file->data_bytes,
+                             "metadata", metadata_json(file), "tensors", list);
     const bool ok = root && json_dumpf(root, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF;
     if (!ok)
         mu__error(MU_RESOURCE_EXHAUSTED, "cannot write the description of %s to standard output", file->path);
@@ -136,7 +139,8 @@ static const char *parse(int n, char **arguments, bool *json)
         if (strcmp(arguments[i], "--json") == 0) {
             *json = true;
         } else if (is_flag || path) {
-            mu__error(MU_INVALID_ARGUMENT, "`muster inspect` takes one file and --json; it cannot use '%s'", arguments[i]);
+            mu__error(MU_INVALID_ARGUMENT, "`muster inspect` takes one file and --json; it cannot use '%s'",
+                      arguments[i]);
             return NULL;
         } else {
             path = arguments[i];

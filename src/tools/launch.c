@@ -50,8 +50,8 @@ static mu_status number_of(const char *option, const char *text, double low, dou
     *out = text ? strtod(text, &end) : NAN;
     if (text && end != text && *end == '\0' && *out >= low && *out <= high && (!whole || *out == floor(*out)))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "muster launch: %s is '%s'; it must be a %snumber from %g to %g", option, text ? text : "",
-                     whole ? "whole " : "", low, high);
+    return mu__error(MU_INVALID_ARGUMENT, "muster launch: %s is '%s'; it must be a %snumber from %g to %g", option,
+                     text ? text : "", whole ? "whole " : "", low, high);
 }
 
 static mu_status read_options(int n, char **arguments, mu_launch_options *out)
@@ -75,9 +75,14 @@ static mu_status read_options(int n, char **arguments, mu_launch_options *out)
     }
     at += at < n && strcmp(arguments[at], "--") == 0;
     if (values[0] < 1 || at >= n)
-        return mu__error(MU_INVALID_ARGUMENT, "muster launch: %s; %s", at >= n ? "the program is missing" : "-n is missing", usage);
-    *out = (mu_launch_options){.n = (int)values[0], .replicas = (int)values[1], .max_restarts = (int)values[2], .grace = values[3],
-                               .timeout = values[4], .program = arguments + at};
+        return mu__error(MU_INVALID_ARGUMENT, "muster launch: %s; %s",
+                         at >= n ? "the program is missing" : "-n is missing", usage);
+    *out = (mu_launch_options){.n = (int)values[0],
+                               .replicas = (int)values[1],
+                               .max_restarts = (int)values[2],
+                               .grace = values[3],
+                               .timeout = values[4],
+                               .program = arguments + at};
     return MU_OK;
 }
 
@@ -108,8 +113,8 @@ static void say_first(launch *l, int r, const siginfo_t *info)
 {
     const char *then = l->alive > 0 ? "; ending the others" : "";
     if (info->si_code == CLD_EXITED)
-        mu__screen_say(&l->screen, "muster launch: rank %d (process %d) failed first, with exit code %d%s", r, (int)info->si_pid,
-                       info->si_status, then);
+        mu__screen_say(&l->screen, "muster launch: rank %d (process %d) failed first, with exit code %d%s", r,
+                       (int)info->si_pid, info->si_status, then);
     else
         mu__screen_say(&l->screen, "muster launch: rank %d (process %d) failed first, killed by signal %d (%s)%s", r,
                        (int)info->si_pid, info->si_status, strsignal(info->si_status), then);
@@ -222,7 +227,8 @@ static void watch(launch *l)
         reap(l);
         const int64_t now = mu__now_ns();
         if (now >= time_out) {
-            mu__screen_say(&l->screen, "muster launch: the job has not ended after %g seconds; ending it", l->options.timeout);
+            mu__screen_say(&l->screen, "muster launch: the job has not ended after %g seconds; ending it",
+                           l->options.timeout);
             time_out = MU_FOREVER;
             l->interrupted = true;
             l->first = 0;
@@ -265,7 +271,9 @@ static mu_status hear_signals(launch *l)
         sigaddset(&set, heard[i]);
     sigprocmask(SIG_BLOCK, &set, NULL);
     l->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return l->signals >= 0 ? MU_OK : mu__error(mu__errno_code(errno), "muster launch: cannot wait for signals: %s", strerror(errno));
+    return l->signals >= 0
+               ? MU_OK
+               : mu__error(mu__errno_code(errno), "muster launch: cannot wait for signals: %s", strerror(errno));
 }
 
 static mu_status run_job(launch *l)
@@ -278,7 +286,8 @@ static mu_status run_job(launch *l)
         watch(l);
         if (status != MU_OK || l->code == 0 || l->interrupted || restarts == l->options.max_restarts)
             return status;
-        mu__screen_say(&l->screen, "muster launch: starting all ranks again (%d of %d)", restarts + 1, l->options.max_restarts);
+        mu__screen_say(&l->screen, "muster launch: starting all ranks again (%d of %d)", restarts + 1,
+                       l->options.max_restarts);
     }
 }
 

@@ -27,7 +27,8 @@ typedef struct mu_kept_port {
 mu_status mu__ports_keep(mu_kept_port *ports, int n); // all closed again on error
 void mu__ports_give_back(mu_kept_port *ports, int n);
 
-// mu__default_replicas is how many devices each of n ranks gets unless told: one per core of its share, the same for all.
+// mu__default_replicas is how many devices each of n ranks gets unless told: one per core of its share, the same for
+// all.
 int mu__default_replicas(int n);
 
 // The guard is a process that ends all ranks' groups should the launcher itself be killed.
@@ -44,7 +45,8 @@ typedef struct mu_started {
     bool terminal; // `out` is a terminal made for it
 } mu_started;
 
-// mu__rank_start runs the program as one rank; an empty key leaves the caller's in force. Errors: NOT_FOUND, PERMISSION_DENIED for the program.
+// mu__rank_start runs the program as one rank; an empty key leaves the caller's in force. Errors: NOT_FOUND,
+// PERMISSION_DENIED for the program.
 mu_status mu__rank_start(const mu_launch_options *options, int rank, const mu_kept_port *ports, const char *key,
                          const mu_guard *guard, mu_started *out);
 

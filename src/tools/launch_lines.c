@@ -13,7 +13,8 @@ enum { LONGEST_LINE = 65536 };
 
 void mu__screen_open(mu_screen *screen)
 {
-    *screen = (mu_screen){.terminal = isatty(STDOUT_FILENO) == 1, .plain = mu__setting_text(MU_SETTING_NO_COLOR) != NULL};
+    *screen =
+        (mu_screen){.terminal = isatty(STDOUT_FILENO) == 1, .plain = mu__setting_text(MU_SETTING_NO_COLOR) != NULL};
 }
 
 static void put(int fd, const char *data, size_t bytes)

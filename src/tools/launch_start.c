@@ -35,7 +35,8 @@ static mu_status keep_one(mu_kept_port *port)
     const int failed = errno;
     if (port->fd >= 0)
         close(port->fd);
-    return mu__error(mu__errno_code(failed), "muster launch: cannot get a free port on 127.0.0.1: %s", strerror(failed));
+    return mu__error(mu__errno_code(failed), "muster launch: cannot get a free port on 127.0.0.1: %s",
+                     strerror(failed));
 }
 
 mu_status mu__ports_keep(mu_kept_port *ports, int n)
@@ -221,7 +222,8 @@ static char *tf_config(const mu_launch_options *options, int rank, const mu_kept
         snprintf(address, sizeof address, "127.0.0.1:%d", ports[i].port);
         json_array_append_new(workers, json_string(address));
     }
-    json_t *config = json_pack("{s:{s:o},s:{s:s,s:i}}", "cluster", "worker", workers, "task", "type", "worker", "index", rank);
+    json_t *config =
+        json_pack("{s:{s:o},s:{s:s,s:i}}", "cluster", "worker", workers, "task", "type", "worker", "index", rank);
     char *text = config ? json_dumps(config, JSON_COMPACT) : NULL;
     char *variable = text ? mu__sprintf("TF_CONFIG=%s", text) : NULL;
     free(text); // jansson's
@@ -237,7 +239,8 @@ static char *trace_variable(const char *file, int rank)
     return mu__sprintf("MUSTER_TRACE=%s.%d", file, rank);
 }
 
-static mu_status environment_of(const mu_launch_options *options, int rank, const mu_kept_port *ports, const char *key, variables *out)
+static mu_status environment_of(const mu_launch_options *options, int rank, const mu_kept_port *ports, const char *key,
+                                variables *out)
 {
     const char *trace = mu__environment("MUSTER_TRACE");
     for (char *const *at = mu__environment_list(); *at; at++)
@@ -297,11 +300,13 @@ static mu_status lay(plumbing *pipes, int rank, bool *terminal)
         return MU_OK;
     const int failed = errno;
     close_all(pipes);
-    return mu__error(mu__errno_code(failed), "muster launch: cannot make pipes for rank %d: %s", rank, strerror(failed));
+    return mu__error(mu__errno_code(failed), "muster launch: cannot make pipes for rank %d: %s", rank,
+                     strerror(failed));
 }
 
 // In the new process: nothing but system calls until the program runs.
-static void become(const mu_launch_options *options, const plumbing *pipes, const cpu_set_t *cores, char **environment, pid_t launcher)
+static void become(const mu_launch_options *options, const plumbing *pipes, const cpu_set_t *cores, char **environment,
+                   pid_t launcher)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -324,11 +329,13 @@ static void become(const mu_launch_options *options, const plumbing *pipes, cons
 
 static mu_status refuse(const mu_launch_options *options, int failed)
 {
-    return mu__error(mu__errno_code(failed), "muster launch: cannot run '%s': %s%s", options->program[0], strerror(failed),
-                     failed == ENOENT && !strchr(options->program[0], '/') ? "; a program of this folder is called ./name" : "");
+    return mu__error(
+        mu__errno_code(failed), "muster launch: cannot run '%s': %s%s", options->program[0], strerror(failed),
+        failed == ENOENT && !strchr(options->program[0], '/') ? "; a program of this folder is called ./name" : "");
 }
 
-static mu_status start_with(const mu_launch_options *options, int rank, plumbing *pipes, char **environment, const mu_guard *guard, mu_started *out)
+static mu_status start_with(const mu_launch_options *options, int rank, plumbing *pipes, char **environment,
+                            const mu_guard *guard, mu_started *out)
 {
     cpu_set_t cores;
     const bool pinned = mu__setting_bool(MU_SETTING_PIN) && cores_for(rank, options->n, &cores);

@@ -14,7 +14,8 @@ typedef struct command_row {
 
 static const command_row commands[] = {
     {"launch", "-n N [--] PROG", "a program as N processes on this machine that make up a cluster", NULL},
-    {"doctor", "[--json]", "in each process of a cluster: do they reach each other, how fast, and who stands out", mu__tool_doctor},
+    {"doctor", "[--json]", "in each process of a cluster: do they reach each other, how fast, and who stands out",
+     mu__tool_doctor},
     {"devices", "", "the devices that a program would see here", mu__tool_devices},
     {"config", "", "every setting with its value, where that comes from, and what it does", mu__tool_config},
     {"ops", "", "every operation: element types, gradient and engines, with the reason for each hole", mu__tool_ops},

@@ -29,7 +29,8 @@ static const char *types_text(unsigned allowed, char text[TYPES_WIDTH * 2])
     text[0] = '\0';
     for (size_t i = 0; i < MU_COUNT(dtypes); i++)
         if (allowed & MU_DTYPE_BIT(dtypes[i]))
-            used += (size_t)snprintf(text + used, TYPES_WIDTH * 2 - used, "%s%s", used ? " " : "", mu__dtype_hlo(dtypes[i]));
+            used += (size_t)snprintf(text + used, TYPES_WIDTH * 2 - used, "%s%s", used ? " " : "",
+                                     mu__dtype_hlo(dtypes[i]));
     return text;
 }
 
@@ -47,8 +48,9 @@ static const char *no_gradient_reason(const mu_op *op)
 // Rows that the native engine's passes put in place of others; other engines never see them.
 static bool is_fused(const mu_op *op)
 {
-    static const mu_op *const fused[] = {&mu_op_matmul_bias, &mu_op_conv2d_bias, &mu_op_relu_max_pool2d,
-                                         &mu_op_relu_max_pool2d_grad, &mu_op_conv2d_relu_pool, &mu_op_conv2d_relu_pool_grad,
+    static const mu_op *const fused[] = {&mu_op_matmul_bias,           &mu_op_conv2d_bias,
+                                         &mu_op_relu_max_pool2d,       &mu_op_relu_max_pool2d_grad,
+                                         &mu_op_conv2d_relu_pool,      &mu_op_conv2d_relu_pool_grad,
                                          &mu_op_conv2d_relu_pool_grads};
     for (size_t i = 0; i < MU_COUNT(fused); i++)
         if (op == fused[i])
@@ -98,7 +100,8 @@ bool mu__tool_ops(int n, char **arguments)
         with_cpu += op->cpu.run != NULL;
         with_hlo += lowers(op);
     }
-    printf("%d ops: %d with a gradient, %d with a fast CPU kernel (the others run their reference loops), %d with a StableHLO lowering\n",
+    printf("%d ops: %d with a gradient, %d with a fast CPU kernel (the others run their reference loops), %d with a "
+           "StableHLO lowering\n",
            mu__op_count(), with_gradient, with_cpu, with_hlo);
     return true;
 }

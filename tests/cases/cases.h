@@ -19,7 +19,8 @@ typedef struct one_case {
 } one_case;
 
 // Each area is a list that ends with a row without a name.
-extern const one_case context_cases[], run_cases[], reduce_cases[], variable_cases[], scatter_cases[], device_cases[], input_cases[];
+extern const one_case context_cases[], run_cases[], reduce_cases[], variable_cases[], scatter_cases[], device_cases[],
+    input_cases[];
 extern const one_case guide_cases[], share_cases[], worker_cases[];
 
 // The first failure of the case that runs.

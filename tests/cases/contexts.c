@@ -147,8 +147,16 @@ static void replica_state(void)
 }
 
 const one_case context_cases[] = {
-    {"core-001", core_001, NULL}, {"core-002", core_002, NULL}, {"core-004", core_004, NULL}, {"core-005", core_005, NULL},
-    {"core-007", core_007, NULL}, {"core-008", core_008, NULL}, {"core-010", core_010, NULL}, {"core-011", core_011, NULL},
-    {"core-013", core_013, NULL}, {"core-014", core_014, NULL}, {"guide-replica-state", replica_state, NULL},
+    {"core-001", core_001, NULL},
+    {"core-002", core_002, NULL},
+    {"core-004", core_004, NULL},
+    {"core-005", core_005, NULL},
+    {"core-007", core_007, NULL},
+    {"core-008", core_008, NULL},
+    {"core-010", core_010, NULL},
+    {"core-011", core_011, NULL},
+    {"core-013", core_013, NULL},
+    {"core-014", core_014, NULL},
+    {"guide-replica-state", replica_state, NULL},
     {0},
 };

@@ -72,8 +72,10 @@ static void core_118(void)
     mu__pack_sizes(12, 5, sizes);
     CHECK(memcmp(sizes, wanted, sizeof sizes) == 0);
     mu_strategy *s = mu_mirrored_strategy(.replicas = 2, .cross_device_ops = mu_hierarchical_copy(5));
-    mu_tensor *a[] = {VECTOR(1, 2, 3), VECTOR(1, 1, 1)}, *b[] = {VECTOR(1, 2, 3, 4), VECTOR(1, 1, 1, 1)}, *c[] = {VECTOR(1, 2, 3, 4, 5), VECTOR(1, 1, 1, 1, 1)};
-    mu_value *sums = mu_batch_reduce_to(s, MU_SUM, mu_list(per_replica_of(2, a), per_replica_of(2, b), per_replica_of(2, c), MU_END), NULL);
+    mu_tensor *a[] = {VECTOR(1, 2, 3), VECTOR(1, 1, 1)}, *b[] = {VECTOR(1, 2, 3, 4), VECTOR(1, 1, 1, 1)},
+              *c[] = {VECTOR(1, 2, 3, 4, 5), VECTOR(1, 1, 1, 1, 1)};
+    mu_value *sums = mu_batch_reduce_to(
+        s, MU_SUM, mu_list(per_replica_of(2, a), per_replica_of(2, b), per_replica_of(2, c), MU_END), NULL);
     EXPECT(mu_value_at(mu_local_results(s, sums), 0), 2, 3, 4, 2, 3, 4, 5, 2, 3, 4, 5, 6);
 }
 
@@ -204,7 +206,8 @@ static void core_130(void)
     rank sent[] = {{.group = two, .what = BROADCAST, .in = {1, 2, 3}}, {.group = two, .rank = 1, .what = BROADCAST}};
     join_all(2, sent);
     CHECK(sent[1].out[0] == 1 && sent[1].out[2] == 3);
-    rank both[] = {{.group = two, .what = ALL_TO_ALL, .in = {0, 0}}, {.group = two, .rank = 1, .what = ALL_TO_ALL, .in = {1, 1}}};
+    rank both[] = {{.group = two, .what = ALL_TO_ALL, .in = {0, 0}},
+                   {.group = two, .rank = 1, .what = ALL_TO_ALL, .in = {1, 1}}};
     join_all(2, both);
     for (int r = 0; r < 2; r++)
         CHECK(both[r].out[0] == 0 && both[r].out[1] == 1);
@@ -392,27 +395,47 @@ static void core_154_remote(void)
 
 static void core_140(void)
 {
-    mu_cluster_spec *with = mu_cluster_spec_parse("{\"chief\": [\"a:1\"], \"worker\": [\"b:1\", \"c:1\", \"d:1\"], \"evaluator\": [\"e:1\"]}");
+    mu_cluster_spec *with = mu_cluster_spec_parse(
+        "{\"chief\": [\"a:1\"], \"worker\": [\"b:1\", \"c:1\", \"d:1\"], \"evaluator\": [\"e:1\"]}");
     mu_cluster_spec *without = mu_cluster_spec_parse("{\"worker\": [\"b:1\", \"c:1\", \"d:1\"]}");
     CHECK(mu_cluster_spec_is_chief(with, "chief", 0) == 1 && mu_cluster_spec_is_chief(with, "evaluator", 0) == 1);
     CHECK(mu_cluster_spec_worker_index(with, "chief", 0) == 0 && mu_cluster_spec_worker_count(with, "evaluator") == 1);
-    CHECK(strstr(mu_cluster_spec_leader(with, "worker", 1), "/job:chief/") && !*mu_cluster_spec_leader(with, "evaluator", 0));
+    CHECK(strstr(mu_cluster_spec_leader(with, "worker", 1), "/job:chief/") &&
+          !*mu_cluster_spec_leader(with, "evaluator", 0));
     for (int i = 0; i < 3; i++) {
-        CHECK(mu_cluster_spec_is_chief(with, "worker", i) == 0 && mu_cluster_spec_worker_index(with, "worker", i) == i + 1);
+        CHECK(mu_cluster_spec_is_chief(with, "worker", i) == 0 &&
+              mu_cluster_spec_worker_index(with, "worker", i) == i + 1);
         CHECK(mu_cluster_spec_worker_count(with, "worker") == 4);
-        CHECK(mu_cluster_spec_is_chief(without, "worker", i) == (i == 0) && mu_cluster_spec_worker_index(without, "worker", i) == i);
+        CHECK(mu_cluster_spec_is_chief(without, "worker", i) == (i == 0) &&
+              mu_cluster_spec_worker_index(without, "worker", i) == i);
     }
     CHECK(strstr(mu_cluster_spec_leader(without, "worker", 2), "/job:worker/") != NULL);
 }
 
 const one_case device_cases[] = {
-    {"core-115", core_115, NULL}, {"core-116", core_116, NULL}, {"core-118", core_118, NULL}, {"core-119", core_119, NULL},
-    {"core-121", NULL, "groups have no keys yet"}, {"core-122", NULL, "needs GPU devices"}, {"core-124", core_124, NULL},
-    {"core-125", core_125, NULL}, {"core-127", core_127, NULL}, {"core-128", core_128, NULL}, {"core-130", core_130, NULL},
-    {"core-131", core_131, NULL}, {"core-133", NULL, "groups have no keys yet"}, {"core-134", core_134, NULL},
-    {"core-136", core_136, NULL}, {"core-137", core_137, NULL}, {"core-140", core_140, NULL},
-    {"core-148", core_148, NULL}, {"core-148-central", core_148_central, NULL}, {"core-149", core_149, NULL}, {"core-151", core_151, NULL},
+    {"core-115", core_115, NULL},
+    {"core-116", core_116, NULL},
+    {"core-118", core_118, NULL},
+    {"core-119", core_119, NULL},
+    {"core-121", NULL, "groups have no keys yet"},
+    {"core-122", NULL, "needs GPU devices"},
+    {"core-124", core_124, NULL},
+    {"core-125", core_125, NULL},
+    {"core-127", core_127, NULL},
+    {"core-128", core_128, NULL},
+    {"core-130", core_130, NULL},
+    {"core-131", core_131, NULL},
+    {"core-133", NULL, "groups have no keys yet"},
+    {"core-134", core_134, NULL},
+    {"core-136", core_136, NULL},
+    {"core-137", core_137, NULL},
+    {"core-140", core_140, NULL},
+    {"core-148", core_148, NULL},
+    {"core-148-central", core_148_central, NULL},
+    {"core-149", core_149, NULL},
+    {"core-151", core_151, NULL},
     {"core-152", core_152, NULL},
-    {"core-154", core_154, NULL}, {"core-154-remote", core_154_remote, NULL},
+    {"core-154", core_154, NULL},
+    {"core-154-remote", core_154_remote, NULL},
     {0},
 };

@@ -243,8 +243,8 @@ static void no_memory(void)
 }
 
 const one_case guide_cases[] = {
-    {"guide-disagreement", disagreement, NULL}, {"guide-wrong-place", wrong_place, NULL}, {"guide-nested-runs", nested_runs, NULL},
-    {"guide-updates", updates, NULL}, {"guide-own-reduction", own_reduction, NULL}, {"guide-many-steps", many_steps, NULL},
-    {"guide-no-memory", no_memory, NULL},
-    {0},
+    {"guide-disagreement", disagreement, NULL},   {"guide-wrong-place", wrong_place, NULL},
+    {"guide-nested-runs", nested_runs, NULL},     {"guide-updates", updates, NULL},
+    {"guide-own-reduction", own_reduction, NULL}, {"guide-many-steps", many_steps, NULL},
+    {"guide-no-memory", no_memory, NULL},         {0},
 };

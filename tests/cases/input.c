@@ -17,7 +17,8 @@ static void check_parts(int line, void *dataset, int n, const int *sizes, int n_
                 fail_case(line, "part %d has %lld rows, wanted %d", part, (long long)rows, sizes[part]);
             for (int64_t i = 0; i < rows; i++, seen++)
                 if (seen < n_values && mu__read_element(tensor->dtype, mu__data(tensor), i) != values[seen])
-                    fail_case(line, "element %d is %g, wanted %g", seen, mu__read_element(tensor->dtype, mu__data(tensor), i), values[seen]);
+                    fail_case(line, "element %d is %g, wanted %g", seen,
+                              mu__read_element(tensor->dtype, mu__data(tensor), i), values[seen]);
         }
     }
     if (part != n || seen != n_values)
@@ -51,7 +52,8 @@ static bool compat(void)
 static void ps_113(void)
 {
     check_range(__LINE__, mu_dataset_rebatch(batches(8, 4), 2, (int64_t[]){2, 2}, false), PARTS(2, 2, 2, 2));
-    check_range(__LINE__, mu_dataset_rebatch(batches(8, 4), 5, (int64_t[]){1, 1, 1, 1, 0}, false), PARTS(1, 1, 1, 1, 0, 1, 1, 1, 1, 0));
+    check_range(__LINE__, mu_dataset_rebatch(batches(8, 4), 5, (int64_t[]){1, 1, 1, 1, 0}, false),
+                PARTS(1, 1, 1, 1, 0, 1, 1, 1, 1, 0));
     check_range(__LINE__, mu_dataset_rebatch(batches(8, 4), 2, (int64_t[]){0, 1}, false),
                 PARTS(0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0));
     check_range(__LINE__, mu_dataset_rebatch(batches(12, 4), 1, (int64_t[]){6}, false), PARTS(6, 6));
@@ -118,7 +120,8 @@ static mu_dataset *nine_by_two(const mu_input_context *context, void *arg)
 
 static void ps_130(void)
 {
-    check_range(__LINE__, mu_distribute_datasets_from_function(mirrored(2), nine_by_two, NULL), PARTS(2, 2, 2, 2, 1, 0));
+    check_range(__LINE__, mu_distribute_datasets_from_function(mirrored(2), nine_by_two, NULL),
+                PARTS(2, 2, 2, 2, 1, 0));
 }
 
 const one_case input_cases[] = {

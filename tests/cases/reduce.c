@@ -172,8 +172,8 @@ static mu_value *reduce_nest(mu_value *arguments, void *arg)
     (void)arguments, (void)arg;
     mu_value *all = mu_all_reduce_value(MU_SUM, mu_list(scalar(1), slices(0, 1), scalar(2), slices(1, 2), MU_END));
     CHECK(all && all->items[1]->kind == MU_VALUE_SLICES && all->items[3]->kind == MU_VALUE_SLICES);
-    return mu_list(all->items[0], mu_unsorted_segment_sum(mu_at(all->items[1], 0), mu_at(all->items[1], 1), 5), all->items[2],
-                   mu_unsorted_segment_sum(mu_at(all->items[3], 0), mu_at(all->items[3], 1), 5), MU_END);
+    return mu_list(all->items[0], mu_unsorted_segment_sum(mu_at(all->items[1], 0), mu_at(all->items[1], 1), 5),
+                   all->items[2], mu_unsorted_segment_sum(mu_at(all->items[3], 0), mu_at(all->items[3], 1), 5), MU_END);
 }
 
 static void core_056(void)
@@ -295,11 +295,15 @@ static void core_067(void)
 }
 
 const one_case reduce_cases[] = {
-    {"core-034", core_034, NULL}, {"core-035", core_035, NULL}, {"core-037", core_037, NULL}, {"core-038", core_038, NULL},
-    {"core-040", core_040, NULL}, {"core-041", core_041, NULL}, {"core-043", core_043, NULL}, {"core-044", core_044, NULL},
+    {"core-034", core_034, NULL}, {"core-035", core_035, NULL},
+    {"core-037", core_037, NULL}, {"core-038", core_038, NULL},
+    {"core-040", core_040, NULL}, {"core-041", core_041, NULL},
+    {"core-043", core_043, NULL}, {"core-044", core_044, NULL},
     {"core-046", core_046, NULL}, {"core-047", core_047, NULL},
-    {"core-052", core_052, NULL}, {"core-053", core_053, NULL}, {"core-055", core_055, NULL}, {"core-056", core_056, NULL},
-    {"core-058", core_058, NULL}, {"core-059", core_059, NULL}, {"core-061", core_061, NULL}, {"core-062", core_062, NULL},
-    {"core-064", core_064, NULL}, {"core-065", core_065, NULL}, {"core-067", core_067, NULL},
-    {0},
+    {"core-052", core_052, NULL}, {"core-053", core_053, NULL},
+    {"core-055", core_055, NULL}, {"core-056", core_056, NULL},
+    {"core-058", core_058, NULL}, {"core-059", core_059, NULL},
+    {"core-061", core_061, NULL}, {"core-062", core_062, NULL},
+    {"core-064", core_064, NULL}, {"core-065", core_065, NULL},
+    {"core-067", core_067, NULL}, {0},
 };

@@ -242,8 +242,17 @@ static void core_032(void)
 }
 
 const one_case run_cases[] = {
-    {"core-016", core_016, NULL}, {"core-017", core_017, NULL}, {"core-019", core_019, NULL}, {"core-020", core_020, NULL},
-    {"core-022", core_022, NULL}, {"core-023", core_023, NULL}, {"core-025", core_025, NULL}, {"core-026", core_026, NULL},
-    {"core-028", core_028, NULL}, {"core-029", core_029, NULL}, {"core-031", core_031, NULL}, {"core-032", core_032, NULL},
+    {"core-016", core_016, NULL},
+    {"core-017", core_017, NULL},
+    {"core-019", core_019, NULL},
+    {"core-020", core_020, NULL},
+    {"core-022", core_022, NULL},
+    {"core-023", core_023, NULL},
+    {"core-025", core_025, NULL},
+    {"core-026", core_026, NULL},
+    {"core-028", core_028, NULL},
+    {"core-029", core_029, NULL},
+    {"core-031", core_031, NULL},
+    {"core-032", core_032, NULL},
     {0},
 };

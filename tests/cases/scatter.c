@@ -57,8 +57,10 @@ static void core_094(void)
 
 static void core_095(void)
 {
-    static scatter_fn *const scatters[] = {mu_variable_scatter_min, mu_variable_scatter_max, mu_variable_scatter_update};
-    static const double initial[3][3] = {{0, 2, 0}, {0, 0, 0}, {0, 0, 0}}, wanted[3][3] = {{0, 1, 0}, {1, 0, 0}, {0, 3, 0}};
+    static scatter_fn *const scatters[] = {mu_variable_scatter_min, mu_variable_scatter_max,
+                                           mu_variable_scatter_update};
+    static const double initial[3][3] = {{0, 2, 0}, {0, 0, 0}, {0, 0, 0}},
+                        wanted[3][3] = {{0, 1, 0}, {1, 0, 0}, {0, 3, 0}};
     static const double rows[] = {1, 0, 1}, values[] = {1, 1, 3};
     static const mu_variable_aggregation refused[] = {MU_AGGREGATION_SUM, MU_AGGREGATION_MEAN};
     mu_strategy *s = mirrored(2);
@@ -73,7 +75,8 @@ static void core_095(void)
         }
         job.variable = mirrored_vector(s, vector(3, initial[i]), MU_AGGREGATION_ONLY_FIRST_REPLICA);
         CHECK(eager(s, scatter_on_replica, &job));
-        EXPECT(components(job.variable), wanted[i][0], wanted[i][1], wanted[i][2], wanted[i][0], wanted[i][1], wanted[i][2]);
+        EXPECT(components(job.variable), wanted[i][0], wanted[i][1], wanted[i][2], wanted[i][0], wanted[i][1],
+               wanted[i][2]);
     }
 }
 
@@ -93,6 +96,9 @@ static void core_097(void)
 }
 
 const one_case scatter_cases[] = {
-    {"core-092", core_092, NULL}, {"core-094", core_094, NULL}, {"core-095", core_095, NULL}, {"core-097", core_097, NULL},
+    {"core-092", core_092, NULL},
+    {"core-094", core_094, NULL},
+    {"core-095", core_095, NULL},
+    {"core-097", core_097, NULL},
     {0},
 };

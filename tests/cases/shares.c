@@ -24,7 +24,8 @@ static void check_sizes(int line, int64_t batch, int workers, int w, int replica
     mu__free(sizes);
 }
 
-#define SIZES(batch, workers, w, replicas, ...) check_sizes(__LINE__, batch, workers, w, replicas, (const int[]){__VA_ARGS__})
+#define SIZES(batch, workers, w, replicas, ...) \
+    check_sizes(__LINE__, batch, workers, w, replicas, (const int[]){__VA_ARGS__})
 
 static void ps_110(void)
 {
@@ -97,7 +98,8 @@ static void check_elements(int line, mu_dataset *dataset, int n, const int *size
             fail_case(line, "element %d has %lld rows, wanted %d", element, (long long)rows, sizes[element]);
         for (int64_t i = 0; element < n && i < rows; i++, seen++)
             if (mu__read_element(tensor->dtype, mu__data(tensor), i) != values[seen])
-                fail_case(line, "row %d is %g, wanted %g", seen, mu__read_element(tensor->dtype, mu__data(tensor), i), values[seen]);
+                fail_case(line, "row %d is %g, wanted %g", seen, mu__read_element(tensor->dtype, mu__data(tensor), i),
+                          values[seen]);
         element++;
     }
     if (element != n)
@@ -113,7 +115,8 @@ static void ps_112(void)
     make_files(&f, 2, 7);
     mu_dataset *data = mu_dataset_csv(NULL, .paths = paths_of(&f), .columns = 1);
     data = mu_dataset_options(mu_dataset_batch(data, 7), .auto_shard_policy = MU_AUTO_SHARD_FILE);
-    check_elements(__LINE__, mu__shares_of(as_worker(0, 2, 2), data).dataset, ELEMENTS(2, 2, 2, 1), ROWS(0, 1, 2, 3, 4, 5, 6));
+    check_elements(__LINE__, mu__shares_of(as_worker(0, 2, 2), data).dataset, ELEMENTS(2, 2, 2, 1),
+                   ROWS(0, 1, 2, 3, 4, 5, 6));
     check_elements(__LINE__, mu__shares_of(as_worker(1, 2, 2), data).dataset, ELEMENTS(2, 1, 2, 2),
                    ROWS(100, 101, 102, 103, 104, 105, 106));
     remove_files(&f);
@@ -135,10 +138,12 @@ static void ps_121(void)
     files f;
     int rows[MOST_FILES];
     make_files(&f, 10, 10);
-    mu_dataset *data = mu_dataset_batch(mu_dataset_interleave(mu_dataset_shuffle(paths_of(&f), 10), open_file, NULL), 5);
+    mu_dataset *data =
+        mu_dataset_batch(mu_dataset_interleave(mu_dataset_shuffle(paths_of(&f), 10), open_file, NULL), 5);
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
     for (int policy = compat ? MU_AUTO_SHARD_AUTO : MU_AUTO_SHARD_FILE; policy <= MU_AUTO_SHARD_FILE; policy++) {
-        count_rows(mu__shares_of(as_worker(3, 5, 1), mu_dataset_options(data, .auto_shard_policy = policy)).dataset, rows);
+        count_rows(mu__shares_of(as_worker(3, 5, 1), mu_dataset_options(data, .auto_shard_policy = policy)).dataset,
+                   rows);
         for (int i = 0; i < 10; i++)
             CHECK(rows[i] == (i == 3 || i == 8 ? 10 : 0));
     }
@@ -156,7 +161,8 @@ static void ps_122(void)
         sizes[i] = 1;
     }
     mu_dataset *data = mu_dataset_flat_map(paths_of(&f), open_file, NULL);
-    check_elements(__LINE__, mu__dataset_divide_elements(data, &(mu_division){.n = 5, .all_shares = true}), 20, sizes, wanted);
+    check_elements(__LINE__, mu__dataset_divide_elements(data, &(mu_division){.n = 5, .all_shares = true}), 20, sizes,
+                   wanted);
     mu_dataset *off = mu_dataset_options(mu_dataset_batch(data, 5), .auto_shard_policy = MU_AUTO_SHARD_OFF);
     count_rows(mu__shares_of(as_worker(0, 5, 1), off).dataset, rows);
     for (int i = 0; i < 10; i++)
@@ -166,7 +172,8 @@ static void ps_122(void)
 
 static void ps_125(void)
 {
-    mu_dataset *divided = mu__dataset_divide_elements(mu_dataset_prefetch(mu_dataset_range(0, 4, 1), 1), &(mu_division){.n = 2, .all_shares = true});
+    mu_dataset *divided = mu__dataset_divide_elements(mu_dataset_prefetch(mu_dataset_range(0, 4, 1), 1),
+                                                      &(mu_division){.n = 2, .all_shares = true});
     CHECK(divided && mu__dataset_is(divided, "prefetch") && mu__dataset_is(divided->inputs[0], "shard"));
     check_elements(__LINE__, divided, ELEMENTS(1, 1), ROWS(0, 2));
 }
@@ -180,7 +187,9 @@ static void every_row_once(void)
         for (int rows = 0; rows < 23; rows++) {
             int seen[32] = {0};
             for (int w = 0; w < workers; w++)
-                MU_EACH(batch, mu__shares_of(as_worker(w, workers, 2), mu_dataset_batch(mu_dataset_range(0, rows, 1), 7)).dataset) {
+                MU_EACH(batch,
+                         mu__shares_of(as_worker(w, workers, 2), mu_dataset_batch(mu_dataset_range(0, rows, 1), 7))
+                             .dataset) {
                     const mu_tensor *part = mu_value_tensor(batch);
                     for (int64_t i = 0; part && i < part->shape.dims[0]; i++)
                         seen[(int)mu__read_element(part->dtype, mu__data(part), i)]++;

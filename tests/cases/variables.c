@@ -16,7 +16,8 @@ static void core_068(void)
     if (!made || made->kind != MU_VALUE_VARIABLE)
         return;
     mu_variable *foo = (mu_variable *)made->leaf;
-    CHECK(mu_variable_component_count(foo) == 2 && strcmp(mu_variable_name(foo), "foo") == 0 && mu_variable_strategy(foo) == s);
+    CHECK(mu_variable_component_count(foo) == 2 && strcmp(mu_variable_name(foo), "foo") == 0 &&
+          mu_variable_strategy(foo) == s);
     mu_variable_component_name(foo, 1, name, sizeof name);
     CHECK(strcmp(name, "foo/replica_1") == 0);
 }
@@ -69,7 +70,8 @@ static void core_074(void)
     for (int i = 0; i < 2; i++) {
         replica_fn *fn = assign_on_replica;
         mu_value *(*run)(mu_strategy *, replica_fn *, void *) = i ? traced : eager;
-        mu_variable *v = on_write(s, 1, MU_AGGREGATION_MEAN), *w = on_write(s, 1, MU_AGGREGATION_MEAN), *x = on_write(s, 5, MU_AGGREGATION_MEAN);
+        mu_variable *v = on_write(s, 1, MU_AGGREGATION_MEAN), *w = on_write(s, 1, MU_AGGREGATION_MEAN),
+                    *x = on_write(s, 5, MU_AGGREGATION_MEAN);
         EXPECT(run(s, fn, &(assignment){.variable = v, .assign = mu_variable_assign, .scale = 1}), .5, .5);
         EXPECT(run(s, fn, &(assignment){.variable = w, .assign = mu_variable_assign_add, .scale = 1}), 1.5, 1.5);
         EXPECT(run(s, fn, &(assignment){.variable = x, .assign = mu_variable_assign_sub, .scale = 1}), 4.5, 4.5);
@@ -79,7 +81,8 @@ static void core_074(void)
 
 static void core_076(void)
 {
-    static const mu_variable_aggregation aggregations[] = {MU_AGGREGATION_SUM, MU_AGGREGATION_MEAN, MU_AGGREGATION_ONLY_FIRST_REPLICA};
+    static const mu_variable_aggregation aggregations[] = {MU_AGGREGATION_SUM, MU_AGGREGATION_MEAN,
+                                                           MU_AGGREGATION_ONLY_FIRST_REPLICA};
     static assign_fn *const assigns[] = {mu_variable_assign, mu_variable_assign_add, mu_variable_assign_sub};
     static const double wanted[] = {4, 2, 2};
     mu_strategy *s = mirrored(2);
@@ -134,11 +137,14 @@ static mu_value *copy_variable(mu_value *arguments, void *arg)
 
 static void core_082(void)
 {
-    static const mu_variable_aggregation aggregations[] = {MU_AGGREGATION_NONE, MU_AGGREGATION_MEAN, MU_AGGREGATION_ONLY_FIRST_REPLICA};
+    static const mu_variable_aggregation aggregations[] = {MU_AGGREGATION_NONE, MU_AGGREGATION_MEAN,
+                                                           MU_AGGREGATION_ONLY_FIRST_REPLICA};
     static assign_fn *const assigns[] = {mu_variable_assign, mu_variable_assign_add, mu_variable_assign_sub};
     mu_strategy *s = mirrored(2);
     for (int i = 0; i < 9; i++) {
-        copying c = {.to = on_write(s, 0, aggregations[i / 3]), .from = on_write(s, i % 3 == 2 ? -2 : 2, MU_AGGREGATION_NONE), .assign = assigns[i % 3]};
+        copying c = {.to = on_write(s, 0, aggregations[i / 3]),
+                     .from = on_write(s, i % 3 == 2 ? -2 : 2, MU_AGGREGATION_NONE),
+                     .assign = assigns[i % 3]};
         CHECK(eager(s, copy_variable, &c));
         EXPECT(components(c.to), 2, 2);
         CHECK(mu_variable_assign(c.to, scalar(0)) == MU_OK && copy_variable(NULL, &c));
@@ -184,7 +190,8 @@ static void core_086(void)
     mu_variable *v = on_write(s, 0, MU_AGGREGATION_MEAN);
     mu_variable *step = variable(s, mu_constant(MU_I64, 0), MU_SYNCHRONIZATION_AUTO, MU_AGGREGATION_ONLY_FIRST_REPLICA);
     EXPECT(ON_REPLICAS(s, .variable = v, .assign = mu_variable_assign_add, .value = scalar(1)), 1, 1, 1);
-    EXPECT(ON_REPLICAS(s, .variable = step, .assign = mu_variable_assign_add, .value = mu_constant(MU_I64, 1)), 1, 1, 1);
+    EXPECT(ON_REPLICAS(s, .variable = step, .assign = mu_variable_assign_add, .value = mu_constant(MU_I64, 1)), 1, 1,
+           1);
 }
 
 static mu_value *assign_argument(mu_variable *v, mu_value *arguments, void *arg)
@@ -216,7 +223,8 @@ static void core_088(void)
         twice_updated t = {.strategy = s, .variable = on_write(s, 5, MU_AGGREGATION_NONE), .assign = assigns[i]};
         CHECK(eager(s, update_twice, &t));
         EXPECT(components(t.variable), wanted[i], wanted[i]);
-        twice_updated plain = {.strategy = mu_default_strategy(), .variable = mu_variable_new(scalar(5)), .assign = assigns[i]};
+        twice_updated plain = {
+            .strategy = mu_default_strategy(), .variable = mu_variable_new(scalar(5)), .assign = assigns[i]};
         CHECK(update_twice(NULL, &plain));
         EXPECT(read_of(plain.variable), wanted[i]);
     }
@@ -225,7 +233,8 @@ static void core_088(void)
 static void core_089(void)
 {
     mu_strategy *s = mirrored(2);
-    mu_variable *plain = mu_variable_new(scalar(1)), *other = on_write(mirrored(2), 1, MU_AGGREGATION_NONE), *own = on_write(s, 1, MU_AGGREGATION_NONE);
+    mu_variable *plain = mu_variable_new(scalar(1)), *other = on_write(mirrored(2), 1, MU_AGGREGATION_NONE),
+                *own = on_write(s, 1, MU_AGGREGATION_NONE);
     MU_SCOPE(s) {
         MU_COLOCATE(s, plain) {}
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
@@ -393,7 +402,8 @@ static mu_status save(mu_variable *v)
 static mu_status restore(mu_variable *v)
 {
     mu_tensor_file *opened = mu_tensor_file_open(file);
-    mu_status status = opened ? mu_variable_assign(v, mu_tensor_file_read(opened, mu_tensor_file_find(opened, "v"))) : mu_error_code();
+    mu_status status =
+        opened ? mu_variable_assign(v, mu_tensor_file_read(opened, mu_tensor_file_find(opened, "v"))) : mu_error_code();
     remove(file);
     return status;
 }
@@ -415,7 +425,8 @@ static void core_110(void)
 static void core_112(void)
 {
     mu_strategy *s = mirrored(2);
-    mu_variable *plain = mu_variable_new(scalar(2)), *sum = on_read(s, 0, MU_AGGREGATION_SUM), *mean = on_read(s, 0, MU_AGGREGATION_MEAN);
+    mu_variable *plain = mu_variable_new(scalar(2)), *sum = on_read(s, 0, MU_AGGREGATION_SUM),
+                *mean = on_read(s, 0, MU_AGGREGATION_MEAN);
     CHECK(save(plain) == MU_OK && restore(sum) == MU_OK && save(plain) == MU_OK && restore(mean) == MU_OK);
     EXPECT(components(sum), 1, 1);
     EXPECT(components(mean), 2, 2);
@@ -426,7 +437,8 @@ static void core_113(void)
     mu_strategy *s = mirrored(2);
     for (int k = 0; k < 8; k++) {
         const bool reads = k >= 4;
-        mu_variable *v = variable(s, VECTOR(1, 2, 3, 4), reads ? MU_SYNCHRONIZATION_ON_READ : MU_SYNCHRONIZATION_AUTO, (mu_variable_aggregation)(k % 4));
+        mu_variable *v = variable(s, VECTOR(1, 2, 3, 4), reads ? MU_SYNCHRONIZATION_ON_READ : MU_SYNCHRONIZATION_AUTO,
+                                  (mu_variable_aggregation)(k % 4));
         if (reads && k % 4 == MU_AGGREGATION_NONE) {
             CHECK(save(v) != MU_OK);
             EXPECT_ERROR(MU_INVALID_ARGUMENT);
@@ -452,14 +464,34 @@ static void one_replica(void)
 }
 
 const one_case variable_cases[] = {
-    {"core-068", core_068, NULL}, {"core-070", core_070, NULL}, {"core-071", core_071, NULL}, {"core-073", core_073, NULL},
-    {"core-074", core_074, NULL}, {"core-076", core_076, NULL}, {"core-077", core_077, NULL}, {"core-079", core_079, NULL},
-    {"core-080", core_080, NULL}, {"core-082", core_082, NULL}, {"core-083", core_083, NULL}, {"core-085", core_085, NULL},
-    {"core-086", core_086, NULL}, {"core-088", core_088, NULL}, {"core-089", core_089, NULL}, {"core-091", core_091, NULL},
-    {"core-098", core_098, NULL}, {"core-100", core_100, NULL}, {"core-101", core_101, NULL}, {"core-103", core_103, NULL},
-    {"core-104", core_104, NULL}, {"core-106", core_106, NULL}, {"core-107", core_107, NULL}, {"core-109", core_109, NULL},
+    {"core-068", core_068, NULL},
+    {"core-070", core_070, NULL},
+    {"core-071", core_071, NULL},
+    {"core-073", core_073, NULL},
+    {"core-074", core_074, NULL},
+    {"core-076", core_076, NULL},
+    {"core-077", core_077, NULL},
+    {"core-079", core_079, NULL},
+    {"core-080", core_080, NULL},
+    {"core-082", core_082, NULL},
+    {"core-083", core_083, NULL},
+    {"core-085", core_085, NULL},
+    {"core-086", core_086, NULL},
+    {"core-088", core_088, NULL},
+    {"core-089", core_089, NULL},
+    {"core-091", core_091, NULL},
+    {"core-098", core_098, NULL},
+    {"core-100", core_100, NULL},
+    {"core-101", core_101, NULL},
+    {"core-103", core_103, NULL},
+    {"core-104", core_104, NULL},
+    {"core-106", core_106, NULL},
+    {"core-107", core_107, NULL},
+    {"core-109", core_109, NULL},
     {"core-109-value", NULL, "there is one way to read a variable, so none to refuse"},
-    {"core-110", core_110, NULL}, {"core-112", core_112, NULL}, {"core-113", core_113, NULL},
+    {"core-110", core_110, NULL},
+    {"core-112", core_112, NULL},
+    {"core-113", core_113, NULL},
     {"guide-one-replica", one_replica, NULL},
     {0},
 };

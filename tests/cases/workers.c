@@ -160,7 +160,8 @@ static void check_input(int line, mu_distributed_dataset *data, int steps, int n
             const mu_tensor *part = (const mu_tensor *)leaves[r];
             for (int64_t i = 0; i < mu__elements(&part->shape); i++, seen++)
                 if (seen < n && mu__read_element(part->dtype, mu__data(part), i) != wanted[seen])
-                    fail_case(line, "element %d is %g, wanted %g", seen, mu__read_element(part->dtype, mu__data(part), i), wanted[seen]);
+                    fail_case(line, "element %d is %g, wanted %g", seen,
+                              mu__read_element(part->dtype, mu__data(part), i), wanted[seen]);
         }
         step++;
     }
@@ -369,7 +370,8 @@ static mu_cluster *with_a_chief(void)
     const int id = mu_cluster_task_id(cluster), n = mu_cluster_spec_num_tasks(spec, "worker");
     for (int i = 0; i < n; i++)
         mu_cluster_spec_add(other, i == 0 ? "chief" : "worker", -1, mu_cluster_spec_task_address(spec, "worker", i));
-    return mu_simple_cluster_resolver(other, .task_type = id == 0 ? "chief" : "worker", .task_id = id == 0 ? 0 : id - 1);
+    return mu_simple_cluster_resolver(other, .task_type = id == 0 ? "chief" : "worker",
+                                      .task_id = id == 0 ? 0 : id - 1);
 }
 
 // The launcher would end the others; so what is killed is not what it has started.
@@ -410,8 +412,8 @@ void run_on_workers(const one_case *c)
     self[n > 0 ? n : 0] = '\0';
     snprintf(mark, sizeof mark, "/tmp/muster-case-%d", (int)getpid());
     setenv("CASE_MARK", mark, 1);
-    snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 60 %s -- '%s' --worker %s 2>&1", MUSTER_COMMAND, c->workers,
-             c->replicas, c->options ? c->options : "", self, c->name);
+    snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 60 %s -- '%s' --worker %s 2>&1",
+             MUSTER_COMMAND, c->workers, c->replicas, c->options ? c->options : "", self, c->name);
     FILE *output = popen(command, "r");
     while (output && fgets(line, sizeof line, output))
         if (line[0] == '[')

@@ -9,7 +9,16 @@
 
 enum { REPLICAS = 2, KINDS = 8 };
 
-typedef enum kind { WELL, FAIL_BEFORE, FAIL_AFTER, FAIL_CALLBACK, FAIL_IN_MERGE, UNEQUAL_MERGES, FAIL_TRACE, CALLBACK_WELL } kind;
+typedef enum kind {
+    WELL,
+    FAIL_BEFORE,
+    FAIL_AFTER,
+    FAIL_CALLBACK,
+    FAIL_IN_MERGE,
+    UNEQUAL_MERGES,
+    FAIL_TRACE,
+    CALLBACK_WELL
+} kind;
 
 typedef struct stress {
     mu_strategy *strategy;

@@ -13,7 +13,8 @@ static bool saves_and_loads(void)
     mu_save_tensors(path, map, .metadata = (const char *[]){"made by", "consumer", NULL});
     mu_value *back = mu_load_tensors(path);
     remove(path);
-    return mu_scalar(mu_value_get(back, "a")) == 1.5 && mu_tensor_elements(mu_value_tensor(mu_value_get(back, "b"))) == 2;
+    return mu_scalar(mu_value_get(back, "a")) == 1.5 &&
+           mu_tensor_elements(mu_value_tensor(mu_value_get(back, "b"))) == 2;
 }
 
 int main(int argc, char **argv)

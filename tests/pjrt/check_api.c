@@ -96,7 +96,10 @@ SIZE(pj_buffer_args, PJRT_Buffer_Destroy_Args);
 
 _Static_assert(PJ_HOST_DURING_CALL == PJRT_HostBufferSemantics_kImmutableOnlyDuringCall, "semantics");
 _Static_assert(PJ_VALUE_INT == PJRT_NamedValue_kInt64 && PJ_VALUE_BOOL == PJRT_NamedValue_kBool, "named values");
-_Static_assert(PJ_PRED == PJRT_Buffer_Type_PRED && PJ_S8 == PJRT_Buffer_Type_S8 && PJ_S16 == PJRT_Buffer_Type_S16, "types");
-_Static_assert(PJ_S32 == PJRT_Buffer_Type_S32 && PJ_S64 == PJRT_Buffer_Type_S64 && PJ_U8 == PJRT_Buffer_Type_U8, "types");
-_Static_assert(PJ_F16 == PJRT_Buffer_Type_F16 && PJ_F32 == PJRT_Buffer_Type_F32 && PJ_F64 == PJRT_Buffer_Type_F64, "types");
+_Static_assert(PJ_PRED == PJRT_Buffer_Type_PRED && PJ_S8 == PJRT_Buffer_Type_S8 && PJ_S16 == PJRT_Buffer_Type_S16,
+               "types");
+_Static_assert(PJ_S32 == PJRT_Buffer_Type_S32 && PJ_S64 == PJRT_Buffer_Type_S64 && PJ_U8 == PJRT_Buffer_Type_U8,
+               "types");
+_Static_assert(PJ_F16 == PJRT_Buffer_Type_F16 && PJ_F32 == PJRT_Buffer_Type_F32 && PJ_F64 == PJRT_Buffer_Type_F64,
+               "types");
 _Static_assert(PJ_BF16 == PJRT_Buffer_Type_BF16, "types");

@@ -11,7 +11,8 @@ static inline int plugin_missing(void)
 {
     if (access(MU_TEST_PLUGIN, R_OK) == 0)
         return 0;
-    fprintf(stderr, "SKIPPED: %s is missing (pjrt/fetch makes it); nothing of the PJRT engine was tested here\n", MU_TEST_PLUGIN);
+    fprintf(stderr, "SKIPPED: %s is missing (pjrt/fetch makes it); nothing of the PJRT engine was tested here\n",
+            MU_TEST_PLUGIN);
     return 1;
 }
 

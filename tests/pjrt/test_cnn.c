@@ -144,7 +144,8 @@ static void test_same_losses_on_two_replicas(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_losses), cmocka_unit_test(test_same_losses_on_two_replicas)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_losses),
+                                       cmocka_unit_test(test_same_losses_on_two_replicas)};
     if (plugin_missing())
         return SKIPPED;
     mu_init(.cpu_devices = 2);

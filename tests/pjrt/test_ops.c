@@ -40,7 +40,10 @@ static mu_tensor *drawn(const mu_spec *spec, uint32_t seed, double low, double h
     for (int64_t i = 0; i < mu__elements(&spec->shape); i++) {
         seed = seed * 1664525u + 1013904223u;
         const double u = (seed >> 8) * 0x1p-24, value = low + u * (high - low);
-        mu__write_element(spec->dtype, mu__data(tensor), i, spec->dtype == MU_BOOL ? u < 0.5 : whole ? floor(value) : value);
+        mu__write_element(spec->dtype, mu__data(tensor), i,
+                          spec->dtype == MU_BOOL ? u < 0.5
+                          : whole                ? floor(value)
+                                                 : value);
     }
     return tensor;
 }
@@ -56,7 +59,8 @@ static bool set_up(op_case *c)
         c->in[i] = (mu_spec){sample->dtypes[i] ? sample->dtypes[i] : c->dtype, sample->in[i]};
     if (c->op->dtypes && !(c->op->dtypes & MU_DTYPE_BIT(c->in[0].dtype)))
         return false;
-    mu_infer infer = {.op = c->op, .attrs = sample->attrs, .n_in = sample->n_in, .n_out = c->n_out, .in = c->in, .out = out};
+    mu_infer infer = {
+        .op = c->op, .attrs = sample->attrs, .n_in = sample->n_in, .n_out = c->n_out, .in = c->in, .out = out};
     bool ok = mu__infer_call(&infer) == MU_OK;
     for (int i = 0; ok && i < sample->n_in; i++) {
         c->inputs[i] = drawn(&c->in[i], (uint32_t)(c->number * 10 + i + 1), sample->low[i], sample->high[i]);
@@ -66,8 +70,13 @@ static bool set_up(op_case *c)
         c->expected[i] = mu_tensor_new(out[i].dtype, out[i].shape.rank, out[i].shape.dims, NULL);
         out_views[i] = (mu_view){out[i].dtype, out[i].shape, mu__data(c->expected[i])};
     }
-    const mu_kernel kernel = {.op = c->op, .attrs = sample->attrs, .n_in = sample->n_in, .n_out = c->n_out, .in = in_views,
-                              .out = out_views, .team = &alone};
+    const mu_kernel kernel = {.op = c->op,
+                              .attrs = sample->attrs,
+                              .n_in = sample->n_in,
+                              .n_out = c->n_out,
+                              .in = in_views,
+                              .out = out_views,
+                              .team = &alone};
     ok = ok && c->op->ref(&kernel) == MU_OK;
     mu_error_take();
     return ok;
@@ -97,8 +106,8 @@ static bool same(const op_case *c, mu_tensor *const *outputs)
             const double a = mu__read_element(outputs[i]->dtype, mu__data(outputs[i]), k);
             const double b = mu__read_element(c->expected[i]->dtype, mu__data(c->expected[i]), k);
             if (!(a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * (1 + fabs(b)))) {
-                print_message("%s, sample %d, %s: output %d, element %lld is %.9g, the plain loops have %.9g\n", c->op->name,
-                              c->number, mu_dtype_name(c->dtype), i, (long long)k, a, b);
+                print_message("%s, sample %d, %s: output %d, element %lld is %.9g, the plain loops have %.9g\n",
+                              c->op->name, c->number, mu_dtype_name(c->dtype), i, (long long)k, a, b);
                 return false;
             }
         }

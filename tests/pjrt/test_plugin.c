@@ -17,7 +17,8 @@ static void expect_error(mu_status code, const char *part)
 {
     const mu_error error = mu_error_take();
     if (error.code != code || !strstr(error.message, part))
-        fail_msg("got %s: %s\nwanted %s with \"%s\"", mu_status_name(error.code), error.message, mu_status_name(code), part);
+        fail_msg("got %s: %s\nwanted %s with \"%s\"", mu_status_name(error.code), error.message, mu_status_name(code),
+                 part);
 }
 
 static void test_unknown_plugins_are_named(void **state)
@@ -133,7 +134,8 @@ static void test_text_of_a_program(void **state)
     assert_int_equal(passed.parts[0].n_taken, 1);
     assert_int_equal(passed.parts[0].n_left, 2);
     assert_int_equal(mu__pjrt_emit(graph, &input, &passed, 0, &text, specs), MU_OK);
-    assert_non_null(strstr(text.items, "func.func public @main(%v0: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)"));
+    assert_non_null(
+        strstr(text.items, "func.func public @main(%v0: tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xf32>)"));
     assert_non_null(strstr(text.items, "dense<\"0x0000803F0000004000004040\">"));
     assert_int_equal(strlen(text.items), text.n);
     mu__free(text.items);

@@ -1,5 +1,6 @@
-// mesh_job RANK SECONDS ADDRESS…: one process of a job that does nothing but exchange a few bytes, over and over, for some
-// seconds. Prints "up" when it has joined and "well" at the end, or the error; the exit code is docs/exit-codes.md's.
+// mesh_job RANK SECONDS ADDRESS…: one process of a job that does nothing but exchange a few bytes, over and over, for
+// some seconds. Prints "up" when it has joined and "well" at the end, or the error; the exit code is
+// docs/exit-codes.md's.
 #include "comm/mesh.h"
 
 #include <stdlib.h>
@@ -35,8 +36,8 @@ int main(int argc, char **argv)
     }
     if (mu_init() != MU_OK || mu__mesh_key(&key) != MU_OK)
         return mu_exit(false);
-    const mu_mesh_options options = {.rank = atoi(argv[1]), .ranks = ranks, .peers = peers, .key = key, .join_seconds = 20,
-                                     .greeting = "mesh_job"};
+    const mu_mesh_options options = {
+        .rank = atoi(argv[1]), .ranks = ranks, .peers = peers, .key = key, .join_seconds = 20, .greeting = "mesh_job"};
     mu_mesh *mesh = mu__mesh_join(&options);
     mu__free(key);
     bool good = mesh != NULL;

@@ -1,6 +1,6 @@
 // Streams and groups over MPI, run by mpirun: the processes find the first one's address through MPI, join the mesh,
-// exchange messages pair by pair, and add numbers up. Argument: "multiple", where any thread may call MPI, or "single", where another thread moves
-// the bytes and only the one that opened the network calls MPI.
+// exchange messages pair by pair, and add numbers up. Argument: "multiple", where any thread may call MPI, or "single",
+// where another thread moves the bytes and only the one that opened the network calls MPI.
 #include "../unit/comm/network_test.h"
 
 #include <pthread.h>

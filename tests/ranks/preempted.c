@@ -31,8 +31,8 @@ static mu_dataset *data(void)
         for (int k = 0; k < WIDTH; k++)
             x[i][k] = (float)((i * 31 + k * 17) % 23) / 23 + (float)(k == y[i]);
     }
-    mu_value *all = mu_list(mu_tensor_new(MU_F32, 2, (int64_t[]){ROWS, WIDTH}, x), mu_tensor_new(MU_I64, 1, (int64_t[]){ROWS}, y),
-                            MU_END);
+    mu_value *all = mu_list(mu_tensor_new(MU_F32, 2, (int64_t[]){ROWS, WIDTH}, x),
+                            mu_tensor_new(MU_I64, 1, (int64_t[]){ROWS}, y), MU_END);
     return mu_dataset_batch(mu_dataset_shuffle(mu_dataset_from_tensor_slices(all), ROWS, .seed = 5), 16);
 }
 
@@ -50,7 +50,8 @@ int main(int argc, char **argv)
         mu_compile(model, .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true), .optimizer = mu_adam());
     }
     mu_history *history = mu_fit(model, data(), .epochs = 4, .verbose = MU_VERBOSE_SILENT,
-                                 .callbacks = MU_CALLBACKS(mu_backup_and_restore(argv[1]), mu_callback_new(.on_batch_end = count_down, .arg = &b)));
+                                 .callbacks = MU_CALLBACKS(mu_backup_and_restore(argv[1]),
+                                                           mu_callback_new(.on_batch_end = count_down, .arg = &b)));
     if (history)
         mu_save_weights(model, argv[2]);
     return mu_exit(history != NULL);

@@ -32,7 +32,9 @@ static mu_resource *make_variable(void *arg, const char *kind, const char *name,
 static mu_status read_elements(const mu_tensor *tensor)
 {
     const mu_spec spec = mu__spec_of(tensor);
-    return read_all(STDIN_FILENO, mu__data(tensor), mu__spec_bytes(&spec)) ? MU_OK : mu__error(MU_DATA_LOSS, "the stream ended early");
+    return read_all(STDIN_FILENO, mu__data(tensor), mu__spec_bytes(&spec))
+               ? MU_OK
+               : mu__error(MU_DATA_LOSS, "the stream ended early");
 }
 
 static mu_status read_stream_graph(mu_graph **out)
@@ -65,9 +67,11 @@ static mu_status run_step(const work *w, mu_plan *plan, mu_tensor *const *in, in
 
 static mu_status run_steps(work *w)
 {
-    const mu_spec specs[] = {{.dtype = MU_F32, .shape = MU_SHAPE(BATCH, SIDE, SIDE, 1)}, {.dtype = MU_I32, .shape = MU_SHAPE(BATCH)}};
+    const mu_spec specs[] = {{.dtype = MU_F32, .shape = MU_SHAPE(BATCH, SIDE, SIDE, 1)},
+                             {.dtype = MU_I32, .shape = MU_SHAPE(BATCH)}};
     const mu_engine *engine = w->device->engine;
-    mu_tensor *in[] = {mu__tensor_alloc(specs[0].dtype, &specs[0].shape), mu__tensor_alloc(specs[1].dtype, &specs[1].shape)};
+    mu_tensor *in[] = {mu__tensor_alloc(specs[0].dtype, &specs[0].shape),
+                       mu__tensor_alloc(specs[1].dtype, &specs[1].shape)};
     mu_graph *lowered = engine->lower(w->graph);
     mu_plan *plan = lowered && in[0] && in[1] ? engine->compile(w->device, lowered, specs, 2) : NULL;
     mu_status status = plan ? MU_OK : mu_error_code();

@@ -74,8 +74,8 @@ static void launch(int processes, int replicas, bool deterministic, results *out
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(n > 0 && fd >= 0);
     self[n] = '\0';
-    snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 120 -- '%s' --worker %s%s >&2", MUSTER_COMMAND, processes,
-             replicas, self, path, deterministic ? " deterministic" : "");
+    snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 120 -- '%s' --worker %s%s >&2",
+             MUSTER_COMMAND, processes, replicas, self, path, deterministic ? " deterministic" : "");
     const int status = system(command);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
@@ -100,7 +100,8 @@ static void reaches_the_parameters_of_one_device(void **state)
         assert_near(seen.items, wanted.items, (int64_t)evaluation, TOLERANCE);
         assert_true(seen.items[evaluation] == 1000);
         assert_true(seen.items[evaluation + 2] == wanted.items[evaluation + 2]);
-        assert_near(seen.items + evaluation + 1, wanted.items + evaluation + 1, (int64_t)(wanted.n - evaluation - 1), TOLERANCE);
+        assert_near(seen.items + evaluation + 1, wanted.items + evaluation + 1, (int64_t)(wanted.n - evaluation - 1),
+                    TOLERANCE);
         mu__free(seen.items);
     }
     mu__free(wanted.items);

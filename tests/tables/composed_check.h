@@ -1,7 +1,8 @@
 // What suites of composed functions share: a row is a function of tensors, and every row is held to the same rules.
 //
 // The gradient, and the gradient of the gradient, agree with central differences (f64); a trace that does not know
-// the batch axis gives a shape that fits; a compiled function gives what eager execution gives. Functions with rows in the op table are test_ops's.
+// the batch axis gives a shape that fits; a compiled function gives what eager execution gives. Functions with rows in
+// the op table are test_ops's.
 #ifndef MU_TESTS_COMPOSED_CHECK_H
 #define MU_TESTS_COMPOSED_CHECK_H
 
@@ -102,8 +103,8 @@ static inline void composed_compare(const composed *c, mu_tensor *const *in, int
             x[k] = kept;
             const double found = ((const double *)mu__data(dx))[k];
             if (!(fabs(found - wanted) <= (order ? 2e-5 : 2e-6) * (1 + fabs(wanted))))
-                fail_msg("%s: derivative %d of input %d, element %lld: %.12g, differences give %.12g", c->name, order + 1, i,
-                         (long long)k, found, wanted);
+                fail_msg("%s: derivative %d of input %d, element %lld: %.12g, differences give %.12g", c->name,
+                         order + 1, i, (long long)k, found, wanted);
         }
     }
 }

@@ -28,8 +28,9 @@ static inline mu_model *conv_model(void)
 
 static inline mu_model *normalized_model(void)
 {
-    return mu_sequential(mu_conv2d(3, 3), mu_batch_normalization(.synchronized = true), mu_activation("relu"), mu_flatten(),
-                         mu_dense(5), mu_batch_normalization(.synchronized = true, .no_scale = true), mu_dense(4));
+    return mu_sequential(mu_conv2d(3, 3), mu_batch_normalization(.synchronized = true), mu_activation("relu"),
+                         mu_flatten(), mu_dense(5), mu_batch_normalization(.synchronized = true, .no_scale = true),
+                         mu_dense(4));
 }
 
 static inline mu_optimizer *adam(void)

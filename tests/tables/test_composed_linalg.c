@@ -100,7 +100,8 @@ static void test_einsum_values(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *q = composed_tensor(MU_SHAPE(2, 3, 2, 5), 1, -1, 1), *k = composed_tensor(MU_SHAPE(2, 4, 2, 5), 2, -1, 1);
+    mu_tensor *q = composed_tensor(MU_SHAPE(2, 3, 2, 5), 1, -1, 1),
+              *k = composed_tensor(MU_SHAPE(2, 4, 2, 5), 2, -1, 1);
     const mu_tensor *scores = mu_einsum("bqhd, bkhd -> bhqk", 2, (mu_tensor *const[]){q, k});
     assert_int_equal(mu_tensor_dim(scores, 1), 2);
     for (int64_t b = 0; b < 2; b++)
@@ -155,7 +156,8 @@ static void test_factor_and_solve_large(void **state)
             assert_true(at(l, i * n + j) == 0);
     mu_tensor *rhs = composed_tensor(MU_SHAPE(1, n, 7), 6, -1, 1), *upper = mu_transpose(l, (const int[]){0, 2, 1});
     for (int adjoint = 0; adjoint < 2; adjoint++) {
-        mu_tensor *ys[] = {mu_triangular_solve(l, rhs, true, adjoint), mu_triangular_solve(upper, rhs, false, !adjoint)};
+        mu_tensor *ys[] = {mu_triangular_solve(l, rhs, true, adjoint),
+                           mu_triangular_solve(upper, rhs, false, !adjoint)};
         mu_tensor *product = mu_matmul_transposed(l, ys[0], adjoint, false);
         for (int64_t i = 0; i < n * 7; i++) {
             assert_true(fabs(at(product, i) - at(rhs, i)) < 1e-9);

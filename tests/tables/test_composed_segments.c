@@ -87,7 +87,8 @@ static void test_distributions(void **state)
     const int64_t three = 3, n = 40000, dims[] = {n, 3};
     const mu_tensor *gamma = mu_stateless_random_gamma(seed(), mu_tensor_new(MU_F64, 1, &three, shapes),
                                                        mu_constant(MU_F64, 2), 2, dims);
-    const mu_tensor *counts = mu_stateless_random_poisson(seed(), mu_tensor_new(MU_F64, 1, &three, rates), MU_I64, 2, dims);
+    const mu_tensor *counts =
+        mu_stateless_random_poisson(seed(), mu_tensor_new(MU_F64, 1, &three, rates), MU_I64, 2, dims);
     for (int i = 0; i < 3; i++) {
         double m, v;
         moments(gamma, i, 3, &m, &v);

@@ -22,7 +22,10 @@ static mu_tensor *image_back_padded(mu_tensor *const *in)
     return mu_nn_conv2d_transpose(in[0], in[1], .strides = {2}, .pads = {1, 0, 1, 1}, .groups = 2);
 }
 static mu_tensor *volume_back(mu_tensor *const *in) { return mu_nn_conv3d_transpose(in[0], in[1], .strides = {2, 1}); }
-static mu_tensor *max_sequence(mu_tensor *const *in) { return mu_nn_max_pool1d(in[0], 3, .stride = 2, .padding = "same"); }
+static mu_tensor *max_sequence(mu_tensor *const *in)
+{
+    return mu_nn_max_pool1d(in[0], 3, .stride = 2, .padding = "same");
+}
 static mu_tensor *mean_sequence(mu_tensor *const *in) { return mu_nn_avg_pool1d(in[0], 2); }
 static mu_tensor *max_volume(mu_tensor *const *in)
 {
@@ -91,10 +94,11 @@ static void test_one_plane(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *x = composed_tensor(MU_SHAPE(2, 6, 5, 4), 1, -1, 1), *w = composed_tensor(MU_SHAPE(3, 2, 2, 6), 2, -1, 1);
+    mu_tensor *x = composed_tensor(MU_SHAPE(2, 6, 5, 4), 1, -1, 1),
+              *w = composed_tensor(MU_SHAPE(3, 2, 2, 6), 2, -1, 1);
     const mu_tensor *flat = mu_nn_conv2d(x, w, .strides = {2, 1}, .padding = "same", .groups = 2);
-    const mu_tensor *deep = mu_nn_conv3d(mu_expand_dims(x, 1), mu_expand_dims(w, 0), .strides = {1, 2, 1}, .padding = "same",
-                                         .groups = 2);
+    const mu_tensor *deep =
+        mu_nn_conv3d(mu_expand_dims(x, 1), mu_expand_dims(w, 0), .strides = {1, 2, 1}, .padding = "same", .groups = 2);
     assert_int_equal(mu_tensor_elements(flat), mu_tensor_elements(deep));
     assert_memory_equal(mu__data(flat), mu__data(deep), (size_t)mu_tensor_elements(flat) * sizeof(double));
     mu_pool_close(pool);
@@ -104,7 +108,8 @@ static void test_refusals(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *x = composed_tensor(MU_SHAPE(2, 6, 5, 4), 1, -1, 1), *w = composed_tensor(MU_SHAPE(3, 2, 4, 4), 2, -1, 1);
+    mu_tensor *x = composed_tensor(MU_SHAPE(2, 6, 5, 4), 1, -1, 1),
+              *w = composed_tensor(MU_SHAPE(3, 2, 4, 4), 2, -1, 1);
     assert_null(mu_nn_conv3d(x, w));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
     assert_null(mu_nn_conv2d_transpose(x, w, .strides = {2}, .output_size = {40, 40}));

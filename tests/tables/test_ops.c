@@ -1,8 +1,9 @@
 // Every row of the op table against its own samples.
 //
 // For each row, sample and element type: the plain loops write exactly what the shape rule promised; the
-// fast kernel agrees with them (f32); the shape rule copes with unknown dimensions; the gradient agrees with central differences (f64), and so does the
-// gradient of the gradient. Rows that act on resources or feed graphs have tests of their own.
+// fast kernel agrees with them (f32); the shape rule copes with unknown dimensions; the gradient agrees with central
+// differences (f64), and so does the gradient of the gradient. Rows that act on resources or feed graphs have tests of
+// their own.
 #include "graph/graph.h"
 
 #include <math.h>
@@ -190,7 +191,8 @@ static int compare_outputs(const op_case *c, void **fast, void **plain)
             return 1;
         }
         for (int64_t k = 0; k < mu__elements(&c->out[i].shape); k++) {
-            double a = mu__read_element(c->out[i].dtype, fast[i], k), b = mu__read_element(c->out[i].dtype, plain[i], k);
+            double a = mu__read_element(c->out[i].dtype, fast[i], k),
+                   b = mu__read_element(c->out[i].dtype, plain[i], k);
             if (!close_enough(a, b, 1e-4)) {
                 describe(c, "the fast kernel disagrees with the plain one");
                 print_message("  output %d, element %lld: %.9g, plain %.9g\n", i, (long long)k, a, b);

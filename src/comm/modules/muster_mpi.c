@@ -62,8 +62,10 @@ static int check_size(const mu_network_args *args, MPI_Comm communicator)
     MPI_Comm_size(communicator, &ranks);
     if (rank == args->rank && ranks == args->ranks)
         return 1;
-    snprintf(args->error, args->error_bytes, "in MPI this is process %d of %d, in the cluster %d of %d; they must be the same "
-             "(a cluster of mpirun's variables is)", rank, ranks, args->rank, args->ranks);
+    snprintf(args->error, args->error_bytes,
+             "in MPI this is process %d of %d, in the cluster %d of %d; they must be the same "
+             "(a cluster of mpirun's variables is)",
+             rank, ranks, args->rank, args->ranks);
     return 0;
 }
 
@@ -73,7 +75,9 @@ static void *mpi_open(mu_network_args *args)
     if (!need_mpi(args->error, args->error_bytes) || !check_size(args, given_or_world(args->communicator)))
         return NULL;
     MPI_Query_thread(&level);
-    args->threads = level == MPI_THREAD_MULTIPLE ? MU_NETWORK_ANY : level == MPI_THREAD_SERIALIZED ? MU_NETWORK_ONE : MU_NETWORK_OPENER;
+    args->threads = level == MPI_THREAD_MULTIPLE     ? MU_NETWORK_ANY
+                    : level == MPI_THREAD_SERIALIZED ? MU_NETWORK_ONE
+                                                     : MU_NETWORK_OPENER;
     network *made = calloc(1, sizeof *made);
     if (made == NULL) {
         snprintf(args->error, args->error_bytes, "no memory");
@@ -160,6 +164,13 @@ static int mpi_broadcast(const void *communicator, void *data, size_t bytes, cha
 }
 
 const mu_network_module muster_network = {
-    .version = MU_NETWORK_VERSION, .name = "mpi", .open = mpi_open, .close = mpi_close, .send = mpi_send, .probe = mpi_probe,
-    .receive = mpi_receive, .test = mpi_test, .broadcast = mpi_broadcast,
+    .version = MU_NETWORK_VERSION,
+    .name = "mpi",
+    .open = mpi_open,
+    .close = mpi_close,
+    .send = mpi_send,
+    .probe = mpi_probe,
+    .receive = mpi_receive,
+    .test = mpi_test,
+    .broadcast = mpi_broadcast,
 };

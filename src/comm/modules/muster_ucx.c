@@ -57,7 +57,8 @@ static ucs_status_t open_context(network *n)
 
 static ucs_status_t open_worker(network *n)
 {
-    const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_MULTI};
+    const ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                        .thread_mode = UCS_THREAD_MODE_MULTI};
     return ucp_worker_create(n->context, &params, &n->worker);
 }
 
@@ -70,11 +71,11 @@ static void peer_lost(void *arg, ucp_ep_h endpoint, ucs_status_t status)
 
 static ucs_status_t connect_to(network *n, int peer, const address *where)
 {
-    const ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address = (const ucp_address_t *)where->data,
-        .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler = {.cb = peer_lost, .arg = &n->lost[peer]}};
+    const ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+                                                  UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER,
+                                    .address = (const ucp_address_t *)where->data,
+                                    .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+                                    .err_handler = {.cb = peer_lost, .arg = &n->lost[peer]}};
     return ucp_ep_create(n->worker, &params, &n->endpoints[peer]);
 }
 
@@ -164,7 +165,9 @@ static void *ucx_send(void *self, int peer, int tag, const void *data, size_t by
 {
     network *n = self;
     const ucp_request_param_t plain = {0};
-    return n->lost[peer] ? NULL : request_of(ucp_tag_send_nbx(n->endpoints[peer], data, bytes, tag_of(n->rank, tag), &plain), peer);
+    return n->lost[peer]
+               ? NULL
+               : request_of(ucp_tag_send_nbx(n->endpoints[peer], data, bytes, tag_of(n->rank, tag), &plain), peer);
 }
 
 static int ucx_probe(void *self, int peer, int tag, size_t *bytes, void **message)
@@ -204,6 +207,12 @@ static int ucx_test(void *self, void *asked)
 }
 
 const mu_network_module muster_network = {
-    .version = MU_NETWORK_VERSION, .name = "ucx", .open = ucx_open, .close = ucx_close, .send = ucx_send, .probe = ucx_probe,
-    .receive = ucx_receive, .test = ucx_test,
+    .version = MU_NETWORK_VERSION,
+    .name = "ucx",
+    .open = ucx_open,
+    .close = ucx_close,
+    .send = ucx_send,
+    .probe = ucx_probe,
+    .receive = ucx_receive,
+    .test = ucx_test,
 };

@@ -60,7 +60,8 @@ static bool layout_at(const mu_shape *in, const mu_shape *out, int split, layout
     for (int i = 0; i < out->rank; i++)
         padded.dims[i] = i < out->rank - in->rank ? 1 : in->dims[i - (out->rank - in->rank)];
     const bool upper = memcmp(padded.dims, out->dims, sizeof *padded.dims * (size_t)split) == 0;
-    const bool lower = memcmp(padded.dims + split, out->dims + split, sizeof *padded.dims * (size_t)(out->rank - split)) == 0;
+    const bool lower =
+        memcmp(padded.dims + split, out->dims + split, sizeof *padded.dims * (size_t)(out->rank - split)) == 0;
     if (in->rank > out->rank)
         return false;
     if (upper && lower)
@@ -140,7 +141,8 @@ static void assign_registers(chain *c)
     }
     c->home = c->members[c->n - 1].place;
     for (int i = c->first; i < c->n; i++)  // the elements of the output must hold those of its register
-        if (c->members[i].place == c->home && mu_dtype_bytes(c->specs[i].dtype) > mu_dtype_bytes(c->specs[c->n - 1].dtype))
+        if (c->members[i].place == c->home &&
+            mu_dtype_bytes(c->specs[i].dtype) > mu_dtype_bytes(c->specs[c->n - 1].dtype))
             c->home = -1;
 }
 
@@ -336,7 +338,8 @@ static mu_status run_piece(const piece *p)
             return mu_error_code();
         }
         if (copies)
-            memmove(output_at(p), now->out.data, (size_t)mu__elements(&now->out.shape) * mu_dtype_bytes(now->out.dtype));
+            memmove(output_at(p), now->out.data,
+                    (size_t)mu__elements(&now->out.shape) * mu_dtype_bytes(now->out.dtype));
     }
     return MU_OK;
 }

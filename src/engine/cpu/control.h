@@ -1,4 +1,5 @@
-// What the two ways to run a step with bodies share: with shapes known before (control.c) and while it runs (measured.c).
+// What the two ways to run a step with bodies share: with shapes known before (control.c) and while it runs
+// (measured.c).
 #ifndef MU_SRC_ENGINE_CPU_CONTROL_H
 #define MU_SRC_ENGINE_CPU_CONTROL_H
 

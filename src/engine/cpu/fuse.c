@@ -49,7 +49,8 @@ static mu_status find_users(const mu_graph *graph, users *u)
 
 static bool only_user(const users *u, const mu_node *node, const mu_node *user)
 {
-    return !u->is_output[node->id] && u->first[node->id + 1] - u->first[node->id] == 1 && u->items[u->first[node->id]] == user;
+    return !u->is_output[node->id] && u->first[node->id + 1] - u->first[node->id] == 1 &&
+           u->items[u->first[node->id]] == user;
 }
 
 static bool is_edge(mu_edge edge, const mu_node *node, int output)
@@ -69,8 +70,8 @@ static mu_status fuse_bias(mu_graph *graph, const users *u)
         const mu_op *fused = product->op == &mu_op_conv2d   ? &mu_op_conv2d_bias
                              : product->op == &mu_op_matmul && product->out[0].shape.rank == 2 ? &mu_op_matmul_bias
                                                                                                  : NULL;
-        mu_edge in[] = {product->n_in > 0 ? product->in[0] : (mu_edge){0}, product->n_in > 1 ? product->in[1] : (mu_edge){0},
-                        bias->in[1]};
+        mu_edge in[] = {product->n_in > 0 ? product->in[0] : (mu_edge){0},
+                        product->n_in > 1 ? product->in[1] : (mu_edge){0}, bias->in[1]};
         if (fused)
             MU_TRY(mu__graph_rewrite(bias, fused, product->attrs, 3, in));
     }
@@ -104,8 +105,8 @@ static mu_status fuse_relu(mu_graph *graph, const users *u)
 static bool two_by_two(const mu_node *pool)
 {
     const mu_pool_attrs *attrs = pool->attrs;
-    return attrs->window.at[0] == 2 && attrs->window.at[1] == 2 && attrs->strides.at[0] == 2 && attrs->strides.at[1] == 2 &&
-           strcmp(attrs->padding, "valid") == 0;
+    return attrs->window.at[0] == 2 && attrs->window.at[1] == 2 && attrs->strides.at[0] == 2 &&
+           attrs->strides.at[1] == 2 && strcmp(attrs->padding, "valid") == 0;
 }
 
 // A pool behind a ReLU, and how gradients come back through both.
@@ -132,7 +133,8 @@ static bool match_relu_pool(const users *u, mu_node *pool, relu_pool *m)
     }
     if (!m->unpool && !m->relu_grad)
         return true;
-    return m->unpool && m->relu_grad && is_edge(m->relu_grad->in[0], m->unpool, 0) && only_user(u, m->unpool, m->relu_grad);
+    return m->unpool && m->relu_grad && is_edge(m->relu_grad->in[0], m->unpool, 0) &&
+           only_user(u, m->unpool, m->relu_grad);
 }
 
 // Lets everyone who uses `from` (from an output) use `to` instead.

@@ -76,9 +76,11 @@ static mu_status keep_row(turns *t, int k, int64_t index, mu_tensor *row)
         s->row = mu__spec_of(row);
         s->row_bytes = mu__spec_bytes(&s->row);
     } else if (!mu__shape_equal(&s->row.shape, &row->shape)) {
-        return mu__error(MU_UNIMPLEMENTED, "a loop of '%s' gives rows of shapes %s and %s, which cannot be stacked; "
+        return mu__error(MU_UNIMPLEMENTED,
+                         "a loop of '%s' gives rows of shapes %s and %s, which cannot be stacked; "
                          "the gradient of a "
-                         "loop needs values whose shapes stay", t->c->node->graph->name, mu__shape_text(&s->row.shape, first),
+                         "loop needs values whose shapes stay",
+                         t->c->node->graph->name, mu__shape_text(&s->row.shape, first),
                          mu__shape_text(&row->shape, seen));
     }
     if (index >= s->room) {

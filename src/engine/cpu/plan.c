@@ -73,8 +73,12 @@ static void own(mu_plan *plan, const mu_node *node)
 {
     int base = plan->first_value[node->id];
     for (int i = 0; i < node->n_out; i++)
-        plan->values[base + i] = (value){.spec = plan->values[base + i].spec, .bytes = plan->values[base + i].bytes,
-                                         .root = base + i, .storage = STORAGE_ARENA, .first = node->id, .last = node->id,
+        plan->values[base + i] = (value){.spec = plan->values[base + i].spec,
+                                         .bytes = plan->values[base + i].bytes,
+                                         .root = base + i,
+                                         .storage = STORAGE_ARENA,
+                                         .first = node->id,
+                                         .last = node->id,
                                          .bucket = -1};
     if (node->op == &mu_op_constant) {
         plan->values[base].storage = STORAGE_CONSTANT;
@@ -285,7 +289,8 @@ static void find_overwritten(mu_plan *plan)
     const mu_graph *graph = plan->graph;
     for (size_t i = graph->nodes.n; i-- > 0;)
         for (int r = 0; r < graph->nodes.items[i]->n_resources; r++)
-            plan->overwritten[graph->nodes.items[i]->resources[r]] = graph->nodes.items[i]->op == &mu_op_assign_variable;
+            plan->overwritten[graph->nodes.items[i]->resources[r]] =
+                graph->nodes.items[i]->op == &mu_op_assign_variable;
 }
 
 static mu_status make_step(mu_plan *plan, const mu_node *node)
@@ -344,7 +349,8 @@ static int collect_blocks(mu_plan *plan, block *blocks)
     for (int v = 0; v < plan->n_values; v++) {
         value *owner = &plan->values[v];
         if (owner->root == v && owner->storage == STORAGE_ARENA && owner->bucket < 0)
-            blocks[n++] = (block){.bytes = owner->bytes, .first = owner->first, .last = owner->last, .offset = &owner->offset};
+            blocks[n++] =
+                (block){.bytes = owner->bytes, .first = owner->first, .last = owner->last, .offset = &owner->offset};
     }
     for (int b = 0; b < plan->n_buckets; b++) {
         bucket *k = &plan->buckets[b];

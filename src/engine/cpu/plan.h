@@ -90,7 +90,7 @@ typedef struct cpu_call {
     void *const *in;                  // [graph inputs] elements
     mu_tensor *const *in_tensors;     // [graph inputs] what they lie in, to give views of; NULL: results are copies
     void *const *places;              // [graph outputs] where each goes; NULL, or an element NULL: into a new tensor
-    mu_tensor **out;                  // [graph outputs] the new tensors, owned references; may be NULL if all have places
+    mu_tensor **out; // [graph outputs] the new tensors, owned references; may be NULL if all have places
     int depth;                        // of bodies around
 } cpu_call;
 

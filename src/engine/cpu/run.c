@@ -105,8 +105,8 @@ static mu_status bind(mu_plan *plan, const cpu_call *call, char *arena)
     const mu_run_args *args = call->run;
     for (size_t i = 0; i < graph->resources.n; i++) {
         const mu_resource_kind *kind = graph->resources.items[i]->kind;
-        MU_TRY((plan->overwritten[i] && kind->storage ? kind->storage : kind->view)(graph->resources.items[i], args->replica,
-                                                                                  &plan->resources[i]));
+        MU_TRY((plan->overwritten[i] && kind->storage ? kind->storage : kind->view)(
+            graph->resources.items[i], args->replica, &plan->resources[i]));
     }
     MU_TRY(bind_results(plan, call));
     for (int i = 0; i < plan->n_bindings; i++)
@@ -130,8 +130,9 @@ static mu_status reduce_block(const mu_plan *plan, const step *s, char *arena)
     mu_dtype dtype = s->kernel.in[0].dtype;
     if (!s->kernel.collective)
         return MU_OK;
-    return s->kernel.collective->all_reduce(s->kernel.collective, s->kernel.number, attrs->name, (mu_reduction)attrs->reduction,
-                                            dtype, bucket_data(plan, b, arena), (int64_t)(b->bytes / mu_dtype_bytes(dtype)));
+    return s->kernel.collective->all_reduce(s->kernel.collective, s->kernel.number, attrs->name,
+                                            (mu_reduction)attrs->reduction, dtype, bucket_data(plan, b, arena),
+                                            (int64_t)(b->bytes / mu_dtype_bytes(dtype)));
 }
 
 static mu_status run_shared(step *s)
@@ -160,8 +161,8 @@ static mu_status run_steps(const mu_plan *plan, const cpu_call *call, char *aren
         int64_t begin = timed ? mu__now_ns() : 0;
         mu_status status = run_step(plan, s, call, arena);
         if (timed)
-            mu__span(s->node->op->flags & MU_OP_COLLECTIVE ? "collective" : "op", s->node->op->name, call->run->replica, begin,
-                     mu__now_ns());
+            mu__span(s->node->op->flags & MU_OP_COLLECTIVE ? "collective" : "op", s->node->op->name, call->run->replica,
+                     begin, mu__now_ns());
         if (status != MU_OK) {
             mu__error_place(mu__node_site(s->node));
             return status;
@@ -257,5 +258,6 @@ mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args)
 {
     for (size_t i = 0; i < plan->graph->inputs.n; i++)
         plan->input_data[i] = mu__data(args->in[i]);
-    return mu__cpu_call(plan, &(cpu_call){.run = args, .in = plan->input_data, .in_tensors = args->in, .out = args->out});
+    return mu__cpu_call(plan,
+                        &(cpu_call){.run = args, .in = plan->input_data, .in_tensors = args->in, .out = args->out});
 }

@@ -65,7 +65,12 @@ typedef const pj_api *pj_get_api(void);
     void *extension
 
 typedef struct pj_error_args { PJ_HEAD; pj_error *error; } pj_error_args;
-typedef struct pj_error_message_args { PJ_HEAD; const pj_error *error; const char *message; size_t bytes; } pj_error_message_args;
+typedef struct pj_error_message_args {
+    PJ_HEAD;
+    const pj_error *error;
+    const char *message;
+    size_t bytes;
+} pj_error_message_args;
 typedef struct pj_error_code_args { PJ_HEAD; const pj_error *error; int code; } pj_error_code_args;
 typedef struct pj_plugin_args { PJ_HEAD; } pj_plugin_args;
 typedef struct pj_event_args { PJ_HEAD; pj_event *event; } pj_event_args;
@@ -97,7 +102,12 @@ typedef struct pj_client_create_args {
 
 typedef struct pj_client_args { PJ_HEAD; pj_client *client; } pj_client_args;
 typedef struct pj_client_text_args { PJ_HEAD; pj_client *client; const char *text; size_t bytes; } pj_client_text_args;
-typedef struct pj_client_devices_args { PJ_HEAD; pj_client *client; pj_device *const *devices; size_t n; } pj_client_devices_args;
+typedef struct pj_client_devices_args {
+    PJ_HEAD;
+    pj_client *client;
+    pj_device *const *devices;
+    size_t n;
+} pj_client_devices_args;
 
 typedef struct pj_program {
     PJ_HEAD;
@@ -117,7 +127,11 @@ typedef struct pj_compile_args {
 } pj_compile_args;
 
 typedef struct pj_loaded_args { PJ_HEAD; pj_loaded *loaded; } pj_loaded_args;
-typedef struct pj_loaded_executable_args { PJ_HEAD; pj_loaded *loaded; pj_executable *executable; } pj_loaded_executable_args;
+typedef struct pj_loaded_executable_args {
+    PJ_HEAD;
+    pj_loaded *loaded;
+    pj_executable *executable;
+} pj_loaded_executable_args;
 typedef struct pj_executable_args { PJ_HEAD; pj_executable *executable; } pj_executable_args;
 typedef struct pj_outputs_args { PJ_HEAD; pj_executable *executable; size_t n; } pj_outputs_args;
 
@@ -147,7 +161,12 @@ typedef struct pj_execute_args {
 } pj_execute_args;
 
 // How long a plugin may look at the host's memory.
-typedef enum pj_host_semantics { PJ_HOST_DURING_CALL, PJ_HOST_UNTIL_DONE, PJ_HOST_IMMUTABLE_ALIAS, PJ_HOST_MUTABLE_ALIAS } pj_host_semantics;
+typedef enum pj_host_semantics {
+    PJ_HOST_DURING_CALL,
+    PJ_HOST_UNTIL_DONE,
+    PJ_HOST_IMMUTABLE_ALIAS,
+    PJ_HOST_MUTABLE_ALIAS
+} pj_host_semantics;
 
 typedef struct pj_from_host_args {
     PJ_HEAD;
@@ -192,7 +211,16 @@ typedef struct pj_to_host_args {
 typedef struct pj_buffer_args { PJ_HEAD; pj_buffer *buffer; } pj_buffer_args;
 
 typedef enum pj_buffer_type {
-    PJ_PRED = 1, PJ_S8 = 2, PJ_S16 = 3, PJ_S32 = 4, PJ_S64 = 5, PJ_U8 = 6, PJ_F16 = 10, PJ_F32 = 11, PJ_F64 = 12, PJ_BF16 = 13
+    PJ_PRED = 1,
+    PJ_S8 = 2,
+    PJ_S16 = 3,
+    PJ_S32 = 4,
+    PJ_S64 = 5,
+    PJ_U8 = 6,
+    PJ_F16 = 10,
+    PJ_F32 = 11,
+    PJ_F64 = 12,
+    PJ_BF16 = 13
 } pj_buffer_type;
 
 #endif

@@ -9,9 +9,11 @@ static mu_status create(mu_pjrt_client *client, const char *name)
 {
     static const char option[] = "cpu_device_count";
     const int64_t wanted = mu__setting_int(MU_SETTING_CPU_DEVICES);
-    const pj_named_value count = PJ_ARGS(pj_named_value, .name = option, .name_bytes = sizeof option - 1, .type = PJ_VALUE_INT,
-                                         .value = {.integer = MU_MAX(wanted, 1)}, .value_size = 1);
-    pj_client_create_args args = PJ_ARGS(pj_client_create_args, .options = &count, .n_options = strstr(name, "cpu") ? 1 : 0);
+    const pj_named_value count =
+        PJ_ARGS(pj_named_value, .name = option, .name_bytes = sizeof option - 1, .type = PJ_VALUE_INT,
+                .value = {.integer = MU_MAX(wanted, 1)}, .value_size = 1);
+    pj_client_create_args args =
+        PJ_ARGS(pj_client_create_args, .options = &count, .n_options = strstr(name, "cpu") ? 1 : 0);
     MU_TRY(mu__pjrt_call(client->api, PJ_CLIENT_CREATE, &args, client->kind));
     client->client = args.client;
     return MU_OK;
@@ -22,7 +24,8 @@ static mu_status make_devices(mu_pjrt_client *client)
     pj_client_devices_args args = PJ_ARGS(pj_client_devices_args, .client = client->client);
     MU_TRY(mu__pjrt_call(client->api, PJ_CLIENT_ADDRESSABLE_DEVICES, &args, client->kind));
     if (args.n == 0 || args.n > 4096)
-        return mu__error(MU_FAILED_PRECONDITION, "the plugin for %s offers %zu devices; wanted at least one", client->kind, args.n);
+        return mu__error(MU_FAILED_PRECONDITION, "the plugin for %s offers %zu devices; wanted at least one",
+                         client->kind, args.n);
     client->devices = mu__calloc(args.n, sizeof *client->devices);
     if (!client->devices)
         return MU_RESOURCE_EXHAUSTED;

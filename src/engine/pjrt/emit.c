@@ -45,7 +45,8 @@ static void print_type(writer *w, const mu_spec *spec)
     print(w, "%s%s>", text, mu__dtype_hlo(spec->dtype));
 }
 
-static mu_hlo add(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands, const char *rest)
+static mu_hlo add(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,
+                  const char *rest)
 {
     writer *w = (writer *)emitter;
     mu_hlo value = {.id = -1, .spec = *spec};
@@ -82,14 +83,22 @@ static mu_status infer(writer *w, const mu_node *node, const mu_lowering *l)
         specs[i] = l->in[i].spec;
     for (int i = 0; i < node->n_resources; i++)
         specs[node->n_in + i] = l->state[i].spec;
-    mu_infer rule = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .n_resources = node->n_resources,
-                     .in = specs, .resources = specs + node->n_in, .out = out};
+    mu_infer rule = {.op = node->op,
+                     .attrs = node->attrs,
+                     .n_in = node->n_in,
+                     .n_out = node->n_out,
+                     .n_resources = node->n_resources,
+                     .in = specs,
+                     .resources = specs + node->n_in,
+                     .out = out};
     mu_status status = mu__infer_call(&rule);
     for (int i = 0; status == MU_OK && i < node->n_out; i++) {
         l->out[i] = (mu_hlo){.id = -1, .spec = out[i]};
         if (!mu__shape_known(&out[i].shape))
-            status = mu__error(MU_UNIMPLEMENTED, "op %s in '%s' has an output whose shape depends on elements; call it outside of "
-                               "traced functions", node->op->name, w->graph->name);
+            status = mu__error(MU_UNIMPLEMENTED,
+                               "op %s in '%s' has an output whose shape depends on elements; call it outside of "
+                               "traced functions",
+                               node->op->name, w->graph->name);
     }
     mu__free(specs);
     return status;
@@ -99,8 +108,10 @@ static mu_status lower(mu_lowering *l)
 {
     const mu_op *op = l->op;
     if (!op->lower && !op->hlo)
-        return mu__error(MU_UNIMPLEMENTED, "op %s has no StableHLO lowering (`muster ops` lists which have); run the function on a "
-                         "CPU device", op->name);
+        return mu__error(MU_UNIMPLEMENTED,
+                         "op %s has no StableHLO lowering (`muster ops` lists which have); run the function on a "
+                         "CPU device",
+                         op->name);
     MU_TRY(op->lower ? op->lower(l) : mu__lower_elementwise(l));
     for (int i = 0; i < l->n_out; i++)
         if (l->out[i].id < 0)
@@ -127,8 +138,15 @@ static mu_status emit_node(writer *w, const mu_node *node, bool on_host)
         in[i] = w->slots[w->state->first[node->in[i].node->id] + node->in[i].output];
     for (int i = 0; i < node->n_resources; i++)
         state[i] = w->slots[w->state->n_values + node->resources[i]];
-    mu_lowering l = {.emitter = &w->emitter, .op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
-                     .n_resources = node->n_resources, .in = in, .state = state, .out = w->slots + w->state->first[node->id]};
+    mu_lowering l = {.emitter = &w->emitter,
+                     .op = node->op,
+                     .attrs = node->attrs,
+                     .n_in = node->n_in,
+                     .n_out = node->n_out,
+                     .n_resources = node->n_resources,
+                     .in = in,
+                     .state = state,
+                     .out = w->slots + w->state->first[node->id]};
     if (emit_call(w, node, &l, on_host) != MU_OK) {
         mu__error_place(mu__node_site(node));
         return mu_error_code();

@@ -89,7 +89,8 @@ static bool find_in_packages(const char *root, const char *name, char path[LONGE
         for (size_t i = 0; i < MU_COUNT(forms); i++) {
             char pattern[LONGEST_PATH];
             glob_t found;
-            snprintf(pattern, sizeof pattern, "%.2000s/%s/%s%.200s%s", root, folders[f], forms[i].before, name, forms[i].after);
+            snprintf(pattern, sizeof pattern, "%.2000s/%s/%s%.200s%s", root, folders[f], forms[i].before, name,
+                     forms[i].after);
             if (glob(pattern, 0, NULL, &found) != 0)
                 continue;
             snprintf(path, LONGEST_PATH, "%s", found.gl_pathv[0]);
@@ -109,8 +110,8 @@ static bool find_file(const char *name, char path[LONGEST_PATH])
     }
     if (home)
         snprintf(local, sizeof local, "%.2000s/.local", home);
-    const char *roots[] = {mu__environment("VIRTUAL_ENV"), mu__environment("CONDA_PREFIX"), home ? local : NULL, "/usr/local",
-                           "/usr"};
+    const char *roots[] = {mu__environment("VIRTUAL_ENV"), mu__environment("CONDA_PREFIX"), home ? local : NULL,
+                           "/usr/local", "/usr"};
     if (find_in_list(mu__environment("PJRT_NAMES_AND_LIBRARY_PATHS"), name, path))
         return true;
     for (size_t i = 0; i < MU_COUNT(roots); i++)
@@ -128,7 +129,8 @@ static mu_status check_version(const pj_api *api, const char *path)
                          api->version.major, api->version.minor, (int)OLDEST_MINOR);
     for (int function = PJ_ERROR_DESTROY; function <= PJ_PLUGIN_INITIALIZE; function++)
         if (!function_of(api, (pj_function)function))
-            return mu__error(MU_FAILED_PRECONDITION, "plugin %s lacks function %d of PJRT's table; it is damaged", path, function);
+            return mu__error(MU_FAILED_PRECONDITION, "plugin %s lacks function %d of PJRT's table; it is damaged", path,
+                             function);
     return MU_OK;
 }
 
@@ -183,8 +185,10 @@ const pj_api *mu__pjrt_plugin(const char *name)
 {
     char path[LONGEST_PATH];
     if (!find_file(name, path)) {
-        mu__error(MU_NOT_FOUND, "no PJRT plugin is called '%s'; name its file in PJRT_NAMES_AND_LIBRARY_PATHS=%s:/path/to/plugin.so, "
-                  "or install its Python package (`pip install xla-cpu-pjrt`) where VIRTUAL_ENV points", name, name);
+        mu__error(MU_NOT_FOUND,
+                  "no PJRT plugin is called '%s'; name its file in PJRT_NAMES_AND_LIBRARY_PATHS=%s:/path/to/plugin.so, "
+                  "or install its Python package (`pip install xla-cpu-pjrt`) where VIRTUAL_ENV points",
+                  name, name);
         return NULL;
     }
     pthread_mutex_lock(&plugins.lock);

@@ -59,8 +59,8 @@ static mu_status check_results(pjrt_plan *plan, pj_loaded *loaded, int wanted)
     MU_TRY(status);
     if (outputs.n == (size_t)wanted)
         return MU_OK;
-    return mu__error(MU_INTERNAL, "the plugin made a program with %zu results of '%s', which has %d", outputs.n, plan->graph->name,
-                     wanted);
+    return mu__error(MU_INTERNAL, "the plugin made a program with %zu results of '%s', which has %d", outputs.n,
+                     plan->graph->name, wanted);
 }
 
 static mu_status load(pjrt_plan *plan, const mu_pjrt_part *part, const mu_pjrt_text *text, pj_loaded **out)
@@ -68,8 +68,8 @@ static mu_status load(pjrt_plan *plan, const mu_pjrt_part *part, const mu_pjrt_t
     static const char format[] = "mlir";
     pj_program source = PJ_ARGS(pj_program, .code = text->items, .code_bytes = text->n, .format = format,
                                 .format_bytes = sizeof format - 1);
-    pj_compile_args args = PJ_ARGS(pj_compile_args, .client = plan->client->client, .program = &source, .options = one_replica,
-                                   .options_bytes = sizeof one_replica - 1);
+    pj_compile_args args = PJ_ARGS(pj_compile_args, .client = plan->client->client, .program = &source,
+                                   .options = one_replica, .options_bytes = sizeof one_replica - 1);
     MU_TRY(mu__pjrt_call(plan->client->api, PJ_CLIENT_COMPILE, &args, plan->graph->name));
     *out = args.loaded;
     return check_results(plan, *out, part->n_left);
@@ -114,8 +114,8 @@ static mu_status make_programs(pjrt_plan *plan, programs *p, bool split, int rep
     p->ready = status == MU_OK;
     if (!p->ready)
         unload(plan, p);
-    mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d programs in %.1f ms", plan->graph->name, plan->device->name, p->state.n_parts,
-            (double)(mu__now_ns() - begin) / 1e6);
+    mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d programs in %.1f ms", plan->graph->name, plan->device->name,
+            p->state.n_parts, (double)(mu__now_ns() - begin) / 1e6);
     return status;
 }
 
@@ -169,9 +169,10 @@ static void drop(const pjrt_plan *plan, pj_buffer **buffer)
 
 static mu_status to_device(const pjrt_plan *plan, const mu_view *from, pj_buffer **out)
 {
-    pj_from_host_args args = PJ_ARGS(pj_from_host_args, .client = plan->client->client, .data = from->data,
-                                     .type = buffer_type(from->dtype), .dims = from->shape.dims, .n_dims = (size_t)from->shape.rank,
-                                     .semantics = PJ_HOST_DURING_CALL, .device = plan->device->engine_device);
+    pj_from_host_args args =
+        PJ_ARGS(pj_from_host_args, .client = plan->client->client, .data = from->data, .type = buffer_type(from->dtype),
+                .dims = from->shape.dims, .n_dims = (size_t)from->shape.rank, .semantics = PJ_HOST_DURING_CALL,
+                .device = plan->device->engine_device);
     MU_TRY(mu__pjrt_call(plan->client->api, PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, &args, plan->graph->name));
     drop(plan, out);
     *out = args.buffer;
@@ -185,7 +186,8 @@ static mu_status to_host(const pjrt_plan *plan, pj_buffer *from, const mu_view *
     int64_t order[MU_MAX_RANK];
     for (int k = 0; k < rank; k++)
         order[k] = rank - 1 - k;
-    pj_layout layout = PJ_ARGS(pj_layout, .tiled = PJ_ARGS(pj_tiled_layout, .minor_to_major = order, .n_minor_to_major = (size_t)rank));
+    pj_layout layout = PJ_ARGS(
+        pj_layout, .tiled = PJ_ARGS(pj_tiled_layout, .minor_to_major = order, .n_minor_to_major = (size_t)rank));
     pj_to_host_args args = PJ_ARGS(pj_to_host_args, .source = from, .layout = &layout, .data = out->data,
                                    .bytes = (size_t)mu__elements(&out->shape) * mu_dtype_bytes(out->dtype));
     if (args.bytes == 0)
@@ -230,9 +232,9 @@ static mu_status execute(const pjrt_plan *plan, programs *p, int part_number)
     pj_buffer **const results[] = {p->results};
     pj_event *complete = NULL;
     pj_execute_options options = PJ_ARGS(pj_execute_options, .launch_id = 0);
-    pj_execute_args args = PJ_ARGS(pj_execute_args, .loaded = p->loaded[part_number], .options = &options, .arguments = arguments,
-                                   .n_devices = 1, .n_arguments = (size_t)part->n_taken, .outputs = results,
-                                   .complete = &complete, .device = plan->device->engine_device);
+    pj_execute_args args = PJ_ARGS(pj_execute_args, .loaded = p->loaded[part_number], .options = &options,
+                                   .arguments = arguments, .n_devices = 1, .n_arguments = (size_t)part->n_taken,
+                                   .outputs = results, .complete = &complete, .device = plan->device->engine_device);
     MU_TRY(mu__pjrt_call(plan->client->api, PJ_LOADED_EXECUTE, &args, plan->graph->name));
     for (int i = 0; i < part->n_left; i++) {
         drop(plan, &p->slots[part->left[i]]);
@@ -259,8 +261,15 @@ static mu_status reduce_on_host(const pjrt_plan *plan, programs *p, const mu_nod
     }
     if (!tensors || !views)
         goto out;
-    const mu_kernel kernel = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = views,
-                              .out = views + node->n_in, .team = &alone, .collective = run->collective, .number = node->id,
+    const mu_kernel kernel = {.op = node->op,
+                              .attrs = node->attrs,
+                              .n_in = node->n_in,
+                              .n_out = node->n_out,
+                              .in = views,
+                              .out = views + node->n_in,
+                              .team = &alone,
+                              .collective = run->collective,
+                              .number = node->id,
                               .replica = run->replica_id};
     MU_GO(node->op->ref(&kernel));
     for (int i = 0; i < node->n_out; i++)

@@ -10,7 +10,8 @@ static mu_status need_variable(const mu_graph *graph, const mu_resource *resourc
 {
     if (strcmp(resource->kind->name, "variable") == 0)
         return MU_OK;
-    return mu__error(MU_UNIMPLEMENTED, "'%s' works on %s '%s', which cannot be passed to a device program; run it on a CPU device",
+    return mu__error(MU_UNIMPLEMENTED,
+                     "'%s' works on %s '%s', which cannot be passed to a device program; run it on a CPU device",
                      graph->name, resource->kind->name, resource->name);
 }
 
@@ -44,7 +45,8 @@ static void cut(const mu_graph *graph, bool split, mu_pjrt_state *out)
 // What of slots a part touches, as marks.
 enum { NEEDED = 1, MADE = 2 };
 
-static void mark_part(const mu_graph *graph, const mu_pjrt_state *state, const mu_pjrt_part *part, const int *last, char *marks)
+static void mark_part(const mu_graph *graph, const mu_pjrt_state *state, const mu_pjrt_part *part, const int *last,
+                      char *marks)
 {
     for (int i = part->begin; i < part->end; i++) {
         const mu_node *node = graph->nodes.items[i];
@@ -59,7 +61,8 @@ static void mark_part(const mu_graph *graph, const mu_pjrt_state *state, const m
     }
 }
 
-static mu_status list_slots(const mu_graph *graph, const mu_pjrt_state *state, mu_pjrt_part *part, const int *last, mu_arena *arena)
+static mu_status list_slots(const mu_graph *graph, const mu_pjrt_state *state, mu_pjrt_part *part, const int *last,
+                            mu_arena *arena)
 {
     char *marks = mu__arena_alloc(arena, (size_t)state->n_slots + 1);
     part->taken = mu__arena_alloc(arena, sizeof(int) * ((size_t)state->n_slots + 1));
@@ -93,7 +96,8 @@ static int *last_uses(const mu_graph *graph, const mu_pjrt_state *state, mu_aren
 mu_status mu__pjrt_state_of(const mu_graph *graph, bool split, mu_arena *arena, mu_pjrt_state *out)
 {
     const size_t n_nodes = graph->nodes.n, n_resources = graph->resources.n;
-    *out = (mu_pjrt_state){.first = mu__arena_alloc(arena, sizeof(int) * (n_nodes + 1)), .used = mu__arena_alloc(arena, n_resources + 1),
+    *out = (mu_pjrt_state){.first = mu__arena_alloc(arena, sizeof(int) * (n_nodes + 1)),
+                           .used = mu__arena_alloc(arena, n_resources + 1),
                            .written = mu__arena_alloc(arena, n_resources + 1),
                            .parts = mu__arena_alloc(arena, sizeof(mu_pjrt_part) * (n_nodes + 1))};
     if (!out->first || !out->used || !out->written || !out->parts)

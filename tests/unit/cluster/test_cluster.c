@@ -18,15 +18,17 @@ static void test_case_ps_95_lists(void **state)
 static void test_case_ps_95_maps(void **state)
 {
     (void)state;
-    assert_string_equal(union_json("{\"worker\": {\"5\": \"a\", \"9\": \"b\"}}", "{\"worker\": {\"3\": \"c\", \"6\": \"d\", \"7\": \"e\"}}"),
+    assert_string_equal(union_json("{\"worker\": {\"5\": \"a\", \"9\": \"b\"}}",
+                                   "{\"worker\": {\"3\": \"c\", \"6\": \"d\", \"7\": \"e\"}}"),
                         "{\"worker\": {\"3\": \"c\", \"5\": \"a\", \"6\": \"d\", \"7\": \"e\", \"9\": \"b\"}}");
 }
 
 static void test_case_ps_95_list_and_map(void **state)
 {
     (void)state;
-    assert_string_equal(union_json("{\"worker\": [\"a\", \"b\"]}", "{\"worker\": {\"3\": \"c\", \"6\": \"d\", \"7\": \"e\"}}"),
-                        "{\"worker\": {\"0\": \"a\", \"1\": \"b\", \"3\": \"c\", \"6\": \"d\", \"7\": \"e\"}}");
+    assert_string_equal(
+        union_json("{\"worker\": [\"a\", \"b\"]}", "{\"worker\": {\"3\": \"c\", \"6\": \"d\", \"7\": \"e\"}}"),
+        "{\"worker\": {\"0\": \"a\", \"1\": \"b\", \"3\": \"c\", \"6\": \"d\", \"7\": \"e\"}}");
     assert_null(union_json("{\"worker\": [\"a\", \"b\"]}", "{\"worker\": {\"1\": \"c\"}}"));
     assert_taken(MU_ALREADY_EXISTS, "worker 1");
 }
@@ -34,10 +36,12 @@ static void test_case_ps_95_list_and_map(void **state)
 static void test_case_ps_97_union_properties(void **state)
 {
     (void)state;
-    mu_cluster *a = mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"ps\": [\"p:1\"]}"), .task_type = "ps", .task_id = 1,
-                                               .environment = "cloud", .num_accelerators = 8, .rpc_layer = "grpc");
-    mu_cluster *b = mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"worker\": [\"w:1\"]}"), .task_type = "worker",
-                                               .task_id = 2, .environment = "local", .num_accelerators = 16, .rpc_layer = "http");
+    mu_cluster *a =
+        mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"ps\": [\"p:1\"]}"), .task_type = "ps", .task_id = 1,
+                                   .environment = "cloud", .num_accelerators = 8, .rpc_layer = "grpc");
+    mu_cluster *b =
+        mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"worker\": [\"w:1\"]}"), .task_type = "worker",
+                                   .task_id = 2, .environment = "local", .num_accelerators = 16, .rpc_layer = "http");
     mu_cluster *both = mu_union_cluster_resolver(MU_CLUSTERS(a, b));
     assert_string_equal(mu_cluster_task_type(both), "ps");
     assert_int_equal(mu_cluster_task_id(both), 1);
@@ -58,8 +62,10 @@ static void test_case_ps_97_union_properties(void **state)
 static void test_case_ps_98_masters(void **state)
 {
     (void)state;
-    mu_cluster_spec *spec = mu_cluster_spec_parse("{\"worker\": [\"worker0:2222\", \"worker1:2222\", \"worker2:2222\"]}");
-    mu_cluster *plain = mu_simple_cluster_resolver(spec), *layered = mu_simple_cluster_resolver(spec, .rpc_layer = "grpc");
+    mu_cluster_spec *spec =
+        mu_cluster_spec_parse("{\"worker\": [\"worker0:2222\", \"worker1:2222\", \"worker2:2222\"]}");
+    mu_cluster *plain = mu_simple_cluster_resolver(spec),
+               *layered = mu_simple_cluster_resolver(spec, .rpc_layer = "grpc");
     assert_string_equal(mu_cluster_master(plain, "worker", 2), "worker2:2222");
     assert_string_equal(mu_cluster_master(layered, "worker", 2), "grpc://worker2:2222");
     assert_string_equal(mu_cluster_master(plain, "worker", 2, .rpc_layer = "test"), "test://worker2:2222");
@@ -117,7 +123,8 @@ static bool make_union(void *arg)
 {
     (void)arg;
     mu_pool *pool = mu_pool_open();
-    const char *text = pool != NULL ? union_json("{\"worker\": [\"a\", \"b\"]}", "{\"worker\": {\"4\": \"c\"}, \"ps\": []}") : NULL;
+    const char *text =
+        pool != NULL ? union_json("{\"worker\": [\"a\", \"b\"]}", "{\"worker\": {\"4\": \"c\"}, \"ps\": []}") : NULL;
     mu_pool_close(pool);
     return text != NULL;
 }

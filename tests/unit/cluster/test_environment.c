@@ -78,7 +78,8 @@ static void test_slurm_half_set(void **state)
 static void test_checked(void **state)
 {
     (void)state;
-    ENVIRONMENT("TF_CONFIG={\"cluster\": {\"worker\": [\"localhost:1\", \"b:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}}");
+    ENVIRONMENT("TF_CONFIG={\"cluster\": {\"worker\": [\"localhost:1\", \"b:1\"]}, \"task\": {\"type\": \"worker\", "
+                "\"index\": 0}}");
     assert_int_equal(workers_here(), -1);
     assert_taken(MU_INVALID_ARGUMENT, "in the cluster from TF_CONFIG");
 }

@@ -119,9 +119,11 @@ static void pods_become_tasks(void **state)
     assert_string_equal(mu_cluster_master(cluster), "grpc://10.0.0.2:8470");
     const char *const workers[] = {"job-name=tensorflow", NULL}, *const servers[] = {"job-name=ps", NULL};
     const mu_job_labels jobs[] = {{"worker", workers}, {"ps", servers}, {NULL, NULL}};
-    cluster = mu_kubernetes_cluster_resolver(jobs, .api_server = url, .credentials = folder, .port = 99, .namespace_name = "ml");
-    assert_string_equal(spec_of(cluster), "{\"ps\": [\"[fd00::7]:99\"], \"worker\": [\"10.0.0.1:99\", \"10.0.0.10:99\", "
-                                          "\"10.0.0.2:99\"]}");
+    cluster = mu_kubernetes_cluster_resolver(jobs, .api_server = url, .credentials = folder, .port = 99,
+                                             .namespace_name = "ml");
+    assert_string_equal(spec_of(cluster),
+                        "{\"ps\": [\"[fd00::7]:99\"], \"worker\": [\"10.0.0.1:99\", \"10.0.0.10:99\", "
+                        "\"10.0.0.2:99\"]}");
     assert_string_equal(spec_of(pods_of("job-name=empty")), "{}");
 }
 

@@ -6,12 +6,14 @@ static void test_rank(void **state)
     (void)state;
     ENVIRONMENT("RANK=2", "WORLD_SIZE=3", "MASTER_ADDR=host-a", "MASTER_PORT=29500");
     mu_cluster *cluster = mu_rank_cluster_resolver();
-    assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(cluster)), "{\"worker\": [\"host-a:29500\", \"\", \"\"]}");
+    assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(cluster)),
+                        "{\"worker\": [\"host-a:29500\", \"\", \"\"]}");
     assert_int_equal(mu_cluster_worker_index(cluster), 2);
     assert_int_equal(mu_cluster_check(cluster), MU_OK);
     // torchrun's agent has the port itself.
     ENVIRONMENT("RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=::1", "MASTER_PORT=29500", "TORCHELASTIC_USE_AGENT_STORE=True");
-    assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(mu_rank_cluster_resolver())), "{\"worker\": [\"[::1]:29501\"]}");
+    assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(mu_rank_cluster_resolver())),
+                        "{\"worker\": [\"[::1]:29501\"]}");
 }
 
 static void test_rank_half_set(void **state)

@@ -52,7 +52,8 @@ static void test_parameter_servers(void **state)
 static void test_case_ps_34_made_up_job(void **state)
 {
     (void)state;
-    assert_int_equal(mu_cluster_check(cluster_of("{\"worker\": [\"a:1\"], \"ps\": [\"b:1\"], \"some_job\": [\"c:1\"]}", "worker", 0)),
+    assert_int_equal(mu_cluster_check(cluster_of("{\"worker\": [\"a:1\"], \"ps\": [\"b:1\"], \"some_job\": [\"c:1\"]}",
+                                                 "worker", 0)),
                      MU_INVALID_ARGUMENT);
     assert_taken(MU_INVALID_ARGUMENT, "\"some_job\"");
 }
@@ -89,8 +90,11 @@ static void test_what_is_fine(void **state)
 {
     (void)state;
     assert_int_equal(mu_cluster_check(cluster_of("{}", NULL, 0)), MU_OK);
-    assert_int_equal(mu_cluster_check(cluster_of("{\"worker\": [\"localhost:1\", \"127.0.0.1:2\", \"[::1]:3\"]}", "worker", 2)), MU_OK);
-    assert_int_equal(mu_cluster_check(cluster_of("{\"worker\": [\"a:1\", \"[fe80::2]:3\", \"\", \"\"]}", "worker", 3)), MU_OK);
+    assert_int_equal(
+        mu_cluster_check(cluster_of("{\"worker\": [\"localhost:1\", \"127.0.0.1:2\", \"[::1]:3\"]}", "worker", 2)),
+        MU_OK);
+    assert_int_equal(mu_cluster_check(cluster_of("{\"worker\": [\"a:1\", \"[fe80::2]:3\", \"\", \"\"]}", "worker", 3)),
+                     MU_OK);
     // A coordinator and an evaluator need not be in the cluster.
     assert_int_equal(mu_cluster_check(cluster_of("{\"worker\": [\"a:1\"], \"ps\": [\"b:1\"]}", NULL, 0)), MU_OK);
     assert_int_equal(mu_cluster_check(cluster_of("{\"worker\": [\"a:1\"]}", "evaluator", 0)), MU_OK);

@@ -35,9 +35,11 @@ static void test_case_ps_89_tasks_per_node(void **state)
 static void test_lists_that_cannot_be_read(void **state)
 {
     (void)state;
-    static const char *const hosts[] = {"", ",", "a,", "n[", "n[]", "n[1", "n[1-", "n[1-2", "n[2-1]", "n[1]x", "n[a]", "a]", "[1-2]",
-                                        "n[1-999999999]", "n[1,]", "n[1-2][3]", "a b", "n[1234567890]"};
-    static const char *const counts[] = {"", "x", "3(", "3(x", "3(x2", "3(2)", "3,", "3 ", "1(x999999999)", "-1", "9999999999"};
+    static const char *const hosts[] = {"",      ",",         "a,",    "n[",           "n[]", "n[1",   "n[1-",
+                                        "n[1-2", "n[2-1]",    "n[1]x", "n[a]",         "a]",  "[1-2]", "n[1-999999999]",
+                                        "n[1,]", "n[1-2][3]", "a b",   "n[1234567890]"};
+    static const char *const counts[] = {"",   "x",         "3(", "3(x", "3(x2", "3(2)", "3,", "3 ", "1(x999999999)",
+                                         "-1", "9999999999"};
     mu_hosts names;
     mu_counts numbers;
     for (size_t i = 0; i < MU_COUNT(hosts); i++) {
@@ -54,15 +56,17 @@ static const mu_job_size ps_and_workers[] = {{"worker", 4}, {"ps", 1}, {NULL, 0}
 
 static void expect_case_91_addresses(mu_cluster *cluster)
 {
-    assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(cluster)),
-                        "{\"ps\": [\"n13:8888\"], \"worker\": [\"n13:8889\", \"n41:8888\", \"n41:8889\", \"n43:8888\"]}");
+    assert_string_equal(
+        mu_cluster_spec_json(mu_cluster_get_spec(cluster)),
+        "{\"ps\": [\"n13:8888\"], \"worker\": [\"n13:8889\", \"n41:8888\", \"n41:8889\", \"n43:8888\"]}");
     assert_string_equal(mu_cluster_task_type(cluster), "worker");
     assert_int_equal(mu_cluster_task_id(cluster), 0);
     assert_string_equal(mu_cluster_master(cluster), "grpc://n13:8889");
     assert_string_equal(mu_cluster_master(cluster, "ps", 0), "grpc://n13:8888");
 }
 
-#define STEP "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=5", "SLURM_STEP_NODELIST=n[13,41,43]", "SLURM_STEP_TASKS_PER_NODE=2(x2),1"
+#define STEP \
+    "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=5", "SLURM_STEP_NODELIST=n[13,41,43]", "SLURM_STEP_TASKS_PER_NODE=2(x2),1"
 
 static void test_case_ps_91(void **state)
 {
@@ -93,10 +97,12 @@ static void test_case_ps_94(void **state)
     assert_null(mu_slurm_cluster_resolver(.jobs = ps_and_workers, .gpus_per_node = 1, .gpus_per_task = 1));
     assert_taken(MU_FAILED_PRECONDITION, "need 2 GPUs, but a node has 1");
     static const mu_job_size four[] = {{"ps", 1}, {"worker", 3}, {NULL, 0}};
-    ENVIRONMENT("SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_NODELIST=n[1-3]", "SLURM_STEP_TASKS_PER_NODE=1(x3)");
+    ENVIRONMENT("SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_NODELIST=n[1-3]",
+                "SLURM_STEP_TASKS_PER_NODE=1(x3)");
     assert_null(mu_slurm_cluster_resolver(.jobs = four));
     assert_taken(MU_FAILED_PRECONDITION, "have 4 tasks together, but the job step has 3");
-    static const char *const needed[] = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"};
+    static const char *const needed[] = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST",
+                                         "SLURM_STEP_TASKS_PER_NODE"};
     for (size_t i = 0; i < MU_COUNT(needed); i++) {
         ENVIRONMENT(STEP);
         unsetenv(needed[i]);
@@ -108,9 +114,11 @@ static void test_case_ps_94(void **state)
 static void test_all_are_workers(void **state)
 {
     (void)state;
-    ENVIRONMENT("SLURM_PROCID=2", "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_NODELIST=n[9-11]", "SLURM_STEP_TASKS_PER_NODE=1(x3)");
+    ENVIRONMENT("SLURM_PROCID=2", "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_NODELIST=n[9-11]",
+                "SLURM_STEP_TASKS_PER_NODE=1(x3)");
     mu_cluster *cluster = mu_slurm_cluster_resolver(.port_base = 100);
-    assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(cluster)), "{\"worker\": [\"n10:100\", \"n11:100\", \"n9:100\"]}");
+    assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(cluster)),
+                        "{\"worker\": [\"n10:100\", \"n11:100\", \"n9:100\"]}");
     assert_int_equal(mu_cluster_task_id(cluster), 2);
     assert_int_equal(mu_cluster_num_accelerators(cluster, "GPU"), 0);
     assert_null(getenv("CUDA_VISIBLE_DEVICES"));

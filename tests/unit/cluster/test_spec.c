@@ -4,8 +4,8 @@
 static void test_lists_and_maps(void **state)
 {
     (void)state;
-    mu_cluster_spec *spec =
-        mu_cluster_spec_parse("{\"worker\": [\"a:1\", \"b:2\"], \"ps\": {\"5\": \"z:5\", \"1\": \"x:1\"}, \"chief\": []}");
+    mu_cluster_spec *spec = mu_cluster_spec_parse(
+        "{\"worker\": [\"a:1\", \"b:2\"], \"ps\": {\"5\": \"z:5\", \"1\": \"x:1\"}, \"chief\": []}");
     assert_int_equal(mu_cluster_spec_job_count(spec), 3);
     assert_string_equal(mu_cluster_spec_job(spec, 0), "chief");
     assert_string_equal(mu_cluster_spec_job(spec, 1), "ps");

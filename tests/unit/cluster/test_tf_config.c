@@ -1,7 +1,9 @@
 // Tests of TF_CONFIG: what it says, what the constructor and the setters say instead, and when it is read.
 #include "cluster_test.h"
 
-#define JOBS "\"cluster\": {\"ps\": [\"ps0:2222\", \"ps1:2222\"], \"worker\": [\"worker0:2222\", \"worker1:2222\", \"worker2:2222\"]}"
+#define JOBS \
+    "\"cluster\": {\"ps\": [\"ps0:2222\", \"ps1:2222\"], " \
+    "\"worker\": [\"worker0:2222\", \"worker1:2222\", \"worker2:2222\"]}"
 #define TASK(type, index) "\"task\": {\"type\": \"" type "\", \"index\": " index "}"
 
 static void test_case_ps_82(void **state)
@@ -21,7 +23,8 @@ static void test_case_ps_83(void **state)
     ENVIRONMENT("TF_CONFIG={" JOBS ", " TASK("ps", "0") ", \"rpc_layer\": \"grpc\"}");
     mu_cluster *cluster = mu_tf_config_cluster_resolver();
     assert_string_equal(mu_cluster_master(cluster), "grpc://ps0:2222");
-    ENVIRONMENT("TF_CONFIG={" JOBS ", " TASK("ps", "0") ", \"rpc_layer\": \"grpc\", \"session_master\": \"sessionmaster:2222\"}");
+    ENVIRONMENT("TF_CONFIG={" JOBS
+                ", " TASK("ps", "0") ", \"rpc_layer\": \"grpc\", \"session_master\": \"sessionmaster:2222\"}");
     assert_string_equal(mu_cluster_master(cluster), "sessionmaster:2222");
     assert_string_equal(mu_cluster_master(cluster, "worker", 1), "sessionmaster:2222");
 }
@@ -113,7 +116,8 @@ static bool ask_all(void *arg)
 {
     (void)arg;
     mu_pool *pool = mu_pool_open();
-    mu_cluster *cluster = pool != NULL ? mu_tf_config_cluster_resolver(.environment = "here", .rpc_layer = "grpc") : NULL;
+    mu_cluster *cluster =
+        pool != NULL ? mu_tf_config_cluster_resolver(.environment = "here", .rpc_layer = "grpc") : NULL;
     const bool good = cluster != NULL && mu_cluster_master(cluster) != NULL && mu_cluster_environment(cluster) != NULL;
     mu_pool_close(pool);
     return good;
@@ -129,9 +133,11 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cluster_test(test_case_ps_82),       cluster_test(test_case_ps_83),           cluster_test(test_case_ps_85),
-        cluster_test(test_case_ps_86),       cluster_test(test_loose_types),          cluster_test(test_old_master_is_chief),
-        cluster_test(test_evaluator_outside), cluster_test(test_task_that_cannot_be), cluster_test(test_without_memory),
+        cluster_test(test_case_ps_82),        cluster_test(test_case_ps_83),
+        cluster_test(test_case_ps_85),        cluster_test(test_case_ps_86),
+        cluster_test(test_loose_types),       cluster_test(test_old_master_is_chief),
+        cluster_test(test_evaluator_outside), cluster_test(test_task_that_cannot_be),
+        cluster_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,10 @@
 static const size_t message_sizes[] = {1, 7, 8192, 8193, 40, 1 << 20, 3, 300001};
 enum { MESSAGES = sizeof message_sizes / sizeof *message_sizes };
 
-static inline unsigned char byte_of(size_t at, int rank) { return (unsigned char)(at * 2654435761u >> 13 ^ (size_t)rank * 91); }
+static inline unsigned char byte_of(size_t at, int rank)
+{
+    return (unsigned char)(at * 2654435761u >> 13 ^ (size_t)rank * 91);
+}
 
 typedef struct traffic {
     mu_stream *stream;
@@ -91,7 +94,8 @@ static inline int add_numbers(const addition *a)
     double *data = malloc(sizeof *data * (size_t)a->n);
     for (int64_t i = 0; i < a->n; i++)
         data[i] = a->collective->rank + 1;
-    const mu_status status = a->collective->all_reduce(a->collective, 1, "numbers", MU_REDUCTION_SUM, MU_F64, data, a->n);
+    const mu_status status =
+        a->collective->all_reduce(a->collective, 1, "numbers", MU_REDUCTION_SUM, MU_F64, data, a->n);
     CHECK(status == MU_OK);
     for (int64_t i = 0; i < a->n; i++)
         CHECK(data[i] == test_ranks * (test_ranks + 1) / 2);

@@ -24,7 +24,8 @@ static void test_batch_of_rows(void **state)
         x[i] = (float)i;
     for (int i = 0; i < 6; i++)
         y[i] = -i;
-    mu_value *both = mu_list(mu_tensor_new(MU_F32, 2, (int64_t[]){6, 2}, x), mu_tensor_new(MU_I32, 1, (int64_t[]){6}, y), MU_END);
+    mu_value *both =
+        mu_list(mu_tensor_new(MU_F32, 2, (int64_t[]){6, 2}, x), mu_tensor_new(MU_I32, 1, (int64_t[]){6}, y), MU_END);
     mu_dataset *dataset = mu_dataset_from_tensor_slices(both);
     assert_elements(mu_dataset_batch(mu_dataset_shard(dataset, 2, 1), 2), "([2 3|6 7],[-1 -3]) ([10 11],[-5])");
     assert_elements(mu_dataset_batch(mu_dataset_take(mu_dataset_repeat(dataset, 2), 7), 4),
@@ -52,7 +53,8 @@ static void test_padded_batch(void **state)
     (void)state;
     mu_dataset *growing = mu_dataset_map(mu_dataset_range(1, 4, 1), ones, NULL);
     assert_elements(mu_dataset_padded_batch(growing, 2), "[1 0|1 1] [1 1 1]");
-    mu_iterator *iterator = mu_iterate(mu_dataset_padded_batch(mu_dataset_map(mu_dataset_range(1, 3, 1), triangle, NULL), 2));
+    mu_iterator *iterator =
+        mu_iterate(mu_dataset_padded_batch(mu_dataset_map(mu_dataset_range(1, 3, 1), triangle, NULL), 2));
     char text[TEXT_BYTES] = "";
     append_elements(iterator, 1, text);
     assert_string_equal(text, "[1 2 0 0 1 0 2 0]");
@@ -68,7 +70,8 @@ static void test_window(void **state)
     assert_elements(mu_dataset_window(range(7), 3, .shift = 2, .stride = 2), "[0 2 4] [2 4 6] [4 6] [6]");
     assert_elements(mu_dataset_window(range(7), 2, .shift = 3), "[0 1] [3 4] [6]");
     assert_int_equal(mu_dataset_cardinality(mu_dataset_window(range(7), 3, .shift = 2, .stride = 2)), 4);
-    assert_int_equal(mu_dataset_cardinality(mu_dataset_window(range(7), 3, .shift = 2, .stride = 2, .drop_remainder = true)), 2);
+    assert_int_equal(
+        mu_dataset_cardinality(mu_dataset_window(range(7), 3, .shift = 2, .stride = 2, .drop_remainder = true)), 2);
 }
 
 // A batch that somebody keeps is not written over by later ones.

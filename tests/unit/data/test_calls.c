@@ -109,7 +109,8 @@ static void test_generator(void **state)
     (void)state;
     int three = 3;
     mu_value *like = mu_of(mu_constant(MU_F32, 0));
-    mu_dataset *dataset = mu_dataset_generator(countdown_next, &three, .open = countdown_open, .close = countdown_close, .like = like);
+    mu_dataset *dataset =
+        mu_dataset_generator(countdown_next, &three, .open = countdown_open, .close = countdown_close, .like = like);
     assert_elements(dataset, "3 2 1");
     assert_elements(mu_dataset_repeat(dataset, 2), "3 2 1 3 2 1");
     mu_value *spec = mu__dataset_spec(dataset);

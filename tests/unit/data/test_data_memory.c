@@ -54,7 +54,8 @@ static mu_dataset *files(void)
 static mu_dataset *cached_file(void)
 {
     unlink("test_data_memory.cache");
-    return mu_dataset_repeat(mu_dataset_cache(mu_dataset_map(mu_dataset_range(0, 3, 1), twice, NULL), "test_data_memory.cache"), 2);
+    return mu_dataset_repeat(
+        mu_dataset_cache(mu_dataset_map(mu_dataset_range(0, 3, 1), twice, NULL), "test_data_memory.cache"), 2);
 }
 
 static void run(mu_dataset *(*make)(void))

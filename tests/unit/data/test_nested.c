@@ -133,7 +133,8 @@ static void test_cache_file(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
     calls = 0;
     assert_elements(cached, "([0 0.5],(0)) ([1 0.5],(1)) ([2 0.5],(2))");
-    assert_elements(mu_dataset_repeat(cached, 2), "([0 0.5],(0)) ([1 0.5],(1)) ([2 0.5],(2)) ([0 0.5],(0)) ([1 0.5],(1)) ([2 0.5],(2))");
+    assert_elements(mu_dataset_repeat(cached, 2),
+                    "([0 0.5],(0)) ([1 0.5],(1)) ([2 0.5],(2)) ([0 0.5],(0)) ([1 0.5],(1)) ([2 0.5],(2))");
     assert_int_equal(calls, 3);
     MU_EACH(element, cached)
         assert_non_null(mu_value_get(element, "more"));

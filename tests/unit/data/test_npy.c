@@ -83,7 +83,10 @@ typedef struct part {
 
 static void pack(part *entry)
 {
-    z_stream z = {.next_in = entry->data, .avail_in = (uInt)entry->bytes, .next_out = entry->packed, .avail_out = sizeof entry->packed};
+    z_stream z = {.next_in = entry->data,
+                  .avail_in = (uInt)entry->bytes,
+                  .next_out = entry->packed,
+                  .avail_out = sizeof entry->packed};
     if (!entry->deflated) {
         memcpy(entry->packed, entry->data, entry->bytes);
         entry->packed_bytes = entry->bytes;

@@ -68,7 +68,8 @@ static void test_options(void **state)
     mu_dataset *plain = range(3), *files = mu_dataset_options(plain, .auto_shard_policy = MU_AUTO_SHARD_FILE);
     assert_int_equal(mu__dataset_auto_shard(plain), MU_AUTO_SHARD_AUTO);
     assert_int_equal(mu__dataset_auto_shard(mu_dataset_batch(files, 2)), MU_AUTO_SHARD_FILE);
-    assert_int_equal(mu__dataset_auto_shard(mu_dataset_options(files, .auto_shard_policy = MU_AUTO_SHARD_OFF)), MU_AUTO_SHARD_OFF);
+    assert_int_equal(mu__dataset_auto_shard(mu_dataset_options(files, .auto_shard_policy = MU_AUTO_SHARD_OFF)),
+                     MU_AUTO_SHARD_OFF);
     assert_elements(mu_dataset_batch(files, 2), "[0 1] [2]");
     assert_null(mu_dataset_options(plain, .auto_shard_policy = (mu_auto_shard_policy)7));
     expect_error(MU_INVALID_ARGUMENT, "auto-shard policy is 7");

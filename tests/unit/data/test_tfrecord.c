@@ -27,7 +27,8 @@ static const char *records(mu_dataset *dataset)
     text[0] = 0;
     MU_EACH(record, dataset) {
         size_t used = strlen(text), bytes = (size_t)mu_tensor_elements(mu_at(record, 0));
-        snprintf(text + used, sizeof text - used, "%s%.*s", used > 0 ? " " : "", (int)bytes, (const char *)mu_tensor_data(mu_at(record, 0)));
+        snprintf(text + used, sizeof text - used, "%s%.*s", used > 0 ? " " : "", (int)bytes,
+                 (const char *)mu_tensor_data(mu_at(record, 0)));
     }
     return text;
 }

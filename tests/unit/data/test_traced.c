@@ -31,8 +31,9 @@ static void maps_and_knows_what_comes_out(void **state)
     mu_value *spec = mu__give(mu__dataset_spec(mapped));
     assert_int_equal(mu_tensor_dtype(mu_at(spec, 0)), MU_I64);
     assert_int_equal(mu_tensor_dtype(mu_at(spec, 1)), MU_F32);
-    assert_elements(mu_dataset_map(mu_dataset_batch(mu_dataset_range(0, 5, 1), 2), .function = mu_function_new(first_only, NULL)),
-                    "[0 2] [4 6] [8]");
+    assert_elements(
+        mu_dataset_map(mu_dataset_batch(mu_dataset_range(0, 5, 1), 2), .function = mu_function_new(first_only, NULL)),
+        "[0 2] [4 6] [8]");
 }
 
 static void threads_keep_the_order(void **state)
@@ -41,7 +42,8 @@ static void threads_keep_the_order(void **state)
     enum { N = 500 };
     traces = 0;
     mu_function *function = mu_function_new(first_only, NULL);
-    mu_dataset *mapped = mu_dataset_map(mu_dataset_batch(mu_dataset_range(0, 3 * N + 1, 1), 3), .function = function, .parallel_calls = 4);
+    mu_dataset *mapped = mu_dataset_map(mu_dataset_batch(mu_dataset_range(0, 3 * N + 1, 1), 3), .function = function,
+                                        .parallel_calls = 4);
     for (int round = 0; round < 2; round++) {
         int64_t next = 0;
         MU_EACH(element, mapped) {
@@ -94,7 +96,8 @@ static void failures_and_refusals(void **state)
 {
     (void)state;
     mu_dataset *numbers = mu_dataset_range(0, 5, 1);
-    mu_iterator *iterator = mu_iterate(mu_dataset_map(numbers, .function = mu_function_new(pick, NULL), .name = "picker"));
+    mu_iterator *iterator =
+        mu_iterate(mu_dataset_map(numbers, .function = mu_function_new(pick, NULL), .name = "picker"));
     char text[TEXT_BYTES] = "";
     append_elements(iterator, 9, text);
     assert_string_equal(text, "0 1 2");

@@ -20,7 +20,8 @@ static mu_tensor *id_plus(double offset)
 
 static mu_value *run(mu_strategy *strategy, bool traced, mu_value *(*fn)(mu_value *, void *), void *arg)
 {
-    mu_value *result = traced ? mu_run(strategy, mu_function_new(fn, arg), NULL) : mu_run_callback(strategy, fn, arg, NULL);
+    mu_value *result =
+        traced ? mu_run(strategy, mu_function_new(fn, arg), NULL) : mu_run_callback(strategy, fn, arg, NULL);
     if (!result)
         fail_msg("%s", mu_error_message());
     return result;
@@ -42,11 +43,13 @@ static void assignments_are_made_once(void **state)
     (void)state;
     static const double added[] = {0, 1 + 2 + 3, 2, 1}, taken[] = {0, 0 + 1 + 2, 1, 0};
     mu_strategy *strategy = strategy_of(CENTRAL + N);
-    for (int synchronization = MU_SYNCHRONIZATION_AUTO; synchronization <= MU_SYNCHRONIZATION_ON_READ; synchronization++)
+    for (int synchronization = MU_SYNCHRONIZATION_AUTO; synchronization <= MU_SYNCHRONIZATION_ON_READ;
+         synchronization++)
         for (int aggregation = MU_AGGREGATION_SUM; aggregation <= MU_AGGREGATION_ONLY_FIRST_REPLICA; aggregation++)
             for (int traced = 0; traced < 2; traced++) {
-                mu_variable *v = variable_of(strategy, mu_constant(MU_F64, 5), (mu_variable_synchronization)synchronization,
-                                             (mu_variable_aggregation)aggregation);
+                mu_variable *v =
+                    variable_of(strategy, mu_constant(MU_F64, 5), (mu_variable_synchronization)synchronization,
+                                (mu_variable_aggregation)aggregation);
                 assert_int_equal(mu_variable_component_count(v), 1);
                 for (int turn = 0; turn < 20; turn++) {
                     const double before = 5 + turn * (added[aggregation] - taken[aggregation]);
@@ -65,7 +68,8 @@ static mu_value *scatter_own(mu_value *arguments, void *arg)
 {
     (void)arguments;
     void **job = arg;
-    mu_status (*scatter)(mu_variable *, mu_tensor *, mu_tensor *) = *(mu_status (**)(mu_variable *, mu_tensor *, mu_tensor *))job[1];
+    mu_status (*scatter)(mu_variable *, mu_tensor *, mu_tensor *) =
+        *(mu_status(**)(mu_variable *, mu_tensor *, mu_tensor *))job[1];
     const int64_t one = 1;
     mu_tensor *row = mu_tensor_new(MU_I32, 1, &one, (int32_t[]){1});
     return scatter(job[0], row, mu_expand_dims(id_plus(2), 0)) == MU_OK ? mu_of(mu_variable_read(job[0])) : NULL;
@@ -78,14 +82,19 @@ static void scatters_act_one_after_the_other(void **state)
     static const struct {
         mu_status (*scatter)(mu_variable *, mu_tensor *, mu_tensor *);
         double wanted;
-    } kinds[] = {{mu_variable_scatter_add, 8 + 2 + 3 + 4}, {mu_variable_scatter_sub, 8 - 2 - 3 - 4}, {mu_variable_scatter_mul, 8 * 24},
-                 {mu_variable_scatter_div, 8. / 24}, {mu_variable_scatter_min, 2}, {mu_variable_scatter_max, 8},
+    } kinds[] = {{mu_variable_scatter_add, 8 + 2 + 3 + 4},
+                 {mu_variable_scatter_sub, 8 - 2 - 3 - 4},
+                 {mu_variable_scatter_mul, 8 * 24},
+                 {mu_variable_scatter_div, 8. / 24},
+                 {mu_variable_scatter_min, 2},
+                 {mu_variable_scatter_max, 8},
                  {mu_variable_scatter_update, 4}};
     mu_strategy *strategy = strategy_of(CENTRAL + N);
     for (size_t k = 0; k < MU_COUNT(kinds); k++)
         for (int aggregation = 0; aggregation <= MU_AGGREGATION_ONLY_FIRST_REPLICA; aggregation++)
             for (int traced = 0; traced < 2; traced++) {
-                mu_variable *v = variable_of(strategy, vector(2, (double[]){7, 8}), MU_SYNCHRONIZATION_AUTO, (mu_variable_aggregation)aggregation);
+                mu_variable *v = variable_of(strategy, vector(2, (double[]){7, 8}), MU_SYNCHRONIZATION_AUTO,
+                                             (mu_variable_aggregation)aggregation);
                 void *job[] = {v, (void *)&kinds[k].scatter};
                 mu_value *seen = mu_local_results(strategy, run(strategy, traced, scatter_own, job));
                 assert_near(doubles(mu_variable_read(v)), (double[]){7, kinds[k].wanted}, 2, 1e-15);

@@ -79,7 +79,8 @@ static mu_value *reductions(mu_strategy *s, mu_value *arguments, void *arg)
     assert_true(mu_in_cross_replica_context() && mu_get_strategy() == s);
     mu_value *both = mu_list(mu_value_at(arguments, 0), mu_value_at(arguments, 1), MU_END);
     return mu_list(mu_reduce(s, MU_SUM, both), mu_reduce(s, MU_MEAN, mu_value_at(arguments, 1)),
-                   mu_reduce_axis(s, MU_SUM, mu_value_at(arguments, 1), 0), mu_reduce_axis(s, MU_MEAN, mu_value_at(arguments, 1), -1),
+                   mu_reduce_axis(s, MU_SUM, mu_value_at(arguments, 1), 0),
+                   mu_reduce_axis(s, MU_MEAN, mu_value_at(arguments, 1), -1),
                    mu_reduce(s, MU_MEAN, mu_value_at(arguments, 2)), mu_batch_reduce_to(s, MU_SUM, both, NULL), MU_END);
 }
 
@@ -96,7 +97,8 @@ static mu_value *gathers(mu_strategy *s, mu_value *arguments, void *arg)
     assert_int_equal(mu_value_count(results), REPLICAS);
     mu_tensor *last = mu_at(mu_value_at(results, REPLICAS - 1), 1), *first = mu_at(mu_value_at(results, 0), 0);
     return mu_list(mu_strategy_gather(s, mu_value_at(arguments, 1), 0), mu_add(last, first),
-                   mu_broadcast_to_devices(s, mu_of(last), mu_value_at(arguments, 0)), mu_value_at(arguments, 1), MU_END);
+                   mu_broadcast_to_devices(s, mu_of(last), mu_value_at(arguments, 0)), mu_value_at(arguments, 1),
+                   MU_END);
 }
 
 static void gathers_and_local_results_work(void **state)
@@ -167,7 +169,8 @@ static void slices_are_gathered(void **state)
     if (!result)
         fail_msg("%s", mu_error_message());
     for (int r = 0; r < REPLICAS; r++)
-        assert_near(doubles(mu_at(mu_value_at(mu_local_results(strategy, result), r), 1)), (double[]){0, 1, 2}, REPLICAS, 0);
+        assert_near(doubles(mu_at(mu_value_at(mu_local_results(strategy, result), r), 1)), (double[]){0, 1, 2},
+                    REPLICAS, 0);
 }
 
 // ---- Refused ------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ static void integers(void **state)
     (void)state;
     static const double ids[] = {0, 1, 2, 3, 4, 5, 6, 7};
     for (int n = 1; n <= DEVICES; n++)
-        assert_true(reduced(strategy_of(n), MU_SUM, n > 1 ? scalars_of(n, MU_I32, ids) : mu_of(mu_constant(MU_I32, 0))) ==
-                    n * (n - 1) / 2);
+        assert_true(reduced(strategy_of(n), MU_SUM,
+                            n > 1 ? scalars_of(n, MU_I32, ids) : mu_of(mu_constant(MU_I32, 0))) == n * (n - 1) / 2);
     mu_strategy *strategy = strategy_of(2);
     mu_value *parts[] = {mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){2}, (int32_t[]){0, 1})),
                          mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){1}, (int32_t[]){1}))};

@@ -248,7 +248,8 @@ static mu_value *gradient_through(mu_value *arguments, void *arg)
 {
     mu_tensor *x = mu_at(arguments, 0);
     mu_tape *tape = mu_tape_open();
-    mu_tensor *factor = mu_add(mu_multiply(mu_cast(mu_replica_id(), MU_F64), mu_constant(MU_F64, 2)), mu_constant(MU_F64, 1));
+    mu_tensor *factor =
+        mu_add(mu_multiply(mu_cast(mu_replica_id(), MU_F64), mu_constant(MU_F64, 2)), mu_constant(MU_F64, 1));
     mu_tensor *y = mu_multiply(mu_all_reduce(*(mu_reduce_op *)arg, x), factor);
     return mu_of(mu_at(mu_gradients(tape, y, mu_list(x, MU_END)), 0));
 }

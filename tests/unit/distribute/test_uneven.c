@@ -91,7 +91,11 @@ static void slices_and_scatters_follow(void **state)
         if (!seen)
             fail_msg("%s", mu_error_message());
         for (int i = 0; i < 8; i++)
-            assert_number(doubles(mu_value_tensor(mu_value_at(mu_local_results(strategy, seen), 1)))[i], i == 7 ? 0 : op == MU_SUM ? i : i / 3., 1e-15);
+            assert_number(doubles(mu_value_tensor(mu_value_at(mu_local_results(strategy, seen), 1)))[i],
+                          i == 7         ? 0
+                          : op == MU_SUM ? i
+                                         : i / 3.,
+                          1e-15);
     }
     mu_variable *v = NULL;
     MU_SCOPE(strategy)

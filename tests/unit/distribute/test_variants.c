@@ -34,7 +34,8 @@ static void integer_sums_truncate(void **state)
     (void)state;
     static const int wanted[][3] = {{2, 7, 6}, {3, 7, 6}, {3, -7, -6}, {4, 3, 0}, {2, -1, 0}};
     for (size_t k = 0; k < MU_COUNT(wanted); k++) {
-        mu_variable *v = variable_of(strategy_of(wanted[k][0]), mu_constant(MU_I64, 1), MU_SYNCHRONIZATION_ON_READ, MU_AGGREGATION_SUM);
+        mu_variable *v = variable_of(strategy_of(wanted[k][0]), mu_constant(MU_I64, 1), MU_SYNCHRONIZATION_ON_READ,
+                                     MU_AGGREGATION_SUM);
         assert_true(mu_scalar(mu_variable_read(v)) == wanted[k][0]);
         assert_int_equal(mu_variable_assign(v, mu_constant(MU_I64, wanted[k][1])), MU_OK);
         assert_true(mu_scalar(mu_variable_read(v)) == wanted[k][2]);
@@ -85,7 +86,9 @@ static void chains_of_assignments_agree(void **state)
     for (int aggregation = 0; aggregation < 4; aggregation++)
         for (int traced = 0; traced < 2; traced++) {
             mu_strategy *strategy = strategy_of(3);
-            chain c = {variable_of(strategy, mu_constant(MU_F64, 10), MU_SYNCHRONIZATION_ON_WRITE, (mu_variable_aggregation)aggregation), NULL};
+            chain c = {variable_of(strategy, mu_constant(MU_F64, 10), MU_SYNCHRONIZATION_ON_WRITE,
+                                   (mu_variable_aggregation)aggregation),
+                       NULL};
             mu_value *seen = run(strategy, traced, assign_chain, &c);
             for (int r = 0; r < 3; r++) {
                 assert_true(on_replica(strategy, seen, r) == wanted[aggregation][r]);
@@ -108,7 +111,8 @@ static void tensors_from_outside_are_one_value(void **state)
     mu_strategy *strategy = strategy_of(2);
     for (int traced = 0; traced < 2; traced++)
         for (int aggregation = 0; aggregation < 4; aggregation++) {
-            chain c = {variable_of(strategy, mu_constant(MU_I64, 1), MU_SYNCHRONIZATION_AUTO, (mu_variable_aggregation)aggregation),
+            chain c = {variable_of(strategy, mu_constant(MU_I64, 1), MU_SYNCHRONIZATION_AUTO,
+                                   (mu_variable_aggregation)aggregation),
                        mu_constant(MU_I64, 9)};
             mu_value *seen = run(strategy, traced, assign_constant, &c);
             if (aggregation == MU_AGGREGATION_SUM) {
@@ -116,7 +120,8 @@ static void tensors_from_outside_are_one_value(void **state)
                 expect_error(MU_INVALID_ARGUMENT, "SUM");
                 continue;
             }
-            assert_true(on_replica(strategy, seen, 1) == 9 && component(c.variable, 0) == 9 && component(c.variable, 1) == 9);
+            assert_true(on_replica(strategy, seen, 1) == 9 && component(c.variable, 0) == 9 &&
+                        component(c.variable, 1) == 9);
         }
 }
 
@@ -131,12 +136,14 @@ static void scatters_outside_touch_every_copy_once(void **state)
 {
     (void)state;
     for (int aggregation = 0; aggregation < 4; aggregation++) {
-        mu_variable *v = variable_of(strategy_of(3), vector(3, (double[]){1, 2, 3}), MU_SYNCHRONIZATION_AUTO, (mu_variable_aggregation)aggregation);
+        mu_variable *v = variable_of(strategy_of(3), vector(3, (double[]){1, 2, 3}), MU_SYNCHRONIZATION_AUTO,
+                                     (mu_variable_aggregation)aggregation);
         assert_int_equal(mu_variable_scatter_add(v, rows(2, (int32_t[]){0, 0}), vector(2, (double[]){5, 7})), MU_OK);
         assert_int_equal(mu_variable_scatter_mul(v, rows(1, (int32_t[]){2}), vector(1, (double[]){-2})), MU_OK);
         for (int c = 0; c < 3; c++)
             assert_near(doubles(mu__variable_component(v, c)), (double[]){13, 2, -6}, 3, 0);
-        assert_int_equal(mu_variable_scatter_sub(v, rows(1, (int32_t[]){3}), vector(1, (double[]){1})), MU_INVALID_ARGUMENT);
+        assert_int_equal(mu_variable_scatter_sub(v, rows(1, (int32_t[]){3}), vector(1, (double[]){1})),
+                         MU_INVALID_ARGUMENT);
         expect_error(MU_INVALID_ARGUMENT, "index 3");
     }
 }
@@ -170,7 +177,8 @@ static void reductions_of_other_types(void **state)
 {
     (void)state;
     mu_strategy *strategy = strategy_of(3);
-    mu_value *integers = scalars_of(3, MU_I32, (double[]){1, 2, 5}), *halves = scalars_of(3, MU_F16, (double[]){1, 2, 4.5});
+    mu_value *integers = scalars_of(3, MU_I32, (double[]){1, 2, 5}),
+             *halves = scalars_of(3, MU_F16, (double[]){1, 2, 4.5});
     assert_int_equal(mu_tensor_dtype(mu_value_tensor(mu_reduce(strategy, MU_SUM, integers))), MU_I32);
     assert_true(mu_scalar(mu_reduce(strategy, MU_SUM, integers)) == 8);
     assert_number(mu_scalar(mu_reduce(strategy, MU_MEAN, integers)), 8 / 3., 1e-15);
@@ -241,7 +249,8 @@ static void packs_of_equal_size(void **state)
         int64_t total;
         int packs;
         int64_t wanted[4];
-    } cases[] = {{12, 4, {3, 3, 3, 3}}, {13, 4, {3, 3, 3, 4}}, {3, 4, {0, 0, 0, 3}}, {0, 2, {0, 0}}, {7, 1, {7}}, {15, 4, {3, 3, 3, 6}}};
+    } cases[] = {{12, 4, {3, 3, 3, 3}}, {13, 4, {3, 3, 3, 4}}, {3, 4, {0, 0, 0, 3}},
+                 {0, 2, {0, 0}},        {7, 1, {7}},           {15, 4, {3, 3, 3, 6}}};
     for (size_t k = 0; k < MU_COUNT(cases); k++) {
         int64_t sizes[4] = {0};
         mu__pack_sizes(cases[k].total, cases[k].packs, sizes);

@@ -57,7 +57,8 @@ static void assert_floats(const mu_value *value, const float *wanted)
 static void check(int n, mu_cross_device_ops *ops, mu_reduce_op op, const float *wanted)
 {
     mu_strategy *strategy = mu_mirrored_strategy(.replicas = n, .cross_device_ops = ops);
-    mu_value *parts = numbers_per_replica(n), *batch = n > 1 ? mu_batch_reduce_to(strategy, op, mu_list(parts, MU_END), NULL) : NULL;
+    mu_value *parts = numbers_per_replica(n),
+             *batch = n > 1 ? mu_batch_reduce_to(strategy, op, mu_list(parts, MU_END), NULL) : NULL;
     mu_value *traced = mu_run(strategy, mu_function_new(reduce_own, &op), parts);
     mu_value *eager = mu_run_callback(strategy, reduce_own, &op, parts);
     if (n > 1)

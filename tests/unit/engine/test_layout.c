@@ -32,7 +32,8 @@ static void check(const block *blocks, const size_t *wanted, int n, size_t total
             at_once += blocks[k].first <= blocks[i].first && blocks[i].first <= blocks[k].last ? wanted[k] : 0;
             if (k == i || !together(&blocks[i], &blocks[k]))
                 continue;
-            assert_true(*blocks[i].offset + wanted[i] <= *blocks[k].offset || *blocks[k].offset + wanted[k] <= *blocks[i].offset);
+            assert_true(*blocks[i].offset + wanted[i] <= *blocks[k].offset ||
+                        *blocks[k].offset + wanted[k] <= *blocks[i].offset);
         }
         alive = at_once > alive ? at_once : alive;
     }
@@ -48,7 +49,8 @@ static void random_lifetimes_do_not_overlap(void **state)
         size_t offsets[MOST], wanted[MOST], total;
         int n = (int)next_random(&seed, MOST) + 1;
         for (int i = 0; i < n; i++) {
-            int first = (int)next_random(&seed, 100), last = first + (int)next_random(&seed, 1 + next_random(&seed, 60));
+            int first = (int)next_random(&seed, 100),
+                last = first + (int)next_random(&seed, 1 + next_random(&seed, 60));
             wanted[i] = next_random(&seed, 10) == 0 ? 1 + next_random(&seed, 100000) : 1 + next_random(&seed, 300);
             blocks[i] = (block){.bytes = wanted[i], .first = first, .last = next_random(&seed, 20) ? last : INT32_MAX,
                                 .offset = &offsets[i]};

@@ -133,7 +133,8 @@ static void reduced_values_live_long_enough(void **state)
 {
     (void)state;
     mu_strategy *strategy = strategy_of(2);
-    mu_value *result = mu_run(strategy, mu_function_new(keep_reduced_values, NULL), mu_of(vector(4, (double[]){1, 2, 3, 4})));
+    mu_value *result =
+        mu_run(strategy, mu_function_new(keep_reduced_values, NULL), mu_of(vector(4, (double[]){1, 2, 3, 4})));
     for (int r = 0; r < 2; r++)
         assert_near(doubles(mu_at(mu_local_results(strategy, result), r)), (double[]){-1, -2, -3, -4}, 4, 1e-15);
 }
@@ -208,7 +209,8 @@ static mu_value *write_then_check(mu_value *arguments, void *arg)
 static void failed_steps_mark_what_they_wrote(void **state)
 {
     (void)state;
-    mu_variable *variables[] = {mu_variable_new(mu_constant(MU_F64, 1), "early"), mu_variable_new(mu_constant(MU_F64, 1), "late")};
+    mu_variable *variables[] = {mu_variable_new(mu_constant(MU_F64, 1), "early"),
+                                mu_variable_new(mu_constant(MU_F64, 1), "late")};
     mu_function *function = mu_function_new(write_then_check, variables);
     assert_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, -1))));
     expect_error(MU_INVALID_ARGUMENT, "not positive");

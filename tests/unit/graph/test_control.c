@@ -65,9 +65,11 @@ static void branches_have_effects(void **state)
     counter = mu_variable_new(mu_constant(MU_F64, 100), "counter");
     mu_function *function = mu_function_new(count, NULL);
     mu_value *seen = mu_run(NULL, function, mu_list(mu_constant(MU_F64, 7), MU_END));
-    assert_true(mu_scalar(mu_at(seen, 0)) == 100 && mu_scalar(mu_at(seen, 1)) == 107 && mu_scalar(mu_at(seen, 2)) == 107);
+    assert_true(mu_scalar(mu_at(seen, 0)) == 100 && mu_scalar(mu_at(seen, 1)) == 107 &&
+                mu_scalar(mu_at(seen, 2)) == 107);
     seen = mu_run(NULL, function, mu_list(mu_constant(MU_F64, 3), MU_END));
-    assert_true(mu_scalar(mu_at(seen, 0)) == 107 && mu_scalar(mu_at(seen, 1)) == 107 && mu_scalar(mu_at(seen, 2)) == 104);
+    assert_true(mu_scalar(mu_at(seen, 0)) == 107 && mu_scalar(mu_at(seen, 1)) == 107 &&
+                mu_scalar(mu_at(seen, 2)) == 104);
     assert_int_equal(mu_function_trace_count(function), 1);
 }
 
@@ -276,7 +278,8 @@ static mu_value *loses_one(mu_value *vars, void *arg)
 static mu_value *loses(mu_value *arguments, void *arg)
 {
     (void)arg;
-    return mu_while_loop(below, loses_one, mu_list(mu_reduce_sum(mu_at(arguments, 0), MU_ALL_AXES), mu_at(arguments, 0), MU_END), NULL);
+    return mu_while_loop(below, loses_one,
+                         mu_list(mu_reduce_sum(mu_at(arguments, 0), MU_ALL_AXES), mu_at(arguments, 0), MU_END), NULL);
 }
 
 static void mistakes_are_named(void **state)

@@ -30,7 +30,8 @@ static mu_value *fold(mu_value *arguments, void *arg)
 
 static mu_tensor *branch_low(mu_tensor *x, mu_tensor *s)
 {
-    mu_value *both = mu_cond(mu_less(total(x), mu_constant(MU_F64, -100)), bend, fold, mu_list(mu_tanh(x), s, MU_END), NULL);
+    mu_value *both =
+        mu_cond(mu_less(total(x), mu_constant(MU_F64, -100)), bend, fold, mu_list(mu_tanh(x), s, MU_END), NULL);
     return total(mu_multiply(mu_at(both, 0), s));
 }
 

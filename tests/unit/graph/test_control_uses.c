@@ -367,7 +367,8 @@ static void functions_call_functions(void **state)
     mu_value *seen = mu_run(NULL, outer, x);
     if (!seen)
         fail_msg("%s", mu_error_message());
-    assert_true(mu_scalar(mu_at(seen, 0)) == 24 && mu_scalar(mu_value_at(seen, 1)) == 9 && mu_scalar(mu_at(seen, 2)) == 36);
+    assert_true(mu_scalar(mu_at(seen, 0)) == 24 && mu_scalar(mu_value_at(seen, 1)) == 9 &&
+                mu_scalar(mu_at(seen, 2)) == 36);
 }
 
 static void *call_often(void *arg)

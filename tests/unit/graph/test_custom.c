@@ -34,7 +34,8 @@ static mu_status weigh_infer(const mu_array *in, mu_array *out, void *arg)
     return MU_OK;
 }
 
-static mu_status weigh_gradient(mu_tensor *const *x, mu_tensor *const *y, mu_tensor *const *dy, mu_tensor **dx, void *arg)
+static mu_status weigh_gradient(mu_tensor *const *x, mu_tensor *const *y, mu_tensor *const *dy, mu_tensor **dx,
+                                void *arg)
 {
     (void)y, (void)arg;
     dx[0] = mu_multiply(dy[0], mu_square(x[1]));
@@ -46,8 +47,9 @@ static atomic_int calls;
 
 static void register_weigh(void)
 {
-    assert_int_equal(mu_register_op("weigh", 2, 2, .kernel = weigh_kernel, .infer = weigh_infer, .gradient = weigh_gradient,
-                                    .arg = &calls), MU_OK);
+    assert_int_equal(mu_register_op("weigh", 2, 2, .kernel = weigh_kernel, .infer = weigh_infer,
+                                    .gradient = weigh_gradient, .arg = &calls),
+                     MU_OK);
 }
 
 static mu_tensor *weigh(mu_tensor *a, mu_tensor *b)
@@ -100,7 +102,8 @@ static void gradients_are_right_on_every_replica(void **state)
     if (!result)
         fail_msg("%s", mu_error_message());
     assert_int_equal(atomic_load(&calls), 3);
-    mu_value *of_a = mu_local_results(strategy, mu_value_at(result, 0)), *of_b = mu_local_results(strategy, mu_value_at(result, 1));
+    mu_value *of_a = mu_local_results(strategy, mu_value_at(result, 0)),
+             *of_b = mu_local_results(strategy, mu_value_at(result, 1));
     for (int r = 0; r < 3; r++) {
         assert_number(mu_scalar(mu_value_at(of_a, r)), (value_of(a + h, b) - value_of(a - h, b)) / (2 * h), 1e-8);
         assert_number(mu_scalar(mu_value_at(of_b, r)), (value_of(a, b + h) - value_of(a, b - h)) / (2 * h), 1e-8);
@@ -131,7 +134,8 @@ static mu_status says_nothing(const mu_array *in, const mu_array *out, void *arg
     return MU_INTERNAL;
 }
 
-static mu_status wrong_gradient(mu_tensor *const *x, mu_tensor *const *y, mu_tensor *const *dy, mu_tensor **dx, void *arg)
+static mu_status wrong_gradient(mu_tensor *const *x, mu_tensor *const *y, mu_tensor *const *dy, mu_tensor **dx,
+                                void *arg)
 {
     (void)x, (void)y, (void)dy, (void)arg;
     dx[0] = mu_constant(MU_F32, 1);
@@ -185,7 +189,8 @@ static void only_the_name_travels(void **state)
     mu_traced traced;
     void *bytes;
     size_t size;
-    assert_int_equal(mu__trace_run("f", uses_weigh, NULL, mu_of(vector(1, (double[]){1})), &spec, true, &traced), MU_OK);
+    assert_int_equal(mu__trace_run("f", uses_weigh, NULL, mu_of(vector(1, (double[]){1})), &spec, true, &traced),
+                     MU_OK);
     assert_int_equal(mu__graph_write(traced.graph, &bytes, &size), MU_OK);
     mu_release(traced.graph);
     mu_release(traced.inputs);

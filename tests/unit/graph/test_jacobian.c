@@ -97,7 +97,8 @@ static void batch_jacobians_keep_rows_apart(void **state)
 
 static mu_value *along(mu_value *arguments, void *arg)
 {
-    mu_value *found = mu_jvp(square_and_mix, mu_list(mu_at(arguments, 0), MU_END), mu_list(mu_at(arguments, 1), MU_END), arg);
+    mu_value *found =
+        mu_jvp(square_and_mix, mu_list(mu_at(arguments, 0), MU_END), mu_list(mu_at(arguments, 1), MU_END), arg);
     return found ? mu_list(mu_at(mu_value_at(found, 0), 0), mu_at(mu_value_at(found, 1), 0), MU_END) : NULL;
 }
 

@@ -35,8 +35,10 @@ static void gathers_give_slices(void **state)
     assert_slices(slices, 3);
     assert_memory_equal(mu_tensor_data(mu_at(slices, 1)), ((int32_t[]){1, 3, 1}), 12);
     const double *v = doubles(mu_variable_read(w));
-    assert_near(doubles(mu_at(slices, 0)), (double[]){2 * v[2], 2 * v[3], 2 * v[6], 2 * v[7], 2 * v[2], 2 * v[3]}, 6, 0);
-    assert_near(doubles(mu_convert_to_tensor(slices)), (double[]){0, 0, 4 * v[2], 4 * v[3], 0, 0, 2 * v[6], 2 * v[7]}, 8, 0);
+    assert_near(doubles(mu_at(slices, 0)), (double[]){2 * v[2], 2 * v[3], 2 * v[6], 2 * v[7], 2 * v[2], 2 * v[3]}, 6,
+                0);
+    assert_near(doubles(mu_convert_to_tensor(slices)), (double[]){0, 0, 4 * v[2], 4 * v[3], 0, 0, 2 * v[6], 2 * v[7]},
+                8, 0);
 }
 
 static void indices_of_any_rank(void **state)
@@ -68,7 +70,8 @@ static void one_read_may_be_gathered_twice(void **state)
     mu_variable *w = table();
     mu_tape *tape = mu_tape_open();
     mu_tensor *read = mu_variable_read(w);
-    mu_tensor *a = mu_gather(read, places(1, (int32_t[]){2}), 0, 0), *b = mu_gather(read, places(1, (int32_t[]){3}), 0, 0);
+    mu_tensor *a = mu_gather(read, places(1, (int32_t[]){2}), 0, 0),
+              *b = mu_gather(read, places(1, (int32_t[]){3}), 0, 0);
     assert_slices(mu_value_at(mu_gradients(tape, mu_add(sum_of(a), sum_of(b)), mu_variables(w, MU_END)), 0), 2);
 }
 
@@ -82,7 +85,8 @@ static void dense_and_sparse_is_dense(void **state)
     assert_near(doubles(mu_at(both, 0)), (double[]){1, 1, 1, 1, 2, 2, 1, 1}, 8, 0);
     mu_tensor *apart = mu_variable_read(w);
     mu_tensor *loss = mu_add(sum_of(mu_gather(mu_variable_read(w), places(1, (int32_t[]){2}), 0, 0)), sum_of(apart));
-    assert_near(doubles(mu_at(mu_gradients(tape, loss, mu_variables(w, MU_END)), 0)), (double[]){1, 1, 1, 1, 2, 2, 1, 1}, 8, 0);
+    assert_near(doubles(mu_at(mu_gradients(tape, loss, mu_variables(w, MU_END)), 0)),
+                (double[]){1, 1, 1, 1, 2, 2, 1, 1}, 8, 0);
 }
 
 static void tensors_and_other_axes_stay_dense(void **state)
@@ -91,9 +95,11 @@ static void tensors_and_other_axes_stay_dense(void **state)
     mu_variable *w = table();
     mu_tape *tape = mu_tape_open();
     mu_tensor *read = mu_variable_read(w), *row = mu_gather(read, places(1, (int32_t[]){2}), 0, 0);
-    assert_near(doubles(mu_at(mu_gradients(tape, sum_of(row), mu_list(read, MU_END)), 0)), (double[]){0, 0, 0, 0, 1, 1, 0, 0}, 8, 0);
+    assert_near(doubles(mu_at(mu_gradients(tape, sum_of(row), mu_list(read, MU_END)), 0)),
+                (double[]){0, 0, 0, 0, 1, 1, 0, 0}, 8, 0);
     mu_tensor *column = mu_gather(read, places(1, (int32_t[]){1}), 1, 0);
-    assert_near(doubles(mu_at(mu_gradients(tape, sum_of(column), mu_variables(w, MU_END)), 0)), (double[]){0, 1, 0, 1, 0, 1, 0, 1}, 8, 0);
+    assert_near(doubles(mu_at(mu_gradients(tape, sum_of(column), mu_variables(w, MU_END)), 0)),
+                (double[]){0, 1, 0, 1, 0, 1, 0, 1}, 8, 0);
 }
 
 static void second_derivatives_pass_through(void **state)
@@ -116,16 +122,19 @@ static void clipping_leaves_slices(void **state)
     mu_variable *w = table(), *b = mu_variable_new(mu_constant(MU_F64, 1), "b");
     mu_tape *tape = mu_tape_open();
     mu_tensor *rows = mu_gather(mu_variable_read(w), places(2, (int32_t[]){1, 1}), 0, 0);
-    mu_tensor *loss = mu_add(mu_multiply(sum_of(rows), mu_constant(MU_F64, 2)), mu_multiply(mu_variable_read(b), mu_constant(MU_F64, 3)));
+    mu_tensor *loss = mu_add(mu_multiply(sum_of(rows), mu_constant(MU_F64, 2)),
+                             mu_multiply(mu_variable_read(b), mu_constant(MU_F64, 3)));
     mu_value *gradients = mu_gradients(tape, loss, mu_variables(w, b, MU_END));
     mu_value *global = mu_clip_gradients(gradients, .global_norm = 2.5);
     assert_slices(mu_value_at(global, 0), 2);
     assert_near(doubles(mu_at(mu_value_at(global, 0), 0)), (double[]){1, 1, 1, 1}, 4, 1e-14);
     assert_number(mu_scalar(mu_at(global, 1)), 1.5, 1e-14);
     assert_ptr_equal(global->sources, gradients->sources);
-    assert_near(doubles(mu_at(mu_value_at(mu_clip_gradients(gradients, .norm = 2), 0), 0)), (double[]){1, 1, 1, 1}, 4, 1e-14);
+    assert_near(doubles(mu_at(mu_value_at(mu_clip_gradients(gradients, .norm = 2), 0), 0)), (double[]){1, 1, 1, 1}, 4,
+                1e-14);
     assert_number(mu_scalar(mu_at(mu_clip_gradients(gradients, .norm = 5), 1)), 3, 1e-14);
-    assert_near(doubles(mu_at(mu_value_at(mu_clip_gradients(gradients, .value = 1.5), 0), 0)), (double[]){1.5, 1.5, 1.5, 1.5}, 4, 0);
+    assert_near(doubles(mu_at(mu_value_at(mu_clip_gradients(gradients, .value = 1.5), 0), 0)),
+                (double[]){1.5, 1.5, 1.5, 1.5}, 4, 0);
     assert_null(mu_clip_gradients(gradients, .value = 1, .norm = 1));
     expect_error(MU_INVALID_ARGUMENT, "more than one");
     assert_null(mu_clip_gradients(gradients, .value = -1));

@@ -29,7 +29,8 @@ static mu_tensor *shapes(mu_tensor *a, mu_tensor *b, mu_tensor *w)
 {
     mu_tensor *turned = mu_reshape(mu_transpose(a, NULL), 1, (int64_t[]){6});
     mu_tensor *wide = mu_broadcast_to(b, 2, (int64_t[]){2, 3});
-    return mu_concat(3, (mu_tensor *[]){turned, mu_reshape(wide, 1, (int64_t[]){6}), mu_reshape(w, 1, (int64_t[]){6})}, 0);
+    return mu_concat(3, (mu_tensor *[]){turned, mu_reshape(wide, 1, (int64_t[]){6}), mu_reshape(w, 1, (int64_t[]){6})},
+                     0);
 }
 static mu_tensor *likes(mu_tensor *a, mu_tensor *b, mu_tensor *w)
 {
@@ -61,10 +62,11 @@ static mu_tensor *of_no_row(mu_tensor *a, mu_tensor *b, mu_tensor *w)
     return mu_exp(w);
 }
 
-static const struct { const char *name; row_fn *fn; } cases[] = {
-    {"mixed", mixed}, {"products", products}, {"both_products", both_products}, {"reductions", reductions},
-    {"shapes", shapes}, {"likes", likes}, {"normalised", normalised}, {"without_rules", without_rules}, {"slope", slope},
-    {"of_no_row", of_no_row},
+static const struct { const char *name; row_fn *fn;
+} cases[] = {
+    {"mixed", mixed},   {"products", products},   {"both_products", both_products}, {"reductions", reductions},
+    {"shapes", shapes}, {"likes", likes},         {"normalised", normalised},       {"without_rules", without_rules},
+    {"slope", slope},   {"of_no_row", of_no_row},
 };
 
 typedef struct choice {
@@ -94,7 +96,8 @@ static void rows_at_once_are_rows_in_a_loop(void **state)
     (void)state;
     for (size_t i = 0; i < MU_COUNT(cases); i++) {
         mu_pool *pool = mu_pool_open();
-        mu_value *arguments = mu_list(numbers(1, (int64_t[]){30}, 1), numbers(1, (int64_t[]){15}, 2), numbers(1, (int64_t[]){6}, 3), MU_END);
+        mu_value *arguments = mu_list(numbers(1, (int64_t[]){30}, 1), numbers(1, (int64_t[]){15}, 2),
+                                      numbers(1, (int64_t[]){6}, 3), MU_END);
         choice loop = {.fn = cases[i].fn, .loop = true}, at_once = {.fn = cases[i].fn};
         mu_value *wanted = of_all(arguments, &loop), *seen = wanted ? of_all(arguments, &at_once) : NULL;
         if (!seen)

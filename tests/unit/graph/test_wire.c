@@ -46,7 +46,8 @@ static char *printed(const mu_graph *graph)
 static void expect_same_attrs(const mu_node *a, const mu_node *b)
 {
     if (a->op == &mu_op_constant) {
-        const mu_tensor *x = ((const mu_constant_attrs *)a->attrs)->tensor, *y = ((const mu_constant_attrs *)b->attrs)->tensor;
+        const mu_tensor *x = ((const mu_constant_attrs *)a->attrs)->tensor,
+                        *y = ((const mu_constant_attrs *)b->attrs)->tensor;
         const mu_spec spec = mu__spec_of(x);
         assert_memory_equal(mu__data(x), mu__data(y), mu__spec_bytes(&spec));
     } else if (a->attrs && memcmp(a->attrs, b->attrs, a->op->attrs_bytes) != 0) {
@@ -126,7 +127,8 @@ static mu_value *train_step(mu_value *batch, void *arg)
     (void)arg;
     mu_tape *tape = mu_tape_open();
     mu_tensor *logits = mu_call(model, mu_at(batch, 0), .training = true);
-    mu_tensor *loss = mu_compute_average_loss(mu_nn_sparse_softmax_cross_entropy(mu_at(batch, 1), logits), .global_batch_size = 4);
+    mu_tensor *loss =
+        mu_compute_average_loss(mu_nn_sparse_softmax_cross_entropy(mu_at(batch, 1), logits), .global_batch_size = 4);
     mu_apply_gradients(optimizer, mu_gradients(tape, loss, mu_trainable_variables(model)));
     return mu_list(mu_of(loss), mu_of(logits), MU_END);
 }
@@ -170,7 +172,8 @@ static void writing_twice_gives_the_same_bytes(void **state)
 
 // ---- Refusals -----------------------------------------------------------------------------------
 
-static const int64_t odd_numbers[] = {-1, -2, 0, 1, 7, 8, 9, 25, INT32_MAX, (int64_t)INT32_MAX + 1, INT32_MIN, INT64_MAX, INT64_MIN};
+static const int64_t odd_numbers[] = {-1,        -2,        0,        1, 7, 8, 9, 25, INT32_MAX, (int64_t)INT32_MAX + 1,
+                                      INT32_MIN, INT64_MAX, INT64_MIN};
 
 // Reads it with the damage in place: whatever comes of it, there is a graph or a record.
 static void try_damaged(const mu_graph *graph)
@@ -387,7 +390,8 @@ static void resources_are_found_by_name_and_checked(void **state)
     mu_traced traced;
     mu_value *like = mu_of(mu_constant(MU_F64, 0));
     const mu_spec scalar = {.dtype = MU_F64};
-    mu_variable *variables[] = {mu_variable_new(mu_constant(MU_F64, 1), "a"), mu_variable_new(mu_constant(MU_F64, 1), "b")};
+    mu_variable *variables[] = {mu_variable_new(mu_constant(MU_F64, 1), "a"),
+                                mu_variable_new(mu_constant(MU_F64, 1), "b")};
     assert_int_equal(mu__trace_run("two", use_variables, variables, like, &scalar, true, &traced), MU_OK);
     expect_round_trip(traced.graph);
     void *bytes;

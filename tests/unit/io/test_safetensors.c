@@ -50,7 +50,8 @@ static void assert_golden(const char *from)
     assert_string_equal(mu_error_message(), "");
     assert_int_equal(mu_value_count(seen), mu_value_count(wanted));
     for (int i = 0; i < wanted->n; i++) {
-        const mu_tensor *a = mu_value_tensor(wanted->items[i]), *b = mu_value_tensor(mu_value_get(seen, wanted->keys[i]));
+        const mu_tensor *a = mu_value_tensor(wanted->items[i]),
+                        *b = mu_value_tensor(mu_value_get(seen, wanted->keys[i]));
         assert_non_null(b);
         assert_int_equal(a->dtype, b->dtype);
         assert_true(mu__shape_equal(&a->shape, &b->shape));
@@ -133,7 +134,8 @@ static void assert_refused(mu_status code, const char *words)
     assert_null(mu_load_tensors(path));
     const mu_error error = mu_error_take();
     if (error.code != code || !strstr(error.message, words) || !strstr(error.message, path))
-        fail_msg("wanted %s with '%s', got %s: %s", mu_status_name(code), words, mu_status_name(error.code), error.message);
+        fail_msg("wanted %s with '%s', got %s: %s", mu_status_name(code), words, mu_status_name(error.code),
+                 error.message);
 }
 
 #define TENSOR(dtype, shape, offsets) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
@@ -141,14 +143,16 @@ static void assert_refused(mu_status code, const char *words)
 static void refuses_lies(void **state)
 {
     (void)state;
-    static const struct { const char *header; size_t data; mu_status code; const char *words; } lies[] = {
+    static const struct { const char *header; size_t data; mu_status code; const char *words;
+    } lies[] = {
         {"{]", 0, MU_DATA_LOSS, "JSON"},
         {"[1]", 0, MU_DATA_LOSS, "no object"},
         {"{} x", 0, MU_DATA_LOSS, "JSON"},
         {"{\"a\":1}", 0, MU_DATA_LOSS, "object with dtype"},
         {"{\"__metadata__\":{\"k\":1}}", 0, MU_DATA_LOSS, "must be a text"},
         {"{\"__metadata__\":[]}", 0, MU_DATA_LOSS, "object of texts"},
-        {"{\"a\":" TENSOR("F32", "[1]", "[0,4]") ",\"a\":" TENSOR("F32", "[1]", "[4,8]") "}", 8, MU_DATA_LOSS, "duplicate"},
+        {"{\"a\":" TENSOR("F32", "[1]", "[0,4]") ",\"a\":" TENSOR("F32", "[1]", "[4,8]") "}", 8, MU_DATA_LOSS,
+         "duplicate"},
         {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, MU_DATA_LOSS, "\"dtype\""},
         {"{\"a\":" TENSOR("U64", "[1]", "[0,8]") "}", 8, MU_UNIMPLEMENTED, "U64"},
         {"{\"a\":" TENSOR("F32", "3", "[0,4]") "}", 4, MU_DATA_LOSS, "\"shape\""},
@@ -165,7 +169,8 @@ static void refuses_lies(void **state)
         {"{\"a\":" TENSOR("F32", "[1]", "[0,99999999999999999999]") "}", 4, MU_DATA_LOSS, "JSON"},
         {"{\"a\":" TENSOR("F32", "[1]", "[4,8]") "}", 8, MU_DATA_LOSS, "wanted 0"},
         {"{\"a\":" TENSOR("F32", "[1]", "[0,4]") "}", 8, MU_DATA_LOSS, "holds 8 bytes"},
-        {"{\"a\":" TENSOR("F32", "[1]", "[0,4]") ",\"b\":" TENSOR("F32", "[1]", "[2,6]") "}", 6, MU_DATA_LOSS, "starts at byte 2"},
+        {"{\"a\":" TENSOR("F32", "[1]", "[0,4]") ",\"b\":" TENSOR("F32", "[1]", "[2,6]") "}", 6, MU_DATA_LOSS,
+         "starts at byte 2"},
     };
     for (size_t i = 0; i < MU_COUNT(lies); i++) {
         put_header(lies[i].header, lies[i].data);

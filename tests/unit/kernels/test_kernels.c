@@ -72,7 +72,8 @@ static uint8_t *bytes_below(int64_t n, unsigned limit)
     return p;
 }
 
-static void check_near(const float *got, const double *want, int64_t n, double relative, double absolute, const char *what)
+static void check_near(const float *got, const double *want, int64_t n, double relative, double absolute,
+                       const char *what)
 {
     for (int64_t i = 0; i < n; i++) {
         const bool close = got[i] == want[i] || fabs(got[i] - want[i]) <= absolute + relative * fabs(want[i]);
@@ -169,7 +170,8 @@ static void conv_reference(const conv_case *c, const float *x, const float *w, c
     }
 }
 
-static void conv_grad_reference(const conv_case *c, const float *x, const float *dy, const uint8_t *mark, double *dw, double *db)
+static void conv_grad_reference(const conv_case *c, const float *x, const float *dy, const uint8_t *mark, double *dw,
+                                double *db)
 {
     for (int64_t i = 0; i < c->y_size; i++) {
         const int64_t out = i % c->s.out_channels, pixel = i / c->s.out_channels;
@@ -380,7 +382,8 @@ static void check_pool_backward(const mu_pool_shape *s, int64_t n, int64_t x_siz
 
 static void check_pool_case(const mu_pool_shape *s, int64_t n)
 {
-    const int64_t x_size = n * s->height * s->width * s->channels, size = n * s->out_height * s->out_width * s->channels;
+    const int64_t x_size = n * s->height * s->width * s->channels,
+                  size = n * s->out_height * s->out_width * s->channels;
     float *x = quarters(x_size), *dy = quarters(size);
     x[x_size / 2] = NAN;
     x[x_size / 5] = -INFINITY;
@@ -453,7 +456,8 @@ static void check_bias_and_relu(void)
             check_bias_and_relu_case(sizes[r], sizes[c]);
 }
 
-static void xent_reference(const float *x, const int64_t *labels, int64_t rows, int64_t classes, double *loss, double *dx)
+static void xent_reference(const float *x, const int64_t *labels, int64_t rows, int64_t classes, double *loss,
+                           double *dx)
 {
     for (int64_t row = 0; row < rows; row++) {
         double max = -INFINITY, sum = 0;

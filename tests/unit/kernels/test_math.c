@@ -65,7 +65,12 @@ enum { N_FUNCTIONS = sizeof functions / sizeof functions[0] };
 
 // ---- Arguments ----------------------------------------------------------------------------------
 
-enum { PER_EXPONENT = 40, N_SPECIAL = 12, N_FLOATS = 2 * 256 * PER_EXPONENT + N_SPECIAL, N_DOUBLES = 2 * 2048 * 8 + N_SPECIAL };
+enum {
+    PER_EXPONENT = 40,
+    N_SPECIAL = 12,
+    N_FLOATS = 2 * 256 * PER_EXPONENT + N_SPECIAL,
+    N_DOUBLES = 2 * 2048 * 8 + N_SPECIAL
+};
 
 static uint64_t drawn(uint64_t *state)
 {
@@ -75,7 +80,8 @@ static uint64_t drawn(uint64_t *state)
 
 static float *all_floats(void)
 {
-    static const float special[N_SPECIAL] = {0, -0.0f, 1, -1, 0.5f, -0.5f, INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, FLT_MIN};
+    static const float special[N_SPECIAL] = {0,        -0.0f,     1,   -1,      0.5f,     -0.5f,
+                                             INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, FLT_MIN};
     float *x = malloc(N_FLOATS * sizeof *x);
     uint64_t state = 7;
     assert_non_null(x);
@@ -89,12 +95,14 @@ static float *all_floats(void)
 
 static double *all_doubles(void)
 {
-    static const double special[N_SPECIAL] = {0, -0.0, 1, -1, 0.5, -0.5, INFINITY, -INFINITY, NAN, DBL_MAX, -DBL_MAX, DBL_MIN};
+    static const double special[N_SPECIAL] = {0,        -0.0,      1,   -1,      0.5,      -0.5,
+                                              INFINITY, -INFINITY, NAN, DBL_MAX, -DBL_MAX, DBL_MIN};
     double *x = malloc(N_DOUBLES * sizeof *x);
     uint64_t state = 7;
     assert_non_null(x);
     for (int i = 0; i < N_DOUBLES - N_SPECIAL; i++) {
-        const uint64_t bits = (uint64_t)(i / 8) << 52 | (drawn(&state) << 20 & 0xfffffffffffff) | (drawn(&state) & 0xfffff);
+        const uint64_t bits =
+            (uint64_t)(i / 8) << 52 | (drawn(&state) << 20 & 0xfffffffffffff) | (drawn(&state) & 0xfffff);
         memcpy(&x[i], &bits, sizeof bits);
     }
     memcpy(x + N_DOUBLES - N_SPECIAL, special, sizeof special);
@@ -150,7 +158,8 @@ static void test_f32(void **state)
 
 static long double sigmoid_l(long double x) { return 1 / (1 + expl(-x)); }
 
-static void check_f64(const mu_kernels *k, mu_math function, long double (*right)(long double), const double *x, double *y)
+static void check_f64(const mu_kernels *k, mu_math function, long double (*right)(long double), const double *x,
+                      double *y)
 {
     k->math_f64(function, x, y, N_DOUBLES);
     for (int i = 0; i < N_DOUBLES; i++) {
@@ -206,14 +215,18 @@ static void check_two(const mu_kernels *k, mu_math2 function, double (*right)(do
 static void test_two(void **state)
 {
     (void)state;
-    static const float some[] = {0, -0.0f, 1, -1, 2, -3, 0.5f, 1e-30f, 1e30f, 1e-42f, -7.25f, 1e5f, 8388609, INFINITY, -INFINITY, NAN, 3};
+    static const float some[] = {0,      -0.0f,  1,    -1,      2,        -3,        0.5f, 1e-30f, 1e30f,
+                                 1e-42f, -7.25f, 1e5f, 8388609, INFINITY, -INFINITY, NAN,  3};
     enum { N = sizeof some / sizeof some[0] };
     uint64_t drawing = 3;
     for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {
         const mu_kernels *k = mu__kernels_for(sets[s]);
         for (int i = 0; k && i < 4000; i++) {
-            const float a = i < N * N ? some[i / N] : ldexpf((float)(drawn(&drawing) & 0xffffff), (int)(drawn(&drawing) % 50) - 40);
-            const float b = i < N * N ? some[i % N] : ldexpf((float)(drawn(&drawing) & 0xffffff), (int)(drawn(&drawing) % 30) - 26) - 3;
+            const float a =
+                i < N * N ? some[i / N] : ldexpf((float)(drawn(&drawing) & 0xffffff), (int)(drawn(&drawing) % 50) - 40);
+            const float b = i < N * N
+                                ? some[i % N]
+                                : ldexpf((float)(drawn(&drawing) & 0xffffff), (int)(drawn(&drawing) % 30) - 26) - 3;
             check_two(k, MU_MATH_POW, pow, a, b);
             check_two(k, MU_MATH_ATAN2, atan2, i % 2 ? a : -a, b);
             check_two(k, MU_MATH_FLOOR_MOD, floor_mod, i % 2 ? a : -a, b);

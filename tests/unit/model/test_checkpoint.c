@@ -137,9 +137,10 @@ static void steps_per_epoch_goes_on_in_the_data(void **state)
         mu_callback *breaker = mu_callback_new(.on_batch_end = count_down, .arg = &b);
         mu_model *model = begin(2);
         for (int turn = 0; turn <= broken; turn++, model = turn <= broken ? model_on(2) : model)
-            mu_fit(model, mu_dataset_repeat(data(), -1), .epochs = 4, .steps_per_epoch = 3, .verbose = MU_VERBOSE_SILENT,
+            mu_fit(model, mu_dataset_repeat(data(), -1), .epochs = 4, .steps_per_epoch = 3,
+                   .verbose = MU_VERBOSE_SILENT,
                    .callbacks = MU_CALLBACKS(mu_backup_and_restore(FOLDER, .save_freq = 1), breaker)),
-            mu_error_take();
+                mu_error_take();
         seen[broken] = weights_of(model, &n);
     }
     assert_memory_equal(seen[0], seen[1], sizeof *seen[0] * (size_t)n);
@@ -163,7 +164,8 @@ static void four_replicas_go_on_as_three(void **state)
     assert_memory_equal(x, y, sizeof *x * (size_t)n);
     free(x);
     free(y);
-    mu_history *a = mu_fit(four, data(), .verbose = MU_VERBOSE_SILENT), *b = mu_fit(three, data(), .verbose = MU_VERBOSE_SILENT);
+    mu_history *a = mu_fit(four, data(), .verbose = MU_VERBOSE_SILENT),
+               *b = mu_fit(three, data(), .verbose = MU_VERBOSE_SILENT);
     assert_non_null(a);
     assert_non_null(b);
     remove_folder();
@@ -231,7 +233,8 @@ static void wrong_uses_say_what_is_wrong(void **state)
     assert_int_equal(mkdir(FOLDER, 0777), 0);
     assert_int_equal(mu_checkpoint_save(checkpoint, FOLDER "/v"), MU_OK);
     mu_variable *w = mu_variable_new(mu_constant(MU_F64, 2), "w");
-    assert_int_not_equal(mu_checkpoint_restore(mu_checkpoint_new(.variables = mu_variables(v, w, MU_END)), FOLDER "/v"), MU_OK);
+    assert_int_not_equal(mu_checkpoint_restore(mu_checkpoint_new(.variables = mu_variables(v, w, MU_END)), FOLDER "/v"),
+                         MU_OK);
     expect_error(MU_INVALID_ARGUMENT, "has no 'w'");
     remove_folder();
 }

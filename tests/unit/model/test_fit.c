@@ -143,7 +143,8 @@ static void failing_callbacks_end_the_training(void **state)
     (void)state;
     seen s = {.fail_batch = 2};
     mu_model *model = small_model(3, mu_dense(4));
-    assert_null(mu_fit(model, small_data(), .epochs = 5, .callbacks = MU_CALLBACKS(watch(&s)), .verbose = MU_VERBOSE_SILENT));
+    assert_null(
+        mu_fit(model, small_data(), .epochs = 5, .callbacks = MU_CALLBACKS(watch(&s)), .verbose = MU_VERBOSE_SILENT));
     expect_error(MU_OUT_OF_RANGE, "enough");
     assert_int_equal(s.batches, 3);
     assert_int_equal(s.ends, 0);
@@ -163,7 +164,8 @@ static void steps_and_epochs_are_limited(void **state)
     FIT(model, small_data(), .epochs = 4, .initial_epoch = 2, .callbacks = MU_CALLBACKS(watch(&later)));
     assert_int_equal(later.batches, 8);
     assert_int_equal(mu_history_epochs(FIT(model, small_data(), .epochs = 2, .initial_epoch = 2)), 0);
-    assert_int_equal(mu_history_samples(need(mu_evaluate(model, endless, .steps = 3, .verbose = MU_VERBOSE_SILENT))), 18);
+    assert_int_equal(mu_history_samples(need(mu_evaluate(model, endless, .steps = 3, .verbose = MU_VERBOSE_SILENT))),
+                     18);
     assert_int_equal(mu_tensor_dim(mu_predict(model, endless, .steps = 5), 0), 6 * 4 + 2);
 }
 
@@ -177,7 +179,8 @@ static void early_stopping_waits(void **state)
     assert_int_equal(mu_history_epochs(FIT(model, small_data(), .epochs = 9, .callbacks = MU_CALLBACKS(patient))), 4);
     mu_callback *hasty = mu_early_stopping(.monitor = "accuracy");
     assert_int_equal(mu_history_epochs(FIT(model, small_data(), .epochs = 9, .callbacks = MU_CALLBACKS(hasty))), 2);
-    assert_null(mu_fit(model, small_data(), .callbacks = MU_CALLBACKS(mu_early_stopping()), .verbose = MU_VERBOSE_SILENT));
+    assert_null(
+        mu_fit(model, small_data(), .callbacks = MU_CALLBACKS(mu_early_stopping()), .verbose = MU_VERBOSE_SILENT));
     expect_error(MU_INVALID_ARGUMENT, "'val_loss', which is not logged");
 }
 

@@ -176,8 +176,8 @@ static void gradients_match_differences(void **state)
     mu_tensor *rows = numbers(2, (int64_t[]){5, 3}, 1), *images = numbers(4, (int64_t[]){2, 6, 6, 2}, 2);
     check_gradients(mu_sequential(mu_dense(4, .activation = "tanh"), mu_dense(2, .activation = "softmax")), rows);
     check_gradients(mu_sequential(mu_dense(4), mu_batch_normalization(), mu_activation("sigmoid")), rows);
-    check_gradients(mu_sequential(mu_conv2d(3, 3, .activation = "tanh"), mu_average_pool2d(2), mu_flatten(), mu_dense(2)),
-                    images);
+    check_gradients(
+        mu_sequential(mu_conv2d(3, 3, .activation = "tanh"), mu_average_pool2d(2), mu_flatten(), mu_dense(2)), images);
     check_gradients(mu_sequential(mu_conv2d(4, 3, .padding = "same", .strides = 2, .groups = 2), mu_max_pool2d(2),
                                   mu_flatten(), mu_dense(2, .activation = "exponential")), images);
 }
@@ -189,7 +189,8 @@ static void names_and_summary(void **state)
     (void)state;
     char text[4096];
     mu_layer *chosen = mu_dense(2, .name = "dense_1");
-    mu_model *model = mu_sequential(mu_conv2d(2, 3), mu_flatten(), mu_dense(4), chosen, mu_dense(3), mu_batch_normalization());
+    mu_model *model =
+        mu_sequential(mu_conv2d(2, 3), mu_flatten(), mu_dense(4), chosen, mu_dense(3), mu_batch_normalization());
     FILE *out = tmpfile();
     assert_int_equal(mu_summary(model, out), MU_OK);
     assert_int_equal(mu_model_build(model, 3, (int64_t[]){5, 5, 1}), MU_OK);

@@ -61,12 +61,16 @@ static void shapes_are_refused(void **state)
 {
     (void)state;
     int64_t dims[] = {5, 5, 3};
-    REFUSED_STATUS(mu_model_build(mu_sequential(mu_conv2d(2, 3)), 1, dims), MU_INVALID_ARGUMENT, "'conv2d' takes inputs of rank 4");
-    REFUSED_STATUS(mu_model_build(mu_sequential(mu_conv2d(4, 3, .groups = 2)), 3, dims), MU_INVALID_ARGUMENT, "2 groups");
+    REFUSED_STATUS(mu_model_build(mu_sequential(mu_conv2d(2, 3)), 1, dims), MU_INVALID_ARGUMENT,
+                   "'conv2d' takes inputs of rank 4");
+    REFUSED_STATUS(mu_model_build(mu_sequential(mu_conv2d(4, 3, .groups = 2)), 3, dims), MU_INVALID_ARGUMENT,
+                   "2 groups");
     REFUSED_STATUS(mu_model_build(mu_sequential(mu_conv2d(4, 7)), 3, dims), MU_INVALID_ARGUMENT, "conv2d");
     REFUSED_STATUS(mu_model_build(mu_sequential(mu_max_pool2d(2)), 2, dims), MU_INVALID_ARGUMENT, "max_pooling2d");
-    REFUSED_STATUS(mu_model_build(mu_sequential(mu_dense(2)), 1, (int64_t[]){MU_UNKNOWN}), MU_INVALID_ARGUMENT, "known last axis");
-    REFUSED_STATUS(mu_model_build(mu_sequential(mu_dense(2)), 1, (int64_t[]){0}), MU_INVALID_ARGUMENT, "dimension 0 is 0");
+    REFUSED_STATUS(mu_model_build(mu_sequential(mu_dense(2)), 1, (int64_t[]){MU_UNKNOWN}), MU_INVALID_ARGUMENT,
+                   "known last axis");
+    REFUSED_STATUS(mu_model_build(mu_sequential(mu_dense(2)), 1, (int64_t[]){0}), MU_INVALID_ARGUMENT,
+                   "dimension 0 is 0");
     REFUSED_STATUS(mu_model_build(mu_sequential(mu_dense(2)), 1, NULL), MU_INVALID_ARGUMENT, "dims");
     REFUSED_STATUS(mu_model_build(mu_sequential(mu_dense(2)), 8, dims), MU_INVALID_ARGUMENT, "rank");
     REFUSED_STATUS(mu_model_build(NULL, 1, dims), MU_INVALID_ARGUMENT, "model");
@@ -87,8 +91,10 @@ static void training_refuses(void **state)
     REFUSED_STATUS(mu_compile(NULL), MU_INVALID_ARGUMENT, "the model is NULL");
     mu_loss *loss = mu_mean_squared_error_loss();
     REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = twice), MU_INVALID_ARGUMENT, "'accuracy'");
-    REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = MU_METRICS(mu_mean_metric("loss"))), MU_INVALID_ARGUMENT, "'loss'");
-    REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = (mu_metric *const[]){NULL, MU_END}), MU_INVALID_ARGUMENT, "metric 0");
+    REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = MU_METRICS(mu_mean_metric("loss"))), MU_INVALID_ARGUMENT,
+                   "'loss'");
+    REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = (mu_metric *const[]){NULL, MU_END}), MU_INVALID_ARGUMENT,
+                   "metric 0");
     bare = mu_sequential(mu_dense(3));
     assert_null(mu_fit(bare, good_data()));
     expect_error(MU_FAILED_PRECONDITION, "mu_compile");
@@ -130,7 +136,8 @@ static void optimizers_refuse(void **state)
     REFUSED(mu_compute_average_loss(NULL), "losses is NULL");
     REFUSED(mu_compute_average_loss(mu_constant(MU_F64, 1), .global_batch_size = -1), "-1");
     REFUSED_STATUS(mu_metric_update(NULL, NULL, NULL), MU_INVALID_ARGUMENT, "metric is NULL");
-    REFUSED_STATUS(mu_metric_update(mu_accuracy(), mu_constant(MU_I64, 1), NULL), MU_INVALID_ARGUMENT, "y_pred is NULL");
+    REFUSED_STATUS(mu_metric_update(mu_accuracy(), mu_constant(MU_I64, 1), NULL), MU_INVALID_ARGUMENT,
+                   "y_pred is NULL");
     mu_value *plain = mu_list(mu_constant(MU_F64, 1), MU_END);
     REFUSED_STATUS(mu_apply_gradients(mu_sgd(), plain), MU_INVALID_ARGUMENT, "mu_gradients");
     REFUSED_STATUS(mu_apply_gradients(NULL, plain), MU_INVALID_ARGUMENT, "optimizer is NULL");
@@ -178,8 +185,13 @@ static things t;
 
 static void prepare(void)
 {
-    t = (things){.data = good_data(), .loss = mu_mean_squared_error_loss(), .optimizer = mu_sgd(), .metric = mu_accuracy(),
-                 .callback = mu_model_checkpoint("never.safetensors"), .layer = mu_flatten(), .tensor = mu_constant(MU_F64, 1)};
+    t = (things){.data = good_data(),
+                 .loss = mu_mean_squared_error_loss(),
+                 .optimizer = mu_sgd(),
+                 .metric = mu_accuracy(),
+                 .callback = mu_model_checkpoint("never.safetensors"),
+                 .layer = mu_flatten(),
+                 .tensor = mu_constant(MU_F64, 1)};
     t.model = mu_sequential(mu_dense(3));
     mu_compile(t.model, .optimizer = t.optimizer, .loss = t.loss);
     assert_int_equal(mu_error_code(), MU_OK);
@@ -264,11 +276,13 @@ static void arrays_are_a_dataset(void **state)
         mu_model *model = NULL;
         MU_SCOPE(mu_mirrored_strategy(.replicas = 2)) {
             model = mu_sequential(mu_dense(2));
-            mu_compile(model, .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true), .optimizer = mu_sgd());
+            mu_compile(model, .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true),
+                       .optimizer = mu_sgd());
         }
         mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(arrays), 8);
-        assert_non_null(i ? mu_fit(model, .arrays = arrays, .batch_size = 8, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT)
-                          : mu_fit(model, data, .verbose = MU_VERBOSE_SILENT));
+        assert_non_null(
+            i ? mu_fit(model, .arrays = arrays, .batch_size = 8, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT)
+              : mu_fit(model, data, .verbose = MU_VERBOSE_SILENT));
         assert_number(mu_history_last(mu_evaluate(model, .arrays = arrays, .verbose = MU_VERBOSE_SILENT), "loss"),
                       mu_history_last(mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT), "loss"), 1e-12);
         assert_int_equal(mu_tensor_dim(mu_predict(model, .arrays = arrays), 0), 20);

@@ -11,15 +11,16 @@ static void train(int replicas)
     mu_strategy *strategy = strategy_of(replicas);
     mu_model *model = NULL;
     MU_SCOPE(strategy) {
-        model = mu_sequential(mu_conv2d(2, 3, .activation = "relu", .kernel_regularizer = mu_l2(.1)), mu_flatten(),
-                              mu_batch_normalization(.synchronized = true), mu_dropout(.2), mu_dense(3, .name = "last"));
+        model =
+            mu_sequential(mu_conv2d(2, 3, .activation = "relu", .kernel_regularizer = mu_l2(.1)), mu_flatten(),
+                          mu_batch_normalization(.synchronized = true), mu_dropout(.2), mu_dense(3, .name = "last"));
         mu_compile(model, .optimizer = mu_sgd(.momentum = .5), .metrics = MU_METRICS(mu_accuracy()),
                    .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
     }
     mu_value *all = mu_list(mu_zeros(MU_F64, 4, (int64_t[]){7, 4, 4, 1}), mu_zeros(MU_I64, 1, (int64_t[]){7}), MU_END);
     mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(all), 3);
-    mu_fit(model, data, .validation_data = data, .callbacks = MU_CALLBACKS(mu_model_checkpoint(path), mu_early_stopping()),
-           .verbose = MU_VERBOSE_SILENT);
+    mu_fit(model, data, .validation_data = data,
+           .callbacks = MU_CALLBACKS(mu_model_checkpoint(path), mu_early_stopping()), .verbose = MU_VERBOSE_SILENT);
     mu_load_weights(model, path);
     mu_predict(model, data);
 }

@@ -65,7 +65,8 @@ static void check(kind which, int replicas, bool traced, int n, const int64_t *s
     double w[ROWS * WIDTH], m[ROWS * WIDTH] = {0}, v[ROWS * WIDTH] = {0};
     job j = {0};
     MU_SCOPE(strategy) {
-        j = (job){.table = mu_variable_new(numbers(2, (int64_t[]){ROWS, WIDTH}, 9), "table"), .optimizer = optimizer_of(which)};
+        j = (job){.table = mu_variable_new(numbers(2, (int64_t[]){ROWS, WIDTH}, 9), "table"),
+                  .optimizer = optimizer_of(which)};
     }
     memcpy(w, doubles(mu_variable_read(j.table)), sizeof w);
     mu_function *function = mu_function_new(step, &j);
@@ -78,7 +79,8 @@ static void check(kind which, int replicas, bool traced, int n, const int64_t *s
     for (int c = 0; c < mu_variable_component_count(j.table); c++)
         assert_near(doubles(mu__variable_component(j.table, c)), w, ROWS * WIDTH, 1e-12);
     for (int c = 1; c < mu_variable_component_count(j.table); c++)
-        assert_memory_equal(doubles(mu__variable_component(j.table, c)), doubles(mu__variable_component(j.table, 0)), sizeof w);
+        assert_memory_equal(doubles(mu__variable_component(j.table, c)), doubles(mu__variable_component(j.table, 0)),
+                            sizeof w);
     mu_pool_close(pool);
 }
 
@@ -118,7 +120,8 @@ static void wrong_indices_are_named(void **state)
     mu_strategy *strategy = strategy_of(2);
     job j = {0};
     MU_SCOPE(strategy) {
-        j = (job){.table = mu_variable_new(numbers(2, (int64_t[]){ROWS, WIDTH}, 9), "table"), .optimizer = optimizer_of(ADAM)};
+        j = (job){.table = mu_variable_new(numbers(2, (int64_t[]){ROWS, WIDTH}, 9), "table"),
+                  .optimizer = optimizer_of(ADAM)};
     }
     assert_null(mu_run(strategy, mu_function_new(step, &j), parts_of(2, two, (int32_t[]){0, ROWS})));
     expect_error(MU_INVALID_ARGUMENT, "index 5");
@@ -127,13 +130,16 @@ static void wrong_indices_are_named(void **state)
     mu_apply_slices_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     mu_tensor *in[] = {rate, rate, values, mu_tensor_new(MU_I64, 1, two, (int64_t[]){-1})};
-    assert_int_equal(mu__apply(&mu_op_apply_gradient_descent_slices, &attrs, 4, in, 1, &resource, NULL), MU_INVALID_ARGUMENT);
+    assert_int_equal(mu__apply(&mu_op_apply_gradient_descent_slices, &attrs, 4, in, 1, &resource, NULL),
+                     MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "index -1");
     in[2] = rate;
-    assert_int_equal(mu__apply(&mu_op_apply_gradient_descent_slices, &attrs, 4, in, 1, &resource, NULL), MU_INVALID_ARGUMENT);
+    assert_int_equal(mu__apply(&mu_op_apply_gradient_descent_slices, &attrs, 4, in, 1, &resource, NULL),
+                     MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "they must be float64[1, 2]");
     in[3] = rate;
-    assert_int_equal(mu__apply(&mu_op_apply_gradient_descent_slices, &attrs, 4, in, 1, &resource, NULL), MU_INVALID_ARGUMENT);
+    assert_int_equal(mu__apply(&mu_op_apply_gradient_descent_slices, &attrs, 4, in, 1, &resource, NULL),
+                     MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "vector of int32 or int64");
 }
 
@@ -211,7 +217,8 @@ static void optimizers_clip_slices(void **state)
     (void)state;
     mu_variable *table = mu_variable_new(mu_ones(MU_F64, 2, (int64_t[]){ROWS, WIDTH}), "table");
     job j = {.table = table, .optimizer = mu_sgd(.learning_rate = 1, .clipnorm = 1)};
-    assert_non_null(mu_run(NULL, mu_function_new(step, &j), mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){2}, (int32_t[]){1, 1}))));
+    assert_non_null(
+        mu_run(NULL, mu_function_new(step, &j), mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){2}, (int32_t[]){1, 1}))));
     assert_near(doubles(mu_variable_read(table)), (double[]){1, 1, 0, 0, 1, 1, 1, 1, 1, 1}, ROWS * WIDTH, 1e-14);
     assert_null(mu_sgd(.clipnorm = 1, .clipvalue = 1));
     expect_error(MU_INVALID_ARGUMENT, "more than one");

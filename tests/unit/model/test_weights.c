@@ -50,7 +50,8 @@ static void strategies_interchange(void **state)
                 const mu_variable *variable = (mu_variable *)mu_value_at(weights, w)->leaf;
                 mu_spec spec = variable->resource.spec;
                 for (int c = 1; c < variable->n_components; c++)
-                    assert_memory_equal(mu__data(variable->components[c]), mu__data(variable->components[0]), mu__spec_bytes(&spec));
+                    assert_memory_equal(mu__data(variable->components[c]), mu__data(variable->components[0]),
+                                        mu__spec_bytes(&spec));
             }
             mu_pool_close(pool);
         }
@@ -67,8 +68,8 @@ static void nothing_changes_unless_all_fits(void **state)
     assert_int_equal(mu_save_weights(other, path), MU_OK);
     assert_int_equal(mu_load_weights(model, path), MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "dense/kernel");
-    mu_value *weights = mu_map("dense/kernel", mu_variable_read((mu_variable *)mu_value_at(mu_model_weights(other), 0)->leaf),
-                               MU_END);
+    mu_value *weights =
+        mu_map("dense/kernel", mu_variable_read((mu_variable *)mu_value_at(mu_model_weights(other), 0)->leaf), MU_END);
     assert_int_equal(mu_save_tensors(path, weights), MU_OK);
     assert_int_equal(mu_load_weights(other, path), MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "no tensor 'dense/bias'");

@@ -42,7 +42,8 @@ static inline mu_view view_of(const mu_tensor *t)
 }
 
 // Runs one row on a thread alone, by `fast` or plain kernel. False: the fast one declined.
-static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, mu_tensor **out, bool fast)
+static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, mu_tensor **out,
+                           bool fast)
 {
     static const mu_team alone = {1};
     mu_spec in_specs[CHECK_INPUTS], out_specs[CHECK_INPUTS] = {0};
@@ -62,7 +63,8 @@ static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tens
         memset(mu__data(out[i]), 0xFF, mu__spec_bytes(&out_specs[i]));  // NaNs: what is not written shows
         out_views[i] = view_of(out[i]);
     }
-    mu_prepare prepare = {.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .in = in_specs, .out = out_specs, .team = &alone};
+    mu_prepare prepare = {
+        .op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .in = in_specs, .out = out_specs, .team = &alone};
     if (fast && op->cpu.prepare)
         assert_int_equal(op->cpu.prepare(&prepare), MU_OK);
     if (fast && (prepare.declined || !op->cpu.run))

@@ -16,7 +16,8 @@
 #define DIMS(...) (const int64_t[]){__VA_ARGS__}
 #define VECTOR(...) vector_of(MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__}, MU_F32)
 #define VECTOR_OF(dtype, ...) vector_of(MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__}, dtype)
-#define EXPECT(tensor, ...) expect_elements(tensor, MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__}, __LINE__)
+#define EXPECT(tensor, ...) \
+    expect_elements(tensor, MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__}, __LINE__)
 
 static inline mu_tensor *vector_of(size_t n, const double *values, mu_dtype dtype)
 {
@@ -34,7 +35,8 @@ static inline void expect_elements(const mu_tensor *tensor, size_t n, const doub
         fail_msg("line %d: %lld elements, wanted %zu", line, (long long)mu_tensor_elements(tensor), n);
     for (size_t i = 0; i < n; i++) {
         double value = mu__read_element(tensor->dtype, mu__data(tensor), (int64_t)i);
-        bool same = isnan(wanted[i]) ? isnan(value) : value == wanted[i] || fabs(value - wanted[i]) <= 1e-6 * fabs(wanted[i]);
+        bool same =
+            isnan(wanted[i]) ? isnan(value) : value == wanted[i] || fabs(value - wanted[i]) <= 1e-6 * fabs(wanted[i]);
         if (!same)
             fail_msg("line %d: element %zu is %.9g, wanted %.9g", line, i, value, wanted[i]);
     }
