@@ -17,10 +17,12 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-import rival_common as common  # noqa: E402
-
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.insert(1, str(ROOT / "bench"))
+import picture  # noqa: E402
+import rival_common as common  # noqa: E402
+
 TOLERANCE = 1e-4
 DEADLINE_S = 600
 PROGRAMS = {"pytorch": "rival_torch.py", "tensorflow": "rival_tensorflow.py", "jax": "rival_jax.py"}
@@ -46,6 +48,7 @@ def parse_arguments():
     parser.add_argument("--quick", action="store_true", help="one round of few steps: shows that all works")
     parser.add_argument("--rivals", default=",".join(PROGRAMS), help="which rivals (default %(default)s)")
     parser.add_argument("--without-muster", action="store_true", help="rivals only")
+    parser.add_argument("--picture", type=pathlib.Path, help="write the speeds as an SVG file, too")
     parser.add_argument("--muster", type=pathlib.Path, default=ROOT / "build/release/bench/train/bench_cnn")
     parser.add_argument("--python", type=pathlib.Path, help="the rivals' python (default: in build/python)")
     arguments = parser.parse_args()
@@ -306,14 +309,29 @@ def summarise(results, peaks, tries):
     return {"bench": "train"} | {key: value and round(value, 4) for key, value in summary.items()}
 
 
-def print_machine(arguments):
+def machine():
     models = [line.partition(":")[2].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
               if line.startswith("model name")]
+    return f"{datetime.date.today()}, {len(os.sched_getaffinity(0))} x {models[0] if models else platform.machine()}"
+
+
+def draw(path, results, rounds):
+    """The medians as bars, one group per number of cores."""
+    speeds = {n: [(program, median_of(runs, "images_per_s")) for (program, m), runs in results.items() if m == n]
+              for _, n in results}
+    groups = [(cores(n), [(program, speed, f"{speed:,.0f} images/s")
+                          for program, speed in sorted(found, key=lambda pair: -pair[1])])
+              for n, found in sorted(speeds.items())]
+    picture.write_bars(path, "Training the CNN, images per second",
+                       f"batch {common.BATCH}, Adam, f32; medians of {rounds} rounds in turn; make bench-train, {machine()}",
+                       groups, OURS)
+
+
+def print_machine(arguments):
     script = ("import importlib.metadata as m; "
               "print(', '.join(n + ' ' + m.version(n) for n in ('tensorflow-cpu', 'torch', 'jax', 'numpy')))")
     versions = subprocess.run([arguments.python, "-c", script], capture_output=True, text=True, check=True).stdout
-    print(f"{datetime.date.today()}, {len(os.sched_getaffinity(0))} x {models[0] if models else platform.machine()}, "
-          f"Linux {platform.release()}; {versions.strip()}; batch {common.BATCH}, f32, "
+    print(f"{machine()}, Linux {platform.release()}; {versions.strip()}; batch {common.BATCH}, f32, "
           f"{arguments.rounds} rounds of {arguments.steps} steps")
     if arguments.quick:
         print("--quick: too short to measure anything")
@@ -336,6 +354,8 @@ def main():
         results, peaks = measure_rounds(bench, best, core_counts)
     check_losses(results)
     print_results(results, peaks, best, core_counts)
+    if arguments.picture:
+        draw(arguments.picture, results, arguments.rounds)
     print()
     print(json.dumps(summarise(results, peaks, tries)))
 
