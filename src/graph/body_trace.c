@@ -171,6 +171,56 @@ static mu_status hoist(mu_body_trace *body, mu_node *node)
     return MU_OK;
 }
 
+// The last node goes to an earlier place.
+static void move_last(mu_graph *graph, int to)
+{
+    mu_node *last = graph->nodes.items[graph->nodes.n - 1];
+    memmove(graph->nodes.items + to + 1, graph->nodes.items + to, sizeof last * (size_t)(last->id - to));
+    graph->nodes.items[to] = last;
+    for (size_t i = (size_t)to; i < graph->nodes.n; i++)
+        graph->nodes.items[i]->id = (int)i;
+}
+
+// What is read here, as users see it from now on: its gradient goes to `outside`.
+static mu_status tie_read(mu_body_trace *body, mu_node *read, mu_tensor *outside)
+{
+    mu_graph *graph = body->trace.graph;
+    const size_t n = graph->nodes.n;
+    mu_edge in[] = {{.node = read}, {.node = NULL}};
+    MU_TRY(mu__trace_edge(&body->trace, outside, &in[1]));
+    if (graph->nodes.n > n)
+        move_last(graph, read->id + 1);
+    mu_node *tied = mu__graph_node(graph, &mu_op_inner_read, NULL, 2, in, 0, NULL);
+    if (!tied)
+        return mu_error_code();
+    move_last(graph, MU_MAX(read->id, in[1].node->id) + 1);
+    for (size_t i = (size_t)tied->id + 1; i < graph->nodes.n; i++)
+        for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
+            if (graph->nodes.items[i]->in[k].node == read)
+                graph->nodes.items[i]->in[k].node = tied;
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        if (graph->outputs.items[i].node == read)
+            graph->outputs.items[i].node = tied;
+    return mu__node_place(tied, mu__node_site(read));
+}
+
+// Reads of a variable that a body writes stay, each at its place among the writes. Where a tape listens, it hears of a
+// read outside, which stands for all of them.
+static mu_status tie_reads(mu_body_trace *body, mu_resource *resource)
+{
+    mu_graph *graph = body->trace.graph;
+    mu_tensor *outside = NULL;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        mu_node *node = graph->nodes.items[i];
+        if (node->op != &mu_op_read_variable || graph->resources.items[node->resources[0]] != resource)
+            continue;
+        if (!outside)
+            MU_TRY(mu__apply(&mu_op_read_variable, NULL, 0, NULL, 1, &resource, &outside));
+        MU_TRY(tie_read(body, node, outside));
+    }
+    return MU_OK;
+}
+
 // Resources that no node uses any more go; numbers in nodes follow.
 static mu_status drop_unused_resources(mu_graph *graph)
 {
@@ -208,6 +258,10 @@ mu_status mu__body_hoist_reads(int n, mu_body_trace *const *bodies)
             if (node->op == &mu_op_read_variable && !written_in(n, bodies, graph->resources.items[node->resources[0]]))
                 MU_TRY(hoist(bodies[b], node));
         }
+        for (size_t i = 0; mu__tape_listens() && i < graph->resources.n; i++)
+            if (mu__dtype_is_float(graph->resources.items[i]->spec.dtype) &&
+                written_in(n, bodies, graph->resources.items[i]))
+                MU_TRY(tie_reads(bodies[b], graph->resources.items[i]));
         MU_TRY(drop_unused_resources(graph));
     }
     return MU_OK;

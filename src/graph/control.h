@@ -73,8 +73,8 @@ mu_status mu__bodies_join(int n, mu_body_trace *const *bodies, mu_tensor ***capt
 mu_status mu__control_apply(const mu_op *op, const void *attrs, int n, mu_body_trace *const *bodies, int n_own,
                             mu_tensor *const *own, mu_tensor ***out);
 
-// mu__body_hoist_reads makes reads of variables that no body writes into captured inputs, so that gradients with
-// respect to the variable pass outside.
+// mu__body_hoist_reads makes reads of variables that no body writes into captured inputs, and ties others to a read
+// outside (op inner_read), so that gradients with respect to the variable pass outside.
 mu_status mu__body_hoist_reads(int n, mu_body_trace *const *bodies);
 
 // mu__bodies_resources lists the resources of several graphs, each once; for mu__free.

@@ -98,6 +98,10 @@ mu_status mu__pass_bodies(mu_graph *graph);   // the same inside bodies, which l
 mu_status mu__pass_hoist(mu_graph *graph);    // all-reduces to where their inputs are ready (hoist.c)
 mu_status mu__pass_fold(mu_graph *graph);     // small values that depend on constants alone (pass_fold.c)
 mu_status mu__pass_algebra(mu_graph *graph);  // fewer ops for the same bits (pass_algebra.c)
+// mu__pass_state makes a pure graph of one with effects on variables (pass_state.c): behind its inputs stand the values
+// of `resources`, which no node of it acts on, and behind its outputs what they are left with, in the same order; what
+// is only read goes out as it came in. Owned by the caller. UNIMPLEMENTED for state that is not the replica's own.
+mu_graph *mu__pass_state(const mu_graph *graph);
 // mu__graph_check (check.c) tells whether a graph is valid: order, numbers, types and shapes. Debug builds do it
 // after every pass.
 mu_status mu__graph_check(const mu_graph *graph);

@@ -115,7 +115,8 @@ static bool changes_nothing(const mu_node *node, mu_edge *out)
     if (node->n_in == 0 || node->n_out != 1)
         return false;
     const mu_spec *in = spec_of(node->in[0]);
-    const bool whole = node->op == &mu_op_identity || node->op == &mu_op_stop_gradient;
+    const bool whole = node->op == &mu_op_identity || node->op == &mu_op_stop_gradient ||
+                       node->op == &mu_op_inner_read;
     *out = node->in[0];
     return whole || (mu__shape_known(&in->shape) && same_spec(in, &node->out[0]) &&
                      mu__op_is_view(node->op, in, &node->out[0]));

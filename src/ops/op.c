@@ -33,6 +33,8 @@ int mu__op_outputs(const mu_op *op, const void *attrs, int n_in)
 {
     if (op->attr_outputs)
         return op->attr_outputs(attrs);
+    if (op->pure_of)
+        return op->n_out + n_in - op->n_in;
     return op->n_out == MU_OUT_AS_IN ? n_in : op->n_out;
 }
 

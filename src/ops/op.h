@@ -216,6 +216,7 @@ struct mu_op {
     mu_tensor *(*grad)(mu_grad *g, int i);       // gradient of input i, in ops; NULL: not differentiable
     int (*attr_outputs)(const void *attrs);      // ops whose number of outputs is an attribute (split)
     int variant;                    // which case of a kernel that several rows share
+    const mu_op *pure_of;           // the effect that this is the pure form of (pure.c)
     mu_kernel_run *ref;             // plain loops: oracle and fallback, every dtype; required
     // Data-dependent ops: fills the shapes that the shape rule left unknown, before the outputs are allocated
     // (kernel->out is NULL). Required with MU_OP_DATA_DEPENDENT.
@@ -245,6 +246,9 @@ typedef struct mu_constant_attrs {
 } mu_constant_attrs;
 
 const mu_op *mu__op_by_name(const char *name);  // NULL if there is none
+// mu__pure_op returns the form of an effect that takes the values of its resources behind its inputs, and gives what
+// they are left with behind its outputs; NULL if it has none. No name finds these.
+const mu_op *mu__pure_op(const mu_op *effect);
 // Ops of the program's own (custom.c) are rows that only their name finds.
 bool mu__custom_is_name(const char *name);
 const mu_op *mu__custom_by_name(const char *name);

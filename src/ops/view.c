@@ -206,6 +206,28 @@ mu_tensor *mu_stop_gradient(mu_tensor *x)
     return mu__apply1(&mu_op_stop_gradient, NULL, x);
 }
 
+// What a body read of a variable that it also writes, and a read of the variable around the body: the former's value,
+// with a gradient that goes to the latter. So a gradient with respect to the variable passes out of bodies.
+static mu_status inner_read_infer(mu_infer *infer)
+{
+    char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+    const mu_spec *value = &infer->in[0], *outside = &infer->in[1];
+    if (value->dtype != outside->dtype || !mu__shape_compatible(&value->shape, &outside->shape))
+        return mu__error(MU_INVALID_ARGUMENT, "inner_read: the value is %s%s and the read around it %s%s; they must be "
+                         "of one variable", mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen),
+                         mu_dtype_name(outside->dtype), mu__shape_text(&outside->shape, wanted));
+    return mu__infer_same(infer);
+}
+static mu_tensor *inner_read_grad(mu_grad *g, int i)
+{
+    return i == 1 ? g->dy : NULL;
+}
+static const mu_sample samples_inner_read[] = {{.n_in = 2, .in = {MU_DIMS(3, 5), MU_DIMS(3, 5)}, .no_grad = 3}, {0}};
+const mu_op mu_op_inner_read = {
+    .name = "inner_read", .n_in = 2, .n_out = 1, .flags = MU_OP_VIEW, .in_place = 1, .infer = inner_read_infer,
+    .grad = inner_read_grad, .ref = same_bytes_ref, .samples = samples_inner_read, .lower = mu__lower_reshape,
+};
+
 static mu_status reshape_like_infer(mu_infer *infer)
 {
     int64_t from = mu__elements(&infer->in[0].shape), to = mu__elements(&infer->in[1].shape);

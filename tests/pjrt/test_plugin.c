@@ -127,9 +127,9 @@ static void test_text_of_a_program(void **state)
     mu_spec input, specs[8];
     mu_graph *graph = small_graph(&input);
     mu_arena arena = {0};
-    mu_pjrt_state passed;
+    mu_pjrt_parts passed;
     mu_pjrt_text text;
-    assert_int_equal(mu__pjrt_state_of(graph, true, &arena, &passed), MU_OK);
+    assert_int_equal(mu__pjrt_parts_of(graph, true, &arena, &passed), MU_OK);
     assert_int_equal(passed.n_parts, 1);
     assert_int_equal(passed.parts[0].n_taken, 1);
     assert_int_equal(passed.parts[0].n_left, 2);

@@ -1,4 +1,4 @@
-// Writes a graph under known shapes as StableHLO text in generic form: one function @main for each part.
+// Writes a pure graph under known shapes as StableHLO text in generic form: one function @main for each part.
 //
 // Each node is lowered by its row, in program order. Values are %v0, %v1, …; the first are the arguments. The
 // text is plain data: it is checked by the plugin that compiles it, which names the line. Knows no plugin.
@@ -10,11 +10,11 @@
 typedef struct writer {
     mu_emitter emitter;       // first
     const mu_graph *graph;
-    const mu_pjrt_state *state;
+    const mu_pjrt_parts *parts;
     mu_pjrt_text *text;
     mu_arena memory;
     int n_values;             // in the text
-    mu_hlo *slots;            // outputs of all nodes; then each resource, as it is at this point
+    mu_hlo *slots;            // outputs of all nodes
 } writer;
 
 // ---- Text ---------------------------------------------------------------------------------------
@@ -75,21 +75,16 @@ static mu_hlo add(mu_emitter *emitter, const mu_spec *spec, const char *op, int 
 
 static mu_status infer(writer *w, const mu_node *node, const mu_lowering *l)
 {
-    const size_t n = (size_t)(node->n_in + node->n_out + node->n_resources);
-    mu_spec *specs = mu__calloc(n + 1, sizeof *specs), *out = specs + node->n_in + node->n_resources;
+    mu_spec *specs = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *specs), *out = specs + node->n_in;
     if (!specs)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < node->n_in; i++)
         specs[i] = l->in[i].spec;
-    for (int i = 0; i < node->n_resources; i++)
-        specs[node->n_in + i] = l->state[i].spec;
     mu_infer rule = {.op = node->op,
                      .attrs = node->attrs,
                      .n_in = node->n_in,
                      .n_out = node->n_out,
-                     .n_resources = node->n_resources,
                      .in = specs,
-                     .resources = specs + node->n_in,
                      .out = out};
     mu_status status = mu__infer_call(&rule);
     for (int i = 0; status == MU_OK && i < node->n_out; i++) {
@@ -131,31 +126,22 @@ static mu_status emit_call(writer *w, const mu_node *node, mu_lowering *l, bool 
 static mu_status emit_node(writer *w, const mu_node *node, bool on_host)
 {
     mu_hlo *in = mu__arena_alloc(&w->memory, sizeof *in * (size_t)(node->n_in + 1));
-    mu_hlo *state = mu__arena_alloc(&w->memory, sizeof *state * (size_t)(node->n_resources + 1));
-    if (!in || !state)
+    if (!in)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < node->n_in; i++)
-        in[i] = w->slots[w->state->first[node->in[i].node->id] + node->in[i].output];
-    for (int i = 0; i < node->n_resources; i++)
-        state[i] = w->slots[w->state->n_values + node->resources[i]];
+        in[i] = w->slots[w->parts->first[node->in[i].node->id] + node->in[i].output];
     mu_lowering l = {.emitter = &w->emitter,
                      .op = node->op,
                      .attrs = node->attrs,
                      .n_in = node->n_in,
                      .n_out = node->n_out,
-                     .n_resources = node->n_resources,
                      .in = in,
-                     .state = state,
-                     .out = w->slots + w->state->first[node->id]};
+                     .out = w->slots + w->parts->first[node->id]};
     if (emit_call(w, node, &l, on_host) != MU_OK) {
         mu__error_place(mu__node_site(node));
         return mu_error_code();
     }
-    if (on_host)
-        return MU_OK;
-    for (int i = 0; i < node->n_resources; i++)
-        w->slots[w->state->n_values + node->resources[i]] = state[i];
-    return w->emitter.status;
+    return on_host ? MU_OK : w->emitter.status;
 }
 
 // ---- Functions ----------------------------------------------------------------------------------
@@ -201,32 +187,30 @@ static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *o
 static mu_status write_parts(writer *w, const mu_spec *inputs, mu_pjrt_text *texts, mu_spec *specs)
 {
     const mu_graph *graph = w->graph;
-    w->slots = mu__arena_alloc(&w->memory, sizeof *w->slots * (size_t)(w->state->n_slots + 1));
+    w->slots = mu__arena_alloc(&w->memory, sizeof *w->slots * (size_t)(w->parts->n_values + 1));
     if (!w->slots)
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->inputs.n; i++)
-        w->slots[w->state->first[graph->inputs.items[i]->id]].spec = inputs[i];
-    for (size_t i = 0; i < graph->resources.n; i++)
-        w->slots[w->state->n_values + (int)i].spec = graph->resources.items[i]->spec;
-    for (int i = 0; i < w->state->n_parts; i++) {
-        const mu_pjrt_part *part = &w->state->parts[i];
+        w->slots[w->parts->first[graph->inputs.items[i]->id]].spec = inputs[i];
+    for (int i = 0; i < w->parts->n_parts; i++) {
+        const mu_pjrt_part *part = &w->parts->parts[i];
         MU_TRY(write_part(w, part, &texts[i]));
         if (part->end < (int)graph->nodes.n)
             MU_TRY(emit_node(w, graph->nodes.items[part->end], true));
     }
-    for (int i = 0; i < w->state->n_slots; i++)
+    for (int i = 0; i < w->parts->n_values; i++)
         specs[i] = w->slots[i].spec;
     return MU_OK;
 }
 
-mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_state *state, int replica,
+mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replica,
                         mu_pjrt_text *texts, mu_spec *specs)
 {
-    writer w = {.emitter = {.replica = replica, .add = add}, .graph = graph, .state = state};
-    memset(texts, 0, sizeof *texts * (size_t)state->n_parts);
+    writer w = {.emitter = {.replica = replica, .add = add}, .graph = graph, .parts = parts};
+    memset(texts, 0, sizeof *texts * (size_t)parts->n_parts);
     const mu_status status = write_parts(&w, inputs, texts, specs);
     mu__arena_free(&w.memory);
-    for (int i = 0; status != MU_OK && i < state->n_parts; i++) {
+    for (int i = 0; status != MU_OK && i < parts->n_parts; i++) {
         mu__free(texts[i].items);
         texts[i] = (mu_pjrt_text){0};
     }

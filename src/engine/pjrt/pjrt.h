@@ -46,28 +46,25 @@ typedef struct mu_pjrt_client {
 mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind);
 void mu__pjrt_client_free(mu_pjrt_client *client);  // after its devices' threads
 
-// ---- Programs (state.c, emit.c) -----------------------------------------------------------------
+// ---- Programs (parts.c, emit.c) -----------------------------------------------------------------
 
-// What a program takes and leaves is known by slots: output i of a node is slot mu_pjrt_states.first[node] + i,
-// resource r is slot n_values + r.
+// What a program takes and leaves is known by slots: output i of a node is slot mu_pjrt_parts.first[node] + i.
 typedef struct mu_pjrt_part {
     int begin, end;               // nodes of the graph; node `end`, if any, is a collective done by the host
     int n_taken, n_left;
     int *taken, *left;            // slots, in order of arguments and of results
 } mu_pjrt_part;
 
-// How values and the graph's local state pass through its programs: what is an effect on a variable in the
-// graph is an argument and a result here.
-typedef struct mu_pjrt_state {
-    int n_values, n_slots, n_parts;
+// How the values of a pure graph pass through its programs.
+typedef struct mu_pjrt_parts {
+    int n_values, n_parts;
     int *first;                   // of each node: slot of its output 0
-    bool *used, *written;         // [resources]
     mu_pjrt_part *parts;
-} mu_pjrt_state;
+} mu_pjrt_parts;
 
-// mu__pjrt_state_of finds what passes in and out: of one program, or of as many as lie between the collectives
-// (`split`). UNIMPLEMENTED for a kind of resource that cannot be passed. Lives in the arena.
-mu_status mu__pjrt_state_of(const mu_graph *graph, bool split, mu_arena *arena, mu_pjrt_state *out);
+// mu__pjrt_parts_of finds what passes in and out: of one program, or of as many as lie between the collectives
+// (`split`). Lives in the arena.
+mu_status mu__pjrt_parts_of(const mu_graph *graph, bool split, mu_arena *arena, mu_pjrt_parts *out);
 
 // mu__pjrt_emit writes the parts under known shapes, for the replica with this id, each as StableHLO's text that
 // ends with a 0 which is not counted; `specs` [slots] gets the types of all slots. The caller frees each text's items.
@@ -75,7 +72,7 @@ typedef struct mu_pjrt_text {
     char *items;
     size_t n, capacity;
 } mu_pjrt_text;
-mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_state *state, int replica,
+mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replica,
                         mu_pjrt_text *texts, mu_spec *specs);
 
 // ---- Plans (run.c) ------------------------------------------------------------------------------

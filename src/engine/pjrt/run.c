@@ -8,7 +8,7 @@
 // The programs of a graph, whole or split.
 typedef struct programs {
     bool ready;
-    mu_pjrt_state state;
+    mu_pjrt_parts cut;
     mu_spec *specs;               // [slots]
     pj_loaded **loaded;           // [parts]
     pj_buffer **slots;            // of one run
@@ -16,7 +16,8 @@ typedef struct programs {
 } programs;
 
 typedef struct pjrt_plan {
-    mu_graph *graph;              // retained
+    mu_graph *graph;              // retained; pure
+    int n_inputs;                 // of the function; behind them come the variables of graph->resources
     mu_device *device;
     mu_pjrt_client *client;
     mu_arena memory;
@@ -77,7 +78,7 @@ static mu_status load(pjrt_plan *plan, const mu_pjrt_part *part, const mu_pjrt_t
 
 static mu_status reserve(pjrt_plan *plan, programs *p, mu_pjrt_text **texts)
 {
-    const size_t n_slots = (size_t)p->state.n_slots + 1, n_parts = (size_t)p->state.n_parts;
+    const size_t n_slots = (size_t)p->cut.n_values + 1, n_parts = (size_t)p->cut.n_parts;
     p->specs = mu__arena_alloc(&plan->memory, sizeof *p->specs * n_slots);
     p->slots = mu__arena_alloc(&plan->memory, sizeof *p->slots * n_slots);
     p->arguments = mu__arena_alloc(&plan->memory, sizeof *p->arguments * n_slots);
@@ -89,7 +90,7 @@ static mu_status reserve(pjrt_plan *plan, programs *p, mu_pjrt_text **texts)
 
 static void unload(const pjrt_plan *plan, programs *p)
 {
-    for (int i = 0; p->loaded && i < p->state.n_parts; i++) {
+    for (int i = 0; p->loaded && i < p->cut.n_parts; i++) {
         pj_loaded_args args = PJ_ARGS(pj_loaded_args, .loaded = p->loaded[i]);
         if (p->loaded[i])
             mu__pjrt_destroy(plan->client->api, PJ_LOADED_DESTROY, &args);
@@ -103,19 +104,19 @@ static mu_status make_programs(pjrt_plan *plan, programs *p, bool split, int rep
     const int64_t begin = mu__now_ns();
     if (p->ready)
         return MU_OK;
-    MU_TRY(mu__pjrt_state_of(plan->graph, split, &plan->memory, &p->state));
+    MU_TRY(mu__pjrt_parts_of(plan->graph, split, &plan->memory, &p->cut));
     MU_TRY(reserve(plan, p, &texts));
-    mu_status status = mu__pjrt_emit(plan->graph, plan->inputs, &p->state, replica, texts, p->specs);
-    for (int i = 0; i < p->state.n_parts; i++) {
+    mu_status status = mu__pjrt_emit(plan->graph, plan->inputs, &p->cut, replica, texts, p->specs);
+    for (int i = 0; i < p->cut.n_parts; i++) {
         if (status == MU_OK)
-            status = load(plan, &p->state.parts[i], &texts[i], &p->loaded[i]);
+            status = load(plan, &p->cut.parts[i], &texts[i], &p->loaded[i]);
         mu__free(texts[i].items);
     }
     p->ready = status == MU_OK;
     if (!p->ready)
         unload(plan, p);
     mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d programs in %.1f ms", plan->graph->name, plan->device->name,
-            p->state.n_parts, (double)(mu__now_ns() - begin) / 1e6);
+            p->cut.n_parts, (double)(mu__now_ns() - begin) / 1e6);
     return status;
 }
 
@@ -140,18 +141,30 @@ static bool depends_on_replicas(const mu_graph *graph)
     return false;
 }
 
+// The function's inputs, then its variables.
+static mu_status list_inputs(pjrt_plan *plan, const mu_spec *inputs)
+{
+    const mu_graph *graph = plan->graph;
+    const int n = plan->n_inputs + (int)graph->resources.n;
+    plan->inputs = mu__arena_alloc(&plan->memory, sizeof *inputs * (size_t)(n + 1));
+    if (!plan->inputs)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n; i++)
+        plan->inputs[i] = i < plan->n_inputs ? inputs[i] : graph->resources.items[i - plan->n_inputs]->spec;
+    return mu__check_inputs(graph, plan->inputs, n);
+}
+
 static mu_plan *compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs)
 {
-    if (mu__check_inputs(graph, inputs, n_inputs) != MU_OK)
-        return NULL;
     pjrt_plan *plan = mu__calloc(1, sizeof *plan);
     if (!plan)
         return NULL;
     plan->device = device;
     plan->client = device->engine_client;
     plan->graph = mu_retain(graph);
-    plan->inputs = mu__arena_copy(&plan->memory, inputs, sizeof *inputs * (size_t)n_inputs);
-    if (plan->inputs && (depends_on_replicas(graph) || make_programs(plan, &plan->whole, false, 0) == MU_OK))
+    plan->n_inputs = n_inputs;
+    if (list_inputs(plan, inputs) == MU_OK &&
+        (depends_on_replicas(graph) || make_programs(plan, &plan->whole, false, 0) == MU_OK))
         return (mu_plan *)plan;
     free_plan((mu_plan *)plan);
     return NULL;
@@ -203,29 +216,26 @@ static mu_view view_of(const mu_tensor *tensor)
     return (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__data(tensor)};
 }
 
-static int slot_of(const programs *p, mu_edge edge) { return p->state.first[edge.node->id] + edge.output; }
+static int slot_of(const programs *p, mu_edge edge) { return p->cut.first[edge.node->id] + edge.output; }
 
 static mu_status pass_in(const pjrt_plan *plan, programs *p, const mu_run_args *run)
 {
     const mu_graph *graph = plan->graph;
-    for (size_t i = 0; i < graph->inputs.n; i++) {
-        const mu_view view = view_of(run->in[i]);
-        MU_TRY(to_device(plan, &view, &p->slots[p->state.first[graph->inputs.items[i]->id]]));
-    }
-    for (size_t i = 0; i < graph->resources.n; i++) {
-        mu_resource *resource = graph->resources.items[i];
+    for (int i = 0; i < (int)graph->inputs.n; i++) {
+        mu_resource *resource = i < plan->n_inputs ? NULL : graph->resources.items[i - plan->n_inputs];
         mu_view view;
-        if (!p->state.used[i])
-            continue;
-        MU_TRY(resource->kind->view(resource, run->replica, &view));
-        MU_TRY(to_device(plan, &view, &p->slots[p->state.n_values + (int)i]));
+        if (resource)
+            MU_TRY(resource->kind->view(resource, run->replica, &view));
+        else
+            view = view_of(run->in[i]);
+        MU_TRY(to_device(plan, &view, &p->slots[p->cut.first[graph->inputs.items[i]->id]]));
     }
     return MU_OK;
 }
 
 static mu_status execute(const pjrt_plan *plan, programs *p, int part_number)
 {
-    const mu_pjrt_part *part = &p->state.parts[part_number];
+    const mu_pjrt_part *part = &p->cut.parts[part_number];
     for (int i = 0; i < part->n_taken; i++)
         p->arguments[i] = p->slots[part->taken[i]];
     pj_buffer *const *const arguments[] = {p->arguments};
@@ -252,7 +262,7 @@ static mu_status reduce_on_host(const pjrt_plan *plan, programs *p, const mu_nod
     mu_tensor **tensors = mu__calloc((size_t)n + 1, sizeof *tensors);
     mu_view *views = mu__calloc((size_t)n + 1, sizeof *views);
     for (int i = 0; tensors && views && i < n; i++) {
-        const int slot = i < node->n_in ? slot_of(p, node->in[i]) : p->state.first[node->id] + i - node->n_in;
+        const int slot = i < node->n_in ? slot_of(p, node->in[i]) : p->cut.first[node->id] + i - node->n_in;
         if (!(tensors[i] = mu__tensor_alloc(p->specs[slot].dtype, &p->specs[slot].shape)))
             goto out;
         views[i] = view_of(tensors[i]);
@@ -273,7 +283,7 @@ static mu_status reduce_on_host(const pjrt_plan *plan, programs *p, const mu_nod
                               .replica = run->replica_id};
     MU_GO(node->op->ref(&kernel));
     for (int i = 0; i < node->n_out; i++)
-        MU_GO(to_device(plan, &views[node->n_in + i], &p->slots[p->state.first[node->id] + i]));
+        MU_GO(to_device(plan, &views[node->n_in + i], &p->slots[p->cut.first[node->id] + i]));
 out:
     for (int i = 0; tensors && i < n; i++)
         mu_release(tensors[i]);
@@ -285,8 +295,8 @@ out:
 static mu_status run_parts(const pjrt_plan *plan, programs *p, const mu_run_args *run)
 {
     const mu_graph *graph = plan->graph;
-    for (int i = 0; i < p->state.n_parts; i++) {
-        const int end = p->state.parts[i].end;
+    for (int i = 0; i < p->cut.n_parts; i++) {
+        const int end = p->cut.parts[i].end;
         MU_TRY(execute(plan, p, i));
         if (end < (int)graph->nodes.n)
             MU_TRY(reduce_on_host(plan, p, graph->nodes.items[end], run));
@@ -294,10 +304,16 @@ static mu_status run_parts(const pjrt_plan *plan, programs *p, const mu_run_args
     return MU_OK;
 }
 
+// How many outputs are the function's; behind them come the variables.
+static size_t n_results(const pjrt_plan *plan)
+{
+    return plan->graph->outputs.n - plan->graph->resources.n;
+}
+
 static mu_status pass_outputs(const pjrt_plan *plan, programs *p, const mu_run_args *run)
 {
     const mu_graph *graph = plan->graph;
-    for (size_t i = 0; i < graph->outputs.n; i++) {
+    for (size_t i = 0; i < n_results(plan); i++) {
         const int slot = slot_of(p, graph->outputs.items[i]);
         run->out[i] = mu__tensor_alloc(p->specs[slot].dtype, &p->specs[slot].shape);
         if (!run->out[i])
@@ -308,19 +324,21 @@ static mu_status pass_outputs(const pjrt_plan *plan, programs *p, const mu_run_a
     return MU_OK;
 }
 
+// What goes out as it came in has not been written.
 static mu_status pass_state(const pjrt_plan *plan, programs *p, const mu_run_args *run)
 {
     const mu_graph *graph = plan->graph;
     mu_status status = MU_OK;
     for (size_t i = 0; i < graph->resources.n; i++) {
         mu_resource *resource = graph->resources.items[i];
+        const mu_edge left = graph->outputs.items[n_results(plan) + i];
         mu_view view = {0};
-        if (!p->state.written[i])
+        if (left.node == graph->inputs.items[(size_t)plan->n_inputs + i])
             continue;
         if (status == MU_OK)
             status = resource->kind->view(resource, run->replica, &view);
         if (status == MU_OK)
-            status = to_host(plan, p->slots[p->state.n_values + (int)i], &view);
+            status = to_host(plan, p->slots[slot_of(p, left)], &view);
         if (status != MU_OK && resource->kind->mark)
             resource->kind->mark(resource, run->replica);
     }
@@ -334,7 +352,7 @@ static mu_status run_plan(mu_plan *handle, const mu_run_args *run)
     programs *p = split ? &plan->split : &plan->whole;
     const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
     mu_status status = MU_OK;
-    for (size_t i = 0; i < plan->graph->outputs.n; i++)
+    for (size_t i = 0; i < n_results(plan); i++)
         run->out[i] = NULL;
     MU_TRY(make_programs(plan, p, split, run->replica_id));
     MU_GO(pass_in(plan, p, run));
@@ -342,9 +360,9 @@ static mu_status run_plan(mu_plan *handle, const mu_run_args *run)
     MU_GO(pass_outputs(plan, p, run));
     MU_GO(pass_state(plan, p, run));
 out:
-    for (int i = 0; i < p->state.n_slots; i++)
+    for (int i = 0; i < p->cut.n_values; i++)
         drop(plan, &p->slots[i]);
-    for (size_t i = 0; status != MU_OK && i < plan->graph->outputs.n; i++) {
+    for (size_t i = 0; status != MU_OK && i < n_results(plan); i++) {
         mu_release(run->out[i]);
         run->out[i] = NULL;
     }
@@ -360,7 +378,9 @@ static void close_device(mu_device *device)
 
 static mu_graph *lower(const mu_graph *graph)
 {
-    return mu__graph_inline(graph, true);
+    mu_graph *whole = mu__graph_inline(graph, true), *pure = whole ? mu__pass_state(whole) : NULL;
+    mu_release(whole);
+    return pure;
 }
 
 const mu_engine mu__engine_pjrt = {

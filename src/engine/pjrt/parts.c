@@ -1,0 +1,86 @@
+// Cuts a pure graph into the programs that a device runs: one, or those between its collectives.
+//
+// With several replicas the host does the collectives; values that a later part needs are results of an earlier one
+// and stay on the device. What of the graph's inputs and outputs is a variable's, nothing here asks.
+#include "engine/pjrt/pjrt.h"
+
+static void cut(const mu_graph *graph, bool split, mu_pjrt_parts *out)
+{
+    int begin = 0;
+    for (int i = 0; i < (int)graph->nodes.n; i++) {
+        if (!split || !(graph->nodes.items[i]->flags & MU_OP_COLLECTIVE))
+            continue;
+        out->parts[out->n_parts++] = (mu_pjrt_part){.begin = begin, .end = i};
+        begin = i + 1;
+    }
+    out->parts[out->n_parts++] = (mu_pjrt_part){.begin = begin, .end = (int)graph->nodes.n};
+}
+
+// What of slots a part touches, as marks.
+enum { NEEDED = 1, MADE = 2 };
+
+static void mark_part(const mu_graph *graph, const mu_pjrt_parts *parts, const mu_pjrt_part *part, const int *last,
+                      char *marks)
+{
+    for (int i = part->begin; i < part->end; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        for (int k = 0; k < node->n_in; k++)
+            if (node->in[k].node->id < part->begin || node->in[k].node->op == &mu_op_input)
+                marks[parts->first[node->in[k].node->id] + node->in[k].output] |= NEEDED;
+        for (int k = 0; k < node->n_out; k++)
+            if (last[parts->first[i] + k] >= part->end && node->op != &mu_op_input)
+                marks[parts->first[i] + k] |= MADE;
+    }
+}
+
+static mu_status list_slots(const mu_graph *graph, const mu_pjrt_parts *parts, mu_pjrt_part *part, const int *last,
+                            mu_arena *arena)
+{
+    char *marks = mu__arena_alloc(arena, (size_t)parts->n_values + 1);
+    part->taken = mu__arena_alloc(arena, sizeof(int) * ((size_t)parts->n_values + 1));
+    part->left = mu__arena_alloc(arena, sizeof(int) * ((size_t)parts->n_values + 1));
+    if (!marks || !part->taken || !part->left)
+        return MU_RESOURCE_EXHAUSTED;
+    mark_part(graph, parts, part, last, marks);
+    for (int slot = 0; slot < parts->n_values; slot++) {
+        if (marks[slot] & NEEDED)
+            part->taken[part->n_taken++] = slot;
+        if (marks[slot] & MADE)
+            part->left[part->n_left++] = slot;
+    }
+    return MU_OK;
+}
+
+// The node that uses each value last; the caller of the graph comes after all.
+static int *last_uses(const mu_graph *graph, const mu_pjrt_parts *parts, mu_arena *arena)
+{
+    int *last = mu__arena_alloc(arena, sizeof(int) * ((size_t)parts->n_values + 1));
+    for (size_t i = 0; last && i < graph->nodes.n; i++)
+        for (int k = 0; k < graph->nodes.items[i]->n_in; k++) {
+            const mu_edge edge = graph->nodes.items[i]->in[k];
+            last[parts->first[edge.node->id] + edge.output] = (int)i;
+        }
+    for (size_t i = 0; last && i < graph->outputs.n; i++)
+        last[parts->first[graph->outputs.items[i].node->id] + graph->outputs.items[i].output] = (int)graph->nodes.n;
+    return last;
+}
+
+mu_status mu__pjrt_parts_of(const mu_graph *graph, bool split, mu_arena *arena, mu_pjrt_parts *out)
+{
+    const size_t n_nodes = graph->nodes.n;
+    *out = (mu_pjrt_parts){.first = mu__arena_alloc(arena, sizeof(int) * (n_nodes + 1)),
+                           .parts = mu__arena_alloc(arena, sizeof(mu_pjrt_part) * (n_nodes + 1))};
+    if (!out->first || !out->parts)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < n_nodes; i++) {
+        out->first[i] = out->n_values;
+        out->n_values += graph->nodes.items[i]->n_out;
+    }
+    const int *last = last_uses(graph, out, arena);
+    if (!last)
+        return MU_RESOURCE_EXHAUSTED;
+    cut(graph, split, out);
+    for (int i = 0; i < out->n_parts; i++)
+        MU_TRY(list_slots(graph, out, &out->parts[i], last, arena));
+    return MU_OK;
+}
