@@ -1,12 +1,14 @@
 // bench_processes: what an all-reduce between processes of this machine costs, in shared memory or over TCP.
 //
-// Arguments: how many processes, and "shm" or "tcp". In place, f32, sum; in shared memory the data lies where all
-// processes can address it, as gradients do. Every size is checked, then timed in batches; one line "bytes
-// microseconds" per size is the median of the batches. run.py compares these with the rivals.
+// Arguments: how many processes; "shm", "tcp" or "tls" (tcp, encrypted); optionally how many ranks each has, and
+// "deterministic". In place, f32, sum; in shared memory the data lies where all processes can address it, as gradients
+// do. Every size is checked, then timed in batches; one line "bytes microseconds" per size is the median of the
+// batches. run.py compares these with the rivals.
 #include "comm/comm.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -100,8 +102,10 @@ static int run(mu_collective *c)
                     mu_error_message());
             return 1;
         }
-        if (c->rank == 0)
+        if (c->rank == 0) {
             printf("%lld %.3f\n", (long long)sizes[i], time);
+            fflush(stdout);
+        }
     }
     if (shared != NULL)
         mu_release(shared);
@@ -110,14 +114,46 @@ static int run(mu_collective *c)
     return 0;
 }
 
-static int run_process(int rank, int ranks)
+typedef struct job {
+    int n, ranks_each;
+    const char *key;
+    bool deterministic;
+} job;
+
+static void *run_rank(void *arg)
 {
-    pin(rank);
-    mu_mesh *mesh = mu__mesh_join(&(mu_mesh_options){.rank = rank, .ranks = ranks, .peers = peers});
-    mu_group *group = mesh != NULL ? mu__group_join(mesh, 1, "bench", NULL) : NULL;
+    mu_collective *c = arg;
+    pin(c->rank);
+    return run(c) == 0 ? NULL : c;
+}
+
+// The first rank of a process runs on its own thread, which was pinned before the process joined.
+static int run_ranks(mu_group *group, int n)
+{
+    pthread_t threads[MOST];
+    for (int i = 1; i < n; i++)
+        if (pthread_create(&threads[i], NULL, run_rank, mu__group_member(group, i)) != 0)
+            abort();
+    int failed = n > 1 ? run_rank(mu__group_member(group, 0)) != NULL : run(mu__group_member(group, 0));
+    for (int i = 1; i < n; i++) {
+        void *bad = NULL;
+        pthread_join(threads[i], &bad);
+        failed += bad != NULL;
+    }
+    return failed;
+}
+
+static int run_process(int process, const job *j)
+{
+    if (j->ranks_each == 1)
+        pin(process);
+    mu_mesh *mesh =
+        mu__mesh_join(&(mu_mesh_options){.rank = process, .ranks = j->n, .peers = peers, .key = j->key});
+    const mu_communication_options options = {.deterministic = j->deterministic};
+    mu_group *group = mesh != NULL ? mu__group_join(mesh, j->ranks_each, "bench", &options) : NULL;
     if (group == NULL)
-        fprintf(stderr, "bench_processes: rank %d cannot join: %s\n", rank, mu_error_message());
-    const int failed = group != NULL ? run(mu__group_member(group, 0)) : 1;
+        fprintf(stderr, "bench_processes: process %d cannot join: %s\n", process, mu_error_message());
+    const int failed = group != NULL ? run_ranks(group, j->ranks_each) : 1;
     mu_release(group);
     mu_release(mesh);
     return failed;
@@ -125,12 +161,18 @@ static int run_process(int rank, int ranks)
 
 int main(int argc, char **argv)
 {
-    const int n = argc == 3 ? atoi(argv[1]) : 0;
-    if (n < 2 || n > MOST || (strcmp(argv[2], "shm") != 0 && strcmp(argv[2], "tcp") != 0)) {
-        fprintf(stderr, "usage: bench_processes PROCESSES shm|tcp (2 to %d processes)\n", MOST);
+    const int n = argc >= 3 ? atoi(argv[1]) : 0, each = argc >= 4 ? atoi(argv[3]) : 1;
+    const bool shared = argc >= 3 && strcmp(argv[2], "shm") == 0, tls = argc >= 3 && strcmp(argv[2], "tls") == 0;
+    if (n < 2 || each < 1 || n * each > MOST || (!shared && !tls && strcmp(argv[2], "tcp") != 0)) {
+        fprintf(stderr, "usage: bench_processes PROCESSES shm|tcp|tls [RANKS [deterministic]], at most %d ranks\n",
+                MOST);
         return 64;
     }
-    setenv("MUSTER_SHARED_MEMORY", strcmp(argv[2], "shm") == 0 ? "1" : "0", 1);
+    const job j = {.n = n,
+                   .ranks_each = each,
+                   .key = tls ? "the key of a bench that nobody else can join" : NULL,
+                   .deterministic = argc == 5 && strcmp(argv[4], "deterministic") == 0};
+    setenv("MUSTER_SHARED_MEMORY", shared ? "1" : "0", 1);
     for (int i = 0; i < n; i++) {
         snprintf(names[i], sizeof names[i], "process %d", i);
         snprintf(addresses[i], sizeof addresses[i], "127.0.0.1:%d", free_port());
@@ -140,9 +182,9 @@ int main(int argc, char **argv)
     for (int i = 1; i < n; i++) {
         children[i] = fork();
         if (children[i] == 0)
-            _exit(run_process(i, n));
+            _exit(run_process(i, &j));
     }
-    int failed = run_process(0, n);
+    int failed = run_process(0, &j);
     for (int i = 1; i < n; i++) {
         int status = 0;
         waitpid(children[i], &status, 0);

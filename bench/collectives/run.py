@@ -3,8 +3,9 @@
 # memory and over TCP against Open MPI and gloo, and what that means for training (fit, start-up).
 #
 # Every system is a program that checks its sums and prints "bytes microseconds" lines; they run in turn, for several
-# rounds, and the median over the rounds counts. Ratios are the best rival's time over ours. A rival that is not
-# installed is said loudly and left out. The last line is JSON.
+# rounds, and the median over the rounds counts. Ratios are the best rival's time over ours, both without encryption;
+# what TLS costs has a column, and what adding in rank order costs has lines of its own. A rival that is not installed,
+# or fails, is said loudly and left out. The last line is JSON.
 import argparse
 import datetime
 import json
@@ -12,17 +13,20 @@ import os
 import pathlib
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+BEGUN = time.monotonic()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RIVALS = ROOT / "bench/rivals"
 PROCESSES = (2, 4)
 RATIOS_FROM = 4096
 LIMIT_S = 300
+RIVAL_LIMIT_S = 40
 
 
 def parse_arguments():
@@ -35,6 +39,10 @@ def parse_arguments():
 
 def loud(text):
     print(f"\n*** {text} ***\n", flush=True)
+
+
+def progress(text):
+    print(f"# {time.monotonic() - BEGUN:4.0f} s: {text}", flush=True)
 
 
 def build_rival(command, source, output, what):
@@ -60,7 +68,7 @@ def mpirun(program, btl):
 def systems(arguments, scratch):
     """Name, what it talks over, command for n processes; ours first."""
     ours = arguments.build / "bench/collectives/bench_processes"
-    found = [("muster", path, lambda n, path=path: [ours, str(n), path]) for path in ("shm", "tcp")]
+    found = [("muster", path, lambda n, path=path: [ours, str(n), path]) for path in ("shm", "tcp", "tls")]
     mpi = build_rival(["mpicc"], RIVALS / "openmpi.c", [scratch / "openmpi"], "Open MPI")
     gloo = build_rival(["g++", "-std=c++17"], RIVALS / "gloo.cc", [scratch / "gloo", "-lgloo"], "gloo")
     if mpi:
@@ -70,21 +78,47 @@ def systems(arguments, scratch):
     return found
 
 
-def run_once(command):
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    if done.returncode != 0:
-        sys.exit(f"{command[0]} failed:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
-    return {int(size): float(us) for size, us in (line.split() for line in done.stdout.splitlines())}
+def run_program(command, limit_s):
+    """What it printed, and whether it ended well. One that hangs is ended with all that it has started."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        err += f"not done after {limit_s} s"
+    return out, err, process.returncode == 0
 
 
-def measure(arguments, found, counts, rounds):
+def run_once(name, command):
+    out, err, good = run_program(command, LIMIT_S if name == "muster" else RIVAL_LIMIT_S)
+    if not good and name == "muster":
+        sys.exit(f"{command[0]} failed:\n{out[-1000:]}{err[-3000:]}")
+    if not good:
+        loud(f"{name} failed, what it had not measured is left out: {err.strip()[-300:]}")
+    return {int(size): float(us) for size, us in (line.split() for line in out.splitlines())}
+
+
+def medians(runs):
+    sizes = sorted({size for one in runs for size in one})
+    return {size: statistics.median(one[size] for one in runs if size in one) for size in sizes}
+
+
+def measure(found, counts, rounds):
     """{(name, path, processes): {bytes: microseconds}}, medians over the rounds."""
-    results = {}
-    for _ in range(rounds):
+    results, failed = {}, set()
+    for turn in range(rounds):
         for n in counts:
             for name, path, command in found:
-                results.setdefault((name, path, n), []).append(run_once(command(n)))
-    return {key: {size: statistics.median(one[size] for one in runs) for size in runs[0]} for key, runs in results.items()}
+                if (name, path, n) in failed:
+                    continue
+                one = run_once(name, command(n))
+                if len(one) < len(results.get(("muster", "shm", n), [one])[0]):
+                    failed.add((name, path, n))
+                results.setdefault((name, path, n), []).append(one)
+            progress(f"round {turn + 1} of {rounds}, {n} processes")
+    return {key: medians(runs) for key, runs in results.items()}
 
 
 def rivals_of(results, path, n):
@@ -98,7 +132,7 @@ def compare(results, path, n):
     ours, rivals = results["muster", path, n], rivals_of(results, path, n)
     rows = []
     for size, time_us in ours.items():
-        best = min(((times[size], name) for name, times in rivals.items()), default=(None, "-"))
+        best = min(((times[size], name) for name, times in rivals.items() if size in times), default=(None, "-"))
         rows.append((size, time_us, *best))
     return rows
 
@@ -106,13 +140,15 @@ def compare(results, path, n):
 def print_tables(results, counts):
     for path in ("shm", "tcp"):
         for n in counts:
+            tls = results["muster", "tls", n] if path == "tcp" else {}
             print(f"\n# {n} processes, {path}: in place, f32, sum; microseconds, median; GB/s is bytes / time")
             print(f"#{'size(B)':>11} {'count':>12} {'time(us)':>10} {'algbw':>8} {'busbw':>8} {'rival(us)':>10} "
-                  f"{'rival':>8} {'ratio':>7}")
+                  f"{'rival':>8} {'ratio':>7}{'  with TLS(us)' if tls else ''}")
             for size, ours, best, name in compare(results, path, n):
                 speed = size / ours / 1e3
                 print(f"{size:12d} {size // 4:12d} {ours:10.2f} {speed:8.2f} {speed * 2 * (n - 1) / n:8.2f} "
-                      f"{best or float('nan'):10.2f} {name:>8} {best / ours if best else float('nan'):7.2f}")
+                      f"{best or float('nan'):10.2f} {name:>8} {best / ours if best else float('nan'):7.2f}"
+                      f"{f'{tls[size]:14.2f}' if tls else ''}")
 
 
 def ratios(results, path, counts):
@@ -126,6 +162,26 @@ def threads_bench(arguments):
     if done.returncode != 0:
         sys.exit("bench_allreduce failed")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+# ---- What adding in rank order costs -----------------------------------------------------------
+
+def deterministic_prices(arguments, rounds):
+    """Prints one line for each way that ranks are connected."""
+    ours = arguments.build / "bench/collectives/bench_processes"
+    print()
+    for path, layout, words in (("shm", ("4", "shm", "1"), "4 processes, shared memory"),
+                                ("tcp", ("4", "tcp", "1"), "4 processes, TCP"),
+                                ("mixed", ("2", "tcp", "2"), "2 processes of 2 replicas, TCP between them")):
+        runs = {True: [], False: []}
+        for turn in range(2 * rounds):
+            wanted = (turn + turn // 2) % 2 == 1  # off on on off
+            runs[wanted].append(run_once("muster", [ours, *layout, *(["deterministic"] if wanted else [])]))
+        off, on = medians(runs[False]), medians(runs[True])
+        prices = [on[size] / off[size] for size in off]
+        worst = max(off, key=lambda size: on[size] / off[size])
+        print(f"# deterministic, {words}: {statistics.geometric_mean(prices):.2f} times the time without it, "
+              f"at worst {on[worst] / off[worst]:.2f} ({worst} B)", flush=True)
 
 
 # ---- What it means for training -----------------------------------------------------------------
@@ -149,11 +205,11 @@ def train(arguments, workers, devices, extra, word):
     command = train_command(arguments, workers, devices, extra)
     if command is None:
         return None
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    if done.returncode != 0:
-        loud(f"{' '.join(map(str, command))} failed, it is left out: {done.stderr.strip()[-300:]}")
+    out, err, good = run_program(command, LIMIT_S)
+    if not good:
+        loud(f"{' '.join(map(str, command))} failed, it is left out: {err.strip()[-300:]}")
         return None
-    return last_number(done.stdout, word)
+    return last_number(out, word)
 
 
 def training_numbers(arguments, rounds):
@@ -184,8 +240,11 @@ def main():
     threads = {} if arguments.quick else threads_bench(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         found = systems(arguments, pathlib.Path(scratch))
-        results = measure(arguments, found, counts, rounds)
+        results = measure(found, counts, rounds)
     print_tables(results, counts)
+    if not arguments.quick:
+        deterministic_prices(arguments, min(rounds, 2))
+        progress("deterministic")
     fit, startup = (None, None) if arguments.quick else training_numbers(arguments, rounds)
     summary = {"threads_fraction_1mb_up": threads.get("threads_fraction_1mb_up")}
     for path in ("shm", "tcp"):

@@ -86,8 +86,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const double in_place = measure(in, in, (int)(sizes[i] / 4), rank, ranks);
         const double apart = measure(in, out, (int)(sizes[i] / 4), rank, ranks);
-        if (rank == 0)
+        if (rank == 0) {
             printf("%ld %.3f\n", sizes[i], in_place < apart ? in_place : apart);
+            fflush(stdout);
+        }
     }
     free(in);
     free(out);

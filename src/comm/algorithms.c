@@ -276,11 +276,14 @@ static mu_status all_reduce_pairwise(const mu_problem *problem, mu_steps *out)
 {
     const int64_t bytes = problem->count * (int64_t)problem->element, most = (int64_t)SEGMENT_BYTES * problem->ranks;
     const pieces p = {.problem = problem, .n = (int)MU_MAX((bytes + most - 1) / most, 1)};
+    MU_TRY(mu__add_plain(out, MU_STEP_ANNOUNCE));
+    if (problem->ranks > 1)
+        MU_TRY(send_parts(&p, 0, out));
     MU_TRY(mu__add_plain(out, MU_STEP_MEET));
-    for (int i = 0; problem->ranks > 1 && i < p.n + 2; i++) {
+    for (int i = 1; problem->ranks > 1 && i < p.n + 2; i++) {
         if (i < p.n)
             MU_TRY(send_parts(&p, i, out));
-        if (i >= 1 && i <= p.n)
+        if (i <= p.n)
             MU_TRY(add_parts(&p, i - 1, out));
         if (i >= 2)
             MU_TRY(take_results(&p, i - 2, out));

@@ -8,17 +8,12 @@
 #include <poll.h>
 #include <time.h>
 
-enum { QUEUE = MU_SENDS_IN_FLIGHT + 1, BUFFER_BYTES = 1 << 16, POLL_MS = 20, MAGIC = 0x6d757374 };
-
-typedef struct outgoing {
-    const char *data;
-    size_t bytes;
-} outgoing;
+enum { QUEUE = MU_SENDS_IN_FLIGHT + 1, BUFFER_BYTES = 1 << 13, POLL_MS = 20, MAGIC = 0x6d757374 };
 
 typedef struct span {
     mu_stream *stream; // NULL: to this host itself
     int n_out;
-    outgoing out[QUEUE];
+    struct iovec out[QUEUE];
     unsigned char *buffer; // what came with what was asked for
     size_t buffered, taken;
 } span;
@@ -106,16 +101,29 @@ static mu_status trouble(mu_port *port, int host, mu_status status)
     return status;
 }
 
+// Takes `moved` bytes off the front of the queue.
+static void advance(span *l, size_t moved)
+{
+    int done = 0;
+    for (; done < l->n_out && moved >= l->out[done].iov_len; done++)
+        moved -= l->out[done].iov_len;
+    l->n_out -= done;
+    memmove(&l->out[0], &l->out[done], (size_t)l->n_out * sizeof l->out[0]);
+    if (l->n_out > 0) {
+        l->out[0].iov_base = (char *)l->out[0].iov_base + moved;
+        l->out[0].iov_len -= moved;
+    }
+}
+
 static mu_status push(span *l)
 {
     while (l->n_out > 0) {
+        const int before = l->n_out;
         size_t moved = 0;
-        MU_TRY(mu__stream_send(l->stream, l->out[0].data, l->out[0].bytes, &moved));
-        l->out[0].data += moved;
-        l->out[0].bytes -= moved;
-        if (l->out[0].bytes > 0)
-            return MU_OK;
-        memmove(&l->out[0], &l->out[1], (size_t)--l->n_out * sizeof l->out[0]);
+        MU_TRY(mu__stream_send_all(l->stream, l->out, l->n_out, &moved));
+        advance(l, moved);
+        if (l->n_out == before)
+            break;
     }
     return MU_OK;
 }
@@ -161,14 +169,15 @@ static mu_status wait_turn(mu_port *port, mu_patience *patience, int host, bool 
     return MU_OK;
 }
 
-static mu_status post(mu_port *port, int host, const void *data, size_t bytes)
+// With `now` false it may wait for what is posted next.
+static mu_status post(mu_port *port, int host, const void *data, size_t bytes, bool now)
 {
     span *l = &bridge_of(port)->spans[host];
     mu_patience patience = MU_PATIENCE(port);
     while (l->n_out >= MU_SENDS_IN_FLIGHT)
         MU_TRY(wait_turn(port, &patience, host, false));
-    l->out[l->n_out++] = (outgoing){.data = data, .bytes = bytes};
-    return trouble(port, host, push(l));
+    l->out[l->n_out++] = (struct iovec){.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
+    return now ? trouble(port, host, push(l)) : MU_OK;
 }
 
 // What is left of a short message is read with what follows it; the long way goes straight into place.
@@ -277,14 +286,26 @@ static mu_status read_messages(mu_port *port)
 }
 
 // Hosts are served from the next one on, so that not all begin with the same.
-static mu_status exchange(mu_port *port)
+static mu_status send_message(mu_port *port, bool alone)
 {
     const mu_bridge *bridge = bridge_of(port);
     MU_TRY(flush(port));
     write_message(port);
     for (int hop = 1; hop < bridge->hosts; hop++)
-        MU_TRY(post(port, (bridge->host + hop) % bridge->hosts, bridge->message, bridge->message_bytes));
-    return read_messages(port);
+        MU_TRY(post(port, (bridge->host + hop) % bridge->hosts, bridge->message, bridge->message_bytes, alone));
+    return MU_OK;
+}
+
+// Only where this host has one rank: others would have to come first. What is sent next goes out with it.
+static mu_status bridge_announce(mu_port *port)
+{
+    const mu_room *room = port->shared;
+    mu_room_rank *own = port->state;
+    if (room->here > 1)
+        return MU_OK;
+    mu__room_begin_meeting(port);
+    own->announced = true;
+    return send_message(port, false);
 }
 
 // Those who wait for the leader's news give it time to say at the deadline who is missing.
@@ -301,11 +322,15 @@ static mu_status bridge_meet(mu_port *port)
 {
     const mu_room *room = port->shared;
     mu_room_rank *own = port->state;
-    mu__room_begin_meeting(port);
+    if (!own->announced)
+        mu__room_begin_meeting(port);
     if (room->here > 1)
         MU_TRY(mu__room_barrier(port));
+    if (port->rank == room->low && !own->announced)
+        MU_TRY(send_message(port, true));
     if (port->rank == room->low)
-        MU_TRY(exchange(port));
+        MU_TRY(read_messages(port));
+    own->announced = false;
     MU_TRY(port->rank == room->low ? mu__room_barrier(port) : wait_for_leader(port));
     own->meeting = false;
     return MU_OK;
@@ -315,7 +340,7 @@ static mu_status bridge_send(mu_port *port, int peer, const void *data, size_t b
 {
     if (mu__room_is_here(port->shared, peer))
         return mu__room_send(port, peer, data, bytes);
-    return post(port, host_of(port, peer), data, bytes);
+    return post(port, host_of(port, peer), data, bytes, true);
 }
 
 static mu_status bridge_recv(mu_port *port, int peer, void *data, size_t bytes)
@@ -341,6 +366,7 @@ const mu_transport mu__transport_bridge = {
     .close = mu__room_close,
     .ticket = mu__room_ticket,
     .locate = mu__room_locate,
+    .announce = bridge_announce,
     .meet = bridge_meet,
     .barrier = mu__room_barrier,
     .area = mu__room_area,

@@ -83,6 +83,7 @@ typedef enum mu_area {
 // until the receiver has it, which FLUSH waits for; the end of a list flushes too.
 typedef enum mu_step_kind {
     MU_STEP_MEET,      // barrier of all ranks at which they compare what they were asked to do; once in each list
+    MU_STEP_ANNOUNCE,  // tells it to the others ahead of MEET: what is sent in between is on its way meanwhile
     MU_STEP_BARRIER,   // of the ranks of this host
     MU_STEP_SEND,      // the owner's from[from_at, +count] to `peer`; messages of a pair arrive in order
     MU_STEP_RECV,      // the owner's to[to_at, +count] from `peer`
@@ -241,6 +242,8 @@ typedef struct mu_transport {
     mu_ticket *(*ticket)(const mu_port *port, int rank);
     // locate says where `data` is for the ranks of this host; false: they cannot address it.
     bool (*locate)(const mu_port *port, const void *data, size_t bytes, uint64_t *at);
+    // announce sends ahead what meet would begin with: ticket and window are written. NULL: nothing is gained by it.
+    mu_status (*announce)(mu_port *port);
     // meet returns when every rank has called it; what each wrote before into its ticket and its window is seen by
     // all, what else it wrote by the ranks of its host. Blocks.
     mu_status (*meet)(mu_port *port);

@@ -55,7 +55,7 @@ static mu_status add_between(const mu_problem *problem, const char *name, mu_ste
         mu_step step = list.items[i];
         step.peer = leader_of(problem, step.peer);
         step.owner = problem->rank;
-        if (step.kind != MU_STEP_MEET)
+        if (step.kind != MU_STEP_MEET && step.kind != MU_STEP_ANNOUNCE)
             status = mu__add_step(out, step);
     }
     out->scratch = MU_MAX(out->scratch, list.scratch);

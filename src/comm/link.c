@@ -109,35 +109,32 @@ short mu__link_events(const mu_link *link)
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
+// One call of the system: a socket that takes or gives less than asked for has no more room, or no more to give.
+static mu_status plain_send_all(mu_link *link, const struct iovec *extents, int n_extents, size_t *moved)
+{
+    const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)extents, .msg_iovlen = (size_t)n_extents};
+    ssize_t n;
+    do
+        n = sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    *moved = n > 0 ? (size_t)n : 0;
+    return n >= 0 || errno == EAGAIN || errno == EWOULDBLOCK ? MU_OK : MU_UNAVAILABLE;
+}
+
 static mu_status plain_send(mu_link *link, const uint8_t *data, size_t bytes, size_t *moved)
 {
-    *moved = 0;
-    while (*moved < bytes) {
-        const ssize_t n = send(link->fd, data + *moved, bytes - *moved, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return errno == EAGAIN || errno == EWOULDBLOCK ? MU_OK : MU_UNAVAILABLE;
-        *moved += (size_t)n;
-    }
-    return MU_OK;
+    const struct iovec whole = {.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
+    return plain_send_all(link, &whole, 1, moved);
 }
 
 static mu_status plain_recv(mu_link *link, uint8_t *data, size_t bytes, size_t *moved)
 {
-    *moved = 0;
-    while (*moved < bytes) {
-        const ssize_t n = recv(link->fd, data + *moved, bytes - *moved, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return MU_OK;
-        // What came before the end is given first.
-        if (n <= 0)
-            return *moved > 0 ? MU_OK : MU_UNAVAILABLE;
-        *moved += (size_t)n;
-    }
-    return MU_OK;
+    ssize_t n;
+    do
+        n = recv(link->fd, data, bytes, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    *moved = n > 0 ? (size_t)n : 0;
+    return n > 0 || bytes == 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) ? MU_OK : MU_UNAVAILABLE;
 }
 
 mu_status mu__link_send(mu_link *link, const void *data, size_t bytes, size_t *moved)
@@ -152,6 +149,13 @@ mu_status mu__link_send(mu_link *link, const void *data, size_t bytes, size_t *m
     pthread_mutex_unlock(&link->lock);
     link->blocked = *moved < bytes;
     return status;
+}
+
+mu_status mu__link_send_all(mu_link *link, const struct iovec *extents, int n, size_t *moved)
+{
+    if (link->tls != NULL)
+        return mu__link_send(link, extents[0].iov_base, extents[0].iov_len, moved);
+    return plain_send_all(link, extents, n, moved);
 }
 
 mu_status mu__link_recv(mu_link *link, void *data, size_t bytes, size_t *moved)

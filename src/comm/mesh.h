@@ -10,6 +10,8 @@
 
 #include "base/base.h"
 
+#include <sys/uio.h>
+
 typedef struct mu_mesh mu_mesh; // an object: mu_retain, mu_release; the last release leaves the job in order
 
 // Who is to join. Texts are copied.
@@ -76,6 +78,8 @@ typedef struct mu_stream mu_stream;
 // What carries a stream: a connection of the mesh, or a network that a module knows (network.c).
 typedef struct mu_stream_ops {
     mu_status (*send)(mu_stream *stream, const void *data, size_t bytes, size_t *moved);
+    // send_all sends several extents, one behind the other, at once. NULL: `send` does, one by one.
+    mu_status (*send_all)(mu_stream *stream, const struct iovec *extents, int n, size_t *moved);
     mu_status (*recv)(mu_stream *stream, void *data, size_t bytes, size_t *moved);
     int (*fd)(const mu_stream *stream);
     void (*close)(mu_stream *stream);
@@ -90,6 +94,7 @@ void mu__stream_close(mu_stream *stream);
 // move must be offered again, at least as much of it and the same bytes: part of it may be encrypted already. Errors:
 // UNAVAILABLE when the connection is gone, DATA_LOSS when it was tampered with; nothing is recorded.
 mu_status mu__stream_send(mu_stream *stream, const void *data, size_t bytes, size_t *moved);
+mu_status mu__stream_send_all(mu_stream *stream, const struct iovec *extents, int n, size_t *moved);
 mu_status mu__stream_recv(mu_stream *stream, void *data, size_t bytes, size_t *moved);
 // The descriptor to poll for more to come, and to go, when a call moved nothing; -1: there is none, ask again.
 int mu__stream_fd(const mu_stream *stream);

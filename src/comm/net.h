@@ -121,6 +121,7 @@ int mu__link_from(const mu_link *link); // what a server's client says to be; -1
 
 // As mu__stream_send and mu__stream_recv. mu__link_blocked says whether a send stopped for want of room.
 mu_status mu__link_send(mu_link *link, const void *data, size_t bytes, size_t *moved);
+mu_status mu__link_send_all(mu_link *link, const struct iovec *extents, int n, size_t *moved);
 mu_status mu__link_recv(mu_link *link, void *data, size_t bytes, size_t *moved);
 
 // Records of TLS on a link (secure.c); the caller holds the link's lock.

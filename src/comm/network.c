@@ -77,11 +77,13 @@ static mu_status module_path(const char *name, char path[LONGEST_PATH])
 }
 
 // The environment is read when the library is loaded: UCX shall leave signal handlers and munmap alone, tcp shall not
-// take rendezvous for short messages, and dead peers shall be noticed. What the user has set stays.
+// take rendezvous for short messages, and dead peers shall be noticed; its shared memory is only taken where it is told
+// to notice them. What the user has set stays.
 static void prepare_environment(const char *name)
 {
     static const char *const wanted[][2] = {{"UCX_HANDLE_ERRORS", "none"}, {"UCX_MEM_EVENTS", "n"},
-                                            {"UCX_RNDV_THRESH", "256k"}, {"UCX_KEEPALIVE_INTERVAL", "1s"}};
+                                            {"UCX_RNDV_THRESH", "256k"}, {"UCX_KEEPALIVE_INTERVAL", "1s"},
+                                            {"UCX_POSIX_ERROR_HANDLING", "y"}, {"UCX_SYSV_ERROR_HANDLING", "y"}};
     for (size_t i = 0; strcmp(name, "ucx") == 0 && i < MU_COUNT(wanted); i++)
         setenv(wanted[i][0], wanted[i][1], 0);
 }

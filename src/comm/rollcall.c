@@ -12,6 +12,9 @@
 
 #define FIRST_PAUSE_NS   10000000
 #define LONGEST_PAUSE_NS 1000000000
+// Processes that are started together come within a second or two: those who come later are not to find them asleep.
+#define YOUNG_NS         2000000000
+#define YOUNG_PAUSE_NS   20000000
 #define CONNECT_NS       5000000000
 #define SHAKE_NS         10000000000
 #define FIRST_REPORT_NS  10000000000
@@ -183,7 +186,8 @@ static void round_failed(mu_mesh *mesh, int rank, int64_t now)
 {
     mu_call *call = &mesh->peers[rank].call;
     hang_up(call);
-    call->pause_ns = MU_MIN(MU_MAX(2 * call->pause_ns, FIRST_PAUSE_NS), LONGEST_PAUSE_NS);
+    const int64_t longest = now - mesh->began_ns < YOUNG_NS ? YOUNG_PAUSE_NS : LONGEST_PAUSE_NS;
+    call->pause_ns = MU_MIN(MU_MAX(2 * call->pause_ns, FIRST_PAUSE_NS), longest);
     call->retry_ns = now + call->pause_ns;
     const int64_t patience = MU_MIN(REFUSAL_NS, (int64_t)(mesh->join_seconds * 0.5e9));
     if (call->refused == MU_OK)

@@ -41,6 +41,7 @@ typedef struct mu_room_rank {
     uint32_t epoch;    // barriers entered
     uint32_t meetings; // entered
     bool meeting;      // what it waits at is one
+    bool announced;    // it has sent its part of the meeting ahead
 } mu_room_rank;
 
 mu_status mu__room_open(void *shared, const mu_seating *seating);

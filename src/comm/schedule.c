@@ -7,7 +7,8 @@
 
 const char *mu__step_name(mu_step_kind kind)
 {
-    static const char *const names[] = {"meet", "barrier", "send", "recv", "flush", "copy", "reduce", "reduce_all"};
+    static const char *const names[] = {"meet", "announce", "barrier", "send",   "recv",
+                                        "flush", "copy",   "reduce",  "reduce_all"};
     return (unsigned)kind < MU_COUNT(names) ? names[kind] : "unknown";
 }
 
@@ -116,6 +117,7 @@ static mu_status run_step(const memory *m, mu_port *port, const mu_step *step)
     const size_t bytes = (size_t)step->count * m->element;
     switch (step->kind) {
     case MU_STEP_MEET: return meet_step(port, m->schedule);
+    case MU_STEP_ANNOUNCE: return transport->announce != NULL ? transport->announce(port) : MU_OK;
     case MU_STEP_BARRIER: return transport->barrier(port);
     case MU_STEP_FLUSH: return transport->flush(port);
     case MU_STEP_SEND:
@@ -291,6 +293,7 @@ static mu_status sim_step(simulation *sim, int rank, bool *done)
     switch (step->kind) {
     case MU_STEP_MEET:
     case MU_STEP_BARRIER: *done = sim_barrier(sim, rank, step->kind); break;
+    case MU_STEP_ANNOUNCE: break;
     case MU_STEP_FLUSH: *done = sim_flushed(sim, rank); break;
     case MU_STEP_SEND: *done = sim_send(sim, rank, step); break;
     case MU_STEP_RECV: return sim_recv(sim, rank, step, done);

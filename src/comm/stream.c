@@ -205,6 +205,11 @@ static mu_status link_send(mu_stream *stream, const void *data, size_t bytes, si
     return mu__link_send(((link_stream *)stream)->link, data, bytes, moved);
 }
 
+static mu_status link_send_all(mu_stream *stream, const struct iovec *extents, int n, size_t *moved)
+{
+    return mu__link_send_all(((link_stream *)stream)->link, extents, n, moved);
+}
+
 static mu_status link_recv(mu_stream *stream, void *data, size_t bytes, size_t *moved)
 {
     return mu__link_recv(((link_stream *)stream)->link, data, bytes, moved);
@@ -218,7 +223,8 @@ static void link_close(mu_stream *stream)
     mu__free(stream);
 }
 
-static const mu_stream_ops link_ops = {.send = link_send, .recv = link_recv, .fd = link_fd, .close = link_close};
+static const mu_stream_ops link_ops = {
+    .send = link_send, .send_all = link_send_all, .recv = link_recv, .fd = link_fd, .close = link_close};
 
 static mu_stream *stream_of(mu_link *link)
 {
@@ -258,6 +264,12 @@ void mu__stream_close(mu_stream *stream)
 mu_status mu__stream_send(mu_stream *stream, const void *data, size_t bytes, size_t *moved)
 {
     return stream->ops->send(stream, data, bytes, moved);
+}
+
+mu_status mu__stream_send_all(mu_stream *stream, const struct iovec *extents, int n, size_t *moved)
+{
+    return stream->ops->send_all != NULL ? stream->ops->send_all(stream, extents, n, moved)
+                                         : stream->ops->send(stream, extents[0].iov_base, extents[0].iov_len, moved);
 }
 
 mu_status mu__stream_recv(mu_stream *stream, void *data, size_t bytes, size_t *moved)

@@ -16,6 +16,7 @@ static const command_row commands[] = {
     {"launch", "-n N [--] PROG", "a program as N processes on this machine that make up a cluster", NULL},
     {"doctor", "[--json]", "in each process of a cluster: do they reach each other, how fast, and who stands out",
      mu__tool_doctor},
+    {"bench", "allreduce", "what an all-reduce costs, by size, in the columns of nccl-tests", NULL},
     {"devices", "", "the devices that a program would see here", mu__tool_devices},
     {"config", "", "every setting with its value, where that comes from, and what it does", mu__tool_config},
     {"ops", "", "every operation: element types, gradient and engines, with the reason for each hole", mu__tool_ops},
@@ -60,7 +61,7 @@ void mu__tool_print_name(const char *name, int width)
 }
 
 // Output is buffered: what could not be written shows up here at the latest.
-static bool flush_output(void)
+bool mu__tool_flush(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return true;
@@ -78,6 +79,8 @@ int main(int argc, char **argv)
     }
     if (strcmp(name, "launch") == 0)
         return mu__tool_launch(argc - 2, argv + 2);  // the exit code is its program's
+    if (strcmp(name, "bench") == 0)
+        return mu__tool_bench(argc - 2, argv + 2);  // the devices are its own
     bool ok = true;
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);
@@ -87,6 +90,6 @@ int main(int argc, char **argv)
         const command_row *row = find_command(name);
         ok = row && row->run(argc - 2, argv + 2);
     }
-    ok = flush_output() && ok;
+    ok = mu__tool_flush() && ok;
     return mu_exit(ok);
 }

@@ -15,6 +15,11 @@ bool mu__tool_explain(int n, char **arguments);
 bool mu__tool_doctor(int n, char **arguments);
 // Returns the exit code of the program that it ran; what went wrong before that it has printed.
 int mu__tool_launch(int n, char **arguments);
+// Starts the library with as many devices as it is asked for, so it ends it too: returns the exit code.
+int mu__tool_bench(int n, char **arguments);
+
+// mu__tool_flush writes what is buffered; false after recording why it cannot be written.
+bool mu__tool_flush(void);
 
 // mu__tool_no_arguments records INVALID_ARGUMENT unless n is 0.
 bool mu__tool_no_arguments(const char *command, int n, char **arguments);

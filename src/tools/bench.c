@@ -1,0 +1,457 @@
+// `muster bench allreduce`: what an all-reduce of the replicas costs, by size, in the columns of nccl-tests.
+//
+// By itself it measures threads, in each process of a cluster (muster launch, mpirun) all replicas of all processes:
+// it joins as a MultiWorkerMirroredStrategy does, so paths, protection and algorithms are those of training. What is
+// timed lies where gradients would; out of place means that it is copied there first. Knows nothing of algorithms.
+#include "distribute/distribute.h"
+#include "kernels/kernels.h"
+#include "tools/tools.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+
+// The pattern that is added repeats itself after so many elements, a number that no slice or piece has.
+enum { PERIOD = 97, NUMBER = 1 };
+
+typedef struct request {
+    int64_t min_bytes, max_bytes, step_bytes;
+    double factor; // 1: steps of step_bytes
+    int iterations, warm_ups, threads, per_thread;
+    bool check;
+    mu_dtype dtype;
+    mu_reduction reduction;
+    mu_communication_options options;
+} request;
+
+// ---- Arguments ----------------------------------------------------------------------------------
+
+static const char usage[] =
+    "wanted is: muster bench allreduce [-b MIN] [-e MAX] [-f FACTOR | -i STEP] [-n ITERATIONS] [-w WARM-UPS] "
+    "[-t THREADS] [-g PER-THREAD] [-d TYPE] [-o sum|avg|min|max] [-c 0|1] [--communication NAME] "
+    "[--algorithms POLICY] [--deterministic]";
+
+static const struct {
+    const char *name;
+    mu_dtype dtype;
+} types[] = {{"float", MU_F32}, {"double", MU_F64}, {"half", MU_F16},   {"bfloat16", MU_BF16}, {"int8", MU_I8},
+             {"uint8", MU_U8},  {"int16", MU_I16},  {"int32", MU_I32},  {"int64", MU_I64}};
+
+static const char *const reductions[] = {
+    [MU_REDUCTION_SUM] = "sum", [MU_REDUCTION_MEAN] = "avg", [MU_REDUCTION_MIN] = "min", [MU_REDUCTION_MAX] = "max"};
+
+static mu_status wrong(const char *option, const char *value, const char *wanted)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: %s is '%s'; wanted is %s", option, value, wanted);
+}
+
+// "8", "128M", "1G": bytes, with K, M or G of 1024.
+static mu_status read_bytes(const char *option, const char *text, int64_t *out)
+{
+    char *end = NULL;
+    const double value = strtod(text, &end);
+    const char *const units = "kmg", *unit = *end ? strchr(units, *end | 0x20) : NULL;
+    const double bytes = unit ? value * (double)(1 << 10 * (unit - units + 1)) : value;
+    if (end == text || (*end && (!unit || end[1])) || !(bytes >= 1 && bytes <= (double)((int64_t)1 << 40)))
+        return wrong(option, text, "a number of bytes from 1 to 1024G, such as 8, 64K or 128M");
+    *out = (int64_t)bytes;
+    return MU_OK;
+}
+
+static mu_status read_count(const char *option, const char *text, int low, int high, int *out)
+{
+    char *end = NULL, wanted[64];
+    const long value = strtol(text, &end, 10);
+    snprintf(wanted, sizeof wanted, "a whole number from %d to %d", low, high);
+    if (end == text || *end || value < low || value > high)
+        return wrong(option, text, wanted);
+    *out = (int)value;
+    return MU_OK;
+}
+
+static mu_status read_factor(const char *option, const char *text, double *out)
+{
+    char *end = NULL;
+    *out = strtod(text, &end);
+    return end != text && !*end && *out > 1 && *out <= 1e6 ? MU_OK : wrong(option, text, "a number above 1");
+}
+
+static mu_status read_type(const char *option, const char *text, mu_dtype *out)
+{
+    for (size_t i = 0; i < MU_COUNT(types); i++)
+        if (strcmp(types[i].name, text) == 0) {
+            *out = types[i].dtype;
+            return MU_OK;
+        }
+    return wrong(option, text, "float, double, half, bfloat16, int8, uint8, int16, int32 or int64");
+}
+
+static mu_status read_reduction(const char *option, const char *text, mu_reduction *out)
+{
+    for (size_t i = 0; i < MU_COUNT(reductions); i++)
+        if (strcmp(reductions[i], text) == 0) {
+            *out = (mu_reduction)i;
+            return MU_OK;
+        }
+    return wrong(option, text, "sum, avg, min or max");
+}
+
+static mu_status read_communication(const char *option, const char *text, mu_communication *out)
+{
+    for (mu_communication one = MU_COMM_AUTO; one <= MU_COMM_UCX; one++)
+        if (strcmp(mu_communication_name(one), text) == 0) {
+            *out = one;
+            return MU_OK;
+        }
+    return wrong(option, text, "AUTO, RING, NCCL, MPI or UCX");
+}
+
+static mu_status read_option(const char *option, const char *text, request *out)
+{
+    int check = 1;
+    const char name = option[0] == '-' && option[1] && !option[2] ? option[1] : '\0';
+    switch (name) {
+    case 'b': return read_bytes(option, text, &out->min_bytes);
+    case 'e': return read_bytes(option, text, &out->max_bytes);
+    case 'i': return read_bytes(option, text, &out->step_bytes);
+    case 'f': return read_factor(option, text, &out->factor);
+    case 'n': return read_count(option, text, 1, 1000000000, &out->iterations);
+    case 'w': return read_count(option, text, 0, 1000000000, &out->warm_ups);
+    case 't': return read_count(option, text, 1, MU_MAX_REPLICAS, &out->threads);
+    case 'g': return read_count(option, text, 1, MU_MAX_REPLICAS, &out->per_thread);
+    case 'd': return read_type(option, text, &out->dtype);
+    case 'o': return read_reduction(option, text, &out->reduction);
+    case 'c': MU_TRY(read_count(option, text, 0, 1000, &check)); out->check = check != 0; return MU_OK;
+    default: break;
+    }
+    if (strcmp(option, "--communication") == 0)
+        return read_communication(option, text, &out->options.implementation);
+    if (strcmp(option, "--algorithms") != 0)
+        return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: '%s' is no option; %s", option, usage);
+    out->options.algorithms = text;
+    return MU_OK;
+}
+
+static mu_status read_request(int n, char **arguments, request *out)
+{
+    *out = (request){.min_bytes = (int64_t)32 << 20, .max_bytes = (int64_t)32 << 20, .step_bytes = (int64_t)1 << 20,
+                     .factor = 1, .iterations = 20, .warm_ups = 5, .per_thread = 1, .check = true, .dtype = MU_F32};
+    if (n < 1 || strcmp(arguments[0], "allreduce") != 0)
+        return mu__error(MU_INVALID_ARGUMENT, "muster bench: '%s' cannot be measured; %s", n < 1 ? "" : arguments[0],
+                         usage);
+    bool last = false;
+    for (int i = 1; i < n; i += 2) {
+        if (strcmp(arguments[i], "--deterministic") == 0) {
+            out->options.deterministic = true;
+            i--;
+            continue;
+        }
+        if (i + 1 == n)
+            return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: '%s' lacks its value; %s", arguments[i],
+                             usage);
+        last = last || strcmp(arguments[i], "-e") == 0;
+        MU_TRY(read_option(arguments[i], arguments[i + 1], out));
+    }
+    const int64_t element = (int64_t)mu_dtype_bytes(out->dtype);
+    out->min_bytes = MU_MAX(out->min_bytes, element);
+    if (!last)
+        out->max_bytes = MU_MAX(out->max_bytes, out->min_bytes);
+    if (out->max_bytes < out->min_bytes)
+        return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: -e is %lld, less than -b with %lld bytes",
+                         (long long)out->max_bytes, (long long)out->min_bytes);
+    return MU_OK;
+}
+
+// ---- One replica --------------------------------------------------------------------------------
+
+typedef struct table {
+    const request *request;
+    mu_group *group;
+    mu_latch done;
+    double bus_sum; // of all rows
+    int64_t bus_rows, wrong;
+} table;
+
+typedef struct seat {
+    table *table;
+    mu_collective *collective;
+    mu_shared_memory *shared; // `data` is in it; NULL: in memory of its own
+    void *data, *input;
+    double expected[PERIOD];
+    mu_status status;
+    mu_error_value error;
+} seat;
+
+// What one way of doing it gave, over all replicas.
+typedef struct result {
+    double microseconds;
+    int64_t wrong;
+} result;
+
+static double value_of(const seat *s, int rank, int64_t i)
+{
+    const int values = s->collective->size <= 60 ? 3 : 2; // so that every type can hold the sum
+    return (double)((rank * 5 + i) % PERIOD % values);
+}
+
+// As it looks in the type that is reduced.
+static double rounded(mu_dtype dtype, double value)
+{
+    uint64_t room;
+    mu__write_element(dtype, &room, 0, value);
+    return mu__read_element(dtype, &room, 0);
+}
+
+static void expect(seat *s)
+{
+    const request *r = s->table->request;
+    for (int64_t i = 0; i < PERIOD; i++) {
+        double sum = 0, low = INFINITY, high = -INFINITY;
+        for (int rank = 0; rank < s->collective->size; rank++) {
+            const double value = value_of(s, rank, i);
+            sum += value;
+            low = fmin(low, value);
+            high = fmax(high, value);
+        }
+        double out = r->reduction == MU_REDUCTION_MIN ? low : r->reduction == MU_REDUCTION_MAX ? high : sum;
+        if (r->reduction == MU_REDUCTION_MEAN)
+            out = mu__dtype_is_integer(r->dtype) ? floor(sum / s->collective->size) : sum / s->collective->size;
+        s->expected[i] = rounded(r->dtype, out);
+    }
+}
+
+static mu_status reduce(seat *s, int64_t count)
+{
+    const request *r = s->table->request;
+    return s->collective->all_reduce(s->collective, NUMBER, "bench", r->reduction, r->dtype, s->data, count);
+}
+
+static mu_status repeat(seat *s, int64_t count, bool in_place, int times)
+{
+    const size_t bytes = (size_t)count * mu_dtype_bytes(s->table->request->dtype);
+    for (int i = 0; i < times; i++) {
+        if (!in_place)
+            memcpy(s->data, s->input, bytes);
+        MU_TRY(reduce(s, count));
+    }
+    return MU_OK;
+}
+
+static mu_status add_up(seat *s, mu_reduction reduction, mu_dtype dtype, void *number)
+{
+    return s->collective->all_reduce(s->collective, NUMBER, "bench's result", reduction, dtype, number, 1);
+}
+
+static mu_status check(seat *s, int64_t count, bool in_place, int64_t *wrong_ones)
+{
+    const mu_dtype dtype = s->table->request->dtype;
+    void *to = in_place ? s->data : s->input;
+    *wrong_ones = 0;
+    if (!s->table->request->check)
+        return MU_OK;
+    for (int64_t i = 0; i < count; i++)
+        mu__write_element(dtype, to, i, value_of(s, s->collective->rank, i));
+    MU_TRY(repeat(s, count, in_place, 1));
+    for (int64_t i = 0; i < count; i++)
+        *wrong_ones += mu__read_element(dtype, s->data, i) != s->expected[i % PERIOD];
+    return add_up(s, MU_REDUCTION_SUM, MU_I64, wrong_ones);
+}
+
+// The time is the mean of all replicas', as nccl-tests has it.
+static mu_status measure(seat *s, int64_t count, bool in_place, result *out)
+{
+    const request *r = s->table->request;
+    const size_t bytes = (size_t)count * mu_dtype_bytes(r->dtype);
+    MU_TRY(check(s, count, in_place, &out->wrong));
+    memset(s->data, 0, bytes);
+    memset(s->input, 0, bytes);
+    MU_TRY(repeat(s, count, in_place, r->warm_ups));
+    MU_TRY(mu__collective_barrier(s->collective, NUMBER, "bench begins"));
+    const int64_t begin = mu__now_ns();
+    MU_TRY(repeat(s, count, in_place, r->iterations));
+    out->microseconds = (double)(mu__now_ns() - begin) / 1e3 / r->iterations;
+    return add_up(s, MU_REDUCTION_MEAN, MU_F64, &out->microseconds);
+}
+
+// ---- The table ----------------------------------------------------------------------------------
+
+static const char *type_name(mu_dtype dtype)
+{
+    for (size_t i = 0; i < MU_COUNT(types); i++)
+        if (types[i].dtype == dtype)
+            return types[i].name;
+    return mu_dtype_name(dtype);
+}
+
+static void print_head(const seat *s, const mu_strategy *strategy)
+{
+    const request *r = s->table->request;
+    const char *protection = strategy->n_workers < 2                     ? ""
+                             : !mu__setting_bool(MU_SETTING_ENCRYPT)     ? ", not encrypted"
+                             : strcmp(mu__group_path(s->table->group), "tcp") == 0 ? ", encrypted where there is a key"
+                                                                         : "";
+    printf("# ranks: %d, %d in each of %d processes, through %s%s; kernels %s\n", s->collective->size,
+           strategy->n_local, strategy->n_workers, mu__group_path(s->table->group), protection, mu__kernels()->isa);
+    printf("# minBytes %lld maxBytes %lld step: %.4g(%s) warmup iters: %d iters: %d validation: %d\n#\n",
+           (long long)r->min_bytes, (long long)r->max_bytes, r->factor > 1 ? r->factor : (double)r->step_bytes,
+           r->factor > 1 ? "factor" : "bytes", r->warm_ups, r->iterations, r->check);
+    printf("#%65sout-of-place%23sin-place\n", "", "");
+    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s %6s  %7s  %6s  %6s %6s\n", "size", "count", "type", "redop",
+           "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong");
+    printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s %6s  %7s  %6s  %6s\n", "(B)", "(elements)", "", "", "", "(us)",
+           "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)");
+}
+
+static void print_result(seat *s, int64_t bytes, const result *one)
+{
+    const int n = s->collective->size;
+    const double speed = (double)bytes / one->microseconds / 1e3, bus = speed * 2 * (n - 1) / n;
+    const int digits = one->microseconds >= 10000 ? 0 : one->microseconds >= 100 ? 1 : 2;
+    printf("  %7.*f  %6.2f  %6.2f ", digits, one->microseconds, speed, bus);
+    if (s->table->request->check)
+        printf("%6lld", (long long)one->wrong);
+    else
+        printf("%6s", "N/A");
+    s->table->bus_sum += bus;
+    s->table->bus_rows++;
+    s->table->wrong += one->wrong;
+}
+
+static mu_status one_size(seat *s, int64_t bytes)
+{
+    const request *r = s->table->request;
+    const int64_t count = bytes / (int64_t)mu_dtype_bytes(r->dtype), whole = count * (int64_t)mu_dtype_bytes(r->dtype);
+    result apart, in_place;
+    MU_TRY(measure(s, count, false, &apart));
+    MU_TRY(measure(s, count, true, &in_place));
+    if (s->collective->rank != 0)
+        return MU_OK;
+    printf("%12lld  %12lld  %8s  %6s  %6d", (long long)whole, (long long)count, type_name(r->dtype),
+           reductions[r->reduction], -1);
+    print_result(s, whole, &apart);
+    print_result(s, whole, &in_place);
+    putchar('\n');
+    fflush(stdout);
+    return MU_OK;
+}
+
+static mu_status all_sizes(seat *s)
+{
+    const request *r = s->table->request;
+    const size_t most = (size_t)r->max_bytes;
+    s->shared = s->collective->memory != NULL ? s->collective->memory(s->collective, most) : NULL;
+    s->data = s->shared != NULL ? s->shared->data : mu__alloc_data(most);
+    s->input = mu__alloc_data(most);
+    mu_status status = s->data != NULL && s->input != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    expect(s);
+    double bytes = (double)r->min_bytes;
+    while (status == MU_OK && bytes <= (double)r->max_bytes) {
+        status = one_size(s, (int64_t)bytes);
+        bytes = r->factor > 1 ? bytes * r->factor : bytes + (double)r->step_bytes;
+    }
+    // Others may still be reading from the shared memory.
+    if (status == MU_OK)
+        status = mu__collective_barrier(s->collective, NUMBER, "bench ends");
+    mu_release(s->shared);
+    if (s->shared == NULL && s->data != NULL)
+        mu__free_data(s->data, most);
+    if (s->input != NULL)
+        mu__free_data(s->input, most);
+    return status;
+}
+
+static void run_seat(void *arg)
+{
+    seat *s = arg;
+    mu_context context = {0};
+    s->status = mu__context_enter(&context, mu__context());
+    if (s->status != MU_OK) {
+        mu__error_move(&s->error);
+    } else {
+        s->status = all_sizes(s);
+        mu__context_leave(&context, NULL, &s->error);
+    }
+    if (s->status != MU_OK)
+        mu__group_abort(s->table->group, &s->error);
+    mu__latch_arrive(&s->table->done);
+}
+
+// ---- The command --------------------------------------------------------------------------------
+
+// The replicas run on their devices' own threads, pinned as in training.
+static mu_status run_all(table *t, seat *seats, const mu_strategy *strategy)
+{
+    pthread_mutex_t *devices = mu__device_order(strategy->runtime);
+    mu_status status = MU_OK;
+    for (int i = 0; i < strategy->n_local; i++)
+        seats[i] = (seat){.table = t, .collective = mu__group_member(t->group, i)};
+    if (seats[0].collective->rank == 0)
+        print_head(&seats[0], strategy);
+    MU_TRY(mu__latch_init(&t->done, strategy->n_local));
+    pthread_mutex_lock(devices);
+    for (int i = 0; i < strategy->n_local; i++) {
+        mu_worker *worker = status == MU_OK ? mu__device_worker(strategy->devices[i]) : NULL;
+        if (status == MU_OK)
+            status = worker != NULL ? mu__worker_post(worker, run_seat, &seats[i]) : mu_error_code();
+        if (status != MU_OK)
+            mu__latch_arrive(&t->done);
+    }
+    pthread_mutex_unlock(devices);
+    mu_error_value cause;
+    mu__error_move(&cause);
+    if (status != MU_OK)
+        mu__group_abort(t->group, &cause);
+    while (!mu__latch_done(&t->done) && mu__group_needs_service(t->group)) {
+        mu__group_serve(t->group);
+        sched_yield();
+    }
+    const mu_status waited = mu__latch_wait(&t->done, MU_FOREVER, "the replicas of muster bench");
+    mu__latch_free(&t->done);
+    return status != MU_OK ? mu__error_raise(&cause) : waited;
+}
+
+static mu_status verdict(const table *t, const seat *seats, int n)
+{
+    mu_error_value cause;
+    if (mu__group_failed(t->group, &cause))
+        return mu__error_raise(&cause);
+    for (int i = 0; i < n; i++)
+        if (seats[i].status != MU_OK)
+            return mu__error_raise(&seats[i].error);
+    if (seats[0].collective->rank != 0)
+        return MU_OK;
+    printf("# Out of bounds values : %lld %s\n# Avg bus bandwidth    : %g\n#\n", (long long)t->wrong,
+           t->wrong == 0 ? "OK" : "FAILED", t->bus_rows > 0 ? t->bus_sum / (double)t->bus_rows : 0);
+    return t->wrong == 0 ? MU_OK
+                         : mu__error(MU_INTERNAL, "muster bench allreduce: %lld elements have a wrong result",
+                                     (long long)t->wrong);
+}
+
+static mu_status bench_on(const mu_strategy *strategy, const request *r)
+{
+    table t = {.request = r, .group = mu_retain(strategy->group)};
+    seat *seats = mu__calloc((size_t)strategy->n_local, sizeof *seats);
+    if (t.group == NULL)
+        t.group = mu__group_new(1, "bench"); // a strategy of one replica needs none
+    mu_status status = seats != NULL && t.group != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK)
+        status = run_all(&t, seats, strategy);
+    if (status == MU_OK)
+        status = verdict(&t, seats, strategy->n_local);
+    mu_release(t.group);
+    mu__free(seats);
+    return status;
+}
+
+int mu__tool_bench(int n, char **arguments)
+{
+    request r;
+    const bool read = read_request(n, arguments, &r) == MU_OK;
+    const int replicas = read ? MU_MAX(r.threads, r.threads > 0 || r.per_thread > 1) * r.per_thread : 0;
+    if (!read || mu_init(.cpu_devices = replicas) != MU_OK)
+        return mu_exit(false);
+    mu_strategy *strategy = mu_multi_worker_mirrored_strategy(.communication_options = &r.options);
+    const bool good = strategy != NULL && bench_on(strategy, &r) == MU_OK;
+    const bool written = mu__tool_flush();
+    return mu_exit(good && written);
+}
