@@ -173,8 +173,8 @@ MU_API int mu_exit(bool ok);
 MU_API void mu_set_seed(uint64_t seed);
 
 // mu_stop_on_signals asks for SIGINT and SIGTERM: the first makes the running fit (and every other wait)
-// end with MU_CANCELLED after the step in progress, the second kills as usual. The library takes no
-// signal unasked; mu_exit restores the handlers.
+// end with MU_CANCELLED after the step in progress, the second kills as usual (while several workers agree on
+// a step only a second SIGINT does). The library takes no signal unasked; mu_exit restores the handlers.
 MU_API mu_status mu_stop_on_signals(void);
 
 #ifdef __cplusplus

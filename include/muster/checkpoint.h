@@ -85,6 +85,45 @@ typedef struct mu_backup_and_restore_args {
     mu_backup_and_restore_with(MU_ARGS(mu_backup_and_restore_args, __VA_ARGS__))
 MU_API mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args *args);
 
+// ---- Preemption in custom loops -----------------------------------------------------------------
+
+typedef struct mu_preemption_handler mu_preemption_handler;
+
+typedef struct mu_preemption_handler_args {
+    size_t size;
+    mu_checkpoint *checkpoint;       // what is saved; or .manager
+    const char *directory;           // where; the latest file stays
+    mu_keyword_only only_;
+    mu_checkpoint_manager *manager;  // saves as it does, in place of checkpoint and directory
+    mu_strategy *strategy;           // whose workers leave together; default: the checkpoint's, or the one in scope
+    double grace_period;             // seconds that are left when the signal comes; default 0: leave at once
+    int exit_code;                   // default 42
+    bool (*termination_watcher_fn)(void *arg);  // asked once a second whether the end is near; default: SIGTERM says so
+    mu_status (*save_fn)(void *arg);            // saves, in place of the manager
+    void (*exit_fn)(void *arg);                 // called when all is saved; it may end the process
+    void *arg;                                  // of these functions
+} mu_preemption_handler_args;
+
+// mu_preemption_handler_new lets a loop of steps be interrupted without losing any: when SIGTERM comes to one of the
+// workers (SIGINT too), or its watcher says so, all agree on a step, save in front of it and leave. First of all it
+// restores the latest checkpoint, with the number of steps that were run. With a grace period training goes on after
+// that first save, and a second one follows shortly before the period is over. Collective: all workers make one.
+// Errors: INVALID_ARGUMENT without a checkpoint or its directory, or where workers do not see the same files;
+// UNIMPLEMENTED for clusters with parameter servers; those of mu_checkpoint_manager_restore.
+#define mu_preemption_handler_new(...) \
+    mu_preemption_handler_new_with(MU_ARGS(mu_preemption_handler_args, __VA_ARGS__))
+MU_API mu_preemption_handler *mu_preemption_handler_new_with(const mu_preemption_handler_args *args);
+
+// mu_preemption_run runs one step: it calls `fn`, which takes the next batch and runs the replicas, and counts. All
+// workers call it equally often. NULL without a record is fn's (its data has ended) and does not count. An error of
+// one worker's fn is that of all. Errors: CANCELLED when the state is saved and the program should end: mu_exit then
+// returns the exit code (130 for SIGINT).
+MU_API mu_value *mu_preemption_run(mu_preemption_handler *handler, mu_value *(*fn)(mu_value *arguments, void *arg),
+                                   void *arg, mu_value *arguments);
+
+// mu_preemption_total_runs counts the steps that were run, also before this process began; -1 on error.
+MU_API int64_t mu_preemption_total_runs(const mu_preemption_handler *handler);
+
 #ifdef __cplusplus
 }
 #endif

@@ -181,7 +181,6 @@ typedef struct mu_context {
     struct mu_scope *scope;     // innermost strategy scope (distribute)
     struct mu_replica *replica; // inside run: which replica this is (distribute)
     int component;              // which component of a distributed variable this thread sees
-    bool stops_together;        // mu__check_stop waits until all workers know
     int64_t input_begin_ns, input_end_ns;  // with a timeline: when this thread last waited for the next batch
     int n_lines;                // public calls in progress (ops/line.c)
     mu_site lines[MU_LINE_DEPTH];
@@ -233,13 +232,23 @@ uint64_t mu__runtime_seed_epoch(
     mu_runtime *runtime); // counts the calls of mu_set_seed: a generator that sees it change starts anew
 uint64_t mu__runtime_next_seed(mu_runtime *runtime);     // a new one for each generator, fixed by the seed
 
-// mu__check_stop records CANCELLED and returns it if a signal asked for the end (mu_stop_on_signals).
+// mu__check_stop records CANCELLED and returns it if a signal asked for the end (mu_stop_on_signals). As long as
+// somebody holds the stop it sees none; who holds it looks at mu__stopped itself, where all workers can end together.
 mu_status mu__check_stop(void);
+mu_status mu__stopped(void);
+void mu__stop_hold(void);
+void mu__stop_let_go(void);
 
-// The signal that asked for the end, 0 if none did. mu__stop_by asks for it as that signal would: another worker has
-// got one.
+// The signal that asked for the end, 0 if none did, and when it did. mu__stop_by asks for it as that signal would:
+// another worker has got one.
 int mu__stop_signal(void);
+int64_t mu__stop_time_ns(void);
 void mu__stop_by(int number);
+
+// The exit code of a program that ends because it was asked to: what was set, or 128 + the signal's number, or 1
+// where none came.
+void mu__stop_exit_with(int code);
+int mu__stop_exit_code(void);
 
 // ---- Time ---------------------------------------------------------------------------------------
 

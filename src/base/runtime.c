@@ -287,7 +287,6 @@ void mu_set_seed(uint64_t seed)
 // As docs/exit-codes.md lists them.
 static int exit_code(mu_status code)
 {
-    const int stop = mu__stop_signal();
     switch (code) {
     case MU_OK: return 0;
     case MU_INVALID_ARGUMENT: return 64;
@@ -302,7 +301,7 @@ static int exit_code(mu_status code)
     case MU_UNAUTHENTICATED: return 77;
     case MU_FAILED_PRECONDITION:
     case MU_UNIMPLEMENTED: return 78;
-    case MU_CANCELLED: return stop != 0 ? 128 + stop : 1;
+    case MU_CANCELLED: return mu__stop_exit_code();
     default: return 1;
     }
 }

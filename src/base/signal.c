@@ -1,7 +1,9 @@
 // SIGINT and SIGTERM for programs that asked: the first sets a flag, the second does what it did before.
 //
 // Signals belong to the process, so this is the one state that no runtime holds. The handler only stores
-// a number and puts the old handlers back; whoever runs a loop looks at the flag between steps.
+// a number and puts the old handlers back; whoever runs a loop looks at the flag between steps. Loops that end at a
+// step on which all workers agree hold the stop meanwhile: then SIGTERM may come twice, as it does where both a
+// scheduler and a launcher send it.
 #include "base/private.h"
 
 #include <errno.h>
@@ -10,37 +12,60 @@
 static const int taken[] = {SIGINT, SIGTERM};
 
 static atomic_int stop_signal;
+static atomic_llong stop_ns;
+static atomic_int stop_code;  // the exit code instead of 128 + the signal; 0: that
+static atomic_int holders;
 static atomic_int installed;
 static struct sigaction before[MU_COUNT(taken)];
 static bool replaced[MU_COUNT(taken)];
 
-static void put_back(void)
+static void on_signal(int number);
+
+// What the program has installed since is left alone.
+static void put_back(bool all)
 {
+    struct sigaction now;
     for (size_t i = 0; i < MU_COUNT(taken); i++)
-        if (replaced[i])
+        if (replaced[i] && (all || taken[i] != SIGTERM) && sigaction(taken[i], NULL, &now) == 0 &&
+            now.sa_handler == on_signal)
             sigaction(taken[i], &before[i], NULL);
 }
 
 static void on_signal(int number)
 {
     const int kept = errno;
-    atomic_store(&stop_signal, number);
-    put_back();
+    mu__stop_by(number);
+    put_back(atomic_load(&holders) == 0);
     errno = kept;
 }
 
 int mu__stop_signal(void) { return atomic_load(&stop_signal); }
+int64_t mu__stop_time_ns(void) { return atomic_load(&stop_ns); }
 
 void mu__stop_by(int number)
 {
     int none = 0;
+    if (atomic_load(&stop_signal) == 0)
+        atomic_store(&stop_ns, mu__now_ns());
     atomic_compare_exchange_strong(&stop_signal, &none, number);
 }
 
-mu_status mu__check_stop(void)
+void mu__stop_hold(void) { atomic_fetch_add(&holders, 1); }
+void mu__stop_let_go(void) { atomic_fetch_sub(&holders, 1); }
+void mu__stop_exit_with(int code) { atomic_store(&stop_code, code); }
+
+int mu__stop_exit_code(void)
+{
+    const int number = mu__stop_signal(), code = atomic_load(&stop_code);
+    return code != 0 ? code : number != 0 ? 128 + number : 1;
+}
+
+mu_status mu__check_stop(void) { return atomic_load(&holders) > 0 ? MU_OK : mu__stopped(); }
+
+mu_status mu__stopped(void)
 {
     const int number = atomic_load_explicit(&stop_signal, memory_order_relaxed);
-    if (number == 0 || mu__context()->stops_together)
+    if (number == 0)
         return MU_OK;
     return mu__error(MU_CANCELLED, "stopped by %s; what was finished before is kept",
                      number == SIGINT ? "SIGINT (Ctrl-C)" : "SIGTERM");
@@ -70,7 +95,8 @@ mu_status mu_stop_on_signals(void)
 
 void mu__signals_restore(void)
 {
-    if (atomic_exchange(&installed, 0) != 0 && atomic_load(&stop_signal) == 0)
-        put_back();
+    if (atomic_exchange(&installed, 0) != 0)
+        put_back(true);
     atomic_store(&stop_signal, 0);
+    atomic_store(&stop_code, 0);
 }

@@ -83,7 +83,8 @@ void mu__mesh_fail_with(mu_mesh *mesh, const mu_error_value *error)
 
 bool mu__mesh_lingers(const mu_mesh *mesh, int64_t now)
 {
-    if (mesh->joined || mesh->failure.code != MU_FAILED_PRECONDITION || now - mesh->failed_ns > LINGER_NS)
+    const bool misfit = mesh->failure.code == MU_FAILED_PRECONDITION || mesh->refusing;
+    if (mesh->joined || !misfit || now - mesh->failed_ns > LINGER_NS)
         return false;
     for (int rank = 0; rank < mesh->ranks; rank++)
         if (rank != mesh->rank && !mesh->peers[rank].told)

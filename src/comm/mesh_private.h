@@ -53,6 +53,11 @@ typedef struct mu_call {
     mu_status refused;  // why, in this round
 } mu_call;
 
+// Calls that were turned away, one soon after the other.
+typedef struct mu_refusals {
+    int64_t first_ns, last_ns; // 0: none
+} mu_refusals;
+
 typedef enum mu_peer_state { MU_PEER_AWAY, MU_PEER_HERE, MU_PEER_LEFT, MU_PEER_LOST } mu_peer_state;
 typedef struct mu_peer {
     char *name, *address; // the address may be learned
@@ -70,6 +75,7 @@ typedef struct mu_peer {
     char doing[MU_MAX_WORD + 1];
     mu_parcel parcels[2]; // by number of the exchange
     mu_call call;
+    mu_refusals refusals, twins; // of who says it is this one: without proof, and with it
 } mu_peer;
 
 // Somebody who connected and has not said who it is, or who waits to be told that it may stay.
@@ -109,6 +115,7 @@ struct mu_mesh {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool has_lock, joined, ready_sent, ending;
+    bool refusing; // it failed because of who was turned away, which is still to hear so
     atomic_bool trouble; // failed, or somebody has left: look closer
     int64_t began_ns, report_ns, beat_ns, turn_ns;
     mu_error_value failure; // code MU_OK: none
@@ -153,7 +160,8 @@ mu_status mu__mesh_pause(mu_mesh *mesh);
 void mu__mesh_fail_with(mu_mesh *mesh, const mu_error_value *error);
 void mu__mesh_fail_text(mu_mesh *mesh, mu_status code, const char *format, ...) MU_PRINTF(3, 4);
 
-// mu__mesh_lingers: the processes do not fit together, and those that have not been linked yet are still to be told.
+// mu__mesh_lingers: the processes do not fit together, and those that have not been linked yet are still to be told or
+// turned away.
 bool mu__mesh_lingers(const mu_mesh *mesh, int64_t now);
 void mu__peer_tell(mu_mesh *mesh, int rank); // of the failure
 
@@ -183,6 +191,16 @@ void mu__hello_fill(const mu_mesh *mesh, int to, mu_hello *out);
 bool mu__hello_differs(const mu_mesh *mesh, const mu_hello *hello, char *text, size_t bytes);
 // mu__peer_take makes a peer HERE by a link that has said who it is; takes what `talk` holds.
 void mu__peer_take(mu_mesh *mesh, const mu_hello *hello, mu_talk *talk);
+
+// ---- Who is turned away (refusal.c) -------------------------------------------------------------
+
+// mu__refusal_patience is for how long a refusal for this reason must last until it is final.
+int64_t mu__refusal_patience(const mu_mesh *mesh, mu_status why);
+const char *mu__refusal_remedy(mu_status why);
+// mu__refusal_by_proof: a caller did not prove the key, or is of another version. mu__refusal_of_twin: a second process
+// says that it is a task that is here; fills `why`. Both make the job fail when that goes on.
+void mu__refusal_by_proof(mu_mesh *mesh, const mu_link *link, mu_status why, int64_t now);
+void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_news *why, int64_t now);
 
 // ---- Life (heartbeat.c), exchange (exchange.c), streams (stream.c) ------------------------------
 

@@ -19,8 +19,6 @@
 #define SHAKE_NS         10000000000
 #define FIRST_REPORT_NS  10000000000
 #define REPORT_NS        60000000000
-// How long a peer may refuse us before that is final: it could be the job before ours.
-#define REFUSAL_NS 10000000000
 enum { NAMES_SHOWN = 6 };
 
 // ---- Talks --------------------------------------------------------------------------------------
@@ -175,10 +173,7 @@ static void refused_for_good(mu_mesh *mesh, int rank)
 {
     const mu_peer *peer = &mesh->peers[rank];
     mu__mesh_fail_text(mesh, peer->call.refused, "%s cannot join %s (%s): %s; %s", mesh->peers[mesh->rank].name,
-                       peer->name, mu__peer_where(peer), peer->reason,
-                       peer->call.refused == MU_UNAUTHENTICATED
-                           ? "give all processes the same MUSTER_CLUSTER_KEY or MUSTER_CLUSTER_KEY_FILE"
-                           : "install the same version and use the same settings everywhere");
+                       peer->name, mu__peer_where(peer), peer->reason, mu__refusal_remedy(peer->call.refused));
 }
 
 // The round through all addresses of a peer has failed; peer->reason says why.
@@ -189,12 +184,11 @@ static void round_failed(mu_mesh *mesh, int rank, int64_t now)
     const int64_t longest = now - mesh->began_ns < YOUNG_NS ? YOUNG_PAUSE_NS : LONGEST_PAUSE_NS;
     call->pause_ns = MU_MIN(MU_MAX(2 * call->pause_ns, FIRST_PAUSE_NS), longest);
     call->retry_ns = now + call->pause_ns;
-    const int64_t patience = MU_MIN(REFUSAL_NS, (int64_t)(mesh->join_seconds * 0.5e9));
     if (call->refused == MU_OK)
         call->refused_ns = 0;
     else if (call->refused_ns == 0)
         call->refused_ns = now;
-    else if (now - call->refused_ns >= patience)
+    else if (now - call->refused_ns >= mu__refusal_patience(mesh, call->refused))
         refused_for_good(mesh, rank);
     call->refused = MU_OK;
 }
@@ -295,6 +289,8 @@ static void welcomed(mu_mesh *mesh, int rank, const mu_frame *frame, int64_t now
             mesh->peers[rank].told = true;
             mu__mesh_fail_text(mesh, news.code, "%s", news.message);
         }
+        if (news.code == MU_INVALID_ARGUMENT || news.code == MU_ALREADY_EXISTS)
+            mesh->peers[rank].call.refused = news.code;
         snprintf(text, sizeof text, "it says: %.500s", news.message);
         endpoint_failed(mesh, rank, text, now);
     } else {

@@ -67,30 +67,18 @@ void mu__visitor_accept(mu_mesh *mesh, int listener, int64_t now)
 
 // ---- What a visitor wants -----------------------------------------------------------------------
 
-static void note_refused(mu_mesh *mesh, const mu_link *link, mu_status status)
-{
-    // That it hung up is less than what was said of it before.
-    static const char came[] = "it came, but ";
-    const int claimed = mu__link_from(link);
-    if (mesh->joined || claimed <= mesh->rank || claimed >= mesh->ranks || mesh->peers[claimed].state != MU_PEER_AWAY)
-        return;
-    mu_peer *peer = &mesh->peers[claimed];
-    if (status == MU_UNAVAILABLE && strncmp(peer->reason, came, sizeof came - 1) == 0)
-        return;
-    snprintf(peer->reason, sizeof peer->reason, "%s%s", came, mu__link_reason(link));
-}
-
 // Whether this visitor may join; fills `why` if not.
-static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_news *why)
+static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_news *why, int64_t now)
 {
     mu_peer *peer = &mesh->peers[MU_MIN(hello->rank, mesh->ranks - 1)];
     const size_t bytes = sizeof why->message;
     *why = (mu_news){.code = MU_UNAVAILABLE};
-    if (mesh->joined)
-        snprintf(why->message, bytes,
-                 mesh->failure.code != MU_OK
-                     ? "the job that runs there has failed and is about to end"
-                     : "a job runs there already, with another process of this rank; it must end first");
+    if (mesh->joined && mesh->failure.code != MU_OK)
+        snprintf(why->message, bytes, "the job that runs there has failed and is about to end");
+    else if (mesh->joined && hello->ranks == mesh->ranks && peer->state == MU_PEER_HERE)
+        mu__refusal_of_twin(mesh, hello, why, now);
+    else if (mesh->joined)
+        snprintf(why->message, bytes, "a job runs there already, without this process; it must end first");
     else if (mesh->failure.code != MU_OK || mu__hello_differs(mesh, hello, why->message, bytes)) {
         why->code = MU_FAILED_PRECONDITION;
         mu__mesh_fail_text(mesh, why->code, "%s", why->message);
@@ -100,8 +88,7 @@ static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_news *why)
     } else if (hello->rank <= mesh->rank)
         snprintf(why->message, bytes, "rank %d must not call rank %d", hello->rank, mesh->rank);
     else if (peer->state == MU_PEER_HERE)
-        snprintf(why->message, bytes, "another process is %s already; are there two with the same task index?",
-                 peer->name);
+        mu__refusal_of_twin(mesh, hello, why, now);
     else
         return true;
     return false;
@@ -116,7 +103,7 @@ static bool may_stream(const mu_mesh *mesh, const mu_hello *hello, mu_news *why)
 }
 
 // Returns false if it must go at once.
-static bool answer(mu_mesh *mesh, mu_visitor *visitor)
+static bool answer(mu_mesh *mesh, mu_visitor *visitor, int64_t now)
 {
     mu_frame frame;
     mu_news why;
@@ -131,7 +118,7 @@ static bool answer(mu_mesh *mesh, mu_visitor *visitor)
     if (hello->to != mesh->rank || hello->rank != mu__link_from(visitor->talk.link))
         return false;
     visitor->answered = true;
-    visitor->refused = !(hello->stream[0] == '\0' ? may_join(mesh, hello, &why) : may_stream(mesh, hello, &why));
+    visitor->refused = !(hello->stream[0] == '\0' ? may_join(mesh, hello, &why, now) : may_stream(mesh, hello, &why));
     if (visitor->refused)
         return mu__frame_put_news(&visitor->talk.out, 0, MU_FRAME_REFUSE, &why) == MU_OK;
     mu__hello_fill(mesh, hello->rank, &own);
@@ -160,17 +147,16 @@ void mu__visitor_event(mu_mesh *mesh, int index, int64_t now)
 {
     mu_visitor *visitor = &mesh->visitors[index];
     mu_error_value ignored;
-    (void)now;
     if (visitor->talk.link == NULL)
         return;
     const mu_status shaken = visitor->shaken ? MU_OK : mu__link_shake(visitor->talk.link, &visitor->shaken);
     if (shaken != MU_OK) {
-        note_refused(mesh, visitor->talk.link, shaken);
+        mu__refusal_by_proof(mesh, visitor->talk.link, shaken, now);
         mu__log(MU_LOG_DEBUG, "a connection was sent away: %s", mu__link_reason(visitor->talk.link));
         send_away(visitor);
         return;
     }
-    const bool good = !visitor->shaken || visitor->answered || answer(mesh, visitor);
+    const bool good = !visitor->shaken || visitor->answered || answer(mesh, visitor, now);
     mu__error_move(&ignored);
     if (!good)
         send_away(visitor);

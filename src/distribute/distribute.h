@@ -220,6 +220,9 @@ mu_tensor *mu__reduce_replicas(mu_strategy *strategy, mu_reduce_op op, int n, mu
 // All of these are collectives of the workers, called by all of them in the same order; `what` is compared and named
 // in errors. With one worker they do nothing.
 mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtype, void *numbers, int64_t n);
+// mu__workers_agree adds up two numbers, and tells all whether a signal has asked one of them to end: then all have
+// heard it (mu__stop_signal) and strategy->stopping is set, behind the same call on each.
+mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t numbers[2]);
 // mu__workers_sum adds up n numbers of every replica in replica order; `parts` has them for each local one.
 mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const double *parts, double *sums);
 // mu__workers_gather_blocks (several workers only) puts counts[w] elements of each worker behind each other.

@@ -6,7 +6,6 @@
 // element for each replica; so do the pieces of shards.c. Workers agree before each step whether there is one.
 #include "distribute/distribute.h"
 
-#include <signal.h>
 
 struct mu_distributed_dataset {
     mu_iterable iterable;     // first
@@ -217,19 +216,13 @@ static mu_value *learn_like(mu_strategy *strategy, const mu_value *own, bool all
 }
 
 // All workers agree whether there is another step: as long as one of them has data, all take part, those without
-// with empty batches; and whether a signal has asked one of them to end. `own` is taken over.
+// with empty batches. `own` is taken over.
 static mu_value *step_of_all(distributed_iterator *iterator, mu_value *own)
 {
-    const int stop = mu__stop_signal();
-    int64_t step[] = {own != NULL, own ? rows_in(iterator, own) : 0, stop == SIGTERM, stop == SIGINT};
-    if (mu__workers_add(iterator->strategy, "next batch", MU_I64, step, MU_COUNT(step)) == MU_OK && step[0] > 0 &&
-        !iterator->like)
+    int64_t step[] = {own != NULL, own ? rows_in(iterator, own) : 0};
+    if (mu__workers_agree(iterator->strategy, "next batch", step) == MU_OK && step[0] > 0 && !iterator->like)
         iterator->like = learn_like(iterator->strategy, own, step[0] == iterator->strategy->n_workers);
     iterator->rows = step[1];
-    if (step[2] + step[3] > 0) {
-        mu__stop_by(step[2] > 0 ? SIGTERM : SIGINT);
-        iterator->strategy->stopping = true;
-    }
     if (!mu__pending() && step[0] > 0)
         return own ? own : empty_batches(iterator);
     mu_release(own);

@@ -6,6 +6,8 @@
 // replicas were in one process.
 #include "distribute/distribute.h"
 
+#include <signal.h>
+
 // The shape of one tensor on its way: type, rank, dimensions.
 enum { HEADER = 2 + MU_MAX_RANK };
 
@@ -24,6 +26,20 @@ mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtyp
         return MU_OK;
     mu_collective *all = meeting(strategy, what, &number);
     return all->all_reduce(all, number, what, MU_REDUCTION_SUM, dtype, numbers, n);
+}
+
+mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t numbers[2])
+{
+    const int stop = mu__stop_signal();
+    int64_t all[] = {numbers[0], numbers[1], stop == SIGTERM, stop == SIGINT};
+    MU_TRY(mu__workers_add(strategy, what, MU_I64, all, MU_COUNT(all)));
+    numbers[0] = all[0];
+    numbers[1] = all[1];
+    if (all[2] + all[3] > 0) {
+        mu__stop_by(all[2] > 0 ? SIGTERM : SIGINT);
+        strategy->stopping = true;
+    }
+    return MU_OK;
 }
 
 mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, mu_dtype dtype, const void *mine,

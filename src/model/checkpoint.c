@@ -5,6 +5,7 @@
 // model needs) is metadata. Restoring first checks everything, then changes everything.
 #include "model/checkpoint.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 // The variables of a checkpoint: borrowed, each once, in a fixed order.
@@ -19,10 +20,12 @@ struct mu_checkpoint {
     mu_optimizer *optimizer;
     mu_value *variables;
     mu_iterator *iterator;
+    int64_t *counter;         // of a preemption handler; NULL: none
 };
 
 static const char *const iterator_key = "muster.iterator";
 static const char *const input_key = "muster.input_shape";
+static const char *const counter_key = "muster.run_calls";
 static const char *const format_key = "muster.checkpoint";
 
 static void checkpoint_destroy(void *object)
@@ -69,6 +72,8 @@ mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *given)
     checkpoint->iterator = mu_retain(args.iterator);
     return mu__give(checkpoint);
 }
+
+void mu__checkpoint_count(mu_checkpoint *checkpoint, int64_t *counter) { checkpoint->counter = counter; }
 
 // ---- What there is to save ----------------------------------------------------------------------
 
@@ -135,6 +140,44 @@ static mu_status collect(const mu_checkpoint *checkpoint, entries *all)
     return checkpoint->variables ? add_variables(all, checkpoint->variables) : MU_OK;
 }
 
+static mu_status list_trainable(const mu_checkpoint *checkpoint, entries *out)
+{
+    entries all = {0};
+    mu_status status = MU_OK;
+    for (int l = 0; checkpoint->model && status == MU_OK && l < checkpoint->model->n_layers; l++)
+        for (int w = 0; status == MU_OK && w < checkpoint->model->layers[l]->n_weights; w++)
+            status = add(&all, checkpoint->model->layers[l]->weights[w]);
+    if (status == MU_OK && checkpoint->variables)
+        status = add_variables(&all, checkpoint->variables);
+    for (size_t i = 0; status == MU_OK && i < all.n; i++)
+        if (mu_variable_is_trainable(all.items[i]))
+            status = MU_PUSH(out, all.items[i]);
+    mu__free(all.items);
+    return status;
+}
+
+// Makes what the first step would make of metrics and optimizer: a file has all of it or, before the weights are there,
+// what there can be; so whatever was saved can be restored, also before the first step.
+static mu_status build_state(const mu_checkpoint *checkpoint)
+{
+    const mu_model *model = checkpoint->model;
+    mu_optimizer *optimizer = optimizer_of(checkpoint);
+    entries variables = {0};
+    if (!model && !optimizer)
+        return MU_OK;
+    mu_scope_guard scope = mu_scope_open(model ? model->strategy : optimizer->strategy);
+    mu_status status = mu__pending() ? mu_error_code() : MU_OK;
+    for (int i = 0; model && status == MU_OK && i < model->n_metrics; i++)
+        status = mu__metric_build(model->metrics[i]);
+    if (status == MU_OK && optimizer)
+        status = list_trainable(checkpoint, &variables);
+    if (status == MU_OK && optimizer)
+        status = mu__optimizer_build(optimizer, (int)variables.n, variables.items);
+    mu__free(variables.items);
+    mu_scope_close(&scope);
+    return status;
+}
+
 // ---- Saving -------------------------------------------------------------------------------------
 
 enum { MAX_METADATA = 32 };
@@ -150,17 +193,28 @@ static void input_shape_text(const mu_model *model, char text[MU_SHAPE_TEXT])
             (size_t)snprintf(text + used, MU_SHAPE_TEXT - used, "%s%lld", i > 1 ? "," : "", (long long)shape->dims[i]);
 }
 
-// Fills `all` with the file's metadata: ours, then the caller's.
-static mu_status metadata_of(const mu_checkpoint *checkpoint, const char *const *more, char shape[MU_SHAPE_TEXT],
-                             const char *all[MAX_METADATA])
+// What the texts of a file's metadata stand in.
+typedef struct metadata_texts {
+    char shape[MU_SHAPE_TEXT], counter[24];
+    const char *all[MAX_METADATA];
+} metadata_texts;
+
+// Lists the file's metadata: ours, then the caller's.
+static mu_status metadata_of(const mu_checkpoint *checkpoint, const char *const *more, metadata_texts *out)
 {
+    const char **all = out->all;
     int n = 0;
     all[n++] = format_key;
     all[n++] = "1";
     if (checkpoint->model && checkpoint->model->n_layers > 0 && checkpoint->model->layers[0]->built) {
-        input_shape_text(checkpoint->model, shape);
+        input_shape_text(checkpoint->model, out->shape);
         all[n++] = input_key;
-        all[n++] = shape;
+        all[n++] = out->shape;
+    }
+    if (checkpoint->counter) {
+        snprintf(out->counter, sizeof out->counter, "%lld", (long long)*checkpoint->counter);
+        all[n++] = counter_key;
+        all[n++] = out->counter;
     }
     if (checkpoint->iterator) {
         all[n++] = iterator_key;
@@ -222,16 +276,28 @@ mu_status mu__checkpoint_write(mu_checkpoint *checkpoint, const char *path, cons
     MU_TRY(need_outside(checkpoint, path, "mu_checkpoint_save"));
     mu_pool *pool = mu_pool_open();
     entries all = {0};
-    char shape[MU_SHAPE_TEXT];
-    const char *texts[MAX_METADATA];
-    mu_status status = pool ? collect(checkpoint, &all) : mu_error_code();
+    metadata_texts texts;
+    mu_status status = pool ? build_state(checkpoint) : mu_error_code();
     if (status == MU_OK)
-        status = metadata_of(checkpoint, metadata, shape, texts);
+        status = collect(checkpoint, &all);
     if (status == MU_OK)
-        status = write_entries(&all, path, texts);
+        status = metadata_of(checkpoint, metadata, &texts);
+    if (status == MU_OK)
+        status = write_entries(&all, path, texts.all);
     mu__free(all.items);
     mu_pool_close(pool);
     return status;
+}
+
+mu_strategy *mu__checkpoint_strategy(const mu_checkpoint *checkpoint)
+{
+    entries all = {0};
+    mu_strategy *strategy = NULL;
+    if (collect(checkpoint, &all) == MU_OK)
+        for (size_t i = 0; i < all.n && !strategy; i++)
+            strategy = all.items[i]->owner;
+    mu__free(all.items);
+    return strategy ? strategy : checkpoint->model ? checkpoint->model->strategy : NULL;
 }
 
 bool mu__checkpoint_is_ours(const mu_checkpoint *checkpoint)
@@ -266,29 +332,6 @@ static mu_status build_model(mu_model *model, const mu_tensor_file *file)
         rank++;
     }
     return mu_model_build(model, rank, dims);
-}
-
-// Makes what the first step would make, so that there is something to restore into.
-static mu_status build_all(const mu_checkpoint *checkpoint, const mu_tensor_file *file)
-{
-    mu_model *model = checkpoint->model;
-    mu_optimizer *optimizer = optimizer_of(checkpoint);
-    if (!model)
-        return MU_OK;
-    MU_TRY(build_model(model, file));
-    mu_scope_guard scope = mu_scope_open(model->strategy);
-    int n = 0;
-    mu_variable **variables = NULL;
-    mu_status status = mu__pending() ? mu_error_code() : MU_OK;
-    for (int i = 0; status == MU_OK && i < model->n_metrics; i++)
-        status = mu__metric_build(model->metrics[i]);
-    if (status == MU_OK && optimizer)
-        status = mu__model_variables(model, true, &n, &variables);
-    if (status == MU_OK && optimizer)
-        status = mu__optimizer_build(optimizer, n, variables);
-    mu__free(variables);
-    mu_scope_close(&scope);
-    return status;
 }
 
 static mu_status check_entry(const mu_tensor_file *file, const mu_variable *variable)
@@ -328,11 +371,28 @@ static mu_status read_entries(const entries *all, const mu_tensor_file *file)
     return status;
 }
 
+static mu_status read_counter(const mu_tensor_file *file, int64_t *out)
+{
+    const char *text = mu_tensor_file_metadata(file, counter_key);
+    char *end = NULL;
+    errno = 0;
+    *out = text ? strtoll(text, &end, 10) : 0;
+    if (!text || (end != text && *end == '\0' && errno == 0 && *out >= 0))
+        return MU_OK;
+    return mu__error(MU_DATA_LOSS, "the checkpoint '%s' has \"%.40s\" for %s; wanted a number from 0", file->path, text,
+                     counter_key);
+}
+
 mu_status mu__checkpoint_read(mu_checkpoint *checkpoint, mu_tensor_file *file)
 {
     entries all = {0};
+    int64_t counter = 0;
     mu_pool *pool = mu_pool_open();
-    mu_status status = pool ? build_all(checkpoint, file) : mu_error_code();
+    mu_status status = pool ? read_counter(file, &counter) : mu_error_code();
+    if (status == MU_OK && checkpoint->model)
+        status = build_model(checkpoint->model, file);
+    if (status == MU_OK)
+        status = build_state(checkpoint);
     if (status == MU_OK)
         status = collect(checkpoint, &all);
     if (status == MU_OK)
@@ -340,6 +400,8 @@ mu_status mu__checkpoint_read(mu_checkpoint *checkpoint, mu_tensor_file *file)
     const char *position = mu_tensor_file_metadata(file, iterator_key);
     if (status == MU_OK && checkpoint->iterator && position)
         status = mu_iterator_restore(checkpoint->iterator, position);
+    if (status == MU_OK && checkpoint->counter)
+        *checkpoint->counter = counter;
     mu__free(all.items);
     mu_pool_close(pool);
     return status;

@@ -88,6 +88,8 @@ mu_checkpoint_manager *mu_checkpoint_manager_new_with(const mu_checkpoint_manage
     return mu__give(manager);
 }
 
+mu_checkpoint *mu__manager_checkpoint(const mu_checkpoint_manager *manager) { return manager->checkpoint; }
+
 // ---- The files ----------------------------------------------------------------------------------
 
 static char *path_of(const mu_checkpoint_manager *manager, int64_t number)

@@ -244,11 +244,23 @@ static void count_step(pass *p)
         p->model->position->step = p->steps;
 }
 
-// Workers end together, after the step at which all of them have learnt of the signal.
+// Workers end together, after the step at which all of them have learnt of the signal; until then nothing else that
+// they do is broken off.
+static void hold_stop(const mu_model *model)
+{
+    if (model->strategy->n_workers > 1)
+        mu__stop_hold();
+}
+
+static void let_stop_go(const mu_model *model)
+{
+    if (model->strategy->n_workers > 1)
+        mu__stop_let_go();
+}
+
 static mu_status check_stop(const mu_strategy *strategy)
 {
-    mu__context()->stops_together = strategy->n_workers > 1 && !strategy->stopping;
-    return mu__check_stop();
+    return strategy->n_workers > 1 && !strategy->stopping ? MU_OK : mu__stopped();
 }
 
 static mu_status finish_step(pass *p, mu_running *running)
@@ -292,7 +304,7 @@ static mu_verbose verbose_on(const mu_model *model, mu_verbose verbose)
     return mu_strategy_should_checkpoint(model->strategy) || verbose == MU_VERBOSE_LINES ? verbose : MU_VERBOSE_SILENT;
 }
 
-static mu_status run_pass(pass *p)
+static mu_status run_steps(pass *p)
 {
     mu_running *before = NULL;
     mu_status status = check_stop(p->model->strategy);
@@ -323,8 +335,15 @@ static mu_status run_pass(pass *p)
         mu_pool_close(pool);
         mu__error_raise(&first);
     }
-    mu__context()->stops_together = false;
     return mu_error_code();
+}
+
+static mu_status run_pass(pass *p)
+{
+    hold_stop(p->model);
+    const mu_status status = run_steps(p);
+    let_stop_go(p->model);
+    return status;
 }
 
 static mu_status reset_metrics(const mu_model *model)
@@ -624,6 +643,7 @@ mu_history *mu_fit_with(const mu_fit_args *given)
     if (mu__pending() || check_fit(&f.args) != MU_OK || !(f.history = mu__history_new()))
         return NULL;
     mu_model *model = f.args.model;
+    hold_stop(model);
     model->stop = false;
     model->position = &f.position;
     f.position.epoch = f.args.initial_epoch;
@@ -639,6 +659,7 @@ mu_history *mu_fit_with(const mu_fit_args *given)
     if (status == MU_CANCELLED && mu__stop_signal() != 0)
         call_interrupt_hooks(&f);
     model->position = NULL;
+    let_stop_go(model);
     mu__free(f.position.restored);
     mu_release(f.iterator);
     if (status == MU_OK)

@@ -1,0 +1,136 @@
+# A job of several processes for tests: starts one process per rank with TF_CONFIG, each with its own output, and says
+# how each ended. The ranks are started directly, without the launcher, so that nobody but the library ends them.
+import collections
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+KEY = "a-key-of-the-tests-long-enough"
+End = collections.namedtuple("End", "code text at")
+passed = 0
+failed = 0
+
+
+def check(name, condition, detail=""):
+    """Counts; a failure is printed."""
+    global passed, failed
+    if condition:
+        passed += 1
+    else:
+        failed += 1
+        print(f"{name}: failed\n{detail}", flush=True)
+    return condition
+
+
+def finish():
+    print(f"{passed} passed, {failed} failed")
+    return int(failed > 0 or passed == 0)
+
+
+def free_ports(n):
+    sockets = [socket.socket() for _ in range(n)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def plain_environment():
+    names = ("MUSTER_", "TF_CONFIG", "SLURM_", "OMPI_", "PMI", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_")
+    return {k: v for k, v in os.environ.items() if not k.startswith(names)}
+
+
+class Job:
+    """`arguments` is a list, or a function of the rank that returns one; `environment` likewise a dictionary."""
+
+    def __init__(self, arguments, n, environment=None, prefix=None):
+        self.n, self.ports = n, free_ports(n)
+        self.scratch = tempfile.TemporaryDirectory()
+        self.arguments, self.environment = arguments, environment
+        self.prefix = prefix or (lambda rank: [])
+        self.processes, self.ends = [None] * n, [None] * n
+        self.began = time.monotonic()
+
+    def config(self, rank):
+        workers = [f"127.0.0.1:{port}" for port in self.ports]
+        return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
+
+    def start(self, ranks=None):
+        for rank in range(self.n) if ranks is None else ranks:
+            arguments = self.arguments(rank) if callable(self.arguments) else self.arguments
+            more = self.environment(rank) if callable(self.environment) else self.environment or {}
+            environment = {**plain_environment(), "TF_CONFIG": self.config(rank), "MUSTER_CLUSTER_KEY": KEY,
+                           "MUSTER_CPU_DEVICES": "1", "MUSTER_THREADS": "1", **more}
+            environment = {k: v for k, v in environment.items() if v is not None}
+            with open(self.path(rank), "wb") as out:
+                self.processes[rank] = subprocess.Popen(self.prefix(rank) + [str(a) for a in arguments], stdout=out,
+                                                        stderr=out, stdin=subprocess.DEVNULL, env=environment)
+        return self
+
+    def path(self, rank):
+        return pathlib.Path(self.scratch.name) / str(rank)
+
+    def text(self, rank):
+        return self.path(rank).read_text(errors="replace")
+
+    def all_text(self):
+        return "\n".join(f"--- rank {r}, {self.ends[r].code if self.ends[r] else 'alive'}:\n{self.text(r)}"
+                         for r in range(self.n) if self.path(r).exists())
+
+    def wait_for(self, word, ranks=None, seconds=30):
+        """Waits until the output of these ranks holds `word`; False if it does not come."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if all(word in self.text(r) for r in (range(self.n) if ranks is None else ranks)):
+                return True
+            time.sleep(0.01)
+        return False
+
+    def send(self, rank, number=signal.SIGKILL):
+        if self.processes[rank].poll() is None:
+            self.processes[rank].send_signal(number)
+
+    def wait(self, seconds=60, ranks=None):
+        """The ends of these ranks, None for those that do not end in time; `at` is when, on the monotonic clock."""
+        ranks = [r for r in (range(self.n) if ranks is None else ranks) if self.processes[r]]
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and any(self.ends[r] is None for r in ranks):
+            for r in ranks:
+                if self.ends[r] is None and self.processes[r].poll() is not None:
+                    self.ends[r] = End(self.processes[r].returncode, self.text(r), time.monotonic())
+            time.sleep(0.005)
+        return [self.ends[r] for r in ranks]
+
+    def codes(self):
+        return [end.code if end else None for end in self.ends]
+
+    def open_ports(self):
+        """Which of the job's ports somebody still listens on."""
+        listening = set()
+        for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+            with open(name, encoding="ascii") as table:
+                for line in table.readlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == "0A":
+                        listening.add(int(fields[1].rsplit(":", 1)[1], 16))
+        return listening & set(self.ports)
+
+    def close(self):
+        for process in self.processes:
+            if process and process.poll() is None:
+                process.kill()
+                process.wait()
+        self.scratch.cleanup()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
