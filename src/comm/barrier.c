@@ -1,4 +1,4 @@
-// How threads wait for each other: a barrier with one counter, and the patience that every wait shares.
+// How threads wait for each other: a barrier with one counter, a bell, and the patience that every wait shares.
 //
 // The counter of arrivals only grows; the n-th barrier of r ranks is over when it has reached n * r, and it
 // is the word that sleepers sleep on, so nobody can miss it. Abort makes the counter leap past every
@@ -33,7 +33,8 @@ static void cpu_pause(void)
 
 bool mu__patience_turn(mu_patience *patience)
 {
-    if (!patience->crowded && patience->turns++ % PAUSES_PER_LOOK != 0) {
+    const bool calm = patience->calm != NULL && atomic_load_explicit(patience->calm, memory_order_relaxed);
+    if (!calm && !patience->crowded && patience->turns++ % PAUSES_PER_LOOK != 0) {
         cpu_pause();
         return true;
     }
@@ -43,6 +44,8 @@ bool mu__patience_turn(mu_patience *patience)
         patience->deadline_ns = mu__deadline_ns(patience->timeout);
     }
     const int64_t waited = now - patience->began_ns;
+    if (calm)
+        return false;
     if (patience->crowded || waited > SPIN_NS)
         sched_yield();
     return waited < YIELD_NS;
@@ -56,26 +59,52 @@ mu_status mu__patience_end(const mu_patience *patience)
 }
 
 // The kernel finds sleepers of one process faster than those of several.
-static int futex_flags(const mu_barrier *barrier)
+static int futex_flags(const atomic_bool *between_processes)
 {
-    return atomic_load_explicit(&barrier->between_processes, memory_order_relaxed) ? 0 : FUTEX_PRIVATE_FLAG;
+    return atomic_load_explicit(between_processes, memory_order_relaxed) ? 0 : FUTEX_PRIVATE_FLAG;
 }
 
-// Sleeps while the counter is `seen`, until woken or some time has passed.
-static void sleep_on(mu_barrier *barrier, unsigned seen, int64_t deadline_ns)
+// Sleeps while the word is `seen`, until woken or some time has passed.
+static void sleep_on(atomic_uint *word, int flags, unsigned seen, int64_t deadline_ns)
 {
     const int64_t left = MU_MIN(deadline_ns - mu__now_ns(), (int64_t)SLEEP_NS);
     if (left <= 0)
         return;
     const struct timespec time = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
-    syscall(SYS_futex, &barrier->arrivals, FUTEX_WAIT | futex_flags(barrier), seen, &time, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAIT | flags, seen, &time, NULL, 0);
 }
 
-static void wake_all(mu_barrier *barrier)
+static void wake_all(atomic_uint *word, atomic_int *sleepers, int flags)
 {
-    if (atomic_load(&barrier->sleepers) > 0)
-        syscall(SYS_futex, &barrier->arrivals, FUTEX_WAKE | futex_flags(barrier), INT32_MAX, NULL, NULL, 0);
+    if (atomic_load(sleepers) > 0)
+        syscall(SYS_futex, word, FUTEX_WAKE | flags, INT32_MAX, NULL, NULL, 0);
 }
+
+// ---- Bell ---------------------------------------------------------------------------------------
+
+void mu__bell_ring(mu_bell *bell)
+{
+    atomic_fetch_add(&bell->rings, 1);
+    wake_all(&bell->rings, &bell->sleepers, futex_flags(&bell->between_processes));
+}
+
+// One who sleeps is counted before it looks, so whoever rings after that sees the count.
+mu_status mu__bell_wait(mu_bell *bell, bool (*so)(const void *arg), const void *arg, mu_patience patience)
+{
+    mu_status status = MU_OK;
+    while (!so(arg) && status == MU_OK) {
+        if (mu__patience_turn(&patience))
+            continue;
+        atomic_fetch_add(&bell->sleepers, 1);
+        const unsigned rings = atomic_load(&bell->rings);
+        if (!so(arg) && (status = mu__patience_end(&patience)) == MU_OK)
+            sleep_on(&bell->rings, futex_flags(&bell->between_processes), rings, patience.deadline_ns);
+        atomic_fetch_sub(&bell->sleepers, 1);
+    }
+    return status;
+}
+
+// ---- Barrier ------------------------------------------------------------------------------------
 
 static bool reached(unsigned arrivals, unsigned target) { return (int32_t)(arrivals - target) >= 0; }
 
@@ -98,7 +127,7 @@ static mu_status sleep_until(mu_barrier *barrier, unsigned target, const mu_pati
         status = mu__patience_end(patience);
         if (status != MU_OK)
             break;
-        sleep_on(barrier, arrivals, patience->deadline_ns);
+        sleep_on(&barrier->arrivals, futex_flags(&barrier->between_processes), arrivals, patience->deadline_ns);
     }
     atomic_fetch_sub(&barrier->sleepers, 1);
     return status;
@@ -109,7 +138,7 @@ mu_status mu__barrier_wait(mu_barrier *barrier, uint32_t *epoch, int ranks, mu_p
     const unsigned target = ++*epoch * (unsigned)ranks;
     unsigned arrivals = atomic_fetch_add(&barrier->arrivals, 1) + 1;
     if (arrivals == target)
-        wake_all(barrier);
+        wake_all(&barrier->arrivals, &barrier->sleepers, futex_flags(&barrier->between_processes));
     while (!reached(arrivals, target)) {
         if (!mu__patience_turn(&patience)) {
             const mu_status status = sleep_until(barrier, target, &patience);
@@ -126,5 +155,5 @@ void mu__barrier_abort(mu_barrier *barrier)
     if (atomic_exchange(&barrier->failed, true))
         return;
     atomic_fetch_add(&barrier->arrivals, LEAP);
-    wake_all(barrier);
+    wake_all(&barrier->arrivals, &barrier->sleepers, futex_flags(&barrier->between_processes));
 }

@@ -201,6 +201,7 @@ typedef struct mu_ticket {
 
 // Where the ranks of a group are, as one process sees it.
 typedef struct mu_bridge mu_bridge;
+typedef struct mu_board mu_board;
 typedef struct mu_seating {
     int ranks;
     int first_local, n_local; // of this process
@@ -227,6 +228,7 @@ typedef struct mu_port {
     // Called now and then while a wait sleeps; anything but MU_OK ends it. NULL: nothing to do.
     mu_status (*idle)(void *arg);
     void *idle_arg;
+    const atomic_bool *calm; // while it is true waits neither spin nor yield, but sleep
 } mu_port;
 
 // A transport is a row of functions; the group allocates, zeroes and frees the states. Waiting functions return
@@ -259,6 +261,10 @@ typedef struct mu_transport {
     mu_status (*flush)(mu_port *port);
     // has_come says whether `rank` has reached what this rank waits at, for messages.
     bool (*has_come)(const mu_port *port, int rank);
+    // board is where the ranks of one host post what they have started; NULL: they are not on one. meetings counts
+    // those that a rank has entered; what it wrote before is seen by who reads the count.
+    mu_board *(*board)(const mu_port *port);
+    uint32_t (*meetings)(const mu_port *port, int rank);
     // enter and leave say that this rank may be touching the memory of others; is_inside asks about `rank`.
     bool (*enter)(mu_port *port); // false: it is inside already
     void (*leave)(mu_port *port);
@@ -293,10 +299,12 @@ typedef struct mu_patience {
     bool crowded;
     mu_status (*idle)(void *arg); // as in mu_port
     void *idle_arg;
+    const atomic_bool *calm;
 } mu_patience;
-#define MU_PATIENCE(port)                                                                                          \
-    {                                                                                                              \
-        .timeout = (port)->timeout, .crowded = (port)->crowded, .idle = (port)->idle, .idle_arg = (port)->idle_arg \
+#define MU_PATIENCE(port)                                                                                           \
+    {                                                                                                               \
+        .timeout = (port)->timeout, .crowded = (port)->crowded, .idle = (port)->idle, .idle_arg = (port)->idle_arg, \
+        .calm = (port)->calm                                                                                        \
     }
 
 // mu__patience_turn pauses or yields once; false: it is time to sleep. mu__patience_end is asked before each sleep:
@@ -316,6 +324,37 @@ typedef struct mu_barrier {
 // MU_DEADLINE_EXCEEDED or MU_ABORTED.
 mu_status mu__barrier_wait(mu_barrier *barrier, uint32_t *epoch, int ranks, mu_patience patience);
 void mu__barrier_abort(mu_barrier *barrier);
+
+// A bell for those who wait until something is so: whoever changes it rings, and they look again.
+typedef struct mu_bell {
+    _Alignas(64) atomic_uint rings;
+    atomic_int sleepers;
+    atomic_bool between_processes;
+} mu_bell;
+void mu__bell_ring(mu_bell *bell);
+mu_status mu__bell_wait(mu_bell *bell, bool (*so)(const void *arg), const void *arg, mu_patience patience);
+
+// ---- The board (board.c) ------------------------------------------------------------------------
+
+// Where the ranks of one host post what they have started: in the room's memory, zeroed. Whoever comes to wait for an
+// operation that all have posted takes slices of it, until none is left.
+enum { MU_MOST_STARTED = 16 };
+typedef struct mu_board_place {
+    _Alignas(64) atomic_uint posted; // by ranks, ever
+    atomic_uint ended;               // by ranks, ever
+    atomic_uint ready;               // times that all had posted
+    atomic_uint next, done;          // slices: taken, and written
+    atomic_llong end_ns;
+} mu_board_place;
+typedef struct mu_board_entry {
+    _Alignas(64) mu_ticket ticket;
+    atomic_uint came; // 1 + number of the operation that it is of
+} mu_board_entry;
+struct mu_board {
+    mu_bell bell;
+    mu_board_place places[MU_MOST_STARTED];
+    mu_board_entry entries[]; // [MU_MOST_STARTED][ranks]
+};
 
 // ---- Running lists (schedule.c) -----------------------------------------------------------------
 

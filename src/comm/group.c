@@ -14,19 +14,6 @@
 #define NEWS_SECONDS  2.0
 #define LEAVE_SECONDS 1.0
 
-typedef struct call {
-    mu_collective_kind kind;
-    int64_t number;
-    const char *name;
-    mu_reduction reduction;
-    mu_dtype dtype;
-    int root;
-    int64_t count;
-    const int64_t *counts;
-    void *data;
-    const void *input;
-} call;
-
 // ---- Failing ------------------------------------------------------------------------------------
 
 // The first error stays. Those that came from the mesh need not be told to it.
@@ -79,7 +66,7 @@ static bool hear_of_failure(mu_group *group, mu_error_value *out)
     return true;
 }
 
-static mu_status raise_group_error(mu_group *group)
+mu_status mu__raise_group_error(mu_group *group)
 {
     mu_error_value error;
     if (group->joined.mesh != NULL && hear_of_failure(group, &error))
@@ -88,12 +75,12 @@ static mu_status raise_group_error(mu_group *group)
 }
 
 // Makes this thread's record the group's error (unless another was first), and the group's error the record.
-static mu_status fail_group(mu_group *group)
+mu_status mu__fail_group(mu_group *group)
 {
     mu_error_value error;
     mu__error_move(&error);
     mu__group_abort(group, &error);
-    return raise_group_error(group);
+    return mu__raise_group_error(group);
 }
 
 // A connection may end before the mesh says that the process behind it died or left: the record says which.
@@ -108,12 +95,12 @@ static bool hear_of_end(member *m)
     return true;
 }
 
-static mu_status fail_wait(member *m, mu_status status)
+mu_status mu__fail_wait(member *m, mu_status status)
 {
     char who[MU_TEXT_BYTES], what[MU_TEXT_BYTES];
     mu__ticket_text(mu__ticket_of(m, m->port.rank), what);
     if (status == MU_UNAVAILABLE && hear_of_end(m))
-        return fail_group(m->group);
+        return mu__fail_group(m->group);
     if (status == MU_UNAVAILABLE || status == MU_DATA_LOSS)
         mu__error(status,
                   "The connection of rank %d of group \"%s\" to rank %d of %s ended in %s; the processes or the "
@@ -131,12 +118,12 @@ static mu_status fail_wait(member *m, mu_status status)
                   "Rank %d of group \"%s\" got a message of another size than its list says in %s; all ranks must "
                   "have the same policy.",
                   m->port.rank, m->group->name, what);
-    return fail_group(m->group);
+    return mu__fail_group(m->group);
 }
 
 // A wait that sleeps says now and then whom it waits for, and ends when one of them has left. A process of another host
 // may have left after it sent what is awaited: there the end of the connection says so.
-static mu_status member_idle(void *arg)
+mu_status mu__member_idle(void *arg)
 {
     member *m = arg;
     mu_mesh *mesh = m->group->joined.mesh;
@@ -151,7 +138,7 @@ static mu_status member_idle(void *arg)
     mu__mesh_late(mesh, &m->lateness, mu__ticket_text(ticket, what), mu__process_is_late, m);
     for (int rank = at->first[at->host]; rank < at->first[at->host + 1]; rank += at->n_local)
         if (mu__process_is_late(m, rank / at->n_local) && mu__mesh_check(mesh, rank / at->n_local) != MU_OK)
-            return fail_group(m->group);
+            return mu__fail_group(m->group);
     return MU_OK;
 }
 
@@ -194,6 +181,7 @@ mu_status mu__group_reset(mu_group *group)
         for (int i = 0; i < mu__n_local(group); i++) {
             group->transport->reset_rank(&group->members[i].port);
             group->members[i].port.turn = 0;
+            group->members[i].n_started = group->members[i].n_ended = 0;
         }
         atomic_store(&group->failed, false);
     }
@@ -211,7 +199,7 @@ static uint64_t hash_counts(const int64_t *counts, int n)
     return hash;
 }
 
-static bool valid(const member *m, const call *c)
+static bool valid(const member *m, const mu_call *c)
 {
     const bool reduces = c->kind == MU_KIND_ALL_REDUCE || c->kind == MU_KIND_REDUCE_SCATTER;
     const bool reducible = !reduces || (mu__reduce_supports(c->dtype) && c->reduction <= MU_REDUCTION_MAX);
@@ -221,7 +209,7 @@ static bool valid(const member *m, const call *c)
     return reducible && c->count >= 0 && mu_dtype_bytes(c->dtype) > 0 && c->root >= 0 && c->root < m->port.ranks;
 }
 
-static mu_status complain_invalid(const member *m, const call *c)
+static mu_status complain_invalid(const member *m, const mu_call *c)
 {
     char what[MU_TEXT_BYTES];
     mu__ticket_text(mu__ticket_of(m, m->port.rank), what);
@@ -234,33 +222,37 @@ static mu_status complain_invalid(const member *m, const call *c)
                      what, m->port.ranks - 1);
 }
 
-typedef struct meeting {
-    const member *m;
-    const call *c;
-} meeting;
-
-static mu_status agree(void *arg)
+mu_status mu__agree(member *m, const mu_call *c)
 {
-    const meeting *at = arg;
-    const member *m = at->m;
     const mu_ticket *first = mu__ticket_of(m, 0);
     for (int rank = 1; rank < m->port.ranks; rank++)
         if (memcmp(&first->same, &mu__ticket_of(m, rank)->same, sizeof first->same) != 0)
             return mu__complain_mismatch(m, rank);
-    if (!valid(m, at->c))
-        return complain_invalid(m, at->c);
-    for (int rank = 0; at->c->kind == MU_KIND_ALL_GATHER && rank < m->port.ranks; rank++)
+    if (!valid(m, c))
+        return complain_invalid(m, c);
+    for (int rank = 0; c->kind == MU_KIND_ALL_GATHER && rank < m->port.ranks; rank++)
         if (mu__ticket_of(m, rank)->count != m->counts[rank])
             return mu__error(MU_INVALID_ARGUMENT,
                              "In all_gather \"%s\" of group \"%s\" rank %d brings %lld elements, and %lld are "
                              "expected of it; exchange the counts first.",
-                             at->c->name, m->group->name, rank, (long long)mu__ticket_of(m, rank)->count,
+                             c->name, m->group->name, rank, (long long)mu__ticket_of(m, rank)->count,
                              (long long)m->counts[rank]);
     return MU_OK;
 }
 
+typedef struct meeting {
+    member *m;
+    const mu_call *c;
+} meeting;
+
+static mu_status agree_at(void *arg)
+{
+    const meeting *at = arg;
+    return mu__agree(at->m, at->c);
+}
+
 // How many elements of DATA and INPUT this rank has.
-static void extents(const member *m, const call *c, int64_t *data, int64_t *input)
+static void extents(const member *m, const mu_call *c, int64_t *data, int64_t *input)
 {
     *data = *input = c->count;
     if (c->kind == MU_KIND_ALL_TO_ALL || c->kind == MU_KIND_REDUCE_SCATTER)
@@ -273,7 +265,7 @@ static void extents(const member *m, const call *c, int64_t *data, int64_t *inpu
         *data += m->counts[i];
 }
 
-static void write_ticket(member *m, const call *c, int64_t window)
+void mu__write_ticket(member *m, const mu_call *c, int64_t window)
 {
     const bool gather = c->kind == MU_KIND_ALL_GATHER;
     const size_t element = mu_dtype_bytes(c->dtype);
@@ -303,26 +295,37 @@ static void write_ticket(member *m, const call *c, int64_t window)
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// An operation that cannot be still meets, so that every rank says the same.
-static mu_status build_list(member *m, const call *c, bool staged, mu_steps *out)
+static mu_problem problem_of(const member *m, const mu_call *c)
 {
-    const mu_group *group = m->group;
-    const mu_problem problem = {.kind = c->kind,
-                                .rank = m->port.rank,
-                                .ranks = m->port.ranks,
-                                .root = c->root,
-                                .count = c->count,
-                                .element = mu_dtype_bytes(c->dtype),
-                                .width = mu__reduce_width(c->dtype),
-                                .counts = c->kind == MU_KIND_ALL_GATHER ? m->counts : NULL,
-                                .hosts = group->joined.seating.hosts,
-                                .first = group->joined.seating.first};
-    if (!valid(m, c))
-        return MU_PUSH(out, ((mu_step){.kind = MU_STEP_MEET}));
-    return mu__algorithm_build(mu__policy_select(&group->policy, &problem, group->means), &problem, staged, out);
+    const mu_seating *at = &m->group->joined.seating;
+    return (mu_problem){.kind = c->kind,
+                        .rank = m->port.rank,
+                        .ranks = m->port.ranks,
+                        .root = c->root,
+                        .count = c->count,
+                        .element = mu_dtype_bytes(c->dtype),
+                        .width = mu__reduce_width(c->dtype),
+                        .counts = c->kind == MU_KIND_ALL_GATHER ? m->counts : NULL,
+                        .hosts = at->hosts,
+                        .first = at->first};
 }
 
-static mu_status find_list(member *m, const call *c, bool staged, const mu_steps **out)
+const mu_algorithm *mu__algorithm_for(const member *m, const mu_call *c)
+{
+    const mu_problem problem = problem_of(m, c);
+    return valid(m, c) ? mu__policy_select(&m->group->policy, &problem, m->group->means) : NULL;
+}
+
+// An operation that cannot be still meets, so that every rank says the same.
+static mu_status build_list(member *m, const mu_call *c, bool staged, mu_steps *out)
+{
+    const mu_problem problem = problem_of(m, c);
+    if (!valid(m, c))
+        return MU_PUSH(out, ((mu_step){.kind = MU_STEP_MEET}));
+    return mu__algorithm_build(mu__algorithm_for(m, c), &problem, staged, out);
+}
+
+static mu_status find_list(member *m, const mu_call *c, bool staged, const mu_steps **out)
 {
     cached_list *cached = &m->lists[((uint64_t)c->number * 2 + staged) % MU_CACHED_LISTS];
     const list_key key = {.kind = (int32_t)c->kind,
@@ -359,7 +362,7 @@ static mu_status grow_scratch(member *m, size_t bytes)
 }
 
 // What happens before the others are met must not fail alone: it fails the group.
-static mu_status prepare(member *m, const call *c, bool staged, const mu_steps **steps)
+static mu_status prepare(member *m, const mu_call *c, bool staged, const mu_steps **steps)
 {
     MU_TRY(find_list(m, c, staged, steps));
     return grow_scratch(m, (size_t)(*steps)->scratch * mu_dtype_bytes(c->dtype));
@@ -375,27 +378,29 @@ static bool needs_stages(const member *m)
 }
 
 // A list whose ranks address each other's data is left behind its meeting where they cannot; the staged one goes on.
-static mu_status run_lists(member *m, const call *c, mu_schedule *schedule)
+static mu_status run_lists(member *m, const mu_call *c, mu_schedule *schedule)
 {
     const mu_steps *steps;
     size_t at = 0;
     if (prepare(m, c, false, &steps) != MU_OK)
-        return fail_group(m->group);
-    write_ticket(m, c, steps->window);
+        return mu__fail_group(m->group);
+    mu__write_ticket(m, c, steps->window);
     const bool meets_first = steps->n > 0 && steps->items[0].kind == MU_STEP_MEET;
     if (m->group->joined.seating.staged && meets_first && steps->n > 1) {
         MU_TRY(mu__schedule_run(&(mu_steps){.items = steps->items, .n = 1}, &m->port, schedule, NULL));
         at = 1;
         if (needs_stages(m) && prepare(m, c, true, &steps) != MU_OK)
-            return fail_group(m->group);
+            return mu__fail_group(m->group);
     }
     schedule->areas[MU_AREA_SCRATCH] = m->scratch;
     return mu__schedule_run(steps, &m->port, schedule, &at);
 }
 
-static mu_status run_call(member *m, const call *c)
+mu_status mu__run_call(member *m, const mu_call *c)
 {
     mu_group *group = m->group;
+    if (atomic_load(&group->failed))
+        return mu__raise_group_error(group);
     for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
         m->counts[i] = c->counts != NULL ? c->counts[i] : c->count;
     m->port.turn++;
@@ -406,43 +411,51 @@ static mu_status run_call(member *m, const call *c)
         .stream = c->count * (int64_t)mu_dtype_bytes(c->dtype) * m->port.ranks > group->stream_bytes,
         .areas = {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input},
         .pointers = m->pointers,
-        .meet = agree,
+        .meet = agree_at,
         .arg = &at,
     };
     const mu_status status = run_lists(m, c, &schedule);
     if (status == MU_OK || mu__pending())
         return status;
-    return status == MU_ABORTED ? raise_group_error(group) : fail_wait(m, status);
+    return status == MU_ABORTED ? mu__raise_group_error(group) : mu__fail_wait(m, status);
 }
 
-static mu_status collective(mu_collective *self, const call *c)
+mu_status mu__group_inside(member *m, const mu_call *c, mu_work *work)
 {
-    member *m = (member *)self;
     const mu_transport *transport = m->group->transport;
-    if (mu__pending())
-        return mu_error_code();
     if (!transport->enter(&m->port))
         return mu__error(MU_FAILED_PRECONDITION,
                          "Rank %d of group \"%s\" is already in a collective on another thread; use one "
                          "thread per rank.",
                          m->port.rank, m->group->name);
-    const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
-    const mu_status status = atomic_load(&m->group->failed) ? raise_group_error(m->group) : run_call(m, c);
+    const mu_status status = work(m, c);
     transport->leave(&m->port);
     if (m->waits)
         mu__mesh_doing(m->group->joined.mesh, "computing", -1, NULL);
     m->waits = false;
     if (status != MU_OK && atomic_load(&m->group->failed))
         wait_until_others_left(m);
+    return status;
+}
+
+static mu_status collective(mu_collective *self, const mu_call *c)
+{
+    member *m = (member *)self;
+    if (mu__pending())
+        return mu_error_code();
+    mu__started_settle(m);
+    const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
+    const mu_status status = mu__group_inside(m, c, mu__run_call);
     if (begin != 0)
-        mu__span("comm", mu__kind_name(c->kind), m->port.rank, begin, mu__now_ns());
+        mu__span("comm", mu__kind_name(c->kind), m->port.rank - m->group->joined.seating.first_local, begin,
+                 mu__now_ns());
     return status;
 }
 
 static mu_status member_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                    mu_dtype dtype, void *data, int64_t count)
 {
-    return collective(self, &(call){.kind = MU_KIND_ALL_REDUCE,
+    return collective(self, &(mu_call){.kind = MU_KIND_ALL_REDUCE,
                                     .number = number,
                                     .name = name,
                                     .reduction = reduction,
@@ -455,7 +468,7 @@ static mu_status member_all_reduce(mu_collective *self, int64_t number, const ch
 static mu_status member_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
                                    const void *in, int64_t count, void *out, const int64_t *counts)
 {
-    return collective(self, &(call){.kind = MU_KIND_ALL_GATHER,
+    return collective(self, &(mu_call){.kind = MU_KIND_ALL_GATHER,
                                     .number = number,
                                     .name = name,
                                     .dtype = dtype,
@@ -468,7 +481,7 @@ static mu_status member_all_gather(mu_collective *self, int64_t number, const ch
 static mu_status member_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                                   int64_t count, int root)
 {
-    return collective(self, &(call){.kind = MU_KIND_BROADCAST,
+    return collective(self, &(mu_call){.kind = MU_KIND_BROADCAST,
                                     .number = number,
                                     .name = name,
                                     .dtype = dtype,
@@ -480,13 +493,13 @@ static mu_status member_broadcast(mu_collective *self, int64_t number, const cha
 
 mu_status mu__collective_barrier(mu_collective *self, int64_t number, const char *name)
 {
-    return collective(self, &(call){.kind = MU_KIND_BARRIER, .number = number, .name = name, .dtype = MU_U8});
+    return collective(self, &(mu_call){.kind = MU_KIND_BARRIER, .number = number, .name = name, .dtype = MU_U8});
 }
 
 mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
                                     const void *in, void *out, int64_t count)
 {
-    return collective(self, &(call){.kind = MU_KIND_ALL_TO_ALL,
+    return collective(self, &(mu_call){.kind = MU_KIND_ALL_TO_ALL,
                                     .number = number,
                                     .name = name,
                                     .dtype = dtype,
@@ -498,7 +511,7 @@ mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const c
 mu_status mu__collective_reduce_scatter(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                         mu_dtype dtype, const void *in, void *out, int64_t count)
 {
-    return collective(self, &(call){.kind = MU_KIND_REDUCE_SCATTER,
+    return collective(self, &(mu_call){.kind = MU_KIND_REDUCE_SCATTER,
                                     .number = number,
                                     .name = name,
                                     .reduction = reduction,
@@ -534,6 +547,7 @@ static void group_destroy(void *object)
         mu__mesh_unwatch(joined->mesh, mesh_failed, group);
     for (int i = 0; group->members != NULL && i < mu__n_local(group); i++) {
         member *m = &group->members[i];
+        mu__started_free(m);
         forget_lists(m);
         if (m->scratch != NULL)
             mu__free_data(m->scratch, m->scratch_bytes);
@@ -574,6 +588,9 @@ static mu_status open_member(mu_group *group, int local)
                                     .all_reduce = member_all_reduce,
                                     .all_gather = member_all_gather,
                                     .broadcast = member_broadcast,
+                                    .start = mu__member_start,
+                                    .wait = mu__member_wait,
+                                    .abandon = mu__member_abandon,
                                     .memory = at->segment != NULL ? member_memory : NULL};
     m->group = group;
     m->port = (mu_port){.transport = group->transport,
@@ -583,8 +600,9 @@ static mu_status open_member(mu_group *group, int local)
                         .state = group->states + (size_t)local * group->transport->rank_bytes,
                         .crowded = group->joined.crowded,
                         .timeout = group->joined.timeout,
-                        .idle = group->joined.mesh != NULL ? member_idle : NULL,
-                        .idle_arg = m};
+                        .idle = group->joined.mesh != NULL ? mu__member_idle : NULL,
+                        .idle_arg = m,
+                        .calm = &m->calm};
     m->pointers = mu__calloc(2 * (size_t)at->ranks + 1, sizeof *m->pointers);
     m->counts = mu__calloc((size_t)at->ranks, sizeof *m->counts);
     return m->pointers != NULL && m->counts != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;

@@ -10,6 +10,37 @@
 
 enum { MU_MAX_RANKS = 256, MU_CACHED_LISTS = 32, MU_TEXT_BYTES = 256 };
 
+// What a rank is asked to do.
+typedef struct mu_call {
+    mu_collective_kind kind;
+    int64_t number;
+    const char *name;
+    mu_reduction reduction;
+    mu_dtype dtype;
+    int root;
+    int64_t count;
+    const int64_t *counts;
+    void *data;
+    const void *input;
+} mu_call;
+
+// An operation that was started and not waited for (started.c). The queue is a ring: number s stands at s modulo its
+// length.
+typedef enum start_way {
+    START_BOARD,      // the ranks of this host do it as they come to wait for it
+    START_BACKGROUND, // a thread of this rank's does it
+    START_DONE        // it was done at once
+} start_way;
+typedef struct started {
+    struct member *member;
+    mu_call call;
+    start_way way;
+    int64_t begin_ns, end_ns; // with a timeline
+    uint32_t meetings, turn;  // board: of this rank, when it started
+    mu_latch done;            // background
+    mu_error_value error;
+} started;
+
 // What a list depends on, besides rank and policy.
 typedef struct list_key {
     int32_t kind, root, staged, unused;
@@ -34,6 +65,11 @@ typedef struct member {
     int64_t *counts;      // [ranks], of the all-gather in progress
     mu_lateness lateness; // of the wait in progress
     bool waits;           // it is long enough that lateness counts, and that peers know what this rank waits for
+    started *queue;       // [MU_MOST_STARTED]; NULL: nothing was started yet
+    int64_t n_started, n_ended;
+    int64_t awaited;      // 1 + number of the started operation on the board that this rank speaks of; 0: none
+    mu_worker *background;
+    atomic_bool calm;     // the wait in progress is not urgent: its thread leaves the cores to those who compute
 } member;
 
 struct mu_group {
@@ -52,14 +88,48 @@ struct mu_group {
     mu_error_value error; // behind `lock`
 };
 
+// mu__group_inside does `work` as one that may touch the others' memory; after a failure it returns when they are out.
+typedef mu_status mu_work(member *m, const mu_call *c);
+mu_status mu__group_inside(member *m, const mu_call *c, mu_work *work);
+
+// Ways of working: by messages and barriers. And parts of it: the ticket is written, all tickets are compared.
+mu_status mu__run_call(member *m, const mu_call *c);
+void mu__write_ticket(member *m, const mu_call *c, int64_t window);
+mu_status mu__agree(member *m, const mu_call *c);
+const mu_algorithm *mu__algorithm_for(const member *m, const mu_call *c);
+
+// What a wait that ended with `status` and no record says; the group has failed then. mu__raise_group_error raises
+// what it failed with; mu__fail_group makes this thread's record that.
+mu_status mu__fail_wait(member *m, mu_status status);
+mu_status mu__raise_group_error(mu_group *group);
+mu_status mu__fail_group(mu_group *group);
+mu_status mu__member_idle(void *arg); // mu_port.idle of a group of several processes
+
+// started.c: the slots of a mu_collective; mu__started_settle returns when no thread of the rank's own works for it.
+mu_status mu__member_start(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                           mu_dtype dtype, void *data, int64_t count, bool soon, int64_t *number_started);
+mu_status mu__member_wait(mu_collective *self, int64_t number_started);
+void mu__member_abandon(mu_collective *self);
+void mu__started_settle(member *m);
+void mu__started_free(member *m);
+
+// board.c: operations that the ranks of one host do together, whoever has time.
+bool mu__board_fits(const member *m, const mu_call *c);
+mu_status mu__board_post(member *m, started *s, int64_t number);
+mu_status mu__board_end(member *m, started *s, int64_t number);
+mu_ticket *mu__board_ticket(const member *m, int rank);
+bool mu__board_has_come(const member *m, int rank);
+
 mu_ticket *mu__ticket_of(const member *m, int rank);
 int mu__n_local(const mu_group *group);
 
 // mu__ticket_text writes "all_reduce \"dense_2/kernel\" (run 4, op 12, 2 elements of float32, sum)".
 const char *mu__ticket_text(const mu_ticket *ticket, char text[MU_TEXT_BYTES]);
 
-// mu__complain_mismatch records how this rank and rank 0 differ.
+// mu__complain_mismatch records how this rank and rank 0 differ; mu__complain_passed that `rank` is in `theirs` and
+// never started what this rank waits for.
 mu_status mu__complain_mismatch(const member *m, int rank);
+mu_status mu__complain_passed(const member *m, int rank, const mu_ticket *theirs);
 
 // mu__missing_text writes which ranks a wait waits for; mu__process_is_late is for mu__mesh_late, `arg` the member.
 const char *mu__missing_text(const member *m, char text[MU_TEXT_BYTES]);

@@ -31,11 +31,19 @@ static int ranks_here(const mu_seating *s)
 
 static size_t boxes_at(const mu_seating *s) { return sizeof(mu_room_head) + (size_t)s->ranks * sizeof(mu_seat); }
 
-static size_t stages_at(const mu_seating *s)
+static size_t board_at(const mu_seating *s)
 {
     const size_t here = (size_t)ranks_here(s);
-    return (boxes_at(s) + here * here * sizeof(mu_box) + PAGE - 1) / PAGE * PAGE;
+    return boxes_at(s) + here * here * sizeof(mu_box);
 }
+
+static size_t board_bytes(const mu_seating *s)
+{
+    const size_t entries = MU_MOST_STARTED * (size_t)s->ranks;
+    return s->hosts > 1 ? 0 : sizeof(mu_board) + entries * sizeof(mu_board_entry);
+}
+
+static size_t stages_at(const mu_seating *s) { return (board_at(s) + board_bytes(s) + PAGE - 1) / PAGE * PAGE; }
 
 size_t mu__room_bytes(const mu_seating *seating)
 {
@@ -64,10 +72,13 @@ mu_status mu__room_open(void *shared, const mu_seating *seating)
     room->head = (mu_room_head *)(void *)memory;
     room->seats = (mu_seat *)(void *)(memory + sizeof(mu_room_head));
     room->boxes = (mu_box *)(void *)(memory + boxes_at(seating));
+    room->board = seating->hosts > 1 ? NULL : (mu_board *)(void *)(memory + board_at(seating));
     room->stages = seating->staged ? (unsigned char *)memory + stages_at(seating) : NULL;
     if (seating->memory == NULL)
         return MU_OK;
     atomic_store(&room->head->barrier.between_processes, true);
+    if (room->board != NULL)
+        atomic_store(&room->board->bell.between_processes, true);
     room->copies = mu__calloc(n_copies(room), sizeof *room->copies);
     return room->copies != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
@@ -148,7 +159,15 @@ void mu__room_begin_meeting(mu_port *port)
     mu_room *room = port->shared;
     mu_room_rank *own = port->state;
     own->meeting = true;
-    atomic_store_explicit(&room->seats[port->rank].meetings, ++own->meetings, memory_order_relaxed);
+    atomic_store_explicit(&room->seats[port->rank].meetings, ++own->meetings, memory_order_release);
+}
+
+mu_board *mu__room_board(const mu_port *port) { return ((mu_room *)port->shared)->board; }
+
+uint32_t mu__room_meetings(const mu_port *port, int rank)
+{
+    const mu_room *room = port->shared;
+    return atomic_load_explicit(&room->seats[rank].meetings, memory_order_acquire);
 }
 
 static mu_status room_meet(mu_port *port)
@@ -274,6 +293,8 @@ void mu__room_abort(void *shared, const mu_error_value *error)
         atomic_store(&room->head->error_state, 2);
     }
     mu__barrier_abort(&room->head->barrier);
+    if (room->board != NULL)
+        mu__bell_ring(&room->board->bell);
 }
 
 bool mu__room_aborted(void *shared, mu_error_value *out)
@@ -293,6 +314,8 @@ void mu__room_reset(void *shared)
     atomic_store(&room->head->barrier.arrivals, 0);
     atomic_store(&room->head->barrier.failed, false);
     atomic_store(&room->head->error_state, 0);
+    if (room->board != NULL)
+        memset(room->board, 0, board_bytes(&room->seating));
     for (int i = 0; i < room->seating.ranks; i++) {
         atomic_store(&room->seats[i].barriers, 0);
         atomic_store(&room->seats[i].meetings, 0);
@@ -320,6 +343,8 @@ const mu_transport mu__transport_room = {
     .recv = mu__room_recv,
     .flush = mu__room_flush,
     .has_come = mu__room_has_come,
+    .board = mu__room_board,
+    .meetings = mu__room_meetings,
     .enter = mu__room_enter,
     .leave = mu__room_leave,
     .is_inside = mu__room_is_inside,

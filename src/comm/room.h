@@ -31,6 +31,7 @@ typedef struct mu_room {
     mu_room_head *head;
     mu_seat *seats;        // [ranks]
     struct mu_box *boxes;  // [here * here]
+    mu_board *board;       // NULL: there are other hosts
     unsigned char *stages; // [here][MU_STAGE_BYTES]; NULL: none are needed
     void **copies;         // [n_local][here][MU_SENDS_IN_FLIGHT] of messages that others cannot address
     size_t bytes;
@@ -54,6 +55,8 @@ mu_status mu__room_send(mu_port *port, int peer, const void *data, size_t bytes)
 mu_status mu__room_recv(mu_port *port, int peer, void *data, size_t bytes);
 mu_status mu__room_flush(mu_port *port);
 bool mu__room_has_come(const mu_port *port, int rank);
+mu_board *mu__room_board(const mu_port *port);
+uint32_t mu__room_meetings(const mu_port *port, int rank);
 bool mu__room_enter(mu_port *port);
 void mu__room_leave(mu_port *port);
 bool mu__room_is_inside(const mu_port *port, int rank);

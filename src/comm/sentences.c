@@ -32,7 +32,10 @@ const char *mu__ticket_text(const mu_ticket *ticket, char text[MU_TEXT_BYTES])
     return text;
 }
 
-mu_ticket *mu__ticket_of(const member *m, int rank) { return m->group->transport->ticket(&m->port, rank); }
+mu_ticket *mu__ticket_of(const member *m, int rank)
+{
+    return m->awaited != 0 ? mu__board_ticket(m, rank) : m->group->transport->ticket(&m->port, rank);
+}
 
 int mu__n_local(const mu_group *group) { return group->joined.seating.n_local; }
 
@@ -64,12 +67,25 @@ mu_status mu__complain_mismatch(const member *m, int rank)
                      arguments ? "counts and roots" : "names and types");
 }
 
+mu_status mu__complain_passed(const member *m, int rank, const mu_ticket *theirs)
+{
+    char text_a[MU_TEXT_BYTES], text_b[MU_TEXT_BYTES], rank_a[RANK_BYTES], rank_b[RANK_BYTES];
+    return mu__error(MU_INTERNAL,
+                     "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s. Every replica must run the same "
+                     "collectives in the same order with the same names and types.",
+                     m->group->name, rank_text(m->group, m->port.rank, rank_a),
+                     mu__ticket_text(mu__ticket_of(m, m->port.rank), text_a), rank_text(m->group, rank, rank_b),
+                     mu__ticket_text(theirs, text_b));
+}
+
 // "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain; in a group of several processes also whose the
 // first of them is.
 static bool is_missing(const member *m, int rank)
 {
     const mu_port *port = &m->port;
-    return port->waiting_for >= 0 ? rank == port->waiting_for : !m->group->transport->has_come(port, rank);
+    if (port->waiting_for >= 0)
+        return rank == port->waiting_for;
+    return m->awaited != 0 ? !mu__board_has_come(m, rank) : !m->group->transport->has_come(port, rank);
 }
 
 const char *mu__missing_text(const member *m, char text[MU_TEXT_BYTES])

@@ -103,6 +103,15 @@ struct mu_collective {
     // broadcast copies from rank `root`.
     mu_status (*broadcast)(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                            int64_t count, int root);
+    // start begins an all_reduce that goes on while its caller computes, and wait ends it: until then `data` is not the
+    // caller's. Every rank starts the same operations in the same order. With `soon` the wait comes next, with nothing
+    // between. What goes wrong shows at the wait, which also ends all that were started before; a start fails where one
+    // of those has to end first and did not. abandon is for a caller that fails between: `data` is its own again when
+    // it returns, the pending error is everybody's. NULL as the slots: there is only all_reduce.
+    mu_status (*start)(mu_collective *self, int64_t number, const char *name, mu_reduction reduction, mu_dtype dtype,
+                       void *data, int64_t count, bool soon, int64_t *started);
+    mu_status (*wait)(mu_collective *self, int64_t started);
+    void (*abandon)(mu_collective *self);
     // memory returns memory that all ranks of this host can address: collectives on other memory copy it in and
     // out. NULL as the slot: any memory is as good; NULL as the result, without a record: there is none left.
     mu_shared_memory *(*memory)(mu_collective *self, size_t bytes);

@@ -4,8 +4,6 @@
 // that nothing overwrites meanwhile is read where it lies), lifetimes, all-reduce blocks, kernels, places.
 #include "engine/cpu/plan.h"
 
-#define END_OF_PLAN INT32_MAX
-
 // Under the shapes of this plan: what broadcasts or sums to the shape that it has already is a view too.
 static bool is_view(const mu_plan *plan, const mu_node *node)
 {
@@ -300,7 +298,7 @@ static mu_status make_step(mu_plan *plan, const mu_node *node)
     mu_view *resources = add_views(plan, node->n_resources);
     if (!in || !out || !resources)
         return MU_RESOURCE_EXHAUSTED;
-    *s = (step){.node = node, .bucket = -1, .shared = writes_shared(plan->graph, node)};
+    *s = (step){.node = node, .bucket = -1, .awaits = -1, .shared = writes_shared(plan->graph, node)};
     for (int i = 0; i < node->n_in; i++)
         bind_value(plan, &in[i], mu__value_index(plan, node->in[i]));
     for (int i = 0; i < node->n_out; i++)
@@ -433,6 +431,7 @@ static mu_status build(mu_plan *plan, const mu_spec *inputs)
     MU_TRY(share_memory(plan));
     MU_TRY(find_results(plan));
     MU_TRY(make_steps(plan));
+    mu__overlap_plan(plan);
     return place(plan);
 }
 
@@ -445,7 +444,7 @@ mu_plan *mu__cpu_compile(mu_device *device, mu_graph *graph, const mu_spec *inpu
         return NULL;
     plan->device = device;
     plan->graph = mu_retain(graph);
-    plan->break_at = -1;
+    plan->break_at = plan->awaited_last = -1;
     plan->input_data = mu__arena_alloc(&plan->memory, sizeof(void *) * (size_t)n_inputs);
     if (plan->input_data && build(plan, inputs) == MU_OK)
         return plan;

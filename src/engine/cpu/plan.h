@@ -9,6 +9,8 @@
 
 #include "engine/engine.h"
 
+#define END_OF_PLAN INT32_MAX
+
 typedef enum storage {
     STORAGE_ARENA,
     STORAGE_INPUT,     // of the run
@@ -36,13 +38,18 @@ typedef struct bucket {
     size_t bytes, offset;
     size_t shared;     // its place in the memory of a collective that has its own
     int first, last;
+    int next;              // another bucket that the same step waits for; -1: none
+    // during a run
+    bool under_way;
+    int64_t started;       // what the collective calls it
 } bucket;
 
 typedef struct step {
     const mu_node *node;
     mu_kernel kernel;
     mu_kernel_run *run;
-    int bucket;             // the block that this step reduces as one; -1: none
+    int bucket;             // the block that this step starts to reduce as one; -1: none
+    int awaits;             // the first of the blocks that it waits for; -1: none
     bool shared;            // writes what all replicas share
     size_t scratch_bytes, scratch_offset;
     struct control *control;  // of ops with bodies
@@ -63,6 +70,7 @@ struct mu_plan {
     mu_graph *graph;        // retained
     mu_device *device;
     mu_arena memory;        // of everything below
+    int awaited_last;       // the first of the buckets that nothing uses before the end; -1: none
     int n_values, n_steps, n_buckets, n_bindings, n_resource_bindings, n_results;
     int *first_value;       // of each node
     value *values;
@@ -122,6 +130,17 @@ void mu__cpu_mark(const mu_plan *plan, int replica, int last);
 // mu__cpu_bytes is the arena that a plan needs together with the deepest of the plans in it.
 size_t mu__cpu_bytes(const mu_plan *plan);
 void mu__cpu_close_device(mu_device *device);
+
+// ---- Reductions that go on meanwhile (overlap.c) ------------------------------------------------
+
+// mu__overlap_plan finds the step before which each bucket's reduction must have come to its end, and keeps the
+// bucket's memory until then.
+void mu__overlap_plan(mu_plan *plan);
+// mu__overlap_start starts the reduction of a step's bucket, which lies at `data`; mu__overlap_wait waits for a list of
+// them; mu__overlap_abandon is for a run that has failed.
+mu_status mu__overlap_start(const mu_plan *plan, const step *s, void *data);
+mu_status mu__overlap_wait(const mu_plan *plan, int first, const cpu_call *call);
+void mu__overlap_abandon(const mu_plan *plan, const cpu_call *call);
 
 // ---- Plans in plans (nested.c, control.c, tail.c) -----------------------------------------------
 

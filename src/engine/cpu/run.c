@@ -3,7 +3,6 @@
 // Nothing is allocated but the buffers of the results. When a step fails, the variables that steps up to it
 // write are marked; a run that fails before its first write leaves every variable as it was.
 #include "engine/cpu/plan.h"
-#include "ops/nn.h"
 
 // Memory that all plans of a device share, one block for each depth of bodies: of each depth only one plan runs at a
 // time, on the device's thread.
@@ -122,19 +121,6 @@ static mu_status bind(mu_plan *plan, const cpu_call *call, char *arena)
     return MU_OK;
 }
 
-// A block is reduced as one array; the padding between its members is reduced with them and never read.
-static mu_status reduce_block(const mu_plan *plan, const step *s, char *arena)
-{
-    const bucket *b = &plan->buckets[s->bucket];
-    const mu_all_reduce_attrs *attrs = s->kernel.attrs;
-    mu_dtype dtype = s->kernel.in[0].dtype;
-    if (!s->kernel.collective)
-        return MU_OK;
-    return s->kernel.collective->all_reduce(s->kernel.collective, s->kernel.number, attrs->name,
-                                            (mu_reduction)attrs->reduction, dtype, bucket_data(plan, b, arena),
-                                            (int64_t)(b->bytes / mu_dtype_bytes(dtype)));
-}
-
 static mu_status run_shared(step *s)
 {
     mu_shared_turn turn;
@@ -150,7 +136,9 @@ static mu_status run_step(const mu_plan *plan, step *s, const cpu_call *call, ch
         return mu__control_run(s->control, &s->kernel, call);
     if (s->shared)
         return run_shared(s);
-    return s->bucket >= 0 ? reduce_block(plan, s, arena) : s->run(&s->kernel);
+    if (s->bucket >= 0)
+        return mu__overlap_start(plan, s, bucket_data(plan, &plan->buckets[s->bucket], arena));
+    return s->run(&s->kernel);
 }
 
 static mu_status run_steps(const mu_plan *plan, const cpu_call *call, char *arena, int *done)
@@ -158,6 +146,7 @@ static mu_status run_steps(const mu_plan *plan, const cpu_call *call, char *aren
     bool timed = mu__trace_on();
     for (*done = 0; *done < plan->n_steps; ++*done) {
         step *s = &plan->steps[*done];
+        MU_TRY(mu__overlap_wait(plan, s->awaits, call));
         int64_t begin = timed ? mu__now_ns() : 0;
         mu_status status = run_step(plan, s, call, arena);
         if (timed)
@@ -168,7 +157,7 @@ static mu_status run_steps(const mu_plan *plan, const cpu_call *call, char *aren
             return status;
         }
     }
-    return MU_OK;
+    return mu__overlap_wait(plan, plan->awaited_last, call);
 }
 
 void mu__cpu_mark(const mu_plan *plan, int replica, int last)
@@ -242,6 +231,8 @@ mu_status mu__cpu_call(mu_plan *plan, const cpu_call *call)
     MU_GO(run_steps(plan, call, arena, &done));
     MU_GO(collect(plan, call, arena));
 out:
+    if (status != MU_OK)
+        mu__overlap_abandon(plan, call);
     for (int i = 0; i < plan->n_results; i++) {
         mu_release(plan->results[i]);
         plan->results[i] = NULL;

@@ -145,7 +145,8 @@ static void reduced_values_live_long_enough(void **state)
 static struct {
     atomic_int taken, inside, outside;
     mu_shared_memory *blocks[2];
-    mu_status (*all_reduce)(mu_collective *, int64_t, const char *, mu_reduction, mu_dtype, void *, int64_t);
+    mu_status (*start)(mu_collective *, int64_t, const char *, mu_reduction, mu_dtype, void *, int64_t, bool,
+                       int64_t *);
 } own;
 
 static void free_own(void *object) { free(((mu_shared_memory *)object)->data); }
@@ -162,14 +163,14 @@ static mu_shared_memory *own_memory(mu_collective *self, size_t bytes)
     return block;
 }
 
-static mu_status watch_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
-                                  mu_dtype dtype, void *data, int64_t count)
+static mu_status watch_start(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                             mu_dtype dtype, void *data, int64_t count, bool soon, int64_t *started)
 {
     const mu_shared_memory *block = own.blocks[self->rank];
     const char *at = data, *begin = block ? block->data : NULL;
     const bool in = begin && at >= begin && at + (size_t)count * mu_dtype_bytes(dtype) <= begin + block->bytes;
     atomic_fetch_add(in ? &own.inside : &own.outside, 1);
-    return own.all_reduce(self, number, name, reduction, dtype, data, count);
+    return own.start(self, number, name, reduction, dtype, data, count, soon, started);
 }
 
 // What is reduced in place lies in the collective's memory, which is taken once and given back with the device.
@@ -179,8 +180,8 @@ static void blocks_lie_in_the_collectives_memory(void **state)
     mu_strategy *strategy = strategy_of(2);
     for (int r = 0; r < 2; r++) {
         mu_collective *c = mu__group_member(strategy->group, r);
-        own.all_reduce = c->all_reduce;
-        c->all_reduce = watch_all_reduce;
+        own.start = c->start;
+        c->start = watch_start;
         c->memory = own_memory;
     }
     mu_function *function = mu_function_new(keep_reduced_values, NULL);

@@ -1,0 +1,223 @@
+// All-reduces that the ranks of one host do together while they compute: posted by each, done by whoever comes to wait.
+//
+// A rank that starts an operation posts a ticket and goes on. Once all have, it is cut into slices, and ranks that
+// wait for it take one after the other: each slice is added up over all ranks' memory, in rank order, and written to
+// all. So a rank that is early works for those that still compute, nobody needs another thread, and the bits are those
+// of the other algorithms that add in rank order. Knows nothing of what is computed meanwhile.
+#include "comm/group.h"
+#include "comm/steps.h"
+
+enum { SLICE_BYTES = 16 * 1024, SLICES_PER_RANK = 4, LINE = 64 };
+
+static mu_board *board_of(const member *m) { return m->group->transport->board(&m->port); }
+
+static mu_board_place *place_of(const member *m, int64_t number)
+{
+    return &board_of(m)->places[number % MU_MOST_STARTED];
+}
+
+static mu_board_entry *entry_of(const member *m, int64_t number, int rank)
+{
+    return &board_of(m)->entries[number % MU_MOST_STARTED * m->port.ranks + rank];
+}
+
+mu_ticket *mu__board_ticket(const member *m, int rank) { return &entry_of(m, m->awaited - 1, rank)->ticket; }
+
+bool mu__board_has_come(const member *m, int rank)
+{
+    const unsigned came = atomic_load(&entry_of(m, m->awaited - 1, rank)->came);
+    return (int32_t)(came - (unsigned)m->awaited) >= 0;
+}
+
+bool mu__board_fits(const member *m, const mu_call *c)
+{
+    const mu_algorithm *algorithm = mu__algorithm_for(m, c);
+    return board_of(m) != NULL && (algorithm == NULL || algorithm->rank_order);
+}
+
+// ---- Waiting ------------------------------------------------------------------------------------
+
+typedef struct awaited {
+    member *m;
+    const started *s;
+    mu_board_place *place;
+    unsigned uses;   // of the place up to this one
+    unsigned slices;
+} awaited;
+
+static bool over(const awaited *a)
+{
+    return atomic_load(&a->place->ready) == a->uses && atomic_load(&a->place->done) == a->slices;
+}
+
+static bool failed(const awaited *a) { return atomic_load(&a->m->group->failed); }
+
+// All have posted when it is ready; `posted` is read as well because each of them has written it.
+static bool all_posted(const void *arg)
+{
+    const awaited *a = arg;
+    const bool ready = atomic_load_explicit(&a->place->ready, memory_order_acquire) == a->uses;
+    return (ready && atomic_load(&a->place->posted) != 0) || failed(a);
+}
+
+static bool all_written(const void *arg)
+{
+    const awaited *a = arg;
+    return atomic_load_explicit(&a->place->done, memory_order_acquire) == a->slices || failed(a);
+}
+
+static bool all_ended(const void *arg)
+{
+    const awaited *a = arg;
+    return (int32_t)(atomic_load(&a->place->ended) - (a->uses - 1) * (unsigned)a->m->port.ranks) >= 0 || failed(a);
+}
+
+// Whoever is in a later meeting than this rank was when it started will never start the same.
+static mu_status look_around(void *arg)
+{
+    const awaited *a = arg;
+    const mu_transport *transport = a->m->group->transport;
+    if (a->m->port.idle != NULL)
+        MU_TRY(a->m->port.idle(a->m->port.idle_arg));
+    for (int rank = 0; rank < a->m->port.ranks; rank++) {
+        const bool later = (int32_t)(transport->meetings(&a->m->port, rank) - a->s->meetings) > 0;
+        if (!later || mu__board_has_come(a->m, rank)) // in this order
+            continue;
+        mu_port then = a->m->port;
+        then.turn = a->s->turn + 1;
+        mu__complain_passed(a->m, rank, transport->ticket(&then, rank));
+        return mu__fail_group(a->m->group);
+    }
+    return MU_OK;
+}
+
+static mu_status wait_until(awaited *a, bool (*so)(const void *arg))
+{
+    mu_patience patience = MU_PATIENCE(&a->m->port);
+    patience.idle = look_around;
+    patience.idle_arg = a;
+    a->m->port.waiting_for = -1;
+    const mu_status status = mu__bell_wait(&board_of(a->m)->bell, so, a, patience);
+    return status == MU_OK && failed(a) && !over(a) ? MU_ABORTED : status;
+}
+
+// ---- Posting ------------------------------------------------------------------------------------
+
+static int64_t n_slices(const member *m, const mu_call *c)
+{
+    const int64_t bytes = c->count * (int64_t)mu_dtype_bytes(c->dtype);
+    return MU_MAX(MU_MIN(bytes / SLICE_BYTES, (int64_t)SLICES_PER_RANK * m->port.ranks), 1);
+}
+
+static awaited awaited_of(member *m, const started *s, int64_t number)
+{
+    return (awaited){.m = m,
+                     .s = s,
+                     .place = place_of(m, number),
+                     .uses = (unsigned)(number / MU_MOST_STARTED + 1),
+                     .slices = (unsigned)n_slices(m, &s->call)};
+}
+
+static mu_status say(awaited *a, mu_status status)
+{
+    if (status == MU_OK || mu__pending())
+        return status;
+    return status == MU_ABORTED ? mu__raise_group_error(a->m->group) : mu__fail_wait(a->m, status);
+}
+
+// The place may still be in use by ranks that have not ended the operation that stood there before.
+mu_status mu__board_post(member *m, started *s, int64_t number)
+{
+    awaited a = awaited_of(m, s, number);
+    s->meetings = m->group->transport->meetings(&m->port, m->port.rank);
+    s->turn = m->port.turn;
+    m->awaited = number + 1;
+    const mu_status status = say(&a, failed(&a) ? MU_ABORTED : wait_until(&a, all_ended));
+    if (status == MU_OK) {
+        mu__write_ticket(m, &s->call, 0);
+        atomic_store(&entry_of(m, number, m->port.rank)->came, (unsigned)m->awaited);
+        if (atomic_fetch_add(&a.place->posted, 1) + 1 == a.uses * (unsigned)m->port.ranks) {
+            atomic_store(&a.place->next, 0);
+            atomic_store(&a.place->done, 0);
+            atomic_store(&a.place->ready, a.uses);
+            mu__bell_ring(&board_of(m)->bell);
+        }
+    }
+    m->awaited = 0;
+    return status;
+}
+
+// ---- Doing --------------------------------------------------------------------------------------
+
+static void add_slice(member *m, const mu_call *c, int64_t index, int64_t count)
+{
+    const size_t element = mu_dtype_bytes(c->dtype);
+    const int64_t grain = MU_MAX(LINE / (int64_t)element, 1);
+    const mu_part part = mu__part_of(c->count, grain, (int)index, (int)count);
+    const uintptr_t base = (uintptr_t)m->group->joined.seating.memory;
+    void **places = m->pointers;
+    for (int rank = 0; rank < m->port.ranks; rank++)
+        places[rank] = (char *)(base + (uintptr_t)mu__ticket_of(m, rank)->areas[MU_AREA_DATA]) +
+                       (size_t)part.at * element;
+    mu__reduce(&(mu_reduce_args){.dtype = c->dtype,
+                                 .reduction = c->reduction,
+                                 .divide = c->reduction == MU_REDUCTION_MEAN ? m->port.ranks : 1,
+                                 .stream = c->count * (int64_t)element * m->port.ranks > m->group->stream_bytes,
+                                 .n_dst = m->port.ranks,
+                                 .n_src = m->port.ranks,
+                                 .dst = places,
+                                 .src = (const void *const *)places,
+                                 .count = part.count});
+}
+
+// Whoever sees that the group has failed touches nothing any more: its memory may be its owner's again.
+static void take_slices(awaited *a)
+{
+    for (unsigned i; !failed(a) && (i = atomic_fetch_add(&a->place->next, 1)) < a->slices;) {
+        add_slice(a->m, &a->s->call, i, a->slices);
+        if (mu__trace_on())
+            atomic_store(&a->place->end_ns, mu__now_ns());
+        if (atomic_fetch_add(&a->place->done, 1) + 1 == a->slices)
+            mu__bell_ring(&board_of(a->m)->bell);
+    }
+}
+
+static bool all_reached(const member *m)
+{
+    for (int rank = 0; m->group->joined.seating.staged && rank < m->port.ranks; rank++)
+        if (!mu__ticket_of(m, rank)->reached)
+            return false;
+    return true;
+}
+
+static mu_status do_together(member *m, const mu_call *c)
+{
+    const int64_t number = m->awaited - 1;
+    started *s = &m->queue[number % MU_MOST_STARTED];
+    awaited a = awaited_of(m, s, number);
+    MU_TRY(say(&a, wait_until(&a, all_posted)));
+    MU_TRY(mu__agree(m, c));
+    if (!all_reached(m)) {
+        m->awaited = 0;
+        return mu__run_call(m, c);
+    }
+    take_slices(&a);
+    return say(&a, wait_until(&a, all_written));
+}
+
+// What all ranks have done is done, though the group may have failed since: one that went on must not undo it.
+mu_status mu__board_end(member *m, started *s, int64_t number)
+{
+    const awaited a = awaited_of(m, s, number);
+    mu_status status = MU_OK;
+    m->awaited = number + 1;
+    if (!over(&a))
+        status = mu__group_inside(m, &s->call, do_together);
+    s->end_ns = atomic_load(&a.place->end_ns);
+    if (!failed(&a) || over(&a)) {
+        if ((atomic_fetch_add(&a.place->ended, 1) + 1) % (unsigned)m->port.ranks == 0)
+            mu__bell_ring(&board_of(m)->bell);
+    }
+    m->awaited = 0;
+    return status;
+}

@@ -1,0 +1,103 @@
+// Reductions of buckets that go on while the plan does: started where one is ready, waited for before its first use.
+//
+// Between the two the bucket's memory belongs to the collective, so it is kept from everything else until then. A
+// collective that cannot start anything reduces at once. Knows nothing of how the work is done meanwhile.
+#include "engine/cpu/plan.h"
+#include "ops/nn.h"
+
+// ---- Compiling ----------------------------------------------------------------------------------
+
+static bool uses(const mu_plan *plan, const binding *bindings, int n, int b)
+{
+    for (int i = 0; i < n; i++)
+        if (plan->values[plan->values[bindings[i].value].root].bucket == b)
+            return true;
+    return false;
+}
+
+// The first step behind the reduction that reads or writes what it gives; as many as there are steps: none does. The
+// bindings of a step stand together, in the order of the steps.
+static int first_use(const mu_plan *plan, int b)
+{
+    const binding *at = plan->bindings;
+    for (int i = 0; i < plan->n_steps; i++) {
+        const int n = plan->steps[i].kernel.n_in + plan->steps[i].kernel.n_out;
+        if (plan->steps[i].node->id > plan->buckets[b].node && uses(plan, at, n, b))
+            return i;
+        at += n;
+    }
+    return plan->n_steps;
+}
+
+void mu__overlap_plan(mu_plan *plan)
+{
+    for (int b = plan->n_buckets - 1; b >= 0; b--) { // the last first, so that lists are in order
+        bucket *k = &plan->buckets[b];
+        const int use = first_use(plan, b);
+        int *list = use < plan->n_steps ? &plan->steps[use].awaits : &plan->awaited_last;
+        k->last = MU_MAX(k->last, use < plan->n_steps ? plan->steps[use].node->id : END_OF_PLAN);
+        k->next = *list;
+        *list = b;
+    }
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+// Whether the step behind the reduction waits for it: then there is nothing to compute meanwhile.
+static bool comes_next(const mu_plan *plan, const step *s)
+{
+    const int next = (int)(s - plan->steps) + 1;
+    int b = next < plan->n_steps ? plan->steps[next].awaits : plan->awaited_last;
+    while (b >= 0 && b != s->bucket)
+        b = plan->buckets[b].next;
+    return b >= 0;
+}
+
+// A bucket is reduced as one array; the padding between its members is reduced with them and never read.
+mu_status mu__overlap_start(const mu_plan *plan, const step *s, void *data)
+{
+    bucket *k = &plan->buckets[s->bucket];
+    const mu_all_reduce_attrs *attrs = s->kernel.attrs;
+    const mu_dtype dtype = s->kernel.in[0].dtype;
+    const int64_t count = (int64_t)(k->bytes / mu_dtype_bytes(dtype));
+    mu_collective *c = s->kernel.collective;
+    if (!c)
+        return MU_OK;
+    if (!c->start)
+        return c->all_reduce(c, s->kernel.number, attrs->name, (mu_reduction)attrs->reduction, dtype, data, count);
+    MU_TRY(c->start(c, s->kernel.number, attrs->name, (mu_reduction)attrs->reduction, dtype, data, count,
+                    comes_next(plan, s), &k->started));
+    k->under_way = true;
+    return MU_OK;
+}
+
+static mu_status wait_for(const mu_plan *plan, bucket *k, const cpu_call *call)
+{
+    mu_collective *c = call->run->collective;
+    const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
+    const mu_status status = c->wait(c, k->started);
+    if (begin)
+        mu__span("collective", "all_reduce", call->run->replica, begin, mu__now_ns());
+    if (status != MU_OK)
+        mu__error_place(mu__node_site(plan->graph->nodes.items[k->node]));
+    else
+        k->under_way = false;
+    return status;
+}
+
+mu_status mu__overlap_wait(const mu_plan *plan, int first, const cpu_call *call)
+{
+    for (int b = first; b >= 0; b = plan->buckets[b].next)
+        if (plan->buckets[b].under_way)
+            MU_TRY(wait_for(plan, &plan->buckets[b], call));
+    return MU_OK;
+}
+
+void mu__overlap_abandon(const mu_plan *plan, const cpu_call *call)
+{
+    mu_collective *c = call->run->collective;
+    if (c && c->abandon)
+        c->abandon(c);
+    for (int b = 0; b < plan->n_buckets; b++)
+        plan->buckets[b].under_way = false;
+}
