@@ -171,11 +171,12 @@ mu_status mu__policy_parse(const char *text, mu_policy *out);
 // mu__policy_select returns the policy's algorithm where it fits the means, else the best that does.
 const mu_algorithm *mu__policy_select(const mu_policy *policy, const mu_problem *problem, unsigned means);
 
-// mu__policy_of returns the policy text of an implementation for ranks on one host, on hosts with one rank each, and
-// on any others (static storage); with `in_rank_order` one whose sums do not depend on where ranks are.
+// mu__policy_of returns the policy text of an implementation for ranks on one host (CROWDED: more than it has cores),
+// on hosts with one rank each, and on any others (static storage); with `in_rank_order` one whose sums do not depend on
+// where ranks are.
 // Errors (NULL with a record): UNIMPLEMENTED for one that they cannot have, INVALID_ARGUMENT for one whose order
 // depends on where ranks are.
-typedef enum mu_placing { MU_PLACED_TOGETHER, MU_PLACED_APART, MU_PLACED_MIXED } mu_placing;
+typedef enum mu_placing { MU_PLACED_TOGETHER, MU_PLACED_CROWDED, MU_PLACED_APART, MU_PLACED_MIXED } mu_placing;
 const char *mu__policy_of(mu_communication communication, mu_placing placing, bool in_rank_order);
 
 // mu__policy_check_order refuses a policy that does not always add in rank order.

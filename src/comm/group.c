@@ -670,10 +670,12 @@ mu_group *mu__group_new(int n, const char *name)
                   MU_MAX_RANKS);
         return NULL;
     }
+    const bool crowded = n > mu__runtime_threads(mu__runtime());
+    const mu_placing placing = crowded ? MU_PLACED_CROWDED : MU_PLACED_TOGETHER;
     return mu__group_open(name, &(mu_joining){.seating = {.ranks = n, .n_local = n, .hosts = 1},
                                               .transport = &mu__transport_room,
-                                              .crowded = n > mu__runtime_threads(mu__runtime()),
-                                              .policy = mu__policy_of(MU_COMM_AUTO, MU_PLACED_TOGETHER, false),
+                                              .crowded = crowded,
+                                              .policy = mu__policy_of(MU_COMM_AUTO, placing, false),
                                               .timeout = mu__setting_real(MU_SETTING_TIMEOUT)});
 }
 

@@ -308,7 +308,9 @@ static mu_status build_bridge(joiner *j)
 
 static mu_placing placing_of(const joiner *j)
 {
-    return j->hosts == 1 ? MU_PLACED_TOGETHER : j->hosts == j->n * j->n_local ? MU_PLACED_APART : MU_PLACED_MIXED;
+    if (j->hosts == 1)
+        return j->joining.crowded ? MU_PLACED_CROWDED : MU_PLACED_TOGETHER;
+    return j->hosts == j->n * j->n_local ? MU_PLACED_APART : MU_PLACED_MIXED;
 }
 
 static mu_status choose_policy(joiner *j)
@@ -348,6 +350,7 @@ static mu_status join(joiner *j)
         return MU_RESOURCE_EXHAUSTED;
     MU_TRY(swap_cards(j));
     MU_TRY(check_cards(j));
+    j->joining.crowded = is_crowded(j);
     number_hosts(j);
     MU_TRY(seat_ranks(j));
     MU_TRY(choose_policy(j));
@@ -357,7 +360,6 @@ static mu_status join(joiner *j)
     MU_TRY(open_network(j));
     MU_TRY(build_bridge(j));
     j->joining.transport = j->hosts == 1 ? &mu__transport_room : &mu__transport_bridge;
-    j->joining.crowded = is_crowded(j);
     j->joining.timeout =
         j->options->timeout_seconds > 0 ? j->options->timeout_seconds : mu__setting_real(MU_SETTING_TIMEOUT);
     j->joining.mesh = mu_retain(j->mesh);

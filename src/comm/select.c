@@ -174,11 +174,14 @@ const char *mu_communication_name(mu_communication communication)
     return (unsigned)communication < MU_COUNT(names) ? names[communication] : "unknown";
 }
 
-// By where the ranks are: on one host, on hosts with one each, on any others. Between hosts a message
-// costs more than the bytes in it for longer, so windows serve larger ones there.
+// By where the ranks are: on one host with a core for each or without, on hosts with one each, on any others. Between
+// hosts a message costs more than the bytes in it for longer, so windows serve larger ones there; so does a barrier
+// where ranks take turns on the cores.
 static const char *const automatic[] = {
-    [MU_PLACED_TOGETHER] = "allreduce:0-16k:slots,16k-:direct;allgather:0-4k:slots,4k-:direct;"
+    [MU_PLACED_TOGETHER] = "allreduce:0-2k:slots,2k-:direct;allgather:0-4k:slots,4k-:direct;"
                            "broadcast:0-4k:slots,4k-:direct",
+    [MU_PLACED_CROWDED] = "allreduce:0-8k:slots,8k-:direct;allgather:0-4k:slots,4k-:direct;"
+                          "broadcast:0-4k:slots,4k-:direct",
     [MU_PLACED_APART] = "allreduce:0-32k:slots,32k-:pairwise;allgather:0-4k:slots,4k-:ring;"
                         "broadcast:0-4k:slots,4k-:tree;alltoall:pairwise;reducescatter:pairwise",
     [MU_PLACED_MIXED] = "allreduce:0-32k:slots,32k-:hierarchical;allgather:0-4k:slots,4k-:hierarchical;"
@@ -187,6 +190,7 @@ static const char *const automatic[] = {
 
 static const char *const rings[] = {
     [MU_PLACED_TOGETHER] = "allreduce:ring;allgather:ring;broadcast:tree",
+    [MU_PLACED_CROWDED] = "allreduce:ring;allgather:ring;broadcast:tree",
     [MU_PLACED_APART] = "allreduce:ring;allgather:ring;broadcast:tree",
     [MU_PLACED_MIXED] = "allreduce:hierarchical_ring;allgather:hierarchical;broadcast:hierarchical",
 };

@@ -88,6 +88,13 @@ static void test_implementations(void **state)
     }
     assert_string_equal(chosen(mu__policy_of(MU_COMM_RING, MU_PLACED_APART, false), MU_KIND_ALL_REDUCE, 4, everything),
                         "ring");
+    // A second barrier costs more than adding everything oneself for longer where ranks wait for a core.
+    const char *together = mu__policy_of(MU_COMM_AUTO, MU_PLACED_TOGETHER, false),
+               *crowded = mu__policy_of(MU_COMM_AUTO, MU_PLACED_CROWDED, false);
+    assert_string_equal(chosen(together, MU_KIND_ALL_REDUCE, 2047, everything), "slots");
+    assert_string_equal(chosen(together, MU_KIND_ALL_REDUCE, 2048, everything), "direct");
+    assert_string_equal(chosen(crowded, MU_KIND_ALL_REDUCE, 8191, everything), "slots");
+    assert_string_equal(chosen(crowded, MU_KIND_ALL_REDUCE, 8192, everything), "direct");
     assert_null(mu__policy_of(MU_COMM_NCCL, MU_PLACED_APART, false));
     assert_int_equal(mu_error_take().code, MU_UNIMPLEMENTED);
     assert_non_null(mu__policy_of(MU_COMM_MPI, MU_PLACED_APART, false));

@@ -22,6 +22,19 @@ static void wait_for(const mu_stream *stream, short events)
     poll(&one, 1, 1000);
 }
 
+// Three extents: up to the next multiple of 64 KiB, the 64 KiB behind it, and the rest.
+static mu_status send_extents(mu_stream *stream, uint8_t *data, size_t at, size_t bytes, size_t *moved)
+{
+    struct iovec extents[3];
+    int n = 0;
+    for (size_t begin = at; begin < bytes && n < 3; n++) {
+        const size_t end = n == 2 ? bytes : MU_MIN((begin / 65536 + 1) * 65536, bytes);
+        extents[n] = (struct iovec){.iov_base = data + begin, .iov_len = end - begin};
+        begin = end;
+    }
+    return mu__stream_send_all(stream, extents, n, moved);
+}
+
 static void *send_all(void *arg)
 {
     direction *d = arg;
@@ -30,7 +43,9 @@ static void *send_all(void *arg)
         data[i] = pattern(i, d->rank);
     for (size_t sent = 0; sent < d->bytes && d->status == MU_OK;) {
         size_t moved;
-        d->status = mu__stream_send(d->stream, data + sent, d->bytes - sent, &moved);
+        // The last part goes as one.
+        d->status = d->bytes - sent > MEGABYTE ? send_extents(d->stream, data, sent, d->bytes, &moved)
+                                               : mu__stream_send(d->stream, data + sent, d->bytes - sent, &moved);
         sent += moved;
         if (moved == 0)
             wait_for(d->stream, POLLOUT);
