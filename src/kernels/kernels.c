@@ -3,6 +3,7 @@
 // is not looked at: whoever wants another table asks for it by name.
 #include "kernels.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -61,7 +62,13 @@ static const mu_kernels *first_supported(const char *isa)
 
 const mu_kernels *mu__kernels(void)
 {
-    return first_supported(NULL);
+    static _Atomic(const mu_kernels *) best;  // asking the processor takes long, and more so in a virtual machine
+    const mu_kernels *table = atomic_load_explicit(&best, memory_order_relaxed);
+    if (table == NULL) {
+        table = first_supported(NULL);
+        atomic_store_explicit(&best, table, memory_order_relaxed);
+    }
+    return table;
 }
 
 const mu_kernels *mu__kernels_for(const char *isa)

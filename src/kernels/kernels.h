@@ -64,6 +64,8 @@ static inline size_t mu__deep_scratch_bytes(const mu_conv_pool_shape *shape)
     return (size_t)(shape->out_channels * (2 * patch * 4 + MU_DEEP_WINDOWS * 8 + 8));
 }
 
+typedef enum mu_fold { MU_FOLD_SUM, MU_FOLD_PRODUCT, MU_FOLD_GREATEST, MU_FOLD_LEAST } mu_fold;
+
 typedef struct mu_kernels {
     const char *isa;  // "avx512", "avx2" or "base"
 
@@ -165,6 +167,15 @@ typedef struct mu_kernels {
 
     // copy: dst = src, bytes [begin, end); stream as in reduce_n.
     void (*copy)(void *dst, const void *src, bool stream, int64_t begin, int64_t end);
+
+    // turn: the transpose of a matrix of elements of 1, 2, 4 or 8 bytes: out [rows, columns] with out[i][j] =
+    // in[i + j * stride] (elements). stream as in reduce_n. Range: rows of out.
+    void (*turn)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,
+                 int64_t end);
+
+    // fold_rows: y [rows] of x [rows, columns], each the sum, product, greatest or least of a row (of none: 0, 1,
+    // -infinity, infinity); a NaN makes its row's result one. Range: rows.
+    void (*fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end);
 
     // scale: y = factor * x; y may be x. Range: elements.
     void (*scale)(const float *x, float factor, float *y, int64_t begin, int64_t end);

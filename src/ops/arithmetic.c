@@ -42,6 +42,7 @@ enum {
 #define T int32_t
 #define W uint32_t
 #define FN(name) i32_##name
+#define REAL double
 #define IS_FLOAT 0
 #define IS_SIGNED 1
 #include "ops/arithmetic_loops.inc.c"
@@ -49,6 +50,7 @@ enum {
 #define T int16_t
 #define W uint32_t
 #define FN(name) i16_##name
+#define REAL float
 #define IS_FLOAT 0
 #define IS_SIGNED 1
 #include "ops/arithmetic_loops.inc.c"
@@ -56,6 +58,7 @@ enum {
 #define T int8_t
 #define W uint32_t
 #define FN(name) i8_##name
+#define REAL float
 #define IS_FLOAT 0
 #define IS_SIGNED 1
 #include "ops/arithmetic_loops.inc.c"
@@ -63,6 +66,7 @@ enum {
 #define T uint8_t
 #define W uint32_t
 #define FN(name) u8_##name
+#define REAL float
 #define IS_FLOAT 0
 #define IS_SIGNED 0
 #include "ops/arithmetic_loops.inc.c"
@@ -190,12 +194,25 @@ static mu_status compare_ref(const mu_kernel *k)
     return run_binary(k, compare_loop(k->in[0].dtype));
 }
 
+static bool has_bad(mu_dtype dtype, bool power, const void *data, int64_t n)
+{
+    switch (dtype) {
+    case MU_I64: return i64_has_bad(power, data, n);
+    case MU_I32: return i32_has_bad(power, data, n);
+    case MU_I16: return i16_has_bad(power, data, n);
+    case MU_I8: return i8_has_bad(power, data, n);
+    default: return u8_has_bad(power, data, n);
+    }
+}
+
 // The first element of the second operand that this op cannot take: a zero divisor, a negative exponent.
 static mu_status integer_ref(const mu_kernel *k)
 {
     const mu_view *b = &k->in[1];
     bool power = k->op->variant == POW;
     int64_t n = mu__dtype_is_integer(b->dtype) && mu__elements(&k->out[0].shape) > 0 ? mu__elements(&b->shape) : 0;
+    if (n > 0 && !has_bad(b->dtype, power, b->data, n))
+        n = 0;
     for (int64_t i = 0; i < n; i++) {
         double value = mu__read_element(b->dtype, b->data, i);
         if (power ? value < 0 : value == 0)

@@ -1,7 +1,8 @@
 // Loops over two operands of one number type; included by arithmetic.c once per type.
 //
 // T: the element; W: the unsigned type in which its integers wrap around (T itself for floats); FN(name): the
-// name of this copy; M(name): libm's function for T; IS_FLOAT, IS_SIGNED.
+// name of this copy; M(name): libm's function for T; IS_FLOAT, IS_SIGNED; REAL: a float type precise enough for the
+// quotients of a small integer type, or undefined.
 
 static inline T FN(least)(T x, T y)
 {
@@ -25,6 +26,11 @@ static inline T FN(floor_quotient)(T x, T y)
 {
 #if IS_FLOAT
     return M(floor)(x / y);
+#elif defined(REAL)
+    // In floats, which divide in vectors: their quotient, if not whole, is further from whole than their precision.
+    const REAL quotient = (REAL)x / (REAL)(IS_SIGNED && y == (T)-1 ? 1 : y);
+    const int32_t whole = (int32_t)quotient;
+    return (T)(IS_SIGNED && y == (T)-1 ? 0 - (W)x : (W)(whole - ((REAL)whole > quotient)));
 #elif IS_SIGNED
     if (y == -1)
         return (T)(0 - (W)x);  // the least integer has no positive twin; it wraps
@@ -40,6 +46,8 @@ static inline T FN(floor_remainder)(T x, T y)
 #if IS_FLOAT
     T rest = M(fmod)(x, y);
     return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+#elif defined(REAL)
+    return (T)((W)x - (W)FN(floor_quotient)(x, y) * (W)y);
 #elif IS_SIGNED
     T rest = y == -1 ? 0 : (T)(x % y);
     return rest != 0 && (rest < 0) != (y < 0) ? (T)(rest + y) : rest;
@@ -126,8 +134,22 @@ static void FN(compare)(int variant, const void *in_a, int64_t step_a, const voi
     }
 }
 
+#if !IS_FLOAT
+// Whether a divisor is 0 (or, for powers, an exponent negative) among n elements.
+MU_CLONES
+static bool FN(has_bad)(bool power, const void *in, int64_t n)
+{
+    const T *x = in;
+    T bad = 0;
+    for (int64_t i = 0; i < n; i++)
+        bad |= (T)(power ? (x[i] < 1) & (x[i] != 0) : x[i] == 0);
+    return bad != 0;
+}
+#endif
+
 #undef EACH
 #undef LOOP
+#undef REAL
 #undef T
 #undef W
 #undef FN

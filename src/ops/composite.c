@@ -7,8 +7,6 @@
 #include <math.h>
 #include <muster/ops.h>
 
-enum { FILL_BYTES = 1 << 14 };
-
 // ---- For gradients ------------------------------------------------------------------------------
 
 mu_tensor *mu__scalar_like(const mu_tensor *like, double value)
@@ -83,17 +81,15 @@ mu_tensor *mu_ones(mu_dtype dtype, int rank, const int64_t *dims)
 
 mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value)
 {
-    mu_tensor *tensor = mu_tensor_new(dtype, rank, dims, NULL);
-    const int64_t n = tensor && value != 0 ? mu__elements(&tensor->shape) : 0;
+    char element[sizeof(double)];
+    if (value == 0 && !signbit(value))
+        return mu_tensor_new(dtype, rank, dims, NULL);
+    mu_tensor *tensor = mu__tensor_unset(dtype, rank, dims);
+    const int64_t n = tensor ? mu__elements(&tensor->shape) : 0;
     const size_t bytes = mu_dtype_bytes(dtype);
-    const int64_t piece = MU_MAX((int64_t)(FILL_BYTES / MU_MAX(bytes, (size_t)1)), (int64_t)1);
-    char *data = n > 0 ? mu__data(tensor) : NULL;
-    for (int64_t i = 0; i < MU_MIN(n, (int64_t)1); i++)
-        mu__write_element(dtype, data, i, value);
-    for (int64_t done = 1; done < n;) {  // doubled up to a piece, which is then repeated
-        const int64_t more = MU_MIN(MU_MIN(done, piece), n - done);
-        memcpy(data + (size_t)done * bytes, data, (size_t)more * bytes);
-        done += more;
+    if (n > 0) {
+        mu__write_element(dtype, element, 0, value);
+        mu__fill(mu__data(tensor), element, bytes, n, mu__streams(n * (int64_t)bytes));
     }
     return tensor;
 }
@@ -141,7 +137,7 @@ mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta)
         return NULL;
     }
     int64_t n = steps > 0 ? (int64_t)steps : 0;
-    mu_tensor *tensor = mu_tensor_new(dtype, 1, &n, NULL);
+    mu_tensor *tensor = mu__tensor_unset(dtype, 1, &n);
     const progression line = {.start = start, .step = delta, .last = start + (double)(n - 1) * delta};
     return written(tensor, &line);
 }
@@ -152,7 +148,7 @@ mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n)
         mu__error(MU_INVALID_ARGUMENT, "mu_linspace: %lld points; it takes 1 or more", (long long)n);
         return NULL;
     }
-    mu_tensor *tensor = mu_tensor_new(dtype, 1, &n, NULL);
+    mu_tensor *tensor = mu__tensor_unset(dtype, 1, &n);
     const progression line = {
         .start = start, .step = (stop - start) / (double)MU_MAX(n - 1, 1), .last = n > 1 ? stop : start};
     return written(tensor, &line);

@@ -43,21 +43,6 @@ static mu_status concat_infer(mu_infer *infer)
     return MU_OK;
 }
 
-// memcpy of `bytes`, n times, with steps; small blocks of fixed sizes become plain moves.
-static void copy_blocks(char *to, size_t to_step, const char *from, size_t bytes, int64_t n)
-{
-    if (bytes == 4) {
-        for (int64_t i = 0; i < n; i++)
-            memcpy(to + (size_t)i * to_step, from + (size_t)i * 4, 4);
-    } else if (bytes == 8) {
-        for (int64_t i = 0; i < n; i++)
-            memcpy(to + (size_t)i * to_step, from + (size_t)i * 8, 8);
-    } else {
-        for (int64_t i = 0; i < n && bytes; i++)
-            memcpy(to + (size_t)i * to_step, from + (size_t)i * bytes, bytes);
-    }
-}
-
 static mu_status concat_ref(const mu_kernel *k)
 {
     int axis = (int)((const mu_axis_attrs *)k->attrs)->axis;
@@ -66,9 +51,10 @@ static mu_status concat_ref(const mu_kernel *k)
     size_t inner = (size_t)mu__elements_between(shape, axis + 1, shape->rank) * mu_dtype_bytes(k->out[0].dtype);
     size_t stride = (size_t)shape->dims[axis] * inner;
     char *out = k->out[0].data;
+    const bool stream = mu__streams(outer * (int64_t)stride);
     for (int i = 0; i < k->n_in; i++) {
         size_t bytes = (size_t)k->in[i].shape.dims[axis] * inner;
-        copy_blocks(out, stride, k->in[i].data, bytes, outer);
+        mu__copy_blocks(out, stride, k->in[i].data, bytes, bytes, outer, stream);
         out += bytes;
     }
     return MU_OK;
@@ -150,8 +136,7 @@ static mu_status concat_part_ref(const mu_kernel *k)
     for (int64_t i = 0; i < attrs->index; i++)
         before += k->in[i + 1].shape.dims[axis];
     const char *in = (const char *)k->in[0].data + (size_t)before * inner;
-    for (int64_t o = 0; o < outer && bytes; o++)
-        memcpy((char *)k->out[0].data + (size_t)o * bytes, in + (size_t)o * stride, bytes);
+    mu__copy_blocks(k->out[0].data, bytes, in, stride, bytes, outer, mu__streams(outer * (int64_t)bytes));
     return MU_OK;
 }
 

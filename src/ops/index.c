@@ -10,11 +10,6 @@
 
 #include <muster/ops.h>
 
-int64_t mu__index_at(const mu_view *indices, int64_t i)
-{
-    return indices->dtype == MU_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
-}
-
 mu_status mu__need_indices(const mu_infer *infer, int i)
 {
     mu_dtype dtype = infer->in[i].dtype;
@@ -22,12 +17,6 @@ mu_status mu__need_indices(const mu_infer *infer, int i)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "%s: the indices have type %s; they must be int32 or int64",
                      infer->op->name, mu_dtype_name(dtype));
-}
-
-mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t n)
-{
-    return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld (element %lld of the indices) is outside 0 to %lld",
-                     k->op->name, (long long)index, (long long)i, (long long)n - 1);
 }
 
 // ---- gather: [batch, outer, n, inner] read at indices [batch, m] --------------------------------
@@ -79,57 +68,21 @@ static mu_status gather_infer(mu_infer *infer)
     return gather_result(infer, &infer->in[0].shape, &infer->in[1].shape, &infer->out[0].shape);
 }
 
-static mu_status check_gather_indices(const mu_kernel *k, const gather_shape *s)
-{
-    for (int64_t i = 0; i < s->batch * s->m; i++) {
-        int64_t index = mu__index_at(&k->in[1], i);
-        if (index < 0 || index >= s->n)
-            return mu__index_error(k, i, index, s->n);
-    }
-    return MU_OK;
-}
-
-// One row of a gather of single elements of 4 bytes.
-#define PICK(index_type, name)                                                                       \
-    MU_CLONES                                                                                        \
-    static void name(const uint32_t *x, const index_type *indices, uint32_t *restrict out, int64_t m) \
-    {                                                                                                \
-        for (int64_t j = 0; j < m; j++)                                                              \
-            out[j] = x[indices[j]];                                                                  \
-    }
-PICK(int64_t, pick_by_i64)
-PICK(int32_t, pick_by_i32)
-
-static void gather_elements(const mu_kernel *k, const gather_shape *s)
-{
-    const uint32_t *x = k->in[0].data;
-    uint32_t *out = k->out[0].data;
-    for (int64_t b = 0; b < s->batch; b++)
-        for (int64_t o = 0; o < s->outer; o++, x += s->n, out += s->m) {
-            if (k->in[1].dtype == MU_I64)
-                pick_by_i64(x, (const int64_t *)k->in[1].data + b * s->m, out, s->m);
-            else
-                pick_by_i32(x, (const int32_t *)k->in[1].data + b * s->m, out, s->m);
-        }
-}
-
 static mu_status gather_ref(const mu_kernel *k)
 {
     gather_shape s = gather_shape_of(k->attrs, &k->in[0].shape, &k->in[1].shape);
     size_t bytes = (size_t)s.inner * mu_dtype_bytes(k->in[0].dtype);
     const char *x = k->in[0].data;
     char *out = k->out[0].data;
-    if (mu__elements(&k->out[0].shape) == 0)
+    const int64_t all = mu__elements(&k->out[0].shape);
+    const bool stream = mu__streams(all * (int64_t)mu_dtype_bytes(k->out[0].dtype));
+    if (all == 0)
         return MU_OK;
-    MU_TRY(check_gather_indices(k, &s));
-    if (bytes == sizeof(uint32_t)) {
-        gather_elements(k, &s);
-        return MU_OK;
+    for (int64_t b = 0; b < s.batch; b++) {
+        MU_TRY(mu__check_indices(k, &k->in[1], b * s.m, s.m, s.n));
+        for (int64_t o = 0; o < s.outer; o++, x += (size_t)s.n * bytes, out += (size_t)s.m * bytes)
+            mu__pick(&k->in[1], b * s.m, x, bytes, out, s.m, stream);
     }
-    for (int64_t b = 0; b < s.batch; b++)
-        for (int64_t o = 0; o < s.outer; o++, x += (size_t)s.n * bytes)
-            for (int64_t j = 0; j < s.m; j++, out += bytes)
-                memcpy(out, x + (size_t)mu__index_at(&k->in[1], b * s.m + j) * bytes, bytes);
     return MU_OK;
 }
 
@@ -211,7 +164,7 @@ static mu_status gather_grad_ref(const mu_kernel *k)
     memset(out, 0, (size_t)mu__elements(&k->out[0].shape) * mu_dtype_bytes(dtype));
     if (mu__elements(&k->in[0].shape) == 0)
         return MU_OK;
-    MU_TRY(check_gather_indices(k, &s));
+    MU_TRY(mu__check_indices(k, &k->in[1], 0, s.batch * s.m, s.n));
     for (int64_t b = 0; b < s.batch; b++)
         for (int64_t o = 0; o < s.outer; o++, out += (size_t)s.n * bytes)
             for (int64_t j = 0; j < s.m; j++, dy += bytes)
@@ -258,18 +211,49 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
     return MU_OK;
 }
 
-// The element at which the slice of row `row` of the indices starts; all of it inside x.
-static mu_status slice_start(const mu_kernel *k, const mu_view *indices, const mu_shape *x, int64_t row, int64_t *start)
-{
-    int depth = (int)indices->shape.dims[indices->shape.rank - 1];
-    int64_t at = 0;
-    for (int d = 0; d < depth; d++) {
-        int64_t index = mu__index_at(indices, row * depth + d);
-        if (index < 0 || index >= x->dims[d])
-            return mu__index_error(k, row * depth + d, index, x->dims[d]);
-        at = at * x->dims[d] + index;
+// So many rows of indices are turned into places at a time.
+enum { ROWS = 512 };
+
+// The slices' numbers, in slices of x, that n rows of indices name; false if one of them is outside.
+#define PLACES(index_type, name)                                                                                 \
+    static inline bool name##_of(const index_type *indices, int depth, const int64_t *dims, int64_t n,           \
+                                 int64_t *places)                                                                \
+    {                                                                                                            \
+        uint64_t outside = 0;                                                                                    \
+        for (int64_t i = 0; i < n; i++) {                                                                        \
+            uint64_t at = 0;                                                                                     \
+            for (int d = 0; d < depth; d++) {                                                                    \
+                const uint64_t index = (uint64_t)indices[i * depth + d], dim = (uint64_t)dims[d];                \
+                outside |= index >= dim;                                                                         \
+                at = at * dim + index;                                                                           \
+            }                                                                                                    \
+            places[i] = (int64_t)at;                                                                             \
+        }                                                                                                        \
+        return !outside;                                                                                         \
+    }                                                                                                            \
+                                                                                                                 \
+    MU_CLONES                                                                                                    \
+    static bool name(const index_type *indices, int depth, const int64_t *dims, int64_t n, int64_t *places)      \
+    {                                                                                                            \
+        return depth == 1   ? name##_of(indices, 1, dims, n, places)                                             \
+               : depth == 2 ? name##_of(indices, 2, dims, n, places)                                             \
+                            : name##_of(indices, depth, dims, n, places);                                        \
     }
-    *start = at * mu__elements_between(x, depth, x->rank);
+PLACES(int64_t, places_by_i64)
+PLACES(int32_t, places_by_i32)
+
+// The places of the slices of rows [first, first + n); an error names the first index that is outside x.
+static mu_status slice_places(const mu_kernel *k, const mu_view *indices, const mu_shape *x, int64_t first, int64_t n,
+                              int64_t *places)
+{
+    const int depth = (int)indices->shape.dims[indices->shape.rank - 1];
+    const char *data = (const char *)indices->data + (size_t)(first * depth) * mu_dtype_bytes(indices->dtype);
+    if (indices->dtype == MU_I64 ? places_by_i64((const void *)data, depth, x->dims, n, places)
+                                 : places_by_i32((const void *)data, depth, x->dims, n, places))
+        return MU_OK;
+    for (int64_t i = first * depth; i < (first + n) * depth; i++)
+        if (mu__index_at(indices, i) < 0 || mu__index_at(indices, i) >= x->dims[i % depth])
+            return mu__index_error(k, i, mu__index_at(indices, i), x->dims[i % depth]);
     return MU_OK;
 }
 
@@ -283,13 +267,15 @@ static mu_status gather_nd_infer(mu_infer *infer)
 static mu_status gather_nd_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
-    int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), start;
+    int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), places[ROWS];
     int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
-    size_t bytes = mu_dtype_bytes(k->in[0].dtype);
-    for (int64_t row = 0; row < rows && inner > 0; row++) {
-        MU_TRY(slice_start(k, &k->in[1], x, row, &start));
-        memcpy((char *)k->out[0].data + (size_t)(row * inner) * bytes,
-               (const char *)k->in[0].data + (size_t)start * bytes, (size_t)inner * bytes);
+    const size_t bytes = (size_t)inner * mu_dtype_bytes(k->in[0].dtype);
+    const mu_view chosen = {.dtype = MU_I64, .data = places};
+    for (int64_t row = 0; row < rows && inner > 0; row += ROWS) {
+        const int64_t n = MU_MIN((int64_t)ROWS, rows - row);
+        MU_TRY(slice_places(k, &k->in[1], x, row, n, places));
+        mu__pick(&chosen, 0, k->in[0].data, bytes, (char *)k->out[0].data + (size_t)row * bytes, n,
+                 mu__streams(rows * (int64_t)bytes));
     }
     return MU_OK;
 }
@@ -334,19 +320,20 @@ static mu_status scatter_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
     mu_dtype dtype = k->in[0].dtype;
-    int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), start;
+    int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), places[ROWS];
     int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
-    size_t bytes = mu_dtype_bytes(dtype), all = (size_t)mu__elements(x) * bytes;
-    for (int64_t row = 0; row < rows && inner > 0; row++)
-        MU_TRY(slice_start(k, &k->in[1], x, row, &start));
+    const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype), all = (size_t)mu__elements(x) * mu_dtype_bytes(dtype);
+    for (int64_t row = 0; row < rows && inner > 0; row += ROWS)
+        MU_TRY(slice_places(k, &k->in[1], x, row, MU_MIN((int64_t)ROWS, rows - row), places));
     if (k->out[0].data != k->in[0].data && all)
         memcpy(k->out[0].data, k->in[0].data, all);
     for (int64_t row = 0; row < rows && inner > 0; row++) {
-        MU_TRY(slice_start(k, &k->in[1], x, row, &start));
-        char *to = (char *)k->out[0].data + (size_t)start * bytes;
-        const char *from = (const char *)k->in[2].data + (size_t)(row * inner) * bytes;
+        if (row % ROWS == 0)
+            MU_TRY(slice_places(k, &k->in[1], x, row, MU_MIN((int64_t)ROWS, rows - row), places));
+        char *to = (char *)k->out[0].data + (size_t)places[row % ROWS] * bytes;
+        const char *from = (const char *)k->in[2].data + (size_t)row * bytes;
         if (k->op->variant == UPDATE)
-            memcpy(to, from, (size_t)inner * bytes);
+            mu__copy_blocks(to, 0, from, 0, bytes, 1, false);
         else
             mu__accumulate((mu_combine)k->op->variant, dtype, to, from, inner);
     }

@@ -3,8 +3,6 @@
 // A member of the team starts anywhere in the output, so work is shared by elements, whatever the axes are.
 #include "ops/loops.h"
 
-#include "kernels/kernels.h"
-
 // Whether axis `inner` of the walk (its newest) and an axis outside it are one long axis to all operands.
 static bool joins(const mu_walk *walk, int inner, const int64_t *outer_strides)
 {
@@ -75,32 +73,56 @@ typedef struct walk_job {
     void *arg;
 } walk_job;
 
+// The operands' places where a row has ended and the next one begins.
+static void next_row(const mu_walk *walk, int64_t *index, int64_t *at)
+{
+    const int inner = walk->rank - 1;
+    for (int i = 0; i < walk->n; i++)
+        at[i] -= index[inner] * walk->strides[i][inner];
+    index[inner] = 0;
+    for (int axis = inner - 1; axis >= 0; axis--) {
+        for (int i = 0; i < walk->n; i++)
+            at[i] += walk->strides[i][axis];
+        if (++index[axis] < walk->dims[axis])
+            return;
+        for (int i = 0; i < walk->n; i++)
+            at[i] -= walk->dims[axis] * walk->strides[i][axis];
+        index[axis] = 0;
+    }
+}
+
 static void walk_range(void *arg, int64_t begin, int64_t end)
 {
     const walk_job *job = arg;
     const mu_walk *walk = job->walk;
-    int inner = walk->rank - 1;
+    const int inner = walk->rank - 1;
+    int64_t at[MU_WALK_OPERANDS] = {0}, index[MU_MAX_RANK], rest = begin;
+    for (int axis = inner; axis >= 0; axis--) {
+        index[axis] = rest % walk->dims[axis];
+        rest /= walk->dims[axis];
+        for (int i = 0; i < walk->n; i++)
+            at[i] += index[axis] * walk->strides[i][axis];
+    }
     while (begin < end) {
-        int64_t at[MU_WALK_OPERANDS] = {0}, rest = begin;
-        for (int axis = inner; axis >= 0; axis--) {
-            int64_t index = rest % walk->dims[axis];
-            rest /= walk->dims[axis];
-            for (int i = 0; i < walk->n; i++)
-                at[i] += index * walk->strides[i][axis];
-        }
-        int64_t count = MU_MIN(end - begin, walk->dims[inner] - begin % walk->dims[inner]);
+        const int64_t count = MU_MIN(end - begin, walk->dims[inner] - index[inner]);
         job->row(job->arg, walk, at, begin, count);
         begin += count;
+        next_row(walk, index, at);
     }
 }
 
-void mu__walk_run(const mu_walk *walk, const mu_team *team, mu_walk_row *row, void *arg)
+void mu__walk_blocks(const mu_walk *walk, const mu_team *team, int64_t block, mu_walk_row *row, void *arg)
 {
     walk_job job = {.walk = walk, .row = row, .arg = arg};
     int64_t n = 1;
     for (int axis = 0; axis < walk->rank; axis++)
         n *= walk->dims[axis];
-    mu__share_range(team, n, 1024, n, walk_range, &job);
+    mu__share_range(team, n, MU_MAX(1024 / MU_MAX(block, 1), 1), n * block, walk_range, &job);
+}
+
+void mu__walk_run(const mu_walk *walk, const mu_team *team, mu_walk_row *row, void *arg)
+{
+    mu__walk_blocks(walk, team, 1, row, arg);
 }
 
 typedef struct range_job {
@@ -129,14 +151,4 @@ void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work
     }
     range_job job = {.n = n, .grain = grain, .fn = fn, .arg = arg};
     mu__team_run(team, run_part, &job);
-}
-
-bool mu__streams(int64_t bytes)
-{
-    return bytes >= (INT64_C(32) << 20);
-}
-
-void mu__put_piece(void *to, const void *piece, int64_t bytes)
-{
-    mu__kernels()->copy(to, piece, true, 0, bytes);
 }

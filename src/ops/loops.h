@@ -28,6 +28,9 @@ void mu__walk_strided(mu_walk *walk, const mu_shape *out, int n, const int64_t (
 typedef void mu_walk_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t count);
 void mu__walk_run(const mu_walk *walk, const mu_team *team, mu_walk_row *row, void *arg);
 
+// mu__walk_blocks is the same where what the walk takes for an element is a block of so many.
+void mu__walk_blocks(const mu_walk *walk, const mu_team *team, int64_t block, mu_walk_row *row, void *arg);
+
 // mu__share_range calls fn(arg, begin, end) so that the calls cover [0, n), on one thread or on the team
 // when `work` (n times what each item costs) is large; no part is smaller than `grain` items.
 void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work,
@@ -39,6 +42,12 @@ void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work
 #define MU_PIECE_BYTES 8192
 bool mu__streams(int64_t bytes);
 void mu__put_piece(void *to, const void *piece, int64_t bytes);
+
+// mu__copy_blocks copies n blocks of `bytes`, each so many bytes behind the one before; mu__fill writes n copies of an
+// element of 1, 2, 4 or 8 bytes. stream: past the caches, where a block is large enough for it.
+void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n,
+                     bool stream);
+void mu__fill(void *to, const void *element, size_t bytes, int64_t n, bool stream);
 
 // mu__accumulate combines n elements of `from` into `into`, in order.
 typedef enum mu_combine { MU_COMBINE_ADD, MU_COMBINE_MIN, MU_COMBINE_MAX, MU_COMBINE_MULTIPLY } mu_combine;

@@ -230,41 +230,86 @@ static int64_t count_rows(const axis_maps *maps)
     return n;
 }
 
-static void fill_elements(mu_dtype dtype, char *out, int64_t n, double value)
+static void fill_elements(mu_dtype dtype, char *out, int64_t n, double value, bool stream)
 {
-    size_t bytes = mu_dtype_bytes(dtype);
-    if (value == 0 || n == 0) {
-        memset(out, 0, (size_t)n * bytes);
-        return;
-    }
-    mu__write_element(dtype, out, 0, value);
-    for (int64_t done = 1; done < n; done *= 2)  // doubled each turn
-        memcpy(out + (size_t)done * bytes, out, (size_t)MU_MIN(done, n - done) * bytes);
+    char element[sizeof(double)];
+    mu__write_element(dtype, element, 0, value);
+    mu__fill(out, element, mu_dtype_bytes(dtype), n, stream);
 }
 
-// out[i] = in[map[i]] for elements of one size; runs of constant stride, which slices and reversals are, without the
-// list.
-#define PICK(T, name)                                                                       \
-    MU_CLONES                                                                               \
-    static void name(const void *from, const int64_t *map, int64_t stride, void *to, int64_t n) \
-    {                                                                                       \
-        const T *in = from;                                                                 \
-        T *restrict out = to;                                                               \
-        const T *first = n > 0 ? in + map[0] : in;                                          \
-        if (stride == -1)                                                                   \
-            for (int64_t i = 0; i < n; i++)                                                 \
-                out[i] = first[-i];                                                         \
-        else if (stride == 2)                                                               \
-            for (int64_t i = 0; i < n; i++)                                                 \
-                out[i] = first[2 * i];                                                      \
-        else                                                                                \
-            for (int64_t i = 0; i < n; i++)                                                 \
-                out[i] = in[map[i]];                                                        \
+// For elements of one size: out[i] = in[map[i]], runs of constant stride, which slices and reversals are, without the
+// list; and every element some times in a row.
+#define BY_ELEMENTS(T, bits)                                                                          \
+    MU_CLONES                                                                                         \
+    static void pick_##bits(const void *from, const int64_t *map, int64_t stride, void *to, int64_t n) \
+    {                                                                                                 \
+        const T *in = from;                                                                           \
+        T *restrict out = to;                                                                         \
+        const T *first = n > 0 ? in + map[0] : in;                                                    \
+        if (stride == -1)                                                                             \
+            for (int64_t i = 0; i < n; i++)                                                           \
+                out[i] = first[-i];                                                                   \
+        else if (stride == 2)                                                                         \
+            for (int64_t i = 0; i < n; i++)                                                           \
+                out[i] = first[2 * i];                                                                \
+        else                                                                                          \
+            for (int64_t i = 0; i < n; i++)                                                           \
+                out[i] = in[map[i]];                                                                  \
+    }                                                                                                 \
+                                                                                                      \
+    MU_CLONES                                                                                         \
+    static void spread_##bits(const void *from, int64_t times, void *to, int64_t n)                   \
+    {                                                                                                 \
+        const T *in = from;                                                                           \
+        T *restrict out = to;                                                                         \
+        if (times == 2)                                                                               \
+            for (int64_t i = 0; i < n; i++)                                                           \
+                out[2 * i] = out[2 * i + 1] = in[i];                                                  \
+        else                                                                                          \
+            for (int64_t i = 0; i < n; i++)                                                           \
+                for (int64_t k = 0; k < times; k++)                                                   \
+                    out[i * times + k] = in[i];                                                       \
     }
-PICK(uint8_t, pick_8)
-PICK(uint16_t, pick_16)
-PICK(uint32_t, pick_32)
-PICK(uint64_t, pick_64)
+BY_ELEMENTS(uint8_t, 8)
+BY_ELEMENTS(uint16_t, 16)
+BY_ELEMENTS(uint32_t, 32)
+BY_ELEMENTS(uint64_t, 64)
+
+// How one row of a result is made of elements.
+typedef struct element_row {
+    size_t bytes;
+    const int64_t *map;
+    int64_t width, stride, times;  // times: of a repetition, or 0
+    bool stream;
+} element_row;
+
+static void write_elements(const element_row *row, const char *in, char *out, int64_t first, int64_t n)
+{
+    const size_t bytes = row->bytes;
+    if (row->times > 0)
+        (bytes == 1 ? spread_8 : bytes == 2 ? spread_16 : bytes == 4 ? spread_32 : spread_64)(
+            in + (size_t)(first / row->times) * bytes, row->times, out, n / row->times);
+    else
+        (bytes == 1 ? pick_8 : bytes == 2 ? pick_16 : bytes == 4 ? pick_32 : pick_64)(in, row->map + first, row->stride,
+                                                                                      out, n);
+}
+
+static void write_row(const element_row *row, const char *in, char *out)
+{
+    _Alignas(64) char piece[MU_PIECE_BYTES];
+    int64_t step = MU_PIECE_BYTES / (int64_t)row->bytes;
+    if (row->times > 0)
+        step -= step % row->times;
+    if (!row->stream || step == 0) {
+        write_elements(row, in, out, 0, row->width);
+        return;
+    }
+    for (int64_t at = 0; at < row->width; at += step) {
+        const int64_t n = MU_MIN(step, row->width - at);
+        write_elements(row, in, piece, at, n);
+        mu__put_piece(out + (size_t)at * row->bytes, piece, n * (int64_t)row->bytes);
+    }
+}
 
 static int64_t stride_of(const int64_t *map, int64_t n)
 {
@@ -282,14 +327,18 @@ static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
         return false;
     const int64_t width = maps->dims[maps->rank - 1], rows = count_rows(maps);
     const size_t bytes = mu_dtype_bytes(k->out[0].dtype);
+    const bool repeats = k->op->variant == REPEAT;
     if (maps->block != 1 || maps->n_runs * 4 < width || k->op->variant == PAD)
         return false;
-    const int64_t *map = maps->maps[maps->rank - 1], stride = stride_of(map, width);
-    for (int64_t row = 0; row < rows; row++) {
-        const char *in = (const char *)k->in[0].data + (size_t)row_base(maps, row) * bytes;
-        (bytes == 1 ? pick_8 : bytes == 2 ? pick_16 : bytes == 4 ? pick_32 : pick_64)(
-            in, map, stride, (char *)k->out[0].data + (size_t)(row * width) * bytes, width);
-    }
+    const int64_t *map = maps->maps[maps->rank - 1];
+    const element_row way = {
+        .bytes = bytes, .map = map, .width = width, .stride = stride_of(map, width),
+        .times = repeats ? ((const mu_counts_attrs *)k->attrs)->counts.at[maps->rank - 1] : 0,
+        .stream = mu__streams(rows * width * (int64_t)bytes),
+    };
+    for (int64_t row = 0; row < rows; row++)
+        write_row(&way, (const char *)k->in[0].data + (size_t)row_base(maps, row) * bytes,
+                  (char *)k->out[0].data + (size_t)(row * width) * bytes);
     return true;
 }
 
@@ -305,18 +354,19 @@ static mu_status map_ref(const mu_kernel *k)
     double value = mu__map_constant(k->op, k->attrs);
     const char *in = k->in[0].data;
     char *out = k->out[0].data;
-    const bool done = map_by_elements(k, &maps);
+    const bool done = map_by_elements(k, &maps), stream = mu__streams(rows * width * (int64_t)block);
     if (maps.rank == 0)
-        memcpy(out, in, block);
+        mu__copy_blocks(out, 0, in, 0, block, 1, stream);
     for (int64_t row = 0; row < rows && maps.rank > 0 && !done; row++, out += (size_t)width * block) {
         int64_t base = row_base(&maps, row);
         for (int64_t r = 0; r < maps.n_runs; r++) {
             const run *part = &maps.runs[r];
             char *to = out + (size_t)part->to * block;
             if (base < 0 || part->from < 0)
-                fill_elements(dtype, to, part->length * maps.block, value);
+                fill_elements(dtype, to, part->length * maps.block, value, stream);
             else
-                memcpy(to, in + (size_t)(base + part->from) * block, (size_t)part->length * block);
+                mu__copy_blocks(to, 0, in + (size_t)(base + part->from) * block, 0, (size_t)part->length * block, 1,
+                                stream);
         }
     }
     mu__free(maps.memory);

@@ -1,8 +1,9 @@
 // Reductions over axes: sums, means, extremes, their places, running sums.
 //
 // Neighbouring reduced axes are taken together, so a tensor is [outer, n, inner] and every output is the fold
-// of n elements `inner` apart; where reduced axes are scattered, a transposed copy comes first. f16 and bf16
+// of n elements `inner` apart; where reduced axes are scattered, the last group goes first. f16 and bf16
 // are reduced in float. The order of additions depends on the shape alone, never on the team.
+#include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
@@ -14,11 +15,18 @@
 #include <muster/ops.h>
 
 enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, ARGMAX, ARGMIN, CUMSUM, CUMPROD };
-enum { COLUMNS = 256, LANES = 64 };  // so many outputs, and so many parts of one, are folded side by side
+// So many outputs, and so many parts of one, are folded side by side; so long rows of 16-bit floats are widened.
+enum { COLUMNS = 256, LANES = 64, HALVES = 8192 };
+
+static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
+{
+    mu__kernels()->fold_rows(variant == MIN ? MU_FOLD_LEAST : MU_FOLD_GREATEST, x, out, n, 0, 1);
+}
 
 #define T float
 #define S float
 #define FN(name) f32_##name
+#define ROW_EXTREME f32_row_extreme
 #define IS_FLOAT 1
 #define LOWEST (-INFINITY)
 #define HIGHEST INFINITY
@@ -77,24 +85,29 @@ typedef int64_t place_loop(int variant, const void *in, int64_t n);
 typedef void places_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, int64_t *places);
 typedef void running_loop(int variant, const void *in, int64_t n, int64_t step, int64_t width, bool exclusive,
                           void *out);
+typedef void divide_loop(void *sums, int64_t n, int64_t count);
 typedef struct type_loops {
     fold_loop *fold;
     place_loop *place;
     places_loop *places;
     running_loop *running;
+    divide_loop *divide;
 } type_loops;
+
+#define LOOPS(type) \
+    (type_loops){type##_reduce, type##_extreme_place, type##_extreme_places, type##_cumulate, type##_divide}
 
 static type_loops loops_of(mu_dtype dtype)
 {
     switch (dtype) {
-    case MU_F64: return (type_loops){f64_reduce, f64_extreme_place, f64_extreme_places, f64_cumulate};
-    case MU_I64: return (type_loops){i64_reduce, i64_extreme_place, i64_extreme_places, i64_cumulate};
-    case MU_I32: return (type_loops){i32_reduce, i32_extreme_place, i32_extreme_places, i32_cumulate};
-    case MU_I16: return (type_loops){i16_reduce, i16_extreme_place, i16_extreme_places, i16_cumulate};
-    case MU_I8: return (type_loops){i8_reduce, i8_extreme_place, i8_extreme_places, i8_cumulate};
+    case MU_F64: return LOOPS(f64);
+    case MU_I64: return LOOPS(i64);
+    case MU_I32: return LOOPS(i32);
+    case MU_I16: return LOOPS(i16);
+    case MU_I8: return LOOPS(i8);
     case MU_U8:
-    case MU_BOOL: return (type_loops){u8_reduce, u8_extreme_place, u8_extreme_places, u8_cumulate};
-    default: return (type_loops){f32_reduce, f32_extreme_place, f32_extreme_places, f32_cumulate};
+    case MU_BOOL: return LOOPS(u8);
+    default: return LOOPS(f32);
     }
 }
 
@@ -115,12 +128,81 @@ static int64_t blocks_per_outer(const fold_job *job)
     return (job->inner + COLUMNS - 1) / COLUMNS;
 }
 
+static bool is_half(mu_dtype dtype)
+{
+    return dtype == MU_F16 || dtype == MU_BF16;
+}
+
+// Whether any or all of a row of bools are true, found in pieces, so that an early answer ends it.
+MU_CLONES
+static bool truth_of_row(bool all, const uint8_t *x, int64_t n)
+{
+    enum { PIECE = 4096 };
+    for (int64_t at = 0; at < n; at += PIECE) {
+        const int64_t end = MU_MIN(n, at + PIECE);
+        uint8_t some = 0, least = 1;
+        if (all)
+            for (int64_t i = at; i < end; i++)
+                least = x[i] < least ? x[i] : least;
+        else
+            for (int64_t i = at; i < end; i++)
+                some |= x[i];
+        if (some || !least)
+            return !all;
+    }
+    return all;
+}
+
+// Rows [begin, end) of float32.
+static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, int64_t begin, int64_t end)
+{
+    static const mu_fold folds[] = {[SUM] = MU_FOLD_SUM, [MEAN] = MU_FOLD_SUM, [PROD] = MU_FOLD_PRODUCT,
+                                    [MAX] = MU_FOLD_GREATEST, [MIN] = MU_FOLD_LEAST};
+    mu__kernels()->fold_rows(folds[variant], x, out, n, begin, end);
+    for (int64_t row = begin; row < end && variant == MEAN; row++)
+        out[row] /= (float)n;
+}
+
+// A row of 16-bit floats, widened first.
+static void fold_half_row(const fold_job *job, const void *row, void *out)
+{
+    const mu_kernels *kernels = mu__kernels();
+    float wide[HALVES], result;
+    (job->dtype == MU_F16 ? kernels->widen_f16 : kernels->widen_bf16)(row, wide, job->n);
+    fold_f32_rows(job->variant, wide, &result, job->n, 0, 1);
+    mu__convert(job->dtype, out, MU_F32, &result, 1);
+}
+
+// Rows [begin, end) where there is a better way than the loop for blocks of columns; false if there is none.
+static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
+{
+    const bool half = is_half(job->dtype);
+    const size_t bytes = mu_dtype_bytes(job->dtype);
+    if (job->inner == 1 && job->dtype == MU_F32) {
+        fold_f32_rows(job->variant, job->in, job->out, job->n, begin, end);
+        return true;
+    }
+    if (job->inner != 1 || (!half && job->dtype != MU_BOOL))
+        return false;
+    for (int64_t row = begin; row < end; row++) {
+        const char *in = (const char *)job->in + (size_t)(row * job->n) * bytes;
+        char *out = (char *)job->out + (size_t)row * bytes;
+        if (half)
+            fold_half_row(job, in, out);
+        else
+            *(bool *)out = truth_of_row(job->variant == ALL, (const uint8_t *)in, job->n);
+    }
+    return true;
+}
+
 static void fold_range(void *arg, int64_t begin, int64_t end)
 {
     const fold_job *job = arg;
     fold_loop *fold = loops_of(job->dtype).fold;
     size_t bytes = mu_dtype_bytes(job->dtype);
     int64_t blocks = blocks_per_outer(job);
+    if (fold_rows(job, begin, end))
+        return;
     for (int64_t item = begin; item < end; item++) {
         int64_t o = item / blocks, column = item % blocks * COLUMNS;
         int64_t width = MU_MIN((int64_t)COLUMNS, job->inner - column);
@@ -133,11 +215,6 @@ static void run_folds(const mu_team *team, fold_job *job)
 {
     int64_t items = job->outer * blocks_per_outer(job), work = job->outer * job->n * job->inner;
     mu__share_range(team, items, 1, work, fold_range, job);
-}
-
-static bool is_half(mu_dtype dtype)
-{
-    return dtype == MU_F16 || dtype == MU_BF16;
 }
 
 // Finds [outer, n, inner] if the reduced axes (bits) stand together, axes of size 1 aside.
@@ -160,31 +237,43 @@ static bool as_one_group(const mu_shape *shape, unsigned reduced, fold_job *job)
     return true;
 }
 
-// Reduces a copy in which the reduced axes are last.
-static mu_status reduce_scattered(const mu_kernel *k, unsigned reduced, fold_job *job)
+static int64_t count_of(const mu_shape *shape, unsigned reduced)
 {
-    const mu_shape *shape = &k->in[0].shape;
-    mu_axes_attrs order = {.axes = {.n = 0}};
-    mu_view moved = {.dtype = k->in[0].dtype, .shape = {.rank = shape->rank}};
-    int64_t n = mu__elements(shape);
-    job->outer = job->n = job->inner = 1;
-    for (int pass = 0; pass < 2; pass++)
-        for (int axis = 0; axis < shape->rank; axis++)
-            if ((int)(reduced >> axis & 1) == pass) {
-                moved.shape.dims[order.axes.n] = shape->dims[axis];
-                order.axes.at[order.axes.n++] = axis;
-                *(pass ? &job->n : &job->outer) *= shape->dims[axis];
-            }
-    moved.data = mu__alloc_data(MU_MAX((size_t)n * mu_dtype_bytes(moved.dtype), (size_t)1));
-    if (!moved.data)
+    int64_t n = 1;
+    for (int axis = 0; axis < shape->rank; axis++)
+        n *= reduced >> axis & 1 ? shape->dims[axis] : 1;
+    return n;
+}
+
+static mu_status reduce_bits(const mu_kernel *k, int variant, unsigned reduced);
+
+// Reduces the last group of reduced axes first, into memory of its own, and the others of that.
+static mu_status reduce_scattered(const mu_kernel *k, int variant, unsigned reduced)
+{
+    const bool mean = variant == MEAN;
+    mu_view in = k->in[0], part = {.dtype = in.dtype, .shape = in.shape};
+    unsigned last = 0;
+    for (int axis = in.shape.rank - 1; axis >= 0; axis--) {
+        const bool own = reduced >> axis & 1;
+        if (last != 0 && !own && in.shape.dims[axis] != 1)
+            break;
+        last |= own ? 1u << axis : 0;
+    }
+    for (int axis = 0; axis < in.shape.rank; axis++)
+        part.shape.dims[axis] = last >> axis & 1 ? 1 : in.shape.dims[axis];
+    const size_t bytes = MU_MAX((size_t)mu__elements(&part.shape) * mu_dtype_bytes(part.dtype), (size_t)1);
+    part.data = mu__alloc_data(bytes);
+    if (!part.data)
         return MU_RESOURCE_EXHAUSTED;
-    mu_kernel copy = {.op = &mu_op_transpose, .attrs = &order, .n_in = 1, .n_out = 1, .in = k->in, .out = &moved,
-                      .team = k->team};
-    mu_status status = mu_op_transpose.ref(&copy);
-    job->in = moved.data;
+    mu_kernel first = *k, second = *k;
+    first.out = &part;
+    second.in = &part;
+    mu_status status = reduce_bits(&first, mean ? SUM : variant, last);
     if (status == MU_OK)
-        run_folds(k->team, job);
-    mu__free_data(moved.data, MU_MAX((size_t)n * mu_dtype_bytes(moved.dtype), (size_t)1));
+        status = reduce_bits(&second, mean ? SUM : variant, reduced & ~last);
+    if (status == MU_OK && mean)
+        loops_of(in.dtype).divide(k->out[0].data, mu__elements(&k->out[0].shape), count_of(&in.shape, reduced));
+    mu__free_data(part.data, bytes);
     return status;
 }
 
@@ -192,7 +281,7 @@ static mu_status reduce_bits(const mu_kernel *k, int variant, unsigned reduced)
 {
     fold_job job = {.variant = variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data};
     if (!as_one_group(&k->in[0].shape, reduced, &job))
-        return reduce_scattered(k, reduced, &job);
+        return reduce_scattered(k, variant, reduced);
     run_folds(k->team, &job);
     return MU_OK;
 }
@@ -207,9 +296,12 @@ static unsigned axis_bits(const mu_ints *axes)
 
 static mu_status reduce_ref(const mu_kernel *k)
 {
-    if (is_half(k->in[0].dtype))
+    const unsigned reduced = axis_bits(&((const mu_reduce_attrs *)k->attrs)->axes);
+    fold_job job;
+    if (is_half(k->in[0].dtype)
+        && (!as_one_group(&k->in[0].shape, reduced, &job) || job.inner != 1 || job.n > HALVES))
         return mu__run_as_f32(k, reduce_ref);
-    return reduce_bits(k, k->op->variant, axis_bits(&((const mu_reduce_attrs *)k->attrs)->axes));
+    return reduce_bits(k, k->op->variant, reduced);
 }
 
 static mu_status reduce_infer(mu_infer *infer)

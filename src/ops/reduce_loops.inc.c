@@ -1,29 +1,46 @@
 // Reductions of one element type; included by reduce.c once per type.
 //
 // T: the element; S: the type that sums and products are kept in (unsigned for integers, so that they wrap);
-// FN(name); IS_FLOAT, LOWEST, HIGHEST. A block is [n rows][width columns], reduced over its rows; with width
-// 1 it is a plain row. The order of all additions follows from n and width alone.
+// FN(name); IS_FLOAT, LOWEST, HIGHEST; ROW_EXTREME: a better way to the extreme of a row, if there is one.
+// A block is [n rows][width columns], reduced over its rows; with width 1 it is a plain row. The order of
+// all additions follows from n and width alone.
 
-// n elements, in sixteen running sums per piece of 1024, pieces added pairwise.
-MU_CLONES
-static S FN(sum_row)(const T *x, int64_t n)
-{
-    if (n > 1024) {
-        int64_t half = (n / 2 + 1023) / 1024 * 1024;
-        return FN(sum_row)(x, half) + FN(sum_row)(x + half, n - half);
+// n elements, folded in four times sixteen running totals per piece of 1024; pieces are combined pairwise.
+#define FOLD_ROW(name, start, combine)                                                      \
+    MU_CLONES                                                                               \
+    static S FN(name)(const T *x, int64_t n)                                                \
+    {                                                                                       \
+        if (n > 1024) {                                                                     \
+            const int64_t half = (n / 2 + 1023) / 1024 * 1024;                              \
+            const S first = FN(name)(x, half), second = FN(name)(x + half, n - half);       \
+            return first combine second;                                                    \
+        }                                                                                   \
+        S a[16], b[16], c[16], d[16], rest = start;                                         \
+        int64_t i = 0;                                                                      \
+        for (int lane = 0; lane < 16; lane++)                                               \
+            a[lane] = b[lane] = c[lane] = d[lane] = start;                                  \
+        for (; i + 64 <= n; i += 64)                                                        \
+            for (int lane = 0; lane < 16; lane++) {                                         \
+                a[lane] = a[lane] combine (S)x[i + lane];                                   \
+                b[lane] = b[lane] combine (S)x[i + 16 + lane];                              \
+                c[lane] = c[lane] combine (S)x[i + 32 + lane];                              \
+                d[lane] = d[lane] combine (S)x[i + 48 + lane];                              \
+            }                                                                               \
+        for (int lane = 0; lane < 16; lane++)                                               \
+            a[lane] = (a[lane] combine b[lane]) combine (c[lane] combine d[lane]);          \
+        for (; i + 16 <= n; i += 16)                                                        \
+            for (int lane = 0; lane < 16; lane++)                                           \
+                a[lane] = a[lane] combine (S)x[i + lane];                                   \
+        for (; i < n; i++)                                                                  \
+            rest = rest combine (S)x[i];                                                    \
+        for (int step = 8; step > 0; step /= 2)                                             \
+            for (int lane = 0; lane < step; lane++)                                         \
+                a[lane] = a[lane] combine a[lane + step];                                   \
+        return a[0] combine rest;                                                           \
     }
-    S lanes[16] = {0}, rest = 0;
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int lane = 0; lane < 16; lane++)
-            lanes[lane] += (S)x[i + lane];
-    for (; i < n; i++)
-        rest += (S)x[i];
-    for (int step = 8; step > 0; step /= 2)
-        for (int lane = 0; lane < step; lane++)
-            lanes[lane] += lanes[lane + step];
-    return lanes[0] + rest;
-}
+FOLD_ROW(sum_row, 0, +)
+FOLD_ROW(product_row, 1, *)
+#undef FOLD_ROW
 
 // Sums of up to COLUMNS columns of a block: pieces of 64 rows, added pairwise.
 MU_CLONES
@@ -40,7 +57,14 @@ static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width
     }
     for (int64_t j = 0; j < width; j++)
         out[j] = 0;
-    for (int64_t i = 0; i < n; i++)
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        const T *row = x + i * stride;
+        MU_INDEPENDENT
+        for (int64_t j = 0; j < width; j++)
+            out[j] += ((S)row[j] + (S)row[stride + j]) + ((S)row[2 * stride + j] + (S)row[3 * stride + j]);
+    }
+    for (; i < n; i++)
         for (int64_t j = 0; j < width; j++)
             out[j] += (S)x[i * stride + j];
 }
@@ -115,7 +139,12 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
 #endif
         break;
     }
-    case PROD: FOLD(1, (S)a * (S)b); break;
+    case PROD:
+        if (width == 1 && stride == 1)
+            out[0] = (T)FN(product_row)(x, n);
+        else
+            FOLD(1, (S)a * (S)b);
+        break;
     case MAX: FOLD(LOWEST, FN(larger)(a, b)); break;
     case MIN: FOLD(HIGHEST, FN(smaller)(a, b)); break;
     case ANY: FOLD(0, (a != 0) | (b != 0)); break;
@@ -130,13 +159,17 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
 #define ODD(x) 0
 #endif
 
+#ifndef ROW_EXTREME
+#define ROW_EXTREME(variant, x, n, out) FN(reduce)(variant, x, n, 1, 1, out)
+#endif
+
 // The first place of the largest or smallest of n elements in a row; a NaN is beyond both.
 MU_CLONES
 static int64_t FN(extreme_place)(int variant, const void *from, int64_t n)
 {
     const T *x = from;
     T best;
-    FN(reduce)(variant == ARGMAX ? MAX : MIN, x, n, 1, 1, &best);
+    ROW_EXTREME(variant == ARGMAX ? MAX : MIN, x, n, &best);
     for (int64_t at = 0; at < n; at += 64) {  // whether it is among these, then where
         const int64_t end = MU_MIN(n, at + 64);
         int found = 0;
@@ -171,6 +204,18 @@ static void FN(extreme_places)(int variant, const void *from, int64_t n, int64_t
     memcpy(places, place, (size_t)width * sizeof *places);
 }
 
+// Sums become means of `count`.
+static void FN(divide)(void *sums, int64_t n, int64_t count)
+{
+    T *x = sums;
+    for (int64_t i = 0; i < n; i++)
+#if IS_FLOAT
+        x[i] = x[i] / (T)count;
+#else
+        x[i] = (T)(count > 0 ? (int64_t)x[i] / count : x[i]);
+#endif
+}
+
 // Running sums or products over n rows of `width` columns, rows `step` apart, each before or after its own element.
 MU_CLONES
 static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step, int64_t width, bool exclusive,
@@ -200,6 +245,7 @@ static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step,
 }
 
 #undef ODD
+#undef ROW_EXTREME
 #undef T
 #undef S
 #undef FN

@@ -3,6 +3,7 @@
 //
 // Shapes that only a run knows come from a second tensor that is used for its shape alone (…_like): this is
 // how gradients work with unknown batch axes.
+#include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
@@ -10,7 +11,12 @@
 
 #include <muster/ops.h>
 
-enum { TILE = 32 };
+enum { STRIP = 64 };  // rows of a transposed matrix that a thread takes at least
+
+static bool is_streamed(const mu_kernel *k)
+{
+    return mu__streams(mu__elements(&k->out[0].shape) * (int64_t)mu_dtype_bytes(k->out[0].dtype));
+}
 
 #define T uint8_t
 #define FN(name) name##_8
@@ -28,11 +34,37 @@ enum { TILE = 32 };
 typedef struct turn_job {
     const mu_kernel *kernel;
     const mu_walk *walk;
+    bool stream;
 } turn_job;
+
+// A walk over blocks of `length` elements that are dense in the input too.
+typedef struct block_job {
+    const mu_kernel *kernel;
+    size_t bytes;  // of an element
+    int64_t length;
+    bool stream;
+} block_job;
+
+static void move_blocks(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
+{
+    const block_job *job = arg;
+    const size_t block = (size_t)job->length * job->bytes;
+    mu__copy_blocks((char *)job->kernel->out[0].data + (size_t)out_at * block, block,
+                    (const char *)job->kernel->in[0].data + (size_t)at[0] * job->bytes,
+                    (size_t)walk->strides[0][walk->rank - 1] * job->bytes, block, n, job->stream);
+}
 
 static mu_status run_moves(const mu_kernel *k, const mu_walk *walk)
 {
-    size_t bytes = mu_dtype_bytes(k->in[0].dtype);
+    const size_t bytes = mu_dtype_bytes(k->in[0].dtype);
+    const int inner = walk->rank - 1;
+    if (inner > 0 && walk->strides[0][inner] == 1) {
+        block_job job = {.kernel = k, .bytes = bytes, .length = walk->dims[inner], .stream = is_streamed(k)};
+        mu_walk outer = *walk;
+        outer.rank--;
+        mu__walk_blocks(&outer, k->team, job.length, move_blocks, &job);
+        return MU_OK;
+    }
     mu__walk_run(walk, k->team, bytes == 1 ? move_8 : bytes == 2 ? move_16 : bytes == 4 ? move_32 : move_64, (void *)k);
     return MU_OK;
 }
@@ -272,23 +304,30 @@ static mu_status transpose_infer(mu_infer *infer)
     return mu__error(MU_INVALID_ARGUMENT, "transpose: the axes are no permutation of 0 to %d", in->rank - 1);
 }
 
-// Turns each of the innermost matrices of a walk that steps by one along their rows' axis.
+static int64_t strips_of(const mu_walk *walk)
+{
+    return (walk->dims[walk->rank - 2] + STRIP - 1) / STRIP;
+}
+
+// Turns strips of the innermost matrices of a walk that steps by one along their rows' axis.
 static void turn_range(void *arg, int64_t begin, int64_t end)
 {
     const turn_job *job = arg;
     const mu_walk *walk = job->walk;
-    size_t bytes = mu_dtype_bytes(job->kernel->in[0].dtype);
-    int64_t rows = walk->dims[walk->rank - 2], columns = walk->dims[walk->rank - 1];
-    for (int64_t matrix = begin; matrix < end; matrix++) {
+    const size_t bytes = mu_dtype_bytes(job->kernel->in[0].dtype);
+    const int64_t rows = walk->dims[walk->rank - 2], columns = walk->dims[walk->rank - 1], strips = strips_of(walk);
+    while (begin < end) {
+        const int64_t matrix = begin / strips, first = begin % strips, last = MU_MIN(first + end - begin, strips);
         int64_t at = 0, rest = matrix;
         for (int axis = walk->rank - 3; axis >= 0; axis--) {
             at += rest % walk->dims[axis] * walk->strides[0][axis];
             rest /= walk->dims[axis];
         }
-        const char *in = (const char *)job->kernel->in[0].data + (size_t)at * bytes;
-        char *out = (char *)job->kernel->out[0].data + (size_t)(matrix * rows * columns) * bytes;
-        (bytes == 1 ? turn_8 : bytes == 2 ? turn_16 : bytes == 4 ? turn_32 : turn_64)(
-            in, walk->strides[0][walk->rank - 1], out, rows, columns);
+        mu__kernels()->turn((const char *)job->kernel->in[0].data + (size_t)at * bytes,
+                            walk->strides[0][walk->rank - 1],
+                            (char *)job->kernel->out[0].data + (size_t)(matrix * rows * columns) * bytes, columns,
+                            (int)bytes, job->stream, first * STRIP, MU_MIN(last * STRIP, rows));
+        begin += last - first;
     }
 }
 
@@ -307,9 +346,9 @@ static mu_status transpose_ref(const mu_kernel *k)
     mu__walk_strided(&walk, &k->out[0].shape, 1, (const int64_t (*)[MU_MAX_RANK])strides);
     if (walk.rank < 2 || walk.strides[0][walk.rank - 2] != 1)
         return run_moves(k, &walk);
-    turn_job job = {.kernel = k, .walk = &walk};
+    turn_job job = {.kernel = k, .walk = &walk, .stream = is_streamed(k)};
     int64_t n = mu__elements(in), matrix = walk.dims[walk.rank - 2] * walk.dims[walk.rank - 1];
-    mu__share_range(k->team, matrix > 0 ? n / matrix : 0, 1, n, turn_range, &job);
+    mu__share_range(k->team, matrix > 0 ? n / matrix * strips_of(&walk) : 0, 1, n, turn_range, &job);
     return MU_OK;
 }
 

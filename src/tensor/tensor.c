@@ -94,12 +94,17 @@ static mu_status check_concrete(mu_dtype dtype, int rank, const int64_t *dims, c
     return MU_OK;
 }
 
-mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const void *data)
+mu_tensor *mu__tensor_unset(mu_dtype dtype, int rank, const int64_t *dims)
 {
     mu_shape shape;
     if (mu__pending() || check_concrete(dtype, rank, dims, "mu_tensor_new", &shape) != MU_OK)
         return NULL;
-    mu_tensor *tensor = mu__tensor_alloc(dtype, &shape);
+    return mu__give(mu__tensor_alloc(dtype, &shape));
+}
+
+mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const void *data)
+{
+    mu_tensor *tensor = mu__tensor_unset(dtype, rank, dims);
     if (!tensor)
         return NULL;
     mu_spec spec = mu__spec_of(tensor);
@@ -108,7 +113,7 @@ mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const vo
         memcpy(mu__data(tensor), data, bytes);
     else
         memset(mu__data(tensor), 0, bytes);
-    return mu__give(tensor);
+    return tensor;
 }
 
 mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data, void (*release)(void *arg),

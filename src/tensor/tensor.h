@@ -95,6 +95,9 @@ mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype,
                            const mu_shape *shape); // retains the buffer
 mu_tensor *mu__tensor_symbolic(struct mu_node *node, int output, const mu_spec *spec, mu_object *graph);
 
+// mu__tensor_unset is mu_tensor_new whose elements the caller writes; it belongs to the innermost pool.
+mu_tensor *mu__tensor_unset(mu_dtype dtype, int rank, const int64_t *dims);
+
 static inline void *mu__data(const mu_tensor *tensor)
 {
     return (char *)tensor->buffer->data + tensor->offset;

@@ -1,0 +1,108 @@
+// Rows of numbers folded to one number each: sums, products, extremes. Main idea: four vectors side by side, so that
+// no addition waits for the one before it; long rows in pieces whose results are added pairwise, which keeps sums
+// exact. NaNs are found apart from extremes, two vectors with one comparison.
+#include "parts.h"
+#include "simd.h"
+
+enum { SIDE_BY_SIDE = 4, STEP = SIDE_BY_SIDE * MU_LANES, PIECE = 2048 };
+
+// One number of a vector: halves are combined until one element is left.
+MU_INLINE float v_total(mu_vf v, bool product)
+{
+#if MU_LANES == 16
+    const __m512 x = (__m512)v;
+    const __m256 low = _mm512_castps512_ps256(x), high = _mm512_extractf32x8_ps(x, 1);
+    __m256 half = product ? _mm256_mul_ps(low, high) : _mm256_add_ps(low, high);
+#elif MU_LANES == 8
+    __m256 half = (__m256)v;
+#endif
+#if MU_LANES >= 8
+    const __m128 a = _mm256_castps256_ps128(half), b = _mm256_extractf128_ps(half, 1);
+    __m128 four = product ? _mm_mul_ps(a, b) : _mm_add_ps(a, b);
+    __m128 moved = _mm_movehl_ps(four, four);
+    four = product ? _mm_mul_ps(four, moved) : _mm_add_ps(four, moved);
+    moved = _mm_shuffle_ps(four, four, 1);
+    return _mm_cvtss_f32(product ? _mm_mul_ss(four, moved) : _mm_add_ss(four, moved));
+#else
+    return product ? v[0] * v[2] * (v[1] * v[3]) : v[0] + v[2] + (v[1] + v[3]);
+#endif
+}
+
+MU_INLINE mu_vf combined(mu_vf a, mu_vf b, bool product)
+{
+    return product ? a * b : a + b;
+}
+
+MU_INLINE float total_of_piece(const float *x, int64_t n, bool product)
+{
+    const float neutral = product ? 1.0f : 0.0f;
+    mu_vf totals[SIDE_BY_SIDE];
+    int64_t i = 0;
+    MU_UNROLL
+    for (int k = 0; k < SIDE_BY_SIDE; k++)
+        totals[k] = v_splat(neutral);
+    for (; i + STEP <= n; i += STEP) {
+        MU_UNROLL
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
+            totals[k] = combined(totals[k], v_load(x + i + k * MU_LANES), product);
+    }
+    for (; i < n; i += MU_LANES)
+        totals[0] = combined(totals[0], v_load_padded(x + i, least(n - i, MU_LANES), neutral), product);
+    return v_total(combined(combined(totals[0], totals[1], product), combined(totals[2], totals[3], product), product),
+                   product);
+}
+
+static float sum_of_row(const float *x, int64_t n)
+{
+    const int64_t half = (n / 2 + PIECE - 1) / PIECE * PIECE;
+    return n <= PIECE ? total_of_piece(x, n, false) : sum_of_row(x, half) + sum_of_row(x + half, n - half);
+}
+
+static float product_of_row(const float *x, int64_t n)
+{
+    const int64_t half = (n / 2 + PIECE - 1) / PIECE * PIECE;
+    return n <= PIECE ? total_of_piece(x, n, true) : product_of_row(x, half) * product_of_row(x + half, n - half);
+}
+
+// The greatest of a row, or with the signs turned the least.
+static float extreme_of_row(const float *x, int64_t n, bool smallest)
+{
+    const mu_vf sign = v_splat(smallest ? -1.0f : 1.0f), none = v_splat(-INFINITY);
+    mu_vf best[SIDE_BY_SIDE] = {none, none, none, none};
+    mu_vm odd = {0};
+    int64_t i = 0;
+    for (; i + STEP <= n; i += STEP) {
+        mu_vf here[SIDE_BY_SIDE];
+        MU_UNROLL
+        for (int k = 0; k < SIDE_BY_SIDE; k++) {
+            here[k] = v_load(x + i + k * MU_LANES) * sign;
+            best[k] = v_max(best[k], here[k]);
+        }
+        odd = (mu_vm)(odd | v_unordered(here[0], here[1]) | v_unordered(here[2], here[3]));
+    }
+    for (; i < n; i += MU_LANES) {
+        const float padding = smallest ? INFINITY : -INFINITY;
+        const mu_vf here = v_load_padded(x + i, least(n - i, MU_LANES), padding) * sign;
+        best[0] = v_max(best[0], here);
+        odd = (mu_vm)(odd | v_unordered(here, here));
+    }
+    float lanes[MU_LANES];
+    v_store(lanes, v_max(v_max(best[0], best[1]), v_max(best[2], best[3])));
+    for (int half = MU_LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            lanes[lane] = lanes[lane + half] > lanes[lane] ? lanes[lane + half] : lanes[lane];
+    return m_any(odd) ? NAN : smallest ? -lanes[0] : lanes[0];
+}
+
+void MU_KERNEL(fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++) {
+        const float *from = x + row * columns;
+        switch (fold) {
+        case MU_FOLD_SUM: y[row] = sum_of_row(from, columns); break;
+        case MU_FOLD_PRODUCT: y[row] = product_of_row(from, columns); break;
+        case MU_FOLD_GREATEST: y[row] = extreme_of_row(from, columns, false); break;
+        case MU_FOLD_LEAST: y[row] = extreme_of_row(from, columns, true); break;
+        }
+    }
+}

@@ -1,0 +1,137 @@
+// Transposes of matrices. Main idea: squares of as many elements as a vector has are loaded row by row, turned in
+// registers by interleaving (log2 of the side passes) and stored row by row, so that every line of memory that is
+// touched is used whole; strips of some lines keep reads next to each other. Results that are larger than the caches
+// are put past them line by line. Knows bytes, not types.
+#include "parts.h"
+#include "simd.h"
+
+enum { LINE = 64, STRIP = 4 };  // bytes of a line of memory; lines of the input that are read side by side
+
+#define LOW_2 0, 2
+#define HIGH_2 1, 3
+#define LOW_4 0, 4, 1, 5
+#define HIGH_4 2, 6, 3, 7
+#define LOW_8 0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_8 4, 12, 5, 13, 6, 14, 7, 15
+#define LOW_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+
+// Sides of the squares: up to 16 elements, and no more than a vector has.
+#if MU_LANES == 16
+#define SIDE_8 16
+#define SIDE_16 16
+#define SIDE_32 16
+#define SIDE_64 8
+#elif MU_LANES == 8
+#define SIDE_8 16
+#define SIDE_16 16
+#define SIDE_32 8
+#define SIDE_64 4
+#else
+#define SIDE_8 16
+#define SIDE_16 8
+#define SIDE_32 4
+#define SIDE_64 2
+#endif
+
+// Copies whole lines, which lie at multiples of their size, past the caches.
+MU_INLINE void stream_line(void *to, const void *from)
+{
+#if MU_LANES == 16
+    _mm512_stream_si512((__m512i *)to, _mm512_load_si512(from));
+#elif MU_LANES == 8
+    _mm256_stream_si256((__m256i *)to, _mm256_load_si256(from));
+    _mm256_stream_si256((__m256i *)to + 1, _mm256_load_si256((const __m256i *)from + 1));
+#else
+    memcpy(to, from, LINE);
+#endif
+}
+
+#define PASTE(a, b) a##b
+#define JOIN(a, b) PASTE(a, b)
+
+// One element type: the turn of a square, of a rectangle of any size, and of a range of the output's rows.
+#define TURN(BITS)                                                                                                    \
+    typedef uint##BITS##_t row_##BITS __attribute__((vector_size(SIDE_##BITS * BITS / 8)));                           \
+                                                                                                                      \
+    MU_INLINE void turn_square_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns) \
+    {                                                                                                                 \
+        enum { SIDE = SIDE_##BITS };                                                                                  \
+        row_##BITS rows[SIDE], mixed[SIDE];                                                                           \
+        MU_UNROLL                                                                                                     \
+        for (int j = 0; j < SIDE; j++)                                                                                \
+            memcpy(&rows[j], in + j * stride, sizeof rows[j]);                                                        \
+        MU_UNROLL                                                                                                     \
+        for (int pass = 1; pass < SIDE; pass *= 2) {                                                                  \
+            MU_UNROLL                                                                                                 \
+            for (int j = 0; j < SIDE / 2; j++) {                                                                      \
+                mixed[2 * j] = __builtin_shufflevector(rows[j], rows[j + SIDE / 2], JOIN(LOW_, SIDE_##BITS));         \
+                mixed[2 * j + 1] = __builtin_shufflevector(rows[j], rows[j + SIDE / 2], JOIN(HIGH_, SIDE_##BITS));    \
+            }                                                                                                         \
+            MU_UNROLL                                                                                                 \
+            for (int j = 0; j < SIDE; j++)                                                                            \
+                rows[j] = mixed[j];                                                                                   \
+        }                                                                                                             \
+        MU_UNROLL                                                                                                     \
+        for (int i = 0; i < SIDE; i++)                                                                                \
+            memcpy(out + i * columns, &rows[i], sizeof rows[i]);                                                      \
+    }                                                                                                                 \
+                                                                                                                      \
+    static void turn_edge_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns,      \
+                                 int64_t rows, int64_t width)                                                         \
+    {                                                                                                                 \
+        for (int64_t i = 0; i < rows; i++)                                                                            \
+            for (int64_t j = 0; j < width; j++)                                                                       \
+                out[i * columns + j] = in[i + j * stride];                                                            \
+    }                                                                                                                 \
+                                                                                                                      \
+    /* SIDE rows of the output, one line of each, through a place of their own. */                                    \
+    static void stream_lines_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns)   \
+    {                                                                                                                 \
+        enum { SIDE = SIDE_##BITS, WIDTH = LINE * 8 / BITS };                                                         \
+        _Alignas(LINE) uint##BITS##_t lines[SIDE * WIDTH];                                                            \
+        for (int j = 0; j < WIDTH; j += SIDE)                                                                         \
+            turn_square_##BITS(in + j * stride, stride, lines + j, WIDTH);                                            \
+        for (int i = 0; i < SIDE; i++)                                                                                \
+            stream_line(out + i * columns, lines + i * WIDTH);                                                        \
+    }                                                                                                                 \
+                                                                                                                      \
+    static void turn_##BITS(const void *from, int64_t stride, void *to, int64_t columns, bool stream, int64_t begin,  \
+                            int64_t end)                                                                              \
+    {                                                                                                                 \
+        enum { SIDE = SIDE_##BITS, WIDTH = LINE * 8 / BITS, HEIGHT = STRIP * WIDTH };                                 \
+        const int64_t step = stream ? WIDTH : SIDE;                                                                   \
+        const uint##BITS##_t *in = from;                                                                              \
+        uint##BITS##_t *out = to;                                                                                     \
+        for (int64_t first = begin; first < end; first += HEIGHT) {                                                   \
+            const int64_t last = least(first + HEIGHT, end);                                                          \
+            for (int64_t j = 0; j < columns; j += step)                                                               \
+                for (int64_t i = first; i < last; i += SIDE) {                                                        \
+                    const uint##BITS##_t *at = in + i + j * stride;                                                   \
+                    if (i + SIDE > last || j + step > columns)                                                        \
+                        turn_edge_##BITS(at, stride, out + i * columns + j, columns, least(SIDE, last - i),           \
+                                         least(step, columns - j));                                                   \
+                    else if (stream)                                                                                  \
+                        stream_lines_##BITS(at, stride, out + i * columns + j, columns);                              \
+                    else                                                                                              \
+                        turn_square_##BITS(at, stride, out + i * columns + j, columns);                               \
+                }                                                                                                     \
+        }                                                                                                             \
+    }
+
+TURN(8)
+TURN(16)
+TURN(32)
+TURN(64)
+
+void MU_KERNEL(turn)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,
+                     int64_t end)
+{
+    const bool lines = stream && (uintptr_t)out % LINE == 0 && columns * bytes % LINE == 0;
+    (bytes == 1 ? turn_8 : bytes == 2 ? turn_16 : bytes == 4 ? turn_32 : turn_64)(in, stride, out, columns, lines,
+                                                                                 begin, end);
+#if defined(__SSE2__)
+    if (lines)
+        _mm_sfence();
+#endif
+}

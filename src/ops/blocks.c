@@ -1,0 +1,93 @@
+// Copies of dense blocks and constants, which ops that move memory are made of; see loops.h.
+//
+// Main idea: blocks of a few vectors are copied inline, since calling memcpy for each costs more than its bytes; large
+// ones go past the caches where the whole result is larger than these. Knows nothing of tensors.
+#include "ops/loops.h"
+
+#include "kernels/kernels.h"
+
+enum { LINE = 64, SHORT = 512, STREAMED = 1024 };  // bytes: of a line; of blocks copied inline; worth streaming
+
+bool mu__streams(int64_t bytes)
+{
+    return bytes >= (INT64_C(32) << 20);
+}
+
+void mu__put_piece(void *to, const void *piece, int64_t bytes)
+{
+    mu__kernels()->copy(to, piece, true, 0, bytes);
+}
+
+// Blocks of so many bytes as moves of a size that the compiler knows.
+#define COPY_FIXED(size)                                                             \
+    for (int64_t i = 0; i < n; i++)                                                  \
+        memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, size);        \
+    return
+
+// Lines, the last of them overlapping the one before it.
+MU_CLONES
+static void copy_short(char *restrict to, size_t to_step, const char *restrict from, size_t from_step, size_t bytes,
+                       int64_t n)
+{
+    switch (bytes) {
+    case 1: COPY_FIXED(1);
+    case 2: COPY_FIXED(2);
+    case 4: COPY_FIXED(4);
+    case 8: COPY_FIXED(8);
+    case 16: COPY_FIXED(16);
+    case 32: COPY_FIXED(32);
+    case LINE: COPY_FIXED(LINE);
+    }
+    for (int64_t i = 0; i < n; i++, to += to_step, from += from_step) {
+        if (bytes < LINE) {
+            memcpy(to, from, bytes);
+            continue;
+        }
+        for (size_t at = 0; at + LINE <= bytes; at += LINE)
+            memcpy(to + at, from + at, LINE);
+        memcpy(to + bytes - LINE, from + bytes - LINE, LINE);
+    }
+}
+
+void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n, bool stream)
+{
+    if (bytes == 0)
+        return;
+    if (bytes <= SHORT) {
+        copy_short(to, to_step, from, from_step, bytes, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        char *target = (char *)to + (size_t)i * to_step;
+        const char *source = (const char *)from + (size_t)i * from_step;
+        if (stream && bytes >= STREAMED)
+            mu__put_piece(target, source, (int64_t)bytes);
+        else
+            memcpy(target, source, bytes);
+    }
+}
+
+// Repeats a line; `bytes` of it at the end.
+MU_CLONES
+static void fill_lines(char *to, const char *line, size_t bytes)
+{
+    size_t at = 0;
+    for (; at + LINE <= bytes; at += LINE)
+        memcpy(to + at, line, LINE);
+    memcpy(to + at, line, bytes - at);
+}
+
+void mu__fill(void *to, const void *element, size_t bytes, int64_t n, bool stream)
+{
+    char line[LINE], piece[MU_PIECE_BYTES];
+    const size_t all = (size_t)n * bytes;
+    for (size_t at = 0; at < LINE; at += bytes)
+        memcpy(line + at, element, bytes);
+    if (!stream || all < STREAMED) {
+        fill_lines(to, line, all);
+        return;
+    }
+    fill_lines(piece, line, MU_MIN(all, sizeof piece));
+    for (size_t at = 0; at < all; at += sizeof piece)
+        mu__put_piece((char *)to + at, piece, (int64_t)MU_MIN(all - at, sizeof piece));
+}

@@ -1,0 +1,112 @@
+// The kernels that turn matrices and fold rows, for every instruction set that this processor has, against plain
+// loops. Numbers are small multiples of a quarter, or powers of two, so that every sum and product is exact.
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+static const char *const isas[] = {"base", "avx2", "avx512"};
+
+static uint32_t random_u32(void)
+{
+    static uint64_t state = 1;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 33);
+}
+
+// Rows [0, cut) and then the others, so that a team's parts are tried too.
+static void check_turn(const mu_kernels *k, int bytes, int64_t rows, int64_t columns, int64_t stride, bool stream)
+{
+    const size_t all = (size_t)(rows * columns * bytes);
+    uint8_t *in = malloc((size_t)(columns * stride * bytes) + 1), *out = aligned_alloc(64, (all + 127) / 64 * 64);
+    assert_non_null(in);
+    assert_non_null(out);
+    for (int64_t i = 0; i < columns * stride * bytes; i++)
+        in[i] = (uint8_t)random_u32();
+    memset(out, 0xA5, all + 1);
+    const int64_t cut = rows / 3;
+    k->turn(in, stride, out, columns, bytes, stream, 0, cut);
+    k->turn(in, stride, out, columns, bytes, stream, cut, rows);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            assert_memory_equal(out + (i * columns + j) * bytes, in + (i + j * stride) * bytes, (size_t)bytes);
+    assert_int_equal(out[all], 0xA5);
+    free(in);
+    free(out);
+}
+
+static void test_turn(void **state)
+{
+    static const int64_t sizes[][2] = {{1, 1}, {3, 70}, {70, 3}, {16, 16}, {64, 128}, {67, 65}, {300, 33}, {130, 192}};
+    (void)state;
+    for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
+        const mu_kernels *k = mu__kernels_for(isas[isa]);
+        for (int bytes = 1; k && bytes <= 8; bytes *= 2)
+            for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+                for (int stream = 0; stream < 2; stream++)
+                    check_turn(k, bytes, sizes[s][0], sizes[s][1], sizes[s][0] + (int64_t)(s % 2) * 5, stream);
+    }
+}
+
+static double fold_of(mu_fold fold, const float *x, int64_t n)
+{
+    double y = fold == MU_FOLD_SUM       ? 0
+               : fold == MU_FOLD_PRODUCT ? 1
+               : fold == MU_FOLD_LEAST   ? INFINITY
+                                         : -INFINITY;
+    for (int64_t i = 0; i < n; i++)
+        y = fold == MU_FOLD_SUM       ? y + x[i]
+            : fold == MU_FOLD_PRODUCT ? y * x[i]
+            : fold == MU_FOLD_LEAST   ? fmin(y, x[i])
+                                      : fmax(y, x[i]);
+    return y;
+}
+
+static void check_folds(const mu_kernels *k, int64_t columns)
+{
+    enum { ROWS = 3 };
+    float *x = malloc((size_t)(ROWS * columns) * sizeof *x + 1), y[ROWS];
+    assert_non_null(x);
+    for (mu_fold fold = MU_FOLD_SUM; fold <= MU_FOLD_LEAST; fold++) {
+        for (int64_t i = 0; i < ROWS * columns; i++)
+            x[i] = fold != MU_FOLD_PRODUCT ? (float)((int)(random_u32() % 17) - 8) / 4
+                   : i == 0                ? 0.5f
+                   : random_u32() % 2 == 0 ? 1.0f
+                                           : -1.0f;
+        k->fold_rows(fold, x, y, columns, 0, 1);
+        k->fold_rows(fold, x, y, columns, 1, ROWS);
+        for (int64_t row = 0; row < ROWS; row++)
+            assert_true((double)y[row] == fold_of(fold, x + row * columns, columns));
+        for (int64_t row = 0; row < ROWS && columns > 0; row++)
+            x[row * columns + random_u32() % columns] = NAN;
+        k->fold_rows(fold, x, y, columns, 0, ROWS);
+        for (int64_t row = 0; row < ROWS && columns > 0; row++)
+            assert_true(isnan(y[row]));
+    }
+    free(x);
+}
+
+static void test_folds(void **state)
+{
+    (void)state;
+    for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
+        const mu_kernels *k = mu__kernels_for(isas[isa]);
+        for (int64_t columns = 0; k && columns < 140; columns++)
+            check_folds(k, columns);
+        if (k)
+            check_folds(k, 9001);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turn), cmocka_unit_test(test_folds)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,226 @@
+// Ops that move elements, on tensors small and so large that they are written past the caches: every element of the
+// result is where plain index arithmetic says. Then what finds elements by value, whole division, and reductions
+// whose axes stand apart.
+#include "op_check.h"
+
+static uint32_t random_u32(void)
+{
+    static uint64_t state = 1;
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 33);
+}
+
+static mu_tensor *numbers(int64_t rows, int64_t columns)
+{
+    mu_tensor *x = mu_zeros(MU_I32, 2, DIMS(rows, columns));
+    for (int64_t i = 0; x && i < rows * columns; i++)
+        ((int32_t *)mu__data(x))[i] = (int32_t)(random_u32() & 0xFFFFFF) + 1;
+    return x;
+}
+
+// The element of x that stands at a place of the result, or -1 for the constant.
+typedef int64_t source(int64_t rows, int64_t columns, int64_t i, int64_t j);
+
+static int64_t turned(int64_t rows, int64_t columns, int64_t i, int64_t j)
+{
+    (void)rows;
+    return j * columns + i;
+}
+static int64_t padded(int64_t rows, int64_t columns, int64_t i, int64_t j)
+{
+    const bool inside = i >= 1 && i <= rows && j >= 2 && j < columns + 2;
+    return inside ? (i - 1) * columns + j - 2 : -1;
+}
+static int64_t rolled(int64_t rows, int64_t columns, int64_t i, int64_t j)
+{
+    (void)rows;
+    return i * columns + (j + columns - 3) % columns;
+}
+static int64_t reversed(int64_t rows, int64_t columns, int64_t i, int64_t j)
+{
+    (void)rows;
+    return i * columns + columns - 1 - j;
+}
+static int64_t doubled(int64_t rows, int64_t columns, int64_t i, int64_t j)
+{
+    (void)rows;
+    return i * columns + j / 2;
+}
+static int64_t tripled(int64_t rows, int64_t columns, int64_t i, int64_t j)
+{
+    (void)rows;
+    return i * columns + j / 3;
+}
+static int64_t tiled(int64_t rows, int64_t columns, int64_t i, int64_t j)
+{
+    return i % rows * columns + j % columns;
+}
+static int64_t every_other(int64_t rows, int64_t columns, int64_t i, int64_t j)
+{
+    (void)rows;
+    return i * columns + 2 * j;
+}
+
+static void check_source(const mu_tensor *x, const mu_tensor *y, source *from)
+{
+    assert_non_null(y);
+    const int64_t rows = mu_tensor_dim(y, 0), columns = mu_tensor_dim(y, 1);
+    const int32_t *in = mu__data(x), *out = mu__data(y);
+    const int64_t step = rows > 1000 ? 11 : 1;
+    for (int64_t i = 0; i < rows; i += i + step < rows ? step : 1)
+        for (int64_t j = 0; j < columns; j++) {
+            const int64_t at = from(mu_tensor_dim(x, 0), mu_tensor_dim(x, 1), i, j);
+            if (out[i * columns + j] != (at < 0 ? 7 : in[at]))
+                fail_msg("element [%lld, %lld] is %d", (long long)i, (long long)j, out[i * columns + j]);
+        }
+}
+
+static void check_moves(int64_t rows, int64_t columns)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *x = numbers(rows, columns);
+    check_source(x, mu_transpose(x, NULL), turned);
+    check_source(x, mu_pad(x, DIMS(1, 2), DIMS(1, 2), "constant", 7), padded);
+    check_source(x, mu_roll(x, 3, 1), rolled);
+    check_source(x, mu_reverse(x, 1), reversed);
+    check_source(x, mu_repeat(x, 2, 1), doubled);
+    check_source(x, mu_repeat(x, 3, 1), tripled);
+    check_source(x, mu_tile(x, DIMS(2, 2)), tiled);
+    check_source(x, mu_concat(2, (mu_tensor *[]){x, x}, 1), tiled);
+    check_source(x, mu_concat(2, (mu_tensor *[]){x, x}, 0), tiled);
+    check_source(x, mu_strided_slice(x, DIMS(0, 0), DIMS(0, 0), DIMS(1, 2), 3, 3, 0), every_other);
+    mu_pool_close(pool);
+}
+
+static void test_moves(void **state)
+{
+    (void)state;
+    check_moves(5, 7);
+    check_moves(100, 33);
+    check_moves(2500, 3600);  // results beyond 32 MB
+    check_moves(2048, 4224);
+}
+
+static void test_broadcasts_and_fills(void **state)
+{
+    static const int64_t sides[] = {3, 70, 3000};
+    (void)state;
+    for (size_t s = 0; s < MU_COUNT(sides); s++) {
+        const int64_t n = sides[s];
+        mu_pool *pool = mu_pool_open();
+        mu_tensor *row = mu_range(MU_F32, 0, (double)n, 1), *column = mu_reshape(row, 2, DIMS(n, 1));
+        const float *wide = mu__data(mu_broadcast_to(row, 2, DIMS(n, n)));
+        const float *high = mu__data(mu_broadcast_to(column, 2, DIMS(n, n)));
+        const float *constant = mu__data(mu_fill(MU_F32, 2, DIMS(n, n), 1.5));
+        for (int64_t i = 0; i < n * n; i++)
+            assert_true(wide[i] == (float)(i % n) && high[i] == (float)(i / n) && constant[i] == 1.5f);
+        mu_pool_close(pool);
+    }
+    EXPECT(mu_fill(MU_U8, 1, DIMS(3), 200), 200, 200, 200);
+    EXPECT(mu_fill(MU_BF16, 1, DIMS(2), 1.5), 1.5, 1.5);
+    assert_int_equal(mu_tensor_elements(mu_fill(MU_F64, 2, DIMS(0, 3), 1)), 0);
+}
+
+static void test_indices(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_reshape(mu_range(MU_F32, 0, 24, 1), 3, DIMS(2, 3, 4));
+    mu_tensor *pairs = mu_reshape(VECTOR_OF(MU_I32, 1, 2, 0, 1), 2, DIMS(2, 2));
+    EXPECT(mu_gather_nd(x, pairs), 20, 21, 22, 23, 4, 5, 6, 7);
+    EXPECT(mu_gather_nd(x, mu_reshape(VECTOR_OF(MU_I64, 1, 2, 3), 2, DIMS(1, 3))), 23);
+    EXPECT(mu_gather(x, VECTOR_OF(MU_I64, 3, 0), 2, 0), 3, 0, 7, 4, 11, 8, 15, 12, 19, 16, 23, 20);
+    assert_null(mu_gather_nd(x, mu_reshape(VECTOR_OF(MU_I32, 1, 2, 0, -1), 2, DIMS(2, 2))));
+    assert_taken(MU_INVALID_ARGUMENT, "index -1 (element 3 of the indices) is outside 0 to 2");
+    assert_null(mu_gather(x, VECTOR_OF(MU_I32, 0, 5, 3), 2, 0));
+    assert_taken(MU_INVALID_ARGUMENT, "index 5 (element 1 of the indices) is outside 0 to 3");
+}
+
+static void test_search(void **state)
+{
+    mu_tensor *values, *places;
+    (void)state;
+    mu_tensor *row = VECTOR(-1, 0, 0, 2.5, NAN, NAN), *wanted = VECTOR(-2, -0.0, 2.5, 3, NAN);
+    EXPECT(mu_searchsorted(row, wanted, false), 0, 1, 3, 4, 4);
+    EXPECT(mu_searchsorted(row, wanted, true), 0, 3, 4, 4, 6);
+    EXPECT(mu_searchsorted(VECTOR_OF(MU_U8, 3, 200), VECTOR_OF(MU_U8, 255, 3, 0), false), 2, 0, 0);
+    EXPECT(mu_searchsorted(mu_zeros(MU_F32, 1, DIMS(0)), VECTOR(1, NAN), true), 0, 0);
+    for (int64_t n = 1; n < 40; n++) {
+        mu_tensor *ascending = mu_range(MU_I32, 0, (double)(3 * n), 3);
+        mu_tensor *all = mu_range(MU_I32, -1, (double)(3 * n + 1), 1);
+        const int32_t *left = mu__data(mu_searchsorted(ascending, all, false));
+        for (int64_t i = 0; i < 3 * n + 2; i++)
+            assert_int_equal(left[i], i == 0 ? 0 : (i - 1 + 2) / 3 < n ? (i - 1 + 2) / 3 : n);
+    }
+    assert_int_equal(mu_unique(VECTOR(3, NAN, -0.0, 0, 3, NAN), &values, &places), MU_OK);
+    EXPECT(values, 3, NAN, -0.0, NAN);
+    EXPECT(places, 0, 1, 2, 2, 0, 3);
+    mu_tensor *many = mu_zeros(MU_I64, 1, DIMS(20000));
+    for (int64_t i = 0; i < 20000; i++)
+        ((int64_t *)mu__data(many))[i] = (i * 7919 % 5000 - 2500) << 32;
+    assert_int_equal(mu_unique(many, &values, &places), MU_OK);
+    assert_int_equal(mu_tensor_elements(values), 5000);
+    for (int64_t i = 0; i < 20000; i++)
+        assert_int_equal(((int32_t *)mu__data(places))[i], i % 5000);
+}
+
+static int64_t floor_quotient(int64_t a, int64_t b)
+{
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+static void test_whole_division(void **state)
+{
+    static const int64_t edges[] = {INT32_MIN, INT32_MIN + 1, -65537, -7, -1, 1, 2, 3, 46341, 65536, INT32_MAX};
+    enum { N = 4096 };
+    (void)state;
+    mu_tensor *a = mu_zeros(MU_I32, 1, DIMS(N)), *b = mu_zeros(MU_I32, 1, DIMS(N));
+    int32_t *x = mu__data(a), *y = mu__data(b);
+    for (int i = 0; i < N; i++) {
+        const int n = (int)MU_COUNT(edges);
+        x[i] = i < n * n ? (int32_t)edges[i / n] : (int32_t)(random_u32() << 1 | (random_u32() & 1));
+        y[i] = i < n * n ? (int32_t)edges[i % n] : (int32_t)(random_u32() >> (random_u32() % 31)) | 1;
+    }
+    const int32_t *quotient = mu__data(mu_floor_divide(a, b)), *rest = mu__data(mu_mod(a, b));
+    for (int i = 0; i < N; i++) {
+        const int32_t wanted = (int32_t)floor_quotient(x[i], y[i]);
+        assert_int_equal(quotient[i], wanted);
+        assert_int_equal(rest[i], (int32_t)(x[i] - floor_quotient(x[i], y[i]) * y[i]));
+    }
+    for (int p = -128; p < 128; p++)
+        for (int q = -128; q < 128; q += q == -1 ? 2 : 1) {
+            mu_pool *pool = p % 16 == 0 ? mu_pool_open() : NULL;
+            if (pool)
+                EXPECT(mu_floor_divide(VECTOR_OF(MU_I8, p), VECTOR_OF(MU_I8, q)), (int8_t)floor_quotient(p, q));
+            mu_pool_close(pool);
+        }
+}
+
+static void test_scattered_reductions(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_reshape(mu_range(MU_F32, 0, 24, 1), 4, DIMS(2, 3, 2, 2));
+    EXPECT(mu_reduce_sum_axes(x, 2, (const int[]){0, 3}, false), 26, 34, 42, 50, 58, 66);
+    EXPECT(mu_reduce_mean_axes(x, 2, (const int[]){0, 2}, false), 7, 8, 11, 12, 15, 16);
+    EXPECT(mu_reduce_max_axes(x, 2, (const int[]){1, 3}, false), 9, 11, 21, 23);
+    EXPECT(mu_reduce_mean_axes(mu_cast(x, MU_I32), 2, (const int[]){0, 2}, false), 7, 8, 11, 12, 15, 16);
+    EXPECT(mu_reduce_mean_axes(mu_cast(x, MU_BF16), 2, (const int[]){0, 2}, false), 7, 8, 11, 12, 15, 16);
+    EXPECT(mu_reduce_sum(mu_cast(mu_reshape(x, 2, DIMS(2, 12)), MU_F16), 1), 66, 210);
+    EXPECT(mu_reduce_max(mu_cast(mu_zeros(MU_F32, 2, DIMS(2, 0)), MU_F16), 1), -INFINITY, -INFINITY);
+    mu_tensor *truths = mu_greater(mu_range(MU_F32, 0, 9000, 1), mu_constant(MU_F32, 8998));
+    EXPECT(mu_reduce_any(truths, 0), 1);
+    EXPECT(mu_reduce_all(mu_logical_not(truths), 0), 0);
+    EXPECT(mu_reduce_all(mu_equal(truths, truths), 0), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_moves),        cmocka_unit_test(test_broadcasts_and_fills),
+        cmocka_unit_test(test_indices),      cmocka_unit_test(test_search),
+        cmocka_unit_test(test_whole_division), cmocka_unit_test(test_scattered_reductions),
+    };
+    mu_init(.threads = 1);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mu_exit(true);
+    return failed;
+}
