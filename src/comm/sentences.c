@@ -102,7 +102,7 @@ const char *mu__missing_text(const member *m, char text[MU_TEXT_BYTES])
         const int process = missing[0] / mu__n_local(m->group);
         mu__mesh_peer_doing(m->group->joined.mesh, process, doing, sizeof doing);
         snprintf(text + at, (size_t)(MU_TEXT_BYTES - at), " (%s%s%s)", mu__mesh_name(m->group->joined.mesh, process),
-                 doing[0] != '\0' ? ", which is " : "", doing);
+                 doing[0] != '\0' ? ", which " : "", doing);
     }
     return text;
 }

@@ -241,7 +241,9 @@ mu_status mu__workers_written(mu_strategy *strategy, mu_status status);
 // mu__workers_gather returns n tensors of each worker in their order (mu__free; the tensors belong to the pool).
 mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine);
 // mu__strategy_doing says what this worker is busy with, for others that wait for it; number -1: none.
+// mu__strategy_done says that it is at that no more: a step is under way, or the program is.
 void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t number);
+void mu__strategy_done(mu_strategy *strategy);
 // mu__strategy_failed tells the other workers the pending error: they fail with it, and it names this worker.
 void mu__strategy_failed(const mu_strategy *strategy);
 

@@ -36,7 +36,12 @@ static mu_status run_replica(job *j)
     mu_running *running = j->running;
     mu_strategy *strategy = running->strategy;
     mu_device *device = strategy->devices[j->replica];
-    mu_plan *plan = mu__concrete_plan(running->concrete, device, j->specs, running->n_in);
+    mu_plan *plan = mu__concrete_planned(running->concrete, device, j->specs, running->n_in);
+    if (!plan) {
+        mu__strategy_doing(strategy, "compiling", -1);
+        plan = mu__concrete_compile(running->concrete, device, j->specs, running->n_in);
+        mu__strategy_doing(strategy, "in step", running->number);
+    }
     if (!plan)
         return mu_error_code();
     mu_own_way own;
@@ -239,6 +244,7 @@ static void end_run(mu_strategy *strategy)
     if (strategy->under_way == 0 && strategy->group && !strategy->mesh && mu__group_failed(strategy->group, &cause))
         mu__group_reset(strategy->group);
     pthread_mutex_unlock(&strategy->order);
+    mu__strategy_done(strategy);
 }
 
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments)
@@ -253,9 +259,12 @@ mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value
     }
     mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
     mu_value *given = arguments ? arguments : none;
+    mu__strategy_doing(strategy, "compiling", -1);
     mu_concrete *concrete = given ? trace_for(strategy, function, given) : NULL;
     mu_running *running = concrete ? new_running(strategy, concrete, given) : NULL;
     mu_release(none);
+    if (!running)
+        mu__strategy_done(strategy);
     if (!running)
         return NULL;
     if (post(running) == MU_OK)

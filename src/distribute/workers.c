@@ -19,13 +19,20 @@ static mu_collective *meeting(mu_strategy *strategy, const char *what, int64_t *
     return collective;
 }
 
+// What a meeting ends with.
+static mu_status met(mu_strategy *strategy, mu_status status)
+{
+    mu__strategy_done(strategy);
+    return status;
+}
+
 mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtype, void *numbers, int64_t n)
 {
     int64_t number;
     if (strategy->n_workers < 2)
         return MU_OK;
     mu_collective *all = meeting(strategy, what, &number);
-    return all->all_reduce(all, number, what, MU_REDUCTION_SUM, dtype, numbers, n);
+    return met(strategy, all->all_reduce(all, number, what, MU_REDUCTION_SUM, dtype, numbers, n));
 }
 
 mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t numbers[2])
@@ -47,7 +54,8 @@ mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, mu_
 {
     int64_t number;
     mu_collective *collective = meeting(strategy, what, &number);
-    return collective->all_gather(collective, number, what, dtype, mine, counts[strategy->worker], all, counts);
+    return met(strategy, collective->all_gather(collective, number, what, dtype, mine, counts[strategy->worker], all,
+                                                counts));
 }
 
 mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const double *parts, double *sums)
@@ -77,7 +85,7 @@ mu_status mu__workers_take(mu_strategy *strategy, const char *what, mu_dtype dty
     if (strategy->n_workers < 2)
         return MU_OK;
     mu_collective *all = meeting(strategy, what, &number);
-    return all->broadcast(all, number, what, dtype, data, n, worker);
+    return met(strategy, all->broadcast(all, number, what, dtype, data, n, worker));
 }
 
 mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_tensor *mine)
@@ -98,7 +106,7 @@ mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *nu
 {
     int64_t identity;
     mu_collective *all = meeting(strategy, what, &identity);
-    return all->all_reduce(all, identity, what, MU_REDUCTION_MIN, MU_I64, number, 1);
+    return met(strategy, all->all_reduce(all, identity, what, MU_REDUCTION_MIN, MU_I64, number, 1));
 }
 
 mu_status mu__workers_written(mu_strategy *strategy, mu_status status)
@@ -232,6 +240,16 @@ void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t n
 {
     if (strategy && strategy->mesh)
         mu__mesh_doing(strategy->mesh, what, number, NULL);
+}
+
+void mu__strategy_done(mu_strategy *strategy)
+{
+    if (!strategy->mesh)
+        return;
+    pthread_mutex_lock(&strategy->order);
+    const int64_t step = strategy->under_way > 0 ? strategy->runs : -1;
+    pthread_mutex_unlock(&strategy->order);
+    mu__mesh_doing(strategy->mesh, step < 0 ? "running the program" : "in step", step, NULL);
 }
 
 void mu__strategy_failed(const mu_strategy *strategy)

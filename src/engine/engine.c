@@ -132,16 +132,20 @@ mu_status mu__check_inputs(const mu_graph *graph, const mu_spec *inputs, int n_i
     return MU_OK;
 }
 
-mu_plan *mu__concrete_plan(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs)
+mu_plan *mu__concrete_planned(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs)
 {
     plan_cache *cache = concrete->plans;
     pthread_mutex_lock(&cache->lock);
     mu_plan *plan = look_up(cache, device, inputs, n_inputs);
     pthread_mutex_unlock(&cache->lock);
-    if (plan)
-        return plan;
+    return plan;
+}
+
+mu_plan *mu__concrete_compile(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs)
+{
+    plan_cache *cache = concrete->plans;
     int64_t begin = mu__now_ns();
-    plan = device->engine->compile(device, cache->graph, inputs, n_inputs);
+    mu_plan *plan = device->engine->compile(device, cache->graph, inputs, n_inputs);
     if (!plan) {
         mu__error_context("while compiling '%s' for %s", concrete->graph->name, device->name);
         return NULL;

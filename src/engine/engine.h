@@ -70,8 +70,10 @@ mu_worker *mu__device_worker(mu_device *device);
 // mu__concrete_prepare readies a concrete function for plans; called before replicas ask for theirs.
 mu_status mu__concrete_prepare(mu_concrete *concrete, const mu_engine *engine);
 
-// mu__concrete_plan returns the plan of a concrete function for these inputs on this device, compiling it if
-// needed (at most MUSTER_PLAN_CACHE each; the least recently used goes). Called on the device's thread.
-mu_plan *mu__concrete_plan(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs);
+// mu__concrete_planned returns the plan of a concrete function for these inputs on this device, NULL if there is none
+// yet. mu__concrete_compile makes it (at most MUSTER_PLAN_CACHE are kept; the least recently used goes). Both are
+// called on the device's thread.
+mu_plan *mu__concrete_planned(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs);
+mu_plan *mu__concrete_compile(mu_concrete *concrete, mu_device *device, const mu_spec *inputs, int n_inputs);
 
 #endif

@@ -1,5 +1,6 @@
-// Trains a small model on all workers with backups in a folder; with a third argument worker 1 gets SIGTERM after so
-// many steps. Usage: preempted FOLDER WEIGHTS [STEPS]
+// Trains a small model on all workers with backups in a folder; with a third argument a worker gets a signal after so
+// many steps, by default worker 1 SIGTERM. Usage: preempted FOLDER WEIGHTS [STEPS [WORKER SIGNAL]]. With
+// PREEMPTED_ONCE, the name of a file, it gets it only as long as that is not there.
 #include <muster.h>
 
 #include <signal.h>
@@ -10,15 +11,22 @@ enum { ROWS = 200, WIDTH = 6 };
 
 typedef struct breaking {
     int64_t at;
-    int worker;
+    bool mine;
+    int number;
 } breaking;
 
 static mu_status count_down(const mu_logs *logs, void *arg)
 {
     (void)logs;
     breaking *b = arg;
-    if (--b->at == 0 && b->worker == 1)
-        raise(SIGTERM);
+    if (--b->at != 0 || !b->mine)
+        return MU_OK;
+    const char *once = getenv("PREEMPTED_ONCE");
+    FILE *file = once ? fopen(once, "wx") : NULL;
+    if (!once || file)
+        raise(b->number);
+    if (file)
+        fclose(file);
     return MU_OK;
 }
 
@@ -40,10 +48,12 @@ int main(int argc, char **argv)
 {
     if (argc < 3)
         return 64;
-    mu_init(.cpu_devices = 1, .seed = 3);
+    mu_init(.seed = 3);
     mu_stop_on_signals();
     mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
-    breaking b = {.at = argc > 3 ? atoll(argv[3]) : -1, .worker = strategy ? mu_strategy_worker_index(strategy) : 0};
+    const int worker = strategy ? mu_strategy_worker_index(strategy) : 0;
+    breaking b = {.at = argc > 3 ? atoll(argv[3]) : -1, .mine = worker == (argc > 4 ? atoi(argv[4]) : 1),
+                  .number = argc > 5 ? atoi(argv[5]) : SIGTERM};
     mu_model *model = NULL;
     MU_SCOPE(strategy) {
         model = mu_sequential(mu_dense(8, .activation = "relu"), mu_dropout(.2), mu_dense(3));

@@ -1,0 +1,163 @@
+// Loaded in front of the C library (LD_PRELOAD): makes the calls that write files below BREAK_FOLDER go wrong. With
+// BREAK_KILL=n the process is killed in front of the n-th such call (with BREAK_AFTER behind it), with BREAK_FULL=n
+// the n-th and all later calls fail as on a full disk, with BREAK_SLOW=s each fsync takes s seconds. With BREAK_COUNT,
+// the name of a file, that gets the number of calls.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST = 4096 };
+
+static atomic_bool watched[MOST];
+static atomic_int calls;
+
+static bool is_ours(const char *path)
+{
+    const char *folder = getenv("BREAK_FOLDER");
+    return folder && strncmp(path, folder, strlen(folder)) == 0;
+}
+
+static int number_of(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : 0;
+}
+
+// Counts a call; true if it must fail.
+static bool before(void)
+{
+    const int n = atomic_fetch_add(&calls, 1) + 1;
+    if (n == number_of("BREAK_KILL") && !getenv("BREAK_AFTER"))
+        kill(getpid(), SIGKILL);
+    return number_of("BREAK_FULL") > 0 && n >= number_of("BREAK_FULL");
+}
+
+static void after(void)
+{
+    if (atomic_load(&calls) == number_of("BREAK_KILL") && getenv("BREAK_AFTER"))
+        kill(getpid(), SIGKILL);
+}
+
+static int full(void)
+{
+    errno = ENOSPC;
+    return -1;
+}
+
+int open(const char *path, int flags, ...)
+{
+    static int (*real)(const char *, int, ...);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "open");
+    va_list more;
+    va_start(more, flags);
+    const int mode = flags & O_CREAT ? va_arg(more, int) : 0;
+    va_end(more);
+    const bool ours = (flags & O_CREAT) && is_ours(path);
+    if (ours && before())
+        return full();
+    const int fd = real(path, flags, mode);
+    if (fd >= 0 && fd < MOST)
+        atomic_store(&watched[fd], ours);
+    if (ours)
+        after();
+    return fd;
+}
+
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    static ssize_t (*real)(int, const void *, size_t);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "write");
+    const bool ours = fd >= 0 && fd < MOST && atomic_load(&watched[fd]);
+    if (ours && before())
+        return full();
+    // Half of it is on the disk when the kill comes.
+    if (ours && bytes > 1 && atomic_load(&calls) == number_of("BREAK_KILL"))
+        bytes /= 2;
+    const ssize_t done = real(fd, data, bytes);
+    if (ours)
+        after();
+    return done;
+}
+
+int fsync(int fd)
+{
+    static int (*real)(int);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "fsync");
+    const bool ours = fd >= 0 && fd < MOST && atomic_load(&watched[fd]);
+    if (!ours)
+        return real(fd);
+    const char *slow = getenv("BREAK_SLOW");
+    if (slow)
+        usleep((useconds_t)(1e6 * atof(slow)));
+    if (before())
+        return full();
+    const int result = real(fd);
+    after();
+    return result;
+}
+
+int close(int fd)
+{
+    static int (*real)(int);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "close");
+    const bool ours = fd >= 0 && fd < MOST && atomic_load(&watched[fd]);
+    if (ours) {
+        before();
+        atomic_store(&watched[fd], false);
+    }
+    const int result = real(fd);
+    if (ours)
+        after();
+    return result;
+}
+
+int rename(const char *from, const char *to)
+{
+    static int (*real)(const char *, const char *);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "rename");
+    const bool ours = is_ours(to);
+    if (ours && before())
+        return full();
+    const int result = real(from, to);
+    if (ours)
+        after();
+    return result;
+}
+
+int unlink(const char *path)
+{
+    static int (*real)(const char *);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "unlink");
+    const bool ours = is_ours(path);
+    if (ours)
+        before();
+    const int result = real(path);
+    if (ours)
+        after();
+    return result;
+}
+
+__attribute__((destructor)) static void tell(void)
+{
+    const char *path = getenv("BREAK_COUNT");
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (file) {
+        fprintf(file, "%d\n", atomic_load(&calls));
+        fclose(file);
+    }
+}
