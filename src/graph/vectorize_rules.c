@@ -192,6 +192,32 @@ static bool has_batch(const site *s)
     return true;
 }
 
+static bool normalizes(const site *s)
+{
+    return ((const mu_normalize_attrs *)s->node->attrs)->groups > 0 ? has_batch(s) : last_axes(s);
+}
+
+// Along the last axis: what goes to gamma and beta is summed for each row alone.
+static bool normalizes_back(const site *s)
+{
+    mu_tensor *in[3], *out[3];
+    int axes[MU_MAX_RANK], n = 0;
+    if (((const mu_normalize_attrs *)s->node->attrs)->groups > 0 || !s->in[0].rows || !s->in[1].rows)
+        return false;
+    for (int i = 0; i < s->node->n_in; i++)
+        in[i] = s->in[i].at;
+    if ((s->node->n_in > 2 && s->in[2].rows)
+        || mu__apply(s->node->op, s->node->attrs, s->node->n_in, in, 0, NULL, out) != MU_OK)
+        return false;
+    for (int axis = 1; axis < in[1]->shape.rank - 1; axis++)
+        axes[n++] = axis;
+    mu_tensor *product = mu_multiply(in[1], mu__apply1(&mu_op_normalize, s->node->attrs, in[0]));
+    s->out[0] = out[0];
+    s->out[1] = n > 0 ? mu_reduce_sum_axes(product, n, axes, false) : product;
+    s->out[2] = n > 0 ? mu_reduce_sum_axes(in[1], n, axes, false) : in[1];
+    return true;
+}
+
 static const struct { const mu_op *op; rule *rule;
 } rules[] = {
     {&mu_op_matmul, broadcasts},
@@ -205,6 +231,9 @@ static const struct { const mu_op *op; rule *rule;
     {&mu_op_expand_dims, one_axis},
     {&mu_op_softmax, one_axis},
     {&mu_op_log_softmax, one_axis},
+    {&mu_op_normalize, normalizes},
+    {&mu_op_normalize_grad, normalizes_back},
+    {&mu_op_channel_affine, last_axes},
     {&mu_op_argmax, one_axis},
     {&mu_op_argmin, one_axis},
     {&mu_op_cumsum, one_axis},

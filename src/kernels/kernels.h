@@ -144,6 +144,30 @@ typedef struct mu_kernels {
     // softmax_row: e = exp(x - max) of one row, and their sum, which is returned; max is the row's maximum. e may be x.
     float (*softmax_row)(const float *x, float *e, int64_t columns, float *max);
 
+    // normalize_row: y = (x - mean) / sqrt(variance + epsilon) * gamma + beta of one row of at least 1 column; not
+    // `centered`: the mean counts as 0. gamma, beta: [columns] or NULL. y may be x.
+    void (*normalize_row)(const float *x, const float *gamma, const float *beta, float *y, int64_t columns,
+                          bool centered, double epsilon);
+
+    // normalize_row_grad: dx of the same from dy; adds the row's parts to dgamma and dbeta [columns]. gamma may be
+    // NULL.
+    void (*normalize_row_grad)(const float *x, const float *gamma, const float *dy, float *dx, float *dgamma,
+                               float *dbeta, int64_t columns, bool centered, double epsilon);
+
+    // column_sums: sums [columns] down x [rows, columns]: of x; with center [columns] of (x - center)^2; with dy [rows,
+    // columns] too of (x - center) dy.
+    void (*column_sums)(const float *x, const float *dy, const float *center, double *sums, int64_t rows,
+                        int64_t columns);
+
+    // affine_columns: y = (x - center) factor + shift over [rows, columns]; the three: [columns]. y may be x. Range:
+    // rows.
+    void (*affine_columns)(const float *x, const float *center, const float *factor, const float *shift, float *y,
+                           int64_t columns, int64_t begin, int64_t end);
+
+    // mixed_columns: dx = dy factor + (x - center) along + shift, likewise. Range: rows.
+    void (*mixed_columns)(const float *x, const float *dy, const float *center, const float *along, const float *factor,
+                          const float *shift, float *dx, int64_t columns, int64_t begin, int64_t end);
+
     // argmax: index [rows] of each row's greatest element of x [rows, columns]; ties go to the lowest
     // index, NaNs never win (0 if there is nothing else). Range: rows.
     void (*argmax)(const float *x, int64_t *index, int64_t columns, int64_t begin, int64_t end);
@@ -187,6 +211,9 @@ typedef struct mu_kernels {
     // [rows, row_size]; index NULL means i itself. Indices are the caller's to check. Range: rows of y.
     void (*gather_u8)(const uint8_t *x, const int64_t *index, float factor, float *y, int64_t row_size,
                       int64_t begin, int64_t end);
+
+    // philox: the 4 n words that Philox 4x32-10 makes of n counters from `counter` (least word first) on, `step` apart.
+    void (*philox)(const uint32_t counter[4], const uint32_t key[2], uint64_t step, int64_t n, uint32_t *words);
 
     // math_f32, math_f64, math2_f32: elementary functions of arrays (elementary.h).
     mu_math_f32 *math_f32;

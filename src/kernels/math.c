@@ -1,8 +1,10 @@
 // Elementary functions of float32 arrays, and of pairs of them. Main idea: each function is one expression on
-// doubles (real.h), the compiler makes vectors of the loop; elements outside the range of an expression send their
-// piece of the array to libm, element by element, so that loops stay free of branches.
+// doubles (real.h), of which the compiler makes vectors, or on vectors of floats where time matters (single.h);
+// elements outside the range of an expression send their piece of the array to libm, element by element, so that loops
+// stay free of branches.
 #include "parts.h"
 #include "real.h"
+#include "single.h"
 
 #if defined(__clang__)
 #define EACH_ALONE
@@ -18,6 +20,14 @@
     }                                     \
     break
 
+#define LOOP_SINGLE(expression)                           \
+    for (int64_t i = 0; i < n; i += MU_LANES) {           \
+        const int64_t left = least(n - i, MU_LANES);      \
+        const mu_vf x = v_load_n(in + i, left);           \
+        v_store_n(out + i, (expression), left);           \
+    }                                                     \
+    break
+
 // ---- Exponentials, logarithms, circles --------------------------------------------------------------
 
 static void plain_loops(mu_math function, const float *in, float *out, int64_t n)
@@ -26,17 +36,17 @@ static void plain_loops(mu_math function, const float *in, float *out, int64_t n
     case MU_MATH_EXP: LOOP(exp_of(x));
     case MU_MATH_EXPM1: LOOP(expm1_of(x));
     case MU_MATH_LOG: LOOP(log_of(x));
-    case MU_MATH_LOG1P: LOOP(log1p_of(x));
+    case MU_MATH_LOG1P: LOOP_SINGLE(log1p_single(x));
     case MU_MATH_SINH: LOOP(sinh_of(x));
     case MU_MATH_COSH: LOOP(cosh_of(x));
-    case MU_MATH_TANH: LOOP(tanh_of(x));
+    case MU_MATH_TANH: LOOP_SINGLE(tanh_single(x));
     case MU_MATH_ASINH: LOOP(asinh_of(x));
     case MU_MATH_ACOSH: LOOP(acosh_of(x));
     case MU_MATH_ATANH: LOOP(atanh_of(x));
-    case MU_MATH_ASIN: LOOP(asin_of(x));
-    case MU_MATH_ACOS: LOOP(acos_of(x));
-    case MU_MATH_ATAN: LOOP(atan_of(x));
-    case MU_MATH_ERF: LOOP(erf_of(x));
+    case MU_MATH_ASIN: LOOP_SINGLE(asin_single(x));
+    case MU_MATH_ACOS: LOOP_SINGLE(acos_single(x));
+    case MU_MATH_ATAN: LOOP_SINGLE(atan_single(x));
+    case MU_MATH_ERF: LOOP_SINGLE(erf_single(x));
     case MU_MATH_ERFC: LOOP(erfc_of(x));
     default: break;
     }
@@ -48,28 +58,21 @@ MU_INLINE double gated(double x, double share)
     return x < -1000 ? x * 0.0 : x * share;
 }
 
-// x tanh(log(1 + e^x)).
-MU_INLINE double mish_of(double x)
-{
-    const double e = exp_of(at_most(x, 40)), t = e * (e + 2);
-    return gated(x, t / (t + 2));
-}
-
 static void activation_loops(mu_math function, float alpha, const float *in, float *out, int64_t n)
 {
     const double slope = (double)alpha, scale = 1.0507009873554804934,
                  low = 1.7580993408473768599;    // scale * alpha of SELU
     const double root = 0.79788456080286535588;  // sqrt(2 / pi)
     switch (function) {
-    case MU_MATH_SIGMOID: LOOP(sigmoid_of(x));
+    case MU_MATH_SIGMOID: LOOP_SINGLE(sigmoid_single(x));
     case MU_MATH_LOG_SIGMOID: LOOP(-softplus_of(-x));
     case MU_MATH_SOFTPLUS: LOOP(softplus_of(x));
     case MU_MATH_ELU: LOOP(x < 0 ? slope * expm1_of(x) : x);
     case MU_MATH_SELU: LOOP(x < 0 ? low * expm1_of(x) : scale * x);
-    case MU_MATH_SILU: LOOP(gated(x, sigmoid_of(x)));
-    case MU_MATH_GELU: LOOP(gated(x, 0.5 + 0.5 * erf_of(x * 0.70710678118654752440)));
+    case MU_MATH_SILU: LOOP_SINGLE(silu_single(x));
+    case MU_MATH_GELU: LOOP_SINGLE(gelu_single(x));
     case MU_MATH_GELU_TANH: LOOP(gated(x, sigmoid_of(2 * root * (x + 0.044715 * x * x * x))));
-    case MU_MATH_MISH: LOOP(mish_of(x));
+    case MU_MATH_MISH: LOOP_SINGLE(mish_single(x));
     default: break;
     }
 }

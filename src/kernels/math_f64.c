@@ -19,7 +19,7 @@
 
 MU_INLINE double sigmoid_fine(double x)
 {
-    const double e = exp_fine(-fabs(x));
+    const double e = exp_fine_below(-fabs(x));
     return (x < 0 ? e : 1) / (1 + e);
 }
 

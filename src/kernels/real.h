@@ -94,12 +94,17 @@ MU_INLINE exp_parts exp_split_fine(double x)
 }
 
 // The power of two in two steps, because neither overflow nor denormal results are a double's normal powers.
-MU_INLINE double exp_fine(double x)
+MU_INLINE double exp_fine_below(double x)  // for x <= 720
 {
-    const exp_parts e = exp_split_fine(at_least(at_most(x, 720), -760));
+    const exp_parts e = exp_split_fine(at_least(x, -760));
     const double n = e.scale - ROUND_MAGIC, half = n * 0.5 + ROUND_MAGIC;
     const double first = power_of_two(half), second = power_of_two((n - (half - ROUND_MAGIC)) + ROUND_MAGIC);
     return (1 + e.rest) * first * second;
+}
+
+MU_INLINE double exp_fine(double x)
+{
+    return exp_fine_below(at_most(x, 720));
 }
 
 // For |x| <= 700.
@@ -113,12 +118,6 @@ MU_INLINE double expm1_fine(double x)
 MU_INLINE double sigmoid_of(double x)
 {
     return 1 / (1 + exp_of(-x));
-}
-
-MU_INLINE double tanh_of(double x)
-{
-    const double e = expm1_of(2 * at_most(__builtin_fabs(x), 20));
-    return __builtin_copysign(e / (e + 2), x);
 }
 
 MU_INLINE double tanh_fine(double x)
@@ -185,11 +184,6 @@ MU_INLINE double log1p_positive(double x)
 {
     const double direct = log_positive(1 + x), series = x - x * x * (0.5 - x * (1.0 / 3));
     return __builtin_fabs(x) < 1e-5 ? series : direct;
-}
-
-MU_INLINE double log1p_of(double x)
-{
-    return log_edges(1 + x, log1p_positive(x));
 }
 
 // FreeBSD's arrangement of the terms keeps the last place; the polynomial is an interpolation.
@@ -332,37 +326,6 @@ MU_INLINE double cos_fine(double x)
     return circle_fold(p, p.quarter + 1);
 }
 
-// asin(x) / x, of z = x^2 up to 1/4.
-MU_INLINE double asin_series(double z)
-{
-    double q = z * 0.0347484248350839 + 0.0074010072390753795;
-    q = q * z + 0.024650862660604088;
-    q = q * z + 0.03010250689966149;
-    q = q * z + 0.04466113930866896;
-    q = q * z + 0.07499941908754719;
-    q = q * z + 0.16666667364186447;
-    return q * z + 0.9999999999863537;
-}
-
-MU_INLINE double asin_of(double x)
-{
-    const double a = __builtin_fabs(x), rest = 0.5 - 0.5 * a;
-    const bool outer = a > 0.5;
-    const double z = outer ? rest : a * a, root = outer ? __builtin_sqrt(rest) : a;
-    const double value = root * asin_series(z);
-    return __builtin_copysign(outer ? 1.57079632679489661923 - 2 * value : value, x);
-}
-
-MU_INLINE double acos_of(double x)
-{
-    const double a = __builtin_fabs(x), rest = 0.5 - 0.5 * a;
-    const bool outer = a > 0.5;
-    const double z = outer ? rest : a * a, root = outer ? __builtin_sqrt(rest) : a;
-    const double value = root * asin_series(z), twice = 2 * value;
-    const double inner = 1.57079632679489661923 - __builtin_copysign(value, x);
-    return outer ? (x < 0 ? 3.14159265358979323846 - twice : twice) : inner;
-}
-
 // atan(t) for |t| up to the tangent of an eighth of pi.
 MU_INLINE double atan_series(double t)
 {
@@ -374,15 +337,6 @@ MU_INLINE double atan_series(double t)
     q = q * z + 0.19999992977334288;
     q = q * z + -0.3333333327619008;
     return t * (q * z + 0.9999999999992334);
-}
-
-MU_INLINE double atan_of(double x)
-{
-    const double a = __builtin_fabs(x);
-    const bool far = a > 2.41421356237309504880, middle = a > 0.41421356237309504880;
-    const double above = far ? -1 : middle ? a - 1 : a, below = far ? a : middle ? a + 1 : 1;
-    const double base = far ? 1.57079632679489661923 : middle ? 0.78539816339744830962 : 0;
-    return __builtin_copysign(base + atan_series(above / below), x);
 }
 
 // For finite operands.
@@ -400,37 +354,6 @@ MU_INLINE double atan2_of(double y, double x)
 }
 
 // ---- Errors and gammas --------------------------------------------------------------------------
-
-// erf(x) within 1e-14 (absolute), 1 beyond 4.
-MU_INLINE double erf_of(double x)
-{
-    const double z = x * x, w = at_most(z, 16) * 0.125 - 1;
-    double q = w * 1.470596054227332e-07 + -4.877086856145344e-07;
-    q = q * w + 6.435055673730993e-07;
-    q = q * w + -1.7848993024438428e-06;
-    q = q * w + 7.17946533355761e-06;
-    q = q * w + -1.9631487154950747e-05;
-    q = q * w + 4.751330675829427e-05;
-    q = q * w + -0.00011653664526997821;
-    q = q * w + 0.00027577056977207826;
-    q = q * w + -0.0006137606235525727;
-    q = q * w + 0.0012925067184882686;
-    q = q * w + -0.002577846611250372;
-    q = q * w + 0.0048535834651676395;
-    q = q * w + -0.008606338067955617;
-    q = q * w + 0.01434959246109288;
-    q = q * w + -0.022473544656357074;
-    q = q * w + 0.03306063349320292;
-    q = q * w + -0.04576511340256077;
-    q = q * w + 0.05988690492345173;
-    q = q * w + -0.07472786553616904;
-    q = q * w + 0.09020899411407204;
-    q = q * w + -0.10771044253534588;
-    q = q * w + 0.13167511689468112;
-    q = q * w + -0.17657623330130645;
-    q = q * w + 0.35353099564340495;
-    return z >= 16 ? __builtin_copysign(1, x) : x * q;
-}
 
 MU_INLINE double erfc_of(double x)
 {

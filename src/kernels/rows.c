@@ -40,7 +40,7 @@ void MU_KERNEL(bias_grad)(const float *dy, float *db, int64_t channels, int64_t 
 }
 
 // e^x within 2 units in the last place for x <= 0; 0 below the smallest normal number. Range reduction
-// by powers of two (Cody and Waite), then the series up to r^7 on |r| <= ln(2)/2.
+// by powers of two (Cody and Waite), then a polynomial fitted to the relative error on |r| <= ln(2)/2.
 MU_INLINE mu_vf v_exp_nonpositive(mu_vf x)
 {
     const float round_magic = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
@@ -50,10 +50,9 @@ MU_INLINE mu_vf v_exp_nonpositive(mu_vf x)
     const mu_vf shifted = clamped * 1.44269504f + round_magic;
     const mu_vf n = shifted - round_magic;
     const mu_vf r = (clamped - n * 0.693145752f) - n * 1.42860677e-6f;
-    mu_vf e = r * (1.0f / 5040) + 1.0f / 720;
-    e = e * r + 1.0f / 120;
-    e = e * r + 1.0f / 24;
-    e = e * r + 1.0f / 6;
+    mu_vf e = r * 0.0013950723223388195f + 0.008369024842977524f;
+    e = e * r + 0.04166620224714279f;
+    e = e * r + 0.166665181517601f;
     e = e * r + 0.5f;
     e = e * r + 1.0f;
     e = e * r + 1.0f;
@@ -63,11 +62,20 @@ MU_INLINE mu_vf v_exp_nonpositive(mu_vf x)
 
 static float row_max(const float *x, int64_t n)
 {
-    mu_vf best = v_splat(-INFINITY);
-    for (int64_t i = 0; i < n; i += MU_LANES)
-        best = v_max(v_load_padded(x + i, least(n - i, MU_LANES), -INFINITY), best);
+    enum { WIDE = 4 };  // vectors beside each other: each waits for its own last one alone
+    mu_vf best[WIDE];
+    int64_t i = 0;
+    for (int k = 0; k < WIDE; k++)
+        best[k] = v_splat(-INFINITY);
+    for (; i + WIDE * MU_LANES <= n; i += WIDE * MU_LANES) {
+        MU_UNROLL
+        for (int k = 0; k < WIDE; k++)
+            best[k] = v_max(v_load(x + i + k * MU_LANES), best[k]);
+    }
+    for (; i < n; i += MU_LANES)
+        best[0] = v_max(v_load_padded(x + i, least(n - i, MU_LANES), -INFINITY), best[0]);
     float lanes[MU_LANES];
-    v_store(lanes, best);
+    v_store(lanes, v_max(v_max(best[0], best[1]), v_max(best[2], best[3])));
     for (int half = MU_LANES / 2; half > 0; half /= 2)
         for (int lane = 0; lane < half; lane++)
             lanes[lane] = lanes[lane + half] > lanes[lane] ? lanes[lane + half] : lanes[lane];
@@ -95,9 +103,10 @@ static float exp_row(const float *x, float max, float *e, int64_t n)
 
 static void divide_row(float *x, float divisor, int64_t n)
 {
+    const float inverse = 1 / divisor;
     for (int64_t i = 0; i < n; i += MU_LANES) {
         const int64_t left = least(n - i, MU_LANES);
-        v_store_n(x + i, v_load_n(x + i, left) / v_splat(divisor), left);
+        v_store_n(x + i, v_load_n(x + i, left) * inverse, left);
     }
 }
 

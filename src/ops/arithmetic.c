@@ -140,7 +140,7 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
         plain_row(job, a, step_a, b, step_b, out, n);
         return;
     }
-    enum { CHUNK = 256 };
+    enum { CHUNK = 1024 };
     float wide_a[CHUNK], wide_b[CHUNK], wide_out[CHUNK];
     mu_dtype dtype = k->in[0].dtype, out_dtype = k->out[0].dtype;
     for (int64_t i = 0; i < n; i += CHUNK) {
@@ -466,4 +466,94 @@ const mu_op mu_op_greater_equal = {ROW_COMPARE("greater_equal", GREATER_EQUAL, M
 mu_tensor *mu_greater_equal(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_greater_equal, NULL, a, b);
+}
+
+// ---- Clipping -----------------------------------------------------------------------------------
+
+typedef struct clip_job {
+    const mu_kernel *kernel;
+    loop2 *loop;
+    mu_dtype dtype;
+    size_t bytes;    // of an element
+} clip_job;
+
+enum { CLIP_PIECE = MU_PIECE_BYTES / 8 };
+
+// Operand i from element `at` on: as it is, or as float32 in `wide`.
+static const void *clip_operand(const clip_job *job, int i, int64_t at, int64_t count, float *wide)
+{
+    const char *from = (const char *)job->kernel->in[i].data + (size_t)at * job->bytes;
+    if (job->dtype != MU_F16 && job->dtype != MU_BF16)
+        return from;
+    mu__convert(MU_F32, wide, job->dtype, from, count);
+    return wide;
+}
+
+// The larger bound wins where they cross, as in TensorFlow.
+static void clip_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
+{
+    const clip_job *job = arg;
+    const int last = walk->rank - 1;
+    const int64_t step[] = {walk->strides[0][last], walk->strides[1][last], walk->strides[2][last]};
+    const bool halves = job->dtype == MU_F16 || job->dtype == MU_BF16, streams = mu__streams(n * (int64_t)job->bytes);
+    _Alignas(64) char piece[MU_PIECE_BYTES];
+    float wide[3][CLIP_PIECE];
+    for (int64_t i = 0; i < n; i += CLIP_PIECE) {
+        const int64_t count = MU_MIN(n - i, (int64_t)CLIP_PIECE);
+        char *out = (char *)job->kernel->out[0].data + (size_t)(out_at + i) * job->bytes;
+        const void *in[3];
+        for (int k = 0; k < 3; k++)
+            in[k] = clip_operand(job, k, at[k] + i * step[k], step[k] ? count : 1, wide[k]);
+        job->loop(MINIMUM, in[0], step[0], in[2], step[2], piece, count);
+        job->loop(MAXIMUM, piece, 1, in[1], step[1], halves || streams ? piece : out, count);
+        if (halves)
+            mu__convert(job->dtype, out, MU_F32, piece, count);
+        else if (streams)
+            mu__put_piece(out, piece, count * (int64_t)job->bytes);
+    }
+}
+
+static mu_status clip_ref(const mu_kernel *k)
+{
+    const mu_dtype dtype = k->in[0].dtype;
+    clip_job job = {.kernel = k, .loop = arithmetic_loop(dtype), .dtype = dtype, .bytes = mu_dtype_bytes(dtype)};
+    mu_walk walk;
+    mu__walk_make(&walk, &k->out[0].shape, 3, k->in);
+    mu__walk_run(&walk, k->team, clip_row, &job);
+    return MU_OK;
+}
+
+static mu_status clip_infer(mu_infer *infer)
+{
+    mu_shape both;
+    MU_TRY(mu__need_same_dtype(infer, 0, 1));
+    MU_TRY(mu__need_same_dtype(infer, 0, 2));
+    MU_TRY(mu__broadcast(&infer->in[0].shape, &infer->in[2].shape, &both, infer->op->name));
+    infer->out[0].dtype = infer->in[0].dtype;
+    return mu__broadcast(&both, &infer->in[1].shape, &infer->out[0].shape, infer->op->name);
+}
+
+static mu_tensor *clip_grad(mu_grad *g, int i)
+{
+    mu_tensor *zero = mu__scalar_like(g->dy, 0), *below = mu_less(g->x[0], g->x[1]);
+    mu_tensor *above = mu_greater(g->x[0], g->x[2]);
+    mu_tensor *dx = i == 0   ? mu_where(mu_logical_or(below, above), zero, g->dy)
+                    : i == 1 ? mu_where(below, g->dy, zero)
+                             : mu_where(above, g->dy, zero);
+    return mu__unbroadcast(g, dx, i);
+}
+
+static const mu_sample samples_clip[] = {
+    {.n_in = 3, .in = {MU_DIMS(3, 5), MU_NO_DIMS, MU_NO_DIMS}, .low = {-2, -1, 0.5}, .high = {2, -0.5, 1}},
+    {.n_in = 3, .in = {MU_DIMS(4, 3), MU_DIMS(3), MU_DIMS(4, 1)}, .low = {-2, -1, 0.5}, .high = {2, -0.5, 1}},
+    {.n_in = 3, .in = {MU_DIMS(0, 3), MU_DIMS(3), MU_NO_DIMS}},
+    {0},
+};
+const mu_op mu_op_clip_by_value = {
+    .name = "clip_by_value", .n_in = 3, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_NUMBERS, .in_place = 1,
+    .infer = clip_infer, .grad = clip_grad, .ref = clip_ref, .samples = samples_clip, .lower = mu__lower_clip,
+};
+mu_tensor *mu_clip_by_value(mu_tensor *x, mu_tensor *low, mu_tensor *high)
+{
+    return mu__apply3(&mu_op_clip_by_value, NULL, x, low, high);
 }

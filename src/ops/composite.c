@@ -1,4 +1,4 @@
-// Functions made of ops, without rows of their own: constants, clipping, statistics, and what gradient rules
+// Functions made of ops, without rows of their own: constants, statistics, and what gradient rules
 // share. A row is made of one of these when a bench shows that it pays.
 #include "ops/attrs.h"
 #include "ops/grads.h"
@@ -155,11 +155,6 @@ mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n)
 }
 
 // ---- Clipping and statistics --------------------------------------------------------------------
-
-mu_tensor *mu_clip_by_value(mu_tensor *x, mu_tensor *low, mu_tensor *high)
-{
-    return mu_maximum(mu_minimum(x, high), low);
-}
 
 mu_tensor *mu_reduce_logsumexp_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {

@@ -95,7 +95,7 @@ static void drop_groups(void *arg, int64_t begin, int64_t end)
         const int64_t at = group * WORDS, n = MU_MIN(WORDS, elements - at);
         mu_philox generator = job->generator;
         mu__philox_skip(&generator, (uint64_t)(at / 4));
-        mu__philox_fill(&generator, WORDS / 4, bits);
+        mu__philox_fill(&generator, 1, WORDS / 4, bits);
         if (job->x->dtype == MU_F32)
             keep_f32((const float *)job->x->data + at, (float *)job->y->data + at, bits, job->limit, (float)job->scale,
                      n);

@@ -95,11 +95,12 @@ typedef struct unary_job {
     const mu_kernel *kernel;
     loop1 *loop;
     double alpha;
+    bool widened;   // 16-bit floats become float32 for the loop
 } unary_job;
 
 static void halves_range(const unary_job *job, int64_t begin, int64_t end)
 {
-    enum { CHUNK = 256 };
+    enum { CHUNK = 1024 };
     float wide_in[CHUNK], wide_out[CHUNK];
     const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
     int variant = job->kernel->op->variant;
@@ -139,20 +140,29 @@ static void plain_range(const unary_job *job, int64_t begin, int64_t end)
 static void unary_range(void *arg, int64_t begin, int64_t end)
 {
     const unary_job *job = arg;
-    const mu_dtype dtype = job->kernel->in[0].dtype;
-    if (dtype == MU_F16 || dtype == MU_BF16)
+    if (job->widened)
         halves_range(job, begin, end);
     else
         plain_range(job, begin, end);
 }
 
-static mu_status run_unary(const mu_kernel *k, loop1 *loop)
+static bool is_half(mu_dtype dtype)
+{
+    return dtype == MU_F16 || dtype == MU_BF16;
+}
+
+static mu_status run_loop(const mu_kernel *k, loop1 *loop, bool widened)
 {
     const mu_slope_attrs *attrs = k->attrs;
-    unary_job job = {.kernel = k, .loop = loop, .alpha = attrs ? attrs->alpha : 0};
+    unary_job job = {.kernel = k, .loop = loop, .alpha = attrs ? attrs->alpha : 0, .widened = widened};
     int64_t n = mu__elements(&k->in[0].shape);
     mu__share_range(k->team, n, 1024, n, unary_range, &job);
     return MU_OK;
+}
+
+static mu_status run_unary(const mu_kernel *k, loop1 *loop)
+{
+    return run_loop(k, loop, is_half(k->in[0].dtype));
 }
 
 static mu_status exponential_ref(const mu_kernel *k)
@@ -175,8 +185,23 @@ static mu_status predicate_ref(const mu_kernel *k)
     return run_unary(k, k->in[0].dtype == MU_F64 ? f64_predicate : f32_predicate);
 }
 
+// The sign of a 16-bit float is a bit.
+MU_CLONES
+static void half_sign(int variant, double alpha, const void *from, void *to, int64_t n)
+{
+    const uint16_t *in = from;
+    uint16_t *out = to;
+    const uint16_t kept = variant == NEG ? 0xffff : 0x7fff, flipped = variant == NEG ? 0x8000 : 0;
+    (void)alpha;
+    MU_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (uint16_t)((in[i] & kept) ^ flipped);
+}
+
 static mu_status sign_ref(const mu_kernel *k)
 {
+    if (is_half(k->in[0].dtype) && (k->op->variant == NEG || k->op->variant == ABS))
+        return run_loop(k, half_sign, false);
     switch (k->in[0].dtype) {
     case MU_F64: return run_unary(k, f64_sign);
     case MU_I64: return run_unary(k, i64_sign);

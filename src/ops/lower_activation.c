@@ -101,6 +101,15 @@ mu_status mu__lower_squared_difference(mu_lowering *l)
     return mu__lowered(l, 0, times(l->emitter, apart, apart));
 }
 
+mu_status mu__lower_clip(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_shape *shape = &l->out[0].spec.shape;
+    const mu_hlo x = mu__hlo_broadcast_to(e, l->in[0], shape), low = mu__hlo_broadcast_to(e, l->in[1], shape);
+    const mu_hlo below = mu__hlo_binary(e, "stablehlo.minimum", x, mu__hlo_broadcast_to(e, l->in[2], shape));
+    return mu__lowered(l, 0, mu__hlo_binary(e, "stablehlo.maximum", below, low));
+}
+
 mu_status mu__lower_divide_no_nan(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;

@@ -33,6 +33,13 @@ typedef struct mu_epsilon_attrs {
     double epsilon;
 } mu_epsilon_attrs;
 
+// normalize: along the last axis, or (groups above 0) over each sample's positions and a group of its channels.
+typedef struct mu_normalize_attrs {
+    int64_t groups;
+    double epsilon;
+    bool centered;      // the mean is taken out
+} mu_normalize_attrs;
+
 typedef struct mu_dropout_attrs {
     double rate;
 } mu_dropout_attrs;

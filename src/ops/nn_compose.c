@@ -1,4 +1,4 @@
-// Functions of tf.nn that are made of other ops at no loss: activations by name, group normalisation, attention.
+// Functions of tf.nn that are made of other ops at no loss: activations by name, attention.
 //
 // Convolutions and pools of other dimensions stand in nn_spatial.c. Nothing here knows rows' kernels.
 #include "ops/attrs.h"
@@ -69,35 +69,6 @@ mu_tensor *mu_nn_log_sigmoid(mu_tensor *x)
 mu_tensor *mu_nn_hard_sigmoid(mu_tensor *x)
 {
     return mu__apply1(&mu_op_hard_sigmoid, NULL, x);
-}
-
-// ---- Normalisation ------------------------------------------------------------------------------
-
-mu_tensor *mu_nn_group_normalization(mu_tensor *x, int64_t groups, mu_tensor *gamma, mu_tensor *beta, double epsilon)
-{
-    if (mu__pending())
-        return NULL;
-    const mu_shape *shape = x ? &x->shape : NULL;
-    const int64_t channels = shape && shape->rank >= 2 ? shape->dims[shape->rank - 1] : 0;
-    int64_t pixels = 1;
-    for (int i = 1; shape && i < shape->rank - 1; i++)
-        pixels = shape->dims[i] == MU_UNKNOWN ? MU_UNKNOWN : pixels * shape->dims[i];
-    if (groups < 1 || channels < 1 || channels % groups != 0 || pixels < 0) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "group_normalization: %lld channels cannot be parted into %lld groups; x needs a batch axis, known "
-                  "extents and a number of channels that the groups divide",
-                  (long long)channels, (long long)groups);
-        return NULL;
-    }
-    const int64_t parted[] = {-1, pixels, groups, channels / groups};
-    const int axes[] = {1, 3};
-    mu_tensor *from = mu_reshape(x, 4, parted);
-    from = mu_subtract(from, mu_reduce_mean_axes(from, 2, axes, true));
-    mu_tensor *variance = mu_reduce_mean_axes(mu_square(from), 2, axes, true);
-    from = mu_multiply(from, mu_rsqrt(mu_add(variance, mu__scalar_like(variance, epsilon))));
-    mu_tensor *y = mu_reshape_like(from, x);
-    y = gamma ? mu_multiply(y, gamma) : y;
-    return beta ? mu_add(y, beta) : y;
 }
 
 // ---- Attention ----------------------------------------------------------------------------------

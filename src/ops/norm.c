@@ -1,4 +1,4 @@
-// Normalisation: batch_norm_training and its gradient as rows; the rest composed of ops.
+// Batch normalisation in training: batch_norm_training and its gradient as rows.
 //
 // Batches are normalised for each channel (the last axis) by mean and biased variance, which are outputs: the
 // moving averages and the gradient need them. The gradient row has a gradient, written with ops. Knows
@@ -235,36 +235,4 @@ mu_status mu_nn_batch_norm_training(mu_tensor *x, mu_tensor *gamma, mu_tensor *b
     *mean = out[1];
     *variance = out[2];
     return status;
-}
-
-mu_tensor *mu_nn_batch_normalization(mu_tensor *x, mu_tensor *mean, mu_tensor *variance, mu_tensor *offset,
-                                     mu_tensor *scale, double epsilon)
-{
-    if (mu__pending())
-        return NULL;
-    mu_tensor *factor = inverse_deviation(variance, epsilon);
-    if (scale)
-        factor = mu_multiply(factor, scale);
-    mu_tensor *shift = mu_multiply(mean, factor);
-    return mu_add(mu_multiply(x, factor), offset ? mu_subtract(offset, shift) : mu__scale(shift, -1));
-}
-
-// (x / size, or x centred / deviation, over the last axis) * gamma + beta.
-static mu_tensor *last_axis_norm(mu_tensor *x, bool centered, mu_tensor *gamma, mu_tensor *beta, double epsilon)
-{
-    const int axis = -1;
-    mu_tensor *from = centered ? mu_subtract(x, mu_reduce_mean_axes(x, 1, &axis, true)) : x;
-    mu_tensor *y = mu_multiply(from, inverse_deviation(mu_reduce_mean_axes(mu_square(from), 1, &axis, true), epsilon));
-    y = gamma ? mu_multiply(y, gamma) : y;
-    return beta ? mu_add(y, beta) : y;
-}
-
-mu_tensor *mu_nn_layer_normalization(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta, double epsilon)
-{
-    return mu__pending() ? NULL : last_axis_norm(x, true, gamma, beta, epsilon);
-}
-
-mu_tensor *mu_nn_rms_normalization(mu_tensor *x, mu_tensor *gamma, double epsilon)
-{
-    return mu__pending() ? NULL : last_axis_norm(x, false, gamma, NULL, epsilon);
 }

@@ -1,11 +1,11 @@
-// Philox 4x32-10: one counter at a time, or many of them side by side.
+// Philox 4x32-10: one counter at a time here, many of them side by side in the library of kernels.
 //
 // Knows nothing of distributions.
 #include "ops/philox.h"
 
-#include "ops/loops.h"
+#include "kernels/kernels.h"
 
-enum { ROUNDS = 10, LANES = 16 };
+enum { ROUNDS = 10 };
 
 static inline void mix(uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *d, uint32_t key_0, uint32_t key_1)
 {
@@ -54,25 +54,7 @@ mu_philox mu__philox_seeded(uint64_t seed_0, uint64_t seed_1)
     return (mu_philox){.counter = {0, 0, mixed[2], mixed[3]}, .key = {mixed[0], mixed[1]}};
 }
 
-MU_CLONES static void mix_lanes(uint32_t word[4][LANES], const uint32_t first_key[2])
+void mu__philox_fill(const mu_philox *generator, uint64_t step, int64_t n, uint32_t *words)
 {
-    uint32_t key[2] = {first_key[0], first_key[1]};
-    for (int round = 0; round < ROUNDS; round++, next_key(key))
-        for (int i = 0; i < LANES; i++)
-            mix(&word[0][i], &word[1][i], &word[2][i], &word[3][i], key[0], key[1]);
-}
-
-void mu__philox_fill(const mu_philox *generator, int64_t n, uint32_t *words)
-{
-    uint32_t word[4][LANES];
-    mu_philox at = *generator;
-    for (int64_t block = 0; block < n; block += LANES) {
-        for (int i = 0; i < LANES; i++, mu__philox_skip(&at, 1))
-            for (int k = 0; k < 4; k++)
-                word[k][i] = at.counter[k];
-        mix_lanes(word, generator->key);
-        for (int i = 0; i < LANES && block + i < n; i++)
-            for (int k = 0; k < 4; k++)
-                words[4 * (block + i) + k] = word[k][i];
-    }
+    mu__kernels()->philox(generator->counter, generator->key, step, n, words);
 }

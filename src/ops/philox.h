@@ -17,8 +17,8 @@ mu_philox mu__philox_seeded(uint64_t seed_0, uint64_t seed_1);
 void mu__philox_next(mu_philox *generator, uint32_t words[4]);
 void mu__philox_skip(mu_philox *generator, uint64_t counters);
 
-// mu__philox_fill writes the words of n counters from the current one on, and leaves the generator there: as
-// n times mu__philox_next, but faster.
-void mu__philox_fill(const mu_philox *generator, int64_t n, uint32_t *words);
+// mu__philox_fill writes the words of n counters from the current one on, `step` apart, and leaves the generator there:
+// with a step of 1 as n times mu__philox_next, but faster.
+void mu__philox_fill(const mu_philox *generator, uint64_t step, int64_t n, uint32_t *words);
 
 #endif

@@ -8,6 +8,8 @@
 #include "ops/loops.h"
 #include "ops/random.h"
 
+#include "kernels/kernels.h"
+
 #include <math.h>
 #include <muster/ops.h>
 
@@ -126,6 +128,12 @@ mu_philox mu__random_generator(const mu_view *seed)
     return mu__philox_seeded(seeds[0], seeds[1]);
 }
 
+// Counters between the groups of one dtype's stretches.
+static uint64_t counters_per_group(int variant, int64_t size)
+{
+    return variant == TRUNCATED ? (uint64_t)size * RESERVED / 4 : 1;
+}
+
 static void random_groups(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *k = arg;
@@ -137,7 +145,7 @@ static void random_groups(void *arg, int64_t begin, int64_t end)
         mu_philox generator = first;
         double drawn[GROUP];
         int64_t at = group * size, count = MU_MIN(size, n - at);
-        mu__philox_skip(&generator, (uint64_t)(variant == TRUNCATED ? group * size * RESERVED / 4 : group));
+        mu__philox_skip(&generator, (uint64_t)group * counters_per_group(variant, size));
         if (variant == INTEGERS) {
             integer_group(generator, k, at, count);
             continue;
@@ -151,6 +159,99 @@ static void random_groups(void *arg, int64_t begin, int64_t end)
         for (int64_t i = 0; i < count; i++)
             mu__write_element(dtype, k->out[0].data, at + i, drawn[i]);
     }
+}
+
+// ---- Many groups at once ------------------------------------------------------------------------
+
+enum { GROUPS = 64, WORDS = 4 * GROUPS };
+
+MU_CLONES static void uniform_floats(const uint32_t *words, float *out, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = float_of(words[i]);
+}
+
+MU_CLONES static void radii_and_angles(const uint32_t *words, float *radius, float *angle, int64_t pairs)
+{
+    for (int64_t i = 0; i < pairs; i++) {
+        const float drawn = float_of(words[2 * i]);
+        radius[i] = drawn < 1.0e-7f ? 1.0e-7f : drawn;
+        angle[i] = 2.0f * (float)M_PI * float_of(words[2 * i + 1]);
+    }
+}
+
+MU_CLONES static void pairs_of(const float *log, const float *sine, const float *cosine, float *out, int64_t pairs)
+{
+    for (int64_t i = 0; i < pairs; i++) {
+        const float radius = sqrtf(-2 * log[i]);
+        out[2 * i] = sine[i] * radius;
+        out[2 * i + 1] = cosine[i] * radius;
+    }
+}
+
+static void normal_floats_of(const uint32_t *words, float *out, int64_t n)
+{
+    const mu_kernels *kernels = mu__kernels();
+    float log[WORDS / 2], angle[WORDS / 2], sine[WORDS / 2];
+    const int64_t pairs = (n + 1) / 2;
+    radii_and_angles(words, log, angle, pairs);
+    kernels->math_f32(MU_MATH_LOG, 0, log, log, pairs);
+    kernels->math_f32(MU_MATH_SIN, 0, angle, sine, pairs);
+    kernels->math_f32(MU_MATH_COS, 0, angle, angle, pairs);
+    pairs_of(log, sine, angle, out, pairs);
+}
+
+// Where not all of a group's first numbers are within two deviations it is drawn again, one by one.
+static void replace_far(const mu_philox *first, uint64_t group, float drawn[GROUP])
+{
+    bool far = false;
+    for (int i = 0; i < GROUP; i++)
+        far = far || !(fabsf(drawn[i]) < 2);
+    if (!far)
+        return;
+    mu_philox generator = *first;
+    double again[GROUP];
+    mu__philox_skip(&generator, group * counters_per_group(TRUNCATED, GROUP));
+    truncated_group(generator, MU_F32, again);
+    for (int i = 0; i < GROUP; i++)
+        drawn[i] = (float)again[i];
+}
+
+static void float_groups(void *arg, int64_t begin, int64_t end)
+{
+    const mu_kernel *k = arg;
+    const int variant = k->op->variant;
+    const int64_t n = mu__elements(&k->out[0].shape);
+    const uint64_t step = counters_per_group(variant, GROUP);
+    const mu_philox first = mu__random_generator(&k->in[0]);
+    for (int64_t group = begin; group < end; group += GROUPS) {
+        const int64_t groups = MU_MIN(end - group, (int64_t)GROUPS), count = MU_MIN(groups * GROUP, n - group * GROUP);
+        mu_philox generator = first;
+        uint32_t words[WORDS];
+        float drawn[WORDS];
+        mu__philox_skip(&generator, (uint64_t)group * step);
+        mu__philox_fill(&generator, step, groups, words);
+        if (variant == UNIFORM)
+            uniform_floats(words, drawn, groups * GROUP);
+        else
+            normal_floats_of(words, drawn, groups * GROUP);
+        for (int64_t i = 0; i < groups && variant == TRUNCATED; i++)
+            replace_far(&first, (uint64_t)(group + i), drawn + i * GROUP);
+        memcpy((float *)k->out[0].data + group * GROUP, drawn, (size_t)count * sizeof *drawn);
+    }
+}
+
+static mu_status float_prepare(mu_prepare *prepare)
+{
+    prepare->declined = prepare->out[0].dtype != MU_F32;
+    return MU_OK;
+}
+
+static mu_status float_run(const mu_kernel *k)
+{
+    const int64_t n = mu__elements(&k->out[0].shape);
+    mu__share_range(k->team, (n + GROUP - 1) / GROUP, GROUPS, n * 8, float_groups, (void *)k);
+    return MU_OK;
 }
 
 static mu_status random_ref(const mu_kernel *k)
@@ -236,10 +337,14 @@ static const mu_sample samples_permutation[] = {
     .attrs_bytes = sizeof(mu_random_attrs), .attrs = random_attrs, .infer = random_infer, .ref = kernel, \
     .samples = inputs
 
-const mu_op mu_op_stateless_random_uniform = {RANDOM("stateless_random_uniform", UNIFORM, random_ref, samples_random)};
-const mu_op mu_op_stateless_random_normal = {RANDOM("stateless_random_normal", NORMAL, random_ref, samples_random)};
+#define FLOATS_FAST .cpu = {.prepare = float_prepare, .run = float_run}
+
+const mu_op mu_op_stateless_random_uniform = {
+    RANDOM("stateless_random_uniform", UNIFORM, random_ref, samples_random), FLOATS_FAST};
+const mu_op mu_op_stateless_random_normal = {
+    RANDOM("stateless_random_normal", NORMAL, random_ref, samples_random), FLOATS_FAST};
 const mu_op mu_op_stateless_truncated_normal = {
-    RANDOM("stateless_truncated_normal", TRUNCATED, random_ref, samples_random)};
+    RANDOM("stateless_truncated_normal", TRUNCATED, random_ref, samples_random), FLOATS_FAST};
 const mu_op mu_op_stateless_random_uniform_int = {
     RANDOM("stateless_random_uniform_int", INTEGERS, random_ref, samples_integers)};
 const mu_op mu_op_stateless_permutation = {

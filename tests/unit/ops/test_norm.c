@@ -4,6 +4,8 @@
 
 #include "ops/philox.h"
 
+#include "kernels/kernels.h"
+
 #include <muster/nn.h>
 
 static const mu_epsilon_attrs epsilon = {1e-3};
@@ -70,15 +72,73 @@ static void test_random_bits(void **state)
     const uint32_t of_ones[4] = {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd};
     mu_philox carrying = {{~0u, ~0u, ~0u, ~0u}, {0}};
     uint32_t bits[4 * 20], one[4];
-    mu__philox_fill(&zero, 1, one);
+    mu__philox_fill(&zero, 1, 1, one);
     assert_memory_equal(one, of_zero, sizeof one);
-    mu__philox_fill(&ones, 1, one);
+    mu__philox_fill(&ones, 1, 1, one);
     assert_memory_equal(one, of_ones, sizeof one);
-    mu__philox_fill(&carrying, 20, bits);
+    mu__philox_fill(&carrying, 1, 20, bits);
     assert_memory_equal(bits + 4, of_zero, sizeof one);
     for (int k = 0; k < 20; k++) {
         mu__philox_next(&carrying, one);
         assert_memory_equal(one, bits + 4 * k, sizeof one);
+    }
+}
+
+// Every instruction set, with steps that carry into the second half of the counter.
+static void test_random_bits_of_all_sets(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"avx512", "avx2", "base"};
+    const mu_philox first = {{~0u - 700, ~0u, 5, 6}, {8, 9}};
+    for (size_t s = 0; s < MU_COUNT(sets); s++) {
+        const mu_kernels *k = mu__kernels_for(sets[s]);
+        uint32_t many[4 * 37], one[4];
+        if (!k)
+            continue;
+        k->philox(first.counter, first.key, 256, 37, many);
+        mu_philox at = first;
+        for (int i = 0; i < 37; i++, mu__philox_skip(&at, 255)) {
+            mu__philox_next(&at, one);
+            assert_memory_equal(one, many + 4 * i, sizeof one);
+        }
+    }
+}
+
+// The kernels of every instruction set against the plain loops, over widths around a vector's.
+static void test_norm_kernels_of_all_sets(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"avx512", "avx2", "base"};
+    enum { MOST = 150 };
+    float x[MOST], dy[MOST], y[MOST], dx[MOST], dgamma[MOST], dbeta[MOST];
+    for (int i = 0; i < MOST; i++) {
+        x[i] = (float)sin(i * 1.7) + 40;
+        dy[i] = (float)cos(i * 0.9);
+    }
+    for (size_t s = 0; s < MU_COUNT(sets); s++) {
+        const mu_kernels *k = mu__kernels_for(sets[s]);
+        for (int64_t n = 1; k && n <= MOST; n += n < 70 ? 1 : 40) {
+            double mean = 0, variance = 0, plain = 0, along = 0;
+            for (int64_t i = 0; i < n; i++)
+                mean += (double)x[i] / (double)n;
+            for (int64_t i = 0; i < n; i++)
+                variance += pow((double)x[i] - mean, 2) / (double)n;
+            const double r = 1 / sqrt(variance + 0.1);
+            for (int64_t i = 0; i < n; i++) {
+                plain += (double)dy[i] / (double)n;
+                along += (double)dy[i] * ((double)x[i] - mean) * r / (double)n;
+            }
+            memset(dgamma, 0, sizeof dgamma);
+            memset(dbeta, 0, sizeof dbeta);
+            k->normalize_row(x, NULL, NULL, y, n, true, 0.1);
+            k->normalize_row_grad(x, NULL, dy, dx, dgamma, dbeta, n, true, 0.1);
+            for (int64_t i = 0; i < n; i++) {
+                const double h = ((double)x[i] - mean) * r;
+                assert_true(fabs((double)y[i] - h) < 1e-4);
+                assert_true(fabs((double)dx[i] - r * ((double)dy[i] - plain - h * along)) < 1e-4);
+                assert_true(fabs((double)dgamma[i] - (double)dy[i] * h) < 1e-4 && dbeta[i] == dy[i]);
+            }
+        }
     }
 }
 
@@ -125,6 +185,8 @@ int main(void)
         cmocka_unit_test(test_batch_norm_gradients),
         cmocka_unit_test(test_last_axis_norms),
         cmocka_unit_test(test_random_bits),
+        cmocka_unit_test(test_random_bits_of_all_sets),
+        cmocka_unit_test(test_norm_kernels_of_all_sets),
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_generators_differ_by_call_and_replica),
     };

@@ -49,6 +49,28 @@ static void test_bulk(void **state)
     assert_true(fabs(mu_scalar(mu_reduce_mean(classes, 0)) - 0.75) < 0.01);
 }
 
+// Many at once are the same as one by one: to the bit, or to rounding where functions of two libraries are involved.
+static void test_fast_is_plain(void **state)
+{
+    (void)state;
+    enum { N = 100003 };
+    static float fast[N], plain[N];
+    const mu_op *const ops[] = {&mu_op_stateless_random_uniform, &mu_op_stateless_random_normal,
+                                &mu_op_stateless_truncated_normal};
+    const mu_team alone = {.n_threads = 1};
+    const int64_t seeds[] = {7, -3};
+    const mu_view in = {MU_I64, MU_SHAPE(2), (void *)seeds};
+    for (size_t i = 0; i < MU_COUNT(ops); i++) {
+        const mu_view out_fast = {MU_F32, MU_SHAPE(N), fast}, out_plain = {MU_F32, MU_SHAPE(N), plain};
+        mu_kernel kernel = {.op = ops[i], .n_in = 1, .n_out = 1, .in = &in, .out = &out_fast, .team = &alone};
+        assert_int_equal(ops[i]->cpu.run(&kernel), MU_OK);
+        kernel.out = &out_plain;
+        assert_int_equal(ops[i]->ref(&kernel), MU_OK);
+        for (int64_t k = 0; k < N; k++)
+            assert_true(fabsf(fast[k] - plain[k]) <= (i == 0 ? 0 : 2e-6f));
+    }
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -64,7 +86,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_uniforms_have_tensorflows_bits), cmocka_unit_test(test_normals_agree),
-        cmocka_unit_test(test_bulk), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_bulk), cmocka_unit_test(test_fast_is_plain), cmocka_unit_test(test_refusals),
     };
     mu_init();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
