@@ -34,6 +34,17 @@ typedef struct mu_communication_options {
 
 // mu_communication_name returns "RING" and the like (static storage); "unknown" for any other number.
 MU_API const char *mu_communication_name(mu_communication communication);
+// mu_communication_from_name knows those names in any case. Errors (-1): INVALID_ARGUMENT.
+MU_API int mu_communication_from_name(const char *name);
+
+// mu_communication_options_check refuses what cannot be: negative numbers, an unknown implementation. NULL is fine.
+// Errors: INVALID_ARGUMENT.
+MU_API mu_status mu_communication_options_check(const mu_communication_options *options);
+
+// mu_communication_options_merge returns `base` with every field of `over` that is not its default; so what `base`
+// says cannot be taken back. Either may be NULL. Texts and addresses stay the caller's.
+MU_API mu_communication_options mu_communication_options_merge(const mu_communication_options *base,
+                                                               const mu_communication_options *over);
 
 #ifdef __cplusplus
 }

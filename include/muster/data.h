@@ -253,6 +253,11 @@ MU_API mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args);
 // mu_dataset_cardinality returns the number of elements, MU_INFINITE or MU_UNKNOWN_CARDINALITY.
 MU_API int64_t mu_dataset_cardinality(const mu_dataset *dataset);
 
+// mu_dataset_element_spec tells the structure of the elements: symbolic tensors that have type and shape, MU_UNKNOWN
+// where a dimension may change. Errors: FAILED_PRECONDITION where only an element would tell: behind a map by a
+// callback (one by a traced function tells), and a generator without `like`.
+MU_API mu_value *mu_dataset_element_spec(const mu_dataset *dataset);
+
 // ---- Iteration ----------------------------------------------------------------------------------
 
 // mu_iterate starts an iteration of a dataset or of a distributed dataset.
@@ -260,6 +265,7 @@ MU_API int64_t mu_dataset_cardinality(const mu_dataset *dataset);
 MU_API mu_iterator *mu_iterate(void *dataset);
 
 // mu_next returns the next element, lent until the next call; NULL at the end, without a record.
+// Errors: INVALID_ARGUMENT for a distributed dataset's inside a function that runs on replicas: it is for all of them.
 // Blocks: until the element is there.
 MU_API mu_value *mu_next(mu_iterator *iterator);
 

@@ -46,6 +46,16 @@ MU_API mu_cross_device_ops *mu_nccl_all_reduce(int num_packs);
 MU_API mu_cross_device_ops *
 mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg), void *arg);
 
+// Ways of reducing can be used directly: mu_cross_device_reduce reduces the components of a value (per replica or
+// mirrored, a variable, or one tensor) and puts the result on as many devices as `like` is on, mirrored with several;
+// mu_cross_device_batch_reduce does so with a list of values and one of as many destinations; mu_cross_device_broadcast
+// copies a tensor, always mirrored. Indexed slices are put behind each other.
+// Errors: INVALID_ARGUMENT for a list or map as value or destination, lists of unequal length, NULL.
+MU_API mu_value *mu_cross_device_reduce(mu_cross_device_ops *ops, mu_reduce_op op, mu_value *value, mu_value *like);
+MU_API mu_value *mu_cross_device_batch_reduce(mu_cross_device_ops *ops, mu_reduce_op op, mu_value *values,
+                                              mu_value *likes);
+MU_API mu_value *mu_cross_device_broadcast(mu_cross_device_ops *ops, mu_tensor *tensor, mu_value *like);
+
 typedef struct mu_central_storage_strategy_args {
     size_t size;
     const char *const *compute_devices;  // names, the last one NULL; default: every XLA device, or else "CPU:0"
@@ -83,11 +93,17 @@ MU_API mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker
 
 // mu_strategy_cluster_resolver is the cluster that a strategy was made from, NULL for those of one process.
 // mu_strategy_worker_count and _index say how many processes there are, and which this is. Files that only one of
-// them may write are the chief's, worker 0's: mu_strategy_should_checkpoint.
+// them may write are the chief's, worker 0's: mu_strategy_should_checkpoint, and _should_save_summary for logs.
 MU_API mu_cluster *mu_strategy_cluster_resolver(const mu_strategy *strategy);
 MU_API int mu_strategy_worker_count(const mu_strategy *strategy);
 MU_API int mu_strategy_worker_index(const mu_strategy *strategy);
 MU_API bool mu_strategy_should_checkpoint(const mu_strategy *strategy);
+MU_API bool mu_strategy_should_save_summary(const mu_strategy *strategy);
+// Properties that TensorFlow's StrategyExtended answers: between_graph is true for central storage and for several
+// workers, should_init always (each process makes its variables), require_static_shapes never.
+MU_API bool mu_strategy_between_graph(const mu_strategy *strategy);
+MU_API bool mu_strategy_should_init(const mu_strategy *strategy);
+MU_API bool mu_strategy_require_static_shapes(const mu_strategy *strategy);
 
 // mu_one_device_strategy puts everything on one device ("CPU:0").
 MU_API mu_strategy *mu_one_device_strategy(const char *device);
@@ -140,6 +156,8 @@ MU_API const char *mu_strategy_parameter_device(const mu_strategy *strategy, int
 
 // mu_variable_strategy returns the strategy that a variable was made under, NULL for none.
 MU_API mu_strategy *mu_variable_strategy(const mu_variable *variable);
+// mu_variable_created_in_scope: was it made under this strategy; for the default one: under none.
+MU_API bool mu_variable_created_in_scope(const mu_strategy *strategy, const mu_variable *variable);
 // mu_variable_component_count is the number of copies; mu_variable_component_name writes the name of one as
 // snprintf does ("w", "w/replica_1", …).
 MU_API int mu_variable_component_count(const mu_variable *variable);
@@ -162,7 +180,8 @@ MU_API mu_value *mu_function_call(mu_function *function, mu_value *arguments);
 // mu_run_callback calls a C function for every local replica, eagerly: one replica at a time, which runs until it
 // meets the others (mu_merge_call, a collective, an assignment that aggregates) or ends, so the function needs no
 // locks. Arguments and results as in mu_run; a callback fails with mu_fail, and what it fails with is returned.
-// What was assigned before a failure stays assigned, on all replicas alike.
+// What was assigned before a failure stays assigned, on all replicas alike. What the callback makes, variables too,
+// is freed when it ends unless it is returned or retained.
 // Errors: FAILED_PRECONDITION if replicas make different numbers of merge or collective calls.
 MU_API mu_value *mu_run_callback(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
                                  mu_value *arguments);
@@ -171,14 +190,19 @@ MU_API mu_value *mu_run_callback(mu_strategy *strategy, mu_value *(*fn)(mu_value
 // MEAN weighs every element alike.
 MU_API mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value);
 MU_API mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int axis);
+// mu_reduce_axes reduces over several axes inside each replica, 1 to MU_MAX_RANK of them.
+MU_API mu_value *mu_reduce_axes(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int n_axes, const int *axes);
 
 // mu_reduce_op_from_name knows "sum" and "mean" in any case. Errors (-1): INVALID_ARGUMENT.
 MU_API int mu_reduce_op_from_name(const char *name);
 
-// mu_strategy_gather concatenates the replicas' values along an axis, in replica order.
+// mu_strategy_gather concatenates the replicas' values along an axis, in replica order; of a nest each leaf. What is
+// the same everywhere comes back as it is, but for tensors of several workers, each of which has its own.
+// Errors: INVALID_ARGUMENT if ranks differ, or sizes of other axes; UNIMPLEMENTED for indexed slices.
 MU_API mu_value *mu_strategy_gather(mu_strategy *strategy, mu_value *value, int axis);
 
-// mu_local_results returns a list with one element per local replica.
+// mu_local_results returns a list with one element per local replica: of a per-replica or mirrored value and of a
+// variable its components, of a nest one whole nest for each. Anything else is the one element.
 MU_API mu_value *mu_local_results(mu_strategy *strategy, mu_value *value);
 
 // mu_distribute_values makes a per-replica value of what fn returns for each local replica.
@@ -205,8 +229,18 @@ MU_API mu_value *mu_reduce_to_with(const mu_reduce_to_args *args);
 // mu_batch_reduce_to reduces a list of values, each to the devices of its like in the second list (NULL: its own).
 MU_API mu_value *mu_batch_reduce_to(mu_strategy *strategy, mu_reduce_op op, mu_value *values, mu_value *likes);
 
-// mu_broadcast_to copies a value to the devices of another; mirrored.
-MU_API mu_value *mu_broadcast_to_devices(mu_strategy *strategy, mu_value *value, mu_value *like);
+typedef struct mu_broadcast_to_devices_args {
+    size_t size;
+    mu_strategy *strategy;
+    mu_value *value;
+    mu_value *like;                 // the devices of this variable or value
+    mu_keyword_only only_;
+    const char *const *devices;     // or these, the last one NULL
+} mu_broadcast_to_devices_args;
+
+// mu_broadcast_to_devices copies a value to devices; mirrored with several, plain with one.
+#define mu_broadcast_to_devices(...) mu_broadcast_to_devices_with(MU_ARGS(mu_broadcast_to_devices_args, __VA_ARGS__))
+MU_API mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *args);
 
 // mu_update_variable calls fn for each copy of a variable, on its device; inside, the variable (and every other
 // distributed one) is that copy. Per-replica arguments give each its component. On replicas it is a merge_call.
@@ -225,7 +259,8 @@ typedef struct mu_update_variable_args {
     mu_update_variable_with(MU_ARGS(mu_update_variable_args, __VA_ARGS__))
 MU_API mu_value *mu_update_variable_with(const mu_update_variable_args *args);
 
-// mu_update_non_slot calls fn once for each device that variables without a slot live on (all of them).
+// mu_update_non_slot calls fn once for each device that variables without a slot live on: all of them, for central
+// storage the parameter device.
 MU_API mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
                                     mu_value *arguments);
 
@@ -242,7 +277,8 @@ MU_API mu_status mu_variable_scatter_update(mu_variable *variable, mu_tensor *in
 
 // ---- Inside a function that runs on replicas ----------------------------------------------------
 
-// mu_replica_id returns this replica's id in the group, an int32 scalar.
+// mu_replica_id returns this replica's id in the group, an int32 scalar; 0 where no strategy is in force.
+// Errors: FAILED_PRECONDITION in the cross-replica state. mu_replica_count says how many there are; 1 outside.
 MU_API mu_tensor *mu_replica_id(void);
 MU_API int mu_replica_count(void);
 
@@ -251,11 +287,12 @@ MU_API int mu_replica_count(void);
 // While a function is traced for several replicas fn is called once, with values that stand for those of all
 // replicas: they can be reduced, gathered, taken apart with mu_local_results, and given to updates.
 // Errors: UNIMPLEMENTED for anything else with such a value; FAILED_PRECONDITION where replicas call it different
-// numbers of times.
+// numbers of times, in the cross-replica state, and in the body of a loop or branch of a traced function.
 MU_API mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *arguments, void *arg), void *arg,
                                mu_value *arguments);
 
-// mu_all_reduce reduces over all replicas; every replica gets the result. Collective.
+// mu_all_reduce reduces over all replicas; every replica gets the result. The mean of integers is a float64.
+// Collective.
 MU_API mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value);
 
 // mu_all_gather concatenates the replicas' tensors along an axis, in replica order; every replica gets the whole.
@@ -271,11 +308,29 @@ MU_API mu_status mu_sync_on_read(bool on);
 // ---- Input --------------------------------------------------------------------------------------
 
 // mu_distribute_dataset splits each batch of `dataset` (a global batch) among the replicas: nothing is
-// dropped or repeated; parts differ by one element at most, and may be empty at the end. Use it with MU_EACH.
+// dropped or repeated; parts differ by one element at most, and may be empty at the end. Use it with MU_EACH, or
+// mu_iterate and mu_next.
 typedef struct mu_distributed_dataset mu_distributed_dataset;
 MU_API mu_distributed_dataset *mu_distribute_dataset(mu_strategy *strategy, mu_dataset *dataset);
 
-// What a function that makes an input pipeline is told.
+// Which pipelines there are: one for each worker, or for each replica.
+typedef enum mu_input_replication_mode { MU_PER_WORKER = 0, MU_PER_REPLICA = 1 } mu_input_replication_mode;
+
+// Batches lie in the host's memory, which CPU devices compute in; so of TensorFlow's options only the mode changes
+// what happens here. Those that contradict each other are refused as they are there.
+typedef struct mu_input_options {
+    bool no_fetch_to_device;                    // default: batches are brought to the replicas' devices
+    mu_input_replication_mode replication_mode;
+    bool place_dataset_on_device;               // only with MU_PER_REPLICA and no_fetch_to_device
+    int per_replica_buffer_size;                // batches fetched ahead for each replica; default 1
+} mu_input_options;
+
+// mu_distribute_dataset_options is mu_distribute_dataset with options (NULL: defaults).
+// Errors: UNIMPLEMENTED for MU_PER_REPLICA: one dataset is not iterated once for each replica.
+MU_API mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *strategy, mu_dataset *dataset,
+                                                             const mu_input_options *options);
+
+// What a function that makes an input pipeline is told; num_input_pipelines and num_replicas_in_sync 0 count as 1.
 typedef struct mu_input_context {
     int num_input_pipelines, input_pipeline_id, num_replicas_in_sync;
 } mu_input_context;
@@ -285,6 +340,19 @@ typedef struct mu_input_context {
 MU_API mu_distributed_dataset *
 mu_distribute_datasets_from_function(mu_strategy *strategy,
                                      mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg);
+
+// mu_distribute_datasets_from_function_options is the same with options (NULL: defaults). With MU_PER_REPLICA fn is
+// called for each replica, which is an input pipeline of its own then. Errors: UNIMPLEMENTED for that mode under
+// another strategy than mu_mirrored_strategy; INVALID_ARGUMENT for options that contradict each other.
+MU_API mu_distributed_dataset *
+mu_distribute_datasets_from_function_options(mu_strategy *strategy,
+                                             mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg,
+                                             const mu_input_options *options);
+
+// mu_distributed_element_spec tells what a step gets: symbolic tensors with type and shape (MU_UNKNOWN where it may
+// change, as the rows of a replica's part mostly do), per replica where there are several on this worker.
+// Errors: FAILED_PRECONDITION where only an element would tell, as mu_dataset_element_spec.
+MU_API mu_value *mu_distributed_element_spec(mu_distributed_dataset *distributed);
 
 // mu_per_replica_batch_size divides a global batch among the replicas. Errors (-1): INVALID_ARGUMENT if it
 // cannot be divided evenly.

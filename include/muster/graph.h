@@ -33,9 +33,10 @@ typedef struct mu_variable_args {
     mu_tensor *initial_value;       // its dtype and shape become the variable's
     const char *name;               // default "Variable"
     mu_keyword_only only_;
-    bool not_trainable;             // ON_READ variables are not trainable anyway
+    bool not_trainable;             // the default of ON_READ variables
     mu_variable_synchronization synchronization;
     mu_variable_aggregation aggregation;
+    bool trainable;                 // also an ON_READ variable; not together with not_trainable
 } mu_variable_args;
 
 // mu_variable_new makes a variable under the strategy in force (with none: one plain variable).
@@ -47,6 +48,9 @@ MU_API const char *mu_variable_name(const mu_variable *variable);
 MU_API mu_dtype mu_variable_dtype(const mu_variable *variable);
 MU_API mu_shape mu_variable_shape(const mu_variable *variable);
 MU_API bool mu_variable_is_trainable(const mu_variable *variable);
+// What a variable was made with; under a strategy that mirrors variables AUTO has become ON_WRITE.
+MU_API mu_variable_synchronization mu_variable_synchronization_of(const mu_variable *variable);
+MU_API mu_variable_aggregation mu_variable_aggregation_of(const mu_variable *variable);
 
 // mu_variable_read returns the value that this context sees; guide 9.2 of TensorFlow's semantics.
 MU_API mu_tensor *mu_variable_read(mu_variable *variable);

@@ -109,7 +109,10 @@ MU_API mu_value *mu_value_get(const mu_value *map, const char *key);
 MU_API const char *mu_value_key(const mu_value *map, int i);
 // mu_at returns the tensor in element i of a list, map or tuple (a single tensor is its own element 0).
 MU_API mu_tensor *mu_at(const mu_value *value, int i);
-MU_API mu_tensor *mu_value_tensor(const mu_value *value);      // of a leaf
+// mu_value_tensor returns the tensor of a leaf. Of a per-replica value it is this replica's component, in a function
+// that runs on replicas; of a mirrored one any. Errors: INVALID_ARGUMENT for several, or none; for a per-replica value
+// outside of replicas.
+MU_API mu_tensor *mu_value_tensor(const mu_value *value);
 
 #ifdef __cplusplus
 }

@@ -125,6 +125,24 @@ int64_t mu_dataset_cardinality(const mu_dataset *dataset)
     return dataset->ops->cardinality(dataset);
 }
 
+mu_value *mu_dataset_element_spec(const mu_dataset *dataset)
+{
+    if (mu__pending())
+        return NULL;
+    if (!mu__is(dataset, &mu__dataset_type)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_element_spec: the dataset is %s",
+                  dataset ? "something else" : "NULL");
+        return NULL;
+    }
+    mu_value *spec = mu__dataset_spec(dataset);
+    if (!spec && !mu__pending())
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_dataset_element_spec: only an element would tell what a '%s' gives: map with a traced function "
+                  "(.function), give a generator an example (.like), or take the first element",
+                  dataset->ops->name);
+    return mu__give(spec);
+}
+
 static const mu_stage_ops *const stages[] = {
     &mu__stage_rows,       &mu__stage_range,   &mu__stage_generator,    &mu__stage_records,      &mu__stage_csv,
     &mu__stage_shuffle,    &mu__stage_repeat,  &mu__stage_take,         &mu__stage_skip_first,   &mu__stage_shard,

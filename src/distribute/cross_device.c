@@ -38,8 +38,8 @@ mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors)
 typedef struct reduction {
     mu_strategy *strategy;
     mu_reduce_op op;
-    bool has_axis;
-    int axis;
+    int n_axes;       // 0: none inside the replicas
+    const int *axes;
     const mu_cross_device_ops *ops;
 } reduction;
 
@@ -57,11 +57,15 @@ static mu_tensor *reduce_with_axis(const reduction *r, int n, mu_tensor *const *
     mu_tensor *sum = NULL;
     double count = 0;
     for (int i = 0; i < n; i++) {
-        int axis = parts[i] ? mu__axis(r->axis, parts[i]->shape.rank, "mu_reduce_axis") : -1;
-        if (axis < 0)
-            return NULL;
-        count += (double)parts[i]->shape.dims[axis];
-        mu_tensor *part = mu_reduce_sum(parts[i], axis);
+        double elements = 1;
+        for (int k = 0; k < r->n_axes; k++) {
+            const int axis = parts[i] ? mu__axis(r->axes[k], parts[i]->shape.rank, "mu_reduce_axis") : -1;
+            if (axis < 0)
+                return NULL;
+            elements *= (double)parts[i]->shape.dims[axis];
+        }
+        count += elements;
+        mu_tensor *part = mu_reduce_sum_axes(parts[i], r->n_axes, r->axes, false);
         sum = sum ? mu_add(sum, part) : part;
     }
     return r->op == MU_MEAN && sum ? mu__mean_over(sum, mu_constant(MU_F64, count)) : sum;
@@ -72,7 +76,7 @@ static mu_tensor *reduce_parts(const reduction *r, int n, mu_tensor *const *part
     mu_tensor **all = mu__workers_gather(r->strategy, "reduce", n, parts), *reduced = NULL;
     n *= r->strategy->n_workers;
     if (all)
-        reduced = r->has_axis ? reduce_with_axis(r, n, all) : mu__cross_device_reduce(r->ops, r->op, n, all);
+        reduced = r->n_axes ? reduce_with_axis(r, n, all) : mu__cross_device_reduce(r->ops, r->op, n, all);
     mu__free(all);
     return reduced;
 }
@@ -82,23 +86,30 @@ mu_tensor *mu__reduce_replicas(mu_strategy *strategy, mu_reduce_op op, int n, mu
     return reduce_parts(&(reduction){.strategy = strategy, .op = op}, n, parts);
 }
 
+// With axes every replica reduces its own first: all have this tensor.
+static mu_tensor *reduce_on_replicas(const reduction *r, mu_tensor *tensor)
+{
+    mu_tensor *parts[MU_MAX_REPLICAS];
+    for (int i = 0; i < r->strategy->n_local; i++)
+        parts[i] = tensor;
+    return reduce_parts(r, r->strategy->n_local, parts);
+}
+
 // A tensor that is one worker's own: each has another.
 static mu_tensor *reduce_own(const reduction *r, const mu_value *leaf)
 {
     mu_tensor *tensor = leaf_tensor(leaf);
-    return tensor ? reduce_parts(r, 1, &tensor) : NULL;
+    return !tensor ? NULL : r->n_axes ? reduce_on_replicas(r, tensor) : reduce_parts(r, 1, &tensor);
 }
 
-// A value that is the same everywhere has a mean, but no sum. With an axis every replica reduces it first.
+// A value that is the same everywhere has a mean, but no sum.
 static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
 {
-    mu_tensor *tensor = leaf_tensor(leaf), *parts[MU_MAX_REPLICAS];
+    mu_tensor *tensor = leaf_tensor(leaf);
     if (!tensor)
         return NULL;
-    for (int i = 0; r->has_axis && i < r->strategy->n_local; i++)
-        parts[i] = tensor;
-    if (r->has_axis)
-        return reduce_with_axis(r, r->strategy->n_local, parts);
+    if (r->n_axes)
+        return reduce_on_replicas(r, tensor);
     if (r->strategy->n_replicas == 1)
         return tensor;
     if (r->op == MU_SUM && !(!tensor->node && mu__elements(&tensor->shape) == 1 &&
@@ -128,9 +139,9 @@ static mu_tensor *reduce_components(const reduction *r, const mu_value *value)
 
 static mu_value *reduce_stand_ins(const reduction *r, const mu_value *value)
 {
-    if (!r->has_axis)
+    if (!r->n_axes)
         return mu__merged_reduce(r->op, value);
-    mu_tensor *reduced = mu__merged_reduce_axis(r->op, value, r->axis);
+    mu_tensor *reduced = mu__merged_reduce_axes(r->op, value, r->n_axes, r->axes);
     return reduced ? mu_of(reduced) : NULL;
 }
 
@@ -139,7 +150,8 @@ static mu_tensor *reduce_variable(const reduction *r, const mu_value *leaf)
 {
     mu_variable *variable = (mu_variable *)leaf->leaf;
     mu_tensor *parts[MU_MAX_REPLICAS];
-    if (variable->synchronization != MU_SYNCHRONIZATION_ON_READ || r->strategy->n_replicas < 2)
+    if (variable->synchronization != MU_SYNCHRONIZATION_ON_READ || variable->resource.shared ||
+        r->strategy->n_replicas < 2)
         return reduce_plain(r, leaf);
     if (mu__merging()) {
         mu_value *reduced = reduce_stand_ins(r, leaf);
@@ -167,7 +179,7 @@ static mu_tensor *join_slices(const reduction *r, int n, mu_value *const *slices
 // A mean of slices divides the values.
 static mu_value *reduce_slices(const reduction *r, int n, mu_value *const *slices)
 {
-    if (r->has_axis) {
+    if (r->n_axes) {
         mu__error(MU_INVALID_ARGUMENT,
                   "mu_reduce_axis: indexed slices have no axes to reduce; use mu_reduce, or a dense tensor");
         return NULL;
@@ -196,12 +208,13 @@ static mu_value *reduce_value(const reduction *r, const mu_value *value)
         mu__free(items);
         return result;
     }
-    if (value->kind == MU_VALUE_MIRRORED && !(value = mu__stands_in(value) ? mu__merged_own(value) : value->items[0]))
+    const bool mirrored = value->kind == MU_VALUE_MIRRORED;
+    if (mirrored && !(value = mu__stands_in(value) ? mu__merged_own(value) : value->items[0]))
         return NULL;
     mu_tensor *reduced = value->kind == MU_VALUE_PER_REPLICA ? reduce_components(r, value)
                          : value->kind == MU_VALUE_VARIABLE ? reduce_variable(r, value)
-                         : r->strategy->n_workers > 1 ? reduce_own(r, value)
-                                                      : reduce_plain(r, value);
+                         : r->strategy->n_workers > 1 && !mirrored ? reduce_own(r, value)
+                                                                   : reduce_plain(r, value);
     return reduced ? mu_of(reduced) : NULL;
 }
 
@@ -215,7 +228,7 @@ static mu_value *reduce(const reduction *r, mu_value *value)
                   value ? "the operation is neither MU_SUM nor MU_MEAN" : "the value is NULL");
         return NULL;
     }
-    if (r->strategy->ops->plain_variables && !r->has_axis && value->kind != MU_VALUE_VARIABLE)
+    if (r->strategy->ops->plain_variables && !r->n_axes && value->kind != MU_VALUE_VARIABLE)
         return value;
     return reduce_value(r, value);
 }
@@ -228,42 +241,91 @@ mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value)
 
 mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int axis)
 {
-    return reduce(&(reduction){.strategy = mu__strategy_or_default(strategy), .op = op, .has_axis = true, .axis = axis},
-                  value);
+    return mu_reduce_axes(strategy, op, value, 1, &axis);
+}
+
+static mu_status check_axes(int n_axes, const int *axes)
+{
+    if (n_axes < 1 || n_axes > MU_MAX_RANK || !axes)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_reduce_axes: %d axes; give 1 to %d, or use mu_reduce for none",
+                         n_axes, MU_MAX_RANK);
+    return MU_OK;
+}
+
+mu_value *mu_reduce_axes(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int n_axes, const int *axes)
+{
+    if (mu__pending() || check_axes(n_axes, axes) != MU_OK)
+        return NULL;
+    const reduction r = {.strategy = mu__strategy_or_default(strategy), .op = op, .n_axes = n_axes, .axes = axes};
+    return reduce(&r, value);
 }
 
 // ---- Gather and local results -------------------------------------------------------------------
 
-mu_value *mu_strategy_gather(mu_strategy *given, mu_value *value, int axis)
+// Components behind each other; on several workers those of all.
+static mu_value *gather_parts(mu_strategy *strategy, int n, mu_tensor *const *parts, int axis)
 {
-    if (mu__pending() || mu__need_cross_replica(mu__strategy_or_default(given), "mu_strategy_gather") != MU_OK)
-        return NULL;
-    if (!value) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_strategy_gather: the value is NULL");
-        return NULL;
-    }
-    if (value->kind == MU_VALUE_SLICES ||
-        (value->kind == MU_VALUE_PER_REPLICA && value->items[0]->kind == MU_VALUE_SLICES)) {
-        mu__error(MU_UNIMPLEMENTED, "mu_strategy_gather: indexed slices cannot be gathered; gather a dense tensor");
-        return NULL;
-    }
-    mu_strategy *strategy = mu__strategy_or_default(given);
-    const bool own = strategy->n_workers > 1 && value->kind == MU_VALUE_TENSOR;  // another one on each worker
-    if (value->kind != MU_VALUE_PER_REPLICA && !own)
-        return value;
-    if (mu__stands_in(value)) {
-        mu_tensor *gathered = mu__merged_gather(value, axis);
-        return gathered ? mu_of(gathered) : NULL;
-    }
-    mu_tensor *parts[MU_MAX_REPLICAS];
-    int n = own ? 1 : MU_MIN(value->n, (int)MU_COUNT(parts));
     for (int i = 0; i < n; i++)
-        if (!(parts[i] = mu_value_tensor(own ? value : value->items[i])))
+        if (!parts[i])
             return NULL;
     mu_tensor **all = mu__workers_gather(strategy, "gather", n, parts);
     mu_tensor *whole = all ? mu_concat(n * strategy->n_workers, all, axis) : NULL;
     mu__free(all);
     return whole ? mu_of(whole) : NULL;
+}
+
+static mu_value *gather_leaf(mu_strategy *strategy, mu_value *value, int axis)
+{
+    mu_tensor *parts[MU_MAX_REPLICAS];
+    mu_variable *variable = value->kind == MU_VALUE_VARIABLE ? (mu_variable *)value->leaf : NULL;
+    const bool copies = variable && variable->rules && !variable->resource.shared;
+    if (mu__stands_in(value) || (copies && mu__merging())) {
+        mu_tensor *gathered = mu__merged_gather(value, axis);
+        return gathered ? mu_of(gathered) : NULL;
+    }
+    for (int i = 0; copies && i < variable->n_components; i++)
+        parts[i] = mu__variable_component(variable, i);
+    if (copies)
+        return gather_parts(strategy, variable->n_components, parts, axis);
+    if (value->kind == MU_VALUE_TENSOR && strategy->n_workers > 1)  // another one on each worker
+        return gather_parts(strategy, 1, (mu_tensor *[]){mu_value_tensor(value)}, axis);
+    if (value->kind != MU_VALUE_PER_REPLICA && value->kind != MU_VALUE_MIRRORED)
+        return value;
+    const int n = MU_MIN(value->n, (int)MU_COUNT(parts));
+    for (int i = 0; i < n; i++)
+        parts[i] = mu_value_tensor(value->items[i]);
+    return gather_parts(strategy, n, parts, axis);
+}
+
+static mu_value *gather_value(mu_strategy *strategy, mu_value *value, int axis)
+{
+    const bool distributed = value->kind == MU_VALUE_PER_REPLICA || value->kind == MU_VALUE_MIRRORED;
+    if (value->kind == MU_VALUE_SLICES || (distributed && value->items[0]->kind == MU_VALUE_SLICES)) {
+        mu__error(MU_UNIMPLEMENTED, "mu_strategy_gather: indexed slices cannot be gathered; gather a dense tensor");
+        return NULL;
+    }
+    if (value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP)
+        return gather_leaf(strategy, value, axis);
+    mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *result = NULL;
+    bool whole = items != NULL;
+    for (int i = 0; whole && i < value->n; i++)
+        whole = (items[i] = gather_value(strategy, value->items[i], axis)) != NULL;
+    if (whole)
+        result = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
+    mu__free(items);
+    return result;
+}
+
+mu_value *mu_strategy_gather(mu_strategy *given, mu_value *value, int axis)
+{
+    mu_strategy *strategy = mu__strategy_or_default(given);
+    if (mu__pending() || mu__need_cross_replica(strategy, "mu_strategy_gather") != MU_OK ||
+        mu__need_value(value, "mu_strategy_gather") != MU_OK)
+        return NULL;
+    if (value)
+        return gather_value(strategy, value, axis);
+    mu__error(MU_INVALID_ARGUMENT, "mu_strategy_gather: the value is NULL");
+    return NULL;
 }
 
 // The copies of a variable.
@@ -285,9 +347,30 @@ static mu_value *components_of(mu_variable *variable)
     return mu__give(mu__value_container(MU_VALUE_LIST, variable->n_components, items, NULL));
 }
 
-mu_value *mu_local_results(mu_strategy *strategy, mu_value *value)
+// What local replica i has of a value: of a variable with copies its copy. Of the pool.
+static mu_value *local_part(mu_value *value, int i)
 {
-    if (mu__pending())
+    const mu_variable *variable = value->kind == MU_VALUE_VARIABLE ? (const mu_variable *)value->leaf : NULL;
+    if (variable && variable->rules && !variable->resource.shared) {
+        mu_value *copies = components_of((mu_variable *)value->leaf);
+        return copies && i < copies->n ? copies->items[i] : NULL;
+    }
+    if (value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP)
+        return mu__give(mu__select(value, i));
+    mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *part = NULL;
+    bool whole = items != NULL;
+    for (int k = 0; whole && k < value->n; k++)
+        whole = (items[k] = local_part(value->items[k], i)) != NULL;
+    if (whole)
+        part = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
+    mu__free(items);
+    return part;
+}
+
+mu_value *mu_local_results(mu_strategy *given, mu_value *value)
+{
+    const mu_strategy *strategy = mu__pending() ? NULL : mu__strategy_or_default(given);
+    if (!strategy || mu__need_value(value, "mu_local_results") != MU_OK)
         return NULL;
     if (!value) {
         mu__error(MU_INVALID_ARGUMENT, "mu_local_results: the value is NULL");
@@ -295,13 +378,15 @@ mu_value *mu_local_results(mu_strategy *strategy, mu_value *value)
     }
     if (value->kind == MU_VALUE_VARIABLE)
         return components_of((mu_variable *)value->leaf);
-    if (mu__merging() && !(value = mu__merged_results(mu__strategy_or_default(strategy), value)))
+    if (mu__merging() && !(value = mu__merged_results(strategy, value)))
         return NULL;
-    int n = mu__is_distributed(value) ? mu__strategy_or_default(strategy)->n_local : 1;
+    const bool nest = value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP;
+    const bool as_it_is = strategy->ops->plain_variables && !mu__is_distributed(value);
+    const int n = nest || mu__is_distributed(value) ? strategy->n_local : 1;
     mu_value **items = mu__calloc((size_t)n, sizeof *items), *list = NULL;
     bool whole = items != NULL;
     for (int i = 0; whole && i < n; i++)
-        whole = (items[i] = mu__give(mu__select(value, i))) != NULL;
+        whole = (items[i] = as_it_is ? value : local_part(value, i)) != NULL;
     if (whole)
         list = mu__give(mu__value_container(MU_VALUE_LIST, n, items, NULL));
     mu__free(items);

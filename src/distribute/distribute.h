@@ -56,6 +56,8 @@ mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_devi
 // Devices by name, or the first so many (0: all); `function` names the caller in errors. -1 on error.
 int mu__named_devices(const char *function, const char *const *names, mu_device **devices, int capacity);
 int mu__first_devices(const char *function, int replicas, mu_device **devices, int available);
+// mu__strategy_is_mirrored: made by mu_mirrored_strategy.
+bool mu__strategy_is_mirrored(const mu_strategy *strategy);
 // mu__strategy_or_default maps NULL (no scope) to the default strategy; borrowed.
 mu_strategy *mu__strategy_or_default(mu_strategy *strategy);
 
@@ -67,6 +69,7 @@ typedef struct mu_strategy_scope {
     bool updating;                        // in an update function: variables are the context's component
     struct mu_strategy_replica *merging;  // in a merge_call of a trace: the replica that is traced
     bool set;                             // by mu_set_strategy
+    bool mixed;                           // inside one of the default strategy: no variables
 } mu_strategy_scope;
 
 // Inside a function that runs on replicas. While tracing there is no id: it is a value in the graph.
@@ -134,10 +137,10 @@ bool mu__stands_in(const mu_value *value);
 // Errors: UNIMPLEMENTED for another replica's part.
 mu_value *mu__merged_own(const mu_value *value);
 mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, const mu_value *own);
-// Collectives on the nodes behind stand-ins; results as those of mu_reduce, mu_reduce_axis, mu_strategy_gather,
+// Collectives on the nodes behind stand-ins; results as those of mu_reduce, mu_reduce_axes, mu_strategy_gather,
 // mu_local_results (before it selects), mu_batch_reduce_to (tensors only), and an ON_READ variable's reading.
 mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value);
-mu_tensor *mu__merged_reduce_axis(mu_reduce_op op, const mu_value *value, int axis);
+mu_tensor *mu__merged_reduce_axes(mu_reduce_op op, const mu_value *value, int n_axes, const int *axes);
 mu_tensor *mu__merged_gather(const mu_value *value, int axis);
 mu_value *mu__merged_results(const mu_strategy *strategy, const mu_value *value);
 mu_status mu__merged_batch(mu_reduce_op op, int n, mu_value *const *values, mu_tensor **out);

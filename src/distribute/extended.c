@@ -56,6 +56,34 @@ const char *mu_strategy_parameter_device(const mu_strategy *strategy, int i)
                                                             : mu_strategy_device(strategy, i);
 }
 
+bool mu_strategy_between_graph(const mu_strategy *strategy)
+{
+    return strategy && (strategy->ops->central_variables || strategy->cluster);
+}
+
+bool mu_strategy_should_init(const mu_strategy *strategy)
+{
+    (void)strategy;
+    return true;
+}
+
+bool mu_strategy_require_static_shapes(const mu_strategy *strategy)
+{
+    (void)strategy;
+    return false;
+}
+
+bool mu_strategy_should_save_summary(const mu_strategy *strategy)
+{
+    return mu_strategy_should_checkpoint(strategy);
+}
+
+bool mu_variable_created_in_scope(const mu_strategy *strategy, const mu_variable *variable)
+{
+    const bool real = strategy && strategy != mu_default_strategy();
+    return variable && mu_variable_strategy(variable) == (real ? strategy : NULL);
+}
+
 mu_strategy *mu_variable_strategy(const mu_variable *variable)
 {
     return variable ? variable->owner : NULL;
@@ -229,20 +257,24 @@ mu_value *mu_batch_reduce_to(mu_strategy *given, mu_reduce_op op, mu_value *valu
     return list;
 }
 
-mu_value *mu_broadcast_to_devices(mu_strategy *given, mu_value *value, mu_value *like)
+mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *given)
 {
-    mu_strategy *strategy = mu__strategy_or_default(given);
-    if (mu__pending() || mu__need_cross_replica(strategy, "mu_broadcast_to_devices") != MU_OK)
+    static const char name[] = "mu_broadcast_to_devices";
+    mu_broadcast_to_devices_args args;
+    if (mu__pending() || mu__args_copy(&args, sizeof args, given, name) != MU_OK)
         return NULL;
-    if (!value || !like) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_broadcast_to_devices: the %s is NULL", value ? "destination" : "value");
+    mu_strategy *strategy = mu__strategy_or_default(args.strategy);
+    if (mu__need_cross_replica(strategy, name) != MU_OK || mu__need_value(args.value, name) != MU_OK)
+        return NULL;
+    if (!args.value || (!args.like && !args.devices)) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", name, args.value ? "destination" : "value");
         return NULL;
     }
     if (strategy == mu_default_strategy()) {
-        mu__error(MU_UNIMPLEMENTED, "mu_broadcast_to_devices: the default strategy has no devices to copy to");
+        mu__error(MU_UNIMPLEMENTED, "%s: the default strategy has no devices to copy to", name);
         return NULL;
     }
-    return mirror(value, strategy->ops->plain_variables ? 1 : copies_wanted(like, NULL, "mu_broadcast_to_devices"));
+    return mirror(args.value, strategy->ops->plain_variables ? 1 : copies_wanted(args.like, args.devices, name));
 }
 
 // ---- Updates ------------------------------------------------------------------------------------
@@ -288,10 +320,12 @@ static mu_value *update_all(const updating *u)
 {
     if (mu__merging())
         return update_traced(u);
-    const int n = u->variable ? u->variable->n_components : u->strategy->n_local;
+    const bool central = u->strategy->ops->central_variables;
+    const int n = u->variable ? u->variable->n_components : central ? 1 : u->strategy->n_local;
+    const bool alone = u->strategy->ops->plain_variables || (central && !u->variable);
     mu_value *results[MU_MAX_REPLICAS];
     for (int i = 0; i < n; i++)
-        if (!(results[i] = update_one(u, i, u->strategy->ops->plain_variables)))
+        if (!(results[i] = update_one(u, i, alone)))
             return NULL;
     if (u->local_results)
         return mu__give(mu__value_container(MU_VALUE_LIST, n, results, NULL));

@@ -11,13 +11,16 @@ struct mu_distributed_dataset {
     mu_iterable iterable;     // first
     mu_strategy *strategy;
     mu_shares shares;         // the dataset in it is retained
+    int n_pipelines;          // 1, or one for each local replica
+    mu_dataset **pipelines;   // retained; the first is that of the shares
 };
 
 typedef struct distributed_iterator {
     mu_iterator head;         // first
     mu_strategy *strategy;
-    mu_iterator *inner;
-    mu_dataset *dataset;      // that `inner` iterates; retained
+    mu_distributed_dataset *source;  // retained
+    int n_inner;              // as many as pipelines
+    mu_iterator **inner;
     bool order_to_take;       // before the first step
     bool pieces;              // its elements are one replica's, not this worker's batches
     mu_value *like;           // spec of one replica's batch; NULL before the first step of several workers
@@ -28,7 +31,9 @@ static void distributed_destroy(void *object)
 {
     mu_distributed_dataset *distributed = object;
     mu_release(distributed->strategy);
-    mu_release(distributed->shares.dataset);
+    for (int i = 0; distributed->pipelines && i < distributed->n_pipelines; i++)
+        mu_release(distributed->pipelines[i]);
+    mu__free(distributed->pipelines);
 }
 
 static mu_type distributed_type = {.name = "distributed dataset", .destroy = distributed_destroy};
@@ -38,8 +43,10 @@ static void iterator_destroy(void *object)
     distributed_iterator *iterator = object;
     mu__iterator_close(&iterator->head);
     mu_release(iterator->like);
-    mu_release(iterator->inner);
-    mu_release(iterator->dataset);
+    for (int i = 0; iterator->inner && i < iterator->n_inner; i++)
+        mu_release(iterator->inner[i]);
+    mu__free(iterator->inner);
+    mu_release(iterator->source);
     mu_release(iterator->strategy);
 }
 
@@ -123,20 +130,19 @@ static mu_value *next_of_each(const distributed_iterator *iterator)
 {
     const int n = iterator->strategy->n_local;
     mu_value *values[MU_MAX_REPLICAS] = {NULL}, *result = NULL;
-    int made = 0;
-    for (; made < n; made++) {
-        mu_value *element = mu_next(iterator->inner);
-        if (!element && made > 0 && !mu__pending())
-            values[made] = mu__empty_like(values[0]);
-        else
-            values[made] = mu_retain(element);
-        if (!values[made])
-            break;
+    int first = n;
+    for (int r = 0; r < n && !mu__pending(); r++) {
+        values[r] = mu_retain(mu_next(iterator->inner[r % iterator->n_inner]));
+        if (values[r] && first == n)
+            first = r;
     }
-    if (made == n)
+    bool whole = first < n && !mu__pending();
+    for (int r = 0; whole && r < n; r++)
+        whole = values[r] || (values[r] = mu__empty_like(values[first]));
+    if (whole)
         result = mu__regroup(n, values);
-    for (int i = 0; i < made; i++)
-        mu_release(values[i]);
+    for (int r = 0; r < n; r++)
+        mu_release(values[r]);
     return result;
 }
 
@@ -145,7 +151,7 @@ static mu_value *own_next(const distributed_iterator *iterator)
 {
     if (iterator->pieces)
         return next_of_each(iterator);
-    mu_value *batch = mu_next(iterator->inner);
+    mu_value *batch = mu_next(iterator->inner[0]);
     if (!batch)
         return NULL;
     return iterator->strategy->n_local == 1 ? mu_retain(batch) : mu__split_batch(iterator->strategy, batch);
@@ -175,11 +181,11 @@ static int64_t rows_in(const distributed_iterator *iterator, const mu_value *val
 // Workers that take parts of one sequence must see it in one order: the chief's shuffles are everyone's.
 static mu_status take_order(const distributed_iterator *iterator)
 {
-    const char *own = mu_iterator_state(iterator->inner);
+    const char *own = mu_iterator_state(iterator->inner[0]);
     char *order = own ? mu__workers_take_text(iterator->strategy, "order of the data", own, 0) : NULL;
     mu_status status = order ? MU_OK : mu_error_code();
     if (order && strcmp(own, order) != 0)
-        status = mu_iterator_restore(iterator->inner, order);
+        status = mu_iterator_restore(iterator->inner[0], order);
     mu__free(order);
     return status;
 }
@@ -233,6 +239,12 @@ static mu_value *distributed_next(mu_iterator *head)
 {
     distributed_iterator *iterator = (distributed_iterator *)head;
     mu_strategy *strategy = iterator->strategy;
+    if (mu__replica()) {
+        mu__error(MU_INVALID_ARGUMENT,
+                  "the next element of a distributed dataset is taken inside a function that runs on replicas; it is "
+                  "for all of them: take it outside, and give it to mu_run");
+        return NULL;
+    }
     mu__strategy_doing(strategy, "reading its next batch", -1);
     const bool ordered = !iterator->order_to_take || take_order(iterator) == MU_OK;
     iterator->order_to_take = false;
@@ -252,14 +264,25 @@ int64_t mu__distributed_rows(const mu_iterator *iterator)
     return ((const distributed_iterator *)iterator)->rows;
 }
 
+static mu_status need_one_pipeline(const distributed_iterator *iterator)
+{
+    return iterator->n_inner == 1 ? MU_OK
+                                  : mu__error(MU_UNIMPLEMENTED,
+                                              "the position of input with a pipeline for each replica is not kept; "
+                                              "use MU_PER_WORKER");
+}
+
 static char *distributed_save(mu_iterator *head)
 {
-    return mu__strdup(mu_iterator_state(((distributed_iterator *)head)->inner));
+    const distributed_iterator *iterator = (distributed_iterator *)head;
+    return need_one_pipeline(iterator) == MU_OK ? mu__strdup(mu_iterator_state(iterator->inner[0])) : NULL;
 }
 
 static mu_status distributed_restore(mu_iterator *head, const char *state)
 {
-    return mu_iterator_restore(((distributed_iterator *)head)->inner, state);
+    const distributed_iterator *iterator = (distributed_iterator *)head;
+    MU_TRY(need_one_pipeline(iterator));
+    return mu_iterator_restore(iterator->inner[0], state);
 }
 
 static const mu_iterator_ops iterator_ops = {
@@ -274,10 +297,13 @@ static mu_iterator *distributed_iterate(mu_iterable *iterable)
     iterator->head.ops = &iterator_ops;
     iterator->strategy = mu_retain(distributed->strategy);
     iterator->pieces = distributed->shares.pieces;
-    iterator->dataset = mu_retain(distributed->shares.dataset);
-    iterator->inner = mu__dataset_iterate(iterator->dataset);
+    iterator->source = mu_retain(distributed);
+    iterator->inner = mu__calloc((size_t)distributed->n_pipelines, sizeof(mu_iterator *));
     iterator->order_to_take = distributed->shares.same_order && iterator->strategy->n_workers > 1;
-    if (iterator->inner)
+    while (iterator->inner && iterator->n_inner < distributed->n_pipelines &&
+           (iterator->inner[iterator->n_inner] = mu__dataset_iterate(distributed->pipelines[iterator->n_inner])))
+        iterator->n_inner++;
+    if (iterator->inner && iterator->n_inner == distributed->n_pipelines)
         return &iterator->head;
     mu_release(iterator);
     return NULL;
@@ -288,8 +314,9 @@ mu_iterator *mu__distributed_iterate(mu_distributed_dataset *distributed)
     return distributed_iterate(&distributed->iterable);
 }
 
-// Owned by the pool; the dataset is borrowed.
-static mu_distributed_dataset *distribute(mu_strategy *strategy, const mu_shares *shares)
+// Owned by the pool; the pipelines are borrowed, their first is that of the shares.
+static mu_distributed_dataset *distribute(mu_strategy *strategy, const mu_shares *shares, int n,
+                                          mu_dataset *const *pipelines)
 {
     mu_distributed_dataset *distributed = shares->dataset ? mu__new(&distributed_type, sizeof *distributed) : NULL;
     if (!distributed)
@@ -297,7 +324,13 @@ static mu_distributed_dataset *distribute(mu_strategy *strategy, const mu_shares
     distributed->iterable.iterate = distributed_iterate;
     distributed->strategy = mu_retain(strategy);
     distributed->shares = *shares;
-    mu_retain(shares->dataset);
+    distributed->pipelines = mu__calloc((size_t)n, sizeof *pipelines);
+    if (!distributed->pipelines) {
+        mu_release(distributed);
+        return NULL;
+    }
+    for (distributed->n_pipelines = 0; distributed->n_pipelines < n; distributed->n_pipelines++)
+        distributed->pipelines[distributed->n_pipelines] = mu_retain(pipelines[distributed->n_pipelines]);
     return mu__give(distributed);
 }
 
@@ -305,41 +338,105 @@ static mu_distributed_dataset *distribute(mu_strategy *strategy, const mu_shares
 
 mu_distributed_dataset *mu_distribute_dataset(mu_strategy *given, mu_dataset *dataset)
 {
+    return mu_distribute_dataset_options(given, dataset, NULL);
+}
+
+static bool for_each_replica(const mu_input_options *options)
+{
+    return options && options->replication_mode == MU_PER_REPLICA;
+}
+
+static mu_status check_options(const mu_input_options *options, const char *function)
+{
+    if (options && ((unsigned)options->replication_mode > MU_PER_REPLICA || options->per_replica_buffer_size < 0))
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: replication_mode %d is neither MU_PER_WORKER nor MU_PER_REPLICA, or "
+                         "per_replica_buffer_size %d is negative",
+                         function, (int)options->replication_mode, options->per_replica_buffer_size);
+    return MU_OK;
+}
+
+mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *given, mu_dataset *dataset,
+                                                      const mu_input_options *options)
+{
     mu_strategy *strategy = mu__strategy_or_default(given);
-    if (mu__pending() || !strategy)
+    if (mu__pending() || !strategy || check_options(options, "mu_distribute_dataset") != MU_OK)
         return NULL;
     if (!dataset) {
         mu__error(MU_INVALID_ARGUMENT, "mu_distribute_dataset: the dataset is NULL");
         return NULL;
     }
+    if (for_each_replica(options)) {
+        mu__error(MU_UNIMPLEMENTED,
+                  "mu_distribute_dataset: MU_PER_REPLICA needs a pipeline for each replica; make them with "
+                  "mu_distribute_datasets_from_function_options");
+        return NULL;
+    }
     const mu_shares shares = mu__shares_of(strategy, dataset);
-    return distribute(strategy, &shares);
+    return distribute(strategy, &shares, 1, &shares.dataset);
+}
+
+// Which of TensorFlow's options go together, and where.
+static mu_status check_pipelines(const mu_strategy *strategy, const mu_input_options *options)
+{
+    static const char name[] = "mu_distribute_datasets_from_function";
+    MU_TRY(check_options(options, name));
+    if (options && options->place_dataset_on_device && (!for_each_replica(options) || !options->no_fetch_to_device))
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: place_dataset_on_device goes with MU_PER_REPLICA and no_fetch_to_device only; set both",
+                         name);
+    if (!for_each_replica(options) || mu__strategy_is_mirrored(strategy))
+        return MU_OK;
+    return mu__error(MU_UNIMPLEMENTED, "%s: MU_PER_REPLICA is for MirroredStrategy; %s has a pipeline for each worker",
+                     name, mu_strategy_name(strategy));
+}
+
+static mu_dataset *call_for_pipeline(mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg,
+                                     const mu_input_context *context)
+{
+    mu_dataset *dataset = fn(context, arg);
+    if (!dataset && !mu__pending())
+        mu__error(MU_INVALID_ARGUMENT, "mu_distribute_datasets_from_function: the function returned NULL");
+    return mu__pending() ? NULL : dataset;
+}
+
+mu_distributed_dataset *
+mu_distribute_datasets_from_function_options(mu_strategy *given,
+                                             mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg,
+                                             const mu_input_options *options)
+{
+    mu_strategy *strategy = mu__strategy_or_default(given);
+    mu_dataset *datasets[MU_MAX_REPLICAS];
+    if (mu__pending() || !strategy || check_pipelines(strategy, options) != MU_OK)
+        return NULL;
+    if (!fn) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_distribute_datasets_from_function: the function is NULL");
+        return NULL;
+    }
+    const bool each = for_each_replica(options);
+    const int n = each ? strategy->n_local : 1;
+    for (int i = 0; i < n; i++) {
+        const mu_input_context context = {.num_input_pipelines = each ? n : strategy->n_workers,
+                                          .input_pipeline_id = each ? i : strategy->worker,
+                                          .num_replicas_in_sync = strategy->n_replicas};
+        if (!(datasets[i] = call_for_pipeline(fn, arg, &context)))
+            return NULL;
+    }
+    return distribute(strategy, &(mu_shares){.dataset = datasets[0], .pieces = strategy->n_local > 1}, n, datasets);
 }
 
 mu_distributed_dataset *
 mu_distribute_datasets_from_function(mu_strategy *given, mu_dataset *(*fn)(const mu_input_context *context, void *arg),
                                      void *arg)
 {
-    mu_strategy *strategy = mu__strategy_or_default(given);
-    if (mu__pending() || !strategy)
-        return NULL;
-    if (!fn) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_distribute_datasets_from_function: the function is NULL");
-        return NULL;
-    }
-    const mu_input_context context = {.num_input_pipelines = strategy->n_workers, .input_pipeline_id = strategy->worker,
-                                      .num_replicas_in_sync = strategy->n_replicas};
-    mu_dataset *dataset = fn(&context, arg);
-    if (!dataset && !mu__pending())
-        mu__error(MU_INVALID_ARGUMENT, "mu_distribute_datasets_from_function: the function returned NULL");
-    return distribute(strategy, &(mu_shares){.dataset = dataset, .pieces = strategy->n_local > 1});
+    return mu_distribute_datasets_from_function_options(given, fn, arg, NULL);
 }
 
 int64_t mu_per_replica_batch_size(const mu_input_context *context, int64_t global_batch_size)
 {
     if (mu__pending())
         return -1;
-    const int n = context ? context->num_replicas_in_sync : 1;
+    const int n = context && context->num_replicas_in_sync != 0 ? context->num_replicas_in_sync : 1;
     if (n >= 1 && global_batch_size % n == 0)
         return global_batch_size / n;
     mu__error(MU_INVALID_ARGUMENT,
@@ -347,4 +444,36 @@ int64_t mu_per_replica_batch_size(const mu_input_context *context, int64_t globa
               "multiple",
               (long long)global_batch_size, n);
     return -1;
+}
+
+// ---- What a step gets ---------------------------------------------------------------------------
+
+// The rows of a part: known only where every batch has as many and all parts are equal.
+static mu_status part_rows(mu_spec *leaf, int64_t parts)
+{
+    int64_t *rows = &leaf->shape.dims[0];
+    if (leaf->shape.rank > 0)
+        *rows = parts > 0 && *rows >= 0 && *rows % parts == 0 ? *rows / parts : MU_UNKNOWN;
+    return MU_OK;
+}
+
+mu_value *mu_distributed_element_spec(mu_distributed_dataset *distributed)
+{
+    if (mu__pending())
+        return NULL;
+    if (!distributed) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_distributed_element_spec: the dataset is NULL");
+        return NULL;
+    }
+    const mu_strategy *strategy = distributed->strategy;
+    mu_value *values[MU_MAX_REPLICAS], *spec = mu_retain(mu_dataset_element_spec(distributed->shares.dataset));
+    const int64_t parts = strategy->n_workers > 1 ? 0 : distributed->shares.pieces ? 1 : strategy->n_local;
+    if (spec && (spec = mu__map_spec(spec, part_rows, parts)) && strategy->n_local > 1) {
+        for (int r = 0; r < strategy->n_local; r++)
+            values[r] = spec;
+        mu_value *each = mu__regroup_as(MU_VALUE_PER_REPLICA, true, strategy->n_local, values);
+        mu_release(spec);
+        spec = each;
+    }
+    return mu__give(spec);
 }

@@ -5,6 +5,7 @@
 // that no op takes. What puts replicas together (reduce, gather, local results) becomes a collective on the node
 // behind them; an update sees its own replica's part. Anything else is refused, and works eagerly.
 #include "distribute/distribute.h"
+#include "graph/trace.h"
 
 #include <muster/ops.h>
 
@@ -118,6 +119,12 @@ mu_value *mu__merged_own(const mu_value *value)
 mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments)
 {
     mu_strategy_replica *replica = mu__replica();
+    if (((const mu_graph_trace *)mu__context()->trace)->outer) {
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_merge_call is called in the body of a loop, a branch or another function of a traced one; call "
+                  "it outside of the body");
+        return NULL;
+    }
     mu_value *grouped = mu__merged_group(replica->strategy, MU_VALUE_PER_REPLICA, arguments);
     if (!grouped)
         return NULL;
@@ -139,19 +146,15 @@ static mu_entered enter(void)
     return mu__enter_replica(replica, mu__context()->scope, 0);
 }
 
-// The mean of integers is a fraction, as outside of traces.
 mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value)
 {
     mu_value *own = value->kind == MU_VALUE_VARIABLE ? (mu_value *)value : mu__merged_own(value);
     if (!own)
         return NULL;
-    const bool whole =
-        op == MU_MEAN && own->kind == MU_VALUE_TENSOR && !mu__dtype_is_float(((const mu_tensor *)own->leaf)->dtype);
     mu_entered before = enter();
-    mu_value *reduced = mu_all_reduce_value(whole ? MU_SUM : op, own);
+    mu_value *reduced = mu_all_reduce_value(op, own);
     mu__leave_replica(before);
-    mu_tensor *mean = whole && reduced ? mu__mean_of(mu_value_tensor(reduced), merging()->strategy->n_replicas) : NULL;
-    return whole ? mean ? mu_of(mean) : NULL : reduced;
+    return reduced;
 }
 
 static mu_tensor *own_tensor(const mu_value *value)
@@ -162,15 +165,17 @@ static mu_tensor *own_tensor(const mu_value *value)
     return own ? mu_value_tensor(own) : NULL;
 }
 
-mu_tensor *mu__merged_reduce_axis(mu_reduce_op op, const mu_value *value, int axis)
+mu_tensor *mu__merged_reduce_axes(mu_reduce_op op, const mu_value *value, int n_axes, const int *axes)
 {
-    mu_tensor *own = own_tensor(value);
-    axis = own ? mu__axis(axis, own->shape.rank, "mu_reduce_axis") : -1;
-    if (axis < 0)
-        return NULL;
-    mu_tensor *count = mu_dim_size(own, axis);
+    mu_tensor *own = own_tensor(value), *count = NULL;
+    for (int i = 0; i < n_axes; i++) {
+        const int axis = own ? mu__axis(axes[i], own->shape.rank, "mu_reduce_axis") : -1;
+        if (axis < 0)
+            return NULL;
+        count = count ? mu_multiply(count, mu_dim_size(own, axis)) : mu_dim_size(own, axis);
+    }
     mu_entered before = enter();
-    mu_tensor *sum = mu_all_reduce(MU_SUM, mu_reduce_sum(own, axis));
+    mu_tensor *sum = mu_all_reduce(MU_SUM, mu_reduce_sum_axes(own, n_axes, axes, false));
     mu_tensor *counts = op == MU_MEAN ? mu_all_reduce(MU_SUM, count) : NULL;
     mu__leave_replica(before);
     return counts ? mu__mean_over(sum, counts) : sum;

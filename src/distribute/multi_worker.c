@@ -134,21 +134,6 @@ static mu_status join_cluster(mu_strategy *strategy, mu_cluster *cluster, const 
 
 // ---- Making it ----------------------------------------------------------------------------------
 
-static mu_status check_options(const mu_communication_options *options)
-{
-    if (options->bytes_per_pack < 0 || options->timeout_seconds < 0)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "mu_multi_worker_mirrored_strategy: bytes_per_pack %lld and timeout_seconds %g; neither may "
-                         "be negative",
-                         (long long)options->bytes_per_pack, options->timeout_seconds);
-    if ((unsigned)options->implementation <= MU_COMM_UCX)
-        return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT,
-                     "mu_multi_worker_mirrored_strategy: %d is no communication; choose MU_COMM_AUTO, RING, NCCL, MPI "
-                     "or UCX",
-                     (int)options->implementation);
-}
-
 static mu_strategy *on_all_devices(void)
 {
     mu_device *devices[MU_MAX_REPLICAS];
@@ -168,7 +153,7 @@ mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirror
         args.communication_options ? *args.communication_options : (mu_communication_options){0};
     if (args.communication != MU_COMM_AUTO)
         options.implementation = args.communication;
-    if (check_options(&options) != MU_OK)
+    if (mu_communication_options_check(&options) != MU_OK)
         return NULL;
     mu_cluster *cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment();
     mu_strategy *strategy = cluster ? on_all_devices() : NULL;

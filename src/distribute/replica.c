@@ -21,6 +21,12 @@ mu_tensor *mu_replica_id(void)
     if (mu__pending())
         return NULL;
     const struct mu_replica *replica = mu__context()->replica;
+    if (mu_in_cross_replica_context()) {
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_replica_id is for functions that run on replicas; this is the cross-replica state of %s",
+                  mu_strategy_name(mu__current_strategy()));
+        return NULL;
+    }
     if (!replica || replica->id >= 0)
         return mu_constant(MU_I32, replica ? replica->id : 0);
     return mu__apply_n(&mu_op_replica_id, NULL, 0, NULL);
@@ -154,8 +160,11 @@ mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
         return NULL;
     }
     mu_tensor *reduced = NULL;
-    mu_reduction reduction = op == MU_SUM ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN;
-    return mu__all_reduce_list(reduction, 1, &value, &reduced, NULL, 0) == MU_OK ? reduced : NULL;
+    const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype);  // the mean of integers is a fraction
+    const mu_reduction reduction = op == MU_SUM || whole ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN;
+    if (mu__all_reduce_list(reduction, 1, &value, &reduced, NULL, 0) != MU_OK)
+        return NULL;
+    return whole ? mu__mean_of(reduced, mu_replica_count()) : reduced;
 }
 
 mu_tensor *mu_all_gather(mu_tensor *value, int axis)

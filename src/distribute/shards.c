@@ -5,21 +5,28 @@
 // (OFF) and TensorFlow's own division, which MUSTER_TF_COMPAT asks for, come as pieces, one for each replica per step.
 #include "distribute/distribute.h"
 
+static int64_t static_batch(const mu_dataset *dataset);
+
+// What all inputs of a zip or a concatenation have in common.
+static int64_t batch_of_inputs(const mu_dataset *dataset)
+{
+    const int64_t first = dataset->n_inputs > 0 ? static_batch(dataset->inputs[0]) : -1;
+    for (int i = 1; i < dataset->n_inputs; i++)
+        if (static_batch(dataset->inputs[i]) != first)
+            return -1;
+    return first;
+}
+
 // The batch size that the end of a pipeline has, as TensorFlow finds it; -1: not known.
 static int64_t static_batch(const mu_dataset *dataset)
 {
-    static const char *const through[] = {"cache", "cache_file", "filter", "prefetch", "repeat",
-                                          "shard", "shuffle",    "skip",   "take",     "options"};
-    bool passes = true;
-    while (passes) {
-        if (mu__dataset_is(dataset, "batch") || mu__dataset_is(dataset, "padded_batch"))
-            return dataset->args.count;
-        passes = false;
-        for (size_t i = 0; i < MU_COUNT(through) && !passes; i++)
-            passes = dataset->n_inputs == 1 && mu__dataset_is(dataset, through[i]);
-        if (passes)
-            dataset = dataset->inputs[0];
-    }
+    static const char *const through[] = {"cache",   "cache_file", "filter", "prefetch", "repeat", "shard",
+                                          "shuffle", "skip",       "take",   "options",  "zip",    "concatenate"};
+    if (mu__dataset_is(dataset, "batch") || mu__dataset_is(dataset, "padded_batch"))
+        return dataset->args.count;
+    for (size_t i = 0; i < MU_COUNT(through); i++)
+        if (mu__dataset_is(dataset, through[i]))
+            return batch_of_inputs(dataset);
     return -1;
 }
 

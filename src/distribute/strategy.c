@@ -57,6 +57,11 @@ mu_strategy *mu_default_strategy(void)
     return mu__runtime_slot(mu__runtime(), MU_SLOT_DISTRIBUTE, create_default, mu_release);
 }
 
+bool mu__strategy_is_mirrored(const mu_strategy *strategy)
+{
+    return strategy->ops == &mirrored_ops;
+}
+
 mu_strategy *mu__strategy_or_default(mu_strategy *strategy)
 {
     return strategy ? strategy : mu_default_strategy();
@@ -157,6 +162,7 @@ typedef struct scope_object {
     mu_object object;
     mu_strategy_scope head;
     bool open;
+    bool counted;   // of the default strategy
 } scope_object;
 
 static void unlink_scope(scope_object *scope)
@@ -169,10 +175,18 @@ static void unlink_scope(scope_object *scope)
     scope->open = false;
 }
 
+static void forget_default(scope_object *scope)
+{
+    if (scope->counted)
+        mu__context()->default_scopes--;
+    scope->counted = false;
+}
+
 static void scope_destroy(void *object)
 {
     scope_object *scope = object;
     const bool left = scope->open && !scope->head.set;
+    forget_default(scope);
     if (scope->open)
         unlink_scope(scope);
     if (left) {
@@ -229,11 +243,15 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
     scope->head.scope = (struct mu_scope){.outer = context->scope, .make_variable = mu__make_distributed_variable};
     scope->head.updating = mu__updating();
     scope->head.merging = mu__merging() ? ((mu_strategy_scope *)context->scope)->merging : NULL;
+    scope->head.mixed = context->default_scopes > 0;
     if (!mu__give(scope))
         return guard;
     scope->open = strategy != mu_default_strategy();
+    scope->counted = !scope->open;
     if (scope->open)  // the default strategy's scope changes no state
         context->scope = &scope->head.scope;
+    else
+        context->default_scopes++;
     guard.scope = scope;
     return guard;
 }
@@ -269,7 +287,7 @@ mu_status mu_set_strategy(mu_strategy *strategy)
                          mu_strategy_name(mu__current_strategy()));
     if (current)
         unlink_scope((scope_object *)((char *)current - offsetof(scope_object, head)));
-    if (!strategy)
+    if (!strategy || strategy == mu_default_strategy())
         return MU_OK;
     mu_scope_guard guard = mu_scope_open(strategy);
     if (guard.scope)
@@ -280,6 +298,8 @@ mu_status mu_set_strategy(mu_strategy *strategy)
 void mu_scope_close(mu_scope_guard *guard)
 {
     scope_object *scope = guard->scope;
+    if (scope)
+        forget_default(scope);
     if (scope && scope->open)
         unlink_scope(scope);
     guard->once = false;

@@ -46,12 +46,23 @@ mu_value *mu__select(const mu_value *value, int i)
     return build(value->kind, value->n, items, value->keys);
 }
 
+// Where the k-th element of `like` stands in a value of the same kind (-1: nowhere): maps name keys in any order.
+static int place_of(const mu_value *like, int k, const mu_value *value)
+{
+    if (like->kind != MU_VALUE_MAP || strcmp(value->keys[k], like->keys[k]) == 0)
+        return k;
+    for (int i = 0; i < value->n; i++)
+        if (strcmp(value->keys[i], like->keys[k]) == 0)
+            return i;
+    return -1;
+}
+
 static mu_status same_shape_of_nest(int n, mu_value *const *values)
 {
     for (int r = 1; r < n; r++) {
         bool same = values[r]->kind == values[0]->kind && values[r]->n == values[0]->n;
         for (int k = 0; same && values[0]->kind == MU_VALUE_MAP && k < values[0]->n; k++)
-            same = strcmp(values[r]->keys[k], values[0]->keys[k]) == 0;
+            same = place_of(values[0], k, values[r]) >= 0;
         if (!same)
             return mu__error(MU_INVALID_ARGUMENT,
                              "replicas 0 and %d returned values of different structure; every replica must "
@@ -83,7 +94,7 @@ mu_value *mu__regroup_as(mu_value_kind kind, bool always, int n, mu_value *const
     mu_value **column = mu__calloc((size_t)n, sizeof *column);
     for (int k = 0; items && column && k < first->n; k++) {
         for (int r = 0; r < n; r++)
-            column[r] = values[r]->items[k];
+            column[r] = values[r]->items[place_of(first, k, values[r])];
         items[k] = mu__regroup_as(kind, always, n, column);
     }
     mu__free(column);

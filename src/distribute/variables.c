@@ -249,6 +249,13 @@ static mu_variable *make_variable(struct mu_scope *scope, const mu_variable_args
 {
     mu_strategy *strategy = ((mu_strategy_scope *)scope)->strategy;
     mu_variable_args args = *given;
+    if (((mu_strategy_scope *)scope)->mixed) {
+        mu__error(MU_FAILED_PRECONDITION,
+                  "variable '%s' is made in a scope of %s that was opened inside one of the default strategy; "
+                  "strategies may not be mixed",
+                  args.name ? args.name : "Variable", mu_strategy_name(strategy));
+        return NULL;
+    }
     if (strategy->ops->plain_variables || strategy->ops->central_variables) {
         mu_variable *plain = mu__variable_make(&args, args.initial_value, 1);
         if (plain)

@@ -80,7 +80,8 @@ mu_variable *mu__variable_make(const mu_variable_args *args, mu_tensor *value, i
     variable->resource.name = mu__strdup(args->name ? args->name : "Variable");
     variable->synchronization = args->synchronization;
     variable->aggregation = args->aggregation;
-    variable->trainable = !args->not_trainable && args->synchronization != MU_SYNCHRONIZATION_ON_READ;
+    variable->trainable =
+        args->trainable || (!args->not_trainable && args->synchronization != MU_SYNCHRONIZATION_ON_READ);
     variable->n_components = n_components;
     variable->components = mu__calloc((size_t)n_components, sizeof *variable->components);
     variable->marked = mu__calloc((size_t)n_components, sizeof *variable->marked);
@@ -110,6 +111,9 @@ static mu_status check_args(const mu_variable_args *args)
         return mu__error(MU_INVALID_ARGUMENT,
                          "variable '%s': aggregation %d is none of NONE 0, SUM 1, MEAN 2, ONLY_FIRST_REPLICA 3",
                          args->name ? args->name : "Variable", (int)args->aggregation);
+    if (args->trainable && args->not_trainable)
+        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': trainable and not_trainable are both set; set one",
+                         args->name ? args->name : "Variable");
     if (!mu__trace_may_make_variables())
         return mu__error(MU_FAILED_PRECONDITION,
                          "variable '%s' is made in a later trace of a function, but only the first may make variables; "
@@ -150,6 +154,16 @@ mu_shape mu_variable_shape(const mu_variable *variable)
 bool mu_variable_is_trainable(const mu_variable *variable)
 {
     return variable && variable->trainable;
+}
+
+mu_variable_synchronization mu_variable_synchronization_of(const mu_variable *variable)
+{
+    return variable ? variable->synchronization : MU_SYNCHRONIZATION_AUTO;
+}
+
+mu_variable_aggregation mu_variable_aggregation_of(const mu_variable *variable)
+{
+    return variable ? variable->aggregation : MU_AGGREGATION_NONE;
 }
 
 // ---- Reads and writes ---------------------------------------------------------------------------

@@ -89,11 +89,24 @@ mu_status mu__metric_build(mu_metric *metric)
     return metric->total && metric->count ? MU_OK : mu_error_code();
 }
 
+// What is added outside of replicas counts once: on the first copy.
+static mu_status add_to(mu_variable *variable, mu_tensor *value)
+{
+    mu_context *context = mu__context();
+    if (context->replica || context->trace || !variable->rules)
+        return mu_variable_assign_add(variable, value);
+    const int before = context->component;
+    context->component = 0;
+    const mu_status status = mu__variable_update(variable, MU_UPDATE_ADD, value);
+    context->component = before;
+    return status;
+}
+
 mu_status mu__metric_add(mu_metric *metric, mu_tensor *total, mu_tensor *count)
 {
     MU_TRY(mu__metric_build(metric));
-    MU_TRY(mu_variable_assign_add(metric->total, total));
-    return mu_variable_assign_add(metric->count, count);
+    MU_TRY(add_to(metric->total, total));
+    return add_to(metric->count, count);
 }
 
 mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred)

@@ -219,16 +219,34 @@ const char *mu_value_key(const mu_value *map, int i)
     return map && map->keys && i >= 0 && i < map->n ? map->keys[i] : NULL;
 }
 
+// What a thread sees of a value with a component for each replica: its own on an eager replica; of a mirrored value,
+// which is the same everywhere, the first elsewhere. A trace is of all replicas, so it has no component of its own.
+static const mu_value *own_component(const mu_value *value)
+{
+    const mu_context *context = mu__context();
+    const bool own = context->component > 0 && context->component < value->n && !context->trace;
+    if (value->n == 0 || (value->kind != MU_VALUE_MIRRORED && value->kind != MU_VALUE_PER_REPLICA))
+        return NULL;
+    if (value->kind == MU_VALUE_PER_REPLICA && (!context->replica || context->trace))
+        return NULL;
+    return value->items[own ? context->component : 0];
+}
+
 mu_tensor *mu_value_tensor(const mu_value *value)
 {
-    while (value && !value->leaf && value->n == 1)
-        value = value->items[0];
+    const mu_value *at = value;
+    while (at && !at->leaf)
+        at = at->n == 1 ? at->items[0] : own_component(value = at);
+    if (at && mu__is(at->leaf, &mu__tensor_type))
+        return (mu_tensor *)at->leaf;
     if (!value)
         return NULL;
-    if (value->leaf && mu__is(value->leaf, &mu__tensor_type))
-        return (mu_tensor *)value->leaf;
     mu__error(MU_INVALID_ARGUMENT, "mu_value_tensor: the value is %s, not a single tensor",
-              value->leaf ? "a variable" : "a container of several or none");
+              at ? "a variable"
+              : value->kind == MU_VALUE_PER_REPLICA
+                  ? "per replica and used outside of eager functions that run on replicas (choose one of "
+                    "mu_local_results, or reduce it)"
+                  : "a container of several or none");
     return NULL;
 }
 

@@ -22,6 +22,8 @@ typedef struct one_case {
 extern const one_case context_cases[], run_cases[], reduce_cases[], variable_cases[], scatter_cases[], device_cases[],
     input_cases[];
 extern const one_case guide_cases[], share_cases[], worker_cases[];
+extern const one_case rule_context_cases[], rule_value_cases[], rule_variable_cases[], rule_device_cases[],
+    rule_input_cases[], rule_training_cases[];
 
 // The first failure of the case that runs.
 void fail_case(int line, const char *format, ...) MU_PRINTF(2, 3);

@@ -262,6 +262,69 @@ static void one_order(mu_strategy *strategy)
         CHECK(mu__read_element(MU_F32, mu__data(mu_value_tensor(all)), i) == 1);
 }
 
+// ---- Rules of the guide -------------------------------------------------------------------------
+
+// Values that are the same everywhere, and those that each worker has for itself.
+static void rule_values(mu_strategy *strategy)
+{
+    const double w = index_of(strategy);
+    mu_variable *v = variable(strategy, VECTOR(1, 2), MU_SYNCHRONIZATION_AUTO, MU_AGGREGATION_SUM);
+    mu_value *leaf = mu_value_at(mu_variables(v, MU_END), 0);
+    mu_value *copies = mu_broadcast_to_devices(strategy, mu_of(VECTOR(1, 2)), leaf);
+    mu_value *both[] = {leaf, copies};
+    for (int i = 0; i < 2; i++) {
+        EXPECT(mu_reduce(strategy, MU_MEAN, both[i]), 1, 2);
+        CHECK(!mu_reduce(strategy, MU_SUM, both[i]));
+        EXPECT_ERROR(MU_INVALID_ARGUMENT);
+        EXPECT(mu_reduce_axis(strategy, MU_SUM, both[i], 0), 12);
+        EXPECT(mu_strategy_gather(strategy, both[i], 0), 1, 2, 1, 2, 1, 2, 1, 2);
+    }
+    EXPECT(mu_reduce_axis(strategy, MU_SUM, mu_of(VECTOR(w, 1)), 0), 6);  // every replica reduces its worker's
+    EXPECT(mu_reduce(strategy, MU_MEAN, mu_of(scalar(w))), .5);
+    EXPECT(mu_local_results(strategy, mu_list(scalar(w), MU_END)), w, w);
+}
+
+static mu_value *count_merge(mu_strategy *strategy, mu_value *arguments, void *arg)
+{
+    (void)strategy;
+    ++*(int *)arg;
+    return mu_local_results(strategy, arguments);
+}
+
+static mu_value *merge_own(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_value *own = mu_merge_call(count_merge, arg, mu_of(id()));
+    return own ? mu_of(mu_at(own, 0)) : NULL;
+}
+
+// A merge is of a worker's own replicas, and its function runs once on each worker.
+static void rule_merge(mu_strategy *strategy)
+{
+    int calls = 0;
+    const double first = 2 * index_of(strategy);
+    EXPECT(eager(strategy, merge_own, &calls), first);
+    CHECK(calls == 1);
+    CHECK(mu_strategy_between_graph(strategy) && mu_strategy_worker_count(strategy) == 2);
+    CHECK(mu_strategy_should_save_summary(strategy) == (index_of(strategy) == 0));
+}
+
+// Only the chief's first values count; ON_READ variables are put together over all replicas.
+static void rule_variables(mu_strategy *strategy)
+{
+    const double w = index_of(strategy);
+    mu_variable *v = variable(strategy, VECTOR(w, 5), MU_SYNCHRONIZATION_AUTO, MU_AGGREGATION_MEAN);
+    EXPECT(components(v), 0, 5, 0, 5);
+    for (int a = MU_AGGREGATION_SUM; a <= MU_AGGREGATION_MEAN; a++) {
+        mu_variable *r = on_read(strategy, 0, (mu_variable_aggregation)a);
+        assignment job = {.variable = r, .assign = mu_variable_assign, .scale = 1};
+        EXPECT(eager(strategy, assign_on_replica, &job), 2 * w, 2 * w + 1);
+        EXPECT(read_of(r), a == MU_AGGREGATION_SUM ? 6 : 1.5);
+        CHECK(mu_variable_assign(r, scalar(8)) == MU_OK);
+        EXPECT(read_of(r), 8);
+    }
+}
+
 // ---- Failures -----------------------------------------------------------------------------------
 
 // After worker 1 has gone the other must hear of it, and who it was.
@@ -357,6 +420,9 @@ const one_case worker_cases[] = {
     {"one-order", .on_workers = one_order, .workers = 3, .replicas = 1},
     {"ps-155", .on_workers = ps_155, .workers = 2, .replicas = 1},
     {"ps-157", .on_workers = ps_157, .workers = 2, .replicas = 1},
+    {"rule_workers_values", .on_workers = rule_values, .workers = 2, .replicas = 2},
+    {"rule_workers_merge", .on_workers = rule_merge, .workers = 2, .replicas = 2},
+    {"rule_workers_variables", .on_workers = rule_variables, .workers = 2, .replicas = 2},
     {0},
 };
 
