@@ -220,7 +220,7 @@ MU_API mu_tensor *mu_einsum(const char *equation, int n, mu_tensor *const *tenso
 MU_API mu_tensor *mu_tensordot(mu_tensor *a, mu_tensor *b, int n);
 MU_API mu_tensor *mu_tensordot_axes(mu_tensor *a, mu_tensor *b, int n, const int *axes_a, const int *axes_b);
 // mu_norm over one axis (vectors: any positive order, INFINITY included), over two (matrices: 1 the largest sum of a
-// column, INFINITY of a row), or over all elements as one vector (axes NULL).
+// column, INFINITY of a row, 2 the largest singular value), or over all elements as one vector (axes NULL).
 #define MU_NORM_EUCLIDEAN 0.0  // the root of the sum of squares; of a matrix Frobenius's
 MU_API mu_tensor *mu_norm(mu_tensor *x, double order, int n, const int *axes, bool keep_dims);
 // mu_cholesky: the lower triangular L with L L' = x, for positive definite x: [..., n, n], of which the lower half is

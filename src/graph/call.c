@@ -161,7 +161,7 @@ static mu_status recompute(mu_grad *g, mu_body_trace *body)
             ys[n_y] = ys[i];
             dys[n_y++] = g->dys[i];
         }
-    for (size_t i = 0; i < n_in; i++)
+    for (size_t i = 0; i < n_in && status == MU_OK; i++)
         if (mu__dtype_is_float(g->x[i]->dtype) && (!g->wanted || g->wanted[i]))
             xs[n_x++] = in[i];
     if (status == MU_OK && n_y > 0)

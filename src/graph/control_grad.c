@@ -173,9 +173,9 @@ static mu_status pull_branch(old_body *old, mu_body_trace *body)
         dys[n_y] = dy;
         status = (ys[n_y++] = symbolic(graph, graph->outputs.items[i])) ? MU_OK : mu_error_code();
     }
-    for (size_t i = 0; i < n_in; i++)
+    for (size_t i = 0; status == MU_OK && i < n_in; i++)
         if (is_wanted(g, 1 + (int)i))
-            xs[n_x++] = old->inputs ? old->inputs[i] : NULL;
+            xs[n_x++] = old->inputs[i];
     if (status == MU_OK && n_y > 0)
         status = mu__pullback(old->tape, n_y, ys, dys, n_x, (void *const *)xs, dxs);
     for (int i = 0; status == MU_OK && i < n_x; i++) {

@@ -128,6 +128,7 @@ static mu_status draw_ref(const mu_kernel *k)
 // Implicit differentiation: -(dP/da) / p, where P(a, x) is the distribution and p its density. With the series of P
 // both share a factor, which cancels: the sum of c_n (digamma(a + n + 1) - log x), c_0 = x / a, c_n = c_(n-1) x / (a +
 // n).
+enum { MOST_TERMS = 1000000 };
 static double gamma_slope(double a, double x)
 {
     if (!(a > 0) || !(x > 0) || isinf(x) || isinf(a))
@@ -140,6 +141,8 @@ static double gamma_slope(double a, double x)
         total += weight;
         if (n > x - a && weight * fabs(digamma - log_x) <= DBL_EPSILON * 0.01 * fabs(sum) + DBL_MIN * total)
             return sum;
+        if (!isfinite(total) || n > MOST_TERMS)  // far behind any draw from this distribution
+            return NAN;
         digamma += 1 / (a + n);
         weight *= x / (a + n);
     }

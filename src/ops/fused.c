@@ -336,27 +336,29 @@ static const mu_sample conv_pool_grad_samples[] = {
 };
 
 const mu_op mu_op_relu_max_pool2d = {
-    .name = "relu_max_pool2d", .n_in = 1, .n_out = 2, .dtypes = MU_FLOATS,
+    .name = "relu_max_pool2d", .flags = MU_OP_ENGINE, .n_in = 1, .n_out = 2, .dtypes = MU_FLOATS,
     .infer = relu_pool_infer, .ref = relu_pool_ref, .cpu = {mu__prepare_f32, relu_pool_fast, NULL},
     .samples = relu_pool_samples,
 };
 
 const mu_op mu_op_relu_max_pool2d_grad = {
-    .name = "relu_max_pool2d_grad", .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS, .shape_only = 1u << 2,
+    .name = "relu_max_pool2d_grad", .flags = MU_OP_ENGINE, .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS,
+    .shape_only = 1u << 2,
     .infer = relu_pool_grad_infer, .ref = relu_pool_grad_ref,
     .cpu = {relu_pool_grad_prepare, relu_pool_grad_fast, NULL},
     .samples = relu_pool_grad_samples,
 };
 
 const mu_op mu_op_conv2d_relu_pool = {
-    .name = "conv2d_relu_pool", .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS,
+    .name = "conv2d_relu_pool", .flags = MU_OP_ENGINE, .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = conv_pool_infer, .ref = conv_pool_ref, .cpu = {conv_pool_prepare, conv_pool_fast, NULL},
     .samples = conv_pool_samples,
 };
 
 const mu_op mu_op_conv2d_relu_pool_grad = {
-    .name = "conv2d_relu_pool_grad", .n_in = 4, .n_out = 2, .dtypes = MU_FLOATS, .shape_only = 1u << 3,
+    .name = "conv2d_relu_pool_grad", .flags = MU_OP_ENGINE, .n_in = 4, .n_out = 2, .dtypes = MU_FLOATS,
+    .shape_only = 1u << 3,
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = conv_pool_grad_infer, .ref = conv_pool_grad_ref, .cpu = {conv_pool_prepare, conv_pool_grad_fast, NULL},
     .samples = conv_pool_grad_samples,

@@ -117,7 +117,7 @@ static const mu_sample grads_samples[] = {
 };
 
 const mu_op mu_op_conv2d_relu_pool_grads = {
-    .name = "conv2d_relu_pool_grads", .n_in = 4, .n_out = 3, .dtypes = MU_FLOATS,
+    .name = "conv2d_relu_pool_grads", .flags = MU_OP_ENGINE, .n_in = 4, .n_out = 3, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
     .infer = grads_infer, .ref = grads_ref, .cpu = {grads_prepare, grads_fast, NULL},
     .samples = grads_samples,

@@ -300,8 +300,35 @@ mu_tensor *mu_triangular_solve(mu_tensor *matrix, mu_tensor *rhs, bool lower, bo
 
 // ---- norm ---------------------------------------------------------------------------------------
 
+// The largest singular value; the axes of the matrices go last for that.
+static mu_tensor *spectral_norm(mu_tensor *x, const int *axes)
+{
+    const int rank = x->shape.rank, row = mu__axis(axes[0], rank, "norm"), col = mu__axis(axes[1], rank, "norm");
+    int order[MU_MAX_RANK], back[MU_MAX_RANK], n = 0;
+    mu_tensor *parts[3];
+    if (row < 0 || col < 0)
+        return NULL;
+    if (row == col) {
+        mu__error(MU_INVALID_ARGUMENT, "norm: axis %d is given twice; a matrix has two axes", row);
+        return NULL;
+    }
+    for (int i = 0; i < rank; i++)
+        if (i != row && i != col)
+            order[n++] = i;
+    order[n++] = row;
+    order[n] = col;
+    for (int i = 0; i < rank; i++)
+        back[order[i]] = i;
+    mu_tensor *turned = mu_transpose(x, order);
+    if (mu__apply(&mu_op_svd, NULL, 1, &turned, 0, NULL, parts) != MU_OK)
+        return NULL;
+    return mu_transpose(mu_expand_dims(mu_reduce_max_axes(parts[0], 1, (int[]){-1}, true), -1), back);
+}
+
 static mu_tensor *matrix_norm(mu_tensor *x, double order, const int *axes)
 {
+    if (order == 2)
+        return spectral_norm(x, axes);
     // Sums of columns or of rows; the axes stay, so that both numbers keep their meaning.
     const bool columns = order == 1;
     mu_tensor *sums = mu_reduce_sum_axes(mu_abs(x), 1, &axes[columns ? 0 : 1], true);
@@ -327,10 +354,10 @@ mu_tensor *mu_norm(mu_tensor *x, double order, int n, const int *axes, bool keep
     if (mu__pending())
         return NULL;
     const bool matrices = axes && n == 2 && order != MU_NORM_EUCLIDEAN;
-    if (!x || !(order >= 0) || (axes && n != 1 && n != 2) || (matrices && order != 1 && !isinf(order))) {
+    if (!x || !(order >= 0) || (axes && n != 1 && n != 2) || (matrices && order != 1 && order != 2 && !isinf(order))) {
         mu__error(MU_INVALID_ARGUMENT,
                   "norm: order %g over %d axes; vectors (one axis, or NULL for all elements) take any positive order, "
-                  "matrices (two axes) 1, INFINITY and MU_NORM_EUCLIDEAN", order, n);
+                  "matrices (two axes) 1, 2, INFINITY and MU_NORM_EUCLIDEAN", order, n);
         return NULL;
     }
     for (int i = 0; i < x->shape.rank; i++)

@@ -208,6 +208,7 @@ typedef enum mu_op_flags {
     MU_OP_COLLECTIVE = 1 << 6,
     MU_OP_DATA_DEPENDENT = 1 << 7,  // output shapes depend on elements: plans break here
     MU_OP_CONTROL = 1 << 8,         // has graphs as attributes, which engines run
+    MU_OP_ENGINE = 1 << 10,         // engines alone make it, and trust what it takes: no graph from elsewhere has it
 } mu_op_flags;
 
 struct mu_op {

@@ -44,7 +44,8 @@ def add_linear_algebra():
 
     def norms(draw):
         for order, axes in (("euclidean", None), (1, None), (np.inf, None), ("euclidean", [1]), (3, [0]), (1, [-1]),
-                            (np.inf, [0]), ("euclidean", [0, 2]), (1, [1, 2]), (np.inf, [-2, -1])):
+                            (np.inf, [0]), ("euclidean", [0, 2]), (1, [1, 2]), (np.inf, [-2, -1]), (2, [1, 2]),
+                            (2, [2, 0])):
             yield Sample(draw(2, 3, 4), order=order, axes=axes, keep=axes == [1])
 
     def norm_theirs(tf, x, order, axes, keep):

@@ -43,6 +43,8 @@ static mu_tensor *norm_frobenius(mu_tensor *const *in)
 {
     return mu_norm(in[0], MU_NORM_EUCLIDEAN, 2, (const int[]){-2, -1}, true);
 }
+static mu_tensor *norm_spectral(mu_tensor *const *in) { return mu_norm(in[0], 2, 2, (const int[]){-2, -1}, false); }
+static mu_tensor *norm_turned(mu_tensor *const *in) { return mu_norm(in[0], 2, 2, (const int[]){2, 0}, true); }
 
 // The factor of x x' + 2: any change of x leaves it symmetric and positive definite.
 static mu_tensor *factor(mu_tensor *const *in)
@@ -81,6 +83,8 @@ static const composed rows[] = {
     {"norm infinite", norm_largest, 1, {MU_DIMS(2, 5)}, .batched = 1},
     {"norm 1 of matrices", norm_columns, 1, {MU_DIMS(2, 3, 4)}, .batched = 1},
     {"norm of matrices", norm_frobenius, 1, {MU_DIMS(2, 3, 1)}, .batched = 1},
+    {"norm 2 of matrices", norm_spectral, 1, {MU_DIMS(2, 3, 4)}, .batched = 1},
+    {"norm 2 of matrices, other axes", norm_turned, 1, {MU_DIMS(3, 2, 2)}},
     {"cholesky", factor, 1, {MU_DIMS(2, 3, 3)}, .batched = 1},
     {"cholesky of nothing", factor, 1, {MU_DIMS(2, 0, 0)}, .batched = 1},
 };
@@ -119,6 +123,47 @@ static void test_einsum_values(void **state)
     for (int64_t i = 0; i < 3; i++)
         assert_true(at(diagonal, i * 2 + 1) == at(cube, 9 + 4 * i));
     mu_pool_close(pool);
+}
+
+static void test_largest_singular_values(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const double known[] = {3, 0, 4, 5, 0, 0, 0, 0, 1, 1, 1, 1, NAN, 1, 2, 3};
+    const mu_tensor *norms = mu_norm(mu_tensor_new(MU_F64, 3, (int64_t[]){4, 2, 2}, known), 2, 2, (const int[]){1, 2},
+                                     false);
+    assert_int_equal(mu_tensor_elements(norms), 4);
+    assert_true(fabs(at(norms, 0) - sqrt(45)) < 1e-15 * 7 && at(norms, 1) == 0);
+    assert_true(fabs(at(norms, 2) - 2) < 1e-15 && isnan(at(norms, 3)));
+    mu_pool_close(pool);
+}
+
+// Of any shape, rank and scale: x = u diag(s) v', vectors at right angles, s descending.
+static void test_singular_values(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{1, 1}, {5, 3}, {3, 5}, {40, 40}, {60, 7}};
+    for (size_t i = 0; i < MU_COUNT(shapes); i++)
+        for (int kind = 0; kind < 3; kind++) {
+            mu_pool *pool = mu_pool_open();
+            const int64_t m = shapes[i][0], n = shapes[i][1], k = MU_MIN(m, n);
+            mu_tensor *x = composed_tensor(MU_SHAPE(m, n), i + 1, -1, 1), *parts[3];
+            const double scale = kind == 0 ? 1 : kind == 1 ? 1e-200 : 1e200;
+            for (int64_t e = 0; e < m * n; e++)  // every second matrix has a rank of one or two
+                ((double *)mu__data(x))[e] = scale * (kind ? (double)(e / n + 1) * (e % n % 2 ? 2 : 3) : at(x, e));
+            assert_int_equal(mu__apply(&mu_op_svd, NULL, 1, &x, 0, NULL, parts), MU_OK);
+            mu_tensor *again = mu_matmul_transposed(mu_multiply(parts[1], parts[0]), parts[2], false, true);
+            for (int64_t e = 0; e < m * n; e++)
+                assert_true(fabs(at(again, e) - at(x, e)) <= 1e-13 * at(parts[0], 0));
+            for (int side = 1; side <= 2; side++) {
+                const mu_tensor *angles = mu_matmul_transposed(parts[side], parts[side], true, false);
+                for (int64_t e = 0; e < k * k; e++)
+                    assert_true(fabs(at(angles, e) - (e / k == e % k)) < 1e-13);
+            }
+            for (int64_t e = 1; e < k; e++)
+                assert_true(at(parts[0], e) <= at(parts[0], e - 1));
+            mu_pool_close(pool);
+        }
 }
 
 static void test_einsum_refuses(void **state)
@@ -184,6 +229,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_einsum_values),
+        cmocka_unit_test(test_largest_singular_values),
+        cmocka_unit_test(test_singular_values),
         cmocka_unit_test(test_einsum_refuses),
         cmocka_unit_test(test_factor_and_solve_large),
         cmocka_unit_test(test_not_positive_definite),
