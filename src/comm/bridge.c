@@ -6,6 +6,7 @@
 #include "comm/room.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <time.h>
 
 enum { QUEUE = MU_SENDS_IN_FLIGHT + 1, BUFFER_BYTES = 1 << 13, POLL_MS = 20, MAGIC = 0x6d757374 };
@@ -326,8 +327,11 @@ static mu_status bridge_meet(mu_port *port)
         mu__room_begin_meeting(port);
     if (room->here > 1)
         MU_TRY(mu__room_barrier(port));
-    if (port->rank == room->low && !own->announced)
+    if (port->rank == room->low && !own->announced) {
         MU_TRY(send_message(port, true));
+        if (port->crowded)
+            sched_yield(); // those who share this core have not sent yet: looking for it now is in vain
+    }
     if (port->rank == room->low)
         MU_TRY(read_messages(port));
     own->announced = false;
