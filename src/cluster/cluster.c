@@ -219,7 +219,7 @@ out:
 }
 
 static const mu_resolver_ops union_ops = {
-    .source = "a union of clusters", .read = union_read, .no_master_without_task = true};
+    .source = "a union of clusters", .read = union_read};
 
 mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args *given)
 {
@@ -327,11 +327,11 @@ int mu_cluster_num_accelerators(mu_cluster *cluster, const char *type)
 
 const char *mu_cluster_source(const mu_cluster *cluster) { return cluster != NULL ? cluster->ops->source : "nothing"; }
 
-static const char *address_url(const mu_cluster_view *view, const char *type, int id, const char *layer)
+// "LAYER://ADDRESS", of the pool; without one of the two the address. NULL stays NULL.
+static const char *url_of(const char *layer, const char *address)
 {
-    const char *address = mu_cluster_spec_task_address(view->spec, type, id);
-    if (address == NULL || layer == NULL || layer[0] == '\0')
-        return address;
+    if (address == NULL || address[0] == '\0' || layer == NULL || layer[0] == '\0')
+        return mu__text_give(address);
     char *url = mu__sprintf("%s://%s", layer, address);
     const char *given = mu__text_give(url);
     mu__free(url);
@@ -347,17 +347,21 @@ const char *mu_cluster_master_with(const mu_cluster_master_args *given)
         return NULL;
     const mu_resolver_ops *ops = args.cluster->ops;
     const bool lone = view.spec->n == 0 || (view.spec->n == 1 && view.spec->items[0].n == 1);
-    const char *layer = args.rpc_layer != NULL ? args.rpc_layer : view.rpc_layer, *master;
-    if (ops->master_first && view.master != NULL)
+    // A union has no layer of its own but what it was given, and without a task it answers with its first part.
+    const char *own = ops == &union_ops ? args.cluster->rpc_layer : view.rpc_layer, *master;
+    const char *layer = args.rpc_layer != NULL ? args.rpc_layer : own;
+    if (ops == &union_ops && args.task_type == NULL)
+        master = mu_cluster_master(args.cluster->parts[0], .rpc_layer = args.rpc_layer);
+    else if (ops->master_first && view.master != NULL)
         master = mu__text_give(view.master);
     else if (ops->lone_task_is_local && lone)
         master = "";
     else if (args.task_type != NULL)
-        master = address_url(&view, args.task_type, args.task_id, layer);
+        master = url_of(layer, mu_cluster_spec_task_address(view.spec, args.task_type, args.task_id));
     else if (ops == &simple_ops || (ops->no_master_without_task && (view.task_type == NULL || view.task_id < 0)))
-        master = mu__text_give(view.master != NULL ? view.master : "");
+        master = url_of(layer, view.master != NULL ? view.master : "");
     else
-        master = address_url(&view, view.task_type, view.task_id, layer);
+        master = url_of(layer, mu_cluster_spec_task_address(view.spec, view.task_type, view.task_id));
     mu__view_clear(&view);
     return master;
 }

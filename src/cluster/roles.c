@@ -39,9 +39,17 @@ mu_status mu__spec_check_task(const mu_cluster_spec *spec, const char *task_type
                          "this process's task type is not known; set \"task\": {\"type\": …, \"index\": …} in "
                          "TF_CONFIG, or give .task_type and .task_id");
     const mu_job *job = mu__spec_find(spec, task_type);
+    if (task_id < 0)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "this process is a task of job %s, but which one is not known; set \"index\" in \"task\" of "
+                         "TF_CONFIG, or give .task_id",
+                         task_type);
     // An evaluator reads what the others write; it need not be among them.
-    if (is(task_type, "evaluator") && job == NULL)
+    if (is(task_type, "evaluator") && job == NULL && task_id == 0)
         return MU_OK;
+    if (is(task_type, "evaluator") && job == NULL)
+        return mu__error(MU_INVALID_ARGUMENT, "this process is evaluator %d; there is one, and its index is 0",
+                         task_id);
     if (job == NULL)
         return mu__error(MU_INVALID_ARGUMENT,
                          "this process is %s %d, but the cluster has no job %s: %s; correct the task or add "
@@ -125,11 +133,13 @@ static size_t host_length(const char *address)
     return bracketed || memchr(address, ':', length) == NULL ? length : 0;
 }
 
-static bool is_loopback(const char *address)
+// The loopback, and the address that means all of a machine.
+static bool is_this_machine(const char *address)
 {
     const size_t length = host_length(address);
     return (length == 9 && strncasecmp(address, "localhost", 9) == 0) || strncmp(address, "127.", 4) == 0 ||
-           (length == 5 && strncmp(address, "[::1]", 5) == 0);
+           (length == 5 && strncmp(address, "[::1]", 5) == 0) || (length == 7 && strncmp(address, "0.0.0.0", 7) == 0) ||
+           (length == 4 && strncmp(address, "[::]", 4) == 0);
 }
 
 typedef struct named_task {
@@ -151,7 +161,7 @@ static mu_status check_addresses(named_task *tasks, size_t n)
                              "%s %d has the address \"%s\"; wanted host:port, with a port from 1 to 65535 "
                              "(IPv6 as [::1]:2222)",
                              tasks[i].job, tasks[i].index, tasks[i].address);
-        *(is_loopback(tasks[i].address) ? &here : &elsewhere) = &tasks[i];
+        *(is_this_machine(tasks[i].address) ? &here : &elsewhere) = &tasks[i];
     }
     if (here != NULL && elsewhere != NULL)
         return mu__error(MU_INVALID_ARGUMENT,
@@ -197,6 +207,7 @@ mu_status mu_cluster_check(mu_cluster *cluster)
     if (status == MU_OK && view.spec->n > 0) {
         // A coordinator need not be part of its cluster, and then has no task.
         status = view.task_type != NULL ? mu__spec_check_task(view.spec, view.task_type, view.task_id)
+                 : view.task_id > 0     ? mu__spec_check_task(view.spec, NULL, view.task_id)
                                         : check_jobs(view.spec);
         if (status == MU_OK)
             status = check_all_addresses(view.spec);

@@ -151,6 +151,8 @@ typedef struct slurm_step {
     mu_counts counts;
     node *nodes;    // [hosts.n], by name
     int rank, tasks;
+    const char *here; // this task's node, and which of its tasks it is; NULL, -1: not known
+    int local;
     int gpus_per_task;
 } slurm_step;
 
@@ -230,10 +232,21 @@ static mu_status read_gpus(const mu_slurm_cluster_resolver_args *args, slurm_ste
     return MU_OK;
 }
 
+static mu_status read_place(slurm_step *out)
+{
+    const char *name = mu__environment("SLURMD_NODENAME");
+    MU_TRY(mu__environment_int("SLURM_LOCALID", 0, MU_MAX_TASKS, &out->local));
+    for (size_t i = 0; name != NULL && i < out->hosts.n; i++)
+        if (strcmp(out->nodes[i].host, name) == 0 && out->local < out->nodes[i].tasks)
+            out->here = out->nodes[i].host;
+    return MU_OK;
+}
+
 static mu_status read_step(const mu_slurm_cluster_resolver_args *args, slurm_step *out)
 {
     MU_TRY(required_int("SLURM_PROCID", &out->rank));
     MU_TRY(read_nodes(args, out));
+    MU_TRY(read_place(out));
     return read_gpus(args, out);
 }
 
@@ -259,6 +272,15 @@ static mu_status show_gpus(int local, int gpus)
     return set ? MU_OK : mu__error(MU_RESOURCE_EXHAUSTED, "cannot set CUDA_VISIBLE_DEVICES");
 }
 
+// Slurm counts ranks by node in the order of its list (n9 before n10) or round the nodes, addresses are dealt by name.
+// So a task is the one whose address is on its node, where Slurm says on which that is.
+static bool is_own(const slurm_step *step, const node *at, int local, int rank)
+{
+    if (step->here == NULL || step->local < 0)
+        return rank == step->rank;
+    return strcmp(at->host, step->here) == 0 && local == step->local;
+}
+
 // Deals the tasks of the step, host by host, to the jobs in the order given.
 static mu_status deal(const slurm_step *step, const mu_job_size *jobs, int n_jobs, int port_base, mu_cluster_view *out,
                       int *local)
@@ -276,7 +298,7 @@ static mu_status deal(const slurm_step *step, const mu_job_size *jobs, int n_job
             const mu_status status = mu_cluster_spec_add(out->spec, jobs[job].job, -1, address);
             mu__free(address);
             MU_TRY(status);
-            if (rank == step->rank) {
+            if (is_own(step, &step->nodes[i], j, rank)) {
                 out->task_id = index;
                 if ((out->task_type = mu__strdup(jobs[job].job)) == NULL)
                     return MU_RESOURCE_EXHAUSTED;

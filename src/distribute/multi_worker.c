@@ -123,6 +123,11 @@ static mu_status join_cluster(mu_strategy *strategy, mu_cluster *cluster, const 
     strategy->worker = mu_cluster_worker_index(cluster);
     if (strategy->n_workers < 1 || strategy->worker < 0)
         return mu_error_code();
+    if (strategy->worker >= strategy->n_workers)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_multi_worker_mirrored_strategy: this process is %s %d, but the cluster has %d workers; "
+                         "number them from 0 without holes: %s",
+                         task_type, task_id, strategy->n_workers, mu_cluster_spec_json(spec));
     strategy->n_replicas = strategy->n_workers * strategy->n_local;
     strategy->first_replica = strategy->worker * strategy->n_local;
     mu_status status = call_roll(spec, task_type, strategy->n_workers, &r);

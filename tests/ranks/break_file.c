@@ -1,7 +1,8 @@
 // Loaded in front of the C library (LD_PRELOAD): makes the calls that write files below BREAK_FOLDER go wrong. With
 // BREAK_KILL=n the process is killed in front of the n-th such call (with BREAK_AFTER behind it), with BREAK_FULL=n
 // the n-th and all later calls fail as on a full disk, with BREAK_SLOW=s each fsync takes s seconds. With BREAK_COUNT,
-// the name of a file, that gets the number of calls.
+// the name of a file, that gets the number of calls. With BREAK_VERSION the library says that it is of that version,
+// with BREAK_CLOCK=s the clock is s seconds ahead.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MOST = 4096 };
@@ -149,6 +151,28 @@ int unlink(const char *path)
     const int result = real(path);
     if (ours)
         after();
+    return result;
+}
+
+const char *mu_version(void);
+
+const char *mu_version(void)
+{
+    static const char *(*real)(void);
+    const char *version = getenv("BREAK_VERSION");
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "mu_version");
+    return version ? version : real();
+}
+
+int clock_gettime(clockid_t clock, struct timespec *out)
+{
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "clock_gettime");
+    const int result = real(clock, out);
+    if (clock == CLOCK_REALTIME)
+        out->tv_sec += number_of("BREAK_CLOCK");
     return result;
 }
 

@@ -55,7 +55,8 @@ static void test_case_ps_97_union_properties(void **state)
     assert_string_equal(mu_cluster_task_type(both), "worker");
     assert_int_equal(mu_cluster_task_id(both), 0);
     assert_string_equal(mu_cluster_rpc_layer(both), "http");
-    assert_string_equal(mu_cluster_master(both), "http://w:1");
+    assert_string_equal(mu_cluster_master(both), "");
+    assert_string_equal(mu_cluster_master(both, "worker", 0), "http://w:1");
     assert_string_equal(mu_cluster_task_type(a), "ps");
 }
 
@@ -71,7 +72,19 @@ static void test_case_ps_98_masters(void **state)
     assert_string_equal(mu_cluster_master(plain, "worker", 2, .rpc_layer = "test"), "test://worker2:2222");
     mu_cluster *both = mu_union_cluster_resolver(MU_CLUSTERS(plain, layered));
     assert_string_equal(mu_cluster_master(both), "");
+    // Without a task a union asks its first cluster: a simple one answers with what it was given, another with itself.
+    mu_cluster *first = mu_simple_cluster_resolver(spec, .task_type = "worker", .task_id = 1, .master = "m:1");
+    assert_string_equal(mu_cluster_master(mu_union_cluster_resolver(MU_CLUSTERS(first, plain))), "m:1");
+    ENVIRONMENT("TF_CONFIG={\"cluster\": {\"worker\": [\"t0:1\", \"t1:1\"]}, \"task\": {\"type\": \"worker\", "
+                "\"index\": 1}, \"rpc_layer\": \"grpc\"}");
+    mu_cluster *config = mu_tf_config_cluster_resolver();
+    both = mu_union_cluster_resolver(MU_CLUSTERS(config, plain), .task_type = "worker", .task_id = 3);
+    assert_string_equal(mu_cluster_master(both), "grpc://t1:1");
+    assert_string_equal(mu_cluster_master(both, "worker", 3), "worker1:2222");
+    assert_string_equal(mu_cluster_master(both, .rpc_layer = "x"), "x://t1:1");
     assert_string_equal(mu_cluster_master(mu_simple_cluster_resolver(spec, .master = "elsewhere")), "elsewhere");
+    assert_string_equal(mu_cluster_master(mu_simple_cluster_resolver(spec, .master = "m", .rpc_layer = "grpc")),
+                        "grpc://m");
     assert_null(mu_cluster_master(plain, "worker", 3));
     assert_taken(MU_INVALID_ARGUMENT, "no worker 3");
 }

@@ -126,6 +126,27 @@ static void test_all_are_workers(void **state)
     assert_taken(MU_INVALID_ARGUMENT, ".port_base");
 }
 
+// Slurm counts ranks along its list of nodes, or round them; each task is the one whose address is its own.
+static void test_ranks_in_another_order(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *procid, *node, *localid;
+        int id;
+    } table[] = {{"0", "n9", "0", 2}, {"1", "n10", "0", 0}, {"2", "n9", "1", 3}, {"3", "n10", "1", 1},
+                 {"1", "elsewhere", "0", 1}, {"1", "n10", "9", 1}};
+    for (size_t i = 0; i < MU_COUNT(table); i++) {
+        ENVIRONMENT("SLURM_STEP_NUM_TASKS=4", "SLURM_STEP_NODELIST=n[9-10]", "SLURM_STEP_TASKS_PER_NODE=2(x2)");
+        setenv("SLURM_PROCID", table[i].procid, 1);
+        setenv("SLURMD_NODENAME", table[i].node, 1);
+        setenv("SLURM_LOCALID", table[i].localid, 1);
+        mu_cluster *cluster = mu_slurm_cluster_resolver();
+        assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(cluster)),
+                            "{\"worker\": [\"n10:8888\", \"n10:8889\", \"n9:8888\", \"n9:8889\"]}");
+        assert_int_equal(mu_cluster_task_id(cluster), table[i].id);
+    }
+}
+
 static bool resolve(void *arg)
 {
     (void)arg;
@@ -148,7 +169,8 @@ int main(void)
         cluster_test(test_case_ps_88_host_lists),     cluster_test(test_case_ps_89_tasks_per_node),
         cluster_test(test_lists_that_cannot_be_read), cluster_test(test_case_ps_91),
         cluster_test(test_case_ps_92),                cluster_test(test_case_ps_94),
-        cluster_test(test_all_are_workers),           cluster_test(test_without_memory),
+        cluster_test(test_all_are_workers),           cluster_test(test_ranks_in_another_order),
+        cluster_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

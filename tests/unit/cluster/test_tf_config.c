@@ -92,6 +92,18 @@ static void test_evaluator_outside(void **state)
     assert_int_equal(mu_cluster_is_chief(cluster), 1);
 }
 
+// A task that is half known cannot take part.
+static void test_half_a_task(void **state)
+{
+    (void)state;
+    ENVIRONMENT("TF_CONFIG={" JOBS ", \"task\": {\"type\": \"worker\"}}");
+    assert_int_equal(mu_cluster_check(mu_tf_config_cluster_resolver()), MU_INVALID_ARGUMENT);
+    assert_taken(MU_INVALID_ARGUMENT, "set \"index\"");
+    ENVIRONMENT("TF_CONFIG={" JOBS ", \"task\": {\"index\": 1}}");
+    assert_int_equal(mu_cluster_check(mu_tf_config_cluster_resolver()), MU_INVALID_ARGUMENT);
+    assert_taken(MU_INVALID_ARGUMENT, "task type is not known");
+}
+
 static void test_task_that_cannot_be(void **state)
 {
     (void)state;
@@ -136,8 +148,8 @@ int main(void)
         cluster_test(test_case_ps_82),        cluster_test(test_case_ps_83),
         cluster_test(test_case_ps_85),        cluster_test(test_case_ps_86),
         cluster_test(test_loose_types),       cluster_test(test_old_master_is_chief),
-        cluster_test(test_evaluator_outside), cluster_test(test_task_that_cannot_be),
-        cluster_test(test_without_memory),
+        cluster_test(test_evaluator_outside), cluster_test(test_half_a_task),
+        cluster_test(test_task_that_cannot_be), cluster_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
