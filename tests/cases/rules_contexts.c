@@ -3,6 +3,7 @@
 #include "cases.h"
 
 #include <muster/control.h>
+#include <pthread.h>
 
 // ---- Section 1: states --------------------------------------------------------------------------
 
@@ -75,6 +76,26 @@ static void all_states(void)
         CHECK(is(s.update, false, true, true, all[i]) && is(s.inner, true, false, true, all[i]));
     }
     CHECK(is(state_now(), true, false, false, mu_default_strategy()));
+}
+
+// Every thread is in a state of its own.
+static void *look_around(void *arg)
+{
+    *(state *)arg = (state){.replica = true, .cross = mu_in_cross_replica_context(), .has = mu_has_strategy(),
+                            .strategy = mu_get_strategy()};
+    return NULL;
+}
+
+static void threads(void)
+{
+    pthread_t thread;
+    state other = {0};
+    MU_SCOPE(mirrored(2)) {
+        CHECK(pthread_create(&thread, NULL, look_around, &other) == 0);
+        pthread_join(thread, NULL);
+        CHECK(mu_in_cross_replica_context());
+    }
+    CHECK(is(other, true, false, false, mu_default_strategy()));
 }
 
 static void set_strategy(void)
@@ -335,6 +356,7 @@ static void merges_in_merges(void)
 
 const one_case rule_context_cases[] = {
     {"rule_core_1_states", all_states, NULL},
+    {"rule_core_1_threads", threads, NULL},
     {"rule_core_1_set_strategy", set_strategy, NULL},
     {"rule_core_1_set_strategy_in_replica", set_in_replica, NULL},
     {"rule_core_1_default_scope", default_scope, NULL},
