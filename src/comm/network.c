@@ -78,13 +78,14 @@ static mu_status module_path(const char *name, char path[LONGEST_PATH])
 
 // The environment is read when the library is loaded: UCX shall leave signal handlers and munmap alone, tcp shall not
 // take rendezvous for short messages, and dead peers shall be noticed; its shared memory is only taken where it is told
-// to notice them. What the user has set stays.
+// to notice them. What the user has set stays; of transports that UCX_TLS leaves out it would complain.
 static void prepare_environment(const char *name)
 {
     static const char *const wanted[][2] = {{"UCX_HANDLE_ERRORS", "none"}, {"UCX_MEM_EVENTS", "n"},
                                             {"UCX_RNDV_THRESH", "256k"}, {"UCX_KEEPALIVE_INTERVAL", "1s"},
                                             {"UCX_POSIX_ERROR_HANDLING", "y"}, {"UCX_SYSV_ERROR_HANDLING", "y"}};
-    for (size_t i = 0; strcmp(name, "ucx") == 0 && i < MU_COUNT(wanted); i++)
+    const size_t n = MU_COUNT(wanted) - (mu__environment("UCX_TLS") != NULL ? 2 : 0);
+    for (size_t i = 0; strcmp(name, "ucx") == 0 && i < n; i++)
         setenv(wanted[i][0], wanted[i][1], 0);
 }
 
