@@ -227,9 +227,46 @@ mu_device *mu__device_at(mu_runtime *runtime, int i)
     return table && i >= 0 && i < table->n ? &table->devices[i] : NULL;
 }
 
-mu_device *mu__device_by_name(mu_runtime *runtime, const char *name)
+// One part of a name in TensorFlow's long form: where it is, or what: "CPU:1", "cpu:1", "CPU". False: nothing of this
+// process.
+static bool take_part(const char *part, size_t length, char *canonical, size_t bytes)
 {
+    static const char *const here[] = {"job:localhost", "replica:0", "task:0"}, *const kinds[] = {"CPU", "GPU", "TPU"};
+    for (size_t i = 0; i < MU_COUNT(here); i++)
+        if (length == strlen(here[i]) && strncmp(part, here[i], length) == 0)
+            return true;
+    if (length > 7 && strncmp(part, "device:", 7) == 0) {
+        part += 7;
+        length -= 7;
+    }
+    if (canonical[0] != '\0' || length == 0 || length + 3 > bytes)
+        return false;
+    const char *index = memchr(part, ':', length);
+    snprintf(canonical, bytes, "%.*s%s", (int)length, part, index ? "" : ":0");
+    for (size_t i = 0; i < MU_COUNT(kinds); i++)
+        if (strcspn(canonical, ":") == 3 && strncasecmp(canonical, kinds[i], 3) == 0)
+            memcpy(canonical, kinds[i], 3);
+    return true;
+}
+
+// "/job:localhost/replica:0/task:0/device:CPU:1", "/cpu:1" and the like become "CPU:1"; other names stay.
+static const char *canonical_name(const char *name, char *canonical, size_t bytes)
+{
+    canonical[0] = '\0';
+    for (const char *at = name + (name[0] == '/'); *at; at += strspn(at, "/")) {
+        const size_t length = strcspn(at, "/");
+        if (!take_part(at, length, canonical, bytes))
+            return name;
+        at += length;
+    }
+    return canonical[0] ? canonical : name;
+}
+
+mu_device *mu__device_by_name(mu_runtime *runtime, const char *given)
+{
+    char canonical[MU_PJRT_KIND + 16];
     device_table *table = devices(runtime);
+    const char *name = canonical_name(given, canonical, sizeof canonical);
     const size_t kind_length = strcspn(name, ":");
     for (int i = 0; table && i < table->n; i++)
         if (strcmp(table->devices[i].name, name) == 0)
@@ -237,13 +274,13 @@ mu_device *mu__device_by_name(mu_runtime *runtime, const char *name)
     char *end = NULL;
     const long index = name[kind_length] == ':' ? strtol(name + kind_length + 1, &end, 10) : -1;
     if (table && strncmp(name, "CPU:", 4) != 0 && kind_length > 0 && kind_length < MU_PJRT_KIND && end &&
-        *end == '\0' && index >= 0 && index < INT32_MAX)
+        *end == '\0' && end > name + kind_length + 1 && index >= 0 && index < INT32_MAX)
         return device_of_plugin(table, name, kind_length, (int)index);
     if (table)
         mu__error(MU_INVALID_ARGUMENT,
                   "no device is named '%s'; there are CPU:0 to CPU:%d (mu_init(.cpu_devices = n) or "
                   "MUSTER_CPU_DEVICES=n makes more), and those of PJRT plugins (XLA_CPU:0)",
-                  name, table->n - 1);
+                  given, table->n - 1);
     return NULL;
 }
 

@@ -303,6 +303,54 @@ static void constructors(void)
     CHECK(mu_default_strategy() == mu_default_strategy());
 }
 
+// Names in TensorFlow's forms are names of the same devices.
+static void names_of_devices(void)
+{
+    static const char *const forms[] = {"CPU:1",    "/CPU:1", "cpu:1", "/cpu:1", "/device:CPU:1", "device:cpu:1",
+                                        "/job:localhost/replica:0/task:0/device:CPU:1", "/job:localhost/CPU:1"};
+    static const char *const wrong[] = {"", "/", "CPU:", "CPU:x", "CPU:1:2", "/job:worker/CPU:1", "CPU:1/CPU:1",
+                                        "/job:localhost/task:1/CPU:1", "device:", "//"};
+    for (size_t i = 0; i < MU_COUNT(forms); i++) {
+        CHECK(strcmp(mu_strategy_device(mu_one_device_strategy(forms[i]), 0), "CPU:1") == 0);
+        const char *const twice[] = {"CPU:1", forms[i], NULL};
+        CHECK(!mu_mirrored_strategy(.devices = twice));
+        EXPECT_ERROR(MU_INVALID_ARGUMENT);
+    }
+    CHECK(strcmp(mu_strategy_device(mu_one_device_strategy("/device:CPU"), 0), "CPU:0") == 0);
+    for (size_t i = 0; i < MU_COUNT(wrong); i++) {
+        CHECK(!mu_one_device_strategy(wrong[i]));
+        EXPECT_ERROR(MU_INVALID_ARGUMENT);
+    }
+}
+
+static mu_value *colocate_inside(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    MU_COLOCATE(mu_get_strategy(), arg) {}
+    EXPECT_ERROR(MU_FAILED_PRECONDITION);
+    return NULL;
+}
+
+static void colocation(void)
+{
+    mu_strategy *all[] = {mirrored(2), mu_central_storage_strategy(.replicas = 2), mu_one_device_strategy("CPU:1")};
+    mu_variable *plain = mu_variable_new(scalar(1));
+    for (int i = 0; i < 3; i++) {
+        mu_variable *own = on_write(all[i], 1, MU_AGGREGATION_NONE);
+        MU_SCOPE(all[i]) {
+            MU_COLOCATE(all[i], own)
+                CHECK(mu_variable_created_in_scope(all[i], mu_variable_new(scalar(2))));
+            MU_COLOCATE(all[i], plain) {}
+            EXPECT_ERROR(MU_INVALID_ARGUMENT);
+            MU_COLOCATE(all[i], NULL) {}
+            EXPECT_ERROR(MU_INVALID_ARGUMENT);
+        }
+        MU_COLOCATE(all[i], own) {}
+        EXPECT_ERROR(MU_FAILED_PRECONDITION);
+        CHECK(eager(all[i], colocate_inside, own));
+    }
+}
+
 // A cluster without tasks is this process; one that does not say who this is cannot be used.
 static void clusters(void)
 {
@@ -323,6 +371,7 @@ static void clusters(void)
 const one_case rule_device_cases[] = {
     {"rule_core_8_properties", properties, NULL},
     {"rule_core_8_destinations", destinations, NULL},
+    {"rule_core_8_colocation", colocation, NULL},
     {"rule_core_8_batches", batches, NULL},
     {"rule_core_10_direct", direct_use, NULL},
     {"rule_core_10_misuse", direct_misuse, NULL},
@@ -333,5 +382,6 @@ const one_case rule_device_cases[] = {
     {"rule_core_11_first_abort", first_abort_wins, NULL},
     {"rule_core_12_constructors", constructors, NULL},
     {"rule_core_12_clusters", clusters, NULL},
+    {"rule_core_13_device_names", names_of_devices, NULL},
     {0},
 };

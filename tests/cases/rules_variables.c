@@ -397,6 +397,40 @@ static void updates_without_slot(void)
     CHECK(calls == 5);
 }
 
+// ---- 9.6: one copy for all ----------------------------------------------------------------------
+
+static mu_value *read_variable(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return read_of(arg);
+}
+
+static void central(void)
+{
+    mu_strategy *s = mu_central_storage_strategy(.replicas = 2), *one = mu_central_storage_strategy(.replicas = 1);
+    for (int i = 0; i < 2; i++) {
+        mu_variable *sum = on_write(s, 1, MU_AGGREGATION_SUM), *mean = on_read(s, 1, MU_AGGREGATION_MEAN),
+                    *first = on_write(s, 1, MU_AGGREGATION_ONLY_FIRST_REPLICA),
+                    *alone = on_write(one, 1, MU_AGGREGATION_NONE);
+        assignment literal = {.variable = sum, .assign = mu_variable_assign, .value = scalar(5)};
+        CHECK(!RUN(i)(s, assign_on_replica, &literal));
+        EXPECT_ERROR(MU_INVALID_ARGUMENT);
+        literal.variable = mean;
+        EXPECT(RUN(i)(s, assign_on_replica, &literal), 5, 5);
+        literal.variable = first;
+        EXPECT(RUN(i)(s, assign_on_replica, &literal), 5, 5);
+        literal.variable = alone;
+        EXPECT(RUN(i)(one, assign_on_replica, &literal), 5);
+        assignment own = {.variable = mean, .assign = mu_variable_assign, .scale = 1};
+        EXPECT(RUN(i)(s, assign_on_replica, &own), .5, .5);  // ON_READ means nothing here
+        EXPECT(read_of(mean), .5);
+        EXPECT(RUN(i)(s, read_variable, mean), .5, .5);
+        CHECK(mu_variable_assign_add(mean, scalar(1)) == MU_OK && mu_variable_assign_sub(sum, scalar(1)) == MU_OK);
+        EXPECT(components(mean), 1.5);
+        EXPECT(components(sum), 0);
+    }
+}
+
 // ---- 9.7: checkpoints ---------------------------------------------------------------------------
 
 static mu_status keep(mu_variable *variable, const char *path, bool restore)
@@ -451,6 +485,7 @@ const one_case rule_variable_cases[] = {
     {"rule_core_9_4_elsewhere", scatter_elsewhere, NULL},
     {"rule_core_9_5_updates", updates, NULL},
     {"rule_core_9_5_non_slot", updates_without_slot, NULL},
+    {"rule_core_9_6_central", central, NULL},
     {"rule_core_9_7_checkpoints", checkpoints, NULL},
     {0},
 };
