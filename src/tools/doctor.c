@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// A peer stands out when its median is worse than all pairs' by this.
+// A peer stands out when its median is worse than the other pairs' by this.
 #define SLOW_FACTOR 3.0
 #define SLOW_LEAST_US 200 // and by that much: on one host the difference is who runs on which core
 #define CLOCK_LIMIT 1.0
@@ -185,13 +185,14 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Median of one rank's pairs (-1: of all): of round trips, or of the lower bandwidth.
-static double median(const report *r, int rank, bool trips, double *room)
+// Median of one rank's pairs, or of all others: of round trips, or of the lower bandwidth. With few processes half of
+// all pairs are those of one that is slow.
+static double median(const report *r, int rank, bool own, bool trips, double *room)
 {
     int n = 0;
     for (int i = 0; i < r->n_pairs; i++) {
         const mu_doctor_pair *pair = &r->pairs[i];
-        if (rank < 0 || pair->from == rank || pair->to == rank)
+        if (own == (pair->from == rank || pair->to == rank))
             room[n++] = trips ? pair->round_trip_us : fmin(pair->out_mb_s, pair->in_mb_s);
     }
     qsort(room, (size_t)n, sizeof *room, by_size);
@@ -207,16 +208,25 @@ static double clock_of(const report *r, int rank)
     return 0;
 }
 
+// Processes of one host share its cores, and how fast bytes go between them says little of a network.
+static bool all_on_one_host(const report *r)
+{
+    for (int rank = 1; rank < r->ranks; rank++)
+        if (strcmp(r->selves[rank].host, r->selves[0].host) != 0)
+            return false;
+    return true;
+}
+
 // Says why a rank stands out; "" if it does not. With two processes there is nothing to compare.
 static void judge(const report *r, int rank, double *room, char *text, size_t bytes)
 {
-    const double trip = median(r, rank, true, room), all_trips = median(r, -1, true, room);
-    const double flow = median(r, rank, false, room), all_flows = median(r, -1, false, room);
+    const double trip = median(r, rank, true, true, room), other_trips = median(r, rank, false, true, room);
+    const double flow = median(r, rank, true, false, room), other_flows = median(r, rank, false, false, room);
     text[0] = '\0';
-    if (r->ranks > 2 && trip > SLOW_FACTOR * all_trips && trip > all_trips + SLOW_LEAST_US)
-        snprintf(text, bytes, "slow to answer: %.0f us where half of all pairs need %.0f us", trip, all_trips);
-    else if (r->ranks > 2 && flow * SLOW_FACTOR < all_flows)
-        snprintf(text, bytes, "slow network: %.0f MB/s where half of all pairs reach %.0f MB/s", flow, all_flows);
+    if (r->ranks > 2 && trip > SLOW_FACTOR * other_trips && trip > other_trips + SLOW_LEAST_US)
+        snprintf(text, bytes, "slow to answer: %.0f us where half of the other pairs need %.0f us", trip, other_trips);
+    else if (r->ranks > 2 && !all_on_one_host(r) && flow * SLOW_FACTOR < other_flows)
+        snprintf(text, bytes, "slow network: %.0f MB/s where half of the other pairs reach %.0f MB/s", flow, other_flows);
     else if (fabs(clock_of(r, rank)) > CLOCK_LIMIT)
         snprintf(text, bytes, "its clock is %.1f s off rank 0's; run a time service on all hosts", clock_of(r, rank));
     else if (strcmp(r->selves[rank].kernels, r->selves[0].kernels) != 0)

@@ -2,7 +2,7 @@
 // BREAK_KILL=n the process is killed in front of the n-th such call (with BREAK_AFTER behind it), with BREAK_FULL=n
 // the n-th and all later calls fail as on a full disk, with BREAK_SLOW=s each fsync takes s seconds. With BREAK_COUNT,
 // the name of a file, that gets the number of calls. With BREAK_VERSION the library says that it is of that version,
-// with BREAK_CLOCK=s the clock is s seconds ahead.
+// with BREAK_CLOCK=s the clock is s seconds ahead, with BREAK_SEND=ms each send takes so many milliseconds more.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -174,6 +175,24 @@ int clock_gettime(clockid_t clock, struct timespec *out)
     if (clock == CLOCK_REALTIME)
         out->tv_sec += number_of("BREAK_CLOCK");
     return result;
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    static ssize_t (*real)(int, const struct msghdr *, int);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "sendmsg");
+    usleep((useconds_t)number_of("BREAK_SEND") * 1000);
+    return real(fd, message, flags);
+}
+
+ssize_t send(int fd, const void *data, size_t bytes, int flags)
+{
+    static ssize_t (*real)(int, const void *, size_t, int);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "send");
+    usleep((useconds_t)number_of("BREAK_SEND") * 1000);
+    return real(fd, data, bytes, flags);
 }
 
 __attribute__((destructor)) static void tell(void)
