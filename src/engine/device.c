@@ -228,7 +228,7 @@ mu_device *mu__device_at(mu_runtime *runtime, int i)
 }
 
 // One part of a name in TensorFlow's long form: where it is, or what: "CPU:1", "cpu:1", "CPU". False: nothing of this
-// process.
+// process. Only these kinds have a first one that needs no number.
 static bool take_part(const char *part, size_t length, char *canonical, size_t bytes)
 {
     static const char *const here[] = {"job:localhost", "replica:0", "task:0"}, *const kinds[] = {"CPU", "GPU", "TPU"};
@@ -241,11 +241,13 @@ static bool take_part(const char *part, size_t length, char *canonical, size_t b
     }
     if (canonical[0] != '\0' || length == 0 || length + 3 > bytes)
         return false;
-    const char *index = memchr(part, ':', length);
-    snprintf(canonical, bytes, "%.*s%s", (int)length, part, index ? "" : ":0");
+    snprintf(canonical, bytes, "%.*s", (int)length, part);
     for (size_t i = 0; i < MU_COUNT(kinds); i++)
-        if (strcspn(canonical, ":") == 3 && strncasecmp(canonical, kinds[i], 3) == 0)
+        if (strcspn(canonical, ":") == 3 && strncasecmp(canonical, kinds[i], 3) == 0) {
             memcpy(canonical, kinds[i], 3);
+            if (length == 3)
+                memcpy(canonical + 3, ":0", 3);
+        }
     return true;
 }
 

@@ -309,7 +309,7 @@ static void names_of_devices(void)
     static const char *const forms[] = {"CPU:1",    "/CPU:1", "cpu:1", "/cpu:1", "/device:CPU:1", "device:cpu:1",
                                         "/job:localhost/replica:0/task:0/device:CPU:1", "/job:localhost/CPU:1"};
     static const char *const wrong[] = {"", "/", "CPU:", "CPU:x", "CPU:1:2", "/job:worker/CPU:1", "CPU:1/CPU:1",
-                                        "/job:localhost/task:1/CPU:1", "device:", "//"};
+                                        "/job:localhost/task:1/CPU:1", "device:", "//", "XLA_CPU", "XLA_CPU:-1"};
     for (size_t i = 0; i < MU_COUNT(forms); i++) {
         CHECK(strcmp(mu_strategy_device(mu_one_device_strategy(forms[i]), 0), "CPU:1") == 0);
         const char *const twice[] = {"CPU:1", forms[i], NULL};
