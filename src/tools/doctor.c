@@ -226,7 +226,8 @@ static void judge(const report *r, int rank, double *room, char *text, size_t by
     if (r->ranks > 2 && trip > SLOW_FACTOR * other_trips && trip > other_trips + SLOW_LEAST_US)
         snprintf(text, bytes, "slow to answer: %.0f us where half of the other pairs need %.0f us", trip, other_trips);
     else if (r->ranks > 2 && !all_on_one_host(r) && flow * SLOW_FACTOR < other_flows)
-        snprintf(text, bytes, "slow network: %.0f MB/s where half of the other pairs reach %.0f MB/s", flow, other_flows);
+        snprintf(text, bytes, "slow network: %.0f MB/s where half of the other pairs reach %.0f MB/s", flow,
+                 other_flows);
     else if (fabs(clock_of(r, rank)) > CLOCK_LIMIT)
         snprintf(text, bytes, "its clock is %.1f s off rank 0's; run a time service on all hosts", clock_of(r, rank));
     else if (strcmp(r->selves[rank].kernels, r->selves[0].kernels) != 0)
