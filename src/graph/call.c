@@ -20,18 +20,36 @@ static mu_tensor **value_of(const replay *r, mu_edge edge)
     return &r->values[r->first[edge.node->id] + edge.output];
 }
 
-static mu_status replay_node(const replay *r, mu_node *node)
+static bool is_effect(const mu_node *node)
 {
-    mu_tensor **in = mu__calloc((size_t)node->n_in + 1, sizeof *in);
+    return (node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)) != 0;
+}
+
+// What has happened is not done again, but tapes hear of it.
+static mu_status record_known(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources,
+                              mu_tensor *const *out)
+{
+    for (struct mu_tape *tape = mu__context()->tape; tape && node->n_out > 0; tape = tape->outer)
+        if (!tape->paused)
+            MU_TRY(tape->record(tape, node->op, node->attrs, node->n_in, in, node->n_resources, resources, node->n_out,
+                                out));
+    return MU_OK;
+}
+
+static mu_status replay_node(const replay *r, mu_node *node, bool known)
+{
+    mu_tensor **in = mu__calloc((size_t)node->n_in + 1, sizeof *in), **out = value_of(r, (mu_edge){.node = node});
     mu_resource **resources = mu__calloc((size_t)node->n_resources + 1, sizeof *resources);
     mu_status status = in && resources ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; status == MU_OK && i < node->n_in; i++)
         in[i] = *value_of(r, node->in[i]);
     for (int i = 0; status == MU_OK && i < node->n_resources; i++)
         resources[i] = r->graph->resources.items[node->resources[i]];
+    mu__line_push(mu__context(), mu__node_site(node));
     if (status == MU_OK)
-        status = mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources,
-                           value_of(r, (mu_edge){.node = node}));
+        status = known ? record_known(node, in, resources, out)
+                       : mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out);
+    mu__line_pop(mu__context());
     mu__free(in);
     mu__free(resources);
     return status;
@@ -41,15 +59,14 @@ static mu_status replay_all(const replay *r, mu_known_value *known, void *arg)
 {
     for (size_t i = 0; i < r->graph->nodes.n; i++) {
         mu_node *node = r->graph->nodes.items[i];
-        bool whole = node->op == &mu_op_input;
-        if (node->op == &mu_op_constant) {
+        const bool has_happened = known && is_effect(node);
+        if (node->op == &mu_op_constant)
             *value_of(r, (mu_edge){.node = node}) = ((const mu_constant_attrs *)node->attrs)->tensor;
-            whole = true;
-        }
-        for (int k = 0; known && !whole && k < node->n_out; k++)
-            whole |= (*value_of(r, (mu_edge){.node = node, .output = k}) = known(arg, node, k)) != NULL;
-        if (!whole)
-            MU_TRY(replay_node(r, node));
+        for (int k = 0; has_happened && k < node->n_out; k++)
+            if (!(*value_of(r, (mu_edge){.node = node, .output = k}) = known(arg, node, k)))
+                return mu__error(MU_INTERNAL, "what op %s gave is not kept", node->op->name);
+        if (node->op != &mu_op_input && node->op != &mu_op_constant)
+            MU_TRY(replay_node(r, node, has_happened));
     }
     return MU_OK;
 }
@@ -77,11 +94,6 @@ mu_status mu__graph_replay(const mu_graph *graph, mu_tensor *const *in, mu_known
 }
 
 // ---- Recomputing --------------------------------------------------------------------------------
-
-static bool is_effect(const mu_node *node)
-{
-    return (node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)) != 0;
-}
 
 // What effects gave is kept: they must not happen again.
 static mu_status keep_effects(mu_graph *graph)
@@ -137,7 +149,7 @@ static mu_tensor *kept_effect(void *arg, const mu_node *node, int output)
 {
     const mu_grad *g = arg;
     const mu_graph *body = ((const mu_call_attrs *)g->attrs)->body;
-    int i = is_effect(node) ? mu__find_output(body, 0, node, output) : -1;
+    const int i = mu__find_output(body, 0, node, output);
     return i < 0 ? NULL : g->y[i];
 }
 

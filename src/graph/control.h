@@ -102,7 +102,7 @@ mu_status mu__call_gradients(mu_grad *g, mu_tensor **at);
 mu_status mu__eager_custom_gradients(mu_grad *g, mu_tensor **at);
 
 // mu__graph_replay applies the ops of a graph, in a trace or at once, to other inputs; `out` gets its outputs. `known`
-// (NULL: none) gives tensors for values that are not to be made again, and NULL for the rest.
+// (NULL: effects happen) gives what effects gave, which do not happen again; tapes hear of them all the same.
 typedef mu_tensor *mu_known_value(void *arg, const mu_node *node, int output);
 mu_status mu__graph_replay(const mu_graph *graph, mu_tensor *const *in, mu_known_value *known, void *arg,
                            mu_tensor **out);

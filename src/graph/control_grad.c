@@ -62,9 +62,11 @@ static mu_status record_node(old_body *old, mu_node *node)
         status = (out[i] = symbolic(old->graph, (mu_edge){.node = node, .output = i})) ? MU_OK : mu_error_code();
     for (int i = 0; status == MU_OK && i < node->n_resources; i++)
         resources[i] = old->graph->resources.items[node->resources[i]];
+    mu__line_push(mu__context(), mu__node_site(node));
     if (status == MU_OK)
         status = old->tape->record(old->tape, node->op, node->attrs, node->n_in, in, node->n_resources, resources,
                                    node->n_out, out);
+    mu__line_pop(mu__context());
     mu__free(in);
     mu__free(resources);
     return status;

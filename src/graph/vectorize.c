@@ -102,6 +102,18 @@ static mu_status do_node(const vectorizing *v, mu_node *node)
     return status;
 }
 
+// What fails names the line of the op, not that of the map.
+static mu_status do_at_its_line(const vectorizing *v, mu_node *node)
+{
+    mu_context *context = mu__context();
+    mu__line_push(context, mu__node_site(node));
+    const mu_status status = do_node(v, node);
+    if (status != MU_OK)
+        mu__error_place(mu__line());
+    mu__line_pop(context);
+    return status;
+}
+
 // A result that depends on no row is the same for all.
 static mu_tensor *with_rows(const mu_rows *x, const mu_tensor *elem)
 {
@@ -128,7 +140,7 @@ static mu_status do_all(vectorizing *v, const mu_body_trace *body, const mu_tens
         if (node->op == &mu_op_constant)
             v->values[v->first[i]] = (mu_rows){.at = ((const mu_constant_attrs *)node->attrs)->tensor};
         else if (node->op != &mu_op_input)
-            MU_TRY(do_node(v, node));
+            MU_TRY(do_at_its_line(v, node));
     }
     for (size_t i = 0; i < graph->outputs.n; i++) {
         const mu_edge edge = graph->outputs.items[i];

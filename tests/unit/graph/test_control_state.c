@@ -96,11 +96,28 @@ static mu_tensor *recomputed(mu_tensor *x, mu_tensor *s)
     return total(mu_multiply(mu_at(result, 0), x));
 }
 
+// Effects of what is recomputed happen once, and gradients pass through those that give something.
+static mu_value *counts(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_check_numerics(mu_at(arguments, 0), "x");
+    mu_variable_assign_add(level, mu_constant(MU_F64, 1));
+    mu_value *both = mu_cond(mu_less(total(x), mu_constant(MU_F64, 100)), writes, only_reads,
+                             mu_list(x, mu_at(arguments, 1), MU_END), NULL);
+    return mu_list(mu_sin(mu_at(both, 0)), MU_END);
+}
+
+static mu_tensor *recomputed_effects(mu_tensor *x, mu_tensor *s)
+{
+    mu_value *result = mu_recompute_grad(counts, mu_list(mu_multiply(x, s), s, MU_END), NULL);
+    return total(mu_multiply(mu_at(result, 0), x));
+}
+
 typedef mu_tensor *scalar_fn(mu_tensor *x, mu_tensor *s);
 static const struct { const char *name; scalar_fn *fn; } functions[] = {
     {"in_a_loop", in_a_loop}, {"in_a_scan", in_a_scan}, {"in_the_branch_taken", in_the_branch_taken},
     {"in_the_other_branch", in_the_other_branch}, {"in_a_branch_of_a_scan", in_a_branch_of_a_scan},
-    {"recomputed", recomputed},
+    {"recomputed", recomputed}, {"recomputed_effects", recomputed_effects},
 };
 
 // Value and gradients; the latter once more, of the sum of their squares.
