@@ -243,6 +243,26 @@ static void deltas(void)
     }
 }
 
+static mu_value *assign_part(mu_variable *variable, mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_variable_assign(variable, mu_at(arguments, 0)) == MU_OK ? read_of(variable) : NULL;
+}
+
+// Components can be made to differ, by a per-replica value in an update; what comes after is added to each.
+static void components_that_differ(void)
+{
+    mu_strategy *s = two();
+    for (int i = 0; i < 6; i++) {
+        mu_variable *v = on_write(s, 1, (mu_variable_aggregation)(i / 2 ? i / 2 + 1 : 0));
+        EXPECT(mu_update_variable(s, v, assign_part, NULL, mu_list(PER_REPLICA(1, 2), MU_END)), 1, 2);
+        EXPECT(read_of(v), 1);
+        assignment job = {.variable = v, .assign = mu_variable_assign_add, .value = scalar(1)};
+        EXPECT(RUN(i % 2)(s, assign_on_replica, &job), 2, 3);
+        EXPECT(components(v), 2, 3);
+    }
+}
+
 static void wrong_values(void)
 {
     mu_strategy *s = two();
@@ -478,6 +498,7 @@ const one_case rule_variable_cases[] = {
     {"rule_core_9_2_copies", reads_are_copies, NULL},
     {"rule_core_9_2_sync_on_read", sync_on_read, NULL},
     {"rule_core_9_3_deltas", deltas, NULL},
+    {"rule_core_9_3_differing", components_that_differ, NULL},
     {"rule_core_9_3_wrong", wrong_values, NULL},
     {"rule_core_9_3_on_read", on_read_outside, NULL},
     {"rule_core_9_4_aggregations", scatter_on_replicas, NULL},
