@@ -122,11 +122,7 @@ mu_value *mu_recompute_grad(mu_body *fn, mu_value *arguments, void *arg)
     memset(&attrs, 0, sizeof attrs);
     mu_status status = mu__body_begin(&body, "recomputed");
     mu_value *inner = status == MU_OK ? fn(arguments, arg) : NULL;
-    if (mu__tensors_of(inner, "mu_recompute_grad", &leaves) != MU_OK || mu__pending())
-        MU_GO(mu_error_code());
-    for (int i = 0; i < leaves.n; i++)
-        MU_GO(mu__body_output(&body, leaves.at[i]));
-    mu__body_end(&body);
+    MU_GO(mu__body_finish(&body, inner, "mu_recompute_grad", &leaves));
     MU_GO(mu__body_hoist_reads(1, bodies));
     MU_GO(keep_effects(body.trace.graph));
     attrs.body = body.trace.graph;
@@ -276,17 +272,7 @@ static mu_status check_gradients(const mu_tensors *x, const mu_value *gradients,
 
 static mu_value *inputs_of(mu_body_trace *body, const mu_value *like, const mu_tensors *leaves)
 {
-    mu_tensor **inputs = mu__calloc((size_t)leaves->n + 1, sizeof *inputs);
-    mu_value *value = NULL;
-    bool whole = inputs != NULL;
-    for (int i = 0; whole && i < leaves->n; i++) {
-        mu_spec spec = mu__spec_of(leaves->at[i]);
-        whole = (inputs[i] = mu__body_input(body, &spec)) != NULL;
-    }
-    if (whole)
-        value = mu__value_around(like, inputs);
-    mu__free(inputs);
-    return value;
+    return mu__body_inputs(body, like, leaves, mu__spec_of);
 }
 
 typedef struct custom {

@@ -16,13 +16,7 @@ static mu_status trace_branch(branch *b, const char *name, mu_body *fn, mu_value
 {
     MU_TRY(mu__body_begin(&b->body, name));
     b->result = fn(arguments, arg);
-    mu_status status = mu__pending() ? mu_error_code() : MU_OK;
-    if (status == MU_OK)
-        status = mu__tensors_of(b->result, "mu_cond", &b->leaves);
-    for (int i = 0; status == MU_OK && i < b->leaves.n; i++)
-        status = mu__body_output(&b->body, b->leaves.at[i]);
-    mu__body_end(&b->body);
-    return status;
+    return mu__body_finish(&b->body, b->result, "mu_cond", &b->leaves);
 }
 
 static mu_status need_same(const branch *then, const branch *otherwise)

@@ -117,6 +117,13 @@ typedef struct mu_tensors {
 
 // mu__tensors_of lists them. Errors: INVALID_ARGUMENT where something else than a tensor is in it; `what` names it.
 mu_status mu__tensors_of(const mu_value *value, const char *what, mu_tensors *out);
+// mu__body_finish makes the tensors of what a callback gave a body's outputs, lists them in `out`, and ends the body;
+// on error it is left to mu__body_free. `what` names the caller.
+mu_status mu__body_finish(mu_body_trace *body, const mu_value *result, const char *what, mu_tensors *out);
+// mu__body_inputs gives the structure of `like` around new inputs of a body, one for each of the tensors, of the spec
+// that `spec` says.
+typedef mu_spec mu_spec_for(const mu_tensor *tensor);
+mu_value *mu__body_inputs(mu_body_trace *body, const mu_value *like, const mu_tensors *tensors, mu_spec_for *spec);
 // mu__value_around builds the structure of `like` (NULL: an empty list) around tensors; given to the pool.
 mu_value *mu__value_around(const mu_value *like, mu_tensor *const *tensors);
 

@@ -27,6 +27,32 @@ mu_value *mu__value_around(const mu_value *like, mu_tensor *const *tensors)
     return mu__give(mu__value_pack(like, (mu_object *const *)tensors, n));
 }
 
+mu_status mu__body_finish(mu_body_trace *body, const mu_value *result, const char *what, mu_tensors *out)
+{
+    if (mu__pending())
+        return mu_error_code();
+    MU_TRY(mu__tensors_of(result, what, out));
+    for (int i = 0; i < out->n; i++)
+        MU_TRY(mu__body_output(body, out->at[i]));
+    mu__body_end(body);
+    return MU_OK;
+}
+
+mu_value *mu__body_inputs(mu_body_trace *body, const mu_value *like, const mu_tensors *tensors, mu_spec_for *spec)
+{
+    mu_tensor **inputs = mu__calloc((size_t)tensors->n + 1, sizeof *inputs);
+    mu_value *value = NULL;
+    bool whole = inputs != NULL;
+    for (int i = 0; whole && i < tensors->n; i++) {
+        const mu_spec own = spec(tensors->at[i]);
+        whole = (inputs[i] = mu__body_input(body, &own)) != NULL;
+    }
+    if (whole)
+        value = mu__value_around(like, inputs);
+    mu__free(inputs);
+    return value;
+}
+
 mu_status mu__control_apply(const mu_op *op, const void *attrs, int n, mu_body_trace *const *bodies, int n_own,
                             mu_tensor *const *own, mu_tensor ***out)
 {

@@ -48,17 +48,7 @@ mu_value *mu__row_of_all(const mu_value *like, const mu_tensors *elems, int64_t 
 
 mu_value *mu__row_inputs(mu_body_trace *body, const mu_value *like, const mu_tensors *elems)
 {
-    mu_tensor **inputs = mu__calloc((size_t)elems->n + 1, sizeof *inputs);
-    mu_value *value = NULL;
-    bool whole = inputs != NULL;
-    for (int i = 0; whole && i < elems->n; i++) {
-        mu_spec spec = mu__row_spec(elems->at[i]);
-        whole = (inputs[i] = mu__body_input(body, &spec)) != NULL;
-    }
-    if (whole)
-        value = mu__value_around(like, inputs);
-    mu__free(inputs);
-    return value;
+    return mu__body_inputs(body, like, elems, mu__row_spec);
 }
 
 // ---- In a trace ---------------------------------------------------------------------------------
@@ -92,11 +82,7 @@ static mu_value *trace_map(mu_body *fn, const mu_value *elems, const mu_tensors 
     mu_status status = mu__body_begin(&body, "map_fn");
     mu_value *element = status == MU_OK ? mu__row_inputs(&body, elems, leaves) : NULL;
     mu_value *inner = element ? fn(element, arg) : NULL;
-    if (mu__pending() || mu__tensors_of(inner, "mu_map_fn", &results) != MU_OK)
-        MU_GO(mu_error_code());
-    for (int i = 0; i < results.n; i++)
-        MU_GO(mu__body_output(&body, results.at[i]));
-    mu__body_end(&body);
+    MU_GO(mu__body_finish(&body, inner, "mu_map_fn", &results));
     MU_GO(apply_map(&body, leaves, &out));
     result = mu__value_around(inner, out + 1);
     if (result)

@@ -176,11 +176,7 @@ static mu_value *map_vectorized(mu_body *fn, const mu_value *elems, const mu_ten
     mu_status status = mu__body_begin(&body, "vectorized_map");
     mu_value *element = status == MU_OK ? mu__row_inputs(&body, elems, leaves) : NULL;
     mu_value *inner = element ? fn(element, arg) : NULL;
-    if (mu__pending() || mu__tensors_of(inner, "mu_vectorized_map", &results) != MU_OK)
-        MU_GO(mu_error_code());
-    for (int i = 0; i < results.n; i++)
-        MU_GO(mu__body_output(&body, results.at[i]));
-    mu__body_end(&body);
+    MU_GO(mu__body_finish(&body, inner, "mu_vectorized_map", &results));
     MU_GO(mu__pass_prune(body.trace.graph));
     MU_GO(vectorize(&body, leaves, &out));
     result = mu__value_around(inner, out);

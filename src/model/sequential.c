@@ -225,6 +225,29 @@ static void shape_as_keras(const mu_shape *shape, char text[MU_SHAPE_TEXT])
         snprintf(text + used, MU_SHAPE_TEXT - used, ")");
 }
 
+// Columns are as wide as what stands in them, and never narrower than usual.
+enum { TITLE_COLUMN = 34, SHAPE_COLUMN = 24, COUNT_COLUMN = 12 };
+
+static void shape_of_output(const mu_layer *layer, char text[MU_SHAPE_TEXT])
+{
+    snprintf(text, MU_SHAPE_TEXT, "?");
+    if (layer->built)
+        shape_as_keras(&layer->output, text);
+}
+
+static void measure_columns(const mu_model *model, int *title, int *shape)
+{
+    char text[MU_SHAPE_TEXT];
+    *title = TITLE_COLUMN;
+    *shape = SHAPE_COLUMN;
+    for (int i = 0; i < model->n_layers; i++) {
+        const mu_layer *layer = model->layers[i];
+        shape_of_output(layer, text);
+        *title = MU_MAX(*title, (int)(strlen(layer->name) + strlen(layer->ops->name) + strlen(" ()")));
+        *shape = MU_MAX(*shape, (int)strlen(text));
+    }
+}
+
 mu_status mu_summary(mu_model *model, FILE *out)
 {
     if (mu__pending())
@@ -232,15 +255,16 @@ mu_status mu_summary(mu_model *model, FILE *out)
     if (!model || !out)
         return mu__error(MU_INVALID_ARGUMENT, "mu_summary: %s is NULL", model ? "out" : "the model");
     int64_t trainable = 0, all = mu_model_parameters(model);
-    char shape[MU_SHAPE_TEXT], title[96];
-    fprintf(out, "%-34s %-24s %12s\n", "Layer (type)", "Output Shape", "Param #");
+    char shape[MU_SHAPE_TEXT];
+    int title_width, shape_width;
+    measure_columns(model, &title_width, &shape_width);
+    fprintf(out, "%-*s %-*s %*s\n", title_width, "Layer (type)", shape_width, "Output Shape", COUNT_COLUMN, "Param #");
     for (int i = 0; i < model->n_layers; i++) {
         const mu_layer *layer = model->layers[i];
-        snprintf(title, sizeof title, "%s (%s)", layer->name, layer->ops->name);
-        snprintf(shape, sizeof shape, "?");
-        if (layer->built)
-            shape_as_keras(&layer->output, shape);
-        fprintf(out, "%-34s %-24s %12lld\n", title, shape, (long long)layer_parameters(layer, false));
+        shape_of_output(layer, shape);
+        const int used = fprintf(out, "%s (%s)", layer->name, layer->ops->name);
+        fprintf(out, "%*s %-*s %*lld\n", MU_MAX(title_width - used, 0), "", shape_width, shape, COUNT_COLUMN,
+                (long long)layer_parameters(layer, false));
         trainable += layer_parameters(layer, true);
     }
     fprintf(out, "Total params: %lld\nTrainable params: %lld\nNon-trainable params: %lld\n", (long long)all,

@@ -211,6 +211,28 @@ static void names_and_summary(void **state)
     expect_error(MU_INVALID_ARGUMENT, "both named 'a'");
 }
 
+// Whatever the names are, all lines of the table end in one column, and nothing is cut.
+static void summary_of_long_names(void **state)
+{
+    (void)state;
+    char name[200], text[4096];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    mu_model *model = mu_sequential(mu_dense(4, .name = name), mu_dense(2, .name = "b"));
+    FILE *out = tmpfile();
+    assert_int_equal(mu_model_build(model, 1, (int64_t[]){3}), MU_OK);
+    assert_int_equal(mu_summary(model, out), MU_OK);
+    rewind(out);
+    text[fread(text, 1, sizeof text - 1, out)] = 0;
+    fclose(out);
+    assert_non_null(strstr(text, name));
+    size_t width = strcspn(text, "\n");
+    const char *line = text;
+    for (int i = 0; i < 3; i++, line += width + 1)
+        assert_int_equal(strcspn(line, "\n"), width);
+    assert_int_equal(strncmp(line - 3, "10\n", 3), 0);
+}
+
 // Texts and regularisers may be gone by the time a layer is built.
 static void keeps_what_it_was_given(void **state)
 {
@@ -289,6 +311,7 @@ int main(void)
         MODEL_TEST(replicas_drop_differently),
         MODEL_TEST(gradients_match_differences),
         MODEL_TEST(names_and_summary),
+        MODEL_TEST(summary_of_long_names),
         MODEL_TEST(keeps_what_it_was_given),
         MODEL_TEST(late_build_is_mirrored),
         MODEL_TEST(initializers_draw),
