@@ -191,23 +191,14 @@ static mu_value *reduce_slices(const reduction *r, int n, mu_value *const *slice
     return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, parts, NULL));
 }
 
-static mu_value *reduce_value(const reduction *r, const mu_value *value)
+static mu_value *reduce_part(const mu_value *value, const void *arg)
 {
+    const reduction *r = arg;
     const bool parts = value->kind == MU_VALUE_PER_REPLICA;
     if (parts && mu__stands_in(value))
         return reduce_stand_ins(r, value);
     if (value->kind == MU_VALUE_SLICES || (parts && value->items[0]->kind == MU_VALUE_SLICES))
         return reduce_slices(r, parts ? value->n : 1, parts ? value->items : (mu_value *[]){(mu_value *)value});
-    if (value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP) {
-        mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *result = NULL;
-        bool whole = items != NULL;
-        for (int i = 0; whole && i < value->n; i++)
-            whole = (items[i] = reduce_value(r, value->items[i])) != NULL;
-        if (whole)
-            result = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
-        mu__free(items);
-        return result;
-    }
     const bool mirrored = value->kind == MU_VALUE_MIRRORED;
     if (mirrored && !(value = mu__stands_in(value) ? mu__merged_own(value) : value->items[0]))
         return NULL;
@@ -230,7 +221,7 @@ static mu_value *reduce(const reduction *r, mu_value *value)
     }
     if (r->strategy->ops->plain_variables && !r->n_axes && value->kind != MU_VALUE_VARIABLE)
         return value;
-    return reduce_value(r, value);
+    return mu__map_parts(value, false, reduce_part, r);
 }
 
 mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value)
@@ -274,7 +265,12 @@ static mu_value *gather_parts(mu_strategy *strategy, int n, mu_tensor *const *pa
     return whole ? mu_of(whole) : NULL;
 }
 
-static mu_value *gather_leaf(mu_strategy *strategy, mu_value *value, int axis)
+typedef struct gathering {
+    mu_strategy *strategy;
+    int axis;
+} gathering;
+
+static mu_value *gather_dense(mu_strategy *strategy, const mu_value *value, int axis)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
     mu_variable *variable = value->kind == MU_VALUE_VARIABLE ? (mu_variable *)value->leaf : NULL;
@@ -290,30 +286,22 @@ static mu_value *gather_leaf(mu_strategy *strategy, mu_value *value, int axis)
     if (value->kind == MU_VALUE_TENSOR && strategy->n_workers > 1)  // another one on each worker
         return gather_parts(strategy, 1, (mu_tensor *[]){mu_value_tensor(value)}, axis);
     if (value->kind != MU_VALUE_PER_REPLICA && value->kind != MU_VALUE_MIRRORED)
-        return value;
+        return (mu_value *)value;
     const int n = MU_MIN(value->n, (int)MU_COUNT(parts));
     for (int i = 0; i < n; i++)
         parts[i] = mu_value_tensor(value->items[i]);
     return gather_parts(strategy, n, parts, axis);
 }
 
-static mu_value *gather_value(mu_strategy *strategy, mu_value *value, int axis)
+static mu_value *gather_part(const mu_value *value, const void *arg)
 {
+    const gathering *g = arg;
     const bool distributed = value->kind == MU_VALUE_PER_REPLICA || value->kind == MU_VALUE_MIRRORED;
     if (value->kind == MU_VALUE_SLICES || (distributed && value->items[0]->kind == MU_VALUE_SLICES)) {
         mu__error(MU_UNIMPLEMENTED, "mu_strategy_gather: indexed slices cannot be gathered; gather a dense tensor");
         return NULL;
     }
-    if (value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP)
-        return gather_leaf(strategy, value, axis);
-    mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *result = NULL;
-    bool whole = items != NULL;
-    for (int i = 0; whole && i < value->n; i++)
-        whole = (items[i] = gather_value(strategy, value->items[i], axis)) != NULL;
-    if (whole)
-        result = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
-    mu__free(items);
-    return result;
+    return gather_dense(g->strategy, value, g->axis);
 }
 
 mu_value *mu_strategy_gather(mu_strategy *given, mu_value *value, int axis)
@@ -323,7 +311,7 @@ mu_value *mu_strategy_gather(mu_strategy *given, mu_value *value, int axis)
         mu__need_value(value, "mu_strategy_gather") != MU_OK)
         return NULL;
     if (value)
-        return gather_value(strategy, value, axis);
+        return mu__map_parts(value, false, gather_part, &(gathering){strategy, axis});
     mu__error(MU_INVALID_ARGUMENT, "mu_strategy_gather: the value is NULL");
     return NULL;
 }
@@ -348,23 +336,15 @@ static mu_value *components_of(mu_variable *variable)
 }
 
 // What local replica i has of a value: of a variable with copies its copy. Of the pool.
-static mu_value *local_part(mu_value *value, int i)
+static mu_value *local_part(const mu_value *value, const void *arg)
 {
+    const int i = *(const int *)arg;
     const mu_variable *variable = value->kind == MU_VALUE_VARIABLE ? (const mu_variable *)value->leaf : NULL;
     if (variable && variable->rules && !variable->resource.shared) {
         mu_value *copies = components_of((mu_variable *)value->leaf);
         return copies && i < copies->n ? copies->items[i] : NULL;
     }
-    if (value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP)
-        return mu__give(mu__select(value, i));
-    mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *part = NULL;
-    bool whole = items != NULL;
-    for (int k = 0; whole && k < value->n; k++)
-        whole = (items[k] = local_part(value->items[k], i)) != NULL;
-    if (whole)
-        part = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
-    mu__free(items);
-    return part;
+    return mu__give(mu__select(value, i));
 }
 
 mu_value *mu_local_results(mu_strategy *given, mu_value *value)
@@ -386,7 +366,7 @@ mu_value *mu_local_results(mu_strategy *given, mu_value *value)
     mu_value **items = mu__calloc((size_t)n, sizeof *items), *list = NULL;
     bool whole = items != NULL;
     for (int i = 0; whole && i < n; i++)
-        whole = (items[i] = as_it_is ? value : local_part(value, i)) != NULL;
+        whole = (items[i] = as_it_is ? value : mu__map_parts(value, false, local_part, &i)) != NULL;
     if (whole)
         list = mu__give(mu__value_container(MU_VALUE_LIST, n, items, NULL));
     mu__free(items);

@@ -32,23 +32,6 @@ bool mu__stands_in(const mu_value *value)
            mu__stands_in(value->items[0]);
 }
 
-// Rebuilds a nest with other parts, of the pool: its leaves where `deep`, otherwise whatever is no list or map.
-typedef mu_value *part_fn(const mu_value *part, const void *arg);
-
-static mu_value *map_parts(const mu_value *value, bool deep, part_fn *fn, const void *arg)
-{
-    if (value->leaf || !(deep || value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP))
-        return fn(value, arg);
-    mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *mapped = NULL;
-    bool whole = items != NULL;
-    for (int i = 0; whole && i < value->n; i++)
-        whole = (items[i] = map_parts(value->items[i], deep, fn, arg)) != NULL;
-    if (whole)
-        mapped = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
-    mu__free(items);
-    return mapped;
-}
-
 static bool is_symbolic(const mu_value *leaf)
 {
     return mu__is(leaf->leaf, &mu__tensor_type) && ((const mu_tensor *)leaf->leaf)->node;
@@ -80,7 +63,7 @@ static mu_value *group_part(const mu_value *part, const void *arg)
     if (part->leaf ? !is_symbolic(part) : part->kind != MU_VALUE_SLICES)
         return (mu_value *)part;
     for (int r = 1; r <= g->strategy->n_local; r++)
-        if (!(items[r - 1] = map_parts(part, true, stand_in, &r)))
+        if (!(items[r - 1] = mu__map_parts(part, true, stand_in, &r)))
             return NULL;
     return mu__give(mu__value_container(g->kind, g->strategy->n_local, items, NULL));
 }
@@ -88,7 +71,7 @@ static mu_value *group_part(const mu_value *part, const void *arg)
 // What differs between replicas becomes per replica; tensors from outside the trace are the same everywhere.
 mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, const mu_value *own)
 {
-    return map_parts(own, false, group_part, &(grouping){strategy, kind});
+    return mu__map_parts(own, false, group_part, &(grouping){strategy, kind});
 }
 
 static mu_value *refuse(const char *what)
@@ -103,7 +86,7 @@ static mu_value *own_part(const mu_value *part, const void *arg)
     if (part->kind == MU_VALUE_PER_REPLICA && !mu__stands_in(part))
         return refuse("a value that was made for each replica cannot be taken apart");
     if (part->kind == MU_VALUE_PER_REPLICA || part->kind == MU_VALUE_MIRRORED)
-        return map_parts(part->items[0], true, stand_in, arg);
+        return mu__map_parts(part->items[0], true, stand_in, arg);
     return mu__stands_in(part) ? refuse("one replica's part of a value cannot be given to the others")
                                : (mu_value *)part;
 }
@@ -111,7 +94,7 @@ static mu_value *own_part(const mu_value *part, const void *arg)
 mu_value *mu__merged_own(const mu_value *value)
 {
     static const int own = 0;
-    return map_parts(value, false, own_part, &own);
+    return mu__map_parts(value, false, own_part, &own);
 }
 
 // ---- The call -----------------------------------------------------------------------------------
@@ -213,7 +196,7 @@ static mu_value *part_results(const mu_value *part, const void *arg)
 
 mu_value *mu__merged_results(const mu_strategy *strategy, const mu_value *value)
 {
-    return map_parts(value, false, part_results, strategy);
+    return mu__map_parts(value, false, part_results, strategy);
 }
 
 mu_tensor *mu__merged_read(mu_variable *variable)

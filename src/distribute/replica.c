@@ -213,8 +213,9 @@ typedef struct nest_call {
     int axis;
 } nest_call;
 
-static mu_value *nest(const nest_call *call, const mu_value *value)
+static mu_value *call_part(const mu_value *value, const void *arg)
 {
+    const nest_call *call = arg;
     if (value->kind == MU_VALUE_SLICES && call->gather) {
         mu__error(
             MU_UNIMPLEMENTED,
@@ -223,19 +224,9 @@ static mu_value *nest(const nest_call *call, const mu_value *value)
     }
     if (value->kind == MU_VALUE_SLICES)
         return reduce_slices(call->op, value);
-    if (value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP) {
-        mu_tensor *own = own_tensor(value);
-        mu_tensor *result = !own ? NULL : call->gather ? mu_all_gather(own, call->axis) : mu_all_reduce(call->op, own);
-        return result ? mu_of(result) : NULL;
-    }
-    mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *result = NULL;
-    bool whole = items != NULL;
-    for (int i = 0; whole && i < value->n; i++)
-        whole = (items[i] = nest(call, value->items[i])) != NULL;
-    if (whole)
-        result = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
-    mu__free(items);
-    return result;
+    mu_tensor *own = own_tensor(value);
+    mu_tensor *result = !own ? NULL : call->gather ? mu_all_gather(own, call->axis) : mu_all_reduce(call->op, own);
+    return result ? mu_of(result) : NULL;
 }
 
 static mu_value *call_nest(const nest_call *call, const mu_value *value, const char *function)
@@ -243,7 +234,7 @@ static mu_value *call_nest(const nest_call *call, const mu_value *value, const c
     if (mu__pending())
         return NULL;
     if (value && mu__need_value(value, function) == MU_OK)
-        return nest(call, value);
+        return mu__map_parts(value, false, call_part, call);
     mu__error(MU_INVALID_ARGUMENT, "%s: the value is NULL", function);
     return NULL;
 }

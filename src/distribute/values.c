@@ -34,6 +34,20 @@ static mu_value *build(mu_value_kind kind, int n, mu_value **items, char *const 
     return result;
 }
 
+mu_value *mu__map_parts(const mu_value *value, bool deep, mu_part_fn *fn, const void *arg)
+{
+    if (value->leaf || !(deep || value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP))
+        return fn(value, arg);
+    mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *mapped = NULL;
+    bool whole = items != NULL;
+    for (int i = 0; whole && i < value->n; i++)
+        whole = (items[i] = mu__map_parts(value->items[i], deep, fn, arg)) != NULL;
+    if (whole)
+        mapped = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
+    mu__free(items);
+    return mapped;
+}
+
 mu_value *mu__select(const mu_value *value, int i)
 {
     if (value->kind == MU_VALUE_PER_REPLICA || value->kind == MU_VALUE_MIRRORED)
