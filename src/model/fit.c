@@ -505,6 +505,16 @@ static void warn_of_early_end(const pass *p)
             (long long)p->steps, (long long)p->limit, p->epoch + 1);
 }
 
+// A run that goes on in the middle of an epoch has its values so far, and none to come if all steps were done.
+static mu_status read_restored(pass *p)
+{
+    for (int i = 0; i < p->model->n_metrics; i++) {
+        p->names[i] = p->model->metrics[i]->name;
+        p->values[i] = mu_metric_result(p->model->metrics[i]);
+    }
+    return mu_error_code();
+}
+
 static mu_status train_epoch(fitting *f, int epoch, pass *p)
 {
     mu_model *model = f->args.model;
@@ -520,8 +530,7 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
                 .epoch = epoch,
                 .steps = f->position.step};
     MU_TRY(open_data(f));
-    if (p->steps == 0)  // else the run goes on in the middle of an epoch
-        MU_TRY(reset_metrics(model));
+    MU_TRY(p->steps == 0 ? reset_metrics(model) : read_restored(p));
     p->iterator = f->iterator;
     mu_logs logs = pass_logs(p);
     logs.n = 0;

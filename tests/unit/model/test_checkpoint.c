@@ -106,17 +106,19 @@ static void goes_on_with_the_same_bits(void **state)
     remove_folder();
 }
 
-static void a_signal_saves_the_step(void **state)
+// In the middle of an epoch, and behind its last step.
+static void a_signal_saves_the_step_of(int step)
 {
-    (void)state;
+    char text[16];
     remove_folder();
     assert_int_equal(mu_stop_on_signals(), MU_OK);
-    breaking b = {.at = STEPS + 3, .signal = SIGTERM}, never = {.at = -1};
+    breaking b = {.at = STEPS + step, .signal = SIGTERM}, never = {.at = -1};
+    snprintf(text, sizeof text, "%d", step);
     assert_null(train(begin(2), mu_backup_and_restore(FOLDER), &b));
     expect_error(MU_CANCELLED, "SIGTERM");
     mu_tensor_file *file = mu_tensor_file_open(BACKUP);
     assert_string_equal(mu_tensor_file_metadata(file, "muster.epoch"), "1");
-    assert_string_equal(mu_tensor_file_metadata(file, "muster.step"), "3");
+    assert_string_equal(mu_tensor_file_metadata(file, "muster.step"), text);
     mu__signals_restore();
     mu_model *model = model_on(2);
     mu_history *history = train(model, mu_backup_and_restore(FOLDER), &never);
@@ -124,6 +126,17 @@ static void a_signal_saves_the_step(void **state)
     assert_int_equal(mu_history_epochs(history), EPOCHS - 1);
     assert_like_undisturbed(model, history, 2);
     remove_folder();
+}
+
+static void a_signal_saves_the_step(void **state)
+{
+    (void)state;
+    static const int steps[] = {1, 3, STEPS};
+    for (size_t i = 0; i < MU_COUNT(steps); i++) {
+        mu_pool *pool = mu_pool_open();
+        a_signal_saves_the_step_of(steps[i]);
+        mu_pool_close(pool);
+    }
 }
 
 static void steps_per_epoch_goes_on_in_the_data(void **state)
