@@ -2,6 +2,8 @@
 // What is wanted is what TensorFlow's CPU kernels give.
 #include "op_check.h"
 
+#include <muster/distribute.h>
+
 static void test_floats_at_the_edges(void **state)
 {
     (void)state;
@@ -33,6 +35,29 @@ static void test_integers_at_the_edges(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "integer division by 0");
     assert_null(mu_pow(VECTOR_OF(MU_I32, 7), VECTOR_OF(MU_I32, -1)));
     assert_taken(MU_INVALID_ARGUMENT, "to the power -1");
+}
+
+static mu_value *choose(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *chosen = mu_where(mu_at(arguments, 0), mu_at(arguments, 1), mu_at(arguments, 2));
+    return mu_list(mu_where(mu_logical_not(mu_at(arguments, 0)), mu_at(arguments, 1), chosen), chosen, MU_END);
+}
+
+// Of every type, truth values too; at once and in a function, where the two become one node.
+static void test_where_of_all_types(void **state)
+{
+    (void)state;
+    static const mu_dtype types[] = {MU_F64, MU_F32, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8, MU_U8, MU_BOOL};
+    for (size_t i = 0; i < MU_COUNT(types); i++) {
+        mu_value *arguments = mu_list(VECTOR_OF(MU_BOOL, 1, 0, 1, 0), VECTOR_OF(types[i], 1, 1, 0, 0),
+                                      VECTOR_OF(types[i], 0, 0, 1, 1), MU_END);
+        mu_value *eager = choose(arguments, NULL), *traced = mu_run(NULL, mu_function_new(choose, NULL), arguments);
+        EXPECT(mu_at(eager, 1), 1, 0, 0, 1);
+        EXPECT(mu_at(eager, 0), 1, 1, 0, 0);
+        EXPECT(mu_at(traced, 1), 1, 0, 0, 1);
+        EXPECT(mu_at(traced, 0), 1, 1, 0, 0);
+    }
 }
 
 static void test_reductions(void **state)
@@ -136,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_floats_at_the_edges), cmocka_unit_test(test_integers_at_the_edges),
+        cmocka_unit_test(test_where_of_all_types),
         cmocka_unit_test(test_reductions),          cmocka_unit_test(test_long_sums_stay_accurate),
         cmocka_unit_test(test_shapes),              cmocka_unit_test(test_large_transposes),
         cmocka_unit_test(test_indices),             cmocka_unit_test(test_checks),
