@@ -182,7 +182,7 @@ typedef struct mu_context {
     struct mu_replica *replica; // inside run: which replica this is (distribute)
     int component;              // which component of a distributed variable this thread sees
     int default_scopes;         // open ones of the default strategy, which change no state (distribute)
-    int64_t input_begin_ns, input_end_ns;  // with a timeline: when this thread last waited for the next batch
+    int64_t input_begin_ns, input_end_ns;  // when this thread last waited for the next batch
     int n_lines;                // public calls in progress (ops/line.c)
     mu_site lines[MU_LINE_DEPTH];
 } mu_context;
@@ -296,7 +296,9 @@ typedef enum mu_log_level { MU_LOG_ERROR, MU_LOG_WARNING, MU_LOG_INFO, MU_LOG_DE
 bool mu__log_enabled(mu_log_level level);
 void mu__log(mu_log_level level, const char *format, ...) MU_PRINTF(2, 3);  // one line to standard error
 
-// Spans for MUSTER_TRACE=FILE (Chrome/Perfetto JSON). Names are static strings or live as long as the runtime.
+// Spans for MUSTER_TRACE=FILE (Chrome/Perfetto JSON). Names are static strings or live as long as the runtime. Those of
+// the category MU_SPAN_BESIDE go on beside the others of their replica.
+#define MU_SPAN_BESIDE "reduction"
 bool mu__trace_on(void);
 void mu__span(const char *category, const char *name, int replica, int64_t begin_ns, int64_t end_ns);
 mu_status mu__trace_write(void);

@@ -123,6 +123,25 @@ static mu_status write_span(mu_file_writer *file, const struct span *span, bool 
     return mu__file_write(file, line, (size_t)n);
 }
 
+// What goes on beside other spans of its replica, and may begin before another ends: one event at each end.
+static mu_status write_beside(mu_file_writer *file, const struct span *span, uint64_t id, bool last)
+{
+    char begin[32], end[32], duration[32], line[640];
+    const long process = (long)getpid();
+    microseconds(begin, span->begin_ns);
+    microseconds(end, span->end_ns);
+    microseconds(duration, span->end_ns - span->begin_ns);
+    const int n = snprintf(line, sizeof line,
+                           "{\"ph\":\"b\",\"name\":\"%s\",\"cat\":\"%s\",\"id\":%llu,\"pid\":%ld,\"tid\":%d,\"ts\":%s,"
+                           "\"args\":{\"dur\":%s}},\n"
+                           "{\"ph\":\"e\",\"name\":\"%s\",\"cat\":\"%s\",\"id\":%llu,\"pid\":%ld,\"tid\":%d,"
+                           "\"ts\":%s}%s\n",
+                           span->name, span->category, (unsigned long long)id, process, span->replica, begin, duration,
+                           span->name, span->category, (unsigned long long)id, process, span->replica, end,
+                           last ? "" : ",");
+    return mu__file_write(file, line, (size_t)n);
+}
+
 static mu_status write_thread_name(mu_file_writer *file, int replica)
 {
     char line[200], name[40];
@@ -149,7 +168,8 @@ static mu_status write_all(mu_file_writer *file, const struct mu_timeline *timel
             named[span->replica + 1] = true;
             MU_TRY(write_thread_name(file, span->replica));
         }
-        MU_TRY(write_span(file, span, i + 1 == timeline->n));
+        const bool beside = strcmp(span->category, MU_SPAN_BESIDE) == 0, end = i + 1 == timeline->n;
+        MU_TRY(beside ? write_beside(file, span, i, end) : write_span(file, span, end));
     }
     return mu__file_write(file, tail, sizeof tail - 1);
 }

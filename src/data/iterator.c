@@ -345,12 +345,9 @@ mu_value *mu_next(mu_iterator *iterator)
     }
     mu_release(iterator->lent);
     iterator->lent = NULL;
-    const bool timed = mu__trace_on();
-    if (timed)
-        mu__context()->input_begin_ns = mu__now_ns();
+    mu__context()->input_begin_ns = mu__now_ns();
     iterator->lent = iterator->ops->next(iterator);
-    if (timed)
-        mu__context()->input_end_ns = mu__now_ns();
+    mu__context()->input_end_ns = mu__now_ns();
     return iterator->lent;
 }
 

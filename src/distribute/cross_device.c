@@ -73,6 +73,8 @@ static mu_tensor *reduce_with_axis(const reduction *r, int n, mu_tensor *const *
 
 static mu_tensor *reduce_parts(const reduction *r, int n, mu_tensor *const *parts)
 {
+    if (r->strategy->n_workers > 1 && r->n_axes == 0)
+        return mu__workers_reduce(r->strategy, r->ops, r->op, n, parts);
     mu_tensor **all = mu__workers_gather(r->strategy, "reduce", n, parts), *reduced = NULL;
     n *= r->strategy->n_workers;
     if (all)

@@ -17,7 +17,11 @@
 #define MU_MAX_REPLICAS 256
 // Gradients are reduced in buckets of this size where nothing else is asked for: long enough that waiting for peers
 // is little beside moving the bytes, short enough that most are reduced while the backward pass goes on.
-#define MU_BUCKET_BYTES ((size_t)4 << 20)
+// Bytes of a bucket of gradients where the user names none: an eighth of all, so that most of them are under way while
+// the backward pass goes on, within these bounds, so that messages are neither short nor the last of them long.
+#define MU_BUCKETS_CHOSEN ((size_t)-1)
+#define MU_BUCKET_LEAST   ((size_t)256 << 10)
+#define MU_BUCKET_MOST    ((size_t)4 << 20)
 
 // What a kind of strategy does its own way.
 typedef struct mu_strategy_ops {
@@ -38,12 +42,13 @@ struct mu_strategy {
     int n_workers, worker;                // processes, and which this is
     bool stopping;                        // all workers know that a signal has asked for the end
     mu_group *group;                      // of all replicas; this process's are its local members; NULL for one
+    bool wants_values, values_wanted;     // this worker, any of them wants the metrics of all at the next step's end
     mu_mesh *mesh;                        // of all workers; NULL for one
     mu_group *workers;                    // one rank per worker; NULL for one
     int64_t meetings;                     // of the workers outside of steps, so far
     mu_cluster *cluster;                  // retained; NULL for strategies of one process
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
-    size_t bytes_per_pack;                // of a bucket of gradients, about
+    size_t bytes_per_pack;                // of a bucket of gradients, about; 0: all in one
     pthread_mutex_t order;                // guards what follows
     int64_t runs;                         // started so far
     int under_way;                        // started and not waited for
@@ -174,6 +179,8 @@ typedef struct mu_running mu_running;
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 // mu__run_wait waits, frees the run and returns the regrouped results (given to the pool); NULL on error.
 mu_value *mu__run_wait(mu_running *running);
+// mu__strategy_input_seconds is how long the replica that waited most has waited for batches, ever.
+double mu__strategy_input_seconds(mu_strategy *strategy);
 
 // ---- Variables (variables.c) --------------------------------------------------------------------
 
@@ -247,6 +254,9 @@ char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char 
 mu_status mu__workers_written(mu_strategy *strategy, mu_status status);
 // mu__workers_gather returns n tensors of each worker in their order (mu__free; the tensors belong to the pool).
 mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine);
+// mu__workers_reduce combines n tensors of each worker in the order of their replicas, large ones piece by piece.
+mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_cross_device_ops *ops, mu_reduce_op op, int n,
+                              mu_tensor *const *mine);
 // mu__strategy_doing says what this worker is busy with, for others that wait for it; number -1: none.
 // mu__strategy_done says that it is at that no more: a step is under way, or the program is.
 void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t number);
@@ -257,8 +267,9 @@ void mu__strategy_failed(const mu_strategy *strategy);
 // ---- Collectives in a replica context (replica.c) -----------------------------------------------
 
 // mu__all_reduce_list reduces n tensors over all replicas. They go into buckets of one type, in the order given or,
-// in a trace, in that in which they become ready; a bucket ends before it exceeds bytes_per_pack (0: never). `names`
-// (may be NULL) is what peers that wait are told. out[i] are given to the pool.
+// in a trace, in that in which they become ready; a bucket ends before it exceeds bytes_per_pack (0: never;
+// MU_BUCKETS_CHOSEN: by the size of all). `names` (may be NULL) is what peers that wait are told. out[i] are given to
+// the pool.
 // mu__broadcast_from_first gives every replica the first one's value.
 mu_tensor *mu__broadcast_from_first(mu_tensor *value);
 mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out,

@@ -116,6 +116,14 @@ static int fill_bucket(reduction_list *list, int first, size_t bytes_per_pack)
     return count;
 }
 
+static size_t chosen_bytes(const reduction_list *list)
+{
+    size_t all = 0;
+    for (int i = 0; i < list->n; i++)
+        all += known_bytes(list->in[i]);
+    return MU_MAX(MU_MIN(all / 8, MU_BUCKET_MOST), MU_BUCKET_LEAST);
+}
+
 static mu_status reduce_in_buckets(reduction_list *list, size_t bytes_per_pack)
 {
     for (int first = 0; first < list->n; first++)
@@ -138,7 +146,7 @@ mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *i
     if (status == MU_OK) {
         list.bucket = list.order + n;
         order_by_readiness(&list);
-        status = reduce_in_buckets(&list, bytes_per_pack);
+        status = reduce_in_buckets(&list, bytes_per_pack == MU_BUCKETS_CHOSEN ? chosen_bytes(&list) : bytes_per_pack);
     }
     mu__free(list.order);
     mu__free(list.done);

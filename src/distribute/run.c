@@ -60,19 +60,27 @@ static mu_status run_replica(job *j)
 // What of a device's idle time went by while its batch was being made is its wait for input.
 static void note_input_wait(const job *j)
 {
-    const mu_device *device = j->running->strategy->devices[j->replica];
+    mu_device *device = j->running->strategy->devices[j->replica];
     const int64_t begin = MU_MAX(j->running->input_begin_ns, device->idle_since);
     const int64_t end = MU_MIN(j->running->input_end_ns, mu__now_ns());
-    if (device->idle_since && begin < end)
-        mu__span("input", "input", j->replica, begin, end);
+    if (device->idle_since == 0 || begin >= end)
+        return;
+    atomic_fetch_add(&device->input_wait_ns, end - begin);
+    mu__span("input", "input", j->replica, begin, end);
+}
+
+double mu__strategy_input_seconds(mu_strategy *strategy)
+{
+    int64_t most = 0;
+    for (int r = 0; r < strategy->n_local; r++)
+        most = MU_MAX(most, (int64_t)atomic_load(&strategy->devices[r]->input_wait_ns));
+    return (double)most / 1e9;
 }
 
 static void do_job(void *argument)
 {
     job *j = argument;
-    const bool timed = mu__trace_on();
-    if (timed)
-        note_input_wait(j);
+    note_input_wait(j);
     mu_context context = {0};
     j->status = mu__context_enter(&context, mu__context());
     if (j->status != MU_OK) {
@@ -83,8 +91,7 @@ static void do_job(void *argument)
     }
     if (j->status != MU_OK && j->running->strategy->group)
         mu__group_abort(j->running->strategy->group, &j->error);
-    if (timed)
-        j->running->strategy->devices[j->replica]->idle_since = mu__now_ns();
+    j->running->strategy->devices[j->replica]->idle_since = mu__now_ns();
     mu__latch_arrive(&j->running->done);
 }
 

@@ -6,6 +6,8 @@
 // replicas were in one process.
 #include "distribute/distribute.h"
 
+#include <muster/ops.h>
+
 #include <signal.h>
 
 // The shape of one tensor on its way: type, rank, dimensions.
@@ -38,10 +40,11 @@ mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtyp
 mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t numbers[2])
 {
     const int stop = mu__stop_signal();
-    int64_t all[] = {numbers[0], numbers[1], stop == SIGTERM, stop == SIGINT};
+    int64_t all[] = {numbers[0], numbers[1], stop == SIGTERM, stop == SIGINT, strategy->wants_values};
     MU_TRY(mu__workers_add(strategy, what, MU_I64, all, MU_COUNT(all)));
     numbers[0] = all[0];
     numbers[1] = all[1];
+    strategy->values_wanted = all[4] > 0;
     if (all[2] + all[3] > 0) {
         mu__stop_by(all[2] > 0 ? SIGTERM : SIGINT);
         strategy->stopping = true;
@@ -146,6 +149,7 @@ typedef struct gathering {
     int64_t *headers;       // [n_all][HEADER]
     int64_t *counts;        // [workers]
     uint8_t *out, *in;      // the bytes of all, and of this worker
+    mu_tensor **all;        // what came of them
 } gathering;
 
 static mu_status exchange_headers(gathering *g)
@@ -196,44 +200,118 @@ static mu_status exchange_bytes(gathering *g)
     return mu__workers_gather_blocks(g->strategy, g->what, MU_U8, g->in, g->out, g->counts);
 }
 
-static mu_status unpack(const gathering *g, mu_tensor **all)
+static mu_status unpack(gathering *g)
 {
     size_t at = 0;
     for (int i = 0; i < g->n_all; i++) {
         const mu_spec spec = spec_at(g, i);
-        if (!(all[i] = mu__give(mu__tensor_alloc(spec.dtype, &spec.shape))))
+        if (!(g->all[i] = mu__give(mu__tensor_alloc(spec.dtype, &spec.shape))))
             return mu_error_code();
-        memcpy(mu__data(all[i]), g->out + at, mu__spec_bytes(&spec));
+        memcpy(mu__data(g->all[i]), g->out + at, mu__spec_bytes(&spec));
         at += mu__spec_bytes(&spec);
     }
     return MU_OK;
 }
 
+static mu_status open_gathering(gathering *g)
+{
+    g->all = mu__calloc((size_t)g->n_all + 1, sizeof *g->all);
+    g->headers = mu__calloc((size_t)g->n_all, HEADER * sizeof *g->headers);
+    g->counts = mu__calloc((size_t)g->strategy->n_workers, sizeof *g->counts);
+    return g->all && g->headers && g->counts ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// Frees all but the list of the tensors, which it returns.
+static mu_tensor **close_gathering(gathering *g)
+{
+    mu__free(g->headers);
+    mu__free(g->counts);
+    mu__free(g->in);
+    mu__free(g->out);
+    return g->all;
+}
+
 mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine)
 {
     gathering g = {.strategy = strategy, .what = what, .n = n, .n_all = n * strategy->n_workers, .mine = mine};
-    mu_tensor **all = mu__calloc((size_t)g.n_all + 1, sizeof *all);
-    if (!all)
-        return NULL;
-    if (strategy->n_workers < 2) {
-        memcpy(all, mine, sizeof *all * (size_t)n);
-        return all;
-    }
-    g.headers = mu__calloc((size_t)g.n_all, HEADER * sizeof *g.headers);
-    g.counts = mu__calloc((size_t)strategy->n_workers, sizeof *g.counts);
-    mu_status status = g.headers && g.counts ? exchange_headers(&g) : MU_RESOURCE_EXHAUSTED;
-    if (status == MU_OK)
+    mu_status status = open_gathering(&g);
+    if (status == MU_OK && strategy->n_workers < 2)
+        memcpy(g.all, mine, sizeof *g.all * (size_t)n);
+    if (status == MU_OK && strategy->n_workers >= 2)
+        status = exchange_headers(&g);
+    if (status == MU_OK && strategy->n_workers >= 2)
         status = exchange_bytes(&g);
-    if (status == MU_OK)
-        status = unpack(&g, all);
-    mu__free(g.headers);
-    mu__free(g.counts);
-    mu__free(g.in);
-    mu__free(g.out);
+    if (status == MU_OK && strategy->n_workers >= 2)
+        status = unpack(&g);
+    mu_tensor **all = close_gathering(&g);
     if (status == MU_OK)
         return all;
     mu__free(all);
     return NULL;
+}
+
+// ---- Reduced by all -----------------------------------------------------------------------------
+
+// From here on tensors are fetched and combined piece by piece: the bits are the same, and no worker needs memory for
+// the parts of all.
+#define PIECE_BYTES ((size_t)1 << 20)
+
+static bool go_in_pieces(const gathering *g)
+{
+    const mu_spec first = spec_at(g, 0);
+    for (int i = 1; i < g->n_all; i++) {
+        const mu_spec other = spec_at(g, i);
+        if (other.dtype != first.dtype || !mu__shape_equal(&other.shape, &first.shape))
+            return false;
+    }
+    return mu__spec_bytes(&first) > PIECE_BYTES;
+}
+
+// Elements [at, at + count) of all parts, combined; counted by the pool.
+static mu_tensor *combine_piece(const gathering *g, mu_reduce_op op, int64_t at, int64_t count)
+{
+    mu_tensor *mine[MU_MAX_REPLICAS], *reduced = NULL;
+    const int64_t all = -1;
+    for (int i = 0; i < g->n; i++)
+        mine[i] = mu_slice(mu_reshape(g->mine[i], 1, &all), &at, &count);
+    mu_tensor **parts = mu__pending() ? NULL : mu__workers_gather(g->strategy, g->what, g->n, mine);
+    if (parts)
+        reduced = mu__reduce_tensors(op, g->n_all, parts);
+    mu__free(parts);
+    return reduced;
+}
+
+static mu_tensor *reduce_in_pieces(const gathering *g, mu_reduce_op op)
+{
+    const mu_spec spec = spec_at(g, 0);
+    const int64_t total = mu__elements(&spec.shape), most = (int64_t)(PIECE_BYTES / mu_dtype_bytes(spec.dtype));
+    mu_tensor *whole = NULL;
+    for (int64_t at = 0; at < total && !mu__pending(); at += most) {
+        mu_pool *pool = mu_pool_open();
+        mu_tensor *piece = combine_piece(g, op, at, MU_MIN(most, total - at));
+        if (piece && !whole)  // a mean may have another type
+            whole = mu__tensor_alloc(piece->dtype, &spec.shape);
+        if (piece && whole)
+            memcpy((char *)mu__data(whole) + (size_t)at * mu_dtype_bytes(piece->dtype), mu__data(piece),
+                   (size_t)mu__elements(&piece->shape) * mu_dtype_bytes(piece->dtype));
+        mu_pool_close(pool);
+    }
+    return mu__give(whole);
+}
+
+mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_cross_device_ops *ops, mu_reduce_op op, int n,
+                              mu_tensor *const *mine)
+{
+    gathering g = {.strategy = strategy, .what = "reduce", .n = n, .n_all = n * strategy->n_workers, .mine = mine};
+    mu_tensor *reduced = NULL;
+    if (open_gathering(&g) == MU_OK && exchange_headers(&g) == MU_OK) {
+        if (!ops && go_in_pieces(&g))
+            reduced = reduce_in_pieces(&g, op);
+        else if (exchange_bytes(&g) == MU_OK && unpack(&g) == MU_OK)
+            reduced = mu__cross_device_reduce(ops, op, g.n_all, g.all);
+    }
+    mu__free(close_gathering(&g));
+    return reduced;
 }
 
 void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t number)

@@ -20,7 +20,8 @@ typedef struct mu_device {
     void *engine_device;  // the engine's own
     void *engine_client;  // likewise: what its devices share
     mu_worker *worker;    // its thread, once needed
-    int64_t idle_since;   // with a timeline: when that thread's last run ended; 0: none yet
+    int64_t idle_since;   // when that thread's last run ended; 0: none yet
+    atomic_llong input_wait_ns; // of its idle time: while the next batch was being made
 } mu_device;
 
 typedef struct mu_plan mu_plan;

@@ -165,6 +165,8 @@ typedef struct pass {
     int epoch;
     // results
     int64_t steps, samples;
+    double input_before;           // seconds that devices had waited for input when it began
+    mu_value *unread;              // totals and counts after the last step, until they are read
     const char *names[MAX_LOGS];
     double values[MAX_LOGS];
     mu_tensor **outputs;           // predict: of every batch, in order
@@ -207,8 +209,9 @@ static double on_replica(const mu_value *value, int r)
     return mu_scalar(value->kind == MU_VALUE_PER_REPLICA ? value->items[r] : value);
 }
 
-static mu_status read_metrics(pass *p, const mu_value *states)
+static mu_status read_metrics(pass *p)
 {
+    const mu_value *states = p->unread;
     mu_strategy *strategy = p->model->strategy;
     const int n = 2 * p->model->n_metrics;
     double sums[2 * MAX_LOGS], *parts = mu__calloc((size_t)strategy->n_local * (size_t)n, sizeof *parts);
@@ -223,7 +226,37 @@ static mu_status read_metrics(pass *p, const mu_value *states)
         p->names[i] = p->model->metrics[i]->name;
         p->values[i] = sums[2 * i + 1] > 0 ? sums[2 * i] / sums[2 * i + 1] : sums[2 * i];
     }
+    mu_release(p->unread);
+    p->unread = NULL;
     return status;
+}
+
+// Several workers add their metrics up when somebody looks: callbacks at each step, the chief's bar now and then. What
+// the bar wants is said where all agree on the next batch, so that all do the same.
+static bool values_are_due(const pass *p)
+{
+    return p->in_step || p->model->strategy->n_workers == 1 || p->model->strategy->values_wanted;
+}
+
+static void note_input(pass *p)
+{
+    if (!p->progress)
+        return;
+    const double elapsed = (double)(mu__now_ns() - p->progress->begin_ns) / 1e9;
+    p->progress->input_share = (mu__strategy_input_seconds(p->model->strategy) - p->input_before) / elapsed;
+}
+
+static mu_status take_metrics(pass *p, mu_value *states)
+{
+    mu_release(p->unread);
+    p->unread = mu_retain(states);
+    if (!values_are_due(p))
+        return MU_OK;
+    MU_TRY(read_metrics(p));
+    note_input(p);
+    if (p->progress)
+        mu__progress_step(p->progress, p->steps, p->model->n_metrics, p->names, p->values);
+    return MU_OK;
 }
 
 static mu_status keep_outputs(pass *p, mu_value *value)
@@ -271,9 +304,7 @@ static mu_status finish_step(pass *p, mu_running *running)
     count_step(p);
     if (p->function == p->model->predict_function)
         return keep_outputs(p, result);
-    MU_TRY(read_metrics(p, result));
-    if (p->progress)
-        mu__progress_step(p->progress, p->steps, p->model->n_metrics, p->names, p->values);
+    MU_TRY(take_metrics(p, result));
     if (p->training) {
         mu_logs logs = pass_logs(p);
         MU_TRY(call_hooks(p->callbacks, ON_BATCH_END, &logs));
@@ -284,6 +315,7 @@ static mu_status finish_step(pass *p, mu_running *running)
 // Takes the next batch and hands it to the replicas; NULL at the end or after an error.
 static mu_running *start_step(pass *p)
 {
+    p->model->strategy->wants_values = p->progress && mu__progress_due(p->progress);
     mu_value *batch = mu_next(p->iterator);
     if (!batch)
         return NULL;
@@ -341,7 +373,13 @@ static mu_status run_steps(pass *p)
 static mu_status run_pass(pass *p)
 {
     hold_stop(p->model);
-    const mu_status status = run_steps(p);
+    p->input_before = mu__strategy_input_seconds(p->model->strategy);
+    mu_status status = run_steps(p);
+    if (status == MU_OK && p->unread)
+        status = read_metrics(p);
+    note_input(p);
+    mu_release(p->unread);
+    p->unread = NULL;
     let_stop_go(p->model);
     return status;
 }

@@ -177,9 +177,11 @@ typedef struct mu_progress {
     int64_t begin_ns, shown_ns;
     int width;                    // columns
     size_t last_length;
+    double input_share;           // of the time: devices waited for input
 } mu_progress;
 void mu__progress_begin(mu_progress *progress, mu_verbose verbose, int epoch, int epochs, int64_t target);
 void mu__progress_step(mu_progress *progress, int64_t step, int n, const char *const *names, const double *values);
+bool mu__progress_due(const mu_progress *progress);  // mu__progress_step would draw
 void mu__progress_end(mu_progress *progress, int64_t step, int n, const char *const *names, const double *values);
 void mu__progress_abandon(mu_progress *progress);  // leaves the terminal on a new line
 

@@ -13,6 +13,10 @@
 #define BAR_CELLS 20
 #define REDRAW_NS 50000000
 
+// Waiting for input is told from this share of the time on, and not of the first second: it is the first batch's.
+#define INPUT_SHARE   .1
+#define INPUT_SECONDS 1.0
+
 static int terminal_width(FILE *out)
 {
     struct winsize size = {0};
@@ -122,6 +126,8 @@ static void draw(mu_progress *progress, int64_t step, bool final, int n, const c
     add_duration(&l, final || !known ? elapsed : per_step * (double)(progress->target - step));
     add_step_time(&l, per_step);
     add_values(&l, n, names, values);
+    if (progress->input_share > INPUT_SHARE && elapsed > INPUT_SECONDS)
+        add_text(&l, " - input wait: %.0f%%", 100 * progress->input_share);
     if (progress->mode == MU_VERBOSE_BAR)
         fprintf(progress->out, "\r%s%*s", l.text, MU_MAX(0, (int)progress->last_length - l.columns), "");
     else
@@ -132,12 +138,16 @@ static void draw(mu_progress *progress, int64_t step, bool final, int n, const c
     fflush(progress->out);
 }
 
+bool mu__progress_due(const mu_progress *progress)
+{
+    return progress->mode == MU_VERBOSE_BAR && mu__now_ns() - progress->shown_ns >= REDRAW_NS;
+}
+
 void mu__progress_step(mu_progress *progress, int64_t step, int n, const char *const *names, const double *values)
 {
-    int64_t now = mu__now_ns();
-    if (progress->mode != MU_VERBOSE_BAR || now - progress->shown_ns < REDRAW_NS)
+    if (!mu__progress_due(progress))
         return;
-    progress->shown_ns = now;
+    progress->shown_ns = mu__now_ns();
     draw(progress, step, false, n, names, values);
 }
 

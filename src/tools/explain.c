@@ -1,8 +1,9 @@
 // `muster explain FILE`: where the time of a traced run went, from the timeline that MUSTER_TRACE writes.
 //
 // For each replica the time between its first and last span is split into kernels, collectives (which
-// include waiting for slower replicas), waiting for input, and the rest: hand-over. Then come the kernels
-// that took most, over all replicas. The file is Chrome's trace format; others' files are read as well.
+// include waiting for slower replicas), waiting for input, and the rest: hand-over. Then comes how much of the
+// reductions of gradients went on beside other work, then the kernels that took most, over all replicas. The file
+// is Chrome's trace format; others' files are read as well.
 #include "tools/tools.h"
 
 #include <jansson.h>
@@ -17,10 +18,20 @@ typedef struct kernel_row {
     double us;
 } kernel_row;
 
+typedef struct interval {
+    double begin, end;
+} interval;
+
+typedef struct intervals {
+    interval *items;
+    size_t n, capacity;
+} intervals;
+
 typedef struct replica_row {
     int64_t id;
     double first, last;           // microseconds of the trace's clock
     double kernels, collectives, input;
+    intervals under_way, waits;   // reductions beside the replica's work, and where it was in a collective itself
 } replica_row;
 
 typedef struct explained {
@@ -49,12 +60,31 @@ static mu_status add_kernel(explained *e, const char *name, double us)
     return MU_PUSH(&e->kernels, fresh);
 }
 
+static mu_status add_interval(intervals *list, double begin, double us)
+{
+    const interval one = {.begin = begin, .end = begin + us};
+    return MU_PUSH(list, one);
+}
+
+// A reduction beside the replica's work: two events, of which the first says how long.
+static mu_status add_reduction(explained *e, const json_t *event)
+{
+    const double begin = json_number_value(json_object_get(event, "ts"));
+    const double us = json_number_value(json_object_get(json_object_get(event, "args"), "dur"));
+    replica_row *replica = replica_of(e, json_integer_value(json_object_get(event, "tid")), begin);
+    return replica ? add_interval(&replica->under_way, begin, us) : MU_RESOURCE_EXHAUSTED;
+}
+
 static mu_status add_span(explained *e, const json_t *event)
 {
     const char *phase = json_string_value(json_object_get(event, "ph"));
     const char *name = json_string_value(json_object_get(event, "name"));
     const char *category = json_string_value(json_object_get(event, "cat"));
-    if (!phase || strcmp(phase, "X") != 0 || !name || !category)
+    if (!phase || !name || !category)
+        return MU_OK;
+    if (strcmp(phase, "b") == 0 && strcmp(category, MU_SPAN_BESIDE) == 0)
+        return add_reduction(e, event);
+    if (strcmp(phase, "X") != 0)
         return MU_OK;
     const double begin = json_number_value(json_object_get(event, "ts"));
     const double us = json_number_value(json_object_get(event, "dur"));
@@ -63,8 +93,10 @@ static mu_status add_span(explained *e, const json_t *event)
         return MU_RESOURCE_EXHAUSTED;
     replica->first = MU_MIN(replica->first, begin);
     replica->last = MU_MAX(replica->last, begin + us);
-    if (strcmp(category, "collective") == 0)
+    if (strcmp(category, "collective") == 0) {
         replica->collectives += us;
+        MU_TRY(add_interval(&replica->waits, begin, us));
+    }
     if (strcmp(category, "input") == 0)
         replica->input += us;
     if (strcmp(category, "op") != 0)
@@ -127,6 +159,58 @@ static void print_cause(const explained *e)
             outside);
 }
 
+// ---- What was hidden ----------------------------------------------------------------------------
+
+static int by_begin(const void *a, const void *b)
+{
+    const double x = ((const interval *)a)->begin, y = ((const interval *)b)->begin;
+    return x < y ? -1 : x > y;
+}
+
+// Sorts intervals and makes one of those that touch; gives the time in all of them.
+static double join_intervals(intervals *list)
+{
+    size_t n = 0;
+    double all = 0;
+    if (list->n > 0)
+        qsort(list->items, list->n, sizeof *list->items, by_begin);
+    for (size_t i = 0; i < list->n; i++)
+        if (n > 0 && list->items[i].begin <= list->items[n - 1].end)
+            list->items[n - 1].end = MU_MAX(list->items[n - 1].end, list->items[i].end);
+        else
+            list->items[n++] = list->items[i];
+    list->n = n;
+    for (size_t i = 0; i < n; i++)
+        all += list->items[i].end - list->items[i].begin;
+    return all;
+}
+
+static double time_in_both(const intervals *a, const intervals *b)
+{
+    double both = 0;
+    for (size_t i = 0, k = 0; i < a->n && k < b->n;) {
+        both += MU_MAX(MU_MIN(a->items[i].end, b->items[k].end) - MU_MAX(a->items[i].begin, b->items[k].begin), 0);
+        if (a->items[i].end < b->items[k].end)
+            i++;
+        else
+            k++;
+    }
+    return both;
+}
+
+static void print_hidden(explained *e)
+{
+    for (size_t i = 0; i < e->replicas.n; i++) {
+        replica_row *r = &e->replicas.items[i];
+        const double under_way = join_intervals(&r->under_way);
+        join_intervals(&r->waits);
+        if (under_way > 0)
+            printf("%sreplica %lld: gradients were being reduced for %.3f s, %.0f%% of it hidden behind its own work\n",
+                   i == 0 ? "\n" : "", (long long)r->id, under_way / 1e6,
+                   100 - share(time_in_both(&r->under_way, &r->waits), under_way));
+    }
+}
+
 static void print_kernels(const explained *e)
 {
     double all = 0;
@@ -175,7 +259,12 @@ bool mu__tool_explain(int n, char **arguments)
     else if (collect(root, arguments[0], &e) == MU_OK) {
         print_replicas(&e);
         print_cause(&e);
+        print_hidden(&e);
         print_kernels(&e);
+    }
+    for (size_t i = 0; i < e.replicas.n; i++) {
+        mu__free(e.replicas.items[i].under_way.items);
+        mu__free(e.replicas.items[i].waits.items);
     }
     mu__free(e.kernels.items);
     mu__free(e.replicas.items);

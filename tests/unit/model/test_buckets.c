@@ -40,6 +40,28 @@ static void sizes_do_not_change_bits(void **state)
     free(whole);
 }
 
+// Reduced meanwhile or on the spot, on any number of replicas: the same weights.
+static void overlap_does_not_change_bits(void **state)
+{
+    (void)state;
+    for (int replicas = 1; replicas <= 8; replicas += replicas < 3 ? 1 : 5) {
+        double *seen[2];
+        int64_t n;
+        for (int on = 0; on < 2; on++) {
+            mu_strategy *strategy = mu_mirrored_strategy(.replicas = replicas);
+            strategy->bytes_per_pack = 100;
+            for (int r = 0; r < replicas && strategy->group && !on; r++)
+                mu__group_member(strategy->group, r)->start = NULL;
+            mu_model *model = model_on(strategy);
+            assert_non_null(mu_fit(model, rows_and_classes(40, 5, 3, 8), .epochs = 3, .verbose = MU_VERBOSE_SILENT));
+            seen[on] = weights_of(model, &n);
+        }
+        assert_memory_equal(seen[0], seen[1], sizeof **seen * (size_t)n);
+        free(seen[0]);
+        free(seen[1]);
+    }
+}
+
 // Positions of the reductions of gradients, and of the last gradient, in the graph of the training step.
 static int reductions(const mu_graph *graph, int *at, int *last_gradient)
 {
@@ -78,6 +100,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(sizes_do_not_change_bits),
+        MODEL_TEST(overlap_does_not_change_bits),
         MODEL_TEST(the_last_layers_go_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
