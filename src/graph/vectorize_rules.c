@@ -197,6 +197,19 @@ static bool normalizes(const site *s)
     return ((const mu_normalize_attrs *)s->node->attrs)->groups > 0 ? has_batch(s) : last_axes(s);
 }
 
+// Everything but the mask has the same leading axes.
+static bool attends(const site *s)
+{
+    mu_tensor *in[7];
+    const int mask = s->node->op == &mu_op_attention ? 3 : 6;
+    for (int i = 0; i < s->node->n_in; i++) {
+        if (i < mask && !s->in[i].rows)
+            return false;
+        in[i] = i < mask ? s->in[i].at : aligned(&s->in[i], own_rank(&s->in[0]));
+    }
+    return apply(s, s->node->attrs, in);
+}
+
 // Along the last axis: what goes to gamma and beta is summed for each row alone.
 static bool normalizes_back(const site *s)
 {
@@ -236,6 +249,8 @@ static const struct { const mu_op *op; rule *rule;
     {&mu_op_normalize, normalizes},
     {&mu_op_normalize_grad, normalizes_back},
     {&mu_op_channel_affine, last_axes},
+    {&mu_op_attention, attends},
+    {&mu_op_attention_grad, attends},
     {&mu_op_argmax, one_axis},
     {&mu_op_argmin, one_axis},
     {&mu_op_cumsum, one_axis},

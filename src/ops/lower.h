@@ -47,6 +47,9 @@ mu_hlo mu__hlo_slice(mu_emitter *e, mu_hlo a, const mu_ints *begin, const mu_int
 // mu__hlo_reduce folds axes away with "stablehlo.add", maximum, …, starting from a scalar.
 mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, const mu_ints *axes);
 
+// mu__hlo_product multiplies matrices whose leading axes are the same, either with its last two axes exchanged.
+mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool transpose_b);
+
 // mu__hlo_list writes "array<i64: 1, 2>".
 const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4]);
 
@@ -99,6 +102,8 @@ mu_status mu__lower_batch_norm_grad(mu_lowering *l);
 mu_status mu__lower_normalize(mu_lowering *l);
 mu_status mu__lower_normalize_grad(mu_lowering *l);
 mu_status mu__lower_channel_affine(mu_lowering *l);
+mu_status mu__lower_attention(mu_lowering *l);
+mu_status mu__lower_attention_grad(mu_lowering *l);
 mu_status mu__lower_pool(mu_lowering *l);
 mu_status mu__lower_softmax(mu_lowering *l);
 mu_status mu__lower_cross_entropy(mu_lowering *l);

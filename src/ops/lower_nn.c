@@ -19,20 +19,29 @@ static mu_hlo with_batches(mu_emitter *e, mu_hlo a, const mu_shape *result)
     return mu__hlo_broadcast_to(e, a, &shape);
 }
 
-mu_status mu__lower_matmul(mu_lowering *l)
+mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool transpose_b)
 {
-    const mu_matmul_attrs *attrs = l->attrs;
-    const mu_shape *result = &l->out[0].spec.shape;
-    const mu_hlo operands[] = {with_batches(l->emitter, l->in[0], result), with_batches(l->emitter, l->in[1], result)};
+    const mu_hlo operands[] = {a, b};
+    const int rank = a.spec.shape.rank;
+    mu_spec result = a.spec;
     char batches[64] = "", text[MU_HLO_TEXT];
-    const int rank = result->rank;
+    result.shape.dims[rank - 2] = a.spec.shape.dims[transpose_a ? rank - 1 : rank - 2];
+    result.shape.dims[rank - 1] = b.spec.shape.dims[transpose_b ? rank - 2 : rank - 1];
     for (int i = 0; i < rank - 2; i++)
         snprintf(batches + strlen(batches), sizeof batches - strlen(batches), "%s%d", i ? ", " : "", i);
     snprintf(text, sizeof text,
              "{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [%s], rhs_batching_dimensions = [%s], "
              "lhs_contracting_dimensions = [%d], rhs_contracting_dimensions = [%d]>, " MU_HLO_FULL_PRECISION "}",
-             batches, batches, attrs->transpose_a ? rank - 2 : rank - 1, attrs->transpose_b ? rank - 1 : rank - 2);
-    return mu__lowered(l, 0, l->emitter->add(l->emitter, &l->out[0].spec, "stablehlo.dot_general", 2, operands, text));
+             batches, batches, transpose_a ? rank - 2 : rank - 1, transpose_b ? rank - 1 : rank - 2);
+    return e->add(e, &result, "stablehlo.dot_general", 2, operands, text);
+}
+
+mu_status mu__lower_matmul(mu_lowering *l)
+{
+    const mu_matmul_attrs *attrs = l->attrs;
+    const mu_shape *result = &l->out[0].spec.shape;
+    const mu_hlo a = with_batches(l->emitter, l->in[0], result), b = with_batches(l->emitter, l->in[1], result);
+    return mu__lowered(l, 0, mu__hlo_product(l->emitter, a, b, attrs->transpose_a, attrs->transpose_b));
 }
 
 // ---- Bias and ReLU ------------------------------------------------------------------------------

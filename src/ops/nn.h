@@ -40,6 +40,11 @@ typedef struct mu_normalize_attrs {
     bool centered;      // the mean is taken out
 } mu_normalize_attrs;
 
+typedef struct mu_attention_attrs {
+    double scale;
+    bool causal;        // a query sees no later key; the last query sees the last key
+} mu_attention_attrs;
+
 typedef struct mu_dropout_attrs {
     double rate;
 } mu_dropout_attrs;

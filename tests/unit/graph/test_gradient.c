@@ -1,6 +1,8 @@
 // Gradients: eager and traced ones agree with differences; tapes nest, close and give second derivatives.
 #include "../model/model_test.h"
 
+#include <muster/nn.h>
+
 // A few compositions that use a value more than once, broadcast, branch and reduce. x: [4].
 static mu_tensor *product(mu_tensor *x)
 {
@@ -75,6 +77,90 @@ static void second_derivatives(void **state)
     assert_number(mu_scalar(second), 3 * exp(.25), 1e-14);  // (2 + 4 x^2) e^(x^2)
 }
 
+// ---- Fused rows differentiated twice, as what they are made of --------------------------------------
+
+typedef mu_tensor *ternary(mu_tensor *a, mu_tensor *b, mu_tensor *c);
+
+static mu_tensor *mean_at(mu_tensor *x, int n, const int *axes)
+{
+    return mu_reduce_mean_axes(x, n, axes, true);
+}
+
+static mu_tensor *standardised(mu_tensor *x, int n, const int *axes)
+{
+    mu_tensor *from = mu_subtract(x, mean_at(x, n, axes)), *variance = mean_at(mu_square(from), n, axes);
+    return mu_multiply(from, mu_rsqrt(mu_add(variance, mu_constant(MU_F64, .1))));
+}
+
+static mu_tensor *layer_norm(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta)
+{
+    return mu_nn_layer_normalization(x, gamma, beta, .1);
+}
+
+static mu_tensor *layer_norm_of_ops(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta)
+{
+    return mu_add(mu_multiply(standardised(x, 1, (int[]){-1}), gamma), beta);
+}
+
+static mu_tensor *group_norm(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta)
+{
+    return mu_nn_group_normalization(x, 2, gamma, beta, .1);
+}
+
+static mu_tensor *group_norm_of_ops(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta)
+{
+    mu_tensor *parted = standardised(mu_reshape(x, 4, (int64_t[]){2, 3, 2, 2}), 2, (int[]){1, 3});
+    return mu_add(mu_multiply(mu_reshape(parted, 3, (int64_t[]){2, 3, 4}), gamma), beta);
+}
+
+static mu_tensor *attention(mu_tensor *q, mu_tensor *k, mu_tensor *v)
+{
+    return mu_nn_attention(q, k, v, .causal = true, .scale = .7);
+}
+
+static mu_tensor *attention_of_ops(mu_tensor *q, mu_tensor *k, mu_tensor *v)
+{
+    mu_tensor *order = mu_range(MU_I64, 0, 3, 1);
+    mu_tensor *seen = mu_less_equal(mu_expand_dims(order, 0), mu_expand_dims(order, 1));
+    mu_tensor *scores = mu_multiply(mu_matmul_transposed(q, k, false, true), mu_constant(MU_F64, .7));
+    return mu_matmul(mu_nn_softmax(mu_where(seen, scores, mu_constant(MU_F64, -1e30)), -1), v);
+}
+
+// The gradient of the squares of the gradient of the squares of fn's result, three parts of 24 numbers at most.
+static void slopes_of_slopes(ternary *fn, mu_tensor *const x[3], mu_tensor *out[3])
+{
+    mu_tape *outer = mu_tape_open(), *inner = mu_tape_open();
+    mu_value *sources = mu_list(x[0], x[1], x[2], MU_END);
+    mu_value *first = mu_gradients(inner, mu_reduce_sum(mu_square(fn(x[0], x[1], x[2])), MU_ALL_AXES), sources);
+    mu_tape_close(inner);
+    mu_tensor *total = mu_constant(MU_F64, 0);
+    for (int i = 0; i < 3; i++)
+        total = mu_add(total, mu_reduce_sum(mu_square(mu_at(first, i)), MU_ALL_AXES));
+    mu_value *second = mu_gradients(outer, total, sources);
+    for (int i = 0; i < 3; i++)
+        out[i] = mu_at(second, i);
+}
+
+static void fused_rows_twice(void **state)
+{
+    (void)state;
+    static const struct { ternary *fused, *plain; int small; } pairs[] = {
+        {layer_norm, layer_norm_of_ops, 1}, {group_norm, group_norm_of_ops, 1}, {attention, attention_of_ops, 0}};
+    double numbers[24];
+    for (int i = 0; i < 24; i++)
+        numbers[i] = sin(1.3 * i * i);
+    for (size_t i = 0; i < MU_COUNT(pairs); i++) {
+        mu_tensor *x[3], *fused[3], *plain[3], *all = vector(24, numbers);
+        for (int k = 0; k < 3; k++)
+            x[k] = k > 0 && pairs[i].small ? vector(4, numbers + 5 * k)
+                                           : mu_reshape(mu_roll(all, k * 5, 0), 3, (int64_t[]){2, 3, 4});
+        slopes_of_slopes(pairs[i].fused, x, fused);
+        slopes_of_slopes(pairs[i].plain, x, plain);
+        for (int k = 0; k < 3; k++)
+            assert_near(doubles(fused[k]), doubles(plain[k]), k > 0 && pairs[i].small ? 4 : 24, 1e-9);
+    }
+}
+
 static void tapes_record_while_open(void **state)
 {
     (void)state;
@@ -130,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(match_differences),
         MODEL_TEST(second_derivatives),
+        MODEL_TEST(fused_rows_twice),
         MODEL_TEST(tapes_record_while_open),
         MODEL_TEST(variables_count_every_read),
         MODEL_TEST(gradients_stop),

@@ -43,6 +43,24 @@ static mu_tensor *normalised(mu_tensor *a, mu_tensor *b, mu_tensor *w)
     (void)w;
     return mu_add(mu_nn_softmax(a, -1), mu_nn_log_softmax(b, 0));
 }
+static mu_tensor *norms(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    mu_tensor *gamma = mu_reduce_sum(w, 1), *groups = mu_nn_group_normalization(a, 3, gamma, NULL, 1e-3);
+    return mu_add(mu_nn_layer_normalization(mu_multiply(a, b), gamma, NULL, 1e-3), groups);
+}
+static mu_tensor *norm_slope(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    mu_tensor *gamma = mu_reduce_sum(w, 1);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *loss = mu_reduce_sum(mu_square(mu_nn_layer_normalization(mu_add(a, b), gamma, NULL, 1e-3)), MU_ALL_AXES);
+    return mu_at(mu_gradients(tape, loss, mu_list(w, gamma, MU_END)), 1);
+}
+static mu_tensor *attends(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    mu_tensor *mask = mu_less(mu_reduce_sum(w, 1), mu_constant(MU_F64, 100));
+    mu_tensor *seen = mu_reshape(mu_slice(mask, (int64_t[]){0}, (int64_t[]){2}), 2, (int64_t[]){1, 2});
+    return mu_nn_attention(mu_add(a, b), a, mu_multiply(a, b), .mask = seen, .causal = true);
+}
 static mu_tensor *without_rules(mu_tensor *a, mu_tensor *b, mu_tensor *w)
 {
     mu_tensor *places = mu_argsort(b, 0, false);
@@ -66,7 +84,8 @@ static const struct { const char *name; row_fn *fn;
 } cases[] = {
     {"mixed", mixed},   {"products", products},   {"both_products", both_products}, {"reductions", reductions},
     {"shapes", shapes}, {"likes", likes},         {"normalised", normalised},       {"without_rules", without_rules},
-    {"slope", slope},   {"of_no_row", of_no_row},
+    {"slope", slope},   {"of_no_row", of_no_row}, {"norms", norms},                 {"norm_slope", norm_slope},
+    {"attends", attends},
 };
 
 typedef struct choice {
