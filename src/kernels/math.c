@@ -33,7 +33,7 @@
 static void plain_loops(mu_math function, const float *in, float *out, int64_t n)
 {
     switch (function) {
-    case MU_MATH_EXP: LOOP(exp_of(x));
+    case MU_MATH_EXP: LOOP_SINGLE(exp_of_single(x));
     case MU_MATH_EXPM1: LOOP(expm1_of(x));
     case MU_MATH_LOG: LOOP(log_of(x));
     case MU_MATH_LOG1P: LOOP_SINGLE(log1p_single(x));
@@ -65,8 +65,8 @@ static void activation_loops(mu_math function, float alpha, const float *in, flo
     const double root = 0.79788456080286535588;  // sqrt(2 / pi)
     switch (function) {
     case MU_MATH_SIGMOID: LOOP_SINGLE(sigmoid_single(x));
-    case MU_MATH_LOG_SIGMOID: LOOP(-softplus_of(-x));
-    case MU_MATH_SOFTPLUS: LOOP(softplus_of(x));
+    case MU_MATH_LOG_SIGMOID: LOOP_SINGLE(-softplus_single(-x));
+    case MU_MATH_SOFTPLUS: LOOP_SINGLE(softplus_single(x));
     case MU_MATH_ELU: LOOP(x < 0 ? slope * expm1_of(x) : x);
     case MU_MATH_SELU: LOOP(x < 0 ? low * expm1_of(x) : scale * x);
     case MU_MATH_SILU: LOOP_SINGLE(silu_single(x));

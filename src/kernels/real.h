@@ -228,12 +228,6 @@ MU_INLINE double atanh_of(double x)
     return __builtin_copysign(a < 1 ? result : a == 1 ? INFINITY : NAN, x);
 }
 
-// log(1 + e^x).
-MU_INLINE double softplus_of(double x)
-{
-    return at_least(x, 0) + log1p_positive(exp_of(-__builtin_fabs(x)));
-}
-
 // ---- Circles ------------------------------------------------------------------------------------
 
 // Below it x is reduced by multiples of a quarter turn without error.

@@ -180,6 +180,12 @@ MU_INLINE mu_vf log1p_single(mu_vf x)
     return v_select(v_greater(v_splat(-1), x), v_splat(NAN), result);
 }
 
+// log(1 + e^x).
+MU_INLINE mu_vf softplus_single(mu_vf x)
+{
+    return v_at_least(x, 0) + log1p_single(times_exp_single(v_splat(1), exp_below_single(-v_abs(x))));
+}
+
 // ---- Circles ------------------------------------------------------------------------------------
 
 #define HALF_PI_SINGLE 1.57079637050628662f

@@ -56,8 +56,8 @@ static const struct function {
     {"tanh", MU_MATH_TANH, tanh, 2, 0}, {"asinh", MU_MATH_ASINH, asinh, 1, 0}, {"acosh", MU_MATH_ACOSH, acosh, 1, 0},
     {"atanh", MU_MATH_ATANH, atanh, 1, 0}, {"erf", MU_MATH_ERF, erf, 2, 0}, {"erfc", MU_MATH_ERFC, erfc, 1, 0},
     {"lgamma", MU_MATH_LGAMMA, log_gamma, 2, 1e-6}, {"digamma", MU_MATH_DIGAMMA, digamma, 2, 1e-6},
-    {"sigmoid", MU_MATH_SIGMOID, sigmoid, 2, 0}, {"log_sigmoid", MU_MATH_LOG_SIGMOID, log_sigmoid, 1, 0},
-    {"softplus", MU_MATH_SOFTPLUS, softplus, 1, 0}, {"elu", MU_MATH_ELU, elu, 1, 0}, {"selu", MU_MATH_SELU, selu, 1, 0},
+    {"sigmoid", MU_MATH_SIGMOID, sigmoid, 2, 0}, {"log_sigmoid", MU_MATH_LOG_SIGMOID, log_sigmoid, 2, 0},
+    {"softplus", MU_MATH_SOFTPLUS, softplus, 2, 0}, {"elu", MU_MATH_ELU, elu, 1, 0}, {"selu", MU_MATH_SELU, selu, 1, 0},
     {"gelu", MU_MATH_GELU, gelu, 2, 1e-7}, {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh, 1, 0},
     {"silu", MU_MATH_SILU, silu, 2, 0}, {"mish", MU_MATH_MISH, mish, 3, 0},
 };
