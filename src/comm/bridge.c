@@ -332,6 +332,9 @@ static mu_status bridge_meet(mu_port *port)
         if (port->crowded)
             sched_yield(); // those who share this core have not sent yet: looking for it now is in vain
     }
+    // Behind an announcement may come nothing that takes it along.
+    if (own->announced)
+        MU_TRY(push_all(port));
     if (port->rank == room->low)
         MU_TRY(read_messages(port));
     own->announced = false;

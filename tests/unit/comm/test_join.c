@@ -122,6 +122,29 @@ static void test_every_type(void **state)
     }
 }
 
+// The last one to come finds all others' announcements; its own goes out although nothing follows it.
+static int nothing_to_add(world *w, mu_collective *c)
+{
+    float none[1] = {0};
+    (void)w;
+    if (c->rank == 0)
+        usleep(300000);
+    const double begin = seconds_now();
+    CHECK(c->all_reduce(c, 1, "nothing", MU_REDUCTION_SUM, MU_F32, none, 0) == MU_OK);
+    CHECK(c->rank == 0 || seconds_now() - begin < 1.5);
+    if (c->rank == 0)
+        usleep(2500000);
+    CHECK(mu__collective_barrier(c, 2, "end") == MU_OK);
+    return 0;
+}
+
+static void test_nothing_to_add(void **state)
+{
+    static const mu_communication_options pairwise = {.algorithms = "allreduce:pairwise"};
+    (void)state;
+    run_world((world){.processes = 3, .n_local = 1, .tcp = true, .run = nothing_to_add, .options = &pairwise});
+}
+
 // ---- Memory that all can address ----------------------------------------------------------------
 
 static int in_place(world *w, mu_collective *c)
@@ -392,6 +415,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_operation),
+        cmocka_unit_test(test_nothing_to_add),
         cmocka_unit_test(test_every_type),
         cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_falls_back_to_tcp),
