@@ -10,6 +10,7 @@
 #include <muster/nn.h>
 #include <muster/custom.h>
 #include <muster/graph.h>
+#include <muster/random.h>
 #include <muster/control.h>
 #include <muster/engine.h>
 #include <muster/comm.h>

@@ -246,6 +246,7 @@ public:
 #define mu_nn_attention_with(...) MU_LINE_TENSOR(mu_nn_attention_with(__VA_ARGS__))
 #define mu_call_op(...) MU_LINE_STATUS(mu_call_op(__VA_ARGS__))
 #define mu_call_op1(...) MU_LINE_TENSOR(mu_call_op1(__VA_ARGS__))
+#define mu_generator_next(...) MU_LINE_TENSOR(mu_generator_next(__VA_ARGS__))
 #define mu_variable_read(...) MU_LINE_TENSOR(mu_variable_read(__VA_ARGS__))
 #define mu_variable_assign(...) MU_LINE_STATUS(mu_variable_assign(__VA_ARGS__))
 #define mu_variable_assign_add(...) MU_LINE_STATUS(mu_variable_assign_add(__VA_ARGS__))

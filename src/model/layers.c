@@ -7,6 +7,7 @@
 
 #include <muster/nn.h>
 #include <muster/ops.h>
+#include <muster/random.h>
 
 static mu_status need_rank(const mu_layer *layer, const mu_shape *input, int low, int high)
 {
@@ -275,13 +276,9 @@ static mu_status dropout_build(mu_layer *layer, const mu_shape *input)
 {
     (void)input;
     const mu_dropout_args *args = layer->args;
-    uint64_t seed = args->seed ? args->seed : mu__runtime_next_seed(mu__runtime());
     char *name = mu__sprintf("%s/seed_generator_state", mu_layer_name(layer));
-    mu_suspended suspended = mu__trace_suspend();
-    mu_tensor *state = name ? mu_tensor_new(MU_I64, 1, (int64_t[]){3}, (uint64_t[]){0, 0, seed}) : NULL;
-    mu__trace_resume(suspended);
-    if (state)
-        layer->generator = mu_retain(mu_variable_new(state, name, .not_trainable = true));
+    if (name)
+        layer->generator = mu_retain(mu_generator_new(args->seed, name));
     mu__free(name);
     return layer->generator ? MU_OK : mu_error_code();
 }

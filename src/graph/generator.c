@@ -1,0 +1,29 @@
+// Generators: variables that hold the state of the counter-based generator, and seeds from them.
+//
+// What a seed becomes is the affair of the stateless ops; which component a replica moves on, that of its variable.
+#include "graph/graph.h"
+#include "ops/nn.h"
+
+#include <muster/random.h>
+
+mu_variable *mu_generator_new(uint64_t seed, const char *name)
+{
+    if (mu__pending())
+        return NULL;
+    const uint64_t words[] = {0, 0, seed ? seed : mu__runtime_next_seed(mu__runtime())};
+    mu_suspended suspended = mu__trace_suspend();
+    mu_tensor *state = mu_tensor_new(MU_I64, 1, (int64_t[]){3}, words);
+    mu__trace_resume(suspended);
+    return state ? mu_variable_new(state, name ? name : "generator", .not_trainable = true) : NULL;
+}
+
+mu_tensor *mu_generator_next(mu_variable *generator)
+{
+    if (mu__pending())
+        return NULL;
+    if (!generator) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_generator_next: the generator is NULL");
+        return NULL;
+    }
+    return mu__generator_next(&generator->resource);
+}
