@@ -71,7 +71,7 @@ MU_API int64_t mu_checkpoint_manager_restore(mu_checkpoint_manager *manager);
 
 typedef struct mu_backup_and_restore_args {
     size_t size;
-    const char *backup_dir;         // of this run alone; made if it is not there
+    const char *backup_dir;         // of this run alone; made if it is not there, gone after a successful end
     mu_keyword_only only_;
     int64_t save_freq;              // steps from one backup to the next; default: at the end of every epoch
     bool no_delete_checkpoint;      // keep the backup after a successful end

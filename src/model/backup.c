@@ -2,7 +2,7 @@
 //
 // Beside what a checkpoint holds, the file says which epoch and step comes next and where in the data that is.
 // Saves happen between steps, when nothing is under way: at the end of an epoch, every so many steps, and when a
-// signal ends fit. Deleted after a successful end, so that the next run begins anew.
+// signal ends fit. Deleted after a successful end, with its folder if nothing else is there: the next run begins anew.
 #include "model/checkpoint.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@ typedef struct backup {
     int64_t save_freq;  // 0: at the end of every epoch
     bool keep;          // after a successful end
     int64_t steps;      // since the last backup
+    char *folder;       // behind the path
     char path[];
 } backup;
 
@@ -72,6 +73,7 @@ static mu_status restore(const mu_logs *logs, void *arg)
 {
     backup *state = arg;
     state->steps = 0;
+    MU_TRY(mu__directory_make(state->folder));
     if (access(state->path, F_OK) != 0)
         return MU_OK;
     mu_tensor_file *file = mu__tensor_file_open(state->path);
@@ -102,10 +104,13 @@ static mu_status save_interrupted(const mu_logs *logs, void *arg)
 static mu_status finish(const mu_logs *logs, void *arg)
 {
     const backup *state = arg;
-    if (!state->keep && mu_strategy_should_checkpoint(logs->model->strategy) && unlink(state->path) != 0 &&
-        errno != ENOENT)
+    if (state->keep || !mu_strategy_should_checkpoint(logs->model->strategy))
+        return MU_OK;
+    if (unlink(state->path) != 0 && errno != ENOENT)
         mu__log(MU_LOG_WARNING, "the backup '%s' of a finished run cannot be deleted: %s", state->path,
                 strerror(errno));
+    if (rmdir(state->folder) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT)
+        mu__log(MU_LOG_DEBUG, "the folder '%s' of a finished run stays: %s", state->folder, strerror(errno));
     return MU_OK;
 }
 
@@ -124,12 +129,14 @@ mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args *given)
         return NULL;
     static const char *const file = "/backup.safetensors";
     const size_t bytes = strlen(args.backup_dir) + strlen(file) + 1;
-    backup *state = mu__calloc(1, sizeof *state + bytes);
+    backup *state = mu__calloc(1, sizeof *state + 2 * bytes);
     if (!state)
         return NULL;
     state->save_freq = args.save_freq;
     state->keep = args.no_delete_checkpoint;
+    state->folder = state->path + bytes;
     snprintf(state->path, bytes, "%s%s", args.backup_dir, file);
+    snprintf(state->folder, bytes, "%s", args.backup_dir);
     mu_callback *callback = mu__callback_built_in((mu_callback_args){
         .on_train_begin = restore, .on_epoch_end = save_epoch, .on_batch_end = args.save_freq ? save_batch : NULL,
         .on_train_end = finish}, state);

@@ -128,6 +128,29 @@ static void a_signal_saves_the_step_of(int step)
     remove_folder();
 }
 
+static mu_status break_off_epoch(const mu_logs *logs, void *arg)
+{
+    return logs->epoch == *(const int *)arg ? mu_fail(MU_ABORTED, "broken off") : MU_OK;
+}
+
+// Ten epochs, broken off at the beginning of epoch 4: the next run does the other six, and leaves no backup.
+static void test_case_ps_164(void **state)
+{
+    (void)state;
+    int at = 4;
+    for (int life = 0; life < 2; life++) {
+        mu_callback *breaker = mu_callback_new(.on_epoch_begin = break_off_epoch, .arg = &at);
+        mu_history *history = mu_fit(begin(2), data(), .epochs = 10, .verbose = MU_VERBOSE_SILENT,
+                                     .callbacks = MU_CALLBACKS(mu_backup_and_restore(FOLDER), breaker));
+        assert_int_equal(access(FOLDER, F_OK) == 0, life == 0);
+        if (life == 0)
+            expect_error(MU_ABORTED, "broken off");
+        else
+            assert_int_equal(mu_history_epochs(history), 6);
+        at = -1;
+    }
+}
+
 static void a_signal_saves_the_step(void **state)
 {
     (void)state;
@@ -257,6 +280,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(goes_on_with_the_same_bits),
         MODEL_TEST(a_signal_saves_the_step),
+        MODEL_TEST(test_case_ps_164),
         MODEL_TEST(steps_per_epoch_goes_on_in_the_data),
         MODEL_TEST(four_replicas_go_on_as_three),
         MODEL_TEST(the_manager_keeps_the_latest_that_are_whole),

@@ -85,8 +85,8 @@ static void what_it_refuses(void **state)
     remove_folder();
 }
 
-// SIGTERM twice: as long as the handler is there the second one ends nothing.
-static void a_signal_saves_and_ends(void **state)
+// Case 160 of the parameter-server cases. SIGTERM twice: as long as the handler is there the second one ends nothing.
+static void test_case_ps_160(void **state)
 {
     (void)state;
     remove_folder();
@@ -192,7 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_it_refuses),
-        cmocka_unit_test(a_signal_saves_and_ends),
+        cmocka_unit_test(test_case_ps_160),
         cmocka_unit_test(its_own_functions),
         cmocka_unit_test(a_grace_period),
         cmocka_unit_test(parameter_servers_are_not_for_it),
