@@ -116,9 +116,12 @@ static int fill_bucket(reduction_list *list, int first, size_t bytes_per_pack)
     return count;
 }
 
+// In one process there is little to hide, and each bucket has its own price.
 static size_t chosen_bytes(const reduction_list *list)
 {
     size_t all = 0;
+    if (mu_get_strategy()->n_workers == 1)
+        return MU_BUCKET_MOST;
     for (int i = 0; i < list->n; i++)
         all += known_bytes(list->in[i]);
     return MU_MAX(MU_MIN(all / 8, MU_BUCKET_MOST), MU_BUCKET_LEAST);
