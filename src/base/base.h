@@ -212,6 +212,7 @@ void *mu__context_leave(mu_context *child, void *result, mu_error_value *error);
 // What higher layers keep per runtime; made on first use, destroyed in reverse order of making.
 typedef enum mu_slot {
     MU_SLOT_ENGINE,
+    MU_SLOT_PREPARED,
     MU_SLOT_CLUSTER,
     MU_SLOT_DISTRIBUTE,
     MU_SLOT_RANDOM,

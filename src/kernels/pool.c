@@ -126,30 +126,93 @@ typedef struct pool {
 // in, and the pixel that begins at element out.
 typedef void window_body(const pool *p, const window *w, int64_t in, int64_t out);
 
-MU_INLINE void max_window(const pool *p, const window *w, int64_t in, int64_t out)
+static bool is_inside(const mu_pool_shape *s, const window *w)
+{
+    return w->bottom - w->top == s->window_height && w->right - w->left == s->window_width;
+}
+
+MU_INLINE mu_vf load_part(const float *x, int64_t n, bool whole)
+{
+    return whole ? v_load(x) : v_load_n(x, n);
+}
+
+// The greatest of a window that lies inside the image, and its mark, if none of its elements is NaN: what is odd is
+// returned. Two elements are looked at with one comparison.
+MU_INLINE mu_vm greatest_numbers(const float *x, int64_t below, int64_t channels, int64_t height, int64_t width,
+                                 int64_t n, bool whole, mu_vf *best, mu_marks *marks)
+{
+    mu_vf before = load_part(x, n, whole);
+    mu_vm odd = v_unordered(before, before);
+    *best = before;
+    *marks = marks_splat(0);
+    MU_UNROLL
+    for (int64_t i = 1; i < height * width; i++) {
+        const mu_vf here = load_part(x + i / width * below + i % width * channels, n, whole);
+        if (i % 2 == 0 || i + 1 == height * width)
+            odd = (mu_vm)(odd | v_unordered(before, here));
+        *marks = marks_set(*marks, v_greater(here, *best), (int)i);
+        *best = v_max(here, *best);
+        before = here;
+    }
+    return odd;
+}
+
+// The same whatever the window and its elements are: the first of equals wins, and the first NaN over all.
+MU_INLINE void greatest_of_any(const mu_pool_shape *s, const float *x, const window *w, int64_t n, mu_vf *best,
+                               mu_marks *marks)
+{
+    bool first = true;
+    *best = v_splat(-INFINITY);
+    *marks = marks_splat(0);
+    for (int64_t row = w->top; row < w->bottom; row++) {
+        for (int64_t column = w->left; column < w->right; column++) {
+            const mu_vf candidate = v_load_n(x + (row * s->width + column) * s->channels, n);
+            const mu_vm nan = v_unordered(candidate, candidate) & m_not(v_unordered(*best, *best));
+            const mu_vm take = v_greater(candidate, *best) | nan;
+            *marks = first ? marks_splat(mark_of(s, w, row, column))
+                           : marks_set(*marks, take, mark_of(s, w, row, column));
+            *best = first ? candidate : v_select(take, candidate, *best);
+            first = false;
+        }
+    }
+}
+
+// height and width: the window's, if all windows are alike and known; 0 if not.
+MU_INLINE void max_window(const pool *p, const window *w, int64_t in, int64_t out, int64_t height, int64_t width)
 {
     const mu_pool_shape *s = p->s;
-    const float *x = p->x + in;
+    const bool inside = height > 0 && is_inside(s, w);
+    const float *x = p->x + in, *corner = x + (w->top * s->width + w->left) * s->channels;
     for (int64_t c = 0; c < s->channels; c += MU_LANES) {
-        const int64_t n = least(s->channels - c, MU_LANES);
-        mu_vf best = v_splat(-INFINITY);
-        mu_marks marks = marks_splat(0);
-        bool first = true;
-        for (int64_t row = w->top; row < w->bottom; row++) {
-            for (int64_t column = w->left; column < w->right; column++) {
-                const mu_vf candidate = v_load_n(x + (row * s->width + column) * s->channels + c, n);
-                const mu_vm nan = v_unordered(candidate, candidate) & m_not(v_unordered(best, best));
-                const mu_vm take = v_greater(candidate, best) | nan;
-                marks = first ? marks_splat(mark_of(s, w, row, column))
-                              : marks_set(marks, take, mark_of(s, w, row, column));
-                best = first ? candidate : v_select(take, candidate, best);
-                first = false;
-            }
-        }
+        const int64_t n = least(s->channels - c, MU_LANES), below = s->width * s->channels;
+        mu_vf best;
+        mu_marks marks;
+        const bool done =
+            inside && !m_any(n == MU_LANES
+                                 ? greatest_numbers(corner + c, below, s->channels, height, width, n, true, &best, &marks)
+                                 : greatest_numbers(corner + c, below, s->channels, height, width, n, false, &best,
+                                                    &marks));
+        if (!done)
+            greatest_of_any(s, x + c, w, n, &best, &marks);
         v_store_n(p->y + out + c, best, n);
         if (p->new_mark != NULL)
             marks_store_n(p->new_mark + out + c, marks, n);
     }
+}
+
+MU_INLINE void max_window_2x2(const pool *p, const window *w, int64_t in, int64_t out)
+{
+    max_window(p, w, in, out, 2, 2);
+}
+
+MU_INLINE void max_window_3x3(const pool *p, const window *w, int64_t in, int64_t out)
+{
+    max_window(p, w, in, out, 3, 3);
+}
+
+MU_INLINE void max_window_any(const pool *p, const window *w, int64_t in, int64_t out)
+{
+    max_window(p, w, in, out, 0, 0);
 }
 
 MU_INLINE void max_window_grad(const pool *p, const window *w, int64_t in, int64_t out)
@@ -169,18 +232,26 @@ MU_INLINE void max_window_grad(const pool *p, const window *w, int64_t in, int64
     }
 }
 
+MU_INLINE mu_vf sum_of_window(const mu_pool_shape *s, const float *x, const window *w, int64_t n, bool whole)
+{
+    mu_vf sum = {0};
+    for (int64_t row = w->top; row < w->bottom; row++)
+        for (int64_t column = w->left; column < w->right; column++)
+            sum += load_part(x + (row * s->width + column) * s->channels, n, whole);
+    return sum;
+}
+
 MU_INLINE void average_window(const pool *p, const window *w, int64_t in, int64_t out)
 {
     const mu_pool_shape *s = p->s;
-    const float *x = p->x + in;
     const int64_t area = window_area(w);
+    const bool exact = (area & (area - 1)) == 0;  // its inverse is a number too
+    const mu_vf divisor = v_splat(area == 0 ? 1.0f : (float)area), inverse = v_splat(1.0f) / divisor;
     for (int64_t c = 0; c < s->channels; c += MU_LANES) {
         const int64_t n = least(s->channels - c, MU_LANES);
-        mu_vf sum = {0};
-        for (int64_t row = w->top; row < w->bottom; row++)
-            for (int64_t column = w->left; column < w->right; column++)
-                sum += v_load_n(x + (row * s->width + column) * s->channels + c, n);
-        v_store_n(p->y + out + c, area == 0 ? sum : sum / v_splat((float)area), n);
+        const mu_vf sum = n == MU_LANES ? sum_of_window(s, p->x + in + c, w, n, true)
+                                        : sum_of_window(s, p->x + in + c, w, n, false);
+        v_store_n(p->y + out + c, exact ? sum * inverse : sum / divisor, n);
     }
 }
 
@@ -226,7 +297,12 @@ MU_INLINE void for_windows(const pool *p, int64_t begin, int64_t end, window_bod
 void MU_KERNEL(max_pool)(const mu_pool_shape *s, const float *x, float *y, uint8_t *mark, int64_t begin, int64_t end)
 {
     const pool p = {.s = s, .x = x, .y = y, .new_mark = mark};
-    for_windows(&p, begin, end, max_window);
+    if (s->window_height == 2 && s->window_width == 2)
+        for_windows(&p, begin, end, max_window_2x2);
+    else if (s->window_height == 3 && s->window_width == 3)
+        for_windows(&p, begin, end, max_window_3x3);
+    else
+        for_windows(&p, begin, end, max_window_any);
 }
 
 void MU_KERNEL(max_pool_grad)(const mu_pool_shape *s, const float *dy, const uint8_t *mark, float *dx, int64_t begin,

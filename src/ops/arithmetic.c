@@ -107,6 +107,7 @@ typedef struct binary_job {
     loop2 *loop;
     size_t in_bytes, out_bytes;  // of an element
     bool halves;                 // inputs are f16 or bf16
+    bool stream;
 } binary_job;
 
 // The loop on operands that need no conversion.
@@ -114,7 +115,7 @@ static void plain_row(const binary_job *job, const char *a, int64_t step_a, cons
                       int64_t n)
 {
     const int variant = job->kernel->op->variant;
-    if (!mu__streams(n * (int64_t)job->out_bytes)) {
+    if (!job->stream || n * (int64_t)job->out_bytes < MU_PIECE_BYTES / 8) {
         job->loop(variant, a, step_a, b, step_b, out, n);
         return;
     }
@@ -173,13 +174,55 @@ void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *
     }
 }
 
+// A dense operand and a short row that all of its rows meet, of which a tile holds as many copies as fit.
+typedef struct tile_job {
+    const binary_job *binary;
+    int tiled;               // the operand that is a row
+    int64_t columns, rows;   // of the tile
+    const char *tile;
+} tile_job;
+
+static void tile_range(void *arg, int64_t begin, int64_t end)
+{
+    const tile_job *job = arg;
+    const binary_job *binary = job->binary;
+    const char *dense = binary->kernel->in[1 - job->tiled].data;
+    for (int64_t row = begin; row < end; row += job->rows) {
+        const int64_t n = MU_MIN(job->rows, end - row) * job->columns, at = row * job->columns;
+        const char *from = dense + (size_t)at * binary->in_bytes;
+        plain_row(binary, job->tiled == 0 ? job->tile : from, 1, job->tiled == 1 ? job->tile : from, 1,
+                  (char *)binary->kernel->out[0].data + (size_t)at * binary->out_bytes, n);
+    }
+}
+
+// False where the walk is no such case, or its rows are long enough by themselves.
+static bool run_tiled(const binary_job *binary, const mu_walk *walk)
+{
+    _Alignas(64) char tile[MU_PIECE_BYTES];
+    const int64_t columns = walk->rank == 2 ? walk->dims[1] : 0;
+    const size_t row = (size_t)columns * binary->in_bytes;
+    tile_job job = {.binary = binary, .columns = columns, .tile = tile};
+    if (binary->halves || columns == 0 || row > sizeof tile / 4 || walk->strides[0][1] != 1 || walk->strides[1][1] != 1)
+        return false;
+    job.tiled = walk->strides[0][0] == 0 ? 0 : 1;
+    if (walk->strides[job.tiled][0] != 0 || walk->strides[1 - job.tiled][0] != columns)
+        return false;
+    job.rows = MU_MIN((int64_t)(sizeof tile / row), walk->dims[0]);
+    mu__copy_blocks(tile, row, binary->kernel->in[job.tiled].data, 0, row, job.rows, false);
+    mu__share_range(binary->kernel->team, walk->dims[0], job.rows, walk->dims[0] * columns, tile_range, &job);
+    return true;
+}
+
 static mu_status run_binary(const mu_kernel *k, loop2 *loop)
 {
     mu_dtype dtype = k->in[0].dtype;
     binary_job job = {.kernel = k, .loop = loop, .in_bytes = mu_dtype_bytes(dtype),
                       .out_bytes = mu_dtype_bytes(k->out[0].dtype), .halves = dtype == MU_F16 || dtype == MU_BF16};
     mu_walk walk;
+    job.stream = mu__streams(mu__elements(&k->out[0].shape) * (int64_t)job.out_bytes);
     mu__walk_make(&walk, &k->out[0].shape, 2, k->in);
+    if (run_tiled(&job, &walk))
+        return MU_OK;
     mu__walk_run(&walk, k->team, binary_row, &job);
     return MU_OK;
 }

@@ -373,6 +373,27 @@ static mu_status map_ref(const mu_kernel *k)
     return MU_OK;
 }
 
+// A range of the first axis that is worth sharing: small ones are copied, so that they keep no large tensor alive.
+static bool slice_view(const mu_kernel *k, const mu_spec *out, size_t *offset)
+{
+    enum { LEAST = 1 << 14, MOST = 64 };  // bytes; parts of the whole
+    const mu_view *x = &k->in[0];
+    const mu_spec spec = {.dtype = x->dtype, .shape = x->shape};
+    const size_t bytes = mu__spec_bytes(out), all = mu__spec_bytes(&spec);
+    slice_range range = {0};
+    if (x->shape.rank == 0 || bytes < LEAST || all / bytes >= MOST)
+        return false;
+    for (int axis = 0; axis < x->shape.rank; axis++) {
+        slice_range own = {0};
+        if (resolve_slice(k->attrs, axis, x->shape.dims[axis], &own) != MU_OK || own.stride != 1
+            || (axis > 0 && own.count != x->shape.dims[axis]))
+            return false;
+        range = axis == 0 ? own : range;
+    }
+    *offset = all / (size_t)x->shape.dims[0] * (size_t)range.start;
+    return true;
+}
+
 // dx (zeroed) gets every dy added where it was read from.
 static void add_back(const axis_maps *maps, mu_dtype dtype, const char *dy, char *dx)
 {
@@ -524,7 +545,8 @@ static const mu_sample samples_slice_grad[] = {
     {.n_in = 2, .in = {MU_DIMS(2, 3, 2), MU_DIMS(3, 7, 2)}, .attrs = &slice_open, .no_grad = 2},
     {0},
 };
-const mu_op mu_op_strided_slice = {MAP("strided_slice", SLICE, mu_slice_attrs, slice_attrs, map_grad, samples_slice)};
+const mu_op mu_op_strided_slice = {
+    MAP("strided_slice", SLICE, mu_slice_attrs, slice_attrs, map_grad, samples_slice), .view_at = slice_view};
 const mu_op mu_op_strided_slice_grad = {
     MAP_GRAD("strided_slice_grad", SLICE, mu_slice_attrs, slice_attrs, samples_slice_grad)};
 

@@ -3,7 +3,7 @@
 // While the thread traces, an application becomes a node of the graph; otherwise it is checked by the
 // shape rule and computed at once on the calling thread, by the row's fast kernel where it takes the case
 // and by its plain loops where not. Open tapes hear of both. Knows no single op.
-#include "ops/op.h"
+#include "ops/prepared.h"
 
 static const mu_op *const table[] = {
 #define MU_OP(word) &mu_op_##word,
@@ -110,8 +110,11 @@ static mu_status eager_outputs(eager_call *call, mu_tensor *const *in, mu_tensor
         if (!mu__shape_known(&spec->shape))
             return mu__error(MU_INTERNAL, "%s: the shape rule left output %d unknown for known inputs", op->name, i);
         call->views |= i == 0 && call->infer.n_in > 0 && mu__op_is_view(op, &call->in_specs[0], spec);
-        out[i] = i == 0 && call->views ? mu__tensor_view(in[0]->buffer, in[0]->offset, spec->dtype, &spec->shape)
-                        : mu__tensor_alloc(spec->dtype, &spec->shape);
+        size_t offset = 0;
+        call->views |= i == 0 && op->view_at && op->view_at(&call->kernel, spec, &offset);
+        out[i] = i == 0 && call->views
+                     ? mu__tensor_view(in[0]->buffer, in[0]->offset + offset, spec->dtype, &spec->shape)
+                     : mu__tensor_alloc(spec->dtype, &spec->shape);
         if (!out[i])
             return MU_RESOURCE_EXHAUSTED;
         call->out[i] = (mu_view){.dtype = spec->dtype, .shape = spec->shape, .data = mu__data(out[i])};
@@ -127,7 +130,7 @@ static mu_status run_fast(eager_call *call, bool *ran)
     mu_prepare prepare = {.op = op, .attrs = call->infer.attrs, .n_in = call->infer.n_in, .n_out = call->infer.n_out,
                           .in = call->in_specs, .out = call->out_specs, .team = kernel->team};
     void *scratch = NULL;
-    mu_status status = op->cpu.prepare ? op->cpu.prepare(&prepare) : MU_OK;
+    mu_status status = op->cpu.prepare && !mu__prepared_take(&prepare) ? op->cpu.prepare(&prepare) : MU_OK;
     *ran = status == MU_OK && !prepare.declined;
     if (*ran && prepare.scratch_bytes > 0 && !(scratch = mu__alloc_data(prepare.scratch_bytes)))
         status = MU_RESOURCE_EXHAUSTED;
@@ -139,8 +142,7 @@ static mu_status run_fast(eager_call *call, bool *ran)
     }
     if (scratch)
         mu__free_data(scratch, prepare.scratch_bytes);
-    if (prepare.state && op->cpu.release)
-        op->cpu.release(prepare.state);
+    mu__prepared_give(&prepare);
     return status;
 }
 

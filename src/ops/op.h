@@ -231,6 +231,8 @@ struct mu_op {
     // Data-dependent ops: fills the shapes that the shape rule left unknown, before the outputs are allocated
     // (kernel->out is NULL). Required with MU_OP_DATA_DEPENDENT.
     mu_status (*measure)(const mu_kernel *kernel, mu_spec *out);
+    // Optional, asked by eager calls alone: whether output 0, as specified, is bytes of input 0 from an offset on.
+    bool (*view_at)(const mu_kernel *kernel, const mu_spec *out, size_t *offset);
     struct {                        // optional: the fast way
         mu_status (*prepare)(mu_prepare *prepare);
         mu_kernel_run *run;
