@@ -239,8 +239,9 @@ def shapes():
         case(f"stack_{axis}", "a b", f"torch.stack((a, b), dim={axis})", f"raw.Pack(values=[a, b], axis={axis})")
     split = "[part.contiguous() for part in a.chunk(4, dim=1)]"
     case("split", "a", split, "raw.Split(axis=axis1[0], value=a, num_split=4)", out=False)
-    case("split_0", "a", "[part.clone() for part in a.chunk(4, dim=0)]", "raw.Split(axis=axis0[0], value=a, num_split=4)", out=False)
-    case("unstack", "st", "[part.clone() for part in st.unbind(0)]", "raw.Unpack(value=st, num=4, axis=0)", out=False)
+    case("split_0", "a", "[part.clone() for part in a.chunk(4, dim=0)]", "raw.Split(axis=axis0[0], value=a, num_split=4)", "math",
+         out=False)
+    case("unstack", "st", "[part.clone() for part in st.unbind(0)]", "raw.Unpack(value=st, num=4, axis=0)", "math", out=False)
     case("slice", "a", "a[1:-1, 1:-1].contiguous()", "raw.Slice(input=a, begin=one_one, size=tf.shape(a) - 2)",
          out=False)
     case("strided_slice", "a", "a[:, ::2].contiguous()", "a[:, ::2]", out=False)

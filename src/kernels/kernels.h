@@ -192,6 +192,10 @@ typedef struct mu_kernels {
     // copy: dst = src, bytes [begin, end); stream as in reduce_n.
     void (*copy)(void *dst, const void *src, bool stream, int64_t begin, int64_t end);
 
+    // put: copy with stream, but what it has written is sure to be seen by other threads only after fence.
+    void (*put)(void *dst, const void *src, int64_t bytes);
+    void (*fence)(void);
+
     // turn: the transpose of a matrix of elements of 1, 2, 4 or 8 bytes: out [rows, columns] with out[i][j] =
     // in[i + j * stride] (elements). stream as in reduce_n. Range: rows of out.
     void (*turn)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,

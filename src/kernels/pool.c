@@ -187,12 +187,12 @@ MU_INLINE void max_window(const pool *p, const window *w, int64_t in, int64_t ou
         const int64_t n = least(s->channels - c, MU_LANES), below = s->width * s->channels;
         mu_vf best;
         mu_marks marks;
-        const bool done =
-            inside && !m_any(n == MU_LANES
-                                 ? greatest_numbers(corner + c, below, s->channels, height, width, n, true, &best, &marks)
-                                 : greatest_numbers(corner + c, below, s->channels, height, width, n, false, &best,
-                                                    &marks));
-        if (!done)
+        mu_vm odd = {0};
+        if (inside && n == MU_LANES)
+            odd = greatest_numbers(corner + c, below, s->channels, height, width, n, true, &best, &marks);
+        else if (inside)
+            odd = greatest_numbers(corner + c, below, s->channels, height, width, n, false, &best, &marks);
+        if (!inside || m_any(odd))
             greatest_of_any(s, x + c, w, n, &best, &marks);
         v_store_n(p->y + out + c, best, n);
         if (p->new_mark != NULL)

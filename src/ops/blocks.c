@@ -13,9 +13,19 @@ bool mu__streams(int64_t bytes)
     return bytes >= (INT64_C(32) << 20);
 }
 
+static _Thread_local bool has_put;
+
 void mu__put_piece(void *to, const void *piece, int64_t bytes)
 {
-    mu__kernels()->copy(to, piece, true, 0, bytes);
+    mu__kernels()->put(to, piece, bytes);
+    has_put = true;
+}
+
+void mu__put_end(void)
+{
+    if (has_put)
+        mu__kernels()->fence();
+    has_put = false;
 }
 
 // Blocks of so many bytes as moves of a size that the compiler knows.

@@ -90,6 +90,7 @@ mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value)
     if (n > 0) {
         mu__write_element(dtype, element, 0, value);
         mu__fill(mu__data(tensor), element, bytes, n, mu__streams(n * (int64_t)bytes));
+        mu__put_end();
     }
     return tensor;
 }

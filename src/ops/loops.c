@@ -138,6 +138,7 @@ static void run_part(void *arg, int index, int count)
     mu__team_share(job->n, job->grain, index, count, &begin, &end);
     if (begin < end)
         job->fn(job->arg, begin, end);
+    mu__put_end();
 }
 
 void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work,

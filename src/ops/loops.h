@@ -38,16 +38,21 @@ void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work
 
 // mu__streams says whether a result of so many bytes is larger than what caches keep, so that writing it past them
 // saves reading the lines that it replaces. Such a result is made in pieces of MU_PIECE_BYTES and put in place by
-// mu__put_piece.
+// mu__put_piece. mu__put_end makes what this thread has put sure to be seen by others; who runs kernels calls it behind
+// each, since a fence for every piece would cost a third of the bandwidth.
 #define MU_PIECE_BYTES 8192
 bool mu__streams(int64_t bytes);
 void mu__put_piece(void *to, const void *piece, int64_t bytes);
+void mu__put_end(void);
 
 // mu__copy_blocks copies n blocks of `bytes`, each so many bytes behind the one before; mu__fill writes n copies of an
 // element of 1, 2, 4 or 8 bytes. stream: past the caches, where a block is large enough for it.
 void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n,
                      bool stream);
 void mu__fill(void *to, const void *element, size_t bytes, int64_t n, bool stream);
+
+// mu__truth_of_row tells whether any, or all, of n bools are true.
+bool mu__truth_of_row(bool all, const uint8_t *x, int64_t n);
 
 // mu__accumulate combines n elements of `from` into `into`, in order.
 typedef enum mu_combine { MU_COMBINE_ADD, MU_COMBINE_MIN, MU_COMBINE_MAX, MU_COMBINE_MULTIPLY } mu_combine;

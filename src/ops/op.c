@@ -3,6 +3,7 @@
 // While the thread traces, an application becomes a node of the graph; otherwise it is checked by the
 // shape rule and computed at once on the calling thread, by the row's fast kernel where it takes the case
 // and by its plain loops where not. Open tapes hear of both. Knows no single op.
+#include "ops/loops.h"
 #include "ops/prepared.h"
 
 static const mu_op *const table[] = {
@@ -152,9 +153,11 @@ static mu_status eager_run(eager_call *call)
     if (call->views)
         return MU_OK;
     bool ran = false;
-    if (op->cpu.run)
-        MU_TRY(run_fast(call, &ran));
-    return ran ? MU_OK : op->ref(&call->kernel);
+    mu_status status = op->cpu.run ? run_fast(call, &ran) : MU_OK;
+    if (status == MU_OK && !ran)
+        status = op->ref(&call->kernel);
+    mu__put_end();
+    return status;
 }
 
 static mu_status eager_run_shared(eager_call *call)

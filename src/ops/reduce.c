@@ -15,8 +15,9 @@
 #include <muster/ops.h>
 
 enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, ARGMAX, ARGMIN, CUMSUM, CUMPROD };
-// So many outputs, and so many parts of one, are folded side by side; so long rows of 16-bit floats are widened.
-enum { COLUMNS = 256, LANES = 64, HALVES = 8192 };
+// So many outputs, and so many parts of one, are folded side by side; so long pieces of 16-bit floats are
+// widened, in rows of at most so many.
+enum { COLUMNS = 256, LANES = 64, HALVES = 1024, MOST_HALVES = 1 << 16 };
 
 static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
 {
@@ -133,26 +134,6 @@ static bool is_half(mu_dtype dtype)
     return dtype == MU_F16 || dtype == MU_BF16;
 }
 
-// Whether any or all of a row of bools are true, found in pieces, so that an early answer ends it.
-MU_CLONES
-static bool truth_of_row(bool all, const uint8_t *x, int64_t n)
-{
-    enum { PIECE = 4096 };
-    for (int64_t at = 0; at < n; at += PIECE) {
-        const int64_t end = MU_MIN(n, at + PIECE);
-        uint8_t some = 0, least = 1;
-        if (all)
-            for (int64_t i = at; i < end; i++)
-                least = x[i] < least ? x[i] : least;
-        else
-            for (int64_t i = at; i < end; i++)
-                some |= x[i];
-        if (some || !least)
-            return !all;
-    }
-    return all;
-}
-
 // Rows [begin, end) of float32.
 static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, int64_t begin, int64_t end)
 {
@@ -163,13 +144,19 @@ static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, in
         out[row] /= (float)n;
 }
 
-// A row of 16-bit floats, widened first.
-static void fold_half_row(const fold_job *job, const void *row, void *out)
+// A row of 16-bit floats, widened piece by piece; the pieces' results are folded in turn.
+static void fold_half_row(const fold_job *job, const uint16_t *row, void *out)
 {
     const mu_kernels *kernels = mu__kernels();
-    float wide[HALVES], result;
-    (job->dtype == MU_F16 ? kernels->widen_f16 : kernels->widen_bf16)(row, wide, job->n);
-    fold_f32_rows(job->variant, wide, &result, job->n, 0, 1);
+    float wide[HALVES], parts[MOST_HALVES / HALVES], result;
+    int64_t n = 0;
+    for (int64_t at = 0; at < job->n; at += HALVES, n++) {
+        const int64_t count = MU_MIN((int64_t)HALVES, job->n - at);
+        (job->dtype == MU_F16 ? kernels->widen_f16 : kernels->widen_bf16)(row + at, wide, count);
+        fold_f32_rows(job->variant == MEAN ? SUM : job->variant, wide, &parts[n], count, 0, 1);
+    }
+    fold_f32_rows(job->variant == MEAN ? SUM : job->variant, parts, &result, n, 0, 1);
+    result = job->variant == MEAN ? result / (float)job->n : result;
     mu__convert(job->dtype, out, MU_F32, &result, 1);
 }
 
@@ -188,9 +175,9 @@ static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
         const char *in = (const char *)job->in + (size_t)(row * job->n) * bytes;
         char *out = (char *)job->out + (size_t)row * bytes;
         if (half)
-            fold_half_row(job, in, out);
+            fold_half_row(job, (const uint16_t *)(const void *)in, out);
         else
-            *(bool *)out = truth_of_row(job->variant == ALL, (const uint8_t *)in, job->n);
+            *(bool *)out = mu__truth_of_row(job->variant == ALL, (const uint8_t *)in, job->n);
     }
     return true;
 }
@@ -299,7 +286,7 @@ static mu_status reduce_ref(const mu_kernel *k)
     const unsigned reduced = axis_bits(&((const mu_reduce_attrs *)k->attrs)->axes);
     fold_job job;
     if (is_half(k->in[0].dtype)
-        && (!as_one_group(&k->in[0].shape, reduced, &job) || job.inner != 1 || job.n > HALVES))
+        && (!as_one_group(&k->in[0].shape, reduced, &job) || job.inner != 1 || job.n > MOST_HALVES))
         return mu__run_as_f32(k, reduce_ref);
     return reduce_bits(k, k->op->variant, reduced);
 }

@@ -3,6 +3,7 @@
 // Nothing is allocated but the buffers of the results. When a step fails, the variables that steps up to it
 // write are marked; a run that fails before its first write leaves every variable as it was.
 #include "engine/cpu/plan.h"
+#include "ops/loops.h"
 
 // Memory that all plans of a device share, one block for each depth of bodies: of each depth only one plan runs at a
 // time, on the device's thread.
@@ -127,6 +128,7 @@ static mu_status run_shared(step *s)
     mu_status status = mu__shared_begin(&s->kernel, &turn);
     if (status == MU_OK && turn.runs)
         status = s->run(&s->kernel);
+    mu__put_end();
     return mu__shared_end(&s->kernel, &turn, status);
 }
 
@@ -138,7 +140,9 @@ static mu_status run_step(const mu_plan *plan, step *s, const cpu_call *call, ch
         return run_shared(s);
     if (s->bucket >= 0)
         return mu__overlap_start(plan, s, bucket_data(plan, &plan->buckets[s->bucket], arena));
-    return s->run(&s->kernel);
+    const mu_status status = s->run(&s->kernel);
+    mu__put_end();
+    return status;
 }
 
 static mu_status run_steps(const mu_plan *plan, const cpu_call *call, char *arena, int *done)

@@ -5,6 +5,7 @@
 // those of the whole, what the first one left, and the op's outputs. It may break again. Effects keep their order
 // and collectives their numbers.
 #include "engine/cpu/plan.h"
+#include "ops/loops.h"
 
 struct tail {
     const mu_node *node;       // of the whole graph
@@ -224,7 +225,9 @@ static mu_status run_measured(const mu_plan *plan, mu_kernel *kernel, mu_view *v
         views[i] = (mu_view){.dtype = out[i].dtype, .shape = out[i].shape, .data = mu__data(results[i])};
     }
     kernel->out = views;
-    return node->op->ref(kernel);
+    const mu_status status = node->op->ref(kernel);
+    mu__put_end();
+    return status;
 }
 
 static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor **results)

@@ -4,6 +4,7 @@
 // are written only after every program has succeeded, so a failed run leaves them as they were. One replica runs
 // one program; of several, each runs the parts between collectives, and the host does the collectives.
 #include "engine/pjrt/pjrt.h"
+#include "ops/loops.h"
 
 // The programs of a graph, whole or split.
 typedef struct programs {
@@ -282,6 +283,7 @@ static mu_status reduce_on_host(const pjrt_plan *plan, programs *p, const mu_nod
                               .number = node->id,
                               .replica = run->replica_id};
     MU_GO(node->op->ref(&kernel));
+    mu__put_end();
     for (int i = 0; i < node->n_out; i++)
         MU_GO(to_device(plan, &views[node->n_in + i], &p->slots[p->cut.first[node->id] + i]));
 out:

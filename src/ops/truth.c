@@ -1,0 +1,23 @@
+// Rows of bools taken together; see loops.h.
+//
+// Main idea: bytes are folded in vectors, in pieces, so that an answer which is known early ends the search.
+#include "ops/loops.h"
+
+MU_CLONES
+bool mu__truth_of_row(bool all, const uint8_t *x, int64_t n)
+{
+    enum { PIECE = 4096 };
+    for (int64_t at = 0; at < n; at += PIECE) {
+        const int64_t end = MU_MIN(n, at + PIECE);
+        uint8_t some = 0, least = 1;
+        if (all)
+            for (int64_t i = at; i < end; i++)
+                least = x[i] < least ? x[i] : least;
+        else
+            for (int64_t i = at; i < end; i++)
+                some |= x[i];
+        if (some || !least)
+            return !all;
+    }
+    return all;
+}
