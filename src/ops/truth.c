@@ -4,7 +4,7 @@
 #include "ops/loops.h"
 
 MU_CLONES
-bool mu__truth_of_row(bool all, const uint8_t *x, int64_t n)
+static bool truth_of_row(bool all, const uint8_t *x, int64_t n)
 {
     enum { PIECE = 4096 };
     for (int64_t at = 0; at < n; at += PIECE) {
@@ -20,4 +20,9 @@ bool mu__truth_of_row(bool all, const uint8_t *x, int64_t n)
             return !all;
     }
     return all;
+}
+
+bool mu__truth_of_row(bool all, const uint8_t *x, int64_t n)
+{
+    return truth_of_row(all, x, n);
 }
