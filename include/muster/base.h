@@ -14,6 +14,11 @@
 #ifndef MUSTER_BASE_H
 #define MUSTER_BASE_H
 
+// The argument structs leave fields out on purpose, which g++ warns of in macros that are not a system's.
+#if defined(__cplusplus) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC system_header
+#endif
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,11 +46,12 @@ MU_API const char *mu_version(void);
 
 // ---- Status -------------------------------------------------------------------------------------
 
-// The canonical codes that TensorFlow, gRPC and PJRT share, with their numbers.
+// The canonical codes that TensorFlow, gRPC and PJRT share, with their numbers. (UNKNOWN is MU_UNKNOWN_ERROR here:
+// MU_UNKNOWN is a dimension.)
 #define MU_STATUS_LIST(X)     \
     X(OK, 0)                  \
     X(CANCELLED, 1)           \
-    X(UNKNOWN, 2)             \
+    X(UNKNOWN_ERROR, 2)       \
     X(INVALID_ARGUMENT, 3)    \
     X(DEADLINE_EXCEEDED, 4)   \
     X(NOT_FOUND, 5)           \
@@ -120,6 +126,23 @@ static inline double mu_exactly(double value) { return value == 0.0 ? MU_ZERO : 
 // Lists of pointers end with this mark (not with NULL, which is what a failed element looks like).
 MU_API extern const char mu_list_end;
 #define MU_END ((void *)(uintptr_t)&mu_list_end)
+
+// MU_LIST_OF(type, a, b) is such a list, for an argument that asks for a `type *const *`; it lives as long as the call.
+#ifndef __cplusplus
+#define MU_LIST_OF(type, ...) ((type *const[]){__VA_ARGS__, MU_END})
+#else
+#define MU_LIST_OF(type, ...) mu_listed<type>(__VA_ARGS__)
+extern "C++" {
+template <typename T, size_t N> struct mu_list_holder {
+    T *items[N];
+    operator T *const *() const { return items; }
+};
+template <typename T, typename... Items> inline mu_list_holder<T, sizeof...(Items) + 1> mu_listed(Items... items)
+{
+    return {{items..., static_cast<T *>(MU_END)}};
+}
+}
+#endif
 
 // ---- Ownership ----------------------------------------------------------------------------------
 

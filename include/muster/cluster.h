@@ -181,9 +181,7 @@ typedef struct mu_union_cluster_resolver_args {
     mu_union_cluster_resolver_with(MU_ARGS(mu_union_cluster_resolver_args, __VA_ARGS__))
 MU_API mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args *args);
 // MU_CLUSTERS(a, b) is a list for .resolvers.
-#ifndef __cplusplus
-#define MU_CLUSTERS(...) ((mu_cluster *const[]){__VA_ARGS__, MU_END})
-#endif
+#define MU_CLUSTERS(...) MU_LIST_OF(mu_cluster, __VA_ARGS__)
 
 // ---- Asking a cluster ---------------------------------------------------------------------------
 
@@ -198,7 +196,8 @@ MU_API int mu_cluster_num_accelerators(mu_cluster *cluster, const char *type);
 // mu_cluster_source names what was read: "TF_CONFIG", "SLURM_PROCID" (static storage).
 MU_API const char *mu_cluster_source(const mu_cluster *cluster);
 
-// What is set wins over what the source says. NULL and -1: as the source says.
+// What is set wins over what the source says. NULL and -1: as the source says (that of a simple
+// cluster says nothing).
 MU_API mu_status mu_cluster_set_task_type(mu_cluster *cluster, const char *task_type);
 MU_API mu_status mu_cluster_set_task_id(mu_cluster *cluster, int task_id);
 MU_API mu_status mu_cluster_set_rpc_layer(mu_cluster *cluster, const char *rpc_layer);

@@ -165,6 +165,8 @@ MU_API int mu_variable_component_name(const mu_variable *variable, int component
 
 // ---- Running ------------------------------------------------------------------------------------
 
+// From here on a strategy that is NULL (with no error pending) is the default one.
+
 // mu_run runs a traced function on every replica at the same time and returns its results, per replica.
 // `arguments`: per-replica values give each replica its component, other values go to all; NULL: none.
 // Errors: whatever a replica failed with; the others are released. Also when the function returns nothing

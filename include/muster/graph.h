@@ -52,7 +52,8 @@ MU_API bool mu_variable_is_trainable(const mu_variable *variable);
 MU_API mu_variable_synchronization mu_variable_synchronization_of(const mu_variable *variable);
 MU_API mu_variable_aggregation mu_variable_aggregation_of(const mu_variable *variable);
 
-// mu_variable_read returns the value that this context sees; guide 9.2 of TensorFlow's semantics.
+// mu_variable_read returns the value that this context sees: on a replica its own copy; outside, and with ON_READ, what
+// the aggregation makes of all copies; otherwise the first one.
 MU_API mu_tensor *mu_variable_read(mu_variable *variable);
 MU_API mu_status mu_variable_assign(mu_variable *variable, mu_tensor *value);
 MU_API mu_status mu_variable_assign_add(mu_variable *variable, mu_tensor *delta);
@@ -73,6 +74,9 @@ MU_API mu_value *mu_gradients(mu_tape *tape, mu_tensor *loss, mu_value *sources)
 // mu_variables makes a value of variables; the last argument is MU_END.
 MU_API mu_value *mu_variables(mu_variable *first, ...);
 MU_API mu_value *mu_variables_of(int n, mu_variable *const *variables);
+// mu_value_variable returns the variable in a value: of mu_value_at(mu_model_weights(model), 0), say.
+// Errors: INVALID_ARGUMENT for any other value.
+MU_API mu_variable *mu_value_variable(const mu_value *value);
 
 // ---- Functions ----------------------------------------------------------------------------------
 

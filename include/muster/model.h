@@ -173,7 +173,7 @@ MU_API mu_metric *mu_accuracy(void);
 MU_API mu_metric *mu_mean_metric(const char *name);
 // mu_metric_update adds a batch: for accuracy labels and predictions, for a mean the values and NULL.
 MU_API mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred);
-MU_API double mu_metric_result(mu_metric *metric);           // over all replicas
+MU_API double mu_metric_result(mu_metric *metric);           // over all replicas; 0 before the first update
 MU_API mu_status mu_metric_reset(mu_metric *metric);
 MU_API const char *mu_metric_name(const mu_metric *metric);
 
@@ -233,10 +233,8 @@ MU_API mu_tensor *mu_compute_average_loss_with(const mu_average_loss_args *args)
 
 // ---- compile, fit, evaluate, predict ------------------------------------------------------------
 
-#ifndef __cplusplus
-#define MU_METRICS(...) ((mu_metric *const[]){__VA_ARGS__, MU_END})
-#define MU_CALLBACKS(...) ((mu_callback *const[]){__VA_ARGS__, MU_END})
-#endif
+#define MU_METRICS(...) MU_LIST_OF(mu_metric, __VA_ARGS__)
+#define MU_CALLBACKS(...) MU_LIST_OF(mu_callback, __VA_ARGS__)
 
 typedef struct mu_compile_args {
     size_t size;

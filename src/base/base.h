@@ -23,6 +23,9 @@
 // mu__error records an error of this thread and returns its code; the first record stays.
 #define mu__error(code, ...) mu_fail_at(code, __FILE__, __LINE__, __VA_ARGS__)
 
+// mu__need records INVALID_ARGUMENT, "`what` is NULL", unless the argument is there.
+mu_status mu__need(const void *argument, const char *what);
+
 // mu__pending says whether this thread has a record: every entry point that builds or runs something
 // starts with `if (mu__pending()) return NULL;`.
 bool mu__pending(void);

@@ -298,8 +298,9 @@ mu_file_writer *mu__file_create(const char *path)
     if (mu__pending())
         return NULL;
     struct stat found;
-    if (stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
-        mu__error(MU_FAILED_PRECONDITION, "cannot write %s: it is a folder; give the path of a file", path);
+    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode)) {
+        mu__error(MU_FAILED_PRECONDITION, "cannot write %s: it is a %s; give the path of a file", path,
+                  S_ISDIR(found.st_mode) ? "folder" : "device, pipe or socket, which the file would replace");
         return NULL;
     }
     mu_file_writer *file = mu__calloc(1, sizeof *file);

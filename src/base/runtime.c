@@ -5,6 +5,7 @@
 #include "base/private.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -152,11 +153,21 @@ mu_runtime *mu__runtime_present(void)
     return own != NULL ? own : atomic_load_explicit(&default_runtime, memory_order_acquire);
 }
 
+// A program started with standard output or error closed prints to whatever is opened under these numbers next: a
+// connection, a file of weights. So nothing is.
+static void hold_standard_numbers(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) < 0)
+            return;
+}
+
 static mu_status make_default(const mu_runtime_args *args, bool must_be_first)
 {
     mu_status status = MU_OK;
     pthread_mutex_lock(&default_lock);
     if (atomic_load(&default_runtime) == NULL) {
+        hold_standard_numbers();
         mu_runtime *runtime = runtime_make(args);
         status = runtime != NULL ? MU_OK : mu_error_code();
         atomic_store(&default_runtime, runtime);
@@ -295,7 +306,7 @@ static int exit_code(mu_status code)
     case MU_UNAVAILABLE:
     case MU_DEADLINE_EXCEEDED: return 69;
     case MU_INTERNAL:
-    case MU_UNKNOWN: return 70;
+    case MU_UNKNOWN_ERROR: return 70;
     case MU_RESOURCE_EXHAUSTED: return 74;
     case MU_PERMISSION_DENIED:
     case MU_UNAUTHENTICATED: return 77;

@@ -15,11 +15,16 @@ const char *mu_status_name(mu_status status)
 {
     switch (status) {
 #define STATUS_NAME(name, number) \
-    case MU_##name: return #name;
+    case MU_##name: return number == MU_UNKNOWN_ERROR ? "UNKNOWN" : #name;
         MU_STATUS_LIST(STATUS_NAME)
 #undef STATUS_NAME
     }
     return "UNKNOWN";
+}
+
+mu_status mu__need(const void *argument, const char *what)
+{
+    return argument != NULL ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "%s is NULL", what);
 }
 
 // Marks a text that vsnprintf had to cut, without leaving half of a UTF-8 character.
@@ -50,7 +55,7 @@ mu_status mu_fail_at(mu_status code, const char *file, int line, const char *for
     if (error->code != MU_OK)
         return code;
     const int number = (int)code;
-    error->code = number > 0 && number <= MU_UNAUTHENTICATED ? code : MU_UNKNOWN;
+    error->code = number > 0 && number <= MU_UNAUTHENTICATED ? code : MU_UNKNOWN_ERROR;
     error->file = file != NULL ? file : "";
     error->line = line;
     error->message[0] = '\0';
@@ -165,7 +170,7 @@ mu_status mu__errno_code(int error_number)
     case ENETUNREACH:
     case EHOSTUNREACH: return MU_UNAVAILABLE;
     case EIO: return MU_DATA_LOSS;
-    default: return MU_UNKNOWN;
+    default: return MU_UNKNOWN_ERROR;
     }
 }
 

@@ -111,6 +111,7 @@ typedef struct job {
 
 struct mu_worker {
     pthread_t thread;
+    int forks;            // of the process that has the thread
     pthread_mutex_t lock; // of the queue
     job *items;           // a ring of `capacity` from `head`
     size_t head, n, capacity;
@@ -122,6 +123,25 @@ struct mu_worker {
     int n_cpus;
     char name[16]; // the kernel's limit
 };
+
+// fork copies no threads, so a worker of before is none in the child: the number of forks between the first process
+// and this one tells.
+static atomic_int forks;
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
+// What the child computes by itself it does alone: libgomp's threads are not there either, and it waits for them.
+static void count_fork(void)
+{
+    atomic_fetch_add(&forks, 1);
+    omp_set_num_threads(1);
+}
+
+static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
+
+static bool is_here(const mu_worker *worker)
+{
+    return worker->forks == atomic_load_explicit(&forks, memory_order_relaxed);
+}
 
 static void wake(mu_worker *worker)
 {
@@ -147,6 +167,9 @@ static mu_status ring_grow(mu_worker *worker)
 mu_status mu__worker_post(mu_worker *worker, void (*run)(void *arg), void *arg)
 {
     mu_status status = MU_OK;
+    if (!is_here(worker))
+        return mu__error(MU_FAILED_PRECONDITION, "the thread %s did not come along when this process was forked; fork "
+                         "before the library is used, or start a new program in the child (exec)", worker->name);
     pthread_mutex_lock(&worker->lock);
     if (worker->n == worker->capacity)
         status = ring_grow(worker);
@@ -238,6 +261,8 @@ mu_worker *mu__worker_new(const char *name, const int *cpus, int n_cpus, mu_runt
     mu_worker *worker = mu__calloc(1, sizeof *worker);
     if (worker == NULL)
         return NULL;
+    pthread_once(&forks_once, watch_forks);
+    worker->forks = atomic_load(&forks);
     pthread_mutex_init(&worker->lock, NULL);
     snprintf(worker->name, sizeof worker->name, "%s", name);
     worker->runtime = runtime;
@@ -268,6 +293,10 @@ void mu__worker_free(mu_worker *worker)
 {
     if (worker == NULL)
         return;
+    if (!is_here(worker)) {  // its lock may be held for ever
+        worker_discard(worker);
+        return;
+    }
     pthread_mutex_lock(&worker->lock);
     worker->ending = true;
     atomic_fetch_add(&worker->waiting_jobs, 1);

@@ -268,7 +268,7 @@ const mu_stage_ops mu__stage_zip = {
 
 mu_dataset *mu_dataset_zip_of(int n, mu_dataset *const *datasets)
 {
-    if (mu__pending())
+    if (mu__pending() || (n > 0 && mu__need(datasets, "mu_dataset_zip_of: the list") != MU_OK))
         return NULL;
     if (n < 1) {
         mu__error(MU_INVALID_ARGUMENT, "mu_dataset_zip of %d datasets; give at least one", n);

@@ -100,6 +100,7 @@ struct mu_dataset {
     atomic_llong iterations;         // shuffle: how many were begun; chooses the order of the next
 };
 extern mu_type mu__dataset_type;
+extern mu_type mu__distributed_type;  // of distribute: the other kind of mu_iterable
 
 // mu__dataset_new makes a dataset; it takes over what `args` owns (also on failure) and retains the inputs.
 // Fails if an input is NULL or no dataset. Owned by the caller.

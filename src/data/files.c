@@ -66,6 +66,8 @@ static mu_dataset *one_path(const char *path)
 mu_dataset *mu_dataset_paths(int n, const char *const *paths)
 {
     mu_dataset *dataset = NULL;
+    if (n > 0 && mu__need(paths, "mu_dataset_paths: the list") != MU_OK)
+        return NULL;
     for (int i = 0; i < n && !mu__pending(); i++) {
         mu_dataset *one = mu__files_one(paths[i], "mu_dataset_paths");
         dataset = dataset == NULL ? one : mu_dataset_concatenate(dataset, one);

@@ -327,6 +327,11 @@ static mu_iterator *iterate(mu_iterable *iterable)
         mu__error(MU_INVALID_ARGUMENT, "the dataset to iterate is NULL; give a dataset");
         return NULL;
     }
+    if (!mu__is(iterable, &mu__dataset_type) && !mu__is(iterable, &mu__distributed_type)) {
+        mu__error(MU_INVALID_ARGUMENT, "a %s cannot be iterated; give a dataset or a distributed dataset",
+                  iterable->object.type->name);
+        return NULL;
+    }
     return iterable->iterate(iterable);
 }
 
@@ -353,7 +358,7 @@ mu_value *mu_next(mu_iterator *iterator)
 
 const char *mu_iterator_state(mu_iterator *iterator)
 {
-    if (mu__pending() || iterator == NULL)
+    if (mu__pending() || mu__need(iterator, "mu_iterator_state: the iterator") != MU_OK)
         return NULL;
     mu__free(iterator->state);
     iterator->state = iterator->ops->save(iterator);

@@ -215,7 +215,7 @@ const mu_stage_ops mu__stage_rebatch = {
 
 mu_dataset *mu_dataset_rebatch(mu_dataset *dataset, int n_sizes, const int64_t *sizes, bool drop_remainder)
 {
-    if (mu__pending())
+    if (mu__pending() || (n_sizes > 0 && mu__need(sizes, "mu_dataset_rebatch: sizes") != MU_OK))
         return NULL;
     int64_t sum = 0;
     for (int i = 0; i < n_sizes && sum >= 0; i++)

@@ -98,6 +98,7 @@ int mu_variable_component_name(const mu_variable *variable, int component, char 
 {
     if (!variable || component < 0 || component >= variable->n_components)
         return -1;
+    bytes = name ? bytes : 0;
     if (component == 0)
         return snprintf(name, bytes, "%s", variable->resource.name);
     return snprintf(name, bytes, "%s/replica_%d", variable->resource.name, component);

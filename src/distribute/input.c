@@ -36,7 +36,7 @@ static void distributed_destroy(void *object)
     mu__free(distributed->pipelines);
 }
 
-static mu_type distributed_type = {.name = "distributed dataset", .destroy = distributed_destroy};
+mu_type mu__distributed_type = {.name = "distributed dataset", .destroy = distributed_destroy};
 
 static void iterator_destroy(void *object)
 {
@@ -318,7 +318,7 @@ mu_iterator *mu__distributed_iterate(mu_distributed_dataset *distributed)
 static mu_distributed_dataset *distribute(mu_strategy *strategy, const mu_shares *shares, int n,
                                           mu_dataset *const *pipelines)
 {
-    mu_distributed_dataset *distributed = shares->dataset ? mu__new(&distributed_type, sizeof *distributed) : NULL;
+    mu_distributed_dataset *distributed = shares->dataset ? mu__new(&mu__distributed_type, sizeof *distributed) : NULL;
     if (!distributed)
         return NULL;
     distributed->iterable.iterate = distributed_iterate;

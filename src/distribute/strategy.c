@@ -297,6 +297,8 @@ mu_status mu_set_strategy(mu_strategy *strategy)
 
 void mu_scope_close(mu_scope_guard *guard)
 {
+    if (!guard)
+        return;
     scope_object *scope = guard->scope;
     if (scope)
         forget_default(scope);

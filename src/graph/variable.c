@@ -230,11 +230,22 @@ mu_status mu_variable_assign_sub(mu_variable *variable, mu_tensor *delta)
 
 // ---- Values of variables ------------------------------------------------------------------------
 
+mu_variable *mu_value_variable(const mu_value *value)
+{
+    if (mu__need(value, "mu_value_variable: the value") != MU_OK)
+        return NULL;
+    if (value->kind == MU_VALUE_VARIABLE)
+        return (mu_variable *)value->leaf;
+    mu__error(MU_INVALID_ARGUMENT, "mu_value_variable: the value is %s, not a variable",
+              value->kind == MU_VALUE_TENSOR ? "a tensor" : "a container");
+    return NULL;
+}
+
 mu_value *mu_variables_of(int n, mu_variable *const *variables)
 {
-    if (mu__pending())
+    if (mu__pending() || (n > 0 && mu__need(variables, "mu_variables: the list") != MU_OK))
         return NULL;
-    mu_value **items = mu__calloc((size_t)n + 1, sizeof *items);
+    mu_value **items = mu__calloc((size_t)MU_MAX(n, 0) + 1, sizeof *items);
     mu_value *list = NULL;
     for (int i = 0; items && i < n; i++) {
         if (!variables[i]) {
@@ -245,7 +256,7 @@ mu_value *mu_variables_of(int n, mu_variable *const *variables)
             goto out;
     }
     if (items)
-        list = mu__give(mu__value_container(MU_VALUE_LIST, n, items, NULL));
+        list = mu__give(mu__value_container(MU_VALUE_LIST, MU_MAX(n, 0), items, NULL));
 out:
     mu__free(items);
     return list;

@@ -126,8 +126,10 @@ mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pr
 
 double mu_metric_result(mu_metric *metric)
 {
-    if (mu__pending() || !metric || !metric->total)
+    if (mu__pending() || mu__need(metric, "mu_metric_result: the metric") != MU_OK)
         return NAN;
+    if (!metric->total)
+        return 0;
     mu_pool *pool = mu_pool_open();
     double total = mu_scalar(mu_variable_read(metric->total)), count = mu_scalar(mu_variable_read(metric->count));
     mu_pool_close(pool);
@@ -138,7 +140,8 @@ mu_status mu_metric_reset(mu_metric *metric)
 {
     if (mu__pending())
         return mu_error_code();
-    if (!metric || !metric->total)
+    MU_TRY(mu__need(metric, "mu_metric_reset: the metric"));
+    if (!metric->total)
         return MU_OK;
     MU_TRY(mu_variable_assign(metric->total, mu_constant(mu_variable_dtype(metric->total), 0)));
     return mu_variable_assign(metric->count, mu_constant(mu_variable_dtype(metric->count), 0));

@@ -70,7 +70,7 @@ static mu_status check_layers(mu_layer *const *layers, int *n)
 mu_model *mu_sequential_of(mu_layer *const *layers)
 {
     int n;
-    if (mu__pending() || check_layers(layers, &n) != MU_OK)
+    if (mu__pending() || mu__need(layers, "mu_sequential_of: the list") != MU_OK || check_layers(layers, &n) != MU_OK)
         return NULL;
     mu_model *model = mu__new(&model_type, sizeof *model);
     if (!model)

@@ -56,7 +56,9 @@ mu_tensor *mu__ones_like(mu_tensor *like)
 
 static mu_tensor *filled_like(mu_tensor *like, double value)
 {
-    return like ? mu_broadcast_like(mu_constant(like->dtype, value), like) : NULL;
+    if (mu__need(like, "mu_zeros_like or mu_ones_like: the tensor") != MU_OK)
+        return NULL;
+    return mu_broadcast_like(mu_constant(like->dtype, value), like);
 }
 
 mu_tensor *mu_zeros_like(mu_tensor *x)

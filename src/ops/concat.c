@@ -94,6 +94,8 @@ const mu_op mu_op_concat = {
 mu_tensor *mu_concat(int n, mu_tensor *const *tensors, int axis)
 {
     mu_axis_attrs attrs = {.axis = axis};
+    if (n > 0 && mu__need(tensors, "mu_concat: the list") != MU_OK)
+        return NULL;
     if (n > 0 && tensors[0] && axis < 0)
         attrs.axis = axis + tensors[0]->shape.rank;
     return mu__apply_n(&mu_op_concat, &attrs, n, tensors);
@@ -177,6 +179,8 @@ const mu_op mu_op_concat_part = {
 
 mu_tensor *mu_stack(int n, mu_tensor *const *tensors, int axis)
 {
+    if (n > 0 && mu__need(tensors, "mu_stack: the list") != MU_OK)
+        return NULL;
     if (mu__pending() || n < 1 || !tensors[0])
         return mu__apply_n(&mu_op_concat, &axis_0, n, tensors);
     mu_tensor **rows = mu__alloc((size_t)n * sizeof rows[0]);
@@ -193,6 +197,8 @@ mu_tensor *mu_stack(int n, mu_tensor *const *tensors, int axis)
 mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu_tensor **out)
 {
     int64_t begin[MU_MAX_RANK] = {0}, size[MU_MAX_RANK], sum = 0;
+    if (n > 0 && (mu__need(sizes, "mu_split: the list of sizes") != MU_OK || mu__need(out, "mu_split: out") != MU_OK))
+        return mu_error_code();
     for (int i = 0; i < n; i++) {
         out[i] = NULL;
         sum += MU_MAX(sizes[i], 0);
@@ -209,7 +215,7 @@ mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu
         size[i] = -1;
     for (int i = 0; i < n; i++) {
         size[at] = sizes[i] >= 0 ? sizes[i] : dim - sum;
-        if (size[at] < 0 || (i == n - 1 && begin[at] + size[at] != dim))
+        if (sizes[i] < -1 || size[at] < 0 || (i == n - 1 && begin[at] + size[at] != dim))
             return mu__error(MU_INVALID_ARGUMENT, "mu_split: %d parts that sum to %lld do not make up axis %d of size "
                              "%lld", n, (long long)sum, at, (long long)dim);
         out[i] = mu_slice(x, begin, size);
@@ -220,8 +226,10 @@ mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu
 
 mu_status mu_split(mu_tensor *x, int n, int axis, mu_tensor **out)
 {
-    if (mu__pending() || !x || n < 1)
+    if (mu__pending() || !x)
         return mu_split_sizes(x, 0, NULL, axis, out);
+    if (n < 1)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_split: %d parts asked of axis %d; it takes 1 or more", n, axis);
     int at = mu__axis(axis, x->shape.rank, "mu_split");
     if (at < 0)
         return MU_INVALID_ARGUMENT;
@@ -244,6 +252,8 @@ mu_status mu_unstack(mu_tensor *x, int n, int axis, mu_tensor **out)
         return mu__pending() ? mu_error_code()
                              : mu__error(MU_INVALID_ARGUMENT, "mu_unstack: %d slices asked of axis %d of size %lld", n,
                                          axis, (long long)mu_tensor_dim(x, axis));
+    if (x && n == 0)
+        return mu_error_code();
     MU_TRY(mu_split(x, n, axis, out));
     for (int i = 0; i < n; i++)
         out[i] = mu_squeeze(out[i], axis);

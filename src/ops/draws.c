@@ -200,7 +200,7 @@ static mu_status draw_infer(mu_infer *infer)
         || !(gamma ? attrs->dtype == parameters->dtype : counts & MU_DTYPE_BIT(attrs->dtype)))
         return mu__error(MU_INVALID_ARGUMENT, "%s: it does not make %s of %s parameters", infer->op->name,
                          mu_dtype_name(attrs->dtype), mu_dtype_name(parameters->dtype));
-    MU_TRY(mu__shape_check(&attrs->shape, infer->op->name));
+    MU_TRY(mu__need_known_shape(&attrs->shape, infer->op->name));
     MU_TRY(need_last_axes(infer, &parameters->shape, &attrs->shape));
     infer->out[0] = (mu_spec){attrs->dtype, attrs->shape};
     return MU_OK;

@@ -271,7 +271,9 @@ mu_tensor *mu_einsum(const char *text, int n, mu_tensor *const *tensors)
     mu_term terms[MAX_OPERANDS], wanted = {.n = 0};
     if (mu__pending())
         return NULL;
-    if (!text || read_equation(text, n, &e) != MU_OK)
+    if (mu__need(text, "einsum: the equation") != MU_OK || mu__need(tensors, "einsum: the list of operands") != MU_OK)
+        return NULL;
+    if (read_equation(text, n, &e) != MU_OK)
         return NULL;
     for (int i = 0; i < n; i++) {
         if (!tensors[i]) {
@@ -303,6 +305,8 @@ mu_tensor *mu_tensordot_axes(mu_tensor *a, mu_tensor *b, int n, const int *axes_
         mu__error(MU_INVALID_ARGUMENT, "tensordot: one of the tensors is NULL; give both");
         return NULL;
     }
+    if (n > 0 && (mu__need(axes_a, "tensordot: axes_a") != MU_OK || mu__need(axes_b, "tensordot: axes_b") != MU_OK))
+        return NULL;
     mu_term x = {.x = a, .n = a->shape.rank}, y = {.x = b, .n = b->shape.rank};
     for (int i = 0; i < x.n; i++)
         x.label[i] = (unsigned char)i;

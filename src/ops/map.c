@@ -630,6 +630,8 @@ const mu_op mu_op_roll = {MAP("roll", ROLL, mu_counts_attrs, counts_attrs, roll_
 mu_tensor *mu_slice(mu_tensor *x, const int64_t *begin, const int64_t *size)
 {
     mu_slice_attrs attrs;
+    if (mu__need(begin, "mu_slice: begin") != MU_OK || mu__need(size, "mu_slice: size") != MU_OK)
+        return NULL;
     memset(&attrs, 0, sizeof attrs);
     attrs.exact = true;
     attrs.begin.n = attrs.end.n = attrs.strides.n = x ? x->shape.rank : 0;
@@ -646,6 +648,8 @@ mu_tensor *mu_strided_slice(mu_tensor *x, const int64_t *begin, const int64_t *e
                             unsigned begin_mask, unsigned end_mask, unsigned shrink_mask)
 {
     mu_slice_attrs attrs;
+    if (mu__need(begin, "mu_strided_slice: begin") != MU_OK || mu__need(end, "mu_strided_slice: end") != MU_OK)
+        return NULL;
     memset(&attrs, 0, sizeof attrs);
     int rank = x ? x->shape.rank : 0;
     attrs.begin.n = attrs.end.n = attrs.strides.n = rank;
@@ -676,6 +680,8 @@ mu_tensor *mu_pad(mu_tensor *x, const int64_t *before, const int64_t *after, con
 {
     static const char *const modes[] = {"constant", "reflect", "symmetric"};
     mu_pad_attrs attrs;
+    if (mu__need(before, "mu_pad: before") != MU_OK || mu__need(after, "mu_pad: after") != MU_OK)
+        return NULL;
     memset(&attrs, 0, sizeof attrs);
     for (attrs.mode = 0; mode && attrs.mode < 3 && strcmp(mode, modes[attrs.mode]) != 0;)
         attrs.mode++;
@@ -696,6 +702,8 @@ mu_tensor *mu_pad(mu_tensor *x, const int64_t *before, const int64_t *after, con
 mu_tensor *mu_tile(mu_tensor *x, const int64_t *multiples)
 {
     mu_counts_attrs attrs;
+    if (mu__need(multiples, "mu_tile: multiples") != MU_OK)
+        return NULL;
     memset(&attrs, 0, sizeof attrs);
     attrs.counts.n = x ? x->shape.rank : 0;
     for (int i = 0; i < attrs.counts.n; i++)

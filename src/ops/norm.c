@@ -230,6 +230,9 @@ mu_status mu_nn_batch_norm_training(mu_tensor *x, mu_tensor *gamma, mu_tensor *b
                                     mu_tensor **mean, mu_tensor **variance)
 {
     mu_tensor *in[] = {x, gamma, beta}, *out[3];
+    MU_TRY(mu__need(y, "mu_nn_batch_norm_training: y"));
+    MU_TRY(mu__need(mean, "mu_nn_batch_norm_training: mean"));
+    MU_TRY(mu__need(variance, "mu_nn_batch_norm_training: variance"));
     const mu_status status = mu__apply(&mu_op_batch_norm_training, &(mu_epsilon_attrs){epsilon}, 3, in, 0, NULL, out);
     *y = out[0];
     *mean = out[1];

@@ -288,6 +288,15 @@ mu_status mu__need_seed(const mu_infer *infer)
                      mu__shape_text(seed, text));
 }
 
+mu_status mu__need_known_shape(const mu_shape *shape, const char *what)
+{
+    char text[MU_SHAPE_TEXT];
+    MU_TRY(mu__shape_check(shape, what));
+    return mu__shape_known(shape) ? MU_OK
+                                  : mu__error(MU_INVALID_ARGUMENT, "%s: shape %s has a negative dimension; give sizes",
+                                              what, mu__shape_text(shape, text));
+}
+
 static mu_status random_infer(mu_infer *infer)
 {
     const mu_random_attrs *attrs = infer->attrs;
@@ -300,7 +309,7 @@ static mu_status random_infer(mu_infer *infer)
     if (infer->op->variant == INTEGERS && attrs->low >= attrs->high)
         return mu__error(MU_INVALID_ARGUMENT, "%s: no integer is at least %lld and below %lld", infer->op->name,
                          (long long)attrs->low, (long long)attrs->high);
-    MU_TRY(mu__shape_check(&attrs->shape, infer->op->name));
+    MU_TRY(mu__need_known_shape(&attrs->shape, infer->op->name));
     infer->out[0] = (mu_spec){attrs->dtype, infer->n_in > 1 ? infer->in[1].shape : attrs->shape};
     return MU_OK;
 }

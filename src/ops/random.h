@@ -6,6 +6,7 @@
 #include "ops/philox.h"
 
 mu_status mu__need_seed(const mu_infer *infer);           // input 0 is two integers
+mu_status mu__need_known_shape(const mu_shape *shape, const char *what);  // as a shape to draw
 mu_philox mu__random_generator(const mu_view *seed);
 
 double mu__random_double(uint32_t low, uint32_t high);    // [0, 1)

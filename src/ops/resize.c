@@ -215,6 +215,11 @@ mu_tensor *mu_image_resize(mu_tensor *x, int64_t height, int64_t width, mu_resiz
     const mu_resize_attrs attrs = {.height = height, .width = width, .method = method};
     if (mu__pending())
         return NULL;
+    if (method != MU_RESIZE_BILINEAR && method != MU_RESIZE_NEAREST) {
+        mu__error(MU_INVALID_ARGUMENT, "resize: %d is no method; use MU_RESIZE_BILINEAR or MU_RESIZE_NEAREST",
+                  (int)method);
+        return NULL;
+    }
     const bool single = x && x->shape.rank == 3;
     if (x && method != MU_RESIZE_NEAREST && !mu__dtype_is_float(x->dtype))
         x = mu_cast(x, MU_F32);

@@ -240,6 +240,8 @@ static void print_float_scalar(mu_dtype dtype, double value, FILE *out)
 void mu_tensor_print(const mu_tensor *tensor, FILE *out)
 {
     char text[ITEM];
+    if (mu__need(out, "mu_tensor_print: the file") != MU_OK)
+        return;
     if (!tensor) {
         fputs("NULL\n", out);
         return;

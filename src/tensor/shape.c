@@ -4,12 +4,17 @@
 // of elements but their size.
 #include "tensor/tensor.h"
 
+#include <limits.h>
+
 const mu_shape mu__scalar_shape = {.rank = 0};
+
+// What mu_shape_make says of dimensions that are not there.
+enum { NO_DIMS = INT_MIN };
 
 mu_shape mu_shape_make(int rank, const int64_t *dims)
 {
-    mu_shape shape = {.rank = rank};
-    if (rank > 0 && rank <= MU_MAX_RANK)
+    mu_shape shape = {.rank = rank > 0 && !dims ? NO_DIMS : rank};
+    if (shape.rank > 0 && shape.rank <= MU_MAX_RANK)
         memcpy(shape.dims, dims, (size_t)rank * sizeof dims[0]);
     return shape;  // a rank that cannot be is refused where the shape is used
 }
@@ -65,6 +70,8 @@ bool mu__shape_compatible(const mu_shape *a, const mu_shape *b)
 
 mu_status mu__shape_check(const mu_shape *shape, const char *what)
 {
+    if (shape->rank == NO_DIMS)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: dims is NULL; give the size of each axis", what);
     if (shape->rank < 0 || shape->rank > MU_MAX_RANK)
         return mu__error(MU_INVALID_ARGUMENT, "%s: rank %d is outside 0 to %d", what, shape->rank, MU_MAX_RANK);
     int64_t n = 16;  // no element is larger, so the count of bytes fits as well

@@ -192,7 +192,7 @@ bool mu_tensor_is_symbolic(const mu_tensor *tensor)
 
 const void *mu_tensor_data(const mu_tensor *tensor)
 {
-    if (!tensor)
+    if (mu__need(tensor, "mu_tensor_data: the tensor") != MU_OK)
         return NULL;
     if (!tensor->buffer) {
         mu__error(MU_FAILED_PRECONDITION, "mu_tensor_data: the tensor is a symbolic value of a function being "
@@ -204,9 +204,7 @@ const void *mu_tensor_data(const mu_tensor *tensor)
 
 mu_status mu_tensor_copy_to(const mu_tensor *tensor, void *data, size_t bytes)
 {
-    if (!tensor)
-        return mu__pending() ? mu_error_code()
-                             : mu__error(MU_INVALID_ARGUMENT, "mu_tensor_copy_to: the tensor is NULL");
+    MU_TRY(mu__need(tensor, "mu_tensor_copy_to: the tensor"));
     const void *elements = mu_tensor_data(tensor);
     if (!elements)
         return mu_error_code();
@@ -217,14 +215,16 @@ mu_status mu_tensor_copy_to(const mu_tensor *tensor, void *data, size_t bytes)
         return mu__error(MU_INVALID_ARGUMENT, "mu_tensor_copy_to: the buffer has %zu bytes; a %s tensor of shape %s "
                          "has %zu", bytes, mu_dtype_name(spec.dtype), mu__shape_text(&spec.shape, text), wanted);
     }
-    if (bytes)
-        memcpy(data, elements, bytes);
+    if (bytes == 0)
+        return MU_OK;
+    MU_TRY(mu__need(data, "mu_tensor_copy_to: data"));
+    memcpy(data, elements, bytes);
     return MU_OK;
 }
 
 double mu_scalar(const void *tensor_or_value)
 {
-    if (!tensor_or_value)
+    if (mu__need(tensor_or_value, "mu_scalar: the argument") != MU_OK)
         return NAN;
     const mu_tensor *tensor = mu__is(tensor_or_value, &mu__tensor_type) ? tensor_or_value
                             : mu__is(tensor_or_value, &mu__value_type)  ? mu_value_tensor(tensor_or_value)

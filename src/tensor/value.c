@@ -136,15 +136,21 @@ mu_value *mu_map(const char *first_key, ...)
 
 mu_value *mu_list_of(int n, mu_value *const *items)
 {
+    if (mu__pending() || (n > 0 && mu__need(items, "mu_list_of: items") != MU_OK))
+        return NULL;
     for (int i = 0; i < n; i++)
         if (!as_value(items[i], "mu_list_of", i))
             return NULL;
-    return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_LIST, MU_MAX(n, 0), items, NULL));
+    return mu__give(mu__value_container(MU_VALUE_LIST, MU_MAX(n, 0), items, NULL));
 }
 
 mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *items)
 {
     static const char *const no_key = "";
+    if (mu__pending())
+        return NULL;
+    if (n > 0 && (mu__need(keys, "mu_map_of: keys") != MU_OK || mu__need(items, "mu_map_of: items") != MU_OK))
+        return NULL;
     for (int i = 0; i < n; i++) {
         if (!as_value(items[i], "mu_map_of", i))
             return NULL;
@@ -153,8 +159,6 @@ mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *items)
             return NULL;
         }
     }
-    if (mu__pending())
-        return NULL;
     return mu__give(mu__value_container(MU_VALUE_MAP, MU_MAX(n, 0), items, n > 0 ? keys : &no_key));
 }
 
@@ -188,7 +192,7 @@ int mu_value_count(const mu_value *value)
 
 mu_value *mu_value_at(const mu_value *value, int i)
 {
-    if (!value)
+    if (mu__need(value, "mu_value_at: the value") != MU_OK)
         return NULL;
     if (value->leaf && i == 0)
         return (mu_value *)value;
@@ -200,7 +204,7 @@ mu_value *mu_value_at(const mu_value *value, int i)
 
 mu_value *mu_value_get(const mu_value *map, const char *key)
 {
-    if (!map)
+    if (mu__need(map, "mu_value_get: the map") != MU_OK || mu__need(key, "mu_value_get: the key") != MU_OK)
         return NULL;
     if (map->kind != MU_VALUE_MAP) {
         mu__error(MU_INVALID_ARGUMENT, "mu_value_get: the value is not a map, so it has no key \"%s\"", key);
@@ -239,10 +243,10 @@ mu_tensor *mu_value_tensor(const mu_value *value)
         at = at->n == 1 ? at->items[0] : own_component(value = at);
     if (at && mu__is(at->leaf, &mu__tensor_type))
         return (mu_tensor *)at->leaf;
-    if (!value)
+    if (mu__need(value, "mu_value_tensor: the value") != MU_OK)
         return NULL;
     mu__error(MU_INVALID_ARGUMENT, "mu_value_tensor: the value is %s, not a single tensor",
-              at ? "a variable"
+              at ? "a variable (mu_value_variable gives it, mu_variable_read its tensor)"
               : value->kind == MU_VALUE_PER_REPLICA
                   ? "per replica and used outside of eager functions that run on replicas (choose one of "
                     "mu_local_results, or reduce it)"

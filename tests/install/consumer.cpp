@@ -15,7 +15,13 @@ int main()
     mu_tensor *tensor = mu_vector_f32(static_cast<int64_t>(values.size()), values.data());
     const auto *data = static_cast<const float *>(mu_tensor_data(tensor));
     const bool ok = data && data[2] == 3 && mu_tensor_dim(tensor, 0) == 3 && mu_device_count() > 0;
+    mu_compile_args with = {};
+    with.size = sizeof with;
+    mu_metric *const *metrics = with.metrics;
+    const auto listed = MU_METRICS(mu_accuracy(), mu_mean_metric("m"));
+    metrics = listed;
+    const bool ends = metrics[1] && metrics[2] == MU_END;
     const bool failed = !mu_add(tensor, mu_vector_f32(2, values.data()));
     const bool named = std::strstr(mu_error_take().message, "consumer.cpp:") != nullptr;
-    return mu_exit(ok && failed && named);
+    return mu_exit(ok && ends && failed && named);
 }

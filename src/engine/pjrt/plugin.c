@@ -25,7 +25,7 @@ static mu_status take_error(const pj_api *api, pj_error *error, const char *what
     pj_error_args end = PJ_ARGS(pj_error_args, .error = error);
     api->functions[PJ_ERROR_MESSAGE](&message);
     if (api->functions[PJ_ERROR_GET_CODE](&code) != NULL || code.code < MU_CANCELLED || code.code > MU_UNAUTHENTICATED)
-        code.code = MU_UNKNOWN;
+        code.code = MU_UNKNOWN_ERROR;
     const mu_status status = mu__error((mu_status)code.code, "%s: the plugin says: %.*s", what,
                                        (int)MU_MIN(message.bytes, (size_t)700), message.message ? message.message : "");
     api->functions[PJ_ERROR_DESTROY](&end);

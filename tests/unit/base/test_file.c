@@ -285,6 +285,14 @@ static void test_failing_allocations(void **state)
     assert_int_equal(mkdir(folder, 0700), 0);
 }
 
+// What a program writes to by mistake stays what it is.
+static void test_devices_are_not_replaced(void **state)
+{
+    (void)state;
+    assert_null(mu__file_create("/dev/null"));
+    assert_taken(MU_FAILED_PRECONDITION, "/dev/null: it is a device");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +305,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_gzip_damaged, start, end),
         cmocka_unit_test_setup_teardown(test_write_replaces, start, end),
         cmocka_unit_test_setup_teardown(test_abandon, start, end),
+        cmocka_unit_test_setup_teardown(test_devices_are_not_replaced, start, end),
         cmocka_unit_test_setup_teardown(test_bad_goals, start, end),
         cmocka_unit_test_setup_teardown(test_full_disk, start, end),
         cmocka_unit_test_setup_teardown(test_failing_allocations, start, end),

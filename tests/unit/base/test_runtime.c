@@ -187,7 +187,7 @@ static void test_exit_codes(void **state)
         {MU_UNAVAILABLE, 69},
         {MU_DEADLINE_EXCEEDED, 69},
         {MU_INTERNAL, 70},
-        {MU_UNKNOWN, 70},
+        {MU_UNKNOWN_ERROR, 70},
         {MU_RESOURCE_EXHAUSTED, 74},
         {MU_PERMISSION_DENIED, 77},
         {MU_UNAUTHENTICATED, 77},
@@ -250,6 +250,21 @@ static void test_failing_allocations(void **state)
     with_failing_allocations(init_and_exit, NULL);
 }
 
+// What is opened after the start gets none of the standard streams' numbers, also where those were closed.
+static void test_closed_standard_streams(void **state)
+{
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        for (int fd = 0; fd <= 2; fd++)
+            close(fd);
+        _exit(mu_init() == MU_OK && open("/dev/null", O_RDONLY) > 2 && mu_exit(true) == 0 ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +279,7 @@ int main(void)
         cmocka_unit_test_teardown(test_seeds, clean),
         cmocka_unit_test_teardown(test_seed_zero, clean),
         cmocka_unit_test_teardown(test_exit_codes, clean),
+        cmocka_unit_test_teardown(test_closed_standard_streams, clean),
         cmocka_unit_test_teardown(test_errors_while_closing_count, clean),
         cmocka_unit_test_teardown(test_failing_allocations, clean),
     };

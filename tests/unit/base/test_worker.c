@@ -202,6 +202,29 @@ static void test_failing_allocations(void **state)
     with_failing_allocations(make_and_post, NULL);
 }
 
+// In a forked child the thread is missing: posting says so, and ending waits for nobody.
+static void test_fork_leaves_threads_behind(void **state)
+{
+    (void)state;
+    mu_worker *worker = mu__worker_new("test", NULL, 0, NULL);
+    assert_non_null(worker);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        int n = 0;
+        const bool refused = mu__worker_post(worker, count_pending, &n) == MU_FAILED_PRECONDITION;
+        const bool named = strstr(mu_error_take().message, "the thread test did not come along") != NULL;
+        mu__worker_free(worker);
+        _exit(refused && named ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    int n = 0;
+    assert_int_equal(mu__worker_post(worker, count_pending, &n), MU_OK);
+    mu__worker_free(worker);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +236,7 @@ int main(void)
         cmocka_unit_test(test_a_job_leaves_nothing_to_the_next),
         cmocka_unit_test(test_pinned_and_with_its_runtime),
         cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_fork_leaves_threads_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,16 @@ static void test_each(void **state)
     assert_true(total == 0 + 1 + 2 + 4 + 5);
 }
 
+static void test_only_datasets(void **state)
+{
+    (void)state;
+    assert_null(mu_iterate(mu_of(mu_constant(MU_F32, 1))));
+    expect_error(MU_INVALID_ARGUMENT, "a value cannot be iterated");
+    MU_EACH(element, mu_constant(MU_F32, 1))
+        fail();
+    expect_error(MU_INVALID_ARGUMENT, "a tensor cannot be iterated");
+}
+
 static void test_each_nested(void **state)
 {
     (void)state;
@@ -156,6 +166,7 @@ static void test_restore_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        DATA_TEST(test_only_datasets),
         DATA_TEST(test_each),       DATA_TEST(test_each_nested), DATA_TEST(test_each_frees_turns),
         DATA_TEST(test_each_return), DATA_TEST(test_each_error),  DATA_TEST(test_end_stays),
         DATA_TEST(test_resume),     DATA_TEST(test_restore_refuses),

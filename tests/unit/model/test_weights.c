@@ -58,6 +58,22 @@ static void strategies_interchange(void **state)
     unlink(path);
 }
 
+// What a program does with mu_model_weights: reads one, sets one.
+static void weights_are_read_and_set(void **state)
+{
+    (void)state;
+    mu_model *model = model_on(2, 4);
+    mu_value *weights = mu_model_weights(model), *first = mu_value_at(weights, 0);
+    mu_variable *kernel = mu_value_variable(first);
+    assert_int_equal(mu_tensor_elements(mu_variable_read(kernel)), 12);
+    assert_int_equal(mu_variable_assign(kernel, mu_ones(MU_F64, 2, (int64_t[]){3, 4})), MU_OK);
+    assert_true(mu_scalar(mu_reduce_sum(mu_variable_read(kernel), MU_ALL_AXES)) == 12);
+    assert_null(mu_value_tensor(first));
+    expect_error(MU_INVALID_ARGUMENT, "mu_value_variable");
+    assert_null(mu_value_variable(weights));
+    expect_error(MU_INVALID_ARGUMENT, "a container, not a variable");
+}
+
 static void nothing_changes_unless_all_fits(void **state)
 {
     (void)state;
@@ -125,6 +141,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(strategies_interchange),
+        MODEL_TEST(weights_are_read_and_set),
         MODEL_TEST(nothing_changes_unless_all_fits),
         MODEL_TEST(checkpoints_are_saved),
         MODEL_TEST(marked_weights_fail_until_restored),

@@ -1,0 +1,445 @@
+// NULL everywhere: every public function with each of its pointers NULL in turn, with all of them NULL before mu_init,
+// after mu_exit and on a thread of its own, and with an error pending. It must end in an error, never in a crash.
+//
+// The rows stand in null_ops.def and null_objects.def; null_complete compares them with what the library exports.
+//   ROW(name, n, call)    works as it stands, and fails when one of its P is NULL
+//   BAD(name, n, call)    fails as it stands already
+//   QUERY(name, n, call)  answers something for NULL as well, with an error or without
+// P(i, x) is argument i of n, O(i, x) one that may be NULL. Rows run in child processes, so that a crash is one row's.
+#include <muster.h>
+
+#include "../unit/base/base_test.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+
+// ---- What the rows use --------------------------------------------------------------------------
+
+static mu_tensor *x, *b, *i, *ii, *rows, *one, *seed, *square, *pair, *image, *kernel, *pixel, *line, *volume, *truth,
+    *one_long, *yes, *whole, *loss;
+static mu_value *v, *list, *map, *sources, *variables, *name, *per_replica;
+static mu_variable *w, *w2, *mirrored;
+static mu_function *function;
+static mu_tape *tape;
+static mu_dataset *data, *batches, *pairs;
+static mu_cluster_spec *spec;
+static mu_cluster *cluster;
+static mu_strategy *strategy;
+static mu_model *model, *compiled;
+static mu_metric *metric;
+static mu_optimizer *optimizer;
+static mu_history *history;
+static mu_checkpoint *checkpoint;
+static mu_checkpoint_manager *manager;
+static mu_tensor_file *file;
+static mu_tensor *out[8];
+static FILE *nowhere;
+static int world;
+static float floats[6] = {1, 2, 3, 4, 5, 6};
+static char space[24], folder[64], path[100], saved[100];
+static const int64_t two[] = {2}, two_three[] = {2, 3}, three_two[] = {3, 2}, zeros[] = {0, 0}, ones[] = {1, 1};
+static const int axes[] = {0}, swapped[] = {1, 0};
+static const mu_dtype dtypes[] = {MU_F32};
+static const mu_communication_options communication = {.timeout_seconds = 5};
+
+static void ignore(void *arg) { (void)arg; }
+static mu_value *echo(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return arguments;
+}
+static mu_tensor *never(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_constant(MU_BOOL, 0);
+}
+static mu_value *step(mu_value *state, mu_value *element, void *arg)
+{
+    (void)element, (void)arg;
+    return state;
+}
+static mu_value *back(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
+{
+    (void)arguments, (void)results, (void)arg;
+    return gradients;
+}
+static mu_value *nothing_next(void *state)
+{
+    (void)state;
+    return NULL;
+}
+static bool always(mu_value *element, void *arg)
+{
+    (void)element, (void)arg;
+    return true;
+}
+static mu_dataset *no_more(mu_value *element, void *arg)
+{
+    (void)element, (void)arg;
+    return mu_dataset_range(0, 1, 1);
+}
+static mu_tensor *first_part(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg)
+{
+    (void)op, (void)n, (void)arg;
+    return parts[0];
+}
+static mu_value *a_value(const mu_value_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return mu_of(mu_constant(MU_F32, 1));
+}
+static mu_value *update(mu_variable *variable, mu_value *arguments, void *arg)
+{
+    (void)variable, (void)arg;
+    return arguments;
+}
+static mu_value *merged(mu_strategy *s, mu_value *arguments, void *arg)
+{
+    (void)s, (void)arg;
+    return arguments;
+}
+static mu_dataset *input(const mu_input_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return batches;
+}
+static mu_status no_kernel(const mu_array *in, const mu_array *result, void *arg)
+{
+    (void)in, (void)result, (void)arg;
+    return MU_OK;
+}
+static mu_value *sum_of_first(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_reduce_sum(mu_at(arguments, 0), MU_ALL_AXES));
+}
+
+static void close_scope(mu_scope_guard guard) { mu_scope_close(&guard); }
+static void drop_dlpack(void *managed)
+{
+    if (managed)
+        mu_from_dlpack(managed, false);
+}
+static void finish(mu_value *loop)
+{
+    while (loop && mu_each_next(loop)) { }
+}
+
+static void make_tensors(void)
+{
+    x = mu_tensor_new(MU_F32, 2, two_three, floats);
+    b = mu_cast(x, MU_BOOL);
+    i = mu_tensor_new(MU_I32, 1, two, (int32_t[]){0, 1});
+    ii = mu_tensor_new(MU_I32, 2, (int64_t[]){2, 1}, (int32_t[]){0, 1});
+    rows = ii;
+    one = mu_constant(MU_F32, 1);
+    seed = mu_tensor_new(MU_I64, 1, two, (int64_t[]){1, 2});
+    square = mu_eye(MU_F32, 2, 2);
+    pair = mu_vector_f32(2, floats);
+    image = mu_ones(MU_F32, 4, (int64_t[]){1, 4, 4, 1});
+    kernel = mu_ones(MU_F32, 4, (int64_t[]){2, 2, 1, 1});
+    pixel = mu_ones(MU_F32, 4, (int64_t[]){1, 1, 1, 1});
+    line = mu_ones(MU_F32, 3, (int64_t[]){1, 1, 1});
+    volume = mu_ones(MU_F32, 5, (int64_t[]){1, 1, 1, 1, 1});
+    truth = mu_ones(MU_BOOL, 2, (int64_t[]){2, 2});
+    one_long = mu_ones(MU_F32, 1, (int64_t[]){1});
+    yes = mu_constant(MU_BOOL, 1);
+    whole = mu_constant(MU_I32, 0);
+    v = mu_of(x);
+    list = mu_list(x, x, MU_END);
+    map = mu_map("a", x, MU_END);
+    name = mu_of(mu_tensor_new(MU_U8, 1, two, "ab"));
+}
+
+static void make_objects(void)
+{
+    w = mu_variable_new(x, "w");
+    w2 = mu_variable_new(x, "w2");
+    variables = mu_variables(w, w2, MU_END);
+    sources = mu_variables(w, MU_END);
+    function = mu_function_new(sum_of_first, NULL);
+    mu_function_call(function, v);
+    data = mu_dataset_from_tensor_slices(v);
+    batches = mu_dataset_batch(data, 1);
+    pairs = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, i, MU_END)), 1);
+    spec = mu_cluster_spec_parse("{\"worker\": [\"127.0.0.1:1\"]}");
+    cluster = mu_simple_cluster_resolver(spec, .task_type = "worker");
+    strategy = mu_mirrored_strategy(.replicas = 2);
+    per_replica = mu_distribute_values(strategy, a_value, NULL);
+    MU_SCOPE(strategy)
+        mirrored = mu_variable_new(x, "mirrored");
+    model = mu_sequential(mu_dense(1));
+    mu_model_build(model, 1, (int64_t[]){3});
+    compiled = mu_sequential(mu_dense(2));
+    metric = mu_accuracy();
+    optimizer = mu_sgd();
+    mu_compile(compiled, .optimizer = mu_sgd(),
+               .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+    history = mu_fit(compiled, pairs, .verbose = MU_VERBOSE_SILENT);
+    checkpoint = mu_checkpoint_new(.model = model);
+    manager = mu_checkpoint_manager_new(checkpoint, folder);
+    mu_save_tensors(saved, map);
+    file = mu_tensor_file_open(saved);
+    tape = mu_tape_open();
+    loss = mu_reduce_sum(mu_variable_read(w), MU_ALL_AXES);
+}
+
+// ---- The table ----------------------------------------------------------------------------------
+
+enum { NONE_MISSING = -1, ALL_MISSING = -2 };
+#define P(number, argument) (missing == (number) || missing == ALL_MISSING ? NULL : (argument))
+#define O(number, argument) (may_be_null(&optional, number), P(number, argument))
+
+static void may_be_null(unsigned *optional, int number) { *optional |= 1u << number; }
+
+typedef enum kind { WORKS, FAILS, ANSWERS } kind;
+
+#define ROW(name, n, call)                                        \
+    static unsigned call_##name(int missing)                      \
+    {                                                             \
+        unsigned optional = 0;                                    \
+        (void)missing;                                            \
+        (void)(call);                                             \
+        return optional;                                          \
+    }
+#define BAD ROW
+#define QUERY ROW
+#include "null_objects.def"
+#include "null_ops.def"
+#undef ROW
+#undef BAD
+#undef QUERY
+
+#define LINE(name, n, kind) {#name, n, kind, call_##name},
+#define ROW(name, n, call) LINE(name, n, WORKS)
+#define BAD(name, n, call) LINE(name, n, FAILS)
+#define QUERY(name, n, call) LINE(name, n, ANSWERS)
+static const struct row {
+    const char *name;
+    int arguments;
+    kind kind;
+    unsigned (*call)(int missing);
+} table[] = {
+#include "null_objects.def"
+#include "null_ops.def"
+};
+#define TABLE_ROWS ((int)(sizeof table / sizeof table[0]))
+
+// ---- Running it in processes of its own ---------------------------------------------------------
+
+// What the child has come to, for the parent to see when it is dead.
+static volatile struct progress {
+    int row, missing, failures;
+    bool begun;
+} *progress;
+
+static void complain(const struct row *row, int missing, const char *what)
+{
+    printf("%s, argument %d NULL (-1: none, -2: all): %s\n", row->name, missing, what);
+    fflush(stdout);
+    progress->failures++;
+}
+
+typedef void try_row(const struct row *row);
+
+static void in_child(try_row *try, void (*before)(void), void (*after)(void))
+{
+    // cmocka's handlers would go on with its other tests here.
+    const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS};
+    for (size_t n = 0; n < sizeof signals / sizeof signals[0]; n++)
+        signal(signals[n], SIG_DFL);
+    if (before)
+        before();
+    progress->begun = true;
+    while (progress->row < TABLE_ROWS) {
+        alarm(60);
+        try(&table[progress->row]);
+        progress->row++;
+    }
+    if (after)
+        after();
+    fflush(stdout);
+    _exit(0);
+}
+
+// Runs the whole table, with a new child after each crash.
+static void whole_table(try_row *try, void (*before)(void), void (*after)(void))
+{
+    progress->row = progress->failures = 0;
+    while (progress->row < TABLE_ROWS) {
+        progress->begun = false;
+        fflush(stdout);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            in_child(try, before, after);
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(progress->begun);
+        if (progress->row == TABLE_ROWS || WIFEXITED(status)) {
+            assert_int_equal(status, 0);
+            continue;
+        }
+        complain(&table[progress->row], progress->missing, strsignal(WTERMSIG(status)));
+        progress->row++;
+    }
+    assert_int_equal(progress->failures, 0);
+}
+
+static void make_world(void)
+{
+    if (!freopen("/dev/null", "w", stderr))
+        abort();
+    mu_init(.cpu_devices = 2, .threads = 2, .seed = 1, .log = "error");
+    nowhere = fopen("/dev/null", "w");
+    make_tensors();
+    make_objects();
+    if (mu_error_code() != MU_OK) {
+        printf("the world cannot be made: %s\n", mu_error_message());
+        fflush(stdout);
+        _exit(1);
+    }
+}
+
+static void end_world(void)
+{
+    fclose(nowhere);
+    mu_exit(true);
+}
+
+// ---- Ways to call a row -------------------------------------------------------------------------
+
+static void each_argument_missing(const struct row *row)
+{
+    for (int missing = NONE_MISSING; missing < row->arguments; missing++) {
+        progress->missing = missing;
+        mu_pool *pool = mu_pool_open();
+        const unsigned optional = row->call(missing);
+        const mu_error error = mu_error_take();
+        const bool bad = missing < 0 ? row->kind == FAILS : row->kind != ANSWERS && !(optional >> missing & 1);
+        const bool open = row->kind == ANSWERS || (missing >= 0 && optional >> missing & 1);
+        if (bad && error.code == MU_OK)
+            complain(row, missing, "no error");
+        if (!bad && !open && error.code != MU_OK)
+            complain(row, missing, error.message);
+        if (error.code == MU_INTERNAL || error.code == MU_UNKNOWN_ERROR)
+            complain(row, missing, error.message);
+        mu_pool_close(pool);
+    }
+}
+
+static void with_an_error_pending(const struct row *row)
+{
+    if (strcmp(row->name, "mu_error_take") == 0)
+        return;
+    for (int missing = ALL_MISSING; missing <= NONE_MISSING; missing++) {
+        progress->missing = missing;
+        mu_pool *pool = mu_pool_open();
+        mu_fail(MU_DATA_LOSS, "the first error");
+        row->call(missing);
+        const mu_error error = mu_error_take();
+        if (error.code != MU_DATA_LOSS || strncmp(error.message, "the first error", 15) != 0)
+            complain(row, missing, "the pending error did not stay");
+        mu_pool_close(pool);
+    }
+}
+
+static void all_missing(const struct row *row)
+{
+    progress->missing = ALL_MISSING;
+    row->call(ALL_MISSING);
+    mu_error_take();
+}
+
+static void *on_this_thread(void *arg)
+{
+    const struct row *row = arg;
+    progress->missing = NONE_MISSING;
+    row->call(NONE_MISSING);
+    mu_error_take();
+    all_missing(row);
+    return NULL;
+}
+
+static void on_a_thread(const struct row *row)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, on_this_thread, (void *)(uintptr_t)row) != 0 || pthread_join(thread, NULL) != 0)
+        abort();
+}
+
+// ---- Tests --------------------------------------------------------------------------------------
+
+static void an_argument_is_null(void **state)
+{
+    (void)state;
+    whole_table(each_argument_missing, make_world, end_world);
+}
+
+static void an_error_is_pending(void **state)
+{
+    (void)state;
+    whole_table(with_an_error_pending, make_world, end_world);
+}
+
+static void before_the_start(void **state)
+{
+    (void)state;
+    whole_table(all_missing, NULL, NULL);
+}
+
+static void begin_and_end(void)
+{
+    if (mu_init(.cpu_devices = 1) != MU_OK || mu_exit(true) != 0)
+        abort();
+}
+
+static void after_the_end(void **state)
+{
+    (void)state;
+    whole_table(all_missing, begin_and_end, NULL);
+}
+
+static void on_another_thread(void **state)
+{
+    (void)state;
+    whole_table(on_a_thread, make_world, end_world);
+}
+
+static void start_and_end_by_themselves(void **state)
+{
+    (void)state;
+    assert_int_equal(mu_init_with(NULL), MU_OK);
+    assert_int_not_equal(mu_init_with(NULL), MU_OK);
+    assert_taken(MU_FAILED_PRECONDITION, "mu_init");
+    assert_int_equal(mu_exit(true), 0);
+    mu_exit(true);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    snprintf(folder, sizeof folder, "%s", temporary_folder());
+    snprintf(path, sizeof path, "%s/written", folder);
+    snprintf(saved, sizeof saved, "%s/saved.safetensors", folder);
+    return progress == MAP_FAILED;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    remove_folder(folder);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_argument_is_null), cmocka_unit_test(an_error_is_pending),
+        cmocka_unit_test(before_the_start),    cmocka_unit_test(after_the_end),
+        cmocka_unit_test(on_another_thread),   cmocka_unit_test(start_and_end_by_themselves),
+    };
+    return cmocka_run_group_tests(tests, start, end);
+}
