@@ -256,7 +256,7 @@ typedef struct mu_fit_args {
     mu_keyword_only only_;
     int epochs;                              // default 1: the number of the last epoch
     int initial_epoch;
-    int64_t steps_per_epoch;                 // default: until the data ends
+    int64_t steps_per_epoch;                 // default: until the data ends; to be given where they never do
     mu_dataset *validation_data;
     int64_t validation_steps;
     mu_callback *const *callbacks;           // MU_CALLBACKS(…)

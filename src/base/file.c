@@ -298,6 +298,10 @@ mu_file_writer *mu__file_create(const char *path)
     if (mu__pending())
         return NULL;
     struct stat found;
+    if (path[0] == '\0') {
+        mu__error(MU_INVALID_ARGUMENT, "the path of a file to write is empty; give one");
+        return NULL;
+    }
     if (stat(path, &found) == 0 && !S_ISREG(found.st_mode)) {
         mu__error(MU_FAILED_PRECONDITION, "cannot write %s: it is a %s; give the path of a file", path,
                   S_ISDIR(found.st_mode) ? "folder" : "device, pipe or socket, which the file would replace");

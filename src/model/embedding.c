@@ -32,6 +32,7 @@ static mu_tensor *embedding_call(mu_layer *layer, mu_tensor *x, bool training)
 
 static const mu_layer_ops embedding_ops = {
     .name = "embedding", .args_bytes = sizeof(mu_embedding_args), .build = embedding_build, .call = embedding_call,
+    .takes_integers = true,
     .texts = {offsetof(mu_embedding_args, embeddings_initializer)},
     .objects = {offsetof(mu_embedding_args, embeddings_regularizer)},
 };

@@ -116,9 +116,28 @@ static mu_status update_metrics(const mu_model *model, mu_tensor *losses, mu_ten
     return MU_OK;
 }
 
+static mu_status need_labels(const mu_value *batch)
+{
+    const int n = mu_value_count(batch);
+    return n > 1 ? MU_OK
+                 : mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d part%s; to train or measure a model it "
+                             "must be a list of inputs and labels", n, n == 1 ? "" : "s");
+}
+
+// Data that never end are refused where nothing else says when to stop.
+static mu_status need_end(const mu_dataset *dataset, int64_t steps, const char *function, const char *argument)
+{
+    return !dataset || steps > 0 || mu_dataset_cardinality(dataset) != MU_INFINITE
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "%s: the dataset repeats for ever; say with .%s when to stop", function,
+                           argument);
+}
+
 static mu_value *train_step(mu_value *batch, void *arg)
 {
     mu_model *model = arg;
+    if (need_labels(batch) != MU_OK)
+        return NULL;
     mu_tensor *x = mu_at(batch, 0), *y_true = mu_at(batch, 1);
     mu_tape *tape = mu_tape_open();
     mu_tensor *y_pred = mu_call(model, x, .training = true);
@@ -137,6 +156,8 @@ static mu_value *train_step(mu_value *batch, void *arg)
 static mu_value *test_step(mu_value *batch, void *arg)
 {
     mu_model *model = arg;
+    if (need_labels(batch) != MU_OK)
+        return NULL;
     mu_tensor *x = mu_at(batch, 0), *y_true = mu_at(batch, 1);
     mu_tensor *y_pred = mu_call(model, x);
     mu_tensor *losses = y_pred ? model->loss->call(model->loss, y_true, y_pred) : NULL;
@@ -450,7 +471,8 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_evaluate") != MU_OK)
         return NULL;
     args.x = mu__fit_dataset(args.x, args.arrays, args.batch_size, false, "mu_evaluate");
-    if (mu__pending() || need_compiled(args.model, args.x, "mu_evaluate") != MU_OK)
+    if (mu__pending() || need_compiled(args.model, args.x, "mu_evaluate") != MU_OK ||
+        need_end(args.x, args.steps, "mu_evaluate", "steps") != MU_OK)
         return NULL;
     mu_progress progress;
     pass p = {.model = args.model, .limit = args.steps > 0 ? args.steps : -1, .progress = &progress};
@@ -484,6 +506,8 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
         mu__error(MU_INVALID_ARGUMENT, "mu_predict: %s is NULL", args.model ? "the dataset" : "the model");
         return NULL;
     }
+    if (need_end(args.x, args.steps, "mu_predict", "steps") != MU_OK)
+        return NULL;
     mu_model *model = args.model;
     if (!model->predict_function)
         model->predict_function = mu_retain(mu_function_new(predict_step, model));
@@ -677,7 +701,8 @@ static mu_status check_fit(const mu_fit_args *args)
                          "none may be negative",
                          args->epochs, args->initial_epoch, (long long)args->steps_per_epoch,
                          (long long)args->validation_steps);
-    return MU_OK;
+    MU_TRY(need_end(args->validation_data, args->validation_steps, "mu_fit", "validation_steps"));
+    return need_end(args->x, args->steps_per_epoch, "mu_fit", "steps_per_epoch");
 }
 
 mu_history *mu_fit_with(const mu_fit_args *given)

@@ -237,7 +237,7 @@ static mu_tensor *flatten_call(mu_layer *layer, mu_tensor *x, bool training)
 }
 
 static const mu_layer_ops flatten_ops = {
-    .name = "flatten", .args_bytes = sizeof(char), .build = flatten_build, .call = flatten_call,
+    .name = "flatten", .moves_only = true, .args_bytes = sizeof(char), .build = flatten_build, .call = flatten_call,
 };
 
 mu_layer *mu_flatten(void)

@@ -33,6 +33,8 @@ struct mu_layer_ops {
     size_t args_bytes;
     size_t texts[4];           // where the args have strings to copy; ends with 0
     size_t objects[2];         // where they have objects to retain, likewise
+    bool takes_integers;       // which float32 could not count: whole numbers come as they are
+    bool moves_only;           // whatever its input is: so what the next layer takes counts
     // build makes the weights for inputs of this shape. Optional: a layer without weights.
     mu_status (*build)(mu_layer *layer, const mu_shape *input);
     // call applies the layer; given to the pool, NULL on error.

@@ -88,6 +88,18 @@ mu_model *mu_sequential_of(mu_layer *const *layers)
     return NULL;
 }
 
+// The input in the type that the model computes in, unless its first layer counts with it.
+static mu_tensor *as_input(const mu_model *model, mu_tensor *x)
+{
+    const mu_dtype dtype = mu_tensor_dtype(x);
+    int first = 0;
+    while (first < model->n_layers - 1 && model->layers[first]->ops->moves_only)
+        first++;
+    if (model->layers[first]->ops->takes_integers && (dtype == MU_I32 || dtype == MU_I64))
+        return x;
+    return mu_cast(x, mu__floatx());
+}
+
 mu_tensor *mu_call_with(const mu_call_args *given)
 {
     mu_call_args args;
@@ -102,7 +114,7 @@ mu_tensor *mu_call_with(const mu_call_args *given)
     bool inside = mu__context()->replica != NULL;
     if (!inside)
         scope = mu_scope_open(args.model->strategy);
-    mu_tensor *x = mu_cast(args.x, mu__floatx());
+    mu_tensor *x = as_input(args.model, args.x);
     for (int i = 0; i < args.model->n_layers && x; i++)
         x = mu__layer_call(args.model->layers[i], x, args.training);
     if (!inside)

@@ -291,6 +291,8 @@ static void test_devices_are_not_replaced(void **state)
     (void)state;
     assert_null(mu__file_create("/dev/null"));
     assert_taken(MU_FAILED_PRECONDITION, "/dev/null: it is a device");
+    assert_null(mu__file_create(""));
+    assert_taken(MU_INVALID_ARGUMENT, "is empty");
 }
 
 int main(void)

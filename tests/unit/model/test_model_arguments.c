@@ -82,6 +82,21 @@ static void shapes_are_refused(void **state)
     REFUSED(mu_fit(model, good_data(), .verbose = MU_VERBOSE_SILENT), "dense");
 }
 
+static void data_are_refused(void **state)
+{
+    (void)state;
+    mu_model *model = dense_model();
+    mu_dataset *endless = mu_dataset_repeat(good_data(), MU_INFINITE);
+    REFUSED(mu_fit(model, endless), ".steps_per_epoch");
+    REFUSED(mu_fit(model, good_data(), .validation_data = endless), ".validation_steps");
+    REFUSED(mu_evaluate(model, endless), "for ever");
+    REFUSED(mu_predict(model, endless), "for ever");
+    assert_non_null(mu_fit(model, endless, .steps_per_epoch = 2, .verbose = MU_VERBOSE_SILENT));
+    mu_dataset *bare = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_of(numbers(2, (int64_t[]){6, 4}, 1))), 3);
+    REFUSED(mu_fit(model, bare, .verbose = MU_VERBOSE_SILENT), "inputs and labels");
+    REFUSED(mu_evaluate(model, bare, .verbose = MU_VERBOSE_SILENT), "inputs and labels");
+}
+
 static void training_refuses(void **state)
 {
     (void)state;
@@ -303,6 +318,7 @@ int main(void)
         MODEL_TEST(layers_refuse),
         MODEL_TEST(shapes_are_refused),
         MODEL_TEST(training_refuses),
+        MODEL_TEST(data_are_refused),
         MODEL_TEST(optimizers_refuse),
         MODEL_TEST(arrays_are_a_dataset),
         MODEL_TEST(failed_layers_stay_failed),

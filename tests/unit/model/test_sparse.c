@@ -158,6 +158,18 @@ static mu_dataset *sentences(int64_t n)
     return mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, classes(n, 3, 5), MU_END)), 10);
 }
 
+// float32 knows no odd numbers above 2^24; rows of a large table are not mistaken for their neighbours.
+static void embedding_takes_large_numbers(void **state)
+{
+    (void)state;
+    mu_set_floatx(MU_F32);
+    mu_model *model = mu_sequential(mu_flatten(), mu_embedding(4, 2));
+    assert_null(mu_call(model, mu_tensor_new(MU_I64, 2, (int64_t[]){1, 1}, (int64_t[]){16777217})));
+    expect_error(MU_INVALID_ARGUMENT, "index 16777217");
+    assert_null(mu_call(model, mu_tensor_new(MU_I32, 2, (int64_t[]){1, 1}, (int32_t[]){16777219})));
+    expect_error(MU_INVALID_ARGUMENT, "index 16777219");
+}
+
 static void embedding_looks_up(void **state)
 {
     (void)state;
@@ -233,6 +245,7 @@ int main(void)
         MODEL_TEST(nothing_named_still_decays),
         MODEL_TEST(wrong_indices_are_named),
         MODEL_TEST(embedding_looks_up),
+        MODEL_TEST(embedding_takes_large_numbers),
         MODEL_TEST(replicas_reach_what_one_reaches),
         MODEL_TEST(optimizers_clip_slices),
     };
