@@ -120,8 +120,8 @@ static mu_status need_labels(const mu_value *batch)
 {
     const int n = mu_value_count(batch);
     return n > 1 ? MU_OK
-                 : mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d part%s; to train or measure a model it "
-                             "must be a list of inputs and labels", n, n == 1 ? "" : "s");
+                 : mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d part%s; wanted is a list of inputs "
+                             "and labels", n, n == 1 ? "" : "s");
 }
 
 // Data that never end are refused where nothing else says when to stop.

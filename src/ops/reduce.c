@@ -412,20 +412,13 @@ const mu_op mu_op_reduce_prod = {REDUCTION("reduce_prod", PROD, MU_NUMBERS, samp
 const mu_op mu_op_reduce_any = {REDUCTION("reduce_any", ANY, MU_BOOLS, samples_truth), .lower = mu__lower_reduce};
 const mu_op mu_op_reduce_all = {REDUCTION("reduce_all", ALL, MU_BOOLS, samples_truth), .lower = mu__lower_reduce};
 
-static mu_status need_axes(int n, const int *axes, const mu_op *op)
-{
-    if (n < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the number of axes is %d", op->name, n);
-    return n == 0 || axes ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "%s: the list of axes is NULL", op->name);
-}
-
 static mu_tensor *reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
     mu_reduce_attrs attrs;
     unsigned bits = 0;
     memset(&attrs, 0, sizeof attrs);
     attrs.keep_dims = keep_dims;
-    if (need_axes(n, axes, op) != MU_OK)
+    if (n != 0 && mu__need(n < 0 ? NULL : axes, "the list of axes (or their number is negative)") != MU_OK)
         return NULL;
     for (int i = 0; x && !mu__pending() && i < n; i++) {
         int axis = mu__axis(axes[i], x->shape.rank, op->name);

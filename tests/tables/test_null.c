@@ -26,6 +26,7 @@ static mu_dataset *data, *batches, *pairs;
 static mu_cluster_spec *spec;
 static mu_cluster *cluster;
 static mu_strategy *strategy;
+static mu_cross_device_ops *ways;
 static mu_model *model, *compiled;
 static mu_metric *metric;
 static mu_optimizer *optimizer;
@@ -41,6 +42,7 @@ static char space[24], folder[64], path[100], saved[100];
 static const int64_t two[] = {2}, two_three[] = {2, 3}, three_two[] = {3, 2}, zeros[] = {0, 0}, ones[] = {1, 1};
 static const int axes[] = {0}, swapped[] = {1, 0};
 static const mu_dtype dtypes[] = {MU_F32};
+static const mu_input_options options = {.per_replica_buffer_size = 1};
 static const mu_communication_options communication = {.timeout_seconds = 5};
 
 static void ignore(void *arg) { (void)arg; }
@@ -166,6 +168,7 @@ static void make_objects(void)
     spec = mu_cluster_spec_parse("{\"worker\": [\"127.0.0.1:1\"]}");
     cluster = mu_simple_cluster_resolver(spec, .task_type = "worker");
     strategy = mu_mirrored_strategy(.replicas = 2);
+    ways = mu_reduction_to_one_device();
     per_replica = mu_distribute_values(strategy, a_value, NULL);
     MU_SCOPE(strategy)
         mirrored = mu_variable_new(x, "mirrored");

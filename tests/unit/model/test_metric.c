@@ -7,7 +7,7 @@ static void eager_accuracy(void **state)
     mu_metric *accuracy = mu_accuracy();
     mu_tensor *labels = mu_tensor_new(MU_I64, 1, (int64_t[]){3}, (int64_t[]){1, 0, 1});
     mu_tensor *scores = mu_tensor_new(MU_F64, 2, (int64_t[]){3, 2}, (double[]){.1, .9, .2, .8, .3, .7});
-    assert_true(isnan(mu_metric_result(accuracy)));
+    assert_true(mu_metric_result(accuracy) == 0);
     assert_int_equal(mu_metric_update(accuracy, labels, scores), MU_OK);
     assert_number(mu_metric_result(accuracy), 2. / 3, 1e-15);
     assert_int_equal(mu_metric_update(accuracy, mu_reshape(labels, 2, (int64_t[]){3, 1}), scores), MU_OK);

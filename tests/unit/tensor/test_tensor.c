@@ -60,6 +60,9 @@ static void test_refusals(void **state)
     assert_null(mu_tensor_wrap(MU_F32, 1, &(int64_t){2}, NULL, NULL, NULL));
     assert_taken(MU_INVALID_ARGUMENT, "data is NULL");
     assert_null(mu_tensor_data(NULL));
+    assert_taken(MU_INVALID_ARGUMENT, "the tensor is NULL");
+    assert_true(isnan(mu_scalar(NULL)));
+    assert_taken(MU_INVALID_ARGUMENT, "the argument is NULL");
     assert_int_equal(mu_tensor_dim(NULL, 0), -1);
     mu_fail(MU_ABORTED, "pending");
     assert_null(mu_constant(MU_F32, 1));
