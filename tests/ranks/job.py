@@ -42,6 +42,18 @@ def free_ports(n):
     return ports
 
 
+def left_over(mark):
+    """Processes that have this among their arguments, as a job has the folder of its test."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and int(entry.name) != os.getpid() and str(mark) in (entry / "cmdline").read_text():
+                found.append(f"{entry.name}: {(entry / 'cmdline').read_text()}")
+        except OSError:
+            pass  # it has ended meanwhile
+    return found
+
+
 def plain_environment():
     names = ("MUSTER_", "TF_CONFIG", "SLURM_", "OMPI_", "PMI", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_")
     return {k: v for k, v in os.environ.items() if not k.startswith(names)}
@@ -110,17 +122,6 @@ class Job:
 
     def codes(self):
         return [end.code if end else None for end in self.ends]
-
-    def open_ports(self):
-        """Which of the job's ports somebody still listens on."""
-        listening = set()
-        for name in ("/proc/net/tcp", "/proc/net/tcp6"):
-            with open(name, encoding="ascii") as table:
-                for line in table.readlines()[1:]:
-                    fields = line.split()
-                    if fields[3] == "0A":
-                        listening.add(int(fields[1].rsplit(":", 1)[1], 16))
-        return listening & set(self.ports)
 
     def close(self):
         for process in self.processes:
