@@ -86,6 +86,31 @@ static mu_status bias_add_ref(const mu_kernel *kernel)
     return add.op->ref(&add);
 }
 
+MU_CLONES static void add_to_rows(const float *x, const float *bias, float *y, int64_t rows, int64_t channels)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        MU_INDEPENDENT
+        for (int64_t c = 0; c < channels; c++)
+            y[r * channels + c] = x[r * channels + c] + bias[c];
+    }
+}
+
+static void bias_add_range(void *arg, int64_t begin, int64_t end)
+{
+    const mu_kernel *kernel = arg;
+    const int64_t channels = kernel->in[1].shape.dims[0], at = begin * channels;
+    add_to_rows((const float *)kernel->in[0].data + at, kernel->in[1].data, (float *)kernel->out[0].data + at,
+                end - begin, channels);
+}
+
+static mu_status bias_add_fast(const mu_kernel *kernel)
+{
+    int64_t rows, channels;
+    rows_of(&kernel->in[0].shape, &rows, &channels);
+    mu__share_range(kernel->team, rows, 64, rows * channels, bias_add_range, (void *)kernel);
+    return MU_OK;
+}
+
 static const mu_sample bias_add_samples[] = {
     {.n_in = 2, .in = {{2, {5, 7}}, {1, {7}}}},
     {.n_in = 2, .in = {{4, {2, 3, 1, 33}}, {1, {33}}}},
@@ -98,6 +123,7 @@ const mu_op mu_op_bias_add = {
     .name = "bias_add", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
     .infer = bias_add_infer, .grad = bias_add_grad_rule, .ref = bias_add_ref,
     .samples = bias_add_samples,
+    .cpu = {.prepare = mu__prepare_f32, .run = bias_add_fast},
     .lower = mu__lower_bias_add,
 };
 
