@@ -39,7 +39,7 @@ static void mark_cut(char *text, size_t capacity)
 static void append(char *text, size_t capacity, const char *format, va_list values)
 {
     const size_t used = strlen(text);
-    const int wanted = vsnprintf(text + used, capacity - used, format, values);
+    const int wanted = vsnprintf(text + used, capacity - used, format != NULL ? format : "", values);
     if (wanted < 0)
         text[used] = '\0';
     else if ((size_t)wanted >= capacity - used)

@@ -171,7 +171,8 @@ MU_INLINE mu_vf log1p_single(mu_vf x)
 {
     const int32_t root = 0x3f3504f3;  // the bits of sqrt(1/2)
     const mu_vf u = x + 1, lost = v_select(v_greater(v_splat(1), x), x - (u - 1), 1 - (u - x));
-    const mu_vi bits = (mu_vi)u - root, n = bits >> 23;
+    // 1 + x below 0, or NaN: the result is set below, the numbers here only must not overflow.
+    const mu_vi bits = ((mu_vi)u & 0x7fffffff) - root, n = bits >> 23;
     const mu_vf m = (mu_vf)((bits & 0x7fffff) + root), whole = __builtin_convertvector(n, mu_vf);
     const mu_vf f = (m - 1) + lost * power_of_two_single(-__builtin_convertvector(v_at_most(whole, 126), mu_vi));
     mu_vf result = log_parts_single(whole, f);

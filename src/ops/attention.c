@@ -99,11 +99,35 @@ static mu_status attention_infer(mu_infer *infer)
     return MU_OK;
 }
 
+// What attention gave, and the gradient with respect to it.
+static mu_status need_results(const mu_infer *infer)
+{
+    static const int like_y[] = {3, 5};
+    const mu_shape *q = &infer->in[0].shape, *v = &infer->in[2].shape;
+    mu_shape y = *q, log_sum = *q;
+    char text[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+    y.dims[y.rank - 1] = v->dims[v->rank - 1];
+    log_sum.rank--;
+    for (size_t i = 0; i < MU_COUNT(like_y); i++) {
+        MU_TRY(mu__need_same_dtype(infer, 0, like_y[i]));
+        if (!mu__shape_compatible(&infer->in[like_y[i]].shape, &y))
+            return mu__error(MU_INVALID_ARGUMENT, "%s: input %d is %s; wanted %s, as attention gave it", infer->op->name,
+                             like_y[i], mu__shape_text(&infer->in[like_y[i]].shape, text), mu__shape_text(&y, wanted));
+    }
+    if (infer->in[4].dtype != (infer->in[0].dtype == MU_F64 ? MU_F64 : MU_F32) ||
+        !mu__shape_compatible(&infer->in[4].shape, &log_sum))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the logarithms of the sums are %s %s; wanted %s %s", infer->op->name,
+                         mu_dtype_name(infer->in[4].dtype), mu__shape_text(&infer->in[4].shape, text),
+                         infer->in[0].dtype == MU_F64 ? "f64" : "f32", mu__shape_text(&log_sum, wanted));
+    return MU_OK;
+}
+
 // Inputs (q, k, v, y, log_sum, dy[, mask]), outputs (dq, dk, dv).
 static mu_status grad_infer(mu_infer *infer)
 {
     MU_TRY(need_operands(infer));
     MU_TRY(need_mask(infer, 6));
+    MU_TRY(need_results(infer));
     for (int i = 0; i < 3; i++)
         infer->out[i] = infer->in[i];
     return MU_OK;

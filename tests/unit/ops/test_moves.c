@@ -156,7 +156,7 @@ static void test_search(void **state)
     EXPECT(places, 0, 1, 2, 2, 0, 3);
     mu_tensor *many = mu_zeros(MU_I64, 1, DIMS(20000));
     for (int64_t i = 0; i < 20000; i++)
-        ((int64_t *)mu__data(many))[i] = (i * 7919 % 5000 - 2500) << 32;
+        ((int64_t *)mu__data(many))[i] = (i * 7919 % 5000 - 2500) * ((int64_t)1 << 32);
     assert_int_equal(mu_unique(many, &values, &places), MU_OK);
     assert_int_equal(mu_tensor_elements(values), 5000);
     for (int64_t i = 0; i < 20000; i++)
