@@ -64,6 +64,39 @@ static float product_of_row(const float *x, int64_t n)
     return n <= PIECE ? total_of_piece(x, n, true) : product_of_row(x, half) * product_of_row(x + half, n - half);
 }
 
+typedef uint16_t vector_bf16 __attribute__((vector_size(2 * MU_LANES)));
+
+// A bfloat16 is the upper half of a float.
+MU_INLINE mu_vf load_bf16(const uint16_t *x)
+{
+    vector_bf16 halves;
+    memcpy(&halves, x, sizeof halves);
+    return (mu_vf)(__builtin_convertvector(halves, mu_vi) << 16);
+}
+
+static float sum_of_piece_bf16(const uint16_t *x, int64_t n)
+{
+    mu_vf totals[SIDE_BY_SIDE] = {{0}};
+    uint16_t rest[STEP] = {0};
+    int64_t i = 0;
+    for (; i + STEP <= n; i += STEP) {
+        MU_UNROLL
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
+            totals[k] += load_bf16(x + i + k * MU_LANES);
+    }
+    memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
+    MU_UNROLL
+    for (int k = 0; k < SIDE_BY_SIDE; k++)
+        totals[k] += load_bf16(rest + k * MU_LANES);
+    return v_total((totals[0] + totals[1]) + (totals[2] + totals[3]), false);
+}
+
+float MU_KERNEL(sum_bf16)(const uint16_t *x, int64_t n)
+{
+    const int64_t half = (n / 2 + PIECE - 1) / PIECE * PIECE;
+    return n <= PIECE ? sum_of_piece_bf16(x, n) : MU_KERNEL(sum_bf16)(x, half) + MU_KERNEL(sum_bf16)(x + half, n - half);
+}
+
 // The greatest of a row, or with the signs turned the least.
 static float extreme_of_row(const float *x, int64_t n, bool smallest)
 {

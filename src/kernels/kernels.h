@@ -205,6 +205,9 @@ typedef struct mu_kernels {
     // -infinity, infinity); a NaN makes its row's result one. Range: rows.
     void (*fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end);
 
+    // sum_bf16: the sum of n bfloat16 numbers in float32.
+    float (*sum_bf16)(const uint16_t *x, int64_t n);
+
     // scale: y = factor * x; y may be x. Range: elements.
     void (*scale)(const float *x, float factor, float *y, int64_t begin, int64_t end);
 

@@ -144,19 +144,29 @@ static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, in
         out[row] /= (float)n;
 }
 
-// A row of 16-bit floats, widened piece by piece; the pieces' results are folded in turn.
-static void fold_half_row(const fold_job *job, const uint16_t *row, void *out)
+// A row of 16-bit floats as a float32: widened piece by piece, the pieces' results folded in turn, unless it can be
+// added up as it is read.
+static float fold_halves(const fold_job *job, int variant, const uint16_t *row)
 {
     const mu_kernels *kernels = mu__kernels();
     float wide[HALVES], parts[MOST_HALVES / HALVES], result;
     int64_t n = 0;
+    if (job->dtype == MU_BF16 && variant == SUM)
+        return kernels->sum_bf16(row, job->n);
     for (int64_t at = 0; at < job->n; at += HALVES, n++) {
         const int64_t count = MU_MIN((int64_t)HALVES, job->n - at);
         (job->dtype == MU_F16 ? kernels->widen_f16 : kernels->widen_bf16)(row + at, wide, count);
-        fold_f32_rows(job->variant == MEAN ? SUM : job->variant, wide, &parts[n], count, 0, 1);
+        fold_f32_rows(variant, wide, &parts[n], count, 0, 1);
     }
-    fold_f32_rows(job->variant == MEAN ? SUM : job->variant, parts, &result, n, 0, 1);
-    result = job->variant == MEAN ? result / (float)job->n : result;
+    fold_f32_rows(variant, parts, &result, n, 0, 1);
+    return result;
+}
+
+static void fold_half_row(const fold_job *job, const uint16_t *row, void *out)
+{
+    const bool mean = job->variant == MEAN;
+    float result = fold_halves(job, mean ? SUM : job->variant, row);
+    result = mean ? result / (float)job->n : result;
     mu__convert(job->dtype, out, MU_F32, &result, 1);
 }
 

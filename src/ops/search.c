@@ -209,25 +209,33 @@ enum { SIDE_BY_SIDE = 32 };
         return right ? (x <= value) | ODD(value) : (x < value) | (ODD(value) & !ODD(x));                      \
     }                                                                                                         \
                                                                                                               \
-    MU_CLONES                                                                                                 \
-    static void name(const void *in, int64_t n, const void *wanted, int64_t m, bool right, int32_t *places)   \
+    static inline __attribute__((always_inline)) void name##_side(const T *row, int32_t n, const T *values,  \
+                                                                  int64_t m, bool right, int32_t *places)     \
     {                                                                                                         \
-        const T *row = in, *values = wanted;                                                                  \
         for (int64_t i = 0; i < m; i += SIDE_BY_SIDE) {                                                       \
             const int64_t count = MU_MIN((int64_t)SIDE_BY_SIDE, m - i);                                       \
             T value[SIDE_BY_SIDE];                                                                            \
-            int64_t at[SIDE_BY_SIDE] = {0}, length = n;                                                       \
+            int32_t at[SIDE_BY_SIDE] = {0}, length = n;                                                       \
             for (int64_t k = 0; k < SIDE_BY_SIDE; k++)                                                        \
                 value[k] = values[i + MU_MIN(k, count - 1)];                                                  \
             for (; length > 1; length -= length / 2) {                                                        \
                 const T *middle = row + length / 2 - 1;                                                       \
-                const int64_t half = length / 2;                                                              \
+                const int32_t half = length / 2;                                                              \
                 for (int64_t k = 0; k < SIDE_BY_SIDE; k++)                                                    \
-                    at[k] += half & -(int64_t)name##_before(middle[at[k]], value[k], right);                  \
+                    at[k] += half & -(int32_t)name##_before(middle[at[k]], value[k], right);                  \
             }                                                                                                 \
             for (int64_t k = 0; k < count; k++)                                                               \
-                places[i + k] = (int32_t)(n > 0 ? at[k] + name##_before(row[at[k]], value[k], right) : 0);    \
+                places[i + k] = n > 0 ? at[k] + name##_before(row[at[k]], value[k], right) : 0;               \
         }                                                                                                     \
+    }                                                                                                         \
+                                                                                                              \
+    MU_CLONES                                                                                                 \
+    static void name(const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *places)   \
+    {                                                                                                         \
+        if (right)                                                                                            \
+            name##_side(in, n, wanted, m, true, places);                                                      \
+        else                                                                                                  \
+            name##_side(in, n, wanted, m, false, places);                                                     \
     }
 SEARCH(float, search_f32, IS_NAN)
 SEARCH(double, search_f64, IS_NAN)
@@ -237,7 +245,7 @@ SEARCH(int16_t, search_i16, NEVER)
 SEARCH(int8_t, search_i8, NEVER)
 SEARCH(uint8_t, search_u8, NEVER)
 
-typedef void search(const void *in, int64_t n, const void *wanted, int64_t m, bool right, int32_t *places);
+typedef void search(const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *places);
 
 static search *search_for(mu_dtype dtype)
 {
@@ -261,8 +269,11 @@ static mu_status search_ref(const mu_kernel *k)
     const int64_t n = last_dim(&k->in[0].shape), m = last_dim(&k->in[1].shape);
     const int64_t rows = m > 0 ? mu__elements(&k->in[1].shape) / m : 0;
     const size_t bytes = mu_dtype_bytes(dtype);
+    if (n > INT32_MAX)
+        return mu__error(MU_OUT_OF_RANGE, "searchsorted: a row has %lld elements; places are i32, so at most %d can be",
+                         (long long)n, INT32_MAX);
     for (int64_t row = 0; row < rows; row++)
-        search_for(dtype)((const char *)k->in[0].data + (size_t)(row * n) * bytes, n,
+        search_for(dtype)((const char *)k->in[0].data + (size_t)(row * n) * bytes, (int32_t)n,
                           (const char *)k->in[1].data + (size_t)(row * m) * bytes, m, right,
                           (int32_t *)k->out[0].data + row * m);
     return MU_OK;

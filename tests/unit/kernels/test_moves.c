@@ -69,6 +69,20 @@ static double fold_of(mu_fold fold, const float *x, int64_t n)
     return y;
 }
 
+// The numbers have so few digits that a bfloat16 holds them.
+static void check_sum_bf16(const mu_kernels *k, const float *x, int64_t n)
+{
+    uint16_t *halves = malloc((size_t)n * sizeof *halves + 1);
+    assert_non_null(halves);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+    }
+    assert_true((double)k->sum_bf16(halves, n) == fold_of(MU_FOLD_SUM, x, n));
+    free(halves);
+}
+
 static void check_folds(const mu_kernels *k, int64_t columns)
 {
     enum { ROWS = 3 };
@@ -84,6 +98,8 @@ static void check_folds(const mu_kernels *k, int64_t columns)
         k->fold_rows(fold, x, y, columns, 1, ROWS);
         for (int64_t row = 0; row < ROWS; row++)
             assert_true((double)y[row] == fold_of(fold, x + row * columns, columns));
+        if (fold == MU_FOLD_SUM)
+            check_sum_bf16(k, x, columns);
         for (int64_t row = 0; row < ROWS && columns > 0; row++)
             x[row * columns + random_u32() % columns] = NAN;
         k->fold_rows(fold, x, y, columns, 0, ROWS);
