@@ -270,7 +270,8 @@ def parse_arguments():
     parser.add_argument("--milliseconds", type=float, default=6, help="of each round (default 6)")
     parser.add_argument("--rivals", default="pytorch,tensorflow")
     parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
-    parser.add_argument("--muster", type=pathlib.Path, default=ROOT / "build/release/bench/ops/bench_ops")
+    parser.add_argument("--muster", type=lambda p: pathlib.Path(p).resolve(),
+                        default=ROOT / "build/release/bench/ops/bench_ops")
     arguments = parser.parse_args()
     arguments.sizes = arguments.sizes.split(",")
     if not set(arguments.sizes) <= set(cases.SIZES):

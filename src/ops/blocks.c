@@ -91,12 +91,7 @@ void mu__fill(void *to, const void *element, size_t bytes, int64_t n, bool strea
 {
     char line[LINE], piece[MU_PIECE_BYTES];
     const size_t all = (size_t)n * bytes;
-    if (n == 1) {  // the edge of a padded row
-        copy_short(to, 0, element, 0, bytes, 1);
-        return;
-    }
-    for (size_t at = 0; at < LINE; at += bytes)
-        memcpy(line + at, element, bytes);
+    copy_short(line, bytes, element, 0, bytes, MU_MIN(n, (int64_t)(LINE / bytes)));
     if (!stream || all < STREAMED) {
         fill_lines(to, line, all);
         return;
