@@ -94,7 +94,8 @@ static float sum_of_piece_bf16(const uint16_t *x, int64_t n)
 float MU_KERNEL(sum_bf16)(const uint16_t *x, int64_t n)
 {
     const int64_t half = (n / 2 + PIECE - 1) / PIECE * PIECE;
-    return n <= PIECE ? sum_of_piece_bf16(x, n) : MU_KERNEL(sum_bf16)(x, half) + MU_KERNEL(sum_bf16)(x + half, n - half);
+    return n <= PIECE ? sum_of_piece_bf16(x, n)
+                      : MU_KERNEL(sum_bf16)(x, half) + MU_KERNEL(sum_bf16)(x + half, n - half);
 }
 
 // The greatest of a row, or with the signs turned the least.
