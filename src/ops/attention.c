@@ -111,8 +111,8 @@ static mu_status need_results(const mu_infer *infer)
     for (size_t i = 0; i < MU_COUNT(like_y); i++) {
         MU_TRY(mu__need_same_dtype(infer, 0, like_y[i]));
         if (!mu__shape_compatible(&infer->in[like_y[i]].shape, &y))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: input %d is %s; wanted %s, as attention gave it", infer->op->name,
-                             like_y[i], mu__shape_text(&infer->in[like_y[i]].shape, text),
+            return mu__error(MU_INVALID_ARGUMENT, "%s: input %d is %s; wanted %s, as attention gave it",
+                             infer->op->name, like_y[i], mu__shape_text(&infer->in[like_y[i]].shape, text),
                              mu__shape_text(&y, wanted));
     }
     if (infer->in[4].dtype != (infer->in[0].dtype == MU_F64 ? MU_F64 : MU_F32) ||
