@@ -166,7 +166,8 @@ int main(int argc, char **argv)
     }
     if (is_now(&j, "save"))
         soon(&j);
-    for (int i = 0; mu_error_code() == MU_OK && i < (strcmp(j.moment, "save") == 0 ? 300 : 2); i++)
+    const int saves = strcmp(j.moment, "save") == 0 ? 100000 : 2;  // more than there is time for
+    for (int i = 0; mu_error_code() == MU_OK && i < saves; i++)
         mu_checkpoint_manager_save(manager, -1);
     mu_history *result = mu_evaluate(j.model, rows(&j, 1000), .verbose = MU_VERBOSE_SILENT);
     now(&j, "end");
