@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ROWS = 200, WIDTH = 6 };
+#include "shuffled_rows.h"
 
 typedef struct breaking {
     int64_t at;
@@ -30,20 +30,6 @@ static mu_status count_down(const mu_logs *logs, void *arg)
     return MU_OK;
 }
 
-static mu_dataset *data(void)
-{
-    static float x[ROWS][WIDTH];
-    static int64_t y[ROWS];
-    for (int i = 0; i < ROWS; i++) {
-        y[i] = i * 7 % 3;
-        for (int k = 0; k < WIDTH; k++)
-            x[i][k] = (float)((i * 31 + k * 17) % 23) / 23 + (float)(k == y[i]);
-    }
-    mu_value *all = mu_list(mu_tensor_new(MU_F32, 2, (int64_t[]){ROWS, WIDTH}, x),
-                            mu_tensor_new(MU_I64, 1, (int64_t[]){ROWS}, y), MU_END);
-    return mu_dataset_batch(mu_dataset_shuffle(mu_dataset_from_tensor_slices(all), ROWS, .seed = 5), 16);
-}
-
 int main(int argc, char **argv)
 {
     if (argc < 3)
@@ -59,7 +45,8 @@ int main(int argc, char **argv)
         model = mu_sequential(mu_dense(8, .activation = "relu"), mu_dropout(.2), mu_dense(3));
         mu_compile(model, .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true), .optimizer = mu_adam());
     }
-    mu_history *history = mu_fit(model, data(), .epochs = 4, .verbose = MU_VERBOSE_SILENT,
+    mu_dataset *batches = mu_dataset_batch(shuffled_rows(), 16);
+    mu_history *history = mu_fit(model, batches, .epochs = 4, .verbose = MU_VERBOSE_SILENT,
                                  .callbacks = MU_CALLBACKS(mu_backup_and_restore(argv[1]),
                                                            mu_callback_new(.on_batch_end = count_down, .arg = &b)));
     if (history)

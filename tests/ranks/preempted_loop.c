@@ -11,7 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROWS = 200, WIDTH = 6, STEPS = 60, SAVE_EVERY = 10 };
+#include "shuffled_rows.h"
+
+enum { STEPS = 60, SAVE_EVERY = 10 };
 
 typedef struct job {
     mu_strategy *strategy;
@@ -56,21 +58,6 @@ static mu_value *one_step(mu_value *arguments, void *arg)
     }
     usleep((useconds_t)j->pause_ms * 1000);
     return batch ? mu_run(j->strategy, j->step, batch) : NULL;
-}
-
-static mu_dataset *data(void)
-{
-    static float x[ROWS][WIDTH];
-    static int64_t y[ROWS];
-    for (int i = 0; i < ROWS; i++) {
-        y[i] = i * 7 % 3;
-        for (int k = 0; k < WIDTH; k++)
-            x[i][k] = (float)((i * 31 + k * 17) % 23) / 23 + (float)(k == y[i]);
-    }
-    mu_value *all = mu_list(mu_tensor_new(MU_F32, 2, (int64_t[]){ROWS, WIDTH}, x),
-                            mu_tensor_new(MU_I64, 1, (int64_t[]){ROWS}, y), MU_END);
-    mu_dataset *shuffled = mu_dataset_shuffle(mu_dataset_from_tensor_slices(all), ROWS, .seed = 5);
-    return mu_dataset_batch(mu_dataset_repeat(shuffled, -1), 16);
 }
 
 static bool the_end_is_near(void *arg)
@@ -126,7 +113,8 @@ int main(int argc, char **argv)
                    .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
     }
     j.step = mu_function_new(train_step, &j);
-    j.iterator = mu_iterate(mu_distribute_dataset(j.strategy, data()));
+    mu_dataset *endless = mu_dataset_batch(mu_dataset_repeat(shuffled_rows(), -1), 16);
+    j.iterator = mu_iterate(mu_distribute_dataset(j.strategy, endless));
     mu_checkpoint *checkpoint = mu_checkpoint_new(.model = j.model, .iterator = j.iterator);
     bool ok = loop(&j, mu_checkpoint_manager_new(checkpoint, argv[1], .max_to_keep = 3), argc > 6 ? atof(argv[6]) : 0);
     if (ok)
