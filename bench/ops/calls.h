@@ -7,12 +7,33 @@
 
 enum { MAX_OUTPUTS = 64 };
 
-// call runs the op on the arguments that cases.py lists and returns the number of outputs, which it leaves in out.
+// call runs the op on the arguments that a case lists and returns the number of outputs, which it leaves in out.
 typedef struct call_row {
     const char *name;
     int (*call)(mu_tensor *const *in, mu_tensor **out);
 } call_row;
-extern const call_row call_rows[];  // the last one has no name
+extern const call_row call_elements[], call_shapes[], call_index[], call_nn[];  // the last one has no name
+
+// find_call returns the row of this name, or NULL.
+const call_row *find_call(const char *name);
+
+// What the files of rows are written with: functions of one result, by an expression or by the name of a function of
+// one, two or three tensors; and their rows.
+#define ONE(name, expression)                                            \
+    static int call_##name(mu_tensor *const *in, mu_tensor **out)        \
+    {                                                                    \
+        out[0] = (expression);                                           \
+        return 1;                                                        \
+    }
+#define CALL1(name, function) ONE(name, function(in[0]))
+#define CALL2(name, function) ONE(name, function(in[0], in[1]))
+#define CALL3(name, function) ONE(name, function(in[0], in[1], in[2]))
+#define NAMED(name, what) {#name, call_##name},
+
+static inline int64_t dim(mu_tensor *x, int axis)
+{
+    return mu_tensor_dim(x, axis);
+}
 
 // print_limits answers "ok READ COPY ADD FILL": bytes per second that loops of reading, copying, adding and filling
 // move when their operands have so many bytes each. print_peak answers "ok FLOPS" of a matrix product in oneDNN.

@@ -98,8 +98,9 @@ class Server:
         self.inputs[name] = self.library.tensor(dtype, read_input(dtype, path, [int(dim) for dim in dims]))
         return ""
 
-    def drop(self):
-        self.inputs, self.run, self.case, self.calls = {}, None, None, {}
+    def drop(self, name):
+        self.run, self.case, self.calls = None, None, {}
+        del self.inputs[name]
         return ""
 
     def choose(self, name, setting, size):

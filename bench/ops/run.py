@@ -90,7 +90,7 @@ def make_input(spec, size, generator):
 
 
 class Inputs:
-    """The inputs of one size: made once, as files, and loaded by a program when a case first needs them."""
+    """The inputs of one size: made once, as files, loaded by a program when a case first needs them, gone after the last."""
 
     def __init__(self, folder, size):
         self.folder, self.size, self.bytes, self.loaded = folder, size, {}, set()
@@ -110,12 +110,14 @@ class Inputs:
         program.ask("load", name, dtype, path, *spec.shape(self.size))
         self.loaded.add((program.name, name))
 
-    def forget(self, programs):
-        for program in programs:
-            program.ask("drop")
-        for name in self.bytes:
-            (self.folder / name).unlink()
-        self.bytes, self.loaded = {}, set()
+    def forget(self, programs, names):
+        for name in names:
+            for program in programs:
+                if (program.name, name) in self.loaded:
+                    program.ask("drop", name)
+                    self.loaded.remove((program.name, name))
+            if self.bytes.pop(name, None) is not None:
+                (self.folder / name).unlink()
 
 
 # ---- Results --------------------------------------------------------------------------------------
@@ -216,13 +218,14 @@ class Bench:
         for size in self.arguments.sizes:
             self.limits[size] = dict(zip(("read", "copy", "add", "fill"), self.ours.ask("limits", cases.SIZES[size])))
             inputs = Inputs(self.folder, size)
-            for case in self.arguments.cases:
-                if list(cases.SIZES).index(size) > list(cases.SIZES).index(case.largest):
-                    continue
+            wanted = [case for case in self.arguments.cases
+                      if list(cases.SIZES).index(size) <= list(cases.SIZES).index(case.largest)]
+            for i, case in enumerate(wanted):
                 if progress:
                     sys.stderr.write(f"\r\x1b[K{size} {case.name}")
                 self.measure(inputs, case, size)
-            inputs.forget(self.programs)
+                later = {name for other in wanted[i + 1:] for name in other.inputs}
+                inputs.forget(self.programs, set(case.inputs) - later)
             again = self.ours.ask("limits", cases.SIZES[size])
             for way, value in zip(("read", "copy", "add", "fill"), again):
                 self.limits[size][way] = max(self.limits[size][way], value)
@@ -280,7 +283,7 @@ def parse_arguments():
     arguments.cases = [case for case in cases.CASES
                        if any(case.name == word or word.endswith("*") and case.name.startswith(word[:-1]) for word in words)]
     if not arguments.cases:
-        parser.error("--ops names none of the cases in cases.py")
+        parser.error("--ops names none of the cases (cases_*.py)")
     if not arguments.muster.exists():
         sys.exit(f"{arguments.muster} does not exist; build it first (make bench-ops)")
     return arguments

@@ -1,6 +1,6 @@
 // Muster's side of the bench of ops: a program that does what run.py tells it, line by line, and answers each line with
-// one. `load NAME DTYPE FILE DIMS…` maps an input, `drop` forgets all inputs, `case OP NAMES…` chooses an op of the
-// table (calls.c), `check FILE` runs it once and writes a sample of its outputs, `time MS` runs it for about so long
+// one. `load NAME DTYPE FILE DIMS…` maps an input, `drop NAME` forgets one, `case OP NAMES…` chooses an op of the
+// table (calls*.c), `check FILE` runs it once and writes a sample of its outputs, `time MS` runs it for about so long
 // and answers nanoseconds per call (the best of three tries), `limits BYTES` measures the machine. Knows no single op.
 #include "calls.h"
 
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_INPUTS = 64, MAX_WORDS = 24, SAMPLED = 4096 };
+enum { MAX_INPUTS = 256, MAX_WORDS = 24, SAMPLED = 4096 };
 
 typedef struct input {
     char name[16];
@@ -87,23 +87,24 @@ static void load(int n, char **words)
     printf("ok\n");
 }
 
-static void drop(void)
+static void drop(const char *name)
 {
     row = NULL;
     for (int i = 0; i < n_inputs; i++) {
+        if (strcmp(inputs[i].name, name) != 0)
+            continue;
         mu_release(inputs[i].tensor);
         free(inputs[i].data);
+        inputs[i] = inputs[--n_inputs];
+        printf("ok\n");
+        return;
     }
-    n_inputs = 0;
-    printf("ok\n");
+    printf("error no input is called %s\n", name);
 }
 
 static void choose(int n, char **words)
 {
-    row = NULL;
-    for (const call_row *at = call_rows; n > 0 && at->name; at++)
-        if (strcmp(at->name, words[0]) == 0)
-            row = at;
+    row = n > 0 ? find_call(words[0]) : NULL;
     for (int i = 1; row && i < n; i++) {
         arguments[i - 1] = NULL;
         for (int k = 0; k < n_inputs; k++)
@@ -190,8 +191,8 @@ static void obey(int n, char **words)
 {
     if (strcmp(words[0], "load") == 0)
         load(n - 1, words + 1);
-    else if (strcmp(words[0], "drop") == 0)
-        drop();
+    else if (strcmp(words[0], "drop") == 0 && n == 2)
+        drop(words[1]);
     else if (strcmp(words[0], "case") == 0)
         choose(n - 1, words + 1);
     else if (strcmp(words[0], "check") == 0 && n == 2 && row)
