@@ -15,8 +15,6 @@ typedef enum mu_math {
     MU_MATH_TANH,
     MU_MATH_SIN,
     MU_MATH_COS,
-    MU_MATH_LAST_F64 = MU_MATH_COS,
-    // In float32 alone.
     MU_MATH_SILU,
     MU_MATH_EXPM1,
     MU_MATH_LOG1P,
@@ -31,8 +29,6 @@ typedef enum mu_math {
     MU_MATH_ATANH,
     MU_MATH_ERF,
     MU_MATH_ERFC,
-    MU_MATH_LGAMMA,
-    MU_MATH_DIGAMMA,
     MU_MATH_LOG_SIGMOID,
     MU_MATH_SOFTPLUS,
     MU_MATH_ELU,
@@ -40,6 +36,10 @@ typedef enum mu_math {
     MU_MATH_GELU,
     MU_MATH_GELU_TANH,
     MU_MATH_MISH,
+    MU_MATH_LAST_F64 = MU_MATH_MISH,
+    // In float32 alone.
+    MU_MATH_LGAMMA,
+    MU_MATH_DIGAMMA,
     MU_N_MATH
 } mu_math;
 
@@ -47,10 +47,12 @@ typedef enum mu_math2 { MU_MATH_POW, MU_MATH_ATAN2, MU_MATH_FLOOR_MOD, MU_N_MATH
 
 // y = f(x), element by element; alpha is ELU's slope.
 typedef void mu_math_f32(mu_math function, float alpha, const float *x, float *y, int64_t n);
-typedef void mu_math_f64(mu_math function, const double *x, double *y, int64_t n);
+typedef void mu_math_f64(mu_math function, double alpha, const double *x, double *y, int64_t n);
 
 // out = f(a, b); an operand's step is 1, or 0 for one number.
 typedef void mu_math2_f32(mu_math2 function, const float *a, int64_t step_a, const float *b, int64_t step_b, float *out,
                           int64_t n);
+typedef void mu_math2_f64(mu_math2 function, const double *a, int64_t step_a, const double *b, int64_t step_b,
+                          double *out, int64_t n);
 
 #endif

@@ -222,10 +222,11 @@ typedef struct mu_kernels {
     // philox: the 4 n words that Philox 4x32-10 makes of n counters from `counter` (least word first) on, `step` apart.
     void (*philox)(const uint32_t counter[4], const uint32_t key[2], uint64_t step, int64_t n, uint32_t *words);
 
-    // math_f32, math_f64, math2_f32: elementary functions of arrays (elementary.h).
+    // math_f32, math_f64, math2_f32, math2_f64: elementary functions of arrays (elementary.h).
     mu_math_f32 *math_f32;
     mu_math_f64 *math_f64;
     mu_math2_f32 *math2_f32;
+    mu_math2_f64 *math2_f64;
 
     // widen_*, narrow_*: n 16-bit floats to float32, and back, rounded to even; a NaN stays one.
     void (*widen_f16)(const uint16_t *x, float *y, int64_t n);

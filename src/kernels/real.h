@@ -93,13 +93,18 @@ MU_INLINE exp_parts exp_split_fine(double x)
     return (exp_parts){shifted, r * r * q + r};
 }
 
-// The power of two in two steps, because neither overflow nor denormal results are a double's normal powers.
+// x 2^n of ROUND_MAGIC + n, in two steps, because neither overflow nor denormal results are a double's normal powers.
+MU_INLINE double scaled_fine(double x, double shifted)
+{
+    const double n = shifted - ROUND_MAGIC, half = n * 0.5 + ROUND_MAGIC;
+    const double first = power_of_two(half), second = power_of_two((n - (half - ROUND_MAGIC)) + ROUND_MAGIC);
+    return x * first * second;
+}
+
 MU_INLINE double exp_fine_below(double x)  // for x <= 720
 {
     const exp_parts e = exp_split_fine(at_least(x, -760));
-    const double n = e.scale - ROUND_MAGIC, half = n * 0.5 + ROUND_MAGIC;
-    const double first = power_of_two(half), second = power_of_two((n - (half - ROUND_MAGIC)) + ROUND_MAGIC);
-    return (1 + e.rest) * first * second;
+    return scaled_fine(1 + e.rest, e.scale);
 }
 
 MU_INLINE double exp_fine(double x)
@@ -186,11 +191,11 @@ MU_INLINE double log1p_positive(double x)
     return __builtin_fabs(x) < 1e-5 ? series : direct;
 }
 
-// FreeBSD's arrangement of the terms keeps the last place; the polynomial is an interpolation.
-MU_INLINE double log_fine_positive(double x)
+// log(2^n (1 + f)) with s = f / (2 + f), and `low` added to its low part. FreeBSD's arrangement of the terms keeps the
+// last place; the polynomial is an interpolation.
+MU_INLINE double log_join(double n, double f, double s, double low)
 {
-    const log_parts p = log_split(x);
-    const double s = p.f / (p.f + 2), z = s * s;
+    const double z = s * s;
     double q = z * 0.131148348695975 + 0.13266048812203002;
     q = q * z + 0.15386342449645143;
     q = q * z + 0.18181793732111753;
@@ -198,8 +203,14 @@ MU_INLINE double log_fine_positive(double x)
     q = q * z + 0.2857142857072325;
     q = q * z + 0.40000000000001007;
     q = q * z + 0.66666666666666666;
-    const double half = 0.5 * p.f * p.f, rest = s * (half + q * z);
-    return p.n * 6.93147180369123816490e-01 - ((half - (rest + p.n * 1.90821492927058770002e-10)) - p.f);
+    const double half = 0.5 * f * f, rest = s * (half + q * z);
+    return n * 6.93147180369123816490e-01 - ((half - (rest + (n * 1.90821492927058770002e-10 + low))) - f);
+}
+
+MU_INLINE double log_fine_positive(double x)
+{
+    const log_parts p = log_split(x);
+    return log_join(p.n, p.f, p.f / (p.f + 2), 0);
 }
 
 MU_INLINE double log_fine(double x)

@@ -267,19 +267,38 @@ static mu_status integer_ref(const mu_kernel *k)
     return arithmetic_ref(k);
 }
 
+// Whether both operands go on by one element, or stay.
+static bool is_dense(int64_t step_a, int64_t step_b)
+{
+    return (step_a == 0 || step_a == 1) && (step_b == 0 || step_b == 1);
+}
+
+static mu_math2 function_of(int variant)
+{
+    return variant == POW ? MU_MATH_POW : variant == ATAN2 ? MU_MATH_ATAN2 : MU_MATH_FLOOR_MOD;
+}
+
 static void f32_math(int variant, const void *a, int64_t step_a, const void *b, int64_t step_b, void *out, int64_t n)
 {
-    const mu_math2 function = variant == POW ? MU_MATH_POW : variant == ATAN2 ? MU_MATH_ATAN2 : MU_MATH_FLOOR_MOD;
-    const bool dense = (step_a == 0 || step_a == 1) && (step_b == 0 || step_b == 1);
-    if (dense)
-        mu__kernels()->math2_f32(function, a, step_a, b, step_b, out, n);
+    if (is_dense(step_a, step_b))
+        mu__kernels()->math2_f32(function_of(variant), a, step_a, b, step_b, out, n);
     else
         f32_binary(variant, a, step_a, b, step_b, out, n);
+}
+
+static void f64_math(int variant, const void *a, int64_t step_a, const void *b, int64_t step_b, void *out, int64_t n)
+{
+    if (is_dense(step_a, step_b))
+        mu__kernels()->math2_f64(function_of(variant), a, step_a, b, step_b, out, n);
+    else
+        f64_binary(variant, a, step_a, b, step_b, out, n);
 }
 
 static mu_status math_run(const mu_kernel *k)
 {
     const mu_dtype dtype = k->in[0].dtype;
+    if (dtype == MU_F64)
+        return run_binary(k, f64_math);
     return dtype == MU_F32 || dtype == MU_F16 || dtype == MU_BF16 ? run_binary(k, f32_math) : k->op->ref(k);
 }
 

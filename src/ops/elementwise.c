@@ -234,8 +234,7 @@ static void f32_math(int variant, double alpha, const void *in, void *out, int64
 
 static void f64_math(int variant, double alpha, const void *in, void *out, int64_t n)
 {
-    (void)alpha;
-    mu__kernels()->math_f64(fast[variant], in, out, n);
+    mu__kernels()->math_f64(fast[variant], alpha, in, out, n);
 }
 
 static mu_status math_run(const mu_kernel *k)

@@ -157,39 +157,96 @@ static void test_f32(void **state)
 }
 
 static long double sigmoid_l(long double x) { return 1 / (1 + expl(-x)); }
-
-static void check_f64(const mu_kernels *k, mu_math function, long double (*right)(long double), const double *x,
-                      double *y)
+static long double softplus_l(long double x) { return (x < 0 ? 0 : x) + log1pl(expl(-fabsl(x))); }
+static long double log_sigmoid_l(long double x) { return -softplus_l(-x); }
+static long double elu_l(long double x) { return x < 0 ? 0.5L * expm1l(x) : x; }
+static long double selu_l(long double x)
 {
-    k->math_f64(function, x, y, N_DOUBLES);
+    return x < 0 ? 1.7580993408473768599L * expm1l(x) : 1.0507009873554804934L * x;
+}
+static long double gelu_l(long double x) { return x * (0.5L * erfcl(-x * 0.707106781186547524400844362105L)); }
+static long double gelu_tanh_l(long double x)
+{
+    return x * sigmoid_l(2 * 0.79788456080286535588L * (x + 0.044715L * x * x * x));
+}
+static long double silu_l(long double x) { return x * sigmoid_l(x); }
+static long double mish_l(long double x) { return x * tanhl(softplus_l(x)); }
+
+static const struct fine_function {
+    const char *name;
+    mu_math function;
+    long double (*right)(long double);
+    long double ulps, absolute;  // what may be missed
+} fine_functions[] = {
+    {"exp", MU_MATH_EXP, expl, 2.5L, 0}, {"log", MU_MATH_LOG, logl, 2.5L, 0}, {"sin", MU_MATH_SIN, sinl, 2.5L, 0},
+    {"cos", MU_MATH_COS, cosl, 2.5L, 0}, {"tan", MU_MATH_TAN, tanl, 2.5L, 0}, {"asin", MU_MATH_ASIN, asinl, 2.5L, 0},
+    {"acos", MU_MATH_ACOS, acosl, 2.5L, 0}, {"atan", MU_MATH_ATAN, atanl, 2.5L, 0},
+    {"expm1", MU_MATH_EXPM1, expm1l, 2.5L, 0}, {"log1p", MU_MATH_LOG1P, log1pl, 2.5L, 0},
+    {"sinh", MU_MATH_SINH, sinhl, 2.5L, 0}, {"cosh", MU_MATH_COSH, coshl, 2.5L, 0},
+    {"tanh", MU_MATH_TANH, tanhl, 2.5L, 0}, {"asinh", MU_MATH_ASINH, asinhl, 2.5L, 0},
+    {"acosh", MU_MATH_ACOSH, acoshl, 2.5L, 0}, {"atanh", MU_MATH_ATANH, atanhl, 2.5L, 0},
+    {"erf", MU_MATH_ERF, erfl, 2.5L, 0}, {"erfc", MU_MATH_ERFC, erfcl, 2.5L, 0},
+    {"sigmoid", MU_MATH_SIGMOID, sigmoid_l, 2.5L, 0}, {"softplus", MU_MATH_SOFTPLUS, softplus_l, 2.5L, 0},
+    {"log_sigmoid", MU_MATH_LOG_SIGMOID, log_sigmoid_l, 2.5L, 0}, {"elu", MU_MATH_ELU, elu_l, 2.5L, 0},
+    {"selu", MU_MATH_SELU, selu_l, 2.5L, 0}, {"gelu", MU_MATH_GELU, gelu_l, 4, 0},
+    {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh_l, 2.5L, 2e-16L}, {"silu", MU_MATH_SILU, silu_l, 2.5L, 0},
+    {"mish", MU_MATH_MISH, mish_l, 4, 0},
+};
+enum { N_FINE = sizeof fine_functions / sizeof fine_functions[0] };
+
+// How many float64 numbers lie between two, about; 0 for two NaNs, many for one.
+static long double fine_ulps_between(double got, long double exact)
+{
+    const double near = (double)exact;
+    if (got == near || (isnan(got) && isnan(near)))
+        return 0;
+    if (!isfinite(got) || !isfinite(near))
+        return 1e9L;
+    int exponent;
+    frexp(fabs(near) > DBL_MIN ? near : DBL_MIN, &exponent);
+    return fabsl((long double)got - exact) / ldexpl(1, exponent - 53);
+}
+
+static void check_f64(const mu_kernels *k, const struct fine_function *f, const double *x, double *y)
+{
+    long double worst = 0;
+    int at = 0;
+    memcpy(y, x, N_DOUBLES * sizeof *y);
+    k->math_f64(f->function, 0.5, y, y, N_DOUBLES);
     for (int i = 0; i < N_DOUBLES; i++) {
-        const long double exact = right((long double)x[i]);
-        const double near = (double)exact;
-        if (y[i] == near || (isnan(y[i]) && isnan(near)))
-            continue;
-        int exponent;
-        frexp(fabs(near) > DBL_MIN ? near : DBL_MIN, &exponent);
-        const long double ulps = fabsl((long double)y[i] - exact) / ldexpl(1, exponent - 53);
-        if (!(ulps <= 2.5L))
-            fail_msg("function %d (%s) of %a gives %a instead of %a", (int)function, k->isa, x[i], y[i], near);
+        const long double exact = f->right((long double)x[i]), ulps = fine_ulps_between(y[i], exact);
+        if (ulps > worst && !(fabsl((long double)y[i] - exact) <= f->absolute)) {
+            worst = ulps;
+            at = i;
+        }
     }
+    if (worst > f->ulps)
+        fail_msg("%s (%s) of float64: %a gives %a instead of %a: %Lg ulps", f->name, k->isa, x[at], y[at],
+                 (double)f->right((long double)x[at]), worst);
+}
+
+// Where the functions bend: most of all_doubles is far from there.
+static void fill_near(double *x, double width)
+{
+    uint64_t state = 5;
+    for (int i = 0; i < N_DOUBLES; i++)
+        x[i] = width * ((double)drawn(&state) * 0x1p-34 - 1);
 }
 
 static void test_f64(void **state)
 {
     (void)state;
     double *x = all_doubles(), *y = malloc(N_DOUBLES * sizeof *y);
+    static const double widths[] = {0, 1.1, 3, 30, 720};
     assert_non_null(y);
-    for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {
-        const mu_kernels *k = mu__kernels_for(sets[s]);
-        if (!k)
-            continue;
-        check_f64(k, MU_MATH_EXP, expl, x, y);
-        check_f64(k, MU_MATH_LOG, logl, x, y);
-        check_f64(k, MU_MATH_SIGMOID, sigmoid_l, x, y);
-        check_f64(k, MU_MATH_TANH, tanhl, x, y);
-        check_f64(k, MU_MATH_SIN, sinl, x, y);
-        check_f64(k, MU_MATH_COS, cosl, x, y);
+    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+        if (widths[w] > 0)
+            fill_near(x, widths[w]);
+        for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {
+            const mu_kernels *k = mu__kernels_for(sets[s]);
+            for (int i = 0; k && i < N_FINE; i++)
+                check_f64(k, &fine_functions[i], x, y);
+        }
     }
     free(x);
     free(y);
@@ -234,6 +291,44 @@ static void test_two(void **state)
     }
 }
 
+static long double floor_mod_l(long double x, long double y)
+{
+    const long double rest = fmodl(x, y);
+    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+}
+
+static void check_fine_two(const mu_kernels *k, mu_math2 function, long double (*right)(long double, long double),
+                           double a, double b)
+{
+    double out[3];
+    const double many_a[3] = {a, a, a};
+    k->math2_f64(function, many_a, 1, &b, 0, out, 3);
+    const long double wanted = right((long double)a, (long double)b);
+    if (!(fine_ulps_between(out[0], wanted) <= 2.5L) || memcmp(&out[0], &out[2], sizeof out[0]) != 0)
+        fail_msg("function %d of two float64 (%s): %a, %a gives %a instead of %a", (int)function, k->isa, a, b, out[0],
+                 (double)wanted);
+}
+
+static void test_fine_two(void **state)
+{
+    (void)state;
+    static const double some[] = {0,      -0.0,  1,   -1,    2,        -3,        0.5, 1e-300, 1e300,
+                                  1e-310, -7.25, 1e5, 1e-20, INFINITY, -INFINITY, NAN, 3};
+    enum { N = sizeof some / sizeof some[0] };
+    uint64_t drawing = 3;
+    for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {
+        const mu_kernels *k = mu__kernels_for(sets[s]);
+        for (int i = 0; k && i < 20000; i++) {
+            const double scale = ldexp(1, (int)(drawn(&drawing) % 60) - 50);
+            const double a = i < N * N ? some[i / N] : (double)drawn(&drawing) * 0x1p-20 * scale;
+            const double b = i < N * N ? some[i % N] : ((double)drawn(&drawing) * 0x1p-34 - 1) * (i % 3 ? 3 : 200);
+            check_fine_two(k, MU_MATH_POW, powl, a, b);
+            check_fine_two(k, MU_MATH_ATAN2, atan2l, i % 2 ? a : -a, b);
+            check_fine_two(k, MU_MATH_FLOOR_MOD, floor_mod_l, i % 2 ? a : -a, b);
+        }
+    }
+}
+
 static void test_lengths(void **state)
 {
     (void)state;
@@ -259,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_f32),
         cmocka_unit_test(test_f64),
         cmocka_unit_test(test_two),
+        cmocka_unit_test(test_fine_two),
         cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

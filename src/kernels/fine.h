@@ -1,0 +1,376 @@
+// Elementary functions of one double that are good to the last place or two of a double; what real.h's are for
+// float32. Main idea: range reduction whose lost bits are kept and added last, products as the sum of two doubles where
+// a function multiplies what they miss (powers, errors), and polynomials made for this file. Without branches or
+// tables, so that compilers turn loops over them into vectors.
+#ifndef MU_SRC_KERNELS_FINE_H
+#define MU_SRC_KERNELS_FINE_H
+
+#include "real.h"
+
+#define LN2_FINE 0.693147180559945309417
+#define HALF_PI_FINE 1.57079632679489661923
+#define HALF_PI_LOW_FINE 6.12323399573676603587e-17
+
+// A number as the sum of two doubles.
+typedef struct pair {
+    double high, low;
+} pair;
+
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define MU_EXACT_PRODUCTS 1
+#else
+#define MU_EXACT_PRODUCTS 0
+#endif
+
+// The upper 26 bits of a fraction.
+MU_INLINE double upper_half(double x)
+{
+    return of_bits(bits_of(x) & ~UINT64_C(0x7ffffff));
+}
+
+MU_INLINE pair product_of(double a, double b)
+{
+    const double high = a * b;
+#if MU_EXACT_PRODUCTS
+    return (pair){high, __builtin_fma(a, b, -high)};
+#else
+    const double a_high = upper_half(a), a_low = a - a_high, b_high = upper_half(b), b_low = b - b_high;
+    return (pair){high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low};
+#endif
+}
+
+// For |a| >= |b|.
+MU_INLINE pair sum_of(double a, double b)
+{
+    const double high = a + b;
+    return (pair){high, b - (high - a)};
+}
+
+// ---- Exponentials -------------------------------------------------------------------------------
+
+// e^x - 1, or half of that with a shift of 1, which does not overflow before sinh does.
+MU_INLINE double expm1_over(double x, double shift)
+{
+    const exp_parts e = exp_split_fine(at_least(at_most(x, 720), -60));
+    const bool large = e.scale > ROUND_MAGIC + 1000;
+    const double power = power_of_two(e.scale - (shift + (large ? 64 : 0))), one = shift == 0 ? 1 : 0.5;
+    return (power * e.rest + (power - (large ? 0 : one))) * (large ? 0x1p64 : 1);
+}
+
+MU_INLINE double expm1_fine_any(double x)
+{
+    return x == 0 ? x : expm1_over(x, 0);
+}
+
+MU_INLINE double sinh_fine(double x)
+{
+    const double half = expm1_over(__builtin_fabs(x), 1);
+    return __builtin_copysign(half + (half > 0x1p60 ? 0.5 : half / (2 * half + 1)), x);
+}
+
+MU_INLINE double cosh_fine(double x)
+{
+    const exp_parts e = exp_split_fine(at_most(__builtin_fabs(x), 720));
+    const bool large = e.scale > ROUND_MAGIC + 1000;
+    const double power = power_of_two(e.scale - (large ? 65 : 1));
+    const double half = (power + power * e.rest) * (large ? 0x1p64 : 1);
+    return half + 0.25 / half;
+}
+
+MU_INLINE double sigmoid_fine(double x)
+{
+    const double e = exp_fine_below(-__builtin_fabs(x));
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
+// factor * e^x for x <= 0; the factor comes first, since e^x alone may be denormal.
+MU_INLINE double times_exp_below(double factor, double x)
+{
+    const exp_parts e = exp_split_fine(at_least(x, -760));
+    return scaled_fine(factor + factor * e.rest, e.scale);
+}
+
+// x times a share of it that vanishes on the far left, where -infinity times nothing is no number.
+MU_INLINE double gated_fine(double x, double result)
+{
+    return x < -1000 ? x * 0.0 : result;
+}
+
+MU_INLINE double silu_fine(double x)
+{
+    const double e = exp_fine_below(-__builtin_fabs(x));
+    return gated_fine(x, (x < 0 ? times_exp_below(x, x) : x) / (1 + e));
+}
+
+// x tanh(log(1 + e^x)) = x t / (t + 2) with t = e^x (e^x + 2).
+MU_INLINE double mish_fine(double x)
+{
+    const double e = exp_fine_below(at_most(x, 40)), more = e + 2, t = e * more;
+    const double above = x < 0 ? times_exp_below(x, at_most(x, 0)) * more : x * t;
+    return gated_fine(x, x > 40 ? x : above / (t + 2));
+}
+
+// ---- Logarithms ---------------------------------------------------------------------------------
+
+// What is lost in 1 + x comes back behind the logarithm's low part.
+MU_INLINE double log1p_fine(double x)
+{
+    const double u = 1 + x, lost = x < 1 ? x - (u - 1) : 1 - (u - x);
+    const log_parts p = log_split(u);
+    const bool near = p.n == 0;
+    const double f = near ? x : p.f, s = f / (f + 2);
+    // lost / u, whose 1 / (1 + f) is (1 - s) / (1 + s).
+    const double share = lost * power_of_two(ROUND_MAGIC - at_most(p.n, 1000)) * (1 - 2 * (s - s * s));
+    double result = log_join(p.n, f, s, near ? 0 : share);
+    result = x == -1 ? -INFINITY : result;
+    result = (x == 0) | (x == INFINITY) ? x : result;
+    return x >= -1 ? result : NAN;
+}
+
+MU_INLINE double softplus_fine(double x)
+{
+    return at_least(x, 0) + log1p_fine(exp_fine_below(-__builtin_fabs(x)));
+}
+
+MU_INLINE double asinh_fine(double x)
+{
+    const double a = __builtin_fabs(x), square = a * a;
+    const bool huge = a > 0x1p60;
+    const double result = log1p_fine(huge ? a : a + square / (1 + __builtin_sqrt(1 + square)));
+    return __builtin_copysign(result + (huge ? LN2_FINE : 0), x);
+}
+
+MU_INLINE double acosh_fine(double x)
+{
+    const bool huge = x > 0x1p60;
+    const double t = x - 1, result = log1p_fine(huge ? x : t + __builtin_sqrt(t * (t + 2)));
+    return x >= 1 ? result + (huge ? LN2_FINE : 0) : NAN;
+}
+
+MU_INLINE double atanh_fine(double x)
+{
+    const double a = __builtin_fabs(x), twice = a + a;
+    const double result = 0.5 * log1p_fine(twice + twice * a / (1 - a));
+    return a <= 1 ? __builtin_copysign(result, x) : NAN;
+}
+
+// The logarithm of a positive, normal and finite x to 64 bits and more.
+MU_INLINE pair log_pair(double x)
+{
+    const log_parts p = log_split(x);
+    const double below = 2 + p.f, below_low = p.f - (below - 2), inverse = 1 / below, s = p.f * inverse;
+    const pair whole = product_of(s, below), square = product_of(s, s);
+    const double s_low = (((p.f - whole.high) - whole.low) - s * below_low) * inverse;
+    const double z = square.high, z_low = square.low + 2 * s * s_low;
+    double q = z * 0.11725771221811145 + 0.11705988156500907;
+    q = q * z + 0.13334813971292003;
+    q = q * z + 0.15384594791762352;
+    q = q * z + 0.1818181833699257;
+    q = q * z + 0.2222222222164882;
+    q = q * z + 0.2857142857142938;
+    q = q * z + 0.4;
+    const pair factor = sum_of(0.66666666666666663, 3.7007434154171886e-17 + z * q);
+    const pair cube = product_of(z, s);
+    const double cube_low = cube.low + (z * s_low + z_low * s);
+    const pair third = product_of(cube.high, factor.high);
+    const double third_low = third.low + (cube.high * factor.low + cube_low * factor.high);
+    const pair head = sum_of(p.n * 6.93147180369123816490e-01, 2 * s), all = sum_of(head.high, third.high);
+    const double low = p.n * 1.90821492927058770002e-10 + (all.low + (head.low + (2 * s_low + third_low)));
+    return sum_of(all.high, low);
+}
+
+// x^y for a positive, normal and finite x and |y| < 2^900.
+MU_INLINE double pow_fine(double x, double y)
+{
+    const pair log = log_pair(x), whole = product_of(y, log.high);
+    const bool inside = __builtin_fabs(whole.high) < 800;
+    const double low = inside ? whole.low + y * log.low : 0;
+    const exp_parts e = exp_split_fine(at_least(at_most(whole.high, 760), -760));
+    return scaled_fine(1 + (e.rest + (low + low * e.rest)), e.scale);
+}
+
+// ---- Circles ------------------------------------------------------------------------------------
+
+MU_INLINE double tan_fine(double x)
+{
+    const circle_parts p = circle_split_fine(x);
+    const bool odd = p.quarter & 1;
+    const double result = (odd ? -p.cosine : p.sine) / (odd ? p.sine : p.cosine);
+    return x == 0 ? x : result;
+}
+
+// base + atan(above / below) for a quotient of at most 1/2, base with what it lacks.
+MU_INLINE double atan_beyond(double above, double below, double base, double base_low)
+{
+    const double t = above / below, z = t * t;
+    double q = z * -0.009215792047089858 + 0.025006503566489507;
+    q = q * z + -0.03806653672057366;
+    q = q * z + 0.04628024868570153;
+    q = q * z + -0.05240099507994713;
+    q = q * z + 0.05879578429582425;
+    q = q * z + -0.06666435677235948;
+    q = q * z + 0.07692294712540285;
+    q = q * z + -0.09090908620322523;
+    q = q * z + 0.11111111100917376;
+    q = q * z + -0.14285714285599188;
+    q = q * z + 0.19999999999999488;
+    q = q * z + -0.3333333333333333;
+    return base + (t + (t * (z * q) + base_low));
+}
+
+MU_INLINE double atan_fine(double x)
+{
+    const double a = __builtin_fabs(x);
+    const bool far = a > 2, middle = a > 0.5;
+    const double base = far ? 1 : middle ? 0.5 : 0;
+    return __builtin_copysign(atan_beyond(far ? -1 : middle ? a - 1 : a, far ? a : middle ? a + 1 : 1,
+                                          base * HALF_PI_FINE, base * HALF_PI_LOW_FINE),
+                              x);
+}
+
+// For finite operands below 2^1000.
+MU_INLINE double atan2_fine(double y, double x)
+{
+    const double ax = __builtin_fabs(x), ay = __builtin_fabs(y);
+    const bool steep = ay > ax;
+    const double low = steep ? ax : ay, high = steep ? ay : ax;
+    const bool middle = low > 0.5 * high;
+    const double below = middle ? low + high : high, base = middle ? 0.5 : 0;
+    double angle = atan_beyond(middle ? low - high : low, below == 0 ? 1 : below, base * HALF_PI_FINE,
+                               base * HALF_PI_LOW_FINE);
+    angle = steep ? HALF_PI_FINE - (angle - HALF_PI_LOW_FINE) : angle;
+    angle = __builtin_copysign(1, x) < 0 ? 2 * HALF_PI_FINE - (angle - 2 * HALF_PI_LOW_FINE) : angle;
+    return __builtin_copysign(angle, y);
+}
+
+// asin |x| is t (1 + rest) where |x| is up to 1/2; beyond, half of what it lacks to a quarter turn is, and t is there
+// better known as high + low.
+typedef struct arc_parts {
+    double t, high, low, rest;
+} arc_parts;
+
+MU_INLINE arc_parts arc_split(double a, bool outer)
+{
+    const double z = outer ? 0.5 - 0.5 * a : a * a, t = outer ? __builtin_sqrt(z) : a;
+    const double high = of_bits(bits_of(t) & ~UINT64_C(0xffffffff)), low = (z - high * high) / (t + high);
+    double q = z * 0.028757851367421566 + -0.014851887071247204;
+    q = q * z + 0.01740087944269402;
+    q = q * z + 0.005457506718640358;
+    q = q * z + 0.01032281435018578;
+    q = q * z + 0.011479177415184906;
+    q = q * z + 0.013971212973552933;
+    q = q * z + 0.017352392720869973;
+    q = q * z + 0.02237217294214989;
+    q = q * z + 0.030381944138531247;
+    q = q * z + 0.04464285714635543;
+    q = q * z + 0.07499999999998433;
+    q = q * z + 0.16666666666666669;
+    return (arc_parts){t, high, z == 0 ? 0 : low, z * q};
+}
+
+MU_INLINE double asin_fine(double x)
+{
+    const double a = __builtin_fabs(x);
+    const bool outer = a > 0.5;
+    const arc_parts p = arc_split(a, outer);
+    const double lack = 2 * p.t * p.rest - (HALF_PI_LOW_FINE - 2 * p.low);
+    const double far = 0.5 * HALF_PI_FINE - (lack - (0.5 * HALF_PI_FINE - 2 * p.high));
+    return __builtin_copysign(outer ? far : a + a * p.rest, x);
+}
+
+MU_INLINE double acos_fine(double x)
+{
+    const double a = __builtin_fabs(x);
+    const bool outer = a > 0.5;
+    const arc_parts p = arc_split(a, outer);
+    const double right = 2 * (p.high + (p.t * p.rest + p.low));
+    const double left = 2 * (HALF_PI_FINE - (p.t + (p.t * p.rest - HALF_PI_LOW_FINE)));
+    const double inner = HALF_PI_FINE - (x - (HALF_PI_LOW_FINE - x * p.rest));
+    return outer ? (x < 0 ? left : right) : inner;
+}
+
+// ---- Errors -------------------------------------------------------------------------------------
+
+// erf for |x| up to 1.
+MU_INLINE double erf_inner(double x)
+{
+    const double z = x * x;
+    double q = z * -4.230945824295338e-12 + 8.709045129053106e-11;
+    q = q * z + -1.216456005728345e-09;
+    q = q * z + 1.4792401209404813e-08;
+    q = q * z + -1.6364642158167616e-07;
+    q = q * z + 1.6462045441468418e-06;
+    q = q * z + -1.4925647567519332e-05;
+    q = q * z + 0.00012055332902888736;
+    q = q * z + -0.000854832702193483;
+    q = q * z + 0.0052239776254232985;
+    q = q * z + -0.02686617064512984;
+    q = q * z + 0.1128379167095512;
+    q = q * z + -0.37612638903183754;
+    q = q * z + 0.1283791670955126;
+    return x + x * q;
+}
+
+// factor * erfc(a) for a of 0.46 and more and its square: e^(-a^2) / (1 + 2 a) times what varies little.
+MU_INLINE double erfc_tail(double factor, double a, pair square)
+{
+    const double t = (a - 4) / (a + 4), below = 1 + 2 * a, below_low = 1 - (below - 2 * a), inverse = 1 / below;
+    double q = t * -7.606499303141745e-09 + 7.381850091848335e-08;
+    q = q * t + 5.410168448803041e-08;
+    q = q * t + -7.809087029651974e-07;
+    q = q * t + 3.1489909317543623e-07;
+    q = q * t + 5.678074218818743e-06;
+    q = q * t + -1.123479222729392e-05;
+    q = q * t + -2.4385183100031926e-05;
+    q = q * t + 0.00015062647088703117;
+    q = q * t + -0.00019926066132190226;
+    q = q * t + -0.0007577744180297165;
+    q = q * t + 0.0050319706860416065;
+    q = q * t + -0.01619773389493378;
+    q = q * t + 0.037167515461049155;
+    q = q * t + -0.06633036582572444;
+    q = q * t + 0.09373283500290977;
+    q = q * t + -0.10103906603573641;
+    q = q * t + 0.06809705425456727;
+    q = q * t + 0.015379652102610516;
+    q = q * t + -0.1396211168405615;
+    q = q * t + 1.2329951186255526;
+    const double ratio = q * inverse;
+    const double lost = ((q - ratio * below) - ratio * below_low) * inverse - ratio * square.low;
+    const exp_parts e = exp_split_fine(at_least(-square.high, -760));
+    return scaled_fine(factor * (ratio + (ratio * e.rest + (lost + lost * e.rest))), e.scale);
+}
+
+MU_INLINE double erf_fine(double x)
+{
+    const double a = __builtin_fabs(x), far = at_least(at_most(a, 6), 0.5);
+    const double outer = 1 - erfc_tail(1, far, product_of(far, far));
+    return a > 1 ? __builtin_copysign(outer, x) : erf_inner(x);
+}
+
+// factor * erfc(x), where `square` is x^2, for |x| up to 30.
+MU_INLINE double times_erfc(double factor, double x, pair square)
+{
+    const double a = at_least(__builtin_fabs(x), 0.46), tail = erfc_tail(factor, a, square);
+    const double left = 2 * factor - tail, inner = factor - factor * erf_inner(at_least(at_most(x, 1), -1));
+    return x > -1 && x < 0.47 ? inner : x < 0 ? left : tail;
+}
+
+MU_INLINE double erfc_fine(double x)
+{
+    const double a = at_most(__builtin_fabs(x), 30);
+    const double result = times_erfc(1, __builtin_copysign(a, x), product_of(a, a));
+    return x == x ? result : x;
+}
+
+// x times the normal distribution's share below x.
+MU_INLINE double gelu_fine(double x)
+{
+    const double a = at_most(__builtin_fabs(x), 40);
+    const pair square = product_of(a, a);
+    const double result = times_erfc(0.5 * x, __builtin_copysign(a * 0.70710678118654752440, -x),
+                                     (pair){0.5 * square.high, 0.5 * square.low});
+    return gated_fine(x, x > 40 || x != x ? x : result);
+}
+
+#endif
