@@ -35,29 +35,7 @@
     }                                                              \
     break
 
-// ---- Exponentials, logarithms, circles --------------------------------------------------------------
-
-static void plain_loops(mu_math function, const float *in, float *out, int64_t n)
-{
-    switch (function) {
-    case MU_MATH_EXP: LOOP_SINGLE(exp_of_single(x));
-    case MU_MATH_EXPM1: LOOP(expm1_of(x));
-    case MU_MATH_LOG: LOOP(log_of(x));
-    case MU_MATH_LOG1P: LOOP_SINGLE(log1p_single(x));
-    case MU_MATH_SINH: LOOP(sinh_of(x));
-    case MU_MATH_COSH: LOOP(cosh_of(x));
-    case MU_MATH_TANH: LOOP_SINGLE(tanh_single(x));
-    case MU_MATH_ASINH: LOOP(asinh_of(x));
-    case MU_MATH_ACOSH: LOOP(acosh_of(x));
-    case MU_MATH_ATANH: LOOP(atanh_of(x));
-    case MU_MATH_ASIN: LOOP_SINGLE(asin_single(x));
-    case MU_MATH_ACOS: LOOP_SINGLE(acos_single(x));
-    case MU_MATH_ATAN: LOOP_SINGLE(atan_single(x));
-    case MU_MATH_ERF: LOOP_SINGLE(erf_single(x));
-    case MU_MATH_ERFC: LOOP(erfc_of(x));
-    default: break;
-    }
-}
+// ---- Functions of all numbers -----------------------------------------------------------------------
 
 // x times a share of it that vanishes on the far left, where -infinity times nothing is no number.
 MU_INLINE double gated(double x, double share)
@@ -81,6 +59,28 @@ static void activation_loops(mu_math function, float alpha, const float *in, flo
     case MU_MATH_GELU_TANH: LOOP(gated(x, sigmoid_of(2 * root * (x + 0.044715 * x * x * x))));
     case MU_MATH_MISH: LOOP_SINGLE(mish_single(x));
     default: break;
+    }
+}
+
+static void plain_loops(mu_math function, float alpha, const float *in, float *out, int64_t n)
+{
+    switch (function) {
+    case MU_MATH_EXP: LOOP_SINGLE(exp_of_single(x));
+    case MU_MATH_EXPM1: LOOP(expm1_of(x));
+    case MU_MATH_LOG: LOOP(log_of(x));
+    case MU_MATH_LOG1P: LOOP_SINGLE(log1p_single(x));
+    case MU_MATH_SINH: LOOP(sinh_of(x));
+    case MU_MATH_COSH: LOOP(cosh_of(x));
+    case MU_MATH_TANH: LOOP_SINGLE(tanh_single(x));
+    case MU_MATH_ASINH: LOOP(asinh_of(x));
+    case MU_MATH_ACOSH: LOOP(acosh_of(x));
+    case MU_MATH_ATANH: LOOP(atanh_of(x));
+    case MU_MATH_ASIN: LOOP_SINGLE(asin_single(x));
+    case MU_MATH_ACOS: LOOP_SINGLE(acos_single(x));
+    case MU_MATH_ATAN: LOOP_SINGLE(atan_single(x));
+    case MU_MATH_ERF: LOOP_SINGLE(erf_single(x));
+    case MU_MATH_ERFC: LOOP(erfc_of(x));
+    default: activation_loops(function, alpha, in, out, n); break;
     }
 }
 
@@ -159,16 +159,7 @@ void MU_KERNEL(math_f32)(mu_math function, float alpha, const float *x, float *y
     case MU_MATH_TAN:
     case MU_MATH_DIGAMMA:
     case MU_MATH_LGAMMA: in_pieces(function, x, y, n); break;
-    case MU_MATH_SIGMOID:
-    case MU_MATH_LOG_SIGMOID:
-    case MU_MATH_SOFTPLUS:
-    case MU_MATH_ELU:
-    case MU_MATH_SELU:
-    case MU_MATH_SILU:
-    case MU_MATH_GELU:
-    case MU_MATH_GELU_TANH:
-    case MU_MATH_MISH: activation_loops(function, alpha, x, y, n); break;
-    default: plain_loops(function, x, y, n); break;
+    default: plain_loops(function, alpha, x, y, n); break;
     }
 }
 
@@ -189,69 +180,13 @@ MU_INLINE double floor_mod_of(double x, double y)
     return rest;
 }
 
-static float floor_mod_alone(float x, float y)
-{
-    const float rest = fmodf(x, y);
-    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
-}
-
-static float alone2(mu_math2 function, float a, float b)
-{
-    return function == MU_MATH_POW ? powf(a, b) : function == MU_MATH_ATAN2 ? atan2f(a, b) : floor_mod_alone(a, b);
-}
-
-static bool loops_are_right(mu_math2 function, const float *a, const float *b, int64_t n)
-{
-    int wrong = 0;
-    switch (function) {
-    case MU_MATH_POW:
-        for (int64_t i = 0; i < n; i++)
-            wrong |= !((a[i] > 0) & (a[i] < INFINITY) & (fabsf(b[i]) < INFINITY));
-        break;
-    case MU_MATH_ATAN2:
-        for (int64_t i = 0; i < n; i++)
-            wrong |= !((fabsf(a[i]) < INFINITY) & (fabsf(b[i]) < INFINITY));
-        break;
-    default:
-        for (int64_t i = 0; i < n; i++)
-            wrong |= !((fabsf(a[i]) > 0) & (fabsf(b[i]) < INFINITY) & (fabsf(a[i]) < 0x1p28f * fabsf(b[i])));
-    }
-    return wrong == 0;
-}
-
-#define LOOP2(expression)                                     \
-    EACH_ALONE                                                \
-    for (int64_t i = 0; i < n; i++) {                         \
-        const double x = (double)a[i], y = (double)b[i];      \
-        out[i] = (float)(expression);                         \
-    }                                                         \
-    break
-
-static void loops2(mu_math2 function, const float *a, const float *b, float *out, int64_t n)
-{
-    switch (function) {
-    case MU_MATH_POW: LOOP2(pow_of(x, y));
-    case MU_MATH_ATAN2: LOOP2(atan2_of(x, y));
-    default: LOOP2(floor_mod_of(x, y));
-    }
-}
-
-void MU_KERNEL(math2_f32)(mu_math2 function, const float *a, int64_t step_a, const float *b, int64_t step_b, float *out,
-                          int64_t n)
-{
-    enum { PIECE = 128 };
-    float same_a[PIECE], same_b[PIECE];
-    for (int64_t i = 0; i < PIECE && n > 0; i++) {
-        same_a[i] = a[0];
-        same_b[i] = b[0];
-    }
-    for (int64_t at = 0; at < n; at += PIECE) {
-        const int64_t count = least(n - at, PIECE);
-        const float *from_a = step_a ? a + at : same_a, *from_b = step_b ? b + at : same_b;
-        if (loops_are_right(function, from_a, from_b, count))
-            loops2(function, from_a, from_b, out + at, count);
-        else
-            for (int64_t i = 0; i < count; i++)
-                out[at + i] = alone2(function, from_a[i], from_b[i]);
-    }
-}
+#define T float
+#define FN(name) name##_f32
+#define POW_RIGHT(a, b) (((a) > 0) & ((a) < INFINITY) & (fabsf(b) < INFINITY))
+#define ATAN2_RIGHT(a, b) ((fabsf(a) < INFINITY) & (fabsf(b) < INFINITY))
+#define MOD_RIGHT(a, b) ((fabsf(a) > 0) & (fabsf(b) < INFINITY) & (fabsf(a) < 0x1p28f * fabsf(b)))
+#define POW_OF pow_of
+#define ATAN2_OF atan2_of
+#define MOD_OF floor_mod_of
+#define M(name) name##f
+#include "math2.inc.c"

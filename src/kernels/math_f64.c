@@ -18,7 +18,25 @@
     }                                  \
     break
 
-static void plain_loops(mu_math function, const double *in, double *out, int64_t n)
+static void activation_loops(mu_math function, double slope, const double *in, double *out, int64_t n)
+{
+    const double scale = 1.0507009873554804934, low = 1.7580993408473768599;  // scale * alpha of SELU
+    const double root = 0.79788456080286535588;                               // sqrt(2 / pi)
+    switch (function) {
+    case MU_MATH_SIGMOID: LOOP(sigmoid_fine(x));
+    case MU_MATH_LOG_SIGMOID: LOOP(-softplus_fine(-x));
+    case MU_MATH_SOFTPLUS: LOOP(softplus_fine(x));
+    case MU_MATH_ELU: LOOP(x < 0 ? slope * expm1_fine_any(x) : x);
+    case MU_MATH_SELU: LOOP(x < 0 ? low * expm1_fine_any(x) : scale * x);
+    case MU_MATH_SILU: LOOP(silu_fine(x));
+    case MU_MATH_GELU: LOOP(gelu_fine(x));
+    case MU_MATH_GELU_TANH: LOOP(gated_fine(x, x * sigmoid_fine(2 * root * (x + 0.044715 * x * x * x))));
+    case MU_MATH_MISH: LOOP(mish_fine(x));
+    default: break;
+    }
+}
+
+static void plain_loops(mu_math function, double alpha, const double *in, double *out, int64_t n)
 {
     switch (function) {
     case MU_MATH_EXP: LOOP(exp_fine(x));
@@ -36,25 +54,7 @@ static void plain_loops(mu_math function, const double *in, double *out, int64_t
     case MU_MATH_ATAN: LOOP(atan_fine(x));
     case MU_MATH_ERF: LOOP(erf_fine(x));
     case MU_MATH_ERFC: LOOP(erfc_fine(x));
-    default: break;
-    }
-}
-
-static void activation_loops(mu_math function, double slope, const double *in, double *out, int64_t n)
-{
-    const double scale = 1.0507009873554804934, low = 1.7580993408473768599;  // scale * alpha of SELU
-    const double root = 0.79788456080286535588;                               // sqrt(2 / pi)
-    switch (function) {
-    case MU_MATH_SIGMOID: LOOP(sigmoid_fine(x));
-    case MU_MATH_LOG_SIGMOID: LOOP(-softplus_fine(-x));
-    case MU_MATH_SOFTPLUS: LOOP(softplus_fine(x));
-    case MU_MATH_ELU: LOOP(x < 0 ? slope * expm1_fine_any(x) : x);
-    case MU_MATH_SELU: LOOP(x < 0 ? low * expm1_fine_any(x) : scale * x);
-    case MU_MATH_SILU: LOOP(silu_fine(x));
-    case MU_MATH_GELU: LOOP(gelu_fine(x));
-    case MU_MATH_GELU_TANH: LOOP(gated_fine(x, x * sigmoid_fine(2 * root * (x + 0.044715 * x * x * x))));
-    case MU_MATH_MISH: LOOP(mish_fine(x));
-    default: break;
+    default: activation_loops(function, alpha, in, out, n); break;
     }
 }
 
@@ -97,16 +97,7 @@ void MU_KERNEL(math_f64)(mu_math function, double alpha, const double *x, double
     case MU_MATH_SIN:
     case MU_MATH_COS:
     case MU_MATH_TAN: circles(function, x, y, n); break;
-    case MU_MATH_SIGMOID:
-    case MU_MATH_LOG_SIGMOID:
-    case MU_MATH_SOFTPLUS:
-    case MU_MATH_ELU:
-    case MU_MATH_SELU:
-    case MU_MATH_SILU:
-    case MU_MATH_GELU:
-    case MU_MATH_GELU_TANH:
-    case MU_MATH_MISH: activation_loops(function, alpha, x, y, n); break;
-    default: plain_loops(function, x, y, n); break;
+    default: plain_loops(function, alpha, x, y, n); break;
     }
 }
 
@@ -120,69 +111,14 @@ MU_INLINE double floor_mod_fine(double x, double y)
     return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
-static double floor_mod_alone(double x, double y)
-{
-    const double rest = fmod(x, y);
-    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
-}
-
-static double alone2(mu_math2 function, double a, double b)
-{
-    return function == MU_MATH_POW ? pow(a, b) : function == MU_MATH_ATAN2 ? atan2(a, b) : floor_mod_alone(a, b);
-}
-
-static bool loops_are_right(mu_math2 function, const double *a, const double *b, int64_t n)
-{
-    int wrong = 0;
-    switch (function) {
-    case MU_MATH_POW:
-        for (int64_t i = 0; i < n; i++)
-            wrong |= !((a[i] >= 0x1p-1022) & (a[i] < INFINITY) & (fabs(b[i]) < 0x1p900));
-        break;
-    case MU_MATH_ATAN2:
-        for (int64_t i = 0; i < n; i++)
-            wrong |= !((fabs(a[i]) < 0x1p1000) & (fabs(b[i]) < 0x1p1000));
-        break;
-    default:
-        for (int64_t i = 0; i < n; i++)
-            wrong |= !((fabs(a[i]) > 0) & (fabs(b[i]) < INFINITY) & (fabs(a[i]) < 0x1p50 * fabs(b[i])));
-        wrong |= !MU_EXACT_PRODUCTS;
-    }
-    return wrong == 0;
-}
-
-#define LOOP2(expression)                                     \
-    EACH_ALONE                                                \
-    for (int64_t i = 0; i < n; i++) {                         \
-        const double x = a[i], y = b[i];                      \
-        out[i] = (expression);                                \
-    }                                                         \
-    break
-
-static void loops2(mu_math2 function, const double *a, const double *b, double *out, int64_t n)
-{
-    switch (function) {
-    case MU_MATH_POW: LOOP2(pow_fine(x, y));
-    case MU_MATH_ATAN2: LOOP2(atan2_fine(x, y));
-    default: LOOP2(floor_mod_fine(x, y));
-    }
-}
-
-void MU_KERNEL(math2_f64)(mu_math2 function, const double *a, int64_t step_a, const double *b, int64_t step_b,
-                          double *out, int64_t n)
-{
-    double same_a[PIECE], same_b[PIECE];
-    for (int64_t i = 0; i < PIECE && n > 0; i++) {
-        same_a[i] = a[0];
-        same_b[i] = b[0];
-    }
-    for (int64_t at = 0; at < n; at += PIECE) {
-        const int64_t count = least(n - at, PIECE);
-        const double *from_a = step_a ? a + at : same_a, *from_b = step_b ? b + at : same_b;
-        if (loops_are_right(function, from_a, from_b, count))
-            loops2(function, from_a, from_b, out + at, count);
-        else
-            for (int64_t i = 0; i < count; i++)
-                out[at + i] = alone2(function, from_a[i], from_b[i]);
-    }
-}
+#define T double
+#define FN(name) name##_f64
+#define POW_RIGHT(a, b) (((a) >= 0x1p-1022) & ((a) < INFINITY) & (fabs(b) < 0x1p900))
+#define ATAN2_RIGHT(a, b) ((fabs(a) < 0x1p1000) & (fabs(b) < 0x1p1000))
+#define MOD_RIGHT(a, b) \
+    (MU_EXACT_PRODUCTS & (fabs(a) > 0) & (fabs(b) < INFINITY) & (fabs(a) < 0x1p50 * fabs(b)))
+#define POW_OF pow_fine
+#define ATAN2_OF atan2_fine
+#define MOD_OF floor_mod_fine
+#define M(name) name
+#include "math2.inc.c"
