@@ -7,12 +7,14 @@
 
 enum { MAX_OUTPUTS = 64 };
 
-// call runs the op on the arguments that a case lists and returns the number of outputs, which it leaves in out.
+// call runs the op on the arguments that a case lists and returns the number of outputs, which it leaves in out. prepare,
+// if there is one, is called before, once for each time that the case is chosen, in a pool that stays open meanwhile.
 typedef struct call_row {
     const char *name;
     int (*call)(mu_tensor *const *in, mu_tensor **out);
+    void (*prepare)(mu_tensor *const *in);
 } call_row;
-extern const call_row call_elements[], call_shapes[], call_index[], call_nn[];  // the last one has no name
+extern const call_row call_elements[], call_shapes[], call_index[], call_nn[], call_grad[];  // the last has no name
 
 // find_call returns the row of this name, or NULL.
 const call_row *find_call(const char *name);
@@ -28,7 +30,7 @@ const call_row *find_call(const char *name);
 #define CALL1(name, function) ONE(name, function(in[0]))
 #define CALL2(name, function) ONE(name, function(in[0], in[1]))
 #define CALL3(name, function) ONE(name, function(in[0], in[1], in[2]))
-#define NAMED(name, what) {#name, call_##name},
+#define NAMED(name, what) {#name, call_##name, NULL},
 
 static inline int64_t dim(mu_tensor *x, int axis)
 {

@@ -39,5 +39,6 @@ static int call_unique(mu_tensor *const *in, mu_tensor **out)
 }
 
 const call_row call_index[] = {
-    BINARY(NAMED) TERNARY(NAMED) OTHERS(NAMED) RANDOM(NAMED) {"top_k", call_top_k}, {"unique", call_unique}, {0},
+    BINARY(NAMED) TERNARY(NAMED) OTHERS(NAMED) RANDOM(NAMED)
+    {"top_k", call_top_k, NULL}, {"unique", call_unique, NULL}, {0},
 };

@@ -52,5 +52,6 @@ static int call_unstack(mu_tensor *const *in, mu_tensor **out)
 }
 
 const call_row call_shapes[] = {
-    SHAPES(NAMED) MAKING(NAMED) {"split", call_split}, {"split_0", call_split_0}, {"unstack", call_unstack}, {0},
+    SHAPES(NAMED) MAKING(NAMED)
+    {"split", call_split, NULL}, {"split_0", call_split_0, NULL}, {"unstack", call_unstack, NULL}, {0},
 };

@@ -4,4 +4,5 @@ import cases_elements  # noqa: F401
 import cases_shapes  # noqa: F401
 import cases_index  # noqa: F401
 import cases_nn  # noqa: F401
+import cases_grad  # noqa: F401
 from case import CASES, INPUTS, SIDES, SIZES, square  # noqa: F401

@@ -1,7 +1,25 @@
 # Cases of the bench of ops: matrix products, convolutions, pools, what networks are made of. See case.py.
-from case import IMAGES, INPUTS, SIDES, Input, case, of
+from case import INPUTS, SIDES, Input, batched, case, heads, image, of, square
 
-INPUTS["bfw"] = Input("bfloat16", lambda size: (2 * SIDES[size], min(SIDES[size], 1024)))
+VOLUMES = {"1k": (1, 4, 4, 4, 4), "64k": (2, 8, 8, 8, 16), "4m": (4, 16, 16, 16, 64), "64m": (8, 32, 32, 32, 64)}
+
+
+def kernel(*dims, ends=("c", "c")):
+    return Input("float32", of(*dims, *ends), -0.1, 0.1)
+
+
+INPUTS |= {
+    "bfw": Input("bfloat16", lambda size: (2 * SIDES[size], min(SIDES[size], 1024))),
+    "fw": Input("float16", lambda size: (2 * SIDES[size], min(SIDES[size], 1024))),
+    "ew": Input("float64", of("h", "d")), "iw": Input("int32", square, -100, 100), "lw": Input("int64", of("h", "d"), -100, 100),
+    "rowv": Input("float32", of(1, "d")), "bk": Input("float32", lambda size: batched(size)[1:]),
+    "ba1": Input("float32", lambda size: (1, batched(size)[0] // 4, *batched(size)[1:])),
+    "bb1": Input("float32", lambda size: (4, 1, *batched(size)[1:])),
+    "wm": kernel(3, 3, ends=("c", 2)), "wp": kernel(1, 1), "w5": kernel(5, 5), "w3": kernel(3, 3, 3),
+    "x3": Input("float32", VOLUMES.get), "am": Input("bool", lambda size: (heads(size)[2], heads(size)[2]), 0, 2),
+    "xb": Input("bfloat16", image), "wb": Input("bfloat16", of(3, 3, "c", "c"), -0.1, 0.1),
+    "xe": Input("float64", image), "we": Input("float64", of(3, 3, "c", "c"), -0.1, 0.1),
+}
 
 NCHW = "x = x.permute(0, 3, 1, 2)"
 FILTER = "; w = w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)"
@@ -13,6 +31,49 @@ def convolution(name, w, torch, tf, **options):
          after=NHWC, tolerance=1e-4, **options)
 
 
+def depthwise_filter(w):
+    return (f"{w} = {w}.permute(2, 3, 0, 1).reshape(-1, 1, {w}.shape[0], {w}.shape[1])"
+            ".contiguous(memory_format=torch.channels_last)")
+
+
+def more_products():
+    """Matrix products of other types and forms."""
+    for of_type, x, w, loose in (("f64", "e", "ew", 1e-9), ("f16", "f", "fw", 5e-2)):
+        case(f"matmul_{of_type}", f"{x} {w}", f"torch.matmul({x}, {w})", f"raw.MatMul(a={x}, b={w})", "product", call="matmul",
+             tolerance=loose)
+    for of_type, x, w in (("i32", "i", "iw"), ("i64", "l", "lw")):
+        case(f"matmul_{of_type}", f"{x} {w}", f"torch.matmul({x}, {w})", f"raw.MatMul(a={x}, b={w})", "product", call="matmul",
+             largest="4m")
+    case("matmul_broadcast", "ba1 bb1", "torch.matmul(ba1, bb1)", "raw.BatchMatMulV2(x=ba1, y=bb1)", "product", call="matmul",
+         tolerance=1e-4)
+    case("matmul_shared", "ba bk", "torch.matmul(ba, bk)", "raw.BatchMatMulV2(x=ba, y=bk)", "product", call="matmul", tolerance=1e-4)
+    case("vector_matmul", "rowv a", "torch.matmul(rowv, a)", "raw.MatMul(a=rowv, b=a)", call="matmul", moved="read", tolerance=1e-4)
+    case("matmul_ta_vector", "a vec", "torch.matmul(a.t(), vec)", "raw.MatMul(a=a, b=vec, transpose_a=True)", call="matmul_ta",
+         moved="read", tolerance=1e-4)
+    case("outer", "vec rowv", "torch.matmul(vec, rowv)", "raw.MatMul(a=vec, b=rowv)", call="matmul", moved="fill")
+
+
+def volumes():
+    """Convolutions over volumes, and transposed ones. PyTorch's kernels of the latter: [channels, filters, …]."""
+    setup = ("x3 = x3.permute(0, 4, 1, 2, 3); w3 = w3.permute(4, 3, 0, 1, 2).contiguous(memory_format=torch.channels_last_3d)")
+    after = "y.permute(0, 2, 3, 4, 1)"
+    case("conv3d", "x3 w3", "F.conv3d(x3, w3, padding=1)", "tf.nn.conv3d(x3, w3, [1] * 5, 'SAME')", "product", out=False, setup=setup,
+         after=after, tolerance=1e-4)
+    case("conv3d_stride", "x3 w3", "F.conv3d(x3, w3, stride=2)", "tf.nn.conv3d(x3, w3, [1, 2, 2, 2, 1], 'VALID')", "product", out=False,
+         setup=setup, after=after, tolerance=1e-4)
+    sizes = "[x3.shape[0], *(2 * n + 1 for n in x3.shape[1:4]), x3.shape[4]]"
+    case("conv3d_transpose", "x3 w3", "F.conv_transpose3d(x3, w3, stride=2)",
+         f"tf.nn.conv3d_transpose(x3, w3, {sizes}, [1, 2, 2, 2, 1], 'VALID')", "product", out=False, setup=setup, after=after,
+         tolerance=1e-4)
+    convolution("conv2d_transpose", "w", "F.conv_transpose2d(x, w, padding=1)", "tf.nn.conv2d_transpose(x, w, tf.shape(x), 1, 'SAME')")
+    sizes = "[x.shape[0], 2 * x.shape[1] + 1, 2 * x.shape[2] + 1, x.shape[3]]"
+    convolution("conv2d_transpose_stride", "w", "F.conv_transpose2d(x, w, stride=2)",
+                f"tf.nn.conv2d_transpose(x, w, {sizes}, 2, 'VALID')")
+    case("conv1d_transpose", "x1 v1", "F.conv_transpose1d(x1, v1, stride=2)",
+         "tf.nn.conv1d_transpose(x1, v1, [x1.shape[0], 2 * x1.shape[1] + 1, x1.shape[2]], 2, 'VALID')", "product", out=False,
+         setup="x1 = x1.permute(0, 2, 1).contiguous(); v1 = v1.permute(2, 1, 0).contiguous()", after="y.permute(0, 2, 1)", tolerance=1e-4)
+
+
 def products():
     case("matmul", "a b", "torch.matmul(a, b)", "raw.MatMul(a=a, b=b)", "product", tolerance=1e-4)
     case("matmul_ta", "a b", "torch.matmul(a.t(), b)", "raw.MatMul(a=a, b=b, transpose_a=True)", "product", tolerance=1e-4)
@@ -20,6 +81,7 @@ def products():
     case("matmul_batched", "ba bb", "torch.matmul(ba, bb)", "raw.BatchMatMulV2(x=ba, y=bb)", "product", call="matmul", tolerance=1e-4)
     case("matmul_vector", "a vec", "torch.matmul(a, vec)", "raw.MatMul(a=a, b=vec)", call="matmul", moved="read", tolerance=1e-4)
     case("matmul_bf16", "bf bfw", "torch.matmul(bf, bfw)", "raw.MatMul(a=bf, b=bfw)", "product", call="matmul", tolerance=5e-2)
+    more_products()
     nhwc = "tf.nn.conv2d(x, {}, {}, '{}')"
     convolution("conv2d", "w", "F.conv2d(x, w, padding=1)", nhwc.format("w", 1, "SAME"))
     convolution("conv2d_1x1", "w1", "F.conv2d(x, w1)", nhwc.format("w1", 1, "VALID"))
@@ -29,8 +91,45 @@ def products():
     case("depthwise", "x wd", "F.conv2d(x, wd, padding=1, groups=x.shape[1])", "tf.nn.depthwise_conv2d(x, wd, [1, 1, 1, 1], 'SAME')",
          "product", out=False, setup=NCHW + "; wd = wd.permute(2, 3, 0, 1).contiguous(memory_format=torch.channels_last)", after=NHWC,
          tolerance=1e-4)
+    convolution("conv2d_5x5", "w5", "F.conv2d(x, w5, padding=2)", nhwc.format("w5", 1, "SAME"), call="conv2d")
+    convolution("conv2d_same_stride", "w", "F.conv2d(F.pad(x, (0, 1, 0, 1)), w, stride=2)", nhwc.format("w", 2, "SAME"))
+    convolution("conv2d_padded", "w", "F.conv2d(F.pad(x, (0, 1, 1, 2)), w)",
+                "tf.nn.conv2d(x, w, 1, [[0, 0], [1, 2], [0, 1], [0, 0]])")
+    convolution("conv2d_groups_dilated", "wg", "F.conv2d(x, wg, dilation=2, groups=4)", "")
+    case("conv2d_bf16", "xb wb", "F.conv2d(xb, wb)", "tf.nn.conv2d(xb, wb, 1, 'VALID')", "product", call="conv2d_valid", out=False,
+         setup=NCHW.replace("x", "xb") + FILTER.replace("w =", "wb =").replace("= w.", "= wb."), after=NHWC, tolerance=5e-2)
+    case("conv2d_f64", "xe we", "F.conv2d(xe, we)", "tf.nn.conv2d(xe, we, 1, 'VALID')", "product", call="conv2d_valid", out=False,
+         setup=NCHW.replace("x", "xe") + FILTER.replace("w =", "we =").replace("= w.", "= we."), after=NHWC, largest="4m")
+    for name, w, stride, dilation in (("depthwise_stride", "wm", 2, 1), ("depthwise_dilated", "wd", 1, 2)):
+        case(name, f"x {w}", f"F.conv2d(x, {w}, stride={stride}, dilation={dilation}, groups=x.shape[1])",
+             f"tf.nn.depthwise_conv2d(x, {w}, [1, {stride}, {stride}, 1], 'VALID', dilations=[{dilation}, {dilation}])", "product",
+             out=False, setup=NCHW + "; " + depthwise_filter(w), after=NHWC, tolerance=1e-4)
+    case("separable", "x wd wp", "F.conv2d(F.conv2d(x, wd, padding=1, groups=x.shape[1]), wp)",
+         "tf.nn.separable_conv2d(x, wd, wp, [1, 1, 1, 1], 'SAME')", "product", out=False,
+         setup=NCHW + "; " + depthwise_filter("wd") + FILTER.replace("w =", "wp =").replace("= w.", "= wp."), after=NHWC, tolerance=1e-4)
+    volumes()
+    case("conv1d_dilated", "x1 v1", "F.conv1d(F.pad(x1, (4, 0)), v1, dilation=2)",
+         "tf.nn.conv1d(tf.pad(x1, [[0, 0], [4, 0], [0, 0]]), v1, 1, 'VALID', dilations=2)", "product", out=False,
+         setup="x1 = x1.permute(0, 2, 1).contiguous(); v1 = v1.permute(2, 1, 0).contiguous()", after="y.permute(0, 2, 1)", tolerance=1e-4)
     case("conv1d", "x1 v1", "F.conv1d(x1, v1, padding=1)", "tf.nn.conv1d(x1, v1, 1, 'SAME')", "product", out=False,
          setup="x1 = x1.permute(0, 2, 1).contiguous(); v1 = v1.permute(2, 1, 0).contiguous()", after="y.permute(0, 2, 1)", tolerance=1e-4)
+
+
+def more_pools():
+    for name, torch, tf in (
+            ("max_pool_same", "F.max_pool2d(x, 3, 1, padding=1)", "tf.nn.max_pool2d(x, 3, 1, 'SAME')"),
+            ("avg_pool_3x3", "F.avg_pool2d(x, 3, 2)", "tf.nn.avg_pool2d(x, 3, 2, 'VALID')"),
+            ("avg_pool_same", "F.avg_pool2d(x, 3, 1, padding=1, count_include_pad=False)", "tf.nn.avg_pool2d(x, 3, 1, 'SAME')")):
+        case(name, "x", torch, tf, "math", out=False, setup=NCHW, after=NHWC)
+    for kind in ("max", "avg"):
+        case(f"{kind}_pool1d", "x1", f"F.{kind}_pool1d(x1, 2)", f"tf.nn.{kind}_pool1d(x1, 2, 2, 'VALID')", "math", out=False,
+             setup="x1 = x1.permute(0, 2, 1).contiguous()", after="y.permute(0, 2, 1)")
+        case(f"{kind}_pool3d", "x3", f"F.{kind}_pool3d(x3, 2)", f"tf.nn.{kind}_pool3d(x3, 2, 2, 'VALID')", "math", out=False,
+             setup="x3 = x3.permute(0, 4, 1, 2, 3)", after="y.permute(0, 2, 3, 4, 1)")
+    case("max_pool1d_3", "x1", "F.max_pool1d(x1, 3, 2)", "tf.nn.max_pool1d(x1, 3, 2, 'VALID')", "math", out=False,
+         setup="x1 = x1.permute(0, 2, 1).contiguous()", after="y.permute(0, 2, 1)")
+    case("max_pool3d_3", "x3", "F.max_pool3d(x3, 3, 2)", "tf.nn.max_pool3d(x3, 3, 2, 'VALID')", "math", out=False,
+         setup="x3 = x3.permute(0, 4, 1, 2, 3)", after="y.permute(0, 2, 3, 4, 1)")
 
 
 def networks():
@@ -39,6 +138,7 @@ def networks():
             ("max_pool_3x3", "F.max_pool2d(x, 3, 2)", "tf.nn.max_pool2d(x, 3, 2, 'VALID')"),
             ("avg_pool", "F.avg_pool2d(x, 2)", "tf.nn.avg_pool2d(x, 2, 2, 'VALID')")):
         case(name, "x", torch, tf, out=False, setup=NCHW, after=NHWC, moved="read" if name != "max_pool_3x3" else "copy")
+    more_pools()
     case("bias_add", "x ch", "torch.add(x, ch)", "raw.BiasAdd(value=x, bias=ch)", moved="copy")
     case("softmax", "a", "torch.softmax(a, 1)", "raw.Softmax(logits=a)", "math")
     case("softmax_0", "a", "torch.softmax(a, 0)", "tf.nn.softmax(a, axis=0)", "math")
@@ -58,8 +158,11 @@ def networks():
     case("layer_norm", "a row row2", "F.layer_norm(a, row.shape, row, row2, 1e-5)", "", "math", out=False, tolerance=1e-3)
     case("rms_norm", "a row", "F.rms_norm(a, row.shape, row, 1e-5)", "", "math", out=False, tolerance=1e-4)
     case("group_norm", "x ch ch3", "F.group_norm(x, 4, ch, ch3, 1e-5)", "", "math", out=False, setup=NCHW, after=NHWC, tolerance=1e-3)
-    case("dropout", "a seed", "F.dropout(a, 0.25)", "tf.nn.experimental.stateless_dropout(a, 0.25, seed)", "math", out=False,
-         compared=False)
+    for name, rate in (("dropout", 0.25), ("dropout_half", 0.5), ("dropout_9", 0.9)):
+        case(name, "a seed", f"F.dropout(a, {rate})", f"tf.nn.experimental.stateless_dropout(a, {rate}, seed)", "math", out=False,
+             compared=False)
+    case("attention_mask", "qu ke va am", "F.scaled_dot_product_attention(qu, ke, va, attn_mask=am)", "", "math", out=False,
+         tolerance=1e-4)
     for name, torch in (("attention", ""), ("attention_causal", ", is_causal=True")):
         case(name, "qu ke va", f"F.scaled_dot_product_attention(qu, ke, va{torch})", "", "math", out=False, tolerance=1e-4)
 

@@ -29,11 +29,19 @@ class PyTorch:
         self.mode = torch.inference_mode()
         self.mode.__enter__()
         self.torch = torch
-        self.base = {"torch": torch, "F": torch.nn.functional}
+        self.base = {"torch": torch, "F": torch.nn.functional, "grad_of": self.grad_of}
 
     def tensor(self, dtype, array):
         tensor = self.torch.from_numpy(array)
         return tensor.view(self.torch.bfloat16) if dtype == "bfloat16" else tensor
+
+    def grad_of(self, function, dy, *inputs):
+        """The backward pass of a function whose forward pass has run."""
+        torch = self.torch
+        with torch.inference_mode(False), torch.enable_grad():
+            dy, inputs = dy.clone(), [x.clone().requires_grad_() for x in inputs]
+            y = function(*inputs)
+        return lambda: torch.autograd.grad(y, inputs, dy, retain_graph=True)
 
     def call(self, case, setting, size, inputs):
         names = self.base | inputs
@@ -76,6 +84,7 @@ class TensorFlow:
         square = cases.square(size)
         names = self.base | inputs | {"square_shape": self.tf.constant(square), "side": square[0],
                                       "square_shape64": self.tf.constant(square, self.tf.int64)}
+        exec(case.tf_setup, names)
         if setting == "eager":
             return eval(f"lambda: {case.tf}", names)
         traced = self.tf.function(eval(f"lambda {', '.join(case.inputs)}: {case.tf}", names), jit_compile=setting == "xla",

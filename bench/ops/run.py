@@ -240,14 +240,14 @@ def middle(values):
 
 
 def report(bench):
-    print(f"\n{'op':<18}{'size':>5}{'ours us':>12}{'rival us':>12}{'ratio':>8}  {'of limit':>8}  best rival")
+    print(f"\n{'op':<24}{'size':>5}{'ours us':>12}{'rival us':>12}{'ratio':>8}  {'of limit':>8}  best rival")
     for row in bench.rows:
         limit = bench.limits[row["size"]][row["case"].moved]
         row["fraction"] = row["bytes"] / limit / (row["ours"] * 1e-9)
         row["ratio"] = row["best"] / row["ours"] if row["best"] else None
         bound = f"{row['fraction']:8.2f}" if row["case"].kind == "memory" else " " * 8
         rival = f"{row['best'] / 1e3:12.2f}{row['ratio']:8.2f}" if row["best"] else f"{'none':>12}{'':8}"
-        print(f"{row['case'].name:<18}{row['size']:>5}{row['ours'] / 1e3:12.2f}{rival}  {bound}  {row['rival']}")
+        print(f"{row['case'].name:<24}{row['size']:>5}{row['ours'] / 1e3:12.2f}{rival}  {bound}  {row['rival']}")
     for size, limits in bench.limits.items():
         print(f"{size}: " + ", ".join(f"{way} {value / 1e9:.1f} GB/s" for way, value in limits.items()))
     print(f"matrix product of oneDNN: {bench.peak / 1e9:.0f} GFLOP/s")

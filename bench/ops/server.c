@@ -27,6 +27,7 @@ static input inputs[MAX_INPUTS];
 static int n_inputs;
 static const call_row *row;
 static mu_tensor *arguments[MAX_WORDS];
+static mu_pool *case_pool;  // of the case at hand
 
 static double now(void)
 {
@@ -87,9 +88,16 @@ static void load(int n, char **words)
     printf("ok\n");
 }
 
-static void drop(const char *name)
+static void end_case(void)
 {
     row = NULL;
+    mu_pool_close(case_pool);
+    case_pool = NULL;
+}
+
+static void drop(const char *name)
+{
+    end_case();
     for (int i = 0; i < n_inputs; i++) {
         if (strcmp(inputs[i].name, name) != 0)
             continue;
@@ -104,6 +112,7 @@ static void drop(const char *name)
 
 static void choose(int n, char **words)
 {
+    end_case();
     row = n > 0 ? find_call(words[0]) : NULL;
     for (int i = 1; row && i < n; i++) {
         arguments[i - 1] = NULL;
@@ -116,6 +125,9 @@ static void choose(int n, char **words)
             return;
         }
     }
+    case_pool = mu_pool_open();
+    if (row && row->prepare)
+        row->prepare(arguments);
     printf(row ? "ok\n" : "error no such op\n");
 }
 
