@@ -123,7 +123,7 @@ MU_INLINE double log1p_fine(double x)
     const double share = lost * power_of_two(ROUND_MAGIC - at_most(p.n, 1000)) * (1 - 2 * (s - s * s));
     double result = log_join(p.n, f, s, near ? 0 : share);
     result = x == -1 ? -INFINITY : result;
-    result = (x == 0) | (x == INFINITY) ? x : result;
+    result = ((x == 0) | (x == INFINITY)) ? x : result;
     return x >= -1 ? result : NAN;
 }
 
