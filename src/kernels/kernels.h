@@ -64,6 +64,12 @@ static inline size_t mu__deep_scratch_bytes(const mu_conv_pool_shape *shape)
     return (size_t)(shape->out_channels * (2 * patch * 4 + MU_DEEP_WINDOWS * 8 + 8));
 }
 
+// Words: twice a row whose number of vectors is a power of two, or twice as many short rows as a vector has lanes.
+static inline int64_t mu__sort_scratch(int64_t columns)
+{
+    return 4 * columns + 2 * 8 * 128;
+}
+
 typedef enum mu_fold { MU_FOLD_SUM, MU_FOLD_PRODUCT, MU_FOLD_GREATEST, MU_FOLD_LEAST } mu_fold;
 
 typedef struct mu_kernels {
@@ -200,6 +206,11 @@ typedef struct mu_kernels {
     // in[i + j * stride] (elements). stream as in reduce_n. Range: rows of out.
     void (*turn)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,
                  int64_t end);
+
+    // sort_rows: puts each row of words [rows, columns] in ascending order. The lowest `settled` bits of every row must
+    // be in ascending order as they come, so that they need not be looked at. scratch: mu__sort_scratch(columns)
+    // words, aligned to 64 bytes. Range: rows.
+    void (*sort_rows)(int64_t *words, int64_t *scratch, int64_t columns, int settled, int64_t begin, int64_t end);
 
     // fold_rows: y [rows] of x [rows, columns], each the sum, product, greatest or least of a row (of none: 0, 1,
     // -infinity, infinity); a NaN makes its row's result one. Range: rows.

@@ -1,151 +1,65 @@
 // Ops that order elements: sort, top_k.
 //
-// Every element becomes a 64-bit key whose unsigned order is the element's order (a NaN comes last, whatever
-// the direction), so one comparison serves all types; places break ties, which makes every sort stable.
-// Rows work along the last axis; other axes are brought there by transposition.
+// Elements become words that hold order and place (words.h), so one sort serves all types and is stable; NaNs come last
+// whatever the direction. The team shares the rows, which lie along the last axis; other axes are brought there by
+// transposition.
 #include "ops/attrs.h"
 #include "ops/grads.h"
+#include "ops/loops.h"
+#include "ops/words.h"
 
 #include <muster/ops.h>
-
-typedef struct keyed {
-    uint64_t key;
-    int64_t place;
-} keyed;
-
-// A float32's key in the upper half.
-static uint64_t ordered_float(float value, bool descending)
-{
-    uint32_t bits;
-    value += 0.0f;
-    memcpy(&bits, &value, sizeof bits);
-    const uint32_t key = bits >> 31 ? ~bits : bits | (uint32_t)1 << 31;
-    return value != value ? UINT64_MAX : (uint64_t)(descending ? ~key : key) << 32;
-}
-
-static uint64_t ordered_key(mu_dtype dtype, const void *data, int64_t i, bool descending)
-{
-    uint64_t key;
-    if (dtype == MU_F32)
-        return ordered_float(((const float *)data)[i], descending);
-    if (dtype == MU_I64) {
-        key = (uint64_t)((const int64_t *)data)[i] ^ (uint64_t)1 << 63;
-    } else {
-        double value = mu__read_element(dtype, data, i) + 0.0;  // -0 becomes 0, its equal
-        if (value != value)
-            return UINT64_MAX;
-        memcpy(&key, &value, sizeof key);
-        key = key >> 63 ? ~key : key | (uint64_t)1 << 63;
-    }
-    return descending ? ~key : key;
-}
-
-// Few keys: each moves down to its place.
-static void insert_keys(keyed *keys, int64_t n)
-{
-    for (int64_t i = 1; i < n; i++) {
-        const keyed moving = keys[i];
-        int64_t at = i;
-        for (; at > 0 && keys[at - 1].key > moving.key; at--)
-            keys[at] = keys[at - 1];
-        keys[at] = moving;
-    }
-}
-
-enum { VALUES = 256, FEW = 48 };  // of a byte; keys that are few
-
-// Many keys: one stable pass per byte, lowest first; a byte that all keys share needs none. `other` holds n keys too.
-static void distribute_keys(keyed *keys, keyed *other, int64_t n)
-{
-    keyed *from = keys, *to = other;
-    uint64_t differs = 0;
-    for (int64_t i = 1; i < n; i++)
-        differs |= keys[i].key ^ keys[0].key;
-    for (int shift = 0; shift < 64; shift += 8) {
-        int64_t starts[VALUES] = {0}, sum = 0;
-        if ((differs >> shift & (VALUES - 1)) == 0)
-            continue;
-        for (int64_t i = 0; i < n; i++)
-            starts[from[i].key >> shift & (VALUES - 1)]++;
-        for (int value = 0; value < VALUES; value++) {
-            const int64_t count = starts[value];
-            starts[value] = sum;
-            sum += count;
-        }
-        for (int64_t i = 0; i < n; i++)
-            to[starts[from[i].key >> shift & (VALUES - 1)]++] = from[i];
-        keyed *swapped = from;
-        from = to;
-        to = swapped;
-    }
-    if (from != keys)
-        memcpy(keys, from, (size_t)n * sizeof *keys);
-}
-
-// Memory for the keys of n elements, and as much again to sort them with.
-static keyed *keys_for(int64_t n)
-{
-    return mu__alloc(2 * (size_t)n * sizeof(keyed));
-}
-
-static keyed *sorted_keys(const mu_view *x, int64_t first, int64_t n, bool descending, keyed *keys)
-{
-    for (int64_t i = 0; i < n; i++)
-        keys[i] = (keyed){.key = ordered_key(x->dtype, x->data, first + i, descending), .place = i};
-    if (n <= FEW)
-        insert_keys(keys, n);
-    else
-        distribute_keys(keys, keys + n, n);
-    return keys;
-}
-
-static void copy_element(const mu_view *from, int64_t i, const mu_view *to, int64_t j)
-{
-    size_t bytes = mu_dtype_bytes(from->dtype);
-    memcpy((char *)to->data + (size_t)j * bytes, (const char *)from->data + (size_t)i * bytes, bytes);
-}
-
-// ---- sort and top_k: values and int32 places ----------------------------------------------------
 
 static int64_t last_dim(const mu_shape *shape)
 {
     return shape->dims[shape->rank - 1];
 }
 
-// Keeps the `wanted` first of a row's keys in order while it goes through them; equals stay in the order of places.
-static void best_keys(const mu_view *x, int64_t first, int64_t n, int64_t wanted, keyed *keys)
+// The first `count` of each row, with their places, for the parts of the rows that threads take.
+typedef struct sort_job {
+    const mu_kernel *kernel;
+    int64_t n, count;
+    bool descending;
+    _Atomic bool exhausted;
+} sort_job;
+
+static void sort_rows(void *arg, int64_t begin, int64_t end)
 {
-    int64_t have = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const uint64_t key = ordered_key(x->dtype, x->data, first + i, true);
-        if (have == wanted && key >= keys[have - 1].key)
-            continue;
-        int64_t at = have < wanted ? have++ : wanted - 1;
-        for (; at > 0 && keys[at - 1].key > key; at--)
-            keys[at] = keys[at - 1];
-        keys[at] = (keyed){.key = key, .place = i};
+    sort_job *job = arg;
+    const mu_view *x = &job->kernel->in[0], *values = &job->kernel->out[0];
+    const size_t bytes = mu_dtype_bytes(x->dtype);
+    const bool search = mu__words_can_search(x->dtype, job->n, job->count);
+    mu_words words;
+    if (mu__words_open(&words, x->dtype, job->n, job->descending) != MU_OK) {
+        job->exhausted = true;
+        return;
     }
+    for (int64_t row = begin, rows; row < end; row += rows) {
+        const char *from = (const char *)x->data + (size_t)(row * job->n) * bytes;
+        rows = search ? 1 : MU_MIN(words.batch, end - row);
+        if (search)
+            mu__words_first(&words, from, job->count);
+        else
+            mu__words_sort(&words, from, rows);
+        mu__words_take(&words, from, rows, job->count, (char *)values->data + (size_t)(row * job->count) * bytes,
+                       (int32_t *)job->kernel->out[1].data + row * job->count);
+    }
+    mu__words_close(&words);
 }
 
 static mu_status write_first(const mu_kernel *k, bool descending, int64_t count)
 {
-    const mu_view *x = &k->in[0];
-    int64_t n = last_dim(&x->shape), rows = n > 0 ? mu__elements(&x->shape) / n : 0;
-    keyed *keys = keys_for(n);
-    if (!keys)
-        return MU_RESOURCE_EXHAUSTED;
-    for (int64_t row = 0; row < rows; row++) {
-        if (descending && count > 0 && count <= FEW && count < n)
-            best_keys(x, row * n, n, count, keys);
-        else
-            sorted_keys(x, row * n, n, descending, keys);
-        for (int64_t i = 0; i < count; i++) {
-            copy_element(x, row * n + keys[i].place, &k->out[0], row * count + i);
-            ((int32_t *)k->out[1].data)[row * count + i] = (int32_t)keys[i].place;
-        }
-    }
-    mu__free(keys);
-    return MU_OK;
+    const mu_shape *shape = &k->in[0].shape;
+    const int64_t n = last_dim(shape), work = mu__elements(shape);
+    sort_job job = {.kernel = k, .n = n, .count = count, .descending = descending};
+    if (n > INT32_MAX)
+        return mu__error(MU_OUT_OF_RANGE, "%s: a row has %lld elements; places are i32, so at most %d can be",
+                         k->op->name, (long long)n, INT32_MAX);
+    if (work > 0 && count > 0)
+        mu__share_range(k->team, work / n, 1, work, sort_rows, &job);
+    return job.exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory to order rows of %lld elements",
+                                     k->op->name, (long long)n)
+                         : MU_OK;
 }
 
 static mu_status need_an_axis(const mu_infer *infer)

@@ -1,4 +1,4 @@
-// The kernels that turn matrices and fold rows, for every instruction set that this processor has, against plain
+// The kernels that turn matrices, fold and sort rows, for every instruction set that this processor has, against plain
 // loops. Numbers are small multiples of a quarter, or powers of two, so that every sum and product is exact.
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,8 +121,56 @@ static void test_folds(void **state)
     }
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+// Words above `settled` bits that count up; of all 64 bits, or of a few so that many are equal.
+static void check_sort(const mu_kernels *k, int64_t rows, int64_t columns, int settled, int bits)
+{
+    const size_t all = (size_t)(rows * columns);
+    int64_t *words = malloc((all + 1) * sizeof *words), *wanted = malloc((all + 1) * sizeof *wanted);
+    int64_t *scratch = aligned_alloc(64, (size_t)(mu__sort_scratch(columns) + 7) / 8 * 64);
+    assert_non_null(words);
+    assert_non_null(wanted);
+    assert_non_null(scratch);
+    for (size_t i = 0; i < all; i++) {
+        const uint64_t any = (uint64_t)random_u32() << 33 ^ (uint64_t)random_u32() << 20 ^ random_u32();
+        const uint64_t key = bits == 64 ? any : any >> (64 - bits);
+        wanted[i] = words[i] = (int64_t)(settled == 0 ? key : key << settled | i % (size_t)columns);
+    }
+    words[all] = wanted[all] = 77;
+    for (int64_t row = 0; row < rows; row++)
+        qsort(wanted + row * columns, (size_t)columns, sizeof *wanted, by_value);
+    k->sort_rows(words, scratch, columns, settled, 0, rows / 3);
+    k->sort_rows(words, scratch, columns, settled, rows / 3, rows);
+    assert_memory_equal(words, wanted, (all + 1) * sizeof *words);
+    free(words);
+    free(wanted);
+    free(scratch);
+}
+
+static void test_sort(void **state)
+{
+    static const int64_t large[] = {127, 128, 129, 257, 1000, 1024, 4097, 32768, 32769, 70001};
+    (void)state;
+    for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
+        const mu_kernels *k = mu__kernels_for(isas[isa]);
+        for (int64_t columns = 0; k && columns < 70; columns++)
+            for (int64_t rows = 1; rows < 20; rows += 3)
+                check_sort(k, rows, columns, columns % 2 == 0 ? 0 : 8, columns % 3 == 0 ? 5 : 64);
+        for (size_t i = 0; k && i < sizeof large / sizeof large[0]; i++) {
+            check_sort(k, 1, large[i], 0, 64);
+            check_sort(k, large[i] < 5000 ? 11 : 1, large[i], 32, i % 2 == 0 ? 30 : 3);
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turn), cmocka_unit_test(test_folds)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turn), cmocka_unit_test(test_folds),
+                                       cmocka_unit_test(test_sort)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,36 @@
+// Elements as 64-bit words whose order is theirs, which is what sort and top_k move about.
+//
+// A word holds an element's key above its place in the row, so that equal elements keep their order and a sorted word
+// tells where its element was. NaNs come last in both directions; -0 equals 0. Knows nothing of ops.
+#ifndef MU_SRC_OPS_WORDS_H
+#define MU_SRC_OPS_WORDS_H
+
+#include "ops/op.h"
+
+// Rows of n elements (at most INT32_MAX) on their way through a sort. Words hold as many rows as `batch`.
+typedef struct mu_words {
+    mu_dtype dtype;
+    bool descending;
+    int64_t n, batch;
+    int64_t *words, *scratch;
+    size_t bytes;            // of words and scratch, which are one block
+    int place_bits;
+    bool odd;                // -0 or a NaN was among the elements: keys do not tell them apart
+} mu_words;
+
+// mu__words_open makes memory for rows of n elements; mu__words_close frees it.
+mu_status mu__words_open(mu_words *w, mu_dtype dtype, int64_t n, bool descending);
+void mu__words_close(mu_words *w);
+
+// mu__words_sort sorts `rows` rows at x, at most w->batch; mu__words_take then writes the first `count` elements of
+// each row and their places. x: the same.
+void mu__words_sort(mu_words *w, const void *x, int64_t rows);
+void mu__words_take(const mu_words *w, const void *x, int64_t rows, int64_t count, void *values, int32_t *places);
+
+// mu__words_first finds the first `count` elements of one row at x in order without sorting the others:
+// words[0..count) are as mu__words_sort leaves them. mu__words_can_search says whether it can: it takes types of up to
+// four bytes, and a count that is much less than n.
+bool mu__words_can_search(mu_dtype dtype, int64_t n, int64_t count);
+void mu__words_first(mu_words *w, const void *x, int64_t count);
+
+#endif
