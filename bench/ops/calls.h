@@ -7,7 +7,7 @@
 
 enum { MAX_OUTPUTS = 64 };
 
-// call runs the op on the arguments that a case lists and returns the number of outputs, which it leaves in out. prepare,
+// call runs the op on the arguments that a case lists, returns the number of outputs and leaves them in out. prepare,
 // if there is one, is called before, once for each time that the case is chosen, in a pool that stays open meanwhile.
 typedef struct call_row {
     const char *name;
