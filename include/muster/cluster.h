@@ -59,15 +59,18 @@ typedef struct mu_cluster mu_cluster;
 //   MUSTER_CLUSTER               JSON as in TF_CONFIG; or the name of what to use: tf_config, rank, mpi, slurm, none
 //   TF_CONFIG                    {"cluster": {"worker": […]}, "task": {"type": "worker", "index": 0}}
 //   RANK, WORLD_SIZE             with MASTER_ADDR and MASTER_PORT
+//   HOROVOD_RANK, _SIZE          likewise
 //   OMPI_COMM_WORLD_RANK, _SIZE  or PMI_RANK, PMI_SIZE: under mpirun
 //   SLURM_PROCID                 inside a job step (srun)
 // and otherwise this process is alone: an empty cluster. What cannot work is refused: see mu_cluster_check.
-// Errors: FAILED_PRECONDITION if those variables changed after a strategy was made from them.
+// Errors: FAILED_PRECONDITION if those variables changed after a strategy was made from them, or if one says which
+// process this is and none of how many.
 MU_API mu_cluster *mu_cluster_from_environment(void);
 
 // mu_cluster_check refuses what cannot work, and says what to change: an unknown job, two chiefs or evaluators,
-// a task that is not in the cluster, an address that two tasks share, one without a port, or one that means
-// "this machine" where others name hosts. Errors: INVALID_ARGUMENT.
+// a task that is not in the cluster, workers that are not numbered from 0 without holes (where there are no parameter
+// servers), an address that two tasks share, one without a port, or one that means "this machine" where others name
+// hosts. Errors: INVALID_ARGUMENT.
 MU_API mu_status mu_cluster_check(mu_cluster *cluster);
 
 typedef struct mu_simple_cluster_resolver_args {
@@ -128,7 +131,8 @@ typedef struct mu_slurm_cluster_resolver_args {
 MU_API mu_cluster *mu_slurm_cluster_resolver_with(const mu_slurm_cluster_resolver_args *args);
 
 // mu_rank_cluster_resolver reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and others set them:
-// all are workers. Where torchrun itself listens on MASTER_PORT, worker 0 takes the port after it.
+// all are workers. Where torchrun itself listens on MASTER_PORT, worker 0 takes the port after it. Without the first
+// two, HOROVOD_RANK and HOROVOD_SIZE.
 // Errors: FAILED_PRECONDITION if one is missing; INVALID_ARGUMENT if one cannot be.
 MU_API mu_cluster *mu_rank_cluster_resolver(void);
 

@@ -299,6 +299,8 @@ void mu__latch_free(mu_latch *latch);
 typedef enum mu_log_level { MU_LOG_ERROR, MU_LOG_WARNING, MU_LOG_INFO, MU_LOG_DEBUG } mu_log_level;
 bool mu__log_enabled(mu_log_level level);
 void mu__log(mu_log_level level, const char *format, ...) MU_PRINTF(2, 3);  // one line to standard error
+// mu__notice says what the user is to know once, without a level before it; unless only errors are logged.
+void mu__notice(const char *format, ...) MU_PRINTF(1, 2);
 
 // Spans for MUSTER_TRACE=FILE (Chrome/Perfetto JSON). Names are static strings or live as long as the runtime. Those of
 // the category MU_SPAN_BESIDE go on beside the others of their replica.

@@ -25,17 +25,32 @@ bool mu__log_enabled(mu_log_level level)
     return level <= (runtime != NULL ? runtime->log_level : MU_LOG_WARNING);
 }
 
+static void put_line(const char *prefix, const char *format, va_list values)
+{
+    const int kept = errno;
+    char text[2000];
+    vsnprintf(text, sizeof text, format, values);
+    mu__printable(text, false);
+    fprintf(stderr, "muster: %s%s\n", prefix, text);
+    errno = kept;
+}
+
 void mu__log(mu_log_level level, const char *format, ...)
 {
     if (!mu__log_enabled(level))
         return;
-    const int kept = errno;
-    char text[2000];
     va_list values;
     va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
+    put_line(prefixes[level], format, values);
     va_end(values);
-    mu__printable(text, false);
-    fprintf(stderr, "muster: %s%s\n", prefixes[level], text);
-    errno = kept;
+}
+
+void mu__notice(const char *format, ...)
+{
+    if (!mu__log_enabled(MU_LOG_WARNING))
+        return;
+    va_list values;
+    va_start(values, format);
+    put_line("", format, values);
+    va_end(values);
 }

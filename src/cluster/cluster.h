@@ -44,6 +44,9 @@ struct json_t *mu__json_parse(const char *text, const char *where);           //
 // mu__spec_check_task holds the rules of mu_cluster_spec_is_chief and its like.
 mu_status mu__spec_check_task(const mu_cluster_spec *spec, const char *task_type, int task_id);
 
+// mu__spec_check_indices refuses chiefs, workers and evaluators that are not numbered from 0 without holes.
+mu_status mu__spec_check_indices(const mu_cluster_spec *spec);
+
 // mu__text_give copies a text into the innermost pool. NULL stays NULL.
 const char *mu__text_give(const char *text);
 
@@ -136,7 +139,9 @@ typedef struct mu_https_request {
 // UNAUTHENTICATED (401), PERMISSION_DENIED (403), NOT_FOUND (404); INTERNAL for any other answer than 200.
 char *mu__https_get(const mu_https_request *request);
 
-// mu__cluster_print writes the cluster, its source and this task, for people.
+// mu__cluster_print writes the cluster, its source and this task, for people; mu__cluster_sources_print the sources in
+// their order, and which of them is used.
 mu_status mu__cluster_print(mu_cluster *cluster, FILE *out);
+void mu__cluster_sources_print(FILE *out);
 
 #endif

@@ -10,6 +10,7 @@ static bool has(const char *variable) { return mu__environment(variable) != NULL
 
 static bool tf_config_there(void) { return has("TF_CONFIG"); }
 static bool rank_there(void) { return has("RANK") || has("WORLD_SIZE"); }
+static bool horovod_there(void) { return has("HOROVOD_RANK") || has("HOROVOD_SIZE"); }
 static bool mpi_there(void) { return has("OMPI_COMM_WORLD_RANK") || (has("PMI_RANK") && has("PMI_SIZE")); }
 
 static bool slurm_there(void)
@@ -18,18 +19,23 @@ static bool slurm_there(void)
            has("SLURM_STEP_TASKS_PER_NODE");
 }
 
+// A process that knows its number but not of how many must not train alone.
+static bool mpi_half_there(void) { return has("PMI_RANK") || has("PMIX_RANK"); }
+
 static mu_cluster *tf_config_read(void) { return mu_tf_config_cluster_resolver(); }
 static mu_cluster *slurm_read(void) { return mu_slurm_cluster_resolver(); }
 
 static const struct source {
-    const char *name;
+    const char *name, *title;
     bool (*there)(void);
     mu_cluster *(*read)(void);
 } sources[] = {
-    {"tf_config", tf_config_there, tf_config_read},
-    {"rank", rank_there, mu_rank_cluster_resolver},
-    {"mpi", mpi_there, mu_mpi_cluster_resolver},
-    {"slurm", slurm_there, slurm_read},
+    {"tf_config", "TF_CONFIG", tf_config_there, tf_config_read},
+    {"rank", "RANK and WORLD_SIZE, with MASTER_ADDR and MASTER_PORT", rank_there, mu_rank_cluster_resolver},
+    {"rank", "HOROVOD_RANK and HOROVOD_SIZE, likewise", horovod_there, mu_rank_cluster_resolver},
+    {"mpi", "OMPI_COMM_WORLD_RANK and _SIZE, or PMI_RANK and PMI_SIZE", mpi_there, mu_mpi_cluster_resolver},
+    {"slurm", "SLURM_PROCID and SLURM_STEP_..., in a job step", slurm_there, slurm_read},
+    {"mpi", "PMIX_RANK or PMI_RANK without a size", mpi_half_there, mu_mpi_cluster_resolver},
 };
 
 static const mu_resolver_ops setting_ops = {
@@ -65,6 +71,23 @@ static mu_cluster *found(void)
     return mu__give(mu__tf_config_from("{}", &alone_ops));
 }
 
+static void print_source(FILE *out, const char *title, bool there, bool *used)
+{
+    fprintf(out, "  %-58s %s\n", title, !there ? "not set" : *used ? "set, not looked at" : "used");
+    *used = *used || there;
+}
+
+void mu__cluster_sources_print(FILE *out)
+{
+    bool used = false;
+    fprintf(out, "where the cluster is read from, the first that is there:\n");
+    print_source(out, "MUSTER_CLUSTER", mu__setting_text(MU_SETTING_CLUSTER) != NULL, &used);
+    for (size_t i = 0; i < MU_COUNT(sources); i++)
+        print_source(out, sources[i].title, sources[i].there(), &used);
+    if (!used)
+        fprintf(out, "  none of them: this process is alone\n");
+}
+
 mu_cluster *mu_cluster_from_environment(void)
 {
     if (mu__pending() || mu__cluster_check_sealed() != MU_OK)
@@ -77,8 +100,9 @@ mu_cluster *mu_cluster_from_environment(void)
 
 // CUDA_VISIBLE_DEVICES is not among them: the Slurm resolver sets it.
 static const char *const variables[] = {
-    "TF_CONFIG", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-    "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE",
+    "TF_CONFIG", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "HOROVOD_RANK", "HOROVOD_SIZE",
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID",
+    "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE",
 };
 
 typedef struct sealed {

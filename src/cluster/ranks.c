@@ -1,4 +1,5 @@
-// Clusters of numbered processes: RANK and WORLD_SIZE as torchrun sets them, and the variables of Open MPI and PMI.
+// Clusters of numbered processes: RANK and WORLD_SIZE as torchrun sets them, the same of horovodrun, and the variables
+// of Open MPI and PMI.
 //
 // Such launchers tell each process its number, and at most the address of number 0. The other addresses are ""
 // here: their owners tell them to the leader when they join. Under MPI even the leader's may be unknown, and the
@@ -80,23 +81,27 @@ static mu_cluster *numbered(const mu_resolver_ops *ops, int rank, int size, cons
 }
 
 static const mu_resolver_ops rank_ops = {.source = "RANK and WORLD_SIZE", .read = mu__read_fixed};
+static const mu_resolver_ops horovod_ops = {.source = "HOROVOD_RANK and HOROVOD_SIZE", .read = mu__read_fixed};
 static const mu_resolver_ops mpi_ops = {.source = "the variables of mpirun", .read = mu__read_fixed};
 
 mu_cluster *mu_rank_cluster_resolver(void)
 {
-    static const pair names = {"RANK", "WORLD_SIZE"};
+    static const pair torch = {"RANK", "WORLD_SIZE"}, horovod = {"HOROVOD_RANK", "HOROVOD_SIZE"};
+    const bool by_horovod = mu__environment(torch.rank) == NULL && mu__environment(torch.size) == NULL &&
+                            (mu__environment(horovod.rank) != NULL || mu__environment(horovod.size) != NULL);
+    const pair *names = by_horovod ? &horovod : &torch;
     int rank, size;
-    if (mu__pending() || read_pair(&names, &rank, &size) != MU_OK)
+    if (mu__pending() || read_pair(names, &rank, &size) != MU_OK)
         return NULL;
     char *leader = leader_address();
     mu_cluster *cluster = NULL;
     if (leader != NULL && leader[0] == '\0' && size > 1)
         mu__error(MU_FAILED_PRECONDITION,
-                  "RANK and WORLD_SIZE are set, but MASTER_ADDR and MASTER_PORT are not both; set them to "
-                  "the host of rank 0 and a free port there, so that the %d processes find each other",
-                  size);
+                  "%s and %s are set, but MASTER_ADDR and MASTER_PORT are not both; set them to the host of rank 0 and "
+                  "a free port there%s, so that the %d processes find each other",
+                  names->rank, names->size, by_horovod ? ", for horovodrun to pass on" : "", size);
     else if (leader != NULL)
-        cluster = numbered(&rank_ops, rank, size, leader);
+        cluster = numbered(by_horovod ? &horovod_ops : &rank_ops, rank, size, leader);
     mu__free(leader);
     return mu__give(cluster);
 }
@@ -116,6 +121,14 @@ mu_cluster *mu_mpi_cluster_resolver(void)
         mu_cluster *cluster = leader != NULL ? numbered(&mpi_ops, rank, size, leader) : NULL;
         mu__free(leader);
         return mu__give(cluster);
+    }
+    if (mu__environment("PMIX_RANK") != NULL) {
+        mu__error(MU_FAILED_PRECONDITION,
+                  "PMIX_RANK is \"%.20s\", but no variable says of how many (OMPI_COMM_WORLD_SIZE, PMI_SIZE or "
+                  "Slurm's of a job step); set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each process, or "
+                  "MUSTER_CLUSTER=none to run it alone",
+                  mu__environment("PMIX_RANK"));
+        return NULL;
     }
     mu__error(MU_FAILED_PRECONDITION,
               "mu_mpi_cluster_resolver: neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set; start the program "

@@ -120,6 +120,22 @@ const char *mu_cluster_spec_leader(const mu_cluster_spec *spec, const char *task
 
 // ---- Refusals -----------------------------------------------------------------------------------
 
+mu_status mu__spec_check_indices(const mu_cluster_spec *spec)
+{
+    static const char *const jobs[] = {"chief", "worker", "evaluator"};
+    for (size_t i = 0; i < MU_COUNT(jobs); i++) {
+        const mu_job *job = mu__spec_find(spec, jobs[i]);
+        for (size_t at = 0; job != NULL && at < job->n; at++)
+            if (job->items[at].index != (int)at)
+                return mu__error(MU_INVALID_ARGUMENT,
+                                 "the cluster has %s %d (\"%.60s\") but no %s %zu; number the tasks of a job from 0 "
+                                 "without holes: %s",
+                                 jobs[i], job->items[at].index, job->items[at].address, jobs[i], at,
+                                 mu_cluster_spec_json(spec));
+    }
+    return MU_OK;
+}
+
 // The length of the host in "host:port" or "[::1]:port"; 0 if it is not of that form.
 static size_t host_length(const char *address)
 {
@@ -129,6 +145,8 @@ static size_t host_length(const char *address)
     if (strspn(colon + 1, "0123456789") != strlen(colon + 1) || atoi(colon + 1) > 65535 || atoi(colon + 1) == 0)
         return 0;
     const size_t length = (size_t)(colon - address);
+    if (strcspn(address, " \t\r\n/,;\"'@") < length)
+        return 0;
     const bool bracketed = address[0] == '[' && address[length - 1] == ']' && length > 2;
     return bracketed || memchr(address, ':', length) == NULL ? length : 0;
 }
@@ -205,10 +223,14 @@ mu_status mu_cluster_check(mu_cluster *cluster)
     mu_cluster_view view = {0};
     mu_status status = mu__cluster_read(cluster, &view);
     if (status == MU_OK && view.spec->n > 0) {
-        // A coordinator need not be part of its cluster, and then has no task.
-        status = view.task_type != NULL ? mu__spec_check_task(view.spec, view.task_type, view.task_id)
-                 : view.task_id > 0     ? mu__spec_check_task(view.spec, NULL, view.task_id)
-                                        : check_jobs(view.spec);
+        // A coordinator of parameter servers need not be part of its cluster, and then has no task.
+        const bool servers = mu__spec_find(view.spec, "ps") != NULL;
+        status = view.task_type != NULL || view.task_id > 0 || !servers
+                     ? mu__spec_check_task(view.spec, view.task_type, view.task_id)
+                     : check_jobs(view.spec);
+        // Beside parameter servers a worker may be told of itself alone, by its index among all.
+        if (status == MU_OK && !servers)
+            status = mu__spec_check_indices(view.spec);
         if (status == MU_OK)
             status = check_all_addresses(view.spec);
     }

@@ -17,7 +17,7 @@ static mu_status text_member(const json_t *object, const char *key, const char *
     if (member == NULL || json_is_null(member))
         return MU_OK;
     if (!json_is_string(member) && !json_is_integer(member))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: \"%s\" is neither a text nor a number", where, key);
+        return mu__error(MU_INVALID_ARGUMENT, "%s: \"%s\" is neither a text nor a whole number", where, key);
     *out = json_is_integer(member) ? mu__sprintf("%lld", (long long)json_integer_value(member))
                                    : mu__strdup(json_string_value(member));
     return *out != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;

@@ -192,7 +192,7 @@ typedef struct mu_ticket {
         int64_t run, number; // identity, with the group
         int32_t kind, reduction, dtype, root;
         int64_t count;             // 0 where ranks may differ
-        char name[MU_TICKET_NAME]; // cut if longer
+        char name[MU_TICKET_NAME]; // longer ones end in ~ and a hash
     } same;
     int64_t count;                  // this rank's own
     uint64_t areas[MU_AREA_WINDOW]; // where its DATA and INPUT are, for the ranks of its host
@@ -428,6 +428,10 @@ bool mu__group_needs_service(const mu_group *group);
 // algorithms, text as mu__policy_parse has it; the same in all processes. Both while no rank is inside.
 void mu__group_set_timeout(mu_group *group, double seconds);
 mu_status mu__group_set_policy(mu_group *group, const char *policy);
+
+// mu__group_price writes what `deterministic` costs this group, the rest of a sentence.
+enum { MU_PRICE_BYTES = 240 };
+const char *mu__group_price(const mu_group *group, char text[MU_PRICE_BYTES]);
 
 // mu__group_path says how ranks are connected: "threads", "shared memory", "tcp", "mpi" or "ucx" (static storage).
 const char *mu__group_path(const mu_group *group);

@@ -265,6 +265,20 @@ static void extents(const member *m, const mu_call *c, int64_t *data, int64_t *i
         *data += m->counts[i];
 }
 
+// A name that is too long keeps its begin and a mark of its end, so that different names stay different.
+static void write_name(const char *name, char out[MU_TICKET_NAME])
+{
+    enum { MARK = 10 };
+    const size_t length = strlen(name), room = MU_TICKET_NAME - 1;
+    memcpy(out, name, MU_MIN(length, room));
+    if (length <= room)
+        return;
+    uint32_t hash = 2166136261u;
+    for (const char *at = name; *at != '\0'; at++)
+        hash = (hash ^ (unsigned char)*at) * 16777619u;
+    snprintf(out + room - MARK + 1, MARK, "~%08x", (unsigned)hash);
+}
+
 void mu__write_ticket(member *m, const mu_call *c, int64_t window)
 {
     const bool gather = c->kind == MU_KIND_ALL_GATHER;
@@ -283,8 +297,7 @@ void mu__write_ticket(member *m, const mu_call *c, int64_t window)
         .count = c->count,
         .window = (int32_t)(window * (int64_t)element),
     };
-    const size_t length = strnlen(c->name, MU_TICKET_NAME - 1);
-    memcpy(ticket->same.name, c->name, length);
+    write_name(c->name, ticket->same.name);
     if (!valid(m, c))
         return;
     extents(m, c, &data, &input);

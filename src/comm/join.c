@@ -2,7 +2,7 @@
 //
 // Every decision is taken from what all have told each other, so all take the same one. A host whose processes
 // cannot share memory is treated as several hosts. Knows nothing of collectives.
-#include "comm/comm.h"
+#include "comm/group.h"
 
 #include "kernels/kernels.h"
 
@@ -325,21 +325,17 @@ static mu_status choose_policy(joiner *j)
     return options->deterministic ? mu__policy_check_order(&policy) : MU_OK;
 }
 
-// What adding in rank order costs, once.
-static void say_price(const joiner *j)
+const char *mu__group_price(const mu_group *group, char text[MU_PRICE_BYTES])
 {
-    if (!j->options->deterministic || j->me != 0)
-        return;
-    if (placing_of(j) != MU_PLACED_MIXED)
-        mu__log(MU_LOG_INFO, "deterministic: costs nothing here, sums of group \"%s\" are in rank order anyway",
-                j->name);
+    const mu_seating *at = &group->joined.seating;
+    if (at->hosts <= 1 || at->hosts == at->ranks)
+        snprintf(text, MU_PRICE_BYTES, "costs nothing here, sums are in rank order anyway");
     else
-        mu__log(
-            MU_LOG_INFO,
-            "deterministic: sums of group \"%s\" go from host to host and back, %d steps for each piece in place of 2, "
-            "with as many bytes per host as before (float16 and bfloat16: 1.5 times as many), and only one rank per "
-            "host adds",
-            j->name, 2 * (j->hosts - 1));
+        snprintf(text, MU_PRICE_BYTES,
+                 "sums go from host to host and back, %d steps for each piece in place of 2, with as many bytes per "
+                 "host as before (float16 and bfloat16: 1.5 times as many), and only one rank per host adds",
+                 2 * (at->hosts - 1));
+    return text;
 }
 
 static mu_status join(joiner *j)
@@ -363,7 +359,6 @@ static mu_status join(joiner *j)
     j->joining.timeout =
         j->options->timeout_seconds > 0 ? j->options->timeout_seconds : mu__setting_real(MU_SETTING_TIMEOUT);
     j->joining.mesh = mu_retain(j->mesh);
-    say_price(j);
     return MU_OK;
 }
 

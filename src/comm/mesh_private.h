@@ -76,6 +76,7 @@ typedef struct mu_peer {
     mu_parcel parcels[2]; // by number of the exchange
     mu_call call;
     mu_refusals refusals, twins; // of who says it is this one: without proof, and with it
+    bool was_refused;            // somebody came as this one without proof
 } mu_peer;
 
 // Somebody who connected and has not said who it is, or who waits to be told that it may stay.

@@ -51,16 +51,26 @@ static bool same_host(const mu_endpoint *a, const mu_endpoint *b)
     return strcmp(text_x, text_y) == 0;
 }
 
+// Where only the loopback is listened on, nobody of the job is elsewhere.
+static bool all_are_here(const mu_mesh *mesh)
+{
+    mu_endpoint here;
+    for (int i = 0; i < mesh->listener.n; i++)
+        if (!mu__endpoint_here(mesh->listener.fds[i], &here) || !mu__endpoint_is_loopback(&here))
+            return false;
+    return true;
+}
+
 // Whether a caller is on the host of the task that it claims to be. Its name is looked up at the first call; until
-// then, and for tasks without an address, nobody knows.
-static bool from_its_host(mu_peer *peer, const mu_link *link)
+// then, and for tasks of other hosts without an address, nobody knows.
+static bool from_its_host(const mu_mesh *mesh, mu_peer *peer, const mu_link *link)
 {
     char host[MU_MAX_HOST + 1];
     const char *reason;
     int port;
     mu_endpoint there;
     if (peer->learned || !mu__endpoint_there(mu__link_fd(link), &there))
-        return false;
+        return peer->learned && all_are_here(mesh);
     if (peer->call.endpoints.n == 0 && peer->call.lookup == NULL &&
         mu__address_split(peer->address, host, &port) == MU_OK)
         peer->call.lookup = mu__lookup_start(host, port);
@@ -74,24 +84,38 @@ static bool from_its_host(mu_peer *peer, const mu_link *link)
     return false;
 }
 
+// "somebody at 10.0.0.7 came as it, but its cluster key is not ours": what stands beside the seat as long as it is
+// empty.
+static void note_caller(mu_peer *peer, const mu_link *link, bool at_home)
+{
+    mu_endpoint there;
+    char address[80] = "an unknown address";
+    if (mu__endpoint_there(mu__link_fd(link), &there)) {
+        mu__endpoint_set_port(&there, 0);
+        mu__endpoint_text(&there, address, sizeof address);
+        *strrchr(address, ':') = '\0';
+    }
+    snprintf(peer->reason, sizeof peer->reason, "%s%s came%s, but %s", at_home ? "it" : "somebody at ",
+             at_home ? "" : address, at_home ? "" : " as it", mu__link_reason(link));
+}
+
 void mu__refusal_by_proof(mu_mesh *mesh, const mu_link *link, mu_status why, int64_t now)
 {
-    // That it hung up is less than what was said of it before.
-    static const char came[] = "it came, but ";
     const int claimed = mu__link_from(link);
     if (mesh->joined || claimed <= mesh->rank || claimed >= mesh->ranks || mesh->peers[claimed].state != MU_PEER_AWAY)
         return;
     mu_peer *peer = &mesh->peers[claimed];
-    const bool first = strncmp(peer->reason, came, sizeof came - 1) != 0;
+    const bool first = !peer->was_refused;
+    // That it hung up is less than what was said of it before.
     if (why == MU_UNAVAILABLE && !first)
         return;
-    snprintf(peer->reason, sizeof peer->reason, "%s%s", came, mu__link_reason(link));
+    const bool at_home = from_its_host(mesh, peer, link);
+    note_caller(peer, link, at_home);
     if (why != MU_UNAUTHENTICATED && why != MU_FAILED_PRECONDITION)
         return;
-    const bool at_home = from_its_host(peer, link);
+    peer->was_refused = true;
     if (first)
-        mu__log(MU_LOG_WARNING, "%s turns away %s%s: %s", mesh->peers[mesh->rank].name, at_home ? "" : "somebody as ",
-                peer->name, mu__link_reason(link));
+        mu__log(MU_LOG_WARNING, "%s turns %s away: %s", mesh->peers[mesh->rank].name, peer->name, peer->reason);
     mesh->refusing = mesh->refusing || (at_home && goes_on(mesh, &peer->refusals, why, now));
     if (mesh->refusing)
         mu__mesh_fail_text(mesh, why, "%s (%s) cannot join %s: %s; %s", peer->name, mu__peer_where(peer),

@@ -30,6 +30,7 @@ typedef struct mu_strategy_ops {
     bool central_variables;               // one component that all replicas share
 } mu_strategy_ops;
 
+enum { MU_TOLD_BYTES = 160 };
 struct mu_strategy {
     mu_object object;
     const mu_strategy_ops *ops;
@@ -47,8 +48,11 @@ struct mu_strategy {
     mu_group *workers;                    // one rank per worker; NULL for one
     int64_t meetings;                     // of the workers outside of steps, so far
     mu_cluster *cluster;                  // retained; NULL for strategies of one process
+    bool sealed;                          // the cluster is the environment's, which must not change any more
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
     size_t bytes_per_pack;                // of a bucket of gradients, about; 0: all in one
+    char told[4][MU_TOLD_BYTES];          // what was said about its pipelines last
+    int n_told;
     pthread_mutex_t order;                // guards what follows
     int64_t runs;                         // started so far
     int under_way;                        // started and not waited for
@@ -291,7 +295,7 @@ typedef struct mu_shares {
     bool pieces;          // its elements are one replica's; else they are this worker's batches
     bool same_order;      // parts of one sequence, which all workers must see in the same order
 } mu_shares;
-mu_shares mu__shares_of(const mu_strategy *strategy, mu_dataset *dataset);
+mu_shares mu__shares_of(mu_strategy *strategy, mu_dataset *dataset);
 
 // mu__rebatch_sizes: TensorFlow's list of the sizes that a worker cuts its data into (mu__free).
 int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas);

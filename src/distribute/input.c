@@ -4,8 +4,8 @@
 // copies. Nothing is dropped or repeated; near the end a part may be empty, which a step must and does bear.
 // Datasets made for each pipeline by a function hold what one replica gets per element, so a step takes one
 // element for each replica; so do the pieces of shards.c. Workers agree before each step whether there is one.
+#include "cluster/cluster.h"
 #include "distribute/distribute.h"
-
 
 struct mu_distributed_dataset {
     mu_iterable iterable;     // first
@@ -291,6 +291,9 @@ static const mu_iterator_ops iterator_ops = {
 static mu_iterator *distributed_iterate(mu_iterable *iterable)
 {
     mu_distributed_dataset *distributed = (mu_distributed_dataset *)iterable;
+    // A worker that was told of its cluster too late would train alone, and nobody would notice.
+    if (distributed->strategy->sealed && mu__cluster_check_sealed() != MU_OK)
+        return NULL;
     distributed_iterator *iterator = mu__new(&iterator_type, sizeof *iterator);
     if (!iterator)
         return NULL;

@@ -75,16 +75,20 @@ static mu_status join_mesh(mu_strategy *strategy, roll *r, const mu_communicatio
 {
     mu_communication_options chosen = *given, *const options = &chosen;
     mu_rendezvous meeting;
-    char greeting[160];
+    char greeting[200];
     char *key;
     MU_TRY(mu__mesh_key(&key));
     if (meet_through_mpi(strategy, r, options, &meeting, &key) != MU_OK) {
         mu__free(key);
         return mu_error_code();
     }
-    snprintf(greeting, sizeof greeting, "muster %s, %s, %d replicas per worker, %s, MUSTER_TF_COMPAT=%d", mu_version(),
-             strategy->ops->name, strategy->n_local, mu_communication_name(options->implementation),
-             mu__setting_bool(MU_SETTING_TF_COMPAT));
+    int n = snprintf(greeting, sizeof greeting, "muster %s, %s, %d replicas per worker, %s, MUSTER_TF_COMPAT=%d",
+                     mu_version(), strategy->ops->name, strategy->n_local,
+                     mu_communication_name(options->implementation), mu__setting_bool(MU_SETTING_TF_COMPAT));
+    // A kernel's sums may follow the threads that it has.
+    if (options->deterministic)
+        snprintf(greeting + n, sizeof greeting - (size_t)n, ", deterministic with %d threads per replica",
+                 strategy->devices[0]->team.n_threads);
     const mu_mesh_options mesh = {.rank = strategy->worker,
                                   .ranks = r->n,
                                   .peers = r->peers,
@@ -107,7 +111,7 @@ static mu_status join_cluster(mu_strategy *strategy, mu_cluster *cluster, const 
     roll r = {0};
     MU_TRY(mu_cluster_check(cluster));
     mu_cluster_spec *spec = mu_cluster_get_spec(cluster);
-    if (!spec)
+    if (!spec || mu__spec_check_indices(spec) != MU_OK)
         return mu_error_code();
     if (mu_cluster_spec_job_count(spec) == 0)
         return MU_OK;
@@ -123,11 +127,6 @@ static mu_status join_cluster(mu_strategy *strategy, mu_cluster *cluster, const 
     strategy->worker = mu_cluster_worker_index(cluster);
     if (strategy->n_workers < 1 || strategy->worker < 0)
         return mu_error_code();
-    if (strategy->worker >= strategy->n_workers)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "mu_multi_worker_mirrored_strategy: this process is %s %d, but the cluster has %d workers; "
-                         "number them from 0 without holes: %s",
-                         task_type, task_id, strategy->n_workers, mu_cluster_spec_json(spec));
     strategy->n_replicas = strategy->n_workers * strategy->n_local;
     strategy->first_replica = strategy->worker * strategy->n_local;
     mu_status status = call_roll(spec, task_type, strategy->n_workers, &r);
@@ -167,10 +166,15 @@ mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirror
     strategy->cluster = mu_retain(cluster);
     if (options.bytes_per_pack > 0)
         strategy->bytes_per_pack = (size_t)options.bytes_per_pack;
-    if ((args.cluster_resolver || mu__cluster_seal() == MU_OK) && join_cluster(strategy, cluster, &options) == MU_OK)
-        return mu__give(strategy);
-    mu_release(strategy);
-    return NULL;
+    strategy->sealed = !args.cluster_resolver;
+    if ((strategy->sealed && mu__cluster_seal() != MU_OK) || join_cluster(strategy, cluster, &options) != MU_OK) {
+        mu_release(strategy);
+        return NULL;
+    }
+    char price[MU_PRICE_BYTES];
+    if (options.deterministic && strategy->group && strategy->worker == 0)
+        mu__notice("deterministic: %s", mu__group_price(strategy->group, price));
+    return mu__give(strategy);
 }
 
 // ---- Asking it ----------------------------------------------------------------------------------

@@ -52,31 +52,48 @@ static mu_dataset *pieces_of(const mu_strategy *strategy, mu_dataset *dataset, b
     return pieces;
 }
 
-// ---- What the log says --------------------------------------------------------------------------
+// ---- What the user is told ----------------------------------------------------------------------
 
-static void say_rows(const mu_strategy *strategy, const mu_dataset *dataset, const mu_division *by)
+// Once for each pipeline that differs: `fit` and `evaluate` distribute theirs at every call.
+static void tell_once(mu_strategy *strategy, const char *text)
 {
+    enum { KEPT = MU_COUNT(strategy->told) };
+    for (int i = 0; i < KEPT; i++)
+        if (strcmp(strategy->told[i], text) == 0)
+            return;
+    snprintf(strategy->told[strategy->n_told++ % KEPT], sizeof strategy->told[0], "%s", text);
+    mu__notice("%s", text);
+}
+
+static void say_rows(mu_strategy *strategy, const mu_dataset *dataset, const mu_division *by)
+{
+    char text[MU_TOLD_BYTES];
     int64_t rows, batch, begin, end, rest_begin, rest_end;
     if (!mu__dataset_rows(dataset, &rows, &batch)) {
-        mu__log(MU_LOG_INFO, "worker %d reads its rows of every batch, a part of %d that are disjoint",
-                strategy->worker, strategy->n_workers);
+        snprintf(text, sizeof text, "worker %d reads its rows of every batch, a part of %d that are disjoint",
+                 strategy->worker, strategy->n_workers);
+        tell_once(strategy, text);
         return;
     }
     mu__division_rows(by, batch, &begin, &end);
     mu__division_rows(by, rows % batch, &rest_begin, &rest_end);
-    mu__log(MU_LOG_INFO, "worker %d reads %lld of %lld samples, disjoint", strategy->worker,
-            (long long)(rows / batch * (end - begin) + rest_end - rest_begin), (long long)rows);
+    snprintf(text, sizeof text, "worker %d reads %lld of %lld samples, disjoint", strategy->worker,
+             (long long)(rows / batch * (end - begin) + rest_end - rest_begin), (long long)rows);
+    tell_once(strategy, text);
 }
 
-static void say(const mu_strategy *strategy, const char *what)
+static void say(mu_strategy *strategy, const char *what)
 {
-    if (strategy->n_workers > 1)
-        mu__log(MU_LOG_INFO, "worker %d of %d reads %s", strategy->worker, strategy->n_workers, what);
+    char text[MU_TOLD_BYTES];
+    if (strategy->n_workers < 2)
+        return;
+    snprintf(text, sizeof text, "worker %d of %d reads %s", strategy->worker, strategy->n_workers, what);
+    tell_once(strategy, text);
 }
 
 // ---- The pipeline of a worker -------------------------------------------------------------------
 
-static mu_shares by_rows(const mu_strategy *strategy, mu_dataset *dataset)
+static mu_shares by_rows(mu_strategy *strategy, mu_dataset *dataset)
 {
     const mu_division by = {.n = strategy->n_replicas, .index = strategy->first_replica, .width = strategy->n_local};
     if (strategy->n_workers == 1)
@@ -86,7 +103,7 @@ static mu_shares by_rows(const mu_strategy *strategy, mu_dataset *dataset)
 }
 
 // Every batch in pieces for all replicas, of which each worker takes every so many'th.
-static mu_shares by_pieces(const mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
+static mu_shares by_pieces(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
 {
     mu_dataset *pieces = pieces_of(strategy, dataset, true);
     say(strategy, "every so many'th piece of the batches, disjoint");
@@ -95,14 +112,14 @@ static mu_shares by_pieces(const mu_strategy *strategy, mu_dataset *dataset, con
     return (mu_shares){.dataset = pieces, .pieces = true, .same_order = true};
 }
 
-static mu_shares of_files(const mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
+static mu_shares of_files(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
 {
     mu_dataset *own = mu__dataset_divide_files(dataset, by);
     say(strategy, "its own files, disjoint");
     return (mu_shares){.dataset = own ? pieces_of(strategy, own, false) : NULL, .pieces = true};
 }
 
-mu_shares mu__shares_of(const mu_strategy *strategy, mu_dataset *dataset)
+mu_shares mu__shares_of(mu_strategy *strategy, mu_dataset *dataset)
 {
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
     const mu_auto_shard_policy policy = mu__dataset_auto_shard(dataset);

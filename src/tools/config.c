@@ -9,6 +9,8 @@ bool mu__tool_config(int n, char **arguments)
         return false;
     mu__settings_print(stdout);
     putchar('\n');
+    mu__cluster_sources_print(stdout);
+    putchar('\n');
     mu_cluster *cluster = mu_cluster_from_environment();
     return cluster != NULL && mu__cluster_print(cluster, stdout) == MU_OK;
 }

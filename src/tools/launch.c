@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -131,6 +132,25 @@ static void drain(launch *l, rank *one)
     }
 }
 
+static bool is_rank(const launch *l, pid_t pid)
+{
+    for (int r = 0; r < l->options.n; r++)
+        if (l->ranks[r].pid == pid)
+            return true;
+    return false;
+}
+
+// Those who have left their rank's group and ended by themselves.
+static void reap_strays(const launch *l)
+{
+    siginfo_t info = {0};
+    while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid > 0 && !is_rank(l, info.si_pid) &&
+           info.si_pid != l->guard.pid) {
+        waitpid(info.si_pid, NULL, 0);
+        info.si_pid = 0;
+    }
+}
+
 // Takes note of every rank that has ended. What it started and left behind goes with it: the group is sure to be
 // its own as long as the rank itself is not waited for.
 static void reap(launch *l)
@@ -152,6 +172,7 @@ static void reap(launch *l)
             first_info = info;
         }
     }
+    reap_strays(l);
     if (first < 0 || l->first >= 0)
         return;
     l->first = first;
@@ -159,6 +180,26 @@ static void reap(launch *l)
     if (!l->ending) {
         say_first(l, first, &first_info);
         end_all(l, SIGTERM);
+    }
+}
+
+// Whoever has left its rank's group (setsid, a daemon) is the launcher's child once its parents are gone, and ends with
+// the job. What such a one has started comes to light when it has ended.
+static void end_strays(const launch *l)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    for (bool found = true; found;) {
+        FILE *children = fopen(path, "re");
+        int pid;
+        found = false;
+        while (children && fscanf(children, "%d", &pid) == 1) {
+            if (pid == l->guard.pid)
+                continue;
+            found |= kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid;
+        }
+        if (children)
+            fclose(children);
     }
 }
 
@@ -240,7 +281,8 @@ static void watch(launch *l)
             l->kill_at = MU_FOREVER;
         }
     }
-    const int64_t last = mu__deadline_ns(.2); // somebody who left the group may still hold a stream open
+    end_strays(l);
+    const int64_t last = mu__deadline_ns(.2); // what was written is read
     while (mu__now_ns() < last && wait_for(l, milliseconds_until(last, MU_FOREVER)))
         continue;
     for (int i = 0; i < 2 * l->options.n; i++)
@@ -305,6 +347,7 @@ static mu_status launch_all(launch *l)
         l->options.replicas = mu__default_replicas(l->options.n);
     MU_TRY(make_key(l));
     MU_TRY(mu__ports_keep(l->ports, l->options.n));
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     mu_status status = mu__guard_start(&l->guard);
     if (status == MU_OK) {
         status = hear_signals(l);

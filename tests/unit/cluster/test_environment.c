@@ -3,6 +3,7 @@
 
 #define TWO_WORKERS "{\"cluster\": {\"worker\": [\"a:1\", \"b:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 1}}"
 #define RANK "RANK=2", "WORLD_SIZE=3", "MASTER_ADDR=a", "MASTER_PORT=1"
+#define HOROVOD "HOROVOD_RANK=5", "HOROVOD_SIZE=6", "MASTER_ADDR=a", "MASTER_PORT=1"
 #define MPI "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4"
 #define SLURM "SLURM_PROCID=4", "SLURM_STEP_NUM_TASKS=5", "SLURM_STEP_NODELIST=n1", "SLURM_STEP_TASKS_PER_NODE=5"
 
@@ -39,11 +40,13 @@ static void test_precedence(void **state)
     assert_int_equal(workers_here(), 1);
     ENVIRONMENT("TF_CONFIG=" TWO_WORKERS, RANK, MPI, SLURM);
     assert_int_equal(workers_here(), 2);
-    ENVIRONMENT(RANK, MPI, SLURM);
+    ENVIRONMENT(RANK, HOROVOD, MPI, SLURM);
     assert_int_equal(workers_here(), 3);
+    ENVIRONMENT(HOROVOD, MPI, SLURM);
+    assert_int_equal(workers_here(), 6);
     ENVIRONMENT(MPI, SLURM);
     assert_int_equal(workers_here(), 4);
-    ENVIRONMENT(SLURM);
+    ENVIRONMENT(SLURM, "PMIX_RANK=4");
     assert_int_equal(workers_here(), 5);
     clearenv();
     assert_int_equal(workers_here(), 1);
@@ -75,6 +78,20 @@ static void test_slurm_half_set(void **state)
     assert_int_equal(workers_here(), 1);
 }
 
+// Each of four processes that trains alone is worse than an error.
+static void test_number_without_a_size(void **state)
+{
+    (void)state;
+    ENVIRONMENT("PMIX_RANK=1", "PMIX_NAMESPACE=x");
+    assert_int_equal(workers_here(), -1);
+    assert_taken(MU_FAILED_PRECONDITION, "PMIX_RANK is \"1\"");
+    ENVIRONMENT("PMI_RANK=1");
+    assert_int_equal(workers_here(), -1);
+    assert_taken(MU_FAILED_PRECONDITION, "PMI_RANK is set but PMI_SIZE is not");
+    ENVIRONMENT("PMIX_RANK=1", "MUSTER_CLUSTER=none");
+    assert_int_equal(workers_here(), 1);
+}
+
 static void test_checked(void **state)
 {
     (void)state;
@@ -99,21 +116,44 @@ static void test_changed_after_a_strategy(void **state)
     assert_int_equal(workers_here(), 2);
 }
 
+static void expect_printed(FILE *file, const char *wanted)
+{
+    char text[2048];
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_string_equal(text, wanted);
+}
+
 static void test_printed(void **state)
 {
     (void)state;
     ENVIRONMENT("TF_CONFIG=" TWO_WORKERS);
     assert_int_equal(workers_here(), 2);
-    char text[512];
     FILE *file = tmpfile();
     assert_non_null(file);
     assert_int_equal(mu__cluster_print(mu_cluster_from_environment(), file), MU_OK);
-    rewind(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    assert_string_equal(text, "cluster from TF_CONFIG: this process is worker 1\n"
-                              "  worker        0  a:1\n"
-                              "  worker        1  b:1  <- this process\n");
+    expect_printed(file, "cluster from TF_CONFIG: this process is worker 1\n"
+                         "  worker        0  a:1\n"
+                         "  worker        1  b:1  <- this process\n");
+}
+
+static void test_sources_printed(void **state)
+{
+    (void)state;
+    ENVIRONMENT(RANK, MPI);
+    assert_int_equal(workers_here(), 3);
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    mu__cluster_sources_print(file);
+    expect_printed(file, "where the cluster is read from, the first that is there:\n"
+                         "  MUSTER_CLUSTER                                             not set\n"
+                         "  TF_CONFIG                                                  not set\n"
+                         "  RANK and WORLD_SIZE, with MASTER_ADDR and MASTER_PORT      used\n"
+                         "  HOROVOD_RANK and HOROVOD_SIZE, likewise                    not set\n"
+                         "  OMPI_COMM_WORLD_RANK and _SIZE, or PMI_RANK and PMI_SIZE   set, not looked at\n"
+                         "  SLURM_PROCID and SLURM_STEP_..., in a job step             not set\n"
+                         "  PMIX_RANK or PMI_RANK without a size                       not set\n");
 }
 
 int main(void)
@@ -122,9 +162,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_precedence, setup, teardown),
         cmocka_unit_test_setup_teardown(test_chosen_by_name, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slurm_half_set, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_number_without_a_size, setup, teardown),
         cmocka_unit_test_setup_teardown(test_checked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_changed_after_a_strategy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_printed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sources_printed, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,28 @@ static void test_rank(void **state)
                         "{\"worker\": [\"[::1]:29501\"]}");
 }
 
+// As horovodrun sets them; an address of rank 0 it does not give.
+static void test_horovod(void **state)
+{
+    (void)state;
+    ENVIRONMENT("HOROVOD_RANK=1", "HOROVOD_SIZE=2", "HOROVOD_LOCAL_RANK=1", "HOROVOD_CONTROLLER=gloo",
+                "HOROVOD_GLOO_RENDEZVOUS_ADDR=a", "HOROVOD_GLOO_RENDEZVOUS_PORT=7");
+    assert_null(mu_rank_cluster_resolver());
+    assert_taken(MU_FAILED_PRECONDITION, "HOROVOD_RANK and HOROVOD_SIZE are set, but MASTER_ADDR");
+    setenv("MASTER_ADDR", "a", 1);
+    setenv("MASTER_PORT", "8", 1);
+    mu_cluster *cluster = mu_rank_cluster_resolver();
+    assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(cluster)), "{\"worker\": [\"a:8\", \"\"]}");
+    assert_int_equal(mu_cluster_task_id(cluster), 1);
+    assert_string_equal(mu_cluster_source(cluster), "HOROVOD_RANK and HOROVOD_SIZE");
+    setenv("RANK", "2", 1);
+    setenv("WORLD_SIZE", "3", 1);
+    assert_int_equal(mu_cluster_worker_count(mu_rank_cluster_resolver()), 3);
+    ENVIRONMENT("HOROVOD_SIZE=2");
+    assert_null(mu_rank_cluster_resolver());
+    assert_taken(MU_FAILED_PRECONDITION, "HOROVOD_SIZE is set but HOROVOD_RANK is not");
+}
+
 static void test_rank_half_set(void **state)
 {
     (void)state;
@@ -61,12 +83,16 @@ static void test_mpi(void **state)
     ENVIRONMENT("OMPI_COMM_WORLD_RANK=1");
     assert_null(mu_mpi_cluster_resolver());
     assert_taken(MU_FAILED_PRECONDITION, "OMPI_COMM_WORLD_SIZE");
+    ENVIRONMENT("PMIX_RANK=3", "PMIX_NAMESPACE=prte-1");
+    assert_null(mu_mpi_cluster_resolver());
+    assert_taken(MU_FAILED_PRECONDITION, "PMIX_RANK is \"3\", but no variable says of how many");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cluster_test(test_rank),
+        cluster_test(test_horovod),
         cluster_test(test_rank_half_set),
         cluster_test(test_rank_that_cannot_be),
         cluster_test(test_mpi),

@@ -82,6 +82,14 @@ static void test_refusals(void **state)
         {"{\"worker\": [\"a:x\", \"b:1\"]}", "worker", 0, "wanted host:port"},
         {"{\"worker\": [\"a:70000\", \"b:1\"]}", "worker", 0, "wanted host:port"},
         {"{\"worker\": [\"::1:22\", \"b:1\"]}", "worker", 0, "IPv6"},
+        {"{\"worker\": [\"a :1\", \"b:1\"]}", "worker", 0, "wanted host:port"},
+        {"{\"worker\": [\"a/b:1\", \"b:1\"]}", "worker", 0, "wanted host:port"},
+        {"{\"worker\": [\"a:1\", \"b:1\"]}", NULL, 0, "this process's task type is not known"},
+        {"{\"worker\": {\"0\": \"a:1\", \"2\": \"b:1\"}}", "worker", 0, "worker 2 (\"b:1\") but no worker 1; number"},
+        {"{\"worker\": {\"0\": \"a:1\", \"2\": \"b:1\"}}", "worker", 2, "without holes"},
+        {"{\"worker\": {\"1\": \"a:1\"}}", "worker", 1, "worker 1 (\"a:1\") but no worker 0"},
+        {"{\"chief\": {\"1\": \"a:1\"}, \"worker\": [\"b:1\"]}", "worker", 0, "has chief 1"},
+        {"{\"evaluator\": {\"1\": \"a:1\"}, \"worker\": [\"b:1\"]}", "worker", 0, "has evaluator 1"},
     };
     for (size_t i = 0; i < MU_COUNT(table); i++) {
         assert_int_equal(mu_cluster_check(cluster_of(table[i].json, table[i].type, table[i].id)), MU_INVALID_ARGUMENT);
@@ -97,6 +105,9 @@ static void test_what_is_fine(void **state)
         mu_cluster_check(cluster_of("{\"worker\": [\"localhost:1\", \"127.0.0.1:2\", \"[::1]:3\"]}", "worker", 2)),
         MU_OK);
     assert_int_equal(mu_cluster_check(cluster_of("{\"worker\": [\"a:1\", \"[fe80::2]:3\", \"\", \"\"]}", "worker", 3)),
+                     MU_OK);
+    // A worker beside parameter servers may know itself alone.
+    assert_int_equal(mu_cluster_check(cluster_of("{\"worker\": {\"3\": \"a:1\"}, \"ps\": [\"b:1\"]}", "worker", 3)),
                      MU_OK);
     // A coordinator and an evaluator need not be in the cluster.
     assert_int_equal(mu_cluster_check(cluster_of("{\"worker\": [\"a:1\"], \"ps\": [\"b:1\"]}", NULL, 0)), MU_OK);

@@ -226,6 +226,44 @@ static void test_unknown_name(void **state)
     assert_int_equal(wait_rank(start_rank(1, unknown_name_rank, NULL)), 0);
 }
 
+// ---- A wrong key where addresses are not known --------------------------------------------------
+
+// As with RANK and WORLD_SIZE: only the address of rank 0 is known, and `arg` is what rank 0 makes of its own.
+static int unknown_address_rank(int rank, void *arg)
+{
+    const char *own = arg;
+    static char address[48];
+    mu_mesh_options options = options_of(rank);
+    options.join_seconds = 12;
+    options.key = rank == 1 ? "another key that is long enough" : TEST_KEY;
+    if (rank == 0 && own != NULL) {
+        snprintf(address, sizeof address, "%s%s", own, strrchr(test_peer_addresses[0], ':'));
+        test_peers[0].address = address;
+    }
+    for (int i = 1; i < test_ranks; i++)
+        test_peers[i].address = "";
+    const double begin = seconds_now();
+    CHECK(mu__mesh_join(&options) == NULL);
+    if (own == NULL || rank == 1)
+        CHECK(seconds_now() - begin < 9);
+    if (rank == 1)
+        CHECK_TAKEN(MU_UNAUTHENTICATED, "cannot join /job:worker/task:0");
+    else if (own == NULL)
+        CHECK_TAKEN(MU_UNAUTHENTICATED, "/job:worker/task:1 (address not known yet) cannot join /job:worker/task:0: "
+                                        "its cluster key is not ours; give all processes the same MUSTER_CLUSTER_KEY");
+    else
+        CHECK_TAKEN(MU_DEADLINE_EXCEEDED, "missing: /job:worker/task:1 at address not known yet (somebody at 127.0.0.1 "
+                                          "came as it, but its cluster key is not ours");
+    return 0;
+}
+
+static void test_wrong_key_of_unknown_address(void **state)
+{
+    (void)state;
+    run_ranks(3, unknown_address_rank, NULL);
+    run_ranks(2, unknown_address_rank, (void *)(uintptr_t) "0.0.0.0");
+}
+
 // ---- Coming late, dying early, coming twice -----------------------------------------------------
 
 static int restarted_rank(int rank, void *arg)
@@ -294,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_odd_one),      cmocka_unit_test(test_plain_key), cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_taken_port),   cmocka_unit_test(test_key),       cmocka_unit_test(test_missing),
         cmocka_unit_test(test_unknown_name), cmocka_unit_test(test_restarted), cmocka_unit_test(test_twins),
+        cmocka_unit_test(test_wrong_key_of_unknown_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -228,6 +228,23 @@ static void variables_keep_their_strategy(void **state)
     mu_release(variable);
 }
 
+// TF_CONFIG that is set when the strategy is there already: the worker would train alone, and nobody would notice.
+static void a_cluster_set_too_late_is_refused(void **state)
+{
+    (void)state;
+    unsetenv("TF_CONFIG");
+    mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
+    assert_non_null(strategy);
+    mu_distributed_dataset *data = mu_distribute_dataset(strategy, mu_dataset_batch(mu_dataset_range(0, 8, 1), 4));
+    assert_non_null(data);
+    setenv("TF_CONFIG",
+           "{\"cluster\": {\"worker\": [\"a:1\", \"b:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 1}}", 1);
+    assert_null(mu_iterate(data));
+    expect_error(MU_FAILED_PRECONDITION, "TF_CONFIG is \"{");
+    unsetenv("TF_CONFIG");
+    assert_non_null(mu_iterate(data));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +258,7 @@ int main(void)
         MODEL_TEST(wrong_calls_inside_replicas_fail),
         MODEL_TEST(constructors_check),
         MODEL_TEST(variables_keep_their_strategy),
+        MODEL_TEST(a_cluster_set_too_late_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

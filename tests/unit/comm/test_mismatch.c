@@ -1,0 +1,103 @@
+// What one process does differently in a collective, field by field: an error on all ranks that names both sides, at
+// once and never a wrong number; in shared memory and over TCP, small and large, whichever process is the odd one.
+#include "world_test.h"
+
+enum { SMALL = 4, LARGE = 60000 };
+
+// One field of a call that the odd one has otherwise.
+typedef struct oddity {
+    const char *name;
+    mu_status code;
+    const char *odd, *other; // words about either side
+} oddity;
+
+static const oddity oddities[] = {
+    {"name", MU_INTERNAL, "\"y\"", "\"x\""},
+    {"kind", MU_INTERNAL, "broadcast \"x\"", "all_reduce \"x\""},
+    {"number", MU_INTERNAL, "op 8", "op 7"},
+    {"run", MU_INTERNAL, "run 6", "run 5"},
+    {"dtype", MU_INTERNAL, "elements of int32", "elements of float32"},
+    {"reduction", MU_INTERNAL, "max", "sum"},
+    {"count", MU_INVALID_ARGUMENT, "3 elements", " elements"},
+    {"end of a long name", MU_INTERNAL, "~", "~"},
+};
+
+typedef struct mismatch {
+    int odd; // process
+    int64_t n;
+    size_t first, last; // of the oddities
+} mismatch;
+
+static const char *name_of(const oddity *o, bool odd)
+{
+    static const char long_x[] = "a_model/with_many_blocks/block_12/attention/of_many_heads/projection/kernel",
+                      long_y[] = "a_model/with_many_blocks/block_12/attention/of_many_heads/projection/shadow";
+    if (strstr(o->name, "long") != NULL)
+        return odd ? long_y : long_x;
+    return odd && strcmp(o->name, "name") == 0 ? "y" : "x";
+}
+
+static mu_status call(mu_collective *c, const oddity *o, bool odd, int64_t n, void *data)
+{
+    const char *name = name_of(o, odd), *field = odd ? o->name : "";
+    mu__collective_begin(c, strcmp(field, "run") == 0 ? 6 : 5);
+    const int64_t number = strcmp(field, "number") == 0 ? 8 : 7, count = strcmp(field, "count") == 0 ? 3 : n;
+    const mu_dtype dtype = strcmp(field, "dtype") == 0 ? MU_I32 : MU_F32;
+    if (strcmp(field, "kind") == 0)
+        return c->broadcast(c, number, name, dtype, data, count, 0);
+    return c->all_reduce(c, number, name, strcmp(field, "reduction") == 0 ? MU_REDUCTION_MAX : MU_REDUCTION_SUM, dtype,
+                         data, count);
+}
+
+static int differ(world *w, mu_collective *c)
+{
+    const mismatch *m = w->arg;
+    const int process = c->rank / w->n_local;
+    float *data = calloc(LARGE, sizeof *data);
+    for (size_t i = m->first; i <= m->last; i++) {
+        const oddity *o = &oddities[i];
+        char odd[64];
+        snprintf(odd, sizeof odd, "of /job:worker/task:%d", m->odd);
+        const double began = seconds_now();
+        CHECK(call(c, o, process == m->odd, m->n, data) == o->code);
+        CHECK(seconds_now() - began < 20);
+        const mu_error error = mu_error_take();
+        CHECK(error.code == o->code && strstr(error.message, odd) != NULL && strstr(error.message, o->odd) != NULL &&
+              strstr(error.message, o->other) != NULL && strstr(error.message, "do not agree") != NULL);
+        CHECK(m->odd == 0 || strstr(error.message, "rank 0 of /job:worker/task:0") != NULL);
+    }
+    free(data);
+    return 0;
+}
+
+static void run_mismatch(int processes, int n_local, bool tcp, mismatch m)
+{
+    run_world((world){.processes = processes, .n_local = n_local, .tcp = tcp, .run = differ, .arg = &m});
+}
+
+static void test_small(void **state)
+{
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++)
+        for (int processes = 2; processes <= 4; processes++)
+            for (int odd = 0; odd < processes; odd++)
+                run_mismatch(processes, 1 + odd % 2, tcp, (mismatch){odd, SMALL, 0, MU_COUNT(oddities) - 1});
+}
+
+// Of large ones data may have left already: the job is over, so each has a job of its own.
+static void test_large(void **state)
+{
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++)
+        for (size_t i = 0; i < MU_COUNT(oddities); i++)
+            run_mismatch(2 + (int)i % 3, 1 + (int)i / 4 % 2, tcp, (mismatch){(int)i % 2, LARGE, i, i});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_small),
+        cmocka_unit_test(test_large),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
