@@ -141,17 +141,50 @@ mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const
 
 // ---- Applying -----------------------------------------------------------------------------------
 
+// Where a gradient comes to be in a trace: the reductions' order is that of their buckets. Slices are exchanged where
+// they are applied, which would hold up what is under way, so they come last; outside of traces all is there already.
+static int64_t ready_at(const mu_gradient *gradient)
+{
+    if (!gradient->dense)
+        return INT64_MAX;
+    return gradient->dense->node ? gradient->dense->node->id : 0;
+}
+
+// In the order in which the gradients are ready, so that those of the last layers, which arrive first, are applied
+// while the others are under way. Which variable comes when changes no result.
+static void order_by_readiness(int n, const mu_gradient *gradients, int *order)
+{
+    for (int i = 0; i < n; i++) {
+        int at = i;
+        for (; at > 0 && ready_at(&gradients[order[at - 1]]) > ready_at(&gradients[i]); at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+static mu_status apply_one(mu_optimizer *optimizer, mu_variable *variable, const mu_gradient *gradient)
+{
+    const int place = place_of(optimizer, variable);
+    if (place < 0)
+        return mu_error_code();
+    mu_variable *const *slots = optimizer->slots.items + place * optimizer->ops->n_slots;
+    return gradient->dense ? optimizer->ops->apply(optimizer, variable, slots, gradient->dense)
+                           : optimizer->ops->apply_slices(optimizer, variable, slots, gradient);
+}
+
 static mu_status apply_all(mu_optimizer *optimizer, int n, mu_variable *const *variables, const mu_gradient *gradients)
 {
+    int *order = mu__calloc((size_t)n + 1, sizeof *order);
+    if (!order)
+        return MU_RESOURCE_EXHAUSTED;
     optimizer->step = mu_variable_read(optimizer->iterations);
-    for (int i = 0; i < n; i++) {
-        int place = place_of(optimizer, variables[i]);
-        if (place < 0)
-            return mu_error_code();
-        mu_variable *const *slots = optimizer->slots.items + place * optimizer->ops->n_slots;
-        MU_TRY(gradients[i].dense ? optimizer->ops->apply(optimizer, variables[i], slots, gradients[i].dense)
-                                  : optimizer->ops->apply_slices(optimizer, variables[i], slots, &gradients[i]));
-    }
+    mu_status status = mu__optimizer_build(optimizer, n, variables);  // state in the variables' order
+    order_by_readiness(n, gradients, order);
+    for (int i = 0; i < n && status == MU_OK; i++)
+        status = apply_one(optimizer, variables[order[i]], &gradients[order[i]]);
+    mu__free(order);
+    if (status != MU_OK)
+        return status;
     mu_tensor *one = mu_constant(MU_I64, 1);
     return one ? mu__variable_update(optimizer->iterations, MU_UPDATE_ADD, one) : mu_error_code();
 }
