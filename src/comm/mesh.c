@@ -22,6 +22,7 @@
 
 #define LINGER_NS 2000000000
 enum { EVENTS = 64, PAUSE_MS = 200, LEAST_KEY = 16, MOST_KEY = 4096, LEAVE_MS = 1000 };
+enum { MOST_GREETING = MU_MAX_GREETING - 40 }; // of the caller's part
 
 // ---- The thread's descriptors -------------------------------------------------------------------
 
@@ -506,9 +507,9 @@ static mu_status check_options(const mu_mesh_options *options)
     if (options->ranks < 1 || options->ranks > MU_MAX_RANKS || options->rank < 0 || options->rank >= options->ranks)
         return mu__error(MU_INVALID_ARGUMENT, "rank %d of %d cannot be; wanted a rank from 0 of at most %d",
                          options->rank, options->ranks, MU_MAX_RANKS);
-    if (options->greeting != NULL && strlen(options->greeting) > MU_MAX_GREETING)
+    if (options->greeting != NULL && strlen(options->greeting) > MOST_GREETING)
         return mu__error(MU_INVALID_ARGUMENT, "the greeting has %zu bytes; at most %d fit", strlen(options->greeting),
-                         MU_MAX_GREETING);
+                         MOST_GREETING);
     if (options->key != NULL && strlen(options->key) < LEAST_KEY)
         return mu__error(MU_INVALID_ARGUMENT,
                          "the cluster's key has %zu characters; wanted %d or more, so that it cannot be "
@@ -525,7 +526,9 @@ static mu_status copy_options(mu_mesh *mesh, const mu_mesh_options *options)
     mesh->heartbeat_seconds =
         options->heartbeat_seconds > 0 ? options->heartbeat_seconds : mu__setting_real(MU_SETTING_HEARTBEAT);
     mesh->open = options->key != NULL || mu__setting_bool(MU_SETTING_ALLOW_UNAUTHENTICATED);
-    mesh->greeting = mu__strdup(options->greeting != NULL ? options->greeting : "");
+    // Beats come as often as the sender's own patience needs, so all must have the same.
+    mesh->greeting = mu__sprintf("MUSTER_HEARTBEAT=%g, %s", mesh->heartbeat_seconds,
+                                 options->greeting != NULL ? options->greeting : "");
     mesh->peers = mu__calloc((size_t)options->ranks, sizeof *mesh->peers);
     if (mesh->greeting == NULL || mesh->peers == NULL)
         return MU_RESOURCE_EXHAUSTED;

@@ -8,8 +8,9 @@
 
 #include <netinet/in.h>
 
-#define PATIENCE_NS 5000000000
-#define PAUSE_NS    3000000000 // after so long without another call it is given up, and the next one is new
+#define PATIENCE_NS  5000000000
+#define SILENT_BEATS 1.5       // who lives is heard in that time
+#define PAUSE_NS     3000000000 // after so long without another call it is given up, and the next one is new
 
 int64_t mu__refusal_patience(const mu_mesh *mesh, mu_status why)
 {
@@ -130,6 +131,14 @@ void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_news *why, int
         why->code = MU_ALREADY_EXISTS;
         snprintf(why->message, bytes,
                  "a job runs there already, with another process of this rank; it must end first");
+        return;
+    }
+    // A host that was switched off leaves a connection behind that only its silence ends.
+    const double silent = (double)(now - peer->heard_ns) / 1e9;
+    if (silent > SILENT_BEATS * mu__beat_seconds(mesh)) {
+        peer->twins = (mu_refusals){0};
+        snprintf(why->message, bytes, "the process that was %s before has been silent for %.1f s; it is taken for gone "
+                 "after %g s (MUSTER_HEARTBEAT)", peer->name, silent, mesh->heartbeat_seconds);
         return;
     }
     why->code = MU_INVALID_ARGUMENT;

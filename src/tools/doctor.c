@@ -10,14 +10,16 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 // A peer stands out when its median is worse than the other pairs' by this.
 #define SLOW_FACTOR 3.0
 #define SLOW_LEAST_US 200 // and by that much: on one host the difference is who runs on which core
+#define LOST_LEAST 0.7 // percent: more than two of a pair's messages
 #define CLOCK_LIMIT 1.0
-enum { MOST_RANKS = 512 };
+enum { MOST_RANKS = 512, MOST_TEXT = 500 };
 
 typedef struct request {
     bool json;
@@ -185,16 +187,19 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Median of one rank's pairs, or of all others: of round trips, or of the lower bandwidth. With few processes half of
-// all pairs are those of one that is slow.
-static double median(const report *r, int rank, bool own, bool trips, double *room)
+// What is measured of a pair.
+typedef double measure(const mu_doctor_pair *pair);
+static double round_trip(const mu_doctor_pair *pair) { return pair->round_trip_us; }
+static double lower_flow(const mu_doctor_pair *pair) { return fmin(pair->out_mb_s, pair->in_mb_s); }
+static double resent(const mu_doctor_pair *pair) { return 100 * pair->resent; }
+
+// Median of one rank's pairs, or of all others. With few processes half of all pairs are those of one that is slow.
+static double median(const report *r, int rank, bool own, measure *of, double *room)
 {
     int n = 0;
-    for (int i = 0; i < r->n_pairs; i++) {
-        const mu_doctor_pair *pair = &r->pairs[i];
-        if (own == (pair->from == rank || pair->to == rank))
-            room[n++] = trips ? pair->round_trip_us : fmin(pair->out_mb_s, pair->in_mb_s);
-    }
+    for (int i = 0; i < r->n_pairs; i++)
+        if (own == (r->pairs[i].from == rank || r->pairs[i].to == rank))
+            room[n++] = of(&r->pairs[i]);
     qsort(room, (size_t)n, sizeof *room, by_size);
     return n > 0 ? room[n / 2] : 0;
 }
@@ -211,29 +216,52 @@ static double clock_of(const report *r, int rank)
 // Processes of one host share its cores, and how fast bytes go between them says little of a network.
 static bool all_on_one_host(const report *r)
 {
-    for (int rank = 1; rank < r->ranks; rank++)
-        if (strcmp(r->selves[rank].host, r->selves[0].host) != 0)
+    for (int rank = 0; rank < r->ranks; rank++)
+        if (!mu__mesh_same_host(r->mesh, rank))
             return false;
     return true;
 }
 
-// Says why a rank stands out; "" if it does not. With two processes there is nothing to compare.
+static void add_worry(char *text, size_t bytes, const char *format, ...) MU_PRINTF(3, 4);
+static void add_worry(char *text, size_t bytes, const char *format, ...)
+{
+    const size_t used = strlen(text);
+    va_list values;
+    va_start(values, format);
+    const int n = used > 0 ? snprintf(text + used, bytes - used, "; ") : 0;
+    vsnprintf(text + used + n, bytes - used - (size_t)n, format, values);
+    va_end(values);
+}
+
+// What a rank's connections do worse than those without it. With two processes there is nothing to compare.
+static void judge_network(const report *r, int rank, double *room, char *text, size_t bytes)
+{
+    const double trip = median(r, rank, true, round_trip, room), trips = median(r, rank, false, round_trip, room);
+    const double flow = median(r, rank, true, lower_flow, room), flows = median(r, rank, false, lower_flow, room);
+    const double lost = median(r, rank, true, resent, room), losses = median(r, rank, false, resent, room);
+    if (trip > SLOW_FACTOR * trips && trip > trips + SLOW_LEAST_US)
+        add_worry(text, bytes, "slow to answer: %.0f us where half of the other pairs need %.0f us", trip, trips);
+    if (all_on_one_host(r))
+        return;
+    if (flow * SLOW_FACTOR < flows)
+        add_worry(text, bytes, "slow network: %.3g MB/s where half of the other pairs reach %.3g MB/s", flow, flows);
+    if (lost > SLOW_FACTOR * losses && lost > LOST_LEAST)
+        add_worry(text, bytes, "its network loses packets: %.1f %% are sent again, of half of the other pairs %.1f %%",
+                  lost, losses);
+}
+
+// Says why a rank stands out; "" if it does not.
 static void judge(const report *r, int rank, double *room, char *text, size_t bytes)
 {
-    const double trip = median(r, rank, true, true, room), other_trips = median(r, rank, false, true, room);
-    const double flow = median(r, rank, true, false, room), other_flows = median(r, rank, false, false, room);
     text[0] = '\0';
-    if (r->ranks > 2 && trip > SLOW_FACTOR * other_trips && trip > other_trips + SLOW_LEAST_US)
-        snprintf(text, bytes, "slow to answer: %.0f us where half of the other pairs need %.0f us", trip, other_trips);
-    else if (r->ranks > 2 && !all_on_one_host(r) && flow * SLOW_FACTOR < other_flows)
-        snprintf(text, bytes, "slow network: %.0f MB/s where half of the other pairs reach %.0f MB/s", flow,
-                 other_flows);
-    else if (fabs(clock_of(r, rank)) > CLOCK_LIMIT)
-        snprintf(text, bytes, "its clock is %.1f s off rank 0's; run a time service on all hosts", clock_of(r, rank));
-    else if (strcmp(r->selves[rank].kernels, r->selves[0].kernels) != 0)
-        snprintf(text, bytes,
-                 "other kernels than rank 0 (%s, %s): results differ in the last bits; MUSTER_ISA sets both",
-                 r->selves[rank].kernels, r->selves[0].kernels);
+    if (r->ranks > 2)
+        judge_network(r, rank, room, text, bytes);
+    if (fabs(clock_of(r, rank)) > CLOCK_LIMIT)
+        add_worry(text, bytes, "its clock is %.1f s off rank 0's; run a time service on all hosts", clock_of(r, rank));
+    if (strcmp(r->selves[rank].kernels, r->selves[0].kernels) != 0)
+        add_worry(text, bytes,
+                  "other kernels than rank 0 (%s, %s): results differ in the last bits; MUSTER_ISA sets both",
+                  r->selves[rank].kernels, r->selves[0].kernels);
 }
 
 // ---- Printing -----------------------------------------------------------------------------------
@@ -253,17 +281,19 @@ static void print_table(const report *r, double *room)
         mu__tool_print_name(s->host, 16);
         printf(" %-8s %-7s %5d %+11.3f\n", s->version, s->kernels, s->cores, 1e3 * clock_of(r, rank));
     }
-    printf("\n%-12s %16s %16s %16s %16s\n", "pair", "round trip, us", "slowest, us", "there, MB/s", "back, MB/s");
+    printf("\n%-12s %16s %16s %16s %16s %16s\n", "pair", "round trip, us", "slowest, us", "there, MB/s", "back, MB/s",
+           "sent again, %");
     for (int i = 0; i < r->n_pairs; i++) {
         const mu_doctor_pair *p = &r->pairs[i];
         char name[32];
         snprintf(name, sizeof name, "%d - %d", p->from, p->to);
-        printf("%-12s %16.1f %16.1f %16.0f %16.0f\n", name, p->round_trip_us, p->slowest_us, p->out_mb_s, p->in_mb_s);
+        printf("%-12s %16.1f %16.1f %16.0f %16.0f %16.2f\n", name, p->round_trip_us, p->slowest_us, p->out_mb_s,
+               p->in_mb_s, 100 * p->resent);
     }
     int worries = 0;
     putchar('\n');
     for (int rank = 0; rank < r->ranks; rank++) {
-        char text[200];
+        char text[MOST_TEXT];
         judge(r, rank, room, text, sizeof text);
         if (text[0] != '\0')
             printf("rank %d, %s: %s\n", rank, mu__mesh_name(r->mesh, rank), text);
@@ -278,7 +308,7 @@ static mu_status print_json(const report *r, double *room)
     json_t *tasks = json_array(), *pairs = json_array();
     for (int rank = 0; rank < r->ranks; rank++) {
         const self *s = &r->selves[rank];
-        char text[200];
+        char text[MOST_TEXT];
         judge(r, rank, room, text, sizeof text);
         json_array_append_new(tasks, json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:i,s:f,s:s}", "rank", rank, "task",
                                                mu__mesh_name(r->mesh, rank), "address", r->addresses[rank], "host",
@@ -288,9 +318,10 @@ static mu_status print_json(const report *r, double *room)
     for (int i = 0; i < r->n_pairs; i++) {
         const mu_doctor_pair *p = &r->pairs[i];
         json_array_append_new(pairs,
-                              json_pack("{s:i,s:i,s:f,s:f,s:f,s:f,s:f}", "from", (int)p->from, "to", (int)p->to,
+                              json_pack("{s:i,s:i,s:f,s:f,s:f,s:f,s:f,s:f}", "from", (int)p->from, "to", (int)p->to,
                                         "round_trip_us", p->round_trip_us, "slowest_us", p->slowest_us, "out_mb_s",
-                                        p->out_mb_s, "in_mb_s", p->in_mb_s, "clock_seconds", p->clock_s));
+                                        p->out_mb_s, "in_mb_s", p->in_mb_s, "resent", p->resent, "clock_seconds",
+                                        p->clock_s));
     }
     json_t *all = json_pack("{s:i,s:f,s:s,s:o,s:o}", "processes", r->ranks, "join_seconds", r->join_seconds,
                             "protection", r->protection, "tasks", tasks, "pairs", pairs);

@@ -9,6 +9,7 @@ typedef struct mu_doctor_pair {
     int32_t from, to;
     double round_trip_us, slowest_us; // median and largest of the trips
     double out_mb_s, in_mb_s;         // 1e6 bytes a second, there and back
+    double resent;                    // share of the messages that had to be sent again, of the worse end
     double clock_s;                   // how far the other's clock is ahead
 } mu_doctor_pair;
 

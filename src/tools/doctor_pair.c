@@ -4,11 +4,15 @@
 // to the middle. Knows nothing of clusters and tables.
 #include "tools/doctor.h"
 
+#include <linux/tcp.h>
+#include <math.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
 
-enum { TRIPS = 300, CHUNK = 1 << 20 };
+enum { TRIPS = 300, WARM_UP = 20, CHUNK = 1 << 20 };
 #define FLOW_NS 200000000
 #define SPIN_NS 20000
 
@@ -80,7 +84,7 @@ static int by_size(const void *a, const void *b)
 static mu_status ask(const talk *t, mu_doctor_pair *out)
 {
     double trips[TRIPS], best = 1e300;
-    for (int i = -20; i < TRIPS; i++) { // the first ones warm up
+    for (int i = -WARM_UP; i < TRIPS; i++) {
         double theirs = 0;
         const double before = wall_clock();
         const int64_t begin = mu__now_ns();
@@ -102,7 +106,7 @@ static mu_status ask(const talk *t, mu_doctor_pair *out)
 
 static mu_status answer(const talk *t)
 {
-    for (int i = -20; i < TRIPS; i++) {
+    for (int i = -WARM_UP; i < TRIPS; i++) {
         double ours;
         MU_TRY(move(t, &ours, sizeof ours, false));
         ours = wall_clock();
@@ -142,14 +146,39 @@ static mu_status drink(const talk *t)
     }
 }
 
+// Packets that this end sent, and sent again; zeros where the system does not say.
+static struct tcp_info sent(const talk *t)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+    if (getsockopt(mu__stream_fd(t->stream), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+        info = (struct tcp_info){0};
+    return info;
+}
+
+// The round trips: nothing is lost there because too much is on its way, so what must be sent again tells of the
+// network.
+static mu_status measure_trips(const talk *t, bool asks, mu_doctor_pair *out)
+{
+    const struct tcp_info before = sent(t);
+    MU_TRY(asks ? ask(t, out) : answer(t));
+    const struct tcp_info after = sent(t);
+    out->resent = (double)(after.tcpi_total_retrans - before.tcpi_total_retrans) / (TRIPS + WARM_UP);
+    return MU_OK;
+}
+
 static mu_status measure(const talk *t, mu_doctor_pair *out)
 {
     const bool asks = out->from == mu__mesh_rank(t->mesh);
-    MU_TRY(asks ? ask(t, out) : answer(t));
+    MU_TRY(measure_trips(t, asks, out));
     MU_TRY(asks ? pour(t, &out->out_mb_s) : drink(t));
     // The one that poured knows the speed, so it is told.
     MU_TRY(asks ? drink(t) : pour(t, &out->in_mb_s));
-    return move(t, &out->in_mb_s, sizeof out->in_mb_s, !asks);
+    double theirs[] = {out->in_mb_s, out->resent};
+    MU_TRY(move(t, theirs, sizeof theirs, !asks));
+    out->in_mb_s = theirs[0];
+    out->resent = fmax(theirs[1], out->resent);
+    return MU_OK;
 }
 
 mu_status mu__doctor_measure(mu_mesh *mesh, int peer, double seconds, mu_doctor_pair *out)
