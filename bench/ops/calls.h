@@ -14,7 +14,8 @@ typedef struct call_row {
     int (*call)(mu_tensor *const *in, mu_tensor **out);
     void (*prepare)(mu_tensor *const *in);
 } call_row;
-extern const call_row call_elements[], call_shapes[], call_index[], call_nn[], call_grad[];  // the last has no name
+extern const call_row call_elements[], call_shapes[], call_index[], call_nn[], call_grad[], call_order[],
+    call_linear[];  // the last of each has no name
 
 // find_call returns the row of this name, or NULL.
 const call_row *find_call(const char *name);

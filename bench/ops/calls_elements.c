@@ -35,6 +35,10 @@ TERNARY(CALL3)
     X(cast_f32, mu_cast(in[0], MU_F32)) X(cast_f16, mu_cast(in[0], MU_F16))                            \
     X(cast_bf16, mu_cast(in[0], MU_BF16)) X(cast_i64, mu_cast(in[0], MU_I64))                          \
     X(cast_u8, mu_cast(in[0], MU_U8)) X(cast_bool, mu_cast(in[0], MU_BOOL))                            \
+    X(cast_i8, mu_cast(in[0], MU_I8)) X(cast_i16, mu_cast(in[0], MU_I16))                              \
+    X(logsumexp_all, mu_reduce_logsumexp(in[0], MU_ALL_AXES)) X(argmin_0, mu_argmin(in[0], 0))         \
+    X(any_0, mu_reduce_any(in[0], 0)) X(all_0, mu_reduce_all(in[0], 0))                                \
+    X(cumprod_0, mu_cumprod(in[0], 0, false, false)) X(cumsum_back_0, mu_cumsum(in[0], 0, true, true)) \
     X(sum_all, mu_reduce_sum(in[0], MU_ALL_AXES))                                                      \
     X(sum_0, mu_reduce_sum(in[0], 0)) X(sum_1, mu_reduce_sum(in[0], 1))                                \
     X(sum_02, mu_reduce_sum_axes(in[0], 2, (const int[]){0, 2}, false))                                \

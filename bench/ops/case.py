@@ -18,6 +18,7 @@ class Input:
     shape: object
     low: float = -3.0
     high: float = 3.0
+    made: str = ""  # sorted; diagonal: matrices whose diagonal outweighs their rows
 
 
 def square(size):
@@ -58,7 +59,7 @@ INPUTS = {
     "k": Input("int64", of("d"), 0, "d"), "kk": Input("int64", square, 0, "d"), "k32": Input("int32", of("d"), 0, "d"),
     "knd": Input("int64", of("n", 2), 0, "d"), "kr": Input("int64", of("d", 1), 0, "d"),
     "many": Input("int64", of("n"), 0, 1000), "seed": Input("int64", of(2), 1, 1000),
-    "sorted": Input("float32", of("n")), "flat": Input("float32", of("n")),
+    "sorted": Input("float32", of("n"), made="sorted"), "flat": Input("float32", of("n")),
     "prob": Input("float32", square, 0, 1),
     "x": Input("float32", image), "w": Input("float32", of(3, 3, "c", "c"), -0.1, 0.1),
     "w1": Input("float32", of(1, 1, "c", "c"), -0.1, 0.1), "wg": Input("float32", lambda size: (3, 3, IMAGES[size][3] // 4, IMAGES[size][3])),

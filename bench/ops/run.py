@@ -23,7 +23,7 @@ import numpy as np  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DEADLINE_S = 300
-NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int64": 9, "bool": 10, "bfloat16": 14, "float16": 19}
+NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "int64": 9, "bool": 10, "bfloat16": 14, "float16": 19}
 DTYPES = {1: "f4", 2: "f8", 3: "i4", 4: "u1", 5: "i2", 6: "i1", 9: "i8", 10: "u1", 14: "bf", 19: "f2"}
 # Rivals run with what helps them: glibc keeps freed memory and asks for huge pages.
 RIVAL_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296",
@@ -102,8 +102,10 @@ class Inputs:
         if name not in self.bytes:
             seed = [ord(letter) for letter in name]
             array = make_input(spec, self.size, np.random.default_rng(seed))
-            if name == "sorted":
+            if spec.made == "sorted":
                 array.sort()
+            elif spec.made == "diagonal":
+                np.einsum("...ii->...i", array)[...] = array.shape[-1]
             array.tofile(path)
             self.bytes[name] = array.nbytes
         dtype = NUMBERS[spec.dtype] if program.name == "muster" else spec.dtype
