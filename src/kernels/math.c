@@ -20,19 +20,12 @@
     }                                     \
     break
 
-// Whole vectors are stored without masks: a later load would wait for a masked store to reach the cache.
-#define LOOP_SINGLE(expression)                                    \
-    {                                                              \
-        const int64_t whole = n - n % MU_LANES, left = n - whole;  \
-        for (int64_t i = 0; i < whole; i += MU_LANES) {            \
-            const mu_vf x = v_load(in + i);                        \
-            v_store(out + i, (expression));                        \
-        }                                                          \
-        if (left > 0) {                                            \
-            const mu_vf x = v_load_n(in + whole, left);            \
-            v_store_n(out + whole, (expression), left);            \
-        }                                                          \
-    }                                                              \
+#define LOOP_SINGLE(expression)                           \
+    for (int64_t i = 0; i < n; i += MU_LANES) {           \
+        const int64_t left = least(n - i, MU_LANES);      \
+        const mu_vf x = v_load_n(in + i, left);           \
+        v_store_n(out + i, (expression), left);           \
+    }                                                     \
     break
 
 // ---- Functions of all numbers -----------------------------------------------------------------------

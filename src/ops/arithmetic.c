@@ -4,6 +4,7 @@
 // bf16 pass through float in small pieces. Integers wrap around; dividing one by zero is an error.
 #include "kernels/kernels.h"
 #include "ops/grads.h"
+#include "ops/index.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
 
@@ -156,11 +157,12 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
     }
 }
 
+static const int combining[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM,
+                                [MU_COMBINE_MULTIPLY] = MULTIPLY};
+
 void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *from, int64_t n)
 {
-    static const int variants[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM,
-                                   [MU_COMBINE_MULTIPLY] = MULTIPLY};
-    int variant = variants[combine];
+    const int variant = combining[combine];
     if (dtype != MU_F16 && dtype != MU_BF16) {
         arithmetic_loop(dtype)(variant, into, 1, from, 1, into, n);
         return;
@@ -172,6 +174,34 @@ void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *
         f32_binary(variant, &a, 1, &b, 1, &a, 1);
         mu__convert(dtype, (uint16_t *)into + i, MU_F32, &a, 1);
     }
+}
+
+typedef void combiner(int variant, void *into, const int64_t *places, const void *from, int64_t n);
+
+static combiner *combiner_for(mu_dtype dtype)
+{
+    switch (dtype) {
+    case MU_F64: return f64_combine_at;
+    case MU_F32: return f32_combine_at;
+    case MU_I64: return i64_combine_at;
+    case MU_I32: return i32_combine_at;
+    case MU_I16: return i16_combine_at;
+    case MU_I8: return i8_combine_at;
+    case MU_U8: return u8_combine_at;
+    default: return NULL;
+    }
+}
+
+void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int64_t *places, const void *from,
+                       int64_t inner, int64_t n)
+{
+    const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
+    combiner *numbers = inner == 1 ? combiner_for(dtype) : NULL;
+    if (numbers)
+        numbers(combining[combine], into, places, from, n);
+    for (int64_t i = 0; i < n && !numbers; i++)
+        mu__accumulate(combine, dtype, (char *)into + (size_t)places[i] * bytes, (const char *)from + (size_t)i * bytes,
+                       inner);
 }
 
 // A dense operand and a short row that all of its rows meet, of which a tile holds as many copies as fit.

@@ -134,6 +134,27 @@ static void FN(compare)(int variant, const void *in_a, int64_t step_a, const voi
     }
 }
 
+// n numbers combined into those that places number, in order.
+#define AT(expression)                     \
+    for (int64_t i = 0; i < n; i++) {      \
+        const T x = out[places[i]], y = b[i]; \
+        out[places[i]] = (T)(expression);  \
+    }                                      \
+    break
+
+static void FN(combine_at)(int variant, void *into, const int64_t *places, const void *from, int64_t n)
+{
+    T *out = into;
+    const T *b = from;
+    switch (variant) {
+    case ADD: AT((W)x + (W)y);
+    case MULTIPLY: AT((W)x * (W)y);
+    case MAXIMUM: AT(FN(greatest)(x, y));
+    case MINIMUM: AT(FN(least)(x, y));
+    }
+}
+#undef AT
+
 #if !IS_FLOAT
 // Whether a divisor is 0 (or, for powers, an exponent negative) among n elements.
 MU_CLONES

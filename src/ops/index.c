@@ -10,6 +10,9 @@
 
 #include <muster/ops.h>
 
+// So many indices, or rows of them, are turned into places at a time.
+enum { ROWS = 512 };
+
 mu_status mu__need_indices(const mu_infer *infer, int i)
 {
     mu_dtype dtype = infer->in[i].dtype;
@@ -80,8 +83,10 @@ static mu_status gather_ref(const mu_kernel *k)
         return MU_OK;
     for (int64_t b = 0; b < s.batch; b++) {
         MU_TRY(mu__check_indices(k, &k->in[1], b * s.m, s.m, s.n));
-        for (int64_t o = 0; o < s.outer; o++, x += (size_t)s.n * bytes, out += (size_t)s.m * bytes)
-            mu__pick(&k->in[1], b * s.m, x, bytes, out, s.m, stream);
+        mu__pick_rows(&k->in[1], b * s.m, x, s.n, bytes, out, s.m, s.outer, (s.batch - b) * s.outer,
+                      stream);
+        x += (size_t)(s.outer * s.n) * bytes;
+        out += (size_t)(s.outer * s.m) * bytes;
     }
     return MU_OK;
 }
@@ -167,9 +172,13 @@ static mu_status gather_grad_ref(const mu_kernel *k)
     MU_TRY(mu__check_indices(k, &k->in[1], 0, s.batch * s.m, s.n));
     for (int64_t b = 0; b < s.batch; b++)
         for (int64_t o = 0; o < s.outer; o++, out += (size_t)s.n * bytes)
-            for (int64_t j = 0; j < s.m; j++, dy += bytes)
-                mu__accumulate(MU_COMBINE_ADD, dtype, out + (size_t)mu__index_at(&k->in[1], b * s.m + j) * bytes, dy,
-                               s.inner);
+            for (int64_t j = 0; j < s.m; j += ROWS) {
+                int64_t places[ROWS];
+                const int64_t n = MU_MIN((int64_t)ROWS, s.m - j);
+                mu__indices_of(&k->in[1], b * s.m + j, n, places);
+                mu__accumulate_at(MU_COMBINE_ADD, dtype, out, places, dy, s.inner, n);
+                dy += (size_t)n * bytes;
+            }
     return MU_OK;
 }
 
@@ -210,9 +219,6 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
         out->dims[out->rank++] = x->dims[i];
     return MU_OK;
 }
-
-// So many rows of indices are turned into places at a time.
-enum { ROWS = 512 };
 
 // The slices' numbers, in slices of x, that n rows of indices name; false if one of them is outside.
 #define PLACES(index_type, name)                                                                                 \
@@ -274,8 +280,8 @@ static mu_status gather_nd_ref(const mu_kernel *k)
     for (int64_t row = 0; row < rows && inner > 0; row += ROWS) {
         const int64_t n = MU_MIN((int64_t)ROWS, rows - row);
         MU_TRY(slice_places(k, &k->in[1], x, row, n, places));
-        mu__pick(&chosen, 0, k->in[0].data, bytes, (char *)k->out[0].data + (size_t)row * bytes, n,
-                 mu__streams(rows * (int64_t)bytes));
+        mu__pick_rows(&chosen, 0, k->in[0].data, 0, bytes, (char *)k->out[0].data + (size_t)row * bytes, n, 1, 1,
+                      mu__streams(rows * (int64_t)bytes));
     }
     return MU_OK;
 }
@@ -316,6 +322,24 @@ static mu_status scatter_infer(mu_infer *infer)
     return mu__infer_same(infer);
 }
 
+#define PUT_NUMBERS(T)                                    \
+    for (int64_t i = 0; i < n; i++)                       \
+        ((T *)to)[places[i]] = ((const T *)from)[i];      \
+    return
+
+static void put_slices(void *to, const int64_t *places, const void *from, size_t bytes, int64_t n)
+{
+    switch (bytes) {
+    case 1: PUT_NUMBERS(uint8_t);
+    case 2: PUT_NUMBERS(uint16_t);
+    case 4: PUT_NUMBERS(uint32_t);
+    case 8: PUT_NUMBERS(uint64_t);
+    }
+    for (int64_t i = 0; i < n; i++)
+        mu__copy_blocks((char *)to + (size_t)places[i] * bytes, 0, (const char *)from + (size_t)i * bytes, 0, bytes, 1,
+                        false);
+}
+
 static mu_status scatter_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
@@ -327,15 +351,14 @@ static mu_status scatter_ref(const mu_kernel *k)
         MU_TRY(slice_places(k, &k->in[1], x, row, MU_MIN((int64_t)ROWS, rows - row), places));
     if (k->out[0].data != k->in[0].data && all)
         memcpy(k->out[0].data, k->in[0].data, all);
-    for (int64_t row = 0; row < rows && inner > 0; row++) {
-        if (row % ROWS == 0)
-            MU_TRY(slice_places(k, &k->in[1], x, row, MU_MIN((int64_t)ROWS, rows - row), places));
-        char *to = (char *)k->out[0].data + (size_t)places[row % ROWS] * bytes;
+    for (int64_t row = 0; row < rows && inner > 0; row += ROWS) {
+        const int64_t n = MU_MIN((int64_t)ROWS, rows - row);
         const char *from = (const char *)k->in[2].data + (size_t)row * bytes;
+        MU_TRY(slice_places(k, &k->in[1], x, row, n, places));
         if (k->op->variant == UPDATE)
-            mu__copy_blocks(to, 0, from, 0, bytes, 1, false);
+            put_slices(k->out[0].data, places, from, bytes, n);
         else
-            mu__accumulate((mu_combine)k->op->variant, dtype, to, from, inner);
+            mu__accumulate_at((mu_combine)k->op->variant, dtype, k->out[0].data, places, from, inner, n);
     }
     return MU_OK;
 }
@@ -398,8 +421,23 @@ mu_tensor *mu_tensor_scatter_max(mu_tensor *x, mu_tensor *indices, mu_tensor *up
     return mu__apply3(&mu_op_tensor_scatter_max, NULL, x, indices, updates);
 }
 
+// Whether each index [1] names a row of a tensor of these dims, and updates are such rows.
+static bool names_rows(const mu_tensor *indices, const mu_tensor *updates, int rank, const int64_t *dims)
+{
+    bool right = indices->shape.rank == 2 && indices->shape.dims[1] == 1 && updates->shape.rank == rank && rank > 0 &&
+                 updates->shape.dims[0] == indices->shape.dims[0];
+    for (int i = 1; right && i < rank; i++)
+        right = updates->shape.dims[i] == dims[i];
+    return right;
+}
+
 mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const int64_t *dims)
 {
+    // Outside of traces the sum over rows starts from zeros that nobody has to write and copy before.
+    if (indices && updates && !mu__pending() && !mu__context()->trace && names_rows(indices, updates, rank, dims)) {
+        mu_tensor *like = mu__tensor_unset(updates->dtype, rank, dims);
+        return mu__apply3(&mu_op_gather_grad, &plain_0, updates, mu_squeeze(indices, 1), like);
+    }
     mu_tensor *zeros = updates ? mu_zeros(updates->dtype, rank, dims) : NULL;
     return mu_tensor_scatter_add(zeros, indices, updates);
 }

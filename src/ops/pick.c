@@ -11,6 +11,14 @@ int64_t mu__index_at(const mu_view *indices, int64_t i)
     return indices->dtype == MU_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
 }
 
+void mu__indices_of(const mu_view *indices, int64_t first, int64_t n, int64_t *values)
+{
+    if (indices->dtype == MU_I64)
+        memcpy(values, (const int64_t *)indices->data + first, (size_t)n * sizeof *values);
+    for (int64_t i = 0; i < n && indices->dtype == MU_I32; i++)
+        values[i] = ((const int32_t *)indices->data)[first + i];
+}
+
 mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t n)
 {
     return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld (element %lld of the indices) is outside 0 to %lld",
@@ -29,12 +37,17 @@ mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t 
 LARGEST(uint64_t, largest_64)
 LARGEST(uint32_t, largest_32)
 
-mu_status mu__check_indices(const mu_kernel *k, const mu_view *indices, int64_t first, int64_t n, int64_t limit)
+bool mu__indices_inside(const mu_view *indices, int64_t first, int64_t n, int64_t limit)
 {
     const char *data = (const char *)indices->data + (size_t)first * mu_dtype_bytes(indices->dtype);
     // Seen as unsigned, what is negative is large.
-    if (n == 0 || (indices->dtype == MU_I64 ? largest_64((const void *)data, n) < (uint64_t)limit
-                                            : largest_32((const void *)data, n) < MU_MIN(limit, INT64_C(1) << 31)))
+    return n == 0 || (indices->dtype == MU_I64 ? largest_64((const void *)data, n) < (uint64_t)limit
+                                               : largest_32((const void *)data, n) < MU_MIN(limit, INT64_C(1) << 31));
+}
+
+mu_status mu__check_indices(const mu_kernel *k, const mu_view *indices, int64_t first, int64_t n, int64_t limit)
+{
+    if (mu__indices_inside(indices, first, n, limit))
         return MU_OK;
     for (int64_t i = first; i < first + n; i++)
         if (mu__index_at(indices, i) < 0 || mu__index_at(indices, i) >= limit)
@@ -74,14 +87,48 @@ static picker *picker_for(size_t bytes, bool wide)
     }
 }
 
-void mu__pick(const mu_view *indices, int64_t first, const void *x, size_t bytes, void *out, int64_t n, bool stream)
+// What lies ahead of a row that is read here and there: fetched in order, since no processor foresees such reads.
+enum { LINE = 64, FARTHEST = 64 << 10 };
+
+static void fetch_lines(const char *from, int64_t bytes)
 {
-    picker *pick = picker_for(bytes, indices->dtype == MU_I64);
-    if (pick) {
-        pick(x, (const char *)indices->data + (size_t)first * mu_dtype_bytes(indices->dtype), out, n);
-        return;
+    for (int64_t at = 0; at < bytes; at += LINE)
+        __builtin_prefetch(from + at);
+}
+
+// Slices of one number each, by pieces; with each goes its share of the `ahead` bytes that follow x's row of `row`.
+static void pick_numbers(picker *pick, const char *chosen, size_t index_bytes, const char *x, int64_t row,
+                         int64_t ahead, size_t bytes, char *out, int64_t n, bool stream)
+{
+    _Alignas(64) char piece[MU_PIECE_BYTES];
+    const int64_t step = MU_PIECE_BYTES / (int64_t)sizeof(uint64_t), pieces = (n + step - 1) / step;
+    const int64_t share = pieces > 0 ? (ahead + pieces * LINE - 1) / (pieces * LINE) * LINE : 0;
+    for (int64_t at = 0, fetched = 0; at < n; at += step, fetched += share) {
+        const int64_t count = MU_MIN(step, n - at);
+        char *to = out + (size_t)at * bytes;
+        if (fetched < ahead)
+            fetch_lines(x + row + fetched, MU_MIN(share, ahead - fetched));
+        pick(x, chosen + (size_t)at * index_bytes, stream ? piece : to, count);
+        if (stream)
+            mu__put_piece(to, piece, count * (int64_t)bytes);
     }
-    for (int64_t i = 0; i < n; i++)
-        mu__copy_blocks((char *)out + (size_t)i * bytes, 0,
-                        (const char *)x + (size_t)mu__index_at(indices, first + i) * bytes, 0, bytes, 1, stream);
+}
+
+void mu__pick_rows(const mu_view *indices, int64_t first, const void *x, int64_t slices, size_t bytes, void *out,
+                   int64_t m, int64_t rows, int64_t left, bool stream)
+{
+    const size_t index_bytes = mu_dtype_bytes(indices->dtype), row = (size_t)slices * bytes;
+    const char *chosen = (const char *)indices->data + (size_t)first * index_bytes, *from = x;
+    picker *pick = picker_for(bytes, indices->dtype == MU_I64);
+    char *to = out;
+    // Worth it where most lines of the next row are read, and the caches hold it together with this one.
+    const bool fetches = pick && row <= FARTHEST && row >= LINE && (size_t)m * LINE >= row;
+    for (int64_t i = 0; i < rows; i++, from += row, to += (size_t)m * bytes) {
+        if (pick)
+            pick_numbers(pick, chosen, index_bytes, from, (int64_t)row, fetches && i + 1 < left ? (int64_t)row : 0,
+                         bytes, to, m, stream);
+        for (int64_t j = 0; j < m && !pick; j++)
+            mu__copy_blocks(to + (size_t)j * bytes, 0, from + (size_t)mu__index_at(indices, first + j) * bytes, 0,
+                            bytes, 1, stream);
+    }
 }

@@ -86,6 +86,32 @@ double mu__segment_neutral(const mu_op *op, mu_dtype dtype)
     }
 }
 
+// Combines rows into their segments, many at a time, where all take part.
+static void combine_blocks(const mu_kernel *k, int64_t rows, int64_t inner)
+{
+    enum { BLOCK = 512 };
+    int64_t places[BLOCK];
+    const mu_dtype dtype = k->in[0].dtype;
+    for (int64_t i = 0; i < rows; i += BLOCK) {
+        const int64_t n = MU_MIN((int64_t)BLOCK, rows - i);
+        mu__indices_of(&k->in[1], i, n, places);
+        mu__accumulate_at((mu_combine)k->op->variant, dtype, k->out[0].data, places,
+                          (const char *)k->in[0].data + (size_t)(i * inner) * mu_dtype_bytes(dtype), inner, n);
+    }
+}
+
+// All of the result as it is before its first row.
+static void fill_neutral(const mu_kernel *k, size_t bytes)
+{
+    const mu_dtype dtype = k->out[0].dtype;
+    const double neutral = mu__segment_neutral(k->op, dtype);
+    char element[sizeof(double)];
+    memset(k->out[0].data, 0, neutral == 0 ? bytes : 0);
+    mu__write_element(dtype, element, 0, neutral);
+    if (neutral != 0 && bytes > 0)
+        mu__fill(k->out[0].data, element, mu_dtype_bytes(dtype), (int64_t)(bytes / mu_dtype_bytes(dtype)), false);
+}
+
 static mu_status segment_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *segments = &k->in[1].shape;
@@ -94,10 +120,11 @@ static mu_status segment_ref(const mu_kernel *k)
     const int64_t inner = mu__elements_between(x, segments->rank, x->rank);
     const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
     const bool sorted = is_sorted_row(k->op);
-    const double neutral = mu__segment_neutral(k->op, dtype);
-    memset(k->out[0].data, 0, (size_t)n * bytes);
-    for (int64_t i = 0; i < n * inner && neutral != 0; i++)
-        mu__write_element(dtype, k->out[0].data, i, neutral);
+    fill_neutral(k, (size_t)n * bytes);
+    if (!sorted && mu__indices_inside(&k->in[1], 0, rows, n)) {
+        combine_blocks(k, bytes > 0 ? rows : 0, inner);
+        return MU_OK;
+    }
     for (int64_t i = 0; i < rows; i++)
         if (mu__index_at(&k->in[1], i) >= n)
             return mu__index_error(k, i, mu__index_at(&k->in[1], i), n);

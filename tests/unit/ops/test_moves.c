@@ -135,6 +135,58 @@ static void test_indices(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "index 5 (element 1 of the indices) is outside 0 to 3");
 }
 
+// Picks along the last axis and in batches, as index arithmetic says, also beyond 32 MB.
+static void check_picks(int64_t rows, int64_t columns, mu_dtype dtype)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *x = numbers(rows, columns), *which = mu_zeros(dtype, 2, DIMS(rows, columns));
+    for (int64_t i = 0; i < rows * columns; i++)
+        mu__write_element(dtype, mu__data(which), i, (double)(random_u32() % (uint32_t)columns));
+    mu_tensor *first = mu_reshape(mu_slice(which, DIMS(0, 0), DIMS(1, columns)), 1, DIMS(columns));
+    const int32_t *in = mu__data(x), *along = mu__data(mu_gather(x, first, 1, 0)),
+                  *batched = mu__data(mu_batch_gather(x, which));
+    for (int64_t i = 0; i < rows * columns; i++) {
+        const int64_t row = i / columns * columns;
+        assert_int_equal(along[i], in[row + (int64_t)mu__read_element(dtype, mu__data(first), i % columns)]);
+        assert_int_equal(batched[i], in[row + (int64_t)mu__read_element(dtype, mu__data(which), i)]);
+    }
+    mu_pool_close(pool);
+}
+
+static void test_picks(void **state)
+{
+    (void)state;
+    check_picks(1, 5, MU_I64);
+    check_picks(7, 1500, MU_I32);
+    check_picks(30, 40000, MU_I64);
+    check_picks(2100, 4100, MU_I32);
+}
+
+// Single numbers of every type, combined where places repeat.
+static void test_combined_numbers(void **state)
+{
+    static const mu_dtype dtypes[] = {MU_F64, MU_F32, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8, MU_U8};
+    (void)state;
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++) {
+        const mu_dtype dtype = dtypes[d];
+        mu_tensor *x = VECTOR_OF(dtype, 1, 20, 3, 40), *updates = VECTOR_OF(dtype, 5, 6, 7, 2);
+        mu_tensor *flat = VECTOR_OF(MU_I64, 2, 0, 2, 1), *places = mu_reshape(flat, 2, DIMS(4, 1));
+        EXPECT(mu_tensor_scatter_add(x, places, updates), 7, 22, 15, 40);
+        EXPECT(mu_tensor_scatter_max(x, places, updates), 6, 20, 7, 40);
+        EXPECT(mu_tensor_scatter_min(x, places, updates), 1, 2, 3, 40);
+        EXPECT(mu_tensor_scatter_update(x, places, updates), 6, 2, 7, 40);
+        EXPECT(mu_scatter_nd(places, updates, 1, DIMS(4)), 6, 2, 12, 0);
+        EXPECT(mu_unsorted_segment_sum(updates, flat, 4), 6, 2, 12, 0);
+        EXPECT(mu_unsorted_segment_prod(updates, flat, 3), 6, 2, 35);
+        EXPECT(mu_unsorted_segment_max(updates, flat, 3), 6, 2, 7);
+        EXPECT(mu_unsorted_segment_sum(updates, VECTOR_OF(MU_I32, 2, -1, 2, 1), 4), 0, 2, 12, 0);
+    }
+    mu_tensor *two = mu_reshape(VECTOR_OF(MU_I32, 0, 1, 0, 1), 2, DIMS(2, 2));
+    EXPECT(mu_scatter_nd(two, VECTOR(3, 4), 2, DIMS(2, 2)), 0, 7, 0, 0);
+    assert_null(mu_scatter_nd(mu_reshape(VECTOR_OF(MU_I32, 4), 2, DIMS(1, 1)), VECTOR(3), 1, DIMS(4)));
+    assert_taken(MU_INVALID_ARGUMENT, "index 4 (element 0 of the indices) is outside 0 to 3");
+}
+
 static void test_search(void **state)
 {
     mu_tensor *values, *places;
@@ -217,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moves),        cmocka_unit_test(test_broadcasts_and_fills),
         cmocka_unit_test(test_indices),      cmocka_unit_test(test_search),
+        cmocka_unit_test(test_picks),        cmocka_unit_test(test_combined_numbers),
         cmocka_unit_test(test_whole_division), cmocka_unit_test(test_scattered_reductions),
     };
     mu_init(.threads = 1);
