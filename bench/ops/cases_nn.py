@@ -18,6 +18,7 @@ INPUTS |= {
     "wm": kernel(3, 3, ends=("c", 2)), "wp": kernel(1, 1), "w5": kernel(5, 5), "w3": kernel(3, 3, 3),
     "x3": Input("float32", VOLUMES.get), "am": Input("bool", lambda size: (heads(size)[2], heads(size)[2]), 0, 2),
     "xb": Input("bfloat16", image), "wb": Input("bfloat16", of(3, 3, "c", "c"), -0.1, 0.1),
+    "xf": Input("float16", image), "wf": Input("float16", of(3, 3, "c", "c"), -0.1, 0.1),
     "xe": Input("float64", image), "we": Input("float64", of(3, 3, "c", "c"), -0.1, 0.1),
 }
 
@@ -96,10 +97,11 @@ def products():
     convolution("conv2d_padded", "w", "F.conv2d(F.pad(x, (0, 1, 1, 2)), w)",
                 "tf.nn.conv2d(x, w, 1, [[0, 0], [1, 2], [0, 1], [0, 0]])")
     convolution("conv2d_groups_dilated", "wg", "F.conv2d(x, wg, dilation=2, groups=4)", "")
-    case("conv2d_bf16", "xb wb", "F.conv2d(xb, wb)", "tf.nn.conv2d(xb, wb, 1, 'VALID')", "product", call="conv2d_valid", out=False,
-         setup=NCHW.replace("x", "xb") + FILTER.replace("w =", "wb =").replace("= w.", "= wb."), after=NHWC, tolerance=5e-2)
-    case("conv2d_f64", "xe we", "F.conv2d(xe, we)", "tf.nn.conv2d(xe, we, 1, 'VALID')", "product", call="conv2d_valid", out=False,
-         setup=NCHW.replace("x", "xe") + FILTER.replace("w =", "we =").replace("= w.", "= we."), after=NHWC, largest="4m")
+    for of_type, x, w, loose, largest in (("bf16", "xb", "wb", 5e-2, "64m"), ("f16", "xf", "wf", 5e-2, "64m"),
+                                          ("f64", "xe", "we", 1e-9, "4m")):
+        case(f"conv2d_{of_type}", f"{x} {w}", f"F.conv2d({x}, {w})", f"tf.nn.conv2d({x}, {w}, 1, 'VALID')", "product",
+             call="conv2d_valid", out=False, setup=NCHW.replace("x", x) + FILTER.replace("w =", f"{w} =").replace("= w.", f"= {w}."),
+             after=NHWC, tolerance=loose, largest=largest)
     for name, w, stride, dilation in (("depthwise_stride", "wm", 2, 1), ("depthwise_dilated", "wd", 1, 2)):
         case(name, f"x {w}", f"F.conv2d(x, {w}, stride={stride}, dilation={dilation}, groups=x.shape[1])",
              f"tf.nn.depthwise_conv2d(x, {w}, [1, {stride}, {stride}, 1], 'VALID', dilations=[{dilation}, {dilation}])", "product",

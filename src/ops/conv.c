@@ -1,9 +1,9 @@
 // conv2d and conv3d, their two gradients, and conv2d with bias and ReLU behind it: rows and public functions.
 //
-// Images are NHWC, kernels HWIO; a third axis, depth, comes before height. float32 and bfloat16 run on oneDNN: images
-// as they are, kernels reordered at each run into what the primitive likes (they change every step, and it costs
-// microseconds). Each of the three rows is linear in both operands, so their gradients are each other. Fused rows come
-// from passes.
+// Images are NHWC, kernels HWIO; a third axis, depth, comes before height. float32 and bfloat16 run on oneDNN, float16
+// as float32: images as they are, kernels reordered at each run into what the primitive likes (they change every step,
+// and it costs microseconds). Each of the three rows is linear in both operands, so their gradients are each other.
+// Fused rows come from passes.
 #include "ops/conv.h"
 #include "ops/lower.h"
 #include "ops/onednn.h"
@@ -308,9 +308,10 @@ static mu_status conv_prepare(mu_prepare *prepare)
     const mu_conv_roles roles = mu__conv_roles(prepare->op, prepare->n_in);
     const mu_shape *image = &spec_at(prepare, roles.image)->shape, *kernel = &spec_at(prepare, roles.kernel)->shape;
     mu_window window;
-    dnnl_data_type_t type;
+    dnnl_data_type_t type = dnnl_f32;  // what float16 becomes
+    const mu_dtype dtype = prepare->in[0].dtype;
     MU_TRY(mu__conv_window(attrs, image, kernel, prepare->op->name, &window));
-    prepare->declined = !mu__dnnl_type(prepare->in[0].dtype, &type) || mu__elements(image) == 0
+    prepare->declined = (!mu__dnnl_type(dtype, &type) && dtype != MU_F16) || mu__elements(image) == 0
                         || mu__elements(kernel) == 0 || mu__elements(&spec_at(prepare, roles.result)->shape) == 0;
     if (prepare->declined)
         return MU_OK;
@@ -324,6 +325,11 @@ static mu_status conv_prepare(mu_prepare *prepare)
                                              : choose_backward(&plan, kind);
     append_steps(&plan, prepare, chosen);
     return mu__dnnl_finish(plan.dnnl, prepare);
+}
+
+static mu_status conv_run(const mu_kernel *kernel)
+{
+    return kernel->in[0].dtype == MU_F16 ? mu__run_as_f32(kernel, mu__dnnl_run) : mu__dnnl_run(kernel);
 }
 
 // ---- Rows ---------------------------------------------------------------------------------------
@@ -415,7 +421,7 @@ static const mu_sample conv3d_filter_grad_samples[] = {
     .name = text, .variant = spatial, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS,           \
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields, .infer = rule,          \
     .grad = derivative, .ref = mu__conv_ref,                                               \
-    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free}, .samples = some, .lower = mu__lower_conv
+    .cpu = {conv_prepare, conv_run, mu__dnnl_free}, .samples = some, .lower = mu__lower_conv
 
 const mu_op mu_op_conv2d = {CONV("conv2d", 2, conv_infer, conv_grad, conv_samples)};
 const mu_op mu_op_conv3d = {CONV("conv3d", 3, conv_infer, conv_grad, conv3d_samples)};
@@ -432,7 +438,7 @@ const mu_op mu_op_conv3d_input_grad = {
     .name = text, .variant = spatial, .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,           \
     .shape_only = 1u << 2, .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,  \
     .infer = filter_grad_infer, .grad = filter_grad_grad, .ref = mu__conv_ref,             \
-    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free}, .samples = some, .lower = mu__lower_conv
+    .cpu = {conv_prepare, conv_run, mu__dnnl_free}, .samples = some, .lower = mu__lower_conv
 
 const mu_op mu_op_conv2d_filter_grad = {FILTER_GRAD("conv2d_filter_grad", 2, filter_grad_samples)};
 const mu_op mu_op_conv3d_filter_grad = {FILTER_GRAD("conv3d_filter_grad", 3, conv3d_filter_grad_samples)};
@@ -441,7 +447,7 @@ const mu_op mu_op_conv2d_bias = {
     .name = "conv2d_bias", .variant = 2, .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_bias_fields,
     .infer = conv_bias_infer, .grad = conv_bias_grad, .ref = mu__conv_bias_ref,
-    .cpu = {conv_prepare, mu__dnnl_run, mu__dnnl_free},
+    .cpu = {conv_prepare, conv_run, mu__dnnl_free},
     .samples = conv_bias_samples,
 };
 

@@ -22,6 +22,17 @@ enum { PANEL = 64 };
 #define FN(name) i64_##name
 #include "ops/gemm.inc.c"
 
+mu_outer *mu__outer_for(mu_dtype dtype)
+{
+    switch (dtype) {
+    case MU_F32: return f32_outer;
+    case MU_F64: return f64_outer;
+    case MU_I32: return i32_outer;
+    case MU_I64: return i64_outer;
+    default: return NULL;
+    }
+}
+
 mu_gemm *mu__gemm_for(mu_dtype dtype)
 {
     switch (dtype) {

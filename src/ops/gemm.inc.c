@@ -1,6 +1,7 @@
 // Body of the plain matrix product for one element type T, named by FN; gemm.c includes it once for each.
 //
-// Panels of b are made contiguous and stay in the first-level cache; four rows of c share each load of b.
+// Panels of b are made contiguous and stay in the first-level cache; four rows of c share each load of b. A vector by a
+// matrix is one pass over the matrix: sums of products along its rows, or its rows added up, eight at a time.
 
 static inline void FN(rows)(T *restrict c0, T *restrict c1, T *restrict c2, T *restrict c3, const T *a, int64_t a_row,
                          int64_t a_col, const T *restrict b, int64_t n, int64_t k)
@@ -43,17 +44,59 @@ MU_CLONES static T FN(dot)(const T *a, const T *b, int64_t k)
     return lanes[0] + sum;
 }
 
+// y[j] += the sum of f[p * step] rows[p * row + j] over p, for j in [0, n).
+MU_CLONES static void FN(combine)(T *restrict y, const T *restrict f, int64_t step, const T *restrict rows, int64_t row,
+                                  int64_t n, int64_t k)
+{
+    int64_t p = 0;
+    for (; p + 8 <= k; p += 8) {
+        const T *restrict r = rows + p * row;
+        const T f0 = f[p * step], f1 = f[(p + 1) * step], f2 = f[(p + 2) * step], f3 = f[(p + 3) * step];
+        const T f4 = f[(p + 4) * step], f5 = f[(p + 5) * step], f6 = f[(p + 6) * step], f7 = f[(p + 7) * step];
+        for (int64_t j = 0; j < n; j++)
+            y[j] += f0 * r[j] + f1 * r[row + j] + f2 * r[2 * row + j] + f3 * r[3 * row + j] + f4 * r[4 * row + j] +
+                    f5 * r[5 * row + j] + f6 * r[6 * row + j] + f7 * r[7 * row + j];
+    }
+    for (; p < k; p++)
+        for (int64_t j = 0; j < n; j++)
+            y[j] += f[p * step] * rows[p * row + j];
+}
+
+// y[i * y_step] += the product of a vector v by row i of a matrix that is read in order, either way.
+static void FN(vector)(T *y, int64_t y_step, const T *v, int64_t v_step, const T *a, int64_t row, int64_t col,
+                       int64_t n, int64_t k)
+{
+    enum { COLUMNS = 4096 };  // of which the sums stay in the first-level cache
+    if (col == 1 && v_step == 1) {
+        for (int64_t i = 0; i < n; i++)
+            y[i * y_step] += FN(dot)(a + i * row, v, k);
+        return;
+    }
+    for (int64_t j = 0; j < n; j += COLUMNS)
+        FN(combine)(y + j, v, v_step, a + j, col, MU_MIN(COLUMNS, n - j), k);
+}
+
+// What is a vector by a matrix in fact; false if it is not, or not in order.
+static bool FN(is_vector)(T *c, int64_t c_row, const T *a, int64_t a_row, int64_t a_col, const T *b, int64_t b_row,
+                          int64_t b_col, int64_t m, int64_t n, int64_t k)
+{
+    if (n == 1 && ((a_col == 1 && b_row == 1) || (a_row == 1 && c_row == 1)))
+        FN(vector)(c, c_row, b, b_row, a, a_row, a_col, m, k);
+    else if (m == 1 && ((b_row == 1 && a_col == 1) || b_col == 1))
+        FN(vector)(c, 1, a, a_col, b, b_col, b_row, n, k);
+    else
+        return false;
+    return true;
+}
+
 MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, int64_t a_row, int64_t a_col,
                                const void *b_data, int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k)
 {
     T *c = c_data;
     const T *a = a_data, *b = b_data;
     T panel[PANEL * PANEL];
-    if (n == 1 && a_col == 1 && b_row == 1) {
-        for (int64_t i = 0; i < m; i++)
-            c[i * c_row] += FN(dot)(a + i * a_row, b, k);
+    if (FN(is_vector)(c, c_row, a, a_row, a_col, b, b_row, b_col, m, n, k))
         return;
-    }
     for (int64_t p = 0; p < k; p += PANEL) {
         const int64_t depth = MU_MIN(PANEL, k - p);
         for (int64_t j = 0; j < n; j += PANEL) {
@@ -69,6 +112,28 @@ MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, 
             }
             for (; i < m; i++)
                 FN(row)(c + i * c_row + j, a + i * a_row + p * a_col, a_col, panel, width, depth);
+        }
+    }
+}
+
+// c[i][j] = a[i] b[j], n columns, for rows [begin, end).
+MU_CLONES static void FN(outer)(void *c_data, const void *a_data, const void *b_data, int64_t n, int64_t begin,
+                                int64_t end)
+{
+    enum { PIECE = MU_PIECE_BYTES / sizeof(T) };
+    const T *a = a_data, *restrict b = b_data;
+    _Alignas(64) T piece[PIECE];
+    const bool streams = mu__streams((end - begin) * n * (int64_t)sizeof(T));
+    for (int64_t i = begin; i < end; i++) {
+        T *restrict c = (T *)c_data + i * n;
+        const T factor = a[i];
+        for (int64_t j = 0; !streams && j < n; j++)
+            c[j] = factor * b[j];
+        for (int64_t j = 0; streams && j < n; j += PIECE) {
+            const int64_t count = MU_MIN((int64_t)PIECE, n - j);
+            for (int64_t l = 0; l < count; l++)
+                piece[l] = factor * b[j + l];
+            mu__put_piece(c + j, piece, count * (int64_t)sizeof(T));
         }
     }
 }

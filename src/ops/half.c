@@ -17,7 +17,7 @@ static mu_status widen(const mu_view *from, mu_view *to, bool filled)
         return MU_OK;
     const int64_t n = mu__elements(&from->shape);
     to->dtype = MU_F32;
-    to->data = mu__alloc((size_t)n * sizeof(float));
+    to->data = mu__alloc_data((size_t)n * sizeof(float));
     if (!to->data)
         return MU_RESOURCE_EXHAUSTED;
     if (filled)
@@ -28,7 +28,7 @@ static mu_status widen(const mu_view *from, mu_view *to, bool filled)
 static void drop_widened(const mu_view *from, const mu_view *to)
 {
     if (is_half(from->dtype) && to->data != from->data)
-        mu__free(to->data);
+        mu__free_data(to->data, (size_t)mu__elements(&from->shape) * sizeof(float));
 }
 
 mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run)

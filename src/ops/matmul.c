@@ -1,8 +1,10 @@
 // matmul, and matmul with bias and ReLU behind it: rows and public functions.
 //
-// float32 and bfloat16 go to oneDNN's matmul on plain row-major arrays (a transpose is a pair of strides);
-// the rest runs the plain product. Leading axes are batches and broadcast. The fused row is made by engine
-// passes only. Knows nothing of layers.
+// float32 and bfloat16 go to oneDNN's matmul on plain row-major arrays (a transpose is a pair of strides), float16 as
+// float32; the rest runs the plain product, and so does a vector by a matrix or by a vector, which is one pass over
+// memory. Leading axes are batches and broadcast: oneDNN gets as many of the last ones at once as it is fast with. The
+// fused row is made by engine passes only. Knows nothing of layers.
+#include "ops/loops.h"
 #include "ops/lower.h"
 #include "ops/nn.h"
 #include "ops/nn_loops.h"
@@ -152,6 +154,20 @@ static int64_t batch_offset(const mu_shape *batch, const mu_shape *operand, int6
     return offset;
 }
 
+// A column by a row.
+typedef struct outer_job {
+    mu_outer *outer;
+    const mu_kernel *kernel;
+    const product *it;
+} outer_job;
+
+static void outer_rows(void *arg, int64_t begin, int64_t end)
+{
+    const outer_job *job = arg;
+    const mu_kernel *k = job->kernel;
+    job->outer(k->out[0].data, k->in[0].data, k->in[1].data, job->it->n, begin, end);
+}
+
 static mu_status matmul_ref(const mu_kernel *kernel)
 {
     mu_gemm *gemm = mu__gemm_for(kernel->in[0].dtype);
@@ -160,6 +176,11 @@ static mu_status matmul_ref(const mu_kernel *kernel)
     product it;
     MU_TRY(describe(kernel->attrs, &kernel->in[0].shape, &kernel->in[1].shape, kernel->op->name, &it));
     const size_t element = mu_dtype_bytes(kernel->in[0].dtype);
+    if (it.k == 1 && mu__elements(&it.batch) == 1) {
+        outer_job job = {mu__outer_for(kernel->in[0].dtype), kernel, &it};
+        mu__share_range(kernel->team, it.m, 1, it.m * it.n, outer_rows, &job);
+        return MU_OK;
+    }
     memset(kernel->out[0].data, 0, element * (size_t)mu__elements(&kernel->out[0].shape));
     const int64_t batches = mu__elements(&it.batch);
     for (int64_t i = 0; i < batches; i++) {
@@ -206,48 +227,79 @@ static dnnl_memory_desc_t operand_layout(mu_dnnl *dnnl, const mu_shape *batch, c
     return mu__dnnl_layout(dnnl, n + 2, dims, type, strides);
 }
 
-// Leading axes that both operands have in full, or that only a has, are one: fewer, larger products.
-static void merge_batches(product *it)
+// Leading axes [first, rank) that one primitive takes: those that both operands have in full, or those that only a has,
+// whose matrices lie one below the other. What is left in front is run one by one.
+static int first_at_once(const product *it)
 {
-    const bool plain_b = it->batch_b.rank == 0, plain_a = it->a_col == 1;
-    const int64_t batches = mu__elements(&it->batch);
-    if (plain_b && plain_a) {
-        it->m *= batches;
-        it->batch_a.rank = it->batch.rank = 0;
-    } else if (it->batch.rank > 1 && mu__shape_equal(&it->batch_a, &it->batch_b)) {
-        it->batch_a = it->batch_b = it->batch = mu_shape_make(1, &batches);
+    bool both = true, only_a = it->a_col == 1;
+    int first = it->batch.rank;
+    for (; first > 0; first--) {
+        const int from_end = it->batch.rank - first + 1;
+        const int64_t a = from_end <= it->batch_a.rank ? it->batch_a.dims[it->batch_a.rank - from_end] : 1;
+        const int64_t b = from_end <= it->batch_b.rank ? it->batch_b.dims[it->batch_b.rank - from_end] : 1;
+        if (!(both && a == b) && !(only_a && b == 1))
+            break;
+        both = both && a == b;
+        only_a = only_a && b == 1;
     }
+    return first;
 }
 
-// Where the plain loops are as good: products so small that making a primitive takes longer, and a matrix by a vector,
-// both read in order, which is one pass over the matrix.
-static bool plain_is_better(mu_dtype dtype, int64_t batches, const product *it)
+// The product for one primitive, with one batch axis or with a's matrices as one: made n times, each time `matrices`
+// of the result.
+static product at_once(const product *it, int64_t *n, int64_t *matrices)
+{
+    const int first = first_at_once(it), own = MU_MIN(it->batch.rank - first, it->batch_b.rank);
+    product one = *it;
+    int64_t b_matrices = 1;
+    *matrices = *n = 1;
+    for (int i = 0; i < it->batch.rank; i++)
+        *(i < first ? n : matrices) *= it->batch.dims[i];
+    for (int i = it->batch_b.rank - own; i < it->batch_b.rank; i++)
+        b_matrices *= it->batch_b.dims[i];
+    one.batch_a = one.batch_b = one.batch = mu_shape_make(1, matrices);
+    if (b_matrices == 1) {
+        one.m *= *matrices;
+        one.batch_a.rank = one.batch_b.rank = one.batch.rank = 0;
+    }
+    return one;
+}
+
+// Where the plain loops are as good: products so small that making a primitive takes longer, and what is one pass over
+// memory.
+static bool plain_is_better(mu_dtype dtype, int64_t batches, const product *it, const product *one)
 {
     enum { SMALL = 16 * 16 * 16 };
-    return dtype == MU_F32 &&
-           (batches * it->m * it->n * it->k <= SMALL || (it->n == 1 && it->a_col == 1 && it->b_row == 1));
+    const bool pass = one->n == 1 || one->m == 1 || (it->k == 1 && batches == 1);
+    return dtype == MU_F32 && (batches * it->m * it->n * it->k <= SMALL || pass);
 }
 
-static mu_status matmul_prepare(mu_prepare *prepare)
+// What prepare keeps: a primitive for `matrices` of the result's matrices, run n times.
+typedef struct product_state {
+    mu_dnnl *dnnl;
+    int64_t n, matrices;
+} product_state;
+
+static void state_free(void *object)
+{
+    product_state *state = object;
+    if (state)
+        mu__dnnl_free(state->dnnl);
+    mu__free(state);
+}
+
+static mu_status build_primitive(mu_prepare *prepare, const product *p, dnnl_data_type_t type)
 {
     const mu_matmul_attrs *attrs = prepare->attrs;
-    dnnl_data_type_t type;
-    product it;
-    MU_TRY(describe(attrs, &prepare->in[0].shape, &prepare->in[1].shape, prepare->op->name, &it));
-    merge_batches(&it);
-    const int64_t batches = mu__elements(&it.batch);
-    prepare->declined = !mu__dnnl_type(prepare->in[0].dtype, &type) || batches * it.m * it.n * it.k == 0 ||
-                        plain_is_better(prepare->in[0].dtype, batches, &it);
-    if (prepare->declined)
-        return MU_OK;
     mu_dnnl *dnnl = mu__dnnl_new(prepare->op->name);
     if (!dnnl)
         return MU_RESOURCE_EXHAUSTED;
-    const dnnl_memory_desc_t a = operand_layout(dnnl, &it.batch, &it.batch_a, it.m, it.k, it.a_row, it.a_col, type);
-    const dnnl_memory_desc_t b = operand_layout(dnnl, &it.batch, &it.batch_b, it.k, it.n, it.b_row, it.b_col, type);
-    const dnnl_memory_desc_t c = operand_layout(dnnl, &it.batch, &it.batch, it.m, it.n, it.n, 1, type);
+    const mu_shape *batch = &p->batch;
+    const dnnl_memory_desc_t a = operand_layout(dnnl, batch, &p->batch_a, p->m, p->k, p->a_row, p->a_col, type);
+    const dnnl_memory_desc_t b = operand_layout(dnnl, batch, &p->batch_b, p->k, p->n, p->b_row, p->b_col, type);
+    const dnnl_memory_desc_t c = operand_layout(dnnl, batch, batch, p->m, p->n, p->n, 1, type);
     const bool biased = prepare->n_in == 3;
-    const dnnl_memory_desc_t bias = mu__dnnl_layout(dnnl, 2, (dnnl_dim_t[]){1, it.n}, type, NULL);
+    const dnnl_memory_desc_t bias = mu__dnnl_layout(dnnl, 2, (dnnl_dim_t[]){1, p->n}, type, NULL);
     dnnl_matmul_desc_t operation;
     const_dnnl_primitive_desc_t chosen = NULL;
     if (dnnl_matmul_desc_init(&operation, &a, &b, biased ? &bias : NULL, &c) == dnnl_success)
@@ -260,6 +312,58 @@ static mu_status matmul_prepare(mu_prepare *prepare)
     };
     mu__dnnl_step(dnnl, chosen, biased ? 4 : 3, args);
     return mu__dnnl_finish(dnnl, prepare);
+}
+
+static mu_status matmul_prepare(mu_prepare *prepare)
+{
+    dnnl_data_type_t type = dnnl_f32;  // what float16 becomes
+    product it;
+    const mu_dtype dtype = prepare->in[0].dtype;
+    MU_TRY(describe(prepare->attrs, &prepare->in[0].shape, &prepare->in[1].shape, prepare->op->name, &it));
+    product_state *state = mu__calloc(1, sizeof *state);
+    if (!state)
+        return MU_RESOURCE_EXHAUSTED;
+    const int64_t batches = mu__elements(&it.batch);
+    const product one = batches > 0 ? at_once(&it, &state->n, &state->matrices) : it;
+    prepare->declined = (!mu__dnnl_type(dtype, &type) && dtype != MU_F16) || batches * it.m * it.n * it.k == 0 ||
+                        plain_is_better(dtype, batches, &it, &one);
+    const mu_status status = prepare->declined ? MU_OK : build_primitive(prepare, &one, type);
+    if (status != MU_OK || prepare->declined) {
+        mu__free(state);
+        return status;
+    }
+    state->dnnl = prepare->state;
+    prepare->state = state;
+    return MU_OK;
+}
+
+static mu_status run_batches(const mu_kernel *kernel)
+{
+    const product_state *state = kernel->state;
+    mu_kernel one = *kernel;
+    one.state = state->dnnl;
+    if (state->n == 1)
+        return mu__dnnl_run(&one);
+    product it;
+    mu_view a = kernel->in[0], b = kernel->in[1], c = kernel->out[0];
+    const size_t element = mu_dtype_bytes(a.dtype);
+    MU_TRY(describe(kernel->attrs, &a.shape, &b.shape, kernel->op->name, &it));
+    one.out = &c;
+    for (int64_t i = 0; i < state->n; i++) {
+        const int64_t at = i * state->matrices;
+        mu_view in[] = {a, b};
+        in[0].data = (char *)a.data + element * (size_t)(batch_offset(&it.batch, &it.batch_a, at) * it.m * it.k);
+        in[1].data = (char *)b.data + element * (size_t)(batch_offset(&it.batch, &it.batch_b, at) * it.k * it.n);
+        c.data = (char *)kernel->out[0].data + element * (size_t)(at * it.m * it.n);
+        one.in = in;
+        MU_TRY(mu__dnnl_run(&one));
+    }
+    return MU_OK;
+}
+
+static mu_status matmul_run(const mu_kernel *kernel)
+{
+    return kernel->in[0].dtype == MU_F16 ? mu__run_as_f32(kernel, run_batches) : run_batches(kernel);
 }
 
 // ---- Rows ---------------------------------------------------------------------------------------
@@ -277,6 +381,12 @@ static const mu_sample matmul_samples[] = {
     {.n_in = 2, .in = {{3, {2, 3, 4}}, {3, {2, 4, 5}}}, .attrs = &plain},
     {.n_in = 2, .in = {{4, {2, 1, 3, 4}}, {3, {3, 4, 2}}}, .attrs = &plain},
     {.n_in = 2, .in = {{3, {2, 3, 4}}, {2, {4, 5}}}, .attrs = &plain},
+    {.n_in = 2, .in = {{3, {2, 21, 30}}, {4, {3, 1, 30, 20}}}, .attrs = &plain},
+    {.n_in = 2, .in = {{4, {3, 2, 20, 21}}, {4, {3, 1, 21, 20}}}, .attrs = &plain},
+    {.n_in = 2, .in = {{4, {1, 2, 20, 21}}, {4, {3, 2, 20, 20}}}, .attrs = &both_transposed},
+    {.n_in = 2, .in = {{2, {1, 19}}, {2, {19, 6}}}, .attrs = &plain},
+    {.n_in = 2, .in = {{2, {19, 6}}, {2, {1, 19}}}, .attrs = &both_transposed},
+    {.n_in = 2, .in = {{2, {5, 1}}, {2, {1, 7}}}, .attrs = &plain},
     {0},
 };
 
@@ -291,7 +401,7 @@ const mu_op mu_op_matmul = {
     .dtypes = MU_FLOATS | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64),
     .attrs_bytes = sizeof(mu_matmul_attrs), .attrs = matmul_fields,
     .infer = matmul_infer, .grad = matmul_grad, .ref = matmul_ref,
-    .cpu = {matmul_prepare, mu__dnnl_run, mu__dnnl_free},
+    .cpu = {matmul_prepare, matmul_run, state_free},
     .samples = matmul_samples,
     .lower = mu__lower_matmul,
 };
@@ -300,7 +410,7 @@ const mu_op mu_op_matmul_bias = {
     .name = "matmul_bias", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_matmul_attrs), .attrs = matmul_bias_fields,
     .infer = matmul_bias_infer, .grad = matmul_bias_grad, .ref = matmul_bias_ref,
-    .cpu = {matmul_prepare, mu__dnnl_run, mu__dnnl_free},
+    .cpu = {matmul_prepare, matmul_run, state_free},
     .samples = matmul_bias_samples,
 };
 

@@ -154,6 +154,9 @@ void mu__bias_in_place(const mu_view *y, const mu_view *bias, bool relu);
 typedef void mu_gemm(void *c, int64_t c_row, const void *a, int64_t a_row, int64_t a_col, const void *b,
                      int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k);
 mu_gemm *mu__gemm_for(mu_dtype dtype);  // float32, float64, int32, int64; NULL otherwise
+// c[m, n] = a[m] b[n], rows [begin, end) of c; for the same types.
+typedef void mu_outer(void *c, const void *a, const void *b, int64_t n, int64_t begin, int64_t end);
+mu_outer *mu__outer_for(mu_dtype dtype);
 
 // ---- Kernels in general (half.c, nn.c) ----------------------------------------------------------
 

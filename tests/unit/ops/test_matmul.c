@@ -20,6 +20,19 @@ static const matmul_case cases[] = {
     {{4, {2, 1, 3, 4}}, {3, {3, 4, 2}}, false, false},
     {{2, {3, 4}}, {4, {2, 3, 4, 5}}, false, false},
     {{3, {4, 2, 3}}, {3, {4, 5, 3}}, false, true},
+    {{3, {2, 21, 30}}, {4, {3, 1, 30, 20}}, false, false},  // batches that broadcast, one way and the other
+    {{4, {3, 2, 20, 21}}, {4, {3, 1, 21, 20}}, false, false},
+    {{4, {3, 2, 20, 21}}, {4, {3, 1, 20, 20}}, true, false},
+    {{5, {2, 1, 2, 9, 21}}, {4, {3, 2, 21, 20}}, false, false},
+    {{2, {1, 70}}, {2, {70, 37}}, false, false},            // vectors, from either side and either way
+    {{2, {1, 70}}, {2, {37, 70}}, false, true},
+    {{2, {70, 1}}, {2, {70, 37}}, true, false},
+    {{2, {70, 1}}, {2, {37, 70}}, true, true},
+    {{2, {37, 70}}, {2, {70, 1}}, false, false},
+    {{2, {70, 37}}, {2, {1, 70}}, true, true},
+    {{3, {2, 1, 70}}, {3, {2, 70, 5}}, false, false},
+    {{2, {67, 1}}, {2, {1, 35}}, false, false},             // a column by a row
+    {{2, {1, 67}}, {2, {35, 1}}, true, true},
     {{2, {3, 0}}, {2, {0, 2}}, false, false},
     {{2, {0, 3}}, {2, {3, 2}}, false, false},
 };
