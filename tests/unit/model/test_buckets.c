@@ -1,5 +1,5 @@
-// Gradients in buckets: as many as asked for, each reduced where the backward pass has its gradients ready, and the
-// same bits however they are cut.
+// Gradients in buckets: as many as asked for, each reduced where the backward pass has its gradients ready and applied
+// in the order in which they arrive, and the same bits however they are cut.
 #include "model_test.h"
 
 enum { LAYERS = 4 };
@@ -77,6 +77,26 @@ static int reductions(const mu_graph *graph, int *at, int *last_gradient)
     return n;
 }
 
+// How many gradients are applied, or -1 where one waits for a later bucket than the one after it.
+static int applied_in_order(const mu_graph *graph)
+{
+    int n = 0, reduced = -1;
+    for (size_t i = 0; i < graph->nodes.n; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        if (node->op != &mu_op_apply_adam)
+            continue;
+        int latest = -1;
+        for (int k = 0; k < node->n_in; k++)
+            if (node->in[k].node->op == &mu_op_all_reduce)
+                latest = MU_MAX(latest, node->in[k].node->id);
+        if (latest < reduced)
+            return -1;
+        reduced = latest;
+        n++;
+    }
+    return n;
+}
+
 static void the_last_layers_go_first(void **state)
 {
     (void)state;
@@ -94,6 +114,7 @@ static void the_last_layers_go_first(void **state)
     assert_true(at[0] < last);
     assert_true(at[LAYERS] < last);
     assert_true(at[2 * LAYERS - 1] > last);
+    assert_int_equal(applied_in_order(concrete->graph), 2 * LAYERS);
 }
 
 int main(void)
