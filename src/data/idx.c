@@ -149,7 +149,7 @@ static mu_status wait_more(mu_idx *idx, size_t wanted)
     pthread_mutex_lock(&idx->lock);
     while (status == MU_OK && !atomic_load(&idx->failed) && atomic_load(&idx->ready) < wanted) {
         struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
+        clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += 1;
         pthread_cond_timedwait(&idx->more, &idx->lock, &until);
         status = mu__check_stop();
@@ -176,7 +176,11 @@ mu_idx *mu__idx_open(const char *path)
     if (idx == NULL)
         return NULL;
     pthread_mutex_init(&idx->lock, NULL);
-    pthread_cond_init(&idx->more, NULL);
+    pthread_condattr_t clock; // the wall clock may jump
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&idx->more, &clock);
+    pthread_condattr_destroy(&clock);
     idx->stream = mu__file_stream_open(path);
     if (idx->stream == NULL || read_header(idx) != MU_OK || (idx->data = mu__alloc_data(idx->bytes)) == NULL)
         goto failed;
