@@ -4,7 +4,9 @@
 
 #include <string.h>
 
-static const call_row *const families[] = {call_elements, call_shapes, call_index, call_nn, call_grad, call_order, call_linear};
+static const call_row *const families[] = {
+    call_elements, call_shapes, call_index, call_nn, call_grad, call_order, call_linear,
+};
 
 const call_row *find_call(const char *name)
 {

@@ -26,6 +26,7 @@ typedef struct resize_job {
     void *image, *result;
     const place *rows, *columns;
     bool single;             // float32, else float64
+    _Atomic bool exhausted;
 } resize_job;
 
 #define T float
@@ -96,28 +97,61 @@ static void fill_places(place *to, int64_t in, int64_t out, int64_t method)
     }
 }
 
+typedef void run_part(const resize_job *j, int64_t begin, int64_t end, void *scratch);
+
+static void run_with_rows(resize_job *j, run_part *run, int64_t begin, int64_t end, int64_t width)
+{
+    const size_t bytes = (size_t)MU_MAX(width * j->channels, 1) * j->element;
+    void *scratch = mu__alloc_data(bytes);
+    if (!scratch) {
+        j->exhausted = true;
+        return;
+    }
+    run(j, begin, end, scratch);
+    mu__free_data(scratch, bytes);
+}
+
 static void sample(void *arg, int64_t begin, int64_t end)
 {
-    const resize_job *j = arg;
-    (j->single ? f32_sample_rows : f64_sample_rows)(j, begin, end);
+    resize_job *j = arg;
+    run_with_rows(j, j->single ? f32_sample_rows : f64_sample_rows, begin, end, 2 * j->out_width);
 }
 
 static void spread(void *arg, int64_t begin, int64_t end)
 {
-    const resize_job *j = arg;
-    (j->single ? f32_spread_images : f64_spread_images)(j, begin, end);
+    resize_job *j = arg;
+    run_with_rows(j, j->single ? f32_spread_images : f64_spread_images, begin, end, j->width);
+}
+
+// Pixels of whole words, in vectors; memcpy would look at their size for every one.
+MU_CLONES
+static void copy_pixels(const uint32_t *from, uint32_t *restrict to, const place *columns, int64_t n, int64_t words)
+{
+    for (int64_t o = 0; o < n; o++, to += words) {
+        const uint32_t *pixel = from + columns[o].low * words;
+        for (int64_t i = 0; i < words; i++)
+            to[i] = pixel[i];
+    }
 }
 
 static void copy_nearest(void *arg, int64_t begin, int64_t end)
 {
     const resize_job *j = arg;
-    const size_t pixel = (size_t)j->channels * j->element;
+    const size_t pixel = (size_t)j->channels * j->element, wide = (size_t)j->out_width * pixel;
+    int64_t last = -1;
     for (int64_t row = begin; row < end; row++) {
         const int64_t y = row / j->out_height * j->height + j->rows[row % j->out_height].low;
         const char *from = (const char *)j->image + (size_t)(y * j->width) * pixel;
-        char *to = (char *)j->result + (size_t)(row * j->out_width) * pixel;
-        for (int64_t ox = 0; ox < j->out_width; ox++)
-            memcpy(to + (size_t)ox * pixel, from + (size_t)j->columns[ox].low * pixel, pixel);
+        char *to = (char *)j->result + (size_t)row * wide;
+        if (y == last)
+            memcpy(to, to - wide, wide);
+        else if (pixel % sizeof(uint32_t) == 0)
+            copy_pixels((const uint32_t *)(const void *)from, (uint32_t *)(void *)to, j->columns, j->out_width,
+                        (int64_t)(pixel / sizeof(uint32_t)));
+        else
+            for (int64_t ox = 0; ox < j->out_width; ox++)
+                memcpy(to + (size_t)ox * pixel, from + (size_t)j->columns[ox].low * pixel, pixel);
+        last = y;
     }
 }
 
@@ -155,7 +189,9 @@ static mu_status resize_ref(const mu_kernel *kernel)
     else if (work > 0)
         mu__share_range(kernel->team, rows, 1, work, copies ? copy_nearest : sample, &job);
     mu__free(places);
-    return MU_OK;
+    return job.exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory for rows of %lld pixels", kernel->op->name,
+                                     (long long)(backward ? job.width : job.out_width))
+                         : MU_OK;
 }
 
 // ---- Rows ---------------------------------------------------------------------------------------

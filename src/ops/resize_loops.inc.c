@@ -1,50 +1,85 @@
 // Bilinear samples of images and their gradient for one float type T, named by FN; resize.c includes it for each.
+//
+// Both go in two steps, along a row and then between two rows, so that a row of the image which several rows of the
+// result come from is sampled once, and the second step is one long loop.
 
-// Rows [begin, end) of all results, counted over the batch.
-static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end)
+MU_CLONES
+static void FN(sample_row)(const T *from, T *restrict to, const place *columns, int64_t n, int64_t c)
 {
-    const int64_t c = j->channels;
-    for (int64_t row = begin; row < end; row++) {
-        const place *y = &j->rows[row % j->out_height];
-        const T *image = (const T *)j->image + row / j->out_height * j->height * j->width * c;
-        const T *upper = image + y->low * j->width * c, *lower = image + y->high * j->width * c;
-        T *to = (T *)j->result + row * j->out_width * c;
-        for (int64_t ox = 0; ox < j->out_width; ox++, to += c) {
-            const place *x = &j->columns[ox];
-            const int64_t left = x->low * c, right = x->high * c;
-            for (int64_t i = 0; i < c; i++) {
-                const T top = upper[left + i] + (upper[right + i] - upper[left + i]) * (T)x->part;
-                const T bottom = lower[left + i] + (lower[right + i] - lower[left + i]) * (T)x->part;
-                to[i] = top + (bottom - top) * (T)y->part;
-            }
-        }
+    for (int64_t o = 0; o < n; o++, to += c) {
+        const T *left = from + columns[o].low * c, *right = from + columns[o].high * c;
+        const T part = (T)columns[o].part;
+        for (int64_t i = 0; i < c; i++)
+            to[i] = left[i] + (right[i] - left[i]) * part;
     }
 }
 
-// Images [begin, end): every result element adds to the four pixels that it came from.
-static void FN(spread_images)(const resize_job *j, int64_t begin, int64_t end)
+MU_CLONES
+static void FN(between)(const T *top, const T *bottom, T part, T *restrict to, int64_t n)
 {
-    const int64_t c = j->channels, size = j->height * j->width * c;
-    const T *from = (const T *)j->result + begin * j->out_height * j->out_width * c;
-    T *image = (T *)j->image + begin * size;
-    memset(image, 0, (size_t)((end - begin) * size) * sizeof *image);
-    for (int64_t n = begin; n < end; n++, image += size)
-        for (int64_t oy = 0; oy < j->out_height; oy++) {
-            const place *y = &j->rows[oy];
-            T *upper = image + y->low * j->width * c, *lower = image + y->high * j->width * c;
-            for (int64_t ox = 0; ox < j->out_width; ox++, from += c) {
-                const place *x = &j->columns[ox];
-                const int64_t left = x->low * c, right = x->high * c;
-                for (int64_t i = 0; i < c; i++) {
-                    const T bottom = from[i] * (T)y->part, top = from[i] - bottom;
-                    const T top_right = top * (T)x->part, bottom_right = bottom * (T)x->part;
-                    upper[left + i] += top - top_right;
-                    upper[right + i] += top_right;
-                    lower[left + i] += bottom - bottom_right;
-                    lower[right + i] += bottom_right;
-                }
-            }
+    for (int64_t i = 0; i < n; i++)
+        to[i] = top[i] + (bottom[i] - top[i]) * part;
+}
+
+// Rows [begin, end) of all results, counted over the batch. scratch: two rows of a result.
+static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, void *scratch)
+{
+    const int64_t c = j->channels, wide = j->out_width * c;
+    T *rows[2] = {scratch, (T *)scratch + wide};
+    int64_t held[2] = {-1, -1};  // rows of all images that are sampled in `rows`
+    for (int64_t row = begin; row < end; row++) {
+        const place *y = &j->rows[row % j->out_height];
+        const int64_t first = row / j->out_height * j->height, wanted[2] = {first + y->low, first + y->high};
+        if (held[1] == wanted[0]) {
+            T *const other = rows[0];
+            rows[0] = rows[1];
+            rows[1] = other;
+            held[1] = held[0];
+            held[0] = wanted[0];
         }
+        for (int i = 0; i < 2; i++)
+            if (held[i] != wanted[i]) {
+                FN(sample_row)((const T *)j->image + wanted[i] * j->width * c, rows[i], j->columns, j->out_width, c);
+                held[i] = wanted[i];
+            }
+        FN(between)(rows[0], rows[1], (T)y->part, (T *)j->result + row * wide, wide);
+    }
+}
+
+MU_CLONES
+static void FN(spread_row)(const T *from, T *to, const place *columns, int64_t n, int64_t c)
+{
+    for (int64_t o = 0; o < n; o++, from += c) {
+        T *left = to + columns[o].low * c, *right = to + columns[o].high * c;
+        const T part = (T)columns[o].part;
+        for (int64_t i = 0; i < c; i++)
+            left[i] += from[i] - from[i] * part;
+        for (int64_t i = 0; i < c; i++)
+            right[i] += from[i] * part;
+    }
+}
+
+MU_CLONES
+static void FN(add_part)(const T *from, T part, T *to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] += from[i] * part;
+}
+
+// Images [begin, end): every result element adds to the four pixels that it came from. scratch: a row of an image.
+static void FN(spread_images)(const resize_job *j, int64_t begin, int64_t end, void *scratch)
+{
+    const int64_t c = j->channels, wide = j->width * c;
+    T *across = scratch;
+    memset((T *)j->image + begin * j->height * wide, 0, (size_t)((end - begin) * j->height * wide) * sizeof(T));
+    for (int64_t row = begin * j->out_height; row < end * j->out_height; row++) {
+        const place *y = &j->rows[row % j->out_height];
+        T *image = (T *)j->image + row / j->out_height * j->height * wide;
+        memset(across, 0, (size_t)wide * sizeof *across);
+        FN(spread_row)((const T *)j->result + row * j->out_width * c, across, j->columns, j->out_width, c);
+        FN(add_part)(across, 1 - (T)y->part, image + y->low * wide, wide);
+        FN(add_part)(across, (T)y->part, image + y->high * wide, wide);
+    }
 }
 
 #undef T

@@ -150,10 +150,107 @@ static void softmax_columns(const float *x, float *y, int64_t n, int64_t step, i
             divide_by(y + i * step, totals, width);
 }
 
+// ---- Rows of the other types --------------------------------------------------------------------
+
+// 16-bit floats: some rows at a time become float32 and come back.
+static mu_status softmax_halves(const mu_kernel *kernel, int64_t rows, int64_t n, bool logarithm)
+{
+    const mu_dtype dtype = kernel->in[0].dtype;
+    const int64_t together = MU_MIN(MU_MAX(4096 / n, 1), rows);
+    float *wide = mu__alloc((size_t)(together * n) * sizeof *wide);
+    if (!wide)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int64_t row = 0; row < rows; row += together) {
+        const int64_t count = MU_MIN(together, rows - row);
+        const size_t at = (size_t)(row * n) * mu_dtype_bytes(dtype);
+        mu__convert(MU_F32, wide, dtype, (const char *)kernel->in[0].data + at, count * n);
+        mu__kernels()->softmax(wide, wide, n, logarithm, 0, count);
+        mu__convert(dtype, (char *)kernel->out[0].data + at, MU_F32, wide, count * n);
+    }
+    mu__free(wide);
+    return MU_OK;
+}
+
+enum { LANES = 16, PIECE = 256 };  // sums and maxima side by side; exponentials at a time
+
+MU_CLONES
+static double greatest_of(const double *x, int64_t n)
+{
+    double lanes[LANES], most = x[0];
+    int64_t i = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        lanes[lane] = x[0];
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++)
+            lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
+    for (int lane = 0; lane < LANES; lane++)
+        most = lanes[lane] > most ? lanes[lane] : most;
+    for (; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+MU_CLONES
+static void subtract_number(const double *x, double most, double offset, double *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (x[i] - most) - offset;
+}
+
+MU_CLONES
+static double sum_of(const double *x, int64_t n)
+{
+    double lanes[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++)
+            lanes[lane] += x[i + lane];
+    for (; i < n; i++)
+        sum += x[i];
+    for (int lane = 0; lane < LANES; lane++)
+        sum += lanes[lane];
+    return sum;
+}
+
+MU_CLONES
+static void divide_row(double *y, double sum, int64_t n)
+{
+    const double inverse = 1 / sum;
+    for (int64_t i = 0; i < n; i++)
+        y[i] *= inverse;
+}
+
+static void softmax_row_f64(const double *x, double *y, int64_t n, bool logarithm)
+{
+    const double most = greatest_of(x, n);
+    double piece[PIECE], sum = 0;
+    for (int64_t i = 0; i < n; i += PIECE) {
+        const int64_t count = MU_MIN((int64_t)PIECE, n - i);
+        double *e = logarithm ? piece : y + i;
+        subtract_number(x + i, most, 0, e, count);
+        mu__kernels()->math_f64(MU_MATH_EXP, 0, e, e, count);
+        sum += sum_of(e, count);
+    }
+    if (logarithm)
+        subtract_number(x, most, log(sum), y, n);
+    else
+        divide_row(y, sum, n);
+}
+
+static mu_status softmax_prepare(mu_prepare *prepare)
+{
+    const mu_axis_attrs *attrs = prepare->attrs;
+    const mu_shape *shape = &prepare->in[0].shape;
+    const int axis = mu__axis((int)attrs->axis, shape->rank, prepare->op->name);
+    prepare->declined = prepare->in[0].dtype == MU_F64 && mu__elements_between(shape, axis + 1, shape->rank) != 1;
+    return MU_OK;
+}
+
 static mu_status softmax_fast(const mu_kernel *kernel)
 {
     const mu_axis_attrs *attrs = kernel->attrs;
     const mu_shape *shape = &kernel->in[0].shape;
+    const mu_dtype dtype = kernel->in[0].dtype;
     const bool logarithm = kernel->op == &mu_op_log_softmax;
     const int axis = mu__axis((int)attrs->axis, shape->rank, kernel->op->name);
     const int64_t n = shape->dims[axis], outer = mu__elements_between(shape, 0, axis);
@@ -162,6 +259,14 @@ static mu_status softmax_fast(const mu_kernel *kernel)
     float *y = kernel->out[0].data;
     if (n == 0 || outer == 0 || inner == 0)
         return MU_OK;
+    if (dtype == MU_F64) {
+        for (int64_t row = 0; row < outer; row++)
+            softmax_row_f64((const double *)kernel->in[0].data + row * n, (double *)kernel->out[0].data + row * n, n,
+                            logarithm);
+        return MU_OK;
+    }
+    if (dtype != MU_F32)
+        return inner == 1 ? softmax_halves(kernel, outer, n, logarithm) : mu__run_as_f32(kernel, softmax_fast);
     if (inner == 1) {
         mu__kernels()->softmax(x, y, n, logarithm, 0, outer);
         return MU_OK;
@@ -187,7 +292,7 @@ const mu_op mu_op_softmax = {
     .name = "softmax", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
     .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields,
     .infer = softmax_infer, .grad = softmax_grad, .ref = softmax_ref, .samples = softmax_samples,
-    .cpu = {.prepare = mu__prepare_f32, .run = softmax_fast},
+    .cpu = {.prepare = softmax_prepare, .run = softmax_fast},
     .lower = mu__lower_softmax,
 };
 
@@ -195,7 +300,7 @@ const mu_op mu_op_log_softmax = {
     .name = "log_softmax", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
     .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields,
     .infer = softmax_infer, .grad = log_softmax_grad, .ref = softmax_ref, .samples = softmax_samples,
-    .cpu = {.prepare = mu__prepare_f32, .run = softmax_fast},
+    .cpu = {.prepare = softmax_prepare, .run = softmax_fast},
     .lower = mu__lower_softmax,
 };
 

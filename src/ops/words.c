@@ -9,8 +9,8 @@
 
 #include <math.h>
 
-// Words and rows at once; words that a search looks at together; equals that insertion puts in order.
-enum { TOGETHER = 4096, MOST_ROWS = 256, PIECE = 32, FEW = 16 };
+// Words and rows at once; elements that a search looks at together; equals, and firsts, that insertion puts in order.
+enum { TOGETHER = 4096, MOST_ROWS = 256, PIECE = 32, FEW = 16, FIRSTS = 32 };
 
 // ---- Keys ---------------------------------------------------------------------------------------
 
@@ -50,13 +50,16 @@ static inline bool f32_odd(float value)
 #define PAST_F16(x) (((x) & INT16_MAX) > 0x7C00)
 #define PAST_BF16(x) (((x) & INT16_MAX) > 0x7F80)
 
-// Words of rows of n elements of 32-bit keys; whether one of them does not come back from its key.
+// Words of rows of n elements of 32-bit keys. Says whether one of them does not come back from its key (bit 0), and
+// whether one is below the limit (bit 1).
 #define WORDS(name, T, KEY, NAN_OF, ODD)                                                                             \
     MU_CLONES                                                                                                        \
-    static bool name(const void *from, int64_t rows, int64_t n, int64_t place, bool descending, int64_t *words)      \
+    static int name(const void *from, int64_t rows, int64_t n, int64_t place, bool descending, int64_t limit,        \
+                    int64_t *words)                                                                                  \
     {                                                                                                                \
         const int32_t flip = descending ? -1 : 0;                                                                    \
         int32_t odd = 0;                                                                                             \
+        int64_t below = 0;                                                                                           \
         for (int64_t row = 0; row < rows; row++) {                                                                   \
             const T *x = (const T *)from + row * n;                                                                  \
             int64_t *to = words + row * n;                                                                           \
@@ -64,9 +67,10 @@ static inline bool f32_odd(float value)
                 const int32_t key = NAN_OF(x[i]) ? INT32_MAX : (int32_t)KEY(x[i]) ^ flip;                            \
                 to[i] = (int64_t)((uint64_t)(int64_t)key << 32 | (uint64_t)(place + i));                             \
                 odd |= ODD(x[i]);                                                                                    \
+                below |= to[i] < limit;                                                                              \
             }                                                                                                        \
         }                                                                                                            \
-        return odd != 0;                                                                                             \
+        return (odd != 0) | (below != 0) << 1;                                                                       \
     }
 WORDS(words_f32, float, key_of_f32, DIFFERS, f32_odd)
 WORDS(words_f16, uint16_t, key_of_half, PAST_F16, NEVER)
@@ -76,7 +80,8 @@ WORDS(words_i16, int16_t, SELF, NEVER, NEVER)
 WORDS(words_i8, int8_t, SELF, NEVER, NEVER)
 WORDS(words_u8, uint8_t, SELF, NEVER, NEVER)
 
-typedef bool make_words(const void *from, int64_t rows, int64_t n, int64_t place, bool descending, int64_t *words);
+typedef int make_words(const void *from, int64_t rows, int64_t n, int64_t place, bool descending, int64_t limit,
+                       int64_t *words);
 
 static make_words *words_of(mu_dtype dtype)
 {
@@ -223,7 +228,7 @@ void mu__words_sort(mu_words *w, const void *x, int64_t rows)
         sort_large(w, x, rows);
         return;
     }
-    w->odd = make(x, rows, w->n, 0, w->descending, w->words);
+    w->odd = make(x, rows, w->n, 0, w->descending, INT64_MIN, w->words);
     mu__kernels()->sort_rows(w->words, w->scratch, w->n, w->place_bits, 0, rows);
 }
 
@@ -234,34 +239,50 @@ static int64_t keep_best(mu_words *w, int64_t have, int64_t count)
     return w->words[count - 1];
 }
 
-MU_CLONES
-static bool any_below(const int64_t *words, int64_t n, int64_t limit)
-{
-    int64_t any = 0;
-    for (int64_t i = 0; i < n; i++)
-        any |= words[i] < limit;
-    return any != 0;
-}
-
 bool mu__words_can_search(mu_dtype dtype, int64_t n, int64_t count)
 {
-    return words_of(dtype) != NULL && count > 0 && n / 4 >= count + PIECE;
+    return count > 0 && n / 4 >= count + PIECE && (words_of(dtype) != NULL || count <= FIRSTS);
 }
 
-void mu__words_first(mu_words *w, const void *x, int64_t count)
+// Keys of 64 bits: the best so far are kept in order. Equal ones stay behind those that came before.
+static void first_large(mu_words *w, const void *x, int64_t count)
+{
+    int64_t best[FIRSTS], piece[PIECE], have = 0, least, greatest;
+    for (int64_t at = 0; at < w->n; at += PIECE) {
+        const int64_t n = MU_MIN((int64_t)PIECE, w->n - at);
+        const char *from = (const char *)x + at * 8;
+        (w->dtype == MU_F64 ? keys_f64 : keys_i64)(from, n, w->descending, piece, &least, &greatest);
+        if (have == count && least >= best[have - 1])
+            continue;
+        for (int64_t i = 0; i < n; i++) {
+            if (have == count && piece[i] >= best[have - 1])
+                continue;
+            int64_t to = have < count ? have++ : have - 1;
+            for (; to > 0 && best[to - 1] > piece[i]; to--) {
+                best[to] = best[to - 1];
+                w->words[to] = w->words[to - 1];
+            }
+            best[to] = piece[i];
+            w->words[to] = at + i;
+        }
+    }
+}
+
+static void first_small(mu_words *w, const void *x, int64_t count)
 {
     const size_t bytes = mu_dtype_bytes(w->dtype);
     const int64_t room = MU_MIN(2 * count + 4 * PIECE, w->n);
     make_words *make = words_of(w->dtype);
     int64_t have = room - PIECE, piece[PIECE];
-    w->odd = make(x, 1, have, 0, w->descending, w->words);
+    int found = make(x, 1, have, 0, w->descending, INT64_MIN, w->words);
     int64_t limit = keep_best(w, have, count), at = have;
     have = count;
     while (at < w->n) {
         const int64_t n = MU_MIN((int64_t)PIECE, w->n - at);
-        w->odd |= make((const char *)x + (size_t)at * bytes, 1, n, at, w->descending, piece);
+        const int here = make((const char *)x + (size_t)at * bytes, 1, n, at, w->descending, limit, piece);
         at += n;
-        if (!any_below(piece, n, limit))
+        found |= here;
+        if ((here & 2) == 0)
             continue;
         for (int64_t i = 0; i < n; i++) {
             w->words[have] = piece[i];
@@ -272,7 +293,13 @@ void mu__words_first(mu_words *w, const void *x, int64_t count)
             have = count;
         }
     }
+    w->odd = found & 1;
     keep_best(w, have, count);
+}
+
+void mu__words_first(mu_words *w, const void *x, int64_t count)
+{
+    (words_of(w->dtype) ? first_small : first_large)(w, x, count);
 }
 
 // ---- Back ---------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ void mu__words_sort(mu_words *w, const void *x, int64_t rows);
 void mu__words_take(const mu_words *w, const void *x, int64_t rows, int64_t count, void *values, int32_t *places);
 
 // mu__words_first finds the first `count` elements of one row at x in order without sorting the others:
-// words[0..count) are as mu__words_sort leaves them. mu__words_can_search says whether it can: it takes types of up to
-// four bytes, and a count that is much less than n.
+// words[0..count) are as mu__words_sort leaves them. mu__words_can_search says whether it can: it takes a count
+// that is much less than n, and of types of eight bytes a few elements only.
 bool mu__words_can_search(mu_dtype dtype, int64_t n, int64_t count);
 void mu__words_first(mu_words *w, const void *x, int64_t count);
 
