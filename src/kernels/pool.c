@@ -200,22 +200,25 @@ MU_INLINE void max_window(const pool *p, const window *w, int64_t in, int64_t ou
     }
 }
 
-MU_INLINE void max_window_2x2(const pool *p, const window *w, int64_t in, int64_t out)
-{
-    max_window(p, w, in, out, 2, 2);
-}
-
-MU_INLINE void max_window_3x3(const pool *p, const window *w, int64_t in, int64_t out)
-{
-    max_window(p, w, in, out, 3, 3);
-}
+#define MAX_BODY(height, width)                                                                                 \
+    MU_INLINE void max_window_##height##x##width(const pool *p, const window *w, int64_t in, int64_t out)      \
+    {                                                                                                          \
+        max_window(p, w, in, out, height, width);                                                              \
+    }
+MAX_BODY(1, 2)
+MAX_BODY(2, 1)
+MAX_BODY(1, 3)
+MAX_BODY(3, 1)
+MAX_BODY(2, 2)
+MAX_BODY(3, 3)
 
 MU_INLINE void max_window_any(const pool *p, const window *w, int64_t in, int64_t out)
 {
     max_window(p, w, in, out, 0, 0);
 }
 
-MU_INLINE void max_window_grad(const pool *p, const window *w, int64_t in, int64_t out)
+// apart: no two windows share an element, so what a window's elements get is all they get.
+MU_INLINE void max_window_spread(const pool *p, const window *w, int64_t in, int64_t out, bool apart)
 {
     const mu_pool_shape *s = p->s;
     for (int64_t c = 0; c < s->channels; c += MU_LANES) {
@@ -225,11 +228,21 @@ MU_INLINE void max_window_grad(const pool *p, const window *w, int64_t in, int64
         for (int64_t row = w->top; row < w->bottom; row++) {
             for (int64_t column = w->left; column < w->right; column++) {
                 float *to = p->dx + in + (row * s->width + column) * s->channels + c;
-                const mu_vm chosen = marks_equal(marks, mark_of(s, w, row, column));
-                v_store_n(to, v_load_n(to, n) + v_keep(chosen, d), n);
+                const mu_vf part = v_keep(marks_equal(marks, mark_of(s, w, row, column)), d);
+                v_store_n(to, apart ? part : v_load_n(to, n) + part, n);
             }
         }
     }
+}
+
+MU_INLINE void max_window_grad(const pool *p, const window *w, int64_t in, int64_t out)
+{
+    max_window_spread(p, w, in, out, false);
+}
+
+MU_INLINE void max_window_grad_apart(const pool *p, const window *w, int64_t in, int64_t out)
+{
+    max_window_spread(p, w, in, out, true);
 }
 
 MU_INLINE mu_vf sum_of_window(const mu_pool_shape *s, const float *x, const window *w, int64_t n, bool whole)
@@ -241,32 +254,74 @@ MU_INLINE mu_vf sum_of_window(const mu_pool_shape *s, const float *x, const wind
     return sum;
 }
 
-MU_INLINE void average_window(const pool *p, const window *w, int64_t in, int64_t out)
+// The same of a window that lies inside the image, its sides being constants; corner: its first element.
+MU_INLINE mu_vf sum_inside(const float *corner, int64_t below, int64_t channels, int64_t height, int64_t width)
+{
+    mu_vf sum = {0};
+    MU_UNROLL
+    for (int64_t i = 0; i < height * width; i++)
+        sum += v_load(corner + i / width * below + i % width * channels);
+    return sum;
+}
+
+// height and width as for max_window.
+MU_INLINE void average_window(const pool *p, const window *w, int64_t in, int64_t out, int64_t height, int64_t width)
 {
     const mu_pool_shape *s = p->s;
-    const int64_t area = window_area(w);
-    const bool exact = (area & (area - 1)) == 0;  // its inverse is a number too
+    const int64_t area = window_area(w), below = s->width * s->channels;
+    const bool inside = height > 0 && is_inside(s, w), exact = (area & (area - 1)) == 0;  // its inverse is a number too
     const mu_vf divisor = v_splat(area == 0 ? 1.0f : (float)area), inverse = v_splat(1.0f) / divisor;
+    const float *x = p->x + in, *corner = x + (w->top * s->width + w->left) * s->channels;
     for (int64_t c = 0; c < s->channels; c += MU_LANES) {
         const int64_t n = least(s->channels - c, MU_LANES);
-        const mu_vf sum = n == MU_LANES ? sum_of_window(s, p->x + in + c, w, n, true)
-                                        : sum_of_window(s, p->x + in + c, w, n, false);
+        const mu_vf sum = n < MU_LANES ? sum_of_window(s, x + c, w, n, false)
+                          : inside     ? sum_inside(corner + c, below, s->channels, height, width)
+                                       : sum_of_window(s, x + c, w, n, true);
         v_store_n(p->y + out + c, exact ? sum * inverse : sum / divisor, n);
+    }
+}
+
+#define AVERAGE_BODY(height, width)                                                                            \
+    MU_INLINE void average_window_##height##x##width(const pool *p, const window *w, int64_t in, int64_t out)  \
+    {                                                                                                          \
+        average_window(p, w, in, out, height, width);                                                          \
+    }
+AVERAGE_BODY(1, 2)
+AVERAGE_BODY(2, 1)
+AVERAGE_BODY(1, 3)
+AVERAGE_BODY(3, 1)
+AVERAGE_BODY(2, 2)
+AVERAGE_BODY(3, 3)
+
+MU_INLINE void average_window_any(const pool *p, const window *w, int64_t in, int64_t out)
+{
+    average_window(p, w, in, out, 0, 0);
+}
+
+MU_INLINE void average_window_spread(const pool *p, const window *w, int64_t in, int64_t out, bool apart)
+{
+    const mu_pool_shape *s = p->s;
+    const mu_vf area = v_splat((float)window_area(w));
+    for (int64_t c = 0; c < s->channels; c += MU_LANES) {
+        const int64_t n = least(s->channels - c, MU_LANES);
+        const mu_vf part = v_load_n(p->dy + out + c, n) / area;
+        for (int64_t row = w->top; row < w->bottom; row++) {
+            for (int64_t column = w->left; column < w->right; column++) {
+                float *to = p->dx + in + (row * s->width + column) * s->channels + c;
+                v_store_n(to, apart ? part : v_load_n(to, n) + part, n);
+            }
+        }
     }
 }
 
 MU_INLINE void average_window_grad(const pool *p, const window *w, int64_t in, int64_t out)
 {
-    const mu_pool_shape *s = p->s;
-    const float *dy = p->dy + out;
-    const int64_t area = window_area(w);
-    for (int64_t row = w->top; row < w->bottom; row++) {
-        for (int64_t column = w->left; column < w->right; column++) {
-            float *to = p->dx + in + (row * s->width + column) * s->channels;
-            for (int64_t c = 0; c < s->channels; c++)
-                to[c] += dy[c] / (float)area;
-        }
-    }
+    average_window_spread(p, w, in, out, false);
+}
+
+MU_INLINE void average_window_grad_apart(const pool *p, const window *w, int64_t in, int64_t out)
+{
+    average_window_spread(p, w, in, out, true);
 }
 
 static int64_t in_size(const mu_pool_shape *s)
@@ -294,34 +349,55 @@ MU_INLINE void for_windows(const pool *p, int64_t begin, int64_t end, window_bod
     }
 }
 
+// Each output pixel has one body for all windows of the sides that networks have.
+#define FOR_SIDES(kind)                                            \
+    switch (s->window_height * 16 + s->window_width) {             \
+    case 0x12: for_windows(&p, begin, end, kind##_1x2); break;     \
+    case 0x21: for_windows(&p, begin, end, kind##_2x1); break;     \
+    case 0x13: for_windows(&p, begin, end, kind##_1x3); break;     \
+    case 0x31: for_windows(&p, begin, end, kind##_3x1); break;     \
+    case 0x22: for_windows(&p, begin, end, kind##_2x2); break;     \
+    case 0x33: for_windows(&p, begin, end, kind##_3x3); break;     \
+    default: for_windows(&p, begin, end, kind##_any);              \
+    }
+
 void MU_KERNEL(max_pool)(const mu_pool_shape *s, const float *x, float *y, uint8_t *mark, int64_t begin, int64_t end)
 {
     const pool p = {.s = s, .x = x, .y = y, .new_mark = mark};
-    if (s->window_height == 2 && s->window_width == 2)
-        for_windows(&p, begin, end, max_window_2x2);
-    else if (s->window_height == 3 && s->window_width == 3)
-        for_windows(&p, begin, end, max_window_3x3);
-    else
-        for_windows(&p, begin, end, max_window_any);
+    FOR_SIDES(max_window)
+}
+
+void MU_KERNEL(average_pool)(const mu_pool_shape *s, const float *x, float *y, int64_t begin, int64_t end)
+{
+    const pool p = {.s = s, .x = x, .y = y};
+    FOR_SIDES(average_window)
+}
+
+// Whether no two windows share an element; sets to zero what some window or none leaves as it is.
+static bool prepare_gradient(const mu_pool_shape *s, float *dx, int64_t begin, int64_t end)
+{
+    const bool apart = s->stride_height >= s->window_height && s->stride_width >= s->window_width;
+    const bool all = s->out_height * s->window_height == s->height && s->out_width * s->window_width == s->width;
+    if (!apart || !all || s->pad_top != 0 || s->pad_left != 0)
+        zero(dx + begin * in_size(s), (end - begin) * in_size(s));
+    return apart;
 }
 
 void MU_KERNEL(max_pool_grad)(const mu_pool_shape *s, const float *dy, const uint8_t *mark, float *dx, int64_t begin,
                               int64_t end)
 {
     const pool p = {.s = s, .dy = dy, .mark = mark, .dx = dx};
-    zero(dx + begin * in_size(s), (end - begin) * in_size(s));
-    for_windows(&p, begin, end, max_window_grad);
-}
-
-void MU_KERNEL(average_pool)(const mu_pool_shape *s, const float *x, float *y, int64_t begin, int64_t end)
-{
-    const pool p = {.s = s, .x = x, .y = y};
-    for_windows(&p, begin, end, average_window);
+    if (prepare_gradient(s, dx, begin, end))
+        for_windows(&p, begin, end, max_window_grad_apart);
+    else
+        for_windows(&p, begin, end, max_window_grad);
 }
 
 void MU_KERNEL(average_pool_grad)(const mu_pool_shape *s, const float *dy, float *dx, int64_t begin, int64_t end)
 {
     const pool p = {.s = s, .dy = dy, .dx = dx};
-    zero(dx + begin * in_size(s), (end - begin) * in_size(s));
-    for_windows(&p, begin, end, average_window_grad);
+    if (prepare_gradient(s, dx, begin, end))
+        for_windows(&p, begin, end, average_window_grad_apart);
+    else
+        for_windows(&p, begin, end, average_window_grad);
 }
