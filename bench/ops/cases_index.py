@@ -71,7 +71,7 @@ def random_numbers():
          compared=False, largest="4m")
     case("poisson", "seed rate", "torch.poisson(rate)", "tf.random.stateless_poisson(tf.shape(rate), seed, rate, tf.float32)",
          "math", out=False, compared=False, largest="4m")
-    case("permutation", "seed flat", "torch.randperm(len(flat))", "tf.random.experimental.stateless_shuffle(tf.range(len(flat)), seed)",
+    case("permutation", "seed flat", "torch.randperm(len(flat))", "tf.random.experimental.stateless_shuffle(tf.range(tf.size(flat)), seed)",
          "math", out=False, compared=False, largest="4m")
 
 

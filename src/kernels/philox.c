@@ -45,26 +45,73 @@ MU_INLINE void mix(mu_vu word[4], const uint32_t first_key[2])
     }
 }
 
+// Counters `step` apart from low and high on, by halves of their words.
+MU_OUTLINE static void count_with_carry(uint64_t low, uint64_t high, uint64_t step, mu_vu word[4])
+{
+    for (int lane = 0; lane < MU_LANES; lane++) {
+        const uint64_t count = low + (uint64_t)lane * step, above = high + (count < low);
+        word[0][lane] = (uint32_t)count;
+        word[1][lane] = (uint32_t)(count >> 32);
+        word[2][lane] = (uint32_t)above;
+        word[3][lane] = (uint32_t)(above >> 32);
+    }
+}
+
+// The same; mostly only the lowest word differs from lane to lane.
+MU_INLINE void count_lanes(uint64_t low, uint64_t high, uint64_t step, mu_vu word[4])
+{
+    static const uint32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    mu_vu lane;
+    if (step > UINT32_MAX / MU_LANES || (low & UINT32_MAX) + step * (MU_LANES - 1) > UINT32_MAX) {
+        count_with_carry(low, high, step, word);
+        return;
+    }
+    memcpy(&lane, numbers, sizeof lane);
+    word[0] = lane * (uint32_t)step + (uint32_t)low;
+    word[1] = (mu_vu){0} + (uint32_t)(low >> 32);
+    word[2] = (mu_vu){0} + (uint32_t)high;
+    word[3] = (mu_vu){0} + (uint32_t)(high >> 32);
+}
+
+// The four words of each lane, lane by lane.
+MU_INLINE void put_words(const mu_vu word[4], uint32_t *words)
+{
+#if MU_LANES == 16
+    const __m512i a = _mm512_unpacklo_epi32((__m512i)word[0], (__m512i)word[1]);
+    const __m512i b = _mm512_unpackhi_epi32((__m512i)word[0], (__m512i)word[1]);
+    const __m512i c = _mm512_unpacklo_epi32((__m512i)word[2], (__m512i)word[3]);
+    const __m512i d = _mm512_unpackhi_epi32((__m512i)word[2], (__m512i)word[3]);
+    // Lane 4 q + k stands in quarter q of the k-th of these.
+    const __m512i all_0 = _mm512_unpacklo_epi64(a, c), all_1 = _mm512_unpackhi_epi64(a, c);
+    const __m512i all_2 = _mm512_unpacklo_epi64(b, d), all_3 = _mm512_unpackhi_epi64(b, d);
+    const __m512i left_0 = _mm512_shuffle_i32x4(all_0, all_1, 0x44), right_0 = _mm512_shuffle_i32x4(all_2, all_3, 0x44);
+    const __m512i left_1 = _mm512_shuffle_i32x4(all_0, all_1, 0xee), right_1 = _mm512_shuffle_i32x4(all_2, all_3, 0xee);
+    _mm512_storeu_si512(words, _mm512_shuffle_i32x4(left_0, right_0, 0x88));
+    _mm512_storeu_si512(words + 16, _mm512_shuffle_i32x4(left_0, right_0, 0xdd));
+    _mm512_storeu_si512(words + 32, _mm512_shuffle_i32x4(left_1, right_1, 0x88));
+    _mm512_storeu_si512(words + 48, _mm512_shuffle_i32x4(left_1, right_1, 0xdd));
+#else
+    for (int lane = 0; lane < MU_LANES; lane++)
+        for (int k = 0; k < 4; k++)
+            words[4 * lane + k] = word[k][lane];
+#endif
+}
+
 void MU_KERNEL(philox)(const uint32_t counter[4], const uint32_t key[2], uint64_t step, int64_t n, uint32_t *words)
 {
     uint64_t low = (uint64_t)counter[1] << 32 | counter[0], high = (uint64_t)counter[3] << 32 | counter[2];
     for (int64_t block = 0; block < n; block += MU_LANES) {
-        const int64_t count = least(n - block, MU_LANES);
-        uint32_t lanes[4][MU_LANES];
+        uint32_t few[4 * MU_LANES];
         mu_vu word[4];
-        for (int lane = 0; lane < MU_LANES; lane++) {
-            lanes[0][lane] = (uint32_t)low;
-            lanes[1][lane] = (uint32_t)(low >> 32);
-            lanes[2][lane] = (uint32_t)high;
-            lanes[3][lane] = (uint32_t)(high >> 32);
-            low += step;
-            high += low < step;
-        }
-        memcpy(word, lanes, sizeof word);
+        count_lanes(low, high, step, word);
+        low += MU_LANES * step;
+        high += low < MU_LANES * step;
         mix(word, key);
-        memcpy(lanes, word, sizeof word);
-        for (int64_t lane = 0; lane < count; lane++)
-            for (int k = 0; k < 4; k++)
-                words[4 * (block + lane) + k] = lanes[k][lane];
+        if (n - block >= MU_LANES) {
+            put_words(word, words + 4 * block);
+            continue;
+        }
+        put_words(word, few);
+        memcpy(words + 4 * block, few, (size_t)(4 * (n - block)) * sizeof *few);
     }
 }

@@ -15,18 +15,38 @@
 
 enum { STRETCH = 256, KNUTH_BELOW = 10 };  // counters per element; the mean from which on PTRS takes over
 
+// The first counters of some elements' stretches, made side by side; of the very first of each, normal numbers too.
+enum { BLOCK = MU_RANDOM_PAIRS, AHEAD = 4 };
+typedef struct ahead {
+    uint32_t words[AHEAD][4 * BLOCK];
+    double normals[2 * BLOCK];
+    bool has_normals;
+} ahead;
+
 // A stretch of the sequence; doubles come in pairs, of which the second is used first.
 typedef struct stretch {
-    mu_philox generator;
+    const ahead *ahead;
+    int64_t element;         // in ahead
+    int used;                // counters
+    mu_philox generator;     // of the counter behind those that were made ahead
     int n_uniform, n_normal;
     double uniform[2], normal[2];
 } stretch;
+
+static void next_words(stretch *s, uint32_t words[4])
+{
+    if (s->used < AHEAD)
+        memcpy(words, s->ahead->words[s->used] + 4 * s->element, 4 * sizeof *words);
+    else
+        mu__philox_next(&s->generator, words);
+    s->used++;
+}
 
 static double next_uniform(stretch *s)
 {
     if (s->n_uniform == 0) {
         uint32_t words[4];
-        mu__philox_next(&s->generator, words);
+        next_words(s, words);
         for (int i = 0; i < 2; i++)
             s->uniform[i] = mu__random_double(words[2 * i], words[2 * i + 1]);
         s->n_uniform = 2;
@@ -38,8 +58,11 @@ static double next_normal(stretch *s)
 {
     if (s->n_normal == 0) {
         uint32_t words[4];
-        mu__philox_next(&s->generator, words);
-        mu__random_normals(words, s->normal);
+        next_words(s, words);
+        if (s->used == 1 && s->ahead->has_normals)
+            memcpy(s->normal, s->ahead->normals + 2 * s->element, sizeof s->normal);
+        else
+            mu__random_normals(words, s->normal);
         s->n_normal = 2;
     }
     return s->normal[--s->n_normal];
@@ -79,7 +102,7 @@ static double draw_poisson_by_product(stretch *s, double rate)
 
 static double draw_poisson_by_ratio(stretch *s, double rate)
 {
-    const double b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b, inverse_alpha = 1.1239 + 1.1328 / (b - 3.4);
+    const double b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b;
     for (;;) {
         const double u = next_uniform(s) - 0.5, v = next_uniform(s), distance = 0.5 - fabs(u);
         const double k = floor((2 * a / distance + b) * u + rate + 0.43);
@@ -87,6 +110,7 @@ static double draw_poisson_by_ratio(stretch *s, double rate)
             return k;
         if (k < 0 || (distance < 0.013 && v > distance))
             continue;
+        const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4);
         if (log(v * inverse_alpha / (a / (distance * distance) + b)) <= -rate + k * log(rate) - lgamma(k + 1))
             return k;
     }
@@ -99,6 +123,15 @@ static double draw_poisson(stretch *s, double rate)
     return rate < KNUTH_BELOW ? draw_poisson_by_product(s, rate) : draw_poisson_by_ratio(s, rate);
 }
 
+static void make_ahead(ahead *made, mu_philox generator, int64_t n, bool gamma)
+{
+    for (int i = 0; i < AHEAD; i++, mu__philox_skip(&generator, 1))
+        mu__philox_fill(&generator, STRETCH, n, made->words[i]);
+    made->has_normals = gamma;
+    if (gamma)
+        mu__random_normals_of(made->words[0], made->normals, n);
+}
+
 static void draw_elements(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *k = arg;
@@ -106,11 +139,15 @@ static void draw_elements(void *arg, int64_t begin, int64_t end)
     const int64_t n_parameters = mu__elements(&parameters->shape), each = mu__elements(&out->shape) / n_parameters;
     const bool gamma = k->op == &mu_op_stateless_random_gamma;
     const mu_philox first = mu__random_generator(&k->in[0]);
+    ahead made;
     for (int64_t i = begin; i < end; i++) {
-        const int64_t which = i / each, sample = i % each;
-        const double parameter = mu__read_element(parameters->dtype, parameters->data, which);
-        stretch s = {.generator = first};
+        const int64_t element = (i - begin) % BLOCK, which = i / each, sample = i % each;
+        stretch s = {.ahead = &made, .element = element, .generator = first};
         mu__philox_skip(&s.generator, (uint64_t)i * STRETCH);
+        if (element == 0)
+            make_ahead(&made, s.generator, MU_MIN((int64_t)BLOCK, end - i), gamma);
+        mu__philox_skip(&s.generator, AHEAD);
+        const double parameter = mu__read_element(parameters->dtype, parameters->data, which);
         mu__write_element(out->dtype, out->data, sample * n_parameters + which,
                           gamma ? draw_gamma(&s, parameter) : draw_poisson(&s, parameter));
     }

@@ -13,29 +13,19 @@
 #include <math.h>
 #include <muster/ops.h>
 
-enum { UNIFORM, NORMAL, TRUNCATED, INTEGERS, PERMUTATION };
-enum { GROUP = 4, RESERVED = 256 };  // elements per group at most; samples kept free for one truncated normal
-
-static float float_of(uint32_t word)  // [0, 1)
-{
-    uint32_t bits = 0x3f800000u | (word & 0x7fffffu);
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value - 1;
-}
-
-double mu__random_double(uint32_t low, uint32_t high)
-{
-    uint64_t bits = (uint64_t)0x3ff << 52 | (uint64_t)(low & 0xfffffu) << 32 | high;
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value - 1;
-}
+enum { GROUP = MU_RANDOM_GROUP, RESERVED = 256 };  // samples kept free for one truncated normal
+enum {
+    UNIFORM = MU_RANDOM_UNIFORM,
+    NORMAL = MU_RANDOM_NORMAL,
+    TRUNCATED = MU_RANDOM_TRUNCATED,
+    INTEGERS = MU_RANDOM_INTEGERS,
+    PERMUTATION = MU_RANDOM_PERMUTATION,
+};
 
 // Box and Muller: two normal numbers from two uniform ones.
 static void normal_floats(const uint32_t words[2], float out[2])
 {
-    float radius = float_of(words[0]), angle = 2.0f * (float)M_PI * float_of(words[1]);
+    float radius = mu__random_float(words[0]), angle = 2.0f * (float)M_PI * mu__random_float(words[1]);
     radius = sqrtf(-2 * logf(radius < 1.0e-7f ? 1.0e-7f : radius));
     out[0] = sinf(angle) * radius;
     out[1] = cosf(angle) * radius;
@@ -49,7 +39,7 @@ void mu__random_normals(const uint32_t words[4], double out[2])
     out[1] = cos(angle) * radius;
 }
 
-static int group_size(int variant, mu_dtype dtype)
+int mu__random_group_size(int variant, mu_dtype dtype)
 {
     return dtype == MU_F64 || (variant == INTEGERS && dtype == MU_I64) ? 2 : 4;
 }
@@ -58,11 +48,11 @@ static void uniform_group(mu_philox generator, mu_dtype dtype, double out[GROUP]
 {
     uint32_t words[4];
     mu__philox_next(&generator, words);
-    for (int i = 0; i < group_size(UNIFORM, dtype); i++) {
+    for (int i = 0; i < mu__random_group_size(UNIFORM, dtype); i++) {
         if (dtype == MU_F64)
             out[i] = mu__random_double(words[2 * i], words[2 * i + 1]);
         else if (dtype == MU_F32)
-            out[i] = float_of(words[i]);
+            out[i] = mu__random_float(words[i]);
         else  // as many bits as the type's fraction has
             out[i] = dtype == MU_F16 ? (words[i] & 0x3ff) * 0x1p-10 : (words[i] & 0x7f) * 0x1p-7;
     }
@@ -85,9 +75,9 @@ static void normal_group(mu_philox generator, mu_dtype dtype, double out[GROUP])
 }
 
 // Draws until the group is full of numbers within two deviations.
-static void truncated_group(mu_philox generator, mu_dtype dtype, double out[GROUP])
+void mu__truncated_group(mu_philox generator, mu_dtype dtype, double out[GROUP])
 {
-    int n = 0, wanted = group_size(TRUNCATED, dtype);
+    int n = 0, wanted = mu__random_group_size(TRUNCATED, dtype);
     while (n < wanted) {
         uint32_t words[4];
         double drawn[GROUP];
@@ -129,7 +119,7 @@ mu_philox mu__random_generator(const mu_view *seed)
 }
 
 // Counters between the groups of one dtype's stretches.
-static uint64_t counters_per_group(int variant, int64_t size)
+uint64_t mu__random_counters(int variant, int64_t size)
 {
     return variant == TRUNCATED ? (uint64_t)size * RESERVED / 4 : 1;
 }
@@ -139,13 +129,13 @@ static void random_groups(void *arg, int64_t begin, int64_t end)
     const mu_kernel *k = arg;
     int variant = k->op->variant;
     mu_dtype dtype = k->out[0].dtype;
-    int64_t size = group_size(variant, dtype), n = mu__elements(&k->out[0].shape);
+    int64_t size = mu__random_group_size(variant, dtype), n = mu__elements(&k->out[0].shape);
     const mu_philox first = mu__random_generator(&k->in[0]);
     for (int64_t group = begin; group < end; group++) {
         mu_philox generator = first;
         double drawn[GROUP];
         int64_t at = group * size, count = MU_MIN(size, n - at);
-        mu__philox_skip(&generator, (uint64_t)group * counters_per_group(variant, size));
+        mu__philox_skip(&generator, (uint64_t)group * mu__random_counters(variant, size));
         if (variant == INTEGERS) {
             integer_group(generator, k, at, count);
             continue;
@@ -155,108 +145,15 @@ static void random_groups(void *arg, int64_t begin, int64_t end)
         else if (variant == NORMAL)
             normal_group(generator, dtype, drawn);
         else
-            truncated_group(generator, dtype, drawn);
+            mu__truncated_group(generator, dtype, drawn);
         for (int64_t i = 0; i < count; i++)
             mu__write_element(dtype, k->out[0].data, at + i, drawn[i]);
     }
 }
 
-// ---- Many groups at once ------------------------------------------------------------------------
-
-enum { GROUPS = 64, WORDS = 4 * GROUPS };
-
-MU_CLONES static void uniform_floats(const uint32_t *words, float *out, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        out[i] = float_of(words[i]);
-}
-
-MU_CLONES static void radii_and_angles(const uint32_t *words, float *radius, float *angle, int64_t pairs)
-{
-    for (int64_t i = 0; i < pairs; i++) {
-        const float drawn = float_of(words[2 * i]);
-        radius[i] = drawn < 1.0e-7f ? 1.0e-7f : drawn;
-        angle[i] = 2.0f * (float)M_PI * float_of(words[2 * i + 1]);
-    }
-}
-
-MU_CLONES static void pairs_of(const float *log, const float *sine, const float *cosine, float *out, int64_t pairs)
-{
-    for (int64_t i = 0; i < pairs; i++) {
-        const float radius = sqrtf(-2 * log[i]);
-        out[2 * i] = sine[i] * radius;
-        out[2 * i + 1] = cosine[i] * radius;
-    }
-}
-
-static void normal_floats_of(const uint32_t *words, float *out, int64_t n)
-{
-    const mu_kernels *kernels = mu__kernels();
-    float log[WORDS / 2], angle[WORDS / 2], sine[WORDS / 2];
-    const int64_t pairs = (n + 1) / 2;
-    radii_and_angles(words, log, angle, pairs);
-    kernels->math_f32(MU_MATH_LOG, 0, log, log, pairs);
-    kernels->math_f32(MU_MATH_SIN, 0, angle, sine, pairs);
-    kernels->math_f32(MU_MATH_COS, 0, angle, angle, pairs);
-    pairs_of(log, sine, angle, out, pairs);
-}
-
-// Where not all of a group's first numbers are within two deviations it is drawn again, one by one.
-static void replace_far(const mu_philox *first, uint64_t group, float drawn[GROUP])
-{
-    bool far = false;
-    for (int i = 0; i < GROUP; i++)
-        far = far || !(fabsf(drawn[i]) < 2);
-    if (!far)
-        return;
-    mu_philox generator = *first;
-    double again[GROUP];
-    mu__philox_skip(&generator, group * counters_per_group(TRUNCATED, GROUP));
-    truncated_group(generator, MU_F32, again);
-    for (int i = 0; i < GROUP; i++)
-        drawn[i] = (float)again[i];
-}
-
-static void float_groups(void *arg, int64_t begin, int64_t end)
-{
-    const mu_kernel *k = arg;
-    const int variant = k->op->variant;
-    const int64_t n = mu__elements(&k->out[0].shape);
-    const uint64_t step = counters_per_group(variant, GROUP);
-    const mu_philox first = mu__random_generator(&k->in[0]);
-    for (int64_t group = begin; group < end; group += GROUPS) {
-        const int64_t groups = MU_MIN(end - group, (int64_t)GROUPS), count = MU_MIN(groups * GROUP, n - group * GROUP);
-        mu_philox generator = first;
-        uint32_t words[WORDS];
-        float drawn[WORDS];
-        mu__philox_skip(&generator, (uint64_t)group * step);
-        mu__philox_fill(&generator, step, groups, words);
-        if (variant == UNIFORM)
-            uniform_floats(words, drawn, groups * GROUP);
-        else
-            normal_floats_of(words, drawn, groups * GROUP);
-        for (int64_t i = 0; i < groups && variant == TRUNCATED; i++)
-            replace_far(&first, (uint64_t)(group + i), drawn + i * GROUP);
-        memcpy((float *)k->out[0].data + group * GROUP, drawn, (size_t)count * sizeof *drawn);
-    }
-}
-
-static mu_status float_prepare(mu_prepare *prepare)
-{
-    prepare->declined = prepare->out[0].dtype != MU_F32;
-    return MU_OK;
-}
-
-static mu_status float_run(const mu_kernel *k)
-{
-    const int64_t n = mu__elements(&k->out[0].shape);
-    mu__share_range(k->team, (n + GROUP - 1) / GROUP, GROUPS, n * 8, float_groups, (void *)k);
-    return MU_OK;
-}
-
 static mu_status random_ref(const mu_kernel *k)
 {
-    int64_t size = group_size(k->op->variant, k->out[0].dtype), n = mu__elements(&k->out[0].shape);
+    int64_t size = mu__random_group_size(k->op->variant, k->out[0].dtype), n = mu__elements(&k->out[0].shape);
     mu__share_range(k->team, (n + size - 1) / size, 64, n * 8, random_groups, (void *)k);
     return MU_OK;
 }
@@ -346,18 +243,19 @@ static const mu_sample samples_permutation[] = {
     .attrs_bytes = sizeof(mu_random_attrs), .attrs = random_attrs, .infer = random_infer, .ref = kernel, \
     .samples = inputs
 
-#define FLOATS_FAST .cpu = {.prepare = float_prepare, .run = float_run}
+#define MANY_FAST .cpu = {.run = mu__random_many}
 
 const mu_op mu_op_stateless_random_uniform = {
-    RANDOM("stateless_random_uniform", UNIFORM, random_ref, samples_random), FLOATS_FAST};
+    RANDOM("stateless_random_uniform", UNIFORM, random_ref, samples_random), MANY_FAST};
 const mu_op mu_op_stateless_random_normal = {
-    RANDOM("stateless_random_normal", NORMAL, random_ref, samples_random), FLOATS_FAST};
+    RANDOM("stateless_random_normal", NORMAL, random_ref, samples_random), MANY_FAST};
 const mu_op mu_op_stateless_truncated_normal = {
-    RANDOM("stateless_truncated_normal", TRUNCATED, random_ref, samples_random), FLOATS_FAST};
+    RANDOM("stateless_truncated_normal", TRUNCATED, random_ref, samples_random), MANY_FAST};
 const mu_op mu_op_stateless_random_uniform_int = {
-    RANDOM("stateless_random_uniform_int", INTEGERS, random_ref, samples_integers)};
+    RANDOM("stateless_random_uniform_int", INTEGERS, random_ref, samples_integers), MANY_FAST};
 const mu_op mu_op_stateless_permutation = {
-    RANDOM("stateless_permutation", PERMUTATION, permutation_ref, samples_permutation)};
+    RANDOM("stateless_permutation", PERMUTATION, permutation_ref, samples_permutation),
+    .cpu = {.run = mu__permutation_many}};
 
 // ---- Public functions ---------------------------------------------------------------------------
 

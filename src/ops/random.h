@@ -9,7 +9,42 @@ mu_status mu__need_seed(const mu_infer *infer);           // input 0 is two inte
 mu_status mu__need_known_shape(const mu_shape *shape, const char *what);  // as a shape to draw
 mu_philox mu__random_generator(const mu_view *seed);
 
-double mu__random_double(uint32_t low, uint32_t high);    // [0, 1)
+// What a row draws. Elements come in groups; each takes a stretch of the sequence of so many counters.
+enum {
+    MU_RANDOM_UNIFORM,
+    MU_RANDOM_NORMAL,
+    MU_RANDOM_TRUNCATED,
+    MU_RANDOM_INTEGERS,
+    MU_RANDOM_PERMUTATION,
+};
+enum { MU_RANDOM_GROUP = 4 };  // elements of a group, at most
+int mu__random_group_size(int variant, mu_dtype dtype);
+uint64_t mu__random_counters(int variant, int64_t size);
+void mu__truncated_group(mu_philox generator, mu_dtype dtype, double out[MU_RANDOM_GROUP]);
+
+// The fast kernels of these rows (random_many.c). mu__random_normals_of makes pairs of normal numbers of four words
+// each, so many pairs at the most.
+enum { MU_RANDOM_PAIRS = 64 };
+void mu__random_normals_of(const uint32_t *words, double *out, int64_t pairs);
+mu_status mu__random_many(const mu_kernel *k);
+mu_status mu__permutation_many(const mu_kernel *k);
+
+static inline float mu__random_float(uint32_t word)  // [0, 1)
+{
+    const uint32_t bits = 0x3f800000u | (word & 0x7fffffu);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value - 1;
+}
+
+static inline double mu__random_double(uint32_t low, uint32_t high)  // [0, 1)
+{
+    const uint64_t bits = (uint64_t)0x3ff << 52 | (uint64_t)(low & 0xfffffu) << 32 | high;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value - 1;
+}
+
 void mu__random_normals(const uint32_t words[4], double out[2]);  // Box and Muller
 
 double mu__digamma(double x);                              // elementwise.c

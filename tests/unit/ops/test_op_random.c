@@ -1,5 +1,8 @@
 // Tests of random numbers: the same as TensorFlow 2.21's stateless ops for seed [7, -3], and sane in bulk.
+#include "kernels/kernels.h"
 #include "op_check.h"
+#include "ops/attrs.h"
+#include "ops/philox.h"
 
 static mu_tensor *seed(void)
 {
@@ -50,24 +53,66 @@ static void test_bulk(void **state)
 }
 
 // Many at once are the same as one by one: to the bit, or to rounding where functions of two libraries are involved.
-static void test_fast_is_plain(void **state)
+enum { N_BULK = 100003 };
+
+static void check_fast(const mu_op *op, mu_dtype dtype, mu_random_attrs attrs, double bound)
 {
-    (void)state;
-    enum { N = 100003 };
-    static float fast[N], plain[N];
-    const mu_op *const ops[] = {&mu_op_stateless_random_uniform, &mu_op_stateless_random_normal,
-                                &mu_op_stateless_truncated_normal};
+    static double fast[N_BULK], plain[N_BULK];
     const mu_team alone = {.n_threads = 1};
     const int64_t seeds[] = {7, -3};
     const mu_view in = {MU_I64, MU_SHAPE(2), (void *)seeds};
-    for (size_t i = 0; i < MU_COUNT(ops); i++) {
-        const mu_view out_fast = {MU_F32, MU_SHAPE(N), fast}, out_plain = {MU_F32, MU_SHAPE(N), plain};
-        mu_kernel kernel = {.op = ops[i], .n_in = 1, .n_out = 1, .in = &in, .out = &out_fast, .team = &alone};
-        assert_int_equal(ops[i]->cpu.run(&kernel), MU_OK);
-        kernel.out = &out_plain;
-        assert_int_equal(ops[i]->ref(&kernel), MU_OK);
-        for (int64_t k = 0; k < N; k++)
-            assert_true(fabsf(fast[k] - plain[k]) <= (i == 0 ? 0 : 2e-6f));
+    const mu_view out_fast = {dtype, MU_SHAPE(N_BULK), fast}, out_plain = {dtype, MU_SHAPE(N_BULK), plain};
+    mu_kernel kernel = {.op = op, .attrs = &attrs, .n_in = 1, .n_out = 1, .in = &in, .out = &out_fast, .team = &alone};
+    assert_int_equal(op->cpu.run(&kernel), MU_OK);
+    kernel.out = &out_plain;
+    assert_int_equal(op->ref(&kernel), MU_OK);
+    for (int64_t k = 0; k < N_BULK; k++)
+        assert_true(fabs(mu__read_element(dtype, fast, k) - mu__read_element(dtype, plain, k)) <= bound);
+}
+
+static void test_fast_is_plain(void **state)
+{
+    (void)state;
+    static const mu_dtype floats[] = {MU_F32, MU_F64, MU_F16, MU_BF16};
+    static const double missed[] = {2e-6, 1e-14, 4e-3, 3e-2};  // a normal number's last place
+    const mu_random_attrs none = {.shape = MU_SHAPE(N_BULK)};
+    for (size_t i = 0; i < MU_COUNT(floats); i++) {
+        check_fast(&mu_op_stateless_random_uniform, floats[i], none, 0);
+        check_fast(&mu_op_stateless_random_normal, floats[i], none, missed[i]);
+        check_fast(&mu_op_stateless_truncated_normal, floats[i], none, missed[i]);
+    }
+    check_fast(&mu_op_stateless_permutation, MU_I64, none, 0);
+    static const int64_t ranges[][2] = {{0, 1}, {-3, 1000}, {0, 1 << 30}, {INT32_MIN, INT32_MAX}, {5, 12}};
+    for (size_t i = 0; i < MU_COUNT(ranges); i++) {
+        const mu_random_attrs within = {.shape = MU_SHAPE(N_BULK), .low = ranges[i][0], .high = ranges[i][1]};
+        check_fast(&mu_op_stateless_random_uniform_int, MU_I32, within, 0);
+        check_fast(&mu_op_stateless_random_uniform_int, MU_I64, within, 0);
+    }
+    const mu_random_attrs all = {.shape = MU_SHAPE(N_BULK), .low = INT64_MIN, .high = INT64_MAX};
+    check_fast(&mu_op_stateless_random_uniform_int, MU_I64, all, 0);
+}
+
+// Counters side by side on every instruction set are counters one by one, also where a word goes over into the next.
+static void test_counters(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"avx512", "avx2", "base"};
+    static const uint64_t steps[] = {1, 256, UINT64_C(1) << 33};
+    enum { N = 77 };
+    for (size_t s = 0; s < 3 * MU_COUNT(steps); s++) {
+        const mu_kernels *kernels = mu__kernels_for(sets[s % 3]);
+        for (int carry = 0; kernels && carry < 4; carry++) {
+            mu_philox generator = {.counter = {5, 6, 7, 8}, .key = {9, 10}};
+            uint32_t many[4 * N], one[4];
+            for (int i = 0; i < carry; i++)
+                generator.counter[i] = UINT32_MAX - (i == 0 ? 20 : 0);
+            kernels->philox(generator.counter, generator.key, steps[s / 3], N, many);
+            for (int i = 0; i < N; i++) {
+                mu__philox_next(&generator, one);
+                mu__philox_skip(&generator, steps[s / 3] - 1);
+                assert_memory_equal(one, many + 4 * i, sizeof one);
+            }
+        }
     }
 }
 
@@ -87,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_uniforms_have_tensorflows_bits), cmocka_unit_test(test_normals_agree),
         cmocka_unit_test(test_bulk), cmocka_unit_test(test_fast_is_plain), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_counters),
     };
     mu_init();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
