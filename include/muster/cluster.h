@@ -111,6 +111,11 @@ typedef struct mu_job_size {
     int tasks;
 } mu_job_size;
 
+typedef struct mu_host_tasks {
+    const char *host;
+    int tasks;
+} mu_host_tasks;
+
 typedef struct mu_slurm_cluster_resolver_args {
     size_t size;
     mu_keyword_only only_;
@@ -121,6 +126,7 @@ typedef struct mu_slurm_cluster_resolver_args {
     int tasks_per_node;      // the same on every host; default SLURM_STEP_TASKS_PER_NODE
     bool no_auto_set_gpu;    // do not set CUDA_VISIBLE_DEVICES to the GPUs of this task
     const char *rpc_layer;   // default "grpc"
+    const mu_host_tasks *tasks_per_host; // in place of tasks_per_node; the last one has host NULL
 } mu_slurm_cluster_resolver_args;
 
 // mu_slurm_cluster_resolver reads the variables that srun gives to each task of a job step. Tasks are dealt to

@@ -1,8 +1,10 @@
 // Start and end of the library, and what a runtime holds: settings, processors, seeds, and one slot for
 // each higher layer to keep its own state in.
 //
-// The default runtime is the only mutable global besides the process's signals and its leak counters.
+// The default runtime is the only mutable global besides the process's signals, its leak counters and the kernels that
+// it uses.
 #include "base/private.h"
+#include "kernels/kernels.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -89,12 +91,23 @@ static mu_status make_lock(pthread_mutex_t *lock)
     return failed == 0 ? MU_OK : mu__error(mu__errno_code(failed), "cannot make a mutex: %s", strerror(failed));
 }
 
+static mu_status choose_kernels(const mu_runtime *runtime)
+{
+    const char *isa = runtime->settings.values[MU_SETTING_ISA].text;
+    if (mu__kernels_use(isa))
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "MUSTER_ISA is \"%s\", which this processor does not have; unset, it is the best there is (%s)",
+                     isa, mu__kernels()->isa);
+}
+
 static mu_status runtime_fill(mu_runtime *runtime, const mu_runtime_args *args)
 {
     MU_TRY(make_lock(&runtime->lock));
     runtime->has_lock = true;
     MU_TRY(mu__settings_read(&runtime->settings, args));
     runtime->log_level = mu__settings_log_level(&runtime->settings);
+    MU_TRY(choose_kernels(runtime));
     MU_TRY(find_cpus(runtime));
     atomic_init(&runtime->seed, args->has_seed || args->seed != 0 ? args->seed : system_seed());
     if (runtime->settings.values[MU_SETTING_TRACE].text == NULL)

@@ -142,6 +142,8 @@ mu_status mu__tasks_per_node_expand(const char *text, mu_counts *out)
 typedef struct node {
     const char *host;
     int tasks;
+    int first; // of its tasks, counted on the host
+    int rank;  // of its first task, in the order of Slurm's list
     size_t order;
 } node;
 
@@ -151,6 +153,7 @@ typedef struct slurm_step {
     mu_counts counts;
     node *nodes;    // [hosts.n], by name
     int rank, tasks;
+    bool twice; // a host stands there twice
     const char *here; // this task's node, and which of its tasks it is; NULL, -1: not known
     int local;
     int gpus_per_task;
@@ -186,34 +189,63 @@ static int visible_gpus(void)
     return n;
 }
 
+// Host by host what Slurm says, unless the arguments say it.
+static mu_status read_counts(const mu_slurm_cluster_resolver_args *args, slurm_step *out)
+{
+    const char *counts = mu__environment("SLURM_STEP_TASKS_PER_NODE");
+    if (args->tasks_per_node != 0 || args->tasks_per_host != NULL)
+        return MU_OK;
+    if (counts == NULL)
+        return missing("SLURM_STEP_TASKS_PER_NODE");
+    MU_TRY(mu__tasks_per_node_expand(counts, &out->counts));
+    if (out->counts.n == out->hosts.n)
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "SLURM_STEP_TASKS_PER_NODE (\"%.60s\") is about %zu nodes, SLURM_STEP_NODELIST (\"%.60s\") about "
+                     "%zu; they must agree",
+                     counts, out->counts.n, mu__environment("SLURM_STEP_NODELIST"), out->hosts.n);
+}
+
+static mu_status tasks_of(const mu_slurm_cluster_resolver_args *args, const slurm_step *step, size_t i, int *out)
+{
+    *out = args->tasks_per_node != 0 ? args->tasks_per_node : step->counts.n > i ? step->counts.items[i] : -1;
+    for (int k = 0; args->tasks_per_host != NULL && args->tasks_per_host[k].host != NULL; k++)
+        if (strcmp(args->tasks_per_host[k].host, step->hosts.items[i]) == 0)
+            *out = args->tasks_per_host[k].tasks;
+    if (*out >= 0)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "the job step has the host %s, but .tasks_per_host says of no 0 or more tasks of it; give one row "
+                     "for each host",
+                     step->hosts.items[i]);
+}
+
 static mu_status read_nodes(const mu_slurm_cluster_resolver_args *args, slurm_step *out)
 {
-    const char *hosts = mu__environment("SLURM_STEP_NODELIST"), *counts = mu__environment("SLURM_STEP_TASKS_PER_NODE");
+    const char *hosts = mu__environment("SLURM_STEP_NODELIST");
     if (hosts == NULL)
         return missing("SLURM_STEP_NODELIST");
     MU_TRY(mu__hostlist_expand(hosts, &out->hosts));
-    if (args->tasks_per_node == 0 && counts == NULL)
-        return missing("SLURM_STEP_TASKS_PER_NODE");
-    if (args->tasks_per_node == 0)
-        MU_TRY(mu__tasks_per_node_expand(counts, &out->counts));
-    if (args->tasks_per_node == 0 && out->counts.n != out->hosts.n)
-        return mu__error(MU_FAILED_PRECONDITION,
-                         "SLURM_STEP_TASKS_PER_NODE (\"%.60s\") is about %zu nodes, SLURM_STEP_NODELIST "
-                         "(\"%.60s\") about %zu; they must agree",
-                         counts, out->counts.n, hosts, out->hosts.n);
+    MU_TRY(read_counts(args, out));
     out->nodes = mu__calloc(out->hosts.n, sizeof *out->nodes);
     if (out->nodes == NULL)
         return MU_RESOURCE_EXHAUSTED;
     int64_t tasks = 0;
     for (size_t i = 0; i < out->hosts.n; i++) {
-        out->nodes[i] =
-            (node){out->hosts.items[i], args->tasks_per_node != 0 ? args->tasks_per_node : out->counts.items[i], i};
+        out->nodes[i] = (node){.host = out->hosts.items[i], .order = i, .rank = (int)tasks};
+        MU_TRY(tasks_of(args, out, i, &out->nodes[i].tasks));
         tasks += out->nodes[i].tasks;
+        if (tasks > MU_MAX_TASKS)
+            return mu__error(MU_INVALID_ARGUMENT, "the job step has more than %d tasks", MU_MAX_TASKS);
     }
-    if (tasks > MU_MAX_TASKS)
-        return mu__error(MU_INVALID_ARGUMENT, "the job step has more than %d tasks", MU_MAX_TASKS);
     out->tasks = (int)tasks;
     qsort(out->nodes, out->hosts.n, sizeof *out->nodes, by_name);
+    // Components of a heterogeneous job may have a host twice: its ports go on.
+    for (size_t i = 1; i < out->hosts.n; i++)
+        if (strcmp(out->nodes[i].host, out->nodes[i - 1].host) == 0) {
+            out->nodes[i].first = out->nodes[i - 1].first + out->nodes[i - 1].tasks;
+            out->twice = true;
+        }
     return MU_OK;
 }
 
@@ -276,6 +308,9 @@ static mu_status show_gpus(int local, int gpus)
 // So a task is the one whose address is on its node, where Slurm says on which that is.
 static bool is_own(const slurm_step *step, const node *at, int local, int rank)
 {
+    // What SLURM_LOCALID counts on a host that stands there twice is not clear.
+    if (step->twice)
+        return at->rank + local == step->rank;
     if (step->here == NULL || step->local < 0)
         return rank == step->rank;
     return strcmp(at->host, step->here) == 0 && local == step->local;
@@ -292,7 +327,7 @@ static mu_status deal(const slurm_step *step, const mu_job_size *jobs, int n_job
                 job++;
                 index = 0;
             }
-            char *address = mu__sprintf("%s:%d", step->nodes[i].host, port_base + j);
+            char *address = mu__sprintf("%s:%d", step->nodes[i].host, port_base + step->nodes[i].first + j);
             if (address == NULL)
                 return MU_RESOURCE_EXHAUSTED;
             const mu_status status = mu_cluster_spec_add(out->spec, jobs[job].job, -1, address);
@@ -302,7 +337,7 @@ static mu_status deal(const slurm_step *step, const mu_job_size *jobs, int n_job
                 out->task_id = index;
                 if ((out->task_type = mu__strdup(jobs[job].job)) == NULL)
                     return MU_RESOURCE_EXHAUSTED;
-                *local = j;
+                *local = step->nodes[i].first + j;
             }
             index++;
         }
@@ -324,10 +359,12 @@ static mu_status check_step(const slurm_step *step, const mu_job_size *jobs, int
                          "srun --ntasks=%lld, or change the jobs",
                          (long long)wanted, step->tasks, (long long)wanted);
     if (step->rank >= step->tasks)
-        return mu__error(MU_FAILED_PRECONDITION, "SLURM_PROCID is %d, but the job step has %d tasks", step->rank,
-                         step->tasks);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "SLURM_PROCID is %d, but the job step has %d tasks; of a heterogeneous job start all "
+                         "components with one srun, or name the tasks in TF_CONFIG",
+                         step->rank, step->tasks);
     for (size_t i = 0; i < step->hosts.n; i++)
-        if (port_base < 1 || port_base > 65536 - MU_MAX(step->nodes[i].tasks, 1))
+        if (port_base < 1 || port_base > 65536 - MU_MAX(step->nodes[i].first + step->nodes[i].tasks, 1))
             return mu__error(MU_INVALID_ARGUMENT,
                              "the ports of the %d tasks of %s begin at %d; they must lie between 1 and 65535: "
                              "change .port_base",

@@ -76,17 +76,40 @@ static mu_status module_path(const char *name, char path[LONGEST_PATH])
     return MU_OK;
 }
 
+// Whether a list with commas has this word; one that begins with ^ says what there is not.
+static bool has_word(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *at = list; list[0] != '^' && at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, word, n) == 0 && (at[n] == ',' || at[n] == '\0'))
+            return true;
+    }
+    return false;
+}
+
 // The environment is read when the library is loaded: UCX shall leave signal handlers and munmap alone, tcp shall not
 // take rendezvous for short messages, and dead peers shall be noticed; its shared memory is only taken where it is told
 // to notice them. What the user has set stays; of transports that UCX_TLS leaves out it would complain.
 static void prepare_environment(const char *name)
 {
-    static const char *const wanted[][2] = {{"UCX_HANDLE_ERRORS", "none"}, {"UCX_MEM_EVENTS", "n"},
-                                            {"UCX_RNDV_THRESH", "256k"}, {"UCX_KEEPALIVE_INTERVAL", "1s"},
-                                            {"UCX_POSIX_ERROR_HANDLING", "y"}, {"UCX_SYSV_ERROR_HANDLING", "y"}};
-    const size_t n = MU_COUNT(wanted) - (mu__environment("UCX_TLS") != NULL ? 2 : 0);
-    for (size_t i = 0; strcmp(name, "ucx") == 0 && i < n; i++)
-        setenv(wanted[i][0], wanted[i][1], 0);
+    static const struct {
+        const char *variable, *value;
+        const char *of[5]; // words of UCX_TLS that bring the transport; none: it is always there
+    } wanted[] = {{"UCX_HANDLE_ERRORS", "none", {0}},
+                  {"UCX_MEM_EVENTS", "n", {0}},
+                  {"UCX_RNDV_THRESH", "256k", {0}},
+                  {"UCX_KEEPALIVE_INTERVAL", "1s", {0}},
+                  {"UCX_POSIX_ERROR_HANDLING", "y", {"posix", "shm", "sm", "mm", "all"}},
+                  {"UCX_SYSV_ERROR_HANDLING", "y", {"sysv", "shm", "sm", "mm", "all"}}};
+    const char *transports = mu__environment("UCX_TLS");
+    for (size_t i = 0; strcmp(name, "ucx") == 0 && i < MU_COUNT(wanted); i++) {
+        bool there = transports == NULL || wanted[i].of[0] == NULL;
+        for (size_t k = 0; !there && k < MU_COUNT(wanted[i].of); k++)
+            there = has_word(transports, wanted[i].of[k]);
+        if (there)
+            setenv(wanted[i].variable, wanted[i].value, 0);
+    }
 }
 
 static const mu_network_module *open_module(const char *name)

@@ -5,6 +5,8 @@
 // MirroredStrategy whose local replicas are some of more. A cluster of one worker, or none, needs no network.
 #include "cluster/cluster.h"
 #include "distribute/distribute.h"
+#include "kernels/kernels.h"
+#include "ops/onednn.h"
 
 static const mu_strategy_ops multi_worker_ops = {.name = "MultiWorkerMirroredStrategy"};
 
@@ -75,7 +77,7 @@ static mu_status join_mesh(mu_strategy *strategy, roll *r, const mu_communicatio
 {
     mu_communication_options chosen = *given, *const options = &chosen;
     mu_rendezvous meeting;
-    char greeting[200];
+    char greeting[240];
     char *key;
     MU_TRY(mu__mesh_key(&key));
     if (meet_through_mpi(strategy, r, options, &meeting, &key) != MU_OK) {
@@ -85,10 +87,11 @@ static mu_status join_mesh(mu_strategy *strategy, roll *r, const mu_communicatio
     int n = snprintf(greeting, sizeof greeting, "muster %s, %s, %d replicas per worker, %s, MUSTER_TF_COMPAT=%d",
                      mu_version(), strategy->ops->name, strategy->n_local,
                      mu_communication_name(options->implementation), mu__setting_bool(MU_SETTING_TF_COMPAT));
-    // A kernel's sums may follow the threads that it has.
+    // A kernel's sums may follow the threads and the instructions that it has.
     if (options->deterministic)
-        snprintf(greeting + n, sizeof greeting - (size_t)n, ", deterministic with %d threads per replica",
-                 strategy->devices[0]->team.n_threads);
+        snprintf(greeting + n, sizeof greeting - (size_t)n,
+                 ", deterministic with %d threads per replica and the instructions %s/%#x",
+                 strategy->devices[0]->team.n_threads, mu__kernels()->isa, (unsigned)mu__dnnl_isa());
     const mu_mesh_options mesh = {.rank = strategy->worker,
                                   .ranks = r->n,
                                   .peers = r->peers,

@@ -60,15 +60,24 @@ static const mu_kernels *first_supported(const char *isa)
     return NULL;
 }
 
+static _Atomic(const mu_kernels *) used;  // asking the processor takes long, and more so in a virtual machine
+
 const mu_kernels *mu__kernels(void)
 {
-    static _Atomic(const mu_kernels *) best;  // asking the processor takes long, and more so in a virtual machine
-    const mu_kernels *table = atomic_load_explicit(&best, memory_order_relaxed);
+    const mu_kernels *table = atomic_load_explicit(&used, memory_order_relaxed);
     if (table == NULL) {
         table = first_supported(NULL);
-        atomic_store_explicit(&best, table, memory_order_relaxed);
+        atomic_store_explicit(&used, table, memory_order_relaxed);
     }
     return table;
+}
+
+bool mu__kernels_use(const char *isa)
+{
+    const mu_kernels *table = first_supported(isa);
+    if (table != NULL)
+        atomic_store_explicit(&used, table, memory_order_relaxed);
+    return table != NULL;
 }
 
 const mu_kernels *mu__kernels_for(const char *isa)

@@ -246,9 +246,13 @@ typedef struct mu_kernels {
     void (*narrow_bf16)(const float *x, uint16_t *y, int64_t n);
 } mu_kernels;
 
-// mu__kernels gives the best table for this processor: the same one on each call.
+// mu__kernels gives the table that is used: the best for this processor, unless another was asked for.
 // Threads: any.
 const mu_kernels *mu__kernels(void);
+
+// mu__kernels_use makes the table called isa the one that is used, in the whole process; NULL: the best. False, and
+// nothing changes: this build or this processor does not have it.
+bool mu__kernels_use(const char *isa);
 
 // mu__kernels_for gives the table called isa ("avx512", "avx2", "base"), or NULL if this build or this
 // processor does not have it.

@@ -4,6 +4,8 @@
 // A run binds pointers (3 ns each) and executes. Knows no op: what a primitive computes is its caller's affair.
 #include "ops/onednn.h"
 
+#include <pthread.h>
+
 enum { MAX_STEPS = 4, MAX_MEMORIES = 16, MAX_ARGS = 8, MAX_CHOSEN = 8, ALIGNMENT = 64 };
 
 typedef struct dnnl_slot {
@@ -43,8 +45,30 @@ static bool check(mu_dnnl *dnnl, dnnl_status_t status)
     return dnnl->status == dnnl_success && !dnnl->declined;
 }
 
+// oneDNN chooses its own instructions, once for the process and not above those asked for.
+static void limit_instructions(void)
+{
+    static const struct {
+        const char *isa;
+        dnnl_cpu_isa_t most;
+    } limits[] = {{"avx512", dnnl_cpu_isa_avx512_core}, {"avx2", dnnl_cpu_isa_avx2}, {"base", dnnl_cpu_isa_sse41}};
+    const char *isa = mu__setting_text(MU_SETTING_ISA);
+    for (size_t i = 0; isa && i < MU_COUNT(limits); i++)
+        if (strcmp(isa, limits[i].isa) == 0)
+            dnnl_set_max_cpu_isa(limits[i].most);
+}
+
+static pthread_once_t limited = PTHREAD_ONCE_INIT;
+
+int mu__dnnl_isa(void)
+{
+    pthread_once(&limited, limit_instructions);
+    return (int)dnnl_get_effective_cpu_isa();
+}
+
 mu_dnnl *mu__dnnl_new(const char *op)
 {
+    pthread_once(&limited, limit_instructions);
     mu_dnnl *dnnl = mu__calloc(1, sizeof *dnnl);
     if (!dnnl)
         return NULL;

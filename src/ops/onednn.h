@@ -16,6 +16,9 @@ typedef struct mu_dnnl mu_dnnl;
 mu_dnnl *mu__dnnl_new(const char *op);  // `op` (static) is for messages; NULL after an error
 void mu__dnnl_free(void *dnnl);         // NULL accepted: the release slot of ops
 
+// mu__dnnl_isa is oneDNN's number for the instructions that its kernels use at most: what MUSTER_ISA allows.
+int mu__dnnl_isa(void);
+
 // mu__dnnl_type gives oneDNN's word for an element type; false if there is none that the fast paths use.
 bool mu__dnnl_type(mu_dtype dtype, dnnl_data_type_t *type);
 

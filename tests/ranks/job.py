@@ -32,14 +32,13 @@ def finish():
     return int(failed > 0 or passed == 0)
 
 
-def free_ports(n):
+def keep_ports(n):
+    """Sockets that are bound but never listen: nobody else is given their ports, and the ranks may listen there."""
     sockets = [socket.socket() for _ in range(n)]
     for one in sockets:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    return sockets
 
 
 def left_over(mark):
@@ -63,7 +62,8 @@ class Job:
     """`arguments` is a list, or a function of the rank that returns one; `environment` likewise a dictionary."""
 
     def __init__(self, arguments, n, environment=None, prefix=None):
-        self.n, self.ports = n, free_ports(n)
+        self.n, self.kept = n, keep_ports(n)
+        self.ports = [one.getsockname()[1] for one in self.kept]
         self.scratch = tempfile.TemporaryDirectory()
         self.arguments, self.environment = arguments, environment
         self.prefix = prefix or (lambda rank: [])
@@ -128,6 +128,8 @@ class Job:
             if process and process.poll() is None:
                 process.kill()
                 process.wait()
+        for one in self.kept:
+            one.close()
         self.scratch.cleanup()
 
     def __enter__(self):

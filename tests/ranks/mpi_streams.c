@@ -2,6 +2,7 @@
 // exchange messages pair by pair, and add numbers up. Argument: "multiple", where any thread may call MPI, or "single",
 // where another thread moves the bytes and only the one that opened the network calls MPI.
 #include "../unit/comm/network_test.h"
+#include "../unit/comm/operations_test.h"
 
 #include <pthread.h>
 
@@ -30,6 +31,21 @@ static void *meet_on_thread(void *arg)
     job *j = arg;
     atomic_store(&j->result, meet_all(j));
     return NULL;
+}
+
+// Every operation, type and size over MPI, with one and two replicas in each process.
+static int do_everything(mu_mesh *mesh)
+{
+    static const mu_communication_options mpi = {.implementation = MU_COMM_MPI};
+    for (int n_local = 1; n_local <= 2; n_local++)
+        for (int types = 0; types < 2; types++) {
+            world w = {.processes = test_ranks, .n_local = n_local, .run = types ? every_type : every_operation};
+            w.group = mu__group_join(mesh, n_local, types ? "types" : "operations", &mpi);
+            CHECK(w.group && strcmp(mu__group_path(w.group), "mpi") == 0);
+            CHECK(run_members(&w) == 0);
+            mu_release(w.group);
+        }
+    return 0;
 }
 
 static mu_mesh *join(int rank)
@@ -71,7 +87,7 @@ int main(int argc, char **argv)
     }
     pthread_join(thread, NULL);
     mu_release(j.network);
-    CHECK(j.result == 0 && group_adds(mesh, MU_COMM_MPI, "mpi") == 0);
+    CHECK(j.result == 0 && group_adds(mesh, MU_COMM_MPI, "mpi") == 0 && do_everything(mesh) == 0);
     mu_release(mesh);
     MPI_Finalize();
     if (j.result == 0 && rank == 0)

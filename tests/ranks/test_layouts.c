@@ -1,8 +1,13 @@
 // MultiWorkerMirroredStrategy: the same replicas laid out over one, two, three or four processes train to the
-// parameters of one device, count every sample once, and with `deterministic` have the same bits.
+// parameters of one device, count every sample once, also where most replicas get none, and with `deterministic` have
+// the same bits; what some replicas have saved others go on with.
 //
 // The test starts itself under `muster launch`; as a worker it trains every recipe and the chief writes what came out.
 #include "../tables/recipes.h"
+
+#include "kernels/kernels.h"
+
+#include <muster/checkpoint.h>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +36,103 @@ static void find_all(mu_strategy *(*make)(void), results *out)
     measure_on(make(), &m);
     add_numbers(out, (double[]){(double)m.samples, m.loss, m.accuracy}, 3);
     add_numbers(out, m.outputs, MU_COUNT(m.outputs));
+}
+
+// ---- Fewer samples than replicas ----------------------------------------------------------------
+
+typedef struct loop {
+    mu_model *model;
+    mu_optimizer *optimizer;
+} loop;
+
+static mu_value *own_step(mu_value *batch, void *arg)
+{
+    const loop *own = arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *losses = mu_nn_sparse_softmax_cross_entropy(mu_at(batch, 1), mu_call(own->model, mu_at(batch, 0)));
+    mu_tensor *loss = mu_compute_average_loss(losses);
+    mu_apply_gradients(own->optimizer, mu_gradients(tape, loss, mu_trainable_variables(own->model)));
+    return mu_of(loss);
+}
+
+static void add_weights(mu_model *model, results *out)
+{
+    int64_t n;
+    double *weights = weights_of(model, &n);
+    add_numbers(out, weights, n);
+    free(weights);
+}
+
+static void loop_over(mu_strategy *strategy, mu_dataset *data, results *out)
+{
+    loop own = {0};
+    MU_SCOPE(strategy) {
+        own.model = dense_model();
+        own.optimizer = adam();
+    }
+    mu_function *step = mu_function_new(own_step, &own);
+    MU_EACH(batch, mu_distribute_dataset(strategy, data)) {
+        const double loss = mu_scalar(mu_reduce(strategy, MU_SUM, mu_run(strategy, step, batch)));
+        add_numbers(out, &loss, 1);
+    }
+    assert_int_equal(mu_error_code(), MU_OK);
+    add_weights(own.model, out);
+}
+
+static mu_model *compiled(mu_strategy *strategy)
+{
+    mu_model *model = NULL;
+    mu_set_seed(42);
+    MU_SCOPE(strategy) {
+        model = dense_model();
+        mu_compile(model, .optimizer = adam(), .metrics = MU_METRICS(mu_accuracy()),
+                   .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+    }
+    return model;
+}
+
+// fit, evaluate, predict and a loop of one's own on 1, 2, 5 and 7 rows in batches of 3, for up to twelve replicas.
+static void find_few(mu_strategy *(*make)(void), results *out)
+{
+    static const int64_t rows[] = {1, 2, 5, 7};
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        mu_pool *pool = mu_pool_open();
+        mu_strategy *strategy = make();
+        mu_dataset *data = rows_and_classes(rows[i], 6, 4, 3);
+        mu_model *model = compiled(strategy);
+        mu_history *history = mu_fit(model, data, .epochs = 2, .verbose = MU_VERBOSE_SILENT, .validation_data = data);
+        assert_non_null(history);
+        add_weights(model, out);
+        add_numbers(out, (double[]){mu_history_last(history, "loss"), mu_history_last(history, "val_loss")}, 2);
+        history = mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT);
+        assert_non_null(history);
+        add_numbers(out, (double[]){(double)mu_history_samples(history), mu_history_last(history, "accuracy")}, 2);
+        mu_tensor *outputs = mu_predict(model, data);
+        assert_int_equal(mu_tensor_dim(outputs, 0), rows[i]);
+        add_numbers(out, doubles(outputs), rows[i] * 4);
+        loop_over(strategy, data, out);
+        mu_pool_close(pool);
+    }
+}
+
+// ---- Going on with what others have saved -------------------------------------------------------
+
+// Goes on from the checkpoint in a folder (none: from the beginning), trains two epochs, saves; what came out.
+static void go_on(mu_strategy *strategy, const char *folder, results *out)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_dataset *data = rows_and_classes(SAMPLES, 6, 4, BATCH);
+    mu_model *model = compiled(strategy);
+    mu_checkpoint_manager *saved = mu_checkpoint_manager_new(mu_checkpoint_new(.model = model), folder);
+    if (saved && mu_checkpoint_manager_latest(saved) >= 0)
+        assert_true(mu_checkpoint_manager_restore(saved) >= 0);
+    mu_history *history = mu_fit(model, data, .epochs = 2, .verbose = MU_VERBOSE_SILENT);
+    if (!history || mu_checkpoint_manager_save(saved, -1) != MU_OK)
+        fail_msg("%s", mu_error_message());
+    out->n = 0;
+    add_weights(model, out);
+    add_numbers(out, (double[]){mu_history_last(history, "loss")}, 1);
+    mu_pool_close(pool);
 }
 
 // ---- A worker -----------------------------------------------------------------------------------
@@ -78,7 +180,12 @@ static int worker(const char *path, const char *how)
     for (int r = 0; r < joined->n_local && strcmp(how, "on the spot") == 0; r++)
         mu__group_member(joined->group, r)->start = NULL;
     reduce_in_pieces();
-    find_all(the_joined, &found);
+    if (strcmp(how, "few") == 0)
+        find_few(the_joined, &found);
+    else if (how[0] == '/')
+        go_on(joined, how, &found);
+    else
+        find_all(the_joined, &found);
     FILE *file = mu_strategy_should_checkpoint(joined) ? fopen(path, "w") : NULL;
     if (file && (fwrite(found.items, sizeof *found.items, found.n, file) != found.n || fclose(file) != 0))
         mu_fail(MU_INTERNAL, "cannot write %s", path);
@@ -134,21 +241,97 @@ static void reaches_the_parameters_of_one_device(void **state)
     mu__free(wanted.items);
 }
 
+static void few_samples_are_enough(void **state)
+{
+    (void)state;
+    static const int layouts[][2] = {{1, 3}, {2, 1}, {2, 3}, {3, 2}, {4, 1}, {4, 3}};
+    results wanted = {0};
+    find_few(one_device, &wanted);
+    for (size_t i = 0; i < MU_COUNT(layouts); i++) {
+        results seen = {0};
+        launch(layouts[i][0], layouts[i][1], "few", &seen);
+        assert_int_equal(seen.n, wanted.n);
+        assert_near(seen.items, wanted.items, (int64_t)wanted.n, TOLERANCE);
+        mu__free(seen.items);
+    }
+    mu__free(wanted.items);
+}
+
+// Four workers, then three, one, and two with two replicas each: two epochs each, as one device's eight.
+static void others_go_on(void **state)
+{
+    (void)state;
+    static const int layouts[][2] = {{4, 1}, {3, 1}, {1, 1}, {2, 2}};
+    char folder[] = "/tmp/muster-chain-XXXXXX", alone[] = "/tmp/muster-chain-XXXXXX", command[80];
+    results seen = {0}, wanted = {0};
+    assert_true(mkdtemp(folder) && mkdtemp(alone));
+    for (size_t i = 0; i < MU_COUNT(layouts); i++) {
+        seen.n = 0;
+        launch(layouts[i][0], layouts[i][1], folder, &seen);
+        go_on(one_device(), alone, &wanted);
+        assert_int_equal(seen.n, wanted.n);
+        assert_near(seen.items, wanted.items, (int64_t)wanted.n, TOLERANCE);
+    }
+    mu__free(seen.items);
+    mu__free(wanted.items);
+    snprintf(command, sizeof command, "rm -r %s %s", folder, alone);
+    assert_int_equal(system(command), 0);
+}
+
 static void deterministic_layouts_have_the_same_bits(void **state)
 {
     (void)state;
-    static const int layouts[][2] = {{1, 4}, {2, 2}, {4, 1}};
-    results first = {0};
-    for (size_t i = 0; i < MU_COUNT(layouts); i++) {
-        results seen = {0};
-        launch(layouts[i][0], layouts[i][1], "deterministic", i == 0 ? &first : &seen);
-        if (i == 0)
-            continue;
-        assert_int_equal(seen.n, first.n);
-        assert_memory_equal(seen.items, first.items, first.n * sizeof *first.items);
-        mu__free(seen.items);
+    static const int replicas[] = {4, 6};
+    for (size_t k = 0; k < MU_COUNT(replicas); k++) {
+        results first = {0};
+        for (int processes = 1; processes <= replicas[k]; processes++)
+            for (int tcp = 0; tcp < 2 && replicas[k] % processes == 0; tcp++) {
+                results seen = {0};
+                setenv("MUSTER_SHARED_MEMORY", tcp ? "0" : "1", 1);
+                launch(processes, replicas[k] / processes, "deterministic", first.n == 0 ? &first : &seen);
+                if (seen.n == 0)
+                    continue;
+                assert_int_equal(seen.n, first.n);
+                assert_memory_equal(seen.items, first.items, first.n * sizeof *first.items);
+                mu__free(seen.items);
+            }
+        mu__free(first.items);
     }
-    mu__free(first.items);
+    unsetenv("MUSTER_SHARED_MEMORY");
+}
+
+// Two deterministic workers of which the second has another environment; what they say.
+static int unlike(const char *second, char *said, size_t bytes)
+{
+    char self[512], command[1600];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = '\0';
+    snprintf(command, sizeof command,
+             "MUSTER_PIN=0 '%s' launch -n 2 --replicas 1 --timeout 60 -- sh -c '"
+             "case $TF_CONFIG in *\\\"index\\\":1*) export %s;; esac; "
+             "exec \"$0\" --worker /dev/null deterministic' '%s' 2>&1",
+             MUSTER_COMMAND, second, self);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    said[fread(said, 1, bytes - 1, pipe)] = '\0';
+    return WEXITSTATUS(pclose(pipe));
+}
+
+static void deterministic_workers_are_alike(void **state)
+{
+    (void)state;
+    static char said[20000];
+    assert_int_equal(unlike("MUSTER_LOG=warning", said, sizeof said), 0);
+    assert_non_null(strstr(said, "muster: deterministic: costs nothing here"));
+    if (strcmp(mu__kernels()->isa, "base") != 0) {
+        assert_int_not_equal(unlike("MUSTER_ISA=base", said, sizeof said), 0);
+        assert_non_null(strstr(said, "/job:worker/task:1 has \"base/0x1\""));
+    }
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+        return;
+    assert_int_not_equal(unlike("MUSTER_THREADS=1", said, sizeof said), 0);
+    assert_non_null(strstr(said, "threads per replica"));
 }
 
 // Gradients reduced while the backward pass goes on, or on the spot: in shared memory and over TCP.
@@ -174,7 +357,10 @@ int main(int argc, char **argv)
         return worker(argv[2], argc == 4 ? argv[3] : "meanwhile");
     const struct CMUnitTest tests[] = {
         MODEL_TEST(reaches_the_parameters_of_one_device),
+        MODEL_TEST(few_samples_are_enough),
+        MODEL_TEST(others_go_on),
         MODEL_TEST(deterministic_layouts_have_the_same_bits),
+        MODEL_TEST(deterministic_workers_are_alike),
         MODEL_TEST(overlap_has_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -147,6 +147,36 @@ static void test_ranks_in_another_order(void **state)
     }
 }
 
+static void test_tasks_per_host(void **state)
+{
+    (void)state;
+    static const mu_host_tasks tasks[] = {{"n41", 1}, {"n13", 3}, {"n43", 1}, {NULL, 0}},
+                               some[] = {{"n13", 5}, {NULL, 0}};
+    ENVIRONMENT(STEP);
+    unsetenv("SLURM_STEP_TASKS_PER_NODE");
+    mu_cluster *cluster = mu_slurm_cluster_resolver(.tasks_per_host = tasks);
+    assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(cluster)),
+                        "{\"worker\": [\"n13:8888\", \"n13:8889\", \"n13:8890\", \"n41:8888\", \"n43:8888\"]}");
+    assert_null(mu_slurm_cluster_resolver(.tasks_per_host = some));
+    assert_taken(MU_INVALID_ARGUMENT, "has the host n41, but .tasks_per_host");
+}
+
+// One srun of several components: ranks and lists are those of all; a host may stand there twice.
+static void test_heterogeneous(void **state)
+{
+    (void)state;
+    ENVIRONMENT("SLURM_PROCID=2", "SLURM_STEP_NUM_TASKS=4", "SLURM_STEP_NODELIST=n1,n2,n1",
+                "SLURM_STEP_TASKS_PER_NODE=1(x2),2", "SLURM_HET_SIZE=2", "SLURMD_NODENAME=n1", "SLURM_LOCALID=0");
+    mu_cluster *cluster = mu_slurm_cluster_resolver();
+    assert_string_equal(mu_cluster_spec_json(mu_cluster_get_spec(cluster)),
+                        "{\"worker\": [\"n1:8888\", \"n1:8889\", \"n1:8890\", \"n2:8888\"]}");
+    assert_int_equal(mu_cluster_task_id(cluster), 1);
+    assert_int_equal(mu_cluster_check(cluster), MU_OK);
+    setenv("SLURM_PROCID", "4", 1);
+    assert_null(mu_slurm_cluster_resolver());
+    assert_taken(MU_FAILED_PRECONDITION, "of a heterogeneous job start all components with one srun");
+}
+
 static bool resolve(void *arg)
 {
     (void)arg;
@@ -170,6 +200,7 @@ int main(void)
         cluster_test(test_lists_that_cannot_be_read), cluster_test(test_case_ps_91),
         cluster_test(test_case_ps_92),                cluster_test(test_case_ps_94),
         cluster_test(test_all_are_workers),           cluster_test(test_ranks_in_another_order),
+        cluster_test(test_tasks_per_host),            cluster_test(test_heterogeneous),
         cluster_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

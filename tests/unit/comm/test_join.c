@@ -1,90 +1,9 @@
 // Groups of several processes, in shared memory and over TCP: every operation gives the right numbers and the same
 // bits on all ranks; what one does differently, does not do, or dies of is an error on all that says so.
-#include "world_test.h"
+#include "operations_test.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
-
-static double wanted_root(const void *arg, int64_t i) { return element(((const question *)arg)->root, i); }
-
-static double wanted_gather(const void *arg, int64_t i)
-{
-    const question *q = arg;
-    int from = 0;
-    for (; i >= q->counts[from]; from++)
-        i -= q->counts[from];
-    return element(from, i);
-}
-
-static double wanted_exchange(const void *arg, int64_t i)
-{
-    const question *q = arg;
-    return element((int)(i / q->count), q->c->rank * q->count + i % q->count);
-}
-
-static int check_all_reduce(mu_collective *c, mu_dtype dtype, mu_reduction reduction, int64_t n)
-{
-    const question q = {.c = c, .dtype = dtype, .reduction = reduction};
-    void *data = filled(c, dtype, n);
-    CHECK(c->all_reduce(c, 1, "sum", reduction, dtype, data, n) == MU_OK);
-    CHECK(first_wrong(dtype, data, n, wanted_sum, &q) == -1);
-    free(data);
-    return 0;
-}
-
-static int check_broadcast(mu_collective *c, int64_t n)
-{
-    const question q = {.root = c->size / 2};
-    void *data = filled(c, MU_F32, n);
-    CHECK(c->broadcast(c, 2, "start", MU_F32, data, n, q.root) == MU_OK);
-    CHECK(first_wrong(MU_F32, data, n, wanted_root, &q) == -1);
-    free(data);
-    return 0;
-}
-
-// Uneven: every third rank has nothing.
-static int check_all_gather(mu_collective *c, int64_t n)
-{
-    int64_t counts[MOST_RANKS * MOST_LOCAL], total = 0;
-    for (int r = 0; r < c->size; r++)
-        total += counts[r] = r % 3 == 1 ? 0 : n + r;
-    const question q = {.counts = counts};
-    void *in = filled(c, MU_I32, counts[c->rank]), *out = calloc((size_t)total + 1, 4);
-    CHECK(c->all_gather(c, 3, "rows", MU_I32, in, counts[c->rank], out, counts) == MU_OK);
-    CHECK(first_wrong(MU_I32, out, total, wanted_gather, &q) == -1);
-    free(in);
-    free(out);
-    return 0;
-}
-
-static int check_blocks(mu_collective *c, int64_t n)
-{
-    const question q = {.c = c, .dtype = MU_F64, .count = n, .offset = c->rank * n};
-    void *in = filled(c, MU_F64, n * c->size), *out = calloc((size_t)(n * c->size) + 1, 8);
-    CHECK(mu__collective_all_to_all(c, 4, "exchange", MU_F64, in, out, n) == MU_OK);
-    CHECK(first_wrong(MU_F64, out, n * c->size, wanted_exchange, &q) == -1);
-    CHECK(mu__collective_reduce_scatter(c, 5, "scatter", MU_REDUCTION_SUM, MU_F64, in, out, n) == MU_OK);
-    CHECK(first_wrong(MU_F64, out, n, wanted_sum, &q) == -1);
-    free(in);
-    free(out);
-    return 0;
-}
-
-static int every_operation(world *w, mu_collective *c)
-{
-    static const int64_t sizes[] = {0, 1, 5, 1000, 4097, 70001, 400000};
-    const size_t n = c->size <= 4 ? MU_COUNT(sizes) : MU_COUNT(sizes) - 1;
-    (void)w;
-    for (size_t i = 0; i < n; i++) {
-        mu__collective_begin(c, (int64_t)i);
-        CHECK(check_all_reduce(c, MU_F32, MU_REDUCTION_SUM, sizes[i]) == 0);
-        CHECK(check_broadcast(c, sizes[i]) == 0);
-        CHECK(check_all_gather(c, sizes[i]) == 0);
-        CHECK(check_blocks(c, sizes[i] / 4) == 0);
-        CHECK(mu__collective_barrier(c, 6, "end") == MU_OK);
-    }
-    return 0;
-}
 
 static void test_every_operation(void **state)
 {
@@ -95,18 +14,6 @@ static void test_every_operation(void **state)
                 run_world((world){.processes = processes, .n_local = n_local, .tcp = tcp, .run = every_operation});
     run_world((world){.processes = 5, .n_local = 2, .tcp = true, .run = every_operation});
     run_world((world){.processes = 3, .n_local = 2, .tcp = true, .encrypted = true, .run = every_operation});
-}
-
-static int every_type(world *w, mu_collective *c)
-{
-    static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8, MU_U8};
-    (void)w;
-    for (size_t d = 0; d < MU_COUNT(dtypes); d++)
-        for (int reduction = MU_REDUCTION_SUM; reduction <= MU_REDUCTION_MAX; reduction++) {
-            CHECK(check_all_reduce(c, dtypes[d], (mu_reduction)reduction, 33) == 0);
-            CHECK(check_all_reduce(c, dtypes[d], (mu_reduction)reduction, 20011) == 0);
-        }
-    return 0;
 }
 
 static void test_every_type(void **state)

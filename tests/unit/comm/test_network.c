@@ -1,6 +1,7 @@
 // Network modules in processes of this machine: UCX over its tcp; what is not there or not allowed says so on all.
 // Skipped where the module was not built. MPI has a test under mpirun.
 #include "network_test.h"
+#include "operations_test.h"
 
 static int ucx_rank(int rank, void *arg)
 {
@@ -41,6 +42,27 @@ static void ucx_moves_bytes(void **state)
     run_ranks(3, ucx_rank, NULL);
 }
 
+// Every operation, type and size over UCX, on each of its transports that every machine has.
+static void ucx_carries_every_operation(void **state)
+{
+    (void)state;
+    static const char *const transports[] = {"tcp,self", "shm,self"};
+    static const mu_communication_options ucx = {.implementation = MU_COMM_UCX};
+    static const mu_communication_options in_order = {.implementation = MU_COMM_UCX, .deterministic = true};
+    if (access(MU_TEST_MODULES "/libmuster-ucx.so", R_OK) != 0)
+        skip();
+    for (size_t i = 0; i < MU_COUNT(transports); i++) {
+        setenv("UCX_TLS", transports[i], 1);
+        for (int processes = 2; processes <= 4; processes++) {
+            const int n_local = 1 + processes % 2;
+            run_world((world){.processes = processes, .n_local = n_local, .tcp = true, .path = "ucx", .options = &ucx,
+                              .run = every_operation});
+            run_world((world){.processes = processes, .n_local = n_local, .tcp = true, .path = "ucx",
+                              .options = processes == 3 ? &in_order : &ucx, .run = every_type});
+        }
+    }
+}
+
 static int untrusted_rank(int rank, void *arg)
 {
     (void)arg;
@@ -65,6 +87,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ucx_moves_bytes),
+        cmocka_unit_test(ucx_carries_every_operation),
         cmocka_unit_test(what_is_not_there_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,8 @@
 #include "comm/comm.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 enum { MOST_LOCAL = 8 };
 
@@ -16,10 +18,12 @@ typedef struct world {
     int processes, n_local;
     bool tcp;
     bool encrypted;
+    const char *path; // that the options lead to; NULL: by `tcp`
     const mu_communication_options *options;
     int (*run)(struct world *w, mu_collective *c);
     void *arg;
-    mu_group *group; // of this process
+    mu_group *group;    // of this process
+    atomic_int running; // of its ranks
 } world;
 
 typedef struct seat {
@@ -32,6 +36,7 @@ static inline void *run_seat(void *arg)
 {
     seat *s = arg;
     s->failed = s->w->run(s->w, s->c);
+    atomic_fetch_sub(&s->w->running, 1);
     const mu_error left = mu_error_take();
     if (left.code != MU_OK && s->failed == 0) {
         fprintf(stderr, "rank %d leaves an error: %s\n", s->c->rank, left.message);
@@ -53,9 +58,14 @@ static inline int run_members(world *w)
     pthread_t threads[MOST_LOCAL];
     seat seats[MOST_LOCAL];
     int failed = 0;
+    atomic_store(&w->running, w->n_local);
     for (int i = 0; i < w->n_local; i++) {
         seats[i] = (seat){.w = w, .c = mu__group_member(w->group, i)};
         CHECK(pthread_create(&threads[i], NULL, run_seat, &seats[i]) == 0);
+    }
+    while (mu__group_needs_service(w->group) && atomic_load(&w->running) > 0) {
+        mu__group_serve(w->group);
+        sched_yield();
     }
     for (int i = 0; i < w->n_local; i++) {
         pthread_join(threads[i], NULL);
@@ -73,7 +83,8 @@ static inline int run_process(int rank, void *arg)
     CHECK(mesh != NULL);
     w.group = mu__group_join(mesh, w.n_local, "test", w.options);
     CHECK(w.group != NULL);
-    CHECK(strcmp(mu__group_path(w.group), w.processes == 1 ? "threads" : w.tcp ? "tcp" : "shared memory") == 0);
+    const char *path = w.path != NULL ? w.path : w.processes == 1 ? "threads" : w.tcp ? "tcp" : "shared memory";
+    CHECK(strcmp(mu__group_path(w.group), path) == 0);
     const int failed = run_members(&w);
     mu_release(w.group);
     mu_release(mesh);

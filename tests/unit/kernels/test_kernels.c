@@ -698,6 +698,13 @@ static void test_choice(void **state)
     assert_null(mu__kernels_for("neon9000"));
     assert_null(mu__kernels_for(NULL));
     assert_ptr_equal(mu__kernels(), mu__kernels_for(mu__kernels()->isa));
+    const mu_kernels *best = mu__kernels();
+    assert_true(mu__kernels_use("base"));
+    assert_ptr_equal(mu__kernels(), mu__kernels_for("base"));
+    assert_false(mu__kernels_use("neon9000"));
+    assert_ptr_equal(mu__kernels(), mu__kernels_for("base"));
+    assert_true(mu__kernels_use(NULL));
+    assert_ptr_equal(mu__kernels(), best);
 }
 
 int main(void)
