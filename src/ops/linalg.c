@@ -9,20 +9,58 @@
 #include "ops/lower.h"
 #include "ops/nn.h"
 
+#include "kernels/kernels.h"
+
 #include <math.h>
 #include <muster/nn.h>
 #include <muster/ops.h>
+#include <oneapi/dnnl/dnnl.h>
 
-enum { BLOCK = 48 };
+// Rows of a block; bytes of a vector; elements that are negated at a time; numbers that are summed beside each other.
+enum { BLOCK = 64, VECTOR_BYTES = 64, NEGATED = 64 * 256, FEW = 8 };
+
+// What a thread works in: a block of the matrix, a tile of columns, and part of a factor of a product.
+typedef struct block_memory {
+    void *factor, *tile;
+    double *negated;          // of products of float64 alone
+    size_t bytes;
+    _Atomic bool *exhausted;  // oneDNN had no memory
+} block_memory;
+
+// c [m, n] -= a b, with c's rows side by side; of each of a and b one of the steps is 1.
+static void subtract_f32(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_col, const float *b,
+                         int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k, const block_memory *memory)
+{
+    const bool turn_a = a_col != 1, turn_b = b_col != 1;
+    if (dnnl_sgemm(turn_a ? 'T' : 'N', turn_b ? 'T' : 'N', m, n, k, -1, a, turn_a ? a_col : a_row, b,
+                   turn_b ? b_col : b_row, 1, c, c_row) != dnnl_success)
+        *memory->exhausted = true;
+}
+
+// The plain product adds, so a is negated, as many elements at a time as there is room for.
+static void subtract_f64(double *c, int64_t c_row, const double *a, int64_t a_row, int64_t a_col, const double *b,
+                         int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k, const block_memory *memory)
+{
+    enum { DEPTH = 256, ROWS = NEGATED / DEPTH };
+    double *negated = memory->negated;
+    for (int64_t p = 0; p < k; p += DEPTH)
+        for (int64_t i = 0; i < m; i += ROWS) {
+            const int64_t depth = MU_MIN(DEPTH, k - p), rows = MU_MIN(ROWS, m - i);
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t q = 0; q < depth; q++)
+                    negated[r * depth + q] = -a[(i + r) * a_row + (p + q) * a_col];
+            mu__gemm_for(MU_F64)(c + i * c_row, c_row, negated, depth, 1, b + p * b_row, b_row, b_col, rows, n, depth);
+        }
+}
 
 #define T float
 #define FN(name) f32_##name
-#define GEMM mu__gemm_for(MU_F32)
+#define SUBTRACT subtract_f32
 #include "ops/linalg_loops.inc.c"
 
 #define T double
 #define FN(name) f64_##name
-#define GEMM mu__gemm_for(MU_F64)
+#define SUBTRACT subtract_f64
 #include "ops/linalg_loops.inc.c"
 
 static mu_status need_square(const mu_infer *infer, int i)
@@ -55,23 +93,28 @@ static mu_status run_batch(batch_call *call, int64_t batches, int64_t work,
 {
     call->failed = -1;
     mu__share_range(call->kernel->team, batches, 1, work, run, call);
-    return call->exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory for %lld columns of %lld numbers",
-                                       call->kernel->op->name, (long long)BLOCK, (long long)call->n)
+    return call->exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory for blocks of %d rows",
+                                       call->kernel->op->name, BLOCK)
                            : MU_OK;
 }
 
-static void *block_scratch(batch_call *call)
+static bool open_memory(batch_call *call, block_memory *memory)
 {
-    const size_t bytes = (size_t)MU_MAX(call->n, 1) * BLOCK * mu_dtype_bytes(call->kernel->in[0].dtype);
-    void *scratch = mu__alloc_data(bytes);
-    if (!scratch)
+    const size_t element = mu_dtype_bytes(call->kernel->in[0].dtype), rows = (size_t)MU_MIN(call->n, BLOCK);
+    const size_t factor = rows * BLOCK * element, tile = rows * 4 * VECTOR_BYTES;
+    const size_t bytes = factor + tile + (element == 8 && call->n > BLOCK ? NEGATED * element : 0);
+    char *block = mu__alloc_data(bytes);
+    if (!block)
         call->exhausted = true;
-    return scratch;
+    else
+        *memory = (block_memory){block, block + factor, (double *)(void *)(block + factor + tile), bytes,
+                                 &call->exhausted};
+    return block != NULL;
 }
 
-static void free_scratch(const batch_call *call, void *scratch)
+static void close_memory(const block_memory *memory)
 {
-    mu__free_data(scratch, (size_t)MU_MAX(call->n, 1) * BLOCK * mu_dtype_bytes(call->kernel->in[0].dtype));
+    mu__free_data(memory->factor, memory->bytes);
 }
 
 // ---- cholesky -----------------------------------------------------------------------------------
@@ -86,19 +129,19 @@ static void factor_matrices(void *arg, int64_t begin, int64_t end)
 {
     batch_call *call = arg;
     const mu_kernel *k = call->kernel;
-    void *scratch = block_scratch(call);
-    if (!scratch)
+    block_memory memory;
+    if (!open_memory(call, &memory))
         return;
     for (int64_t i = begin; i < end; i++) {
         const size_t at = (size_t)(i * call->n * call->n) * mu_dtype_bytes(k->in[0].dtype);
         const char *a = (const char *)k->in[0].data + at;
         char *l = (char *)k->out[0].data + at;
         const bool done =
-            k->in[0].dtype == MU_F32 ? f32_cholesky(a, call->n, l, scratch) : f64_cholesky(a, call->n, l, scratch);
+            k->in[0].dtype == MU_F32 ? f32_cholesky(a, call->n, l, &memory) : f64_cholesky(a, call->n, l, &memory);
         if (!done)
             call->failed = i;
     }
-    free_scratch(call, scratch);
+    close_memory(&memory);
 }
 
 static mu_status cholesky_ref(const mu_kernel *kernel)
@@ -222,8 +265,8 @@ static void solve_matrices(void *arg, int64_t begin, int64_t end)
     const mu_view *a = &k->in[0], *b = &k->in[1], *x = &k->out[0];
     const size_t element = mu_dtype_bytes(a->dtype), own = (size_t)(call->n * call->columns) * element;
     const int64_t row = attrs->adjoint ? 1 : call->n, col = attrs->adjoint ? call->n : 1;
-    void *scratch = block_scratch(call);
-    if (!scratch)
+    block_memory memory;
+    if (!open_memory(call, &memory))
         return;
     for (int64_t i = begin; i < end; i++) {
         const char *matrix = (const char *)a->data
@@ -231,9 +274,9 @@ static void solve_matrices(void *arg, int64_t begin, int64_t end)
         char *to = (char *)x->data + (size_t)i * own;
         memcpy(to, (const char *)b->data + (size_t)matrix_under(&x->shape, &b->shape, i) * own, own);
         (a->dtype == MU_F32 ? f32_solve : f64_solve)(matrix, row, col, attrs->lower != attrs->adjoint, call->n, to,
-                                                     call->columns, scratch);
+                                                     call->columns, &memory);
     }
-    free_scratch(call, scratch);
+    close_memory(&memory);
 }
 
 static mu_status solve_ref(const mu_kernel *kernel)

@@ -1,104 +1,272 @@
 // Cholesky factors and triangular systems for one float type T, named by FN; linalg.c includes it once for each.
 //
-// Both go through blocks of BLOCK columns: inside a block by plain substitution, between blocks by matrix
-// products, which is where the time goes. Arrays are row-major; `negated` is scratch of n * BLOCK elements.
+// Both halve their matrix until a block of BLOCK rows is left, so that nearly all of the work is products of large
+// matrices (SUBTRACT). A block is worked on in a place of its own, contiguous and in vectors of 64 bytes. Arrays are
+// row-major; `memory` is what linalg.c's block_memory makes.
 
-// The factor of one diagonal block, in place. False: a pivot is not positive.
-static bool FN(factor_block)(T *a, int64_t row, int64_t n)
-{
-    for (int64_t j = 0; j < n; j++) {
-        T *own = a + j * row, pivot = own[j];
-        for (int64_t p = 0; p < j; p++)
-            pivot -= own[p] * own[p];
-        if (!(pivot > 0))
-            return false;
-        own[j] = (T)sqrt((double)pivot);
-        for (int64_t i = j + 1; i < n; i++) {
-            T *below = a + i * row, sum = below[j];
-            for (int64_t p = 0; p < j; p++)
-                sum -= below[p] * own[p];
-            below[j] = sum / own[j];
-        }
-    }
-    return true;
-}
+typedef T FN(vec) __attribute__((vector_size(VECTOR_BYTES)));
+enum { FN(LANES) = VECTOR_BYTES / sizeof(T), FN(TILE) = 4 * FN(LANES) };
 
-// Rows below a factored block: x L' = a for each row.
-static void FN(solve_rows)(T *a, int64_t rows, int64_t row, const T *factor, int64_t n)
-{
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < n; j++) {
-            T *own = a + i * row, sum = own[j];
-            for (int64_t p = 0; p < j; p++)
-                sum -= own[p] * factor[j * row + p];
-            own[j] = sum / factor[j * row + j];
-        }
-}
-
-// The lower factor of the n by n matrix `a` into `l`. False: the matrix is not positive definite.
-static bool FN(cholesky)(const void *a_data, int64_t n, void *l_data, void *scratch)
-{
-    const T *a = a_data;
-    T *l = l_data, *negated = scratch;
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < n; j++)
-            l[i * n + j] = j <= i ? a[i * n + j] : 0;
-    for (int64_t k = 0; k < n; k += BLOCK) {
-        const int64_t width = MU_MIN(BLOCK, n - k), rest = n - k - width;
-        T *block = l + k * n + k, *below = block + width * n;
-        if (!FN(factor_block)(block, n, width))
-            return false;
-        FN(solve_rows)(below, rest, n, block, width);
-        for (int64_t i = 0; i < rest; i++)
-            for (int64_t p = 0; p < width; p++)
-                negated[i * width + p] = -below[i * n + p];
-        for (int64_t j = 0; j < rest; j += BLOCK) {
-            const int64_t columns = MU_MIN(BLOCK, rest - j);
-            T *to = below + width + j * n + j;
-            GEMM(to, n, negated + j * width, width, 1, below + j * n, 1, n, rest - j, columns, width);
-            for (int64_t i = 0; i < columns; i++)
-                for (int64_t p = i + 1; p < columns; p++)
-                    to[i * n + p] = 0;
-        }
-    }
-    return true;
-}
-
-// One block of x: op(A) x = b by substitution, where element (i, j) of op(A) is a[i * row + j * col].
-static void FN(solve_block)(const T *a, int64_t row, int64_t col, bool lower, int64_t n, T *x, int64_t columns)
+// op(A) x = b for `wide` vectors of columns side by side; the factor's rows are `row` apart.
+static inline __attribute__((always_inline)) void FN(solve_wide)(const T *factor, int64_t row, bool lower, int64_t n,
+                                                                 FN(vec) *x, int64_t wide)
 {
     for (int64_t step = 0; step < n; step++) {
         const int64_t i = lower ? step : n - 1 - step, from = lower ? 0 : i + 1, to = lower ? i : n;
-        T *own = x + i * columns;
-        for (int64_t j = from; j < to; j++) {
-            const T factor = a[i * row + j * col], *other = x + j * columns;
-            for (int64_t c = 0; c < columns; c++)
-                own[c] -= factor * other[c];
-        }
-        const T pivot = a[i * row + i * col];
-        for (int64_t c = 0; c < columns; c++)
-            own[c] /= pivot;
+        const T *own = factor + i * row;
+        FN(vec) sums[4];
+        for (int64_t w = 0; w < wide; w++)
+            sums[w] = x[i * wide + w];
+        for (int64_t j = from; j < to; j++)
+            for (int64_t w = 0; w < wide; w++)
+                sums[w] -= own[j] * x[j * wide + w];
+        for (int64_t w = 0; w < wide; w++)
+            x[i * wide + w] = sums[w] / own[i];
     }
 }
 
-// op(A) x = b in place of b; `lower` says what op(A) is.
-static void FN(solve)(const void *a_data, int64_t row, int64_t col, bool lower, int64_t n, void *x_data,
-                      int64_t columns, void *scratch)
+MU_CLONES
+static void FN(solve_tile)(const T *factor, int64_t row, bool lower, int64_t n, FN(vec) *x, int64_t wide)
 {
-    const T *a = a_data;
-    T *x = x_data, *negated = scratch;
-    for (int64_t done = 0; done < n; done += BLOCK) {
-        const int64_t width = MU_MIN(BLOCK, n - done), rest = n - done - width;
-        const int64_t k = lower ? done : rest, first = lower ? done + width : 0;  // rows still to come
-        FN(solve_block)(a + k * row + k * col, row, col, lower, width, x + k * columns, columns);
-        for (int64_t i = 0; i < rest; i++)
-            for (int64_t p = 0; p < width; p++)
-                negated[i * width + p] = -a[(first + i) * row + (k + p) * col];
-        if (rest > 0)
-            GEMM(x + first * columns, columns, negated, width, 1, x + k * columns, columns, 1, rest, columns, width);
+    if (wide == 1)
+        FN(solve_wide)(factor, row, lower, n, x, 1);
+    else if (wide == 2)
+        FN(solve_wide)(factor, row, lower, n, x, 2);
+    else
+        FN(solve_wide)(factor, row, lower, n, x, 4);
+}
+
+// The transpose of a block whose rows are `row` apart, side by side.
+static void FN(turn_block)(const T *a, int64_t row, int64_t n, T *to)
+{
+    if (n == BLOCK) {
+        mu__kernels()->turn(a, row, to, BLOCK, (int)sizeof(T), false, 0, BLOCK);
+        return;
     }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++)
+            to[i * BLOCK + j] = a[i + j * row];
+}
+
+// One block of rows of x, some columns at a time.
+static void FN(solve_block)(const T *a, int64_t row, int64_t col, bool lower, int64_t n, T *x, int64_t columns,
+                            int64_t stride, const block_memory *memory)
+{
+    T *tile = memory->tile;
+    if (col != 1) {
+        FN(turn_block)(a, col, n, memory->factor);
+        a = memory->factor;
+        row = BLOCK;
+    }
+    for (int64_t c = 0; c < columns; c += FN(TILE)) {
+        const int64_t count = MU_MIN((int64_t)FN(TILE), columns - c);
+        const int64_t wide = count <= FN(LANES) ? 1 : count <= 2 * FN(LANES) ? 2 : 4, all = wide * FN(LANES);
+        for (int64_t i = 0; i < n; i++) {
+            memcpy(tile + i * all, x + i * stride + c, (size_t)count * sizeof(T));
+            if (count < all)
+                memset(tile + i * all + count, 0, (size_t)(all - count) * sizeof(T));
+        }
+        FN(solve_tile)(a, row, lower, n, (FN(vec) *)(void *)tile, wide);
+        for (int64_t i = 0; i < n; i++)
+            memcpy(x + i * stride + c, tile + i * all, (size_t)count * sizeof(T));
+    }
+}
+
+// Where op(A) is halved: at a whole number of blocks.
+static int64_t FN(half)(int64_t n)
+{
+    return (n / 2 + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+// op(A) x = b in place of b; `lower` says what op(A) is.
+static void FN(solve_columns)(const T *a, int64_t row, int64_t col, bool lower, int64_t n, T *x, int64_t columns,
+                              const block_memory *memory)
+{
+    if (n <= BLOCK) {
+        FN(solve_block)(a, row, col, lower, n, x, columns, columns, memory);
+        return;
+    }
+    const int64_t half = FN(half)(n), rest = n - half;
+    const T *last = a + half * (row + col);
+    T *below = x + half * columns;
+    if (lower) {
+        FN(solve_columns)(a, row, col, lower, half, x, columns, memory);
+        SUBTRACT(below, columns, a + half * row, row, col, x, columns, 1, rest, columns, half, memory);
+        FN(solve_columns)(last, row, col, lower, rest, below, columns, memory);
+    } else {
+        FN(solve_columns)(last, row, col, lower, rest, below, columns, memory);
+        SUBTRACT(x, columns, a + half * col, row, col, below, columns, 1, half, columns, rest, memory);
+        FN(solve_columns)(a, row, col, lower, half, x, columns, memory);
+    }
+}
+
+enum { FN(SUMS) = 4 * FN(LANES) };
+
+// One column, rows of op(A) side by side in memory: each row by what is known.
+MU_CLONES
+static void FN(solve_by_rows)(const T *a, int64_t row, bool lower, int64_t n, T *x)
+{
+    for (int64_t step = 0; step < n; step++) {
+        const int64_t i = lower ? step : n - 1 - step, from = lower ? 0 : i + 1, to = lower ? i : n;
+        const T *own = a + i * row;
+        T sums[FN(SUMS)] = {0}, sum = 0;
+        int64_t j = from;
+        for (; j + FN(SUMS) <= to; j += FN(SUMS))
+            for (int64_t lane = 0; lane < FN(SUMS); lane++)
+                sums[lane] += own[j + lane] * x[j + lane];
+        for (; j + FEW <= to; j += FEW)
+            for (int64_t lane = 0; lane < FEW; lane++)
+                sums[lane] += own[j + lane] * x[j + lane];
+        for (; j < to; j++)
+            sum += own[j] * x[j];
+        for (int64_t lane = 0; lane < FN(SUMS); lane++)
+            sum += sums[lane];
+        x[i] = (x[i] - sum) / own[i];
+    }
+}
+
+// One column, columns of op(A) side by side: what is found is taken off all that come.
+MU_CLONES
+static void FN(solve_by_columns)(const T *a, int64_t col, bool lower, int64_t n, T *x)
+{
+    for (int64_t step = 0; step < n; step++) {
+        const int64_t j = lower ? step : n - 1 - step, from = lower ? j + 1 : 0, to = lower ? n : j;
+        const T *own = a + j * col;
+        const T value = x[j] / own[j];
+        x[j] = value;
+        for (int64_t i = from; i < to; i++)
+            x[i] -= own[i] * value;
+    }
+}
+
+static void FN(solve)(const void *a, int64_t row, int64_t col, bool lower, int64_t n, void *x, int64_t columns,
+                      const block_memory *memory)
+{
+    if (columns > 1)
+        FN(solve_columns)(a, row, col, lower, n, x, columns, memory);
+    else if (col == 1)
+        FN(solve_by_rows)(a, row, lower, n, x);
+    else
+        FN(solve_by_columns)(a, col, lower, n, x);
+}
+
+// The upper factor of a symmetric block, in place, in rows of `wide` vectors. What is below the diagonal, or behind the
+// n-th column, goes along and is never looked at. False: a pivot is not positive.
+static inline __attribute__((always_inline)) bool FN(factor_wide)(FN(vec) *a, int64_t n, int64_t wide)
+{
+    T *elements = (T *)a;
+    const int64_t row = wide * FN(LANES);
+    for (int64_t j = 0; j < n; j++) {
+        const T pivot = elements[j * row + j];
+        if (!(pivot > 0))
+            return false;
+        const T inverse = 1 / (T)sqrt((double)pivot);
+        FN(vec) *own = a + j * wide;
+        for (int64_t w = j / FN(LANES); w < wide; w++)
+            own[w] *= inverse;
+        for (int64_t i = j + 1; i < n; i++) {
+            const T factor = elements[j * row + i];
+            FN(vec) *other = a + i * wide;
+            for (int64_t w = i / FN(LANES); w < wide; w++)
+                other[w] -= factor * own[w];
+        }
+    }
+    return true;
+}
+
+MU_CLONES
+static bool FN(factor_upper)(FN(vec) *a, int64_t n, int64_t wide)
+{
+    return wide == 1 ? FN(factor_wide)(a, n, 1) : FN(factor_wide)(a, n, wide);
+}
+
+// The lower factor of a block of rows `row` apart, in place; what is above its diagonal does not count, nor does it
+// change.
+static bool FN(factor_block)(T *a, int64_t row, int64_t n, const block_memory *memory)
+{
+    T *upper = memory->factor;
+    const int64_t wide = (n + FN(LANES) - 1) / FN(LANES), all = wide * FN(LANES);
+    if (n == all)
+        mu__kernels()->turn(a, row, upper, all, (int)sizeof(T), false, 0, n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < all; j++)
+                upper[i * all + j] = j < n ? a[j * row + i] : 0;
+    if (!FN(factor_upper)((FN(vec) *)(void *)upper, n, wide))
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++)
+            a[i * row + j] = upper[j * all + i];
+    return true;
+}
+
+// x L' = p in place of p, L being n by n: rows of p are columns of a system, in as many pieces as fit a tile.
+static void FN(solve_rows)(T *p, int64_t rows, int64_t row, const T *l, int64_t n, const block_memory *memory)
+{
+    if (n > BLOCK) {
+        const int64_t half = FN(half)(n), rest = n - half;
+        FN(solve_rows)(p, rows, row, l, half, memory);
+        SUBTRACT(p + half, row, p, row, 1, l + half * row, 1, row, rows, rest, half, memory);
+        FN(solve_rows)(p + half, rows, row, l + half * (row + 1), rest, memory);
+        return;
+    }
+    T *tile = memory->tile;
+    for (int64_t r = 0; r < rows; r += FN(TILE)) {
+        const int64_t count = MU_MIN((int64_t)FN(TILE), rows - r);
+        T *own = p + r * row;
+        if (count < FN(TILE))
+            memset(tile, 0, (size_t)(n * FN(TILE)) * sizeof(T));
+        if (count < FN(TILE))
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t c = 0; c < count; c++)
+                    tile[i * FN(TILE) + c] = own[c * row + i];
+        else
+            mu__kernels()->turn(own, row, tile, FN(TILE), (int)sizeof(T), false, 0, n);
+        FN(solve_tile)(l, row, true, n, (FN(vec) *)(void *)tile, 4);
+        for (int64_t c = 0; c < count; c++)
+            for (int64_t i = 0; i < n; i++)
+                own[c * row + i] = tile[i * FN(TILE) + c];
+    }
+}
+
+// The lower half of c less p p'; above its diagonal anything is left.
+static void FN(subtract_square)(T *c, int64_t row, int64_t n, const T *p, int64_t k, const block_memory *memory)
+{
+    if (n <= 2 * BLOCK) {
+        SUBTRACT(c, row, p, row, 1, p, 1, row, n, n, k, memory);
+        return;
+    }
+    const int64_t half = FN(half)(n), rest = n - half;
+    FN(subtract_square)(c, row, half, p, k, memory);
+    SUBTRACT(c + half * row, row, p + half * row, row, 1, p, 1, row, rest, half, k, memory);
+    FN(subtract_square)(c + half * (row + 1), row, rest, p + half * row, k, memory);
+}
+
+static bool FN(factor)(T *a, int64_t row, int64_t n, const block_memory *memory)
+{
+    if (n <= BLOCK)
+        return FN(factor_block)(a, row, n, memory);
+    const int64_t half = FN(half)(n), rest = n - half;
+    T *below = a + half * row;
+    if (!FN(factor)(a, row, half, memory))
+        return false;
+    FN(solve_rows)(below, rest, row, a, half, memory);
+    FN(subtract_square)(below + half, row, rest, below, half, memory);
+    return FN(factor)(below + half, row, rest, memory);
+}
+
+// The lower factor of the n by n matrix `a` into `l`. False: the matrix is not positive definite.
+static bool FN(cholesky)(const void *a, int64_t n, void *l_data, const block_memory *memory)
+{
+    T *l = l_data;
+    if (l_data != a)
+        memcpy(l, a, (size_t)(n * n) * sizeof(T));
+    const bool done = FN(factor)(l, n, n, memory);
+    for (int64_t i = 0; i < n; i++)
+        memset(l + i * n + i + 1, 0, (size_t)(n - 1 - i) * sizeof(T));
+    return done;
 }
 
 #undef T
 #undef FN
-#undef GEMM
+#undef SUBTRACT
