@@ -3,6 +3,7 @@
 // A source is a row: how to see that it is there, and how to read it. A half-set one that people have by accident
 // (Slurm's variables in a batch script) is not there. Also: that nothing changed after a strategy was made.
 #include "cluster/cluster.h"
+#include "comm/network.h"
 
 #include <stdlib.h>
 
@@ -11,7 +12,6 @@ static bool has(const char *variable) { return mu__environment(variable) != NULL
 static bool tf_config_there(void) { return has("TF_CONFIG"); }
 static bool rank_there(void) { return has("RANK") || has("WORLD_SIZE"); }
 static bool horovod_there(void) { return has("HOROVOD_RANK") || has("HOROVOD_SIZE"); }
-static bool mpi_there(void) { return has("OMPI_COMM_WORLD_RANK") || (has("PMI_RANK") && has("PMI_SIZE")); }
 
 static bool slurm_there(void)
 {
@@ -19,8 +19,29 @@ static bool slurm_there(void)
            has("SLURM_STEP_TASKS_PER_NODE");
 }
 
+static bool same(const char *a, const char *b)
+{
+    return has(a) && has(b) && strcmp(mu__environment(a), mu__environment(b)) == 0;
+}
+
+// srun sets PMI's variables beside its own, whether the program uses MPI or not; where MPI cannot be asked only its own
+// say where the others are.
+static bool of_srun(void)
+{
+    return slurm_there() && same("PMI_RANK", "SLURM_PROCID") && same("PMI_SIZE", "SLURM_STEP_NUM_TASKS") &&
+           !mu__network_is_installed("mpi");
+}
+
+static bool mpi_there(void)
+{
+    return has("OMPI_COMM_WORLD_RANK") || (has("PMI_RANK") && has("PMI_SIZE") && !of_srun());
+}
+
 // A process that knows its number but not of how many must not train alone.
-static bool mpi_half_there(void) { return has("PMI_RANK") || has("PMIX_RANK"); }
+static bool mpi_half_there(void)
+{
+    return !mpi_there() && !slurm_there() && (has("PMI_RANK") || has("PMIX_RANK"));
+}
 
 static mu_cluster *tf_config_read(void) { return mu_tf_config_cluster_resolver(); }
 static mu_cluster *slurm_read(void) { return mu_slurm_cluster_resolver(); }

@@ -76,6 +76,16 @@ static mu_status module_path(const char *name, char path[LONGEST_PATH])
     return MU_OK;
 }
 
+bool mu__network_is_installed(const char *name)
+{
+    char path[LONGEST_PATH];
+    mu_error_value ignored;
+    const bool known = module_path(name, path) == MU_OK;
+    if (!known)
+        mu__error_move(&ignored);
+    return known && access(path, R_OK) == 0;
+}
+
 // Whether a list with commas has this word; one that begins with ^ says what there is not.
 static bool has_word(const char *list, const char *word)
 {

@@ -10,6 +10,9 @@ extern const mu_stream_ops mu__stream_ops_network;
 
 typedef struct mu_network mu_network; // an object: mu_retain, mu_release
 
+// mu__network_is_installed: the module called `name` is there, whether or not it can be used.
+bool mu__network_is_installed(const char *name);
+
 // mu__network_open opens the module called `name` ("mpi", "ucx") and joins its network; every process of the mesh calls
 // it. `communicator` is the program's MPI_Comm by address, or NULL. Owned by the caller, NULL on error.
 // Errors, on all: FAILED_PRECONDITION without the module or the library behind it, or where it cannot join;

@@ -98,12 +98,13 @@ static mu_status read_reduction(const char *option, const char *text, mu_reducti
 
 static mu_status read_communication(const char *option, const char *text, mu_communication *out)
 {
-    for (mu_communication one = MU_COMM_AUTO; one <= MU_COMM_UCX; one++)
-        if (strcmp(mu_communication_name(one), text) == 0) {
-            *out = one;
-            return MU_OK;
-        }
-    return wrong(option, text, "AUTO, RING, NCCL, MPI or UCX");
+    const int found = mu_communication_from_name(text);
+    if (found < 0) {
+        mu_error_take();
+        return wrong(option, text, "AUTO, RING, NCCL, MPI or UCX");
+    }
+    *out = (mu_communication)found;
+    return MU_OK;
 }
 
 static mu_status read_option(const char *option, const char *text, request *out)

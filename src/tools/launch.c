@@ -333,6 +333,17 @@ static mu_status run_job(launch *l)
     }
 }
 
+// Lines that a full disk took are a failure where nothing else is one.
+static mu_status check_output(const launch *l)
+{
+    const int lost = l->screen.lost;
+    if (l->code != 0 || (lost != ENOSPC && lost != EDQUOT && lost != EFBIG && lost != EIO))
+        return MU_OK;
+    return mu__error(mu__errno_code(lost),
+                     "muster launch: lines of the ranks could not be written: %s; make room and run it again",
+                     strerror(lost));
+}
+
 static mu_status launch_all(launch *l)
 {
     l->ranks = mu__calloc((size_t)l->options.n, sizeof *l->ranks);
@@ -353,6 +364,8 @@ static mu_status launch_all(launch *l)
         status = hear_signals(l);
         if (status == MU_OK)
             status = run_job(l);
+        if (status == MU_OK)
+            status = check_output(l);
         mu__guard_end(&l->guard);
         waitpid(l->guard.pid, NULL, 0);
     }

@@ -69,6 +69,7 @@ typedef struct mu_relay {
 typedef struct mu_screen {
     bool terminal, plain; // plain: no cursor movement
     const mu_relay *bar;  // whose line stands there; NULL: none
+    int lost;             // errno of the first line that could not be written; 0: none
 } mu_screen;
 
 void mu__screen_open(mu_screen *screen);

@@ -17,12 +17,14 @@ void mu__screen_open(mu_screen *screen)
         (mu_screen){.terminal = isatty(STDOUT_FILENO) == 1, .plain = mu__setting_text(MU_SETTING_NO_COLOR) != NULL};
 }
 
-static void put(int fd, const char *data, size_t bytes)
+static void put(mu_screen *screen, int fd, const char *data, size_t bytes)
 {
     while (bytes > 0) {
         const ssize_t n = write(fd, data, bytes);
-        if (n < 0 && errno != EINTR)
-            return; // nobody is there to be told
+        if (n < 0 && errno != EINTR) {
+            screen->lost = screen->lost != 0 ? screen->lost : errno;
+            return;
+        }
         if (n > 0) {
             data += n;
             bytes -= (size_t)n;
@@ -31,24 +33,24 @@ static void put(int fd, const char *data, size_t bytes)
 }
 
 // Lines may be shown while a bar stands on the last line of the terminal: it makes room and is drawn again.
-static void make_room(const mu_screen *screen)
+static void make_room(mu_screen *screen)
 {
     if (screen->bar)
-        screen->plain ? put(STDOUT_FILENO, "\n", 1) : put(STDOUT_FILENO, "\r\033[K", 4);
+        screen->plain ? put(screen, STDOUT_FILENO, "\n", 1) : put(screen, STDOUT_FILENO, "\r\033[K", 4);
 }
 
-static void draw_bar(const mu_screen *screen)
+static void draw_bar(mu_screen *screen)
 {
     char label[32];
     if (!screen->bar)
         return;
     const int n = snprintf(label, sizeof label, "\r[%d] ", screen->bar->rank);
-    put(STDOUT_FILENO, label, (size_t)n);
-    put(STDOUT_FILENO, screen->bar->text.items, screen->bar->text.n);
+    put(screen, STDOUT_FILENO, label, (size_t)n);
+    put(screen, STDOUT_FILENO, screen->bar->text.items, screen->bar->text.n);
 }
 
 // The line goes out in one write, so that it stays whole on whatever the launcher writes to.
-static void put_line(const mu_relay *relay, const char *text, size_t bytes)
+static void put_line(mu_screen *screen, const mu_relay *relay, const char *text, size_t bytes)
 {
     char small[512];
     char *line = bytes + 40 <= sizeof small ? small : mu__alloc(bytes + 40);
@@ -58,7 +60,7 @@ static void put_line(const mu_relay *relay, const char *text, size_t bytes)
     memcpy(line + n, text, bytes);
     n += bytes;
     line[n++] = '\n';
-    put(relay->out, line, n);
+    put(screen, relay->out, line, n);
     if (line != small)
         mu__free(line);
 }
@@ -71,7 +73,7 @@ static void end_line(mu_relay *relay, mu_screen *screen)
     make_room(screen);
     if (screen->bar == relay)
         screen->bar = NULL;
-    put_line(relay, relay->text.items, n);
+    put_line(screen, relay, relay->text.items, n);
     draw_bar(screen);
     relay->text.n = 0;
     relay->over = false;
@@ -136,6 +138,6 @@ void mu__screen_say(mu_screen *screen, const char *format, ...)
     size_t bytes = (size_t)MU_MIN(MU_MAX(n, 0), (int)sizeof text - 2);
     text[bytes++] = '\n';
     make_room(screen);
-    put(STDERR_FILENO, text, bytes);
+    put(screen, STDERR_FILENO, text, bytes);
     draw_bar(screen);
 }

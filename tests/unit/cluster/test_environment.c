@@ -1,6 +1,8 @@
 // Tests of where the cluster comes from: the order of precedence, accidents, and changes that come too late.
 #include "cluster_test.h"
 
+#include <unistd.h>
+
 #define TWO_WORKERS "{\"cluster\": {\"worker\": [\"a:1\", \"b:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 1}}"
 #define RANK "RANK=2", "WORLD_SIZE=3", "MASTER_ADDR=a", "MASTER_PORT=1"
 #define HOROVOD "HOROVOD_RANK=5", "HOROVOD_SIZE=6", "MASTER_ADDR=a", "MASTER_PORT=1"
@@ -92,6 +94,27 @@ static void test_number_without_a_size(void **state)
     assert_int_equal(workers_here(), 1);
 }
 
+// srun with a PMI plugin: MPI's module decides, and without it Slurm's own variables say where the others are.
+static void test_srun_with_pmi(void **state)
+{
+    (void)state;
+    char folder[] = "muster-test-modules-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/libmuster-mpi.so", folder);
+    ENVIRONMENT(SLURM, "PMI_RANK=4", "PMI_SIZE=5");
+    setenv("MUSTER_MODULES", folder, 1);
+    assert_int_equal(workers_here(), 5);
+    assert_string_equal(mu_cluster_source(mu_cluster_from_environment()), "SLURM_PROCID and the job step");
+    FILE *module = fopen(path, "w");
+    assert_non_null(module);
+    fclose(module);
+    assert_string_equal(mu_cluster_source(mu_cluster_from_environment()), "the variables of mpirun");
+    unlink(path);
+    rmdir(folder);
+    setenv("PMI_RANK", "0", 1); // an mpirun inside of a step
+    assert_string_equal(mu_cluster_source(mu_cluster_from_environment()), "the variables of mpirun");
+}
+
 static void test_checked(void **state)
 {
     (void)state;
@@ -163,6 +186,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_chosen_by_name, setup, teardown),
         cmocka_unit_test_setup_teardown(test_slurm_half_set, setup, teardown),
         cmocka_unit_test_setup_teardown(test_number_without_a_size, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_srun_with_pmi, setup, teardown),
         cmocka_unit_test_setup_teardown(test_checked, setup, teardown),
         cmocka_unit_test_setup_teardown(test_changed_after_a_strategy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_printed, setup, teardown),
