@@ -176,7 +176,7 @@ MU_API mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *
 // mu_function_call calls a function from anywhere: while another one is traced it becomes part of that, in a replica
 // of mu_run_callback it is done there eagerly, and otherwise it is run by the default strategy. Several threads may
 // call and run one function at the same time: it is traced by one of them while the others wait, and runs on one
-// device follow each other.
+// device follow each other. Errors: FAILED_PRECONDITION for functions that call each other without end.
 MU_API mu_value *mu_function_call(mu_function *function, mu_value *arguments);
 
 // mu_run_callback calls a C function for every local replica, eagerly: one replica at a time, which runs until it

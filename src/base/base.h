@@ -163,10 +163,11 @@ long mu__live_objects(FILE *out);
 
 // ---- The thread's context (context.c) -----------------------------------------------------------
 
-// A place in the program that uses the library; file NULL: not known.
+// A place in the program that uses the library; file NULL: not known. layer: whose call it is part of; NULL: none's.
 typedef struct mu_site {
     const char *file;
     int line;
+    const char *layer;
 } mu_site;
 enum { MU_LINE_DEPTH = 16 };  // calls in progress whose lines are kept; deeper ones are only counted
 
@@ -186,6 +187,7 @@ typedef struct mu_context {
     int component;              // which component of a distributed variable this thread sees
     int default_scopes;         // open ones of the default strategy, which change no state (distribute)
     int64_t input_begin_ns, input_end_ns;  // when this thread last waited for the next batch
+    int n_inlined;              // traced functions that call each other, at this moment (graph)
     int n_lines;                // public calls in progress (ops/line.c)
     mu_site lines[MU_LINE_DEPTH];
 } mu_context;

@@ -7,6 +7,8 @@
 
 #include <pthread.h>
 
+enum { MOST_INLINED = 100 };  // levels of functions that call functions: more is taken for a recursion without end
+
 struct mu_function {
     mu_object object;
     mu_traceable *fn;
@@ -78,7 +80,18 @@ int mu_function_trace_count(const mu_function *function)
 
 mu_value *mu__function_inline(const mu_function *function, mu_value *arguments)
 {
-    return function->fn(arguments, function->arg);
+    mu_context *context = mu__context();
+    if (context->n_inlined >= MOST_INLINED) {
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_function_call: %d functions call each other; one that calls itself must end it by something that "
+                  "is known while it is traced, or be a mu_while_loop",
+                  context->n_inlined);
+        return NULL;
+    }
+    context->n_inlined++;
+    mu_value *result = function->fn(arguments, function->arg);
+    context->n_inlined--;
+    return result;
 }
 
 // The tensor leaves of the arguments, as specs; variables are part of the structure.

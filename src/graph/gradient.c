@@ -63,6 +63,17 @@ static void tape_destroy(void *object)
 
 static mu_type tape_type = {.name = "tape", .destroy = tape_destroy};
 
+// The tape may outlive the layer, so it keeps a copy of its name: one for all entries in a row.
+static mu_status keep_layer(graph_tape *tape, entry *e)
+{
+    const char *before = tape->entries.n ? tape->entries.items[tape->entries.n - 1]->site.layer : NULL;
+    if (!e->site.layer)
+        return MU_OK;
+    e->site.layer = before && strcmp(before, e->site.layer) == 0 ? before
+                                                                 : mu__arena_strdup(&tape->arena, e->site.layer);
+    return e->site.layer ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
 static mu_status tape_record(mu_tape *interface, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
                              int n_resources, mu_resource *const *resources, int n_out, mu_tensor *const *out)
 {
@@ -77,7 +88,8 @@ static mu_status tape_record(mu_tape *interface, const mu_op *op, const void *at
                  .out = mu__arena_copy(arena, out, sizeof(void *) * (size_t)n_out),
                  .resources = mu__arena_copy(arena, resources, sizeof(void *) * (size_t)n_resources),
                  .n_in = n_in, .n_out = n_out, .n_resources = n_resources, .site = mu__line()};
-    if ((attrs && !e->attrs) || !e->in || !e->out || !e->resources || MU_PUSH(&tape->entries, e) != MU_OK)
+    if ((attrs && !e->attrs) || !e->in || !e->out || !e->resources || keep_layer(tape, e) != MU_OK ||
+        MU_PUSH(&tape->entries, e) != MU_OK)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < n_in; i++)
         mu_retain(in[i]);
@@ -241,16 +253,16 @@ static int64_t first_axis(const mu_tensor *tensor)
 static void gradient_of_input(mu_grad *g, const entry *e, int i, bool sparse, mu_gradient *out)
 {
     mu_context *context = mu__context();
-    if (e->site.file)
-        mu__line_push(context, e->site);
+    mu_site site = mu__line();
+    site.layer = e->site.layer;
+    mu__line_push(context, e->site.file ? e->site : site);
     if (!sparse || !mu__gather_slices(g, i, &out->values, &out->indices))
         out->dense = e->op->grad(g, i);
     if (mu__pending()) {
         mu__error_place(mu__line());
         mu__error_context("in the gradient of %s with respect to input %d", e->op->name, i);
     }
-    if (e->site.file)
-        mu__line_pop(context);
+    mu__line_pop(context);
 }
 
 static mu_status pull_entry(table *t, const entry *e)

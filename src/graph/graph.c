@@ -99,15 +99,21 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
     return node;
 }
 
+// A copy of a name, shared with the node before where that has it too. NULL for none and for "".
+static mu_status place_name(mu_node *node, const char *name, const char *before, const char **out)
+{
+    if (!name || !*name)
+        return MU_OK;
+    *out = before && strcmp(before, name) == 0 ? before : mu__arena_strdup(&node->graph->arena, name);
+    return *out ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
 mu_status mu__node_place(mu_node *node, mu_site site)
 {
     const mu_node *before = node->id > 0 ? node->graph->nodes.items[node->id - 1] : NULL;
-    if (!site.file || !*site.file)
-        return MU_OK;
-    const bool same = before && before->file && strcmp(before->file, site.file) == 0;
-    node->file = same ? before->file : mu__arena_strdup(&node->graph->arena, site.file);
     node->line = site.line;
-    return node->file ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    MU_TRY(place_name(node, site.file, before ? before->file : NULL, &node->file));
+    return place_name(node, site.layer, before ? before->layer : NULL, &node->layer);
 }
 
 mu_node *mu__graph_input(mu_graph *graph, const mu_spec *spec, const char *name)

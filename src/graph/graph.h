@@ -33,6 +33,7 @@ struct mu_node {
     const char *name;       // for messages and timelines; may be NULL
     const char *file;       // where the op was made
     int line;
+    const char *layer;      // of which layer it is part; NULL: of none
 };
 
 struct mu_graph {
@@ -58,11 +59,11 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
                         int n_resources, mu_resource *const *resources);
 mu_node *mu__graph_input(mu_graph *graph, const mu_spec *spec, const char *name);
 mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor);
-// mu__node_place keeps a copy of the file's name. mu__node_site is where the op was made.
+// mu__node_place keeps a copy of the names of file and layer. mu__node_site is where the op was made.
 mu_status mu__node_place(mu_node *node, mu_site site);
 static inline mu_site mu__node_site(const mu_node *node)
 {
-    return (mu_site){.file = node->file, .line = node->line};
+    return (mu_site){.file = node->file, .line = node->line, .layer = node->layer};
 }
 int mu__graph_resource(mu_graph *graph, mu_resource *resource);  // index; added if new; -1 on error
 mu_graph *mu__graph_clone(const mu_graph *graph);                 // for engines that rewrite; owned by the caller

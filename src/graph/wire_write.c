@@ -136,7 +136,8 @@ static mu_status write_node(writer *w, const mu_node *node, Mu__WireNode **out)
 {
     Mu__WireNode *wire = *out = message(w, &mu__wire_node__descriptor);
     if (!wire || !(wire->op = text_of(w, node->op->name)) || !(wire->name = text_of(w, node->name)) ||
-        !(wire->file = text_of(w, node->file)) || !(wire->resources = numbers(w, (size_t)node->n_resources)))
+        !(wire->file = text_of(w, node->file)) || !(wire->layer = text_of(w, node->layer)) ||
+        !(wire->resources = numbers(w, (size_t)node->n_resources)))
         return MU_RESOURCE_EXHAUSTED;
     wire->line = (uint32_t)node->line;
     wire->n_resources = (size_t)node->n_resources;

@@ -112,7 +112,11 @@ mu_tensor *mu__layer_call(mu_layer *layer, mu_tensor *x, bool training)
         mu__error_context("while building layer '%s'", mu_layer_name(layer));
         return NULL;
     }
+    mu_site site = mu__line();
+    site.layer = mu_layer_name(layer);
+    mu__line_push(mu__context(), site);
     mu_tensor *y = layer->ops->call(layer, x, training);
+    mu__line_pop(mu__context());
     if (!y) {
         mu__error_context("in layer '%s'", mu_layer_name(layer));
         return NULL;

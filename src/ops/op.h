@@ -325,7 +325,7 @@ mu_tensor *mu__zeros_like(mu_tensor *like);
 // ---- Where ops are made (line.c) ----------------------------------------------------------------
 
 // mu__line is the innermost public call in progress on this thread. mu__error_place ends the pending record with
-// "(made at FILE:LINE)", once. A push is for work done on behalf of an earlier call.
+// "(made at FILE:LINE)", once, and a line that names the layer. A push is for work done on behalf of an earlier call.
 mu_site mu__line(void);
 void mu__error_place(mu_site site);
 void mu__line_push(mu_context *context, mu_site site);

@@ -2,7 +2,8 @@
 // of 75 characters, and beyond 1000 elements only three at each end of an axis.
 //
 // Floats go through two passes: the first learns the widths that all shown elements need, the second
-// prints. Knows nothing of devices or graphs; a symbolic tensor prints as its type and shape.
+// prints. NumPy has no bfloat16 of its own: it prints those of ml_dtypes one by one, without columns, and so do
+// we. Knows nothing of devices or graphs; a symbolic tensor prints as its type and shape.
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -19,6 +20,7 @@ typedef struct printer {
     int digits;        // at most so many after the point
     int longest_word;  // "nan" 3, "-inf" 4; 0: every element is finite
     int column;
+    int held;          // spaces that end the latest word: not written where a line ends
 } printer;
 
 static bool reads_back(mu_dtype dtype, const char *text, double value)
@@ -32,28 +34,48 @@ static bool reads_back(mu_dtype dtype, const char *text, double value)
     }
 }
 
+// The decimal number next to the one in `text`, away from 0; its last digit is no 9, or one before it is none.
+static void step_away(char *text)
+{
+    char *at = strchr(text, 'e') ? strchr(text, 'e') - 1 : text + strlen(text) - 1;
+    for (; at >= text && (*at == '9' || *at == '.'); at--)
+        *at = *at == '9' ? '0' : '.';
+    if (at >= text && *at >= '0')
+        ++*at;
+}
+
+// Whether so many digits tell the number from its neighbours. Below a power of two these are nearer than above it: then
+// the decimal number that reads back may be the next one instead of the nearest, which is what printf gives.
+static bool enough(mu_dtype dtype, bool exponent, int precision, double value, char *text)
+{
+    snprintf(text, ITEM, exponent ? "%.*e" : "%.*f", precision, value);
+    if (reads_back(dtype, text, value))
+        return true;
+    step_away(text);
+    return reads_back(dtype, text, value);
+}
+
 // The shortest "d.ddde+xx" that reads back, with at most so many digits after the point; returns how many.
 static int scientific(mu_dtype dtype, double value, int digits, char *text)
 {
-    int precision = 0;
-    for (; precision < digits; precision++) {
-        snprintf(text, ITEM, "%.*e", precision, value);
-        if (reads_back(dtype, text, value))
-            break;
-    }
-    snprintf(text, ITEM, "%.*e", precision, value);
-    return precision;
+    for (int precision = 0; precision <= digits; precision++)
+        if (enough(dtype, true, precision, value, text))
+            return precision;
+    snprintf(text, ITEM, "%.*e", digits, value);
+    for (const char *end = strchr(text, 'e'); digits > 0 && end[-1] == '0'; end--)
+        digits--;
+    return digits;
 }
 
 // The shortest "ddd.ddd" that reads back, with at most so many digits after the point; ends in a bare point
 // for whole numbers.
 static void positional(mu_dtype dtype, double value, int digits, char *text)
 {
-    for (int precision = 0; precision <= digits; precision++) {
-        snprintf(text, ITEM, "%.*f", precision, value);
-        if (reads_back(dtype, text, value))
-            break;
-    }
+    bool whole = false;
+    for (int precision = 0; precision <= digits && !whole; precision++)
+        whole = enough(dtype, false, precision, value, text);
+    if (!whole)
+        snprintf(text, ITEM, "%.*f", digits, value);
     char *point = strchr(text, '.');
     if (!point) {
         strcat(text, ".");
@@ -101,7 +123,7 @@ static void learn_integer_width(printer *p, int64_t i)
     char text[ITEM];
     int width;
     if (p->tensor->dtype == MU_BOOL)
-        width = element(p, i) != 0 ? 4 : 5;
+        width = 5;  // also where no element is False
     else if (p->tensor->dtype == MU_I64)
         width = snprintf(text, sizeof text, "%lld", (long long)((const int64_t *)mu__data(p->tensor))[i]);
     else
@@ -140,13 +162,13 @@ static int columns_right(const printer *p)
 static int format_exponent(const printer *p, double value, char *text)
 {
     char digits[ITEM];
-    snprintf(digits, sizeof digits, "%#.*e", p->right, value);
-    char *exponent = strchr(digits, 'e') + 2;  // behind the sign
-    if (long_exponents(p) && strlen(exponent) == 2) {
-        memmove(exponent + 1, exponent, 3);
-        *exponent = '0';
-    }
-    return snprintf(text, ITEM, "%*s", p->left + columns_right(p), digits);
+    if (!enough(p->tensor->dtype, true, p->right, value, digits))
+        snprintf(digits, sizeof digits, "%.*e", p->right, value);
+    const char *exponent = strchr(digits, 'e') + 1;
+    const int length = (int)(exponent - 1 - digits);
+    return snprintf(text, ITEM, "%*s%.*s%se%c%s%s", p->left - (*digits == '-' ? 2 : 1), "", length, digits,
+                    p->right ? "" : ".", *exponent, long_exponents(p) && strlen(exponent) == 3 ? "0" : "",
+                    exponent + 1);
 }
 
 static int format_float(const printer *p, double value, char *text)
@@ -164,6 +186,8 @@ static int format_float(const printer *p, double value, char *text)
 
 static int format_element(const printer *p, int64_t i, char *text)
 {
+    if (p->tensor->dtype == MU_BF16)
+        return snprintf(text, ITEM, "%g", isnan(element(p, i)) ? fabs(element(p, i)) : element(p, i));
     if (mu__dtype_is_float(p->tensor->dtype))
         return format_float(p, element(p, i), text);
     if (p->tensor->dtype == MU_BOOL)
@@ -173,17 +197,19 @@ static int format_element(const printer *p, int64_t i, char *text)
     return snprintf(text, ITEM, "%*.0f", p->left, element(p, i));
 }
 
-static void print_word(printer *p, const char *word, int length, int indent, int closing, bool first)
+static void print_word(printer *p, char *word, int length, int indent, bool first)
 {
-    if (!first && p->column + 1 + length > LINE - closing) {
+    if (!first && p->column + 1 + length > LINE - indent) {  // the closing brackets are as many as the indent
         fprintf(p->out, "\n%*s", indent, "");
         p->column = indent;
     } else if (!first) {
-        fputc(' ', p->out);
+        fprintf(p->out, "%*s", p->held + 1, "");
         p->column++;
     }
-    fputs(word, p->out);
     p->column += length;
+    for (p->held = 0; word[length - 1] == ' '; p->held++)
+        word[--length] = 0;
+    fputs(word, p->out);
 }
 
 static void print_axis(printer *p, int axis, int64_t at)
@@ -199,27 +225,44 @@ static void print_axis(printer *p, int axis, int64_t at)
             fprintf(p->out, "%.*s%*s", shape->rank - 1 - axis, "\n\n\n\n\n\n\n\n", axis + 1, "");
         if (p->shortened && n > 2 * EDGE && i == EDGE) {
             if (last)
-                print_word(p, "...", 3, axis + 1, axis + 1, false);
+                print_word(p, (char[]){"..."}, 3, axis + 1, false);
             else
                 fprintf(p->out, "...%.*s%*s", shape->rank - 1 - axis, "\n\n\n\n\n\n\n\n", axis + 1, "");
             i = n - EDGE;
         }
         if (last)
-            print_word(p, text, format_element(p, at * n + i, text), axis + 1, axis + 1, i == 0);
+            print_word(p, text, format_element(p, at * n + i, text), axis + 1, i == 0);
         else
             print_axis(p, axis + 1, at * n + i);
     }
-    fputc(']', p->out);
+    fprintf(p->out, "%*s]", p->held, "");
+    p->held = 0;
+}
+
+// What the type makes of a number: NumPy compares magnitudes and their ratio in the array's type.
+static double rounded(mu_dtype dtype, double value)
+{
+    return dtype == MU_F32 ? (float)value : dtype == MU_F16 ? mu__f16_to_f32(mu__f32_to_f16((float)value)) : value;
+}
+
+static bool needs_exponents(const printer *p)
+{
+    const mu_dtype dtype = p->tensor->dtype;
+    const double whole = dtype == MU_F16 ? 1e3 : dtype == MU_F32 ? 1e6 : 1e8;  // from here on digits are not known
+    return p->most >= whole || (p->least > 0 && (p->least < rounded(dtype, 1e-4) ||
+                                                 rounded(dtype, p->most / p->least) > 1000));
 }
 
 static void learn(printer *p)
 {
+    if (p->tensor->dtype == MU_BF16)
+        return;
     if (!mu__dtype_is_float(p->tensor->dtype)) {
         each_shown(p, 0, 0, learn_integer_width);
         return;
     }
     each_shown(p, 0, 0, learn_magnitude);
-    p->exponents = p->most >= 1e8 || (p->least > 0 && (p->least < 1e-4 || p->most / p->least > 1000));
+    p->exponents = needs_exponents(p);
     each_shown(p, 0, 0, learn_float_width);
     p->left = MU_MAX(p->left, p->longest_word - columns_right(p));
 }
@@ -227,10 +270,10 @@ static void learn(printer *p)
 static void print_float_scalar(mu_dtype dtype, double value, FILE *out)
 {
     char text[ITEM];
-    double magnitude = fabs(value);
+    const double magnitude = fabs(value), whole = dtype == MU_F16 ? 1e3 : dtype == MU_F32 ? 1e6 : 1e16;
     if (!isfinite(value))
         snprintf(text, ITEM, "%s", isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
-    else if (magnitude != 0 && (magnitude >= 1e16 || magnitude < 1e-4))
+    else if (magnitude != 0 && (magnitude >= whole || magnitude < 1e-4))
         scientific(dtype, value, SCALAR_DIGITS, text);
     else
         positional(dtype, value, SCALAR_DIGITS, text);
@@ -254,7 +297,7 @@ void mu_tensor_print(const mu_tensor *tensor, FILE *out)
     printer p = {.out = out, .tensor = tensor, .shortened = n > SHOW_ALL, .digits = DIGITS};
     if (n == 0) {
         fputs("[]\n", out);
-    } else if (tensor->shape.rank == 0 && mu__dtype_is_float(tensor->dtype)) {
+    } else if (tensor->shape.rank == 0 && mu__dtype_is_float(tensor->dtype) && tensor->dtype != MU_BF16) {
         print_float_scalar(tensor->dtype, element(&p, 0), out);
     } else if (tensor->shape.rank == 0) {
         format_element(&p, 0, text);

@@ -4,7 +4,24 @@
 // nothing again.
 #include "engine/cpu/control.h"
 
-// An output that no turn or the other branch has filled: its unknown dimensions are 0.
+// What the shape rule makes of the shapes that the node is given, which may be more than its graph knows. For mu__free.
+static mu_spec *inferred(const struct control *c, const mu_spec *specs)
+{
+    const mu_node *node = c->node;
+    mu_spec *out = mu__calloc((size_t)(node->n_out + node->n_resources) + 1, sizeof *out);
+    if (!out)
+        return NULL;
+    for (int i = 0; i < node->n_resources; i++)
+        out[node->n_out + i] = node->graph->resources.items[node->resources[i]]->spec;
+    mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
+                      .n_resources = node->n_resources, .in = specs, .resources = out + node->n_out, .out = out};
+    if (mu__infer_call(&infer) == MU_OK)
+        return out;
+    mu__free(out);
+    return NULL;
+}
+
+// An output that no turn or the other branch has filled: dimensions that are unknown even so are 0.
 static mu_tensor *nothing_like(const mu_spec *spec)
 {
     mu_shape shape = spec->shape;
@@ -39,9 +56,13 @@ static mu_status measured_cond(struct control *c, const cpu_call *call, void *co
     for (size_t i = 0; status == MU_OK && i < n; i++)
         out[b == 0 || i < shared ? i : then + i - shared] = results[i];
     mu__free(results);
+    mu_spec *known = status == MU_OK ? inferred(c, specs) : NULL;
+    if (status == MU_OK && !known)
+        status = mu_error_code();
     for (int i = 0; status == MU_OK && i < c->node->n_out; i++)
-        if (!out[i] && !(out[i] = nothing_like(&c->node->out[i])))
+        if (!out[i] && !(out[i] = nothing_like(&known[i])))
             status = MU_RESOURCE_EXHAUSTED;
+    mu__free(known);
     return status;
 }
 
@@ -155,13 +176,12 @@ static mu_status run_turns(turns *t, int64_t limit, int64_t *made)
     return MU_OK;
 }
 
-static mu_tensor *stacked(const turns *t, int k)
+static mu_tensor *stacked(const turns *t, int k, const mu_spec *known)
 {
     const stack *s = &t->stacks[k];
-    const mu_spec *symbolic = &t->c->node->out[1 + t->carried + k];
-    mu_spec spec = {.dtype = symbolic->dtype, .shape = {.rank = s->row.shape.rank + 1}};
+    mu_spec spec = {.dtype = t->c->node->out[1 + t->carried + k].dtype, .shape = {.rank = s->row.shape.rank + 1}};
     if (!s->data) {
-        spec = *symbolic;
+        spec = known[1 + t->carried + k];
         spec.shape.dims[0] = MU_MAX(t->rows, 0);
         return nothing_like(&spec);
     }
@@ -185,14 +205,16 @@ static mu_status give_results(turns *t, int64_t made, mu_tensor **out)
 {
     const mu_spec count = {.dtype = MU_I64};
     out[0] = copy_of(&made, &count);
-    bool whole = out[0] != NULL;
+    mu_spec *known = made == 0 && t->n_stacks > 0 ? inferred(t->c, t->specs) : NULL;
+    bool whole = out[0] != NULL && (known || made > 0 || t->n_stacks == 0);
     for (int i = 0; whole && i < t->carried; i++) {
         out[1 + i] = t->values[i] ? mu_retain(t->values[i]) : copy_of(t->in[1 + i], &t->specs[1 + i]);
         whole = out[1 + i] != NULL;
     }
     for (int k = 0; whole && k < t->n_stacks; k++)
-        whole = (out[1 + t->carried + k] = stacked(t, k)) != NULL;
-    return whole ? MU_OK : MU_RESOURCE_EXHAUSTED;
+        whole = (out[1 + t->carried + k] = stacked(t, k, known)) != NULL;
+    mu__free(known);
+    return whole ? MU_OK : mu_error_code();
 }
 
 static int64_t known_rows(const turns *t)

@@ -64,6 +64,15 @@ static void test_long_messages_are_cut(void **state)
     assert_int_equal((length - 3) % 2, 0);
 }
 
+// Names in a message may come from files: what a program prints must not steer its terminal.
+static void test_control_characters_are_replaced(void **state)
+{
+    (void)state;
+    mu_fail(MU_NOT_FOUND, "no variable '%s'", "w\x1b[2Jei\rght\x7f\xc3\xa4");
+    mu__error_context("in layer '%s'", "\x07");
+    assert_string_equal(mu_error_take().message, "no variable 'w?[2Jei?ght?\xc3\xa4'\nin layer '?'");
+}
+
 static void test_values_travel(void **state)
 {
     (void)state;
@@ -147,6 +156,7 @@ int main(void)
         cmocka_unit_test(test_failing_with_ok_is_nothing),
         cmocka_unit_test(test_context_lines),
         cmocka_unit_test(test_long_messages_are_cut),
+        cmocka_unit_test(test_control_characters_are_replaced),
         cmocka_unit_test(test_values_travel),
         cmocka_unit_test(test_errno_codes),
         cmocka_unit_test(test_args_of_an_older_caller),

@@ -247,11 +247,73 @@ static void second_derivatives_match_eager_ones(void **state)
     }
 }
 
+// ---- What does not run --------------------------------------------------------------------------
+
+static mu_tensor *in_its_limit(mu_value *vars, void *arg)
+{
+    return mu_less(mu_at(vars, 0), mu_constant(MU_I64, *(const int *)arg));
+}
+
+static mu_value *atan_of_relu(mu_value *vars, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_add(mu_at(vars, 0), mu_constant(MU_I64, 1)),
+                   mu_atan2(mu_nn_relu(mu_at(vars, 1)), mu_exp(mu_at(vars, 1))), MU_END);
+}
+
+// Without a limit the stacks of kept values are measured while the loop runs.
+static mu_value *slope_of_a_loop(mu_value *arguments, void *arg)
+{
+    mu_tape *tape = mu_tape_open();
+    mu_value *vars = mu_list(mu_constant(MU_I64, 0), mu_at(arguments, 0), MU_END);
+    mu_value *y = mu_while_loop(in_its_limit, atan_of_relu, vars, arg);
+    return mu_gradients(tape, total(mu_at(y, 1)), arguments);
+}
+
+static mu_value *with_unique(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0), *values = NULL, *places = NULL;
+    mu_unique(mu_reshape(mu_cast(x, MU_I64), 1, (int64_t[]){-1}), &values, &places);
+    return mu_list(mu_multiply(total(mu_exp(mu_square(x))), mu_cast(mu_reduce_sum(values, 0), MU_F64)), MU_END);
+}
+
+static mu_value *without_unique(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_list(total(mu_sin(mu_square(mu_at(arguments, 0)))), MU_END);
+}
+
+static mu_value *slope_of_a_branch(mu_value *arguments, void *arg)
+{
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *positive = mu_greater(mu_at(arguments, 0), mu_constant(MU_F64, *(const int *)arg));
+    mu_value *y = mu_cond(mu_reduce_all(positive, MU_ALL_AXES), with_unique, without_unique, arguments, arg);
+    return mu_gradients(tape, mu_at(y, 0), arguments);
+}
+
+// What a loop without turns or the other branch would have kept has the shapes that the rest of the gradient asks for.
+static void loops_without_turns_and_other_branches_have_gradients(void **state)
+{
+    (void)state;
+    mu_traceable *const fns[] = {slope_of_a_loop, slope_of_a_branch};
+    const double at[] = {1, 2, 3, 4, 5, 6};
+    for (int i = 0; i < 6; i++) {
+        int number = i / 2;
+        mu_value *arguments = mu_list(mu_tensor_new(MU_F64, 2, (int64_t[]){2, 3}, at), MU_END);
+        mu_value *seen = mu_run(NULL, mu_function_new(fns[i % 2], &number), arguments);
+        if (!seen)
+            fail_msg("case %d: %s", i, mu_error_message());
+        assert_near(doubles(mu_at(seen, 0)), doubles(mu_at(fns[i % 2](arguments, &number), 0)), 6, 1e-12);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(first_derivatives_match_differences),
         MODEL_TEST(second_derivatives_match_eager_ones),
+        MODEL_TEST(loops_without_turns_and_other_branches_have_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -371,6 +371,35 @@ static void functions_call_functions(void **state)
                 mu_scalar(mu_at(seen, 2)) == 36);
 }
 
+static mu_value *calls_itself(mu_value *arguments, void *arg)
+{
+    return mu_function_call(*(mu_function **)arg, arguments);
+}
+
+// Halves its argument until one element is left: the shape ends it, which a trace knows.
+static mu_value *halves(mu_value *arguments, void *arg)
+{
+    mu_tensor *parts[2], *x = mu_at(arguments, 0);
+    if (mu_tensor_dim(x, 1) == 1)
+        return mu_list(x, MU_END);
+    mu_split(x, 2, 1, parts);
+    return mu_function_call(*(mu_function **)arg, mu_list(mu_add(parts[0], parts[1]), MU_END));
+}
+
+static void recursion_must_end(void **state)
+{
+    (void)state;
+    mu_function *function = mu_function_new(calls_itself, &function);
+    mu_value *x = mu_list(numbers(2, (int64_t[]){3, 8}, 1), MU_END);
+    assert_null(mu_run(NULL, function, x));
+    assert_non_null(strstr(mu_error_message(), "mu_while_loop"));
+    assert_int_equal(mu_error_take().code, MU_FAILED_PRECONDITION);
+    function = mu_function_new(halves, &function);
+    mu_value *sums = mu_run(NULL, function, x);
+    assert_non_null(sums);
+    assert_int_equal(mu_tensor_dim(mu_at(sums, 0), 1), 1);
+}
+
 static void *call_often(void *arg)
 {
     intptr_t wrong = 0;
@@ -410,6 +439,7 @@ int main(void)
         MODEL_TEST(recomputing_saves_memory),
         MODEL_TEST(calls_are_put_in_place),
         MODEL_TEST(functions_call_functions),
+        MODEL_TEST(recursion_must_end),
         MODEL_TEST(threads_share_a_function),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

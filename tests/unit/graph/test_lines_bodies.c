@@ -197,6 +197,64 @@ static void a_layer_is_named_with_the_line_of_its_call(void **state)
     assert_made_here("layer called at once");
 }
 
+// What fails when the function runs, long after the layer was called, names it too: in the forward pass, in the
+// gradient, and where the graph came from another process.
+static mu_value *embeds(mu_value *arguments, void *arg)
+{
+    mu_tensor *rows = mu_at(arguments, 0);
+    HERE; mu_tensor *y = mu_call(arg, rows);
+    return mu_list(y, MU_END);
+}
+
+static mu_resource *same_resource(void *arg, const char *kind, const char *name, const mu_spec *spec)
+{
+    const mu_graph *graph = arg;
+    (void)kind;
+    (void)spec;
+    for (size_t i = 0; i < graph->resources.n; i++)
+        if (strcmp(graph->resources.items[i]->name, name) == 0)
+            return graph->resources.items[i];
+    return NULL;
+}
+
+static void assert_layer_travels(mu_traceable *fn, void *model, mu_value *arguments)
+{
+    void *bytes;
+    size_t size;
+    mu_concrete *concrete = mu__function_concrete(mu_function_new(fn, model), arguments, true, NULL);
+    assert_non_null(concrete);
+    assert_int_equal(mu__graph_write(concrete->graph, &bytes, &size), MU_OK);
+    mu_graph *read = mu__graph_read(bytes, size, same_resource, concrete->graph);
+    assert_non_null(read);
+    int named = 0;
+    for (size_t i = 0; i < read->nodes.n; i++)
+        named += read->nodes.items[i]->layer && strcmp(read->nodes.items[i]->layer, "words") == 0;
+    assert_true(named > 0);
+    mu__free(bytes);
+    mu_release(read);
+}
+
+static void a_run_that_fails_names_the_layer(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(mu_embedding(5, 3, .name = "words"), mu_dense(2, .name = "back"));
+    mu_function *function = mu_function_new(embeds, model);
+    const int64_t good[] = {0, 4, 1}, bad[] = {0, 5, 1};
+    assert_non_null(mu_run(NULL, function, mu_list(mu_tensor_new(MU_I64, 1, (int64_t[]){3}, good), MU_END)));
+    mu_value *arguments = mu_list(mu_tensor_new(MU_I64, 1, (int64_t[]){3}, bad), MU_END);
+    assert_null(mu_run(NULL, function, arguments));
+    const char *line = strstr(mu_error_message(), "in layer 'words'");
+    if (!line || strstr(line + 1, "in layer '"))
+        fail_msg("%s", mu_error_message());
+    assert_made_here("layer in a run");
+    assert_null(embeds(arguments, model));
+    line = strstr(mu_error_message(), "in layer 'words'");
+    if (!line || strstr(line + 1, "in layer '"))
+        fail_msg("%s", mu_error_message());
+    assert_made_here("layer called at once");
+    assert_layer_travels(embeds, model, arguments);
+}
+
 static void fit_names_the_layer(void **state)
 {
     (void)state;
@@ -215,6 +273,7 @@ int main(void)
         MODEL_TEST(ops_inside_name_their_lines),
         MODEL_TEST(traces_of_bodies_name_their_lines),
         MODEL_TEST(a_layer_is_named_with_the_line_of_its_call),
+        MODEL_TEST(a_run_that_fails_names_the_layer),
         MODEL_TEST(fit_names_the_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

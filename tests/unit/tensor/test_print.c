@@ -72,12 +72,44 @@ static void test_long_lines_wrap_and_long_axes_shorten(void **state)
     mu_pool_close(pool);
 }
 
+// Where NumPy's rules are easy to miss; each text is what NumPy 2.4 prints.
+static void test_corners(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const int64_t one = 1, two = 2, three = 3, ten = 10;
+    expect(mu_tensor_new(MU_BOOL, 1, &two, (const bool[]){true, true}), "[ True  True]\n");
+    // From where on exponents are used depends on the type.
+    expect(mu_vector_f32(2, (const float[]){1e6f, 1}), "[1.e+06 1.e+00]\n");
+    expect(mu_tensor_new(MU_F64, 1, &two, (const double[]){1e6, 1e4}), "[1000000.   10000.]\n");
+    expect(mu_tensor_new(MU_F16, 1, &two, (const uint16_t[]){0x63D0, 0x63CF}), "[1.000e+03 9.995e+02]\n");
+    expect(mu_vector_f32(1, (const float[]){1e-4f}), "[0.0001]\n");
+    expect(mu_vector_f32(1, (const float[]){0.99e-4f}), "[9.9e-05]\n");
+    expect(mu_constant(MU_F32, 1e6), "1e+06\n");
+    expect(mu_constant(MU_F16, 65504), "6.55e+04\n");
+    expect(mu_constant(MU_F64, 1e15), "1000000000000000.0\n");
+    // The neighbour below a power of two is nearer than the one above.
+    expect(mu_vector_f32(1, (const float[]){1237940039285380274899124224.f}), "[1.2379401e+27]\n");
+    expect(mu_tensor_new(MU_F16, 1, &two, (const uint16_t[]){0x2400, 0x0001}), "[1.563e-02 5.960e-08]\n");
+    expect(mu_tensor_new(MU_F64, 1, &one, (const double[]){693138830000.01}), "[6.9313883e+11]\n");
+    // Columns are filled up with spaces, but no line ends with them.
+    const double lines[] = {123456.25, 2, 3.5, 4, 5, 6, 1e3, 123456.25, 9, 10};
+    expect(mu_tensor_new(MU_F64, 1, &ten, lines),
+           "[1.2345625e+05 2.0000000e+00 3.5000000e+00 4.0000000e+00 5.0000000e+00\n"
+           " 6.0000000e+00 1.0000000e+03 1.2345625e+05 9.0000000e+00 1.0000000e+01]\n");
+    expect(counted(MU_F64, 1, (const int64_t[]){13}, 100.5, -0.125),
+           "[100.5   100.375 100.25  100.125 100.     99.875  99.75   99.625  99.5\n  99.375  99.25   99.125  99.   ]\n");
+    expect(mu_tensor_new(MU_BF16, 1, &three, (const uint16_t[]){0x3FC0, 0x4000, 0xFFC0}), "[1.5 2 nan]\n");
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vectors),
         cmocka_unit_test(test_scalars),
         cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_corners),
         cmocka_unit_test(test_long_lines_wrap_and_long_axes_shorten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
