@@ -86,7 +86,8 @@ MU_API mu_value *mu_recompute_grad(mu_body *fn, mu_value *arguments, void *arg);
 // ---- Jacobians and directional derivatives ------------------------------------------------------
 
 // mu_tape_jacobian returns the derivatives of every element of y with respect to every element of the sources: for
-// each a tensor of shape [y…, source…]. In a trace y's shape must be known. The gradient is taken once per element.
+// each a tensor of shape [y…, source…]. The gradient is taken once per element. Where a trace knows more than one of
+// these dimensions only when it runs, y must have one axis.
 MU_API mu_value *mu_tape_jacobian(mu_tape *tape, mu_tensor *y, mu_value *sources);
 
 // mu_tape_batch_jacobian does so for each row of y and x alone, which must not influence each other: y: [n, …],

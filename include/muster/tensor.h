@@ -45,8 +45,8 @@ typedef struct mu_tensor mu_tensor;
 // mu_tensor_new copies `data` (all elements, row-major; NULL: zeros) into a new tensor.
 MU_API mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const void *data);
 
-// mu_tensor_wrap makes a tensor over the caller's memory without a copy; release(arg) is called when the
-// last user is gone (NULL: the memory outlives everything).
+// mu_tensor_wrap makes a tensor over the caller's memory without a copy; release(arg) is called once, when the
+// last user is gone (NULL: the memory outlives everything). On failure it is not called.
 MU_API mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data,
                                  void (*release)(void *arg), void *arg);
 

@@ -41,6 +41,16 @@ static mu_value *row(mu_value *element, void *arg)
     return result;
 }
 
+// The unit vectors in the direction of each element of y, whose number a trace may not know.
+static mu_tensor *unit_vectors(mu_tensor *y)
+{
+    const int64_t n = mu__elements(&y->shape), all = -1;
+    if (n != MU_UNKNOWN)
+        return mu_eye(y->dtype, n, n);
+    mu_tensor *ones = mu_cast(mu_ones_like(mu_reshape(y, 1, &all)), MU_I64), *places = mu_cumsum(ones, 0, true, false);
+    return mu_cast(mu_equal(mu_expand_dims(places, 0), mu_expand_dims(places, 1)), y->dtype);
+}
+
 // [elements of y, source…] to [y…, source…]; at most one dimension may be unknown where the two differ.
 static mu_tensor *shaped(mu_tensor *stacked, const mu_shape *y, const mu_spec *source)
 {
@@ -48,6 +58,8 @@ static mu_tensor *shaped(mu_tensor *stacked, const mu_shape *y, const mu_spec *s
     int unknown = 0;
     if (y->rank == 1)
         return stacked;
+    for (int k = 0; k < y->rank; k++)
+        unknown += y->dims[k] == MU_UNKNOWN;
     if (y->rank + source->shape.rank > MU_MAX_RANK) {
         mu__error(MU_INVALID_ARGUMENT, "a Jacobian of rank %d was asked for; at most %d is possible",
                   y->rank + source->shape.rank,
@@ -60,25 +72,17 @@ static mu_tensor *shaped(mu_tensor *stacked, const mu_shape *y, const mu_spec *s
     }
     if (unknown <= 1)
         return mu_reshape(stacked, shape.rank, shape.dims);
-    mu__error(MU_UNIMPLEMENTED, "a Jacobian with respect to a tensor of which a trace knows %d dimensions only when "
-              "it runs; flatten "
-              "y to one axis", unknown);
+    mu__error(MU_UNIMPLEMENTED, "a Jacobian of which a trace knows %d dimensions only when it runs; flatten y to one "
+              "axis", unknown);
     return NULL;
 }
 
 mu_value *mu_tape_jacobian(mu_tape *tape, mu_tensor *y, mu_value *sources)
 {
-    char text[MU_SHAPE_TEXT];
     if (mu__pending())
         return NULL;
     if (!tape || !y || !sources) {
         mu__error(MU_INVALID_ARGUMENT, "mu_tape_jacobian: %s is NULL", !tape ? "tape" : !y ? "y" : "sources");
-        return NULL;
-    }
-    if (!mu__shape_known(&y->shape)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_tape_jacobian: y has shape %s, and a trace must know it; "
-                  "mu_tape_batch_jacobian may have an "
-                  "unknown first axis", mu__shape_text(&y->shape, text));
         return NULL;
     }
     rows r = {.tape = tape, .y = y, .n_x = mu__value_flatten(sources, NULL, 0)};
@@ -89,7 +93,7 @@ mu_value *mu_tape_jacobian(mu_tape *tape, mu_tensor *y, mu_value *sources)
         return NULL;
     mu__value_flatten(sources, leaves, r.n_x);
     r.xs = (void **)leaves;
-    stacks = n > 0 ? mu_map_fn(row, mu_list(mu_eye(y->dtype, n, n), MU_END), &r) : NULL;
+    stacks = n != 0 ? mu_map_fn(row, mu_list(unit_vectors(y), MU_END), &r) : NULL;
     if (n == 0)
         mu__error(MU_INVALID_ARGUMENT, "mu_tape_jacobian: y has no elements");
     bool whole = stacks != NULL;

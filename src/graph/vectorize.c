@@ -40,10 +40,6 @@ static mu_value *apply_to_row(mu_value *element, void *arg)
 static mu_status loop_over_rows(const mu_node *node, const mu_rows *in, mu_tensor **out)
 {
     row_by_row r = {.node = node, .in = in};
-    if (node->op->flags & MU_OP_CONTROL && !mu__context()->trace)
-        return mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: %s depends on the rows, which outside of traced "
-                         "functions is not "
-                         "possible; use mu_map_fn, or call it in a function", node->op->name);
     mu_value **items = mu__calloc((size_t)node->n_in + 1, sizeof *items);
     int n = 0;
     if (!items)
@@ -114,18 +110,30 @@ static mu_status do_at_its_line(const vectorizing *v, mu_node *node)
     return status;
 }
 
+// As many zeros as a tensor has rows.
+static mu_tensor *zero_per_row(mu_tensor *x)
+{
+    int axes[MU_MAX_RANK], n = 0;
+    for (int axis = 1; axis < x->shape.rank; axis++)
+        axes[n++] = axis;
+    return mu_reduce_sum_axes(mu_cast(mu_zeros_like(x), MU_I32), n, axes, false);
+}
+
 // A result that depends on no row is the same for all.
-static mu_tensor *with_rows(const mu_rows *x, const mu_tensor *elem)
+static mu_tensor *with_rows(const mu_rows *x, mu_tensor *elem)
 {
     mu_shape shape = {.rank = x->at->shape.rank + 1, .dims = {elem->shape.dims[0]}};
     if (x->rows)
         return x->at;
+    if (shape.rank > MU_MAX_RANK) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_vectorized_map: a result has rank %d already and cannot be stacked",
+                  MU_MAX_RANK);
+        return NULL;
+    }
     memcpy(shape.dims + 1, x->at->shape.dims, sizeof(int64_t) * (size_t)x->at->shape.rank);
-    if (shape.rank <= MU_MAX_RANK && mu__shape_known(&shape))
+    if (mu__shape_known(&shape))
         return mu_broadcast_to(x->at, shape.rank, shape.dims);
-    mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: a result depends on no row, and how many there are is not known "
-              "in this trace");
-    return NULL;
+    return mu_gather(mu_expand_dims(x->at, 0), zero_per_row(elem), 0, 0);
 }
 
 static mu_status do_all(vectorizing *v, const mu_body_trace *body, const mu_tensors *elems, mu_tensor **out)
@@ -167,7 +175,25 @@ static mu_status vectorize(const mu_body_trace *body, const mu_tensors *elems, m
     return status;
 }
 
-static mu_value *map_vectorized(mu_body *fn, const mu_value *elems, const mu_tensors *leaves, void *arg)
+// Outside of traces nothing runs bodies that are nodes; then fn is called for each row.
+static bool needs_an_engine(const mu_graph *graph)
+{
+    bool control = false;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        control |= (graph->nodes.items[i]->op->flags & MU_OP_CONTROL) != 0;
+    return control && !mu__context()->trace;
+}
+
+static mu_value *call_for_each_row(const mu_graph *graph, mu_body *fn, mu_value *elems, void *arg)
+{
+    if (!(graph->effects & (MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)))
+        return mu_map_fn(fn, elems, arg);
+    mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: effects beside branches or loops are possible in traced functions "
+              "alone; use mu_map_fn, or call it in a function");
+    return NULL;
+}
+
+static mu_value *map_vectorized(mu_body *fn, mu_value *elems, const mu_tensors *leaves, void *arg)
 {
     mu_body_trace body;
     mu_tensors results = {0};
@@ -178,6 +204,12 @@ static mu_value *map_vectorized(mu_body *fn, const mu_value *elems, const mu_ten
     mu_value *inner = element ? fn(element, arg) : NULL;
     MU_GO(mu__body_finish(&body, inner, "mu_vectorized_map", &results));
     MU_GO(mu__pass_prune(body.trace.graph));
+    if (needs_an_engine(body.trace.graph)) {
+        result = call_for_each_row(body.trace.graph, fn, elems, arg);
+        if (result)
+            result = mu__pool_return(body.pool, result);
+        goto out;
+    }
     MU_GO(vectorize(&body, leaves, &out));
     result = mu__value_around(inner, out);
     if (result)

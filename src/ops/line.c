@@ -3,8 +3,8 @@
 // Every public call that makes ops is wrapped by a macro of its own name (muster/lines.h): it enters its line,
 // makes the call and leaves. Lines form a short stack, because arguments are calls too. Nodes of a trace and
 // entries of a tape take the innermost line; an error that happens in between names it. Callers from other
-// languages enter nothing and get no lines. A layer enters the line that it is called at once more, with its name, which
-// calls inside of it inherit. Knows no op.
+// languages enter nothing and get no lines. A layer enters the line that it is called at once more, with its name,
+// which calls inside of it inherit. Knows no op.
 #include "ops/op.h"
 
 #include <muster/lines.h>

@@ -129,16 +129,17 @@ mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *d
     mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
     if (!buffer)
         return NULL;
-    mu_tensor *tensor = mu__tensor_view(buffer, 0, dtype, &shape);
-    if (tensor) {  // from here on the buffer releases the caller's memory
-        mu_spec spec = mu__spec_of(tensor);
-        buffer->data = data;
-        buffer->bytes = mu__spec_bytes(&spec);
+    const mu_spec spec = {.dtype = dtype, .shape = shape};
+    buffer->data = data;
+    buffer->bytes = mu__spec_bytes(&spec);
+    buffer->arg = buffer;  // any mark: memory that is not ours to free
+    mu_tensor *tensor = mu__give(mu__tensor_view(buffer, 0, dtype, &shape));
+    if (tensor && release) {  // from here on the buffer releases the caller's memory: on failure it stays the caller's
         buffer->release = release;
-        buffer->arg = release ? arg : buffer;  // any mark: memory that is not ours to free
+        buffer->arg = arg;
     }
     mu_release(buffer);
-    return mu__give(tensor);
+    return tensor;
 }
 
 mu_tensor *mu_constant(mu_dtype dtype, double value)

@@ -18,6 +18,21 @@ struct control {
     mu_spec *specs;
 };
 
+// Rows of all turns of one result, side by side (stack.c); zero, but for `loose`, to begin with. For mu__free: data.
+typedef struct row_stack {
+    mu_spec row;
+    size_t row_bytes;
+    int loose;               // so many first axes may differ from row to row
+    int64_t rows, room;
+    int64_t filled_from;     // rows [filled_from, rows) are there
+    char *data;
+} row_stack;
+
+// mu__stack_axes is the number of first axes of a value that count turns of loops.
+int mu__stack_axes(mu_edge edge);
+// mu__stack_put makes a copy of a row; `rows` says how many there will be at most, -1: unknown.
+mu_status mu__stack_put(row_stack *s, int64_t index, mu_tensor *row, int64_t rows, const mu_graph *graph);
+
 void mu__slice_spec(const mu_spec *stack, mu_spec *row);
 void mu__body_specs(const struct control *c, int b, const mu_spec *in, mu_spec *out);
 mu_status mu__loop_limit(const mu_node *node, int64_t asked, int64_t rows, bool stacks, int64_t *limit);

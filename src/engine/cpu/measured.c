@@ -68,14 +68,6 @@ static mu_status measured_cond(struct control *c, const cpu_call *call, void *co
 
 // ---- Loops --------------------------------------------------------------------------------------
 
-// Rows of all turns of one result, side by side.
-typedef struct stack {
-    mu_spec row;
-    size_t row_bytes;
-    int64_t rows, room;
-    char *data;
-} stack;
-
 typedef struct turns {
     struct control *c;
     const cpu_call *call;
@@ -86,37 +78,8 @@ typedef struct turns {
     const mu_spec *specs;
     mu_tensor **values;     // the loop's values; NULL: as given
     mu_tensor **results;    // of one turn
-    stack *stacks;
+    row_stack *stacks;
 } turns;
-
-static mu_status keep_row(turns *t, int k, int64_t index, mu_tensor *row)
-{
-    stack *s = &t->stacks[k];
-    char seen[MU_SHAPE_TEXT], first[MU_SHAPE_TEXT];
-    if (!s->data || s->rows == 0) {
-        s->row = mu__spec_of(row);
-        s->row_bytes = mu__spec_bytes(&s->row);
-    } else if (!mu__shape_equal(&s->row.shape, &row->shape)) {
-        return mu__error(MU_UNIMPLEMENTED,
-                         "a loop of '%s' gives rows of shapes %s and %s, which cannot be stacked; "
-                         "the gradient of a "
-                         "loop needs values whose shapes stay",
-                         t->c->node->graph->name, mu__shape_text(&s->row.shape, first),
-                         mu__shape_text(&row->shape, seen));
-    }
-    if (index >= s->room) {
-        int64_t room = t->rows >= 0 ? t->rows : MU_MAX(8, 2 * (index + 1));
-        char *data = mu__realloc(s->data, (size_t)room * s->row_bytes);
-        if (!data)
-            return MU_RESOURCE_EXHAUSTED;
-        s->data = data;
-        s->room = room;
-    }
-    if (s->row_bytes)
-        memcpy(s->data + (size_t)index * s->row_bytes, mu__data(row), s->row_bytes);
-    s->rows = MU_MAX(s->rows, index + 1);
-    return MU_OK;
-}
 
 // What a body takes before a turn: the loop's values, slices number `index` (body 0 alone), what is captured.
 static void bind_measured(const turns *t, int b, int64_t index)
@@ -155,7 +118,7 @@ static mu_status make_turn(turns *t, int64_t index)
     }
     for (int k = 0; k < t->n_stacks; k++) {
         if (status == MU_OK)
-            status = keep_row(t, k, index, t->results[t->carried + k]);
+            status = mu__stack_put(&t->stacks[k], index, t->results[t->carried + k], t->rows, t->c->node->graph);
         mu_release(t->results[t->carried + k]);
     }
     return status;
@@ -178,7 +141,7 @@ static mu_status run_turns(turns *t, int64_t limit, int64_t *made)
 
 static mu_tensor *stacked(const turns *t, int k, const mu_spec *known)
 {
-    const stack *s = &t->stacks[k];
+    const row_stack *s = &t->stacks[k];
     mu_spec spec = {.dtype = t->c->node->out[1 + t->carried + k].dtype, .shape = {.rank = s->row.shape.rank + 1}};
     if (!s->data) {
         spec = known[1 + t->carried + k];
@@ -240,6 +203,8 @@ static mu_status measured_loop(struct control *c, const cpu_call *call, void *co
     t.stacks = mu__calloc(n, sizeof *t.stacks);
     if (!t.values || !t.results || !t.stacks)
         goto out;
+    for (int k = 0; k < t.n_stacks; k++)
+        t.stacks[k].loose = mu__stack_axes(loop->body->outputs.items[t.carried + k]);
     MU_GO(mu__loop_limit(c->node, *(const int64_t *)in[0], t.rows, t.n_stacks > 0, &limit));
     if (loop->reverse && t.rows < 0 && t.n_stacks > 0)
         MU_GO(mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' runs in reverse without knowing how many rows there are",

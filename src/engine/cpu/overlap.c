@@ -53,7 +53,17 @@ static bool comes_next(const mu_plan *plan, const step *s)
     return b >= 0;
 }
 
-// A bucket is reduced as one array; the padding between its members is reduced with them and never read.
+// A bucket is reduced as one array, with the padding behind its members, which is to hold no other value's remains:
+// they would go to other processes, and be slow to add where they look like denormal numbers.
+static void clear_padding(const mu_plan *plan, const bucket *k, char *data)
+{
+    const mu_node *node = plan->graph->nodes.items[k->node];
+    for (int i = 0; i < node->n_in; i++) {
+        const value *owner = &plan->values[plan->values[mu__value_index(plan, node->in[i])].root];
+        memset(data + (owner->offset - k->offset) + owner->bytes, 0, -owner->bytes & 63);
+    }
+}
+
 mu_status mu__overlap_start(const mu_plan *plan, const step *s, void *data)
 {
     bucket *k = &plan->buckets[s->bucket];
@@ -63,6 +73,7 @@ mu_status mu__overlap_start(const mu_plan *plan, const step *s, void *data)
     mu_collective *c = s->kernel.collective;
     if (!c)
         return MU_OK;
+    clear_padding(plan, k, data);
     if (!c->start)
         return c->all_reduce(c, s->kernel.number, attrs->name, (mu_reduction)attrs->reduction, dtype, data, count);
     MU_TRY(c->start(c, s->kernel.number, attrs->name, (mu_reduction)attrs->reduction, dtype, data, count,

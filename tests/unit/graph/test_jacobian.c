@@ -137,6 +137,30 @@ static void maps_stack_their_results(void **state)
     assert_near(doubles(mu_at(seen, 1)), (double[]){3, 7}, 2, 0);
 }
 
+// mu_run leaves the first axis of its arguments open, so y has an unknown number of elements.
+static mu_value *jacobian_of_squares(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *x = mu_at(arguments, 0), *y = mu_multiply(mu_square(x), mu_reduce_sum(x, 0));
+    return mu_tape_jacobian(tape, y, arguments);
+}
+
+static void the_number_of_elements_may_be_unknown(void **state)
+{
+    (void)state;
+    mu_function *function = mu_function_new(jacobian_of_squares, NULL);
+    for (int64_t n = 1; n < 4; n++) {
+        mu_value *x = mu_list(vector(n, (double[]){1, 2, -.5}), MU_END);
+        mu_value *seen = mu_run(NULL, function, x), *eager = jacobian_of_squares(x, NULL);
+        if (!seen)
+            fail_msg("%s", mu_error_message());
+        assert_int_equal(mu_tensor_rank(mu_at(seen, 0)), 2);
+        assert_near(doubles(mu_at(seen, 0)), doubles(mu_at(eager, 0)), n * n, 1e-14);
+    }
+    assert_int_equal(mu_function_trace_count(function), 1);
+}
+
 static void arguments_are_checked(void **state)
 {
     (void)state;
@@ -160,6 +184,7 @@ int main(void)
         MODEL_TEST(batch_jacobians_keep_rows_apart),
         MODEL_TEST(directional_derivatives_are_products),
         MODEL_TEST(maps_stack_their_results),
+        MODEL_TEST(the_number_of_elements_may_be_unknown),
         MODEL_TEST(arguments_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

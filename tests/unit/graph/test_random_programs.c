@@ -133,7 +133,7 @@ static bool fits(kind which, const mu_tensor *a, const mu_tensor *b)
     return b->shape.rank == 0 || mu__shape_equal(&shape, &b->shape);
 }
 
-// Has no gradient: outside of bodies nothing passes, where the gradient of a body passes zeros, which times NaN are NaN.
+// Has no gradient: outside of bodies nothing passes, where the gradient of a body passes zeros, which make NaN of NaN.
 static bool is_flat(const instruction *i, unsigned turn)
 {
     mu_tensor *(*const fn)(mu_tensor *) = unary[(i->p + turn) % MU_COUNT(unary)];
@@ -145,7 +145,8 @@ static bool is_flat(const instruction *i, unsigned turn)
 // makes gradients that are added in another order.
 static bool left_out(const instruction *i)
 {
-    return i->kind == LIKE || (i->kind == WHILE && i->c % 4 == 0) || (i->kind >= COND && (is_flat(i, 0) || is_flat(i, 1) || is_flat(i, 3)));
+    return i->kind == LIKE || (i->kind == WHILE && i->c % 4 == 0) ||
+           (i->kind >= COND && (is_flat(i, 0) || is_flat(i, 1) || is_flat(i, 3)));
 }
 
 static mu_tensor *with_bodies(const instruction *i, mu_tensor *a, mu_tensor *b, mu_tensor *c)
@@ -281,7 +282,8 @@ static mu_tensor *applied(const instruction *i, mu_tensor *a, mu_tensor *b, mu_t
 static mu_tensor *input_of(int number, int64_t rows)
 {
     static const struct { mu_dtype dtype; int rank; int64_t second; } kinds[INPUTS] = {
-        {MU_F32, 2, 5}, {MU_F32, 1, 0}, {MU_F64, 2, 3}, {MU_I32, 2, 5}, {MU_BOOL, 2, 5}, {MU_F16, 2, 5}, {MU_BF16, 2, 1},
+        {MU_F32, 2, 5}, {MU_F32, 1, 0}, {MU_F64, 2, 3}, {MU_I32, 2, 5}, {MU_BOOL, 2, 5}, {MU_F16, 2, 5},
+        {MU_BF16, 2, 1},
     };
     static const double odd[] = {0, -0.0, 1, -1, INFINITY, -INFINITY, NAN, 1e-40, 65504, 1e30, -3, 0.5, 1e-8};
     const int64_t dims[] = {rows, kinds[number].second};
@@ -383,7 +385,7 @@ static void print_program(const program *p)
                 p->at[k].c, p->at[k].p, p->at[k].q);
 }
 
-// NaN is NaN. Of gradients zeros are equal whatever their sign: eager ones of rows are sums with the zeros of all others.
+// NaN is NaN. Of gradients zeros are equal whatever their sign: eager ones of rows are sums with zeros of the others.
 static bool same_element(const mu_tensor *a, const mu_tensor *b, int64_t i, bool gradient)
 {
     const size_t bytes = mu_dtype_bytes(a->dtype);

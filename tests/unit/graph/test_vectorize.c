@@ -159,6 +159,57 @@ static void images_are_one_batch(void **state)
     assert_near(doubles(mu_at(seen, 0)), doubles(whole), mu_tensor_elements(whole), 1e-13);
 }
 
+// A result that depends on no row is the same for all, also where a trace does not know how many there are.
+static mu_value *gives_a_constant(mu_value *element, void *arg)
+{
+    return mu_list(mu_neg(mu_at(element, 0)), mu_square(arg), mu_constant(MU_BOOL, 1), MU_END);
+}
+
+static mu_value *rows_of_constants(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_vectorized_map(gives_a_constant, mu_list(mu_at(arguments, 0), MU_END), mu_at(arguments, 1));
+}
+
+static void what_depends_on_no_row_is_repeated(void **state)
+{
+    (void)state;
+    mu_value *arguments = mu_list(numbers(2, (int64_t[]){3, 2}, 1), vector(2, (double[]){2, 3}), MU_END);
+    mu_value *seen = mu_run(NULL, mu_function_new(rows_of_constants, NULL), arguments);
+    if (!seen)
+        fail_msg("%s", mu_error_message());
+    assert_near(doubles(mu_at(seen, 1)), (double[]){4, 9, 4, 9, 4, 9}, 6, 0);
+    assert_int_equal(mu_tensor_elements(mu_at(seen, 2)), 3);
+}
+
+// Outside of traces nobody runs a loop that is a node: then the function is called for each row.
+static mu_tensor *below_its_limit(mu_value *vars, void *arg)
+{
+    (void)arg;
+    return mu_less(mu_reduce_sum(mu_at(vars, 0), 0), mu_constant(MU_F64, 100));
+}
+
+static mu_value *doubles_it(mu_value *vars, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_multiply(mu_at(vars, 0), mu_constant(MU_F64, 2)), MU_END);
+}
+
+static mu_value *doubles_until(mu_value *element, void *arg)
+{
+    return mu_while_loop(below_its_limit, doubles_it, element, arg);
+}
+
+static void loops_in_rows_work_at_once(void **state)
+{
+    (void)state;
+    mu_value *rows = mu_list(mu_reshape(vector(2, (double[]){1, 60}), 2, (int64_t[]){2, 1}), MU_END);
+    mu_value *seen = mu_vectorized_map(doubles_until, rows, NULL);
+    if (!seen)
+        fail_msg("%s", mu_error_message());
+    assert_near(doubles(mu_at(seen, 0)), (double[]){128, 120}, 2, 0);
+}
+
 static mu_variable *counter;
 
 static mu_value *counts(mu_value *element, void *arg)
@@ -181,6 +232,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(rows_at_once_are_rows_in_a_loop),
         MODEL_TEST(images_are_one_batch),
+        MODEL_TEST(what_depends_on_no_row_is_repeated),
+        MODEL_TEST(loops_in_rows_work_at_once),
         MODEL_TEST(effects_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

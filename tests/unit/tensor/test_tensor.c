@@ -86,6 +86,28 @@ static void test_no_allocation_failure_leaks(void **state)
     }
 }
 
+// Memory that could not be wrapped stays the caller's.
+static void test_failed_wraps_release_nothing(void **state)
+{
+    (void)state;
+    float data[3] = {0};
+    bool whole = false;
+    for (long at = 1; at < 20 && !whole; at++) {
+        int one = 1;
+        released = 0;
+        mu_pool *pool = mu_pool_open();
+        mu__alloc_fail_at(at);
+        mu_tensor *t = mu_tensor_wrap(MU_F32, 1, &(int64_t){3}, data, count_release, &one);
+        mu__alloc_fail_at(0);
+        if (!t)
+            assert_taken(MU_RESOURCE_EXHAUSTED, "");
+        whole = t != NULL;
+        mu_pool_close(pool);
+        assert_int_equal(released, whole ? 1 : 0);
+    }
+    assert_true(whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -93,6 +115,7 @@ int main(void)
         cmocka_unit_test(test_wrapped_memory_is_released_once),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_allocation_failure_leaks),
+        cmocka_unit_test(test_failed_wraps_release_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
