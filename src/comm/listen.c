@@ -288,6 +288,16 @@ mu_status mu__listen(const char *address, bool open, const mu_endpoints *own, mu
     return listen_as(&wanted, port, out);
 }
 
+bool mu__listen_more(const mu_endpoint *at, mu_listener *listener)
+{
+    mu_endpoint wanted = *at;
+    mu__endpoint_set_port(&wanted, listener->port);
+    const int fd = listener->n < MU_MAX_LISTENERS ? listen_at(&wanted, false) : -1;
+    if (fd >= 0)
+        listener->fds[listener->n++] = fd;
+    return fd >= 0;
+}
+
 void mu__listener_close(mu_listener *listener)
 {
     for (int i = 0; i < listener->n; i++)

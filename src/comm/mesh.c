@@ -22,7 +22,7 @@
 
 #define LINGER_NS 2000000000
 enum { EVENTS = 64, PAUSE_MS = 200, LEAST_KEY = 16, MOST_KEY = 4096, LEAVE_MS = 1000 };
-enum { MOST_GREETING = MU_MAX_GREETING - 40 }; // of the caller's part
+enum { MOST_GREETING = MU_MAX_GREETING - 80 }; // of the caller's part
 
 // ---- The thread's descriptors -------------------------------------------------------------------
 
@@ -518,6 +518,12 @@ static mu_status check_options(const mu_mesh_options *options)
     return check_addresses(options);
 }
 
+static bool wants_fastest(void)
+{
+    const char *interface = mu__setting_text(MU_SETTING_INTERFACE);
+    return interface != NULL && strcmp(interface, "fastest") == 0;
+}
+
 static mu_status copy_options(mu_mesh *mesh, const mu_mesh_options *options)
 {
     mesh->rank = options->rank;
@@ -527,7 +533,8 @@ static mu_status copy_options(mu_mesh *mesh, const mu_mesh_options *options)
         options->heartbeat_seconds > 0 ? options->heartbeat_seconds : mu__setting_real(MU_SETTING_HEARTBEAT);
     mesh->open = options->key != NULL || mu__setting_bool(MU_SETTING_ALLOW_UNAUTHENTICATED);
     // Beats come as often as the sender's own patience needs, so all must have the same.
-    mesh->greeting = mu__sprintf("MUSTER_HEARTBEAT=%g, %s", mesh->heartbeat_seconds,
+    mesh->greeting = mu__sprintf("MUSTER_HEARTBEAT=%g%s, %s", mesh->heartbeat_seconds,
+                                 wants_fastest() ? ", MUSTER_INTERFACE=fastest" : "",
                                  options->greeting != NULL ? options->greeting : "");
     mesh->peers = mu__calloc((size_t)options->ranks, sizeof *mesh->peers);
     if (mesh->greeting == NULL || mesh->peers == NULL)
@@ -544,7 +551,7 @@ static mu_status copy_options(mu_mesh *mesh, const mu_mesh_options *options)
         snprintf(peer->reason, sizeof peer->reason, "%s", rank > mesh->rank ? "it has not come yet" : "not tried yet");
     }
     const char *interface = mu__setting_text(MU_SETTING_INTERFACE);
-    return interface != NULL ? mu__interface_endpoints(interface, &mesh->own) : MU_OK;
+    return interface != NULL && !wants_fastest() ? mu__interface_endpoints(interface, &mesh->own) : MU_OK;
 }
 
 static mu_status start(mu_mesh *mesh, const mu_mesh_options *options)
@@ -593,7 +600,8 @@ mu_mesh *mu__mesh_join(const mu_mesh_options *options)
         return NULL;
     mesh->epoll = mesh->wake = -1;
     make_locks(mesh);
-    if (start(mesh, options) == MU_OK && wait_for_all(mesh) == MU_OK)
+    if (start(mesh, options) == MU_OK && wait_for_all(mesh) == MU_OK &&
+        (!wants_fastest() || mu__mesh_choose_routes(mesh) == MU_OK))
         return mesh;
     mu_release(mesh);
     return NULL;

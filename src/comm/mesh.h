@@ -99,6 +99,10 @@ mu_status mu__stream_recv(mu_stream *stream, void *data, size_t bytes, size_t *m
 // The descriptor to poll for more to come, and to go, when a call moved nothing; -1: there is none, ask again.
 int mu__stream_fd(const mu_stream *stream);
 
+// mu__mesh_partner is whom `rank` meets in a round of a tournament in which each meets each other: there are as many
+// rounds as others, and one more where the ranks are odd; then it may be `ranks`, nobody.
+int mu__mesh_partner(int rank, int round, int ranks);
+
 // ---- Life and death -----------------------------------------------------------------------------
 
 // A loop that waits for peers calls mu__mesh_late each turn: 10 s after `lateness` began, and every 10 s from then on,

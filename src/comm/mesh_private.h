@@ -213,5 +213,13 @@ mu_status mu__exchange_arrived(mu_mesh *mesh, int rank, const mu_block *block);
 void mu__parcels_free(mu_peer *peer);
 void mu__stream_arrived(mu_mesh *mesh, mu_talk *talk, const mu_hello *hello); // takes the link
 void mu__arrivals_end(mu_mesh *mesh);
+// mu__stream_at is mu__mesh_stream to a lower rank, by this of its addresses and within so many seconds.
+mu_stream *mu__stream_at(mu_mesh *mesh, int rank, const mu_endpoint *at, const char *name, double seconds);
+
+// ---- Which network (routes.c) -------------------------------------------------------------------
+
+// mu__mesh_choose_routes finds the fastest of all networks to each other host; streams then go there. Collective. Errors:
+// the job's failure.
+mu_status mu__mesh_choose_routes(mu_mesh *mesh);
 
 #endif

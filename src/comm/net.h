@@ -11,7 +11,7 @@
 
 // ---- Addresses and sockets (socket.c) -----------------------------------------------------------
 
-enum { MU_MAX_HOST = 255, MU_MAX_ADDRESS = MU_MAX_HOST + 10, MU_MAX_ENDPOINTS = 8, MU_MAX_LISTENERS = 4 };
+enum { MU_MAX_HOST = 255, MU_MAX_ADDRESS = MU_MAX_HOST + 10, MU_MAX_ENDPOINTS = 8, MU_MAX_LISTENERS = 8 };
 
 typedef struct mu_endpoint {
     socklen_t bytes;
@@ -55,6 +55,13 @@ typedef struct mu_listener {
 // that is not open; ALREADY_EXISTS naming the port and who has it; INVALID_ARGUMENT, NOT_FOUND.
 mu_status mu__listen(const char *address, bool open, const mu_endpoints *own, mu_listener *out);
 void mu__listener_close(mu_listener *listener);
+
+// mu__listen_more listens at one more address of this host, at the listener's port; false: it cannot.
+bool mu__listen_more(const mu_endpoint *at, mu_listener *listener);
+
+// mu__network_endpoints finds the addresses of all network interfaces that are up, but for the loopback's and those that
+// mean something on one link alone.
+mu_status mu__network_endpoints(mu_endpoints *out);
 
 // mu__interface_endpoints finds the addresses of a network interface ("eth0"). Errors: NOT_FOUND naming those there
 // are.

@@ -121,6 +121,28 @@ static void add_interface(mu_endpoints *out, const struct ifaddrs *at)
     memcpy(&endpoint->address, at->ifa_addr, endpoint->bytes);
 }
 
+static bool leads_elsewhere(const struct ifaddrs *at)
+{
+    const unsigned wanted = IFF_UP | IFF_RUNNING;
+    if (at->ifa_addr == NULL || (at->ifa_flags & wanted) != wanted || (at->ifa_flags & IFF_LOOPBACK))
+        return false;
+    return at->ifa_addr->sa_family != AF_INET6 ||
+           !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)(const void *)at->ifa_addr)->sin6_addr);
+}
+
+mu_status mu__network_endpoints(mu_endpoints *out)
+{
+    struct ifaddrs *list = NULL;
+    *out = (mu_endpoints){0};
+    if (getifaddrs(&list) != 0)
+        return mu__error(mu__errno_code(errno), "cannot list the network interfaces: %s", strerror(errno));
+    for (const struct ifaddrs *at = list; at != NULL; at = at->ifa_next)
+        if (leads_elsewhere(at))
+            add_interface(out, at);
+    freeifaddrs(list);
+    return MU_OK;
+}
+
 mu_status mu__interface_endpoints(const char *interface, mu_endpoints *out)
 {
     char names[256] = "";

@@ -97,6 +97,7 @@ static mu_link *await_arrival(mu_mesh *mesh, int rank, const char *name)
 typedef struct opening {
     mu_mesh *mesh;
     int rank;
+    const mu_endpoint *at;
     const char *name;
     int64_t deadline_ns;
 } opening;
@@ -121,7 +122,7 @@ static mu_status sleep_on(const opening *o, int fd, short events)
 
 static mu_status connect_socket(const opening *o, int *out)
 {
-    const int fd = mu__connect_start(&o->mesh->peers[o->rank].endpoint, &o->mesh->own);
+    const int fd = mu__connect_start(o->at, &o->mesh->own);
     *out = fd;
     if (fd < 0)
         return cannot_open(o, mu__network_reason(errno));
@@ -176,9 +177,10 @@ static mu_status introduce(const opening *o, mu_talk *talk)
     }
 }
 
-static mu_link *open_link(mu_mesh *mesh, int rank, const char *name)
+static mu_link *open_link(mu_mesh *mesh, int rank, const mu_endpoint *at, const char *name, double seconds)
 {
-    const opening o = {.mesh = mesh, .rank = rank, .name = name, .deadline_ns = mu__deadline_ns(mesh->timeout)};
+    const opening o = {
+        .mesh = mesh, .rank = rank, .at = at, .name = name, .deadline_ns = mu__deadline_ns(seconds)};
     mu_talk talk = {0};
     int fd = -1;
     mu_link *link = NULL;
@@ -251,7 +253,14 @@ mu_stream *mu__mesh_stream(mu_mesh *mesh, int rank, const char *name)
     }
     if (mu__mesh_check(mesh, -1) != MU_OK)
         return NULL;
-    mu_link *link = rank < mesh->rank ? open_link(mesh, rank, name) : await_arrival(mesh, rank, name);
+    mu_link *link = rank < mesh->rank ? open_link(mesh, rank, &mesh->peers[rank].endpoint, name, mesh->timeout)
+                                      : await_arrival(mesh, rank, name);
+    return link != NULL ? stream_of(link) : NULL;
+}
+
+mu_stream *mu__stream_at(mu_mesh *mesh, int rank, const mu_endpoint *at, const char *name, double seconds)
+{
+    mu_link *link = open_link(mesh, rank, at, name, seconds);
     return link != NULL ? stream_of(link) : NULL;
 }
 

@@ -137,20 +137,6 @@ static mu_status share_selves(report *r)
     return status;
 }
 
-// In a round everyone has one partner, as in a tournament: all but the last stand in a ring that turns.
-static int partner(int rank, int round, int ranks)
-{
-    const int n = ranks + ranks % 2, ring = n - 1;
-    if (rank == n - 1) {
-        // The one outside the ring meets the one that would meet itself.
-        for (int other = 0; other < ring; other++)
-            if ((2 * other) % ring == round)
-                return other;
-    }
-    const int other = ((round - rank) % ring + ring) % ring;
-    return other == rank ? n - 1 : other;
-}
-
 // Brings the pairs of one round to everyone.
 static mu_status share_pair(report *r, const mu_doctor_pair *own)
 {
@@ -169,7 +155,7 @@ static mu_status measure_all(report *r, double seconds)
     const int rank = mu__mesh_rank(r->mesh), rounds = r->ranks + r->ranks % 2 - 1;
     MU_TRY(share_selves(r));
     for (int round = 0; round < rounds; round++) {
-        const int peer = partner(rank, round, r->ranks);
+        const int peer = mu__mesh_partner(rank, round, r->ranks);
         mu_doctor_pair own = {.from = rank, .to = rank};
         if (peer < r->ranks)
             MU_TRY(mu__doctor_measure(r->mesh, peer, seconds, &own));

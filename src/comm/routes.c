@@ -1,0 +1,261 @@
+// Which network carries the data between two hosts that have several: the fastest, found by trying.
+//
+// Every process listens at all its addresses, at the port that it has, and tells them all. Then each pair of processes
+// on different hosts meets, as in a tournament: the higher rank opens a stream to each address of the lower one, sends
+// some bytes by each, and keeps the best for the streams that groups will open. An address that does not answer, or
+// leads to somebody else, is no error. Knows nothing of what the streams will carry.
+#include "comm/mesh_private.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+
+enum { PROBE = 256 << 10, TURNS = 2, ADDRESS = 17, USUAL = 0xfe, DONE = 0xff };
+#define REACH_SECONDS 1.5 // for an address to answer
+#define PROBE_SECONDS 5.0 // for one turn
+#define BETTER        1.3 // what is hardly faster is not worth another way
+
+// All but the last stand in a ring that turns; the last meets the one that would meet itself.
+int mu__mesh_partner(int rank, int round, int ranks)
+{
+    const int n = ranks + ranks % 2, ring = n - 1;
+    if (rank == n - 1)
+        for (int other = 0; other < ring; other++)
+            if ((2 * other) % ring == round)
+                return other;
+    const int other = ((round - rank) % ring + ring) % ring;
+    return other == rank ? n - 1 : other;
+}
+
+// ---- Addresses ----------------------------------------------------------------------------------
+
+// A byte for the family, and the address.
+static void put_address(const mu_endpoint *endpoint, uint8_t out[ADDRESS])
+{
+    const bool v6 = endpoint->address.ss_family == AF_INET6;
+    memset(out, 0, ADDRESS);
+    out[0] = v6 ? 6 : 4;
+    if (v6)
+        memcpy(out + 1, &((const struct sockaddr_in6 *)(const void *)&endpoint->address)->sin6_addr, 16);
+    else
+        memcpy(out + 1, &((const struct sockaddr_in *)(const void *)&endpoint->address)->sin_addr, 4);
+}
+
+static void get_address(const uint8_t in[ADDRESS], int port, mu_endpoint *out)
+{
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    memcpy(&v6.sin6_addr, in + 1, 16);
+    memcpy(&v4.sin_addr, in + 1, 4);
+    *out = (mu_endpoint){.bytes = in[0] == 6 ? sizeof v6 : sizeof v4};
+    memcpy(&out->address, in[0] == 6 ? (const void *)&v6 : (const void *)&v4, out->bytes);
+    mu__endpoint_set_port(out, port);
+}
+
+// Listens at what is not listened at yet: where that fails somebody else may have the port, which trying will show.
+static mu_status listen_at_all(mu_mesh *mesh, mu_endpoints *own)
+{
+    MU_TRY(mu__network_endpoints(own));
+    pthread_mutex_lock(&mesh->lock);
+    for (int i = 0; i < own->n; i++)
+        if (mu__listen_more(&own->items[i], &mesh->listener))
+            mu__mesh_listen_for(mesh, mesh->listener.fds[mesh->listener.n - 1], MU_SOURCE_LISTENER,
+                                mesh->listener.n - 1, POLLIN);
+    pthread_mutex_unlock(&mesh->lock);
+    return MU_OK;
+}
+
+static mu_status share_addresses(mu_mesh *mesh, mu_blocks *all)
+{
+    uint8_t mine[MU_MAX_ENDPOINTS * ADDRESS];
+    mu_endpoints own = {0};
+    if (mesh->open)
+        MU_TRY(listen_at_all(mesh, &own));
+    for (int i = 0; i < own.n; i++)
+        put_address(&own.items[i], mine + (size_t)i * ADDRESS);
+    return mu__mesh_exchange(mesh, "addresses of all networks", mine, (size_t)own.n * ADDRESS, all);
+}
+
+// ---- Bytes --------------------------------------------------------------------------------------
+
+static mu_status move(mu_mesh *mesh, int rank, mu_stream *stream, void *data, size_t bytes, bool out, double seconds)
+{
+    const int64_t deadline = mu__deadline_ns(seconds);
+    for (size_t done = 0, moved; done < bytes; done += moved) {
+        uint8_t *at = (uint8_t *)data + done;
+        const mu_status status = out ? mu__stream_send(stream, at, bytes - done, &moved)
+                                     : mu__stream_recv(stream, at, bytes - done, &moved);
+        if (status != MU_OK) {
+            MU_TRY(mu__mesh_check(mesh, rank));
+            return mu__error(status, "the connection to %s broke while networks were tried", mesh->peers[rank].name);
+        }
+        if (moved > 0)
+            continue;
+        MU_TRY(mu__mesh_check(mesh, rank));
+        MU_TRY(mu__check_stop());
+        if (!mu__wait_fd(mu__stream_fd(stream), out ? POLLOUT : POLLIN, deadline) && mu__now_ns() >= deadline)
+            return mu__error(MU_DEADLINE_EXCEEDED, "%s does not answer for %g s while networks are tried",
+                             mesh->peers[rank].name, seconds);
+    }
+    return MU_OK;
+}
+
+// How fast bytes go there, from the quickest turn; an answer says that they have come.
+static mu_status pour(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *room, double *mb_s)
+{
+    *mb_s = 0;
+    for (int turn = 0; turn < TURNS; turn++) {
+        const int64_t begin = mu__now_ns();
+        MU_TRY(move(mesh, rank, stream, room, PROBE, true, PROBE_SECONDS));
+        MU_TRY(move(mesh, rank, stream, room, 1, false, PROBE_SECONDS));
+        const double seen = PROBE / ((double)(mu__now_ns() - begin) / 1e3);
+        *mb_s = MU_MAX(*mb_s, seen);
+    }
+    return MU_OK;
+}
+
+static mu_status drink(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *room)
+{
+    for (int turn = 0; turn < TURNS; turn++) {
+        MU_TRY(move(mesh, rank, stream, room, PROBE, false, PROBE_SECONDS));
+        MU_TRY(move(mesh, rank, stream, room, 1, true, PROBE_SECONDS));
+    }
+    return MU_OK;
+}
+
+// What fails on one network is forgotten, unless the job has failed.
+static mu_status forgive(mu_mesh *mesh, int rank, mu_status status)
+{
+    mu_error_value ignored;
+    if (status == MU_OK || mu__mesh_has_failed(mesh, NULL) || mu__check_stop() != MU_OK)
+        return status;
+    mu__error_move(&ignored);
+    return mu__mesh_check(mesh, rank);
+}
+
+// ---- The one that tries -------------------------------------------------------------------------
+
+typedef struct trial {
+    mu_mesh *mesh;
+    int rank;
+    mu_stream *words; // by the usual way: which address comes next
+    uint8_t *room;
+    mu_endpoint best;
+    double usual, fastest;
+} trial;
+
+static mu_status tell(const trial *t, uint8_t word)
+{
+    return move(t->mesh, t->rank, t->words, &word, 1, true, t->mesh->timeout);
+}
+
+static mu_status try_address(trial *t, int number, const mu_endpoint *at)
+{
+    char name[16];
+    double mb_s = 0;
+    snprintf(name, sizeof name, "route %d", number);
+    mu_stream *stream = mu__stream_at(t->mesh, t->rank, at, name, REACH_SECONDS);
+    if (stream == NULL)
+        return forgive(t->mesh, t->rank, mu_error_code());
+    mu_status status = tell(t, (uint8_t)number);
+    if (status == MU_OK)
+        status = forgive(t->mesh, t->rank, pour(t->mesh, t->rank, stream, t->room, &mb_s));
+    mu__stream_close(stream);
+    if (mb_s > t->fastest) {
+        t->fastest = mb_s;
+        t->best = *at;
+    }
+    return status;
+}
+
+static bool same_address(const mu_endpoint *a, const mu_endpoint *b)
+{
+    uint8_t x[ADDRESS], y[ADDRESS];
+    put_address(a, x);
+    put_address(b, y);
+    return memcmp(x, y, ADDRESS) == 0;
+}
+
+static void take_best(const trial *t)
+{
+    char before[MU_MAX_ADDRESS + 1], now[MU_MAX_ADDRESS + 1];
+    mu_peer *peer = &t->mesh->peers[t->rank];
+    if (t->fastest < BETTER * t->usual)
+        return;
+    mu__endpoint_text(&peer->endpoint, before, sizeof before);
+    mu__endpoint_text(&t->best, now, sizeof now);
+    mu__log(MU_LOG_WARNING, "%s reaches %s by %s with %.3g MB/s; by %s, where it was found, with %.3g MB/s",
+            t->mesh->peers[t->mesh->rank].name, peer->name, now, t->fastest, before, t->usual);
+    peer->endpoint = t->best;
+}
+
+static mu_status try_all(trial *t, const uint8_t *addresses, int n)
+{
+    const mu_peer *peer = &t->mesh->peers[t->rank];
+    MU_TRY(tell(t, USUAL));
+    MU_TRY(pour(t->mesh, t->rank, t->words, t->room, &t->usual));
+    for (int i = 0; i < n; i++) {
+        mu_endpoint at;
+        get_address(addresses + (size_t)i * ADDRESS, peer->port, &at);
+        if (!same_address(&at, &peer->endpoint))
+            MU_TRY(try_address(t, i, &at));
+    }
+    take_best(t);
+    return tell(t, DONE);
+}
+
+// ---- The one that is tried ----------------------------------------------------------------------
+
+static mu_status serve(const trial *t)
+{
+    for (;;) {
+        uint8_t word;
+        char name[16];
+        MU_TRY(move(t->mesh, t->rank, t->words, &word, 1, false, t->mesh->timeout));
+        if (word == DONE)
+            return MU_OK;
+        if (word == USUAL) {
+            MU_TRY(drink(t->mesh, t->rank, t->words, t->room));
+            continue;
+        }
+        snprintf(name, sizeof name, "route %d", word);
+        mu_stream *stream = mu__mesh_stream(t->mesh, t->rank, name);
+        mu_status status = stream != NULL ? drink(t->mesh, t->rank, stream, t->room) : mu_error_code();
+        mu__stream_close(stream);
+        MU_TRY(forgive(t->mesh, t->rank, status));
+    }
+}
+
+// ---- All ----------------------------------------------------------------------------------------
+
+static mu_status meet(mu_mesh *mesh, int rank, const uint8_t *addresses, size_t bytes)
+{
+    trial t = {.mesh = mesh, .rank = rank, .room = mu__calloc(1, PROBE)};
+    if (t.room == NULL)
+        return MU_RESOURCE_EXHAUSTED;
+    t.words = mu__mesh_stream(mesh, rank, "routes");
+    const int n = (int)(MU_MIN(bytes, MU_MAX_ENDPOINTS * ADDRESS) / ADDRESS);
+    const mu_status status = t.words == NULL      ? mu_error_code()
+                             : rank < mesh->rank ? try_all(&t, addresses, n)
+                                                 : serve(&t);
+    mu__stream_close(t.words);
+    mu__free(t.room);
+    return status;
+}
+
+mu_status mu__mesh_choose_routes(mu_mesh *mesh)
+{
+    mu_blocks all = {0};
+    if (mesh->ranks == 1)
+        return MU_OK;
+    mu__mesh_doing(mesh, "trying networks", -1, NULL);
+    mu_status status = share_addresses(mesh, &all);
+    const int rounds = mesh->ranks + mesh->ranks % 2 - 1;
+    for (int round = 0; status == MU_OK && round < rounds; round++) {
+        const int rank = mu__mesh_partner(mesh->rank, round, mesh->ranks);
+        if (rank < mesh->ranks && !mu__mesh_same_host(mesh, rank))
+            status = meet(mesh, rank, all.data[rank], all.bytes[rank]);
+    }
+    mu__blocks_free(&all);
+    mu__mesh_doing(mesh, "starting", -1, NULL);
+    return status;
+}
