@@ -218,8 +218,8 @@ mu_stream *mu__stream_at(mu_mesh *mesh, int rank, const mu_endpoint *at, const c
 
 // ---- Which network (routes.c) -------------------------------------------------------------------
 
-// mu__mesh_choose_routes finds the fastest of all networks to each other host; streams then go there. Collective. Errors:
-// the job's failure.
+// mu__mesh_choose_routes finds the fastest of all networks to each other host; streams then go there. Collective.
+// Errors: the job's failure.
 mu_status mu__mesh_choose_routes(mu_mesh *mesh);
 
 #endif

@@ -59,8 +59,8 @@ void mu__listener_close(mu_listener *listener);
 // mu__listen_more listens at one more address of this host, at the listener's port; false: it cannot.
 bool mu__listen_more(const mu_endpoint *at, mu_listener *listener);
 
-// mu__network_endpoints finds the addresses of all network interfaces that are up, but for the loopback's and those that
-// mean something on one link alone.
+// mu__network_endpoints finds the addresses of all network interfaces that are up, but for the loopback's and those
+// that mean something on one link alone.
 mu_status mu__network_endpoints(mu_endpoints *out);
 
 // mu__interface_endpoints finds the addresses of a network interface ("eth0"). Errors: NOT_FOUND naming those there
