@@ -343,7 +343,11 @@ static int report(void)
     char *rest = strchr(error.message, '\n');
     if (rest != NULL)
         *rest++ = '\0';
-    fprintf(stderr, "muster: error: %s [%s at %s:%d]\n", error.message, mu_status_name(error.code), file, error.line);
+    if (file[0] != '\0')
+        fprintf(stderr, "muster: error: %s [%s at %s:%d]\n", error.message, mu_status_name(error.code), file,
+                error.line);
+    else // another process's
+        fprintf(stderr, "muster: error: %s [%s]\n", error.message, mu_status_name(error.code));
     for (char *line = rest; line != NULL; line = rest) {
         rest = strchr(line, '\n');
         if (rest != NULL)

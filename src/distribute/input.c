@@ -184,8 +184,13 @@ static mu_status take_order(const distributed_iterator *iterator)
     const char *own = mu_iterator_state(iterator->inner[0]);
     char *order = own ? mu__workers_take_text(iterator->strategy, "order of the data", own, 0) : NULL;
     mu_status status = order ? MU_OK : mu_error_code();
-    if (order && strcmp(own, order) != 0)
-        status = mu_iterator_restore(iterator->inner[0], order);
+    if (order && strcmp(own, order) != 0 && (status = mu_iterator_restore(iterator->inner[0], order)) != MU_OK) {
+        mu_error_take();
+        mu__error(status,
+                  "worker %d begins to read a pipeline in the state %.100s, the chief one in the state %.100s, so they "
+                  "are at different places of the program or read different datasets; all must run the same",
+                  iterator->strategy->worker, own, order);
+    }
     mu__free(order);
     return status;
 }

@@ -401,6 +401,60 @@ static void core_146(mu_strategy *strategy)
     EXPECT(read_of(on_write(strategy, 5 + index_of(strategy), MU_AGGREGATION_MEAN)), 5);
 }
 
+// ---- Workers that do not do the same ------------------------------------------------------------
+
+// The pending error must have this in its message; it is taken. Both workers say the same of both.
+static void expect_said(int line, const char *words)
+{
+    const mu_error error = mu_error_take();
+    if (error.code == MU_OK || !strstr(error.message, words))
+        fail_case(line, "wanted \"%s\", got %s: %s", words, mu_status_name(error.code), error.message);
+}
+
+static void other_pipeline(mu_strategy *strategy)
+{
+    mu_dataset *data = mu_dataset_range(0, 8, 1);
+    data = mu_dataset_batch(index_of(strategy) == 1 ? mu_dataset_shuffle(data, 8, .seed = 1) : data, 2);
+    for (int steps = 0; mu_error_code() == MU_OK && steps < 2; steps++)
+        MU_EACH(batch, mu_distribute_dataset(strategy, data))
+            mu_reduce(strategy, MU_SUM, traced(strategy, one, NULL));
+    expect_said(__LINE__, "at different places of the program");
+}
+
+static void other_shape(mu_strategy *strategy)
+{
+    CHECK(!mu_reduce(strategy, MU_SUM, mu_of(mu_zeros(MU_F32, 1, (int64_t[]){2 + index_of(strategy)}))));
+    expect_said(__LINE__, "[3]");
+}
+
+static void other_variable(mu_strategy *strategy)
+{
+    MU_SCOPE(strategy)
+        CHECK(!mu_variable_new(mu_zeros(MU_F32, 1, (int64_t[]){2 + index_of(strategy)}), "w"));
+    expect_said(__LINE__, "/job:worker/task:1");
+}
+
+static mu_value *names_differ(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_of(mu_all_reduce(index_of(arg) == 1 ? MU_MEAN : MU_SUM, scalar(1)));
+}
+
+static void other_step(mu_strategy *strategy)
+{
+    CHECK(!traced(strategy, names_differ, strategy));
+    expect_said(__LINE__, "rank 1 of /job:worker/task:1");
+}
+
+static void other_call(mu_strategy *strategy)
+{
+    if (index_of(strategy) == 1)
+        on_write(strategy, 1, MU_AGGREGATION_MEAN);
+    else
+        mu_reduce(strategy, MU_SUM, mu_of(VECTOR(1)));
+    expect_said(__LINE__, "/job:worker/task:1");
+}
+
 const one_case worker_cases[] = {
     {"core-049", .on_workers = core_049, .workers = 2, .replicas = 1},
     {"core-050", .on_workers = core_050, .workers = 2, .replicas = 1},
@@ -420,6 +474,11 @@ const one_case worker_cases[] = {
     {"one-order", .on_workers = one_order, .workers = 3, .replicas = 1},
     {"ps-155", .on_workers = ps_155, .workers = 2, .replicas = 1},
     {"ps-157", .on_workers = ps_157, .workers = 2, .replicas = 1},
+    {"other-pipeline", .on_workers = other_pipeline, .workers = 2, .replicas = 1},
+    {"other-shape", .on_workers = other_shape, .workers = 2, .replicas = 1},
+    {"other-variable", .on_workers = other_variable, .workers = 2, .replicas = 1},
+    {"other-step", .on_workers = other_step, .workers = 2, .replicas = 1},
+    {"other-call", .on_workers = other_call, .workers = 2, .replicas = 1},
     {"rule_workers_values", .on_workers = rule_values, .workers = 2, .replicas = 2},
     {"rule_workers_merge", .on_workers = rule_merge, .workers = 2, .replicas = 2},
     {"rule_workers_variables", .on_workers = rule_variables, .workers = 2, .replicas = 2},
