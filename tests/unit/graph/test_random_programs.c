@@ -16,7 +16,8 @@ enum { INPUTS = 7, MOST = 40, ELEMENTS = 3000, RANK = 4, FEWEST = 6, GRADIENTS =
 typedef enum kind {
     UNARY, BINARY, INTEGER_UNARY, COMPARE, LOGIC, NOT, TEST, WHERE, REDUCE, REDUCE_BOOL, ARG, CUMULATE, TRANSPOSE,
     EXPAND, SQUEEZE, CONCAT, STACK, SLICE, REVERSE, ROLL, PAD, TILE, REPEAT, CAST, MATMUL, SOFTMAX, GATHER, SORT,
-    ARGSORT, ONE_HOT, UNIQUE, FLATTEN, LIKE, CONSTANT, CLIP, COND, WHILE, SCAN, MAP, VECTORIZED, RECOMPUTE, CALL,
+    ARGSORT, ONE_HOT, UNIQUE, FLATTEN, LIKE, CONSTANT, CLIP, READ, ASSIGN,
+    COND, WHILE, SCAN, MAP, VECTORIZED, RECOMPUTE, CALL,
     CUSTOM, KINDS
 } kind;
 
@@ -26,6 +27,7 @@ typedef struct instruction {
     int a, b, c;          // operands
     unsigned p, q;        // which function of its kind, which axis and the like
     bool around;          // bodies use b, from around them
+    bool writes;          // bodies read the variable and assign to it
 } instruction;
 
 typedef struct program {
@@ -71,7 +73,15 @@ static mu_tensor *(*const reduce[])(mu_tensor *, int) = {
 };
 static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I32, MU_I64, MU_I8, MU_U8, MU_BOOL};
 
-// What bodies do: unary[p], then binary[q] with the tensor from around where it fits.
+static mu_variable *cell;  // a float32 scalar
+
+static mu_tensor *assign_to_cell(mu_tensor *x)
+{
+    mu_tensor *mean = mu_tanh(mu_reduce_mean(x, MU_ALL_AXES));
+    return mu_variable_assign(cell, mean) == MU_OK ? mean : NULL;
+}
+
+// What bodies do: unary[p], then binary[q] with the tensor from around where it fits; some with effects.
 typedef struct inside {
     const instruction *i;
     mu_tensor *around;
@@ -80,7 +90,13 @@ typedef struct inside {
 static mu_tensor *bent(const inside *in, mu_tensor *x, unsigned turn)
 {
     mu_tensor *y = unary[(in->i->p + turn) % MU_COUNT(unary)](x);
-    return in->around ? binary[(in->i->q + turn) % MU_COUNT(binary)](y, in->around) : y;
+    if (in->around)
+        y = binary[(in->i->q + turn) % MU_COUNT(binary)](y, in->around);
+    if (!in->i->writes || mu_tensor_dtype(y) != MU_F32)
+        return y;
+    y = mu_multiply(y, mu_variable_read(cell));
+    assign_to_cell(y);
+    return y;
 }
 
 static mu_value *body(mu_value *arguments, void *arg)
@@ -273,6 +289,8 @@ static mu_tensor *applied(const instruction *i, mu_tensor *a, mu_tensor *b, mu_t
     case UNIQUE: return first_unique(a, i->p);
     case CONSTANT: return mu_constant(a->dtype, (double)(i->p % 5) - (i->q & 1 ? 2 : 2.5));
     case CLIP: return mu_clip_by_value(a, b, c);
+    case READ: return mu_variable_read(cell);
+    case ASSIGN: return assign_to_cell(a);
     default: return i->kind < COND ? moved(i, a, b, axis) : with_bodies(i, a, b, c);
     }
 }
@@ -316,9 +334,10 @@ static bool small(const mu_tensor *x)
 static mu_value *results_of(const program *p, mu_tape *tape, mu_tensor *const *values, mu_value *arguments)
 {
     bool used[INPUTS + MOST] = {false};
-    mu_value *items[MOST + 1];
+    mu_value *items[MOST + 2];
     mu_tensor *sum = mu_constant(MU_F64, 0);
     int n = 0;
+    items[n++] = mu_of(mu_variable_read(cell));
     for (int k = 0; k < p->n; k++)
         used[p->at[k].a] = used[p->at[k].b] = used[p->at[k].c] = true;
     for (int k = INPUTS; k < INPUTS + p->n; k++) {
@@ -370,6 +389,7 @@ static void make_program(program *p, mu_value *arguments)
             continue;
         i->around = i->kind >= COND && fits(i->kind, values[i->a], values[i->b]) &&
                     !(p->gradient && (i->kind == WHILE || i->kind == MAP));  // whose turns add to its gradient
+        i->writes = i->kind >= COND && i->kind != VECTORIZED && i->kind != CUSTOM && draw(3) == 0;
         mu_tensor *made = applied(i, values[i->a], values[i->b], values[i->c]);
         if (mu_error_take().code == MU_OK && made && small(made))
             values[INPUTS + p->n++] = made;
@@ -428,11 +448,41 @@ static void compare_values(const program *p, uint64_t seed, int64_t rows, mu_val
         }
 }
 
+// Computes a program, or runs a function of it, with the variable as it was at first.
+static mu_value *from_one(mu_value *arguments, program *p, mu_function *function)
+{
+    mu_variable_assign(cell, mu_constant(MU_F32, 1));
+    return function ? mu_run(NULL, function, arguments) : computed(arguments, p);
+}
+
+static mu_resource *the_cell(void *arg, const char *which, const char *name, const mu_spec *spec)
+{
+    (void)which, (void)name, (void)spec;
+    return arg;
+}
+
+// The serialised form says all that there is: what was read is written as the same bytes.
+static void check_wire(uint64_t seed, mu_function *function, mu_value *arguments)
+{
+    void *bytes, *again;
+    size_t n, m = 0;
+    mu_concrete *concrete = mu__function_concrete(function, arguments, true, NULL);
+    assert_non_null(concrete);
+    assert_int_equal(mu__graph_write(concrete->graph, &bytes, &n), MU_OK);
+    mu_graph *read = mu__graph_read(bytes, n, the_cell, cell);
+    if (!read || mu__graph_write(read, &again, &m) != MU_OK || n != m || memcmp(bytes, again, n) != 0)
+        fail_msg("seed %llu: %zu bytes became %zu: %s", (unsigned long long)seed, n, m, mu_error_message());
+    mu_release(read);
+    mu__free(bytes);
+    mu__free(again);
+}
+
 static unsigned long long first_seed = 1, n_seeds = 1500;
 
 static void functions_compute_what_their_ops_do(void **unused)
 {
     (void)unused;
+    cell = mu_variable_new(mu_constant(MU_F32, 1), "cell");
     for (uint64_t seed = first_seed; seed < first_seed + n_seeds; seed++) {
         mu_pool *pool = mu_pool_open();
         program p;
@@ -440,12 +490,14 @@ static void functions_compute_what_their_ops_do(void **unused)
         mu_function *function = mu_function_new(computed, &p);
         const int64_t sizes[] = {ROWS, 1 + draw(6)};
         for (int k = 0; k < 2; k++) {
-            mu_value *arguments = inputs_of(seed, sizes[k]), *eager = computed(arguments, &p);
+            mu_value *arguments = inputs_of(seed, sizes[k]), *eager = from_one(arguments, &p, NULL);
             if (!eager || mu__pending())
                 mu_error_take();  // shapes that fit 3 rows may not fit others
             else
-                compare_values(&p, seed, sizes[k], eager, mu_run(NULL, function, arguments));
+                compare_values(&p, seed, sizes[k], eager, from_one(arguments, &p, function));
         }
+        if (seed % 8 == 0)
+            check_wire(seed, function, inputs_of(seed, ROWS));
         mu_pool_close(pool);
     }
 }
