@@ -1,9 +1,13 @@
 // A graph as a picture: DOT, the language of Graphviz. Values flow along solid arrows; dotted ones are the order of
-// effects on a resource. The readable dump is mu__graph_print.
+// effects on a resource. A body is a box around its nodes, with dashed arrows from what it gives to the node whose body
+// it is. The readable dump is mu__graph_print.
 #include "graph/graph.h"
+
+enum { PREFIX = 16 * (MU_MAX_DEPTH + 1) };
 
 typedef struct picture {
     const mu_graph *graph;
+    char prefix[PREFIX];    // of the nodes' names: "n", of bodies "n8_0_" and the like
     mu_file_writer *file;
     mu_status status;
 } picture;
@@ -12,6 +16,15 @@ static void put(picture *p, const char *text)
 {
     if (p->status == MU_OK)
         p->status = mu__file_write(p->file, text, strlen(text));
+}
+
+static void put_name(picture *p, const char *before, int id)
+{
+    char text[24];
+    put(p, before);
+    put(p, p->prefix);
+    snprintf(text, sizeof text, "%d", id);
+    put(p, text);
 }
 
 // Text inside quotes; names may come from files, so whatever is not plain becomes a space.
@@ -29,8 +42,8 @@ static void put_node(picture *p, const mu_node *node)
 {
     char text[MU_SHAPE_TEXT + 80], shape[MU_SHAPE_TEXT];
     const bool effect = node->op->flags & (MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE);
-    snprintf(text, sizeof text, "  n%d [label=\"", node->id);
-    put(p, text);
+    put_name(p, "  ", node->id);
+    put(p, " [label=\"");
     put_label(p, node->op->name);
     for (int i = 0; i < node->n_resources; i++) {
         put(p, " @");
@@ -50,37 +63,78 @@ static void put_node(picture *p, const mu_node *node)
     put(p, effect ? "\" style=filled];\n" : "\"];\n");
 }
 
+// An arrow; `style` ends the line.
+static void put_arrow(picture *p, int from, int to, const char *style)
+{
+    put_name(p, "  ", from);
+    put_name(p, " -> ", to);
+    put(p, style);
+}
+
 static void put_edges(picture *p, const mu_node *node, int *last_effect)
 {
-    char text[120];
+    char style[40];
     for (int i = 0; i < node->n_in; i++) {
         const mu_node *from = node->in[i].node;
-        if (from->n_out > 1)
-            snprintf(text, sizeof text, "  n%d -> n%d [label=%d];\n", from->id, node->id, node->in[i].output);
-        else
-            snprintf(text, sizeof text, "  n%d -> n%d;\n", from->id, node->id);
-        put(p, text);
+        snprintf(style, sizeof style, " [label=%d];\n", node->in[i].output);
+        put_arrow(p, from->id, node->id, from->n_out > 1 ? style : ";\n");
     }
     for (int i = 0; i < node->n_resources; i++) {
         int *last = &last_effect[node->resources[i]];
-        snprintf(text, sizeof text, "  n%d -> n%d [style=dotted];\n", *last - 1, node->id);
         if (*last > 0)
-            put(p, text);
+            put_arrow(p, *last - 1, node->id, " [style=dotted];\n");
         *last = node->id + 1;
     }
 }
 
-static void draw(picture *p, int *last_effect)
+static void put_graph(picture *p);
+
+static void put_bodies(picture *p, const mu_node *node)
+{
+    const mu_graph *body;
+    for (int b = 0; (body = mu__node_body(node, b)); b++) {
+        picture inner = {.graph = body, .file = p->file, .status = p->status};
+        snprintf(inner.prefix, sizeof inner.prefix, "%.*s%d_%d_", PREFIX - 30, p->prefix, node->id, b);
+        put(p, "  subgraph cluster_");
+        put(p, inner.prefix);
+        put(p, " {\n  label=\"");
+        put_label(p, body->name);
+        put(p, "\";\n");
+        put_graph(&inner);
+        put(&inner, "  }\n");
+        for (size_t i = 0; i < body->outputs.n; i++) {
+            put_name(&inner, "  ", body->outputs.items[i].node->id);
+            put_name(p, " -> ", node->id);
+            put(p, " [style=dashed];\n");
+        }
+        p->status = inner.status != MU_OK ? inner.status : p->status;
+    }
+}
+
+// Nodes and arrows of a graph and of its bodies.
+static void put_graph(picture *p)
+{
+    const mu_graph *graph = p->graph;
+    int *last_effect = mu__calloc(graph->resources.n + 1, sizeof *last_effect);  // node number + 1; 0: none
+    if (!last_effect)
+        p->status = MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        put_node(p, graph->nodes.items[i]);
+    for (size_t i = 0; last_effect && i < graph->nodes.n; i++)
+        put_edges(p, graph->nodes.items[i], last_effect);
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        put_bodies(p, graph->nodes.items[i]);
+    mu__free(last_effect);
+}
+
+static void draw(picture *p)
 {
     const mu_graph *graph = p->graph;
     char text[120];
     put(p, "digraph \"");
     put_label(p, graph->name);
     put(p, "\" {\n  node [shape=box];\n");
-    for (size_t i = 0; i < graph->nodes.n; i++)
-        put_node(p, graph->nodes.items[i]);
-    for (size_t i = 0; i < graph->nodes.n; i++)
-        put_edges(p, graph->nodes.items[i], last_effect);
+    put_graph(p);
     for (size_t i = 0; i < graph->outputs.n; i++) {
         snprintf(text, sizeof text, "  result%zu [shape=plaintext];\n  n%d -> result%zu;\n", i,
                  graph->outputs.items[i].node->id, i);
@@ -91,13 +145,10 @@ static void draw(picture *p, int *last_effect)
 
 mu_status mu__graph_dot(const mu_graph *graph, const char *path)
 {
-    int *last_effect = mu__calloc(graph->resources.n + 1, sizeof *last_effect);  // node number + 1; 0: none
-    picture p = {.graph = graph, .file = last_effect ? mu__file_create(path) : NULL};
-    if (p.file)
-        draw(&p, last_effect);
-    mu__free(last_effect);
+    picture p = {.graph = graph, .prefix = "n", .file = mu__file_create(path)};
     if (!p.file)
         return mu_error_code();
+    draw(&p);
     if (p.status == MU_OK)
         return mu__file_commit(p.file);
     mu__file_abandon(p.file);

@@ -177,13 +177,25 @@ const mu_op mu_op_concat_part = {
 
 // ---- Made of these ------------------------------------------------------------------------------
 
+static mu_status need_alike(int n, mu_tensor *const *tensors)
+{
+    char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    for (int i = 1; i < n; i++)
+        if (tensors[i] && (tensors[i]->dtype != tensors[0]->dtype ||
+                           !mu__shape_compatible(&tensors[i]->shape, &tensors[0]->shape)))
+            return mu__error(MU_INVALID_ARGUMENT, "mu_stack: tensors 0 and %d are %s%s and %s%s; types and shapes must "
+                             "be equal", i, mu_dtype_name(tensors[0]->dtype), mu__shape_text(&tensors[0]->shape, first),
+                             mu_dtype_name(tensors[i]->dtype), mu__shape_text(&tensors[i]->shape, other));
+    return MU_OK;
+}
+
 mu_tensor *mu_stack(int n, mu_tensor *const *tensors, int axis)
 {
     if (n > 0 && mu__need(tensors, "mu_stack: the list") != MU_OK)
         return NULL;
     if (mu__pending() || n < 1 || !tensors[0])
         return mu__apply_n(&mu_op_concat, &axis_0, n, tensors);
-    mu_tensor **rows = mu__alloc((size_t)n * sizeof rows[0]);
+    mu_tensor **rows = need_alike(n, tensors) == MU_OK ? mu__alloc((size_t)n * sizeof rows[0]) : NULL;
     if (!rows)
         return NULL;
     int at = axis < 0 ? axis + tensors[0]->shape.rank + 1 : axis;

@@ -3,6 +3,8 @@
 
 #include "../base/base_test.h"
 
+#include <muster/control.h>
+
 static int start_with_log(void **state)
 {
     (void)state;
@@ -102,8 +104,52 @@ static void a_graph_is_drawn(void **state)
     mu__free(text);
 }
 
+static mu_value *doubled(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_add(mu_at(arguments, 0), mu_at(arguments, 0)), MU_END);
+}
+
+static mu_value *doubles_each_row(mu_value *arguments, void *arg)
+{
+    return mu_map_fn(doubled, arguments, arg);
+}
+
+// Bodies are boxes of their own.
+static void bodies_are_drawn(void **state)
+{
+    (void)state;
+    const char *path = temporary_file("", 0);
+    mu_function *f = mu_function_new(doubles_each_row, NULL);
+    assert_non_null(mu_run(NULL, f, zeros(MU_F32, 1)));
+    assert_int_equal(mu_function_dot(f, path), MU_OK);
+    void *text = NULL;
+    size_t bytes = 0;
+    assert_int_equal(mu__file_read(path, 10000, &text, &bytes), MU_OK);
+    assert_string_equal(strchr(text, '{'),
+                        "{\n  node [shape=box];\n"
+                        "  n0 [label=\"input\\nfloat32[?]\"];\n"
+                        "  n1 [label=\"dim_size\\nint64[]\"];\n"
+                        "  n2 [label=\"while_loop\\nint64[]\\nfloat32[?]\"];\n"
+                        "  n0 -> n1;\n"
+                        "  n1 -> n2;\n"
+                        "  n0 -> n2;\n"
+                        "  subgraph cluster_n2_0_ {\n  label=\"map_fn\";\n"
+                        "  n2_0_0 [label=\"input\\nfloat32[]\"];\n"
+                        "  n2_0_1 [label=\"add\\nfloat32[]\"];\n"
+                        "  n2_0_0 -> n2_0_1;\n"
+                        "  n2_0_0 -> n2_0_1;\n"
+                        "  }\n"
+                        "  n2_0_1 -> n2 [style=dashed];\n"
+                        "  result0 [shape=plaintext];\n"
+                        "  n2 -> result0;\n"
+                        "}\n");
+    mu__free(text);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {LOG_TEST(retracing_is_explained), LOG_TEST(a_graph_is_drawn)};
+    const struct CMUnitTest tests[] = {LOG_TEST(retracing_is_explained), LOG_TEST(a_graph_is_drawn),
+                                       LOG_TEST(bodies_are_drawn)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
