@@ -32,7 +32,7 @@ typedef struct mu_custom_op {
     // must give known outputs. Default: every output is like input 0.
     mu_status (*infer)(const mu_array *in, mu_array *out, void *arg);
     // gradient makes, with ops, the gradient of each input from those of the outputs: dx[i] like x[i]; what it leaves
-    // NULL gets none. Default: the op cannot be differentiated.
+    // NULL gets none. Default: who asks for a gradient through the op gets UNIMPLEMENTED.
     mu_status (*gradient)(mu_tensor *const *x, mu_tensor *const *y, mu_tensor *const *dy, mu_tensor **dx, void *arg);
     void *arg;
     bool has_effect;    // runs each time and in order; default: equal inputs give equal outputs, so it may be shared

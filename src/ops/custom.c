@@ -102,6 +102,9 @@ static mu_status all_gradients(mu_grad *g)
     for (int i = 0; i < g->n_out; i++)
         if (!(dys[i] = mu__grad_of(g, i)))
             return mu_error_code();
+    if (!row->custom.gradient)
+        return mu__error(MU_UNIMPLEMENTED, "%s: it was registered without a gradient; give mu_register_op one, or put "
+                         "mu_stop_gradient around what the op is given", row->name);
     MU_TRY(must_say_why(row->custom.gradient(g->x, g->y, dys, g->memo, row->custom.arg), row->name, "gradient"));
     for (int i = 0; i < g->n_in; i++)
         MU_TRY(check_gradient(row, g->x[i], g->memo[i], i));
@@ -162,7 +165,7 @@ static mu_status add_row(const mu_custom_op *op)
                           .infer = custom_infer,
                           .ref = custom_ref,
                           .flags = op->has_effect ? MU_OP_EFFECT : 0,
-                          .grad = op->gradient ? custom_grad : NULL};
+                          .grad = custom_grad};
     memcpy(&row->op, &filled, sizeof filled);
     row->next = atomic_load(&rows);
     atomic_store(&rows, row);

@@ -147,10 +147,12 @@ mu_status mu__tail_new(mu_plan *plan, const mu_spec *inputs)
     if (!tail)
         return MU_RESOURCE_EXHAUSTED;
     *tail = (struct tail){.node = node, .n_in = (int)plan->graph->inputs.n};
-    if (!node->op->measure && !mu__is_control(node->op))
-        return mu__error(MU_UNIMPLEMENTED, "op %s in '%s' has an output whose shape depends on elements; call it "
-                         "outside of traced "
-                         "functions", node->op->name, plan->graph->name);
+    if (!node->op->measure && !mu__is_control(node->op)) {
+        mu__error(MU_UNIMPLEMENTED, "op %s in '%s' leaves the shape of an output unknown for known inputs, and cannot "
+                  "say it before it runs", node->op->name, plan->graph->name);
+        mu__error_place(mu__node_site(node));
+        return mu_error_code();
+    }
     MU_TRY(find_all_live(plan, tail));
     const size_t n = (size_t)(tail->n_in + tail->n_live + node->n_out) + 1;
     tail->in = mu__arena_alloc(&plan->memory, sizeof *tail->in * n);

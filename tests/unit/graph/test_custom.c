@@ -170,6 +170,10 @@ static void wrong_ops_are_refused(void **state)
     mu_tensor *y = mu_call_op1("skewed", 1, &x);
     assert_null(mu_gradients(tape, mu_reduce_sum(y, 0), mu_of(x)));
     expect_error(MU_INVALID_ARGUMENT, "it must be float64[2]");
+    assert_int_equal(mu_register_op("plain", 1, 1, .kernel = copies), MU_OK);
+    mu_tensor *z = mu_call_op1("plain", 1, &x);
+    assert_null(mu_gradients(tape, mu_reduce_sum(mu_multiply(z, x), 0), mu_of(x)));
+    expect_error(MU_UNIMPLEMENTED, "without a gradient");
     mu_tape_close(tape);
 }
 
