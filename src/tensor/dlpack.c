@@ -91,7 +91,7 @@ static void describe(lent *l, dl_tensor *out)
 void *mu_to_dlpack(mu_tensor *tensor, bool versioned)
 {
     if (mu__pending() || (!tensor && mu__error(MU_INVALID_ARGUMENT, "mu_to_dlpack: the tensor is NULL")) ||
-        !mu_tensor_data(tensor))
+        !mu_tensor_data(tensor))  // never NULL without an error, also where there are no elements
         return NULL;
     lent *l = mu__calloc(1, sizeof *l);
     if (!l)
@@ -178,13 +178,15 @@ static void copy_elements(const dl_tensor *t, const mu_spec *spec, char *out)
     }
 }
 
+static _Alignas(64) char nothing[64];
+
 // On failure the memory must stay the caller's, so the buffer gets its release last.
 static mu_tensor *borrow(const dl_tensor *t, const mu_spec *spec, void *managed, void (*release)(void *arg))
 {
     mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
     if (!buffer)
         return NULL;
-    buffer->data = t->data ? (char *)t->data + t->byte_offset : NULL;
+    buffer->data = t->data ? (char *)t->data + t->byte_offset : nothing;  // no elements
     buffer->bytes = mu__spec_bytes(spec);
     buffer->arg = managed;  // any mark: memory that is not ours to free
     mu_tensor *tensor = mu__give(mu__tensor_view(buffer, 0, spec->dtype, &spec->shape));

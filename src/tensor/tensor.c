@@ -116,6 +116,8 @@ mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const vo
     return tensor;
 }
 
+static _Alignas(64) char nothing[64];  // what a tensor without elements points to, if the caller gives no memory
+
 mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data, void (*release)(void *arg),
                           void *arg)
 {
@@ -130,7 +132,7 @@ mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *d
     if (!buffer)
         return NULL;
     const mu_spec spec = {.dtype = dtype, .shape = shape};
-    buffer->data = data;
+    buffer->data = data ? data : nothing;
     buffer->bytes = mu__spec_bytes(&spec);
     buffer->arg = buffer;  // any mark: memory that is not ours to free
     mu_tensor *tensor = mu__give(mu__tensor_view(buffer, 0, dtype, &shape));

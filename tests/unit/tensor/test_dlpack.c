@@ -78,6 +78,23 @@ static void test_the_deleter_is_called_once(void **state)
     assert_int_equal(deleted, 1);
 }
 
+// PyTorch gives no memory for no elements; they can be lent on.
+static void test_nothing_may_lie_nowhere(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    int64_t shape[] = {0, 3};
+    dl_managed given = floats(NULL, 2, shape, NULL);
+    mu_tensor *tensor = mu_from_dlpack(&given, false);
+    assert_non_null(tensor);
+    dl_managed *lent = mu_to_dlpack(tensor, false);
+    assert_non_null(lent);
+    mu_pool_close(pool);
+    assert_int_equal(deleted, 0);
+    lent->deleter(lent);
+    assert_int_equal(deleted, 1);
+}
+
 static void test_strides_are_copied(void **state)
 {
     (void)state;
@@ -147,6 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trips_copy_nothing),
         cmocka_unit_test(test_the_deleter_is_called_once),
+        cmocka_unit_test(test_nothing_may_lie_nowhere),
         cmocka_unit_test(test_strides_are_copied),
         cmocka_unit_test(test_what_cannot_be_read_stays_the_callers),
     };

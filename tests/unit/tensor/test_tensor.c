@@ -38,6 +38,7 @@ static void test_wrapped_memory_is_released_once(void **state)
     mu_pool *pool = mu_pool_open();
     mu_tensor *t = mu_tensor_wrap(MU_F32, 1, &n, data, count_release, &one);
     assert_ptr_equal(mu_tensor_data(t), data);
+    assert_non_null(mu_tensor_data(mu_tensor_wrap(MU_F32, 1, &(int64_t){0}, NULL, NULL, NULL)));  // no elements
     mu_shape two = MU_SHAPE(2);
     mu_tensor *view = mu__tensor_view(t->buffer, sizeof(float), MU_F32, &two);
     mu_pool_close(pool);
