@@ -1,5 +1,5 @@
 # Cases of the bench of ops: element by element, casts, reductions, running sums. See case.py.
-from case import INPUTS, Input, case
+from case import INPUTS, Input, case, of
 
 INPUTS["c3"] = Input("float32", lambda size: {"1k": (4, 16, 4), "64k": (16, 64, 16), "4m": (64, 256, 64), "64m": (256, 1024, 64)}[size])
 
@@ -46,6 +46,37 @@ def arithmetic():
          moved="copy")
 
 
+# Functions of the other floats: 16-bit ones up to 4 MB, from where on nothing changes for what is bound by arithmetic.
+FLOATS = (("f64", "e", 2e-5, "64m"), ("f16", "f", 4e-3, "4m"), ("bf16", "bf", 3e-2, "4m"))
+for of_type, letter in (("float64", "e"), ("float16", "f"), ("bfloat16", "bf")):
+    columns = {"float64": "h"}.get(of_type, "t")
+    INPUTS[letter + "p"] = Input(of_type, of("d", columns), 0.1, 4)
+    INPUTS[letter + "u"] = Input(of_type, of("d", columns), -0.95, 0.95)
+    INPUTS[letter + "g"] = Input(of_type, of("d", columns), 1.1, 4)
+
+
+def other_floats():
+    domains = {"": ("exp", "expm1", "erf", "erfc", "sin", "cos", "tan", "atan", "sinh", "cosh", "tanh", "asinh", "sigmoid"),
+               "p": ("log", "log1p", "sqrt", "rsqrt", "lgamma", "digamma"), "u": ("asin", "acos", "atanh"), "g": ("acosh",)}
+    activations = (("elu", "F.elu({})", "raw.Elu(features={})"), ("selu", "F.selu({})", "raw.Selu(features={})"),
+                   ("gelu", "F.gelu({})", "tf.nn.gelu({})"), ("silu", "F.silu({})", "tf.nn.silu({})"),
+                   ("gelu_tanh", "F.gelu({}, approximate='tanh')", "tf.nn.gelu({}, approximate=True)"),
+                   ("mish", "F.mish({})", "{0} * tf.tanh(tf.nn.softplus({0}))"),
+                   ("softplus", "F.softplus({})", "raw.Softplus(features={})"),
+                   ("log_sigmoid", "F.logsigmoid({})", "tf.math.log_sigmoid({})"))
+    for of_type, letter, tolerance, largest in FLOATS:
+        rest = {"tolerance": tolerance, "largest": largest}
+        for domain, names in domains.items():
+            for name in names:
+                unary(f"{name}_{of_type}", letter + domain, name, name.capitalize(), call=name, **rest)
+        for name, torch, tf in activations:
+            case(f"{name}_{of_type}", letter, torch.format(letter), tf.format(letter), "math", call=name, out=False, **rest)
+        x, y = letter + "p", letter
+        case(f"pow_{of_type}", f"{x} {y}", f"torch.pow({x}, {y})", f"raw.Pow(x={x}, y={y})", "math", call="pow", **rest)
+        case(f"atan2_{of_type}", f"{y} {x}", f"torch.atan2({y}, {x})", f"raw.Atan2(y={y}, x={x})", "math", call="atan2", **rest)
+        case(f"mod_{of_type}", f"{y} {x}", f"torch.remainder({y}, {x})", f"raw.FloorMod(x={y}, y={x})", "math", call="mod", **rest)
+
+
 def elementwise():
     for name in ("abs", "neg", "sign", "square", "floor", "ceil", "reciprocal"):
         unary(name, kind="memory")
@@ -59,12 +90,7 @@ def elementwise():
     for name in ("asin", "acos", "atanh"):
         unary(name, "u")
     unary("acosh", "g")
-    for name, x, y in (("exp", "e", "bf"), ("log", "ep", ""), ("tanh", "e", "bf"), ("sigmoid", "e", "bf"), ("sin", "e", ""),
-                       ("sqrt", "ep", "")):
-        unary(f"{name}_f64", x, name, name.capitalize(), call=name)
-        if y:
-            unary(f"{name}_bf16", y, name, name.capitalize(), call=name, tolerance=2e-2)
-    unary("tanh_f16", "f", "tanh", "Tanh", call="tanh", tolerance=2e-3)
+    other_floats()
     for name, torch, tf in (("is_nan", "isnan", "IsNan"), ("is_inf", "isinf", "IsInf"), ("is_finite", "isfinite", "IsFinite")):
         unary(name, "a", torch, tf, kind="memory", out=False)
     for name, torch, tf, kind in (
