@@ -36,10 +36,10 @@ typedef enum mu_math {
     MU_MATH_GELU,
     MU_MATH_GELU_TANH,
     MU_MATH_MISH,
-    MU_MATH_LAST_F64 = MU_MATH_MISH,
+    MU_MATH_DIGAMMA,
+    MU_MATH_LAST_F64 = MU_MATH_DIGAMMA,
     // In float32 alone.
     MU_MATH_LGAMMA,
-    MU_MATH_DIGAMMA,
     MU_N_MATH
 } mu_math;
 

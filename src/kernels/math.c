@@ -60,7 +60,7 @@ static void plain_loops(mu_math function, float alpha, const float *in, float *o
     switch (function) {
     case MU_MATH_EXP: LOOP_SINGLE(exp_of_single(x));
     case MU_MATH_EXPM1: LOOP(expm1_of(x));
-    case MU_MATH_LOG: LOOP(log_of(x));
+    case MU_MATH_LOG: LOOP_SINGLE(log_single(x));
     case MU_MATH_LOG1P: LOOP_SINGLE(log1p_single(x));
     case MU_MATH_SINH: LOOP(sinh_of(x));
     case MU_MATH_COSH: LOOP(cosh_of(x));

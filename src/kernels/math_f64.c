@@ -60,34 +60,56 @@ static void plain_loops(mu_math function, double alpha, const double *in, double
 
 // ---- Functions with a limited range -----------------------------------------------------------------
 
-static void circle_loops(mu_math function, const double *in, double *out, int64_t n)
+static void ranged_loops(mu_math function, const double *in, double *out, int64_t n)
 {
     switch (function) {
     case MU_MATH_SIN: LOOP(sin_fine(x));
     case MU_MATH_COS: LOOP(cos_fine(x));
-    default: LOOP(tan_fine(x));
+    case MU_MATH_TAN: LOOP(tan_fine(x));
+    default: LOOP(digamma_fine(x));
     }
 }
 
-static bool all_below(const double *in, double limit, int64_t n)
+// Reflected where x is not positive; the whole numbers there are poles.
+static double digamma_alone(double x)
+{
+    const double pi = 3.14159265358979323846;
+    if (x > 0 || x != x)
+        return x < 1e30 ? digamma_fine(x) : log(x);
+    const double part = x - rint(x);  // the tangent's period is 1, and next to a pole every bit counts
+    return part == 0 ? (double)NAN : (1 - x < 1e30 ? digamma_fine(1 - x) : log(-x)) - pi / tan(pi * part);
+}
+
+static double ranged_alone(mu_math function, double x)
+{
+    switch (function) {
+    case MU_MATH_SIN: return sin(x);
+    case MU_MATH_COS: return cos(x);
+    case MU_MATH_TAN: return tan(x);
+    default: return digamma_alone(x);
+    }
+}
+
+static bool all_between(const double *in, double low, double high, int64_t n)
 {
     int outside = 0;
     for (int64_t i = 0; i < n; i++)
-        outside |= !(fabs(in[i]) < limit);
+        outside |= !((in[i] > low) & (in[i] < high));
     return outside == 0;
 }
 
-enum { PIECE = 128 };
-
-static void circles(mu_math function, const double *x, double *y, int64_t n)
+static void in_pieces(mu_math function, const double *x, double *y, int64_t n)
 {
+    enum { PIECE = 128 };
+    const bool circle = function != MU_MATH_DIGAMMA;
+    const double low = circle ? -CIRCLE_LIMIT : 0, high = circle ? CIRCLE_LIMIT : 1e30;
     for (int64_t at = 0; at < n; at += PIECE) {
         const int64_t count = least(n - at, PIECE);
-        if (all_below(x + at, CIRCLE_LIMIT, count))
-            circle_loops(function, x + at, y + at, count);
+        if (all_between(x + at, low, high, count))
+            ranged_loops(function, x + at, y + at, count);
         else
             for (int64_t i = at; i < at + count; i++)
-                y[i] = function == MU_MATH_SIN ? sin(x[i]) : function == MU_MATH_COS ? cos(x[i]) : tan(x[i]);
+                y[i] = ranged_alone(function, x[i]);
     }
 }
 
@@ -96,7 +118,8 @@ void MU_KERNEL(math_f64)(mu_math function, double alpha, const double *x, double
     switch (function) {
     case MU_MATH_SIN:
     case MU_MATH_COS:
-    case MU_MATH_TAN: circles(function, x, y, n); break;
+    case MU_MATH_TAN:
+    case MU_MATH_DIGAMMA: in_pieces(function, x, y, n); break;
     default: plain_loops(function, alpha, x, y, n); break;
     }
 }

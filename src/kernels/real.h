@@ -93,12 +93,21 @@ MU_INLINE exp_parts exp_split_fine(double x)
     return (exp_parts){shifted, r * r * q + r};
 }
 
-// x 2^n of ROUND_MAGIC + n, in two steps, because neither overflow nor denormal results are a double's normal powers.
-MU_INLINE double scaled_fine(double x, double shifted)
+// 2^n of ROUND_MAGIC + n as a product, because neither overflow nor denormal results are a double's normal powers.
+typedef struct two_powers {
+    double first, second;
+} two_powers;
+
+MU_INLINE two_powers powers_fine(double shifted)
 {
     const double n = shifted - ROUND_MAGIC, half = n * 0.5 + ROUND_MAGIC;
-    const double first = power_of_two(half), second = power_of_two((n - (half - ROUND_MAGIC)) + ROUND_MAGIC);
-    return x * first * second;
+    return (two_powers){power_of_two(half), power_of_two((n - (half - ROUND_MAGIC)) + ROUND_MAGIC)};
+}
+
+MU_INLINE double scaled_fine(double x, double shifted)
+{
+    const two_powers power = powers_fine(shifted);
+    return x * power.first * power.second;
 }
 
 MU_INLINE double exp_fine_below(double x)  // for x <= 720

@@ -166,6 +166,19 @@ MU_INLINE mu_vf log_parts_single(mu_vf n, mu_vf f)
     return n * 0.693145752f + (f + low);
 }
 
+MU_INLINE mu_vf log_single(mu_vf x)
+{
+    const int32_t root = 0x3f3504f3;  // the bits of sqrt(1/2)
+    const mu_vm denormal = v_greater(v_splat(0x1p-126f), x);
+    // 0, below 0, or NaN: the result is set below, the numbers here only must not overflow.
+    const mu_vi bits = ((mu_vi)v_select(denormal, x * 0x1p23f, x) & 0x7fffffff) - root;
+    const mu_vf whole = __builtin_convertvector(bits >> 23, mu_vf) - v_keep(denormal, v_splat(23));
+    mu_vf result = log_parts_single(whole, (mu_vf)((bits & 0x7fffff) + root) - 1);
+    result = v_select(v_greater(x, (mu_vf){0}), result, v_splat(-INFINITY));
+    result = v_select(v_greater(v_splat(INFINITY), x), result, x);  // a NaN, too
+    return v_select(v_greater((mu_vf){0}, x), v_splat(NAN), result);
+}
+
 // What is lost in 1 + x comes back in f.
 MU_INLINE mu_vf log1p_single(mu_vf x)
 {
