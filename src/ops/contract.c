@@ -186,8 +186,8 @@ static int64_t merged_size(const mu_term *a, const label_list *list)
     return size;
 }
 
-// Reshapes where one dimension may follow from the others.
-static mu_tensor *reshaped(const contraction *c, mu_tensor *x, int n, const int64_t *dims)
+// True if a reshape to these dimensions says it all: one at most is unknown, and follows from the others.
+static bool says_all(int n, const int64_t *dims)
 {
     int unknown = 0;
     bool empty = false;
@@ -195,13 +195,25 @@ static mu_tensor *reshaped(const contraction *c, mu_tensor *x, int n, const int6
         unknown += dims[i] == MU_UNKNOWN;
         empty |= dims[i] == 0;
     }
-    if (unknown <= 1 && !(unknown && empty))
-        return mu_reshape(x, n, dims);
-    char text[MU_SHAPE_TEXT];
-    mu__error(MU_INVALID_ARGUMENT,
-              "%s: too much of shape %s is unknown to make matrices of it; in a function one axis may be, and no other "
-              "may be empty then", c->op, mu__shape_text(&x->shape, text));
-    return NULL;
+    return unknown <= 1 && !(unknown && empty);
+}
+
+// The dimensions of the term as batches of matrices; returns how many.
+static int matrix_dims(const contraction *c, const mu_term *a, const label_list *first, const label_list *second,
+                       int64_t *dims)
+{
+    for (int i = 0; i < c->batch.n; i++)
+        dims[i] = mu__label_dim(a, c->batch.at[i]);
+    dims[c->batch.n] = merged_size(a, first);
+    dims[c->batch.n + 1] = merged_size(a, second);
+    return c->batch.n + 2;
+}
+
+// False where axes would have to be merged of which a trace knows too little.
+static bool makes_matrices(const contraction *c, const mu_term *a, const label_list *first, const label_list *second)
+{
+    int64_t dims[MU_MAX_RANK];
+    return (first->n == 1 && second->n == 1) || says_all(matrix_dims(c, a, first, second, dims), dims);
 }
 
 // The term as batches of matrices [batch…, first, second], each of the last two made of several axes.
@@ -215,11 +227,8 @@ static mu_tensor *as_matrices(const contraction *c, const mu_term *a, const labe
     if (!x || (first->n == 1 && second->n == 1))
         return x;
     int64_t dims[MU_MAX_RANK];
-    for (int i = 0; i < c->batch.n; i++)
-        dims[i] = mu__label_dim(a, c->batch.at[i]);
-    dims[c->batch.n] = merged_size(a, first);
-    dims[c->batch.n + 1] = merged_size(a, second);
-    return reshaped(c, x, c->batch.n + 2, dims);
+    const int rank = matrix_dims(c, a, first, second, dims);
+    return mu_reshape(x, rank, dims);
 }
 
 // True if the operand would stand ready for a product of matrices with its two groups exchanged.
@@ -235,6 +244,14 @@ static bool ready_exchanged(const contraction *c, const mu_term *a, const label_
     return !in_order(a, &plain) && in_order(a, &exchanged);
 }
 
+// A tensor in the shape of the result, for a reshape that would know too little of it.
+static mu_tensor *result_pattern(const contraction *c, const mu_term *result)
+{
+    const mu_label_set kept = mu__labels_of(result);
+    const mu_term a = mu__term_sum(c->a, kept), b = mu__term_sum(c->b, kept);
+    return mu_add(mu__term_order(&a, result->label, result->n), mu__term_order(&b, result->label, result->n));
+}
+
 // [batch…, rows, columns] with the merged axes as they were.
 static mu_term unfolded(const contraction *c, mu_tensor *product)
 {
@@ -248,7 +265,8 @@ static mu_term unfolded(const contraction *c, mu_tensor *product)
             out.label[out.n++] = (unsigned char)label;
         }
     if (product && (c->rows.n != 1 || c->columns.n != 1))
-        out.x = reshaped(c, product, out.n, dims);
+        out.x = says_all(out.n, dims) ? mu_reshape(product, out.n, dims)
+                                      : mu_reshape_like(product, result_pattern(c, &out));
     return out;
 }
 
@@ -295,7 +313,8 @@ mu_term mu__term_product(const mu_term *a, const mu_term *b, mu_label_set kept, 
         return (mu_term){.n = 0};
     }
     const bool thin = c.rows.n == 0 && c.columns.n == 0;
-    if (c.inner.n == 0 || thin || any_stretched(&c, &c.inner) || c.batch.n > MU_MAX_RANK - 2)
+    if (c.inner.n == 0 || thin || any_stretched(&c, &c.inner) || c.batch.n > MU_MAX_RANK - 2 ||
+        !makes_matrices(&c, c.a, &c.rows, &c.inner) || !makes_matrices(&c, c.b, &c.inner, &c.columns))
         return multiplied(&c);
     if (better_exchanged(&c, wanted)) {
         const label_list rows = c.rows;

@@ -121,33 +121,52 @@ static bool operand_rank_fits(const equation *e, int i, const mu_tensor *x)
     return false;
 }
 
+// The diagonal of matrices whose size is only known when the function runs. With a row of zeros behind them, the
+// elements taken in rows that are one longer have it as their first column.
+static mu_tensor *unknown_diagonal(mu_tensor *x)
+{
+    if (!x)
+        return NULL;
+    const int last = x->shape.rank - 1;
+    const unsigned others = (1u << last) - 1;
+    int64_t none[MU_MAX_RANK] = {0}, row[MU_MAX_RANK] = {0}, column[MU_MAX_RANK] = {0}, strides[MU_MAX_RANK];
+    row[last - 1] = column[last] = 1;
+    for (int i = 0; i <= last; i++)
+        strides[i] = 1;
+    mu_tensor *skewed = mu_reshape_like(mu_pad(x, none, row, NULL, 0), mu_pad(x, none, column, NULL, 0));
+    return mu_strided_slice(skewed, none, none, strides, others, others, 1u << last);
+}
+
 // The diagonal over axes p < q of equal size, which becomes the last axis: every (n + 1)-th element of both.
 static mu_tensor *diagonal(const equation *e, mu_tensor *x, int p, int q)
 {
     const mu_shape *shape = &x->shape;
-    const int64_t size = shape->dims[p];
+    const int64_t size = shape->dims[p], other = shape->dims[q];
     char text[MU_SHAPE_TEXT];
-    if (size != shape->dims[q] || size == MU_UNKNOWN) {
+    if (size != other && size != MU_UNKNOWN && other != MU_UNKNOWN) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "einsum: in equation \"%.80s\" axes %d and %d of shape %s have one letter; their "
-                  "sizes must be known and equal",
+                  "einsum: in equation \"%.80s\" axes %d and %d of shape %s have one letter; their sizes must be equal",
                   e->text, p, q, mu__shape_text(shape, text));
         return NULL;
     }
-    int axes[MU_MAX_RANK], n = 0;
+    int axes[MU_MAX_RANK], n = 0, unknown = 0;
     int64_t dims[MU_MAX_RANK], begin[MU_MAX_RANK] = {0}, end[MU_MAX_RANK] = {0}, strides[MU_MAX_RANK];
-    for (int i = 0; i < shape->rank; i++)
+    for (int i = 0; i < shape->rank; i++) {
+        unknown += shape->dims[i] == MU_UNKNOWN;
         if (i != p && i != q) {
             dims[n] = shape->dims[i];
             strides[n] = 1;
             axes[n++] = i;
         }
+    }
     axes[n] = p;
     axes[n + 1] = q;
+    x = mu_transpose(x, axes);
+    if (size == MU_UNKNOWN || other == MU_UNKNOWN || size == 0 || unknown > 1)
+        return unknown_diagonal(x);
     dims[n] = end[n] = size * size;
     strides[n] = size + 1;
-    mu_tensor *flat = mu_reshape(mu_transpose(x, axes), n + 1, dims);
-    return mu_strided_slice(flat, begin, end, strides, (1u << n) - 1, (1u << n) - 1, 0);
+    return mu_strided_slice(mu_reshape(x, n + 1, dims), begin, end, strides, (1u << n) - 1, (1u << n) - 1, 0);
 }
 
 static mu_term make_operand(const equation *e, int i, mu_tensor *x)

@@ -33,6 +33,29 @@ static mu_tensor *dot_axes(mu_tensor *const *in)
 
 // ---- Norms and factors --------------------------------------------------------------------------
 
+// Products of all pairs of rows: a trace knows the size of neither axis.
+static mu_tensor *pairs(mu_tensor *x)
+{
+    return mu_multiply(mu_expand_dims(x, 0), mu_expand_dims(x, 1));
+}
+static mu_tensor *einsum_unknown_trace(mu_tensor *const *in)
+{
+    mu_tensor *gram = mu_matmul_transposed(in[0], in[0], false, true);
+    return mu_einsum("ii", 1, &gram);
+}
+static mu_tensor *einsum_unknown_diagonal(mu_tensor *const *in)
+{
+    mu_tensor *x = pairs(in[0]);
+    return mu_einsum("iik->ki", 1, &x);
+}
+static mu_tensor *einsum_unknown_rows(mu_tensor *const *in)
+{
+    return mu_einsum("abk,kl->abl", 2, (mu_tensor *const[]){pairs(in[0]), in[1]});
+}
+static mu_tensor *einsum_unknown_inner(mu_tensor *const *in)
+{
+    return mu_einsum("abk,acl->bckl", 2, (mu_tensor *const[]){pairs(in[0]), pairs(in[1])});
+}
 static mu_tensor *norm_all(mu_tensor *const *in) { return mu_norm(in[0], MU_NORM_EUCLIDEAN, 0, NULL, false); }
 static mu_tensor *norm_rows(mu_tensor *const *in) { return mu_norm(in[0], 2, 1, (const int[]){-1}, true); }
 static mu_tensor *norm_one(mu_tensor *const *in) { return mu_norm(in[0], 1, 1, (const int[]){0}, false); }
@@ -71,6 +94,10 @@ static const composed rows[] = {
     {"einsum ba,bc", einsum_implicit, 2, {MU_DIMS(4, 2), MU_DIMS(4, 3)}, .batched = 3},
     {"einsum ...i->...", einsum_one_axis, 1, {MU_DIMS(2, 1, 3)}, .batched = 1},
     {"einsum i,->i", einsum_scalar, 2, {MU_DIMS(3), MU_NO_DIMS}, .batched = 1},
+    {"einsum ii, unknown size", einsum_unknown_trace, 1, {MU_DIMS(3, 2)}, .batched = 1},
+    {"einsum iik->ki, unknown size", einsum_unknown_diagonal, 1, {MU_DIMS(3, 2)}, .batched = 1},
+    {"einsum abk,kl->abl, unknown sizes", einsum_unknown_rows, 2, {MU_DIMS(3, 2), MU_DIMS(2, 3)}, .batched = 1},
+    {"einsum abk,acl->bckl, unknown sizes", einsum_unknown_inner, 2, {MU_DIMS(3, 2), MU_DIMS(3, 1)}, .batched = 3},
     {"einsum of nothing", einsum_matrices, 2, {MU_DIMS(0, 4), MU_DIMS(4, 2)}, .batched = 1},
     {"einsum over nothing", einsum_many_inner, 2, {MU_DIMS(2, 2, 0, 2), MU_DIMS(0, 2, 2)}},
     {"tensordot, two axes", dot_two, 2, {MU_DIMS(2, 3, 2), MU_DIMS(3, 2, 4)}, .batched = 1},
