@@ -194,7 +194,7 @@ MU_API mu_tensor *mu_searchsorted(mu_tensor *sequence, mu_tensor *values, bool r
 
 // Segments: rows of x with one number are reduced together. segments: the first axes of x, int32 or int64. The unsorted
 // ones have n results, where an empty segment is 0 (sum, mean), 1 (prod) or the type's lowest or highest number, and
-// rows with negative numbers are left out.
+// rows with negative numbers are left out. Unsorted means of integers are floats, sorted ones integers.
 MU_API mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n);
 MU_API mu_tensor *mu_unsorted_segment_mean(mu_tensor *x, mu_tensor *segments, int64_t n);
 MU_API mu_tensor *mu_unsorted_segment_sqrt_n(mu_tensor *x, mu_tensor *segments, int64_t n);  // sum over root of count
@@ -236,6 +236,8 @@ MU_API mu_tensor *mu_zeros(mu_dtype dtype, int rank, const int64_t *dims);
 MU_API mu_tensor *mu_ones(mu_dtype dtype, int rank, const int64_t *dims);
 MU_API mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value);
 MU_API mu_tensor *mu_eye(mu_dtype dtype, int64_t rows, int64_t columns);
+// mu_range: from start on in steps of delta, without limit. Errors: INVALID_ARGUMENT for steps away from the limit.
+// mu_linspace: n numbers at equal distances, with start and stop.
 MU_API mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta);
 MU_API mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n);
 

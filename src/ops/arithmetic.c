@@ -625,13 +625,14 @@ static mu_status clip_infer(mu_infer *infer)
     return mu__broadcast(&both, &infer->in[1].shape, &infer->out[0].shape, infer->op->name);
 }
 
+// As of the lesser of x and high, and of the greater of that and low; a NaN is low's.
 static mu_tensor *clip_grad(mu_grad *g, int i)
 {
-    mu_tensor *zero = mu__scalar_like(g->dy, 0), *below = mu_less(g->x[0], g->x[1]);
-    mu_tensor *above = mu_greater(g->x[0], g->x[2]);
-    mu_tensor *dx = i == 0   ? mu_where(mu_logical_or(below, above), zero, g->dy)
-                    : i == 1 ? mu_where(below, g->dy, zero)
-                             : mu_where(above, g->dy, zero);
+    mu_tensor *zero = mu__scalar_like(g->dy, 0), *below_high = mu_less_equal(g->x[0], g->x[2]);
+    mu_tensor *above_low = mu_greater_equal(mu_minimum(g->x[0], g->x[2]), g->x[1]);
+    mu_tensor *dx = i == 0   ? mu_where(mu_logical_and(above_low, below_high), g->dy, zero)
+                    : i == 1 ? mu_where(above_low, zero, g->dy)
+                             : mu_where(mu_logical_and(above_low, mu_logical_not(below_high)), g->dy, zero);
     return mu__unbroadcast(g, dx, i);
 }
 

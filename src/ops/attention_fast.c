@@ -158,7 +158,8 @@ static void attend(const attention_job *job, int64_t batch, int64_t query, const
     for (int64_t key = 0; key < keys; key += KEYS)
         add_keys(&(tile){job, batch, query, rows, key, MU_MIN((int64_t)KEYS, keys - key)}, memory);
     for (int64_t row = 0; row < rows; row++) {
-        const bool blind = memory->most[row] <= HIDDEN;
+        const bool odd = memory->sum[row] != memory->sum[row];  // a NaN among the scores: no maximum tells of it
+        const bool blind = memory->most[row] <= HIDDEN && !odd;
         log_sum[row] = blind ? -INFINITY : memory->most[row] + logf(memory->sum[row]);
         if (blind)
             mean_of_values(job, batch, y + row * job->depth);

@@ -139,6 +139,11 @@ mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta)
                   delta);
         return NULL;
     }
+    if (!mu__pending() && (delta > 0 ? start > limit : start < limit)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_range: steps of %g do not lead from %g to %g; give the step the other sign",
+                  delta, start, limit);
+        return NULL;
+    }
     int64_t n = steps > 0 ? (int64_t)steps : 0;
     mu_tensor *tensor = mu__tensor_unset(dtype, 1, &n);
     const progression line = {.start = start, .step = delta, .last = start + (double)(n - 1) * delta};
@@ -147,8 +152,8 @@ mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta)
 
 mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n)
 {
-    if (!mu__pending() && n < 1) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_linspace: %lld points; it takes 1 or more", (long long)n);
+    if (!mu__pending() && n < 0) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_linspace: %lld points; it takes none or more", (long long)n);
         return NULL;
     }
     mu_tensor *tensor = mu__tensor_unset(dtype, 1, &n);

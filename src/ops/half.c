@@ -1,37 +1,39 @@
-// Kernels of the 16-bit floats by way of float32, and the common answer to "only float32".
+// Kernels of the 16-bit floats by way of float32, of integers by way of int64, and the common answer to "only float32".
 //
-// A kernel that has no loops for a 16-bit type runs on converted copies of its operands; results are rounded
-// once. Knows nothing of what a kernel computes.
+// A kernel that has no loops for a short type, or none that is wide enough, runs on converted copies of its operands;
+// results are rounded once. Knows nothing of what a kernel computes.
 #include "ops/nn.h"
 
-static bool is_half(mu_dtype dtype)
+// The type that a view is copied into; its own, if it stays as it is.
+static mu_dtype wide_type(mu_dtype wanted, mu_dtype dtype)
 {
-    return dtype == MU_F16 || dtype == MU_BF16;
+    const bool half = dtype == MU_F16 || dtype == MU_BF16;
+    return wanted == MU_F32 ? (half ? MU_F32 : dtype) : mu__dtype_is_integer(dtype) ? wanted : dtype;
 }
 
-// Gives `to` the view, in float32 memory of its own where it is a 16-bit float.
-static mu_status widen(const mu_view *from, mu_view *to, bool filled)
+// Gives `to` the view, in memory of its own where it needs another type.
+static mu_status widen(mu_dtype wanted, const mu_view *from, mu_view *to, bool filled)
 {
     *to = *from;
-    if (!is_half(from->dtype) || !from->data)
+    to->dtype = wide_type(wanted, from->dtype);
+    if (to->dtype == from->dtype || !from->data)
         return MU_OK;
     const int64_t n = mu__elements(&from->shape);
-    to->dtype = MU_F32;
-    to->data = mu__alloc_data((size_t)n * sizeof(float));
+    to->data = mu__alloc_data((size_t)n * mu_dtype_bytes(to->dtype));
     if (!to->data)
         return MU_RESOURCE_EXHAUSTED;
     if (filled)
-        mu__convert(MU_F32, to->data, from->dtype, from->data, n);
+        mu__convert(to->dtype, to->data, from->dtype, from->data, n);
     return MU_OK;
 }
 
 static void drop_widened(const mu_view *from, const mu_view *to)
 {
-    if (is_half(from->dtype) && to->data != from->data)
-        mu__free_data(to->data, (size_t)mu__elements(&from->shape) * sizeof(float));
+    if (to->data && to->dtype != from->dtype)
+        mu__free_data(to->data, (size_t)mu__elements(&from->shape) * mu_dtype_bytes(to->dtype));
 }
 
-mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run)
+static mu_status run_as(mu_dtype wanted, const mu_kernel *kernel, mu_kernel_run *run)
 {
     const int n = kernel->n_in + kernel->n_out;
     mu_view *wide = mu__calloc((size_t)n, sizeof *wide);
@@ -42,19 +44,29 @@ mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run)
     copy.in = wide;
     copy.out = wide + kernel->n_in;
     for (int i = 0; i < kernel->n_in; i++)
-        MU_GO(widen(&kernel->in[i], &wide[i], true));
+        MU_GO(widen(wanted, &kernel->in[i], &wide[i], true));
     for (int i = 0; i < kernel->n_out; i++)
-        MU_GO(widen(&kernel->out[i], &wide[kernel->n_in + i], false));
+        MU_GO(widen(wanted, &kernel->out[i], &wide[kernel->n_in + i], false));
     MU_GO(run(&copy));
     for (int i = 0; i < kernel->n_out; i++)
         if (copy.out[i].data != kernel->out[i].data)
-            mu__convert(kernel->out[i].dtype, kernel->out[i].data, MU_F32, copy.out[i].data,
+            mu__convert(kernel->out[i].dtype, kernel->out[i].data, copy.out[i].dtype, copy.out[i].data,
                         mu__elements(&kernel->out[i].shape));
 out:
     for (int i = 0; i < n; i++)
         drop_widened(i < kernel->n_in ? &kernel->in[i] : &kernel->out[i - kernel->n_in], &wide[i]);
     mu__free(wide);
     return status;
+}
+
+mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run)
+{
+    return run_as(MU_F32, kernel, run);
+}
+
+mu_status mu__run_wide(const mu_kernel *kernel, mu_kernel_run *run)
+{
+    return run_as(MU_I64, kernel, run);
 }
 
 mu_status mu__prepare_f32(mu_prepare *prepare)

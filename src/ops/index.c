@@ -434,7 +434,8 @@ static bool names_rows(const mu_tensor *indices, const mu_tensor *updates, int r
 mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const int64_t *dims)
 {
     // Outside of traces the sum over rows starts from zeros that nobody has to write and copy before.
-    if (indices && updates && !mu__pending() && !mu__context()->trace && names_rows(indices, updates, rank, dims)) {
+    if (indices && updates && dims && !mu__pending() && !mu__context()->trace &&
+        names_rows(indices, updates, rank, dims)) {
         mu_tensor *like = mu__tensor_unset(updates->dtype, rank, dims);
         return mu__apply3(&mu_op_gather_grad, &plain_0, updates, mu_squeeze(indices, 1), like);
     }

@@ -310,7 +310,8 @@ static mu_tensor *solve_grad(mu_grad *g, int i)
     mu_tensor *weights = triangle_like(g->x[0], attrs->lower, 1);
     mu_tensor *product =
         attrs->adjoint ? mu_matmul_transposed(x, db, false, true) : mu_matmul_transposed(db, x, false, true);
-    mu_tensor *da = weights ? mu_neg(mu_multiply(product, weights)) : NULL;
+    mu_tensor *none = mu__scalar_like(product, 0);  // also where the product is infinite beyond the triangle
+    mu_tensor *da = weights ? mu_neg(mu_where(mu_greater(weights, none), product, none)) : NULL;
     return da && !mu__shape_equal(&da->shape, &g->x[0]->shape) ? mu_sum_to_like(da, g->x[0]) : da;
 }
 

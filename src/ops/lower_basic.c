@@ -94,7 +94,8 @@ static mu_hlo add_up(mu_emitter *e, mu_hlo a, const mu_ints *axes)
 
 static mu_hlo mean_of(mu_emitter *e, mu_hlo a, const mu_ints *axes)
 {
-    const mu_hlo wide = mu__hlo_wide(e, a), sum = add_up(e, wide, axes);
+    const bool whole = mu__dtype_is_integer(a.spec.dtype);  // a sum may be too large for a mean's type
+    const mu_hlo wide = whole ? mu__hlo_convert(e, a, MU_I64) : mu__hlo_wide(e, a), sum = add_up(e, wide, axes);
     int64_t n = 1;
     for (int64_t i = 0; i < axes->n; i++)
         n *= a.spec.shape.dims[axes->at[i]];

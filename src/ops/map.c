@@ -543,6 +543,8 @@ static const mu_sample samples_slice[] = {
 static const mu_sample samples_slice_grad[] = {
     {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(4, 6)}, .attrs = &slice_back, .no_grad = 2},
     {.n_in = 2, .in = {MU_DIMS(2, 3, 2), MU_DIMS(3, 7, 2)}, .attrs = &slice_open, .no_grad = 2},
+    {.n_in = 2, .in = {MU_DIMS(1, 1, 2), MU_DIMS(1, 1, 2)}, .attrs = &slice_open, .no_grad = 2},
+    {.n_in = 2, .in = {MU_DIMS(0, 3, 2), MU_DIMS(0, 7, 2)}, .attrs = &slice_open, .no_grad = 2},
     {0},
 };
 const mu_op mu_op_strided_slice = {
@@ -570,6 +572,8 @@ static const mu_sample samples_pad[] = {
 static const mu_sample samples_pad_grad[] = {
     {.n_in = 2, .in = {MU_DIMS(4, 6), MU_DIMS(3, 4)}, .attrs = &pad_constant, .no_grad = 2},
     {.n_in = 2, .in = {MU_DIMS(6, 9), MU_DIMS(3, 4)}, .attrs = &pad_reflect, .no_grad = 2},
+    {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(1, 1)}, .attrs = &pad_constant, .no_grad = 2},
+    {.n_in = 2, .in = {MU_DIMS(1, 6), MU_DIMS(0, 4)}, .attrs = &pad_constant, .no_grad = 2},
     {0},
 };
 const mu_op mu_op_pad = {MAP("pad", PAD, mu_pad_attrs, pad_attrs, map_grad, samples_pad), .flags = MU_OP_VIEW_IF_SAME};
@@ -585,6 +589,8 @@ static const mu_sample samples_tile[] = {
 };
 static const mu_sample samples_tile_grad[] = {
     {.n_in = 2, .in = {MU_DIMS(6, 12), MU_DIMS(3, 4)}, .attrs = &twice_thrice, .no_grad = 2},
+    {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(1, 1)}, .attrs = &twice_thrice, .no_grad = 2},
+    {.n_in = 2, .in = {MU_DIMS(0, 9), MU_DIMS(0, 3)}, .attrs = &twice_thrice, .no_grad = 2},
     {0},
 };
 const mu_op mu_op_tile = {MAP("tile", TILE, mu_counts_attrs, counts_attrs, map_grad, samples_tile),

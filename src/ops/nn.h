@@ -162,6 +162,8 @@ mu_outer *mu__outer_for(mu_dtype dtype);
 
 // mu__run_as_f32 runs `run` on float32 copies of what is float16 or bfloat16, and converts the outputs.
 mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run);
+// mu__run_wide likewise runs `run` on int64 copies of what is a shorter integer.
+mu_status mu__run_wide(const mu_kernel *kernel, mu_kernel_run *run);
 
 // mu__sum_parts sums over n items: each member of the team calls `sum` for its items and its own part of
 // `width` numbers; the parts, mu__parts_bytes of them, are then added into the first in the order of members.

@@ -119,11 +119,11 @@ static mu_tensor *sums(mu_tensor *x)
     return mu__apply1(&mu_op_bias_add_grad, NULL, x);
 }
 
-// x divided by the number of rows that the channels of `like` have.
+// x divided by the number of rows that the channels of `like` have; 0 where there are none.
 static mu_tensor *over_rows(mu_tensor *x, mu_tensor *like)
 {
     mu_tensor *channels = mu_cast(mu_dim_size(like, -1), like->dtype);
-    return mu_divide(mu_multiply(x, channels), mu_cast(mu_dim_size(like, MU_ALL_AXES), like->dtype));
+    return mu_divide_no_nan(mu_multiply(x, channels), mu_cast(mu_dim_size(like, MU_ALL_AXES), like->dtype));
 }
 
 static mu_tensor *inverse_deviation(mu_tensor *variance, double epsilon)
@@ -180,7 +180,10 @@ static mu_tensor *grad_grad(mu_grad *g, int i)
     describe_second(&s, g);
     switch (i) {
     case 0: return mu_multiply(s.dh, s.r);
-    case 1: return mu_multiply(s.r, s.inner);
+    case 1: {  // r times inner, multiplied before the sum: of no rows r is NaN, but the sum 0
+        mu_tensor *rest = over_rows(mu_add(g->y[2], mu_multiply(s.h, g->y[1])), s.x);
+        return sums(mu_multiply(s.u, mu_multiply(s.r, mu_subtract(s.dy, rest))));
+    }
     case 2: return mu__scale(mu_multiply(s.r, sums(s.dh)), -1);
     case 3: {
         mu_tensor *dr = mu_add(mu_multiply(s.gamma, s.inner), sums(mu_multiply(s.dh, mu_subtract(s.x, g->x[2]))));

@@ -201,12 +201,19 @@ static const mu_sample pool_samples[] = {
 static const mu_sample max_grad_samples[] = {
     {.n_in = 3, .in = {{4, {2, 3, 2, 3}}, {4, {2, 3, 2, 3}}, {4, {2, 6, 4, 3}}}, .low = {-2, 0}, .high = {2, 4},
      .dtypes = {0, MU_U8}, .attrs = &two, .no_grad = 6},
+    {.n_in = 3, .in = {{4, {1, 1, 1, 3}}, {4, {1, 1, 1, 3}}, {4, {1, 2, 2, 3}}}, .low = {-2, 0}, .high = {2, 4},
+     .dtypes = {0, MU_U8}, .attrs = &two, .no_grad = 6},
+    {.n_in = 3, .in = {{4, {0, 1, 1, 3}}, {4, {0, 1, 1, 3}}, {4, {0, 2, 2, 3}}}, .dtypes = {0, MU_U8}, .attrs = &two,
+     .no_grad = 6},
     {0},
 };
 
 static const mu_sample max_pick_samples[] = {
     {.n_in = 2, .in = {{4, {2, 6, 4, 3}}, {4, {2, 3, 2, 3}}}, .low = {-2, 0}, .high = {2, 4}, .dtypes = {0, MU_U8},
      .attrs = &two, .no_grad = 2},
+    {.n_in = 2, .in = {{4, {1, 2, 2, 3}}, {4, {1, 1, 1, 3}}}, .low = {-2, 0}, .high = {2, 4}, .dtypes = {0, MU_U8},
+     .attrs = &two, .no_grad = 2},
+    {.n_in = 2, .in = {{4, {0, 2, 2, 3}}, {4, {0, 1, 1, 3}}}, .dtypes = {0, MU_U8}, .attrs = &two, .no_grad = 2},
     {0},
 };
 

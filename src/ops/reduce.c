@@ -295,6 +295,8 @@ static mu_status reduce_ref(const mu_kernel *k)
 {
     const unsigned reduced = axis_bits(&((const mu_reduce_attrs *)k->attrs)->axes);
     fold_job job;
+    if (k->op->variant == MEAN && mu__dtype_is_integer(k->in[0].dtype) && k->in[0].dtype != MU_I64)
+        return mu__run_wide(k, reduce_ref);
     if (is_half(k->in[0].dtype)
         && (!as_one_group(&k->in[0].shape, reduced, &job) || job.inner != 1 || job.n > MOST_HALVES))
         return mu__run_as_f32(k, reduce_ref);
@@ -421,128 +423,6 @@ const mu_op mu_op_reduce_prod = {REDUCTION("reduce_prod", PROD, MU_NUMBERS, samp
                                  .lower = mu__lower_reduce};
 const mu_op mu_op_reduce_any = {REDUCTION("reduce_any", ANY, MU_BOOLS, samples_truth), .lower = mu__lower_reduce};
 const mu_op mu_op_reduce_all = {REDUCTION("reduce_all", ALL, MU_BOOLS, samples_truth), .lower = mu__lower_reduce};
-
-static mu_tensor *reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims)
-{
-    mu_reduce_attrs attrs;
-    unsigned bits = 0;
-    memset(&attrs, 0, sizeof attrs);
-    attrs.keep_dims = keep_dims;
-    if (n != 0 && mu__need(n < 0 ? NULL : axes, "the list of axes (or their number is negative)") != MU_OK)
-        return NULL;
-    for (int i = 0; x && !mu__pending() && i < n; i++) {
-        int axis = mu__axis(axes[i], x->shape.rank, op->name);
-        if (axis >= 0 && bits >> axis & 1)
-            mu__error(MU_INVALID_ARGUMENT, "%s: axis %d is given twice", op->name, axis);
-        if (mu__pending())
-            return NULL;
-        bits |= 1u << axis;
-    }
-    for (int axis = 0; axis < MU_MAX_RANK; axis++)
-        if (bits >> axis & 1)
-            attrs.axes.at[attrs.axes.n++] = axis;
-    return mu__apply1(op, &attrs, x);
-}
-
-typedef mu_tensor *reduce_axes_fn(mu_tensor *x, int n, const int *axes, bool keep_dims);
-
-static mu_tensor *reduce_axis(reduce_axes_fn *reduce, mu_tensor *x, int axis)
-{
-    static const int all[MU_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    if (axis != MU_ALL_AXES)
-        return reduce(x, 1, &axis, false);
-    return reduce(x, x ? x->shape.rank : 0, all, false);
-}
-
-mu_tensor *mu_reduce_sum_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
-{
-    return reduce_over(&mu_op_reduce_sum, x, n, axes, keep_dims);
-}
-
-mu_tensor *mu_reduce_sum(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_sum_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_mean_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
-{
-    return reduce_over(&mu_op_reduce_mean, x, n, axes, keep_dims);
-}
-
-mu_tensor *mu_reduce_mean(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_mean_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_max_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
-{
-    return reduce_over(&mu_op_reduce_max, x, n, axes, keep_dims);
-}
-
-mu_tensor *mu_reduce_max(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_max_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_min_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
-{
-    return reduce_over(&mu_op_reduce_min, x, n, axes, keep_dims);
-}
-
-mu_tensor *mu_reduce_min(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_min_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_any_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
-{
-    return reduce_over(&mu_op_reduce_any, x, n, axes, keep_dims);
-}
-
-mu_tensor *mu_reduce_any(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_any_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_all_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
-{
-    return reduce_over(&mu_op_reduce_all, x, n, axes, keep_dims);
-}
-
-mu_tensor *mu_reduce_all(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_all_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_prod_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
-{
-    mu_tensor *kept = x;
-    for (int i = 0; i < n; i++)
-        kept = reduce_over(&mu_op_reduce_prod, kept, 1, &axes[i], true);
-    if (keep_dims || n == 0)
-        return n == 0 ? reduce_over(&mu_op_reduce_prod, x, 0, NULL, keep_dims) : kept;
-    return reduce_over(&mu_op_reduce_sum, kept, n, axes, false);  // drops the axes, all of size 1
-}
-
-mu_tensor *mu_reduce_prod(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_prod_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_logsumexp(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_logsumexp_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_variance(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_variance_axes, x, axis);
-}
-
-mu_tensor *mu_reduce_std(mu_tensor *x, int axis)
-{
-    return reduce_axis(mu_reduce_std_axes, x, axis);
-}
 
 // ---- sum_to_like --------------------------------------------------------------------------------
 
@@ -746,13 +626,20 @@ static mu_tensor *cumsum_grad(mu_grad *g, int i)
     return mu_cumsum(g->dy, (int)attrs->axis, attrs->exclusive, !attrs->reverse);
 }
 
-// As TensorFlow: exact where no element is 0.
+// The products behind an element, weighted and added up, over the element. The first 0 of a row cannot be divided
+// out: there the products are made without it. What is behind it has no influence.
 static mu_tensor *cumprod_grad(mu_grad *g, int i)
 {
     const mu_cumulate_attrs *attrs = g->attrs;
+    const int axis = (int)attrs->axis;
+    mu_tensor *x = g->x[0], *none = mu__scalar_like(x, 0), *is_zero = mu_equal(x, none);
+    mu_tensor *before = mu_cumsum(mu_cast(is_zero, x->dtype), axis, true, attrs->reverse);
+    mu_tensor *first = mu_logical_and(is_zero, mu_equal(before, none));
+    mu_tensor *without = mu_cumprod(mu_where(first, mu__scalar_like(x, 1), x), axis, attrs->exclusive, attrs->reverse);
+    mu_tensor *sum = mu_cumsum(mu_multiply(g->y[0], g->dy), axis, attrs->exclusive, !attrs->reverse);
+    mu_tensor *others = mu_cumsum(mu_multiply(without, g->dy), axis, attrs->exclusive, !attrs->reverse);
     (void)i;
-    mu_tensor *weighted = mu_multiply(g->y[0], g->dy);
-    return mu_divide(mu_cumsum(weighted, (int)attrs->axis, attrs->exclusive, !attrs->reverse), g->x[0]);
+    return mu_where(first, others, mu_divide_no_nan(sum, x));
 }
 
 static const mu_attr_spec cumulate_attrs[] = {

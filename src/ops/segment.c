@@ -315,8 +315,20 @@ mu_tensor *mu_unsorted_segment_sqrt_n(mu_tensor *x, mu_tensor *segments, int64_t
     return mu_divide(sums, mu_sqrt(at_least_one(mu_unsorted_segment_sum(ones_for(x, segments), segments, n), sums)));
 }
 
+// Means of integers are integers, rounded towards 0; their sums need not fit their type.
+static mu_tensor *whole_segment_mean(mu_tensor *x, mu_tensor *segments)
+{
+    mu_tensor *wide = mu_cast(x, MU_I64), *sums = mu_segment_sum(wide, segments);
+    mu_tensor *counts = at_least_one(mu_segment_sum(ones_for(wide, segments), segments), sums);
+    mu_tensor *none = mu__scalar_like(sums, 0);
+    mu_tensor *up = mu_logical_and(mu_less(sums, none), mu_not_equal(mu_mod(sums, counts), none));
+    return mu_cast(mu_add(mu_floor_divide(sums, counts), mu_cast(up, MU_I64)), x->dtype);
+}
+
 mu_tensor *mu_segment_mean(mu_tensor *x, mu_tensor *segments)
 {
+    if (x && segments && mu__dtype_is_integer(x->dtype))
+        return whole_segment_mean(x, segments);
     mu_tensor *sums = mu_segment_sum(x, segments);
     return mu_divide(sums, at_least_one(mu_segment_sum(ones_for(x, segments), segments), sums));
 }

@@ -454,7 +454,7 @@ static mu_status dense_ref(const mu_kernel *kernel)
 // as TensorFlow has it. A single class makes rows of ones.
 static const mu_sample dense_samples[] = {
     {.n_in = 2, .in = {{2, {5, 7}}, {2, {5, 7}}}, .low = {-2, 0}, .high = {2, 1}, .no_grad = 3},
-    {.n_in = 2, .in = {{2, {4, 1}}, {2, {4, 1}}}, .low = {-2, 1}, .high = {2, 1}},
+    {.n_in = 2, .in = {{2, {5, 1}}, {2, {5, 1}}}, .low = {-2, 1}, .high = {2, 1}},
     {.n_in = 2, .in = {{2, {0, 3}}, {2, {0, 3}}}, .no_grad = 3},
     {0},
 };

@@ -3,6 +3,7 @@
 #include "op_check.h"
 
 #include <muster/distribute.h>
+#include <muster/nn.h>
 
 static void test_floats_at_the_edges(void **state)
 {
@@ -19,6 +20,8 @@ static void test_floats_at_the_edges(void **state)
     EXPECT(mu_reduce_logsumexp(VECTOR(1000, 1000), 0), 1000.6931471805599);
     EXPECT(mu_reduce_logsumexp(VECTOR(-INFINITY, -INFINITY), 0), -INFINITY);
     EXPECT(mu_is_finite(VECTOR(NAN, INFINITY, 1)), 0, 0, 1);
+    mu_tensor *one = mu_ones(MU_F32, 2, DIMS(2, 1)), *query = mu_reshape(VECTOR(NAN, 1), 2, DIMS(2, 1));
+    EXPECT(mu_nn_attention(query, one, one), NAN, 1);
 }
 
 static void test_integers_at_the_edges(void **state)
@@ -144,6 +147,46 @@ static void test_indices(void **state)
     EXPECT(mu_unsorted_segment_sum(x, VECTOR_OF(MU_I32, 1, -1, 1), 2), 0, 40);
 }
 
+// Sums that do not fit their type, whatever is reduced.
+static void test_means_of_integers(void **state)
+{
+    (void)state;
+    EXPECT(mu_reduce_mean(VECTOR_OF(MU_U8, 250, 254), 0), 252);
+    EXPECT(mu_reduce_mean(VECTOR_OF(MU_I8, -128, -127), 0), -127);
+    EXPECT(mu_reduce_mean(VECTOR_OF(MU_I32, INT32_MAX, INT32_MAX, INT32_MAX - 3), 0), INT32_MAX - 1);
+    mu_tensor *x = mu_fill(MU_I16, 3, DIMS(2, 2, 3), 30000);
+    EXPECT(mu_reduce_mean_axes(x, 2, (const int[]){0, 2}, false), 30000, 30000);
+    EXPECT(mu_segment_mean(VECTOR_OF(MU_I8, -100, -101, 7), VECTOR_OF(MU_I32, 0, 0, 1)), -100, 7);
+}
+
+static mu_tensor *slope(mu_tensor *(*fn)(mu_tensor *x), mu_tensor *x)
+{
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *y = fn(x);
+    mu_value *found = mu_gradients(tape, y, mu_of(x));
+    mu_tape_close(tape);
+    return found ? mu_value_tensor(found) : NULL;
+}
+
+static mu_tensor *products(mu_tensor *x) { return mu_cumprod(x, 0, false, false); }
+static mu_tensor *products_behind(mu_tensor *x) { return mu_cumprod(x, 0, true, true); }
+static mu_tensor *clipped(mu_tensor *x) { return mu_clip_by_value(x, VECTOR(3), VECTOR(2)); }
+static mu_tensor *solved(mu_tensor *x)
+{
+    mu_tensor *matrix = mu_reshape(x, 2, DIMS(2, 2));
+    return mu_triangular_solve(matrix, mu_ones(MU_F32, 2, DIMS(2, 1)), true, false);
+}
+
+static void test_slopes_at_the_edges(void **state)
+{
+    (void)state;
+    EXPECT(slope(products, VECTOR(3, 0, 2, 0, 5)), 1, 3 + 6, 0, 0, 0);
+    EXPECT(slope(products, VECTOR(2, 3, 4)), 1 + 3 + 12, 2 + 8, 6);
+    EXPECT(slope(products_behind, VECTOR(7, 3, 0, 5)), 0, 0, 5 + 15, 1);
+    EXPECT(slope(clipped, VECTOR(1, 2.5, NAN)), 0, 0, 0);
+    EXPECT(slope(solved, VECTOR(1e-30, 5, 0, 1e-30)), -INFINITY, 0, -INFINITY, -INFINITY);
+}
+
 static void test_checks(void **state)
 {
     (void)state;
@@ -153,6 +196,10 @@ static void test_checks(void **state)
     assert_int_equal(mu_assert(VECTOR_OF(MU_BOOL, 1, 0), "both hold"), MU_INVALID_ARGUMENT);
     assert_taken(MU_INVALID_ARGUMENT, "both hold (element 1");
     EXPECT(mu_linspace(MU_F64, 0, 1, 3), 0, 0.5, 1);
+    assert_int_equal(mu_tensor_elements(mu_linspace(MU_F64, 0, 1, 0)), 0);
+    assert_int_equal(mu_tensor_elements(mu_range(MU_I32, 5, 5, -1)), 0);
+    assert_null(mu_range(MU_I32, 5, 0, 1));
+    assert_taken(MU_INVALID_ARGUMENT, "other sign");
     assert_null(mu_range(MU_F32, 0, 1, 0));
     assert_taken(MU_INVALID_ARGUMENT, "steps of 0");
 }
@@ -162,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_floats_at_the_edges), cmocka_unit_test(test_integers_at_the_edges),
         cmocka_unit_test(test_where_of_all_types),
+        cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_slopes_at_the_edges),
         cmocka_unit_test(test_reductions),          cmocka_unit_test(test_long_sums_stay_accurate),
         cmocka_unit_test(test_shapes),              cmocka_unit_test(test_large_transposes),
         cmocka_unit_test(test_indices),             cmocka_unit_test(test_checks),

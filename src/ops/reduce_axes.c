@@ -1,0 +1,129 @@
+// The functions that reduce: over one axis, several or all of them.
+//
+// They sort the axes and apply the rows of reduce.c; what has no row of its own is in composite.c. Knows no elements.
+#include "ops/attrs.h"
+#include "ops/nn.h"
+
+#include <muster/ops.h>
+
+static mu_tensor *reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    mu_reduce_attrs attrs;
+    unsigned bits = 0;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.keep_dims = keep_dims;
+    if (n != 0 && mu__need(n < 0 ? NULL : axes, "the list of axes (or their number is negative)") != MU_OK)
+        return NULL;
+    for (int i = 0; x && !mu__pending() && i < n; i++) {
+        int axis = mu__axis(axes[i], x->shape.rank, op->name);
+        if (axis >= 0 && bits >> axis & 1)
+            mu__error(MU_INVALID_ARGUMENT, "%s: axis %d is given twice", op->name, axis);
+        if (mu__pending())
+            return NULL;
+        bits |= 1u << axis;
+    }
+    for (int axis = 0; axis < MU_MAX_RANK; axis++)
+        if (bits >> axis & 1)
+            attrs.axes.at[attrs.axes.n++] = axis;
+    return mu__apply1(op, &attrs, x);
+}
+
+typedef mu_tensor *reduce_axes_fn(mu_tensor *x, int n, const int *axes, bool keep_dims);
+
+static mu_tensor *reduce_axis(reduce_axes_fn *reduce, mu_tensor *x, int axis)
+{
+    static const int all[MU_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    if (axis != MU_ALL_AXES)
+        return reduce(x, 1, &axis, false);
+    return reduce(x, x ? x->shape.rank : 0, all, false);
+}
+
+mu_tensor *mu_reduce_sum_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_sum, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_sum(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_sum_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_mean_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_mean, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_mean(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_mean_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_max_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_max, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_max(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_max_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_min_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_min, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_min(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_min_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_any_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_any, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_any(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_any_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_all_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return reduce_over(&mu_op_reduce_all, x, n, axes, keep_dims);
+}
+
+mu_tensor *mu_reduce_all(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_all_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_prod_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    mu_tensor *kept = x;
+    for (int i = 0; i < n; i++)
+        kept = reduce_over(&mu_op_reduce_prod, kept, 1, &axes[i], true);
+    if (keep_dims || n == 0)
+        return n == 0 ? reduce_over(&mu_op_reduce_prod, x, 0, NULL, keep_dims) : kept;
+    return reduce_over(&mu_op_reduce_sum, kept, n, axes, false);  // drops the axes, all of size 1
+}
+
+mu_tensor *mu_reduce_prod(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_prod_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_logsumexp(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_logsumexp_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_variance(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_variance_axes, x, axis);
+}
+
+mu_tensor *mu_reduce_std(mu_tensor *x, int axis)
+{
+    return reduce_axis(mu_reduce_std_axes, x, axis);
+}
