@@ -70,6 +70,19 @@ class Draw:
                   float(info.tiny), float(info.eps)]
         return np.array(values, np.float64).astype(self.dtype)
 
+    def sprinkled(self, sample, values):
+        """The sample with NaN and infinities, with zeros and the least numbers, with limits: a few in the first of the inputs
+        that `values` marks. (In two inputs they would meet, and infinity times 0 tells nothing.)"""
+        if self.name == "bool" or True not in values:
+            return
+        edges, place = self.edges(), values.index(True)
+        for numbers in [edges] if self.name in INTEGERS else [edges[:3], edges[[3, 4, -2, -1]]]:
+            arrays = [array.copy() for array in sample.arrays]
+            flat = arrays[place].reshape(-1)
+            if flat.size:
+                flat[np.arange(len(numbers)) * 7 % flat.size] = numbers
+                yield Sample(*arrays, kind="edges", **sample.options)
+
     def denormal_samples(self, arrange):
         """Numbers that TensorFlow takes for zero; it is asked in f64, so f64's own have no oracle."""
         if self.name not in FLOATS or self.name == "f64":
@@ -89,6 +102,12 @@ class Op:
     gradient: bool = True
     exact: bool = False    # bits, not numbers: the sign of zero counts
     slack: float = 1       # on the tolerance of the dtype, for sums and for functions that libraries round differently
+    sprinkled: bool = True  # also the first sample with edge values strewn into it
+
+    @property
+    def function(self):
+        """The name without what a row says of its samples."""
+        return self.name.split(" (")[0].split(" to ")[0]
 
 
 TABLE = []
@@ -97,6 +116,7 @@ TABLE = []
 def add(name, theirs, samples, dtypes, ours=None, **more):
     function = f"mu_{name}"
     ours = ours or (lambda mu, *inputs, **options: getattr(mu, function)(*inputs, *options.values()))
+    more.setdefault("sprinkled", not name.startswith("stateless_"))  # what is drawn for NaN need not end
     TABLE.append(Op(name, ours, theirs, samples, dtypes, **more))
 
 
@@ -253,7 +273,7 @@ def add_reductions():
         def extreme(draw):
             for axis in (0, 1, -1):
                 yield Sample(draw(3, 4, 5), axis=axis)
-        add(name, lambda tf, x, axis, name=name: getattr(tf, name)(x, axis), extreme, NUMBERS, gradient=False)
+        add(name, lambda tf, x, axis, name=name: getattr(tf, name)(x, axis), extreme, TYPES, gradient=False)
     for name in ("cumsum", "cumprod"):
         def running(draw):
             for exclusive in (False, True):
@@ -374,11 +394,11 @@ def add_indices():
         add("argsort", lambda tf, x, direction=direction: tf.argsort(x, 0, direction, stable=True),
             lambda draw: [Sample(draw.distinct(7, 3))], NUMBERS, gradient=False,
             ours=lambda mu, x, descending=descending: mu.mu_argsort(x, 0, descending))
-    add("unique", lambda tf, x: list(tf.unique(x)), lambda draw: [Sample(draw(12, low=0, high=4).round())], NUMBERS,
+    add("unique", lambda tf, x: list(tf.unique(x)), lambda draw: [Sample(draw(12, low=0, high=4).round() if draw.name != "bool" else draw(12))], TYPES,
         gradient=False, ours=lambda mu, x: pair(mu, lambda a, b: mu.mu_unique(x, a, b)))
     for right in (False, True):
         add("searchsorted", lambda tf, s, v, right=right: tf.searchsorted(s, v, "right" if right else "left"),
-            lambda draw: [Sample(np.sort(draw(2, 6), -1), draw(2, 4))], WIDE + ("i64", "i32"), gradient=False,
+            lambda draw: [Sample(np.sort(draw(2, 6), -1), draw(2, 4))], WIDE + ("i64", "i32"), gradient=False, sprinkled=False,
             ours=lambda mu, s, v, right=right: mu.mu_searchsorted(s, v, right))
     add("batch_gather", lambda tf, x, i: tf.gather(x, i, axis=i.ndim - 1, batch_dims=i.ndim - 1),
         lambda draw: [Sample(draw(2, 3, 5, 2), draw.indices(2, 3, 4, n=5)), Sample(draw(5, 2), draw.indices(3, n=5))], TYPES)
@@ -397,7 +417,7 @@ def add_segments():
         yield Sample(np.array([2, 0, 3, 0, 0, 4], draw.dtype), np.array([0, 0, 0, 1, 1, 2], np.int32), n=3)
 
     for name in ("sum", "prod", "max", "min", "mean", "sqrt_n"):
-        dtypes = WIDE if name in ("mean", "sqrt_n") else NUMBERS
+        dtypes = FLOATS if name == "sqrt_n" else NUMBERS
         add(f"unsorted_segment_{name}", lambda tf, x, i, n, name=name: getattr(tf.math, f"unsorted_segment_{name}")(x, i, n), unsorted, dtypes, slack=8,
             ours=lambda mu, x, i, n, name=name: getattr(mu, f"mu_unsorted_segment_{name}")(x, i, n))
         if name != "sqrt_n":
@@ -434,10 +454,10 @@ def add_constants():
             ours=lambda mu, dtype, name=name: getattr(mu, f"mu_{name}")(dtype, 2, [2, 3]))
     add("fill", lambda tf, dtype: tf.fill([2, 3], tf.constant(5, dtype)), typed, NUMBERS, **none,
         ours=lambda mu, dtype: mu.mu_fill(dtype, 2, [2, 3], 5))
-    add("eye", lambda tf, dtype: tf.eye(3, 4, dtype=dtype), typed, NUMBERS, **none, ours=lambda mu, dtype: mu.mu_eye(dtype, 3, 4))
-    add("range", lambda tf, dtype: tf.range(2, 11, 3, dtype=dtype), typed, WIDE + ("i64", "i32"), **none,
+    add("eye", lambda tf, dtype: tf.eye(3, 4, dtype=dtype), typed, TYPES, **none, ours=lambda mu, dtype: mu.mu_eye(dtype, 3, 4))
+    add("range", lambda tf, dtype: tf.range(2, 11, 3, dtype=dtype), typed, FLOATS + ("i64", "i32"), **none,
         ours=lambda mu, dtype: mu.mu_range(dtype, 2, 11, 3))
-    add("linspace", lambda tf, dtype: tf.linspace(tf.constant(-1, dtype), tf.constant(2, dtype), 7), typed, WIDE, **none,
+    add("linspace", lambda tf, dtype: tf.linspace(tf.constant(-1, dtype), tf.constant(2, dtype), 7), typed, FLOATS, **none,
         ours=lambda mu, dtype: mu.mu_linspace(dtype, -1, 2, 7))
 
 

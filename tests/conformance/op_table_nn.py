@@ -23,7 +23,7 @@ def add_products():
 
     add("matmul", "matmul", plain, FLOATS, slack=32)
     add("matmul (integers)", "matmul", plain, ("i64", "i32"), ours=lambda mu, a, b: mu.mu_matmul(a, b))
-    add("matmul_transposed", "matmul", transposed, FLOATS, slack=32)
+    add("matmul_transposed", "matmul", transposed, FLOATS + ("i64", "i32"), slack=32)
     add("nn_bias_add", "nn.bias_add", lambda draw: [Sample(draw(2, 3, 4), draw(4))], FLOATS)
 
 
@@ -74,7 +74,7 @@ def add_linear_algebra():
     add("tensordot", lambda tf, a, b, n: tf.tensordot(a, b, n), lambda draw: [Sample(draw(2, 3, 4), draw(3, 4, 5), n=2)], FLOATS,
         slack=32)
     add("tensordot_axes", lambda tf, a, b, n, axes_a, axes_b: tf.tensordot(a, b, [axes_a, axes_b]),
-        lambda draw: [Sample(draw(2, 3, 4), draw(4, 5, 2), n=2, axes_a=[0, 2], axes_b=[2, 0])], FLOATS, slack=32)
+        lambda draw: [Sample(draw(2, 3, 4), draw(4, 5, 2), n=2, axes_a=[0, 2], axes_b=[2, 0])], FLOATS + ("i64", "i32"), slack=32)
     add("norm", norm_theirs, norms, FLOATS, slack=16, ours=norm_ours)
     add("norm (singular value)", norm_theirs, spectral_norms, ("f64", "f32"), slack=16, ours=norm_ours)
     add("cholesky", "linalg.cholesky", positive, ("f64", "f32"), slack=64)

@@ -11,8 +11,9 @@ import numpy as np
 
 import muster
 import op_table
-import op_table_nn  # noqa: F401  (adds its rows to the table)
-from known import KNOWN, NOT_COMPARED
+import op_table_corners  # noqa: F401  (these add their rows to the table)
+import op_table_nn  # noqa: F401
+from known import KNOWN, NOT_COMPARED, NOT_COMPARED_TYPES
 from report import Report
 
 TOLERANCE = {"f64": 2e-14, "f32": 1e-6, "f16": 2e-3, "bf16": 1.6e-2}
@@ -127,8 +128,11 @@ def attempt(side, op, sample, weights_of):
 def check(sides, op, dtype, backward):
     """What differs, as pairs of the kind of sample and a text. Raises Lacking where a side has no such op."""
     draw = op_table.Draw(dtype, seed=len(op.name))
+    samples = list(op.samples(draw))
+    if op.sprinkled:
+        samples += draw.sprinkled(samples[0], values_of(op))
     found = []
-    for number, sample in enumerate(op.samples(draw)):
+    for number, sample in enumerate(samples):
         if backward and sample.in_f64:
             continue
         ours, theirs = (attempt(side, op, sample, weights_like if backward else None) for side in sides)
@@ -143,6 +147,12 @@ def check(sides, op, dtype, backward):
             shapes = [list(array.shape) for array in sample.arrays]
             found.append((sample.kind, f"sample {number} {shapes} {sample.options or ''}: {text}{describe(sample)}"))
     return found
+
+
+def values_of(op):
+    """Which inputs of the first sample are values: those that follow the type asked for. The others are indices."""
+    probe = op_table.Draw("f16", seed=1)
+    return [array.dtype == probe.dtype for array in next(iter(op.samples(probe))).arrays]
 
 
 def differences(op, sample, ours, theirs, backward):
@@ -163,6 +173,11 @@ def describe(sample):
     return "; inputs " + ", ".join(np.array2string(array, separator=",").replace("\n", "") for array in sample.arrays)
 
 
+def reason(op, direction, kind):
+    """Why this row, or all rows of its function, differ there; None if nothing is known of it."""
+    return next((KNOWN[name, direction, kind] for name in (op.name, op.name.split(" (")[0], op.function) if (name, direction, kind) in KNOWN), None)
+
+
 def compare(report, sides, op):
     done, lacking, failures, meant = {False: [], True: []}, {}, [], []
     for backward in (False, True) if op.gradient else (False,):
@@ -175,8 +190,8 @@ def compare(report, sides, op):
             except Lacking as lack:
                 lacking.setdefault(str(lack), []).append(dtype)
                 continue
-            known = [(kind, text) for kind, text in found if (op.name, direction, kind) in KNOWN]
-            meant += [f"{direction} {dtype}, {kind}: {KNOWN[op.name, direction, kind]}" for kind, _ in known]
+            known = [(kind, text) for kind, text in found if reason(op, direction, kind)]
+            meant += [f"{direction} {dtype}, {kind}: {reason(op, direction, kind)}" for kind, _ in known]
             if not found:
                 done[backward].append(dtype)
             elif len(found) > len(known):
@@ -192,12 +207,36 @@ def main(library, only=""):
     sides = Ours(muster.Library(library)), Theirs(tf)
     report = Report("ops")
     for op in op_table.TABLE:
-        if only in op.name:
+        if re.search(only, op.name):
             compare(report, sides, op)
     if not only:
+        compare_types(report, sides)
         for name in sorted(uncovered(sides[0].mu)):
             report.row(name, "", passed=0, failures=["the table has no row for it, and known.py gives no reason"])
     return report
+
+
+def compare_types(report, sides):
+    """Types that both sides take, forward, and that no row of the function compares."""
+    compared = {}
+    for op in op_table.TABLE:
+        compared.setdefault(op.function, set()).update(op.dtypes)
+    for op in {op.function: op for op in reversed(op_table.TABLE)}.values():
+        missing = []
+        for dtype in op_table.TYPES:
+            if dtype in compared[op.function] or (op.function, dtype) in NOT_COMPARED_TYPES:
+                continue
+            draw = op_table.Draw(dtype, seed=1)
+            try:
+                sample = next(iter(op.samples(draw)))
+            except Exception:  # the row's numbers do not exist in this type
+                continue
+            if sample.arrays and not any(array.dtype == draw.dtype for array in sample.arrays):
+                continue  # NumPy made another type of them
+            if all(not isinstance(attempt(side, op, sample, None), Exception) for side in sides):
+                missing.append(dtype)
+        if missing:
+            report.row(op.function, "", passed=0, failures=[f"both have it for {' '.join(missing)}, and no row compares that"])
 
 
 def uncovered(mu):

@@ -1,8 +1,8 @@
 // What suites of composed functions share: a row is a function of tensors, and every row is held to the same rules.
 //
-// The gradient, and the gradient of the gradient, agree with central differences (f64); a trace that does not know
-// the batch axis gives a shape that fits; a compiled function gives what eager execution gives. Functions with rows in
-// the op table are test_ops's.
+// The gradient, and the gradient of the gradient, agree with central differences (f64), also of a batch of one and of
+// none; a trace that does not know the batch axis gives a shape that fits; a compiled function gives what eager
+// execution gives, and its gradients. Functions with rows in the op table are test_gradients's.
 #ifndef MU_TESTS_COMPOSED_CHECK_H
 #define MU_TESTS_COMPOSED_CHECK_H
 
@@ -145,19 +145,49 @@ typedef struct composed_call {
     mu_tensor *const *in;
 } composed_call;
 
+// The result and the gradients of its squares' sum with respect to the first n of `sources`, as a list.
+static inline mu_value *composed_results(const composed *c, mu_tensor *const *in, int n, mu_value *const *sources)
+{
+    mu_value *results[1 + COMPOSED_INPUTS];
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *y = c->fn(in), *loss = y ? mu_reduce_sum(mu_multiply(y, y), MU_ALL_AXES) : NULL;
+    mu_value *gradients = loss ? mu_gradients(tape, loss, mu_list_of(n, sources)) : NULL;
+    mu_tape_close(tape);
+    results[0] = y ? mu_of(y) : NULL;
+    for (int i = 0; i < n; i++)
+        results[1 + i] = gradients ? mu_of(mu_at(gradients, i)) : NULL;
+    return gradients ? mu_list_of(1 + n, results) : NULL;
+}
+
 // Inputs with a batch are arguments, in order; the others are captured.
 static inline mu_value *composed_body(mu_value *arguments, void *arg)
 {
     const composed_call *call = arg;
     mu_tensor *in[COMPOSED_INPUTS];
+    mu_value *sources[COMPOSED_INPUTS];
     int next = 0;
-    for (int i = 0; i < call->row->n_in; i++)
-        in[i] = call->row->batched >> i & 1 ? mu_at(arguments, next++) : call->in[i];
-    mu_tensor *y = call->row->fn(in);
-    return y ? mu_of(y) : NULL;
+    for (int i = 0; i < call->row->n_in; i++) {
+        const bool batched = call->row->batched >> i & 1;
+        in[i] = batched ? mu_at(arguments, next) : call->in[i];
+        if (batched)
+            sources[next++] = mu_of(in[i]);
+    }
+    return composed_results(call->row, in, next, sources);
 }
 
-// The compiled function gives what eager execution gives.
+static inline void composed_same(const composed *c, int which, const mu_tensor *compiled, const mu_tensor *eager)
+{
+    if (!compiled || !eager || !mu__shape_equal(&compiled->shape, &eager->shape))
+        fail_msg("%s: result %d as a function: %s", c->name, which, mu_error_message());
+    for (int64_t i = 0; i < mu__elements(&eager->shape); i++) {
+        const double a = ((const double *)mu__data(compiled))[i], b = ((const double *)mu__data(eager))[i];
+        if (!(fabs(a - b) <= 1e-12 * (1 + fabs(b))))
+            fail_msg("%s: result %d (0: the value, then gradients), element %lld is %.17g in a function, %.17g outside",
+                     c->name, which, (long long)i, a, b);
+    }
+}
+
+// The compiled function gives what eager execution gives, gradients included.
 static inline void composed_run(const composed *c, mu_tensor *const *in)
 {
     composed_call call = {c, in};
@@ -167,15 +197,34 @@ static inline void composed_run(const composed *c, mu_tensor *const *in)
         if (c->batched >> i & 1)
             leaves[n++] = mu_of(in[i]);
     mu_function *function = mu_function_new(composed_body, &call);
-    mu_value *result = mu_run(mu_get_strategy(), function, mu_list_of(n, leaves));
-    const mu_tensor *eager = c->fn(in), *compiled = result ? mu_value_tensor(result) : NULL;
-    if (!compiled || !mu__shape_equal(&compiled->shape, &eager->shape))
-        fail_msg("%s: as a function: %s", c->name, mu_error_message());
-    for (int64_t i = 0; i < mu__elements(&eager->shape); i++) {
-        const double a = ((const double *)mu__data(compiled))[i], b = ((const double *)mu__data(eager))[i];
-        if (!(fabs(a - b) <= 1e-12 * (1 + fabs(b))))
-            fail_msg("%s: element %lld is %.17g in a function, %.17g outside", c->name, (long long)i, a, b);
+    mu_value *compiled = mu_run(mu_get_strategy(), function, mu_list_of(n, leaves));
+    mu_value *eager = composed_results(c, in, n, leaves);
+    for (int i = 0; i <= n; i++)
+        composed_same(c, i, compiled ? mu_at(compiled, i) : NULL, eager ? mu_at(eager, i) : NULL);
+}
+
+static inline void composed_draw_inputs(const composed *c, mu_tensor **in)
+{
+    const bool plain = c->low == 0 && c->high == 0;
+    for (int i = 0; i < c->n_in; i++)
+        in[i] = composed_tensor(c->in[i], (uint64_t)i + 1, plain ? -2 : c->low, plain ? 2 : c->high);
+}
+
+// The row with another size of its batch, unless it has one of its own.
+static inline void composed_resized(const composed *row, int64_t size)
+{
+    mu_tensor *in[COMPOSED_INPUTS];
+    composed c = *row;
+    for (int i = 0; i < c.n_in; i++)
+        if (c.batched >> i & 1)
+            c.in[i].dims[0] = size;
+    composed_draw_inputs(&c, in);
+    if (!c.fn(in)) {
+        assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+        return;
     }
+    composed_compare(&c, in, 0);
+    composed_compare(&c, in, 1);
 }
 
 // Holds one row to the rules.
@@ -183,14 +232,13 @@ static inline void composed_check(const composed *c)
 {
     mu_pool *pool = mu_pool_open();
     mu_tensor *in[COMPOSED_INPUTS];
-    for (int i = 0; i < c->n_in; i++) {
-        const bool plain = c->low == 0 && c->high == 0;
-        in[i] = composed_tensor(c->in[i], (uint64_t)i + 1, plain ? -2 : c->low, plain ? 2 : c->high);
-    }
+    composed_draw_inputs(c, in);
     composed_compare(c, in, 0);
     composed_compare(c, in, 1);
     composed_trace(c, in);
     composed_run(c, in);
+    composed_resized(c, 1);
+    composed_resized(c, 0);
     mu_pool_close(pool);
     assert_int_equal(mu_error_code(), MU_OK);
 }
