@@ -184,11 +184,21 @@ static int bind_source(int fd, const mu_endpoint *endpoint, const mu_endpoints *
     return 0;
 }
 
+// Who sends into a cut network tries again after twice as long each time, and would sleep through most of a heartbeat
+// when the network is back: from Linux 6.15 on the longest pause can be set. Before that this does nothing.
+static void try_again_soon(int fd)
+{
+    enum { RTO_MAX_MS = 44 }; // TCP_RTO_MAX_MS, which older headers lack
+    const int milliseconds = 1000;
+    setsockopt(fd, IPPROTO_TCP, RTO_MAX_MS, &milliseconds, sizeof milliseconds);
+}
+
 int mu__connect_start(const mu_endpoint *endpoint, const mu_endpoints *own)
 {
     const int fd = socket(endpoint->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
+    try_again_soon(fd);
     if (bind_source(fd, endpoint, own) != 0)
         return failed_with(fd, errno);
     if (connect(fd, (const struct sockaddr *)&endpoint->address, endpoint->bytes) != 0 && errno != EINPROGRESS)
@@ -237,6 +247,7 @@ void mu__socket_settle(int fd, double seconds)
     const unsigned milliseconds = (unsigned)MU_MIN(MU_MAX(seconds * 1000, 1), 1e9);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
+    try_again_soon(fd);
     spare_control(fd);
 }
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <unistd.h>
 
 // A stream over a connection of the mesh.
 typedef struct link_stream {
@@ -14,7 +15,7 @@ typedef struct link_stream {
     mu_link *link;
 } link_stream;
 
-enum { MOST_ARRIVALS = 4096 };
+enum { MOST_ARRIVALS = 4096, MOST_TRIES = 20, PAUSE_NS = 200000000 };
 
 void mu__arrivals_end(mu_mesh *mesh)
 {
@@ -100,6 +101,7 @@ typedef struct opening {
     const mu_endpoint *at;
     const char *name;
     int64_t deadline_ns;
+    bool cut_off; // before the other end took the stream in: it hung up, or nothing goes there now
 } opening;
 
 static mu_status cannot_open(const opening *o, const char *why)
@@ -120,7 +122,7 @@ static mu_status sleep_on(const opening *o, int fd, short events)
     return mu__now_ns() < o->deadline_ns ? MU_OK : cannot_open(o, "no answer in time (MUSTER_TIMEOUT)");
 }
 
-static mu_status connect_socket(const opening *o, int *out)
+static mu_status connect_socket(opening *o, int *out)
 {
     const int fd = mu__connect_start(o->at, &o->mesh->own);
     *out = fd;
@@ -132,14 +134,17 @@ static mu_status connect_socket(const opening *o, int *out)
         error = mu__connect_result(fd);
     }
     mu__socket_settle(fd, o->mesh->heartbeat_seconds * 1.5);
+    o->cut_off = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
     return error == 0 ? MU_OK : cannot_open(o, mu__network_reason(error));
 }
 
-static mu_status shake_hands(const opening *o, mu_talk *talk)
+static mu_status shake_hands(opening *o, mu_talk *talk)
 {
     for (;;) {
         bool done;
-        if (mu__link_shake(talk->link, &done) != MU_OK)
+        const mu_status status = mu__link_shake(talk->link, &done);
+        o->cut_off = status == MU_UNAVAILABLE;
+        if (status != MU_OK)
             return cannot_open(o, mu__link_reason(talk->link));
         if (done)
             return MU_OK;
@@ -159,7 +164,7 @@ static mu_status check_welcome(const opening *o, const mu_frame *frame)
     return MU_OK;
 }
 
-static mu_status introduce(const opening *o, mu_talk *talk)
+static mu_status introduce(opening *o, mu_talk *talk)
 {
     mu_hello hello;
     mu__hello_fill(o->mesh, o->rank, &hello);
@@ -169,7 +174,11 @@ static mu_status introduce(const opening *o, mu_talk *talk)
     for (;;) {
         mu_frame frame = {0};
         bool all;
-        if (mu__talk_flush(talk, &all) != MU_OK || (all && mu__frames_next(&talk->frames, talk->link, &frame) != MU_OK))
+        mu_status status = mu__talk_flush(talk, &all);
+        if (status == MU_OK && all)
+            status = mu__frames_next(&talk->frames, talk->link, &frame);
+        o->cut_off = status == MU_UNAVAILABLE;
+        if (status != MU_OK)
             return cannot_open(o, "connection closed");
         if (frame.type != 0)
             return check_welcome(o, &frame);
@@ -177,27 +186,43 @@ static mu_status introduce(const opening *o, mu_talk *talk)
     }
 }
 
-static mu_link *open_link(mu_mesh *mesh, int rank, const mu_endpoint *at, const char *name, double seconds)
+static mu_link *try_to_open(opening *o)
 {
-    const opening o = {
-        .mesh = mesh, .rank = rank, .at = at, .name = name, .deadline_ns = mu__deadline_ns(seconds)};
     mu_talk talk = {0};
     int fd = -1;
     mu_link *link = NULL;
     mu_status status = MU_OK;
-    MU_GO(connect_socket(&o, &fd));
-    talk.link = mu__link_new(mesh->keyring, fd, true, mesh->rank, rank);
+    o->cut_off = false;
+    MU_GO(connect_socket(o, &fd));
+    talk.link = mu__link_new(o->mesh->keyring, fd, true, o->mesh->rank, o->rank);
     fd = -1;
     if (talk.link == NULL)
         return NULL;
-    MU_GO(shake_hands(&o, &talk));
-    MU_GO(introduce(&o, &talk));
+    MU_GO(shake_hands(o, &talk));
+    MU_GO(introduce(o, &talk));
     link = talk.link;
     talk.link = NULL;
 out:
     mu__socket_close(fd);
     mu__talk_end(&talk);
     return status == MU_OK ? link : NULL;
+}
+
+// The other end gives a stranger little time to prove the key, and a network that is cut meanwhile may need longer: who
+// was cut off tries again, as long as the mesh has not given the peer up.
+static mu_link *open_link(mu_mesh *mesh, int rank, const mu_endpoint *at, const char *name, double seconds)
+{
+    opening o = {.mesh = mesh, .rank = rank, .at = at, .name = name, .deadline_ns = mu__deadline_ns(seconds)};
+    mu_error_value why;
+    for (int tries = 1;; tries++) {
+        mu_link *link = try_to_open(&o);
+        if (link != NULL || !o.cut_off || tries == MOST_TRIES || mu__now_ns() + PAUSE_NS >= o.deadline_ns)
+            return link;
+        mu__error_move(&why);
+        usleep(PAUSE_NS / 1000);
+        if (mu__mesh_check(mesh, rank) != MU_OK || mu__check_stop() != MU_OK)
+            return NULL;
+    }
 }
 
 // ---- Streams ------------------------------------------------------------------------------------
