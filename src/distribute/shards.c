@@ -112,10 +112,24 @@ static mu_shares by_pieces(mu_strategy *strategy, mu_dataset *dataset, const mu_
     return (mu_shares){.dataset = pieces, .pieces = true, .same_order = true};
 }
 
+// How many names of files a pipeline begins with; below 0: not known.
+static int64_t files_of(const mu_dataset *dataset)
+{
+    while (dataset->n_inputs == 1 && mu__dataset_reads_files(dataset->inputs[0]))
+        dataset = dataset->inputs[0];
+    return dataset->n_inputs > 1 ? -1 : mu_dataset_cardinality(dataset->n_inputs == 1 ? dataset->inputs[0] : dataset);
+}
+
 static mu_shares of_files(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
 {
     mu_dataset *own = mu__dataset_divide_files(dataset, by);
-    say(strategy, "its own files, disjoint");
+    const int64_t files = by->all_shares ? -1 : files_of(dataset);
+    char text[MU_TOLD_BYTES] = "its own files, disjoint";
+    const char *few = files < by->n ? "; fewer than workers: policy AUTO or DATA gives all of them samples" : "";
+    if (files >= 0)
+        snprintf(text, sizeof text, "%lld of %lld files, disjoint%s",
+                 (long long)(files / by->n + (by->index < files % by->n)), (long long)files, few);
+    say(strategy, text);
     return (mu_shares){.dataset = own ? pieces_of(strategy, own, false) : NULL, .pieces = true};
 }
 

@@ -122,6 +122,22 @@ static void ps_112(void)
     remove_files(&f);
 }
 
+// Not in TensorFlow's list: a worker that gets no file is told so.
+static void no_file_left(void)
+{
+    files f;
+    make_files(&f, 1, 7);
+    mu_dataset *data = mu_dataset_csv(NULL, .paths = paths_of(&f), .columns = 1);
+    data = mu_dataset_options(mu_dataset_batch(data, 7), .auto_shard_policy = MU_AUTO_SHARD_FILE);
+    mu_strategy *second = as_worker(1, 2, 2);
+    CHECK(mu__shares_of(second, data).dataset);
+    const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
+    const char *wanted = compat ? "its own files" : "reads 0 of 1 files, disjoint; fewer than workers";
+    if (!strstr(second->told[0], wanted))
+        fail_case(__LINE__, "wanted \"%s\", it was told: %s", wanted, second->told[0]);
+    remove_files(&f);
+}
+
 // How many rows of which files a worker gets.
 static void count_rows(mu_dataset *dataset, int rows[MOST_FILES])
 {
@@ -200,6 +216,6 @@ static void every_row_once(void)
 }
 
 const one_case share_cases[] = {
-    {"ps-110", ps_110, NULL}, {"ps-112", ps_112, NULL}, {"ps-121", ps_121, NULL},
+    {"ps-110", ps_110, NULL}, {"ps-112", ps_112, NULL}, {"no-file-left", no_file_left, NULL}, {"ps-121", ps_121, NULL},
     {"ps-122", ps_122, NULL}, {"ps-125", ps_125, NULL}, {"every-row-once", every_row_once, NULL}, {0},
 };
