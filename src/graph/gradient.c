@@ -63,15 +63,21 @@ static void tape_destroy(void *object)
 
 static mu_type tape_type = {.name = "tape", .destroy = tape_destroy};
 
-// The tape may outlive the layer, so it keeps a copy of its name: one for all entries in a row.
-static mu_status keep_layer(graph_tape *tape, entry *e)
+// A copy of a name, shared with the entry before where that has it too.
+static mu_status keep_name(graph_tape *tape, const char *before, const char **name)
 {
-    const char *before = tape->entries.n ? tape->entries.items[tape->entries.n - 1]->site.layer : NULL;
-    if (!e->site.layer)
+    if (!*name)
         return MU_OK;
-    e->site.layer = before && strcmp(before, e->site.layer) == 0 ? before
-                                                                 : mu__arena_strdup(&tape->arena, e->site.layer);
-    return e->site.layer ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    *name = before && strcmp(before, *name) == 0 ? before : mu__arena_strdup(&tape->arena, *name);
+    return *name ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// The tape may outlive the layer, and the graph whose node the entry stands for: it keeps copies of both names.
+static mu_status keep_site(graph_tape *tape, mu_site *site)
+{
+    const mu_site before = tape->entries.n ? tape->entries.items[tape->entries.n - 1]->site : (mu_site){0};
+    MU_TRY(keep_name(tape, before.file, &site->file));
+    return keep_name(tape, before.layer, &site->layer);
 }
 
 static mu_status tape_record(mu_tape *interface, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
@@ -88,7 +94,7 @@ static mu_status tape_record(mu_tape *interface, const mu_op *op, const void *at
                  .out = mu__arena_copy(arena, out, sizeof(void *) * (size_t)n_out),
                  .resources = mu__arena_copy(arena, resources, sizeof(void *) * (size_t)n_resources),
                  .n_in = n_in, .n_out = n_out, .n_resources = n_resources, .site = mu__line()};
-    if ((attrs && !e->attrs) || !e->in || !e->out || !e->resources || keep_layer(tape, e) != MU_OK ||
+    if ((attrs && !e->attrs) || !e->in || !e->out || !e->resources || keep_site(tape, &e->site) != MU_OK ||
         MU_PUSH(&tape->entries, e) != MU_OK)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < n_in; i++)
