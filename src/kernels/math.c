@@ -36,11 +36,15 @@ MU_INLINE double gated(double x, double share)
     return x < -1000 ? x * 0.0 : x * share;
 }
 
+MU_INLINE double gelu_tanh_of(double x)
+{
+    return gated(x, sigmoid_of(2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));  // 2 sqrt(2 / pi)
+}
+
 static void activation_loops(mu_math function, float alpha, const float *in, float *out, int64_t n)
 {
     const double slope = (double)alpha, scale = 1.0507009873554804934,
-                 low = 1.7580993408473768599;    // scale * alpha of SELU
-    const double root = 0.79788456080286535588;  // sqrt(2 / pi)
+                 low = 1.7580993408473768599;  // scale * alpha of SELU
     switch (function) {
     case MU_MATH_SIGMOID: LOOP_SINGLE(sigmoid_single(x));
     case MU_MATH_LOG_SIGMOID: LOOP_SINGLE(-softplus_single(-x));
@@ -49,7 +53,11 @@ static void activation_loops(mu_math function, float alpha, const float *in, flo
     case MU_MATH_SELU: LOOP(x < 0 ? low * expm1_of(x) : scale * x);
     case MU_MATH_SILU: LOOP_SINGLE(silu_single(x));
     case MU_MATH_GELU: LOOP_SINGLE(gelu_single(x));
-    case MU_MATH_GELU_TANH: LOOP(gated(x, sigmoid_of(2 * root * (x + 0.044715 * x * x * x))));
+#if MU_TELLS_LOST
+    case MU_MATH_GELU_TANH: LOOP_SINGLE(gelu_tanh_single(x));
+#else
+    case MU_MATH_GELU_TANH: LOOP(gelu_tanh_of(x));
+#endif
     case MU_MATH_MISH: LOOP_SINGLE(mish_single(x));
     default: break;
     }

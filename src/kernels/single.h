@@ -282,4 +282,34 @@ MU_INLINE mu_vf gelu_single(mu_vf x)
     return gated_single(x, v_at_least(x, 0) - tail);
 }
 
+// What a product of two lost, where processors tell.
+#if defined(__FMA__) && MU_LANES >= 8
+#define MU_TELLS_LOST 1
+MU_INLINE mu_vf v_lost(mu_vf a, mu_vf b, mu_vf product)
+{
+#if MU_LANES == 16
+    return (mu_vf)_mm512_fmsub_ps((__m512)a, (__m512)b, (__m512)product);
+#else
+    return (mu_vf)_mm256_fmsub_ps((__m256)a, (__m256)b, (__m256)product);
+#endif
+}
+
+// x / (1 + e^-v) with v = sqrt(8 / pi) (x + 0.044715 x^3), which e^v needs to more bits than a float has.
+MU_INLINE mu_vf gelu_tanh_single(mu_vf x)
+{
+    const float first = 1.5957692f, first_low = -4.534068e-8f, third = 0.071354814f, third_low = 2.3988325e-9f;
+    const mu_vf a = v_at_most(v_abs(x), 11), square = a * a, cube = square * third, sum = cube + first;
+    const mu_vf part = sum - cube, lost = (cube - (sum - part)) + (first - part);
+    const mu_vf square_low = v_lost(a, a, square) * third + (square * third_low + first_low);
+    const mu_vf sum_low = lost + (v_lost(square, v_splat(third), cube) + square_low);
+    const mu_vf v = a * sum, v_low = v_lost(a, sum, v) + a * sum_low;
+    exp_single e = exp_split_single(-v);
+    e.rest -= v_low + v_low * e.rest;
+    const mu_vf above = v_select(v_greater((mu_vf){0}, x), times_exp_single(x, e), x);
+    return gated_single(x, above / (times_exp_single(v_splat(1), e) + 1));
+}
+#else
+#define MU_TELLS_LOST 0
+#endif
+
 #endif

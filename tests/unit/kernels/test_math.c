@@ -58,7 +58,7 @@ static const struct function {
     {"lgamma", MU_MATH_LGAMMA, log_gamma, 2, 1e-6}, {"digamma", MU_MATH_DIGAMMA, digamma, 2, 1e-6},
     {"sigmoid", MU_MATH_SIGMOID, sigmoid, 2, 0}, {"log_sigmoid", MU_MATH_LOG_SIGMOID, log_sigmoid, 2, 0},
     {"softplus", MU_MATH_SOFTPLUS, softplus, 2, 0}, {"elu", MU_MATH_ELU, elu, 1, 0}, {"selu", MU_MATH_SELU, selu, 1, 0},
-    {"gelu", MU_MATH_GELU, gelu, 2, 1e-7}, {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh, 1, 0},
+    {"gelu", MU_MATH_GELU, gelu, 2, 1e-7}, {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh, 2, 0},
     {"silu", MU_MATH_SILU, silu, 2, 0}, {"mish", MU_MATH_MISH, mish, 3, 0},
 };
 enum { N_FUNCTIONS = sizeof functions / sizeof functions[0] };
