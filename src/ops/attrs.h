@@ -29,6 +29,9 @@ typedef struct mu_reduce_attrs {   // axes ascending, not negative
     bool keep_dims;
 } mu_reduce_attrs;
 
+// mu__reduce_over applies a row with such attributes after it has checked and ordered the axes.
+mu_tensor *mu__reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims);
+
 typedef struct mu_cumulate_attrs {
     int64_t axis;
     bool exclusive, reverse;

@@ -369,27 +369,36 @@ static mu_tensor *spectral_norm(mu_tensor *x, const int *axes)
     return mu_transpose(mu_expand_dims(mu_reduce_max_axes(parts[0], 1, (int[]){-1}, true), -1), back);
 }
 
+static mu_tensor *sum_of_sizes(mu_tensor *x, int n, const int *axes)
+{
+    return mu__dtype_is_float(x->dtype) ? mu__reduce_over(&mu_op_reduce_sizes, x, n, axes, true)
+                                        : mu_reduce_sum_axes(mu_abs(x), n, axes, true);
+}
+
 static mu_tensor *matrix_norm(mu_tensor *x, double order, const int *axes)
 {
     if (order == 2)
         return spectral_norm(x, axes);
     // Sums of columns or of rows; the axes stay, so that both numbers keep their meaning.
     const bool columns = order == 1;
-    mu_tensor *sums = mu_reduce_sum_axes(mu_abs(x), 1, &axes[columns ? 0 : 1], true);
+    mu_tensor *sums = sum_of_sizes(x, 1, &axes[columns ? 0 : 1]);
     return mu_reduce_max_axes(sums, 1, &axes[columns ? 1 : 0], true);
 }
 
 static mu_tensor *vector_norm(mu_tensor *x, double order, int n, const int *axes)
 {
+    const bool real = mu__dtype_is_float(x->dtype);
     if (order == MU_NORM_EUCLIDEAN || order == 2)
-        return mu_sqrt(mu_reduce_sum_axes(mu_square(x), n, axes, true));
-    mu_tensor *size = mu_abs(x);
-    if (isinf(order))
-        return mu_reduce_max_axes(size, n, axes, true);
+        return mu_sqrt(real ? mu__reduce_over(&mu_op_reduce_squares, x, n, axes, true)
+                            : mu_reduce_sum_axes(mu_square(x), n, axes, true));
     if (order == 1)
-        return mu_reduce_sum_axes(size, n, axes, true);
-    mu_tensor *sum = mu_reduce_sum_axes(mu_pow(size, mu__scalar_like(size, order)), n, axes, true);
-    return mu_pow(sum, mu__scalar_like(size, 1 / order));
+        return sum_of_sizes(x, n, axes);
+    if (isinf(order))
+        return real ? mu__reduce_over(&mu_op_reduce_largest, x, n, axes, true)
+                    : mu_reduce_max_axes(mu_abs(x), n, axes, true);
+    mu_tensor *size = mu_abs(x);
+    mu_tensor *powers = order == 3 ? mu_multiply(mu_square(x), size) : mu_pow(size, mu__scalar_like(size, order));
+    return mu_pow(mu_reduce_sum_axes(powers, n, axes, true), mu__scalar_like(size, 1 / order));
 }
 
 mu_tensor *mu_norm(mu_tensor *x, double order, int n, const int *axes, bool keep_dims)

@@ -109,8 +109,17 @@ mu_status mu__lower_reduce(mu_lowering *l)
     const mu_ints *axes = &((const mu_reduce_attrs *)l->attrs)->axes;
     const mu_hlo x = l->in[0];
     const mu_dtype dtype = x.spec.dtype;
+    const bool of_sizes = l->op == &mu_op_reduce_squares || l->op == &mu_op_reduce_sizes;
+    const mu_hlo wide = of_sizes ? mu__hlo_wide(e, x) : x;
     mu_hlo y = {.id = -1};
-    if (l->op == &mu_op_reduce_sum)
+    if (l->op == &mu_op_reduce_squares)
+        y = mu__hlo_convert(e, add_up(e, mu__hlo_binary(e, "stablehlo.multiply", wide, wide), axes), dtype);
+    else if (l->op == &mu_op_reduce_sizes)
+        y = mu__hlo_convert(e, add_up(e, mu__hlo_unary(e, "stablehlo.abs", wide), axes), dtype);
+    else if (l->op == &mu_op_reduce_largest)
+        y = mu__hlo_reduce(e, "stablehlo.maximum", mu__hlo_unary(e, "stablehlo.abs", x),
+                           mu__hlo_extreme(e, dtype, false), axes);
+    else if (l->op == &mu_op_reduce_sum)
         y = add_up(e, x, axes);
     else if (l->op == &mu_op_reduce_mean)
         y = mean_of(e, x, axes);

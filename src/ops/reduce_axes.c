@@ -6,7 +6,7 @@
 
 #include <muster/ops.h>
 
-static mu_tensor *reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims)
+mu_tensor *mu__reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
     mu_reduce_attrs attrs;
     unsigned bits = 0;
@@ -40,7 +40,7 @@ static mu_tensor *reduce_axis(reduce_axes_fn *reduce, mu_tensor *x, int axis)
 
 mu_tensor *mu_reduce_sum_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
-    return reduce_over(&mu_op_reduce_sum, x, n, axes, keep_dims);
+    return mu__reduce_over(&mu_op_reduce_sum, x, n, axes, keep_dims);
 }
 
 mu_tensor *mu_reduce_sum(mu_tensor *x, int axis)
@@ -50,7 +50,7 @@ mu_tensor *mu_reduce_sum(mu_tensor *x, int axis)
 
 mu_tensor *mu_reduce_mean_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
-    return reduce_over(&mu_op_reduce_mean, x, n, axes, keep_dims);
+    return mu__reduce_over(&mu_op_reduce_mean, x, n, axes, keep_dims);
 }
 
 mu_tensor *mu_reduce_mean(mu_tensor *x, int axis)
@@ -60,7 +60,7 @@ mu_tensor *mu_reduce_mean(mu_tensor *x, int axis)
 
 mu_tensor *mu_reduce_max_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
-    return reduce_over(&mu_op_reduce_max, x, n, axes, keep_dims);
+    return mu__reduce_over(&mu_op_reduce_max, x, n, axes, keep_dims);
 }
 
 mu_tensor *mu_reduce_max(mu_tensor *x, int axis)
@@ -70,7 +70,7 @@ mu_tensor *mu_reduce_max(mu_tensor *x, int axis)
 
 mu_tensor *mu_reduce_min_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
-    return reduce_over(&mu_op_reduce_min, x, n, axes, keep_dims);
+    return mu__reduce_over(&mu_op_reduce_min, x, n, axes, keep_dims);
 }
 
 mu_tensor *mu_reduce_min(mu_tensor *x, int axis)
@@ -80,7 +80,7 @@ mu_tensor *mu_reduce_min(mu_tensor *x, int axis)
 
 mu_tensor *mu_reduce_any_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
-    return reduce_over(&mu_op_reduce_any, x, n, axes, keep_dims);
+    return mu__reduce_over(&mu_op_reduce_any, x, n, axes, keep_dims);
 }
 
 mu_tensor *mu_reduce_any(mu_tensor *x, int axis)
@@ -90,7 +90,7 @@ mu_tensor *mu_reduce_any(mu_tensor *x, int axis)
 
 mu_tensor *mu_reduce_all_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
-    return reduce_over(&mu_op_reduce_all, x, n, axes, keep_dims);
+    return mu__reduce_over(&mu_op_reduce_all, x, n, axes, keep_dims);
 }
 
 mu_tensor *mu_reduce_all(mu_tensor *x, int axis)
@@ -102,10 +102,10 @@ mu_tensor *mu_reduce_prod_axes(mu_tensor *x, int n, const int *axes, bool keep_d
 {
     mu_tensor *kept = x;
     for (int i = 0; i < n; i++)
-        kept = reduce_over(&mu_op_reduce_prod, kept, 1, &axes[i], true);
+        kept = mu__reduce_over(&mu_op_reduce_prod, kept, 1, &axes[i], true);
     if (keep_dims || n == 0)
-        return n == 0 ? reduce_over(&mu_op_reduce_prod, x, 0, NULL, keep_dims) : kept;
-    return reduce_over(&mu_op_reduce_sum, kept, n, axes, false);  // drops the axes, all of size 1
+        return n == 0 ? mu__reduce_over(&mu_op_reduce_prod, x, 0, NULL, keep_dims) : kept;
+    return mu__reduce_over(&mu_op_reduce_sum, kept, n, axes, false);  // drops the axes, all of size 1
 }
 
 mu_tensor *mu_reduce_prod(mu_tensor *x, int axis)

@@ -1,0 +1,220 @@
+// Reductions of sizes, which norms are made of: sums of squares, sums of |x|, the largest |x|.
+//
+// What is reduced is made piece by piece in a place that stays in the cache, and folded there by the plain reductions,
+// so that the tensor is read once and nothing of its size is written. Axes that stand apart are reduced whole. 16-bit
+// floats are computed in float32.
+#include "ops/attrs.h"
+#include "ops/grads.h"
+#include "ops/loops.h"
+#include "ops/lower.h"
+#include "ops/nn.h"
+
+#include <muster/ops.h>
+
+enum { SQUARES, SIZES, LARGEST };
+enum { PIECE = 8192, COLUMNS = 256, ROWS = PIECE / COLUMNS };  // elements of a piece, and how columns share one
+
+// A tensor as [outer, n, inner], reduced along n.
+typedef struct size_job {
+    const mu_kernel *kernel;
+    int64_t outer, n, inner;
+    _Atomic int status;
+} size_job;
+
+#define MAP(T, name)                                                          \
+    MU_CLONES                                                                 \
+    static void name(bool square, const T *x, T *y, int64_t n)                \
+    {                                                                         \
+        if (square)                                                           \
+            for (int64_t i = 0; i < n; i++)                                   \
+                y[i] = x[i] * x[i];                                           \
+        else                                                                  \
+            for (int64_t i = 0; i < n; i++)                                   \
+                y[i] = x[i] < 0 ? -x[i] : x[i] + 0;                           \
+    }
+MAP(float, map_f32)
+MAP(double, map_f64)
+
+static void map_elements(const mu_kernel *k, const char *x, char *y, int64_t n)
+{
+    const bool square = k->op->variant == SQUARES;
+    if (k->in[0].dtype == MU_F32)
+        map_f32(square, (const float *)(const void *)x, (float *)(void *)y, n);
+    else
+        map_f64(square, (const double *)(const void *)x, (double *)(void *)y, n);
+}
+
+// Folds [rows, columns] of what is made already, along one axis.
+static mu_status fold(const mu_kernel *k, void *from, int64_t rows, int64_t columns, int axis, void *to)
+{
+    static const mu_team alone = {.n_threads = 1};
+    const mu_op *op = k->op->variant == LARGEST ? &mu_op_reduce_max : &mu_op_reduce_sum;
+    const mu_reduce_attrs attrs = {.axes = {1, {axis}}};
+    mu_view in = {.dtype = k->in[0].dtype, .shape = MU_SHAPE(rows, columns), .data = from};
+    mu_view out = {.dtype = in.dtype, .shape = MU_SHAPE(axis == 0 ? columns : rows), .data = to};
+    mu_kernel copy = *k;
+    copy.op = op;
+    copy.attrs = &attrs;
+    copy.in = &in;
+    copy.out = &out;
+    copy.team = &alone;
+    return op->ref(&copy);
+}
+
+// Rows [begin, end), many at once if they are short; a long one in pieces, whose results are folded again.
+static mu_status fold_rows(const size_job *j, int64_t begin, int64_t end, char *piece)
+{
+    const mu_kernel *k = j->kernel;
+    const int64_t element = (int64_t)mu_dtype_bytes(k->in[0].dtype), n = j->n, pieces = (n + PIECE - 1) / PIECE;
+    const char *x = k->in[0].data;
+    char *y = k->out[0].data, *parts = mu__alloc((size_t)(pieces * element));
+    mu_status status = parts ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int64_t row = begin, rows; status == MU_OK && row < end && pieces <= 1; row += rows) {
+        rows = MU_MIN(PIECE / MU_MAX(n, 1), end - row);
+        map_elements(k, x + row * n * element, piece, rows * n);
+        status = fold(k, piece, rows, n, 1, y + row * element);
+    }
+    for (int64_t row = begin; status == MU_OK && row < end && pieces > 1; row++) {
+        for (int64_t i = 0; status == MU_OK && i < pieces; i++) {
+            const int64_t count = MU_MIN((int64_t)PIECE, n - i * PIECE);
+            map_elements(k, x + (row * n + i * PIECE) * element, piece, count);
+            status = fold(k, piece, 1, count, 1, parts + i * element);
+        }
+        if (status == MU_OK)
+            status = fold(k, parts, 1, pieces, 1, y + row * element);
+    }
+    mu__free(parts);
+    return status;
+}
+
+// Some columns of one [n, inner]: some rows at a time, what came of those before being the first.
+static mu_status fold_columns(const size_job *j, int64_t o, int64_t column, int64_t width, char *piece)
+{
+    const mu_kernel *k = j->kernel;
+    const int64_t element = (int64_t)mu_dtype_bytes(k->in[0].dtype), wide = width * element;
+    const char *x = (const char *)k->in[0].data + (o * j->n * j->inner + column) * element;
+    char *y = (char *)k->out[0].data + (o * j->inner + column) * element;
+    mu_status status = MU_OK;
+    for (int64_t row = 0, rows = 0; status == MU_OK && (row < j->n || row == 0); row += rows) {
+        const int64_t held = row > 0;
+        rows = MU_MAX(MU_MIN(ROWS - held, j->n - row), 1);
+        if (held)
+            memcpy(piece, y, (size_t)wide);
+        for (int64_t i = 0; i < rows && j->n > 0; i++)
+            map_elements(k, x + (row + i) * j->inner * element, piece + (held + i) * wide, width);
+        status = fold(k, piece, j->n > 0 ? held + rows : 0, width, 0, y);
+    }
+    return status;
+}
+
+static void fold_part(void *arg, int64_t begin, int64_t end)
+{
+    size_job *j = arg;
+    char *piece = mu__alloc(PIECE * mu_dtype_bytes(j->kernel->in[0].dtype));
+    mu_status status = piece ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK && j->inner == 1)
+        status = fold_rows(j, begin, end, piece);
+    for (int64_t o = begin; j->inner > 1 && o < end; o++)
+        for (int64_t column = 0; status == MU_OK && column < j->inner; column += COLUMNS)
+            status = fold_columns(j, o, column, MU_MIN((int64_t)COLUMNS, j->inner - column), piece);
+    if (status != MU_OK)
+        j->status = (int)status;
+    mu__free(piece);
+}
+
+// Axes that stand apart: all elements are made, and reduced as they are.
+static mu_status reduce_whole(const mu_kernel *k)
+{
+    const int64_t n = mu__elements(&k->in[0].shape);
+    const size_t bytes = MU_MAX((size_t)n, 1) * mu_dtype_bytes(k->in[0].dtype);
+    const mu_op *op = k->op->variant == LARGEST ? &mu_op_reduce_max : &mu_op_reduce_sum;
+    mu_view made = k->in[0];
+    mu_kernel copy = *k;
+    made.data = mu__alloc_data(bytes);
+    if (!made.data)
+        return MU_RESOURCE_EXHAUSTED;
+    map_elements(k, k->in[0].data, made.data, n);
+    copy.op = op;
+    copy.in = &made;
+    const mu_status status = op->ref(&copy);
+    mu__free_data(made.data, bytes);
+    return status;
+}
+
+static mu_status size_ref(const mu_kernel *k)
+{
+    const mu_ints *axes = &((const mu_reduce_attrs *)k->attrs)->axes;
+    const mu_shape *shape = &k->in[0].shape;
+    const int first = axes->n > 0 ? (int)axes->at[0] : shape->rank, behind = first + (int)axes->n;
+    if (k->in[0].dtype != MU_F32 && k->in[0].dtype != MU_F64)
+        return mu__run_as_f32(k, size_ref);
+    if (axes->n > 0 && axes->at[axes->n - 1] != behind - 1)
+        return reduce_whole(k);
+    size_job job = {.kernel = k, .outer = mu__elements_between(shape, 0, first),
+                    .n = mu__elements_between(shape, first, behind),
+                    .inner = mu__elements_between(shape, behind, shape->rank)};
+    if (job.inner > 0)
+        mu__share_range(k->team, job.outer, 1, mu__elements(shape), fold_part, &job);
+    return job.status == MU_OK ? MU_OK : mu__error((mu_status)job.status, "%s: no memory for a piece", k->op->name);
+}
+
+static mu_status size_infer(mu_infer *infer)
+{
+    return mu_op_reduce_sum.infer(infer);
+}
+
+// ---- Gradients ----------------------------------------------------------------------------------
+
+static mu_tensor *with_axes_back(const mu_grad *g, mu_tensor *y)
+{
+    const mu_reduce_attrs *attrs = g->attrs;
+    for (int64_t i = 0; y && i < attrs->axes.n && !attrs->keep_dims; i++)
+        y = mu_expand_dims(y, (int)attrs->axes.at[i]);
+    return y;
+}
+
+static mu_tensor *size_grad(mu_grad *g, int i)
+{
+    const mu_reduce_attrs *attrs = g->attrs;
+    mu_tensor *dy = with_axes_back(g, g->dy), *x = g->x[0];
+    int axes[MU_MAX_RANK];
+    (void)i;
+    if (g->op->variant == SQUARES)
+        return mu_multiply(mu__scale(x, 2), dy);
+    if (g->op->variant == SIZES)
+        return mu_multiply(mu_sign(x), dy);
+    for (int64_t a = 0; a < attrs->axes.n; a++)
+        axes[a] = (int)attrs->axes.at[a];
+    mu_tensor *is_largest = mu_cast(mu_equal(mu_abs(x), with_axes_back(g, g->y[0])), dy->dtype);  // equals share it
+    mu_tensor *count = mu_reduce_sum_axes(is_largest, (int)attrs->axes.n, axes, true);
+    return mu_multiply(mu_multiply(mu_sign(x), is_largest), mu_divide(dy, count));
+}
+
+// ---- Rows ---------------------------------------------------------------------------------------
+
+static const mu_attr_spec size_fields[] = {
+    {"axes", MU_ATTR_INTS, offsetof(mu_reduce_attrs, axes)},
+    {"keep_dims", MU_ATTR_BOOL, offsetof(mu_reduce_attrs, keep_dims)},
+    {0},
+};
+static const mu_reduce_attrs over_none = {{0, {0}}, false}, over_0 = {{1, {0}}, false}, over_1 = {{1, {1}}, true},
+                             over_02 = {{2, {0, 2}}, false}, over_01 = {{2, {0, 1}}, false};
+static const mu_sample samples_size[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &over_0},
+    {.n_in = 1, .in = {MU_DIMS(37, 3)}, .attrs = &over_0},
+    {.n_in = 1, .in = {MU_DIMS(3, 37)}, .attrs = &over_1},
+    {.n_in = 1, .in = {MU_DIMS(3, 5, 2)}, .attrs = &over_02},
+    {.n_in = 1, .in = {MU_DIMS(3, 7)}, .attrs = &over_01},
+    {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &over_0},
+    {.n_in = 1, .in = {MU_DIMS(2, 3)}, .attrs = &over_none},
+    {0},
+};
+
+#define SIZE(text, which)                                                                                        \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS,                                  \
+    .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = size_fields, .infer = size_infer, .grad = size_grad,       \
+    .ref = size_ref, .samples = samples_size, .lower = mu__lower_reduce
+
+const mu_op mu_op_reduce_squares = {SIZE("reduce_squares", SQUARES)};
+const mu_op mu_op_reduce_sizes = {SIZE("reduce_sizes", SIZES)};
+const mu_op mu_op_reduce_largest = {SIZE("reduce_largest", LARGEST)};
