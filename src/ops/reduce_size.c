@@ -13,6 +13,7 @@
 
 enum { SQUARES, SIZES, LARGEST };
 enum { PIECE = 8192, COLUMNS = 256, ROWS = PIECE / COLUMNS };  // elements of a piece, and how columns share one
+enum { LANES = 64, DIRECT = 64 };  // running sums of a row; rows from so many elements on are summed as they are read
 
 // A tensor as [outer, n, inner], reduced along n.
 typedef struct size_job {
@@ -34,6 +35,30 @@ typedef struct size_job {
     }
 MAP(float, map_f32)
 MAP(double, map_f64)
+
+// The sum of n squares, or sizes, in many lanes.
+#define SUM(T, name, MADE)                                                    \
+    MU_CLONES                                                                 \
+    static void name(const T *x, T *y, int64_t n)                             \
+    {                                                                         \
+        T lanes[LANES] = {0}, sum = 0;                                        \
+        int64_t i = 0;                                                        \
+        for (; i + LANES <= n; i += LANES)                                    \
+            for (int lane = 0; lane < LANES; lane++)                          \
+                lanes[lane] += MADE(x[i + lane]);                             \
+        for (; i < n; i++)                                                    \
+            sum += MADE(x[i]);                                                \
+        for (int half = LANES / 2; half > 0; half /= 2)                       \
+            for (int lane = 0; lane < half; lane++)                           \
+                lanes[lane] += lanes[lane + half];                            \
+        *y = lanes[0] + sum;                                                  \
+    }
+#define SQUARE(x) ((x) * (x))
+#define SIZE_OF(x) ((x) < 0 ? -(x) : (x))
+SUM(float, squares_f32, SQUARE)
+SUM(double, squares_f64, SQUARE)
+SUM(float, sizes_f32, SIZE_OF)
+SUM(double, sizes_f64, SIZE_OF)
 
 static void map_elements(const mu_kernel *k, const char *x, char *y, int64_t n)
 {
@@ -61,6 +86,21 @@ static mu_status fold(const mu_kernel *k, void *from, int64_t rows, int64_t colu
     return op->ref(&copy);
 }
 
+// One piece of a row.
+static mu_status fold_piece(const mu_kernel *k, const char *x, int64_t n, char *piece, char *y)
+{
+    const bool squares = k->op->variant == SQUARES;
+    if (k->op->variant == LARGEST) {
+        map_elements(k, x, piece, n);
+        return fold(k, piece, 1, n, 1, y);
+    }
+    if (k->in[0].dtype == MU_F32)
+        (squares ? squares_f32 : sizes_f32)((const float *)(const void *)x, (float *)(void *)y, n);
+    else
+        (squares ? squares_f64 : sizes_f64)((const double *)(const void *)x, (double *)(void *)y, n);
+    return MU_OK;
+}
+
 // Rows [begin, end), many at once if they are short; a long one in pieces, whose results are folded again.
 static mu_status fold_rows(const size_job *j, int64_t begin, int64_t end, char *piece)
 {
@@ -69,7 +109,10 @@ static mu_status fold_rows(const size_job *j, int64_t begin, int64_t end, char *
     const char *x = k->in[0].data;
     char *y = k->out[0].data, *parts = mu__alloc((size_t)(pieces * element));
     mu_status status = parts ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (int64_t row = begin, rows; status == MU_OK && row < end && pieces <= 1; row += rows) {
+    const bool direct = pieces == 1 && n >= DIRECT && k->op->variant != LARGEST;
+    for (int64_t row = begin; status == MU_OK && direct && row < end; row++)
+        status = fold_piece(k, x + row * n * element, n, piece, y + row * element);
+    for (int64_t row = begin, rows; status == MU_OK && !direct && row < end && pieces <= 1; row += rows) {
         rows = MU_MIN(PIECE / MU_MAX(n, 1), end - row);
         map_elements(k, x + row * n * element, piece, rows * n);
         status = fold(k, piece, rows, n, 1, y + row * element);
@@ -77,8 +120,7 @@ static mu_status fold_rows(const size_job *j, int64_t begin, int64_t end, char *
     for (int64_t row = begin; status == MU_OK && row < end && pieces > 1; row++) {
         for (int64_t i = 0; status == MU_OK && i < pieces; i++) {
             const int64_t count = MU_MIN((int64_t)PIECE, n - i * PIECE);
-            map_elements(k, x + (row * n + i * PIECE) * element, piece, count);
-            status = fold(k, piece, 1, count, 1, parts + i * element);
+            status = fold_piece(k, x + (row * n + i * PIECE) * element, count, piece, parts + i * element);
         }
         if (status == MU_OK)
             status = fold(k, parts, 1, pieces, 1, y + row * element);

@@ -11,7 +11,7 @@
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-enum { SWEEPS = 60 };
+enum { SWEEPS = 60, LANES = 8 };
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
@@ -44,15 +44,40 @@ typedef struct jacobi {
     double *columns, *rotations, *values;
 } jacobi;
 
-static double dot(const double *a, const double *b, int64_t n)
+// The sums of a a, b b and a b, each in several lanes.
+MU_CLONES
+static void dots(const double *restrict a, const double *restrict b, int64_t n, double sums[3])
 {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
+    double aa[LANES] = {0}, bb[LANES] = {0}, ab[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) {
+            aa[lane] += a[i + lane] * a[i + lane];
+            bb[lane] += b[i + lane] * b[i + lane];
+            ab[lane] += a[i + lane] * b[i + lane];
+        }
+    for (int lane = 0; i < n; i++, lane++) {
+        aa[lane] += a[i] * a[i];
+        bb[lane] += b[i] * b[i];
+        ab[lane] += a[i] * b[i];
+    }
+    sums[0] = sums[1] = sums[2] = 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        sums[0] += aa[lane];
+        sums[1] += bb[lane];
+        sums[2] += ab[lane];
+    }
 }
 
-static void rotate(double *a, double *b, int64_t n, double cosine, double sine)
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sums[3];
+    dots(a, b, n, sums);
+    return sums[2];
+}
+
+MU_CLONES
+static void rotate(double *restrict a, double *restrict b, int64_t n, double cosine, double sine)
 {
     for (int64_t i = 0; i < n; i++) {
         const double x = a[i], y = b[i];
@@ -61,12 +86,14 @@ static void rotate(double *a, double *b, int64_t n, double cosine, double sine)
     }
 }
 
-// Brings two columns to a right angle; false if they stand in one.
+// Brings two columns to a right angle; false if they stand in one, as well as a sum of so many products can tell.
 static bool straighten(const jacobi *j, int64_t p, int64_t q)
 {
     double *a = j->columns + p * j->length, *b = j->columns + q * j->length;
-    const double aa = dot(a, a, j->length), bb = dot(b, b, j->length), ab = dot(a, b, j->length);
-    if (!(fabs(ab) > 1e-16 * sqrt(aa) * sqrt(bb)))
+    double sums[3];
+    dots(a, b, j->length, sums);
+    const double aa = sums[0], bb = sums[1], ab = sums[2];
+    if (!(fabs(ab) > 1e-16 * sqrt((double)j->length) * sqrt(aa) * sqrt(bb)))
         return false;
     const double zeta = (bb - aa) / (2 * ab), tangent = copysign(1, zeta) / (fabs(zeta) + hypot(1, zeta));
     const double cosine = 1 / sqrt(1 + tangent * tangent), sine = cosine * tangent;
