@@ -30,6 +30,7 @@ DTYPES = {
 NUMPY_TYPES = {number: dtype for dtype, number in DTYPES.items()}
 MU_ZERO = -3.40282346638528859812e+38
 ALL_AXES = -2**31
+MU_INTERNAL = 13  # a status; the header lists them by a macro
 STEP = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
@@ -172,7 +173,7 @@ class Library:
         except Exception as error:  # whatever it is must not cross C
             self.failure = error
             self.lib.mu_fail_at.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p]
-            self.lib.mu_fail_at(self.declared.constants["MU_INTERNAL"], b"python", 0, b"a Python callback failed")
+            self.lib.mu_fail_at(MU_INTERNAL, b"python", 0, b"a Python callback failed")
             return failed
 
     @contextlib.contextmanager
