@@ -3,8 +3,9 @@
 //
 // A program is a list of instructions, each an op, a branch, a loop or a map over earlier values. It is made while it
 // is computed eagerly, where an instruction that its operands do not allow is dropped; then it is traced, with an
-// unknown number of rows, and run for two of them. Gradients of all inputs are compared too. The first
-// argument of this program is the first seed, the second how many follow.
+// unknown number of rows, and run for two of them; then second axes are longer, and unknown in the next trace.
+// Gradients of all inputs are compared too. The first argument of this program is the first seed, the second how many
+// follow.
 #include "../model/model_test.h"
 
 #include <muster.h>
@@ -297,14 +298,14 @@ static mu_tensor *applied(const instruction *i, mu_tensor *a, mu_tensor *b, mu_t
 
 // ---- Programs -----------------------------------------------------------------------------------
 
-static mu_tensor *input_of(int number, int64_t rows)
+static mu_tensor *input_of(int number, int64_t rows, int64_t wider)
 {
     static const struct { mu_dtype dtype; int rank; int64_t second; } kinds[INPUTS] = {
         {MU_F32, 2, 5}, {MU_F32, 1, 0}, {MU_F64, 2, 3}, {MU_I32, 2, 5}, {MU_BOOL, 2, 5}, {MU_F16, 2, 5},
         {MU_BF16, 2, 1},
     };
     static const double odd[] = {0, -0.0, 1, -1, INFINITY, -INFINITY, NAN, 1e-40, 65504, 1e30, -3, 0.5, 1e-8};
-    const int64_t dims[] = {rows, kinds[number].second};
+    const int64_t dims[] = {rows, kinds[number].second + wider};
     mu_tensor *x = mu_tensor_new(kinds[number].dtype, kinds[number].rank, dims, NULL);
     const bool float_type = mu__dtype_is_float(x->dtype), with_odd = draw(3) == 0;
     for (int64_t i = 0; i < mu_tensor_elements(x); i++) {
@@ -316,12 +317,12 @@ static mu_tensor *input_of(int number, int64_t rows)
     return x;
 }
 
-static mu_value *inputs_of(uint64_t seed, int64_t rows)
+static mu_value *inputs_of(uint64_t seed, int64_t rows, int64_t wider)
 {
     mu_value *items[INPUTS];
     state = seed * 0x9E3779B97F4A7C15u + 0x1234567u + (uint64_t)rows;
     for (int i = 0; i < INPUTS; i++)
-        items[i] = mu_of(input_of(i, rows));
+        items[i] = mu_of(input_of(i, rows, wider));
     return mu_list_of(INPUTS, items);
 }
 
@@ -486,18 +487,18 @@ static void functions_compute_what_their_ops_do(void **unused)
     for (uint64_t seed = first_seed; seed < first_seed + n_seeds; seed++) {
         mu_pool *pool = mu_pool_open();
         program p;
-        make_program(&p, inputs_of(seed, ROWS));
+        make_program(&p, inputs_of(seed, ROWS, 0));
         mu_function *function = mu_function_new(computed, &p);
-        const int64_t sizes[] = {ROWS, 1 + draw(6)};
-        for (int k = 0; k < 2; k++) {
-            mu_value *arguments = inputs_of(seed, sizes[k]), *eager = from_one(arguments, &p, NULL);
+        const int64_t sizes[] = {ROWS, 1 + draw(6), ROWS};
+        for (int k = 0; k < 3; k++) {
+            mu_value *arguments = inputs_of(seed, sizes[k], k == 2), *eager = from_one(arguments, &p, NULL);
             if (!eager || mu__pending())
                 mu_error_take();  // shapes that fit 3 rows may not fit others
             else
                 compare_values(&p, seed, sizes[k], eager, from_one(arguments, &p, function));
         }
         if (seed % 8 == 0)
-            check_wire(seed, function, inputs_of(seed, ROWS));
+            check_wire(seed, function, inputs_of(seed, ROWS, 0));
         mu_pool_close(pool);
     }
 }
