@@ -106,6 +106,8 @@ static mu_status join_mesh(mu_strategy *strategy, roll *r, const mu_communicatio
     strategy->group = mu__group_join(strategy->mesh, strategy->n_local, "replicas", options);
     strategy->workers = strategy->group ? mu__group_join(strategy->mesh, 1, "workers", options) : NULL;
     mu__strategy_doing(strategy, "running the program", -1);
+    if (!strategy->workers)
+        mu__strategy_failed(strategy);  // the others wait for what this one cannot make
     return strategy->workers ? MU_OK : mu_error_code();
 }
 
