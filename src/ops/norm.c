@@ -217,7 +217,7 @@ const mu_op mu_op_batch_norm_training = {
     .name = "batch_norm_training", .n_in = 3, .n_out = 3, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_epsilon_attrs), .attrs = epsilon_fields,
     .infer = training_infer, .grad = training_grad, .ref = training_ref, .samples = training_samples,
-    .lower = mu__lower_batch_norm,
+    .cpu = {.prepare = mu__batch_norm_prepare, .run = mu__batch_norm_run}, .lower = mu__lower_batch_norm,
 };
 
 const mu_op mu_op_batch_norm_grad = {

@@ -7,6 +7,7 @@
 #include "kernels/kernels.h"
 
 #include <muster/nn.h>
+#include <muster/ops.h>
 
 static const mu_epsilon_attrs epsilon = {1e-3};
 
@@ -30,6 +31,32 @@ static void test_batch_norm_is_its_definition(void **state)
     }
     assert_close(mu_nn_batch_normalization(x, mean, variance, beta, gamma, 1e-3), y, 1e-12);
     mu_pool_close(pool);
+}
+
+// By blocks of rows it is what it is in double, also where numbers are far from 0 and results beyond 32 MB.
+static void check_blocks(int64_t rows, int64_t channels, double offset)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *x = random_tensor(MU_F32, MU_SHAPE(rows, channels), offset - 1, offset + 1, 4), *got[3], *wanted[3];
+    mu_tensor *gamma = random_tensor(MU_F32, MU_SHAPE(channels), -1, 1, 5);
+    mu_tensor *beta = random_tensor(MU_F32, MU_SHAPE(channels), -1, 1, 6);
+    assert_int_equal(mu_nn_batch_norm_training(x, gamma, beta, 1e-3, &got[0], &got[1], &got[2]), MU_OK);
+    assert_int_equal(mu_nn_batch_norm_training(mu_cast(x, MU_F64), mu_cast(gamma, MU_F64), mu_cast(beta, MU_F64), 1e-3,
+                                               &wanted[0], &wanted[1], &wanted[2]),
+                     MU_OK);
+    for (int i = 0; i < 3; i++)
+        assert_close(mu_cast(got[i], MU_F64), wanted[i], 2e-6 * (1 + 2 * fabs(offset)));
+    mu_pool_close(pool);
+}
+
+static void test_batch_norm_in_blocks(void **state)
+{
+    (void)state;
+    check_blocks(1, 5, 0);
+    check_blocks(30, 40, 0);
+    check_blocks(3001, 70, 10);
+    check_blocks(7, 50000, 0);
+    check_blocks(180001, 50, 0);
 }
 
 static void test_batch_norm_gradients(void **state)
@@ -182,6 +209,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batch_norm_is_its_definition),
+        cmocka_unit_test(test_batch_norm_in_blocks),
         cmocka_unit_test(test_batch_norm_gradients),
         cmocka_unit_test(test_last_axis_norms),
         cmocka_unit_test(test_random_bits),

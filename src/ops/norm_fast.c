@@ -1,0 +1,105 @@
+// batch_norm_training of float32, by the columns of blocks that the cache holds.
+//
+// Main idea: of each block of rows the sums and then the squares about its own mean, while it is in the cache; blocks
+// are put together in order by the shift of their means, in double. So memory is read once for the moments and once
+// for the result, which goes past the caches where it is large. Knows nothing of gradients.
+#include "kernels/kernels.h"
+#include "ops/loops.h"
+#include "ops/nn.h"
+
+#include <math.h>
+
+enum { BLOCK_BYTES = 128 << 10, DOUBLES = 4, FLOATS = 2 };  // of a block of rows; numbers per channel
+
+typedef struct moments_job {
+    int64_t rows, channels;
+    const float *x;
+    double *sums, *squares, *mean, *total;  // of a block; of all so far, `total` being that of squares
+    float *center, *factor;
+} moments_job;
+
+static moments_job job_of(const mu_kernel *kernel)
+{
+    const mu_shape *x = &kernel->in[0].shape;
+    const int64_t channels = x->dims[x->rank - 1];
+    double *doubles = kernel->scratch;
+    float *floats = (float *)(void *)(doubles + DOUBLES * channels);
+    return (moments_job){.rows = channels ? mu__elements(x) / channels : 0, .channels = channels,
+                         .x = kernel->in[0].data, .sums = doubles, .squares = doubles + channels,
+                         .mean = doubles + 2 * channels, .total = doubles + 3 * channels, .center = floats,
+                         .factor = floats + channels};
+}
+
+// Takes a block of `rows` rows into the moments of the `before` rows before it.
+static void add_block(const moments_job *job, const float *x, int64_t before, int64_t rows)
+{
+    const double count = (double)rows, share = count / (double)(before + rows);
+    mu__kernels()->column_sums(x, NULL, NULL, job->sums, rows, job->channels);
+    for (int64_t c = 0; c < job->channels; c++)
+        job->center[c] = (float)(job->sums[c] / count);
+    mu__kernels()->column_sums(x, NULL, job->center, job->squares, rows, job->channels);
+    for (int64_t c = 0; c < job->channels; c++) {
+        // The center is the mean rounded: what that adds to the squares goes away again.
+        const double mean = job->sums[c] / count, off = mean - (double)job->center[c], shift = mean - job->mean[c];
+        job->total[c] += job->squares[c] - count * off * off + shift * shift * (double)before * share;
+        job->mean[c] += shift * share;
+    }
+}
+
+static void find_moments(const moments_job *job)
+{
+    const int64_t row_bytes = job->channels * (int64_t)sizeof(float), step = MU_MAX(BLOCK_BYTES / row_bytes, 1);
+    memset(job->mean, 0, 2 * (size_t)job->channels * sizeof *job->mean);
+    for (int64_t row = 0; row < job->rows; row += step)
+        add_block(job, job->x + row * job->channels, row, MU_MIN(step, job->rows - row));
+}
+
+typedef struct result_job {
+    const mu_kernel *kernel;
+    const moments_job *moments;
+} result_job;
+
+static void write_rows(void *arg, int64_t begin, int64_t end)
+{
+    const result_job *job = arg;
+    const moments_job *m = job->moments;
+    const int64_t channels = m->channels, row_bytes = channels * (int64_t)sizeof(float);
+    const bool stream = row_bytes <= MU_PIECE_BYTES && mu__streams(m->rows * row_bytes);
+    const int64_t step = stream ? MU_PIECE_BYTES / row_bytes : end - begin;
+    _Alignas(64) float piece[MU_PIECE_BYTES / sizeof(float)];
+    for (int64_t row = begin; row < end; row += step) {
+        const int64_t count = MU_MIN(step, end - row);
+        float *to = (float *)job->kernel->out[0].data + row * channels;
+        mu__kernels()->affine_columns(m->x + row * channels, job->kernel->out[1].data, m->factor,
+                                      job->kernel->in[2].data, stream ? piece : to, channels, 0, count);
+        if (stream)
+            mu__put_piece(to, piece, count * row_bytes);
+    }
+}
+
+mu_status mu__batch_norm_prepare(mu_prepare *prepare)
+{
+    const mu_shape *x = &prepare->in[0].shape;
+    const int64_t channels = x->dims[x->rank - 1];
+    prepare->scratch_bytes = (size_t)channels * (DOUBLES * sizeof(double) + FLOATS * sizeof(float));
+    MU_TRY(mu__prepare_f32(prepare));
+    prepare->declined |= channels == 0 || mu__elements(x) == 0;
+    return MU_OK;
+}
+
+mu_status mu__batch_norm_run(const mu_kernel *kernel)
+{
+    const double epsilon = ((const mu_epsilon_attrs *)kernel->attrs)->epsilon;
+    const moments_job job = job_of(kernel);
+    const float *gamma = kernel->in[1].data;
+    float *mean = kernel->out[1].data, *variance = kernel->out[2].data;
+    find_moments(&job);
+    for (int64_t c = 0; c < job.channels; c++) {
+        mean[c] = (float)job.mean[c];
+        variance[c] = (float)(job.total[c] / (double)job.rows);
+        job.factor[c] = (float)((double)gamma[c] / sqrt((double)variance[c] + epsilon));
+    }
+    result_job result = {.kernel = kernel, .moments = &job};
+    mu__share_range(kernel->team, job.rows, 1, job.rows * job.channels, write_rows, &result);
+    return MU_OK;
+}
