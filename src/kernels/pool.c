@@ -142,12 +142,15 @@ MU_INLINE mu_vm greatest_numbers(const float *x, int64_t below, int64_t channels
                                  int64_t n, bool whole, mu_vf *best, mu_marks *marks)
 {
     mu_vf before = load_part(x, n, whole);
+    v_fetch_ahead(x);
     mu_vm odd = v_unordered(before, before);
     *best = before;
     *marks = marks_splat(0);
     MU_UNROLL
     for (int64_t i = 1; i < height * width; i++) {
-        const mu_vf here = load_part(x + i / width * below + i % width * channels, n, whole);
+        const float *from = x + i / width * below + i % width * channels;
+        const mu_vf here = load_part(from, n, whole);
+        v_fetch_ahead(from);
         if (i % 2 == 0 || i + 1 == height * width)
             odd = (mu_vm)(odd | v_unordered(before, here));
         *marks = marks_set(*marks, v_greater(here, *best), (int)i);
@@ -249,8 +252,11 @@ MU_INLINE mu_vf sum_of_window(const mu_pool_shape *s, const float *x, const wind
 {
     mu_vf sum = {0};
     for (int64_t row = w->top; row < w->bottom; row++)
-        for (int64_t column = w->left; column < w->right; column++)
-            sum += load_part(x + (row * s->width + column) * s->channels, n, whole);
+        for (int64_t column = w->left; column < w->right; column++) {
+            const float *from = x + (row * s->width + column) * s->channels;
+            sum += load_part(from, n, whole);
+            v_fetch_ahead(from);
+        }
     return sum;
 }
 

@@ -111,50 +111,60 @@ typedef struct binary_job {
     bool stream;
 } binary_job;
 
-// The loop on operands that need no conversion.
-static void plain_row(const binary_job *job, const char *a, int64_t step_a, const char *b, int64_t step_b, char *out,
-                      int64_t n)
+// A row of the result: where its operands begin and by how many elements they step.
+typedef struct binary_part {
+    const binary_job *job;
+    const char *a, *b;
+    int64_t step_a, step_b;
+} binary_part;
+
+enum { CHUNK = 1024 };  // 16-bit floats that are widened at once
+
+static void make_halves(void *arg, int64_t at, int64_t n, void *to)
 {
-    const int variant = job->kernel->op->variant;
-    if (!job->stream || n * (int64_t)job->out_bytes < MU_PIECE_BYTES / 8) {
-        job->loop(variant, a, step_a, b, step_b, out, n);
-        return;
-    }
-    _Alignas(64) char piece[MU_PIECE_BYTES];
-    const int64_t step = MU_PIECE_BYTES / 8;
-    for (int64_t i = 0; i < n; i += step) {
-        const int64_t count = MU_MIN(n - i, step);
-        job->loop(variant, a + (size_t)(i * step_a) * job->in_bytes, step_a, b + (size_t)(i * step_b) * job->in_bytes,
-                  step_b, piece, count);
-        mu__put_piece(out + (size_t)i * job->out_bytes, piece, count * (int64_t)job->out_bytes);
-    }
+    const binary_part *part = arg;
+    const mu_kernel *k = part->job->kernel;
+    const mu_dtype dtype = k->in[0].dtype;
+    const size_t bytes = part->job->in_bytes;
+    _Alignas(64) float wide_a[CHUNK], wide_b[CHUNK], wide_out[CHUNK];
+    mu__convert(MU_F32, wide_a, dtype, part->a + (size_t)(at * part->step_a) * bytes, part->step_a ? n : 1);
+    mu__convert(MU_F32, wide_b, dtype, part->b + (size_t)(at * part->step_b) * bytes, part->step_b ? n : 1);
+    const bool narrows = k->out[0].dtype == dtype;  // else it is a comparison, which writes bools
+    part->job->loop(k->op->variant, wide_a, part->step_a, wide_b, part->step_b, narrows ? wide_out : to, n);
+    if (narrows)
+        mu__convert(dtype, to, MU_F32, wide_out, n);
+}
+
+// The loop on operands that need no conversion.
+static void make_plain(void *arg, int64_t at, int64_t n, void *to)
+{
+    const binary_part *part = arg;
+    const size_t bytes = part->job->in_bytes;
+    part->job->loop(part->job->kernel->op->variant, part->a + (size_t)(at * part->step_a) * bytes, part->step_a,
+                    part->b + (size_t)(at * part->step_b) * bytes, part->step_b, to, n);
+}
+
+static void make_row(binary_part *part, char *out, int64_t n)
+{
+    const binary_job *job = part->job;
+    const mu_pieces pieces = {
+        .make = job->halves ? make_halves : make_plain, .arg = part, .most = job->halves ? CHUNK : 0,
+        .out = out, .out_bytes = job->out_bytes, .n_in = 2, .in = {part->a, part->b},
+        .in_bytes = {part->step_a == 1 ? job->in_bytes : 0, part->step_b == 1 ? job->in_bytes : 0},
+    };
+    mu__run_pieces(&pieces, job->stream, n);
 }
 
 static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
 {
     const binary_job *job = arg;
     const mu_kernel *k = job->kernel;
-    const char *a = (const char *)k->in[0].data + (size_t)at[0] * job->in_bytes;
-    const char *b = (const char *)k->in[1].data + (size_t)at[1] * job->in_bytes;
-    char *out = (char *)k->out[0].data + (size_t)out_at * job->out_bytes;
-    int64_t step_a = walk->strides[0][walk->rank - 1], step_b = walk->strides[1][walk->rank - 1];
-    if (!job->halves) {
-        plain_row(job, a, step_a, b, step_b, out, n);
-        return;
-    }
-    enum { CHUNK = 1024 };
-    float wide_a[CHUNK], wide_b[CHUNK], wide_out[CHUNK];
-    mu_dtype dtype = k->in[0].dtype, out_dtype = k->out[0].dtype;
-    for (int64_t i = 0; i < n; i += CHUNK) {
-        int64_t count = MU_MIN(n - i, (int64_t)CHUNK);
-        mu__convert(MU_F32, wide_a, dtype, a + (size_t)(i * step_a) * job->in_bytes, step_a ? count : 1);
-        mu__convert(MU_F32, wide_b, dtype, b + (size_t)(i * step_b) * job->in_bytes, step_b ? count : 1);
-        bool narrows = out_dtype == dtype;  // else it is a comparison, which writes bools
-        void *to = narrows ? (void *)wide_out : out + (size_t)i * job->out_bytes;
-        job->loop(k->op->variant, wide_a, step_a, wide_b, step_b, to, count);
-        if (narrows)
-            mu__convert(dtype, out + (size_t)i * job->out_bytes, MU_F32, wide_out, count);
-    }
+    const int last = walk->rank - 1;
+    binary_part part = {
+        .job = job, .a = (const char *)k->in[0].data + (size_t)at[0] * job->in_bytes, .step_a = walk->strides[0][last],
+        .b = (const char *)k->in[1].data + (size_t)at[1] * job->in_bytes, .step_b = walk->strides[1][last],
+    };
+    make_row(&part, (char *)k->out[0].data + (size_t)out_at * job->out_bytes, n);
 }
 
 static const int combining[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM,
@@ -220,8 +230,9 @@ static void tile_range(void *arg, int64_t begin, int64_t end)
     for (int64_t row = begin; row < end; row += job->rows) {
         const int64_t n = MU_MIN(job->rows, end - row) * job->columns, at = row * job->columns;
         const char *from = dense + (size_t)at * binary->in_bytes;
-        plain_row(binary, job->tiled == 0 ? job->tile : from, 1, job->tiled == 1 ? job->tile : from, 1,
-                  (char *)binary->kernel->out[0].data + (size_t)at * binary->out_bytes, n);
+        binary_part part = {.job = binary, .a = job->tiled == 0 ? job->tile : from, .step_a = 1,
+                            .b = job->tiled == 1 ? job->tile : from, .step_b = 1};
+        make_row(&part, (char *)binary->kernel->out[0].data + (size_t)at * binary->out_bytes, n);
     }
 }
 
@@ -567,42 +578,53 @@ typedef struct clip_job {
     loop2 *loop;
     mu_dtype dtype;
     size_t bytes;    // of an element
+    bool stream;
 } clip_job;
 
-enum { CLIP_PIECE = MU_PIECE_BYTES / 8 };
+typedef struct clip_part {
+    const clip_job *job;
+    const char *in[3];
+    int64_t step[3];
+} clip_part;
 
 // Operand i from element `at` on: as it is, or as float32 in `wide`.
-static const void *clip_operand(const clip_job *job, int i, int64_t at, int64_t count, float *wide)
+static const void *clip_operand(const clip_part *part, int i, int64_t at, int64_t n, float *wide)
 {
-    const char *from = (const char *)job->kernel->in[i].data + (size_t)at * job->bytes;
-    if (job->dtype != MU_F16 && job->dtype != MU_BF16)
+    const mu_dtype dtype = part->job->dtype;
+    const char *from = part->in[i] + (size_t)(at * part->step[i]) * part->job->bytes;
+    if (dtype != MU_F16 && dtype != MU_BF16)
         return from;
-    mu__convert(MU_F32, wide, job->dtype, from, count);
+    mu__convert(MU_F32, wide, dtype, from, part->step[i] ? n : 1);
     return wide;
 }
 
 // The larger bound wins where they cross, as in TensorFlow.
+static void make_clipped(void *arg, int64_t at, int64_t n, void *to)
+{
+    const clip_part *part = arg;
+    const clip_job *job = part->job;
+    _Alignas(64) char least[CHUNK * sizeof(double)];
+    _Alignas(64) float wide[3][CHUNK];
+    const bool halves = job->dtype == MU_F16 || job->dtype == MU_BF16;
+    job->loop(MINIMUM, clip_operand(part, 0, at, n, wide[0]), part->step[0], clip_operand(part, 2, at, n, wide[2]),
+              part->step[2], least, n);
+    job->loop(MAXIMUM, least, 1, clip_operand(part, 1, at, n, wide[1]), part->step[1], halves ? least : to, n);
+    if (halves)
+        mu__convert(job->dtype, to, MU_F32, least, n);
+}
+
 static void clip_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
 {
     const clip_job *job = arg;
-    const int last = walk->rank - 1;
-    const int64_t step[] = {walk->strides[0][last], walk->strides[1][last], walk->strides[2][last]};
-    const bool halves = job->dtype == MU_F16 || job->dtype == MU_BF16, streams = mu__streams(n * (int64_t)job->bytes);
-    _Alignas(64) char piece[MU_PIECE_BYTES];
-    float wide[3][CLIP_PIECE];
-    for (int64_t i = 0; i < n; i += CLIP_PIECE) {
-        const int64_t count = MU_MIN(n - i, (int64_t)CLIP_PIECE);
-        char *out = (char *)job->kernel->out[0].data + (size_t)(out_at + i) * job->bytes;
-        const void *in[3];
-        for (int k = 0; k < 3; k++)
-            in[k] = clip_operand(job, k, at[k] + i * step[k], step[k] ? count : 1, wide[k]);
-        job->loop(MINIMUM, in[0], step[0], in[2], step[2], piece, count);
-        job->loop(MAXIMUM, piece, 1, in[1], step[1], halves || streams ? piece : out, count);
-        if (halves)
-            mu__convert(job->dtype, out, MU_F32, piece, count);
-        else if (streams)
-            mu__put_piece(out, piece, count * (int64_t)job->bytes);
+    clip_part part = {.job = job};
+    mu_pieces pieces = {.make = make_clipped, .arg = &part, .most = CHUNK, .out_bytes = job->bytes, .n_in = 3,
+                        .out = (char *)job->kernel->out[0].data + (size_t)out_at * job->bytes};
+    for (int i = 0; i < 3; i++) {
+        part.step[i] = walk->strides[i][walk->rank - 1];
+        pieces.in[i] = part.in[i] = (const char *)job->kernel->in[i].data + (size_t)at[i] * job->bytes;
+        pieces.in_bytes[i] = part.step[i] == 1 ? job->bytes : 0;
     }
+    mu__run_pieces(&pieces, job->stream, n);
 }
 
 static mu_status clip_ref(const mu_kernel *k)
@@ -610,6 +632,7 @@ static mu_status clip_ref(const mu_kernel *k)
     const mu_dtype dtype = k->in[0].dtype;
     clip_job job = {.kernel = k, .loop = arithmetic_loop(dtype), .dtype = dtype, .bytes = mu_dtype_bytes(dtype)};
     mu_walk walk;
+    job.stream = mu__streams(mu__elements(&k->out[0].shape) * (int64_t)job.bytes);
     mu__walk_make(&walk, &k->out[0].shape, 3, k->in);
     mu__walk_run(&walk, k->team, clip_row, &job);
     return MU_OK;

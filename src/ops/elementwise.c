@@ -96,54 +96,44 @@ typedef struct unary_job {
     loop1 *loop;
     double alpha;
     bool widened;   // 16-bit floats become float32 for the loop
+    int64_t begin;  // of this member's range
 } unary_job;
 
-static void halves_range(const unary_job *job, int64_t begin, int64_t end)
+enum { CHUNK = 1024 };  // 16-bit floats that are widened at once
+
+static void make_halves(void *arg, int64_t at, int64_t n, void *to)
 {
-    enum { CHUNK = 1024 };
-    float wide_in[CHUNK], wide_out[CHUNK];
+    const unary_job *job = arg;
     const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
-    int variant = job->kernel->op->variant;
-    for (int64_t i = begin; i < end; i += CHUNK) {
-        int64_t count = MU_MIN(end - i, (int64_t)CHUNK);
-        mu__convert(MU_F32, wide_in, in->dtype, (const uint16_t *)in->data + i, count);
-        if (out->dtype == MU_BOOL) {
-            job->loop(variant, job->alpha, wide_in, (bool *)out->data + i, count);
-            continue;
-        }
-        job->loop(variant, job->alpha, wide_in, wide_out, count);
-        mu__convert(out->dtype, (uint16_t *)out->data + i, MU_F32, wide_out, count);
-    }
+    const int variant = job->kernel->op->variant;
+    _Alignas(64) float wide_in[CHUNK], wide_out[CHUNK];
+    mu__convert(MU_F32, wide_in, in->dtype, (const uint16_t *)in->data + job->begin + at, n);
+    job->loop(variant, job->alpha, wide_in, out->dtype == MU_BOOL ? to : wide_out, n);
+    if (out->dtype != MU_BOOL)
+        mu__convert(out->dtype, to, MU_F32, wide_out, n);
 }
 
-// The loop on elements [begin, end) of inputs that need no conversion.
-static void plain_range(const unary_job *job, int64_t begin, int64_t end)
+// The loop on inputs that need no conversion.
+static void make_plain(void *arg, int64_t at, int64_t n, void *to)
 {
-    const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
-    const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
-    const char *from = in->data;
-    char *to = out->data;
-    const int variant = job->kernel->op->variant;
-    if (!mu__streams((end - begin) * (int64_t)out_bytes)) {
-        job->loop(variant, job->alpha, from + (size_t)begin * in_bytes, to + (size_t)begin * out_bytes, end - begin);
-        return;
-    }
-    _Alignas(64) char piece[MU_PIECE_BYTES];
-    const int64_t step = MU_PIECE_BYTES / 8;
-    for (int64_t i = begin; i < end; i += step) {
-        const int64_t count = MU_MIN(end - i, step);
-        job->loop(variant, job->alpha, from + (size_t)i * in_bytes, piece, count);
-        mu__put_piece(to + (size_t)i * out_bytes, piece, count * (int64_t)out_bytes);
-    }
+    const unary_job *job = arg;
+    const mu_view *in = &job->kernel->in[0];
+    job->loop(job->kernel->op->variant, job->alpha,
+              (const char *)in->data + (size_t)(job->begin + at) * mu_dtype_bytes(in->dtype), to, n);
 }
 
 static void unary_range(void *arg, int64_t begin, int64_t end)
 {
-    const unary_job *job = arg;
-    if (job->widened)
-        halves_range(job, begin, end);
-    else
-        plain_range(job, begin, end);
+    unary_job job = *(const unary_job *)arg;
+    const mu_view *in = &job.kernel->in[0], *out = &job.kernel->out[0];
+    const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
+    job.begin = begin;
+    const mu_pieces pieces = {
+        .make = job.widened ? make_halves : make_plain, .arg = &job, .most = job.widened ? CHUNK : 0,
+        .out = (char *)out->data + (size_t)begin * out_bytes, .out_bytes = out_bytes,
+        .n_in = 1, .in = {(const char *)in->data + (size_t)begin * in_bytes}, .in_bytes = {in_bytes},
+    };
+    mu__run_pieces(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
 }
 
 static bool is_half(mu_dtype dtype)

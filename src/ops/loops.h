@@ -45,6 +45,20 @@ bool mu__streams(int64_t bytes);
 void mu__put_piece(void *to, const void *piece, int64_t bytes);
 void mu__put_end(void);
 
+// mu__run_pieces calls make(arg, at, n, to) until elements [0, n) of a dense result are made: with `to` in the result,
+// at most `most` at a time (0: any number), or, if it streams, in pieces that are put past the caches. in: the dense
+// operands, which are then fetched ahead, and the bytes that each has per element of the result (0: not dense).
+typedef struct mu_pieces {
+    void (*make)(void *arg, int64_t at, int64_t n, void *to);
+    void *arg, *out;
+    size_t out_bytes;
+    int n_in;
+    const void *in[MU_WALK_OPERANDS];
+    size_t in_bytes[MU_WALK_OPERANDS];
+    int64_t most;
+} mu_pieces;
+void mu__run_pieces(const mu_pieces *pieces, bool stream, int64_t n);
+
 // mu__copy_blocks copies n blocks of `bytes`, each so many bytes behind the one before; mu__fill writes n copies of an
 // element of 1, 2, 4 or 8 bytes. stream: past the caches, where a block is large enough for it.
 void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n,

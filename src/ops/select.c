@@ -10,6 +10,12 @@
 
 // ---- Where --------------------------------------------------------------------------------------
 
+// A row of the result: where its operands begin and by how many elements they step.
+typedef struct select_part {
+    const void *in[3];
+    int64_t step[3];
+} select_part;
+
 #define T uint8_t
 #define FN(name) name##_8
 #include "ops/select_loops.inc.c"
@@ -23,13 +29,37 @@
 #define FN(name) name##_64
 #include "ops/select_loops.inc.c"
 
+typedef struct select_job {
+    const mu_kernel *kernel;
+    void (*make)(void *arg, int64_t at, int64_t n, void *to);
+    size_t bytes;  // of an element
+    bool stream;
+} select_job;
+
+static void select_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
+{
+    const select_job *job = arg;
+    select_part part;
+    mu_pieces pieces = {.make = job->make, .arg = &part, .out_bytes = job->bytes, .n_in = 3,
+                        .out = (char *)job->kernel->out[0].data + (size_t)out_at * job->bytes};
+    for (int i = 0; i < 3; i++) {
+        const size_t bytes = i == 0 ? 1 : job->bytes;
+        part.step[i] = walk->strides[i][walk->rank - 1];
+        pieces.in[i] = part.in[i] = (const char *)job->kernel->in[i].data + (size_t)at[i] * bytes;
+        pieces.in_bytes[i] = part.step[i] == 1 ? bytes : 0;
+    }
+    mu__run_pieces(&pieces, job->stream, n);
+}
+
 static mu_status where_ref(const mu_kernel *k)
 {
-    size_t bytes = mu_dtype_bytes(k->in[1].dtype);
+    const size_t bytes = mu_dtype_bytes(k->in[1].dtype);
+    select_job job = {.kernel = k, .bytes = bytes,
+                      .make = bytes == 1 ? make_8 : bytes == 2 ? make_16 : bytes == 4 ? make_32 : make_64,
+                      .stream = mu__streams(mu__elements(&k->out[0].shape) * (int64_t)bytes)};
     mu_walk walk;
     mu__walk_make(&walk, &k->out[0].shape, 3, k->in);
-    mu__walk_run(&walk, k->team, bytes == 1 ? select_8 : bytes == 2 ? select_16 : bytes == 4 ? select_32 : select_64,
-                 (void *)k);
+    mu__walk_run(&walk, k->team, select_row, &job);
     return MU_OK;
 }
 
@@ -68,12 +98,27 @@ mu_tensor *mu_where(mu_tensor *condition, mu_tensor *a, mu_tensor *b)
 
 // ---- Cast ---------------------------------------------------------------------------------------
 
+typedef struct cast_part {
+    const mu_kernel *kernel;
+    const char *from;
+} cast_part;
+
+static void make_cast(void *arg, int64_t at, int64_t n, void *to)
+{
+    const cast_part *part = arg;
+    const mu_dtype dtype = part->kernel->in[0].dtype;
+    mu__convert(part->kernel->out[0].dtype, to, dtype, part->from + (size_t)at * mu_dtype_bytes(dtype), n);
+}
+
 static void cast_range(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *k = arg;
     const mu_view *in = &k->in[0], *out = &k->out[0];
-    mu__convert(out->dtype, (char *)out->data + (size_t)begin * mu_dtype_bytes(out->dtype), in->dtype,
-                (const char *)in->data + (size_t)begin * mu_dtype_bytes(in->dtype), end - begin);
+    const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
+    cast_part part = {.kernel = k, .from = (const char *)in->data + (size_t)begin * in_bytes};
+    const mu_pieces pieces = {.make = make_cast, .arg = &part, .out = (char *)out->data + (size_t)begin * out_bytes,
+                              .out_bytes = out_bytes, .n_in = 1, .in = {part.from}, .in_bytes = {in_bytes}};
+    mu__run_pieces(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
 }
 
 static mu_status cast_ref(const mu_kernel *k)

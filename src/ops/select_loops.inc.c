@@ -1,4 +1,4 @@
-// One row of `where` for elements of one size; included by select.c once per size. T: the element, FN(name).
+// A part of a row of `where` for elements of one size; included by select.c once per size. T: the element, FN(name).
 
 // Both are read before one is chosen, which lets the loops become vectors; a scalar operand stays in a register.
 #define CHOOSE(A, B)                                    \
@@ -26,14 +26,13 @@ static void FN(choose)(const uint8_t *condition, const T *a, int64_t step_a, con
 }
 #undef CHOOSE
 
-static void FN(select)(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
+static void FN(make)(void *arg, int64_t at, int64_t n, void *to)
 {
-    const mu_kernel *k = arg;
-    const uint8_t *condition = (const uint8_t *)k->in[0].data + at[0];
-    const T *a = (const T *)k->in[1].data + at[1], *b = (const T *)k->in[2].data + at[2];
-    T *out = (T *)k->out[0].data + out_at;
-    int last = walk->rank - 1;
-    int64_t step_c = walk->strides[0][last], step_a = walk->strides[1][last], step_b = walk->strides[2][last];
+    const select_part *part = arg;
+    const int64_t step_c = part->step[0], step_a = part->step[1], step_b = part->step[2];
+    const uint8_t *condition = (const uint8_t *)part->in[0] + at * step_c;
+    const T *a = (const T *)part->in[1] + at * step_a, *b = (const T *)part->in[2] + at * step_b;
+    T *out = to;
     if (step_c == 1) {
         FN(choose)(condition, a, step_a, b, step_b, out, n);
         return;
