@@ -1,5 +1,6 @@
 // 16-bit floats to float32 and back. Main idea: bfloat16 is the upper half of a float32, which plain loops
-// handle; for IEEE's half processors have instructions, and integers do where they have not.
+// handle; for IEEE's half processors have instructions, and integers do where they have not. Sums, products and
+// extremes of two are made without a copy in float32 where vectors are wide.
 #include "parts.h"
 #include "simd.h"
 
@@ -80,4 +81,111 @@ void MU_KERNEL(narrow_f16)(const float *restrict x, uint16_t *restrict y, int64_
 #endif
     for (; i < n; i++)
         y[i] = narrowed(x[i]);
+}
+
+// ---- Ops on two -------------------------------------------------------------------------------------
+
+// A NaN on either side passes.
+MU_INLINE float of_two(mu_halves2 op, float a, float b)
+{
+    switch (op) {
+    case MU_HALVES_ADD: return a + b;
+    case MU_HALVES_SUBTRACT: return a - b;
+    case MU_HALVES_MULTIPLY: return a * b;
+    case MU_HALVES_GREATER: return ((a > b) | (a != a)) ? a : b;
+    default: return ((a < b) | (a != a)) ? a : b;
+    }
+}
+
+#if MU_LANES == 16
+
+MU_INLINE mu_vf load_halves(const uint16_t *x, bool bfloat)
+{
+    const __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)x);
+    return bfloat ? (mu_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16) : (mu_vf)_mm512_cvtph_ps(halves);
+}
+
+// As narrow_bf16 and narrow_f16 round.
+MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat)
+{
+    const __m512i bits = (__m512i)value;
+    __m256i halves;
+    if (bfloat) {
+        const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+        const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+        const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+        const __m512i chosen = _mm512_mask_mov_epi32(rounded, v_unordered(value, value), quiet);
+        halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16));
+    } else {
+        halves = _mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
+    }
+    _mm256_storeu_si256((__m256i *)(void *)y, halves);
+}
+
+MU_INLINE mu_vf of_two_vectors(mu_halves2 op, mu_vf a, mu_vf b)
+{
+    switch (op) {
+    case MU_HALVES_ADD: return a + b;
+    case MU_HALVES_SUBTRACT: return a - b;
+    case MU_HALVES_MULTIPLY: return a * b;
+    case MU_HALVES_GREATER: return v_select(v_greater(a, b) | v_unordered(a, a), a, b);
+    default: return v_select(v_greater(b, a) | v_unordered(a, a), a, b);
+    }
+}
+
+MU_INLINE int64_t wide_loop(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
+                            int64_t step_b, uint16_t *y, int64_t n)
+{
+    const mu_vf same_a = v_splat(bfloat ? float_of((uint32_t)a[0] << 16) : widened(a[0]));
+    const mu_vf same_b = v_splat(bfloat ? float_of((uint32_t)b[0] << 16) : widened(b[0]));
+    int64_t i = 0;
+    for (; i + MU_LANES <= n; i += MU_LANES)
+        store_halves(y + i, of_two_vectors(op, step_a ? load_halves(a + i, bfloat) : same_a,
+                                           step_b ? load_halves(b + i, bfloat) : same_b), bfloat);
+    return i;
+}
+
+#endif
+
+// What a constant op and type leave of the loops: with vectors, then through float32 in short pieces.
+MU_INLINE void loop_of_two(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
+                           int64_t step_b, uint16_t *y, int64_t n)
+{
+    enum { PIECE = 256 };
+    float wide_a[PIECE], wide_b[PIECE], result[PIECE];
+    int64_t i = 0;
+#if MU_LANES == 16
+    i = wide_loop(op, bfloat, a, step_a, b, step_b, y, n);
+#endif
+    for (; i < n; i += PIECE) {
+        const int64_t count = least(PIECE, n - i);
+        (bfloat ? MU_KERNEL(widen_bf16) : MU_KERNEL(widen_f16))(a + i * step_a, wide_a, step_a ? count : 1);
+        (bfloat ? MU_KERNEL(widen_bf16) : MU_KERNEL(widen_f16))(b + i * step_b, wide_b, step_b ? count : 1);
+        for (int64_t j = 0; j < count; j++)
+            result[j] = of_two(op, wide_a[j * step_a], wide_b[j * step_b]);
+        (bfloat ? MU_KERNEL(narrow_bf16) : MU_KERNEL(narrow_f16))(result, y + i, count);
+    }
+}
+
+MU_INLINE void any_of_two(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
+                          int64_t step_b, uint16_t *y, int64_t n)
+{
+    if (bfloat)
+        loop_of_two(op, true, a, step_a, b, step_b, y, n);
+    else
+        loop_of_two(op, false, a, step_a, b, step_b, y, n);
+}
+
+void MU_KERNEL(halves2)(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
+                        int64_t step_b, uint16_t *y, int64_t n)
+{
+    if (n <= 0)
+        return;
+    switch (op) {
+    case MU_HALVES_ADD: any_of_two(MU_HALVES_ADD, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_HALVES_SUBTRACT: any_of_two(MU_HALVES_SUBTRACT, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_HALVES_MULTIPLY: any_of_two(MU_HALVES_MULTIPLY, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_HALVES_GREATER: any_of_two(MU_HALVES_GREATER, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_HALVES_LESS: any_of_two(MU_HALVES_LESS, bfloat, a, step_a, b, step_b, y, n); break;
+    }
 }

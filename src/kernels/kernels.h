@@ -70,6 +70,8 @@ static inline int64_t mu__sort_scratch(int64_t columns)
     return 4 * columns + 2 * 8 * 128;
 }
 
+typedef enum mu_halves2 { MU_HALVES_ADD, MU_HALVES_SUBTRACT, MU_HALVES_MULTIPLY, MU_HALVES_GREATER, MU_HALVES_LESS }
+    mu_halves2;
 typedef enum mu_fold { MU_FOLD_SUM, MU_FOLD_PRODUCT, MU_FOLD_GREATEST, MU_FOLD_LEAST } mu_fold;
 
 typedef struct mu_kernels {
@@ -218,6 +220,14 @@ typedef struct mu_kernels {
 
     // sum_bf16: the sum of n bfloat16 numbers in float32.
     float (*sum_bf16)(const uint16_t *x, int64_t n);
+
+    // sum_f64: the sum of n doubles.
+    double (*sum_f64)(const double *x, int64_t n);
+
+    // halves2: y = a op b of 16-bit floats (IEEE's half, or bfloat16), computed in float32 and rounded once; an operand
+    // whose step is 0 is one number. y may be a or b. The extremes pass a NaN on. Range: the first n elements.
+    void (*halves2)(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
+                    uint16_t *y, int64_t n);
 
     // scale: y = factor * x; y may be x. Range: elements.
     void (*scale)(const float *x, float factor, float *y, int64_t begin, int64_t end);

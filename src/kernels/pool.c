@@ -5,6 +5,8 @@
 #include "parts.h"
 #include "simd.h"
 
+enum { FETCHED = 2048 };  // bytes: how far ahead of a window its rows are asked for
+
 static void relu_pool_pixel(const float *x, int64_t below, const float *b, float *y, uint8_t *mark, int64_t channels)
 {
     for (int64_t c = 0; c < channels; c += MU_LANES) {
@@ -142,7 +144,7 @@ MU_INLINE mu_vm greatest_numbers(const float *x, int64_t below, int64_t channels
                                  int64_t n, bool whole, mu_vf *best, mu_marks *marks)
 {
     mu_vf before = load_part(x, n, whole);
-    v_fetch_ahead(x);
+    v_fetch_ahead(x, FETCHED);
     mu_vm odd = v_unordered(before, before);
     *best = before;
     *marks = marks_splat(0);
@@ -150,7 +152,7 @@ MU_INLINE mu_vm greatest_numbers(const float *x, int64_t below, int64_t channels
     for (int64_t i = 1; i < height * width; i++) {
         const float *from = x + i / width * below + i % width * channels;
         const mu_vf here = load_part(from, n, whole);
-        v_fetch_ahead(from);
+        v_fetch_ahead(from, FETCHED);
         if (i % 2 == 0 || i + 1 == height * width)
             odd = (mu_vm)(odd | v_unordered(before, here));
         *marks = marks_set(*marks, v_greater(here, *best), (int)i);
@@ -255,7 +257,7 @@ MU_INLINE mu_vf sum_of_window(const mu_pool_shape *s, const float *x, const wind
         for (int64_t column = w->left; column < w->right; column++) {
             const float *from = x + (row * s->width + column) * s->channels;
             sum += load_part(from, n, whole);
-            v_fetch_ahead(from);
+            v_fetch_ahead(from, FETCHED);
         }
     return sum;
 }

@@ -57,12 +57,11 @@ MU_INLINE void v_store(float *p, mu_vf v)
     memcpy(p, &v, sizeof v);
 }
 
-// Asks for what a loop over several short streams will read FETCHED bytes further on: processors fetch ahead by
-// themselves where one long stream is read, not here. Any address may be named.
-MU_INLINE void v_fetch_ahead(const void *p)
+// Asks for what will be read so many bytes further on: processors fetch ahead by themselves where one long stream is
+// read, less well where several short ones are. Any address may be named.
+MU_INLINE void v_fetch_ahead(const void *p, int64_t bytes)
 {
-    enum { FETCHED = 2048 };
-    __builtin_prefetch((const char *)p + FETCHED);
+    __builtin_prefetch((const char *)p + bytes);
 }
 
 MU_INLINE mu_vf v_splat(float x)

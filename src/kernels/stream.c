@@ -109,14 +109,16 @@ void MU_KERNEL(put)(void *dst, const void *src, int64_t bytes)
     const uint8_t *from = src;
     const int64_t head = least(bytes, (int64_t)(-(uintptr_t)to % VECTOR_BYTES));
     int64_t left = bytes - head;
-    memcpy(to, from, (size_t)head);
+    if (head > 0)
+        memcpy(to, from, (size_t)head);
     to += head, from += head;
     for (; left >= VECTOR_BYTES; to += VECTOR_BYTES, from += VECTOR_BYTES, left -= VECTOR_BYTES) {
         mu_vf v;
         memcpy(&v, from, sizeof v);
         v_stream((float *)(void *)to, v);
     }
-    memcpy(to, from, (size_t)left);
+    if (left > 0)
+        memcpy(to, from, (size_t)left);
 }
 
 void MU_KERNEL(fence)(void)

@@ -1,11 +1,15 @@
 // Transposes of matrices. Main idea: squares of as many elements as a vector has are loaded row by row, turned in
 // registers by interleaving (log2 of the side passes) and stored row by row, so that every line of memory that is
 // touched is used whole; strips of some lines keep reads next to each other. Results that are larger than the caches
-// are put past them line by line. Knows bytes, not types.
+// are put past them, wide elements line by line, narrow ones in tiles. Knows bytes, not types.
 #include "parts.h"
 #include "simd.h"
 
-enum { LINE = 64, STRIP = 4 };  // bytes of a line of memory; lines of the input that are read side by side
+// Bytes of a line of memory; lines of the input that are read side by side; elements of a tile's rows.
+enum { LINE = 64, STRIP = 4, WIDTH = 128 };
+// Rows at multiples of so many bytes crowd into a few places of the caches, so large results of such rows, too, are
+// made in tiles that lie elsewhere; in others tiles only cost.
+enum { CROWDED = 1024, TILED_FROM = 128 << 10 };
 
 #define LOW_2 0, 2
 #define HIGH_2 1, 3
@@ -45,6 +49,21 @@ MU_INLINE void stream_line(void *to, const void *from)
 #else
     memcpy(to, from, LINE);
 #endif
+}
+
+// Moves a row of a tile into its place; `next`, where the row after next goes, is asked for.
+MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const uint8_t *next, bool stream)
+{
+    int64_t at = 0;
+    for (; at + LINE <= bytes; at += LINE) {
+        if (stream) {
+            stream_line(to + at, from + at);
+        } else {
+            __builtin_prefetch(next + at, 1);
+            memcpy(to + at, from + at, LINE);
+        }
+    }
+    memcpy(to + at, from + at, (size_t)(bytes - at));
 }
 
 #define PASTE(a, b) a##b
@@ -88,34 +107,61 @@ MU_INLINE void stream_line(void *to, const void *from)
     /* SIDE rows of the output, one line of each, through a place of their own. */                                    \
     static void stream_lines_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns)   \
     {                                                                                                                 \
-        enum { SIDE = SIDE_##BITS, WIDTH = LINE * 8 / BITS };                                                         \
-        _Alignas(LINE) uint##BITS##_t lines[SIDE * WIDTH];                                                            \
-        for (int j = 0; j < WIDTH; j += SIDE)                                                                         \
-            turn_square_##BITS(in + j * stride, stride, lines + j, WIDTH);                                            \
-        for (int i = 0; i < SIDE; i++)                                                                                \
-            stream_line(out + i * columns, lines + i * WIDTH);                                                        \
+        enum { SIDE = SIDE_##BITS, ACROSS = LINE * 8 / BITS };                                                        \
+        _Alignas(LINE) uint##BITS##_t lines[SIDE * ACROSS];                                                           \
+        for (int64_t j = 0; j < ACROSS; j += SIDE)                                                                    \
+            turn_square_##BITS(in + j * stride, stride, lines + j, ACROSS);                                           \
+        for (int64_t i = 0; i < SIDE; i++)                                                                            \
+            stream_line(out + i * columns, lines + i * ACROSS);                                                       \
+    }                                                                                                                 \
+                                                                                                                      \
+    /* Up to HEIGHT rows of the output, WIDTH elements of each at most, likewise. */                                  \
+    static void turn_tile_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns,      \
+                                 int64_t rows, int64_t width, bool stream)                                            \
+    {                                                                                                                 \
+        enum { SIDE = SIDE_##BITS, HEIGHT = STRIP * LINE * 8 / BITS };                                                \
+        _Alignas(LINE) uint##BITS##_t tile[HEIGHT * WIDTH];                                                           \
+        for (int64_t j = 0; j < width; j += SIDE)                                                                     \
+            for (int64_t i = 0; i < rows; i += SIDE) {                                                                \
+                for (int64_t k = 0; stream && i * (BITS / 8) % LINE == 0 && k < SIDE; k++)                            \
+                    __builtin_prefetch(in + i + (j + WIDTH + k) * stride);                                            \
+                turn_square_##BITS(in + i + j * stride, stride, tile + i * WIDTH + j, WIDTH);                         \
+            }                                                                                                         \
+        for (int64_t i = 0; i < rows; i++)                                                                            \
+            move_row((uint8_t *)(out + i * columns), (const uint8_t *)(tile + i * WIDTH), width * (BITS / 8),         \
+                     (const uint8_t *)(out + (i + 2) * columns), stream);                                             \
+    }                                                                                                                 \
+                                                                                                                      \
+    /* Up to HEIGHT rows of the output, all of whole squares. */                                                      \
+    static void turn_strip_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns,     \
+                                  int64_t rows, bool tiled, bool stream)                                              \
+    {                                                                                                                 \
+        const bool lines = stream && BITS >= 32;                                                                      \
+        const int64_t step = lines ? LINE * 8 / BITS : tiled ? WIDTH : SIDE_##BITS;                                   \
+        const int64_t whole = columns / (lines ? step : SIDE_##BITS) * (lines ? step : SIDE_##BITS);                  \
+        for (int64_t j = 0; j < whole; j += step) {                                                                   \
+            if (tiled && !lines)                                                                                      \
+                turn_tile_##BITS(in + j * stride, stride, out + j, columns, rows, least(WIDTH, whole - j), stream);   \
+            for (int64_t i = 0; (lines || !tiled) && i < rows; i += SIDE_##BITS)                                      \
+                (lines ? stream_lines_##BITS : turn_square_##BITS)(in + i + j * stride, stride, out + i * columns + j,\
+                                                                   columns);                                          \
+        }                                                                                                             \
+        turn_edge_##BITS(in + whole * stride, stride, out + whole, columns, rows, columns - whole);                   \
     }                                                                                                                 \
                                                                                                                       \
     static void turn_##BITS(const void *from, int64_t stride, void *to, int64_t columns, bool stream, int64_t begin,  \
                             int64_t end)                                                                              \
     {                                                                                                                 \
-        enum { SIDE = SIDE_##BITS, WIDTH = LINE * 8 / BITS, HEIGHT = STRIP * WIDTH };                                 \
-        const int64_t step = stream ? WIDTH : SIDE;                                                                   \
+        enum { SIDE = SIDE_##BITS, HEIGHT = STRIP * LINE * 8 / BITS };                                                \
         const uint##BITS##_t *in = from;                                                                              \
         uint##BITS##_t *out = to;                                                                                     \
+        const int64_t row = columns * (BITS / 8);                                                                     \
+        const bool tiled = stream || (row % CROWDED == 0 && (end - begin) * row >= TILED_FROM);                       \
         for (int64_t first = begin; first < end; first += HEIGHT) {                                                   \
-            const int64_t last = least(first + HEIGHT, end);                                                          \
-            for (int64_t j = 0; j < columns; j += step)                                                               \
-                for (int64_t i = first; i < last; i += SIDE) {                                                        \
-                    const uint##BITS##_t *at = in + i + j * stride;                                                   \
-                    if (i + SIDE > last || j + step > columns)                                                        \
-                        turn_edge_##BITS(at, stride, out + i * columns + j, columns, least(SIDE, last - i),           \
-                                         least(step, columns - j));                                                   \
-                    else if (stream)                                                                                  \
-                        stream_lines_##BITS(at, stride, out + i * columns + j, columns);                              \
-                    else                                                                                              \
-                        turn_square_##BITS(at, stride, out + i * columns + j, columns);                               \
-                }                                                                                                     \
+            const int64_t rows = least(HEIGHT, end - first), whole = rows / SIDE * SIDE;                              \
+            turn_strip_##BITS(in + first, stride, out + first * columns, columns, whole, tiled, stream);              \
+            turn_edge_##BITS(in + first + whole, stride, out + (first + whole) * columns, columns, rows - whole,      \
+                             columns);                                                                                \
         }                                                                                                             \
     }
 

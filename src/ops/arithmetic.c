@@ -118,6 +118,18 @@ typedef struct binary_part {
     int64_t step_a, step_b;
 } binary_part;
 
+// The kernel's name of what this row does with two 16-bit floats of one type; false if it has none.
+static bool halves_op(const binary_part *part, mu_halves2 *op)
+{
+    static const mu_halves2 ops[] = {[ADD] = MU_HALVES_ADD, [SUBTRACT] = MU_HALVES_SUBTRACT,
+                                     [MULTIPLY] = MU_HALVES_MULTIPLY, [MAXIMUM] = MU_HALVES_GREATER,
+                                     [MINIMUM] = MU_HALVES_LESS};
+    const int variant = part->job->kernel->op->variant;
+    *op = variant <= MINIMUM ? ops[variant] : MU_HALVES_ADD;
+    return (part->step_a == 0 || part->step_a == 1) && (part->step_b == 0 || part->step_b == 1)
+           && (variant == ADD || *op != MU_HALVES_ADD);
+}
+
 enum { CHUNK = 1024 };  // 16-bit floats that are widened at once
 
 static void make_halves(void *arg, int64_t at, int64_t n, void *to)
@@ -126,6 +138,13 @@ static void make_halves(void *arg, int64_t at, int64_t n, void *to)
     const mu_kernel *k = part->job->kernel;
     const mu_dtype dtype = k->in[0].dtype;
     const size_t bytes = part->job->in_bytes;
+    mu_halves2 op;
+    if (halves_op(part, &op)) {
+        mu__kernels()->halves2(op, dtype == MU_BF16, (const uint16_t *)(const void *)part->a + at * part->step_a,
+                               part->step_a, (const uint16_t *)(const void *)part->b + at * part->step_b, part->step_b,
+                               to, n);
+        return;
+    }
     _Alignas(64) float wide_a[CHUNK], wide_b[CHUNK], wide_out[CHUNK];
     mu__convert(MU_F32, wide_a, dtype, part->a + (size_t)(at * part->step_a) * bytes, part->step_a ? n : 1);
     mu__convert(MU_F32, wide_b, dtype, part->b + (size_t)(at * part->step_b) * bytes, part->step_b ? n : 1);

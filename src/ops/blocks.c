@@ -6,7 +6,9 @@
 
 #include "kernels/kernels.h"
 
-enum { LINE = 64, SHORT = 512, STREAMED = 1024 };  // bytes: of a line; of blocks copied inline; worth streaming
+// Bytes: of a line; of blocks copied inline; of one that stays near while it is copied again and again; of what is
+// worth streaming; how far ahead lines are asked for into which one thing is written again and again.
+enum { LINE = 64, SHORT = 512, REPEATED = 16384, STREAMED = 1024, AHEAD = 2048 };
 
 bool mu__streams(int64_t bytes)
 {
@@ -15,10 +17,15 @@ bool mu__streams(int64_t bytes)
 
 static _Thread_local bool has_put;
 
+void mu__put_begun(void)
+{
+    has_put = true;
+}
+
 void mu__put_piece(void *to, const void *piece, int64_t bytes)
 {
     mu__kernels()->put(to, piece, bytes);
-    has_put = true;
+    mu__put_begun();
 }
 
 void mu__put_end(void)
@@ -59,12 +66,28 @@ static void copy_short(char *restrict to, size_t to_step, const char *restrict f
     }
 }
 
+MU_CLONES
+static void repeat_block(char *restrict to, size_t to_step, const char *restrict from, size_t bytes, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++, to += to_step) {
+        for (size_t at = 0; at + LINE <= bytes; at += LINE) {
+            __builtin_prefetch(to + at + AHEAD, 1);
+            memcpy(to + at, from + at, LINE);
+        }
+        memcpy(to + bytes - LINE, from + bytes - LINE, LINE);
+    }
+}
+
 void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n, bool stream)
 {
     if (bytes == 0)
         return;
     if (bytes <= SHORT) {
         copy_short(to, to_step, from, from_step, bytes, n);
+        return;
+    }
+    if (from_step == 0 && bytes <= REPEATED && !stream) {
+        repeat_block(to, to_step, from, bytes, n);
         return;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -82,6 +105,10 @@ MU_CLONES
 static void fill_lines(char *to, const char *line, size_t bytes)
 {
     size_t at = 0;
+    for (; at + AHEAD < bytes; at += LINE) {
+        __builtin_prefetch(to + at + AHEAD, 1);
+        memcpy(to + at, line, LINE);
+    }
     for (; at + LINE <= bytes; at += LINE)
         memcpy(to + at, line, LINE);
     memcpy(to + at, line, bytes - at);

@@ -112,18 +112,27 @@ typedef struct progression {
 } progression;
 
 MU_CLONES
-static void f32_progression(const progression *line, float *out, int64_t n)
+static void f32_progression(const progression *line, int64_t at, float *out, int32_t n)
 {
-    const double start = line->start, step = line->step;
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (float)(start + step * (double)i);
+    const double start = line->start, step = line->step, first = (double)at;
+    for (int32_t i = 0; i < n; i++)
+        out[i] = (float)(start + step * (first + (double)i));
 }
 
-static mu_tensor *written(mu_tensor *tensor, const progression *line)
+static void make_progression(void *arg, int64_t at, int64_t n, void *to)
+{
+    f32_progression(arg, at, to, (int32_t)n);
+}
+
+static mu_tensor *written(mu_tensor *tensor, progression *line)
 {
     const int64_t n = tensor ? mu__elements(&tensor->shape) : 0;
-    if (n > 0 && tensor->dtype == MU_F32)
-        f32_progression(line, mu__data(tensor), n);
+    if (n > 0 && tensor->dtype == MU_F32) {
+        const mu_pieces pieces = {.make = make_progression, .arg = line, .out = mu__data(tensor),
+                                  .out_bytes = sizeof(float), .most = INT64_C(1) << 20};
+        mu__run_pieces(&pieces, mu__streams(n * (int64_t)sizeof(float)), n);
+        mu__put_end();
+    }
     for (int64_t i = 0; i < n && tensor->dtype != MU_F32; i++)
         mu__write_element(tensor->dtype, mu__data(tensor), i, line->start + line->step * (double)i);
     if (n > 0)
@@ -146,7 +155,7 @@ mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta)
     }
     int64_t n = steps > 0 ? (int64_t)steps : 0;
     mu_tensor *tensor = mu__tensor_unset(dtype, 1, &n);
-    const progression line = {.start = start, .step = delta, .last = start + (double)(n - 1) * delta};
+    progression line = {.start = start, .step = delta, .last = start + (double)(n - 1) * delta};
     return written(tensor, &line);
 }
 
@@ -157,7 +166,7 @@ mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n)
         return NULL;
     }
     mu_tensor *tensor = mu__tensor_unset(dtype, 1, &n);
-    const progression line = {
+    progression line = {
         .start = start, .step = (stop - start) / (double)MU_MAX(n - 1, 1), .last = n > 1 ? stop : start};
     return written(tensor, &line);
 }

@@ -39,10 +39,12 @@ void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work
 // mu__streams says whether a result of so many bytes is larger than what caches keep, so that writing it past them
 // saves reading the lines that it replaces. Such a result is made in pieces of MU_PIECE_BYTES and put in place by
 // mu__put_piece. mu__put_end makes what this thread has put sure to be seen by others; who runs kernels calls it behind
-// each, since a fence for every piece would cost a third of the bandwidth.
+// each, since a fence for every piece would cost a third of the bandwidth. Who puts pieces by the kernel itself says so
+// with mu__put_begun.
 #define MU_PIECE_BYTES 8192
 bool mu__streams(int64_t bytes);
 void mu__put_piece(void *to, const void *piece, int64_t bytes);
+void mu__put_begun(void);
 void mu__put_end(void);
 
 // mu__run_pieces calls make(arg, at, n, to) until elements [0, n) of a dense result are made: with `to` in the result,

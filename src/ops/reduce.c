@@ -15,9 +15,9 @@
 #include <muster/ops.h>
 
 enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, ARGMAX, ARGMIN, CUMSUM, CUMPROD };
-// So many outputs, and so many parts of one, are folded side by side; so long pieces of 16-bit floats are
-// widened, in rows of at most so many.
-enum { COLUMNS = 256, LANES = 64, HALVES = 1024, MOST_HALVES = 1 << 16 };
+// At least and at most so many outputs (the more, the longer what is read in one go), and so many parts of one, are
+// folded side by side; so long pieces of 16-bit floats are widened, in rows of at most so many.
+enum { COLUMNS = 256, MOST_COLUMNS = 2048, LANES = 64, HALVES = 1024, MOST_HALVES = 1 << 16 };
 
 static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
 {
@@ -25,6 +25,7 @@ static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
 }
 
 #define T float
+#define P int32_t
 #define S float
 #define FN(name) f32_##name
 #define ROW_EXTREME f32_row_extreme
@@ -34,6 +35,7 @@ static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
 #include "ops/reduce_loops.inc.c"
 
 #define T double
+#define P int64_t
 #define S double
 #define FN(name) f64_##name
 #define IS_FLOAT 1
@@ -42,6 +44,7 @@ static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
 #include "ops/reduce_loops.inc.c"
 
 #define T int64_t
+#define P int64_t
 #define S uint64_t
 #define FN(name) i64_##name
 #define IS_FLOAT 0
@@ -50,6 +53,7 @@ static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
 #include "ops/reduce_loops.inc.c"
 
 #define T int32_t
+#define P int32_t
 #define S uint32_t
 #define FN(name) i32_##name
 #define IS_FLOAT 0
@@ -58,6 +62,7 @@ static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
 #include "ops/reduce_loops.inc.c"
 
 #define T int16_t
+#define P int16_t
 #define S uint32_t
 #define FN(name) i16_##name
 #define IS_FLOAT 0
@@ -66,6 +71,7 @@ static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
 #include "ops/reduce_loops.inc.c"
 
 #define T int8_t
+#define P int8_t
 #define S uint32_t
 #define FN(name) i8_##name
 #define IS_FLOAT 0
@@ -74,6 +80,7 @@ static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
 #include "ops/reduce_loops.inc.c"
 
 #define T uint8_t
+#define P uint8_t
 #define S uint32_t
 #define FN(name) u8_##name
 #define IS_FLOAT 0
@@ -118,15 +125,26 @@ static type_loops loops_of(mu_dtype dtype)
 typedef struct fold_job {
     int variant;
     int64_t outer, n, inner;
+    int64_t columns;  // of a block
     mu_dtype dtype;
     const void *in;
     void *out;
     bool exclusive, backward;
 } fold_job;
 
+// Blocks as wide as they may be while there are two for each member of the team.
+static void choose_columns(fold_job *job, const mu_team *team)
+{
+    job->columns = MOST_COLUMNS;
+    while (job->columns > COLUMNS
+           && job->outer * ((job->inner + job->columns - 1) / job->columns) < 2 * (int64_t)team->n_threads
+           && team->n_threads > 1)
+        job->columns /= 2;
+}
+
 static int64_t blocks_per_outer(const fold_job *job)
 {
-    return (job->inner + COLUMNS - 1) / COLUMNS;
+    return (job->inner + job->columns - 1) / job->columns;
 }
 
 static bool is_half(mu_dtype dtype)
@@ -179,6 +197,13 @@ static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
         fold_f32_rows(job->variant, job->in, job->out, job->n, begin, end);
         return true;
     }
+    if (job->inner == 1 && job->dtype == MU_F64 && (job->variant == SUM || job->variant == MEAN)) {
+        for (int64_t row = begin; row < end; row++) {
+            const double sum = mu__kernels()->sum_f64((const double *)job->in + row * job->n, job->n);
+            ((double *)job->out)[row] = job->variant == MEAN ? sum / (double)job->n : sum;
+        }
+        return true;
+    }
     if (job->inner != 1 || (!half && job->dtype != MU_BOOL))
         return false;
     for (int64_t row = begin; row < end; row++) {
@@ -201,8 +226,8 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
     if (fold_rows(job, begin, end))
         return;
     for (int64_t item = begin; item < end; item++) {
-        int64_t o = item / blocks, column = item % blocks * COLUMNS;
-        int64_t width = MU_MIN((int64_t)COLUMNS, job->inner - column);
+        int64_t o = item / blocks, column = item % blocks * job->columns;
+        int64_t width = MU_MIN(job->columns, job->inner - column);
         fold(job->variant, (const char *)job->in + (size_t)(o * job->n * job->inner + column) * bytes, job->n,
              job->inner, width, (char *)job->out + (size_t)(o * job->inner + column) * bytes);
     }
@@ -210,6 +235,7 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
 
 static void run_folds(const mu_team *team, fold_job *job)
 {
+    choose_columns(job, team);
     int64_t items = job->outer * blocks_per_outer(job), work = job->outer * job->n * job->inner;
     mu__share_range(team, items, 1, work, fold_range, job);
 }
@@ -498,14 +524,14 @@ static void place_range(void *arg, int64_t begin, int64_t end)
     const type_loops loops = loops_of(job->dtype);
     const int64_t blocks = blocks_per_outer(job);
     for (int64_t item = begin; item < end; item++) {
-        const int64_t o = item / blocks, column = item % blocks * COLUMNS;
+        const int64_t o = item / blocks, column = item % blocks * job->columns;
         const char *start =
             (const char *)job->in + (size_t)(o * job->n * job->inner + column) * mu_dtype_bytes(job->dtype);
         int64_t *places = (int64_t *)job->out + o * job->inner + column;
         if (job->inner == 1)
             *places = loops.place(job->variant, start, job->n);
         else
-            loops.places(job->variant, start, job->n, job->inner, MU_MIN((int64_t)COLUMNS, job->inner - column),
+            loops.places(job->variant, start, job->n, job->inner, MU_MIN(job->columns, job->inner - column),
                          places);
     }
 }
@@ -522,6 +548,7 @@ static mu_status place_ref(const mu_kernel *k)
                          k->op->name, (long long)((const mu_axis_attrs *)k->attrs)->axis,
                          mu__shape_text(&k->in[0].shape, text));
     }
+    choose_columns(&job, k->team);
     mu__share_range(k->team, job.outer * blocks_per_outer(&job), 1, job.outer * job.n * job.inner, place_range, &job);
     return MU_OK;
 }
@@ -590,12 +617,12 @@ static void running_range(void *arg, int64_t begin, int64_t end)
     running_loop *running = loops_of(job->dtype).running;
     const int64_t bytes = (int64_t)mu_dtype_bytes(job->dtype), blocks = blocks_per_outer(job);
     for (int64_t item = begin; item < end; item++) {
-        int64_t column = item % blocks * COLUMNS, first = item / blocks * job->n * job->inner + column;
+        int64_t column = item % blocks * job->columns, first = item / blocks * job->n * job->inner + column;
         int64_t step = job->backward ? -job->inner : job->inner;
         if (job->backward)
             first += (job->n - 1) * job->inner;
         running(job->variant, (const char *)job->in + first * bytes, job->n, step,
-                MU_MIN((int64_t)COLUMNS, job->inner - column), job->exclusive, (char *)job->out + first * bytes);
+                MU_MIN(job->columns, job->inner - column), job->exclusive, (char *)job->out + first * bytes);
     }
 }
 
@@ -607,6 +634,7 @@ static mu_status running_ref(const mu_kernel *k)
     fold_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data,
                     .exclusive = attrs->exclusive, .backward = attrs->reverse};
     split_at_axis(&k->in[0].shape, attrs->axis, &job);
+    job.columns = COLUMNS;
     if (job.n > 0)
         mu__share_range(k->team, job.outer * blocks_per_outer(&job), 1, job.outer * job.n * job.inner, running_range,
                         &job);

@@ -1,7 +1,8 @@
 // Reductions of one element type; included by reduce.c once per type.
 //
 // T: the element; S: the type that sums and products are kept in (unsigned for integers, so that they wrap);
-// FN(name); IS_FLOAT, LOWEST, HIGHEST; ROW_EXTREME: a better way to the extreme of a row, if there is one.
+// FN(name); P: an integer of T's size; IS_FLOAT, LOWEST, HIGHEST; ROW_EXTREME: a better way to the extreme of a row,
+// if there is one.
 // A block is [n rows][width columns], reduced over its rows; with width 1 it is a plain row. The order of
 // all additions follows from n and width alone.
 
@@ -42,12 +43,12 @@ FOLD_ROW(sum_row, 0, +)
 FOLD_ROW(product_row, 1, *)
 #undef FOLD_ROW
 
-// Sums of up to COLUMNS columns of a block: pieces of 64 rows, added pairwise.
+// Sums of up to MOST_COLUMNS columns of a block: pieces of 64 rows, added pairwise.
 MU_CLONES
 static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width, S *out)
 {
     if (n > 64) {
-        S other[COLUMNS];
+        S other[MOST_COLUMNS];
         int64_t half = (n / 2 + 63) / 64 * 64;
         FN(sum_columns)(x, half, stride, width, out);
         FN(sum_columns)(x + half * stride, n - half, stride, width, other);
@@ -90,7 +91,7 @@ static inline T FN(smaller)(T x, T y)
 // A row's fold is a long chain of dependent steps, so it goes in many lanes first; columns go side by side.
 #define FOLD(start, expression)                                             \
     do {                                                                    \
-        T totals[COLUMNS];                                                  \
+        T totals[MOST_COLUMNS];                                                  \
         for (int64_t j = 0; j < width; j++)                                 \
             totals[j] = (T)(start);                                         \
         int64_t i = 0;                                                      \
@@ -126,7 +127,7 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
     switch (variant) {
     case SUM:
     case MEAN: {
-        S sums[COLUMNS];
+        S sums[MOST_COLUMNS];
         if (width == 1 && stride == 1)
             sums[0] = FN(sum_row)(x, n);
         else
@@ -172,9 +173,9 @@ static int64_t FN(extreme_place)(int variant, const void *from, int64_t n)
     ROW_EXTREME(variant == ARGMAX ? MAX : MIN, x, n, &best);
     for (int64_t at = 0; at < n; at += 64) {  // whether it is among these, then where
         const int64_t end = MU_MIN(n, at + 64);
-        int found = 0;
+        P found = 0;
         for (int64_t i = at; i < end; i++)
-            found |= (x[i] == best) | ODD(x[i]);
+            found |= (x[i] == best) | ODD(x[i]) ? (P)-1 : 0;
         for (int64_t i = at; found && i < end; i++)
             if (ODD(best) ? ODD(x[i]) : x[i] == best)
                 return i;
@@ -182,26 +183,34 @@ static int64_t FN(extreme_place)(int variant, const void *from, int64_t n)
     return 0;
 }
 
-// The same for `width` columns at once, of rows `stride` apart.
+// The same for `width` columns at once, of rows `stride` apart; numbers of rows in runs that 32 bits can count.
 MU_CLONES
 static void FN(extreme_places)(int variant, const void *from, int64_t n, int64_t stride, int64_t width, int64_t *places)
 {
+    enum { RUN = 1 << 30 };
     const T *x = from;
-    T best[COLUMNS];
-    int64_t place[COLUMNS];
+    T best[MOST_COLUMNS];
+    int32_t place[MOST_COLUMNS];
     for (int64_t j = 0; j < width; j++) {
         best[j] = x[j];
-        place[j] = 0;
+        places[j] = 0;
     }
-    for (int64_t i = 1; i < n; i++)
-        for (int64_t j = 0; j < width; j++) {
-            const T old = best[j], here = x[i * stride + j];
-            const bool beyond = variant == ARGMAX ? here > old : here < old;
-            const bool wins = (beyond | ODD(here)) & !ODD(old);
-            best[j] = wins ? here : old;
-            place[j] = wins ? i : place[j];
-        }
-    memcpy(places, place, (size_t)width * sizeof *places);
+    for (int64_t start = 0; start < n; start += RUN) {
+        const int32_t rows = (int32_t)MU_MIN(n - start, (int64_t)RUN);
+        const T *run = x + start * stride;
+        for (int64_t j = 0; j < width; j++)
+            place[j] = -1;
+        for (int32_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < width; j++) {
+                const T old = best[j], here = run[i * stride + j];
+                const bool beyond = variant == ARGMAX ? here > old : here < old;
+                const bool wins = (beyond | ODD(here)) & !ODD(old);
+                best[j] = wins ? here : old;
+                place[j] = wins ? i : place[j];
+            }
+        for (int64_t j = 0; j < width; j++)
+            places[j] = place[j] >= 0 ? start + place[j] : places[j];
+    }
 }
 
 // Sums become means of `count`.
@@ -223,7 +232,7 @@ static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step,
 {
     const T *x = from;
     T *out = to;
-    S total[COLUMNS], one = variant == CUMPROD;
+    S total[MOST_COLUMNS], one = variant == CUMPROD;
     if (width == 1) {
         for (int64_t i = 0; i < n; i++, x += step, out += step) {
             const S next = variant == CUMPROD ? one * (S)*x : one + (S)*x;
@@ -248,6 +257,7 @@ static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step,
 #undef ROW_EXTREME
 #undef T
 #undef S
+#undef P
 #undef FN
 #undef IS_FLOAT
 #undef LOWEST

@@ -44,7 +44,8 @@ static void check_turn(const mu_kernels *k, int bytes, int64_t rows, int64_t col
 
 static void test_turn(void **state)
 {
-    static const int64_t sizes[][2] = {{1, 1}, {3, 70}, {70, 3}, {16, 16}, {64, 128}, {67, 65}, {300, 33}, {130, 192}};
+    static const int64_t sizes[][2] = {{1, 1},   {3, 70},   {70, 3},    {16, 16},    {64, 128},
+                                       {67, 65}, {300, 33}, {130, 192}, {300, 1024}, {131, 1056}};
     (void)state;
     for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
         const mu_kernels *k = mu__kernels_for(isas[isa]);

@@ -1,5 +1,5 @@
-// Ops that move elements, on tensors small and so large that they are written past the caches: every element of the
-// result is where plain index arithmetic says. Then what finds elements by value, whole division, and reductions
+// Ops that move or make elements, on tensors small and so large that they are written past the caches: every element of
+// the result is where plain index arithmetic says. Then what finds elements by value, whole division, and reductions
 // whose axes stand apart.
 #include "op_check.h"
 
@@ -119,6 +119,34 @@ static void test_broadcasts_and_fills(void **state)
     EXPECT(mu_fill(MU_U8, 1, DIMS(3), 200), 200, 200, 200);
     EXPECT(mu_fill(MU_BF16, 1, DIMS(2), 1.5), 1.5, 1.5);
     assert_int_equal(mu_tensor_elements(mu_fill(MU_F64, 2, DIMS(0, 3), 1)), 0);
+}
+
+// Results beyond 32 MB, of an odd number of elements and from an odd place on, which are made in pieces.
+static void test_pieces(void **state)
+{
+    enum { N = (17 << 20) + 5 };
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *x = mu_zeros(MU_F32, 1, DIMS(N)), *y = mu_zeros(MU_F32, 1, DIMS(N));
+    float *a = mu__data(x), *b = mu__data(y);
+    for (int64_t i = 0; i < N; i++) {
+        a[i] = (float)(int32_t)(random_u32() % 2001) - 1000;
+        b[i] = (float)(int32_t)(random_u32() % 2001) - 1000;
+    }
+    const float *sum = mu__data(mu_add(x, y)), *less = mu__data(mu_minimum(x, mu_constant(MU_F32, 7)));
+    const float *chosen = mu__data(mu_where(mu_greater(x, y), x, mu_constant(MU_F32, 0.5)));
+    const float *clipped = mu__data(mu_clip_by_value(x, mu_constant(MU_F32, -3), mu_constant(MU_F32, 3)));
+    const float *positive = mu__data(mu_abs(x));
+    const int32_t *whole = mu__data(mu_cast(x, MU_I32));
+    mu_tensor *half = mu_cast(x, MU_F16), *other = mu_cast(y, MU_F16);
+    const float *product = mu__data(mu_cast(mu_minimum(half, mu_neg(other)), MU_F32));
+    const float *line = mu__data(mu_range(MU_F32, 3, 3 + (double)N, 1));
+    for (int64_t i = 0; i < N; i++) {
+        assert_true(sum[i] == a[i] + b[i] && less[i] == fminf(a[i], 7) && positive[i] == fabsf(a[i]));
+        assert_true(chosen[i] == (a[i] > b[i] ? a[i] : 0.5f) && clipped[i] == fmaxf(-3, fminf(a[i], 3)));
+        assert_true(whole[i] == (int32_t)a[i] && product[i] == fminf(a[i], -b[i]) && line[i] == (float)(3 + i));
+    }
+    mu_pool_close(pool);
 }
 
 static void test_indices(void **state)
@@ -268,6 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moves),        cmocka_unit_test(test_broadcasts_and_fills),
+        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_indices),      cmocka_unit_test(test_search),
         cmocka_unit_test(test_picks),        cmocka_unit_test(test_combined_numbers),
         cmocka_unit_test(test_whole_division), cmocka_unit_test(test_scattered_reductions),
