@@ -38,7 +38,7 @@ static inline int64_t dim(mu_tensor *x, int axis)
     return mu_tensor_dim(x, axis);
 }
 
-// print_limits answers "ok READ COPY ADD FILL": bytes per second that loops of reading, copying, adding and filling
+// print_limits answers "ok" and a number for each way of moving memory (limits.c): the bytes per second that loops
 // move when their operands have so many bytes each. print_peak answers "ok FLOPS" of a matrix product in oneDNN.
 void print_limits(size_t operand_bytes);
 void print_peak(void);

@@ -97,7 +97,7 @@ class Case:
     tf_setup: str    # TensorFlow: the same
     after: str       # PyTorch: how the result `y` becomes Muster's layout; not timed
     compared: bool   # whether results are compared element by element
-    moved: str       # how its bytes are counted: read, copy, add or fill
+    unread: bool     # whether its inputs give nothing but a shape, so that their bytes do not count
     largest: str     # the largest size that is run
 
 
@@ -107,8 +107,7 @@ CASES = []
 # Tolerances are for telling a wrong rival from a right one: sums of up to 16 million float32 in another order differ by
 # up to 1e-3. How exact the ops are is what the conformance tests check.
 def case(name, inputs, torch, tf, kind="memory", call=None, out=True, tolerance=2e-5, setup="", tf_setup="", after="y",
-         compared=True, moved=None, largest="64m"):
+         compared=True, unread=False, largest="64m"):
     inputs = tuple(inputs.split())
-    moved = moved or ("add" if len(inputs) > 1 else "copy")
     CASES.append(Case(name, inputs, torch, tf, kind, call or name, out and "(" in torch, tolerance, setup, tf_setup, after,
-                      compared, moved, largest))
+                      compared, unread, largest))

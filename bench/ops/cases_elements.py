@@ -24,9 +24,9 @@ def arithmetic():
     case("squared_difference", "a b", "", "raw.SquaredDifference(x=a, y=b)")
     case("pow", "p b", "torch.pow(p, b)", "raw.Pow(x=p, y=b)", "math", tolerance=1e-4)
     for name, y in (("scalar", "s"), ("row", "row"), ("column", "col")):
-        case(f"add_{name}", f"a {y}", f"torch.add(a, {y})", f"raw.AddV2(x=a, y={y})", call="add", moved="copy")
-    case("multiply_row", "a row", "torch.mul(a, row)", "raw.Mul(x=a, y=row)", call="multiply", moved="copy")
-    case("add_outer", "row col", "torch.add(row, col)", "raw.AddV2(x=row, y=col)", call="add", moved="fill")
+        case(f"add_{name}", f"a {y}", f"torch.add(a, {y})", f"raw.AddV2(x=a, y={y})", call="add")
+    case("multiply_row", "a row", "torch.mul(a, row)", "raw.Mul(x=a, y=row)", call="multiply")
+    case("add_outer", "row col", "torch.add(row, col)", "raw.AddV2(x=row, y=col)", call="add")
     for x, y, of_type in (("i", "j", "i32"), ("l", "l2", "i64"), ("e", "e2", "f64"), ("f", "f2", "f16"), ("bf", "bf2", "bf16")):
         loose = {"f16": 2e-3, "bf16": 2e-2}.get(of_type, 2e-5)
         case(f"add_{of_type}", f"{x} {y}", f"torch.add({x}, {y})", f"raw.AddV2(x={x}, y={y})", call="add", tolerance=loose)
@@ -41,9 +41,8 @@ def arithmetic():
         case(f"logical_{name}", "m m2", f"torch.logical_{name}(m, m2)", tf)
     case("logical_not", "m", "torch.logical_not(m)", "raw.LogicalNot(x=m)")
     case("where", "m a b", "torch.where(m, a, b)", "raw.SelectV2(condition=m, t=a, e=b)")
-    case("where_scalar", "m a s", "torch.where(m, a, s)", "raw.SelectV2(condition=m, t=a, e=s)", call="where", moved="copy")
-    case("clip_by_value", "a low high", "torch.clamp(a, low, high)", "raw.ClipByValue(t=a, clip_value_min=low, clip_value_max=high)",
-         moved="copy")
+    case("where_scalar", "m a s", "torch.where(m, a, s)", "raw.SelectV2(condition=m, t=a, e=s)", call="where")
+    case("clip_by_value", "a low high", "torch.clamp(a, low, high)", "raw.ClipByValue(t=a, clip_value_min=low, clip_value_max=high)")
 
 
 # Functions of the other floats: 16-bit ones up to 4 MB, from where on nothing changes for what is bound by arithmetic.
@@ -117,26 +116,26 @@ def elementwise():
 def reductions():
     for name, torch, tf in (("sum", "sum", "Sum"), ("mean", "mean", "Mean"), ("max", "amax", "Max"), ("min", "amin", "Min")):
         for axis in (0, 1):
-            case(f"{name}_{axis}", "a", f"torch.{torch}(a, dim={axis})", f"raw.{tf}(input=a, axis=axis{axis})", moved="read",
+            case(f"{name}_{axis}", "a", f"torch.{torch}(a, dim={axis})", f"raw.{tf}(input=a, axis=axis{axis})",
                  tolerance=1e-4)
-        case(f"{name}_all", "a", f"torch.{torch}(a)", f"raw.{tf}(input=a, axis=axis01)", moved="read", out=False, tolerance=1e-3)
-    case("sum_02", "c3", "torch.sum(c3, dim=(0, 2))", "raw.Sum(input=c3, axis=axis02)", moved="read", tolerance=1e-3)
-    case("sum_1_f64", "e", "torch.sum(e, dim=1)", "raw.Sum(input=e, axis=axis1)", call="sum_1", moved="read")
-    case("sum_1_bf16", "bf", "torch.sum(bf, dim=1)", "raw.Sum(input=bf, axis=axis1)", call="sum_1", moved="read", tolerance=5e-2)
-    case("sum_0_i32", "i", "torch.sum(i, dim=0, dtype=torch.int32)", "raw.Sum(input=i, axis=axis0)", call="sum_0", moved="read")
+        case(f"{name}_all", "a", f"torch.{torch}(a)", f"raw.{tf}(input=a, axis=axis01)", out=False, tolerance=1e-3)
+    case("sum_02", "c3", "torch.sum(c3, dim=(0, 2))", "raw.Sum(input=c3, axis=axis02)", tolerance=1e-3)
+    case("sum_1_f64", "e", "torch.sum(e, dim=1)", "raw.Sum(input=e, axis=axis1)", call="sum_1")
+    case("sum_1_bf16", "bf", "torch.sum(bf, dim=1)", "raw.Sum(input=bf, axis=axis1)", call="sum_1", tolerance=5e-2)
+    case("sum_0_i32", "i", "torch.sum(i, dim=0, dtype=torch.int32)", "raw.Sum(input=i, axis=axis0)", call="sum_0")
     for axis in (0, 1):
-        case(f"prod_{axis}", "near1", f"torch.prod(near1, dim={axis})", f"raw.Prod(input=near1, axis=axis{axis})", moved="read",
+        case(f"prod_{axis}", "near1", f"torch.prod(near1, dim={axis})", f"raw.Prod(input=near1, axis=axis{axis})",
              tolerance=1e-3)
     for name, x in (("any", "zeros"), ("all", "ones")):
-        case(f"{name}_all", x, f"torch.{name}({x})", f"raw.{name.capitalize()}(input={x}, axis=axis01)", moved="read", out=False)
-        case(f"{name}_1", x, f"torch.{name}({x}, dim=1)", f"raw.{name.capitalize()}(input={x}, axis=axis1)", moved="read")
+        case(f"{name}_all", x, f"torch.{name}({x})", f"raw.{name.capitalize()}(input={x}, axis=axis01)", out=False)
+        case(f"{name}_1", x, f"torch.{name}({x}, dim=1)", f"raw.{name.capitalize()}(input={x}, axis=axis1)")
     for axis in (0, 1):
         case(f"logsumexp_{axis}", "a", f"torch.logsumexp(a, dim={axis})", f"tf.reduce_logsumexp(a, axis={axis})", "math")
         case(f"variance_{axis}", "a", f"torch.var(a, dim={axis}, correction=0)", f"tf.math.reduce_variance(a, axis={axis})", "math",
              tolerance=1e-3)
-        case(f"argmax_{axis}", "a", f"torch.argmax(a, dim={axis})", f"raw.ArgMax(input=a, dimension=axis{axis}[0])", moved="read")
+        case(f"argmax_{axis}", "a", f"torch.argmax(a, dim={axis})", f"raw.ArgMax(input=a, dimension=axis{axis}[0])")
     case("std_1", "a", "torch.std(a, dim=1, correction=0)", "tf.math.reduce_std(a, axis=1)", "math", tolerance=1e-3)
-    case("argmin_1", "a", "torch.argmin(a, dim=1)", "raw.ArgMin(input=a, dimension=axis1[0])", moved="read")
+    case("argmin_1", "a", "torch.argmin(a, dim=1)", "raw.ArgMin(input=a, dimension=axis1[0])")
     for axis in (0, 1):
         case(f"cumsum_{axis}", "a", f"torch.cumsum(a, dim={axis})", f"raw.Cumsum(x=a, axis=axis{axis}[0])", "math", tolerance=1e-3)
     case("cumsum_back", "a", "", "raw.Cumsum(x=a, axis=axis1[0], exclusive=True, reverse=True)", "math", tolerance=1e-3)

@@ -9,9 +9,8 @@ INPUTS["rate"] = Input("float32", square, 0.5, 30)
 
 
 def indexing():
-    case("gather_0", "a k", "torch.index_select(a, 0, k)", "raw.GatherV2(params=a, indices=k, axis=0)", moved="copy")
-    case("gather_0_i32", "a k32", "torch.index_select(a, 0, k32)", "raw.GatherV2(params=a, indices=k32, axis=0)", call="gather_0",
-         moved="copy")
+    case("gather_0", "a k", "torch.index_select(a, 0, k)", "raw.GatherV2(params=a, indices=k, axis=0)")
+    case("gather_0_i32", "a k32", "torch.index_select(a, 0, k32)", "raw.GatherV2(params=a, indices=k32, axis=0)", call="gather_0")
     case("gather_1", "a k", "torch.index_select(a, 1, k)", "raw.GatherV2(params=a, indices=k, axis=1)", "math")
     case("batch_gather", "a kk", "torch.gather(a, 1, kk)", "tf.gather(a, kk, axis=1, batch_dims=1)", "math")
     case("gather_nd", "a knd", "a[knd[:, 0], knd[:, 1]]", "raw.GatherNd(params=a, indices=knd)", "math", out=False)
@@ -21,7 +20,7 @@ def indexing():
     case("scatter_add", "a kr b", "a.index_add(0, kr[:, 0], b)", "raw.TensorScatterAdd(tensor=a, indices=kr, updates=b)", "math",
          out=False, tolerance=1e-3)
     case("scatter_max", "a kr b", "", "raw.TensorScatterMax(tensor=a, indices=kr, updates=b)", "math")
-    case("one_hot", "k", "F.one_hot(k, len(k)).to(torch.float32)", "tf.one_hot(k, side)", out=False, moved="fill")
+    case("one_hot", "k", "F.one_hot(k, len(k)).to(torch.float32)", "tf.one_hot(k, side)", out=False)
     case("segment_sum", "a k", "torch.zeros_like(a).index_add_(0, k, a)", "raw.UnsortedSegmentSum(data=a, segment_ids=k, num_segments=side)",
          "math", out=False, tolerance=1e-3)
     case("scatter_min", "a kr b", "", "raw.TensorScatterMin(tensor=a, indices=kr, updates=b)", "math")

@@ -24,10 +24,10 @@ def contractions():
         x, y = inputs.split()
         case(f"einsum_{name}", inputs, f"torch.einsum('{equation}', {x}, {y})", f"tf.einsum('{equation}', {x}, {y})", "product",
              out=False, tolerance=1e-4)
-    case("einsum_dots", "a b", "torch.einsum('ij,ij->i', a, b)", "tf.einsum('ij,ij->i', a, b)", out=False, moved="read", tolerance=1e-3)
+    case("einsum_dots", "a b", "torch.einsum('ij,ij->i', a, b)", "tf.einsum('ij,ij->i', a, b)", out=False, tolerance=1e-3)
     case("einsum_trace", "a b", "torch.einsum('ij,ji->', a, b)", "tf.einsum('ij,ji->', a, b)", "math", out=False, tolerance=1e-2)
-    case("einsum_sum", "a", "torch.einsum('ij->j', a)", "tf.einsum('ij->j', a)", out=False, moved="read", tolerance=1e-3)
-    case("einsum_outer", "row row2", "torch.einsum('i,j->ij', row, row2)", "tf.einsum('i,j->ij', row, row2)", out=False, moved="fill")
+    case("einsum_sum", "a", "torch.einsum('ij->j', a)", "tf.einsum('ij->j', a)", out=False, tolerance=1e-3)
+    case("einsum_outer", "row row2", "torch.einsum('i,j->ij', row, row2)", "tf.einsum('i,j->ij', row, row2)", out=False)
     case("tensordot", "a b", "torch.tensordot(a, b, 1)", "tf.tensordot(a, b, 1)", "product", out=False, tolerance=1e-4)
     case("tensordot_2", "c4 d4", "torch.tensordot(c4, d4, 2)", "tf.tensordot(c4, d4, 2)", "product", out=False, tolerance=1e-4)
 
@@ -35,13 +35,13 @@ def contractions():
 def norms():
     for name, order in (("1", "1"), ("2", "2"), ("inf", "float('inf')"), ("3", "3")):
         case(f"norm_{name}", "a", f"torch.linalg.vector_norm(a, {order}, dim=1)",
-             f"tf.norm(a, ord={order.replace('float', 'np.float64')}, axis=1)", "math" if name == "3" else "memory", moved="read",
+             f"tf.norm(a, ord={order.replace('float', 'np.float64')}, axis=1)", "math" if name == "3" else "memory",
              tolerance=1e-4)
-    case("norm_all", "a", "torch.linalg.vector_norm(a)", "tf.norm(a)", moved="read", tolerance=1e-3)
-    case("norm_frobenius", "ba", "torch.linalg.matrix_norm(ba)", "tf.norm(ba, ord='fro', axis=[1, 2])", moved="read", tolerance=1e-4)
+    case("norm_all", "a", "torch.linalg.vector_norm(a)", "tf.norm(a)", tolerance=1e-3)
+    case("norm_frobenius", "ba", "torch.linalg.matrix_norm(ba)", "tf.norm(ba, ord='fro', axis=[1, 2])", tolerance=1e-4)
     for name, order in (("matrix_1", "1"), ("matrix_inf", "float('inf')")):
         case(f"norm_{name}", "a", f"torch.linalg.matrix_norm(a, {order})",
-             f"tf.norm(a, ord={order.replace('float', 'np.float64')}, axis=[0, 1])", moved="read", tolerance=1e-4)
+             f"tf.norm(a, ord={order.replace('float', 'np.float64')}, axis=[0, 1])", tolerance=1e-4)
     case("norm_matrix_2", "a", "torch.linalg.matrix_norm(a, 2)", "tf.norm(a, ord=2, axis=[0, 1])", "math", tolerance=1e-3, largest="64k")
 
 
@@ -62,12 +62,11 @@ def images():
     larger, smaller = "(2 * x.shape[-2], 2 * x.shape[-1])", "(x.shape[-2] // 2 - 1, x.shape[-1] // 2 - 1)"
     for name, size, to in (("larger", larger, "[2 * x.shape[1], 2 * x.shape[2]]"),
                            ("smaller", smaller, "[x.shape[1] // 2 - 1, x.shape[2] // 2 - 1]")):
-        moved = "fill" if name == "larger" else "read"
         case(f"resize_bilinear_{name}", "x", f"F.interpolate(x, {size}, mode='bilinear')",
              f"raw.ResizeBilinear(images=x, size={to}, half_pixel_centers=True)", "math", out=False, setup=NCHW, after=NHWC,
-             tolerance=1e-4, moved=moved)
+             tolerance=1e-4)
         case(f"resize_nearest_{name}", "x", f"F.interpolate(x, {size}, mode='nearest-exact')",
-             f"raw.ResizeNearestNeighbor(images=x, size={to}, half_pixel_centers=True)", out=False, setup=NCHW, after=NHWC, moved=moved)
+             f"raw.ResizeNearestNeighbor(images=x, size={to}, half_pixel_centers=True)", out=False, setup=NCHW, after=NHWC)
 
 
 for family in (contractions, norms, systems, images):

@@ -48,10 +48,9 @@ def more_products():
     case("matmul_broadcast", "ba1 bb1", "torch.matmul(ba1, bb1)", "raw.BatchMatMulV2(x=ba1, y=bb1)", "product", call="matmul",
          tolerance=1e-4)
     case("matmul_shared", "ba bk", "torch.matmul(ba, bk)", "raw.BatchMatMulV2(x=ba, y=bk)", "product", call="matmul", tolerance=1e-4)
-    case("vector_matmul", "rowv a", "torch.matmul(rowv, a)", "raw.MatMul(a=rowv, b=a)", call="matmul", moved="read", tolerance=1e-4)
-    case("matmul_ta_vector", "a vec", "torch.matmul(a.t(), vec)", "raw.MatMul(a=a, b=vec, transpose_a=True)", call="matmul_ta",
-         moved="read", tolerance=1e-4)
-    case("outer", "vec rowv", "torch.matmul(vec, rowv)", "raw.MatMul(a=vec, b=rowv)", call="matmul", moved="fill")
+    case("vector_matmul", "rowv a", "torch.matmul(rowv, a)", "raw.MatMul(a=rowv, b=a)", call="matmul", tolerance=1e-4)
+    case("matmul_ta_vector", "a vec", "torch.matmul(a.t(), vec)", "raw.MatMul(a=a, b=vec, transpose_a=True)", call="matmul_ta", tolerance=1e-4)
+    case("outer", "vec rowv", "torch.matmul(vec, rowv)", "raw.MatMul(a=vec, b=rowv)", call="matmul")
 
 
 def volumes():
@@ -80,7 +79,7 @@ def products():
     case("matmul_ta", "a b", "torch.matmul(a.t(), b)", "raw.MatMul(a=a, b=b, transpose_a=True)", "product", tolerance=1e-4)
     case("matmul_tb", "a b", "torch.matmul(a, b.t())", "raw.MatMul(a=a, b=b, transpose_b=True)", "product", tolerance=1e-4)
     case("matmul_batched", "ba bb", "torch.matmul(ba, bb)", "raw.BatchMatMulV2(x=ba, y=bb)", "product", call="matmul", tolerance=1e-4)
-    case("matmul_vector", "a vec", "torch.matmul(a, vec)", "raw.MatMul(a=a, b=vec)", call="matmul", moved="read", tolerance=1e-4)
+    case("matmul_vector", "a vec", "torch.matmul(a, vec)", "raw.MatMul(a=a, b=vec)", call="matmul", tolerance=1e-4)
     case("matmul_bf16", "bf bfw", "torch.matmul(bf, bfw)", "raw.MatMul(a=bf, b=bfw)", "product", call="matmul", tolerance=5e-2)
     more_products()
     nhwc = "tf.nn.conv2d(x, {}, {}, '{}')"
@@ -139,9 +138,9 @@ def networks():
             ("max_pool", "F.max_pool2d(x, 2)", "tf.nn.max_pool2d(x, 2, 2, 'VALID')"),
             ("max_pool_3x3", "F.max_pool2d(x, 3, 2)", "tf.nn.max_pool2d(x, 3, 2, 'VALID')"),
             ("avg_pool", "F.avg_pool2d(x, 2)", "tf.nn.avg_pool2d(x, 2, 2, 'VALID')")):
-        case(name, "x", torch, tf, out=False, setup=NCHW, after=NHWC, moved="read" if name != "max_pool_3x3" else "copy")
+        case(name, "x", torch, tf, out=False, setup=NCHW, after=NHWC)
     more_pools()
-    case("bias_add", "x ch", "torch.add(x, ch)", "raw.BiasAdd(value=x, bias=ch)", moved="copy")
+    case("bias_add", "x ch", "torch.add(x, ch)", "raw.BiasAdd(value=x, bias=ch)")
     case("softmax", "a", "torch.softmax(a, 1)", "raw.Softmax(logits=a)", "math")
     case("softmax_0", "a", "torch.softmax(a, 0)", "tf.nn.softmax(a, axis=0)", "math")
     case("log_softmax", "a", "torch.log_softmax(a, 1)", "raw.LogSoftmax(logits=a)", "math")

@@ -43,7 +43,7 @@ def others():
     for of_type, torch, tf in (("i64", "int64", "int64"), ("i32", "int32", "int32"), ("bool", "bool", "bool"), ("bf16", "bfloat16", "bfloat16")):
         tf_ends = "" if of_type != "bool" else ", True, False"
         case(f"one_hot_{of_type}", "k", f"F.one_hot(k, len(k)).to(torch.{torch})", f"tf.one_hot(k, side{tf_ends}, dtype=tf.{tf})",
-             out=False, moved="fill")
+             out=False)
 
 
 for family in (sorts, greatest, others):

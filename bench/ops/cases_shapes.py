@@ -30,13 +30,13 @@ def shapes():
     for mode, torch in (("reflect", "reflect"), ("symmetric", "")):
         case(f"pad_{mode}", "a", torch and "F.pad(a[None], (2, 2, 1, 1), mode='reflect')[0]",
              f"raw.MirrorPad(input=a, paddings=paddings, mode='{mode.upper()}')", out=False)
-    case("tile", "a", "a.repeat(2, 2)", "raw.Tile(input=a, multiples=two_two)", out=False, moved="fill")
-    case("repeat_0", "a", "torch.repeat_interleave(a, 2, dim=0)", "tf.repeat(a, 2, axis=0)", out=False, moved="fill")
-    case("repeat_1", "a", "torch.repeat_interleave(a, 2, dim=1)", "tf.repeat(a, 2, axis=1)", out=False, moved="fill")
+    case("tile", "a", "a.repeat(2, 2)", "raw.Tile(input=a, multiples=two_two)", out=False)
+    case("repeat_0", "a", "torch.repeat_interleave(a, 2, dim=0)", "tf.repeat(a, 2, axis=0)", out=False)
+    case("repeat_1", "a", "torch.repeat_interleave(a, 2, dim=1)", "tf.repeat(a, 2, axis=1)", out=False)
     case("broadcast_row", "row", "row.expand(len(row), len(row)).contiguous()", "raw.BroadcastTo(input=row, shape=square_shape)",
-         out=False, moved="fill")
+         out=False)
     case("broadcast_column", "col", "col.expand(len(col), len(col)).contiguous()",
-         "raw.BroadcastTo(input=col, shape=square_shape)", out=False, moved="fill")
+         "raw.BroadcastTo(input=col, shape=square_shape)", out=False)
     for axis in (0, 1):
         case(f"reverse_{axis}", "a", f"torch.flip(a, ({axis},))", f"raw.ReverseV2(tensor=a, axis=axis{axis})", out=False)
         case(f"roll_{axis}", "a", f"torch.roll(a, 3, {axis})", f"tf.roll(a, 3, {axis})", out=False)
@@ -44,14 +44,14 @@ def shapes():
 
 def making():
     side = "len(row)"
-    case("zeros", "row", f"torch.zeros(({side}, {side}))", "raw.Fill(dims=square_shape, value=0.0)", out=False, moved="fill")
-    case("fill", "row", f"torch.full(({side}, {side}), 1.5)", "raw.Fill(dims=square_shape, value=1.5)", out=False, moved="fill")
-    case("zeros_like", "a", "torch.zeros_like(a)", "raw.ZerosLike(x=a)", out=False, moved="fill")
-    case("eye", "row", f"torch.eye({side})", f"tf.eye(side)", out=False, moved="fill")
+    case("zeros", "row", f"torch.zeros(({side}, {side}))", "raw.Fill(dims=square_shape, value=0.0)", out=False, unread=True)
+    case("fill", "row", f"torch.full(({side}, {side}), 1.5)", "raw.Fill(dims=square_shape, value=1.5)", out=False, unread=True)
+    case("zeros_like", "a", "torch.zeros_like(a)", "raw.ZerosLike(x=a)", out=False, unread=True)
+    case("eye", "row", f"torch.eye({side})", f"tf.eye(side)", out=False, unread=True)
     case("range", "row", f"torch.arange(0.0, {side} ** 2)", "tf.range(0.0, float(side ** 2), 1.0)", out=False,
-         moved="fill", tolerance=1e-6)
+         unread=True, tolerance=1e-6)
     case("linspace", "row", f"torch.linspace(0, 1, {side} ** 2)", f"raw.LinSpace(start=0.0, stop=1.0, num=side ** 2)", out=False,
-         moved="fill", tolerance=1e-5)
+         unread=True, tolerance=1e-5)
 
 
 shapes()

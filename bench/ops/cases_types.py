@@ -56,16 +56,16 @@ def reductions():
         for axis in (0, 1):
             ties = of_type in ("i32", "i64", "f64")  # PyTorch's choice among equals is another one
             case(f"argmax_{axis}_{of_type}", x, f"torch.argmax({x}, dim={axis})", f"raw.ArgMax(input={x}, dimension=axis{axis}[0])",
-                 call=f"argmax_{axis}", moved="read", compared=ties and of_type == "f64")
+                 call=f"argmax_{axis}", compared=ties and of_type == "f64")
             case(f"max_{axis}_{of_type}", x, f"torch.amax({x}, dim={axis})", f"raw.Max(input={x}, axis=axis{axis})",
-                 call=f"max_{axis}", moved="read", tolerance=loose)
+                 call=f"max_{axis}", tolerance=loose)
     for of_type, x in (("i64", "l"), ("f64", "e")):
-        case(f"sum_0_{of_type}", x, f"torch.sum({x}, dim=0)", f"raw.Sum(input={x}, axis=axis0)", call="sum_0", moved="read")
+        case(f"sum_0_{of_type}", x, f"torch.sum({x}, dim=0)", f"raw.Sum(input={x}, axis=axis0)", call="sum_0")
         case(f"mean_1_{of_type}", x, "" if of_type == "i64" else f"torch.mean({x}, dim=1)", f"raw.Mean(input={x}, axis=axis1)",
-             call="mean_1", moved="read")
-    case("argmin_0", "a", "torch.argmin(a, dim=0)", "raw.ArgMin(input=a, dimension=axis0[0])", moved="read")
-    case("any_0", "m", "torch.any(m, dim=0)", "raw.Any(input=m, axis=axis0)", moved="read")
-    case("all_0", "m", "torch.all(m, dim=0)", "raw.All(input=m, axis=axis0)", moved="read")
+             call="mean_1")
+    case("argmin_0", "a", "torch.argmin(a, dim=0)", "raw.ArgMin(input=a, dimension=axis0[0])")
+    case("any_0", "m", "torch.any(m, dim=0)", "raw.Any(input=m, axis=axis0)")
+    case("all_0", "m", "torch.all(m, dim=0)", "raw.All(input=m, axis=axis0)")
 
 
 def running():

@@ -1,5 +1,7 @@
-// The machine's limits for the bench of ops: the bytes per second of the four ways of moving memory, in plain and in
-// streaming stores, whichever is faster; and the best matrix product of oneDNN, called without Muster.
+// The machine's limits for the bench of ops: the bytes per second of seven ways of moving memory, which differ in how
+// much is read for what is written (no op reaches the limit of an easier mix, any passes one of a harder), in plain and
+// in streaming stores, whichever is faster, timed as the ops are; and the best matrix product of oneDNN, called without
+// Muster.
 #include "calls.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -17,10 +19,11 @@ enum { LANES = 8 };
 #else
 enum { LANES = 4 };
 #endif
+#define TRY_S 0.002
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef struct arrays {
-    vec *a, *b, *to;
-    size_t n;  // vectors
+    vec *from, *to;
+    size_t n;  // vectors of each array
 } arrays;
 typedef void loop(const arrays *x);
 static vec sink;
@@ -56,42 +59,44 @@ static void read_all(const arrays *x)
     vec sums[8] = {{0}};
     for (size_t i = 0; i + 8 <= x->n; i += 8)
         for (size_t k = 0; k < 8; k++)
-            sums[k] += x->a[i + k];
+            sums[k] += x->from[i + k];
     for (size_t k = 0; k < 8; k++)
         sink += sums[k];
 }
 
-static inline __attribute__((always_inline)) void add_to(const arrays *x, int stream)
+// Adds up as many arrays as are read, and writes the sum as often as is written; both are known when this is compiled.
+static inline __attribute__((always_inline)) void move(const arrays *x, size_t read, size_t written, int stream)
 {
-    for (size_t i = 0; i < x->n; i++)
-        put(&x->to[i], x->a[i] + x->b[i], stream);
+    for (size_t i = 0; i < x->n; i++) {
+        vec sum = read > 0 ? x->from[i] : sink;
+        for (size_t k = 1; k < read; k++)
+            sum += x->from[i + k * x->n];
+        for (size_t k = 0; k < written; k++)
+            put(&x->to[i * written + k], sum, stream);
+    }
 }
 
-static inline __attribute__((always_inline)) void copy_to(const arrays *x, int stream)
+#define WAY(name, read, written)                                              \
+    static void name##_plain(const arrays *x) { move(x, read, written, 0); }  \
+    static void name##_stream(const arrays *x) { move(x, read, written, 1); }
+WAY(four_to_one, 4, 1)
+WAY(two_to_one, 2, 1)
+WAY(one_to_one, 1, 1)
+WAY(one_to_two, 1, 2)
+WAY(one_to_four, 1, 4)
+WAY(fill, 0, 1)
+
+static void copy_library(const arrays *x)
 {
-    for (size_t i = 0; i < x->n; i++)
-        put(&x->to[i], x->a[i], stream);
+    memcpy(x->to, x->from, x->n * sizeof *x->to);
 }
 
-static inline __attribute__((always_inline)) void fill_to(const arrays *x, int stream)
-{
-    for (size_t i = 0; i < x->n; i++)
-        put(&x->to[i], sink, stream);
-}
-
-static void add_plain(const arrays *x) { add_to(x, 0); }
-static void add_stream(const arrays *x) { add_to(x, 1); }
-static void copy_plain(const arrays *x) { copy_to(x, 0); }
-static void copy_stream(const arrays *x) { copy_to(x, 1); }
-static void copy_library(const arrays *x) { memcpy(x->to, x->a, x->n * sizeof *x->to); }
-static void fill_plain(const arrays *x) { fill_to(x, 0); }
-static void fill_stream(const arrays *x) { fill_to(x, 1); }
-
+// As the server times ops: the mean of calls in a row for two milliseconds, since the best single call is a moment that
+// no mean can reach; the best of many tries.
 static double best_seconds(loop *run, const arrays *x)
 {
     double best = 1e9;
-    const size_t bytes = x->n * sizeof(vec);
-    const int calls = bytes < (1 << 20) ? (int)((1 << 20) / (bytes > 0 ? bytes : 1)) + 1 : 1;
+    int calls = 1;
     const double until = now() + 0.08;
     do {
         const double start = now();
@@ -99,37 +104,59 @@ static double best_seconds(loop *run, const arrays *x)
             run(x);
             __asm__ volatile("" ::: "memory");
         }
-        const double took = (now() - start) / calls;
-        best = took < best ? took : best;
-    } while (now() < until);
+        const double took = now() - start;
+        if (took >= 0.9 * TRY_S && took / calls < best)
+            best = took / calls;
+        if (took < TRY_S)
+            calls = (int)(1.1 * calls * TRY_S / (took > 1e-6 ? took : 1e-6)) + 1;
+    } while (now() < until || best > 1e8);
     return best;
 }
 
-static double faster(loop *plain, loop *stream, const arrays *x)
+typedef struct way {
+    size_t read, written;
+    loop *loops[3];
+} way;
+static const way ways[] = {
+    {1, 0, {read_all}},
+    {4, 1, {four_to_one_plain, four_to_one_stream}},
+    {2, 1, {two_to_one_plain, two_to_one_stream}},
+    {1, 1, {one_to_one_plain, one_to_one_stream, copy_library}},
+    {1, 2, {one_to_two_plain, one_to_two_stream}},
+    {1, 4, {one_to_four_plain, one_to_four_stream}},
+    {0, 1, {fill_plain, fill_stream}},
+};
+
+// Bytes per second. Of 4:1 and 1:4 the larger side has an operand's bytes, as in casts and pools.
+static double limit_of(const way *w, char *memory, size_t apart, size_t operand_bytes)
 {
-    const double one = best_seconds(plain, x), other = best_seconds(stream, x);
-    return one < other ? one : other;
+    const size_t bytes = w->read == 4 || w->written == 4 ? operand_bytes / 4 : operand_bytes;
+    const arrays x = {(vec *)(void *)memory, (vec *)(void *)(memory + apart), bytes / sizeof(vec)};
+    double best = 1e9;
+    for (size_t i = 0; i < sizeof w->loops / sizeof w->loops[0] && w->loops[i]; i++) {
+        const double took = best_seconds(w->loops[i], &x);
+        best = took < best ? took : best;
+    }
+    return (double)((w->read + w->written) * bytes) / best;
 }
 
+// In the order of run.py.
 void print_limits(size_t operand_bytes)
 {
     const size_t huge = 2 << 20, bytes = (operand_bytes + huge - 1) / huge * huge;
-    char *memory = aligned_alloc(huge, 3 * bytes);
+    char *memory = aligned_alloc(huge, 4 * bytes);
     if (!memory) {
         printf("error no memory for the limits\n");
         return;
     }
-    madvise(memory, 3 * bytes, MADV_HUGEPAGE);
-    memset(memory, 0, 3 * bytes);
-    // The three lie close together when small, as an allocator would place them.
-    const size_t apart = operand_bytes < huge ? (operand_bytes + 255) / 256 * 256 : bytes;
-    const arrays x = {(vec *)(void *)memory, (vec *)(void *)(memory + apart), (vec *)(void *)(memory + 2 * apart),
-                      operand_bytes / sizeof(vec)};
-    const double size = (double)operand_bytes;
-    const double copied = faster(copy_plain, copy_stream, &x), library = best_seconds(copy_library, &x);
-    printf("ok %.4g %.4g %.4g %.4g\n", size / best_seconds(read_all, &x),
-           2 * size / (copied < library ? copied : library), 3 * size / faster(add_plain, add_stream, &x),
-           size / faster(fill_plain, fill_stream, &x));
+    madvise(memory, 4 * bytes, MADV_HUGEPAGE);
+    memset(memory, 0, 4 * bytes);
+    // What is read and what is written lie close together when small, as an allocator would place them.
+    const size_t apart = operand_bytes < huge ? (2 * operand_bytes + 255) / 256 * 256 : 2 * bytes;
+    printf("ok");
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+        printf(" %.4g", limit_of(&ways[i], memory, apart, operand_bytes));
+    printf("\n");
     free(memory);
 }
 

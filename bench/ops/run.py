@@ -2,7 +2,7 @@
 # Python that scripts/python_env makes (it needs numpy). It starts Muster's server and the rivals, all on one core; per
 # case and size it compares their results, then times them in turn for several rounds. A time is the median of the
 # rounds, a rival's that of its best setting; a ratio is the rivals' best time over Muster's. Memory-bound ops are held
-# against the bandwidth measured in the same run at the same size. A table, then one line of JSON.
+# against the bandwidth measured in the same run at the same size with the same mix of reads and writes. A table, then one line of JSON.
 # It must not know how any program computes.
 import argparse
 import json
@@ -23,6 +23,8 @@ import numpy as np  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DEADLINE_S = 300
+# The ways of moving memory whose limits the server measures, in its order: bytes read for each that is written.
+WAYS = {"read": math.inf, "4:1": 4, "2:1": 2, "1:1": 1, "1:2": 0.5, "1:4": 0.25, "fill": 0}
 NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "int64": 9, "bool": 10, "bfloat16": 14, "float16": 19}
 DTYPES = {1: "f4", 2: "f8", 3: "i4", 4: "u1", 5: "i2", 6: "i1", 9: "i8", 10: "u1", 14: "bf", 19: "f2"}
 # Rivals run with what helps them: glibc keeps freed memory and asks for huge pages.
@@ -162,6 +164,13 @@ def settings_of(rival, case, size):
     return ["eager"] + traced + ["xla"] * (size in ("4m", "64m"))
 
 
+def way_of(read, written):
+    """The way whose mix is nearest; what is less than a twelfth of the other does not count."""
+    if read * 12 < written or written * 12 < read:
+        return "fill" if read < written else "read"
+    return min(list(WAYS)[1:-1], key=lambda way: abs(math.log(read / written / WAYS[way])))
+
+
 class Bench:
     def __init__(self, arguments, programs, folder):
         self.arguments, self.programs, self.folder = arguments, programs, folder
@@ -210,15 +219,17 @@ class Bench:
         medians = {pair: statistics.median(values) for pair, values in times.items()}
         rivals = {pair: value for pair, value in medians.items() if pair[0] is not self.ours}
         best = min(rivals, key=rivals.get) if rivals else None
-        moved = sum(inputs.bytes[name] for name in case.inputs) + sum(n * width for n, _, width in sample)
-        self.rows.append({"case": case, "size": size, "ours": medians[fit[0]], "bytes": moved,
+        read = 0 if case.unread else sum(inputs.bytes[name] for name in case.inputs)
+        written = sum(n * width for n, _, width in sample)
+        self.rows.append({"case": case, "size": size, "ours": medians[fit[0]], "bytes": read + written,
+                          "way": way_of(read, written),
                           "best": rivals[best] if best else None, "rival": f"{best[0].name} {best[1]}" if best else ""})
 
     def run(self):
         progress = sys.stderr.isatty()
         self.limits, self.peak = {}, self.ours.ask("peak")[0]
         for size in self.arguments.sizes:
-            self.limits[size] = dict(zip(("read", "copy", "add", "fill"), self.ours.ask("limits", cases.SIZES[size])))
+            self.limits[size] = dict(zip(WAYS, self.ours.ask("limits", cases.SIZES[size])))
             inputs = Inputs(self.folder, size)
             wanted = [case for case in self.arguments.cases
                       if list(cases.SIZES).index(size) <= list(cases.SIZES).index(case.largest)]
@@ -229,7 +240,7 @@ class Bench:
                 later = {name for other in wanted[i + 1:] for name in other.inputs}
                 inputs.forget(self.programs, set(case.inputs) - later)
             again = self.ours.ask("limits", cases.SIZES[size])
-            for way, value in zip(("read", "copy", "add", "fill"), again):
+            for way, value in zip(WAYS, again):
                 self.limits[size][way] = max(self.limits[size][way], value)
         if progress:
             sys.stderr.write("\r\x1b[K")
@@ -244,7 +255,7 @@ def middle(values):
 def report(bench):
     print(f"\n{'op':<24}{'size':>5}{'ours us':>12}{'rival us':>12}{'ratio':>8}  {'of limit':>8}  best rival")
     for row in bench.rows:
-        limit = bench.limits[row["size"]][row["case"].moved]
+        limit = bench.limits[row["size"]][row["way"]]
         row["fraction"] = row["bytes"] / limit / (row["ours"] * 1e-9)
         row["ratio"] = row["best"] / row["ours"] if row["best"] else None
         bound = f"{row['fraction']:8.2f}" if row["case"].kind == "memory" else " " * 8

@@ -43,7 +43,7 @@ static uint16_t of_two_halves(const mu_kernels *k, mu_halves2 op, bool bfloat, u
 // All kinds of 16-bit floats, against the same op on each alone; two NaNs may differ in what they carry.
 static void check_halves2(const mu_kernels *k, mu_halves2 op, bool bfloat, int64_t step_a, int64_t step_b, int64_t n)
 {
-    uint16_t a[600], b[600], y[600];
+    uint16_t a[600] = {0}, b[600] = {0}, y[600];
     for (int64_t i = 0; i < n; i++) {
         a[i] = (uint16_t)random_u32();
         b[i] = (uint16_t)random_u32();
