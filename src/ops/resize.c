@@ -29,6 +29,8 @@ typedef struct resize_job {
     _Atomic bool exhausted;
 } resize_job;
 
+enum { CHANNELS = 16 };  // of a pixel that are sampled together
+
 #define T float
 #define FN(name) f32_##name
 #include "ops/resize_loops.inc.c"

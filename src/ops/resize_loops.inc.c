@@ -9,7 +9,11 @@ static void FN(sample_row)(const T *from, T *restrict to, const place *columns, 
     for (int64_t o = 0; o < n; o++, to += c) {
         const T *left = from + columns[o].low * c, *right = from + columns[o].high * c;
         const T part = (T)columns[o].part;
-        for (int64_t i = 0; i < c; i++)
+        int64_t i = 0;
+        for (; i + CHANNELS <= c; i += CHANNELS)
+            for (int64_t lane = i; lane < i + CHANNELS; lane++)
+                to[lane] = left[lane] + (right[lane] - left[lane]) * part;
+        for (; i < c; i++)
             to[i] = left[i] + (right[i] - left[i]) * part;
     }
 }
