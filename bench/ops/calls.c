@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const call_row *const families[] = {
-    call_elements, call_shapes, call_index, call_nn, call_grad, call_order, call_linear,
+    call_elements, call_shapes, call_index, call_nn, call_grad, call_cells, call_order, call_linear,
 };
 
 const call_row *find_call(const char *name)

@@ -14,7 +14,7 @@ typedef struct call_row {
     int (*call)(mu_tensor *const *in, mu_tensor **out);
     void (*prepare)(mu_tensor *const *in);
 } call_row;
-extern const call_row call_elements[], call_shapes[], call_index[], call_nn[], call_grad[], call_order[],
+extern const call_row call_elements[], call_shapes[], call_index[], call_nn[], call_grad[], call_cells[], call_order[],
     call_linear[];  // the last of each has no name
 
 // find_call returns the row of this name, or NULL.

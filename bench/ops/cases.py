@@ -5,6 +5,7 @@ import cases_shapes  # noqa: F401
 import cases_index  # noqa: F401
 import cases_nn  # noqa: F401
 import cases_grad  # noqa: F401
+import cases_cells  # noqa: F401
 import cases_types  # noqa: F401
 import cases_order  # noqa: F401
 import cases_linear  # noqa: F401

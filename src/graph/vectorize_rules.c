@@ -80,6 +80,24 @@ static bool one_axis(const site *s)
     return apply(s, &attrs, &s->in[0].at);
 }
 
+// One of two inputs of one shape, written out for all rows where it is the same for them.
+static mu_tensor *for_all_rows(const site *s, int i)
+{
+    return s->in[i].rows ? s->in[i].at : mu__apply2(&mu_op_broadcast_like, NULL, s->in[i].at, s->in[1 - i].at);
+}
+
+static bool alike(const site *s)
+{
+    return apply(s, s->node->attrs, (mu_tensor *[]){for_all_rows(s, 0), for_all_rows(s, 1)});
+}
+
+static bool alike_along_axis(const site *s)
+{
+    const mu_axis_attrs *old = s->node->attrs;
+    const mu_axis_attrs attrs = {old->axis + (old->axis >= 0)};
+    return apply(s, &attrs, (mu_tensor *[]){for_all_rows(s, 0), for_all_rows(s, 1)});
+}
+
 static bool axes(const site *s)
 {
     mu_reduce_attrs attrs;
@@ -242,10 +260,18 @@ static const struct { const mu_op *op; rule *rule;
     {&mu_op_one_hot, last_axes},
     {&mu_op_sort, last_axes},
     {&mu_op_top_k, last_axes},
-    {&mu_op_relu_grad, broadcasts},
+    {&mu_op_relu_grad, alike},
+    {&mu_op_tanh_grad, alike},
+    {&mu_op_sigmoid_grad, alike},
+    {&mu_op_softplus_grad, alike},
+    {&mu_op_silu_grad, alike},
+    {&mu_op_gelu_grad, alike},
+    {&mu_op_gelu_tanh_grad, alike},
     {&mu_op_expand_dims, one_axis},
     {&mu_op_softmax, one_axis},
     {&mu_op_log_softmax, one_axis},
+    {&mu_op_softmax_grad, alike_along_axis},
+    {&mu_op_log_softmax_grad, alike_along_axis},
     {&mu_op_normalize, normalizes},
     {&mu_op_normalize_grad, normalizes_back},
     {&mu_op_channel_affine, last_axes},

@@ -375,9 +375,54 @@ void MU_KERNEL(max_pool)(const mu_pool_shape *s, const float *x, float *y, uint8
     FOR_SIDES(max_window)
 }
 
+// The sum down a window's rows at one column of the image; nothing outside.
+MU_INLINE mu_vf sum_down(const mu_pool_shape *s, const float *x, const window *w, int64_t column, int64_t n, bool whole)
+{
+    mu_vf sum = {0};
+    for (int64_t row = w->top; row < w->bottom && column >= 0 && column < s->width; row++)
+        sum += load_part(x + (row * s->width + column) * s->channels, n, whole);
+    return sum;
+}
+
+// A row of averages over windows of three columns, one column apart: each column is added up once for all three.
+MU_INLINE void slide_three(const mu_pool_shape *s, const float *x, float *y, int64_t out_row, int64_t n, bool whole)
+{
+    const window first = window_at(s, out_row, 0);
+    mu_vf left = sum_down(s, x, &first, first.first_column, n, whole);
+    mu_vf middle = sum_down(s, x, &first, first.first_column + 1, n, whole);
+    for (int64_t column = 0; column < s->out_width; column++) {
+        const window w = window_at(s, out_row, column);
+        const int64_t area = window_area(&w);
+        const mu_vf right = sum_down(s, x, &w, w.first_column + 2, n, whole);
+        v_store_n(y + column * s->channels, (left + middle + right) / v_splat(area == 0 ? 1.0f : (float)area), n);
+        left = middle;
+        middle = right;
+    }
+}
+
+static void slide_images(const mu_pool_shape *s, const float *x, float *y, int64_t begin, int64_t end)
+{
+    for (int64_t image = begin; image < end; image++) {
+        for (int64_t row = 0; row < s->out_height; row++) {
+            for (int64_t c = 0; c < s->channels; c += MU_LANES) {
+                const float *from = x + image * in_size(s) + c;
+                float *to = y + image * out_size(s) + row * s->out_width * s->channels + c;
+                if (s->channels - c >= MU_LANES)
+                    slide_three(s, from, to, row, MU_LANES, true);
+                else
+                    slide_three(s, from, to, row, s->channels - c, false);
+            }
+        }
+    }
+}
+
 void MU_KERNEL(average_pool)(const mu_pool_shape *s, const float *x, float *y, int64_t begin, int64_t end)
 {
     const pool p = {.s = s, .x = x, .y = y};
+    if (s->window_width == 3 && s->stride_width == 1) {
+        slide_images(s, x, y, begin, end);
+        return;
+    }
     FOR_SIDES(average_window)
 }
 

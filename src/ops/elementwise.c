@@ -484,7 +484,7 @@ const mu_op mu_op_cosh = {TRIGONOMETRIC("cosh", COSH, samples_real), FORMULA, .g
 static mu_tensor *tanh_grad(mu_grad *g, int i)
 {
     (void)i;
-    return times(g, plus(mu_neg(mu_square(g->y[0])), 1));
+    return mu__apply2(&mu_op_tanh_grad, NULL, g->dy, g->y[0]);
 }
 const mu_op mu_op_tanh = {TRIGONOMETRIC("tanh", TANH, samples_real), .cpu = {.run = math_run}, .grad = tanh_grad,
                           .hlo = "stablehlo.tanh"};
@@ -517,8 +517,7 @@ const mu_op mu_op_atanh = {TRIGONOMETRIC("atanh", ATANH, samples_unit), FORMULA,
 static mu_tensor *sigmoid_grad(mu_grad *g, int i)
 {
     (void)i;
-    mu_tensor *y = g->y[0];
-    return times(g, mu_subtract(y, mu_square(y)));
+    return mu__apply2(&mu_op_sigmoid_grad, NULL, g->dy, g->y[0]);
 }
 const mu_op mu_op_sigmoid = {ACTIVATION("sigmoid", SIGMOID), .cpu = {.run = math_run}, .grad = sigmoid_grad,
                              .hlo = "stablehlo.logistic"};
@@ -534,7 +533,7 @@ const mu_op mu_op_log_sigmoid = {ACTIVATION("log_sigmoid", LOG_SIGMOID), .cpu = 
 static mu_tensor *softplus_grad(mu_grad *g, int i)
 {
     (void)i;
-    return times(g, mu_sigmoid(g->x[0]));
+    return mu__apply2(&mu_op_softplus_grad, NULL, g->dy, g->x[0]);
 }
 const mu_op mu_op_softplus = {ACTIVATION("softplus", SOFTPLUS), .cpu = {.run = math_run}, .grad = softplus_grad,
                               .lower = mu__lower_activation};
@@ -619,27 +618,17 @@ static mu_tensor *selu_grad(mu_grad *g, int i)
 const mu_op mu_op_selu = {ACTIVATION("selu", SELU), .cpu = {.run = math_run}, .grad = selu_grad,
                           .lower = mu__lower_activation};
 
-// Phi(x) + x phi(x), of the normal distribution.
 static mu_tensor *gelu_grad(mu_grad *g, int i)
 {
     (void)i;
-    mu_tensor *x = g->x[0];
-    mu_tensor *cumulative = mu__scale(mu_erfc(mu__scale(x, -0.70710678118654752440)), 0.5);
-    mu_tensor *density = mu__scale(mu_exp(mu__scale(mu_square(x), -0.5)), 0.39894228040143267794);
-    return times(g, mu_add(cumulative, mu_multiply(x, density)));
+    return mu__apply2(&mu_op_gelu_grad, NULL, g->dy, g->x[0]);
 }
 const mu_op mu_op_gelu = {ACTIVATION("gelu", GELU), FORMULA, .grad = gelu_grad};
 
-// With u = sqrt(2/pi) (x + 0.044715 x^3) and t = tanh u: (1 + t) / 2 + x (1 - t^2) u' / 2.
 static mu_tensor *gelu_tanh_grad(mu_grad *g, int i)
 {
     (void)i;
-    const double root = 0.79788456080286535588, cubic = 0.044715;
-    mu_tensor *x = g->x[0], *squared = mu_square(x);
-    mu_tensor *t = mu_tanh(mu_multiply(mu__scale(x, root), plus(mu__scale(squared, cubic), 1)));
-    mu_tensor *inner = mu__scale(plus(mu__scale(squared, 3 * cubic), 1), root);
-    mu_tensor *slope = mu_multiply(mu_multiply(x, plus(mu_neg(mu_square(t)), 1)), inner);
-    return mu__scale(times(g, mu_add(plus(t, 1), slope)), 0.5);
+    return mu__apply2(&mu_op_gelu_tanh_grad, NULL, g->dy, g->x[0]);
 }
 const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .cpu = {.run = math_run}, .grad = gelu_tanh_grad,
                                .lower = mu__lower_activation};
@@ -647,8 +636,7 @@ const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .cpu = {.run 
 static mu_tensor *silu_grad(mu_grad *g, int i)
 {
     (void)i;
-    mu_tensor *s = mu_sigmoid(g->x[0]);
-    return times(g, mu_add(s, mu_multiply(g->y[0], plus(mu_neg(s), 1))));
+    return mu__apply2(&mu_op_silu_grad, NULL, g->dy, g->x[0]);
 }
 const mu_op mu_op_silu = {ACTIVATION("silu", SILU), .cpu = {.run = math_run}, .grad = silu_grad,
                           .lower = mu__lower_activation};

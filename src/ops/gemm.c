@@ -4,7 +4,7 @@
 #include "ops/loops.h"
 #include "ops/nn.h"
 
-enum { PANEL = 64 };
+enum { PANEL = 64, VECTOR = 64 };  // columns; bytes of the widest vector
 
 #define T float
 #define FN(name) f32_##name

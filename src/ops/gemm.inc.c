@@ -3,18 +3,29 @@
 // Panels of b are made contiguous and stay in the first-level cache; four rows of c share each load of b. A vector by a
 // matrix is one pass over the matrix: sums of products along its rows, or its rows added up, eight at a time.
 
-static inline void FN(rows)(T *restrict c0, T *restrict c1, T *restrict c2, T *restrict c3, const T *a, int64_t a_row,
-                         int64_t a_col, const T *restrict b, int64_t n, int64_t k)
+typedef T FN(vector_of) __attribute__((vector_size(VECTOR)));
+
+// Four rows of c, n columns of a panel whose columns beyond are zeros. The sums of two vectors of each row stay in
+// registers.
+static inline __attribute__((always_inline)) void FN(rows)(T *c, int64_t c_row, const T *a, int64_t a_row,
+                                                           int64_t a_col, const T *b, int64_t n, int64_t k)
 {
-    for (int64_t p = 0; p < k; p++) {
-        const T a0 = a[p * a_col], a1 = a[a_row + p * a_col];
-        const T a2 = a[2 * a_row + p * a_col], a3 = a[3 * a_row + p * a_col];
-        const T *restrict from = b + p * PANEL;
-        for (int64_t j = 0; j < n; j++) {
-            c0[j] += a0 * from[j];
-            c1[j] += a1 * from[j];
-            c2[j] += a2 * from[j];
-            c3[j] += a3 * from[j];
+    enum { LANES = VECTOR / sizeof(T), WIDTH = 2 * LANES };
+    for (int64_t j = 0; j < n; j += WIDTH) {
+        FN(vector_of) sums[4][2] = {{{0}}}, left, right;
+        for (int64_t p = 0; p < k; p++) {
+            memcpy(&left, b + p * PANEL + j, sizeof left);
+            memcpy(&right, b + p * PANEL + j + LANES, sizeof right);
+            for (int r = 0; r < 4; r++) {
+                sums[r][0] += a[r * a_row + p * a_col] * left;
+                sums[r][1] += a[r * a_row + p * a_col] * right;
+            }
+        }
+        for (int r = 0; r < 4; r++) {
+            T row[WIDTH];
+            memcpy(row, sums[r], sizeof row);
+            for (int64_t l = 0; l < MU_MIN((int64_t)WIDTH, n - j); l++)
+                c[r * c_row + j + l] += row[l];
         }
     }
 }
@@ -94,7 +105,7 @@ MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, 
 {
     T *c = c_data;
     const T *a = a_data, *b = b_data;
-    T panel[PANEL * PANEL];
+    _Alignas(VECTOR) T panel[PANEL * PANEL];
     if (FN(is_vector)(c, c_row, a, a_row, a_col, b, b_row, b_col, m, n, k))
         return;
     for (int64_t p = 0; p < k; p += PANEL) {
@@ -102,14 +113,11 @@ MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, 
         for (int64_t j = 0; j < n; j += PANEL) {
             const int64_t width = MU_MIN(PANEL, n - j);
             for (int64_t q = 0; q < depth; q++)
-                for (int64_t l = 0; l < width; l++)
-                    panel[q * PANEL + l] = b[(p + q) * b_row + (j + l) * b_col];
+                for (int64_t l = 0; l < PANEL; l++)
+                    panel[q * PANEL + l] = l < width ? b[(p + q) * b_row + (j + l) * b_col] : 0;
             int64_t i = 0;
-            for (; i + 4 <= m; i += 4) {
-                T *to = c + i * c_row + j;
-                FN(rows)(to, to + c_row, to + 2 * c_row, to + 3 * c_row, a + i * a_row + p * a_col, a_row, a_col,
-                             panel, width, depth);
-            }
+            for (; i + 4 <= m; i += 4)
+                FN(rows)(c + i * c_row + j, c_row, a + i * a_row + p * a_col, a_row, a_col, panel, width, depth);
             for (; i < m; i++)
                 FN(row)(c + i * c_row + j, a + i * a_row + p * a_col, a_col, panel, width, depth);
         }

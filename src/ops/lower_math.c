@@ -240,3 +240,36 @@ mu_status mu__lower_formula(mu_lowering *l)
     const writer w = {l->emitter, x.spec};
     return mu__lowered(l, 0, mu__hlo_convert(l->emitter, value_of(&w, l->op, x), l->out[0].spec.dtype));
 }
+
+// ---- Slopes of activations ----------------------------------------------------------------------
+
+static mu_hlo slope_of(const writer *w, const mu_op *op, mu_hlo x)
+{
+    const mu_hlo squared = mul(w, x, x);
+    if (op == &mu_op_tanh_grad)
+        return from(w, 1, squared);
+    if (op == &mu_op_sigmoid_grad)
+        return mul(w, x, from(w, 1, x));
+    if (op == &mu_op_softplus_grad)
+        return one(w, "stablehlo.logistic", x);
+    if (op == &mu_op_silu_grad) {
+        const mu_hlo s = one(w, "stablehlo.logistic", x);
+        return mul(w, s, plus(w, mul(w, x, from(w, 1, s)), 1));
+    }
+    if (op == &mu_op_gelu_grad) {
+        const mu_hlo below = scaled(w, erfc_of(w, scaled(w, x, -0.7071067811865476)), 0.5);
+        const mu_hlo density = scaled(w, one(w, "stablehlo.exponential", scaled(w, squared, -0.5)), 0.3989422804014327);
+        return add(w, below, mul(w, x, density));
+    }
+    const double cubic = 0.044715, factor = 0.7978845608028654;
+    const mu_hlo t = one(w, "stablehlo.tanh", mul(w, scaled(w, x, factor), plus(w, scaled(w, squared, cubic), 1)));
+    const mu_hlo inner = scaled(w, plus(w, scaled(w, squared, 3 * cubic), 1), factor);
+    return scaled(w, add(w, plus(w, t, 1), mul(w, mul(w, x, from(w, 1, mul(w, t, t))), inner)), 0.5);
+}
+
+mu_status mu__lower_slope(mu_lowering *l)
+{
+    const mu_hlo dy = mu__hlo_wide(l->emitter, l->in[0]), x = mu__hlo_wide(l->emitter, l->in[1]);
+    const writer w = {l->emitter, x.spec};
+    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, mul(&w, dy, slope_of(&w, l->op, x)), l->out[0].spec.dtype));
+}

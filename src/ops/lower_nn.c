@@ -266,6 +266,31 @@ mu_status mu__lower_softmax(mu_lowering *l)
     return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
 }
 
+// Inputs dy and the result: y (dy - sum(y dy)), and dy - exp(y) sum(dy).
+mu_status mu__lower_softmax_grad(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_hlo dy = mu__hlo_wide(e, l->in[0]), y = mu__hlo_wide(e, l->in[1]);
+    const mu_shape *shape = &dy.spec.shape;
+    const int axis = mu__axis((int)((const mu_axis_attrs *)l->attrs)->axis, shape->rank, l->op->name);
+    const bool logarithm = l->op == &mu_op_log_softmax_grad;
+    const mu_hlo terms = logarithm ? dy : mu__hlo_binary(e, "stablehlo.multiply", y, dy);
+    mu_ints classes = {.n = 1, .at = {axis}}, along = {.n = 0};
+    for (int i = 0; i < shape->rank; i++)
+        if (i != axis)
+            along.at[along.n++] = i;
+    const mu_hlo sum = mu__hlo_reduce(e, "stablehlo.add", terms, mu__hlo_number(e, dy.spec.dtype, 0), &classes);
+    const mu_hlo all = mu__hlo_broadcast(e, sum, shape, &along);
+    mu_hlo dx;
+    if (logarithm) {
+        const mu_hlo part = mu__hlo_binary(e, "stablehlo.multiply", mu__hlo_unary(e, "stablehlo.exponential", y), all);
+        dx = mu__hlo_binary(e, "stablehlo.subtract", dy, part);
+    } else {
+        dx = mu__hlo_binary(e, "stablehlo.multiply", y, mu__hlo_binary(e, "stablehlo.subtract", dy, all));
+    }
+    return mu__lowered(l, 0, mu__hlo_convert(e, dx, l->out[0].spec.dtype));
+}
+
 static mu_hlo sum_of_classes(mu_emitter *e, const exponentials *x, mu_hlo a)
 {
     return mu__hlo_reduce(e, "stablehlo.add", a, mu__hlo_number(e, a.spec.dtype, 0), &x->classes);

@@ -53,16 +53,14 @@ static mu_status softmax_infer(mu_infer *infer)
 
 static mu_tensor *softmax_grad(mu_grad *g, int i)
 {
-    const mu_axis_attrs *attrs = g->attrs;
     (void)i;
-    return softmax_jacobian(g->y[0], g->dy, (int)attrs->axis);
+    return mu__apply2(&mu_op_softmax_grad, g->attrs, g->dy, g->y[0]);
 }
 
 static mu_tensor *log_softmax_grad(mu_grad *g, int i)
 {
-    const mu_axis_attrs *attrs = g->attrs;
     (void)i;
-    return subtract(g->dy, multiply(mu__apply1(&mu_op_exp, NULL, g->y[0]), sum_keeping(g->dy, (int)attrs->axis)));
+    return mu__apply2(&mu_op_log_softmax_grad, g->attrs, g->dy, g->y[0]);
 }
 
 static mu_status softmax_ref(const mu_kernel *kernel)

@@ -73,6 +73,19 @@ static mu_tensor *slope(mu_tensor *a, mu_tensor *b, mu_tensor *w)
     mu_tensor *loss = mu_reduce_sum(mu_square(hidden), MU_ALL_AXES);
     return mu_at(mu_gradients(tape, loss, mu_list(w, MU_END)), 0);
 }
+// Gradients that differ from row to row, of activations that do not.
+static mu_tensor *slopes(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+{
+    (void)b;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *y[] = {mu_tanh(w), mu_sigmoid(w), mu_nn_softplus(w), mu_nn_silu(w), mu_nn_gelu(w, false),
+                      mu_nn_gelu(w, true), mu_nn_relu(w), mu_nn_softmax(w, -1), mu_nn_log_softmax(w, 0)};
+    mu_tensor *sum = y[0];
+    for (size_t i = 1; i < MU_COUNT(y); i++)
+        sum = mu_add(sum, y[i]);
+    mu_tensor *loss = mu_reduce_sum(mu_multiply(sum, mu_transpose(a, NULL)), MU_ALL_AXES);
+    return mu_at(mu_gradients(tape, loss, mu_list(w, MU_END)), 0);
+}
 static mu_tensor *of_no_row(mu_tensor *a, mu_tensor *b, mu_tensor *w)
 {
     (void)a;
@@ -85,7 +98,7 @@ static const struct { const char *name; row_fn *fn;
     {"mixed", mixed},   {"products", products},   {"both_products", both_products}, {"reductions", reductions},
     {"shapes", shapes}, {"likes", likes},         {"normalised", normalised},       {"without_rules", without_rules},
     {"slope", slope},   {"of_no_row", of_no_row}, {"norms", norms},                 {"norm_slope", norm_slope},
-    {"attends", attends},
+    {"attends", attends}, {"slopes", slopes},
 };
 
 typedef struct choice {

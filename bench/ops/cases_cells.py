@@ -1,0 +1,57 @@
+# Cases of the bench of ops: recurrent cells stepped through a sequence. Muster's side is mu_scan in a traced function
+# (calls_cells.c), TensorFlow's tf.scan, PyTorch's a loop over its steps; all project the sequence at once before. See
+# case.py.
+from case import INPUTS, Input, case
+
+STEPS = {"1k": (8, 4, 8), "64k": (16, 16, 64), "4m": (64, 64, 256), "64m": (256, 128, 512)}  # time, batch, width
+
+
+def cell_input(*axes, high=0.2):
+    """t, b, w: time, batch and width; f: four widths."""
+    def shape(size):
+        time, batch, width = STEPS[size]
+        named = {"t": time, "b": batch, "w": width, "f": 4 * width}
+        return tuple(named[axis] for axis in axes)
+    return Input("float32", shape, -high, high)
+
+
+INPUTS |= {"xs": cell_input("t", "b", "w", high=1), "h0": cell_input("b", "w"), "c0": cell_input("b", "w"),
+           "wx": cell_input("w", "f"), "wh": cell_input("w", "f"), "gb": cell_input("f"), "wxt": cell_input("w", "w"),
+           "wht": cell_input("w", "w"), "tb": cell_input("w")}
+
+TORCH_LSTM = """
+def steps(xs, h, c):
+    kept = []
+    for z in (torch.matmul(xs, wx) + gb).unbind(0):
+        i, f, g, o = torch.addmm(z, h, wh).chunk(4, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        kept.append(h)
+    return torch.stack(kept)
+"""
+TORCH_TANH = """
+def steps(xs, h):
+    kept = []
+    for z in (torch.matmul(xs, wxt) + tb).unbind(0):
+        h = torch.tanh(torch.addmm(z, h, wht))
+        kept.append(h)
+    return torch.stack(kept)
+"""
+TF_LSTM = """
+def step(state, z):
+    h, c = state
+    i, f, g, o = tf.split(z + tf.matmul(h, wh), 4, 1)
+    c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
+    return tf.sigmoid(o) * tf.tanh(c), c
+"""
+
+
+def cells():
+    case("lstm", "xs h0 c0 wx wh gb", "steps(xs, h0, c0)", "tf.scan(step, tf.matmul(xs, wx) + gb, (h0, c0))[0]", "math", out=False,
+         tolerance=1e-3, setup=TORCH_LSTM, tf_setup=TF_LSTM, largest="4m")
+    case("tanh_cell", "xs h0 c0 wxt wht tb", "steps(xs, h0)",
+         "tf.scan(lambda h, z: tf.tanh(z + tf.matmul(h, wht)), tf.matmul(xs, wxt) + tb, h0)", "math", out=False, tolerance=1e-3,
+         setup=TORCH_TANH, largest="4m")
+
+
+cells()
