@@ -108,6 +108,8 @@ CASES = []
 # up to 1e-3. How exact the ops are is what the conformance tests check.
 def case(name, inputs, torch, tf, kind="memory", call=None, out=True, tolerance=2e-5, setup="", tf_setup="", after="y",
          compared=True, unread=False, largest="64m"):
+    if any(each.name == name for each in CASES):
+        raise ValueError(f"two cases of the bench of ops are called {name}")
     inputs = tuple(inputs.split())
     CASES.append(Case(name, inputs, torch, tf, kind, call or name, out and "(" in torch, tolerance, setup, tf_setup, after,
                       compared, unread, largest))

@@ -32,7 +32,6 @@ def indexing():
          "raw.UnsortedSegmentSum(data=a, segment_ids=k, num_segments=side)", "math", out=False, tolerance=1e-3)
     case("gather_grad_1", "a k b", "torch.zeros_like(b).index_add_(1, k, a)", "", "math", out=False, tolerance=1e-3)
     case("batch_gather_grad", "a kk b", "torch.zeros_like(b).scatter_add_(1, kk, a)", "", "math", out=False, tolerance=1e-3)
-    case("segment_max", "a k", "", "raw.UnsortedSegmentMax(data=a, segment_ids=k, num_segments=side)", "math")
     case("segment_elements", "flat many", "torch.zeros(1000).index_add_(0, many, flat)",
          "raw.UnsortedSegmentSum(data=flat, segment_ids=many, num_segments=1000)", "math", out=False, tolerance=1e-2)
     case("segment_sorted", "a rising", "", "raw.SegmentSum(data=a, segment_ids=rising)", "math", tolerance=1e-3)
@@ -40,8 +39,8 @@ def indexing():
     case("sort", "a", "torch.sort(a, dim=1)[0]", "tf.sort(a, axis=1)", "math", out=False)
     case("argsort", "a", "torch.argsort(a, dim=1, stable=True)", "tf.argsort(a, axis=1, stable=True)", "math", out=False)
     case("unique", "many", "", "raw.Unique(x=many)", "math")
-    case("unique_i32", "many32", "", "raw.Unique(x=many32)", "math", call="unique")
-    case("unique_f32", "flat", "", "raw.Unique(x=flat)", "math", call="unique", largest="4m")
+    case("unique_many_i32", "many32", "", "raw.Unique(x=many32)", "math", call="unique")
+    case("unique_many_f32", "flat", "", "raw.Unique(x=flat)", "math", call="unique", largest="4m")
     case("searchsorted", "sorted flat", "torch.searchsorted(sorted, flat, out_int32=True)", "tf.searchsorted(sorted, flat)", "math",
          out=False, largest="4m")
 

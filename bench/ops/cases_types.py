@@ -18,8 +18,9 @@ def binaries():
         for of_type, x, y in of_types:
             case(f"{name}_{of_type}", f"{x} {y}", f"torch.{torch}({x}, {y})", f"raw.{tf}(x={x}, y={y})", call=name)
     for name, torch, tf in (("floor_divide", "floor_divide", "FloorDiv"), ("mod", "remainder", "FloorMod")):
-        for of_type, x, y in of_types + (("i64", "l", "l2"), ("f64", "e", "ep")):
+        for of_type, x, y in of_types + (("i64", "l", "l2"),):
             case(f"{name}_{of_type}", f"{x} {y}", f"torch.{torch}({x}, {y})", f"raw.{tf}(x={x}, y={y})", "math", call=name)
+    case("floor_divide_f64", "e ep", "torch.floor_divide(e, ep)", "raw.FloorDiv(x=e, y=ep)", "math", call="floor_divide")
     for of_type, x, y in (("i64", "l", "l2"), ("f64", "e", "e2"), ("f16", "f", "f2"), ("bf16", "bf", "bf2")):
         case(f"equal_{of_type}", f"{x} {y}", f"torch.eq({x}, {y})", f"raw.Equal(x={x}, y={y})", call="equal")
         case(f"minimum_{of_type}", f"{x} {y}", f"torch.minimum({x}, {y})", f"raw.Minimum(x={x}, y={y})", call="minimum")
