@@ -119,8 +119,10 @@ static void FN(solve_by_rows)(const T *a, int64_t row, bool lower, int64_t n, T 
                 sums[lane] += own[j + lane] * x[j + lane];
         for (; j < to; j++)
             sum += own[j] * x[j];
-        for (int64_t lane = 0; lane < FN(SUMS); lane++)
-            sum += sums[lane];
+        for (int64_t half = FN(SUMS) / 2; half > 0; half /= 2)
+            for (int64_t lane = 0; lane < half; lane++)
+                sums[lane] += sums[lane + half];
+        sum += sums[0];
         x[i] = (x[i] - sum) / own[i];
     }
 }

@@ -241,7 +241,7 @@ static int64_t keep_best(mu_words *w, int64_t have, int64_t count)
 
 bool mu__words_can_search(mu_dtype dtype, int64_t n, int64_t count)
 {
-    return count > 0 && n / 4 >= count + PIECE && (words_of(dtype) != NULL || count <= FIRSTS);
+    return count > 0 && (words_of(dtype) ? n / 4 >= count + PIECE : n / 4 >= count && count <= FIRSTS);
 }
 
 // Keys of 64 bits: the best so far are kept in order. Equal ones stay behind those that came before.
