@@ -312,10 +312,12 @@ def main():
         for program in programs[1:]:
             program.read_line()
         bench = Bench(arguments, programs, pathlib.Path(folder))
-        bench.run()
+        try:
+            bench.run()
+        finally:  # a long run that is stopped, or whose rival ends, still tells what it has measured
+            report(bench)
         for program in programs:
             program.end()
-    report(bench)
 
 
 main()

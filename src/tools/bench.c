@@ -301,6 +301,7 @@ static void print_head(const seat *s, const mu_strategy *strategy)
            "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong");
     printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s %6s  %7s  %6s  %6s\n", "(B)", "(elements)", "", "", "", "(us)",
            "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)");
+    fflush(stdout);
 }
 
 static void print_result(seat *s, int64_t bytes, const result *one)

@@ -177,6 +177,12 @@ static unsigned shown_by(const op_case *c)
 static const struct { const char *name; unsigned lacks; const char *why; } exempt[] = {
     {"digamma", SECOND, "trigamma, its derivative, has none"},
     {"relu_grad", BROADCAST, "an engine's row, whose operands have one shape"},
+    {"tanh_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
+    {"sigmoid_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
+    {"softplus_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
+    {"silu_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
+    {"gelu_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
+    {"gelu_tanh_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
 };
 
 static unsigned lacks(const mu_op *op)
