@@ -17,7 +17,7 @@
 enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, ARGMAX, ARGMIN, CUMSUM, CUMPROD };
 // At least and at most so many outputs (the more, the longer what is read in one go), and so many parts of one, are
 // folded side by side; so long pieces of 16-bit floats are widened, in rows of at most so many.
-enum { COLUMNS = 256, MOST_COLUMNS = 2048, LANES = 64, HALVES = 1024, MOST_HALVES = 1 << 16 };
+enum { COLUMNS = 256, MOST_COLUMNS = 2048, HALVES = 1024, MOST_HALVES = 1 << 16 };
 
 static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
 {

@@ -89,34 +89,59 @@ static inline T FN(smaller)(T x, T y)
 }
 
 // A row's fold is a long chain of dependent steps, so it goes in many lanes first; columns go side by side.
-#define FOLD(start, expression)                                             \
-    do {                                                                    \
-        T totals[MOST_COLUMNS];                                                  \
-        for (int64_t j = 0; j < width; j++)                                 \
-            totals[j] = (T)(start);                                         \
-        int64_t i = 0;                                                      \
-        if (width == 1 && stride == 1 && n >= 2 * LANES) {                  \
-            T lanes[LANES];                                                 \
-            for (int lane = 0; lane < LANES; lane++)                        \
-                lanes[lane] = x[lane];                                      \
-            for (i = LANES; i + LANES <= n; i += LANES)                     \
-                for (int lane = 0; lane < LANES; lane++) {                  \
-                    const T a = lanes[lane], b = x[i + lane];               \
-                    lanes[lane] = (T)(expression);                          \
-                }                                                           \
-            for (int half = LANES / 2; half > 0; half /= 2)                 \
-                for (int lane = 0; lane < half; lane++) {                   \
-                    const T a = lanes[lane], b = lanes[lane + half];        \
-                    lanes[lane] = (T)(expression);                          \
-                }                                                           \
-            totals[0] = lanes[0];                                           \
-        }                                                                   \
-        for (; i < n; i++)                                                  \
-            for (int64_t j = 0; j < width; j++) {                           \
-                const T a = totals[j], b = x[i * stride + j];               \
-                totals[j] = (T)(expression);                                \
-            }                                                               \
-        memcpy(out, totals, (size_t)width * sizeof *out);                   \
+enum { FN(LANES) = 256 / sizeof(T) };
+// Lanes [0, half) take the others in; numbers that are known here let compilers make vectors.
+#define HALVE(half, expression)                                            \
+    for (int lane = 0; 2 * (half) <= FN(LANES) && lane < (half); lane++) { \
+        const T a = lanes[lane], b = lanes[lane + (half)];                 \
+        lanes[lane] = (T)(expression);                                     \
+    }
+#define FOLD_ROW(start, expression)                                 \
+    do {                                                            \
+        T total = (T)(start);                                       \
+        int64_t i = 0;                                              \
+        if (n >= FN(LANES)) {                                       \
+            T lanes[FN(LANES)];                                     \
+            memcpy(lanes, x, FN(LANES) * sizeof(T));                \
+            for (i = FN(LANES); i + FN(LANES) <= n; i += FN(LANES)) \
+                for (int lane = 0; lane < FN(LANES); lane++) {      \
+                    const T a = lanes[lane], b = x[i + lane];       \
+                    lanes[lane] = (T)(expression);                  \
+                }                                                   \
+            HALVE(128, expression)                                  \
+            HALVE(64, expression)                                   \
+            HALVE(32, expression)                                   \
+            HALVE(16, expression)                                   \
+            HALVE(8, expression)                                    \
+            HALVE(4, expression)                                    \
+            HALVE(2, expression)                                    \
+            HALVE(1, expression)                                    \
+            total = lanes[0];                                       \
+        }                                                           \
+        for (; i < n; i++) {                                        \
+            const T a = total, b = x[i];                            \
+            total = (T)(expression);                                \
+        }                                                           \
+        out[0] = total;                                             \
+    } while (0)
+#define FOLD_COLUMNS(start, expression)                       \
+    do {                                                      \
+        T totals[MOST_COLUMNS];                               \
+        for (int64_t j = 0; j < width; j++)                   \
+            totals[j] = (T)(start);                           \
+        for (int64_t i = 0; i < n; i++)                       \
+            for (int64_t j = 0; j < width; j++) {             \
+                const T a = totals[j], b = x[i * stride + j]; \
+                totals[j] = (T)(expression);                  \
+            }                                                 \
+        memcpy(out, totals, (size_t)width * sizeof *out);     \
+    } while (0)
+#define FOLD(start, expression)              \
+    do {                                     \
+        if (width == 1 && stride == 1)       \
+            FOLD_ROW(start, expression);     \
+        else                                 \
+            FOLD_COLUMNS(start, expression); \
     } while (0)
 
 MU_CLONES
@@ -153,6 +178,9 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
     }
 }
 #undef FOLD
+#undef FOLD_COLUMNS
+#undef FOLD_ROW
+#undef HALVE
 
 #if IS_FLOAT
 #define ODD(x) ((x) != (x))
