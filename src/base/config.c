@@ -253,6 +253,17 @@ static int distance(const char *a, size_t a_length, const char *b)
     return costs[b_length];
 }
 
+// Of the scripts that build and compare, not of the library.
+static const char *const script_names[] = {"MUSTER_PYTHON_ENV", "MUSTER_LIBRARY"};
+
+static bool is_script_name(const char *name, size_t length)
+{
+    for (size_t i = 0; i < MU_COUNT(script_names); i++)
+        if (strlen(script_names[i]) == length && strncmp(name, script_names[i], length) == 0)
+            return true;
+    return false;
+}
+
 static void check_name(const char *name, size_t length)
 {
     const char *nearest = "";
@@ -274,7 +285,8 @@ void mu__settings_unknown(void)
 {
     for (char **variable = environ; variable != NULL && *variable != NULL; variable++) {
         const char *equals = strchr(*variable, '=');
-        if (equals != NULL && strncmp(*variable, "MUSTER_", 7) == 0)
+        if (equals != NULL && strncmp(*variable, "MUSTER_", 7) == 0
+            && !is_script_name(*variable, (size_t)(equals - *variable)))
             check_name(*variable, (size_t)(equals - *variable));
     }
 }

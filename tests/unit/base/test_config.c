@@ -104,6 +104,15 @@ static void test_unknown_names_warn(void **state)
     assert_non_null(strstr(text, "nearest is MUSTER_THREADS"));
 }
 
+static void test_names_of_scripts_are_known(void **state)
+{
+    (void)state;
+    char text[1000];
+    setenv("MUSTER_PYTHON_ENV", "build/python", 1);
+    catch_stderr(init, NULL, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
 static void test_long_unknown_names(void **state)
 {
     (void)state;
@@ -161,6 +170,7 @@ int main(void)
         cmocka_unit_test_teardown(test_values_that_cannot_be, clean),
         cmocka_unit_test_teardown(test_point_in_any_locale, clean),
         cmocka_unit_test_teardown(test_unknown_names_warn, clean),
+        cmocka_unit_test_teardown(test_names_of_scripts_are_known, clean),
         cmocka_unit_test_teardown(test_long_unknown_names, clean),
         cmocka_unit_test_teardown(test_environment_of_others, clean),
         cmocka_unit_test_teardown(test_table, clean),
