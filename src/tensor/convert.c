@@ -96,7 +96,7 @@ void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t 
         memmove(out, in, (size_t)n * mu_dtype_bytes(to));
         return;
     }
-    if (!is_half(to) && !is_half(from)) {
+    if ((!is_half(to) && !is_half(from)) || (to == MU_BF16 && mu_dtype_bytes(from) == 1)) {
         convert_plain(to, out, from, in, n);
         return;
     }
@@ -108,7 +108,7 @@ void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t 
         (from == MU_BF16 ? mu__kernels()->widen_bf16 : mu__kernels()->widen_f16)(in, out, n);
         return;
     }
-    float chunk[256];
+    _Alignas(64) float chunk[1024];
     for (int64_t at = 0; at < n; at += MU_COUNT(chunk)) {
         int64_t count = MU_MIN(n - at, (int64_t)MU_COUNT(chunk));
         mu__convert(MU_F32, chunk, from, (const char *)in + (size_t)at * mu_dtype_bytes(from), count);
