@@ -256,6 +256,7 @@ static const struct { const mu_op *op; rule *rule;
     {&mu_op_stop_gradient, last_axes},
     {&mu_op_cholesky, last_axes},
     {&mu_op_svd, last_axes},
+    {&mu_op_spectral_norm, last_axes},
     {&mu_op_check_numerics, last_axes},
     {&mu_op_one_hot, last_axes},
     {&mu_op_sort, last_axes},

@@ -349,7 +349,6 @@ static mu_tensor *spectral_norm(mu_tensor *x, const int *axes)
 {
     const int rank = x->shape.rank, row = mu__axis(axes[0], rank, "norm"), col = mu__axis(axes[1], rank, "norm");
     int order[MU_MAX_RANK], back[MU_MAX_RANK], n = 0;
-    mu_tensor *parts[3];
     if (row < 0 || col < 0)
         return NULL;
     if (row == col) {
@@ -363,10 +362,8 @@ static mu_tensor *spectral_norm(mu_tensor *x, const int *axes)
     order[n] = col;
     for (int i = 0; i < rank; i++)
         back[order[i]] = i;
-    mu_tensor *turned = mu_transpose(x, order);
-    if (mu__apply(&mu_op_svd, NULL, 1, &turned, 0, NULL, parts) != MU_OK)
-        return NULL;
-    return mu_transpose(mu_expand_dims(mu_reduce_max_axes(parts[0], 1, (int[]){-1}, true), -1), back);
+    mu_tensor *norm = mu__apply1(&mu_op_spectral_norm, NULL, mu_transpose(x, order));
+    return mu_transpose(mu_expand_dims(mu_expand_dims(norm, -1), -1), back);
 }
 
 static mu_tensor *sum_of_sizes(mu_tensor *x, int n, const int *axes)

@@ -3,6 +3,8 @@
 // Values are compared with sums written out here for einsum, with known matrices for the rest.
 #include "composed_check.h"
 
+#include <float.h>
+
 // ---- einsum -------------------------------------------------------------------------------------
 
 #define EINSUM(name, equation, n)                                  \
@@ -165,6 +167,67 @@ static void test_largest_singular_values(void **state)
     mu_pool_close(pool);
 }
 
+// As large as the first of all values, on every way through blocks and remainders.
+static void test_largest_of_all_values(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{2, 2}, {5, 3}, {3, 50}, {33, 33}, {64, 65}, {131, 131}, {300, 9}};
+    for (size_t i = 0; i < MU_COUNT(shapes); i++)
+        for (int kind = 0; kind < 3; kind++) {
+            mu_pool *pool = mu_pool_open();
+            const int64_t m = shapes[i][0], n = shapes[i][1];
+            mu_tensor *x = composed_tensor(MU_SHAPE(m, n), i + 1, -1, 1), *parts[3];
+            for (int64_t e = 0; kind && e < m * n; e++)  // a rank of one; a diagonal with the largest value at its end
+                ((double *)mu__data(x))[e] = kind == 1 ? 1e-200 * (double)(e / n + 1) * (double)(e % n - 1)
+                                                       : e / n == e % n ? (double)(e / n + 1) * 1e200 : 0;
+            assert_int_equal(mu__apply(&mu_op_svd, NULL, 1, &x, 0, NULL, parts), MU_OK);
+            const mu_tensor *norm = mu_norm(x, 2, 2, (const int[]){0, 1}, false);
+            assert_int_equal(norm->shape.rank, 0);
+            if (!(fabs(at(norm, 0) / at(parts[0], 0) - 1) < 4e-15))
+                fail_msg("%lld by %lld, kind %d: %.17g, not %.17g", (long long)m, (long long)n, kind, at(norm, 0),
+                         at(parts[0], 0));
+            mu_pool_close(pool);
+        }
+}
+
+// Equal elements: sqrt(m n) times one of them, up to both ends of the range.
+static void test_largest_value_at_ends(void **state)
+{
+    (void)state;
+    const double sizes[] = {DBL_TRUE_MIN, DBL_MIN, 1e-160, 1e160, DBL_MAX / 8};
+    for (size_t i = 0; i < MU_COUNT(sizes); i++) {
+        mu_pool *pool = mu_pool_open();
+        mu_tensor *x = mu_fill(MU_F64, 2, (const int64_t[]){4, 9}, sizes[i]);
+        const double norm = mu_scalar(mu_norm(x, 2, 2, (const int[]){0, 1}, false));
+        assert_true(fabs(norm / 6 - sizes[i]) <= 4e-16 * sizes[i]);
+        mu_pool_close(pool);
+    }
+    mu_pool *pool = mu_pool_open();
+    const double infinite[] = {1, INFINITY, 2, 3};
+    assert_true(isnan(mu_scalar(mu_norm(mu_tensor_new(MU_F64, 2, (const int64_t[]){2, 2}, infinite), 2, 2,
+                                        (const int[]){0, 1}, false))));
+    const mu_tensor *none = mu_norm(mu_ones(MU_F64, 3, (const int64_t[]){2, 0, 3}), 2, 2, (const int[]){1, 2}, false);
+    assert_true(mu_tensor_elements(none) == 2 && at(none, 0) == -INFINITY && at(none, 1) == -INFINITY);
+    mu_pool_close(pool);
+}
+
+// Of an identity all values are the largest and share what comes in.
+static void test_equal_largest_values(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const double identity[] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+    mu_tensor *x = mu_tensor_new(MU_F64, 2, (const int64_t[]){3, 3}, identity);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *norm = mu_norm(x, 2, 2, (const int[]){0, 1}, false);
+    const mu_tensor *dx = mu_at(mu_gradients(tape, norm, mu_list_of(1, (mu_value *[]){mu_of(x)})), 0);
+    mu_tape_close(tape);
+    assert_true(mu_scalar(norm) == 1);
+    for (int64_t i = 0; i < 9; i++)
+        assert_true(fabs(at(dx, i) - identity[i] / 3) < 1e-15);
+    mu_pool_close(pool);
+}
+
 // Of any shape, rank and scale: x = u diag(s) v', vectors at right angles, s descending.
 static void test_singular_values(void **state)
 {
@@ -257,6 +320,9 @@ int main(void)
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_einsum_values),
         cmocka_unit_test(test_largest_singular_values),
+        cmocka_unit_test(test_largest_of_all_values),
+        cmocka_unit_test(test_largest_value_at_ends),
+        cmocka_unit_test(test_equal_largest_values),
         cmocka_unit_test(test_singular_values),
         cmocka_unit_test(test_einsum_refuses),
         cmocka_unit_test(test_factor_and_solve_large),
