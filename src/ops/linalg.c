@@ -16,7 +16,7 @@
 #include <muster/ops.h>
 #include <oneapi/dnnl/dnnl.h>
 
-// Rows of a block; bytes of a vector; elements that are negated at a time; numbers that are summed beside each other.
+// Rows of a block; bytes of a vector; elements that are negated at a time; rows at a time for one column.
 enum { BLOCK = 64, VECTOR_BYTES = 64, NEGATED = 64 * 256, FEW = 8 };
 
 // What a thread works in: a block of the matrix, a tile of columns, and part of a factor of a product.

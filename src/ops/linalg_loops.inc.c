@@ -100,30 +100,53 @@ static void FN(solve_columns)(const T *a, int64_t row, int64_t col, bool lower, 
     }
 }
 
-enum { FN(SUMS) = 4 * FN(LANES) };
+// A vector at any element.
+typedef T FN(loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
 
-// One column, rows of op(A) side by side in memory: each row by what is known.
+// What FEW rows of op(A), `count` of them there, take off x by the elements of it that are known, `from` to `to`.
+static inline __attribute__((always_inline)) void FN(take_off)(const T *a, int64_t row, int64_t count, int64_t from,
+                                                               int64_t to, const T *x, T sums[FEW])
+{
+    FN(vec) wide[FEW] = {{0}};
+    const T *own[FEW];
+    int64_t j = from;
+    for (int64_t r = 0; r < FEW; r++) {
+        own[r] = a + MU_MIN(r, count - 1) * row;
+        sums[r] = 0;
+    }
+    for (; j + FN(LANES) <= to; j += FN(LANES))
+        for (int64_t r = 0; r < FEW; r++)
+            wide[r] += *(const FN(loose) *)(own[r] + j) * *(const FN(loose) *)(x + j);
+    for (; j < to; j++)
+        for (int64_t r = 0; r < FEW; r++)
+            sums[r] += own[r][j] * x[j];
+    for (int64_t r = 0; r < FEW; r++) {
+        T parts[FN(LANES)];
+        memcpy(parts, &wide[r], sizeof parts);
+        for (int64_t half = FN(LANES) / 2; half > 0; half /= 2)
+            for (int64_t lane = 0; lane < half; lane++)
+                parts[lane] += parts[lane + half];
+        sums[r] += parts[0];
+    }
+}
+
+// One column, rows of op(A) side by side in memory: some rows by what is known, then those by each other.
 MU_CLONES
 static void FN(solve_by_rows)(const T *a, int64_t row, bool lower, int64_t n, T *x)
 {
-    for (int64_t step = 0; step < n; step++) {
-        const int64_t i = lower ? step : n - 1 - step, from = lower ? 0 : i + 1, to = lower ? i : n;
-        const T *own = a + i * row;
-        T sums[FN(SUMS)] = {0}, sum = 0;
-        int64_t j = from;
-        for (; j + FN(SUMS) <= to; j += FN(SUMS))
-            for (int64_t lane = 0; lane < FN(SUMS); lane++)
-                sums[lane] += own[j + lane] * x[j + lane];
-        for (; j + FEW <= to; j += FEW)
-            for (int64_t lane = 0; lane < FEW; lane++)
-                sums[lane] += own[j + lane] * x[j + lane];
-        for (; j < to; j++)
-            sum += own[j] * x[j];
-        for (int64_t half = FN(SUMS) / 2; half > 0; half /= 2)
-            for (int64_t lane = 0; lane < half; lane++)
-                sums[lane] += sums[lane + half];
-        sum += sums[0];
-        x[i] = (x[i] - sum) / own[i];
+    for (int64_t done = 0; done < n; done += FEW) {
+        const int64_t count = MU_MIN((int64_t)FEW, n - done), first = lower ? done : n - done - count;
+        const T *block = a + first * row;
+        T sums[FEW];
+        FN(take_off)(block, row, count, lower ? 0 : first + count, lower ? first : n, x, sums);
+        for (int64_t step = 0; step < count; step++) {
+            const int64_t i = lower ? step : count - 1 - step, from = lower ? 0 : i + 1, to = lower ? i : count;
+            const T *own = block + i * row + first;
+            T rest = x[first + i] - sums[i];
+            for (int64_t j = from; j < to; j++)
+                rest -= own[j] * x[first + j];
+            x[first + i] = rest / own[i];
+        }
     }
 }
 
