@@ -2,7 +2,8 @@
 //
 // x: [..., m, n] gives s [..., k], u [..., m, k], v [..., n, k] with k the smaller of m and n. Pairs of columns are
 // rotated until all are at right angles to each other; so small values are as exact as large ones. Computed in
-// float64, matrices shared by the team; one with NaN or an infinity gives NaN. Knows of no norms: linalg.c takes those.
+// float64, matrices shared by the team; one with NaN or an infinity gives NaN. For the largest
+// value alone spectral.c is faster.
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/nn.h"
@@ -132,7 +133,7 @@ static void complete(const jacobi *j, int64_t p)
     }
 }
 
-static void decompose(const jacobi *j, double scale)
+static void decompose(const jacobi *j, int exponent)
 {
     bool changed = true;
     for (int sweep = 0; changed && sweep < SWEEPS; sweep++) {
@@ -154,7 +155,7 @@ static void decompose(const jacobi *j, double scale)
             column[i] /= j->values[p];
         if (j->values[p] == 0)
             complete(j, p);
-        j->values[p] *= scale;
+        j->values[p] = ldexp(j->values[p], exponent);
     }
 }
 
@@ -166,31 +167,29 @@ typedef struct svd_call {
     _Atomic bool exhausted;
 } svd_call;
 
-// Fills the columns with a matrix divided by a power of two near its largest element, which is returned; NaN where an
-// element is not finite.
-static double load(const svd_call *call, int64_t matrix, const jacobi *j)
+// Fills the columns with a matrix divided by the power of two, of which this is the exponent, next to its largest
+// element; false where an element is not finite.
+static bool load(const svd_call *call, int64_t matrix, const jacobi *j, int *exponent)
 {
     const mu_view *x = &call->kernel->in[0];
     const int64_t first = matrix * call->m * call->n;
     double most = 0;
-    int exponent = 0;
     bool finite = true;
     for (int64_t i = 0; i < call->m * call->n; i++) {
         const double element = mu__read_element(x->dtype, x->data, first + i);
         finite &= isfinite(element) != 0;
         most = fmax(most, fabs(element));
     }
-    frexp(most, &exponent);
-    const double scale = ldexp(1, exponent);
+    frexp(most, exponent);
     for (int64_t row = 0; row < call->m; row++)
         for (int64_t col = 0; col < call->n; col++) {
             const double element = mu__read_element(x->dtype, x->data, first + row * call->n + col);
-            j->columns[call->m >= call->n ? col * j->length + row : row * j->length + col] = ldexp(element, -exponent);
+            j->columns[call->m >= call->n ? col * j->length + row : row * j->length + col] = ldexp(element, -*exponent);
         }
     memset(j->rotations, 0, sizeof(double) * (size_t)(call->k * call->k));
     for (int64_t p = 0; p < call->k; p++)
         j->rotations[p * call->k + p] = 1;
-    return finite ? scale : NAN;
+    return finite;
 }
 
 static void store(const mu_view *out, int64_t first, int64_t rows, int64_t k, const double *columns)
@@ -214,12 +213,13 @@ static void run_matrices(void *arg, int64_t begin, int64_t end)
                       .values = memory + k * length + k * k};
     const double *left = m >= n ? j.columns : j.rotations, *right = m >= n ? j.rotations : j.columns;
     for (int64_t i = begin; i < end; i++) {
-        const double scale = load(call, i, &j);
-        if (!isnan(scale))
-            decompose(&j, scale);
-        store(&out[0], i * k, 1, k, isnan(scale) ? NULL : j.values);
-        store(&out[1], i * m * k, m, k, isnan(scale) ? NULL : left);
-        store(&out[2], i * n * k, n, k, isnan(scale) ? NULL : right);
+        int exponent = 0;
+        const bool finite = load(call, i, &j, &exponent);
+        if (finite)
+            decompose(&j, exponent);
+        store(&out[0], i * k, 1, k, finite ? j.values : NULL);
+        store(&out[1], i * m * k, m, k, finite ? left : NULL);
+        store(&out[2], i * n * k, n, k, finite ? right : NULL);
     }
     mu__free(memory);
 }

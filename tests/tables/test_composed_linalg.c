@@ -203,6 +203,9 @@ static void test_largest_value_at_ends(void **state)
         mu_pool_close(pool);
     }
     mu_pool *pool = mu_pool_open();
+    mu_tensor *largest = mu_fill(MU_F64, 2, (const int64_t[]){1, 1}, DBL_MAX), *parts[3];
+    assert_int_equal(mu__apply(&mu_op_svd, NULL, 1, &largest, 0, NULL, parts), MU_OK);
+    assert_true(at(parts[0], 0) == DBL_MAX);
     const double infinite[] = {1, INFINITY, 2, 3};
     assert_true(isnan(mu_scalar(mu_norm(mu_tensor_new(MU_F64, 2, (const int64_t[]){2, 2}, infinite), 2, 2,
                                         (const int[]){0, 1}, false))));
