@@ -89,7 +89,8 @@ static void test_is_the_sum_in_every_type(void **state)
             mu_tensor *y;
             run_row(&mu_op_matmul, &attrs, 2, in, &y, false);
             check_sum(&cases[k], in[0], in[1], y, types[t].tolerance);
-            check_fast(&mu_op_matmul, &attrs, 2, in, types[t].dtype == MU_F32 ? 1e-5 : 2e-2, false);
+            // Each of the two may miss the sum by its tolerance.
+            check_fast(&mu_op_matmul, &attrs, 2, in, types[t].dtype == MU_F32 ? 2e-5 : 2e-2, false);
         }
     mu_pool_close(pool);
 }
