@@ -203,7 +203,7 @@ static int64_t FN(extreme_place)(int variant, const void *from, int64_t n)
         const int64_t end = MU_MIN(n, at + 64);
         P found = 0;
         for (int64_t i = at; i < end; i++)
-            found |= (x[i] == best) | ODD(x[i]) ? (P)-1 : 0;
+            found |= ((x[i] == best) | ODD(x[i])) ? (P)-1 : 0;
         for (int64_t i = at; found && i < end; i++)
             if (ODD(best) ? ODD(x[i]) : x[i] == best)
                 return i;
