@@ -465,7 +465,7 @@ static mu_resource *the_cell(void *arg, const char *which, const char *name, con
 // The serialised form says all that there is: what was read is written as the same bytes.
 static void check_wire(uint64_t seed, mu_function *function, mu_value *arguments)
 {
-    void *bytes, *again;
+    void *bytes, *again = NULL;
     size_t n, m = 0;
     mu_concrete *concrete = mu__function_concrete(function, arguments, true, NULL);
     assert_non_null(concrete);
