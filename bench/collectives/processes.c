@@ -5,13 +5,11 @@
 // do. Every size is checked, then timed in batches; one line "bytes microseconds" per size is the median of the
 // batches. run.py compares these with the rivals.
 #include "comm/comm.h"
+#include "comm/net.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,18 +17,6 @@ enum { MOST = 16, BATCHES = 7, MEGABYTE = 1 << 20 };
 
 static mu_mesh_peer peers[MOST];
 static char names[MOST][32], addresses[MOST][32];
-
-static int free_port(void)
-{
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof any;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof any) != 0 ||
-        getsockname(fd, (struct sockaddr *)&any, &bytes) != 0)
-        abort();
-    close(fd);
-    return ntohs(any.sin_port);
-}
 
 static void pin(int rank)
 {
@@ -173,9 +159,14 @@ int main(int argc, char **argv)
                    .key = tls ? "the key of a bench that nobody else can join" : NULL,
                    .deterministic = argc == 5 && strcmp(argv[4], "deterministic") == 0};
     setenv("MUSTER_SHARED_MEMORY", shared ? "1" : "0", 1);
+    mu_kept_port ports[MOST]; // until this process ends
+    if (mu__ports_keep(ports, n, true) != MU_OK) {
+        fprintf(stderr, "bench_processes: %s\n", mu_error_message());
+        return 1;
+    }
     for (int i = 0; i < n; i++) {
         snprintf(names[i], sizeof names[i], "process %d", i);
-        snprintf(addresses[i], sizeof addresses[i], "127.0.0.1:%d", free_port());
+        snprintf(addresses[i], sizeof addresses[i], "127.0.0.1:%d", ports[i].port);
         peers[i] = (mu_mesh_peer){.name = names[i], .address = addresses[i]};
     }
     pid_t children[MOST];

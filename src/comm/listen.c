@@ -304,3 +304,42 @@ void mu__listener_close(mu_listener *listener)
         close(listener->fds[i]);
     listener->n = 0;
 }
+
+// ---- Ports to listen on later -------------------------------------------------------------------
+
+// The one who will listen there says SO_REUSEADDR too, and the kernel lets both have the port as long as one listens.
+static mu_status keep_port(mu_kept_port *port, bool loopback)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY)};
+    socklen_t bytes = sizeof address;
+    const int on = 1;
+    port->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (port->fd >= 0 && setsockopt(port->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        bind(port->fd, (struct sockaddr *)&address, bytes) == 0 &&
+        getsockname(port->fd, (struct sockaddr *)&address, &bytes) == 0) {
+        port->port = ntohs(address.sin_port);
+        return MU_OK;
+    }
+    const int failed = errno;
+    if (port->fd >= 0)
+        close(port->fd);
+    return mu__error(mu__errno_code(failed), "cannot get a free port on %s: %s",
+                     loopback ? "127.0.0.1" : "this host", strerror(failed));
+}
+
+mu_status mu__ports_keep(mu_kept_port *ports, int n, bool loopback)
+{
+    for (int i = 0; i < n; i++)
+        if (keep_port(&ports[i], loopback) != MU_OK) {
+            mu__ports_give_back(ports, i);
+            return mu_error_code();
+        }
+    return MU_OK;
+}
+
+void mu__ports_give_back(mu_kept_port *ports, int n)
+{
+    for (int i = 0; i < n; i++)
+        close(ports[i].fd);
+}

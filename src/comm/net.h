@@ -56,6 +56,16 @@ typedef struct mu_listener {
 mu_status mu__listen(const char *address, bool open, const mu_endpoints *own, mu_listener *out);
 void mu__listener_close(mu_listener *listener);
 
+// A port that is kept for somebody who will listen on it: bound, but not listened on, so that nobody else is given it.
+typedef struct mu_kept_port {
+    int fd, port;
+} mu_kept_port;
+
+// mu__ports_keep keeps `n` free ports, of the loopback alone or of all addresses. Errors: RESOURCE_EXHAUSTED and what
+// the system says; all are given back then.
+mu_status mu__ports_keep(mu_kept_port *ports, int n, bool loopback);
+void mu__ports_give_back(mu_kept_port *ports, int n);
+
 // mu__listen_more listens at one more address of this host, at the listener's port; false: it cannot.
 bool mu__listen_more(const mu_endpoint *at, mu_listener *listener);
 

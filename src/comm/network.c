@@ -9,13 +9,10 @@
 
 #include <openssl/rand.h>
 
-#include <arpa/inet.h>
 #include <dlfcn.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <time.h>
 
@@ -224,33 +221,24 @@ mu_network *mu__network_open(mu_mesh *mesh, const char *name, const void *commun
     return NULL;
 }
 
-// A port that is free now; the mesh listens on it a moment later.
-static int free_port(void)
-{
-    struct sockaddr_in any = {.sin_family = AF_INET};
-    socklen_t bytes = sizeof any;
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&any, sizeof any) == 0 &&
-                       getsockname(fd, (struct sockaddr *)&any, &bytes) == 0;
-    if (fd >= 0)
-        close(fd);
-    return bound ? ntohs(any.sin_port) : -1;
-}
-
 // What cannot be made up is left empty, so that all see it.
-static void make_up(mu_rendezvous *out)
+static void make_up(mu_rendezvous *out, mu_kept_port *kept)
 {
     unsigned char secret[32];
     char host[256] = "";
-    const int port = free_port();
-    if (port < 0 || gethostname(host, sizeof host - 1) != 0 || RAND_bytes(secret, sizeof secret) != 1)
+    if (gethostname(host, sizeof host - 1) != 0 || RAND_bytes(secret, sizeof secret) != 1)
         return;
-    snprintf(out->address, sizeof out->address, "%s:%d", host, port);
+    if (mu__ports_keep(kept, 1, false) != MU_OK) {
+        mu_error_take(); // all processes say that there is none
+        kept->fd = -1;
+        return;
+    }
+    snprintf(out->address, sizeof out->address, "%s:%d", host, kept->port);
     for (size_t i = 0; i < sizeof secret; i++)
         snprintf(out->key + 2 * i, 3, "%02x", secret[i]);
 }
 
-mu_status mu__network_rendezvous(const void *communicator, bool first, mu_rendezvous *out)
+mu_status mu__network_rendezvous(const void *communicator, bool first, mu_rendezvous *out, mu_kept_port *kept)
 {
     char why[512] = "";
     memset(out, 0, sizeof *out);
@@ -258,7 +246,7 @@ mu_status mu__network_rendezvous(const void *communicator, bool first, mu_rendez
     if (module == NULL)
         return mu_error_code();
     if (first)
-        make_up(out);
+        make_up(out, kept);
     if (!module->broadcast(communicator, out, sizeof *out, why, sizeof why))
         return mu__error(MU_FAILED_PRECONDITION, "MPI cannot tell the processes the address of the first: %s", why);
     if (memchr(out->address, 0, sizeof out->address) == NULL || memchr(out->key, 0, sizeof out->key) == NULL ||

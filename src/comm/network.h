@@ -3,6 +3,7 @@
 #define MU_SRC_COMM_NETWORK_H
 
 #include "comm/mesh.h"
+#include "comm/net.h"
 
 #include <muster/network.h>
 
@@ -39,7 +40,8 @@ typedef struct mu_rendezvous {
 } mu_rendezvous;
 
 // mu__network_rendezvous gives every process of mpirun's world what process 0, the one with `first`, makes up: a free
-// port of its host and a random key. Collective in MPI. Errors: FAILED_PRECONDITION without the MPI module.
-mu_status mu__network_rendezvous(const void *communicator, bool first, mu_rendezvous *out);
+// port of its host and a random key. Collective in MPI. The port is in `kept` (fd -1: there is none), for the caller
+// to give back once it listens, also after an error. Errors: FAILED_PRECONDITION without the MPI module.
+mu_status mu__network_rendezvous(const void *communicator, bool first, mu_rendezvous *out, mu_kept_port *kept);
 
 #endif

@@ -150,7 +150,7 @@ static mu_status tell(const trial *t, uint8_t word)
 
 static mu_status try_address(trial *t, int number, const mu_endpoint *at)
 {
-    char name[16];
+    char name[24];
     double mb_s = 0;
     snprintf(name, sizeof name, "route %d", number);
     mu_stream *stream = mu__stream_at(t->mesh, t->rank, at, name, REACH_SECONDS);
@@ -209,7 +209,7 @@ static mu_status serve(const trial *t)
 {
     for (;;) {
         uint8_t word;
-        char name[16];
+        char name[24];
         MU_TRY(move(t->mesh, t->rank, t->words, &word, 1, false, t->mesh->timeout));
         if (word == DONE)
             return MU_OK;

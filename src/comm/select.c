@@ -49,7 +49,7 @@ static int64_t read_bytes(const char **at)
     return value << shift;
 }
 
-static bool accept(const char **at, char c)
+static bool accept_sign(const char **at, char c)
 {
     if (**at != c)
         return false;
@@ -87,11 +87,11 @@ static mu_status read_rule(const char *text, const char **at, mu_collective_kind
     if (isdigit((unsigned char)**at)) {
         const char *begin = *at;
         rule.low = read_bytes(at);
-        if (rule.low < 0 || !accept(at, '-'))
+        if (rule.low < 0 || !accept_sign(at, '-'))
             return complain(text, begin, "a range of bytes");
         if (isdigit((unsigned char)**at))
             rule.high = read_bytes(at);
-        if (rule.high <= rule.low || !accept(at, ':'))
+        if (rule.high <= rule.low || !accept_sign(at, ':'))
             return complain(text, begin, "a range of bytes and ':'");
     }
     const char *name = *at;
@@ -110,11 +110,11 @@ static mu_status read_rule(const char *text, const char **at, mu_collective_kind
 
 static mu_status read_rules(const char *text, const char **at, mu_collective_kind kind, mu_policy *out)
 {
-    if (!accept(at, ':'))
+    if (!accept_sign(at, ':'))
         return complain(text, *at, "':' and an algorithm");
     do
         MU_TRY(read_rule(text, at, kind, out));
-    while (accept(at, ','));
+    while (accept_sign(at, ','));
     return MU_OK;
 }
 
@@ -135,7 +135,7 @@ mu_status mu__policy_parse(const char *text, mu_policy *out)
     *out = (mu_policy){0};
     do
         MU_TRY(read_operation(text, &at, out));
-    while (accept(&at, ';'));
+    while (accept_sign(&at, ';'));
     return *at == '\0' ? MU_OK : complain(text, at, "',' or ';' or the end");
 }
 

@@ -58,14 +58,14 @@ static mu_status call_roll(const mu_cluster_spec *spec, const char *task_type, i
 // Under mpirun nobody has an address. The first process makes one up, and a key, and MPI tells the others; the steps'
 // collectives then go through MPI too, unless something else is asked for.
 static mu_status meet_through_mpi(const mu_strategy *strategy, roll *r, mu_communication_options *options,
-                                  mu_rendezvous *meeting, char **key)
+                                  mu_rendezvous *meeting, mu_kept_port *kept, char **key)
 {
     const bool no_address = r->peers[0].address[0] == '\0';
     if (options->implementation == MU_COMM_AUTO && (no_address || options->mpi_communicator))
         options->implementation = MU_COMM_MPI;
     if (!no_address)
         return MU_OK;
-    MU_TRY(mu__network_rendezvous(options->mpi_communicator, strategy->worker == 0, meeting));
+    MU_TRY(mu__network_rendezvous(options->mpi_communicator, strategy->worker == 0, meeting, kept));
     r->peers[0].address = meeting->address;
     if (*key)
         return MU_OK;
@@ -73,14 +73,22 @@ static mu_status meet_through_mpi(const mu_strategy *strategy, roll *r, mu_commu
     return *key ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
+static void give_back(mu_kept_port *kept)
+{
+    if (kept->fd >= 0)
+        mu__ports_give_back(kept, 1);
+}
+
 static mu_status join_mesh(mu_strategy *strategy, roll *r, const mu_communication_options *given)
 {
     mu_communication_options chosen = *given, *const options = &chosen;
     mu_rendezvous meeting;
+    mu_kept_port kept = {.fd = -1};
     char greeting[240];
     char *key;
     MU_TRY(mu__mesh_key(&key));
-    if (meet_through_mpi(strategy, r, options, &meeting, &key) != MU_OK) {
+    if (meet_through_mpi(strategy, r, options, &meeting, &kept, &key) != MU_OK) {
+        give_back(&kept);
         mu__free(key);
         return mu_error_code();
     }
@@ -99,6 +107,7 @@ static mu_status join_mesh(mu_strategy *strategy, roll *r, const mu_communicatio
                                   .key = key,
                                   .plain = !mu__setting_bool(MU_SETTING_ENCRYPT)};
     strategy->mesh = mu__mesh_join(&mesh);
+    give_back(&kept);
     mu__free(key);
     if (!strategy->mesh)
         return mu_error_code();

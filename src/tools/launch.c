@@ -357,7 +357,7 @@ static mu_status launch_all(launch *l)
     if (l->options.replicas == 0 && !mu__environment("MUSTER_CPU_DEVICES"))
         l->options.replicas = mu__default_replicas(l->options.n);
     MU_TRY(make_key(l));
-    MU_TRY(mu__ports_keep(l->ports, l->options.n));
+    MU_TRY(mu__ports_keep(l->ports, l->options.n, true));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     mu_status status = mu__guard_start(&l->guard);
     if (status == MU_OK) {

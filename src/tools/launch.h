@@ -6,6 +6,7 @@
 #define MU_SRC_TOOLS_LAUNCH_H
 
 #include "base/base.h"
+#include "comm/net.h"
 
 #include <sys/types.h>
 
@@ -19,13 +20,6 @@ typedef struct mu_launch_options {
 } mu_launch_options;
 
 // ---- Starting (launch_start.c) ------------------------------------------------------------------
-
-// A port that is kept for one rank: bound, but not listened on, so nobody else is given it meanwhile.
-typedef struct mu_kept_port {
-    int fd, port;
-} mu_kept_port;
-mu_status mu__ports_keep(mu_kept_port *ports, int n); // all closed again on error
-void mu__ports_give_back(mu_kept_port *ports, int n);
 
 // mu__default_replicas is how many devices each of n ranks gets unless told: one per core of its share, the same for
 // all.

@@ -1,11 +1,10 @@
 // Starting the ranks of `muster launch`: ports, cores, environment, process groups.
 //
 // Each rank is told the whole job in TF_CONFIG, gets its share of the cores (whole cores: two ranks never share one
-// unless there are more ranks than cores) and leads a process group, so that what it starts ends with it. Ports are
-// kept by the launcher while the job lives: its sockets are bound, never listen, and allow the rank's own.
+// unless there are more ranks than cores) and leads a process group, so that what it starts ends with it. Its port is
+// kept by the launcher while the job lives.
 #include "tools/launch.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -14,46 +13,8 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <termios.h>
 #include <unistd.h>
-
-// ---- Ports --------------------------------------------------------------------------------------
-
-static mu_status keep_one(mu_kept_port *port)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof address;
-    const int on = 1;
-    port->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (port->fd >= 0 && setsockopt(port->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        bind(port->fd, (struct sockaddr *)&address, bytes) == 0 &&
-        getsockname(port->fd, (struct sockaddr *)&address, &bytes) == 0) {
-        port->port = ntohs(address.sin_port);
-        return MU_OK;
-    }
-    const int failed = errno;
-    if (port->fd >= 0)
-        close(port->fd);
-    return mu__error(mu__errno_code(failed), "muster launch: cannot get a free port on 127.0.0.1: %s",
-                     strerror(failed));
-}
-
-mu_status mu__ports_keep(mu_kept_port *ports, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (keep_one(&ports[i]) != MU_OK) {
-            mu__ports_give_back(ports, i);
-            return mu_error_code();
-        }
-    return MU_OK;
-}
-
-void mu__ports_give_back(mu_kept_port *ports, int n)
-{
-    for (int i = 0; i < n; i++)
-        close(ports[i].fd);
-}
 
 // ---- The guard ----------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 // What the tests of meshes share: several processes by fork, free ports, a pair of ends in one process.
 //
 // A rank is a function that runs in a child and returns 0 if all went well; CHECK says where it did not. Children that
-// hang are ended by an alarm. The parent never touches the library, so that every child starts fresh.
+// hang are ended by an alarm. The parent keeps the ports and otherwise never touches the library, so that every child
+// starts fresh.
 #ifndef MU_TESTS_MESH_TEST_H
 #define MU_TESTS_MESH_TEST_H
 
@@ -14,12 +15,9 @@
 
 #include <cmocka.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -55,16 +53,12 @@ static int test_ranks;
 static char test_peer_names[MOST_RANKS][32], test_peer_addresses[MOST_RANKS][48];
 static mu_mesh_peer test_peers[MOST_RANKS];
 
-// A port that was free a moment ago.
+// A free port, kept until this process ends: the ranks listen on it, nobody else is given it.
 static inline int free_port(void)
 {
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof any;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&any, sizeof any) == 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &bytes), 0);
-    close(fd);
-    return ntohs(any.sin_port);
+    mu_kept_port kept;
+    assert_int_equal(mu__ports_keep(&kept, 1, true), MU_OK);
+    return kept.port;
 }
 
 static inline void make_peers(int ranks)

@@ -2,6 +2,9 @@
 // off or out of place, connections that say nothing. The job must not notice.
 #include "mesh_test.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 enum { VISITS = 120, SILENT = 80 };
 
 static uint64_t random_state = 88172645463325252u;

@@ -1,6 +1,9 @@
 // Tests of what keeps processes from joining: each cause is found and named, on all who can know it.
 #include "mesh_test.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 // ---- Keys, versions, settings -------------------------------------------------------------------
 
 // What one rank does differently from the others, and what each sees.
@@ -127,7 +130,8 @@ static int taken_port_rank(int rank, void *arg)
     (void)rank;
     struct sockaddr_in at = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t) * (int *)arg)};
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0); // as the test keeps the port
     CHECK(bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 1) == 0);
     mu_mesh_options options = options_of(0);
     CHECK(mu__mesh_join(&options) == NULL);
