@@ -87,6 +87,7 @@ public:
 #define mu_erfc(...) MU_LINE_TENSOR(mu_erfc(__VA_ARGS__))
 #define mu_lgamma(...) MU_LINE_TENSOR(mu_lgamma(__VA_ARGS__))
 #define mu_digamma(...) MU_LINE_TENSOR(mu_digamma(__VA_ARGS__))
+#define mu_polygamma(...) MU_LINE_TENSOR(mu_polygamma(__VA_ARGS__))
 #define mu_sin(...) MU_LINE_TENSOR(mu_sin(__VA_ARGS__))
 #define mu_cos(...) MU_LINE_TENSOR(mu_cos(__VA_ARGS__))
 #define mu_tan(...) MU_LINE_TENSOR(mu_tan(__VA_ARGS__))

@@ -71,6 +71,9 @@ MU_API mu_tensor *mu_erf(mu_tensor *x);
 MU_API mu_tensor *mu_erfc(mu_tensor *x);
 MU_API mu_tensor *mu_lgamma(mu_tensor *x);
 MU_API mu_tensor *mu_digamma(mu_tensor *x);
+// The derivative of digamma of so high an order, 0 to 100: 0 is digamma itself. Whole numbers up to 0 are poles:
+// infinite for odd orders, NaN for even ones.
+MU_API mu_tensor *mu_polygamma(int order, mu_tensor *x);
 MU_API mu_tensor *mu_sin(mu_tensor *x);
 MU_API mu_tensor *mu_cos(mu_tensor *x);
 MU_API mu_tensor *mu_tan(mu_tensor *x);

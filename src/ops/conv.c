@@ -498,27 +498,40 @@ mu_tensor *mu_nn_conv3d_with(const mu_nn_conv3d_args *args)
     return convolve(&options, a.x, a.kernel);
 }
 
-// The image of a transposed convolution: the least that every window of the result was cut from, or as asked for.
+// The extent of a transposed convolution's image along axis i: the least that every window of the result was cut from.
+// MU_UNKNOWN where that does not follow.
+static int64_t least_extent(const mu_conv_attrs *attrs, int i, int64_t in, int64_t size)
+{
+    const int64_t stride = attrs->strides.at[i];
+    const bool same = strcmp(attrs->padding, "same") == 0;
+    if (in == MU_UNKNOWN || (size == MU_UNKNOWN && !same))
+        return MU_UNKNOWN;
+    int64_t out = in * stride;
+    if (!same)
+        out += MU_MAX((size - 1) * attrs->dilations.at[i] + 1 - stride, 0);
+    if (strcmp(attrs->padding, "explicit") == 0)
+        out -= attrs->pads.at[2 * i] + attrs->pads.at[2 * i + 1];
+    return out;
+}
+
+// The image of a transposed convolution, as asked for or the least.
 static mu_status choose_image(const conv_options *o, const mu_tensor *x, const mu_tensor *kernel, mu_conv_attrs *attrs)
 {
-    char text[MU_SHAPE_TEXT];
+    char text[MU_SHAPE_TEXT], kernel_text[MU_SHAPE_TEXT];
     if (!x || !kernel || x->shape.rank != o->n + 2 || kernel->shape.rank != o->n + 2)
         return mu__error(MU_INVALID_ARGUMENT, "%s: x and kernel must have rank %d, got %s", o->name, o->n + 2,
                          x && kernel ? mu__shape_text(x->shape.rank == o->n + 2 ? &kernel->shape : &x->shape, text)
                                      : "NULL");
     attrs->image.n = o->n;
     for (int i = 0; i < o->n; i++) {
-        const int64_t in = x->shape.dims[i + 1], size = kernel->shape.dims[i], stride = attrs->strides.at[i];
-        const int64_t span = (size - 1) * attrs->dilations.at[i] + 1;
-        int64_t out = in * stride;
-        if (strcmp(attrs->padding, "same") != 0)
-            out += MU_MAX(span - stride, 0);
-        if (strcmp(attrs->padding, "explicit") == 0)
-            out -= attrs->pads.at[2 * i] + attrs->pads.at[2 * i + 1];
-        attrs->image.at[i] = o->output_size[i] ? o->output_size[i] : out;
-        if (in == MU_UNKNOWN || attrs->image.at[i] < 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d of x has %s, of which no size of the result follows",
-                             o->name, i + 1, mu__shape_text(&x->shape, text));
+        attrs->image.at[i] = o->output_size[i]
+                                 ? o->output_size[i]
+                                 : least_extent(attrs, i, x->shape.dims[i + 1], kernel->shape.dims[i]);
+        if (attrs->image.at[i] < 0)
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: no size of the result's axis %d follows from x %s and kernel %s; give .output_size",
+                             o->name, i + 1, mu__shape_text(&x->shape, text),
+                             mu__shape_text(&kernel->shape, kernel_text));
     }
     return MU_OK;
 }

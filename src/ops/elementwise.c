@@ -412,11 +412,12 @@ const mu_op mu_op_digamma = {ROW1("digamma", DIGAMMA, MU_FLOATS, exponential_ref
 static mu_tensor *trigamma_grad(mu_grad *g, int i)
 {
     (void)i;
-    mu__error(MU_UNIMPLEMENTED, "%s has no gradient: lgamma is differentiated twice at most", g->op->name);
-    return NULL;
+    return times(g, mu_polygamma(2, g->x[0]));
 }
 static const mu_sample samples_trigamma[] = {
-    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .low = {-3.3}, .high = {9}, .no_grad = 1},
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .low = {0.8}, .high = {9}},
+    {.n_in = 1, .in = {MU_DIMS(5)}, .low = {-2.7}, .high = {-2.3}},
+    {.n_in = 1, .in = {MU_DIMS(0)}},
     {0},
 };
 const mu_op mu_op_trigamma = {ROW1("trigamma", TRIGAMMA, MU_FLOATS, exponential_ref, samples_trigamma),

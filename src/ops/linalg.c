@@ -158,15 +158,21 @@ static mu_status cholesky_ref(const mu_kernel *kernel)
                      (long long)call.failed, (long long)batches);
 }
 
+// The same weights where a trace does not know n: rows and columns are counted, in float32, which counts up to 2^24.
+static mu_tensor *counted_triangle(mu_tensor *x, bool lower, double on_diagonal)
+{
+    mu_tensor *ones = mu_ones_like(mu_cast(x, MU_F32));
+    mu_tensor *rows = mu_cumsum(ones, -2, false, false), *columns = mu_cumsum(ones, -1, false, false);
+    mu_tensor *beside = lower ? mu_greater(rows, columns) : mu_less(rows, columns);
+    return mu_where(mu_equal(rows, columns), mu__scalar_like(x, on_diagonal), mu_cast(beside, x->dtype));
+}
+
 // Weights over an n by n matrix: one below the diagonal (or above it), `on_diagonal` on it, zero elsewhere.
-static mu_tensor *triangle_like(const mu_tensor *x, bool lower, double on_diagonal)
+static mu_tensor *triangle_like(mu_tensor *x, bool lower, double on_diagonal)
 {
     const int64_t n = x->shape.dims[x->shape.rank - 1], dims[] = {n, n};
-    if (n == MU_UNKNOWN) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "the gradient of triangular matrices needs their size; only batches may be unknown");
-        return NULL;
-    }
+    if (n == MU_UNKNOWN)
+        return counted_triangle(x, lower, on_diagonal);
     mu_tensor *weights = mu_tensor_new(x->dtype, 2, dims, NULL);
     for (int64_t i = 0; weights && i < n; i++)
         for (int64_t j = lower ? 0 : i; j < (lower ? i + 1 : n); j++)
@@ -312,7 +318,7 @@ static mu_tensor *solve_grad(mu_grad *g, int i)
         attrs->adjoint ? mu_matmul_transposed(x, db, false, true) : mu_matmul_transposed(db, x, false, true);
     mu_tensor *none = mu__scalar_like(product, 0);  // also where the product is infinite beyond the triangle
     mu_tensor *da = weights ? mu_neg(mu_where(mu_greater(weights, none), product, none)) : NULL;
-    return da && !mu__shape_equal(&da->shape, &g->x[0]->shape) ? mu_sum_to_like(da, g->x[0]) : da;
+    return mu__unbroadcast(g, da, 0);
 }
 
 static const mu_attr_spec solve_fields[] = {

@@ -77,6 +77,7 @@ mu_status mu__lower_concat(mu_lowering *l);
 mu_status mu__lower_concat_part(mu_lowering *l);
 mu_status mu__lower_one_hot(mu_lowering *l);
 mu_status mu__lower_formula(mu_lowering *l);
+mu_status mu__lower_polygamma(mu_lowering *l);
 mu_status mu__lower_whole_division(mu_lowering *l);
 mu_status mu__lower_map(mu_lowering *l);
 mu_status mu__lower_copies(mu_lowering *l);

@@ -4,6 +4,7 @@
 // Everything is computed in float32 at least, with as many terms as float64 needs; loops are unrolled, and the
 // compiler on the other side joins them. The last places may differ from the plain loops.
 #include "ops/lower.h"
+#include "ops/polygamma.h"
 
 #include <math.h>
 
@@ -239,6 +240,50 @@ mu_status mu__lower_formula(mu_lowering *l)
     const mu_hlo x = mu__hlo_wide(l->emitter, l->in[0]);
     const writer w = {l->emitter, x.spec};
     return mu__lowered(l, 0, mu__hlo_convert(l->emitter, value_of(&w, l->op, x), l->out[0].spec.dtype));
+}
+
+// n! / x^(n+1), factor by factor, so that no part of it is larger than the whole.
+static mu_hlo falling(const writer *w, int n, mu_hlo x)
+{
+    const mu_hlo inverse = over(w, number(w, 1), x);
+    mu_hlo product = inverse;
+    for (int k = 1; k <= n; k++)
+        product = mul(w, product, scaled(w, inverse, k));
+    return product;
+}
+
+// The sum that polygamma.h describes, for x of at least 0.
+static mu_hlo polygamma_above(const writer *w, const mu_polygamma_form *form, mu_hlo x)
+{
+    const int n = form->order, steps = n + MU_POLYGAMMA_STEPS;
+    mu_hlo sum = number(w, 0), series = number(w, 0);
+    for (int k = 0; k < steps; k++)
+        sum = add(w, sum, falling(w, n, plus(w, x, k)));
+    const mu_hlo y = plus(w, x, steps), inverse = over(w, number(w, 1), y), square = mul(w, inverse, inverse);
+    for (int j = MU_POLYGAMMA_TERMS - 1; j >= 0; j--)
+        series = mul(w, square, plus(w, series, form->tail[j]));
+    const mu_hlo factor = plus(w, add(w, scaled(w, inverse, 0.5 * n), series), 1);
+    return add(w, sum, mul(w, falling(w, n - 1, y), factor));
+}
+
+mu_status mu__lower_polygamma(mu_lowering *l)
+{
+    const double pi = 3.14159265358979323846;
+    const mu_hlo x = mu__hlo_wide(l->emitter, l->in[0]);
+    const writer w = {l->emitter, x.spec};
+    mu_polygamma_form form;
+    mu__polygamma_form((int)((const mu_polygamma_attrs *)l->attrs)->order, &form);
+    const mu_hlo above = polygamma_above(&w, &form, pick(&w, "LT", x, 0, from(&w, 1, x), x));
+    const mu_hlo turn = sub(&w, x, one(&w, "stablehlo.round_nearest_even", x)), off = one(&w, "stablehlo.abs", turn);
+    const mu_hlo cosine = one(&w, "stablehlo.sine", scaled(&w, from(&w, 0.5, off), pi));
+    const mu_hlo c = signed_like(&w, over(&w, cosine, one(&w, "stablehlo.sine", scaled(&w, off, pi))), turn);
+    mu_hlo bend = number(&w, 0);
+    for (int i = form.order + 1; i >= 0; i--)
+        bend = plus(&w, mul(&w, bend, c), form.bends[i] * pow(pi, form.order + 1));
+    const bool odd = form.order % 2;
+    const mu_hlo up = odd ? above : one(&w, "stablehlo.negate", above);
+    const mu_hlo down = sub(&w, odd ? bend : one(&w, "stablehlo.negate", bend), above);
+    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, pick(&w, "LT", x, 0, down, up), l->out[0].spec.dtype));
 }
 
 // ---- Slopes of activations ----------------------------------------------------------------------

@@ -23,15 +23,31 @@ static bool has_rank(const mu_tensor *x, int rank, const char *op, const char *w
 
 // ---- Depthwise ----------------------------------------------------------------------------------
 
+// A kernel [height, width, channels, multiplier] as [height, width, 1, channels * multiplier].
+static mu_tensor *group_kernel(mu_tensor *kernel)
+{
+    const int64_t *dims = kernel->shape.dims;
+    if (dims[0] != MU_UNKNOWN && dims[1] != MU_UNKNOWN && dims[3] != MU_UNKNOWN)
+        return mu_reshape(kernel, 4, (const int64_t[]){dims[0], dims[1], 1, dims[2] * dims[3]});
+    mu_tensor *first = mu_slice(kernel, (const int64_t[]){0, 0, 0, 0}, (const int64_t[]){-1, -1, 1, -1});
+    mu_tensor *like = mu_tile(first, (const int64_t[]){1, 1, 1, dims[2]});
+    return mu_reshape_like(kernel, like);
+}
+
 mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args)
 {
     mu_nn_conv2d_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_depthwise_conv2d") != MU_OK
         || !has_rank(a.x, 4, "depthwise_conv2d", "image") || !has_rank(a.kernel, 4, "depthwise_conv2d", "kernel"))
         return NULL;
-    const int64_t *dims = a.kernel->shape.dims, grouped[] = {dims[0], dims[1], 1, dims[2] * dims[3]};
-    a.groups = dims[2];
-    a.kernel = mu_reshape(a.kernel, 4, grouped);
+    a.groups = a.kernel->shape.dims[2];
+    if (a.groups < 1) {
+        char text[MU_SHAPE_TEXT];
+        mu__error(MU_INVALID_ARGUMENT, "depthwise_conv2d: the kernel has shape %s; its axis 2, the channels, must be "
+                  "known and not empty", mu__shape_text(&a.kernel->shape, text));
+        return NULL;
+    }
+    a.kernel = group_kernel(a.kernel);
     return mu_nn_conv2d_with(&a);
 }
 
@@ -64,6 +80,12 @@ mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args)
         return NULL;
     const bool causal = a.padding && strcmp(a.padding, "causal") == 0;
     const int64_t dilation = a.dilation ? a.dilation : 1, before = (a.kernel->shape.dims[0] - 1) * dilation;
+    if (causal && a.kernel->shape.dims[0] == MU_UNKNOWN) {
+        char text[MU_SHAPE_TEXT];
+        mu__error(MU_INVALID_ARGUMENT, "conv1d: causal padding follows from the kernel's first axis, but the kernel "
+                  "has shape %s in this trace; give .pads", mu__shape_text(&a.kernel->shape, text));
+        return NULL;
+    }
     mu_tensor *x = mu_expand_dims(a.x, 1), *kernel = mu_expand_dims(a.kernel, 0);
     mu_tensor *y =
         mu_nn_conv2d(x, kernel, .strides = {1, a.stride ? a.stride : 1}, .dilations = {1, dilation},

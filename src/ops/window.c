@@ -6,7 +6,8 @@
 
 mu_status mu__window_axis(mu_window_axis *axis, const char *padding, int64_t before, int64_t after, const char *op)
 {
-    if (axis->size < 1 || axis->stride < 1 || axis->dilation < 1)
+    const bool sized = axis->size != MU_UNKNOWN;
+    if ((sized && axis->size < 1) || axis->stride < 1 || axis->dilation < 1)
         return mu__error(MU_INVALID_ARGUMENT, "%s: window %lld, stride %lld and dilation %lld must all be at least 1",
                          op, (long long)axis->size, (long long)axis->stride, (long long)axis->dilation);
     if (axis->size > INT32_MAX || axis->stride > INT32_MAX || axis->dilation > INT32_MAX || before < INT32_MIN ||
@@ -22,8 +23,11 @@ mu_status mu__window_axis(mu_window_axis *axis, const char *padding, int64_t bef
     axis->out = MU_UNKNOWN;
     if (axis->in == MU_UNKNOWN)
         return MU_OK;
-    if (same) {
+    if (same)
         axis->out = (axis->in + axis->stride - 1) / axis->stride;
+    if (!sized)
+        return MU_OK;
+    if (same) {
         const int64_t total = MU_MAX((axis->out - 1) * axis->stride + span - axis->in, 0);
         axis->before = total / 2;
         axis->after = total - total / 2;
@@ -120,6 +124,9 @@ mu_status mu__pool_window(const mu_pool_attrs *attrs, const mu_shape *x, const c
         .y = {.in = x->dims[1], .size = attrs->window.at[0], .stride = attrs->strides.at[0], .dilation = 1},
         .x = {.in = x->dims[2], .size = attrs->window.at[1], .stride = attrs->strides.at[1], .dilation = 1},
     };
+    if (out->y.size < 1 || out->x.size < 1)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the window is %lld by %lld; both must be at least 1", op,
+                         (long long)out->y.size, (long long)out->x.size);
     return fill_axes(out, attrs->padding, &attrs->pads, op);
 }
 

@@ -175,7 +175,6 @@ static unsigned shown_by(const op_case *c)
 
 // Rows that cannot show something.
 static const struct { const char *name; unsigned lacks; const char *why; } exempt[] = {
-    {"digamma", SECOND, "trigamma, its derivative, has none"},
     {"relu_grad", BROADCAST, "an engine's row, whose operands have one shape"},
     {"tanh_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
     {"sigmoid_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
@@ -270,7 +269,6 @@ static int check_row(const mu_op *op, unsigned *shown)
 
 // Rows whose gradients other suites check: they act on resources, hold graphs, or their shapes follow from elements.
 static const struct { const char *name, *where; } elsewhere[] = {
-    {"trigamma", "has none: its rule refuses"},
     {"inner_read", "unit/graph/test_control_state.c"},
     {"stateless_random_gamma", "test_composed_segments.c, by the slope of means"},
     {"segment_sum", "test_composed_segments.c"},

@@ -24,6 +24,25 @@ static void test_floats_at_the_edges(void **state)
     EXPECT(mu_nn_attention(query, one, one), NAN, 1);
 }
 
+// Closed forms: zeta(3), powers of pi, and one step of the recurrence below 0.
+static void test_derivatives_of_digamma(void **state)
+{
+    (void)state;
+    const double zeta3 = 1.2020569031595942854, square = M_PI * M_PI;
+    EXPECT(mu_polygamma(0, VECTOR(1, 0.5)), -0.57721566490153286061, -1.9635100260214234794);
+    EXPECT(mu_polygamma(1, VECTOR(1, 0.5, -1, INFINITY)), square / 6, square / 2, INFINITY, 0);
+    EXPECT(mu_polygamma(2, VECTOR_OF(MU_F64, 1, 0.5, -0.5, -3)), -2 * zeta3, -14 * zeta3, 16 - 14 * zeta3, NAN);
+    EXPECT(mu_polygamma(3, VECTOR_OF(MU_F64, 1, 0.5, 0, INFINITY, NAN)), square * square / 15, square * square,
+           INFINITY, 0, NAN);
+    EXPECT(mu_polygamma(5, VECTOR_OF(MU_F64, 0.5, -0.5)), 8 * square * square * square,
+           8 * square * square * square + 7680);
+    EXPECT(mu_polygamma(100, VECTOR_OF(MU_F64, -0.5, 1e300)), -1.530334926217600409e140, 0);
+    assert_null(mu_polygamma(-1, VECTOR(1)));
+    assert_taken(MU_INVALID_ARGUMENT, "polygamma: order -1; it takes orders from 0 (digamma) to 100");
+    assert_null(mu_polygamma(101, VECTOR(1)));
+    assert_taken(MU_INVALID_ARGUMENT, "order 101");
+}
+
 static void test_integers_at_the_edges(void **state)
 {
     (void)state;
@@ -207,7 +226,8 @@ static void test_checks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_floats_at_the_edges), cmocka_unit_test(test_integers_at_the_edges),
+        cmocka_unit_test(test_floats_at_the_edges), cmocka_unit_test(test_derivatives_of_digamma),
+        cmocka_unit_test(test_integers_at_the_edges),
         cmocka_unit_test(test_where_of_all_types),
         cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_slopes_at_the_edges),
         cmocka_unit_test(test_reductions),          cmocka_unit_test(test_long_sums_stay_accurate),
