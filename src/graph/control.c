@@ -115,16 +115,31 @@ static mu_status merge_branches(const mu_infer *infer, const mu_spec *then, cons
     return MU_OK;
 }
 
+// Shapes of a branch's outputs. A branch that cannot take shapes which are known only when the function runs is no
+// error as long as the other one is taken: its outputs are then what its trace knew, and *refused says so.
+static mu_status branch_outputs(const mu_infer *infer, const mu_graph *body, mu_spec **out, bool *refused)
+{
+    const mu_status status = body_outputs(infer, body, infer->in + 1, out);
+    if (status != MU_INVALID_ARGUMENT || !*out || *refused)
+        return status;
+    mu_error_take();
+    *refused = true;
+    for (size_t i = 0; i < body->outputs.n; i++)
+        (*out)[i] = body->outputs.items[i].node->out[body->outputs.items[i].output];
+    return MU_OK;
+}
+
 static mu_status cond_infer(mu_infer *infer)
 {
     const mu_cond_attrs *attrs = infer->attrs;
     mu_spec *then = NULL, *otherwise = NULL;
+    bool refused = false;
     MU_TRY(need_scalar(infer, &infer->in[0], MU_BOOL, "predicate"));
     MU_TRY(need_inputs(infer, attrs->then, "branch for true", infer->n_in - 1));
     MU_TRY(need_inputs(infer, attrs->otherwise, "branch for false", infer->n_in - 1));
-    mu_status status = body_outputs(infer, attrs->then, infer->in + 1, &then);
+    mu_status status = branch_outputs(infer, attrs->then, &then, &refused);
     if (status == MU_OK)
-        status = body_outputs(infer, attrs->otherwise, infer->in + 1, &otherwise);
+        status = branch_outputs(infer, attrs->otherwise, &otherwise, &refused);
     if (status == MU_OK)
         status = merge_branches(infer, then, otherwise);
     mu__free(then);

@@ -78,6 +78,21 @@ static size_t aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
+// A plan for each body. A branch that cannot have these shapes fails only where it is taken (run_cond).
+static mu_status plan_bodies(struct control *c, const mu_spec *in)
+{
+    int refused = 0;
+    for (int b = 0; b < c->bodies.n; b++) {
+        mu__body_specs(c, b, in, c->specs);
+        if ((c->fixed[b] = mu__nested_plan(c->plans[b], c->specs)))
+            continue;
+        if (c->node->op != &mu_op_cond || mu_error_code() != MU_INVALID_ARGUMENT || refused++ > 0)
+            return mu_error_code();
+        mu_error_take();
+    }
+    return MU_OK;
+}
+
 mu_status mu__control_prepare(mu_plan *plan, step *s)
 {
     const mu_node *node = s->node;
@@ -87,11 +102,7 @@ mu_status mu__control_prepare(mu_plan *plan, step *s)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < node->n_in; i++)
         in[i] = plan->values[mu__value_index(plan, node->in[i])].spec;
-    for (int b = 0; b < c->bodies.n; b++) {
-        mu__body_specs(c, b, in, c->specs);
-        if (!(c->fixed[b] = mu__nested_plan(c->plans[b], c->specs)))
-            return mu_error_code();
-    }
+    MU_TRY(plan_bodies(c, in));
     const mu_loop_attrs *loop = node->attrs;
     for (int i = 0; node->op == &mu_op_while_loop && i < loop->n_carried; i++)
         s->scratch_bytes += aligned(mu__spec_bytes(&in[1 + i]));
@@ -105,11 +116,23 @@ static cpu_call inner_call(const struct control *c, const cpu_call *call)
     return (cpu_call){.run = call->run, .in = c->in, .places = c->places, .depth = call->depth + 1};
 }
 
+// Says what shapes a branch cannot have, now that it is taken.
+static mu_status refuse_branch(const struct control *c, int b, const mu_kernel *k)
+{
+    for (int i = 1; i < k->n_in; i++)
+        c->specs[i - 1] = (mu_spec){.dtype = k->in[i].dtype, .shape = k->in[i].shape};
+    if (mu__nested_plan(c->plans[b], c->specs))
+        return mu__error(MU_INTERNAL, "a branch of '%s' could not be planned before", c->node->graph->name);
+    return mu_error_code();
+}
+
 static mu_status run_cond(const struct control *c, const mu_kernel *k, const cpu_call *call)
 {
     const mu_cond_attrs *attrs = k->attrs;
     const int b = *(const bool *)k->in[0].data ? 0 : 1;
     const size_t n = (*c->bodies.at[b])->outputs.n, shared = (size_t)attrs->n_shared;
+    if (!c->fixed[b])
+        return refuse_branch(c, b, k);
     for (int i = 1; i < k->n_in; i++)
         c->in[i - 1] = k->in[i].data;
     for (size_t i = 0; i < n; i++)
