@@ -31,12 +31,43 @@ void MU_KERNEL(relu_grad)(const float *y, const float *dy, float *dx, int64_t be
         dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
+// Adds rows to sums: several of them for each time that a sum is read and written.
+static void add_rows(const float *restrict x, float *restrict sums, int64_t rows, int64_t columns)
+{
+    enum { TOGETHER = 8 };
+    int64_t row = 0;
+    for (; row + TOGETHER <= rows; row += TOGETHER) {
+        const float *r = x + row * columns;
+        for (int64_t i = 0; i < columns; i += MU_LANES) {
+            const int64_t left = least(columns - i, MU_LANES);
+            mu_vf of[TOGETHER];
+            MU_UNROLL
+            for (int k = 0; k < TOGETHER; k++)
+                of[k] = v_load_n(r + k * columns + i, left);
+            of[0] = ((of[0] + of[1]) + (of[2] + of[3])) + ((of[4] + of[5]) + (of[6] + of[7]));
+            v_store_n(sums + i, v_load_n(sums + i, left) + of[0], left);
+        }
+    }
+    for (; row < rows; row++)
+        for (int64_t i = 0; i < columns; i++)
+            sums[i] += x[row * columns + i];
+}
+
+// Of few channels several rows are taken for one, so that no sum is needed again before it is made.
 void MU_KERNEL(bias_grad)(const float *dy, float *db, int64_t channels, int64_t begin, int64_t end)
 {
+    enum { WIDTH = 8 * MU_LANES };
+    float sums[2 * WIDTH] = {0};
+    const int64_t as_one = channels > 0 && channels < WIDTH ? (WIDTH + channels - 1) / channels : 1;
+    const int64_t rows = end - begin, wide = rows / as_one;
     memset(db, 0, (size_t)channels * sizeof *db);
-    for (int64_t row = begin; row < end; row++)
+    if (as_one > 1)
+        add_rows(dy + begin * channels, sums, wide, as_one * channels);
+    for (int64_t i = 0; as_one > 1 && i < as_one; i++)
         for (int64_t c = 0; c < channels; c++)
-            db[c] += dy[row * channels + c];
+            db[c] += sums[i * channels + c];
+    const int64_t done = as_one > 1 ? wide * as_one : 0;
+    add_rows(dy + (begin + done) * channels, db, rows - done, channels);
 }
 
 // e^x within 2 units in the last place for x <= 0; 0 below the smallest normal number. Range reduction
