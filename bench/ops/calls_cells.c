@@ -55,6 +55,26 @@ static mu_value *lstm(mu_value *arguments, void *arg)
     return mu_of(mu_at(states, 0));
 }
 
+// The reset gate acts on what comes from the state, as where all of a step's products are one.
+static mu_value *gru_step(mu_value *state, mu_value *element, void *arg)
+{
+    mu_tensor *from_input[3], *from_state[3], *h = mu_at(state, 0);
+    (void)arg;
+    mu_split(mu_at(element, 0), 3, 1, from_input);
+    mu_split(mu_matmul(h, state_weights), 3, 1, from_state);
+    mu_tensor *update = mu_sigmoid(mu_add(from_input[0], from_state[0]));
+    mu_tensor *reset = mu_sigmoid(mu_add(from_input[1], from_state[1]));
+    mu_tensor *next = mu_tanh(mu_add(from_input[2], mu_multiply(reset, from_state[2])));
+    return mu_of(mu_add(next, mu_multiply(update, mu_subtract(h, next))));
+}
+
+static mu_value *gru(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    (void)arg;
+    return mu_scan(gru_step, mu_of(projected()), mu_of(mu_variable_read(variables[STATE])));
+}
+
 static mu_value *tanh_step(mu_value *state, mu_value *element, void *arg)
 {
     (void)arg;
@@ -79,8 +99,10 @@ static mu_value *tanh_cell(mu_value *arguments, void *arg)
         return run(out);                                          \
     }
 CELL_ROW(lstm, lstm)
+CELL_ROW(gru, gru)
 CELL_ROW(tanh_cell, tanh_cell)
 
 const call_row call_cells[] = {
-    {"lstm", call_lstm, prepare_lstm}, {"tanh_cell", call_tanh_cell, prepare_tanh_cell}, {0},
+    {"lstm", call_lstm, prepare_lstm}, {"gru", call_gru, prepare_gru},
+    {"tanh_cell", call_tanh_cell, prepare_tanh_cell}, {0},
 };

@@ -274,6 +274,11 @@ typedef struct mu_team {
 // mu__team_run calls fn(arg, index, count) once on each thread of the team, and returns when all are done.
 void mu__team_run(const mu_team *team, void (*fn)(void *arg, int index, int count), void *arg);
 
+// mu__team_limit keeps what the calling thread makes libgomp do (oneDNN, on a thread that is no worker) to so many
+// threads, and returns what mu__team_unlimit puts back.
+int mu__team_limit(int n_threads);
+void mu__team_unlimit(int before);
+
 // The part [*begin, *end) of n items that member `index` of `count` takes; parts differ by at most one grain.
 void mu__team_share(int64_t n, int64_t grain, int index, int count, int64_t *begin, int64_t *end);
 

@@ -7,6 +7,8 @@
 extern void GOMP_parallel(void (*body)(void *), void *data, unsigned n_threads, unsigned flags);
 extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
+extern int omp_get_max_threads(void);
+extern void omp_set_num_threads(int n);
 
 typedef struct call {
     void (*fn)(void *arg, int index, int count);
@@ -32,6 +34,20 @@ void mu__team_run(const mu_team *team, void (*fn)(void *arg, int index, int coun
     atomic_store_explicit(&this_call.order, 1, memory_order_release);
     GOMP_parallel(run_member, &this_call, (unsigned)team->n_threads, 0);
     atomic_load_explicit(&this_call.order, memory_order_acquire);
+}
+
+int mu__team_limit(int n_threads)
+{
+    const int before = omp_get_max_threads();
+    if (n_threads < before)
+        omp_set_num_threads(n_threads);
+    return before;
+}
+
+void mu__team_unlimit(int before)
+{
+    if (omp_get_max_threads() != before)
+        omp_set_num_threads(before);
 }
 
 void mu__team_share(int64_t n, int64_t grain, int index, int count, int64_t *begin, int64_t *end)

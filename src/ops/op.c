@@ -153,9 +153,11 @@ static mu_status eager_run(eager_call *call)
     if (call->views)
         return MU_OK;
     bool ran = false;
+    const int threads = mu__team_limit(mu__runtime_threads(mu__runtime()));
     mu_status status = op->cpu.run ? run_fast(call, &ran) : MU_OK;
     if (status == MU_OK && !ran)
         status = op->ref(&call->kernel);
+    mu__team_unlimit(threads);
     mu__put_end();
     return status;
 }

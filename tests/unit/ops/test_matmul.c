@@ -1,7 +1,9 @@
 // matmul: against the sum that defines it, in every type, transposed and batched; gradients; fast kernels.
 #include "nn_check.h"
 
+#include <dirent.h>
 #include <muster/nn.h>
+#include <muster/ops.h>
 
 typedef struct matmul_case {
     mu_shape a, b;
@@ -128,6 +130,37 @@ static void test_bias_and_relu(void **state)
     mu_pool_close(pool);
 }
 
+static int threads_of_process(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/proc/self/task");
+    for (const struct dirent *each; folder && (each = readdir(folder));)
+        n += each->d_name[0] != '.';
+    if (folder)
+        closedir(folder);
+    return n;
+}
+
+// oneDNN would take all processors of a thread that is no worker. To be run before any other product.
+static void test_one_thread_starts_no_other(void **state)
+{
+    (void)state;
+    mu_runtime *alone = mu_runtime_new(.threads = 1);
+    assert_non_null(alone);
+    mu_runtime_use(alone);
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *a = random_tensor(MU_F32, MU_SHAPE(256, 256), 1, 2, 1), *q = random_tensor(MU_F32, MU_SHAPE(2, 64, 64),
+        -1, 1, 2);
+    const int before = threads_of_process();
+    assert_non_null(mu_matmul(a, a));
+    assert_non_null(mu_triangular_solve(a, a, true, false));
+    assert_non_null(mu_nn_attention(q, q, q));
+    assert_int_equal(threads_of_process(), before);
+    mu_pool_close(pool);
+    mu_runtime_use(NULL);
+    mu_release(alone);
+}
+
 static void test_wrong_shapes_say_why(void **state)
 {
     (void)state;
@@ -149,6 +182,7 @@ static void test_wrong_shapes_say_why(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_thread_starts_no_other),
         cmocka_unit_test(test_is_the_sum_in_every_type),
         cmocka_unit_test(test_gradients_match_differences),
         cmocka_unit_test(test_bias_and_relu),
