@@ -1,8 +1,9 @@
 # The runner of the bench of ops: `python bench/ops/run.py [--ops add,exp] [--sizes 1k,64k] [--rounds N]`, with the
 # Python that scripts/python_env makes (it needs numpy). It starts Muster's server and the rivals, all on one core; per
-# case and size it compares their results, then times them in turn for several rounds. A time is the median of the
-# rounds, a rival's that of its best setting; a ratio is the rivals' best time over Muster's. Memory-bound ops are held
-# against the bandwidth measured in the same run at the same size with the same mix of reads and writes. A table, then one line of JSON.
+# case and size it compares their results, then times them in turn for several rounds, and for more where the rounds
+# disagree. A time is the median of the rounds, a rival's that of its best setting; a ratio is the rivals' best time
+# over Muster's. Memory-bound ops are held against the bandwidth measured in the same run at the same size with the same
+# mix of reads and writes. A table, then one line of JSON.
 # It must not know how any program computes.
 import argparse
 import json
@@ -23,6 +24,7 @@ import numpy as np  # noqa: E402
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DEADLINE_S = 300
+MOST_ROUNDS = 9
 # The ways of moving memory whose limits the server measures, in its order: bytes read for each that is written.
 WAYS = {"read": math.inf, "4:1": 4, "2:1": 2, "1:1": 1, "1:2": 0.5, "1:4": 0.25, "fill": 0}
 NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "int64": 9, "bool": 10, "bfloat16": 14, "float16": 19}
@@ -164,6 +166,12 @@ def settings_of(rival, case, size):
     return ["eager"] + traced + ["xla"] * (size in ("4m", "64m"))
 
 
+def unsettled(times):
+    """Something disturbed them: more than a third are over a tenth off the median."""
+    middle_time = statistics.median(times)
+    return 3 * sum(abs(time - middle_time) > 0.1 * middle_time for time in times) > len(times)
+
+
 def way_of(read, written):
     """The way whose mix is nearest; what is less than a twelfth of the other does not count."""
     if read * 12 < written or written * 12 < read:
@@ -207,23 +215,29 @@ class Bench:
             fit.append((program, setting))
         return fit, reference
 
+    def time(self, fit, case, size):
+        """The medians, and the rivals' best program and setting; more rounds where those that decide are unsettled."""
+        times, best = {pair: [] for pair in fit}, None
+        for done in range(max(MOST_ROUNDS, self.arguments.rounds)):
+            if done >= self.arguments.rounds and not any(unsettled(times[pair]) for pair in (fit[0], best) if pair):
+                break
+            for program, setting in fit:
+                self.choose(program, case, setting, size)
+                times[program, setting] += program.ask("time", self.arguments.milliseconds)
+            medians = {pair: statistics.median(values) for pair, values in times.items()}
+            best = min((pair for pair in fit if pair[0] is not self.ours), key=medians.get, default=None)
+        return medians, best
+
     def measure(self, inputs, case, size):
         fit, sample = self.candidates(inputs, case, size)
         if not fit:
             return
-        times = {pair: [] for pair in fit}
-        for _ in range(self.arguments.rounds):
-            for program, setting in fit:
-                self.choose(program, case, setting, size)
-                times[program, setting] += program.ask("time", self.arguments.milliseconds)
-        medians = {pair: statistics.median(values) for pair, values in times.items()}
-        rivals = {pair: value for pair, value in medians.items() if pair[0] is not self.ours}
-        best = min(rivals, key=rivals.get) if rivals else None
+        medians, best = self.time(fit, case, size)
         read = 0 if case.unread else sum(inputs.bytes[name] for name in case.inputs)
         written = sum(n * width for n, _, width in sample)
         self.rows.append({"case": case, "size": size, "ours": medians[fit[0]], "bytes": read + written,
                           "way": way_of(read, written),
-                          "best": rivals[best] if best else None, "rival": f"{best[0].name} {best[1]}" if best else ""})
+                          "best": medians[best] if best else None, "rival": f"{best[0].name} {best[1]}" if best else ""})
 
     def run(self):
         progress = sys.stderr.isatty()
