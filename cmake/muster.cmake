@@ -42,6 +42,12 @@ function(muster_layer name)
   set_property(GLOBAL APPEND PROPERTY MUSTER_LAYERS muster_${name})
 endfunction()
 
+# Tests that say how long something may take allow several times as much, and under sanitizers so many times more.
+set(MUSTER_TEST_SLOWNESS 1)
+if(MUSTER_SANITIZE)
+  set(MUSTER_TEST_SLOWNESS 4)
+endif()
+
 # muster_test(test_x layer [source…]): a cmocka program from test_x.c, run by CTest as layer/test_x; its target
 # is layer_test_x. It is linked with the static library, so it may call private functions.
 function(muster_test name layer)
@@ -50,9 +56,9 @@ function(muster_test name layer)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
   target_link_libraries(${target} PRIVATE muster_flags muster_static cmocka)
   target_compile_definitions(${target} PRIVATE MU_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
-    MU_TEST_GOLDEN="${PROJECT_SOURCE_DIR}/tests/golden")
+    MU_TEST_GOLDEN="${PROJECT_SOURCE_DIR}/tests/golden" MU_TEST_SLOWNESS=${MUSTER_TEST_SLOWNESS})
   add_test(NAME ${layer}/${name} COMMAND ${target})
-  set_tests_properties(${layer}/${name} PROPERTIES LABELS ${layer} TIMEOUT 300)
+  set_tests_properties(${layer}/${name} PROPERTIES LABELS ${layer} TIMEOUT 1200)
 endfunction()
 
 # muster_program(name source… ): a program that uses the public interface only (examples, benches).

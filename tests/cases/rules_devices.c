@@ -248,14 +248,14 @@ static void disagreements(void)
 static void late(void)
 {
     mu_group *group = mu__give(mu__group_new(2, "two"));
-    mu__group_set_timeout(group, .2);
+    mu__group_set_timeout(group, 1);
     member first = {.group = group, .dtype = MU_F32, .count = 1}, second = first;
     second.rank = 1;
     take_part(&first);
     const int64_t begin = mu__now_ns();
     take_part(&second);
     CHECK(first.status == MU_DEADLINE_EXCEEDED && second.status == MU_DEADLINE_EXCEEDED);
-    CHECK(mu__now_ns() - begin < 100000000);
+    CHECK(mu__now_ns() - begin < 1000000000);
     CHECK(strcmp(first.message, second.message) == 0);
 }
 

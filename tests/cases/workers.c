@@ -537,7 +537,7 @@ void run_on_workers(const one_case *c)
     self[n > 0 ? n : 0] = '\0';
     snprintf(mark, sizeof mark, "/tmp/muster-case-%d", (int)getpid());
     setenv("CASE_MARK", mark, 1);
-    snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 60 %s -- '%s' --worker %s 2>&1",
+    snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 300 %s -- '%s' --worker %s 2>&1",
              MUSTER_COMMAND, c->workers, c->replicas, c->options ? c->options : "", self, c->name);
     FILE *output = popen(command, "r");
     while (output && fgets(line, sizeof line, output))

@@ -11,6 +11,10 @@ import tempfile
 import time
 
 KEY = "a-key-of-the-tests-long-enough"
+SANITIZED = os.environ.get("MUSTER_SANITIZED") == "1"
+# A machine may be slow and busy with others: what should take a time may take so many times as long. All `seconds` that
+# are waited at most, here and in the tests, are those of a machine that has nothing else to do.
+SLOW = 16 if SANITIZED else 4
 End = collections.namedtuple("End", "code text at")
 passed = 0
 failed = 0
@@ -42,7 +46,14 @@ def keep_ports(n):
 
 
 def left_over(mark):
-    """Processes that have this among their arguments, as a job has the folder of its test."""
+    """Processes that still have this among their arguments after a while, as a job has the folder of its test."""
+    end = time.monotonic() + SLOW
+    while (found := having(mark)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
+def having(mark):
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:
@@ -86,6 +97,11 @@ class Job:
                                                         stderr=out, stdin=subprocess.DEVNULL, env=environment)
         return self
 
+    def run_alone(self):
+        """Rank 0 without the others, in this environment, with this output; its exit code."""
+        with self:
+            return subprocess.call(self.arguments, env={**os.environ, "TF_CONFIG": self.config(0)})
+
     def path(self, rank):
         return pathlib.Path(self.scratch.name) / str(rank)
 
@@ -98,7 +114,7 @@ class Job:
 
     def wait_for(self, word, ranks=None, seconds=30):
         """Waits until the output of these ranks holds `word`; False if it does not come."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * SLOW
         while time.monotonic() < end:
             if all(word in self.text(r) for r in (range(self.n) if ranks is None else ranks)):
                 return True
@@ -112,7 +128,7 @@ class Job:
     def wait(self, seconds=60, ranks=None):
         """The ends of these ranks, None for those that do not end in time; `at` is when, on the monotonic clock."""
         ranks = [r for r in (range(self.n) if ranks is None else ranks) if self.processes[r]]
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * SLOW
         while time.monotonic() < end and any(self.ends[r] is None for r in ranks):
             for r in ranks:
                 if self.ends[r] is None and self.processes[r].poll() is not None:

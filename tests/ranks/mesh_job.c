@@ -37,7 +37,7 @@ int main(int argc, char **argv)
     if (mu_init() != MU_OK || mu__mesh_key(&key) != MU_OK)
         return mu_exit(false);
     const mu_mesh_options options = {
-        .rank = atoi(argv[1]), .ranks = ranks, .peers = peers, .key = key, .join_seconds = 20, .greeting = "mesh_job"};
+        .rank = atoi(argv[1]), .ranks = ranks, .peers = peers, .key = key, .join_seconds = 60, .greeting = "mesh_job"};
     mu_mesh *mesh = mu__mesh_join(&options);
     mu__free(key);
     bool good = mesh != NULL;

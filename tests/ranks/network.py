@@ -1,9 +1,9 @@
 # Hosts as network namespaces, and what lies between them: delay, loss, reordering, a rate, cuts. The kernel does that to
 # packets where it can (tc's netem on veth pairs at bridges); else a relay in user space does (wire.c, TUN devices), and
 # says so. A way has two sides, out of a host and into it, and words with values as wire.c's; they hold until changed.
+import itertools
 import json
 import os
-import shutil
 import subprocess
 
 from job import Job
@@ -16,7 +16,10 @@ class Impossible(Exception):
 
 
 def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise Impossible(f"there is no {command[0]} (iproute2)") from None
     if done.returncode != 0:
         raise Impossible(f"{' '.join(command)}: {done.stderr.strip()}")
 
@@ -74,15 +77,12 @@ class Relay:
 class Network:
     """Hosts 0 to `hosts` - 1; host H's address in network N is 10.77.N.(10 + H), or fd77::N:(10 + H) in hexadecimal."""
 
-    count = 0
+    count = itertools.count(1)  # several threads make networks
 
     def __init__(self, wire, hosts, nets=1, mtu=1500, v6=False):
-        Network.count += 1
-        self.mark = f"mu-{os.getpid()}-{Network.count}"
+        self.mark = f"mu-{os.getpid()}-{next(Network.count)}"
         self.wire, self.hosts, self.mtu, self.v6, self.nets, self.port = wire, hosts, mtu, v6, [], 4500
         try:
-            if not shutil.which("ip"):
-                raise Impossible("there is no ip (iproute2)")
             for host in range(hosts):
                 run("ip", "netns", "add", self.namespace(host))
                 run("ip", "-n", self.namespace(host), "link", "set", "lo", "up")

@@ -208,7 +208,7 @@ static void launch(int processes, int replicas, const char *how, results *out)
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(n > 0 && fd >= 0);
     self[n] = '\0';
-    snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 120 -- '%s' --worker %s '%s' >&2",
+    snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 300 -- '%s' --worker %s '%s' >&2",
              MUSTER_COMMAND, processes, replicas, self, path, how);
     const int status = system(command);
     assert_true(WIFEXITED(status));
@@ -308,7 +308,7 @@ static int unlike(const char *second, char *said, size_t bytes)
     assert_true(n > 0);
     self[n] = '\0';
     snprintf(command, sizeof command,
-             "MUSTER_PIN=0 '%s' launch -n 2 --replicas 1 --timeout 60 -- sh -c '"
+             "MUSTER_PIN=0 '%s' launch -n 2 --replicas 1 --timeout 300 -- sh -c '"
              "case $TF_CONFIG in *\\\"index\\\":1*) export %s;; esac; "
              "exec \"$0\" --worker /dev/null deterministic' '%s' 2>&1",
              MUSTER_COMMAND, second, self);

@@ -202,18 +202,18 @@ static void test_deadline(void **state)
     rank_job jobs[MAX_RANKS];
     mu_group *group = mu__group_new(3, "late");
     (void)state;
-    mu__group_set_timeout(group, 0.15);
+    mu__group_set_timeout(group, 1);
     on_all(group, 3, jobs, all_but_one, NULL);
     for (int r = 0; r < 3; r += 2) {
         expect(&jobs[r], MU_DEADLINE_EXCEEDED,
                "Rank 1 did not come to all_reduce \"dense_2/kernel\" (run 4, op 12, 2 elements of float32");
-        assert_true(jobs[r].seconds < 5);
+        assert_true(jobs[r].seconds < 20);
     }
-    assert_true(MU_MAX(jobs[0].seconds, jobs[2].seconds) >= 0.15); // the one that came first
+    assert_true(MU_MAX(jobs[0].seconds, jobs[2].seconds) >= 1); // the one that came first
     rank_job late = {.c = mu__group_member(group, 1), .group = group, .rank = 1, .ranks = 3, .run = sum_one};
     run_job(&late);
     expect(&late, MU_DEADLINE_EXCEEDED, "Rank 1 did not come");
-    assert_true(late.seconds < 0.1);
+    assert_true(late.seconds < 1); // it waits no more
     assert_int_equal(mu__group_reset(group), MU_OK);
     expect_working(group, 3);
     mu_release(group);
@@ -222,8 +222,8 @@ static void test_deadline(void **state)
 static void ring_without_one(rank_job *job)
 {
     static float x[3][64];
-    if (job->rank == 1)
-        nap(300000000);
+    while (job->rank == 1 && !mu__group_failed(job->group, &(mu_error_value){0}))
+        nap(10000000);
     job->status = job->c->all_reduce(job->c, 12, "ring", MU_REDUCTION_SUM, MU_F32, x[job->rank], 64);
 }
 
@@ -233,7 +233,7 @@ static void test_deadline_of_messages(void **state)
     mu_group *group = mu__group_new(3, "ring");
     (void)state;
     assert_int_equal(mu__group_set_policy(group, "allreduce:ring"), MU_OK);
-    mu__group_set_timeout(group, 0.05);
+    mu__group_set_timeout(group, 1);
     on_all(group, 3, jobs, ring_without_one, NULL);
     for (int r = 0; r < 3; r++)
         expect(&jobs[r], MU_DEADLINE_EXCEEDED, "Rank 1 did not come");

@@ -60,7 +60,7 @@ static int differ(world *w, mu_collective *c)
         snprintf(odd, sizeof odd, "of /job:worker/task:%d", m->odd);
         const double began = seconds_now();
         CHECK(call(c, o, process == m->odd, m->n, data) == o->code);
-        CHECK(seconds_now() - began < 20);
+        CHECK(in_time(began, 20));
         const mu_error error = mu_error_take();
         CHECK(error.code == o->code && strstr(error.message, odd) != NULL && strstr(error.message, o->odd) != NULL &&
               strstr(error.message, o->other) != NULL && strstr(error.message, "do not agree") != NULL);

@@ -184,12 +184,12 @@ static int come_late(world *w, mu_collective *c)
 
 static void test_differences_and_delays(void **state)
 {
-    static const mu_communication_options hurry = {.timeout_seconds = .3};
+    static const mu_communication_options hurry = {.timeout_seconds = MU_TEST_SLOWNESS};
     (void)state;
     for (int ranks = 2; ranks <= 4; ranks++) {
         run_threads(ranks, 100, 2, differ);
         run_threads(ranks, 100, 2, go_past);
-        run_threads(ranks, .3, 1, come_late);
+        run_threads(ranks, MU_TEST_SLOWNESS, 1, come_late);
     }
     for (int tcp = 0; tcp < 2; tcp++) {
         run_world((world){.processes = 2, .n_local = 1, .tcp = tcp, .run = differ});

@@ -152,7 +152,7 @@ static void a_grace_period(void **state)
     (void)state;
     loop l;
     mu_pool *pool = mu_pool_open();
-    mu_preemption_handler *handler = mu_preemption_handler_new(begin(&l), FOLDER, .grace_period = 0.3,
+    mu_preemption_handler *handler = mu_preemption_handler_new(begin(&l), FOLDER, .grace_period = 1,
                                                                .save_fn = count_save, .arg = &l);
     mu_value *one = mu_of(mu_constant(MU_F64, 1));
     assert_non_null(mu_preemption_run(handler, add_one, &l, one));
@@ -165,7 +165,7 @@ static void a_grace_period(void **state)
         usleep(1000);
     expect_error(MU_CANCELLED, "SIGTERM");
     assert_int_equal(l.saves, 2);
-    assert_in_range(mu__now_ns() - told_ns, 200000000, 2000000000);
+    assert_in_range(mu__now_ns() - told_ns, 500000000, 20000000000);
     assert_true(mu_preemption_total_runs(handler) > 5);
     mu_pool_close(pool);
     mu__signals_restore();
