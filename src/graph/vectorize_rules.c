@@ -152,8 +152,10 @@ static bool takes_shape(const site *s)
     if (old->rank == MU_MAX_RANK || (s->n_rows == MU_UNKNOWN && !mu__shape_known(old)) ||
         (s->n_rows == MU_UNKNOWN && s->node->op == &mu_op_broadcast_to))
         return false;
+    if (s->n_rows == MU_UNKNOWN && mu__elements(old) == 0)
+        return false;
     attrs.shape.rank = old->rank + 1;
-    attrs.shape.dims[0] = s->n_rows;  // unknown is -1: it follows from the rest
+    attrs.shape.dims[0] = s->n_rows;  // unknown is -1: it follows from the rest, unless there are no elements
     memcpy(attrs.shape.dims + 1, old->dims, sizeof *old->dims * (size_t)old->rank);
     mu_tensor *in = s->node->op == &mu_op_broadcast_to ? aligned(&s->in[0], old->rank) : s->in[0].at;
     return apply(s, &attrs, &in);

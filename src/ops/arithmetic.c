@@ -443,14 +443,21 @@ static mu_tensor *divide_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_divide = {ROW2("divide", DIVIDE, 0, MU_FLOATS), .grad = divide_grad,
                             .hlo = "stablehlo.divide", .samples = samples_divide, .ref = arithmetic_ref};
-mu_tensor *mu_divide(mu_tensor *a, mu_tensor *b)
+
+// Integers are divided as floats, as in TensorFlow's true division.
+static mu_tensor *true_division(const mu_op *op, mu_tensor *a, mu_tensor *b)
 {
     if (a && b && a->dtype == b->dtype && mu__dtype_is_integer(a->dtype)) {
-        mu_dtype wide = mu_dtype_bytes(a->dtype) >= 4 ? MU_F64 : MU_F32;  // as TensorFlow's true division
+        mu_dtype wide = mu_dtype_bytes(a->dtype) >= 4 ? MU_F64 : MU_F32;
         a = mu_cast(a, wide);
         b = mu_cast(b, wide);
     }
-    return mu__apply2(&mu_op_divide, NULL, a, b);
+    return mu__apply2(op, NULL, a, b);
+}
+
+mu_tensor *mu_divide(mu_tensor *a, mu_tensor *b)
+{
+    return true_division(&mu_op_divide, a, b);
 }
 
 const mu_op mu_op_divide_no_nan = {ROW2("divide_no_nan", DIVIDE_NO_NAN, 0, MU_FLOATS),
@@ -458,7 +465,7 @@ const mu_op mu_op_divide_no_nan = {ROW2("divide_no_nan", DIVIDE_NO_NAN, 0, MU_FL
                                    .lower = mu__lower_divide_no_nan};
 mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b)
 {
-    return mu__apply2(&mu_op_divide_no_nan, NULL, a, b);
+    return true_division(&mu_op_divide_no_nan, a, b);
 }
 
 const mu_op mu_op_floor_divide = {ROW2("floor_divide", FLOOR_DIVIDE, 0, MU_NUMBERS), .ref = integer_ref,

@@ -96,8 +96,9 @@ mu_tensor *mu_concat(int n, mu_tensor *const *tensors, int axis)
     mu_axis_attrs attrs = {.axis = axis};
     if (n > 0 && mu__need(tensors, "mu_concat: the list") != MU_OK)
         return NULL;
-    if (n > 0 && tensors[0] && axis < 0)
-        attrs.axis = axis + tensors[0]->shape.rank;
+    if (n > 0 && tensors[0] && !mu__pending() &&
+        (attrs.axis = mu__axis(axis, tensors[0]->shape.rank, "mu_concat")) < 0)
+        return NULL;
     return mu__apply_n(&mu_op_concat, &attrs, n, tensors);
 }
 
@@ -195,10 +196,10 @@ mu_tensor *mu_stack(int n, mu_tensor *const *tensors, int axis)
         return NULL;
     if (mu__pending() || n < 1 || !tensors[0])
         return mu__apply_n(&mu_op_concat, &axis_0, n, tensors);
-    mu_tensor **rows = need_alike(n, tensors) == MU_OK ? mu__alloc((size_t)n * sizeof rows[0]) : NULL;
+    const int at = mu__axis(axis, tensors[0]->shape.rank + 1, "mu_stack, of the result,");
+    mu_tensor **rows = at >= 0 && need_alike(n, tensors) == MU_OK ? mu__alloc((size_t)n * sizeof rows[0]) : NULL;
     if (!rows)
         return NULL;
-    int at = axis < 0 ? axis + tensors[0]->shape.rank + 1 : axis;
     for (int i = 0; i < n; i++)
         rows[i] = mu_expand_dims(tensors[i], at);
     mu_tensor *result = mu_concat(n, rows, at);

@@ -37,7 +37,7 @@ mu_tensor *mu_ceil(mu_tensor *x)
 
 mu_tensor *mu_round(mu_tensor *x)
 {
-    return mu__apply1(&mu_op_round, NULL, x);
+    return x && mu__dtype_is_integer(x->dtype) ? mu_identity(x) : mu__apply1(&mu_op_round, NULL, x);
 }
 
 mu_tensor *mu_exp(mu_tensor *x)

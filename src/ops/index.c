@@ -400,6 +400,8 @@ static const mu_sample samples_scatter[] = {
 const mu_op mu_op_tensor_scatter_update = {SCATTER("tensor_scatter_update", UPDATE), .grad = scatter_update_grad};
 mu_tensor *mu_tensor_scatter_update(mu_tensor *x, mu_tensor *indices, mu_tensor *updates)
 {
+    if (x && updates && x->dtype == MU_BOOL && updates->dtype == MU_BOOL)
+        return mu_cast(mu_tensor_scatter_update(mu_cast(x, MU_U8), indices, mu_cast(updates, MU_U8)), MU_BOOL);
     return mu__apply3(&mu_op_tensor_scatter_update, NULL, x, indices, updates);
 }
 
@@ -433,6 +435,8 @@ static bool names_rows(const mu_tensor *indices, const mu_tensor *updates, int r
 
 mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const int64_t *dims)
 {
+    if (updates && updates->dtype == MU_BOOL)  // where any update is true
+        return mu_cast(mu_scatter_nd(indices, mu_cast(updates, MU_I32), rank, dims), MU_BOOL);
     // Outside of traces the sum over rows starts from zeros that nobody has to write and copy before.
     if (indices && updates && dims && !mu__pending() && !mu__context()->trace &&
         names_rows(indices, updates, rank, dims)) {

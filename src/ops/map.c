@@ -642,8 +642,11 @@ mu_tensor *mu_slice(mu_tensor *x, const int64_t *begin, const int64_t *size)
     attrs.exact = true;
     attrs.begin.n = attrs.end.n = attrs.strides.n = x ? x->shape.rank : 0;
     for (int i = 0; i < attrs.begin.n; i++) {
+        if (size[i] < -1 && !mu__pending())
+            mu__error(MU_INVALID_ARGUMENT, "mu_slice: size %lld of axis %d; it must be at least 0, or -1 for the rest",
+                      (long long)size[i], i);
         attrs.begin.at[i] = begin[i];
-        attrs.end.at[i] = size[i] < 0 ? 0 : begin[i] + size[i];
+        attrs.end.at[i] = size[i] < 0 ? 0 : (int64_t)((uint64_t)begin[i] + (uint64_t)size[i]);
         attrs.end_mask |= size[i] < 0 ? 1 << i : 0;
         attrs.strides.at[i] = 1;
     }
@@ -664,6 +667,11 @@ mu_tensor *mu_strided_slice(mu_tensor *x, const int64_t *begin, const int64_t *e
     for (int i = 0; i < rank && !mu__pending(); i++) {
         bool shrinks = shrink_mask >> i & 1;
         int64_t n = x->shape.dims[i];
+        if (shrinks && strides && strides[i] <= 0) {
+            mu__error(MU_INVALID_ARGUMENT, "strided_slice: stride %lld of axis %d, of which one element is taken; it "
+                      "must be at least 1", (long long)strides[i], i);
+            return NULL;
+        }
         attrs.begin.at[i] = attrs.begin_mask >> i & 1 ? 0 : begin[i];
         attrs.strides.at[i] = shrinks ? 1 : strides ? strides[i] : 1;
         attrs.end.at[i] = shrinks ? begin[i] + 1 : attrs.end_mask >> i & 1 ? 0 : end[i];

@@ -11,19 +11,29 @@
 
 // ---- Activations --------------------------------------------------------------------------------
 
+// Integers have rows of their own for this, and no slope.
+static bool is_whole(const mu_tensor *x)
+{
+    return x && !mu__pending() && mu__dtype_is_integer(x->dtype);
+}
+
 mu_tensor *mu_nn_relu(mu_tensor *x)
 {
+    if (is_whole(x))
+        return mu_maximum(x, mu_constant(x->dtype, 0));
     return mu__apply1(&mu_op_relu, NULL, x);
 }
 
 mu_tensor *mu_nn_relu6(mu_tensor *x)
 {
+    if (is_whole(x))
+        return mu_clip_by_value(x, mu_constant(x->dtype, 0), mu_constant(x->dtype, 6));
     return mu__apply1(&mu_op_relu6, NULL, x);
 }
 
 mu_tensor *mu_nn_leaky_relu(mu_tensor *x, double alpha)
 {
-    return mu__apply1(&mu_op_leaky_relu, &(mu_slope_attrs){alpha}, x);
+    return mu__apply1(&mu_op_leaky_relu, &(mu_slope_attrs){alpha}, is_whole(x) ? mu_cast(x, MU_F32) : x);
 }
 
 mu_tensor *mu_nn_elu(mu_tensor *x)

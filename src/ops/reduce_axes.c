@@ -6,22 +6,30 @@
 
 #include <muster/ops.h>
 
+// A bit for each axis. Errors: one that x does not have, or that is named twice.
+static bool axes_of(const mu_op *op, const mu_tensor *x, int n, const int *axes, unsigned *bits)
+{
+    if (n != 0 && mu__need(n < 0 ? NULL : axes, "the list of axes (or their number is negative)") != MU_OK)
+        return false;
+    for (int i = 0; x && !mu__pending() && i < n; i++) {
+        int axis = mu__axis(axes[i], x->shape.rank, op->name);
+        if (axis >= 0 && *bits >> axis & 1)
+            mu__error(MU_INVALID_ARGUMENT, "%s: axis %d is given twice", op->name, axis);
+        if (mu__pending())
+            return false;
+        *bits |= 1u << axis;
+    }
+    return true;
+}
+
 mu_tensor *mu__reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
     mu_reduce_attrs attrs;
     unsigned bits = 0;
     memset(&attrs, 0, sizeof attrs);
     attrs.keep_dims = keep_dims;
-    if (n != 0 && mu__need(n < 0 ? NULL : axes, "the list of axes (or their number is negative)") != MU_OK)
+    if (!axes_of(op, x, n, axes, &bits))
         return NULL;
-    for (int i = 0; x && !mu__pending() && i < n; i++) {
-        int axis = mu__axis(axes[i], x->shape.rank, op->name);
-        if (axis >= 0 && bits >> axis & 1)
-            mu__error(MU_INVALID_ARGUMENT, "%s: axis %d is given twice", op->name, axis);
-        if (mu__pending())
-            return NULL;
-        bits |= 1u << axis;
-    }
     for (int axis = 0; axis < MU_MAX_RANK; axis++)
         if (bits >> axis & 1)
             attrs.axes.at[attrs.axes.n++] = axis;
@@ -101,6 +109,8 @@ mu_tensor *mu_reduce_all(mu_tensor *x, int axis)
 mu_tensor *mu_reduce_prod_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
     mu_tensor *kept = x;
+    if (n > 1 && !axes_of(&mu_op_reduce_prod, x, n, axes, &(unsigned){0}))
+        return NULL;
     for (int i = 0; i < n; i++)
         kept = mu__reduce_over(&mu_op_reduce_prod, kept, 1, &axes[i], true);
     if (keep_dims || n == 0)

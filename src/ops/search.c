@@ -170,10 +170,10 @@ const mu_op mu_op_unique = {
 };
 mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places)
 {
-    mu_tensor *out[2];
-    mu_status status = mu__apply(&mu_op_unique, NULL, 1, &x, 0, NULL, out);
+    mu_tensor *out[2], *numbers = x && x->dtype == MU_BOOL ? mu_cast(x, MU_U8) : x;
+    mu_status status = mu__apply(&mu_op_unique, NULL, 1, &numbers, 0, NULL, out);
     if (values)
-        *values = out[0];
+        *values = numbers == x ? out[0] : mu_cast(out[0], MU_BOOL);
     if (places)
         *places = out[1];
     return status;

@@ -164,7 +164,9 @@ const mu_op mu_op_expand_dims = {VIEW1("expand_dims", expand_dims_infer), .attrs
                                  .lower = mu__lower_reshape};
 mu_tensor *mu_expand_dims(mu_tensor *x, int axis)
 {
-    mu_axis_attrs attrs = {.axis = axis < 0 && x ? axis + x->shape.rank + 1 : axis};
+    mu_axis_attrs attrs = {.axis = axis};
+    if (x && !mu__pending() && (attrs.axis = mu__axis(axis, x->shape.rank + 1, "mu_expand_dims, of the result,")) < 0)
+        return NULL;
     return mu__apply1(&mu_op_expand_dims, &attrs, x);
 }
 

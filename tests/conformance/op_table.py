@@ -166,7 +166,7 @@ def add_unary():
     for name, theirs, dtypes, exact in (
             ("abs", "abs", NUMBERS, True), ("neg", "negative", NUMBERS, True), ("sign", "sign", NUMBERS, False),
             ("square", "square", NUMBERS, True), ("floor", "floor", FLOATS, True), ("ceil", "math.ceil", FLOATS, True),
-            ("round", "round", FLOATS, False), ("identity", "identity", TYPES, True),
+            ("round", "round", NUMBERS, False), ("identity", "identity", TYPES, True),
             ("stop_gradient", "stop_gradient", TYPES, True), ("zeros_like", "zeros_like", TYPES, True),
             ("ones_like", "ones_like", TYPES, True)):
         add(name, theirs, one(), dtypes, exact=exact)
@@ -189,7 +189,7 @@ def add_unary():
         add(name, f"math.{name}", one(), FLOATS, gradient=False)
     add("logical_not", "logical_not", one(), ("bool",), gradient=False)
     for name in ("relu", "relu6", "elu", "selu", "silu", "softplus", "softsign"):
-        add(f"nn_{name}", f"nn.{name}", one(-8, 8), FLOATS, slack=8)
+        add(f"nn_{name}", f"nn.{name}", one(-8, 8), NUMBERS if name in ("relu", "relu6") else FLOATS, slack=8)
     add("nn_log_sigmoid", "math.log_sigmoid", one(-8, 8), FLOATS, slack=8)
     add("nn_mish", "keras.activations.mish", one(-8, 8), FLOATS, slack=8)
     add("nn_hard_sigmoid", "keras.activations.hard_sigmoid", one(-8, 8), FLOATS, slack=8)
@@ -197,7 +197,7 @@ def add_unary():
         add(f"nn_gelu ({'tanh' if approximate else 'exact'})",
             lambda tf, x, approximate=approximate: gelu(tf, x, approximate), one(-4, 4), FLOATS, slack=8,
             ours=lambda mu, x, approximate=approximate: mu.mu_nn_gelu(x, approximate))
-    add("nn_leaky_relu", lambda tf, x: tf.nn.leaky_relu(x, 0.25), one(-8, 8), FLOATS,
+    add("nn_leaky_relu", lambda tf, x: tf.nn.leaky_relu(x, 0.25), one(-8, 8), NUMBERS,
         ours=lambda mu, x: mu.mu_nn_leaky_relu(x, 0.25), slack=8)
 
 
@@ -206,7 +206,7 @@ def add_binary():
                         ("maximum", False), ("minimum", False)):
         add(name, name if name != "squared_difference" else "math.squared_difference", two(), NUMBERS, exact=exact)
     add("divide", "divide", two(-2, 2, 1, 3), NUMBERS)
-    add("divide_no_nan", "math.divide_no_nan", two(), FLOATS)
+    add("divide_no_nan", "math.divide_no_nan", two(), NUMBERS)
     add("floor_divide", "math.floordiv", two(-7, 7, 1, 3), NUMBERS)
     add("mod", "math.floormod", two(-7, 7, 1, 3), NUMBERS)
     add("pow", "pow", two(0.2, 2, -2, 2), FLOATS, slack=16)

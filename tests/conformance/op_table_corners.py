@@ -390,7 +390,7 @@ def add_indices():
     add("gather (corners)", lambda tf, x, i, axis, batch_dims: tf.gather(x, i, axis=axis, batch_dims=batch_dims), gathers, TYPES,
         slack=4, ours=lambda mu, x, i, axis, batch_dims: mu.mu_gather(x, i, axis, batch_dims))
     add("gather_nd (corners)", "gather_nd", gathers_nd, TYPES, slack=4, ours=lambda mu, x, i: mu.mu_gather_nd(x, i))
-    add("scatter_nd (corners)", lambda tf, i, u, dims: tf.scatter_nd(i, u, dims), scatters, NUMBERS, slack=4,
+    add("scatter_nd (corners)", lambda tf, i, u, dims: tf.scatter_nd(i, u, dims), scatters, TYPES, slack=4,
         ours=lambda mu, i, u, dims: mu.mu_scatter_nd(i, u, len(dims), dims))
     for name in ("update", "add", "min", "max"):
         row = dict(theirs=f"tensor_scatter_nd_{name}", slack=4,

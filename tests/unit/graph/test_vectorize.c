@@ -223,6 +223,25 @@ static void loops_in_rows_work_at_once(void **state)
     assert_near(doubles(mu_at(seen, 0)), (double[]){128, 120}, 2, 0);
 }
 
+static mu_value *folded(mu_value *element, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_reshape(mu_at(element, 0), 3, (int64_t[]){2, 0, 5}), MU_END);
+}
+
+static mu_value *folds_rows(mu_value *arguments, void *arg)
+{
+    return mu_vectorized_map(folded, arguments, arg);
+}
+
+// How many rows there are does not follow from how many elements there are.
+static void rows_without_elements_are_counted(void **state)
+{
+    (void)state;
+    mu_value *rows = mu_list(mu_zeros(MU_F64, 3, (int64_t[]){3, 0, 4}), MU_END);
+    assert_int_equal(mu_tensor_dim(mu_at(both_ways(folds_rows, NULL, rows, 0), 0), 0), 3);
+}
+
 static mu_variable *counter;
 
 static mu_value *counts(mu_value *element, void *arg)
@@ -247,6 +266,7 @@ int main(void)
         MODEL_TEST(images_are_one_batch),
         MODEL_TEST(what_depends_on_no_row_is_repeated),
         MODEL_TEST(loops_in_rows_work_at_once),
+        MODEL_TEST(rows_without_elements_are_counted),
         MODEL_TEST(effects_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -206,6 +206,28 @@ static void test_slopes_at_the_edges(void **state)
     EXPECT(slope(solved, VECTOR(1e-30, 5, 0, 1e-30)), -INFINITY, 0, -INFINITY, -INFINITY);
 }
 
+// As TensorFlow takes them: what floats alone would have a row for.
+static void test_integers_and_bools_where_floats_are_usual(void **state)
+{
+    (void)state;
+    mu_tensor *x = VECTOR_OF(MU_I8, -3, 0, 9), *some = VECTOR_OF(MU_BOOL, 1, 0, 1), *values, *places;
+    EXPECT(mu_round(x), -3, 0, 9);
+    EXPECT(mu_nn_relu(x), 0, 0, 9);
+    EXPECT(mu_nn_relu6(x), 0, 0, 6);
+    EXPECT(mu_nn_leaky_relu(x, 0.5), -1.5, 0, 9);
+    EXPECT(mu_divide_no_nan(x, VECTOR_OF(MU_I8, 2, 0, 0)), -1.5, 0, 0);
+    assert_int_equal(mu_unique(some, &values, &places), MU_OK);
+    EXPECT(values, 1, 0);
+    EXPECT(places, 0, 1, 0);
+    mu_tensor *rows = mu_reshape(VECTOR_OF(MU_I32, 2, 1, 1), 2, DIMS(3, 1));
+    EXPECT(mu_tensor_scatter_update(some, rows, VECTOR_OF(MU_BOOL, 0, 0, 1)), 1, 1, 0);
+    mu_tensor *any = mu_scatter_nd(rows, some, 1, DIMS(4));
+    EXPECT(any, 0, 1, 1, 0);
+    assert_int_equal(mu_tensor_dtype(any), MU_BOOL);
+    assert_int_equal(mu_tensor_dtype(values), MU_BOOL);
+    assert_int_equal(mu_tensor_dtype(mu_nn_relu6(x)), MU_I8);
+}
+
 static void test_checks(void **state)
 {
     (void)state;
@@ -228,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_floats_at_the_edges), cmocka_unit_test(test_derivatives_of_digamma),
         cmocka_unit_test(test_integers_at_the_edges),
+        cmocka_unit_test(test_integers_and_bools_where_floats_are_usual),
         cmocka_unit_test(test_where_of_all_types),
         cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_slopes_at_the_edges),
         cmocka_unit_test(test_reductions),          cmocka_unit_test(test_long_sums_stay_accurate),

@@ -24,6 +24,28 @@ static void test_counts_of_parts(void **state)
     REFUSED(mu_reduce_sum_axes(x, -1, (int[]){0}, true), "number is negative");
 }
 
+// Axes are named as they were given.
+static void test_axes(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_ones(MU_F32, 2, (int64_t[]){2, 3}), *two[] = {x, x};
+    REFUSED(mu_stack(1, two, -4), "axis -4 is outside -3 to 2");
+    REFUSED(mu_stack(2, two, 3), "axis 3 is outside -3 to 2");
+    REFUSED(mu_expand_dims(x, -4), "axis -4 is outside -3 to 2");
+    REFUSED(mu_concat(2, two, -3), "axis -3 is outside -2 to 1");
+    REFUSED(mu_reduce_prod_axes(x, 2, (int[]){0, -2}, true), "axis 0 is given twice");
+    REFUSED(mu_reduce_prod_axes(x, 2, (int[]){1, 1}, false), "axis 1 is given twice");
+}
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_ones(MU_F32, 2, (int64_t[]){2, 3});
+    REFUSED(mu_slice(x, (int64_t[]){0, 0}, (int64_t[]){-2, 3}), "size -2 of axis 0");
+    REFUSED(mu_slice(x, (int64_t[]){0, 1}, (int64_t[]){2, INT64_MAX}), "axis 1, which has 3");
+    REFUSED(mu_strided_slice(x, (int64_t[]){1, 0}, (int64_t[]){0, 3}, (int64_t[]){-1, 1}, 0, 0, 1), "stride -1 of axis 0");
+}
+
 static void test_sizes_of_draws(void **state)
 {
     (void)state;
@@ -45,6 +67,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counts_of_parts),
+        cmocka_unit_test(test_axes),
+        cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_sizes_of_draws),
         cmocka_unit_test(test_methods),
     };
