@@ -120,6 +120,13 @@ MU_INLINE mu_vm v_unordered(mu_vf a, mu_vf b)
     return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q);
 }
 
+// Where a candidate takes the place of the best so far: it is greater, or it is the first NaN.
+MU_INLINE mu_vm v_takes(mu_vf candidate, mu_vf best)
+{
+    const __mmask16 number = _mm512_cmp_ps_mask((__m512)best, (__m512)best, _CMP_ORD_Q);
+    return _mm512_mask_cmp_ps_mask(number, (__m512)candidate, (__m512)best, _CMP_NLE_UQ);
+}
+
 MU_INLINE mu_vf v_select(mu_vm m, mu_vf yes, mu_vf no)
 {
     return (mu_vf)_mm512_mask_blend_ps(m, (__m512)no, (__m512)yes);
@@ -143,6 +150,16 @@ MU_INLINE mu_marks marks_splat(int mark)
 MU_INLINE mu_marks marks_set(mu_marks old, mu_vm m, int mark)
 {
     return _mm_mask_mov_epi8(old, m, _mm_set1_epi8((char)mark));
+}
+
+MU_INLINE mu_marks marks_select(mu_vm m, mu_marks yes, mu_marks no)
+{
+    return _mm_mask_mov_epi8(no, m, yes);
+}
+
+MU_INLINE mu_marks marks_add(mu_marks a, mu_marks b)
+{
+    return _mm_add_epi8(a, b);
 }
 
 MU_INLINE mu_marks marks_load(const uint8_t *p)
@@ -217,6 +234,11 @@ MU_INLINE mu_vm v_unordered(mu_vf a, mu_vf b)
     return (mu_vm)(a != a) | (mu_vm)(b != b);
 }
 
+MU_INLINE mu_vm v_takes(mu_vf candidate, mu_vf best)
+{
+    return (mu_vm)~(mu_vm)(candidate <= best) & (mu_vm)(best == best);
+}
+
 MU_INLINE mu_vf v_keep(mu_vm m, mu_vf v)
 {
     return (mu_vf)(m & (mu_vi)v);
@@ -261,6 +283,16 @@ MU_INLINE mu_marks marks_splat(int mark)
 MU_INLINE mu_marks marks_set(mu_marks old, mu_vm m, int mark)
 {
     return (m & v_splat_int(mark)) | (~m & old);
+}
+
+MU_INLINE mu_marks marks_select(mu_vm m, mu_marks yes, mu_marks no)
+{
+    return (m & yes) | (~m & no);
+}
+
+MU_INLINE mu_marks marks_add(mu_marks a, mu_marks b)
+{
+    return a + b;
 }
 
 // Between ints and bytes, by hand: GCC 12 takes __builtin_convertvector apart lane by lane here.

@@ -1,0 +1,336 @@
+// Max and average pools of any window, stride and padding. Main idea: an image is read once and in order, which is how
+// memory is fast: each of its rows is pooled along itself into a piece of memory that stays in the cache, and windows
+// are put together from such rows. A window's elements are so compared in row order, which decides ties; the first NaN
+// wins over all. Knows nothing of threads: its callers share images.
+#include "windows.h"
+
+enum {
+    HELD = 16384,     // elements of the rows that are held, at most
+    MOST_ROWS = 256,  // of a window
+    FETCHED = 4096    // bytes: how far ahead of what is read memory is asked for more
+};
+
+// A call, and the rows that are held: the image's own where windows are one column wide.
+typedef struct job {
+    const mu_pool_shape *s;
+    const float *x;
+    float *y;
+    uint8_t *mark;
+    float values[HELD];
+    uint8_t marks[HELD];
+} job;
+
+// Pools n elements along a row; x: the first element of the first one's window. marks: may be NULL.
+typedef void across_body(const job *j, const float *x, const span *columns, int64_t n, float *to, uint8_t *marks);
+// Puts n elements of the result together from rows that lie at `at` in values and marks.
+typedef void down_body(const job *j, const float *values, const uint8_t *marks, const int64_t *at, const span *rows,
+                       const span *columns, int64_t n, int64_t to);
+
+// ---- Strips -------------------------------------------------------------------------------------
+
+// Rows of the image serve as they are where each result column is that column.
+static bool is_upright(const mu_pool_shape *s)
+{
+    return s->window_width == 1 && s->stride_width == 1 && s->pad_left == 0 && s->out_width <= s->width;
+}
+
+MU_INLINE void pool_along(const job *j, const strip *t, const float *row, float *to, uint8_t *marks,
+                          across_body *across)
+{
+    const mu_pool_shape *s = j->s;
+    const bool flat = s->stride_width == 1;
+    for (int64_t column = t->begin, run; column < t->end; column += run) {
+        const span w = columns_at(s, column);
+        run = flat ? run_of(t, column) : 1;
+        const int64_t at = (column - t->begin) * t->channels;
+        across(j, row + w.begin * s->channels, &w, run * t->channels, to + at, marks ? marks + at : NULL);
+    }
+}
+
+MU_INLINE void put_row(const job *j, const strip *t, const float *values, const uint8_t *marks, const int64_t *at,
+                       const span *rows, int64_t pixel, int64_t to, down_body *down)
+{
+    const mu_pool_shape *s = j->s;
+    for (int64_t column = t->begin, run; column < t->end; column += run) {
+        const span w = columns_at(s, column);
+        run = run_of(t, column);
+        const int64_t held = (column - t->begin) * pixel;
+        down(j, values + held, marks ? marks + held : NULL, at, rows, &w, run * t->channels,
+             to + column * s->channels + t->channel);
+    }
+}
+
+MU_INLINE void pool_strip(job *j, const strip *t, int64_t image, across_body *across, down_body *down)
+{
+    const mu_pool_shape *s = j->s;
+    const bool upright = is_upright(s);
+    const int64_t pitch = (t->end - t->begin) * t->channels, wide = s->width * s->channels;
+    const float *x = j->x + image * image_size(s) + t->channel;
+    int64_t at[MOST_ROWS], done = 0;
+    for (int64_t row = 0; row < s->out_height; row++) {
+        const span rows = rows_at(s, row);
+        for (int64_t r = greatest(rows.begin, done); r < rows.end && !upright; r++)
+            pool_along(j, t, x + r * wide, j->values + r % s->window_height * pitch,
+                       j->marks + r % s->window_height * pitch, across);
+        done = greatest(done, rows.end);
+        for (int64_t r = rows.begin; r < rows.end; r++)
+            at[r - rows.begin] = upright ? r * wide : r % s->window_height * pitch;
+        put_row(j, t, upright ? x + t->begin * s->channels : j->values, upright ? NULL : j->marks, at, &rows,
+                upright ? s->channels : t->channels, image * result_size(s) + row * s->out_width * s->channels, down);
+    }
+}
+
+// Windows one row high need no rows that are held, as long as none lies outside.
+MU_INLINE void pool_lines(job *j, int64_t begin, int64_t end, across_body *line)
+{
+    const mu_pool_shape *s = j->s;
+    const int64_t wide = s->out_width * s->channels;
+    strip t = {.end = s->out_width, .channels = s->channels, .whole = true};
+    find_inner(s, &t);
+    for (int64_t y = begin * s->out_height; y < end * s->out_height; y++) {
+        const int64_t row = y / s->out_height * s->height + y % s->out_height * s->stride_height;
+        pool_along(j, &t, j->x + row * s->width * s->channels, j->y + y * wide,
+                   j->mark ? j->mark + y * wide : NULL, line);
+    }
+}
+
+// line: what across is where nothing is put together afterwards.
+MU_INLINE void for_strips(job *j, int64_t begin, int64_t end, across_body *line, across_body *across, down_body *down)
+{
+    const mu_pool_shape *s = j->s;
+    const int64_t most = HELD / s->window_height;
+    const int64_t channels = s->channels <= most ? s->channels : most / MU_LANES * MU_LANES;
+    const int64_t strips = (s->out_width * channels + most - 1) / greatest(most / channels * channels, 1);
+    const int64_t columns = (s->out_width + greatest(strips, 1) - 1) / greatest(strips, 1);
+    strip t = {.whole = channels == s->channels};
+    if (s->window_height == 1 && s->pad_top == 0 && (s->out_height - 1) * s->stride_height < s->height) {
+        pool_lines(j, begin, end, line);
+        return;
+    }
+    find_inner(s, &t);
+    for (int64_t image = begin; image < end; image++)
+        for (t.begin = 0; t.begin < s->out_width; t.begin = t.end) {
+            t.end = least(t.begin + columns, s->out_width);
+            for (t.channel = 0; t.channel < s->channels; t.channel += channels) {
+                t.channels = least(channels, s->channels - t.channel);
+                pool_strip(j, &t, image, across, down);
+            }
+        }
+}
+
+// ---- Maxima -------------------------------------------------------------------------------------
+
+MU_INLINE void max_along(const float *x, int64_t step, int64_t terms, int mark, int64_t n, float *to, uint8_t *marks)
+{
+    mu_vf best = v_load_n(x, n);
+    mu_marks places = marks_splat(mark);
+    v_fetch_ahead(x, FETCHED);
+    for (int64_t k = 1; k < terms; k++) {
+        const mu_vf candidate = v_load_n(x + k * step, n);
+        v_fetch_ahead(x + k * step, FETCHED);
+        const mu_vm take = v_takes(candidate, best);
+        places = marks_set(places, take, mark + (int)k);
+        best = v_select(take, candidate, best);
+    }
+    v_store_n(to, best, n);
+    if (marks != NULL)
+        marks_store_n(marks, places, n);
+}
+
+// terms: a constant, where it can be.
+MU_INLINE void max_across_terms(const float *x, int64_t step, int64_t terms, int mark, int64_t n, float *to,
+                                uint8_t *marks)
+{
+    int64_t i = 0;
+    for (; i + MU_LANES <= n; i += MU_LANES)
+        max_along(x + i, step, terms, mark, MU_LANES, to + i, marks ? marks + i : NULL);
+    if (i < n)
+        max_along(x + i, step, terms, mark, n - i, to + i, marks ? marks + i : NULL);
+}
+
+static void max_of_none(float *y, uint8_t *mark, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = -INFINITY;
+    if (mark != NULL)
+        memset(mark, 0, (size_t)n);
+}
+
+MU_INLINE void max_across(const job *j, const float *x, const span *w, int64_t n, float *to, uint8_t *marks)
+{
+    const int64_t step = j->s->channels, terms = length_of(w);
+    const int mark = (int)(w->begin - w->first);
+    switch (terms) {
+    case 0: max_of_none(to, marks, n); break;
+    case 2: max_across_terms(x, step, 2, mark, n, to, marks); break;
+    case 3: max_across_terms(x, step, 3, mark, n, to, marks); break;
+    default: max_across_terms(x, step, terms, mark, n, to, marks);
+    }
+}
+
+// marks: NULL where all are 0, as in windows one column wide.
+MU_INLINE void max_of_rows(const float *values, const uint8_t *marks, const int64_t *at, int64_t rows, int mark,
+                           int wide, int64_t n, float *y, uint8_t *new_mark)
+{
+    mu_vf best = v_load_n(values + at[0], n);
+    mu_marks places = marks_splat(mark);
+    if (marks != NULL)
+        places = marks_add(places, marks_load_n(marks + at[0], n));
+    for (int64_t k = 1; k < rows; k++) {
+        const mu_vf candidate = v_load_n(values + at[k], n);
+        const mu_vm take = v_takes(candidate, best);
+        mu_marks place = marks_splat(mark + (int)k * wide);
+        if (marks != NULL)
+            place = marks_add(place, marks_load_n(marks + at[k], n));
+        places = marks_select(take, place, places);
+        best = v_select(take, candidate, best);
+    }
+    v_store_n(y, best, n);
+    if (new_mark != NULL)
+        marks_store_n(new_mark, places, n);
+}
+
+MU_INLINE void max_down_rows(const float *values, const uint8_t *marks, const int64_t *at, int64_t rows, int mark,
+                             int wide, int64_t n, float *y, uint8_t *new_mark)
+{
+    int64_t i = 0;
+    for (; i + MU_LANES <= n; i += MU_LANES)
+        max_of_rows(values + i, marks ? marks + i : NULL, at, rows, mark, wide, MU_LANES, y + i,
+                    new_mark ? new_mark + i : NULL);
+    if (i < n)
+        max_of_rows(values + i, marks ? marks + i : NULL, at, rows, mark, wide, n - i, y + i,
+                    new_mark ? new_mark + i : NULL);
+}
+
+MU_INLINE void max_down(const job *j, const float *values, const uint8_t *marks, const int64_t *at, const span *rows,
+                        const span *columns, int64_t n, int64_t to)
+{
+    const int64_t length = length_of(columns) > 0 ? length_of(rows) : 0;
+    const int wide = (int)j->s->window_width, mark = (int)(rows->begin - rows->first) * wide;
+    float *y = j->y + to;
+    uint8_t *new_mark = j->mark ? j->mark + to : NULL;
+    switch (length) {
+    case 0: max_of_none(y, new_mark, n); break;
+    case 2: max_down_rows(values, marks, at, 2, mark, wide, n, y, new_mark); break;
+    case 3: max_down_rows(values, marks, at, 3, mark, wide, n, y, new_mark); break;
+    default: max_down_rows(values, marks, at, length, mark, wide, n, y, new_mark);
+    }
+}
+
+// ---- Means --------------------------------------------------------------------------------------
+
+// What a sum is divided by. exact: its inverse is a number too, which is multiplied by.
+typedef struct divisor {
+    mu_vf by;
+    bool none, exact;
+} divisor;
+
+MU_INLINE divisor divisor_of(int64_t area)
+{
+    const bool exact = (area & (area - 1)) == 0;
+    return (divisor){.by = v_splat(exact ? 1.0f / (float)area : (float)area), .none = area == 1, .exact = exact};
+}
+
+MU_INLINE mu_vf divided(mu_vf sum, const divisor *d)
+{
+    return d->none ? sum : d->exact ? sum * d->by : sum / d->by;
+}
+
+MU_INLINE void sum_along(const float *x, int64_t step, int64_t terms, const divisor *d, int64_t n, float *to)
+{
+    mu_vf sum = v_load_n(x, n);
+    v_fetch_ahead(x, FETCHED);
+    for (int64_t k = 1; k < terms; k++) {
+        sum += v_load_n(x + k * step, n);
+        v_fetch_ahead(x + k * step, FETCHED);
+    }
+    v_store_n(to, divided(sum, d), n);
+}
+
+MU_INLINE void sum_across_terms(const float *x, int64_t step, int64_t terms, const divisor *d, int64_t n, float *to)
+{
+    int64_t i = 0;
+    for (; i + MU_LANES <= n; i += MU_LANES)
+        sum_along(x + i, step, terms, d, MU_LANES, to + i);
+    if (i < n)
+        sum_along(x + i, step, terms, d, n - i, to + i);
+}
+
+MU_INLINE void sum_across_by(const job *j, const float *x, const span *w, int64_t n, float *to, int64_t area)
+{
+    const int64_t step = j->s->channels, terms = length_of(w);
+    const divisor d = divisor_of(area);
+    switch (terms) {
+    case 0: memset(to, 0, (size_t)n * sizeof *to); break;
+    case 2: sum_across_terms(x, step, 2, &d, n, to); break;
+    case 3: sum_across_terms(x, step, 3, &d, n, to); break;
+    default: sum_across_terms(x, step, terms, &d, n, to);
+    }
+}
+
+MU_INLINE void sum_across(const job *j, const float *x, const span *w, int64_t n, float *to, uint8_t *marks)
+{
+    (void)marks;
+    sum_across_by(j, x, w, n, to, 1);
+}
+
+MU_INLINE void mean_across(const job *j, const float *x, const span *w, int64_t n, float *to, uint8_t *marks)
+{
+    (void)marks;
+    sum_across_by(j, x, w, n, to, length_of(w));
+}
+
+MU_INLINE void mean_of_rows(const float *values, const int64_t *at, int64_t rows, const divisor *d, int64_t n, float *y)
+{
+    mu_vf sum = v_load_n(values + at[0], n);
+    for (int64_t k = 1; k < rows; k++)
+        sum += v_load_n(values + at[k], n);
+    v_store_n(y, divided(sum, d), n);
+}
+
+MU_INLINE void mean_down_rows(const float *values, const int64_t *at, int64_t rows, int64_t area, int64_t n, float *y)
+{
+    const divisor d = divisor_of(area);
+    int64_t i = 0;
+    for (; i + MU_LANES <= n; i += MU_LANES)
+        mean_of_rows(values + i, at, rows, &d, MU_LANES, y + i);
+    if (i < n)
+        mean_of_rows(values + i, at, rows, &d, n - i, y + i);
+}
+
+MU_INLINE void mean_down(const job *j, const float *values, const uint8_t *marks, const int64_t *at, const span *rows,
+                         const span *columns, int64_t n, int64_t to)
+{
+    const int64_t length = length_of(rows), area = length * length_of(columns);
+    (void)marks;
+    if (area == 0)
+        memset(j->y + to, 0, (size_t)n * sizeof(float));
+    else if (length == 2)
+        mean_down_rows(values, at, 2, area, n, j->y + to);
+    else if (length == 3)
+        mean_down_rows(values, at, 3, area, n, j->y + to);
+    else
+        mean_down_rows(values, at, length, area, n, j->y + to);
+}
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+void MU_KERNEL(max_pool)(const mu_pool_shape *s, const float *x, float *y, uint8_t *mark, int64_t begin, int64_t end)
+{
+    job j;
+    j.s = s;
+    j.x = x;
+    j.y = y;
+    j.mark = mark;
+    for_strips(&j, begin, end, max_across, max_across, max_down);
+}
+
+void MU_KERNEL(average_pool)(const mu_pool_shape *s, const float *x, float *y, int64_t begin, int64_t end)
+{
+    job j;
+    j.s = s;
+    j.x = x;
+    j.y = y;
+    j.mark = NULL;
+    for_strips(&j, begin, end, mean_across, sum_across, mean_down);
+}

@@ -1,0 +1,71 @@
+// Windows of pools over images: where one lies along an axis, and how a row of the result falls into runs of columns
+// that are pooled alike. Main idea: columns whose windows lie inside the image and one column apart are one long run of
+// elements, whatever the number of channels. Knows nothing of maxima and means.
+#ifndef MU_SRC_KERNELS_WINDOWS_H
+#define MU_SRC_KERNELS_WINDOWS_H
+
+#include "parts.h"
+#include "simd.h"
+
+// Where a window begins, which padding may put outside, and the part [begin, end) of it that lies inside.
+typedef struct span {
+    int64_t first, begin, end;
+} span;
+
+MU_INLINE span span_at(int64_t out, int64_t stride, int64_t pad, int64_t size, int64_t in)
+{
+    const int64_t first = out * stride - pad;
+    return (span){first, greatest(first, 0), least(first + size, in)};
+}
+
+MU_INLINE span rows_at(const mu_pool_shape *s, int64_t out_row)
+{
+    return span_at(out_row, s->stride_height, s->pad_top, s->window_height, s->height);
+}
+
+MU_INLINE span columns_at(const mu_pool_shape *s, int64_t out_column)
+{
+    return span_at(out_column, s->stride_width, s->pad_left, s->window_width, s->width);
+}
+
+MU_INLINE int64_t length_of(const span *s)
+{
+    return greatest(s->end - s->begin, 0);
+}
+
+// What is pooled at a time: columns [begin, end) of the result, and of each so many channels from the first on. whole:
+// these are all channels, so that neighbours follow each other; [inner_begin, inner_end) are the columns whose windows
+// lie inside the image.
+typedef struct strip {
+    int64_t begin, end, channel, channels;
+    int64_t inner_begin, inner_end;
+    bool whole;
+} strip;
+
+static void find_inner(const mu_pool_shape *s, strip *t)
+{
+    const int64_t last = s->width - s->window_width + s->pad_left;
+    const int64_t begin = least((s->pad_left + s->stride_width - 1) / s->stride_width, s->out_width);
+    const int64_t end = last < 0 ? 0 : least(last / s->stride_width + 1, s->out_width);
+    t->inner_begin = begin;
+    t->inner_end = greatest(begin, end);
+}
+
+// How many columns from this one on are one run.
+MU_INLINE int64_t run_of(const strip *t, int64_t column)
+{
+    const bool inner = t->whole && column >= t->inner_begin && column < t->inner_end;
+    return inner ? least(t->inner_end, t->end) - column : 1;
+}
+
+static inline int64_t image_size(const mu_pool_shape *s)
+{
+    return s->height * s->width * s->channels;
+}
+
+static inline int64_t result_size(const mu_pool_shape *s)
+{
+    return s->out_height * s->out_width * s->channels;
+}
+
+#endif
