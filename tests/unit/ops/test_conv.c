@@ -151,6 +151,54 @@ static void test_network_shapes_are_fast(void **state)
     mu_pool_close(pool);
 }
 
+// With many channels and a stride of 1 the gradient of an image is computed as a forward convolution.
+static void test_input_gradients_of_many_channels(void **state)
+{
+    static const conv_case wide[] = {
+        {{2, 7, 6, 64}, {3, 3, 64, 64}, {1, 1}, {1, 1}, {0}, "same", 1},
+        {{1, 9, 8, 67}, {2, 3, 67, 65}, {1, 1}, {2, 1}, {0}, "valid", 1},
+        {{1, 5, 6, 65}, {3, 4, 65, 70}, {1, 1}, {1, 1}, {0, 2, 3, 1}, "explicit", 1},
+        {{1, 5, 6, 64}, {2, 2, 64, 64}, {1, 1}, {1, 1}, {3, 0, 1, 2}, "explicit", 1},  // pads beyond the kernel
+        {{1, 5, 6, 64}, {3, 3, 64, 64}, {1, 2}, {1, 1}, {0}, "same", 1},
+        {{2, 4, 3, 5}, {1, 1, 5, 7}, {1, 1}, {1, 1}, {0}, "valid", 1},
+    };
+    static const mu_dtype types[] = {MU_F32, MU_BF16, MU_F16};
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    for (size_t k = 0; k < MU_COUNT(wide); k++)
+        for (size_t t = 0; t < MU_COUNT(types); t++) {
+            const conv_case *c = &wide[k];
+            const mu_conv_attrs attrs = attrs_of(c);
+            mu_tensor *x = random_tensor(types[t], mu_shape_make(4, c->x), -1, 1, k);
+            mu_tensor *w = random_tensor(types[t], mu_shape_make(4, c->w), -0.1, 0.1, k + 50), *y;
+            mu_tensor *in[] = {x, w};
+            run_row(&mu_op_conv2d, &attrs, 2, in, &y, false);
+            mu_tensor *dy = random_tensor(types[t], y->shape, -1, 1, k + 90);
+            mu_tensor *for_input[] = {dy, w, x};
+            check_fast(&mu_op_conv2d_input_grad, &attrs, 3, for_input, t == 0 ? 2e-5 : 2e-2, t == 0);
+        }
+    mu_pool_close(pool);
+}
+
+// The same over volumes, which may be transposed convolutions: with two inputs.
+static void test_transposed_volumes_of_many_channels(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_conv_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.strides = (mu_ints){3, {1, 1, 1}};
+    attrs.dilations = (mu_ints){3, {1, 2, 1}};
+    attrs.image = (mu_ints){3, {5, 6, 4}};
+    strcpy(attrs.padding, "same");
+    attrs.groups = 1;
+    mu_tensor *dy = random_tensor(MU_F32, mu_shape_make(5, (int64_t[]){2, 5, 6, 4, 66}), -1, 1, 1);
+    mu_tensor *w = random_tensor(MU_F32, mu_shape_make(5, (int64_t[]){3, 2, 3, 64, 66}), -0.1, 0.1, 2);
+    mu_tensor *in[] = {dy, w};
+    check_fast(&mu_op_conv3d_input_grad, &attrs, 2, in, 2e-5, true);
+    mu_pool_close(pool);
+}
+
 static void test_half_types_run(void **state)
 {
     (void)state;
@@ -201,6 +249,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward_is_the_sum),      cmocka_unit_test(test_gradients_match_differences),
         cmocka_unit_test(test_fast_kernels_agree),      cmocka_unit_test(test_network_shapes_are_fast),
+        cmocka_unit_test(test_input_gradients_of_many_channels),
+        cmocka_unit_test(test_transposed_volumes_of_many_channels),
         cmocka_unit_test(test_half_types_run),          cmocka_unit_test(test_wrong_calls_say_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
