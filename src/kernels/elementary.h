@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 typedef enum mu_math {
-    // In float32 and float64.
     MU_MATH_EXP,
     MU_MATH_LOG,
     MU_MATH_SIGMOID,
@@ -37,8 +36,6 @@ typedef enum mu_math {
     MU_MATH_GELU_TANH,
     MU_MATH_MISH,
     MU_MATH_DIGAMMA,
-    MU_MATH_LAST_F64 = MU_MATH_DIGAMMA,
-    // In float32 alone.
     MU_MATH_LGAMMA,
     MU_N_MATH
 } mu_math;

@@ -400,4 +400,49 @@ MU_INLINE double digamma_fine(double x)
     return (log_fine_positive(up) - (0.5 * inverse + series) - above / below) - 1 / x;
 }
 
+// log of gamma for 2^-1000 < x < 2^1000. Below 6.5: gamma within 1/2 of 2 times or over the whole steps to there, whose
+// logarithm is added; where it cancels, next to 1, both begin with the same distance. Above: Stirling's series.
+MU_INLINE double lgamma_fine(double x)
+{
+    const bool far = x >= 6.5, below = x < 1.5;
+    const double base = (at_most(x, 6.5) + ROUND_MAGIC) - ROUND_MAGIC, d = x - base;
+    double steps = base < 1 ? x * (x + 1) : below ? x : 1;
+    steps *= base > 2 ? x - 1 : 1;
+    steps *= base > 3 ? x - 2 : 1;
+    steps *= base > 4 ? x - 3 : 1;
+    steps *= base > 5 ? x - 4 : 1;
+    const log_parts p = log_split(far ? x : steps);
+    const double small = log_rest(p.n, p.f, p.f / (p.f + 2), 0), whole = p.n * 6.93147180369123816490e-01;
+    // Near 2.
+    const double z = d * d;
+    double odd = z * -1.3029870239068415e-07 + -4.3454173670260496e-07;
+    odd = odd * z + -2.043022895180944e-06;
+    odd = odd * z + -9.43891959627718e-06;
+    odd = odd * z + -4.492628637818162e-05;
+    odd = odd * z + -0.00022315475602710603;
+    odd = odd * z + -0.00119275391176255;
+    odd = odd * z + -0.007385551028673429;
+    odd = odd * z + -0.0673523010531981;
+    double even = z * 2.7475390051909663e-07 + 9.242852225162277e-07;
+    even = even * z + 4.3828545383846665e-06;
+    even = even * z + 2.050601970174762e-05;
+    even = even * z + 9.945761692157133e-05;
+    even = even * z + 0.0005096695196526673;
+    even = even * z + 0.002890510330865901;
+    even = even * z + 0.02058080842778338;
+    even = even * z + 0.3224670334241132;
+    const double sign = below ? -1 : 1, rest = z * (even + odd * d) + sign * small;
+    const double near = sign * whole + ((d * 0.42278433509846713 + sign * p.f) + rest);
+    // (x - 1/2) (log x - 1) and what is left.
+    const double inverse = 1 / x, square = inverse * inverse;
+    double series = square * -0.0015391316200399393 + 0.0008322766080680144;
+    series = series * square + -0.000595125102155557;
+    series = series * square + 0.0007936501760822151;
+    series = series * square + -0.0027777777765338216;
+    series = series * square + 0.08333333333333293;
+    const pair high = sum_of(whole - 1, p.f);
+    const double factor = x - 0.5, above = 0.4189385332046727 + series * inverse;
+    return far ? factor * high.high + (factor * (high.low + small) + above) : near;
+}
+
 #endif

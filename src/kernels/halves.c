@@ -1,5 +1,5 @@
 // 16-bit floats to float32 and back. Main idea: bfloat16 is the upper half of a float32, which plain loops
-// handle; for IEEE's half processors have instructions, and integers do where they have not. Sums, products and
+// handle; for IEEE's half processors have instructions, and integers do where they have not. Arithmetic and
 // extremes of two are made without a copy in float32 where vectors are wide.
 #include "parts.h"
 #include "simd.h"
@@ -92,6 +92,7 @@ MU_INLINE float of_two(mu_halves2 op, float a, float b)
     case MU_HALVES_ADD: return a + b;
     case MU_HALVES_SUBTRACT: return a - b;
     case MU_HALVES_MULTIPLY: return a * b;
+    case MU_HALVES_DIVIDE: return a / b;
     case MU_HALVES_GREATER: return ((a > b) | (a != a)) ? a : b;
     default: return ((a < b) | (a != a)) ? a : b;
     }
@@ -128,6 +129,7 @@ MU_INLINE mu_vf of_two_vectors(mu_halves2 op, mu_vf a, mu_vf b)
     case MU_HALVES_ADD: return a + b;
     case MU_HALVES_SUBTRACT: return a - b;
     case MU_HALVES_MULTIPLY: return a * b;
+    case MU_HALVES_DIVIDE: return a / b;
     case MU_HALVES_GREATER: return v_select(v_greater(a, b) | v_unordered(a, a), a, b);
     default: return v_select(v_greater(b, a) | v_unordered(a, a), a, b);
     }
@@ -185,6 +187,7 @@ void MU_KERNEL(halves2)(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t s
     case MU_HALVES_ADD: any_of_two(MU_HALVES_ADD, bfloat, a, step_a, b, step_b, y, n); break;
     case MU_HALVES_SUBTRACT: any_of_two(MU_HALVES_SUBTRACT, bfloat, a, step_a, b, step_b, y, n); break;
     case MU_HALVES_MULTIPLY: any_of_two(MU_HALVES_MULTIPLY, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_HALVES_DIVIDE: any_of_two(MU_HALVES_DIVIDE, bfloat, a, step_a, b, step_b, y, n); break;
     case MU_HALVES_GREATER: any_of_two(MU_HALVES_GREATER, bfloat, a, step_a, b, step_b, y, n); break;
     case MU_HALVES_LESS: any_of_two(MU_HALVES_LESS, bfloat, a, step_a, b, step_b, y, n); break;
     }

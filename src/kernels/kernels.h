@@ -70,8 +70,14 @@ static inline int64_t mu__sort_scratch(int64_t columns)
     return 4 * columns + 2 * 8 * 128;
 }
 
-typedef enum mu_halves2 { MU_HALVES_ADD, MU_HALVES_SUBTRACT, MU_HALVES_MULTIPLY, MU_HALVES_GREATER, MU_HALVES_LESS }
-    mu_halves2;
+typedef enum mu_halves2 {
+    MU_HALVES_ADD,
+    MU_HALVES_SUBTRACT,
+    MU_HALVES_MULTIPLY,
+    MU_HALVES_DIVIDE,
+    MU_HALVES_GREATER,
+    MU_HALVES_LESS
+} mu_halves2;
 typedef enum mu_fold { MU_FOLD_SUM, MU_FOLD_PRODUCT, MU_FOLD_GREATEST, MU_FOLD_LEAST } mu_fold;
 
 typedef struct mu_kernels {

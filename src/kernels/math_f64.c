@@ -66,7 +66,8 @@ static void ranged_loops(mu_math function, const double *in, double *out, int64_
     case MU_MATH_SIN: LOOP(sin_fine(x));
     case MU_MATH_COS: LOOP(cos_fine(x));
     case MU_MATH_TAN: LOOP(tan_fine(x));
-    default: LOOP(digamma_fine(x));
+    case MU_MATH_DIGAMMA: LOOP(digamma_fine(x));
+    default: LOOP(lgamma_fine(x));
     }
 }
 
@@ -80,13 +81,20 @@ static double digamma_alone(double x)
     return part == 0 ? (double)NAN : (1 - x < 1e30 ? digamma_fine(1 - x) : log(-x)) - pi / tan(pi * part);
 }
 
+static double lgamma_alone(double x)
+{
+    int sign;
+    return lgamma_r(x, &sign);
+}
+
 static double ranged_alone(mu_math function, double x)
 {
     switch (function) {
     case MU_MATH_SIN: return sin(x);
     case MU_MATH_COS: return cos(x);
     case MU_MATH_TAN: return tan(x);
-    default: return digamma_alone(x);
+    case MU_MATH_DIGAMMA: return digamma_alone(x);
+    default: return lgamma_alone(x);
     }
 }
 
@@ -101,8 +109,8 @@ static bool all_between(const double *in, double low, double high, int64_t n)
 static void in_pieces(mu_math function, const double *x, double *y, int64_t n)
 {
     enum { PIECE = 128 };
-    const bool circle = function != MU_MATH_DIGAMMA;
-    const double low = circle ? -CIRCLE_LIMIT : 0, high = circle ? CIRCLE_LIMIT : 1e30;
+    const bool gamma = function == MU_MATH_LGAMMA, circle = !gamma && function != MU_MATH_DIGAMMA;
+    const double low = circle ? -CIRCLE_LIMIT : gamma ? 0x1p-1000 : 0, high = circle ? CIRCLE_LIMIT : 1e30;
     for (int64_t at = 0; at < n; at += PIECE) {
         const int64_t count = least(n - at, PIECE);
         if (all_between(x + at, low, high, count))
@@ -119,6 +127,7 @@ void MU_KERNEL(math_f64)(mu_math function, double alpha, const double *x, double
     case MU_MATH_SIN:
     case MU_MATH_COS:
     case MU_MATH_TAN:
+    case MU_MATH_LGAMMA:
     case MU_MATH_DIGAMMA: in_pieces(function, x, y, n); break;
     default: plain_loops(function, alpha, x, y, n); break;
     }

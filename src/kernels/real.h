@@ -200,9 +200,9 @@ MU_INLINE double log1p_positive(double x)
     return __builtin_fabs(x) < 1e-5 ? series : direct;
 }
 
-// log(2^n (1 + f)) with s = f / (2 + f), and `low` added to its low part. FreeBSD's arrangement of the terms keeps the
-// last place; the polynomial is an interpolation.
-MU_INLINE double log_join(double n, double f, double s, double low)
+// What the logarithm of 1 + f is beyond f, with s = f / (2 + f), plus the low part of n log 2 and `low`. FreeBSD's
+// arrangement of the terms keeps the last place; the polynomial is an interpolation.
+MU_INLINE double log_rest(double n, double f, double s, double low)
 {
     const double z = s * s;
     double q = z * 0.131148348695975 + 0.13266048812203002;
@@ -213,7 +213,13 @@ MU_INLINE double log_join(double n, double f, double s, double low)
     q = q * z + 0.40000000000001007;
     q = q * z + 0.66666666666666666;
     const double half = 0.5 * f * f, rest = s * (half + q * z);
-    return n * 6.93147180369123816490e-01 - ((half - (rest + (n * 1.90821492927058770002e-10 + low))) - f);
+    return (rest + (n * 1.90821492927058770002e-10 + low)) - half;
+}
+
+// log(2^n (1 + f)).
+MU_INLINE double log_join(double n, double f, double s, double low)
+{
+    return n * 6.93147180369123816490e-01 + (f + log_rest(n, f, s, low));
 }
 
 MU_INLINE double log_fine_positive(double x)

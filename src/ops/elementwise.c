@@ -175,24 +175,48 @@ static mu_status predicate_ref(const mu_kernel *k)
     return run_unary(k, k->in[0].dtype == MU_F64 ? f64_predicate : f32_predicate);
 }
 
-// The sign of a 16-bit float is a bit.
+// The sign of a 16-bit float is a bit. `one` and `infinity` are those of the type.
 MU_CLONES
-static void half_sign(int variant, double alpha, const void *from, void *to, int64_t n)
+static void half_loops(int variant, uint16_t one, uint16_t infinity, const uint16_t *in, uint16_t *out, int64_t n)
 {
-    const uint16_t *in = from;
-    uint16_t *out = to;
     const uint16_t kept = variant == NEG ? 0xffff : 0x7fff, flipped = variant == NEG ? 0x8000 : 0;
+    const uint16_t quiet = infinity | (infinity >> 1);
+    if (variant == SIGN) {
+        MU_INDEPENDENT
+        for (int64_t i = 0; i < n; i++) {
+            const uint16_t x = in[i], size = x & 0x7fff, sign = (uint16_t)((x & 0x8000) | one);
+            out[i] = size > infinity ? (uint16_t)(x | quiet) : size == 0 ? 0 : sign;
+        }
+    } else {
+        MU_INDEPENDENT
+        for (int64_t i = 0; i < n; i++)
+            out[i] = (uint16_t)((in[i] & kept) ^ flipped);
+    }
+}
+
+static void f16_sign(int variant, double alpha, const void *in, void *out, int64_t n)
+{
     (void)alpha;
-    MU_INDEPENDENT
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (uint16_t)((in[i] & kept) ^ flipped);
+    if (variant == SQUARE)
+        mu__kernels()->halves2(MU_HALVES_MULTIPLY, false, in, 1, in, 1, out, n);
+    else
+        half_loops(variant, 0x3c00, 0x7c00, in, out, n);
+}
+
+static void bf16_sign(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    (void)alpha;
+    if (variant == SQUARE)
+        mu__kernels()->halves2(MU_HALVES_MULTIPLY, true, in, 1, in, 1, out, n);
+    else
+        half_loops(variant, 0x3f80, 0x7f80, in, out, n);
 }
 
 static mu_status sign_ref(const mu_kernel *k)
 {
-    if (is_half(k->in[0].dtype) && (k->op->variant == NEG || k->op->variant == ABS))
-        return run_loop(k, half_sign, false);
     switch (k->in[0].dtype) {
+    case MU_F16: return run_loop(k, f16_sign, false);
+    case MU_BF16: return run_loop(k, bf16_sign, false);
     case MU_F64: return run_unary(k, f64_sign);
     case MU_I64: return run_unary(k, i64_sign);
     case MU_I32: return run_unary(k, i32_sign);
@@ -229,9 +253,7 @@ static void f64_math(int variant, double alpha, const void *in, void *out, int64
 
 static mu_status math_run(const mu_kernel *k)
 {
-    if (k->in[0].dtype != MU_F64)
-        return run_unary(k, f32_math);
-    return fast[k->op->variant] <= MU_MATH_LAST_F64 ? run_unary(k, f64_math) : k->op->ref(k);
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_math : f32_math);
 }
 
 static mu_status predicate_infer(mu_infer *infer)

@@ -32,6 +32,7 @@ static uint16_t of_two_halves(const mu_kernels *k, mu_halves2 op, bool bfloat, u
     const float result = op == MU_HALVES_ADD        ? x + y
                          : op == MU_HALVES_SUBTRACT ? x - y
                          : op == MU_HALVES_MULTIPLY ? x * y
+                         : op == MU_HALVES_DIVIDE   ? x / y
                          : x != x                   ? x
                          : op == MU_HALVES_GREATER  ? (x > y ? x : y)
                                                     : (x < y ? x : y);

@@ -182,6 +182,12 @@ static long double digamma_l(long double x)
     return result + logl(x) - 0.5L / x - f * (1.0L / 12 - f * (1.0L / 120 - f * (1.0L / 252 - f / 240)));
 }
 
+static long double log_gamma_l(long double x)
+{
+    int sign;
+    return lgammal_r(x, &sign);
+}
+
 static long double mish_l(long double x) { return x * tanhl(softplus_l(x)); }
 
 static const struct fine_function {
@@ -203,6 +209,7 @@ static const struct fine_function {
     {"selu", MU_MATH_SELU, selu_l, 2.5L, 0}, {"gelu", MU_MATH_GELU, gelu_l, 4, 0},
     {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh_l, 2.5L, 2e-16L}, {"silu", MU_MATH_SILU, silu_l, 2.5L, 0},
     {"mish", MU_MATH_MISH, mish_l, 4, 0}, {"digamma", MU_MATH_DIGAMMA, digamma_l, 4, 4e-15L},
+    {"lgamma", MU_MATH_LGAMMA, log_gamma_l, 4, 0},
 };
 enum { N_FINE = sizeof fine_functions / sizeof fine_functions[0] };
 

@@ -59,6 +59,71 @@ static void test_integers_at_the_edges(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "to the power -1");
 }
 
+// Whole numbers divided as C does it and rounded down.
+static void check_whole_division(const int64_t *x, int64_t n_x, const int64_t *y, int64_t n_y)
+{
+    const int64_t n = MU_MAX(n_x, n_y);
+    mu_tensor *a = mu_tensor_new(MU_I64, 1, DIMS(n_x), x), *b = mu_tensor_new(MU_I64, 1, DIMS(n_y), y);
+    const int64_t *quotient = mu_tensor_data(mu_floor_divide(a, b)), *rest = mu_tensor_data(mu_mod(a, b));
+    assert_true(quotient && rest);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t above = x[n_x > 1 ? i : 0], below = y[n_y > 1 ? i : 0];
+        int64_t wanted = below == -1 ? (int64_t)(0 - (uint64_t)above) : above / below;
+        wanted -= below != -1 && above % below != 0 && (above < 0) != (below < 0);
+        assert_int_equal(quotient[i], wanted);
+        assert_int_equal(rest[i], (int64_t)((uint64_t)above - (uint64_t)wanted * (uint64_t)below));
+    }
+}
+
+static void test_whole_division(void **state)
+{
+    enum { N = 1500 };
+    static const int64_t edges[] = {1, -1, 2, INT64_C(1) << 51, -(INT64_C(1) << 51), (INT64_C(1) << 51) - 1,
+                                    1 - (INT64_C(1) << 51), (INT64_C(1) << 53) + 1, INT64_MAX, INT64_MIN, 0, 7};
+    static int64_t x[N], y[N];
+    uint64_t drawn = 11;
+    (void)state;
+    for (int large = 0; large < 2; large++) {
+        for (int i = 0; i < N; i++) {
+            drawn = drawn * 6364136223846793005u + 1442695040888963407u;
+            y[i] = (int64_t)drawn >> (13 + (i * 7) % 50);
+            y[i] = y[i] == 0 ? -3 : y[i];
+            drawn = drawn * 6364136223846793005u + 1442695040888963407u;
+            x[i] = i % 5 ? (int64_t)drawn >> (13 + i % 30) : (y[i] % 1000) * (int64_t)(drawn >> 54) - i % 3;
+            x[i] = large && i % 700 == 0 ? edges[i / 700] : x[i];
+        }
+        check_whole_division(x, N, y, N);
+        check_whole_division(x, N, y + 5, 1);
+        check_whole_division(x + 3, 1, y, N);
+    }
+    for (size_t i = 0; i < MU_COUNT(edges); i++)
+        for (size_t k = 0; k < MU_COUNT(edges); k++)
+            if (edges[k] != 0)
+                check_whole_division(&edges[i], 1, &edges[k], 1);
+}
+
+// Of all 16-bit floats: what the float32 that each is gives, rounded.
+static void test_all_halves(void **state)
+{
+    static uint16_t bits[65536];
+    static mu_tensor *(*const ops[])(mu_tensor *) = {mu_sign, mu_neg, mu_abs, mu_square};
+    static const mu_dtype types[] = {MU_F16, MU_BF16};
+    (void)state;
+    for (int i = 0; i < 65536; i++)
+        bits[i] = (uint16_t)i;
+    for (int at = 0; at < 8; at++) {
+        const mu_dtype type = types[at / 4];
+        mu_tensor *x = mu_tensor_new(type, 1, DIMS(65536), bits);
+        mu_tensor *wide = ops[at % 4](mu_cast(x, MU_F32));
+        const uint16_t *got = mu_tensor_data(ops[at % 4](x)), *wanted = mu_tensor_data(mu_cast(wide, type));
+        const float *as_float = mu_tensor_data(mu_cast(ops[at % 4](x), MU_F32));
+        for (int i = 0; i < 65536; i++)
+            if (wanted[i] != got[i] && !(isnan(as_float[i]) && isnan(((const float *)mu_tensor_data(wide))[i])))
+                fail_msg("op %d of %s: %#x gives %#x instead of %#x", at % 4, mu_dtype_name(type), (unsigned)i,
+                         (unsigned)got[i], (unsigned)wanted[i]);
+    }
+}
+
 static mu_value *choose(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -251,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_floats_at_the_edges), cmocka_unit_test(test_derivatives_of_digamma),
         cmocka_unit_test(test_integers_at_the_edges),
         cmocka_unit_test(test_integers_and_bools_where_floats_are_usual),
+        cmocka_unit_test(test_whole_division),      cmocka_unit_test(test_all_halves),
         cmocka_unit_test(test_where_of_all_types),
         cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_slopes_at_the_edges),
         cmocka_unit_test(test_reductions),          cmocka_unit_test(test_long_sums_stay_accurate),
