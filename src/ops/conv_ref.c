@@ -68,6 +68,17 @@ static void tap_images(const conv_loops *c, int64_t kz, int64_t ky, int64_t kx)
             tap_rows(c, n * z->in + oz * z->stride + kz * z->dilation - z->before, n * z->out + oz, tap, ky, kx);
 }
 
+// Without padding on either side what the taps of one row see of a pixel lies side by side, as their weights do: they
+// become one tap with more channels.
+static void merge_taps(conv_loops *c)
+{
+    mu_window_axis *x = &c->window.x;
+    if (c->kind != MU_CONV_FORWARD || c->groups > 1 || x->dilation > 1 || x->before > 0 || x->after > 0)
+        return;
+    c->group_channels *= x->size;
+    x->size = 1;
+}
+
 static const mu_view *operand(const mu_kernel *kernel, int i)
 {
     return i < kernel->n_in ? &kernel->in[i] : &kernel->out[i - kernel->n_in];
@@ -89,6 +100,7 @@ mu_status mu__conv_ref(const mu_kernel *kernel)
         .image = image->data, .kernel = weights->data, .result = operand(kernel, roles.result)->data,
     };
     MU_TRY(mu__conv_window(attrs, &image->shape, &weights->shape, kernel->op->name, &c.window));
+    merge_taps(&c);
     memset(kernel->out[0].data, 0, c.element * (size_t)mu__elements(&kernel->out[0].shape));
     for (int64_t kz = 0; kz < c.window.z.size; kz++)
         for (int64_t ky = 0; ky < c.window.y.size; ky++)

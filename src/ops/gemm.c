@@ -4,7 +4,10 @@
 #include "ops/loops.h"
 #include "ops/nn.h"
 
-enum { PANEL = 64, VECTOR = 64 };  // columns; bytes of the widest vector
+// VECTOR: bytes of the widest vector. DEPTH: rows of a panel of b, 32 KB. ROWS of a that it meets before the next one.
+// SUMS: that one product of vectors runs beside each other. NEAR: rows so many panels wide lie close enough together to
+// be used where they are.
+enum { VECTOR = 64, DEPTH = 256, ROWS = 256, SUMS = 64, NEAR = 8 };
 
 #define T float
 #define FN(name) f32_##name

@@ -1,53 +1,56 @@
 // Body of the plain matrix product for one element type T, named by FN; gemm.c includes it once for each.
 //
-// Panels of b are made contiguous and stay in the first-level cache; four rows of c share each load of b. A vector by a
-// matrix is one pass over the matrix: sums of products along its rows, or its rows added up, eight at a time.
+// Panels of b, two vectors wide, are made contiguous and stay in the first-level cache while rows of a, which stay in
+// the second, go by; four rows of c share each load of b. A vector by a matrix is one pass over the matrix: sums of
+// products along its rows, or its rows added up, eight at a time.
 
 typedef T FN(vector_of) __attribute__((vector_size(VECTOR)));
+enum { FN(WIDTH) = 2 * VECTOR / sizeof(T) };  // columns of a panel
 
-// Four rows of c, n columns of a panel whose columns beyond are zeros. The sums of two vectors of each row stay in
+// `height` rows of c, n columns of a panel of which all can be read. The sums of two vectors of each row stay in
 // registers.
-static inline __attribute__((always_inline)) void FN(rows)(T *c, int64_t c_row, const T *a, int64_t a_row,
-                                                           int64_t a_col, const T *b, int64_t n, int64_t k)
+static inline __attribute__((always_inline)) void FN(rows)(int height, T *c, int64_t c_row, const T *a, int64_t a_row,
+                                                           int64_t a_col, const T *b, int64_t b_row, int64_t n,
+                                                           int64_t k)
 {
     enum { LANES = VECTOR / sizeof(T), WIDTH = 2 * LANES };
-    for (int64_t j = 0; j < n; j += WIDTH) {
-        FN(vector_of) sums[4][2] = {{{0}}}, left, right;
-        for (int64_t p = 0; p < k; p++) {
-            memcpy(&left, b + p * PANEL + j, sizeof left);
-            memcpy(&right, b + p * PANEL + j + LANES, sizeof right);
-            for (int r = 0; r < 4; r++) {
-                sums[r][0] += a[r * a_row + p * a_col] * left;
-                sums[r][1] += a[r * a_row + p * a_col] * right;
-            }
-        }
-        for (int r = 0; r < 4; r++) {
-            T row[WIDTH];
-            memcpy(row, sums[r], sizeof row);
-            for (int64_t l = 0; l < MU_MIN((int64_t)WIDTH, n - j); l++)
-                c[r * c_row + j + l] += row[l];
+    FN(vector_of) sums[4][2], left, right;
+    for (int r = 0; r < height; r++)
+        sums[r][0] = sums[r][1] = (FN(vector_of)){0};
+    for (int64_t p = 0; p < k; p++) {
+        memcpy(&left, b + p * b_row, sizeof left);
+        memcpy(&right, b + p * b_row + LANES, sizeof right);
+        for (int r = 0; r < height; r++) {
+            sums[r][0] += a[r * a_row + p * a_col] * left;
+            sums[r][1] += a[r * a_row + p * a_col] * right;
         }
     }
-}
-
-static inline void FN(row)(T *restrict c, const T *a, int64_t a_col, const T *restrict b, int64_t n, int64_t k)
-{
-    for (int64_t p = 0; p < k; p++) {
-        const T factor = a[p * a_col];
-        for (int64_t j = 0; j < n; j++)
-            c[j] += factor * b[p * PANEL + j];
+    for (int r = 0; r < height && n == WIDTH; r++) {
+        T *row = c + r * c_row;
+        memcpy(&left, row, sizeof left);
+        memcpy(&right, row + LANES, sizeof right);
+        left += sums[r][0];
+        right += sums[r][1];
+        memcpy(row, &left, sizeof left);
+        memcpy(row + LANES, &right, sizeof right);
+    }
+    for (int r = 0; r < height && n < WIDTH; r++) {
+        T row[WIDTH];
+        memcpy(row, sums[r], sizeof row);
+        for (int64_t l = 0; l < n; l++)
+            c[r * c_row + l] += row[l];
     }
 }
 
 // The sum of products of two rows, in many running sums that are added in a fixed order.
 MU_CLONES static T FN(dot)(const T *a, const T *b, int64_t k)
 {
-    T lanes[PANEL] = {0}, sum = 0;
+    T lanes[SUMS] = {0}, sum = 0;
     int64_t p = 0;
-    for (; p + PANEL <= k; p += PANEL)
-        for (int lane = 0; lane < PANEL; lane++)
+    for (; p + SUMS <= k; p += SUMS)
+        for (int lane = 0; lane < SUMS; lane++)
             lanes[lane] += a[p + lane] * b[p + lane];
-    for (int step = PANEL / 2; step > 0; step /= 2)
+    for (int step = SUMS / 2; step > 0; step /= 2)
         for (int lane = 0; lane < step; lane++)
             lanes[lane] += lanes[lane + step];
     for (; p < k; p++)
@@ -100,28 +103,54 @@ static bool FN(is_vector)(T *c, int64_t c_row, const T *a, int64_t a_row, int64_
     return true;
 }
 
+// A panel of b, at least one row and one column of it, with zeros in the columns beyond.
+static inline __attribute__((always_inline)) void FN(pack)(T *panel, const T *b, int64_t b_row, int64_t b_col,
+                                                           int64_t depth, int64_t width)
+{
+    enum { WIDTH = FN(WIDTH) };
+    if (width < WIDTH)
+        memset(panel, 0, (size_t)(depth * WIDTH) * sizeof(T));
+    if (b_col == 1)
+        for (int64_t q = 0; q < depth; q++)
+            memcpy(panel + q * WIDTH, b + q * b_row, (size_t)width * sizeof(T));
+    else
+        for (int64_t l = 0; l < width; l++)
+            for (int64_t q = 0; q < depth; q++)
+                panel[q * WIDTH + l] = b[q * b_row + l * b_col];
+}
+
+static inline __attribute__((always_inline)) void FN(block)(T *c, int64_t c_row, const T *a, int64_t a_row,
+                                                            int64_t a_col, const T *b, int64_t b_row, int64_t m,
+                                                            int64_t n, int64_t k)
+{
+    int64_t i = 0;
+    for (; i + 4 <= m; i += 4)
+        FN(rows)(4, c + i * c_row, c_row, a + i * a_row, a_row, a_col, b, b_row, n, k);
+    for (; i + 2 <= m; i += 2)
+        FN(rows)(2, c + i * c_row, c_row, a + i * a_row, a_row, a_col, b, b_row, n, k);
+    if (i < m)
+        FN(rows)(1, c + i * c_row, c_row, a + i * a_row, a_row, a_col, b, b_row, n, k);
+}
+
 MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, int64_t a_row, int64_t a_col,
                                const void *b_data, int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k)
 {
-    T *c = c_data;
+    enum { WIDTH = FN(WIDTH) };
     const T *a = a_data, *b = b_data;
-    _Alignas(VECTOR) T panel[PANEL * PANEL];
-    if (FN(is_vector)(c, c_row, a, a_row, a_col, b, b_row, b_col, m, n, k))
+    _Alignas(VECTOR) T panel[DEPTH * WIDTH];
+    if (FN(is_vector)(c_data, c_row, a, a_row, a_col, b, b_row, b_col, m, n, k))
         return;
-    for (int64_t p = 0; p < k; p += PANEL) {
-        const int64_t depth = MU_MIN(PANEL, k - p);
-        for (int64_t j = 0; j < n; j += PANEL) {
-            const int64_t width = MU_MIN(PANEL, n - j);
-            for (int64_t q = 0; q < depth; q++)
-                for (int64_t l = 0; l < PANEL; l++)
-                    panel[q * PANEL + l] = l < width ? b[(p + q) * b_row + (j + l) * b_col] : 0;
-            int64_t i = 0;
-            for (; i + 4 <= m; i += 4)
-                FN(rows)(c + i * c_row + j, c_row, a + i * a_row + p * a_col, a_row, a_col, panel, width, depth);
-            for (; i < m; i++)
-                FN(row)(c + i * c_row + j, a + i * a_row + p * a_col, a_col, panel, width, depth);
-        }
-    }
+    for (int64_t p = 0; p < k; p += DEPTH)
+        for (int64_t i = 0; i < m; i += ROWS)
+            for (int64_t j = 0; j < n; j += WIDTH) {
+                const int64_t depth = MU_MIN(DEPTH, k - p), width = MU_MIN((int64_t)WIDTH, n - j);
+                const T *from = b + p * b_row + j * b_col;
+                const bool ready = width == WIDTH && b_col == 1 && b_row <= NEAR * WIDTH;
+                if (!ready)
+                    FN(pack)(panel, from, b_row, b_col, depth, width);
+                FN(block)((T *)c_data + i * c_row + j, c_row, a + i * a_row + p * a_col, a_row, a_col,
+                          ready ? from : panel, ready ? b_row : WIDTH, MU_MIN(ROWS, m - i), width, depth);
+            }
 }
 
 // c[i][j] = a[i] b[j], n columns, for rows [begin, end).
