@@ -177,6 +177,7 @@ static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_
     static const mu_team alone = {.n_threads = 1};
     const struct mu_replica *replica = mu__context()->replica;
     eager_call call;
+    mu_measured measured = {0};
     call.block = NULL;
     call.views = false;
     mu_status status = MU_OK;
@@ -184,7 +185,7 @@ static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_
     call.infer = (mu_infer){.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .n_resources = n_resources,
                             .in = call.in_specs, .resources = call.resource_specs, .out = call.out_specs};
     call.kernel = (mu_kernel){.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .n_resources = n_resources,
-                              .in = call.in, .resources = call.resources, .team = &alone,
+                              .in = call.in, .resources = call.resources, .team = &alone, .measured = &measured,
                               .collective = replica ? replica->collective : NULL, .replica = replica ? replica->id : 0};
     MU_GO(eager_inputs(&call, in, resources));
     MU_GO(mu__infer_call(&call.infer));
@@ -194,6 +195,8 @@ static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_
     call.kernel.out = call.out;
     MU_GO(mu__shared(op, n_resources, resources) ? eager_run_shared(&call) : eager_run(&call));
 out:
+    if (measured.block)
+        mu__free_data(measured.block, measured.bytes);
     mu__free(call.block);
     for (int i = 0; i < n_out; i++) {
         if (status != MU_OK)

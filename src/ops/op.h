@@ -117,6 +117,12 @@ struct mu_collective {
     mu_shared_memory *(*memory)(mu_collective *self, size_t bytes);
 };
 
+// What measuring a kernel found and its run can use, made by mu__alloc_data; whoever called both frees it.
+typedef struct mu_measured {
+    void *block;                  // NULL: nothing
+    size_t bytes;
+} mu_measured;
+
 typedef struct mu_kernel {
     const mu_op *op;
     const void *attrs;
@@ -127,6 +133,7 @@ typedef struct mu_kernel {
     const mu_team *team;
     void *scratch;                // as many bytes as prepare asked for, 64-byte aligned
     void *state;                  // from prepare
+    mu_measured *measured;        // what measure leaves for the run; NULL: there is nobody to keep it
     mu_collective *collective;    // NULL: a group of one
     int64_t number;               // of the node in its graph
     int replica;                  // id in the group

@@ -22,14 +22,6 @@ static inline int32_t key_of_f32(float value)
     return bits ^ (bits >> 31 & INT32_MAX);
 }
 
-static inline int64_t key_of_f64(double value)
-{
-    int64_t bits;
-    value += 0.0;
-    memcpy(&bits, &value, sizeof bits);
-    return bits ^ (bits >> 63 & INT64_MAX);
-}
-
 // Of a 16-bit float: its bits as sign and size.
 static inline int32_t key_of_half(uint16_t bits)
 {
@@ -97,15 +89,29 @@ static make_words *words_of(mu_dtype dtype)
     }
 }
 
-#define KEYS(name, T, KEY, NAN_OF)                                                                                   \
+// The key of what lies there as int64, by masks, which compilers turn into vectors.
+static inline int64_t key_of_i64(int64_t bits, int64_t flip)
+{
+    return bits ^ flip;
+}
+
+static inline int64_t key_of_f64(int64_t bits, int64_t flip)
+{
+    const int64_t odd = -(int64_t)((bits & INT64_MAX) > (int64_t)0x7FF << 52);
+    const int64_t value = bits & ~-(int64_t)(bits == INT64_MIN);
+    return ((value ^ (value >> 63 & INT64_MAX) ^ flip) & ~odd) | (odd & INT64_MAX);
+}
+
+#define KEYS(name, KEY)                                                                                              \
     MU_CLONES                                                                                                        \
     static void name(const void *from, int64_t n, bool descending, int64_t *keys, int64_t *least, int64_t *greatest) \
     {                                                                                                                \
-        const T *x = from;                                                                                           \
+        const int64_t *x = from;                                                                                     \
         const int64_t flip = descending ? -1 : 0;                                                                    \
         int64_t low = INT64_MAX, high = INT64_MIN;                                                                   \
+        MU_INDEPENDENT                                                                                               \
         for (int64_t i = 0; i < n; i++) {                                                                            \
-            const int64_t key = NAN_OF(x[i]) ? INT64_MAX : KEY(x[i]) ^ flip;                                         \
+            const int64_t key = KEY(x[i], flip);                                                                     \
             low = key < low ? key : low;                                                                             \
             high = key > high ? key : high;                                                                          \
             keys[i] = key;                                                                                           \
@@ -113,15 +119,13 @@ static make_words *words_of(mu_dtype dtype)
         *least = low;                                                                                                \
         *greatest = high;                                                                                            \
     }
-KEYS(keys_f64, double, key_of_f64, DIFFERS)
-KEYS(keys_i64, int64_t, SELF, NEVER)
+KEYS(keys_f64, key_of_f64)
+KEYS(keys_i64, key_of_i64)
 
 static int64_t large_key(const mu_words *w, const void *x, int64_t i)
 {
-    const double value = w->dtype == MU_F64 ? ((const double *)x)[i] : 0;
-    if (value != value)
-        return INT64_MAX;
-    return (w->dtype == MU_F64 ? key_of_f64(value) : ((const int64_t *)x)[i]) ^ (w->descending ? -1 : 0);
+    const int64_t bits = ((const int64_t *)x)[i], flip = w->descending ? -1 : 0;
+    return w->dtype == MU_F64 ? key_of_f64(bits, flip) : key_of_i64(bits, flip);
 }
 
 static int bits_in(uint64_t value)

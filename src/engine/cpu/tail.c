@@ -232,6 +232,17 @@ static mu_status run_measured(const mu_plan *plan, mu_kernel *kernel, mu_view *v
     return status;
 }
 
+static mu_status run_and_free(const mu_plan *plan, mu_kernel *kernel, mu_view *views, const mu_spec *in, mu_spec *out,
+                              mu_tensor **results)
+{
+    mu_measured measured = {0};
+    kernel->measured = &measured;
+    const mu_status status = run_measured(plan, kernel, views, in, out, results);
+    if (measured.block)
+        mu__free_data(measured.block, measured.bytes);
+    return status;
+}
+
 static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor **results)
 {
     const struct tail *tail = plan->tail;
@@ -250,7 +261,7 @@ static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor *
                         .replica = call->run->replica_id};
     if (status == MU_OK)
         status = tail->control ? mu__control_measured(tail->control, call, data, specs, results)
-                               : run_measured(plan, &kernel, views + node->n_in, specs, specs + node->n_in, results);
+                               : run_and_free(plan, &kernel, views + node->n_in, specs, specs + node->n_in, results);
     mu__free(data);
     mu__free(specs);
     mu__free(views);

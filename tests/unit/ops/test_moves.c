@@ -243,6 +243,44 @@ static void test_search(void **state)
         assert_int_equal(((int32_t *)mu__data(places))[i], i % 5000);
 }
 
+// Numbers of unique, element by element, from the start of the vector.
+static int32_t number_by_search(const mu_tensor *x, const int32_t *before, int64_t i, int32_t known)
+{
+    const double value = mu__read_element(x->dtype, mu__data(x), i);
+    for (int64_t j = 0; j < i; j++)
+        if (mu__read_element(x->dtype, mu__data(x), j) == value)
+            return before[j];
+    return known;
+}
+
+// Of all types, in lengths around those of its chunks and so many different values that its table grows twice.
+static void test_unique_of_types(void **state)
+{
+    static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I8, MU_U8, MU_I16, MU_I32, MU_I64};
+    static const int64_t lengths[] = {0, 1, 255, 256, 257, 3001};
+    (void)state;
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++)
+        for (size_t l = 0; l < MU_COUNT(lengths); l++) {
+            mu_tensor *x = mu_zeros(dtypes[d], 1, &lengths[l]), *values, *places;
+            for (int64_t i = 0; i < lengths[l]; i++) {
+                const bool repeats = i % 3 == 0, odd = mu__dtype_is_float(dtypes[d]) && i % 401 == 7;
+                const double value = repeats ? (double)(i % 50) : (double)(random_u32() % 30011) * (i % 2 ? 1 : -1);
+                mu__write_element(dtypes[d], mu__data(x), i, odd ? NAN : i % 97 == 5 ? -0.0 : value);
+            }
+            assert_int_equal(mu_unique(x, &values, &places), MU_OK);
+            const int32_t *numbers = mu__data(places);
+            int32_t known = 0;
+            for (int64_t i = 0; i < lengths[l]; i++) {
+                assert_int_equal(numbers[i], number_by_search(x, numbers, i, known));
+                if (numbers[i] == known)
+                    assert_memory_equal((char *)mu__data(values) + (size_t)known++ * mu_dtype_bytes(dtypes[d]),
+                                        (char *)mu__data(x) + (size_t)i * mu_dtype_bytes(dtypes[d]),
+                                        mu_dtype_bytes(dtypes[d]));
+            }
+            assert_int_equal(mu_tensor_elements(values), known);
+        }
+}
+
 static int64_t floor_quotient(int64_t a, int64_t b)
 {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
@@ -299,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_indices),      cmocka_unit_test(test_search),
         cmocka_unit_test(test_picks),        cmocka_unit_test(test_combined_numbers),
+        cmocka_unit_test(test_unique_of_types),
         cmocka_unit_test(test_whole_division), cmocka_unit_test(test_scattered_reductions),
     };
     mu_init(.threads = 1);
