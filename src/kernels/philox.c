@@ -1,5 +1,5 @@
-// Philox 4x32-10 on as many counters side by side as a vector has lanes. Main idea: both halves of the products come
-// from multiplying the even and the odd lanes to 64 bits each. Knows nothing of seeds and distributions.
+// Philox 4x32-10 on as many counters side by side as a vector has lanes. Main idea: even and odd lanes go through the
+// rounds apart, as 64-bit lanes whose products hold both halves. Knows nothing of seeds and distributions.
 #include "parts.h"
 #include "simd.h"
 
@@ -22,27 +22,30 @@ MU_INLINE mu_vw multiply_low(mu_vw a, uint32_t by)
 #endif
 }
 
-MU_INLINE void multiply_wide(mu_vu a, uint32_t by, mu_vu *high, mu_vu *low)
-{
-    const mu_vw even = multiply_low((mu_vw)a, by), odd = multiply_low((mu_vw)a >> 32, by);
-    *high = (mu_vu)((even >> 32) | (odd & UINT64_C(0xffffffff00000000)));
-    *low = (mu_vu)((even & UINT64_C(0xffffffff)) | (odd << 32));
-}
-
+// Even and odd lanes apart, each in the low half of 64 bits: products look at nothing else, so whatever is above stays.
 MU_INLINE void mix(mu_vu word[4], const uint32_t first_key[2])
 {
+    mu_vw half[2][4];
     uint32_t key_0 = first_key[0], key_1 = first_key[1];
+    for (int k = 0; k < 4; k++) {
+        half[0][k] = (mu_vw)word[k];
+        half[1][k] = (mu_vw)word[k] >> 32;
+    }
     for (int round = 0; round < ROUNDS; round++) {
-        mu_vu high_0, low_0, high_1, low_1;
-        multiply_wide(word[0], 0xD2511F53u, &high_0, &low_0);
-        multiply_wide(word[2], 0xCD9E8D57u, &high_1, &low_1);
-        word[0] = high_1 ^ word[1] ^ key_0;
-        word[1] = low_1;
-        word[2] = high_0 ^ word[3] ^ key_1;
-        word[3] = low_0;
+        MU_UNROLL
+        for (int i = 0; i < 2; i++) {
+            mu_vw *w = half[i];
+            const mu_vw first = multiply_low(w[0], 0xD2511F53u), second = multiply_low(w[2], 0xCD9E8D57u);
+            w[0] = (second >> 32) ^ w[1] ^ key_0;
+            w[1] = second;
+            w[2] = (first >> 32) ^ w[3] ^ key_1;
+            w[3] = first;
+        }
         key_0 += 0x9E3779B9u;
         key_1 += 0xBB67AE85u;
     }
+    for (int k = 0; k < 4; k++)
+        word[k] = (mu_vu)((half[0][k] & UINT64_C(0xffffffff)) | (half[1][k] << 32));
 }
 
 // Counters `step` apart from low and high on, by halves of their words.

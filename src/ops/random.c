@@ -158,17 +158,20 @@ static mu_status random_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-// Fisher and Yates, from the end.
+// Fisher and Yates, from the end; a counter gives two words.
 static mu_status permutation_ref(const mu_kernel *k)
 {
     mu_philox generator = mu__random_generator(&k->in[0]);
     int64_t *out = k->out[0].data, n = mu__elements(&k->out[0].shape);
     for (int64_t i = 0; i < n; i++)
         out[i] = i;
+    uint32_t words[4];
     for (int64_t i = n - 1; i > 0; i--) {
-        uint32_t words[4];
-        mu__philox_next(&generator, words);
-        int64_t j = (int64_t)((words[0] | (uint64_t)words[1] << 32) % (uint64_t)(i + 1)), kept = out[i];
+        const bool second = (n - 1 - i) % 2 != 0;
+        if (!second)
+            mu__philox_next(&generator, words);
+        const uint32_t *word = words + (second ? 2 : 0);
+        const int64_t j = (int64_t)((word[0] | (uint64_t)word[1] << 32) % (uint64_t)(i + 1)), kept = out[i];
         out[i] = out[j];
         out[j] = kept;
     }

@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-enum { GROUP = MU_RANDOM_GROUP, GROUPS = 64, WORDS = 4 * GROUPS };
+enum { GROUP = MU_RANDOM_GROUP, GROUPS = 64, WORDS = 4 * GROUPS, CHOICES = 2 * GROUPS };
 
 // ---- Words to numbers ---------------------------------------------------------------------------
 
@@ -232,19 +232,20 @@ mu_status mu__random_many(const mu_kernel *k)
 
 // ---- Permutations -------------------------------------------------------------------------------
 
-// word % (last - i + 1) of the first 64 bits of each counter: a quotient in doubles, whose rest is small enough for
-// another one, which is at most one off.
+// word % (last - i + 1) of words of 64 bits, two of which a counter has: a quotient in doubles, whose rest is small
+// enough for another one, which is at most one off. Products with the reciprocal take the place of divisions.
 MU_CLONES static void choices(const uint32_t *words, int64_t last, int64_t *chosen, int64_t n)
 {
+    MU_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
-        const uint64_t word = words[4 * i] | (uint64_t)words[4 * i + 1] << 32;
+        const uint64_t word = words[2 * i] | (uint64_t)words[2 * i + 1] << 32;
         const int64_t divisor = last - i + 1;
-        const double by = (double)divisor;
+        const double inverse = 1 / (double)divisor;
         // The word's halves, since few processors turn unsigned numbers into doubles.
         const double whole = (double)(int64_t)(word >> 32) * 0x1p32 + (double)(int64_t)(word & 0xffffffffu);
-        const double half = whole * 0.5 / by;
+        const double half = whole * 0.5 * inverse;
         int64_t rest = (int64_t)(word - 2 * (uint64_t)(int64_t)half * (uint64_t)divisor);
-        rest -= (int64_t)((double)rest / by) * divisor;
+        rest -= (int64_t)((double)rest * inverse) * divisor;
         rest += rest < 0 ? divisor : 0;
         chosen[i] = rest - (rest >= divisor ? divisor : 0);
     }
@@ -258,12 +259,12 @@ mu_status mu__permutation_many(const mu_kernel *k)
     const int64_t n = mu__elements(&k->out[0].shape);
     for (int64_t i = 0; i < n; i++)
         out[i] = i;
-    for (int64_t last = n - 1; last > 0; last -= GROUPS) {
-        const int64_t count = MU_MIN(last, (int64_t)GROUPS);
+    for (int64_t last = n - 1; last > 0; last -= CHOICES) {
+        const int64_t count = MU_MIN(last, (int64_t)CHOICES);
         uint32_t words[WORDS];
-        int64_t chosen[GROUPS];
-        mu__philox_fill(&generator, 1, count, words);
-        mu__philox_skip(&generator, (uint64_t)count);
+        int64_t chosen[CHOICES];
+        mu__philox_fill(&generator, 1, (count + 1) / 2, words);
+        mu__philox_skip(&generator, GROUPS);
         choices(words, last, chosen, count);
         for (int64_t i = 0; i < count; i++)
             __builtin_prefetch(out + chosen[i], 1);
