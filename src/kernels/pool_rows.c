@@ -4,12 +4,6 @@
 // wins over all. Knows nothing of threads: its callers share images.
 #include "windows.h"
 
-enum {
-    HELD = 16384,     // elements of the rows that are held, at most
-    MOST_ROWS = 256,  // of a window
-    FETCHED = 4096    // bytes: how far ahead of what is read memory is asked for more
-};
-
 // A call, and the rows that are held: the image's own where windows are one column wide.
 typedef struct job {
     const mu_pool_shape *s;
@@ -98,11 +92,8 @@ MU_INLINE void pool_lines(job *j, int64_t begin, int64_t end, across_body *line)
 MU_INLINE void for_strips(job *j, int64_t begin, int64_t end, across_body *line, across_body *across, down_body *down)
 {
     const mu_pool_shape *s = j->s;
-    const int64_t most = HELD / s->window_height;
-    const int64_t channels = s->channels <= most ? s->channels : most / MU_LANES * MU_LANES;
-    const int64_t strips = (s->out_width * channels + most - 1) / greatest(most / channels * channels, 1);
-    const int64_t columns = (s->out_width + greatest(strips, 1) - 1) / greatest(strips, 1);
-    strip t = {.whole = channels == s->channels};
+    const cut c = cut_of(s->out_width, s->channels, s->window_height);
+    strip t = {.whole = c.channels == s->channels};
     if (s->window_height == 1 && s->pad_top == 0 && (s->out_height - 1) * s->stride_height < s->height) {
         pool_lines(j, begin, end, line);
         return;
@@ -110,9 +101,9 @@ MU_INLINE void for_strips(job *j, int64_t begin, int64_t end, across_body *line,
     find_inner(s, &t);
     for (int64_t image = begin; image < end; image++)
         for (t.begin = 0; t.begin < s->out_width; t.begin = t.end) {
-            t.end = least(t.begin + columns, s->out_width);
-            for (t.channel = 0; t.channel < s->channels; t.channel += channels) {
-                t.channels = least(channels, s->channels - t.channel);
+            t.end = least(t.begin + c.columns, s->out_width);
+            for (t.channel = 0; t.channel < s->channels; t.channel += c.channels) {
+                t.channels = least(c.channels, s->channels - t.channel);
                 pool_strip(j, &t, image, across, down);
             }
         }

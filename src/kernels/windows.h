@@ -12,6 +12,12 @@ typedef struct span {
     int64_t first, begin, end;
 } span;
 
+// A division of what is not negative, quick for the strides that networks have.
+MU_INLINE int64_t quotient(int64_t a, int64_t b)
+{
+    return b == 1 ? a : b == 2 ? a >> 1 : a / b;
+}
+
 MU_INLINE span span_at(int64_t out, int64_t stride, int64_t pad, int64_t size, int64_t in)
 {
     const int64_t first = out * stride - pad;
@@ -33,6 +39,24 @@ MU_INLINE int64_t length_of(const span *s)
     return greatest(s->end - s->begin, 0);
 }
 
+enum {
+    HELD = 16384,     // elements of the rows that are held, at most
+    MOST_ROWS = 256,  // of a window
+    FETCHED = 4096    // bytes: how far ahead of what is read memory is asked for more
+};
+
+// How many columns and channels of `rows` rows are held at a time: all that have room, in equal parts.
+typedef struct cut {
+    int64_t columns, channels;
+} cut;
+
+static inline cut cut_of(int64_t columns, int64_t channels, int64_t rows)
+{
+    const int64_t most = HELD / rows, part = channels <= most ? channels : most / MU_LANES * MU_LANES;
+    const int64_t at_once = most / greatest(part, 1), strips = (columns + at_once - 1) / at_once;
+    return (cut){.columns = (columns + greatest(strips, 1) - 1) / greatest(strips, 1), .channels = part};
+}
+
 // What is pooled at a time: columns [begin, end) of the result, and of each so many channels from the first on. whole:
 // these are all channels, so that neighbours follow each other; [inner_begin, inner_end) are the columns whose windows
 // lie inside the image.
@@ -45,8 +69,8 @@ typedef struct strip {
 static void find_inner(const mu_pool_shape *s, strip *t)
 {
     const int64_t last = s->width - s->window_width + s->pad_left;
-    const int64_t begin = least((s->pad_left + s->stride_width - 1) / s->stride_width, s->out_width);
-    const int64_t end = last < 0 ? 0 : least(last / s->stride_width + 1, s->out_width);
+    const int64_t begin = least(quotient(s->pad_left + s->stride_width - 1, s->stride_width), s->out_width);
+    const int64_t end = last < 0 ? 0 : least(quotient(last, s->stride_width) + 1, s->out_width);
     t->inner_begin = begin;
     t->inner_end = greatest(begin, end);
 }
