@@ -306,6 +306,12 @@ void mu__latch_free(mu_latch *latch);
 typedef enum mu_log_level { MU_LOG_ERROR, MU_LOG_WARNING, MU_LOG_INFO, MU_LOG_DEBUG } mu_log_level;
 bool mu__log_enabled(mu_log_level level);
 void mu__log(mu_log_level level, const char *format, ...) MU_PRINTF(2, 3);  // one line to standard error
+// mu__printable replaces control characters in place, so that no text from outside steers a terminal;
+// mu__printable_copy does it in a copy, which is cut at MU_PRINTABLE_BYTES, and returns that.
+enum { MU_PRINTABLE_BYTES = 256 };
+void mu__printable(char *text, bool keep_newlines);
+const char *mu__printable_copy(const char *text, char copy[MU_PRINTABLE_BYTES]);
+int mu__columns(const char *text);  // on a terminal, where a character of several bytes takes one column
 // mu__notice says what the user is to know once, without a level before it; unless only errors are logged.
 void mu__notice(const char *format, ...) MU_PRINTF(1, 2);
 

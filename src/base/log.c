@@ -19,6 +19,21 @@ void mu__printable(char *text, bool keep_newlines)
     }
 }
 
+const char *mu__printable_copy(const char *text, char copy[MU_PRINTABLE_BYTES])
+{
+    snprintf(copy, MU_PRINTABLE_BYTES, "%s", text);
+    mu__printable(copy, false);
+    return copy;
+}
+
+int mu__columns(const char *text)
+{
+    int columns = 0;
+    for (; *text; text++)
+        columns += ((unsigned char)*text & 0xC0) != 0x80;
+    return columns;
+}
+
 bool mu__log_enabled(mu_log_level level)
 {
     const mu_runtime *runtime = mu__runtime_present();

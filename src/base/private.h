@@ -86,9 +86,6 @@ mu_error_value *mu__context_taken(void);
 
 // ---- Log, timeline, signals ---------------------------------------------------------------------
 
-// mu__printable replaces control characters in place, so that no text from outside steers a terminal.
-void mu__printable(char *text, bool keep_newlines);
-
 // A runtime's timeline: made if MUSTER_TRACE is set, written once at its end. Dropping one that is not
 // there does nothing, nor does writing it.
 struct mu_timeline *mu__timeline_new(void);

@@ -38,6 +38,19 @@ static void put_label(picture *p, const char *text)
     put(p, safe);
 }
 
+// Attributes, each on a line of its own.
+static void put_attrs(picture *p, const mu_node *node)
+{
+    char text[MU_ATTRS_TEXT];
+    mu__attrs_text(node->op, node->attrs, "\n", text);
+    for (char *line = text[0] ? text + 1 : NULL, *end; line; line = end ? end + 1 : NULL) {
+        if ((end = strchr(line, '\n')))
+            *end = 0;
+        put(p, "\\n");
+        put_label(p, line);
+    }
+}
+
 static void put_node(picture *p, const mu_node *node)
 {
     char text[MU_SHAPE_TEXT + 80], shape[MU_SHAPE_TEXT];
@@ -45,6 +58,12 @@ static void put_node(picture *p, const mu_node *node)
     put_name(p, "  ", node->id);
     put(p, " [label=\"");
     put_label(p, node->op->name);
+    for (size_t i = 0; node->op == &mu_op_input && i < p->graph->inputs.n; i++)
+        if (p->graph->inputs.items[i] == node) {
+            snprintf(text, sizeof text, " %zu", i);
+            put(p, text);
+        }
+    put_attrs(p, node);
     for (int i = 0; i < node->n_resources; i++) {
         put(p, " @");
         put_label(p, p->graph->resources.items[node->resources[i]]->name);
@@ -136,9 +155,11 @@ static void draw(picture *p)
     put(p, "\" {\n  node [shape=box];\n");
     put_graph(p);
     for (size_t i = 0; i < graph->outputs.n; i++) {
-        snprintf(text, sizeof text, "  result%zu [shape=plaintext];\n  n%d -> result%zu;\n", i,
-                 graph->outputs.items[i].node->id, i);
+        const mu_edge *from = &graph->outputs.items[i];
+        snprintf(text, sizeof text, "  result%zu [shape=plaintext];\n  n%d -> result%zu", i, from->node->id, i);
         put(p, text);
+        snprintf(text, sizeof text, " [label=%d];\n", from->output);
+        put(p, from->node->n_out > 1 ? text : ";\n");
     }
     put(p, "}\n");
 }

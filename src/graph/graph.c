@@ -204,7 +204,7 @@ static void print_graph(const mu_graph *graph, int indent, FILE *out);
 
 static void print_node(const mu_graph *graph, const mu_node *node, int indent, FILE *out)
 {
-    char text[MU_SHAPE_TEXT];
+    char text[MU_SHAPE_TEXT], attrs[MU_ATTRS_TEXT], name[MU_PRINTABLE_BYTES];
     mu_graph *body;
     fprintf(out, "%*s%%%d = %s(", indent, "", node->id, node->op->name);
     for (int k = 0; k < node->n_in; k++) {
@@ -213,20 +213,23 @@ static void print_node(const mu_graph *graph, const mu_node *node, int indent, F
             fprintf(out, ".%d", node->in[k].output);
     }
     for (int k = 0; k < node->n_resources; k++)
-        fprintf(out, "%s@%s", k || node->n_in ? ", " : "", graph->resources.items[node->resources[k]]->name);
-    fprintf(out, ")");
+        fprintf(out, "%s@%s", k || node->n_in ? ", " : "",
+                mu__printable_copy(graph->resources.items[node->resources[k]]->name, name));
+    mu__attrs_text(node->op, node->attrs, " ", attrs);
+    fprintf(out, ")%s", attrs);
     for (int k = 0; k < node->n_out; k++)
         fprintf(out, "%s %s%s", k ? "," : " :", mu_dtype_name(node->out[k].dtype),
                 mu__shape_text(&node->out[k].shape, text));
-    fprintf(out, "%s%s\n", node->name ? "  # " : "", node->name ? node->name : "");
+    fprintf(out, "%s%s\n", node->name ? "  # " : "", node->name ? mu__printable_copy(node->name, name) : "");
     for (int i = 0; (body = mu__node_body(node, i)); i++)
         print_graph(body, indent + 4, out);
 }
 
 static void print_graph(const mu_graph *graph, int indent, FILE *out)
 {
-    fprintf(out, "%*sgraph %s: %zu nodes, %zu resources\n", indent, "", graph->name, graph->nodes.n,
-            graph->resources.n);
+    char name[MU_PRINTABLE_BYTES];
+    fprintf(out, "%*sgraph %s: %zu nodes, %zu resources\n", indent, "", mu__printable_copy(graph->name, name),
+            graph->nodes.n, graph->resources.n);
     for (size_t i = 0; i < graph->nodes.n; i++)
         print_node(graph, graph->nodes.items[i], indent + 2, out);
     fprintf(out, "%*sreturn", indent + 2, "");

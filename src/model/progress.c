@@ -67,9 +67,10 @@ static void add_text(line *l, const char *format, ...)
     char text[256];
     va_list rest;
     va_start(rest, format);
-    int n = vsnprintf(text, sizeof text, format, rest);
+    vsnprintf(text, sizeof text, format, rest);
     va_end(rest);
-    add(l, n, text);
+    mu__printable(text, false);  // names of metrics are the user's
+    add(l, mu__columns(text), text);
 }
 
 static void add_bar(line *l, double part, bool colour)

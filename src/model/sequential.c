@@ -237,6 +237,16 @@ static void shape_as_keras(const mu_shape *shape, char text[MU_SHAPE_TEXT])
         snprintf(text + used, MU_SHAPE_TEXT - used, ")");
 }
 
+enum { TITLE_BYTES = MU_PRINTABLE_BYTES + 64 };
+
+// "name (type)"; returns its columns.
+static int title_of(const mu_layer *layer, char title[TITLE_BYTES])
+{
+    char name[MU_PRINTABLE_BYTES];
+    snprintf(title, TITLE_BYTES, "%s (%s)", mu__printable_copy(layer->name, name), layer->ops->name);
+    return mu__columns(title);
+}
+
 // Columns are as wide as what stands in them, and never narrower than usual.
 enum { TITLE_COLUMN = 34, SHAPE_COLUMN = 24, COUNT_COLUMN = 12 };
 
@@ -249,13 +259,13 @@ static void shape_of_output(const mu_layer *layer, char text[MU_SHAPE_TEXT])
 
 static void measure_columns(const mu_model *model, int *title, int *shape)
 {
-    char text[MU_SHAPE_TEXT];
+    char text[MU_SHAPE_TEXT], name[TITLE_BYTES];
     *title = TITLE_COLUMN;
     *shape = SHAPE_COLUMN;
     for (int i = 0; i < model->n_layers; i++) {
         const mu_layer *layer = model->layers[i];
         shape_of_output(layer, text);
-        *title = MU_MAX(*title, (int)(strlen(layer->name) + strlen(layer->ops->name) + strlen(" ()")));
+        *title = MU_MAX(*title, title_of(layer, name));
         *shape = MU_MAX(*shape, (int)strlen(text));
     }
 }
@@ -267,15 +277,15 @@ mu_status mu_summary(mu_model *model, FILE *out)
     if (!model || !out)
         return mu__error(MU_INVALID_ARGUMENT, "mu_summary: %s is NULL", model ? "out" : "the model");
     int64_t trainable = 0, all = mu_model_parameters(model);
-    char shape[MU_SHAPE_TEXT];
+    char shape[MU_SHAPE_TEXT], title[TITLE_BYTES];
     int title_width, shape_width;
     measure_columns(model, &title_width, &shape_width);
     fprintf(out, "%-*s %-*s %*s\n", title_width, "Layer (type)", shape_width, "Output Shape", COUNT_COLUMN, "Param #");
     for (int i = 0; i < model->n_layers; i++) {
         const mu_layer *layer = model->layers[i];
         shape_of_output(layer, shape);
-        const int used = fprintf(out, "%s (%s)", layer->name, layer->ops->name);
-        fprintf(out, "%*s %-*s %*lld\n", MU_MAX(title_width - used, 0), "", shape_width, shape, COUNT_COLUMN,
+        const int used = title_of(layer, title);
+        fprintf(out, "%s%*s %-*s %*lld\n", title, title_width - used, "", shape_width, shape, COUNT_COLUMN,
                 (long long)layer_parameters(layer, false));
         trainable += layer_parameters(layer, true);
     }

@@ -89,8 +89,10 @@ static mu_status print_ref(const mu_kernel *k)
     if (!copy)
         return MU_RESOURCE_EXHAUSTED;
     memcpy(mu__data(copy), x->data, (size_t)mu__elements(&x->shape) * mu_dtype_bytes(x->dtype));
-    flockfile(stderr);  // one piece, also from parallel replicas
-    fprintf(stderr, "%s", ((const mu_text_attrs *)k->attrs)->text);
+    mu_text_attrs label = *(const mu_text_attrs *)k->attrs;
+    mu__printable(label.text, true);  // the graph may come from a file
+    flockfile(stderr);                // one piece, also from parallel replicas
+    fprintf(stderr, "%s", label.text);
     mu_tensor_print(copy, stderr);
     funlockfile(stderr);
     mu_release(copy);

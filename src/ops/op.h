@@ -345,6 +345,11 @@ mu_status mu__infer_call(mu_infer *infer);
 void mu__attrs_retain(const mu_op *op, const void *attrs);
 void mu__attrs_release(const mu_op *op, const void *attrs);
 
+// mu__attrs_text writes attributes as the row describes them, with `between` before each: " strides=[2, 1] groups=1".
+// Nothing for lists and texts that are empty, for graphs, and for the attributes of inputs. What is too long is cut.
+enum { MU_ATTRS_TEXT = 1000 };
+void mu__attrs_text(const mu_op *op, const void *attrs, const char *between, char text[MU_ATTRS_TEXT]);
+
 // ---- Interfaces that layers below implement -----------------------------------------------------
 
 // The replica that a thread works for (distribute): the head of what is kept of it.

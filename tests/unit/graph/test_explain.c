@@ -91,8 +91,8 @@ static void a_graph_is_drawn(void **state)
     assert_non_null(drawn);
     assert_string_equal(drawn,
                         "{\n  node [shape=box];\n"
-                        "  n0 [label=\"input\\nfloat32[?, 3]\"];\n"
-                        "  n1 [label=\"constant\\nfloat32[]\"];\n"
+                        "  n0 [label=\"input 0\\nfloat32[?, 3]\"];\n"
+                        "  n1 [label=\"constant\\nvalue=1\\nfloat32[]\"];\n"
                         "  n2 [label=\"assign_add_variable @a  name  \" style=filled];\n"
                         "  n3 [label=\"add\\nfloat32[?, 3]\"];\n"
                         "  n1 -> n2;\n"
@@ -128,28 +128,89 @@ static void bodies_are_drawn(void **state)
     assert_int_equal(mu__file_read(path, 10000, &text, &bytes), MU_OK);
     assert_string_equal(strchr(text, '{'),
                         "{\n  node [shape=box];\n"
-                        "  n0 [label=\"input\\nfloat32[?]\"];\n"
-                        "  n1 [label=\"dim_size\\nint64[]\"];\n"
-                        "  n2 [label=\"while_loop\\nint64[]\\nfloat32[?]\"];\n"
+                        "  n0 [label=\"input 0\\nfloat32[?]\"];\n"
+                        "  n1 [label=\"dim_size\\naxes=[0]\\nint64[]\"];\n"
+                        "  n2 [label=\"while_loop\\nn_carried=0\\nn_slices=1\\nrows=-1\\n"
+                        "reverse=false\\nint64[]\\nfloat32[?]\"];\n"
                         "  n0 -> n1;\n"
                         "  n1 -> n2;\n"
                         "  n0 -> n2;\n"
                         "  subgraph cluster_n2_0_ {\n  label=\"map_fn\";\n"
-                        "  n2_0_0 [label=\"input\\nfloat32[]\"];\n"
+                        "  n2_0_0 [label=\"input 0\\nfloat32[]\"];\n"
                         "  n2_0_1 [label=\"add\\nfloat32[]\"];\n"
                         "  n2_0_0 -> n2_0_1;\n"
                         "  n2_0_0 -> n2_0_1;\n"
                         "  }\n"
                         "  n2_0_1 -> n2 [style=dashed];\n"
                         "  result0 [shape=plaintext];\n"
-                        "  n2 -> result0;\n"
+                        "  n2 -> result0 [label=1];\n"
                         "}\n");
     mu__free(text);
+}
+
+// A convolution and what else has attributes of every kind.
+static mu_value *with_attributes(mu_value *arguments, void *arg)
+{
+    mu_tensor *kernel = mu_ones(MU_F32, 4, (int64_t[]){2, 2, 1, 2});
+    mu_variable_assign_add(arg, mu_constant(MU_F32, 1));
+    mu_tensor *y = mu_nn_conv2d(mu_at(arguments, 0), kernel, .strides = {2, 1}, .padding = "same");
+    mu_print(mu_reduce_sum(y, 1), "a \"label\"\033[2J ");
+    return mu_of(mu_nn_leaky_relu(mu_cast(mu_reshape(y, 2, (int64_t[]){-1, 2}), MU_F16), 0.25));
+}
+
+static void trace_with_attributes(void *arg)
+{
+    assert_non_null(mu_run(NULL, arg, mu_of(mu_ones(MU_F32, 4, (int64_t[]){1, 4, 2, 1}))));
+}
+
+static int start_with_debug(void **state)
+{
+    (void)state;
+    return mu_init(.cpu_devices = 1, .log = "debug") != MU_OK;
+}
+
+#define DEBUG_TEST(name) cmocka_unit_test_setup_teardown(name, start_with_debug, end_library)
+
+// The dump and the picture say what a node does, and no name steers a terminal.
+static void attributes_are_shown(void **state)
+{
+    (void)state;
+    static const char *const dumped[] = {
+        "assign_add_variable(%1, @evil?[31m name)\n",
+        "constant() value=[1, 1, 1, 1, ...] : float32[2, 2, 1, 2]",
+        "conv2d(%0, %3) strides=[2, 1] dilations=[1, 1] padding='same' groups=1 : float32[?, 2, 2, 2]",
+        "reduce_sum(%4) axes=[1] keep_dims=false : float32[?, 2, 2]",
+        "print(%5) text='a \"label\"?[2J '\n",
+        "reshape(%4) shape=[?, 2] : float32[?, 2]",
+        "cast(%7) dtype=float16 : float16[?, 2]",
+        "leaky_relu(%8) alpha=0.25 : float16[?, 2]",
+    };
+    static const char *const drawn[] = {
+        "[label=\"conv2d\\nstrides=[2, 1]\\ndilations=[1, 1]\\npadding='same'\\ngroups=1\\nfloat32[?, 2, 2, 2]\"",
+        "[label=\"print\\ntext='a  label ?[2J '\" style=filled]",
+    };
+    char text[8000];
+    mu_function *f = mu_function_new(with_attributes, mu_variable_new(mu_constant(MU_F32, 0), "evil\033[31m name"));
+    catch_stderr(trace_with_attributes, f, text, sizeof text);
+    for (size_t i = 0; i < MU_COUNT(dumped); i++)
+        if (!strstr(text, dumped[i]))
+            fail_msg("no '%s' in:\n%s", dumped[i], text);
+    assert_null(strchr(text, '\033'));
+    const char *path = temporary_file("", 0);
+    void *picture = NULL;
+    size_t bytes = 0;
+    assert_int_equal(mu_function_dot(f, path), MU_OK);
+    assert_int_equal(mu__file_read(path, 10000, &picture, &bytes), MU_OK);
+    for (size_t i = 0; i < MU_COUNT(drawn); i++)
+        if (!strstr(picture, drawn[i]))
+            fail_msg("no '%s' in:\n%s", drawn[i], (char *)picture);
+    mu__free(picture);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {LOG_TEST(retracing_is_explained), LOG_TEST(a_graph_is_drawn),
-                                       LOG_TEST(bodies_are_drawn)};
+                                       LOG_TEST(bodies_are_drawn),
+                                       DEBUG_TEST(attributes_are_shown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

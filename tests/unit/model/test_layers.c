@@ -211,6 +211,26 @@ static void names_and_summary(void **state)
     expect_error(MU_INVALID_ARGUMENT, "both named 'a'");
 }
 
+// Names that would steer a terminal are shown without that, in the summary and in the progress bar.
+static void names_do_not_steer_terminals(void **state)
+{
+    (void)state;
+    char text[4096];
+    mu_model *model = mu_sequential(mu_dense(4, .name = "evil\033[2J\r\nüber"));
+    FILE *out = tmpfile();
+    assert_int_equal(mu_summary(model, out), MU_OK);
+    mu_progress progress;
+    mu__progress_begin(&progress, MU_VERBOSE_LINES, 1, 0, 3);
+    progress.out = out;
+    mu__progress_end(&progress, 3, 1, (const char *const[]){"lo\033]0;title\007ss"}, (double[]){0.5});
+    rewind(out);
+    text[fread(text, 1, sizeof text - 1, out)] = 0;
+    fclose(out);
+    assert_non_null(strstr(text, "\nevil?[2J? über (dense)              ? "));
+    assert_non_null(strstr(text, " - lo?]0;title?ss: 0.5000\n"));
+    assert_null(strpbrk(text, "\033\r\007"));
+}
+
 // Whatever the names are, all lines of the table end in one column, and nothing is cut.
 static void summary_of_long_names(void **state)
 {
@@ -311,6 +331,7 @@ int main(void)
         MODEL_TEST(replicas_drop_differently),
         MODEL_TEST(gradients_match_differences),
         MODEL_TEST(names_and_summary),
+        MODEL_TEST(names_do_not_steer_terminals),
         MODEL_TEST(summary_of_long_names),
         MODEL_TEST(keeps_what_it_was_given),
         MODEL_TEST(late_build_is_mirrored),
