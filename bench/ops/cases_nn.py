@@ -12,6 +12,7 @@ INPUTS |= {
     "bfw": Input("bfloat16", lambda size: (2 * SIDES[size], min(SIDES[size], 1024))),
     "fw": Input("float16", lambda size: (2 * SIDES[size], min(SIDES[size], 1024))),
     "ew": Input("float64", of("h", "d")), "iw": Input("int32", square, -100, 100), "lw": Input("int64", of("h", "d"), -100, 100),
+    "sq16": Input("int16", square, -100, 100), "sq8": Input("int8", square, -100, 100),
     "rowv": Input("float32", of(1, "d")), "bk": Input("float32", lambda size: batched(size)[1:]),
     "ba1": Input("float32", lambda size: (1, batched(size)[0] // 4, *batched(size)[1:])),
     "bb1": Input("float32", lambda size: (4, 1, *batched(size)[1:])),
@@ -44,6 +45,9 @@ def more_products():
     for of_type, x, w, loose in (("f16", "f", "fw", 5e-2), ("i32", "i", "iw", 0), ("i64", "l", "lw", 0)):
         case(f"matmul_{of_type}", f"{x} {w}", f"torch.matmul({x}, {w})", f"raw.MatMul(a={x}, b={w})", "product", call="matmul",
              tolerance=loose, largest="4m")
+    case("matmul_i16", "sq16 sq16", "torch.matmul(sq16, sq16)", "raw.BatchMatMulV2(x=sq16, y=sq16)", "product", call="matmul", tolerance=0,
+         largest="4m")
+    case("matmul_i8", "sq8 sq8", "torch.matmul(sq8, sq8)", "", "product", call="matmul", tolerance=0, largest="4m")
     case("matmul_broadcast", "ba1 bb1", "torch.matmul(ba1, bb1)", "raw.BatchMatMulV2(x=ba1, y=bb1)", "product", call="matmul",
          tolerance=1e-4)
     case("matmul_shared", "ba bk", "torch.matmul(ba, bk)", "raw.BatchMatMulV2(x=ba, y=bk)", "product", call="matmul", tolerance=1e-4)

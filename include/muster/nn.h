@@ -14,6 +14,8 @@ extern "C" {
 // ---- Matrix products ----------------------------------------------------------------------------
 
 // mu_matmul multiplies matrices: a: [..., m, k], b: [..., k, n]; leading axes are batches and broadcast.
+// Floats, int64, int32, int16, int8, uint8; the result has their type, integers wrap around (cast to int32 before for
+// TensorFlow's output_type).
 MU_API mu_tensor *mu_matmul(mu_tensor *a, mu_tensor *b);
 // mu_matmul_transposed takes either of them with its last two axes exchanged.
 MU_API mu_tensor *mu_matmul_transposed(mu_tensor *a, mu_tensor *b, bool transpose_a, bool transpose_b);

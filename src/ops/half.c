@@ -1,4 +1,4 @@
-// Kernels of the 16-bit floats by way of float32, of integers by way of int64, and the common answer to "only float32".
+// Kernels of the 16-bit floats by way of float32, of integers by wider ones, and the common answer to "only float32".
 //
 // A kernel that has no loops for a short type, or none that is wide enough, runs on converted copies of its operands;
 // results are rounded once. Knows nothing of what a kernel computes.
@@ -62,6 +62,11 @@ out:
 mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run)
 {
     return run_as(MU_F32, kernel, run);
+}
+
+mu_status mu__run_as_i32(const mu_kernel *kernel, mu_kernel_run *run)
+{
+    return run_as(MU_I32, kernel, run);
 }
 
 mu_status mu__run_wide(const mu_kernel *kernel, mu_kernel_run *run)

@@ -1,9 +1,9 @@
 // matmul, and matmul with bias and ReLU behind it: rows and public functions.
 //
 // float32 and bfloat16 go to oneDNN's matmul on plain row-major arrays (a transpose is a pair of strides), float16 as
-// float32; the rest runs the plain product, and so does a vector by a matrix or by a vector, which is one pass over
-// memory. Leading axes are batches and broadcast: oneDNN gets as many of the last ones at once as it is fast with. The
-// fused row is made by engine passes only. Knows nothing of layers.
+// float32; the rest runs the plain product (small integers as int32), and so does a vector by a matrix or by a vector,
+// which is one pass over memory. Leading axes are batches and broadcast: oneDNN gets as many of the last ones at once
+// as it is fast with. The fused row is made by engine passes only. Knows nothing of layers.
 #include "ops/loops.h"
 #include "ops/lower.h"
 #include "ops/nn.h"
@@ -172,7 +172,8 @@ static mu_status matmul_ref(const mu_kernel *kernel)
 {
     mu_gemm *gemm = mu__gemm_for(kernel->in[0].dtype);
     if (!gemm)
-        return mu__run_as_f32(kernel, matmul_ref);
+        return mu__dtype_is_integer(kernel->in[0].dtype) ? mu__run_as_i32(kernel, matmul_ref)
+                                                         : mu__run_as_f32(kernel, matmul_ref);
     product it;
     MU_TRY(describe(kernel->attrs, &kernel->in[0].shape, &kernel->in[1].shape, kernel->op->name, &it));
     const size_t element = mu_dtype_bytes(kernel->in[0].dtype);
@@ -398,7 +399,8 @@ static const mu_sample matmul_bias_samples[] = {
 
 const mu_op mu_op_matmul = {
     .name = "matmul", .n_in = 2, .n_out = 1,
-    .dtypes = MU_FLOATS | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64),
+    .dtypes = MU_FLOATS | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_I16) | MU_DTYPE_BIT(MU_I8)
+              | MU_DTYPE_BIT(MU_U8),
     .attrs_bytes = sizeof(mu_matmul_attrs), .attrs = matmul_fields,
     .infer = matmul_infer, .grad = matmul_grad, .ref = matmul_ref,
     .cpu = {matmul_prepare, matmul_run, state_free},

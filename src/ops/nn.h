@@ -162,6 +162,8 @@ mu_outer *mu__outer_for(mu_dtype dtype);
 
 // mu__run_as_f32 runs `run` on float32 copies of what is float16 or bfloat16, and converts the outputs.
 mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run);
+// mu__run_as_i32 does so for operands of integers, of which the low bits are kept.
+mu_status mu__run_as_i32(const mu_kernel *kernel, mu_kernel_run *run);
 // mu__run_wide likewise runs `run` on int64 copies of what is a shorter integer.
 mu_status mu__run_wide(const mu_kernel *kernel, mu_kernel_run *run);
 

@@ -23,6 +23,11 @@ def add_products():
 
     add("matmul", "matmul", plain, FLOATS, slack=32)
     add("matmul (integers)", "matmul", plain, ("i64", "i32"), ours=lambda mu, a, b: mu.mu_matmul(a, b))
+    def batched(draw):
+        for a, b in (((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((1, 33, 17), (2, 17, 65))):
+            yield Sample(draw(*a), draw(*b))
+
+    add("matmul (16-bit integers)", "matmul", batched, ("i16",), ours=lambda mu, a, b: mu.mu_matmul(a, b))
     add("matmul_transposed", "matmul", transposed, FLOATS + ("i64", "i32"), slack=32)
     add("nn_bias_add", "nn.bias_add", lambda draw: [Sample(draw(2, 3, 4), draw(4))], FLOATS)
 

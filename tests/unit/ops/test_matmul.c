@@ -97,6 +97,34 @@ static void test_is_the_sum_in_every_type(void **state)
     mu_pool_close(pool);
 }
 
+// Sums of small integers keep their low bits, in the type of the operands.
+static void test_small_integers_wrap_around(void **state)
+{
+    (void)state;
+    static const mu_dtype types[] = {MU_I16, MU_I8, MU_U8};
+    mu_pool *pool = mu_pool_open();
+    for (size_t t = 0; t < MU_COUNT(types); t++)
+        for (size_t k = 0; k < MU_COUNT(cases); k++) {
+            const bool is_signed = types[t] != MU_U8;
+            const double high = types[t] == MU_I16 ? 32767 : is_signed ? 127 : 255, low = is_signed ? -high - 1 : 0;
+            mu_tensor *a = random_tensor(types[t], cases[k].a, low, high, k);
+            mu_tensor *b = random_tensor(types[t], cases[k].b, low, high, k + 9);
+            mu_tensor *y = mu_matmul_transposed(a, b, cases[k].transpose_a, cases[k].transpose_b);
+            mu_tensor *wide = mu_matmul_transposed(mu_cast(a, MU_I64), mu_cast(b, MU_I64), cases[k].transpose_a,
+                                                   cases[k].transpose_b);
+            assert_non_null(y);
+            assert_int_equal(y->dtype, types[t]);
+            for (int64_t i = 0; i < mu__elements(&y->shape); i++) {
+                const int64_t sum = ((const int64_t *)mu__data(wide))[i];
+                const double kept = types[t] == MU_I16 ? (double)(int16_t)(uint16_t)(uint64_t)sum
+                                    : is_signed        ? (double)(int8_t)(uint8_t)(uint64_t)sum
+                                                       : (double)(uint8_t)(uint64_t)sum;
+                assert_true(element(y, i) == kept);
+            }
+        }
+    mu_pool_close(pool);
+}
+
 static void test_gradients_match_differences(void **state)
 {
     (void)state;
@@ -184,6 +212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_thread_starts_no_other),
         cmocka_unit_test(test_is_the_sum_in_every_type),
+        cmocka_unit_test(test_small_integers_wrap_around),
         cmocka_unit_test(test_gradients_match_differences),
         cmocka_unit_test(test_bias_and_relu),
         cmocka_unit_test(test_wrong_shapes_say_why),
