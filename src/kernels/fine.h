@@ -79,7 +79,7 @@ MU_INLINE double cosh_fine(double x)
 
 MU_INLINE double sigmoid_fine(double x)
 {
-    const double e = exp_fine_below(-__builtin_fabs(x));
+    const double e = exp_fine_negative(-__builtin_fabs(x));
     return (x < 0 ? e : 1) / (1 + e);
 }
 
@@ -92,18 +92,16 @@ MU_INLINE double gated_fine(double x, double result)
 MU_INLINE double silu_fine(double x)
 {
     const exp_parts e = exp_split_fine(at_least(-__builtin_fabs(x), -760));
-    const two_powers power = powers_fine(e.scale);
-    const double left = (x + x * e.rest) * power.first * power.second;  // x first, since e^x alone may be denormal
-    return gated_fine(x, (x < 0 ? left : x) / (1 + (1 + e.rest) * power.first * power.second));
+    const double left = scaled_fine_below(x + x * e.rest, e.scale);  // x first, since e^x alone may be denormal
+    return gated_fine(x, (x < 0 ? left : x) / (1 + scaled_fine_below(1 + e.rest, e.scale)));
 }
 
 // x tanh(log(1 + e^x)) = x t / (t + 2) with t = e^x (e^x + 2).
 MU_INLINE double mish_fine(double x)
 {
     const exp_parts parts = exp_split_fine(at_least(at_most(x, 40), -760));
-    const two_powers power = powers_fine(parts.scale);
-    const double e = (1 + parts.rest) * power.first * power.second, more = e + 2, t = e * more;
-    const double above = (x + x * parts.rest) * power.first * power.second * more;
+    const double e = scaled_fine_below(1 + parts.rest, parts.scale), more = e + 2, t = e * more;
+    const double above = scaled_fine_below(x + x * parts.rest, parts.scale) * more;
     return gated_fine(x, x > 40 ? x : above / (t + 2));
 }
 
@@ -131,7 +129,7 @@ MU_INLINE double log1p_fine(double x)
 
 MU_INLINE double softplus_fine(double x)
 {
-    const double e = exp_fine_below(-__builtin_fabs(x)), u = 1 + e;
+    const double e = exp_fine_negative(-__builtin_fabs(x)), u = 1 + e;
     return at_least(x, 0) + log1p_inner(e, u, e - (u - 1));
 }
 
@@ -314,67 +312,60 @@ MU_INLINE double erf_inner(double x)
     return x + x * q;
 }
 
-// factor * erfc(a) for a of 0.78 and more and its square: e^(-a^2) / (1 + 2 a) times what varies little.
+// factor * erfc(a) for 0 <= a <= 30 and its square: e^(-a^2) / (1 + a) times what varies little,
+// least next to 0.
 MU_INLINE double erfc_tail(double factor, double a, pair square)
 {
-    const double sum = a + 3, below = 1 + 2 * a, below_low = 1 - (below - 2 * a), both = 1 / (sum * below);
-    const double t = (a - 3) * (below * both), inverse = sum * both, square_t = t * t;
-    double odd = square_t * 8.675108195879633e-08 + -6.139265577585746e-07;
-    odd = odd * square_t + 3.476803647775756e-06;
-    odd = odd * square_t + -2.0103829466514222e-05;
-    odd = odd * square_t + 0.0001251003825484651;
-    odd = odd * square_t + -0.000779832447110637;
-    odd = odd * square_t + 0.0025293918322633756;
-    odd = odd * square_t + 0.06830802734322808;
-    odd = odd * square_t + 0.1296451587027746;
-    odd = odd * square_t + -0.13562110612458123;
-    double even = square_t * -7.469039765912912e-08 + 3.030608429174582e-07;
-    even = even * square_t + -7.060498435366225e-07;
-    even = even * square_t + 4.941908883620682e-06;
-    even = even * square_t + -0.00010515835871056228;
-    even = even * square_t + 0.0018886901872317155;
-    even = even * square_t + -0.02377051490652407;
-    even = even * square_t + -0.11927366341575324;
-    even = even * square_t + -0.04756229435344432;
-    even = even * square_t + 0.2530080582697296;
-    const double more = even + odd * t, q = 1 + more, ratio = q * inverse;
+    const double sum = a + 3.75, below = 1 + a, below_low = a - (below - 1);
+    const double both = 1 / (sum * below), t = (a - 3.75) * (below * both), inverse = sum * both, square_t = t * t;
+    double odd = square_t * -1.2126911404041034e-09 + 1.3330259925239019e-08;
+    odd = odd * square_t + -6.150268303950795e-08;
+    odd = odd * square_t + -1.5950757960533938e-07;
+    odd = odd * square_t + 8.101529538613096e-06;
+    odd = odd * square_t + -0.00012112798393260993;
+    odd = odd * square_t + 0.0008650453240952756;
+    odd = odd * square_t + 0.010070828125165986;
+    odd = odd * square_t + 0.018750997233159084;
+    odd = odd * square_t + -0.04064757851690277;
+    odd = odd * square_t + -0.2068312650404866;
+    double even = square_t * -1.265564302747239e-09 + 1.4873479216713853e-08;
+    even = even * square_t + -1.1144189768544365e-07;
+    even = even * square_t + 7.827662323824913e-07;
+    even = even * square_t + -5.3472765880715165e-06;
+    even = even * square_t + 2.761628199954109e-05;
+    even = even * square_t + 7.06255181830644e-05;
+    even = even * square_t + -0.003971808572068391;
+    even = even * square_t + -0.017275087308530983;
+    even = even * square_t + -0.0030998090547777264;
+    even = even * square_t + 0.11479674120104301;
+    even = even * square_t + -0.058448823943566944;
+    const double more = even + odd * t, q = 0.75 + more, ratio = q * inverse;
     const pair whole = product_of(ratio, below);
-    const double rest = ((q - whole.high) - whole.low) - ratio * below_low + (more - (q - 1));
+    const double rest = ((q - whole.high) - whole.low) - ratio * below_low + (more - (q - 0.75));
     const double lost = rest * inverse - ratio * square.low;
-    const exp_parts e = exp_split_fine(at_least(-square.high, -760));
-    return scaled_fine(factor * (ratio + (ratio * e.rest + (lost + lost * e.rest))), e.scale);
+    const exp_parts e = exp_split_fine(at_least(-square.high, -800));
+    return scaled_fine_below(factor * (ratio + (ratio * e.rest + (lost + lost * e.rest))), e.scale);
 }
 
 MU_INLINE double erf_fine(double x)
 {
-    const double a = __builtin_fabs(x), far = at_least(at_most(a, 6), 0.78);
-    const double outer = 1 - erfc_tail(1, far, product_of(far, far));
+    const double a = __builtin_fabs(x), near = at_most(a, 6), outer = 1 - erfc_tail(1, near, product_of(near, near));
     return a > 1 ? __builtin_copysign(outer, x) : erf_inner(x);
-}
-
-// factor * erfc(x), where `square` is x^2, for |x| up to 30.
-MU_INLINE double times_erfc(double factor, double x, pair square)
-{
-    const double a = at_least(__builtin_fabs(x), 0.78), tail = erfc_tail(factor, a, square);
-    const double left = 2 * factor - tail, inner = factor - factor * erf_inner(at_least(at_most(x, 1), -1));
-    return x > -1 && x < 0.8 ? inner : x < 0 ? left : tail;
 }
 
 MU_INLINE double erfc_fine(double x)
 {
-    const double a = at_most(__builtin_fabs(x), 30);
-    const double result = times_erfc(1, __builtin_copysign(a, x), product_of(a, a));
-    return x == x ? result : x;
+    const double a = at_most(__builtin_fabs(x), 28), tail = erfc_tail(1, a, product_of(a, a));
+    return x < 0 ? 2 - tail : tail;
 }
 
-// x times the normal distribution's share below x.
+// x times the normal distribution's share below x: what the share on the far side of |x| takes from x or from nothing.
 MU_INLINE double gelu_fine(double x)
 {
-    const double a = at_most(__builtin_fabs(x), 40);
+    const double a = at_most(__builtin_fabs(x), 39.5);
     const pair square = product_of(a, a);
-    const double result = times_erfc(0.5 * x, __builtin_copysign(a * 0.70710678118654752440, -x),
-                                     (pair){0.5 * square.high, 0.5 * square.low});
-    return gated_fine(x, x > 40 || x != x ? x : result);
+    const pair half = {0.5 * square.high, 0.5 * square.low};
+    return gated_fine(x, at_least(x, 0) - erfc_tail(0.5 * a, a * 0.70710678118654752440, half));
 }
 
 // The derivative of log gamma for 0 < x < 1e30: ten steps up, of which the first stands alone and others go two by two,

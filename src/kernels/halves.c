@@ -106,17 +106,16 @@ MU_INLINE mu_vf load_halves(const uint16_t *x, bool bfloat)
     return bfloat ? (mu_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16) : (mu_vf)_mm512_cvtph_ps(halves);
 }
 
-// As narrow_bf16 and narrow_f16 round.
-MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat)
+// As narrow_bf16 and narrow_f16 round. A NaN of two bfloat16 has their bits or the processor's own: rounding keeps it.
+// What is one of the two is not rounded.
+MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat, bool exact)
 {
     const __m512i bits = (__m512i)value;
     __m256i halves;
     if (bfloat) {
         const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
         const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-        const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-        const __m512i chosen = _mm512_mask_mov_epi32(rounded, v_unordered(value, value), quiet);
-        halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16));
+        halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(exact ? bits : rounded, 16));
     } else {
         halves = _mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
     }
@@ -140,10 +139,11 @@ MU_INLINE int64_t wide_loop(mu_halves2 op, bool bfloat, const uint16_t *a, int64
 {
     const mu_vf same_a = v_splat(bfloat ? float_of((uint32_t)a[0] << 16) : widened(a[0]));
     const mu_vf same_b = v_splat(bfloat ? float_of((uint32_t)b[0] << 16) : widened(b[0]));
+    const bool exact = op == MU_HALVES_GREATER || op == MU_HALVES_LESS;
     int64_t i = 0;
     for (; i + MU_LANES <= n; i += MU_LANES)
         store_halves(y + i, of_two_vectors(op, step_a ? load_halves(a + i, bfloat) : same_a,
-                                           step_b ? load_halves(b + i, bfloat) : same_b), bfloat);
+                                           step_b ? load_halves(b + i, bfloat) : same_b), bfloat, exact);
     return i;
 }
 

@@ -24,15 +24,23 @@ MU_INLINE double of_bits(uint64_t bits)
     return x;
 }
 
+// One or the other, by bits: of a choice between a number and a constant compilers make two ways through all that is
+// computed from it.
+MU_INLINE double chosen(bool first, double a, double b)
+{
+    const uint64_t mask = (uint64_t)0 - (uint64_t)first;
+    return of_bits((bits_of(a) & mask) | (bits_of(b) & ~mask));
+}
+
 // Both keep a NaN.
 MU_INLINE double at_most(double x, double limit)
 {
-    return x > limit ? limit : x;
+    return chosen(x > limit, limit, x);
 }
 
 MU_INLINE double at_least(double x, double limit)
 {
-    return x < limit ? limit : x;
+    return chosen(x < limit, limit, x);
 }
 
 // ---- Exponentials -------------------------------------------------------------------------------
@@ -93,32 +101,29 @@ MU_INLINE exp_parts exp_split_fine(double x)
     return (exp_parts){shifted, r * r * q + r};
 }
 
-// 2^n of ROUND_MAGIC + n as a product, because neither overflow nor denormal results are a double's normal powers.
-typedef struct two_powers {
-    double first, second;
-} two_powers;
-
-MU_INLINE two_powers powers_fine(double shifted)
-{
-    const double n = shifted - ROUND_MAGIC, half = n * 0.5 + ROUND_MAGIC;
-    return (two_powers){power_of_two(half), power_of_two((n - (half - ROUND_MAGIC)) + ROUND_MAGIC)};
-}
-
+// x 2^n of ROUND_MAGIC + n, in two steps, because neither overflow nor denormal results are a double's normal powers.
 MU_INLINE double scaled_fine(double x, double shifted)
 {
-    const two_powers power = powers_fine(shifted);
-    return x * power.first * power.second;
+    const double n = shifted - ROUND_MAGIC, half = n * 0.5 + ROUND_MAGIC;
+    return x * power_of_two(half) * power_of_two((n - (half - ROUND_MAGIC)) + ROUND_MAGIC);
 }
 
-MU_INLINE double exp_fine_below(double x)  // for x <= 720
+// The same for -1200 < n < 800.
+MU_INLINE double scaled_fine_below(double x, double shifted)
 {
-    const exp_parts e = exp_split_fine(at_least(x, -760));
-    return scaled_fine(1 + e.rest, e.scale);
+    return x * power_of_two(shifted + 200) * 0x1p-200;
 }
 
 MU_INLINE double exp_fine(double x)
 {
-    return exp_fine_below(at_most(x, 720));
+    const exp_parts e = exp_split_fine(at_least(at_most(x, 720), -760));
+    return scaled_fine(1 + e.rest, e.scale);
+}
+
+MU_INLINE double exp_fine_negative(double x)  // for x <= 0
+{
+    const exp_parts e = exp_split_fine(at_least(x, -760));
+    return scaled_fine_below(1 + e.rest, e.scale);
 }
 
 // For |x| <= 700.

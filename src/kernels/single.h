@@ -294,6 +294,30 @@ MU_INLINE mu_vf v_lost(mu_vf a, mu_vf b, mu_vf product)
 #endif
 }
 
+// e^(-a^2) / (1 + a) times what varies little, for a = |x|; what the square and the divisor lost comes back.
+MU_INLINE mu_vf erfc_single(mu_vf x)
+{
+    const mu_vf a = v_at_most(v_abs(x), 11), square = a * a, lost = v_lost(a, a, square);
+    const mu_vf below = a + 1, sum = a + 3.75f;
+    const mu_vf both = 1 / (sum * below), t = (a - 3.75f) * (below * both), inverse = sum * both, square_t = t * t;
+    mu_vf odd = square_t * -0.00010873642895603552f + 0.000880936102475971f;
+    odd = odd * square_t + 0.010059007443487644f;
+    odd = odd * square_t + 0.01875353418290615f;
+    odd = odd * square_t + -0.04064777493476868f;
+    odd = odd * square_t + -0.20683126151561737f;
+    mu_vf even = square_t * 0.0001264750462723896f + -0.003998551983386278f;
+    even = even * square_t + -0.01726987585425377f;
+    even = even * square_t + -0.0031002783216536045f;
+    even = even * square_t + 0.11479675769805908f;
+    even = even * square_t + -0.058448825031518936f;
+    const mu_vf more = odd * t + even, q = more + 0.75f, ratio = q * inverse;
+    const mu_vf rest = (more - (q - 0.75f)) - v_lost(ratio, below, q) - ratio * (a - (below - 1));
+    exp_single e = exp_split_single(-square);
+    e.rest -= lost + lost * e.rest;
+    const mu_vf tail = times_exp_single(ratio + rest * inverse, e);
+    return v_select(v_greater((mu_vf){0}, x), 2 - tail, tail);
+}
+
 // x / (1 + e^-v) with v = sqrt(8 / pi) (x + 0.044715 x^3), which e^v needs to more bits than a float has.
 MU_INLINE mu_vf gelu_tanh_single(mu_vf x)
 {

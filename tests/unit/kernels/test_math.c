@@ -54,7 +54,7 @@ static const struct function {
     {"tan", MU_MATH_TAN, tan, 1, 0}, {"asin", MU_MATH_ASIN, asin, 2, 0}, {"acos", MU_MATH_ACOS, acos, 2, 0},
     {"atan", MU_MATH_ATAN, atan, 2, 0}, {"sinh", MU_MATH_SINH, sinh, 1, 0}, {"cosh", MU_MATH_COSH, cosh, 1, 0},
     {"tanh", MU_MATH_TANH, tanh, 2, 0}, {"asinh", MU_MATH_ASINH, asinh, 1, 0}, {"acosh", MU_MATH_ACOSH, acosh, 1, 0},
-    {"atanh", MU_MATH_ATANH, atanh, 1, 0}, {"erf", MU_MATH_ERF, erf, 2, 0}, {"erfc", MU_MATH_ERFC, erfc, 1, 0},
+    {"atanh", MU_MATH_ATANH, atanh, 1, 0}, {"erf", MU_MATH_ERF, erf, 2, 0}, {"erfc", MU_MATH_ERFC, erfc, 2, 0},
     {"lgamma", MU_MATH_LGAMMA, log_gamma, 2, 1e-6}, {"digamma", MU_MATH_DIGAMMA, digamma, 2, 1e-6},
     {"sigmoid", MU_MATH_SIGMOID, sigmoid, 2, 0}, {"log_sigmoid", MU_MATH_LOG_SIGMOID, log_sigmoid, 2, 0},
     {"softplus", MU_MATH_SOFTPLUS, softplus, 2, 0}, {"elu", MU_MATH_ELU, elu, 1, 0}, {"selu", MU_MATH_SELU, selu, 1, 0},
