@@ -40,9 +40,10 @@ def indexing():
     case("argsort", "a", "torch.argsort(a, dim=1, stable=True)", "tf.argsort(a, axis=1, stable=True)", "math", out=False)
     case("unique", "many", "", "raw.Unique(x=many)", "math")
     case("unique_many_i32", "many32", "", "raw.Unique(x=many32)", "math", call="unique")
+    # TensorFlow takes some 25 seconds for each call of the next size.
     case("unique_many_f32", "flat", "", "raw.Unique(x=flat)", "math", call="unique", largest="4m")
     case("searchsorted", "sorted flat", "torch.searchsorted(sorted, flat, out_int32=True)", "tf.searchsorted(sorted, flat)", "math",
-         out=False, largest="4m")
+         out=False)
 
 
 def random_numbers():
@@ -66,11 +67,11 @@ def random_numbers():
          "math", out=False, compared=False)
     case("gamma", "seed alpha", "torch._standard_gamma(alpha)",
          "raw.StatelessRandomGammaV3(shape=tf.shape(alpha), key=key, counter=counter, alg=1, alpha=alpha)", "math", out=False,
-         compared=False, largest="4m")
+         compared=False)
     case("poisson", "seed rate", "torch.poisson(rate)", "tf.random.stateless_poisson(tf.shape(rate), seed, rate, tf.float32)",
-         "math", out=False, compared=False, largest="4m")
+         "math", out=False, compared=False)
     case("permutation", "seed flat", "torch.randperm(len(flat))", "tf.random.experimental.stateless_shuffle(tf.range(tf.size(flat)), seed)",
-         "math", out=False, compared=False, largest="4m")
+         "math", out=False, compared=False)
 
 
 indexing()

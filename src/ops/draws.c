@@ -16,17 +16,20 @@
 enum { STRETCH = 256, KNUTH_BELOW = 10 };  // counters per element; the mean from which on PTRS takes over
 
 // The first counters of some elements' stretches, made side by side; of the very first of each, normal numbers too.
-enum { BLOCK = MU_RANDOM_PAIRS, AHEAD = 4 };
+enum { BLOCK = MU_RANDOM_PAIRS, AHEAD = 4, FACTORIALS = 64 };
 typedef struct ahead {
     uint32_t words[AHEAD][4 * BLOCK];
-    double normals[2 * BLOCK];
+    double uniforms[AHEAD][2 * BLOCK], normals[2 * BLOCK];
     bool has_normals;
+    mu_philox first;                     // of the whole sequence
+    double log_factorials[FACTORIALS];   // of those that were needed, else 0
 } ahead;
 
 // A stretch of the sequence; doubles come in pairs, of which the second is used first.
 typedef struct stretch {
-    const ahead *ahead;
+    ahead *ahead;
     int64_t element;         // in ahead
+    uint64_t begin;          // of its counters in the sequence
     int used;                // counters
     mu_philox generator;     // of the counter behind those that were made ahead
     int n_uniform, n_normal;
@@ -35,20 +38,27 @@ typedef struct stretch {
 
 static void next_words(stretch *s, uint32_t words[4])
 {
-    if (s->used < AHEAD)
-        memcpy(words, s->ahead->words[s->used] + 4 * s->element, 4 * sizeof *words);
-    else
-        mu__philox_next(&s->generator, words);
+    if (s->used < AHEAD) {
+        memcpy(words, s->ahead->words[s->used++] + 4 * s->element, 4 * sizeof *words);
+        return;
+    }
+    if (s->used == AHEAD) {
+        s->generator = s->ahead->first;
+        mu__philox_skip(&s->generator, s->begin + AHEAD);
+    }
+    mu__philox_next(&s->generator, words);
     s->used++;
 }
 
 static double next_uniform(stretch *s)
 {
-    if (s->n_uniform == 0) {
+    if (s->n_uniform == 0 && s->used < AHEAD) {
+        memcpy(s->uniform, s->ahead->uniforms[s->used++] + 2 * s->element, sizeof s->uniform);
+        s->n_uniform = 2;
+    } else if (s->n_uniform == 0) {
         uint32_t words[4];
         next_words(s, words);
-        for (int i = 0; i < 2; i++)
-            s->uniform[i] = mu__random_double(words[2 * i], words[2 * i + 1]);
+        mu__random_doubles(words, s->uniform, 2);
         s->n_uniform = 2;
     }
     return s->uniform[--s->n_uniform];
@@ -100,6 +110,17 @@ static double draw_poisson_by_product(stretch *s, double rate)
     return count;
 }
 
+// log(k!), kept where k is small, as it mostly is.
+static double log_factorial(ahead *made, double k)
+{
+    if (!(k < FACTORIALS))
+        return lgamma(k + 1);
+    double *kept = &made->log_factorials[(int)k];
+    if (*kept == 0)
+        *kept = lgamma(k + 1);
+    return *kept;
+}
+
 static double draw_poisson_by_ratio(stretch *s, double rate)
 {
     const double b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b;
@@ -111,7 +132,8 @@ static double draw_poisson_by_ratio(stretch *s, double rate)
         if (k < 0 || (distance < 0.013 && v > distance))
             continue;
         const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4);
-        if (log(v * inverse_alpha / (a / (distance * distance) + b)) <= -rate + k * log(rate) - lgamma(k + 1))
+        const double chance = -rate + k * log(rate) - log_factorial(s->ahead, k);
+        if (log(v * inverse_alpha / (a / (distance * distance) + b)) <= chance)
             return k;
     }
 }
@@ -123,10 +145,14 @@ static double draw_poisson(stretch *s, double rate)
     return rate < KNUTH_BELOW ? draw_poisson_by_product(s, rate) : draw_poisson_by_ratio(s, rate);
 }
 
-static void make_ahead(ahead *made, mu_philox generator, int64_t n, bool gamma)
+static void make_ahead(ahead *made, uint64_t begin, int64_t n, bool gamma)
 {
-    for (int i = 0; i < AHEAD; i++, mu__philox_skip(&generator, 1))
+    mu_philox generator = made->first;
+    mu__philox_skip(&generator, begin);
+    for (int i = 0; i < AHEAD; i++, mu__philox_skip(&generator, 1)) {
         mu__philox_fill(&generator, STRETCH, n, made->words[i]);
+        mu__random_doubles(made->words[i], made->uniforms[i], 2 * n);
+    }
     made->has_normals = gamma;
     if (gamma)
         mu__random_normals_of(made->words[0], made->normals, n);
@@ -138,18 +164,25 @@ static void draw_elements(void *arg, int64_t begin, int64_t end)
     const mu_view *parameters = &k->in[1], *out = &k->out[0];
     const int64_t n_parameters = mu__elements(&parameters->shape), each = mu__elements(&out->shape) / n_parameters;
     const bool gamma = k->op == &mu_op_stateless_random_gamma;
-    const mu_philox first = mu__random_generator(&k->in[0]);
     ahead made;
+    made.first = mu__random_generator(&k->in[0]);
+    memset(made.log_factorials, 0, sizeof made.log_factorials);
+    int64_t which = begin / each, sample = begin % each;
     for (int64_t i = begin; i < end; i++) {
-        const int64_t element = (i - begin) % BLOCK, which = i / each, sample = i % each;
-        stretch s = {.ahead = &made, .element = element, .generator = first};
-        mu__philox_skip(&s.generator, (uint64_t)i * STRETCH);
-        if (element == 0)
-            make_ahead(&made, s.generator, MU_MIN((int64_t)BLOCK, end - i), gamma);
-        mu__philox_skip(&s.generator, AHEAD);
+        stretch s;
+        s.ahead = &made;
+        s.element = (i - begin) % BLOCK;
+        s.begin = (uint64_t)i * STRETCH;
+        s.used = s.n_uniform = s.n_normal = 0;
+        if (s.element == 0)
+            make_ahead(&made, s.begin, MU_MIN((int64_t)BLOCK, end - i), gamma);
         const double parameter = mu__read_element(parameters->dtype, parameters->data, which);
         mu__write_element(out->dtype, out->data, sample * n_parameters + which,
                           gamma ? draw_gamma(&s, parameter) : draw_poisson(&s, parameter));
+        if (++sample == each) {
+            sample = 0;
+            which++;
+        }
     }
 }
 

@@ -27,7 +27,7 @@ MU_CLONES static void uniform_halves(const uint32_t *words, uint32_t mask, float
         out[i] = (float)(int32_t)(words[i] & mask) * (1 / ((float)(int32_t)mask + 1));
 }
 
-MU_CLONES static void uniform_doubles(const uint32_t *words, double *out, int64_t n)
+MU_CLONES void mu__random_doubles(const uint32_t *words, double *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = mu__random_double(words[2 * i], words[2 * i + 1]);
@@ -180,7 +180,7 @@ static void draw_doubles(const mu_kernel *k, const mu_philox *first, const uint3
 {
     double drawn[WORDS / 2];
     if (k->op->variant == MU_RANDOM_UNIFORM)
-        uniform_doubles(words, drawn, count);
+        mu__random_doubles(words, drawn, count);
     else
         mu__random_normals_of(words, drawn, groups);
     for (int64_t i = 0; i < groups && k->op->variant == MU_RANDOM_TRUNCATED; i++)
