@@ -26,6 +26,7 @@ typedef struct resize_job {
     void *image, *result;
     const place *rows, *columns;
     bool single;             // float32, else float64
+    bool stream;             // the result goes past the caches
     _Atomic bool exhausted;
 } resize_job;
 
@@ -182,6 +183,7 @@ static mu_status resize_ref(const mu_kernel *kernel)
         .rows = places,
         .columns = places + attrs->height,
         .single = image->dtype == MU_F32,
+        .stream = mu__streams(mu__elements(&result->shape) * (int64_t)mu_dtype_bytes(result->dtype)),
     };
     fill_places(places, job.height, job.out_height, attrs->method);
     fill_places(places + attrs->height, job.width, job.out_width, attrs->method);

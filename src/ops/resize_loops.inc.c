@@ -25,6 +25,19 @@ static void FN(between)(const T *top, const T *bottom, T part, T *restrict to, i
         to[i] = top[i] + (bottom[i] - top[i]) * part;
 }
 
+// A row of a result between two sampled ones; past the caches where the job's result is larger than they are.
+static void FN(write_row)(const resize_job *j, const T *top, const T *bottom, T part, T *to, int64_t n)
+{
+    _Alignas(64) T piece[MU_PIECE_BYTES / sizeof(T)];
+    const int64_t step = j->stream ? MU_PIECE_BYTES / (int64_t)sizeof(T) : n;
+    for (int64_t at = 0; at < n; at += step) {
+        const int64_t count = MU_MIN(step, n - at);
+        FN(between)(top + at, bottom + at, part, j->stream ? piece : to, count);
+        if (j->stream)
+            mu__put_piece(to + at, piece, count * (int64_t)sizeof(T));
+    }
+}
+
 // Rows [begin, end) of all results, counted over the batch. scratch: two rows of a result.
 static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, void *scratch)
 {
@@ -46,7 +59,7 @@ static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, voi
                 FN(sample_row)((const T *)j->image + wanted[i] * j->width * c, rows[i], j->columns, j->out_width, c);
                 held[i] = wanted[i];
             }
-        FN(between)(rows[0], rows[1], (T)y->part, (T *)j->result + row * wide, wide);
+        FN(write_row)(j, rows[0], rows[1], (T)y->part, (T *)j->result + row * wide, wide);
     }
 }
 
