@@ -83,7 +83,9 @@ MU_API mu_variable *mu_value_variable(const mu_value *value);
 typedef struct mu_function mu_function;
 
 // mu_function_new makes a function of a C callback: traced once per signature of its arguments, compiled,
-// then run without the callback. `arg` must live as long as the function.
+// then run without the callback. The first axis of each argument is a batch, whose size the trace does not know; on one
+// replica a callback that must know it is traced for each size (again: a trace that fails is tried with the sizes).
+// `arg` must live as long as the function.
 MU_API mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), void *arg);
 
 // mu_function_trace_count says how often the callback has been traced.

@@ -103,7 +103,7 @@ static mu_status check_effects(const mu_graph *graph)
 
 static const signature *trace(mu_traced_map *map, const mu_value *element)
 {
-    mu_concrete *concrete = mu__function_concrete(map->function, element, false, NULL);
+    mu_concrete *concrete = mu__function_concrete(map->function, element, MU_BATCH_NONE, NULL);
     const mu_engine *engine = &mu__engine_cpu;
     if (!concrete || check_effects(concrete->graph) != MU_OK)
         return NULL;

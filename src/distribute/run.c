@@ -206,7 +206,9 @@ static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, cons
     mu_strategy_replica replica = {.replica = {.id = -1}, .strategy = strategy};
     mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable}, .strategy = strategy};
     mu_entered before = mu__enter_replica(&replica, &scope.scope, 0);
-    mu_concrete *concrete = mu__function_concrete(function, like, true, strategy);
+    // Replicas have parts of different sizes, and one graph.
+    const mu_batch batch = mu_num_replicas_in_sync(strategy) == 1 ? MU_BATCH_PREFERRED : MU_BATCH_ALWAYS;
+    mu_concrete *concrete = mu__function_concrete(function, like, batch, strategy);
     mu__leave_replica(before);
     mu_release(like);
     if (concrete && !concrete->plans && check_writes(strategy, concrete->graph) != MU_OK)

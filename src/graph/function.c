@@ -2,7 +2,8 @@
 //
 // A signature is the structure of the arguments with the type and shape of each tensor. Batch axes are
 // unknown from the start; any other axis that differs between calls becomes unknown in the next trace, so a
-// function is traced a few times at most. Each trace is logged with what made it necessary.
+// function is traced a few times at most. One that needs to know its sizes (to cut a batch into parts, say) is traced
+// for each of them. Each trace is logged with what made it necessary.
 #include "graph/graph.h"
 
 #include <pthread.h>
@@ -16,6 +17,7 @@ struct mu_function {
     char name[32];
     pthread_mutex_t lock;  // held while a thread looks for a graph or traces one: others wait for it
     int n_traces;
+    bool exact;            // cannot be traced without knowing sizes
     struct { mu_concrete **items; size_t n, capacity; } concretes;
 };
 
@@ -182,6 +184,7 @@ static void explain(const mu_function *function, const mu_value *arguments, cons
                 s->n, before->graph->inputs.n);
         return;
     }
+    char new_text[MU_SHAPE_TEXT], old_text[MU_SHAPE_TEXT];
     for (int i = 0; i < s->n; i++) {
         const mu_spec *old = concrete_spec(before, (size_t)i), *now = &s->specs[i];
         if (old->dtype != now->dtype)
@@ -190,6 +193,9 @@ static void explain(const mu_function *function, const mu_value *arguments, cons
         else if (old->shape.rank != now->shape.rank)
             mu__log(MU_LOG_INFO, "tracing again: argument %d has rank %d and had %d before", i, now->shape.rank,
                     old->shape.rank);
+        else if (!mu__shape_equal(&old->shape, &now->shape))
+            mu__log(MU_LOG_INFO, "tracing again: argument %d has shape %s and had %s before, and the function needs to "
+                    "know", i, mu__shape_text(&now->shape, new_text), mu__shape_text(&old->shape, old_text));
     }
 }
 
@@ -222,11 +228,36 @@ static mu_concrete *trace_concrete(mu_function *function, const mu_value *argume
     return concrete;
 }
 
-static mu_concrete *find_or_trace(mu_function *function, const mu_value *arguments, bool batch, void *owner)
+// The trace failed without the sizes of batches: whether it does so with them. The error is then the one that names
+// them.
+static mu_concrete *trace_exactly(mu_function *function, const mu_value *arguments, void *owner)
+{
+    signature s = {0};
+    const mu_status code = mu_error_code();
+    if ((code != MU_INVALID_ARGUMENT && code != MU_UNIMPLEMENTED) || mu__value_flatten(arguments, NULL, 0) == 0)
+        return NULL;
+    char *reason = mu__strdup(mu_error_message());
+    mu_error_take();
+    mu_concrete *found = NULL;
+    if (signature_of(arguments, false, &s) == MU_OK)
+        found = trace_concrete(function, arguments, &s, owner);
+    if (found) {
+        function->exact = true;
+        mu__log(MU_LOG_INFO, "%s is traced for each size of its arguments: %s", function->name, reason ? reason : "");
+    }
+    mu__free(s.specs);
+    mu__free(reason);
+    return found;
+}
+
+static mu_concrete *find_or_trace(mu_function *function, const mu_value *arguments, mu_batch batch, void *owner)
 {
     signature s = {0};
     mu_concrete *found = NULL;
-    if (mu__pending() || signature_of(arguments, batch, &s) != MU_OK)
+    const bool exact = batch == MU_BATCH_PREFERRED && function->exact;
+    if (exact)
+        batch = MU_BATCH_NONE;
+    if (mu__pending() || signature_of(arguments, batch != MU_BATCH_NONE, &s) != MU_OK)
         goto out;
     for (size_t i = 0; i < function->concretes.n && !found; i++) {
         mu_concrete *concrete = function->concretes.items[i];
@@ -234,7 +265,7 @@ static mu_concrete *find_or_trace(mu_function *function, const mu_value *argumen
             found = concrete;
     }
     bool relaxed = found != NULL;
-    for (size_t i = 0; i < function->concretes.n && !found; i++)
+    for (size_t i = 0; i < function->concretes.n && !found && !exact; i++)
         if (comparable(function->concretes.items[i], arguments, &s, owner)) {
             relax(function->concretes.items[i], &s);
             relaxed = true;
@@ -243,12 +274,14 @@ static mu_concrete *find_or_trace(mu_function *function, const mu_value *argumen
         explain(function, arguments, &s, owner);
     if (!found)
         found = trace_concrete(function, arguments, &s, owner);
+    if (!found && batch == MU_BATCH_PREFERRED)
+        found = trace_exactly(function, arguments, owner);
 out:
     mu__free(s.specs);
     return found;
 }
 
-mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, void *owner)
+mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, mu_batch batch, void *owner)
 {
     pthread_mutex_lock(&function->lock);
     mu_concrete *concrete = find_or_trace(function, arguments, batch, owner);

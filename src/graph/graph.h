@@ -147,10 +147,13 @@ typedef struct mu_concrete {
     void (*free_plans)(void *plans);
 } mu_concrete;
 
-// mu__function_concrete returns the graph for arguments like these, tracing if needed. Where `batch`, the
-// first axis of every argument is a batch: unknown to the trace. An axis that differs between calls becomes
-// unknown in the next trace. `owner` is the strategy in force: each has graphs of its own. Borrowed.
-mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, bool batch, void *owner);
+// Whether the first axis of every argument is a batch: unknown to the trace. PREFERRED: unless the callback cannot be
+// traced so, but can with the sizes of the arguments; it is then traced for each of them.
+typedef enum mu_batch { MU_BATCH_NONE, MU_BATCH_ALWAYS, MU_BATCH_PREFERRED } mu_batch;
+
+// mu__function_concrete returns the graph for arguments like these, tracing if needed. An axis that differs between
+// calls becomes unknown in the next trace. `owner` is the strategy in force: each has graphs of its own. Borrowed.
+mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, mu_batch batch, void *owner);
 
 // mu__function_inline calls the callback as part of what is in progress: a trace, or an eager replica.
 mu_value *mu__function_inline(const mu_function *function, mu_value *arguments);

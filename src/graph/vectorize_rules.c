@@ -191,7 +191,8 @@ static bool has_batch(const site *s)
 {
     mu_tensor *in[8];
     mu_shape shape = s->in[0].at->shape, out = s->node->out[0].shape;
-    if (s->node->n_in > (int)MU_COUNT(in) || !s->in[0].rows || s->node->n_out != 1 || !mu__shape_known(&out))
+    if (s->node->n_in > (int)MU_COUNT(in) || !s->in[0].rows || s->node->n_out != 1 || !mu__shape_known(&out) ||
+        (s->n_rows == MU_UNKNOWN && mu__elements(&out) == 0))
         return false;
     for (int i = 1; i < s->node->n_in; i++) {
         if (s->in[i].rows)

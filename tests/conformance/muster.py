@@ -158,6 +158,7 @@ class Library:
         """Raises what a callback or the library left behind."""
         self.lib.mu_error_code.restype = ctypes.c_int
         if not self.lib.mu_error_code():
+            self.failure = None  # of a callback that was called again and did not fail
             return
         self.lib.mu_error_take.restype = self.declared.structs["mu_error"]
         error = self.lib.mu_error_take()
@@ -173,7 +174,8 @@ class Library:
         except Exception as error:  # whatever it is must not cross C
             self.failure = error
             self.lib.mu_fail_at.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p]
-            self.lib.mu_fail_at(MU_INTERNAL, b"python", 0, b"a Python callback failed")
+            code = error.code if isinstance(error, MusterError) else MU_INTERNAL
+            self.lib.mu_fail_at(code, b"python", 0, b"a Python callback failed")
             return failed
 
     @contextlib.contextmanager

@@ -50,6 +50,35 @@ static void plans_are_bounded(void **state)
     assert_int_equal(calls, 1);
 }
 
+static mu_value *cut_in_two(mu_value *arguments, void *arg)
+{
+    mu_tensor *halves[2];
+    ++*(int *)arg;
+    return mu_split(mu_at(arguments, 0), 2, 0, halves) == MU_OK ? mu_of(mu_subtract(halves[1], halves[0])) : NULL;
+}
+
+// A function that must know its sizes is traced for each of them, and says what it wants of them.
+static void sizes_that_a_trace_must_know(void **state)
+{
+    (void)state;
+    int calls = 0;
+    mu_function *function = mu_function_new(cut_in_two, &calls);
+    for (int turn = 0; turn < 2; turn++)
+        for (int64_t rows = 2; rows < 8; rows += 2) {
+            const double values[] = {1, 2, 4, 8, 16, 32};
+            mu_value *x = mu_of(mu_tensor_new(MU_F64, 1, &rows, values));
+            mu_tensor *seen = mu_at(mu_run(NULL, function, x), 0);
+            assert_near(doubles(seen), doubles(mu_at(cut_in_two(x, &calls), 0)), rows / 2, 0);
+        }
+    assert_int_equal(mu_function_trace_count(function), 3);
+    assert_int_equal(calls, 1 + 3 + 6);  // the first trace failed
+    assert_null(mu_run(NULL, function, ones(MU_F64, 3, 1)));
+    expect_error(MU_INVALID_ARGUMENT, "axis 0 has size 3");
+    assert_null(mu_run(strategy_of(2), function, ones(MU_F64, 2, 1)));
+    mu_error_take();
+    assert_non_null(mu_run(NULL, function, ones(MU_F64, 2, 1)));
+}
+
 typedef struct maker {
     mu_variable *made;
     bool every_time;
@@ -121,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(traces_are_few),
         MODEL_TEST(plans_are_bounded),
+        MODEL_TEST(sizes_that_a_trace_must_know),
         MODEL_TEST(only_the_first_trace_makes_variables),
         MODEL_TEST(results_of_every_kind),
         MODEL_TEST(null_callbacks_are_refused),
