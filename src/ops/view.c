@@ -422,7 +422,11 @@ static mu_status broadcast_into(const mu_infer *infer, const mu_shape *wanted, m
 static mu_status broadcast_to_infer(mu_infer *infer)
 {
     const mu_shape *wanted = &((const mu_shape_attrs *)infer->attrs)->shape;
+    char text[MU_SHAPE_TEXT];
     MU_TRY(mu__shape_check(wanted, infer->op->name));
+    if (!mu__shape_known(wanted))
+        return mu__error(MU_INVALID_ARGUMENT, "broadcast_to: shape %s is not known; give every dimension, or take it "
+                         "from another tensor (broadcast_like)", mu__shape_text(wanted, text));
     return broadcast_into(infer, wanted, &infer->out[0]);
 }
 static const mu_shape_attrs to_435 = {MU_DIMS(4, 3, 5)}, to_0x3 = {MU_DIMS(0, 3)};
