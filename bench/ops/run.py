@@ -2,8 +2,8 @@
 # Python that scripts/python_env makes (it needs numpy). It starts Muster's server and the rivals, all on one core; per
 # case and size it compares their results, then times them in turn for several rounds, and for more where the rounds
 # disagree. A time is the median of the rounds, a rival's that of its best setting; a ratio is the rivals' best time
-# over Muster's. Memory-bound ops are held against the bandwidth measured in the same run at the same size with the same
-# mix of reads and writes. A table, then one line of JSON.
+# over Muster's. Memory-bound ops are held against the bandwidth measured in the same run for as many bytes with the
+# same mix of reads and writes. A table, then one line of JSON.
 # It must not know how any program computes.
 import argparse
 import json
@@ -179,6 +179,14 @@ def way_of(read, written):
     return min(list(WAYS)[1:-1], key=lambda way: abs(math.log(read / written / WAYS[way])))
 
 
+def operand_of(read, written):
+    """The bytes of operand, rounded to a power of two, at which the server's loops move as much as the row does; beyond
+    64 MB nothing changes."""
+    larger = max(read, written)
+    moved = larger / 2 if way_of(read, written) in ("2:1", "1:2") else larger
+    return 1 << min(max(10, round(math.log2(max(moved, 1)))), 26)
+
+
 class Bench:
     def __init__(self, arguments, programs, folder):
         self.arguments, self.programs, self.folder = arguments, programs, folder
@@ -236,14 +244,20 @@ class Bench:
         read = 0 if case.unread else sum(inputs.bytes[name] for name in case.inputs)
         written = sum(n * width for n, _, width in sample)
         self.rows.append({"case": case, "size": size, "ours": medians[fit[0]], "bytes": read + written,
-                          "way": way_of(read, written),
+                          "way": way_of(read, written), "operand": operand_of(read, written),
                           "best": medians[best] if best else None, "rival": f"{best[0].name} {best[1]}" if best else ""})
+
+    def limit(self, operand):
+        """The bandwidths for operands of so many bytes, the best of all times that they were measured."""
+        known = self.limits.setdefault(operand, dict.fromkeys(WAYS, 0))
+        for way, value in zip(WAYS, self.ours.ask("limits", operand)):
+            known[way] = max(known[way], value)
 
     def run(self):
         progress = sys.stderr.isatty()
         self.limits, self.peak = {}, self.ours.ask("peak")[0]
         for size in self.arguments.sizes:
-            self.limits[size] = dict(zip(WAYS, self.ours.ask("limits", cases.SIZES[size])))
+            self.limit(cases.SIZES[size])
             inputs = Inputs(self.folder, size)
             wanted = [case for case in self.arguments.cases
                       if list(cases.SIZES).index(size) <= list(cases.SIZES).index(case.largest)]
@@ -253,9 +267,9 @@ class Bench:
                 self.measure(inputs, case, size)
                 later = {name for other in wanted[i + 1:] for name in other.inputs}
                 inputs.forget(self.programs, set(case.inputs) - later)
-            again = self.ours.ask("limits", cases.SIZES[size])
-            for way, value in zip(WAYS, again):
-                self.limits[size][way] = max(self.limits[size][way], value)
+            for operand in {cases.SIZES[size]} | {row["operand"] for row in self.rows
+                                                     if row["size"] == size and row["case"].kind == "memory"}:
+                self.limit(operand)
         if progress:
             sys.stderr.write("\r\x1b[K")
 
@@ -269,14 +283,14 @@ def middle(values):
 def report(bench):
     print(f"\n{'op':<24}{'size':>5}{'ours us':>12}{'rival us':>12}{'ratio':>8}  {'of limit':>8}  best rival")
     for row in bench.rows:
-        limit = bench.limits[row["size"]][row["way"]]
+        limit = bench.limits.get(row["operand"], bench.limits[cases.SIZES[row["size"]]])[row["way"]]
         row["fraction"] = row["bytes"] / limit / (row["ours"] * 1e-9)
         row["ratio"] = row["best"] / row["ours"] if row["best"] else None
         bound = f"{row['fraction']:8.2f}" if row["case"].kind == "memory" else " " * 8
         rival = f"{row['best'] / 1e3:12.2f}{row['ratio']:8.2f}" if row["best"] else f"{'none':>12}{'':8}"
         print(f"{row['case'].name:<24}{row['size']:>5}{row['ours'] / 1e3:12.2f}{rival}  {bound}  {row['rival']}")
-    for size, limits in bench.limits.items():
-        print(f"{size}: " + ", ".join(f"{way} {value / 1e9:.1f} GB/s" for way, value in limits.items()))
+    for operand, limits in sorted(bench.limits.items()):
+        print(f"{operand >> 10} KB: " + ", ".join(f"{way} {value / 1e9:.1f} GB/s" for way, value in limits.items()))
     print(f"matrix product of oneDNN: {bench.peak / 1e9:.0f} GFLOP/s")
     for note in bench.notes:
         print("note:", note)
