@@ -100,6 +100,12 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
     }
 }
 
+void mu__fetch_start(const void *from, size_t bytes)
+{
+    for (size_t at = 0; at < MU_MIN(bytes, (size_t)AHEAD); at += LINE)
+        __builtin_prefetch((const char *)from + at);
+}
+
 // Repeats a line; `bytes` of it at the end.
 MU_CLONES
 static void fill_lines(char *to, const char *line, size_t bytes)

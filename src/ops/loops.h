@@ -67,6 +67,10 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
                      bool stream);
 void mu__fill(void *to, const void *element, size_t bytes, int64_t n, bool stream);
 
+// mu__fetch_start asks for the first lines of a block of so many bytes that will be copied after the one at hand, since
+// no processor foresees where blocks here and there begin.
+void mu__fetch_start(const void *from, size_t bytes);
+
 // mu__truth_of_row tells whether any, or all, of n bools are true.
 bool mu__truth_of_row(bool all, const uint8_t *x, int64_t n);
 

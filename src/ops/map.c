@@ -294,10 +294,26 @@ static void write_elements(const element_row *row, const char *in, char *out, in
                                                                                       out, n);
 }
 
-static void write_row(const element_row *row, const char *in, char *out)
+// Asks, while elements [first, first + n) of a row are put in place, for what those will be made of that come so many
+// bytes of the result later, in this row of the input or the next.
+static void fetch_ahead(const element_row *row, const char *in, const char *next, int64_t first, int64_t n)
 {
-    _Alignas(64) char piece[MU_PIECE_BYTES];
-    int64_t step = MU_PIECE_BYTES / (int64_t)row->bytes;
+    enum { LINE = 64, AHEAD = 4096 };
+    const int64_t bytes = (int64_t)row->bytes, times = MU_MAX(row->times, 1);
+    const int64_t stride = row->times > 0 ? 1 : row->stride;
+    const int64_t step = times * MU_MAX(LINE / MU_MAX(bytes * MU_MAX(stride, -stride), 1), 1);
+    for (int64_t i = first + AHEAD / bytes; i < first + n + AHEAD / bytes && stride != 0; i += step) {
+        const bool here = i < row->width;
+        const int64_t at = here ? i : MU_MIN(i - row->width, row->width - 1);
+        __builtin_prefetch((here ? in : next) + (row->times > 0 ? at / times : row->map[at]) * bytes);
+    }
+}
+
+static void write_row(const element_row *row, const char *in, const char *next, char *out)
+{
+    enum { PIECE = 2048 };
+    _Alignas(64) char piece[PIECE];
+    int64_t step = PIECE / (int64_t)row->bytes;
     if (row->times > 0)
         step -= step % row->times;
     if (!row->stream || step == 0) {
@@ -306,6 +322,7 @@ static void write_row(const element_row *row, const char *in, char *out)
     }
     for (int64_t at = 0; at < row->width; at += step) {
         const int64_t n = MU_MIN(step, row->width - at);
+        fetch_ahead(row, in, next, at, n);
         write_elements(row, in, piece, at, n);
         mu__put_piece(out + (size_t)at * row->bytes, piece, n * (int64_t)row->bytes);
     }
@@ -318,6 +335,14 @@ static int64_t stride_of(const int64_t *map, int64_t n)
         if (map[i] - map[i - 1] != stride)
             return 0;
     return stride;
+}
+
+// Where the input of a row of the result begins; NULL: the whole row is constant.
+static const char *row_start(const mu_kernel *k, const axis_maps *maps, int64_t row)
+{
+    const int64_t base = row_base(maps, row);
+    const size_t block = (size_t)maps->block * mu_dtype_bytes(k->out[0].dtype);
+    return base < 0 ? NULL : (const char *)k->in[0].data + (size_t)base * block;
 }
 
 // Where most runs are single elements, rows are picked element by element. False if this is no such case.
@@ -336,38 +361,51 @@ static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
         .times = repeats ? ((const mu_counts_attrs *)k->attrs)->counts.at[maps->rank - 1] : 0,
         .stream = mu__streams(rows * width * (int64_t)bytes),
     };
-    for (int64_t row = 0; row < rows; row++)
-        write_row(&way, (const char *)k->in[0].data + (size_t)row_base(maps, row) * bytes,
-                  (char *)k->out[0].data + (size_t)(row * width) * bytes);
+    const char *in = row_start(k, maps, 0);
+    for (int64_t row = 0; row < rows; row++) {
+        const char *next = row_start(k, maps, MU_MIN(row + 1, rows - 1));
+        write_row(&way, in, next, (char *)k->out[0].data + (size_t)(row * width) * bytes);
+        in = next;
+    }
     return true;
+}
+
+// One row of the result, run by run; meanwhile the start of the next run is fetched, which may be that of the next row,
+// read from `next`.
+static void write_runs(const mu_kernel *k, const axis_maps *maps, const char *in, const char *next, char *out,
+                       bool stream)
+{
+    const size_t block = (size_t)maps->block * mu_dtype_bytes(k->out[0].dtype);
+    for (int64_t r = 0; r < maps->n_runs; r++) {
+        const run *part = &maps->runs[r], *later = &maps->runs[(r + 1) % maps->n_runs];
+        const char *from = r + 1 < maps->n_runs ? in : next;
+        char *to = out + (size_t)part->to * block;
+        if (stream && from && later->from >= 0)
+            mu__fetch_start(from + (size_t)later->from * block, (size_t)later->length * block);
+        if (!in || part->from < 0)
+            fill_elements(k->out[0].dtype, to, part->length * maps->block, mu__map_constant(k->op, k->attrs), stream);
+        else
+            mu__copy_blocks(to, 0, in + (size_t)part->from * block, 0, (size_t)part->length * block, 1, stream);
+    }
 }
 
 static mu_status map_ref(const mu_kernel *k)
 {
     axis_maps maps;
-    mu_dtype dtype = k->out[0].dtype;
     if (mu__elements(&k->out[0].shape) == 0)
         return MU_OK;
     MU_TRY(make_maps(k, &k->in[0].shape, &k->out[0].shape, &maps));
-    size_t block = (size_t)maps.block * mu_dtype_bytes(dtype);
-    int64_t width = maps.rank > 0 ? maps.dims[maps.rank - 1] : 1, rows = count_rows(&maps);
-    double value = mu__map_constant(k->op, k->attrs);
-    const char *in = k->in[0].data;
+    const size_t block = (size_t)maps.block * mu_dtype_bytes(k->out[0].dtype);
+    const int64_t width = maps.rank > 0 ? maps.dims[maps.rank - 1] : 1, rows = count_rows(&maps);
     char *out = k->out[0].data;
     const bool done = map_by_elements(k, &maps), stream = mu__streams(rows * width * (int64_t)block);
     if (maps.rank == 0)
-        mu__copy_blocks(out, 0, in, 0, block, 1, stream);
+        mu__copy_blocks(out, 0, k->in[0].data, 0, block, 1, stream);
+    const char *in = done || maps.rank == 0 ? NULL : row_start(k, &maps, 0);
     for (int64_t row = 0; row < rows && maps.rank > 0 && !done; row++, out += (size_t)width * block) {
-        int64_t base = row_base(&maps, row);
-        for (int64_t r = 0; r < maps.n_runs; r++) {
-            const run *part = &maps.runs[r];
-            char *to = out + (size_t)part->to * block;
-            if (base < 0 || part->from < 0)
-                fill_elements(dtype, to, part->length * maps.block, value, stream);
-            else
-                mu__copy_blocks(to, 0, in + (size_t)(base + part->from) * block, 0, (size_t)part->length * block, 1,
-                                stream);
-        }
+        const char *next = row + 1 < rows ? row_start(k, &maps, row + 1) : NULL;
+        write_runs(k, &maps, in, next, out, stream);
+        in = next;
     }
     mu__free(maps.memory);
     return MU_OK;

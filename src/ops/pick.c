@@ -127,8 +127,11 @@ void mu__pick_rows(const mu_view *indices, int64_t first, const void *x, int64_t
         if (pick)
             pick_numbers(pick, chosen, index_bytes, from, (int64_t)row, fetches && i + 1 < left ? (int64_t)row : 0,
                          bytes, to, m, stream);
-        for (int64_t j = 0; j < m && !pick; j++)
+        for (int64_t j = 0; j < m && !pick; j++) {
+            if (stream && j + 1 < m)
+                mu__fetch_start(from + (size_t)mu__index_at(indices, first + j + 1) * bytes, bytes);
             mu__copy_blocks(to + (size_t)j * bytes, 0, from + (size_t)mu__index_at(indices, first + j) * bytes, 0,
                             bytes, 1, stream);
+        }
     }
 }

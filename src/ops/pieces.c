@@ -1,54 +1,51 @@
 // Element-wise results made piece by piece; see loops.h.
 //
-// Main idea: a result that is larger than the caches is made in pieces of a kilobyte, which stay in the nearest one and
-// are put past all others from there, while what a single dense operand gives next is on its way. Tried without gain:
-// asking for two dense operands; asking for anything where the result stays in the caches. Knows nothing of what a
-// piece is made of.
+// Main idea: a result that is larger than the caches is made in pieces of a kilobyte or two, which stay in the nearest
+// one and are put past all others from there, while what one dense operand, or each of three, gives next is on its way.
+// Tried without gain: asking for two dense operands; asking for anything where the result stays in the caches. Knows
+// nothing of what a piece is made of.
 #include "ops/loops.h"
 
 #include "kernels/kernels.h"
 
-// Bytes: of a piece (pieces of 4 KB leave the memory idle while each is put); how far ahead is asked for; of a line.
-enum { PIECE = 1024, AHEAD = 4096, LINE = 64 };
+// Bytes: of a piece (pieces of 4 KB leave the memory idle while each is put), and of one that is made of as many bytes
+// of one operand; how far ahead is asked for, in pieces; of a line.
+enum { PIECE = 1024, LONG_PIECE = 2048, AHEAD = 4, LINE = 64 };
 
-// Elements of a piece, of which no operand has more than PIECE bytes.
-static int64_t piece_elements(const mu_pieces *p)
+// Elements of a piece, of which no operand has more bytes than the piece.
+static int64_t piece_elements(const mu_pieces *p, int n_dense)
 {
     size_t widest = p->out_bytes;
-    for (int i = 0; i < p->n_in; i++)
-        widest = MU_MAX(widest, p->in_bytes[i]);
-    return PIECE / (int64_t)widest;
-}
-
-// The only dense operand, or -1.
-static int dense_operand(const mu_pieces *p)
-{
-    int found = -1;
+    bool alike = n_dense == 1;
     for (int i = 0; i < p->n_in; i++) {
-        if (p->in_bytes[i] > 0 && found >= 0)
-            return -1;
-        found = p->in_bytes[i] > 0 ? i : found;
+        widest = MU_MAX(widest, p->in_bytes[i]);
+        alike = alike && (p->in_bytes[i] == 0 || p->in_bytes[i] == p->out_bytes);
     }
-    return found;
+    return (alike ? LONG_PIECE : PIECE) / (int64_t)widest;
 }
 
-static void fetch(const void *base, int64_t at, int64_t n, size_t element, size_t ahead)
+// Asks for what the dense operands give to the piece that is so many pieces behind the one at hand.
+static void fetch(const mu_pieces *p, int64_t at, int64_t n)
 {
-    const char *from = (const char *)base + (size_t)at * element + ahead;
-    for (size_t i = 0; i < (size_t)n * element; i += LINE)
-        __builtin_prefetch(from + i);
+    for (int i = 0; i < p->n_in; i++) {
+        const char *from = (const char *)p->in[i] + (size_t)(at + AHEAD * n) * p->in_bytes[i];
+        for (size_t k = 0; k < (size_t)n * p->in_bytes[i]; k += LINE)
+            __builtin_prefetch(from + k);
+    }
 }
 
 static void put_pieces(const mu_pieces *p, int64_t n)
 {
-    const int64_t step = piece_elements(p);
-    const int dense = dense_operand(p);
+    int n_dense = 0;
+    for (int i = 0; i < p->n_in; i++)
+        n_dense += p->in_bytes[i] > 0;
+    const int64_t step = piece_elements(p, n_dense);
     const mu_kernels *kernels = mu__kernels();
-    _Alignas(LINE) char piece[PIECE];
+    _Alignas(LINE) char piece[LONG_PIECE];
     for (int64_t at = 0; at < n; at += step) {
         const int64_t count = MU_MIN(step, n - at);
-        if (dense >= 0)
-            fetch(p->in[dense], at, count, p->in_bytes[dense], AHEAD);
+        if (n_dense != 2)
+            fetch(p, at, count);
         p->make(p->arg, at, count, piece);
         kernels->put((char *)p->out + (size_t)at * p->out_bytes, piece, count * (int64_t)p->out_bytes);
     }

@@ -41,6 +41,10 @@ static int64_t reversed(int64_t rows, int64_t columns, int64_t i, int64_t j)
     (void)rows;
     return i * columns + columns - 1 - j;
 }
+static int64_t upside_down(int64_t rows, int64_t columns, int64_t i, int64_t j)
+{
+    return (rows - 1 - i) * columns + j;
+}
 static int64_t doubled(int64_t rows, int64_t columns, int64_t i, int64_t j)
 {
     (void)rows;
@@ -83,6 +87,7 @@ static void check_moves(int64_t rows, int64_t columns)
     check_source(x, mu_pad(x, DIMS(1, 2), DIMS(1, 2), "constant", 7), padded);
     check_source(x, mu_roll(x, 3, 1), rolled);
     check_source(x, mu_reverse(x, 1), reversed);
+    check_source(x, mu_reverse(x, 0), upside_down);
     check_source(x, mu_repeat(x, 2, 1), doubled);
     check_source(x, mu_repeat(x, 3, 1), tripled);
     check_source(x, mu_tile(x, DIMS(2, 2)), tiled);
@@ -90,6 +95,31 @@ static void check_moves(int64_t rows, int64_t columns)
     check_source(x, mu_concat(2, (mu_tensor *[]){x, x}, 0), tiled);
     check_source(x, mu_strided_slice(x, DIMS(0, 0), DIMS(0, 0), DIMS(1, 2), 3, 3, 0), every_other);
     mu_pool_close(pool);
+}
+
+// Elements of two tensors that take turns: of every size of an element, and so many that results go past the caches.
+static void test_turns(void **state)
+{
+    static const mu_dtype dtypes[] = {MU_I8, MU_BF16, MU_F32, MU_F64};
+    static const int64_t sizes[] = {0, 1, 5, 131, (5 << 20) + 3};
+    (void)state;
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++)
+        for (size_t s = 0; s < MU_COUNT(sizes); s++) {
+            const int64_t n = sizes[s];
+            mu_pool *pool = mu_pool_open();
+            mu_tensor *x = mu_zeros(dtypes[d], 1, DIMS(n)), *y = mu_zeros(dtypes[d], 1, DIMS(n));
+            for (int64_t i = 0; i < n; i++) {
+                mu__write_element(dtypes[d], mu__data(x), i, (double)(i % 127));
+                mu__write_element(dtypes[d], mu__data(y), i, -(double)(i % 113) - 1);
+            }
+            mu_tensor *both = mu_stack(2, (mu_tensor *[]){x, y}, 1);
+            assert_int_equal(mu_tensor_elements(both), 2 * n);
+            for (int64_t i = 0; i < n; i += n > 1000 && i % 1000 > 16 ? 61 : 1) {
+                assert_true(mu__read_element(dtypes[d], mu__data(both), 2 * i) == (double)(i % 127));
+                assert_true(mu__read_element(dtypes[d], mu__data(both), 2 * i + 1) == -(double)(i % 113) - 1);
+            }
+            mu_pool_close(pool);
+        }
 }
 
 static void test_moves(void **state)
@@ -334,7 +364,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moves),        cmocka_unit_test(test_broadcasts_and_fills),
-        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_turns),
         cmocka_unit_test(test_indices),      cmocka_unit_test(test_search),
         cmocka_unit_test(test_picks),        cmocka_unit_test(test_combined_numbers),
         cmocka_unit_test(test_unique_of_types),
