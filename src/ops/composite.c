@@ -1,11 +1,29 @@
 // Functions made of ops, without rows of their own: constants, statistics, and what gradient rules
 // share. A row is made of one of these when a bench shows that it pays.
 #include "ops/attrs.h"
+#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
 
 #include <math.h>
 #include <muster/ops.h>
+
+// ---- Errors of composed functions ---------------------------------------------------------------
+
+mu_tensor *mu__composed(const char *name, int n_in, mu_tensor *const *in, mu_tensor *result)
+{
+    char text[400] = "", shape[MU_SHAPE_TEXT];
+    size_t used = 0;
+    const size_t length = strlen(name);
+    if (result || (strncmp(mu_error_message(), name, length) == 0 && mu_error_message()[length] == ':'))
+        return result;
+    for (int i = 0; i < n_in && used < sizeof text; i++)
+        if (in[i])
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s", used ? " and " : " of ",
+                                     mu_dtype_name(in[i]->dtype), mu__shape_text(&in[i]->shape, shape));
+    mu__error_context("in %s%s", name, text);
+    return NULL;
+}
 
 // ---- For gradients ------------------------------------------------------------------------------
 
@@ -191,21 +209,28 @@ mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n)
 
 mu_tensor *mu_reduce_logsumexp_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
+    if (mu__pending())
+        return NULL;
     // The largest element is taken out of the sum, unless it is infinite.
     mu_tensor *most = mu_stop_gradient(mu_reduce_max_axes(x, n, axes, true));
     most = mu_where(mu_is_finite(most), most, mu__scalar_like(most, 0));
     mu_tensor *sum = mu_log(mu_reduce_sum_axes(mu_exp(mu_subtract(x, most)), n, axes, true));
-    mu_tensor *result = mu_add(sum, most);
-    return keep_dims ? result : mu_reduce_sum_axes(result, n, axes, false);
+    mu_tensor *kept = mu_add(sum, most), *result = keep_dims ? kept : mu_reduce_sum_axes(kept, n, axes, false);
+    return mu__composed1("reduce_logsumexp", x, result);
 }
 
-mu_tensor *mu_reduce_variance_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+static mu_tensor *variance(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
     mu_tensor *mean = mu_reduce_mean_axes(x, n, axes, true);
     return mu_reduce_mean_axes(mu_square(mu_subtract(x, mean)), n, axes, keep_dims);
 }
 
+mu_tensor *mu_reduce_variance_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
+{
+    return mu__pending() ? NULL : mu__composed1("reduce_variance", x, variance(x, n, axes, keep_dims));
+}
+
 mu_tensor *mu_reduce_std_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
-    return mu_sqrt(mu_reduce_variance_axes(x, n, axes, keep_dims));
+    return mu__pending() ? NULL : mu__composed1("reduce_std", x, mu_sqrt(variance(x, n, axes, keep_dims)));
 }

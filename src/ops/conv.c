@@ -4,6 +4,7 @@
 // as float32: images as they are, kernels reordered at each run into what the primitive likes (they change every step,
 // and it costs microseconds). Where strides are 1 an image's gradient is a forward convolution too. Each of the three
 // rows is linear in both operands, so their gradients are each other. Fused rows come from passes.
+#include "ops/composed.h"
 #include "ops/conv.h"
 #include "ops/lower.h"
 #include "ops/onednn.h"
@@ -629,7 +630,7 @@ static mu_tensor *transpose_convolution(const conv_options *o, mu_tensor *x, mu_
     mu_conv_attrs attrs;
     if (make_attrs(o, &attrs) != MU_OK || choose_image(o, x, kernel, &attrs) != MU_OK)
         return NULL;
-    return mu__apply2(o->op, &attrs, x, kernel);
+    return mu__composed2(o->name, x, kernel, mu__apply2(o->op, &attrs, x, kernel));
 }
 
 mu_tensor *mu_nn_conv2d_transpose_with(const mu_nn_conv2d_transpose_args *args)

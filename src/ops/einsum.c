@@ -3,6 +3,7 @@
 // The equation becomes labels: one per letter, and for "..." one per axis that it stands for, counted from the
 // right. A letter twice in an operand takes the diagonal. Several operands are multiplied in pairs, first the
 // pair whose product saves most. The sums themselves are contract.c's.
+#include "ops/composed.h"
 #include "ops/contract.h"
 
 #include <ctype.h>
@@ -311,7 +312,7 @@ mu_tensor *mu_einsum(const char *text, int n, mu_tensor *const *tensors)
             return NULL;
     }
     const mu_term product = multiply_all(terms, n, &wanted);
-    return product.x ? mu__term_order(&product, wanted.label, wanted.n) : NULL;
+    return mu__composed("einsum", n, tensors, product.x ? mu__term_order(&product, wanted.label, wanted.n) : NULL);
 }
 
 // ---- tensordot ----------------------------------------------------------------------------------
@@ -356,7 +357,7 @@ mu_tensor *mu_tensordot_axes(mu_tensor *a, mu_tensor *b, int n, const int *axes_
         if (!(summed >> y.label[i] & 1))
             wanted.label[wanted.n++] = y.label[i];
     const mu_term product = mu__term_product(&x, &y, ~summed, 0, &wanted, "tensordot");
-    return product.x ? mu__term_order(&product, wanted.label, wanted.n) : NULL;
+    return mu__composed2("tensordot", a, b, product.x ? mu__term_order(&product, wanted.label, wanted.n) : NULL);
 }
 
 mu_tensor *mu_tensordot(mu_tensor *a, mu_tensor *b, int n)

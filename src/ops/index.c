@@ -3,6 +3,7 @@
 // An index outside its axis is an error that names it, never a wrong read. Writes happen in the order of the
 // indices, so that a place named twice has one outcome. Gradients of gathers are rows that add into zeros.
 #include "ops/attrs.h"
+#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/index.h"
 #include "ops/loops.h"
@@ -137,11 +138,13 @@ mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims)
 mu_tensor *mu_batch_gather(mu_tensor *x, mu_tensor *indices)
 {
     const int batches = indices ? indices->shape.rank - 1 : 0;
-    if (!mu__pending() && batches < 0) {
+    if (mu__pending())
+        return NULL;
+    if (batches < 0) {
         mu__error(MU_INVALID_ARGUMENT, "batch_gather: the indices are a scalar; their last axis tells what to take");
         return NULL;
     }
-    return mu_gather(x, indices, batches, batches);
+    return mu__composed2("batch_gather", x, indices, mu_gather(x, indices, batches, batches));
 }
 
 // gather_grad: (dy, indices, x) to the sum of dy's slices at their places in zeros like x.
@@ -435,16 +438,17 @@ static bool names_rows(const mu_tensor *indices, const mu_tensor *updates, int r
 
 mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const int64_t *dims)
 {
+    if (mu__pending())
+        return NULL;
     if (updates && updates->dtype == MU_BOOL)  // where any update is true
         return mu_cast(mu_scatter_nd(indices, mu_cast(updates, MU_I32), rank, dims), MU_BOOL);
     // Outside of traces the sum over rows starts from zeros that nobody has to write and copy before.
-    if (indices && updates && dims && !mu__pending() && !mu__context()->trace &&
-        names_rows(indices, updates, rank, dims)) {
+    if (indices && updates && dims && !mu__context()->trace && names_rows(indices, updates, rank, dims)) {
         mu_tensor *like = mu__tensor_unset(updates->dtype, rank, dims);
         return mu__apply3(&mu_op_gather_grad, &plain_0, updates, mu_squeeze(indices, 1), like);
     }
     mu_tensor *zeros = updates ? mu_zeros(updates->dtype, rank, dims) : NULL;
-    return mu_tensor_scatter_add(zeros, indices, updates);
+    return mu__composed2("scatter_nd", indices, updates, mu_tensor_scatter_add(zeros, indices, updates));
 }
 
 // ---- one_hot ------------------------------------------------------------------------------------

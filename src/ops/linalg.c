@@ -4,6 +4,7 @@
 // in float32. The gradient of a factor is written with triangular systems, the gradient of a system with another
 // one and a product, so both have gradients of any order.
 #include "ops/attrs.h"
+#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -422,6 +423,6 @@ mu_tensor *mu_norm(mu_tensor *x, double order, int n, const int *axes, bool keep
         n = x->shape.rank;
     mu_tensor *norm = matrices ? matrix_norm(x, order, axes) : vector_norm(x, order, n, axes ? axes : all);
     if (keep_dims || !norm)
-        return norm;
+        return mu__composed1("norm", x, norm);
     return mu_reduce_sum_axes(norm, n, axes ? axes : all, false);
 }

@@ -3,6 +3,7 @@
 // A depthwise convolution is a grouped one with a group for each channel; one dimension is two with a height of 1.
 // A pool over a volume is one over its planes and then one over depth: maxima of maxima, and means of means, since
 // windows are boxes and padding counts as absent. Nothing here knows rows' kernels.
+#include "ops/composed.h"
 #include "ops/nn.h"
 
 #include <muster/nn.h>
@@ -47,8 +48,9 @@ mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args)
                   "known and not empty", mu__shape_text(&a.kernel->shape, text));
         return NULL;
     }
+    mu_tensor *in[] = {a.x, a.kernel};
     a.kernel = group_kernel(a.kernel);
-    return mu_nn_conv2d_with(&a);
+    return mu__composed("depthwise_conv2d", 2, in, mu_nn_conv2d_with(&a));
 }
 
 mu_tensor *mu_nn_separable_conv2d_with(const mu_nn_separable_conv2d_args *args)
@@ -67,7 +69,8 @@ mu_tensor *mu_nn_separable_conv2d_with(const mu_nn_separable_conv2d_args *args)
     mu_tensor *channels = mu_nn_depthwise_conv2d(
         a.x, a.depthwise_kernel, .strides = {a.strides[0], a.strides[1]}, .dilations = {a.dilations[0], a.dilations[1]},
         .padding = a.padding, .pads = {a.pads[0], a.pads[1], a.pads[2], a.pads[3]});
-    return mu_nn_conv2d(channels, a.pointwise_kernel);
+    mu_tensor *in[] = {a.x, a.depthwise_kernel, a.pointwise_kernel};
+    return mu__composed("separable_conv2d", 3, in, mu_nn_conv2d(channels, a.pointwise_kernel));
 }
 
 // ---- One dimension ------------------------------------------------------------------------------
@@ -91,7 +94,7 @@ mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args)
         mu_nn_conv2d(x, kernel, .strides = {1, a.stride ? a.stride : 1}, .dilations = {1, dilation},
                      .padding = causal ? "explicit" : a.padding,
                      .pads = {0, 0, causal ? before : a.pads[0], causal ? 0 : a.pads[1]}, .groups = a.groups);
-    return mu_squeeze(y, 1);
+    return mu__composed2("conv1d", a.x, a.kernel, mu_squeeze(y, 1));
 }
 
 mu_tensor *mu_nn_conv1d_transpose_with(const mu_nn_conv1d_transpose_args *args)
@@ -105,7 +108,7 @@ mu_tensor *mu_nn_conv1d_transpose_with(const mu_nn_conv1d_transpose_args *args)
                                           .strides = {1, a.stride ? a.stride : 1},
                                           .dilations = {1, a.dilation ? a.dilation : 1}, .padding = a.padding,
                                           .pads = {0, 0, a.pads[0], a.pads[1]}, .groups = a.groups);
-    return mu_squeeze(y, 1);
+    return mu__composed2("conv1d_transpose", a.x, a.kernel, mu_squeeze(y, 1));
 }
 
 typedef mu_tensor *pool2d(const mu_nn_pool2d_args *args);
@@ -119,7 +122,7 @@ static mu_tensor *pool_sequence(pool2d *pool, const mu_nn_pool1d_args *args, con
         .size = sizeof flat, .x = mu_expand_dims(a.x, 1), .window = {1, a.window},
         .strides = {1, a.stride ? a.stride : a.window}, .padding = a.padding, .pads = {0, 0, a.pads[0], a.pads[1]},
     };
-    return mu_squeeze(pool(&flat), 1);
+    return mu__composed1(op, a.x, mu_squeeze(pool(&flat), 1));
 }
 
 mu_tensor *mu_nn_max_pool1d_with(const mu_nn_pool1d_args *args)
@@ -161,7 +164,7 @@ static mu_tensor *pool_volume(pool2d *pool, const mu_nn_pool3d_args *args, const
     };
     mu_tensor *y = pool(&planes);
     if (!y)
-        return NULL;
+        return mu__composed1(op, a.x, NULL);
     const int64_t height = y->shape.dims[1], width = y->shape.dims[2];
     const mu_nn_pool2d_args depth = {
         .size = sizeof depth,
@@ -172,7 +175,8 @@ static mu_tensor *pool_volume(pool2d *pool, const mu_nn_pool3d_args *args, const
         .pads = {a.pads[0], a.pads[1], 0, 0},
     };
     mu_tensor *z = pool(&depth);
-    return z ? mu_reshape(z, 5, (const int64_t[]){dims[0], z->shape.dims[1], height, width, dims[4]}) : NULL;
+    const int64_t depth_out = z ? z->shape.dims[1] : 0;
+    return mu__composed1(op, a.x, mu_reshape(z, 5, (const int64_t[]){dims[0], depth_out, height, width, dims[4]}));
 }
 
 mu_tensor *mu_nn_max_pool3d_with(const mu_nn_pool3d_args *args)

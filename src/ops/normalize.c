@@ -3,6 +3,7 @@
 // normalize recomputes mean and deviation in its gradient, from values that are in the cache by then, so nothing is
 // kept between the two. The gradient row's own gradient is written with ops and with the row itself. f32 runs on the
 // library of kernels; everything else on plain loops. Knows nothing of layers.
+#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -546,12 +547,15 @@ static mu_tensor *normalized(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta, in
 
 mu_tensor *mu_nn_layer_normalization(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta, double epsilon)
 {
-    return normalized(x, gamma, beta, 0, epsilon, true);
+    mu_tensor *in[] = {x, gamma, beta};
+    return mu__pending() ? NULL
+                         : mu__composed("layer_normalization", 3, in, normalized(x, gamma, beta, 0, epsilon, true));
 }
 
 mu_tensor *mu_nn_rms_normalization(mu_tensor *x, mu_tensor *gamma, double epsilon)
 {
-    return normalized(x, gamma, NULL, 0, epsilon, false);
+    return mu__pending() ? NULL
+                         : mu__composed2("rms_normalization", x, gamma, normalized(x, gamma, NULL, 0, epsilon, false));
 }
 
 mu_tensor *mu_nn_group_normalization(mu_tensor *x, int64_t groups, mu_tensor *gamma, mu_tensor *beta, double epsilon)
@@ -570,7 +574,8 @@ mu_tensor *mu_nn_group_normalization(mu_tensor *x, int64_t groups, mu_tensor *ga
                   (long long)channels, (long long)groups);
         return NULL;
     }
-    return normalized(x, gamma, beta, groups, epsilon, true);
+    mu_tensor *in[] = {x, gamma, beta};
+    return mu__composed("group_normalization", 3, in, normalized(x, gamma, beta, groups, epsilon, true));
 }
 
 // Whether the tensor has one number for each channel of x, as far as is known.
@@ -585,6 +590,7 @@ mu_tensor *mu_nn_batch_normalization(mu_tensor *x, mu_tensor *mean, mu_tensor *v
 {
     if (mu__pending())
         return NULL;
+    mu_tensor *given[] = {x, mean, variance, offset, scale};
     const bool channels =
         of_channels(mean, x) && of_channels(variance, x) && of_channels(offset, x) && of_channels(scale, x);
     mu_tensor *factor = mu_rsqrt(mu_add(variance, mu__scalar_like(variance, epsilon)));
@@ -592,8 +598,9 @@ mu_tensor *mu_nn_batch_normalization(mu_tensor *x, mu_tensor *mean, mu_tensor *v
         factor = mu_multiply(factor, scale);
     if (channels) {
         mu_tensor *in[] = {x, mean, factor, offset ? offset : mu__zeros_like(factor)};
-        return mu__apply_n(&mu_op_channel_affine, NULL, 4, in);
+        return mu__composed("batch_normalization", 5, given, mu__apply_n(&mu_op_channel_affine, NULL, 4, in));
     }
     mu_tensor *shift = mu_multiply(mean, factor);
-    return mu_add(mu_multiply(x, factor), offset ? mu_subtract(offset, shift) : mu__scale(shift, -1));
+    mu_tensor *moved = offset ? mu_subtract(offset, shift) : mu__scale(shift, -1);
+    return mu__composed("batch_normalization", 5, given, mu_add(mu_multiply(x, factor), moved));
 }

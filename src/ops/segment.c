@@ -5,6 +5,7 @@
 // shape depends on elements. Rows are taken in order, so that a result has one rounding. An extreme's gradient is
 // shared by all that equal it.
 #include "ops/attrs.h"
+#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/index.h"
 #include "ops/loops.h"
@@ -305,14 +306,20 @@ static mu_tensor *ones_for(mu_tensor *x, mu_tensor *segments)
 
 mu_tensor *mu_unsorted_segment_mean(mu_tensor *x, mu_tensor *segments, int64_t n)
 {
+    if (mu__pending())
+        return NULL;
     mu_tensor *sums = mu_unsorted_segment_sum(x, segments, n);
-    return mu_divide(sums, at_least_one(mu_unsorted_segment_sum(ones_for(x, segments), segments, n), sums));
+    mu_tensor *counts = at_least_one(mu_unsorted_segment_sum(ones_for(x, segments), segments, n), sums);
+    return mu__composed2("unsorted_segment_mean", x, segments, mu_divide(sums, counts));
 }
 
 mu_tensor *mu_unsorted_segment_sqrt_n(mu_tensor *x, mu_tensor *segments, int64_t n)
 {
+    if (mu__pending())
+        return NULL;
     mu_tensor *sums = mu_unsorted_segment_sum(x, segments, n);
-    return mu_divide(sums, mu_sqrt(at_least_one(mu_unsorted_segment_sum(ones_for(x, segments), segments, n), sums)));
+    mu_tensor *counts = at_least_one(mu_unsorted_segment_sum(ones_for(x, segments), segments, n), sums);
+    return mu__composed2("unsorted_segment_sqrt_n", x, segments, mu_divide(sums, mu_sqrt(counts)));
 }
 
 // Means of integers are integers, rounded towards 0; their sums need not fit their type.
@@ -327,10 +334,13 @@ static mu_tensor *whole_segment_mean(mu_tensor *x, mu_tensor *segments)
 
 mu_tensor *mu_segment_mean(mu_tensor *x, mu_tensor *segments)
 {
+    if (mu__pending())
+        return NULL;
     if (x && segments && mu__dtype_is_integer(x->dtype))
-        return whole_segment_mean(x, segments);
+        return mu__composed2("segment_mean", x, segments, whole_segment_mean(x, segments));
     mu_tensor *sums = mu_segment_sum(x, segments);
-    return mu_divide(sums, at_least_one(mu_segment_sum(ones_for(x, segments), segments), sums));
+    mu_tensor *counts = at_least_one(mu_segment_sum(ones_for(x, segments), segments), sums);
+    return mu__composed2("segment_mean", x, segments, mu_divide(sums, counts));
 }
 
 // ---- What slices stand for ----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 //
 // The cross-entropies have their gradient as a hidden second output: forward has all it takes, and the
 // gradient of that output makes second derivatives work. Knows nothing of losses as models have them.
+#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -524,5 +525,8 @@ mu_tensor *mu_nn_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits)
 
 mu_tensor *mu_nn_sigmoid_cross_entropy(mu_tensor *labels, mu_tensor *logits)
 {
-    return subtract(mu__apply1(&mu_op_softplus, NULL, logits), multiply(logits, labels));
+    if (mu__pending())
+        return NULL;
+    mu_tensor *above = mu__apply1(&mu_op_softplus, NULL, logits);
+    return mu__composed2("sigmoid_cross_entropy", labels, logits, subtract(above, multiply(logits, labels)));
 }

@@ -58,6 +58,52 @@ static void test_sizes_of_draws(void **state)
     REFUSED(mu_stateless_random_poisson(seed, one, MU_F32, 1, (int64_t[]){-1}), "negative dimension");
 }
 
+#define F32(...) mu_ones(MU_F32, MU_COUNT(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
+#define I32(...) mu_zeros(MU_I32, MU_COUNT(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
+
+// Functions made of other ops are named, with their arguments as they were given, whatever op inside refuses those.
+static void test_composed(void **state)
+{
+    (void)state;
+    mu_tensor *x = F32(2, 3), *line = F32(2, 6, 2), *image = F32(1, 4, 4, 2), *volume = F32(1, 2, 2, 2, 1);
+    mu_tensor *words = I32(2, 3), *places = I32(4);
+    REFUSED(mu_reduce_logsumexp(words, 0), "\nin reduce_logsumexp of int32[2, 3]");
+    REFUSED(mu_reduce_logsumexp(x, 5), "\nin reduce_logsumexp of float32[2, 3]");
+    REFUSED(mu_reduce_variance(x, 2), "\nin reduce_variance of float32[2, 3]");
+    REFUSED(mu_reduce_std(x, -3), "\nin reduce_std of float32[2, 3]");
+    REFUSED(mu_nn_conv1d(line, F32(3, 4, 3)), "\nin conv1d of float32[2, 6, 2] and float32[3, 4, 3]");
+    REFUSED(mu_nn_conv1d(line, F32(7, 2, 3)), "\nin conv1d of float32[2, 6, 2] and float32[7, 2, 3]");
+    REFUSED(mu_nn_conv1d(line, I32(3, 2, 3)), "\nin conv1d of float32[2, 6, 2] and int32[3, 2, 3]");
+    REFUSED(mu_nn_conv1d_transpose(line, F32(3, 2, 3)),
+            "\nin conv1d_transpose of float32[2, 6, 2] and float32[3, 2, 3]");
+    REFUSED(mu_nn_depthwise_conv2d(image, F32(3, 3, 3, 1)),
+            "\nin depthwise_conv2d of float32[1, 4, 4, 2] and float32[3, 3, 3, 1]");
+    REFUSED(mu_nn_separable_conv2d(image, F32(3, 3, 2, 2), F32(1, 1, 3, 5)),
+            "\nin separable_conv2d of float32[1, 4, 4, 2] and float32[3, 3, 2, 2] and float32[1, 1, 3, 5]");
+    REFUSED(mu_nn_max_pool1d(line, .window = 7), "\nin max_pool1d of float32[2, 6, 2]");
+    REFUSED(mu_nn_avg_pool1d(words = I32(2, 6, 2), .window = 2), "\nin avg_pool1d of int32[2, 6, 2]");
+    REFUSED(mu_nn_max_pool3d(volume, .window = {3, 1, 1}), "\nin max_pool3d of float32[1, 2, 2, 2, 1]");
+    REFUSED(mu_nn_avg_pool3d(volume, .window = {1, 3, 1}), "\nin avg_pool3d of float32[1, 2, 2, 2, 1]");
+    REFUSED(mu_norm(x, 2, 1, (int[]){2}, false), "\nin norm of float32[2, 3]");
+    REFUSED(mu_norm(x, 1, 1, (int[]){-3}, true), "\nin norm of float32[2, 3]");
+    REFUSED(mu_unsorted_segment_mean(x, places, 3), "\nin unsorted_segment_mean of float32[2, 3] and int32[4]");
+    REFUSED(mu_unsorted_segment_sqrt_n(x, places, 3), "\nin unsorted_segment_sqrt_n of float32[2, 3] and int32[4]");
+    REFUSED(mu_segment_mean(x, places), "\nin segment_mean of float32[2, 3] and int32[4]");
+    REFUSED(mu_segment_mean(words, places), "\nin segment_mean of int32[2, 6, 2] and int32[4]");
+    REFUSED(mu_nn_sigmoid_cross_entropy(x, F32(2, 4)), "\nin sigmoid_cross_entropy of float32[2, 3] and float32[2, 4]");
+    REFUSED(mu_nn_batch_normalization(x, F32(4), F32(3), NULL, NULL, 1e-3),
+            "\nin batch_normalization of float32[2, 3] and float32[4] and float32[3]");
+    REFUSED(mu_nn_layer_normalization(x, F32(4), F32(3), 1e-3),
+            "\nin layer_normalization of float32[2, 3] and float32[4] and float32[3]");
+    REFUSED(mu_nn_rms_normalization(x, F32(4), 1e-3), "\nin rms_normalization of float32[2, 3] and float32[4]");
+    REFUSED(mu_nn_conv2d_transpose(image, F32(3, 3, 2, 3)),
+            "\nin conv2d_transpose of float32[1, 4, 4, 2] and float32[3, 3, 2, 3]");
+    REFUSED(mu_tensordot(x, I32(3, 2), 1), "\nin tensordot of float32[2, 3] and int32[3, 2]");
+    REFUSED(mu_einsum("ij,jk->ik", 2, ((mu_tensor *[]){x, I32(3, 2)})), "\nin einsum of float32[2, 3] and int32[3, 2]");
+    REFUSED(mu_scatter_nd(I32(2, 1), F32(3), 1, (int64_t[]){4}), "\nin scatter_nd of int32[2, 1] and float32[3]");
+    REFUSED(mu_batch_gather(x, I32(3, 1)), "\nin batch_gather of float32[2, 3] and int32[3, 1]");
+}
+
 static void test_methods(void **state)
 {
     (void)state;
@@ -72,6 +118,7 @@ int main(void)
         cmocka_unit_test(test_axes),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_sizes_of_draws),
+        cmocka_unit_test(test_composed),
         cmocka_unit_test(test_methods),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
