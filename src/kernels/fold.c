@@ -106,10 +106,22 @@ float MU_KERNEL(sum_bf16)(const uint16_t *x, int64_t n)
 typedef double vector_f64 __attribute__((vector_size(4 * MU_LANES)));
 enum { LANES_F64 = MU_LANES / 2, STEP_F64 = 2 * SIDE_BY_SIDE * LANES_F64, PIECE_F64 = 2048 };
 
+MU_INLINE double total_f64(vector_f64 v)
+{
+#if MU_LANES == 16
+    return _mm512_reduce_add_pd((__m512d)v);
+#else
+    double total = 0;
+    for (int lane = 0; lane < LANES_F64; lane++)
+        total += v[lane];
+    return total;
+#endif
+}
+
 static double sum_of_piece_f64(const double *x, int64_t n)
 {
     vector_f64 totals[2 * SIDE_BY_SIDE] = {{0}};
-    double total = 0, rest = 0;
+    double rest = 0;
     int64_t i = 0;
     for (; i + STEP_F64 <= n; i += STEP_F64) {
         MU_UNROLL
@@ -122,12 +134,10 @@ static double sum_of_piece_f64(const double *x, int64_t n)
     }
     for (; i < n; i++)
         rest += x[i];
-    for (int k = SIDE_BY_SIDE; k > 0; k /= 2)
-        for (int j = 0; j < k; j++)
-            totals[j] += totals[j + k];
-    for (int lane = 0; lane < LANES_F64; lane++)
-        total += totals[0][lane];
-    return total + rest;
+    MU_UNROLL
+    for (int k = 0; k < SIDE_BY_SIDE; k++)
+        totals[k] += totals[k + SIDE_BY_SIDE];
+    return total_f64((totals[0] + totals[1]) + (totals[2] + totals[3])) + rest;
 }
 
 double MU_KERNEL(sum_f64)(const double *x, int64_t n)
