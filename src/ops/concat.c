@@ -256,7 +256,7 @@ mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu
         return mu_error_code();
     for (int i = 0; i < n; i++) {
         out[i] = NULL;
-        sum += MU_MAX(sizes[i], 0);
+        sum = sizes[i] > INT64_MAX - sum ? INT64_MAX : sum + MU_MAX(sizes[i], 0);
     }
     if (mu__pending())
         return mu_error_code();

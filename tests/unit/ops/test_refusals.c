@@ -19,6 +19,7 @@ static void test_counts_of_parts(void **state)
     REFUSED(mu_split(x, 0, 0, out), "0 parts");
     REFUSED(mu_split(x, -2, 0, out), "-2 parts");
     REFUSED(mu_split_sizes(x, 1, (int64_t[]){-3}, 0, out), "do not make up axis 0");
+    REFUSED(mu_split_sizes(x, 2, (int64_t[]){1, INT64_MAX}, 0, out), "do not make up axis 0");
     REFUSED(mu_unstack(x, -1, 0, out), "-1 slices");
     assert_int_equal(mu_unstack(mu_zeros(MU_F32, 1, (int64_t[]){0}), 0, 0, out), MU_OK);
     REFUSED(mu_reduce_sum_axes(x, -1, (int[]){0}, true), "number is negative");
