@@ -226,7 +226,7 @@ static void names_do_not_steer_terminals(void **state)
     rewind(out);
     text[fread(text, 1, sizeof text - 1, out)] = 0;
     fclose(out);
-    assert_non_null(strstr(text, "\nevil?[2J? über (dense)              ? "));
+    assert_non_null(strstr(text, "\nevil?[2J? über (dense)             ? "));
     assert_non_null(strstr(text, " - lo?]0;title?ss: 0.5000\n"));
     assert_null(strpbrk(text, "\033\r\007"));
 }
