@@ -595,12 +595,14 @@ static int64_t least_extent(const mu_conv_attrs *attrs, int i, int64_t in, int64
     const bool same = strcmp(attrs->padding, "same") == 0;
     if (in == MU_UNKNOWN || (size == MU_UNKNOWN && !same))
         return MU_UNKNOWN;
-    int64_t out = in * stride;
-    if (!same)
-        out += MU_MAX((size - 1) * attrs->dilations.at[i] + 1 - stride, 0);
+    // Numbers that are too large wrap here; the shape rule refuses them.
+    uint64_t out = (uint64_t)in * (uint64_t)stride;
+    const uint64_t more = (uint64_t)(size - 1) * (uint64_t)attrs->dilations.at[i] + 1 - (uint64_t)stride;
+    if (!same && (int64_t)more > 0)
+        out += more;
     if (strcmp(attrs->padding, "explicit") == 0)
-        out -= attrs->pads.at[2 * i] + attrs->pads.at[2 * i + 1];
-    return out;
+        out -= (uint64_t)attrs->pads.at[2 * i] + (uint64_t)attrs->pads.at[2 * i + 1];
+    return (int64_t)out;
 }
 
 // The image of a transposed convolution, as asked for or the least.
