@@ -260,7 +260,7 @@ typedef struct mu_transport {
     mu_status (*recv)(mu_port *port, int peer, void *data, size_t bytes);
     // flush blocks until no send needs its memory.
     mu_status (*flush)(mu_port *port);
-    // has_come says whether `rank` has reached what this rank waits at, for messages.
+    // has_come says whether `rank` has reached what this rank waits at, or sent what it waits for.
     bool (*has_come)(const mu_port *port, int rank);
     // board is where the ranks of one host post what they have started; NULL: they are not on one. meetings counts
     // those that a rank has entered; what it wrote before is seen by who reads the count.

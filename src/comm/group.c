@@ -121,6 +121,14 @@ mu_status mu__fail_wait(member *m, mu_status status)
     return mu__fail_group(m->group);
 }
 
+// This rank waits for what cannot come. Whoever leaves in order may have done its part a moment ago, so who is late is
+// asked again once it has left.
+static bool waits_in_vain(const member *m, int process)
+{
+    mu_mesh *mesh = m->group->joined.mesh;
+    return mu__process_is_late(m, process) && mu__mesh_is_gone(mesh, process) && mu__process_is_late(m, process);
+}
+
 // A wait that sleeps says now and then whom it waits for, and ends when one of them has left. A process of another host
 // may have left after it sent what is awaited: there the end of the connection says so.
 mu_status mu__member_idle(void *arg)
@@ -137,7 +145,7 @@ mu_status mu__member_idle(void *arg)
     m->waits = true;
     mu__mesh_late(mesh, &m->lateness, mu__ticket_text(ticket, what), mu__process_is_late, m);
     for (int rank = at->first[at->host]; rank < at->first[at->host + 1]; rank += at->n_local)
-        if (mu__process_is_late(m, rank / at->n_local) && mu__mesh_check(mesh, rank / at->n_local) != MU_OK)
+        if (waits_in_vain(m, rank / at->n_local) && mu__mesh_check(mesh, rank / at->n_local) != MU_OK)
             return mu__fail_group(m->group);
     return MU_OK;
 }

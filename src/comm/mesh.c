@@ -125,6 +125,19 @@ bool mu__mesh_has_failed(mu_mesh *mesh, mu_error_value *out)
     return failed;
 }
 
+static bool has_left(mu_mesh *mesh, int rank)
+{
+    pthread_mutex_lock(&mesh->lock);
+    const bool left = rank >= 0 && rank != mesh->rank && mesh->peers[rank].state == MU_PEER_LEFT;
+    pthread_mutex_unlock(&mesh->lock);
+    return left;
+}
+
+bool mu__mesh_is_gone(mu_mesh *mesh, int rank)
+{
+    return atomic_load(&mesh->trouble) && (mu__mesh_has_failed(mesh, NULL) || has_left(mesh, rank));
+}
+
 mu_status mu__mesh_check(mu_mesh *mesh, int rank)
 {
     mu_error_value failure;
@@ -132,14 +145,12 @@ mu_status mu__mesh_check(mu_mesh *mesh, int rank)
         return MU_OK;
     if (mu__mesh_has_failed(mesh, &failure))
         return mu__error_raise(&failure);
-    pthread_mutex_lock(&mesh->lock);
-    const bool left = rank >= 0 && rank != mesh->rank && mesh->peers[rank].state == MU_PEER_LEFT;
-    pthread_mutex_unlock(&mesh->lock);
-    return left ? mu__error(MU_UNAVAILABLE,
-                            "%s (%s) has left the job, while this process still needs it: all processes must "
-                            "run the same program",
-                            mesh->peers[rank].name, mu__peer_where(&mesh->peers[rank]))
-                : MU_OK;
+    return has_left(mesh, rank)
+               ? mu__error(MU_UNAVAILABLE,
+                           "%s (%s) has left the job, while this process still needs it: all processes must "
+                           "run the same program",
+                           mesh->peers[rank].name, mu__peer_where(&mesh->peers[rank]))
+               : MU_OK;
 }
 
 // ---- Watching -----------------------------------------------------------------------------------

@@ -53,6 +53,9 @@ bool mu__mesh_same_host(const mu_mesh *mesh, int rank); // shares memory with th
 // UNAVAILABLE when that process has left the job in order. Cheap as long as all is well.
 mu_status mu__mesh_check(mu_mesh *mesh, int rank);
 
+// mu__mesh_is_gone says what mu__mesh_check would, without an error.
+bool mu__mesh_is_gone(mu_mesh *mesh, int rank);
+
 // ---- Small messages -----------------------------------------------------------------------------
 
 // One block from each process; freed with mu__blocks_free.

@@ -179,11 +179,14 @@ static mu_status room_meet(mu_port *port)
     return status;
 }
 
-// A meeting has several waits; who has not come to it is known by the meetings, wherever they are.
+// A meeting has several waits; who has not come to it is known by the meetings, wherever they are. Who is waited for by
+// name comes with a message.
 bool mu__room_has_come(const mu_port *port, int rank)
 {
     const mu_room *room = port->shared;
     const mu_room_rank *own = port->state;
+    if (port->waiting_for >= 0)
+        return rank != port->waiting_for || (own->letters != NULL && atomic_load(own->letters) != own->seen);
     const atomic_uint *theirs = own->meeting ? &room->seats[rank].meetings : &room->seats[rank].barriers;
     const uint32_t count = atomic_load_explicit(theirs, memory_order_relaxed);
     if (!own->meeting && !mu__room_is_here(room, rank))
@@ -194,20 +197,25 @@ bool mu__room_has_come(const mu_port *port, int rank)
 // ---- Messages -----------------------------------------------------------------------------------
 
 // Waits until *counter is no longer `value`. Messages are not the fast path here, so it ends in short naps.
-static mu_status wait_change(mu_port *port, int peer, atomic_uint *counter, unsigned value)
+static mu_status wait_change(mu_port *port, int peer, const atomic_uint *counter, unsigned value)
 {
     mu_room *room = port->shared;
+    mu_room_rank *own = port->state;
     mu_patience patience = MU_PATIENCE(port);
-    while (atomic_load(counter) == value) {
+    mu_status status = MU_OK;
+    while (status == MU_OK && atomic_load(counter) == value) {
         if (atomic_load(&room->head->barrier.failed))
             return MU_ABORTED;
         if (mu__patience_turn(&patience))
             continue;
+        own->letters = counter;
+        own->seen = value;
         port->waiting_for = peer;
-        MU_TRY(mu__patience_end(&patience));
+        status = mu__patience_end(&patience);
+        own->letters = NULL;
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
-    return atomic_load(&room->head->barrier.failed) ? MU_ABORTED : MU_OK;
+    return status == MU_OK && atomic_load(&room->head->barrier.failed) ? MU_ABORTED : status;
 }
 
 static mu_box *box_of(const mu_port *port, int sender, int receiver)

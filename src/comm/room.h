@@ -39,10 +39,12 @@ typedef struct mu_room {
 
 // One rank's.
 typedef struct mu_room_rank {
-    uint32_t epoch;    // barriers entered
-    uint32_t meetings; // entered
-    bool meeting;      // what it waits at is one
-    bool announced;    // it has sent its part of the meeting ahead
+    uint32_t epoch;             // barriers entered
+    uint32_t meetings;          // entered
+    bool meeting;               // what it waits at is one
+    bool announced;             // it has sent its part of the meeting ahead
+    const atomic_uint *letters; // the count of messages that it waits for to change; NULL: it waits for none
+    unsigned seen;              // that count when it looked
 } mu_room_rank;
 
 mu_status mu__room_open(void *shared, const mu_seating *seating);

@@ -83,9 +83,8 @@ mu_status mu__complain_passed(const member *m, int rank, const mu_ticket *theirs
 static bool is_missing(const member *m, int rank)
 {
     const mu_port *port = &m->port;
-    if (port->waiting_for >= 0)
-        return rank == port->waiting_for;
-    return m->awaited != 0 ? !mu__board_has_come(m, rank) : !m->group->transport->has_come(port, rank);
+    return m->awaited != 0 && port->waiting_for < 0 ? !mu__board_has_come(m, rank)
+                                                    : !m->group->transport->has_come(port, rank);
 }
 
 const char *mu__missing_text(const member *m, char text[MU_TEXT_BYTES])

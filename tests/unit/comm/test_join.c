@@ -1,5 +1,6 @@
 // Groups of several processes, in shared memory and over TCP: every operation gives the right numbers and the same
 // bits on all ranks; what one does differently, does not do, or dies of is an error on all that says so.
+#include "comm/group.h"
 #include "operations_test.h"
 
 #include <sys/mman.h>
@@ -307,6 +308,37 @@ static int until_killed(world *w, mu_collective *c)
     return 0;
 }
 
+// Looks around so slowly that the others have often done their part and left meanwhile, which is no reason to give up.
+static mu_status look_slowly(void *arg)
+{
+    const member *m = arg;
+    const int peer = m->port.waiting_for, turns = m->port.rank == 1 ? 100 : 5;
+    for (int turn = 0; turn < turns && (peer < 0 || !mu__mesh_is_gone(m->group->joined.mesh, peer)); turn++)
+        sleep_seconds(.001);
+    return mu__member_idle(arg);
+}
+
+static int slow_to_look(world *w, mu_collective *c)
+{
+    static float data[100001];
+    member *m = (member *)c;
+    (void)w;
+    m->port.idle = look_slowly;
+    m->port.idle_arg = m;
+    CHECK(c->all_reduce(c, 1, "sum", MU_REDUCTION_SUM, MU_F32, data, (int64_t)MU_COUNT(data)) == MU_OK);
+    return 0;
+}
+
+static void test_done_and_left(void **state)
+{
+    static const mu_communication_options ring = {.implementation = MU_COMM_RING};
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++)
+        for (int turn = 0; turn < 4; turn++)
+            run_world((world){
+                .processes = 3, .n_local = 1, .tcp = tcp, .run = slow_to_look, .options = turn % 2 ? &ring : NULL});
+}
+
 static void test_killed(void **state)
 {
     (void)state;
@@ -338,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_left),
         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_done_and_left),
         cmocka_unit_test(test_killed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
