@@ -90,7 +90,8 @@ static mu_status concat_ref(const mu_kernel *k)
     size_t stride = (size_t)shape->dims[axis] * inner;
     char *out = k->out[0].data;
     const bool stream = mu__streams(outer * (int64_t)stride);
-    if (k->n_in == 2 && stride == 2 * inner && inner == mu_dtype_bytes(k->out[0].dtype)) {
+    const bool one_each = k->n_in == 2 && k->in[0].shape.dims[axis] == 1 && k->in[1].shape.dims[axis] == 1;
+    if (one_each && inner == mu_dtype_bytes(k->out[0].dtype)) {
         take_turns(k, inner, outer, stream);
         return MU_OK;
     }

@@ -27,11 +27,14 @@ MU_CLONES static void uniform_halves(const uint32_t *words, uint32_t mask, float
         out[i] = (float)(int32_t)(words[i] & mask) * (1 / ((float)(int32_t)mask + 1));
 }
 
-MU_CLONES void mu__random_doubles(const uint32_t *words, double *out, int64_t n)
+MU_CLONES static void doubles_of(const uint32_t *words, double *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = mu__random_double(words[2 * i], words[2 * i + 1]);
 }
+
+// What has clones is exported if it is not static.
+void mu__random_doubles(const uint32_t *words, double *out, int64_t n) { doubles_of(words, out, n); }
 
 MU_CLONES static void radii_and_angles(const uint32_t *words, float *radius, float *angle, int64_t pairs)
 {

@@ -190,6 +190,8 @@ static void test_shapes(void **state)
     EXPECT(mu_reverse(x, -1), 2, 1, 0, 5, 4, 3);
     assert_int_equal(mu_split(x, 3, 1, parts), MU_OK);
     EXPECT(mu_concat(2, (mu_tensor *[]){parts[2], parts[0]}, -1), 2, 0, 5, 3);
+    mu_tensor *none = mu_zeros(MU_F32, 2, DIMS(3, 0)), *two = mu_reshape(x, 2, DIMS(3, 2));
+    EXPECT(mu_concat(2, (mu_tensor *[]){none, two}, 1), 0, 1, 2, 3, 4, 5);
     assert_null(mu_slice(x, DIMS(0, 2), DIMS(1, 2)));
     assert_taken(MU_INVALID_ARGUMENT, "axis 1, which has 3");
 }
