@@ -270,8 +270,9 @@ mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu
     for (int i = 0; i < MU_MAX_RANK; i++)
         size[i] = -1;
     for (int i = 0; i < n; i++) {
+        const int64_t left = dim - begin[at];
         size[at] = sizes[i] >= 0 ? sizes[i] : dim - sum;
-        if (sizes[i] < -1 || size[at] < 0 || (i == n - 1 && begin[at] + size[at] != dim))
+        if (sizes[i] < -1 || size[at] < 0 || size[at] > left || (i == n - 1 && size[at] != left))
             return mu__error(MU_INVALID_ARGUMENT, "mu_split: %d parts that sum to %lld do not make up axis %d of size "
                              "%lld", n, (long long)sum, at, (long long)dim);
         out[i] = mu_slice(x, begin, size);
