@@ -65,11 +65,11 @@ def step(h, x):
 
 def cells():
     case("lstm", "xs h0 c0 wx wh gb", "steps(xs, h0, c0)", "tf.scan(step, tf.matmul(xs, wx) + gb, (h0, c0))[0]", "math", out=False,
-         tolerance=1e-3, setup=TORCH_LSTM, tf_setup=TF_LSTM, largest="4m")
-    case("gru", "xs h0 c0 wxe whe eb", "steps(xs, h0)", "tf.scan(step, tf.matmul(xs, wxe) + eb, h0)", "math", out=False, tolerance=1e-3,
+         setup=TORCH_LSTM, tf_setup=TF_LSTM, largest="4m")
+    case("gru", "xs h0 c0 wxe whe eb", "steps(xs, h0)", "tf.scan(step, tf.matmul(xs, wxe) + eb, h0)", "math", out=False,
          setup=TORCH_GRU, tf_setup=TF_GRU, largest="4m")
     case("tanh_cell", "xs h0 c0 wxt wht tb", "steps(xs, h0)",
-         "tf.scan(lambda h, z: tf.tanh(z + tf.matmul(h, wht)), tf.matmul(xs, wxt) + tb, h0)", "math", out=False, tolerance=1e-3,
+         "tf.scan(lambda h, z: tf.tanh(z + tf.matmul(h, wht)), tf.matmul(xs, wxt) + tb, h0)", "math", out=False,
          setup=TORCH_TANH, largest="4m")
 
 

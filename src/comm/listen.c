@@ -307,7 +307,8 @@ void mu__listener_close(mu_listener *listener)
 
 // ---- Ports to listen on later -------------------------------------------------------------------
 
-// The one who will listen there says SO_REUSEADDR too, and the kernel lets both have the port as long as one listens.
+// The one who will listen there says SO_REUSEADDR too, and the kernel lets both have the port as long as only one of
+// them listens.
 static mu_status keep_port(mu_kept_port *port, bool loopback)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,

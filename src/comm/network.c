@@ -230,7 +230,7 @@ static void make_up(mu_rendezvous *out, mu_kept_port *kept)
         return;
     if (mu__ports_keep(kept, 1, false) != MU_OK) {
         mu_error_take(); // all processes say that there is none
-        kept->fd = -1;
+        kept->fd = -1;   // given back already
         return;
     }
     snprintf(out->address, sizeof out->address, "%s:%d", host, kept->port);
@@ -243,6 +243,7 @@ mu_status mu__network_rendezvous(const void *communicator, bool first, mu_rendez
     char why[512] = "";
     memset(out, 0, sizeof *out);
     const mu_network_module *module = open_module("mpi");
+    kept->fd = -1;
     if (module == NULL)
         return mu_error_code();
     if (first)

@@ -306,22 +306,25 @@ MU_INLINE void mean_down(const job *j, const float *values, const uint8_t *marks
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
+// Leaves the pieces as they are: clearing them would take as long as a small image.
+static void start_job(job *j, const mu_pool_shape *s, const float *x, float *y, uint8_t *mark)
+{
+    j->s = s;
+    j->x = x;
+    j->y = y;
+    j->mark = mark;
+}
+
 void MU_KERNEL(max_pool)(const mu_pool_shape *s, const float *x, float *y, uint8_t *mark, int64_t begin, int64_t end)
 {
     job j;
-    j.s = s;
-    j.x = x;
-    j.y = y;
-    j.mark = mark;
+    start_job(&j, s, x, y, mark);
     for_strips(&j, begin, end, max_across, max_across, max_down);
 }
 
 void MU_KERNEL(average_pool)(const mu_pool_shape *s, const float *x, float *y, int64_t begin, int64_t end)
 {
     job j;
-    j.s = s;
-    j.x = x;
-    j.y = y;
-    j.mark = NULL;
+    start_job(&j, s, x, y, NULL);
     for_strips(&j, begin, end, mean_across, sum_across, mean_down);
 }
