@@ -28,7 +28,7 @@ def arithmetic():
     case("multiply_row", "a row", "torch.mul(a, row)", "raw.Mul(x=a, y=row)", call="multiply")
     case("add_outer", "row col", "torch.add(row, col)", "raw.AddV2(x=row, y=col)", call="add")
     for x, y, of_type in (("i", "j", "i32"), ("l", "l2", "i64"), ("e", "e2", "f64"), ("f", "f2", "f16"), ("bf", "bf2", "bf16")):
-        loose = {"f16": 2e-3, "bf16": 2e-2}.get(of_type, 2e-5)
+        loose = {"f16": 1e-3, "bf16": 8e-3}.get(of_type, 2e-5)  # one rounding in the type
         case(f"add_{of_type}", f"{x} {y}", f"torch.add({x}, {y})", f"raw.AddV2(x={x}, y={y})", call="add", tolerance=loose)
         case(f"multiply_{of_type}", f"{x} {y}", f"torch.mul({x}, {y})", f"raw.Mul(x={x}, y={y})", call="multiply",
              tolerance=loose)
@@ -46,7 +46,7 @@ def arithmetic():
 
 
 # Functions of the other floats: 16-bit ones up to 4 MB, from where on nothing changes for what is bound by arithmetic.
-FLOATS = (("f64", "e", 2e-5, "64m"), ("f16", "f", 4e-3, "4m"), ("bf16", "bf", 3e-2, "4m"))
+FLOATS = (("f64", "e", 2e-5, "64m"), ("f16", "f", 2e-3, "4m"), ("bf16", "bf", 1.6e-2, "4m"))
 for of_type, letter in (("float64", "e"), ("float16", "f"), ("bfloat16", "bf")):
     columns = {"float64": "h"}.get(of_type, "t")
     INPUTS[letter + "p"] = Input(of_type, of("d", columns), 0.1, 4)
@@ -69,7 +69,9 @@ def other_floats():
             for name in names:
                 unary(f"{name}_{of_type}", letter + domain, name, name.capitalize(), call=name, **rest)
         for name, torch, tf in activations:
-            case(f"{name}_{of_type}", letter, torch.format(letter), tf.format(letter), "math", call=name, out=False, **rest)
+            # TensorFlow rounds to bfloat16 before it takes these two logarithms, which moves the result by three places.
+            more = {"tolerance": 3e-2} if of_type == "bf16" and name in ("softplus", "log_sigmoid") else {}
+            case(f"{name}_{of_type}", letter, torch.format(letter), tf.format(letter), "math", call=name, out=False, **(rest | more))
         x, y = letter + "p", letter
         case(f"pow_{of_type}", f"{x} {y}", f"torch.pow({x}, {y})", f"raw.Pow(x={x}, y={y})", "math", call="pow", **rest)
         case(f"atan2_{of_type}", f"{y} {x}", f"torch.atan2({y}, {x})", f"raw.Atan2(y={y}, x={x})", "math", call="atan2", **rest)
@@ -118,28 +120,27 @@ def reductions():
         for axis in (0, 1):
             case(f"{name}_{axis}", "a", f"torch.{torch}(a, dim={axis})", f"raw.{tf}(input=a, axis=axis{axis})",
                  tolerance=1e-4)
-        case(f"{name}_all", "a", f"torch.{torch}(a)", f"raw.{tf}(input=a, axis=axis01)", out=False, tolerance=1e-3)
-    case("sum_02", "c3", "torch.sum(c3, dim=(0, 2))", "raw.Sum(input=c3, axis=axis02)", tolerance=1e-3)
+        case(f"{name}_all", "a", f"torch.{torch}(a)", f"raw.{tf}(input=a, axis=axis01)", out=False, tolerance=1e-4)
+    case("sum_02", "c3", "torch.sum(c3, dim=(0, 2))", "raw.Sum(input=c3, axis=axis02)", tolerance=5e-5)
     case("sum_1_f64", "e", "torch.sum(e, dim=1)", "raw.Sum(input=e, axis=axis1)", call="sum_1")
-    case("sum_1_bf16", "bf", "torch.sum(bf, dim=1)", "raw.Sum(input=bf, axis=axis1)", call="sum_1", tolerance=5e-2)
+    case("sum_1_bf16", "bf", "torch.sum(bf, dim=1)", "raw.Sum(input=bf, axis=axis1)", call="sum_1", tolerance=1e-2)
     case("sum_0_i32", "i", "torch.sum(i, dim=0, dtype=torch.int32)", "raw.Sum(input=i, axis=axis0)", call="sum_0")
     for axis in (0, 1):
         case(f"prod_{axis}", "near1", f"torch.prod(near1, dim={axis})", f"raw.Prod(input=near1, axis=axis{axis})",
-             tolerance=1e-3)
+             tolerance=5e-5)
     for name, x in (("any", "zeros"), ("all", "ones")):
         case(f"{name}_all", x, f"torch.{name}({x})", f"raw.{name.capitalize()}(input={x}, axis=axis01)", out=False)
         case(f"{name}_1", x, f"torch.{name}({x}, dim=1)", f"raw.{name.capitalize()}(input={x}, axis=axis1)")
     for axis in (0, 1):
         case(f"logsumexp_{axis}", "a", f"torch.logsumexp(a, dim={axis})", f"tf.reduce_logsumexp(a, axis={axis})", "math")
-        case(f"variance_{axis}", "a", f"torch.var(a, dim={axis}, correction=0)", f"tf.math.reduce_variance(a, axis={axis})", "math",
-             tolerance=1e-3)
+        case(f"variance_{axis}", "a", f"torch.var(a, dim={axis}, correction=0)", f"tf.math.reduce_variance(a, axis={axis})", "math")
         case(f"argmax_{axis}", "a", f"torch.argmax(a, dim={axis})", f"raw.ArgMax(input=a, dimension=axis{axis}[0])")
-    case("std_1", "a", "torch.std(a, dim=1, correction=0)", "tf.math.reduce_std(a, axis=1)", "math", tolerance=1e-3)
+    case("std_1", "a", "torch.std(a, dim=1, correction=0)", "tf.math.reduce_std(a, axis=1)", "math")
     case("argmin_1", "a", "torch.argmin(a, dim=1)", "raw.ArgMin(input=a, dimension=axis1[0])")
     for axis in (0, 1):
-        case(f"cumsum_{axis}", "a", f"torch.cumsum(a, dim={axis})", f"raw.Cumsum(x=a, axis=axis{axis}[0])", "math", tolerance=1e-3)
-    case("cumsum_back", "a", "", "raw.Cumsum(x=a, axis=axis1[0], exclusive=True, reverse=True)", "math", tolerance=1e-3)
-    case("cumprod_1", "near1", "torch.cumprod(near1, dim=1)", "raw.Cumprod(x=near1, axis=axis1[0])", "math", tolerance=1e-3)
+        case(f"cumsum_{axis}", "a", f"torch.cumsum(a, dim={axis})", f"raw.Cumsum(x=a, axis=axis{axis}[0])", "math")
+    case("cumsum_back", "a", "", "raw.Cumsum(x=a, axis=axis1[0], exclusive=True, reverse=True)", "math")
+    case("cumprod_1", "near1", "torch.cumprod(near1, dim=1)", "raw.Cumprod(x=near1, axis=axis1[0])", "math")
 
 
 arithmetic()

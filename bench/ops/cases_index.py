@@ -15,26 +15,26 @@ def indexing():
     case("batch_gather", "a kk", "torch.gather(a, 1, kk)", "tf.gather(a, kk, axis=1, batch_dims=1)", "math")
     case("gather_nd", "a knd", "a[knd[:, 0], knd[:, 1]]", "raw.GatherNd(params=a, indices=knd)", "math", out=False)
     case("scatter_nd", "kr a", "torch.zeros_like(a).index_add_(0, kr[:, 0], a)", "raw.ScatterNd(indices=kr, updates=a, shape=square_shape64)",
-         "math", out=False, tolerance=1e-3)
+         "math", out=False)
     case("scatter_update", "a kr b", "", "raw.TensorScatterUpdate(tensor=a, indices=kr, updates=b)", "math")
     case("scatter_add", "a kr b", "a.index_add(0, kr[:, 0], b)", "raw.TensorScatterAdd(tensor=a, indices=kr, updates=b)", "math",
-         out=False, tolerance=1e-3)
+         out=False)
     case("scatter_max", "a kr b", "", "raw.TensorScatterMax(tensor=a, indices=kr, updates=b)", "math")
     case("one_hot", "k", "F.one_hot(k, len(k)).to(torch.float32)", "tf.one_hot(k, side)", out=False)
     case("segment_sum", "a k", "torch.zeros_like(a).index_add_(0, k, a)", "raw.UnsortedSegmentSum(data=a, segment_ids=k, num_segments=side)",
-         "math", out=False, tolerance=1e-3)
+         "math", out=False)
     case("scatter_min", "a kr b", "", "raw.TensorScatterMin(tensor=a, indices=kr, updates=b)", "math")
     case("scatter_elements", "a knd flat", "a.index_put((knd[:, 0], knd[:, 1]), flat, accumulate=True)",
-         "raw.TensorScatterAdd(tensor=a, indices=knd, updates=flat)", "math", call="scatter_add", out=False, tolerance=1e-3)
+         "raw.TensorScatterAdd(tensor=a, indices=knd, updates=flat)", "math", call="scatter_add", out=False)
     case("gather_nd_rows", "a kr", "a[kr[:, 0]]", "raw.GatherNd(params=a, indices=kr)", "math", call="gather_nd", out=False)
     case("embedding", "a ids", "F.embedding(ids, a)", "tf.gather(a, ids)", "math", call="gather_0", out=False)
     case("gather_grad_0", "a k b", "torch.zeros_like(b).index_add_(0, k, a)",
-         "raw.UnsortedSegmentSum(data=a, segment_ids=k, num_segments=side)", "math", out=False, tolerance=1e-3)
-    case("gather_grad_1", "a k b", "torch.zeros_like(b).index_add_(1, k, a)", "", "math", out=False, tolerance=1e-3)
-    case("batch_gather_grad", "a kk b", "torch.zeros_like(b).scatter_add_(1, kk, a)", "", "math", out=False, tolerance=1e-3)
+         "raw.UnsortedSegmentSum(data=a, segment_ids=k, num_segments=side)", "math", out=False)
+    case("gather_grad_1", "a k b", "torch.zeros_like(b).index_add_(1, k, a)", "", "math", out=False)
+    case("batch_gather_grad", "a kk b", "torch.zeros_like(b).scatter_add_(1, kk, a)", "", "math", out=False)
     case("segment_elements", "flat many", "torch.zeros(1000).index_add_(0, many, flat)",
-         "raw.UnsortedSegmentSum(data=flat, segment_ids=many, num_segments=1000)", "math", out=False, tolerance=1e-2)
-    case("segment_sorted", "a rising", "", "raw.SegmentSum(data=a, segment_ids=rising)", "math", tolerance=1e-3)
+         "raw.UnsortedSegmentSum(data=flat, segment_ids=many, num_segments=1000)", "math", out=False)
+    case("segment_sorted", "a rising", "", "raw.SegmentSum(data=a, segment_ids=rising)", "math")
     case("top_k", "a", "torch.topk(a, 8, dim=1)", "raw.TopKV2(input=a, k=8)", "math", out=False)
     case("sort", "a", "torch.sort(a, dim=1)[0]", "tf.sort(a, axis=1)", "math", out=False)
     case("argsort", "a", "torch.argsort(a, dim=1, stable=True)", "tf.argsort(a, axis=1, stable=True)", "math", out=False)

@@ -24,9 +24,9 @@ def contractions():
         x, y = inputs.split()
         case(f"einsum_{name}", inputs, f"torch.einsum('{equation}', {x}, {y})", f"tf.einsum('{equation}', {x}, {y})", "product",
              out=False, tolerance=1e-4)
-    case("einsum_dots", "a b", "torch.einsum('ij,ij->i', a, b)", "tf.einsum('ij,ij->i', a, b)", out=False, tolerance=1e-3)
-    case("einsum_trace", "a b", "torch.einsum('ij,ji->', a, b)", "tf.einsum('ij,ji->', a, b)", "math", out=False, tolerance=1e-2)
-    case("einsum_sum", "a", "torch.einsum('ij->j', a)", "tf.einsum('ij->j', a)", out=False, tolerance=1e-3)
+    case("einsum_dots", "a b", "torch.einsum('ij,ij->i', a, b)", "tf.einsum('ij,ij->i', a, b)", out=False)
+    case("einsum_trace", "a b", "torch.einsum('ij,ji->', a, b)", "tf.einsum('ij,ji->', a, b)", "math", out=False)
+    case("einsum_sum", "a", "torch.einsum('ij->j', a)", "tf.einsum('ij->j', a)", out=False)
     case("einsum_outer", "row row2", "torch.einsum('i,j->ij', row, row2)", "tf.einsum('i,j->ij', row, row2)", out=False)
     case("tensordot", "a b", "torch.tensordot(a, b, 1)", "tf.tensordot(a, b, 1)", "product", out=False, tolerance=1e-4)
     case("tensordot_2", "c4 d4", "torch.tensordot(c4, d4, 2)", "tf.tensordot(c4, d4, 2)", "product", out=False, tolerance=1e-4)
@@ -37,12 +37,13 @@ def norms():
         case(f"norm_{name}", "a", f"torch.linalg.vector_norm(a, {order}, dim=1)",
              f"tf.norm(a, ord={order.replace('float', 'np.float64')}, axis=1)", "math" if name == "3" else "memory",
              tolerance=1e-4)
+    # PyTorch adds 16 million squares up in fewer running sums: 5e-4 from the others at 64 MB.
     case("norm_all", "a", "torch.linalg.vector_norm(a)", "tf.norm(a)", tolerance=1e-3)
     case("norm_frobenius", "ba", "torch.linalg.matrix_norm(ba)", "tf.norm(ba, ord='fro', axis=[1, 2])", tolerance=1e-4)
     for name, order in (("matrix_1", "1"), ("matrix_inf", "float('inf')")):
         case(f"norm_{name}", "a", f"torch.linalg.matrix_norm(a, {order})",
              f"tf.norm(a, ord={order.replace('float', 'np.float64')}, axis=[0, 1])", tolerance=1e-4)
-    case("norm_matrix_2", "a", "torch.linalg.matrix_norm(a, 2)", "tf.norm(a, ord=2, axis=[0, 1])", "math", tolerance=1e-3, largest="64k")
+    case("norm_matrix_2", "a", "torch.linalg.matrix_norm(a, 2)", "tf.norm(a, ord=2, axis=[0, 1])", "math", largest="64k")
 
 
 def systems():

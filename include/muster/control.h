@@ -66,7 +66,7 @@ MU_API mu_value *mu_map_fn(mu_body *fn, mu_value *elems, void *arg);
 
 // mu_vectorized_map does the same at once for all slices: each op of fn gets an axis more, by a rule for the op. An op
 // without a rule is done slice by slice (the log says which, MUSTER_LOG=info). With a tape inside of fn it gives
-// gradients per example. Effects that depend on the slices are UNIMPLEMENTED.
+// gradients per example. mu_generator_next draws for each slice. Effects that depend on the slices are UNIMPLEMENTED.
 MU_API mu_value *mu_vectorized_map(mu_body *fn, mu_value *elems, void *arg);
 
 // ---- Gradients of one's own ---------------------------------------------------------------------

@@ -63,7 +63,9 @@ MU_API mu_status mu_variable_assign_sub(mu_variable *variable, mu_tensor *delta)
 
 typedef struct mu_tape mu_tape;
 
-// mu_tape_open starts remembering the ops of this thread until the tape is closed or its pool is.
+// mu_tape_open starts remembering the ops of this thread until the tape is closed or its pool is. While one is open
+// around mu_function_call, or mu_run on one replica, the function's callback is called eagerly, so that gradients pass
+// through it; of several replicas a tape sees nothing: open it inside the function.
 MU_API mu_tape *mu_tape_open(void);
 MU_API void mu_tape_close(mu_tape *tape);
 

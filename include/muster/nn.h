@@ -20,7 +20,7 @@ MU_API mu_tensor *mu_matmul(mu_tensor *a, mu_tensor *b);
 // mu_matmul_transposed takes either of them with its last two axes exchanged.
 MU_API mu_tensor *mu_matmul_transposed(mu_tensor *a, mu_tensor *b, bool transpose_a, bool transpose_b);
 
-// mu_nn_bias_add adds bias: [channels] to the last axis of x.
+// mu_nn_bias_add adds bias: [channels] to the last axis of x, floats or integers.
 MU_API mu_tensor *mu_nn_bias_add(mu_tensor *x, mu_tensor *bias);
 
 // ---- Convolution --------------------------------------------------------------------------------
@@ -37,7 +37,8 @@ typedef struct mu_nn_conv2d_args {
     int64_t groups;         // default 1
 } mu_nn_conv2d_args;
 
-// mu_nn_conv2d slides filters over images: [batch, height out, width out, filters].
+// mu_nn_conv2d slides filters over images: [batch, height out, width out, filters]. This and the other convolutions and
+// transposed ones take floats and int32, whose sums wrap.
 #define mu_nn_conv2d(...) mu_nn_conv2d_with(MU_ARGS(mu_nn_conv2d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args);
 
@@ -159,7 +160,7 @@ typedef struct mu_nn_pool2d_args {
 } mu_nn_pool2d_args;
 
 // mu_nn_max_pool2d and mu_nn_avg_pool2d reduce each window; padding counts as absent. The gradient of a
-// maximum goes to the first of equals.
+// maximum goes to the first of equals. Maxima, of other ranks too, are of floats or integers, averages of floats.
 #define mu_nn_max_pool2d(...) \
     mu_nn_max_pool2d_with(MU_ARGS(mu_nn_pool2d_args, __VA_ARGS__))
 #define mu_nn_avg_pool2d(...) \
@@ -228,7 +229,7 @@ MU_API mu_tensor *mu_nn_log_softmax(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_nn_sparse_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits);
 // mu_nn_softmax_cross_entropy: labels: [..., classes], distributions that sum to 1.
 MU_API mu_tensor *mu_nn_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits);
-// mu_nn_sigmoid_cross_entropy: element by element, labels from 0 to 1.
+// mu_nn_sigmoid_cross_entropy: element by element, labels from 0 to 1 in the shape of the logits.
 MU_API mu_tensor *mu_nn_sigmoid_cross_entropy(mu_tensor *labels, mu_tensor *logits);
 
 // ---- Normalisation and dropout ------------------------------------------------------------------
@@ -249,7 +250,7 @@ MU_API mu_tensor *mu_nn_group_normalization(mu_tensor *x, int64_t groups, mu_ten
                                             double epsilon);
 
 // mu_nn_stateless_dropout sets elements to 0 with probability rate and scales the others by 1 / (1 - rate). The
-// same seed (int64, shape [2]) drops the same places.
+// same seed (int32 or int64, shape [2]) drops the same places.
 MU_API mu_tensor *mu_nn_stateless_dropout(mu_tensor *x, double rate, mu_tensor *seed);
 
 // ---- Attention ----------------------------------------------------------------------------------

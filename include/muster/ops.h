@@ -95,7 +95,8 @@ MU_API mu_tensor *mu_stop_gradient(mu_tensor *x);
 // mu_check_numerics returns x, or fails with INVALID_ARGUMENT and the message if it has a NaN or infinity.
 MU_API mu_tensor *mu_check_numerics(mu_tensor *x, const char *message);
 // mu_assert fails with INVALID_ARGUMENT and the message unless every element of the condition (bool) holds;
-// mu_print writes label and tensor to standard error. In a function both happen each time it runs.
+// mu_print writes label, a space and tensor to standard error. In a function both happen each time it runs. Of a
+// message or label longer than 511 bytes the first 508 are kept, and "..." follows.
 MU_API mu_status mu_assert(mu_tensor *condition, const char *message);
 MU_API mu_status mu_print(mu_tensor *x, const char *label);
 
@@ -146,7 +147,9 @@ MU_API mu_tensor *mu_stack(int n, mu_tensor *const *tensors, int axis);
 MU_API mu_status mu_split(mu_tensor *x, int n, int axis, mu_tensor **out);
 MU_API mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu_tensor **out);
 MU_API mu_status mu_unstack(mu_tensor *x, int n, int axis, mu_tensor **out);
-// mu_slice takes size[i] elements from begin[i] on, per axis; a size of -1 takes the rest.
+// mu_slice takes size[i] elements from begin[i] on, per axis; a size of -1 takes the rest. Where a slice, or a part
+// of a split, lies in x in one piece (whole rows of the first axis, say) it shares x's memory and keeps that alive,
+// unless it is small (less than 1 KB and than 1/64 of x): then, as elsewhere, it is a copy.
 MU_API mu_tensor *mu_slice(mu_tensor *x, const int64_t *begin, const int64_t *size);
 // mu_strided_slice is x[begin:end:stride] per axis with Python's rules; a set bit of a mask leaves that
 // bound open, one of shrink_mask takes the single element at begin and drops the axis.
@@ -171,7 +174,8 @@ MU_API mu_tensor *mu_dim_size(mu_tensor *x, int axis);            // int64 scala
 
 // ---- Indices ------------------------------------------------------------------------------------
 
-// Indices are int32 or int64. Errors: INVALID_ARGUMENT for one outside its axis, naming it.
+// Indices are int32 or int64; gathers and mu_one_hot take int8 and int16 too. Errors: INVALID_ARGUMENT for one outside
+// its axis, naming it.
 // mu_convert_to_tensor returns the tensor in a value; indexed slices become dense, rows named twice are added up.
 MU_API mu_tensor *mu_convert_to_tensor(const mu_value *value);
 // mu_gather takes slices of x along an axis; the first batch_dims axes of both go together.
@@ -196,7 +200,8 @@ MU_API mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places)
 MU_API mu_tensor *mu_searchsorted(mu_tensor *sequence, mu_tensor *values, bool right);
 
 // Segments: rows of x with one number are reduced together. segments: the first axes of x, int32 or int64. The unsorted
-// ones have n results, where an empty segment is 0 (sum, mean), 1 (prod) or the type's lowest or highest number, and
+// ones take int8 and int16 too and have n results, where an empty segment is 0 (sum, mean), 1 (prod) or the type's
+// lowest or highest number, and
 // rows with negative numbers are left out. Unsorted means of integers are floats, sorted ones integers.
 MU_API mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n);
 MU_API mu_tensor *mu_unsorted_segment_mean(mu_tensor *x, mu_tensor *segments, int64_t n);
@@ -258,8 +263,9 @@ MU_API mu_tensor *mu_stateless_random_bernoulli(mu_tensor *seed, double p, int r
 // mu_stateless_random_categorical draws one class per row of logits [..., classes]; int64.
 MU_API mu_tensor *mu_stateless_random_categorical(mu_tensor *seed, mu_tensor *logits);
 // mu_stateless_random_gamma draws with shape alpha and rate beta (NULL: 1), floats of one type that broadcast to the
-// last axes of the result; differentiable in both. mu_stateless_random_poisson draws counts of mean `rate` (floats, its
-// shape the last axes of the result), as floats or integers of `dtype`.
+// last axes of the result; differentiable in both. mu_stateless_random_poisson draws counts of mean `rate` (floats,
+// int32 or int64, its shape the last axes of the result), as floats or integers of `dtype`. A rate that is negative
+// gives 0; infinity and NaN give themselves as floats, 0 as integers.
 MU_API mu_tensor *mu_stateless_random_gamma(mu_tensor *seed, mu_tensor *alpha, mu_tensor *beta, int rank,
                                             const int64_t *dims);
 MU_API mu_tensor *mu_stateless_random_poisson(mu_tensor *seed, mu_tensor *rate, mu_dtype dtype, int rank,

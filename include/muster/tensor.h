@@ -50,7 +50,8 @@ MU_API mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, c
 MU_API mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data,
                                  void (*release)(void *arg), void *arg);
 
-// mu_constant makes a scalar. mu_vector_f32 makes a one-dimensional tensor.
+// mu_constant makes a scalar. mu_vector_f32 makes a one-dimensional tensor. Errors: INVALID_ARGUMENT for a number that
+// an integer type does not hold.
 MU_API mu_tensor *mu_constant(mu_dtype dtype, double value);
 MU_API mu_tensor *mu_vector_f32(int64_t n, const float *values);
 
@@ -98,7 +99,7 @@ MU_API mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *item
 
 // mu_indexed_slices makes a sparse value: row indices[i] of a tensor of shape `dims` is values[i], all others are
 // zero; an index that comes twice counts twice. Its elements are values, indices and shape.
-// indices: [n] of int32 or int64; values: [n, dims[1], …].
+// indices: [n] of int32 or int64, or of int8 or int16, which become int32; values: [n, dims[1], …].
 MU_API mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, const int64_t *dims);
 
 MU_API mu_value_kind mu_value_kind_of(const mu_value *value);

@@ -32,6 +32,8 @@ bool mu__pending(void);
 
 // mu__error_context adds one line ("while compiling train_step") to the pending record, up to four.
 void mu__error_context(const char *format, ...) MU_PRINTF(1, 2);
+// mu__error_begin puts `text` in the place of the first `bytes` bytes of the pending record.
+void mu__error_begin(size_t bytes, const char *text);
 
 // mu__error_append adds words to the end of the pending record.
 void mu__error_append(const char *format, ...) MU_PRINTF(1, 2);
@@ -164,10 +166,12 @@ long mu__live_objects(FILE *out);
 // ---- The thread's context (context.c) -----------------------------------------------------------
 
 // A place in the program that uses the library; file NULL: not known. layer: whose call it is part of; NULL: none's.
+// function: of which function made of several ops it is part, as static text; NULL: of none.
 typedef struct mu_site {
     const char *file;
     int line;
     const char *layer;
+    const char *function;
 } mu_site;
 enum { MU_LINE_DEPTH = 16 };  // calls in progress whose lines are kept; deeper ones are only counted
 

@@ -19,7 +19,7 @@ enum {
     KEPT_BY_THREAD = 16 << 20,
     MOST_LARGE = 32,
 };
-static const size_t most_large_bytes = (size_t)512 << 20;
+static const size_t most_large_bytes = (size_t)1 << 30;
 
 // A sanitizer cannot see the use of a freed block that is kept.
 #if defined(__SANITIZE_ADDRESS__)

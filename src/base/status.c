@@ -98,6 +98,16 @@ void mu__error_append(const char *format, ...)
     va_end(values);
 }
 
+void mu__error_begin(size_t bytes, const char *text)
+{
+    mu_error_value *error = &mu__context()->error;
+    mu_error_value old = *error;
+    if (error->code == MU_OK || bytes > strlen(old.message))
+        return;
+    error->message[0] = '\0';
+    mu__error_append("%s%s", text, old.message + bytes);
+}
+
 mu_status mu_error_code(void) { return mu__context()->error.code; }
 
 const char *mu_error_message(void)

@@ -13,9 +13,13 @@ static mu_value *run_alone(mu_strategy *strategy, mu_replica_fn *fn, void *arg, 
 {
     mu_strategy_replica replica = {.replica = {.id = strategy->first_replica}, .strategy = strategy};
     mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable}, .strategy = strategy};
+    mu_context *context = mu__context();
+    const mu_tape *outer = context->tape;
     mu_entered before = mu__enter_replica(&replica, &scope.scope, 0);
     mu_value *mine = mu__give(mu__select(arguments, 0));
     mu_value *result = mine ? fn(mine, arg) : NULL;
+    while (context->tape && context->tape != outer)  // a tape that fn has opened listens no longer
+        mu_tape_close(context->tape);
     mu__leave_replica(before);
     return result;
 }

@@ -369,7 +369,19 @@ mu_value *mu__run_wait(mu_running *running)
     return mu__give(value);
 }
 
-mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+static mu_value *call_eagerly(mu_value *arguments, void *function)
+{
+    return mu__function_inline(function, arguments);
+}
+
+// A tape sees ops, not compiled functions: under one that is open around it, a function on one replica is called.
+static bool needs_calling(const mu_strategy *strategy)
+{
+    const mu_context *context = mu__context();
+    return strategy && strategy->n_replicas == 1 && context->tape && !context->trace;
+}
+
+mu_value *mu_run(mu_strategy *given, mu_function *function, mu_value *arguments)
 {
     if (mu__pending())
         return NULL;
@@ -377,7 +389,10 @@ mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *argumen
         mu__error(MU_INVALID_ARGUMENT, "mu_run: the function is NULL");
         return NULL;
     }
-    mu_running *running = mu__run_start(mu__strategy_or_default(strategy), function, arguments);
+    mu_strategy *strategy = mu__strategy_or_default(given);
+    if (needs_calling(strategy))
+        return mu_run_callback(strategy, call_eagerly, function, arguments);
+    mu_running *running = mu__run_start(strategy, function, arguments);
     return running ? mu__run_wait(running) : NULL;
 }
 

@@ -8,7 +8,8 @@ mu_status mu__body_begin(mu_body_trace *body, const char *name)
 {
     mu_context *context = mu__context();
     mu_graph_trace *outer = (mu_graph_trace *)context->trace;
-    *body = (mu_body_trace){.trace = {.interface = {.add = mu__trace_add}, .first = !outer || outer->first,
+    *body = (mu_body_trace){.trace = {.interface = {.add = mu__trace_add, .made = mu__trace_made},
+                              .first = !outer || outer->first,
                                       .keep = mu__tape_listens(), .outer = outer}};
     body->trace.graph = mu__graph_new(name);
     body->pool = body->trace.graph ? mu_pool_open() : NULL;

@@ -112,6 +112,7 @@ mu_status mu__node_place(mu_node *node, mu_site site)
 {
     const mu_node *before = node->id > 0 ? node->graph->nodes.items[node->id - 1] : NULL;
     node->line = site.line;
+    node->function = site.function;
     MU_TRY(place_name(node, site.file, before ? before->file : NULL, &node->file));
     return place_name(node, site.layer, before ? before->layer : NULL, &node->layer);
 }

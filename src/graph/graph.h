@@ -34,6 +34,7 @@ struct mu_node {
     const char *file;       // where the op was made
     int line;
     const char *layer;      // of which layer it is part; NULL: of none
+    const char *function;   // of which function made of ops it is part, as static text; NULL: of none
 };
 
 struct mu_graph {
@@ -63,7 +64,7 @@ mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor);
 mu_status mu__node_place(mu_node *node, mu_site site);
 static inline mu_site mu__node_site(const mu_node *node)
 {
-    return (mu_site){.file = node->file, .line = node->line, .layer = node->layer};
+    return (mu_site){.file = node->file, .line = node->line, .layer = node->layer, .function = node->function};
 }
 int mu__graph_resource(mu_graph *graph, mu_resource *resource);  // index; added if new; -1 on error
 mu_graph *mu__graph_clone(const mu_graph *graph);                 // for engines that rewrite; owned by the caller

@@ -90,6 +90,28 @@ out:
     return status;
 }
 
+// What was made after all inputs and leads to the result is the function's own, also where a function inside said so.
+static void give_name(mu_node *node, const char *function, int after)
+{
+    if (node->id <= after || node->function == function)
+        return;
+    node->function = function;
+    for (int i = 0; i < node->n_in; i++)
+        give_name(node->in[i].node, function, after);
+}
+
+void mu__trace_made(struct mu_trace *interface, const char *function, int n_in, mu_tensor *const *in,
+                    mu_tensor *result)
+{
+    const mu_graph *graph = ((mu_graph_trace *)interface)->graph;
+    int after = -1;
+    for (int i = 0; i < n_in; i++)
+        if (in[i] && in[i]->node && in[i]->node->graph == graph)
+            after = MU_MAX(after, in[i]->node->id);
+    if (result->node && result->node->graph == graph)
+        give_name(result->node, function, after);
+}
+
 mu_suspended mu__trace_suspend(void)
 {
     mu_context *context = mu__context();
@@ -173,7 +195,8 @@ mu_status mu__trace_run(const char *name, mu_traceable *fn, void *arg, const mu_
     }
     mu_context *context = mu__context();
     mu_suspended outside = mu__trace_suspend();
-    mu_graph_trace trace = {.interface = {.add = mu__trace_add}, .graph = graph, .first = first};
+    mu_graph_trace trace = {
+        .interface = {.add = mu__trace_add, .made = mu__trace_made}, .graph = graph, .first = first};
     context->trace = &trace.interface;
     mu_value *arguments = symbolic_arguments(graph, like, specs);
     mu_value *result = arguments ? fn(arguments, arg) : NULL;

@@ -28,6 +28,9 @@ struct mu_graph_trace {
 // mu__trace_add is how a trace adds a node (the interface's add).
 mu_status mu__trace_add(struct mu_trace *interface, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
                         int n_resources, mu_resource *const *resources, mu_tensor **out);
+// mu__trace_made gives nodes the name of the function that made them (the interface's made).
+void mu__trace_made(struct mu_trace *interface, const char *function, int n_in, mu_tensor *const *in,
+                    mu_tensor *result);
 
 // mu__trace_edge finds the edge of a trace's graph that a tensor is: its own, a constant, or captured from around.
 mu_status mu__trace_edge(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge);

@@ -1,13 +1,16 @@
 // mu_vectorized_map: a function of one row, done for all rows at once.
 //
 // The function is traced for one row; then each op of that graph is done for all of them by its rule. What does not
-// depend on the rows is done once. An op without a rule is done row by row, and the log says so.
+// depend on the rows is done once, but seeds are drawn for each row. An op without a rule is done row by row, and the
+// log says so.
 #include "graph/vectorize.h"
+#include "ops/nn.h"
 
 #include <muster/ops.h>
 
 typedef struct vectorizing {
     const mu_graph *graph;
+    mu_tensor *elem;     // one of the arguments, which has as many rows as all
     int *first;          // of each node's values
     mu_rows *values;
 } vectorizing;
@@ -67,10 +70,36 @@ static mu_status once(const vectorizing *v, mu_node *node, mu_tensor **in, mu_te
     return status;
 }
 
+// As many zeros as a tensor has rows.
+static mu_tensor *zero_per_row(mu_tensor *x)
+{
+    int axes[MU_MAX_RANK], n = 0;
+    for (int axis = 1; axis < x->shape.rank; axis++)
+        axes[n++] = axis;
+    return mu_reduce_sum_axes(mu_cast(mu_zeros_like(x), MU_I32), n, axes, false);
+}
+
+static mu_value *draw_for_row(mu_value *element, void *generator)
+{
+    (void)element;
+    return mu_of(mu__generator_next(generator));
+}
+
+// A generator's seed has no inputs, yet each row gets its own, as in a loop over the rows.
+static mu_status draw_for_rows(const vectorizing *v, const mu_node *node, mu_tensor **out)
+{
+    mu_value *seeds =
+        mu_map_fn(draw_for_row, mu_of(zero_per_row(v->elem)), v->graph->resources.items[node->resources[0]]);
+    *out = seeds ? mu_at(seeds, 0) : NULL;
+    return *out ? MU_OK : mu_error_code();
+}
+
 static mu_status for_all(const mu_node *node, const mu_rows *in, mu_tensor **out)
 {
     bool done = false;
-    if (node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE))
+    // A check of all rows is one of each.
+    const bool checks = node->op == &mu_op_check_numerics || node->op == &mu_op_assert;
+    if (!checks && (node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)))
         return mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: %s is an effect and would be had for all rows at "
                          "once; use mu_map_fn",
                          node->op->name);
@@ -89,7 +118,10 @@ static mu_status do_node(const vectorizing *v, mu_node *node)
         plain[i] = in[i].at;
         rows |= in[i].rows;
     }
-    if (status == MU_OK)
+    if (status == MU_OK && node->op == &mu_op_generator_next) {
+        status = draw_for_rows(v, node, out);
+        rows = true;
+    } else if (status == MU_OK)
         status = rows ? for_all(node, in, out) : once(v, node, plain, out);
     for (int i = 0; status == MU_OK && i < node->n_out; i++)
         values[i] = (mu_rows){.at = out[i], .rows = rows};
@@ -108,15 +140,6 @@ static mu_status do_at_its_line(const vectorizing *v, mu_node *node)
         mu__error_place(mu__line());
     mu__line_pop(context);
     return status;
-}
-
-// As many zeros as a tensor has rows.
-static mu_tensor *zero_per_row(mu_tensor *x)
-{
-    int axes[MU_MAX_RANK], n = 0;
-    for (int axis = 1; axis < x->shape.rank; axis++)
-        axes[n++] = axis;
-    return mu_reduce_sum_axes(mu_cast(mu_zeros_like(x), MU_I32), n, axes, false);
 }
 
 // A result that depends on no row is the same for all.
@@ -161,7 +184,7 @@ static mu_status do_all(vectorizing *v, const mu_body_trace *body, const mu_tens
 static mu_status vectorize(const mu_body_trace *body, const mu_tensors *elems, mu_tensor ***out)
 {
     const mu_graph *graph = body->trace.graph;
-    vectorizing v = {.graph = graph, .first = mu__calloc(graph->nodes.n + 1, sizeof *v.first)};
+    vectorizing v = {.graph = graph, .elem = elems->at[0], .first = mu__calloc(graph->nodes.n + 1, sizeof *v.first)};
     size_t n = 0;
     for (size_t i = 0; v.first && i < graph->nodes.n; i++) {
         v.first[i] = (int)n;

@@ -80,15 +80,21 @@ static bool one_axis(const site *s)
     return apply(s, &attrs, &s->in[0].at);
 }
 
-// One of two inputs of one shape, written out for all rows where it is the same for them.
+// One of several inputs of one shape, written out for all rows where it is the same for them.
 static mu_tensor *for_all_rows(const site *s, int i)
 {
-    return s->in[i].rows ? s->in[i].at : mu__apply2(&mu_op_broadcast_like, NULL, s->in[i].at, s->in[1 - i].at);
+    int like = 0;
+    while (!s->in[like].rows && like < s->node->n_in - 1)
+        like++;
+    return s->in[i].rows ? s->in[i].at : mu__apply2(&mu_op_broadcast_like, NULL, s->in[i].at, s->in[like].at);
 }
 
 static bool alike(const site *s)
 {
-    return apply(s, s->node->attrs, (mu_tensor *[]){for_all_rows(s, 0), for_all_rows(s, 1)});
+    mu_tensor *in[3];
+    for (int i = 0; i < s->node->n_in; i++)
+        in[i] = for_all_rows(s, i);
+    return apply(s, s->node->attrs, in);
 }
 
 static bool alike_along_axis(const site *s)
@@ -261,6 +267,7 @@ static const struct { const mu_op *op; rule *rule;
     {&mu_op_svd, last_axes},
     {&mu_op_spectral_norm, last_axes},
     {&mu_op_check_numerics, last_axes},
+    {&mu_op_assert, last_axes},
     {&mu_op_one_hot, last_axes},
     {&mu_op_sort, last_axes},
     {&mu_op_top_k, last_axes},
@@ -271,6 +278,8 @@ static const struct { const mu_op *op; rule *rule;
     {&mu_op_silu_grad, alike},
     {&mu_op_gelu_grad, alike},
     {&mu_op_gelu_tanh_grad, alike},
+    {&mu_op_sigmoid_cross_entropy, alike},
+    {&mu_op_sigmoid_cross_entropy_grad, alike},
     {&mu_op_expand_dims, one_axis},
     {&mu_op_softmax, one_axis},
     {&mu_op_log_softmax, one_axis},

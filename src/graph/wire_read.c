@@ -120,12 +120,11 @@ static mu_status read_ints(const Mu__WireInts *wire, const char *what, mu_ints *
     return MU_OK;
 }
 
-static mu_status read_text(const char *text, const char *what, char *out)
+static mu_status read_text(const char *text, const char *what, size_t most, char *out)
 {
     const size_t n = strlen(text);
-    if (n >= MU_ATTR_TEXT_BYTES)
-        return mu__error(MU_DATA_LOSS, "attribute '%s' has %zu bytes of text; at most %d are possible", what, n,
-                         MU_ATTR_TEXT_BYTES - 1);
+    if (n > most)
+        return mu__error(MU_DATA_LOSS, "attribute '%s' has %zu bytes of text; at most %zu are possible", what, n, most);
     memcpy(out, text, n + 1);
     return MU_OK;
 }
@@ -156,7 +155,8 @@ static mu_status read_attr(reader *r, const mu_attr_spec *spec, const Mu__WireAt
     case MU_ATTR_INTS: return read_ints(wire->ints, spec->name, field);
     case MU_ATTR_DTYPE: return read_dtype(wire->dtype, spec->name, field);
     case MU_ATTR_SHAPE: return read_shape(wire->shape->at, wire->shape->n_at, spec->name, field);
-    case MU_ATTR_TEXT: return read_text(wire->text, spec->name, field);
+    case MU_ATTR_TEXT: return read_text(wire->text, spec->name, MU_ATTR_TEXT_BYTES - 1, field);
+    case MU_ATTR_MESSAGE: return read_text(wire->text, spec->name, MU_ATTR_MESSAGE_BYTES - 1, field);
     case MU_ATTR_TENSOR: return read_tensor(r, wire->tensor, spec->name, field);
     case MU_ATTR_GRAPH: return read_nested(r, &wire->graph, field);
     }

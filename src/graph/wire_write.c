@@ -85,7 +85,8 @@ static mu_status write_attr(writer *w, const mu_attr_spec *spec, const void *att
     case MU_ATTR_DTYPE: wire->dtype = (uint32_t)*(const mu_dtype *)field; return MU_OK;
     case MU_ATTR_SHAPE:
         return write_ints(w, ((const mu_shape *)field)->dims, (size_t)((const mu_shape *)field)->rank, &wire->shape);
-    case MU_ATTR_TEXT: wire->text = text_of(w, field); return wire->text ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    case MU_ATTR_TEXT:
+    case MU_ATTR_MESSAGE: wire->text = text_of(w, field); return wire->text ? MU_OK : MU_RESOURCE_EXHAUSTED;
     case MU_ATTR_TENSOR: return write_tensor(w, *(mu_tensor *const *)field, &wire->tensor);
     case MU_ATTR_GRAPH: return write_nested(w, *(mu_graph *const *)field, &wire->graph);
     }

@@ -37,6 +37,7 @@ typedef enum mu_math {
     MU_MATH_MISH,
     MU_MATH_DIGAMMA,
     MU_MATH_LGAMMA,
+    MU_MATH_RSQRT,
     MU_N_MATH
 } mu_math;
 
@@ -45,6 +46,9 @@ typedef enum mu_math2 { MU_MATH_POW, MU_MATH_ATAN2, MU_MATH_FLOOR_MOD, MU_N_MATH
 // y = f(x), element by element; alpha is ELU's slope.
 typedef void mu_math_f32(mu_math function, float alpha, const float *x, float *y, int64_t n);
 typedef void mu_math_f64(mu_math function, double alpha, const double *x, double *y, int64_t n);
+
+// The same of 16-bit floats (IEEE's half, or bfloat16), good to the last place.
+typedef void mu_math_halves(mu_math function, float alpha, bool bfloat, const uint16_t *x, uint16_t *y, int64_t n);
 
 // out = f(a, b); an operand's step is 1, or 0 for one number.
 typedef void mu_math2_f32(mu_math2 function, const float *a, int64_t step_a, const float *b, int64_t step_b, float *out,

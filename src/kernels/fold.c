@@ -1,6 +1,6 @@
-// Rows of numbers folded to one number each: sums, products, extremes. Main idea: four vectors side by side, so that
-// no addition waits for the one before it; long rows in pieces whose results are added pairwise, which keeps sums
-// exact. NaNs are found apart from extremes, two vectors with one comparison.
+// Rows of numbers folded to one number each: sums and products (extremes: extremes.c). Main idea: four vectors side
+// by side, so that no addition waits for the one before it; long rows in pieces whose results are added pairwise, which
+// keeps sums exact. Knows no axes.
 #include "parts.h"
 #include "simd.h"
 
@@ -147,37 +147,6 @@ double MU_KERNEL(sum_f64)(const double *x, int64_t n)
                           : MU_KERNEL(sum_f64)(x, half) + MU_KERNEL(sum_f64)(x + half, n - half);
 }
 
-// The greatest of a row, or with the signs turned the least.
-static float extreme_of_row(const float *x, int64_t n, bool smallest)
-{
-    const mu_vf sign = v_splat(smallest ? -1.0f : 1.0f), none = v_splat(-INFINITY);
-    mu_vf best[SIDE_BY_SIDE] = {none, none, none, none};
-    mu_vm odd = {0};
-    int64_t i = 0;
-    for (; i + STEP <= n; i += STEP) {
-        mu_vf here[SIDE_BY_SIDE];
-        MU_UNROLL
-        for (int k = 0; k < SIDE_BY_SIDE; k++) {
-            here[k] = v_load(x + i + k * MU_LANES) * sign;
-            v_fetch_ahead(x + i + k * MU_LANES, FETCHED);
-            best[k] = v_max(best[k], here[k]);
-        }
-        odd = (mu_vm)(odd | v_unordered(here[0], here[1]) | v_unordered(here[2], here[3]));
-    }
-    for (; i < n; i += MU_LANES) {
-        const float padding = smallest ? INFINITY : -INFINITY;
-        const mu_vf here = v_load_padded(x + i, least(n - i, MU_LANES), padding) * sign;
-        best[0] = v_max(best[0], here);
-        odd = (mu_vm)(odd | v_unordered(here, here));
-    }
-    float lanes[MU_LANES];
-    v_store(lanes, v_max(v_max(best[0], best[1]), v_max(best[2], best[3])));
-    for (int half = MU_LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++)
-            lanes[lane] = lanes[lane + half] > lanes[lane] ? lanes[lane + half] : lanes[lane];
-    return m_any(odd) ? NAN : smallest ? -lanes[0] : lanes[0];
-}
-
 void MU_KERNEL(fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row++) {
@@ -185,8 +154,8 @@ void MU_KERNEL(fold_rows)(mu_fold fold, const float *x, float *y, int64_t column
         switch (fold) {
         case MU_FOLD_SUM: y[row] = sum_of_row(from, columns); break;
         case MU_FOLD_PRODUCT: y[row] = product_of_row(from, columns); break;
-        case MU_FOLD_GREATEST: y[row] = extreme_of_row(from, columns, false); break;
-        case MU_FOLD_LEAST: y[row] = extreme_of_row(from, columns, true); break;
+        case MU_FOLD_GREATEST: y[row] = MU_KERNEL(extreme_f32)(false, from, columns); break;
+        case MU_FOLD_LEAST: y[row] = MU_KERNEL(extreme_f32)(true, from, columns); break;
         }
     }
 }

@@ -1,8 +1,8 @@
 // 16-bit floats to float32 and back. Main idea: bfloat16 is the upper half of a float32, which plain loops
 // handle; for IEEE's half processors have instructions, and integers do where they have not. Arithmetic and
 // extremes of two are made without a copy in float32 where vectors are wide.
+#include "halves.h"
 #include "parts.h"
-#include "simd.h"
 
 MU_INLINE uint32_t bits_of(float x)
 {
@@ -99,28 +99,6 @@ MU_INLINE float of_two(mu_halves2 op, float a, float b)
 }
 
 #if MU_LANES == 16
-
-MU_INLINE mu_vf load_halves(const uint16_t *x, bool bfloat)
-{
-    const __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)x);
-    return bfloat ? (mu_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16) : (mu_vf)_mm512_cvtph_ps(halves);
-}
-
-// As narrow_bf16 and narrow_f16 round. A NaN of two bfloat16 has their bits or the processor's own: rounding keeps it.
-// What is one of the two is not rounded.
-MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat, bool exact)
-{
-    const __m512i bits = (__m512i)value;
-    __m256i halves;
-    if (bfloat) {
-        const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-        const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-        halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(exact ? bits : rounded, 16));
-    } else {
-        halves = _mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
-    }
-    _mm256_storeu_si256((__m256i *)(void *)y, halves);
-}
 
 MU_INLINE mu_vf of_two_vectors(mu_halves2 op, mu_vf a, mu_vf b)
 {

@@ -21,6 +21,9 @@
 // - The order of summation depends on the shapes, the range and the table, never on time or
 //   alignment: the same call gives the same bits. Tables differ in the last bits.
 
+// Rows that kernels make room for are as many floats as this, or a multiple.
+enum { MU_WIDE_ROW = 64 };
+
 // What a ReLU behind a 2x2 pool writes beside each output: which of the four (0..3, row by row)
 // passes the gradient, or that none does.
 enum { MU_MARK_DEAD = 4 };
@@ -155,6 +158,12 @@ typedef struct mu_kernels {
     // row's maximum; columns at least 1. A NaN makes its whole row one. y may be x. Range: rows.
     void (*softmax)(const float *x, float *y, int64_t columns, bool logarithm, int64_t begin, int64_t end);
 
+    // softmax_f64, softmax_halves: the same of float64, and of 16-bit floats (IEEE's half, or bfloat16), with
+    // exponentials of a few bits more than these have; wide: room for a row, rounded up to MU_WIDE_ROW.
+    void (*softmax_f64)(const double *x, double *y, int64_t columns, bool logarithm, int64_t begin, int64_t end);
+    void (*softmax_halves)(const uint16_t *x, uint16_t *y, float *wide, int64_t columns, bool bfloat, bool logarithm,
+                           int64_t begin, int64_t end);
+
     // softmax_row: e = exp(x - max) of one row, and their sum, which is returned; max is the row's maximum. e may be x.
     float (*softmax_row)(const float *x, float *e, int64_t columns, float *max);
 
@@ -224,6 +233,13 @@ typedef struct mu_kernels {
     // -infinity, infinity); a NaN makes its row's result one. Range: rows.
     void (*fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end);
 
+    // extreme_f32, extreme_f64: the greatest (or smallest) of n numbers, of none -infinity (or infinity); a NaN makes
+    // the result one. extreme_columns_f32, _f64: y [width] of the columns of n rows, which are `stride` elements apart.
+    float (*extreme_f32)(bool least, const float *x, int64_t n);
+    double (*extreme_f64)(bool least, const double *x, int64_t n);
+    void (*extreme_columns_f32)(bool least, const float *x, float *y, int64_t n, int64_t stride, int64_t width);
+    void (*extreme_columns_f64)(bool least, const double *x, double *y, int64_t n, int64_t stride, int64_t width);
+
     // sum_bf16: the sum of n bfloat16 numbers in float32.
     float (*sum_bf16)(const uint16_t *x, int64_t n);
 
@@ -249,9 +265,10 @@ typedef struct mu_kernels {
     // philox: the 4 n words that Philox 4x32-10 makes of n counters from `counter` (least word first) on, `step` apart.
     void (*philox)(const uint32_t counter[4], const uint32_t key[2], uint64_t step, int64_t n, uint32_t *words);
 
-    // math_f32, math_f64, math2_f32, math2_f64: elementary functions of arrays (elementary.h).
+    // math_f32, math_f64, math_halves, math2_f32, math2_f64: elementary functions of arrays (elementary.h).
     mu_math_f32 *math_f32;
     mu_math_f64 *math_f64;
+    mu_math_halves *math_halves;
     mu_math2_f32 *math2_f32;
     mu_math2_f64 *math2_f64;
 

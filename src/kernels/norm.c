@@ -9,19 +9,32 @@ enum {
     WIDE = 4,            // vectors that are summed beside each other
     RUN = 4096,          // elements of a row that are added in float32
     FLUSH = 64,          // rows that are
+    FETCHED = 4096,      // bytes: how far ahead of what is read memory is asked for more
+    SHORT = 16384,       // elements of a row that stays in a cache until its turn comes
 };
 
-static double sum_of_lanes(const mu_vf *sums, int n)
+// Half a vector of floats, and as many doubles.
+typedef float half_vf __attribute__((vector_size(2 * MU_LANES)));
+typedef double half_vd __attribute__((vector_size(4 * MU_LANES)));
+
+// In pairs: one after the other the sums would wait for each other.
+MU_INLINE double sum_of_lanes(const mu_vf *sums, int n)
 {
-    float lanes[MU_LANES];
-    double total = 0;
+    half_vf halves[2];
+    double parts[MU_LANES / 2];
     mu_vf all = sums[0];
     for (int i = 1; i < n; i++)
         all += sums[i];
-    v_store(lanes, all);
-    for (int lane = 0; lane < MU_LANES; lane++)
-        total += (double)lanes[lane];
-    return total;
+    memcpy(halves, &all, sizeof halves);
+    const half_vd both = __builtin_convertvector(halves[0], half_vd) + __builtin_convertvector(halves[1], half_vd);
+    memcpy(parts, &both, sizeof parts);
+    MU_UNROLL
+    for (int step = 1; step < MU_LANES / 2; step *= 2) {
+        MU_UNROLL
+        for (int lane = 0; lane + step < MU_LANES / 2; lane += 2 * step)
+            parts[lane] += parts[lane + step];
+    }
+    return parts[0];
 }
 
 // ---- Rows ---------------------------------------------------------------------------------------
@@ -78,10 +91,17 @@ void MU_KERNEL(normalize_row)(const float *x, const float *gamma, const float *b
     }
 }
 
+// Bytes to the next row, which is asked for while this one is used again and again and the memory has nothing to do.
+static int64_t next_row(int64_t columns)
+{
+    return columns <= SHORT ? columns * (int64_t)sizeof(float) : FETCHED;
+}
+
 // Adds the row's dy and dy h to dbeta and dgamma; sum and product get the sums of a = dy gamma and of a h.
 static void row_grad_sums(const float *x, const float *gamma, const float *dy, float *dgamma, float *dbeta,
                           int64_t columns, moments m, double *sum, double *product)
 {
+    const int64_t ahead = next_row(columns);
     *sum = *product = 0;
     for (int64_t at = 0; at < columns; at += RUN) {
         const int64_t end = least(at + RUN, columns);
@@ -92,6 +112,7 @@ static void row_grad_sums(const float *x, const float *gamma, const float *dy, f
             const mu_vf g = gamma != NULL ? v_load_n(gamma + i, left) : v_splat(1);
             v_store_n(dgamma + i, v_load_n(dgamma + i, left) + byh, left);
             v_store_n(dbeta + i, v_load_n(dbeta + i, left) + by, left);
+            v_fetch_ahead(x + i, ahead);
             sums += by * g;
             products += byh * g;
         }
@@ -106,6 +127,7 @@ void MU_KERNEL(normalize_row_grad)(const float *x, const float *gamma, const flo
     const moments m = row_moments(x, columns, centered, epsilon);
     double sum, product;
     row_grad_sums(x, gamma, dy, dgamma, dbeta, columns, m, &sum, &product);
+    const int64_t ahead = next_row(columns);
     const float plain = centered ? (float)(sum / (double)columns) : 0, along = (float)(product / (double)columns);
     for (int64_t i = 0; i < columns; i += MU_LANES) {
         const int64_t left = least(columns - i, MU_LANES);
@@ -113,6 +135,7 @@ void MU_KERNEL(normalize_row_grad)(const float *x, const float *gamma, const flo
         mu_vf a = v_load_n(dy + i, left);
         if (gamma != NULL)
             a *= v_load_n(gamma + i, left);
+        v_fetch_ahead(dy + i, ahead);
         v_store_n(dx + i, (a - plain - h * along) * m.inverse, left);
     }
 }
@@ -123,6 +146,7 @@ void MU_KERNEL(normalize_row_grad)(const float *x, const float *gamma, const flo
 MU_INLINE mu_vf column_term(const float *x, const float *dy, mu_vf center, bool centered, int64_t n)
 {
     const mu_vf value = v_load_n(x, n);
+    v_fetch_ahead(x, FETCHED);
     if (!centered)
         return value;
     const mu_vf from = value - center;
@@ -194,6 +218,8 @@ void MU_KERNEL(mixed_columns)(const float *x, const float *dy, const float *cent
             const int64_t left = least(columns - i, MU_LANES);
             const mu_vf moved = v_load_n(from + i, left) - v_load_n(center + i, left);
             const mu_vf straight = v_load_n(by + i, left) * v_load_n(factor + i, left);
+            v_fetch_ahead(from + i, FETCHED);
+            v_fetch_ahead(by + i, FETCHED);
             v_store_n(to + i, straight + moved * v_load_n(along + i, left) + v_load_n(shift + i, left), left);
         }
     }

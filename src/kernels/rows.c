@@ -27,8 +27,12 @@ void MU_KERNEL(bias_relu)(const float *x, const float *b, float *y, int64_t chan
 
 void MU_KERNEL(relu_grad)(const float *y, const float *dy, float *dx, int64_t begin, int64_t end)
 {
-    for (int64_t i = begin; i < end; i++)
-        dx[i] = y[i] > 0 ? dy[i] : 0;
+    // In vectors by hand, because a compiler loads dy only where y passes, and so waits for y before it asks for dy.
+    int64_t i = begin;
+    for (; i + MU_LANES <= end; i += MU_LANES)
+        v_store(dx + i, v_keep(v_greater(v_load(y + i), (mu_vf){0}), v_load(dy + i)));
+    if (i < end)
+        v_store_n(dx + i, v_keep(v_greater(v_load_n(y + i, end - i), (mu_vf){0}), v_load_n(dy + i, end - i)), end - i);
 }
 
 // Adds rows to sums: several of them for each time that a sum is read and written.
@@ -105,12 +109,7 @@ static float row_max(const float *x, int64_t n)
     }
     for (; i < n; i += MU_LANES)
         best[0] = v_max(v_load_padded(x + i, least(n - i, MU_LANES), -INFINITY), best[0]);
-    float lanes[MU_LANES];
-    v_store(lanes, v_max(v_max(best[0], best[1]), v_max(best[2], best[3])));
-    for (int half = MU_LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++)
-            lanes[lane] = lanes[lane + half] > lanes[lane] ? lanes[lane + half] : lanes[lane];
-    return lanes[0];
+    return v_most_of_lanes(v_max(v_max(best[0], best[1]), v_max(best[2], best[3])));
 }
 
 // Writes exp(x - max) to e where e is not NULL, and returns the sum, in an order that n alone decides.
@@ -120,16 +119,12 @@ static float exp_row(const float *x, float max, float *e, int64_t n)
     for (int64_t i = 0; i < n; i += MU_LANES) {
         const int64_t left = least(n - i, MU_LANES);
         const mu_vf term = v_exp_nonpositive(v_load_padded(x + i, left, -INFINITY) - max);
+        v_fetch_ahead(x + i, n * (int64_t)sizeof *x);  // the next row
         sums += term;
         if (e != NULL)
             v_store_n(e + i, term, left);
     }
-    float lanes[MU_LANES];
-    v_store(lanes, sums);
-    for (int half = MU_LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++)
-            lanes[lane] += lanes[lane + half];
-    return lanes[0];
+    return v_sum_of_lanes(sums);
 }
 
 static void divide_row(float *x, float divisor, int64_t n)

@@ -192,8 +192,11 @@ MU_INLINE mu_vm marks_equal(mu_marks marks, int mark)
     return _mm_cmpeq_epi8_mask(marks, _mm_set1_epi8((char)mark));
 }
 
+// Compilers make one of this and a load before it, which then waits for the mask and memory for both, in turn: what
+// comes from memory is fixed in a register first.
 MU_INLINE mu_vf v_keep(mu_vm m, mu_vf v)
 {
+    __asm__("" : "+v"(v));
     return (mu_vf)_mm512_maskz_mov_ps(m, (__m512)v);
 }
 
@@ -359,6 +362,35 @@ MU_INLINE mu_vm marks_equal(mu_marks marks, int mark)
 }
 
 #endif
+
+// The sum and the greatest of a vector's lanes: halves on halves.
+MU_INLINE float v_sum_of_lanes(mu_vf v)
+{
+#if MU_LANES == 16
+    return _mm512_reduce_add_ps((__m512)v);
+#else
+    float lanes[MU_LANES];
+    v_store(lanes, v);
+    for (int half = MU_LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            lanes[lane] += lanes[lane + half];
+    return lanes[0];
+#endif
+}
+
+MU_INLINE float v_most_of_lanes(mu_vf v)
+{
+#if MU_LANES == 16
+    return _mm512_reduce_max_ps((__m512)v);
+#else
+    float lanes[MU_LANES];
+    v_store(lanes, v);
+    for (int half = MU_LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++)
+            lanes[lane] = lanes[lane + half] > lanes[lane] ? lanes[lane + half] : lanes[lane];
+    return lanes[0];
+#endif
+}
 
 // The 2x2 pool with bias and ReLU behind it, and its marks, where nothing is NaN. The bias is added to the
 // maximum: rounding keeps order, so this is the maximum of sums.

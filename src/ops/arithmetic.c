@@ -13,7 +13,7 @@
 
 enum {
     ADD, SUBTRACT, MULTIPLY, DIVIDE, DIVIDE_NO_NAN, FLOOR_DIVIDE, MOD, POW, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE,
-    ATAN2,
+    ATAN2, PUT,
     EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL,
 };
 
@@ -260,7 +260,11 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
         .job = job, .a = (const char *)k->in[0].data + (size_t)at[0] * job->in_bytes, .step_a = walk->strides[0][last],
         .b = (const char *)k->in[1].data + (size_t)at[1] * job->in_bytes, .step_b = walk->strides[1][last],
     };
-    make_row(&part, (char *)k->out[0].data + (size_t)out_at * job->out_bytes, n);
+    char *out = (char *)k->out[0].data + (size_t)out_at * job->out_bytes;
+    if (job->stream || job->halves)
+        make_row(&part, out, n);
+    else
+        job->loop(k->op->variant, part.a, part.step_a, part.b, part.step_b, out, n);
 }
 
 static const int combining[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM,
@@ -282,7 +286,7 @@ void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *
     }
 }
 
-typedef void combiner(int variant, void *into, const int64_t *places, const void *from, int64_t n);
+typedef int64_t combiner(int variant, void *into, const mu_places *places, const void *from, int64_t n);
 
 static combiner *combiner_for(mu_dtype dtype)
 {
@@ -302,12 +306,20 @@ void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int
                        int64_t inner, int64_t n)
 {
     const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
+    const mu_places checked = {.kind = MU_PLACES_CHECKED, .indices = places};
     combiner *numbers = inner == 1 ? combiner_for(dtype) : NULL;
     if (numbers)
-        numbers(combining[combine], into, places, from, n);
+        numbers(combining[combine], into, &checked, from, n);
     for (int64_t i = 0; i < n && !numbers; i++)
         mu__accumulate(combine, dtype, (char *)into + (size_t)places[i] * bytes, (const char *)from + (size_t)i * bytes,
                        inner);
+}
+
+int64_t mu__scatter_numbers(int combine, mu_dtype dtype, void *into, const mu_places *places, const void *from,
+                            int64_t n)
+{
+    combiner *numbers = combiner_for(dtype);
+    return numbers ? numbers(combine == MU_SCATTER_PUT ? PUT : combining[combine], into, places, from, n) : 0;
 }
 
 // A dense operand and a short row that all of its rows meet, of which a tile holds as many copies as fit.

@@ -28,9 +28,11 @@ static inline T FN(floor_quotient)(T x, T y)
     return M(floor)(x / y);
 #elif defined(REAL)
     // In floats, which divide in vectors: their quotient, if not whole, is further from whole than their precision.
-    const REAL quotient = (REAL)x / (REAL)(IS_SIGNED && y == (T)-1 ? 1 : y);
+    // What is narrower than int32_t fits there even as the least number over -1, and so needs no look at the divisor.
+    const bool turns = sizeof(T) == sizeof(int32_t) && y == (T)-1;
+    const REAL quotient = (REAL)x / (REAL)(turns ? 1 : y);
     const int32_t whole = (int32_t)quotient;
-    return (T)(IS_SIGNED && y == (T)-1 ? 0 - (W)x : (W)(whole - ((REAL)whole > quotient)));
+    return (T)(turns ? 0 - (W)x : (W)(whole - ((REAL)whole > quotient)));
 #elif IS_SIGNED
     if (y == -1)
         return (T)(0 - (W)x);  // the least integer has no positive twin; it wraps
@@ -134,23 +136,38 @@ static void FN(compare)(int variant, const void *in_a, int64_t step_a, const voi
     }
 }
 
-// n numbers combined into those that places number, in order.
-#define AT(expression)                     \
-    for (int64_t i = 0; i < n; i++) {      \
-        const T x = out[places[i]], y = b[i]; \
-        out[places[i]] = (T)(expression);  \
-    }                                      \
+// Numbers combined into those that places name, in order, up to the first place that is outside; how many those were.
+#define AT(expression)                                             \
+    for (; i < n && mu__place_of(kind, &places, i, &at); i++) {     \
+        const T x = out[at], y = b[i];                             \
+        (void)x;                                                   \
+        out[at] = (T)(expression);                                 \
+    }                                                              \
     break
 
-static void FN(combine_at)(int variant, void *into, const int64_t *places, const void *from, int64_t n)
+static inline __attribute__((always_inline)) int64_t FN(combine_as)(mu_place_kind kind, int variant, T *out,
+                                                                    mu_places places, const T *b, int64_t n)
 {
-    T *out = into;
-    const T *b = from;
+    int64_t i = 0;
+    uint64_t at = 0;
     switch (variant) {
     case ADD: AT((W)x + (W)y);
     case MULTIPLY: AT((W)x * (W)y);
     case MAXIMUM: AT(FN(greatest)(x, y));
     case MINIMUM: AT(FN(least)(x, y));
+    case PUT: AT(y);
+    }
+    return i;
+}
+
+static int64_t FN(combine_at)(int variant, void *into, const mu_places *places, const void *from, int64_t n)
+{
+    switch (places->kind) {
+    case MU_PLACES_I64: return FN(combine_as)(MU_PLACES_I64, variant, into, *places, from, n);
+    case MU_PLACES_I32: return FN(combine_as)(MU_PLACES_I32, variant, into, *places, from, n);
+    case MU_PLACES_I64_2: return FN(combine_as)(MU_PLACES_I64_2, variant, into, *places, from, n);
+    case MU_PLACES_I32_2: return FN(combine_as)(MU_PLACES_I32_2, variant, into, *places, from, n);
+    default: return FN(combine_as)(MU_PLACES_CHECKED, variant, into, *places, from, n);
     }
 }
 #undef AT

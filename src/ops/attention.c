@@ -5,6 +5,7 @@
 // key takes the mean of all values, and its logarithm is -infinity. The gradient's own gradient is written with ops on
 // whole matrices. Fast kernels stand in attention_fast.c.
 #include "ops/attention.h"
+#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -380,6 +381,12 @@ static bool mask_fits(const mu_tensor *mask, const mu_tensor *q, const mu_tensor
     return fit && mask->dtype == MU_BOOL;
 }
 
+// The query over the root of its width, where that is known only when the trace runs.
+static mu_tensor *scaled_query(mu_tensor *query)
+{
+    return mu_multiply(query, mu_rsqrt(mu_cast(mu_dim_size(query, -1), query->dtype)));
+}
+
 mu_tensor *mu_nn_attention_with(const mu_nn_attention_args *args)
 {
     mu_nn_attention_args a;
@@ -388,7 +395,13 @@ mu_tensor *mu_nn_attention_with(const mu_nn_attention_args *args)
     mu_attention_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.causal = a.causal;
-    attrs.scale = a.scale != 0 || !a.query ? a.scale : 1 / sqrt((double)mu_tensor_dim(a.query, -1));
+    attrs.scale = a.scale;
+    if (a.scale == 0 && a.query && a.query->shape.rank > 0) {
+        const int64_t width = mu_tensor_dim(a.query, -1);
+        attrs.scale = width == MU_UNKNOWN ? 1 : 1 / sqrt((double)width);
+        if (width == MU_UNKNOWN && !(a.query = scaled_query(a.query)))
+            return NULL;
+    }
     if (!a.query || !a.key || !a.value || a.query->shape.rank < 2 || a.key->shape.rank < 2
         || (same_leading(a.query, a.key) && same_leading(a.query, a.value)
             && (!a.mask || mask_fits(a.mask, a.query, a.key)))) {
@@ -396,5 +409,7 @@ mu_tensor *mu_nn_attention_with(const mu_nn_attention_args *args)
         return mu__apply(&mu_op_attention, &attrs, a.mask ? 4 : 3, in, 0, NULL, out) == MU_OK ? out[0] : NULL;
     }
     mu_tensor *causal = a.causal ? causal_mask(a.query, a.key) : NULL;
-    return mu_matmul(weights(a.query, a.key, causal, a.mask, attrs.scale), a.value);
+    mu_tensor *in[] = {a.query, a.key, a.value, a.mask};
+    return mu__composed("attention", 4, in,
+                        mu_matmul(weights(a.query, a.key, causal, a.mask, attrs.scale), a.value));
 }

@@ -86,7 +86,7 @@ typedef struct mu_segment_attrs {
 } mu_segment_attrs;
 
 typedef struct mu_text_attrs {     // check_numerics, assert, print
-    char text[MU_ATTR_TEXT_BYTES];
+    char text[MU_ATTR_MESSAGE_BYTES];
 } mu_text_attrs;
 
 typedef struct mu_random_attrs {   // low and high: integers only

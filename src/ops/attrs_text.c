@@ -55,7 +55,8 @@ static void put_value(writing *w, mu_attr_kind kind, const void *field)
     case MU_ATTR_INTS: put_ints(w, ((const mu_ints *)field)->at, ((const mu_ints *)field)->n); break;
     case MU_ATTR_DTYPE: put(w, "%s", mu_dtype_name(*(const mu_dtype *)field)); break;
     case MU_ATTR_SHAPE: put(w, "%s", mu__shape_text(field, shape)); break;
-    case MU_ATTR_TEXT: put(w, "'%s'", (const char *)field); break;
+    case MU_ATTR_TEXT:
+    case MU_ATTR_MESSAGE: put(w, "'%s'", (const char *)field); break;
     case MU_ATTR_TENSOR: put_tensor(w, *(mu_tensor *const *)field); break;
     case MU_ATTR_GRAPH: break;
     }
@@ -65,7 +66,8 @@ static bool says_something(mu_attr_kind kind, const void *field)
 {
     switch (kind) {
     case MU_ATTR_INTS: return ((const mu_ints *)field)->n > 0;
-    case MU_ATTR_TEXT: return *(const char *)field != 0;
+    case MU_ATTR_TEXT:
+    case MU_ATTR_MESSAGE: return *(const char *)field != 0;
     case MU_ATTR_TENSOR: return *(mu_tensor *const *)field != NULL;
     default: return kind != MU_ATTR_GRAPH;
     }

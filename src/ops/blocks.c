@@ -90,9 +90,12 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
         repeat_block(to, to_step, from, bytes, n);
         return;
     }
+    const bool apart = from_step != 0 && from_step != bytes;
     for (int64_t i = 0; i < n; i++) {
         char *target = (char *)to + (size_t)i * to_step;
         const char *source = (const char *)from + (size_t)i * from_step;
+        if (apart && i + 1 < n)
+            mu__fetch_start(source + from_step, bytes);
         if (stream && bytes >= STREAMED)
             mu__put_piece(target, source, (int64_t)bytes);
         else

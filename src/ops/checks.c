@@ -7,13 +7,14 @@
 #include <math.h>
 #include <muster/ops.h>
 
-static const mu_attr_spec text_attrs[] = {{"text", MU_ATTR_TEXT, offsetof(mu_text_attrs, text)}, {0}};
+static const mu_attr_spec text_attrs[] = {{"text", MU_ATTR_MESSAGE, offsetof(mu_text_attrs, text)}, {0}};
 
 static mu_text_attrs text_of(const char *text)
 {
     mu_text_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
-    snprintf(attrs.text, sizeof attrs.text, "%s", text ? text : "");
+    if (snprintf(attrs.text, sizeof attrs.text, "%s", text ? text : "") >= (int)sizeof attrs.text)
+        strcpy(attrs.text + sizeof attrs.text - sizeof "...", "...");
     return attrs;
 }
 
@@ -91,8 +92,9 @@ static mu_status print_ref(const mu_kernel *k)
     memcpy(mu__data(copy), x->data, (size_t)mu__elements(&x->shape) * mu_dtype_bytes(x->dtype));
     mu_text_attrs label = *(const mu_text_attrs *)k->attrs;
     mu__printable(label.text, true);  // the graph may come from a file
+    const size_t length = strlen(label.text);
     flockfile(stderr);                // one piece, also from parallel replicas
-    fprintf(stderr, "%s", label.text);
+    fprintf(stderr, length == 0 || strchr(" \n=", label.text[length - 1]) ? "%s" : "%s ", label.text);
     mu_tensor_print(copy, stderr);
     funlockfile(stderr);
     mu_release(copy);

@@ -10,12 +10,27 @@
 
 // ---- Errors of composed functions ---------------------------------------------------------------
 
+bool mu__error_names(const char *name)
+{
+    const size_t length = strlen(name);
+    return strncmp(mu_error_message(), name, length) == 0 && mu_error_message()[length] == ':';
+}
+
+mu_tensor *mu__called(const char *name, const mu_op *op, mu_tensor *result)
+{
+    if (!result && strcmp(name, op->name) != 0 && mu__error_names(op->name))
+        mu__error_begin(strlen(op->name), name);
+    return result;
+}
+
 mu_tensor *mu__composed(const char *name, int n_in, mu_tensor *const *in, mu_tensor *result)
 {
     char text[400] = "", shape[MU_SHAPE_TEXT];
     size_t used = 0;
-    const size_t length = strlen(name);
-    if (result || (strncmp(mu_error_message(), name, length) == 0 && mu_error_message()[length] == ':'))
+    struct mu_trace *trace = mu__context()->trace;
+    if (result && trace)
+        trace->made(trace, name, n_in, in, result);
+    if (result || mu__error_names(name))
         return result;
     for (int i = 0; i < n_in && used < sizeof text; i++)
         if (in[i])
@@ -102,6 +117,8 @@ mu_tensor *mu_ones(mu_dtype dtype, int rank, const int64_t *dims)
 mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value)
 {
     char element[sizeof(double)];
+    if (!mu__pending() && mu__dtype_ok(dtype) && mu__check_number(dtype, value, "mu_fill") != MU_OK)
+        return NULL;
     if (value == 0 && !signbit(value))
         return mu_tensor_new(dtype, rank, dims, NULL);
     mu_tensor *tensor = mu__tensor_unset(dtype, rank, dims);
@@ -118,6 +135,11 @@ mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value)
 mu_tensor *mu_eye(mu_dtype dtype, int64_t rows, int64_t columns)
 {
     int64_t dims[] = {rows, columns};
+    if (!mu__pending() && (rows < 0 || columns < 0)) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_eye: %lld rows and %lld columns; it takes none or more of each",
+                  (long long)rows, (long long)columns);
+        return NULL;
+    }
     mu_tensor *tensor = mu_tensor_new(dtype, 2, dims, NULL);
     for (int64_t i = 0; tensor && i < MU_MIN(rows, columns); i++)
         mu__write_element(dtype, mu__data(tensor), i * columns + i, 1);
@@ -187,9 +209,14 @@ mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta)
                   delta, start, limit);
         return NULL;
     }
+    if (!mu__pending() && mu__dtype_ok(dtype) &&
+        (mu__check_number(dtype, start, "mu_range") != MU_OK || mu__check_number(dtype, delta, "mu_range") != MU_OK))
+        return NULL;
     int64_t n = steps > 0 ? (int64_t)steps : 0;
+    progression line = {.start = start, .step = delta, .last = n > 0 ? start + (double)(n - 1) * delta : start};
+    if (!mu__pending() && mu__dtype_ok(dtype) && mu__check_number(dtype, line.last, "mu_range") != MU_OK)
+        return NULL;
     mu_tensor *tensor = mu__tensor_unset(dtype, 1, &n);
-    progression line = {.start = start, .step = delta, .last = start + (double)(n - 1) * delta};
     return written(tensor, &line);
 }
 

@@ -186,6 +186,21 @@ static mu_status concat_part_ref(const mu_kernel *k)
     return MU_OK;
 }
 
+// What was put behind one another comes apart without a copy.
+static bool concat_part_view(const void *attributes, const mu_spec *in, const mu_spec *out, size_t *offset)
+{
+    const mu_part_attrs *attrs = attributes;
+    const int axis = (int)attrs->axis;
+    const int64_t inner = mu__elements_between(&out->shape, axis + 1, out->shape.rank);
+    int64_t before = 0;
+    if (mu__elements(&out->shape) == 0 || mu__elements_between(&out->shape, 0, axis) != 1)
+        return false;
+    for (int64_t i = 0; i < attrs->index; i++)
+        before += in[i + 1].shape.dims[axis];
+    *offset = (size_t)(before * inner) * mu_dtype_bytes(out->dtype);
+    return true;
+}
+
 // Back into its place among zeros.
 static mu_tensor *concat_part_grad(mu_grad *g, int i)
 {
@@ -215,7 +230,7 @@ static const mu_sample samples_part[] = {
 const mu_op mu_op_concat_part = {
     .name = "concat_part", .n_in = 2, .max_in = MU_VARIADIC, .n_out = 1, .shape_only = ~1u,
     .attrs_bytes = sizeof(mu_part_attrs), .attrs = part_attrs, .infer = concat_part_infer,
-    .grad = concat_part_grad, .ref = concat_part_ref, .samples = samples_part,
+    .view_at = concat_part_view, .grad = concat_part_grad, .ref = concat_part_ref, .samples = samples_part,
     .lower = mu__lower_concat_part,
 };
 
@@ -250,11 +265,9 @@ mu_tensor *mu_stack(int n, mu_tensor *const *tensors, int axis)
     return result;
 }
 
-mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu_tensor **out)
+static mu_status split(mu_tensor *x, int n, const int64_t *sizes, int axis, mu_tensor **out, const char *function)
 {
     int64_t begin[MU_MAX_RANK] = {0}, size[MU_MAX_RANK], sum = 0;
-    if (n > 0 && (mu__need(sizes, "mu_split: the list of sizes") != MU_OK || mu__need(out, "mu_split: out") != MU_OK))
-        return mu_error_code();
     for (int i = 0; i < n; i++) {
         out[i] = NULL;
         sum = sizes[i] > INT64_MAX - sum ? INT64_MAX : sum + MU_MAX(sizes[i], 0);
@@ -262,8 +275,8 @@ mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu
     if (mu__pending())
         return mu_error_code();
     if (!x)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_split: the tensor is NULL");
-    int at = mu__axis(axis, x->shape.rank, "mu_split");
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the tensor is NULL", function);
+    int at = mu__axis(axis, x->shape.rank, function);
     if (at < 0)
         return MU_INVALID_ARGUMENT;
     int64_t dim = x->shape.dims[at];
@@ -273,20 +286,30 @@ mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu
         const int64_t left = dim - begin[at];
         size[at] = sizes[i] >= 0 ? sizes[i] : dim - sum;
         if (sizes[i] < -1 || size[at] < 0 || size[at] > left || (i == n - 1 && size[at] != left))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_split: %d parts that sum to %lld do not make up axis %d of size "
-                             "%lld", n, (long long)sum, at, (long long)dim);
+            return mu__error(MU_INVALID_ARGUMENT, "%s: %d parts that sum to %lld do not make up axis %d of size %lld",
+                             function, n, (long long)sum, at, (long long)dim);
         out[i] = mu_slice(x, begin, size);
         begin[at] += size[at];
     }
     return mu_error_code();
 }
 
+mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu_tensor **out)
+{
+    if (n > 0)
+        MU_TRY(mu__need(sizes, "mu_split_sizes: the list of sizes"));
+    if (n > 0)
+        MU_TRY(mu__need(out, "mu_split_sizes: out"));
+    return split(x, n, sizes, axis, out, "mu_split_sizes");
+}
+
 mu_status mu_split(mu_tensor *x, int n, int axis, mu_tensor **out)
 {
     if (mu__pending() || !x)
-        return mu_split_sizes(x, 0, NULL, axis, out);
+        return split(x, 0, NULL, axis, out, "mu_split");
     if (n < 1)
         return mu__error(MU_INVALID_ARGUMENT, "mu_split: %d parts asked of axis %d; it takes 1 or more", n, axis);
+    MU_TRY(mu__need(out, "mu_split: out"));
     int at = mu__axis(axis, x->shape.rank, "mu_split");
     if (at < 0)
         return MU_INVALID_ARGUMENT;
@@ -298,17 +321,17 @@ mu_status mu_split(mu_tensor *x, int n, int axis, mu_tensor **out)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < n; i++)
         sizes[i] = x->shape.dims[at] / n;
-    mu_status status = mu_split_sizes(x, n, sizes, at, out);
+    mu_status status = split(x, n, sizes, at, out, "mu_split");
     mu__free(sizes);
     return status;
 }
 
 mu_status mu_unstack(mu_tensor *x, int n, int axis, mu_tensor **out)
 {
-    if (!mu__pending() && x && n != mu_tensor_dim(x, axis))
-        return mu__pending() ? mu_error_code()
-                             : mu__error(MU_INVALID_ARGUMENT, "mu_unstack: %d slices asked of axis %d of size %lld", n,
-                                         axis, (long long)mu_tensor_dim(x, axis));
+    const int at = !mu__pending() && x ? mu__axis(axis, x->shape.rank, "mu_unstack") : 0;
+    if (!mu__pending() && x && n != x->shape.dims[at])
+        return mu__error(MU_INVALID_ARGUMENT, "mu_unstack: %d slices asked of axis %d of size %lld", n, axis,
+                         (long long)x->shape.dims[at]);
     if (x && n == 0)
         return mu_error_code();
     MU_TRY(mu_split(x, n, axis, out));

@@ -1,9 +1,10 @@
 // conv2d and conv3d, their two gradients, and conv2d with bias and ReLU behind it: rows and public functions.
 //
 // Images are NHWC, kernels HWIO; a third axis, depth, comes before height. float32 and bfloat16 run on oneDNN, float16
-// as float32: images as they are, kernels reordered at each run into what the primitive likes (they change every step,
-// and it costs microseconds). Where strides are 1 an image's gradient is a forward convolution too. Each of the three
-// rows is linear in both operands, so their gradients are each other. Fused rows come from passes.
+// as float32, float64 and int32 by plain loops: images as they are, kernels reordered at each run into what the
+// primitive likes (they change every step, and it costs microseconds). Where strides are 1 an image's gradient is a
+// forward convolution too; most gradients of kernels are sums that conv_filter.c makes. Each of the three rows is
+// linear in both operands, so their gradients are each other. Fused rows come from passes.
 #include "ops/composed.h"
 #include "ops/conv.h"
 #include "ops/lower.h"
@@ -190,6 +191,8 @@ static mu_tensor *filter_grad_grad(mu_grad *g, int i)
 typedef struct conv_plan {
     mu_dnnl *dnnl;
     bool turned;  // an input gradient as a forward convolution of the result's gradient, see is_forward_turned
+    int64_t images, parts;  // images that the primitive takes at once, see images_at_once, and how often
+    int before_parts;       // steps that all parts share: the kernel's reorder
     dnnl_memory_desc_t image, result, bias;
     dnnl_memory_desc_t own_kernel, any_kernel;
     dnnl_dims_t strides, dilations, before, after;  // (depth,) height, width
@@ -219,7 +222,8 @@ static void describe_arrays(conv_plan *plan, mu_window *w, const mu_shape *kerne
     dnnl_dim_t weights[6] = {groups, o / groups, i}, strides[6] = {o / groups, 1, o};
     if (plan->turned) {
         weights[1] = i;
-        weights[2] = strides[1] = o;
+        weights[2] = o / groups;
+        strides[1] = o;
         strides[2] = 1;
     }
     for (int k = n - 1; k >= 0; k--) {
@@ -231,8 +235,8 @@ static void describe_arrays(conv_plan *plan, mu_window *w, const mu_shape *kerne
         tap *= axis->size;
     }
     const int skip = groups == 1 ? 1 : 0;  // the axis of groups exists only where there are several
-    plan->image = image_layout(dnnl, w->n, plan->turned ? o : w->channels, n, plan->turned ? out : in, type);
-    plan->result = image_layout(dnnl, w->n, plan->turned ? w->channels : o, n, plan->turned ? in : out, type);
+    plan->image = image_layout(dnnl, plan->images, plan->turned ? o : w->channels, n, plan->turned ? out : in, type);
+    plan->result = image_layout(dnnl, plan->images, plan->turned ? w->channels : o, n, plan->turned ? in : out, type);
     plan->bias = mu__dnnl_layout(dnnl, 1, &o, type, NULL);
     plan->own_kernel = mu__dnnl_layout(dnnl, n + 3 - skip, weights + skip, type, strides + skip);
     plan->any_kernel = mu__dnnl_any(dnnl, n + 3 - skip, weights + skip, type);
@@ -252,19 +256,33 @@ static void describe_window(conv_plan *plan, mu_window *w)
 
 // With a stride of 1 the gradient of an image is a forward convolution of the result's gradient by the kernel with its
 // taps in reverse order and its channels and filters exchanged. oneDNN's code for those is a sixth faster from 64
-// channels on, and slower for few.
+// channels on, and slower for few; in groups a quarter from 16 on.
 static bool is_forward_turned(mu_conv_kind kind, mu_window *w, const mu_shape *kernel, int64_t groups)
 {
-    enum { MANY = 64 };
+    const int64_t many = groups == 1 ? 64 : 16;
     const int64_t channels = kernel->dims[w->spatial], filters = kernel->dims[w->spatial + 1];
     const bool one_tap = channels * filters == mu__elements(kernel);
-    bool turned = kind == MU_CONV_INPUT_GRAD && groups == 1 && (one_tap || (channels >= MANY && filters >= MANY));
+    const bool enough = channels >= many && filters / groups >= many;
+    bool turned = kind == MU_CONV_INPUT_GRAD && (enough || (one_tap && groups == 1));
     for (int i = 0; i < w->spatial; i++) {
         const mu_window_axis *axis = &mu__window_axes(w)[i];
         const int64_t span = (axis->size - 1) * axis->dilation;
         turned = turned && axis->stride == 1 && axis->before <= span && axis->after <= span;
     }
     return turned;
+}
+
+// oneDNN's code for the gradient of an image, and all of it for groups, goes over all images once for each few of
+// their channels or each group. So many as stay in the caches, of `bytes` each with its result, take two thirds of the
+// time of a large batch at once.
+static int64_t images_at_once(int64_t n, int64_t bytes, const mu_team *team)
+{
+    enum { NEAR_BYTES = 2 << 20 };
+    const int64_t most = MU_MAX(NEAR_BYTES / bytes, (int64_t)1) * team->n_threads;
+    int64_t images = MU_MIN(n, most);
+    while (n % images != 0)
+        images--;
+    return 2 * images < MU_MIN(n, most) ? n : images;
 }
 
 static const_dnnl_primitive_desc_t choose_forward(conv_plan *p, bool bias, bool relu)
@@ -310,7 +328,8 @@ static void append_steps(conv_plan *p, const mu_prepare *prepare, const_dnnl_pri
     dnnl_memory_t own = mu__dnnl_operand(p->dnnl, roles.kernel, &p->own_kernel);
     dnnl_memory_t kernel =
         kernel_memory(p, chosen, filter ? dnnl_query_diff_weights_md : dnnl_query_weights_md, own);
-    if (!filter && kernel != own)
+    p->before_parts = !filter && kernel != own;
+    if (p->before_parts > 0)
         mu__dnnl_reorder(p->dnnl, own, kernel);
     const dnnl_exec_arg_t args[] = {
         {input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, mu__dnnl_operand(p->dnnl, from, &p->image)},
@@ -328,11 +347,52 @@ static const mu_spec *spec_at(const mu_prepare *prepare, int i)
     return i < prepare->n_in ? &prepare->in[i] : &prepare->out[i - prepare->n_in];
 }
 
+// Whether some tap of the kernel meets nothing but padding.
+static bool has_idle_tap(const mu_window_axis *axis)
+{
+    bool idle = false;
+    for (int64_t tap = 0; tap < axis->size && !idle; tap++) {
+        const int64_t first = tap * axis->dilation - axis->before;  // of the image, for the first window
+        const int64_t skipped = first < 0 ? (-first + axis->stride - 1) / axis->stride : 0;
+        idle = skipped >= axis->out || first + skipped * axis->stride >= axis->in;
+    }
+    return idle;
+}
+
+// oneDNN 2.6's code for bfloat16 leaves taps of the kernel's gradient unwritten where strides are larger than 1: those
+// that meet padding alone, and in volumes those whose windows reach beyond the end.
+static bool leaves_taps(mu_window *w)
+{
+    bool leaves = false;
+    for (int i = 0; i < w->spatial; i++) {
+        const mu_window_axis *axis = &mu__window_axes(w)[i];
+        const bool padded = axis->before != 0 || axis->after != 0;
+        leaves = leaves || (axis->stride > 1 && padded && (w->spatial == 3 || has_idle_tap(axis)));
+    }
+    return leaves;
+}
+
+// oneDNN 2.6's code for the gradient of bfloat16 images under a kernel of one tap gives wrong numbers for half of the
+// pixels where one stride is 2.
+static bool misplaces_pixels(mu_window *w)
+{
+    bool strided = false;
+    int64_t taps = 1;
+    for (int i = 0; i < w->spatial; i++) {
+        strided = strided || mu__window_axes(w)[i].stride > 1;
+        taps *= mu__window_axes(w)[i].size;
+    }
+    return strided && taps == 1;
+}
+
 // What prepare keeps. The taps of a kernel that is used in reverse order lie in scratch, from byte `at`.
 typedef struct conv_state {
-    mu_dnnl *dnnl;
+    mu_dnnl *dnnl;  // NULL: mu__conv_filter_run
+    bool as_f32;  // what oneDNN runs is in float32
     int64_t taps;  // 0: the kernel is used as it is
     size_t tap_bytes, at;
+    int64_t parts;  // of the images, each of which the primitives take at once
+    int before_parts;  // steps for the first part alone
 } conv_state;
 
 static void state_free(void *object)
@@ -344,7 +404,7 @@ static void state_free(void *object)
 }
 
 // Moves what was built into a state.
-static mu_status finish_state(conv_plan *plan, const mu_shape *kernel, mu_prepare *prepare)
+static mu_status finish_state(conv_plan *plan, const mu_shape *kernel, bool as_f32, mu_prepare *prepare)
 {
     conv_state *state = mu__calloc(1, sizeof *state);
     if (!state) {
@@ -357,6 +417,9 @@ static mu_status finish_state(conv_plan *plan, const mu_shape *kernel, mu_prepar
         return status;
     }
     state->dnnl = prepare->state;
+    state->parts = plan->parts;
+    state->before_parts = plan->before_parts;
+    state->as_f32 = as_f32;
     const size_t bytes = dnnl_memory_desc_get_size(&plan->own_kernel);
     const int64_t tap = kernel->dims[kernel->rank - 2] * kernel->dims[kernel->rank - 1];
     if (plan->turned && tap < mu__elements(kernel)) {
@@ -365,6 +428,17 @@ static mu_status finish_state(conv_plan *plan, const mu_shape *kernel, mu_prepar
         state->at = prepare->scratch_bytes;
         prepare->scratch_bytes += bytes;
     }
+    prepare->state = state;
+    return MU_OK;
+}
+
+// The state of a kernel's gradient that is made without oneDNN.
+static mu_status prepare_sums(bool as_f32, mu_prepare *prepare)
+{
+    conv_state *state = mu__calloc(1, sizeof *state);
+    if (!state)
+        return MU_RESOURCE_EXHAUSTED;
+    state->as_f32 = as_f32;
     prepare->state = state;
     return MU_OK;
 }
@@ -379,26 +453,57 @@ static mu_status conv_prepare(mu_prepare *prepare)
     dnnl_data_type_t type = dnnl_f32;  // what float16 becomes
     const mu_dtype dtype = prepare->in[0].dtype;
     MU_TRY(mu__conv_window(attrs, image, kernel, prepare->op->name, &window));
-    prepare->declined = (!mu__dnnl_type(dtype, &type) && dtype != MU_F16) || mu__elements(image) == 0
+    const bool as_f32 = dtype == MU_F16
+                        || (dtype == MU_BF16 && kind == MU_CONV_FILTER_GRAD && leaves_taps(&window))
+                        || (dtype == MU_BF16 && kind == MU_CONV_INPUT_GRAD && misplaces_pixels(&window));
+    prepare->declined = (!as_f32 && !mu__dnnl_type(dtype, &type)) || mu__elements(image) == 0
                         || mu__elements(kernel) == 0 || mu__elements(&spec_at(prepare, roles.result)->shape) == 0;
     if (prepare->declined)
         return MU_OK;
+    if (kind == MU_CONV_FILTER_GRAD && type == dnnl_f32 && mu__conv_filter_fits(&window, kernel, attrs->groups))
+        return prepare_sums(as_f32, prepare);
     conv_plan plan = {.dnnl = mu__dnnl_new(prepare->op->name),
                       .turned = is_forward_turned(kind, &window, kernel, attrs->groups)};
     if (!plan.dnnl)
         return MU_RESOURCE_EXHAUSTED;
+    plan.images = window.n;
+    if (kind != MU_CONV_FILTER_GRAD && (attrs->groups > 1 || (kind == MU_CONV_INPUT_GRAD && !plan.turned))) {
+        const mu_shape *result = &spec_at(prepare, roles.result)->shape;
+        const int64_t elements = (mu__elements(image) + mu__elements(result)) / window.n;
+        plan.images = images_at_once(window.n, elements * (int64_t)mu_dtype_bytes(dtype), prepare->team);
+    }
+    plan.parts = window.n / plan.images;
     describe_arrays(&plan, &window, kernel, attrs->groups, type);
     describe_window(&plan, &window);
     const_dnnl_primitive_desc_t chosen = kind == MU_CONV_FORWARD || plan.turned
                                              ? choose_forward(&plan, prepare->n_in == 3 && !plan.turned, attrs->relu)
                                              : choose_backward(&plan, kind);
     append_steps(&plan, prepare, chosen);
-    return finish_state(&plan, kernel, prepare);
+    return finish_state(&plan, kernel, as_f32, prepare);
+}
+
+// Runs the primitives for each part of the images: the first axis of operand 0 and of the result.
+static mu_status run_parts(const mu_kernel *kernel, int64_t parts, int before_parts)
+{
+    mu_kernel part = *kernel;
+    mu_view in[3], out = kernel->out[0];
+    const size_t element = mu_dtype_bytes(out.dtype);
+    memcpy(in, kernel->in, (size_t)kernel->n_in * sizeof *in);
+    part.in = in;
+    part.out = &out;
+    for (int64_t i = 0; i < parts; i++) {
+        MU_TRY(mu__dnnl_run_from(&part, i == 0 ? 0 : before_parts));
+        in[0].data = (char *)in[0].data + (size_t)(mu__elements(&in[0].shape) / parts) * element;
+        out.data = (char *)out.data + (size_t)(mu__elements(&out.shape) / parts) * element;
+    }
+    return MU_OK;
 }
 
 static mu_status run_state(const mu_kernel *kernel)
 {
     const conv_state *state = kernel->state;
+    if (!state->dnnl)
+        return mu__conv_filter_run(kernel);
     const int number = mu__conv_roles(kernel->op, kernel->n_in).kernel;
     mu_kernel own = *kernel;
     mu_view in[3];
@@ -413,12 +518,13 @@ static mu_status run_state(const mu_kernel *kernel)
         in[number].data = reversed;
         own.in = in;
     }
-    return mu__dnnl_run(&own);
+    return run_parts(&own, state->parts, state->before_parts);
 }
 
 static mu_status conv_run(const mu_kernel *kernel)
 {
-    return kernel->in[0].dtype == MU_F16 ? mu__run_as_f32(kernel, run_state) : run_state(kernel);
+    const conv_state *state = kernel->state;
+    return state->as_f32 ? mu__run_as_f32(kernel, run_state) : run_state(kernel);
 }
 
 // ---- Rows ---------------------------------------------------------------------------------------
@@ -465,6 +571,7 @@ static const mu_sample filter_grad_samples[] = {
     {.n_in = 3, .in = {{4, {2, 7, 6, 3}}, {4, {2, 5, 4, 5}}, {4, {3, 3, 3, 5}}}, .attrs = &valid, .no_grad = 4},
     {.n_in = 3, .in = {{4, {1, 8, 9, 2}}, {4, {1, 4, 3, 3}}, {4, {3, 4, 2, 3}}}, .attrs = &same_strided, .no_grad = 4},
     {.n_in = 3, .in = {{4, {2, 5, 5, 4}}, {4, {2, 3, 5, 6}}, {4, {3, 3, 2, 6}}}, .attrs = &grouped, .no_grad = 4},
+    {.n_in = 3, .in = {{4, {2, 3, 1, 2}}, {4, {2, 2, 1, 3}}, {4, {3, 4, 2, 3}}}, .attrs = &same_strided, .no_grad = 4},
     {0},
 };
 
@@ -503,11 +610,15 @@ static const mu_sample conv3d_filter_grad_samples[] = {
      .in = {{5, {1, 4, 3, 5, 4}}, {5, {1, 2, 3, 2, 2}}, {5, {3, 2, 2, 2, 2}}},
      .attrs = &same_3,
      .no_grad = 4},
+    {.n_in = 3,
+     .in = {{5, {1, 5, 3, 1, 4}}, {5, {1, 3, 3, 1, 2}}, {5, {3, 2, 3, 2, 2}}},
+     .attrs = &same_3,
+     .no_grad = 4},
     {0},
 };
 
 #define CONV(text, spatial, rule, derivative, some)                                        \
-    .name = text, .variant = spatial, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS,           \
+    .name = text, .variant = spatial, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS | MU_DTYPE_BIT(MU_I32), \
     .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields, .infer = rule,          \
     .grad = derivative, .ref = mu__conv_ref,                                               \
     .cpu = {conv_prepare, conv_run, state_free}, .samples = some, .lower = mu__lower_conv

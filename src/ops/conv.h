@@ -19,6 +19,10 @@ typedef struct mu_conv_roles {
 } mu_conv_roles;
 mu_conv_roles mu__conv_roles(const mu_op *op, int n_in);
 
+// The gradient of a kernel in float32 without oneDNN (conv_filter.c): whether that is faster, and the sums themselves.
+bool mu__conv_filter_fits(const mu_window *window, const mu_shape *kernel, int64_t groups);
+mu_status mu__conv_filter_run(const mu_kernel *kernel);
+
 mu_status mu__conv_ref(const mu_kernel *kernel);       // all but conv2d_bias
 mu_status mu__conv_bias_ref(const mu_kernel *kernel);  // conv2d_bias
 

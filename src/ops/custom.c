@@ -49,8 +49,12 @@ static const custom_row *row_of(const mu_op *op)
 
 static mu_status must_say_why(mu_status status, const char *name, const char *what)
 {
-    if (status == MU_OK || mu__pending())
-        return mu__pending() ? mu_error_code() : MU_OK;
+    if (mu__pending()) {
+        mu__error_context("in the %s of %s", what, name);  // whoever wrote the sentence may not have named it
+        return mu_error_code();
+    }
+    if (status == MU_OK)
+        return MU_OK;
     return mu__error(status, "%s: its %s failed; it said no more (mu_fail gives the reason)", name, what);
 }
 
@@ -105,7 +109,10 @@ static mu_status all_gradients(mu_grad *g)
     if (!row->custom.gradient)
         return mu__error(MU_UNIMPLEMENTED, "%s: it was registered without a gradient; give mu_register_op one, or put "
                          "mu_stop_gradient around what the op is given", row->name);
-    MU_TRY(must_say_why(row->custom.gradient(g->x, g->y, dys, g->memo, row->custom.arg), row->name, "gradient"));
+    const mu_status status = row->custom.gradient(g->x, g->y, dys, g->memo, row->custom.arg);
+    if (mu__pending())  // the caller says whose gradient it is
+        return mu_error_code();
+    MU_TRY(must_say_why(status, row->name, "gradient"));
     for (int i = 0; i < g->n_in; i++)
         MU_TRY(check_gradient(row, g->x[i], g->memo[i], i));
     g->memo[DONE] = g->y[0];

@@ -5,6 +5,7 @@
 // Tsang 2000 for gamma; Knuth's product and Hörmann's PTRS, 1993, for Poisson), so the draws agree with its own.
 // The parameters stand for the last axes of the result; the draws of one parameter follow each other.
 #include "ops/attrs.h"
+#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/random.h"
@@ -138,10 +139,11 @@ static double draw_poisson_by_ratio(stretch *s, double rate)
     }
 }
 
-static double draw_poisson(stretch *s, double rate)
+// No counts come at no rate, nor at less. Only floats have an infinite count, or none that is a number.
+static double draw_poisson(stretch *s, double rate, bool floats)
 {
-    if (!(rate >= 0) || isinf(rate))
-        return NAN;
+    if (!isfinite(rate))
+        return floats && !(rate < 0) ? rate : 0;
     return rate < KNUTH_BELOW ? draw_poisson_by_product(s, rate) : draw_poisson_by_ratio(s, rate);
 }
 
@@ -163,7 +165,7 @@ static void draw_elements(void *arg, int64_t begin, int64_t end)
     const mu_kernel *k = arg;
     const mu_view *parameters = &k->in[1], *out = &k->out[0];
     const int64_t n_parameters = mu__elements(&parameters->shape), each = mu__elements(&out->shape) / n_parameters;
-    const bool gamma = k->op == &mu_op_stateless_random_gamma;
+    const bool gamma = k->op == &mu_op_stateless_random_gamma, floats = mu__dtype_is_float(out->dtype);
     ahead made;
     made.first = mu__random_generator(&k->in[0]);
     memset(made.log_factorials, 0, sizeof made.log_factorials);
@@ -178,7 +180,7 @@ static void draw_elements(void *arg, int64_t begin, int64_t end)
             make_ahead(&made, s.begin, MU_MIN((int64_t)BLOCK, end - i), gamma);
         const double parameter = mu__read_element(parameters->dtype, parameters->data, which);
         mu__write_element(out->dtype, out->data, sample * n_parameters + which,
-                          gamma ? draw_gamma(&s, parameter) : draw_poisson(&s, parameter));
+                          gamma ? draw_gamma(&s, parameter) : draw_poisson(&s, parameter, floats));
         if (++sample == each) {
             sample = 0;
             which++;
@@ -342,17 +344,24 @@ mu_tensor *mu_stateless_random_gamma(mu_tensor *seed, mu_tensor *alpha, mu_tenso
 {
     if (mu__pending())
         return NULL;
+    mu_tensor *shape = alpha;
     if (alpha && beta && !mu__shape_equal(&alpha->shape, &beta->shape))
         alpha = mu_add(alpha, mu_zeros_like(beta));
     const mu_random_attrs attrs = attrs_of(alpha ? alpha->dtype : MU_F32, rank, dims);
     mu_tensor *draws = mu__apply2(&mu_op_stateless_random_gamma, &attrs, seed, alpha);
     if (beta)
         draws = mu_divide(draws, beta);
-    return draws ? mu_maximum(draws, mu__scalar_like(draws, smallest_normal(draws->dtype))) : NULL;
+    mu_tensor *given[] = {seed, shape, beta};
+    return mu__composed("stateless_random_gamma", 3, given,
+                        draws ? mu_maximum(draws, mu__scalar_like(draws, smallest_normal(draws->dtype))) : NULL);
 }
 
 mu_tensor *mu_stateless_random_poisson(mu_tensor *seed, mu_tensor *rate, mu_dtype dtype, int rank, const int64_t *dims)
 {
     const mu_random_attrs attrs = attrs_of(dtype, rank, dims);
+    if (mu__pending())
+        return NULL;
+    if (rate && (rate->dtype == MU_I32 || rate->dtype == MU_I64))
+        rate = mu_cast(rate, MU_F64);
     return mu__apply2(&mu_op_stateless_random_poisson, &attrs, seed, rate);
 }

@@ -3,12 +3,14 @@
 // Which elements fall out is a function of the seed and the element's place alone: no mask is kept, and the
 // gradient is the same op on dy. A generator is a resource of three int64 (128-bit counter, key), as
 // TensorFlow's Philox generators keep them; replicas fold their id into the key, so that their masks differ.
+#include "ops/composed.h"
 #include "ops/loops.h"
 #include "ops/nn.h"
 #include "ops/philox.h"
 
 #include <math.h>
 #include <muster/nn.h>
+#include <muster/ops.h>
 
 // ---- generator_next: one resource -> seed [2] ---------------------------------------------------
 
@@ -147,5 +149,10 @@ mu_tensor *mu__generator_next(mu_resource *generator)
 
 mu_tensor *mu_nn_stateless_dropout(mu_tensor *x, double rate, mu_tensor *seed)
 {
-    return mu__apply2(&mu_op_dropout, &(mu_dropout_attrs){rate}, x, seed);
+    if (mu__pending())
+        return NULL;
+    if (seed && seed->dtype == MU_I32)
+        seed = mu_cast(seed, MU_I64);
+    mu_tensor *y = mu__apply2(&mu_op_dropout, &(mu_dropout_attrs){rate}, x, seed);
+    return mu__called("stateless_dropout", &mu_op_dropout, y);
 }

@@ -238,7 +238,7 @@ static const mu_math fast[] = {
     [ACOSH] = MU_MATH_ACOSH, [ATANH] = MU_MATH_ATANH, [SIGMOID] = MU_MATH_SIGMOID,
     [LOG_SIGMOID] = MU_MATH_LOG_SIGMOID, [SOFTPLUS] = MU_MATH_SOFTPLUS, [ELU] = MU_MATH_ELU,
     [SELU] = MU_MATH_SELU, [GELU] = MU_MATH_GELU, [GELU_TANH] = MU_MATH_GELU_TANH,
-    [SILU] = MU_MATH_SILU, [MISH] = MU_MATH_MISH,
+    [SILU] = MU_MATH_SILU, [MISH] = MU_MATH_MISH, [RSQRT] = MU_MATH_RSQRT,
 };
 
 static void f32_math(int variant, double alpha, const void *in, void *out, int64_t n)
@@ -251,9 +251,24 @@ static void f64_math(int variant, double alpha, const void *in, void *out, int64
     mu__kernels()->math_f64(fast[variant], alpha, in, out, n);
 }
 
+static void f16_math(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    mu__kernels()->math_halves(fast[variant], (float)alpha, false, in, out, n);
+}
+
+static void bf16_math(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    mu__kernels()->math_halves(fast[variant], (float)alpha, true, in, out, n);
+}
+
 static mu_status math_run(const mu_kernel *k)
 {
-    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_math : f32_math);
+    switch (k->in[0].dtype) {
+    case MU_F64: return run_loop(k, f64_math, false);
+    case MU_F16: return run_loop(k, f16_math, false);
+    case MU_BF16: return run_loop(k, bf16_math, false);
+    default: return run_loop(k, f32_math, false);
+    }
 }
 
 static mu_status predicate_infer(mu_infer *infer)
@@ -389,8 +404,8 @@ static mu_tensor *rsqrt_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu__scale(mu_multiply(g->y[0], mu_square(g->y[0])), -0.5));
 }
-const mu_op mu_op_rsqrt = {ROW1("rsqrt", RSQRT, MU_FLOATS, exponential_ref, samples_positive), .grad = rsqrt_grad,
-                           .hlo = "stablehlo.rsqrt"};
+const mu_op mu_op_rsqrt = {ROW1("rsqrt", RSQRT, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+                           .grad = rsqrt_grad, .hlo = "stablehlo.rsqrt"};
 
 static mu_tensor *reciprocal_grad(mu_grad *g, int i)
 {

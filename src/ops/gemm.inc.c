@@ -42,7 +42,15 @@ static inline __attribute__((always_inline)) void FN(rows)(int height, T *c, int
     }
 }
 
-// The sum of products of two rows, in many running sums that are added in a fixed order.
+// Adds the second n of 2 n numbers to the first.
+static inline __attribute__((always_inline)) void FN(halve)(T *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] += x[i + n];
+}
+
+// The sum of products of two rows, in many running sums that are added in a fixed order. Each halving of them is a call
+// of its own, whose constant extent lets compilers keep them in registers.
 MU_CLONES static T FN(dot)(const T *a, const T *b, int64_t k)
 {
     T lanes[SUMS] = {0}, sum = 0;
@@ -50,9 +58,12 @@ MU_CLONES static T FN(dot)(const T *a, const T *b, int64_t k)
     for (; p + SUMS <= k; p += SUMS)
         for (int lane = 0; lane < SUMS; lane++)
             lanes[lane] += a[p + lane] * b[p + lane];
-    for (int step = SUMS / 2; step > 0; step /= 2)
-        for (int lane = 0; lane < step; lane++)
-            lanes[lane] += lanes[lane + step];
+    FN(halve)(lanes, SUMS / 2);
+    FN(halve)(lanes, SUMS / 4);
+    FN(halve)(lanes, SUMS / 8);
+    FN(halve)(lanes, SUMS / 16);
+    FN(halve)(lanes, SUMS / 32);
+    FN(halve)(lanes, SUMS / 64);
     for (; p < k; p++)
         sum += a[p] * b[p];
     return lanes[0] + sum;

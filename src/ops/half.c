@@ -27,6 +27,12 @@ static mu_status widen(mu_dtype wanted, const mu_view *from, mu_view *to, bool f
     return MU_OK;
 }
 
+// Whether an operand is more than its shape; one that is not need not have memory for its elements.
+static bool has_elements(const mu_op *op, int input)
+{
+    return !op || input >= 32 || !(op->shape_only >> input & 1);
+}
+
 static void drop_widened(const mu_view *from, const mu_view *to)
 {
     if (to->data && to->dtype != from->dtype)
@@ -44,7 +50,7 @@ static mu_status run_as(mu_dtype wanted, const mu_kernel *kernel, mu_kernel_run 
     copy.in = wide;
     copy.out = wide + kernel->n_in;
     for (int i = 0; i < kernel->n_in; i++)
-        MU_GO(widen(wanted, &kernel->in[i], &wide[i], true));
+        MU_GO(widen(wanted, &kernel->in[i], &wide[i], has_elements(kernel->op, i)));
     for (int i = 0; i < kernel->n_out; i++)
         MU_GO(widen(wanted, &kernel->out[i], &wide[kernel->n_in + i], false));
     MU_GO(run(&copy));

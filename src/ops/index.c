@@ -23,6 +23,12 @@ mu_status mu__need_indices(const mu_infer *infer, int i)
                      infer->op->name, mu_dtype_name(dtype));
 }
 
+mu_tensor *mu__wide_indices(mu_tensor *indices)
+{
+    const unsigned narrow = MU_DTYPE_BIT(MU_I8) | MU_DTYPE_BIT(MU_I16);
+    return indices && narrow & MU_DTYPE_BIT(indices->dtype) ? mu_cast(indices, MU_I32) : indices;
+}
+
 // ---- gather: [batch, outer, n, inner] read at indices [batch, m] --------------------------------
 
 typedef struct gather_shape {
@@ -132,7 +138,7 @@ mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims)
 {
     mu_gather_attrs attrs = {.axis = axis < 0 && x ? axis + x->shape.rank : axis,
                              .batch_dims = batch_dims < 0 && indices ? batch_dims + indices->shape.rank : batch_dims};
-    return mu__apply2(&mu_op_gather, &attrs, x, indices);
+    return mu__apply2(&mu_op_gather, &attrs, x, mu__wide_indices(indices));
 }
 
 mu_tensor *mu_batch_gather(mu_tensor *x, mu_tensor *indices)
@@ -162,26 +168,27 @@ static mu_status gather_grad_infer(mu_infer *infer)
     return MU_OK;
 }
 
+// Slices of each row of dy are added up in a row of zeros, which is made when its turn comes, so that it is near.
 static mu_status gather_grad_ref(const mu_kernel *k)
 {
     gather_shape s = gather_shape_of(k->attrs, &k->in[2].shape, &k->in[1].shape);
     mu_dtype dtype = k->in[0].dtype;
-    size_t bytes = (size_t)s.inner * mu_dtype_bytes(dtype);
+    const size_t bytes = (size_t)s.inner * mu_dtype_bytes(dtype), row = (size_t)s.n * bytes;
     const char *dy = k->in[0].data;
     char *out = k->out[0].data;
-    memset(out, 0, (size_t)mu__elements(&k->out[0].shape) * mu_dtype_bytes(dtype));
-    if (mu__elements(&k->in[0].shape) == 0)
-        return MU_OK;
-    MU_TRY(mu__check_indices(k, &k->in[1], 0, s.batch * s.m, s.n));
-    for (int64_t b = 0; b < s.batch; b++)
-        for (int64_t o = 0; o < s.outer; o++, out += (size_t)s.n * bytes)
+    for (int64_t b = 0; b < s.batch && bytes > 0; b++) {
+        MU_TRY(mu__check_indices(k, &k->in[1], b * s.m, s.outer > 0 ? s.m : 0, s.n));
+        for (int64_t o = 0; o < s.outer; o++, out += row) {
+            memset(out, 0, row);
             for (int64_t j = 0; j < s.m; j += ROWS) {
-                int64_t places[ROWS];
+                int64_t copied[ROWS];
                 const int64_t n = MU_MIN((int64_t)ROWS, s.m - j);
-                mu__indices_of(&k->in[1], b * s.m + j, n, places);
-                mu__accumulate_at(MU_COMBINE_ADD, dtype, out, places, dy, s.inner, n);
+                mu__accumulate_at(MU_COMBINE_ADD, dtype, out, mu__indices_in_place(&k->in[1], b * s.m + j, n, copied),
+                                  dy, s.inner, n);
                 dy += (size_t)n * bytes;
             }
+        }
+    }
     return MU_OK;
 }
 
@@ -306,10 +313,8 @@ const mu_op mu_op_gather_nd = {
 };
 mu_tensor *mu_gather_nd(mu_tensor *x, mu_tensor *indices)
 {
-    return mu__apply2(&mu_op_gather_nd, NULL, x, indices);
+    return mu__apply2(&mu_op_gather_nd, NULL, x, mu__wide_indices(indices));
 }
-
-enum { UPDATE = -1 };  // other variants are mu_combine
 
 static mu_status scatter_infer(mu_infer *infer)
 {
@@ -325,43 +330,57 @@ static mu_status scatter_infer(mu_infer *infer)
     return mu__infer_same(infer);
 }
 
-#define PUT_NUMBERS(T)                                    \
-    for (int64_t i = 0; i < n; i++)                       \
-        ((T *)to)[places[i]] = ((const T *)from)[i];      \
-    return
-
-static void put_slices(void *to, const int64_t *places, const void *from, size_t bytes, int64_t n)
+// Combines numbers of one type and returns how many rows of the indices that took: all up to one that is outside, or
+// none where the type or the number of axes has no loop for this.
+static int64_t scatter_numbers(const mu_kernel *k, mu_dtype dtype, int64_t rows)
 {
-    switch (bytes) {
-    case 1: PUT_NUMBERS(uint8_t);
-    case 2: PUT_NUMBERS(uint16_t);
-    case 4: PUT_NUMBERS(uint32_t);
-    case 8: PUT_NUMBERS(uint64_t);
-    }
-    for (int64_t i = 0; i < n; i++)
-        mu__copy_blocks((char *)to + (size_t)places[i] * bytes, 0, (const char *)from + (size_t)i * bytes, 0, bytes, 1,
-                        false);
+    const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
+    const int64_t depth = indices->dims[indices->rank - 1];
+    const bool wide = k->in[1].dtype == MU_I64;
+    if (depth != 1 && depth != 2)
+        return 0;
+    const mu_places places = {
+        .kind = depth == 1 ? (wide ? MU_PLACES_I64 : MU_PLACES_I32) : (wide ? MU_PLACES_I64_2 : MU_PLACES_I32_2),
+        .indices = k->in[1].data, .dims = {(uint64_t)x->dims[0], depth == 2 ? (uint64_t)x->dims[1] : 0},
+    };
+    return mu__scatter_numbers(k->op->variant, dtype, k->out[0].data, &places, k->in[2].data, rows);
+}
+
+// The same for n slices of any size at places that are checked.
+static void scatter_slices(const mu_kernel *k, mu_dtype dtype, const int64_t *places, const char *from, int64_t inner,
+                           int64_t n)
+{
+    const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
+    const mu_places checked = {.kind = MU_PLACES_CHECKED, .indices = places};
+    char *out = k->out[0].data;
+    if (k->op->variant != MU_SCATTER_PUT)
+        mu__accumulate_at((mu_combine)k->op->variant, dtype, out, places, from, inner, n);
+    else if (inner == 1)
+        mu__scatter_numbers(MU_SCATTER_PUT, dtype, out, &checked, from, n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            mu__copy_blocks(out + (size_t)places[i] * bytes, 0, from + (size_t)i * bytes, 0, bytes, 1, false);
 }
 
 static mu_status scatter_ref(const mu_kernel *k)
 {
+    static const mu_dtype whole[] = {[1] = MU_I8, [2] = MU_I16, [4] = MU_I32, [8] = MU_I64};
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
     mu_dtype dtype = k->in[0].dtype;
     int64_t rows = mu__elements_between(indices, 0, indices->rank - 1), places[ROWS];
     int64_t inner = mu__elements_between(x, (int)indices->dims[indices->rank - 1], x->rank);
     const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype), all = (size_t)mu__elements(x) * mu_dtype_bytes(dtype);
-    for (int64_t row = 0; row < rows && inner > 0; row += ROWS)
-        MU_TRY(slice_places(k, &k->in[1], x, row, MU_MIN((int64_t)ROWS, rows - row), places));
     if (k->out[0].data != k->in[0].data && all)
         memcpy(k->out[0].data, k->in[0].data, all);
-    for (int64_t row = 0; row < rows && inner > 0; row += ROWS) {
+    // What is put, not combined, is a number of its size.
+    if (k->op->variant == MU_SCATTER_PUT && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8)) {
+        dtype = whole[bytes];
+        inner = 1;
+    }
+    for (int64_t row = inner == 1 ? scatter_numbers(k, dtype, rows) : 0; row < rows && inner > 0; row += ROWS) {
         const int64_t n = MU_MIN((int64_t)ROWS, rows - row);
-        const char *from = (const char *)k->in[2].data + (size_t)row * bytes;
         MU_TRY(slice_places(k, &k->in[1], x, row, n, places));
-        if (k->op->variant == UPDATE)
-            put_slices(k->out[0].data, places, from, bytes, n);
-        else
-            mu__accumulate_at((mu_combine)k->op->variant, dtype, k->out[0].data, places, from, inner, n);
+        scatter_slices(k, dtype, places, (const char *)k->in[2].data + (size_t)row * bytes, inner, n);
     }
     return MU_OK;
 }
@@ -400,7 +419,9 @@ static const mu_sample samples_scatter[] = {
     .name = text, .variant = which, .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .in_place = 1,              \
     .infer = scatter_infer, .ref = scatter_ref, .samples = samples_scatter, .lower = mu__lower_scatter
 
-const mu_op mu_op_tensor_scatter_update = {SCATTER("tensor_scatter_update", UPDATE), .grad = scatter_update_grad};
+const mu_op mu_op_tensor_scatter_update = {
+    SCATTER("tensor_scatter_update", MU_SCATTER_PUT), .grad = scatter_update_grad
+};
 mu_tensor *mu_tensor_scatter_update(mu_tensor *x, mu_tensor *indices, mu_tensor *updates)
 {
     if (x && updates && x->dtype == MU_BOOL && updates->dtype == MU_BOOL)
@@ -445,7 +466,8 @@ mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const
     // Outside of traces the sum over rows starts from zeros that nobody has to write and copy before.
     if (indices && updates && dims && !mu__context()->trace && names_rows(indices, updates, rank, dims)) {
         mu_tensor *like = mu__tensor_unset(updates->dtype, rank, dims);
-        return mu__apply3(&mu_op_gather_grad, &plain_0, updates, mu_squeeze(indices, 1), like);
+        mu_tensor *sum = mu__apply3(&mu_op_gather_grad, &plain_0, updates, mu_squeeze(indices, 1), like);
+        return mu__called("scatter_nd", &mu_op_gather_grad, sum);
     }
     mu_tensor *zeros = updates ? mu_zeros(updates->dtype, rank, dims) : NULL;
     return mu__composed2("scatter_nd", indices, updates, mu_tensor_scatter_add(zeros, indices, updates));
@@ -508,5 +530,5 @@ mu_tensor *mu_one_hot(mu_tensor *indices, int64_t depth, mu_dtype dtype)
     memset(&attrs, 0, sizeof attrs);
     attrs.depth = depth;
     attrs.dtype = dtype;
-    return mu__apply1(&mu_op_one_hot, &attrs, indices);
+    return mu__apply1(&mu_op_one_hot, &attrs, mu__wide_indices(indices));
 }

@@ -5,7 +5,7 @@
 // entries of a tape take the innermost line; an error that happens in between names it. Callers from other
 // languages enter nothing and get no lines. A layer enters the line that it is called at once more, with its name,
 // which calls inside of it inherit. Knows no op.
-#include "ops/op.h"
+#include "ops/composed.h"
 
 #include <muster/lines.h>
 
@@ -34,6 +34,8 @@ void mu__error_place(mu_site site)
 {
     if (site.file && *site.file && mu__pending() && !strstr(mu_error_message(), "(made at "))
         mu__error_append(" (made at %s:%d)", site.file, site.line);
+    if (site.function && !mu__error_names(site.function))
+        mu__error_context("in %s", site.function);
     if (site.layer && !strstr(mu_error_message(), "in layer '"))
         mu__error_context("in layer '%s'", site.layer);
 }

@@ -99,6 +99,7 @@ mu_status mu__lower_relu(mu_lowering *l);
 mu_status mu__lower_relu_grad(mu_lowering *l);
 mu_status mu__lower_slope(mu_lowering *l);
 mu_status mu__lower_softmax_grad(mu_lowering *l);
+mu_status mu__lower_sigmoid_loss(mu_lowering *l);
 mu_status mu__lower_conv(mu_lowering *l);
 mu_status mu__lower_batch_norm(mu_lowering *l);
 mu_status mu__lower_batch_norm_grad(mu_lowering *l);

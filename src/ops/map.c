@@ -17,34 +17,6 @@ enum { SLICE, PAD, TILE, REPEAT, REVERSE, ROLL };
 
 // ---- Which input index an output index reads ----------------------------------------------------
 
-typedef struct slice_range {
-    int64_t start, count, stride;
-} slice_range;
-
-// Python's range of one axis of n elements. Errors: an exact range that leaves the axis.
-static mu_status resolve_slice(const mu_slice_attrs *attrs, int axis, int64_t n, slice_range *range)
-{
-    int64_t stride = attrs->strides.at[axis], begin = attrs->begin.at[axis], end = attrs->end.at[axis];
-    bool open_begin = attrs->begin_mask >> axis & 1, open_end = attrs->end_mask >> axis & 1;
-    if (attrs->exact && (begin < 0 || begin > n || (!open_end && (end < begin || end > n))))
-        return mu__error(MU_INVALID_ARGUMENT, "slice: from %lld on, %lld elements of axis %d, which has %lld",
-                         (long long)begin, (long long)((uint64_t)end - (uint64_t)begin), axis, (long long)n);
-    int64_t low = stride > 0 ? 0 : -1, high = stride > 0 ? n : n - 1;
-    begin = open_begin ? (stride > 0 ? 0 : n - 1) : MU_MIN(MU_MAX(begin < 0 ? begin + n : begin, low), high);
-    end = open_end ? (stride > 0 ? n : -1) : MU_MIN(MU_MAX(end < 0 ? end + n : end, low), high);
-    int64_t span = stride > 0 ? end - begin : begin - end, step = stride > 0 ? stride : -MU_MAX(stride, -INT64_MAX);
-    *range = (slice_range){.start = begin, .count = span > 0 ? (span - 1) / step + 1 : 0, .stride = stride};
-    return MU_OK;
-}
-
-// The output's size of an axis that a trace knows only as unknown.
-static int64_t unknown_slice(const mu_slice_attrs *attrs, int axis)
-{
-    bool open_end = attrs->end_mask >> axis & 1;
-    return attrs->exact && !open_end ? (int64_t)((uint64_t)attrs->end.at[axis] - (uint64_t)attrs->begin.at[axis])
-                                     : MU_UNKNOWN;
-}
-
 // Numbers of a graph from elsewhere may be anything: sizes made of them must not overflow.
 static mu_status check_numbers(int variant, const void *attrs, int axis, int64_t n)
 {
@@ -68,10 +40,10 @@ static mu_status map_dim(int variant, const void *attrs, int axis, int64_t n, in
     *out = n;
     MU_TRY(check_numbers(variant, attrs, axis, n));
     if (variant == SLICE) {
-        slice_range range = {0};
+        mu_slice_range range = {0};
         if (n != MU_UNKNOWN)
-            MU_TRY(resolve_slice(attrs, axis, n, &range));
-        *out = n == MU_UNKNOWN ? unknown_slice(attrs, axis) : range.count;
+            MU_TRY(mu__slice_range(attrs, axis, n, &range));
+        *out = n == MU_UNKNOWN ? mu__slice_unknown(attrs, axis) : range.count;
     } else if (variant == PAD && n != MU_UNKNOWN) {
         const mu_pad_attrs *pad = attrs;
         int64_t most = pad->mode == MU_PAD_REFLECT ? n - 1 : n;
@@ -102,8 +74,8 @@ static void fill_map(int variant, const void *attrs, int axis, int64_t n, int64_
 {
     const mu_ints *counts = &((const mu_counts_attrs *)attrs)->counts;
     const mu_pad_attrs *pad = attrs;
-    slice_range range = {0};
-    if (variant == SLICE && resolve_slice(attrs, axis, n, &range) != MU_OK)
+    mu_slice_range range = {0};
+    if (variant == SLICE && mu__slice_range(attrs, axis, n, &range) != MU_OK)
         return;  // the shape rule has already failed on it
     for (int64_t i = 0; i < n_out; i++) {
         int64_t shift;
@@ -113,7 +85,7 @@ static void fill_map(int variant, const void *attrs, int axis, int64_t n, int64_
         case REPEAT: map[i] = i / counts->at[axis]; break;
         case REVERSE: map[i] = counts->at[axis] ? n - 1 - i : i; break;
         case ROLL:
-            shift = (i - counts->at[axis]) % n;
+            shift = (i - counts->at[axis] % n) % n;
             map[i] = shift < 0 ? shift + n : shift;
             break;
         default:
@@ -208,18 +180,24 @@ static mu_status make_maps(const mu_kernel *k, const mu_shape *in, const mu_shap
     return MU_OK;
 }
 
-// The input's place (in blocks) of the output's row number `row`, or -1 where the whole row is constant.
-static int64_t row_base(const axis_maps *maps, int64_t row)
+// The input's place (in blocks) of the output's row at these indices of all axes but the last; -1: the whole row is
+// constant.
+static int64_t row_base(const axis_maps *maps, const int64_t *index)
 {
     int64_t base = 0;
     for (int axis = maps->rank - 2; axis >= 0; axis--) {
-        int64_t from = maps->maps[axis][row % maps->dims[axis]];
-        row /= maps->dims[axis];
+        const int64_t from = maps->maps[axis][index[axis]];
         if (from < 0)
             return -1;
         base += from * maps->steps[axis];
     }
     return base;
+}
+
+static void next_row(const axis_maps *maps, int64_t *index)
+{
+    for (int axis = maps->rank - 2; axis >= 0 && ++index[axis] == maps->dims[axis]; axis--)
+        index[axis] = 0;
 }
 
 static int64_t count_rows(const axis_maps *maps)
@@ -228,13 +206,6 @@ static int64_t count_rows(const axis_maps *maps)
     for (int axis = 0; axis < maps->rank - 1; axis++)
         n *= maps->dims[axis];
     return n;
-}
-
-static void fill_elements(mu_dtype dtype, char *out, int64_t n, double value, bool stream)
-{
-    char element[sizeof(double)];
-    mu__write_element(dtype, element, 0, value);
-    mu__fill(out, element, mu_dtype_bytes(dtype), n, stream);
 }
 
 // For elements of one size: out[i] = in[map[i]], runs of constant stride, which slices and reversals are, without the
@@ -338,11 +309,19 @@ static int64_t stride_of(const int64_t *map, int64_t n)
 }
 
 // Where the input of a row of the result begins; NULL: the whole row is constant.
-static const char *row_start(const mu_kernel *k, const axis_maps *maps, int64_t row)
+static const char *row_start(const mu_kernel *k, const axis_maps *maps, const int64_t *index)
 {
-    const int64_t base = row_base(maps, row);
+    const int64_t base = row_base(maps, index);
     const size_t block = (size_t)maps->block * mu_dtype_bytes(k->out[0].dtype);
     return base < 0 ? NULL : (const char *)k->in[0].data + (size_t)base * block;
+}
+
+// A part of something that no cache holds goes past the caches too, unless it is small.
+static bool is_streamed(const mu_kernel *k)
+{
+    enum { LEAST = 8 << 20 };
+    const int64_t bytes = (int64_t)mu_dtype_bytes(k->out[0].dtype), n = mu__elements(&k->out[0].shape) * bytes;
+    return mu__streams(n) || (n >= LEAST && mu__streams(mu__elements(&k->in[0].shape) * bytes));
 }
 
 // Where most runs are single elements, rows are picked element by element. False if this is no such case.
@@ -359,33 +338,102 @@ static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
     const element_row way = {
         .bytes = bytes, .map = map, .width = width, .stride = stride_of(map, width),
         .times = repeats ? ((const mu_counts_attrs *)k->attrs)->counts.at[maps->rank - 1] : 0,
-        .stream = mu__streams(rows * width * (int64_t)bytes),
+        .stream = is_streamed(k),
     };
-    const char *in = row_start(k, maps, 0);
+    int64_t index[MU_MAX_RANK] = {0};
+    const char *in = row_start(k, maps, index);
     for (int64_t row = 0; row < rows; row++) {
-        const char *next = row_start(k, maps, MU_MIN(row + 1, rows - 1));
+        next_row(maps, index);  // of the last row: the first one
+        const char *next = row_start(k, maps, index);
         write_row(&way, in, next, (char *)k->out[0].data + (size_t)(row * width) * bytes);
         in = next;
     }
     return true;
 }
 
+// How rows of a result are made of runs.
+typedef struct run_rows {
+    const axis_maps *maps;
+    size_t bytes, block;           // of an element, of a block
+    char constant[sizeof(double)]; // an element
+    bool stream;
+} run_rows;
+
+static inline void put_element(char *to, const char *from, size_t bytes)
+{
+    switch (bytes) {
+    case 1: memcpy(to, from, 1); break;
+    case 2: memcpy(to, from, 2); break;
+    case 4: memcpy(to, from, 4); break;
+    default: memcpy(to, from, 8);
+    }
+}
+
+// So many elements, from NULL: constants. A few, as margins are, do not repay a call.
+static void write_run(const run_rows *way, char *to, const char *from, int64_t n)
+{
+    enum { FEW = 4 };
+    const size_t bytes = way->bytes;
+    if (n <= FEW)
+        for (int64_t i = 0; i < n; i++)
+            put_element(to + (size_t)i * bytes, from ? from + (size_t)i * bytes : way->constant, bytes);
+    else if (from)
+        mu__copy_blocks(to, 0, from, 0, (size_t)n * bytes, 1, way->stream);
+    else
+        mu__fill(to, way->constant, bytes, n, way->stream);
+}
+
 // One row of the result, run by run; meanwhile the start of the next run is fetched, which may be that of the next row,
 // read from `next`.
-static void write_runs(const mu_kernel *k, const axis_maps *maps, const char *in, const char *next, char *out,
-                       bool stream)
+static void write_runs(const run_rows *way, const char *in, const char *next, char *out)
 {
-    const size_t block = (size_t)maps->block * mu_dtype_bytes(k->out[0].dtype);
+    const axis_maps *maps = way->maps;
+    const size_t block = way->block;
     for (int64_t r = 0; r < maps->n_runs; r++) {
-        const run *part = &maps->runs[r], *later = &maps->runs[(r + 1) % maps->n_runs];
+        const run *part = &maps->runs[r], *later = r + 1 < maps->n_runs ? part + 1 : maps->runs;
         const char *from = r + 1 < maps->n_runs ? in : next;
-        char *to = out + (size_t)part->to * block;
-        if (stream && from && later->from >= 0)
+        if (way->stream && from && later->from >= 0)
             mu__fetch_start(from + (size_t)later->from * block, (size_t)later->length * block);
-        if (!in || part->from < 0)
-            fill_elements(k->out[0].dtype, to, part->length * maps->block, mu__map_constant(k->op, k->attrs), stream);
-        else
-            mu__copy_blocks(to, 0, in + (size_t)part->from * block, 0, (size_t)part->length * block, 1, stream);
+        write_run(way, out + (size_t)part->to * block, in && part->from >= 0 ? in + (size_t)part->from * block : NULL,
+                  part->length * maps->block);
+    }
+}
+
+// Rows that are one run each, at even distances, as those of slices are: copied as many at a time as there are in the
+// last axis but one. False if these are no such rows.
+static bool write_even(const mu_kernel *k, const run_rows *way)
+{
+    const axis_maps *maps = way->maps;
+    const int outer = maps->rank - 2;
+    if (k->op->variant != SLICE || outer < 0 || maps->n_runs != 1)
+        return false;
+    const int64_t n = maps->dims[outer], stride = stride_of(maps->maps[outer], n), rows = count_rows(maps);
+    const size_t bytes = (size_t)maps->dims[outer + 1] * way->block;
+    int64_t index[MU_MAX_RANK] = {0};
+    char *out = k->out[0].data;
+    if (stride <= 0)
+        return false;
+    for (int64_t row = 0; row < rows; row += n, out += (size_t)n * bytes) {
+        mu__copy_blocks(out, bytes, row_start(k, maps, index) + (size_t)maps->runs[0].from * way->block,
+                        (size_t)(stride * maps->steps[outer]) * way->block, bytes, n, way->stream);
+        index[outer] = n - 1;
+        next_row(maps, index);
+    }
+    return true;
+}
+
+static void write_rows(const mu_kernel *k, const run_rows *way)
+{
+    const axis_maps *maps = way->maps;
+    const size_t bytes = (size_t)maps->dims[maps->rank - 1] * way->block;
+    int64_t index[MU_MAX_RANK] = {0};
+    const char *in = row_start(k, maps, index);
+    char *out = k->out[0].data;
+    for (int64_t rows = count_rows(maps); rows > 0; rows--, out += bytes) {
+        next_row(maps, index);
+        const char *next = rows > 1 ? row_start(k, maps, index) : NULL;
+        write_runs(way, in, next, out);
+        in = next;
     }
 }
 
@@ -395,41 +443,15 @@ static mu_status map_ref(const mu_kernel *k)
     if (mu__elements(&k->out[0].shape) == 0)
         return MU_OK;
     MU_TRY(make_maps(k, &k->in[0].shape, &k->out[0].shape, &maps));
-    const size_t block = (size_t)maps.block * mu_dtype_bytes(k->out[0].dtype);
-    const int64_t width = maps.rank > 0 ? maps.dims[maps.rank - 1] : 1, rows = count_rows(&maps);
-    char *out = k->out[0].data;
-    const bool done = map_by_elements(k, &maps), stream = mu__streams(rows * width * (int64_t)block);
+    run_rows way = {.maps = &maps, .bytes = mu_dtype_bytes(k->out[0].dtype), .stream = is_streamed(k)};
+    way.block = (size_t)maps.block * way.bytes;
+    mu__write_element(k->out[0].dtype, way.constant, 0, mu__map_constant(k->op, k->attrs));
     if (maps.rank == 0)
-        mu__copy_blocks(out, 0, k->in[0].data, 0, block, 1, stream);
-    const char *in = done || maps.rank == 0 ? NULL : row_start(k, &maps, 0);
-    for (int64_t row = 0; row < rows && maps.rank > 0 && !done; row++, out += (size_t)width * block) {
-        const char *next = row + 1 < rows ? row_start(k, &maps, row + 1) : NULL;
-        write_runs(k, &maps, in, next, out, stream);
-        in = next;
-    }
+        mu__copy_blocks(k->out[0].data, 0, k->in[0].data, 0, way.block, 1, way.stream);
+    else if (!map_by_elements(k, &maps) && !write_even(k, &way))
+        write_rows(k, &way);
     mu__free(maps.memory);
     return MU_OK;
-}
-
-// A range of the first axis that is worth sharing: small ones are copied, so that they keep no large tensor alive.
-static bool slice_view(const mu_kernel *k, const mu_spec *out, size_t *offset)
-{
-    enum { LEAST = 1 << 14, MOST = 64 };  // bytes; parts of the whole
-    const mu_view *x = &k->in[0];
-    const mu_spec spec = {.dtype = x->dtype, .shape = x->shape};
-    const size_t bytes = mu__spec_bytes(out), all = mu__spec_bytes(&spec);
-    slice_range range = {0};
-    if (x->shape.rank == 0 || bytes < LEAST || all / bytes >= MOST)
-        return false;
-    for (int axis = 0; axis < x->shape.rank; axis++) {
-        slice_range own = {0};
-        if (resolve_slice(k->attrs, axis, x->shape.dims[axis], &own) != MU_OK || own.stride != 1
-            || (axis > 0 && own.count != x->shape.dims[axis]))
-            return false;
-        range = axis == 0 ? own : range;
-    }
-    *offset = all / (size_t)x->shape.dims[0] * (size_t)range.start;
-    return true;
 }
 
 // dx (zeroed) gets every dy added where it was read from.
@@ -439,14 +461,16 @@ static void add_back(const axis_maps *maps, mu_dtype dtype, const char *dy, char
     int64_t width = maps->rank > 0 ? maps->dims[maps->rank - 1] : 1, rows = count_rows(maps);
     run whole = {.to = 0, .from = 0, .length = 1};
     int64_t n_runs = maps->rank > 0 ? maps->n_runs : 1;
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t base = row_base(maps, row);
+    int64_t index[MU_MAX_RANK] = {0};
+    for (int64_t row = 0; row < rows; row++, next_row(maps, index)) {
+        int64_t base = row_base(maps, index);
         for (int64_t r = 0; r < n_runs && base >= 0; r++) {
             const run *part = maps->rank > 0 ? &maps->runs[r] : &whole;
+            if (part->from < 0)
+                continue;
             const char *from = dy + (size_t)((row * width + part->to) * maps->block) * bytes;
             char *to = dx + (size_t)((base + part->from) * maps->block) * bytes;
-            if (part->from >= 0)
-                mu__accumulate(MU_COMBINE_ADD, dtype, to, from, part->length * maps->block);
+            mu__accumulate(MU_COMBINE_ADD, dtype, to, from, part->length * maps->block);
         }
     }
 }
@@ -586,7 +610,7 @@ static const mu_sample samples_slice_grad[] = {
     {0},
 };
 const mu_op mu_op_strided_slice = {
-    MAP("strided_slice", SLICE, mu_slice_attrs, slice_attrs, map_grad, samples_slice), .view_at = slice_view};
+    MAP("strided_slice", SLICE, mu_slice_attrs, slice_attrs, map_grad, samples_slice), .view_at = mu__slice_view};
 const mu_op mu_op_strided_slice_grad = {
     MAP_GRAD("strided_slice_grad", SLICE, mu_slice_attrs, slice_attrs, samples_slice_grad)};
 
@@ -671,63 +695,6 @@ const mu_op mu_op_roll = {MAP("roll", ROLL, mu_counts_attrs, counts_attrs, roll_
 
 // ---- Public functions ---------------------------------------------------------------------------
 
-mu_tensor *mu_slice(mu_tensor *x, const int64_t *begin, const int64_t *size)
-{
-    mu_slice_attrs attrs;
-    if (mu__need(begin, "mu_slice: begin") != MU_OK || mu__need(size, "mu_slice: size") != MU_OK)
-        return NULL;
-    memset(&attrs, 0, sizeof attrs);
-    attrs.exact = true;
-    attrs.begin.n = attrs.end.n = attrs.strides.n = x ? x->shape.rank : 0;
-    for (int i = 0; i < attrs.begin.n; i++) {
-        if (size[i] < -1 && !mu__pending())
-            mu__error(MU_INVALID_ARGUMENT, "mu_slice: size %lld of axis %d; it must be at least 0, or -1 for the rest",
-                      (long long)size[i], i);
-        attrs.begin.at[i] = begin[i];
-        attrs.end.at[i] = size[i] < 0 ? 0 : (int64_t)((uint64_t)begin[i] + (uint64_t)size[i]);
-        attrs.end_mask |= size[i] < 0 ? 1 << i : 0;
-        attrs.strides.at[i] = 1;
-    }
-    return mu__apply1(&mu_op_strided_slice, &attrs, x);
-}
-
-mu_tensor *mu_strided_slice(mu_tensor *x, const int64_t *begin, const int64_t *end, const int64_t *strides,
-                            unsigned begin_mask, unsigned end_mask, unsigned shrink_mask)
-{
-    mu_slice_attrs attrs;
-    if (mu__need(begin, "mu_strided_slice: begin") != MU_OK || mu__need(end, "mu_strided_slice: end") != MU_OK)
-        return NULL;
-    memset(&attrs, 0, sizeof attrs);
-    int rank = x ? x->shape.rank : 0;
-    attrs.begin.n = attrs.end.n = attrs.strides.n = rank;
-    attrs.begin_mask = begin_mask & ~shrink_mask;
-    attrs.end_mask = end_mask & ~shrink_mask;
-    for (int i = 0; i < rank && !mu__pending(); i++) {
-        bool shrinks = shrink_mask >> i & 1;
-        int64_t n = x->shape.dims[i];
-        if (shrinks && strides && strides[i] <= 0) {
-            mu__error(MU_INVALID_ARGUMENT, "strided_slice: stride %lld of axis %d, of which one element is taken; it "
-                      "must be at least 1", (long long)strides[i], i);
-            return NULL;
-        }
-        attrs.begin.at[i] = attrs.begin_mask >> i & 1 ? 0 : begin[i];
-        attrs.strides.at[i] = shrinks ? 1 : strides ? strides[i] : 1;
-        attrs.end.at[i] = shrinks ? begin[i] + 1 : attrs.end_mask >> i & 1 ? 0 : end[i];
-        if (shrinks && begin[i] == -1)
-            attrs.end_mask |= 1 << i;
-        if (shrinks && n != MU_UNKNOWN && (begin[i] < -n || begin[i] >= n)) {
-            mu__error(MU_INVALID_ARGUMENT, "strided_slice: element %lld of axis %d, which has %lld",
-                      (long long)begin[i], i, (long long)n);
-            return NULL;
-        }
-    }
-    mu_tensor *y = mu__apply1(&mu_op_strided_slice, &attrs, x);
-    for (int i = rank - 1; i >= 0; i--)
-        if (shrink_mask >> i & 1)
-            y = mu_squeeze(y, i);
-    return y;
-}
-
 mu_tensor *mu_pad(mu_tensor *x, const int64_t *before, const int64_t *after, const char *mode, double value)
 {
     static const char *const modes[] = {"constant", "reflect", "symmetric"};
@@ -743,6 +710,8 @@ mu_tensor *mu_pad(mu_tensor *x, const int64_t *before, const int64_t *after, con
         return NULL;
     }
     attrs.value = attrs.mode == MU_PAD_WITH_CONSTANT ? value : 0;
+    if (x && !mu__pending() && mu__check_number(x->dtype, attrs.value, "mu_pad") != MU_OK)
+        return NULL;
     attrs.before.n = attrs.after.n = x ? x->shape.rank : 0;
     for (int i = 0; i < attrs.before.n; i++) {
         attrs.before.at[i] = before[i];

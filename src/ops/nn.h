@@ -176,8 +176,9 @@ void mu__sum_parts(const mu_team *team, int64_t n, int64_t width, float *parts, 
 // mu__prepare_f32 is the prepare of kernels that exist for float32 alone: it declines everything else.
 mu_status mu__prepare_f32(mu_prepare *prepare);
 
-// The fast kernel of batch_norm_training (norm_fast.c).
+// The fast kernels of batch_norm_training and its gradient (norm_fast.c).
 mu_status mu__batch_norm_prepare(mu_prepare *prepare);
 mu_status mu__batch_norm_run(const mu_kernel *kernel);
+mu_status mu__batch_norm_grad_run(const mu_kernel *kernel);
 
 #endif

@@ -2,6 +2,7 @@
 //
 // Convolutions and pools of other dimensions stand in nn_spatial.c. Nothing here knows rows' kernels.
 #include "ops/attrs.h"
+#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/nn.h"
 
@@ -48,7 +49,8 @@ mu_tensor *mu_nn_selu(mu_tensor *x)
 
 mu_tensor *mu_nn_gelu(mu_tensor *x, bool approximate)
 {
-    return mu__apply1(approximate ? &mu_op_gelu_tanh : &mu_op_gelu, NULL, x);
+    const mu_op *op = approximate ? &mu_op_gelu_tanh : &mu_op_gelu;
+    return mu__pending() ? NULL : mu__called("gelu", op, mu__apply1(op, NULL, x));
 }
 
 mu_tensor *mu_nn_silu(mu_tensor *x)

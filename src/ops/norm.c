@@ -210,6 +210,8 @@ static const mu_sample training_samples[] = {
 static const mu_sample grad_samples[] = {
     {.n_in = 5, .in = {{3, {4, 2, 3}}, {1, {3}}, {1, {3}}, {1, {3}}, {3, {4, 2, 3}}}, .low = {-2, -2, -2, 0.5, -2},
      .high = {2, 2, 2, 2, 2}, .attrs = &thousandth},
+    {.n_in = 5, .in = {{2, {7, 33}}, {1, {33}}, {1, {33}}, {1, {33}}, {2, {7, 33}}}, .low = {-2, -2, -2, 0.5, -2},
+     .high = {2, 2, 2, 2, 2}, .attrs = &thousandth},
     {0},
 };
 
@@ -224,7 +226,7 @@ const mu_op mu_op_batch_norm_grad = {
     .name = "batch_norm_grad", .n_in = 5, .n_out = 3, .dtypes = MU_FLOATS,
     .attrs_bytes = sizeof(mu_epsilon_attrs), .attrs = epsilon_fields,
     .infer = grad_infer, .grad = grad_grad, .ref = grad_ref, .samples = grad_samples,
-    .lower = mu__lower_batch_norm_grad,
+    .cpu = {.prepare = mu__batch_norm_prepare, .run = mu__batch_norm_grad_run}, .lower = mu__lower_batch_norm_grad,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

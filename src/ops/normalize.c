@@ -305,6 +305,23 @@ static void backward_sample(const normalize_job *job, int64_t sample, const chan
                            job->positions);
 }
 
+enum { MOST_PUT = 8192 };  // elements of a row that is made beside its place, to go past the caches
+
+static void backward_rows(const normalize_job *job, int64_t begin, int64_t end, const channel_numbers *to)
+{
+    const int64_t width = job->width, row_bytes = width * (int64_t)sizeof(float);
+    const bool stream = width <= MOST_PUT && mu__streams((end - begin) * row_bytes);
+    _Alignas(64) float piece[MOST_PUT];
+    for (int64_t at = begin * width; at < end * width; at += width) {
+        float *dx = (float *)job->y + at;
+        mu__kernels()->normalize_row_grad((const float *)job->x + at, job->gamma, (const float *)job->dy + at,
+                                          stream ? piece : dx, to->dgamma, to->dbeta, width, job->centered,
+                                          job->epsilon);
+        if (stream)
+            mu__put_piece(dx, piece, row_bytes);
+    }
+}
+
 static void backward_members(void *arg, int index, int count)
 {
     const normalize_job *job = arg;
@@ -314,15 +331,10 @@ static void backward_members(void *arg, int index, int count)
     mu__team_share(job->samples, 1, index, count, &begin, &end);
     memset(to.dgamma, 0, sizeof(float) * (size_t)(job->groups * job->width));
     memset(to.dbeta, 0, sizeof(float) * (size_t)(job->groups * job->width));
-    for (int64_t sample = begin; sample < end && !empty(job); sample++) {
-        const int64_t at = sample * job->width;
-        if (groups)
-            backward_sample(job, sample, &to);
-        else
-            mu__kernels()->normalize_row_grad((const float *)job->x + at, job->gamma, (const float *)job->dy + at,
-                                              (float *)job->y + at, to.dgamma, to.dbeta, job->width, job->centered,
-                                              job->epsilon);
-    }
+    if (!groups && !empty(job))
+        backward_rows(job, begin, end, &to);
+    for (int64_t sample = begin; sample < end && !empty(job) && groups; sample++)
+        backward_sample(job, sample, &to);
 }
 
 static mu_status grad_fast(const mu_kernel *kernel)

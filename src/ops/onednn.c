@@ -162,33 +162,46 @@ static dnnl_primitive_attr_t make_attributes(mu_dnnl *dnnl, bool relu)
     return attributes;
 }
 
-static bool is_reference(const_dnnl_primitive_desc_t description)
+// Whether an implementation is of that kind; NULL: of any but the reference.
+static bool is_of_kind(const_dnnl_primitive_desc_t description, const char *kind)
 {
     const char *name = NULL;
     if (dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, (void *)&name) != dnnl_success)
-        return true;
-    return strstr(name, "ref") != NULL;
+        return false;
+    return kind ? strncmp(name, kind, strlen(kind)) == 0 : strstr(name, "ref") == NULL;
 }
 
-const_dnnl_primitive_desc_t mu__dnnl_choose(mu_dnnl *dnnl, const_dnnl_op_desc_t operation, bool relu,
-                                            const_dnnl_primitive_desc_t hint)
+// The first implementation of that kind, or NULL.
+static dnnl_primitive_desc_t find_kind(mu_dnnl *dnnl, const_dnnl_op_desc_t operation,
+                                       const_dnnl_primitive_attr_t attributes, const_dnnl_primitive_desc_t hint,
+                                       const char *kind)
 {
     dnnl_primitive_desc_iterator_t each = NULL;
-    dnnl_primitive_attr_t attributes = make_attributes(dnnl, relu);
-    if (check(dnnl, dnnl_success))
-        check(dnnl, dnnl_primitive_desc_iterator_create(&each, operation, attributes, dnnl->engine, hint));
     dnnl_primitive_desc_t found = NULL;
-    while (each && !found && check(dnnl, dnnl_success)) {
+    check(dnnl, dnnl_primitive_desc_iterator_create(&each, operation, attributes, dnnl->engine, hint));
+    while (each) {
         found = dnnl_primitive_desc_iterator_fetch(each);
-        if (!found || !is_reference(found))
+        if (!found || is_of_kind(found, kind))
             break;
         dnnl_primitive_desc_destroy(found);
         found = NULL;
         if (dnnl_primitive_desc_iterator_next(each) != dnnl_success)
-            check(dnnl, dnnl_unimplemented);
+            break;
     }
     if (each)
         dnnl_primitive_desc_iterator_destroy(each);
+    return found;
+}
+
+const_dnnl_primitive_desc_t mu__dnnl_choose_kind(mu_dnnl *dnnl, const_dnnl_op_desc_t operation, bool relu,
+                                                 const_dnnl_primitive_desc_t hint, const char *kind)
+{
+    dnnl_primitive_attr_t attributes = make_attributes(dnnl, relu);
+    dnnl_primitive_desc_t found = NULL;
+    if (kind && check(dnnl, dnnl_success))
+        found = find_kind(dnnl, operation, attributes, hint, kind);
+    if (!found && check(dnnl, dnnl_success))
+        found = find_kind(dnnl, operation, attributes, hint, NULL);
     if (attributes)
         dnnl_primitive_attr_destroy(attributes);
     if (!found) {
@@ -197,6 +210,12 @@ const_dnnl_primitive_desc_t mu__dnnl_choose(mu_dnnl *dnnl, const_dnnl_op_desc_t 
     }
     assert(dnnl->n_chosen < MAX_CHOSEN);
     return dnnl->chosen[dnnl->n_chosen++] = found;
+}
+
+const_dnnl_primitive_desc_t mu__dnnl_choose(mu_dnnl *dnnl, const_dnnl_op_desc_t operation, bool relu,
+                                            const_dnnl_primitive_desc_t hint)
+{
+    return mu__dnnl_choose_kind(dnnl, operation, relu, hint, NULL);
 }
 
 const dnnl_memory_desc_t *mu__dnnl_wants(mu_dnnl *dnnl, const_dnnl_primitive_desc_t chosen, dnnl_query_t what)
@@ -260,6 +279,11 @@ mu_status mu__dnnl_finish(mu_dnnl *dnnl, mu_prepare *prepare)
 
 mu_status mu__dnnl_run(const mu_kernel *kernel)
 {
+    return mu__dnnl_run_from(kernel, 0);
+}
+
+mu_status mu__dnnl_run_from(const mu_kernel *kernel, int first)
+{
     mu_dnnl *dnnl = kernel->state;
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < dnnl->n_memories && status == dnnl_success; i++) {
@@ -269,7 +293,7 @@ mu_status mu__dnnl_run(const mu_kernel *kernel)
                                                      : kernel->out[slot->operand - kernel->n_in].data;
         status = dnnl_memory_set_data_handle(slot->memory, data);
     }
-    for (int i = 0; i < dnnl->n_steps && status == dnnl_success; i++)
+    for (int i = first; i < dnnl->n_steps && status == dnnl_success; i++)
         status = dnnl_primitive_execute(dnnl->steps[i].primitive, dnnl->stream, dnnl->steps[i].n_args,
                                         dnnl->steps[i].args);
     if (status == dnnl_success)

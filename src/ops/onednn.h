@@ -37,6 +37,9 @@ dnnl_memory_t mu__dnnl_place(mu_dnnl *dnnl, const dnnl_memory_desc_t *layout);
 // lives as long as the mu_dnnl.
 const_dnnl_primitive_desc_t mu__dnnl_choose(mu_dnnl *dnnl, const_dnnl_op_desc_t operation, bool relu,
                                             const_dnnl_primitive_desc_t hint);
+// The same, with a kind that is taken where oneDNN has it: what the names of its implementations begin with ("gemm").
+const_dnnl_primitive_desc_t mu__dnnl_choose_kind(mu_dnnl *dnnl, const_dnnl_op_desc_t operation, bool relu,
+                                                 const_dnnl_primitive_desc_t hint, const char *kind);
 
 // mu__dnnl_wants tells the layout that an implementation chose for an argument.
 const dnnl_memory_desc_t *mu__dnnl_wants(mu_dnnl *dnnl, const_dnnl_primitive_desc_t chosen, dnnl_query_t what);
@@ -51,5 +54,7 @@ mu_status mu__dnnl_finish(mu_dnnl *dnnl, mu_prepare *prepare);
 
 // mu__dnnl_run executes the list: operand i of the layouts is inputs first, then outputs, of the kernel.
 mu_status mu__dnnl_run(const mu_kernel *kernel);
+// mu__dnnl_run_from leaves out the first `first` steps, whose results are still in scratch.
+mu_status mu__dnnl_run_from(const mu_kernel *kernel, int first);
 
 #endif

@@ -45,6 +45,15 @@ bool mu__op_is_view(const mu_op *op, const mu_spec *in, const mu_spec *out)
                                         mu__shape_known(&in->shape) && mu__shape_equal(&in->shape, &out->shape));
 }
 
+bool mu__op_is_part(const mu_op *op, const void *attrs, const mu_spec *in, const mu_spec *out, size_t *offset)
+{
+    enum { LEAST = 1024, MOST = 64 };  // bytes; parts of the whole
+    if (!op->view_at || !op->view_at(attrs, in, out, offset))
+        return false;
+    const size_t bytes = mu__spec_bytes(out);
+    return bytes >= LEAST || mu__spec_bytes(in) / MOST <= bytes;
+}
+
 // ---- Eager execution ----------------------------------------------------------------------------
 
 enum { FEW = 8 };  // up to so many inputs and outputs need no allocation
@@ -56,7 +65,7 @@ typedef struct eager_call {
     mu_spec *in_specs, *out_specs, *resource_specs;
     mu_view *in, *out, *resources;
     void *block;
-    bool views;              // output 0 is input 0's bytes
+    bool views;              // output 0 is input 0's bytes, or a part of them
     mu_spec few_specs[2 * FEW];
     mu_view few_views[2 * FEW];
 } eager_call;
@@ -112,7 +121,7 @@ static mu_status eager_outputs(eager_call *call, mu_tensor *const *in, mu_tensor
             return mu__error(MU_INTERNAL, "%s: the shape rule left output %d unknown for known inputs", op->name, i);
         call->views |= i == 0 && call->infer.n_in > 0 && mu__op_is_view(op, &call->in_specs[0], spec);
         size_t offset = 0;
-        call->views |= i == 0 && op->view_at && op->view_at(&call->kernel, spec, &offset);
+        call->views |= i == 0 && mu__op_is_part(op, call->infer.attrs, call->in_specs, spec, &offset);
         out[i] = i == 0 && call->views
                      ? mu__tensor_view(in[0]->buffer, in[0]->offset + offset, spec->dtype, &spec->shape)
                      : mu__tensor_alloc(spec->dtype, &spec->shape);

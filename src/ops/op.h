@@ -23,17 +23,19 @@ typedef struct mu_ints {
 } mu_ints;
 
 typedef enum mu_attr_kind {
-    MU_ATTR_INT,    // int64_t
-    MU_ATTR_REAL,   // double
-    MU_ATTR_BOOL,   // bool
-    MU_ATTR_INTS,   // mu_ints
-    MU_ATTR_DTYPE,  // mu_dtype
-    MU_ATTR_SHAPE,  // mu_shape
-    MU_ATTR_TEXT,   // char[MU_ATTR_TEXT_BYTES], ends with 0
-    MU_ATTR_TENSOR, // mu_tensor *, retained by whoever keeps the attributes
-    MU_ATTR_GRAPH   // struct mu_graph *, likewise (cond, while, nested functions)
+    MU_ATTR_INT,     // int64_t
+    MU_ATTR_REAL,    // double
+    MU_ATTR_BOOL,    // bool
+    MU_ATTR_INTS,    // mu_ints
+    MU_ATTR_DTYPE,   // mu_dtype
+    MU_ATTR_SHAPE,   // mu_shape
+    MU_ATTR_TEXT,    // char[MU_ATTR_TEXT_BYTES], ends with 0
+    MU_ATTR_MESSAGE, // char[MU_ATTR_MESSAGE_BYTES], likewise
+    MU_ATTR_TENSOR,  // mu_tensor *, retained by whoever keeps the attributes
+    MU_ATTR_GRAPH    // struct mu_graph *, likewise (cond, while, nested functions)
 } mu_attr_kind;
 #define MU_ATTR_TEXT_BYTES 96
+#define MU_ATTR_MESSAGE_BYTES 512
 
 typedef struct mu_attr_spec {
     const char *name;  // NULL ends the list
@@ -238,8 +240,8 @@ struct mu_op {
     // Data-dependent ops: fills the shapes that the shape rule left unknown, before the outputs are allocated
     // (kernel->out is NULL). Required with MU_OP_DATA_DEPENDENT.
     mu_status (*measure)(const mu_kernel *kernel, mu_spec *out);
-    // Optional, asked by eager calls alone: whether output 0, as specified, is bytes of input 0 from an offset on.
-    bool (*view_at)(const mu_kernel *kernel, const mu_spec *out, size_t *offset);
+    // Optional: whether output 0, as specified, is bytes of input 0 from an offset on. `in` are all inputs.
+    bool (*view_at)(const void *attrs, const mu_spec *in, const mu_spec *out, size_t *offset);
     struct {                        // optional: the fast way
         mu_status (*prepare)(mu_prepare *prepare);
         mu_kernel_run *run;
@@ -318,6 +320,9 @@ mu_status mu__apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *con
 int mu__op_outputs(const mu_op *op, const void *attrs, int n_in);
 // mu__op_is_view tells whether output 0 is the bytes of input 0, given their known specs.
 bool mu__op_is_view(const mu_op *op, const mu_spec *in, const mu_spec *out);
+// mu__op_is_part tells whether output 0 is a part of input 0's bytes that is worth sharing: a small one of a large
+// whole is copied, so that it does not keep that alive.
+bool mu__op_is_part(const mu_op *op, const void *attrs, const mu_spec *in, const mu_spec *out, size_t *offset);
 
 // Short forms for ops with one output; NULL on failure.
 mu_tensor *mu__apply1(const mu_op *op, const void *attrs, mu_tensor *a);
@@ -362,6 +367,8 @@ struct mu_replica {
 struct mu_trace {
     mu_status (*add)(struct mu_trace *trace, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
                      int n_resources, mu_resource *const *resources, mu_tensor **out);
+    // made says that all nodes between these inputs and this result are a function's, whose name is static text.
+    void (*made)(struct mu_trace *trace, const char *function, int n_in, mu_tensor *const *in, mu_tensor *result);
 };
 
 // An open tape (graph): remembers applications, eager and traced alike.

@@ -19,6 +19,14 @@ void mu__indices_of(const mu_view *indices, int64_t first, int64_t n, int64_t *v
         values[i] = ((const int32_t *)indices->data)[first + i];
 }
 
+const int64_t *mu__indices_in_place(const mu_view *indices, int64_t first, int64_t n, int64_t *copied)
+{
+    if (indices->dtype == MU_I64)
+        return (const int64_t *)indices->data + first;
+    mu__indices_of(indices, first, n, copied);
+    return copied;
+}
+
 mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t n)
 {
     return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld (element %lld of the indices) is outside 0 to %lld",

@@ -1,6 +1,7 @@
 // polygamma: the derivatives of digamma, of orders up to a hundred; each one's gradient is the next.
 //
 // All types are computed in float64, in pieces. Orders 0 and 1 have rows of their own, digamma and trigamma.
+#include "ops/composed.h"
 #include "ops/polygamma.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -147,7 +148,8 @@ const mu_op mu_op_polygamma = {
 
 mu_tensor *mu_polygamma(int order, mu_tensor *x)
 {
-    if (order == 0)
-        return mu_digamma(x);
-    return order == 1 ? mu__apply1(&mu_op_trigamma, NULL, x) : of_order(order, x);
+    const mu_op *op = order == 0 ? &mu_op_digamma : &mu_op_trigamma;
+    if (mu__pending())
+        return NULL;
+    return order == 0 || order == 1 ? mu__called("polygamma", op, mu__apply1(op, NULL, x)) : of_order(order, x);
 }

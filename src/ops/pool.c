@@ -2,7 +2,7 @@
 //
 // max_pool2d has a hidden second output, the place of each maximum, from which its gradient and second
 // derivative (a pick at the same places) follow. float32 runs the hand-written kernels, images shared by the
-// team. Knows nothing of layers.
+// team; maxima exist for integers too. Knows nothing of layers.
 #include "ops/pool.h"
 
 #include "kernels/kernels.h"
@@ -148,6 +148,8 @@ static mu_status pool_prepare(mu_prepare *prepare)
     const bool backward = kind_of(prepare->op) == MU_POOL_MAX_GRAD || kind_of(prepare->op) == MU_POOL_AVERAGE_GRAD;
     const mu_shape *image = backward ? &prepare->out[0].shape : &prepare->in[0].shape;
     MU_TRY(mu__pool_window(prepare->attrs, image, prepare->op->name, &w));
+    if (mu__dtype_is_integer(prepare->in[0].dtype))
+        return MU_OK;
     MU_TRY(mu__prepare_f32(prepare));
     if (w.y.size * w.x.size > NARROW_WINDOW)
         prepare->declined = true;
@@ -173,12 +175,18 @@ static void pool_images(void *arg, int64_t begin, int64_t end)
     }
 }
 
+static void pool_whole_images(void *arg, int64_t begin, int64_t end)
+{
+    mu__max_pool_whole(arg, begin, end);
+}
+
 static mu_status pool_fast(const mu_kernel *kernel)
 {
     mu_pool_call call;
     MU_TRY(mu__pool_call(kernel, &call));
     const mu_window *w = &call.window;
-    mu__share_range(kernel->team, w->n, 1, w->n * w->y.in * w->x.in * w->channels, pool_images, &call);
+    mu__share_range(kernel->team, w->n, 1, w->n * w->y.in * w->x.in * w->channels,
+                    mu__dtype_is_integer(call.dtype) ? pool_whole_images : pool_images, &call);
     return MU_OK;
 }
 
@@ -224,7 +232,7 @@ static const mu_sample average_grad_samples[] = {
 };
 
 const mu_op mu_op_max_pool2d = {
-    .name = "max_pool2d", .n_in = 1, .n_out = 2, .dtypes = MU_FLOATS,
+    .name = "max_pool2d", .n_in = 1, .n_out = 2, .dtypes = MU_NUMBERS,
     .attrs_bytes = sizeof(mu_pool_attrs), .attrs = pool_fields,
     .infer = pool_infer, .grad = max_pool_grad, .ref = mu__pool_ref,
     .cpu = {pool_prepare, pool_fast, NULL},

@@ -1,6 +1,6 @@
 // The five pools seen alike: each connects an image, a smaller result and, for maxima, their places.
 //
-// pool.c has the rows, pool_ref.c the plain loops.
+// pool.c has the rows, pool_ref.c the plain loops, pool_whole.c those of integers.
 #ifndef MU_SRC_OPS_POOL_H
 #define MU_SRC_OPS_POOL_H
 
@@ -22,5 +22,6 @@ typedef struct mu_pool_call {
 
 mu_status mu__pool_call(const mu_kernel *kernel, mu_pool_call *out);
 mu_status mu__pool_ref(const mu_kernel *kernel);
+void mu__max_pool_whole(const mu_pool_call *call, int64_t begin, int64_t end);  // images of integers
 
 #endif

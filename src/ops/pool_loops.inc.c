@@ -10,11 +10,8 @@ static void FN(max_pool)(const pool_job *j)
         T best = -(T)INFINITY;
         int64_t place = 0;
         bool any = false;
-        for (int64_t tap = 0; tap < j->taps; tap++) {
-            const int64_t from = image_index(j, at, tap);
-            if (from < 0)
-                continue;
-            const T value = x[from];
+        for (int64_t tap = next_inside(j, at, 0); tap < j->taps; tap = next_inside(j, at, tap + 1)) {
+            const T value = x[image_index(j, at, tap)];
             if (!any || value > best || (value != value && best == best)) {
                 best = value;
                 place = tap;
@@ -55,10 +52,9 @@ static void FN(average_pool)(const pool_job *j)
     for (int64_t at = 0; at < j->results; at++) {
         double sum = 0;
         int64_t n = 0;
-        for (int64_t tap = 0; tap < j->taps; tap++) {
-            const int64_t from = image_index(j, at, tap);
-            sum += from >= 0 ? (double)x[from] : 0;
-            n += from >= 0;
+        for (int64_t tap = next_inside(j, at, 0); tap < j->taps; tap = next_inside(j, at, tap + 1)) {
+            sum += (double)x[image_index(j, at, tap)];
+            n++;
         }
         y[at] = n > 0 ? (T)(sum / (double)n) : 0;
     }
@@ -71,13 +67,10 @@ static void FN(average_pool_grad)(const pool_job *j)
     memset(dx, 0, (size_t)j->pixels * sizeof *dx);
     for (int64_t at = 0; at < j->results; at++) {
         int64_t n = 0;
-        for (int64_t tap = 0; tap < j->taps; tap++)
-            n += image_index(j, at, tap) >= 0;
-        for (int64_t tap = 0; tap < j->taps; tap++) {
-            const int64_t to = image_index(j, at, tap);
-            if (to >= 0)
-                dx[to] += dy[at] / (T)n;
-        }
+        for (int64_t tap = next_inside(j, at, 0); tap < j->taps; tap = next_inside(j, at, tap + 1))
+            n++;
+        for (int64_t tap = next_inside(j, at, 0); tap < j->taps; tap = next_inside(j, at, tap + 1))
+            dx[image_index(j, at, tap)] += dy[at] / (T)n;
     }
 }
 

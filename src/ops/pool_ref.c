@@ -1,4 +1,4 @@
-// Plain loops of the pools, for every float type: oracle and fallback.
+// Plain loops of the pools, for every float type: oracle and fallback. Integers have theirs in pool_whole.c.
 //
 // Padding counts as absent. A maximum's place is the number of its tap, row by row; the first one wins and a
 // NaN beats all numbers. Knows nothing of rows and gradients.
@@ -26,6 +26,22 @@ static int64_t image_index(const pool_job *j, int64_t at, int64_t tap)
     return ((n * w->y.in + iy) * w->x.in + ix) * w->channels + channel;
 }
 
+// The first tap of result element `at`, from `tap` on, that lies in the image; as many as there are if none does. A
+// window may be far larger than the image.
+static int64_t next_inside(const pool_job *j, int64_t at, int64_t tap)
+{
+    const mu_window *w = j->window;
+    const int64_t pixel = at / w->channels, wide = w->x.size;
+    const int64_t top = pixel / w->x.out % w->y.out * w->y.stride - w->y.before;
+    const int64_t left = pixel % w->x.out * w->x.stride - w->x.before;
+    const int64_t first_row = top < 0 ? -top : 0, end_row = MU_MIN(w->y.size, w->y.in - top);
+    const int64_t first = left < 0 ? -left : 0, end = MU_MIN(wide, w->x.in - left);
+    const int64_t past = tap % wide >= end, row = tap / wide + past, column = past ? first : MU_MAX(tap % wide, first);
+    if (first >= end || MU_MAX(row, first_row) >= end_row)
+        return j->taps;
+    return row < first_row ? first_row * wide + first : row * wide + column;
+}
+
 static int64_t get_place(const pool_job *j, int64_t at)
 {
     return j->wide_places ? ((const int32_t *)j->places)[at] : ((const uint8_t *)j->places)[at];
@@ -50,11 +66,15 @@ static void put_place(const pool_job *j, int64_t at, int64_t place)
 mu_status mu__pool_ref(const mu_kernel *kernel)
 {
     const mu_dtype dtype = kernel->in[0].dtype;
-    if (dtype != MU_F32 && dtype != MU_F64)
+    if (dtype == MU_F16 || dtype == MU_BF16)
         return mu__run_as_f32(kernel, mu__pool_ref);
     mu_pool_call call;
     MU_TRY(mu__pool_call(kernel, &call));
     const mu_window *w = &call.window;
+    if (mu__dtype_is_integer(dtype)) {
+        mu__max_pool_whole(&call, 0, w->n);
+        return MU_OK;
+    }
     const pool_job job = {
         .window = w, .image = call.image, .result = call.result, .places = call.places,
         .wide_places = call.wide_places, .taps = w->y.size * w->x.size,

@@ -25,7 +25,7 @@ enum {
 // Box and Muller: two normal numbers from two uniform ones.
 static void normal_floats(const uint32_t words[2], float out[2])
 {
-    float radius = mu__random_float(words[0]), angle = 2.0f * (float)M_PI * mu__random_float(words[1]);
+    float radius = mu__random_float(words[0]), angle = (float)(2 * M_PI * mu__random_float(words[1]));
     radius = sqrtf(-2 * logf(radius < 1.0e-7f ? 1.0e-7f : radius));
     out[0] = sinf(angle) * radius;
     out[1] = cosf(angle) * radius;
@@ -209,6 +209,9 @@ static mu_status random_infer(mu_infer *infer)
     if (infer->op->variant == INTEGERS && attrs->low >= attrs->high)
         return mu__error(MU_INVALID_ARGUMENT, "%s: no integer is at least %lld and below %lld", infer->op->name,
                          (long long)attrs->low, (long long)attrs->high);
+    if (infer->op->variant == INTEGERS && attrs->dtype == MU_I32 && (attrs->low < INT32_MIN || attrs->high > INT32_MAX))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the bounds %lld and %lld are not both int32; make int64",
+                         infer->op->name, (long long)attrs->low, (long long)attrs->high);
     MU_TRY(mu__need_known_shape(&attrs->shape, infer->op->name));
     infer->out[0] = (mu_spec){attrs->dtype, infer->n_in > 1 ? infer->in[1].shape : attrs->shape};
     return MU_OK;

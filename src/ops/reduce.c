@@ -18,29 +18,40 @@ enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, ARGMAX, ARGMIN, CUMSUM, CUMPROD };
 // At least and at most so many outputs (the more, the longer what is read in one go), and so many parts of one, are
 // folded side by side; so long pieces of 16-bit floats are widened, in rows of at most so many.
 enum { COLUMNS = 256, MOST_COLUMNS = 2048, HALVES = 1024, MOST_HALVES = 1 << 16 };
+// Columns of 16-bit floats are widened so many rows at a time, in blocks of at most so many.
+enum { HALF_ROWS = 8, HALF_COLUMNS = 1024 };
 
-static void f32_row_extreme(int variant, const float *x, int64_t n, float *out)
+// The extremes of `width` columns of n rows, or of one row.
+static void f32_extremes(int variant, const float *x, int64_t n, int64_t stride, int64_t width, float *out)
 {
-    mu__kernels()->fold_rows(variant == MIN ? MU_FOLD_LEAST : MU_FOLD_GREATEST, x, out, n, 0, 1);
+    if (width == 1 && stride == 1)
+        *out = mu__kernels()->extreme_f32(variant == MIN, x, n);
+    else
+        mu__kernels()->extreme_columns_f32(variant == MIN, x, out, n, stride, width);
+}
+
+static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride, int64_t width, double *out)
+{
+    if (width == 1 && stride == 1)
+        *out = mu__kernels()->extreme_f64(variant == MIN, x, n);
+    else
+        mu__kernels()->extreme_columns_f64(variant == MIN, x, out, n, stride, width);
 }
 
 #define T float
 #define P int32_t
 #define S float
 #define FN(name) f32_##name
-#define ROW_EXTREME f32_row_extreme
+#define EXTREMES f32_extremes
 #define IS_FLOAT 1
-#define LOWEST (-INFINITY)
-#define HIGHEST INFINITY
 #include "ops/reduce_loops.inc.c"
 
 #define T double
 #define P int64_t
 #define S double
 #define FN(name) f64_##name
+#define EXTREMES f64_extremes
 #define IS_FLOAT 1
-#define LOWEST (-INFINITY)
-#define HIGHEST INFINITY
 #include "ops/reduce_loops.inc.c"
 
 #define T int64_t
@@ -132,10 +143,15 @@ typedef struct fold_job {
     bool exclusive, backward;
 } fold_job;
 
+static bool is_half(mu_dtype dtype)
+{
+    return dtype == MU_F16 || dtype == MU_BF16;
+}
+
 // Blocks as wide as they may be while there are two for each member of the team.
 static void choose_columns(fold_job *job, const mu_team *team)
 {
-    job->columns = MOST_COLUMNS;
+    job->columns = is_half(job->dtype) ? HALF_COLUMNS : MOST_COLUMNS;
     while (job->columns > COLUMNS
            && job->outer * ((job->inner + job->columns - 1) / job->columns) < 2 * (int64_t)team->n_threads
            && team->n_threads > 1)
@@ -145,11 +161,6 @@ static void choose_columns(fold_job *job, const mu_team *team)
 static int64_t blocks_per_outer(const fold_job *job)
 {
     return (job->inner + job->columns - 1) / job->columns;
-}
-
-static bool is_half(mu_dtype dtype)
-{
-    return dtype == MU_F16 || dtype == MU_BF16;
 }
 
 // Rows [begin, end) of float32.
@@ -186,6 +197,37 @@ static void fold_half_row(const fold_job *job, const uint16_t *row, void *out)
     float result = fold_halves(job, mean ? SUM : job->variant, row);
     result = mean ? result / (float)job->n : result;
     mu__convert(job->dtype, out, MU_F32, &result, 1);
+}
+
+// `width` columns of n rows of 16-bit floats as float32, some rows at a time and their results pairwise. wide: room for
+// HALF_ROWS rows.
+static void fold_half_columns(const fold_job *job, int variant, const uint16_t *x, int64_t n, int64_t width,
+                              float *wide, float *out)
+{
+    const mu_kernels *kernels = mu__kernels();
+    float pair[2 * HALF_COLUMNS];
+    if (n > HALF_ROWS) {
+        const int64_t half = (n / 2 + HALF_ROWS - 1) / HALF_ROWS * HALF_ROWS;
+        fold_half_columns(job, variant, x, half, width, wide, pair);
+        fold_half_columns(job, variant, x + half * job->inner, n - half, width, wide, pair + width);
+        f32_reduce(variant, pair, 2, width, width, out);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        mu__fetch_start(x + (i + HALF_ROWS) * job->inner, (size_t)width * sizeof *x);
+        (job->dtype == MU_F16 ? kernels->widen_f16 : kernels->widen_bf16)(x + i * job->inner, wide + i * width, width);
+    }
+    f32_reduce(variant, wide, n, width, width, out);
+}
+
+static void fold_half_block(const fold_job *job, const uint16_t *x, int64_t width, uint16_t *out)
+{
+    float wide[HALF_ROWS * HALF_COLUMNS], totals[HALF_COLUMNS];
+    const bool mean = job->variant == MEAN;
+    fold_half_columns(job, mean ? SUM : job->variant, x, job->n, width, wide, totals);
+    for (int64_t j = 0; j < width && mean; j++)
+        totals[j] /= (float)job->n;
+    mu__convert(job->dtype, out, MU_F32, totals, width);
 }
 
 // Rows [begin, end) where there is a better way than the loop for blocks of columns; false if there is none.
@@ -228,8 +270,12 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
     for (int64_t item = begin; item < end; item++) {
         int64_t o = item / blocks, column = item % blocks * job->columns;
         int64_t width = MU_MIN(job->columns, job->inner - column);
-        fold(job->variant, (const char *)job->in + (size_t)(o * job->n * job->inner + column) * bytes, job->n,
-             job->inner, width, (char *)job->out + (size_t)(o * job->inner + column) * bytes);
+        const void *in = (const char *)job->in + (size_t)(o * job->n * job->inner + column) * bytes;
+        void *out = (char *)job->out + (size_t)(o * job->inner + column) * bytes;
+        if (is_half(job->dtype))
+            fold_half_block(job, in, width, out);
+        else
+            fold(job->variant, in, job->n, job->inner, width, out);
     }
 }
 
@@ -309,6 +355,14 @@ static mu_status reduce_bits(const mu_kernel *k, int variant, unsigned reduced)
     return MU_OK;
 }
 
+// 16-bit floats that no loop here widens as it goes.
+static bool needs_f32(const mu_view *x, unsigned reduced)
+{
+    fold_job job;
+    return is_half(x->dtype)
+           && (!as_one_group(&x->shape, reduced, &job) || (job.inner == 1 && job.n > MOST_HALVES));
+}
+
 static unsigned axis_bits(const mu_ints *axes)
 {
     unsigned bits = 0;
@@ -320,11 +374,9 @@ static unsigned axis_bits(const mu_ints *axes)
 static mu_status reduce_ref(const mu_kernel *k)
 {
     const unsigned reduced = axis_bits(&((const mu_reduce_attrs *)k->attrs)->axes);
-    fold_job job;
     if (k->op->variant == MEAN && mu__dtype_is_integer(k->in[0].dtype) && k->in[0].dtype != MU_I64)
         return mu__run_wide(k, reduce_ref);
-    if (is_half(k->in[0].dtype)
-        && (!as_one_group(&k->in[0].shape, reduced, &job) || job.inner != 1 || job.n > MOST_HALVES))
+    if (needs_f32(&k->in[0], reduced))
         return mu__run_as_f32(k, reduce_ref);
     return reduce_bits(k, k->op->variant, reduced);
 }
@@ -469,13 +521,13 @@ static mu_status sum_to_like_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *like = &k->in[1].shape;
     unsigned reduced = 0;
-    if (is_half(k->in[0].dtype))
-        return mu__run_as_f32(k, sum_to_like_ref);
     for (int axis = 0; axis < x->rank; axis++) {
         int at = axis - (x->rank - like->rank);
         if (at < 0 || (like->dims[at] == 1 && x->dims[axis] != 1))
             reduced |= 1u << axis;
     }
+    if (needs_f32(&k->in[0], reduced))
+        return mu__run_as_f32(k, sum_to_like_ref);
     if (reduced)
         return reduce_bits(k, SUM, reduced);
     size_t bytes = (size_t)mu__elements(x) * mu_dtype_bytes(k->in[0].dtype);

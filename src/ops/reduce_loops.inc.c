@@ -1,8 +1,7 @@
 // Reductions of one element type; included by reduce.c once per type.
 //
 // T: the element; S: the type that sums and products are kept in (unsigned for integers, so that they wrap);
-// FN(name); P: an integer of T's size; IS_FLOAT, LOWEST, HIGHEST; ROW_EXTREME: a better way to the extreme of a row,
-// if there is one.
+// FN(name); P: an integer of T's size; IS_FLOAT; LOWEST, HIGHEST: of integers; EXTREMES: what finds extremes of floats.
 // A block is [n rows][width columns], reduced over its rows; with width 1 it is a plain row. The order of
 // all additions follows from n and width alone.
 
@@ -70,24 +69,6 @@ static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width
             out[j] += (S)x[i * stride + j];
 }
 
-static inline T FN(larger)(T x, T y)
-{
-#if IS_FLOAT
-    return ((x > y) | (x != x)) ? x : y;
-#else
-    return x > y ? x : y;
-#endif
-}
-
-static inline T FN(smaller)(T x, T y)
-{
-#if IS_FLOAT
-    return ((x < y) | (x != x)) ? x : y;
-#else
-    return x < y ? x : y;
-#endif
-}
-
 // A row's fold is a long chain of dependent steps, so it goes in many lanes first; columns go side by side.
 enum { FN(LANES) = 256 / sizeof(T) };
 // Lanes [0, half) take the others in; numbers that are known here let compilers make vectors.
@@ -124,17 +105,33 @@ enum { FN(LANES) = 256 / sizeof(T) };
         }                                                           \
         out[0] = total;                                             \
     } while (0)
-#define FOLD_COLUMNS(start, expression)                       \
-    do {                                                      \
-        T totals[MOST_COLUMNS];                               \
-        for (int64_t j = 0; j < width; j++)                   \
-            totals[j] = (T)(start);                           \
-        for (int64_t i = 0; i < n; i++)                       \
-            for (int64_t j = 0; j < width; j++) {             \
-                const T a = totals[j], b = x[i * stride + j]; \
-                totals[j] = (T)(expression);                  \
-            }                                                 \
-        memcpy(out, totals, (size_t)width * sizeof *out);     \
+// Four rows at a time, which memory gives sooner than one after the other; a step for each, which compilers can turn
+// into vectors.
+#define FOLD_COLUMNS(start, expression)                                                            \
+    do {                                                                                           \
+        T totals[MOST_COLUMNS];                                                                    \
+        int64_t i = 0;                                                                             \
+        for (int64_t j = 0; j < width; j++)                                                        \
+            totals[j] = (T)(start);                                                                \
+        for (; i + 4 <= n; i += 4)                                                                 \
+            for (int64_t j = 0; j < width; j++) {                                                  \
+                const T *at = x + i * stride + j;                                                  \
+                const T rows[4] = {at[0], at[stride], at[2 * stride], at[3 * stride]};             \
+                T a = totals[j], b = rows[0];                                                      \
+                a = (T)(expression);                                                               \
+                b = rows[1];                                                                       \
+                a = (T)(expression);                                                               \
+                b = rows[2];                                                                       \
+                a = (T)(expression);                                                               \
+                b = rows[3];                                                                       \
+                totals[j] = (T)(expression);                                                       \
+            }                                                                                      \
+        for (; i < n; i++)                                                                         \
+            for (int64_t j = 0; j < width; j++) {                                                  \
+                const T a = totals[j], b = x[i * stride + j];                                      \
+                totals[j] = (T)(expression);                                                       \
+            }                                                                                      \
+        memcpy(out, totals, (size_t)width * sizeof *out);                                          \
     } while (0)
 #define FOLD(start, expression)              \
     do {                                     \
@@ -171,8 +168,13 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
         else
             FOLD(1, (S)a * (S)b);
         break;
-    case MAX: FOLD(LOWEST, FN(larger)(a, b)); break;
-    case MIN: FOLD(HIGHEST, FN(smaller)(a, b)); break;
+#if IS_FLOAT
+    case MAX:
+    case MIN: EXTREMES(variant, x, n, stride, width, out); break;
+#else
+    case MAX: FOLD(LOWEST, a > b ? a : b); break;
+    case MIN: FOLD(HIGHEST, a < b ? a : b); break;
+#endif
     case ANY: FOLD(0, (a != 0) | (b != 0)); break;
     case ALL: FOLD(1, (a != 0) & (b != 0)); break;
     }
@@ -188,8 +190,8 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
 #define ODD(x) 0
 #endif
 
-#ifndef ROW_EXTREME
-#define ROW_EXTREME(variant, x, n, out) FN(reduce)(variant, x, n, 1, 1, out)
+#ifndef EXTREMES
+#define EXTREMES FN(reduce)
 #endif
 
 // The first place of the largest or smallest of n elements in a row; a NaN is beyond both.
@@ -198,7 +200,7 @@ static int64_t FN(extreme_place)(int variant, const void *from, int64_t n)
 {
     const T *x = from;
     T best;
-    ROW_EXTREME(variant == ARGMAX ? MAX : MIN, x, n, &best);
+    EXTREMES(variant == ARGMAX ? MAX : MIN, x, n, 1, 1, &best);
     for (int64_t at = 0; at < n; at += 64) {  // whether it is among these, then where
         const int64_t end = MU_MIN(n, at + 64);
         P found = 0;
@@ -282,7 +284,7 @@ static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step,
 }
 
 #undef ODD
-#undef ROW_EXTREME
+#undef EXTREMES
 #undef T
 #undef S
 #undef P

@@ -3,6 +3,7 @@
 // Pixels are squares, so place o of the result lies at (o + 1/2) * in / out of the image; positions are taken in
 // float, as TensorFlow does, so that the same pixels are chosen. Both ways are linear: the gradient spreads each
 // element over the pixels that it came from, and its own gradient is the sampling.
+#include "ops/composed.h"
 #include "ops/loops.h"
 #include "ops/nn.h"
 
@@ -166,7 +167,9 @@ static mu_status resize_ref(const mu_kernel *kernel)
                   *result = backward ? &kernel->in[0] : &kernel->out[0];
     if (!copies && image->dtype != MU_F32 && image->dtype != MU_F64)
         return mu__run_as_f32(kernel, resize_ref);
-    const int64_t *dims = image->shape.dims;
+    const int64_t *dims = image->shape.dims, work = mu__elements(&result->shape);
+    if (work == 0)
+        return MU_OK;  // images without elements may be of any height and width, and so would be the places
     place *places = mu__alloc((size_t)(attrs->height + attrs->width) * sizeof *places);
     if (!places)
         return MU_RESOURCE_EXHAUSTED;
@@ -187,11 +190,10 @@ static mu_status resize_ref(const mu_kernel *kernel)
     };
     fill_places(places, job.height, job.out_height, attrs->method);
     fill_places(places + attrs->height, job.width, job.out_width, attrs->method);
-    const int64_t rows = job.n * job.out_height, work = mu__elements(&result->shape);
     if (backward)
         mu__share_range(kernel->team, job.n, 1, work, spread, &job);
-    else if (work > 0)
-        mu__share_range(kernel->team, rows, 1, work, copies ? copy_nearest : sample, &job);
+    else
+        mu__share_range(kernel->team, job.n * job.out_height, 1, work, copies ? copy_nearest : sample, &job);
     mu__free(places);
     return job.exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory for rows of %lld pixels", kernel->op->name,
                                      (long long)(backward ? job.width : job.out_width))
@@ -218,13 +220,15 @@ static const mu_attr_spec resize_fields[] = {
     {0},
 };
 static const mu_resize_attrs larger = {7, 9, MU_RESIZE_BILINEAR}, smaller = {2, 3, MU_RESIZE_BILINEAR},
-                             nearest = {7, 3, MU_RESIZE_NEAREST}, one_pixel = {1, 1, MU_RESIZE_BILINEAR};
+                             nearest = {7, 3, MU_RESIZE_NEAREST}, one_pixel = {1, 1, MU_RESIZE_BILINEAR},
+                             without_places = {1 << 30, 1 << 29, MU_RESIZE_BILINEAR};
 static const mu_sample samples_resize[] = {
     {.n_in = 1, .in = {MU_DIMS(2, 4, 5, 3)}, .attrs = &larger},
     {.n_in = 1, .in = {MU_DIMS(1, 5, 7, 1)}, .attrs = &smaller},
     {.n_in = 1, .in = {MU_DIMS(2, 4, 5, 2)}, .attrs = &nearest},
     {.n_in = 1, .in = {MU_DIMS(2, 1, 6, 2)}, .attrs = &one_pixel},
     {.n_in = 1, .in = {MU_DIMS(0, 4, 5, 2)}, .attrs = &nearest},
+    {.n_in = 1, .in = {MU_DIMS(2, 4, 5, 0)}, .attrs = &without_places},
     {0},
 };
 static const mu_sample samples_resize_grad[] = {
@@ -256,7 +260,7 @@ mu_tensor *mu_image_resize(mu_tensor *x, int64_t height, int64_t width, mu_resiz
     if (mu__pending())
         return NULL;
     if (method != MU_RESIZE_BILINEAR && method != MU_RESIZE_NEAREST) {
-        mu__error(MU_INVALID_ARGUMENT, "resize: %d is no method; use MU_RESIZE_BILINEAR or MU_RESIZE_NEAREST",
+        mu__error(MU_INVALID_ARGUMENT, "image_resize: %d is no method; use MU_RESIZE_BILINEAR or MU_RESIZE_NEAREST",
                   (int)method);
         return NULL;
     }
@@ -264,5 +268,5 @@ mu_tensor *mu_image_resize(mu_tensor *x, int64_t height, int64_t width, mu_resiz
     if (x && method != MU_RESIZE_NEAREST && !mu__dtype_is_float(x->dtype))
         x = mu_cast(x, MU_F32);
     mu_tensor *y = mu__apply1(&mu_op_resize, &attrs, single ? mu_expand_dims(x, 0) : x);
-    return single && y ? mu_squeeze(y, 0) : y;
+    return single && y ? mu_squeeze(y, 0) : mu__called("image_resize", &mu_op_resize, y);
 }

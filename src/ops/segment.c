@@ -87,61 +87,118 @@ double mu__segment_neutral(const mu_op *op, mu_dtype dtype)
     }
 }
 
-// Combines rows into their segments, many at a time, where all take part.
-static void combine_blocks(const mu_kernel *k, int64_t rows, int64_t inner)
-{
-    enum { BLOCK = 512 };
-    int64_t places[BLOCK];
-    const mu_dtype dtype = k->in[0].dtype;
-    for (int64_t i = 0; i < rows; i += BLOCK) {
-        const int64_t n = MU_MIN((int64_t)BLOCK, rows - i);
-        mu__indices_of(&k->in[1], i, n, places);
-        mu__accumulate_at((mu_combine)k->op->variant, dtype, k->out[0].data, places,
-                          (const char *)k->in[0].data + (size_t)(i * inner) * mu_dtype_bytes(dtype), inner, n);
-    }
-}
+// So many indices are looked at in one go.
+enum { BLOCK = 512 };
 
-// All of the result as it is before its first row.
-static void fill_neutral(const mu_kernel *k, size_t bytes)
+// Every element of rows [begin, end) of the result as it is before its first row.
+static void fill_neutral(const mu_kernel *k, int64_t begin, int64_t end, size_t bytes)
 {
     const mu_dtype dtype = k->out[0].dtype;
     const double neutral = mu__segment_neutral(k->op, dtype);
-    char element[sizeof(double)];
-    memset(k->out[0].data, 0, neutral == 0 ? bytes : 0);
+    char element[sizeof(double)], *to = (char *)k->out[0].data + (size_t)begin * bytes;
+    const size_t all = (size_t)(end - begin) * bytes;
+    if (all == 0)
+        return;
+    if (neutral == 0) {
+        memset(to, 0, all);
+        return;
+    }
     mu__write_element(dtype, element, 0, neutral);
-    if (neutral != 0 && bytes > 0)
-        mu__fill(k->out[0].data, element, mu_dtype_bytes(dtype), (int64_t)(bytes / mu_dtype_bytes(dtype)), false);
+    mu__fill(to, element, mu_dtype_bytes(dtype), (int64_t)(all / mu_dtype_bytes(dtype)), false);
+}
+
+// Rows [first, first + count), of which some may take no part, which a negative number says.
+static mu_status combine_some(const mu_kernel *k, int64_t first, int64_t count, int64_t inner)
+{
+    const int64_t n = k->out[0].shape.dims[0];
+    const size_t bytes = (size_t)inner * mu_dtype_bytes(k->in[0].dtype);
+    for (int64_t i = first; i < first + count; i++) {
+        const int64_t segment = mu__index_at(&k->in[1], i);
+        if (segment >= n)
+            return mu__index_error(k, i, segment, n);
+        if (segment >= 0)
+            mu__accumulate((mu_combine)k->op->variant, k->in[0].dtype, (char *)k->out[0].data + (size_t)segment * bytes,
+                           (const char *)k->in[0].data + (size_t)i * bytes, inner);
+    }
+    return MU_OK;
+}
+
+// Combines rows into their segments, many at a time where all of them take part.
+static mu_status combine_unsorted(const mu_kernel *k, int64_t rows, int64_t inner)
+{
+    int64_t copied[BLOCK];
+    const mu_view *segments = &k->in[1];
+    const mu_dtype dtype = k->in[0].dtype;
+    for (int64_t i = 0; i < rows; i += BLOCK) {
+        const int64_t n = MU_MIN((int64_t)BLOCK, rows - i);
+        if (mu__indices_inside(segments, i, n, k->out[0].shape.dims[0]))
+            mu__accumulate_at((mu_combine)k->op->variant, dtype, k->out[0].data,
+                              mu__indices_in_place(segments, i, n, copied),
+                              (const char *)k->in[0].data + (size_t)(i * inner) * mu_dtype_bytes(dtype), inner, n);
+        else
+            MU_TRY(combine_some(k, i, n, inner));
+    }
+    return MU_OK;
+}
+
+// The first row of a sorted segment is its value: nothing is mixed into it. Only segments without rows are filled.
+static void combine_sorted_rows(const mu_kernel *k, int64_t rows, int64_t inner)
+{
+    const size_t bytes = (size_t)inner * mu_dtype_bytes(k->in[0].dtype);
+    for (int64_t i = 0, last = -1; i < rows; i++) {
+        const int64_t segment = mu__index_at(&k->in[1], i);
+        char *to = (char *)k->out[0].data + (size_t)segment * bytes;
+        const char *from = (const char *)k->in[0].data + (size_t)i * bytes;
+        if (segment == last) {
+            mu__accumulate((mu_combine)k->op->variant, k->in[0].dtype, to, from, inner);
+            continue;
+        }
+        fill_neutral(k, last + 1, segment, bytes);
+        memcpy(to, from, bytes);
+        last = segment;
+    }
+}
+
+// The same for rows of one number: those that begin segments are put there at once, the others are combined after them.
+static void combine_sorted_numbers(const mu_kernel *k, int64_t rows)
+{
+    const mu_dtype dtype = k->in[0].dtype;
+    const size_t bytes = mu_dtype_bytes(dtype);
+    const char *from = k->in[0].data;
+    char others[BLOCK * sizeof(int64_t)], *out = k->out[0].data;
+    int64_t segments[BLOCK], last = -1;
+    fill_neutral(k, 0, k->out[0].shape.dims[0], bytes);
+    for (int64_t i = 0; i < rows; i += BLOCK) {
+        const int64_t n = MU_MIN((int64_t)BLOCK, rows - i);
+        int64_t left = 0;
+        mu__indices_of(&k->in[1], i, n, segments);
+        for (int64_t j = 0; j < n; j++) {
+            const int64_t segment = segments[j];
+            const bool begins = segment != last;
+            memcpy(begins ? out + (size_t)segment * bytes : others + (size_t)left * bytes,
+                   from + (size_t)(i + j) * bytes, bytes);
+            segments[left] = segment;
+            left += !begins;
+            last = segment;
+        }
+        mu__accumulate_at((mu_combine)k->op->variant, dtype, out, segments, others, 1, left);
+    }
 }
 
 static mu_status segment_ref(const mu_kernel *k)
 {
     const mu_shape *x = &k->in[0].shape, *segments = &k->in[1].shape;
-    const mu_dtype dtype = k->in[0].dtype;
     const int64_t n = k->out[0].shape.dims[0], rows = mu__elements(segments);
     const int64_t inner = mu__elements_between(x, segments->rank, x->rank);
-    const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
-    const bool sorted = is_sorted_row(k->op);
-    fill_neutral(k, (size_t)n * bytes);
-    if (!sorted && mu__indices_inside(&k->in[1], 0, rows, n)) {
-        combine_blocks(k, bytes > 0 ? rows : 0, inner);
+    if (is_sorted_row(k->op)) {
+        if (inner == 1)
+            combine_sorted_numbers(k, rows);
+        else if (inner > 0)
+            combine_sorted_rows(k, rows, inner);
         return MU_OK;
     }
-    for (int64_t i = 0; i < rows; i++)
-        if (mu__index_at(&k->in[1], i) >= n)
-            return mu__index_error(k, i, mu__index_at(&k->in[1], i), n);
-    for (int64_t i = 0; i < rows && bytes; i++) {
-        const int64_t segment = mu__index_at(&k->in[1], i);
-        char *to = (char *)k->out[0].data + (size_t)MU_MAX(segment, 0) * bytes;
-        const char *from = (const char *)k->in[0].data + (size_t)i * bytes;
-        if (segment < 0)
-            continue;
-        // The first row of a sorted segment is its value: nothing is mixed into it.
-        if (sorted && (i == 0 || mu__index_at(&k->in[1], i - 1) != segment))
-            memcpy(to, from, bytes);
-        else
-            mu__accumulate((mu_combine)k->op->variant, dtype, to, from, inner);
-    }
-    return MU_OK;
+    fill_neutral(k, 0, n, (size_t)inner * mu_dtype_bytes(k->in[0].dtype));
+    return combine_unsorted(k, rows, inner);
 }
 
 // ---- Gradients ----------------------------------------------------------------------------------
@@ -247,7 +304,7 @@ const mu_op mu_op_segment_min = SORTED("segment_min", MU_COMBINE_MIN, extreme_gr
 static mu_tensor *unsorted(const mu_op *op, mu_tensor *x, mu_tensor *segments, int64_t n)
 {
     mu_segment_attrs attrs = {.n = n};
-    return mu__apply2(op, &attrs, x, segments);
+    return mu__apply2(op, &attrs, x, mu__wide_indices(segments));
 }
 
 mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n)
@@ -345,6 +402,25 @@ mu_tensor *mu_segment_mean(mu_tensor *x, mu_tensor *segments)
 
 // ---- What slices stand for ----------------------------------------------------------------------
 
+mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, const int64_t *dims)
+{
+    if (mu__pending())
+        return NULL;
+    indices = mu__wide_indices(indices);
+    const bool given = values && indices && dims && rank >= 1 && rank <= MU_MAX_RANK;
+    if (!given || indices->shape.rank != 1 || (indices->dtype != MU_I32 && indices->dtype != MU_I64) ||
+        values->shape.rank != rank) {
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_indexed_slices: wanted are values of the rank of the shape, a vector of int8 to int64 indices, "
+                  "and a shape of rank 1 to %d",
+                  MU_MAX_RANK);
+        return NULL;
+    }
+    const int64_t rows = rank;
+    mu_value *parts[] = {mu_of(values), mu_of(indices), mu_of(mu_tensor_new(MU_I64, 1, &rows, dims))};
+    return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, parts, NULL));
+}
+
 mu_tensor *mu_convert_to_tensor(const mu_value *value)
 {
     if (mu__pending())
@@ -361,5 +437,7 @@ mu_tensor *mu_convert_to_tensor(const mu_value *value)
                   "the result would have no known shape; make the slices inside");
         return NULL;
     }
-    return mu_unsorted_segment_sum(mu_at(value, 0), mu_at(value, 1), ((const int64_t *)mu__data(shape))[0]);
+    mu_tensor *values = mu_at(value, 0), *indices = mu_at(value, 1);
+    return mu__composed2("convert_to_tensor", values, indices,
+                         mu_unsorted_segment_sum(values, indices, ((const int64_t *)mu__data(shape))[0]));
 }

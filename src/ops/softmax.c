@@ -2,7 +2,6 @@
 //
 // The cross-entropies have their gradient as a hidden second output: forward has all it takes, and the
 // gradient of that output makes second derivatives work. Knows nothing of losses as models have them.
-#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -149,91 +148,41 @@ static void softmax_columns(const float *x, float *y, int64_t n, int64_t step, i
             divide_by(y + i * step, totals, width);
 }
 
-// ---- Rows of the other types --------------------------------------------------------------------
+// ---- Rows ---------------------------------------------------------------------------------------
 
-// 16-bit floats: some rows at a time become float32 and come back.
-static mu_status softmax_halves(const mu_kernel *kernel, int64_t rows, int64_t n, bool logarithm)
+// Rows of n elements; wide: room for one as floats, where 16-bit floats need it.
+typedef struct row_job {
+    mu_dtype dtype;
+    int64_t n;
+    bool logarithm;
+    float *wide;
+} row_job;
+
+static void softmax_some(const row_job *job, const void *x, void *y, int64_t rows)
+{
+    const mu_kernels *kernels = mu__kernels();
+    if (job->dtype == MU_F64)
+        kernels->softmax_f64(x, y, job->n, job->logarithm, 0, rows);
+    else if (job->dtype == MU_F32)
+        kernels->softmax(x, y, job->n, job->logarithm, 0, rows);
+    else
+        kernels->softmax_halves(x, y, job->wide, job->n, job->dtype == MU_BF16, job->logarithm, 0, rows);
+}
+
+static mu_status softmax_rows(const mu_kernel *kernel, int64_t rows, int64_t n, bool logarithm)
 {
     const mu_dtype dtype = kernel->in[0].dtype;
-    const int64_t together = MU_MIN(MU_MAX(4096 / n, 1), rows);
-    float *wide = mu__alloc((size_t)(together * n) * sizeof *wide);
-    if (!wide)
-        return MU_RESOURCE_EXHAUSTED;
-    for (int64_t row = 0; row < rows; row += together) {
-        const int64_t count = MU_MIN(together, rows - row);
-        const size_t at = (size_t)(row * n) * mu_dtype_bytes(dtype);
-        mu__convert(MU_F32, wide, dtype, (const char *)kernel->in[0].data + at, count * n);
-        mu__kernels()->softmax(wide, wide, n, logarithm, 0, count);
-        mu__convert(dtype, (char *)kernel->out[0].data + at, MU_F32, wide, count * n);
+    const int64_t wide = mu_dtype_bytes(dtype) == 2 ? (n + MU_WIDE_ROW - 1) / MU_WIDE_ROW * MU_WIDE_ROW : 0;
+    float *memory = NULL;
+    if (wide > 0) {
+        memory = mu__alloc((size_t)wide * sizeof *memory);
+        if (!memory)
+            return MU_RESOURCE_EXHAUSTED;
     }
-    mu__free(wide);
+    const row_job job = {dtype, n, logarithm, memory};
+    softmax_some(&job, kernel->in[0].data, kernel->out[0].data, rows);
+    mu__free(memory);
     return MU_OK;
-}
-
-enum { LANES = 16, PIECE = 256 };  // sums and maxima side by side; exponentials at a time
-
-MU_CLONES
-static double greatest_of(const double *x, int64_t n)
-{
-    double lanes[LANES], most = x[0];
-    int64_t i = 0;
-    for (int lane = 0; lane < LANES; lane++)
-        lanes[lane] = x[0];
-    for (; i + LANES <= n; i += LANES)
-        for (int lane = 0; lane < LANES; lane++)
-            lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
-    for (int lane = 0; lane < LANES; lane++)
-        most = lanes[lane] > most ? lanes[lane] : most;
-    for (; i < n; i++)
-        most = x[i] > most ? x[i] : most;
-    return most;
-}
-
-MU_CLONES
-static void subtract_number(const double *x, double most, double offset, double *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (x[i] - most) - offset;
-}
-
-MU_CLONES
-static double sum_of(const double *x, int64_t n)
-{
-    double lanes[LANES] = {0}, sum = 0;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int lane = 0; lane < LANES; lane++)
-            lanes[lane] += x[i + lane];
-    for (; i < n; i++)
-        sum += x[i];
-    for (int lane = 0; lane < LANES; lane++)
-        sum += lanes[lane];
-    return sum;
-}
-
-MU_CLONES
-static void divide_row(double *y, double sum, int64_t n)
-{
-    const double inverse = 1 / sum;
-    for (int64_t i = 0; i < n; i++)
-        y[i] *= inverse;
-}
-
-static void softmax_row_f64(const double *x, double *y, int64_t n, bool logarithm)
-{
-    const double most = greatest_of(x, n);
-    double piece[PIECE], sum = 0;
-    for (int64_t i = 0; i < n; i += PIECE) {
-        const int64_t count = MU_MIN((int64_t)PIECE, n - i);
-        double *e = logarithm ? piece : y + i;
-        subtract_number(x + i, most, 0, e, count);
-        mu__kernels()->math_f64(MU_MATH_EXP, 0, e, e, count);
-        sum += sum_of(e, count);
-    }
-    if (logarithm)
-        subtract_number(x, most, log(sum), y, n);
-    else
-        divide_row(y, sum, n);
 }
 
 static mu_status softmax_prepare(mu_prepare *prepare)
@@ -258,18 +207,10 @@ static mu_status softmax_fast(const mu_kernel *kernel)
     float *y = kernel->out[0].data;
     if (n == 0 || outer == 0 || inner == 0)
         return MU_OK;
-    if (dtype == MU_F64) {
-        for (int64_t row = 0; row < outer; row++)
-            softmax_row_f64((const double *)kernel->in[0].data + row * n, (double *)kernel->out[0].data + row * n, n,
-                            logarithm);
-        return MU_OK;
-    }
+    if (inner == 1)
+        return softmax_rows(kernel, outer, n, logarithm);
     if (dtype != MU_F32)
-        return inner == 1 ? softmax_halves(kernel, outer, n, logarithm) : mu__run_as_f32(kernel, softmax_fast);
-    if (inner == 1) {
-        mu__kernels()->softmax(x, y, n, logarithm, 0, outer);
-        return MU_OK;
-    }
+        return mu__run_as_f32(kernel, softmax_fast);
     for (int64_t o = 0; o < outer; o++, x += n * inner, y += n * inner)
         for (int64_t j = 0; j < inner; j += COLUMNS)
             softmax_columns(x + j, y + j, n, inner, MU_MIN((int64_t)COLUMNS, inner - j), logarithm);
@@ -521,12 +462,4 @@ mu_tensor *mu_nn_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits)
 {
     mu_tensor *in[] = {logits, labels}, *out[2];
     return mu__apply(&mu_op_softmax_cross_entropy, NULL, 2, in, 0, NULL, out) == MU_OK ? out[0] : NULL;
-}
-
-mu_tensor *mu_nn_sigmoid_cross_entropy(mu_tensor *labels, mu_tensor *logits)
-{
-    if (mu__pending())
-        return NULL;
-    mu_tensor *above = mu__apply1(&mu_op_softplus, NULL, logits);
-    return mu__composed2("sigmoid_cross_entropy", labels, logits, subtract(above, multiply(logits, labels)));
 }

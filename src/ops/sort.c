@@ -4,6 +4,7 @@
 // whatever the direction. The team shares the rows, which lie along the last axis; other axes are brought there by
 // transposition.
 #include "ops/attrs.h"
+#include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/words.h"
@@ -104,12 +105,12 @@ const mu_op mu_op_sort = {
     .attrs = sort_attrs, .infer = sort_infer, .grad = ordered_grad, .ref = sort_ref, .samples = samples_sort,
 };
 
-// Sorts along any axis: `which` output, in x's order of axes.
-static mu_tensor *sorted(mu_tensor *x, int axis, bool descending, int which)
+// Sorts along any axis: `which` output, in x's order of axes. Errors name `function`.
+static mu_tensor *sorted(mu_tensor *x, int axis, bool descending, int which, const char *function)
 {
     mu_tensor *out[2];
     mu_sort_attrs attrs;
-    int axes[MU_MAX_RANK], at = !x || mu__pending() ? 0 : mu__axis(axis, x->shape.rank, "sort");
+    int axes[MU_MAX_RANK], at = !x || mu__pending() ? 0 : mu__axis(axis, x->shape.rank, function);
     memset(&attrs, 0, sizeof attrs);
     attrs.descending = descending;
     int last = x ? x->shape.rank - 1 : 0;
@@ -118,18 +119,18 @@ static mu_tensor *sorted(mu_tensor *x, int axis, bool descending, int which)
     bool turned = x && at >= 0 && at != last;
     mu_tensor *in = turned ? mu_transpose(x, axes) : x;
     if (mu__apply(&mu_op_sort, &attrs, 1, &in, 0, NULL, out) != MU_OK)
-        return NULL;
+        return mu__called(function, &mu_op_sort, NULL);
     return turned ? mu_transpose(out[which], axes) : out[which];
 }
 
 mu_tensor *mu_sort(mu_tensor *x, int axis, bool descending)
 {
-    return sorted(x, axis, descending, 0);
+    return sorted(x, axis, descending, 0, "sort");
 }
 
 mu_tensor *mu_argsort(mu_tensor *x, int axis, bool descending)
 {
-    return sorted(x, axis, descending, 1);
+    return sorted(x, axis, descending, 1, "argsort");
 }
 
 static mu_status top_k_infer(mu_infer *infer)

@@ -144,10 +144,24 @@ mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *d
     return tensor;
 }
 
+mu_status mu__check_number(mu_dtype dtype, double value, const char *function)
+{
+    const bool integer = dtype != MU_BOOL && !mu__dtype_is_float(dtype);
+    const bool is_signed = dtype != MU_U8;
+    const double limit = ldexp(1, (int)mu_dtype_bytes(dtype) * 8 - is_signed);  // 2^63 is what INT64_MAX becomes
+    const bool fits = value >= (is_signed ? -limit : 0) && (value < limit || (dtype == MU_I64 && value == limit));
+    if (!integer || (fits && floor(value) == value))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: %.17g is no %s: these are whole numbers from %.0f to %.0f; to round or "
+                     "wrap it, make it of another type and use mu_cast",
+                     function, value, mu_dtype_name(dtype), is_signed ? -limit : 0, limit - 1);
+}
+
 mu_tensor *mu_constant(mu_dtype dtype, double value)
 {
     mu_shape shape;
-    if (mu__pending() || check_concrete(dtype, 0, NULL, "mu_constant", &shape) != MU_OK)
+    if (mu__pending() || check_concrete(dtype, 0, NULL, "mu_constant", &shape) != MU_OK ||
+        mu__check_number(dtype, value, "mu_constant") != MU_OK)
         return NULL;
     mu_tensor *tensor = mu__tensor_alloc(dtype, &shape);
     if (tensor)

@@ -32,6 +32,8 @@ uint16_t mu__f32_to_bf16(float value);                       // round to nearest
 float mu__f16_to_f32(uint16_t bits);
 uint16_t mu__f32_to_f16(float value);
 double mu__read_element(mu_dtype dtype, const void *data, int64_t index);
+// mu__check_number: can an integer type hold the number that `function` was given? Errors: INVALID_ARGUMENT.
+mu_status mu__check_number(mu_dtype dtype, double value, const char *function);
 void mu__write_element(mu_dtype dtype, void *data, int64_t index, double value);  // integers saturate
 // mu__convert copies n elements from one type to another as TensorFlow's cast does (floats truncate to integers).
 void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t n);

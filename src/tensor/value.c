@@ -162,24 +162,6 @@ mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *items)
     return mu__give(mu__value_container(MU_VALUE_MAP, MU_MAX(n, 0), items, n > 0 ? keys : &no_key));
 }
 
-mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, const int64_t *dims)
-{
-    if (mu__pending())
-        return NULL;
-    const bool given = values && indices && dims && rank >= 1 && rank <= MU_MAX_RANK;
-    if (!given || indices->shape.rank != 1 || (indices->dtype != MU_I32 && indices->dtype != MU_I64) ||
-        values->shape.rank != rank) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "mu_indexed_slices: wanted are values of the rank of the shape, a vector of int32 or int64 "
-                  "indices, and a shape of rank 1 to %d",
-                  MU_MAX_RANK);
-        return NULL;
-    }
-    const int64_t rows = rank;
-    mu_value *parts[] = {mu_of(values), mu_of(indices), mu_of(mu_tensor_new(MU_I64, 1, &rows, dims))};
-    return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, parts, NULL));
-}
-
 mu_value_kind mu_value_kind_of(const mu_value *value)
 {
     return value ? value->kind : MU_VALUE_TENSOR;

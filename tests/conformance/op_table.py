@@ -52,10 +52,11 @@ class Draw:
     def indices(self, *shape, n, dtype=np.int32):
         return self.generator.integers(0, n, shape).astype(dtype)
 
-    def distinct(self, *shape):
-        """Numbers of which no two are equal, so that orders have no ties."""
+    def distinct(self, *shape, over=1):
+        """Numbers of which no two are equal, so that orders have no ties; floats are divided by `over`."""
         n = int(np.prod(shape))
-        return self.generator.permutation(n).reshape(shape).astype(self.dtype)
+        numbers = self.generator.permutation(n).reshape(shape).astype(self.dtype)
+        return numbers if self.name in INTEGERS else numbers / self.dtype.type(over)
 
     def edges(self):
         if self.name == "bool":
@@ -114,7 +115,7 @@ TABLE = []
 
 
 def add(name, theirs, samples, dtypes, ours=None, **more):
-    function = f"mu_{name}"
+    function = "mu_" + name.split(" (")[0]
     ours = ours or (lambda mu, *inputs, **options: getattr(mu, function)(*inputs, *options.values()))
     more.setdefault("sprinkled", not name.startswith("stateless_"))  # what is drawn for NaN need not end
     TABLE.append(Op(name, ours, theirs, samples, dtypes, **more))
@@ -362,7 +363,7 @@ def add_indices():
     import ctypes
 
     def gather(draw):
-        for dtype in (np.int32, np.int64):
+        for dtype in (np.int32, np.int64, np.int16):
             yield Sample(draw(5, 3), draw.indices(4, n=5, dtype=dtype), axis=0, batch_dims=0)
         yield Sample(draw(2, 5, 3), draw.indices(2, 4, n=5), axis=1, batch_dims=1)
         yield Sample(draw(5, 3), draw.indices(2, 2, n=3), axis=-1, batch_dims=0)
@@ -381,13 +382,14 @@ def add_indices():
         lambda draw: [Sample(draw(4, 3), draw.indices(4, n=5)), Sample(draw(0, 3), draw.indices(0, n=5))], NUMBERS, slack=4,
         ours=lambda mu, values, indices: mu.mu_convert_to_tensor(mu.mu_indexed_slices(values, indices, 2, [5, 3])))
     add("gather_nd", "gather_nd", lambda draw: [Sample(draw(4, 3, 2), draw.indices(5, 2, n=3))], TYPES)
+    add("gather_nd (16-bit indices)", "gather_nd", lambda draw: [Sample(draw(4, 3, 2), draw.indices(5, 2, n=3, dtype=np.int16))], TYPES, gradient=False)
     add("scatter_nd", lambda tf, i, u, dims: tf.scatter_nd(i, u, dims),
         lambda draw: [Sample(draw.indices(4, 1, n=3), draw(4, 2), dims=[3, 2])], NUMBERS, slack=4,
         ours=lambda mu, i, u, dims: mu.mu_scatter_nd(i, u, len(dims), dims))
     for name in ("update", "add", "min", "max"):
         add(f"tensor_scatter_{name}", f"tensor_scatter_nd_{name}", scatter, NUMBERS, slack=4)
     add("one_hot", lambda tf, i, depth, dtype: tf.one_hot(i, depth, dtype=dtype),
-        lambda draw: [Sample(np.array([0, 3, -1, 9], np.int64), depth=4, dtype=int(muster.DTYPES[draw.dtype]))], TYPES)
+        lambda draw: [Sample(np.array([0, 3, -1, 9], of), depth=4, dtype=int(muster.DTYPES[draw.dtype])) for of in (np.int64, np.int8)], TYPES)
     add("top_k", lambda tf, x, k: list(tf.math.top_k(x, k)), lambda draw: [Sample(draw.distinct(3, 7), k=3)], NUMBERS,
         ours=lambda mu, x, k: pair(mu, lambda a, b: mu.mu_top_k(x, k, a, b)))
     for descending in (False, True):
@@ -404,7 +406,7 @@ def add_indices():
             lambda draw: [Sample(np.sort(draw(2, 6), -1), draw(2, 4))], WIDE + ("i64", "i32"), gradient=False, sprinkled=False,
             ours=lambda mu, s, v, right=right: mu.mu_searchsorted(s, v, right))
     add("batch_gather", lambda tf, x, i: tf.gather(x, i, axis=i.ndim - 1, batch_dims=i.ndim - 1),
-        lambda draw: [Sample(draw(2, 3, 5, 2), draw.indices(2, 3, 4, n=5)), Sample(draw(5, 2), draw.indices(3, n=5))], TYPES)
+        lambda draw: [Sample(draw(2, 3, 5, 2), draw.indices(2, 3, 4, n=5)), Sample(draw(5, 2), draw.indices(3, n=5, dtype=np.int16))], TYPES)
 
 
 def add_segments():
@@ -425,6 +427,10 @@ def add_segments():
             ours=lambda mu, x, i, n, name=name: getattr(mu, f"mu_unsorted_segment_{name}")(x, i, n))
         if name != "sqrt_n":
             add(f"segment_{name}", f"math.segment_{name}", ascending, dtypes, slack=8)
+    for name in ("sum", "mean", "sqrt_n"):
+        add(f"unsorted_segment_{name} (16-bit numbers)", lambda tf, x, i, n, name=name: getattr(tf.math, f"unsorted_segment_{name}")(x, i, n),
+            lambda draw: [Sample(draw(6, 2, low=1), draw.indices(6, n=4, dtype=np.int16), n=4)], FLOATS, slack=8,
+            ours=lambda mu, x, i, n, name=name: getattr(mu, f"mu_unsorted_segment_{name}")(x, i, n))
     add("unsorted_segment_prod (zeros)", lambda tf, x, i, n: tf.math.unsorted_segment_prod(x, i, n), zeros, FLOATS, slack=8,
         ours=lambda mu, x, i, n: mu.mu_unsorted_segment_prod(x, i, n))
 
@@ -499,6 +505,9 @@ def add_draws():
     add("stateless_random_gamma (rate)", lambda tf, seed, alpha, beta, dims:
         tf.random.stateless_gamma(dims, seed, alpha, beta, dtype=alpha.dtype), scaled, ("f64", "f32"), slack=8,
         ours=lambda mu, seed, alpha, beta, dims: mu.mu_stateless_random_gamma(seed, alpha, beta, len(dims), dims))
+    add("stateless_random_poisson (whole rates)", lambda tf, seed, rate, dims: tf.random.stateless_poisson(dims, seed, rate, rate.dtype),
+        seeds([1, 3, 10, 25, 400]), ("i64", "i32"), gradient=False, ours=lambda mu, seed, rate, dims:
+        mu.mu_stateless_random_poisson(seed, rate, mu.mu_tensor_dtype(rate), len(dims), dims))
     for name, target in (("", None), (" to i32", "i32"), (" to i64", "i64")):
         add(f"stateless_random_poisson{name}", lambda tf, seed, rate, dims, target=target:
             tf.random.stateless_poisson(dims, seed, rate, NUMPY[target] if target else rate.dtype), seeds([0.5, 3, 10, 25, 400]),

@@ -29,7 +29,7 @@ def add_products():
 
     add("matmul (16-bit integers)", "matmul", batched, ("i16",), ours=lambda mu, a, b: mu.mu_matmul(a, b))
     add("matmul_transposed", "matmul", transposed, FLOATS + ("i64", "i32"), slack=32)
-    add("nn_bias_add", "nn.bias_add", lambda draw: [Sample(draw(2, 3, 4), draw(4))], FLOATS)
+    add("nn_bias_add", "nn.bias_add", lambda draw: [Sample(draw(2, 3, 4), draw(4))], NUMBERS)
 
 
 # ---- Linear algebra -----------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def add_convolutions():
         return getattr(mu, f"mu_nn_conv{rank}d_transpose")(x=x, kernel=kernel, strides=(strides,) * rank, padding=padding)
 
     for rank in (1, 2, 3):
-        add(f"nn_conv{rank}d_transpose", transposed_theirs, transposed(rank), FLOATS, slack=64,
+        add(f"nn_conv{rank}d_transpose", transposed_theirs, transposed(rank), FLOATS + ("i32",) * (rank < 3), slack=64,
             ours=lambda mu, x, kernel, rank=rank, **options: transposed_ours(mu, x, kernel, rank=rank, **options))
     add("nn_separable_conv2d", lambda tf, x, a, b, strides, padding: tf.nn.separable_conv2d(x, a, b, [1, *strides, 1], padding.upper()),
         lambda draw: [Sample(draw(2, 7, 6, 3), draw(3, 3, 3, 2), draw(1, 1, 6, 4), strides=strides, padding=padding)
@@ -176,34 +176,34 @@ def add_convolutions():
              ("conv1d", " (dilated)", conv1d_theirs, causal), ("conv1d", " (explicit)", conv1d_pads_theirs, conv1d_pads),
              ("conv3d", "", volumes_theirs, volumes)]
     for name, note, call, make in rows:
-        add(f"nn_{name}{note}", call, make, FLOATS, slack=64,
+        add(f"nn_{name}{note}", call, make, FLOATS + ("i32",) * (name in ("conv1d", "conv2d")), slack=64,
             ours=lambda mu, x, kernel, name=name, **options: getattr(mu, f"mu_nn_{name}")(x=x, kernel=kernel, **options))
 
 
 def add_pooling():
     def samples(draw):
         for window, strides, padding in (((2, 2), (2, 2), "valid"), ((3, 2), (2, 1), "same"), ((3, 3), (1, 1), "valid")):
-            yield Sample(draw.distinct(2, 7, 6, 3) / draw.dtype.type(32), window=window, strides=strides, padding=padding)
+            yield Sample(draw.distinct(2, 7, 6, 3, over=32), window=window, strides=strides, padding=padding)
 
     for name in ("max_pool2d", "avg_pool2d"):
         add(f"nn_{name}", lambda tf, x, window, strides, padding, name=name:
-            getattr(tf.nn, name)(x, window, strides, padding.upper()), samples, FLOATS, slack=4,
+            getattr(tf.nn, name)(x, window, strides, padding.upper()), samples, NUMBERS if name[0] == "m" else FLOATS, slack=4,
             ours=lambda mu, x, name=name, **options: getattr(mu, f"mu_nn_{name}")(x=x, **options))
 
 
 def add_pooling_of_other_ranks():
     def sequences(draw):
         for window, stride, padding in ((2, 2, "valid"), (3, 1, "same"), (3, 2, "same")):
-            yield Sample(draw.distinct(2, 7, 3) / draw.dtype.type(8), window=window, stride=stride, padding=padding)
+            yield Sample(draw.distinct(2, 7, 3, over=8), window=window, stride=stride, padding=padding)
 
     def volumes(draw):
         for window, strides, padding in (((2, 2, 2), (2, 2, 2), "valid"), ((3, 2, 2), (2, 1, 2), "same"),
                                          ((1, 3, 2), (1, 1, 1), "valid")):
-            yield Sample(draw.distinct(1, 5, 4, 6, 2) / draw.dtype.type(16), window=window, strides=strides, padding=padding)
+            yield Sample(draw.distinct(1, 5, 4, 6, 2, over=16), window=window, strides=strides, padding=padding)
 
     for name in ("max_pool", "avg_pool"):
         add(f"nn_{name}1d", lambda tf, x, window, stride, padding, name=name:
-            getattr(tf.nn, f"{name}1d")(x, window, stride, padding.upper()), sequences, FLOATS, slack=4,
+            getattr(tf.nn, f"{name}1d")(x, window, stride, padding.upper()), sequences, NUMBERS if name[0] == "m" else FLOATS, slack=4,
             ours=lambda mu, x, name=name, **options: getattr(mu, f"mu_nn_{name}1d")(x=x, **options))
         add(f"nn_{name}3d", lambda tf, x, window, strides, padding, name=name:
             getattr(tf.nn, f"{name}3d")(x, window, strides, padding.upper()), volumes, FLOATS, slack=4,
@@ -303,6 +303,7 @@ def add_dropout():
     def samples(draw):
         for seed in ([3, 5], [-1, 2**40]):
             yield Sample(draw(3, 40), np.array(seed, np.int64), rate=0.25)
+        yield Sample(draw(3, 40), np.array([-3, 5], np.int32), rate=0.25)
 
     # Other types drop the same places in Muster; TensorFlow draws anew in each type.
     add("nn_stateless_dropout", lambda tf, x, seed, rate: tf.nn.experimental.stateless_dropout(x, rate, seed), samples, ("f32",),

@@ -86,6 +86,15 @@ static mu_tensor *batch_norm_statistics(mu_tensor *const *in)
     return mu_add(y, mu_multiply(mean, mu_sin(variance)));
 }
 static mu_tensor *sigmoid_loss(mu_tensor *const *in) { return mu_nn_sigmoid_cross_entropy(in[0], in[1]); }
+// Labels that sum to 1 whatever they are made from: there the hidden gradient is one, in the labels too.
+static mu_tensor *softmax_loss(mu_tensor *const *in)
+{
+    return mu_nn_softmax_cross_entropy(mu_nn_softmax(in[0], -1), in[1]);
+}
+static mu_tensor *sparse_loss(mu_tensor *const *in)
+{
+    return mu_nn_sparse_softmax_cross_entropy(mu_reshape(places(), 1, (const int64_t[]){3}), in[0]);
+}
 static mu_tensor *dropped(mu_tensor *const *in)
 {
     return mu_nn_stateless_dropout(mu_square(in[0]), 0.4,
@@ -122,6 +131,8 @@ static const composed rows[] = {
     {"batch_normalization", batch_norm, 4, {MU_DIMS(3, 5), MU_DIMS(5), MU_DIMS(5), MU_DIMS(5)}, .batched = 1},
     {"batch_norm_training", batch_norm_statistics, 3, {MU_DIMS(5, 3), MU_DIMS(3), MU_DIMS(3)}, .batched = 1},
     {"sigmoid_cross_entropy", sigmoid_loss, 2, {MU_DIMS(3, 5), MU_DIMS(3, 5)}, .batched = 3, .low = 0.1, .high = 0.9},
+    {"softmax_cross_entropy", softmax_loss, 2, {MU_DIMS(3, 5), MU_DIMS(3, 5)}, .batched = 3},
+    {"sparse_softmax_cross_entropy", sparse_loss, 1, {MU_DIMS(3, 5)}},
     {"stateless_dropout", dropped, 1, {MU_DIMS(3, 5)}},
 };
 

@@ -101,6 +101,47 @@ static void test_distributions(void **state)
     mu_pool_close(pool);
 }
 
+// Rates that no distribution has: TensorFlow's results, but for NaN, which it does not return from.
+static void test_odd_rates(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const double rates[] = {-1, -1e300, -INFINITY, 0, -0.0, INFINITY, NAN};
+    const int64_t n = MU_COUNT(rates);
+    mu_tensor *rate = mu_tensor_new(MU_F64, 1, &n, rates);
+    const mu_tensor *numbers = mu_stateless_random_poisson(seed(), rate, MU_F32, 1, &n);
+    const mu_tensor *counts = mu_stateless_random_poisson(seed(), rate, MU_I32, 1, &n);
+    assert_non_null(numbers);
+    assert_non_null(counts);
+    for (int i = 0; i < n; i++) {
+        assert_true(at(counts, i) == 0);
+        assert_true(i < 5 ? at(numbers, i) == 0 : i == 5 ? at(numbers, i) == INFINITY : isnan(at(numbers, i)));
+    }
+    mu_pool_close(pool);
+}
+
+// Narrow indices of slices become int32.
+static void test_narrow_indices(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const mu_dtype dtypes[] = {MU_I8, MU_I16, MU_I32, MU_I64};
+    for (size_t k = 0; k < MU_COUNT(dtypes); k++) {
+        mu_tensor *narrow = mu_cast(mu_tensor_new(MU_I64, 1, (const int64_t[]){2}, (const int64_t[]){3, 1}), dtypes[k]);
+        mu_value *slices = mu_indexed_slices(mu_ones(MU_F32, 2, (const int64_t[]){2, 2}), narrow, 2,
+                                             (const int64_t[]){4, 2});
+        assert_non_null(slices);
+        assert_int_equal(mu_tensor_dtype(mu_at(slices, 1)), k == 3 ? MU_I64 : MU_I32);
+        const mu_tensor *dense = mu_convert_to_tensor(slices);
+        for (int i = 0; i < 8; i++)
+            assert_true(at(dense, i) == (i / 2 == 1 || i / 2 == 3));
+    }
+    assert_null(mu_indexed_slices(mu_ones(MU_F32, 1, (const int64_t[]){2}), mu_ones(MU_F32, 1, (const int64_t[]){2}), 1,
+                                  (const int64_t[]){2}));
+    assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
+    mu_pool_close(pool);
+}
+
 // The mean of draws is alpha / beta: its slopes are 1 / beta and -alpha / beta^2, up to chance.
 static void test_slopes_of_gamma(void **state)
 {
@@ -127,6 +168,8 @@ int main(void)
         cmocka_unit_test(test_empty_segments),
         cmocka_unit_test(test_distributions),
         cmocka_unit_test(test_slopes_of_gamma),
+        cmocka_unit_test(test_odd_rates),
+        cmocka_unit_test(test_narrow_indices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -182,6 +182,8 @@ static const struct { const char *name; unsigned lacks; const char *why; } exemp
     {"silu_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
     {"gelu_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
     {"gelu_tanh_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
+    {"sigmoid_cross_entropy", BROADCAST, "labels have the shape of the logits, as in TensorFlow"},
+    {"sigmoid_cross_entropy_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
 };
 
 static unsigned lacks(const mu_op *op)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 enum { MAX_ADDRESS = 4096 };
 
@@ -37,6 +38,29 @@ static uint64_t tag_of(int rank, int tag) { return (uint64_t)(uint32_t)rank << 3
 static void *fail(mu_network_args *args, const char *what, ucs_status_t status)
 {
     snprintf(args->error, args->error_bytes, "%s: %s", what, ucs_status_string(status));
+    return NULL;
+}
+
+// UCX keeps the queues between processes of a host in /dev/shm, and where that is full says no more than that some
+// resource is short.
+static void *fail_to_start(mu_network_args *args, ucs_status_t status)
+{
+    enum { LITTLE = 64 };
+    struct statvfs memory;
+    fail(args, "UCX cannot start", status);
+    const size_t used = strlen(args->error);
+    const int short_of = status == UCS_ERR_NO_RESOURCE || status == UCS_ERR_NO_MEMORY;
+    if (!short_of || statvfs("/dev/shm", &memory) != 0)
+        return NULL;
+    const unsigned long long left = (unsigned long long)memory.f_bavail * memory.f_frsize >> 20;
+    const unsigned long long all = (unsigned long long)memory.f_blocks * memory.f_frsize >> 20;
+    if (left < LITTLE)
+        snprintf(args->error + used, args->error_bytes - used,
+                 "; /dev/shm, where it keeps its queues, has %llu MB left of %llu: make room there (mount -o "
+                 "remount,size=1G /dev/shm; docker run --shm-size=1g), or leave it out with UCX_TLS=tcp", left, all);
+    else
+        snprintf(args->error + used, args->error_bytes - used,
+                 "; UCX_LOG_LEVEL=info shows of what, UCX_TLS=tcp does with the least");
     return NULL;
 }
 
@@ -144,7 +168,7 @@ static void *ucx_open(mu_network_args *args)
     if (status == UCS_OK)
         status = open_worker(n);
     args->threads = MU_NETWORK_ANY;
-    void *made = status == UCS_OK ? open_endpoints(n, args) : fail(args, "UCX cannot start", status);
+    void *made = status == UCS_OK ? open_endpoints(n, args) : fail_to_start(args, status);
     if (made == NULL)
         ucx_close(n);
     return made;

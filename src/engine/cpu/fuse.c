@@ -65,7 +65,7 @@ static mu_status fuse_bias(mu_graph *graph, const users *u)
     for (size_t i = 0; i < graph->nodes.n; i++) {
         mu_node *bias = graph->nodes.items[i];
         mu_node *product = bias->op == &mu_op_bias_add ? bias->in[0].node : NULL;
-        if (!product || !only_user(u, product, bias))
+        if (!product || !mu__dtype_is_float(bias->out[0].dtype) || !only_user(u, product, bias))
             continue;
         const mu_op *fused = product->op == &mu_op_conv2d   ? &mu_op_conv2d_bias
                              : product->op == &mu_op_matmul && product->out[0].shape.rank == 2 ? &mu_op_matmul_bias

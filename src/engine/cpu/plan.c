@@ -1,15 +1,12 @@
 // Compiling a graph for known shapes: what memory each value gets, and which kernel runs each node.
 //
-// In order: shapes, owners of memory (views share their input's; an op that may works in place; a variable
-// that nothing overwrites meanwhile is read where it lies), lifetimes, all-reduce blocks, kernels, places.
+// In order: shapes, owners of memory (views share their input's, or a part of it; an op that may works in place; a
+// variable that nothing overwrites meanwhile is read where it lies), lifetimes, all-reduce blocks, kernels, places.
 #include "engine/cpu/plan.h"
 
-// Under the shapes of this plan: what broadcasts or sums to the shape that it has already is a view too.
 static bool is_view(const mu_plan *plan, const mu_node *node)
 {
-    return node->n_in > 0 && node->n_out > 0 &&
-           mu__op_is_view(node->op, &plan->values[mu__value_index(plan, node->in[0])].spec,
-                          &plan->values[plan->first_value[node->id]].spec);
+    return node->n_out > 0 && plan->values[plan->first_value[node->id]].sharing != SHARES_NOTHING;
 }
 
 // ---- Shapes -------------------------------------------------------------------------------------
@@ -34,6 +31,11 @@ static mu_status specialise_node(mu_plan *plan, const mu_node *node, mu_spec *sc
         values[i].spec = out[i];
         values[i].bytes = mu__spec_bytes(&out[i]);
     }
+    // Under the shapes of this plan: also what broadcasts or sums to the shape that it has already is a view.
+    if (node->n_in > 0 && node->n_out > 0)
+        values[0].sharing = mu__op_is_view(node->op, scratch, out) ? SHARES_ALL
+                            : mu__op_is_part(node->op, node->attrs, scratch, out, &values[0].shift) ? SHARES_PART
+                                                                                                    : SHARES_NOTHING;
     return MU_OK;
 }
 
@@ -67,23 +69,54 @@ static mu_status specialise(mu_plan *plan, const mu_spec *inputs)
 
 // ---- Owners and lifetimes -----------------------------------------------------------------------
 
+// What a caller gets or a collective works on lies in memory of its own size, so it is no part of something larger.
+static void find_escapes(mu_plan *plan)
+{
+    const mu_graph *graph = plan->graph;
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        plan->values[mu__value_index(plan, graph->outputs.items[i])].escapes = true;
+    for (size_t i = graph->nodes.n; i-- > 0;) {
+        const mu_node *node = graph->nodes.items[i];
+        for (int k = 0; k < node->n_in && (node->op->flags & MU_OP_COLLECTIVE); k++)
+            plan->values[mu__value_index(plan, node->in[k])].escapes = true;
+        const value *out = &plan->values[plan->first_value[i]];
+        if (is_view(plan, node) && out->sharing == SHARES_ALL && out->escapes)
+            plan->values[mu__value_index(plan, node->in[0])].escapes = true;
+    }
+}
+
+// A small part of what lies in the arena would keep all of that.
+static bool is_worth_sharing(const mu_plan *plan, const value *part, const value *whole)
+{
+    enum { PARTS = 8 };
+    const value *owner = &plan->values[whole->root];
+    return !part->escapes && (owner->storage != STORAGE_ARENA || owner->bytes / PARTS <= part->bytes);
+}
+
 static void own(mu_plan *plan, const mu_node *node)
 {
-    int base = plan->first_value[node->id];
-    for (int i = 0; i < node->n_out; i++)
-        plan->values[base + i] = (value){.spec = plan->values[base + i].spec,
-                                         .bytes = plan->values[base + i].bytes,
-                                         .root = base + i,
-                                         .storage = STORAGE_ARENA,
-                                         .first = node->id,
-                                         .last = node->id,
-                                         .bucket = -1};
-    if (node->op == &mu_op_constant) {
-        plan->values[base].storage = STORAGE_CONSTANT;
-        plan->values[base].index = node->id;
+    value *values = &plan->values[plan->first_value[node->id]];
+    for (int i = 0; i < node->n_out; i++) {
+        value *v = &values[i];
+        v->root = plan->first_value[node->id] + i;
+        v->storage = node->op == &mu_op_input ? STORAGE_INPUT : STORAGE_ARENA;
+        v->first = v->last = node->id;
+        v->bucket = -1;
     }
-    if (is_view(plan, node))
-        plan->values[base].root = plan->values[mu__value_index(plan, node->in[0])].root;
+    if (node->op == &mu_op_constant) {
+        values->storage = STORAGE_CONSTANT;
+        values->index = node->id;
+    }
+    if (!is_view(plan, node))
+        return;
+    const value *in = &plan->values[mu__value_index(plan, node->in[0])];
+    if (values->sharing == SHARES_PART && !is_worth_sharing(plan, values, in)) {
+        values->sharing = SHARES_NOTHING;
+        values->shift = 0;
+        return;
+    }
+    values->root = in->root;
+    values->shift += in->shift;
 }
 
 // A read needs no copy if nothing writes the variable up to its last use.
@@ -104,13 +137,11 @@ static void alias_read(mu_plan *plan, const mu_node *node)
 static void find_lifetimes(mu_plan *plan)
 {
     const mu_graph *graph = plan->graph;
+    find_escapes(plan);
     for (size_t i = 0; i < graph->nodes.n; i++)
         own(plan, graph->nodes.items[i]);
-    for (size_t i = 0; i < graph->inputs.n; i++) {
-        value *v = &plan->values[plan->first_value[graph->inputs.items[i]->id]];
-        v->storage = STORAGE_INPUT;
-        v->index = (int)i;
-    }
+    for (size_t i = 0; i < graph->inputs.n; i++)
+        plan->values[plan->first_value[graph->inputs.items[i]->id]].index = (int)i;
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const mu_node *node = graph->nodes.items[i];
         for (int k = 0; k < node->n_in; k++)

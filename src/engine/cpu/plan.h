@@ -19,11 +19,17 @@ typedef enum storage {
     STORAGE_RESULT,    // a buffer made for each run
 } storage;
 
+// What a node's first output has of the first input's memory.
+typedef enum sharing { SHARES_NOTHING, SHARES_PART, SHARES_ALL } sharing;
+
 // One output of one node. Values that share memory point to the one that owns it.
 typedef struct value {
     mu_spec spec;
     size_t bytes;
     int root;          // index of the owner; its own index if it is one
+    size_t shift;      // bytes into the owner's memory
+    sharing sharing;
+    bool escapes;      // a caller gets it, or a collective works on it
     // of owners:
     storage storage;
     int index;         // of the input, constant node, resource or result

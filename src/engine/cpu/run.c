@@ -66,9 +66,8 @@ static char *bucket_data(const mu_plan *plan, const bucket *b, char *arena)
     return plan->shared ? plan->shared + b->shared : arena + b->offset;
 }
 
-static void *address(const mu_plan *plan, const cpu_call *call, char *arena, int v)
+static char *owner_address(const mu_plan *plan, const cpu_call *call, char *arena, const value *owner)
 {
-    const value *owner = &plan->values[plan->values[v].root];
     switch (owner->storage) {
     case STORAGE_ARENA:
         if (owner->bucket < 0)
@@ -85,6 +84,13 @@ static void *address(const mu_plan *plan, const cpu_call *call, char *arena, int
         return plan->result_data[owner->index];
     }
     return NULL;
+}
+
+static void *address(const mu_plan *plan, const cpu_call *call, char *arena, int v)
+{
+    const value *seen = &plan->values[v];
+    char *owner = owner_address(plan, call, arena, &plan->values[seen->root]);
+    return seen->shift > 0 ? owner + seen->shift : owner;
 }
 
 // A result lies where the caller wants it, or in a buffer of its own.

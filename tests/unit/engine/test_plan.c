@@ -18,9 +18,25 @@ typedef struct program {
     double alone;  // what stands for an all-reduce where there is one replica: a factor; 0: all-reduce
 } program;
 
+// A part of something larger, which a caller may get.
+static mu_tensor *across(mu_tensor *a, mu_tensor *b)
+{
+    return mu_slice(mu_concat(2, (mu_tensor *[]){a, b}, 0), (int64_t[]){1, 0}, (int64_t[]){4, 4});
+}
+
+// Parts of one value beside each other, one of them used where the other could be overwritten.
+static mu_tensor *halves_swapped(mu_tensor *a, mu_tensor *b)
+{
+    mu_tensor *half[2] = {NULL};
+    mu_split(mu_reshape(a, 2, (int64_t[]){4, 4}), 2, 0, half);  // a trace knows no batch axis
+    mu_tensor *row = mu_strided_slice(b, (int64_t[]){-1, 0}, (int64_t[]){0, 0}, NULL, 0, 2, 1);
+    mu_tensor *swapped[] = {mu_neg(half[1]), mu_add(half[0], row)};
+    return mu_concat(2, swapped, 0);
+}
+
 static mu_tensor *random_op(const program *p, unsigned *seed, mu_tensor *a, mu_tensor *b)
 {
-    switch (next_random(seed, p->reduces ? 12 : 10)) {
+    switch (next_random(seed, p->reduces ? 14 : 12)) {
     case 0: return mu_add(a, b);
     case 1: return mu_subtract(a, b);
     case 2: return mu_tanh(mu_multiply(a, b));
@@ -31,6 +47,8 @@ static mu_tensor *random_op(const program *p, unsigned *seed, mu_tensor *a, mu_t
     case 7: return mu_maximum(a, mu_neg(b));
     case 8: return mu_multiply(a, mu_reduce_mean(b, 0));
     case 9: return mu_sin(a);
+    case 10: return across(a, b);
+    case 11: return halves_swapped(a, b);
     }
     mu_tensor *x = mu_cos(a);
     mu_tensor *reduced = p->alone > 0 ? mu_multiply(x, mu_constant(MU_F64, p->alone)) : mu_all_reduce(MU_SUM, x);

@@ -371,6 +371,29 @@ static void functions_call_functions(void **state)
                 mu_scalar(mu_at(seen, 2)) == 36);
 }
 
+// Under a tape of the caller's a function is called eagerly, twice differentiable; its own tapes end with it.
+static void gradients_pass_through_called_functions(void **state)
+{
+    (void)state;
+    scale = mu_variable_new(mu_constant(MU_F64, 4), "scale");
+    mu_function *inner = mu_function_new(scaled, NULL), *slope = mu_function_new(slope_of_scaled, inner);
+    mu_value *x = mu_list(mu_constant(MU_F64, 3), MU_END);
+    mu_value *both = mu_list(mu_at(x, 0), mu_variables(scale, MU_END), MU_END);
+    for (int way = 0; way < 2; way++) {
+        mu_tape *outer = mu_tape_open(), *tape = mu_tape_open();
+        mu_tensor *y = mu_at(way ? mu_run(NULL, inner, x) : mu_function_call(inner, x), 0);
+        mu_value *first = mu_gradients(tape, y, both);
+        assert_true(mu_scalar(mu_at(first, 0)) == 24 && mu_scalar(mu_value_at(first, 1)) == 9);
+        assert_true(mu_scalar(mu_at(mu_gradients(outer, mu_at(first, 0), x), 0)) == 8);
+        mu_tensor *found = mu_at(mu_run(NULL, slope, x), 0);
+        assert_true(mu_scalar(mu_at(mu_gradients(outer, found, x), 0)) == 8);
+        assert_ptr_equal(mu__context()->tape, tape);
+        mu_tape_close(tape);
+        mu_tape_close(outer);
+    }
+    assert_int_equal(mu_function_trace_count(inner), 0);
+}
+
 static mu_value *calls_itself(mu_value *arguments, void *arg)
 {
     return mu_function_call(*(mu_function **)arg, arguments);
@@ -439,6 +462,7 @@ int main(void)
         MODEL_TEST(recomputing_saves_memory),
         MODEL_TEST(calls_are_put_in_place),
         MODEL_TEST(functions_call_functions),
+        MODEL_TEST(gradients_pass_through_called_functions),
         MODEL_TEST(recursion_must_end),
         MODEL_TEST(threads_share_a_function),
     };

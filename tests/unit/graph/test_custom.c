@@ -119,6 +119,8 @@ static void failures_name_the_op(void **state)
     expect_error(MU_INVALID_ARGUMENT, "one shape");
     assert_null(weigh(a, a));
     expect_error(MU_OUT_OF_RANGE, "element 1");
+    assert_null(weigh(a, a));
+    expect_error(MU_OUT_OF_RANGE, "\nin the kernel of custom/weigh");
     assert_null(mu_call_op1("weigh", 2, (mu_tensor *[]){a, a}));
     expect_error(MU_INVALID_ARGUMENT, "has 2 outputs");
     assert_null(mu_call_op1("nobody", 1, &a));

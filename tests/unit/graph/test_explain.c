@@ -207,10 +207,26 @@ static void attributes_are_shown(void **state)
     mu__free(picture);
 }
 
+static void print_twice(void *arg)
+{
+    mu_print(arg, "x");
+    mu_print(arg, "y = ");
+    mu_print(arg, "");
+}
+
+static void a_label_is_told_from_its_tensor(void **state)
+{
+    (void)state;
+    char text[200];
+    catch_stderr(print_twice, mu_constant(MU_F32, 1), text, sizeof text);
+    assert_string_equal(text, "x 1.0\ny = 1.0\n1.0\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {LOG_TEST(retracing_is_explained), LOG_TEST(a_graph_is_drawn),
                                        LOG_TEST(bodies_are_drawn),
+                                       LOG_TEST(a_label_is_told_from_its_tensor),
                                        DEBUG_TEST(attributes_are_shown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

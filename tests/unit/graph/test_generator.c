@@ -78,6 +78,40 @@ static void replicas_draw_their_own(void **state)
     assert_true(a[0] != b[0] && a[1] != b[1] && a[2] != b[2]);
 }
 
+static mu_value *draw_for_row(mu_value *element, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(element, 0), *seed = mu_generator_next(generator);
+    mu_tensor *noise = mu_stateless_random_uniform(seed, MU_F64, 1, (int64_t[]){2});
+    return mu_list(mu_add(x, noise), mu_cast(seed, MU_F64), mu_cast(mu_generator_next(generator), MU_F64), MU_END);
+}
+
+static mu_value *draw_at_once(mu_value *arguments, void *arg)
+{
+    generator = arg;
+    return mu_vectorized_map(draw_for_row, arguments, NULL);
+}
+
+// Every row draws seeds of its own, traced the same as not; after the rows the generator has moved on by all of them.
+static void rows_at_once_draw_their_own(void **state)
+{
+    (void)state;
+    enum { ROWS = 4 };
+    mu_tensor *x = mu_zeros(MU_F64, 2, (int64_t[]){ROWS, 2});
+    mu_variable *eager = mu_generator_new(7, "eager"), *in_function = mu_generator_new(7, "traced");
+    mu_value *a = draw_at_once(mu_list(x, MU_END), eager), *b = traced(draw_at_once, in_function, mu_list(x, MU_END));
+    if (!a)
+        fail_msg("%s", mu_error_message());
+    for (int i = 0; i < 3; i++) {
+        const double *seen = doubles(mu_at(a, i));
+        assert_memory_equal(seen, doubles(mu_at(b, i)), ROWS * 2 * sizeof *seen);
+        for (int row = 1; row < ROWS; row++)
+            assert_memory_not_equal(seen, seen + 2 * row, 2 * sizeof *seen);
+    }
+    assert_int_equal(((const int64_t *)mu_tensor_data(mu_variable_read(eager)))[0], 2 * ROWS);
+    assert_int_equal(((const int64_t *)mu_tensor_data(mu_variable_read(in_function)))[0], 2 * ROWS);
+}
+
 static void what_is_no_generator_is_refused(void **state)
 {
     (void)state;
@@ -95,6 +129,7 @@ int main(void)
         MODEL_TEST(seeds_follow_from_the_state),
         MODEL_TEST(functions_move_it_on),
         MODEL_TEST(replicas_draw_their_own),
+        MODEL_TEST(rows_at_once_draw_their_own),
         MODEL_TEST(what_is_no_generator_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

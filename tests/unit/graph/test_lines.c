@@ -160,6 +160,39 @@ static void a_gradient_op_names_the_forward_line(void **state)
 
 // ---- Over the wire ------------------------------------------------------------------------------
 
+// A mean of segments is sums and quotients: what one of those says when it runs has a line with the function's name.
+static mu_value *mean_of_segments(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0), *segments = mu_at(arguments, 1);
+    HERE; mu_tensor *means = mu_unsorted_segment_mean(mu_neg(x), segments, 2);
+    return mu_of(mu_gather(means, segments, 0, 0));
+}
+
+static mu_value *gather_of_segments(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0), *segments = mu_at(arguments, 1);
+    mu_tensor *means = mu_unsorted_segment_mean(x, mu_zeros_like(segments), 2);
+    HERE; return mu_of(mu_gather(means, segments, 0, 0));
+}
+
+static void the_run_names_the_function_that_was_called(void **state)
+{
+    (void)state;
+    mu_value *arguments = mu_list(vector_of(2), mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){0, 7}), MU_END);
+    mu_function *f = mu_function_new(mean_of_segments, NULL);
+    assert_null(mu_run(mu_default_strategy(), f, arguments));
+    assert_non_null(strstr(mu_error_message(), "unsorted_segment_sum: "));
+    assert_non_null(strstr(mu_error_message(), "\nin unsorted_segment_mean"));
+    assert_made_here();
+    // What uses its result is not part of it.
+    f = mu_function_new(gather_of_segments, NULL);
+    assert_null(mu_run(mu_default_strategy(), f, arguments));
+    assert_null(strstr(mu_error_message(), "segment_mean"));
+    assert_made_here();
+}
+
 static void lines_travel(void **state)
 {
     (void)state;
@@ -194,6 +227,7 @@ int main(void)
         MODEL_TEST(the_plan_fails),
         MODEL_TEST(the_run_fails),
         MODEL_TEST(a_gradient_op_names_the_forward_line),
+        MODEL_TEST(the_run_names_the_function_that_was_called),
         MODEL_TEST(lines_travel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 // Functions traced with axes of unknown size, where results and gradients depend on those sizes: convolutions with
-// kernels of any size, factors and triangular systems of any size. Wanted is what the same calls give at once.
+// kernels of any size, factors and triangular systems of any size, attention of any width. Wanted is what the same
+// calls give at once.
 #include "control_test.h"
 
 enum { MOST = 4 };
@@ -162,12 +163,60 @@ static void matrices_of_any_size(void **state)
         check_case(&cases[i]);
 }
 
+// ---- Attention ----------------------------------------------------------------------------------
+
+static mu_tensor *attention(mu_value *in)
+{
+    return mu_nn_attention(mu_at(in, 0), mu_at(in, 1), mu_at(in, 2), .causal = true);
+}
+
+// The default scale follows the width.
+static void attention_of_any_width(void **state)
+{
+    static const unknown_case cases[] = {
+        {"attention", attention, 3,
+         {{{3, 2, 3, 4}, {3, 2, 5, 4}, {3, 2, 5, 3}}, {{3, 2, 3, 1}, {3, 2, 5, 1}, {3, 2, 5, 3}},
+          {{3, 2, 3, 7}, {3, 2, 5, 7}, {3, 2, 5, 3}}}},
+    };
+    (void)state;
+    check_case(&cases[0]);
+}
+
+// ---- Parts of which only the shape counts -------------------------------------------------------
+
+static mu_value *slice_gradient(mu_value *in, void *arg)
+{
+    (void)arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *x = mu_reshape(mu_at(in, 0), 2, (const int64_t[]){30, 20});
+    mu_tensor *part = mu_slice(x, (const int64_t[]){2, 0}, (const int64_t[]){1, 20});
+    mu_tensor *loss = mu_reduce_sum(mu_multiply(part, mu_constant(MU_F16, 3)), MU_ALL_AXES);
+    mu_value *gradients = mu_gradients(tape, loss, mu_list_of(1, (mu_value *[]){mu_of(x)}));
+    mu_tape_close(tape);
+    return gradients;
+}
+
+// The gradient of a slice is folded: what comes in is constant, and there is no x behind its shape to read.
+static void folded_slices_of_halves(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_cast(numbers(1, (const int64_t[]){600}, 3), MU_F16);
+    mu_value *found = mu_run(NULL, mu_function_new(slice_gradient, NULL), mu_list_of(1, (mu_value *[]){mu_of(x)}));
+    if (!found)
+        fail_msg("%s", mu_error_message());
+    const mu_tensor *gradient = mu_cast(mu_at(found, 0), MU_F64);
+    for (int i = 0; i < 600; i++)
+        assert_true(doubles(gradient)[i] == (i >= 40 && i < 60 ? 3 : 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(kernels_of_any_size),
         MODEL_TEST(what_does_not_follow_is_said),
         MODEL_TEST(matrices_of_any_size),
+        MODEL_TEST(attention_of_any_width),
+        MODEL_TEST(folded_slices_of_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -259,6 +259,36 @@ static void effects_are_refused(void **state)
     expect_error(MU_UNIMPLEMENTED, "effect");
 }
 
+static mu_value *checks(mu_value *element, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(element, 0);
+    mu_assert(mu_less(x, mu_constant(MU_F64, 10)), "below ten");
+    return mu_list(mu_square(mu_check_numerics(x, "a row")), MU_END);
+}
+
+static mu_value *checks_all(mu_value *arguments, void *arg)
+{
+    return mu_vectorized_map(checks, arguments, arg);
+}
+
+// A check of all rows at once is one of each.
+static void rows_are_checked(void **state)
+{
+    (void)state;
+    mu_value *fine = mu_list(vector(3, (double[]){1, 2, 3}), MU_END);
+    mu_value *large = mu_list(vector(2, (double[]){1, 10}), MU_END);
+    mu_value *nan = mu_list(vector(2, (double[]){1, -INFINITY}), MU_END);
+    assert_near(doubles(mu_at(both_ways(checks_all, NULL, fine, 0), 0)), (double[]){1, 4, 9}, 3, 0);
+    for (int way = 0; way < 2; way++) {
+        mu_function *function = mu_function_new(checks_all, NULL);
+        assert_null(way ? mu_run(NULL, function, large) : checks_all(large, NULL));
+        expect_error(MU_INVALID_ARGUMENT, "below ten");
+        assert_null(way ? mu_run(NULL, function, nan) : checks_all(nan, NULL));
+        expect_error(MU_INVALID_ARGUMENT, "a row");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +298,7 @@ int main(void)
         MODEL_TEST(loops_in_rows_work_at_once),
         MODEL_TEST(rows_without_elements_are_counted),
         MODEL_TEST(effects_are_refused),
+        MODEL_TEST(rows_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,15 +239,15 @@ static void damage_number(const mu_graph *graph, const mu_attr_spec *spec, void 
     }
 }
 
-static void damage_text(const mu_graph *graph, char *text)
+static void damage_text(const mu_graph *graph, char *text, size_t bytes)
 {
-    char kept[MU_ATTR_TEXT_BYTES];
-    memcpy(kept, text, sizeof kept);
-    memset(text, '%', sizeof kept - 1);
+    char kept[MU_ATTR_MESSAGE_BYTES];
+    memcpy(kept, text, bytes);
+    memset(text, '%', bytes - 1);
     try_damaged(graph);
     *text = 0;
     try_damaged(graph);
-    memcpy(text, kept, sizeof kept);
+    memcpy(text, kept, bytes);
 }
 
 static int check_damaged_attributes(mu_graph *graph)
@@ -261,7 +261,9 @@ static int check_damaged_attributes(mu_graph *graph)
         else if (spec->kind == MU_ATTR_SHAPE)
             damage_shape(graph, field);
         else if (spec->kind == MU_ATTR_TEXT)
-            damage_text(graph, field);
+            damage_text(graph, field, MU_ATTR_TEXT_BYTES);
+        else if (spec->kind == MU_ATTR_MESSAGE)
+            damage_text(graph, field, MU_ATTR_MESSAGE_BYTES);
         else
             damage_number(graph, spec, field);
     }

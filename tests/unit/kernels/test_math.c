@@ -23,6 +23,7 @@ static double selu(double x) { return x < 0 ? 1.7580993408473768599 * expm1(x) :
 static double gelu(double x) { return x * (0.5 * erfc(-x * 0.70710678118654752440)); }
 static double gelu_tanh(double x) { return x * sigmoid(2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)); }
 static double silu(double x) { return x * sigmoid(x); }
+static double rsqrt(double x) { return 1 / sqrt(x); }
 static double mish(double x) { return x * tanh(softplus(x)); }
 
 static double log_gamma(double x)
@@ -60,6 +61,7 @@ static const struct function {
     {"softplus", MU_MATH_SOFTPLUS, softplus, 2, 0}, {"elu", MU_MATH_ELU, elu, 1, 0}, {"selu", MU_MATH_SELU, selu, 1, 0},
     {"gelu", MU_MATH_GELU, gelu, 2, 1e-7}, {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh, 2, 0},
     {"silu", MU_MATH_SILU, silu, 2, 0}, {"mish", MU_MATH_MISH, mish, 3, 0},
+    {"rsqrt", MU_MATH_RSQRT, rsqrt, 1.5, 0},
 };
 enum { N_FUNCTIONS = sizeof functions / sizeof functions[0] };
 
@@ -188,6 +190,7 @@ static long double log_gamma_l(long double x)
     return lgammal_r(x, &sign);
 }
 
+static long double rsqrt_l(long double x) { return 1 / sqrtl(x); }
 static long double mish_l(long double x) { return x * tanhl(softplus_l(x)); }
 
 static const struct fine_function {
@@ -209,7 +212,7 @@ static const struct fine_function {
     {"selu", MU_MATH_SELU, selu_l, 2.5L, 0}, {"gelu", MU_MATH_GELU, gelu_l, 4, 0},
     {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh_l, 2.5L, 2e-16L}, {"silu", MU_MATH_SILU, silu_l, 2.5L, 0},
     {"mish", MU_MATH_MISH, mish_l, 4, 0}, {"digamma", MU_MATH_DIGAMMA, digamma_l, 4, 4e-15L},
-    {"lgamma", MU_MATH_LGAMMA, log_gamma_l, 4, 0},
+    {"lgamma", MU_MATH_LGAMMA, log_gamma_l, 4, 0}, {"rsqrt", MU_MATH_RSQRT, rsqrt_l, 2.5L, 0},
 };
 enum { N_FINE = sizeof fine_functions / sizeof fine_functions[0] };
 

@@ -122,6 +122,58 @@ static void test_folds(void **state)
     }
 }
 
+// Columns of both float types against plain loops; with a NaN in some columns, one of them whole.
+static void check_extreme_columns(const mu_kernels *k, int64_t n, int64_t width, bool smallest)
+{
+    enum { MOST_ROWS = 9, MOST = 70, STRIDE = MOST + 3 };
+    float x[MOST_ROWS * STRIDE], y[MOST + 1];
+    double wide[MOST_ROWS * STRIDE], z[MOST + 1];
+    for (int64_t i = 0; i < n * STRIDE; i++) {
+        const bool odd = random_u32() % 40 == 0 || i % STRIDE == 7;
+        wide[i] = x[i] = odd ? NAN : (float)((int)(random_u32() % 33) - 16) / 4;
+    }
+    y[width] = -77;
+    z[width] = -77;
+    k->extreme_columns_f32(smallest, x, y, n, STRIDE, width);
+    k->extreme_columns_f64(smallest, wide, z, n, STRIDE, width);
+    for (int64_t j = 0; j < width; j++) {
+        double best = smallest ? INFINITY : -INFINITY;
+        for (int64_t i = 0; i < n; i++) {
+            const double here = wide[i * STRIDE + j];
+            best = isnan(best) || isnan(here) ? NAN : smallest ? fmin(best, here) : fmax(best, here);
+        }
+        assert_true(isnan(best) ? isnan(y[j]) && isnan(z[j]) : (double)y[j] == best && z[j] == best);
+    }
+    assert_true(y[width] == -77 && z[width] == -77);
+}
+
+static void check_extreme_f64(const mu_kernels *k, int64_t n, bool smallest)
+{
+    double x[140] = {0}, best = smallest ? INFINITY : -INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = (double)((int)(random_u32() % 1001) - 500) / 4;
+        best = smallest ? fmin(best, x[i]) : fmax(best, x[i]);
+    }
+    assert_true(k->extreme_f64(smallest, x, n) == best);
+    if (n > 0) {
+        x[random_u32() % (uint32_t)n] = NAN;
+        assert_true(isnan(k->extreme_f64(smallest, x, n)));
+    }
+}
+
+static void test_extremes(void **state)
+{
+    (void)state;
+    for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
+        const mu_kernels *k = mu__kernels_for(isas[isa]);
+        for (int64_t n = 0; k && n < 280; n++)
+            check_extreme_f64(k, n / 2, n % 2);
+        for (int64_t n = 0; k && n <= 9; n++)
+            for (int64_t width = 0; width <= 70; width++)
+                check_extreme_columns(k, n, width, (n + width) % 2);
+    }
+}
+
 static int by_value(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -172,6 +224,6 @@ static void test_sort(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_turn), cmocka_unit_test(test_folds),
-                                       cmocka_unit_test(test_sort)};
+                                       cmocka_unit_test(test_extremes), cmocka_unit_test(test_sort)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,6 +70,8 @@ static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tens
     if (fast && (prepare.declined || !op->cpu.run))
         return false;
     void *scratch = prepare.scratch_bytes ? mu__alloc_data(prepare.scratch_bytes) : NULL;
+    if (scratch)
+        memset(scratch, 0xFF, prepare.scratch_bytes);
     mu_kernel kernel = {.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .in = in_views, .out = out_views,
                         .team = &alone, .scratch = scratch, .state = prepare.state};
     assert_int_equal(fast ? op->cpu.run(&kernel) : op->ref(&kernel), MU_OK);

@@ -158,6 +158,27 @@ static void test_bias_and_relu(void **state)
     mu_pool_close(pool);
 }
 
+// Sides from which another of oneDNN's implementations is taken, and just below.
+static void test_large_matrices(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    for (int64_t k = 255; k <= 300; k += 45)
+        for (int turned = 0; turned < 2; turned++) {
+            const mu_matmul_attrs attrs = {.transpose_a = turned}, biased = {.transpose_a = turned, .relu = turned};
+            const int64_t rows = turned ? k : 257, inner = turned ? 257 : k;
+            mu_tensor *flat[] = {random_tensor(MU_F32, MU_SHAPE(rows, inner), -1, 1, 1),
+                                 random_tensor(MU_F32, MU_SHAPE(k, 261), -1, 1, 2),
+                                 random_tensor(MU_F32, MU_SHAPE(261), -1, 1, 3)};
+            mu_tensor *stacked[] = {random_tensor(MU_F32, MU_SHAPE(2, rows, inner), -1, 1, 4),
+                                    random_tensor(MU_F32, MU_SHAPE(2, k, 261), -1, 1, 5)};
+            check_fast(&mu_op_matmul, &attrs, 2, flat, 2e-5, false);
+            check_fast(&mu_op_matmul, &attrs, 2, stacked, 2e-5, false);
+            check_fast(&mu_op_matmul_bias, &biased, 3, flat, 2e-5, false);
+        }
+    mu_pool_close(pool);
+}
+
 static int threads_of_process(void)
 {
     int n = 0;
@@ -215,6 +236,7 @@ int main(void)
         cmocka_unit_test(test_small_integers_wrap_around),
         cmocka_unit_test(test_gradients_match_differences),
         cmocka_unit_test(test_bias_and_relu),
+        cmocka_unit_test(test_large_matrices),
         cmocka_unit_test(test_wrong_shapes_say_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

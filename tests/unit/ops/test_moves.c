@@ -245,6 +245,84 @@ static void test_combined_numbers(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "index 4 (element 0 of the indices) is outside 0 to 3");
 }
 
+// A scatter of single numbers against the sum of its parts: one or two columns of indices of both types, whole, and
+// with an index outside at the first, a middle and the last place, which the error names.
+static void check_scattered(mu_dtype dtype, mu_dtype index_type, int64_t columns, mu_tensor *(*scatter)(mu_tensor *,
+                            mu_tensor *, mu_tensor *), double (*join)(double old, double update))
+{
+    enum { N = 1500, SIDE = 9 };
+    double want[SIDE * SIDE];
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *x = mu_zeros(dtype, (int)columns, DIMS(SIDE, SIDE)), *updates = mu_zeros(dtype, 1, DIMS(N));
+    mu_tensor *indices = mu_zeros(index_type, 2, DIMS(N, columns));
+    for (int64_t i = 0; i < SIDE * SIDE; i++)
+        want[i] = i % 5;
+    for (int64_t i = 0; i < mu_tensor_elements(x); i++)
+        mu__write_element(dtype, mu__data(x), i, want[i]);
+    for (int64_t i = 0; i < N; i++) {
+        const int64_t row = random_u32() % SIDE, column = random_u32() % SIDE;
+        const double update = i < 20 || scatter != mu_tensor_scatter_add ? random_u32() % 7 : 0;
+        mu__write_element(index_type, mu__data(indices), i * columns, (double)row);
+        if (columns == 2)
+            mu__write_element(index_type, mu__data(indices), i * 2 + 1, (double)column);
+        mu__write_element(dtype, mu__data(updates), i, update);
+        double *place = &want[columns == 2 ? row * SIDE + column : row];
+        *place = join(*place, update);
+    }
+    mu_tensor *y = scatter(x, indices, updates);
+    assert_non_null(y);
+    for (int64_t i = 0; i < mu_tensor_elements(x); i++)
+        assert_true(mu__read_element(dtype, mu__data(y), i) == want[i]);
+    const int64_t bad[] = {0, 1, N / 2 * columns, N / 2 * columns + 1, N * columns - 1};
+    for (size_t b = 0; b < MU_COUNT(bad) * 2; b++) {
+        char wanted[96];
+        const int64_t at = bad[b / 2], value = b % 2 ? -1 : SIDE;
+        const double was = mu__read_element(index_type, mu__data(indices), at);
+        mu__write_element(index_type, mu__data(indices), at, (double)value);
+        assert_null(scatter(x, indices, updates));
+        snprintf(wanted, sizeof wanted, "index %d (element %d of the indices) is outside 0 to 8", (int)value, (int)at);
+        assert_taken(MU_INVALID_ARGUMENT, wanted);
+        mu__write_element(index_type, mu__data(indices), at, was);
+    }
+    mu_pool_close(pool);
+}
+
+static double join_add(double old, double update) { return old + update; }
+static double join_min(double old, double update) { return update < old ? update : old; }
+static double join_max(double old, double update) { return update > old ? update : old; }
+static double join_update(double old, double update)
+{
+    (void)old;
+    return update;
+}
+
+static void test_scattered_numbers(void **state)
+{
+    static const mu_dtype dtypes[] = {MU_F64, MU_F32, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8, MU_U8};
+    (void)state;
+    for (size_t d = 0; d < MU_COUNT(dtypes) * 4; d++) {
+        const mu_dtype dtype = dtypes[d / 4], index_type = d % 2 ? MU_I64 : MU_I32;
+        const int64_t columns = 1 + (int64_t)d / 2 % 2;
+        check_scattered(dtype, index_type, columns, mu_tensor_scatter_add, join_add);
+        check_scattered(dtype, index_type, columns, mu_tensor_scatter_min, join_min);
+        check_scattered(dtype, index_type, columns, mu_tensor_scatter_max, join_max);
+        check_scattered(dtype, index_type, columns, mu_tensor_scatter_update, join_update);
+    }
+    // Slices of the size of one number, three columns of indices, and NaNs and zeros with a sign.
+    mu_tensor *pairs = mu_reshape(VECTOR(1, 2, 3, 4, 5, 6), 2, DIMS(3, 2));
+    mu_tensor *last = mu_reshape(VECTOR(8, 9), 2, DIMS(1, 2));
+    mu_tensor *two = mu_reshape(VECTOR_OF(MU_I32, 2), 2, DIMS(1, 1));
+    EXPECT(mu_tensor_scatter_update(pairs, two, last), 1, 2, 3, 4, 8, 9);
+    mu_tensor *cube = mu_reshape(VECTOR(1, 2, 3, 4, 5, 6, 7, 8), 3, DIMS(2, 2, 2));
+    mu_tensor *corner = mu_reshape(VECTOR_OF(MU_I64, 1, 0, 1), 2, DIMS(1, 3));
+    EXPECT(mu_tensor_scatter_update(cube, corner, VECTOR(9)), 1, 2, 3, 4, 5, 9, 7, 8);
+    mu_tensor *all = mu_reshape(VECTOR_OF(MU_I64, 0, 1, 2), 2, DIMS(3, 1)), *odd = VECTOR(NAN, 1, -0.0);
+    EXPECT(mu_tensor_scatter_max(VECTOR(1, NAN, 0), all, odd), NAN, NAN, 0);
+    EXPECT(mu_tensor_scatter_min(VECTOR(1, NAN, 0), all, odd), NAN, NAN, 0);
+    EXPECT(mu_tensor_scatter_add(VECTOR(1, NAN, 0), all, odd), NAN, NAN, 0);
+    assert_true(signbit(((float *)mu__data(mu_tensor_scatter_update(VECTOR(1, NAN, 0), all, odd)))[2]));
+}
+
 static void test_search(void **state)
 {
     mu_tensor *values, *places;
@@ -353,11 +431,98 @@ static void test_scattered_reductions(void **state)
     EXPECT(mu_reduce_mean_axes(mu_cast(x, MU_I32), 2, (const int[]){0, 2}, false), 7, 8, 11, 12, 15, 16);
     EXPECT(mu_reduce_mean_axes(mu_cast(x, MU_BF16), 2, (const int[]){0, 2}, false), 7, 8, 11, 12, 15, 16);
     EXPECT(mu_reduce_sum(mu_cast(mu_reshape(x, 2, DIMS(2, 12)), MU_F16), 1), 66, 210);
+    EXPECT(mu_reduce_max(mu_cast(mu_reshape(x, 2, DIMS(12, 2)), MU_F16), 0), 22, 23);
+    EXPECT(mu_reduce_mean(mu_cast(mu_zeros(MU_F32, 2, DIMS(0, 2)), MU_BF16), 0), NAN, NAN);
     EXPECT(mu_reduce_max(mu_cast(mu_zeros(MU_F32, 2, DIMS(2, 0)), MU_F16), 1), -INFINITY, -INFINITY);
     mu_tensor *truths = mu_greater(mu_range(MU_F32, 0, 9000, 1), mu_constant(MU_F32, 8998));
     EXPECT(mu_reduce_any(truths, 0), 1);
     EXPECT(mu_reduce_all(mu_logical_not(truths), 0), 0);
     EXPECT(mu_reduce_all(mu_equal(truths, truths), 0), 1);
+}
+
+// Columns of 16-bit floats against those of the same numbers as float32: more rows and columns than are taken at once.
+static void test_half_columns(void **state)
+{
+    enum { ROWS = 21, COLUMNS = 1030 };
+    (void)state;
+    mu_tensor *x = mu_zeros(MU_F32, 2, DIMS(ROWS, COLUMNS));
+    for (int64_t i = 0; i < ROWS * COLUMNS; i++)
+        ((float *)mu__data(x))[i] = i % COLUMNS == 1027 && i > COLUMNS ? NAN : (float)(random_u32() % 9) - 3;
+    for (int half = 0; half < 2; half++) {
+        mu_tensor *halves = mu_cast(x, half ? MU_BF16 : MU_F16), *like = mu_zeros(halves->dtype, 1, DIMS(COLUMNS));
+        mu_tensor *pairs[][2] = {{mu_reduce_sum(halves, 0), mu_reduce_sum(x, 0)},
+                                 {mu_reduce_max(halves, 0), mu_reduce_max(x, 0)},
+                                 {mu_reduce_min(halves, 0), mu_reduce_min(x, 0)},
+                                 {mu_sum_to_like(halves, like), mu_reduce_sum(x, 0)},
+                                 {mu_reduce_mean(halves, 0), mu_cast(mu_reduce_mean(x, 0), halves->dtype)}};
+        for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++)
+            for (int64_t j = 0; j < COLUMNS; j++) {
+                const double is = mu__read_element(pairs[p][0]->dtype, mu__data(pairs[p][0]), j);
+                const double want = mu__read_element(pairs[p][1]->dtype, mu__data(pairs[p][1]), j);
+                assert_true(isnan(want) ? isnan(is) : is == want);
+            }
+    }
+}
+
+// What one combination makes of the rows of x [rows, columns] in `n` segments: sum, greatest; `first` says what a
+// segment without rows has.
+static void check_segments(mu_tensor *y, mu_tensor *x, mu_tensor *ids, bool greatest, double first)
+{
+    const int64_t n = y->shape.dims[0], rows = x->shape.dims[0];
+    const int64_t columns = mu__elements_between(&x->shape, 1, x->shape.rank);
+    for (int64_t s = 0; s < n * columns; s++) {
+        double want = 0;
+        bool any = false;
+        for (int64_t i = 0; i < rows; i++) {
+            const double id = mu__read_element(ids->dtype, mu__data(ids), i);
+            const double here = mu__read_element(x->dtype, mu__data(x), i * columns + s % columns);
+            if (id != (double)(s / columns))
+                continue;
+            want = !any ? here : !greatest ? want + here : here > want ? here : want;
+            any = true;
+        }
+        assert_true(mu__read_element(y->dtype, mu__data(y), s) == (any ? want : first));
+    }
+}
+
+// More rows than are taken together: sorted segments, some without rows, and unsorted ones, of which some rows in the
+// middle take no part, or one there is outside.
+static void check_many_segments(mu_dtype dtype, mu_dtype id_type, int64_t columns)
+{
+    enum { ROWS = 1300, SEGMENTS = 90 };
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *x = mu_zeros(dtype, columns > 1 ? 2 : 1, DIMS(ROWS, columns));
+    mu_tensor *sorted = mu_zeros(id_type, 1, DIMS(ROWS)), *mixed = mu_zeros(id_type, 1, DIMS(ROWS));
+    int64_t last = 3;
+    for (int64_t i = 0; i < ROWS; i++) {
+        last += random_u32() % 20 == 0 ? 1 + random_u32() % 2 : 0;
+        last = MU_MIN(last, SEGMENTS - 1);
+        mu__write_element(id_type, mu__data(sorted), i, (double)last);
+        mu__write_element(id_type, mu__data(mixed), i, random_u32() % SEGMENTS);
+        for (int64_t j = 0; j < columns; j++)
+            mu__write_element(dtype, mu__data(x), i * columns + j, (double)(int)(random_u32() % 3) - 2);
+    }
+    check_segments(mu_segment_sum(x, sorted), x, sorted, false, 0);
+    check_segments(mu_segment_max(x, sorted), x, sorted, true, 0);
+    check_segments(mu_unsorted_segment_sum(x, mixed, SEGMENTS), x, mixed, false, 0);
+    for (int64_t i = 600; i < 700; i += 3)
+        mu__write_element(id_type, mu__data(mixed), i, -1);
+    check_segments(mu_unsorted_segment_sum(x, mixed, SEGMENTS), x, mixed, false, 0);
+    mu__write_element(id_type, mu__data(mixed), 650, SEGMENTS);
+    assert_null(mu_unsorted_segment_sum(x, mixed, SEGMENTS));
+    assert_taken(MU_INVALID_ARGUMENT, "index 90 (element 650 of the indices) is outside 0 to 89");
+    mu_pool_close(pool);
+}
+
+static void test_many_segments(void **state)
+{
+    (void)state;
+    for (int64_t columns = 1; columns <= 3; columns += 2) {
+        check_many_segments(MU_F32, MU_I64, columns);
+        check_many_segments(MU_F64, MU_I32, columns);
+        check_many_segments(MU_BF16, MU_I64, columns);
+        check_many_segments(MU_I16, MU_I32, columns);
+    }
 }
 
 int main(void)
@@ -369,6 +534,8 @@ int main(void)
         cmocka_unit_test(test_picks),        cmocka_unit_test(test_combined_numbers),
         cmocka_unit_test(test_unique_of_types),
         cmocka_unit_test(test_whole_division), cmocka_unit_test(test_scattered_reductions),
+        cmocka_unit_test(test_scattered_numbers),
+        cmocka_unit_test(test_many_segments), cmocka_unit_test(test_half_columns),
     };
     mu_init(.threads = 1);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,13 @@ static void test_relu_grad(void **state)
         2)};
     check_gradient(&mu_op_relu_grad, NULL, 2, in, 2, 0);
     check_fast(&mu_op_relu_grad, NULL, 2, narrow, 0, true);
+    // Larger than what caches keep, so that it is written past them.
+    const int64_t many = (INT64_C(8) << 20) + 37;
+    mu_tensor *large[] = {random_tensor(MU_F32, MU_SHAPE(many), -1, 1, 1), random_tensor(MU_F32, MU_SHAPE(many), -1, 1,
+        2)};
+    float *y = mu__data(large[1]);
+    y[0] = y[many - 1] = NAN, y[1] = -0.0f, y[2] = INFINITY, y[many - 2] = -INFINITY;
+    check_fast(&mu_op_relu_grad, NULL, 2, large, 0, true);
     mu_pool_close(pool);
 }
 

@@ -46,6 +46,13 @@ static void check_blocks(int64_t rows, int64_t channels, double offset)
                      MU_OK);
     for (int i = 0; i < 3; i++)
         assert_close(mu_cast(got[i], MU_F64), wanted[i], 2e-6 * (1 + 2 * fabs(offset)));
+    mu_tensor *dy = random_tensor(MU_F32, MU_SHAPE(rows, channels), -1, 1, 7), *in[] = {x, gamma, got[1], got[2], dy};
+    assert_int_equal(mu__apply(&mu_op_batch_norm_grad, &epsilon, 5, in, 0, NULL, got), MU_OK);
+    for (int i = 0; i < 5; i++)
+        in[i] = mu_cast(in[i], MU_F64);
+    assert_int_equal(mu__apply(&mu_op_batch_norm_grad, &epsilon, 5, in, 0, NULL, wanted), MU_OK);
+    for (int i = 0; i < 3; i++)
+        assert_close(mu_cast(got[i], MU_F64), wanted[i], 4e-6 * (i == 0 ? 10 : sqrt((double)rows)));
     mu_pool_close(pool);
 }
 

@@ -33,6 +33,9 @@ static void test_normals_agree(void **state)
            -0.28848604561432045, -0.14262208278233368, 0.6654110226412603, -0.1596591233320305);
     EXPECT(mu_stateless_random_normal(seed(), MU_F32, 1, DIMS(3)), 0.5147376656532288, 1.1838536262512207,
            0.6135525703430176);
+    // Far out, with an angle whose product with 2 pi must be rounded once.
+    mu_tensor *many = mu_stateless_random_normal(seed(), MU_F32, 1, DIMS(1132));
+    assert_true(fabsf(((const float *)mu_tensor_data(many))[1130] - -1.2530237f) <= 2.4e-7f);
 }
 
 static void test_bulk(void **state)

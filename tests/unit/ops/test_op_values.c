@@ -102,6 +102,32 @@ static void test_whole_division(void **state)
                 check_whole_division(&edges[i], 1, &edges[k], 1);
 }
 
+// Every pair of int8, and each of them against int16 at its limits: quotients wrap around as conversions do.
+static void test_division_of_small_integers(void **state)
+{
+    enum { N = 256 * 255 };
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        mu_pool *pool = mu_pool_open();
+        const mu_dtype dtype = wide ? MU_I16 : MU_I8;
+        mu_tensor *a = mu_zeros(MU_I32, 1, DIMS(N)), *b = mu_zeros(MU_I32, 1, DIMS(N));
+        int32_t *x = mu__data(a), *y = mu__data(b);
+        for (int i = 0; i < N; i++) {
+            x[i] = (i / 255 - 128) * (wide ? 256 : 1) + (wide && i % 2);
+            y[i] = i % 255 < 128 ? i % 255 - 128 : i % 255 - 127;
+        }
+        mu_tensor *p = mu_cast(a, dtype), *q = mu_cast(b, dtype);
+        const int32_t *quotient = mu__data(mu_cast(mu_floor_divide(p, q), MU_I32));
+        const int32_t *rest = mu__data(mu_cast(mu_mod(p, q), MU_I32));
+        for (int i = 0; i < N; i++) {
+            const int whole = x[i] / y[i] - (x[i] % y[i] != 0 && (x[i] < 0) != (y[i] < 0));
+            assert_int_equal(quotient[i], wide ? (int16_t)whole : (int8_t)whole);
+            assert_int_equal(rest[i], x[i] - whole * y[i]);
+        }
+        mu_pool_close(pool);
+    }
+}
+
 // Of all 16-bit floats: what the float32 that each is gives, rounded.
 static void test_all_halves(void **state)
 {
@@ -303,6 +329,16 @@ static void test_checks(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "loss: element 1 is");
     assert_int_equal(mu_assert(VECTOR_OF(MU_BOOL, 1, 0), "both hold"), MU_INVALID_ARGUMENT);
     assert_taken(MU_INVALID_ARGUMENT, "both hold (element 1");
+    char message[700];
+    memset(message, 'm', sizeof message);
+    message[300] = 0;
+    mu_assert(VECTOR_OF(MU_BOOL, 0), message);
+    assert_taken(MU_INVALID_ARGUMENT, message);
+    message[300] = 'm';
+    message[sizeof message - 1] = 0;
+    mu_assert(VECTOR_OF(MU_BOOL, 0), message);
+    strcpy(message + 508, "... (element 0");
+    assert_taken(MU_INVALID_ARGUMENT, message);
     EXPECT(mu_linspace(MU_F64, 0, 1, 3), 0, 0.5, 1);
     assert_int_equal(mu_tensor_elements(mu_linspace(MU_F64, 0, 1, 0)), 0);
     assert_int_equal(mu_tensor_elements(mu_range(MU_I32, 5, 5, -1)), 0);
@@ -319,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_integers_at_the_edges),
         cmocka_unit_test(test_integers_and_bools_where_floats_are_usual),
         cmocka_unit_test(test_whole_division),      cmocka_unit_test(test_all_halves),
+        cmocka_unit_test(test_division_of_small_integers),
         cmocka_unit_test(test_where_of_all_types),
         cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_slopes_at_the_edges),
         cmocka_unit_test(test_reductions),          cmocka_unit_test(test_long_sums_stay_accurate),

@@ -2,6 +2,7 @@
 #include "nn_check.h"
 
 #include <muster/nn.h>
+#include <muster/ops.h>
 
 typedef struct pool_case {
     int64_t x[4], window[2], strides[2];
@@ -79,6 +80,24 @@ static void test_gradients_match_differences(void **state)
     mu_pool_close(pool);
 }
 
+// The plain loops too look at what lies in the image alone, which takes no time; all of a window would take years.
+static void test_windows_wider_than_the_image(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const mu_pool_attrs attrs = {.window = {2, {20000, 20000}}, .strides = {2, {20000, 20000}}, .padding = "same"};
+    mu_tensor *x = random_tensor(MU_F64, mu_shape_make(4, (int64_t[]){64, 3, 2, 16}), -1, 1, 3), *out[2];
+    run_row(&mu_op_avg_pool2d, &attrs, 1, &x, out, false);
+    const double *from = mu_tensor_data(x);
+    for (int64_t at = 0; at < 64 * 16; at++) {
+        double sum = 0;
+        for (int i = 0; i < 6; i++)
+            sum += from[at / 16 * 96 + i * 16 + at % 16];
+        assert_true(fabs(((const double *)mu_tensor_data(out[0]))[at] - sum / 6) < 1e-12);
+    }
+    mu_pool_close(pool);
+}
+
 static void test_fast_kernels_agree(void **state)
 {
     (void)state;
@@ -113,6 +132,38 @@ static void test_large_windows_have_wide_places(void **state)
     mu_pool_close(pool);
 }
 
+// Maxima of integers and their places are those of the same numbers as f64.
+static void test_integers(void **state)
+{
+    (void)state;
+    static const mu_dtype types[] = {MU_I8, MU_U8, MU_I16, MU_I32, MU_I64};
+    static const pool_case whole = {{2, 20, 30, 2}, {20, 30}, {1, 1}, "valid", {0}},
+                           beside = {{1, 2, 3, 3}, {2, 2}, {1, 1}, "explicit", {3, 2, 2, 3}};
+    for (size_t k = 0; k < MU_COUNT(cases) + 2; k++)
+        for (size_t d = 0; d < MU_COUNT(types); d++) {
+            mu_pool *pool = mu_pool_open();
+            const pool_case *c = k < MU_COUNT(cases) ? &cases[k] : k == MU_COUNT(cases) ? &whole : &beside;
+            const mu_pool_attrs attrs = attrs_of(c);
+            const double low = types[d] == MU_U8 ? 0 : -128, high = types[d] == MU_U8 ? 256 : 128;
+            mu_tensor *x = random_tensor(types[d], mu_shape_make(4, c->x), low, high, k);
+            mu_tensor *wide[] = {mu_cast(x, MU_F64)}, *wanted[2], *out[2];
+            run_row(&mu_op_max_pool2d, &attrs, 1, wide, wanted, false);
+            for (int fast = 0; fast < 2; fast++) {
+                assert_true(run_row(&mu_op_max_pool2d, &attrs, 1, &x, out, fast));
+                assert_int_equal(out[0]->dtype, types[d]);
+                assert_int_equal(out[1]->dtype, wanted[1]->dtype);
+                for (int64_t i = 0; i < mu__elements(&out[0]->shape); i++) {
+                    assert_true(element(out[1], i) == element(wanted[1], i));
+                    if (isfinite(element(wanted[0], i)))
+                        assert_true(element(out[0], i) == element(wanted[0], i));
+                    else  // a window that sees padding alone
+                        assert_true(element(out[0], i) <= low);
+                }
+            }
+            mu_pool_close(pool);
+        }
+}
+
 static void test_wrong_calls_say_why(void **state)
 {
     (void)state;
@@ -136,8 +187,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_hand),
         cmocka_unit_test(test_gradients_match_differences),
+        cmocka_unit_test(test_windows_wider_than_the_image),
         cmocka_unit_test(test_fast_kernels_agree),
         cmocka_unit_test(test_large_windows_have_wide_places),
+        cmocka_unit_test(test_integers),
         cmocka_unit_test(test_wrong_calls_say_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,7 +91,8 @@ static void test_composed(void **state)
     REFUSED(mu_unsorted_segment_sqrt_n(x, places, 3), "\nin unsorted_segment_sqrt_n of float32[2, 3] and int32[4]");
     REFUSED(mu_segment_mean(x, places), "\nin segment_mean of float32[2, 3] and int32[4]");
     REFUSED(mu_segment_mean(words, places), "\nin segment_mean of int32[2, 6, 2] and int32[4]");
-    REFUSED(mu_nn_sigmoid_cross_entropy(x, F32(2, 4)), "\nin sigmoid_cross_entropy of float32[2, 3] and float32[2, 4]");
+    REFUSED(mu_nn_sigmoid_cross_entropy(x, F32(2, 4)),
+            "sigmoid_cross_entropy: labels [2, 3] and logits [2, 4] must have the same shape");
     REFUSED(mu_nn_batch_normalization(x, F32(4), F32(3), NULL, NULL, 1e-3),
             "\nin batch_normalization of float32[2, 3] and float32[4] and float32[3]");
     REFUSED(mu_nn_layer_normalization(x, F32(4), F32(3), 1e-3),
@@ -105,11 +106,74 @@ static void test_composed(void **state)
     REFUSED(mu_batch_gather(x, I32(3, 1)), "\nin batch_gather of float32[2, 3] and int32[3, 1]");
 }
 
+// An op that works under another name is not the one that was called.
+static void test_names(void **state)
+{
+    (void)state;
+    mu_tensor *whole = I32(2, 3), *truths = mu_cast(whole, MU_BOOL), *scalar = mu_constant(MU_F32, 1), *out[4];
+    REFUSED(mu_argsort(truths, 0, false), "argsort: the input has type bool");
+    assert_null(mu_argsort(truths, 0, false));
+    assert_true(strncmp(mu_error_take().message, "argsort: ", 9) == 0);
+    REFUSED(mu_argsort(scalar, 0, false), "argsort: axis 0 of a scalar");
+    REFUSED(mu_sort(scalar, 0, false), "sort: axis 0 of a scalar");
+    assert_null(mu_nn_gelu(whole, true));
+    assert_true(strncmp(mu_error_take().message, "gelu: ", 6) == 0);
+    REFUSED(mu_nn_gelu(whole, false), "gelu: the input has type int32");
+    REFUSED(mu_polygamma(0, whole), "polygamma: the input has type int32");
+    REFUSED(mu_polygamma(1, whole), "polygamma: the input has type int32");
+    REFUSED(mu_polygamma(2, whole), "polygamma: the input has type int32");
+    REFUSED(mu_image_resize(scalar, 2, 2, MU_RESIZE_NEAREST), "image_resize: images []");
+    REFUSED(mu_nn_stateless_dropout(whole, 0.5, mu_zeros(MU_I64, 1, (int64_t[]){2})),
+            "stateless_dropout: the input has type int32");
+    REFUSED(mu_scatter_nd(F32(2, 1), F32(2), 1, (int64_t[]){4}), "scatter_nd: the indices have type float32");
+    REFUSED(mu_split_sizes(scalar, 1, (int64_t[]){1}, 0, out), "mu_split_sizes: axis 0 of a scalar");
+    REFUSED(mu_split_sizes(F32(4), 2, (int64_t[]){1, 1}, 0, out), "mu_split_sizes: 2 parts");
+    REFUSED(mu_split(scalar, 1, 0, out), "mu_split: axis 0 of a scalar");
+    REFUSED(mu_unstack(scalar, 1, 0, out), "mu_unstack: axis 0 of a scalar");
+    REFUSED(mu_nn_attention(scalar, F32(2, 3), F32(2, 3)), "attention: ");
+    REFUSED(mu_nn_attention(F32(2, 5, 4), F32(3, 7, 4), F32(3, 7, 4)), "\nin attention of float32[2, 5, 4]");
+    mu_tensor *seed = mu_zeros(MU_I64, 1, (int64_t[]){2});
+    REFUSED(mu_stateless_random_gamma(seed, F32(3), F32(2), 1, (int64_t[]){6}),
+            "\nin stateless_random_gamma of int64[2]");
+}
+
 static void test_methods(void **state)
 {
     (void)state;
     mu_tensor *image = mu_ones(MU_F32, 4, (int64_t[]){1, 2, 2, 1});
     REFUSED(mu_image_resize(image, 2, 2, (mu_resize_method)9), "9 is no method");
+}
+
+// A range of 2^32 numbers has no size in the type, and neither have its ends.
+static void test_bounds_of_draws(void **state)
+{
+    (void)state;
+    const int64_t most = INT32_MAX, three[] = {3};
+    mu_tensor *seed = mu_tensor_new(MU_I64, 1, (int64_t[]){2}, NULL);
+    REFUSED(mu_stateless_random_uniform_int(seed, MU_I32, 1, three, 0, most + 1), "not both int32");
+    REFUSED(mu_stateless_random_uniform_int(seed, MU_I32, 1, three, -most - 2, 0), "not both int32");
+    REFUSED(mu_stateless_random_uniform_int(seed, MU_I32, 1, three, -most - 1, most + 1), "not both int32");
+    assert_non_null(mu_stateless_random_uniform_int(seed, MU_I32, 1, three, -most - 1, most));
+    assert_non_null(mu_stateless_random_uniform_int(seed, MU_I64, 1, three, INT64_MIN, INT64_MAX));
+}
+
+// What an integer type does not hold is not made into something else.
+static void test_numbers_of_types(void **state)
+{
+    (void)state;
+    REFUSED(mu_constant(MU_I8, 300), "300 is no int8: these are whole numbers from -128 to 127");
+    REFUSED(mu_constant(MU_I32, 1.5), "1.5 is no int32");
+    REFUSED(mu_constant(MU_U8, -1), "from 0 to 255");
+    REFUSED(mu_constant(MU_I64, NAN), "nan is no int64");
+    REFUSED(mu_fill(MU_I16, 1, (int64_t[]){2}, 40000), "mu_fill: 40000 is no int16");
+    REFUSED(mu_range(MU_U8, 250, 260, 1), "mu_range: 259 is no uint8");
+    REFUSED(mu_range(MU_I32, 0, 5, 0.5), "0.5 is no int32");
+    REFUSED(mu_eye(MU_F32, -1, 2), "mu_eye: -1 rows");
+    mu_tensor *bytes = mu_ones(MU_I8, 1, (int64_t[]){2});
+    REFUSED(mu_pad(bytes, (int64_t[]){1}, (int64_t[]){0}, NULL, 300), "mu_pad: 300 is no int8");
+    assert_true(*(const int64_t *)mu_tensor_data(mu_constant(MU_I64, (double)INT64_MAX)) == INT64_MAX);
+    assert_true(*(const int64_t *)mu_tensor_data(mu_constant(MU_I64, (double)INT64_MIN)) == INT64_MIN);
+    assert_int_equal(mu_tensor_dim(mu_range(MU_U8, 250, 256, 1), 0), 6);
 }
 
 int main(void)
@@ -120,7 +184,10 @@ int main(void)
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_sizes_of_draws),
         cmocka_unit_test(test_composed),
+        cmocka_unit_test(test_names),
         cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_numbers_of_types),
+        cmocka_unit_test(test_bounds_of_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,125 @@
+// softmax and log_softmax of rows of float64. Main idea: a row is read from memory once, for its maximum; while its
+// exponentials are made and summed the next row is asked for, and they are scaled while they are near. Sums are made in
+// an order that the row's length alone decides.
+#include "eights.h"
+#include "parts.h"
+
+#if MU_HAS_EIGHTS
+
+static double greatest_of(const double *x, int64_t n)
+{
+    enum { WIDE = 4 };  // vectors beside each other: each waits for its own last one alone
+    mu_vd best[WIDE];
+    int64_t i = 0;
+    for (int k = 0; k < WIDE; k++)
+        best[k] = d_splat(-INFINITY);
+    for (; i + WIDE * EIGHT <= n; i += WIDE * EIGHT) {
+        MU_UNROLL
+        for (int k = 0; k < WIDE; k++)
+            best[k] = d_max(d_load(x + i + k * EIGHT), best[k]);
+    }
+    for (; i < n; i += EIGHT)
+        best[0] = d_max(d_load_padded(x + i, n - i, -INFINITY), best[0]);
+    return _mm512_reduce_max_pd((__m512d)d_max(d_max(best[0], best[1]), d_max(best[2], best[3])));
+}
+
+// Writes exp(x - most) to e where e is not NULL, and returns the sum.
+static double exp_row(const double *x, double most, double *e, int64_t n)
+{
+    mu_vd sums = {0};
+    for (int64_t i = 0; i < n; i += EIGHT) {
+        const mu_vd shifted = d_load_padded(x + i, n - i, -INFINITY) - most;
+        const mu_vd term = exp_eight_of(exp_eight_below(shifted));
+        v_fetch_ahead(x + i, n * (int64_t)sizeof *x);
+        sums += term;
+        if (e != NULL)
+            d_store_n(e + i, term, n - i);
+    }
+    return _mm512_reduce_add_pd((__m512d)sums);
+}
+
+static void subtract_row(const double *x, double most, double offset, double *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += EIGHT)
+        d_store_n(y + i, (d_load_padded(x + i, n - i, 0) - most) - offset, n - i);
+}
+
+static void scale_row(double *y, double factor, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += EIGHT)
+        d_store_n(y + i, d_load_padded(y + i, n - i, 0) * factor, n - i);
+}
+
+#else
+
+enum { LANES = 16, PIECE = 256 };  // sums and maxima side by side; exponentials at a time
+
+static double greatest_of(const double *x, int64_t n)
+{
+    double lanes[LANES], most = x[0];
+    int64_t i = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        lanes[lane] = x[0];
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++)
+            lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
+    for (int lane = 0; lane < LANES; lane++)
+        most = lanes[lane] > most ? lanes[lane] : most;
+    for (; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+static void subtract_row(const double *x, double most, double offset, double *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (x[i] - most) - offset;
+}
+
+static double sum_of_row(const double *x, int64_t n)
+{
+    double lanes[LANES] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int lane = 0; lane < LANES; lane++)
+            lanes[lane] += x[i + lane];
+    for (; i < n; i++)
+        sum += x[i];
+    for (int lane = 0; lane < LANES; lane++)
+        sum += lanes[lane];
+    return sum;
+}
+
+static double exp_row(const double *x, double most, double *e, int64_t n)
+{
+    double piece[PIECE], sum = 0;
+    for (int64_t i = 0; i < n; i += PIECE) {
+        const int64_t count = least(n - i, PIECE);
+        double *to = e != NULL ? e + i : piece;
+        subtract_row(x + i, most, 0, to, count);
+        MU_KERNEL(math_f64)(MU_MATH_EXP, 0, to, to, count);
+        sum += sum_of_row(to, count);
+    }
+    return sum;
+}
+
+static void scale_row(double *y, double factor, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] *= factor;
+}
+
+#endif
+
+void MU_KERNEL(softmax_f64)(const double *x, double *y, int64_t columns, bool logarithm, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++) {
+        const double *from = x + row * columns;
+        double *to = y + row * columns;
+        const double most = greatest_of(from, columns), sum = exp_row(from, most, logarithm ? NULL : to, columns);
+        if (logarithm)
+            subtract_row(from, most, log(sum), to, columns);
+        else
+            scale_row(to, 1 / sum, columns);
+    }
+}

@@ -1,0 +1,119 @@
+// softmax and log_softmax of rows of 16-bit floats. Main idea: a result of 11 bits needs an exponential of few more, so
+// a row is read, exponentiated and written without becoming a row of float32 first; what is kept in between are its
+// exponentials. Where vectors are narrow the row is widened for the kernel of float32. Sums are made in an order that
+// the row's length alone decides.
+#include "halves_power.h"
+#include "parts.h"
+
+#if MU_WIDE_HALVES
+
+enum { STEP = 2 * MU_LANES };
+
+// The two vectors of a step: places in them are those of step_store; -infinity behind the row's end.
+MU_INLINE halves_pair step_load(const uint16_t *x, int64_t left, bool bfloat)
+{
+    uint16_t rest[STEP];
+    if (left < STEP) {
+        for (int i = 0; i < STEP; i++)
+            rest[i] = bfloat ? 0xff80 : 0xfc00;
+        memcpy(rest, x, (size_t)left * sizeof *x);
+        x = rest;
+    }
+    return bfloat ? load_pair(x) : (halves_pair){load_halves(x, false), load_halves(x + MU_LANES, false)};
+}
+
+MU_INLINE void step_store(uint16_t *y, halves_pair pair, int64_t left, bool bfloat)
+{
+    uint16_t rest[STEP], *to = left < STEP ? rest : y;
+    if (bfloat) {
+        store_pair(to, pair);
+    } else {
+        store_halves(to, pair.even, false, false);
+        store_halves(to + MU_LANES, pair.odd, false, false);
+    }
+    if (left < STEP)
+        memcpy(y, rest, (size_t)left * sizeof *y);
+}
+
+MU_INLINE float greatest_of(const uint16_t *x, int64_t n, bool bfloat)
+{
+    mu_vf even = v_splat(-INFINITY), odd = even;
+    for (int64_t i = 0; i < n; i += STEP) {
+        const halves_pair pair = step_load(x + i, n - i, bfloat);
+        even = v_max(pair.even, even);
+        odd = v_max(pair.odd, odd);
+    }
+    return v_most_of_lanes(v_max(even, odd));
+}
+
+MU_INLINE mu_vf exp_half(mu_vf x, bool bfloat)
+{
+    return power_of_two_half(x * 1.44269504f, bfloat);
+}
+
+// Writes exp(x - most) to e, a step's vectors one behind the other, and returns the sum.
+MU_INLINE float exp_row(const uint16_t *x, float most, float *e, int64_t n, bool bfloat)
+{
+    mu_vf even_sums = {0}, odd_sums = {0};
+    for (int64_t i = 0; i < n; i += STEP) {
+        const halves_pair pair = step_load(x + i, n - i, bfloat);
+        const mu_vf even = exp_half(pair.even - most, bfloat), odd = exp_half(pair.odd - most, bfloat);
+        v_fetch_ahead(x + i, n * (int64_t)sizeof *x);  // the next row
+        even_sums += even;
+        odd_sums += odd;
+        v_store(e + i, even);
+        v_store(e + i + MU_LANES, odd);
+    }
+    return v_sum_of_lanes(even_sums + odd_sums);
+}
+
+MU_INLINE void scale_row(const float *e, float factor, uint16_t *y, int64_t n, bool bfloat)
+{
+    for (int64_t i = 0; i < n; i += STEP) {
+        const halves_pair pair = {v_load(e + i) * factor, v_load(e + i + MU_LANES) * factor};
+        step_store(y + i, pair, n - i, bfloat);
+    }
+}
+
+MU_INLINE void subtract_row(const uint16_t *x, float most, float offset, uint16_t *y, int64_t n, bool bfloat)
+{
+    for (int64_t i = 0; i < n; i += STEP) {
+        const halves_pair pair = step_load(x + i, n - i, bfloat);
+        step_store(y + i, (halves_pair){(pair.even - most) - offset, (pair.odd - most) - offset}, n - i, bfloat);
+    }
+}
+
+MU_INLINE void softmax_row_of(const uint16_t *x, uint16_t *y, float *wide, int64_t n, bool bfloat, bool logarithm)
+{
+    const float most = greatest_of(x, n, bfloat), sum = exp_row(x, most, wide, n, bfloat);
+    if (logarithm)
+        subtract_row(x, most, logf(sum), y, n, bfloat);
+    else
+        scale_row(wide, 1 / sum, y, n, bfloat);
+}
+
+static void softmax_row_halves(const uint16_t *x, uint16_t *y, float *wide, int64_t n, bool bfloat, bool logarithm)
+{
+    if (bfloat)
+        softmax_row_of(x, y, wide, n, true, logarithm);
+    else
+        softmax_row_of(x, y, wide, n, false, logarithm);
+}
+
+#else
+
+static void softmax_row_halves(const uint16_t *x, uint16_t *y, float *wide, int64_t n, bool bfloat, bool logarithm)
+{
+    (bfloat ? MU_KERNEL(widen_bf16) : MU_KERNEL(widen_f16))(x, wide, n);
+    MU_KERNEL(softmax)(wide, wide, n, logarithm, 0, 1);
+    (bfloat ? MU_KERNEL(narrow_bf16) : MU_KERNEL(narrow_f16))(wide, y, n);
+}
+
+#endif
+
+void MU_KERNEL(softmax_halves)(const uint16_t *x, uint16_t *y, float *wide, int64_t columns, bool bfloat,
+                               bool logarithm, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++)
+        softmax_row_halves(x + row * columns, y + row * columns, wide, columns, bfloat, logarithm);
+}
