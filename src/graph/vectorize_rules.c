@@ -296,6 +296,7 @@ static const struct { const mu_op *op; rule *rule;
     {&mu_op_cumprod, one_axis},
     {&mu_op_reduce_sum, axes},
     {&mu_op_reduce_squares, axes},
+    {&mu_op_reduce_cubes, axes},
     {&mu_op_reduce_sizes, axes},
     {&mu_op_reduce_largest, axes},
     {&mu_op_reduce_mean, axes},

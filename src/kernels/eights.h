@@ -65,9 +65,9 @@ MU_INLINE mu_vd d_where_negative(mu_vd x, mu_vd yes, mu_vd no)
 
 // ---- Exponentials ---------------------------------------------------------------------------------
 
-// e^x is 2^floor(sixteenths / 16) * (power + more).
+// e^x is 2^floor(sixteenths / 16) * power * (1 + rest); power is from a table, and shifted says where it stood.
 typedef struct exp_eight_parts {
-    mu_vd sixteenths, power, more;
+    mu_vd shifted, sixteenths, power, rest;
 } exp_eight_parts;
 
 #define EIGHTS_MAGIC 0x1.8p52  // adding it leaves the nearest integer in the low bits
@@ -97,7 +97,13 @@ MU_INLINE exp_eight_parts exp_eight_split(mu_vd x)
                           0x1.ae89f995ad3adp+0, 0x1.c199bdd85529cp+0, 0x1.d5818dcfba487p+0, 0x1.ea4afa2a490dap+0};
     const mu_vd power = (mu_vd)_mm512_permutex2var_pd((__m512d)first, (__m512i)shifted, (__m512d)second);
     const mu_vd rest = ((high * square + middle) * square + low) * square + r;
-    return (exp_eight_parts){n, power, power * rest + power_lacks(shifted)};
+    return (exp_eight_parts){shifted, n, power, rest};
+}
+
+// What e.power lacks to e^x / 2^floor(sixteenths / 16).
+MU_INLINE mu_vd more_of(exp_eight_parts e)
+{
+    return e.power * e.rest + power_lacks(e.shifted);
 }
 
 // x times 2^floor(sixteenths / 16).
@@ -108,7 +114,7 @@ MU_INLINE mu_vd scaled_eight(mu_vd x, exp_eight_parts e)
 
 MU_INLINE mu_vd exp_eight_of(exp_eight_parts e)
 {
-    return scaled_eight(e.power + e.more, e);
+    return scaled_eight(e.power + more_of(e), e);
 }
 
 MU_INLINE mu_vd exp_eight(mu_vd x)
@@ -128,26 +134,34 @@ MU_INLINE mu_vd sigmoid_eight(mu_vd x)
     return d_where_negative(x, e, d_splat(1)) / (e + 1);
 }
 
-// With s = |x|: from 0.55 on 1 - 2 e / (1 + e) of e = e^(-2s), before that s + s p / q with polynomials of s^2. Either
-// way one quotient.
+// a where the bits of `which` are 1, b where they are 0.
+MU_INLINE mu_vd d_choose_bits(int64_t which, mu_vd a, mu_vd b)
+{
+    return (mu_vd)_mm512_ternarylogic_epi64(_mm512_set1_epi64(which), (__m512i)a, (__m512i)b, 0xCA);
+}
+
+// From |x| = 0.55 on s - 2 s e / (1 + e) of e = e^(-2|x|) and the sign s, before that x + x t p / q with polynomials of
+// t = x^2: either way one quotient. What the table of powers lacks is too small to be seen here.
 MU_INLINE mu_vd tanh_eight(mu_vd x)
 {
-    const mu_vd size = d_abs(x), t = x * x, e = exp_eight_of(exp_eight_below(size * -2));
+    const mu_vd size = d_abs(x), t = x * x;
+    const exp_eight_parts parts = exp_eight_split(d_max(d_splat(-760), size * -2));
+    const mu_vd e = scaled_eight(parts.power + parts.power * parts.rest, parts);
     const mu_vd p = (t * -0.0001993183245513845 - 0.020501964963793903) * t - 0.3333333333333333;
     const mu_vd q = ((t * 0.0002066839880815247 + 0.02329555102548231) * t + 0.4615058948913807) * t + 1;
     const __mmask8 is_far = _mm512_cmp_pd_mask((__m512d)size, _mm512_set1_pd(0.55), _CMP_GE_OQ);
-    const mu_vd over = (mu_vd)_mm512_mask_blend_pd(is_far, (__m512d)(t * p), (__m512d)(e * -2));
+    const mu_vd over = (mu_vd)_mm512_mask_blend_pd(is_far, (__m512d)(t * p + 0.0), (__m512d)(e * -2));  // keeps -0
     const mu_vd under = (mu_vd)_mm512_mask_blend_pd(is_far, (__m512d)q, (__m512d)(e + 1));
-    const mu_vd scale = (mu_vd)_mm512_mask_blend_pd(is_far, (__m512d)size, _mm512_set1_pd(1));
-    const mu_vd result = scale + scale * (over / under);
-    return (mu_vd)(((mu_vl)result & INT64_MAX) | ((mu_vl)x & INT64_MIN));
+    const mu_vd sign = d_choose_bits(INT64_MIN, x, d_splat(1));
+    const mu_vd scale = (mu_vd)_mm512_mask_blend_pd(is_far, (__m512d)x, (__m512d)sign);
+    return scale + scale * (over / under);
 }
 
 // On the far left x times nothing, where -infinity times 0 is no number; e^x alone may be denormal, so x comes first.
 MU_INLINE mu_vd silu_eight(mu_vd x)
 {
     const exp_eight_parts parts = exp_eight_below(-d_abs(x));
-    const __m512d product = _mm512_fmadd_pd((__m512d)x, (__m512d)parts.power, (__m512d)(x * parts.more));
+    const __m512d product = _mm512_fmadd_pd((__m512d)x, (__m512d)parts.power, (__m512d)(x * more_of(parts)));
     const mu_vd left = scaled_eight((mu_vd)product, parts);
     const mu_vd result = d_where_negative(x, left, x) / (exp_eight_of(parts) + 1);
     return d_where_negative(x + 1000, x * 0.0, result);

@@ -81,7 +81,7 @@ MU_INLINE void FN(columns)(const T *x, T *y, int64_t n, int64_t stride, int64_t 
         const T *row = x + i * stride;
         for (int64_t j = 0; j < whole; j += FN(LANES)) {
             for (int64_t k = 0; k < 4; k++)
-                v_fetch_ahead(row + k * stride + j, FN(NEAR));
+                v_fetch_far(row + k * stride + j, FN(NEAR));
             FN(take_four)(row + j, stride, y + j, smallest);
         }
         for (int64_t j = whole; j < width; j++)

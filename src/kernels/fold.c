@@ -45,7 +45,7 @@ MU_INLINE float total_of_piece(const float *x, int64_t n, bool product)
     for (; i + STEP <= n; i += STEP) {
         MU_UNROLL
         for (int k = 0; k < SIDE_BY_SIDE; k++) {
-            v_fetch_ahead(x + i + k * MU_LANES, FETCHED);
+            v_fetch_far(x + i + k * MU_LANES, FETCHED);
             totals[k] = combined(totals[k], v_load(x + i + k * MU_LANES), product);
         }
     }
@@ -85,7 +85,7 @@ static float sum_of_piece_bf16(const uint16_t *x, int64_t n)
     for (; i + STEP <= n; i += STEP) {
         MU_UNROLL
         for (int k = 0; k < SIDE_BY_SIDE; k++) {
-            v_fetch_ahead(x + i + k * MU_LANES, FETCHED);
+            v_fetch_far(x + i + k * MU_LANES, FETCHED);
             totals[k] += load_bf16(x + i + k * MU_LANES);
         }
     }
@@ -128,7 +128,7 @@ static double sum_of_piece_f64(const double *x, int64_t n)
         for (int k = 0; k < 2 * SIDE_BY_SIDE; k++) {
             vector_f64 here;
             memcpy(&here, x + i + k * LANES_F64, sizeof here);
-            v_fetch_ahead(x + i + k * LANES_F64, FETCHED);
+            v_fetch_far(x + i + k * LANES_F64, FETCHED);
             totals[k] += here;
         }
     }

@@ -146,7 +146,7 @@ void MU_KERNEL(normalize_row_grad)(const float *x, const float *gamma, const flo
 MU_INLINE mu_vf column_term(const float *x, const float *dy, mu_vf center, bool centered, int64_t n)
 {
     const mu_vf value = v_load_n(x, n);
-    v_fetch_ahead(x, FETCHED);
+    v_fetch_far(x, FETCHED);
     if (!centered)
         return value;
     const mu_vf from = value - center;
@@ -218,8 +218,8 @@ void MU_KERNEL(mixed_columns)(const float *x, const float *dy, const float *cent
             const int64_t left = least(columns - i, MU_LANES);
             const mu_vf moved = v_load_n(from + i, left) - v_load_n(center + i, left);
             const mu_vf straight = v_load_n(by + i, left) * v_load_n(factor + i, left);
-            v_fetch_ahead(from + i, FETCHED);
-            v_fetch_ahead(by + i, FETCHED);
+            v_fetch_far(from + i, FETCHED);
+            v_fetch_far(by + i, FETCHED);
             v_store_n(to + i, straight + moved * v_load_n(along + i, left) + v_load_n(shift + i, left), left);
         }
     }

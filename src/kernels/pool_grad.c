@@ -81,7 +81,7 @@ MU_INLINE void pick_pixels(const mu_pool_shape *s, const float *dy, const uint8_
     for (int64_t pixel = 0; pixel < count; pixel++, dy += c, marks += c, dx += apart) {
         int64_t i = 0;
         for (; i + MU_LANES <= n; i += MU_LANES) {
-            v_fetch_ahead(dy + ahead + i, FETCHED);
+            v_fetch_far(dy + ahead + i, FETCHED);
             pick(dy + i, marks + i, at, mark, terms, MU_LANES, dx + i);
         }
         if (i < n)
@@ -160,7 +160,7 @@ MU_INLINE void add(const float *dy, int64_t step, const float *by, int64_t terms
     mu_vf sum = v_load_n(dy, n) * by[0];
     for (int64_t k = 1; k < terms; k++)
         sum += v_load_n(dy + k * step, n) * by[k];
-    v_fetch_ahead(dy, FETCHED);
+    v_fetch_far(dy, FETCHED);
     v_store_n(to, sum, n);
 }
 

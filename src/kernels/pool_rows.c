@@ -115,10 +115,10 @@ MU_INLINE void max_along(const float *x, int64_t step, int64_t terms, int mark, 
 {
     mu_vf best = v_load_n(x, n);
     mu_marks places = marks_splat(mark);
-    v_fetch_ahead(x, FETCHED);
+    v_fetch_far(x, FETCHED);
     for (int64_t k = 1; k < terms; k++) {
         const mu_vf candidate = v_load_n(x + k * step, n);
-        v_fetch_ahead(x + k * step, FETCHED);
+        v_fetch_far(x + k * step, FETCHED);
         const mu_vm take = v_takes(candidate, best);
         places = marks_set(places, take, mark + (int)k);
         best = v_select(take, candidate, best);
@@ -230,10 +230,10 @@ MU_INLINE mu_vf divided(mu_vf sum, const divisor *d)
 MU_INLINE void sum_along(const float *x, int64_t step, int64_t terms, const divisor *d, int64_t n, float *to)
 {
     mu_vf sum = v_load_n(x, n);
-    v_fetch_ahead(x, FETCHED);
+    v_fetch_far(x, FETCHED);
     for (int64_t k = 1; k < terms; k++) {
         sum += v_load_n(x + k * step, n);
-        v_fetch_ahead(x + k * step, FETCHED);
+        v_fetch_far(x + k * step, FETCHED);
     }
     v_store_n(to, divided(sum, d), n);
 }

@@ -57,20 +57,54 @@ static void add_rows(const float *restrict x, float *restrict sums, int64_t rows
             sums[i] += x[row * columns + i];
 }
 
-// Of few channels several rows are taken for one, so that no sum is needed again before it is made.
+enum { PANEL = 8, PANEL_COLUMNS = PANEL * MU_LANES };
+
+// Adds rows of so many vectors to sums, read in order. Columns that the last two vectors share are the same in both.
+MU_INLINE void add_panel(const float *x, float *sums, int64_t rows, int64_t columns, int vectors)
+{
+    enum { BLOCK = 256 };  // rows whose sum is made before it is added, for exactness
+    const int64_t last = columns - MU_LANES;
+    for (int64_t begin = 0; begin < rows; begin += BLOCK) {
+        const int64_t end = least(begin + BLOCK, rows);
+        mu_vf totals[PANEL] = {{0}};
+        for (int64_t row = begin; row < end; row++) {
+            const float *r = x + row * columns;
+            MU_UNROLL
+            for (int k = 0; k < vectors; k++)
+                totals[k] += v_load(r + least(k * MU_LANES, last));
+        }
+        MU_UNROLL
+        for (int k = 0; k < vectors; k++)
+            totals[k] += v_load(sums + least(k * MU_LANES, last));
+        MU_UNROLL
+        for (int k = 0; k < vectors; k++)
+            v_store(sums + least(k * MU_LANES, last), totals[k]);
+    }
+}
+
+// Columns: more than half a panel, and no more than one.
+static void add_narrow_rows(const float *x, float *sums, int64_t rows, int64_t columns)
+{
+    switch ((columns + MU_LANES - 1) / MU_LANES) {
+    case 5: add_panel(x, sums, rows, columns, 5); break;
+    case 6: add_panel(x, sums, rows, columns, 6); break;
+    case 7: add_panel(x, sums, rows, columns, 7); break;
+    default: add_panel(x, sums, rows, columns, 8);
+    }
+}
+
+// Few channels: as many rows are taken for one as make a panel.
 void MU_KERNEL(bias_grad)(const float *dy, float *db, int64_t channels, int64_t begin, int64_t end)
 {
-    enum { WIDTH = 8 * MU_LANES };
-    float sums[2 * WIDTH] = {0};
-    const int64_t as_one = channels > 0 && channels < WIDTH ? (WIDTH + channels - 1) / channels : 1;
-    const int64_t rows = end - begin, wide = rows / as_one;
+    const int64_t rows = end - begin, as_one = channels > 0 ? PANEL_COLUMNS / channels : 0;
+    const int64_t wide = as_one > 0 ? rows / as_one : 0, done = wide * as_one;
+    float sums[PANEL_COLUMNS] = {0};
     memset(db, 0, (size_t)channels * sizeof *db);
-    if (as_one > 1)
-        add_rows(dy + begin * channels, sums, wide, as_one * channels);
-    for (int64_t i = 0; as_one > 1 && i < as_one; i++)
+    if (wide > 0)
+        add_narrow_rows(dy + begin * channels, sums, wide, as_one * channels);
+    for (int64_t i = 0; wide > 0 && i < as_one; i++)
         for (int64_t c = 0; c < channels; c++)
             db[c] += sums[i * channels + c];
-    const int64_t done = as_one > 1 ? wide * as_one : 0;
     add_rows(dy + (begin + done) * channels, db, rows - done, channels);
 }
 

@@ -64,6 +64,13 @@ MU_INLINE void v_fetch_ahead(const void *p, int64_t bytes)
     __builtin_prefetch((const char *)p + bytes);
 }
 
+// The same, but only as near as the second cache: right where much is asked for far ahead, which the first cache would
+// lose again, and whose few places for what is under way other loads then lack (a third slower on Zen 4).
+MU_INLINE void v_fetch_far(const void *p, int64_t bytes)
+{
+    __builtin_prefetch((const char *)p + bytes, 0, 2);
+}
+
 MU_INLINE mu_vf v_splat(float x)
 {
     return x - (mu_vf){0};

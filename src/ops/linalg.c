@@ -400,9 +400,12 @@ static mu_tensor *vector_norm(mu_tensor *x, double order, int n, const int *axes
     if (isinf(order))
         return real ? mu__reduce_over(&mu_op_reduce_largest, x, n, axes, true)
                     : mu_reduce_max_axes(mu_abs(x), n, axes, true);
-    mu_tensor *size = mu_abs(x);
-    mu_tensor *powers = order == 3 ? mu_multiply(mu_square(x), size) : mu_pow(size, mu__scalar_like(size, order));
-    return mu_pow(mu_reduce_sum_axes(powers, n, axes, true), mu__scalar_like(size, 1 / order));
+    mu_tensor *sum;
+    if (order == 3 && real)
+        sum = mu__reduce_over(&mu_op_reduce_cubes, x, n, axes, true);
+    else
+        sum = mu_reduce_sum_axes(mu_pow(mu_abs(x), mu__scalar_like(x, order)), n, axes, true);
+    return mu_pow(sum, mu__scalar_like(x, 1 / order));
 }
 
 mu_tensor *mu_norm(mu_tensor *x, double order, int n, const int *axes, bool keep_dims)

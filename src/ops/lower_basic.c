@@ -103,19 +103,26 @@ static mu_hlo mean_of(mu_emitter *e, mu_hlo a, const mu_ints *axes)
     return mu__hlo_convert(e, mu__hlo_binary(e, "stablehlo.divide", sum, count), a.spec.dtype);
 }
 
+// |x|, its square or its cube.
+static mu_hlo power_of_size(mu_emitter *e, const mu_op *op, mu_hlo x)
+{
+    if (op == &mu_op_reduce_sizes)
+        return mu__hlo_unary(e, "stablehlo.abs", x);
+    const mu_hlo square = mu__hlo_binary(e, "stablehlo.multiply", x, x);
+    return op == &mu_op_reduce_squares
+               ? square
+               : mu__hlo_binary(e, "stablehlo.multiply", square, mu__hlo_unary(e, "stablehlo.abs", x));
+}
+
 mu_status mu__lower_reduce(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const mu_ints *axes = &((const mu_reduce_attrs *)l->attrs)->axes;
     const mu_hlo x = l->in[0];
     const mu_dtype dtype = x.spec.dtype;
-    const bool of_sizes = l->op == &mu_op_reduce_squares || l->op == &mu_op_reduce_sizes;
-    const mu_hlo wide = of_sizes ? mu__hlo_wide(e, x) : x;
     mu_hlo y = {.id = -1};
-    if (l->op == &mu_op_reduce_squares)
-        y = mu__hlo_convert(e, add_up(e, mu__hlo_binary(e, "stablehlo.multiply", wide, wide), axes), dtype);
-    else if (l->op == &mu_op_reduce_sizes)
-        y = mu__hlo_convert(e, add_up(e, mu__hlo_unary(e, "stablehlo.abs", wide), axes), dtype);
+    if (l->op == &mu_op_reduce_squares || l->op == &mu_op_reduce_cubes || l->op == &mu_op_reduce_sizes)
+        y = mu__hlo_convert(e, add_up(e, power_of_size(e, l->op, mu__hlo_wide(e, x)), axes), dtype);
     else if (l->op == &mu_op_reduce_largest)
         y = mu__hlo_reduce(e, "stablehlo.maximum", mu__hlo_unary(e, "stablehlo.abs", x),
                            mu__hlo_extreme(e, dtype, false), axes);

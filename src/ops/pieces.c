@@ -30,7 +30,7 @@ static void fetch(const mu_pieces *p, int64_t at, int64_t n)
     for (int i = 0; i < p->n_in; i++) {
         const char *from = (const char *)p->in[i] + (size_t)(at + AHEAD * n) * p->in_bytes[i];
         for (size_t k = 0; k < (size_t)n * p->in_bytes[i]; k += LINE)
-            __builtin_prefetch(from + k);
+            __builtin_prefetch(from + k, 0, 2);  // the second cache
     }
 }
 

@@ -5,7 +5,8 @@
 // A block is [n rows][width columns], reduced over its rows; with width 1 it is a plain row. The order of
 // all additions follows from n and width alone.
 
-// n elements, folded in four times sixteen running totals per piece of 1024; pieces are combined pairwise.
+// n elements. Floats are folded in four times sixteen running totals per piece of 1024, and pieces combined pairwise.
+#if IS_FLOAT
 #define FOLD_ROW(name, start, combine)                                                      \
     MU_CLONES                                                                               \
     static S FN(name)(const T *x, int64_t n)                                                \
@@ -38,6 +39,18 @@
                 a[lane] = a[lane] combine a[lane + step];                                   \
         return a[0] combine rest;                                                           \
     }
+#else
+// One running total, which a compiler makes several of: so they are read in order, which memory likes best.
+#define FOLD_ROW(name, start, combine)                                                      \
+    MU_CLONES                                                                               \
+    static S FN(name)(const T *x, int64_t n)                                                \
+    {                                                                                       \
+        S total = start;                                                                    \
+        for (int64_t i = 0; i < n; i++)                                                     \
+            total = total combine (S)x[i];                                                  \
+        return total;                                                                       \
+    }
+#endif
 FOLD_ROW(sum_row, 0, +)
 FOLD_ROW(product_row, 1, *)
 #undef FOLD_ROW

@@ -1,4 +1,4 @@
-// Reductions of sizes, which norms are made of: sums of squares, sums of |x|, the largest |x|.
+// Reductions of sizes, which norms are made of: sums of squares, of |x|^3, of |x|, the largest |x|.
 //
 // What is reduced is made piece by piece in a place that stays in the cache, and folded there by the plain reductions,
 // so that the tensor is read once and nothing of its size is written. Axes that stand apart are reduced whole. 16-bit
@@ -11,7 +11,7 @@
 
 #include <muster/ops.h>
 
-enum { SQUARES, SIZES, LARGEST };
+enum { SQUARES, CUBES, SIZES, LARGEST };
 enum { PIECE = 8192, COLUMNS = 256, ROWS = PIECE / COLUMNS };  // elements of a piece, and how columns share one
 enum { LANES = 64, DIRECT = 64 };  // running sums of a row; rows from so many elements on are summed as they are read
 
@@ -22,21 +22,28 @@ typedef struct size_job {
     _Atomic int status;
 } size_job;
 
+#define SQUARE(x) ((x) * (x))
+#define SIZE_OF(x) ((x) < 0 ? -(x) : (x) + 0)
+#define CUBE(x) (SQUARE(x) * SIZE_OF(x))
+
 #define MAP(T, name)                                                          \
     MU_CLONES                                                                 \
-    static void name(bool square, const T *x, T *y, int64_t n)                \
+    static void name(int variant, const T *x, T *y, int64_t n)                \
     {                                                                         \
-        if (square)                                                           \
+        if (variant == SQUARES)                                               \
             for (int64_t i = 0; i < n; i++)                                   \
-                y[i] = x[i] * x[i];                                           \
+                y[i] = SQUARE(x[i]);                                          \
+        else if (variant == CUBES)                                            \
+            for (int64_t i = 0; i < n; i++)                                   \
+                y[i] = CUBE(x[i]);                                            \
         else                                                                  \
             for (int64_t i = 0; i < n; i++)                                   \
-                y[i] = x[i] < 0 ? -x[i] : x[i] + 0;                           \
+                y[i] = SIZE_OF(x[i]);                                         \
     }
 MAP(float, map_f32)
 MAP(double, map_f64)
 
-// The sum of n squares, or sizes, in many lanes.
+// The sum of n squares, cubes of sizes, or sizes, in many lanes.
 #define SUM(T, name, MADE)                                                    \
     MU_CLONES                                                                 \
     static void name(const T *x, T *y, int64_t n)                             \
@@ -53,20 +60,25 @@ MAP(double, map_f64)
                 lanes[lane] += lanes[lane + half];                            \
         *y = lanes[0] + sum;                                                  \
     }
-#define SQUARE(x) ((x) * (x))
-#define SIZE_OF(x) ((x) < 0 ? -(x) : (x))
 SUM(float, squares_f32, SQUARE)
 SUM(double, squares_f64, SQUARE)
+SUM(float, cubes_f32, CUBE)
+SUM(double, cubes_f64, CUBE)
 SUM(float, sizes_f32, SIZE_OF)
 SUM(double, sizes_f64, SIZE_OF)
 
+typedef void sum_f32(const float *x, float *y, int64_t n);
+typedef void sum_f64(const double *x, double *y, int64_t n);
+static sum_f32 *const sums_f32[] = {[SQUARES] = squares_f32, [CUBES] = cubes_f32, [SIZES] = sizes_f32};
+static sum_f64 *const sums_f64[] = {[SQUARES] = squares_f64, [CUBES] = cubes_f64, [SIZES] = sizes_f64};
+
 static void map_elements(const mu_kernel *k, const char *x, char *y, int64_t n)
 {
-    const bool square = k->op->variant == SQUARES;
+    const int variant = k->op->variant;
     if (k->in[0].dtype == MU_F32)
-        map_f32(square, (const float *)(const void *)x, (float *)(void *)y, n);
+        map_f32(variant, (const float *)(const void *)x, (float *)(void *)y, n);
     else
-        map_f64(square, (const double *)(const void *)x, (double *)(void *)y, n);
+        map_f64(variant, (const double *)(const void *)x, (double *)(void *)y, n);
 }
 
 // Folds [rows, columns] of what is made already, along one axis.
@@ -89,15 +101,15 @@ static mu_status fold(const mu_kernel *k, void *from, int64_t rows, int64_t colu
 // One piece of a row.
 static mu_status fold_piece(const mu_kernel *k, const char *x, int64_t n, char *piece, char *y)
 {
-    const bool squares = k->op->variant == SQUARES;
-    if (k->op->variant == LARGEST) {
+    const int variant = k->op->variant;
+    if (variant == LARGEST) {
         map_elements(k, x, piece, n);
         return fold(k, piece, 1, n, 1, y);
     }
     if (k->in[0].dtype == MU_F32)
-        (squares ? squares_f32 : sizes_f32)((const float *)(const void *)x, (float *)(void *)y, n);
+        sums_f32[variant]((const float *)(const void *)x, (float *)(void *)y, n);
     else
-        (squares ? squares_f64 : sizes_f64)((const double *)(const void *)x, (double *)(void *)y, n);
+        sums_f64[variant]((const double *)(const void *)x, (double *)(void *)y, n);
     return MU_OK;
 }
 
@@ -223,6 +235,8 @@ static mu_tensor *size_grad(mu_grad *g, int i)
     (void)i;
     if (g->op->variant == SQUARES)
         return mu_multiply(mu__scale(x, 2), dy);
+    if (g->op->variant == CUBES)
+        return mu_multiply(mu__scale(mu_multiply(x, mu_abs(x)), 3), dy);
     if (g->op->variant == SIZES)
         return mu_multiply(mu_sign(x), dy);
     for (int64_t a = 0; a < attrs->axes.n; a++)
@@ -258,5 +272,6 @@ static const mu_sample samples_size[] = {
     .ref = size_ref, .samples = samples_size, .lower = mu__lower_reduce
 
 const mu_op mu_op_reduce_squares = {SIZE("reduce_squares", SQUARES)};
+const mu_op mu_op_reduce_cubes = {SIZE("reduce_cubes", CUBES)};
 const mu_op mu_op_reduce_sizes = {SIZE("reduce_sizes", SIZES)};
 const mu_op mu_op_reduce_largest = {SIZE("reduce_largest", LARGEST)};
