@@ -72,6 +72,8 @@ enum {
 #define IS_SIGNED 0
 #include "ops/arithmetic_loops.inc.c"
 
+#include "ops/compare_halves.inc.c"
+
 // ---- Whole division of int64 --------------------------------------------------------------------
 
 // Doubles divide in vectors, processors' integers do not. A quotient of numbers below 2^51 is, if not whole, further
@@ -214,21 +216,22 @@ static void make_halves(void *arg, int64_t at, int64_t n, void *to)
     const binary_part *part = arg;
     const mu_kernel *k = part->job->kernel;
     const mu_dtype dtype = k->in[0].dtype;
-    const size_t bytes = part->job->in_bytes;
+    const uint16_t *a = (const uint16_t *)(const void *)part->a + at * part->step_a;
+    const uint16_t *b = (const uint16_t *)(const void *)part->b + at * part->step_b;
     mu_halves2 op;
+    if (part->job->out_bytes < sizeof *a) {
+        compare_halves_any(k->op->variant, dtype == MU_BF16, a, part->step_a, b, part->step_b, to, n);
+        return;
+    }
     if (halves_op(part, &op)) {
-        mu__kernels()->halves2(op, dtype == MU_BF16, (const uint16_t *)(const void *)part->a + at * part->step_a,
-                               part->step_a, (const uint16_t *)(const void *)part->b + at * part->step_b, part->step_b,
-                               to, n);
+        mu__kernels()->halves2(op, dtype == MU_BF16, a, part->step_a, b, part->step_b, to, n);
         return;
     }
     _Alignas(64) float wide_a[CHUNK], wide_b[CHUNK], wide_out[CHUNK];
-    mu__convert(MU_F32, wide_a, dtype, part->a + (size_t)(at * part->step_a) * bytes, part->step_a ? n : 1);
-    mu__convert(MU_F32, wide_b, dtype, part->b + (size_t)(at * part->step_b) * bytes, part->step_b ? n : 1);
-    const bool narrows = k->out[0].dtype == dtype;  // else it is a comparison, which writes bools
-    part->job->loop(k->op->variant, wide_a, part->step_a, wide_b, part->step_b, narrows ? wide_out : to, n);
-    if (narrows)
-        mu__convert(dtype, to, MU_F32, wide_out, n);
+    mu__convert(MU_F32, wide_a, dtype, a, part->step_a ? n : 1);
+    mu__convert(MU_F32, wide_b, dtype, b, part->step_b ? n : 1);
+    part->job->loop(k->op->variant, wide_a, part->step_a, wide_b, part->step_b, wide_out, n);
+    mu__convert(dtype, to, MU_F32, wide_out, n);
 }
 
 // The loop on operands that need no conversion.

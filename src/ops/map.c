@@ -216,10 +216,10 @@ static int64_t count_rows(const axis_maps *maps)
     {                                                                                                 \
         const T *in = from;                                                                           \
         T *restrict out = to;                                                                         \
-        const T *first = n > 0 ? in + map[0] : in;                                                    \
+        const T *first = n > 0 ? in + map[0] : in, *last = n > 0 ? in + map[n - 1] : in;              \
         if (stride == -1)                                                                             \
             for (int64_t i = 0; i < n; i++)                                                           \
-                out[i] = first[-i];                                                                   \
+                out[n - 1 - i] = last[i];                                                             \
         else if (stride == 2)                                                                         \
             for (int64_t i = 0; i < n; i++)                                                           \
                 out[i] = first[2 * i];                                                                \
@@ -265,21 +265,24 @@ static void write_elements(const element_row *row, const char *in, char *out, in
                                                                                       out, n);
 }
 
-// Asks, while elements [first, first + n) of a row are put in place, for what those will be made of that come so many
-// bytes of the result later, in this row of the input or the next.
-static void fetch_ahead(const element_row *row, const char *in, const char *next, int64_t first, int64_t n)
+// Asks, while n elements of a row are put in place of which `done` are before them, for what those will be made of that
+// come so many bytes of the result later, in this row of the input or the next.
+static void fetch_ahead(const element_row *row, const char *in, const char *next, int64_t done, int64_t n)
 {
     enum { LINE = 64, AHEAD = 4096 };
-    const int64_t bytes = (int64_t)row->bytes, times = MU_MAX(row->times, 1);
-    const int64_t stride = row->times > 0 ? 1 : row->stride;
-    const int64_t step = times * MU_MAX(LINE / MU_MAX(bytes * MU_MAX(stride, -stride), 1), 1);
-    for (int64_t i = first + AHEAD / bytes; i < first + n + AHEAD / bytes && stride != 0; i += step) {
-        const bool here = i < row->width;
-        const int64_t at = here ? i : MU_MIN(i - row->width, row->width - 1);
-        __builtin_prefetch((here ? in : next) + (row->times > 0 ? at / times : row->map[at]) * bytes);
-    }
+    const int64_t bytes = (int64_t)row->bytes, later = done + AHEAD / bytes, times = MU_MAX(row->times, 1);
+    const int64_t stride = row->times > 0 ? 1 : row->stride, at = later < row->width ? later : later - row->width;
+    if (stride == 0 || at >= row->width)
+        return;
+    const int64_t first = row->times > 0 ? at / times : row->map[stride > 0 ? at : row->width - 1 - at];
+    const char *from = (later < row->width ? in : next) + first * bytes;
+    const int64_t apart = MU_MAX(stride, -stride) * bytes;
+    for (int64_t k = 0; k < n / times * apart; k += MU_MAX(apart, LINE))
+        __builtin_prefetch(from + k, 0, 2);  // the second cache
 }
 
+// Past the caches in pieces, and so that memory is read in the order of its addresses: from the end where the row is
+// read backwards.
 static void write_row(const element_row *row, const char *in, const char *next, char *out)
 {
     enum { PIECE = 2048 };
@@ -291,9 +294,9 @@ static void write_row(const element_row *row, const char *in, const char *next, 
         write_elements(row, in, out, 0, row->width);
         return;
     }
-    for (int64_t at = 0; at < row->width; at += step) {
-        const int64_t n = MU_MIN(step, row->width - at);
-        fetch_ahead(row, in, next, at, n);
+    for (int64_t done = 0; done < row->width; done += step) {
+        const int64_t n = MU_MIN(step, row->width - done), at = row->stride < 0 ? row->width - done - n : done;
+        fetch_ahead(row, in, next, done, n);
         write_elements(row, in, piece, at, n);
         mu__put_piece(out + (size_t)at * row->bytes, piece, n * (int64_t)row->bytes);
     }

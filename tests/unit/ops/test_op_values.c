@@ -150,6 +150,34 @@ static void test_all_halves(void **state)
     }
 }
 
+// Of 16-bit floats with some of their neighbours, infinities and what is no number, and of all with one on either side:
+// what the float32 that they are give.
+static void test_comparisons_of_halves(void **state)
+{
+    enum { N = 65536 };
+    static uint16_t bits[N], turned[N];
+    static mu_tensor *(*const ops[])(mu_tensor *, mu_tensor *) = {mu_equal, mu_not_equal,  mu_less, mu_less_equal,
+                                                                  mu_greater, mu_greater_equal};
+    static const uint16_t ones[] = {0, 0x8000, 0x8001, 0x3c00, 0x7c00, 0xfc01, 0x7f80, 0xff80, 0x7fff};
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        bits[i] = (uint16_t)i;
+        turned[i] = (uint16_t)(i % 3 == 0 ? i ^ 0x8000 : i % 3 == 1 ? i : i * 40503);
+    }
+    for (size_t at = 0; at < 2 * MU_COUNT(ones) * MU_COUNT(ops); at++) {
+        mu_tensor *(*const op)(mu_tensor *, mu_tensor *) = ops[at % MU_COUNT(ops)];
+        const mu_dtype type = at / MU_COUNT(ops) % 2 ? MU_BF16 : MU_F16;
+        mu_pool *pool = mu_pool_open();
+        mu_tensor *x = mu_tensor_new(type, 1, DIMS(N), bits), *y = mu_tensor_new(type, 1, DIMS(N), turned);
+        mu_tensor *one = mu_tensor_new(type, 0, NULL, &ones[at / MU_COUNT(ops) / 2]);
+        mu_tensor *wide = mu_cast(x, MU_F32), *wide_y = mu_cast(y, MU_F32), *wide_one = mu_cast(one, MU_F32);
+        assert_memory_equal(mu_tensor_data(op(x, y)), mu_tensor_data(op(wide, wide_y)), N);
+        assert_memory_equal(mu_tensor_data(op(x, one)), mu_tensor_data(op(wide, wide_one)), N);
+        assert_memory_equal(mu_tensor_data(op(one, x)), mu_tensor_data(op(wide_one, wide)), N);
+        mu_pool_close(pool);
+    }
+}
+
 static mu_value *choose(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -355,6 +383,7 @@ int main(void)
         cmocka_unit_test(test_integers_at_the_edges),
         cmocka_unit_test(test_integers_and_bools_where_floats_are_usual),
         cmocka_unit_test(test_whole_division),      cmocka_unit_test(test_all_halves),
+        cmocka_unit_test(test_comparisons_of_halves),
         cmocka_unit_test(test_division_of_small_integers),
         cmocka_unit_test(test_where_of_all_types),
         cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_slopes_at_the_edges),
