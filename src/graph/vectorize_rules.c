@@ -104,14 +104,21 @@ static bool alike_along_axis(const site *s)
     return apply(s, &attrs, (mu_tensor *[]){for_all_rows(s, 0), for_all_rows(s, 1)});
 }
 
+// Inputs of one rank, all with rows.
 static bool axes(const site *s)
 {
+    mu_tensor *in[2];
     mu_reduce_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     memcpy(&attrs, s->node->attrs, s->node->op->attrs_bytes);
     for (int i = 0; i < attrs.axes.n; i++)
         attrs.axes.at[i]++;
-    return apply(s, &attrs, &s->in[0].at);
+    for (int i = 0; i < s->node->n_in; i++) {
+        if (!s->in[i].rows)
+            return false;
+        in[i] = s->in[i].at;
+    }
+    return apply(s, &attrs, in);
 }
 
 static bool permutes(const site *s)
@@ -297,6 +304,8 @@ static const struct { const mu_op *op; rule *rule;
     {&mu_op_reduce_sum, axes},
     {&mu_op_reduce_squares, axes},
     {&mu_op_reduce_cubes, axes},
+    {&mu_op_reduce_squares_about, axes},
+    {&mu_op_reduce_exp_about, axes},
     {&mu_op_reduce_sizes, axes},
     {&mu_op_reduce_largest, axes},
     {&mu_op_reduce_mean, axes},

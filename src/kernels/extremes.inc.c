@@ -2,7 +2,7 @@
 // EXTREME(a, b, least): of each lane, b where either is NaN; UNORDERED(a, b): where either is NaN; MARK(v, odd): NaN
 // where it is.
 
-enum { FN(LANES) = 4 * MU_LANES / (int)sizeof(T), FN(SIDES) = 4, FN(AHEAD) = 8192, FN(NEAR) = 1024 };
+enum { FN(LANES) = 4 * MU_LANES / (int)sizeof(T), FN(SIDES) = 4, FN(AHEAD) = 2048, FN(NEAR) = 1024 };
 
 MU_INLINE V FN(load)(const T *p)
 {
@@ -31,7 +31,7 @@ MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest)
         MU_UNROLL
         for (int k = 0; k < FN(SIDES); k++) {
             here[k] = FN(load)(x + i + k * FN(LANES));
-            v_fetch_ahead(x + i + k * FN(LANES), FN(AHEAD));
+            v_fetch_far(x + i + k * FN(LANES), FN(AHEAD));
             best[k] = EXTREME(here[k], best[k], smallest);
         }
         odd = (M)(odd | UNORDERED(here[0], here[1]) | UNORDERED(here[2], here[3]));

@@ -43,14 +43,13 @@ MU_INLINE double gelu_tanh_of(double x)
 
 static void activation_loops(mu_math function, float alpha, const float *in, float *out, int64_t n)
 {
-    const double slope = (double)alpha, scale = 1.0507009873554804934,
-                 low = 1.7580993408473768599;  // scale * alpha of SELU
+    const float scale = 1.0507009873554804934f, low = 1.7580993408473768599f;  // low: scale * alpha of SELU
     switch (function) {
     case MU_MATH_SIGMOID: LOOP_SINGLE(sigmoid_single(x));
     case MU_MATH_LOG_SIGMOID: LOOP_SINGLE(-softplus_single(-x));
     case MU_MATH_SOFTPLUS: LOOP_SINGLE(softplus_single(x));
-    case MU_MATH_ELU: LOOP(x < 0 ? slope * expm1_of(x) : x);
-    case MU_MATH_SELU: LOOP(x < 0 ? low * expm1_of(x) : scale * x);
+    case MU_MATH_ELU: LOOP_SINGLE(elu_single(x, alpha, 1));
+    case MU_MATH_SELU: LOOP_SINGLE(elu_single(x, low, scale));
     case MU_MATH_SILU: LOOP_SINGLE(silu_single(x));
     case MU_MATH_GELU: LOOP_SINGLE(gelu_single(x));
 #if MU_TELLS_LOST
@@ -71,7 +70,7 @@ static void plain_loops(mu_math function, float alpha, const float *in, float *o
     case MU_MATH_LOG: LOOP_SINGLE(log_single(x));
     case MU_MATH_LOG1P: LOOP_SINGLE(log1p_single(x));
     case MU_MATH_SINH: LOOP(sinh_of(x));
-    case MU_MATH_COSH: LOOP(cosh_of(x));
+    case MU_MATH_COSH: LOOP_SINGLE(cosh_single(x));
     case MU_MATH_TANH: LOOP_SINGLE(tanh_single(x));
     case MU_MATH_ASINH: LOOP(asinh_of(x));
     case MU_MATH_ACOSH: LOOP(acosh_of(x));

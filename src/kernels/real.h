@@ -151,12 +151,6 @@ MU_INLINE double sinh_of(double x)
     return __builtin_copysign(0.5 * (e + e / (e + 1)), x);
 }
 
-MU_INLINE double cosh_of(double x)
-{
-    const double e = exp_of(__builtin_fabs(x));
-    return 0.5 * (e + 1 / e);
-}
-
 // ---- Logarithms ---------------------------------------------------------------------------------
 
 // x = 2^n (1 + f) with 1 + f between the roots of 1/2 and 2; x is positive and normal.

@@ -127,6 +127,19 @@ MU_INLINE mu_vf expm1_single(mu_vf x)
     return scale * e.rest + (scale - 1);
 }
 
+// scale * x, on the left low * (e^x - 1).
+MU_INLINE mu_vf elu_single(mu_vf x, float low, float scale)
+{
+    return v_select(v_greater((mu_vf){0}, x), expm1_single(v_at_least(x, -80)) * low, x * scale);
+}
+
+// Half of e^|x| and what makes it 1/4 by multiplying; such a half overflows where the sum does.
+MU_INLINE mu_vf cosh_single(mu_vf x)
+{
+    const mu_vf half = times_exp_single(v_splat(0.5f), exp_split_single(v_at_most(v_abs(x), 91)));
+    return half + 0.25f / half;
+}
+
 MU_INLINE mu_vf sigmoid_single(mu_vf x)
 {
     const mu_vf e = times_exp_single(v_splat(1), exp_below_single(-v_abs(x)));

@@ -241,15 +241,31 @@ mu_tensor *mu_reduce_logsumexp_axes(mu_tensor *x, int n, const int *axes, bool k
     // The largest element is taken out of the sum, unless it is infinite.
     mu_tensor *most = mu_stop_gradient(mu_reduce_max_axes(x, n, axes, true));
     most = mu_where(mu_is_finite(most), most, mu__scalar_like(most, 0));
-    mu_tensor *sum = mu_log(mu_reduce_sum_axes(mu_exp(mu_subtract(x, most)), n, axes, true));
+    mu_tensor *sum = mu_log(mu__reduce_about(&mu_op_reduce_exp_about, x, most, n, axes, true));
     mu_tensor *kept = mu_add(sum, most), *result = keep_dims ? kept : mu_reduce_sum_axes(kept, n, axes, false);
     return mu__composed1("reduce_logsumexp", x, result);
 }
 
+// How many elements go into each number of a reduction; MU_UNKNOWN where a trace does not know.
+static int64_t reduced_elements(const mu_tensor *x, const mu_tensor *kept)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->shape.rank && n != MU_UNKNOWN; i++)
+        if (x->shape.dims[i] != kept->shape.dims[i])
+            n = x->shape.dims[i] == MU_UNKNOWN ? MU_UNKNOWN : n * x->shape.dims[i];
+    return n;
+}
+
+// Sums of 16-bit floats would overflow before they are divided.
 static mu_tensor *variance(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
     mu_tensor *mean = mu_reduce_mean_axes(x, n, axes, true);
-    return mu_reduce_mean_axes(mu_square(mu_subtract(x, mean)), n, axes, keep_dims);
+    const bool wide = mean && (mean->dtype == MU_F32 || mean->dtype == MU_F64);
+    const int64_t count = wide ? reduced_elements(x, mean) : MU_UNKNOWN;
+    if (count == MU_UNKNOWN)
+        return mu_reduce_mean_axes(mu_square(mu_subtract(x, mean)), n, axes, keep_dims);
+    mu_tensor *sum = mu__reduce_about(&mu_op_reduce_squares_about, x, mean, n, axes, keep_dims);
+    return mu_divide(sum, mu__scalar_like(sum, (double)count));
 }
 
 mu_tensor *mu_reduce_variance_axes(mu_tensor *x, int n, const int *axes, bool keep_dims)

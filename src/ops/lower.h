@@ -60,6 +60,7 @@ mu_status mu__lower_reshape(mu_lowering *l);      // output 0 is input 0's eleme
 mu_status mu__lower_cast(mu_lowering *l);
 mu_status mu__lower_compare(mu_lowering *l);
 mu_status mu__lower_reduce(mu_lowering *l);
+mu_status mu__lower_reduce_about(mu_lowering *l);
 mu_status mu__lower_arg(mu_lowering *l);
 mu_status mu__lower_sum_to_like(mu_lowering *l);
 mu_status mu__lower_transpose(mu_lowering *l);

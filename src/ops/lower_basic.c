@@ -114,6 +114,17 @@ static mu_hlo power_of_size(mu_emitter *e, const mu_op *op, mu_hlo x)
                : mu__hlo_binary(e, "stablehlo.multiply", square, mu__hlo_unary(e, "stablehlo.abs", x));
 }
 
+mu_status mu__lower_reduce_about(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_hlo center = mu__hlo_broadcast_to(e, l->in[1], &l->in[0].spec.shape);
+    const mu_hlo from = mu__hlo_binary(e, "stablehlo.subtract", l->in[0], center);
+    const mu_hlo made = l->op == &mu_op_reduce_exp_about ? mu__hlo_unary(e, "stablehlo.exponential", from)
+                                                         : mu__hlo_binary(e, "stablehlo.multiply", from, from);
+    const mu_hlo y = add_up(e, made, &((const mu_reduce_attrs *)l->attrs)->axes);
+    return mu__lowered(l, 0, mu__hlo_reshape(e, y, &l->out[0].spec.shape));
+}
+
 mu_status mu__lower_reduce(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;

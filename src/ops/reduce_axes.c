@@ -22,18 +22,36 @@ static bool axes_of(const mu_op *op, const mu_tensor *x, int n, const int *axes,
     return true;
 }
 
+// The attributes with checked and ordered axes.
+static bool attrs_of(const mu_op *op, const mu_tensor *x, int n, const int *axes, bool keep_dims, mu_reduce_attrs *attrs)
+{
+    unsigned bits = 0;
+    memset(attrs, 0, sizeof *attrs);
+    attrs->keep_dims = keep_dims;
+    if (!axes_of(op, x, n, axes, &bits))
+        return false;
+    for (int axis = 0; axis < MU_MAX_RANK; axis++)
+        if (bits >> axis & 1)
+            attrs->axes.at[attrs->axes.n++] = axis;
+    return true;
+}
+
 mu_tensor *mu__reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
     mu_reduce_attrs attrs;
-    unsigned bits = 0;
-    memset(&attrs, 0, sizeof attrs);
-    attrs.keep_dims = keep_dims;
-    if (!axes_of(op, x, n, axes, &bits))
+    return attrs_of(op, x, n, axes, keep_dims, &attrs) ? mu__apply1(op, &attrs, x) : NULL;
+}
+
+mu_tensor *mu__reduce_about(const mu_op *op, mu_tensor *x, mu_tensor *center, int n, const int *axes, bool keep_dims)
+{
+    mu_reduce_attrs attrs;
+    if (mu__pending() || !attrs_of(op, x, n, axes, keep_dims, &attrs))
         return NULL;
-    for (int axis = 0; axis < MU_MAX_RANK; axis++)
-        if (bits >> axis & 1)
-            attrs.axes.at[attrs.axes.n++] = axis;
-    return mu__apply1(op, &attrs, x);
+    const bool together = n > 0 && attrs.axes.at[attrs.axes.n - 1] - attrs.axes.at[0] == attrs.axes.n - 1;
+    if (x && together && (op->dtypes & MU_DTYPE_BIT(x->dtype)))
+        return mu__apply2(op, &attrs, x, center);
+    mu_tensor *from = mu_subtract(x, center);
+    return mu_reduce_sum_axes(op == &mu_op_reduce_exp_about ? mu_exp(from) : mu_square(from), n, axes, keep_dims);
 }
 
 typedef mu_tensor *reduce_axes_fn(mu_tensor *x, int n, const int *axes, bool keep_dims);

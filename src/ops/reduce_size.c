@@ -1,8 +1,11 @@
-// Reductions of sizes, which norms are made of: sums of squares, of |x|^3, of |x|, the largest |x|.
+// Reductions of sizes, which norms are made of: sums of squares, of |x|^3, of |x|, the largest |x|; and those about a
+// center, which variances and logarithms of sums are made of: sums of (x - c)^2 and of e^(x - c), where c has x's shape
+// with ones for the axes that are summed.
 //
 // What is reduced is made piece by piece in a place that stays in the cache, and folded there by the plain reductions,
 // so that the tensor is read once and nothing of its size is written. Axes that stand apart are reduced whole. 16-bit
 // floats are computed in float32.
+#include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
@@ -11,13 +14,14 @@
 
 #include <muster/ops.h>
 
-enum { SQUARES, CUBES, SIZES, LARGEST };
-enum { PIECE = 8192, COLUMNS = 256, ROWS = PIECE / COLUMNS };  // elements of a piece, and how columns share one
+enum { SQUARES, CUBES, SIZES, LARGEST, SQUARES_ABOUT, EXP_ABOUT };
+enum { PIECE = 8192, COLUMNS = 1024, ROWS = PIECE / COLUMNS };  // elements of a piece, and how columns share one
 enum { LANES = 64, DIRECT = 64 };  // running sums of a row; rows from so many elements on are summed as they are read
 
-// A tensor as [outer, n, inner], reduced along n.
+// A tensor as [outer, n, inner], reduced along n; a center is [outer, inner].
 typedef struct size_job {
     const mu_kernel *kernel;
+    const char *center;  // or NULL
     int64_t outer, n, inner;
     _Atomic int status;
 } size_job;
@@ -42,6 +46,23 @@ typedef struct size_job {
     }
 MAP(float, map_f32)
 MAP(double, map_f64)
+
+// Differences from a center, one number (step 0) or as many, or their squares.
+#define DIFFER(T, name)                                                                          \
+    MU_CLONES                                                                                    \
+    static void name(bool square, const T *x, const T *center, int64_t step, T *y, int64_t n)    \
+    {                                                                                            \
+        if (step == 0)                                                                           \
+            for (int64_t i = 0; i < n; i++)                                                      \
+                y[i] = x[i] - center[0];                                                         \
+        else                                                                                     \
+            for (int64_t i = 0; i < n; i++)                                                      \
+                y[i] = x[i] - center[i];                                                         \
+        for (int64_t i = 0; square && i < n; i++)                                                \
+            y[i] = SQUARE(y[i]);                                                                 \
+    }
+DIFFER(float, differ_f32)
+DIFFER(double, differ_f64)
 
 // The sum of n squares, cubes of sizes, or sizes, in many lanes.
 #define SUM(T, name, MADE)                                                    \
@@ -81,6 +102,44 @@ static void map_elements(const mu_kernel *k, const char *x, char *y, int64_t n)
         map_f64(variant, (const double *)(const void *)x, (double *)(void *)y, n);
 }
 
+// What is made of n elements that follow each other; the center's part goes with them, by steps of 0 or 1.
+static void make_elements(const size_job *j, const char *x, const char *center, int64_t step, char *y, int64_t n)
+{
+    const bool square = j->kernel->op->variant == SQUARES_ABOUT;
+    if (!j->center)
+        map_elements(j->kernel, x, y, n);
+    else if (j->kernel->in[0].dtype == MU_F32)
+        differ_f32(square, (const float *)(const void *)x, (const float *)(const void *)center, step,
+                   (float *)(void *)y, n);
+    else
+        differ_f64(square, (const double *)(const void *)x, (const double *)(const void *)center, step,
+                   (double *)(void *)y, n);
+}
+
+// The exponentials of n elements that were made, all at once since a call costs as much as some elements.
+static void finish_elements(const size_job *j, char *y, int64_t n)
+{
+    if (j->kernel->op->variant != EXP_ABOUT)
+        return;
+    if (j->kernel->in[0].dtype == MU_F32)
+        mu__kernels()->math_f32(MU_MATH_EXP, 0, (float *)(void *)y, (float *)(void *)y, n);
+    else
+        mu__kernels()->math_f64(MU_MATH_EXP, 0, (double *)(void *)y, (double *)(void *)y, n);
+}
+
+// Whole rows, each with a number of the center.
+static void make_rows(const size_job *j, int64_t row, int64_t rows, char *y)
+{
+    const mu_kernel *k = j->kernel;
+    const int64_t element = (int64_t)mu_dtype_bytes(k->in[0].dtype);
+    const char *x = (const char *)k->in[0].data + row * j->n * element;
+    if (!j->center)
+        map_elements(k, x, y, rows * j->n);
+    for (int64_t i = 0; j->center && i < rows; i++)
+        make_elements(j, x + i * j->n * element, j->center + (row + i) * element, 0, y + i * j->n * element, j->n);
+    finish_elements(j, y, rows * j->n);
+}
+
 // Folds [rows, columns] of what is made already, along one axis.
 static mu_status fold(const mu_kernel *k, void *from, int64_t rows, int64_t columns, int axis, void *to)
 {
@@ -98,12 +157,20 @@ static mu_status fold(const mu_kernel *k, void *from, int64_t rows, int64_t colu
     return op->ref(&copy);
 }
 
-// One piece of a row.
-static mu_status fold_piece(const mu_kernel *k, const char *x, int64_t n, char *piece, char *y)
+// Sums that are made as the row is read.
+static bool is_direct(const mu_kernel *k)
 {
+    return k->op->variant < LARGEST;
+}
+
+// One piece of a row.
+static mu_status fold_piece(const size_job *j, const char *x, const char *center, int64_t n, char *piece, char *y)
+{
+    const mu_kernel *k = j->kernel;
     const int variant = k->op->variant;
-    if (variant == LARGEST) {
-        map_elements(k, x, piece, n);
+    if (!is_direct(k)) {
+        make_elements(j, x, center, 0, piece, n);
+        finish_elements(j, piece, n);
         return fold(k, piece, 1, n, 1, y);
     }
     if (k->in[0].dtype == MU_F32)
@@ -121,18 +188,19 @@ static mu_status fold_rows(const size_job *j, int64_t begin, int64_t end, char *
     const char *x = k->in[0].data;
     char *y = k->out[0].data, *parts = mu__alloc((size_t)(pieces * element));
     mu_status status = parts ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    const bool direct = pieces == 1 && n >= DIRECT && k->op->variant != LARGEST;
+    const bool direct = pieces == 1 && n >= DIRECT && is_direct(k);
     for (int64_t row = begin; status == MU_OK && direct && row < end; row++)
-        status = fold_piece(k, x + row * n * element, n, piece, y + row * element);
+        status = fold_piece(j, x + row * n * element, NULL, n, piece, y + row * element);
     for (int64_t row = begin, rows; status == MU_OK && !direct && row < end && pieces <= 1; row += rows) {
         rows = MU_MIN(PIECE / MU_MAX(n, 1), end - row);
-        map_elements(k, x + row * n * element, piece, rows * n);
+        make_rows(j, row, rows, piece);
         status = fold(k, piece, rows, n, 1, y + row * element);
     }
     for (int64_t row = begin; status == MU_OK && row < end && pieces > 1; row++) {
+        const char *center = j->center ? j->center + row * element : NULL;
         for (int64_t i = 0; status == MU_OK && i < pieces; i++) {
             const int64_t count = MU_MIN((int64_t)PIECE, n - i * PIECE);
-            status = fold_piece(k, x + (row * n + i * PIECE) * element, count, piece, parts + i * element);
+            status = fold_piece(j, x + (row * n + i * PIECE) * element, center, count, piece, parts + i * element);
         }
         if (status == MU_OK)
             status = fold(k, parts, 1, pieces, 1, y + row * element);
@@ -147,6 +215,7 @@ static mu_status fold_columns(const size_job *j, int64_t o, int64_t column, int6
     const mu_kernel *k = j->kernel;
     const int64_t element = (int64_t)mu_dtype_bytes(k->in[0].dtype), wide = width * element;
     const char *x = (const char *)k->in[0].data + (o * j->n * j->inner + column) * element;
+    const char *center = j->center ? j->center + (o * j->inner + column) * element : NULL;
     char *y = (char *)k->out[0].data + (o * j->inner + column) * element;
     mu_status status = MU_OK;
     for (int64_t row = 0, rows = 0; status == MU_OK && (row < j->n || row == 0); row += rows) {
@@ -155,7 +224,8 @@ static mu_status fold_columns(const size_job *j, int64_t o, int64_t column, int6
         if (held)
             memcpy(piece, y, (size_t)wide);
         for (int64_t i = 0; i < rows && j->n > 0; i++)
-            map_elements(k, x + (row + i) * j->inner * element, piece + (held + i) * wide, width);
+            make_elements(j, x + (row + i) * j->inner * element, center, 1, piece + (held + i) * wide, width);
+        finish_elements(j, piece + held * wide, j->n > 0 ? rows * width : 0);
         status = fold(k, piece, j->n > 0 ? held + rows : 0, width, 0, y);
     }
     return status;
@@ -204,7 +274,8 @@ static mu_status size_ref(const mu_kernel *k)
         return mu__run_as_f32(k, size_ref);
     if (axes->n > 0 && axes->at[axes->n - 1] != behind - 1)
         return reduce_whole(k);
-    size_job job = {.kernel = k, .outer = mu__elements_between(shape, 0, first),
+    size_job job = {.kernel = k, .center = k->n_in > 1 ? k->in[1].data : NULL,
+                    .outer = mu__elements_between(shape, 0, first),
                     .n = mu__elements_between(shape, first, behind),
                     .inner = mu__elements_between(shape, behind, shape->rank)};
     if (job.inner > 0)
@@ -215,6 +286,25 @@ static mu_status size_ref(const mu_kernel *k)
 static mu_status size_infer(mu_infer *infer)
 {
     return mu_op_reduce_sum.infer(infer);
+}
+
+// Inputs (x, center). The axes must stand together, as they are walked as one.
+static mu_status about_infer(mu_infer *infer)
+{
+    const mu_ints *axes = &((const mu_reduce_attrs *)infer->attrs)->axes;
+    mu_shape wanted = infer->in[0].shape;
+    char own[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    MU_TRY(size_infer(infer));
+    for (int64_t i = 0; i < axes->n; i++) {
+        wanted.dims[axes->at[i]] = 1;
+        if (i > 0 && axes->at[i] != axes->at[i - 1] + 1)
+            return mu__error(MU_INVALID_ARGUMENT, "%s: axes %lld and %lld stand apart; reduce them one by one",
+                             infer->op->name, (long long)axes->at[i - 1], (long long)axes->at[i]);
+    }
+    if (mu__shape_compatible(&infer->in[1].shape, &wanted))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the center has shape %s, x with ones for its axes has %s",
+                     infer->op->name, mu__shape_text(&infer->in[1].shape, own), mu__shape_text(&wanted, other));
 }
 
 // ---- Gradients ----------------------------------------------------------------------------------
@@ -246,6 +336,21 @@ static mu_tensor *size_grad(mu_grad *g, int i)
     return mu_multiply(mu_multiply(mu_sign(x), is_largest), mu_divide(dy, count));
 }
 
+static mu_tensor *about_grad(mu_grad *g, int i)
+{
+    const mu_reduce_attrs *attrs = g->attrs;
+    const bool squares = g->op->variant == SQUARES_ABOUT;
+    mu_tensor *dy = with_axes_back(g, g->dy), *from = mu_subtract(g->x[0], g->x[1]);
+    int axes[MU_MAX_RANK];
+    if (i == 0)
+        return mu_multiply(squares ? mu__scale(from, 2) : mu_exp(from), dy);
+    if (!squares)
+        return mu_neg(mu_multiply(with_axes_back(g, g->y[0]), dy));
+    for (int64_t a = 0; a < attrs->axes.n; a++)
+        axes[a] = (int)attrs->axes.at[a];
+    return mu_multiply(mu__scale(mu_reduce_sum_axes(from, (int)attrs->axes.n, axes, true), -2), dy);
+}
+
 // ---- Rows ---------------------------------------------------------------------------------------
 
 static const mu_attr_spec size_fields[] = {
@@ -275,3 +380,21 @@ const mu_op mu_op_reduce_squares = {SIZE("reduce_squares", SQUARES)};
 const mu_op mu_op_reduce_cubes = {SIZE("reduce_cubes", CUBES)};
 const mu_op mu_op_reduce_sizes = {SIZE("reduce_sizes", SIZES)};
 const mu_op mu_op_reduce_largest = {SIZE("reduce_largest", LARGEST)};
+
+static const mu_sample samples_about[] = {
+    {.n_in = 2, .in = {MU_DIMS(3, 5), MU_DIMS(1, 5)}, .attrs = &over_0},
+    {.n_in = 2, .in = {MU_DIMS(37, 3), MU_DIMS(1, 3)}, .attrs = &over_0},
+    {.n_in = 2, .in = {MU_DIMS(3, 37), MU_DIMS(3, 1)}, .attrs = &over_1},
+    {.n_in = 2, .in = {MU_DIMS(3, 7), MU_DIMS(1, 1)}, .attrs = &over_01},
+    {.n_in = 2, .in = {MU_DIMS(3, 0), MU_DIMS(1, 0)}, .attrs = &over_0},
+    {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(2, 3)}, .attrs = &over_none},
+    {0},
+};
+
+#define ABOUT(text, which)                                                                                       \
+    .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_DTYPE_BIT(MU_F32) | MU_DTYPE_BIT(MU_F64), \
+    .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = size_fields, .infer = about_infer, .grad = about_grad,      \
+    .ref = size_ref, .samples = samples_about, .lower = mu__lower_reduce_about
+
+const mu_op mu_op_reduce_squares_about = {ABOUT("reduce_squares_about", SQUARES_ABOUT)};
+const mu_op mu_op_reduce_exp_about = {ABOUT("reduce_exp_about", EXP_ABOUT)};
