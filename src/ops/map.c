@@ -266,17 +266,18 @@ static void write_elements(const element_row *row, const char *in, char *out, in
 }
 
 // Asks, while n elements of a row are put in place of which `done` are before them, for what those will be made of that
-// come so many bytes of the result later, in this row of the input or the next.
+// come later by so many bytes of the input, in this row or the next.
 static void fetch_ahead(const element_row *row, const char *in, const char *next, int64_t done, int64_t n)
 {
-    enum { LINE = 64, AHEAD = 4096 };
-    const int64_t bytes = (int64_t)row->bytes, later = done + AHEAD / bytes, times = MU_MAX(row->times, 1);
-    const int64_t stride = row->times > 0 ? 1 : row->stride, at = later < row->width ? later : later - row->width;
+    enum { LINE = 64, AHEAD = 8192 };
+    const int64_t bytes = (int64_t)row->bytes, times = MU_MAX(row->times, 1), stride = row->times > 0 ? 1 : row->stride;
+    const int64_t apart = MU_MAX(stride, -stride) * bytes;
+    const int64_t later = done + MU_MAX(AHEAD / MU_MAX(apart, 1) * times, n);
+    const int64_t at = later < row->width ? later : later - row->width;
     if (stride == 0 || at >= row->width)
         return;
     const int64_t first = row->times > 0 ? at / times : row->map[stride > 0 ? at : row->width - 1 - at];
     const char *from = (later < row->width ? in : next) + first * bytes;
-    const int64_t apart = MU_MAX(stride, -stride) * bytes;
     for (int64_t k = 0; k < n / times * apart; k += MU_MAX(apart, LINE))
         __builtin_prefetch(from + k, 0, 2);  // the second cache
 }
@@ -285,7 +286,7 @@ static void fetch_ahead(const element_row *row, const char *in, const char *next
 // read backwards.
 static void write_row(const element_row *row, const char *in, const char *next, char *out)
 {
-    enum { PIECE = 2048 };
+    enum { PIECE = 1024 };
     _Alignas(64) char piece[PIECE];
     int64_t step = PIECE / (int64_t)row->bytes;
     if (row->times > 0)
