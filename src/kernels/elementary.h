@@ -37,6 +37,7 @@ typedef enum mu_math {
     MU_MATH_MISH,
     MU_MATH_DIGAMMA,
     MU_MATH_LGAMMA,
+    MU_MATH_SQRT,
     MU_MATH_RSQRT,
     MU_N_MATH
 } mu_math;

@@ -24,9 +24,30 @@ void MU_KERNEL(widen_bf16)(const uint16_t *restrict x, float *restrict y, int64_
         y[i] = float_of((uint32_t)x[i] << 16);
 }
 
+#if MU_LANES == 16
+// The upper half of what is returned is x as bfloat16.
+MU_INLINE __m512i narrowed_above(const float *x)
+{
+    const mu_vf value = v_load(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32((__m512i)value, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32((__m512i)value, _mm512_set1_epi32(0x7fff)), odd);
+    return _mm512_mask_or_epi32(rounded, v_unordered(value, value), (__m512i)value, _mm512_set1_epi32(0x400000));
+}
+#endif
+
 void MU_KERNEL(narrow_bf16)(const float *restrict x, uint16_t *restrict y, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
+    int64_t i = 0;
+#if MU_LANES == 16
+    // Two vectors at once, whose upper halves one instruction puts beside each other; compilers need five.
+    static const uint16_t uppers[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                                        33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    const __m512i chosen = _mm512_loadu_si512(uppers);
+    for (; i + 2 * MU_LANES <= n; i += 2 * MU_LANES)
+        _mm512_storeu_si512(y + i, _mm512_permutex2var_epi16(narrowed_above(x + i), chosen,
+                                                             narrowed_above(x + i + MU_LANES)));
+#endif
+    for (; i < n; i++) {
         const uint32_t bits = bits_of(x[i]), rounded = bits + 0x7fff + (bits >> 16 & 1);
         // A NaN stays one when the low half alone made it so.
         y[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded >> 16);

@@ -79,6 +79,7 @@ static void plain_loops(mu_math function, float alpha, const float *in, float *o
     case MU_MATH_ACOS: LOOP_SINGLE(acos_single(x));
     case MU_MATH_ATAN: LOOP_SINGLE(atan_single(x));
     case MU_MATH_ERF: LOOP_SINGLE(erf_single(x));
+    case MU_MATH_SQRT: LOOP_SINGLE(v_root(x));
     case MU_MATH_RSQRT: LOOP_SINGLE(rsqrt_single(x));
 #if MU_TELLS_LOST
     case MU_MATH_ERFC: LOOP_SINGLE(erfc_single(x));

@@ -65,6 +65,7 @@ static void plain_loops(mu_math function, double alpha, const double *in, double
     case MU_MATH_ACOS: LOOP(acos_fine(x));
     case MU_MATH_ATAN: LOOP(atan_fine(x));
     case MU_MATH_ERF: LOOP(erf_fine(x));
+    case MU_MATH_SQRT: LOOP(__builtin_sqrt(x));
     case MU_MATH_RSQRT: LOOP(1 / __builtin_sqrt(x));
     case MU_MATH_ERFC: LOOP(erfc_fine(x));
     default: activation_loops(function, alpha, in, out, n); break;

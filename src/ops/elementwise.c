@@ -238,7 +238,7 @@ static const mu_math fast[] = {
     [ACOSH] = MU_MATH_ACOSH, [ATANH] = MU_MATH_ATANH, [SIGMOID] = MU_MATH_SIGMOID,
     [LOG_SIGMOID] = MU_MATH_LOG_SIGMOID, [SOFTPLUS] = MU_MATH_SOFTPLUS, [ELU] = MU_MATH_ELU,
     [SELU] = MU_MATH_SELU, [GELU] = MU_MATH_GELU, [GELU_TANH] = MU_MATH_GELU_TANH,
-    [SILU] = MU_MATH_SILU, [MISH] = MU_MATH_MISH, [RSQRT] = MU_MATH_RSQRT,
+    [SILU] = MU_MATH_SILU, [MISH] = MU_MATH_MISH, [SQRT] = MU_MATH_SQRT, [RSQRT] = MU_MATH_RSQRT,
 };
 
 static void f32_math(int variant, double alpha, const void *in, void *out, int64_t n)
@@ -396,8 +396,8 @@ static mu_tensor *sqrt_grad(mu_grad *g, int i)
     (void)i;
     return mu_divide(mu__scale(g->dy, 0.5), g->y[0]);
 }
-const mu_op mu_op_sqrt = {ROW1("sqrt", SQRT, MU_FLOATS, exponential_ref, samples_positive), .grad = sqrt_grad,
-                          .hlo = "stablehlo.sqrt"};
+const mu_op mu_op_sqrt = {ROW1("sqrt", SQRT, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+                          .grad = sqrt_grad, .hlo = "stablehlo.sqrt"};
 
 static mu_tensor *rsqrt_grad(mu_grad *g, int i)
 {

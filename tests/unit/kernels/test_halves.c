@@ -87,7 +87,7 @@ static const struct function {
     double (*right)(double);
     double absolute;  // what may be missed beside one place
 } functions[] = {
-    {MU_MATH_GELU, gelu, 1e-7}, {MU_MATH_COSH, cosh, 0}, {MU_MATH_RSQRT, rsqrt, 0},
+    {MU_MATH_GELU, gelu, 1e-7}, {MU_MATH_COSH, cosh, 0}, {MU_MATH_RSQRT, rsqrt, 0}, {MU_MATH_SQRT, sqrt, 0},
     {MU_MATH_SIN, sin, 0}, {MU_MATH_COS, cos, 0}, {MU_MATH_EXP, exp, 0},
 };
 

@@ -61,7 +61,7 @@ static const struct function {
     {"softplus", MU_MATH_SOFTPLUS, softplus, 2, 0}, {"elu", MU_MATH_ELU, elu, 1, 0}, {"selu", MU_MATH_SELU, selu, 2, 0},
     {"gelu", MU_MATH_GELU, gelu, 2, 1e-7}, {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh, 2, 0},
     {"silu", MU_MATH_SILU, silu, 2, 0}, {"mish", MU_MATH_MISH, mish, 3, 0},
-    {"rsqrt", MU_MATH_RSQRT, rsqrt, 1.5, 0},
+    {"rsqrt", MU_MATH_RSQRT, rsqrt, 1.5, 0}, {"sqrt", MU_MATH_SQRT, sqrt, 0.5, 0},
 };
 enum { N_FUNCTIONS = sizeof functions / sizeof functions[0] };
 
@@ -213,6 +213,7 @@ static const struct fine_function {
     {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh_l, 2.5L, 2e-16L}, {"silu", MU_MATH_SILU, silu_l, 2.5L, 0},
     {"mish", MU_MATH_MISH, mish_l, 4, 0}, {"digamma", MU_MATH_DIGAMMA, digamma_l, 4, 4e-15L},
     {"lgamma", MU_MATH_LGAMMA, log_gamma_l, 4, 0}, {"rsqrt", MU_MATH_RSQRT, rsqrt_l, 2.5L, 0},
+    {"sqrt", MU_MATH_SQRT, sqrtl, 0.5L, 0},
 };
 enum { N_FINE = sizeof fine_functions / sizeof fine_functions[0] };
 
