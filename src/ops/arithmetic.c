@@ -691,9 +691,25 @@ mu_tensor *mu_greater_equal(mu_tensor *a, mu_tensor *b)
 
 // ---- Clipping -----------------------------------------------------------------------------------
 
+typedef void clip_loop(const void *x, int64_t step, const void *low, int64_t step_low, const void *high,
+                       int64_t step_high, void *out, int64_t n);
+
+static clip_loop *clip_loop_of(mu_dtype dtype)
+{
+    switch (dtype) {
+    case MU_F64: return f64_clip;
+    case MU_I64: return i64_clip;
+    case MU_I32: return i32_clip;
+    case MU_I16: return i16_clip;
+    case MU_I8: return i8_clip;
+    case MU_U8: return u8_clip;
+    default: return f32_clip;
+    }
+}
+
 typedef struct clip_job {
     const mu_kernel *kernel;
-    loop2 *loop;
+    clip_loop *loop;
     mu_dtype dtype;
     size_t bytes;    // of an element
     bool stream;
@@ -716,19 +732,17 @@ static const void *clip_operand(const clip_part *part, int i, int64_t at, int64_
     return wide;
 }
 
-// The larger bound wins where they cross, as in TensorFlow.
 static void make_clipped(void *arg, int64_t at, int64_t n, void *to)
 {
     const clip_part *part = arg;
     const clip_job *job = part->job;
-    _Alignas(64) char least[CHUNK * sizeof(double)];
     _Alignas(64) float wide[3][CHUNK];
     const bool halves = job->dtype == MU_F16 || job->dtype == MU_BF16;
-    job->loop(MINIMUM, clip_operand(part, 0, at, n, wide[0]), part->step[0], clip_operand(part, 2, at, n, wide[2]),
-              part->step[2], least, n);
-    job->loop(MAXIMUM, least, 1, clip_operand(part, 1, at, n, wide[1]), part->step[1], halves ? least : to, n);
+    const void *x = clip_operand(part, 0, at, n, wide[0]), *low = clip_operand(part, 1, at, n, wide[1]),
+               *high = clip_operand(part, 2, at, n, wide[2]);
+    job->loop(x, part->step[0], low, part->step[1], high, part->step[2], halves ? wide[0] : to, n);
     if (halves)
-        mu__convert(job->dtype, to, MU_F32, least, n);
+        mu__convert(job->dtype, to, MU_F32, wide[0], n);
 }
 
 static void clip_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
@@ -748,7 +762,7 @@ static void clip_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t 
 static mu_status clip_ref(const mu_kernel *k)
 {
     const mu_dtype dtype = k->in[0].dtype;
-    clip_job job = {.kernel = k, .loop = arithmetic_loop(dtype), .dtype = dtype, .bytes = mu_dtype_bytes(dtype)};
+    clip_job job = {.kernel = k, .loop = clip_loop_of(dtype), .dtype = dtype, .bytes = mu_dtype_bytes(dtype)};
     mu_walk walk;
     job.stream = mu__streams(mu__elements(&k->out[0].shape) * (int64_t)job.bytes);
     mu__walk_make(&walk, &k->out[0].shape, 3, k->in);

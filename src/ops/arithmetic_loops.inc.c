@@ -136,6 +136,26 @@ static void FN(compare)(int variant, const void *in_a, int64_t step_a, const voi
     }
 }
 
+// The larger bound wins where they cross, as in TensorFlow.
+MU_CLONES
+static void FN(clip)(const void *in, int64_t step, const void *low, int64_t step_low, const void *high,
+                     int64_t step_high, void *to, int64_t n)
+{
+    const T *x = in, *l = low, *h = high;
+    T *out = to;
+    if (step == 1 && step_low == 0 && step_high == 0 && l[0] == l[0] && h[0] == h[0]) {
+        const T least = l[0], most = h[0];
+        MU_INDEPENDENT
+        for (int64_t i = 0; i < n; i++) {
+            const T below = x[i] > most ? most : x[i];  // a NaN stays
+            out[i] = below < least ? least : below;
+        }
+        return;
+    }
+    FN(binary)(MINIMUM, in, step, high, step_high, to, n);  // in one loop they would be no vectors
+    FN(binary)(MAXIMUM, to, 1, low, step_low, to, n);
+}
+
 // Numbers combined into those that places name, in order, up to the first place that is outside; how many those were.
 #define AT(expression)                                             \
     for (; i < n && mu__place_of(kind, &places, i, &at); i++) {     \
