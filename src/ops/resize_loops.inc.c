@@ -1,7 +1,8 @@
 // Bilinear samples of images and their gradient for one float type T, named by FN; resize.c includes it for each.
 //
 // Both go in two steps, along a row and then between two rows, so that a row of the image which several rows of the
-// result come from is sampled once, and the second step is one long loop.
+// result come from is sampled once, and the second step is one long loop. Images that shrink to half or less are
+// sampled in one step, since no row is met twice: without rows in between there is less to write and to read.
 
 MU_CLONES
 static void FN(sample_row)(const T *from, T *restrict to, const place *columns, int64_t n, int64_t c)
@@ -38,15 +39,52 @@ static void FN(write_row)(const resize_job *j, const T *top, const T *bottom, T 
     }
 }
 
+// Both steps at once, of the same roundings.
+MU_CLONES
+static void FN(sample_between)(const T *top, const T *bottom, T part, T *restrict to, const place *columns, int64_t n,
+                               int64_t c)
+{
+    for (int64_t o = 0; o < n; o++, to += c) {
+        const int64_t left = columns[o].low * c, right = columns[o].high * c;
+        const T along = (T)columns[o].part;
+        for (int64_t i = 0; i < c; i++) {
+            const T above = top[left + i] + (top[right + i] - top[left + i]) * along;
+            const T below = bottom[left + i] + (bottom[right + i] - bottom[left + i]) * along;
+            to[i] = above + (below - above) * part;
+        }
+    }
+}
+
+// As many pixels at a time as a piece has room for, where the result goes past the caches.
+static void FN(write_between)(const resize_job *j, const T *top, const T *bottom, T part, T *to)
+{
+    _Alignas(64) T piece[MU_PIECE_BYTES / sizeof(T)];
+    const int64_t c = j->channels, most = MU_PIECE_BYTES / (c * (int64_t)sizeof(T));
+    const bool stream = j->stream && most > 0;
+    const int64_t step = stream ? most : j->out_width;
+    for (int64_t at = 0; at < j->out_width; at += step) {
+        const int64_t n = MU_MIN(step, j->out_width - at);
+        FN(sample_between)(top, bottom, part, stream ? piece : to + at * c, j->columns + at, n, c);
+        if (stream)
+            mu__put_piece(to + at * c, piece, n * c * (int64_t)sizeof(T));
+    }
+}
+
 // Rows [begin, end) of all results, counted over the batch. scratch: two rows of a result.
 static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, void *scratch)
 {
     const int64_t c = j->channels, wide = j->out_width * c;
+    const T *image = j->image;
     T *rows[2] = {scratch, (T *)scratch + wide};
     int64_t held[2] = {-1, -1};  // rows of all images that are sampled in `rows`
     for (int64_t row = begin; row < end; row++) {
         const place *y = &j->rows[row % j->out_height];
         const int64_t first = row / j->out_height * j->height, wanted[2] = {first + y->low, first + y->high};
+        if (j->height >= 2 * j->out_height) {
+            FN(write_between)(j, image + wanted[0] * j->width * c, image + wanted[1] * j->width * c, (T)y->part,
+                              (T *)j->result + row * wide);
+            continue;
+        }
         if (held[1] == wanted[0]) {
             T *const other = rows[0];
             rows[0] = rows[1];
@@ -56,7 +94,7 @@ static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, voi
         }
         for (int i = 0; i < 2; i++)
             if (held[i] != wanted[i]) {
-                FN(sample_row)((const T *)j->image + wanted[i] * j->width * c, rows[i], j->columns, j->out_width, c);
+                FN(sample_row)(image + wanted[i] * j->width * c, rows[i], j->columns, j->out_width, c);
                 held[i] = wanted[i];
             }
         FN(write_row)(j, rows[0], rows[1], (T)y->part, (T *)j->result + row * wide, wide);
