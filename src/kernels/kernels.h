@@ -1,5 +1,5 @@
-// Hand-written CPU kernels for what is bound by memory, not by matrix products: fused first
-// layers, pooling, element-wise rows, optimizer updates, reductions between replicas.
+// Hand-written CPU kernels for what oneDNN does not have or is slow at: fused first layers, pooling,
+// element-wise rows, optimizer updates, reductions between replicas, products of float64 and integers.
 // Main idea: one table of function pointers per instruction set; the same C sources are compiled
 // once for each, and the best table is picked once. Raw pointers only: nothing here knows of
 // tensors, graphs, threads or settings, and nothing allocates, fails or keeps state.
@@ -72,6 +72,16 @@ static inline int64_t mu__sort_scratch(int64_t columns)
 {
     return 4 * columns + 2 * 8 * 128;
 }
+
+// A product of matrices c [rows, columns] = a [rows, depth] b [depth, columns]; the steps of a and b in elements.
+typedef struct mu_product_shape {
+    int64_t rows, columns, depth;  // depth at least 1
+    int64_t a_row, a_column;
+    int64_t b_row, b_column;
+} mu_product_shape;
+
+// Bytes of b that stay near the processor, and those with rows of a beside them.
+enum { MU_PRODUCT_BLOCK = 480 << 10, MU_PRODUCT_SCRATCH = 512 << 10 };
 
 typedef enum mu_halves2 {
     MU_HALVES_ADD,
@@ -223,6 +233,15 @@ typedef struct mu_kernels {
     // in[i + j * stride] (elements). stream as in reduce_n. Range: rows of out.
     void (*turn)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,
                  int64_t end);
+
+    // product_f64, product_i32, product_i64: c [rows, columns]. scratch: MU_PRODUCT_SCRATCH bytes, aligned to 64. Range:
+    // rows; what each is does not depend on it.
+    void (*product_f64)(const mu_product_shape *shape, const double *a, const double *b, double *c, void *scratch,
+                        int64_t begin, int64_t end);
+    void (*product_i32)(const mu_product_shape *shape, const uint32_t *a, const uint32_t *b, uint32_t *c,
+                        void *scratch, int64_t begin, int64_t end);
+    void (*product_i64)(const mu_product_shape *shape, const uint64_t *a, const uint64_t *b, uint64_t *c,
+                        void *scratch, int64_t begin, int64_t end);
 
     // sort_rows: puts each row of words [rows, columns] in ascending order. The lowest `settled` bits of every row must
     // be in ascending order as they come, so that they need not be looked at. scratch: mu__sort_scratch(columns)

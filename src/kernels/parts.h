@@ -14,7 +14,7 @@
     X(conv_relu_pool) X(conv_relu_pool_grad) X(conv_relu_pool_grads) X(relu_pool) X(relu_pool_grad)       \
     X(max_pool) X(max_pool_grad) X(average_pool) X(average_pool_grad)                                     \
     X(bias_relu) X(relu_grad) X(bias_grad) X(softmax_xent) X(softmax) X(softmax_row) X(argmax) X(adam) X(sgd) \
-    X(softmax_f64) X(softmax_halves)                                                                          \
+    X(softmax_f64) X(softmax_halves) X(product_f64) X(product_i32) X(product_i64)                             \
     X(normalize_row) X(normalize_row_grad) X(column_sums) X(affine_columns) X(mixed_columns) X(philox)        \
     X(reduce_n) X(copy) X(put) X(fence) X(turn) X(sort_rows) X(fold_rows) X(sum_bf16) X(sum_f64) X(halves2) X(scale) \
     X(extreme_f32) X(extreme_f64) X(extreme_columns_f32) X(extreme_columns_f64)                               \

@@ -1,9 +1,11 @@
 // matmul, and matmul with bias and ReLU behind it: rows and public functions.
 //
 // float32 and bfloat16 go to oneDNN's matmul on plain row-major arrays (a transpose is a pair of strides), float16 as
-// float32; the rest runs the plain product (small integers as int32), and so does a vector by a matrix or by a vector,
-// which is one pass over memory. Leading axes are batches and broadcast: oneDNN gets as many of the last ones at once
-// as it is fast with. The fused row is made by engine passes only. Knows nothing of layers.
+// float32; large products of float64 and of integers go to kernels (small integers as int32). The rest runs the plain
+// product, and so does a vector by a matrix or by a vector, which is one pass over memory. Leading axes are batches and
+// broadcast: oneDNN gets as many of the last ones at once as it is fast with. The fused row is made by engine passes
+// only. Knows nothing of layers.
+#include "kernels/kernels.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
 #include "ops/nn.h"
@@ -195,6 +197,67 @@ static mu_status matmul_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
+// ---- Kernels of float64 and integers ------------------------------------------------------------
+
+typedef struct kernel_job {
+    const mu_kernel *kernel;
+    const product *it;
+} kernel_job;
+
+// Plain loops are as good where the matrices stay in the second cache. The team is not asked, since the two may differ
+// in the last bits.
+static bool kernel_takes(mu_dtype dtype, const product *it)
+{
+    enum { FEW = 8, NARROW = 64, LARGE = 192 * 192 * 192 };
+    return (mu__dtype_is_integer(dtype) || dtype == MU_F64) && it->m >= FEW && it->n >= NARROW &&
+           it->m * it->n * it->k >= LARGE;
+}
+
+// Rows [begin, end) of one matrix of the result.
+static void kernel_rows(const kernel_job *job, int64_t batch, void *scratch, int64_t begin, int64_t end)
+{
+    const product *it = job->it;
+    const mu_view *in = job->kernel->in;
+    const size_t element = mu_dtype_bytes(in[0].dtype);
+    const mu_product_shape shape = {it->m, it->n, it->k, it->a_row, it->a_col, it->b_row, it->b_col};
+    const int64_t a_at = batch_offset(&it->batch, &it->batch_a, batch) * it->m * it->k;
+    const int64_t b_at = batch_offset(&it->batch, &it->batch_b, batch) * it->k * it->n;
+    const void *a = (const char *)in[0].data + element * (size_t)a_at;
+    const void *b = (const char *)in[1].data + element * (size_t)b_at;
+    void *c = (char *)job->kernel->out[0].data + element * (size_t)(batch * it->m * it->n);
+    if (in[0].dtype == MU_F64)
+        mu__kernels()->product_f64(&shape, a, b, c, scratch, begin, end);
+    else if (in[0].dtype == MU_I64)
+        mu__kernels()->product_i64(&shape, a, b, c, scratch, begin, end);
+    else
+        mu__kernels()->product_i32(&shape, a, b, c, scratch, begin, end);
+}
+
+// A member of the team takes whole matrices where there are enough of them, else some rows of each.
+static void kernel_member(void *arg, int index, int count)
+{
+    const kernel_job *job = arg;
+    const int64_t batches = mu__elements(&job->it->batch), m = job->it->m;
+    const bool whole = batches >= count;
+    void *scratch = (char *)job->kernel->scratch + (size_t)index * MU_PRODUCT_SCRATCH;
+    int64_t begin, end;
+    mu__team_share(whole ? batches : m, 1, index, count, &begin, &end);
+    for (int64_t i = whole ? begin : 0; i < (whole ? end : batches); i++)
+        kernel_rows(job, i, scratch, whole ? 0 : begin, whole ? m : end);
+}
+
+static mu_status run_kernel(const mu_kernel *kernel)
+{
+    const mu_dtype dtype = kernel->in[0].dtype;
+    if (mu_dtype_bytes(dtype) < 4)
+        return mu__run_as_i32(kernel, run_kernel);
+    product it;
+    MU_TRY(describe(kernel->attrs, &kernel->in[0].shape, &kernel->in[1].shape, kernel->op->name, &it));
+    kernel_job job = {kernel, &it};
+    mu__team_run(kernel->team, kernel_member, &job);
+    return MU_OK;
+}
+
 static mu_status matmul_bias_ref(const mu_kernel *kernel)
 {
     const mu_matmul_attrs *attrs = kernel->attrs;
@@ -329,6 +392,10 @@ static mu_status matmul_prepare(mu_prepare *prepare)
     product it;
     const mu_dtype dtype = prepare->in[0].dtype;
     MU_TRY(describe(prepare->attrs, &prepare->in[0].shape, &prepare->in[1].shape, prepare->op->name, &it));
+    if (prepare->n_in == 2 && kernel_takes(dtype, &it)) {
+        prepare->scratch_bytes = (size_t)prepare->team->n_threads * MU_PRODUCT_SCRATCH;
+        return MU_OK;
+    }
     product_state *state = mu__calloc(1, sizeof *state);
     if (!state)
         return MU_RESOURCE_EXHAUSTED;
@@ -372,6 +439,8 @@ static mu_status run_batches(const mu_kernel *kernel)
 
 static mu_status matmul_run(const mu_kernel *kernel)
 {
+    if (!kernel->state)
+        return run_kernel(kernel);
     return kernel->in[0].dtype == MU_F16 ? mu__run_as_f32(kernel, run_batches) : run_batches(kernel);
 }
 

@@ -41,11 +41,12 @@ static inline mu_view view_of(const mu_tensor *t)
     return (mu_view){t->dtype, t->shape, mu__data(t)};
 }
 
-// Runs one row on a thread alone, by `fast` or plain kernel. False: the fast one declined.
+static mu_team check_team = {1};
+
+// Runs one row on the team above, by `fast` or plain kernel. False: the fast one declined.
 static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, mu_tensor **out,
                            bool fast)
 {
-    static const mu_team alone = {1};
     mu_spec in_specs[CHECK_INPUTS], out_specs[CHECK_INPUTS] = {0};
     mu_view in_views[CHECK_INPUTS], out_views[CHECK_INPUTS];
     const int n_out = mu__op_outputs(op, attrs, n_in);
@@ -64,7 +65,7 @@ static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tens
         out_views[i] = view_of(out[i]);
     }
     mu_prepare prepare = {
-        .op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .in = in_specs, .out = out_specs, .team = &alone};
+        .op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .in = in_specs, .out = out_specs, .team = &check_team};
     if (fast && op->cpu.prepare)
         assert_int_equal(op->cpu.prepare(&prepare), MU_OK);
     if (fast && (prepare.declined || !op->cpu.run))
@@ -73,7 +74,7 @@ static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tens
     if (scratch)
         memset(scratch, 0xFF, prepare.scratch_bytes);
     mu_kernel kernel = {.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .in = in_views, .out = out_views,
-                        .team = &alone, .scratch = scratch, .state = prepare.state};
+                        .team = &check_team, .scratch = scratch, .state = prepare.state};
     assert_int_equal(fast ? op->cpu.run(&kernel) : op->ref(&kernel), MU_OK);
     if (scratch)
         mu__free_data(scratch, prepare.scratch_bytes);

@@ -179,6 +179,25 @@ static void test_large_matrices(void **state)
     mu_pool_close(pool);
 }
 
+// Sizes from which kernels are taken, alone and by a team, which takes rows or whole matrices.
+static void test_large_matrices_of_other_types(void **state)
+{
+    static const mu_dtype types[] = {MU_F64, MU_I32, MU_I64, MU_I16};
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    for (int t = 0; t < 4; t++)
+        for (int stack = 1; stack <= 3; stack += 2) {
+            const mu_matmul_attrs attrs = {.transpose_a = t % 2, .transpose_b = t / 2};
+            const mu_shape a = t % 2 ? MU_SHAPE(stack, 199, 190) : MU_SHAPE(stack, 190, 199);
+            const mu_shape b = t / 2 ? MU_SHAPE(196, 199) : MU_SHAPE(199, 196);
+            mu_tensor *in[] = {random_tensor(types[t], a, -9, 9, t), random_tensor(types[t], b, -9, 9, t + 9)};
+            check_team.n_threads = 1 + t % 3;
+            check_fast(&mu_op_matmul, &attrs, 2, in, types[t] == MU_F64 ? 1e-13 : 0, true);
+        }
+    check_team.n_threads = 1;
+    mu_pool_close(pool);
+}
+
 static int threads_of_process(void)
 {
     int n = 0;
@@ -236,7 +255,7 @@ int main(void)
         cmocka_unit_test(test_small_integers_wrap_around),
         cmocka_unit_test(test_gradients_match_differences),
         cmocka_unit_test(test_bias_and_relu),
-        cmocka_unit_test(test_large_matrices),
+        cmocka_unit_test(test_large_matrices), cmocka_unit_test(test_large_matrices_of_other_types),
         cmocka_unit_test(test_wrong_shapes_say_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
