@@ -88,12 +88,23 @@ static bool is_half(mu_dtype dtype)
     return dtype == MU_F16 || dtype == MU_BF16;
 }
 
+MU_CLONES
+static void halves_of_bools(uint16_t one, uint16_t *restrict out, const uint8_t *restrict in, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (uint16_t)(-in[i] & one);
+}
+
 void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t n)
 {
     if (n <= 0)
         return;
     if (to == from) {
         memmove(out, in, (size_t)n * mu_dtype_bytes(to));
+        return;
+    }
+    if (from == MU_BOOL && is_half(to)) {
+        halves_of_bools(to == MU_BF16 ? 0x3f80 : 0x3c00, out, in, n);
         return;
     }
     if ((!is_half(to) && !is_half(from)) || (to == MU_BF16 && mu_dtype_bytes(from) == 1)) {

@@ -331,6 +331,8 @@ static void test_slopes_at_the_edges(void **state)
 static void test_integers_and_bools_where_floats_are_usual(void **state)
 {
     (void)state;
+    EXPECT(mu_cast(VECTOR_OF(MU_BOOL, 0, 1, 1), MU_F16), 0, 1, 1);
+    EXPECT(mu_cast(VECTOR_OF(MU_BOOL, 1, 0), MU_BF16), 1, 0);
     mu_tensor *x = VECTOR_OF(MU_I8, -3, 0, 9), *some = VECTOR_OF(MU_BOOL, 1, 0, 1), *values, *places;
     EXPECT(mu_round(x), -3, 0, 9);
     EXPECT(mu_nn_relu(x), 0, 0, 9);
