@@ -234,8 +234,8 @@ typedef struct mu_kernels {
     void (*turn)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,
                  int64_t end);
 
-    // product_f64, product_i32, product_i64: c [rows, columns]. scratch: MU_PRODUCT_SCRATCH bytes, aligned to 64. Range:
-    // rows; what each is does not depend on it.
+    // product_f64, product_i32, product_i64: c [rows, columns]. scratch: MU_PRODUCT_SCRATCH bytes, aligned to 64.
+    // Range: rows; what each is does not depend on it.
     void (*product_f64)(const mu_product_shape *shape, const double *a, const double *b, double *c, void *scratch,
                         int64_t begin, int64_t end);
     void (*product_i32)(const mu_product_shape *shape, const uint32_t *a, const uint32_t *b, uint32_t *c,
