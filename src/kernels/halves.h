@@ -16,15 +16,15 @@ MU_INLINE mu_vf load_halves(const uint16_t *x, bool bfloat)
 }
 
 // As narrow_bf16 and narrow_f16 round. A NaN of bfloat16 numbers has their bits or the processor's own: rounding keeps
-// it. What is one of the numbers that were read is exact, and not rounded.
-MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat, bool exact)
+// it.
+MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat)
 {
     const __m512i bits = (__m512i)value;
     __m256i halves;
     if (bfloat) {
         const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
         const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-        halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(exact ? bits : rounded, 16));
+        halves = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
     } else {
         halves = _mm512_cvtps_ph((__m512)value, _MM_FROUND_TO_NEAREST_INT);
     }
@@ -40,14 +40,14 @@ MU_INLINE mu_vf load_halves(const uint16_t *x, bool bfloat)
     return bfloat ? (mu_vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16) : (mu_vf)_mm256_cvtph_ps(halves);
 }
 
-MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat, bool exact)
+MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat)
 {
     const __m256i bits = (__m256i)value;
     __m128i halves;
     if (bfloat) {
         const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
         const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-        const __m256i upper = _mm256_srli_epi32(exact ? bits : rounded, 16);
+        const __m256i upper = _mm256_srli_epi32(rounded, 16);
         halves = _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1));
     } else {
         halves = _mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT);

@@ -110,13 +110,13 @@ static MU_OUTLINE mu_vf each_lane(mu_vf x, float (*alone)(float))
         }                                                                \
         for (; i + MU_LANES <= n; i += MU_LANES) {                       \
             const mu_vf x = load_halves(in + i, bfloat);                 \
-            store_halves(out + i, (expression), bfloat, false);          \
+            store_halves(out + i, (expression), bfloat);                 \
         }                                                                \
         if (i < n) {                                                     \
             uint16_t rest[MU_LANES] = {0};                               \
             memcpy(rest, in + i, (size_t)(n - i) * sizeof *in);          \
             const mu_vf x = load_halves(rest, bfloat);                   \
-            store_halves(rest, (expression), bfloat, false);             \
+            store_halves(rest, (expression), bfloat);                    \
             memcpy(out + i, rest, (size_t)(n - i) * sizeof *out);        \
         }                                                                \
     } while (0)

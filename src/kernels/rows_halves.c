@@ -28,8 +28,8 @@ MU_INLINE void step_store(uint16_t *y, halves_pair pair, int64_t left, bool bflo
     if (bfloat) {
         store_pair(to, pair);
     } else {
-        store_halves(to, pair.even, false, false);
-        store_halves(to + MU_LANES, pair.odd, false, false);
+        store_halves(to, pair.even, false);
+        store_halves(to + MU_LANES, pair.odd, false);
     }
     if (left < STEP)
         memcpy(y, rest, (size_t)left * sizeof *y);
