@@ -1,0 +1,76 @@
+// Whole division of int64 in vectors; included by arithmetic.c.
+//
+// Doubles divide in vectors, processors' integers do not. A quotient of numbers below 2^51 is, if not whole, further
+// from whole than a double's precision; so it is right where a piece has no larger ones.
+
+MU_CLONES
+static bool all_small(const int64_t *x, int64_t n)
+{
+    uint64_t high = 0;
+    for (int64_t i = 0; i < n; i++)
+        high |= ((uint64_t)x[i] + (UINT64_C(1) << 51)) >> 52;
+    return high == 0;
+}
+
+// Added to a number below 2^51 it leaves that in the low bits.
+#define WHOLE 0x1.8p52
+
+static inline double small_to_double(int64_t x)
+{
+    const double whole = WHOLE;
+    uint64_t bits;
+    double sum;
+    memcpy(&bits, &whole, sizeof bits);
+    bits += (uint64_t)x;
+    memcpy(&sum, &bits, sizeof sum);
+    return sum - WHOLE;
+}
+
+static inline int64_t small_to_int(double x)
+{
+    const double whole = WHOLE, sum = x + WHOLE;
+    int64_t bits, none;
+    memcpy(&bits, &sum, sizeof bits);
+    memcpy(&none, &whole, sizeof none);
+    return bits - none;
+}
+
+MU_CLONES
+static void divide_small(bool rest, const int64_t *a, int64_t step_a, const int64_t *b, int64_t step_b, int64_t *out,
+                         int64_t n)
+{
+    if (step_a == 1 && step_b == 1) {
+        MU_INDEPENDENT
+        for (int64_t i = 0; i < n; i++) {
+            const double x = small_to_double(a[i]), y = small_to_double(b[i]), quotient = floor(x / y);
+            out[i] = small_to_int(rest ? x - quotient * y : quotient);
+        }
+    } else {
+        MU_INDEPENDENT
+        for (int64_t i = 0; i < n; i++) {
+            const double x = small_to_double(a[i * step_a]), y = small_to_double(b[i * step_b]);
+            const double quotient = floor(x / y);
+            out[i] = small_to_int(rest ? x - quotient * y : quotient);
+        }
+    }
+}
+
+static void i64_arithmetic(int variant, const void *in_a, int64_t step_a, const void *in_b, int64_t step_b, void *to,
+                           int64_t n)
+{
+    enum { PIECE = 512 };
+    const int64_t *a = in_a, *b = in_b;
+    int64_t *out = to;
+    if (variant != FLOOR_DIVIDE && variant != MOD) {
+        i64_binary(variant, a, step_a, b, step_b, out, n);
+        return;
+    }
+    for (int64_t at = 0; at < n; at += PIECE) {
+        const int64_t count = MU_MIN(n - at, PIECE), *from_a = a + at * step_a, *from_b = b + at * step_b;
+        const int64_t last = count - 1;
+        if (all_small(from_a, last * step_a + 1) && all_small(from_b, last * step_b + 1))
+            divide_small(variant == MOD, from_a, step_a, from_b, step_b, out + at, count);
+        else
+            i64_binary(variant, from_a, step_a, from_b, step_b, out + at, count);
+    }
+}
