@@ -86,20 +86,29 @@ static void FN(sweep)(const FN(part) *to, const T *a, const T *block, T *c, int6
     }
 }
 
-// b's block: panels one behind the other, the last one only as many vectors wide as it needs, padded with zeros.
+// Columns of a panel of which `columns` are b's.
+MU_INLINE int64_t FN(padded)(int64_t columns)
+{
+    return columns >= FN(WIDTH) ? FN(WIDTH) : (columns + FN(LANES) - 1) / FN(LANES) * FN(LANES);
+}
+
+// b's block: panels one behind the other, the last one only as many vectors wide as it needs, padded with zeros. Either
+// way b is read in the order of memory.
 MU_INLINE void FN(pack_block)(T *block, const FN(part) *from, int64_t b_row, int64_t b_column)
 {
-    for (int64_t j = 0; j < from->columns; j += FN(WIDTH), block += from->depth * FN(WIDTH)) {
-        const int64_t columns = least(FN(WIDTH), from->columns - j);
-        const int64_t step = (columns + FN(LANES) - 1) / FN(LANES) * FN(LANES);
-        const T *b = from->b + j * b_column;
-        if (columns < step)
-            memset(block, 0, (size_t)(from->depth * step) * sizeof(T));
-        for (int64_t p = 0; p < from->depth && b_column == 1; p++)
-            memcpy(block + p * step, b + p * b_row, (size_t)columns * sizeof(T));
-        for (int64_t l = 0; l < columns && b_column != 1; l++)
-            for (int64_t p = 0; p < from->depth; p++)
-                block[p * step + l] = b[p * b_row + l * b_column];
+    const int64_t n = from->columns, depth = from->depth, whole = n / FN(WIDTH) * FN(WIDTH);
+    const int64_t rest = FN(padded)(n - whole);
+    T *last = block + whole * depth;
+    memset(last, 0, (size_t)(depth * rest) * sizeof(T));
+    for (int64_t p = 0; p < depth && b_column == 1; p++) {
+        for (int64_t j = 0; j < whole; j += FN(WIDTH))
+            memcpy(block + j * depth + p * FN(WIDTH), from->b + p * b_row + j, FN(WIDTH) * sizeof(T));
+        memcpy(last + p * rest, from->b + p * b_row + whole, (size_t)(n - whole) * sizeof(T));
+    }
+    for (int64_t j = 0; j < n && b_column != 1; j++) {
+        const int64_t panel = j / FN(WIDTH) * FN(WIDTH), step = FN(padded)(n - panel);
+        for (int64_t p = 0; p < depth; p++)
+            block[panel * depth + p * step + j - panel] = from->b[p * b_row + j * b_column];
     }
 }
 
