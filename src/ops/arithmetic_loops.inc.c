@@ -136,6 +136,16 @@ static void FN(compare)(int variant, const void *in_a, int64_t step_a, const voi
     }
 }
 
+static inline bool FN(is_number)(T x)
+{
+#if IS_FLOAT
+    return x == x;
+#else
+    (void)x;
+    return true;
+#endif
+}
+
 // The larger bound wins where they cross, as in TensorFlow.
 MU_CLONES
 static void FN(clip)(const void *in, int64_t step, const void *low, int64_t step_low, const void *high,
@@ -143,7 +153,7 @@ static void FN(clip)(const void *in, int64_t step, const void *low, int64_t step
 {
     const T *x = in, *l = low, *h = high;
     T *out = to;
-    if (step == 1 && step_low == 0 && step_high == 0 && l[0] == l[0] && h[0] == h[0]) {
+    if (step == 1 && step_low == 0 && step_high == 0 && FN(is_number)(l[0]) && FN(is_number)(h[0])) {
         const T least = l[0], most = h[0];
         MU_INDEPENDENT
         for (int64_t i = 0; i < n; i++) {
