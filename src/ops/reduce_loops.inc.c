@@ -82,7 +82,9 @@ static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width
             out[j] += (S)x[i * stride + j];
 }
 
-// A row's fold is a long chain of dependent steps, so it goes in many lanes first; columns go side by side.
+// The fold of a row, which compilers turn into vectors where it is one of whole numbers; that of floats is a long chain of
+// dependent steps, so it goes in many lanes first. Columns go side by side.
+#if IS_FLOAT
 enum { FN(LANES) = 256 / sizeof(T) };
 // Lanes [0, half) take the others in; numbers that are known here let compilers make vectors.
 #define HALVE(half, expression)                                            \
@@ -118,6 +120,17 @@ enum { FN(LANES) = 256 / sizeof(T) };
         }                                                           \
         out[0] = total;                                             \
     } while (0)
+#else
+#define FOLD_ROW(start, expression)               \
+    do {                                          \
+        T total = (T)(start);                     \
+        for (int64_t i = 0; i < n; i++) {         \
+            const T a = total, b = x[i];          \
+            total = (T)(expression);              \
+        }                                         \
+        out[0] = total;                           \
+    } while (0)
+#endif
 // Four rows at a time, which memory gives sooner than one after the other; a step for each, which compilers can turn
 // into vectors.
 #define FOLD_COLUMNS(start, expression)                                                            \
