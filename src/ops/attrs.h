@@ -32,8 +32,8 @@ typedef struct mu_reduce_attrs {   // axes ascending, not negative
 // mu__reduce_over applies a row with such attributes after it has checked and ordered the axes.
 mu_tensor *mu__reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims);
 
-// mu__reduce_about sums what reduce_squares_about or reduce_exp_about make of x - center, where center has x's shape with
-// ones for the axes; by that op where it fits, else by plain ones.
+// mu__reduce_about sums what reduce_squares_about or reduce_exp_about make of x - center, where center has x's shape
+// with ones for the axes; by that op where it fits, else by plain ones.
 mu_tensor *mu__reduce_about(const mu_op *op, mu_tensor *x, mu_tensor *center, int n, const int *axes, bool keep_dims);
 
 typedef struct mu_cumulate_attrs {

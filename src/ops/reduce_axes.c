@@ -23,7 +23,8 @@ static bool axes_of(const mu_op *op, const mu_tensor *x, int n, const int *axes,
 }
 
 // The attributes with checked and ordered axes.
-static bool attrs_of(const mu_op *op, const mu_tensor *x, int n, const int *axes, bool keep_dims, mu_reduce_attrs *attrs)
+static bool attrs_of(const mu_op *op, const mu_tensor *x, int n, const int *axes, bool keep_dims,
+                     mu_reduce_attrs *attrs)
 {
     unsigned bits = 0;
     memset(attrs, 0, sizeof *attrs);

@@ -82,8 +82,8 @@ static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width
             out[j] += (S)x[i * stride + j];
 }
 
-// The fold of a row, which compilers turn into vectors where it is one of whole numbers; that of floats is a long chain of
-// dependent steps, so it goes in many lanes first. Columns go side by side.
+// The fold of a row, which compilers turn into vectors where it is one of whole numbers; that of floats is a long chain
+// of dependent steps, so it goes in many lanes first. Columns go side by side.
 #if IS_FLOAT
 enum { FN(LANES) = 256 / sizeof(T) };
 // Lanes [0, half) take the others in; numbers that are known here let compilers make vectors.
