@@ -210,7 +210,7 @@ static bool kernel_takes(mu_dtype dtype, const product *it)
 {
     enum { FEW = 8, NARROW = 64, LARGE = 192 * 192 * 192 };
     return (mu__dtype_is_integer(dtype) || dtype == MU_F64) && it->m >= FEW && it->n >= NARROW &&
-           it->m * it->n * it->k >= LARGE;
+           (double)it->m * (double)it->n * (double)it->k >= LARGE;
 }
 
 // Rows [begin, end) of one matrix of the result.
