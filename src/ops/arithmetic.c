@@ -660,13 +660,13 @@ static void make_clipped(void *arg, int64_t at, int64_t n, void *to)
 {
     const clip_part *part = arg;
     const clip_job *job = part->job;
-    _Alignas(64) float wide[3][CHUNK];
+    _Alignas(64) float wide[3][CHUNK], clipped[CHUNK];
     const bool halves = job->dtype == MU_F16 || job->dtype == MU_BF16;
     const void *x = clip_operand(part, 0, at, n, wide[0]), *low = clip_operand(part, 1, at, n, wide[1]),
                *high = clip_operand(part, 2, at, n, wide[2]);
-    job->loop(x, part->step[0], low, part->step[1], high, part->step[2], halves ? wide[0] : to, n);
+    job->loop(x, part->step[0], low, part->step[1], high, part->step[2], halves ? clipped : to, n);
     if (halves)
-        mu__convert(job->dtype, to, MU_F32, wide[0], n);
+        mu__convert(job->dtype, to, MU_F32, clipped, n);
 }
 
 static void clip_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)

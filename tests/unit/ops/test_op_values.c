@@ -327,6 +327,46 @@ static void test_slopes_at_the_edges(void **state)
     EXPECT(slope(solved, VECTOR(1e-30, 5, 0, 1e-30)), -INFINITY, 0, -INFINITY, -INFINITY);
 }
 
+// Bounds that are single, stepped through or crossed, and one number between stepped ones; a NaN anywhere gives one.
+static void test_clips(void **state)
+{
+    (void)state;
+    static const mu_dtype types[] = {MU_F64, MU_F32, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8};
+    for (size_t i = 0; i < MU_COUNT(types); i++) {
+        const mu_dtype t = types[i];
+        mu_tensor *x = VECTOR_OF(t, -5, 0, 2, 7), *low = mu_constant(t, -1), *high = mu_constant(t, 3);
+        EXPECT(mu_clip_by_value(x, low, high), -1, 0, 2, 3);
+        EXPECT(mu_clip_by_value(x, high, low), 3, 3, 3, 3);
+        EXPECT(mu_clip_by_value(x, VECTOR_OF(t, -9, 1, 1, 1), high), -5, 1, 2, 3);
+        EXPECT(mu_clip_by_value(x, low, VECTOR_OF(t, 9, -9, 1, 9)), -1, -1, 1, 7);
+        EXPECT(mu_clip_by_value(mu_constant(t, 2), VECTOR_OF(t, 1, 3, -4, 0), VECTOR_OF(t, 1, 4, 0, 9)), 1, 3, 0, 2);
+    }
+    EXPECT(mu_clip_by_value(VECTOR(NAN, 1, -8), mu_constant(MU_F32, 0), mu_constant(MU_F32, 2)), NAN, 1, 0);
+    EXPECT(mu_clip_by_value(VECTOR(5, 1), mu_constant(MU_F32, NAN), mu_constant(MU_F32, 2)), NAN, NAN);
+    EXPECT(mu_clip_by_value(VECTOR(5, 1), mu_constant(MU_F32, 0), mu_constant(MU_F32, NAN)), NAN, NAN);
+}
+
+// Variances and logarithms of sums over axes that stand together, apart, or are empty; as from their definitions.
+static void test_reductions_about_a_center(void **state)
+{
+    (void)state;
+    static const mu_dtype types[] = {MU_F64, MU_F32};
+    for (size_t i = 0; i < MU_COUNT(types); i++) {
+        mu_tensor *x = mu_reshape(VECTOR_OF(types[i], 1, 3, 2, 6, -1, 1, 0, 8), 3, DIMS(2, 2, 2));
+        EXPECT(mu_reduce_variance_axes(x, 2, (int[]){1, 2}, false), 3.5, 12.5);
+        EXPECT(mu_reduce_variance_axes(x, 2, (int[]){0, 1}, false), 1.25, 7.25);
+        EXPECT(mu_reduce_variance_axes(x, 2, (int[]){0, 2}, false), 2, 10);
+        EXPECT(mu_reduce_variance_axes(x, 0, NULL, false), 0, 0, 0, 0, 0, 0, 0, 0);
+    }
+    mu_tensor *log3 = mu_log(VECTOR(3)), *same = mu_fill(MU_F32, 2, DIMS(3, 2), -700);
+    EXPECT(mu_subtract(mu_reduce_logsumexp(same, 0), mu_subtract(log3, VECTOR(700))), 0, 0);
+    EXPECT(mu_reduce_logsumexp(VECTOR(-INFINITY, -INFINITY), 0), -INFINITY);
+    EXPECT(mu_reduce_logsumexp(VECTOR(1, INFINITY), 0), INFINITY);
+    EXPECT(mu_reduce_logsumexp(VECTOR(1, NAN), 0), NAN);
+    EXPECT(mu_reduce_variance(mu_zeros(MU_F32, 2, DIMS(0, 2)), 0), NAN, NAN);
+    EXPECT(mu_norm(VECTOR(-1, 0, 2), 3, 1, (int[]){0}, true), cbrt(9));
+}
+
 // As TensorFlow takes them: what floats alone would have a row for.
 static void test_integers_and_bools_where_floats_are_usual(void **state)
 {
@@ -392,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_reductions),          cmocka_unit_test(test_long_sums_stay_accurate),
         cmocka_unit_test(test_shapes),              cmocka_unit_test(test_large_transposes),
         cmocka_unit_test(test_indices),             cmocka_unit_test(test_checks),
+        cmocka_unit_test(test_clips),               cmocka_unit_test(test_reductions_about_a_center),
     };
     mu_init();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
