@@ -192,7 +192,8 @@ static void test_large_matrices_of_other_types(void **state)
             const mu_shape b = t / 2 ? MU_SHAPE(196, 199) : MU_SHAPE(199, 196);
             mu_tensor *in[] = {random_tensor(types[t], a, -9, 9, t), random_tensor(types[t], b, -9, 9, t + 9)};
             check_team.n_threads = 1 + t % 3;
-            check_fast(&mu_op_matmul, &attrs, 2, in, types[t] == MU_F64 ? 1e-13 : 0, true);
+            // Partial sums of some hundreds are rounded 199 times, otherwise where products are not fused into them.
+            check_fast(&mu_op_matmul, &attrs, 2, in, types[t] == MU_F64 ? 1e-11 : 0, true);
         }
     check_team.n_threads = 1;
     mu_pool_close(pool);
