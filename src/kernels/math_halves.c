@@ -129,6 +129,7 @@ MU_INLINE bool loops(mu_math function, bool bfloat, const uint16_t *in, uint16_t
     case MU_MATH_COSH: LOOP(cosh_half(x)); return true;
     case MU_MATH_SQRT: LOOP(root_half(x)); return true;
     case MU_MATH_RSQRT: LOOP(rsqrt_single(x)); return true;
+    case MU_MATH_ERF: LOOP(erf_single(x)); return true;
     case MU_MATH_SIN: LOOP(any_beyond_circles(x) ? each_lane(x, sinf) : sin_half_turned(x, 0)); return true;
     case MU_MATH_COS: LOOP(any_beyond_circles(x) ? each_lane(x, cosf) : sin_half_turned(x, 0.5f)); return true;
     default: return false;

@@ -89,6 +89,7 @@ static const struct function {
 } functions[] = {
     {MU_MATH_GELU, gelu, 1e-7}, {MU_MATH_COSH, cosh, 0}, {MU_MATH_RSQRT, rsqrt, 0}, {MU_MATH_SQRT, sqrt, 0},
     {MU_MATH_SIN, sin, 0}, {MU_MATH_COS, cos, 0}, {MU_MATH_EXP, exp, 0},
+    {MU_MATH_ERF, erf, 0},
 };
 
 // The place of a half among all halves of its sign.
