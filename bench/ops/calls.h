@@ -38,9 +38,13 @@ static inline int64_t dim(mu_tensor *x, int axis)
     return mu_tensor_dim(x, axis);
 }
 
-// print_limits answers "ok" and a number for each way of moving memory (limits.c): the bytes per second that loops
-// move when their operands have so many bytes each. print_peak answers "ok FLOPS" of a matrix product in oneDNN.
-void print_limits(size_t operand_bytes);
+// seconds_per_call runs `run` about wanted_s seconds long, in three tries, and returns the mean of the best one.
+double seconds_per_call(void (*run)(const void *arg), const void *arg, double wanted_s);
+
+// print_limit answers "ok" and the bytes per second that a way of moving memory (limits.c; in the order of run.py) moves
+// when its operands have so many bytes each, timed for about wanted_s. print_peak answers "ok FLOPS" of a matrix product
+// in oneDNN.
+void print_limit(int way, size_t operand_bytes, double wanted_s);
 void print_peak(void);
 
 #endif

@@ -20,7 +20,7 @@ enum { LANES = 8 };
 #else
 enum { LANES = 4 };
 #endif
-#define TRY_S 0.002
+enum { HUGE_PAGE = 2 << 20, MAX_LOOPS = 3 };
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef struct arrays {
     vec *from, *to;
@@ -92,31 +92,9 @@ static void copy_library(const arrays *x)
     memcpy(x->to, x->from, x->n * sizeof *x->to);
 }
 
-// As the server times ops: the mean of calls in a row for two milliseconds, since the best single call is a moment that
-// no mean can reach; the best of many tries.
-static double best_seconds(loop *run, const arrays *x)
-{
-    double best = 1e9;
-    int calls = 1;
-    const double until = now() + 0.08;
-    do {
-        const double start = now();
-        for (int i = 0; i < calls; i++) {
-            run(x);
-            __asm__ volatile("" ::: "memory");
-        }
-        const double took = now() - start;
-        if (took >= 0.9 * TRY_S && took / calls < best)
-            best = took / calls;
-        if (took < TRY_S)
-            calls = (int)(1.1 * calls * TRY_S / (took > 1e-6 ? took : 1e-6)) + 1;
-    } while (now() < until || best > 1e8);
-    return best;
-}
-
 typedef struct way {
     size_t read, written;
-    loop *loops[3];
+    loop *loops[MAX_LOOPS];
 } way;
 static const way ways[] = {
     {1, 0, {read_all}},
@@ -127,19 +105,7 @@ static const way ways[] = {
     {1, 4, {one_to_four_plain, one_to_four_stream}},
     {0, 1, {fill_plain, fill_stream}},
 };
-
-// Bytes per second. Of 4:1 and 1:4 the larger side has an operand's bytes, as in casts and pools.
-static double limit_of(const way *w, char *memory, size_t apart, size_t operand_bytes)
-{
-    const size_t bytes = w->read == 4 || w->written == 4 ? operand_bytes / 4 : operand_bytes;
-    const arrays x = {(vec *)(void *)memory, (vec *)(void *)(memory + apart), bytes / sizeof(vec)};
-    double best = 1e9;
-    for (size_t i = 0; i < sizeof w->loops / sizeof w->loops[0] && w->loops[i]; i++) {
-        const double took = best_seconds(w->loops[i], &x);
-        best = took < best ? took : best;
-    }
-    return (double)((w->read + w->written) * bytes) / best;
-}
+enum { N_WAYS = sizeof ways / sizeof ways[0] };
 
 // Numbers between 1 and 2, no two neighbours alike.
 static void make_numbers(char *memory, size_t bytes)
@@ -151,24 +117,56 @@ static void make_numbers(char *memory, size_t bytes)
     }
 }
 
-// In the order of run.py.
-void print_limits(size_t operand_bytes)
+// What the loops move, kept for the next time; NULL if there is no memory.
+static char *memory_of(size_t bytes)
 {
-    const size_t huge = 2 << 20, bytes = (operand_bytes + huge - 1) / huge * huge;
-    char *memory = aligned_alloc(huge, 4 * bytes);
-    if (!memory) {
-        printf("error no memory for the limits\n");
+    static char *memory;
+    static size_t have;
+    if (have >= bytes)
+        return memory;
+    free(memory);
+    memory = aligned_alloc(HUGE_PAGE, bytes);
+    have = memory ? bytes : 0;
+    if (memory) {
+        madvise(memory, bytes, MADV_HUGEPAGE);
+        make_numbers(memory, bytes);
+    }
+    return memory;
+}
+
+typedef struct pass {
+    loop *run;
+    arrays x;
+} pass;
+
+static void run_pass(const void *arg)
+{
+    const pass *p = arg;
+    p->run(&p->x);
+    __asm__ volatile("" ::: "memory");
+}
+
+// Of 4:1 and 1:4 the larger side has an operand's bytes, as in casts and pools. What is read and what is written lie
+// close together when small, as an allocator would place them.
+void print_limit(int number, size_t operand_bytes, double wanted_s)
+{
+    const size_t whole = (operand_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    const size_t apart = operand_bytes < HUGE_PAGE ? (2 * operand_bytes + 255) / 256 * 256 : 2 * whole;
+    char *memory = memory_of(4 * whole);
+    if (!memory || number < 0 || number >= N_WAYS) {
+        printf("error no memory for the limits, or no such way\n");
         return;
     }
-    madvise(memory, 4 * bytes, MADV_HUGEPAGE);
-    make_numbers(memory, 4 * bytes);
-    // What is read and what is written lie close together when small, as an allocator would place them.
-    const size_t apart = operand_bytes < huge ? (2 * operand_bytes + 255) / 256 * 256 : 2 * bytes;
-    printf("ok");
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
-        printf(" %.4g", limit_of(&ways[i], memory, apart, operand_bytes));
-    printf("\n");
-    free(memory);
+    const way *w = &ways[number];
+    const size_t bytes = w->read == 4 || w->written == 4 ? operand_bytes / 4 : operand_bytes;
+    pass p = {.x = {(vec *)(void *)memory, (vec *)(void *)(memory + apart), bytes / sizeof(vec)}};
+    double best = 1e9;
+    for (size_t i = 0; i < MAX_LOOPS && w->loops[i]; i++) {
+        p.run = w->loops[i];
+        const double took = seconds_per_call(run_pass, &p, wanted_s);
+        best = took < best ? took : best;
+    }
+    printf("ok %.4g\n", (double)((w->read + w->written) * bytes) / best);
 }
 
 void print_peak(void)

@@ -2,9 +2,10 @@
 # Python that scripts/python_env makes (it needs numpy). It starts Muster's server and the rivals, all on one core; per
 # case and size it compares their results, then times them in turn for several rounds, and for more where the rounds
 # disagree; where Muster seems slower by more than a tenth, all are timed for some more rounds when the size is through,
-# which count like the first: neighbours on a machine come and go. A time is the median of the rounds, a rival's that of its best setting; a ratio is the rivals' best time
-# over Muster's. Memory-bound ops are held against the bandwidth measured in the same run for as many bytes with the
-# same mix of reads and writes. A table, then one line of JSON.
+# which count like the first: neighbours on a machine come and go. A time is the median of the rounds, a rival's that of
+# its best setting; a ratio is the rivals' best time over Muster's. Memory-bound ops are held against loops that move as
+# many bytes with the same mix of reads and writes, timed in turn with the op and judged by the median like it; the
+# fraction of the best that these loops did in the whole run stands beside it. A table, then one line of JSON.
 # It must not know how any program computes.
 import argparse
 import json
@@ -27,7 +28,7 @@ ROOT = HERE.parent.parent
 DEADLINE_S = 300
 MOST_ROUNDS = 9
 SLOWER = 0.9  # rows whose ratio is less are timed once more
-# The ways of moving memory whose limits the server measures, in its order: bytes read for each that is written.
+# The ways of moving memory that the server measures, in its order: bytes read for each that is written.
 WAYS = {"read": math.inf, "4:1": 4, "2:1": 2, "1:1": 1, "1:2": 0.5, "1:4": 0.25, "fill": 0}
 NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "int64": 9, "bool": 10, "bfloat16": 14, "float16": 19}
 DTYPES = {1: "f4", 2: "f8", 3: "i4", 4: "u1", 5: "i2", 6: "i1", 9: "i8", 10: "u1", 14: "bf", 19: "f2"}
@@ -182,11 +183,11 @@ def way_of(read, written):
 
 
 def operand_of(read, written):
-    """The bytes of operand, rounded to a power of two, at which the server's loops move as much as the row does; beyond
-    64 MB nothing changes."""
+    """The bytes of operand, rounded to a power of two, at which the server's loops move as much as the row does; at most
+    128 MB."""
     larger = max(read, written)
     moved = larger / 2 if way_of(read, written) in ("2:1", "1:2") else larger
-    return 1 << min(max(10, round(math.log2(max(moved, 1)))), 26)
+    return 1 << min(max(10, round(math.log2(max(moved, 1)))), 27)
 
 
 class Bench:
@@ -225,9 +226,9 @@ class Bench:
             fit.append((program, setting))
         return fit, reference
 
-    def time(self, fit, case, size, times):
+    def time(self, fit, case, size, times, way, operand):
         """The medians, and the rivals' best program and setting; more rounds where those that decide are unsettled. What
-        was measured joins `times`."""
+        was measured joins `times`, the bandwidth too where the case is bound by it."""
         best = None
         for done in range(max(MOST_ROUNDS, self.arguments.rounds)):
             if done >= self.arguments.rounds and not any(unsettled(times[pair]) for pair in (fit[0], best) if pair):
@@ -235,6 +236,8 @@ class Bench:
             for program, setting in fit:
                 self.choose(program, case, setting, size)
                 times.setdefault((program, setting), []).extend(program.ask("time", self.arguments.milliseconds))
+            if case.kind == "memory":
+                self.limit(way, operand, times)
             medians = {pair: statistics.median(values) for pair, values in times.items()}
             best = min((pair for pair in fit if pair[0] is not self.ours), key=medians.get, default=None)
         return medians, best
@@ -244,11 +247,12 @@ class Bench:
         fit, sample = self.candidates(inputs, case, size)
         if not fit:
             return None
-        medians, best = self.time(fit, case, size, times)
         read = 0 if case.unread else sum(inputs.bytes[name] for name in case.inputs)
         written = sum(n * width for n, _, width in sample)
+        way, operand = way_of(read, written), operand_of(read, written)
+        medians, best = self.time(fit, case, size, times, way, operand)
         return {"case": case, "size": size, "ours": medians[fit[0]], "bytes": read + written, "times": times,
-                "way": way_of(read, written), "operand": operand_of(read, written),
+                "way": way, "operand": operand, "limit": medians.get("limit"),
                 "best": medians[best] if best else None, "rival": f"{best[0].name} {best[1]}" if best else ""}
 
     def measure_all(self, inputs, size, wanted):
@@ -265,25 +269,21 @@ class Bench:
             later = {name for other in wanted[i + 1:] for name in other.inputs}
             inputs.forget(self.programs, set(case.inputs) - later)
 
-    def limit(self, operand):
-        """The bandwidths for operands of so many bytes, the best of all times that they were measured."""
-        known = self.limits.setdefault(operand, dict.fromkeys(WAYS, 0))
-        for way, value in zip(WAYS, self.ours.ask("limits", operand)):
-            known[way] = max(known[way], value)
+    def limit(self, way, operand, times):
+        """Adds a bandwidth to `times`, and keeps the best of the run."""
+        bandwidth = self.ours.ask("limit", list(WAYS).index(way), operand, self.arguments.milliseconds / 3)[0]
+        times.setdefault("limit", []).append(bandwidth)
+        self.limits[operand, way] = max(self.limits.get((operand, way), 0), bandwidth)
 
     def run(self):
         self.limits, self.peak = {}, self.ours.ask("peak")[0]
         for size in self.arguments.sizes:
-            self.limit(cases.SIZES[size])
             inputs = Inputs(self.folder, size)
             wanted = [case for case in self.arguments.cases
                       if list(cases.SIZES).index(size) <= list(cases.SIZES).index(case.largest)]
             self.measure_all(inputs, size, wanted)
             self.measure_all(inputs, size, [row["case"] for row in self.rows if row["size"] == size and row["best"]
                                             and row["best"] < SLOWER * row["ours"]])
-            for operand in {cases.SIZES[size]} | {row["operand"] for row in self.rows
-                                                     if row["size"] == size and row["case"].kind == "memory"}:
-                self.limit(operand)
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
 
@@ -295,25 +295,28 @@ def middle(values):
 
 
 def report(bench):
-    print(f"\n{'op':<24}{'size':>5}{'ours us':>12}{'rival us':>12}{'ratio':>8}  {'of limit':>8}  best rival")
+    print(f"\n{'op':<24}{'size':>5}{'ours us':>12}{'rival us':>12}{'ratio':>8}  {'of limit':>8}{'of best':>8}  best rival")
     for row in bench.rows:
-        limit = bench.limits.get(row["operand"], bench.limits[cases.SIZES[row["size"]]])[row["way"]]
-        row["fraction"] = row["bytes"] / limit / (row["ours"] * 1e-9)
+        if row["limit"]:
+            row["fraction"] = row["bytes"] / row["limit"] / (row["ours"] * 1e-9)
+            row["of_best"] = row["bytes"] / bench.limits[row["operand"], row["way"]] / (row["ours"] * 1e-9)
         row["ratio"] = row["best"] / row["ours"] if row["best"] else None
-        bound = f"{row['fraction']:8.2f}" if row["case"].kind == "memory" else " " * 8
+        bound = f"{row['fraction']:8.2f}{row['of_best']:8.2f}" if row["limit"] else " " * 16
         rival = f"{row['best'] / 1e3:12.2f}{row['ratio']:8.2f}" if row["best"] else f"{'none':>12}{'':8}"
         print(f"{row['case'].name:<24}{row['size']:>5}{row['ours'] / 1e3:12.2f}{rival}  {bound}  {row['rival']}")
-    for operand, limits in sorted(bench.limits.items()):
-        print(f"{operand >> 10} KB: " + ", ".join(f"{way} {value / 1e9:.1f} GB/s" for way, value in limits.items()))
+    for operand in sorted({operand for operand, _ in bench.limits}):
+        print(f"at best, {operand >> 10} KB: " + ", ".join(f"{way} {bench.limits[operand, way] / 1e9:.1f} GB/s"
+                                                           for way in WAYS if (operand, way) in bench.limits))
     print(f"matrix product of oneDNN: {bench.peak / 1e9:.0f} GFLOP/s")
     for note in dict.fromkeys(bench.notes):
         print("note:", note)
     rows = [row for row in bench.rows if row["ratio"]]
-    large = [row["fraction"] for row in bench.rows if row["size"] in ("4m", "64m") and row["case"].kind == "memory"]
+    large = [row for row in bench.rows if row["size"] in ("4m", "64m") and row["limit"]]
     worst = min(rows, key=lambda row: row["ratio"]) if rows else None
     print(json.dumps({
         "bench": "ops", "small_median": middle([row["ratio"] for row in rows if row["size"] in ("1k", "64k")]),
-        "large_bandwidth_fraction": middle(large),
+        "large_bandwidth_fraction": middle([row["fraction"] for row in large]),
+        "large_fraction_of_best": middle([row["of_best"] for row in large]),
         "gemm_conv_ratio": middle([row["ratio"] for row in rows if row["case"].kind == "product" and row["size"] in ("4m", "64m")]),
         "worst_ratio": round(worst["ratio"], 3) if worst else None,
         "worst": f"{worst['case'].name} {worst['size']}" if worst else None,

@@ -1,7 +1,8 @@
 // Muster's side of the bench of ops: a program that does what run.py tells it, line by line, and answers each line with
 // one. `load NAME DTYPE FILE DIMS…` maps an input, `drop NAME` forgets one, `case OP NAMES…` chooses an op of the
 // table (calls*.c), `check FILE` runs it once and writes a sample of its outputs, `time MS` runs it for about so long
-// and answers nanoseconds per call (the best of three tries), `limits BYTES` measures the machine. Knows no single op.
+// and answers nanoseconds per call (the best of three tries), `limit WAY BYTES MS` measures the machine's memory for
+// about so long and answers bytes per second, `peak` its products. Knows no single op.
 #include "calls.h"
 
 #include <fcntl.h>
@@ -11,7 +12,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_INPUTS = 256, MAX_WORDS = 24, SAMPLED = 4096 };
@@ -28,13 +28,6 @@ static int n_inputs;
 static const call_row *row;
 static mu_tensor *arguments[MAX_WORDS];
 static mu_pool *case_pool;  // of the case at hand
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void refuse(const char *what)
 {
@@ -165,36 +158,22 @@ static void check(const char *path)
         refuse(row->name);
 }
 
-static double seconds_of(int64_t calls)
+static void run_case(const void *arg)
 {
     mu_tensor *out[MAX_OUTPUTS];
-    const double start = now();
-    for (int64_t i = 0; i < calls; i++) {
-        mu_pool *pool = mu_pool_open();
-        row->call(arguments, out);
-        mu_pool_close(pool);
-    }
-    return now() - start;
+    mu_pool *pool = mu_pool_open();
+    (void)arg;
+    row->call(arguments, out);
+    mu_pool_close(pool);
 }
 
-static void time_calls(double wanted_s)
+static void time_case(double wanted_s)
 {
-    int64_t calls = 1;
-    double took = seconds_of(1), best;
-    while (took < wanted_s / 3 && calls < INT64_C(1) << 30) {
-        const double more = 1.2 * wanted_s / 3 / (took > 1e-7 ? took : 1e-7);
-        calls = (int64_t)((double)calls * (more < 10 ? more : 10)) + 1;
-        took = seconds_of(calls);
-    }
-    best = took;
-    for (int i = 0; i < 2 && took < wanted_s; i++) {
-        took = seconds_of(calls);
-        best = took < best ? took : best;
-    }
+    const double seconds = seconds_per_call(run_case, NULL, wanted_s);
     if (mu_error_code() != MU_OK)
         refuse(row->name);
     else
-        printf("ok %.2f\n", 1e9 * best / (double)calls);
+        printf("ok %.2f\n", 1e9 * seconds);
 }
 
 // ---- The conversation ---------------------------------------------------------------------------
@@ -210,9 +189,9 @@ static void obey(int n, char **words)
     else if (strcmp(words[0], "check") == 0 && n == 2 && row)
         check(words[1]);
     else if (strcmp(words[0], "time") == 0 && n == 2 && row)
-        time_calls(1e-3 * atof(words[1]));
-    else if (strcmp(words[0], "limits") == 0 && n == 2)
-        print_limits((size_t)strtoull(words[1], NULL, 10));
+        time_case(1e-3 * atof(words[1]));
+    else if (strcmp(words[0], "limit") == 0 && n == 4)
+        print_limit(atoi(words[1]), (size_t)strtoull(words[2], NULL, 10), 1e-3 * atof(words[3]));
     else if (strcmp(words[0], "peak") == 0)
         print_peak();
     else
