@@ -91,6 +91,19 @@ typedef enum mu_halves2 {
     MU_HALVES_GREATER,
     MU_HALVES_LESS
 } mu_halves2;
+typedef enum mu_pair {
+    MU_PAIR_NONE,
+    MU_PAIR_ADD,
+    MU_PAIR_SUBTRACT,
+    MU_PAIR_MULTIPLY,
+    MU_PAIR_DIVIDE,
+    MU_PAIR_GREATER,
+    MU_PAIR_LESS,
+    MU_PAIR_SQUARED_DIFFERENCE,
+    MU_PAIR_DIVIDE_NO_NAN,
+    MU_PAIR_KEEP_ABOVE_0  // a where b > 0, else 0
+} mu_pair;
+enum { MU_PAIR_BYTES = 32 };
 typedef enum mu_fold { MU_FOLD_SUM, MU_FOLD_PRODUCT, MU_FOLD_GREATEST, MU_FOLD_LEAST } mu_fold;
 
 typedef struct mu_kernels {
@@ -228,6 +241,11 @@ typedef struct mu_kernels {
     // put: copy with stream, but what it has written is sure to be seen by other threads only after fence.
     void (*put)(void *dst, const void *src, int64_t bytes);
     void (*fence)(void);
+
+    // pair: out = a op b of floats or integers (which wrap around) of 4 or 8 bytes, put like put does: out is aligned to
+    // MU_PAIR_BYTES, and bytes a multiple of that. The extremes pass a NaN on. Returns false, with nothing done, where
+    // there is no such kernel.
+    bool (*pair)(mu_pair op, bool floats, int width, const void *a, const void *b, void *out, int64_t bytes);
 
     // turn: the transpose of a matrix of elements of 1, 2, 4 or 8 bytes: out [rows, columns] with out[i][j] =
     // in[i + j * stride] (elements). stream as in reduce_n. Range: rows of out.

@@ -6,6 +6,7 @@
 #ifndef MU_SRC_OPS_LOOPS_H
 #define MU_SRC_OPS_LOOPS_H
 
+#include "kernels/kernels.h"
 #include "ops/op.h"
 
 // From so many elements on a kernel shares its work with the team.
@@ -49,7 +50,8 @@ void mu__put_end(void);
 
 // mu__run_pieces calls make(arg, at, n, to) until elements [0, n) of a dense result are made: with `to` in the result,
 // at most `most` at a time (0: any number), or, if it streams, in pieces that are put past the caches. in: the dense
-// operands, which are then fetched ahead, and the bytes that each has per element of the result (0: not dense).
+// operands, which are then fetched ahead, and the bytes that each has per element of the result (0: not dense). pair: the
+// kernel that does the same with two dense operands of the result's width (MU_PAIR_NONE: none); floats: of floats.
 typedef struct mu_pieces {
     void (*make)(void *arg, int64_t at, int64_t n, void *to);
     void *arg, *out;
@@ -58,6 +60,8 @@ typedef struct mu_pieces {
     const void *in[MU_WALK_OPERANDS];
     size_t in_bytes[MU_WALK_OPERANDS];
     int64_t most;
+    mu_pair pair;
+    bool floats;
 } mu_pieces;
 void mu__run_pieces(const mu_pieces *pieces, bool stream, int64_t n);
 

@@ -2,6 +2,7 @@
 //
 // Main idea: a result that is larger than the caches is made in pieces of a kilobyte or two, which stay in the nearest
 // one and are put past all others from there, while what one dense operand, or each of three, gives next is on its way.
+// Two dense operands go to a kernel that puts what it makes at once, where there is one.
 // Tried without gain: asking for two dense operands; asking for anything where the result stays in the caches. Knows
 // nothing of what a piece is made of.
 #include "ops/loops.h"
@@ -52,9 +53,31 @@ static void put_pieces(const mu_pieces *p, int64_t n)
     mu__put_begun();
 }
 
+// Lets the kernel of two dense operands put what it makes at once; the few elements before and behind are made plainly.
+// False, with nothing done, where there is no such kernel.
+static bool put_pairs(const mu_pieces *p, int64_t n)
+{
+    const size_t bytes = p->out_bytes;
+    if (p->pair == MU_PAIR_NONE || p->n_in != 2 || p->in_bytes[0] != bytes || p->in_bytes[1] != bytes)
+        return false;
+    char *out = p->out;
+    const int64_t head = (int64_t)(-(uintptr_t)out % MU_PAIR_BYTES / bytes);
+    const size_t before = (size_t)head * bytes, whole = (size_t)(n - head) * bytes / MU_PAIR_BYTES * MU_PAIR_BYTES;
+    const int64_t done = head + (int64_t)(whole / bytes);
+    if (!mu__kernels()->pair(p->pair, p->floats, (int)bytes, (const char *)p->in[0] + before,
+                             (const char *)p->in[1] + before, out + before, (int64_t)whole))
+        return false;
+    p->make(p->arg, 0, head, out);
+    p->make(p->arg, done, n - done, out + (size_t)done * bytes);
+    mu__put_begun();
+    return true;
+}
+
 void mu__run_pieces(const mu_pieces *p, bool stream, int64_t n)
 {
     const int64_t step = p->most > 0 ? p->most : n;
+    if (stream && n * (int64_t)p->out_bytes >= PIECE && put_pairs(p, n))
+        return;
     if (stream && n * (int64_t)p->out_bytes >= PIECE) {
         put_pieces(p, n);
         return;

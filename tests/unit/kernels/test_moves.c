@@ -1,5 +1,6 @@
-// The kernels that turn matrices, fold and sort rows, for every instruction set that this processor has, against plain
-// loops. Numbers are small multiples of a quarter, or powers of two, so that every sum and product is exact.
+// The kernels that turn matrices, fold and sort rows, and put pairs past the caches, for every instruction set that this
+// processor has, against plain loops. Numbers are small multiples of a quarter, or powers of two, so that every sum and
+// product is exact.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -221,9 +222,91 @@ static void test_sort(void **state)
     }
 }
 
+// ---- Pairs --------------------------------------------------------------------------------------
+
+static double pair_of(mu_pair op, double a, double b)
+{
+    switch (op) {
+    case MU_PAIR_ADD: return a + b;
+    case MU_PAIR_SUBTRACT: return a - b;
+    case MU_PAIR_MULTIPLY: return a * b;
+    case MU_PAIR_DIVIDE: return a / b;
+    case MU_PAIR_GREATER: return isnan(a) || isnan(b) ? (double)NAN : fmax(a, b);
+    case MU_PAIR_LESS: return isnan(a) || isnan(b) ? (double)NAN : fmin(a, b);
+    case MU_PAIR_SQUARED_DIFFERENCE: return (a - b) * (a - b);
+    case MU_PAIR_DIVIDE_NO_NAN: return b == 0 ? 0 : a / b;
+    case MU_PAIR_KEEP_ABOVE_0: return b > 0 ? a : 0;
+    default: return (double)NAN;
+    }
+}
+
+enum { PAIRS = 1024 };
+
+static void put_pairs(const mu_kernels *k, mu_pair op, bool floats, int width, const void *a, const void *b, void *out)
+{
+    memset(out, 0xA5, PAIRS * sizeof(double));
+    // An operand may lie anywhere.
+    assert_true(k->pair(op, floats, width, (const char *)a + width, b, out, (PAIRS - 8) * width));
+    k->fence();
+    assert_int_equal(((const uint8_t *)out)[(PAIRS - 8) * width], 0xA5);
+}
+
+static void check_float_pairs(const mu_kernels *k, mu_pair op)
+{
+    static const double odd[] = {(double)NAN, INFINITY, -INFINITY, 0, -0.0, 1, -2.5, 3};
+    static double a[PAIRS], b[PAIRS], out[PAIRS] __attribute__((aligned(64)));
+    static float a32[PAIRS], b32[PAIRS], out32[2 * PAIRS] __attribute__((aligned(64)));
+    for (int i = 0; i < PAIRS; i++) {
+        a[i] = i < 64 ? odd[i / 8] : (int)(random_u32() % 4096) - 2048;
+        b[i] = i < 64 ? odd[i % 8] : ldexp(random_u32() % 2 ? 1 : -1, (int)(random_u32() % 8));
+        a32[i] = (float)a[i], b32[i] = (float)b[i];
+    }
+    put_pairs(k, op, true, 8, a, b, out);
+    put_pairs(k, op, true, 4, a32, b32, out32);
+    for (int i = 0; i < PAIRS - 8; i++) {
+        const double wanted = pair_of(op, a[i + 1], b[i]);
+        assert_true(isnan(wanted) ? isnan(out[i]) && isnan(out32[i]) : out[i] == wanted && out32[i] == (float)wanted);
+    }
+}
+
+static void check_whole_pairs(const mu_kernels *k, mu_pair op)
+{
+    static uint64_t a[PAIRS], b[PAIRS], out[PAIRS] __attribute__((aligned(64)));
+    static uint32_t a32[PAIRS], b32[PAIRS], out32[2 * PAIRS] __attribute__((aligned(64)));
+    for (int i = 0; i < PAIRS; i++) {
+        a[i] = (uint64_t)random_u32() << 33 | random_u32(), b[i] = (uint64_t)random_u32() << 33 | random_u32();
+        a32[i] = (uint32_t)a[i], b32[i] = (uint32_t)b[i];
+    }
+    put_pairs(k, op, false, 8, a, b, out);
+    put_pairs(k, op, false, 4, a32, b32, out32);
+    for (int i = 0; i < PAIRS - 8; i++) {
+        const uint64_t x = a[i + 1], y = b[i];
+        const uint64_t wanted = op == MU_PAIR_ADD ? x + y : op == MU_PAIR_SUBTRACT ? x - y : x * y;
+        assert_true(out[i] == wanted);
+        const uint32_t x32 = a32[i + 1], y32 = b32[i];
+        assert_true(out32[i] == (op == MU_PAIR_ADD ? x32 + y32 : op == MU_PAIR_SUBTRACT ? x32 - y32 : x32 * y32));
+    }
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
+        const mu_kernels *k = mu__kernels_for(isas[isa]);
+        for (mu_pair op = MU_PAIR_ADD; k && op <= MU_PAIR_KEEP_ABOVE_0; op++)
+            check_float_pairs(k, op);
+        for (mu_pair op = MU_PAIR_ADD; k && op <= MU_PAIR_MULTIPLY; op++)
+            check_whole_pairs(k, op);
+        double none[8];
+        assert_false(k && k->pair(MU_PAIR_DIVIDE, false, 8, none, none, none, 0));
+        assert_false(k && k->pair(MU_PAIR_ADD, true, 2, none, none, none, 0));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_turn), cmocka_unit_test(test_folds),
-                                       cmocka_unit_test(test_extremes), cmocka_unit_test(test_sort)};
+                                       cmocka_unit_test(test_extremes), cmocka_unit_test(test_sort),
+                                       cmocka_unit_test(test_pairs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
