@@ -104,6 +104,7 @@ typedef enum mu_pair {
     MU_PAIR_KEEP_ABOVE_0  // a where b > 0, else 0
 } mu_pair;
 enum { MU_PAIR_BYTES = 32 };
+typedef enum mu_bits2 { MU_BITS_AND, MU_BITS_OR, MU_BITS_XOR } mu_bits2;
 typedef enum mu_fold { MU_FOLD_SUM, MU_FOLD_PRODUCT, MU_FOLD_GREATEST, MU_FOLD_LEAST } mu_fold;
 
 typedef struct mu_kernels {
@@ -287,6 +288,10 @@ typedef struct mu_kernels {
     // whose step is 0 is one number. y may be a or b. The extremes pass a NaN on. Range: the first n elements.
     void (*halves2)(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
                     uint16_t *y, int64_t n);
+
+    // bits2: y = a op b, bit by bit; where b is alone, it is one byte. y may be a or b. stream: as put. Range: the first n
+    // bytes.
+    void (*bits2)(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n);
 
     // scale: y = factor * x; y may be x. Range: elements.
     void (*scale)(const float *x, float factor, float *y, int64_t begin, int64_t end);

@@ -31,6 +31,8 @@
 #define MU_UNROLL _Pragma("GCC unroll 16")
 #endif
 
+enum { VECTOR_BYTES = 4 * MU_LANES };
+
 typedef float mu_vf __attribute__((vector_size(4 * MU_LANES)));
 typedef int32_t mu_vi __attribute__((vector_size(4 * MU_LANES)));
 typedef uint8_t mu_vb __attribute__((vector_size(MU_LANES)));
@@ -69,6 +71,20 @@ MU_INLINE void v_fetch_ahead(const void *p, int64_t bytes)
 MU_INLINE void v_fetch_far(const void *p, int64_t bytes)
 {
     __builtin_prefetch((const char *)p + bytes, 0, 2);
+}
+
+// A store that leaves the line out of the caches; p is aligned to a vector.
+MU_INLINE void v_stream(float *p, mu_vf v)
+{
+#if MU_LANES == 16
+    _mm512_stream_ps(p, (__m512)v);
+#elif MU_LANES == 8
+    _mm256_stream_ps(p, (__m256)v);
+#elif defined(__SSE2__)
+    _mm_stream_ps(p, (__m128)v);
+#else
+    v_store(p, v);
+#endif
 }
 
 MU_INLINE mu_vf v_splat(float x)

@@ -4,22 +4,6 @@
 #include "parts.h"
 #include "simd.h"
 
-enum { VECTOR_BYTES = 4 * MU_LANES };
-
-// A store that leaves the line out of the caches; p is aligned to a vector.
-MU_INLINE void v_stream(float *p, mu_vf v)
-{
-#if MU_LANES == 16
-    _mm512_stream_ps(p, (__m512)v);
-#elif MU_LANES == 8
-    _mm256_stream_ps(p, (__m256)v);
-#elif defined(__SSE2__)
-    _mm_stream_ps(p, (__m128)v);
-#else
-    v_store(p, v);
-#endif
-}
-
 // Streamed stores are weakly ordered: they must be visible before the caller tells others.
 MU_INLINE void stream_fence(void)
 {

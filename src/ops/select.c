@@ -1,6 +1,7 @@
 // Ops that choose, convert and combine truth values: where, cast, the logical ops.
 //
 // `where` moves elements whatever they mean, so its loops go by size; they are select_loops.inc.c.
+#include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
@@ -171,38 +172,27 @@ mu_tensor *mu_cast(mu_tensor *x, mu_dtype dtype)
 
 // ---- Truth values -------------------------------------------------------------------------------
 
-enum { AND, OR, XOR };
-
-#define COMBINE(operator)                               \
-    do {                                                \
-        MU_INDEPENDENT                                  \
-        for (int64_t i = 0; i < n; i++)                 \
-            out[i] = a[i] operator b[i];                \
-    } while (0)
-
-MU_CLONES
-static void combine_dense(int variant, const uint8_t *a, const uint8_t *b, uint8_t *out, int64_t n)
+// Whether the bytes of so many results go past the caches: those of the operands are as many, or twice as many.
+static bool streams_bits(const mu_kernel *k)
 {
-    if (variant == AND)
-        COMBINE(&);
-    else if (variant == OR)
-        COMBINE(|);
-    else
-        COMBINE(^);
+    return mu__streams(2 * mu__elements(&k->out[0].shape));
 }
 
+static void combine_bits(const mu_kernel *k, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *out, int64_t n)
+{
+    const bool stream = streams_bits(k);
+    mu__kernels()->bits2((mu_bits2)k->op->variant, a, b, alone, out, stream, n);
+    if (stream)
+        mu__put_begun();
+}
+
+// Steps are 0 or 1, and both 0 only where there is one element.
 static void logical_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
 {
     const mu_kernel *k = arg;
     const uint8_t *a = (const uint8_t *)k->in[0].data + at[0], *b = (const uint8_t *)k->in[1].data + at[1];
-    uint8_t *out = (uint8_t *)k->out[0].data + out_at;
-    int64_t step_a = walk->strides[0][walk->rank - 1], step_b = walk->strides[1][walk->rank - 1];
-    if (step_a == 1 && step_b == 1) {
-        combine_dense(k->op->variant, a, b, out, n);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        combine_dense(k->op->variant, a + i * step_a, b + i * step_b, out + i, 1);
+    const bool alone_a = walk->strides[0][walk->rank - 1] == 0, alone_b = walk->strides[1][walk->rank - 1] == 0;
+    combine_bits(k, alone_a ? b : a, alone_a ? a : b, alone_a || alone_b, (uint8_t *)k->out[0].data + out_at, n);
 }
 
 static mu_status logical_ref(const mu_kernel *k)
@@ -213,17 +203,17 @@ static mu_status logical_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-MU_CLONES
-static void negate(const uint8_t *in, uint8_t *out, int64_t n)
+static void not_range(void *arg, int64_t begin, int64_t end)
 {
-    MU_INDEPENDENT
-    for (int64_t i = 0; i < n; i++)
-        out[i] = !in[i];
+    const mu_kernel *k = arg;
+    const uint8_t one = 1;
+    combine_bits(k, (const uint8_t *)k->in[0].data + begin, &one, true, (uint8_t *)k->out[0].data + begin, end - begin);
 }
 
 static mu_status not_ref(const mu_kernel *k)
 {
-    negate(k->in[0].data, k->out[0].data, mu__elements(&k->in[0].shape));
+    const int64_t n = mu__elements(&k->out[0].shape);
+    mu__share_range(k->team, n, 1024, n, not_range, (void *)k);
     return MU_OK;
 }
 
@@ -236,19 +226,19 @@ static const mu_sample samples_logical[] = {
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE | MU_OP_COMMUTES,        \
     .dtypes = MU_BOOLS, .in_place = 3, .infer = mu__infer_broadcast, .ref = logical_ref, .samples = samples_logical
 
-const mu_op mu_op_logical_and = {LOGICAL("logical_and", AND), .hlo = "stablehlo.and"};
+const mu_op mu_op_logical_and = {LOGICAL("logical_and", MU_BITS_AND), .hlo = "stablehlo.and"};
 mu_tensor *mu_logical_and(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_logical_and, NULL, a, b);
 }
 
-const mu_op mu_op_logical_or = {LOGICAL("logical_or", OR), .hlo = "stablehlo.or"};
+const mu_op mu_op_logical_or = {LOGICAL("logical_or", MU_BITS_OR), .hlo = "stablehlo.or"};
 mu_tensor *mu_logical_or(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_logical_or, NULL, a, b);
 }
 
-const mu_op mu_op_logical_xor = {LOGICAL("logical_xor", XOR), .hlo = "stablehlo.xor"};
+const mu_op mu_op_logical_xor = {LOGICAL("logical_xor", MU_BITS_XOR), .hlo = "stablehlo.xor"};
 mu_tensor *mu_logical_xor(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_logical_xor, NULL, a, b);
@@ -256,8 +246,9 @@ mu_tensor *mu_logical_xor(mu_tensor *a, mu_tensor *b)
 
 static const mu_sample samples_not[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}, .dtypes = {MU_BOOL}, .no_grad = 1}, {0}};
 const mu_op mu_op_logical_not = {
-    .name = "logical_not", .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_BOOLS, .in_place = 1,
-    .infer = mu__infer_same, .ref = not_ref, .hlo = "stablehlo.not", .samples = samples_not,
+    .name = "logical_not", .variant = MU_BITS_XOR, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,
+    .dtypes = MU_BOOLS, .in_place = 1, .infer = mu__infer_same, .ref = not_ref, .hlo = "stablehlo.not",
+    .samples = samples_not,
 };
 mu_tensor *mu_logical_not(mu_tensor *x)
 {

@@ -1,6 +1,6 @@
-// The kernels that turn matrices, fold and sort rows, and put pairs past the caches, for every instruction set that this
-// processor has, against plain loops. Numbers are small multiples of a quarter, or powers of two, so that every sum and
-// product is exact.
+// The kernels that turn matrices, combine bits, fold and sort rows, and put pairs past the caches, for every instruction
+// set that this processor has, against plain loops. Numbers are small multiples of a quarter, or powers of two, so that
+// every sum and product is exact.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -54,6 +54,43 @@ static void test_turn(void **state)
             for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
                 for (int stream = 0; stream < 2; stream++)
                     check_turn(k, bytes, sizes[s][0], sizes[s][1], sizes[s][0] + (int64_t)(s % 2) * 5, stream);
+    }
+}
+
+static uint8_t bits_of(mu_bits2 op, uint8_t a, uint8_t b)
+{
+    return (uint8_t)(op == MU_BITS_AND ? a & b : op == MU_BITS_OR ? a | b : a ^ b);
+}
+
+// From and to places that differ by `shift` in their alignment, or in place.
+static void check_bits(const mu_kernels *k, mu_bits2 op, bool alone, bool stream, bool in_place, int shift, int64_t n)
+{
+    enum { MOST = 700 };
+    _Alignas(64) uint8_t a[MOST + 1], b[MOST], apart[MOST], wanted[MOST];
+    uint8_t *y = in_place ? a + shift : apart + 2 * shift;
+    for (int i = 0; i < MOST; i++) {
+        a[i] = (uint8_t)random_u32();
+        b[i] = (uint8_t)random_u32();
+    }
+    for (int64_t i = 0; i < n; i++)
+        wanted[i] = bits_of(op, a[shift + i], b[alone ? 0 : i]);
+    y[n] = 0xA5;
+    k->bits2(op, a + shift, b, alone, y, stream, n);
+    k->fence();
+    assert_memory_equal(y, wanted, (size_t)n);
+    assert_int_equal(y[n], 0xA5);
+}
+
+static void test_bits(void **state)
+{
+    static const int64_t sizes[] = {0, 1, 15, 64, 127, 257, 600};
+    (void)state;
+    for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
+        const mu_kernels *k = mu__kernels_for(isas[isa]);
+        for (int op = MU_BITS_AND; k && op <= MU_BITS_XOR; op++)
+            for (int kind = 0; kind < 8; kind++)
+                for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+                    check_bits(k, (mu_bits2)op, kind & 1, kind >> 1 & 1, kind >> 2, (int)s * 5, sizes[s]);
     }
 }
 
@@ -307,6 +344,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_turn), cmocka_unit_test(test_folds),
                                        cmocka_unit_test(test_extremes), cmocka_unit_test(test_sort),
-                                       cmocka_unit_test(test_pairs)};
+                                       cmocka_unit_test(test_pairs), cmocka_unit_test(test_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,72 @@
+// Bits of two arrays of bytes combined: truth values. Main idea: nothing but memory costs time here, so a result that no
+// cache keeps is written past them while what comes next is asked for line by line.
+#include "parts.h"
+#include "simd.h"
+
+enum { AHEAD = 1024 };  // bytes
+
+MU_INLINE mu_vi combined(mu_bits2 op, mu_vi a, mu_vi b)
+{
+    return op == MU_BITS_AND ? a & b : op == MU_BITS_OR ? a | b : a ^ b;
+}
+
+MU_INLINE mu_vi load_bytes(const uint8_t *p)
+{
+    mu_vi v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+// Bytes [begin, end) of y, fewer than a vector has.
+static void combine_few(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, int64_t begin,
+                        int64_t end)
+{
+    for (int64_t i = begin; i < end; i++) {
+        const uint8_t other = b[alone ? 0 : i];
+        y[i] = (uint8_t)(op == MU_BITS_AND ? a[i] & other : op == MU_BITS_OR ? a[i] | other : a[i] ^ other);
+    }
+}
+
+// Bytes [begin, end) of y, whole vectors; y + begin is aligned to one where it streams.
+MU_INLINE void combine_vectors(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream,
+                               int64_t begin, int64_t end)
+{
+    const mu_vi one = v_splat_int(b[0] * 0x01010101);
+    for (int64_t i = begin; i < end; i += VECTOR_BYTES) {
+        if (stream) {
+            v_fetch_far(a + i, AHEAD);
+            if (!alone)
+                v_fetch_far(b + i, AHEAD);
+        }
+        const mu_vi v = combined(op, load_bytes(a + i), alone ? one : load_bytes(b + i));
+        if (stream)
+            v_stream((float *)(void *)(y + i), (mu_vf)v);
+        else
+            memcpy(y + i, &v, sizeof v);
+    }
+}
+
+MU_INLINE void combine(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n)
+{
+    const int64_t head = stream ? least(n, (int64_t)(-(uintptr_t)y % VECTOR_BYTES)) : 0;
+    const int64_t tail = head + (n - head) / VECTOR_BYTES * VECTOR_BYTES;
+    combine_few(op, a, b, alone, y, 0, head);
+    if (alone && stream)
+        combine_vectors(op, a, b, true, y, true, head, tail);
+    else if (alone)
+        combine_vectors(op, a, b, true, y, false, head, tail);
+    else if (stream)
+        combine_vectors(op, a, b, false, y, true, head, tail);
+    else
+        combine_vectors(op, a, b, false, y, false, head, tail);
+    combine_few(op, a, b, alone, y, tail, n);
+}
+
+void MU_KERNEL(bits2)(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n)
+{
+    switch (op) {
+    case MU_BITS_AND: combine(MU_BITS_AND, a, b, alone, y, stream, n); break;
+    case MU_BITS_OR: combine(MU_BITS_OR, a, b, alone, y, stream, n); break;
+    default: combine(MU_BITS_XOR, a, b, alone, y, stream, n); break;
+    }
+}
