@@ -4,7 +4,10 @@
 // images.
 #include "windows.h"
 
-enum { MOST_FEW = 9 };  // windows over an element whose places are kept in registers
+enum {
+    MOST_FEW = 9,   // windows over an element whose places are kept in registers
+    FETCHED = 4096  // bytes: how far ahead of what is read memory is asked for more
+};
 
 // The windows that an element of the image lies in, along an axis.
 MU_INLINE span windows_over(int64_t at, int64_t stride, int64_t pad, int64_t size, int64_t out)

@@ -4,6 +4,8 @@
 // wins over all. Knows nothing of threads: its callers share images.
 #include "windows.h"
 
+enum { FETCHED = 8192 };  // bytes: how far ahead of what is read memory is asked for more
+
 // A call, and the rows that are held: the image's own where windows are one column wide.
 typedef struct job {
     const mu_pool_shape *s;

@@ -41,8 +41,7 @@ MU_INLINE int64_t length_of(const span *s)
 
 enum {
     HELD = 16384,     // elements of the rows that are held, at most
-    MOST_ROWS = 256,  // of a window
-    FETCHED = 4096    // bytes: how far ahead of what is read memory is asked for more
+    MOST_ROWS = 256   // of a window
 };
 
 // How many columns and channels of `rows` rows are held at a time: all that have room, in equal parts.
