@@ -17,7 +17,7 @@
     X(softmax_f64) X(softmax_halves) X(product_f64) X(product_i32) X(product_i64)                             \
     X(normalize_row) X(normalize_row_grad) X(column_sums) X(affine_columns) X(mixed_columns) X(philox)        \
     X(reduce_n) X(copy) X(put) X(fence) X(pair) X(turn) X(sort_rows) X(fold_rows) X(sum_bf16) X(sum_f64) X(halves2)  \
-    X(bits2) X(scale) X(extreme_f32) X(extreme_f64) X(extreme_columns_f32) X(extreme_columns_f64)                               \
+    X(bits2) X(scale) X(extreme_f32) X(extreme_f64) X(extreme_columns_f32) X(extreme_columns_f64)              \
     X(scale_u8) X(gather_u8) X(math_f32) X(math_f64) X(math2_f32) X(math2_f64) X(math_halves) \
     X(widen_f16) X(widen_bf16) X(narrow_f16) X(narrow_bf16)
 
