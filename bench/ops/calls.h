@@ -41,9 +41,9 @@ static inline int64_t dim(mu_tensor *x, int axis)
 // seconds_per_call runs `run` about wanted_s seconds long, in three tries, and returns the mean of the best one.
 double seconds_per_call(void (*run)(const void *arg), const void *arg, double wanted_s);
 
-// print_limit answers "ok" and the bytes per second that a way of moving memory (limits.c; in the order of run.py) moves
-// when its operands have so many bytes each, timed for about wanted_s. print_peak answers "ok FLOPS" of a matrix product
-// in oneDNN.
+// print_limit answers "ok" and the bytes per second that a way of moving memory (limits.c; in the order of run.py)
+// moves when its operands have so many bytes each, timed for about wanted_s. print_peak answers "ok FLOPS" of a matrix
+// product in oneDNN.
 void print_limit(int way, size_t operand_bytes, double wanted_s);
 void print_peak(void);
 

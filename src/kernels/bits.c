@@ -1,5 +1,5 @@
-// Bits of two arrays of bytes combined: truth values. Main idea: nothing but memory costs time here, so a result that no
-// cache keeps is written past them while what comes next is asked for line by line.
+// Bits of two arrays of bytes combined: truth values. Main idea: nothing but memory costs time here, so a result that
+// no cache keeps is written past them while what comes next is asked for line by line.
 #include "parts.h"
 #include "simd.h"
 

@@ -243,7 +243,7 @@ typedef struct mu_kernels {
     void (*put)(void *dst, const void *src, int64_t bytes);
     void (*fence)(void);
 
-    // pair: out = a op b of floats or integers (which wrap around) of 4 or 8 bytes, put like put does: out is aligned to
+    // pair: out = a op b of floats or integers (which wrap around) of 4 or 8 bytes, put as put does: out is aligned to
     // MU_PAIR_BYTES, and bytes a multiple of that. The extremes pass a NaN on. Returns false, with nothing done, where
     // there is no such kernel.
     bool (*pair)(mu_pair op, bool floats, int width, const void *a, const void *b, void *out, int64_t bytes);
@@ -289,8 +289,8 @@ typedef struct mu_kernels {
     void (*halves2)(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
                     uint16_t *y, int64_t n);
 
-    // bits2: y = a op b, bit by bit; where b is alone, it is one byte. y may be a or b. stream: as put. Range: the first n
-    // bytes.
+    // bits2: y = a op b, bit by bit; where b is alone, it is one byte. y may be a or b. stream: as put. Range: the first
+    // n bytes.
     void (*bits2)(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n);
 
     // scale: y = factor * x; y may be x. Range: elements.

@@ -50,8 +50,8 @@ void mu__put_end(void);
 
 // mu__run_pieces calls make(arg, at, n, to) until elements [0, n) of a dense result are made: with `to` in the result,
 // at most `most` at a time (0: any number), or, if it streams, in pieces that are put past the caches. in: the dense
-// operands, which are then fetched ahead, and the bytes that each has per element of the result (0: not dense). pair: the
-// kernel that does the same with two dense operands of the result's width (MU_PAIR_NONE: none); floats: of floats.
+// operands, which are then fetched ahead, and the bytes that each has per element of the result (0: not dense). pair:
+// the kernel that does the same with two dense operands of the result's width (MU_PAIR_NONE: none); floats: of floats.
 typedef struct mu_pieces {
     void (*make)(void *arg, int64_t at, int64_t n, void *to);
     void *arg, *out;

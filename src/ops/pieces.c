@@ -9,20 +9,19 @@
 
 #include "kernels/kernels.h"
 
-// Bytes: of a piece (pieces of 4 KB leave the memory idle while each is put), and of one that is made of as many bytes
+// Bytes: of a piece (pieces of 4 KB leave the memory idle while each is put), and of one that is made of no more bytes
 // of one operand; how far ahead is asked for, in pieces; of a line.
 enum { PIECE = 1024, LONG_PIECE = 2048, AHEAD = 4, LINE = 64 };
 
-// Elements of a piece, of which no operand has more bytes than the piece.
+// Elements of a piece. Of several operands none has more bytes than the piece.
 static int64_t piece_elements(const mu_pieces *p, int n_dense)
 {
     size_t widest = p->out_bytes;
-    bool alike = n_dense == 1;
-    for (int i = 0; i < p->n_in; i++) {
+    for (int i = 0; i < p->n_in; i++)
         widest = MU_MAX(widest, p->in_bytes[i]);
-        alike = alike && (p->in_bytes[i] == 0 || p->in_bytes[i] == p->out_bytes);
-    }
-    return (alike ? LONG_PIECE : PIECE) / (int64_t)widest;
+    if (n_dense == 1)
+        return (widest == p->out_bytes ? LONG_PIECE : PIECE) / (int64_t)p->out_bytes;
+    return PIECE / (int64_t)widest;
 }
 
 // Asks for what the dense operands give to the piece that is so many pieces behind the one at hand.
@@ -40,7 +39,7 @@ static void put_pieces(const mu_pieces *p, int64_t n)
     int n_dense = 0;
     for (int i = 0; i < p->n_in; i++)
         n_dense += p->in_bytes[i] > 0;
-    const int64_t step = piece_elements(p, n_dense);
+    const int64_t step = MU_MIN(piece_elements(p, n_dense), p->most > 0 ? p->most : n);
     const mu_kernels *kernels = mu__kernels();
     _Alignas(LINE) char piece[LONG_PIECE];
     for (int64_t at = 0; at < n; at += step) {

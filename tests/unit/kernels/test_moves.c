@@ -1,6 +1,6 @@
-// The kernels that turn matrices, combine bits, fold and sort rows, and put pairs past the caches, for every instruction
-// set that this processor has, against plain loops. Numbers are small multiples of a quarter, or powers of two, so that
-// every sum and product is exact.
+// The kernels that turn matrices, combine bits, fold and sort rows, and put pairs past the caches, for every
+// instruction set that this processor has, against plain loops. Numbers are small multiples of a quarter, or powers of
+// two, so that every sum and product is exact.
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
