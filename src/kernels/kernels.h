@@ -289,8 +289,8 @@ typedef struct mu_kernels {
     void (*halves2)(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
                     uint16_t *y, int64_t n);
 
-    // bits2: y = a op b, bit by bit; where b is alone, it is one byte. y may be a or b. stream: as put. Range: the first
-    // n bytes.
+    // bits2: y = a op b, bit by bit; where b is alone, it is one byte. y may be a or b. stream: as put. Range: the
+    // first n bytes.
     void (*bits2)(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n);
 
     // scale: y = factor * x; y may be x. Range: elements.
