@@ -123,6 +123,24 @@ static mu_status combine_some(const mu_kernel *k, int64_t first, int64_t count, 
     return MU_OK;
 }
 
+// Rows of one number, whose segments are looked at while they are combined, up to one that is outside.
+static mu_status combine_unsorted_numbers(const mu_kernel *k, int64_t rows)
+{
+    const mu_view *x = &k->in[0], *segments = &k->in[1];
+    const bool wide = segments->dtype == MU_I64;
+    for (int64_t i = 0, some; i < rows; i += some) {
+        const mu_places places = {
+            .kind = wide ? MU_PLACES_I64 : MU_PLACES_I32, .dims = {(uint64_t)k->out[0].shape.dims[0]},
+            .indices = (const char *)segments->data + (size_t)i * mu_dtype_bytes(segments->dtype),
+        };
+        i += mu__scatter_numbers(k->op->variant, x->dtype, k->out[0].data, &places,
+                                 (const char *)x->data + (size_t)i * mu_dtype_bytes(x->dtype), rows - i);
+        some = MU_MIN((int64_t)BLOCK, rows - i);
+        MU_TRY(combine_some(k, i, some, 1));
+    }
+    return MU_OK;
+}
+
 // Combines rows into their segments, many at a time where all of them take part.
 static mu_status combine_unsorted(const mu_kernel *k, int64_t rows, int64_t inner)
 {
@@ -198,7 +216,7 @@ static mu_status segment_ref(const mu_kernel *k)
         return MU_OK;
     }
     fill_neutral(k, 0, n, (size_t)inner * mu_dtype_bytes(k->in[0].dtype));
-    return combine_unsorted(k, rows, inner);
+    return inner == 1 ? combine_unsorted_numbers(k, rows) : combine_unsorted(k, rows, inner);
 }
 
 // ---- Gradients ----------------------------------------------------------------------------------
@@ -264,6 +282,8 @@ static const mu_sample samples_segment[] = {
     {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 4},
      .attrs = &four_segments},
     {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(2, 3)}, .dtypes = {0, MU_I64}, .high = {0, 4}, .attrs = &four_segments},
+    {.n_in = 2, .in = {MU_DIMS(9), MU_DIMS(9)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 4},
+     .attrs = &four_segments},
     {0},
 };
 // An empty segment's extreme is the largest number of its type, whose sums have no end: here none is empty.
