@@ -1,7 +1,7 @@
 // Greatest and least numbers of rows and of columns, of float32 and of doubles. Main idea: the processor's own maximum
 // loses NaNs, so these are looked for apart, in two vectors with one comparison, and put where they belong afterwards;
-// columns are folded four rows at a time, which memory gives sooner than one after the other. The loops are
-// extremes.inc.c. Knows no axes.
+// columns are folded four or eight rows at a time (ahead.h). The loops are extremes.inc.c. Knows no axes.
+#include "ahead.h"
 #include "parts.h"
 #include "simd.h"
 

@@ -2,7 +2,12 @@
 // EXTREME(a, b, least): of each lane, b where either is NaN; UNORDERED(a, b): where either is NaN; MARK(v, odd): NaN
 // where it is.
 
-enum { FN(LANES) = 4 * MU_LANES / (int)sizeof(T), FN(SIDES) = 4, FN(AHEAD) = 2048, FN(NEAR) = 1024 };
+enum {
+    FN(LANES) = 4 * MU_LANES / (int)sizeof(T),
+    FN(SIDES) = 4,
+    FN(AHEAD) = 2048,
+    FN(STEP) = MU_AHEAD_STEP / (int)sizeof(T)
+};
 
 MU_INLINE V FN(load)(const T *p)
 {
@@ -53,47 +58,49 @@ MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest)
     return FN(of_two)(result, lanes[0], smallest);
 }
 
-// Takes four rows of a vector of columns into what is there.
-MU_INLINE void FN(take_four)(const T *x, int64_t stride, T *y, bool smallest)
+// Takes 1, 4 or 8 rows of a vector of columns into what is there.
+MU_INLINE void FN(take)(int rows, const T *x, int64_t stride, T *y, bool smallest)
 {
-    const V a = FN(load)(x), b = FN(load)(x + stride), c = FN(load)(x + 2 * stride), d = FN(load)(x + 3 * stride);
-    const V first = EXTREME(a, b, smallest), second = EXTREME(c, d, smallest);
-    const V best = EXTREME(EXTREME(first, second, smallest), FN(load)(y), smallest);
-    const V marked = MARK(best, (M)(UNORDERED(a, b) | UNORDERED(c, d)));
-    memcpy(y, &marked, sizeof marked);
+    V best = FN(load)(y);
+    M odd = {0};
+    MU_UNROLL
+    for (int k = 0; k < rows; k += 2) {
+        const V a = FN(load)(x + k * stride), b = rows > 1 ? FN(load)(x + (k + 1) * stride) : a;
+        best = EXTREME(EXTREME(a, b, smallest), best, smallest);
+        odd = (M)(odd | UNORDERED(a, b));
+    }
+    best = MARK(best, odd);
+    memcpy(y, &best, sizeof best);
 }
 
-MU_INLINE void FN(take_one)(const T *x, T *y, bool smallest)
+// Takes the rows into what is there of all columns.
+MU_INLINE void FN(take_rows)(int rows, const T *x, int64_t stride, T *y, int64_t width, mu_ahead ahead, bool smallest)
 {
-    const V here = FN(load)(x), best = EXTREME(here, FN(load)(y), smallest);
-    const V marked = MARK(best, UNORDERED(here, here));
-    memcpy(y, &marked, sizeof marked);
+    int64_t j = 0;
+    mu__ahead_from(&ahead, x + rows * stride);
+    for (; j + FN(LANES) <= width; j += FN(LANES)) {
+        if (ahead.far && j % FN(STEP) == 0)
+            mu__ahead_step(&ahead);
+        FN(take)(rows, x + j, stride, y + j, smallest);
+    }
+    for (; j < width; j++)
+        for (int64_t k = 0; k < rows; k++)
+            y[j] = FN(of_two)(x[k * stride + j], y[j], smallest);
 }
 
 // y[j]: the extreme of column j of n rows.
 MU_INLINE void FN(columns)(const T *x, T *y, int64_t n, int64_t stride, int64_t width, bool smallest)
 {
-    const int64_t whole = width / FN(LANES) * FN(LANES);
+    const mu_ahead ahead = mu__ahead(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
     int64_t i = 0;
     for (int64_t j = 0; j < width; j++)
         y[j] = smallest ? (T)INFINITY : -(T)INFINITY;
-    for (; i + 4 <= n; i += 4) {
-        const T *row = x + i * stride;
-        for (int64_t j = 0; j < whole; j += FN(LANES)) {
-            for (int64_t k = 0; k < 4; k++)
-                v_fetch_far(row + k * stride + j, FN(NEAR));
-            FN(take_four)(row + j, stride, y + j, smallest);
-        }
-        for (int64_t j = whole; j < width; j++)
-            for (int64_t k = 0; k < 4; k++)
-                y[j] = FN(of_two)(row[k * stride + j], y[j], smallest);
-    }
-    for (; i < n; i++) {
-        for (int64_t j = 0; j < whole; j += FN(LANES))
-            FN(take_one)(x + i * stride + j, y + j, smallest);
-        for (int64_t j = whole; j < width; j++)
-            y[j] = FN(of_two)(x[i * stride + j], y[j], smallest);
-    }
+    for (; ahead.far && i + MU_AHEAD_ROWS <= n; i += MU_AHEAD_ROWS)
+        FN(take_rows)(MU_AHEAD_ROWS, x + i * stride, stride, y, width, ahead, smallest);
+    for (; i + 4 <= n; i += 4)
+        FN(take_rows)(4, x + i * stride, stride, y, width, (mu_ahead){0}, smallest);
+    for (; i < n; i++)
+        FN(take_rows)(1, x + i * stride, stride, y, width, (mu_ahead){0}, smallest);
 }
 
 #undef T

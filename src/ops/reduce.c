@@ -1,23 +1,25 @@
-// Reductions over axes: sums, means, extremes, their places, running sums.
+// Reductions over axes: sums, means, extremes, running sums.
 //
 // Neighbouring reduced axes are taken together, so a tensor is [outer, n, inner] and every output is the fold
 // of n elements `inner` apart; where reduced axes are scattered, the last group goes first. f16 and bf16
 // are reduced in float. The order of additions depends on the shape alone, never on the team.
+#include "kernels/ahead.h"
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
 #include "ops/nn.h"
+#include "ops/reduce.h"
 
 #include <float.h>
 #include <math.h>
 #include <muster/ops.h>
 
-enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, ARGMAX, ARGMIN, CUMSUM, CUMPROD };
-// At least and at most so many outputs (the more, the longer what is read in one go), and so many parts of one, are
-// folded side by side; so long pieces of 16-bit floats are widened, in rows of at most so many.
-enum { COLUMNS = 256, MOST_COLUMNS = 2048, HALVES = 1024, MOST_HALVES = 1 << 16 };
+enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, CUMSUM, CUMPROD };
+// At least so many outputs and at most so many bytes (the more, the longer what is read in one go) are folded side by
+// side; so long pieces of 16-bit floats are widened, in rows of at most so many.
+enum { COLUMNS = 256, MOST_BYTES = MU_FOLD_BYTES, HALVES = 1024, MOST_HALVES = 1 << 16 };
 // Columns of 16-bit floats are widened so many rows at a time, in blocks of at most so many.
 enum { HALF_ROWS = 8, HALF_COLUMNS = 1024 };
 
@@ -39,7 +41,6 @@ static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride
 }
 
 #define T float
-#define P int32_t
 #define S float
 #define FN(name) f32_##name
 #define EXTREMES f32_extremes
@@ -47,7 +48,6 @@ static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride
 #include "ops/reduce_loops.inc.c"
 
 #define T double
-#define P int64_t
 #define S double
 #define FN(name) f64_##name
 #define EXTREMES f64_extremes
@@ -55,7 +55,6 @@ static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride
 #include "ops/reduce_loops.inc.c"
 
 #define T int64_t
-#define P int64_t
 #define S uint64_t
 #define FN(name) i64_##name
 #define IS_FLOAT 0
@@ -64,7 +63,6 @@ static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride
 #include "ops/reduce_loops.inc.c"
 
 #define T int32_t
-#define P int32_t
 #define S uint32_t
 #define FN(name) i32_##name
 #define IS_FLOAT 0
@@ -73,7 +71,6 @@ static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride
 #include "ops/reduce_loops.inc.c"
 
 #define T int16_t
-#define P int16_t
 #define S uint32_t
 #define FN(name) i16_##name
 #define IS_FLOAT 0
@@ -82,7 +79,6 @@ static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride
 #include "ops/reduce_loops.inc.c"
 
 #define T int8_t
-#define P int8_t
 #define S uint32_t
 #define FN(name) i8_##name
 #define IS_FLOAT 0
@@ -91,7 +87,6 @@ static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride
 #include "ops/reduce_loops.inc.c"
 
 #define T uint8_t
-#define P uint8_t
 #define S uint32_t
 #define FN(name) u8_##name
 #define IS_FLOAT 0
@@ -99,22 +94,20 @@ static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride
 #define HIGHEST UINT8_MAX
 #include "ops/reduce_loops.inc.c"
 
+#include "ops/extreme_halves.inc.c"
+
 typedef void fold_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, void *out);
-typedef int64_t place_loop(int variant, const void *in, int64_t n);
-typedef void places_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, int64_t *places);
 typedef void running_loop(int variant, const void *in, int64_t n, int64_t step, int64_t width, bool exclusive,
                           void *out);
 typedef void divide_loop(void *sums, int64_t n, int64_t count);
 typedef struct type_loops {
     fold_loop *fold;
-    place_loop *place;
-    places_loop *places;
     running_loop *running;
     divide_loop *divide;
 } type_loops;
 
 #define LOOPS(type) \
-    (type_loops){type##_reduce, type##_extreme_place, type##_extreme_places, type##_cumulate, type##_divide}
+    (type_loops){type##_reduce, type##_cumulate, type##_divide}
 
 static type_loops loops_of(mu_dtype dtype)
 {
@@ -148,14 +141,11 @@ static bool is_half(mu_dtype dtype)
     return dtype == MU_F16 || dtype == MU_BF16;
 }
 
-// Blocks as wide as they may be while there are two for each member of the team.
-static void choose_columns(fold_job *job, const mu_team *team)
+int64_t mu__columns_at_once(int64_t outer, int64_t inner, int64_t most, const mu_team *team)
 {
-    job->columns = is_half(job->dtype) ? HALF_COLUMNS : MOST_COLUMNS;
-    while (job->columns > COLUMNS
-           && job->outer * ((job->inner + job->columns - 1) / job->columns) < 2 * (int64_t)team->n_threads
-           && team->n_threads > 1)
-        job->columns /= 2;
+    while (most > COLUMNS && outer * ((inner + most - 1) / most) < 2 * (int64_t)team->n_threads && team->n_threads > 1)
+        most /= 2;
+    return most;
 }
 
 static int64_t blocks_per_outer(const fold_job *job)
@@ -191,9 +181,28 @@ static float fold_halves(const fold_job *job, int variant, const uint16_t *row)
     return result;
 }
 
+static bool is_extreme(int variant)
+{
+    return variant == MAX || variant == MIN;
+}
+
+static uint16_t infinity_of(mu_dtype dtype)
+{
+    return dtype == MU_F16 ? 0x7c00 : 0x7f80;
+}
+
+uint16_t mu__extreme_of_halves(mu_dtype dtype, bool least, const uint16_t *x, int64_t n)
+{
+    return extreme_of_halves(least, infinity_of(dtype), x, n);
+}
+
 static void fold_half_row(const fold_job *job, const uint16_t *row, void *out)
 {
     const bool mean = job->variant == MEAN;
+    if (is_extreme(job->variant)) {
+        *(uint16_t *)out = mu__extreme_of_halves(job->dtype, job->variant == MIN, row, job->n);
+        return;
+    }
     float result = fold_halves(job, mean ? SUM : job->variant, row);
     result = mean ? result / (float)job->n : result;
     mu__convert(job->dtype, out, MU_F32, &result, 1);
@@ -224,6 +233,10 @@ static void fold_half_block(const fold_job *job, const uint16_t *x, int64_t widt
 {
     float wide[HALF_ROWS * HALF_COLUMNS], totals[HALF_COLUMNS];
     const bool mean = job->variant == MEAN;
+    if (is_extreme(job->variant)) {
+        extremes_of_halves(job->variant == MIN, infinity_of(job->dtype), x, job->n, job->inner, width, out);
+        return;
+    }
     fold_half_columns(job, mean ? SUM : job->variant, x, job->n, width, wide, totals);
     for (int64_t j = 0; j < width && mean; j++)
         totals[j] /= (float)job->n;
@@ -281,7 +294,9 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
 
 static void run_folds(const mu_team *team, fold_job *job)
 {
-    choose_columns(job, team);
+    const int64_t wide = MOST_BYTES / (int64_t)mu_dtype_bytes(job->dtype);
+    const int64_t most = is_half(job->dtype) && !is_extreme(job->variant) ? HALF_COLUMNS : wide;
+    job->columns = mu__columns_at_once(job->outer, job->inner, most, team);
     int64_t items = job->outer * blocks_per_outer(job), work = job->outer * job->n * job->inner;
     mu__share_range(team, items, 1, work, fold_range, job);
 }
@@ -560,7 +575,7 @@ mu_tensor *mu_sum_to_like(mu_tensor *x, mu_tensor *like)
     return mu__apply2(&mu_op_sum_to_like, NULL, x, like);
 }
 
-// ---- Along one axis: places of extremes, running sums -------------------------------------------
+// ---- Along one axis: running sums ----------------------------------------------------------------
 
 static void split_at_axis(const mu_shape *shape, int64_t axis, fold_job *job)
 {
@@ -569,43 +584,7 @@ static void split_at_axis(const mu_shape *shape, int64_t axis, fold_job *job)
         *(i < axis ? &job->outer : i == axis ? &job->n : &job->inner) *= shape->dims[i];
 }
 
-// Items are blocks of columns, as in folds.
-static void place_range(void *arg, int64_t begin, int64_t end)
-{
-    const fold_job *job = arg;
-    const type_loops loops = loops_of(job->dtype);
-    const int64_t blocks = blocks_per_outer(job);
-    for (int64_t item = begin; item < end; item++) {
-        const int64_t o = item / blocks, column = item % blocks * job->columns;
-        const char *start =
-            (const char *)job->in + (size_t)(o * job->n * job->inner + column) * mu_dtype_bytes(job->dtype);
-        int64_t *places = (int64_t *)job->out + o * job->inner + column;
-        if (job->inner == 1)
-            *places = loops.place(job->variant, start, job->n);
-        else
-            loops.places(job->variant, start, job->n, job->inner, MU_MIN(job->columns, job->inner - column),
-                         places);
-    }
-}
-
-static mu_status place_ref(const mu_kernel *k)
-{
-    if (is_half(k->in[0].dtype))
-        return mu__run_as_f32(k, place_ref);
-    fold_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data};
-    split_at_axis(&k->in[0].shape, ((const mu_axis_attrs *)k->attrs)->axis, &job);
-    if (job.n == 0 && job.outer * job.inner > 0) {
-        char text[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "%s: axis %lld of shape %s is empty, so nothing there is an extreme",
-                         k->op->name, (long long)((const mu_axis_attrs *)k->attrs)->axis,
-                         mu__shape_text(&k->in[0].shape, text));
-    }
-    choose_columns(&job, k->team);
-    mu__share_range(k->team, job.outer * blocks_per_outer(&job), 1, job.outer * job.n * job.inner, place_range, &job);
-    return MU_OK;
-}
-
-static mu_status check_axis(const mu_infer *infer, int64_t axis)
+mu_status mu__check_axis(const mu_infer *infer, int64_t axis)
 {
     if (axis >= 0 && axis < infer->in[0].shape.rank)
         return MU_OK;
@@ -613,54 +592,9 @@ static mu_status check_axis(const mu_infer *infer, int64_t axis)
                      infer->in[0].shape.rank);
 }
 
-static mu_status place_infer(mu_infer *infer)
-{
-    int64_t axis = ((const mu_axis_attrs *)infer->attrs)->axis;
-    const mu_shape *in = &infer->in[0].shape;
-    mu_shape shape = {.rank = 0};
-    MU_TRY(check_axis(infer, axis));
-    for (int i = 0; i < in->rank; i++)
-        if (i != axis)
-            shape.dims[shape.rank++] = in->dims[i];
-    infer->out[0] = (mu_spec){.dtype = MU_I64, .shape = shape};
-    return MU_OK;
-}
-
-static const mu_attr_spec axis_attrs[] = {{"axis", MU_ATTR_INT, offsetof(mu_axis_attrs, axis)}, {0}};
-static const mu_axis_attrs axis_0 = {0}, axis_1 = {1};
-static const mu_sample samples_place[] = {
-    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &axis_1, .no_grad = 1},
-    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &axis_0, .no_grad = 1},
-    {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &axis_0, .no_grad = 1},
-    {0},
-};
-#define PLACE(text, which)                                                                                       \
-    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_ALL_DTYPES,                               \
-    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = place_infer, .ref = place_ref,            \
-    .samples = samples_place
-
-// The axis as a row wants it, or -1 with an error on record.
-static int axis_of(const mu_tensor *x, int axis, const char *name)
+int mu__axis_of(const mu_tensor *x, int axis, const char *name)
 {
     return !x || mu__pending() ? 0 : mu__axis(axis, x->shape.rank, name);
-}
-
-static mu_tensor *place_of(const mu_op *op, mu_tensor *x, int axis)
-{
-    mu_axis_attrs attrs = {.axis = axis_of(x, axis, op->name)};
-    return mu__apply1(op, &attrs, x);
-}
-
-const mu_op mu_op_argmax = {PLACE("argmax", ARGMAX), .lower = mu__lower_arg};
-mu_tensor *mu_argmax(mu_tensor *x, int axis)
-{
-    return place_of(&mu_op_argmax, x, axis);
-}
-
-const mu_op mu_op_argmin = {PLACE("argmin", ARGMIN), .lower = mu__lower_arg};
-mu_tensor *mu_argmin(mu_tensor *x, int axis)
-{
-    return place_of(&mu_op_argmin, x, axis);
 }
 
 static void running_range(void *arg, int64_t begin, int64_t end)
@@ -695,7 +629,7 @@ static mu_status running_ref(const mu_kernel *k)
 
 static mu_status running_infer(mu_infer *infer)
 {
-    MU_TRY(check_axis(infer, ((const mu_cumulate_attrs *)infer->attrs)->axis));
+    MU_TRY(mu__check_axis(infer, ((const mu_cumulate_attrs *)infer->attrs)->axis));
     return mu__infer_same(infer);
 }
 
@@ -745,7 +679,7 @@ static mu_tensor *cumulate(const mu_op *op, mu_tensor *x, int axis, bool exclusi
 {
     mu_cumulate_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
-    attrs.axis = axis_of(x, axis, op->name);
+    attrs.axis = mu__axis_of(x, axis, op->name);
     attrs.exclusive = exclusive;
     attrs.reverse = reverse;
     return mu__apply1(op, &attrs, x);

@@ -1,9 +1,11 @@
 // Reductions of one element type; included by reduce.c once per type.
 //
 // T: the element; S: the type that sums and products are kept in (unsigned for integers, so that they wrap);
-// FN(name); P: an integer of T's size; IS_FLOAT; LOWEST, HIGHEST: of integers; EXTREMES: what finds extremes of floats.
+// FN(name); IS_FLOAT; LOWEST, HIGHEST: of integers; EXTREMES: what finds extremes of floats.
 // A block is [n rows][width columns], reduced over its rows; with width 1 it is a plain row. The order of
 // all additions follows from n and width alone.
+
+enum { FN(STEP) = MU_AHEAD_STEP / sizeof(T) };
 
 // n elements. Floats are folded in four times sixteen running totals per piece of 1024, and pieces combined pairwise.
 #if IS_FLOAT
@@ -55,32 +57,56 @@ FOLD_ROW(sum_row, 0, +)
 FOLD_ROW(product_row, 1, *)
 #undef FOLD_ROW
 
-// Sums of up to MOST_COLUMNS columns of a block: pieces of 64 rows, added pairwise.
-MU_CLONES
-static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width, S *out)
+// Four rows' sum at column j.
+#define FOUR(row, j) \
+    (((S)(row)[j] + (S)(row)[stride + (j)]) + ((S)(row)[2 * stride + (j)] + (S)(row)[3 * stride + (j)]))
+
+// Takes eight rows into the sums, some columns at a time, which compilers make vectors of.
+REDUCE_INLINE void FN(add_eight)(const T *x, int64_t stride, int64_t width, mu_ahead ahead, S *out)
 {
+    const T *next = x + 4 * stride;
+    int64_t j = 0;
+    mu__ahead_from(&ahead, x + 8 * stride);
+    for (; j + FN(STEP) <= width; j += FN(STEP)) {
+        mu__ahead_step(&ahead);
+        MU_INDEPENDENT
+        for (int lane = 0; lane < FN(STEP); lane++)
+            out[j + lane] = (out[j + lane] + FOUR(x, j + lane)) + FOUR(next, j + lane);
+    }
+    for (; j < width; j++)
+        out[j] = (out[j] + FOUR(x, j)) + FOUR(next, j);
+}
+
+// Sums of up to MOST_BYTES of columns of a block: those of floats in pieces of 64 rows, added pairwise.
+MU_CLONES
+static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width, mu_ahead ahead, S *out)
+{
+    int64_t i = 0;
+#if IS_FLOAT
     if (n > 64) {
-        S other[MOST_COLUMNS];
+        S other[MOST_BYTES / sizeof(S)];
         int64_t half = (n / 2 + 63) / 64 * 64;
-        FN(sum_columns)(x, half, stride, width, out);
-        FN(sum_columns)(x + half * stride, n - half, stride, width, other);
+        FN(sum_columns)(x, half, stride, width, ahead, out);
+        FN(sum_columns)(x + half * stride, n - half, stride, width, ahead, other);
         for (int64_t j = 0; j < width; j++)
             out[j] += other[j];
         return;
     }
+#endif
     for (int64_t j = 0; j < width; j++)
         out[j] = 0;
-    int64_t i = 0;
+    for (; ahead.far && i + 8 <= n; i += 8)
+        FN(add_eight)(x + i * stride, stride, width, ahead, out);
     for (; i + 4 <= n; i += 4) {
-        const T *row = x + i * stride;
         MU_INDEPENDENT
         for (int64_t j = 0; j < width; j++)
-            out[j] += ((S)row[j] + (S)row[stride + j]) + ((S)row[2 * stride + j] + (S)row[3 * stride + j]);
+            out[j] += FOUR(x + i * stride, j);
     }
     for (; i < n; i++)
         for (int64_t j = 0; j < width; j++)
             out[j] += (S)x[i * stride + j];
 }
+#undef FOUR
 
 // The fold of a row, which compilers turn into vectors where it is one of whole numbers; that of floats is a long chain
 // of dependent steps, so it goes in many lanes first. Columns go side by side.
@@ -131,33 +157,42 @@ enum { FN(LANES) = 256 / sizeof(T) };
         out[0] = total;                           \
     } while (0)
 #endif
-// Four rows at a time, which memory gives sooner than one after the other; a step for each, which compilers can turn
-// into vectors.
-#define FOLD_COLUMNS(start, expression)                                                            \
-    do {                                                                                           \
-        T totals[MOST_COLUMNS];                                                                    \
-        int64_t i = 0;                                                                             \
-        for (int64_t j = 0; j < width; j++)                                                        \
-            totals[j] = (T)(start);                                                                \
-        for (; i + 4 <= n; i += 4)                                                                 \
-            for (int64_t j = 0; j < width; j++) {                                                  \
-                const T *at = x + i * stride + j;                                                  \
-                const T rows[4] = {at[0], at[stride], at[2 * stride], at[3 * stride]};             \
-                T a = totals[j], b = rows[0];                                                      \
-                a = (T)(expression);                                                               \
-                b = rows[1];                                                                       \
-                a = (T)(expression);                                                               \
-                b = rows[2];                                                                       \
-                a = (T)(expression);                                                               \
-                b = rows[3];                                                                       \
-                totals[j] = (T)(expression);                                                       \
-            }                                                                                      \
-        for (; i < n; i++)                                                                         \
-            for (int64_t j = 0; j < width; j++) {                                                  \
-                const T a = totals[j], b = x[i * stride + j];                                      \
-                totals[j] = (T)(expression);                                                       \
-            }                                                                                      \
-        memcpy(out, totals, (size_t)width * sizeof *out);                                          \
+// Four rows at a time, or eight that come from memory, which gives them sooner than one after the other; a step for
+// each, which compilers can turn into vectors.
+#define TAKE(k, expression)               \
+    b = x[(i + (k)) * stride + j + lane]; \
+    a = (T)(expression);
+#define FIRST_FOUR(expression) TAKE(0, expression) TAKE(1, expression) TAKE(2, expression) TAKE(3, expression)
+#define OTHER_FOUR(expression) TAKE(4, expression) TAKE(5, expression) TAKE(6, expression) TAKE(7, expression)
+#define EACH_LANE(lanes, steps)                   \
+    for (int lane = 0; lane < (lanes); lane++) {  \
+        T a = totals[j + lane], b;                \
+        steps                                     \
+        totals[j + lane] = a;                     \
+    }
+#define FOLD_COLUMNS(start, expression)                                                 \
+    do {                                                                                \
+        T totals[MOST_BYTES / sizeof(T)];                                               \
+        int64_t i = 0;                                                                  \
+        for (int64_t j = 0; j < width; j++)                                             \
+            totals[j] = (T)(start);                                                     \
+        for (; ahead.far && i + 8 <= n; i += 8) {                                       \
+            int64_t j = 0;                                                              \
+            mu__ahead_from(&ahead, x + (i + 8) * stride);                               \
+            for (; j + FN(STEP) <= width; j += FN(STEP)) {                              \
+                mu__ahead_step(&ahead);                                                 \
+                EACH_LANE(FN(STEP), FIRST_FOUR(expression) OTHER_FOUR(expression))      \
+            }                                                                           \
+            for (; j < width; j++)                                                      \
+                EACH_LANE(1, FIRST_FOUR(expression) OTHER_FOUR(expression))             \
+        }                                                                               \
+        for (; i + 4 <= n; i += 4)                                                      \
+            for (int64_t j = 0; j < width; j++)                                         \
+                EACH_LANE(1, FIRST_FOUR(expression))                                    \
+        for (; i < n; i++)                                                              \
+            for (int64_t j = 0; j < width; j++)                                         \
+                EACH_LANE(1, TAKE(0, expression))                                       \
+        memcpy(out, totals, (size_t)width * sizeof *out);                               \
     } while (0)
 #define FOLD(start, expression)              \
     do {                                     \
@@ -172,14 +207,15 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
 {
     const T *x = from;
     T *out = to;
+    mu_ahead ahead = mu__ahead(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
     switch (variant) {
     case SUM:
     case MEAN: {
-        S sums[MOST_COLUMNS];
+        S sums[MOST_BYTES / sizeof(T)];
         if (width == 1 && stride == 1)
             sums[0] = FN(sum_row)(x, n);
         else
-            FN(sum_columns)(x, n, stride, width, sums);
+            FN(sum_columns)(x, n, stride, width, ahead, sums);
         for (int64_t j = 0; j < width; j++)
 #if IS_FLOAT
             out[j] = (T)(variant == MEAN ? sums[j] / (S)n : sums[j]);
@@ -201,73 +237,18 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
     case MAX: FOLD(LOWEST, a > b ? a : b); break;
     case MIN: FOLD(HIGHEST, a < b ? a : b); break;
 #endif
-    case ANY: FOLD(0, (a != 0) | (b != 0)); break;
-    case ALL: FOLD(1, (a != 0) & (b != 0)); break;
+    case ANY: FOLD(0, a > b ? a : b); break;
+    case ALL: FOLD(1, a < b ? a : b); break;
     }
 }
 #undef FOLD
 #undef FOLD_COLUMNS
+#undef EACH_LANE
+#undef OTHER_FOUR
+#undef FIRST_FOUR
+#undef TAKE
 #undef FOLD_ROW
 #undef HALVE
-
-#if IS_FLOAT
-#define ODD(x) ((x) != (x))
-#else
-#define ODD(x) 0
-#endif
-
-#ifndef EXTREMES
-#define EXTREMES FN(reduce)
-#endif
-
-// The first place of the largest or smallest of n elements in a row; a NaN is beyond both.
-MU_CLONES
-static int64_t FN(extreme_place)(int variant, const void *from, int64_t n)
-{
-    const T *x = from;
-    T best;
-    EXTREMES(variant == ARGMAX ? MAX : MIN, x, n, 1, 1, &best);
-    for (int64_t at = 0; at < n; at += 64) {  // whether it is among these, then where
-        const int64_t end = MU_MIN(n, at + 64);
-        P found = 0;
-        for (int64_t i = at; i < end; i++)
-            found |= ((x[i] == best) | ODD(x[i])) ? (P)-1 : 0;
-        for (int64_t i = at; found && i < end; i++)
-            if (ODD(best) ? ODD(x[i]) : x[i] == best)
-                return i;
-    }
-    return 0;
-}
-
-// The same for `width` columns at once, of rows `stride` apart; numbers of rows in runs that 32 bits can count.
-MU_CLONES
-static void FN(extreme_places)(int variant, const void *from, int64_t n, int64_t stride, int64_t width, int64_t *places)
-{
-    enum { RUN = 1 << 30 };
-    const T *x = from;
-    T best[MOST_COLUMNS];
-    int32_t place[MOST_COLUMNS];
-    for (int64_t j = 0; j < width; j++) {
-        best[j] = x[j];
-        places[j] = 0;
-    }
-    for (int64_t start = 0; start < n; start += RUN) {
-        const int32_t rows = (int32_t)MU_MIN(n - start, (int64_t)RUN);
-        const T *run = x + start * stride;
-        for (int64_t j = 0; j < width; j++)
-            place[j] = -1;
-        for (int32_t i = 0; i < rows; i++)
-            for (int64_t j = 0; j < width; j++) {
-                const T old = best[j], here = run[i * stride + j];
-                const bool beyond = variant == ARGMAX ? here > old : here < old;
-                const bool wins = (beyond | ODD(here)) & !ODD(old);
-                best[j] = wins ? here : old;
-                place[j] = wins ? i : place[j];
-            }
-        for (int64_t j = 0; j < width; j++)
-            places[j] = place[j] >= 0 ? start + place[j] : places[j];
-    }
-}
 
 // Sums become means of `count`.
 static void FN(divide)(void *sums, int64_t n, int64_t count)
@@ -288,7 +269,7 @@ static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step,
 {
     const T *x = from;
     T *out = to;
-    S total[MOST_COLUMNS], one = variant == CUMPROD;
+    S total[MOST_BYTES / sizeof(T)], one = variant == CUMPROD;
     if (width == 1) {
         for (int64_t i = 0; i < n; i++, x += step, out += step) {
             const S next = variant == CUMPROD ? one * (S)*x : one + (S)*x;
@@ -309,11 +290,9 @@ static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step,
     }
 }
 
-#undef ODD
 #undef EXTREMES
 #undef T
 #undef S
-#undef P
 #undef FN
 #undef IS_FLOAT
 #undef LOWEST

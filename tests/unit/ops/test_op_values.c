@@ -221,6 +221,42 @@ static void test_reductions(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "given twice");
 }
 
+// So many rows that they are asked for before they are read, and columns that are no whole vectors.
+static void test_columns_of_many_rows(void **state)
+{
+    enum { ROWS = 8197, COLUMNS = 1037 };
+    static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_I32, MU_I64, MU_BF16, MU_F16, MU_I16};
+    (void)state;
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        mu_tensor *rows = mu_reshape(mu_range(MU_F32, 0, ROWS, 1), 2, DIMS(ROWS, 1));
+        mu_tensor *place = mu_reshape(mu_range(MU_F32, 0, COLUMNS, 1), 2, DIMS(1, COLUMNS));
+        mu_tensor *hit = mu_cast(mu_equal(rows, mu_multiply(place, mu_constant(MU_F32, 7))), dtypes[i]);
+        mu_tensor *ones = mu_ones(MU_F32, 1, DIMS(COLUMNS));
+        mu_tensor *wanted = mu_cast(mu_range(MU_F32, 0, 7 * COLUMNS, 7), MU_I64);
+        EXPECT(mu_reduce_all(mu_equal(mu_cast(mu_reduce_sum(hit, 0), MU_F32), ones), 0), 1);
+        EXPECT(mu_reduce_all(mu_equal(mu_cast(mu_reduce_max(hit, 0), MU_F32), ones), 0), 1);
+        EXPECT(mu_reduce_all(mu_equal(mu_argmax(hit, 0), wanted), 0), 1);
+        EXPECT(mu_reduce_all(mu_equal(mu_argmin(mu_neg(hit), 0), wanted), 0), 1);
+    }
+}
+
+static void test_extremes_of_halves(void **state)
+{
+    static const mu_dtype halves[] = {MU_F16, MU_BF16};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        EXPECT(mu_reduce_max(VECTOR_OF(halves[i], -3, -2, -INFINITY), 0), -2);
+        EXPECT(mu_reduce_min(VECTOR_OF(halves[i], 3, -2, INFINITY), 0), -2);
+        EXPECT(mu_reduce_max(VECTOR_OF(halves[i], 1, NAN, 3), 0), NAN);
+        EXPECT(mu_reduce_min(VECTOR_OF(halves[i], 1, -NAN, 3), 0), NAN);
+        EXPECT(mu_reduce_max(mu_zeros(halves[i], 2, DIMS(0, 1)), 0), -INFINITY);
+        EXPECT(mu_argmax(VECTOR_OF(halves[i], -1, -0.0, 0), 0), 1);
+        EXPECT(mu_argmin(VECTOR_OF(halves[i], 1, NAN, -3, NAN), 0), 1);
+        EXPECT(mu_argmin(VECTOR_OF(halves[i], 1, -3, -3, 0), 0), 1);
+        EXPECT(mu_argmax(mu_reshape(VECTOR_OF(halves[i], 1, 5, 2, 5), 2, DIMS(2, 2)), 0), 1, 0);
+    }
+}
+
 static void test_long_sums_stay_accurate(void **state)
 {
     (void)state;
@@ -429,7 +465,9 @@ int main(void)
         cmocka_unit_test(test_division_of_small_integers),
         cmocka_unit_test(test_where_of_all_types),
         cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_slopes_at_the_edges),
-        cmocka_unit_test(test_reductions),          cmocka_unit_test(test_long_sums_stay_accurate),
+        cmocka_unit_test(test_reductions),          cmocka_unit_test(test_columns_of_many_rows),
+        cmocka_unit_test(test_extremes_of_halves),
+        cmocka_unit_test(test_long_sums_stay_accurate),
         cmocka_unit_test(test_shapes),              cmocka_unit_test(test_large_transposes),
         cmocka_unit_test(test_indices),             cmocka_unit_test(test_checks),
         cmocka_unit_test(test_clips),               cmocka_unit_test(test_reductions_about_a_center),

@@ -1,0 +1,153 @@
+// Places of extremes, of one element type; included by places.c once per type.
+//
+// T: the element; K: what is compared; KEY(x, smallest): of an element; BEATS(a, b, smallest): of two numbers; ODD(x):
+// whether it is none; NONE: such a one; P: an integer of K's size; FN(name); EXTREME(smallest, x, n): of a row, unless
+// the plain loop is right. Of columns eight rows are folded at once, as extremes are, and what is kept of a place is
+// the number of its eight rows alone; the row among them is looked for at the end.
+
+enum {
+    FN(WIDE) = MU_AHEAD_STEP / sizeof(T),
+    FN(RUN) = sizeof(P) == 1 ? 1 << 6 : sizeof(P) == 2 ? 1 << 14 : 1 << 24,  // so many eights are counted in a P
+};
+
+// The first NaN beats all numbers.
+#define WINS(a, b, smallest) ((BEATS(a, b, smallest) | ODD(a)) & !ODD(b))
+#define SAME(a, wanted) (ODD(wanted) ? ODD(a) : (a) == (wanted))
+
+// Takes rows into what was best so far in some columns, and into the numbers of the eights it was found in.
+REDUCE_INLINE void FN(meet)(int rows, int64_t lanes, const T *x, int64_t stride, K *best, P *eights, P eight,
+                            bool smallest)
+{
+    MU_INDEPENDENT
+    for (int64_t lane = 0; lane < lanes; lane++) {
+        K most = KEY(x[lane], smallest);
+        bool odd = ODD(most);
+        for (int k = 1; k < rows; k++) {
+            const K here = KEY(x[k * stride + lane], smallest);
+            odd |= ODD(here);
+            most = BEATS(here, most, smallest) ? here : most;
+        }
+        const K old = best[lane];
+        const bool wins = (BEATS(most, old, smallest) | odd) & !ODD(old);
+        most = odd ? NONE : most;
+        best[lane] = wins ? most : old;
+        eights[lane] = wins ? eight : eights[lane];
+    }
+}
+
+// The first of up to n elements, `stride` apart, that is what is looked for.
+REDUCE_INLINE int64_t FN(first_of)(K wanted, const T *x, int64_t n, int64_t stride, bool smallest)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const K here = KEY(x[i * stride], smallest);
+        if (SAME(here, wanted))
+            return i;
+    }
+    return 0;
+}
+
+// Of `width` columns.
+REDUCE_INLINE void FN(places_below)(const T *x, int64_t n, int64_t stride, int64_t width, int64_t *places,
+                                    bool smallest)
+{
+    K best[MU_FOLD_BYTES / sizeof(T)];
+    P eights[MU_FOLD_BYTES / sizeof(T)];
+    mu_ahead ahead = mu__ahead(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
+    for (int64_t j = 0; j < width; j++) {
+        best[j] = KEY(x[j], smallest);
+        places[j] = 0;
+    }
+    for (int64_t start = 0; start < n; start += 8 * (int64_t)FN(RUN)) {
+        const int64_t end = MU_MIN(n, start + 8 * (int64_t)FN(RUN));
+        int64_t i = start;
+        memset(eights, -1, (size_t)width * sizeof eights[0]);
+        for (; i + 8 <= end; i += 8) {
+            const T *rows = x + i * stride;
+            int64_t j = 0;
+            mu__ahead_from(&ahead, rows + 8 * stride);
+            for (; ahead.far && j + FN(WIDE) <= width; j += FN(WIDE)) {
+                mu__ahead_step(&ahead);
+                FN(meet)(8, FN(WIDE), rows + j, stride, best + j, eights + j, (P)((i - start) / 8), smallest);
+            }
+            FN(meet)(8, width - j, rows + j, stride, best + j, eights + j, (P)((i - start) / 8), smallest);
+        }
+        for (; i < end; i++)
+            FN(meet)(1, width, x + i * stride, stride, best, eights, (P)((i - start) / 8), smallest);
+        for (int64_t j = 0; j < width; j++)
+            places[j] = eights[j] >= 0 ? start + 8 * (int64_t)eights[j] : places[j];
+    }
+    for (int64_t j = 0; j < width; j++)
+        places[j] += FN(first_of)(best[j], x + places[j] * stride + j, MU_MIN(8, n - places[j]), stride, smallest);
+}
+
+// The first place of the extreme in a row: whether it is among these, then where.
+REDUCE_INLINE int64_t FN(first_in_row)(K extreme, const T *x, int64_t n, bool smallest)
+{
+    enum { BLOCK = 64 };
+    int64_t at = 0;
+    for (; at + BLOCK <= n; at += BLOCK) {
+        P found = 0;
+        for (int lane = 0; lane < BLOCK; lane++) {
+            const K here = KEY(x[at + lane], smallest);
+            found |= ((here == extreme) | ODD(here)) ? (P)-1 : 0;
+        }
+        if (found)
+            break;
+    }
+    return at + FN(first_of)(extreme, x + at, n - at, 1, smallest);
+}
+
+#ifndef EXTREME
+#define EXTREME FN(extreme_along)
+REDUCE_INLINE T FN(extreme_along)(bool smallest, const T *x, int64_t n)
+{
+    T best = x[0];
+    for (int64_t i = 0; i < n; i++)  // from 0 on: whole vectors
+        best = BEATS(x[i], best, smallest) ? x[i] : best;
+    return best;
+}
+#endif
+
+// Of a row: which piece has the extreme, then where it is there.
+REDUCE_INLINE int64_t FN(place_along)(const T *x, int64_t n, bool smallest)
+{
+    enum { PIECE = 16384 / sizeof(T) };
+    K most = KEY(x[0], smallest);
+    int64_t place = 0;
+    for (int64_t i = 0; i < n; i += PIECE) {
+        const K here = KEY(EXTREME(smallest, x + i, MU_MIN(n - i, (int64_t)PIECE)), smallest);
+        if (WINS(here, most, smallest)) {
+            most = here;
+            place = i;
+        }
+    }
+    return place + FN(first_in_row)(most, x + place, n - place, smallest);
+}
+
+MU_CLONES
+static void FN(places_of_columns)(int variant, const void *from, int64_t n, int64_t stride, int64_t width,
+                                  int64_t *places)
+{
+    if (variant == ARGMIN)
+        FN(places_below)(from, n, stride, width, places, true);
+    else
+        FN(places_below)(from, n, stride, width, places, false);
+}
+
+MU_CLONES
+static int64_t FN(place_in_row)(int variant, const void *from, int64_t n)
+{
+    return variant == ARGMIN ? FN(place_along)(from, n, true) : FN(place_along)(from, n, false);
+}
+
+#undef WINS
+#undef SAME
+#undef T
+#undef K
+#undef P
+#undef KEY
+#undef BEATS
+#undef ODD
+#undef NONE
+#undef EXTREME
+#undef FN
