@@ -271,7 +271,7 @@ class Bench:
 
     def limit(self, way, operand, times):
         """Adds a bandwidth to `times`, and keeps the best of the run."""
-        bandwidth = self.ours.ask("limit", list(WAYS).index(way), operand, self.arguments.milliseconds / 3)[0]
+        bandwidth = self.ours.ask("limit", list(WAYS).index(way), operand, self.arguments.milliseconds)[0]
         times.setdefault("limit", []).append(bandwidth)
         self.limits[operand, way] = max(self.limits.get((operand, way), 0), bandwidth)
 
