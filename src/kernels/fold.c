@@ -4,8 +4,8 @@
 #include "parts.h"
 #include "simd.h"
 
-// FETCHED: bytes; what is read so much further on is asked for where it comes from memory, since there are so many bytes
-// (FAR_FROM) that no cache keeps them: a fifth faster there, a fifth slower in the third cache.
+// FETCHED: bytes; what is read so much further on is asked for where it comes from memory, because no cache keeps as
+// many bytes as there are (FAR_FROM): a fifth faster there, a fifth slower in the third cache.
 enum { SIDE_BY_SIDE = 4, STEP = SIDE_BY_SIDE * MU_LANES, PIECE = 2048, FETCHED = 2048, FAR_FROM = 16 << 20 };
 
 // One number of a vector: halves are combined until one element is left.
