@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Rows at once, and how many bytes of each are read between two questions.
-enum { MU_AHEAD_ROWS = 8, MU_AHEAD_LINE = 64, MU_AHEAD_STEP = 128 };
+// So many bytes are expected in no cache. Rows at once, and how many bytes of each are read between two questions.
+enum { MU_FAR_FROM = 16 << 20, MU_AHEAD_ROWS = 8, MU_AHEAD_LINE = 64, MU_AHEAD_STEP = 128 };
 
 typedef struct mu_ahead {
     const char *row, *at;
@@ -20,8 +20,8 @@ typedef struct mu_ahead {
 // For columns `width` bytes wide of n rows, which are `stride` bytes apart.
 static inline mu_ahead mu__ahead(int64_t n, int64_t stride, int64_t width)
 {
-    const int64_t many = INT64_C(16) << 20, wide = width == stride ? MU_AHEAD_ROWS * width : width;
-    return (mu_ahead){.width = wide, .stride = stride, .far = n * stride > many};
+    const int64_t wide = width == stride ? MU_AHEAD_ROWS * width : width;
+    return (mu_ahead){.width = wide, .stride = stride, .far = n * stride > MU_FAR_FROM};
 }
 
 // From now on what starts at `rows` is asked for.

@@ -1,12 +1,13 @@
 // Rows of numbers folded to one number each: sums and products (extremes: extremes.c). Main idea: four vectors side
 // by side, so that no addition waits for the one before it; long rows in pieces whose results are added pairwise, which
 // keeps sums exact. Knows no axes.
+#include "ahead.h"
 #include "parts.h"
 #include "simd.h"
 
-// FETCHED: bytes; what is read so much further on is asked for where it comes from memory, because no cache keeps as
-// many bytes as there are (FAR_FROM): a fifth faster there, a fifth slower in the third cache.
-enum { SIDE_BY_SIDE = 4, STEP = SIDE_BY_SIDE * MU_LANES, PIECE = 2048, FETCHED = 2048, FAR_FROM = 16 << 20 };
+// FETCHED: bytes; what is read so much further on is asked for where it comes from memory: a fifth faster there, a
+// fifth slower in the third cache.
+enum { SIDE_BY_SIDE = 4, STEP = SIDE_BY_SIDE * MU_LANES, PIECE = 2048, FETCHED = 2048 };
 
 // One number of a vector: halves are combined until one element is left.
 MU_INLINE float v_total(mu_vf v, bool product)
@@ -158,7 +159,7 @@ double MU_KERNEL(sum_f64)(const double *x, int64_t n)
 
 void MU_KERNEL(fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end)
 {
-    const bool far = (end - begin) * columns * (int64_t)sizeof *x >= FAR_FROM;
+    const bool far = (end - begin) * columns * (int64_t)sizeof *x >= MU_FAR_FROM;
     for (int64_t row = begin; row < end; row++) {
         const float *from = x + row * columns;
         switch (fold) {
