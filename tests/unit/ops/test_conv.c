@@ -152,6 +152,29 @@ static void test_network_shapes_are_fast(void **state)
     mu_pool_close(pool);
 }
 
+// The gradient of each case's image in three types; with `all` the convolution and the gradient of its kernel too.
+static void check_gradients_of(const conv_case *given, size_t n, bool all)
+{
+    static const mu_dtype types[] = {MU_F32, MU_BF16, MU_F16};
+    mu_pool *pool = mu_pool_open();
+    for (size_t k = 0; k < n; k++)
+        for (size_t t = 0; t < MU_COUNT(types); t++) {
+            const mu_conv_attrs attrs = attrs_of(&given[k]);
+            mu_tensor *x = random_tensor(types[t], mu_shape_make(4, given[k].x), -1, 1, k);
+            mu_tensor *w = random_tensor(types[t], mu_shape_make(4, given[k].w), -0.1, 0.1, k + 50), *y;
+            mu_tensor *in[] = {x, w};
+            run_row(&mu_op_conv2d, &attrs, 2, in, &y, false);
+            mu_tensor *dy = random_tensor(types[t], y->shape, -1, 1, k + 90);
+            mu_tensor *for_input[] = {dy, w, x}, *for_filter[] = {x, dy, w};
+            check_fast(&mu_op_conv2d_input_grad, &attrs, 3, for_input, t == 0 ? 2e-5 : 2e-2, t == 0);
+            if (!all)
+                continue;
+            check_fast(&mu_op_conv2d, &attrs, 2, in, t == 0 ? 2e-5 : 2e-2, false);
+            check_fast(&mu_op_conv2d_filter_grad, &attrs, 3, for_filter, t == 0 ? 2e-4 : 2e-1, t == 0);
+        }
+    mu_pool_close(pool);
+}
+
 // With many channels and a stride of 1 the gradient of an image is computed as a forward convolution.
 static void test_input_gradients_of_many_channels(void **state)
 {
@@ -163,22 +186,8 @@ static void test_input_gradients_of_many_channels(void **state)
         {{1, 5, 6, 64}, {3, 3, 64, 64}, {1, 2}, {1, 1}, {0}, "same", 1},
         {{2, 4, 3, 5}, {1, 1, 5, 7}, {1, 1}, {1, 1}, {0}, "valid", 1},
     };
-    static const mu_dtype types[] = {MU_F32, MU_BF16, MU_F16};
+    check_gradients_of(wide, MU_COUNT(wide), false);
     (void)state;
-    mu_pool *pool = mu_pool_open();
-    for (size_t k = 0; k < MU_COUNT(wide); k++)
-        for (size_t t = 0; t < MU_COUNT(types); t++) {
-            const conv_case *c = &wide[k];
-            const mu_conv_attrs attrs = attrs_of(c);
-            mu_tensor *x = random_tensor(types[t], mu_shape_make(4, c->x), -1, 1, k);
-            mu_tensor *w = random_tensor(types[t], mu_shape_make(4, c->w), -0.1, 0.1, k + 50), *y;
-            mu_tensor *in[] = {x, w};
-            run_row(&mu_op_conv2d, &attrs, 2, in, &y, false);
-            mu_tensor *dy = random_tensor(types[t], y->shape, -1, 1, k + 90);
-            mu_tensor *for_input[] = {dy, w, x};
-            check_fast(&mu_op_conv2d_input_grad, &attrs, 3, for_input, t == 0 ? 2e-5 : 2e-2, t == 0);
-        }
-    mu_pool_close(pool);
 }
 
 // Gradients of kernels that are sums over rows: runs longer than one, strides, taps that meet only padding, and rows
@@ -197,24 +206,8 @@ static void test_gradients_by_rows(void **state)
         {{2, 8, 9, 36}, {1, 1, 18, 40}, {1, 1}, {1, 1}, {0}, "valid", 2},
         {{2, 7, 9, 34}, {3, 3, 17, 38}, {2, 1}, {1, 1}, {0}, "same", 2},
     };
-    static const mu_dtype types[] = {MU_F32, MU_BF16, MU_F16};
+    check_gradients_of(rows, MU_COUNT(rows), true);
     (void)state;
-    mu_pool *pool = mu_pool_open();
-    for (size_t k = 0; k < MU_COUNT(rows); k++)
-        for (size_t t = 0; t < MU_COUNT(types); t++) {
-            const conv_case *c = &rows[k];
-            const mu_conv_attrs attrs = attrs_of(c);
-            mu_tensor *x = random_tensor(types[t], mu_shape_make(4, c->x), -1, 1, k);
-            mu_tensor *w = random_tensor(types[t], mu_shape_make(4, c->w), -0.1, 0.1, k + 50), *y;
-            mu_tensor *in[] = {x, w};
-            check_fast(&mu_op_conv2d, &attrs, 2, in, t == 0 ? 2e-5 : 2e-2, false);
-            run_row(&mu_op_conv2d, &attrs, 2, in, &y, false);
-            mu_tensor *dy = random_tensor(types[t], y->shape, -1, 1, k + 90);
-            mu_tensor *for_input[] = {dy, w, x}, *for_filter[] = {x, dy, w};
-            check_fast(&mu_op_conv2d_input_grad, &attrs, 3, for_input, t == 0 ? 2e-5 : 2e-2, t == 0);
-            check_fast(&mu_op_conv2d_filter_grad, &attrs, 3, for_filter, t == 0 ? 2e-4 : 2e-1, t == 0);
-        }
-    mu_pool_close(pool);
 }
 
 // The same over volumes, which may be transposed convolutions: with two inputs.
