@@ -104,6 +104,44 @@ void MU_KERNEL(narrow_f16)(const float *restrict x, uint16_t *restrict y, int64_
         y[i] = narrowed(x[i]);
 }
 
+// Without float32 in memory on the way, which takes as long again.
+void MU_KERNEL(f16_from_u8)(const uint8_t *restrict x, uint16_t *restrict y, int64_t n)
+{
+    int64_t i = 0;
+#if MU_LANES == 16
+    for (; i + 16 <= n; i += 16) {
+        const __m512i whole = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(x + i)));
+        _mm256_storeu_si256((__m256i *)(void *)(y + i),
+                            _mm512_cvtps_ph(_mm512_cvtepi32_ps(whole), _MM_FROUND_TO_NEAREST_INT));
+    }
+#elif defined(__F16C__)
+    for (; i + 8 <= n; i += 8) {
+        const __m256i whole = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(x + i)));
+        _mm_storeu_si128((__m128i *)(void *)(y + i),
+                         _mm256_cvtps_ph(_mm256_cvtepi32_ps(whole), _MM_FROUND_TO_NEAREST_INT));
+    }
+#endif
+    for (; i < n; i++)
+        y[i] = narrowed((float)x[i]);
+}
+
+// The processor's own conversion gives the least number for infinities and NaN.
+void MU_KERNEL(i32_from_f16)(const uint16_t *restrict x, int32_t *restrict y, int64_t n)
+{
+    int64_t i = 0;
+#if MU_LANES == 16
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_si512(y + i, _mm512_cvttps_epi32(_mm512_cvtph_ps(
+                                       _mm256_loadu_si256((const __m256i *)(const void *)(x + i)))));
+#elif defined(__F16C__)
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_si256((__m256i *)(void *)(y + i), _mm256_cvttps_epi32(_mm256_cvtph_ps(
+                                                            _mm_loadu_si128((const __m128i *)(const void *)(x + i)))));
+#endif
+    for (; i < n; i++)
+        y[i] = (x[i] & 0x7c00) == 0x7c00 ? INT32_MIN : (int32_t)widened(x[i]);
+}
+
 // ---- Ops on two -------------------------------------------------------------------------------------
 
 // A NaN on either side passes.

@@ -319,6 +319,10 @@ typedef struct mu_kernels {
     void (*widen_bf16)(const uint16_t *x, float *y, int64_t n);
     void (*narrow_f16)(const float *x, uint16_t *y, int64_t n);
     void (*narrow_bf16)(const float *x, uint16_t *y, int64_t n);
+
+    // f16_from_u8: n bytes as IEEE's halves. i32_from_f16: the whole part of n halves; of infinities and NaN INT32_MIN.
+    void (*f16_from_u8)(const uint8_t *x, uint16_t *y, int64_t n);
+    void (*i32_from_f16)(const uint16_t *x, int32_t *y, int64_t n);
 } mu_kernels;
 
 // mu__kernels gives the table that is used: the best for this processor, unless another was asked for.

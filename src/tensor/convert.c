@@ -2,7 +2,8 @@
 //
 // Floats truncate to integers; what does not fit (and NaN) becomes the least int32 or int64, and its low
 // bits in smaller types, as the processor's own conversion gives it. f16 and bf16 pass through a small
-// float buffer. The loops are convert_from.inc.c, compiled once per source type.
+// float buffer, but for two pairs of types that kernels convert at once. The loops are convert_from.inc.c,
+// compiled once per source type.
 #include "kernels/kernels.h"
 #include "tensor/tensor.h"
 
@@ -109,6 +110,14 @@ void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t 
     }
     if ((!is_half(to) && !is_half(from)) || (to == MU_BF16 && mu_dtype_bytes(from) == 1)) {
         convert_plain(to, out, from, in, n);
+        return;
+    }
+    if (from == MU_U8 && to == MU_F16) {
+        mu__kernels()->f16_from_u8(in, out, n);
+        return;
+    }
+    if (from == MU_F16 && to == MU_I32) {
+        mu__kernels()->i32_from_f16(in, out, n);
         return;
     }
     if (from == MU_F32) {

@@ -77,6 +77,34 @@ static void test_halves(void **state)
     }
 }
 
+// Every byte and every half, from a place that is no multiple of a vector on, and one element more that stays.
+static void test_whole_numbers(void **state)
+{
+    static uint16_t halves[65536], of_bytes[257];
+    static int32_t whole[65537];
+    uint8_t bytes[256];
+    (void)state;
+    for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
+        const mu_kernels *k = mu__kernels_for(isas[isa]);
+        for (int i = 0; i < 65536; i++)
+            halves[i] = (uint16_t)i;
+        for (int i = 0; i < 256; i++)
+            bytes[i] = (uint8_t)i;
+        for (int64_t from = 0; k && from < 20; from += 3) {
+            of_bytes[256 - from] = 0xA5A5, whole[65536 - from] = 77;
+            k->f16_from_u8(bytes + from, of_bytes, 256 - from);
+            k->i32_from_f16(halves + from, whole, 65536 - from);
+            for (int64_t i = from; i < 256; i++)
+                assert_true(widened(k, false, of_bytes[i - from]) == (float)i);
+            for (int64_t i = from; i < 65536; i++) {
+                const float x = widened(k, false, (uint16_t)i);
+                assert_int_equal(whole[i - from], isfinite(x) ? (int32_t)x : INT32_MIN);
+            }
+            assert_true(of_bytes[256 - from] == 0xA5A5 && whole[65536 - from] == 77);
+        }
+    }
+}
+
 // ---- Functions ----------------------------------------------------------------------------------
 
 static double gelu(double x) { return x * (0.5 * erfc(-x * 0.70710678118654752440)); }
@@ -248,7 +276,7 @@ static void test_softmax(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves), cmocka_unit_test(test_whole_numbers),
         cmocka_unit_test(test_functions), cmocka_unit_test(test_sum_f64), cmocka_unit_test(test_softmax)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
