@@ -58,14 +58,18 @@ MU_INLINE extreme_vd extreme_of_f64(extreme_vd a, extreme_vd b, bool smallest)
 #define MARK MARK_F64
 #include "extremes.inc.c"
 
-float MU_KERNEL(extreme_f32)(bool smallest, const float *x, int64_t n)
+float MU_KERNEL(extreme_f32)(bool smallest, bool far, const float *x, int64_t n)
 {
-    return smallest ? row_f32(x, n, true) : row_f32(x, n, false);
+    if (far)
+        return smallest ? row_f32(x, n, true, true) : row_f32(x, n, false, true);
+    return smallest ? row_f32(x, n, true, false) : row_f32(x, n, false, false);
 }
 
-double MU_KERNEL(extreme_f64)(bool smallest, const double *x, int64_t n)
+double MU_KERNEL(extreme_f64)(bool smallest, bool far, const double *x, int64_t n)
 {
-    return smallest ? row_f64(x, n, true) : row_f64(x, n, false);
+    if (far)
+        return smallest ? row_f64(x, n, true, true) : row_f64(x, n, false, true);
+    return smallest ? row_f64(x, n, true, false) : row_f64(x, n, false, false);
 }
 
 void MU_KERNEL(extreme_columns_f32)(bool smallest, const float *x, float *y, int64_t n, int64_t stride, int64_t width)

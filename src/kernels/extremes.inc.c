@@ -23,7 +23,7 @@ MU_INLINE T FN(of_two)(T a, T b, bool smallest)
 }
 
 // The extreme of n numbers in a row; a NaN makes it one.
-MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest)
+MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest, bool far)
 {
     const T none = smallest ? (T)INFINITY : -(T)INFINITY;
     const V start = none - (V){0};
@@ -36,7 +36,8 @@ MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest)
         MU_UNROLL
         for (int k = 0; k < FN(SIDES); k++) {
             here[k] = FN(load)(x + i + k * FN(LANES));
-            v_fetch_far(x + i + k * FN(LANES), FN(AHEAD));
+            if (far)
+                v_fetch_far(x + i + k * FN(LANES), FN(AHEAD));
             best[k] = EXTREME(here[k], best[k], smallest);
         }
         odd = (M)(odd | UNORDERED(here[0], here[1]) | UNORDERED(here[2], here[3]));

@@ -128,7 +128,7 @@ MU_INLINE double total_f64(vector_f64 v)
 #endif
 }
 
-static double sum_of_piece_f64(const double *x, int64_t n)
+MU_INLINE double sum_of_piece_f64(const double *x, int64_t n, bool far)
 {
     vector_f64 totals[2 * SIDE_BY_SIDE] = {{0}};
     double rest = 0;
@@ -138,7 +138,8 @@ static double sum_of_piece_f64(const double *x, int64_t n)
         for (int k = 0; k < 2 * SIDE_BY_SIDE; k++) {
             vector_f64 here;
             memcpy(&here, x + i + k * LANES_F64, sizeof here);
-            v_fetch_far(x + i + k * LANES_F64, FETCHED);
+            if (far)
+                v_fetch_far(x + i + k * LANES_F64, FETCHED);
             totals[k] += here;
         }
     }
@@ -150,11 +151,12 @@ static double sum_of_piece_f64(const double *x, int64_t n)
     return total_f64((totals[0] + totals[1]) + (totals[2] + totals[3])) + rest;
 }
 
-double MU_KERNEL(sum_f64)(const double *x, int64_t n)
+double MU_KERNEL(sum_f64)(bool far, const double *x, int64_t n)
 {
     const int64_t half = (n / 2 + PIECE_F64 - 1) / PIECE_F64 * PIECE_F64;
-    return n <= PIECE_F64 ? sum_of_piece_f64(x, n)
-                          : MU_KERNEL(sum_f64)(x, half) + MU_KERNEL(sum_f64)(x + half, n - half);
+    if (n > PIECE_F64)
+        return MU_KERNEL(sum_f64)(far, x, half) + MU_KERNEL(sum_f64)(far, x + half, n - half);
+    return far ? sum_of_piece_f64(x, n, true) : sum_of_piece_f64(x, n, false);
 }
 
 void MU_KERNEL(fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end)
@@ -165,8 +167,8 @@ void MU_KERNEL(fold_rows)(mu_fold fold, const float *x, float *y, int64_t column
         switch (fold) {
         case MU_FOLD_SUM: y[row] = sum_of_row(from, columns, far); break;
         case MU_FOLD_PRODUCT: y[row] = product_of_row(from, columns, far); break;
-        case MU_FOLD_GREATEST: y[row] = MU_KERNEL(extreme_f32)(false, from, columns); break;
-        case MU_FOLD_LEAST: y[row] = MU_KERNEL(extreme_f32)(true, from, columns); break;
+        case MU_FOLD_GREATEST: y[row] = MU_KERNEL(extreme_f32)(false, far, from, columns); break;
+        case MU_FOLD_LEAST: y[row] = MU_KERNEL(extreme_f32)(true, far, from, columns); break;
         }
     }
 }

@@ -272,17 +272,18 @@ typedef struct mu_kernels {
     void (*fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end);
 
     // extreme_f32, extreme_f64: the greatest (or smallest) of n numbers, of none -infinity (or infinity); a NaN makes
-    // the result one. extreme_columns_f32, _f64: y [width] of the columns of n rows, which are `stride` elements apart.
-    float (*extreme_f32)(bool least, const float *x, int64_t n);
-    double (*extreme_f64)(bool least, const double *x, int64_t n);
+    // the result one. far: they and what is read after them come from memory (ahead.h). extreme_columns_f32, _f64: y
+    // [width] of the columns of n rows, which are `stride` elements apart.
+    float (*extreme_f32)(bool least, bool far, const float *x, int64_t n);
+    double (*extreme_f64)(bool least, bool far, const double *x, int64_t n);
     void (*extreme_columns_f32)(bool least, const float *x, float *y, int64_t n, int64_t stride, int64_t width);
     void (*extreme_columns_f64)(bool least, const double *x, double *y, int64_t n, int64_t stride, int64_t width);
 
     // sum_bf16: the sum of n bfloat16 numbers in float32.
     float (*sum_bf16)(const uint16_t *x, int64_t n);
 
-    // sum_f64: the sum of n doubles.
-    double (*sum_f64)(const double *x, int64_t n);
+    // sum_f64: the sum of n doubles; far as above.
+    double (*sum_f64)(bool far, const double *x, int64_t n);
 
     // halves2: y = a op b of 16-bit floats (IEEE's half, or bfloat16), computed in float32 and rounded once; an operand
     // whose step is 0 is one number. y may be a or b. The extremes pass a NaN on. Range: the first n elements.

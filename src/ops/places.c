@@ -52,7 +52,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
 #define ODD(x) ((x) != (x))
 #define NONE (T)NAN
-#define EXTREME(smallest, x, n) mu__kernels()->extreme_f32(smallest, x, n)
+#define EXTREME(smallest, x, n) mu__kernels()->extreme_f32(smallest, true, x, n)
 #define FN(name) f32_##name
 #include "ops/places_loops.inc.c"
 
@@ -63,7 +63,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
 #define ODD(x) ((x) != (x))
 #define NONE (T)NAN
-#define EXTREME(smallest, x, n) mu__kernels()->extreme_f64(smallest, x, n)
+#define EXTREME(smallest, x, n) mu__kernels()->extreme_f64(smallest, true, x, n)
 #define FN(name) f64_##name
 #include "ops/places_loops.inc.c"
 

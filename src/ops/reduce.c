@@ -23,21 +23,15 @@ enum { COLUMNS = 256, MOST_BYTES = MU_FOLD_BYTES, HALVES = 1024, MOST_HALVES = 1
 // Columns of 16-bit floats are widened so many rows at a time, in blocks of at most so many.
 enum { HALF_ROWS = 8, HALF_COLUMNS = 1024 };
 
-// The extremes of `width` columns of n rows, or of one row.
+// The extremes of `width` columns of n rows.
 static void f32_extremes(int variant, const float *x, int64_t n, int64_t stride, int64_t width, float *out)
 {
-    if (width == 1 && stride == 1)
-        *out = mu__kernels()->extreme_f32(variant == MIN, x, n);
-    else
-        mu__kernels()->extreme_columns_f32(variant == MIN, x, out, n, stride, width);
+    mu__kernels()->extreme_columns_f32(variant == MIN, x, out, n, stride, width);
 }
 
 static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride, int64_t width, double *out)
 {
-    if (width == 1 && stride == 1)
-        *out = mu__kernels()->extreme_f64(variant == MIN, x, n);
-    else
-        mu__kernels()->extreme_columns_f64(variant == MIN, x, out, n, stride, width);
+    mu__kernels()->extreme_columns_f64(variant == MIN, x, out, n, stride, width);
 }
 
 #define T float
@@ -243,6 +237,20 @@ static void fold_half_block(const fold_job *job, const uint16_t *x, int64_t widt
     mu__convert(job->dtype, out, MU_F32, totals, width);
 }
 
+static void fold_f64_rows(const fold_job *job, int64_t begin, int64_t end)
+{
+    const mu_kernels *kernels = mu__kernels();
+    const bool far = (end - begin) * job->n * (int64_t)sizeof(double) >= MU_FAR_FROM;
+    for (int64_t row = begin; row < end; row++) {
+        const double *x = (const double *)job->in + row * job->n;
+        double *out = (double *)job->out + row;
+        if (is_extreme(job->variant))
+            *out = kernels->extreme_f64(job->variant == MIN, far, x, job->n);
+        else
+            *out = kernels->sum_f64(far, x, job->n) / (job->variant == MEAN ? (double)job->n : 1);
+    }
+}
+
 // Rows [begin, end) where there is a better way than the loop for blocks of columns; false if there is none.
 static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
 {
@@ -252,11 +260,8 @@ static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
         fold_f32_rows(job->variant, job->in, job->out, job->n, begin, end);
         return true;
     }
-    if (job->inner == 1 && job->dtype == MU_F64 && (job->variant == SUM || job->variant == MEAN)) {
-        for (int64_t row = begin; row < end; row++) {
-            const double sum = mu__kernels()->sum_f64((const double *)job->in + row * job->n, job->n);
-            ((double *)job->out)[row] = job->variant == MEAN ? sum / (double)job->n : sum;
-        }
+    if (job->inner == 1 && job->dtype == MU_F64 && job->variant != PROD) {
+        fold_f64_rows(job, begin, end);
         return true;
     }
     if (job->inner != 1 || (!half && job->dtype != MU_BOOL))

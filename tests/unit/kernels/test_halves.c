@@ -179,7 +179,7 @@ static void test_sum_f64(void **state)
         double sum = 0;
         for (int64_t n = 0; k && n < 5000; sum += x[n++])
             if (n < 140 || n % 97 == 0)
-                assert_true(k->sum_f64(x, n) == sum);
+                assert_true(k->sum_f64(n % 2, x, n) == sum);
     }
 }
 
