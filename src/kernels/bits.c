@@ -31,7 +31,7 @@ static void combine_few(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool al
 MU_INLINE void combine_vectors(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream,
                                int64_t begin, int64_t end)
 {
-    const mu_vi one = v_splat_int(b[0] * 0x01010101);
+    const mu_vi one = v_splat_int((int32_t)(b[0] * 0x01010101u));
     for (int64_t i = begin; i < end; i += VECTOR_BYTES) {
         if (stream) {
             v_fetch_far(a + i, AHEAD);
