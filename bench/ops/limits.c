@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #if defined(__AVX512F__)
 enum { LANES = 16 };
@@ -28,13 +27,6 @@ typedef struct arrays {
 } arrays;
 typedef void loop(const arrays *x);
 static vec sink;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void put(vec *to, vec value, int stream)
 {
@@ -153,8 +145,12 @@ void print_limit(int number, size_t operand_bytes, double wanted_s)
     const size_t whole = (operand_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     const size_t apart = operand_bytes < HUGE_PAGE ? (2 * operand_bytes + 255) / 256 * 256 : 2 * whole;
     char *memory = memory_of(4 * whole);
-    if (!memory || number < 0 || number >= N_WAYS) {
-        printf("error no memory for the limits, or no such way\n");
+    if (number < 0 || number >= N_WAYS) {
+        printf("error there is no way %d of moving memory, only 0 to %d\n", number, N_WAYS - 1);
+        return;
+    }
+    if (!memory) {
+        printf("error no memory for operands of %zu bytes\n", operand_bytes);
         return;
     }
     const way *w = &ways[number];
@@ -169,21 +165,24 @@ void print_limit(int number, size_t operand_bytes, double wanted_s)
     printf("ok %.4g\n", (double)((w->read + w->written) * bytes) / best);
 }
 
+enum { SIDE = 1024 };
+
+static void run_product(const void *arg)
+{
+    float *const *x = arg;
+    dnnl_sgemm('N', 'N', SIDE, SIDE, SIDE, 1, x[0], SIDE, x[1], SIDE, 0, x[2], SIDE);
+}
+
 void print_peak(void)
 {
-    enum { SIDE = 1024 };
-    float *x = aligned_alloc(64, 3 * SIDE * SIDE * sizeof *x);
-    double best = 1e9;
-    if (!x)
+    float *all = aligned_alloc(64, 3 * SIDE * SIDE * sizeof *all);
+    if (!all) {
+        printf("error no memory for a matrix product\n");
         return;
-    for (int i = 0; i < 3 * SIDE * SIDE; i++)
-        x[i] = 1.0f / (float)(1 + i % 97);
-    for (int i = 0; i < 12; i++) {
-        const double start = now();
-        dnnl_sgemm('N', 'N', SIDE, SIDE, SIDE, 1, x, SIDE, x + SIDE * SIDE, SIDE, 0, x + 2 * SIDE * SIDE, SIDE);
-        const double took = now() - start;
-        best = took < best ? took : best;
     }
-    printf("ok %.4g\n", 2.0 * SIDE * SIDE * SIDE / best);
-    free(x);
+    for (int i = 0; i < 3 * SIDE * SIDE; i++)
+        all[i] = 1.0f / (float)(1 + i % 97);
+    float *const x[] = {all, all + SIDE * SIDE, all + 2 * SIDE * SIDE};
+    printf("ok %.4g\n", 2.0 * SIDE * SIDE * SIDE / seconds_per_call(run_product, x, 0.25));
+    free(all);
 }

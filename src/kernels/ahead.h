@@ -21,7 +21,7 @@ typedef struct mu_ahead {
 static inline mu_ahead mu__ahead(int64_t n, int64_t stride, int64_t width)
 {
     const int64_t wide = width == stride ? MU_AHEAD_ROWS * width : width;
-    return (mu_ahead){.width = wide, .stride = stride, .far = n * stride > MU_FAR_FROM};
+    return (mu_ahead){.width = wide, .stride = stride, .far = n * stride >= MU_FAR_FROM};
 }
 
 // From now on what starts at `rows` is asked for.

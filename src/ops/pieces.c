@@ -7,8 +7,6 @@
 // nothing of what a piece is made of.
 #include "ops/loops.h"
 
-#include "kernels/kernels.h"
-
 // Bytes: of a piece (pieces of 4 KB leave the memory idle while each is put), and of one that is made of no more bytes
 // of one operand; how far ahead is asked for, in pieces; of a line.
 enum { PIECE = 1024, LONG_PIECE = 2048, AHEAD = 4, LINE = 64 };
@@ -75,10 +73,9 @@ static bool put_pairs(const mu_pieces *p, int64_t n)
 void mu__run_pieces(const mu_pieces *p, bool stream, int64_t n)
 {
     const int64_t step = p->most > 0 ? p->most : n;
-    if (stream && n * (int64_t)p->out_bytes >= PIECE && put_pairs(p, n))
-        return;
     if (stream && n * (int64_t)p->out_bytes >= PIECE) {
-        put_pieces(p, n);
+        if (!put_pairs(p, n))
+            put_pieces(p, n);
         return;
     }
     for (int64_t at = 0; at < n; at += step)
