@@ -2,6 +2,7 @@
 // by side, so that no addition waits for the one before it; long rows in pieces whose results are added pairwise, which
 // keeps sums exact. Knows no axes.
 #include "ahead.h"
+#include "halves.h"
 #include "parts.h"
 #include "simd.h"
 
@@ -77,40 +78,41 @@ static float product_of_row(const float *x, int64_t n, bool far)
                       : product_of_row(x, half, far) * product_of_row(x + half, n - half, far);
 }
 
-typedef uint16_t vector_bf16 __attribute__((vector_size(2 * MU_LANES)));
+enum { PAIR = 2 * MU_LANES, STEP_BF16 = SIDE_BY_SIDE * PAIR };
 
-// A bfloat16 is the upper half of a float.
-MU_INLINE mu_vf load_bf16(const uint16_t *x)
+MU_INLINE float sum_of_piece_bf16(const uint16_t *x, int64_t n, bool far)
 {
-    vector_bf16 halves;
-    memcpy(&halves, x, sizeof halves);
-    return (mu_vf)(__builtin_convertvector(halves, mu_vi) << 16);
-}
-
-static float sum_of_piece_bf16(const uint16_t *x, int64_t n)
-{
-    mu_vf totals[SIDE_BY_SIDE] = {{0}};
-    uint16_t rest[STEP] = {0};
+    mu_vf even[SIDE_BY_SIDE] = {{0}}, odd[SIDE_BY_SIDE] = {{0}};
     int64_t i = 0;
-    for (; i + STEP <= n; i += STEP) {
+    for (; i + STEP_BF16 <= n; i += STEP_BF16) {
         MU_UNROLL
         for (int k = 0; k < SIDE_BY_SIDE; k++) {
-            v_fetch_far(x + i + k * MU_LANES, FETCHED);
-            totals[k] += load_bf16(x + i + k * MU_LANES);
+            const halves_pair here = load_pair(x + i + k * PAIR);
+            if (far)
+                v_fetch_far(x + i + k * PAIR, FETCHED);
+            even[k] += here.even;
+            odd[k] += here.odd;
         }
     }
-    memcpy(rest, x + i, (size_t)(n - i) * sizeof *x);
+    for (; i < n; i += PAIR) {
+        uint16_t rest[PAIR] = {0};
+        memcpy(rest, x + i, (size_t)least(n - i, PAIR) * sizeof *x);
+        const halves_pair here = load_pair(rest);
+        even[0] += here.even;
+        odd[0] += here.odd;
+    }
     MU_UNROLL
     for (int k = 0; k < SIDE_BY_SIDE; k++)
-        totals[k] += load_bf16(rest + k * MU_LANES);
-    return v_total((totals[0] + totals[1]) + (totals[2] + totals[3]), false);
+        even[k] += odd[k];
+    return v_total((even[0] + even[1]) + (even[2] + even[3]), false);
 }
 
-float MU_KERNEL(sum_bf16)(const uint16_t *x, int64_t n)
+float MU_KERNEL(sum_bf16)(bool far, const uint16_t *x, int64_t n)
 {
     const int64_t half = (n / 2 + PIECE - 1) / PIECE * PIECE;
-    return n <= PIECE ? sum_of_piece_bf16(x, n)
-                      : MU_KERNEL(sum_bf16)(x, half) + MU_KERNEL(sum_bf16)(x + half, n - half);
+    if (n > PIECE)
+        return MU_KERNEL(sum_bf16)(far, x, half) + MU_KERNEL(sum_bf16)(far, x + half, n - half);
+    return far ? sum_of_piece_bf16(x, n, true) : sum_of_piece_bf16(x, n, false);
 }
 
 typedef double vector_f64 __attribute__((vector_size(4 * MU_LANES)));

@@ -1,10 +1,23 @@
-// Vectors of float32 that are read from 16-bit floats and written to them, where vectors are wide and processors have
-// the instructions for it. Main idea: bfloat16 is the upper half of a float32, so widening is a shift. Knows nothing of
+// Vectors of float32 that are read from 16-bit floats and written to them; IEEE's halves, and writing, where vectors are
+// wide and processors have the instructions for it. Main idea: bfloat16 is the upper half of a float32, so widening is
+// a shift. Knows nothing of
 // what is computed meanwhile.
 #ifndef MU_SRC_KERNELS_HALVES_H
 #define MU_SRC_KERNELS_HALVES_H
 
 #include "simd.h"
+
+// Twice as many bfloat16 numbers as a vector has lanes, those at even and those at odd places.
+typedef struct halves_pair {
+    mu_vf even, odd;
+} halves_pair;
+
+MU_INLINE halves_pair load_pair(const uint16_t *x)
+{
+    mu_vi both;
+    memcpy(&both, x, sizeof both);
+    return (halves_pair){(mu_vf)(both << 16), (mu_vf)(both & (int32_t)0xffff0000)};
+}
 
 #if MU_LANES == 16
 #define MU_WIDE_HALVES 1
@@ -66,18 +79,6 @@ MU_INLINE mu_vi rounded_to_upper(mu_vf value)
 {
     const mu_vi bits = (mu_vi)value;
     return bits + 0x7fff + (bits >> 16 & 1);
-}
-
-// Twice as many bfloat16 numbers as a vector has lanes, those at even and those at odd places.
-typedef struct halves_pair {
-    mu_vf even, odd;
-} halves_pair;
-
-MU_INLINE halves_pair load_pair(const uint16_t *x)
-{
-    mu_vi both;
-    memcpy(&both, x, sizeof both);
-    return (halves_pair){(mu_vf)(both << 16), (mu_vf)(both & (int32_t)0xffff0000)};
 }
 
 MU_INLINE void store_pair(uint16_t *y, halves_pair pair)

@@ -279,10 +279,8 @@ typedef struct mu_kernels {
     void (*extreme_columns_f32)(bool least, const float *x, float *y, int64_t n, int64_t stride, int64_t width);
     void (*extreme_columns_f64)(bool least, const double *x, double *y, int64_t n, int64_t stride, int64_t width);
 
-    // sum_bf16: the sum of n bfloat16 numbers in float32.
-    float (*sum_bf16)(const uint16_t *x, int64_t n);
-
-    // sum_f64: the sum of n doubles; far as above.
+    // sum_bf16, sum_f64: the sum of n bfloat16 numbers in float32, of n doubles; far as above.
+    float (*sum_bf16)(bool far, const uint16_t *x, int64_t n);
     double (*sum_f64)(bool far, const double *x, int64_t n);
 
     // halves2: y = a op b of 16-bit floats (IEEE's half, or bfloat16), computed in float32 and rounded once; an operand

@@ -158,14 +158,14 @@ static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, in
 }
 
 // A row of 16-bit floats as a float32: widened piece by piece, the pieces' results folded in turn, unless it can be
-// added up as it is read.
-static float fold_halves(const fold_job *job, int variant, const uint16_t *row)
+// added up as it is read (far: ahead.h).
+static float fold_halves(const fold_job *job, int variant, bool far, const uint16_t *row)
 {
     const mu_kernels *kernels = mu__kernels();
     float wide[HALVES], parts[MOST_HALVES / HALVES], result;
     int64_t n = 0;
     if (job->dtype == MU_BF16 && variant == SUM)
-        return kernels->sum_bf16(row, job->n);
+        return kernels->sum_bf16(far, row, job->n);
     for (int64_t at = 0; at < job->n; at += HALVES, n++) {
         const int64_t count = MU_MIN((int64_t)HALVES, job->n - at);
         (job->dtype == MU_F16 ? kernels->widen_f16 : kernels->widen_bf16)(row + at, wide, count);
@@ -190,14 +190,14 @@ uint16_t mu__extreme_of_halves(mu_dtype dtype, bool least, const uint16_t *x, in
     return extreme_of_halves(least, infinity_of(dtype), x, n);
 }
 
-static void fold_half_row(const fold_job *job, const uint16_t *row, void *out)
+static void fold_half_row(const fold_job *job, bool far, const uint16_t *row, void *out)
 {
     const bool mean = job->variant == MEAN;
     if (is_extreme(job->variant)) {
         *(uint16_t *)out = mu__extreme_of_halves(job->dtype, job->variant == MIN, row, job->n);
         return;
     }
-    float result = fold_halves(job, mean ? SUM : job->variant, row);
+    float result = fold_halves(job, mean ? SUM : job->variant, far, row);
     result = mean ? result / (float)job->n : result;
     mu__convert(job->dtype, out, MU_F32, &result, 1);
 }
@@ -266,11 +266,12 @@ static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
     }
     if (job->inner != 1 || (!half && job->dtype != MU_BOOL))
         return false;
+    const bool far = (end - begin) * job->n * (int64_t)bytes >= MU_FAR_FROM;
     for (int64_t row = begin; row < end; row++) {
         const char *in = (const char *)job->in + (size_t)(row * job->n) * bytes;
         char *out = (char *)job->out + (size_t)row * bytes;
         if (half)
-            fold_half_row(job, (const uint16_t *)(const void *)in, out);
+            fold_half_row(job, far, (const uint16_t *)(const void *)in, out);
         else
             *(bool *)out = mu__truth_of_row(job->variant == ALL, (const uint8_t *)in, job->n);
     }

@@ -118,7 +118,8 @@ static void check_sum_bf16(const mu_kernels *k, const float *x, int64_t n)
         memcpy(&bits, &x[i], sizeof bits);
         halves[i] = (uint16_t)(bits >> 16);
     }
-    assert_true((double)k->sum_bf16(halves, n) == fold_of(MU_FOLD_SUM, x, n));
+    for (int far = 0; far < 2; far++)
+        assert_true((double)k->sum_bf16(far, halves, n) == fold_of(MU_FOLD_SUM, x, n));
     free(halves);
 }
 
