@@ -234,13 +234,16 @@ MU_INLINE mu_vf softplus_single(mu_vf x)
 
 // ---- Circles ------------------------------------------------------------------------------------
 
+// Pi / 2, and what of it a float leaves over, as a number and as a share of it.
 #define HALF_PI_SINGLE 1.57079637050628662f
 #define HALF_PI_LOW_SINGLE (-4.37113883e-8f)
+#define HALF_PI_SHARE_SINGLE (-2.78275345e-8f)
 
-// |asin| of |x| up to 1/2; beyond, half of what it lacks to a quarter turn.
-MU_INLINE mu_vf asin_part_single(mu_vf a, mu_vm outer)
+// |asin| of |x| up to 1/2; beyond (outer) half of what it lacks to a quarter turn, `factor` times.
+MU_INLINE mu_vf asin_part_single(mu_vf a, mu_vm outer, float factor)
 {
-    const mu_vf rest = 0.5f - a * 0.5f, z = v_select(outer, rest, a * a), t = v_select(outer, v_root(rest), a);
+    const mu_vf rest = 0.5f - a * 0.5f, z = v_select(outer, rest, a * a);
+    const mu_vf t = v_select(outer, v_root(rest) * factor, a);
     mu_vf q = z * 0.04221847280859947f + 0.02414765954017639f;
     q = q * z + 0.04547708481550217f;
     q = q * z + 0.07495241612195969f;
@@ -252,18 +255,18 @@ MU_INLINE mu_vf asin_single(mu_vf x)
 {
     const mu_vf a = v_abs(x);
     const mu_vm outer = v_greater(a, v_splat(0.5f));
-    const mu_vf part = asin_part_single(a, outer);
+    const mu_vf part = asin_part_single(a, outer, 1);
     return v_with_sign(v_select(outer, HALF_PI_SINGLE - (part * 2 - HALF_PI_LOW_SINGLE), part), x);
 }
 
+// A half, no or a quarter turn, less the part.
 MU_INLINE mu_vf acos_single(mu_vf x)
 {
     const mu_vf a = v_abs(x);
-    const mu_vm outer = v_greater(a, v_splat(0.5f));
-    const mu_vf part = asin_part_single(a, outer), twice = part * 2;
-    const mu_vf left = 2 * HALF_PI_SINGLE - (twice - 2 * HALF_PI_LOW_SINGLE);
-    const mu_vf inner = HALF_PI_SINGLE - (v_with_sign(part, x) - HALF_PI_LOW_SINGLE);
-    return v_select(outer, v_select(v_greater((mu_vf){0}, x), left, twice), inner);
+    const mu_vm outer = v_greater(a, v_splat(0.5f)), left = v_greater((mu_vf){0}, x);
+    const mu_vf part = (mu_vf)((mu_vi)asin_part_single(a, outer, -2) ^ ((mu_vi)x & INT32_MIN));
+    const mu_vf base = v_select(outer, v_keep(left, v_splat(2 * HALF_PI_SINGLE)), v_splat(HALF_PI_SINGLE));
+    return base - (part - base * HALF_PI_SHARE_SINGLE);
 }
 
 MU_INLINE mu_vf atan_single(mu_vf x)

@@ -31,7 +31,9 @@ typedef struct resize_job {
     _Atomic bool exhausted;
 } resize_job;
 
-enum { CHANNELS = 16 };  // of a pixel that are sampled together
+// CHANNELS: of a pixel that are sampled together. STREAMED: bytes of a result that go past the caches, half of what other
+// ops' results must have: rows are read again and again while it is written, and the caches were meant for these.
+enum { CHANNELS = 16, STREAMED = 16 << 20 };
 
 #define T float
 #define FN(name) f32_##name
@@ -186,7 +188,7 @@ static mu_status resize_ref(const mu_kernel *kernel)
         .rows = places,
         .columns = places + attrs->height,
         .single = image->dtype == MU_F32,
-        .stream = mu__streams(mu__elements(&result->shape) * (int64_t)mu_dtype_bytes(result->dtype)),
+        .stream = work * (int64_t)mu_dtype_bytes(result->dtype) >= STREAMED,
     };
     fill_places(places, job.height, job.out_height, attrs->method);
     fill_places(places + attrs->height, job.width, job.out_width, attrs->method);
