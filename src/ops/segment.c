@@ -1,5 +1,5 @@
-// Segments: rows that bear one number are reduced together. Sums, products and extremes are rows, means are made of
-// sums.
+// Segments: rows that bear one number are reduced together. Sums, products, extremes and the sorted rows' means of floats
+// are rows, other means are made of sums.
 //
 // The unsorted rows are told how many segments there are; the sorted ones find out from the last number, so their
 // shape depends on elements. Rows are taken in order, so that a result has one rounding. An extreme's gradient is
@@ -159,21 +159,62 @@ static mu_status combine_unsorted(const mu_kernel *k, int64_t rows, int64_t inne
     return MU_OK;
 }
 
+MU_CLONES
+static void divide_f32(float *y, float count, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] /= count;
+}
+
+MU_CLONES
+static void divide_f64(double *y, double count, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] /= count;
+}
+
+// Where means are asked for, y, which are the sums of `rows` rows of n elements, become means while they are near.
+static void finish_segment(const mu_kernel *k, void *y, int64_t rows, int64_t n)
+{
+    const mu_dtype dtype = k->out[0].dtype;
+    const float count = (float)rows;
+    uint16_t half;
+    if (k->op != &mu_op_segment_mean || rows < 2)
+        return;
+    if (dtype == MU_F32) {
+        divide_f32(y, count, n);
+    } else if (dtype == MU_F64) {
+        divide_f64(y, (double)rows, n);
+    } else {
+        mu__convert(dtype, &half, MU_F32, &count, 1);
+        mu__kernels()->halves2(MU_HALVES_DIVIDE, dtype == MU_BF16, y, 1, &half, 0, y, n);
+    }
+}
+
+// Where the rows end that bear the same number as row i.
+static int64_t segment_end(const mu_kernel *k, int64_t i, int64_t rows)
+{
+    const int64_t segment = mu__index_at(&k->in[1], i);
+    while (++i < rows && mu__index_at(&k->in[1], i) == segment)
+        continue;
+    return i;
+}
+
 // The first row of a sorted segment is its value: nothing is mixed into it. Only segments without rows are filled.
 static void combine_sorted_rows(const mu_kernel *k, int64_t rows, int64_t inner)
 {
     const size_t bytes = (size_t)inner * mu_dtype_bytes(k->in[0].dtype);
-    for (int64_t i = 0, last = -1; i < rows; i++) {
+    const char *from = k->in[0].data;
+    for (int64_t i = 0, next, done = 0; i < rows; i = next) {
         const int64_t segment = mu__index_at(&k->in[1], i);
         char *to = (char *)k->out[0].data + (size_t)segment * bytes;
-        const char *from = (const char *)k->in[0].data + (size_t)i * bytes;
-        if (segment == last) {
-            mu__accumulate((mu_combine)k->op->variant, k->in[0].dtype, to, from, inner);
-            continue;
-        }
-        fill_neutral(k, last + 1, segment, bytes);
-        memcpy(to, from, bytes);
-        last = segment;
+        next = segment_end(k, i, rows);
+        fill_neutral(k, done, segment, bytes);
+        memcpy(to, from + (size_t)i * bytes, bytes);
+        for (int64_t j = i + 1; j < next; j++)
+            mu__accumulate((mu_combine)k->op->variant, k->in[0].dtype, to, from + (size_t)j * bytes, inner);
+        finish_segment(k, to, next - i, inner);
+        done = segment + 1;
     }
 }
 
@@ -201,6 +242,11 @@ static void combine_sorted_numbers(const mu_kernel *k, int64_t rows)
         }
         mu__accumulate_at((mu_combine)k->op->variant, dtype, out, segments, others, 1, left);
     }
+    if (k->op == &mu_op_segment_mean)
+        for (int64_t i = 0, next; i < rows; i = next) {
+            next = segment_end(k, i, rows);
+            finish_segment(k, out + (size_t)mu__index_at(&k->in[1], i) * bytes, next - i, 1);
+        }
 }
 
 static mu_status segment_ref(const mu_kernel *k)
@@ -246,6 +292,28 @@ static mu_tensor *sum_like(const mu_grad *g, mu_tensor *x)
 static mu_tensor *sum_grad(mu_grad *g, int i)
 {
     return i == 0 ? spread(g->dy, g->x[1], g->x[0]) : NULL;
+}
+
+// A count of rows (at least 1) per segment, with axes of size 1 up to the sums' rank.
+static mu_tensor *at_least_one(mu_tensor *counts, const mu_tensor *sums)
+{
+    counts = counts ? mu_maximum(counts, mu__scalar_like(counts, 1)) : NULL;
+    for (int axis = 1; counts && sums && axis < sums->shape.rank; axis++)
+        counts = mu_expand_dims(counts, -1);
+    return counts;
+}
+
+static mu_tensor *ones_for(mu_tensor *x, mu_tensor *segments)
+{
+    return x && segments ? mu_cast(mu_ones_like(segments), x->dtype) : NULL;
+}
+
+static mu_tensor *mean_grad(mu_grad *g, int i)
+{
+    if (i != 0)
+        return NULL;
+    mu_tensor *counts = at_least_one(mu_segment_sum(ones_for(g->dy, g->x[1]), g->x[1]), g->dy);
+    return spread(mu_divide(g->dy, counts), g->x[1], g->x[0]);
 }
 
 static mu_tensor *extreme_grad(mu_grad *g, int i)
@@ -303,8 +371,8 @@ static const mu_sample samples_sorted[] = {
     {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS,                         \
      .attrs_bytes = sizeof(mu_segment_attrs), .attrs = segment_attrs, .infer = segment_infer, .grad = rule, \
      .ref = segment_ref, .samples = some, .lower = mu__lower_segment}
-#define SORTED(text, which, rule)                                                                        \
-    {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .flags = MU_OP_DATA_DEPENDENT, \
+#define SORTED(text, which, types, rule)                                                                 \
+    {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = types, .flags = MU_OP_DATA_DEPENDENT, \
      .infer = segment_infer, .grad = rule, .ref = segment_ref, .measure = sorted_measure, .samples = samples_sorted}
 
 const mu_op mu_op_unsorted_segment_sum = UNSORTED("unsorted_segment_sum", MU_COMBINE_ADD, sum_grad, samples_segment);
@@ -314,10 +382,11 @@ const mu_op mu_op_unsorted_segment_max =
     UNSORTED("unsorted_segment_max", MU_COMBINE_MAX, extreme_grad, samples_extreme);
 const mu_op mu_op_unsorted_segment_min =
     UNSORTED("unsorted_segment_min", MU_COMBINE_MIN, extreme_grad, samples_extreme);
-const mu_op mu_op_segment_sum = SORTED("segment_sum", MU_COMBINE_ADD, sum_grad);
-const mu_op mu_op_segment_prod = SORTED("segment_prod", MU_COMBINE_MULTIPLY, product_grad);
-const mu_op mu_op_segment_max = SORTED("segment_max", MU_COMBINE_MAX, extreme_grad);
-const mu_op mu_op_segment_min = SORTED("segment_min", MU_COMBINE_MIN, extreme_grad);
+const mu_op mu_op_segment_sum = SORTED("segment_sum", MU_COMBINE_ADD, MU_NUMBERS, sum_grad);
+const mu_op mu_op_segment_mean = SORTED("segment_mean", MU_COMBINE_ADD, MU_FLOATS, mean_grad);
+const mu_op mu_op_segment_prod = SORTED("segment_prod", MU_COMBINE_MULTIPLY, MU_NUMBERS, product_grad);
+const mu_op mu_op_segment_max = SORTED("segment_max", MU_COMBINE_MAX, MU_NUMBERS, extreme_grad);
+const mu_op mu_op_segment_min = SORTED("segment_min", MU_COMBINE_MIN, MU_NUMBERS, extreme_grad);
 
 // ---- Public functions ---------------------------------------------------------------------------
 
@@ -367,20 +436,6 @@ mu_tensor *mu_segment_min(mu_tensor *x, mu_tensor *segments)
     return mu__apply2(&mu_op_segment_min, NULL, x, segments);
 }
 
-// A count of rows (at least 1) per segment, with axes of size 1 up to the sums' rank.
-static mu_tensor *at_least_one(mu_tensor *counts, const mu_tensor *sums)
-{
-    counts = counts ? mu_maximum(counts, mu__scalar_like(counts, 1)) : NULL;
-    for (int axis = 1; counts && sums && axis < sums->shape.rank; axis++)
-        counts = mu_expand_dims(counts, -1);
-    return counts;
-}
-
-static mu_tensor *ones_for(mu_tensor *x, mu_tensor *segments)
-{
-    return x && segments ? mu_cast(mu_ones_like(segments), x->dtype) : NULL;
-}
-
 mu_tensor *mu_unsorted_segment_mean(mu_tensor *x, mu_tensor *segments, int64_t n)
 {
     if (mu__pending())
@@ -415,9 +470,7 @@ mu_tensor *mu_segment_mean(mu_tensor *x, mu_tensor *segments)
         return NULL;
     if (x && segments && mu__dtype_is_integer(x->dtype))
         return mu__composed2("segment_mean", x, segments, whole_segment_mean(x, segments));
-    mu_tensor *sums = mu_segment_sum(x, segments);
-    mu_tensor *counts = at_least_one(mu_segment_sum(ones_for(x, segments), segments), sums);
-    return mu__composed2("segment_mean", x, segments, mu_divide(sums, counts));
+    return mu__apply2(&mu_op_segment_mean, NULL, x, segments);
 }
 
 // ---- What slices stand for ----------------------------------------------------------------------

@@ -24,6 +24,7 @@ static mu_tensor *gathered(mu_tensor *const *in)
 static const composed rows[] = {
     {"segment_sum", sorted_sum, 1, {MU_DIMS(5, 2)}, .batched = 1},
     {"segment_mean", sorted_mean, 1, {MU_DIMS(5, 2)}, .batched = 1},
+    {"segment_mean of numbers", sorted_mean, 1, {MU_DIMS(5)}, .batched = 1},
     {"segment_prod", sorted_prod, 1, {MU_DIMS(5)}, .batched = 1},
     {"segment_max", sorted_max, 1, {MU_DIMS(5, 2)}, .batched = 1},
     {"segment_min", sorted_min, 1, {MU_DIMS(5, 1, 2)}, .batched = 1},

@@ -274,6 +274,7 @@ static const struct { const char *name, *where; } elsewhere[] = {
     {"inner_read", "unit/graph/test_control_state.c"},
     {"stateless_random_gamma", "test_composed_segments.c, by the slope of means"},
     {"segment_sum", "test_composed_segments.c"},
+    {"segment_mean", "test_composed_segments.c"},
     {"segment_prod", "test_composed_segments.c"},
     {"segment_max", "test_composed_segments.c"},
     {"segment_min", "test_composed_segments.c"},
