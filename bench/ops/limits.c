@@ -60,8 +60,9 @@ static void read_all(const arrays *x)
 // Adds up as many arrays as are read, and writes the sum as often as is written; both are known when this is compiled.
 static inline __attribute__((always_inline)) void move(const arrays *x, size_t read, size_t written, int stream)
 {
+    const vec first = x->from[0];
     for (size_t i = 0; i < x->n; i++) {
-        vec sum = read > 0 ? x->from[i] : sink;
+        vec sum = read > 0 ? x->from[i] : first;
         for (size_t k = 1; k < read; k++)
             sum += x->from[i + k * x->n];
         for (size_t k = 0; k < written; k++)

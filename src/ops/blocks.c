@@ -7,8 +7,9 @@
 #include "kernels/kernels.h"
 
 // Bytes: of a line; of blocks copied inline; of one that stays near while it is copied again and again; of what is
-// worth streaming; how far ahead lines are asked for into which one thing is written again and again.
-enum { LINE = 64, SHORT = 512, REPEATED = 16384, STREAMED = 1024, AHEAD = 2048 };
+// worth streaming; of a piece that is streamed again and again; how far ahead lines are asked for into which one thing
+// is written again and again.
+enum { LINE = 64, SHORT = 512, REPEATED = 16384, STREAMED = 1024, FILLED = 2048, AHEAD = 2048 };
 
 bool mu__streams(int64_t bytes)
 {
@@ -125,14 +126,14 @@ static void fill_lines(char *to, const char *line, size_t bytes)
 
 void mu__fill(void *to, const void *element, size_t bytes, int64_t n, bool stream)
 {
-    char line[LINE], piece[MU_PIECE_BYTES];
+    _Alignas(LINE) char line[LINE], piece[FILLED];
     const size_t all = (size_t)n * bytes;
     copy_short(line, bytes, element, 0, bytes, MU_MIN(n, (int64_t)(LINE / bytes)));
     if (!stream || all < STREAMED) {
         fill_lines(to, line, all);
         return;
     }
-    fill_lines(piece, line, MU_MIN(all, sizeof piece));
+    copy_short(piece, LINE, line, 0, LINE, FILLED / LINE);
     for (size_t at = 0; at < all; at += sizeof piece)
         mu__put_piece((char *)to + at, piece, (int64_t)MU_MIN(all - at, sizeof piece));
 }
