@@ -151,7 +151,7 @@ typedef struct progression {
     double start, step, last;
 } progression;
 
-enum { LANES = 8, AT_ONCE = 4, AHEAD = 512 };
+enum { LANES = 8, AT_ONCE = 4 };
 typedef double eight_f64 __attribute__((vector_size(64)));
 typedef float eight_f32 __attribute__((vector_size(32)));
 
@@ -164,8 +164,6 @@ static void f32_progression(const progression *line, int64_t at, float *out, int
     int64_t i = 0;
     place += first;
     for (; i + AT_ONCE * LANES <= n; i += AT_ONCE * LANES, place += AT_ONCE * LANES) {
-        __builtin_prefetch(out + i + AHEAD, 1);
-        __builtin_prefetch(out + i + AHEAD + AT_ONCE * LANES / 2, 1);
         for (int k = 0; k < AT_ONCE; k++) {
             const eight_f32 values = __builtin_convertvector(start + step * (place + LANES * k), eight_f32);
             memcpy(out + i + LANES * k, &values, sizeof values);
