@@ -274,10 +274,13 @@ static bool is_forward_turned(mu_conv_kind kind, mu_window *w, const mu_shape *k
 
 // oneDNN's code for the gradient of an image, and all of it for groups, goes over all images once for each few of
 // their channels or each group. So many as stay in the caches, of `bytes` each with its result, take two thirds of the
-// time of a large batch at once.
-static int64_t images_at_once(int64_t n, int64_t bytes, const mu_team *team)
+// time of a large batch at once; where a group has several channels, an image that is not small takes three quarters of
+// that alone.
+static int64_t images_at_once(int64_t n, int64_t bytes, bool alone, const mu_team *team)
 {
-    enum { NEAR_BYTES = 2 << 20 };
+    enum { NEAR_BYTES = 2 << 20, ALONE_BYTES = 128 << 10 };
+    if (alone && bytes >= ALONE_BYTES)
+        return 1;
     const int64_t most = MU_MAX(NEAR_BYTES / bytes, (int64_t)1) * team->n_threads;
     int64_t images = MU_MIN(n, most);
     while (n % images != 0)
@@ -470,7 +473,8 @@ static mu_status conv_prepare(mu_prepare *prepare)
     if (kind != MU_CONV_FILTER_GRAD && (attrs->groups > 1 || (kind == MU_CONV_INPUT_GRAD && !plan.turned))) {
         const mu_shape *result = &spec_at(prepare, roles.result)->shape;
         const int64_t elements = (mu__elements(image) + mu__elements(result)) / window.n;
-        plan.images = images_at_once(window.n, elements * (int64_t)mu_dtype_bytes(dtype), prepare->team);
+        const bool alone = attrs->groups > 1 && kernel->dims[window.spatial] > 1;
+        plan.images = images_at_once(window.n, elements * (int64_t)mu_dtype_bytes(dtype), alone, prepare->team);
     }
     plan.parts = window.n / plan.images;
     describe_arrays(&plan, &window, kernel, attrs->groups, type);
