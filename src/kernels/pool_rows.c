@@ -306,6 +306,62 @@ MU_INLINE void mean_down(const job *j, const float *values, const uint8_t *marks
         mean_down_rows(values, at, length, area, n, j->y + to);
 }
 
+// ---- Squares ------------------------------------------------------------------------------------
+
+// Windows of two by two elements, none of which another has or lies outside: nothing need be held for later.
+static bool has_squares_apart(const mu_pool_shape *s)
+{
+    return s->window_height == 2 && s->window_width == 2 && s->stride_height >= 2 && s->stride_width >= 2
+           && s->pad_top == 0 && s->pad_left == 0 && (s->out_height - 1) * s->stride_height + 2 <= s->height
+           && (s->out_width - 1) * s->stride_width + 2 <= s->width;
+}
+
+// A vector of channels of a square; `ahead` bytes behind it is what is read next after this row of squares.
+typedef void square_body(const float *const four[4], int64_t ahead, int64_t n, float *y, uint8_t *mark);
+
+MU_INLINE void max_of_square(const float *const four[4], int64_t ahead, int64_t n, float *y, uint8_t *mark)
+{
+    mu_vf best = v_load_n(four[0], n);
+    mu_marks places = marks_splat(0);
+    v_fetch_far(four[0], ahead);
+    MU_UNROLL
+    for (int k = 1; k < 4; k++) {
+        const mu_vf candidate = v_load_n(four[k], n);
+        const mu_vm take = v_takes(candidate, best);
+        v_fetch_far(four[k], ahead);
+        places = marks_set(places, take, k);
+        best = v_select(take, candidate, best);
+    }
+    v_store_n(y, best, n);
+    if (mark != NULL)
+        marks_store_n(mark, places, n);
+}
+
+MU_INLINE void mean_of_square(const float *const four[4], int64_t ahead, int64_t n, float *y, uint8_t *mark)
+{
+    (void)mark;
+    const mu_vf above = v_load_n(four[0], n) + v_load_n(four[1], n), below = v_load_n(four[2], n) + v_load_n(four[3], n);
+    MU_UNROLL
+    for (int k = 0; k < 4; k++)
+        v_fetch_far(four[k], ahead);
+    v_store_n(y, (above + below) * 0.25f, n);
+}
+
+MU_INLINE void pool_squares(const job *j, int64_t begin, int64_t end, square_body *square)
+{
+    const mu_pool_shape *s = j->s;
+    const int64_t c = s->channels, wide = s->width * c, ahead = s->stride_height * wide * (int64_t)sizeof(float);
+    for (int64_t row = begin * s->out_height; row < end * s->out_height; row++) {
+        const float *x = j->x + (row / s->out_height * s->height + row % s->out_height * s->stride_height) * wide;
+        int64_t to = row * s->out_width * c;
+        for (int64_t column = 0; column < s->out_width; column++, x += s->stride_width * c, to += c)
+            for (int64_t i = 0; i < c; i += MU_LANES) {
+                const float *const four[4] = {x + i, x + i + c, x + i + wide, x + i + wide + c};
+                square(four, ahead, least(c - i, MU_LANES), j->y + to + i, j->mark ? j->mark + to + i : NULL);
+            }
+    }
+}
+
 // ---- Kernels ------------------------------------------------------------------------------------
 
 // Leaves the pieces as they are: clearing them would take as long as a small image.
@@ -321,12 +377,18 @@ void MU_KERNEL(max_pool)(const mu_pool_shape *s, const float *x, float *y, uint8
 {
     job j;
     start_job(&j, s, x, y, mark);
-    for_strips(&j, begin, end, max_across, max_across, max_down);
+    if (has_squares_apart(s))
+        pool_squares(&j, begin, end, max_of_square);
+    else
+        for_strips(&j, begin, end, max_across, max_across, max_down);
 }
 
 void MU_KERNEL(average_pool)(const mu_pool_shape *s, const float *x, float *y, int64_t begin, int64_t end)
 {
     job j;
     start_job(&j, s, x, y, NULL);
-    for_strips(&j, begin, end, mean_across, sum_across, mean_down);
+    if (has_squares_apart(s))
+        pool_squares(&j, begin, end, mean_of_square);
+    else
+        for_strips(&j, begin, end, mean_across, sum_across, mean_down);
 }
