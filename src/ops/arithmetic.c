@@ -17,6 +17,22 @@ enum {
     EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL,
 };
 
+// Rows of n elements each: of two operands and of the result, which is dense. In elements, the operands step along a
+// row (0: one number for all of it) and from a row to the next.
+typedef struct rows2 {
+    const void *a, *b;
+    void *out;
+    int64_t step_a, step_b, row_a, row_b, rows, n;
+} rows2;
+typedef void loop2(int variant, const rows2 *r);
+
+#define ONE_ROW(first, along_first, second, along_second, to, count)                                              \
+    (rows2)                                                                                                       \
+    {                                                                                                             \
+        .a = (first), .b = (second), .out = (to), .step_a = (along_first), .step_b = (along_second), .rows = 1,   \
+        .n = (count)                                                                                              \
+    }
+
 #define T float
 #define W float
 #define FN(name) f32_##name
@@ -77,8 +93,6 @@ enum {
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-typedef void loop2(int variant, const void *a, int64_t step_a, const void *b, int64_t step_b, void *out, int64_t n);
-
 static loop2 *arithmetic_loop(mu_dtype dtype)
 {
     switch (dtype) {
@@ -112,6 +126,7 @@ typedef struct binary_job {
     size_t in_bytes, out_bytes;  // of an element
     bool halves;                 // inputs are f16 or bf16
     bool stream;
+    rows2 row;                   // binary_rows: what all rows have in common
 } binary_job;
 
 // A row of the result: where its operands begin and by how many elements they step.
@@ -154,7 +169,7 @@ static void make_halves(void *arg, int64_t at, int64_t n, void *to)
     _Alignas(64) float wide_a[CHUNK], wide_b[CHUNK], wide_out[CHUNK];
     mu__convert(MU_F32, wide_a, dtype, a, part->step_a ? n : 1);
     mu__convert(MU_F32, wide_b, dtype, b, part->step_b ? n : 1);
-    part->job->loop(k->op->variant, wide_a, part->step_a, wide_b, part->step_b, wide_out, n);
+    part->job->loop(k->op->variant, &ONE_ROW(wide_a, part->step_a, wide_b, part->step_b, wide_out, n));
     mu__convert(dtype, to, MU_F32, wide_out, n);
 }
 
@@ -163,8 +178,8 @@ static void make_plain(void *arg, int64_t at, int64_t n, void *to)
 {
     const binary_part *part = arg;
     const size_t bytes = part->job->in_bytes;
-    part->job->loop(part->job->kernel->op->variant, part->a + (size_t)(at * part->step_a) * bytes, part->step_a,
-                    part->b + (size_t)(at * part->step_b) * bytes, part->step_b, to, n);
+    const char *a = part->a + (size_t)(at * part->step_a) * bytes, *b = part->b + (size_t)(at * part->step_b) * bytes;
+    part->job->loop(part->job->kernel->op->variant, &ONE_ROW(a, part->step_a, b, part->step_b, to, n));
 }
 
 // The kernel of two dense operands that does what this row does past the caches, if there is one.
@@ -203,7 +218,23 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
     if (job->stream || job->halves)
         make_row(&part, out, n);
     else
-        job->loop(k->op->variant, part.a, part.step_a, part.b, part.step_b, out, n);
+        job->loop(k->op->variant, &ONE_ROW(part.a, part.step_a, part.b, part.step_b, out, n));
+}
+
+// Short rows of a walk, of which the outer axes are left: so many rows are one call.
+static void binary_rows(void *arg, const mu_walk *outer, const int64_t *at, int64_t out_at, int64_t n)
+{
+    const binary_job *job = arg;
+    const mu_kernel *k = job->kernel;
+    const int last = outer->rank - 1;
+    rows2 r = job->row;
+    r.a = (const char *)k->in[0].data + (size_t)at[0] * job->in_bytes;
+    r.b = (const char *)k->in[1].data + (size_t)at[1] * job->in_bytes;
+    r.out = (char *)k->out[0].data + (size_t)(out_at * r.n) * job->out_bytes;
+    r.row_a = outer->strides[0][last];
+    r.row_b = outer->strides[1][last];
+    r.rows = n;
+    job->loop(k->op->variant, &r);
 }
 
 static const int combining[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM,
@@ -213,14 +244,14 @@ void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *
 {
     const int variant = combining[combine];
     if (dtype != MU_F16 && dtype != MU_BF16) {
-        arithmetic_loop(dtype)(variant, into, 1, from, 1, into, n);
+        arithmetic_loop(dtype)(variant, &ONE_ROW(into, 1, from, 1, into, n));
         return;
     }
     for (int64_t i = 0; i < n; i++) {
         float a, b;
         mu__convert(MU_F32, &a, dtype, (uint16_t *)into + i, 1);
         mu__convert(MU_F32, &b, dtype, (const uint16_t *)from + i, 1);
-        f32_binary(variant, &a, 1, &b, 1, &a, 1);
+        f32_binary(variant, &ONE_ROW(&a, 1, &b, 1, &a, 1));
         mu__convert(dtype, (uint16_t *)into + i, MU_F32, &a, 1);
     }
 }
@@ -301,6 +332,20 @@ static bool run_tiled(const binary_job *binary, const mu_walk *walk)
     return true;
 }
 
+// False where rows go past the caches, are converted, or are long enough by themselves.
+static bool run_short_rows(binary_job *job, const mu_walk *walk)
+{
+    enum { SHORT = 4096 };
+    const int inner = walk->rank - 1;
+    if (job->stream || job->halves || inner == 0 || walk->dims[inner] > SHORT)
+        return false;
+    mu_walk outer = *walk;
+    outer.rank--;
+    job->row = ONE_ROW(NULL, walk->strides[0][inner], NULL, walk->strides[1][inner], NULL, walk->dims[inner]);
+    mu__walk_blocks(&outer, job->kernel->team, job->row.n, binary_rows, job);
+    return true;
+}
+
 static mu_status run_binary(const mu_kernel *k, loop2 *loop)
 {
     mu_dtype dtype = k->in[0].dtype;
@@ -309,9 +354,8 @@ static mu_status run_binary(const mu_kernel *k, loop2 *loop)
     mu_walk walk;
     job.stream = mu__streams(mu__elements(&k->out[0].shape) * (int64_t)job.out_bytes);
     mu__walk_make(&walk, &k->out[0].shape, 2, k->in);
-    if (run_tiled(&job, &walk))
-        return MU_OK;
-    mu__walk_run(&walk, k->team, binary_row, &job);
+    if (!run_tiled(&job, &walk) && !run_short_rows(&job, &walk))
+        mu__walk_run(&walk, k->team, binary_row, &job);
     return MU_OK;
 }
 
@@ -366,20 +410,26 @@ static mu_math2 function_of(int variant)
     return variant == POW ? MU_MATH_POW : variant == ATAN2 ? MU_MATH_ATAN2 : MU_MATH_FLOOR_MOD;
 }
 
-static void f32_math(int variant, const void *a, int64_t step_a, const void *b, int64_t step_b, void *out, int64_t n)
+static void f32_math(int variant, const rows2 *r)
 {
-    if (is_dense(step_a, step_b))
-        mu__kernels()->math2_f32(function_of(variant), a, step_a, b, step_b, out, n);
-    else
-        f32_binary(variant, a, step_a, b, step_b, out, n);
+    const float *a = r->a, *b = r->b;
+    float *out = r->out;
+    if (!is_dense(r->step_a, r->step_b))
+        f32_binary(variant, r);
+    for (int64_t row = 0; row < r->rows && is_dense(r->step_a, r->step_b); row++)
+        mu__kernels()->math2_f32(function_of(variant), a + row * r->row_a, r->step_a, b + row * r->row_b, r->step_b,
+                                out + row * r->n, r->n);
 }
 
-static void f64_math(int variant, const void *a, int64_t step_a, const void *b, int64_t step_b, void *out, int64_t n)
+static void f64_math(int variant, const rows2 *r)
 {
-    if (is_dense(step_a, step_b))
-        mu__kernels()->math2_f64(function_of(variant), a, step_a, b, step_b, out, n);
-    else
-        f64_binary(variant, a, step_a, b, step_b, out, n);
+    const double *a = r->a, *b = r->b;
+    double *out = r->out;
+    if (!is_dense(r->step_a, r->step_b))
+        f64_binary(variant, r);
+    for (int64_t row = 0; row < r->rows && is_dense(r->step_a, r->step_b); row++)
+        mu__kernels()->math2_f64(function_of(variant), a + row * r->row_a, r->step_a, b + row * r->row_b, r->step_b,
+                                out + row * r->n, r->n);
 }
 
 static mu_status math_run(const mu_kernel *k)

@@ -79,29 +79,30 @@ static inline T FN(squared_difference)(T x, T y)
 }
 
 // Each case is one loop for each way of stepping, so that a scalar operand stays in a register.
-#define LOOP(A, B, expression)                  \
-    do {                                        \
-        MU_INDEPENDENT                          \
-        for (int64_t i = 0; i < n; i++) {       \
-            const T x = A, y = B;               \
-            out[i] = (expression);              \
-        }                                       \
-    } while (0)
-#define EACH(expression)                        \
-    if (step_a && step_b)                       \
-        LOOP(a[i], b[i], expression);           \
-    else if (step_a)                            \
-        LOOP(a[i], b[0], expression);           \
-    else                                        \
-        LOOP(a[0], b[i * step_b], expression);  \
+#define LOOP(A, B, expression)                                                                      \
+    for (int64_t row = 0; row < r->rows; row++, a += r->row_a, b += r->row_b, out += n) {           \
+        MU_INDEPENDENT                                                                              \
+        for (int64_t i = 0; i < n; i++) {                                                           \
+            const T x = A, y = B;                                                                   \
+            out[i] = (expression);                                                                  \
+        }                                                                                           \
+    }
+#define EACH(expression)                         \
+    if (step_a && step_b) {                      \
+        LOOP(a[i], b[i], expression)             \
+    } else if (step_a) {                         \
+        LOOP(a[i], b[0], expression)             \
+    } else {                                     \
+        LOOP(a[0], b[i * step_b], expression)    \
+    }                                            \
     break
 
 MU_CLONES
-static void FN(binary)(int variant, const void *in_a, int64_t step_a, const void *in_b, int64_t step_b, void *to,
-                       int64_t n)
+static void FN(binary)(int variant, const rows2 *r)
 {
-    const T *a = in_a, *b = in_b;
-    T *out = to;
+    const int64_t n = r->n, step_a = r->step_a, step_b = r->step_b;
+    const T *a = r->a, *b = r->b;
+    T *out = r->out;
     switch (variant) {
     case ADD: EACH((T)((W)x + (W)y));
     case SUBTRACT: EACH((T)((W)x - (W)y));
@@ -121,11 +122,11 @@ static void FN(binary)(int variant, const void *in_a, int64_t step_a, const void
 }
 
 MU_CLONES
-static void FN(compare)(int variant, const void *in_a, int64_t step_a, const void *in_b, int64_t step_b, void *to,
-                        int64_t n)
+static void FN(compare)(int variant, const rows2 *r)
 {
-    const T *a = in_a, *b = in_b;
-    bool *out = to;
+    const int64_t n = r->n, step_a = r->step_a, step_b = r->step_b;
+    const T *a = r->a, *b = r->b;
+    bool *out = r->out;
     switch (variant) {
     case EQUAL: EACH(x == y);
     case NOT_EQUAL: EACH(x != y);
@@ -162,8 +163,8 @@ static void FN(clip)(const void *in, int64_t step, const void *low, int64_t step
         }
         return;
     }
-    FN(binary)(MINIMUM, in, step, high, step_high, to, n);  // in one loop they would be no vectors
-    FN(binary)(MAXIMUM, to, 1, low, step_low, to, n);
+    FN(binary)(MINIMUM, &ONE_ROW(in, step, high, step_high, to, n));  // in one loop they would be no vectors
+    FN(binary)(MAXIMUM, &ONE_ROW(to, 1, low, step_low, to, n));
 }
 
 // Numbers combined into those that places name, in order, up to the first place that is outside; how many those were.

@@ -55,22 +55,28 @@ static void divide_small(bool rest, const int64_t *a, int64_t step_a, const int6
     }
 }
 
-static void i64_arithmetic(int variant, const void *in_a, int64_t step_a, const void *in_b, int64_t step_b, void *to,
-                           int64_t n)
+static void divide_row(int variant, const int64_t *a, int64_t step_a, const int64_t *b, int64_t step_b, int64_t *out,
+                       int64_t n)
 {
     enum { PIECE = 512 };
-    const int64_t *a = in_a, *b = in_b;
-    int64_t *out = to;
-    if (variant != FLOOR_DIVIDE && variant != MOD) {
-        i64_binary(variant, a, step_a, b, step_b, out, n);
-        return;
-    }
     for (int64_t at = 0; at < n; at += PIECE) {
         const int64_t count = MU_MIN(n - at, PIECE), *from_a = a + at * step_a, *from_b = b + at * step_b;
         const int64_t last = count - 1;
         if (all_small(from_a, last * step_a + 1) && all_small(from_b, last * step_b + 1))
             divide_small(variant == MOD, from_a, step_a, from_b, step_b, out + at, count);
         else
-            i64_binary(variant, from_a, step_a, from_b, step_b, out + at, count);
+            i64_binary(variant, &ONE_ROW(from_a, step_a, from_b, step_b, out + at, count));
     }
+}
+
+static void i64_arithmetic(int variant, const rows2 *r)
+{
+    const int64_t *a = r->a, *b = r->b;
+    int64_t *out = r->out;
+    if (variant != FLOOR_DIVIDE && variant != MOD) {
+        i64_binary(variant, r);
+        return;
+    }
+    for (int64_t row = 0; row < r->rows; row++)
+        divide_row(variant, a + row * r->row_a, r->step_a, b + row * r->row_b, r->step_b, out + row * r->n, r->n);
 }
