@@ -35,6 +35,13 @@ MU_INLINE __m512i narrowed_above(const float *x)
 }
 #endif
 
+MU_INLINE uint16_t narrowed_bf16(float x)
+{
+    const uint32_t bits = bits_of(x), rounded = bits + 0x7fff + (bits >> 16 & 1);
+    // A NaN stays one when the low half alone made it so.
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded >> 16);
+}
+
 void MU_KERNEL(narrow_bf16)(const float *restrict x, uint16_t *restrict y, int64_t n)
 {
     int64_t i = 0;
@@ -47,11 +54,8 @@ void MU_KERNEL(narrow_bf16)(const float *restrict x, uint16_t *restrict y, int64
         _mm512_storeu_si512(y + i, _mm512_permutex2var_epi16(narrowed_above(x + i), chosen,
                                                              narrowed_above(x + i + MU_LANES)));
 #endif
-    for (; i < n; i++) {
-        const uint32_t bits = bits_of(x[i]), rounded = bits + 0x7fff + (bits >> 16 & 1);
-        // A NaN stays one when the low half alone made it so.
-        y[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded >> 16);
-    }
+    for (; i < n; i++)
+        y[i] = narrowed_bf16(x[i]);
 }
 
 // A denormal's fraction counts 2^-24, which float32 holds exactly.
@@ -123,6 +127,28 @@ void MU_KERNEL(f16_from_u8)(const uint8_t *restrict x, uint16_t *restrict y, int
 #endif
     for (; i < n; i++)
         y[i] = narrowed((float)x[i]);
+}
+
+MU_INLINE void narrow_whole(const int32_t *restrict x, uint16_t *restrict y, int64_t n, bool bfloat)
+{
+    int64_t i = 0;
+#if MU_WIDE_HALVES
+    for (; i + MU_LANES <= n; i += MU_LANES) {
+        mu_vi whole;
+        memcpy(&whole, x + i, sizeof whole);
+        store_halves(y + i, __builtin_convertvector(whole, mu_vf), bfloat);
+    }
+#endif
+    for (; i < n; i++)
+        y[i] = bfloat ? narrowed_bf16((float)x[i]) : narrowed((float)x[i]);
+}
+
+void MU_KERNEL(halves_from_i32)(bool bfloat, const int32_t *x, uint16_t *y, int64_t n)
+{
+    if (bfloat)
+        narrow_whole(x, y, n, true);
+    else
+        narrow_whole(x, y, n, false);
 }
 
 // The processor's own conversion gives the least number for infinities and NaN.

@@ -322,6 +322,9 @@ typedef struct mu_kernels {
     // f16_from_u8: n bytes as IEEE's halves. i32_from_f16: the whole part of n halves; of infinities and NaN INT32_MIN.
     void (*f16_from_u8)(const uint8_t *x, uint16_t *y, int64_t n);
     void (*i32_from_f16)(const uint16_t *x, int32_t *y, int64_t n);
+
+    // halves_from_i32: n int32 as float32 numbers are, these as 16-bit floats (IEEE's half, or bfloat16).
+    void (*halves_from_i32)(bool bfloat, const int32_t *x, uint16_t *y, int64_t n);
 } mu_kernels;
 
 // mu__kernels gives the table that is used: the best for this processor, unless another was asked for.

@@ -19,7 +19,7 @@
     X(reduce_n) X(copy) X(put) X(fence) X(pair) X(turn) X(sort_rows) X(fold_rows) X(sum_bf16) X(sum_f64) X(halves2)  \
     X(bits2) X(scale) X(extreme_f32) X(extreme_f64) X(extreme_columns_f32) X(extreme_columns_f64)              \
     X(scale_u8) X(gather_u8) X(math_f32) X(math_f64) X(math2_f32) X(math2_f64) X(math_halves) \
-    X(widen_f16) X(widen_bf16) X(narrow_f16) X(narrow_bf16) X(f16_from_u8) X(i32_from_f16)
+    X(widen_f16) X(widen_bf16) X(narrow_f16) X(narrow_bf16) X(f16_from_u8) X(i32_from_f16) X(halves_from_i32)
 
 #define MU_KERNEL_DECLARE(slot) __typeof__(*((mu_kernels *)0)->slot) MU_KERNEL(slot);
 MU_KERNEL_SLOTS(MU_KERNEL_DECLARE)

@@ -120,6 +120,10 @@ void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t 
         mu__kernels()->i32_from_f16(in, out, n);
         return;
     }
+    if (from == MU_I32 && is_half(to)) {
+        mu__kernels()->halves_from_i32(to == MU_BF16, in, out, n);
+        return;
+    }
     if (from == MU_F32) {
         (to == MU_BF16 ? mu__kernels()->narrow_bf16 : mu__kernels()->narrow_f16)(in, out, n);
         return;

@@ -105,6 +105,31 @@ static void test_whole_numbers(void **state)
     }
 }
 
+// Of both signs and every size; rounded to float32 first, as a conversion in two steps does.
+static void test_wide_whole_numbers(void **state)
+{
+    enum { N = 700 };
+    int32_t whole[N];
+    float wide[N];
+    uint16_t halves[N + 1], wanted[N];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        whole[i] = (int32_t)((uint32_t)i * 2654435761u) >> i % 32;
+        wide[i] = (float)whole[i];
+    }
+    for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
+        const mu_kernels *k = mu__kernels_for(isas[isa]);
+        for (int kind = 0; k && kind < 40; kind++) {
+            const int64_t from = kind / 2, n = N - from;
+            halves[n] = 0xA5A5;
+            (kind & 1 ? k->narrow_bf16 : k->narrow_f16)(wide + from, wanted, n);
+            k->halves_from_i32(kind & 1, whole + from, halves, n);
+            assert_memory_equal(halves, wanted, (size_t)n * sizeof *wanted);
+            assert_int_equal(halves[n], 0xA5A5);
+        }
+    }
+}
+
 // ---- Functions ----------------------------------------------------------------------------------
 
 static double gelu(double x) { return x * (0.5 * erfc(-x * 0.70710678118654752440)); }
@@ -277,6 +302,7 @@ static void test_softmax(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves), cmocka_unit_test(test_whole_numbers),
+                                       cmocka_unit_test(test_wide_whole_numbers),
         cmocka_unit_test(test_functions), cmocka_unit_test(test_sum_f64), cmocka_unit_test(test_softmax)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
