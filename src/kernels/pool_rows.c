@@ -340,7 +340,8 @@ MU_INLINE void max_of_square(const float *const four[4], int64_t ahead, int64_t 
 MU_INLINE void mean_of_square(const float *const four[4], int64_t ahead, int64_t n, float *y, uint8_t *mark)
 {
     (void)mark;
-    const mu_vf above = v_load_n(four[0], n) + v_load_n(four[1], n), below = v_load_n(four[2], n) + v_load_n(four[3], n);
+    const mu_vf above = v_load_n(four[0], n) + v_load_n(four[1], n);
+    const mu_vf below = v_load_n(four[2], n) + v_load_n(four[3], n);
     MU_UNROLL
     for (int k = 0; k < 4; k++)
         v_fetch_far(four[k], ahead);

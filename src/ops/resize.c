@@ -31,8 +31,8 @@ typedef struct resize_job {
     _Atomic bool exhausted;
 } resize_job;
 
-// CHANNELS: of a pixel that are sampled together. STREAMED: bytes of a result that go past the caches, half of what other
-// ops' results must have: rows are read again and again while it is written, and the caches were meant for these.
+// CHANNELS: of a pixel that are sampled together. STREAMED: bytes of a result that go past the caches, half of what
+// other ops' results must have: rows are read again and again while it is written, and the caches are for these.
 enum { CHANNELS = 16, STREAMED = 16 << 20 };
 
 #define T float

@@ -1,5 +1,5 @@
-// Segments: rows that bear one number are reduced together. Sums, products, extremes and the sorted rows' means of floats
-// are rows, other means are made of sums.
+// Segments: rows that bear one number are reduced together. Sums, products, extremes and sorted segments' means of
+// floats are rows, other means are made of sums.
 //
 // The unsorted rows are told how many segments there are; the sorted ones find out from the last number, so their
 // shape depends on elements. Rows are taken in order, so that a result has one rounding. An extreme's gradient is

@@ -301,8 +301,8 @@ static void test_softmax(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_halves), cmocka_unit_test(test_whole_numbers),
-                                       cmocka_unit_test(test_wide_whole_numbers),
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_halves), cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_wide_whole_numbers),
         cmocka_unit_test(test_functions), cmocka_unit_test(test_sum_f64), cmocka_unit_test(test_softmax)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
