@@ -193,6 +193,7 @@ static mu_status pool_fast(const mu_kernel *kernel)
 // ---- Rows ---------------------------------------------------------------------------------------
 
 static const mu_pool_attrs two = {.window = {2, {2, 2}}, .strides = {2, {2, 2}}, .padding = "valid"};
+static const mu_pool_attrs apart = {.window = {2, {2, 2}}, .strides = {2, {3, 2}}, .padding = "valid"};
 static const mu_pool_attrs overlapping = {.window = {2, {3, 2}}, .strides = {2, {2, 1}}, .padding = "same"};
 static const mu_pool_attrs padded = {
     .window = {2, {3, 3}}, .strides = {2, {2, 3}}, .pads = {4, {1, 0, 2, 1}}, .padding = "explicit"};
@@ -200,6 +201,7 @@ static const mu_pool_attrs padded = {
 static const mu_sample pool_samples[] = {
     {.n_in = 1, .in = {{4, {2, 6, 4, 3}}}, .attrs = &two},
     {.n_in = 1, .in = {{4, {1, 7, 5, 17}}}, .attrs = &two},
+    {.n_in = 1, .in = {{4, {2, 8, 5, 18}}}, .attrs = &apart},
     {.n_in = 1, .in = {{4, {2, 5, 7, 2}}}, .attrs = &overlapping},
     {.n_in = 1, .in = {{4, {1, 6, 7, 2}}}, .attrs = &padded},
     {.n_in = 1, .in = {{4, {0, 4, 4, 2}}}, .attrs = &two},
