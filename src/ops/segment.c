@@ -173,22 +173,30 @@ static void divide_f64(double *y, double count, int64_t n)
         y[i] /= count;
 }
 
+// 16-bit floats are divided as float32, which more counts are exact in.
+static void divide_halves(mu_dtype dtype, uint16_t *y, float count, int64_t n)
+{
+    float wide[BLOCK];
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t some = MU_MIN((int64_t)BLOCK, n - at);
+        mu__convert(MU_F32, wide, dtype, y + at, some);
+        divide_f32(wide, count, some);
+        mu__convert(dtype, y + at, MU_F32, wide, some);
+    }
+}
+
 // Where means are asked for, y, which are the sums of `rows` rows of n elements, become means while they are near.
 static void finish_segment(const mu_kernel *k, void *y, int64_t rows, int64_t n)
 {
     const mu_dtype dtype = k->out[0].dtype;
-    const float count = (float)rows;
-    uint16_t half;
     if (k->op != &mu_op_segment_mean || rows < 2)
         return;
-    if (dtype == MU_F32) {
-        divide_f32(y, count, n);
-    } else if (dtype == MU_F64) {
+    if (dtype == MU_F32)
+        divide_f32(y, (float)rows, n);
+    else if (dtype == MU_F64)
         divide_f64(y, (double)rows, n);
-    } else {
-        mu__convert(dtype, &half, MU_F32, &count, 1);
-        mu__kernels()->halves2(MU_HALVES_DIVIDE, dtype == MU_BF16, y, 1, &half, 0, y, n);
-    }
+    else
+        divide_halves(dtype, y, (float)rows, n);
 }
 
 // Where the rows end that bear the same number as row i.

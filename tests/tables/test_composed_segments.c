@@ -43,6 +43,20 @@ static void test_rows(void **state)
 
 static double at(const mu_tensor *x, int64_t i) { return mu__read_element(x->dtype, mu__data(x), i); }
 
+// 2,049 is no float16; divided by the 2,048 next to it the mean would be 1.001.
+static void test_mean_of_many(void **state)
+{
+    enum { N = 2049 };
+    static float values[N] = {2050};
+    static int32_t segments[N];
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const mu_tensor *numbers = mu_segment_mean(mu_cast(mu_vector_f32(N, values), MU_F16), ids(N, segments));
+    assert_non_null(numbers);
+    assert_true(at(numbers, 0) == 1);
+    mu_pool_close(pool);
+}
+
 static void test_empty_segments(void **state)
 {
     (void)state;
@@ -167,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_empty_segments),
+        cmocka_unit_test(test_mean_of_many),
         cmocka_unit_test(test_distributions),
         cmocka_unit_test(test_slopes_of_gamma),
         cmocka_unit_test(test_odd_rates),
