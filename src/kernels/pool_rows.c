@@ -1,7 +1,8 @@
 // Max and average pools of any window, stride and padding. Main idea: an image is read once and in order, which is how
 // memory is fast: each of its rows is pooled along itself into a piece of memory that stays in the cache, and windows
 // are put together from such rows. A window's elements are so compared in row order, which decides ties; the first NaN
-// wins over all. Knows nothing of threads: its callers share images.
+// wins over all. Windows of two by two elements that lie apart are read as they are. Knows nothing of threads: its
+// callers share images.
 #include "windows.h"
 
 enum { FETCHED = 8192 };  // bytes: how far ahead of what is read memory is asked for more
