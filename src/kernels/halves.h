@@ -1,7 +1,6 @@
 // Vectors of float32 that are read from 16-bit floats and written to them; IEEE's halves, and writing, where vectors
 // are wide and processors have the instructions for it. Main idea: bfloat16 is the upper half of a float32, so widening
-// is a shift. Knows nothing of
-// what is computed meanwhile.
+// is a shift. Knows nothing of what is computed meanwhile.
 #ifndef MU_SRC_KERNELS_HALVES_H
 #define MU_SRC_KERNELS_HALVES_H
 

@@ -32,7 +32,7 @@ typedef struct resize_job {
 } resize_job;
 
 // CHANNELS: of a pixel that are sampled together. STREAMED: bytes of a result that go past the caches, half of what
-// other ops' results must have: rows are read again and again while it is written, and the caches are for these.
+// other ops' results must have. Measured, not explained: 16 MB take 0.8 instead of 1.4 ms; a cast's 16 MB take longer.
 enum { CHANNELS = 16, STREAMED = 16 << 20 };
 
 #define T float
