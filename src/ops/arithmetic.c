@@ -33,10 +33,22 @@ typedef void loop2(int variant, const rows2 *r);
         .n = (count)                                                                                              \
     }
 
+// Whether both operands go on by one element, or stay.
+static bool is_dense(const rows2 *r)
+{
+    return (r->step_a == 0 || r->step_a == 1) && (r->step_b == 0 || r->step_b == 1);
+}
+
+static mu_math2 function_of(int variant)
+{
+    return variant == POW ? MU_MATH_POW : variant == ATAN2 ? MU_MATH_ATAN2 : MU_MATH_FLOOR_MOD;
+}
+
 #define T float
 #define W float
 #define FN(name) f32_##name
 #define M(name) name##f
+#define MATH2 math2_f32
 #define IS_FLOAT 1
 #define IS_SIGNED 1
 #include "ops/arithmetic_loops.inc.c"
@@ -45,6 +57,7 @@ typedef void loop2(int variant, const rows2 *r);
 #define W double
 #define FN(name) f64_##name
 #define M(name) name
+#define MATH2 math2_f64
 #define IS_FLOAT 1
 #define IS_SIGNED 1
 #include "ops/arithmetic_loops.inc.c"
@@ -397,39 +410,6 @@ static mu_status integer_ref(const mu_kernel *k)
                              (long long)i);
     }
     return arithmetic_ref(k);
-}
-
-// Whether both operands go on by one element, or stay.
-static bool is_dense(int64_t step_a, int64_t step_b)
-{
-    return (step_a == 0 || step_a == 1) && (step_b == 0 || step_b == 1);
-}
-
-static mu_math2 function_of(int variant)
-{
-    return variant == POW ? MU_MATH_POW : variant == ATAN2 ? MU_MATH_ATAN2 : MU_MATH_FLOOR_MOD;
-}
-
-static void f32_math(int variant, const rows2 *r)
-{
-    const float *a = r->a, *b = r->b;
-    float *out = r->out;
-    if (!is_dense(r->step_a, r->step_b))
-        f32_binary(variant, r);
-    for (int64_t row = 0; row < r->rows && is_dense(r->step_a, r->step_b); row++)
-        mu__kernels()->math2_f32(function_of(variant), a + row * r->row_a, r->step_a, b + row * r->row_b, r->step_b,
-                                out + row * r->n, r->n);
-}
-
-static void f64_math(int variant, const rows2 *r)
-{
-    const double *a = r->a, *b = r->b;
-    double *out = r->out;
-    if (!is_dense(r->step_a, r->step_b))
-        f64_binary(variant, r);
-    for (int64_t row = 0; row < r->rows && is_dense(r->step_a, r->step_b); row++)
-        mu__kernels()->math2_f64(function_of(variant), a + row * r->row_a, r->step_a, b + row * r->row_b, r->step_b,
-                                out + row * r->n, r->n);
 }
 
 static mu_status math_run(const mu_kernel *k)

@@ -1,8 +1,8 @@
 // Loops over two operands of one number type; included by arithmetic.c once per type.
 //
 // T: the element; W: the unsigned type in which its integers wrap around (T itself for floats); FN(name): the
-// name of this copy; M(name): libm's function for T; IS_FLOAT, IS_SIGNED; REAL: a float type precise enough for the
-// quotients of a small integer type, or undefined.
+// name of this copy; M(name): libm's function for T; MATH2: the kernel's slot for functions of two T; IS_FLOAT,
+// IS_SIGNED; REAL: a float type precise enough for the quotients of a small integer type, or undefined.
 
 static inline T FN(least)(T x, T y)
 {
@@ -137,6 +137,20 @@ static void FN(compare)(int variant, const rows2 *r)
     }
 }
 
+#if IS_FLOAT
+static void FN(math)(int variant, const rows2 *r)
+{
+    const T *a = r->a, *b = r->b;
+    T *out = r->out;
+    if (!is_dense(r)) {
+        FN(binary)(variant, r);
+        return;
+    }
+    for (int64_t row = 0; row < r->rows; row++, a += r->row_a, b += r->row_b, out += r->n)
+        mu__kernels()->MATH2(function_of(variant), a, r->step_a, b, r->step_b, out, r->n);
+}
+#endif
+
 static inline bool FN(is_number)(T x)
 {
 #if IS_FLOAT
@@ -223,5 +237,6 @@ static bool FN(has_bad)(bool power, const void *in, int64_t n)
 #undef W
 #undef FN
 #undef M
+#undef MATH2
 #undef IS_FLOAT
 #undef IS_SIGNED
