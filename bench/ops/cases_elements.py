@@ -15,11 +15,12 @@ def arithmetic():
             ("multiply", "mul", "Mul", "b", "memory"), ("divide", "div", "RealDiv", "q", "memory"),
             ("maximum", "maximum", "Maximum", "b", "memory"), ("minimum", "minimum", "Minimum", "b", "memory"),
             ("floor_divide", "floor_divide", "FloorDiv", "q", "math"), ("mod", "remainder", "FloorMod", "q", "math"),
-            ("atan2", "atan2", "Atan2", "b", "math"), ("equal", "eq", "Equal", "b", "memory"),
+            ("equal", "eq", "Equal", "b", "memory"),
             ("not_equal", "ne", "NotEqual", "b", "memory"), ("less", "lt", "Less", "b", "memory"),
             ("less_equal", "le", "LessEqual", "b", "memory"), ("greater", "gt", "Greater", "b", "memory"),
             ("greater_equal", "ge", "GreaterEqual", "b", "memory")):
         case(name, f"a {y}", f"torch.{torch}(a, {y})", f"raw.{tf}(x=a, y={y})", kind)
+    case("atan2", "a b", "torch.atan2(a, b)", "raw.Atan2(y=a, x=b)", "math")
     case("divide_no_nan", "a q", "", "raw.DivNoNan(x=a, y=q)")
     case("squared_difference", "a b", "", "raw.SquaredDifference(x=a, y=b)")
     case("pow", "p b", "torch.pow(p, b)", "raw.Pow(x=p, y=b)", "math", tolerance=1e-4)
