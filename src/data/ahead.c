@@ -4,6 +4,10 @@
 // so a restored iterator passes over elements before any is made ahead.
 #include "data/queue.h"
 
+typedef struct prefetch_args {
+    int64_t buffer_size;
+} prefetch_args;
+
 typedef struct ahead_state {
     mu_queue *queue;
 } ahead_state;
@@ -16,7 +20,7 @@ static mu_status take_input(void *arg, mu_item *item, bool *end)
 static mu_status map_input(void *arg, mu_item *item)
 {
     const mu_stage *stage = arg;
-    mu_value *result = mu__call_map(&stage->dataset->args, mu__item_value(item));
+    mu_value *result = mu__call_map(stage->dataset->args, mu__item_value(item));
     mu__item_drop(item);
     item->value = result;
     return result != NULL ? MU_OK : mu_error_code();
@@ -25,16 +29,22 @@ static mu_status map_input(void *arg, mu_item *item)
 static const mu_queue_ops prefetch_ops = {.name = "prefetch", .take = take_input};
 static const mu_queue_ops map_ops = {.name = "map", .take = take_input, .make = map_input};
 
-static mu_status ahead_next(mu_stage *stage, mu_item *item, bool *end)
+static mu_status prefetch_next(mu_stage *stage, mu_item *item, bool *end)
 {
     ahead_state *state = stage->state;
-    if (state->queue == NULL) {
-        int64_t count = stage->dataset->args.count;
-        bool prefetch = stage->ops == &mu__stage_prefetch;
-        state->queue = mu__queue_open(prefetch ? &prefetch_ops : &map_ops, stage, count, prefetch ? 1 : (int)count);
-        if (state->queue == NULL)
-            return mu_error_code();
-    }
+    const prefetch_args *args = stage->dataset->args;
+    if (state->queue == NULL && (state->queue = mu__queue_open(&prefetch_ops, stage, args->buffer_size, 1)) == NULL)
+        return mu_error_code();
+    return mu__queue_get(state->queue, item, end);
+}
+
+static mu_status parallel_map_next(mu_stage *stage, mu_item *item, bool *end)
+{
+    ahead_state *state = stage->state;
+    const mu_map_args *args = stage->dataset->args;
+    if (state->queue == NULL &&
+        (state->queue = mu__queue_open(&map_ops, stage, args->parallel_calls, (int)args->parallel_calls)) == NULL)
+        return mu_error_code();
     return mu__queue_get(state->queue, item, end);
 }
 
@@ -65,14 +75,28 @@ static int64_t ahead_cardinality(const mu_dataset *dataset)
     return mu_dataset_cardinality(dataset->inputs[0]);
 }
 
-const mu_stage_ops mu__stage_prefetch = {
-    .name = "prefetch", .state_bytes = sizeof(ahead_state), .next = ahead_next, .skip = ahead_skip,
-    .close = ahead_close, .cardinality = ahead_cardinality,
+static const mu_stage_ops prefetch_stage = {
+    .name = "prefetch",
+    .state_bytes = sizeof(ahead_state),
+    .args_bytes = sizeof(prefetch_args),
+    .next = prefetch_next,
+    .skip = ahead_skip,
+    .close = ahead_close,
+    .cardinality = ahead_cardinality,
+    .divided_before = true,
+    .batch_size = mu__batch_size_of_inputs,
 };
 
 const mu_stage_ops mu__stage_parallel_map = {
-    .name = "parallel_map", .state_bytes = sizeof(ahead_state), .next = ahead_next, .skip = ahead_skip,
-    .close = ahead_close, .cardinality = ahead_cardinality, .spec = mu__map_result_spec,
+    .name = "parallel_map",
+    .state_bytes = sizeof(ahead_state),
+    .args_bytes = sizeof(mu_map_args),
+    .owned = mu__map_owned,
+    .next = parallel_map_next,
+    .skip = ahead_skip,
+    .close = ahead_close,
+    .cardinality = ahead_cardinality,
+    .spec = mu__map_result_spec,
 };
 
 mu_dataset *mu_dataset_prefetch(mu_dataset *dataset, int64_t count)
@@ -82,5 +106,5 @@ mu_dataset *mu_dataset_prefetch(mu_dataset *dataset, int64_t count)
                   MU_MAX_PREFETCH);
         return NULL;
     }
-    return mu__dataset_stage(&mu__stage_prefetch, &(mu_stage_args){.count = count > 0 ? count : 2}, dataset);
+    return mu__dataset_stage(&prefetch_stage, &(prefetch_args){count > 0 ? count : 2}, dataset);
 }

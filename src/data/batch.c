@@ -4,6 +4,13 @@
 // batch whose items may be used again by the next one.
 #include "data/dataset.h"
 
+typedef struct batch_args {
+    int64_t batch_size;
+    bool drop_remainder;
+    bool pad;
+    mu_division division;  // n not 0: of each batch only these rows are made
+} batch_args;
+
 typedef struct batch_state {
     struct {
         mu_item *items;
@@ -49,14 +56,14 @@ static void drop_first(batch_state *state, size_t n)
 static mu_value *stack_own(mu_stage *stage, int64_t n)
 {
     batch_state *state = stage->state;
-    const mu_division *by = &stage->dataset->args.division;
-    const bool pad = stage->ops == &mu__stage_padded_batch;
+    const batch_args *args = stage->dataset->args;
+    const mu_division *by = &args->division;
     int64_t begin = 0, end = n;
     if (by->n > 0)
         mu__division_rows(by, n, &begin, &end);
     if (end > begin)
-        return mu__stack(state->held.items + begin, end - begin, pad, &state->spares, stage->ops->name);
-    mu_value *like = mu__stack(state->held.items, 1, pad, &state->spares, stage->ops->name);
+        return mu__stack(state->held.items + begin, end - begin, args->pad, &state->spares, stage->ops->name);
+    mu_value *like = mu__stack(state->held.items, 1, args->pad, &state->spares, stage->ops->name);
     mu_value *empty = like != NULL ? mu__empty_like(like) : NULL;
     mu_release(like);
     return empty;
@@ -65,10 +72,10 @@ static mu_value *stack_own(mu_stage *stage, int64_t n)
 static mu_status batch_next(mu_stage *stage, mu_item *item, bool *end)
 {
     batch_state *state = stage->state;
-    const mu_stage_args *args = &stage->dataset->args;
-    MU_TRY(hold(stage, args->count));
+    const batch_args *args = stage->dataset->args;
+    MU_TRY(hold(stage, args->batch_size));
     size_t n = state->held.n;
-    *end = n == 0 || (args->drop_remainder && n < (size_t)args->count);
+    *end = n == 0 || (args->drop_remainder && n < (size_t)args->batch_size);
     if (*end)
         return MU_OK;
     item->value = stack_own(stage, (int64_t)n);
@@ -78,13 +85,13 @@ static mu_status batch_next(mu_stage *stage, mu_item *item, bool *end)
 
 static mu_status batch_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 {
-    const mu_stage_args *args = &stage->dataset->args;
-    int64_t limit = INT64_MAX / args->count, part = 0;
+    const batch_args *args = stage->dataset->args;
+    int64_t limit = INT64_MAX / args->batch_size, part = 0;
     while (*skipped < count) {
         int64_t batches = MU_MIN(count - *skipped, limit);
-        MU_TRY(mu__stage_skip(stage, 0, batches * args->count, &part));
-        *skipped += part / args->count + (!args->drop_remainder && part % args->count > 0);
-        if (part < batches * args->count)
+        MU_TRY(mu__stage_skip(stage, 0, batches * args->batch_size, &part));
+        *skipped += part / args->batch_size + (!args->drop_remainder && part % args->batch_size > 0);
+        if (part < batches * args->batch_size)
             break;
     }
     return MU_OK;
@@ -92,28 +99,66 @@ static mu_status batch_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 
 static int64_t batch_cardinality(const mu_dataset *dataset)
 {
-    int64_t n = mu_dataset_cardinality(dataset->inputs[0]), size = dataset->args.count;
-    return n < 0 ? n : n / size + (!dataset->args.drop_remainder && n % size > 0);
+    const batch_args *args = dataset->args;
+    int64_t n = mu_dataset_cardinality(dataset->inputs[0]), size = args->batch_size;
+    return n < 0 ? n : n / size + (!args->drop_remainder && n % size > 0);
 }
 
 static mu_value *batch_spec(const mu_dataset *dataset)
 {
+    const batch_args *args = dataset->args;
     mu_value *spec = mu__dataset_spec(dataset->inputs[0]);
-    int64_t n = dataset->args.drop_remainder ? dataset->args.count : MU_UNKNOWN;
-    return spec != NULL ? mu__stack_spec(spec, n, dataset->ops == &mu__stage_padded_batch) : NULL;
+    return spec != NULL ? mu__stack_spec(spec, args->drop_remainder ? args->batch_size : MU_UNKNOWN, args->pad) : NULL;
 }
 
-const mu_stage_ops mu__stage_batch = {
-    .name = "batch", .state_bytes = sizeof(batch_state), .next = batch_next, .skip = batch_skip, .close = batch_close,
-    .cardinality = batch_cardinality, .spec = batch_spec,
+static int64_t batch_size(const mu_dataset *dataset)
+{
+    return ((const batch_args *)dataset->args)->batch_size;
+}
+
+static int64_t batch_rows(const mu_dataset *dataset)
+{
+    const batch_args *args = dataset->args;
+    const int64_t n = mu_dataset_cardinality(dataset->inputs[0]);
+    return n >= 0 && args->drop_remainder ? n - n % args->batch_size : n;
+}
+
+static mu_dataset *batch_divide_rows(const mu_dataset *dataset, const mu_division *by)
+{
+    mu_dataset *clone = mu__dataset_clone(dataset, dataset->inputs);
+    if (clone != NULL)
+        ((batch_args *)clone->args)->division = *by;
+    return clone;
+}
+
+static const mu_stage_ops batch_stage = {
+    .name = "batch",
+    .state_bytes = sizeof(batch_state),
+    .args_bytes = sizeof(batch_args),
+    .next = batch_next,
+    .skip = batch_skip,
+    .close = batch_close,
+    .cardinality = batch_cardinality,
+    .spec = batch_spec,
+    .batch_size = batch_size,
+    .rows = batch_rows,
+    .divide_rows = batch_divide_rows,
 };
 
-const mu_stage_ops mu__stage_padded_batch = {
-    .name = "padded_batch", .state_bytes = sizeof(batch_state), .next = batch_next, .skip = batch_skip,
-    .close = batch_close, .cardinality = batch_cardinality, .spec = batch_spec,
+// What an element is padded to depends on the whole batch, so all of it is made before it is divided.
+static const mu_stage_ops padded_batch_stage = {
+    .name = "padded_batch",
+    .state_bytes = sizeof(batch_state),
+    .args_bytes = sizeof(batch_args),
+    .next = batch_next,
+    .skip = batch_skip,
+    .close = batch_close,
+    .cardinality = batch_cardinality,
+    .spec = batch_spec,
+    .batch_size = batch_size,
 };
 
-static mu_dataset *batch_dataset(const mu_stage_ops *ops, const mu_dataset_batch_args *args, const char *function)
+static mu_dataset *batch_dataset(bool pad, const mu_dataset_batch_args *args, const char *function)
 {
     mu_dataset_batch_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK)
@@ -122,37 +167,42 @@ static mu_dataset *batch_dataset(const mu_stage_ops *ops, const mu_dataset_batch
         mu__error(MU_INVALID_ARGUMENT, "the batch size is %lld; wanted at least 1", (long long)a.batch_size);
         return NULL;
     }
-    mu_stage_args stage = {.count = a.batch_size, .drop_remainder = a.drop_remainder};
-    return mu__dataset_stage(ops, &stage, a.dataset);
+    const batch_args stage = {.batch_size = a.batch_size, .drop_remainder = a.drop_remainder, .pad = pad};
+    return mu__dataset_stage(pad ? &padded_batch_stage : &batch_stage, &stage, a.dataset);
 }
 
 mu_dataset *mu_dataset_batch_with(const mu_dataset_batch_args *args)
 {
-    return batch_dataset(&mu__stage_batch, args, "mu_dataset_batch");
+    return batch_dataset(false, args, "mu_dataset_batch");
 }
 
 mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_batch_args *args)
 {
-    return batch_dataset(&mu__stage_padded_batch, args, "mu_dataset_padded_batch");
+    return batch_dataset(true, args, "mu_dataset_padded_batch");
 }
 
 // ---- Window -------------------------------------------------------------------------------------
 
+typedef struct window_args {
+    int64_t size, shift, stride;
+    bool drop_remainder;
+} window_args;
+
 // Elements from the first of a window to its last.
-static int64_t window_span(const mu_stage_args *args)
+static int64_t window_span(const window_args *args)
 {
-    return (args->count - 1) * args->step + 1;
+    return (args->size - 1) * args->stride + 1;
 }
 
 static mu_value *window_stack(mu_stage *stage)
 {
     batch_state *state = stage->state;
-    const mu_stage_args *args = &stage->dataset->args;
+    const window_args *args = stage->dataset->args;
     size_t n = 0;
-    mu_item *chosen = mu__calloc((size_t)args->count, sizeof *chosen);
+    mu_item *chosen = mu__calloc((size_t)args->size, sizeof *chosen);
     if (chosen == NULL)
         return NULL;
-    for (size_t i = 0; i < state->held.n && n < (size_t)args->count; i += (size_t)args->step)
+    for (size_t i = 0; i < state->held.n && n < (size_t)args->size; i += (size_t)args->stride)
         chosen[n++] = state->held.items[i];
     for (size_t i = 0; i < n; i++)
         mu_retain(chosen[i].value);
@@ -166,16 +216,16 @@ static mu_value *window_stack(mu_stage *stage)
 static mu_status window_next(mu_stage *stage, mu_item *item, bool *end)
 {
     batch_state *state = stage->state;
-    const mu_stage_args *args = &stage->dataset->args;
+    const window_args *args = stage->dataset->args;
     MU_TRY(hold(stage, window_span(args)));
     *end = state->held.n == 0 || (args->drop_remainder && state->held.n < (size_t)window_span(args));
     if (*end)
         return MU_OK;
     item->value = window_stack(stage);
-    size_t dropped = MU_MIN((size_t)args->index, state->held.n);
+    size_t dropped = MU_MIN((size_t)args->shift, state->held.n);
     drop_first(state, dropped);
-    if (dropped < (size_t)args->index && !state->input_ended) {
-        int64_t skipped = 0, wanted = args->index - (int64_t)dropped;
+    if (dropped < (size_t)args->shift && !state->input_ended) {
+        int64_t skipped = 0, wanted = args->shift - (int64_t)dropped;
         MU_TRY(mu__stage_skip(stage, 0, wanted, &skipped));
         state->input_ended = skipped < wanted;
     }
@@ -184,17 +234,30 @@ static mu_status window_next(mu_stage *stage, mu_item *item, bool *end)
 
 static int64_t window_cardinality(const mu_dataset *dataset)
 {
-    int64_t n = mu_dataset_cardinality(dataset->inputs[0]), shift = dataset->args.index;
+    const window_args *args = dataset->args;
+    int64_t n = mu_dataset_cardinality(dataset->inputs[0]);
     if (n < 0)
         return n;
-    if (dataset->args.drop_remainder)
-        return n < window_span(&dataset->args) ? 0 : (n - window_span(&dataset->args)) / shift + 1;
-    return n / shift + (n % shift > 0);
+    if (args->drop_remainder)
+        return n < window_span(args) ? 0 : (n - window_span(args)) / args->shift + 1;
+    return n / args->shift + (n % args->shift > 0);
 }
 
-const mu_stage_ops mu__stage_window = {
-    .name = "window", .state_bytes = sizeof(batch_state), .next = window_next, .close = batch_close,
-    .cardinality = window_cardinality, .spec = batch_spec,
+static mu_value *window_spec(const mu_dataset *dataset)
+{
+    const window_args *args = dataset->args;
+    mu_value *spec = mu__dataset_spec(dataset->inputs[0]);
+    return spec != NULL ? mu__stack_spec(spec, args->drop_remainder ? args->size : MU_UNKNOWN, false) : NULL;
+}
+
+static const mu_stage_ops window_stage = {
+    .name = "window",
+    .state_bytes = sizeof(batch_state),
+    .args_bytes = sizeof(window_args),
+    .next = window_next,
+    .close = batch_close,
+    .cardinality = window_cardinality,
+    .spec = window_spec,
 };
 
 mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args)
@@ -209,6 +272,6 @@ mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args)
                   (long long)a.window_size, (long long)shift, (long long)stride);
         return NULL;
     }
-    mu_stage_args stage = {.count = a.window_size, .index = shift, .step = stride, .drop_remainder = a.drop_remainder};
-    return mu__dataset_stage(&mu__stage_window, &stage, a.dataset);
+    const window_args stage = {a.window_size, shift, stride, a.drop_remainder};
+    return mu__dataset_stage(&window_stage, &stage, a.dataset);
 }

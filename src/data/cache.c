@@ -74,7 +74,7 @@ static mu_status collect(elements *seen, mu_item *item)
 static mu_status cache_next(mu_stage *stage, mu_item *item, bool *end)
 {
     cache_state *state = stage->state;
-    shared_cache *shared = (shared_cache *)stage->dataset->args.shared;
+    shared_cache *shared = (shared_cache *)stage->dataset->shared;
     if (!state->begun)
         state->read = atomic_load(&shared->full);
     state->begun = true;
@@ -112,9 +112,14 @@ static mu_object *cache_share(void)
     return &shared->object;
 }
 
-const mu_stage_ops mu__stage_cache = {
-    .name = "cache", .state_bytes = sizeof(cache_state), .next = cache_next, .close = cache_close,
-    .cardinality = cache_cardinality, .share = cache_share,
+static const mu_stage_ops cache_stage = {
+    .name = "cache",
+    .state_bytes = sizeof(cache_state),
+    .next = cache_next,
+    .close = cache_close,
+    .cardinality = cache_cardinality,
+    .share = cache_share,
+    .batch_size = mu__batch_size_of_inputs,
 };
 
 mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args)
@@ -122,8 +127,6 @@ mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args)
     mu_dataset_cache_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_cache") != MU_OK)
         return NULL;
-    mu_stage_args stage = {.name = a.file != NULL ? mu__strdup(a.file) : NULL};
-    if (a.file != NULL && stage.name == NULL)
-        return NULL;
-    return mu__dataset_stage(a.file != NULL ? &mu__stage_cache_file : &mu__stage_cache, &stage, a.dataset);
+    return a.file != NULL ? mu__dataset_cache_in_file(a.dataset, a.file)
+                          : mu__dataset_stage(&cache_stage, NULL, a.dataset);
 }

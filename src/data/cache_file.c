@@ -10,6 +10,17 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+typedef struct cache_file_args {
+    char *path;  // owned
+} cache_file_args;
+
+static const mu_owned_field cache_file_owned[] = {{MU_OWNS_TEXT, offsetof(cache_file_args, path)}, {MU_OWNS_END, 0}};
+
+static const char *path_of(const mu_stage *stage)
+{
+    return ((const cache_file_args *)stage->dataset->args)->path;
+}
+
 typedef struct cache_file_state {
     mu_record_reader reader;     // stream: the file was there
     mu_file_writer *writer;
@@ -157,7 +168,7 @@ static mu_status write_next(mu_stage *stage, mu_item *item, bool *end)
 static mu_status damaged(const mu_stage *stage)
 {
     return mu__error(MU_DATA_LOSS, "%s is no cache of a dataset, or not whole; remove it, and it will be made again",
-                     stage->dataset->args.name);
+                     path_of(stage));
 }
 
 static mu_status read_structure(mu_stage *stage, bool *end)
@@ -184,7 +195,7 @@ static mu_status read_next(mu_stage *stage, mu_item *item, bool *end)
     bool ok = mu__build_begin(&made, state->n_leaves), over = false;
     while (ok && made.n < state->n_leaves) {
         ok = mu__record_read(&state->reader, &over) == MU_OK && !over &&
-             mu__build_add(&made, mu__npy_parse(stage->dataset->args.name, state->reader.items, state->reader.n));
+             mu__build_add(&made, mu__npy_parse(path_of(stage), state->reader.items, state->reader.n));
     }
     *end = over && made.n == 0;
     if (over && made.n > 0)
@@ -199,11 +210,11 @@ static mu_status begin(mu_stage *stage)
 {
     cache_file_state *state = stage->state;
     state->begun = true;
-    state->reader.stream = mu__file_stream_open(stage->dataset->args.name);
+    state->reader.stream = mu__file_stream_open(path_of(stage));
     if (state->reader.stream != NULL || mu_error_code() != MU_NOT_FOUND)
         return mu_error_code();
     mu_error_take();
-    state->writer = mu__file_create(stage->dataset->args.name);
+    state->writer = mu__file_create(path_of(stage));
     return state->writer != NULL ? MU_OK : mu_error_code();
 }
 
@@ -220,7 +231,19 @@ static int64_t cache_file_cardinality(const mu_dataset *dataset)
     return mu_dataset_cardinality(dataset->inputs[0]);
 }
 
-const mu_stage_ops mu__stage_cache_file = {
-    .name = "cache_file", .state_bytes = sizeof(cache_file_state), .next = cache_file_next, .close = cache_file_close,
+static const mu_stage_ops cache_file_stage = {
+    .name = "cache_file",
+    .state_bytes = sizeof(cache_file_state),
+    .args_bytes = sizeof(cache_file_args),
+    .owned = cache_file_owned,
+    .next = cache_file_next,
+    .close = cache_file_close,
     .cardinality = cache_file_cardinality,
+    .batch_size = mu__batch_size_of_inputs,
 };
+
+mu_dataset *mu__dataset_cache_in_file(mu_dataset *dataset, const char *path)
+{
+    const cache_file_args args = {.path = mu__strdup(path)};
+    return args.path != NULL ? mu__dataset_stage(&cache_file_stage, &args, dataset) : NULL;
+}

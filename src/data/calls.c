@@ -6,12 +6,12 @@
 
 #include <stdarg.h>
 
-mu_status mu__name_callback(mu_stage_args *args, const char *name, const char *initial, bool given)
+char *mu__callback_name(const char *name, const char *stage, bool given)
 {
-    if (!given)
-        return mu__error(MU_INVALID_ARGUMENT, "%s has no function (NULL) to call; give one", initial);
-    args->name = mu__strdup(name != NULL ? name : initial);
-    return args->name != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (given)
+        return mu__strdup(name != NULL ? name : stage);
+    mu__error(MU_INVALID_ARGUMENT, "%s has no function (NULL) to call; give one", stage);
+    return NULL;
 }
 
 // A result leaves its pool with a reference of its own. NULL without a record is the callback's mistake,
@@ -30,26 +30,40 @@ static mu_value *leave_pool(mu_pool *pool, mu_value *result, const char *name, b
     return result;
 }
 
-mu_value *mu__call_map(const mu_stage_args *args, mu_value *element)
+mu_value *mu__call_map(const mu_map_args *args, mu_value *element)
 {
     mu_pool *pool = element != NULL ? mu_pool_open() : NULL;
     if (pool == NULL)
         return NULL;
     mu_value *result =
-        args->traced != NULL ? mu__give(mu__traced_map_call(args->traced, element)) : args->fn.map(element, args->arg);
+        args->traced != NULL ? mu__give(mu__traced_map_call(args->traced, element)) : args->fn(element, args->arg);
     return leave_pool(pool, result, args->name, false);
 }
 
 // The traced function's result is known without an element.
 mu_value *mu__map_result_spec(const mu_dataset *dataset)
 {
-    mu_value *input = dataset->args.traced != NULL ? mu__dataset_spec(dataset->inputs[0]) : NULL;
-    mu_value *spec = input != NULL ? mu__traced_map_spec(dataset->args.traced, input) : NULL;
+    const mu_map_args *args = dataset->args;
+    mu_value *input = args->traced != NULL ? mu__dataset_spec(dataset->inputs[0]) : NULL;
+    mu_value *spec = input != NULL ? mu__traced_map_spec(args->traced, input) : NULL;
     mu_release(input);
     return spec;
 }
 
 // ---- Generator ----------------------------------------------------------------------------------
+
+typedef struct generator_args {
+    void *(*open)(void *arg);
+    mu_value *(*next)(void *state);
+    void (*close)(void *state);
+    void *arg;
+    char *name;       // of the callback, in errors; owned
+    mu_value *like;   // spec of an element; may be NULL; retained
+} generator_args;
+
+static const mu_owned_field generator_owned[] = {{MU_OWNS_TEXT, offsetof(generator_args, name)},
+                                                 {MU_OWNS_OBJECT, offsetof(generator_args, like)},
+                                                 {MU_OWNS_END, 0}};
 
 typedef struct generator_state {
     void *user;
@@ -59,14 +73,14 @@ typedef struct generator_state {
 static mu_status generator_next(mu_stage *stage, mu_item *item, bool *end)
 {
     generator_state *state = stage->state;
-    const mu_stage_args *args = &stage->dataset->args;
+    const generator_args *args = stage->dataset->args;
     mu_pool *pool = mu_pool_open();
     if (pool == NULL)
         return mu_error_code();
     if (!state->opened)
         state->user = args->open != NULL ? args->open(args->arg) : args->arg;
     state->opened = true;
-    mu_value *element = mu__pending() ? NULL : args->fn.next(state->user);
+    mu_value *element = mu__pending() ? NULL : args->next(state->user);
     item->value = leave_pool(pool, element, args->name, true);
     *end = item->value == NULL;
     return mu_error_code();
@@ -75,17 +89,23 @@ static mu_status generator_next(mu_stage *stage, mu_item *item, bool *end)
 static void generator_close(mu_stage *stage)
 {
     generator_state *state = stage->state;
-    if (state->opened && stage->dataset->args.close != NULL)
-        stage->dataset->args.close(state->user);
+    const generator_args *args = stage->dataset->args;
+    if (state->opened && args->close != NULL)
+        args->close(state->user);
 }
 
 static mu_value *generator_spec(const mu_dataset *dataset)
 {
-    return mu_retain(dataset->args.value);
+    return mu_retain(((const generator_args *)dataset->args)->like);
 }
 
-const mu_stage_ops mu__stage_generator = {
-    .name = "generator", .state_bytes = sizeof(generator_state), .next = generator_next, .close = generator_close,
+static const mu_stage_ops generator_stage = {
+    .name = "generator",
+    .state_bytes = sizeof(generator_state),
+    .args_bytes = sizeof(generator_args),
+    .owned = generator_owned,
+    .next = generator_next,
+    .close = generator_close,
     .spec = generator_spec,
 };
 
@@ -94,14 +114,14 @@ mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args)
     mu_dataset_generator_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_generator") != MU_OK)
         return NULL;
-    mu_stage_args stage = {.open = a.open, .close = a.close, .arg = a.arg, .fn.next = a.next};
-    if (mu__name_callback(&stage, a.name, "generator", a.next != NULL) != MU_OK)
+    generator_args stage = {.open = a.open, .next = a.next, .close = a.close, .arg = a.arg};
+    if ((stage.name = mu__callback_name(a.name, "generator", a.next != NULL)) == NULL)
         return NULL;
-    if (a.like != NULL && (stage.value = mu__map_spec(mu_retain(a.like), mu__spec_as_it_is, 0)) == NULL) {
+    if (a.like != NULL && (stage.like = mu__map_spec(mu_retain(a.like), mu__spec_as_it_is, 0)) == NULL) {
         mu__free(stage.name);
         return NULL;
     }
-    return mu__give(mu__dataset_new(&mu__stage_generator, &stage, 0, NULL));
+    return mu__give(mu__dataset_new(&generator_stage, &stage, 0, NULL));
 }
 
 // ---- Map ----------------------------------------------------------------------------------------
@@ -111,7 +131,7 @@ static mu_status map_next(mu_stage *stage, mu_item *item, bool *end)
     MU_TRY(mu__stage_next(stage, 0, item, end));
     if (*end)
         return MU_OK;
-    mu_value *result = mu__call_map(&stage->dataset->args, mu__item_value(item));
+    mu_value *result = mu__call_map(stage->dataset->args, mu__item_value(item));
     mu__item_drop(item);
     item->value = result;
     return result != NULL ? MU_OK : mu_error_code();
@@ -127,8 +147,18 @@ static int64_t input_cardinality(const mu_dataset *dataset)
     return mu_dataset_cardinality(dataset->inputs[0]);
 }
 
-const mu_stage_ops mu__stage_map = {
-    .name = "map", .next = map_next, .skip = map_skip, .cardinality = input_cardinality, .spec = mu__map_result_spec,
+const mu_owned_field mu__map_owned[] = {{MU_OWNS_TEXT, offsetof(mu_map_args, name)},
+                                       {MU_OWNS_OBJECT, offsetof(mu_map_args, traced)},
+                                       {MU_OWNS_END, 0}};
+
+static const mu_stage_ops map_stage = {
+    .name = "map",
+    .args_bytes = sizeof(mu_map_args),
+    .owned = mu__map_owned,
+    .next = map_next,
+    .skip = map_skip,
+    .cardinality = input_cardinality,
+    .spec = mu__map_result_spec,
 };
 
 // Traced at once where it is known what elements are, so that a mistake shows here.
@@ -159,28 +189,36 @@ mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args)
         mu__error(MU_INVALID_ARGUMENT, "mu_dataset_map is given both fn and function; give one of them");
         return NULL;
     }
-    mu_stage_args stage = {.count = a.parallel_calls, .arg = a.arg, .fn.map = a.fn};
-    if (mu__name_callback(&stage, a.name, "map", a.fn != NULL || a.function != NULL) != MU_OK)
+    mu_map_args stage = {.parallel_calls = a.parallel_calls, .fn = a.fn, .arg = a.arg};
+    if ((stage.name = mu__callback_name(a.name, "map", a.fn != NULL || a.function != NULL)) == NULL)
         return NULL;
     if (a.function != NULL && (stage.traced = traced_map(a.function, a.dataset)) == NULL) {
         mu__free(stage.name);
         return NULL;
     }
-    return mu__dataset_stage(a.parallel_calls > 1 ? &mu__stage_parallel_map : &mu__stage_map, &stage, a.dataset);
+    return mu__dataset_stage(a.parallel_calls > 1 ? &mu__stage_parallel_map : &map_stage, &stage, a.dataset);
 }
 
 // ---- Filter -------------------------------------------------------------------------------------
 
+typedef struct filter_args {
+    bool (*keep)(mu_value *element, void *arg);
+    void *arg;
+    char *name;  // owned
+} filter_args;
+
+static const mu_owned_field filter_owned[] = {{MU_OWNS_TEXT, offsetof(filter_args, name)}, {MU_OWNS_END, 0}};
+
 static mu_status filter_next(mu_stage *stage, mu_item *item, bool *end)
 {
-    const mu_stage_args *args = &stage->dataset->args;
+    const filter_args *args = stage->dataset->args;
     for (;;) {
         MU_TRY(mu__stage_next(stage, 0, item, end));
         if (*end)
             return MU_OK;
         mu_value *element = mu__item_value(item);
         mu_pool *pool = element != NULL ? mu_pool_open() : NULL;
-        bool keep = pool != NULL && args->fn.keep(element, args->arg);
+        bool keep = pool != NULL && args->keep(element, args->arg);
         mu_pool_close(pool);
         if (keep && !mu__pending())
             return MU_OK;
@@ -192,14 +230,20 @@ static mu_status filter_next(mu_stage *stage, mu_item *item, bool *end)
     }
 }
 
-const mu_stage_ops mu__stage_filter = {.name = "filter", .next = filter_next};
+static const mu_stage_ops filter_stage = {
+    .name = "filter",
+    .args_bytes = sizeof(filter_args),
+    .owned = filter_owned,
+    .next = filter_next,
+    .batch_size = mu__batch_size_of_inputs,
+};
 
 mu_dataset *mu_dataset_filter(mu_dataset *dataset, bool (*keep)(mu_value *element, void *arg), void *arg)
 {
-    mu_stage_args stage = {.arg = arg, .fn.keep = keep};
-    if (mu__pending() || mu__name_callback(&stage, NULL, "filter", keep != NULL) != MU_OK)
+    filter_args stage = {.keep = keep, .arg = arg};
+    if (mu__pending() || (stage.name = mu__callback_name(NULL, "filter", keep != NULL)) == NULL)
         return NULL;
-    return mu__dataset_stage(&mu__stage_filter, &stage, dataset);
+    return mu__dataset_stage(&filter_stage, &stage, dataset);
 }
 
 // ---- Zip ----------------------------------------------------------------------------------------
@@ -262,8 +306,13 @@ static mu_value *zip_spec(const mu_dataset *dataset)
     return spec;
 }
 
-const mu_stage_ops mu__stage_zip = {
-    .name = "zip", .next = zip_next, .skip = zip_skip, .cardinality = zip_cardinality, .spec = zip_spec,
+static const mu_stage_ops zip_stage = {
+    .name = "zip",
+    .next = zip_next,
+    .skip = zip_skip,
+    .cardinality = zip_cardinality,
+    .spec = zip_spec,
+    .batch_size = mu__batch_size_of_inputs,
 };
 
 mu_dataset *mu_dataset_zip_of(int n, mu_dataset *const *datasets)
@@ -274,7 +323,7 @@ mu_dataset *mu_dataset_zip_of(int n, mu_dataset *const *datasets)
         mu__error(MU_INVALID_ARGUMENT, "mu_dataset_zip of %d datasets; give at least one", n);
         return NULL;
     }
-    return mu__give(mu__dataset_new(&mu__stage_zip, &(mu_stage_args){0}, n, datasets));
+    return mu__give(mu__dataset_new(&zip_stage, NULL, n, datasets));
 }
 
 mu_dataset *mu_dataset_zip(mu_dataset *first, ...)

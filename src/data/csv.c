@@ -12,6 +12,20 @@
 #define BUFFER_BYTES 65536
 #define MOST_FIELD_BYTES 512
 
+typedef struct csv_args {
+    mu_numbers dtypes;     // of each column; owned
+    bool scalars;          // an element is a list of scalars; else one vector of float32
+    int64_t header_lines;  // passed over at the beginning of each file
+    char delimiter;
+} csv_args;
+
+static const mu_owned_field csv_owned[] = {{MU_OWNS_NUMBERS, offsetof(csv_args, dtypes)}, {MU_OWNS_END, 0}};
+
+static const csv_args *args_of(const mu_stage *stage)
+{
+    return stage->dataset->args;
+}
+
 typedef struct csv_state {
     mu_file_stream *stream;
     uint8_t *buffer;
@@ -166,7 +180,7 @@ static mu_status next_file(mu_stage *stage, bool *end)
     state->at = state->n = 0;
     state->line = 0;
     state->pushed = 0;
-    return *end ? MU_OK : skip_lines(state, stage->dataset->args.index);
+    return *end ? MU_OK : skip_lines(state, args_of(stage)->header_lines);
 }
 
 // Reads the first field of the next line that is not empty.
@@ -179,7 +193,7 @@ static mu_status begin_line(mu_stage *stage, field_end *ended, bool *end)
         if (*end)
             return MU_OK;
         state->line++;
-        MU_TRY(read_field(state, 0, (char)stage->dataset->args.step, ended));
+        MU_TRY(read_field(state, 0, args_of(stage)->delimiter, ended));
         if (state->field[0] != 0 || *ended == FIELD_MORE)
             return MU_OK;
         if (*ended == FIELD_FILE)
@@ -191,19 +205,19 @@ static mu_status begin_line(mu_stage *stage, field_end *ended, bool *end)
 static mu_status read_line(mu_stage *stage, void *const *out, bool vector, bool *end)
 {
     csv_state *state = stage->state;
-    const mu_stage_args *args = &stage->dataset->args;
+    const csv_args *args = args_of(stage);
     field_end ended = FIELD_MORE;
     MU_TRY(begin_line(stage, &ended, end));
-    for (int column = 0; !*end && column < args->n_sizes; column++) {
+    for (int column = 0; !*end && column < args->dtypes.n; column++) {
         if (column > 0)
-            MU_TRY(read_field(state, column, (char)args->step, &ended));
-        MU_TRY(
-            store_number(state, column, (mu_dtype)args->sizes[column], out[vector ? 0 : column], vector ? column : 0));
-        bool last = column + 1 == args->n_sizes;
+            MU_TRY(read_field(state, column, args->delimiter, &ended));
+        const mu_dtype dtype = (mu_dtype)args->dtypes.items[column];
+        MU_TRY(store_number(state, column, dtype, out[vector ? 0 : column], vector ? column : 0));
+        bool last = column + 1 == args->dtypes.n;
         if (last != (ended != FIELD_MORE))
             return mu__error(MU_DATA_LOSS, "%s, line %lld has %s %d columns; wanted %d",
                              mu__file_stream_path(state->stream), (long long)state->line, last ? "more than" : "only",
-                             column + 1, args->n_sizes);
+                             column + 1, args->dtypes.n);
     }
     if (!*end && ended == FIELD_FILE)
         close_file(state);
@@ -212,13 +226,13 @@ static mu_status read_line(mu_stage *stage, void *const *out, bool vector, bool 
 
 static mu_value *csv_spec(const mu_dataset *dataset)
 {
-    const mu_stage_args *args = &dataset->args;
-    if (args->count == 0)
-        return mu__spec_leaf(MU_F32, &(mu_shape){.rank = 1, .dims = {args->n_sizes}});
-    mu_value **columns = mu__calloc((size_t)args->n_sizes, sizeof *columns);
-    for (int i = 0; columns != NULL && i < args->n_sizes; i++)
-        columns[i] = mu__spec_leaf((mu_dtype)args->sizes[i], &mu__scalar_shape);
-    mu_value *spec = columns != NULL ? mu__list_value(args->n_sizes, columns) : NULL;
+    const csv_args *args = dataset->args;
+    if (!args->scalars)
+        return mu__spec_leaf(MU_F32, &(mu_shape){.rank = 1, .dims = {args->dtypes.n}});
+    mu_value **columns = mu__calloc((size_t)args->dtypes.n, sizeof *columns);
+    for (int i = 0; columns != NULL && i < args->dtypes.n; i++)
+        columns[i] = mu__spec_leaf((mu_dtype)args->dtypes.items[i], &mu__scalar_shape);
+    mu_value *spec = columns != NULL ? mu__list_value(args->dtypes.n, columns) : NULL;
     mu__free(columns);
     return spec;
 }
@@ -239,7 +253,7 @@ static mu_status csv_next(mu_stage *stage, mu_item *item, bool *end)
         out[made.n] = tensor != NULL ? mu__data(tensor) : NULL;
         ok = mu__build_add(&made, tensor);
     }
-    status = ok ? read_line(stage, out, stage->dataset->args.count == 0, end) : mu_error_code();
+    status = ok ? read_line(stage, out, !args_of(stage)->scalars, end) : mu_error_code();
     if (status == MU_OK && !*end) {
         item->value = mu__build_end(&made, spec);
         status = item->value != NULL ? MU_OK : mu_error_code();
@@ -254,9 +268,16 @@ out:
     return status;
 }
 
-const mu_stage_ops mu__stage_csv = {
-    .name = "csv", .state_bytes = sizeof(csv_state), .open = csv_open, .next = csv_next, .close = csv_close,
+static const mu_stage_ops csv_stage = {
+    .name = "csv",
+    .state_bytes = sizeof(csv_state),
+    .args_bytes = sizeof(csv_args),
+    .owned = csv_owned,
+    .open = csv_open,
+    .next = csv_next,
+    .close = csv_close,
     .spec = csv_spec,
+    .opens_files = true,
 };
 
 // ---- The dataset --------------------------------------------------------------------------------
@@ -285,12 +306,13 @@ mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args)
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_csv") != MU_OK || check_args(&a) != MU_OK)
         return NULL;
     mu_dataset *paths = a.paths != NULL ? a.paths : mu__files_one(a.path, "mu_dataset_csv");
-    mu_stage_args stage = {.count = a.dtypes != NULL,
-                           .index = a.skip_lines,
-                           .step = a.delimiter != 0 ? a.delimiter : ',',
-                           .n_sizes = a.columns};
-    stage.sizes = mu__calloc((size_t)a.columns, sizeof *stage.sizes);
-    for (int i = 0; stage.sizes != NULL && i < a.columns; i++)
-        stage.sizes[i] = a.dtypes != NULL ? (int64_t)a.dtypes[i] : MU_F32;
-    return mu__dataset_stage(&mu__stage_csv, &stage, paths);
+    const csv_args stage = {.dtypes = {a.columns, mu__calloc((size_t)a.columns, sizeof(int64_t))},
+                            .scalars = a.dtypes != NULL,
+                            .header_lines = a.skip_lines,
+                            .delimiter = a.delimiter != 0 ? a.delimiter : ','};
+    if (stage.dtypes.items == NULL)
+        return NULL;
+    for (int i = 0; i < a.columns; i++)
+        stage.dtypes.items[i] = a.dtypes != NULL ? (int64_t)a.dtypes[i] : MU_F32;
+    return mu__dataset_stage(&csv_stage, &stage, paths);
 }

@@ -1,37 +1,62 @@
-// Datasets as data: making, cloning and asking them, and the table of stages.
+// Datasets as data: making, cloning and querying them.
 //
-// Nothing is read here and no element is made. What a stage does with elements is its row of the table.
+// Nothing is read here and no element is made. What a stage does with elements is in its mu_stage_ops.
 #include "data/dataset.h"
 
-static void args_free(mu_stage_args *args)
+static void free_owned(const mu_stage_ops *ops, void *args)
 {
-    mu__free(args->sizes);
-    mu__free(args->name);
-    mu_release(args->value);
-    mu_release(args->rows);
-    mu_release(args->shared);
-    mu_release(args->traced);
-    memset(args, 0, sizeof *args);
+    const mu_owned_field *field = args != NULL ? ops->owned : NULL;
+    for (; field != NULL && field->kind != MU_OWNS_END; field++) {
+        void *at = (char *)args + field->offset;
+        if (field->kind == MU_OWNS_TEXT)
+            mu__free(*(char **)at);
+        else if (field->kind == MU_OWNS_NUMBERS)
+            mu__free(((mu_numbers *)at)->items);
+        else
+            mu_release(*(void **)at);
+    }
 }
 
-static mu_status args_copy(mu_stage_args *to, const mu_stage_args *from)
+static void args_free(const mu_stage_ops *ops, void *args)
 {
-    *to = *from;
-    to->name = NULL;
-    to->sizes = NULL;
-    mu_retain(to->value);
-    mu_retain(to->rows);
-    mu_retain(to->traced);
-    to->shared = NULL;
-    if (from->name != NULL && (to->name = mu__strdup(from->name)) == NULL)
-        return MU_RESOURCE_EXHAUSTED;
-    if (from->sizes != NULL) {
-        size_t bytes = (size_t)from->n_sizes * sizeof *from->sizes;
-        if ((to->sizes = mu__alloc(bytes)) == NULL)
-            return MU_RESOURCE_EXHAUSTED;
-        memcpy(to->sizes, from->sizes, bytes);
+    free_owned(ops, args);
+    mu__free(args);
+}
+
+static mu_status copy_owned(const mu_owned_field *field, void *to, const void *from)
+{
+    if (field->kind == MU_OWNS_OBJECT) {
+        *(void **)to = mu_retain(*(void *const *)from);
+        return MU_OK;
     }
-    return MU_OK;
+    if (field->kind == MU_OWNS_TEXT) {
+        const char *text = *(char *const *)from;
+        *(char **)to = text != NULL ? mu__strdup(text) : NULL;
+        return text == NULL || *(char **)to != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    }
+    const mu_numbers *numbers = from;
+    int64_t *items = mu__calloc((size_t)numbers->n, sizeof *items);
+    if (items != NULL && numbers->n > 0)
+        memcpy(items, numbers->items, (size_t)numbers->n * sizeof *items);
+    *(mu_numbers *)to = (mu_numbers){.n = items != NULL ? numbers->n : 0, .items = items};
+    return items != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// A deep copy; NULL on error, and for a stage without arguments.
+static void *args_copy(const mu_stage_ops *ops, const void *from)
+{
+    void *to = from != NULL ? mu__alloc(ops->args_bytes) : NULL;
+    mu_status status = MU_OK;
+    if (to == NULL)
+        return NULL;
+    memcpy(to, from, ops->args_bytes);
+    for (const mu_owned_field *field = ops->owned; field != NULL && field->kind != MU_OWNS_END; field++)
+        if (copy_owned(field, (char *)to + field->offset, (const char *)from + field->offset) != MU_OK)
+            status = MU_RESOURCE_EXHAUSTED;
+    if (status == MU_OK)
+        return to;
+    args_free(ops, to);
+    return NULL;
 }
 
 static void dataset_destroy(void *object)
@@ -40,7 +65,8 @@ static void dataset_destroy(void *object)
     for (int i = 0; i < dataset->n_inputs; i++)
         mu_release(dataset->inputs[i]);
     mu__free(dataset->inputs);
-    args_free(&dataset->args);
+    mu_release(dataset->shared);
+    args_free(dataset->ops, dataset->args);
 }
 
 mu_type mu__dataset_type = {.name = "dataset", .destroy = dataset_destroy};
@@ -62,20 +88,20 @@ static mu_status check_inputs(const mu_stage_ops *ops, int n_inputs, mu_dataset 
     return MU_OK;
 }
 
-mu_dataset *mu__dataset_new(const mu_stage_ops *ops, const mu_stage_args *args, int n_inputs, mu_dataset *const *inputs)
+// Takes over `args`, which this file allocated.
+static mu_dataset *dataset_new(const mu_stage_ops *ops, void *args, int n_inputs, mu_dataset *const *inputs)
 {
-    mu_stage_args own = *args;
     mu_dataset *dataset = NULL;
     if (check_inputs(ops, n_inputs, inputs) != MU_OK ||
         (dataset = mu__new(&mu__dataset_type, sizeof *dataset)) == NULL) {
-        args_free(&own);
+        args_free(ops, args);
         return NULL;
     }
     dataset->iterable.iterate = dataset_iterate;
     dataset->ops = ops;
-    dataset->args = own;
+    dataset->args = args;
     dataset->inputs = mu__calloc((size_t)n_inputs, sizeof(mu_dataset *));
-    if (dataset->inputs == NULL || (ops->share != NULL && (dataset->args.shared = ops->share()) == NULL)) {
+    if (dataset->inputs == NULL || (ops->share != NULL && (dataset->shared = ops->share()) == NULL)) {
         mu_release(dataset);
         return NULL;
     }
@@ -84,24 +110,38 @@ mu_dataset *mu__dataset_new(const mu_stage_ops *ops, const mu_stage_args *args, 
     return dataset;
 }
 
-mu_dataset *mu__dataset_stage(const mu_stage_ops *ops, const mu_stage_args *args, mu_dataset *input)
+// Moves the caller's struct into an allocation of this file. NULL on error, after freeing what the struct owns, and for
+// a stage without arguments.
+static void *args_take(const mu_stage_ops *ops, const void *args)
 {
-    if (mu__pending()) {
-        mu_stage_args own = *args;
-        args_free(&own);
-        return NULL;
-    }
-    return mu__give(mu__dataset_new(ops, args, 1, &input));
+    void *own = args != NULL ? mu__alloc(ops->args_bytes) : NULL;
+    if (own != NULL)
+        memcpy(own, args, ops->args_bytes);
+    else
+        free_owned(ops, (void *)args);
+    return own;
+}
+
+mu_dataset *mu__dataset_new(const mu_stage_ops *ops, const void *args, int n_inputs, mu_dataset *const *inputs)
+{
+    void *own = args_take(ops, args);
+    return args == NULL || own != NULL ? dataset_new(ops, own, n_inputs, inputs) : NULL;
+}
+
+mu_dataset *mu__dataset_stage(const mu_stage_ops *ops, const void *args, mu_dataset *input)
+{
+    if (!mu__pending())
+        return mu__give(mu__dataset_new(ops, args, 1, &input));
+    args_free(ops, args_take(ops, args));
+    return NULL;
 }
 
 mu_dataset *mu__dataset_clone(const mu_dataset *dataset, mu_dataset *const *inputs)
 {
-    mu_stage_args args;
-    if (args_copy(&args, &dataset->args) != MU_OK) {
-        args_free(&args);
+    void *args = args_copy(dataset->ops, dataset->args);
+    if (args == NULL && dataset->args != NULL)
         return NULL;
-    }
-    return mu__dataset_new(dataset->ops, &args, dataset->n_inputs, inputs);
+    return dataset_new(dataset->ops, args, dataset->n_inputs, inputs);
 }
 
 mu_value *mu__dataset_spec(const mu_dataset *dataset)
@@ -113,9 +153,18 @@ mu_value *mu__dataset_spec(const mu_dataset *dataset)
     return mu__dataset_spec(dataset->inputs[0]);
 }
 
-bool mu__dataset_is(const mu_dataset *dataset, const char *stage)
+int64_t mu__dataset_batch_size(const mu_dataset *dataset)
 {
-    return strcmp(dataset->ops->name, stage) == 0;
+    return dataset->ops->batch_size != NULL ? dataset->ops->batch_size(dataset) : -1;
+}
+
+int64_t mu__batch_size_of_inputs(const mu_dataset *dataset)
+{
+    const int64_t first = dataset->n_inputs > 0 ? mu__dataset_batch_size(dataset->inputs[0]) : -1;
+    for (int i = 1; i < dataset->n_inputs; i++)
+        if (mu__dataset_batch_size(dataset->inputs[i]) != first)
+            return -1;
+    return first;
 }
 
 int64_t mu_dataset_cardinality(const mu_dataset *dataset)
@@ -141,21 +190,4 @@ mu_value *mu_dataset_element_spec(const mu_dataset *dataset)
                   "(.function), give a generator an example (.like), or take the first element",
                   dataset->ops->name);
     return mu__give(spec);
-}
-
-static const mu_stage_ops *const stages[] = {
-    &mu__stage_rows,       &mu__stage_range,   &mu__stage_generator,    &mu__stage_records,      &mu__stage_csv,
-    &mu__stage_shuffle,    &mu__stage_repeat,  &mu__stage_take,         &mu__stage_skip_first,   &mu__stage_shard,
-    &mu__stage_zip,        &mu__stage_batch,   &mu__stage_padded_batch, &mu__stage_concatenate,  &mu__stage_window,
-    &mu__stage_unbatch,    &mu__stage_rebatch, &mu__stage_split,        &mu__stage_map,          &mu__stage_filter,
-    &mu__stage_parallel_map, &mu__stage_flat_map, &mu__stage_interleave, &mu__stage_prefetch,    &mu__stage_cache,
-    &mu__stage_options,    &mu__stage_cache_file, &mu__stage_part,
-};
-
-const mu_stage_ops *mu__stage_named(const char *name)
-{
-    for (size_t i = 0; i < MU_COUNT(stages); i++)
-        if (strcmp(stages[i]->name, name) == 0)
-            return stages[i];
-    return NULL;
 }

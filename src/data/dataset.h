@@ -1,7 +1,7 @@
 // Inside the data layer: what a dataset is, what a stage must provide, how elements travel.
 //
-// A dataset is immutable data: a row of the table of stages, its arguments and its inputs; so a pipeline can
-// be walked from its end, cloned with other inputs, and written down. An iterator opens one mu_stage per
+// A dataset is immutable data: a kind of stage, its arguments and its inputs; so a pipeline can be walked from its
+// end and cloned with other inputs. An iterator opens one mu_stage per
 // dataset. Elements travel as mu_items: either a value, or still a row number of a source in memory, so that
 // shuffle, repeat, take, skip and shard move numbers and batch gathers all its rows at once. The position of
 // an iterator is how many elements it gave plus the seeds it began with: a restored one skips, and rows are
@@ -38,6 +38,10 @@ typedef struct mu_rows {
 // mu__rows_new takes over `spec` and `source` (also on failure); columns are to be filled. Owned by the caller.
 mu_rows *mu__rows_new(int64_t n, int n_columns, mu_value *spec, void *source, void (*free_source)(void *source));
 
+// mu__rows_of_tensors makes rows of the tensors of a value: `slices` cuts each along its first axis, else the whole
+// value is the one row. Owned by the caller. Errors: INVALID_ARGUMENT without tensors, or for unequal numbers of rows.
+mu_rows *mu__rows_of_tensors(mu_value *value, bool slices);
+
 // mu__rows_gather writes the given rows of every column, out[column] pointing at the place of the first.
 mu_status mu__rows_gather(mu_rows *rows, const int64_t *index, int64_t count, void *const *out);
 
@@ -54,36 +58,24 @@ typedef struct mu_division {
     bool all_shares;     // by elements and files: that a part gets nothing is an error
 } mu_division;
 
-// Arguments of all stages in one struct, so that a pipeline can be cloned, compared and written down
-// without knowing the stage. What a stage does not name is zero.
-typedef struct mu_stage_args {
-    int64_t count;       // batch, padded_batch, window: elements; shuffle, prefetch: buffer; repeat, take, skip:
-                         // elements or rounds; shard: shards; split: pieces; interleave: cycle; map: parallel calls;
-                         // range: stop; csv: 1 for lists of scalars; options: auto-shard policy
-    int64_t index;       // shard: which; window: shift; range: start; interleave: block; csv: header lines
-    int64_t step;        // window: stride; range: step; csv: delimiter
-    bool drop_remainder; // batch, padded_batch, window, rebatch
-    bool fixed_order;    // shuffle: every iteration the same
-    bool all_shares;     // shard: fewer elements than shards are an error
-    uint64_t seed;       // shuffle
-    mu_division division; // part; batch: of each, where n is not 0
-    int n_sizes;
-    int64_t *sizes;      // rebatch: rows; csv: dtype of each column; owned
-    char *name;          // of the callback, or the path of the file; owned
-    union {
-        mu_value *(*map)(mu_value *element, void *arg);
-        bool (*keep)(mu_value *element, void *arg);
-        mu_dataset *(*flat)(mu_value *element, void *arg);
-        mu_value *(*next)(void *state);
-    } fn;
-    void *(*open)(void *arg);
-    void (*close)(void *state);
-    void *arg;
-    mu_value *value;     // generator: spec of an element (may be NULL); retained
-    mu_rows *rows;       // sources in memory; retained
-    mu_object *shared;   // made by ops->share; owned
-    struct mu_traced_map *traced;  // map by a traced function; retained
-} mu_stage_args;
+// A stage's arguments are a struct of its own (ops->args_bytes). What they own is listed, so that every dataset can be
+// cloned and freed without knowing the stage; all other fields are copied as bytes. The list ends with MU_OWNS_END.
+typedef enum mu_owned_kind {
+    MU_OWNS_END = 0,
+    MU_OWNS_TEXT,        // char *, from mu__strdup
+    MU_OWNS_NUMBERS,     // mu_numbers
+    MU_OWNS_OBJECT,      // pointer to a reference-counted object; a clone retains it
+} mu_owned_kind;
+
+typedef struct mu_owned_field {
+    mu_owned_kind kind;
+    size_t offset;       // in the struct of arguments
+} mu_owned_field;
+
+typedef struct mu_numbers {
+    int n;
+    int64_t *items;
+} mu_numbers;
 
 // Head of everything that mu_iterate and MU_EACH accept.
 typedef struct mu_iterable {
@@ -96,20 +88,21 @@ struct mu_dataset {
     const mu_stage_ops *ops;
     int n_inputs;
     mu_dataset **inputs;             // retained
-    mu_stage_args args;
+    void *args;                      // ops->args_bytes; NULL for a stage without arguments
+    mu_object *shared;               // made by ops->share; NULL without it
     atomic_llong iterations;         // shuffle: how many were begun; chooses the order of the next
 };
 extern mu_type mu__dataset_type;
 extern mu_type mu__distributed_type;  // of distribute: the other kind of mu_iterable
 
-// mu__dataset_new makes a dataset; it takes over what `args` owns (also on failure) and retains the inputs.
-// Fails if an input is NULL or no dataset. Owned by the caller.
-mu_dataset *mu__dataset_new(const mu_stage_ops *ops, const mu_stage_args *args, int n_inputs,
-                            mu_dataset *const *inputs);
+// mu__dataset_new makes a dataset. `args` is the stage's struct of arguments (NULL if it has none): it is copied, and
+// what it owns is taken over, also on failure. Retains the inputs. Owned by the caller.
+// Errors: INVALID_ARGUMENT for an input that is not a dataset.
+mu_dataset *mu__dataset_new(const mu_stage_ops *ops, const void *args, int n_inputs, mu_dataset *const *inputs);
 
 // mu__dataset_stage is mu__dataset_new for one input, given to the pool; it does nothing while a record is
 // pending (what `args` owns is freed).
-mu_dataset *mu__dataset_stage(const mu_stage_ops *ops, const mu_stage_args *args, mu_dataset *input);
+mu_dataset *mu__dataset_stage(const mu_stage_ops *ops, const void *args, mu_dataset *input);
 
 // mu__dataset_clone copies one description with other inputs (as many as before). Owned by the caller.
 mu_dataset *mu__dataset_clone(const mu_dataset *dataset, mu_dataset *const *inputs);
@@ -119,7 +112,11 @@ mu_dataset *mu__dataset_clone(const mu_dataset *dataset, mu_dataset *const *inpu
 // generator without `like`). Owned by the caller.
 mu_value *mu__dataset_spec(const mu_dataset *dataset);
 
-bool mu__dataset_is(const mu_dataset *dataset, const char *stage);  // by name of the stage
+// mu__dataset_batch_size returns how many elements each batch of a pipeline has, found as TensorFlow finds it; -1 if it
+// is not known.
+int64_t mu__dataset_batch_size(const mu_dataset *dataset);
+// mu__batch_size_of_inputs is ops->batch_size of stages that hand batches on: the size that all inputs share.
+int64_t mu__batch_size_of_inputs(const mu_dataset *dataset);
 
 // ---- Stages of an open iterator (iterator.c) ----------------------------------------------------
 
@@ -139,10 +136,18 @@ typedef struct mu_stage {
     bool ended;
 } mu_stage;
 
+// The order of a shuffle: `fixed` is the same in every iteration.
+typedef struct mu_shuffle_order {
+    uint64_t seed;
+    bool fixed;
+} mu_shuffle_order;
+
 // One kind of stage. All functions run on the iterator's thread, or on the thread of a stage behind.
 struct mu_stage_ops {
     const char *name;
     size_t state_bytes;
+    size_t args_bytes;
+    const mu_owned_field *owned;  // what the arguments own; NULL: nothing
     // open prepares the state. Optional.
     mu_status (*open)(mu_stage *stage);
     // next makes the next element, owned by the caller; *end is set instead at the end. May block.
@@ -157,8 +162,19 @@ struct mu_stage_ops {
     // spec of an element as mu__dataset_spec. Optional: that of input 0, or unknown without inputs.
     mu_value *(*spec)(const mu_dataset *dataset);
     bool opaque;  // with inputs, and without `spec`: the spec is unknown
-    // share makes what all iterators of one dataset share (args.shared); a clone gets its own. Optional.
+    // share makes what all iterators of one dataset share (dataset->shared); a clone gets its own. Optional.
     mu_object *(*share)(void);
+
+    // What the division of a pipeline between workers asks (divide.c). All optional.
+    bool divided_before;  // hands elements on at the end of a pipeline: a division goes before it
+    bool opens_files;     // reads the files that its input names
+    bool makes_datasets;  // of every element, which may name a file
+    int64_t (*batch_size)(const mu_dataset *dataset);  // as mu__dataset_batch_size
+    int64_t (*rows)(const mu_dataset *dataset);        // in all batches together; -1: not known
+    // divide_rows returns the stage that makes only this division's rows of each batch. Owned by the caller.
+    mu_dataset *(*divide_rows)(const mu_dataset *dataset, const mu_division *by);
+    // order: the stage is a shuffle, whose orders are part of an iterator's position.
+    mu_shuffle_order (*order)(const mu_dataset *dataset);
 };
 
 // mu__stage_next takes the next element of input `i` of a stage; *end stays set once it was.
@@ -197,34 +213,33 @@ mu_status mu__iterator_item(mu_iterator *iterator, mu_item *item, bool *end);
 // mu__iterator_close frees what the head owns; for the destroy functions of all iterators.
 void mu__iterator_close(mu_iterator *iterator);
 
-// ---- The table of stages (dataset.c) ------------------------------------------------------------
-
-// mu__stage_named returns the row of that name, NULL if there is none.
-const mu_stage_ops *mu__stage_named(const char *name);
-
-extern const mu_stage_ops mu__stage_rows, mu__stage_range, mu__stage_generator;
-extern const mu_stage_ops mu__stage_shuffle, mu__stage_repeat, mu__stage_take, mu__stage_skip_first, mu__stage_shard;
-extern const mu_stage_ops mu__stage_concatenate, mu__stage_batch, mu__stage_map, mu__stage_filter, mu__stage_zip;
-extern const mu_stage_ops mu__stage_prefetch, mu__stage_parallel_map, mu__stage_padded_batch, mu__stage_window;
-extern const mu_stage_ops mu__stage_unbatch, mu__stage_rebatch, mu__stage_split, mu__stage_flat_map,
-    mu__stage_interleave;
-extern const mu_stage_ops mu__stage_cache, mu__stage_records, mu__stage_csv, mu__stage_options;
-extern const mu_stage_ops mu__stage_cache_file, mu__stage_part;
-
 #define MU_MAX_PREFETCH 65536
 #define MU_MAX_PARALLEL_CALLS 256
 
 // ---- Calling C code (calls.c) ----------------------------------------------------------------
 
+typedef struct mu_traced_map mu_traced_map;
+
+// Arguments of map and parallel_map.
+typedef struct mu_map_args {
+    int64_t parallel_calls;
+    mu_value *(*fn)(mu_value *element, void *arg);
+    void *arg;
+    mu_traced_map *traced;  // instead of fn; retained
+    char *name;             // of the function, in errors; owned
+} mu_map_args;
+extern const mu_owned_field mu__map_owned[];
+extern const mu_stage_ops mu__stage_parallel_map;
+
 // mu__call_map calls the function of a map; the result is owned by the caller. A NULL element gives NULL.
-mu_value *mu__call_map(const mu_stage_args *args, mu_value *element);
+mu_value *mu__call_map(const mu_map_args *args, mu_value *element);
 mu_value *mu__map_result_spec(const mu_dataset *dataset);  // as mu__dataset_spec
-// mu__name_callback sets args->name, or records that there is no function.
-mu_status mu__name_callback(mu_stage_args *args, const char *name, const char *initial, bool given);
+// mu__callback_name copies the name of a callback (default: the stage's); owned by the caller. NULL with a record
+// if there is no memory, or no callback was given.
+char *mu__callback_name(const char *name, const char *stage, bool given);
 
 // ---- Maps by traced functions (traced.c) ------------------------------------------------------
 
-typedef struct mu_traced_map mu_traced_map;
 mu_traced_map *mu__traced_map_new(mu_function *function);  // owned by the caller
 // mu__traced_map_spec traces for elements like this (a spec) and tells what becomes of them; NULL on error, or without
 // a record where the function returns nothing. mu__traced_map_call computes; any number of threads may call at the
@@ -284,6 +299,18 @@ void mu__spares_free(mu_spares *spares);
 mu_value *mu__stack(mu_item *items, int64_t n, bool pad, mu_spares *spares, const char *what);
 
 // ---- Stages of other files ----------------------------------------------------------------------
+
+// mu__dataset_of_rows makes the source that hands rows out; takes over `rows` (NULL gives NULL). `path`: its one row
+// is the name of a file. Given to the pool.
+mu_dataset *mu__dataset_of_rows(mu_rows *rows, bool path);
+// mu__dataset_is_path says whether a source is one name of mu_dataset_paths.
+bool mu__dataset_is_path(const mu_dataset *dataset);
+
+// mu__dataset_cache_in_file is the cache of mu_dataset_cache with a file. Given to the pool.
+mu_dataset *mu__dataset_cache_in_file(mu_dataset *dataset, const char *path);
+
+// mu__dataset_is_shard_hint says whether a stage is a shard whose number auto-sharding decides (MU_SHARD_HINT).
+bool mu__dataset_is_shard_hint(const mu_dataset *dataset);
 
 // mu__dataset_split cuts every batch for itself into `pieces` pieces of equal size, the last ones short or
 // empty: TensorFlow's legacy rebatch. Given to the pool.

@@ -13,12 +13,6 @@ static mu_dataset *on_input(const mu_dataset *dataset, mu_dataset *input)
     return clone;
 }
 
-// Stages at the end that hand on whole elements: what divides goes before them.
-static bool at_end(const mu_dataset *dataset)
-{
-    return mu__dataset_is(dataset, "prefetch") || mu__dataset_is(dataset, "options");
-}
-
 // ---- By elements --------------------------------------------------------------------------------
 
 static mu_dataset *share(mu_dataset *dataset, const mu_division *by)
@@ -29,7 +23,7 @@ static mu_dataset *share(mu_dataset *dataset, const mu_division *by)
 
 static mu_dataset *share_elements(mu_dataset *dataset, const mu_division *by)
 {
-    if (at_end(dataset))
+    if (dataset->ops->divided_before)
         return on_input(dataset, share_elements(dataset->inputs[0], by));
     return share(dataset, by);
 }
@@ -43,7 +37,7 @@ mu_dataset *mu__dataset_divide_elements(mu_dataset *dataset, const mu_division *
 
 bool mu__dataset_reads_files(const mu_dataset *dataset)
 {
-    bool reader = mu__dataset_is(dataset, "tfrecord") || mu__dataset_is(dataset, "csv") || mu__dataset_is_path(dataset);
+    bool reader = dataset->ops->opens_files || mu__dataset_is_path(dataset);
     for (int i = 0; i < dataset->n_inputs && !reader; i++)
         reader = mu__dataset_reads_files(dataset->inputs[i]);
     return reader;
@@ -52,16 +46,14 @@ bool mu__dataset_reads_files(const mu_dataset *dataset)
 // Names are divided below their shuffles, so that the parts stay disjoint whatever the seeds.
 static mu_dataset *share_names(mu_dataset *names, const mu_division *by)
 {
-    return mu__dataset_is(names, "shuffle") ? on_input(names, share_names(names->inputs[0], by)) : share(names, by);
+    return names->ops->order ? on_input(names, share_names(names->inputs[0], by)) : share(names, by);
 }
 
 // What opens the files that it gets names of: a reader, or a function over names.
 static bool takes_names(const mu_dataset *dataset)
 {
-    if (mu__dataset_is(dataset, "tfrecord") || mu__dataset_is(dataset, "csv"))
-        return true;
-    return (mu__dataset_is(dataset, "flat_map") || mu__dataset_is(dataset, "interleave")) &&
-           mu__dataset_reads_files(dataset->inputs[0]);
+    return dataset->ops->opens_files ||
+           (dataset->ops->makes_datasets && mu__dataset_reads_files(dataset->inputs[0]));
 }
 
 static mu_dataset *share_files(mu_dataset *dataset, const mu_division *by)
@@ -96,7 +88,7 @@ mu_dataset *mu__dataset_divide_files(mu_dataset *dataset, const mu_division *by)
 
 static mu_dataset *resolve_hints(mu_dataset *dataset, const mu_division *by)
 {
-    if (mu__dataset_is(dataset, "shard") && dataset->args.count == MU_SHARD_HINT)
+    if (mu__dataset_is_shard_hint(dataset))
         return share(dataset->inputs[0], by);
     if (dataset->n_inputs != 1)
         return mu_retain(dataset);
@@ -117,8 +109,13 @@ void mu__division_rows(const mu_division *by, int64_t rows, int64_t *begin, int6
     *end = rows / n * last + MU_MIN(last, rows % n);
 }
 
+typedef struct part_args {
+    mu_division division;
+} part_args;
+
 static mu_status part_next(mu_stage *stage, mu_item *item, bool *end)
 {
+    const part_args *args = stage->dataset->args;
     mu_leaves leaves, parts;
     MU_TRY(mu__stage_next(stage, 0, item, end));
     if (*end)
@@ -140,7 +137,7 @@ static mu_status part_next(mu_stage *stage, mu_item *item, bool *end)
                       parts.n);
             break;
         }
-        mu__division_rows(&stage->dataset->args.division, whole->shape.dims[0], &begin, &stop);
+        mu__division_rows(&args->division, whole->shape.dims[0], &begin, &stop);
         ok = mu__build_add(&parts, mu__row_view(whole, begin, stop - begin, false));
     }
     item->value = mu__build_end(&parts, batch);
@@ -166,19 +163,21 @@ static int64_t part_cardinality(const mu_dataset *dataset)
     return mu_dataset_cardinality(dataset->inputs[0]);
 }
 
-const mu_stage_ops mu__stage_part = {
-    .name = "part", .next = part_next, .spec = part_spec, .cardinality = part_cardinality};
+static const mu_stage_ops part_stage = {
+    .name = "part",
+    .args_bytes = sizeof(part_args),
+    .next = part_next,
+    .spec = part_spec,
+    .cardinality = part_cardinality,
+};
 
 static mu_dataset *divide_rows(mu_dataset *dataset, const mu_division *by)
 {
-    if (at_end(dataset))
+    if (dataset->ops->divided_before)
         return on_input(dataset, divide_rows(dataset->inputs[0], by));
-    if (!mu__dataset_is(dataset, "batch"))
-        return mu_retain(mu__dataset_stage(&mu__stage_part, &(mu_stage_args){.division = *by}, dataset));
-    mu_dataset *clone = mu__dataset_clone(dataset, dataset->inputs);
-    if (clone)
-        clone->args.division = *by;
-    return clone;
+    if (dataset->ops->divide_rows)
+        return dataset->ops->divide_rows(dataset, by);
+    return mu_retain(mu__dataset_stage(&part_stage, &(part_args){*by}, dataset));
 }
 
 mu_dataset *mu__dataset_divide_rows(mu_dataset *dataset, const mu_division *by)
@@ -188,11 +187,9 @@ mu_dataset *mu__dataset_divide_rows(mu_dataset *dataset, const mu_division *by)
 
 bool mu__dataset_rows(const mu_dataset *dataset, int64_t *rows, int64_t *batch)
 {
-    while (at_end(dataset))
+    while (dataset->ops->divided_before)
         dataset = dataset->inputs[0];
-    *rows = mu__dataset_is(dataset, "batch") ? mu_dataset_cardinality(dataset->inputs[0]) : -1;
-    *batch = dataset->args.count;
-    if (*rows >= 0 && dataset->args.drop_remainder)
-        *rows -= *rows % *batch;
+    *rows = dataset->ops->rows ? dataset->ops->rows(dataset) : -1;
+    *batch = mu__dataset_batch_size(dataset);
     return *rows >= 0;
 }

@@ -41,13 +41,6 @@ const char *mu_dataset_path_of(const mu_value *element)
     return status == MU_OK && lent != NULL ? lent->text : NULL;
 }
 
-static const char path_mark[] = "path";
-
-bool mu__dataset_is_path(const mu_dataset *dataset)
-{
-    return dataset->args.name != NULL && dataset->n_inputs == 0 && strcmp(dataset->args.name, path_mark) == 0;
-}
-
 // Names of unequal length cannot be rows of one tensor: each is an element of its own.
 static mu_dataset *one_path(const char *path)
 {
@@ -56,10 +49,8 @@ static mu_dataset *one_path(const char *path)
     if (tensor != NULL)
         memcpy(mu__data(tensor), path, strlen(path));
     mu_value *value = mu__leaf_value(tensor);
-    mu_dataset *dataset = value != NULL ? mu_dataset_from_tensors(value) : NULL;
+    mu_dataset *dataset = value != NULL ? mu__dataset_of_rows(mu__rows_of_tensors(value, false), true) : NULL;
     mu_release(value);
-    if (dataset != NULL && (dataset->args.name = mu__strdup(path_mark)) == NULL)
-        return NULL;
     return dataset;
 }
 

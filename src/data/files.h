@@ -8,9 +8,6 @@
 // mu__files_next closes *stream and opens the file that the next element of input 0 names; *end after the last.
 mu_status mu__files_next(mu_stage *stage, mu_file_stream **stream, bool *end);
 
-// mu__dataset_is_path says whether a source is one name of mu_dataset_paths.
-bool mu__dataset_is_path(const mu_dataset *dataset);
-
 // mu__files_one makes the dataset of one name, given to the pool; NULL after an error. `function` is named
 // where the path is NULL.
 mu_dataset *mu__files_one(const char *path, const char *function);

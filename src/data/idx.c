@@ -236,7 +236,7 @@ static mu_status set_ready(mu_rows *rows, int64_t end)
 }
 
 // A dataset over files of equal length, one column each, handed out as `specs`; takes over the set.
-static mu_dataset *set_dataset(idx_set *set, int n, const mu_spec *specs, const int *divisors, const char *name)
+static mu_dataset *set_dataset(idx_set *set, int n, const mu_spec *specs, const int *divisors)
 {
     mu_value *leaves[MOST_FILES] = {0};
     for (int i = 0; i < n; i++)
@@ -251,12 +251,7 @@ static mu_dataset *set_dataset(idx_set *set, int n, const mu_spec *specs, const 
                                        .stored = mu__idx_spec(set->files[i])->dtype,
                                        .spec = specs[i],
                                        .divisor = divisors[i]};
-    mu_stage_args args = {.rows = rows, .name = mu__strdup(name)};
-    if (args.name == NULL) {
-        mu_release(rows);
-        return NULL;
-    }
-    return mu__give(mu__dataset_new(&mu__stage_rows, &args, 0, NULL));
+    return mu__dataset_of_rows(rows, false);
 }
 
 mu_dataset *mu_dataset_idx(const char *path)
@@ -274,7 +269,7 @@ mu_dataset *mu_dataset_idx(const char *path)
     }
     mu_spec row = *mu__idx_spec(set->files[0]);
     row.shape = mu_shape_make(row.shape.rank - 1, row.shape.dims + 1);
-    return set_dataset(set, 1, &row, (int[]){1}, path);
+    return set_dataset(set, 1, &row, (int[]){1});
 }
 
 // ---- Fashion-MNIST ------------------------------------------------------------------------------
@@ -326,5 +321,5 @@ mu_dataset *mu_dataset_fashion_mnist(const char *split)
         return NULL;
     }
     const mu_spec specs[] = {{MU_F32, MU_SHAPE(28, 28, 1)}, {MU_I32, mu__scalar_shape}};
-    return set_dataset(set, 2, specs, (int[]){255, 1}, "fashion-mnist");
+    return set_dataset(set, 2, specs, (int[]){255, 1});
 }

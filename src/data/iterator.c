@@ -11,6 +11,7 @@
 typedef struct shuffle_order {  // of one shuffle of the pipeline, in this iterator
     mu_dataset *dataset;
     uint64_t seed;
+    bool fixed;     // the same order in every iteration
     int64_t first;  // iteration that this iterator began with
     atomic_llong next;
 } shuffle_order;
@@ -142,7 +143,7 @@ uint64_t mu__stage_seed(mu_stage *stage)
         shuffle_order *order = &iterator->orders.items[i];
         if (order->dataset != stage->dataset)
             continue;
-        if (stage->dataset->args.fixed_order)
+        if (order->fixed)
             return order->seed;
         long long number = atomic_fetch_add(&order->next, 1);
         long long seen = atomic_load(&order->dataset->iterations);
@@ -150,13 +151,13 @@ uint64_t mu__stage_seed(mu_stage *stage)
             continue;
         return order->seed + 0x9e3779b97f4a7c15u * (uint64_t)number;
     }
-    return stage->dataset->args.seed;
+    return stage->dataset->ops->order(stage->dataset).seed;
 }
 
 // Notes every shuffle once, in the order of a walk from the end, and where its count stands.
 static mu_status orders_collect(dataset_iterator *iterator, mu_dataset *dataset)
 {
-    if (dataset->ops == &mu__stage_shuffle) {
+    if (dataset->ops->order != NULL) {
         for (size_t i = 0; i < iterator->orders.n; i++)
             if (iterator->orders.items[i].dataset == dataset)
                 return MU_OK;
@@ -165,7 +166,8 @@ static mu_status orders_collect(dataset_iterator *iterator, mu_dataset *dataset)
                         sizeof *iterator->orders.items));
         shuffle_order *order = &iterator->orders.items[iterator->orders.n++];
         order->dataset = dataset;
-        order->seed = dataset->args.seed;
+        order->seed = dataset->ops->order(dataset).seed;
+        order->fixed = dataset->ops->order(dataset).fixed;
         order->first = first;
         atomic_init(&order->next, first);
     }

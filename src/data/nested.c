@@ -4,6 +4,16 @@
 // that a row belongs to may be gone before the row is looked at.
 #include "data/dataset.h"
 
+typedef struct nested_args {
+    mu_dataset *(*fn)(mu_value *element, void *arg);
+    void *arg;
+    char *name;                    // of the callback, in errors; owned
+    int64_t cycle_length;          // datasets open at the same time
+    int64_t block_length;          // elements taken from one before it is the next one's turn
+} nested_args;
+
+static const mu_owned_field nested_owned[] = {{MU_OWNS_TEXT, offsetof(nested_args, name)}, {MU_OWNS_END, 0}};
+
 typedef struct nested_state {
     mu_iterator **open;    // of cycle length; NULL: none in this place
     int64_t cycle, turn, taken;  // place whose turn it is, elements taken in this turn
@@ -14,7 +24,7 @@ typedef struct nested_state {
 static mu_status nested_open(mu_stage *stage)
 {
     nested_state *state = stage->state;
-    state->cycle = stage->dataset->args.count;
+    state->cycle = ((const nested_args *)stage->dataset->args)->cycle_length;
     state->open = mu__calloc((size_t)state->cycle, sizeof *state->open);
     return state->open != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
@@ -27,12 +37,12 @@ static void nested_close(mu_stage *stage)
     mu__free(state->open);
 }
 
-static mu_iterator *iterate_result(const mu_stage_args *args, mu_value *element)
+static mu_iterator *iterate_result(const nested_args *args, mu_value *element)
 {
     mu_pool *pool = element != NULL ? mu_pool_open() : NULL;
     if (pool == NULL)
         return NULL;
-    mu_dataset *dataset = args->fn.flat(element, args->arg);
+    mu_dataset *dataset = args->fn(element, args->arg);
     mu_iterator *iterator = NULL;
     if (!mu__pending() && (dataset == NULL || !mu__is(dataset, &mu__dataset_type)))
         mu__error(MU_INVALID_ARGUMENT,
@@ -54,7 +64,7 @@ static mu_status open_place(mu_stage *stage)
     MU_TRY(mu__stage_next(stage, 0, &item, &state->input_ended));
     if (state->input_ended)
         return MU_OK;
-    state->open[state->turn] = iterate_result(&stage->dataset->args, mu__item_value(&item));
+    state->open[state->turn] = iterate_result(stage->dataset->args, mu__item_value(&item));
     mu__item_drop(&item);
     if (state->open[state->turn] == NULL)
         return mu_error_code();
@@ -79,6 +89,7 @@ static void close_place(nested_state *state)
 static mu_status nested_next(mu_stage *stage, mu_item *item, bool *end)
 {
     nested_state *state = stage->state;
+    const nested_args *args = stage->dataset->args;
     for (;;) {
         bool over = false;
         if (state->open[state->turn] == NULL && !state->input_ended)
@@ -95,28 +106,42 @@ static mu_status nested_next(mu_stage *stage, mu_item *item, bool *end)
             close_place(state);
             continue;
         }
-        if (++state->taken == stage->dataset->args.index)
+        if (++state->taken == args->block_length)
             next_turn(state);
         return mu__item_value(item) != NULL ? MU_OK : mu_error_code();
     }
 }
 
-const mu_stage_ops mu__stage_flat_map = {
-    .name = "flat_map", .state_bytes = sizeof(nested_state), .open = nested_open, .next = nested_next,
-    .close = nested_close, .opaque = true,
+static const mu_stage_ops flat_map_stage = {
+    .name = "flat_map",
+    .state_bytes = sizeof(nested_state),
+    .args_bytes = sizeof(nested_args),
+    .owned = nested_owned,
+    .open = nested_open,
+    .next = nested_next,
+    .close = nested_close,
+    .opaque = true,
+    .makes_datasets = true,
 };
 
-const mu_stage_ops mu__stage_interleave = {
-    .name = "interleave", .state_bytes = sizeof(nested_state), .open = nested_open, .next = nested_next,
-    .close = nested_close, .opaque = true,
+static const mu_stage_ops interleave_stage = {
+    .name = "interleave",
+    .state_bytes = sizeof(nested_state),
+    .args_bytes = sizeof(nested_args),
+    .owned = nested_owned,
+    .open = nested_open,
+    .next = nested_next,
+    .close = nested_close,
+    .opaque = true,
+    .makes_datasets = true,
 };
 
 mu_dataset *mu_dataset_flat_map(mu_dataset *dataset, mu_dataset *(*fn)(mu_value *element, void *arg), void *arg)
 {
-    mu_stage_args stage = {.count = 1, .index = INT64_MAX, .arg = arg, .fn.flat = fn};
-    if (mu__pending() || mu__name_callback(&stage, NULL, "flat_map", fn != NULL) != MU_OK)
+    nested_args stage = {.fn = fn, .arg = arg, .cycle_length = 1, .block_length = INT64_MAX};
+    if (mu__pending() || (stage.name = mu__callback_name(NULL, "flat_map", fn != NULL)) == NULL)
         return NULL;
-    return mu__dataset_stage(&mu__stage_flat_map, &stage, dataset);
+    return mu__dataset_stage(&flat_map_stage, &stage, dataset);
 }
 
 mu_dataset *mu_dataset_interleave_with(const mu_dataset_interleave_args *args)
@@ -131,8 +156,8 @@ mu_dataset *mu_dataset_interleave_with(const mu_dataset_interleave_args *args)
                   (long long)cycle, (long long)block, UINT16_MAX);
         return NULL;
     }
-    mu_stage_args stage = {.count = cycle, .index = block, .arg = a.arg, .fn.flat = a.fn};
-    if (mu__name_callback(&stage, NULL, "interleave", a.fn != NULL) != MU_OK)
+    nested_args stage = {.fn = a.fn, .arg = a.arg, .cycle_length = cycle, .block_length = block};
+    if ((stage.name = mu__callback_name(NULL, "interleave", a.fn != NULL)) == NULL)
         return NULL;
-    return mu__dataset_stage(&mu__stage_interleave, &stage, a.dataset);
+    return mu__dataset_stage(&interleave_stage, &stage, a.dataset);
 }

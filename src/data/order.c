@@ -5,7 +5,22 @@
 // depend on its seed and the number of the iteration, on nothing else.
 #include "data/dataset.h"
 
+// Arguments of the stages that have one number: repeat, take, skip.
+typedef struct count_args {
+    int64_t count;
+} count_args;
+
+static int64_t count_of(const mu_dataset *dataset)
+{
+    return ((const count_args *)dataset->args)->count;
+}
+
 // ---- Shuffle ------------------------------------------------------------------------------------
+
+typedef struct shuffle_args {
+    int64_t buffer_size;
+    mu_shuffle_order order;
+} shuffle_args;
 
 typedef struct shuffle_state {
     struct {
@@ -48,7 +63,8 @@ static mu_status shuffle_open(mu_stage *stage)
 static mu_status shuffle_fill(mu_stage *stage)
 {
     shuffle_state *state = stage->state;
-    while (!state->input_ended && state->buffer.n < (size_t)stage->dataset->args.count) {
+    const shuffle_args *args = stage->dataset->args;
+    while (!state->input_ended && state->buffer.n < (size_t)args->buffer_size) {
         mu_item item;
         MU_TRY(mu__stage_next(stage, 0, &item, &state->input_ended));
         if (!state->input_ended && MU_PUSH(&state->buffer, item) != MU_OK) {
@@ -85,9 +101,21 @@ static int64_t same_cardinality(const mu_dataset *dataset)
     return mu_dataset_cardinality(dataset->inputs[0]);
 }
 
-const mu_stage_ops mu__stage_shuffle = {
-    .name = "shuffle", .state_bytes = sizeof(shuffle_state), .open = shuffle_open, .next = shuffle_next,
-    .close = shuffle_close, .cardinality = same_cardinality,
+static mu_shuffle_order shuffle_order(const mu_dataset *dataset)
+{
+    return ((const shuffle_args *)dataset->args)->order;
+}
+
+static const mu_stage_ops shuffle_stage = {
+    .name = "shuffle",
+    .state_bytes = sizeof(shuffle_state),
+    .args_bytes = sizeof(shuffle_args),
+    .open = shuffle_open,
+    .next = shuffle_next,
+    .close = shuffle_close,
+    .cardinality = same_cardinality,
+    .batch_size = mu__batch_size_of_inputs,
+    .order = shuffle_order,
 };
 
 mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args)
@@ -101,8 +129,8 @@ mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args)
         return NULL;
     }
     uint64_t seed = a.seed != 0 || a.has_seed ? a.seed : mu__runtime_next_seed(mu__runtime());
-    mu_stage_args stage = {.count = a.buffer_size, .seed = seed, .fixed_order = a.no_reshuffle_each_iteration};
-    return mu__dataset_stage(&mu__stage_shuffle, &stage, a.dataset);
+    const shuffle_args stage = {a.buffer_size, {.seed = seed, .fixed = a.no_reshuffle_each_iteration}};
+    return mu__dataset_stage(&shuffle_stage, &stage, a.dataset);
 }
 
 // ---- Repeat -------------------------------------------------------------------------------------
@@ -116,7 +144,7 @@ typedef struct repeat_state {
 static bool repeat_again(mu_stage *stage)
 {
     repeat_state *state = stage->state;
-    int64_t rounds = stage->dataset->args.count;
+    int64_t rounds = count_of(stage->dataset);
     state->round++;
     if (!state->any || (rounds >= 0 && state->round >= rounds))
         return false;
@@ -128,7 +156,7 @@ static bool repeat_again(mu_stage *stage)
 static mu_status repeat_next(mu_stage *stage, mu_item *item, bool *end)
 {
     repeat_state *state = stage->state;
-    *end = stage->dataset->args.count == 0;
+    *end = count_of(stage->dataset) == 0;
     while (!*end) {
         MU_TRY(mu__stage_next(stage, 0, item, end));
         if (!*end) {
@@ -143,7 +171,7 @@ static mu_status repeat_next(mu_stage *stage, mu_item *item, bool *end)
 static mu_status repeat_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 {
     repeat_state *state = stage->state;
-    if (stage->dataset->args.count == 0)
+    if (count_of(stage->dataset) == 0)
         return MU_OK;
     while (*skipped < count) {
         int64_t part = 0;
@@ -158,7 +186,7 @@ static mu_status repeat_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 
 static int64_t repeat_cardinality(const mu_dataset *dataset)
 {
-    int64_t n = same_cardinality(dataset), rounds = dataset->args.count;
+    int64_t n = same_cardinality(dataset), rounds = count_of(dataset);
     if (rounds == 0 || n == 0)
         return 0;
     if (n < 0)
@@ -166,14 +194,19 @@ static int64_t repeat_cardinality(const mu_dataset *dataset)
     return rounds < 0 || n > INT64_MAX / rounds ? MU_INFINITE : n * rounds;
 }
 
-const mu_stage_ops mu__stage_repeat = {
-    .name = "repeat", .state_bytes = sizeof(repeat_state), .next = repeat_next, .skip = repeat_skip,
+static const mu_stage_ops repeat_stage = {
+    .name = "repeat",
+    .state_bytes = sizeof(repeat_state),
+    .args_bytes = sizeof(count_args),
+    .next = repeat_next,
+    .skip = repeat_skip,
     .cardinality = repeat_cardinality,
+    .batch_size = mu__batch_size_of_inputs,
 };
 
 mu_dataset *mu_dataset_repeat(mu_dataset *dataset, int64_t count)
 {
-    return mu__dataset_stage(&mu__stage_repeat, &(mu_stage_args){.count = MU_MAX(count, MU_INFINITE)}, dataset);
+    return mu__dataset_stage(&repeat_stage, &(count_args){MU_MAX(count, MU_INFINITE)}, dataset);
 }
 
 // ---- Take and skip ------------------------------------------------------------------------------
@@ -185,7 +218,7 @@ typedef struct count_state {
 static int64_t take_left(const mu_stage *stage, int64_t wanted)
 {
     const count_state *state = stage->state;
-    int64_t limit = stage->dataset->args.count;
+    int64_t limit = count_of(stage->dataset);
     return limit < 0 ? wanted : MU_MIN(wanted, limit - state->seen);
 }
 
@@ -211,27 +244,32 @@ static mu_status take_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 
 static int64_t take_cardinality(const mu_dataset *dataset)
 {
-    int64_t n = same_cardinality(dataset), limit = dataset->args.count;
+    int64_t n = same_cardinality(dataset), limit = count_of(dataset);
     if (limit < 0 || n == MU_UNKNOWN_CARDINALITY)
         return limit == 0 ? 0 : n;
     return n == MU_INFINITE ? limit : MU_MIN(n, limit);
 }
 
-const mu_stage_ops mu__stage_take = {
-    .name = "take", .state_bytes = sizeof(count_state), .next = take_next, .skip = take_skip,
+static const mu_stage_ops take_stage = {
+    .name = "take",
+    .state_bytes = sizeof(count_state),
+    .args_bytes = sizeof(count_args),
+    .next = take_next,
+    .skip = take_skip,
     .cardinality = take_cardinality,
+    .batch_size = mu__batch_size_of_inputs,
 };
 
 mu_dataset *mu_dataset_take(mu_dataset *dataset, int64_t count)
 {
-    return mu__dataset_stage(&mu__stage_take, &(mu_stage_args){.count = MU_MAX(count, -1)}, dataset);
+    return mu__dataset_stage(&take_stage, &(count_args){MU_MAX(count, -1)}, dataset);
 }
 
 // The first use leaves out what is to be left out; -1 leaves out all without reading.
 static mu_status leave_out(mu_stage *stage, bool *end)
 {
     count_state *state = stage->state;
-    int64_t count = stage->dataset->args.count, skipped = 0;
+    int64_t count = count_of(stage->dataset), skipped = 0;
     *end = count < 0;
     if (*end || state->seen > 0 || count == 0)
         return MU_OK;
@@ -256,23 +294,33 @@ static mu_status skip_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 
 static int64_t skip_cardinality(const mu_dataset *dataset)
 {
-    int64_t n = same_cardinality(dataset), count = dataset->args.count;
+    int64_t n = same_cardinality(dataset), count = count_of(dataset);
     if (count < 0)
         return 0;
     return n < 0 ? n : MU_MAX(n - count, 0);
 }
 
-const mu_stage_ops mu__stage_skip_first = {
-    .name = "skip", .state_bytes = sizeof(count_state), .next = skip_next, .skip = skip_skip,
+static const mu_stage_ops skip_stage = {
+    .name = "skip",
+    .state_bytes = sizeof(count_state),
+    .args_bytes = sizeof(count_args),
+    .next = skip_next,
+    .skip = skip_skip,
     .cardinality = skip_cardinality,
+    .batch_size = mu__batch_size_of_inputs,
 };
 
 mu_dataset *mu_dataset_skip(mu_dataset *dataset, int64_t count)
 {
-    return mu__dataset_stage(&mu__stage_skip_first, &(mu_stage_args){.count = MU_MAX(count, -1)}, dataset);
+    return mu__dataset_stage(&skip_stage, &(count_args){MU_MAX(count, -1)}, dataset);
 }
 
 // ---- Shard --------------------------------------------------------------------------------------
+
+typedef struct shard_args {
+    int64_t n_shards, index;
+    bool all_shares;  // an error if there are fewer elements than shards
+} shard_args;
 
 typedef struct shard_state {
     int64_t phase;   // elements taken from the input, modulo the number of shards
@@ -283,8 +331,8 @@ typedef struct shard_state {
 static mu_status check_shares(mu_stage *stage)
 {
     shard_state *state = stage->state;
-    const mu_stage_args *args = &stage->dataset->args;
-    int64_t others = args->count - 1 - args->index, skipped = 0;
+    const shard_args *args = stage->dataset->args;
+    int64_t others = args->n_shards - 1 - args->index, skipped = 0;
     if (!args->all_shares || state->checked)
         return MU_OK;
     state->checked = true;
@@ -295,24 +343,24 @@ static mu_status check_shares(mu_stage *stage)
     return mu__error(MU_INVALID_ARGUMENT,
                      "the dataset has only %lld elements (or files), which is not enough for %lld workers; use fewer "
                      "workers, or another auto-shard policy",
-                     (long long)(args->index + 1 + skipped), (long long)args->count);
+                     (long long)(args->index + 1 + skipped), (long long)args->n_shards);
 }
 
 static mu_status shard_next(mu_stage *stage, mu_item *item, bool *end)
 {
     shard_state *state = stage->state;
-    const mu_stage_args *args = &stage->dataset->args;
-    if (args->count == MU_SHARD_HINT)
+    const shard_args *args = stage->dataset->args;
+    if (args->n_shards == MU_SHARD_HINT)
         return mu__error(MU_FAILED_PRECONDITION, "a shard hint is left in the pipeline; distribute the dataset with "
                                                  "the auto-shard policy HINT, or give a number of shards");
-    int64_t before = (args->index - state->phase + args->count) % args->count, skipped = 0;
+    int64_t before = (args->index - state->phase + args->n_shards) % args->n_shards, skipped = 0;
     MU_TRY(mu__stage_skip(stage, 0, before, &skipped));
     *end = skipped < before;
     if (!*end)
         MU_TRY(mu__stage_next(stage, 0, item, end));
     if (*end)
         return MU_OK;
-    state->phase = (args->index + 1) % args->count;
+    state->phase = (args->index + 1) % args->n_shards;
     mu_status status = check_shares(stage);
     if (status != MU_OK)
         mu__item_drop(item);
@@ -321,15 +369,26 @@ static mu_status shard_next(mu_stage *stage, mu_item *item, bool *end)
 
 static int64_t shard_cardinality(const mu_dataset *dataset)
 {
-    int64_t n = same_cardinality(dataset), shards = dataset->args.count;
+    const shard_args *args = dataset->args;
+    int64_t n = same_cardinality(dataset), shards = args->n_shards;
     if (shards == MU_SHARD_HINT)
         return MU_UNKNOWN_CARDINALITY;
-    return n < 0 ? n : n / shards + (dataset->args.index < n % shards);
+    return n < 0 ? n : n / shards + (args->index < n % shards);
 }
 
-const mu_stage_ops mu__stage_shard = {
-    .name = "shard", .state_bytes = sizeof(shard_state), .next = shard_next, .cardinality = shard_cardinality,
+static const mu_stage_ops shard_stage = {
+    .name = "shard",
+    .state_bytes = sizeof(shard_state),
+    .args_bytes = sizeof(shard_args),
+    .next = shard_next,
+    .cardinality = shard_cardinality,
+    .batch_size = mu__batch_size_of_inputs,
 };
+
+bool mu__dataset_is_shard_hint(const mu_dataset *dataset)
+{
+    return dataset->ops == &shard_stage && ((const shard_args *)dataset->args)->n_shards == MU_SHARD_HINT;
+}
 
 static mu_dataset *shard(mu_dataset *dataset, int64_t n_shards, int64_t index, bool all_shares)
 {
@@ -340,8 +399,7 @@ static mu_dataset *shard(mu_dataset *dataset, int64_t n_shards, int64_t index, b
                   (long long)index, (long long)n_shards);
         return NULL;
     }
-    return mu__dataset_stage(&mu__stage_shard,
-                             &(mu_stage_args){.count = n_shards, .index = index, .all_shares = all_shares}, dataset);
+    return mu__dataset_stage(&shard_stage, &(shard_args){n_shards, index, all_shares}, dataset);
 }
 
 mu_dataset *mu_dataset_shard(mu_dataset *dataset, int64_t n_shards, int64_t index)
@@ -427,19 +485,28 @@ static mu_value *concatenate_spec(const mu_dataset *dataset)
     return common;
 }
 
-const mu_stage_ops mu__stage_concatenate = {
-    .name = "concatenate", .state_bytes = sizeof(concatenate_state), .next = concatenate_next,
-    .skip = concatenate_skip, .cardinality = concatenate_cardinality, .spec = concatenate_spec,
+static const mu_stage_ops concatenate_stage = {
+    .name = "concatenate",
+    .state_bytes = sizeof(concatenate_state),
+    .next = concatenate_next,
+    .skip = concatenate_skip,
+    .cardinality = concatenate_cardinality,
+    .spec = concatenate_spec,
+    .batch_size = mu__batch_size_of_inputs,
 };
 
 mu_dataset *mu_dataset_concatenate(mu_dataset *first, mu_dataset *second)
 {
     if (mu__pending())
         return NULL;
-    return mu__give(mu__dataset_new(&mu__stage_concatenate, &(mu_stage_args){0}, 2, (mu_dataset *[]){first, second}));
+    return mu__give(mu__dataset_new(&concatenate_stage, NULL, 2, (mu_dataset *[]){first, second}));
 }
 
 // ---- Options ------------------------------------------------------------------------------------
+
+typedef struct options_args {
+    mu_auto_shard_policy policy;
+} options_args;
 
 static mu_status options_next(mu_stage *stage, mu_item *item, bool *end)
 {
@@ -451,8 +518,14 @@ static mu_status options_skip(mu_stage *stage, int64_t count, int64_t *skipped)
     return mu__stage_skip(stage, 0, count, skipped);
 }
 
-const mu_stage_ops mu__stage_options = {
-    .name = "options", .next = options_next, .skip = options_skip, .cardinality = same_cardinality,
+static const mu_stage_ops options_stage = {
+    .name = "options",
+    .args_bytes = sizeof(options_args),
+    .next = options_next,
+    .skip = options_skip,
+    .cardinality = same_cardinality,
+    .divided_before = true,
+    .batch_size = mu__batch_size_of_inputs,
 };
 
 mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args)
@@ -465,13 +538,13 @@ mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args)
                   (int)a.auto_shard_policy);
         return NULL;
     }
-    return mu__dataset_stage(&mu__stage_options, &(mu_stage_args){.count = a.auto_shard_policy}, a.dataset);
+    return mu__dataset_stage(&options_stage, &(options_args){a.auto_shard_policy}, a.dataset);
 }
 
 mu_auto_shard_policy mu__dataset_auto_shard(const mu_dataset *dataset)
 {
-    if (dataset->ops == &mu__stage_options)
-        return (mu_auto_shard_policy)dataset->args.count;
+    if (dataset->ops == &options_stage)
+        return ((const options_args *)dataset->args)->policy;
     mu_auto_shard_policy policy = MU_AUTO_SHARD_AUTO;
     for (int i = 0; i < dataset->n_inputs && policy == MU_AUTO_SHARD_AUTO; i++)
         policy = mu__dataset_auto_shard(dataset->inputs[i]);

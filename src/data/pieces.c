@@ -117,17 +117,27 @@ static mu_value *unbatch_spec(const mu_dataset *dataset)
     return mu__map_spec(mu__dataset_spec(dataset->inputs[0]), drop_first_axis, MU_UNKNOWN);
 }
 
-const mu_stage_ops mu__stage_unbatch = {
-    .name = "unbatch", .state_bytes = sizeof(pieces_state), .next = unbatch_next, .close = pieces_close,
+static const mu_stage_ops unbatch_stage = {
+    .name = "unbatch",
+    .state_bytes = sizeof(pieces_state),
+    .next = unbatch_next,
+    .close = pieces_close,
     .spec = unbatch_spec,
 };
 
 mu_dataset *mu_dataset_unbatch(mu_dataset *dataset)
 {
-    return mu__dataset_stage(&mu__stage_unbatch, &(mu_stage_args){0}, dataset);
+    return mu__dataset_stage(&unbatch_stage, NULL, dataset);
 }
 
 // ---- Rebatch ------------------------------------------------------------------------------------
+
+typedef struct rebatch_args {
+    mu_numbers sizes;     // rows of the pieces, in turn; owned
+    bool drop_remainder;
+} rebatch_args;
+
+static const mu_owned_field rebatch_owned[] = {{MU_OWNS_NUMBERS, offsetof(rebatch_args, sizes)}, {MU_OWNS_END, 0}};
 
 // A piece that may cross borders, put together from views.
 typedef struct collected {
@@ -179,8 +189,8 @@ static mu_value *empty_batch(mu_stage *stage)
 static mu_status rebatch_next(mu_stage *stage, mu_item *item, bool *end)
 {
     pieces_state *state = stage->state;
-    const mu_stage_args *args = &stage->dataset->args;
-    int64_t wanted = args->sizes[state->piece++ % args->n_sizes];
+    const rebatch_args *args = stage->dataset->args;
+    int64_t wanted = args->sizes.items[state->piece++ % args->sizes.n];
     if (wanted == 0) {
         item->value = empty_batch(stage);
         *end = item->value == NULL;
@@ -201,15 +211,20 @@ static mu_status rebatch_next(mu_stage *stage, mu_item *item, bool *end)
 
 static mu_value *rebatch_spec(const mu_dataset *dataset)
 {
-    const mu_stage_args *args = &dataset->args;
-    int64_t rows = args->drop_remainder ? args->sizes[0] : MU_UNKNOWN;
-    for (int i = 1; i < args->n_sizes; i++)
-        rows = args->sizes[i] == rows ? rows : MU_UNKNOWN;
+    const rebatch_args *args = dataset->args;
+    int64_t rows = args->drop_remainder ? args->sizes.items[0] : MU_UNKNOWN;
+    for (int i = 1; i < args->sizes.n; i++)
+        rows = args->sizes.items[i] == rows ? rows : MU_UNKNOWN;
     return mu__map_spec(mu__dataset_spec(dataset->inputs[0]), forget_rows, rows);
 }
 
-const mu_stage_ops mu__stage_rebatch = {
-    .name = "rebatch", .state_bytes = sizeof(pieces_state), .next = rebatch_next, .close = pieces_close,
+static const mu_stage_ops rebatch_stage = {
+    .name = "rebatch",
+    .state_bytes = sizeof(pieces_state),
+    .args_bytes = sizeof(rebatch_args),
+    .owned = rebatch_owned,
+    .next = rebatch_next,
+    .close = pieces_close,
     .spec = rebatch_spec,
 };
 
@@ -225,20 +240,23 @@ mu_dataset *mu_dataset_rebatch(mu_dataset *dataset, int n_sizes, const int64_t *
                   "mu_dataset_rebatch got %d sizes; wanted at least one, none negative, and not all 0", n_sizes);
         return NULL;
     }
-    mu_stage_args args = {.n_sizes = n_sizes, .drop_remainder = drop_remainder};
-    args.sizes = mu__alloc((size_t)n_sizes * sizeof *sizes);
-    if (args.sizes == NULL)
+    const rebatch_args args = {{n_sizes, mu__alloc((size_t)n_sizes * sizeof *sizes)}, drop_remainder};
+    if (args.sizes.items == NULL)
         return NULL;
-    memcpy(args.sizes, sizes, (size_t)n_sizes * sizeof *sizes);
-    return mu__dataset_stage(&mu__stage_rebatch, &args, dataset);
+    memcpy(args.sizes.items, sizes, (size_t)n_sizes * sizeof *sizes);
+    return mu__dataset_stage(&rebatch_stage, &args, dataset);
 }
 
 // ---- Split --------------------------------------------------------------------------------------
 
+typedef struct split_args {
+    int64_t pieces;
+} split_args;
+
 static mu_status split_next(mu_stage *stage, mu_item *item, bool *end)
 {
     pieces_state *state = stage->state;
-    int64_t pieces = stage->dataset->args.count;
+    const int64_t pieces = ((const split_args *)stage->dataset->args)->pieces;
     if (state->piece % pieces == 0) {
         MU_TRY(take_batch(stage, end));
         if (*end)
@@ -255,7 +273,7 @@ static mu_status split_next(mu_stage *stage, mu_item *item, bool *end)
 static int64_t split_cardinality(const mu_dataset *dataset)
 {
     int64_t n = mu_dataset_cardinality(dataset->inputs[0]);
-    return n < 0 ? n : n * dataset->args.count;
+    return n < 0 ? n : n * ((const split_args *)dataset->args)->pieces;
 }
 
 static mu_value *split_spec(const mu_dataset *dataset)
@@ -263,9 +281,14 @@ static mu_value *split_spec(const mu_dataset *dataset)
     return mu__map_spec(mu__dataset_spec(dataset->inputs[0]), forget_rows, MU_UNKNOWN);
 }
 
-const mu_stage_ops mu__stage_split = {
-    .name = "split", .state_bytes = sizeof(pieces_state), .next = split_next, .close = pieces_close,
-    .cardinality = split_cardinality, .spec = split_spec,
+static const mu_stage_ops split_stage = {
+    .name = "split",
+    .state_bytes = sizeof(pieces_state),
+    .args_bytes = sizeof(split_args),
+    .next = split_next,
+    .close = pieces_close,
+    .cardinality = split_cardinality,
+    .spec = split_spec,
 };
 
 mu_dataset *mu__dataset_split(mu_dataset *dataset, int64_t pieces)
@@ -275,5 +298,5 @@ mu_dataset *mu__dataset_split(mu_dataset *dataset, int64_t pieces)
                   (long long)pieces);
         return NULL;
     }
-    return mu__dataset_stage(&mu__stage_split, &(mu_stage_args){.count = pieces}, dataset);
+    return mu__dataset_stage(&split_stage, &(split_args){pieces}, dataset);
 }

@@ -116,6 +116,18 @@ out:
 
 // ---- The stage that hands rows out --------------------------------------------------------------
 
+typedef struct rows_args {
+    mu_rows *rows;  // retained
+    bool path;      // its one row is the name of a file
+} rows_args;
+
+static const mu_owned_field rows_owned[] = {{MU_OWNS_OBJECT, offsetof(rows_args, rows)}, {MU_OWNS_END, 0}};
+
+static mu_rows *rows_of(const mu_dataset *dataset)
+{
+    return ((const rows_args *)dataset->args)->rows;
+}
+
 typedef struct counter {
     int64_t at;
 } counter;
@@ -123,7 +135,7 @@ typedef struct counter {
 static mu_status rows_next(mu_stage *stage, mu_item *item, bool *end)
 {
     counter *state = stage->state;
-    mu_rows *rows = stage->dataset->args.rows;
+    mu_rows *rows = rows_of(stage->dataset);
     *end = state->at >= rows->n;
     if (!*end)
         *item = (mu_item){.rows = rows, .row = state->at++};
@@ -133,25 +145,41 @@ static mu_status rows_next(mu_stage *stage, mu_item *item, bool *end)
 static mu_status rows_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 {
     counter *state = stage->state;
-    *skipped = MU_MIN(count, stage->dataset->args.rows->n - state->at);
+    *skipped = MU_MIN(count, rows_of(stage->dataset)->n - state->at);
     state->at += *skipped;
     return MU_OK;
 }
 
 static int64_t rows_cardinality(const mu_dataset *dataset)
 {
-    return dataset->args.rows->n;
+    return rows_of(dataset)->n;
 }
 
 static mu_value *rows_spec(const mu_dataset *dataset)
 {
-    return mu_retain(dataset->args.rows->spec);
+    return mu_retain(rows_of(dataset)->spec);
 }
 
-const mu_stage_ops mu__stage_rows = {
-    .name = "rows", .state_bytes = sizeof(counter), .next = rows_next, .skip = rows_skip,
-    .cardinality = rows_cardinality, .spec = rows_spec,
+static const mu_stage_ops rows_stage = {
+    .name = "rows",
+    .state_bytes = sizeof(counter),
+    .args_bytes = sizeof(rows_args),
+    .owned = rows_owned,
+    .next = rows_next,
+    .skip = rows_skip,
+    .cardinality = rows_cardinality,
+    .spec = rows_spec,
 };
+
+mu_dataset *mu__dataset_of_rows(mu_rows *rows, bool path)
+{
+    return rows != NULL ? mu__give(mu__dataset_new(&rows_stage, &(rows_args){rows, path}, 0, NULL)) : NULL;
+}
+
+bool mu__dataset_is_path(const mu_dataset *dataset)
+{
+    return dataset->ops == &rows_stage && ((const rows_args *)dataset->args)->path;
+}
 
 // ---- Tensors as rows ----------------------------------------------------------------------------
 
@@ -211,10 +239,8 @@ static mu_rows *rows_of_value(mu_value *value, mu_object *const *leaves, int n, 
     return rows;
 }
 
-static mu_dataset *from_value(mu_value *value, bool slices)
+mu_rows *mu__rows_of_tensors(mu_value *value, bool slices)
 {
-    if (mu__pending())
-        return NULL;
     int n = value != NULL ? mu__value_flatten(value, NULL, 0) : 0;
     if (n == 0) {
         mu__error(MU_INVALID_ARGUMENT, "a dataset needs a value with at least one tensor; this one has none");
@@ -224,26 +250,31 @@ static mu_dataset *from_value(mu_value *value, bool slices)
     if (leaves == NULL)
         return NULL;
     mu__value_flatten(value, leaves, n);
-    mu_stage_args args = {.rows = rows_of_value(value, leaves, n, slices)};
+    mu_rows *rows = rows_of_value(value, leaves, n, slices);
     mu__free(leaves);
-    return args.rows != NULL ? mu__give(mu__dataset_new(&mu__stage_rows, &args, 0, NULL)) : NULL;
+    return rows;
 }
 
 mu_dataset *mu_dataset_from_tensors(mu_value *value)
 {
-    return from_value(value, false);
+    return mu__pending() ? NULL : mu__dataset_of_rows(mu__rows_of_tensors(value, false), false);
 }
 
 mu_dataset *mu_dataset_from_tensor_slices(mu_value *value)
 {
-    return from_value(value, true);
+    return mu__pending() ? NULL : mu__dataset_of_rows(mu__rows_of_tensors(value, true), false);
 }
 
 // ---- Ranges -------------------------------------------------------------------------------------
 
+typedef struct range_args {
+    int64_t start, stop, step;
+} range_args;
+
 static int64_t range_cardinality(const mu_dataset *dataset)
 {
-    int64_t start = dataset->args.index, stop = dataset->args.count, step = dataset->args.step;
+    const range_args *args = dataset->args;
+    int64_t start = args->start, stop = args->stop, step = args->step;
     if (step > 0 ? start >= stop : start <= stop)
         return 0;
     uint64_t span = step > 0 ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
@@ -254,11 +285,11 @@ static int64_t range_cardinality(const mu_dataset *dataset)
 static mu_status range_next(mu_stage *stage, mu_item *item, bool *end)
 {
     counter *state = stage->state;
-    const mu_stage_args *args = &stage->dataset->args;
+    const range_args *args = stage->dataset->args;
     *end = state->at >= range_cardinality(stage->dataset);
     if (*end)
         return MU_OK;
-    int64_t number = (int64_t)((uint64_t)args->index + (uint64_t)state->at * (uint64_t)args->step);
+    int64_t number = (int64_t)((uint64_t)args->start + (uint64_t)state->at * (uint64_t)args->step);
     item->value = mu__number_value(number);
     state->at++;
     return item->value != NULL ? MU_OK : mu_error_code();
@@ -278,9 +309,14 @@ static mu_value *range_spec(const mu_dataset *dataset)
     return mu__spec_leaf(MU_I64, &mu__scalar_shape);
 }
 
-const mu_stage_ops mu__stage_range = {
-    .name = "range", .state_bytes = sizeof(counter), .next = range_next, .skip = range_skip,
-    .cardinality = range_cardinality, .spec = range_spec,
+static const mu_stage_ops range_stage = {
+    .name = "range",
+    .state_bytes = sizeof(counter),
+    .args_bytes = sizeof(range_args),
+    .next = range_next,
+    .skip = range_skip,
+    .cardinality = range_cardinality,
+    .spec = range_spec,
 };
 
 mu_dataset *mu_dataset_range(int64_t start, int64_t stop, int64_t step)
@@ -291,6 +327,5 @@ mu_dataset *mu_dataset_range(int64_t start, int64_t stop, int64_t step)
         mu__error(MU_INVALID_ARGUMENT, "the step of a range is 0; give another number");
         return NULL;
     }
-    mu_stage_args args = {.index = start, .count = stop, .step = step};
-    return mu__give(mu__dataset_new(&mu__stage_range, &args, 0, NULL));
+    return mu__give(mu__dataset_new(&range_stage, &(range_args){start, stop, step}, 0, NULL));
 }

@@ -142,14 +142,18 @@ static mu_value *records_spec(const mu_dataset *dataset)
     return mu__spec_leaf(MU_U8, &(mu_shape){.rank = 1, .dims = {MU_UNKNOWN}});
 }
 
-const mu_stage_ops mu__stage_records = {
-    .name = "tfrecord", .state_bytes = sizeof(mu_record_reader), .next = records_next, .close = records_close,
+static const mu_stage_ops tfrecord_stage = {
+    .name = "tfrecord",
+    .state_bytes = sizeof(mu_record_reader),
+    .next = records_next,
+    .close = records_close,
     .spec = records_spec,
+    .opens_files = true,
 };
 
 mu_dataset *mu_dataset_tfrecords(mu_dataset *paths)
 {
-    return mu__dataset_stage(&mu__stage_records, &(mu_stage_args){0}, paths);
+    return mu__dataset_stage(&tfrecord_stage, NULL, paths);
 }
 
 mu_dataset *mu_dataset_tfrecord(const char *path)

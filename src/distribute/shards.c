@@ -5,31 +5,6 @@
 // (OFF) and TensorFlow's own division, which MUSTER_TF_COMPAT asks for, come as pieces, one for each replica per step.
 #include "distribute/distribute.h"
 
-static int64_t static_batch(const mu_dataset *dataset);
-
-// What all inputs of a zip or a concatenation have in common.
-static int64_t batch_of_inputs(const mu_dataset *dataset)
-{
-    const int64_t first = dataset->n_inputs > 0 ? static_batch(dataset->inputs[0]) : -1;
-    for (int i = 1; i < dataset->n_inputs; i++)
-        if (static_batch(dataset->inputs[i]) != first)
-            return -1;
-    return first;
-}
-
-// The batch size that the end of a pipeline has, as TensorFlow finds it; -1: not known.
-static int64_t static_batch(const mu_dataset *dataset)
-{
-    static const char *const through[] = {"cache",   "cache_file", "filter", "prefetch", "repeat", "shard",
-                                          "shuffle", "skip",       "take",   "options",  "zip",    "concatenate"};
-    if (mu__dataset_is(dataset, "batch") || mu__dataset_is(dataset, "padded_batch"))
-        return dataset->args.count;
-    for (size_t i = 0; i < MU_COUNT(through); i++)
-        if (mu__dataset_is(dataset, through[i]))
-            return batch_of_inputs(dataset);
-    return -1;
-}
-
 int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas)
 {
     const int n = workers * replicas;
@@ -43,7 +18,7 @@ int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas)
 // not known each batch is cut by itself, with the last pieces short or empty.
 static mu_dataset *pieces_of(const mu_strategy *strategy, mu_dataset *dataset, bool cut)
 {
-    const int64_t batch = static_batch(dataset);
+    const int64_t batch = mu__dataset_batch_size(dataset);
     if (cut || batch < 0)
         return mu__dataset_split(dataset, strategy->n_replicas);
     int64_t *sizes = mu__rebatch_sizes(batch, strategy->n_workers, strategy->worker, strategy->n_local);
