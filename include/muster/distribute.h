@@ -40,9 +40,9 @@ MU_API mu_cross_device_ops *mu_reduction_to_one_device(void);        // one afte
 MU_API mu_cross_device_ops *mu_hierarchical_copy(int num_packs);     // two halves first; any number of devices
 // mu_nccl_all_reduce needs XLA GPU devices; where there are none its use is FAILED_PRECONDITION.
 MU_API mu_cross_device_ops *mu_nccl_all_reduce(int num_packs);
-// mu_cross_device_ops_new makes one of your own: `reduce` returns the sum or mean of n tensors of one shape. In
-// compiled functions every replica calls it, at the same time, with the same tensors: it must be thread-safe, and
-// give all of them the same.
+// mu_cross_device_ops_new makes one of your own: `reduce` returns the sum or mean of n tensors of one type and shape, as
+// a tensor of that type and shape; it fails with mu_fail and NULL. In compiled functions every replica calls it, at the
+// same time, with the same tensors: it must be thread-safe, and give all of them the same.
 MU_API mu_cross_device_ops *
 mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg), void *arg);
 
@@ -50,7 +50,8 @@ mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *
 // mirrored, a variable, or one tensor) and puts the result on as many devices as `like` is on, mirrored with several;
 // mu_cross_device_batch_reduce does so with a list of values and one of as many destinations; mu_cross_device_broadcast
 // copies a tensor, always mirrored. Indexed slices are put behind each other.
-// Errors: INVALID_ARGUMENT for a list or map as value or destination, lists of unequal length, NULL.
+// Errors: INVALID_ARGUMENT for a list or map as value or destination, lists of unequal length, NULL, and for components
+// that differ in type or shape.
 MU_API mu_value *mu_cross_device_reduce(mu_cross_device_ops *ops, mu_reduce_op op, mu_value *value, mu_value *like);
 MU_API mu_value *mu_cross_device_batch_reduce(mu_cross_device_ops *ops, mu_reduce_op op, mu_value *values,
                                               mu_value *likes);
@@ -169,7 +170,9 @@ MU_API int mu_variable_component_name(const mu_variable *variable, int component
 
 // mu_run runs a traced function on every replica at the same time and returns its results, per replica.
 // `arguments`: per-replica values give each replica its component, other values go to all; NULL: none.
-// Errors: whatever a replica failed with; the others are released. Also when the function returns nothing
+// Errors: INVALID_ARGUMENT for a per-replica or mirrored value with another number of components than there are local
+// replicas, here and in all functions below that take values; whatever a replica failed with; the others are released.
+// Also when the function returns nothing
 // the result is not NULL (an empty list), so NULL always means failure.
 MU_API mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 
@@ -190,6 +193,7 @@ MU_API mu_value *mu_run_callback(mu_strategy *strategy, mu_value *(*fn)(mu_value
 
 // mu_reduce adds or averages over replicas; mu_reduce_axis also over an axis inside each replica, where
 // MEAN weighs every element alike.
+// Errors: INVALID_ARGUMENT if replicas differ in type or shape; with an axis sizes along it may differ.
 MU_API mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value);
 MU_API mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int axis);
 // mu_reduce_axes reduces over several axes inside each replica, 1 to MU_MAX_RANK of them.

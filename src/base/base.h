@@ -189,6 +189,7 @@ typedef struct mu_context {
     struct mu_scope *scope;     // innermost strategy scope (distribute)
     struct mu_replica *replica; // inside run: which replica this is (distribute)
     int component;              // which component of a distributed variable this thread sees
+    int n_components;           // of how many, on a replica
     int default_scopes;         // open ones of the default strategy, which change no state (distribute)
     int64_t input_begin_ns, input_end_ns;  // when this thread last waited for the next batch
     int n_inlined;              // traced functions that call each other, at this moment (graph)

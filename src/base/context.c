@@ -74,6 +74,8 @@ mu_status mu__context_enter(mu_context *child, mu_context *parent)
     child->runtime = parent->runtime;
     child->scope = parent->scope;
     child->replica = parent->replica;
+    child->component = parent->component;
+    child->n_components = parent->n_components;
     mu__current = child;
     return MU_OK;
 }

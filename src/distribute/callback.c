@@ -40,7 +40,8 @@ mu_value *mu_run_callback(mu_strategy *given, mu_value *(*fn)(mu_value *argument
                   "outside of traced functions, or run the step eagerly");
         return NULL;
     }
-    if (!arguments && !(arguments = nothing()))
+    if (mu__need_components(strategy, arguments, "mu_run_callback") != MU_OK ||
+        (!arguments && !(arguments = nothing())))
         return NULL;
     mu_value *result = strategy->n_replicas == 1 ? run_alone(strategy, fn, arg, arguments)
                                               : mu__give(mu__turns_run(strategy, fn, arg, arguments));

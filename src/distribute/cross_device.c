@@ -37,17 +37,38 @@ mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors)
 
 typedef struct reduction {
     mu_strategy *strategy;
+    const char *what; // the function that was called, or the variable that is read
     mu_reduce_op op;
     int n_axes;       // 0: none inside the replicas
     const int *axes;
     const mu_cross_device_ops *ops;
 } reduction;
 
+// Whose n parts are: replicas have one each, but a tensor of this worker is its only one.
+static const char *whose(const reduction *r, int n)
+{
+    return n < r->strategy->n_local ? "worker" : "replica";
+}
+
 static mu_tensor *leaf_tensor(const mu_value *leaf)
 {
     if (leaf->kind == MU_VALUE_VARIABLE)
         return mu_variable_read((mu_variable *)leaf->leaf);
     return (mu_tensor *)leaf->leaf;
+}
+
+// Parts may differ along the axes that are reduced, and in nothing else.
+static mu_status same_beside_axes(const reduction *r, int i, mu_tensor *const *parts, const mu_tensor *sum,
+                                  const mu_tensor *part)
+{
+    char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    if (part->dtype == sum->dtype && mu__shape_equal(&part->shape, &sum->shape))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: replica 0 has %s%s, but replica %d has %s%s; they may differ in size along the axes that are "
+                     "reduced, and must agree in all else. Name each axis in which they differ, or pad them",
+                     r->what, mu_dtype_name(parts[0]->dtype), mu__shape_text(&parts[0]->shape, first), i,
+                     mu_dtype_name(parts[i]->dtype), mu__shape_text(&parts[i]->shape, other));
 }
 
 // Over an axis inside each replica, then over replicas: sums, and for MEAN the counts, so that every element
@@ -66,6 +87,8 @@ static mu_tensor *reduce_with_axis(const reduction *r, int n, mu_tensor *const *
         }
         count += elements;
         mu_tensor *part = mu_reduce_sum_axes(parts[i], r->n_axes, r->axes, false);
+        if (!part || (sum && same_beside_axes(r, i, parts, sum, part) != MU_OK))
+            return NULL;
         sum = sum ? mu_add(sum, part) : part;
     }
     return r->op == MU_MEAN && sum ? mu__mean_over(sum, mu_constant(MU_F64, count)) : sum;
@@ -73,19 +96,21 @@ static mu_tensor *reduce_with_axis(const reduction *r, int n, mu_tensor *const *
 
 static mu_tensor *reduce_parts(const reduction *r, int n, mu_tensor *const *parts)
 {
+    const mu_parts_name name = {.what = r->what, .whose = whose(r, n)};
     if (r->strategy->n_workers > 1 && r->n_axes == 0)
-        return mu__workers_reduce(r->strategy, r->ops, r->op, n, parts);
-    mu_tensor **all = mu__workers_gather(r->strategy, "reduce", n, parts), *reduced = NULL;
-    n *= r->strategy->n_workers;
-    if (all)
-        reduced = r->n_axes ? reduce_with_axis(r, n, all) : mu__cross_device_reduce(r->ops, r->op, n, all);
+        return mu__workers_reduce(r->strategy, &name, r->ops, r->op, n, parts);
+    if (r->n_axes == 0)
+        return mu__same_parts(&name, n, parts) == MU_OK ? mu__cross_device_reduce(r->ops, r->op, n, parts) : NULL;
+    mu_tensor **all = mu__workers_gather(r->strategy, "reduce", n, parts);
+    mu_tensor *reduced = all ? reduce_with_axis(r, n * r->strategy->n_workers, all) : NULL;
     mu__free(all);
     return reduced;
 }
 
-mu_tensor *mu__reduce_replicas(mu_strategy *strategy, mu_reduce_op op, int n, mu_tensor *const *parts)
+mu_tensor *mu__reduce_replicas(mu_strategy *strategy, const char *what, mu_reduce_op op, int n,
+                               mu_tensor *const *parts)
 {
-    return reduce_parts(&(reduction){.strategy = strategy, .op = op}, n, parts);
+    return reduce_parts(&(reduction){.strategy = strategy, .what = what, .op = op}, n, parts);
 }
 
 // With axes every replica reduces its own first: all have this tensor.
@@ -104,6 +129,16 @@ static mu_tensor *reduce_own(const reduction *r, const mu_value *leaf)
     return !tensor ? NULL : r->n_axes ? reduce_on_replicas(r, tensor) : reduce_parts(r, 1, &tensor);
 }
 
+static mu_status need_no_sum(const reduction *r)
+{
+    if (r->op != MU_SUM)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: SUM of a value that is not per replica (the same on all %d); return it from the function that "
+                     "runs on replicas, or use MEAN",
+                     r->what, r->strategy->n_replicas);
+}
+
 // A value that is the same everywhere has a mean, but no sum.
 static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
 {
@@ -114,25 +149,14 @@ static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
         return reduce_on_replicas(r, tensor);
     if (r->strategy->n_replicas == 1)
         return tensor;
-    if (r->op == MU_SUM && !(!tensor->node && mu__elements(&tensor->shape) == 1 &&
-                             mu__read_element(tensor->dtype, mu__data(tensor), 0) == 0)) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "mu_reduce: SUM of a value that is not per replica (the same tensor on all %d); return it "
-                  "from the function that runs on replicas, or use MEAN",
-                  r->strategy->n_replicas);
-        return NULL;
-    }
-    return tensor;
+    const bool zero = !tensor->node && mu__elements(&tensor->shape) == 1 &&
+                      mu__read_element(tensor->dtype, mu__data(tensor), 0) == 0;
+    return zero || need_no_sum(r) == MU_OK ? tensor : NULL;
 }
 
 static mu_tensor *reduce_components(const reduction *r, const mu_value *value)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
-    if (value->n > (int)MU_COUNT(parts)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_reduce: %d components; at most %zu are supported", value->n,
-                  MU_COUNT(parts));
-        return NULL;
-    }
     for (int i = 0; i < value->n; i++)
         if (!(parts[i] = mu_value_tensor(value->items[i])))
             return NULL;
@@ -178,6 +202,21 @@ static mu_tensor *join_slices(const reduction *r, int n, mu_value *const *slices
     return whole;
 }
 
+// All are slices of tensors of one shape.
+static mu_status same_slices(const reduction *r, int n, mu_value *const *slices)
+{
+    mu_tensor *shapes[MU_MAX_REPLICAS];
+    for (int i = 0; i < n; i++)
+        if (!(shapes[i] = mu_at(slices[i], 2)))
+            return mu_error_code();
+    mu_tensor **all = mu__workers_gather(r->strategy, "reduce", n, shapes);
+    const mu_parts_name name = {.what = r->what, .whose = whose(r, n)};
+    const mu_status status =
+        all ? mu__same_dense_shapes(&name, n * r->strategy->n_workers, all) : mu_error_code();
+    mu__free(all);
+    return status;
+}
+
 // A mean of slices divides the values.
 static mu_value *reduce_slices(const reduction *r, int n, mu_value *const *slices)
 {
@@ -186,6 +225,9 @@ static mu_value *reduce_slices(const reduction *r, int n, mu_value *const *slice
                   "mu_reduce_axis: indexed slices have no axes to reduce; use mu_reduce, or a dense tensor");
         return NULL;
     }
+    const bool plain = n < r->strategy->n_local && r->strategy->n_workers == 1;
+    if ((plain && need_no_sum(r) != MU_OK) || same_slices(r, n, slices) != MU_OK)
+        return NULL;
     mu_tensor *values = join_slices(r, n, slices, 0), *indices = values ? join_slices(r, n, slices, 1) : NULL;
     if (r->op == MU_MEAN && values)
         values = mu__divide_by_count(values, n * r->strategy->n_workers);
@@ -213,23 +255,29 @@ static mu_value *reduce_part(const mu_value *value, const void *arg)
 
 static mu_value *reduce(const reduction *r, mu_value *value)
 {
-    if (mu__pending() || mu__need_cross_replica(r->strategy, "mu_reduce") != MU_OK ||
-        mu__need_value(value, "mu_reduce") != MU_OK)
+    if (mu__pending() || mu__need_cross_replica(r->strategy, r->what) != MU_OK ||
+        mu__need_value(value, r->what) != MU_OK || mu__need_reduce_op(r->op, r->what) != MU_OK)
         return NULL;
-    if (!value || (unsigned)r->op > MU_MEAN) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_reduce: %s",
-                  value ? "the operation is neither MU_SUM nor MU_MEAN" : "the value is NULL");
+    if (!value) {
+        mu__error(MU_INVALID_ARGUMENT, "%s: the value is NULL", r->what);
         return NULL;
     }
+    if (mu__need_components(r->strategy, value, r->what) != MU_OK)
+        return NULL;
     if (r->strategy->ops->plain_variables && !r->n_axes && value->kind != MU_VALUE_VARIABLE)
         return value;
     return mu__map_parts(value, false, reduce_part, r);
 }
 
-mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value)
+mu_value *mu__reduce_value(mu_strategy *strategy, const char *what, mu_reduce_op op, mu_value *value)
 {
     mu_strategy *in = mu__strategy_or_default(strategy);
-    return reduce(&(reduction){.strategy = in, .op = op, .ops = in ? in->cross_device : NULL}, value);
+    return reduce(&(reduction){.strategy = in, .what = what, .op = op, .ops = in ? in->cross_device : NULL}, value);
+}
+
+mu_value *mu_reduce(mu_strategy *strategy, mu_reduce_op op, mu_value *value)
+{
+    return mu__reduce_value(strategy, "mu_reduce", op, value);
 }
 
 mu_value *mu_reduce_axis(mu_strategy *strategy, mu_reduce_op op, mu_value *value, int axis)
@@ -249,7 +297,8 @@ mu_value *mu_reduce_axes(mu_strategy *strategy, mu_reduce_op op, mu_value *value
 {
     if (mu__pending() || check_axes(n_axes, axes) != MU_OK)
         return NULL;
-    const reduction r = {.strategy = mu__strategy_or_default(strategy), .op = op, .n_axes = n_axes, .axes = axes};
+    const reduction r = {.strategy = mu__strategy_or_default(strategy), .what = "mu_reduce_axis", .op = op,
+                         .n_axes = n_axes, .axes = axes};
     return reduce(&r, value);
 }
 
@@ -289,10 +338,9 @@ static mu_value *gather_dense(mu_strategy *strategy, const mu_value *value, int 
         return gather_parts(strategy, 1, (mu_tensor *[]){mu_value_tensor(value)}, axis);
     if (value->kind != MU_VALUE_PER_REPLICA && value->kind != MU_VALUE_MIRRORED)
         return (mu_value *)value;
-    const int n = MU_MIN(value->n, (int)MU_COUNT(parts));
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < value->n; i++)
         parts[i] = mu_value_tensor(value->items[i]);
-    return gather_parts(strategy, n, parts, axis);
+    return gather_parts(strategy, value->n, parts, axis);
 }
 
 static mu_value *gather_part(const mu_value *value, const void *arg)
@@ -312,10 +360,13 @@ mu_value *mu_strategy_gather(mu_strategy *given, mu_value *value, int axis)
     if (mu__pending() || mu__need_cross_replica(strategy, "mu_strategy_gather") != MU_OK ||
         mu__need_value(value, "mu_strategy_gather") != MU_OK)
         return NULL;
-    if (value)
-        return mu__map_parts(value, false, gather_part, &(gathering){strategy, axis});
-    mu__error(MU_INVALID_ARGUMENT, "mu_strategy_gather: the value is NULL");
-    return NULL;
+    if (!value) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_strategy_gather: the value is NULL");
+        return NULL;
+    }
+    return mu__need_components(strategy, value, "mu_strategy_gather") == MU_OK
+               ? mu__map_parts(value, false, gather_part, &(gathering){strategy, axis})
+               : NULL;
 }
 
 // The copies of a variable.
@@ -363,8 +414,11 @@ mu_value *mu_local_results(mu_strategy *given, mu_value *value)
     if (mu__merging() && !(value = mu__merged_results(strategy, value)))
         return NULL;
     const bool nest = value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP;
+    const bool copies = value->kind == MU_VALUE_MIRRORED;  // as many as devices were named
     const bool as_it_is = strategy->ops->plain_variables && !mu__is_distributed(value);
-    const int n = nest || mu__is_distributed(value) ? strategy->n_local : 1;
+    const int n = copies ? value->n : nest || mu__is_distributed(value) ? strategy->n_local : 1;
+    if (!copies && mu__need_components(strategy, value, "mu_local_results") != MU_OK)
+        return NULL;
     mu_value **items = mu__calloc((size_t)n, sizeof *items), *list = NULL;
     bool whole = items != NULL;
     for (int i = 0; whole && i < n; i++)

@@ -21,8 +21,7 @@ static mu_status check(const mu_cross_device_ops *ops, mu_reduce_op op, const mu
 {
     MU_TRY(mu__need_value(value, function));
     MU_TRY(mu__need_value(like, function));
-    if ((unsigned)op > MU_MEAN)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the operation is neither MU_SUM nor MU_MEAN", function);
+    MU_TRY(mu__need_reduce_op(op, function));
     if (!ops || !value || !like)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function,
                          !ops ? "way of reducing" : !value ? "value" : "destination");
@@ -34,33 +33,25 @@ static mu_status check(const mu_cross_device_ops *ops, mu_reduce_op op, const mu
     return MU_OK;
 }
 
-static mu_value *copies_like(mu_value *value, const mu_value *like)
-{
-    mu_value *items[MU_MAX_REPLICAS];
-    const int n = devices_of(like);
-    if (!value || n == 1)
-        return value;
-    for (int i = 0; i < n; i++)
-        items[i] = value;
-    return mu__give(mu__regroup_as(MU_VALUE_MIRRORED, true, n, items));
-}
-
 static bool is_sparse(const mu_value *value)
 {
     return value->kind == MU_VALUE_SLICES || (value->n > 0 && value->items[0]->kind == MU_VALUE_SLICES);
 }
 
 // Slices are put behind each other; a mean divides the values.
-static mu_value *reduce_sparse(mu_reduce_op op, const mu_value *value)
+static mu_value *reduce_sparse(mu_reduce_op op, const mu_value *value, const mu_parts_name *name)
 {
     const int n = devices_of(value);
-    mu_tensor *parts[2][MU_MAX_REPLICAS], *whole[2];
+    mu_tensor *parts[3][MU_MAX_REPLICAS], *whole[2];
     const mu_value *first = value->kind == MU_VALUE_SLICES ? value : value->items[0];
     for (int i = 0; i < n; i++) {
         const mu_value *slices = value->kind == MU_VALUE_SLICES ? value : value->items[i];
-        if (!(parts[0][i] = mu_at(slices, 0)) || !(parts[1][i] = mu_at(slices, 1)))
-            return NULL;
+        for (int k = 0; k < 3; k++)
+            if (!(parts[k][i] = mu_at(slices, k)))
+                return NULL;
     }
+    if (mu__same_dense_shapes(name, n, parts[2]) != MU_OK)
+        return NULL;
     for (int k = 0; k < 2; k++)
         if (!(whole[k] = mu_concat(n, parts[k], 0)))
             return NULL;
@@ -70,7 +61,7 @@ static mu_value *reduce_sparse(mu_reduce_op op, const mu_value *value)
     return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, joined, NULL));
 }
 
-static mu_status dense_parts(const mu_value *value, mu_tensor **parts)
+static mu_status dense_parts(const mu_value *value, const mu_parts_name *name, mu_tensor **parts)
 {
     const int n = devices_of(value);
     for (int i = 0; i < n; i++) {
@@ -80,15 +71,16 @@ static mu_status dense_parts(const mu_value *value, mu_tensor **parts)
         if (!parts[i])
             return mu_error_code();
     }
-    return MU_OK;
+    return mu__same_parts(name, n, parts);
 }
 
-static mu_value *reduce_one(const mu_cross_device_ops *ops, mu_reduce_op op, const mu_value *value)
+static mu_value *reduce_one(const mu_cross_device_ops *ops, mu_reduce_op op, const mu_value *value,
+                            const mu_parts_name *name)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
     if (is_sparse(value))
-        return reduce_sparse(op, value);
-    if (dense_parts(value, parts) != MU_OK)
+        return reduce_sparse(op, value, name);
+    if (dense_parts(value, name, parts) != MU_OK)
         return NULL;
     mu_tensor *reduced = mu__cross_device_reduce(ops, op, devices_of(value), parts);
     return reduced ? mu_of(reduced) : NULL;
@@ -96,13 +88,17 @@ static mu_value *reduce_one(const mu_cross_device_ops *ops, mu_reduce_op op, con
 
 mu_value *mu_cross_device_reduce(mu_cross_device_ops *ops, mu_reduce_op op, mu_value *value, mu_value *like)
 {
-    if (mu__pending() || check(ops, op, value, like, "mu_cross_device_reduce") != MU_OK)
+    static const mu_parts_name name = {.what = "mu_cross_device_reduce", .whose = "component"};
+    if (mu__pending() || check(ops, op, value, like, name.what) != MU_OK)
         return NULL;
-    return copies_like(reduce_one(ops, op, value), like);
+    return mu__mirror(reduce_one(ops, op, value, &name), devices_of(like));
 }
 
+static const char batch_name[] = "mu_cross_device_batch_reduce";
+
 // Dense values on equally many devices go together, so that they can be packed.
-static mu_status reduce_dense(const mu_cross_device_ops *ops, mu_reduce_op op, const mu_value *values, mu_value **out)
+static mu_status reduce_dense(const mu_cross_device_ops *ops, mu_reduce_op op, const mu_value *values,
+                              mu_value **out)
 {
     const int n = values->n > 0 ? devices_of(values->items[0]) : 0;
     mu_tensor **parts = mu__calloc((size_t)values->n * (size_t)(n + 1) + 1, sizeof *parts),
@@ -112,7 +108,7 @@ static mu_status reduce_dense(const mu_cross_device_ops *ops, mu_reduce_op op, c
         together &= devices_of(values->items[i]) == n && !is_sparse(values->items[i]);
     mu_status status = parts ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; together && status == MU_OK && i < values->n; i++)
-        status = dense_parts(values->items[i], parts + i * n);
+        status = dense_parts(values->items[i], &(mu_parts_name){batch_name, "component", i + 1}, parts + i * n);
     if (together && status == MU_OK)
         status = mu__cross_device_batch(ops, op, values->n, n, parts, reduced);
     for (int i = 0; together && status == MU_OK && i < values->n; i++)
@@ -123,21 +119,24 @@ static mu_status reduce_dense(const mu_cross_device_ops *ops, mu_reduce_op op, c
 
 mu_value *mu_cross_device_batch_reduce(mu_cross_device_ops *ops, mu_reduce_op op, mu_value *values, mu_value *likes)
 {
-    static const char name[] = "mu_cross_device_batch_reduce";
-    if (mu__pending() || mu__need_value(values, name) != MU_OK || mu__need_value(likes, name) != MU_OK)
+    if (mu__pending() || mu__need_value(values, batch_name) != MU_OK || mu__need_value(likes, batch_name) != MU_OK)
         return NULL;
     if (!values || values->kind != MU_VALUE_LIST || !likes || likes->kind != MU_VALUE_LIST || likes->n != values->n) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: wanted are a list of values and a list of as many destinations", name);
+        mu__error(MU_INVALID_ARGUMENT, "%s: wanted are a list of values and a list of as many destinations",
+                  batch_name);
         return NULL;
     }
     for (int i = 0; i < values->n; i++)
-        if (check(ops, op, values->items[i], likes->items[i], name) != MU_OK)
+        if (check(ops, op, values->items[i], likes->items[i], batch_name) != MU_OK)
             return NULL;
     mu_value **items = mu__calloc((size_t)values->n + 1, sizeof *items), *list = NULL;
     bool whole = items && reduce_dense(ops, op, values, items) == MU_OK;
-    for (int i = 0; whole && i < values->n; i++)
-        whole = (items[i] = copies_like(items[i] ? items[i] : reduce_one(ops, op, values->items[i]),
-                                        likes->items[i])) != NULL;
+    for (int i = 0; whole && i < values->n; i++) {
+        const mu_parts_name name = {batch_name, "component", i + 1};
+        items[i] = mu__mirror(items[i] ? items[i] : reduce_one(ops, op, values->items[i], &name),
+                              devices_of(likes->items[i]));
+        whole = items[i] != NULL;
+    }
     if (whole)
         list = mu__give(mu__value_container(MU_VALUE_LIST, values->n, items, NULL));
     mu__free(items);
@@ -149,9 +148,7 @@ mu_value *mu_cross_device_broadcast(mu_cross_device_ops *ops, mu_tensor *tensor,
     mu_value *value = mu__pending() || !tensor ? NULL : mu_of(tensor);
     if (mu__pending() || check(ops, MU_SUM, value, like, "mu_cross_device_broadcast") != MU_OK)
         return NULL;
-    mu_value *items[MU_MAX_REPLICAS];
-    const int n = devices_of(like);
-    for (int i = 0; i < n; i++)
-        items[i] = value;
-    return mu__give(mu__value_container(MU_VALUE_MIRRORED, n, items, NULL));
+    mu_value *mirrored = mu__mirror(value, devices_of(like));
+    return mirrored && devices_of(like) == 1 ? mu__give(mu__value_container(MU_VALUE_MIRRORED, 1, &mirrored, NULL))
+                                             : mirrored;
 }

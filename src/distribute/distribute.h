@@ -100,7 +100,7 @@ mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *functi
 typedef struct mu_entered {
     struct mu_scope *scope;
     struct mu_replica *replica;
-    int component;
+    int component, n_components;
 } mu_entered;
 mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component);
 void mu__leave_replica(mu_entered before);
@@ -174,6 +174,33 @@ mu_value *mu__map_parts(const mu_value *value, bool deep, mu_part_fn *fn, const 
 // mu__need_value fails with INVALID_ARGUMENT for a pointer that is not NULL and no mu_value.
 mu_status mu__need_value(const mu_value *value, const char *function);
 
+// ---- Parts of replicas (parts.c) ----------------------------------------------------------------
+
+// mu__need_components fails with INVALID_ARGUMENT where a part of a nest has another number of components than the
+// strategy has local replicas. A NULL value passes.
+mu_status mu__need_components(const mu_strategy *strategy, const mu_value *value, const char *function);
+
+// How parts are called in errors: "mu_reduce: replica 0 has …".
+typedef struct mu_parts_name {
+    const char *what;   // the function, or the variable
+    const char *whose;  // "replica", "worker"
+    int value;          // of a list of values: 1 for the first; 0: there is no list
+} mu_parts_name;
+
+// mu__same_part fails with INVALID_ARGUMENT if the i-th part has another type or shape than the first; mu__same_parts
+// checks all of n.
+mu_status mu__same_part(const mu_parts_name *name, int i, const mu_spec *first, const mu_spec *other);
+mu_status mu__same_parts(const mu_parts_name *name, int n, mu_tensor *const *parts);
+// mu__same_dense_shapes compares the shapes that n indexed slices carry.
+mu_status mu__same_dense_shapes(const mu_parts_name *name, int n, mu_tensor *const *shapes);
+
+// mu__need_reduce_op fails with INVALID_ARGUMENT for what is neither MU_SUM nor MU_MEAN.
+mu_status mu__need_reduce_op(mu_reduce_op op, const char *function);
+
+// mu__mirror makes a mirrored value of so many copies, which share their elements; one copy: the value itself. Of the
+// pool.
+mu_value *mu__mirror(mu_value *value, int copies);
+
 // ---- Running (run.c) ----------------------------------------------------------------------------
 
 // A run that has been started; several may be under way, they execute in order.
@@ -195,7 +222,8 @@ mu_tensor *mu__variable_component(mu_variable *variable, int i);
 
 // ---- Ways of reducing (packing.c) ---------------------------------------------------------------
 
-// mu__cross_device_reduce reduces n tensors of one shape the way `ops` does (NULL: in replica order).
+// mu__cross_device_reduce reduces n tensors of one shape (mu__same_parts) the way `ops` does (NULL: in replica order).
+// Errors: INVALID_ARGUMENT if a user's function returns nothing, or another shape or type.
 mu_tensor *mu__cross_device_reduce(const mu_cross_device_ops *ops, mu_reduce_op op, int n, mu_tensor *const *parts);
 // mu__cross_device_batch reduces n_tensors of n replicas: parts[i * n + r] is replica r's i-th.
 mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n,
@@ -221,6 +249,8 @@ int mu__group_by_size(int n, const int64_t *bytes, int64_t bytes_per_pack, int *
 
 // ---- Reductions (cross_device.c) ----------------------------------------------------------------
 
+// mu__reduce_value is mu_reduce under another name.
+mu_value *mu__reduce_value(mu_strategy *strategy, const char *what, mu_reduce_op op, mu_value *value);
 // mu__reduce_tensors adds `n` tensors of one shape in order, on the calling thread; MEAN divides by n.
 mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors);
 // mu__mean_of divides truly: integers give float64.
@@ -230,8 +260,9 @@ mu_tensor *mu__mean_over(mu_tensor *sum, mu_tensor *count);
 mu_tensor *mu__divide_by_count(mu_tensor *value, int count);
 
 // mu__reduce_replicas reduces what this worker's n replicas have with what all others' have (a collective of the
-// workers), in replica order.
-mu_tensor *mu__reduce_replicas(mu_strategy *strategy, mu_reduce_op op, int n, mu_tensor *const *parts);
+// workers), in replica order. `what` names it in errors. Errors: INVALID_ARGUMENT if types or shapes differ.
+mu_tensor *mu__reduce_replicas(mu_strategy *strategy, const char *what, mu_reduce_op op, int n,
+                               mu_tensor *const *parts);
 
 // ---- Between workers (workers.c) ----------------------------------------------------------------
 
@@ -259,8 +290,9 @@ mu_status mu__workers_written(mu_strategy *strategy, mu_status status);
 // mu__workers_gather returns n tensors of each worker in their order (mu__free; the tensors belong to the pool).
 mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine);
 // mu__workers_reduce combines n tensors of each worker in the order of their replicas, large ones piece by piece.
-mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_cross_device_ops *ops, mu_reduce_op op, int n,
-                              mu_tensor *const *mine);
+// `name` names them in errors. Errors: INVALID_ARGUMENT, on all workers, if types or shapes differ.
+mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_parts_name *name, const mu_cross_device_ops *ops,
+                              mu_reduce_op op, int n, mu_tensor *const *mine);
 // mu__strategy_doing says what this worker is busy with, for others that wait for it; number -1: none.
 // mu__strategy_done says that it is at that no more: a step is under way, or the program is.
 void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t number);

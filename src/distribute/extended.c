@@ -149,6 +149,8 @@ static int copies_like(const mu_value *like)
 static int copies_wanted(const mu_value *like, const char *const *devices, const char *function)
 {
     int n = 0;
+    if (mu__need_value(like, function) != MU_OK)
+        return -1;
     if (like && (like->kind == MU_VALUE_LIST || like->kind == MU_VALUE_MAP)) {
         mu__error(MU_INVALID_ARGUMENT, "%s: the destination is a container; give one variable or value", function);
         return -1;
@@ -163,26 +165,16 @@ static int copies_wanted(const mu_value *like, const char *const *devices, const
     return n > 0 && n <= MU_MAX_REPLICAS ? n : -1;
 }
 
-static mu_value *mirror(mu_value *value, int copies)
-{
-    mu_value *items[MU_MAX_REPLICAS];
-    if (!value || copies < 1)
-        return NULL;
-    if (copies == 1)
-        return value;
-    for (int i = 0; i < copies; i++)
-        items[i] = value;
-    return mu__give(mu__regroup_as(MU_VALUE_MIRRORED, true, copies, items));
-}
-
 mu_value *mu_reduce_to_with(const mu_reduce_to_args *given)
 {
     mu_reduce_to_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_reduce_to") != MU_OK)
         return NULL;
     const int copies = copies_wanted(args.like, args.devices, "mu_reduce_to");
-    return copies < 0 ? NULL : mirror(mu_reduce(args.strategy, args.op, args.value), copies);
+    return copies < 0 ? NULL : mu__mirror(mu__reduce_value(args.strategy, "mu_reduce_to", args.op, args.value), copies);
 }
+
+static const char batch_name[] = "mu_batch_reduce_to";
 
 static bool packable(const mu_strategy *strategy, const mu_value *value)
 {
@@ -219,17 +211,26 @@ static mu_status reduce_together(mu_strategy *strategy, mu_reduce_op op, const m
               **reduced = parts + values->n * n;
     if (!parts)
         return MU_RESOURCE_EXHAUSTED;
-    for (int i = 0; i < values->n; i++)
-        for (int r = 0; packable(strategy, values->items[i]) && r < n; r++)
-            parts[count++] = mu_value_tensor(values->items[i]->items[r]);
-    mu_status status = mu__cross_device_batch(strategy->cross_device, op, count / n, n, parts, reduced);
+    mu_status status = MU_OK;
+    for (int i = 0; i < values->n && status == MU_OK; i++) {
+        if (!packable(strategy, values->items[i]))
+            continue;
+        for (int r = 0; r < n && status == MU_OK; r++)
+            if (!(parts[count + r] = mu_value_tensor(values->items[i]->items[r])))
+                status = mu_error_code();
+        if (status == MU_OK)
+            status = mu__same_parts(&(mu_parts_name){batch_name, "replica", i + 1}, n, parts + count);
+        count += n;
+    }
+    if (status == MU_OK)
+        status = mu__cross_device_batch(strategy->cross_device, op, count / n, n, parts, reduced);
     if (status == MU_OK && mu__merging())
         status = reduce_stand_ins(op, values, out);
     for (int i = 0, k = 0; i < values->n && status == MU_OK; i++) {
         if (packable(strategy, values->items[i]))
             out[i] = mu_of(reduced[k++]);
         else if (!out[i])
-            out[i] = mu_reduce(strategy, op, values->items[i]);
+            out[i] = mu__reduce_value(strategy, batch_name, op, values->items[i]);
         status = mu_error_code();
     }
     mu__free(parts);
@@ -239,7 +240,9 @@ static mu_status reduce_together(mu_strategy *strategy, mu_reduce_op op, const m
 mu_value *mu_batch_reduce_to(mu_strategy *given, mu_reduce_op op, mu_value *values, mu_value *likes)
 {
     mu_strategy *strategy = mu__strategy_or_default(given);
-    if (mu__pending() || mu__need_cross_replica(strategy, "mu_batch_reduce_to") != MU_OK)
+    if (mu__pending() || mu__need_cross_replica(strategy, batch_name) != MU_OK ||
+        mu__need_value(values, batch_name) != MU_OK || mu__need_value(likes, batch_name) != MU_OK ||
+        mu__need_reduce_op(op, batch_name) != MU_OK)
         return NULL;
     if (!values || values->kind != MU_VALUE_LIST ||
         (likes && (likes->kind != MU_VALUE_LIST || likes->n != values->n))) {
@@ -247,11 +250,14 @@ mu_value *mu_batch_reduce_to(mu_strategy *given, mu_reduce_op op, mu_value *valu
                   "mu_batch_reduce_to: wanted are a list of values and, or NULL, a list of as many destinations");
         return NULL;
     }
+    const mu_value *to = likes ? likes : values;
+    for (int i = 0; i < to->n; i++)
+        if (copies_wanted(to->items[i], NULL, batch_name) < 0)
+            return NULL;
     mu_value **items = mu__calloc((size_t)values->n + 1, sizeof *items), *list = NULL;
     bool whole = items && reduce_together(strategy, op, values, items) == MU_OK;
     for (int i = 0; whole && i < values->n; i++)
-        whole = (items[i] = mirror(
-                     items[i], copies_wanted((likes ? likes : values)->items[i], NULL, "mu_batch_reduce_to"))) != NULL;
+        whole = (items[i] = mu__mirror(items[i], copies_like(to->items[i]))) != NULL;
     if (whole)
         list = mu__give(mu__value_container(MU_VALUE_LIST, values->n, items, NULL));
     mu__free(items);
@@ -275,13 +281,18 @@ mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *given
         mu__error(MU_UNIMPLEMENTED, "%s: the default strategy has no devices to copy to", name);
         return NULL;
     }
-    return mirror(args.value, strategy->ops->plain_variables ? 1 : copies_wanted(args.like, args.devices, name));
+    const int copies = copies_wanted(args.like, args.devices, name);
+    mu_value *common = copies > 0 ? mu__give(mu__select_mirrored(args.value, 0)) : NULL;
+    if (common && mu__merging())  // whoever takes a stand-in finds its own part
+        common = args.value;
+    return mu__mirror(common, strategy->ops->plain_variables ? 1 : copies);
 }
 
 // ---- Updates ------------------------------------------------------------------------------------
 
 typedef struct updating {
     mu_strategy *strategy;
+    const char *function;
     mu_variable *variable;   // NULL: an update without one
     mu_value *(*with_variable)(mu_variable *variable, mu_value *arguments, void *arg);
     mu_replica_fn *without;
@@ -325,6 +336,8 @@ static mu_value *update_all(const updating *u)
     const int n = u->variable ? u->variable->n_components : central ? 1 : u->strategy->n_local;
     const bool alone = u->strategy->ops->plain_variables || (central && !u->variable);
     mu_value *results[MU_MAX_REPLICAS];
+    if (!alone && mu__need_components(u->strategy, u->arguments, u->function) != MU_OK)
+        return NULL;
     for (int i = 0; i < n; i++)
         if (!(results[i] = update_one(u, i, alone)))
             return NULL;
@@ -341,15 +354,15 @@ static mu_value *update_merged(mu_strategy *strategy, mu_value *arguments, void 
     return update_all(&here);
 }
 
-static mu_value *update(updating *u, const char *function)
+static mu_value *update(updating *u)
 {
-    if (mu__need_value(u->arguments, function) != MU_OK)
+    if (mu__need_value(u->arguments, u->function) != MU_OK)
         return NULL;
     if (!u->arguments && !(u->arguments = mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL))))
         return NULL;
-    if (mu__replica())
+    if (mu__replica() && u->variable)
         return mu_merge_call(update_merged, u, u->arguments);
-    return mu__need_cross_replica(u->strategy, function) == MU_OK ? update_all(u) : NULL;
+    return mu__need_cross_replica(u->strategy, u->function) == MU_OK ? update_all(u) : NULL;
 }
 
 mu_value *mu_update_variable_with(const mu_update_variable_args *given)
@@ -367,9 +380,10 @@ mu_value *mu_update_variable_with(const mu_update_variable_args *given)
                   args.variable->resource.name, mu_strategy_name(strategy));
         return NULL;
     }
-    updating u = {.strategy = strategy, .variable = args.variable, .with_variable = args.fn, .arg = args.arg,
-                  .arguments = args.arguments, .local_results = args.local_results};
-    return update(&u, "mu_update_variable");
+    updating u = {.strategy = strategy, .function = "mu_update_variable", .variable = args.variable,
+                  .with_variable = args.fn, .arg = args.arg, .arguments = args.arguments,
+                  .local_results = args.local_results};
+    return update(&u);
 }
 
 mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
@@ -381,6 +395,7 @@ mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_value *ar
         mu__error(MU_INVALID_ARGUMENT, "mu_update_non_slot: the function is NULL");
         return NULL;
     }
-    updating u = {.strategy = mu__strategy_or_default(strategy), .without = fn, .arg = arg, .arguments = arguments};
-    return update(&u, "mu_update_non_slot");
+    updating u = {.strategy = mu__strategy_or_default(strategy), .function = "mu_update_non_slot", .without = fn,
+                  .arg = arg, .arguments = arguments};
+    return update(&u);
 }

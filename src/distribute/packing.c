@@ -83,9 +83,31 @@ mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *
     return new_ops(reduce, arg, 0, "mu_cross_device_ops_new");
 }
 
+// What a user's function returned must be such a part again; the mean of integers may be a float64.
+static mu_status check_reduced(mu_reduce_op op, const mu_tensor *part, const mu_tensor *reduced)
+{
+    char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
+    if (!reduced || !mu__is(reduced, &mu__tensor_type))
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the function given to mu_cross_device_ops_new returned %s; it must return the %s of the "
+                         "parts, or call mu_fail before it returns NULL",
+                         reduced ? "something that is not a tensor" : "NULL", op == MU_SUM ? "sum" : "mean");
+    const bool fraction = op == MU_MEAN && !mu__dtype_is_float(part->dtype) && reduced->dtype == MU_F64;
+    if ((reduced->dtype == part->dtype || fraction) && mu__shape_equal(&reduced->shape, &part->shape))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "the function given to mu_cross_device_ops_new returned %s%s for parts of %s%s; it must return the "
+                     "type and shape that the parts have",
+                     mu_dtype_name(reduced->dtype), mu__shape_text(&reduced->shape, seen), mu_dtype_name(part->dtype),
+                     mu__shape_text(&part->shape, wanted));
+}
+
 mu_tensor *mu__cross_device_reduce(const mu_cross_device_ops *ops, mu_reduce_op op, int n, mu_tensor *const *parts)
 {
-    return ops ? ops->reduce(op, n, parts, ops->arg) : mu__reduce_tensors(op, n, parts);
+    if (!ops)
+        return mu__reduce_tensors(op, n, parts);
+    mu_tensor *reduced = ops->reduce(op, n, parts, ops->arg);
+    return !mu__pending() && check_reduced(op, parts[0], reduced) == MU_OK ? reduced : NULL;
 }
 
 // ---- Packs --------------------------------------------------------------------------------------
@@ -142,7 +164,7 @@ static mu_tensor *reduce_packs(const mu_cross_device_ops *ops, mu_reduce_op op, 
         for (int r = 0; r < n; r++)
             if (!(pieces[r] = mu_slice(whole[r], &at, &sizes[p])))
                 return NULL;
-        if (!(reduced[p] = ops->reduce(op, n, pieces, ops->arg)))
+        if (!(reduced[p] = mu__cross_device_reduce(ops, op, n, pieces)))
             return NULL;
     }
     return mu_concat(packs, reduced, 0);
@@ -216,11 +238,6 @@ mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reducti
         tensors[r] = mu_tensor_wrap(dtype, 1, &count, parts[r], NULL, NULL);
     if (!mu__pending())
         mu__cross_device_batch(ops, reduction == MU_REDUCTION_SUM ? MU_SUM : MU_MEAN, 1, n, tensors, &result);
-    if (result && (result->dtype != dtype || mu__elements(&result->shape) != count))
-        mu__error(MU_INVALID_ARGUMENT,
-                  "all_reduce: the strategy's own reduction returned %lld elements of %s, wanted are %lld of %s",
-                  (long long)mu__elements(&result->shape), mu_dtype_name(result->dtype), (long long)count,
-                  mu_dtype_name(dtype));
     const size_t bytes = (size_t)count * mu_dtype_bytes(dtype);
     const void *from = mu__pending() || !result ? NULL : mu__data(result);
     for (int r = 0; from && r < n_out; r++)

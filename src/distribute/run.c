@@ -258,7 +258,8 @@ static void end_run(mu_strategy *strategy)
 
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments)
 {
-    if (mu__pending() || mu__need_cross_replica(strategy, "mu_run") != MU_OK)
+    if (mu__pending() || mu__need_cross_replica(strategy, "mu_run") != MU_OK ||
+        mu__need_components(strategy, arguments, "mu_run") != MU_OK)
         return NULL;
     if (mu__merging()) {
         mu__error(

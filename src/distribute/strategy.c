@@ -344,17 +344,20 @@ mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *functi
 mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component)
 {
     mu_context *context = mu__context();
-    mu_entered before = {.scope = context->scope, .replica = context->replica, .component = context->component};
+    mu_entered before = {.scope = context->scope, .replica = context->replica, .component = context->component,
+                         .n_components = context->n_components};
     context->scope = scope;
     context->replica = &replica->replica;
     context->component = component;
+    context->n_components = replica->strategy->n_local;
     return before;
 }
 
 mu_entered mu__enter_cross_replica(mu_strategy_scope *scope)
 {
     mu_context *context = mu__context();
-    mu_entered before = {.scope = context->scope, .replica = context->replica, .component = context->component};
+    mu_entered before = {.scope = context->scope, .replica = context->replica, .component = context->component,
+                         .n_components = context->n_components};
     scope->scope.outer = NULL;
     scope->scope.make_variable = mu__make_distributed_variable;
     context->scope = &scope->scope;
@@ -379,4 +382,5 @@ void mu__leave_replica(mu_entered before)
     context->scope = before.scope;
     context->replica = before.replica;
     context->component = before.component;
+    context->n_components = before.n_components;
 }

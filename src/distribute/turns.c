@@ -96,6 +96,7 @@ static void *replica_main(void *argument)
         context.scope = &run->scope.scope;
         context.replica = &t->head.replica;
         context.component = t->head.local;
+        context.n_components = run->n;
         mu_value *result = run->fn(t->arguments, run->arg);
         t->result = mu__context_leave(&context, mu__pending() ? NULL : result, &t->error);
     } else {
@@ -286,6 +287,7 @@ static mu_status broadcast_meeting(const struct mu_turns *run)
 
 static mu_status hand_out(struct mu_turns *run, const mu_value *result)
 {
+    MU_TRY(mu__need_components(run->strategy, result, "mu_merge_call: the result"));
     for (int r = 0; r < run->n; r++) {
         meeting *m = run->turns[r].meeting;
         m->result = result ? mu__select(result, r) : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);

@@ -34,14 +34,26 @@ static mu_value *build(mu_value_kind kind, int n, mu_value **items, char *const 
     return result;
 }
 
+// Says in the pending error where in a nest it is.
+static void name_element(const mu_value *nest, int i)
+{
+    if (nest->kind == MU_VALUE_MAP)
+        mu__error_context("in element '%s' of the map", nest->keys[i]);
+    else if (nest->kind == MU_VALUE_LIST)
+        mu__error_context("in element %d of the list", i);
+}
+
 mu_value *mu__map_parts(const mu_value *value, bool deep, mu_part_fn *fn, const void *arg)
 {
     if (value->leaf || !(deep || value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP))
         return fn(value, arg);
     mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *mapped = NULL;
     bool whole = items != NULL;
-    for (int i = 0; whole && i < value->n; i++)
+    for (int i = 0; whole && i < value->n; i++) {
         whole = (items[i] = mu__map_parts(value->items[i], deep, fn, arg)) != NULL;
+        if (!whole)
+            name_element(value, i);
+    }
     if (whole)
         mapped = mu__give(mu__value_container(value->kind, value->n, items, (const char *const *)value->keys));
     mu__free(items);

@@ -97,6 +97,15 @@ typedef struct assignment {
     mu_update kind;
 } assignment;
 
+// What is done with the variable is said in errors.
+static mu_tensor *reduce_replicas(const mu_variable *variable, const char *doing, int n, mu_tensor *const *parts)
+{
+    char what[160];
+    snprintf(what, sizeof what, "%s variable '%s'", doing, variable->resource.name);
+    return mu__reduce_replicas(owner_of(variable), what,
+                               variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, n, parts);
+}
+
 static mu_tensor *aggregate_parts(const mu_variable *variable, const mu_value *parts)
 {
     mu_strategy *strategy = owner_of(variable);
@@ -112,8 +121,7 @@ static mu_tensor *aggregate_parts(const mu_variable *variable, const mu_value *p
         return NULL;
     for (int i = 0; i < strategy->n_local; i++)
         tensors[i] = several ? mu_value_tensor(parts->items[i]) : first;
-    return mu__reduce_replicas(strategy, variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN,
-                               strategy->n_local, tensors);
+    return reduce_replicas(variable, "assigning", strategy->n_local, tensors);
 }
 
 static mu_value *assign_together(mu_strategy *strategy, mu_value *parts, void *arg)
@@ -194,8 +202,7 @@ static mu_tensor *read_together(mu_variable *variable)
     for (int i = 0; i < variable->n_components; i++)
         if (!(parts[i] = mu__variable_component(variable, i)))
             return NULL;
-    return mu__reduce_replicas(owner_of(variable), variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN,
-                               variable->n_components, parts);
+    return reduce_replicas(variable, "reading", variable->n_components, parts);
 }
 
 // In a sync-on-read context replicas see what is seen outside of them.

@@ -259,12 +259,18 @@ mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, m
 static bool go_in_pieces(const gathering *g)
 {
     const mu_spec first = spec_at(g, 0);
+    return mu__spec_bytes(&first) > PIECE_BYTES;
+}
+
+// All workers have the same headers, so all of them refuse.
+static mu_status same_headers(const gathering *g, const mu_parts_name *name)
+{
+    const mu_spec first = spec_at(g, 0);
     for (int i = 1; i < g->n_all; i++) {
         const mu_spec other = spec_at(g, i);
-        if (other.dtype != first.dtype || !mu__shape_equal(&other.shape, &first.shape))
-            return false;
+        MU_TRY(mu__same_part(name, i, &first, &other));
     }
-    return mu__spec_bytes(&first) > PIECE_BYTES;
+    return MU_OK;
 }
 
 // Elements [at, at + count) of all parts, combined; counted by the pool.
@@ -299,12 +305,12 @@ static mu_tensor *reduce_in_pieces(const gathering *g, mu_reduce_op op)
     return mu__give(whole);
 }
 
-mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_cross_device_ops *ops, mu_reduce_op op, int n,
-                              mu_tensor *const *mine)
+mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_parts_name *name, const mu_cross_device_ops *ops,
+                              mu_reduce_op op, int n, mu_tensor *const *mine)
 {
     gathering g = {.strategy = strategy, .what = "reduce", .n = n, .n_all = n * strategy->n_workers, .mine = mine};
     mu_tensor *reduced = NULL;
-    if (open_gathering(&g) == MU_OK && exchange_headers(&g) == MU_OK) {
+    if (open_gathering(&g) == MU_OK && exchange_headers(&g) == MU_OK && same_headers(&g, name) == MU_OK) {
         if (!ops && go_in_pieces(&g))
             reduced = reduce_in_pieces(&g, op);
         else if (exchange_bytes(&g) == MU_OK && unpack(&g) == MU_OK)

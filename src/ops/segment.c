@@ -497,6 +497,15 @@ mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, con
                   MU_MAX_RANK);
         return NULL;
     }
+    mu_shape wanted = mu_shape_make(rank, dims);
+    wanted.dims[0] = indices->shape.dims[0];
+    if (!mu__shape_compatible(&wanted, &values->shape)) {
+        char seen[MU_SHAPE_TEXT], text[MU_SHAPE_TEXT];
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_indexed_slices: the values have shape %s; for these indices and this shape they must have %s",
+                  mu__shape_text(&values->shape, seen), mu__shape_text(&wanted, text));
+        return NULL;
+    }
     const int64_t rows = rank;
     mu_value *parts[] = {mu_of(values), mu_of(indices), mu_of(mu_tensor_new(MU_I64, 1, &rows, dims))};
     return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, parts, NULL));

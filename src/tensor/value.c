@@ -213,9 +213,23 @@ static const mu_value *own_component(const mu_value *value)
     const bool own = context->component > 0 && context->component < value->n && !context->trace;
     if (value->n == 0 || (value->kind != MU_VALUE_MIRRORED && value->kind != MU_VALUE_PER_REPLICA))
         return NULL;
-    if (value->kind == MU_VALUE_PER_REPLICA && (!context->replica || context->trace))
+    if (value->kind == MU_VALUE_PER_REPLICA &&
+        (!context->replica || context->trace || value->n != context->n_components))
         return NULL;
     return value->items[own ? context->component : 0];
+}
+
+// A replica finds its own component only in a value with one for each replica.
+static mu_status need_own_component(const mu_value *value)
+{
+    const mu_context *context = mu__context();
+    if (value->kind != MU_VALUE_PER_REPLICA || !context->replica || context->trace ||
+        value->n == context->n_components)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_value_tensor: a per-replica value has %d components, but the function runs on %d replica%s in "
+                     "this process; give a value that was made for this strategy, with one component for each replica",
+                     value->n, context->n_components, context->n_components == 1 ? "" : "s");
 }
 
 mu_tensor *mu_value_tensor(const mu_value *value)
@@ -225,7 +239,7 @@ mu_tensor *mu_value_tensor(const mu_value *value)
         at = at->n == 1 ? at->items[0] : own_component(value = at);
     if (at && mu__is(at->leaf, &mu__tensor_type))
         return (mu_tensor *)at->leaf;
-    if (mu__need(value, "mu_value_tensor: the value") != MU_OK)
+    if (mu__need(value, "mu_value_tensor: the value") != MU_OK || need_own_component(value) != MU_OK)
         return NULL;
     mu__error(MU_INVALID_ARGUMENT, "mu_value_tensor: the value is %s, not a single tensor",
               at ? "a variable (mu_value_variable gives it, mu_variable_read its tensor)"

@@ -1,0 +1,129 @@
+// What replicas bring to a call must fit together: a component for each replica, all of one type and shape.
+//
+// TensorFlow refuses anything else. Broadcasting would turn parts of different shapes into numbers that no replica has.
+// Also here: copies of a value for several devices. Knows nothing of how parts are reduced.
+#include "distribute/distribute.h"
+
+#include <muster/ops.h>
+
+// ---- As many components as replicas -------------------------------------------------------------
+
+static bool has_components(const mu_value *value)
+{
+    return value->kind == MU_VALUE_PER_REPLICA || value->kind == MU_VALUE_MIRRORED;
+}
+
+// The first part of a nest whose number of components is not n; NULL: there is none.
+static const mu_value *misfit(const mu_value *value, int n)
+{
+    if (value->leaf)
+        return NULL;
+    if (has_components(value))
+        return value->n == n ? NULL : value;
+    for (int i = 0; i < value->n; i++) {
+        const mu_value *found = misfit(value->items[i], n);
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
+mu_status mu__need_components(const mu_strategy *strategy, const mu_value *value, const char *function)
+{
+    const mu_value *found = value ? misfit(value, strategy->n_local) : NULL;
+    if (!found)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: a %s value has %d components, but %s has %d replica%s in this process; give a value that was "
+                     "made for this strategy, with one component for each replica",
+                     function, found->kind == MU_VALUE_MIRRORED ? "mirrored" : "per-replica", found->n,
+                     mu_strategy_name(strategy), strategy->n_local, strategy->n_local == 1 ? "" : "s");
+}
+
+mu_status mu__need_reduce_op(mu_reduce_op op, const char *function)
+{
+    if ((unsigned)op <= MU_MEAN)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the operation is %d, which is neither MU_SUM (0) nor MU_MEAN (1)",
+                     function, (int)op);
+}
+
+// ---- One type and shape -------------------------------------------------------------------------
+
+// "mu_batch_reduce_to, value 2", as the list is counted from 0.
+enum { NAME_BYTES = 200 };
+static const char *name_text(const mu_parts_name *name, char text[NAME_BYTES])
+{
+    if (name->value > 0)
+        snprintf(text, NAME_BYTES, "%s, value %d", name->what, name->value - 1);
+    else
+        snprintf(text, NAME_BYTES, "%s", name->what);
+    return text;
+}
+
+mu_status mu__same_part(const mu_parts_name *name, int i, const mu_spec *first, const mu_spec *other)
+{
+    char here[MU_SHAPE_TEXT], there[MU_SHAPE_TEXT], what[NAME_BYTES];
+    if (first->dtype == other->dtype && mu__shape_equal(&first->shape, &other->shape))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: %s 0 has %s%s, but %s %d has %s%s; all must have the same type and shape. Pad the smaller "
+                     "parts, or reduce the axis in which they differ as well (mu_reduce_axis)",
+                     name_text(name, what), name->whose, mu_dtype_name(first->dtype),
+                     mu__shape_text(&first->shape, here), name->whose, i, mu_dtype_name(other->dtype), mu__shape_text(&other->shape, there));
+}
+
+mu_status mu__same_parts(const mu_parts_name *name, int n, mu_tensor *const *parts)
+{
+    for (int i = 1; i < n; i++) {
+        const mu_spec first = mu__spec_of(parts[0]), other = mu__spec_of(parts[i]);
+        MU_TRY(mu__same_part(name, i, &first, &other));
+    }
+    return MU_OK;
+}
+
+// The shape that slices carry as their third tensor: [rank] of int64.
+static mu_shape dense_shape(const mu_tensor *tensor)
+{
+    return mu_shape_make((int)mu__elements(&tensor->shape), mu__data(tensor));
+}
+
+mu_status mu__same_dense_shapes(const mu_parts_name *name, int n, mu_tensor *const *shapes)
+{
+    for (int i = 1; i < n; i++) {
+        char here[MU_SHAPE_TEXT], there[MU_SHAPE_TEXT], what[NAME_BYTES];
+        const mu_shape first = dense_shape(shapes[0]), other = dense_shape(shapes[i]);
+        if (!mu__shape_equal(&first, &other))
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: %s 0 has slices of a tensor of shape %s, but %s %d has slices of one of shape %s; all "
+                             "must be slices of one shape",
+                             name_text(name, what), name->whose, mu__shape_text(&first, here), name->whose, i,
+                             mu__shape_text(&other, there));
+    }
+    return MU_OK;
+}
+
+// ---- Copies -------------------------------------------------------------------------------------
+
+// Each device has a tensor of its own, here a view of the same elements: what replicas return is one plain value only
+// where all return the same tensor. In a trace one tensor stands for those of all replicas already.
+static mu_value *copy_leaf(const mu_value *leaf, const void *arg)
+{
+    (void)arg;
+    mu_tensor *tensor = (mu_tensor *)leaf->leaf;
+    if (!mu__is(tensor, &mu__tensor_type))
+        return (mu_value *)leaf;
+    mu_tensor *copy = mu_identity(tensor);
+    return copy ? mu_of(copy) : NULL;
+}
+
+mu_value *mu__mirror(mu_value *value, int copies)
+{
+    mu_value *items[MU_MAX_REPLICAS];
+    if (!value || copies == 1)
+        return value;
+    for (int i = 0; i < copies; i++)
+        if (!(items[i] = mu__merging() ? value : mu__map_parts(value, true, copy_leaf, NULL)))
+            return NULL;
+    return mu__give(mu__regroup_as(MU_VALUE_MIRRORED, true, copies, items));
+}
