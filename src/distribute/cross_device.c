@@ -230,7 +230,7 @@ static mu_value *reduce_slices(const reduction *r, int n, mu_value *const *slice
         return NULL;
     mu_tensor *values = join_slices(r, n, slices, 0), *indices = values ? join_slices(r, n, slices, 1) : NULL;
     if (r->op == MU_MEAN && values)
-        values = mu__divide_by_count(values, n * r->strategy->n_workers);
+        values = mu__mean_of(values, n * r->strategy->n_workers);
     mu_value *parts[] = {values ? mu_of(values) : NULL, indices ? mu_of(indices) : NULL, slices[0]->items[2]};
     return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, parts, NULL));
 }

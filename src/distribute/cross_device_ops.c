@@ -55,7 +55,7 @@ static mu_value *reduce_sparse(mu_reduce_op op, const mu_value *value, const mu_
     for (int k = 0; k < 2; k++)
         if (!(whole[k] = mu_concat(n, parts[k], 0)))
             return NULL;
-    if (op == MU_MEAN && !(whole[0] = mu__divide_by_count(whole[0], n)))
+    if (op == MU_MEAN && !(whole[0] = mu__mean_of(whole[0], n)))
         return NULL;
     mu_value *joined[] = {mu_of(whole[0]), mu_of(whole[1]), first->items[2]};
     return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, joined, NULL));

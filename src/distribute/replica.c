@@ -208,7 +208,7 @@ static mu_value *reduce_slices(mu_reduce_op op, const mu_value *slices)
 {
     mu_tensor *values = mu_all_gather(mu_at(slices, 0), 0), *indices = mu_all_gather(mu_at(slices, 1), 0);
     if (op == MU_MEAN && values)
-        values = mu__divide_by_count(values, mu_replica_count());
+        values = mu__mean_of(values, mu_replica_count());
     mu_value *parts[] = {values ? mu_of(values) : NULL, indices ? mu_of(indices) : NULL, slices->items[2]};
     return mu__pending() ? NULL : mu__give(mu__value_container(MU_VALUE_SLICES, 3, parts, NULL));
 }

@@ -35,6 +35,25 @@ static mu_status check(const mu_variable *variable, mu_scatter kind)
     return MU_OK;
 }
 
+// Before they are put behind those of other replicas, where a value too many here would fit an index too many there.
+// Integers have no mean that their variable can hold, as in assignments.
+static mu_status check_slices(const mu_variable *variable, mu_scatter kind, const mu_tensor *indices,
+                              const mu_tensor *values)
+{
+    const mu_spec own[] = {mu__spec_of(indices), mu__spec_of(values)};
+    mu_infer infer = {.op = &mu_op_scatter_variable, .n_in = 2, .n_resources = 1, .in = own,
+                      .resources = &variable->resource.spec};
+    MU_TRY(mu_op_scatter_variable.infer(&infer));
+    if (variable->aggregation != MU_AGGREGATION_MEAN || variable->resource.shared || mu_replica_count() == 1 ||
+        mu__dtype_is_float(values->dtype))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: variable '%s' has aggregation MEAN and type %s, and the slices on its %d replicas are "
+                     "per-replica; their mean may be a fraction. Scatter outside of the function, or use aggregation SUM "
+                     "or ONLY_FIRST_REPLICA, or a floating-point type",
+                     names[kind], variable->resource.name, mu_dtype_name(values->dtype), mu_replica_count());
+}
+
 // All components; the caller is in the cross-replica state.
 static mu_status scatter_all(mu_variable *variable, mu_scatter kind, mu_tensor *indices, mu_tensor *values)
 {
@@ -70,6 +89,7 @@ static mu_status scatter(mu_variable *variable, mu_scatter kind, mu_tensor *indi
         indices = mu__broadcast_from_first(indices);
         values = indices ? mu__broadcast_from_first(values) : NULL;
     } else {
+        MU_TRY(check_slices(variable, kind, indices, values));
         indices = mu_all_gather(indices, 0);
         values = indices ? mu_all_gather(values, 0) : NULL;
         if (values && variable->aggregation == MU_AGGREGATION_MEAN && !variable->resource.shared)

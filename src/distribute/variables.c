@@ -248,6 +248,20 @@ static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor
     return share ? update_components(variable, kind, share) : mu_error_code();
 }
 
+// TensorFlow makes no such variable: its components would be integers, what is read of them a fraction.
+static mu_status refuse_integer_mean_on_read(const mu_variable_args *args)
+{
+    const mu_dtype dtype = args->initial_value->dtype;
+    if (args->synchronization != MU_SYNCHRONIZATION_ON_READ || args->aggregation != MU_AGGREGATION_MEAN ||
+        mu__dtype_is_float(dtype))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "variable '%s' is ON_READ with aggregation MEAN and type %s, but the mean of the replicas' integers "
+                     "is a fraction, which that type cannot hold; make it a float, or choose SUM or "
+                     "ONLY_FIRST_REPLICA",
+                     args->name ? args->name : "Variable", mu_dtype_name(dtype));
+}
+
 static const mu_variable_rules on_read_rules = {.read = on_read_read, .update = on_read_update};
 
 // ---- Making them --------------------------------------------------------------------------------
@@ -279,6 +293,8 @@ static mu_variable *make_variable(struct mu_scope *scope, const mu_variable_args
                   args.name ? args.name : "Variable", mu_strategy_name(strategy));
         return NULL;
     }
+    if (refuse_integer_mean_on_read(&args) != MU_OK)
+        return NULL;
     if (args.synchronization == MU_SYNCHRONIZATION_AUTO)
         args.synchronization = MU_SYNCHRONIZATION_ON_WRITE;
     args.initial_value = mu__workers_take_tensor(strategy, args.name ? args.name : "Variable", args.initial_value);

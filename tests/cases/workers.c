@@ -76,6 +76,53 @@ static void two_by_two(mu_strategy *strategy)
     EXPECT(eager(strategy, all_ids, NULL), 0, 1, 2, 3, 0, 1, 2, 3);
 }
 
+static mu_tensor *ones_of(int64_t size)
+{
+    return mu_ones(MU_F32, 1, &size);
+}
+
+static mu_value *rows_of_replica(const mu_value_context *context, void *arg)
+{
+    (void)arg;
+    return mu_of(ones_of(context->replica_id + 1));
+}
+
+static mu_value *rows_of_worker(const mu_value_context *context, void *arg)
+{
+    (void)arg;
+    return mu_of(ones_of(context->replica_id / 2 + 1));
+}
+
+static void refused(mu_strategy *strategy, mu_value *value, const char *first, const char *other)
+{
+    for (int way = 0; way < 4; way++) {
+        mu_value *list = mu_list(value, MU_END);
+        CHECK(!(way == 0   ? mu_reduce(strategy, MU_SUM, value)
+                : way == 1 ? mu_reduce(strategy, MU_MEAN, list)
+                : way == 2 ? mu_reduce_to(strategy, MU_SUM, value)
+                           : mu_batch_reduce_to(strategy, MU_SUM, list, NULL)));
+        CHECK(strstr(mu_error_message(), first) && strstr(mu_error_message(), other));
+        EXPECT_ERROR(MU_INVALID_ARGUMENT);
+    }
+}
+
+// Shapes that differ between replicas, here and on the other worker: refused on both, which go on.
+static void parts_that_differ(mu_strategy *strategy)
+{
+    mu_value *rows = mu_distribute_values(strategy, rows_of_replica, NULL);
+    refused(strategy, rows, "replica 0 has float32[1]", "replica 1 has float32[2]");
+    EXPECT(mu_reduce_axis(strategy, MU_SUM, rows, 0), 10);
+    mu_value *here = mu_distribute_values(strategy, rows_of_worker, NULL);
+    refused(strategy, here, "replica 0 has float32[1]", "replica 2 has float32[2]");
+    refused(strategy, mu_of(ones_of(index_of(strategy) + 1)), "worker 0 has float32[1]", "worker 1 has float32[2]");
+    refused(strategy, mu_of(ones_of((1 << 20) + index_of(strategy))), "float32[1048576]", "float32[1048577]");
+    refused(strategy, mu_of(mu_constant(index_of(strategy) ? MU_F64 : MU_F32, 1)), "float32[]", "float64[]");
+    mu_tensor *wide = mu_ones(MU_F32, 2, (int64_t[]){2, index_of(strategy) + 1});
+    CHECK(!mu_reduce_axis(strategy, MU_SUM, mu_of(wide), 0));
+    EXPECT_ERROR(MU_INVALID_ARGUMENT);
+    EXPECT(mu_reduce(strategy, MU_SUM, mu_of(scalar(1))), 2);
+}
+
 // ---- What a strategy is -------------------------------------------------------------------------
 
 static void core_139(mu_strategy *strategy)
@@ -465,6 +512,7 @@ const one_case worker_cases[] = {
     {"core-145", .on_workers = core_145, .workers = 2, .replicas = 1},
     {"core-146", .on_workers = core_146, .workers = 2, .replicas = 1, .options = "--max-restarts 1"},
     {"two-by-two", .on_workers = two_by_two, .workers = 2, .replicas = 2},
+    {"parts", .on_workers = parts_that_differ, .workers = 2, .replicas = 2},
     {"assignments", .on_workers = assignments, .workers = 2, .replicas = 2},
     {"killed", .on_workers = killed, .workers = 2, .replicas = 1},
     {"ps-128", .on_workers = ps_128, .workers = 2, .replicas = 1},

@@ -131,6 +131,30 @@ static void slices_of_other_tensors(void **state)
     EXPECT_TEXTS(MU_INVALID_ARGUMENT, "not per replica");
 }
 
+static mu_value *mean_of_slices(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_value *mean = mu_all_reduce_value(MU_MEAN, mu_value_at(arguments, 0));
+    assert_true(mu_scalar(mu_reduce_sum(mu_at(mean, 0), MU_ALL_AXES)) == 1.5);
+    return mean;
+}
+
+// The mean of integers is a float64, of slices too: 1 and 2 on each of two replicas, halved, not truncated.
+static void means_of_integer_slices(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(2);
+    mu_tensor *row = mu_tensor_new(MU_I32, 1, (int64_t[]){1}, NULL);
+    mu_value *items[2];
+    for (int i = 0; i < 2; i++)
+        items[i] = mu_indexed_slices(mu_tensor_new(MU_I32, 1, (int64_t[]){1}, &(int){i + 1}), row, 1, (int64_t[]){4});
+    mu_value *value = mu__give(mu__value_container(MU_VALUE_PER_REPLICA, 2, items, NULL));
+    assert_near(doubles(mu_at(mu_reduce(strategy, MU_MEAN, value), 0)), (double[]){.5, 1}, 2, 0);
+    mu_value *mean = mu_cross_device_reduce(mu_hierarchical_copy(0), MU_MEAN, value, mu_of(row));
+    assert_near(doubles(mu_at(mean, 0)), (double[]){.5, 1}, 2, 0);
+    assert_non_null(mu_run_callback(strategy, mean_of_slices, NULL, mu_list(value, MU_END)));
+}
+
 static void slices_that_do_not_fit_themselves(void **state)
 {
     (void)state;
@@ -377,6 +401,7 @@ int main(void)
         MODEL_TEST(axes_that_are_reduced),
         MODEL_TEST(assigned_values),
         MODEL_TEST(slices_of_other_tensors),
+        MODEL_TEST(means_of_integer_slices),
         MODEL_TEST(slices_that_do_not_fit_themselves),
         MODEL_TEST(own_reductions),
         MODEL_TEST(components_and_replicas),

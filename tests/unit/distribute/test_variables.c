@@ -110,6 +110,92 @@ static void means_of_integers_are_refused(void **state)
     assert_components(variable, 6, 6);
 }
 
+// TensorFlow makes no distributed variable with this aggregation and type; ON_READ its reading would be a fraction,
+// which its own checkpoint could not restore. A variable with one copy has no mean to take.
+static void integers_that_would_be_read_as_a_mean(void **state)
+{
+    (void)state;
+    static const mu_dtype dtypes[] = {MU_I32, MU_I64, MU_U8, MU_BOOL};
+    for (int i = 0; i < 4; i++)
+        for (int replicas = 1; replicas <= 2; replicas++) {
+            assert_null(make(strategy_of(replicas), dtypes[i], 1, MU_SYNCHRONIZATION_ON_READ, MU_AGGREGATION_MEAN));
+            expect_error(MU_INVALID_ARGUMENT, mu_dtype_name(dtypes[i]));
+        }
+    for (int kind = -1; kind <= CENTRAL + 2; kind += kind == 0 ? CENTRAL + 1 : 1)
+        assert_non_null(make(strategy_of(kind), MU_I32, 1, MU_SYNCHRONIZATION_ON_READ, MU_AGGREGATION_MEAN));
+    for (int aggregation = 0; aggregation <= 3; aggregation++) {
+        const mu_dtype dtype = aggregation == MU_AGGREGATION_MEAN ? MU_F16 : MU_I32;
+        mu_variable *variable = make(strategy_of(2), dtype, 4, MU_SYNCHRONIZATION_ON_READ, aggregation);
+        mu_tensor *read = aggregation == MU_AGGREGATION_NONE ? NULL : mu_variable_read(variable);
+        if (read && (mu_tensor_dtype(read) != dtype || mu_variable_assign(variable, read) != MU_OK))
+            fail_msg("aggregation %d reads %s", aggregation, mu_dtype_name(mu_tensor_dtype(read)));
+    }
+}
+
+typedef struct scattering {
+    mu_variable *variable;
+    int64_t rows, values;  // on replica 0; on replica 1 the other way round
+} scattering;
+
+static mu_value *scatter_rows(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    const scattering *s = arg;
+    mu_tensor *rows = mu_zeros(MU_I32, 1, &s->rows), *own = mu_cast(mu_replica_id(), mu_variable_dtype(s->variable));
+    mu_tensor *values = mu_add(mu_ones(mu_variable_dtype(s->variable), 1, &s->values), own);
+    return mu_variable_scatter_add(s->variable, rows, values) == MU_OK ? mu_list(MU_END) : NULL;
+}
+
+static mu_variable *counters(mu_strategy *strategy, mu_dtype dtype, mu_variable_aggregation aggregation)
+{
+    mu_variable *variable = NULL;
+    MU_SCOPE(strategy) {
+        variable = mu_variable_new(mu_zeros(dtype, 1, (int64_t[]){2}), "counters", .aggregation = aggregation);
+    }
+    return variable;
+}
+
+static void scatters_of_integer_means(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(2);
+    scattering s = {counters(strategy, MU_I32, MU_AGGREGATION_MEAN), 1, 1};
+    for (int traced = 0; traced < 2; traced++) {
+        assert_null(traced ? mu_run(strategy, mu_function_new(scatter_rows, &s), NULL)
+                           : mu_run_callback(strategy, scatter_rows, &s, NULL));
+        expect_error(MU_INVALID_ARGUMENT, "variable 'counters' has aggregation MEAN and type int32");
+        assert_components(s.variable, 0, 0);
+    }
+    mu_tensor *row = mu_zeros(MU_I32, 1, (int64_t[]){1}), *three = mu_tensor_new(MU_I32, 1, (int64_t[]){1}, &(int){3});
+    assert_int_equal(mu_variable_scatter_add(s.variable, row, three), MU_OK);
+    assert_components(s.variable, 3, 3);
+    s.variable = counters(strategy_of(1), MU_I32, MU_AGGREGATION_MEAN);
+    assert_non_null(mu_run_callback(strategy_of(1), scatter_rows, &s, NULL));
+    s.variable = counters(strategy, MU_I32, MU_AGGREGATION_SUM);
+    assert_non_null(mu_run_callback(strategy, scatter_rows, &s, NULL));
+    assert_components(s.variable, 3, 3);
+}
+
+static mu_value *scatter_crosswise(mu_value *arguments, void *arg)
+{
+    scattering here = *(const scattering *)arg;
+    if (mu_scalar(mu_at(arguments, 0)) == 1)
+        here = (scattering){here.variable, here.values, here.rows};
+    return scatter_rows(arguments, &here);
+}
+
+// Two indices and one value here, one index and two values there: together they would fit.
+static void scatters_that_only_fit_together(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = strategy_of(2);
+    scattering s = {counters(strategy, MU_F64, MU_AGGREGATION_SUM), 2, 1};
+    mu_value *ids = scalars_of(2, MU_F64, (double[]){0, 1});
+    assert_null(mu_run_callback(strategy, scatter_crosswise, &s, mu_list(ids, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "must be float64[2]");
+    assert_components(s.variable, 0, 0);
+}
+
 // Cases 083, 098 and 100 to 103: outside of replicas.
 static void cross_replica_updates(void **state)
 {
@@ -208,6 +294,9 @@ static void plain_variables_are_not_written_by_replicas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        MODEL_TEST(integers_that_would_be_read_as_a_mean),
+        MODEL_TEST(scatters_of_integer_means),
+        MODEL_TEST(scatters_that_only_fit_together),
         MODEL_TEST(steps_follow_the_matrix),
         MODEL_TEST(means_of_integers_are_refused),
         MODEL_TEST(cross_replica_updates),
