@@ -40,9 +40,9 @@ MU_API mu_cross_device_ops *mu_reduction_to_one_device(void);        // one afte
 MU_API mu_cross_device_ops *mu_hierarchical_copy(int num_packs);     // two halves first; any number of devices
 // mu_nccl_all_reduce needs XLA GPU devices; where there are none its use is FAILED_PRECONDITION.
 MU_API mu_cross_device_ops *mu_nccl_all_reduce(int num_packs);
-// mu_cross_device_ops_new makes one of your own: `reduce` returns the sum or mean of n tensors of one type and shape, as
-// a tensor of that type and shape; it fails with mu_fail and NULL. In compiled functions every replica calls it, at the
-// same time, with the same tensors: it must be thread-safe, and give all of them the same.
+// mu_cross_device_ops_new makes one of your own: `reduce` returns the sum or mean of n tensors of one type and shape,
+// with that type and shape; to fail it calls mu_fail and returns NULL. In compiled functions every replica calls it, at
+// the same time, with the same tensors: it must be thread-safe, and give all of them the same.
 MU_API mu_cross_device_ops *
 mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg), void *arg);
 
@@ -266,13 +266,14 @@ typedef struct mu_update_variable_args {
 MU_API mu_value *mu_update_variable_with(const mu_update_variable_args *args);
 
 // mu_update_non_slot calls fn once for each device that variables without a slot live on: all of them, for central
-// storage the parameter device.
+// storage the parameter device. Errors: FAILED_PRECONDITION on replicas; call it in a mu_merge_call.
 MU_API mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
                                     mu_value *arguments);
 
 // The scatter family changes rows of a variable: indices [n] of int32 or int64, values [n, …]. On replicas the
 // variable's aggregation puts the replicas' slices behind each other (MEAN divides the values).
-// Errors: UNIMPLEMENTED for ON_READ variables, and for min, max and update with aggregation SUM or MEAN.
+// Errors: UNIMPLEMENTED for ON_READ variables, and for min, max and update with aggregation SUM or MEAN;
+// INVALID_ARGUMENT for integers with aggregation MEAN on replicas.
 MU_API mu_status mu_variable_scatter_add(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
 MU_API mu_status mu_variable_scatter_sub(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
 MU_API mu_status mu_variable_scatter_mul(mu_variable *variable, mu_tensor *indices, mu_tensor *values);

@@ -106,16 +106,19 @@ mu_cluster *mu__cluster_new(const mu_resolver_ops *ops)
 }
 
 // Records what is wrong with the subject of a call, if anything is.
-static bool usable(const mu_cluster *cluster, const char *function)
+static bool is_cluster(const mu_cluster *cluster, const char *function)
 {
-    if (mu__pending())
-        return false;
     if (cluster == NULL || !mu__is(cluster, &cluster_type)) {
         mu__error(MU_INVALID_ARGUMENT, "%s: needs a cluster, as mu_cluster_from_environment or a resolver returns it",
                   function);
         return false;
     }
     return true;
+}
+
+static bool usable(const mu_cluster *cluster, const char *function)
+{
+    return !mu__pending() && is_cluster(cluster, function);
 }
 
 mu_status mu_cluster_set_task_type(mu_cluster *cluster, const char *task_type)
@@ -254,14 +257,17 @@ mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args 
 // ---- Asking -------------------------------------------------------------------------------------
 
 // Reads a cluster for one of the functions below; false with an error recorded.
+// A pending error is set aside meanwhile, because queries answer in spite of one.
 static bool ask(mu_cluster *cluster, const char *function, mu_cluster_view *view)
 {
-    if (!usable(cluster, function))
-        return false;
-    if (mu__cluster_read(cluster, view) == MU_OK)
-        return true;
-    mu__view_clear(view);
-    return false;
+    mu_error_value pending, own;
+    mu__error_move(&pending);
+    const bool there = is_cluster(cluster, function), known = there && mu__cluster_read(cluster, view) == MU_OK;
+    if (there && !known)
+        mu__view_clear(view);
+    mu__error_move(&own);
+    mu__error_raise(pending.code != MU_OK ? &pending : &own);
+    return known;
 }
 
 mu_cluster_spec *mu_cluster_get_spec(mu_cluster *cluster)
@@ -342,7 +348,7 @@ const char *mu_cluster_master_with(const mu_cluster_master_args *given)
 {
     mu_cluster_master_args args;
     mu_cluster_view view;
-    if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_cluster_master") != MU_OK ||
+    if (mu__args_copy(&args, sizeof args, given, "mu_cluster_master") != MU_OK ||
         !ask(args.cluster, "mu_cluster_master", &view))
         return NULL;
     const mu_resolver_ops *ops = args.cluster->ops;

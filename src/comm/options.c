@@ -7,8 +7,6 @@
 
 int mu_communication_from_name(const char *name)
 {
-    if (mu__pending())
-        return -1;
     for (int i = MU_COMM_AUTO; name && i <= MU_COMM_UCX; i++)
         if (strcasecmp(name, mu_communication_name((mu_communication)i)) == 0)
             return i;

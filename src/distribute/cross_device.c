@@ -134,8 +134,8 @@ static mu_status need_no_sum(const reduction *r)
     if (r->op != MU_SUM)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "%s: SUM of a value that is not per replica (the same on all %d); return it from the function that "
-                     "runs on replicas, or use MEAN",
+                     "%s: SUM of a value that is not per replica (the same on all %d); return it from the function "
+                     "that runs on replicas, or use MEAN",
                      r->what, r->strategy->n_replicas);
 }
 

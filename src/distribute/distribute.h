@@ -183,7 +183,7 @@ mu_status mu__need_components(const mu_strategy *strategy, const mu_value *value
 // How parts are called in errors: "mu_reduce: replica 0 has …".
 typedef struct mu_parts_name {
     const char *what;   // the function, or the variable
-    const char *whose;  // "replica", "worker"
+    const char *whose;  // "replica", "worker", "component"
     int value;          // of a list of values: 1 for the first; 0: there is no list
 } mu_parts_name;
 

@@ -8,8 +8,6 @@
 
 int mu_reduce_op_from_name(const char *name)
 {
-    if (mu__pending())
-        return -1;
     if (name && strcasecmp(name, "sum") == 0)
         return MU_SUM;
     if (name && strcasecmp(name, "mean") == 0)
@@ -23,8 +21,6 @@ int mu_reduce_op_from_name(const char *name)
 
 static mu_status need_devices(const mu_strategy *strategy)
 {
-    if (mu__pending())
-        return mu_error_code();
     if (!strategy || strategy == mu_default_strategy())
         return mu__error(MU_FAILED_PRECONDITION, "the default strategy has no devices of its own; make a strategy");
     return MU_OK;

@@ -442,8 +442,6 @@ mu_distribute_datasets_from_function(mu_strategy *given, mu_dataset *(*fn)(const
 
 int64_t mu_per_replica_batch_size(const mu_input_context *context, int64_t global_batch_size)
 {
-    if (mu__pending())
-        return -1;
     const int n = context && context->num_replicas_in_sync != 0 ? context->num_replicas_in_sync : 1;
     if (n >= 1 && global_batch_size % n == 0)
         return global_batch_size / n;

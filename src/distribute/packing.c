@@ -96,8 +96,8 @@ static mu_status check_reduced(mu_reduce_op op, const mu_tensor *part, const mu_
     if ((reduced->dtype == part->dtype || fraction) && mu__shape_equal(&reduced->shape, &part->shape))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "the function given to mu_cross_device_ops_new returned %s%s for parts of %s%s; it must return the "
-                     "type and shape that the parts have",
+                     "the function given to mu_cross_device_ops_new returned %s%s for parts of %s%s; it must return "
+                     "the type and shape that the parts have",
                      mu_dtype_name(reduced->dtype), mu__shape_text(&reduced->shape, seen), mu_dtype_name(part->dtype),
                      mu__shape_text(&part->shape, wanted));
 }

@@ -70,7 +70,8 @@ mu_status mu__same_part(const mu_parts_name *name, int i, const mu_spec *first, 
                      "%s: %s 0 has %s%s, but %s %d has %s%s; all must have the same type and shape. Pad the smaller "
                      "parts, or reduce the axis in which they differ as well (mu_reduce_axis)",
                      name_text(name, what), name->whose, mu_dtype_name(first->dtype),
-                     mu__shape_text(&first->shape, here), name->whose, i, mu_dtype_name(other->dtype), mu__shape_text(&other->shape, there));
+                     mu__shape_text(&first->shape, here), name->whose, i, mu_dtype_name(other->dtype),
+                     mu__shape_text(&other->shape, there));
 }
 
 mu_status mu__same_parts(const mu_parts_name *name, int n, mu_tensor *const *parts)
@@ -94,11 +95,12 @@ mu_status mu__same_dense_shapes(const mu_parts_name *name, int n, mu_tensor *con
         char here[MU_SHAPE_TEXT], there[MU_SHAPE_TEXT], what[NAME_BYTES];
         const mu_shape first = dense_shape(shapes[0]), other = dense_shape(shapes[i]);
         if (!mu__shape_equal(&first, &other))
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: %s 0 has slices of a tensor of shape %s, but %s %d has slices of one of shape %s; all "
-                             "must be slices of one shape",
-                             name_text(name, what), name->whose, mu__shape_text(&first, here), name->whose, i,
-                             mu__shape_text(&other, there));
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s: %s 0 has slices of a tensor of shape %s, but %s %d has slices of one of shape %s; all "
+                "must be slices of one shape",
+                name_text(name, what), name->whose, mu__shape_text(&first, here), name->whose, i,
+                mu__shape_text(&other, there));
     }
     return MU_OK;
 }

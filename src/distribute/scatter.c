@@ -49,8 +49,8 @@ static mu_status check_slices(const mu_variable *variable, mu_scatter kind, cons
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s: variable '%s' has aggregation MEAN and type %s, and the slices on its %d replicas are "
-                     "per-replica; their mean may be a fraction. Scatter outside of the function, or use aggregation SUM "
-                     "or ONLY_FIRST_REPLICA, or a floating-point type",
+                     "per-replica; their mean may be a fraction. Scatter outside of the function, or use aggregation "
+                     "SUM or ONLY_FIRST_REPLICA, or a floating-point type",
                      names[kind], variable->resource.name, mu_dtype_name(values->dtype), mu_replica_count());
 }
 

@@ -256,8 +256,8 @@ static mu_status refuse_integer_mean_on_read(const mu_variable_args *args)
         mu__dtype_is_float(dtype))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "variable '%s' is ON_READ with aggregation MEAN and type %s, but the mean of the replicas' integers "
-                     "is a fraction, which that type cannot hold; make it a float, or choose SUM or "
+                     "variable '%s' is ON_READ with aggregation MEAN and type %s, but the mean of what its replicas "
+                     "hold may be a fraction, which that type cannot hold; make it a float, or choose SUM or "
                      "ONLY_FIRST_REPLICA",
                      args->name ? args->name : "Variable", mu_dtype_name(dtype));
 }

@@ -169,8 +169,6 @@ mu_status mu_checkpoint_manager_save(mu_checkpoint_manager *manager, int64_t num
 int64_t mu_checkpoint_manager_latest(mu_checkpoint_manager *manager)
 {
     numbers all = {0};
-    if (mu__pending())
-        return -1;
     if (!manager) {
         mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_manager_latest: the manager is NULL");
         return -1;

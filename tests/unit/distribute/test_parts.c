@@ -71,7 +71,8 @@ static void types_that_differ(void **state)
     mu_value *value = parts_of(2, (mu_tensor *[]){mu_constant(MU_F32, 1), mu_constant(MU_I32, 1)});
     assert_null(mu_reduce(strategy, MU_SUM, value));
     EXPECT_TEXTS(MU_INVALID_ARGUMENT, "float32[]", "int32[]");
-    mu_value *rows = parts_of(2, (mu_tensor *[]){mu_ones(MU_F32, 1, (int64_t[]){2}), mu_ones(MU_F64, 1, (int64_t[]){2})});
+    int64_t two = 2;
+    mu_value *rows = parts_of(2, (mu_tensor *[]){mu_ones(MU_F32, 1, &two), mu_ones(MU_F64, 1, &two)});
     assert_null(mu_reduce_axis(strategy, MU_MEAN, rows, 0));
     EXPECT_TEXTS(MU_INVALID_ARGUMENT, "float32[2]", "float64[2]");
 }
