@@ -245,18 +245,27 @@ mu_value *mu_variables_of(int n, mu_variable *const *variables)
 {
     if (mu__pending() || (n > 0 && mu__need(variables, "mu_variables: the list") != MU_OK))
         return NULL;
-    mu_value **items = mu__calloc((size_t)MU_MAX(n, 0) + 1, sizeof *items);
+    if (n < 0) {
+        mu__error(MU_INVALID_ARGUMENT, "mu_variables_of: n is %d; give the number of variables, 0 or more", n);
+        return NULL;
+    }
+    mu_value **items = mu__calloc((size_t)n + 1, sizeof *items);
     mu_value *list = NULL;
     for (int i = 0; items && i < n; i++) {
         if (!variables[i]) {
             mu__error(MU_INVALID_ARGUMENT, "mu_variables: element %d of %d is NULL", i, n);
             goto out;
         }
+        if (!mu__is(variables[i], &mu__variable_type)) {
+            mu__error(MU_INVALID_ARGUMENT, "mu_variables: element %d of %d is a %s; give variables only (mu_list takes "
+                      "tensors and values)", i, n, variables[i]->resource.object.type->name);
+            goto out;
+        }
         if (!(items[i] = mu__give(mu__value_leaf(MU_VALUE_VARIABLE, variables[i]))))
             goto out;
     }
     if (items)
-        list = mu__give(mu__value_container(MU_VALUE_LIST, MU_MAX(n, 0), items, NULL));
+        list = mu__give(mu__value_container(MU_VALUE_LIST, n, items, NULL));
 out:
     mu__free(items);
     return list;

@@ -112,9 +112,12 @@ static inline mu_spec mu__spec_of(const mu_tensor *tensor)
 
 // ---- Values (value.c) ---------------------------------------------------------------------------
 
+enum { MU_MAX_NEST = 1000 };  // lists and maps in each other: walks over values recurse
+
 struct mu_value {
     mu_object object;
     mu_value_kind kind;
+    int depth;          // of a nest: 0 for a leaf; at most MU_MAX_NEST
     mu_object *leaf;    // tensor or variable
     int n;
     mu_value **items;   // elements, or components of a per-replica or mirrored value
@@ -122,7 +125,7 @@ struct mu_value {
     mu_value *sources;  // of gradients: what they were taken for; retained
 };
 
-// Owned by the caller, like everything in this header.
+// Owned by the caller, like everything in this header. Errors of containers: INVALID_ARGUMENT for too deep a nest.
 mu_value *mu__value_leaf(mu_value_kind kind, void *object);
 mu_value *mu__value_container(mu_value_kind kind, int n, mu_value *const *items, const char *const *keys);
 

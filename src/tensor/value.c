@@ -32,12 +32,29 @@ mu_value *mu__value_leaf(mu_value_kind kind, void *object)
     return value;
 }
 
+// How deep a nest around these elements is. What stands for one value on several replicas adds nothing: it comes around
+// a nest that was made already.
+static int depth_around(mu_value_kind kind, int n, mu_value *const *items)
+{
+    int deepest = 0;
+    for (int i = 0; i < n; i++)
+        deepest = MU_MAX(deepest, items[i] ? items[i]->depth : 0);
+    return deepest + (kind == MU_VALUE_LIST || kind == MU_VALUE_MAP);
+}
+
 mu_value *mu__value_container(mu_value_kind kind, int n, mu_value *const *items, const char *const *keys)
 {
+    const int depth = depth_around(kind, n, items);
+    if (depth > MU_MAX_NEST) {
+        mu__error(MU_INVALID_ARGUMENT, "a nest of %d lists and maps, one in the other; at most %d are allowed: put the "
+                  "tensors of a chain side by side in one list", depth, MU_MAX_NEST);
+        return NULL;
+    }
     mu_value *value = mu__new(&mu__value_type, sizeof *value);
     if (!value)
         return NULL;
     value->kind = kind;
+    value->depth = depth;
     value->items = mu__calloc((size_t)n, sizeof value->items[0]);
     value->keys = keys ? mu__calloc((size_t)n, sizeof value->keys[0]) : NULL;
     if (!value->items || (keys && !value->keys))
@@ -74,8 +91,13 @@ static mu_value *as_value(void *element, const char *function, int i)
         return element;
     if (element && mu__is(element, &mu__tensor_type))
         return mu_of(element);
-    mu__error(MU_INVALID_ARGUMENT, "%s: element %d is %s; give tensors and values, and end the list with MU_END",
-              function, i, element ? "something else" : "NULL");
+    const char *type = element ? ((const mu_object *)element)->type->name : NULL;
+    if (type && strcmp(type, "variable") == 0)
+        mu__error(MU_INVALID_ARGUMENT, "%s: element %d is a variable, and elements are tensors and values; give what it "
+                  "holds (mu_variable_read), or the variables as a value of their own (mu_variables)", function, i);
+    else
+        mu__error(MU_INVALID_ARGUMENT, "%s: element %d is %s%s; elements are tensors and values, and MU_END ends the list",
+                  function, i, type ? "a " : "", type ? type : "NULL");
     return NULL;
 }
 
@@ -134,32 +156,36 @@ mu_value *mu_map(const char *first_key, ...)
     return container_of(&list, MU_VALUE_MAP, status);
 }
 
+// A container of elements in an array, which C++ and other languages may have filled with tensors too.
+static mu_value *container_of_array(const char *function, mu_value_kind kind, int n, const char *const *keys,
+                                    mu_value *const *items)
+{
+    element_list list = {0};
+    mu_status status = MU_OK;
+    if (n < 0)
+        status = mu__error(MU_INVALID_ARGUMENT, "%s: n is %d; give the number of elements, 0 or more", function, n);
+    else if (n > 0 && (!items || (kind == MU_VALUE_MAP && !keys)))
+        status = mu__error(MU_INVALID_ARGUMENT, "%s: %s is NULL; give one for each of the %d elements", function,
+                           items ? "keys" : "items", n);
+    for (int i = 0; i < n && status == MU_OK; i++) {
+        mu_value *value = as_value(items[i], function, i);
+        status = value ? MU_PUSH(&list.values, value) : mu_error_code();
+        if (status != MU_OK || kind != MU_VALUE_MAP)
+            continue;
+        status = keys[i] ? MU_PUSH(&list.keys, keys[i])
+                         : mu__error(MU_INVALID_ARGUMENT, "%s: key %d is NULL; give each element a name", function, i);
+    }
+    return container_of(&list, kind, status);
+}
+
 mu_value *mu_list_of(int n, mu_value *const *items)
 {
-    if (mu__pending() || (n > 0 && mu__need(items, "mu_list_of: items") != MU_OK))
-        return NULL;
-    for (int i = 0; i < n; i++)
-        if (!as_value(items[i], "mu_list_of", i))
-            return NULL;
-    return mu__give(mu__value_container(MU_VALUE_LIST, MU_MAX(n, 0), items, NULL));
+    return mu__pending() ? NULL : container_of_array("mu_list_of", MU_VALUE_LIST, n, NULL, items);
 }
 
 mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *items)
 {
-    static const char *const no_key = "";
-    if (mu__pending())
-        return NULL;
-    if (n > 0 && (mu__need(keys, "mu_map_of: keys") != MU_OK || mu__need(items, "mu_map_of: items") != MU_OK))
-        return NULL;
-    for (int i = 0; i < n; i++) {
-        if (!as_value(items[i], "mu_map_of", i))
-            return NULL;
-        if (!keys[i]) {
-            mu__error(MU_INVALID_ARGUMENT, "mu_map_of: key %d is NULL", i);
-            return NULL;
-        }
-    }
-    return mu__give(mu__value_container(MU_VALUE_MAP, MU_MAX(n, 0), items, n > 0 ? keys : &no_key));
+    return mu__pending() ? NULL : container_of_array("mu_map_of", MU_VALUE_MAP, n, keys, items);
 }
 
 mu_value_kind mu_value_kind_of(const mu_value *value)

@@ -1,6 +1,8 @@
 // Tests of values: nests made, read, flattened, rebuilt and compared.
 #include "tensor_test.h"
 
+#include <limits.h>
+
 static mu_value *nest(double a, double b, double c)
 {
     return mu_map("x", mu_constant(MU_F32, a), "rest", mu_list(mu_constant(MU_F32, b), mu_constant(MU_F32, c), MU_END),
@@ -66,11 +68,53 @@ static void test_refusals(void **state)
     mu_pool_close(pool);
 }
 
+// Programs that cast give tensors where values are wanted: the object says what it is.
+static void test_arrays_of_tensors(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *one = mu_constant(MU_F32, 1);
+    mu_value *mixed[] = {(mu_value *)one, mu_of(mu_constant(MU_F32, 2))};
+    mu_value *list = mu_list_of(2, mixed);
+    assert_true(mu__is(mu_value_at(list, 0), &mu__value_type));
+    assert_true(mu_scalar(mu_at(list, 0)) == 1 && mu_scalar(mu_at(list, 1)) == 2);
+    mu_value *map = mu_map_of(2, (const char *const[]){"a", "b"}, mixed);
+    assert_true(mu_scalar(mu_value_get(map, "a")) == 1);
+    assert_null(mu_list_of(1, (mu_value *const[]){(mu_value *)one->buffer}));
+    assert_taken(MU_INVALID_ARGUMENT, "element 0 is a buffer");
+    assert_null(mu_list_of(-1, mixed));
+    assert_taken(MU_INVALID_ARGUMENT, "n is -1");
+    assert_null(mu_map_of(INT_MIN, (const char *const[]){"a"}, mixed));
+    assert_taken(MU_INVALID_ARGUMENT, "0 or more");
+    mu_pool_close(pool);
+}
+
+// Walks over values recurse, so a nest has a limit, which is far below what a stack of 256 KB holds.
+static void test_deep_nests(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_value *nest = mu_of(mu_constant(MU_F32, 7));
+    for (int depth = 1; depth <= 1000; depth++)
+        nest = depth % 2 ? mu_list(nest, MU_END) : mu_map("x", nest, MU_END);
+    mu_object *leaf = NULL;
+    assert_non_null(nest);
+    assert_int_equal(mu__value_flatten(nest, &leaf, 1), 1);
+    mu_value *packed = mu__value_pack(nest, &leaf, 1);
+    assert_true(mu__value_same_structure(nest, packed));
+    mu_release(packed);
+    assert_null(mu_list(nest, MU_END));
+    assert_taken(MU_INVALID_ARGUMENT, "at most 1000");
+    assert_null(mu_map_of(1, (const char *const[]){"x"}, &nest));
+    assert_taken(MU_INVALID_ARGUMENT, "at most 1000");
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nests), cmocka_unit_test(test_flatten_and_pack), cmocka_unit_test(test_empty_containers),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_arrays_of_tensors), cmocka_unit_test(test_deep_nests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
