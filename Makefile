@@ -4,7 +4,7 @@ BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: help demo check cases build configure packages examples dist conformance clean accuracy
-.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-ops
+.PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -48,6 +48,10 @@ bench-allreduce:
 #: make bench-chains     chains of element-wise ops against the ops one by one
 bench-chains: build
 	$(BUILD)/bench/chains/bench_chains
+
+#: make bench-teams      a job's steps per second alone, and beside another job on the same cores
+bench-teams: build
+	python3 bench/teams/run.py
 
 #: make accuracy         the demo's test accuracy for seeds 1, 2, 3 (SEEDS="4 5" for others)
 accuracy:

@@ -17,7 +17,7 @@ find_path(MUSTER_DNNL_INCLUDE oneapi/dnnl/dnnl.h REQUIRED)
 add_library(DNNL::dnnl SHARED IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${MUSTER_DNNL} INTERFACE_INCLUDE_DIRECTORIES ${MUSTER_DNNL_INCLUDE})
 
-# oneDNN's threads are libgomp's; Muster calls the same library, whatever the compiler.
+# oneDNN asks libgomp how many threads it may use, and for those where Muster's teams cannot serve it (onednn_team.c).
 find_library(MUSTER_GOMP NAMES libgomp.so.1 gomp PATHS /usr/lib/gcc/${CMAKE_LIBRARY_ARCHITECTURE} PATH_SUFFIXES 12 13 14 REQUIRED)
 
 add_library(muster_flags INTERFACE)

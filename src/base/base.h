@@ -270,17 +270,24 @@ int64_t mu__deadline_ns(double seconds_from_now);
 
 // ---- Threads (team.c, worker.c) -----------------------------------------------------------------
 
-// A team is the threads of one replica: the calling thread and its OpenMP (libgomp) helpers. With one
-// thread nothing of OpenMP is called.
+// A team is the threads of one replica: the calling thread and helpers that it keeps. With one thread there are none.
 typedef struct mu_team {
     int n_threads;
 } mu_team;
 
-// mu__team_run calls fn(arg, index, count) once on each thread of the team, and returns when all are done.
+// mu__team_run calls fn(arg, index, count) once for each member, and returns when all are done. Where the system has no
+// threads left, or inside another call, the caller does all parts itself.
 void mu__team_run(const mu_team *team, void (*fn)(void *arg, int index, int count), void *arg);
 
-// mu__team_limit keeps what the calling thread makes libgomp do (oneDNN, on a thread that is no worker) to so many
-// threads, and returns what mu__team_unlimit puts back.
+// mu__team_try is mu__team_run for work whose members wait for each other (mu__team_barrier): false, and nothing is
+// called, unless every member gets a thread. Within it index and count are the calling member's; count is 0 outside.
+bool mu__team_try(int count, void (*fn)(void *arg, int index, int count), void *arg);
+int mu__team_count(void);
+int mu__team_index(void);
+void mu__team_barrier(void);
+
+// mu__team_limit keeps the teams that oneDNN asks for on the calling thread (one that is no worker) to so many threads,
+// and returns what mu__team_unlimit puts back.
 int mu__team_limit(int n_threads);
 void mu__team_unlimit(int before);
 
@@ -288,7 +295,7 @@ void mu__team_unlimit(int before);
 void mu__team_share(int64_t n, int64_t grain, int index, int count, int64_t *begin, int64_t *end);
 
 // A worker is a thread with a queue: a replica's thread. It pins itself to the `n_cpus` processors of `cpus`
-// (NULL: not pinned) and tells libgomp its team size, n_cpus (0: libgomp's own default). All signals are
+// (NULL: not pinned) and tells oneDNN its team size, n_cpus (0: OpenMP's default). All signals are
 // blocked in it. What it runs must hand its errors on (mu__context_leave); one left behind is only logged.
 typedef struct mu_worker mu_worker;
 mu_worker *mu__worker_new(const char *name, const int *cpus, int n_cpus, mu_runtime *runtime);

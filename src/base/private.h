@@ -84,6 +84,22 @@ void mu__context_unwind(void);
 // Where mu_error_take keeps the message that it returned last on this thread.
 mu_error_value *mu__context_taken(void);
 
+// ---- Waiting and teams (wait.c, team.c, worker.c) -----------------------------------------------
+
+// mu__spin waits shortly until (*word & mask) == value (or until it is not, with `equal` false); false if it took too
+// long, or if another program wanted the processor.
+bool mu__spin(const atomic_int *word, int mask, int value, bool equal, int64_t most_ns);
+// mu__futex_sleep sleeps while *word is `seen`, until woken or until the deadline; it may return for no reason.
+void mu__futex_sleep(atomic_int *word, int seen, int64_t deadline_ns);
+void mu__futex_wake(atomic_int *word);
+
+// mu__fork_count is how often the program was forked on the way to this process: threads made under another count are
+// not here.
+int mu__fork_count(void);
+
+// mu__team_dismiss ends the helpers of the calling thread; the next team gets new ones.
+void mu__team_dismiss(void);
+
 // ---- Log, timeline, signals ---------------------------------------------------------------------
 
 // A runtime's timeline: made if MUSTER_TRACE is set, written once at its end. Dropping one that is not

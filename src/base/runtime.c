@@ -378,6 +378,7 @@ int mu_exit(bool ok)
     const int closing = report();
     end_default();
     const int ending = report();
+    mu__team_dismiss();
     mu__signals_restore();
     if (failed != 0 || closing != 0)
         return failed != 0 ? failed : closing;

@@ -1,40 +1,234 @@
-// A team: the calling thread and its libgomp helpers.
+// A team: the calling thread and its helpers, which wait between calls.
 //
-// libgomp is called through its stable ABI, not through pragmas, so that every compiler gets the same
-// threads as oneDNN, whose Debian build has no others. One thread means that libgomp is never entered.
-#include "base/base.h"
+// The helpers belong to the thread that first asked for them and go with it. Both sides spin for a moment and then sleep
+// (wait.c): libgomp's threads, by its default, spin for 300,000 pauses after each parallel region, 12 ms and more, and
+// so take the processor from whoever has work. oneDNN's parallel regions run here too (ops/onednn_team.c). One thread
+// means that nothing of this is entered.
+#include "base/private.h"
 
-extern void GOMP_parallel(void (*body)(void *), void *data, unsigned n_threads, unsigned flags);
-extern int omp_get_thread_num(void);
-extern int omp_get_num_threads(void);
+#include <signal.h>
+
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int n);
 
-typedef struct call {
+// Steps call teams again within some tens of microseconds, and waking a helper takes about as long.
+enum { SPIN_NS = 200000 };
+
+typedef struct crew crew;
+
+typedef struct helper {
+    pthread_t thread;
+    crew *crew;
+    int index;  // in the team: from 1
+    int seen;   // the last round that it has taken part in
+} helper;
+
+struct crew {
+    helper **helpers;
+    int n, forks;
+    atomic_int round;     // counts calls; helpers wait for the next one
+    atomic_int sleepers;  // helpers that sleep on it, or are about to
+    mu_latch done;        // helpers that have not finished this round
+    atomic_int arrived, passed, barrier_sleepers;  // at this round's barriers: members, and barriers behind them
+    bool ending;
     void (*fn)(void *arg, int index, int count);
     void *arg;
-    atomic_int order; // repeats libgomp's barriers in a form that the thread sanitizer can see
-} call;
+    int count;
+};
 
-static void run_member(void *data)
+// What the calling thread is part of right now; count 0: of no team.
+static _Thread_local struct {
+    crew *in;
+    int index, count;
+} here;
+
+static pthread_key_t own_crew;
+static pthread_once_t own_crew_once = PTHREAD_ONCE_INIT;
+
+// ---- Waiting ------------------------------------------------------------------------------------
+
+static void wait_for_change(atomic_int *word, int seen, atomic_int *sleepers)
 {
-    call *this_call = data;
-    atomic_load_explicit(&this_call->order, memory_order_acquire);
-    this_call->fn(this_call->arg, omp_get_thread_num(), omp_get_num_threads());
-    atomic_fetch_add_explicit(&this_call->order, 1, memory_order_acq_rel);
+    if (mu__spin(word, -1, seen, false, SPIN_NS))
+        return;
+    atomic_fetch_add(sleepers, 1);
+    while (atomic_load(word) == seen)
+        mu__futex_sleep(word, seen, MU_FOREVER);
+    atomic_fetch_sub(sleepers, 1);
+}
+
+// Whoever sleeps has said so before it looked at the word for the last time, so nobody is missed.
+static void change(atomic_int *word, atomic_int *sleepers)
+{
+    atomic_fetch_add(word, 1);
+    if (atomic_load(sleepers) > 0)
+        mu__futex_wake(word);
+}
+
+// ---- Helpers ------------------------------------------------------------------------------------
+
+static void run_member(crew *c, int index)
+{
+    here.in = c;
+    here.index = index;
+    here.count = c->count;
+    c->fn(c->arg, index, c->count);
+    here.count = 0;
+}
+
+// A call inside another one: a team of its own, of this thread alone.
+static void run_inside(void (*fn)(void *arg, int index, int count), void *arg)
+{
+    const int index = here.index, count = here.count;
+    here.index = 0;
+    here.count = 1;
+    fn(arg, 0, 1);
+    here.index = index;
+    here.count = count;
+}
+
+static void *helper_main(void *argument)
+{
+    helper *own = argument;
+    crew *c = own->crew;
+    for (;;) {
+        wait_for_change(&c->round, own->seen, &c->sleepers);
+        own->seen = atomic_load_explicit(&c->round, memory_order_acquire);
+        if (c->ending)
+            return NULL;
+        if (own->index < c->count)
+            run_member(c, own->index);
+        mu__latch_arrive(&c->done);
+    }
+}
+
+// One helper more; false if the system has no thread for it.
+static bool add_helper(crew *c)
+{
+    helper **all = mu__calloc((size_t)c->n + 1, sizeof *all), *added = mu__calloc(1, sizeof *added);
+    sigset_t every, own;
+    int failed = !all || !added;
+    if (!failed) {
+        *added = (helper){.crew = c, .index = c->n + 1, .seen = atomic_load(&c->round)};
+        sigfillset(&every);
+        pthread_sigmask(SIG_SETMASK, &every, &own);  // signals are for the program's own threads
+        failed = pthread_create(&added->thread, NULL, helper_main, added);
+        pthread_sigmask(SIG_SETMASK, &own, NULL);
+    }
+    if (failed) {
+        mu__free(all);
+        mu__free(added);
+        return false;
+    }
+    for (int i = 0; i < c->n; i++)
+        all[i] = c->helpers[i];
+    all[c->n++] = added;
+    mu__free(c->helpers);
+    c->helpers = all;
+    return true;
+}
+
+// After a fork the helpers' threads are not here, only their memory is.
+static void disband(void *object)
+{
+    crew *c = object;
+    const bool present = c->forks == mu__fork_count();
+    c->ending = true;
+    if (present)
+        change(&c->round, &c->sleepers);
+    for (int i = 0; i < c->n; i++) {
+        if (present)
+            pthread_join(c->helpers[i]->thread, NULL);
+        mu__free(c->helpers[i]);
+    }
+    mu__free(c->helpers);
+    mu__free(c);
+}
+
+static void make_key(void) { pthread_key_create(&own_crew, disband); }
+
+// The calling thread's crew with so many helpers; NULL if it cannot have them.
+static crew *crew_of(int helpers)
+{
+    pthread_once(&own_crew_once, make_key);
+    crew *c = pthread_getspecific(own_crew);
+    if (c && c->forks != mu__fork_count()) {
+        disband(c);
+        c = NULL;
+        pthread_setspecific(own_crew, NULL);
+    }
+    if (!c) {
+        if (!(c = mu__calloc(1, sizeof *c)))
+            return NULL;
+        c->forks = mu__fork_count();
+        if (pthread_setspecific(own_crew, c) != 0) {
+            mu__free(c);
+            return NULL;
+        }
+    }
+    while (c->n < helpers)
+        if (!add_helper(c))
+            return NULL;
+    return c;
+}
+
+void mu__team_dismiss(void)
+{
+    pthread_once(&own_crew_once, make_key);
+    crew *c = pthread_getspecific(own_crew);
+    pthread_setspecific(own_crew, NULL);
+    if (c)
+        disband(c);
+}
+
+// ---- Calls --------------------------------------------------------------------------------------
+
+bool mu__team_try(int count, void (*fn)(void *arg, int index, int count), void *arg)
+{
+    if (here.count > 0 && count == 1) {
+        run_inside(fn, arg);
+        return true;
+    }
+    crew *c = here.count > 0 ? NULL : crew_of(count - 1);
+    if (!c)
+        return false;
+    c->fn = fn;
+    c->arg = arg;
+    c->count = count;
+    atomic_store(&c->arrived, 0);
+    mu__latch_init(&c->done, c->n);
+    change(&c->round, &c->sleepers);
+    run_member(c, 0);
+    mu__latch_wait(&c->done, MU_FOREVER, "the helpers of a team");
+    return true;
 }
 
 void mu__team_run(const mu_team *team, void (*fn)(void *arg, int index, int count), void *arg)
 {
-    if (team == NULL || team->n_threads <= 1) {
-        fn(arg, 0, 1);
+    const int count = team ? team->n_threads : 1;
+    if (count > 1 && mu__team_try(count, fn, arg))
+        return;
+    for (int index = 0; index < count; index++)  // alone: every member's part in turn
+        fn(arg, index, count);
+}
+
+int mu__team_count(void) { return here.count; }
+
+int mu__team_index(void) { return here.index; }
+
+void mu__team_barrier(void)
+{
+    crew *c = here.in;
+    const int seen = atomic_load(&c->passed);
+    if (atomic_fetch_add(&c->arrived, 1) + 1 < here.count) {
+        wait_for_change(&c->passed, seen, &c->barrier_sleepers);
         return;
     }
-    call this_call = {.fn = fn, .arg = arg};
-    atomic_store_explicit(&this_call.order, 1, memory_order_release);
-    GOMP_parallel(run_member, &this_call, (unsigned)team->n_threads, 0);
-    atomic_load_explicit(&this_call.order, memory_order_acquire);
+    atomic_store(&c->arrived, 0);
+    change(&c->passed, &c->barrier_sleepers);
 }
+
+// ---- What oneDNN is told ------------------------------------------------------------------------
 
 int mu__team_limit(int n_threads)
 {
@@ -49,6 +243,8 @@ void mu__team_unlimit(int before)
     if (omp_get_max_threads() != before)
         omp_set_num_threads(before);
 }
+
+// ---- Shares -------------------------------------------------------------------------------------
 
 void mu__team_share(int64_t n, int64_t grain, int index, int count, int64_t *begin, int64_t *end)
 {

@@ -1,63 +1,15 @@
 // A replica's thread with its queue, and the latch on which its caller waits.
 //
-// Steps follow each other within microseconds, so both ends spin shortly before they sleep in the kernel;
-// between spins they yield, so that with more threads than processors the one that has work runs.
+// Steps follow each other within microseconds, so both ends spin shortly before they sleep in the kernel (wait.c).
 #include "base/private.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 extern void omp_set_num_threads(int n);
 
-enum { SPIN_NS = 40000, PAUSES_PER_YIELD = 32 };
-
-// ---- Spin, then sleep ---------------------------------------------------------------------------
-
-static void pause_shortly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-// Sleeps while *word is `seen`, until woken or until the deadline; may wake for no reason.
-static void futex_sleep(atomic_int *word, int seen, int64_t deadline_ns)
-{
-    struct timespec left, *timeout = NULL;
-    if (deadline_ns != MU_FOREVER) {
-        const int64_t ns = MU_MAX(deadline_ns - mu__now_ns(), 0);
-        left = (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-        timeout = &left;
-    }
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, timeout, NULL, 0);
-}
-
-// The word may be gone by now (a latch ends with its last arrival): the kernel only compares the address,
-// and who sleeps on a reused one wakes for no reason.
-static void futex_wake(atomic_int *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
-
-// Spins until (*word & mask) is zero (or is not, with `until` true); false if it took too long.
-static bool spin(const atomic_int *word, int mask, bool until)
-{
-    const int64_t begin = mu__now_ns();
-    do {
-        for (int i = 0; i < PAUSES_PER_YIELD; i++) {
-            if (((atomic_load_explicit(word, memory_order_acquire) & mask) != 0) == until)
-                return true;
-            pause_shortly();
-        }
-        sched_yield();
-    } while (mu__now_ns() - begin < SPIN_NS);
-    return false;
-}
+enum { SPIN_NS = 40000 };
 
 // ---- Latch --------------------------------------------------------------------------------------
 
@@ -76,12 +28,12 @@ void mu__latch_arrive(mu_latch *latch)
     const int before = atomic_fetch_sub_explicit(&latch->left, 1, memory_order_acq_rel);
     assert((before & ARRIVALS) > 0);
     if (before == (SLEEPER | 1))
-        futex_wake(&latch->left);
+        mu__futex_wake(&latch->left);
 }
 
 mu_status mu__latch_wait(mu_latch *latch, int64_t deadline_ns, const char *what)
 {
-    if (spin(&latch->left, ARRIVALS, false))
+    if (mu__spin(&latch->left, ARRIVALS, 0, true, SPIN_NS))
         return MU_OK;
     for (;;) {
         const int left = atomic_fetch_or_explicit(&latch->left, SLEEPER, memory_order_acq_rel) | SLEEPER;
@@ -91,7 +43,7 @@ mu_status mu__latch_wait(mu_latch *latch, int64_t deadline_ns, const char *what)
             return mu__error(MU_DEADLINE_EXCEEDED,
                              "waited too long for %s: %d not there yet; raise MUSTER_TIMEOUT if this is only slow",
                              what, left & ARRIVALS);
-        futex_sleep(&latch->left, left, deadline_ns);
+        mu__futex_sleep(&latch->left, left, deadline_ns);
     }
 }
 
@@ -129,7 +81,7 @@ struct mu_worker {
 static atomic_int forks;
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 
-// What the child computes by itself it does alone: libgomp's threads are not there either, and it waits for them.
+// What the child computes by itself it does alone, as with a team of its own it would take processors from the parent.
 static void count_fork(void)
 {
     atomic_fetch_add(&forks, 1);
@@ -138,15 +90,21 @@ static void count_fork(void)
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, count_fork); }
 
+int mu__fork_count(void)
+{
+    pthread_once(&forks_once, watch_forks);
+    return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
 static bool is_here(const mu_worker *worker)
 {
-    return worker->forks == atomic_load_explicit(&forks, memory_order_relaxed);
+    return worker->forks == mu__fork_count();
 }
 
 static void wake(mu_worker *worker)
 {
     if (atomic_load(&worker->sleeps) != 0 && atomic_exchange(&worker->sleeps, 0) != 0)
-        futex_wake(&worker->waiting_jobs);
+        mu__futex_wake(&worker->waiting_jobs);
 }
 
 static mu_status ring_grow(mu_worker *worker)
@@ -184,12 +142,12 @@ mu_status mu__worker_post(mu_worker *worker, void (*run)(void *arg), void *arg)
 
 static void wait_for_job(mu_worker *worker)
 {
-    if (spin(&worker->waiting_jobs, -1, true))
+    if (mu__spin(&worker->waiting_jobs, -1, 0, false, SPIN_NS))
         return;
     while (atomic_load(&worker->waiting_jobs) == 0) {
         atomic_store(&worker->sleeps, 1);
         if (atomic_load(&worker->waiting_jobs) == 0)
-            futex_sleep(&worker->waiting_jobs, 0, MU_FOREVER);
+            mu__futex_sleep(&worker->waiting_jobs, 0, MU_FOREVER);
         atomic_store(&worker->sleeps, 0);
     }
 }
@@ -218,7 +176,7 @@ static void settle(mu_worker *worker)
     pthread_setname_np(pthread_self(), worker->name);
     mu__context()->runtime = worker->runtime;
     if (worker->n_cpus > 0)
-        omp_set_num_threads(worker->n_cpus);
+        omp_set_num_threads(worker->n_cpus);  // what oneDNN asks for its team's size
     if (worker->cpus == NULL)
         return;
     cpu_set_t set;
@@ -245,6 +203,7 @@ static void *worker_main(void *argument)
         const mu_error left = mu_error_take();
         mu__log(MU_LOG_ERROR, "%s lost an error: %s", worker->name, left.message);
     }
+    mu__team_dismiss();
     return NULL;
 }
 
@@ -261,8 +220,7 @@ mu_worker *mu__worker_new(const char *name, const int *cpus, int n_cpus, mu_runt
     mu_worker *worker = mu__calloc(1, sizeof *worker);
     if (worker == NULL)
         return NULL;
-    pthread_once(&forks_once, watch_forks);
-    worker->forks = atomic_load(&forks);
+    worker->forks = mu__fork_count();
     pthread_mutex_init(&worker->lock, NULL);
     snprintf(worker->name, sizeof worker->name, "%s", name);
     worker->runtime = runtime;

@@ -178,7 +178,7 @@ static mu_status relu_pool_grad_fast(const mu_kernel *kernel)
 {
     const mu_shape *dx = &kernel->out[0].shape;
     mu_kernel copy = *kernel;
-    mu__sum_parts(kernel->team, dx->dims[0], dx->dims[3], kernel->scratch, relu_pool_grad_part, &copy);
+    mu__sum_parts(kernel->team, mu__elements(dx), dx->dims[0], dx->dims[3], kernel->scratch, relu_pool_grad_part, &copy);
     memcpy(kernel->out[1].data, kernel->scratch, bytes_of(&kernel->out[1]));
     return MU_OK;
 }
@@ -300,8 +300,9 @@ static mu_status conv_pool_grad_fast(const mu_kernel *kernel)
     const float *sums = kernel->scratch;
     const int64_t weights = mu__elements(&kernel->out[0].shape), filters = kernel->out[1].shape.dims[0];
     mu_kernel copy = *kernel;
-    mu__sum_parts(kernel->team, kernel->in[0].shape.dims[0], weights + filters, kernel->scratch, conv_pool_grad_part,
-                  &copy);
+    const int64_t work = mu__elements(&kernel->in[0].shape) * weights;
+    mu__sum_parts(kernel->team, work, kernel->in[0].shape.dims[0], weights + filters, kernel->scratch,
+                  conv_pool_grad_part, &copy);
     memcpy(kernel->out[0].data, sums, bytes_of(&kernel->out[0]));
     memcpy(kernel->out[1].data, sums + weights, bytes_of(&kernel->out[1]));
     return MU_OK;

@@ -141,12 +141,18 @@ static void run_part(void *arg, int index, int count)
     mu__put_end();
 }
 
+const mu_team *mu__team_for(const mu_team *team, int64_t work)
+{
+    static const mu_team alone = {.n_threads = 1};
+    return work < MU_PARALLEL_FROM ? &alone : team;
+}
+
 void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work,
                      void (*fn)(void *arg, int64_t begin, int64_t end), void *arg)
 {
     if (n <= 0)
         return;
-    if (team->n_threads <= 1 || work < MU_PARALLEL_FROM) {
+    if (mu__team_for(team, work)->n_threads <= 1) {
         fn(arg, 0, n);
         return;
     }

@@ -32,6 +32,9 @@ void mu__walk_run(const mu_walk *walk, const mu_team *team, mu_walk_row *row, vo
 // mu__walk_blocks is the same where what the walk takes for an element is a block of so many.
 void mu__walk_blocks(const mu_walk *walk, const mu_team *team, int64_t block, mu_walk_row *row, void *arg);
 
+// mu__team_for is the team for so much work: of one thread where waking the others takes longer than the work.
+const mu_team *mu__team_for(const mu_team *team, int64_t work);
+
 // mu__share_range calls fn(arg, begin, end) so that the calls cover [0, n), on one thread or on the team
 // when `work` (n times what each item costs) is large; no part is smaller than `grain` items.
 void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work,

@@ -254,7 +254,8 @@ static mu_status run_kernel(const mu_kernel *kernel)
     product it;
     MU_TRY(describe(kernel->attrs, &kernel->in[0].shape, &kernel->in[1].shape, kernel->op->name, &it));
     kernel_job job = {kernel, &it};
-    mu__team_run(kernel->team, kernel_member, &job);
+    const int64_t work = mu__elements(&kernel->out[0].shape) * MU_MAX(it.k, 1);
+    mu__team_run(mu__team_for(kernel->team, work), kernel_member, &job);
     return MU_OK;
 }
 

@@ -49,9 +49,11 @@ size_t mu__parts_bytes(const mu_team *team, int64_t width)
     return sizeof(float) * (size_t)(width * team->n_threads);
 }
 
-void mu__sum_parts(const mu_team *team, int64_t n, int64_t width, float *parts, mu_partial_sum *sum, void *arg)
+void mu__sum_parts(const mu_team *whole, int64_t work, int64_t n, int64_t width, float *parts, mu_partial_sum *sum,
+                   void *arg)
 {
     parts_job job = {.n = n, .width = width, .parts = parts, .sum = sum, .arg = arg};
+    const mu_team *team = mu__team_for(whole, work);
     mu__team_run(team, sum_part, &job);
     for (int member = 1; member < team->n_threads; member++)
         for (int64_t i = 0; i < width; i++)
@@ -172,7 +174,7 @@ static mu_status bias_add_grad_fast(const mu_kernel *kernel)
     int64_t rows, channels;
     mu_view dy = kernel->in[0];
     rows_of(&dy.shape, &rows, &channels);
-    mu__sum_parts(kernel->team, rows, channels, kernel->scratch, bias_part, &dy);
+    mu__sum_parts(kernel->team, rows * channels, rows, channels, kernel->scratch, bias_part, &dy);
     memcpy(kernel->out[0].data, kernel->scratch, sizeof(float) * (size_t)channels);
     return MU_OK;
 }

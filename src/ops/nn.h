@@ -168,10 +168,12 @@ mu_status mu__run_as_i32(const mu_kernel *kernel, mu_kernel_run *run);
 mu_status mu__run_wide(const mu_kernel *kernel, mu_kernel_run *run);
 
 // mu__sum_parts sums over n items: each member of the team calls `sum` for its items and its own part of
-// `width` numbers; the parts, mu__parts_bytes of them, are then added into the first in the order of members.
+// `width` numbers; the parts, mu__parts_bytes of them, are then added into the first in the order of members. Where
+// there is too little work, as mu__team_for counts it, the caller does it alone.
 typedef void mu_partial_sum(void *arg, float *part, int64_t begin, int64_t end);
 size_t mu__parts_bytes(const mu_team *team, int64_t width);
-void mu__sum_parts(const mu_team *team, int64_t n, int64_t width, float *parts, mu_partial_sum *sum, void *arg);
+void mu__sum_parts(const mu_team *whole, int64_t work, int64_t n, int64_t width, float *parts, mu_partial_sum *sum,
+                   void *arg);
 
 // mu__prepare_f32 is the prepare of kernels that exist for float32 alone: it declines everything else.
 mu_status mu__prepare_f32(mu_prepare *prepare);

@@ -273,7 +273,7 @@ static mu_status normalize_fast(const mu_kernel *kernel)
     if (empty(&job))
         return MU_OK;
     if (groups)
-        mu__team_run(kernel->team, normalize_samples, &job);
+        mu__team_run(mu__team_for(kernel->team, mu__elements(&kernel->in[0].shape)), normalize_samples, &job);
     else
         mu__share_range(kernel->team, job.samples, 1, job.samples * job.width, share_rows, &job);
     return MU_OK;
@@ -344,10 +344,11 @@ static mu_status grad_fast(const mu_kernel *kernel)
     float *dgamma = job.dgamma, *dbeta = job.dbeta;
     if (channels == 0)
         return MU_OK;
-    mu__team_run(kernel->team, backward_members, &job);
+    const mu_team *team = mu__team_for(kernel->team, mu__elements(&kernel->in[0].shape));
+    mu__team_run(team, backward_members, &job);
     for (int64_t c = 0; c < channels; c++) {
         dgamma[c] = dbeta[c] = 0;
-        for (int member = 0; member < kernel->team->n_threads; member++) {
+        for (int member = 0; member < team->n_threads; member++) {
             const channel_numbers part = numbers_of(&job, member);
             dgamma[c] += part.dgamma[c];
             dbeta[c] += part.dbeta[c];

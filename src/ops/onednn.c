@@ -45,8 +45,8 @@ static bool check(mu_dnnl *dnnl, dnnl_status_t status)
     return dnnl->status == dnnl_success && !dnnl->declined;
 }
 
-// oneDNN chooses its own instructions, once for the process and not above those asked for.
-static void limit_instructions(void)
+// oneDNN chooses its own instructions, once for the process and not above those asked for; its threads are ours.
+static void set_up(void)
 {
     static const struct {
         const char *isa;
@@ -56,19 +56,20 @@ static void limit_instructions(void)
     for (size_t i = 0; isa && i < MU_COUNT(limits); i++)
         if (strcmp(isa, limits[i].isa) == 0)
             dnnl_set_max_cpu_isa(limits[i].most);
+    mu__dnnl_use_teams();
 }
 
-static pthread_once_t limited = PTHREAD_ONCE_INIT;
+static pthread_once_t is_set_up = PTHREAD_ONCE_INIT;
 
 int mu__dnnl_isa(void)
 {
-    pthread_once(&limited, limit_instructions);
+    pthread_once(&is_set_up, set_up);
     return (int)dnnl_get_effective_cpu_isa();
 }
 
 mu_dnnl *mu__dnnl_new(const char *op)
 {
-    pthread_once(&limited, limit_instructions);
+    pthread_once(&is_set_up, set_up);
     mu_dnnl *dnnl = mu__calloc(1, sizeof *dnnl);
     if (!dnnl)
         return NULL;

@@ -16,6 +16,10 @@ typedef struct mu_dnnl mu_dnnl;
 mu_dnnl *mu__dnnl_new(const char *op);  // `op` (static) is for messages; NULL after an error
 void mu__dnnl_free(void *dnnl);         // NULL accepted: the release slot of ops
 
+// mu__dnnl_use_teams makes oneDNN's parallel regions run on the calling thread's team (onednn_team.c), once for the
+// process; false if it keeps libgomp's threads.
+bool mu__dnnl_use_teams(void);
+
 // mu__dnnl_isa is oneDNN's number for the instructions that its kernels use at most: what MUSTER_ISA allows.
 int mu__dnnl_isa(void);
 

@@ -1,6 +1,11 @@
 // Tests of teams: each member runs once, all see what was written before, shares cover everything.
 #include "base_test.h"
 
+#include <pthread.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
 enum { N = 10007 };
 
 struct sum {
@@ -74,10 +79,116 @@ static void test_shares(void **state)
     }
 }
 
+static void nothing(void *arg, int index, int count) { (void)arg, (void)index, (void)count; }
+
+static int64_t processor_ns(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return used.tv_sec * 1000000000LL + used.tv_nsec;
+}
+
+// A team between two calls leaves the processors to other programs: what it spins is far less than a time slice.
+static void test_idle_teams_sleep(void **state)
+{
+    (void)state;
+    const mu_team team = {.n_threads = 3};
+    mu__team_run(&team, nothing, NULL);
+    const int64_t begin = processor_ns();
+    for (int turn = 0; turn < 4; turn++) {
+        mu__team_run(&team, nothing, NULL);
+        usleep(100000);
+    }
+    assert_in_range(processor_ns() - begin, 0, 8000000);  // of 400 ms; two helpers spin 0.2 ms each, four times
+}
+
+typedef struct ladder {
+    atomic_int steps[64];
+    atomic_int behind;
+} ladder;
+
+// Each member climbs one step and waits for the others: nobody is ever a step behind.
+static void climb(void *arg, int index, int count)
+{
+    ladder *own = arg;
+    assert(mu__team_index() == index && mu__team_count() == count);
+    for (int i = 0; i < 64; i++) {
+        atomic_fetch_add(&own->steps[i], 1);
+        mu__team_barrier();
+        if (atomic_load(&own->steps[i]) != mu__team_count())
+            atomic_fetch_add(&own->behind, 1);
+    }
+    (void)index, (void)count;
+}
+
+static void test_barriers(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 100; turn++) {
+        ladder own = {.behind = 0};
+        assert_true(mu__team_try(2 + turn % 3, climb, &own));
+        assert_int_equal(atomic_load(&own.behind), 0);
+        assert_int_equal(mu__team_count(), 0);
+    }
+}
+
+static void count_inside(void *arg, int index, int count)
+{
+    (void)index;
+    if (count == 1)
+        atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void run_inside(void *arg, int index, int count)
+{
+    assert(!mu__team_try(2, nothing, NULL));
+    if (mu__team_try(1, count_inside, arg) && mu__team_index() == index && mu__team_count() == count)
+        atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void test_teams_inside_teams(void **state)
+{
+    (void)state;
+    atomic_int n = 0;
+    assert_true(mu__team_try(3, run_inside, &n));
+    assert_int_equal(atomic_load(&n), 6);
+}
+
+static void *use_a_team(void *arg)
+{
+    atomic_int n = 0;
+    (void)arg;
+    return mu__team_try(3, run_inside, &n) && atomic_load(&n) == 6 ? NULL : (void *)1;
+}
+
+// Threads that end take their helpers along; a forked child gets helpers of its own.
+static void test_owners_come_and_go(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 20; turn++) {
+        pthread_t thread;
+        void *result = NULL;
+        assert_int_equal(pthread_create(&thread, NULL, use_a_team, NULL), 0);
+        pthread_join(thread, &result);
+        assert_null(result);
+    }
+    assert_null(use_a_team(NULL));
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(use_a_team(NULL) == NULL ? 0 : 1);
+    int status = 1;
+    waitpid(child, &status, 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_members_run_once),
+        cmocka_unit_test(test_idle_teams_sleep),
+        cmocka_unit_test(test_barriers),
+        cmocka_unit_test(test_teams_inside_teams),
+        cmocka_unit_test(test_owners_come_and_go),
         cmocka_unit_test(test_no_team_is_the_caller),
         cmocka_unit_test(test_shares),
     };
