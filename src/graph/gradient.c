@@ -4,8 +4,9 @@
 // asks each row for the gradients of its inputs; the rules are written with ops, so the result can be
 // recorded by an outer tape (second derivatives) or traced into the same graph. Tensors are told apart by
 // identity: a symbolic one by node and output, an eager one by its handle. The gradient of a variable that is
-// gathered from stays a list of slices until something dense is added to it.
-#include "graph/graph.h"
+// gathered from stays a list of slices until something dense is added to it; gradients of a tensor's slices stay apart
+// until all have come (parts.c).
+#include "graph/parts.h"
 #include "ops/grads.h"
 
 #include <muster/ops.h>
@@ -145,6 +146,8 @@ typedef struct slot {
     bool active;
     bool sparse;         // what a variable was read as: its gradient may be slices
     mu_gradient gradient;
+    mu_parts *parts;     // gradients of its slices, to be added to it; NULL: none so far
+    const entry *sliced; // the slice that came last
 } slot;
 typedef struct table {
     slot *slots;
@@ -256,19 +259,63 @@ static int64_t first_axis(const mu_tensor *tensor)
     return tensor->shape.rank > 0 ? tensor->shape.dims[0] : 1;
 }
 
-static void gradient_of_input(mu_grad *g, const entry *e, int i, bool sparse, mu_gradient *out)
+// What is done for an entry's gradient is done where the entry was made.
+static void enter_site(const entry *e)
 {
-    mu_context *context = mu__context();
     mu_site site = mu__line();
     site.layer = e->site.layer;
-    mu__line_push(context, e->site.file ? e->site : site);
-    if (!sparse || !mu__gather_slices(g, i, &out->values, &out->indices))
-        out->dense = e->op->grad(g, i);
+    mu__line_push(mu__context(), e->site.file ? e->site : site);
+}
+
+static void leave_site(const entry *e, int i)
+{
     if (mu__pending()) {
         mu__error_place(mu__line());
         mu__error_context("in the gradient of %s with respect to input %d", e->op->name, i);
     }
-    mu__line_pop(context);
+    mu__line_pop(mu__context());
+}
+
+static void gradient_of_input(mu_grad *g, const entry *e, int i, bool sparse, mu_gradient *out)
+{
+    enter_site(e);
+    if (!sparse || !mu__gather_slices(g, i, &out->values, &out->indices))
+        out->dense = e->op->grad(g, i);
+    leave_site(e, i);
+}
+
+// Keeps the gradient of a slice of a tensor for later; `kept` says whether the entry is one.
+static mu_status keep_part(slot *s, const entry *e, mu_tensor *dy, bool *kept)
+{
+    mu_part part;
+    *kept = dy && mu__slice_part(e->op, e->attrs, e->in[0], dy, &part);
+    if (!*kept)
+        return mu_error_code();
+    if (!s->parts && !(s->parts = mu__calloc(1, sizeof *s->parts)))
+        return MU_RESOURCE_EXHAUSTED;
+    s->sliced = e;
+    return MU_PUSH(s->parts, part);
+}
+
+// Adds what was kept of a tensor's slices to its gradient: nothing more comes.
+static mu_status join_kept(slot *s, mu_tensor *tensor)
+{
+    if (!s->parts || s->parts->n == 0)
+        return MU_OK;
+    enter_site(s->sliced);
+    const mu_gradient joined = {.dense = mu__join_parts(s->parts, tensor)};
+    leave_site(s->sliced, 0);
+    s->parts->n = 0;
+    return joined.dense ? accumulate(&s->gradient, &joined, first_axis(tensor)) : mu_error_code();
+}
+
+static void table_free(table *t)
+{
+    for (size_t i = 0; t->slots && i <= t->mask; i++) {
+        mu__free(t->slots[i].parts ? t->slots[i].parts->items : NULL);
+        mu__free(t->slots[i].parts);
+    }
+    mu__free(t->slots);
 }
 
 static mu_status pull_entry(table *t, const entry *e)
@@ -277,13 +324,15 @@ static mu_status pull_entry(table *t, const entry *e)
     bool wanted = false;
     if (e->n_out > 8 && !(dys = mu__alloc(sizeof *dys * (size_t)e->n_out)))
         return MU_RESOURCE_EXHAUSTED;
+    mu_status status = MU_OK;
+    bool *wanted_in = NULL;
     for (int i = 0; i < e->n_out; i++) {
-        const slot *s = find(t, e->out[i]);
+        slot *s = find(t, e->out[i]);
+        MU_GO(join_kept(s, e->out[i]));
         dys[i] = s->gradient.dense;  // slices have only variables, and nothing leads to those
         wanted |= s->active && s->gradient.dense;
     }
-    mu_status status = MU_OK;
-    bool *wanted_in = wanted ? mu__calloc((size_t)e->n_in + 1, sizeof *wanted_in) : NULL;
+    wanted_in = wanted ? mu__calloc((size_t)e->n_in + 1, sizeof *wanted_in) : NULL;
     if (wanted && !wanted_in)
         MU_GO(MU_RESOURCE_EXHAUSTED);
     for (int i = 0; wanted && i < e->n_in; i++)
@@ -304,6 +353,10 @@ static mu_status pull_entry(table *t, const entry *e)
             continue;
         slot *s = find(t, e->in[i]);
         mu_gradient dx = {0};
+        bool kept = false;
+        MU_GO(keep_part(s, e, g.dy, &kept));
+        if (kept)
+            continue;
         gradient_of_input(&g, e, i, s->sparse, &dx);
         if (mu__pending())
             MU_GO(mu_error_code());
@@ -334,9 +387,10 @@ static mu_status variable_gradient(const table *t, const graph_tape *tape, const
     return MU_OK;
 }
 
-static mu_status tensor_gradient(const table *t, const mu_tensor *tensor, mu_gradient *out)
+static mu_status tensor_gradient(const table *t, mu_tensor *tensor, mu_gradient *out)
 {
-    const slot *s = find(t, tensor);
+    slot *s = find(t, tensor);
+    MU_TRY(join_kept(s, tensor));
     *out = (mu_gradient){.dense = dense_gradient(&s->gradient, first_axis(tensor))};
     return mu_error_code();
 }
@@ -368,7 +422,7 @@ mu_status mu__pullback_slices(mu_tape *interface, int n_y, mu_tensor *const *ys,
     }
 out:
     interface->paused = was_paused;
-    mu__free(t.slots);
+    table_free(&t);
     return status;
 }
 

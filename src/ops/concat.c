@@ -116,9 +116,20 @@ static mu_tensor *concat_part(const mu_grad *g, int i)
     return part;
 }
 
+// A slice of dy, which looks at no other input; where a trace does not know its place, these say where it is.
 static mu_tensor *concat_grad(mu_grad *g, int i)
 {
-    return concat_part(g, i);
+    const int64_t axis = ((const mu_axis_attrs *)g->attrs)->axis;
+    int64_t begin[MU_MAX_RANK] = {0}, size[MU_MAX_RANK];
+    for (int j = 0; j <= i; j++) {
+        const int64_t dim = g->x[j]->shape.dims[axis];
+        if (dim == MU_UNKNOWN)
+            return concat_part(g, i);
+        begin[axis] += j < i ? dim : 0;
+    }
+    for (int a = 0; a < MU_MAX_RANK; a++)
+        size[a] = a == axis ? g->x[i]->shape.dims[axis] : -1;
+    return mu_slice(g->dy, begin, size);
 }
 
 static const mu_attr_spec axis_attrs[] = {{"axis", MU_ATTR_INT, offsetof(mu_axis_attrs, axis)}, {0}};
@@ -296,6 +307,8 @@ static mu_status split(mu_tensor *x, int n, const int64_t *sizes, int axis, mu_t
 
 mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu_tensor **out)
 {
+    if (!mu__pending() && n < 1)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_split_sizes: %d sizes of parts of axis %d; give 1 or more", n, axis);
     if (n > 0)
         MU_TRY(mu__need(sizes, "mu_split_sizes: the list of sizes"));
     if (n > 0)
