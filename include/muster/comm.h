@@ -15,7 +15,7 @@ extern "C" {
 typedef enum mu_communication {
     MU_COMM_AUTO = 0, // by where the replicas are: memory, a shared segment, sockets
     MU_COMM_RING,     // the ring algorithm, whatever the size
-    MU_COMM_NCCL,     // XLA GPU devices only; anywhere else an error that says so
+    MU_COMM_NCCL,     // a hint for XLA GPU devices; on others the ring, with one warning in the log
     MU_COMM_MPI,      // programs under mpirun or srun
     MU_COMM_UCX       // networks declared trusted (InfiniBand, RoCE)
 } mu_communication;

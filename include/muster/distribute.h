@@ -38,7 +38,7 @@ MU_API mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *a
 // equal size, the last one takes the rest; 0: each by itself.
 MU_API mu_cross_device_ops *mu_reduction_to_one_device(void);        // one after the other, in replica order
 MU_API mu_cross_device_ops *mu_hierarchical_copy(int num_packs);     // two halves first; any number of devices
-// mu_nccl_all_reduce needs XLA GPU devices; where there are none its use is FAILED_PRECONDITION.
+// mu_nccl_all_reduce is for XLA GPU devices; where there are none the default way is used, with one warning in the log.
 MU_API mu_cross_device_ops *mu_nccl_all_reduce(int num_packs);
 // mu_cross_device_ops_new makes one of your own: `reduce` returns the sum or mean of n tensors of one type and shape,
 // with that type and shape; to fail it calls mu_fail and returns NULL. In compiled functions every replica calls it, at

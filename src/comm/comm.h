@@ -174,8 +174,8 @@ const mu_algorithm *mu__policy_select(const mu_policy *policy, const mu_problem 
 // mu__policy_of returns the policy text of an implementation for ranks on one host (CROWDED: more than it has cores),
 // on hosts with one rank each, and on any others (static storage); with `in_rank_order` one whose sums do not depend on
 // where ranks are.
-// Errors (NULL with a record): UNIMPLEMENTED for one that they cannot have, INVALID_ARGUMENT for one whose order
-// depends on where ranks are.
+// NCCL, which CPU devices cannot have, is the ring, with one warning in the log, or AUTO with `in_rank_order`.
+// Errors (NULL with a record): INVALID_ARGUMENT for one whose order depends on where ranks are.
 typedef enum mu_placing { MU_PLACED_TOGETHER, MU_PLACED_CROWDED, MU_PLACED_APART, MU_PLACED_MIXED } mu_placing;
 const char *mu__policy_of(mu_communication communication, mu_placing placing, bool in_rank_order);
 

@@ -199,6 +199,16 @@ static const char in_order_mixed[] =
     "allreduce:0-32k:slots,32k-:chain;allgather:0-4k:slots,4k-:hierarchical;"
     "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:hierarchical";
 
+// A hint that these devices cannot serve is said once; TensorFlow takes the ring then too.
+static void warn_of_nccl(void)
+{
+    static atomic_bool said;
+    if (!atomic_exchange(&said, true))
+        mu__log(MU_LOG_WARNING, "the communication hint NCCL is for GPU devices that XLA drives, and these replicas are on "
+                                "CPUs: they use the ring (with .deterministic, what AUTO chooses); leave the hint out, or "
+                                "give MU_COMM_AUTO, to have the fastest way chosen");
+}
+
 const char *mu__policy_of(mu_communication communication, mu_placing placing, bool in_rank_order)
 {
     switch (communication) {
@@ -213,9 +223,8 @@ const char *mu__policy_of(mu_communication communication, mu_placing placing, bo
                   "and deterministic asks for one that does not; choose MU_COMM_AUTO.");
         return NULL;
     case MU_COMM_NCCL:
-        mu__error(MU_UNIMPLEMENTED, "The communication NCCL needs GPU devices that XLA drives, and these replicas are "
-                                    "CPU devices; choose MU_COMM_AUTO.");
-        return NULL;
+        warn_of_nccl();
+        return mu__policy_of(in_rank_order ? MU_COMM_AUTO : MU_COMM_RING, placing, in_rank_order);
     }
     mu__error(MU_INVALID_ARGUMENT, "The communication number %d is unknown; choose MU_COMM_AUTO.", (int)communication);
     return NULL;

@@ -55,11 +55,12 @@ static mu_tensor *by_halves(mu_reduce_op op, int n, mu_tensor *const *parts, voi
 
 static mu_tensor *by_nccl(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg)
 {
-    (void)op, (void)n, (void)parts, (void)arg;
-    mu__error(MU_FAILED_PRECONDITION,
-              "mu_nccl_all_reduce needs XLA GPU devices, and the replicas are on CPUs; use the default, "
-              "mu_hierarchical_copy or mu_reduction_to_one_device");
-    return NULL;
+    static atomic_bool said;
+    (void)arg;
+    if (!atomic_exchange(&said, true))
+        mu__log(MU_LOG_WARNING, "mu_nccl_all_reduce is for GPU devices that XLA drives, and these replicas are on CPUs: the "
+                                "default way is used, as without .cross_device_ops");
+    return mu__reduce_tensors(op, n, parts);
 }
 
 mu_cross_device_ops *mu_reduction_to_one_device(void)

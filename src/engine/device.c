@@ -191,6 +191,36 @@ static mu_pjrt_client *preferred_client(device_table *table)
     return plugin_preferred() ? client_of(table, mu__setting_text(MU_SETTING_PJRT)) : NULL;
 }
 
+// The devices that a program can name right now: "CPU:0, CPU:1, XLA_CPU:0".
+static void list_devices(device_table *table, char *text, size_t bytes)
+{
+    size_t at = (size_t)snprintf(text, bytes, "CPU:0");
+    if (table->n > 1)
+        at += (size_t)snprintf(text + at, bytes - at, " to CPU:%d", table->n - 1);
+    pthread_mutex_lock(&table->lock);
+    for (const mu_pjrt_client *client = table->clients; client && at < bytes; client = client->next)
+        at += (size_t)snprintf(text + at, bytes - at, client->n_devices > 1 ? ", %s:0 to %s:%d" : ", %s:0", client->kind,
+                               client->kind, client->n_devices - 1);
+    pthread_mutex_unlock(&table->lock);
+}
+
+// The name is no device's. Of a plugin that is there but cannot be used the reason follows; that none of this name is
+// installed says nothing that the list of devices does not.
+static void refuse_name(device_table *table, const char *name, const char *plugin)
+{
+    char known[300];
+    mu_error_value reason;
+    mu__error_move(&reason);
+    list_devices(table, known, sizeof known);
+    if (!mu__pjrt_installed(plugin))
+        mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; there %s %s. Name one of these, or install a PJRT plugin "
+                  "called %s and name its path in PJRT_NAMES_AND_LIBRARY_PATHS", name, table->n > 1 ? "are" : "is", known,
+                  plugin);
+    else
+        mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; there %s %s. The plugin %s cannot be used: %s", name,
+                  table->n > 1 ? "are" : "is", known, plugin, reason.message);
+}
+
 static mu_device *device_of_plugin(device_table *table, const char *name, size_t kind_length, int index)
 {
     char plugin[MU_PJRT_KIND];
@@ -200,12 +230,16 @@ static mu_device *device_of_plugin(device_table *table, const char *name, size_t
         return &preferred->devices[index];
     for (size_t i = 0; i <= kind_length; i++)
         plugin[i] = i < kind_length ? (char)tolower((unsigned char)name[i]) : '\0';
-    const mu_pjrt_client *client = mu__pending() ? NULL : client_of(table, plugin);
+    if (mu__pending())
+        return NULL;  // the plugin that MUSTER_PJRT names cannot be used: that comes first
+    const mu_pjrt_client *client = client_of(table, plugin);
     if (client && index < client->n_devices)
         return &client->devices[index];
     if (client)
         mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; plugin %s offers %s:0 to %s:%d", name, plugin,
                   client->kind, client->kind, client->n_devices - 1);
+    else
+        refuse_name(table, name, plugin);
     return NULL;
 }
 

@@ -40,8 +40,7 @@ static void core_115(void)
     CHECK(!mu_hierarchical_copy(-1));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
     mu_strategy *s = mu_mirrored_strategy(.replicas = 2, .cross_device_ops = mu_nccl_all_reduce(1));
-    CHECK(!mu_reduce(s, MU_SUM, PER_REPLICA(1, 2)));
-    EXPECT_ERROR(MU_FAILED_PRECONDITION);
+    EXPECT(mu_reduce(s, MU_SUM, PER_REPLICA(1, 2)), 3);  // a hint: without GPUs the default way, with a warning
 }
 
 static mu_value *slices_of(int n, mu_tensor *indices, mu_tensor *values)

@@ -27,6 +27,7 @@ mu_status mu__pjrt_await(const pj_api *api, pj_event *event, const char *what);
 // in the package folders of the Python environment in force, the user and the system. A name with a slash is a
 // file. Calling it again gives the same table. NULL with NOT_FOUND if there is none.
 const pj_api *mu__pjrt_plugin(const char *name);
+bool mu__pjrt_installed(const char *name);  // whether there is such a file to open
 
 // ---- Clients (client.c) -------------------------------------------------------------------------
 

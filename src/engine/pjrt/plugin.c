@@ -181,6 +181,12 @@ static const pj_api *open_once(const char *path)
     return api;
 }
 
+bool mu__pjrt_installed(const char *name)
+{
+    char path[LONGEST_PATH];
+    return find_file(name, path);
+}
+
 const pj_api *mu__pjrt_plugin(const char *name)
 {
     char path[LONGEST_PATH];

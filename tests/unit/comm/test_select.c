@@ -95,8 +95,13 @@ static void test_implementations(void **state)
     assert_string_equal(chosen(together, MU_KIND_ALL_REDUCE, 2048, everything), "direct");
     assert_string_equal(chosen(crowded, MU_KIND_ALL_REDUCE, 8191, everything), "slots");
     assert_string_equal(chosen(crowded, MU_KIND_ALL_REDUCE, 8192, everything), "direct");
-    assert_null(mu__policy_of(MU_COMM_NCCL, MU_PLACED_APART, false));
-    assert_int_equal(mu_error_take().code, MU_UNIMPLEMENTED);
+    // A hint for devices that are not there: the ring, or the order of ranks where that is asked for.
+    for (int placing = MU_PLACED_TOGETHER; placing <= MU_PLACED_MIXED; placing++) {
+        assert_string_equal(mu__policy_of(MU_COMM_NCCL, (mu_placing)placing, false),
+                            mu__policy_of(MU_COMM_RING, (mu_placing)placing, false));
+        assert_string_equal(mu__policy_of(MU_COMM_NCCL, (mu_placing)placing, true),
+                            mu__policy_of(MU_COMM_AUTO, (mu_placing)placing, true));
+    }
     assert_non_null(mu__policy_of(MU_COMM_MPI, MU_PLACED_APART, false));
     assert_null(mu__policy_of((mu_communication)99, MU_PLACED_APART, false));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);

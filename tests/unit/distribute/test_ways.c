@@ -148,16 +148,12 @@ static void failures_reach_the_caller(void **state)
 {
     (void)state;
     mu_reduce_op op = MU_SUM;
-    mu_cross_device_ops *short_ways[] = {mu_cross_device_ops_new(too_short, NULL), mu_nccl_all_reduce(1)};
-    static const mu_status codes[] = {MU_INVALID_ARGUMENT, MU_FAILED_PRECONDITION};
-    static const char *const texts[] = {"returned float32[1] for parts of float32[5]", "XLA GPU"};
-    for (int i = 0; i < 2; i++) {
-        mu_strategy *strategy = mu_mirrored_strategy(.replicas = 2, .cross_device_ops = short_ways[i]);
-        assert_null(mu_run(strategy, mu_function_new(reduce_own, &op), numbers_per_replica(2)));
-        expect_error(codes[i], texts[i]);
-        assert_null(mu_run_callback(strategy, reduce_own, &op, numbers_per_replica(2)));
-        expect_error(codes[i], texts[i]);
-    }
+    mu_strategy *strategy =
+        mu_mirrored_strategy(.replicas = 2, .cross_device_ops = mu_cross_device_ops_new(too_short, NULL));
+    assert_null(mu_run(strategy, mu_function_new(reduce_own, &op), numbers_per_replica(2)));
+    expect_error(MU_INVALID_ARGUMENT, "returned float32[1] for parts of float32[5]");
+    assert_null(mu_run_callback(strategy, reduce_own, &op, numbers_per_replica(2)));
+    expect_error(MU_INVALID_ARGUMENT, "returned float32[1] for parts of float32[5]");
 }
 
 int main(void)
