@@ -353,7 +353,8 @@ static mu_status shard_next(mu_stage *stage, mu_item *item, bool *end)
     if (args->n_shards == MU_SHARD_HINT)
         return mu__error(MU_FAILED_PRECONDITION, "a shard hint is left in the pipeline; distribute the dataset with "
                                                  "the auto-shard policy HINT, or give a number of shards");
-    int64_t before = (args->index - state->phase + args->n_shards) % args->n_shards, skipped = 0;
+    const int64_t apart = args->index - state->phase;
+    int64_t before = apart < 0 ? apart + args->n_shards : apart, skipped = 0;
     MU_TRY(mu__stage_skip(stage, 0, before, &skipped));
     *end = skipped < before;
     if (!*end)

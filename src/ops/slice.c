@@ -90,7 +90,7 @@ mu_tensor *mu_strided_slice(mu_tensor *x, const int64_t *begin, const int64_t *e
         }
         attrs.begin.at[i] = attrs.begin_mask >> i & 1 ? 0 : begin[i];
         attrs.strides.at[i] = shrinks ? 1 : strides ? strides[i] : 1;
-        attrs.end.at[i] = shrinks ? begin[i] + 1 : attrs.end_mask >> i & 1 ? 0 : end[i];
+        attrs.end.at[i] = shrinks ? MU_MIN(begin[i], INT64_MAX - 1) + 1 : attrs.end_mask >> i & 1 ? 0 : end[i];
         if (shrinks && begin[i] == -1)
             attrs.end_mask |= 1 << i;
         if (shrinks && n != MU_UNKNOWN && (begin[i] < -n || begin[i] >= n)) {

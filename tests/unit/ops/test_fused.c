@@ -93,11 +93,126 @@ static void test_convolution_too(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Ties ---------------------------------------------------------------------------------------
+
+// Whole numbers from low to high, of which many are equal; sums of their products are exact in any order.
+static mu_tensor *whole_tensor(mu_dtype dtype, mu_shape shape, int low, int high, uint64_t seed)
+{
+    mu_tensor *t = random_tensor(dtype, shape, low, high + 1, seed);
+    for (int64_t i = 0; i < mu__elements(&shape); i++)
+        mu__write_element(dtype, mu__data(t), i, floor(element(t, i)));
+    return t;
+}
+
+// Of equals in a window the first passes the gradient on, in the fused rows as in the plain ones, to the bit.
+static void test_ties_in_the_pool(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const mu_shape shapes[] = {MU_SHAPE(2, 6, 4, 3), MU_SHAPE(1, 7, 5, 17), MU_SHAPE(3, 12, 10, 64)};
+    const mu_dtype types[] = {MU_F64, MU_F32};
+    for (int k = 0; k < 6; k++) {
+        mu_tensor *x = whole_tensor(types[k % 2], shapes[k / 2], -1, 1, 11), *pooled, *out[2], *grad[2];
+        mu_tensor *in[] = {x};
+        for (int fast = 0; fast <= (types[k % 2] == MU_F32); fast++) {
+            assert_true(run_row(&mu_op_relu_max_pool2d, NULL, 1, in, out, fast));
+            mu_tensor *dy = whole_tensor(types[k % 2], out[0]->shape, 1, 9, 12);
+            mu_tensor *dx = unfused_grad(x, dy, &pooled), *back[] = {dy, out[1], x};
+            assert_true(run_row(&mu_op_relu_max_pool2d_grad, NULL, 3, back, grad, fast));
+            assert_close(out[0], pooled, 0);
+            assert_close(grad[0], dx, 0);
+        }
+    }
+    mu_pool_close(pool);
+}
+
+// The same behind a convolution, whose fast kernel keeps the place of each maximum.
+static void test_ties_behind_a_convolution(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    for (size_t k = 0; k < MU_COUNT(layers); k++) {
+        if (!layers[k].fast)
+            continue;
+        mu_tensor *in[] = {whole_tensor(MU_F32, mu_shape_make(4, layers[k].x), 0, 1, 1),
+                           whole_tensor(MU_F32, mu_shape_make(4, layers[k].w), -1, 1, 2),
+                           whole_tensor(MU_F32, MU_SHAPE(layers[k].w[3]), -1, 1, 3)};
+        mu_tensor *plain[2], *fast[2], *grads[2][2];
+        run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, plain, false);
+        assert_true(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, fast, true));
+        assert_close(fast[0], plain[0], 0);
+        assert_close(fast[1], plain[1], 0);  // the places
+        mu_tensor *dy = whole_tensor(MU_F32, fast[0]->shape, 1, 5, 4), *back[] = {in[0], fast[1], dy, in[1]};
+        run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grads[0], false);
+        assert_true(run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grads[1], true));
+        assert_close(grads[1][0], grads[0][0], 0);
+        assert_close(grads[1][1], grads[0][1], 0);
+    }
+    mu_pool_close(pool);
+}
+
+// Beside a bias of 2^24 sums round to few values, and places may differ from those of the plain rows, which compare
+// rounded sums. Values may not, and each place is still one of its window's maxima.
+static void test_ties_after_rounding(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *in[] = {whole_tensor(MU_F32, MU_SHAPE(2, 10, 10, 1), -2, 2, 1),
+                       whole_tensor(MU_F32, MU_SHAPE(3, 3, 1, 32), -1, 1, 2), random_tensor(MU_F32, MU_SHAPE(32), 0, 0, 3)};
+    for (int64_t i = 0; i < 32; i++)
+        mu__write_element(MU_F32, mu__data(in[2]), i, 16777216);
+    mu_tensor *fast[2], *z, *pooled[2];
+    assert_true(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, fast, true));
+    run_row(&mu_op_conv2d_bias, &valid, 3, in, &z, false);
+    run_row(&mu_op_max_pool2d, &two, 1, &z, pooled, false);
+    assert_close(fast[0], pooled[0], 0);
+    assert_int_equal(mu_dtype_bytes(fast[1]->dtype), 1);
+    const int64_t height = z->shape.dims[1], width = z->shape.dims[2], channels = 32;
+    for (int64_t i = 0; i < mu__elements(&fast[0]->shape); i++) {
+        const int64_t c = i % channels, column = i / channels % (width / 2), row = i / channels / (width / 2);
+        const int64_t image = row / (height / 2), place = (int64_t)element(fast[1], i);
+        assert_in_range(place, 0, 3);
+        const int64_t at = ((image * height + row % (height / 2) * 2 + place / 2) * width + column * 2 + place % 2) * channels + c;
+        assert_true(element(z, at) == element(fast[0], i));
+    }
+    mu_pool_close(pool);
+}
+
+// Zeros of a gradient beside an infinite input: the plain rows multiply, which gives NaN; the fused ones may leave
+// zeros out. Never anything else, and no other channel hears of it.
+static void test_zeros_beside_infinity(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_tensor *in[] = {whole_tensor(MU_F32, MU_SHAPE(2, 10, 10, 1), 0, 2, 1),
+                       whole_tensor(MU_F32, MU_SHAPE(3, 3, 1, 32), 0, 1, 2), random_tensor(MU_F32, MU_SHAPE(32), 0, 0, 3)};
+    mu_tensor *fast[2], *grads[2];
+    assert_true(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, fast, true));
+    mu_tensor *dy = whole_tensor(MU_F32, fast[0]->shape, 1, 3, 4);
+    for (int64_t i = 0; i < mu__elements(&dy->shape); i++)
+        if (i % 32 < 16)
+            mu__write_element(MU_F32, mu__data(dy), i, 0);
+    mu_tensor *finite[2], *back[] = {in[0], fast[1], dy, in[1]};
+    assert_true(run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, finite, true));
+    mu__write_element(MU_F32, mu__data(in[0]), 33, INFINITY);
+    assert_true(run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grads, true));
+    for (int64_t i = 0; i < mu__elements(&grads[0]->shape); i++) {
+        const double value = element(grads[0], i);
+        assert_true(i % 32 < 16 ? isnan(value) || value == 0 : isnan(value) || value == element(finite[0], i) || value == INFINITY);
+    }
+    assert_close(grads[1], finite[1], 0);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_relu_and_pool),
         cmocka_unit_test(test_convolution_too),
+        cmocka_unit_test(test_ties_in_the_pool),
+        cmocka_unit_test(test_ties_behind_a_convolution),
+        cmocka_unit_test(test_ties_after_rounding),
+        cmocka_unit_test(test_zeros_beside_infinity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
