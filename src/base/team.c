@@ -1,9 +1,9 @@
 // A team: the calling thread and its helpers, which wait between calls.
 //
-// The helpers belong to the thread that first asked for them and go with it. Both sides spin for a moment and then sleep
-// (wait.c): libgomp's threads, by its default, spin for 300,000 pauses after each parallel region, 12 ms and more, and
-// so take the processor from whoever has work. oneDNN's parallel regions run here too (ops/onednn_team.c). One thread
-// means that nothing of this is entered.
+// The helpers belong to the thread that first asked for them and go with it. Both sides spin for a moment and then
+// sleep (wait.c): libgomp's threads, by its default, spin for 300,000 pauses after each parallel region, 12 ms and
+// more, and so take the processor from whoever has work. oneDNN's parallel regions run here too (ops/onednn_team.c).
+// One thread means that nothing of this is entered.
 #include "base/private.h"
 
 #include <signal.h>

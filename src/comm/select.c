@@ -204,9 +204,10 @@ static void warn_of_nccl(void)
 {
     static atomic_bool said;
     if (!atomic_exchange(&said, true))
-        mu__log(MU_LOG_WARNING, "the communication hint NCCL is for GPU devices that XLA drives, and these replicas are on "
-                                "CPUs: they use the ring (with .deterministic, what AUTO chooses); leave the hint out, or "
-                                "give MU_COMM_AUTO, to have the fastest way chosen");
+        mu__log(MU_LOG_WARNING,
+                "the communication hint NCCL is for GPU devices that XLA drives, and these replicas are on "
+                "CPUs: they use the ring (with .deterministic, what AUTO chooses); leave the hint out, or "
+                "give MU_COMM_AUTO, to have the fastest way chosen");
 }
 
 const char *mu__policy_of(mu_communication communication, mu_placing placing, bool in_rank_order)

@@ -58,8 +58,9 @@ static mu_tensor *by_nccl(mu_reduce_op op, int n, mu_tensor *const *parts, void 
     static atomic_bool said;
     (void)arg;
     if (!atomic_exchange(&said, true))
-        mu__log(MU_LOG_WARNING, "mu_nccl_all_reduce is for GPU devices that XLA drives, and these replicas are on CPUs: the "
-                                "default way is used, as without .cross_device_ops");
+        mu__log(MU_LOG_WARNING,
+                "mu_nccl_all_reduce is for GPU devices that XLA drives, and these replicas are on CPUs: the "
+                "default way is used, as without .cross_device_ops");
     return mu__reduce_tensors(op, n, parts);
 }
 

@@ -199,8 +199,8 @@ static void list_devices(device_table *table, char *text, size_t bytes)
         at += (size_t)snprintf(text + at, bytes - at, " to CPU:%d", table->n - 1);
     pthread_mutex_lock(&table->lock);
     for (const mu_pjrt_client *client = table->clients; client && at < bytes; client = client->next)
-        at += (size_t)snprintf(text + at, bytes - at, client->n_devices > 1 ? ", %s:0 to %s:%d" : ", %s:0", client->kind,
-                               client->kind, client->n_devices - 1);
+        at += (size_t)snprintf(text + at, bytes - at, client->n_devices > 1 ? ", %s:0 to %s:%d" : ", %s:0",
+                               client->kind, client->kind, client->n_devices - 1);
     pthread_mutex_unlock(&table->lock);
 }
 
@@ -213,9 +213,10 @@ static void refuse_name(device_table *table, const char *name, const char *plugi
     mu__error_move(&reason);
     list_devices(table, known, sizeof known);
     if (!mu__pjrt_installed(plugin))
-        mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; there %s %s. Name one of these, or install a PJRT plugin "
-                  "called %s and name its path in PJRT_NAMES_AND_LIBRARY_PATHS", name, table->n > 1 ? "are" : "is", known,
-                  plugin);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "no device is named '%s'; there %s %s. Name one of these, or install a PJRT plugin "
+                  "called %s and name its path in PJRT_NAMES_AND_LIBRARY_PATHS",
+                  name, table->n > 1 ? "are" : "is", known, plugin);
     else
         mu__error(MU_INVALID_ARGUMENT, "no device is named '%s'; there %s %s. The plugin %s cannot be used: %s", name,
                   table->n > 1 ? "are" : "is", known, plugin, reason.message);

@@ -1,9 +1,9 @@
 // Gradients of slices of one tensor, put together.
 //
-// Each alone is a tensor of x's size that is almost all zeros, and adding n of those takes n times the work of x's size.
-// So the blocks are sorted along the first axis that cuts them and put beside each other by one concat, with zeros in
-// the gaps; blocks that are cut along further axes are put together first. Overlapping blocks go into several layers,
-// which are added.
+// Each alone is a tensor of x's size that is almost all zeros, and adding n of those takes n times the work of x's
+// size. So the blocks are sorted along the first axis that cuts them and put beside each other by one concat, with
+// zeros in the gaps; blocks that are cut along further axes are put together first. Overlapping blocks go into several
+// layers, which are added.
 #include "graph/parts.h"
 
 #include "ops/map.h"

@@ -326,8 +326,10 @@ mu_tensor *mu_tensordot_axes(mu_tensor *a, mu_tensor *b, int n, const int *axes_
         return NULL;
     }
     if (n < 0 || n > a->shape.rank || n > b->shape.rank) {
-        mu__error(MU_INVALID_ARGUMENT, "tensordot: n is %d; from 0 pairs of axes to %d can be summed, for tensors of ranks "
-                  "%d and %d", n, MU_MIN(a->shape.rank, b->shape.rank), a->shape.rank, b->shape.rank);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "tensordot: n is %d; from 0 pairs of axes to %d can be summed, for tensors of ranks "
+                  "%d and %d",
+                  n, MU_MIN(a->shape.rank, b->shape.rank), a->shape.rank, b->shape.rank);
         return NULL;
     }
     if (n > 0 && (mu__need(axes_a, "tensordot: axes_a") != MU_OK || mu__need(axes_b, "tensordot: axes_b") != MU_OK))

@@ -178,7 +178,8 @@ static mu_status relu_pool_grad_fast(const mu_kernel *kernel)
 {
     const mu_shape *dx = &kernel->out[0].shape;
     mu_kernel copy = *kernel;
-    mu__sum_parts(kernel->team, mu__elements(dx), dx->dims[0], dx->dims[3], kernel->scratch, relu_pool_grad_part, &copy);
+    mu__sum_parts(kernel->team, mu__elements(dx), dx->dims[0], dx->dims[3], kernel->scratch, relu_pool_grad_part,
+                  &copy);
     memcpy(kernel->out[1].data, kernel->scratch, bytes_of(&kernel->out[1]));
     return MU_OK;
 }

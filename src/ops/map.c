@@ -33,8 +33,10 @@ static mu_status check_numbers(int variant, const void *attrs, int axis, int64_t
                          "tile or repeat: %lld times an axis of size %lld; it must be at least 0 and countable",
                          (long long)counts->counts.at[axis], (long long)n);
     if (variant == ROLL && counts->counts.at[axis] == INT64_MIN)
-        return mu__error(MU_INVALID_ARGUMENT, "roll: axis %d by %lld places, which cannot be rolled back; give a shift above "
-                         "that", axis, (long long)INT64_MIN);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "roll: axis %d by %lld places, which cannot be rolled back; give a shift above "
+                         "that",
+                         axis, (long long)INT64_MIN);
     return MU_OK;
 }
 

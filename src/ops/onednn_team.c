@@ -169,10 +169,12 @@ bool mu__dnnl_use_teams(void)
     bool whole = in.symbols && in.names && in.base != own.base;  // linked into one file, they would call each other
     for (size_t i = 0; whole && i < MU_COUNT(replaced); i++)
         whole = (slots[i] = import_of(&in, replaced[i].name)) != 0;
-    for (size_t i = MU_COUNT(replaced); whole && i-- > 0;)  // the region last: by then its members can ask for their number
+    for (size_t i = MU_COUNT(replaced);
+         whole && i-- > 0;) // the region last: by then its members can ask for their number
         whole = set_import(&in, slots[i], replaced[i].ours);
     if (!whole)
-        mu__log(MU_LOG_INFO, "oneDNN keeps libgomp's threads, which spin between calls; OMP_WAIT_POLICY=passive makes them "
+        mu__log(MU_LOG_INFO,
+                "oneDNN keeps libgomp's threads, which spin between calls; OMP_WAIT_POLICY=passive makes them "
                 "sleep where the processors are shared with other programs");
     return whole;
 }

@@ -93,11 +93,14 @@ static mu_value *as_value(void *element, const char *function, int i)
         return mu_of(element);
     const char *type = element ? ((const mu_object *)element)->type->name : NULL;
     if (type && strcmp(type, "variable") == 0)
-        mu__error(MU_INVALID_ARGUMENT, "%s: element %d is a variable, and elements are tensors and values; give what it "
-                  "holds (mu_variable_read), or the variables as a value of their own (mu_variables)", function, i);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: element %d is a variable, and elements are tensors and values; give what it "
+                  "holds (mu_variable_read), or the variables as a value of their own (mu_variables)",
+                  function, i);
     else
-        mu__error(MU_INVALID_ARGUMENT, "%s: element %d is %s%s; elements are tensors and values, and MU_END ends the list",
-                  function, i, type ? "a " : "", type ? type : "NULL");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: element %d is %s%s; elements are tensors and values, and MU_END ends the list", function, i,
+                  type ? "a " : "", type ? type : "NULL");
     return NULL;
 }
 

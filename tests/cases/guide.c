@@ -167,7 +167,8 @@ static mu_value *reduce_id(mu_value *arguments, void *arg)
 static void own_reduction(void)
 {
     int calls = 0;
-    EXPECT(eager(mu_mirrored_strategy(.replicas = 2, .cross_device_ops = mu_nccl_all_reduce(1)), reduce_id, NULL), 1, 1);
+    EXPECT(eager(mu_mirrored_strategy(.replicas = 2, .cross_device_ops = mu_nccl_all_reduce(1)), reduce_id, NULL), 1,
+           1);
     mu_strategy *s = mu_mirrored_strategy(.replicas = 3, .cross_device_ops = mu_cross_device_ops_new(largest, &calls));
     EXPECT(mu_reduce(s, MU_SUM, PER_REPLICA(1, 7, 3)), 7);
     EXPECT(eager(s, reduce_id, NULL), 2, 2, 2);

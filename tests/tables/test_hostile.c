@@ -135,8 +135,8 @@ static int wrong;
 
 static int print_failure(const char *how, const mu_error *error)
 {
-    print_message("%s (%s) with %lld at place %d: code %d, \"%s\"\n", running->name, how, (long long)running_with.number,
-                  running_with.place, (int)error->code, error->message);
+    print_message("%s (%s) with %lld at place %d: code %d, \"%s\"\n", running->name, how,
+                  (long long)running_with.number, running_with.place, (int)error->code, error->message);
     return 1;
 }
 
@@ -187,7 +187,8 @@ static mu_value *traced(mu_value *arguments, void *arg)
 static void run_traced(void)
 {
     mu_value *arguments = mu_list(x, truth, image, sequence, volume, empty, MU_END);
-    check_outcome("traced", mu_run(NULL, mu_function_new(traced, NULL), arguments) != NULL || running_with.place == NO_PLACE);
+    check_outcome("traced",
+                  mu_run(NULL, mu_function_new(traced, NULL), arguments) != NULL || running_with.place == NO_PLACE);
 }
 
 static void run_stage(void)

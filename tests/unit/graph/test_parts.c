@@ -46,7 +46,8 @@ static void cut(way by, mu_tensor *x, int n, mu_tensor **parts)
         mu_unstack(x, n, 1, parts);
     else
         for (int i = 0; i < n; i++)
-            parts[i] = mu_slice(x, (int64_t[]){0, i * (mu_tensor_dim(x, 1) / n)}, (int64_t[]){-1, mu_tensor_dim(x, 1) / n});
+            parts[i] =
+                mu_slice(x, (int64_t[]){0, i * (mu_tensor_dim(x, 1) / n)}, (int64_t[]){-1, mu_tensor_dim(x, 1) / n});
 }
 
 // What the gradient of a function of n parts of one tensor costs beyond that of the function itself, and what the
@@ -82,8 +83,8 @@ static void cost_is_linear(void **state)
         costs(by, n, &few[0], &few[1]);
         costs(by, more, &many[0], &many[1]);
         for (int order = 0; order < 2; order++) {
-            print_message("way %d, derivative %d: %d parts %lld ops %lld bytes, %d parts %lld ops %lld bytes\n", (int)by,
-                          order + 1, n, (long long)few[order].ops, (long long)few[order].bytes, more,
+            print_message("way %d, derivative %d: %d parts %lld ops %lld bytes, %d parts %lld ops %lld bytes\n",
+                          (int)by, order + 1, n, (long long)few[order].ops, (long long)few[order].bytes, more,
                           (long long)many[order].ops, (long long)many[order].bytes);
             assert_true(many[order].ops <= 5 * few[order].ops);
             assert_true(many[order].bytes <= few[order].bytes + few[order].bytes / 4);
@@ -161,7 +162,8 @@ static void any_blocks(void **state)
                 random = random * 6364136223846793005u + 1442695040888963407u;
                 b->stride[axis] = turn % 3 == 0 && random >> 60 == 0 ? 2 : 1;
                 b->begin[axis] = (int64_t)(random >> 33) % dim;
-                b->size[axis] = (int64_t)(random >> 45) % ((dim - b->begin[axis] + b->stride[axis] - 1) / b->stride[axis] + 1);
+                b->size[axis] =
+                    (int64_t)(random >> 45) % ((dim - b->begin[axis] + b->stride[axis] - 1) / b->stride[axis] + 1);
             }
         check_blocks(&all);
     }

@@ -158,7 +158,8 @@ static void test_ties_after_rounding(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_tensor *in[] = {whole_tensor(MU_F32, MU_SHAPE(2, 10, 10, 1), -2, 2, 1),
-                       whole_tensor(MU_F32, MU_SHAPE(3, 3, 1, 32), -1, 1, 2), random_tensor(MU_F32, MU_SHAPE(32), 0, 0, 3)};
+                       whole_tensor(MU_F32, MU_SHAPE(3, 3, 1, 32), -1, 1, 2),
+                       random_tensor(MU_F32, MU_SHAPE(32), 0, 0, 3)};
     for (int64_t i = 0; i < 32; i++)
         mu__write_element(MU_F32, mu__data(in[2]), i, 16777216);
     mu_tensor *fast[2], *z, *pooled[2];
@@ -172,7 +173,8 @@ static void test_ties_after_rounding(void **state)
         const int64_t c = i % channels, column = i / channels % (width / 2), row = i / channels / (width / 2);
         const int64_t image = row / (height / 2), place = (int64_t)element(fast[1], i);
         assert_in_range(place, 0, 3);
-        const int64_t at = ((image * height + row % (height / 2) * 2 + place / 2) * width + column * 2 + place % 2) * channels + c;
+        const int64_t at =
+            ((image * height + row % (height / 2) * 2 + place / 2) * width + column * 2 + place % 2) * channels + c;
         assert_true(element(z, at) == element(fast[0], i));
     }
     mu_pool_close(pool);
@@ -185,7 +187,8 @@ static void test_zeros_beside_infinity(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_tensor *in[] = {whole_tensor(MU_F32, MU_SHAPE(2, 10, 10, 1), 0, 2, 1),
-                       whole_tensor(MU_F32, MU_SHAPE(3, 3, 1, 32), 0, 1, 2), random_tensor(MU_F32, MU_SHAPE(32), 0, 0, 3)};
+                       whole_tensor(MU_F32, MU_SHAPE(3, 3, 1, 32), 0, 1, 2),
+                       random_tensor(MU_F32, MU_SHAPE(32), 0, 0, 3)};
     mu_tensor *fast[2], *grads[2];
     assert_true(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, fast, true));
     mu_tensor *dy = whole_tensor(MU_F32, fast[0]->shape, 1, 3, 4);
@@ -198,7 +201,8 @@ static void test_zeros_beside_infinity(void **state)
     assert_true(run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grads, true));
     for (int64_t i = 0; i < mu__elements(&grads[0]->shape); i++) {
         const double value = element(grads[0], i);
-        assert_true(i % 32 < 16 ? isnan(value) || value == 0 : isnan(value) || value == element(finite[0], i) || value == INFINITY);
+        assert_true(i % 32 < 16 ? isnan(value) || value == 0
+                                : isnan(value) || value == element(finite[0], i) || value == INFINITY);
     }
     assert_close(grads[1], finite[1], 0);
     mu_pool_close(pool);
