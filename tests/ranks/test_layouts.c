@@ -149,6 +149,7 @@ static void reduce_in_pieces(void)
 {
     enum { LARGE = 300001, MOST = 4 };
     const int64_t dims[] = {LARGE};
+    const mu_parts_name name = {.what = "a large value", .whose = "replica"};
     mu_tensor *mine[MOST];
     for (int r = 0; r < joined->n_local && r < MOST; r++) {
         mine[r] = mu_tensor_new(MU_F64, 1, dims, NULL);
@@ -156,7 +157,7 @@ static void reduce_in_pieces(void)
             ((double *)mu__data(mine[r]))[i] = 1.0 / (double)(i % 1000 + joined->first_replica + r + 1);
     }
     for (int op = MU_SUM; op <= MU_MEAN && joined->n_workers > 1 && !mu__pending(); op++) {
-        mu_tensor *seen = mu__workers_reduce(joined, NULL, (mu_reduce_op)op, joined->n_local, mine);
+        mu_tensor *seen = mu__workers_reduce(joined, &name, NULL, (mu_reduce_op)op, joined->n_local, mine);
         mu_tensor **all = mu__workers_gather(joined, "all parts", joined->n_local, mine);
         mu_tensor *wanted = all ? mu__reduce_tensors((mu_reduce_op)op, joined->n_replicas, all) : NULL;
         mu__free(all);
