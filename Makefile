@@ -3,7 +3,7 @@
 BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: help demo check cases build configure packages examples dist conformance clean accuracy
+.PHONY: help demo check check-long cases build configure packages examples dist conformance clean accuracy
 .PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops
 
 help:
@@ -22,6 +22,11 @@ check:
 	cmake --preset release -DMUSTER_WERROR=ON
 	cmake --build $(BUILD) -j$(JOBS)
 	ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS)
+
+#: make check-long       what takes too long for .ci/run: hours; writes docs/check-long.md
+check-long:
+	scripts/install_packages build demo check fuzz
+	scripts/check_long
 
 #: make build            build library, command, tests, benches and examples
 build:

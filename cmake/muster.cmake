@@ -65,6 +65,29 @@ function(muster_test name layer)
   set_tests_properties(${layer}/${name} PROPERTIES LABELS ${layer} TIMEOUT 1200)
 endfunction()
 
+# muster_test_isa(layer/test_x…): runs the tests again as layer/test_x-avx2 and layer/test_x-base, with the kernels of
+# older processors; the usual run takes the best that the processor has. The label isa has all of them.
+function(muster_test_isa)
+  foreach(test ${ARGN})
+    string(REPLACE / _ target ${test})
+    string(REGEX REPLACE "/.*" "" layer ${test})
+    foreach(isa avx2 base)
+      add_test(NAME ${test}-${isa} COMMAND ${PROJECT_SOURCE_DIR}/tests/with_isa ${isa} $<TARGET_FILE:${target}>)
+      set_tests_properties(${test}-${isa} PROPERTIES LABELS "${layer};isa" TIMEOUT 1200 SKIP_RETURN_CODE 77)
+    endforeach()
+  endforeach()
+endfunction()
+
+# muster_has_threads(): the tests of this folder have threads. They get the label "threads", which the preset tsan runs,
+# and its target tests_with_threads builds their programs. Called at the end of the folder's build file.
+add_custom_target(tests_with_threads)
+function(muster_has_threads)
+  get_property(tests DIRECTORY PROPERTY TESTS)
+  set_property(TEST ${tests} APPEND PROPERTY LABELS threads)
+  get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+  add_dependencies(tests_with_threads ${targets} ${ARGN})
+endfunction()
+
 # muster_program(name source… ): a program that uses the public interface only (examples, benches).
 function(muster_program name)
   add_executable(${name} ${ARGN})

@@ -1,11 +1,17 @@
-# Rows of results, printed as they come, and the counts.
+# Rows of results, printed as they come, and the counts. A report says what its checks hold against what, because checks
+# against TensorFlow and checks of Muster against itself are counted apart.
 # It must not know what is compared.
 import contextlib
 import traceback
 
 
+TENSORFLOW = "compared with TensorFlow"
+COMPILED = "eager against compiled, Muster alone"
+
+
 class Report:
-    def __init__(self, title):
+    def __init__(self, title, kind=TENSORFLOW):
+        self.kind = kind
         self.passed, self.failed, self.known = 0, 0, 0
         print(f"== {title}", flush=True)
 
@@ -36,5 +42,5 @@ class Report:
         """Prints the last lines; the exit status."""
         if self.known:
             print(f"{self.known} differences are meant; docs/conformance.md has the reasons", flush=True)
-        print(f"{self.passed} passed, {self.failed} failed", flush=True)
+        print(f"{self.kind}: {self.passed} passed, {self.failed} failed", flush=True)
         return 1 if self.failed else 0

@@ -12,7 +12,7 @@ import op_table
 import op_table_corners  # noqa: F401  (these add their rows to the table)
 import op_table_nn  # noqa: F401
 from ops import Ours, aslist, difference, is_float, values_of, weights_like
-from report import Report
+from report import COMPILED, Report
 
 # By function: differences that are meant.
 KNOWN = {"squeeze": "an axis of unknown size stays, as ranks are known in traces"}
@@ -86,7 +86,7 @@ def compare(report, mu, op):
 
 def main(library, only=""):
     mu = muster.Library(library)
-    report = Report("traced")
+    report = Report("traced", COMPILED)
     for op in op_table.TABLE:
         if re.search(only, op.name):
             compare(report, mu, op)

@@ -98,5 +98,9 @@ int main(void)
         cmocka_unit_test(test_planes_are_written),
         cmocka_unit_test(test_volumes_are_written),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (mu_init() != MU_OK) // reads MUSTER_ISA
+        return mu_exit(false);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mu_exit(true);
+    return failed;
 }

@@ -218,5 +218,9 @@ int main(void)
         cmocka_unit_test(test_ties_after_rounding),
         cmocka_unit_test(test_zeros_beside_infinity),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (mu_init() != MU_OK) // reads MUSTER_ISA
+        return mu_exit(false);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mu_exit(true);
+    return failed;
 }
