@@ -1,8 +1,9 @@
 // bench_processes: what an all-reduce between processes of this machine costs, in shared memory or over TCP.
 //
-// Arguments: how many processes; "shm", "tcp" or "tls" (tcp, encrypted); optionally how many ranks each has, and
-// "deterministic". In place, f32, sum; in shared memory the data lies where all processes can address it, as gradients
-// do. Every size is checked, then timed in batches; one line "bytes microseconds" per size is the median of the
+// Arguments: how many processes; "shm", "private", "tcp" or "tls" (tcp, encrypted); optionally how many ranks each has,
+// and "deterministic". In place, f32, sum. With "shm" the data lies in the segment that all processes can address, as the
+// gradients of a step do; with "private" the processes share memory too, but the data lies in memory of each process alone,
+// as that of a program of one's own does. Every size is checked, then timed in batches; one line "bytes microseconds" per size is the median of the
 // batches. run.py compares these with the rivals.
 #include "comm/comm.h"
 #include "comm/net.h"
@@ -71,12 +72,12 @@ static double measure(mu_collective *c, float *data, int64_t n)
     return ok ? times[BATCHES / 2] : -1;
 }
 
-static int run(mu_collective *c)
+static int run(mu_collective *c, bool private)
 {
     static const int64_t sizes[] = {4,      64,       1024,    4096,    16384,    65536,
                                     262144, MEGABYTE, 4194304, 8388608, 16777216, 64 * (int64_t)MEGABYTE};
     const size_t most = 64 * (size_t)MEGABYTE;
-    mu_shared_memory *shared = c->memory != NULL ? c->memory(c, most) : NULL;
+    mu_shared_memory *shared = c->memory != NULL && !private ? c->memory(c, most) : NULL;
     float *data = shared != NULL ? shared->data : mu__alloc_data(most);
     if (data == NULL)
         return 1;
@@ -103,24 +104,33 @@ static int run(mu_collective *c)
 typedef struct job {
     int n, ranks_each;
     const char *key;
-    bool deterministic;
+    bool deterministic, private;
 } job;
+
+typedef struct seat {
+    mu_collective *c;
+    bool private;
+} seat;
 
 static void *run_rank(void *arg)
 {
-    mu_collective *c = arg;
-    pin(c->rank);
-    return run(c) == 0 ? NULL : c;
+    seat *s = arg;
+    pin(s->c->rank);
+    return run(s->c, s->private) == 0 ? NULL : s;
 }
 
 // The first rank of a process runs on its own thread, which was pinned before the process joined.
-static int run_ranks(mu_group *group, int n)
+static int run_ranks(mu_group *group, const job *j)
 {
+    const int n = j->ranks_each;
     pthread_t threads[MOST];
+    seat seats[MOST];
+    for (int i = 0; i < n; i++)
+        seats[i] = (seat){.c = mu__group_member(group, i), .private = j->private};
     for (int i = 1; i < n; i++)
-        if (pthread_create(&threads[i], NULL, run_rank, mu__group_member(group, i)) != 0)
+        if (pthread_create(&threads[i], NULL, run_rank, &seats[i]) != 0)
             abort();
-    int failed = n > 1 ? run_rank(mu__group_member(group, 0)) != NULL : run(mu__group_member(group, 0));
+    int failed = n > 1 ? run_rank(&seats[0]) != NULL : run(seats[0].c, j->private);
     for (int i = 1; i < n; i++) {
         void *bad = NULL;
         pthread_join(threads[i], &bad);
@@ -139,7 +149,7 @@ static int run_process(int process, const job *j)
     mu_group *group = mesh != NULL ? mu__group_join(mesh, j->ranks_each, "bench", &options) : NULL;
     if (group == NULL)
         fprintf(stderr, "bench_processes: process %d cannot join: %s\n", process, mu_error_message());
-    const int failed = group != NULL ? run_ranks(group, j->ranks_each) : 1;
+    const int failed = group != NULL ? run_ranks(group, j) : 1;
     mu_release(group);
     mu_release(mesh);
     return failed;
@@ -148,14 +158,17 @@ static int run_process(int process, const job *j)
 int main(int argc, char **argv)
 {
     const int n = argc >= 3 ? atoi(argv[1]) : 0, each = argc >= 4 ? atoi(argv[3]) : 1;
-    const bool shared = argc >= 3 && strcmp(argv[2], "shm") == 0, tls = argc >= 3 && strcmp(argv[2], "tls") == 0;
+    const bool private = argc >= 3 && strcmp(argv[2], "private") == 0;
+    const bool shared = private || (argc >= 3 && strcmp(argv[2], "shm") == 0);
+    const bool tls = argc >= 3 && strcmp(argv[2], "tls") == 0;
     if (n < 2 || each < 1 || n * each > MOST || (!shared && !tls && strcmp(argv[2], "tcp") != 0)) {
-        fprintf(stderr, "usage: bench_processes PROCESSES shm|tcp|tls [RANKS [deterministic]], at most %d ranks\n",
+        fprintf(stderr, "usage: bench_processes PROCESSES shm|private|tcp|tls [RANKS [deterministic]], at most %d ranks\n",
                 MOST);
         return 64;
     }
     const job j = {.n = n,
                    .ranks_each = each,
+                   .private = private,
                    .key = tls ? "the key of a bench that nobody else can join" : NULL,
                    .deterministic = argc == 5 && strcmp(argv[4], "deterministic") == 0};
     setenv("MUSTER_SHARED_MEMORY", shared ? "1" : "0", 1);

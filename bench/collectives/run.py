@@ -3,9 +3,12 @@
 # memory and over TCP against Open MPI and gloo, and what that means for training (fit, start-up).
 #
 # Every system is a program that checks its sums and prints "bytes microseconds" lines; they run in turn, for several
-# rounds, and the median over the rounds counts. Ratios are the best rival's time over ours, both without encryption;
-# what TLS costs has a column, and what adding in rank order costs has lines of its own. A rival that is not installed,
-# or fails, is said loudly and left out. The last line is JSON.
+# rounds, and the median over the rounds counts. bench_allreduce has rounds of its own, of which the best counts. In shared
+# memory ours is measured twice: "shm" with the data in the segment that all processes address, where gradients lie, and
+# "private" with data in each process's own memory, where the rivals' lies. Ratios are the best rival's time over ours at
+# every size, two and four processes apart, both without encryption; what TLS costs has a column, and what adding in rank
+# order costs has lines of its own. A rival that is not installed, or fails, is said loudly and left out. At the end come
+# the rows of the README's table, filled in, and a line of JSON.
 import argparse
 import datetime
 import json
@@ -24,7 +27,8 @@ BEGUN = time.monotonic()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RIVALS = ROOT / "bench/rivals"
 PROCESSES = (2, 4)
-RATIOS_FROM = 4096
+PATHS = {"shm": "shared memory, data in the segment", "private": "shared memory, data in private memory",
+         "tcp": "TCP loopback without encryption"}
 LIMIT_S = 300
 RIVAL_LIMIT_S = 40
 
@@ -68,7 +72,7 @@ def mpirun(program, btl):
 def systems(arguments, scratch):
     """Name, what it talks over, command for n processes; ours first."""
     ours = arguments.build / "bench/collectives/bench_processes"
-    found = [("muster", path, lambda n, path=path: [ours, str(n), path]) for path in ("shm", "tcp", "tls")]
+    found = [("muster", path, lambda n, path=path: [ours, str(n), path]) for path in (*PATHS, "tls")]
     mpi = build_rival(["mpicc"], RIVALS / "openmpi.c", [scratch / "openmpi"], "Open MPI")
     gloo = build_rival(["g++", "-std=c++17"], RIVALS / "gloo.cc", [scratch / "gloo", "-lgloo"], "gloo")
     if mpi:
@@ -123,8 +127,9 @@ def measure(found, counts, rounds):
 
 def rivals_of(results, path, n):
     # Gloo has no shared memory; on one host it would be used all the same.
+    of_path = "tcp" if path == "tcp" else "shm"
     return {key[0]: times for key, times in results.items()
-            if key[0] != "muster" and key[2] == n and (key[1] == path or (path == "shm" and key[0] == "gloo"))}
+            if key[0] != "muster" and key[2] == n and (key[1] == of_path or key[0] == "gloo")}
 
 
 def compare(results, path, n):
@@ -138,10 +143,10 @@ def compare(results, path, n):
 
 
 def print_tables(results, counts):
-    for path in ("shm", "tcp"):
+    for path, words in PATHS.items():
         for n in counts:
             tls = results["muster", "tls", n] if path == "tcp" else {}
-            print(f"\n# {n} processes, {path}: in place, f32, sum; microseconds, median; GB/s is bytes / time")
+            print(f"\n# {n} processes, {words}: in place, f32, sum; microseconds, median; GB/s is bytes / time")
             print(f"#{'size(B)':>11} {'count':>12} {'time(us)':>10} {'algbw':>8} {'busbw':>8} {'rival(us)':>10} "
                   f"{'rival':>8} {'ratio':>7}{'  with TLS(us)' if tls else ''}")
             for size, ours, best, name in compare(results, path, n):
@@ -151,9 +156,28 @@ def print_tables(results, counts):
                       f"{f'{tls[size]:14.2f}' if tls else ''}")
 
 
-def ratios(results, path, counts):
-    return [best / ours for n in counts for size, ours, best, _ in compare(results, path, n)
-            if best is not None and size >= RATIOS_FROM]
+def ratios(results, path, n):
+    """By size, where a rival was measured."""
+    return {size: best / ours for size, ours, best, _ in compare(results, path, n) if best is not None}
+
+
+def size_words(size):
+    return f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB" if size >= 1 << 10 else f"{size} B"
+
+
+def print_rows(results, counts, rounds):
+    """The README's table."""
+    print(f"\n| best rival's time over ours, 4 B to 64 MB, {f'medians of {rounds} rounds' if rounds > 1 else 'one round'} "
+          "| worst size | median | at 4 B, ours | best rival |")
+    print("|---|---|---|---|---|")
+    for path, words in PATHS.items():
+        for n in counts:
+            found = ratios(results, path, n)
+            if found:
+                worst = min(found, key=found.get)
+                _, ours, best, name = next(row for row in compare(results, path, n) if row[0] == 4)
+                print(f"| {words}, {n} processes | {found[worst]:.2f} ({size_words(worst)}) | {statistics.median(found.values()):.2f} "
+                      f"| {ours:.2f} µs | {best:.2f} µs ({name}) |")
 
 
 def threads_bench(arguments):
@@ -242,15 +266,17 @@ def main():
         found = systems(arguments, pathlib.Path(scratch))
         results = measure(found, counts, rounds)
     print_tables(results, counts)
+    print_rows(results, counts, rounds)
     if not arguments.quick:
         deterministic_prices(arguments, min(rounds, 2))
         progress("deterministic")
     fit, startup = (None, None) if arguments.quick else training_numbers(arguments, rounds)
     summary = {"threads_fraction_1mb_up": threads.get("threads_fraction_1mb_up")}
-    for path in ("shm", "tcp"):
-        values = ratios(results, path, counts)
-        summary |= {f"{path}_worst": min(values, default=None),
-                    f"{path}_median": statistics.median(values) if values else None}
+    for path in PATHS:
+        for n in counts:
+            values = ratios(results, path, n).values()
+            summary |= {f"{path}_{n}_worst": min(values, default=None),
+                        f"{path}_{n}_median": statistics.median(values) if values else None}
     summary |= {"fit_2process_vs_2thread": fit, "startup_4_s": startup,
                 "shm_us_4b_2": results["muster", "shm", 2][4], "tcp_us_4b_2": results["muster", "tcp", 2][4]}
     print()

@@ -1,6 +1,6 @@
 # What the rivals of the training bench share: their settings, the data, the first weights, the clock and the report.
-# Every rival is one program, `rival_NAME.py --threads N --steps K --warmup W --weights FILE --setting NAME`, that makes
-# a function "train on this batch, return the loss", hands it to `measure` and so prints one line of JSON.
+# Every rival is one program, `rival_NAME.py --model M --threads N --steps K --warmup W --weights FILE --setting NAME`, that
+# makes a function "train on this batch, return the loss", hands it to `measure` and so prints one line of JSON.
 # Only the standard library is imported here before the cores are chosen; numpy waits until it is needed,
 # because the runner (run.py) reads this file too and may have no numpy.
 # It must not know how any framework works, nor what the runner does with the numbers.
@@ -13,8 +13,11 @@ import pathlib
 import sys
 import time
 
+import models
+
 BATCH = 128
 N_LOSSES = 10
+NORM_EPSILON, NORM_MOMENTUM = 1e-3, 0.99
 LEARNING_RATE, BETA_1, BETA_2, EPSILON = 1e-3, 0.9, 0.999, 1e-7
 
 # Keeps glibc from giving every activation back to the kernel and faulting it in again.
@@ -68,14 +71,6 @@ SETTINGS = {
     },
 }
 
-SHAPES = {
-    "conv2d/kernel": (3, 3, 1, 32), "conv2d/bias": (32,),
-    "conv2d_1/kernel": (3, 3, 32, 64), "conv2d_1/bias": (64,),
-    "dense/kernel": (1600, 128), "dense/bias": (128,),
-    "dense_1/kernel": (128, 10), "dense_1/bias": (10,),
-}
-
-
 def strided_quarters(height, width):
     """The four (row, column) slices of a 2x2 pooling window with stride 2; an odd last row or column is left out."""
     return [(slice(i, height // 2 * 2, 2), slice(j, width // 2 * 2, 2)) for i in (0, 1) for j in (0, 1)]
@@ -94,7 +89,8 @@ def choose_cores(n):
 
 def enter(rival):
     """Reads the command line and pins the process; starts it anew where its setting's environment is absent."""
-    parser = argparse.ArgumentParser(description=f"trains the bench's CNN with {rival} and prints one line of JSON")
+    parser = argparse.ArgumentParser(description=f"trains a model of the bench with {rival} and prints one line of JSON")
+    parser.add_argument("--model", choices=models.MODELS, default=models.CNN)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--warmup", type=int, default=10)
@@ -129,11 +125,16 @@ def read_idx(name):
 
 
 class Batches:
-    """The training set in file order, whole batches only, again from the start after the last; images stay bytes."""
+    """The training set in file order, whole batches only, again from the start after the last; images stay bytes. How long
+    the files took is known, so that the first step can be told without them."""
 
     def __init__(self, rank=0, ranks=1):
+        import numpy  # noqa: F401  (belongs to the program's start, not to its files)
+
+        begin = time.perf_counter()
         self.images = read_idx("train-images-idx3-ubyte.gz")
         self.labels = read_idx("train-labels-idx1-ubyte.gz")
+        self.seconds = time.perf_counter() - begin
         self.part = BATCH // ranks
         self.offset = rank * self.part
         self.n_batches = len(self.images) // BATCH
@@ -143,28 +144,33 @@ class Batches:
         return self.images[start:start + self.part], self.labels[start:start + self.part]
 
 
-def read_weights(path):
+def read_weights(path, model):
     from safetensors.numpy import load_file
 
     weights = load_file(path)
-    found = {name: array.shape for name, array in weights.items()}
-    if found != SHAPES:
-        sys.exit(f"{path} holds {found}; the bench needs {SHAPES}")
+    found, wanted = {name: array.shape for name, array in weights.items()}, models.shapes(model)
+    if found != wanted:
+        sys.exit(f"{path} holds {found}; the bench's model {model} needs {wanted}")
     return weights
 
 
-def write_weights(path, seed):
-    """Keras's own start, drawn by numpy: Glorot's uniform kernels and zero biases."""
+def first_values(name, shape, generator):
+    """Keras's own start, drawn by numpy: Glorot's uniform kernels, gamma and variances 1, all else 0."""
+    import numpy as np
+
+    if not name.endswith("/kernel"):
+        return np.full(shape, float(name.endswith(("/gamma", "/moving_variance"))), np.float32)
+    area = int(np.prod(shape[:-2]))
+    limit = np.sqrt(6 / (area * (shape[-2] + shape[-1])))
+    return generator.uniform(-limit, limit, shape).astype(np.float32)
+
+
+def write_weights(path, model, seed):
     import numpy as np
     from safetensors.numpy import save_file
 
     generator = np.random.default_rng(seed)
-    weights = {}
-    for name, shape in SHAPES.items():
-        area = int(np.prod(shape[:-2]))
-        limit = np.sqrt(6 / (area * (shape[-2] + shape[-1]))) if len(shape) > 1 else 0
-        weights[name] = generator.uniform(-limit, limit, shape).astype(np.float32)
-    save_file(weights, path)
+    save_file({name: first_values(name, shape, generator) for name, shape in models.shapes(model).items()}, path)
 
 
 def seconds_since_start():
@@ -181,9 +187,10 @@ def peak_mib():
 
 
 def measure(arguments, train_on, batches):
-    """Runs `train_on(images, labels)`, which returns a loss that float() waits for; returns the report."""
+    """Runs `train_on(images, labels)`, which returns a loss that float() waits for; returns the report. Reading the files
+    does not count as start-up."""
     first = float(train_on(*batches(0)))
-    startup_s = seconds_since_start()
+    startup_s = seconds_since_start() - batches.seconds
     total = 1 + arguments.warmup + arguments.steps
     losses = []
     for step in range(1, total):
@@ -194,7 +201,8 @@ def measure(arguments, train_on, batches):
     float(losses[-1])
     seconds = time.perf_counter() - begin
     return {
-        "rival": arguments.rival, "setting": arguments.setting, "threads": arguments.threads,
+        "rival": arguments.rival, "setting": arguments.setting, "model": arguments.model,
+        "threads": arguments.threads,
         "images_per_s": round(arguments.steps * BATCH / seconds, 1),
         "losses": [first] + [float(loss) for loss in losses[:N_LOSSES - 1]],
         "startup_s": round(startup_s, 3), "rss_mib": round(peak_mib(), 1),
@@ -206,6 +214,6 @@ def report(result):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: rival_common.py WEIGHTS_FILE SEED   (writes the first weights)")
-    write_weights(sys.argv[1], int(sys.argv[2]))
+    if len(sys.argv) != 4 or sys.argv[2] not in models.MODELS:
+        sys.exit("usage: rival_common.py WEIGHTS_FILE MODEL SEED   (writes the first weights)")
+    write_weights(sys.argv[1], sys.argv[2], int(sys.argv[3]))

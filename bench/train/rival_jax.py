@@ -1,8 +1,9 @@
-# JAX's part in the training bench: the same CNN and a hand-written Adam as one jitted step whose state is donated,
+# JAX's part in the training bench: the same model and a hand-written Adam as one jitted step whose state is donated,
 # on one device with XLA's own threads, or by pmap over one CPU device per core.
 # How it is timed and what a setting's options mean to others lies in rival_common.py.
 import functools
 
+import models
 import rival_common as common
 
 arguments = common.enter("jax")
@@ -15,47 +16,78 @@ from jax import lax  # noqa: E402
 DEVICES = arguments.threads if options.get("pmap") else 1
 
 
-def pool(x):
+def pool(kind, x):
+    largest = kind == "max_pool"
     if options.get("pool_slices"):
-        return functools.reduce(jnp.maximum, [x[:, i, j] for i, j in common.strided_quarters(*x.shape[1:3])])
-    return lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        quarters = [x[:, i, j] for i, j in common.strided_quarters(*x.shape[1:3])]
+        return functools.reduce(jnp.maximum, quarters) if largest else sum(quarters) / len(quarters)
+    windows = ((1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    return lax.reduce_window(x, -jnp.inf, lax.max, *windows) if largest else lax.reduce_window(x, 0.0, lax.add, *windows) / 4
 
 
-def conv(x, kernel, bias):
-    return lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")) + bias
+def conv(x, kernel, padding):
+    return lax.conv_general_dilated(x, kernel, (1, 1), padding.upper(), dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
-def loss_of(weights, images, labels):
-    k1, b1, k2, b2, k3, b3, k4, b4 = weights
-    x = images[..., None].astype(jnp.float32) / 255
-    x = pool(jax.nn.relu(conv(x, k1, b1)))
-    x = pool(jax.nn.relu(conv(x, k2, b2)))
-    x = jax.nn.relu(x.reshape(-1, 1600) @ k3 + b3)
-    scores = jax.nn.log_softmax(x @ k4 + b4)
-    return -jnp.sum(jnp.take_along_axis(scores, labels[:, None].astype(jnp.int32), 1)) / common.BATCH
+def normalise(x, name, weights, moving):
+    """By the statistics of the batch; the moving ones follow."""
+    mean, variance = jnp.mean(x, (0, 1, 2)), jnp.var(x, (0, 1, 2))
+    for part, now in (("moving_mean", mean), ("moving_variance", variance)):
+        old = moving[f"{name}/{part}"]
+        moving[f"{name}/{part}"] = old + (lax.stop_gradient(now) - old) * (1 - common.NORM_MOMENTUM)
+    scale = weights[f"{name}/gamma"] * lax.rsqrt(variance + common.NORM_EPSILON)
+    return x * scale + (weights[f"{name}/beta"] - mean * scale)
+
+
+def apply_layer(placed, x, weights, moving):
+    layer, name = placed.layer, placed.name
+    if layer.kind == "conv":
+        x = conv(x, weights[f"{name}/kernel"], layer.padding)
+    elif layer.kind == "dense":
+        x = x @ weights[f"{name}/kernel"]
+    elif layer.kind == "norm":
+        x = normalise(x, name, weights, moving)
+    elif layer.kind == "flatten":
+        x = x.reshape(-1, *placed.after)
+    elif layer.kind.endswith("pool"):
+        x = pool(layer.kind, x)
+    if layer.kind in ("conv", "dense") and layer.bias:
+        x = x + weights[f"{name}/bias"]
+    return jax.nn.relu(x) if layer.relu or layer.kind == "relu" else x
+
+
+def loss_of(weights, moving, images, labels):
+    """The loss, and the moving statistics after it."""
+    x, moving = images[..., None].astype(jnp.float32) / 255, dict(moving)
+    for placed in models.place(arguments.model):
+        x = apply_layer(placed, x, weights, moving)
+    scores = jax.nn.log_softmax(x)
+    return -jnp.sum(jnp.take_along_axis(scores, labels[:, None].astype(jnp.int32), 1)) / common.BATCH, moving
 
 
 def adam(state, gradients):
-    n_steps, weights, firsts, seconds = state
+    n_steps, weights, firsts, seconds, moving = state
     n_steps = n_steps + 1
     rate = common.LEARNING_RATE * jnp.sqrt(1 - common.BETA_2 ** n_steps) / (1 - common.BETA_1 ** n_steps)
-    firsts = [m + (g - m) * (1 - common.BETA_1) for m, g in zip(firsts, gradients)]
-    seconds = [v + (g * g - v) * (1 - common.BETA_2) for v, g in zip(seconds, gradients)]
-    weights = [w - rate * m / (jnp.sqrt(v) + common.EPSILON) for w, m, v in zip(weights, firsts, seconds)]
-    return n_steps, weights, firsts, seconds
+    firsts = {name: m + (gradients[name] - m) * (1 - common.BETA_1) for name, m in firsts.items()}
+    seconds = {name: v + (gradients[name] ** 2 - v) * (1 - common.BETA_2) for name, v in seconds.items()}
+    weights = {name: w - rate * firsts[name] / (jnp.sqrt(seconds[name]) + common.EPSILON) for name, w in weights.items()}
+    return n_steps, weights, firsts, seconds, moving
 
 
 def step(state, images, labels):
-    loss, gradients = jax.value_and_grad(loss_of)(state[1], images, labels)
+    (loss, moving), gradients = jax.value_and_grad(loss_of, has_aux=True)(state[1], state[4], images, labels)
     if DEVICES > 1:
         loss, gradients = lax.psum((loss, gradients), "replica")
-    return adam(state, gradients), loss
+    return adam((*state[:4], moving), gradients), loss
 
 
 def first_state():
-    read = common.read_weights(arguments.weights)
-    weights = [jnp.asarray(read[name]) for name in common.SHAPES]
-    return jnp.float32(0), weights, [jnp.zeros_like(w) for w in weights], [jnp.zeros_like(w) for w in weights]
+    read = common.read_weights(arguments.weights, arguments.model)
+    weights = {name: jnp.asarray(read[name]) for name in models.trainable(arguments.model)}
+    moving = {name: jnp.asarray(value) for name, value in read.items() if name not in weights}
+    zeros = [{name: jnp.zeros_like(w) for name, w in weights.items()} for _ in range(2)]
+    return jnp.float32(0), weights, *zeros, moving
 
 
 def make_train_on():

@@ -1,8 +1,9 @@
-# TensorFlow's part in the training bench: the same CNN as a Keras model, or written with tf.nn and the fused Adam op,
+# TensorFlow's part in the training bench: the same model as a Keras model, or written with tf.nn and the fused Adam op,
 # in a tf.function, compiled by XLA or not, on one device or mirrored over logical devices of one core each.
 # How it is timed and what a setting's options mean to others lies in rival_common.py.
 import os
 
+import models
 import rival_common as common
 
 arguments = common.enter("tensorflow")
@@ -24,14 +25,23 @@ def scaled(images):
     return tf.cast(images, tf.float32)[..., tf.newaxis] / 255
 
 
-def build_keras(weights):
+def keras_layer(layer):
     layers = tf.keras.layers
-    model = tf.keras.Sequential([
-        tf.keras.Input((28, 28, 1)),
-        layers.Conv2D(32, 3, activation="relu"), layers.MaxPooling2D(2),
-        layers.Conv2D(64, 3, activation="relu"), layers.MaxPooling2D(2),
-        layers.Flatten(), layers.Dense(128, activation="relu"), layers.Dense(10)])
-    model.set_weights([weights[name] for name in common.SHAPES])
+    activation = "relu" if layer.relu else None
+    make = {
+        "conv": lambda: layers.Conv2D(layer.units, layer.size, padding=layer.padding, activation=activation,
+                                      use_bias=layer.bias),
+        "dense": lambda: layers.Dense(layer.units, activation=activation),
+        "norm": lambda: layers.BatchNormalization(momentum=common.NORM_MOMENTUM, epsilon=common.NORM_EPSILON),
+        "relu": layers.ReLU, "flatten": layers.Flatten,
+        "max_pool": lambda: layers.MaxPooling2D(2), "average_pool": lambda: layers.AveragePooling2D(2),
+    }
+    return make[layer.kind]()
+
+
+def build_keras(weights):
+    model = tf.keras.Sequential([tf.keras.Input(models.IMAGE)] + [keras_layer(layer) for layer in models.MODELS[arguments.model]])
+    model.set_weights(list(weights.values()))
     optimizer = tf.keras.optimizers.Adam(common.LEARNING_RATE, common.BETA_1, common.BETA_2, common.EPSILON)
     optimizer.build(model.trainable_variables)
     return model, optimizer
@@ -59,20 +69,45 @@ def adam_op(variable, first, second, n_steps, gradient):
         beta1=common.BETA_1, beta2=common.BETA_2, epsilon=common.EPSILON, grad=gradient)
 
 
+def normalise(x, name, variables):
+    """By the statistics of the batch; the moving ones follow."""
+    gamma, beta, moving_mean, moving_variance = (variables[f"{name}/{part}"] for part in ("gamma", "beta", "moving_mean", "moving_variance"))
+    x, mean, variance = tf.compat.v1.nn.fused_batch_norm(x, gamma, beta, epsilon=common.NORM_EPSILON, is_training=True)
+    for moving, now in ((moving_mean, mean), (moving_variance, variance)):
+        moving.assign_sub((moving - tf.stop_gradient(now)) * (1 - common.NORM_MOMENTUM))
+    return x
+
+
+def apply_plain(placed, x, variables):
+    layer, name = placed.layer, placed.name
+    if layer.kind == "conv":
+        x = tf.nn.conv2d(x, variables[f"{name}/kernel"], 1, layer.padding.upper())
+    elif layer.kind == "dense":
+        x = tf.matmul(x, variables[f"{name}/kernel"])
+    elif layer.kind == "norm":
+        x = normalise(x, name, variables)
+    elif layer.kind == "flatten":
+        x = tf.reshape(x, [-1, *placed.after])
+    elif layer.kind == "max_pool":
+        x = tf.nn.max_pool2d(x, 2, 2, "VALID")
+    elif layer.kind == "average_pool":
+        x = tf.nn.avg_pool2d(x, 2, 2, "VALID")
+    if layer.kind in ("conv", "dense") and layer.bias:
+        x = tf.nn.bias_add(x, variables[f"{name}/bias"])
+    return tf.nn.relu(x) if layer.relu or layer.kind == "relu" else x
+
+
 def plain_step(weights):
-    variables = [tf.Variable(weights[name]) for name in common.SHAPES]
+    everything = {name: tf.Variable(value) for name, value in weights.items()}
+    variables = [everything[name] for name in models.trainable(arguments.model)]
     slots = [(tf.Variable(tf.zeros_like(v)), tf.Variable(tf.zeros_like(v))) for v in variables]
     n_steps = tf.Variable(0.0)
 
     def forward(images, labels):
-        k1, b1, k2, b2, k3, b3, k4, b4 = variables
-        x = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(scaled(images), k1, 1, "VALID"), b1))
-        x = tf.nn.max_pool2d(x, 2, 2, "VALID")
-        x = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, k2, 1, "VALID"), b2))
-        x = tf.reshape(tf.nn.max_pool2d(x, 2, 2, "VALID"), [-1, 1600])
-        x = tf.nn.relu(tf.nn.bias_add(tf.matmul(x, k3), b3))
-        logits = tf.nn.bias_add(tf.matmul(x, k4), b4)
-        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(labels, tf.int32), logits))
+        x = scaled(images)
+        for placed in models.place(arguments.model):
+            x = apply_plain(placed, x, everything)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(labels, tf.int32), x))
 
     def step(images, labels):
         with tf.GradientTape() as tape:
@@ -112,7 +147,8 @@ def mirrored(weights):
 
 def main():
     prepare_devices()
-    weights = common.read_weights(arguments.weights)
+    read = common.read_weights(arguments.weights, arguments.model)
+    weights = {name: read[name] for name in models.shapes(arguments.model)}  # in Keras's order
     train_on = mirrored(weights) if options.get("mirrored") else on_one_device(weights)
     common.report(common.measure(arguments, train_on, common.Batches()))
 

@@ -1,4 +1,4 @@
-# PyTorch's part in the training bench: the same CNN, Adam as Keras has it, eager or compiled, in one process or two.
+# PyTorch's part in the training bench: the same model, Adam as Keras has it, eager or compiled, in one process or two.
 # Weights come in Keras's layouts and are turned into PyTorch's. Under channels_last the flatten reads NHWC as Keras
 # does; otherwise the dense kernel's rows are put in NCHW order once, so that no setting pays for a transposition.
 # How it is timed and what a setting's options mean to others lies in rival_common.py.
@@ -7,6 +7,7 @@ import math
 import os
 import socket
 
+import models
 import rival_common as common
 
 arguments = common.enter("pytorch")
@@ -35,34 +36,71 @@ import torch.nn.functional as F  # noqa: E402
 FORMAT = torch.channels_last if options.get("channels_last") else torch.contiguous_format
 
 
-def pool(x):
+def pool(kind, x):
     if not options.get("pool_slices"):
-        return F.max_pool2d(x, 2)
-    return functools.reduce(torch.maximum, [x[:, :, i, j] for i, j in common.strided_quarters(*x.shape[2:])])
+        return F.max_pool2d(x, 2) if kind == "max_pool" else F.avg_pool2d(x, 2)
+    quarters = [x[:, :, i, j] for i, j in common.strided_quarters(*x.shape[2:])]
+    if kind == "max_pool":
+        return functools.reduce(torch.maximum, quarters)
+    return sum(quarters) / len(quarters)
+
+
+def module_of(placed):
+    """None for what has no weights."""
+    layer = placed.layer
+    if layer.kind == "conv":
+        return torch.nn.Conv2d(placed.before[2], layer.units, layer.size, padding=layer.padding, bias=layer.bias)
+    if layer.kind == "dense":
+        return torch.nn.Linear(placed.before[0], layer.units)
+    if layer.kind == "norm":
+        return torch.nn.BatchNorm2d(placed.before[2], common.NORM_EPSILON, 1 - common.NORM_MOMENTUM)
+    return None
+
+
+def in_order_of_torch(kernel, shape):
+    """A convolution's kernel, or a dense one, whose rows follow the order in which `shape` is flattened."""
+    if kernel.dim() == 4:
+        return kernel.permute(3, 2, 0, 1)
+    if shape is not None and FORMAT is torch.contiguous_format:
+        kernel = kernel.reshape(*shape, -1).permute(2, 0, 1, 3).reshape(kernel.shape)
+    return kernel.t()
 
 
 class Net(torch.nn.Module):
     def __init__(self, weights):
         super().__init__()
-        self.conv1 = torch.nn.Conv2d(1, 32, 3)
-        self.conv2 = torch.nn.Conv2d(32, 64, 3)
-        self.dense1 = torch.nn.Linear(1600, 128)
-        self.dense2 = torch.nn.Linear(128, 10)
-        for layer, name in ((self.conv1, "conv2d"), (self.conv2, "conv2d_1"),
-                            (self.dense1, "dense"), (self.dense2, "dense_1")):
-            kernel = torch.from_numpy(weights[f"{name}/kernel"])
-            if name == "dense" and FORMAT is torch.contiguous_format:
-                kernel = kernel.reshape(5, 5, 64, 128).permute(2, 0, 1, 3).reshape(1600, 128)
-            kernel = kernel.permute(3, 2, 0, 1) if kernel.dim() == 4 else kernel.t()
-            layer.weight.data.copy_(kernel)
-            layer.bias.data.copy_(torch.from_numpy(weights[f"{name}/bias"]))
+        self.placed = models.place(arguments.model)
+        self.parts = torch.nn.ModuleDict({each.name: module for each in self.placed if (module := module_of(each))})
+        flattened = None
+        for each in self.placed:
+            if each.layer.kind == "flatten":
+                flattened = each.before
+            if each.name in self.parts:
+                self.copy(self.parts[each.name], each, weights, flattened)
+            if each.layer.kind == "dense":
+                flattened = None
+
+    def copy(self, module, each, weights, flattened):
+        names = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias", "moving_mean": "running_mean",
+                 "moving_variance": "running_var"}
+        for name in each.weights | each.statistics:
+            part = name.rpartition("/")[2]
+            values = torch.from_numpy(weights[name])
+            getattr(module, names[part]).data.copy_(in_order_of_torch(values, flattened) if part == "kernel" else values)
 
     def forward(self, images, labels):
         x = (images.float() / 255).unsqueeze(1).contiguous(memory_format=FORMAT)
-        x = pool(F.relu(self.conv1(x)))
-        x = pool(F.relu(self.conv2(x)))
-        x = (x.permute(0, 2, 3, 1) if FORMAT is torch.channels_last else x).flatten(1)
-        return F.cross_entropy(self.dense2(F.relu(self.dense1(x))), labels)
+        for each in self.placed:
+            kind = each.layer.kind
+            if each.name in self.parts:
+                x = self.parts[each.name](x)
+            elif kind.endswith("pool"):
+                x = pool(kind, x)
+            elif kind == "flatten":
+                x = (x.permute(0, 2, 3, 1) if FORMAT is torch.channels_last else x).flatten(1)
+            if each.layer.relu or kind == "relu":
+                x = F.relu(x)
+        return F.cross_entropy(x, labels)
 
 
 class KerasAdam:
@@ -80,7 +118,7 @@ class KerasAdam:
 
 
 def make_train_on():
-    model = Net(common.read_weights(arguments.weights)).to(memory_format=FORMAT)
+    model = Net(common.read_weights(arguments.weights, arguments.model)).to(memory_format=FORMAT)
     if options.get("ddp"):
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
     optimizer = KerasAdam(model.parameters())

@@ -1,4 +1,4 @@
-// Muster's side of the training bench: the CNN of program A on the batches and first weights that every rival
+// Muster's side of the training bench: the models of models.py on the batches and first weights that every rival
 // gets, one replica per core. Prints the line of JSON that run.py compares; --peak prints what oneDNN's matrix
 // product reaches on one core instead.
 #include <muster.h>
@@ -61,28 +61,79 @@ static mu_status on_batch_end(const mu_logs *logs, void *arg)
     return MU_OK;
 }
 
-static void report(const measure *m, int threads, long steps)
+static void report(const measure *m, const char *model, int threads, long steps)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    printf("{\"rival\":\"muster\",\"setting\":\"mirrored\",\"threads\":%d,\"images_per_s\":%.1f,\"losses\":[", threads,
-           (double)steps * BATCH / (m->end - m->begin));
+    printf("{\"rival\":\"muster\",\"setting\":\"mirrored\",\"model\":\"%s\",\"threads\":%d,\"images_per_s\":%.1f,"
+           "\"losses\":[", model, threads, (double)steps * BATCH / (m->end - m->begin));
     for (int i = 0; i < N_LOSSES; i++)
         printf("%s%.7f", i ? "," : "", m->losses[i]);
     printf("],\"startup_s\":%.4f,\"rss_mib\":%.1f}\n", m->startup, (double)usage.ru_maxrss / 1024);
 }
 
-static int train(int threads, long steps, long warmup, const char *weights)
+// ---- The models ---------------------------------------------------------------------------------
+
+#define HEAD mu_flatten(), mu_dense(128, .activation = "relu"), mu_dense(10)
+
+static mu_model *cnn(void)
+{
+    return mu_sequential(
+        mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
+        mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2), HEAD);
+}
+
+static mu_model *kernels_5x5(void)
+{
+    return mu_sequential(
+        mu_conv2d(32, 5, .activation = "relu"), mu_max_pool2d(2),
+        mu_conv2d(64, 5, .activation = "relu"), mu_max_pool2d(2), HEAD);
+}
+
+static mu_model *average_pool(void)
+{
+    return mu_sequential(
+        mu_conv2d(32, 3, .activation = "relu"), mu_average_pool2d(2),
+        mu_conv2d(64, 3, .activation = "relu"), mu_average_pool2d(2), HEAD);
+}
+
+static mu_model *batch_norm(void)
+{
+    return mu_sequential(
+        mu_conv2d(32, 3, .no_bias = true), mu_batch_normalization(), mu_activation("relu"), mu_max_pool2d(2),
+        mu_conv2d(64, 3, .no_bias = true), mu_batch_normalization(), mu_activation("relu"), mu_max_pool2d(2), HEAD);
+}
+
+static mu_model *vgg(void)
+{
+    return mu_sequential(
+        mu_conv2d(32, 3, .activation = "relu", .padding = "same"),
+        mu_conv2d(32, 3, .activation = "relu", .padding = "same"), mu_max_pool2d(2),
+        mu_conv2d(64, 3, .activation = "relu", .padding = "same"),
+        mu_conv2d(64, 3, .activation = "relu", .padding = "same"), mu_max_pool2d(2), HEAD);
+}
+
+static const struct named_model {
+    const char *name;
+    mu_model *(*make)(void);
+} models[] = {{"cnn", cnn}, {"kernels_5x5", kernels_5x5}, {"average_pool", average_pool}, {"batch_norm", batch_norm}, {"vgg", vgg}};
+
+static const struct named_model *find_model(const char *name)
+{
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        if (strcmp(models[i].name, name) == 0)
+            return &models[i];
+    return NULL;
+}
+
+static int train(const struct named_model *chosen, int threads, long steps, long warmup, const char *weights)
 {
     mu_init(.threads = threads, .cpu_devices = threads);
     mu_strategy *strategy = mu_mirrored_strategy();
     mu_dataset *data = mu_dataset_batch(mu_dataset_fashion_mnist("train"), BATCH, .drop_remainder = true);
     mu_model *model = NULL;
     MU_SCOPE(strategy) {
-        model = mu_sequential(
-            mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
-            mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2),
-            mu_flatten(), mu_dense(128, .activation = "relu"), mu_dense(10));
+        model = chosen->make();
         mu_compile(model, .optimizer = mu_adam(), .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
     }
     if (weights) {
@@ -94,7 +145,7 @@ static int train(int threads, long steps, long warmup, const char *weights)
                                  .verbose = MU_VERBOSE_SILENT,
                                  .callbacks = MU_CALLBACKS(mu_callback_new(.on_batch_end = on_batch_end, .arg = &m)));
     if (history)
-        report(&m, threads, steps);
+        report(&m, chosen->name, threads, steps);
     return mu_exit(history != NULL);
 }
 
@@ -123,6 +174,7 @@ int main(int argc, char **argv)
 {
     long threads = 1, steps = 200, warmup = 20;
     const char *weights = NULL;
+    const struct named_model *model = &models[0];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--peak") == 0)
             return peak();
@@ -136,11 +188,16 @@ int main(int argc, char **argv)
             warmup = atol(argv[++i]);
         else if (strcmp(argv[i], "--weights") == 0)
             weights = argv[++i];
+        else if (strcmp(argv[i], "--model") == 0)
+            model = find_model(argv[++i]);
     }
-    if (threads < 1 || steps < 1 || warmup < N_LOSSES) {
-        fprintf(stderr, "usage: %s [--threads N] [--steps K] [--warmup W, at least %d] [--weights FILE] | --peak\n",
-                argv[0], N_LOSSES);
+    if (!model || threads < 1 || steps < 1 || warmup < N_LOSSES) {
+        fprintf(stderr, "usage: %s [--model NAME] [--threads N] [--steps K] [--warmup W, at least %d] [--weights FILE] | --peak\n"
+                "models:", argv[0], N_LOSSES);
+        for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+            fprintf(stderr, " %s", models[i].name);
+        fprintf(stderr, "\n");
         return 64;
     }
-    return train((int)threads, steps, warmup, weights);
+    return train(model, (int)threads, steps, warmup, weights);
 }
