@@ -1,10 +1,10 @@
 // bench_processes: what an all-reduce between processes of this machine costs, in shared memory or over TCP.
 //
 // Arguments: how many processes; "shm", "private", "tcp" or "tls" (tcp, encrypted); optionally how many ranks each has,
-// and "deterministic". In place, f32, sum. With "shm" the data lies in the segment that all processes can address, as the
-// gradients of a step do; with "private" the processes share memory too, but the data lies in memory of each process alone,
-// as that of a program of one's own does. Every size is checked, then timed in batches; one line "bytes microseconds" per size is the median of the
-// batches. run.py compares these with the rivals.
+// and "deterministic". In place, f32, sum. With "shm" the data lies in the segment that all processes address, as the
+// gradients of a step do; with "private" the processes share memory too, but each has its data in memory of its own, as
+// a program's other tensors are. Every size is checked, then timed in batches; one line "bytes microseconds" per size
+// is the median of the batches. run.py compares these with the rivals.
 #include "comm/comm.h"
 #include "comm/net.h"
 
@@ -162,7 +162,8 @@ int main(int argc, char **argv)
     const bool shared = private || (argc >= 3 && strcmp(argv[2], "shm") == 0);
     const bool tls = argc >= 3 && strcmp(argv[2], "tls") == 0;
     if (n < 2 || each < 1 || n * each > MOST || (!shared && !tls && strcmp(argv[2], "tcp") != 0)) {
-        fprintf(stderr, "usage: bench_processes PROCESSES shm|private|tcp|tls [RANKS [deterministic]], at most %d ranks\n",
+        fprintf(stderr,
+                "usage: bench_processes PROCESSES shm|private|tcp|tls [RANKS [deterministic]], at most %d ranks\n",
                 MOST);
         return 64;
     }

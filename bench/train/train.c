@@ -116,7 +116,11 @@ static mu_model *vgg(void)
 static const struct named_model {
     const char *name;
     mu_model *(*make)(void);
-} models[] = {{"cnn", cnn}, {"kernels_5x5", kernels_5x5}, {"average_pool", average_pool}, {"batch_norm", batch_norm}, {"vgg", vgg}};
+} models[] = {{"cnn", cnn},
+              {"kernels_5x5", kernels_5x5},
+              {"average_pool", average_pool},
+              {"batch_norm", batch_norm},
+              {"vgg", vgg}};
 
 static const struct named_model *find_model(const char *name)
 {
@@ -192,8 +196,11 @@ int main(int argc, char **argv)
             model = find_model(argv[++i]);
     }
     if (!model || threads < 1 || steps < 1 || warmup < N_LOSSES) {
-        fprintf(stderr, "usage: %s [--model NAME] [--threads N] [--steps K] [--warmup W, at least %d] [--weights FILE] | --peak\n"
-                "models:", argv[0], N_LOSSES);
+        fprintf(stderr,
+                "usage: %s [--model NAME] [--threads N] [--steps K] [--warmup W, at least %d] [--weights FILE]\n"
+                "       %s --peak\n"
+                "models:",
+                argv[0], N_LOSSES, argv[0]);
         for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
             fprintf(stderr, " %s", models[i].name);
         fprintf(stderr, "\n");
