@@ -136,7 +136,7 @@ mu_status mu__graph_optimize(mu_graph *graph)
                                                       mu__pass_share, mu__pass_prune, mu__pass_hoist};
     for (size_t i = 0; i < MU_COUNT(passes); i++) {
         MU_TRY(passes[i](graph));
-        assert(mu__graph_check(graph) == MU_OK);
+        MU_TRY(mu__graph_assert(graph));
     }
     return MU_OK;
 }

@@ -324,8 +324,9 @@ mu_graph *mu__cpu_lower(const mu_graph *graph)
     }
     if (status == MU_OK && mu__setting_bool(MU_SETTING_FUSION))
         status = mu__chain_fuse(lowered);
+    if (status == MU_OK)
+        status = mu__graph_assert(lowered);
     if (status == MU_OK) {
-        assert(mu__graph_check(lowered) == MU_OK);
         if (mu__log_enabled(MU_LOG_DEBUG))
             mu__graph_print(lowered, stderr);
         return lowered;
