@@ -53,10 +53,11 @@ typedef struct files {
 static void make_files(files *f, int n, int records)
 {
     f->n = n;
-    snprintf(f->folder, sizeof f->folder, "/tmp/muster-cases-XXXXXX");
-    CHECK(mkdtemp(f->folder) != NULL);
+    char folder[] = "/tmp/muster-cases-XXXXXX";
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(f->folder, sizeof f->folder, "%s", folder);
     for (int i = 0; i < n; i++) {
-        snprintf(f->paths[i], sizeof f->paths[i], "%s/%d.csv", f->folder, i);
+        snprintf(f->paths[i], sizeof f->paths[i], "%s/%d.csv", folder, i);
         FILE *file = fopen(f->paths[i], "w");
         CHECK(file != NULL);
         for (int k = 0; file && k < records; k++)

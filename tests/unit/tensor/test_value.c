@@ -17,6 +17,8 @@ static void test_nests(void **state)
     assert_int_equal(mu_value_kind_of(value), MU_VALUE_MAP);
     assert_int_equal(mu_value_count(value), 2);
     assert_string_equal(mu_value_key(value, 1), "rest");
+    assert_null(mu_value_key(value, 2)); // behind the last
+    assert_null(mu_value_key(value, -1));
     assert_true(mu_scalar(mu_at(mu_value_get(value, "rest"), 1)) == 3);
     assert_true(mu_scalar(mu_value_at(value, 0)) == 1);
     assert_true(mu_scalar(mu_at(mu_of(mu_constant(MU_I32, 5)), 0)) == 5);
