@@ -107,8 +107,8 @@ mu_graph *mu__pass_state(const mu_graph *graph);
 // mu__graph_check (check.c) tells whether a graph is valid: order, numbers, types and shapes. Debug builds do it
 // after every pass.
 mu_status mu__graph_check(const mu_graph *graph);
-// mu__graph_assert is that check in debug builds, which end if the graph is not valid; elsewhere it does nothing. Error:
-// RESOURCE_EXHAUSTED if there is no memory for the check.
+// mu__graph_assert is that check in debug builds, which end if the graph is not valid; elsewhere it does nothing.
+// Error: RESOURCE_EXHAUSTED if there is no memory for the check.
 mu_status mu__graph_assert(const mu_graph *graph);
 mu_status mu__graph_optimize(mu_graph *graph);  // all of them, in order
 

@@ -386,7 +386,8 @@ static bool is_strided_tap(mu_window *w)
     return strided && taps == 1;
 }
 
-// oneDNN 2.6's code for AVX2 gives wrong numbers for the gradient of a kernel of one tap with strides (3 and 1 in float32).
+// oneDNN 2.6's code for AVX2 gives wrong numbers for the gradient of a kernel of one tap with strides, as 3 and 1 in
+// float32.
 static bool sums_wrong_pixels(mu_window *w)
 {
     const int isa = mu__dnnl_isa();
