@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PAGE = 4096, ATTEMPTS = 100 };
@@ -73,11 +75,58 @@ static mu_status complain(const char *what, size_t bytes, int error)
                      what, strerror(error));
 }
 
+// A limit on the size of files (ulimit -f) counts for this memory too, and going past it raises a signal that ends the
+// program. Blocked, and taken back if it was raised here, all that is left of it is an error.
+typedef struct no_signal {
+    sigset_t before;
+    bool was_pending;
+} no_signal;
+
+static bool is_pending(void)
+{
+    sigset_t pending;
+    sigemptyset(&pending);
+    sigpending(&pending);
+    return sigismember(&pending, SIGXFSZ) == 1;
+}
+
+static no_signal hold_signal(void)
+{
+    no_signal held = {.was_pending = is_pending()};
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &one, &held.before);
+    return held;
+}
+
+static void let_signal_go(const no_signal *held)
+{
+    const struct timespec now = {0};
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGXFSZ);
+    while (!held->was_pending && is_pending() && sigtimedwait(&one, NULL, &now) < 0 && errno == EINTR)
+        continue;
+    pthread_sigmask(SIG_SETMASK, &held->before, NULL);
+}
+
 static int back_by_memory(int fd, size_t at, size_t bytes)
 {
     int error = EINTR;
+    const no_signal held = hold_signal();
     for (int i = 0; i < ATTEMPTS && error == EINTR; i++)
         error = posix_fallocate(fd, (off_t)at, (off_t)bytes);
+    let_signal_go(&held);
+    return error;
+}
+
+// 0, or the error.
+static int lengthen(int fd, size_t bytes)
+{
+    const no_signal held = hold_signal();
+    const int error = ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
+    let_signal_go(&held);
     return error;
 }
 
@@ -119,7 +168,7 @@ mu_segment *mu__segment_new(size_t bytes, int n, char address[MU_SEGMENT_ADDRESS
         complain("cannot be made", bytes, errno);
         return NULL;
     }
-    int error = ftruncate(fd, (off_t)(round_up(bytes) + heap_bytes() * (size_t)n)) != 0 ? errno : 0;
+    int error = lengthen(fd, round_up(bytes) + heap_bytes() * (size_t)n);
     if (error == 0)
         error = back_by_memory(fd, 0, round_up(bytes));
     if (error == 0 && fstat(fd, &about) != 0)
