@@ -4,6 +4,7 @@
 // mistakes that would otherwise show as a hang at the start, so each says what to change.
 #include "cluster/cluster.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -151,13 +152,28 @@ static size_t host_length(const char *address)
     return bracketed || memchr(address, ':', length) == NULL ? length : 0;
 }
 
-// The loopback, and the address that means all of a machine.
 static bool is_this_machine(const char *address)
 {
     const size_t length = host_length(address);
     return (length == 9 && strncasecmp(address, "localhost", 9) == 0) || strncmp(address, "127.", 4) == 0 ||
-           (length == 5 && strncmp(address, "[::1]", 5) == 0) || (length == 7 && strncmp(address, "0.0.0.0", 7) == 0) ||
-           (length == 4 && strncmp(address, "[::]", 4) == 0);
+           (length == 5 && strncmp(address, "[::1]", 5) == 0);
+}
+
+// An address to listen on, all of a machine's, in any spelling ("0", "[::0]"): nobody can be called there.
+static bool is_all_addresses(const char *address)
+{
+    char host[MU_MAX_NAME + 1];
+    struct in_addr four;
+    struct in6_addr six;
+    const size_t length = host_length(address);
+    const bool bracketed = address[0] == '[';
+    if (length == 0 || length > MU_MAX_NAME)
+        return false;
+    snprintf(host, sizeof host, "%.*s", (int)(length - 2 * bracketed), address + bracketed);
+    if (!bracketed)
+        return inet_aton(host, &four) != 0 && four.s_addr == INADDR_ANY;
+    return inet_pton(AF_INET6, host, &six) == 1 &&
+           (IN6_IS_ADDR_UNSPECIFIED(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && memcmp(&six.s6_addr[12], "\0\0\0\0", 4) == 0));
 }
 
 typedef struct named_task {
@@ -179,6 +195,12 @@ static mu_status check_addresses(named_task *tasks, size_t n)
                              "%s %d has the address \"%s\"; wanted host:port, with a port from 1 to 65535 "
                              "(IPv6 as [::1]:2222)",
                              tasks[i].job, tasks[i].index, tasks[i].address);
+        if (n > 1 && is_all_addresses(tasks[i].address))
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s %d is at \"%s\", which means every address of a machine: one can listen there, but the "
+                             "other tasks cannot call it; give the name or address by which their hosts reach it (on one "
+                             "machine 127.0.0.1%s)",
+                             tasks[i].job, tasks[i].index, tasks[i].address, strrchr(tasks[i].address, ':'));
         *(is_this_machine(tasks[i].address) ? &here : &elsewhere) = &tasks[i];
     }
     if (here != NULL && elsewhere != NULL)
