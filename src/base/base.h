@@ -224,6 +224,7 @@ typedef enum mu_slot {
     MU_SLOT_ENGINE,
     MU_SLOT_PREPARED,
     MU_SLOT_CLUSTER,
+    MU_SLOT_JOB,
     MU_SLOT_DISTRIBUTE,
     MU_SLOT_RANDOM,
     MU_SLOT_MODEL,
@@ -237,6 +238,10 @@ void *mu__runtime_slot(mu_runtime *runtime, mu_slot slot, void *(*create)(mu_run
 
 // Cores that this process may use, and a limit set by the user, taken together.
 int mu__runtime_threads(mu_runtime *runtime);
+// mu__runtime_take makes these `n` processors all that the runtime's threads use from here on; what runs already stays.
+// mu__runtime_limit lowers the limit on threads. Both only ever leave less.
+void mu__runtime_take(mu_runtime *runtime, const int *cpus, int n);
+void mu__runtime_limit(mu_runtime *runtime, int n_threads);
 int mu__runtime_cpu(mu_runtime *runtime,
                     int index); // number of the index-th processor allowed, around again at the end
 uint64_t mu__runtime_seed(mu_runtime *runtime);          // the seed in force

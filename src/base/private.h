@@ -53,9 +53,9 @@ struct mu_runtime {
     int number; // 0: the default one
     mu_settings settings;
     mu_log_level log_level;
-    int *cpus; // processors that the process may use
+    int *cpus; // processors that the process may use; read and changed under the lock
     int n_cpus;
-    int n_threads; // fewer than n_cpus under a quota or a limit
+    atomic_int n_threads; // fewer than n_cpus under a quota or a limit
     _Atomic uint64_t seed;
     _Atomic uint64_t n_seeds; // how many next_seed has given since the seed was set
     _Atomic uint64_t seed_epoch;

@@ -59,13 +59,13 @@ static mu_status find_cpus(mu_runtime *runtime)
     mu__free(set);
     if (runtime->n_cpus == 0)
         runtime->n_cpus = 1;
-    runtime->n_threads = runtime->n_cpus;
+    atomic_init(&runtime->n_threads, runtime->n_cpus);
     const int quota = cpu_quota();
     const int64_t limit = runtime->settings.values[MU_SETTING_THREADS].integer;
     if (quota > 0)
-        runtime->n_threads = MU_MIN(runtime->n_threads, quota);
+        mu__runtime_limit(runtime, quota);
     if (limit > 0)
-        runtime->n_threads = (int)MU_MIN((int64_t)runtime->n_threads, limit);
+        mu__runtime_limit(runtime, (int)limit);
     return MU_OK;
 }
 
@@ -269,11 +269,32 @@ void *mu__runtime_slot(mu_runtime *runtime, mu_slot slot, void *(*create)(mu_run
     return value;
 }
 
-int mu__runtime_threads(mu_runtime *runtime) { return runtime != NULL ? runtime->n_threads : 1; }
+int mu__runtime_threads(mu_runtime *runtime) { return runtime != NULL ? atomic_load(&runtime->n_threads) : 1; }
+
+void mu__runtime_limit(mu_runtime *runtime, int n_threads)
+{
+    int before = atomic_load(&runtime->n_threads);
+    while (n_threads < before && !atomic_compare_exchange_weak(&runtime->n_threads, &before, n_threads))
+        continue;
+}
+
+void mu__runtime_take(mu_runtime *runtime, const int *cpus, int n)
+{
+    pthread_mutex_lock(&runtime->lock);
+    memcpy(runtime->cpus, cpus, (size_t)n * sizeof *cpus);
+    runtime->n_cpus = n;
+    pthread_mutex_unlock(&runtime->lock);
+    mu__runtime_limit(runtime, n);
+}
 
 int mu__runtime_cpu(mu_runtime *runtime, int index)
 {
-    return runtime != NULL && index >= 0 ? runtime->cpus[index % runtime->n_cpus] : 0;
+    if (runtime == NULL || index < 0)
+        return 0;
+    pthread_mutex_lock(&runtime->lock);
+    const int cpu = runtime->cpus[index % runtime->n_cpus];
+    pthread_mutex_unlock(&runtime->lock);
+    return cpu;
 }
 
 uint64_t mu__runtime_seed(mu_runtime *runtime) { return runtime != NULL ? atomic_load(&runtime->seed) : 0; }

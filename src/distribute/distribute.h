@@ -44,7 +44,8 @@ struct mu_strategy {
     bool stopping;                        // all workers know that a signal has asked for the end
     mu_group *group;                      // of all replicas; this process's are its local members; NULL for one
     bool wants_values, values_wanted;     // this worker, any of them wants the metrics of all at the next step's end
-    mu_mesh *mesh;                        // of all workers; NULL for one
+    struct mu_job *job;                   // retained, and entered while `mesh` is there; NULL for one worker
+    mu_mesh *mesh;                        // the job's, of all workers; NULL for one
     mu_group *workers;                    // one rank per worker; NULL for one
     int64_t meetings;                     // of the workers outside of steps, so far
     mu_cluster *cluster;                  // retained; NULL for strategies of one process

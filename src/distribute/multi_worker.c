@@ -1,10 +1,12 @@
 // MultiWorkerMirroredStrategy: the same variables and steps on the replicas of several processes.
 //
-// Making it joins the job: a roll call of all workers of the cluster, then two groups, one of all replicas for the
-// collectives of steps, one of all workers for what is put together outside of them. From there on it is a
-// MirroredStrategy whose local replicas are some of more. A cluster of one worker, or none, needs no network.
+// Making it joins the job: a roll call of all workers of the cluster (a second strategy finds the job there), after which
+// those of one host divide its cores; then two groups, one of all replicas for the collectives of steps, one of all
+// workers for what is put together outside of them. From there on it is a MirroredStrategy whose local replicas are some
+// of more. A cluster of one worker, or none, needs no network.
 #include "cluster/cluster.h"
 #include "distribute/distribute.h"
+#include "distribute/job.h"
 #include "kernels/kernels.h"
 #include "ops/onednn.h"
 
@@ -55,62 +57,153 @@ static mu_status call_roll(const mu_cluster_spec *spec, const char *task_type, i
 
 // ---- Joining ------------------------------------------------------------------------------------
 
+// What a strategy is made of before it exists.
+typedef struct joining {
+    mu_cluster *cluster;
+    mu_communication_options options;
+    int worker, n_workers;
+    roll roll;
+    mu_job *job;
+    mu_mesh *mesh;  // entered; NULL for one worker
+} joining;
+
 // Under mpirun nobody has an address. The first process makes one up, and a key, and MPI tells the others; the steps'
 // collectives then go through MPI too, unless something else is asked for.
-static mu_status meet_through_mpi(const mu_strategy *strategy, roll *r, mu_communication_options *options,
-                                  mu_rendezvous *meeting, mu_kept_port *kept, char **key)
+static void choose_mpi(joining *j)
 {
-    const bool no_address = r->peers[0].address[0] == '\0';
-    if (options->implementation == MU_COMM_AUTO && (no_address || options->mpi_communicator))
-        options->implementation = MU_COMM_MPI;
-    if (!no_address)
+    const bool no_address = j->roll.peers[0].address[0] == '\0';
+    if (j->options.implementation == MU_COMM_AUTO && (no_address || j->options.mpi_communicator))
+        j->options.implementation = MU_COMM_MPI;
+}
+
+static mu_status meet_through_mpi(const joining *j, mu_mesh_peer *first, mu_rendezvous *meeting, mu_kept_port *kept,
+                                  char **key)
+{
+    if (first->address[0] != '\0')
         return MU_OK;
-    MU_TRY(mu__network_rendezvous(options->mpi_communicator, strategy->worker == 0, meeting, kept));
-    r->peers[0].address = meeting->address;
+    MU_TRY(mu__network_rendezvous(j->options.mpi_communicator, j->worker == 0, meeting, kept));
+    first->address = meeting->address;
     if (*key)
         return MU_OK;
     *key = mu__strdup(meeting->key);
     return *key ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-static void give_back(mu_kept_port *kept)
+static void write_greeting(const joining *j, char *text, size_t bytes)
 {
-    if (kept->fd >= 0)
-        mu__ports_give_back(kept, 1);
+    const int n = snprintf(text, bytes, "muster %s, %s, %s, MUSTER_TF_COMPAT=%d", mu_version(), multi_worker_ops.name,
+                           mu_communication_name(j->options.implementation), mu__setting_bool(MU_SETTING_TF_COMPAT));
+    // A kernel's sums may follow the instructions that it has.
+    if (j->options.deterministic)
+        snprintf(text + n, bytes - (size_t)n, ", deterministic with the instructions %s/%#x", mu__kernels()->isa,
+                 (unsigned)mu__dnnl_isa());
 }
 
-static mu_status join_mesh(mu_strategy *strategy, roll *r, const mu_communication_options *given)
+static mu_mesh *call_all(const joining *j, const mu_mesh_peer *peers, const char *key)
 {
-    mu_communication_options chosen = *given, *const options = &chosen;
+    char greeting[240];
+    write_greeting(j, greeting, sizeof greeting);
+    return mu__mesh_join(&(mu_mesh_options){.rank = j->worker,
+                                            .ranks = j->n_workers,
+                                            .peers = peers,
+                                            .greeting = greeting,
+                                            .key = key,
+                                            .plain = !mu__setting_bool(MU_SETTING_ENCRYPT)});
+}
+
+// The processes that may use the same cores divide them in the order of their ranks. Who has others than those beside
+// it (muster launch, srun and mpirun give each its own) has been given its part already.
+static mu_status divide_cores(mu_mesh *mesh)
+{
+    cpu_set_t own;
+    mu_blocks blocks;
+    int index = 0, count = 0;
+    mu__device_cores(mu__runtime(), &own);
+    MU_TRY(mu__mesh_exchange(mesh, "cores", &own, sizeof own, &blocks));
+    for (int rank = 0; rank < blocks.n; rank++)
+        if (mu__mesh_same_host(mesh, rank) && blocks.bytes[rank] == sizeof own &&
+            memcmp(blocks.data[rank], &own, sizeof own) == 0) {
+            index += rank < mu__mesh_rank(mesh);
+            count++;
+        }
+    mu__blocks_free(&blocks);
+    mu__device_share(mu__runtime(), index, count);
+    return MU_OK;
+}
+
+static mu_mesh *join_job(void *arg)
+{
+    const joining *j = arg;
     mu_rendezvous meeting;
     mu_kept_port kept = {.fd = -1};
-    char greeting[240];
-    char *key;
-    MU_TRY(mu__mesh_key(&key));
-    if (meet_through_mpi(strategy, r, options, &meeting, &kept, &key) != MU_OK) {
-        give_back(&kept);
-        mu__free(key);
-        return mu_error_code();
+    mu_mesh *mesh = NULL;
+    char *key = NULL;
+    mu_mesh_peer *peers = mu__calloc((size_t)j->n_workers, sizeof *peers);
+    if (!peers || mu__mesh_key(&key) != MU_OK)
+        goto out;
+    memcpy(peers, j->roll.peers, (size_t)j->n_workers * sizeof *peers);
+    if (meet_through_mpi(j, &peers[0], &meeting, &kept, &key) == MU_OK)
+        mesh = call_all(j, peers, key);
+    if (mesh && divide_cores(mesh) != MU_OK) {
+        mu_release(mesh);
+        mesh = NULL;
     }
-    int n = snprintf(greeting, sizeof greeting, "muster %s, %s, %d replicas per worker, %s, MUSTER_TF_COMPAT=%d",
-                     mu_version(), strategy->ops->name, strategy->n_local,
-                     mu_communication_name(options->implementation), mu__setting_bool(MU_SETTING_TF_COMPAT));
-    // A kernel's sums may follow the threads and the instructions that it has.
-    if (options->deterministic)
-        snprintf(greeting + n, sizeof greeting - (size_t)n,
-                 ", deterministic with %d threads per replica and the instructions %s/%#x",
-                 strategy->devices[0]->team.n_threads, mu__kernels()->isa, (unsigned)mu__dnnl_isa());
-    const mu_mesh_options mesh = {.rank = strategy->worker,
-                                  .ranks = r->n,
-                                  .peers = r->peers,
-                                  .greeting = greeting,
-                                  .key = key,
-                                  .plain = !mu__setting_bool(MU_SETTING_ENCRYPT)};
-    strategy->mesh = mu__mesh_join(&mesh);
-    give_back(&kept);
+out:
+    if (kept.fd >= 0)
+        mu__ports_give_back(&kept, 1);
     mu__free(key);
-    if (!strategy->mesh)
-        return mu_error_code();
+    mu__free(peers);
+    return mesh;
+}
+
+// What all workers must have the same number of, or agree on.
+typedef struct tally {
+    int32_t replicas, threads, all_threads;
+} tally;
+
+static mu_status check_tally(const mu_mesh *mesh, const mu_blocks *blocks, tally *least)
+{
+    for (int rank = 0; rank < blocks->n; rank++) {
+        tally theirs;
+        if (blocks->bytes[rank] != sizeof theirs)
+            return mu__error(MU_DATA_LOSS, "%s tells %zu bytes of its replicas; %zu are expected: install the same "
+                             "version everywhere", mu__mesh_name(mesh, rank), blocks->bytes[rank], sizeof theirs);
+        memcpy(&theirs, blocks->data[rank], sizeof theirs);
+        if (rank == 0)
+            *least = theirs;
+        if (theirs.replicas != least->replicas)
+            return mu__error(MU_FAILED_PRECONDITION,
+                             "the processes do not fit together: %s has %d replicas per worker, %s has %d replicas per "
+                             "worker; give all the same MUSTER_CPU_DEVICES",
+                             mu__mesh_name(mesh, 0), least->replicas, mu__mesh_name(mesh, rank), theirs.replicas);
+        least->threads = MU_MIN(least->threads, theirs.threads);
+        least->all_threads = MU_MIN(least->all_threads, theirs.all_threads);
+    }
+    return MU_OK;
+}
+
+// A kernel's sums may follow the threads that it has: where results must not, all have as many as the one with fewest.
+static mu_status agree_on_replicas(const mu_strategy *strategy, bool deterministic)
+{
+    mu_runtime *runtime = strategy->runtime;
+    const tally own = {.replicas = strategy->n_local,
+                       .threads = mu__device_least(runtime),
+                       .all_threads = mu__runtime_threads(runtime)};
+    tally least = own;
+    mu_blocks blocks;
+    MU_TRY(mu__mesh_exchange(strategy->mesh, "replicas", &own, sizeof own, &blocks));
+    const mu_status status = check_tally(strategy->mesh, &blocks, &least);
+    mu__blocks_free(&blocks);
+    if (status == MU_OK && deterministic) {
+        mu__device_limit(runtime, MU_MAX(least.threads, 1));
+        mu__runtime_limit(runtime, MU_MAX(least.all_threads, 1));
+    }
+    return status;
+}
+
+static mu_status make_groups(mu_strategy *strategy, const mu_communication_options *options)
+{
+    MU_TRY(agree_on_replicas(strategy, options->deterministic));
     mu_release(strategy->group);  // of the local replicas alone
     strategy->group = mu__group_join(strategy->mesh, strategy->n_local, "replicas", options);
     strategy->workers = strategy->group ? mu__group_join(strategy->mesh, 1, "workers", options) : NULL;
@@ -120,34 +213,42 @@ static mu_status join_mesh(mu_strategy *strategy, roll *r, const mu_communicatio
     return strategy->workers ? MU_OK : mu_error_code();
 }
 
-static mu_status join_cluster(mu_strategy *strategy, mu_cluster *cluster, const mu_communication_options *options)
+static mu_status read_cluster(joining *j)
 {
-    roll r = {0};
-    MU_TRY(mu_cluster_check(cluster));
-    mu_cluster_spec *spec = mu_cluster_get_spec(cluster);
+    MU_TRY(mu_cluster_check(j->cluster));
+    mu_cluster_spec *spec = mu_cluster_get_spec(j->cluster);
     if (!spec || mu__spec_check_indices(spec) != MU_OK)
         return mu_error_code();
+    j->n_workers = 1;
     if (mu_cluster_spec_job_count(spec) == 0)
         return MU_OK;
-    const char *task_type = mu_cluster_task_type(cluster);
-    const int task_id = mu_cluster_task_id(cluster);
+    const char *task_type = mu_cluster_task_type(j->cluster);
+    const int task_id = mu_cluster_task_id(j->cluster);
     MU_TRY(mu_error_code());
     if (!task_type || task_id < 0)
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_multi_worker_mirrored_strategy: the cluster (from %s) does not say which of its tasks "
                          "this process is; give the type and the index of the task",
-                         mu_cluster_source(cluster));
-    strategy->n_workers = mu_cluster_worker_count(cluster);
-    strategy->worker = mu_cluster_worker_index(cluster);
-    if (strategy->n_workers < 1 || strategy->worker < 0)
+                         mu_cluster_source(j->cluster));
+    j->n_workers = mu_cluster_worker_count(j->cluster);
+    j->worker = mu_cluster_worker_index(j->cluster);
+    if (j->n_workers < 1 || j->worker < 0)
         return mu_error_code();
-    strategy->n_replicas = strategy->n_workers * strategy->n_local;
-    strategy->first_replica = strategy->worker * strategy->n_local;
-    mu_status status = call_roll(spec, task_type, strategy->n_workers, &r);
-    if (status == MU_OK && strategy->n_workers > 1)
-        status = join_mesh(strategy, &r, options);
-    roll_free(&r);
-    return status;
+    return call_roll(spec, task_type, j->n_workers, &j->roll);
+}
+
+// What is wrong with this process alone is found before the others are met.
+static mu_status enter_job(joining *j)
+{
+    MU_TRY(read_cluster(j));
+    if (mu__device_count(mu__runtime()) < 1)
+        return mu_error_code();
+    if (j->n_workers < 2)
+        return MU_OK;
+    choose_mpi(j);
+    j->job = mu__job_of(mu__runtime());
+    j->mesh = j->job ? mu__job_enter(j->job, j->worker, j->n_workers, j->roll.peers, join_job, j) : NULL;
+    return j->mesh ? MU_OK : mu_error_code();
 }
 
 // ---- Making it ----------------------------------------------------------------------------------
@@ -162,31 +263,61 @@ static mu_strategy *on_all_devices(void)
     return n > 0 ? mu__strategy_new(&multi_worker_ops, n, devices) : NULL;
 }
 
+// Takes the job, on failure too.
+static mu_strategy *make_strategy(const joining *j)
+{
+    mu_strategy *strategy = on_all_devices();
+    if (!strategy) {
+        if (j->mesh)
+            mu__job_leave(j->job);
+        mu_release(j->job);
+        return NULL;
+    }
+    strategy->job = j->job;
+    strategy->mesh = j->mesh;
+    strategy->cluster = mu_retain(j->cluster);
+    if (j->options.bytes_per_pack > 0)
+        strategy->bytes_per_pack = (size_t)j->options.bytes_per_pack;
+    strategy->n_workers = j->n_workers;
+    strategy->worker = j->worker;
+    strategy->n_replicas = j->n_workers * strategy->n_local;
+    strategy->first_replica = j->worker * strategy->n_local;
+    if (!j->mesh || make_groups(strategy, &j->options) == MU_OK)
+        return strategy;
+    mu_release(strategy);
+    return NULL;
+}
+
+static mu_strategy *join_cluster(joining *j)
+{
+    mu_strategy *strategy = NULL;
+    if (enter_job(j) == MU_OK)
+        strategy = make_strategy(j);
+    else
+        mu_release(j->job);
+    roll_free(&j->roll);
+    return strategy;
+}
+
 mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirrored_strategy_args *given)
 {
     mu_multi_worker_mirrored_strategy_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_multi_worker_mirrored_strategy") != MU_OK)
         return NULL;
-    mu_communication_options options =
-        args.communication_options ? *args.communication_options : (mu_communication_options){0};
+    joining j = {.cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment()};
+    if (args.communication_options)
+        j.options = *args.communication_options;
     if (args.communication != MU_COMM_AUTO)
-        options.implementation = args.communication;
-    if (mu_communication_options_check(&options) != MU_OK)
+        j.options.implementation = args.communication;
+    if (!j.cluster || mu_communication_options_check(&j.options) != MU_OK)
         return NULL;
-    mu_cluster *cluster = args.cluster_resolver ? args.cluster_resolver : mu_cluster_from_environment();
-    mu_strategy *strategy = cluster ? on_all_devices() : NULL;
+    const bool sealed = !args.cluster_resolver;
+    mu_strategy *strategy = !sealed || mu__cluster_seal() == MU_OK ? join_cluster(&j) : NULL;
     if (!strategy)
         return NULL;
-    strategy->cluster = mu_retain(cluster);
-    if (options.bytes_per_pack > 0)
-        strategy->bytes_per_pack = (size_t)options.bytes_per_pack;
-    strategy->sealed = !args.cluster_resolver;
-    if ((strategy->sealed && mu__cluster_seal() != MU_OK) || join_cluster(strategy, cluster, &options) != MU_OK) {
-        mu_release(strategy);
-        return NULL;
-    }
+    strategy->sealed = sealed;
     char price[MU_PRICE_BYTES];
-    if (options.deterministic && strategy->group && strategy->worker == 0)
+    if (j.options.deterministic && strategy->group && strategy->worker == 0)
         mu__notice("deterministic: %s", mu__group_price(strategy->group, price));
     return mu__give(strategy);
 }

@@ -3,13 +3,16 @@
 // A thread is in exactly one state: in a replica (of the default strategy where nothing is open), or in the
 // cross-replica state of the strategy whose scope is innermost. Wrong uses are FAILED_PRECONDITION.
 #include "distribute/distribute.h"
+#include "distribute/job.h"
 
 static void strategy_destroy(void *object)
 {
     mu_strategy *strategy = object;
     mu_release(strategy->workers);
     mu_release(strategy->group);
-    mu_release(strategy->mesh);
+    if (strategy->mesh)
+        mu__job_leave(strategy->job);
+    mu_release(strategy->job);
     mu_release(strategy->cluster);
     mu_release(strategy->cross_device);
     mu__free(strategy->devices);

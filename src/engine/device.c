@@ -1,15 +1,15 @@
 // Logical devices: how the cores that this process may use are shared out.
 //
 // By default there is one CPU device per core, at most eight; further cores join their teams, so that every
-// core works. Cores are physical (hwloc): of two hardware threads on one core only the first is used. Devices of
-// a PJRT plugin join the table when one of them is first asked for.
+// core works. Cores are physical (hwloc): of two hardware threads on one core only the first is used. Processes of one
+// job that have the same cores divide them once they have met. Devices of a PJRT plugin join the table when one of them
+// is first asked for.
 #include "engine/engine.h"
 #include "engine/pjrt/pjrt.h"
 
 #include <ctype.h>
 #include <hwloc.h>
 #include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -18,8 +18,10 @@
 
 typedef struct device_table {
     int n;
+    int n_made;     // the first n of them count
     mu_device *devices;
-    int *cpus;      // of all devices, one array
+    int *cpus;      // [n_cores] of all devices, one array
+    int n_cores, limit;  // limit: on all threads, before cores were divided with other processes
     pthread_mutex_t lock;
     pthread_mutex_t order;    // see mu__device_order
     mu_pjrt_client *clients;  // of plugins, under the lock
@@ -61,7 +63,7 @@ static int allowed_cpus(int *cpus, int capacity)
     return n;
 }
 
-static int usable_cores(int *cpus, int capacity, int limit)
+static int usable_cores(int *cpus, int capacity)
 {
     int n = physical_cores(cpus, capacity), allowed = 0;
     cpu_set_t set;
@@ -72,25 +74,49 @@ static int usable_cores(int *cpus, int capacity, int limit)
             cpus[allowed++] = cpus[i];
     if (allowed == 0)
         allowed = allowed_cpus(cpus, capacity);
-    return MU_MAX(1, MU_MIN(allowed, limit));
+    return MU_MAX(1, allowed);
 }
 
-static void share_cores(device_table *table, int n_cores)
+// Runs on a device's thread.
+static void keep_to_team(void *arg)
 {
-    for (int i = 0; i < table->n; i++) {
-        mu_device *device = &table->devices[i];
-        int begin = (int)((int64_t)n_cores * i / table->n), end = (int)((int64_t)n_cores * (i + 1) / table->n);
-        if (end == begin) {  // more devices than cores: they share
-            begin = i % n_cores;
-            end = begin + 1;
-        }
-        snprintf(device->name, sizeof device->name, "CPU:%d", i);
-        device->engine = &mu__engine_cpu;
-        device->index = i;
-        device->cpus = table->cpus + begin;
-        device->n_cpus = end - begin;
-        device->team = (mu_team){.n_threads = device->n_cpus};
+    const mu_device *device = arg;
+    (void)mu__team_limit(device->n_cpus);
+}
+
+// Part `index` of n_cores cores in `count` parts: [*begin, *end). With more parts than cores they share.
+static void part_of(int n_cores, int index, int count, int *begin, int *end)
+{
+    *begin = (int)((int64_t)n_cores * index / count);
+    *end = (int)((int64_t)n_cores * (index + 1) / count);
+    if (*end > *begin)
+        return;
+    *begin = index % n_cores;
+    *end = *begin + 1;
+}
+
+static void set_threads(mu_device *device, int n)
+{
+    device->n_cpus = device->team.n_threads = n;
+    if (device->worker)
+        (void)mu__worker_post(device->worker, keep_to_team, device);
+}
+
+// Divides n_cores cores from `first` on among the devices that count; others, which somebody has already, share theirs.
+static void share_cores(device_table *table, int first, int n_cores)
+{
+    for (int i = 0; i < table->n_made; i++) {
+        int begin, end;
+        part_of(n_cores, i % table->n, table->n, &begin, &end);
+        table->devices[i].cpus = table->cpus + first + begin;
+        set_threads(&table->devices[i], end - begin);
     }
+}
+
+static int choose_number(int n_cores)
+{
+    const int wanted = (int)mu__setting_int(MU_SETTING_CPU_DEVICES);
+    return wanted > 0 ? wanted : MU_MAX(1, MU_MIN(n_cores, MAX_DEFAULT_DEVICES));
 }
 
 static void destroy_clients(mu_pjrt_client *client)
@@ -108,7 +134,7 @@ static void destroy_devices(void *slot)
 {
     device_table *table = slot;
     destroy_clients(table->clients);
-    for (int i = 0; i < table->n; i++) {
+    for (int i = 0; i < table->n_made; i++) {
         mu__worker_free(table->devices[i].worker);
         mu__engine_cpu.close_device(&table->devices[i]);
     }
@@ -129,22 +155,68 @@ static void *create_devices(mu_runtime *runtime)
     }
     pthread_mutex_init(&table->lock, NULL);
     pthread_mutex_init(&table->order, NULL);
-    int n_cores = usable_cores(table->cpus, CAPACITY, mu__runtime_threads(runtime));
-    int wanted = (int)mu__setting_int(MU_SETTING_CPU_DEVICES);
-    int n = wanted > 0 ? wanted : MU_MIN(n_cores, MAX_DEFAULT_DEVICES);
+    table->n_cores = usable_cores(table->cpus, CAPACITY);
+    table->limit = mu__runtime_threads(runtime);
+    const int n_cores = MU_MIN(table->n_cores, table->limit), n = choose_number(n_cores);
     table->devices = mu__calloc((size_t)n, sizeof *table->devices);
     if (!table->devices) {
         destroy_devices(table);
         return NULL;
     }
-    table->n = n;
-    share_cores(table, n_cores);
+    table->n = table->n_made = n;
+    for (int i = 0; i < n; i++) {
+        snprintf(table->devices[i].name, sizeof table->devices[i].name, "CPU:%d", i);
+        table->devices[i].engine = &mu__engine_cpu;
+        table->devices[i].index = i;
+    }
+    share_cores(table, 0, n_cores);
     return table;
 }
 
 static device_table *devices(mu_runtime *runtime)
 {
     return mu__runtime_slot(runtime, MU_SLOT_ENGINE, create_devices, destroy_devices);
+}
+
+// ---- Dividing with other processes --------------------------------------------------------------
+
+void mu__device_cores(mu_runtime *runtime, cpu_set_t *out)
+{
+    const device_table *table = devices(runtime);
+    CPU_ZERO(out);
+    for (int i = 0; table && i < table->n_cores; i++)
+        if (table->cpus[i] < CPU_SETSIZE)
+            CPU_SET(table->cpus[i], out);
+}
+
+void mu__device_share(mu_runtime *runtime, int index, int count)
+{
+    device_table *table = devices(runtime);
+    int begin, end;
+    if (!table || count < 2)
+        return;
+    part_of(table->n_cores, index, count, &begin, &end);
+    const int least = MU_MIN(table->n_cores, table->limit) / count;
+    mu__runtime_take(runtime, table->cpus + begin, end - begin);
+    table->n = MU_MIN(table->n_made, choose_number(least));
+    share_cores(table, begin, MU_MIN(end - begin, mu__runtime_threads(runtime)));
+}
+
+void mu__device_limit(mu_runtime *runtime, int n_threads)
+{
+    device_table *table = devices(runtime);
+    for (int i = 0; table && i < table->n_made; i++)
+        if (table->devices[i].n_cpus > n_threads)
+            set_threads(&table->devices[i], n_threads);
+}
+
+int mu__device_least(mu_runtime *runtime)
+{
+    const device_table *table = devices(runtime);
+    int least = table ? table->devices[0].n_cpus : 1;
+    for (int i = 1; table && i < table->n; i++)
+        least = MU_MIN(least, table->devices[i].n_cpus);
+    return least;
 }
 
 // ---- Devices of plugins -------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 
 #include <muster/engine.h>
 #include <pthread.h>
+#include <sched.h>
 
 typedef struct mu_device {
     const struct mu_engine *engine;
@@ -60,6 +61,16 @@ mu_status mu__check_inputs(const mu_graph *graph, const mu_spec *inputs, int n_i
 int mu__device_count(mu_runtime *runtime);
 mu_device *mu__device_at(mu_runtime *runtime, int i);
 mu_device *mu__device_by_name(mu_runtime *runtime, const char *name);
+
+// Processes that may use the same cores divide them. mu__device_cores says which cores the CPU devices have been made
+// for. mu__device_share keeps part `index` of `count` equal parts of them, in the order of their numbers, for this
+// process: its devices, which are then as many as the smallest part has cores unless a number was asked for, and all
+// its other threads. With more processes than cores several have the same one. Nothing may run on the devices meanwhile.
+// mu__device_limit keeps all of them to so many threads each; mu__device_least is the smallest number that one has.
+void mu__device_cores(mu_runtime *runtime, cpu_set_t *out);
+void mu__device_share(mu_runtime *runtime, int index, int count);
+void mu__device_limit(mu_runtime *runtime, int n_threads);
+int mu__device_least(mu_runtime *runtime);
 
 // mu__device_order is held while work is handed to devices: two runs that come from different threads must stand
 // in the same order on every device that they share, or each waits in a collective for the other to finish.
