@@ -35,6 +35,25 @@ void mu__beat_heard(mu_mesh *mesh, int rank, const mu_beat *beat)
     peer->doing_since_ns = now - (int64_t)MU_MIN(beat->age_ns, (uint64_t)now);
 }
 
+// "last heard of 2 s ago, while saving (for 5 s)": how old the word is, and what it says.
+void mu__last_word(const mu_peer *peer, char *text, size_t bytes)
+{
+    const int64_t now = mu__now_ns();
+    if (peer->doing[0] == '\0')
+        snprintf(text, bytes, "it never said what it was doing");
+    else
+        snprintf(text, bytes, "last heard from %.1f s ago, while %s (for %.1f s)", (double)(now - peer->heard_ns) / 1e9,
+                 peer->doing, (double)(now - peer->doing_since_ns) / 1e9);
+}
+
+void mu__own_doing(mu_mesh *mesh, char *text, size_t bytes)
+{
+    pthread_mutex_lock(&mesh->doing_lock);
+    snprintf(text, bytes, "%s (for %.1f s)", mesh->doing[0] != '\0' ? mesh->doing : "running the program",
+             (double)(mu__now_ns() - mesh->doing_since_ns) / 1e9);
+    pthread_mutex_unlock(&mesh->doing_lock);
+}
+
 static int count_silent(const mu_mesh *mesh, int64_t now, double seconds)
 {
     int n = 0;

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
-#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -21,7 +20,7 @@
 #include <unistd.h>
 
 #define LINGER_NS 2000000000
-enum { EVENTS = 64, PAUSE_MS = 200, LEAST_KEY = 16, MOST_KEY = 4096, LEAVE_MS = 1000 };
+enum { EVENTS = 64, PAUSE_MS = 200, LEAVE_MS = 1000 };
 enum { MOST_GREETING = MU_MAX_GREETING - 80 }; // of the caller's part
 
 // ---- The thread's descriptors -------------------------------------------------------------------
@@ -231,11 +230,12 @@ void mu__peer_gone(mu_mesh *mesh, int rank, const char *why)
         return;
     }
     peer->state = MU_PEER_LOST;
-    char word[MU_MAX_WORD + 64] = "it never said what it was doing";
-    if (peer->doing[0] != '\0')
-        snprintf(word, sizeof word, "its last word was \"%s\", since %.0f s", peer->doing,
-                 (double)(mu__now_ns() - peer->doing_since_ns) / 1e9);
-    mu__mesh_fail_text(mesh, MU_UNAVAILABLE, "%s (%s) is gone: %s; %s", peer->name, mu__peer_where(peer), why, word);
+    char word[MU_MAX_WORD + 80], own[MU_MAX_WORD + 16];
+    mu__last_word(peer, word, sizeof word);
+    mu__own_doing(mesh, own, sizeof own);
+    mu__mesh_fail_text(mesh, MU_UNAVAILABLE, "%s (%s) is gone: %s; %s. %s noticed while %s. Look at that process and its "
+                       "host, then start the job again.", peer->name, mu__peer_where(peer), why, word,
+                       mesh->peers[mesh->rank].name, own);
 }
 
 void mu__peer_flush(mu_mesh *mesh, int rank)
@@ -349,11 +349,13 @@ static void dispatch(mu_mesh *mesh, uint64_t data, int64_t now)
     }
 }
 
+// How long the thread may sleep: until the next beat is due, however late in the last one it was woken.
 static int turn_ms(const mu_mesh *mesh)
 {
+    const int64_t now = mu__now_ns(), due = mesh->beat_ns + (int64_t)(mu__beat_seconds(mesh) * 1e9) - now;
     if (mesh->joined)
-        return MU_MAX((int)(mu__beat_seconds(mesh) * 1000), 10);
-    return mu__now_ns() - mesh->began_ns < 2000000000 ? 5 : 50;
+        return MU_MAX((int)(due / 1000000) + 1, 1);
+    return now - mesh->began_ns < 2000000000 ? 5 : 50;
 }
 
 static void flush_all(mu_mesh *mesh)
@@ -363,21 +365,33 @@ static void flush_all(mu_mesh *mesh)
             mu__peer_flush(mesh, rank);
 }
 
+// Reads what has come, at most as often as all connections need: epoll shows each of them before one of them twice, so
+// peers are heard however many strangers are at the door. Returns with the lock held.
+static int64_t read_all(mu_mesh *mesh)
+{
+    struct epoll_event events[EVENTS];
+    const int most = (mesh->ranks + MU_MAX_VISITORS + MU_MAX_LISTENERS) / EVENTS + 1;
+    int wait_ms = turn_ms(mesh), n = EVENTS;
+    int64_t now = 0;
+    for (int round = 0; round < most && n == EVENTS; round++, wait_ms = 0) {
+        pthread_mutex_unlock(&mesh->lock);
+        n = epoll_wait(mesh->epoll, events, EVENTS, wait_ms);
+        pthread_mutex_lock(&mesh->lock);
+        now = mu__now_ns();
+        for (int i = 0; i < n; i++)
+            dispatch(mesh, events[i].data.u64, now);
+    }
+    return now;
+}
+
 // One turn: sleep, read, judge, send. Returns with the lock held.
 static void turn(mu_mesh *mesh)
 {
-    struct epoll_event events[EVENTS];
-    pthread_mutex_unlock(&mesh->lock);
-    const int n = epoll_wait(mesh->epoll, events, EVENTS, turn_ms(mesh));
-    pthread_mutex_lock(&mesh->lock);
-    const int64_t now = mu__now_ns();
-    for (int i = 0; i < n; i++)
-        dispatch(mesh, events[i].data.u64, now);
+    const int64_t now = read_all(mesh);
     if (!mesh->joined && (mesh->failure.code == MU_OK || mu__mesh_lingers(mesh, now)))
         mu__rollcall_turn(mesh, now);
     mu__visitors_turn(mesh, now);
-    if (n < EVENTS)
-        mu__beats_turn(mesh, now);
+    mu__beats_turn(mesh, now);
     flush_all(mesh);
     tell_watchers(mesh);
 }
@@ -521,11 +535,8 @@ static mu_status check_options(const mu_mesh_options *options)
     if (options->greeting != NULL && strlen(options->greeting) > MOST_GREETING)
         return mu__error(MU_INVALID_ARGUMENT, "the greeting has %zu bytes; at most %d fit", strlen(options->greeting),
                          MOST_GREETING);
-    if (options->key != NULL && strlen(options->key) < LEAST_KEY)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "the cluster's key has %zu characters; wanted %d or more, so that it cannot be "
-                         "guessed: `openssl rand -hex 32` makes one",
-                         strlen(options->key), LEAST_KEY);
+    if (options->key != NULL)
+        MU_TRY(mu__key_check(options->key));
     return check_addresses(options);
 }
 
@@ -616,37 +627,6 @@ mu_mesh *mu__mesh_join(const mu_mesh_options *options)
         return mesh;
     mu_release(mesh);
     return NULL;
-}
-
-// ---- The key ------------------------------------------------------------------------------------
-
-static mu_status key_file(const char *path, char **out)
-{
-    void *data;
-    size_t bytes;
-    struct stat seen;
-    MU_TRY(mu__file_read(path, MOST_KEY, &data, &bytes));
-    if (stat(path, &seen) == 0 && (seen.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-        mu__log(MU_LOG_WARNING, "%s holds the cluster's key and others may open it; `chmod 600` closes it", path);
-    char *text = data;
-    text[strcspn(text, "\r\n")] = '\0';
-    *out = mu__strdup(text);
-    OPENSSL_cleanse(data, bytes);
-    mu__free(data);
-    return *out != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
-}
-
-mu_status mu__mesh_key(char **out)
-{
-    const char *key = mu__setting_text(MU_SETTING_CLUSTER_KEY), *path = mu__setting_text(MU_SETTING_CLUSTER_KEY_FILE);
-    *out = NULL;
-    if (key != NULL && path != NULL)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "MUSTER_CLUSTER_KEY and MUSTER_CLUSTER_KEY_FILE are both set; set one of them");
-    if (path != NULL)
-        return key_file(path, out);
-    *out = key != NULL ? mu__strdup(key) : NULL;
-    return key == NULL || *out != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
 // ---- Asking -------------------------------------------------------------------------------------

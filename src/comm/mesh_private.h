@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-enum { MU_MAX_RANKS = 4096, MU_MAX_VISITORS = 64, MU_MAX_PEER_NAME = 100 };
+enum { MU_MAX_RANKS = 4096, MU_MAX_VISITORS = 64, MU_MAX_PEER_NAME = 100, MU_MAX_STRANGERS = 3 };
 
 // A block that has come for an exchange.
 typedef struct mu_parcel {
@@ -49,8 +49,9 @@ typedef struct mu_call {
     int fd;       // CONNECT
     mu_talk talk; // from SHAKE on
     int64_t retry_ns, deadline_ns, pause_ns;
-    int64_t refused_ns; // since when the other end has not wanted us; 0: it has not said so
+    int64_t refused_ns; // since when the other end, which has the key, has not wanted us; 0: it has not said so
     mu_status refused;  // why, in this round
+    mu_status unproven; // why the last one that answered there could not prove the key; MU_OK: none did
 } mu_call;
 
 // Calls that were turned away, one soon after the other.
@@ -75,8 +76,7 @@ typedef struct mu_peer {
     char doing[MU_MAX_WORD + 1];
     mu_parcel parcels[2]; // by number of the exchange
     mu_call call;
-    mu_refusals refusals, twins; // of who says it is this one: without proof, and with it
-    bool was_refused;            // somebody came as this one without proof
+    mu_refusals twins; // others with the key that say they are this one
 } mu_peer;
 
 // Somebody who connected and has not said who it is, or who waits to be told that it may stay.
@@ -84,8 +84,17 @@ typedef struct mu_visitor {
     mu_talk talk; // link NULL: a free place
     bool shaken, answered, refused;
     mu_hello hello;
+    mu_endpoint there; // where it calls from
     int64_t deadline_ns;
 } mu_visitor;
+
+// Connections from one address that did not prove the key, during the roll call.
+typedef struct mu_strangers {
+    char address[80];
+    unsigned long n; // 0: a free row
+    mu_status why;   // of the last one, with the sentence's end
+    const char *reason;
+} mu_strangers;
 
 // A stream that the other side has opened and nobody here has asked for yet.
 typedef struct mu_arrival {
@@ -123,6 +132,8 @@ struct mu_mesh {
     int64_t failed_ns;
     mu_peer *peers;
     mu_visitor visitors[MU_MAX_VISITORS];
+    mu_strangers strangers[MU_MAX_STRANGERS];
+    unsigned long more_strangers; // from addresses that have no row
     struct {
         mu_arrival *items;
         size_t n, capacity;
@@ -198,9 +209,13 @@ void mu__peer_take(mu_mesh *mesh, const mu_hello *hello, mu_talk *talk);
 // mu__refusal_patience is for how long a refusal for this reason must last until it is final.
 int64_t mu__refusal_patience(const mu_mesh *mesh, mu_status why);
 const char *mu__refusal_remedy(mu_status why);
-// mu__refusal_by_proof: a caller did not prove the key, or is of another version. mu__refusal_of_twin: a second process
-// says that it is a task that is here; fills `why`. Both make the job fail when that goes on.
-void mu__refusal_by_proof(mu_mesh *mesh, const mu_link *link, mu_status why, int64_t now);
+// mu__refusal_by_proof counts a caller that did not prove the key, or is of another version: for the reports alone.
+void mu__refusal_by_proof(mu_mesh *mesh, const mu_visitor *visitor, mu_status why);
+// mu__refusal_text writes "; 3 connections from 10.0.0.7 failed the proof of the key …", nothing if there were none.
+int mu__refusal_text(const mu_mesh *mesh, char *text, size_t bytes);
+// mu__refusal_unproven is why a caller, or whoever listens at the address of a missing task, did not prove the key.
+mu_status mu__refusal_unproven(const mu_mesh *mesh);
+// mu__refusal_of_twin: a second process says that it is a task that is here; fills `why`. The job fails when that goes on.
 void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_news *why, int64_t now);
 
 // ---- Life (heartbeat.c), exchange (exchange.c), streams (stream.c) ------------------------------
@@ -209,6 +224,9 @@ double mu__beat_seconds(const mu_mesh *mesh);
 void mu__beats_turn(mu_mesh *mesh, int64_t now); // sends beats, finds who is silent
 void mu__beat_heard(mu_mesh *mesh, int rank, const mu_beat *beat);
 void mu__beat_send(mu_mesh *mesh, int rank);
+// mu__last_word writes when a peer was heard from last and what it was doing; mu__own_doing what this process is doing.
+void mu__last_word(const mu_peer *peer, char *text, size_t bytes);
+void mu__own_doing(mu_mesh *mesh, char *text, size_t bytes);
 mu_status mu__exchange_arrived(mu_mesh *mesh, int rank, const mu_block *block);
 void mu__parcels_free(mu_peer *peer);
 void mu__stream_arrived(mu_mesh *mesh, mu_talk *talk, const mu_hello *hello); // takes the link

@@ -108,9 +108,17 @@ typedef enum mu_protection {
 
 enum { MU_KEY_BYTES = 32, MU_NONCE_BYTES = 32 };
 
+// mu__key_check refuses a cluster's key that can be guessed by trying: under 16 characters, or fewer than 8 different
+// ones. mu__key_is_random: it is 32 or more hexadecimal digits, as `openssl rand -hex 32` writes them, which nobody
+// tries out; any other could be words. (key.c)
+mu_status mu__key_check(const char *key);
+bool mu__key_is_random(const char *key);
+
 // What the links of a mesh share: the key, and OpenSSL's context. An object.
 typedef struct mu_keyring mu_keyring;
-mu_keyring *mu__keyring_new(const char *key, bool plain); // owned by the caller
+// mu__keyring_new makes the keys of links of the cluster's key; owned by the caller. A key that is not random digits is
+// stretched first: about 0.1 s and 32 MiB of memory, for us once and for who tries out keys each time.
+mu_keyring *mu__keyring_new(const char *key, bool plain);
 mu_protection mu__keyring_protection(const mu_keyring *keyring);
 // mu__keyring_rekey_after: a TLS link takes new keys after so many bytes sent. For tests.
 void mu__keyring_rekey_after(mu_keyring *keyring, int64_t bytes);

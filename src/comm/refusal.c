@@ -1,12 +1,10 @@
-// Who is turned away during the roll call, and when that is final: a wrong key, another version, a second process of
-// one task. It could be the job before ours that is still ending, so it must last for some seconds.
+// Who is turned away during the roll call, and when that ends the job.
 //
-// Both sides decide: who is turned away ends with the reason, and who turns away ends too where the one it waits for
-// cannot come any more. A stranger must not end a job by what it says of itself: without proof of the key it counts
-// only if it calls from an address of the task that it claims to be. Knows nothing of what was not liked.
+// Anybody can connect and say anything: a caller that has not proven the key is counted for the reports and otherwise
+// changes nothing, neither where it calls nor where it is called. Only a process with the key can end the roll call:
+// here a second process of one task. That could be the job before ours that is still ending, so it must last for some
+// seconds. Knows nothing of what was not liked.
 #include "comm/mesh_private.h"
-
-#include <netinet/in.h>
 
 #define PATIENCE_NS  5000000000
 #define SILENT_BEATS 1.5       // who lives is heard in that time
@@ -39,89 +37,76 @@ static bool goes_on(const mu_mesh *mesh, mu_refusals *calls, mu_status why, int6
     return now - calls->first_ns >= mu__refusal_patience(mesh, why) / 5 * 4;
 }
 
-static bool same_host(const mu_endpoint *a, const mu_endpoint *b)
-{
-    if (mu__endpoint_is_loopback(a) && mu__endpoint_is_loopback(b))
-        return true;
-    mu_endpoint x = *a, y = *b;
-    char text_x[80], text_y[80];
-    mu__endpoint_set_port(&x, 0);
-    mu__endpoint_set_port(&y, 0);
-    mu__endpoint_text(&x, text_x, sizeof text_x);
-    mu__endpoint_text(&y, text_y, sizeof text_y);
-    return strcmp(text_x, text_y) == 0;
-}
+// ---- Callers without proof ----------------------------------------------------------------------
 
-// Where only the loopback is listened on, nobody of the job is elsewhere.
-static bool all_are_here(const mu_mesh *mesh)
+static mu_strangers *find_strangers(mu_mesh *mesh, const char *address)
 {
-    mu_endpoint here;
-    for (int i = 0; i < mesh->listener.n; i++)
-        if (!mu__endpoint_here(mesh->listener.fds[i], &here) || !mu__endpoint_is_loopback(&here))
-            return false;
-    return true;
-}
-
-// Whether a caller is on the host of the task that it claims to be. Its name is looked up at the first call; until
-// then, and for tasks of other hosts without an address, nobody knows.
-static bool from_its_host(const mu_mesh *mesh, mu_peer *peer, const mu_link *link)
-{
-    char host[MU_MAX_HOST + 1];
-    const char *reason;
-    int port;
-    mu_endpoint there;
-    if (peer->learned || !mu__endpoint_there(mu__link_fd(link), &there))
-        return peer->learned && all_are_here(mesh);
-    if (peer->call.endpoints.n == 0 && peer->call.lookup == NULL &&
-        mu__address_split(peer->address, host, &port) == MU_OK)
-        peer->call.lookup = mu__lookup_start(host, port);
-    if (peer->call.lookup != NULL && mu__lookup_done(peer->call.lookup, &peer->call.endpoints, &reason)) {
-        mu__lookup_drop(peer->call.lookup);
-        peer->call.lookup = NULL;
+    for (int i = 0; i < MU_MAX_STRANGERS; i++) {
+        mu_strangers *at = &mesh->strangers[i];
+        if (at->n == 0)
+            snprintf(at->address, sizeof at->address, "%s", address);
+        if (strcmp(at->address, address) == 0)
+            return at;
     }
-    for (int i = 0; i < peer->call.endpoints.n; i++)
-        if (same_host(&peer->call.endpoints.items[i], &there))
-            return true;
-    return false;
+    return NULL;
 }
 
-// "somebody at 10.0.0.7 came as it, but its cluster key is not ours": what stands beside the seat as long as it is
-// empty.
-static void note_caller(mu_peer *peer, const mu_link *link, bool at_home)
+void mu__refusal_by_proof(mu_mesh *mesh, const mu_visitor *visitor, mu_status why)
 {
-    mu_endpoint there;
-    char address[80] = "an unknown address";
-    if (mu__endpoint_there(mu__link_fd(link), &there)) {
-        mu__endpoint_set_port(&there, 0);
-        mu__endpoint_text(&there, address, sizeof address);
-        *strrchr(address, ':') = '\0';
-    }
-    snprintf(peer->reason, sizeof peer->reason, "%s%s came%s, but %s", at_home ? "it" : "somebody at ",
-             at_home ? "" : address, at_home ? "" : " as it", mu__link_reason(link));
-}
-
-void mu__refusal_by_proof(mu_mesh *mesh, const mu_link *link, mu_status why, int64_t now)
-{
+    const mu_link *link = visitor->talk.link;
+    mu_endpoint there = visitor->there;
+    char address[80];
     const int claimed = mu__link_from(link);
-    if (mesh->joined || claimed <= mesh->rank || claimed >= mesh->ranks || mesh->peers[claimed].state != MU_PEER_AWAY)
+    if (mesh->joined || (why != MU_UNAUTHENTICATED && why != MU_FAILED_PRECONDITION))
         return;
-    mu_peer *peer = &mesh->peers[claimed];
-    const bool first = !peer->was_refused;
-    // That it hung up is less than what was said of it before.
-    if (why == MU_UNAVAILABLE && !first)
+    mu__endpoint_set_port(&there, 0);
+    mu__endpoint_text(&there, address, sizeof address);
+    *strrchr(address, ':') = '\0';
+    if (claimed > mesh->rank && claimed < mesh->ranks && mesh->peers[claimed].state == MU_PEER_AWAY)
+        snprintf(mesh->peers[claimed].reason, sizeof mesh->peers[claimed].reason, "somebody at %s came as it, but %s",
+                 address, mu__link_reason(link));
+    mu_strangers *from = find_strangers(mesh, address);
+    if (from == NULL) {
+        mesh->more_strangers++;
         return;
-    const bool at_home = from_its_host(mesh, peer, link);
-    note_caller(peer, link, at_home);
-    if (why != MU_UNAUTHENTICATED && why != MU_FAILED_PRECONDITION)
-        return;
-    peer->was_refused = true;
-    if (first)
-        mu__log(MU_LOG_WARNING, "%s turns %s away: %s", mesh->peers[mesh->rank].name, peer->name, peer->reason);
-    mesh->refusing = mesh->refusing || (at_home && goes_on(mesh, &peer->refusals, why, now));
-    if (mesh->refusing)
-        mu__mesh_fail_text(mesh, why, "%s (%s) cannot join %s: %s; %s", peer->name, mu__peer_where(peer),
-                           mesh->peers[mesh->rank].name, mu__link_reason(link), mu__refusal_remedy(why));
+    }
+    from->why = why;
+    from->reason = mu__link_reason(link);
+    if (from->n++ == 0)
+        mu__log(MU_LOG_WARNING, "%s turns a connection from %s away: %s; it goes on waiting",
+                mesh->peers[mesh->rank].name, address, from->reason);
 }
+
+int mu__refusal_text(const mu_mesh *mesh, char *text, size_t bytes)
+{
+    int n = 0;
+    text[0] = '\0';
+    for (int i = 0; i < MU_MAX_STRANGERS && n < (int)bytes; i++) {
+        const mu_strangers *from = &mesh->strangers[i];
+        if (from->n == 0)
+            continue;
+        n += snprintf(text + n, bytes - (size_t)n, "; %lu connection%s from %s ", from->n, from->n == 1 ? "" : "s",
+                      from->address);
+        if (n < (int)bytes && from->why == MU_UNAUTHENTICATED)
+            n += snprintf(text + n, bytes - (size_t)n, "failed the proof of the key (wrong MUSTER_CLUSTER_KEY?)");
+        else if (n < (int)bytes)
+            n += snprintf(text + n, bytes - (size_t)n, "%s turned away: %s", from->n == 1 ? "was" : "were",
+                          from->reason);
+    }
+    if (mesh->more_strangers > 0 && n < (int)bytes)
+        n += snprintf(text + n, bytes - (size_t)n, "; %lu more from other addresses", mesh->more_strangers);
+    return MU_MIN(n, (int)bytes - 1);
+}
+
+mu_status mu__refusal_unproven(const mu_mesh *mesh)
+{
+    for (int rank = 0; rank < mesh->ranks; rank++)
+        if (rank != mesh->rank && mesh->peers[rank].state == MU_PEER_AWAY && mesh->peers[rank].call.unproven != MU_OK)
+            return mesh->peers[rank].call.unproven;
+    return mesh->strangers[0].why;
+}
+
+// ---- Two of one task ----------------------------------------------------------------------------
 
 void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_news *why, int64_t now)
 {

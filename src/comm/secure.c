@@ -2,6 +2,7 @@
 //
 // The cluster's key is never used itself: HKDF makes one key for TLS (an external pre-shared key, with an ephemeral
 // Diffie-Hellman exchange, so that recorded traffic stays closed when the key leaks later) and one for proofs.
+// A key that could be words goes through scrypt before, so that who has recorded a handshake cannot try many of them.
 // There are no certificates, so a peer without the key ends in OpenSSL's handshake. Knows nothing of frames.
 #include "comm/net.h"
 
@@ -28,6 +29,8 @@ enum {
 };
 // A key of AES-GCM is good for some 2^24 records; it is changed long before.
 #define REKEY_AFTER ((int64_t)64 << 30)
+// What scrypt needs for one key: 128 * COST * BLOCKS bytes, 32 MiB, and some 0.1 s.
+enum { STRETCH_COST = 1 << 15, STRETCH_BLOCKS = 8, STRETCH_MOST = 64 << 20 };
 
 struct mu_keyring {
     mu_object object;
@@ -66,20 +69,60 @@ mu_status mu__nonce(uint8_t *out, size_t bytes)
     return RAND_bytes(out, (int)bytes) == 1 ? MU_OK : crypto_error("draw random bytes");
 }
 
-static mu_status derive(const char *key, const char *use, uint8_t out[MU_KEY_BYTES])
+static const char salt[] = "muster cluster key, version 1";
+
+static mu_status run_kdf(const char *name, const OSSL_PARAM *parameters, uint8_t out[MU_KEY_BYTES])
 {
-    EVP_KDF *kdf = EVP_KDF_fetch(NULL, "HKDF", NULL);
+    EVP_KDF *kdf = EVP_KDF_fetch(NULL, name, NULL);
     EVP_KDF_CTX *context = kdf != NULL ? EVP_KDF_CTX_new(kdf) : NULL;
-    char salt[] = "muster cluster key, version 1", digest[] = "SHA256";
-    const OSSL_PARAM parameters[] = {
-        OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, (void *)(uintptr_t)key, strlen(key)),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, salt, sizeof salt - 1),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, (void *)(uintptr_t)use, strlen(use)), OSSL_PARAM_END};
     const bool good = context != NULL && EVP_KDF_derive(context, out, MU_KEY_BYTES, parameters) == 1;
     EVP_KDF_CTX_free(context);
     EVP_KDF_free(kdf);
     return good ? MU_OK : crypto_error("make a key of the cluster's key");
+}
+
+static OSSL_PARAM octets(const char *name, const void *data, size_t bytes)
+{
+    return OSSL_PARAM_construct_octet_string(name, (void *)(uintptr_t)data, bytes);
+}
+
+static mu_status stretch(const char *key, uint8_t out[MU_KEY_BYTES])
+{
+    uint64_t cost = STRETCH_COST, most = STRETCH_MOST;
+    uint32_t blocks = STRETCH_BLOCKS, lanes = 1;
+    const OSSL_PARAM parameters[] = {octets(OSSL_KDF_PARAM_PASSWORD, key, strlen(key)),
+                                     octets(OSSL_KDF_PARAM_SALT, salt, sizeof salt - 1),
+                                     OSSL_PARAM_construct_uint64(OSSL_KDF_PARAM_SCRYPT_N, &cost),
+                                     OSSL_PARAM_construct_uint32(OSSL_KDF_PARAM_SCRYPT_R, &blocks),
+                                     OSSL_PARAM_construct_uint32(OSSL_KDF_PARAM_SCRYPT_P, &lanes),
+                                     OSSL_PARAM_construct_uint64(OSSL_KDF_PARAM_SCRYPT_MAXMEM, &most),
+                                     OSSL_PARAM_construct_end()};
+    return run_kdf("SCRYPT", parameters, out);
+}
+
+static mu_status derive(const void *key, size_t bytes, const char *use, uint8_t out[MU_KEY_BYTES])
+{
+    char digest[] = "SHA256";
+    const OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
+                                     octets(OSSL_KDF_PARAM_KEY, key, bytes),
+                                     octets(OSSL_KDF_PARAM_SALT, salt, sizeof salt - 1),
+                                     octets(OSSL_KDF_PARAM_INFO, use, strlen(use)), OSSL_PARAM_construct_end()};
+    return run_kdf("HKDF", parameters, out);
+}
+
+static mu_status make_keys(mu_keyring *keyring, const char *key)
+{
+    uint8_t stretched[MU_KEY_BYTES];
+    const bool random = mu__key_is_random(key);
+    const void *from = random ? (const void *)key : stretched;
+    const size_t bytes = random ? strlen(key) : sizeof stretched;
+    mu_status status = random ? MU_OK : stretch(key, stretched);
+    if (status == MU_OK)
+        status = derive(from, bytes, "TLS pre-shared key", keyring->tls_key);
+    if (status == MU_OK)
+        status = derive(from, bytes, "proof of the key", keyring->proof_key);
+    OPENSSL_cleanse(stretched, sizeof stretched);
+    return status;
 }
 
 mu_status mu__keyring_proof(const mu_keyring *keyring, const char *who, const void *text, size_t bytes,
@@ -214,9 +257,7 @@ mu_keyring *mu__keyring_new(const char *key, bool plain)
     keyring->rekey_after = REKEY_AFTER;
     mu_status status = MU_OK;
     if (key != NULL)
-        MU_GO(derive(key, "TLS pre-shared key", keyring->tls_key));
-    if (key != NULL)
-        MU_GO(derive(key, "proof of the key", keyring->proof_key));
+        MU_GO(make_keys(keyring, key));
     if (keyring->protection == MU_PROTECTION_TLS)
         MU_GO(make_context(keyring));
 out:

@@ -1,14 +1,17 @@
 // Who connects: strangers until they have proven the key and said who they are.
 //
 // A visitor is a higher rank that joins, or one of the job that opens a stream; anything else is sent away. Each has
-// little time and there is room for few, so that strangers who only connect cannot fill this process up: the oldest
-// goes when a new one comes.
+// little time and there is room for few, so that strangers who only connect cannot fill this process up. When there is
+// none, the oldest of the address with the most visitors goes, so that many strangers of one host push nobody of
+// another out; and only some are taken in at once, so that those who are here can finish first.
 #include "comm/mesh_private.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <unistd.h>
 
 #define VISIT_NS 10000000000
+enum { AT_ONCE = MU_MAX_VISITORS / 4 };
 
 static void send_away(mu_visitor *visitor)
 {
@@ -30,39 +33,68 @@ void mu__visitors_turn(mu_mesh *mesh, int64_t now)
             send_away(&mesh->visitors[i]);
 }
 
+// Whether two connections come from one source: an IPv4 address, or the network part of an IPv6 address.
+static bool same_source(const mu_endpoint *a, const mu_endpoint *b)
+{
+    if (a->address.ss_family != b->address.ss_family)
+        return false;
+    if (a->address.ss_family == AF_INET6)
+        return memcmp(&((const struct sockaddr_in6 *)&a->address)->sin6_addr,
+                      &((const struct sockaddr_in6 *)&b->address)->sin6_addr, 8) == 0;
+    return ((const struct sockaddr_in *)&a->address)->sin_addr.s_addr ==
+           ((const struct sockaddr_in *)&b->address)->sin_addr.s_addr;
+}
+
+static int count_from(const mu_mesh *mesh, const mu_endpoint *there)
+{
+    int n = 0;
+    for (int i = 0; i < MU_MAX_VISITORS; i++)
+        n += same_source(&mesh->visitors[i].there, there);
+    return n;
+}
+
 static int free_place(mu_mesh *mesh)
 {
-    int oldest = 0;
-    for (int i = 0; i < MU_MAX_VISITORS; i++) {
+    int worst = 0, most = 0;
+    for (int i = 0; i < MU_MAX_VISITORS; i++)
         if (mesh->visitors[i].talk.link == NULL)
             return i;
-        if (mesh->visitors[i].deadline_ns < mesh->visitors[oldest].deadline_ns)
-            oldest = i;
+    for (int i = 0; i < MU_MAX_VISITORS; i++) {
+        const int n = count_from(mesh, &mesh->visitors[i].there);
+        if (n < most || (n == most && mesh->visitors[i].deadline_ns >= mesh->visitors[worst].deadline_ns))
+            continue;
+        worst = i;
+        most = n;
     }
-    send_away(&mesh->visitors[oldest]);
-    return oldest;
+    send_away(&mesh->visitors[worst]);
+    return worst;
+}
+
+static void take_in(mu_mesh *mesh, int fd, int64_t now)
+{
+    mu_endpoint there;
+    mu_error_value ignored;
+    if (!mu__endpoint_there(fd, &there) || (!mesh->open && !mu__endpoint_is_loopback(&there))) {
+        close(fd);
+        return;
+    }
+    const int place = free_place(mesh);
+    mu_visitor *visitor = &mesh->visitors[place];
+    mu__socket_settle(fd, mesh->heartbeat_seconds * 1.5);
+    visitor->talk.link = mu__link_new(mesh->keyring, fd, false, mesh->rank, -1);
+    visitor->deadline_ns = now + VISIT_NS;
+    visitor->there = there;
+    mu__error_move(&ignored);
+    if (visitor->talk.link == NULL)
+        return;
+    mu__mesh_listen_for(mesh, fd, MU_SOURCE_VISITOR, place, POLLIN);
+    mu__visitor_event(mesh, place, now);
 }
 
 void mu__visitor_accept(mu_mesh *mesh, int listener, int64_t now)
 {
-    for (int fd = mu__accept(listener); fd >= 0; fd = mu__accept(listener)) {
-        mu_endpoint there;
-        if (!mu__endpoint_there(fd, &there) || (!mesh->open && !mu__endpoint_is_loopback(&there))) {
-            close(fd);
-            continue;
-        }
-        const int place = free_place(mesh);
-        mu_visitor *visitor = &mesh->visitors[place];
-        mu_error_value ignored;
-        mu__socket_settle(fd, mesh->heartbeat_seconds * 1.5);
-        visitor->talk.link = mu__link_new(mesh->keyring, fd, false, mesh->rank, -1);
-        visitor->deadline_ns = now + VISIT_NS;
-        mu__error_move(&ignored);
-        if (visitor->talk.link == NULL)
-            continue;
-        mu__mesh_listen_for(mesh, fd, MU_SOURCE_VISITOR, place, POLLIN);
-        mu__visitor_event(mesh, place, now);
-    }
+    for (int i = 0, fd; i < AT_ONCE && (fd = mu__accept(listener)) >= 0; i++)
+        take_in(mesh, fd, now);
 }
 
 // ---- What a visitor wants -----------------------------------------------------------------------
@@ -151,7 +183,7 @@ void mu__visitor_event(mu_mesh *mesh, int index, int64_t now)
         return;
     const mu_status shaken = visitor->shaken ? MU_OK : mu__link_shake(visitor->talk.link, &visitor->shaken);
     if (shaken != MU_OK) {
-        mu__refusal_by_proof(mesh, visitor->talk.link, shaken, now);
+        mu__refusal_by_proof(mesh, visitor, shaken);
         mu__log(MU_LOG_DEBUG, "a connection was sent away: %s", mu__link_reason(visitor->talk.link));
         send_away(visitor);
         return;

@@ -18,13 +18,16 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { MOST_RANKS = 8, CHILD_SECONDS = 250 };
 
-#define TEST_KEY "a key of the tests, long enough"
+// Random digits, so that no process spends time on stretching it.
+#define TEST_KEY "7c1b0e5fa29d4368b1e07f4c5d82a6930f6e1d2c3b4a59687786958a4b3c2d1e"
 
 #define CHECK(truth)                                                                                            \
     do {                                                                                                        \
@@ -84,12 +87,6 @@ static inline mu_mesh_options options_of(int rank)
 
 static inline double seconds_now(void) { return (double)mu__now_ns() / 1e9; }
 
-// Whether what should take at most `seconds` has not taken far longer: the machine may be slow, and busy with others.
-static inline bool in_time(double begin, double seconds)
-{
-    return seconds_now() - begin < seconds * 4 * MU_TEST_SLOWNESS;
-}
-
 static inline void sleep_seconds(double seconds)
 {
     const struct timespec pause = {.tv_sec = (time_t)seconds,
@@ -97,9 +94,74 @@ static inline void sleep_seconds(double seconds)
     nanosleep(&pause, NULL);
 }
 
+// ---- A clock that a busy machine slows down -----------------------------------------------------
+
+// Seconds of a machine that has nothing else to do: a process of its own adds up the time that passes, divided by how
+// many times slower than alone things run just then. That is the number of threads that want to run over that of
+// processors, or how much longer than asked for a short sleep and some work take, whichever is more.
+static _Atomic int64_t *idle_ns;
+
+static inline double measured_slowness(double wanted, double passed)
+{
+    int running = 0;
+    FILE *file = fopen("/proc/loadavg", "re");
+    if (file != NULL && fscanf(file, "%*f %*f %*f %d/", &running) != 1)
+        running = 0;
+    if (file != NULL)
+        fclose(file);
+    const double crowd = (double)running / (double)sysconf(_SC_NPROCESSORS_ONLN), late = passed / wanted;
+    return MU_MAX(MU_MAX(crowd, late), 1.0);
+}
+
+static inline double processor_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static inline void run_idle_clock(pid_t parent)
+{
+    enum { WORK = 100000 };
+    const double pause = 0.004;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (double before = seconds_now(); getppid() == parent;) {
+        const double worked = processor_seconds();
+        sleep_seconds(pause);
+        for (volatile int i = 0; i < WORK; i++)
+            continue;
+        const double now = seconds_now(), wanted = pause + 0.0005 + processor_seconds() - worked;
+        atomic_fetch_add(idle_ns, (int64_t)((now - before) / measured_slowness(wanted, now - before) * 1e9));
+        before = now;
+    }
+    _exit(0);
+}
+
+static inline void start_idle_clock(void)
+{
+    if (idle_ns != NULL)
+        return;
+    idle_ns = mmap(NULL, sizeof *idle_ns, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(idle_ns != MAP_FAILED);
+    const pid_t parent = getpid(), clock = fork();
+    assert_true(clock >= 0);
+    if (clock == 0)
+        run_idle_clock(parent);
+}
+
+static inline double idle_now(void)
+{
+    start_idle_clock();
+    return (double)atomic_load(idle_ns) / 1e9;
+}
+
+// Whether at most `seconds` of an idle machine have passed since idle_now was `begin`.
+static inline bool in_time(double begin, double seconds) { return idle_now() - begin < seconds * MU_TEST_SLOWNESS; }
+
 static inline pid_t start_rank(int rank, rank_function *fn, void *arg)
 {
     fflush(NULL);
+    start_idle_clock();
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child > 0)

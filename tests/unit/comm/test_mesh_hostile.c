@@ -177,11 +177,119 @@ static void test_besieged(void **state)
     run_ranks(3, besieged_rank, NULL);
 }
 
+// Sends a greeting that says it is `rank`, and then something that cannot be the proof of the key.
+static void impersonate(int port, int rank, int to)
+{
+    uint8_t bytes[200];
+    const int fd = connect_to(port);
+    if (fd < 0)
+        return;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (uint8_t)draw();
+    memcpy(bytes, "MUSTER", 6);
+    bytes[6] = MU_WIRE_VERSION;
+    bytes[7] = MU_PROTECTION_TLS;
+    memset(bytes + 8, 0, 8);
+    bytes[8] = (uint8_t)rank;
+    bytes[12] = (uint8_t)to;
+    memcpy(bytes + 48, "\x16\x03\x01\x00\x70\x01\x00\x00\x6c\x03\x03", 11);
+    if (send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) > 0)
+        while (recv(fd, bytes, sizeof bytes, 0) > 0)
+            continue;
+    close(fd);
+}
+
+static int port_of(int rank) { return atoi(strrchr(test_peer_addresses[rank], ':') + 1); }
+
+// A stranger on this host says again and again that it is the rank that comes last, for longer than a process with the
+// key would be borne with.
+static int impersonated_rank(int rank, void *arg)
+{
+    (void)arg;
+    mu_mesh_options options = options_of(rank);
+    options.join_seconds = 30;
+    for (const double begin = seconds_now(); rank == 2 && seconds_now() - begin < 6; sleep_seconds(0.1))
+        for (int to = 0; to < 2; to++)
+            impersonate(port_of(to), 2, to);
+    mu_mesh *mesh = mu__mesh_join(&options);
+    CHECK(mesh != NULL);
+    mu_release(mesh);
+    return 0;
+}
+
+static void test_impersonated(void **state)
+{
+    (void)state;
+    run_ranks(3, impersonated_rank, NULL);
+}
+
+// Many strangers who never rest, before, while and after the job comes together: it comes as fast, and lives.
+static int flooded_rank(int rank, void *arg)
+{
+    (void)arg;
+    mu_mesh_options options = options_of(rank);
+    mu_blocks blocks;
+    options.heartbeat_seconds = 2;
+    sleep_seconds(0.2);
+    const double begin = seconds_now(), idle_begin = idle_now();
+    mu_mesh *mesh = mu__mesh_join(&options);
+    CHECK(mesh != NULL);
+    CHECK(in_time(idle_begin, 3));
+    for (bool go_on = true; go_on; sleep_seconds(0.05)) {
+        const uint8_t own = seconds_now() - begin < 6;
+        CHECK(mu__mesh_exchange(mesh, "as usual", &own, 1, &blocks) == MU_OK);
+        go_on = *(uint8_t *)blocks.data[0] != 0; // rank 0 decides
+        mu__blocks_free(&blocks);
+    }
+    mu_release(mesh);
+    return 0;
+}
+
+static pid_t flood(int seed)
+{
+    const pid_t stranger = fork();
+    assert_true(stranger >= 0);
+    if (stranger > 0)
+        return stranger;
+    random_state += (uint64_t)seed * 7654321;
+    for (alarm(120);;) {
+        int held[200];
+        for (int i = 0; i < 200; i++) {
+            static uint8_t bytes[400];
+            held[i] = connect_to(port_of((int)(draw() % 3)));
+            const size_t n = fill(bytes, sizeof bytes, i % 5);
+            if (held[i] >= 0 && i % 2 == 0)
+                (void)!send(held[i], bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT); // or it was turned away already
+        }
+        for (int i = 0; i < 200; i++)
+            if (held[i] >= 0)
+                close(held[i]);
+    }
+}
+
+static void test_flooded(void **state)
+{
+    (void)state;
+    pid_t children[MOST_RANKS];
+    make_peers(3);
+    const pid_t stranger = flood(1);
+    for (int i = 0; i < 3; i++)
+        children[i] = start_rank(i, flooded_rank, NULL);
+    int failed = 0;
+    for (int i = 0; i < 3; i++)
+        failed += wait_rank(children[i]) != 0;
+    kill(stranger, SIGKILL);
+    assert_int_equal(wait_rank(stranger), 1000 + SIGKILL);
+    assert_int_equal(failed, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attacked),
         cmocka_unit_test(test_besieged),
+        cmocka_unit_test(test_impersonated),
+        cmocka_unit_test(test_flooded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ static int differ(world *w, mu_collective *c)
         const oddity *o = &oddities[i];
         char odd[64];
         snprintf(odd, sizeof odd, "of /job:worker/task:%d", m->odd);
-        const double began = seconds_now();
+        const double began = idle_now();
         CHECK(call(c, o, process == m->odd, m->n, data) == o->code);
         CHECK(in_time(began, 20));
         const mu_error error = mu_error_take();
