@@ -36,12 +36,14 @@ typedef struct mu_mesh_options {
 // of them; MUSTER_ALLOW_UNAUTHENTICATED lets anyone who reaches the port.
 
 // mu__mesh_key reads the cluster's key from MUSTER_CLUSTER_KEY or MUSTER_CLUSTER_KEY_FILE into `out`, freed with
-// mu__free; NULL there if neither is set. Errors: INVALID_ARGUMENT for both, or a key under 16 characters; the file's.
+// mu__free; NULL there if neither is set. Errors: INVALID_ARGUMENT for both, or a file that is no text; the file's.
 mu_status mu__mesh_key(char **out);
 
 // mu__mesh_join joins the job; owned by the caller, NULL on error. Blocks; after 10 s it says on the log who is
 // there, who is missing and why (refused, unreachable, name not found, wrong key, another version).
-// Errors: DEADLINE_EXCEEDED naming those missing; UNAUTHENTICATED; FAILED_PRECONDITION where greetings differ.
+// Errors: DEADLINE_EXCEEDED naming those missing, and who came without proof of the key; INVALID_ARGUMENT for a key that
+// can be guessed, or two processes of one task; UNAUTHENTICATED for addresses that need a key where there is none;
+// FAILED_PRECONDITION where greetings of processes with the key differ.
 mu_mesh *mu__mesh_join(const mu_mesh_options *options);
 
 int mu__mesh_rank(const mu_mesh *mesh);

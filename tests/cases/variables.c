@@ -1,6 +1,9 @@
 // Core cases F, H and I: mirrored variables, ON_READ variables, checkpoints.
 #include "cases.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 static mu_value *make_foo(mu_value *arguments, void *arg)
 {
     (void)arguments, (void)arg;
@@ -391,11 +394,17 @@ static void core_109(void)
 
 // ---- Checkpoints --------------------------------------------------------------------------------
 
-static const char *const file = "core-cases.safetensors";
+// Between save and restore; each run of the cases has its own.
+static char file[] = "/tmp/muster-cases-XXXXXX.safetensors";
 
 static mu_status save(mu_variable *v)
 {
     mu_tensor *value = mu_variable_read(v);
+    if (strstr(file, "XXXXXX")) {
+        const int made = mkstemps(file, (int)strlen(".safetensors"));
+        CHECK(made >= 0);
+        close(made);
+    }
     return value ? mu_save_tensors(file, mu_map("v", value, MU_END)) : mu_error_code();
 }
 

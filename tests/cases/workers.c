@@ -583,7 +583,12 @@ void run_on_workers(const one_case *c)
     char self[512], mark[64], command[1600], line[512], words[512] = "nothing";
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
-    snprintf(mark, sizeof mark, "/tmp/muster-case-%d", (int)getpid());
+    snprintf(mark, sizeof mark, "/tmp/muster-case-XXXXXX");
+    if (!mkdtemp(mark)) {
+        fail_case(__LINE__, "no folder can be made in /tmp");
+        return;
+    }
+    strcat(mark, "/mark");
     setenv("CASE_MARK", mark, 1);
     snprintf(command, sizeof command, "'%s' launch -n %d --replicas %d --timeout 300 %s -- '%s' --worker %s 2>&1",
              MUSTER_COMMAND, c->workers, c->replicas, c->options ? c->options : "", self, c->name);
@@ -595,4 +600,6 @@ void run_on_workers(const one_case *c)
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         fail_case(__LINE__, "exit code %d; %s", WIFEXITED(status) ? WEXITSTATUS(status) : -1, words);
     unlink(mark);
+    *strrchr(mark, '/') = '\0';
+    rmdir(mark);
 }

@@ -1,4 +1,5 @@
 // IDX files and Fashion-MNIST: contents, types, every way a file can be damaged, files that do not fit together.
+#include "../scratch.h"
 #include "data_test.h"
 
 #include <sys/stat.h>
@@ -155,19 +156,11 @@ static void test_gzip_damage(void **state)
 
 static int use_folder(void **state)
 {
-    (void)state;
+    if (scratch_enter(state) != 0)
+        return -1;
     mkdir(folder, 0777);
     mkdir("muster-test-fashion/fashion-mnist", 0777);
     return setenv("MUSTER_DATA_DIR", folder, 1);
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unlink("muster-test-fashion/fashion-mnist/t10k-images-idx3-ubyte.gz");
-    unlink("muster-test-fashion/fashion-mnist/t10k-labels-idx1-ubyte.gz");
-    rmdir("muster-test-fashion/fashion-mnist");
-    return rmdir(folder);
 }
 
 int main(void)
@@ -176,5 +169,5 @@ int main(void)
         DATA_TEST(test_bytes),   DATA_TEST(test_big_endian),     DATA_TEST(test_damage),
         DATA_TEST(test_fashion), DATA_TEST(test_fashion_damage), DATA_TEST(test_gzip_damage),
     };
-    return cmocka_run_group_tests(tests, use_folder, remove_folder);
+    return cmocka_run_group_tests(tests, use_folder, scratch_leave);
 }

@@ -1,5 +1,6 @@
 // safetensors: what is written is read back, Python's files are read, files stay the bytes that Python reads,
 // and every lie in a header is DATA_LOSS, never a crash or a wrong tensor.
+#include "../scratch.h"
 #include "io/io.h"
 
 #include <setjmp.h>
@@ -13,15 +14,12 @@ static const char path[] = "test_safetensors.tmp.safetensors";
 
 static int start(void **state)
 {
-    (void)state;
-    return mu_init(.threads = 1) == MU_OK ? 0 : -1;
+    return scratch_enter(state) == 0 && mu_init(.threads = 1) == MU_OK ? 0 : -1;
 }
 
 static int finish(void **state)
 {
-    (void)state;
-    remove(path);
-    return mu_exit(true) == 0 && mu__live_objects(stderr) == 0 ? 0 : -1;
+    return mu_exit(true) == 0 && mu__live_objects(stderr) == 0 ? scratch_leave(state) : -1;
 }
 
 // The tensors of tests/golden/make_safetensors.py.

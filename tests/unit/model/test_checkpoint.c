@@ -1,6 +1,7 @@
 // Checkpoints: a run that is broken off anywhere ends with the bits of an undisturbed one; files are whole or not
 // there, fit any number of replicas, and damage is passed over or named.
 #include "base/private.h"
+#include "../scratch.h"
 #include "model_test.h"
 
 #include <muster/checkpoint.h>
@@ -287,5 +288,5 @@ int main(void)
         MODEL_TEST(a_killed_save_leaves_the_one_before),
         MODEL_TEST(wrong_uses_say_what_is_wrong),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }

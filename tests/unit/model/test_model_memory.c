@@ -1,5 +1,6 @@
 // Every allocation of building, training, measuring and saving a model fails once: the call says so, replicas
 // release each other, and nothing is lost or left behind.
+#include "../scratch.h"
 #include "model_test.h"
 
 #include <unistd.h>
@@ -67,5 +68,5 @@ int main(void)
         MODEL_TEST(on_one_replica),
         MODEL_TEST(on_three_replicas),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }

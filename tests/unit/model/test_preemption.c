@@ -1,6 +1,7 @@
 // The preemption handler in one process: what it refuses, what it counts, when it saves, and the exit code. Jobs of
 // several processes under SIGTERM at any moment are in tests/ranks.
 #include "base/private.h"
+#include "../scratch.h"
 #include "model_test.h"
 
 #include <muster/checkpoint.h>
@@ -197,5 +198,5 @@ int main(void)
         cmocka_unit_test(a_grace_period),
         cmocka_unit_test(parameter_servers_are_not_for_it),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }

@@ -1,5 +1,6 @@
 // Weights in files: from any strategy to any other, checked as a whole before the first one changes; the
 // checkpoint callback.
+#include "../scratch.h"
 #include "model_test.h"
 
 #include <unistd.h>
@@ -146,5 +147,5 @@ int main(void)
         MODEL_TEST(checkpoints_are_saved),
         MODEL_TEST(marked_weights_fail_until_restored),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
