@@ -88,14 +88,14 @@ typedef struct mu_multi_worker_mirrored_strategy_args {
 // Workers of one host that may run on the same cores divide them, and have as many devices as their part has cores
 // (MUSTER_CPU_DEVICES chooses another number). With `deterministic` in the options all replicas of the job have as many
 // threads as the one with fewest.
-// After any failure on any worker (a failed step or reduction, a lost worker) the job is dead: every later call on every
-// worker fails with the error of that first failure. End the process and start the job again, from a checkpoint.
+// After any failure on any worker (a failed step or reduction, a lost worker) the job is dead: every later call on
+// every worker fails with the error of that first failure. End the process and start the job again, from a checkpoint.
 // Blocks: until all workers have joined (MUSTER_TIMEOUT); after 10 s the log says who is missing, and from where
 // connections came that did not prove the cluster's key.
 // Errors: INVALID_ARGUMENT for a cluster that cannot be, or that does not say which task this is; DEADLINE_EXCEEDED
-// naming who is missing, also where a worker has another key; FAILED_PRECONDITION if workers differ in version or number
-// of devices, the cluster's variables changed after the first strategy was made, or an earlier strategy of this process
-// has another cluster.
+// naming who is missing, also where a worker has another key; FAILED_PRECONDITION if workers differ in version or in
+// number of devices, the cluster's variables changed after the first strategy was made, or an earlier strategy of this
+// process has another cluster.
 #define mu_multi_worker_mirrored_strategy(...) \
     mu_multi_worker_mirrored_strategy_with(MU_ARGS(mu_multi_worker_mirrored_strategy_args, __VA_ARGS__))
 MU_API mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirrored_strategy_args *args);

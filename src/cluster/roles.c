@@ -173,7 +173,8 @@ static bool is_all_addresses(const char *address)
     if (!bracketed)
         return inet_aton(host, &four) != 0 && four.s_addr == INADDR_ANY;
     return inet_pton(AF_INET6, host, &six) == 1 &&
-           (IN6_IS_ADDR_UNSPECIFIED(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && memcmp(&six.s6_addr[12], "\0\0\0\0", 4) == 0));
+           (IN6_IS_ADDR_UNSPECIFIED(&six) ||
+            (IN6_IS_ADDR_V4MAPPED(&six) && memcmp(&six.s6_addr[12], "\0\0\0\0", 4) == 0));
 }
 
 typedef struct named_task {
@@ -197,9 +198,9 @@ static mu_status check_addresses(named_task *tasks, size_t n)
                              tasks[i].job, tasks[i].index, tasks[i].address);
         if (n > 1 && is_all_addresses(tasks[i].address))
             return mu__error(MU_INVALID_ARGUMENT,
-                             "%s %d is at \"%s\", which means every address of a machine: one can listen there, but the "
-                             "other tasks cannot call it; give the name or address by which their hosts reach it (on one "
-                             "machine 127.0.0.1%s)",
+                             "%s %d is at \"%s\", which means every address of a machine: one can listen there, but "
+                             "the other tasks cannot call it; give the name or address by which their hosts reach it "
+                             "(on one machine 127.0.0.1%s)",
                              tasks[i].job, tasks[i].index, tasks[i].address, strrchr(tasks[i].address, ':'));
         *(is_this_machine(tasks[i].address) ? &here : &elsewhere) = &tasks[i];
     }

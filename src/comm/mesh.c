@@ -233,9 +233,10 @@ void mu__peer_gone(mu_mesh *mesh, int rank, const char *why)
     char word[MU_MAX_WORD + 80], own[MU_MAX_WORD + 16];
     mu__last_word(peer, word, sizeof word);
     mu__own_doing(mesh, own, sizeof own);
-    mu__mesh_fail_text(mesh, MU_UNAVAILABLE, "%s (%s) is gone: %s; %s. %s noticed while %s. Look at that process and its "
-                       "host, then start the job again.", peer->name, mu__peer_where(peer), why, word,
-                       mesh->peers[mesh->rank].name, own);
+    mu__mesh_fail_text(mesh, MU_UNAVAILABLE,
+                       "%s (%s) is gone: %s; %s. %s noticed while %s. Look at that process and its host, then start "
+                       "the job again.",
+                       peer->name, mu__peer_where(peer), why, word, mesh->peers[mesh->rank].name, own);
 }
 
 void mu__peer_flush(mu_mesh *mesh, int rank)

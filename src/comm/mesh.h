@@ -41,8 +41,8 @@ mu_status mu__mesh_key(char **out);
 
 // mu__mesh_join joins the job; owned by the caller, NULL on error. Blocks; after 10 s it says on the log who is
 // there, who is missing and why (refused, unreachable, name not found, wrong key, another version).
-// Errors: DEADLINE_EXCEEDED naming those missing, and who came without proof of the key; INVALID_ARGUMENT for a key that
-// can be guessed, or two processes of one task; UNAUTHENTICATED for addresses that need a key where there is none;
+// Errors: DEADLINE_EXCEEDED naming those missing, and who came without proof of the key; INVALID_ARGUMENT for a key
+// that can be guessed, or two processes of one task; UNAUTHENTICATED for addresses that need a key where there is none;
 // FAILED_PRECONDITION where greetings of processes with the key differ.
 mu_mesh *mu__mesh_join(const mu_mesh_options *options);
 

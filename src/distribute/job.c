@@ -75,7 +75,7 @@ static mu_status complain(const mu_job *job, const char *difference)
     return mu__error(MU_FAILED_PRECONDITION,
                      "mu_multi_worker_mirrored_strategy: this process is %s of a cluster that an earlier strategy has "
                      "joined, and can be in one cluster at a time; the one given now differs: %s. Give both the same "
-                     "cluster (mu_strategy_cluster_resolver of the earlier strategy), or release the earlier one first.",
+                     "cluster (mu_strategy_cluster_resolver of the earlier one), or release the earlier one first.",
                      job->members[job->rank].name, difference);
 }
 

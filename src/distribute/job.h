@@ -10,8 +10,8 @@ typedef struct mu_job mu_job;
 // mu__job_of is the runtime's, owned by the caller (mu_release).
 mu_job *mu__job_of(mu_runtime *runtime);
 
-// mu__job_enter returns the mesh of this job, and counts the caller in. If nobody is in it, `join` makes the mesh. Who is
-// in it already must have the same peers, in the same order and at the same addresses, and the same rank: else
+// mu__job_enter returns the mesh of this job, and counts the caller in. If nobody is in it, `join` makes the mesh. Who
+// is in it already must have the same peers, in the same order and at the same addresses, and the same rank: else
 // FAILED_PRECONDITION, which says what differs. Blocks while another thread enters. NULL on error.
 typedef mu_mesh *mu_job_join(void *arg);
 mu_mesh *mu__job_enter(mu_job *job, int rank, int n, const mu_mesh_peer *peers, mu_job_join *join, void *arg);

@@ -1,9 +1,9 @@
 // MultiWorkerMirroredStrategy: the same variables and steps on the replicas of several processes.
 //
-// Making it joins the job: a roll call of all workers of the cluster (a second strategy finds the job there), after which
-// those of one host divide its cores; then two groups, one of all replicas for the collectives of steps, one of all
-// workers for what is put together outside of them. From there on it is a MirroredStrategy whose local replicas are some
-// of more. A cluster of one worker, or none, needs no network.
+// Making it joins the job: a roll call of all workers of the cluster (a second strategy finds the job there), after
+// which those of one host divide its cores; then two groups, one of all replicas for the collectives of steps, one of
+// all workers for what is put together outside of them. From there on it is a MirroredStrategy whose local replicas are
+// some of more. A cluster of one worker, or none, needs no network.
 #include "cluster/cluster.h"
 #include "distribute/distribute.h"
 #include "distribute/job.h"

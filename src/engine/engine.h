@@ -64,8 +64,8 @@ mu_device *mu__device_by_name(mu_runtime *runtime, const char *name);
 
 // Processes that may use the same cores divide them. mu__device_cores says which cores the CPU devices have been made
 // for. mu__device_share keeps part `index` of `count` equal parts of them, in the order of their numbers, for this
-// process: its devices, which are then as many as the smallest part has cores unless a number was asked for, and all
-// its other threads. With more processes than cores several have the same one. Nothing may run on the devices meanwhile.
+// process: its devices, then as many as the smallest part has cores unless a number was asked for, and all its other
+// threads. With more processes than cores several have the same one. Nothing may run on the devices meanwhile.
 // mu__device_limit keeps all of them to so many threads each; mu__device_least is the smallest number that one has.
 void mu__device_cores(mu_runtime *runtime, cpu_set_t *out);
 void mu__device_share(mu_runtime *runtime, int index, int count);
