@@ -140,7 +140,7 @@ static void gather_u8(bench *b)
 
 static void adam(bench *b)
 {
-    const mu_adam_scalars s = {1e-3f, 0.9f, 0.999f, 1e-7f};
+    const mu_adam_scalars s = {1e-3f, 0.1f, 0.001f, 1e-7f};
     b->k->adam(b->big[0], b->big[1], b->big[2], b->big[3], s, 0, N_PARAMETERS);
 }
 

@@ -9,11 +9,10 @@
 void MU_KERNEL(adam)(float *restrict param, float *restrict m, float *restrict v, const float *restrict grad,
                      mu_adam_scalars s, int64_t begin, int64_t end)
 {
-    const float rest_1 = 1 - s.beta_1, rest_2 = 1 - s.beta_2;
     for (int64_t i = begin; i < end; i++) {
         const float g = grad[i];
-        m[i] += (g - m[i]) * rest_1;
-        v[i] += (g * g - v[i]) * rest_2;
+        m[i] += (g - m[i]) * s.rest_1;
+        v[i] += (g * g - v[i]) * s.rest_2;
         param[i] -= s.alpha * m[i] / (sqrtf(v[i]) + s.epsilon);
     }
 }

@@ -106,9 +106,10 @@ static void run_part(void *arg, int64_t begin, int64_t end)
     else if (!j->fast)
         (adam ? f32_adam : f32_descend)(j, begin, end);
     else if (adam)
-        mu__kernels()->adam(j->variable, j->slots[0], j->slots[1], j->grad,
-                            (mu_adam_scalars){(float)j->rate, (float)j->beta_1, (float)j->beta_2, (float)j->epsilon},
-                            begin, end);
+        mu__kernels()->adam(
+            j->variable, j->slots[0], j->slots[1], j->grad,
+            (mu_adam_scalars){(float)j->rate, (float)(1 - j->beta_1), (float)(1 - j->beta_2), (float)j->epsilon}, begin,
+            end);
     else
         mu__kernels()->sgd(j->variable, j->slots[0], j->grad,
                            (mu_sgd_scalars){(float)j->rate, (float)j->momentum, j->nesterov}, begin, end);

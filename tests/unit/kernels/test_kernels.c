@@ -553,13 +553,13 @@ static void check_argmax(void)
 
 static void check_adam_case(int64_t n)
 {
-    const mu_adam_scalars s = {.alpha = 1e-3f, .beta_1 = 0.9f, .beta_2 = 0.999f, .epsilon = 1e-7f};
+    const mu_adam_scalars s = {.alpha = 1e-3f, .rest_1 = 0.1f, .rest_2 = 0.001f, .epsilon = 1e-7f};
     float *state[3] = {reals(n, 1), reals(n, 1e-2f), reals(n, 1e-3f)}, *again[3], *g = reals(n, 0.1f);
     double *want[3] = {doubles(n), doubles(n), doubles(n)};
     for (int64_t i = 0; i < n; i++) {
         state[2][i] = fabsf(state[2][i]);
-        want[1][i] = state[1][i] + ((double)g[i] - state[1][i]) * (1 - s.beta_1);
-        want[2][i] = state[2][i] + ((double)g[i] * g[i] - state[2][i]) * (1 - s.beta_2);
+        want[1][i] = state[1][i] + ((double)g[i] - state[1][i]) * s.rest_1;
+        want[2][i] = state[2][i] + ((double)g[i] * g[i] - state[2][i]) * s.rest_2;
         want[0][i] = state[0][i] - s.alpha * want[1][i] / (sqrt(want[2][i]) + s.epsilon);
     }
     for (int j = 0; j < 3; j++) {
