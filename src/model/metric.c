@@ -39,19 +39,81 @@ static mu_metric *new_metric(const char *name, mu_tensor *(*values)(mu_tensor *,
     return mu__give(metric);
 }
 
-// One where the largest output stands at the label's place.
+// ---- Accuracy -----------------------------------------------------------------------------------
+
+#define THRESHOLD .5  // of Keras's BinaryAccuracy
+
+// How labels and predictions are compared: Keras chooses by their shapes when it is told "accuracy".
+typedef enum comparison { BINARY, SPARSE, CATEGORICAL } comparison;
+
+static comparison comparison_of(const mu_shape *labels, const mu_shape *predictions)
+{
+    if (predictions->dims[predictions->rank - 1] == 1)
+        return BINARY;
+    return labels->rank < predictions->rank || labels->dims[labels->rank - 1] == 1 ? SPARSE : CATEGORICAL;
+}
+
+// Labels that would be broadcast against the predictions are refused.
+static mu_status check_accuracy(const mu_shape *labels, const mu_shape *predictions)
+{
+    char seen[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    mu_shape wanted = *predictions;
+    if (predictions->rank < 2)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_accuracy: the predictions have shape %s; expected [batch, classes], or [batch, 1] for two "
+                         "classes. Reshape the model's output",
+                         mu__shape_text(predictions, seen));
+    const comparison how = comparison_of(labels, predictions);
+    if (how != CATEGORICAL)
+        wanted.dims[wanted.rank - 1] = 1;
+    if (labels->rank < wanted.rank)
+        wanted.rank--;
+    if (mu__shape_compatible(labels, &wanted))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_accuracy: the labels have shape %s, the predictions %s; expected %s. Check the last axis of the "
+                     "labels and the number of units of the last layer",
+                     mu__shape_text(labels, seen), mu__shape_text(predictions, other),
+                     how == BINARY ? "one label of 0 or 1 for each prediction"
+                                   : "one class number for each row of predictions, or a column of labels for each "
+                                     "column of predictions");
+}
+
+// One where a prediction over the threshold meets a label of 1, or another a label of 0.
+static mu_tensor *right_decisions(mu_tensor *y_true, mu_tensor *y_pred)
+{
+    if (mu_tensor_rank(y_true) < mu_tensor_rank(y_pred))
+        y_true = mu_expand_dims(y_true, -1);
+    mu_tensor *over = mu_greater(y_pred, mu_constant(mu_tensor_dtype(y_pred), THRESHOLD));
+    return mu_equal(mu_cast(over, mu_tensor_dtype(y_true)), y_true);
+}
+
+// One where the largest output stands at the label's place. A label that is no whole number is never right.
 static mu_tensor *right_classes(mu_tensor *y_true, mu_tensor *y_pred)
 {
-    int rank = mu_tensor_rank(y_true);
-    if (rank > 0 && rank == mu_tensor_rank(y_pred) && mu_tensor_dim(y_true, -1) == 1)
+    const mu_dtype dtype = mu__dtype_is_float(mu_tensor_dtype(y_true)) ? MU_F64 : MU_I64;
+    if (mu_tensor_rank(y_true) == mu_tensor_rank(y_pred))
         y_true = mu_squeeze(y_true, -1);
-    mu_tensor *chosen = mu_argmax(y_pred, -1);
-    return mu_cast(mu_equal(mu_cast(y_true, MU_I64), mu_cast(chosen, MU_I64)), mu__floatx());
+    return mu_equal(mu_cast(y_true, dtype), mu_cast(mu_argmax(y_pred, -1), dtype));
+}
+
+static mu_tensor *right_columns(mu_tensor *y_true, mu_tensor *y_pred)
+{
+    return mu_equal(mu_argmax(mu_cast(y_true, mu__floatx()), -1), mu_argmax(y_pred, -1));
+}
+
+static mu_tensor *right_answers(mu_tensor *y_true, mu_tensor *y_pred)
+{
+    if (check_accuracy(&y_true->shape, &y_pred->shape) != MU_OK)
+        return NULL;
+    mu_tensor *(*const compare[])(mu_tensor *, mu_tensor *) = {
+        [BINARY] = right_decisions, [SPARSE] = right_classes, [CATEGORICAL] = right_columns};
+    return mu_cast(compare[comparison_of(&y_true->shape, &y_pred->shape)](y_true, y_pred), mu__floatx());
 }
 
 mu_metric *mu_accuracy(void)
 {
-    return new_metric("accuracy", right_classes);
+    return new_metric("accuracy", right_answers);
 }
 
 mu_metric *mu_mean_metric(const char *name)

@@ -16,6 +16,48 @@ static void eager_accuracy(void **state)
     assert_true(mu_metric_result(accuracy) == 0);
 }
 
+// Keras's choices: the values are what keras.metrics gives for the same numbers.
+static void accuracy_is_chosen_by_shapes(void **state)
+{
+    (void)state;
+    static const int64_t row[] = {4}, column[] = {4, 1}, pairs[] = {4, 2}, steps[] = {2, 2, 1}, flat_steps[] = {2, 2};
+    static const double sigmoid[] = {.9, .2, .5, .7}, ones[] = {1, 0, 0, 0}, hot[] = {1, 0, 0, 1, 1, 0, 0, 1},
+                        scores[] = {.9, .1, .2, .8, .3, .7, .6, .4}, halves[] = {.5, 1, 1, 0};
+    const int64_t whole[] = {1, 0, 0, 0};
+    const bool yes[] = {true, false, false, false};
+    const struct {
+        mu_tensor *labels, *predictions;
+        double wanted;
+    } cases[] = {
+        {mu_tensor_new(MU_F64, 1, row, ones), mu_tensor_new(MU_F64, 2, column, sigmoid), .75},
+        {mu_tensor_new(MU_F64, 2, column, ones), mu_tensor_new(MU_F64, 2, column, sigmoid), .75},
+        {mu_tensor_new(MU_I64, 1, row, whole), mu_tensor_new(MU_F64, 2, column, sigmoid), .75},
+        {mu_tensor_new(MU_BOOL, 1, row, yes), mu_tensor_new(MU_F64, 2, column, sigmoid), .75},
+        {mu_tensor_new(MU_F64, 2, flat_steps, ones), mu_tensor_new(MU_F64, 3, steps, sigmoid), .75},
+        {mu_tensor_new(MU_F64, 2, pairs, hot), mu_tensor_new(MU_F64, 2, pairs, scores), .5},
+        {mu_tensor_new(MU_F64, 1, row, halves), mu_tensor_new(MU_F64, 2, pairs, scores), .75},
+    };
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        mu_metric *accuracy = mu_accuracy();
+        assert_int_equal(mu_metric_update(accuracy, cases[i].labels, cases[i].predictions), MU_OK);
+        if (mu_metric_result(accuracy) != cases[i].wanted)
+            fail_msg("case %zu: %g; wanted %g", i, mu_metric_result(accuracy), cases[i].wanted);
+    }
+}
+
+static void accuracy_names_shapes_that_do_not_fit(void **state)
+{
+    (void)state;
+    mu_metric *accuracy = mu_accuracy();
+    mu_tensor *two = numbers(2, (int64_t[]){6, 2}, 1), *three = numbers(2, (int64_t[]){6, 3}, 2);
+    assert_int_equal(mu_metric_update(accuracy, two, three), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "mu_accuracy: the labels have shape [6, 2], the predictions [6, 3]");
+    assert_int_equal(mu_metric_update(accuracy, two, numbers(2, (int64_t[]){6, 1}, 3)), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "one label of 0 or 1 for each prediction");
+    assert_int_equal(mu_metric_update(accuracy, two, numbers(1, (int64_t[]){6}, 3)), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "[batch, 1] for two classes");
+}
+
 static void eager_mean(void **state)
 {
     (void)state;
@@ -67,6 +109,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(eager_accuracy),
+        MODEL_TEST(accuracy_is_chosen_by_shapes),
+        MODEL_TEST(accuracy_names_shapes_that_do_not_fit),
         MODEL_TEST(eager_mean),
         MODEL_TEST(sums_over_parts),
         MODEL_TEST(state_of_another_scope_is_refused),
