@@ -389,7 +389,7 @@ const uint8_t *mu__cursor_bytes(mu_cursor *cursor, size_t bytes);  // NULL and b
 // Errors: NOT_FOUND, PERMISSION_DENIED, DATA_LOSS (corrupt or truncated gzip), RESOURCE_EXHAUSTED (over the limit).
 mu_status mu__file_read(const char *path, size_t limit, void **data, size_t *bytes);
 
-// Atomic writing: to `path`.tmp-PID in the same folder; commit syncs and renames, then syncs the folder;
+// Atomic writing: to a temporary file in the same folder (temporary.c); commit syncs, renames, syncs the folder;
 // abandon removes. A full disk is RESOURCE_EXHAUSTED naming the file and the bytes; the old file stays.
 typedef struct mu_file_writer mu_file_writer;
 mu_file_writer *mu__file_create(const char *path);

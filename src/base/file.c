@@ -2,7 +2,7 @@
 //
 // What is allocated follows what was really read, never what a header claims. A writer works on a
 // temporary file beside its goal, so a crash or a full disk leaves the old file.
-#include "base/base.h"
+#include "base/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { CHUNK = 1 << 16, WRITE_BUFFER = 1 << 18, MOST_TEMPORARY_NAMES = 100 };
+enum { CHUNK = 1 << 16, WRITE_BUFFER = 1 << 18 };
 
 // ---- Reading ------------------------------------------------------------------------------------
 
@@ -265,32 +265,12 @@ struct mu_file_writer {
 static void writer_free(mu_file_writer *file)
 {
     if (file->fd >= 0) {
+        unlink(file->temporary);  // still locked, so that nobody else takes it for left behind
         close(file->fd);
-        unlink(file->temporary);
     }
     mu__free(file->path);
     mu__free(file->temporary);
     mu__free(file);
-}
-
-// Another process of the same number (in another container) or another thread may be writing the same
-// file: each takes a name that is free.
-static mu_status open_temporary(mu_file_writer *file)
-{
-    const size_t bytes = strlen(file->path) + 40;
-    file->temporary = mu__alloc(bytes);
-    if (file->temporary == NULL)
-        return MU_RESOURCE_EXHAUSTED;
-    snprintf(file->temporary, bytes, "%s.tmp-%ld", file->path, (long)getpid());
-    for (int attempt = 1; attempt <= MOST_TEMPORARY_NAMES; attempt++) {
-        file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file->fd >= 0)
-            return MU_OK;
-        if (errno != EEXIST)
-            break;
-        snprintf(file->temporary, bytes, "%s.tmp-%ld-%d", file->path, (long)getpid(), attempt);
-    }
-    return system_failure("create", file->temporary);
 }
 
 mu_file_writer *mu__file_create(const char *path)
@@ -312,7 +292,7 @@ mu_file_writer *mu__file_create(const char *path)
         return NULL;
     file->fd = -1;
     file->path = mu__strdup(path);
-    if (file->path != NULL && open_temporary(file) == MU_OK)
+    if (file->path != NULL && mu__temporary_create(path, &file->temporary, &file->fd) == MU_OK)
         return file;
     writer_free(file);
     return NULL;

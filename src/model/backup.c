@@ -5,6 +5,8 @@
 // signal ends fit. Deleted after a successful end, with its folder if nothing else is there: the next run begins anew.
 #include "model/checkpoint.h"
 
+#include "base/temporary.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -24,7 +26,7 @@ static const char *const data_key = "muster.data";
 static mu_status save(backup *state, mu_model *model)
 {
     char epoch[24], step[24];
-    const mu_fit_position *at = model->position;
+    const mu_fit_position *at = model->use->position;
     char *data = mu__fit_data_state(model);
     mu_checkpoint *checkpoint = data ? mu_checkpoint_new(.model = model) : NULL;
     snprintf(epoch, sizeof epoch, "%d", at->epoch);
@@ -59,7 +61,7 @@ static mu_status take_up(mu_model *model, mu_tensor_file *file)
     const char *data = mu_tensor_file_metadata(file, data_key);
     mu_checkpoint *checkpoint = mu_checkpoint_new(.model = model);
     MU_TRY(checkpoint ? mu__checkpoint_read(checkpoint, file) : mu_error_code());
-    mu_fit_position *at = model->position;
+    mu_fit_position *at = model->use->position;
     at->epoch = (int)epoch;
     at->step = step;
     mu__free(at->restored);
@@ -74,6 +76,7 @@ static mu_status restore(const mu_logs *logs, void *arg)
     backup *state = arg;
     state->steps = 0;
     MU_TRY(mu__directory_make(state->folder));
+    mu__temporary_sweep(state->path);
     if (access(state->path, F_OK) != 0)
         return MU_OK;
     mu_tensor_file *file = mu__tensor_file_open(state->path);

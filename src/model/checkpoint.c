@@ -5,6 +5,8 @@
 // model needs) is metadata. Restoring first checks everything, then changes everything.
 #include "model/checkpoint.h"
 
+#include "base/temporary.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -52,6 +54,8 @@ static mu_status check_variables(const mu_value *value)
     return MU_OK;
 }
 
+static mu_status check_names(const mu_checkpoint *checkpoint);
+
 mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *given)
 {
     mu_checkpoint_args args;
@@ -70,7 +74,8 @@ mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *given)
     checkpoint->optimizer = mu_retain(args.optimizer);
     checkpoint->variables = mu_retain(args.variables);
     checkpoint->iterator = mu_retain(args.iterator);
-    return mu__give(checkpoint);
+    mu__give(checkpoint);
+    return check_names(checkpoint) == MU_OK ? checkpoint : NULL;
 }
 
 void mu__checkpoint_count(mu_checkpoint *checkpoint, int64_t *counter) { checkpoint->counter = counter; }
@@ -92,7 +97,8 @@ static mu_status add(entries *all, mu_variable *variable)
             return all->items[i] == variable
                        ? MU_OK
                        : mu__error(MU_INVALID_ARGUMENT,
-                                   "two variables of the checkpoint are named '%s'; give one of them another name",
+                                   "two variables of the checkpoint are named '%s', under which a file holds one. Give "
+                                   "one of them another name when it is made",
                                    name);
     return MU_PUSH(all, variable);
 }
@@ -138,6 +144,58 @@ static mu_status collect(const mu_checkpoint *checkpoint, entries *all)
     if (optimizer)
         MU_TRY(add_optimizer(all, optimizer));
     return checkpoint->variables ? add_variables(all, checkpoint->variables) : MU_OK;
+}
+
+// Whether a name is made of these parts with "/" between them; the last may be NULL.
+static bool is_joined(const char *name, const char *a, const char *b, const char *c)
+{
+    const char *const parts[] = {a, b, c};
+    for (int i = 0; i < 3 && parts[i]; i++) {
+        const size_t n = strlen(parts[i]);
+        if ((i > 0 && *name++ != '/') || strncmp(name, parts[i], n) != 0)
+            return false;
+        name += n;
+    }
+    return *name == '\0';
+}
+
+// Whether metrics or optimizer make a variable of this name in the first step, or before the first save.
+static bool will_be_made(const mu_checkpoint *checkpoint, const entries *all, const char *name)
+{
+    const mu_optimizer *optimizer = optimizer_of(checkpoint);
+    bool found = false;
+    for (int i = 0; checkpoint->model && i < checkpoint->model->n_metrics; i++) {
+        const mu_metric *metric = checkpoint->model->metrics[i];
+        found |= (!metric->total && is_joined(name, metric->name, "total", NULL)) ||
+                 (!metric->count && is_joined(name, metric->name, "count", NULL));
+    }
+    if (!optimizer)
+        return found;
+    const char *own = optimizer->ops->name;
+    found |= (!optimizer->iterations && is_joined(name, own, "iterations", NULL)) ||
+             (!optimizer->learning_rate && is_joined(name, own, "learning_rate", NULL));
+    for (size_t i = 0; i < all->n; i++)
+        for (int s = 0; s < optimizer->ops->n_slots && optimizer->slots.n == 0; s++)
+            found |= is_joined(name, own, mu_variable_name(all->items[i]), optimizer->ops->slot_names[s]);
+    return found;
+}
+
+// Names that collide are told when the checkpoint is made, not when hours of training are to be saved. What layers
+// without weights will make is not known yet.
+static mu_status check_names(const mu_checkpoint *checkpoint)
+{
+    entries all = {0};
+    mu_status status = collect(checkpoint, &all);
+    for (size_t i = 0; status == MU_OK && i < all.n; i++) {
+        const char *name = mu_variable_name(all.items[i]);
+        if (will_be_made(checkpoint, &all, name))
+            status = mu__error(MU_INVALID_ARGUMENT,
+                               "mu_checkpoint_new: the variable '%s' has the name that the optimizer or a metric gives to "
+                               "its own state. Give the variable another name when it is made",
+                               name);
+    }
+    mu__free(all.items);
+    return status;
 }
 
 static mu_status list_trainable(const mu_checkpoint *checkpoint, entries *out)
@@ -412,6 +470,7 @@ mu_status mu_checkpoint_restore(mu_checkpoint *checkpoint, const char *path)
     if (mu__pending())
         return mu_error_code();
     MU_TRY(need_outside(checkpoint, path, "mu_checkpoint_restore"));
+    mu__temporary_sweep(path);
     mu_tensor_file *file = mu__tensor_file_open(path);
     mu_status status = file ? mu__checkpoint_read(checkpoint, file) : mu_error_code();
     mu_release(file);

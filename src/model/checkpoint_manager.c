@@ -4,6 +4,8 @@
 // in step with it. A file that is damaged nevertheless is passed over for the one before.
 #include "model/checkpoint.h"
 
+#include "base/temporary.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -134,6 +136,24 @@ static mu_status list_numbers(const mu_checkpoint_manager *manager, numbers *out
     return status;
 }
 
+// Removes what killed saves of any number have left in the folder.
+static void sweep(const mu_checkpoint_manager *manager)
+{
+    DIR *folder = opendir(manager->directory);
+    if (!folder)
+        return;
+    for (const struct dirent *file; (file = readdir(folder));) {
+        char name[sizeof file->d_name];
+        const size_t goal = mu__temporary_goal(file->d_name);
+        snprintf(name, sizeof name, "%.*s", (int)goal, file->d_name);
+        char *path = goal > 0 && number_in(manager, name) >= 0 ? mu__sprintf("%s/%s", manager->directory, name) : NULL;
+        if (path)
+            mu__temporary_sweep(path);
+        mu__free(path);
+    }
+    closedir(folder);
+}
+
 // ---- Saving and restoring -----------------------------------------------------------------------
 
 static void delete_old(const mu_checkpoint_manager *manager, const numbers *all)
@@ -157,8 +177,10 @@ mu_status mu_checkpoint_manager_save(mu_checkpoint_manager *manager, int64_t num
     mu_status status = path ? mu__checkpoint_write(manager->checkpoint, path, NULL) : mu_error_code();
     numbers all = {0};
     const bool ours = status == MU_OK && mu__checkpoint_is_ours(manager->checkpoint);
-    if (ours)
+    if (ours) {
+        sweep(manager);
         status = list_numbers(manager, &all);
+    }
     if (ours && status == MU_OK)
         delete_old(manager, &all);
     mu__free(all.items);
@@ -199,6 +221,7 @@ int64_t mu_checkpoint_manager_restore(mu_checkpoint_manager *manager)
         return -1;
     }
     int64_t restored = -1;
+    sweep(manager);
     mu_status status = list_numbers(manager, &all);
     for (size_t i = 0; status == MU_OK && restored < 0 && i < all.n; i++) {
         char *path = path_of(manager, all.items[i]);

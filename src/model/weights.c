@@ -1,4 +1,5 @@
 // Saving and loading a model's weights as safetensors, under Keras's names.
+#include "base/temporary.h"
 #include "model/model.h"
 
 #include <muster/io.h>
@@ -92,6 +93,7 @@ mu_status mu_load_weights(mu_model *model, const char *path)
     if (mu__pending())
         return mu_error_code();
     MU_TRY(need_built(model, path, "mu_load_weights"));
+    mu__temporary_sweep(path);
     mu_pool *pool = mu_pool_open();
     mu_tensor_file *file = pool ? mu_tensor_file_open(path) : NULL;
     mu_status status = mu_error_code();

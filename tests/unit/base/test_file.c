@@ -1,8 +1,12 @@
-// Tests of reading (plain, gzip, damaged, too large) and of atomic writing (also on a full disk).
+// Tests of reading (plain, gzip, damaged, too large) and of atomic writing (also on a full disk, and when killed).
 #include "base_test.h"
 
+#include "base/temporary.h"
+
+#include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <zlib.h>
 
 static const char *folder;
@@ -216,6 +220,75 @@ static void test_abandon(void **state)
     assert_int_equal(mkdir(folder, 0700), 0);
 }
 
+static int count_files(void)
+{
+    int n = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+// A process that is killed while it writes leaves its temporary file.
+static void kill_a_writer(void)
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        mu_file_writer *file = mu__file_create(path);
+        if (file != NULL && mu__file_write(file, noise(240000), 240000) == MU_OK)
+            kill(getpid(), SIGKILL);
+        _exit(1);
+    }
+    int how = 0;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
+}
+
+static void test_killed_writers_are_swept(void **state)
+{
+    (void)state;
+    put("old", 3);
+    kill_a_writer();
+    assert_int_equal(count_files(), 2);
+    mu__temporary_sweep(path);
+    assert_int_equal(count_files(), 1);
+    kill_a_writer();
+    mu_file_writer *file = mu__file_create(path);
+    assert_int_equal(count_files(), 2);
+    assert_int_equal(mu__file_write(file, "new", 3), MU_OK);
+    mu__temporary_sweep(path);  // a living writer's stays
+    assert_int_equal(mu__file_commit(file), MU_OK);
+    expect_content("new", 3, 10);
+    assert_int_equal(remove_folder(folder), 1);
+    assert_int_equal(mkdir(folder, 0700), 0);
+}
+
+static void test_what_may_live_stays(void **state)
+{
+    (void)state;
+    static const char *const others[] = {".tmp-12", ".tmp-12-1", ".tmp-0123456789ab", ".tmp-0123456789ab-12",
+                                         ".tmp-0123456789ab-12-x", ".tmp-0123456789abc-12-1", "x.tmp-0123456789ab-12-1"};
+    char kept[sizeof path], whole[sizeof path + 40];
+    put("old", 3);
+    snprintf(kept, sizeof kept, "%s", path);
+    for (size_t i = 0; i < MU_COUNT(others); i++) {
+        snprintf(whole, sizeof whole, "%s%s", kept, others[i]);
+        FILE *out = fopen(whole, "w");
+        assert_non_null(out);
+        fclose(out);
+    }
+    mu__temporary_sweep(kept);
+    assert_int_equal(count_files(), 1 + (int)MU_COUNT(others));
+    assert_int_equal(mu__temporary_goal("a.b.tmp-0123456789ab-12-0"), 3);
+    assert_int_equal(mu__temporary_goal("a.b.tmp-0123456789ab-12-"), 0);
+    assert_int_equal(mu__temporary_goal(".tmp-"), 0);
+    assert_int_equal(remove_folder(folder), 1 + (int)MU_COUNT(others));
+    assert_int_equal(mkdir(folder, 0700), 0);
+}
+
 static void test_bad_goals(void **state)
 {
     (void)state;
@@ -308,6 +381,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_write_replaces, start, end),
         cmocka_unit_test_setup_teardown(test_abandon, start, end),
         cmocka_unit_test_setup_teardown(test_devices_are_not_replaced, start, end),
+        cmocka_unit_test_setup_teardown(test_killed_writers_are_swept, start, end),
+        cmocka_unit_test_setup_teardown(test_what_may_live_stays, start, end),
         cmocka_unit_test_setup_teardown(test_bad_goals, start, end),
         cmocka_unit_test_setup_teardown(test_full_disk, start, end),
         cmocka_unit_test_setup_teardown(test_failing_allocations, start, end),

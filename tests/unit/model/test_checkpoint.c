@@ -6,6 +6,7 @@
 
 #include <muster/checkpoint.h>
 
+#include <dirent.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -253,6 +254,73 @@ static void a_killed_save_leaves_the_one_before(void **state)
     remove_folder();
 }
 
+static int count_files(void)
+{
+    int n = 0;
+    DIR *folder = opendir(FOLDER);
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        n += entry->d_name[0] != '.';
+    closedir(folder);
+    return n;
+}
+
+// What a save that is killed leaves, under one of the names that savers choose.
+static void leave_a_temporary(const char *goal)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s.tmp-0123456789ab-1-0", goal);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+}
+
+static void what_killed_saves_left_is_removed(void **state)
+{
+    (void)state;
+    remove_folder();
+    assert_int_equal(mkdir(FOLDER, 0777), 0);
+    mu_variable *v = mu_variable_new(mu_constant(MU_F64, 1), "v");
+    mu_checkpoint *checkpoint = mu_checkpoint_new(.variables = mu_variables(v, MU_END));
+    leave_a_temporary(FOLDER "/v.safetensors");
+    assert_int_equal(mu_checkpoint_save(checkpoint, FOLDER "/v.safetensors"), MU_OK);
+    assert_int_equal(count_files(), 1);
+    leave_a_temporary(FOLDER "/v.safetensors");
+    assert_int_equal(mu_checkpoint_restore(checkpoint, FOLDER "/v.safetensors"), MU_OK);
+    assert_int_equal(count_files(), 1);
+    mu_checkpoint_manager *manager = mu_checkpoint_manager_new(checkpoint, FOLDER);
+    leave_a_temporary(FOLDER "/ckpt-7.safetensors");
+    leave_a_temporary(FOLDER "/other.safetensors");
+    assert_int_equal(mu_checkpoint_manager_save(manager, 1), MU_OK);
+    assert_int_equal(count_files(), 3);
+    leave_a_temporary(FOLDER "/ckpt-7.safetensors");
+    assert_int_equal(mu_checkpoint_manager_restore(manager), 1);
+    assert_int_equal(count_files(), 3);
+    remove_folder();
+}
+
+// Names that collide with what the first step will make are told at once.
+static void colliding_names_are_told_when_the_checkpoint_is_made(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"accuracy/total", "loss/count", "adam/iterations", "adam/learning_rate",
+                                        "adam/w/velocity"};
+    mu_model *model = mu_sequential(mu_dense(3));
+    mu_compile(model, .optimizer = mu_adam(), .metrics = MU_METRICS(mu_accuracy()),
+               .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+    mu_variable *w = mu_variable_new(mu_constant(MU_F64, 1), "w");
+    for (size_t i = 0; i < MU_COUNT(names); i++) {
+        mu_variable *other = mu_variable_new(mu_constant(MU_F64, 1), names[i]);
+        assert_null(mu_checkpoint_new(.model = model, .variables = mu_variables(w, other, MU_END)));
+        expect_error(MU_INVALID_ARGUMENT, names[i]);
+    }
+    assert_non_null(mu_checkpoint_new(.model = model, .variables = mu_variables(w, MU_END)));
+    mu_model_build(model, 1, (int64_t[]){4});
+    mu_variable *kernel = mu_variable_new(mu_constant(MU_F64, 1), "dense/kernel");
+    assert_null(mu_checkpoint_new(.model = model, .variables = mu_variables(kernel, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "named 'dense/kernel'");
+}
+
 static void wrong_uses_say_what_is_wrong(void **state)
 {
     (void)state;
@@ -262,7 +330,7 @@ static void wrong_uses_say_what_is_wrong(void **state)
     mu_variable *v = mu_variable_new(mu_constant(MU_F64, 1), "v"), *twin = mu_variable_new(mu_constant(MU_F64, 1), "v");
     assert_null(mu_checkpoint_new(.variables = mu_of(mu_constant(MU_F64, 1))));
     expect_error(MU_INVALID_ARGUMENT, "something else than variables");
-    assert_int_not_equal(mu_checkpoint_save(mu_checkpoint_new(.variables = mu_variables(v, twin, MU_END)), "x"), MU_OK);
+    assert_null(mu_checkpoint_new(.variables = mu_variables(v, twin, MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "named 'v'");
     mu_checkpoint *checkpoint = mu_checkpoint_new(.variables = mu_variables(v, MU_END));
     assert_int_not_equal(mu_checkpoint_restore(checkpoint, "muster-no-such-file"), MU_OK);
@@ -286,6 +354,8 @@ int main(void)
         MODEL_TEST(four_replicas_go_on_as_three),
         MODEL_TEST(the_manager_keeps_the_latest_that_are_whole),
         MODEL_TEST(a_killed_save_leaves_the_one_before),
+        MODEL_TEST(what_killed_saves_left_is_removed),
+        MODEL_TEST(colliding_names_are_told_when_the_checkpoint_is_made),
         MODEL_TEST(wrong_uses_say_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
