@@ -2,6 +2,8 @@
 //
 // A pool is a list of references; closing it drops them, newest first. Pools of a thread form a stack in
 // its context. Objects may be retained and released by any thread; a pool belongs to one.
+#include "base/type_name.h"
+
 #include "base/private.h"
 
 enum { REPORTED_SIZE = 1000000 }; // a pool so large is usually a loop without MU_EACH
@@ -13,7 +15,7 @@ struct mu_pool {
     int n_lines;  // calls in progress when it was opened: what a longjmp has skipped is forgotten when it closes
 };
 
-static _Atomic(mu_type *) types; // every type of which an object was made: for leak checks only
+static _Atomic(mu_type *) types; // every type of which an object was made: for leak checks and messages
 
 // ---- Objects ------------------------------------------------------------------------------------
 
@@ -65,6 +67,17 @@ void mu_release(void *object)
 bool mu__is(const void *object, const mu_type *type)
 {
     return object != NULL && ((const mu_object *)object)->type == type;
+}
+
+// Only types that are listed are looked into: the thing may be anything.
+const char *mu__type_name(const void *object)
+{
+    if (object == NULL)
+        return "NULL";
+    for (const mu_type *type = atomic_load(&types); type != NULL; type = type->next)
+        if (mu__is(object, type))
+            return type->name;
+    return "no object of Muster";
 }
 
 long mu__live_objects(FILE *out)

@@ -4,6 +4,8 @@
 // shape rule and computed at once on the calling thread, by the row's fast kernel where it takes the case
 // and by its plain loops where not. Open tapes hear of both. Knows no single op.
 #include "ops/loops.h"
+
+#include "base/type_name.h"
 #include "ops/prepared.h"
 
 static const mu_op *const table[] = {
@@ -217,12 +219,24 @@ out:
 
 // ---- Applying -----------------------------------------------------------------------------------
 
+static mu_status no_tensor(const mu_op *op, int i, const void *given)
+{
+    const char *name = mu__type_name(given);
+    return mu__error(MU_INVALID_ARGUMENT, "%s: input %d is of the kind %s; expected a tensor. %s", op->name, i, name,
+                     strcmp(name, "value") == 0      ? "mu_value_tensor and mu_at take the tensors out of a value"
+                     : strcmp(name, "variable") == 0 ? "mu_variable_read gives a variable's tensor"
+                                                     : "Check what is passed");
+}
+
 static mu_status check_inputs(const mu_op *op, int n_in, mu_tensor *const *in, int n_resources,
                               mu_resource *const *resources)
 {
-    for (int i = 0; i < n_in; i++)
+    for (int i = 0; i < n_in; i++) {
         if (!in[i])
             return mu__error(MU_INVALID_ARGUMENT, "%s: input %d of %d is NULL; give a tensor", op->name, i, n_in);
+        if (!mu__is(in[i], &mu__tensor_type))
+            return no_tensor(op, i, in[i]);
+    }
     for (int i = 0; i < n_resources; i++)
         if (!resources[i])
             return mu__error(MU_INVALID_ARGUMENT, "%s: resource %d of %d is NULL; give a variable", op->name, i,

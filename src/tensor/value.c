@@ -5,6 +5,8 @@
 // values of one structure stand in the same order.
 #include "tensor/tensor.h"
 
+#include "base/type_name.h"
+
 #include <stdarg.h>
 
 static void destroy_value(void *object)
@@ -91,16 +93,11 @@ static mu_value *as_value(void *element, const char *function, int i)
         return element;
     if (element && mu__is(element, &mu__tensor_type))
         return mu_of(element);
-    const char *type = element ? ((const mu_object *)element)->type->name : NULL;
-    if (type && strcmp(type, "variable") == 0)
-        mu__error(MU_INVALID_ARGUMENT,
-                  "%s: element %d is a variable, and elements are tensors and values; give what it "
-                  "holds (mu_variable_read), or the variables as a value of their own (mu_variables)",
-                  function, i);
-    else
-        mu__error(MU_INVALID_ARGUMENT,
-                  "%s: element %d is %s%s; elements are tensors and values, and MU_END ends the list", function, i,
-                  type ? "a " : "", type ? type : "NULL");
+    const char *name = mu__type_name(element);
+    mu__error(MU_INVALID_ARGUMENT, "%s: element %d is %s%s; expected tensors and values, with MU_END behind the last. %s",
+              function, i, element ? "of the kind " : "", name,
+              strcmp(name, "variable") == 0 ? "mu_variable_read gives a variable's tensor; mu_variables lists variables"
+                                            : "Give the tensors that it holds");
     return NULL;
 }
 

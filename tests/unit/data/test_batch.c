@@ -68,6 +68,8 @@ static void test_window(void **state)
     assert_elements(mu_dataset_window(range(5), 2), "[0 1] [2 3] [4]");
     assert_elements(mu_dataset_window(range(5), 3, .shift = 1, .drop_remainder = true), "[0 1 2] [1 2 3] [2 3 4]");
     assert_elements(mu_dataset_window(range(7), 3, .shift = 2, .stride = 2), "[0 2 4] [2 4 6] [4 6] [6]");
+    assert_null(mu_dataset_window(range(5), (int64_t)3000000000));
+    expect_error(MU_INVALID_ARGUMENT, "window_size 3000000000, shift 3000000000, stride 1; expected window_size");
     assert_elements(mu_dataset_window(range(7), 2, .shift = 3), "[0 1] [3 4] [6]");
     assert_int_equal(mu_dataset_cardinality(mu_dataset_window(range(7), 3, .shift = 2, .stride = 2)), 4);
     assert_int_equal(

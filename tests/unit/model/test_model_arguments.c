@@ -25,6 +25,15 @@ static mu_dataset *good_data(void)
         expect_error(code, part);        \
     } while (0)
 
+// What stands in a list, or for a tensor, by mistake is named.
+static void things_of_another_kind_are_named(void **state)
+{
+    (void)state;
+    mu_variable *v = mu_variable_new(mu_constant(MU_F64, 1), "v");
+    REFUSED(mu_list((void *)v, MU_END), "element 0 is of the kind variable; expected tensors and values");
+    REFUSED(mu_add((mu_tensor *)(void *)v, mu_constant(MU_F64, 1)), "mu_variable_read gives a variable's tensor");
+}
+
 static void layers_refuse(void **state)
 {
     (void)state;
@@ -315,6 +324,7 @@ static void arrays_are_a_dataset(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        MODEL_TEST(things_of_another_kind_are_named),
         MODEL_TEST(layers_refuse),
         MODEL_TEST(shapes_are_refused),
         MODEL_TEST(training_refuses),

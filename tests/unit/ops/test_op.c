@@ -6,6 +6,8 @@ static void test_errors_name_op_argument_and_shapes(void **state)
     (void)state;
     assert_null(mu_add(VECTOR(1, 2), NULL));
     assert_taken(MU_INVALID_ARGUMENT, "add: input 1 of 2 is NULL");
+    assert_null(mu_add((mu_tensor *)(void *)mu_of(mu_constant(MU_F32, 1)), mu_constant(MU_F32, 1)));
+    assert_taken(MU_INVALID_ARGUMENT, "add: input 0 is of the kind value; expected a tensor");
     assert_null(mu_add(VECTOR(1, 2), VECTOR(1, 2, 3)));
     assert_taken(MU_INVALID_ARGUMENT, "add: shapes [2] and [3]");
     assert_null(mu_multiply(VECTOR(1, 2), VECTOR_OF(MU_I32, 1, 2)));

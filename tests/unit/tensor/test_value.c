@@ -59,6 +59,10 @@ static void test_refusals(void **state)
     mu_pool *pool = mu_pool_open();
     assert_null(mu_list(mu_constant(MU_F32, 1), NULL, MU_END));
     assert_taken(MU_INVALID_ARGUMENT, "element 1 is NULL");
+    mu_pool *inner = mu_pool_open();
+    assert_null(mu_list((void *)inner, MU_END));
+    assert_taken(MU_INVALID_ARGUMENT, "no object of Muster");
+    mu_pool_close(inner);
     assert_null(mu_value_get(nest(1, 2, 3), "y"));
     assert_taken(MU_NOT_FOUND, "no key \"y\"");
     assert_null(mu_value_at(nest(1, 2, 3), 2));
