@@ -188,7 +188,7 @@ MU_API mu_runtime *mu_runtime_use(mu_runtime *runtime);
 
 // mu_exit prints the pending error, if any, closes every pool of the thread, ends the default runtime and
 // returns the exit code of the process: 0 if ok and nothing is pending, else by the error's code as
-// docs/exit-codes.md lists them (sysexits where one fits, 128 + signal after mu_stop_on_signals).
+// docs/exit-codes.md lists them. Inside a callback it frees nothing: FAILED_PRECONDITION, and the code of that.
 MU_API int mu_exit(bool ok);
 
 // mu_set_seed fixes every random choice that follows (initial weights, dropout, shuffles without their

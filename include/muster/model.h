@@ -314,7 +314,9 @@ typedef struct mu_logs {
 typedef struct mu_callback_args {
     size_t size;
     mu_keyword_only only_;
-    // Each returns MU_OK, or the code of mu_fail(…), which ends the training. NULL: nothing to do.
+    // Each returns MU_OK, or the code of mu_fail(…), which ends the training. NULL: nothing to do. They may evaluate,
+    // predict with and fit the same model, as in Keras: it shares its weights, optimizer, metrics and mu_stop_training
+    // with the outer call. Another thread that does so meanwhile gets FAILED_PRECONDITION.
     mu_status (*on_train_begin)(const mu_logs *logs, void *arg);
     mu_status (*on_epoch_begin)(const mu_logs *logs, void *arg);
     mu_status (*on_batch_end)(const mu_logs *logs, void *arg);

@@ -3,11 +3,13 @@
 // Each thread has an outermost context in thread-local storage, so it is there even without memory; a
 // replica, map worker or closure enters a child of its caller's. Knows of higher layers' things only as
 // pointers that it passes on.
+#include "base/callback.h"
 #include "base/private.h"
 
 typedef struct thread {
     mu_context outermost;
     mu_error_value taken;
+    const char *callback;  // that is running; NULL: none
 } thread;
 
 static _Thread_local thread here;
@@ -60,6 +62,27 @@ void mu__context_unwind(void)
 {
     mu__context();
     unwind();
+}
+
+// ---- Callbacks ----------------------------------------------------------------------------------
+
+const char *mu__callback_enter(const char *what)
+{
+    const char *before = here.callback;
+    here.callback = what;
+    return before;
+}
+
+void mu__callback_leave(const char *before) { here.callback = before; }
+
+const char *mu__callback_running(void)
+{
+    const mu_context *context = mu__context();
+    if (here.callback != NULL)
+        return here.callback;
+    return context->previous != NULL || context->replica != NULL || context->trace != NULL
+               ? "a function that runs on replicas or is traced"
+               : NULL;
 }
 
 // ---- Children -----------------------------------------------------------------------------------

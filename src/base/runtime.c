@@ -3,6 +3,7 @@
 //
 // The default runtime is the only mutable global besides the process's signals, its leak counters and the kernels that
 // it uses.
+#include "base/callback.h"
 #include "base/private.h"
 #include "kernels/kernels.h"
 
@@ -391,8 +392,22 @@ static void end_default(void)
     mu_release(runtime);
 }
 
+// The record stays, so that the call whose callback this is fails with it.
+static int refuse_exit(const char *callback)
+{
+    if (!mu__pending())
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_exit is called inside %s; the call that runs it still uses what mu_exit frees. Return from there, "
+                  "with the code of mu_fail(...) to end the call, and call mu_exit behind it",
+                  callback);
+    return exit_code(mu_error_code());
+}
+
 int mu_exit(bool ok)
 {
+    const char *callback = mu__callback_running();
+    if (callback != NULL)
+        return refuse_exit(callback);
     // Each stage may fail for a reason of its own; the first decides the exit code.
     const int failed = report();
     mu__context_unwind();

@@ -4,7 +4,11 @@
 // map with several threads in ahead.c, map by traced functions in traced.c.
 #include "data/dataset.h"
 
+#include "base/callback.h"
+
 #include <stdarg.h>
+
+static const char in_dataset[] = "a function of a dataset";
 
 char *mu__callback_name(const char *name, const char *stage, bool given)
 {
@@ -35,8 +39,10 @@ mu_value *mu__call_map(const mu_map_args *args, mu_value *element)
     mu_pool *pool = element != NULL ? mu_pool_open() : NULL;
     if (pool == NULL)
         return NULL;
+    const char *before = mu__callback_enter(in_dataset);
     mu_value *result =
         args->traced != NULL ? mu__give(mu__traced_map_call(args->traced, element)) : args->fn(element, args->arg);
+    mu__callback_leave(before);
     return leave_pool(pool, result, args->name, false);
 }
 
@@ -77,10 +83,12 @@ static mu_status generator_next(mu_stage *stage, mu_item *item, bool *end)
     mu_pool *pool = mu_pool_open();
     if (pool == NULL)
         return mu_error_code();
+    const char *before = mu__callback_enter(in_dataset);
     if (!state->opened)
         state->user = args->open != NULL ? args->open(args->arg) : args->arg;
     state->opened = true;
     mu_value *element = mu__pending() ? NULL : args->next(state->user);
+    mu__callback_leave(before);
     item->value = leave_pool(pool, element, args->name, true);
     *end = item->value == NULL;
     return mu_error_code();
@@ -218,7 +226,9 @@ static mu_status filter_next(mu_stage *stage, mu_item *item, bool *end)
             return MU_OK;
         mu_value *element = mu__item_value(item);
         mu_pool *pool = element != NULL ? mu_pool_open() : NULL;
+        const char *before = mu__callback_enter(in_dataset);
         bool keep = pool != NULL && args->keep(element, args->arg);
+        mu__callback_leave(before);
         mu_pool_close(pool);
         if (keep && !mu__pending())
             return MU_OK;

@@ -4,6 +4,8 @@
 // that a row belongs to may be gone before the row is looked at.
 #include "data/dataset.h"
 
+#include "base/callback.h"
+
 typedef struct nested_args {
     mu_dataset *(*fn)(mu_value *element, void *arg);
     void *arg;
@@ -42,7 +44,9 @@ static mu_iterator *iterate_result(const nested_args *args, mu_value *element)
     mu_pool *pool = element != NULL ? mu_pool_open() : NULL;
     if (pool == NULL)
         return NULL;
+    const char *before = mu__callback_enter("a function of a dataset");
     mu_dataset *dataset = args->fn(element, args->arg);
+    mu__callback_leave(before);
     mu_iterator *iterator = NULL;
     if (!mu__pending() && (dataset == NULL || !mu__is(dataset, &mu__dataset_type)))
         mu__error(MU_INVALID_ARGUMENT,

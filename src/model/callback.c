@@ -55,25 +55,24 @@ static double logged(const mu_logs *logs, const char *name)
     return NAN;
 }
 
-// Whether the watched value is better than ever before; a name that is not logged is an error.
-static mu_status improved(monitor *m, const mu_logs *logs, double min_delta, bool *better)
+// Whether the watched value is better than ever before. fit has checked that it is logged.
+static bool improved(monitor *m, const mu_logs *logs, double min_delta)
 {
-    double value = logged(logs, m->name);
-    if (isnan(value) && logs->n == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "a callback watches '%s', but nothing is logged", m->name);
-    bool known = false;
-    for (int i = 0; i < logs->n; i++)
-        known |= strcmp(logs->names[i], m->name) == 0;
-    if (!known)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "a callback watches '%s', which is not logged; '%s' is (val_… needs validation_data)", m->name,
-                         logs->names[0]);
-    double gain = strstr(m->name, "accuracy") ? value - m->best : m->best - value;
-    *better = !m->seen || gain > min_delta;
-    if (*better)
+    const double value = logged(logs, m->name);
+    const double gain = strstr(m->name, "accuracy") ? value - m->best : m->best - value;
+    const bool better = !isnan(value) && (!m->seen || gain > min_delta);
+    if (better)
         m->best = value;
-    m->seen = true;
-    return MU_OK;
+    m->seen |= better;
+    return better;
+}
+
+// The name lies in the callback's state.
+static mu_callback *watching(mu_callback *callback, const char *name)
+{
+    if (callback)
+        callback->monitor = name;
+    return callback;
 }
 
 // ---- Model checkpoint ---------------------------------------------------------------------------
@@ -87,10 +86,8 @@ typedef struct checkpoint {
 static mu_status save_epoch(const mu_logs *logs, void *arg)
 {
     checkpoint *state = arg;
-    bool better = true;
-    if (state->best_only)
-        MU_TRY(improved(&state->monitor, logs, 0, &better));
-    return better ? mu_save_weights(logs->model, state->path) : MU_OK;
+    const bool wanted = !state->best_only || improved(&state->monitor, logs, 0);
+    return wanted ? mu_save_weights(logs->model, state->path) : MU_OK;
 }
 
 mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *given)
@@ -108,7 +105,8 @@ mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *given)
     strcpy(state->path, args.path);
     state->best_only = args.save_best_only;
     snprintf(state->monitor.name, sizeof state->monitor.name, "%s", args.monitor ? args.monitor : "val_loss");
-    return mu__callback_built_in((mu_callback_args){.on_epoch_end = save_epoch}, state);
+    const char *watched = state->best_only ? state->monitor.name : NULL;
+    return watching(mu__callback_built_in((mu_callback_args){.on_epoch_end = save_epoch}, state), watched);
 }
 
 // ---- Early stopping -----------------------------------------------------------------------------
@@ -131,9 +129,7 @@ static mu_status start_watching(const mu_logs *logs, void *arg)
 static mu_status watch_epoch(const mu_logs *logs, void *arg)
 {
     stopping *state = arg;
-    bool better;
-    MU_TRY(improved(&state->monitor, logs, state->min_delta, &better));
-    state->waited = better ? 0 : state->waited + 1;
+    state->waited = improved(&state->monitor, logs, state->min_delta) ? 0 : state->waited + 1;
     if (state->waited > 0 && state->waited >= state->patience)
         mu_stop_training(logs->model);
     return MU_OK;
@@ -156,6 +152,7 @@ mu_callback *mu_early_stopping_with(const mu_early_stopping_args *given)
     state->min_delta = args.min_delta;
     state->patience = args.patience;
     snprintf(state->monitor.name, sizeof state->monitor.name, "%s", args.monitor ? args.monitor : "val_loss");
-    return mu__callback_built_in((mu_callback_args){.on_train_begin = start_watching, .on_epoch_end = watch_epoch},
-                                 state);
+    const char *watched = state->monitor.name;
+    const mu_callback_args hooks = {.on_train_begin = start_watching, .on_epoch_end = watch_epoch};
+    return watching(mu__callback_built_in(hooks, state), watched);
 }

@@ -75,6 +75,7 @@ mu_status mu_compile_with(const mu_compile_args *given)
     MU_TRY(mu__args_copy(&args, sizeof args, given, "mu_compile"));
     if (!args.model || !args.loss)
         return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %s", args.model ? "give a loss" : "the model is NULL");
+    MU_TRY(mu__model_need_idle(args.model, "mu_compile"));
     mu_model *model = args.model;
     forget_compiled(model);
     MU_TRY(keep_metrics(model, args.metrics));
@@ -183,6 +184,7 @@ typedef struct pass {
     mu_progress *progress;         // NULL: nothing is shown
     mu_callback *const *callbacks;
     bool in_step;                  // a callback looks at every batch: no step may be under way meanwhile
+    bool *told_of_nan;             // one warning per call of fit or evaluate; NULL: nothing is measured
     int epoch;
     // results
     int64_t steps, samples;
@@ -194,31 +196,6 @@ typedef struct pass {
     size_t n_outputs, outputs_capacity;
 } pass;
 
-typedef enum hook { ON_TRAIN_BEGIN, ON_EPOCH_BEGIN, ON_BATCH_END, ON_EPOCH_END, ON_TRAIN_END } hook;
-
-static mu_status call_hooks(mu_callback *const *callbacks, hook which, const mu_logs *logs)
-{
-    for (int i = 0; callbacks && (const void *)callbacks[i] != MU_END; i++) {
-        if (!callbacks[i])
-            return mu__error(MU_INVALID_ARGUMENT, "mu_fit: callback %d is NULL", i);
-        const mu_callback_args *h = &callbacks[i]->hooks;
-        mu_status (*const hooks[])(const mu_logs *, void *) = {h->on_train_begin, h->on_epoch_begin, h->on_batch_end,
-                                                               h->on_epoch_end, h->on_train_end};
-        mu_status status = hooks[which] ? hooks[which](logs, h->arg) : MU_OK;
-        if (status != MU_OK)
-            return mu__pending() ? mu_error_code() : mu__error(status, "callback %d ended the training", i);
-    }
-    return MU_OK;
-}
-
-static bool watches_batches(mu_callback *const *callbacks)
-{
-    for (int i = 0; callbacks && (const void *)callbacks[i] != MU_END; i++)
-        if (callbacks[i] && callbacks[i]->hooks.on_batch_end)
-            return true;
-    return false;
-}
-
 static mu_logs pass_logs(const pass *p)
 {
     return (mu_logs){.model = p->model, .epoch = p->epoch, .step = p->steps, .n = p->model->n_metrics,
@@ -228,6 +205,26 @@ static mu_logs pass_logs(const pass *p)
 static double on_replica(const mu_value *value, int r)
 {
     return mu_scalar(value->kind == MU_VALUE_PER_REPLICA ? value->items[r] : value);
+}
+
+// NaN stays in every sum that it came into, so the first step that shows it is told, and that alone.
+static void warn_of_nan(pass *p)
+{
+    const mu_strategy *strategy = p->model->strategy;
+    int i = 0;
+    while (i < p->model->n_metrics && isfinite(p->values[i]))
+        i++;
+    if (i == p->model->n_metrics || *p->told_of_nan || !mu_strategy_should_checkpoint(strategy))
+        return;
+    *p->told_of_nan = true;
+    if (p->progress)
+        mu__progress_abandon(p->progress);
+    const bool every_step = p->in_step || strategy->n_workers == 1;
+    mu__log(MU_LOG_WARNING,
+            "%s: '%s' became %s %s step %lld of epoch %d%s. Look for such numbers in the data, or lower the learning rate "
+            "or clip the gradients (.global_clipnorm of the optimizer)",
+            p->model->use->function, p->names[i], isnan(p->values[i]) ? "nan" : "infinite", every_step ? "in" : "before or in",
+            (long long)p->steps, p->epoch + 1, p->training ? "" : " of the measured data");
 }
 
 static mu_status read_metrics(pass *p)
@@ -249,6 +246,8 @@ static mu_status read_metrics(pass *p)
     }
     mu_release(p->unread);
     p->unread = NULL;
+    if (status == MU_OK)
+        warn_of_nan(p);
     return status;
 }
 
@@ -271,6 +270,8 @@ static mu_status take_metrics(pass *p, mu_value *states)
 {
     mu_release(p->unread);
     p->unread = mu_retain(states);
+    if (p->progress)
+        p->progress->step = p->steps;
     if (!values_are_due(p))
         return MU_OK;
     MU_TRY(read_metrics(p));
@@ -295,7 +296,7 @@ static void count_step(pass *p)
 {
     p->steps++;
     if (p->training)
-        p->model->position->step = p->steps;
+        p->model->use->position->step = p->steps;
 }
 
 // Workers end together, after the step at which all of them have learnt of the signal; until then nothing else that
@@ -328,7 +329,7 @@ static mu_status finish_step(pass *p, mu_running *running)
     MU_TRY(take_metrics(p, result));
     if (p->training) {
         mu_logs logs = pass_logs(p);
-        MU_TRY(call_hooks(p->callbacks, ON_BATCH_END, &logs));
+        MU_TRY(mu__call_hooks(p->callbacks, MU_HOOK_BATCH_END, &logs));
     }
     return check_stop(p->model->strategy);
 }
@@ -465,6 +466,30 @@ static mu_status add_epoch(mu_history *history, const pass *train, const pass *v
     return mu__history_add(history, n, values);
 }
 
+static mu_history *evaluate(const mu_evaluate_args *args)
+{
+    mu_progress progress;
+    bool told_of_nan = false;
+    pass p = {.model = args->model, .limit = args->steps > 0 ? args->steps : -1, .progress = &progress,
+              .told_of_nan = &told_of_nan};
+    int64_t target = p.limit > 0 ? p.limit : mu_dataset_cardinality(args->x);
+    int64_t begin = mu__now_ns();
+    mu__progress_begin(&progress, verbose_on(args->model, args->verbose), 0, 0, target);
+    if (measure(&p, args->x) != MU_OK) {
+        mu__progress_abandon(&progress);
+        return NULL;
+    }
+    mu__progress_end(&progress, p.steps, args->model->n_metrics, p.names, p.values);
+    mu_history *history = mu__history_new();
+    if (history && add_epoch(history, NULL, &p) == MU_OK) {
+        history->seconds = (double)(mu__now_ns() - begin) / 1e9;
+        history->samples = p.samples;
+        return mu__give(history);
+    }
+    mu_release(history);
+    return NULL;
+}
+
 mu_history *mu_evaluate_with(const mu_evaluate_args *given)
 {
     mu_evaluate_args args;
@@ -474,24 +499,29 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
     if (mu__pending() || need_compiled(args.model, args.x, "mu_evaluate") != MU_OK ||
         need_end(args.x, args.steps, "mu_evaluate", "steps") != MU_OK)
         return NULL;
-    mu_progress progress;
-    pass p = {.model = args.model, .limit = args.steps > 0 ? args.steps : -1, .progress = &progress};
-    int64_t target = p.limit > 0 ? p.limit : mu_dataset_cardinality(args.x);
-    int64_t begin = mu__now_ns();
-    mu__progress_begin(&progress, verbose_on(args.model, args.verbose), 0, 0, target);
-    if (measure(&p, args.x) != MU_OK) {
-        mu__progress_abandon(&progress);
+    mu_model_use use;
+    if (mu__model_enter(args.model, &use, "mu_evaluate") != MU_OK)
         return NULL;
-    }
-    mu__progress_end(&progress, p.steps, args.model->n_metrics, p.names, p.values);
-    mu_history *history = mu__history_new();
-    if (history && add_epoch(history, NULL, &p) == MU_OK) {
-        history->seconds = (double)(mu__now_ns() - begin) / 1e9;
-        history->samples = p.samples;
-        return mu__give(history);
-    }
-    mu_release(history);
-    return NULL;
+    mu_history *history = evaluate(&args);
+    mu__model_leave(args.model);
+    return history;
+}
+static mu_tensor *predict(const mu_evaluate_args *args)
+{
+    mu_model *model = args->model;
+    if (!model->predict_function)
+        model->predict_function = mu_retain(mu_function_new(predict_step, model));
+    pass p = {.model = model, .function = model->predict_function, .limit = args->steps > 0 ? args->steps : -1};
+    p.iterator = iterate_parts(model, args->x);
+    mu_status status = p.iterator ? run_pass(&p) : mu_error_code();
+    mu_release(p.iterator);
+    if (status == MU_OK && p.n_outputs == 0)
+        status = no_batches("mu_predict");
+    mu_tensor *all = status == MU_OK ? mu_concat((int)p.n_outputs, p.outputs, 0) : NULL;
+    for (size_t i = 0; i < p.n_outputs; i++)
+        mu_release(p.outputs[i]);
+    mu__free(p.outputs);
+    return all;
 }
 
 mu_tensor *mu_predict_with(const mu_evaluate_args *given)
@@ -508,22 +538,13 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
     }
     if (need_end(args.x, args.steps, "mu_predict", "steps") != MU_OK)
         return NULL;
-    mu_model *model = args.model;
-    if (!model->predict_function)
-        model->predict_function = mu_retain(mu_function_new(predict_step, model));
-    pass p = {.model = model, .function = model->predict_function, .limit = args.steps > 0 ? args.steps : -1};
-    p.iterator = iterate_parts(model, args.x);
-    mu_status status = p.iterator ? run_pass(&p) : mu_error_code();
-    mu_release(p.iterator);
-    if (status == MU_OK && p.n_outputs == 0)
-        status = no_batches("mu_predict");
-    mu_tensor *all = status == MU_OK ? mu_concat((int)p.n_outputs, p.outputs, 0) : NULL;
-    for (size_t i = 0; i < p.n_outputs; i++)
-        mu_release(p.outputs[i]);
-    mu__free(p.outputs);
-    return all;
+    mu_model_use use;
+    if (mu__model_enter(args.model, &use, "mu_predict") != MU_OK)
+        return NULL;
+    mu_tensor *outputs = predict(&args);
+    mu__model_leave(args.model);
+    return outputs;
 }
-
 // ---- fit ----------------------------------------------------------------------------------------
 
 typedef struct fitting {
@@ -532,6 +553,8 @@ typedef struct fitting {
     mu_iterator *iterator;  // goes on over epochs when steps_per_epoch is given
     mu_fit_position position;
     mu_progress progress;
+    int64_t known_steps;    // of an epoch that ended by itself, where the dataset does not tell its length; 0: none has
+    bool told_of_nan;
 } fitting;
 
 // Opens the data of an epoch: a new iteration, or where the last epoch or a restored run stopped.
@@ -551,7 +574,7 @@ static mu_status open_data(fitting *f)
 
 char *mu__fit_data_state(const mu_model *model)
 {
-    const mu_fit_position *at = model->position;
+    const mu_fit_position *at = model->use->position;
     mu_iterator *next = at->iterator ? mu_retain(at->iterator) : mu__dataset_iterate(at->data);
     const char *state = next ? mu_iterator_state(next) : NULL;
     char *copy = state ? mu__strdup(state) : NULL;
@@ -582,13 +605,16 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     mu_model *model = f->args.model;
     int64_t limit = f->args.steps_per_epoch > 0 ? f->args.steps_per_epoch : -1;
     int64_t target = limit > 0 ? limit : mu_dataset_cardinality(f->args.x);
+    if (target < 0)
+        target = f->known_steps;
     *p = (pass){.model = model,
                 .function = model->train_function,
                 .limit = limit,
                 .training = true,
                 .progress = &f->progress,
                 .callbacks = f->args.callbacks,
-                .in_step = watches_batches(f->args.callbacks),
+                .in_step = mu__watches_batches(f->args.callbacks),
+                .told_of_nan = &f->told_of_nan,
                 .epoch = epoch,
                 .steps = f->position.step};
     MU_TRY(open_data(f));
@@ -596,7 +622,7 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     p->iterator = f->iterator;
     mu_logs logs = pass_logs(p);
     logs.n = 0;
-    MU_TRY(call_hooks(f->args.callbacks, ON_EPOCH_BEGIN, &logs));
+    MU_TRY(mu__call_hooks(f->args.callbacks, MU_HOOK_EPOCH_BEGIN, &logs));
     mu__progress_begin(&f->progress, verbose_on(model, f->args.verbose), epoch + 1, f->args.epochs, target);
     int64_t begin = mu__now_ns();
     MU_TRY(run_pass(p));
@@ -606,6 +632,8 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
         return no_batches("mu_fit");
     if (limit > 0 && p->steps < limit && !model->stop)
         warn_of_early_end(p);
+    if (limit < 0 && !model->stop)
+        f->known_steps = p->steps;
     return MU_OK;
 }
 
@@ -632,7 +660,7 @@ static mu_status end_epoch(fitting *f, const pass *train, const pass *validation
     logs.n = n;
     logs.names = names;
     logs.values = values;
-    return call_hooks(f->args.callbacks, ON_EPOCH_END, &logs);
+    return mu__call_hooks(f->args.callbacks, MU_HOOK_EPOCH_END, &logs);
 }
 
 // Validation counts in the metrics of training: if it is interrupted, these get back what they were.
@@ -656,7 +684,8 @@ static void put_back_metrics(const pass *train)
 static mu_status fit_epoch(fitting *f, int epoch)
 {
     pass train,
-        validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1};
+        validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1,
+                      .epoch = epoch, .told_of_nan = &f->told_of_nan};
     MU_TRY(train_epoch(f, epoch, &train));
     if (train.steps == 0) {
         f->args.model->stop = true;
@@ -701,37 +730,46 @@ static mu_status check_fit(const mu_fit_args *args)
                          "none may be negative",
                          args->epochs, args->initial_epoch, (long long)args->steps_per_epoch,
                          (long long)args->validation_steps);
+    MU_TRY(mu__check_callbacks(args->callbacks, args->model, args->validation_data != NULL));
     MU_TRY(need_end(args->validation_data, args->validation_steps, "mu_fit", "validation_steps"));
     return need_end(args->x, args->steps_per_epoch, "mu_fit", "steps_per_epoch");
+}
+
+static mu_status fit(fitting *f)
+{
+    mu_model *model = f->args.model;
+    hold_stop(model);
+    model->stop = false;
+    model->use->position = &f->position;
+    f->position.epoch = f->args.initial_epoch;
+    f->position.data = f->args.x;
+    mu_logs logs = {.model = model};
+    mu_status status = mu__call_hooks(f->args.callbacks, MU_HOOK_TRAIN_BEGIN, &logs);
+    for (int epoch = f->position.epoch; status == MU_OK && epoch < f->args.epochs && !model->stop; epoch++)
+        status = fit_epoch(f, epoch);
+    if (status == MU_OK)
+        status = mu__call_hooks(f->args.callbacks, MU_HOOK_TRAIN_END, &logs);
+    else
+        mu__progress_abandon(&f->progress);
+    if (status == MU_CANCELLED && mu__stop_signal() != 0)
+        call_interrupt_hooks(f);
+    let_stop_go(model);
+    return status;
 }
 
 mu_history *mu_fit_with(const mu_fit_args *given)
 {
     fitting f = {0};
+    mu_model_use use;
     if (mu__pending() || mu__args_copy(&f.args, sizeof f.args, given, "mu_fit") != MU_OK)
         return NULL;
     f.args.epochs = f.args.epochs ? f.args.epochs : 1;
     f.args.x = mu__fit_dataset(f.args.x, f.args.arrays, f.args.batch_size, !f.args.no_shuffle, "mu_fit");
-    if (mu__pending() || check_fit(&f.args) != MU_OK || !(f.history = mu__history_new()))
+    if (mu__pending() || check_fit(&f.args) != MU_OK || mu__model_enter(f.args.model, &use, "mu_fit") != MU_OK)
         return NULL;
-    mu_model *model = f.args.model;
-    hold_stop(model);
-    model->stop = false;
-    model->position = &f.position;
-    f.position.epoch = f.args.initial_epoch;
-    f.position.data = f.args.x;
-    mu_logs logs = {.model = model};
-    mu_status status = call_hooks(f.args.callbacks, ON_TRAIN_BEGIN, &logs);
-    for (int epoch = f.position.epoch; status == MU_OK && epoch < f.args.epochs && !model->stop; epoch++)
-        status = fit_epoch(&f, epoch);
-    if (status == MU_OK)
-        status = call_hooks(f.args.callbacks, ON_TRAIN_END, &logs);
-    else
-        mu__progress_abandon(&f.progress);
-    if (status == MU_CANCELLED && mu__stop_signal() != 0)
-        call_interrupt_hooks(&f);
-    model->position = NULL;
-    let_stop_go(model);
+    f.history = mu__history_new();
+    const mu_status status = f.history ? fit(&f) : mu_error_code();
+    mu__model_leave(f.args.model);
     mu__free(f.position.restored);
     mu_release(f.iterator);
     if (status == MU_OK)

@@ -9,9 +9,11 @@
 #include "distribute/distribute.h"
 
 #include <muster/model.h>
+#include <pthread.h>
 
 typedef struct mu_layer_ops mu_layer_ops;
 typedef struct mu_fit_position mu_fit_position;
+typedef struct mu_model_use mu_model_use;
 
 #define MU_MAX_LAYER_WEIGHTS 8
 
@@ -70,8 +72,28 @@ struct mu_model {
     mu_metric **metrics;         // loss's mean first, then compile's
     mu_function *train_function, *test_function, *predict_function;
     bool stop;
-    mu_fit_position *position;   // while fit runs
+    mu_model_use *use;           // the innermost fit, evaluate or predict that has not returned; NULL: none
 };
+
+// ---- Use of a model (use.c) ---------------------------------------------------------------------
+
+// One call of fit, evaluate or predict, on the stack of the thread that made it.
+struct mu_model_use {
+    mu_model_use *outer;         // the call in whose callback this one was made
+    const char *function;        // "mu_fit"
+    pthread_t thread;
+    bool in_callback;            // a callback of this call is running
+    const char *callback_before; // for mu__callback_leave
+    mu_fit_position *position;   // fit alone
+};
+// mu__model_enter begins a use, in caller's storage; mu__model_leave ends the innermost. Errors: FAILED_PRECONDITION if
+// the model is in use and this is no callback of that use.
+mu_status mu__model_enter(mu_model *model, mu_model_use *use, const char *function);
+void mu__model_leave(mu_model *model);
+// mu__model_need_idle is for what would pull away what fit works with. Errors: FAILED_PRECONDITION while one runs.
+mu_status mu__model_need_idle(const mu_model *model, const char *function);
+void mu__model_callback_begin(mu_model *model);
+void mu__model_callback_end(mu_model *model);
 
 mu_status mu__model_variables(const mu_model *model, bool trainable_only, int *n, mu_variable ***variables); // mu__free
 
@@ -150,6 +172,7 @@ struct mu_callback {
     mu_object object;
     mu_callback_args hooks;
     void *state;                  // built-in callbacks: what `arg` points to; owned
+    const char *monitor;          // built-in callbacks: the logged value that they need, in `state`; NULL: none
     // When a signal ends fit: the step in progress is finished, nothing is under way. Optional.
     mu_status (*on_interrupt)(const mu_logs *logs, void *arg);
 };
@@ -166,6 +189,19 @@ struct mu_fit_position {
 // mu__fit_data_state writes down the place in the data; freed with mu__free. NULL on error.
 char *mu__fit_data_state(const mu_model *model);
 
+// ---- Hooks (hooks.c) ----------------------------------------------------------------------------
+
+typedef enum mu_hook {
+    MU_HOOK_TRAIN_BEGIN, MU_HOOK_EPOCH_BEGIN, MU_HOOK_BATCH_END, MU_HOOK_EPOCH_END, MU_HOOK_TRAIN_END
+} mu_hook;
+// mu__check_callbacks checks, before training, that all are there and that what they watch will be logged; `validates`:
+// so will what begins with "val_". Lists end with MU_END; NULL is an empty one.
+mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *model, bool validates);
+bool mu__watches_batches(mu_callback *const *callbacks);
+// mu__call_hooks calls one hook of each, in order, up to the first that fails. Errors: INVALID_ARGUMENT if one returns a
+// code but leaves no record.
+mu_status mu__call_hooks(mu_callback *const *callbacks, mu_hook which, const mu_logs *logs);
+
 // mu__fit_dataset is `x`, or a dataset of the rows of `arrays` (given to the pool); NULL on error. Not for both.
 mu_dataset *mu__fit_dataset(mu_dataset *x, mu_value *arrays, int64_t batch_size, bool shuffle, const char *function);
 
@@ -176,7 +212,8 @@ typedef struct mu_progress {
     mu_verbose mode;              // resolved: never AUTO
     bool colour;
     int64_t target;               // steps; -1 while unknown
-    int64_t begin_ns, shown_ns;
+    int64_t begin_ns, shown_ns;   // shown: when something was drawn last
+    int64_t step, shown_step;     // the last finished one; the one that was drawn last
     int width;                    // columns
     size_t last_length;
     double input_share;           // of the time: devices waited for input

@@ -3,6 +3,7 @@
 // In front of every step the workers compare whether one of them has been told, so all of them know at the same step
 // and save the same state, whoever got the signal and whatever it was doing. The number of steps run is part of the
 // checkpoint. Knows nothing of what a step does.
+#include "base/callback.h"
 #include "cluster/cluster.h"
 #include "model/checkpoint.h"
 
@@ -236,7 +237,9 @@ mu_value *mu_preemption_run(mu_preemption_handler *handler, mu_value *(*fn)(mu_v
     if (mu__need_cross_replica(handler->strategy, "mu_preemption_run") != MU_OK || end_if_told(handler) != MU_OK)
         return NULL;
     const int64_t begin = mu__now_ns();
+    const char *before = mu__callback_enter("the function of mu_preemption_run");
     mu_value *result = fn(arguments, arg);
+    mu__callback_leave(before);
     if (mu__pending()) {
         mu__strategy_failed(handler->strategy);
         return NULL;

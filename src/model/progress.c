@@ -1,10 +1,12 @@
 // The progress of an epoch, as Keras draws it.
 //
 // On a terminal one line is drawn over and over (at most 20 times a second): steps, bar, time left, time per
-// step, values. Elsewhere one line is printed at the end of the epoch. NO_COLOR drops the colour. A terminal
-// that tells no width, or 0, gets the short form.
+// step, values; what stays at the end of the epoch has all values, on more lines if need be. Elsewhere a line is printed
+// now and then and at the end of the epoch. NO_COLOR drops the colour. A terminal that tells no width, or 0, gets the
+// short form.
 #include "model/model.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
@@ -12,6 +14,10 @@
 
 #define BAR_CELLS 20
 #define REDRAW_NS 50000000
+
+// Where lines stay: the least time between two, and the time after which one comes in any case.
+#define LINE_NS        10000000000
+#define LATEST_LINE_NS 60000000000
 
 // Waiting for input is told from this share of the time on, and not of the first second: it is the first batch's.
 #define INPUT_SHARE   .1
@@ -36,9 +42,9 @@ void mu__progress_begin(mu_progress *progress, mu_verbose verbose, int epoch, in
         fprintf(out, "Epoch %d/%d\n", epoch, epochs);
 }
 
-// A line of text that may not grow over `columns`; colour takes no columns.
+// A line of text that may not grow over `limit` columns; colour takes no columns.
 typedef struct line {
-    char text[1024];
+    char text[2048];
     size_t used;
     int columns, limit;
 } line;
@@ -51,14 +57,15 @@ static void add_colour(line *l, const char *code, bool colour)
     }
 }
 
-static void add(line *l, int columns, const char *text)
+static bool add(line *l, int columns, const char *text)
 {
-    size_t n = strlen(text);
+    const size_t n = strlen(text);
     if (l->columns + columns > l->limit || l->used + n >= sizeof l->text)
-        return;
+        return false;
     memcpy(l->text + l->used, text, n + 1);
     l->used += n;
     l->columns += columns;
+    return true;
 }
 
 static void add_text(line *l, const char *format, ...) MU_PRINTF(2, 3);
@@ -69,19 +76,31 @@ static void add_text(line *l, const char *format, ...)
     va_start(rest, format);
     vsnprintf(text, sizeof text, format, rest);
     va_end(rest);
-    mu__printable(text, false);  // names of metrics are the user's
     add(l, mu__columns(text), text);
 }
 
-static void add_bar(line *l, double part, bool colour)
+// What is to be shown of one moment.
+typedef struct view {
+    int64_t step, target;  // target -1: not known
+    bool final;
+    double elapsed;
+    int n;
+    const char *const *names;
+    const double *values;
+    double input_share;    // 0: not worth telling
+} view;
+
+// ---- The head: steps, bar and times -------------------------------------------------------------
+
+static void add_bar(line *l, double part, int cells, bool colour)
 {
-    int full = (int)(part * BAR_CELLS);
+    const int full = (int)(part * cells);
     add(l, 1, " ");
     add_colour(l, "\033[32m", colour);
     for (int i = 0; i < full; i++)
         add(l, 1, "━");
     add_colour(l, "\033[37m", colour);
-    for (int i = full; i < BAR_CELLS; i++)
+    for (int i = full; i < cells; i++)
         add(l, 1, colour ? "━" : " ");
     add_colour(l, "\033[0m", colour);
 }
@@ -106,49 +125,156 @@ static void add_step_time(line *l, double seconds)
         add_text(l, " %.0fus/step", seconds * 1e6);
 }
 
-static void add_values(line *l, int n, const char *const *names, const double *values)
+// Heads from the widest to the narrowest.
+static const struct head {
+    int cells;
+    bool duration, step_time;
+} heads[] = {{BAR_CELLS, true, true}, {BAR_CELLS / 2, true, true}, {0, true, true}, {0, true, false}, {0}};
+
+static line make_head(const mu_progress *progress, const view *v, const struct head *head)
 {
-    for (int i = 0; i < n; i++)
-        add_text(l, fabs(values[i]) > 1e-3 || values[i] == 0 ? " - %s: %.4f" : " - %s: %.4e", names[i], values[i]);
+    line l = {.limit = INT_MAX};
+    const double per_step = v->step > 0 ? v->elapsed / (double)v->step : 0;
+    const bool known = v->target > 0 && v->step <= v->target;
+    if (known)
+        add_text(&l, "%lld/%lld", (long long)v->step, (long long)v->target);
+    else
+        add_text(&l, "%lld", (long long)v->step);
+    if (progress->width != 0 && head->cells > 0)
+        add_bar(&l, known ? (double)v->step / (double)v->target : v->final, head->cells, progress->colour);
+    if (head->duration)
+        add_duration(&l, v->final || !known ? v->elapsed : per_step * (double)(v->target - v->step));
+    if (head->step_time)
+        add_step_time(&l, per_step);
+    return l;
 }
+
+// The widest head that leaves `room` columns of the line, or the narrowest there is.
+static line head_with_room(const mu_progress *progress, const view *v, int room)
+{
+    const int limit = progress->width > 0 ? progress->width : INT_MAX;
+    line l = make_head(progress, v, &heads[0]);
+    for (size_t h = 1; h < MU_COUNT(heads) && l.columns > limit - room; h++)
+        l = make_head(progress, v, &heads[h]);
+    l.limit = limit;
+    return l;
+}
+
+// ---- The values ---------------------------------------------------------------------------------
+
+typedef struct item {
+    char text[256];
+    int columns;
+} item;
+
+static bool waits_for_input(const view *v)
+{
+    return v->input_share > INPUT_SHARE && v->elapsed > INPUT_SECONDS;
+}
+
+// Item i of the values; behind them what share of the time the devices waited for input.
+static item make_item(const view *v, int i)
+{
+    item made;
+    if (i == v->n)
+        snprintf(made.text, sizeof made.text, " - input wait: %.0f%%", 100 * v->input_share);
+    else if (isnan(v->values[i]))  // printf writes a sign before some
+        snprintf(made.text, sizeof made.text, " - %s: nan", v->names[i]);
+    else
+        snprintf(made.text, sizeof made.text,
+                 fabs(v->values[i]) > 1e-3 || v->values[i] == 0 ? " - %s: %.4f" : " - %s: %.4e", v->names[i],
+                 v->values[i]);
+    mu__printable(made.text, false);  // names of metrics are the user's
+    made.columns = mu__columns(made.text);
+    return made;
+}
+
+// A line that is drawn over and over: the widest head that leaves room for all values, and where even the narrowest does
+// not, the first values.
+static line running_line(const mu_progress *progress, const view *v)
+{
+    int wanted = 0;
+    for (int i = 0; i < v->n; i++)
+        wanted += make_item(v, i).columns;
+    line l = head_with_room(progress, v, wanted);
+    if (l.columns > l.limit)
+        return (line){.limit = l.limit};
+    for (int i = 0; i < v->n + waits_for_input(v); i++) {
+        const item next = make_item(v, i);
+        if (!add(&l, next.columns, next.text))
+            break;
+    }
+    return l;
+}
+
+static void put(mu_progress *progress, const line *l)
+{
+    if (progress->mode == MU_VERBOSE_BAR)
+        fprintf(progress->out, "\r%s%*s", l->text, MU_MAX(0, (int)progress->last_length - l->columns), "");
+    else
+        fputs(l->text, progress->out);
+    progress->last_length = (size_t)l->columns;
+}
+
+// What stays has every value, on more lines than one where they do not fit.
+static void put_final(mu_progress *progress, const view *v)
+{
+    static const char *const indent = "   ";
+    line l = head_with_room(progress, v, 0);
+    for (int i = 0; i < v->n + waits_for_input(v); i++) {
+        const item next = make_item(v, i);
+        if (add(&l, next.columns, next.text))
+            continue;
+        put(progress, &l);
+        fputc('\n', progress->out);
+        progress->last_length = 0;
+        l = (line){.limit = MU_MAX(l.limit, (int)strlen(indent) + next.columns)};
+        add_text(&l, "%s%s", indent, next.text);
+        l.limit = progress->width > 0 ? progress->width : INT_MAX;
+    }
+    put(progress, &l);
+    fputc('\n', progress->out);
+}
+
+// ---- Drawing ------------------------------------------------------------------------------------
 
 static void draw(mu_progress *progress, int64_t step, bool final, int n, const char *const *names, const double *values)
 {
-    line l = {.limit = progress->width > 0 ? progress->width : 1000};
-    double elapsed = (double)(mu__now_ns() - progress->begin_ns) / 1e9,
-           per_step = step > 0 ? elapsed / (double)step : 0;
-    bool known = progress->target > 0 && step <= progress->target;
-    if (known)
-        add_text(&l, "%lld/%lld", (long long)step, (long long)progress->target);
-    else
-        add_text(&l, "%lld", (long long)step);
-    if (progress->width != 0)
-        add_bar(&l, known ? (double)step / (double)progress->target : final, progress->colour);
-    add_duration(&l, final || !known ? elapsed : per_step * (double)(progress->target - step));
-    add_step_time(&l, per_step);
-    add_values(&l, n, names, values);
-    if (progress->input_share > INPUT_SHARE && elapsed > INPUT_SECONDS)
-        add_text(&l, " - input wait: %.0f%%", 100 * progress->input_share);
-    if (progress->mode == MU_VERBOSE_BAR)
-        fprintf(progress->out, "\r%s%*s", l.text, MU_MAX(0, (int)progress->last_length - l.columns), "");
-    else
-        fputs(l.text, progress->out);
-    progress->last_length = (size_t)l.columns;
-    if (final)
-        fputc('\n', progress->out);
+    const view v = {.step = step, .target = progress->target, .final = final, .n = n, .names = names, .values = values,
+                    .elapsed = (double)(mu__now_ns() - progress->begin_ns) / 1e9, .input_share = progress->input_share};
+    if (final) {
+        put_final(progress, &v);
+    } else {
+        const line l = running_line(progress, &v);
+        put(progress, &l);
+        if (progress->mode == MU_VERBOSE_LINES)
+            fputc('\n', progress->out);
+    }
     fflush(progress->out);
+}
+
+// Lines stay, so they are rare: one per tenth of an epoch that is long, and one a minute.
+static bool line_is_due(const mu_progress *progress, int64_t now)
+{
+    const int64_t since = now - MU_MAX(progress->shown_ns, progress->begin_ns);
+    const int64_t steps = progress->step - progress->shown_step;
+    return since >= LATEST_LINE_NS || (since >= LINE_NS && progress->target > 0 && 10 * steps >= progress->target);
 }
 
 bool mu__progress_due(const mu_progress *progress)
 {
-    return progress->mode == MU_VERBOSE_BAR && mu__now_ns() - progress->shown_ns >= REDRAW_NS;
+    const int64_t now = mu__now_ns();
+    return progress->mode == MU_VERBOSE_BAR     ? now - progress->shown_ns >= REDRAW_NS
+           : progress->mode == MU_VERBOSE_LINES && line_is_due(progress, now);
 }
 
 void mu__progress_step(mu_progress *progress, int64_t step, int n, const char *const *names, const double *values)
 {
+    progress->step = step;
     if (!mu__progress_due(progress))
         return;
     progress->shown_ns = mu__now_ns();
+    progress->shown_step = step;
     draw(progress, step, false, n, names, values);
 }
 
@@ -160,8 +286,9 @@ void mu__progress_end(mu_progress *progress, int64_t step, int n, const char *co
 
 void mu__progress_abandon(mu_progress *progress)
 {
-    if (progress->mode == MU_VERBOSE_BAR && progress->shown_ns) {
+    if (progress->mode == MU_VERBOSE_BAR && progress->shown_ns && progress->last_length > 0) {
         fputc('\n', progress->out);
         fflush(progress->out);
+        progress->last_length = 0;
     }
 }

@@ -32,11 +32,15 @@ static void put(mu_screen *screen, int fd, const char *data, size_t bytes)
     }
 }
 
-// Lines may be shown while a bar stands on the last line of the terminal: it makes room and is drawn again.
-static void make_room(mu_screen *screen)
+// Lines may be shown while a bar stands on the last line of the terminal: it makes room and is drawn again. Without
+// cursor movement it stays where it is and is drawn on the next line; but a line of the rank whose bar it is (NULL: the
+// launcher) goes over it, as it would without a launcher.
+static void make_room(mu_screen *screen, const mu_relay *relay)
 {
-    if (screen->bar)
-        screen->plain ? put(screen, STDOUT_FILENO, "\n", 1) : put(screen, STDOUT_FILENO, "\r\033[K", 4);
+    if (screen->bar && !screen->plain)
+        put(screen, STDOUT_FILENO, "\r\033[K", 4);
+    else if (screen->bar)
+        put(screen, STDOUT_FILENO, screen->bar == relay ? "\r" : "\n", 1);
 }
 
 static void draw_bar(mu_screen *screen)
@@ -70,7 +74,7 @@ static void end_line(mu_relay *relay, mu_screen *screen)
     size_t n = relay->text.n;
     while (n > 0 && relay->text.items[n - 1] == '\r')
         n--;
-    make_room(screen);
+    make_room(screen, relay);
     if (screen->bar == relay)
         screen->bar = NULL;
     put_line(screen, relay, relay->text.items, n);
@@ -108,7 +112,7 @@ mu_status mu__relay_read(mu_relay *relay, mu_screen *screen)
     for (ssize_t i = 0; i < n; i++)
         MU_TRY(take(relay, screen, data[i]));
     if (relay->over && relay->text.n > 0) {
-        make_room(screen);
+        make_room(screen, relay);
         screen->bar = relay;
         draw_bar(screen);
     }
@@ -137,7 +141,7 @@ void mu__screen_say(mu_screen *screen, const char *format, ...)
     va_end(rest);
     size_t bytes = (size_t)MU_MIN(MU_MAX(n, 0), (int)sizeof text - 2);
     text[bytes++] = '\n';
-    make_room(screen);
+    make_room(screen, NULL);
     put(screen, STDERR_FILENO, text, bytes);
     draw_bar(screen);
 }
