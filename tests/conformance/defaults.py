@@ -1,0 +1,196 @@
+# Defaults of layers, optimizers, losses and metrics in Keras and in Muster: every option that has a default is left out
+# on both sides, so one that differs shows.
+#
+# Layers are compared by what they compute while training and after it, by the weights that training leaves (moving
+# statistics), and by their first weights: constants exactly, random ones by range and spread. Optimizers get gradients
+# from 1e-7 to 1, so that an epsilon shows; losses and metrics probabilities that are 0 and 1. It must not give an option
+# that has a default.
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import muster
+from report import Report
+
+STEPS = 30
+# Keras rounds its Python numbers to float32, also where it computes in float64, and takes powers of Adam's betas in the
+# type of the weights, which in float32 makes its steps 7e-6 smaller than PyTorch's and Muster's.
+TOLERANCE = {"f64": 1e-5, "f32": 1e-5}
+FLOATX = {"f64": np.float64, "f32": np.float32}
+MU_VERBOSE_SILENT = 1
+
+# Keras's class, Muster's function, what has no default, the shape of a sample, whole numbers below (0: floats).
+LAYERS = [
+    ("Dense", "mu_dense", {"units": 40}, (30,), 0),
+    ("Conv2D", "mu_conv2d", {"filters": 12, "kernel_size": 3}, (9, 8, 5), 0),
+    ("MaxPooling2D", "mu_max_pool2d", {}, (7, 6, 3), 0),
+    ("AveragePooling2D", "mu_average_pool2d", {"pool_size": 2}, (7, 6, 3), 0),
+    ("BatchNormalization", "mu_batch_normalization", {}, (6,), 0),
+    ("Embedding", "mu_embedding", {"input_dim": 50, "output_dim": 20}, (4,), 50),
+]
+OPTIMIZERS = [("SGD", "mu_sgd", {}), ("SGD", "mu_sgd", {"momentum": 0.9}), ("Adam", "mu_adam", {})]
+
+
+def set_floatx(mu, floatx):
+    tf.keras.backend.clear_session()
+    tf.keras.backend.set_floatx(np.dtype(FLOATX[floatx]).name)
+    mu.mu_set_floatx(muster.DTYPES[np.dtype(FLOATX[floatx])])
+
+
+def named(keras_model):
+    return [("/".join(variable.path.split("/")[-2:]), variable) for variable in keras_model.weights]
+
+
+def off(ours, theirs):
+    """The largest difference, relative to the largest number."""
+    ours, theirs = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
+    if ours.shape != theirs.shape:
+        return np.inf
+    return float(np.abs(ours - theirs).max() / max(np.abs(theirs).max(), 1e-300))
+
+
+def random_model(model):
+    """Weights other than the first ones, by name, in the model's own type."""
+    generator = np.random.default_rng(3)
+    for _, variable in named(model):
+        variable.assign(generator.uniform(0.5, 1.5, tuple(variable.shape)).astype(variable.dtype))
+    return {name: variable.numpy() for name, variable in named(model)}
+
+
+# ---- Layers -------------------------------------------------------------------------------------------
+
+def first_weights_alike(ours, theirs):
+    """Constants are equal; random weights have the same bounds and spread within what chance makes of hundreds."""
+    for name, theirs_value in theirs.items():
+        value = ours[name]
+        if theirs_value.std() == 0:
+            if not np.array_equal(value, theirs_value):
+                return f"{name} starts with {value.flat[0]}, Keras's with {theirs_value.flat[0]}"
+        elif not (abs(np.abs(value).max() / np.abs(theirs_value).max() - 1) < 0.05
+                  and abs(value.std() / theirs_value.std() - 1) < 0.15):
+            return f"{name} is within {np.abs(value).max():.4f} and spreads {value.std():.4f}, Keras's " \
+                   f"{np.abs(theirs_value).max():.4f} and {theirs_value.std():.4f}"
+    return ""
+
+
+def compare_layer(report, mu, floatx, row):
+    keras_name, name, options, shape, whole = row
+    set_floatx(mu, floatx)
+    generator = np.random.default_rng(5)
+    x = generator.integers(0, whole, (16, *shape)).astype(np.int32) if whole else \
+        generator.normal(1, 2, (16, *shape)).astype(FLOATX[floatx])
+    theirs = tf.keras.Sequential([tf.keras.Input(shape, dtype="int32" if whole else None),
+                                  getattr(tf.keras.layers, keras_name)(**options)])
+    with mu.pool():
+        ours = mu.model([getattr(mu, name)(**options)])
+        mu.mu_model_build(ours, len(shape), list(shape))
+        first = {key: variable.numpy() for key, variable in named(theirs)}
+        wrong = first_weights_alike(mu.read_weights(ours), first) if first else ""
+        if first:
+            mu.write_weights(ours, random_model(theirs))
+        results = []
+        for training in (True, True, False):
+            result = mu.array(mu.mu_call(model=ours, x=mu.tensor(x), training=training))
+            results.append(off(result, theirs(x, training=training).numpy()))
+        after = mu.read_weights(ours) if first else {}
+        moved = max([off(after[key], variable.numpy()) for key, variable in named(theirs)], default=0.0)
+    text = wrong or f"results within {max(results):.1e}, weights after it within {moved:.1e}"
+    report.check(f"{name}, {floatx}", text, not wrong and max(*results, moved) <= TOLERANCE[floatx])
+
+
+# ---- Optimizers ---------------------------------------------------------------------------------------
+
+def compare_optimizer(report, mu, floatx, row):
+    """The gradient of sum(x w c) by w is the product of x and c; x has every size from 1e-7 to 1."""
+    keras_name, name, options = row
+    set_floatx(mu, floatx)
+    dtype = FLOATX[floatx]
+    x = (10.0 ** -np.arange(8)).reshape(1, 8).astype(dtype)
+    factors = np.random.default_rng(7).normal(size=(STEPS, 1, 3)).astype(dtype)
+    theirs = tf.keras.Sequential([tf.keras.Input((8,)), tf.keras.layers.Dense(3, use_bias=False)])
+    theirs.weights[0].assign(np.zeros((8, 3), dtype))
+    optimizer = getattr(tf.keras.optimizers, keras_name)(**options)
+    for factor in factors:
+        optimizer.apply_gradients([(tf.constant(x.T @ factor), theirs.weights[0])])
+    with mu.pool():
+        ours = mu.model([mu.mu_dense(units=3, no_bias=True)])
+        mu.mu_model_build(ours, 1, [8])
+        mu.write_weights(ours, {"dense/kernel": np.zeros((8, 3), dtype)})
+        our_optimizer = getattr(mu, name)(**options)
+
+        def step(batch):
+            tape = mu.mu_tape_open()
+            y = mu.mu_call(model=ours, x=mu.mu_at(batch, 0), training=True)
+            loss = mu.mu_reduce_sum(mu.mu_multiply(y, mu.mu_at(batch, 1)), muster.ALL_AXES)
+            gradients = mu.mu_gradients(tape, loss, mu.mu_trainable_variables(ours))
+            mu.mu_tape_close(tape)
+            mu.mu_apply_gradients(our_optimizer, gradients)
+            return mu.mu_of(loss)
+
+        function, _callback = mu.function(step)
+        for factor in factors:
+            mu.mu_run(None, function, mu.values([mu.tensor(x), mu.tensor(factor)]))
+        weights = mu.read_weights(ours)["dense/kernel"]
+    rows = [off(weights[i], theirs.weights[0].numpy()[i]) for i in range(8)]
+    given = "".join(f", {key} {value}" for key, value in options.items())
+    report.check(f"{name}{given}, {floatx}", f"weights within {max(rows):.1e} after {STEPS} steps",
+                 max(rows) <= TOLERANCE[floatx])
+
+
+# ---- Losses and metrics -------------------------------------------------------------------------------
+
+def probabilities(generator, shape, dtype):
+    """Rows that add up to 1; the first two are certain, one of them wrongly."""
+    p = generator.uniform(0.05, 1, shape)
+    p /= p.sum(-1, keepdims=True)
+    p[0], p[1] = np.eye(shape[-1])[0], np.eye(shape[-1])[1]
+    return p.astype(dtype)
+
+
+def loss_cases(dtype):
+    generator = np.random.default_rng(9)
+    classes = np.array([0, 2, 1, 0, 2, 1, 1, 0, 2, 1], np.int32)
+    p, column = probabilities(generator, (10, 3), dtype), generator.uniform(0, 1, (10, 1)).astype(dtype)
+    column[3] = 0.5
+    sigmoid = generator.integers(0, 2, 10).astype(dtype)
+    hot = np.eye(3, dtype=dtype)[classes]
+    return [("sparse classes", "sparse_categorical_crossentropy", classes, p),
+            ("a column of classes", "sparse_categorical_crossentropy", classes[:, None], p),
+            ("labels of one column", "mean_squared_error", sigmoid, column),
+            ("a column of labels", "mean_squared_error", sigmoid[:, None], column),
+            ("one-hot labels", "mean_squared_error", hot, p)]
+
+
+def compare_loss(report, mu, floatx, case):
+    """Loss and "accuracy" of a model that hands on what it is given."""
+    title, loss, y, p = case
+    set_floatx(mu, floatx)
+    theirs = tf.keras.Sequential([tf.keras.Input(p.shape[1:]), tf.keras.layers.Flatten()])
+    theirs.compile(loss=loss, metrics=["accuracy"])
+    wanted = theirs.evaluate(p, y, verbose=0, return_dict=True)
+    with mu.pool():
+        ours = mu.model([mu.mu_flatten()])
+        mu.mu_compile(model=ours, loss=getattr(mu, f"mu_{loss}_loss")(), metrics=[mu.mu_accuracy(), mu.end])
+        history = mu.mu_evaluate(model=ours, arrays=mu.values([mu.tensor(p), mu.tensor(y)]), verbose=MU_VERBOSE_SILENT)
+        seen = {name: mu.mu_history_last(history, name) for name in wanted}
+    far = {name: off(seen[name], wanted[name]) for name in wanted}
+    report.check(f"{loss}, {title}, {floatx}", ", ".join(f"{name} within {value:.1e}" for name, value in far.items()),
+                 max(far.values()) <= TOLERANCE[floatx])
+
+
+def main(library, only=""):
+    mu = muster.Library(library)
+    report = Report("defaults")
+    for floatx in FLOATX:
+        parts = [(compare_layer, row, row[1]) for row in LAYERS] + [(compare_optimizer, row, row[1]) for row in OPTIMIZERS]
+        parts += [(compare_loss, case, case[1]) for case in loss_cases(FLOATX[floatx])]
+        for compare, row, name in parts:
+            if only in name:
+                with report.guard(f"{name}, {floatx}"):
+                    compare(report, mu, floatx, row)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]).finish())
