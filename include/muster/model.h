@@ -168,10 +168,10 @@ typedef struct mu_crossentropy_args {
 MU_API mu_loss *mu_sparse_categorical_crossentropy_loss_with(const mu_crossentropy_args *args);
 MU_API mu_loss *mu_mean_squared_error_loss(void);
 
-// mu_accuracy is the share of right answers, by shapes as Keras chooses: predictions [batch, …, 1] are over 0.5 where the
-// label ([batch, …] or [batch, …, 1]) is 1; of predictions [batch, …, classes] the largest stands at the label, a class
-// number ([batch, …] or [batch, …, 1]), or where the largest label stands ([batch, …, classes], as one-hot labels).
-// Errors: INVALID_ARGUMENT for other shapes. mu_mean_metric averages values.
+// mu_accuracy is the share of right answers, by shapes as Keras chooses: predictions [batch, …, 1] are over 0.5 where
+// the label ([batch, …] or [batch, …, 1]) is 1; of predictions [batch, …, classes] the largest stands at the label, a
+// class number ([batch, …] or [batch, …, 1]), or where the largest label stands ([batch, …, classes], as one-hot
+// labels). Errors: INVALID_ARGUMENT for other shapes. mu_mean_metric averages values.
 MU_API mu_metric *mu_accuracy(void);
 MU_API mu_metric *mu_mean_metric(const char *name);
 // mu_metric_update adds a batch: for accuracy labels and predictions, for a mean the values and NULL.

@@ -397,7 +397,8 @@ static int refuse_exit(const char *callback)
 {
     if (!mu__pending())
         mu__error(MU_FAILED_PRECONDITION,
-                  "mu_exit is called inside %s; the call that runs it still uses what mu_exit frees. Return from there, "
+                  "mu_exit is called inside %s; the call that runs it still uses what mu_exit frees. Return from "
+                  "there, "
                   "with the code of mu_fail(...) to end the call, and call mu_exit behind it",
                   callback);
     return exit_code(mu_error_code());

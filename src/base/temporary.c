@@ -2,8 +2,8 @@
 //
 // A writer holds an exclusive flock on its temporary until it has closed it, and the kernel lets go of the lock of a
 // process that dies. Whoever gets the lock of such a file therefore knows that its writer is dead, where one kernel
-// decides about all locks of the file: on a file system of this machine alone, or if the name holds this boot's identity.
-// Files of other hosts on a network file system stay.
+// decides about all locks of the file: on a file system of this machine alone, or if the name holds this boot's
+// identity. Files of other hosts on a network file system stay.
 #include "base/temporary.h"
 
 #include <dirent.h>

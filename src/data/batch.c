@@ -268,7 +268,8 @@ mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args)
     int64_t shift = a.shift != 0 ? a.shift : a.window_size, stride = a.stride != 0 ? a.stride : 1;
     if (a.window_size < 1 || shift < 1 || stride < 1 || a.window_size > INT32_MAX || stride > INT32_MAX) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_dataset_window: window_size %lld, shift %lld, stride %lld; expected window_size and stride from 1 "
+                  "mu_dataset_window: window_size %lld, shift %lld, stride %lld; expected window_size and stride "
+                  "from 1 "
                   "to %d, and a shift from 1. Correct the one that is outside",
                   (long long)a.window_size, (long long)shift, (long long)stride, INT32_MAX);
         return NULL;

@@ -48,8 +48,8 @@ typedef struct mu_pool_shape {
     int64_t pad_top, pad_left;  // zeros before; what is behind follows from the output's size
 } mu_pool_shape;
 
-// Adam as Keras writes it: alpha = learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t). rest_1 and rest_2 are 1 - beta_1
-// and 1 - beta_2, subtracted in float64: in float32 1 - 0.999 is off by 1.3e-5.
+// Adam as Keras writes it: alpha = learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t). rest_1 and rest_2 are 1 -
+// beta_1 and 1 - beta_2, subtracted in float64: in float32 1 - 0.999 is off by 1.3e-5.
 typedef struct mu_adam_scalars {
     float alpha, rest_1, rest_2, epsilon;
 } mu_adam_scalars;

@@ -190,7 +190,8 @@ static mu_status check_names(const mu_checkpoint *checkpoint)
         const char *name = mu_variable_name(all.items[i]);
         if (will_be_made(checkpoint, &all, name))
             status = mu__error(MU_INVALID_ARGUMENT,
-                               "mu_checkpoint_new: the variable '%s' has the name that the optimizer or a metric gives to "
+                               "mu_checkpoint_new: the variable '%s' has the name that the optimizer or a metric "
+                               "gives to "
                                "its own state. Give the variable another name when it is made",
                                name);
     }

@@ -221,9 +221,11 @@ static void warn_of_nan(pass *p)
         mu__progress_abandon(p->progress);
     const bool every_step = p->in_step || strategy->n_workers == 1;
     mu__log(MU_LOG_WARNING,
-            "%s: '%s' became %s %s step %lld of epoch %d%s. Look for such numbers in the data, or lower the learning rate "
+            "%s: '%s' became %s %s step %lld of epoch %d%s. Look for such numbers in the data, or lower the learning "
+            "rate "
             "or clip the gradients (.global_clipnorm of the optimizer)",
-            p->model->use->function, p->names[i], isnan(p->values[i]) ? "nan" : "infinite", every_step ? "in" : "before or in",
+            p->model->use->function, p->names[i], isnan(p->values[i]) ? "nan" : "infinite",
+            every_step ? "in" : "before or in",
             (long long)p->steps, p->epoch + 1, p->training ? "" : " of the measured data");
 }
 

@@ -71,7 +71,8 @@ static mu_status check_accuracy(const mu_shape *labels, const mu_shape *predicti
     if (mu__shape_compatible(labels, &wanted))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "mu_accuracy: the labels have shape %s, the predictions %s; expected %s. Check the last axis of the "
+                     "mu_accuracy: the labels have shape %s, the predictions %s; expected %s. Check the last axis of "
+                     "the "
                      "labels and the number of units of the last layer",
                      mu__shape_text(labels, seen), mu__shape_text(predictions, other),
                      how == BINARY ? "one label of 0 or 1 for each prediction"

@@ -198,8 +198,8 @@ typedef enum mu_hook {
 // so will what begins with "val_". Lists end with MU_END; NULL is an empty one.
 mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *model, bool validates);
 bool mu__watches_batches(mu_callback *const *callbacks);
-// mu__call_hooks calls one hook of each, in order, up to the first that fails. Errors: INVALID_ARGUMENT if one returns a
-// code but leaves no record.
+// mu__call_hooks calls one hook of each, in order, up to the first that fails. Errors: INVALID_ARGUMENT if one
+// returns a code but leaves no record.
 mu_status mu__call_hooks(mu_callback *const *callbacks, mu_hook which, const mu_logs *logs);
 
 // mu__fit_dataset is `x`, or a dataset of the rows of `arrays` (given to the pool); NULL on error. Not for both.

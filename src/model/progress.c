@@ -1,9 +1,9 @@
 // The progress of an epoch, as Keras draws it.
 //
 // On a terminal one line is drawn over and over (at most 20 times a second): steps, bar, time left, time per
-// step, values; what stays at the end of the epoch has all values, on more lines if need be. Elsewhere a line is printed
-// now and then and at the end of the epoch. NO_COLOR drops the colour. A terminal that tells no width, or 0, gets the
-// short form.
+// step, values; what stays at the end of the epoch has all values, on more lines if need be. Elsewhere a line is
+// printed now and then and at the end of the epoch. NO_COLOR drops the colour. A terminal that tells no width, or 0,
+// gets the short form.
 #include "model/model.h"
 
 #include <limits.h>
@@ -189,8 +189,8 @@ static item make_item(const view *v, int i)
     return made;
 }
 
-// A line that is drawn over and over: the widest head that leaves room for all values, and where even the narrowest does
-// not, the first values.
+// A line that is drawn over and over: the widest head that leaves room for all values, and where even the narrowest
+// does not, the first values.
 static line running_line(const mu_progress *progress, const view *v)
 {
     int wanted = 0;

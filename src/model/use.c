@@ -1,8 +1,8 @@
 // Which call of fit, evaluate or predict works with a model.
 //
 // A callback of fit may evaluate, predict with or even fit the same model, as in Keras: the inner call stands on the
-// outer one, which goes on when the inner one has returned. They share weights, optimizer, metrics and the wish to stop.
-// Anything else that would work with the model at the same time is refused.
+// outer one, which goes on when the inner one has returned. They share weights, optimizer, metrics and the wish to
+// stop. Anything else that would work with the model at the same time is refused.
 #include "base/callback.h"
 #include "model/model.h"
 
@@ -16,7 +16,8 @@ static mu_status refuse(const mu_model_use *present, const char *function)
                          "until it has returned, or give this thread a model of its own",
                          function, present->function);
     return mu__error(MU_FAILED_PRECONDITION,
-                     "%s is called while %s of the same model takes its data or runs a step; only a callback may do that. "
+                     "%s is called while %s of the same model takes its data or runs a step; only a callback may do "
+                     "that. "
                      "Move the call into a callback such as on_epoch_end",
                      function, present->function);
 }
@@ -47,7 +48,8 @@ mu_status mu__model_need_idle(const mu_model *model, const char *function)
     pthread_mutex_lock(&lock);
     const char *user = model->use ? model->use->function : NULL;
     pthread_mutex_unlock(&lock);
-    return user ? mu__error(MU_FAILED_PRECONDITION, "%s: %s of the same model has not returned; call %s after it", function,
+    return user ? mu__error(MU_FAILED_PRECONDITION, "%s: %s of the same model has not returned; call %s after it",
+                            function,
                             user, function)
                 : MU_OK;
 }

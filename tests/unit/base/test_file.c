@@ -270,7 +270,8 @@ static void test_what_may_live_stays(void **state)
 {
     (void)state;
     static const char *const others[] = {".tmp-12", ".tmp-12-1", ".tmp-0123456789ab", ".tmp-0123456789ab-12",
-                                         ".tmp-0123456789ab-12-x", ".tmp-0123456789abc-12-1", "x.tmp-0123456789ab-12-1"};
+                                         ".tmp-0123456789ab-12-x", ".tmp-0123456789abc-12-1",
+                                         "x.tmp-0123456789ab-12-1"};
     char kept[sizeof path], whole[sizeof path + 40];
     put("old", 3);
     snprintf(kept, sizeof kept, "%s", path);
