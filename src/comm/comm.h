@@ -191,13 +191,15 @@ typedef struct mu_ticket {
     struct {
         int64_t run, number; // identity, with the group
         int32_t kind, reduction, dtype, root;
-        int64_t count;             // 0 where ranks may differ
+        int64_t count;             // all-gather: a hash of all counts
+        uint64_t form;             // hash of the shapes, which fit here whatever they are: the fast path compares 120 bytes
         char name[MU_TICKET_NAME]; // longer ones end in ~ and a hash
     } same;
     int64_t count;                  // this rank's own
     uint64_t areas[MU_AREA_WINDOW]; // where its DATA and INPUT are, for the ranks of its host
     int32_t reached;                // whether they can address them there
     int32_t window;                 // bytes that it shows in its window
+    mu_form form;                   // read only where the hashes differ, to say how
 } mu_ticket;
 
 // Where the ranks of a group are, as one process sees it.

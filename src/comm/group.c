@@ -287,6 +287,18 @@ static void write_name(const char *name, char out[MU_TICKET_NAME])
     snprintf(out + room - MARK + 1, MARK, "~%08x", (unsigned)hash);
 }
 
+// Words that are not used stay as they were: most forms have three of them.
+static void write_form(const mu_form *form, mu_ticket *ticket)
+{
+    const size_t head = offsetof(mu_form, words);
+    if (form == NULL) {
+        memset(&ticket->form, 0, head);
+        return;
+    }
+    memcpy(&ticket->form, form, head + sizeof form->words[0] * (size_t)form->n_words);
+    ticket->same.form = form->hash;
+}
+
 void mu__write_ticket(member *m, const mu_call *c, int64_t window)
 {
     const bool gather = c->kind == MU_KIND_ALL_GATHER;
@@ -294,18 +306,18 @@ void mu__write_ticket(member *m, const mu_call *c, int64_t window)
     const mu_transport *transport = m->group->transport;
     mu_ticket *ticket = mu__ticket_of(m, m->port.rank);
     int64_t data, input;
-    *ticket = (mu_ticket){
-        .same = {.run = m->run,
-                 .number = c->number,
-                 .kind = (int32_t)c->kind,
-                 .reduction = (int32_t)c->reduction,
-                 .dtype = (int32_t)c->dtype,
-                 .root = c->root,
-                 .count = gather ? (int64_t)hash_counts(m->counts, m->port.ranks) : c->count},
-        .count = c->count,
-        .window = (int32_t)(window * (int64_t)element),
-    };
+    memset(ticket, 0, offsetof(mu_ticket, form));
+    ticket->same.run = m->run;
+    ticket->same.number = c->number;
+    ticket->same.kind = (int32_t)c->kind;
+    ticket->same.reduction = (int32_t)c->reduction;
+    ticket->same.dtype = (int32_t)c->dtype;
+    ticket->same.root = c->root;
+    ticket->same.count = gather ? (int64_t)hash_counts(m->counts, m->port.ranks) : c->count;
+    ticket->count = c->count;
+    ticket->window = (int32_t)(window * (int64_t)element);
     write_name(c->name, ticket->same.name);
+    write_form(c->form, ticket);
     if (!valid(m, c))
         return;
     extents(m, c, &data, &input);
@@ -459,14 +471,17 @@ mu_status mu__group_inside(member *m, const mu_call *c, mu_work *work)
     return status;
 }
 
-static mu_status collective(mu_collective *self, const mu_call *c)
+static mu_status collective(mu_collective *self, mu_call *c)
 {
     member *m = (member *)self;
-    if (mu__pending())
-        return mu_error_code();
-    mu__started_settle(m);
+    mu_status status = mu_error_code();
     const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
-    const mu_status status = mu__group_inside(m, c, mu__run_call);
+    c->form = m->form.hash != 0 ? &m->form : NULL;
+    if (status == MU_OK) {
+        mu__started_settle(m);
+        status = mu__group_inside(m, c, mu__run_call);
+    }
+    m->form.hash = 0;
     if (begin != 0)
         mu__span("comm", mu__kind_name(c->kind), m->port.rank - m->group->joined.seating.first_local, begin,
                  mu__now_ns());
@@ -606,6 +621,7 @@ static mu_status open_member(mu_group *group, int local)
     const mu_seating *at = &group->joined.seating;
     m->collective = (mu_collective){.rank = at->first_local + local,
                                     .size = at->ranks,
+                                    .form = &m->form,
                                     .all_reduce = member_all_reduce,
                                     .all_gather = member_all_gather,
                                     .broadcast = member_broadcast,

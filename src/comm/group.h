@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-enum { MU_MAX_RANKS = 256, MU_CACHED_LISTS = 32, MU_TEXT_BYTES = 256 };
+enum { MU_MAX_RANKS = 256, MU_CACHED_LISTS = 32, MU_TEXT_BYTES = 384 };
 
 // What a rank is asked to do.
 typedef struct mu_call {
@@ -22,6 +22,7 @@ typedef struct mu_call {
     const int64_t *counts;
     void *data;
     const void *input;
+    const mu_form *form; // NULL: nothing was said of shapes
 } mu_call;
 
 // An operation that was started and not waited for (started.c). The queue is a ring: number s stands at s modulo its
@@ -34,6 +35,7 @@ typedef enum start_way {
 typedef struct started {
     struct member *member;
     mu_call call;
+    mu_form form;             // the call's
     start_way way;
     int64_t begin_ns, end_ns; // with a timeline
     uint32_t meetings, turn;  // board: of this rank, when it started
@@ -57,6 +59,7 @@ typedef struct member {
     mu_collective collective; // first
     mu_group *group;
     mu_port port;
+    mu_form form; // what the next operation is of
     int64_t run;
     cached_list lists[MU_CACHED_LISTS];
     void *scratch;
@@ -123,7 +126,8 @@ bool mu__board_has_come(const member *m, int rank);
 mu_ticket *mu__ticket_of(const member *m, int rank);
 int mu__n_local(const mu_group *group);
 
-// mu__ticket_text writes "all_reduce \"dense_2/kernel\" (run 4, op 12, 2 elements of float32, sum)".
+// mu__ticket_text writes "all_reduce \"dense_2/kernel\" (run 4, op 12, float32[3, 4], sum)", or "2 elements of float32"
+// where the shape was not said. The ticket may be of another host.
 const char *mu__ticket_text(const mu_ticket *ticket, char text[MU_TEXT_BYTES]);
 
 // mu__complain_mismatch records how this rank and rank 0 differ; mu__complain_passed that `rank` is in `theirs` and

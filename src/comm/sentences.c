@@ -3,6 +3,8 @@
 // Ranks of several processes are named with their process. Knows nothing of how anything is carried out.
 #include "comm/group.h"
 
+#include <stdarg.h>
+
 const char *mu__kind_name(mu_collective_kind kind)
 {
     static const char *const names[] = {"all_reduce", "all_gather",     "broadcast",
@@ -16,19 +18,44 @@ static const char *reduction_name(int32_t reduction)
     return (unsigned)reduction < MU_COUNT(names) ? names[reduction] : "unknown";
 }
 
+// ---- What an operation is of --------------------------------------------------------------------
+
+// Appends like printf, as far as there is room.
+MU_PRINTF(3, 4) static int append(char text[MU_TEXT_BYTES], int at, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const int n = vsnprintf(text + at, (size_t)(MU_TEXT_BYTES - at), format, arguments);
+    va_end(arguments);
+    return MU_MIN(at + MU_MAX(n, 0), MU_TEXT_BYTES - 1);
+}
+
+static int append_operand(const mu_ticket *ticket, char text[MU_TEXT_BYTES], int at)
+{
+    char form[MU_FORM_TEXT];
+    if (ticket->same.form != 0)
+        at = append(text, at, ", %s", mu__form_text(&ticket->form, form));
+    if (ticket->same.form == 0 || ticket->form.n_tensors != 1)
+        at = append(text, at, ", %lld elements of %s", (long long)ticket->count,
+                    mu_dtype_name((mu_dtype)ticket->same.dtype));
+    return at;
+}
+
 const char *mu__ticket_text(const mu_ticket *ticket, char text[MU_TEXT_BYTES])
 {
     const mu_collective_kind kind = (mu_collective_kind)ticket->same.kind;
-    int n = snprintf(text, MU_TEXT_BYTES, "%s \"%.*s\" (run %lld, op %lld", mu__kind_name(kind), MU_TICKET_NAME,
-                     ticket->same.name, (long long)ticket->same.run, (long long)ticket->same.number);
+    int n = append(text, 0, "%s \"%.*s\" (run %lld, op %lld", mu__kind_name(kind), MU_TICKET_NAME, ticket->same.name,
+                   (long long)ticket->same.run, (long long)ticket->same.number);
     if (kind != MU_KIND_BARRIER)
-        n += snprintf(text + n, (size_t)(MU_TEXT_BYTES - n), ", %lld elements of %s", (long long)ticket->count,
-                      mu_dtype_name((mu_dtype)ticket->same.dtype));
+        n = append_operand(ticket, text, n);
     if (kind == MU_KIND_ALL_REDUCE || kind == MU_KIND_REDUCE_SCATTER)
-        n += snprintf(text + n, (size_t)(MU_TEXT_BYTES - n), ", %s", reduction_name(ticket->same.reduction));
+        n = append(text, n, ", %s", reduction_name(ticket->same.reduction));
     if (kind == MU_KIND_BROADCAST)
-        n += snprintf(text + n, (size_t)(MU_TEXT_BYTES - n), ", from rank %d", ticket->same.root);
-    snprintf(text + n, (size_t)(MU_TEXT_BYTES - n), ")");
+        n = append(text, n, ", from rank %d", ticket->same.root);
+    append(text, n, ")");
+    for (char *c = text; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7F)
+            *c = '?';
     return text;
 }
 
@@ -50,32 +77,54 @@ static const char *rank_text(const mu_group *group, int rank, char text[RANK_BYT
     return text;
 }
 
-// Only counts and roots are the caller's arguments; anything else says that the ranks run different programs.
+// How two tickets differ. TensorFlow's codes: another operation or type under the same name is INTERNAL, another shape
+// the caller's fault. Other names or numbers are the caller's too: the replicas run different programs.
+typedef enum difference { OTHER_PROGRAM, OTHER_OPERATION, OTHER_SHAPE, OTHER_ARGUMENT } difference;
+
+static const struct remedy {
+    mu_status code;
+    const char *text;
+} remedies[] = {
+    [OTHER_PROGRAM] = {MU_INVALID_ARGUMENT, "Every replica must run the same collectives in the same order with the same "
+                                            "names; look for what only some of them do."},
+    [OTHER_OPERATION] = {MU_INTERNAL, "Every replica must run the same collectives in the same order with the same "
+                                      "operations and types."},
+    [OTHER_SHAPE] = {MU_INVALID_ARGUMENT, "Every replica must bring the same shapes, and the same axis to a gather; "
+                                          "compare what they make this tensor of."},
+    [OTHER_ARGUMENT] = {MU_INVALID_ARGUMENT, "Every replica must run the same collectives in the same order with the "
+                                             "same counts and roots."},
+};
+
+static difference compare(const mu_ticket *a, const mu_ticket *b)
+{
+    if (a->same.run != b->same.run || a->same.number != b->same.number ||
+        memcmp(a->same.name, b->same.name, sizeof a->same.name) != 0)
+        return OTHER_PROGRAM;
+    const bool shapes = a->same.form != 0 && b->same.form != 0 && a->same.form != b->same.form;
+    if (a->same.kind != b->same.kind || a->same.reduction != b->same.reduction || a->same.dtype != b->same.dtype ||
+        (shapes && a->form.dtype != b->form.dtype))
+        return OTHER_OPERATION;
+    return shapes ? OTHER_SHAPE : OTHER_ARGUMENT;
+}
+
+static mu_status complain(const member *m, int rank_a, const mu_ticket *a, int rank_b, const mu_ticket *b)
+{
+    char text_a[MU_TEXT_BYTES], text_b[MU_TEXT_BYTES], part[MU_FORM_TEXT], who_a[RANK_BYTES], who_b[RANK_BYTES];
+    const difference how = compare(a, b);
+    return mu__error(remedies[how].code, "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s.%s %s",
+                     m->group->name, rank_text(m->group, rank_a, who_a), mu__ticket_text(a, text_a),
+                     rank_text(m->group, rank_b, who_b), mu__ticket_text(b, text_b),
+                     how == OTHER_SHAPE ? mu__form_part(&a->form, &b->form, part) : "", remedies[how].text);
+}
+
 mu_status mu__complain_mismatch(const member *m, int rank)
 {
-    const mu_ticket *a = mu__ticket_of(m, 0), *b = mu__ticket_of(m, rank);
-    char text_a[MU_TEXT_BYTES], text_b[MU_TEXT_BYTES], rank_a[RANK_BYTES], rank_b[RANK_BYTES];
-    mu_ticket like_a = *b;
-    like_a.same.count = a->same.count;
-    like_a.same.root = a->same.root;
-    const bool arguments = memcmp(&like_a.same, &a->same, sizeof a->same) == 0;
-    return mu__error(arguments ? MU_INVALID_ARGUMENT : MU_INTERNAL,
-                     "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s. Every replica must run the same "
-                     "collectives in the same order with the same %s.",
-                     m->group->name, rank_text(m->group, 0, rank_a), mu__ticket_text(a, text_a),
-                     rank_text(m->group, rank, rank_b), mu__ticket_text(b, text_b),
-                     arguments ? "counts and roots" : "names and types");
+    return complain(m, 0, mu__ticket_of(m, 0), rank, mu__ticket_of(m, rank));
 }
 
 mu_status mu__complain_passed(const member *m, int rank, const mu_ticket *theirs)
 {
-    char text_a[MU_TEXT_BYTES], text_b[MU_TEXT_BYTES], rank_a[RANK_BYTES], rank_b[RANK_BYTES];
-    return mu__error(MU_INTERNAL,
-                     "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s. Every replica must run the same "
-                     "collectives in the same order with the same names and types.",
-                     m->group->name, rank_text(m->group, m->port.rank, rank_a),
-                     mu__ticket_text(mu__ticket_of(m, m->port.rank), text_a), rank_text(m->group, rank, rank_b),
-                     mu__ticket_text(theirs, text_b));
+    return complain(m, m->port.rank, mu__ticket_of(m, m->port.rank), rank, theirs);
 }
 
 // "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain; in a group of several processes also whose the

@@ -123,6 +123,11 @@ mu_status mu__member_start(mu_collective *self, int64_t number, const char *name
                             .input = data,
                             .count = count},
                    .begin_ns = mu__trace_on() ? mu__now_ns() : 0};
+    if (m->form.hash != 0) {
+        s->form = m->form;
+        s->call.form = &s->form;
+        m->form.hash = 0;
+    }
     MU_TRY(start(m, s, soon));
     *number_started = m->n_started++;
     return MU_OK;

@@ -94,14 +94,24 @@ static mu_tensor *reduce_with_axis(const reduction *r, int n, mu_tensor *const *
     return r->op == MU_MEAN && sum ? mu__mean_over(sum, mu_constant(MU_F64, count)) : sum;
 }
 
+// What workers compare before they fetch each other's parts: the operation and the axes.
+static const char *text_of(const reduction *r, char text[MU_WHAT_BYTES])
+{
+    int n = snprintf(text, MU_WHAT_BYTES, "reduce %s%s", r->op == MU_SUM ? "sum" : "mean", r->n_axes ? ", axis" : "");
+    for (int i = 0; i < r->n_axes && n < MU_WHAT_BYTES; i++)
+        n += snprintf(text + n, (size_t)(MU_WHAT_BYTES - n), " %d", r->axes[i]);
+    return text;
+}
+
 static mu_tensor *reduce_parts(const reduction *r, int n, mu_tensor *const *parts)
 {
     const mu_parts_name name = {.what = r->what, .whose = whose(r, n)};
+    char what[MU_WHAT_BYTES];
     if (r->strategy->n_workers > 1 && r->n_axes == 0)
         return mu__workers_reduce(r->strategy, &name, r->ops, r->op, n, parts);
     if (r->n_axes == 0)
         return mu__same_parts(&name, n, parts) == MU_OK ? mu__cross_device_reduce(r->ops, r->op, n, parts) : NULL;
-    mu_tensor **all = mu__workers_gather(r->strategy, "reduce", n, parts);
+    mu_tensor **all = mu__workers_gather(r->strategy, text_of(r, what), n, parts);
     mu_tensor *reduced = all ? reduce_with_axis(r, n * r->strategy->n_workers, all) : NULL;
     mu__free(all);
     return reduced;
@@ -196,7 +206,8 @@ static mu_tensor *join_slices(const reduction *r, int n, mu_value *const *slices
     for (int i = 0; i < n; i++)
         if (!(parts[i] = mu_at(slices[i], part)))
             return NULL;
-    mu_tensor **all = mu__workers_gather(r->strategy, "reduce", n, parts);
+    char what[MU_WHAT_BYTES];
+    mu_tensor **all = mu__workers_gather(r->strategy, text_of(r, what), n, parts);
     mu_tensor *whole = all ? mu_concat(n * r->strategy->n_workers, all, 0) : NULL;
     mu__free(all);
     return whole;
@@ -310,7 +321,9 @@ static mu_value *gather_parts(mu_strategy *strategy, int n, mu_tensor *const *pa
     for (int i = 0; i < n; i++)
         if (!parts[i])
             return NULL;
-    mu_tensor **all = mu__workers_gather(strategy, "gather", n, parts);
+    char what[MU_WHAT_BYTES];
+    snprintf(what, sizeof what, "gather along axis %d", axis);
+    mu_tensor **all = mu__workers_gather(strategy, what, n, parts);
     mu_tensor *whole = all ? mu_concat(n * strategy->n_workers, all, axis) : NULL;
     mu__free(all);
     return whole ? mu_of(whole) : NULL;

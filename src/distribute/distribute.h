@@ -269,20 +269,23 @@ mu_tensor *mu__reduce_replicas(mu_strategy *strategy, const char *what, mu_reduc
 
 // All of these are collectives of the workers, called by all of them in the same order; `what` is compared and named
 // in errors. With one worker they do nothing.
+enum { MU_WHAT_BYTES = 64 }; // room for one that is made up
 mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtype, void *numbers, int64_t n);
 // mu__workers_agree adds up two numbers, and tells all whether a signal has asked one of them to end: then all have
 // heard it (mu__stop_signal) and strategy->stopping is set, behind the same call on each.
 mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t numbers[2]);
 // mu__workers_sum adds up n numbers of every replica in replica order; `parts` has them for each local one.
 mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const double *parts, double *sums);
-// mu__workers_gather_blocks (several workers only) puts counts[w] elements of each worker behind each other.
-mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, mu_dtype dtype, const void *mine,
-                                    void *all, const int64_t *counts);
+// mu__workers_gather_blocks (several workers only) puts counts[w] elements of each worker behind each other. `form`
+// says of which tensors they are, for the workers to compare; NULL: of none.
+mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype,
+                                    const void *mine, void *all, const int64_t *counts);
 // mu__workers_least gives every worker the least of their numbers (several workers only).
 mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *number);
-// mu__workers_take gives every worker the n elements of one of them; _tensor the chief's tensor (given to the pool; one
-// worker: itself); _text a worker's text (the caller's: mu__free).
-mu_status mu__workers_take(mu_strategy *strategy, const char *what, mu_dtype dtype, void *data, int64_t n, int worker);
+// mu__workers_take gives every worker the n elements of one of them (`form` as above); _tensor the chief's tensor (given
+// to the pool; one worker: itself); _text a worker's text (the caller's: mu__free).
+mu_status mu__workers_take(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype, void *data,
+                           int64_t n, int worker);
 mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_tensor *mine);
 char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char *own, int worker);
 // mu__workers_written ends the writing of a file, which only the chief did (mu_strategy_should_checkpoint), with what

@@ -306,6 +306,7 @@ mu_collective *mu__own_way(mu_own_way *own, mu_collective *inner, const mu_cross
         return inner;
     *own = (mu_own_way){.head = {.rank = inner->rank,
                                  .size = inner->size,
+                                 .form = inner->form,
                                  .all_reduce = own_all_reduce,
                                  .all_gather = own_all_gather,
                                  .broadcast = own_broadcast},

@@ -51,7 +51,7 @@ static void name_bucket(const reduction_list *list, int count, char name[MU_ATTR
 {
     const char *first = list->names ? list->names[list->bucket[0]] : NULL;
     if (!first)
-        snprintf(name, MU_ATTR_TEXT_BYTES, "bucket of %d", count);
+        snprintf(name, MU_ATTR_TEXT_BYTES, count == 1 ? "a value" : "%d values", count);
     else if (count == 1)
         snprintf(name, MU_ATTR_TEXT_BYTES, "%s", first);
     else

@@ -26,6 +26,8 @@ typedef struct meeting {
     int64_t count;
     const int64_t *counts;
     int root;
+    const char *name;
+    const mu_form *form;            // NULL: a merge
 } meeting;
 
 typedef enum turn_stage { NOT_STARTED, PAUSED, ENDED } turn_stage;
@@ -33,6 +35,7 @@ typedef enum turn_stage { NOT_STARTED, PAUSED, ENDED } turn_stage;
 typedef struct turn {
     mu_strategy_replica head;   // first
     mu_collective collective;
+    mu_form form;               // of the collective that comes next
     pthread_t thread;
     turn_stage stage;
     mu_value *arguments, *result;   // owned
@@ -111,32 +114,66 @@ static turn *turn_of(const mu_collective *self)
     return (turn *)((char *)self - offsetof(turn, collective));
 }
 
+// What was said of the operation is its own: nothing is said of the next.
+static mu_status meet_in(mu_collective *self, meeting *what)
+{
+    turn *t = turn_of(self);
+    what->form = &t->form;
+    const mu_status status = meet(t, what);
+    t->form.hash = 0;
+    return status;
+}
+
 static mu_status meet_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                  mu_dtype dtype, void *data, int64_t count)
 {
-    (void)number, (void)name;
-    return meet(turn_of(self),
-                &(meeting){.kind = MEET_REDUCE, .reduction = reduction, .dtype = dtype, .data = data, .count = count});
+    (void)number;
+    return meet_in(self, &(meeting){.kind = MEET_REDUCE,
+                                    .name = name,
+                                    .reduction = reduction,
+                                    .dtype = dtype,
+                                    .data = data,
+                                    .count = count});
 }
 
 static mu_status meet_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
                                  int64_t count, void *out, const int64_t *counts)
 {
-    (void)number, (void)name;
-    return meet(
-        turn_of(self),
-        &(meeting){.kind = MEET_GATHER, .dtype = dtype, .in = in, .count = count, .data = out, .counts = counts});
+    (void)number;
+    return meet_in(self, &(meeting){.kind = MEET_GATHER,
+                                    .name = name,
+                                    .dtype = dtype,
+                                    .in = in,
+                                    .count = count,
+                                    .data = out,
+                                    .counts = counts});
 }
 
 static mu_status meet_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                                 int64_t count, int root)
 {
-    (void)number, (void)name;
-    return meet(turn_of(self),
-                &(meeting){.kind = MEET_BROADCAST, .dtype = dtype, .data = data, .count = count, .root = root});
+    (void)number;
+    return meet_in(self, &(meeting){.kind = MEET_BROADCAST,
+                                    .name = name,
+                                    .dtype = dtype,
+                                    .data = data,
+                                    .count = count,
+                                    .root = root});
 }
 
 // ---- What they meet for, on the coordinating thread ---------------------------------------------
+
+static mu_status complain_form(const struct mu_turns *run, int r)
+{
+    const meeting *first = run->turns[0].meeting, *other = run->turns[r].meeting;
+    char text[MU_FORM_TEXT], text_r[MU_FORM_TEXT];
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s \"%s\": replica %d brings %s, replica %d %s; all replicas must bring the same shapes, and the "
+                     "same axis to a gather",
+                     meeting_names[first->kind], first->name, run->strategy->first_replica,
+                     mu__form_text(first->form, text), run->strategy->first_replica + r,
+                     mu__form_text(other->form, text_r));
+}
 
 static mu_status check_meeting(const struct mu_turns *run)
 {
@@ -148,6 +185,8 @@ static mu_status check_meeting(const struct mu_turns *run)
                              "replica 0 is in %s, replica %d in %s; replicas must make the same calls in "
                              "the same order",
                              meeting_names[first->kind], r, meeting_names[other->kind]);
+        if (first->kind != MEET_MERGE && other->form->hash != first->form->hash && other->dtype == first->dtype)
+            return complain_form(run, r);
         if (first->kind != MEET_MERGE &&
             (other->dtype != first->dtype || other->reduction != first->reduction || other->root != first->root ||
              (first->kind != MEET_GATHER && other->count != first->count)))
@@ -171,6 +210,8 @@ static void reduce_blocks(const meeting *what, int n_dst, void *const *dst, int 
 static mu_status reduce_with_others(const struct mu_turns *run)
 {
     const meeting *first = run->turns[0].meeting;
+    char what[MU_WHAT_BYTES];
+    snprintf(what, sizeof what, "all_reduce %s", first->name);
     const int all = run->strategy->n_replicas, workers = run->strategy->n_workers;
     const size_t bytes = (size_t)first->count * mu_dtype_bytes(first->dtype);
     char *mine = mu__alloc(bytes * (size_t)run->n), *blocks = mu__alloc(bytes * (size_t)all);
@@ -185,7 +226,7 @@ static mu_status reduce_with_others(const struct mu_turns *run)
     for (int r = 0; status == MU_OK && r < all; r++)
         src[r] = blocks + bytes * (size_t)r;
     if (status == MU_OK)
-        status = mu__workers_gather_blocks(run->strategy, "all_reduce", first->dtype, mine, blocks, counts);
+        status = mu__workers_gather_blocks(run->strategy, what, first->form, first->dtype, mine, blocks, counts);
     if (status == MU_OK)
         reduce_blocks(first, run->n, dst, all, src);
     mu__free(dst);
@@ -207,7 +248,8 @@ static mu_status gather_with_others(const struct mu_turns *run, const void *mine
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < run->strategy->n_replicas; r++)
         counts[r / run->n] += first->counts[r];
-    mu_status status = mu__workers_gather_blocks(run->strategy, "all_gather", first->dtype, mine, first->data, counts);
+    mu_status status = mu__workers_gather_blocks(run->strategy, first->name, first->form, first->dtype, mine,
+                                                 first->data, counts);
     mu__free(counts);
     return status;
 }
@@ -278,7 +320,7 @@ static mu_status broadcast_meeting(const struct mu_turns *run)
     const meeting *first = run->turns[0].meeting;
     const int worker = first->root / run->n, local = worker == run->strategy->worker ? first->root % run->n : 0;
     const meeting *root = run->turns[local].meeting;
-    MU_TRY(mu__workers_take(run->strategy, "broadcast", root->dtype, root->data, root->count, worker));
+    MU_TRY(mu__workers_take(run->strategy, first->name, first->form, root->dtype, root->data, root->count, worker));
     for (int r = 0; r < run->n; r++)
         if (run->turns[r].meeting != root)
             memcpy(run->turns[r].meeting->data, root->data, (size_t)root->count * mu_dtype_bytes(root->dtype));
@@ -416,6 +458,7 @@ static mu_status prepare(struct mu_turns *run, const mu_value *arguments)
         turn *t = &run->turns[r];
         t->collective = (mu_collective){.rank = run->strategy->first_replica + r,
                                         .size = run->strategy->n_replicas,
+                                        .form = &t->form,
                                         .all_reduce = meet_all_reduce,
                                         .all_gather = meet_all_gather,
                                         .broadcast = meet_broadcast};

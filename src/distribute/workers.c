@@ -52,11 +52,13 @@ mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t num
     return MU_OK;
 }
 
-mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, mu_dtype dtype, const void *mine,
-                                    void *all, const int64_t *counts)
+mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype,
+                                    const void *mine, void *all, const int64_t *counts)
 {
     int64_t number;
     mu_collective *collective = meeting(strategy, what, &number);
+    if (form)
+        *collective->form = *form;
     return met(strategy, collective->all_gather(collective, number, what, dtype, mine, counts[strategy->worker], all,
                                                 counts));
 }
@@ -70,7 +72,7 @@ mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const 
     for (int w = 0; status == MU_OK && w < workers; w++)
         counts[w] = (int64_t)strategy->n_local * n;
     if (status == MU_OK && workers > 1)
-        status = mu__workers_gather_blocks(strategy, what, MU_F64, parts, all, counts);
+        status = mu__workers_gather_blocks(strategy, what, NULL, MU_F64, parts, all, counts);
     const double *from = workers > 1 ? all : parts;
     for (int i = 0; status == MU_OK && i < n; i++) {
         sums[i] = 0;
@@ -82,12 +84,15 @@ mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const 
     return status;
 }
 
-mu_status mu__workers_take(mu_strategy *strategy, const char *what, mu_dtype dtype, void *data, int64_t n, int worker)
+mu_status mu__workers_take(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype, void *data,
+                           int64_t n, int worker)
 {
     int64_t number;
     if (strategy->n_workers < 2)
         return MU_OK;
     mu_collective *all = meeting(strategy, what, &number);
+    if (form)
+        *all->form = *form;
     return met(strategy, all->broadcast(all, number, what, dtype, data, n, worker));
 }
 
@@ -100,8 +105,11 @@ mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_t
         return NULL;
     const mu_spec spec = mu__spec_of(mine);
     memcpy(mu__data(copy), mu__data(mine), mu__spec_bytes(&spec));
+    mu_form form;
+    mu__form_begin(&form, MU_NO_AXIS);
+    mu__form_add(&form, mine->dtype, &mine->shape);
     const mu_status status =
-        mu__workers_take(strategy, what, mine->dtype, mu__data(copy), mu__elements(&mine->shape), 0);
+        mu__workers_take(strategy, what, &form, mine->dtype, mu__data(copy), mu__elements(&mine->shape), 0);
     return status == MU_OK ? copy : NULL;
 }
 
@@ -128,12 +136,12 @@ char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char 
 {
     const bool mine = strategy->worker == worker;
     int64_t bytes = mine && own ? (int64_t)strlen(own) : 0;
-    if (mu__workers_take(strategy, what, MU_I64, &bytes, 1, worker) != MU_OK)
+    if (mu__workers_take(strategy, what, NULL, MU_I64, &bytes, 1, worker) != MU_OK)
         return NULL;
     char *text = mu__calloc((size_t)bytes + 1, 1);
     if (text && mine && own)
         memcpy(text, own, (size_t)bytes);
-    if (text && mu__workers_take(strategy, what, MU_U8, text, bytes, worker) == MU_OK)
+    if (text && mu__workers_take(strategy, what, NULL, MU_U8, text, bytes, worker) == MU_OK)
         return text;
     mu__free(text);
     return NULL;
@@ -166,7 +174,7 @@ static mu_status exchange_headers(gathering *g)
     }
     for (int w = 0; w < g->strategy->n_workers; w++)
         g->counts[w] = (int64_t)g->n * HEADER;
-    mu_status status = mu__workers_gather_blocks(g->strategy, g->what, MU_I64, mine, g->headers, g->counts);
+    mu_status status = mu__workers_gather_blocks(g->strategy, g->what, NULL, MU_I64, mine, g->headers, g->counts);
     mu__free(mine);
     return status;
 }
@@ -197,7 +205,7 @@ static mu_status exchange_bytes(gathering *g)
         memcpy(g->in + at, mu__data(g->mine[i]), mu__spec_bytes(&spec));
         at += mu__spec_bytes(&spec);
     }
-    return mu__workers_gather_blocks(g->strategy, g->what, MU_U8, g->in, g->out, g->counts);
+    return mu__workers_gather_blocks(g->strategy, g->what, NULL, MU_U8, g->in, g->out, g->counts);
 }
 
 static mu_status unpack(gathering *g)
@@ -308,7 +316,8 @@ static mu_tensor *reduce_in_pieces(const gathering *g, mu_reduce_op op)
 mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_parts_name *name, const mu_cross_device_ops *ops,
                               mu_reduce_op op, int n, mu_tensor *const *mine)
 {
-    gathering g = {.strategy = strategy, .what = "reduce", .n = n, .n_all = n * strategy->n_workers, .mine = mine};
+    const char *what = op == MU_SUM ? "reduce sum" : "reduce mean";
+    gathering g = {.strategy = strategy, .what = what, .n = n, .n_all = n * strategy->n_workers, .mine = mine};
     mu_tensor *reduced = NULL;
     if (open_gathering(&g) == MU_OK && exchange_headers(&g) == MU_OK && same_headers(&g, name) == MU_OK) {
         if (!ops && go_in_pieces(&g))

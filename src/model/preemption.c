@@ -82,7 +82,7 @@ static mu_status compare_latest(mu_strategy *strategy, int64_t number)
     for (int w = 0; status == MU_OK && w < n; w++)
         counts[w] = 1;
     if (status == MU_OK)
-        status = mu__workers_gather_blocks(strategy, "latest checkpoint", MU_I64, &number, all, counts);
+        status = mu__workers_gather_blocks(strategy, "latest checkpoint", NULL, MU_I64, &number, all, counts);
     for (int w = 1; status == MU_OK && w < n; w++)
         if (all[w] != all[0])
             status = mu__error(MU_INVALID_ARGUMENT,

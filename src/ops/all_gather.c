@@ -44,11 +44,26 @@ static mu_status exchange_shapes(const mu_kernel *kernel, int64_t *shapes)
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < ranks; r++)
         counts[r] = SHAPE_INTS;
-    const mu_status status = kernel->collective->all_gather(kernel->collective, kernel->number, "shapes", MU_I64, mine,
-                                                            SHAPE_INTS, shapes, counts);
+    const mu_all_gather_attrs *attrs = kernel->attrs;
+    mu__form_said(kernel->collective, 1, &kernel->in[0], (int)attrs->axis);
+    const mu_status status = kernel->collective->all_gather(kernel->collective, kernel->number, attrs->name, MU_I64,
+                                                            mine, SHAPE_INTS, shapes, counts);
     if (counts != few)
         mu__free(counts);
     return status;
+}
+
+// What came from the others is looked at before it is used: the communicator has compared the shapes, but those came
+// another way.
+static bool can_be(const int64_t *ints, const mu_view *own, int64_t axis, mu_shape *out)
+{
+    if (ints[0] != own->shape.rank)
+        return false;
+    *out = mu_shape_make(own->shape.rank, ints + 1);
+    for (int a = 0; a < out->rank; a++)
+        if (out->dims[a] < 0 || (a != axis && out->dims[a] != own->shape.dims[a]))
+            return false;
+    return true;
 }
 
 // The extents along the axis; all else must be equal.
@@ -56,22 +71,27 @@ static mu_status check_shapes(const mu_kernel *kernel, int ranks, const int64_t 
                               int64_t *whole)
 {
     const mu_all_gather_attrs *attrs = kernel->attrs;
-    const int64_t *first = shapes;
+    const mu_view *own = &kernel->in[0];
+    mu_shape all = own->shape, shape;
+    char text[MU_SHAPE_TEXT], theirs[MU_SHAPE_TEXT];
     *whole = 0;
     for (int r = 0; r < ranks; r++) {
-        const int64_t *shape = shapes + r * SHAPE_INTS;
-        bool same = shape[0] == first[0];
-        for (int a = 0; same && a < (int)first[0]; a++)
-            same = a == attrs->axis || shape[1 + a] == first[1 + a];
-        if (!same)
+        const int64_t *ints = shapes + r * SHAPE_INTS;
+        if (!can_be(ints, own, attrs->axis, &shape)) {
+            shape = mu_shape_make(ints[0] >= 0 && ints[0] <= MU_MAX_RANK ? (int)ints[0] : 0, ints + 1);
             return mu__error(MU_INVALID_ARGUMENT,
-                             "all_gather: the tensors of replicas 0 and %d have ranks %lld and %lld or differ "
-                             "beside axis %lld; they may differ only along it",
-                             r, (long long)first[0], (long long)shape[0], (long long)attrs->axis);
-        extents[r] = shape[1 + attrs->axis];
+                             "all_gather: this replica's tensor has the shape %s, replica %d's %s; they may differ only "
+                             "along axis %lld",
+                             mu__shape_text(&own->shape, text), r, mu__shape_text(&shape, theirs),
+                             (long long)attrs->axis);
+        }
+        extents[r] = shape.dims[attrs->axis];
+        if (extents[r] > INT64_MAX - *whole)
+            return mu__error(MU_INVALID_ARGUMENT, "all_gather: the replicas' parts have more rows than can be counted");
         *whole += extents[r];
     }
-    return MU_OK;
+    all.dims[attrs->axis] = *whole;
+    return mu__shape_check(&all, "all_gather: the whole of all replicas");
 }
 
 // Calls with every replica's extent; memory for them is freed here.

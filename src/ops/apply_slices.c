@@ -158,6 +158,7 @@ static mu_status update_from_all(const mu_kernel *kernel, slices_job *j, int64_t
 // How many slices each replica has decides for all of them alike what is exchanged.
 static mu_status update_together(const mu_kernel *kernel, slices_job *j)
 {
+    const mu_apply_slices_attrs *attrs = kernel->attrs;
     mu_collective *collective = kernel->collective;
     int64_t *counts = mu__calloc((size_t)collective->size, 2 * sizeof *counts), total = 0;
     if (!counts)
@@ -165,8 +166,9 @@ static mu_status update_together(const mu_kernel *kernel, slices_job *j)
     int64_t *ones = counts + collective->size;
     for (int r = 0; r < collective->size; r++)
         ones[r] = 1;
+    mu__form_said(collective, 1, &kernel->resources[0], MU_NO_AXIS);
     mu_status status =
-        collective->all_gather(collective, kernel->number, "number of slices", MU_I64, &j->rows.n, 1, counts, ones);
+        collective->all_gather(collective, kernel->number, attrs->name, MU_I64, &j->rows.n, 1, counts, ones);
     for (int r = 0; r < collective->size; r++)
         total += counts[r];
     if (status == MU_OK)

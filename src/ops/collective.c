@@ -61,6 +61,7 @@ static mu_status reduce_block(const mu_kernel *kernel, void *block, size_t bytes
 {
     const mu_all_reduce_attrs *attrs = kernel->attrs;
     const mu_dtype dtype = kernel->in[0].dtype;
+    mu__form_said(kernel->collective, kernel->n_in, kernel->in, MU_NO_AXIS);
     return kernel->collective->all_reduce(kernel->collective, kernel->number, attrs->name,
                                           (mu_reduction)attrs->reduction, dtype, block,
                                           (int64_t)(bytes / mu_dtype_bytes(dtype)));
@@ -144,6 +145,7 @@ static mu_status broadcast_run(const mu_kernel *kernel)
     copy_through(kernel);
     if (!kernel->collective)
         return MU_OK;
+    mu__form_said(kernel->collective, 1, kernel->in, MU_NO_AXIS);
     return kernel->collective->broadcast(kernel->collective, kernel->number, attrs->name, kernel->in[0].dtype,
                                          kernel->out[0].data, mu__elements(&kernel->out[0].shape), (int)attrs->root);
 }

@@ -93,8 +93,35 @@ typedef struct mu_shared_memory {
     size_t bytes;
 } mu_shared_memory;
 
+// What an operation of a communicator is of, as far as all ranks must have the same: the types and shapes of its tensors,
+// and the axis of a gather, along which they may differ. Ranks compare the hash; the words are for the message.
+enum { MU_FORM_WORDS = 32 };
+typedef struct mu_form {
+    uint64_t hash;                // 0: nothing was said
+    int32_t dtype, axis;          // of the last tensor; MU_NO_AXIS: it is no gather
+    int32_t n_tensors, n_words;
+    int64_t words[MU_FORM_WORDS]; // rank and sizes, tensor after tensor, as many tensors as fit whole
+} mu_form;
+enum { MU_NO_AXIS = -1 };
+
+// mu__form_begin begins one of no tensors; mu__form_add adds a tensor (known shape). mu__form_said is both, for views of
+// the operation that comes next on `collective` (NULL accepted).
+void mu__form_begin(mu_form *form, int axis);
+void mu__form_add(mu_form *form, mu_dtype dtype, const mu_shape *shape);
+void mu__form_said(const mu_collective *collective, int n, const mu_view *views, int axis);
+
+// mu__form_text writes "float32[3, 4]", "float32[3, 4] along axis 1" or "3 tensors of float32"; mu__form_part, where several
+// go together, " Number 2 of these tensors has the shapes [3, 4] and [4, 3]." of the first that differs, or "". Both may
+// come from elsewhere.
+enum { MU_FORM_TEXT = 2 * MU_SHAPE_TEXT + 80 };
+const char *mu__form_text(const mu_form *form, char text[MU_FORM_TEXT]);
+const char *mu__form_part(const mu_form *a, const mu_form *b, char text[MU_FORM_TEXT]);
+
 struct mu_collective {
     int rank, size;
+    // Where the caller says what its next operation is of, which takes that; without it only counts are compared.
+    // NULL: nobody asks.
+    mu_form *form;
     // all_reduce reduces `count` elements in place, the same bits on every rank. Blocks up to the group's
     // deadline. `number` identifies the op in the graph (same on all ranks), `name` is for messages.
     mu_status (*all_reduce)(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,

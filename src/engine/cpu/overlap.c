@@ -74,6 +74,7 @@ mu_status mu__overlap_start(const mu_plan *plan, const step *s, void *data)
     if (!c)
         return MU_OK;
     clear_padding(plan, k, data);
+    mu__form_said(c, s->kernel.n_in, s->kernel.in, MU_NO_AXIS);
     if (!c->start)
         return c->all_reduce(c, s->kernel.number, attrs->name, (mu_reduction)attrs->reduction, dtype, data, count);
     MU_TRY(c->start(c, s->kernel.number, attrs->name, (mu_reduction)attrs->reduction, dtype, data, count,

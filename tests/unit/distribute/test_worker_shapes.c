@@ -1,0 +1,189 @@
+// Workers that bring tensors of other shapes to one collective, with as many elements: every worker gets the same error
+// before a number is computed, which names the tensor, both shapes and the two replicas, and is the program's own fault.
+// Traced and eagerly, in shared memory and over TCP, with one replica for each worker and with two.
+#include "../comm/mesh_test.h"
+
+#include <muster.h>
+
+typedef struct layout {
+    bool tcp, traced;
+    const char *replicas;
+} layout;
+
+// What both workers do; `odd` is worker 1. Returns NULL or a value with the pending error.
+typedef struct scene {
+    const char *name;
+    void (*run)(mu_strategy *strategy, bool odd, bool traced);
+    const char *words[4];
+} scene;
+
+static bool is_odd; // of the process
+
+static mu_tensor *numbers(int rank, const int64_t *dims) { return mu_reshape(mu_range(MU_F32, 0, 12, 1), rank, dims); }
+
+static mu_tensor *three_by_four(void)
+{
+    return is_odd ? numbers(2, (int64_t[]){4, 3}) : numbers(2, (int64_t[]){3, 4});
+}
+
+static mu_tensor *matrix_or_vector(void)
+{
+    return is_odd ? numbers(1, (int64_t[]){12}) : numbers(2, (int64_t[]){3, 4});
+}
+
+static void on_replicas(mu_strategy *strategy, bool traced, mu_value *(*fn)(mu_value *arguments, void *arg))
+{
+    mu_value *none = mu_list(MU_END);
+    if (traced)
+        mu_run(strategy, mu_function_new(fn, NULL), none);
+    else
+        mu_run_callback(strategy, fn, NULL, none);
+}
+
+// ---- The scenes ---------------------------------------------------------------------------------
+
+static mu_value *sum_of_matrix(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_all_reduce(MU_SUM, three_by_four()));
+}
+
+static mu_value *sum_of_vector(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_all_reduce(MU_MEAN, matrix_or_vector()));
+}
+
+// Four floats or six: with what pads them to a line they are as many.
+static mu_value *sum_of_short(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    mu_tensor *few = mu_slice(matrix_or_vector(), is_odd ? (int64_t[]){0} : (int64_t[]){0, 0},
+                              is_odd ? (int64_t[]){6} : (int64_t[]){1, 4});
+    return mu_of(mu_all_reduce(MU_SUM, mu_add(few, mu_constant(MU_F32, 1))));
+}
+
+static mu_value *gathered(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    mu_tensor *square = mu_reshape(mu_range(MU_F32, 0, 16, 1), 2, (int64_t[]){4, 4});
+    return mu_of(mu_all_gather(square, is_odd ? 1 : 0));
+}
+
+static mu_value *gathered_rows(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_of(mu_all_gather(three_by_four(), 0));
+}
+
+static void reduce_matrix(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, sum_of_matrix); }
+static void reduce_vector(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, sum_of_vector); }
+static void reduce_short(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, sum_of_short); }
+static void gather(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, gathered); }
+static void gather_rows(mu_strategy *s, bool odd, bool traced) { (void)odd, on_replicas(s, traced, gathered_rows); }
+
+static void make_variable(mu_strategy *strategy, bool odd, bool traced)
+{
+    (void)traced;
+    MU_SCOPE(strategy)
+        mu_variable_new(mu_zeros(MU_F32, 2, odd ? (int64_t[]){3, 2} : (int64_t[]){2, 3}), .name = "dense/kernel");
+}
+
+static void gather_outside(mu_strategy *strategy, bool odd, bool traced)
+{
+    (void)traced;
+    mu_strategy_gather(strategy, mu_of(mu_zeros(MU_F32, 2, (int64_t[]){4, 4})), odd ? 1 : 0);
+}
+
+static void reduce_outside(mu_strategy *strategy, bool odd, bool traced)
+{
+    (void)traced;
+    mu_reduce(strategy, odd ? MU_SUM : MU_MEAN, mu_of(mu_zeros(MU_F32, 1, (int64_t[]){4})));
+}
+
+static void reduce_axis_outside(mu_strategy *strategy, bool odd, bool traced)
+{
+    (void)traced;
+    mu_reduce_axis(strategy, MU_SUM, mu_of(mu_zeros(MU_F32, 2, (int64_t[]){4, 4})), odd ? 1 : 0);
+}
+
+static const scene scenes[] = {
+    {"a matrix and its transpose", reduce_matrix, {"float32[3, 4]", "float32[4, 3]", "all_reduce", "shape"}},
+    {"a matrix and a vector", reduce_vector, {"float32[3, 4]", "float32[12]", "all_reduce", "shape"}},
+    {"as many with what pads them", reduce_short, {"float32[1, 4]", "float32[6]", "all_reduce", "shape"}},
+    {"another axis", gather, {"along axis 0", "along axis 1", "all_gather", "axis"}},
+    {"rows of other lengths", gather_rows, {"float32[3, 4]", "float32[4, 3]", "all_gather", "along axis 0"}},
+    {"a variable", make_variable, {"float32[2, 3]", "float32[3, 2]", "\"dense/kernel\"", "shape"}},
+    {"another axis outside", gather_outside, {"gather along axis 0", "gather along axis 1", "all_gather", "same"}},
+    {"another operation outside", reduce_outside, {"reduce mean", "reduce sum", "all_gather", "same"}},
+    {"another axis to reduce", reduce_axis_outside, {"axis 0", "axis 1", "reduce sum", "same"}},
+};
+
+// ---- Running them -------------------------------------------------------------------------------
+
+static void set_environment(int rank, const layout *l)
+{
+    char cluster[256];
+    snprintf(cluster, sizeof cluster,
+             "{\"cluster\": {\"worker\": [\"%s\", \"%s\"]}, \"task\": {\"type\": \"worker\", \"index\": %d}}",
+             test_peer_addresses[0], test_peer_addresses[1], rank);
+    setenv("TF_CONFIG", cluster, 1);
+    setenv("MUSTER_CPU_DEVICES", l->replicas, 1);
+    setenv("MUSTER_SHARED_MEMORY", l->tcp ? "0" : "1", 1);
+    setenv("MUSTER_TIMEOUT", "60", 1);
+}
+
+typedef struct job {
+    const scene *scene;
+    layout layout;
+} job;
+
+static int play(int rank, void *arg)
+{
+    const job *j = arg;
+    set_environment(rank, &j->layout);
+    is_odd = rank == 1;
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
+    CHECK(strategy != NULL);
+    j->scene->run(strategy, is_odd, j->layout.traced);
+    const mu_error error = mu_error_take();
+    bool good = error.code == MU_INVALID_ARGUMENT && strstr(error.message, "/job:worker/task:0") != NULL &&
+                strstr(error.message, "/job:worker/task:1") != NULL;
+    for (size_t i = 0; i < MU_COUNT(j->scene->words); i++)
+        good = good && strstr(error.message, j->scene->words[i]) != NULL;
+    if (!good)
+        fprintf(stderr, "%s, %s, %s, %s replicas, worker %d: [%s] %s\n", j->scene->name,
+                j->layout.tcp ? "tcp" : "shared", j->layout.traced ? "traced" : "eager", j->layout.replicas, rank,
+                mu_status_name(error.code), error.message);
+    mu_pool_close(pool);
+    fflush(NULL);
+    _exit(!good); // the job has failed: what is left of it is not looked at
+}
+
+static int failures;
+
+static void play_in(layout l)
+{
+    for (size_t i = 0; i < MU_COUNT(scenes); i++) {
+        pid_t children[MOST_RANKS];
+        job j = {.scene = &scenes[i], .layout = l};
+        start_ranks(children, 2, play, &j);
+        for (int rank = 0; rank < 2; rank++)
+            failures += wait_rank(children[rank]) != 0;
+    }
+}
+
+static void test_all(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        play_in((layout){.tcp = i & 1, .traced = (i & 2) != 0, .replicas = (i & 4) != 0 ? "2" : "1"});
+    assert_int_equal(failures, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
