@@ -256,13 +256,14 @@ static mu_status read_message(mu_port *port, int host)
     MU_TRY(take(port, host, &first, sizeof first));
     if (first.magic != MAGIC || first.meeting != own->meetings)
         return trouble(port, host, MU_INTERNAL);
-    for (int rank = low; rank < high; rank++)
-        MU_TRY(take(port, host, mu__room_ticket(port, rank), sizeof(mu_ticket)));
     for (int rank = low; rank < high; rank++) {
-        const int32_t bytes = mu__room_ticket(port, rank)->window;
-        if (bytes < 0 || (size_t)bytes > MU_WINDOW_BYTES)
+        MU_TRY(take(port, host, mu__room_ticket(port, rank), sizeof(mu_ticket)));
+        if (!mu__ticket_can_be(mu__room_ticket(port, rank)))
             return trouble(port, host, MU_DATA_LOSS);
-        MU_TRY(take(port, host, mu__room_area(port, rank, MU_AREA_WINDOW), (size_t)bytes));
+    }
+    for (int rank = low; rank < high; rank++) {
+        const size_t bytes = (size_t)mu__room_ticket(port, rank)->window;
+        MU_TRY(take(port, host, mu__room_area(port, rank, MU_AREA_WINDOW), bytes));
         atomic_store_explicit(&room->seats[rank].meetings, own->meetings, memory_order_relaxed);
     }
     return MU_OK;

@@ -192,7 +192,7 @@ typedef struct mu_ticket {
         int64_t run, number; // identity, with the group
         int32_t kind, reduction, dtype, root;
         int64_t count;             // all-gather: a hash of all counts
-        uint64_t form;             // hash of the shapes, which fit here whatever they are: the fast path compares 120 bytes
+        uint64_t form;             // hash of the shapes, whatever their ranks: the fast path compares 120 bytes
         char name[MU_TICKET_NAME]; // longer ones end in ~ and a hash
     } same;
     int64_t count;                  // this rank's own
@@ -201,6 +201,10 @@ typedef struct mu_ticket {
     int32_t window;                 // bytes that it shows in its window
     mu_form form;                   // read only where the hashes differ, to say how
 } mu_ticket;
+
+// mu__ticket_can_be says whether one that came from another host could have been written by mu__write_ticket, as far as
+// what is read of it before it is compared.
+bool mu__ticket_can_be(const mu_ticket *ticket);
 
 // Where the ranks of a group are, as one process sees it.
 typedef struct mu_bridge mu_bridge;

@@ -101,23 +101,14 @@ mu_status mu__fail_wait(member *m, mu_status status)
     mu__ticket_text(mu__ticket_of(m, m->port.rank), what);
     if (status == MU_UNAVAILABLE && hear_of_end(m))
         return mu__fail_group(m->group);
-    if (status == MU_UNAVAILABLE || status == MU_DATA_LOSS)
-        mu__error(status,
-                  "The connection of rank %d of group \"%s\" to rank %d of %s ended in %s; the processes or the "
-                  "network between them failed.",
-                  m->port.rank, m->group->name, m->port.waiting_for,
-                  mu__mesh_name(m->group->joined.mesh, m->port.waiting_for / mu__n_local(m->group)), what);
-    else if (status == MU_DEADLINE_EXCEEDED)
+    if (status == MU_DEADLINE_EXCEEDED)
         mu__error(
             status,
             "%s did not come to %s of group \"%s\" within %g s, where rank %d waits. Look at what it does, or raise "
             "MUSTER_TIMEOUT.",
             mu__missing_text(m, who), what, m->group->name, m->port.timeout, m->port.rank);
     else
-        mu__error(status,
-                  "Rank %d of group \"%s\" got a message of another size than its list says in %s; all ranks must "
-                  "have the same policy.",
-                  m->port.rank, m->group->name, what);
+        mu__complain_of_peer(m, status, what);
     return mu__fail_group(m->group);
 }
 
@@ -230,6 +221,40 @@ static mu_status complain_invalid(const member *m, const mu_call *c)
                      what, m->port.ranks - 1);
 }
 
+// How many elements of DATA and INPUT this rank has.
+static void extents(const member *m, const mu_call *c, int64_t *data, int64_t *input)
+{
+    *data = *input = c->count;
+    if (c->kind == MU_KIND_ALL_TO_ALL || c->kind == MU_KIND_REDUCE_SCATTER)
+        *input *= m->port.ranks;
+    if (c->kind == MU_KIND_ALL_TO_ALL)
+        *data *= m->port.ranks;
+    if (c->kind == MU_KIND_ALL_GATHER)
+        *data = 0;
+    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
+        *data += m->counts[i];
+}
+
+// Processes that share memory address each other's data by what the tickets say: it must lie in that memory.
+static bool places_can_be(const member *m, const mu_call *c)
+{
+    const mu_seating *at = &m->group->joined.seating;
+    const int low = at->hosts > 1 ? at->first[at->host] : 0, high = at->hosts > 1 ? at->first[at->host + 1] : at->ranks;
+    int64_t elements[MU_AREA_WINDOW];
+    extents(m, c, &elements[MU_AREA_DATA], &elements[MU_AREA_INPUT]);
+    for (int rank = low; at->memory != NULL && rank < high; rank++) {
+        const mu_ticket *ticket = mu__ticket_of(m, rank);
+        if (c->kind == MU_KIND_ALL_GATHER)
+            elements[MU_AREA_INPUT] = m->counts[rank];
+        for (int area = 0; ticket->reached && area < MU_AREA_WINDOW; area++) {
+            const size_t bytes = (size_t)elements[area] * mu_dtype_bytes(c->dtype);
+            if (bytes > 0 && (ticket->areas[area] > at->bytes || bytes > at->bytes - ticket->areas[area]))
+                return false;
+        }
+    }
+    return true;
+}
+
 mu_status mu__agree(member *m, const mu_call *c)
 {
     const mu_ticket *first = mu__ticket_of(m, 0);
@@ -245,7 +270,12 @@ mu_status mu__agree(member *m, const mu_call *c)
                              "expected of it; exchange the counts first.",
                              c->name, m->group->name, rank, (long long)mu__ticket_of(m, rank)->count,
                              (long long)m->counts[rank]);
-    return MU_OK;
+    return places_can_be(m, c)
+               ? MU_OK
+               : mu__error(MU_DATA_LOSS,
+                           "In %s \"%s\" of group \"%s\" a process says that its data is outside of the "
+                           "memory that all share; its own memory is damaged.",
+                           mu__kind_name(c->kind), c->name, m->group->name);
 }
 
 typedef struct meeting {
@@ -257,20 +287,6 @@ static mu_status agree_at(void *arg)
 {
     const meeting *at = arg;
     return mu__agree(at->m, at->c);
-}
-
-// How many elements of DATA and INPUT this rank has.
-static void extents(const member *m, const mu_call *c, int64_t *data, int64_t *input)
-{
-    *data = *input = c->count;
-    if (c->kind == MU_KIND_ALL_TO_ALL || c->kind == MU_KIND_REDUCE_SCATTER)
-        *input *= m->port.ranks;
-    if (c->kind == MU_KIND_ALL_TO_ALL)
-        *data *= m->port.ranks;
-    if (c->kind == MU_KIND_ALL_GATHER)
-        *data = 0;
-    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
-        *data += m->counts[i];
 }
 
 // A name that is too long keeps its begin and a mark of its end, so that different names stay different.

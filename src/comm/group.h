@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 enum { MU_MAX_RANKS = 256, MU_CACHED_LISTS = 32, MU_TEXT_BYTES = 384 };
 
@@ -35,13 +36,26 @@ typedef enum start_way {
 typedef struct started {
     struct member *member;
     mu_call call;
-    mu_form form;             // the call's
+    mu_form form; // the call's
     start_way way;
     int64_t begin_ns, end_ns; // with a timeline
     uint32_t meetings, turn;  // board: of this rank, when it started
     mu_latch done;            // background
     mu_error_value error;
 } started;
+
+// What a process tells of itself when it joins a group (join.c); mu__card_clean looks at one that has come and ends its
+// text: false for what none of `processes` would say.
+enum { MU_ISA_BYTES = 16 };
+typedef struct mu_card {
+    int32_t n_local;
+    int32_t leader; // the first process of its host
+    int32_t implementation, deterministic, shares;
+    uint32_t policy; // hash of its text
+    char isa[MU_ISA_BYTES];
+    cpu_set_t cpus; // on which it may run
+} mu_card;
+bool mu__card_clean(mu_card *card, int processes);
 
 // What a list depends on, besides rank and policy.
 typedef struct list_key {
@@ -130,10 +144,18 @@ int mu__n_local(const mu_group *group);
 // where the shape was not said. The ticket may be of another host.
 const char *mu__ticket_text(const mu_ticket *ticket, char text[MU_TEXT_BYTES]);
 
+// mu__rank_text writes "rank 3", in a group of several processes "rank 3 of /job:worker/task:1".
+enum { MU_RANK_BYTES = 96 };
+const char *mu__rank_text(const mu_group *group, int rank, char text[MU_RANK_BYTES]);
+
 // mu__complain_mismatch records how this rank and rank 0 differ; mu__complain_passed that `rank` is in `theirs` and
 // never started what this rank waits for.
 mu_status mu__complain_mismatch(const member *m, int rank);
 mu_status mu__complain_passed(const member *m, int rank, const mu_ticket *theirs);
+
+// mu__complain_of_peer records why a wait in `what` ended with `status`: the connection to a peer has ended, or what
+// came from it cannot be.
+void mu__complain_of_peer(const member *m, mu_status status, const char *what);
 
 // mu__missing_text writes which ranks a wait waits for; mu__process_is_late is for mu__mesh_late, `arg` the member.
 const char *mu__missing_text(const member *m, char text[MU_TEXT_BYTES]);

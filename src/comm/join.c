@@ -8,17 +8,9 @@
 
 #include <sched.h>
 
-enum { WHAT_BYTES = 128, REASON_BYTES = 200, ISA_BYTES = 16, MAX_RANKS = 256 };
+enum { WHAT_BYTES = 128, REASON_BYTES = 200, MAX_RANKS = 256 };
 
-// What each process tells of itself first.
-typedef struct card {
-    int32_t n_local;
-    int32_t leader; // the first process of its host
-    int32_t implementation, deterministic, shares;
-    uint32_t policy; // hash of its text
-    char isa[ISA_BYTES];
-    cpu_set_t cpus; // on which it may run
-} card;
+typedef mu_card card;
 
 // How it fared with the memory of its host.
 typedef struct outcome {
@@ -75,6 +67,23 @@ static int32_t leader_here(const joiner *j, bool shares)
     return j->me;
 }
 
+// A text of fixed length ends, and a terminal prints it.
+static void clean_text(char *text, size_t bytes)
+{
+    text[bytes - 1] = '\0';
+    for (; *text != '\0'; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7F)
+            *text = '?';
+}
+
+// Numbers that are only compared may be any.
+bool mu__card_clean(mu_card *told, int processes)
+{
+    clean_text(told->isa, sizeof told->isa);
+    return told->leader >= 0 && told->leader < processes && told->implementation >= 0 &&
+           told->implementation <= INT8_MAX;
+}
+
 static mu_status swap_cards(joiner *j)
 {
     const bool shares = mu__setting_bool(MU_SETTING_SHARED_MEMORY);
@@ -86,7 +95,15 @@ static mu_status swap_cards(joiner *j)
                 .policy = hash_text(j->options->algorithms)};
     snprintf(own.isa, sizeof own.isa, "%s", mu__kernels()->isa);
     (void)sched_getaffinity(0, sizeof own.cpus, &own.cpus); // left empty where it is not told
-    return exchange(j, "members", &own, sizeof own, j->cards);
+    MU_TRY(exchange(j, "members", &own, sizeof own, j->cards));
+    for (int i = 0; i < j->n; i++)
+        if (!mu__card_clean(&j->cards[i], j->n))
+            return mu__error(
+                MU_DATA_LOSS,
+                "What %s says of itself to group \"%s\" cannot be (it is on the host of process %d of %d, with "
+                "communication %d); its memory or the network between is damaged.",
+                mu__mesh_name(j->mesh, i), j->name, j->cards[i].leader, j->n, j->cards[i].implementation);
+    return MU_OK;
 }
 
 static mu_status complain_difference(const joiner *j, int other, const char *what, const char *mine, const char *theirs)
@@ -207,7 +224,7 @@ static mu_status share_outcome(joiner *j, const outcome *own, bool *apart)
         for (int i = j->first[host]; i < j->first[host + 1]; i++) {
             if (!all[i].failed)
                 continue;
-            all[i].reason[REASON_BYTES - 1] = '\0';
+            clean_text(all[i].reason, sizeof all[i].reason);
             if (host == j->host && j->me == j->first[host])
                 mu__log(MU_LOG_WARNING,
                         "%s cannot share memory with the processes of its host, which talk through TCP "
@@ -239,6 +256,7 @@ static mu_status share_memory(joiner *j)
         status = exchange(j, "places", own, sizeof own, addresses);
     if (status == MU_OK && !alone) {
         (void)mu__error_raise(&why);
+        clean_text(addresses[j->first[j->host]], sizeof *addresses);
         attach(j, addresses[j->first[j->host]], &out);
     }
     mu__free(addresses);

@@ -270,8 +270,11 @@ mu_status mu__room_recv(mu_port *port, int peer, void *data, size_t bytes)
     const unsigned taken = atomic_load_explicit(&b->taken, memory_order_relaxed);
     MU_TRY(wait_change(port, peer, &b->posted, taken));
     const letter *from = &b->letters[taken % MU_SENDS_IN_FLIGHT];
+    port->waiting_for = peer;
     if (from->bytes != bytes)
         return MU_INTERNAL;
+    if (base_of(room) != 0 && (from->at > room->seating.bytes || bytes > room->seating.bytes - from->at))
+        return MU_DATA_LOSS;
     memcpy(data, (const void *)(base_of(room) + (uintptr_t)from->at), bytes);
     atomic_store(&b->taken, taken + 1);
     return MU_OK;

@@ -40,15 +40,22 @@ static void put_address(const mu_endpoint *endpoint, uint8_t out[ADDRESS])
         memcpy(out + 1, &((const struct sockaddr_in *)(const void *)&endpoint->address)->sin_addr, 4);
 }
 
-static void get_address(const uint8_t in[ADDRESS], int port, mu_endpoint *out)
+// False: it is of no family that is known here.
+static bool get_address(const uint8_t in[ADDRESS], int port, mu_endpoint *out)
 {
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
     struct sockaddr_in v4 = {.sin_family = AF_INET};
     memcpy(&v6.sin6_addr, in + 1, 16);
     memcpy(&v4.sin_addr, in + 1, 4);
-    *out = (mu_endpoint){.bytes = in[0] == 6 ? sizeof v6 : sizeof v4};
-    memcpy(&out->address, in[0] == 6 ? (const void *)&v6 : (const void *)&v4, out->bytes);
+    if (in[0] == 6) {
+        *out = (mu_endpoint){.bytes = sizeof v6};
+        memcpy(&out->address, &v6, sizeof v6);
+    } else {
+        *out = (mu_endpoint){.bytes = sizeof v4};
+        memcpy(&out->address, &v4, sizeof v4);
+    }
     mu__endpoint_set_port(out, port);
+    return in[0] == 4 || in[0] == 6;
 }
 
 // Listens at what is not listened at yet: where that fails somebody else may have the port, which trying will show.
@@ -195,7 +202,8 @@ static mu_status try_all(trial *t, const uint8_t *addresses, int n)
     MU_TRY(pour(t->mesh, t->rank, t->words, t->room, &t->usual));
     for (int i = 0; i < n; i++) {
         mu_endpoint at;
-        get_address(addresses + (size_t)i * ADDRESS, peer->port, &at);
+        if (!get_address(addresses + (size_t)i * ADDRESS, peer->port, &at))
+            continue;
         if (!same_address(&at, &peer->endpoint))
             MU_TRY(try_address(t, i, &at));
     }

@@ -41,6 +41,13 @@ static int append_operand(const mu_ticket *ticket, char text[MU_TEXT_BYTES], int
     return at;
 }
 
+bool mu__ticket_can_be(const mu_ticket *ticket)
+{
+    return ticket->window >= 0 && (size_t)ticket->window <= MU_WINDOW_BYTES && ticket->form.n_words >= 0 &&
+           ticket->form.n_words <= MU_FORM_WORDS && ticket->form.n_tensors >= 0 &&
+           memchr(ticket->same.name, '\0', sizeof ticket->same.name) != NULL;
+}
+
 const char *mu__ticket_text(const mu_ticket *ticket, char text[MU_TEXT_BYTES])
 {
     const mu_collective_kind kind = (mu_collective_kind)ticket->same.kind;
@@ -66,14 +73,13 @@ mu_ticket *mu__ticket_of(const member *m, int rank)
 
 int mu__n_local(const mu_group *group) { return group->joined.seating.n_local; }
 
-// "rank 3", and in a group of several processes whose it is.
-enum { RANK_BYTES = 96 };
-static const char *rank_text(const mu_group *group, int rank, char text[RANK_BYTES])
+const char *mu__rank_text(const mu_group *group, int rank, char text[MU_RANK_BYTES])
 {
     if (group->joined.mesh == NULL)
-        snprintf(text, RANK_BYTES, "rank %d", rank);
+        snprintf(text, MU_RANK_BYTES, "rank %d", rank);
     else
-        snprintf(text, RANK_BYTES, "rank %d of %s", rank, mu__mesh_name(group->joined.mesh, rank / mu__n_local(group)));
+        snprintf(text, MU_RANK_BYTES, "rank %d of %s", rank,
+                 mu__mesh_name(group->joined.mesh, rank / mu__n_local(group)));
     return text;
 }
 
@@ -85,8 +91,9 @@ static const struct remedy {
     mu_status code;
     const char *text;
 } remedies[] = {
-    [OTHER_PROGRAM] = {MU_INVALID_ARGUMENT, "Every replica must run the same collectives in the same order with the same "
-                                            "names; look for what only some of them do."},
+    [OTHER_PROGRAM] = {MU_INVALID_ARGUMENT,
+                       "Every replica must run the same collectives in the same order with the same "
+                       "names; look for what only some of them do."},
     [OTHER_OPERATION] = {MU_INTERNAL, "Every replica must run the same collectives in the same order with the same "
                                       "operations and types."},
     [OTHER_SHAPE] = {MU_INVALID_ARGUMENT, "Every replica must bring the same shapes, and the same axis to a gather; "
@@ -109,11 +116,11 @@ static difference compare(const mu_ticket *a, const mu_ticket *b)
 
 static mu_status complain(const member *m, int rank_a, const mu_ticket *a, int rank_b, const mu_ticket *b)
 {
-    char text_a[MU_TEXT_BYTES], text_b[MU_TEXT_BYTES], part[MU_FORM_TEXT], who_a[RANK_BYTES], who_b[RANK_BYTES];
+    char text_a[MU_TEXT_BYTES], text_b[MU_TEXT_BYTES], part[MU_FORM_TEXT], who_a[MU_RANK_BYTES], who_b[MU_RANK_BYTES];
     const difference how = compare(a, b);
     return mu__error(remedies[how].code, "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s.%s %s",
-                     m->group->name, rank_text(m->group, rank_a, who_a), mu__ticket_text(a, text_a),
-                     rank_text(m->group, rank_b, who_b), mu__ticket_text(b, text_b),
+                     m->group->name, mu__rank_text(m->group, rank_a, who_a), mu__ticket_text(a, text_a),
+                     mu__rank_text(m->group, rank_b, who_b), mu__ticket_text(b, text_b),
                      how == OTHER_SHAPE ? mu__form_part(&a->form, &b->form, part) : "", remedies[how].text);
 }
 
@@ -125,6 +132,29 @@ mu_status mu__complain_mismatch(const member *m, int rank)
 mu_status mu__complain_passed(const member *m, int rank, const mu_ticket *theirs)
 {
     return complain(m, m->port.rank, mu__ticket_of(m, m->port.rank), rank, theirs);
+}
+
+void mu__complain_of_peer(const member *m, mu_status status, const char *what)
+{
+    char peer[MU_RANK_BYTES];
+    mu__rank_text(m->group, MU_MAX(m->port.waiting_for, 0), peer);
+    if (status == MU_UNAVAILABLE)
+        mu__error(
+            status,
+            "The connection of rank %d of group \"%s\" to %s ended in %s; the processes or the network between them "
+            "failed.",
+            m->port.rank, m->group->name, peer, what);
+    else if (status == MU_DATA_LOSS)
+        mu__error(
+            status,
+            "What came to rank %d of group \"%s\" from %s in %s cannot be; the memory there or the network between "
+            "is damaged, or somebody changes what passes (MUSTER_ENCRYPT=1 would notice).",
+            m->port.rank, m->group->name, peer, what);
+    else
+        mu__error(status,
+                  "Rank %d of group \"%s\" got a message of another size or turn than its list says from %s in %s; all "
+                  "ranks must have the same policy, and nobody may change what passes between them.",
+                  m->port.rank, m->group->name, peer, what);
 }
 
 // "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain; in a group of several processes also whose the

@@ -282,8 +282,8 @@ mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, con
                                     const void *mine, void *all, const int64_t *counts);
 // mu__workers_least gives every worker the least of their numbers (several workers only).
 mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *number);
-// mu__workers_take gives every worker the n elements of one of them (`form` as above); _tensor the chief's tensor (given
-// to the pool; one worker: itself); _text a worker's text (the caller's: mu__free).
+// mu__workers_take gives every worker the n elements of one of them (`form` as above); _tensor the chief's tensor
+// (given to the pool; one worker: itself); _text a worker's text (the caller's: mu__free).
 mu_status mu__workers_take(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype, void *data,
                            int64_t n, int worker);
 mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_tensor *mine);
@@ -297,6 +297,11 @@ mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, m
 // `name` names them in errors. Errors: INVALID_ARGUMENT, on all workers, if types or shapes differ.
 mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_parts_name *name, const mu_cross_device_ops *ops,
                               mu_reduce_op op, int n, mu_tensor *const *mine);
+// mu__header_write says in numbers what a tensor is; mu__header_read reads what another worker has said: false for what
+// no tensor can be.
+enum { MU_HEADER_INTS = 2 + MU_MAX_RANK };
+void mu__header_write(const mu_tensor *tensor, int64_t out[MU_HEADER_INTS]);
+bool mu__header_read(const int64_t in[MU_HEADER_INTS], mu_spec *out);
 // mu__strategy_doing says what this worker is busy with, for others that wait for it; number -1: none.
 // mu__strategy_done says that it is at that no more: a step is under way, or the program is.
 void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t number);

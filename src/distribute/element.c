@@ -60,7 +60,13 @@ static bool leaf_spec(const char *text, mu_spec *spec)
         spec->shape.dims[spec->shape.rank++] = dim;
         at = end;
     }
-    return *at == ']' && mu__dtype_ok(spec->dtype);
+    mu_error_value why;
+    if (*at != ']' || at[1] != '\0' || !mu__dtype_ok(spec->dtype))
+        return false;
+    if (mu__shape_check(&spec->shape, "element") == MU_OK)
+        return true;
+    mu__error_move(&why);
+    return false;
 }
 
 static mu_value *from_json(const json_t *json, int depth);

@@ -10,8 +10,8 @@
 
 #include <signal.h>
 
-// The shape of one tensor on its way: type, rank, dimensions.
-enum { HEADER = 2 + MU_MAX_RANK };
+// No text that workers tell each other is nearly as long: states of pipelines, structures of elements.
+enum { LONGEST_TEXT = 64 << 20 };
 
 static mu_collective *meeting(mu_strategy *strategy, const char *what, int64_t *number)
 {
@@ -138,6 +138,12 @@ char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char 
     int64_t bytes = mine && own ? (int64_t)strlen(own) : 0;
     if (mu__workers_take(strategy, what, NULL, MU_I64, &bytes, 1, worker) != MU_OK)
         return NULL;
+    if (bytes < 0 || bytes > LONGEST_TEXT) {
+        mu__error(MU_DATA_LOSS, "\"%s\": %s sends a text of %lld bytes; at most %d are possible", what,
+                  mine || !strategy->mesh ? "this worker" : mu__mesh_name(strategy->mesh, worker), (long long)bytes,
+                  LONGEST_TEXT);
+        return NULL;
+    }
     char *text = mu__calloc((size_t)bytes + 1, 1);
     if (text && mine && own)
         memcpy(text, own, (size_t)bytes);
@@ -154,50 +160,88 @@ typedef struct gathering {
     const char *what;
     int n, n_all;           // tensors of this worker, of all
     mu_tensor *const *mine;
-    int64_t *headers;       // [n_all][HEADER]
+    mu_spec *specs;         // [n_all]
     int64_t *counts;        // [workers]
     uint8_t *out, *in;      // the bytes of all, and of this worker
     mu_tensor **all;        // what came of them
 } gathering;
 
+void mu__header_write(const mu_tensor *tensor, int64_t out[MU_HEADER_INTS])
+{
+    memset(out, 0, sizeof *out * MU_HEADER_INTS);
+    out[0] = tensor->dtype;
+    out[1] = tensor->shape.rank;
+    memcpy(out + 2, tensor->shape.dims, sizeof *out * (size_t)tensor->shape.rank);
+}
+
+bool mu__header_read(const int64_t in[MU_HEADER_INTS], mu_spec *out)
+{
+    mu_error_value why;
+    if (in[0] < 0 || in[0] > INT32_MAX || !mu__dtype_ok((mu_dtype)in[0]) || in[1] < 0 || in[1] > MU_MAX_RANK)
+        return false;
+    *out = (mu_spec){.dtype = (mu_dtype)in[0], .shape = mu_shape_make((int)in[1], in + 2)};
+    if (mu__shape_check(&out->shape, "header") == MU_OK)
+        return mu__shape_known(&out->shape);
+    mu__error_move(&why);
+    return false;
+}
+
+static mu_status read_headers(gathering *g, const int64_t *headers)
+{
+    for (int i = 0; i < g->n_all; i++)
+        if (!mu__header_read(headers + i * MU_HEADER_INTS, &g->specs[i])) {
+            const int64_t *h = headers + i * MU_HEADER_INTS;
+            return mu__error(
+                MU_DATA_LOSS,
+                "\"%s\": what %s says of its tensor cannot be (type %lld, rank %lld, sizes %lld, %lld, ...); "
+                "its memory or the network between is damaged, or it is no worker of this job",
+                g->what, mu__mesh_name(g->strategy->mesh, i / g->n), (long long)h[0], (long long)h[1], (long long)h[2],
+                (long long)h[3]);
+        }
+    return MU_OK;
+}
+
 static mu_status exchange_headers(gathering *g)
 {
-    int64_t *mine = mu__calloc((size_t)g->n, HEADER * sizeof *mine);
-    if (!mine)
-        return MU_RESOURCE_EXHAUSTED;
-    for (int i = 0; i < g->n; i++) {
-        int64_t *header = mine + i * HEADER;
-        header[0] = g->mine[i]->dtype;
-        header[1] = g->mine[i]->shape.rank;
-        for (int d = 0; d < g->mine[i]->shape.rank; d++)
-            header[2 + d] = g->mine[i]->shape.dims[d];
-    }
+    int64_t *mine = mu__calloc((size_t)g->n, MU_HEADER_INTS * sizeof *mine);
+    int64_t *all = mu__calloc((size_t)g->n_all, MU_HEADER_INTS * sizeof *all);
+    mu_status status = mine && all ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; status == MU_OK && i < g->n; i++)
+        mu__header_write(g->mine[i], mine + i * MU_HEADER_INTS);
     for (int w = 0; w < g->strategy->n_workers; w++)
-        g->counts[w] = (int64_t)g->n * HEADER;
-    mu_status status = mu__workers_gather_blocks(g->strategy, g->what, NULL, MU_I64, mine, g->headers, g->counts);
+        g->counts[w] = (int64_t)g->n * MU_HEADER_INTS;
+    if (status == MU_OK)
+        status = mu__workers_gather_blocks(g->strategy, g->what, NULL, MU_I64, mine, all, g->counts);
+    if (status == MU_OK)
+        status = read_headers(g, all);
+    mu__free(all);
     mu__free(mine);
     return status;
 }
 
-static mu_spec spec_at(const gathering *g, int i)
+// The bytes of one worker's tensors; false: they cannot be counted.
+static bool count_bytes(const gathering *g, int worker, int64_t *total)
 {
-    const int64_t *header = g->headers + i * HEADER;
-    return (mu_spec){.dtype = (mu_dtype)header[0], .shape = mu_shape_make((int)header[1], header + 2)};
+    int64_t *own = &g->counts[worker];
+    *own = 0;
+    for (int i = worker * g->n; i < (worker + 1) * g->n; i++)
+        if (__builtin_add_overflow(*own, (int64_t)mu__spec_bytes(&g->specs[i]), own))
+            return false;
+    return !__builtin_add_overflow(*total, *own, total);
 }
 
 static mu_status exchange_bytes(gathering *g)
 {
-    size_t at = 0, total = 0;
-    for (int w = 0; w < g->strategy->n_workers; w++) {
-        g->counts[w] = 0;
-        for (int i = 0; i < g->n; i++) {
-            const mu_spec spec = spec_at(g, w * g->n + i);
-            g->counts[w] += (int64_t)mu__spec_bytes(&spec);
-        }
-        total += (size_t)g->counts[w];
-    }
+    size_t at = 0;
+    int64_t total = 0;
+    for (int w = 0; w < g->strategy->n_workers; w++)
+        if (!count_bytes(g, w, &total))
+            return mu__error(MU_RESOURCE_EXHAUSTED,
+                             "\"%s\": the tensors of all workers have more bytes than can be counted; "
+                             "gather smaller ones",
+                             g->what);
     g->in = mu__alloc((size_t)g->counts[g->strategy->worker]);
-    g->out = mu__alloc(total);
+    g->out = mu__alloc((size_t)total);
     if (!g->in || !g->out)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < g->n; i++) {
@@ -212,7 +256,7 @@ static mu_status unpack(gathering *g)
 {
     size_t at = 0;
     for (int i = 0; i < g->n_all; i++) {
-        const mu_spec spec = spec_at(g, i);
+        const mu_spec spec = g->specs[i];
         if (!(g->all[i] = mu__give(mu__tensor_alloc(spec.dtype, &spec.shape))))
             return mu_error_code();
         memcpy(mu__data(g->all[i]), g->out + at, mu__spec_bytes(&spec));
@@ -224,15 +268,15 @@ static mu_status unpack(gathering *g)
 static mu_status open_gathering(gathering *g)
 {
     g->all = mu__calloc((size_t)g->n_all + 1, sizeof *g->all);
-    g->headers = mu__calloc((size_t)g->n_all, HEADER * sizeof *g->headers);
+    g->specs = mu__calloc((size_t)g->n_all, sizeof *g->specs);
     g->counts = mu__calloc((size_t)g->strategy->n_workers, sizeof *g->counts);
-    return g->all && g->headers && g->counts ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    return g->all && g->specs && g->counts ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
 // Frees all but the list of the tensors, which it returns.
 static mu_tensor **close_gathering(gathering *g)
 {
-    mu__free(g->headers);
+    mu__free(g->specs);
     mu__free(g->counts);
     mu__free(g->in);
     mu__free(g->out);
@@ -266,16 +310,16 @@ mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, m
 
 static bool go_in_pieces(const gathering *g)
 {
-    const mu_spec first = spec_at(g, 0);
+    const mu_spec first = g->specs[0];
     return mu__spec_bytes(&first) > PIECE_BYTES;
 }
 
 // All workers have the same headers, so all of them refuse.
 static mu_status same_headers(const gathering *g, const mu_parts_name *name)
 {
-    const mu_spec first = spec_at(g, 0);
+    const mu_spec first = g->specs[0];
     for (int i = 1; i < g->n_all; i++) {
-        const mu_spec other = spec_at(g, i);
+        const mu_spec other = g->specs[i];
         MU_TRY(mu__same_part(name, i, &first, &other));
     }
     return MU_OK;
@@ -297,7 +341,7 @@ static mu_tensor *combine_piece(const gathering *g, mu_reduce_op op, int64_t at,
 
 static mu_tensor *reduce_in_pieces(const gathering *g, mu_reduce_op op)
 {
-    const mu_spec spec = spec_at(g, 0);
+    const mu_spec spec = g->specs[0];
     const int64_t total = mu__elements(&spec.shape), most = (int64_t)(PIECE_BYTES / mu_dtype_bytes(spec.dtype));
     mu_tensor *whole = NULL;
     for (int64_t at = 0; at < total && !mu__pending(); at += most) {

@@ -79,11 +79,11 @@ static mu_status check_shapes(const mu_kernel *kernel, int ranks, const int64_t 
         const int64_t *ints = shapes + r * SHAPE_INTS;
         if (!can_be(ints, own, attrs->axis, &shape)) {
             shape = mu_shape_make(ints[0] >= 0 && ints[0] <= MU_MAX_RANK ? (int)ints[0] : 0, ints + 1);
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "all_gather: this replica's tensor has the shape %s, replica %d's %s; they may differ only "
-                             "along axis %lld",
-                             mu__shape_text(&own->shape, text), r, mu__shape_text(&shape, theirs),
-                             (long long)attrs->axis);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "all_gather: this replica's tensor has the shape %s, replica %d's %s; they may differ only "
+                "along axis %lld",
+                mu__shape_text(&own->shape, text), r, mu__shape_text(&shape, theirs), (long long)attrs->axis);
         }
         extents[r] = shape.dims[attrs->axis];
         if (extents[r] > INT64_MAX - *whole)

@@ -148,11 +148,24 @@ static mu_status update_from_all(const mu_kernel *kernel, slices_job *j, int64_t
                                         j->rows.n * j->inner, values, counts);
     if (status == MU_OK) {
         j->rows = (slices){.indices = {.dtype = index_type, .data = indices}, .values = values, .n = total};
-        update(kernel, j);
+        status = check_indices(kernel, &j->rows); // those of the others come from elsewhere
     }
+    if (status == MU_OK)
+        update(kernel, j);
     mu__free_data(values, value_bytes);
     mu__free_data(indices, index_bytes);
     return status;
+}
+
+// The slices of all replicas, from what each has said; false: it cannot be.
+static bool add_up(const int64_t *counts, int n, int64_t inner, int64_t *total)
+{
+    const int64_t most = INT64_MAX / (16 * MU_MAX(inner, 1)); // elements and bytes can be counted
+    *total = 0;
+    for (int r = 0; r < n; *total += counts[r++])
+        if (counts[r] < 0 || counts[r] > most - *total)
+            return false;
+    return true;
 }
 
 // How many slices each replica has decides for all of them alike what is exchanged.
@@ -169,8 +182,9 @@ static mu_status update_together(const mu_kernel *kernel, slices_job *j)
     mu__form_said(collective, 1, &kernel->resources[0], MU_NO_AXIS);
     mu_status status =
         collective->all_gather(collective, kernel->number, attrs->name, MU_I64, &j->rows.n, 1, counts, ones);
-    for (int r = 0; r < collective->size; r++)
-        total += counts[r];
+    if (status == MU_OK && !add_up(counts, collective->size, j->inner, &total))
+        status = mu__error(MU_DATA_LOSS, "%s %s: a replica says that it has a number of slices that cannot be",
+                           kernel->op->name, attrs->name);
     if (status == MU_OK)
         status = total > variable_rows(kernel) * (j->adam ? 2 : 1) ? update_from_sums(kernel, j)
                                                                    : update_from_all(kernel, j, total, counts);

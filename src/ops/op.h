@@ -93,8 +93,9 @@ typedef struct mu_shared_memory {
     size_t bytes;
 } mu_shared_memory;
 
-// What an operation of a communicator is of, as far as all ranks must have the same: the types and shapes of its tensors,
-// and the axis of a gather, along which they may differ. Ranks compare the hash; the words are for the message.
+// What an operation of a communicator is of, as far as all ranks must have the same: the types and shapes of its
+// tensors, and the axis of a gather, along which they may differ. Ranks compare the hash; the words are for the
+// message.
 enum { MU_FORM_WORDS = 32 };
 typedef struct mu_form {
     uint64_t hash;                // 0: nothing was said
@@ -104,15 +105,15 @@ typedef struct mu_form {
 } mu_form;
 enum { MU_NO_AXIS = -1 };
 
-// mu__form_begin begins one of no tensors; mu__form_add adds a tensor (known shape). mu__form_said is both, for views of
-// the operation that comes next on `collective` (NULL accepted).
+// mu__form_begin begins one of no tensors; mu__form_add adds a tensor (known shape). mu__form_said is both, for views
+// of the operation that comes next on `collective` (NULL accepted).
 void mu__form_begin(mu_form *form, int axis);
 void mu__form_add(mu_form *form, mu_dtype dtype, const mu_shape *shape);
 void mu__form_said(const mu_collective *collective, int n, const mu_view *views, int axis);
 
-// mu__form_text writes "float32[3, 4]", "float32[3, 4] along axis 1" or "3 tensors of float32"; mu__form_part, where several
-// go together, " Number 2 of these tensors has the shapes [3, 4] and [4, 3]." of the first that differs, or "". Both may
-// come from elsewhere.
+// mu__form_text writes "float32[3, 4]", "float32[3, 4] along axis 1" or "3 tensors of float32"; mu__form_part, where
+// several go together, " Number 2 of these tensors has the shapes [3, 4] and [4, 3]." of the first that differs, or "".
+// Both may come from elsewhere.
 enum { MU_FORM_TEXT = 2 * MU_SHAPE_TEXT + 80 };
 const char *mu__form_text(const mu_form *form, char text[MU_FORM_TEXT]);
 const char *mu__form_part(const mu_form *a, const mu_form *b, char text[MU_FORM_TEXT]);

@@ -137,6 +137,14 @@ static mu_status share_selves(report *r)
     return status;
 }
 
+// What a process says that it has measured: of its own, with another, in numbers.
+static bool can_be(const mu_doctor_pair *pair, int from, int ranks)
+{
+    return pair->from == from && pair->to >= 0 && pair->to < ranks && pair->to != from &&
+           isfinite(pair->round_trip_us) && isfinite(pair->slowest_us) && isfinite(pair->out_mb_s) &&
+           isfinite(pair->in_mb_s) && isfinite(pair->resent) && isfinite(pair->clock_s);
+}
+
 // Brings the pairs of one round to everyone.
 static mu_status share_pair(report *r, const mu_doctor_pair *own)
 {
@@ -144,8 +152,10 @@ static mu_status share_pair(report *r, const mu_doctor_pair *own)
     const bool mine = own->from != own->to && own->from == mu__mesh_rank(r->mesh);
     MU_TRY(mu__mesh_exchange(r->mesh, "doctor: a round", own, mine ? sizeof *own : 0, &blocks));
     for (int rank = 0; rank < r->ranks; rank++)
-        if (blocks.bytes[rank] == sizeof *own)
-            memcpy(&r->pairs[r->n_pairs++], blocks.data[rank], sizeof *own);
+        if (blocks.bytes[rank] == sizeof *own) {
+            memcpy(&r->pairs[r->n_pairs], blocks.data[rank], sizeof *own);
+            r->n_pairs += can_be(&r->pairs[r->n_pairs], rank, r->ranks);
+        }
     mu__blocks_free(&blocks);
     return MU_OK;
 }

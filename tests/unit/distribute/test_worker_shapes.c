@@ -1,7 +1,9 @@
 // Workers that bring tensors of other shapes to one collective, with as many elements: every worker gets the same error
-// before a number is computed, which names the tensor, both shapes and the two replicas, and is the program's own fault.
-// Traced and eagerly, in shared memory and over TCP, with one replica for each worker and with two.
+// before a number is computed, which names the tensor, both shapes and the two replicas, and is the program's own
+// fault. Traced and eagerly, in shared memory and over TCP, with one replica for each worker and with two.
 #include "../comm/mesh_test.h"
+
+#include "distribute/distribute.h"
 
 #include <muster.h>
 
@@ -21,10 +23,7 @@ static bool is_odd; // of the process
 
 static mu_tensor *numbers(int rank, const int64_t *dims) { return mu_reshape(mu_range(MU_F32, 0, 12, 1), rank, dims); }
 
-static mu_tensor *three_by_four(void)
-{
-    return is_odd ? numbers(2, (int64_t[]){4, 3}) : numbers(2, (int64_t[]){3, 4});
-}
+static mu_tensor *three_by_four(void) { return is_odd ? numbers(2, (int64_t[]){4, 3}) : numbers(2, (int64_t[]){3, 4}); }
 
 static mu_tensor *matrix_or_vector(void)
 {
@@ -182,8 +181,75 @@ static void test_all(void **state)
     assert_int_equal(failures, 0);
 }
 
+// ---- A worker that says what cannot be ----------------------------------------------------------
+
+// What worker 1 says of its tensor in place of float32[2, 2].
+static const int64_t headers[][MU_HEADER_INTS] = {
+    {MU_F32, 2000, 2, 2}, // more axes than the stack has room for
+    {MU_F32, -1, 2, 2},
+    {MU_F32, 2, -2, -2},                                   // whose product is as it should be
+    {MU_F32, 4, (int64_t)1 << 32, (int64_t)1 << 32, 3, 3}, // whose product wraps
+    {MU_F32, 1, MU_UNKNOWN},
+    {999, 2, 2, 2},
+    {((int64_t)1 << 32) + MU_F32, 2, 2, 2}, // a type again where the number is cut
+};
+
+static int hear_header(int rank, void *arg)
+{
+    const int64_t *header = arg;
+    int64_t counts[] = {MU_HEADER_INTS, MU_HEADER_INTS}, all[2 * MU_HEADER_INTS];
+    set_environment(rank, &(layout){.replicas = "1"});
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
+    CHECK(strategy != NULL);
+    if (rank == 0) {
+        CHECK(mu_strategy_gather(strategy, mu_of(mu_zeros(MU_F32, 2, (int64_t[]){2, 2})), 0) == NULL);
+        CHECK_TAKEN(MU_DATA_LOSS, "/job:worker/task:1");
+    } else {
+        CHECK(mu__workers_gather_blocks(strategy, "gather along axis 0", NULL, MU_I64, header, all, counts) == MU_OK);
+    }
+    mu_pool_close(pool);
+    return 0;
+}
+
+static void test_hostile_headers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(headers); i++)
+        run_ranks(2, hear_header, (void *)(uintptr_t)headers[i]);
+}
+
+static int hear_text(int rank, void *arg)
+{
+    int64_t bytes = *(const int64_t *)arg;
+    set_environment(rank, &(layout){.replicas = "1"});
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
+    CHECK(strategy != NULL);
+    if (rank == 0) {
+        CHECK(mu__workers_take_text(strategy, "first batch", NULL, 1) == NULL);
+        CHECK_TAKEN(MU_DATA_LOSS, "/job:worker/task:1");
+    } else {
+        CHECK(mu__workers_take(strategy, "first batch", NULL, MU_I64, &bytes, 1, 1) == MU_OK);
+    }
+    mu_pool_close(pool);
+    return 0;
+}
+
+static void test_hostile_texts(void **state)
+{
+    int64_t lengths[] = {-1, INT64_MIN, INT64_MAX, (int64_t)1 << 40};
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(lengths); i++)
+        run_ranks(2, hear_text, &lengths[i]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all),
+        cmocka_unit_test(test_hostile_headers),
+        cmocka_unit_test(test_hostile_texts),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
