@@ -177,10 +177,12 @@ MU_API int mu_variable_component_name(const mu_variable *variable, int component
 // From here on a strategy that is NULL (with no error pending) is the default one.
 
 // mu_run runs a traced function on every replica at the same time and returns its results, per replica.
-// `arguments`: per-replica values give each replica its component, other values go to all; NULL: none.
+// `arguments`: per-replica values give each replica its component, other values go to all; NULL: none. Tensors of one
+// argument may differ between replicas in sizes along any axis. What a function returns from outside of it comes back
+// as one value, what it has made as a value per replica.
 // Errors: INVALID_ARGUMENT for a per-replica or mirrored value with another number of components than there are local
-// replicas, here and in all functions below that take values; whatever a replica failed with; the others are released.
-// Also when the function returns nothing
+// replicas, here and in all functions below that take values, and if replicas' tensors differ in type or number of
+// axes; whatever a replica failed with; the others are released. Also when the function returns nothing
 // the result is not NULL (an empty list), so NULL always means failure.
 MU_API mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 
@@ -195,7 +197,8 @@ MU_API mu_value *mu_function_call(mu_function *function, mu_value *arguments);
 // locks. Arguments and results as in mu_run; a callback fails with mu_fail, and what it fails with is returned.
 // What was assigned before a failure stays assigned, on all replicas alike. What the callback makes, variables too,
 // is freed when it ends unless it is returned or retained.
-// Errors: FAILED_PRECONDITION if replicas make different numbers of merge or collective calls.
+// Errors: FAILED_PRECONDITION if replicas make different numbers of merge or collective calls, or meet for different
+// ones, or for different variables: both are named, and nothing is written.
 MU_API mu_value *mu_run_callback(mu_strategy *strategy, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
                                  mu_value *arguments);
 
@@ -279,9 +282,10 @@ MU_API mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_va
                                     mu_value *arguments);
 
 // The scatter family changes rows of a variable: indices [n] of int32 or int64, values [n, …]. On replicas the
-// variable's aggregation puts the replicas' slices behind each other (MEAN divides the values).
-// Errors: UNIMPLEMENTED for ON_READ variables, and for min, max and update with aggregation SUM or MEAN;
-// INVALID_ARGUMENT for integers with aggregation MEAN on replicas.
+// variable's aggregation puts the replicas' slices behind each other (MEAN divides the values). Indices and values that
+// are both from outside of the replica function are one value for all replicas, as with mu_variable_assign.
+// Errors: INVALID_ARGUMENT for SUM of such slices, and for integers with aggregation MEAN that are per-replica;
+// UNIMPLEMENTED for ON_READ variables, and for min, max and update with aggregation SUM or MEAN.
 MU_API mu_status mu_variable_scatter_add(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
 MU_API mu_status mu_variable_scatter_sub(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
 MU_API mu_status mu_variable_scatter_mul(mu_variable *variable, mu_tensor *indices, mu_tensor *values);

@@ -56,6 +56,11 @@ MU_API mu_variable_aggregation mu_variable_aggregation_of(const mu_variable *var
 // mu_variable_read returns the value that this context sees: on a replica its own copy; outside, and with ON_READ, what
 // the aggregation makes of all copies; otherwise the first one.
 MU_API mu_tensor *mu_variable_read(mu_variable *variable);
+// mu_variable_assign, _add and _sub: on replicas of a strategy the variable's aggregation puts the replicas' values
+// together first. Per replica is a tensor that the replica function made, also a constant, or its component of a
+// per-replica argument. A tensor from outside of the function is one value: MEAN and ONLY_FIRST_REPLICA take it as it
+// is. Errors: INVALID_ARGUMENT for a value of another type or shape, SUM of a value from outside (but a constant 0),
+// and MEAN of per-replica integers; FAILED_PRECONDITION where eager replicas assign to different variables.
 MU_API mu_status mu_variable_assign(mu_variable *variable, mu_tensor *value);
 MU_API mu_status mu_variable_assign_add(mu_variable *variable, mu_tensor *delta);
 MU_API mu_status mu_variable_assign_sub(mu_variable *variable, mu_tensor *delta);

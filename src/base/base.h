@@ -188,6 +188,7 @@ typedef struct mu_context {
     struct mu_trace *trace;     // the trace in progress (graph)
     struct mu_scope *scope;     // innermost strategy scope (distribute)
     struct mu_replica *replica; // inside run: which replica this is (distribute)
+    int64_t run;                // number of the run whose replica function is in progress; 0: none (distribute)
     int component;              // which component of a distributed variable this thread sees
     int n_components;           // of how many, on a replica
     int default_scopes;         // open ones of the default strategy, which change no state (distribute)
@@ -209,7 +210,7 @@ static inline mu_context *mu__context(void)
 }
 
 // mu__context_enter makes `child` (zeroed storage of the caller) the current context of this thread, with
-// a pool of its own; runtime, scope and replica are the parent's, tape and trace are not handed down.
+// a pool of its own; runtime, scope, replica and run are the parent's, tape and trace are not handed down.
 // mu__context_leave closes the pool and goes back. `result`, if not NULL, is retained across the closing
 // and given to the pool of the context gone back to when the parent is on the same thread, otherwise the
 // caller owns the reference. A pending error moves to `error` (NULL, on the parent's thread only: to the

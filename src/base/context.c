@@ -99,6 +99,7 @@ mu_status mu__context_enter(mu_context *child, mu_context *parent)
     child->replica = parent->replica;
     child->component = parent->component;
     child->n_components = parent->n_components;
+    child->run = parent->run;
     mu__current = child;
     return MU_OK;
 }

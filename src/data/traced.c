@@ -187,7 +187,7 @@ static mu_value *run(worker *w, const signature *s, const mu_leaves *leaves)
     mu_value *result = NULL;
     const mu_run_args args = {.in = (mu_tensor *const *)leaves->items, .out = out};
     if (plan && w->device.engine->run(plan, &args) == MU_OK)
-        result = mu__concrete_result(s->concrete, out);
+        result = mu__concrete_result(s->concrete, out, out);
     for (size_t i = 0; out && i < n; i++)
         mu_release(out[i]);
     mu__free(out);

@@ -135,6 +135,9 @@ static mu_tensor *reduce_on_replicas(const reduction *r, mu_tensor *tensor)
 // A tensor that is one worker's own: each has another.
 static mu_tensor *reduce_own(const reduction *r, const mu_value *leaf)
 {
+    if (mu__merging())
+        return r->n_axes ? mu__merged_reduce_axes(r->op, leaf, r->n_axes, r->axes)
+                         : mu__merged_reduce_own(r->op, leaf);
     mu_tensor *tensor = leaf_tensor(leaf);
     return !tensor ? NULL : r->n_axes ? reduce_on_replicas(r, tensor) : reduce_parts(r, 1, &tensor);
 }
@@ -156,7 +159,8 @@ static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
     if (!tensor)
         return NULL;
     if (r->n_axes)
-        return reduce_on_replicas(r, tensor);
+        return tensor->node && mu__merging() ? mu__merged_reduce_axes(r->op, leaf, r->n_axes, r->axes)
+                                             : reduce_on_replicas(r, tensor);
     if (r->strategy->n_replicas == 1)
         return tensor;
     const bool zero = !tensor->node && mu__elements(&tensor->shape) == 1 &&
@@ -347,6 +351,8 @@ static mu_value *gather_dense(mu_strategy *strategy, const mu_value *value, int 
         parts[i] = mu__variable_component(variable, i);
     if (copies)
         return gather_parts(strategy, variable->n_components, parts, axis);
+    if (value->kind == MU_VALUE_TENSOR && strategy->n_workers > 1 && mu__merging())
+        return mu__merged_gather_own(value, axis);
     if (value->kind == MU_VALUE_TENSOR && strategy->n_workers > 1)  // another one on each worker
         return gather_parts(strategy, 1, (mu_tensor *[]){mu_value_tensor(value)}, axis);
     if (value->kind != MU_VALUE_PER_REPLICA && value->kind != MU_VALUE_MIRRORED)

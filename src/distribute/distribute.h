@@ -101,6 +101,7 @@ mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *functi
 typedef struct mu_entered {
     struct mu_scope *scope;
     struct mu_replica *replica;
+    int64_t run;
     int component, n_components;
 } mu_entered;
 mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component);
@@ -127,6 +128,9 @@ mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, con
 // mu__turns_merge pauses the calling replica until all are there; then fn of the first runs once on the
 // coordinating thread. Given to the pool; NULL on error.
 mu_value *mu__turns_merge(mu_merge_fn *fn, void *arg, mu_value *arguments);
+// mu__turns_assign is the merge that an assignment is: all replicas must assign to the same variable in the same way.
+// Errors: FAILED_PRECONDITION naming both replicas and their variables; fn is not called then.
+mu_value *mu__turns_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value);
 
 // mu__turns_variable finds the variable that the first replica made under this canonical name in this
 // replica's turn to make it, or NULL where this replica is the first. Errors: FAILED_PRECONDITION if the first
@@ -147,11 +151,14 @@ bool mu__stands_in(const mu_value *value);
 // Errors: UNIMPLEMENTED for another replica's part.
 mu_value *mu__merged_own(const mu_value *value);
 mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, const mu_value *own);
-// Collectives on the nodes behind stand-ins; results as those of mu_reduce, mu_reduce_axes, mu_strategy_gather,
+// Collectives on the nodes behind stand-ins; results as those of mu_reduce (_own: of a value that each worker has one
+// of), mu_reduce_axes, mu_strategy_gather,
 // mu_local_results (before it selects), mu_batch_reduce_to (tensors only), and an ON_READ variable's reading.
 mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value);
+mu_tensor *mu__merged_reduce_own(mu_reduce_op op, const mu_value *value);
 mu_tensor *mu__merged_reduce_axes(mu_reduce_op op, const mu_value *value, int n_axes, const int *axes);
 mu_tensor *mu__merged_gather(const mu_value *value, int axis);
+mu_value *mu__merged_gather_own(const mu_value *value, int axis);
 mu_value *mu__merged_results(const mu_strategy *strategy, const mu_value *value);
 mu_status mu__merged_batch(mu_reduce_op op, int n, mu_value *const *values, mu_tensor **out);
 mu_tensor *mu__merged_read(mu_variable *variable);
@@ -160,6 +167,14 @@ mu_tensor *mu__merged_read(mu_variable *variable);
 
 // mu__select returns the value with replica i's component in place of each per-replica value. Owned.
 mu_value *mu__select(const mu_value *value, int i);
+// mu__select_for does so for a replica function of this run: tensors in components count as made in it
+// (mu__made_here), other tensors stay values from outside. Owned.
+mu_value *mu__select_for(const mu_strategy *strategy, const mu_value *value, int i, int64_t run);
+// mu__new_run numbers a run of a function on replicas: 0 where there is one replica, which has nothing to compare.
+int64_t mu__new_run(const mu_strategy *strategy);
+// mu__own_component marks a value that this worker's only replica has for itself: it is not wrapped there, and
+// mu__select_for takes it for a component all the same. What replica functions return needs no mark. Owned.
+mu_value *mu__own_component(const mu_value *value);
 // mu__regroup puts one value per replica together: per-replica leaves in the structure of values[0]. One
 // replica: values[0] itself. Owned. Errors: INVALID_ARGUMENT if structures differ.
 mu_value *mu__regroup(int n, mu_value *const *values);
@@ -201,6 +216,13 @@ mu_status mu__need_reduce_op(mu_reduce_op op, const char *function);
 // mu__mirror makes a mirrored value of so many copies, which share their elements; one copy: the value itself. Of the
 // pool.
 mu_value *mu__mirror(mu_value *value, int copies);
+
+// ---- What functions are traced for (like.c) -------------------------------------------------------
+
+// mu__like_all is the first local replica's arguments, as mu__select_for gives them, where a size that differs between
+// replicas is unknown; with `agree` also one that differs between workers, which all call this then. Owned.
+// Errors: INVALID_ARGUMENT where replicas' tensors differ in type or rank.
+mu_value *mu__like_all(mu_strategy *strategy, const mu_value *arguments, int64_t run, bool agree);
 
 // ---- Running (run.c) ----------------------------------------------------------------------------
 
@@ -315,8 +337,10 @@ void mu__strategy_failed(const mu_strategy *strategy);
 // in a trace, in that in which they become ready; a bucket ends before it exceeds bytes_per_pack (0: never;
 // MU_BUCKETS_CHOSEN: by the size of all). `names` (may be NULL) is what peers that wait are told. out[i] are given to
 // the pool.
-// mu__broadcast_from_first gives every replica the first one's value.
-mu_tensor *mu__broadcast_from_first(mu_tensor *value);
+// mu__broadcast_from_first gives every replica the first one's value. `name` is what replicas compare.
+mu_tensor *mu__broadcast_from_first(mu_tensor *value, const char *name);
+// mu__all_gather_named is mu_all_gather under a name that replicas compare.
+mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name);
 mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out,
                               const char *const *names, size_t bytes_per_pack);
 

@@ -240,6 +240,16 @@ static mu_value *step_of_all(distributed_iterator *iterator, mu_value *own)
     return NULL;
 }
 
+// A batch that is one replica's is not wrapped, but it is that replica's own all the same. `batch` is taken over.
+static mu_value *as_components(const mu_strategy *strategy, mu_value *batch)
+{
+    if (!batch || strategy->n_local > 1)
+        return batch;
+    mu_value *own = mu__own_component(batch);
+    mu_release(batch);
+    return own;
+}
+
 static mu_value *distributed_next(mu_iterator *head)
 {
     distributed_iterator *iterator = (distributed_iterator *)head;
@@ -259,7 +269,7 @@ static mu_value *distributed_next(mu_iterator *head)
         return NULL;
     }
     if (strategy->n_workers > 1)
-        return step_of_all(iterator, own);
+        return as_components(strategy, step_of_all(iterator, own));
     iterator->rows = own ? rows_in(iterator, own) : 0;
     return own;
 }

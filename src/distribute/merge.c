@@ -32,22 +32,26 @@ bool mu__stands_in(const mu_value *value)
            mu__stands_in(value->items[0]);
 }
 
-static bool is_symbolic(const mu_value *leaf)
+static bool is_tensor(const mu_value *part)
 {
-    return mu__is(leaf->leaf, &mu__tensor_type) && ((const mu_tensor *)leaf->leaf)->node;
+    return part->kind == MU_VALUE_TENSOR;
+}
+
+static bool is_symbolic(const mu_value *part)
+{
+    return is_tensor(part) && ((const mu_tensor *)part->leaf)->node;
 }
 
 // The leaf as it stands for replica *arg - 1, or for the one that runs (0).
 static mu_value *stand_in(const mu_value *leaf, const void *arg)
 {
-    const mu_tensor *tensor = (const mu_tensor *)leaf->leaf;
-    if (!is_symbolic(leaf))
+    const int replica = *(const int *)arg;
+    if (!is_tensor(leaf) || (replica > 0 && !is_symbolic(leaf)))
         return (mu_value *)leaf;
-    const mu_spec spec = mu__spec_of(tensor);
-    mu_tensor *same = mu__give(mu__tensor_symbolic(tensor->node, tensor->output, &spec, tensor->graph));
+    mu_tensor *same = mu__give(mu__tensor_again((const mu_tensor *)leaf->leaf, mu__context()->run));
     if (!same)
         return NULL;
-    same->replica = *(const int *)arg;
+    same->replica = replica;
     return mu_of(same);
 }
 
@@ -68,7 +72,7 @@ static mu_value *group_part(const mu_value *part, const void *arg)
     return mu__give(mu__value_container(g->kind, g->strategy->n_local, items, NULL));
 }
 
-// What differs between replicas becomes per replica; tensors from outside the trace are the same everywhere.
+// What the trace has made becomes a value of each replica; tensors from outside are the same everywhere.
 mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, const mu_value *own)
 {
     return mu__map_parts(own, false, group_part, &(grouping){strategy, kind});
@@ -97,6 +101,42 @@ mu_value *mu__merged_own(const mu_value *value)
     return mu__map_parts(value, false, own_part, &own);
 }
 
+// ---- Arguments ----------------------------------------------------------------------------------
+
+static bool is_own(const mu_value *part)
+{
+    if (part->kind == MU_VALUE_SLICES)
+        return is_own(part->items[0]) || is_own(part->items[1]);
+    return is_tensor(part) && mu__made_here((const mu_tensor *)part->leaf);
+}
+
+// A constant becomes a node, because stand-ins name nodes.
+static mu_value *as_node(mu_value *part)
+{
+    mu_edge edge;
+    if (!is_tensor(part) || is_symbolic(part))
+        return part;
+    if (mu__trace_edge((mu_graph_trace *)mu__context()->trace, (mu_tensor *)part->leaf, &edge) != MU_OK)
+        return NULL;
+    mu_tensor *symbolic = mu__give(mu__tensor_symbolic(edge.node, edge.output, &edge.node->out[edge.output],
+                                                       &edge.node->graph->object));
+    return symbolic ? mu_of(symbolic) : NULL;
+}
+
+// What the replica function has made is per replica, also a constant; what is from outside of it stays one value.
+static mu_value *group_argument(const mu_value *part, const void *arg)
+{
+    const mu_strategy *strategy = arg;
+    mu_value *own = (mu_value *)part, *parts[3];
+    if (!is_own(part))
+        return own;
+    for (int i = 0; i < part->n; i++)  // slices: values, indices; the shape of the whole is no replica's own
+        if (!(parts[i] = i < 2 ? as_node(part->items[i]) : part->items[i]))
+            return NULL;
+    own = part->n ? mu__give(mu__value_container(part->kind, part->n, parts, NULL)) : as_node(own);
+    return own ? mu__merged_group(strategy, MU_VALUE_PER_REPLICA, own) : NULL;
+}
+
 // ---- The call -----------------------------------------------------------------------------------
 
 mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments)
@@ -108,7 +148,7 @@ mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments)
                   "it outside of the body");
         return NULL;
     }
-    mu_value *grouped = mu__merged_group(replica->strategy, MU_VALUE_PER_REPLICA, arguments);
+    mu_value *grouped = mu__map_parts(arguments, false, group_argument, replica->strategy);
     if (!grouped)
         return NULL;
     mu_strategy_scope scope = {.strategy = replica->strategy, .merging = replica};
@@ -122,11 +162,13 @@ mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments)
 
 // ---- What puts replicas together ----------------------------------------------------------------
 
-// Back to the replica that is traced, for a collective.
+// Back to the replica that is traced, for a collective, whose result is one value for all replicas.
 static mu_entered enter(void)
 {
     mu_strategy_replica *replica = merging();
-    return mu__enter_replica(replica, mu__context()->scope, 0);
+    mu_entered before = mu__enter_replica(replica, mu__context()->scope, 0);
+    mu__context()->run = 0;
+    return before;
 }
 
 mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value)
@@ -164,6 +206,21 @@ mu_tensor *mu__merged_reduce_axes(mu_reduce_op op, const mu_value *value, int n_
     return counts ? mu__mean_over(sum, counts) : sum;
 }
 
+// Each worker's own value counts once, however many replicas it has: its first replica brings it, the others zeros.
+mu_tensor *mu__merged_reduce_own(mu_reduce_op op, const mu_value *value)
+{
+    const mu_strategy *strategy = merging()->strategy;
+    mu_tensor *own = own_tensor(value);
+    mu_entered before = enter();
+    if (own && strategy->n_local > 1) {
+        mu_tensor *first = mu_mod(mu_replica_id(), mu_constant(MU_I32, strategy->n_local));
+        own = mu_where(mu_equal(first, mu_constant(MU_I32, 0)), own, mu_zeros_like(own));
+    }
+    mu_tensor *sum = own ? mu_all_reduce(MU_SUM, own) : NULL;
+    mu__leave_replica(before);
+    return sum && op == MU_MEAN ? mu__mean_of(sum, strategy->n_workers) : sum;
+}
+
 mu_tensor *mu__merged_gather(const mu_value *value, int axis)
 {
     mu_tensor *own = own_tensor(value);
@@ -171,6 +228,16 @@ mu_tensor *mu__merged_gather(const mu_value *value, int axis)
     mu_tensor *whole = own ? mu_all_gather(own, axis) : NULL;
     mu__leave_replica(before);
     return whole;
+}
+
+// Of a value that each worker has one of.
+mu_value *mu__merged_gather_own(const mu_value *value, int axis)
+{
+    if (merging()->strategy->n_local > 1)
+        return refuse("a value from outside of the replica function cannot be gathered from workers with several "
+                      "replicas");
+    mu_tensor *gathered = mu__merged_gather(value, axis);
+    return gathered ? mu_of(gathered) : NULL;
 }
 
 // Every replica's part, by gathering all of them.

@@ -178,7 +178,7 @@ mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
     return whole ? mu__mean_of(reduced, mu_replica_count()) : reduced;
 }
 
-mu_tensor *mu_all_gather(mu_tensor *value, int axis)
+mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name)
 {
     if (mu__pending())
         return NULL;
@@ -196,9 +196,14 @@ mu_tensor *mu_all_gather(mu_tensor *value, int axis)
     attrs.axis = mu__axis(axis, value->shape.rank, "mu_all_gather");
     attrs.ranks = mu_replica_count();
     attrs.uneven = attrs.axis >= 0 && value->shape.dims[attrs.axis] == MU_UNKNOWN;
-    snprintf(attrs.name, sizeof attrs.name, "all_gather");
+    snprintf(attrs.name, sizeof attrs.name, "%s", name);
     mu_tensor *out[2];
     return attrs.axis >= 0 && mu__apply(&mu_op_all_gather, &attrs, 1, &value, 0, NULL, out) == MU_OK ? out[0] : NULL;
+}
+
+mu_tensor *mu_all_gather(mu_tensor *value, int axis)
+{
+    return mu__all_gather_named(value, axis, "all_gather");
 }
 
 // ---- Nests --------------------------------------------------------------------------------------
@@ -273,9 +278,10 @@ mu_status mu_sync_on_read(bool on)
     return MU_OK;
 }
 
-mu_tensor *mu__broadcast_from_first(mu_tensor *value)
+mu_tensor *mu__broadcast_from_first(mu_tensor *value, const char *name)
 {
     mu_broadcast_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
+    snprintf(attrs.name, sizeof attrs.name, "%s", name);
     return mu_replica_count() == 1 ? value : mu__apply1(&mu_op_broadcast, &attrs, value);
 }

@@ -198,12 +198,13 @@ static mu_status check_writes(const mu_strategy *strategy, const mu_graph *graph
     return MU_OK;
 }
 
-static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, const mu_value *arguments)
+static mu_concrete *trace_like(mu_strategy *strategy, mu_function *function, const mu_value *arguments, bool agree)
 {
-    mu_value *like = mu__select(arguments, 0);
+    const int64_t run = mu__new_run(strategy);
+    mu_value *like = mu__like_all(strategy, arguments, run, agree);
     if (!like)
         return NULL;
-    mu_strategy_replica replica = {.replica = {.id = -1}, .strategy = strategy};
+    mu_strategy_replica replica = {.replica = {.id = -1, .run = run}, .strategy = strategy};
     mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable}, .strategy = strategy};
     mu_entered before = mu__enter_replica(&replica, &scope.scope, 0);
     // Replicas have parts of different sizes, and one graph.
@@ -211,6 +212,16 @@ static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, cons
     mu_concrete *concrete = mu__function_concrete(function, like, batch, strategy);
     mu__leave_replica(before);
     mu_release(like);
+    return concrete;
+}
+
+// Only the first trace tells whether the function gathers; then it is looked at again with the sizes of all workers.
+static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, const mu_value *arguments)
+{
+    const bool gathers = mu__function_gathers(function, strategy);
+    mu_concrete *concrete = trace_like(strategy, function, arguments, gathers);
+    if (concrete && concrete->gathers && !gathers && strategy->n_workers > 1)
+        concrete = trace_like(strategy, function, arguments, true);
     if (concrete && !concrete->plans && check_writes(strategy, concrete->graph) != MU_OK)
         return NULL;
     return concrete && mu__concrete_prepare(concrete, strategy->devices[0]->engine) == MU_OK ? concrete : NULL;
@@ -289,8 +300,10 @@ static mu_value *results(const mu_running *running)
 {
     mu_value **values = mu__calloc((size_t)running->n, sizeof *values), *grouped = NULL;
     bool whole = values != NULL;
-    for (int r = 0; whole && r < running->n; r++)
-        whole = (values[r] = mu__concrete_result(running->concrete, running->jobs[r].out)) != NULL;
+    for (int r = 0; whole && r < running->n; r++) {
+        values[r] = mu__concrete_result(running->concrete, running->jobs[r].out, running->jobs[0].out);
+        whole = values[r] != NULL;
+    }
     if (whole)
         grouped = mu__regroup(running->n, values);
     for (int r = 0; values && r < running->n; r++)

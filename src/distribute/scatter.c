@@ -68,6 +68,33 @@ static mu_status scatter_all(mu_variable *variable, mu_scatter kind, mu_tensor *
     return status;
 }
 
+// The slices that all replicas agree on. Slices from outside of the replica function are one value, as an assignment's.
+static mu_status join_replicas(mu_variable *variable, mu_scatter kind, mu_tensor **indices, mu_tensor **values)
+{
+    const mu_strategy *strategy = variable->owner;
+    const bool shared = variable->resource.shared, plain = !mu__made_here(*indices) && !mu__made_here(*values);
+    const char *name = variable->resource.name;
+    if (!shared && plain && variable->aggregation == MU_AGGREGATION_SUM)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: variable '%s' has aggregation SUM, and the slices on its %d replicas are one value from "
+                         "outside of their function; the slices to add up must be per-replica. Make them inside of the "
+                         "function, pass per-replica arguments, or scatter outside of the function",
+                         names[kind], name, strategy->n_replicas);
+    if (!shared && (plain || variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)) {
+        if (plain && strategy->n_workers == 1)
+            return MU_OK;
+        *indices = mu__broadcast_from_first(*indices, name);
+        *values = *indices ? mu__broadcast_from_first(*values, name) : NULL;
+    } else {
+        MU_TRY(check_slices(variable, kind, *indices, *values));
+        *indices = mu__all_gather_named(*indices, 0, name);
+        *values = *indices ? mu__all_gather_named(*values, 0, name) : NULL;
+        if (*values && variable->aggregation == MU_AGGREGATION_MEAN && !shared)
+            *values = mu__divide_by_count(*values, mu_replica_count());
+    }
+    return mu_error_code();
+}
+
 static mu_status scatter(mu_variable *variable, mu_scatter kind, mu_tensor *indices, mu_tensor *values)
 {
     if (mu__pending())
@@ -78,24 +105,17 @@ static mu_status scatter(mu_variable *variable, mu_scatter kind, mu_tensor *indi
                          : !indices ? "tensor of indices"
                                     : "tensor of values");
     MU_TRY(check(variable, kind));
-    const bool each = variable->aggregation == MU_AGGREGATION_NONE && !variable->resource.shared;
+    const mu_strategy *strategy = variable->owner;
+    const bool each = (variable->aggregation == MU_AGGREGATION_NONE && !variable->resource.shared) ||
+                      (strategy && strategy->n_replicas == 1);
     if (!variable->rules || mu__updating() || (mu__replica() && each))
         return raw_scatter(variable, kind, indices, values);
     if (!mu__replica()) {
         MU_TRY(mu__need_cross_replica(variable->owner, names[kind]));
         return scatter_all(variable, kind, indices, values);
     }
-    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA && !variable->resource.shared) {
-        indices = mu__broadcast_from_first(indices);
-        values = indices ? mu__broadcast_from_first(values) : NULL;
-    } else {
-        MU_TRY(check_slices(variable, kind, indices, values));
-        indices = mu_all_gather(indices, 0);
-        values = indices ? mu_all_gather(values, 0) : NULL;
-        if (values && variable->aggregation == MU_AGGREGATION_MEAN && !variable->resource.shared)
-            values = mu__divide_by_count(values, mu_replica_count());
-    }
-    return values ? raw_scatter(variable, kind, indices, values) : mu_error_code();
+    MU_TRY(join_replicas(variable, kind, &indices, &values));
+    return raw_scatter(variable, kind, indices, values);
 }
 
 mu_status mu_variable_scatter_add(mu_variable *variable, mu_tensor *indices, mu_tensor *values)

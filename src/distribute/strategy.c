@@ -347,10 +347,11 @@ mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *functi
 mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component)
 {
     mu_context *context = mu__context();
-    mu_entered before = {.scope = context->scope, .replica = context->replica, .component = context->component,
-                         .n_components = context->n_components};
+    mu_entered before = {.scope = context->scope, .replica = context->replica, .run = context->run,
+                         .component = context->component, .n_components = context->n_components};
     context->scope = scope;
     context->replica = &replica->replica;
+    context->run = replica->replica.run;
     context->component = component;
     context->n_components = replica->strategy->n_local;
     return before;
@@ -359,12 +360,13 @@ mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scop
 mu_entered mu__enter_cross_replica(mu_strategy_scope *scope)
 {
     mu_context *context = mu__context();
-    mu_entered before = {.scope = context->scope, .replica = context->replica, .component = context->component,
-                         .n_components = context->n_components};
+    mu_entered before = {.scope = context->scope, .replica = context->replica, .run = context->run,
+                         .component = context->component, .n_components = context->n_components};
     scope->scope.outer = NULL;
     scope->scope.make_variable = mu__make_distributed_variable;
     context->scope = &scope->scope;
     context->replica = NULL;
+    context->run = 0;
     return before;
 }
 
@@ -384,6 +386,7 @@ void mu__leave_replica(mu_entered before)
     mu_context *context = mu__context();
     context->scope = before.scope;
     context->replica = before.replica;
+    context->run = before.run;
     context->component = before.component;
     context->n_components = before.n_components;
 }

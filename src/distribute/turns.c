@@ -9,13 +9,16 @@
 
 #include <signal.h>
 
-typedef enum meeting_kind { MEET_MERGE, MEET_REDUCE, MEET_GATHER, MEET_BROADCAST } meeting_kind;
+typedef enum meeting_kind { MEET_MERGE, MEET_ASSIGN, MEET_REDUCE, MEET_GATHER, MEET_BROADCAST } meeting_kind;
 
-static const char *const meeting_names[] = {"merge_call", "all_reduce", "all_gather", "broadcast"};
+static const char *const meeting_names[] = {"merge_call", "assignment", "all_reduce", "all_gather", "broadcast"};
 
 // What a paused replica asks for; it lies on the stack of that replica.
 typedef struct meeting {
     meeting_kind kind;
+    const char *name;               // what a collective is called, which variable is assigned; NULL: a merge
+    const mu_variable *variable;    // of an assignment: to what
+    mu_update update;               // and which
     mu_merge_fn *fn;
     void *arg;
     mu_value *arguments, *result;   // the result is owned
@@ -26,8 +29,7 @@ typedef struct meeting {
     int64_t count;
     const int64_t *counts;
     int root;
-    const char *name;
-    const mu_form *form;            // NULL: a merge
+    const mu_form *form;            // of a collective
 } meeting;
 
 typedef enum turn_stage { NOT_STARTED, PAUSED, ENDED } turn_stage;
@@ -51,6 +53,7 @@ typedef struct made_variable {
 
 struct mu_turns {
     mu_strategy *strategy;
+    int64_t number;             // of this run, for the tensors that replicas make
     mu_strategy_scope scope;
     mu_context *caller;
     mu_replica_fn *fn;
@@ -98,6 +101,7 @@ static void *replica_main(void *argument)
     if (mu__context_enter(&context, run->caller) == MU_OK) {
         context.scope = &run->scope.scope;
         context.replica = &t->head.replica;
+        context.run = run->number;
         context.component = t->head.local;
         context.n_components = run->n;
         mu_value *result = run->fn(t->arguments, run->arg);
@@ -175,26 +179,52 @@ static mu_status complain_form(const struct mu_turns *run, int r)
                      mu__form_text(other->form, text_r));
 }
 
+enum { MEETING_TEXT = 160 };
+
+static const char *meeting_text(const meeting *what, char text[MEETING_TEXT])
+{
+    static const char *const updates[] = {"mu_variable_assign", "mu_variable_assign_add", "mu_variable_assign_sub"};
+    if (what->kind == MEET_ASSIGN)
+        snprintf(text, MEETING_TEXT, "%s to variable '%s'", updates[what->update], what->name);
+    else if (what->name && what->name[0])
+        snprintf(text, MEETING_TEXT, "%s of '%s'", meeting_names[what->kind], what->name);
+    else
+        snprintf(text, MEETING_TEXT, "%s", meeting_names[what->kind]);
+    return text;
+}
+
+// Merges have one function, the first replica's, whatever the others have brought.
+static bool same_call(const meeting *a, const meeting *b)
+{
+    return a->kind == b->kind && a->update == b->update && a->variable == b->variable &&
+           strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
+}
+
 static mu_status check_meeting(const struct mu_turns *run)
 {
     const meeting *first = run->turns[0].meeting;
+    const int id = run->strategy->first_replica;
+    char mine[MEETING_TEXT], theirs[MEETING_TEXT];
     for (int r = 1; r < run->n; r++) {
         const meeting *other = run->turns[r].meeting;
-        if (other->kind != first->kind)
+        if (!same_call(first, other))
             return mu__error(MU_FAILED_PRECONDITION,
-                             "replica 0 is in %s, replica %d in %s; replicas must make the same calls in "
-                             "the same order",
-                             meeting_names[first->kind], r, meeting_names[other->kind]);
-        if (first->kind != MEET_MERGE && other->form->hash != first->form->hash && other->dtype == first->dtype)
+                             "replica %d calls %s where replica %d calls %s%s; nothing was written. Replicas must make "
+                             "the same calls, with the same variables, in the same order",
+                             id, meeting_text(first, mine), id + r, meeting_text(other, theirs),
+                             other->variable && strcmp(first->name, other->name) == 0 && other->update == first->update
+                                 ? " (another variable of the same name)"
+                                 : "");
+        if (first->kind > MEET_ASSIGN && other->form->hash != first->form->hash && other->dtype == first->dtype)
             return complain_form(run, r);
-        if (first->kind != MEET_MERGE &&
+        if (first->kind > MEET_ASSIGN &&
             (other->dtype != first->dtype || other->reduction != first->reduction || other->root != first->root ||
              (first->kind != MEET_GATHER && other->count != first->count)))
             return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: replica 0 has %lld elements of %s, replica %d has %lld of %s, or they ask for "
+                             "%s: replica %d has %lld elements of %s, replica %d has %lld of %s, or they ask for "
                              "different operations; all replicas must ask for the same",
-                             meeting_names[first->kind], (long long)first->count, mu_dtype_name(first->dtype), r,
-                             (long long)other->count, mu_dtype_name(other->dtype));
+                             meeting_text(first, mine), id, (long long)first->count, mu_dtype_name(first->dtype),
+                             id + r, (long long)other->count, mu_dtype_name(other->dtype));
     }
     return MU_OK;
 }
@@ -332,7 +362,8 @@ static mu_status hand_out(struct mu_turns *run, const mu_value *result)
     MU_TRY(mu__need_components(run->strategy, result, "mu_merge_call: the result"));
     for (int r = 0; r < run->n; r++) {
         meeting *m = run->turns[r].meeting;
-        m->result = result ? mu__select(result, r) : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
+        m->result = result ? mu__select_for(run->strategy, result, r, run->number)
+                           : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
         if (!m->result)
             return mu_error_code();
     }
@@ -369,11 +400,11 @@ static mu_status merge_meeting(struct mu_turns *run)
 
 static mu_status hold_meeting(struct mu_turns *run)
 {
-    static mu_status (*const hold[])(const struct mu_turns *) = {NULL, reduce_meeting, gather_meeting,
+    static mu_status (*const hold[])(const struct mu_turns *) = {NULL, NULL, reduce_meeting, gather_meeting,
                                                                  broadcast_meeting};
     MU_TRY(check_meeting(run));
     const meeting_kind kind = run->turns[0].meeting->kind;
-    return kind == MEET_MERGE ? merge_meeting(run) : hold[kind](run);
+    return hold[kind] ? hold[kind](run) : merge_meeting(run);
 }
 
 // ---- Coordination -------------------------------------------------------------------------------
@@ -462,12 +493,13 @@ static mu_status prepare(struct mu_turns *run, const mu_value *arguments)
                                         .all_reduce = meet_all_reduce,
                                         .all_gather = meet_all_gather,
                                         .broadcast = meet_broadcast};
-        t->head =
-            (mu_strategy_replica){.replica = {.id = run->strategy->first_replica + r, .collective = &t->collective},
-                                  .strategy = run->strategy,
-                                  .turns = run,
-                                  .local = r};
-        t->arguments = mu__select(arguments, r);
+        t->head = (mu_strategy_replica){.replica = {.id = run->strategy->first_replica + r,
+                                                    .collective = &t->collective,
+                                                    .run = run->number},
+                                        .strategy = run->strategy,
+                                        .turns = run,
+                                        .local = r};
+        t->arguments = mu__select_for(run->strategy, arguments, r, run->number);
         if (!t->arguments)
             return mu_error_code();
     }
@@ -490,6 +522,7 @@ static mu_value *take_results(const struct mu_turns *run)
 mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments)
 {
     struct mu_turns run = {.strategy = strategy,
+                           .number = mu__new_run(strategy),
                            .scope = {.strategy = strategy, .scope = {.make_variable = mu__make_distributed_variable}},
                            .caller = mu__context(),
                            .fn = fn,
@@ -519,13 +552,28 @@ mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, con
     return result;
 }
 
+static mu_value *meet_and_take(meeting *what)
+{
+    if (meet((turn *)mu__replica(), what) == MU_OK)
+        return mu__give(what->result);
+    mu_release(what->result);
+    return NULL;
+}
+
 mu_value *mu__turns_merge(mu_merge_fn *fn, void *arg, mu_value *arguments)
 {
-    meeting what = {.kind = MEET_MERGE, .fn = fn, .arg = arg, .arguments = arguments};
-    if (meet((turn *)mu__replica(), &what) == MU_OK)
-        return mu__give(what.result);
-    mu_release(what.result);
-    return NULL;
+    return meet_and_take(&(meeting){.kind = MEET_MERGE, .fn = fn, .arg = arg, .arguments = arguments});
+}
+
+mu_value *mu__turns_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value)
+{
+    return meet_and_take(&(meeting){.kind = MEET_ASSIGN,
+                                    .name = variable->resource.name,
+                                    .variable = variable,
+                                    .update = update,
+                                    .fn = fn,
+                                    .arg = arg,
+                                    .arguments = value});
 }
 
 // ---- Variables made on replicas -----------------------------------------------------------------

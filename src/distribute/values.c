@@ -72,6 +72,69 @@ mu_value *mu__select(const mu_value *value, int i)
     return build(value->kind, value->n, items, value->keys);
 }
 
+// ---- Which run a tensor belongs to --------------------------------------------------------------
+
+enum { RUN_OF_INPUT = -1 };  // of a component that no replica function has made
+
+int64_t mu__new_run(const mu_strategy *strategy)
+{
+    static _Atomic int64_t runs;
+    return strategy->n_replicas == 1 ? 0 : atomic_fetch_add(&runs, 1) + 1;
+}
+
+static mu_value *of_run(const mu_value *leaf, const void *arg)
+{
+    const int64_t run = *(const int64_t *)arg;
+    const mu_tensor *tensor = (const mu_tensor *)leaf->leaf;
+    if (!mu__is(tensor, &mu__tensor_type) || tensor->run == run)
+        return (mu_value *)leaf;
+    mu_tensor *again = mu__give(mu__tensor_again(tensor, run));
+    return again ? mu_of(again) : NULL;
+}
+
+// As mu__map_parts, but owned: what is made on the way is not left in the caller's pool.
+static mu_value *map_owned(const mu_value *value, bool deep, mu_part_fn *fn, const void *arg)
+{
+    mu_pool *pool = mu_pool_open();
+    mu_value *mapped = pool ? mu_retain(mu__map_parts(value, deep, fn, arg)) : NULL;
+    mu_pool_close(pool);
+    return mapped;
+}
+
+mu_value *mu__own_component(const mu_value *value)
+{
+    return map_owned(value, true, of_run, &(int64_t){RUN_OF_INPUT});
+}
+
+typedef struct selection {
+    int i;
+    int64_t run;
+    bool alone;  // this worker has one replica, and others have others: components are not wrapped
+} selection;
+
+static bool is_component(const mu_value *part)
+{
+    if (part->kind == MU_VALUE_TENSOR)
+        return ((const mu_tensor *)part->leaf)->run != 0;
+    return part->kind == MU_VALUE_SLICES && (is_component(part->items[0]) || is_component(part->items[1]));
+}
+
+static mu_value *select_part(const mu_value *part, const void *arg)
+{
+    const selection *s = arg;
+    const bool wrapped = part->kind == MU_VALUE_PER_REPLICA || part->kind == MU_VALUE_MIRRORED;
+    if (wrapped)
+        part = part->items[s->i < part->n ? s->i : 0];
+    return wrapped || (s->alone && is_component(part)) ? mu__map_parts(part, true, of_run, &s->run)
+                                                       : (mu_value *)part;
+}
+
+mu_value *mu__select_for(const mu_strategy *strategy, const mu_value *value, int i, int64_t run)
+{
+    const selection s = {.i = i, .run = run, .alone = strategy->n_local == 1 && strategy->n_workers > 1};
+    return run == 0 ? mu__select(value, i) : map_owned(value, false, select_part, &s);
+}
+
 // Where the k-th element of `like` stands in a value of the same kind (-1: nowhere): maps name keys in any order.
 static int place_of(const mu_value *like, int k, const mu_value *value)
 {
@@ -98,12 +161,17 @@ static mu_status same_shape_of_nest(int n, mu_value *const *values)
     return MU_OK;
 }
 
-// The same object on every replica stays itself.
+// The same object on every replica stays itself; slices of the same tensors are the same.
 static bool identical(int n, mu_value *const *values)
 {
-    for (int r = 1; r < n; r++)
-        if (values[r] != values[0] && (!values[0]->leaf || values[r]->leaf != values[0]->leaf))
+    for (int r = 1; r < n; r++) {
+        bool same = values[r] == values[0] || (values[0]->leaf && values[r]->leaf == values[0]->leaf);
+        if (!same && values[0]->kind == MU_VALUE_SLICES && values[r]->kind == MU_VALUE_SLICES)
+            same = values[r]->items[0]->leaf == values[0]->items[0]->leaf &&
+                   values[r]->items[1]->leaf == values[0]->items[1]->leaf;
+        if (!same)
             return false;
+    }
     return true;
 }
 

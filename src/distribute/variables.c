@@ -51,50 +51,66 @@ static mu_tensor *mirrored_read(mu_variable *variable)
     return mu__variable_read(variable);
 }
 
-static void refuse_sum(const mu_variable *variable)
+// A tensor from outside of the replica function is one value, which has no sum over replicas; but zero has.
+static mu_tensor *sum_of_plain(const mu_variable *variable, mu_tensor *value)
+{
+    char text[MU_SHAPE_TEXT];
+    if (!value->node && mu__elements(&value->shape) == 1 && mu__read_element(value->dtype, mu__data(value), 0) == 0)
+        return value;
+    mu__error(MU_INVALID_ARGUMENT,
+              "variable '%s' has aggregation SUM, and its %d replicas assign one %s%s from outside of their function; "
+              "the values to add up must be per-replica. Make the tensor inside of the function, pass a per-replica "
+              "argument, or assign outside of the function",
+              variable->resource.name, owner_of(variable)->n_replicas, mu_dtype_name(value->dtype),
+              mu__shape_text(&value->shape, text));
+    return NULL;
+}
+
+static void refuse_integer_mean(const mu_variable *variable, const mu_tensor *value)
 {
     mu__error(MU_INVALID_ARGUMENT,
-              "variable '%s' has aggregation SUM, but the value assigned on the replicas is one tensor from "
-              "outside the function; sum of what? compute the value in the function, or assign outside of it",
-              variable->resource.name);
+              "variable '%s' has aggregation MEAN and type %s, and the values assigned on its %d replicas are "
+              "per-replica; their mean may be a fraction. Assign one value from outside of the function, or use "
+              "aggregation SUM or ONLY_FIRST_REPLICA, or a floating-point type",
+              variable->resource.name, mu_dtype_name(value->dtype), owner_of(variable)->n_replicas);
 }
 
-static mu_status refuse_integer_mean(const mu_variable *variable, const mu_tensor *value)
+static mu_tensor *all_reduce_for(const mu_variable *variable, mu_reduction reduction, mu_tensor *value)
 {
-    if (mu__dtype_is_float(value->dtype))
-        return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT,
-                     "variable '%s' has aggregation MEAN and type %s; the mean of integers that differ between "
-                     "replicas cannot be stored",
-                     variable->resource.name, mu_dtype_name(value->dtype));
+    const char *name = variable->resource.name;
+    mu_tensor *reduced = NULL;
+    return mu__all_reduce_list(reduction, 1, &value, &reduced, &name, 0) == MU_OK ? reduced : NULL;
 }
 
-// The value that all replicas agree on, from what each of them assigns.
+// The value that all replicas agree on, in a trace, from what each of them assigns. Each worker has its own value from
+// outside of the function, so several workers put these together too.
 static mu_tensor *aggregate(mu_variable *variable, mu_tensor *value)
 {
-    bool same_everywhere = value->node == NULL;  // a tensor from outside the traced step
+    const bool plain = !mu__made_here(value), everywhere = plain && owner_of(variable)->n_workers == 1;
     switch (variable->aggregation) {
     case MU_AGGREGATION_SUM:
-        if (!same_everywhere)
-            return mu_all_reduce(MU_SUM, value);
-        refuse_sum(variable);
-        return NULL;
+        return plain ? sum_of_plain(variable, value) : all_reduce_for(variable, MU_REDUCTION_SUM, value);
     case MU_AGGREGATION_MEAN:
-        if (same_everywhere)
+        if (everywhere)
             return value;
-        return refuse_integer_mean(variable, value) == MU_OK ? mu_all_reduce(MU_MEAN, value) : NULL;
+        if (mu__dtype_is_float(value->dtype))
+            return all_reduce_for(variable, MU_REDUCTION_MEAN, value);
+        if (plain)
+            return mu__broadcast_from_first(value, variable->resource.name);
+        refuse_integer_mean(variable, value);
+        return NULL;
     case MU_AGGREGATION_ONLY_FIRST_REPLICA:
-        return same_everywhere ? value : mu__broadcast_from_first(value);
-    case MU_AGGREGATION_NONE:
-        break;
+        return everywhere ? value : mu__broadcast_from_first(value, variable->resource.name);
+    case MU_AGGREGATION_NONE: break;
     }
     return value;
 }
 
-// What eager replicas assign, put together where all have met. The same tensor on all of them is one value.
+// What eager replicas assign, put together where all have met.
 typedef struct assignment {
     mu_variable *variable;
     mu_update kind;
+    bool plain;  // a replica's value is from outside of its function
 } assignment;
 
 // What is done with the variable is said in errors.
@@ -106,19 +122,23 @@ static mu_tensor *reduce_replicas(const mu_variable *variable, const char *doing
                                variable->aggregation == MU_AGGREGATION_SUM ? MU_SUM : MU_MEAN, n, parts);
 }
 
-static mu_tensor *aggregate_parts(const mu_variable *variable, const mu_value *parts)
+static mu_tensor *aggregate_parts(const assignment *a, const mu_value *parts)
 {
+    mu_variable *variable = a->variable;
     mu_strategy *strategy = owner_of(variable);
-    const bool several = parts->kind == MU_VALUE_PER_REPLICA, differ = several || strategy->n_workers > 1;
+    const bool several = parts->kind == MU_VALUE_PER_REPLICA, plain = !several && a->plain;
     mu_tensor *first = mu_value_tensor(several ? parts->items[0] : parts), *tensors[MU_MAX_REPLICAS];
-    if (!differ && variable->aggregation == MU_AGGREGATION_SUM)
-        refuse_sum(variable);
-    if (!differ || !first)
-        return mu__pending() ? NULL : first;
-    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
+    if (!first || (plain && variable->aggregation == MU_AGGREGATION_SUM))
+        return first ? sum_of_plain(variable, first) : NULL;
+    if (plain && strategy->n_workers == 1)
+        return first;
+    const bool whole = variable->aggregation == MU_AGGREGATION_MEAN && !mu__dtype_is_float(first->dtype);
+    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA || (whole && plain))
         return mu__workers_take_tensor(strategy, variable->resource.name, first);
-    if (variable->aggregation == MU_AGGREGATION_MEAN && refuse_integer_mean(variable, first) != MU_OK)
+    if (whole) {
+        refuse_integer_mean(variable, first);
         return NULL;
+    }
     for (int i = 0; i < strategy->n_local; i++)
         tensors[i] = several ? mu_value_tensor(parts->items[i]) : first;
     return reduce_replicas(variable, "assigning", strategy->n_local, tensors);
@@ -128,15 +148,15 @@ static mu_value *assign_together(mu_strategy *strategy, mu_value *parts, void *a
 {
     (void)strategy;
     const assignment *a = arg;
-    mu_tensor *agreed = aggregate_parts(a->variable, parts);
+    mu_tensor *agreed = aggregate_parts(a, parts);
     return agreed && update_components(a->variable, a->kind, agreed) == MU_OK ? parts : NULL;
 }
 
 static mu_status eager_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
-    assignment a = {.variable = variable, .kind = kind};
+    assignment a = {.variable = variable, .kind = kind, .plain = !mu__made_here(value)};
     mu_value *part = mu_of(value);
-    return part && mu__turns_merge(assign_together, &a, part) ? MU_OK : mu_error_code();
+    return part && mu__turns_assign(variable, kind, assign_together, &a, part) ? MU_OK : mu_error_code();
 }
 
 static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tensor *value)
@@ -212,7 +232,8 @@ static mu_tensor *read_in_sync(mu_variable *variable)
     switch (variable->aggregation) {
     case MU_AGGREGATION_SUM: return mu_all_reduce(MU_SUM, own);
     case MU_AGGREGATION_MEAN: return mu_all_reduce(MU_MEAN, own);
-    case MU_AGGREGATION_ONLY_FIRST_REPLICA: return own ? mu__broadcast_from_first(own) : NULL;
+    case MU_AGGREGATION_ONLY_FIRST_REPLICA:
+        return own ? mu__broadcast_from_first(own, variable->resource.name) : NULL;
     case MU_AGGREGATION_NONE: break;
     }
     refuse_read(variable);

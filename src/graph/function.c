@@ -29,6 +29,7 @@ static void concrete_destroy(void *object)
     pthread_mutex_destroy(&concrete->lock);
     mu_release(concrete->inputs);
     mu_release(concrete->outputs);
+    mu__free(concrete->own);
     mu_release(concrete->graph);
     mu_release(concrete->owner);
 }
@@ -100,15 +101,23 @@ mu_value *mu__function_inline(const mu_function *function, mu_value *arguments)
 typedef struct signature {
     int n;
     mu_spec *specs;
+    bool *own;      // is the tensor a replica's own (mu__made_here), or one value for all
 } signature;
+
+static void free_signature(signature *s)
+{
+    mu__free(s->specs);
+    mu__free(s->own);
+}
 
 static mu_status signature_of(const mu_value *arguments, bool batch, signature *out)
 {
     int n = mu__value_flatten(arguments, NULL, 0);
     mu_object **leaves = mu__calloc((size_t)n + 1, sizeof *leaves);
     out->specs = mu__calloc((size_t)n + 1, sizeof *out->specs);
+    out->own = mu__calloc((size_t)n + 1, sizeof *out->own);
     out->n = 0;
-    if (!leaves || !out->specs) {
+    if (!leaves || !out->specs || !out->own) {
         mu__free(leaves);
         return MU_RESOURCE_EXHAUSTED;
     }
@@ -119,6 +128,7 @@ static mu_status signature_of(const mu_value *arguments, bool batch, signature *
         mu_spec spec = mu__spec_of((mu_tensor *)leaves[i]);
         if (batch && spec.shape.rank > 0)
             spec.shape.dims[0] = MU_UNKNOWN;
+        out->own[out->n] = mu__made_here((mu_tensor *)leaves[i]);
         out->specs[out->n++] = spec;
     }
     mu__free(leaves);
@@ -130,7 +140,7 @@ static const mu_spec *concrete_spec(const mu_concrete *concrete, size_t i)
     return &concrete->graph->inputs.items[i]->out[0];
 }
 
-// Same types and ranks (then a trace can serve both with unknown axes), but not necessarily same axes.
+// Same types, ranks and owners (then a trace can serve both with unknown axes), but not necessarily same axes.
 static bool comparable(const mu_concrete *concrete, const mu_value *arguments, const signature *s, const void *owner)
 {
     if (concrete->owner != owner || !mu__value_same_structure(concrete->inputs, arguments) ||
@@ -138,7 +148,8 @@ static bool comparable(const mu_concrete *concrete, const mu_value *arguments, c
         return false;
     for (int i = 0; i < s->n; i++) {
         const mu_spec *spec = concrete_spec(concrete, (size_t)i);
-        if (spec->dtype != s->specs[i].dtype || spec->shape.rank != s->specs[i].shape.rank)
+        if (spec->dtype != s->specs[i].dtype || spec->shape.rank != s->specs[i].shape.rank ||
+            concrete->own[i] != s->own[i])
             return false;
     }
     return true;
@@ -187,7 +198,10 @@ static void explain(const mu_function *function, const mu_value *arguments, cons
     char new_text[MU_SHAPE_TEXT], old_text[MU_SHAPE_TEXT];
     for (int i = 0; i < s->n; i++) {
         const mu_spec *old = concrete_spec(before, (size_t)i), *now = &s->specs[i];
-        if (old->dtype != now->dtype)
+        if (before->own[i] != s->own[i])
+            mu__log(MU_LOG_INFO, "tracing again: argument %d is %s now and was %s before", i,
+                    s->own[i] ? "per replica" : "one value for all replicas", s->own[i] ? "one value" : "per replica");
+        else if (old->dtype != now->dtype)
             mu__log(MU_LOG_INFO, "tracing again: argument %d has type %s and had %s before", i,
                     mu_dtype_name(now->dtype), mu_dtype_name(old->dtype));
         else if (old->shape.rank != now->shape.rank)
@@ -199,7 +213,20 @@ static void explain(const mu_function *function, const mu_value *arguments, cons
     }
 }
 
-static mu_concrete *trace_concrete(mu_function *function, const mu_value *arguments, const signature *s, void *owner)
+static bool gathers(const mu_graph *graph)
+{
+    bool found = false;
+    for (size_t i = 0; i < graph->nodes.n && !found; i++) {
+        const mu_node *node = graph->nodes.items[i];
+        const mu_graph *body;
+        found = node->op == &mu_op_all_gather;
+        for (int b = 0; !found && (body = mu__node_body(node, b)); b++)
+            found = gathers(body);
+    }
+    return found;
+}
+
+static mu_concrete *trace_concrete(mu_function *function, const mu_value *arguments, signature *s, void *owner)
 {
     mu_traced traced;
     int64_t begin = mu__now_ns();
@@ -220,6 +247,9 @@ static mu_concrete *trace_concrete(mu_function *function, const mu_value *argume
     concrete->graph = traced.graph;
     concrete->inputs = traced.inputs;
     concrete->outputs = traced.outputs;
+    concrete->gathers = gathers(traced.graph);
+    concrete->own = s->own;
+    s->own = NULL;
     concrete->owner = mu_retain(owner);
     mu__log(MU_LOG_INFO, "traced %s (trace %d): %zu nodes in %.2f ms", function->name, function->n_traces,
             traced.graph->nodes.n, (double)(mu__now_ns() - begin) / 1e6);
@@ -245,7 +275,7 @@ static mu_concrete *trace_exactly(mu_function *function, const mu_value *argumen
         function->exact = true;
         mu__log(MU_LOG_INFO, "%s is traced for each size of its arguments: %s", function->name, reason ? reason : "");
     }
-    mu__free(s.specs);
+    free_signature(&s);
     mu__free(reason);
     return found;
 }
@@ -277,7 +307,17 @@ static mu_concrete *find_or_trace(mu_function *function, const mu_value *argumen
     if (!found && batch == MU_BATCH_PREFERRED)
         found = trace_exactly(function, arguments, owner);
 out:
-    mu__free(s.specs);
+    free_signature(&s);
+    return found;
+}
+
+bool mu__function_gathers(mu_function *function, const void *owner)
+{
+    bool found = false;
+    pthread_mutex_lock(&function->lock);
+    for (size_t i = 0; i < function->concretes.n && !found; i++)
+        found = function->concretes.items[i]->owner == owner && function->concretes.items[i]->gathers;
+    pthread_mutex_unlock(&function->lock);
     return found;
 }
 
@@ -289,7 +329,7 @@ mu_concrete *mu__function_concrete(mu_function *function, const mu_value *argume
     return concrete;
 }
 
-mu_value *mu__concrete_result(const mu_concrete *concrete, mu_tensor *const *out)
+mu_value *mu__concrete_result(const mu_concrete *concrete, mu_tensor *const *out, mu_tensor *const *first)
 {
     if (!concrete->outputs)
         return mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
@@ -298,9 +338,14 @@ mu_value *mu__concrete_result(const mu_concrete *concrete, mu_tensor *const *out
     if (!leaves)
         return NULL;
     mu__value_flatten(concrete->outputs, leaves, n);
-    for (int i = 0; i < n; i++)
-        if (mu__is(leaves[i], &mu__tensor_type))
-            leaves[i] = &out[tensors++]->object;
+    for (int i = 0; i < n; i++) {
+        if (!mu__is(leaves[i], &mu__tensor_type))
+            continue;
+        const int64_t run = ((mu_tensor *)leaves[i])->run;
+        mu_tensor *result = (run ? out : first)[tensors++];
+        result->run = run;
+        leaves[i] = &result->object;
+    }
     mu_value *value = mu__value_pack(concrete->outputs, leaves, n);
     mu__free(leaves);
     return value;

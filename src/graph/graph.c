@@ -96,6 +96,8 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
     mu__attrs_retain(op, node->attrs);
     graph->effects |= node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE);
     graph->collective |= (node->flags & MU_OP_COLLECTIVE) != 0;
+    if (node->flags & MU_OP_COLLECTIVE)
+        node->number = graph->n_collectives++;
     return node;
 }
 

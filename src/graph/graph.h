@@ -24,7 +24,7 @@ struct mu_node {
     const void *attrs;
     mu_graph *graph;
     int id;                 // position in graph->nodes
-    int64_t number;         // what collectives are called by: the id when made, kept by copies
+    int64_t number;         // of a collective: how many were made before, whatever the shapes; kept by copies
     unsigned flags;         // the op's, and the effects of its bodies
     int n_in, n_out, n_resources;
     mu_edge *in;
@@ -46,6 +46,7 @@ struct mu_graph {
     struct { mu_edge *items; size_t n, capacity; } outputs;
     struct { mu_resource **items; size_t n, capacity; } resources;  // retained
     bool collective;        // has a collective: replicas must all run it
+    int64_t n_collectives;  // how many were added
     unsigned effects;       // mu_op_flags of all nodes, of those about effects
     int depth;              // levels of bodies inside
 };
@@ -145,6 +146,8 @@ typedef struct mu_concrete {
     mu_graph *graph;
     mu_value *inputs;        // structure of the arguments (leaves: symbolic tensors or variables)
     mu_value *outputs;       // structure of the result; NULL: none
+    bool gathers;            // a result's shape depends on what all replicas have
+    bool *own;               // of each input: was it a replica's own tensor (mu__made_here) in the trace
     void *owner;             // under which strategy it was traced; retained
     pthread_mutex_t lock;    // held while plans are made ready
     void *_Atomic plans;     // the engine's, per device; freed by free_plans
@@ -159,11 +162,15 @@ typedef enum mu_batch { MU_BATCH_NONE, MU_BATCH_ALWAYS, MU_BATCH_PREFERRED } mu_
 // calls becomes unknown in the next trace. `owner` is the strategy in force: each has graphs of its own. Borrowed.
 mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, mu_batch batch, void *owner);
 
+// mu__function_gathers tells whether a graph of this owner has shapes that depend on the sizes of other replicas.
+bool mu__function_gathers(mu_function *function, const void *owner);
+
 // mu__function_inline calls the callback as part of what is in progress: a trace, or an eager replica.
 mu_value *mu__function_inline(const mu_function *function, mu_value *arguments);
 
-// mu__concrete_result puts the graph's outputs of one run into the structure of the result; owned by the caller.
-mu_value *mu__concrete_result(const mu_concrete *concrete, mu_tensor *const *out);
+// mu__concrete_result puts the graph's outputs of one run into the structure of the result; owned by the caller. What
+// is one value for all replicas is taken from `first`, the first replica's outputs.
+mu_value *mu__concrete_result(const mu_concrete *concrete, mu_tensor *const *out, mu_tensor *const *first);
 
 // ---- Serialising (wire_write.c, wire_read.c) ----------------------------------------------------
 

@@ -134,6 +134,15 @@ bool mu__trace_may_make_variables(void)
     return !trace || trace->first;
 }
 
+// Another symbolic tensor is as much of this run as the one that it stands for.
+static mu_tensor *symbolic_like(const mu_tensor *like, mu_node *node, int output)
+{
+    mu_tensor *tensor = mu__give(mu__tensor_symbolic(node, output, &node->out[output], &node->graph->object));
+    if (tensor)
+        tensor->run = mu__made_here(like) ? like->run : 0;
+    return tensor;
+}
+
 // Puts a symbolic input in place of every tensor leaf.
 static mu_value *symbolic_arguments(mu_graph *graph, const mu_value *like, const mu_spec *specs)
 {
@@ -147,7 +156,7 @@ static mu_value *symbolic_arguments(mu_graph *graph, const mu_value *like, const
         if (!mu__is(leaves[i], &mu__tensor_type))
             continue;
         mu_node *node = mu__graph_input(graph, &specs[tensor++], NULL);
-        leaves[i] = node ? mu__give(mu__tensor_symbolic(node, 0, &node->out[0], &graph->object)) : NULL;
+        leaves[i] = node ? (mu_object *)symbolic_like((mu_tensor *)leaves[i], node, 0) : NULL;
         if (!leaves[i])
             goto out;
     }
@@ -173,7 +182,7 @@ static mu_value *collect_outputs(mu_graph_trace *trace, const mu_value *result)
         mu_edge edge;
         if (mu__trace_edge(trace, (mu_tensor *)leaves[i], &edge) != MU_OK || MU_PUSH(&graph->outputs, edge) != MU_OK)
             goto out;
-        leaves[i] = mu__give(mu__tensor_symbolic(edge.node, edge.output, &edge.node->out[edge.output], &graph->object));
+        leaves[i] = (mu_object *)symbolic_like((mu_tensor *)leaves[i], edge.node, edge.output);
         if (!leaves[i])
             goto out;
     }

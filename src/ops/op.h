@@ -389,6 +389,7 @@ void mu__attrs_text(const mu_op *op, const void *attrs, const char *between, cha
 struct mu_replica {
     int id;                       // in the group of all replicas
     mu_collective *collective;    // NULL: a group of one
+    int64_t run;                  // what tensors that it makes keep (mu__made_here); 0: a group of one
 };
 
 // A trace in progress (graph): adds a node and makes symbolic outputs.

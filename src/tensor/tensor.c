@@ -48,6 +48,7 @@ mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype, con
     tensor->shape = *shape;
     tensor->buffer = mu_retain(buffer);
     tensor->offset = offset;
+    tensor->run = mu__context()->run;
     return tensor;
 }
 
@@ -73,7 +74,18 @@ mu_tensor *mu__tensor_symbolic(struct mu_node *node, int output, const mu_spec *
     tensor->node = node;
     tensor->output = output;
     tensor->graph = mu_retain(graph);
+    tensor->run = mu__context()->run;
     return tensor;
+}
+
+mu_tensor *mu__tensor_again(const mu_tensor *tensor, int64_t run)
+{
+    const mu_spec spec = mu__spec_of(tensor);
+    mu_tensor *again = tensor->node ? mu__tensor_symbolic(tensor->node, tensor->output, &spec, tensor->graph)
+                                    : mu__tensor_view(tensor->buffer, tensor->offset, tensor->dtype, &tensor->shape);
+    if (again)
+        again->run = run;
+    return again;
 }
 
 // What a caller says of a tensor with elements, checked.

@@ -86,6 +86,7 @@ struct mu_tensor {
     int output;
     mu_object *graph;        // symbolic: retained
     int replica; // symbolic: 1 + the replica whose value this stands for in a merge_call; 0: the running one
+    int64_t run; // number of the run in whose replica function this was made (mu__made_here); 0: made outside of any
 };
 
 extern mu_type mu__tensor_type, mu__buffer_type, mu__value_type;
@@ -96,6 +97,7 @@ mu_tensor *mu__tensor_alloc(mu_dtype dtype, const mu_shape *shape);             
 mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype,
                            const mu_shape *shape); // retains the buffer
 mu_tensor *mu__tensor_symbolic(struct mu_node *node, int output, const mu_spec *spec, mu_object *graph);
+mu_tensor *mu__tensor_again(const mu_tensor *tensor, int64_t run);  // another handle on the same value, of this run
 
 // mu__tensor_unset is mu_tensor_new whose elements the caller writes; it belongs to the innermost pool.
 mu_tensor *mu__tensor_unset(mu_dtype dtype, int rank, const int64_t *dims);
@@ -103,6 +105,15 @@ mu_tensor *mu__tensor_unset(mu_dtype dtype, int rank, const int64_t *dims);
 static inline void *mu__data(const mu_tensor *tensor)
 {
     return (char *)tensor->buffer->data + tensor->offset;
+}
+
+// mu__made_here says whether the replica function that is in progress has made the tensor, or got it as this replica's
+// component of an argument. Such a tensor is per-replica, also where all replicas have equal values; a tensor from
+// outside of the function is one value for all replicas.
+static inline bool mu__made_here(const mu_tensor *tensor)
+{
+    const int64_t run = mu__context()->run;
+    return run != 0 && tensor->run == run;
 }
 
 static inline mu_spec mu__spec_of(const mu_tensor *tensor)

@@ -21,7 +21,8 @@ typedef struct one_case {
 // Each area is a list that ends with a row without a name.
 extern const one_case context_cases[], run_cases[], reduce_cases[], variable_cases[], scatter_cases[], device_cases[],
     input_cases[];
-extern const one_case guide_cases[], share_cases[], worker_cases[];
+extern const one_case guide_cases[], share_cases[], worker_cases[], per_replica_cases[],
+    uneven_axes_cases[];
 extern const one_case rule_context_cases[], rule_value_cases[], rule_variable_cases[], rule_device_cases[],
     rule_input_cases[], rule_training_cases[];
 
@@ -33,6 +34,15 @@ const char *first_failure(void);  // "" if there was none
 // Cases of several processes: run_on_workers starts them, run_worker is what each of them does (its exit code).
 void run_on_workers(const one_case *c);
 int run_worker(const char *name);
+
+// Of per_replica.c, on workers:
+void per_replica_on_workers(mu_strategy *strategy);
+void literal_on_workers(mu_strategy *strategy);
+void literal_slices_on_workers(mu_strategy *strategy);
+void integer_mean_on_workers(mu_strategy *strategy);
+// Of uneven_axes.c, likewise:
+void uneven_on_workers(mu_strategy *strategy);
+void uneven_in_turn(mu_strategy *strategy);
 
 void expect_values(int line, const char *text, const mu_value *value, int n, const double *wanted);
 void expect_error(int line, mu_status wanted);

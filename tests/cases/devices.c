@@ -289,8 +289,7 @@ static mu_value *reduce_and_update(mu_strategy *strategy, mu_value *arguments, v
 static mu_value *merge_update(mu_value *arguments, void *arg)
 {
     (void)arguments;
-    mu_tensor *one = mu_add(scalar(1), mu_multiply(scalar(0), id()));
-    return mu_merge_call(reduce_and_update, arg, mu_of(one));
+    return mu_merge_call(reduce_and_update, arg, mu_of(scalar(1)));
 }
 
 static void core_148(void)
@@ -316,8 +315,7 @@ static void core_148_central(void)
 static mu_value *assign_one(mu_value *arguments, void *arg)
 {
     (void)arguments;
-    mu_tensor *one = mu_add(scalar(1), mu_multiply(scalar(0), id()));
-    return mu_variable_assign(arg, one) == MU_OK ? read_of(arg) : NULL;
+    return mu_variable_assign(arg, scalar(1)) == MU_OK ? read_of(arg) : NULL;
 }
 
 static void core_149(void)

@@ -280,7 +280,7 @@ static mu_status reduce_on_host(const pjrt_plan *plan, programs *p, const mu_nod
                               .out = views + node->n_in,
                               .team = &alone,
                               .collective = run->collective,
-                              .number = node->id,
+                              .number = node->number,
                               .replica = run->replica_id};
     MU_GO(node->op->ref(&kernel));
     mu__put_end();

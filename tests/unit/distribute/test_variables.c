@@ -10,13 +10,14 @@ typedef struct change {
     mu_status (*update)(mu_variable *, mu_tensor *);
     source source;
     double value;
+    mu_tensor *literal;  // from outside of the function
 } change;
 
 static mu_value *apply_change(mu_value *arguments, void *arg)
 {
     const change *c = arg;
     mu_dtype dtype = mu_variable_dtype(c->variable);
-    mu_tensor *value = mu_constant(dtype, c->value);
+    mu_tensor *value = c->literal;
     if (c->source != LITERAL)
         value = mu_cast(c->source == ID ? mu_replica_id() : mu_at(arguments, 0), dtype);
     if (c->update(c->variable, value) != MU_OK)
@@ -48,6 +49,7 @@ static void assert_components(const mu_variable *variable, double first, double 
 static mu_value *run_change(mu_strategy *strategy, change c)
 {
     mu_value *two = scalars_of(2, MU_F64, (double[]){c.value, c.value});
+    c.literal = mu_constant(mu_variable_dtype(c.variable), c.value);
     return mu_run(strategy, mu_function_new(apply_change, &c), two);
 }
 
