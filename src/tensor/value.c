@@ -94,11 +94,11 @@ static mu_value *as_value(void *element, const char *function, int i)
     if (element && mu__is(element, &mu__tensor_type))
         return mu_of(element);
     const char *name = mu__type_name(element);
-    mu__error(MU_INVALID_ARGUMENT,
-              "%s: element %d is %s%s; expected tensors and values, with MU_END behind the last. %s",
-              function, i, element ? "of the kind " : "", name,
-              strcmp(name, "variable") == 0 ? "mu_variable_read gives a variable's tensor; mu_variables lists variables"
-                                            : "Give the tensors that it holds");
+    const bool variable = strcmp(name, "variable") == 0;
+    mu__error(MU_INVALID_ARGUMENT, "%s: element %d is %s%s; expected a tensor or a value%s", function, i,
+              element ? "a " : "", name,
+              variable ? ". Give its tensor (mu_variable_read), or the variables as one value (mu_variables)"
+                       : " (MU_END ends a list of arguments)");
     return NULL;
 }
 

@@ -199,7 +199,7 @@ static int hear_header(int rank, void *arg)
     const int64_t *header = arg;
     int64_t counts[] = {MU_HEADER_INTS, MU_HEADER_INTS}, all[2 * MU_HEADER_INTS];
     set_environment(rank, &(layout){.replicas = "1"});
-    mu_pool *pool = mu_pool_open();
+    CHECK(mu_init() == MU_OK);
     mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
     CHECK(strategy != NULL);
     if (rank == 0) {
@@ -208,7 +208,7 @@ static int hear_header(int rank, void *arg)
     } else {
         CHECK(mu__workers_gather_blocks(strategy, "gather along axis 0", NULL, MU_I64, header, all, counts) == MU_OK);
     }
-    mu_pool_close(pool);
+    CHECK(mu_exit(true) == 0);
     return 0;
 }
 
@@ -223,7 +223,7 @@ static int hear_text(int rank, void *arg)
 {
     int64_t bytes = *(const int64_t *)arg;
     set_environment(rank, &(layout){.replicas = "1"});
-    mu_pool *pool = mu_pool_open();
+    CHECK(mu_init() == MU_OK);
     mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
     CHECK(strategy != NULL);
     if (rank == 0) {
@@ -232,7 +232,7 @@ static int hear_text(int rank, void *arg)
     } else {
         CHECK(mu__workers_take(strategy, "first batch", NULL, MU_I64, &bytes, 1, 1) == MU_OK);
     }
-    mu_pool_close(pool);
+    CHECK(mu_exit(true) == 0);
     return 0;
 }
 

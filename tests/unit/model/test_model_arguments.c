@@ -30,7 +30,7 @@ static void things_of_another_kind_are_named(void **state)
 {
     (void)state;
     mu_variable *v = mu_variable_new(mu_constant(MU_F64, 1), "v");
-    REFUSED(mu_list((void *)v, MU_END), "element 0 is of the kind variable; expected tensors and values");
+    REFUSED(mu_list((void *)v, MU_END), "element 0 is a variable; expected a tensor or a value. Give its tensor");
     REFUSED(mu_add((mu_tensor *)(void *)v, mu_constant(MU_F64, 1)), "mu_variable_read gives a variable's tensor");
 }
 
