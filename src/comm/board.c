@@ -154,7 +154,7 @@ static void add_slice(member *m, const mu_call *c, int64_t index, int64_t count)
     const size_t element = mu_dtype_bytes(c->dtype);
     const int64_t grain = MU_MAX(LINE / (int64_t)element, 1);
     const mu_part part = mu__part_of(c->count, grain, (int)index, (int)count);
-    const uintptr_t base = (uintptr_t)m->group->joined.seating.memory;
+    const uintptr_t base = (uintptr_t)m->group->joined.topology.memory;
     void **places = m->pointers;
     for (int rank = 0; rank < m->port.ranks; rank++)
         places[rank] = (char *)(base + (uintptr_t)mu__ticket_of(m, rank)->areas[MU_AREA_DATA]) +
@@ -184,7 +184,7 @@ static void take_slices(awaited *a)
 
 static bool all_reached(const member *m)
 {
-    for (int rank = 0; m->group->joined.seating.staged && rank < m->port.ranks; rank++)
+    for (int rank = 0; m->group->joined.topology.staged && rank < m->port.ranks; rank++)
         if (!mu__ticket_of(m, rank)->reached)
             return false;
     return true;

@@ -1,9 +1,9 @@
 // The transport between hosts: the first rank of each, the leader, has a stream to every other leader.
 //
-// Ranks of one host share a room (room.c), which also has seats for those elsewhere: at a meeting the leaders send
-// each other the tickets and windows of their hosts and put what comes into those seats. Sends wait in a queue per
+// Ranks of one host share memory (shm.c), which also has slots for those elsewhere: at a rendezvous the leaders send
+// each other the tickets and windows of their hosts and put what comes into those slots. Sends wait in a queue per
 // span and go on whenever the leader waits for anything. Knows nothing of what is reduced.
-#include "comm/room.h"
+#include "comm/shm.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -34,24 +34,24 @@ typedef struct greeting {
     uint32_t magic, meeting;
 } greeting;
 
-static size_t longest_message(const mu_seating *seating)
+static size_t longest_message(const mu_topology *topology)
 {
     size_t most = 0;
-    for (int host = 0; host < seating->hosts; host++)
-        most = MU_MAX(most, (size_t)(seating->first[host + 1] - seating->first[host]));
+    for (int host = 0; host < topology->hosts; host++)
+        most = MU_MAX(most, (size_t)(topology->first[host + 1] - topology->first[host]));
     return sizeof(greeting) + most * (sizeof(mu_ticket) + MU_WINDOW_BYTES);
 }
 
-mu_bridge *mu__bridge_new(const mu_seating *seating, mu_stream **streams)
+mu_bridge *mu__bridge_new(const mu_topology *topology, mu_stream **streams)
 {
-    const size_t n = (size_t)seating->hosts;
+    const size_t n = (size_t)topology->hosts;
     mu_bridge *bridge = mu__calloc(1, sizeof *bridge);
     if (bridge == NULL)
         return NULL;
-    *bridge = (mu_bridge){.hosts = seating->hosts, .host = seating->host};
+    *bridge = (mu_bridge){.hosts = topology->hosts, .host = topology->host};
     bridge->spans = mu__calloc(n, sizeof *bridge->spans);
     bridge->fds = mu__calloc(n, sizeof *bridge->fds);
-    bridge->message = mu__alloc(longest_message(seating));
+    bridge->message = mu__alloc(longest_message(topology));
     bool whole = bridge->spans != NULL && bridge->fds != NULL && bridge->message != NULL;
     for (size_t i = 0; i < n && whole; i++)
         whole = (bridge->spans[i].buffer = mu__alloc(BUFFER_BYTES)) != NULL;
@@ -81,13 +81,13 @@ void mu__bridge_free(mu_bridge *bridge)
 
 // ---- Moving bytes -------------------------------------------------------------------------------
 
-static mu_bridge *bridge_of(const mu_port *port) { return ((const mu_room *)port->shared)->seating.bridge; }
+static mu_bridge *bridge_of(const mu_port *port) { return ((const mu_shm *)port->shared)->topology.bridge; }
 
-static int leader_of(const mu_port *port, int host) { return ((const mu_room *)port->shared)->seating.first[host]; }
+static int leader_of(const mu_port *port, int host) { return ((const mu_shm *)port->shared)->topology.first[host]; }
 
 static int host_of(const mu_port *port, int rank)
 {
-    const mu_seating *at = &((const mu_room *)port->shared)->seating;
+    const mu_topology *at = &((const mu_shm *)port->shared)->topology;
     int host = 0;
     while (rank >= at->first[host + 1])
         host++;
@@ -158,8 +158,8 @@ static void sleep_shortly(mu_bridge *bridge, int host)
 // One turn of a wait for something from or to `host`.
 static mu_status wait_turn(mu_port *port, mu_patience *patience, int host, bool for_input)
 {
-    const mu_room *room = port->shared;
-    if (atomic_load_explicit(&room->head->barrier.failed, memory_order_relaxed))
+    const mu_shm *shm = port->shared;
+    if (atomic_load_explicit(&shm->head->barrier.failed, memory_order_relaxed))
         return MU_ABORTED;
     MU_TRY(push_all(port));
     if (mu__patience_turn(patience))
@@ -231,17 +231,17 @@ static mu_status flush(mu_port *port)
 
 static void write_message(mu_port *port)
 {
-    mu_room *room = port->shared;
-    const mu_room_rank *own = port->state;
+    mu_shm *shm = port->shared;
+    const mu_shm_rank *own = port->state;
     mu_bridge *bridge = bridge_of(port);
     unsigned char *at = bridge->message;
     memcpy(at, &(greeting){.magic = MAGIC, .meeting = own->meetings}, sizeof(greeting));
     at += sizeof(greeting);
-    for (int rank = room->low; rank < room->low + room->here; rank++, at += sizeof(mu_ticket))
-        memcpy(at, mu__room_ticket(port, rank), sizeof(mu_ticket));
-    for (int rank = room->low; rank < room->low + room->here; rank++) {
-        const size_t bytes = (size_t)mu__room_ticket(port, rank)->window;
-        memcpy(at, mu__room_area(port, rank, MU_AREA_WINDOW), bytes);
+    for (int rank = shm->low; rank < shm->low + shm->here; rank++, at += sizeof(mu_ticket))
+        memcpy(at, mu__shm_ticket(port, rank), sizeof(mu_ticket));
+    for (int rank = shm->low; rank < shm->low + shm->here; rank++) {
+        const size_t bytes = (size_t)mu__shm_ticket(port, rank)->window;
+        memcpy(at, mu__shm_area(port, rank, MU_AREA_WINDOW), bytes);
         at += bytes;
     }
     bridge->message_bytes = (size_t)(at - bridge->message);
@@ -249,22 +249,22 @@ static void write_message(mu_port *port)
 
 static mu_status read_message(mu_port *port, int host)
 {
-    mu_room *room = port->shared;
-    const mu_room_rank *own = port->state;
+    mu_shm *shm = port->shared;
+    const mu_shm_rank *own = port->state;
     const int low = leader_of(port, host), high = leader_of(port, host + 1);
     greeting first;
     MU_TRY(take(port, host, &first, sizeof first));
     if (first.magic != MAGIC || first.meeting != own->meetings)
         return trouble(port, host, MU_INTERNAL);
     for (int rank = low; rank < high; rank++) {
-        MU_TRY(take(port, host, mu__room_ticket(port, rank), sizeof(mu_ticket)));
-        if (!mu__ticket_can_be(mu__room_ticket(port, rank)))
+        MU_TRY(take(port, host, mu__shm_ticket(port, rank), sizeof(mu_ticket)));
+        if (!mu__ticket_can_be(mu__shm_ticket(port, rank)))
             return trouble(port, host, MU_DATA_LOSS);
     }
     for (int rank = low; rank < high; rank++) {
-        const size_t bytes = (size_t)mu__room_ticket(port, rank)->window;
-        MU_TRY(take(port, host, mu__room_area(port, rank, MU_AREA_WINDOW), bytes));
-        atomic_store_explicit(&room->seats[rank].meetings, own->meetings, memory_order_relaxed);
+        const size_t bytes = (size_t)mu__shm_ticket(port, rank)->window;
+        MU_TRY(take(port, host, mu__shm_area(port, rank, MU_AREA_WINDOW), bytes));
+        atomic_store_explicit(&shm->slots[rank].meetings, own->meetings, memory_order_relaxed);
     }
     return MU_OK;
 }
@@ -301,11 +301,11 @@ static mu_status send_message(mu_port *port, bool alone)
 // Only where this host has one rank: others would have to come first. What is sent next goes out with it.
 static mu_status bridge_announce(mu_port *port)
 {
-    const mu_room *room = port->shared;
-    mu_room_rank *own = port->state;
-    if (room->here > 1)
+    const mu_shm *shm = port->shared;
+    mu_shm_rank *own = port->state;
+    if (shm->here > 1)
         return MU_OK;
-    mu__room_begin_meeting(port);
+    mu__shm_begin_meeting(port);
     own->announced = true;
     return send_message(port, false);
 }
@@ -315,20 +315,20 @@ static mu_status wait_for_leader(mu_port *port)
 {
     const double timeout = port->timeout;
     port->timeout += GRACE_SECONDS;
-    const mu_status status = mu__room_barrier(port);
+    const mu_status status = mu__shm_barrier(port);
     port->timeout = timeout;
     return status;
 }
 
 static mu_status bridge_meet(mu_port *port)
 {
-    const mu_room *room = port->shared;
-    mu_room_rank *own = port->state;
+    const mu_shm *shm = port->shared;
+    mu_shm_rank *own = port->state;
     if (!own->announced)
-        mu__room_begin_meeting(port);
-    if (room->here > 1)
-        MU_TRY(mu__room_barrier(port));
-    if (port->rank == room->low && !own->announced) {
+        mu__shm_begin_meeting(port);
+    if (shm->here > 1)
+        MU_TRY(mu__shm_barrier(port));
+    if (port->rank == shm->low && !own->announced) {
         MU_TRY(send_message(port, true));
         if (port->crowded)
             sched_yield(); // those who share this core have not sent yet: looking for it now is in vain
@@ -336,59 +336,59 @@ static mu_status bridge_meet(mu_port *port)
     // Behind an announcement may come nothing that takes it along.
     if (own->announced)
         MU_TRY(push_all(port));
-    if (port->rank == room->low)
+    if (port->rank == shm->low)
         MU_TRY(read_messages(port));
     own->announced = false;
-    MU_TRY(port->rank == room->low ? mu__room_barrier(port) : wait_for_leader(port));
+    MU_TRY(port->rank == shm->low ? mu__shm_barrier(port) : wait_for_leader(port));
     own->meeting = false;
     return MU_OK;
 }
 
 static mu_status bridge_send(mu_port *port, int peer, const void *data, size_t bytes)
 {
-    if (mu__room_is_here(port->shared, peer))
-        return mu__room_send(port, peer, data, bytes);
+    if (mu__shm_is_here(port->shared, peer))
+        return mu__shm_send(port, peer, data, bytes);
     return post(port, host_of(port, peer), data, bytes, true);
 }
 
 static mu_status bridge_recv(mu_port *port, int peer, void *data, size_t bytes)
 {
-    if (mu__room_is_here(port->shared, peer))
-        return mu__room_recv(port, peer, data, bytes);
+    if (mu__shm_is_here(port->shared, peer))
+        return mu__shm_recv(port, peer, data, bytes);
     return take(port, host_of(port, peer), data, bytes);
 }
 
 static mu_status bridge_flush(mu_port *port)
 {
-    const mu_room *room = port->shared;
-    if (port->rank == room->low)
+    const mu_shm *shm = port->shared;
+    if (port->rank == shm->low)
         MU_TRY(flush(port));
-    return mu__room_flush(port);
+    return mu__shm_flush(port);
 }
 
 const mu_transport mu__transport_bridge = {
     .name = "bridge",
-    .shared_bytes = sizeof(mu_room),
-    .rank_bytes = sizeof(mu_room_rank),
-    .open = mu__room_open,
-    .close = mu__room_close,
-    .ticket = mu__room_ticket,
-    .locate = mu__room_locate,
+    .shared_bytes = sizeof(mu_shm),
+    .rank_bytes = sizeof(mu_shm_rank),
+    .open = mu__shm_open,
+    .close = mu__shm_close,
+    .ticket = mu__shm_ticket,
+    .locate = mu__shm_locate,
     .announce = bridge_announce,
     .meet = bridge_meet,
-    .barrier = mu__room_barrier,
-    .area = mu__room_area,
+    .barrier = mu__shm_barrier,
+    .area = mu__shm_area,
     .send = bridge_send,
     .recv = bridge_recv,
     .flush = bridge_flush,
-    .has_come = mu__room_has_come,
-    .board = mu__room_board,
-    .meetings = mu__room_meetings,
-    .enter = mu__room_enter,
-    .leave = mu__room_leave,
-    .is_inside = mu__room_is_inside,
-    .abort = mu__room_abort,
-    .aborted = mu__room_aborted,
-    .reset = mu__room_reset,
-    .reset_rank = mu__room_reset_rank,
+    .has_come = mu__shm_has_come,
+    .board = mu__shm_board,
+    .meetings = mu__shm_meetings,
+    .enter = mu__shm_enter,
+    .leave = mu__shm_leave,
+    .is_inside = mu__shm_is_inside,
+    .abort = mu__shm_abort,
+    .aborted = mu__shm_aborted,
+    .reset = mu__shm_reset,
+    .reset_rank = mu__shm_reset_rank,
 };

@@ -182,7 +182,7 @@ const char *mu__policy_of(mu_communication communication, mu_placing placing, bo
 // mu__policy_check_order refuses a policy that does not always add in rank order.
 mu_status mu__policy_check_order(const mu_policy *policy);
 
-// ---- Transports (room.c, bridge.c) ---------------------------------------------------------------
+// ---- Transports (shm.c, bridge.c) ----------------------------------------------------------------
 
 // What a rank says about the operation that it enters. `same` must be equal on all ranks, byte by byte:
 // it is zeroed before it is filled. Travels between hosts as it is.
@@ -209,18 +209,18 @@ bool mu__ticket_can_be(const mu_ticket *ticket);
 // Where the ranks of a group are, as one process sees it.
 typedef struct mu_bridge mu_bridge;
 typedef struct mu_board mu_board;
-typedef struct mu_seating {
+typedef struct mu_topology {
     int ranks;
     int first_local, n_local; // of this process
     int hosts, host;          // how many, and which one this is
     const int *first;         // [hosts + 1] the first rank of each host, then `ranks`; outlives the transport
     bool staged;              // some ranks cannot address each other's memory: stages are needed
-    // Zeroed memory that the processes of this host share, `bytes` long, of which mu__room_bytes are the room's.
+    // Zeroed memory that the processes of this host share, `bytes` long, of which mu__shm_bytes are the transport's.
     void *memory; // NULL: the ranks of this host are threads of one process
     size_t bytes;
     struct mu_segment *segment; // that it is in
     mu_bridge *bridge; // between the first ranks of the hosts; NULL: one host, or this is not the first process
-} mu_seating;
+} mu_topology;
 
 // One rank's end of a transport. Used by one thread at a time.
 typedef struct mu_port {
@@ -245,7 +245,7 @@ typedef struct mu_transport {
     size_t shared_bytes; // state of the group in this process, 64-byte aligned
     size_t rank_bytes;   // state of one rank, likewise
     // open makes what the shared state holds; close frees it, also after a failed open.
-    mu_status (*open)(void *shared, const mu_seating *seating);
+    mu_status (*open)(void *shared, const mu_topology *topology);
     void (*close)(void *shared);
     // ticket is where rank `rank` writes its ticket before MEET, and where the others read it after.
     mu_ticket *(*ticket)(const mu_port *port, int rank);
@@ -285,15 +285,15 @@ typedef struct mu_transport {
     void (*reset_rank)(mu_port *port);
 } mu_transport;
 
-extern const mu_transport mu__transport_room;   // ranks on one host: threads, or processes that share memory
+extern const mu_transport mu__transport_shm;    // ranks on one host: threads, or processes that share memory
 extern const mu_transport mu__transport_bridge; // several hosts
 
-// mu__room_bytes is how many bytes the room of this host takes.
-size_t mu__room_bytes(const mu_seating *seating);
+// mu__shm_bytes is how many bytes the shared memory of this host takes.
+size_t mu__shm_bytes(const mu_topology *topology);
 
 // mu__bridge_new joins the first rank of host `seating->host` to those of the others by streams[host], which the
 // bridge then owns; NULL at its own place. NULL on error: they are the caller's.
-mu_bridge *mu__bridge_new(const mu_seating *seating, mu_stream **streams);
+mu_bridge *mu__bridge_new(const mu_topology *topology, mu_stream **streams);
 void mu__bridge_free(mu_bridge *bridge); // NULL accepted
 
 // ---- Waiting (barrier.c) ------------------------------------------------------------------------
@@ -343,7 +343,7 @@ mu_status mu__bell_wait(mu_bell *bell, bool (*so)(const void *arg), const void *
 
 // ---- The board (board.c) ------------------------------------------------------------------------
 
-// Where the ranks of one host post what they have started: in the room's memory, zeroed. Whoever comes to wait for an
+// Where the ranks of one host post what they have started: in the shared memory, zeroed. Whoever comes to wait for an
 // operation that all have posted takes slices of it, until none is left.
 enum { MU_MOST_STARTED = 16 };
 typedef struct mu_board_place {
@@ -454,7 +454,7 @@ bool mu__group_failed(mu_group *group, mu_error_value *out);
 // What mu__group_join has found out. mu__group_open makes a group of it, which owns bridge, segment, mesh, network
 // and `first` from then on, also on failure.
 typedef struct mu_joining {
-    mu_seating seating;
+    mu_topology topology;
     const mu_transport *transport;
     int *first;          // seating.first
     mu_mesh *mesh;       // NULL: threads
@@ -465,7 +465,7 @@ typedef struct mu_joining {
 } mu_joining;
 mu_group *mu__group_open(const char *name, mu_joining *joining);
 
-// ---- Shared memory between processes (segment.c) ------------------------------------------------
+// ---- Shared memory between processes (shm_segment.c) --------------------------------------------
 
 // A segment is anonymous memory that several processes map: `bytes` for all, zeroed, then a heap for each of n places.
 // Nothing of it is left when the last process has gone, however it went.

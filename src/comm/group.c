@@ -126,7 +126,7 @@ mu_status mu__member_idle(void *arg)
 {
     member *m = arg;
     mu_mesh *mesh = m->group->joined.mesh;
-    const mu_seating *at = &m->group->joined.seating;
+    const mu_topology *at = &m->group->joined.topology;
     char what[MU_TEXT_BYTES];
     const mu_ticket *ticket = mu__ticket_of(m, m->port.rank);
     if (!m->waits) {
@@ -144,7 +144,7 @@ mu_status mu__member_idle(void *arg)
 // Whoever fails while others work must not give its memory back before they are out.
 static void wait_until_others_left(member *m)
 {
-    const mu_seating *at = &m->group->joined.seating;
+    const mu_topology *at = &m->group->joined.topology;
     const int64_t deadline = mu__deadline_ns(LEAVE_SECONDS);
     for (int rank = 0; rank < at->ranks; rank++) {
         const bool local = rank >= at->first_local && rank < at->first_local + at->n_local;
@@ -238,7 +238,7 @@ static void extents(const member *m, const mu_call *c, int64_t *data, int64_t *i
 // Processes that share memory address each other's data by what the tickets say: it must lie in that memory.
 static bool places_can_be(const member *m, const mu_call *c)
 {
-    const mu_seating *at = &m->group->joined.seating;
+    const mu_topology *at = &m->group->joined.topology;
     const int low = at->hosts > 1 ? at->first[at->host] : 0, high = at->hosts > 1 ? at->first[at->host + 1] : at->ranks;
     int64_t elements[MU_AREA_WINDOW];
     extents(m, c, &elements[MU_AREA_DATA], &elements[MU_AREA_INPUT]);
@@ -346,7 +346,7 @@ void mu__write_ticket(member *m, const mu_call *c, int64_t window)
 
 static mu_problem problem_of(const member *m, const mu_call *c)
 {
-    const mu_seating *at = &m->group->joined.seating;
+    const mu_topology *at = &m->group->joined.topology;
     return (mu_problem){.kind = c->kind,
                         .rank = m->port.rank,
                         .ranks = m->port.ranks,
@@ -420,7 +420,7 @@ static mu_status prepare(member *m, const mu_call *c, bool staged, const mu_step
 // Whether some rank has data that those beside it cannot address. Known to all after the meeting, and of all.
 static bool needs_stages(const member *m)
 {
-    for (int rank = 0; m->group->joined.seating.staged && rank < m->port.ranks; rank++)
+    for (int rank = 0; m->group->joined.topology.staged && rank < m->port.ranks; rank++)
         if (!mu__ticket_of(m, rank)->reached)
             return true;
     return false;
@@ -435,7 +435,7 @@ static mu_status run_lists(member *m, const mu_call *c, mu_schedule *schedule)
         return mu__fail_group(m->group);
     mu__write_ticket(m, c, steps->window);
     const bool meets_first = steps->n > 0 && steps->items[0].kind == MU_STEP_MEET;
-    if (m->group->joined.seating.staged && meets_first && steps->n > 1) {
+    if (m->group->joined.topology.staged && meets_first && steps->n > 1) {
         MU_TRY(mu__schedule_run(&(mu_steps){.items = steps->items, .n = 1}, &m->port, schedule, NULL));
         at = 1;
         if (needs_stages(m) && prepare(m, c, true, &steps) != MU_OK)
@@ -499,7 +499,7 @@ static mu_status collective(mu_collective *self, mu_call *c)
     }
     m->form.hash = 0;
     if (begin != 0)
-        mu__span("comm", mu__kind_name(c->kind), m->port.rank - m->group->joined.seating.first_local, begin,
+        mu__span("comm", mu__kind_name(c->kind), m->port.rank - m->group->joined.topology.first_local, begin,
                  mu__now_ns());
     return status;
 }
@@ -576,7 +576,7 @@ mu_status mu__collective_reduce_scatter(mu_collective *self, int64_t number, con
 static mu_shared_memory *member_memory(mu_collective *self, size_t bytes)
 {
     const member *m = (member *)self;
-    const mu_seating *at = &m->group->joined.seating;
+    const mu_topology *at = &m->group->joined.topology;
     const int low = at->hosts > 1 ? at->first[at->host] : 0;
     return mu__segment_take(at->segment, m->port.rank - low, bytes);
 }
@@ -614,8 +614,8 @@ static void group_destroy(void *object)
         mu__free_data(group->states, group->transport->rank_bytes * (size_t)mu__n_local(group));
     if (group->members != NULL)
         mu__free_data(group->members, sizeof(member) * (size_t)mu__n_local(group));
-    mu__bridge_free(joined->seating.bridge);
-    mu_release(joined->seating.segment);
+    mu__bridge_free(joined->topology.bridge);
+    mu_release(joined->topology.segment);
     mu_release(joined->mesh);
     mu_release(joined->network);
     mu__free(joined->first);
@@ -634,7 +634,7 @@ static void *zeroed_data(size_t bytes)
 static mu_status open_member(mu_group *group, int local)
 {
     member *m = &group->members[local];
-    const mu_seating *at = &group->joined.seating;
+    const mu_topology *at = &group->joined.topology;
     m->collective = (mu_collective){.rank = at->first_local + local,
                                     .size = at->ranks,
                                     .form = &m->form,
@@ -671,7 +671,7 @@ static int64_t streaming_pays_from(void)
 
 static mu_status open_group(mu_group *group, const char *name)
 {
-    const mu_seating *at = &group->joined.seating;
+    const mu_topology *at = &group->joined.topology;
     const size_t n = (size_t)at->n_local;
     group->stream_bytes = streaming_pays_from();
     group->means = MU_NEEDS_WINDOW | MU_NEEDS_PEERS;
@@ -697,8 +697,8 @@ mu_group *mu__group_open(const char *name, mu_joining *joining)
 {
     mu_group *group = mu__new(&group_type, sizeof *group);
     if (group == NULL) {
-        mu__bridge_free(joining->seating.bridge);
-        mu_release(joining->seating.segment);
+        mu__bridge_free(joining->topology.bridge);
+        mu_release(joining->topology.segment);
         mu_release(joining->mesh);
         mu_release(joining->network);
         mu__free(joining->first);
@@ -725,8 +725,8 @@ mu_group *mu__group_new(int n, const char *name)
     }
     const bool crowded = n > mu__runtime_threads(mu__runtime());
     const mu_placing placing = crowded ? MU_PLACED_CROWDED : MU_PLACED_TOGETHER;
-    return mu__group_open(name, &(mu_joining){.seating = {.ranks = n, .n_local = n, .hosts = 1},
-                                              .transport = &mu__transport_room,
+    return mu__group_open(name, &(mu_joining){.topology = {.ranks = n, .n_local = n, .hosts = 1},
+                                              .transport = &mu__transport_shm,
                                               .crowded = crowded,
                                               .policy = mu__policy_of(MU_COMM_AUTO, placing, false),
                                               .timeout = mu__setting_real(MU_SETTING_TIMEOUT)});
@@ -740,7 +740,7 @@ mu_collective *mu__group_member(mu_group *group, int local)
 
 const char *mu__group_path(const mu_group *group)
 {
-    const mu_seating *at = &group->joined.seating;
+    const mu_topology *at = &group->joined.topology;
     if (group->joined.network != NULL)
         return mu__network_name(group->joined.network);
     return at->hosts > 1 ? "tcp" : at->segment != NULL ? "shared memory" : "threads";

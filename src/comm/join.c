@@ -178,7 +178,7 @@ static void number_hosts(joiner *j)
 
 // ---- Memory of a host ---------------------------------------------------------------------------
 
-static mu_status seat_ranks(joiner *j)
+static mu_status fill_topology(joiner *j)
 {
     int *first = mu__calloc((size_t)j->hosts + 1, sizeof *first);
     if (first == NULL)
@@ -187,7 +187,7 @@ static mu_status seat_ranks(joiner *j)
         first[host] = j->first[host] * j->n_local;
     mu__free(j->joining.first);
     j->joining.first = first;
-    j->joining.seating = (mu_seating){.ranks = j->n * j->n_local,
+    j->joining.topology = (mu_topology){.ranks = j->n * j->n_local,
                                       .first_local = j->me * j->n_local,
                                       .n_local = j->n_local,
                                       .hosts = j->hosts,
@@ -200,9 +200,9 @@ static mu_status seat_ranks(joiner *j)
 // Attaches to the memory of this host, made by its first process; says how that went.
 static void attach(joiner *j, const char *address, outcome *out)
 {
-    mu_seating *at = &j->joining.seating;
+    mu_topology *at = &j->joining.topology;
     const int here = at->first[at->host + 1] - at->first[at->host];
-    const size_t bytes = mu__room_bytes(at);
+    const size_t bytes = mu__shm_bytes(at);
     if (at->segment == NULL && address[0] != '\0')
         at->segment = mu__segment_find(address, bytes, here);
     if (at->segment != NULL)
@@ -242,14 +242,14 @@ static mu_status share_outcome(joiner *j, const outcome *own, bool *apart)
 static mu_status share_memory(joiner *j)
 {
     const bool alone = j->first[j->host + 1] - j->first[j->host] == 1, leads = j->me == j->first[j->host];
-    mu_seating *at = &j->joining.seating;
+    mu_topology *at = &j->joining.topology;
     char(*addresses)[MU_SEGMENT_ADDRESS] = mu__calloc((size_t)j->n, sizeof *addresses);
     char own[MU_SEGMENT_ADDRESS] = "";
     outcome out = {0};
     bool apart = false;
     mu_status status = addresses != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK && leads && !alone)
-        at->segment = mu__segment_new(mu__room_bytes(at), at->first[at->host + 1] - at->first[at->host], own);
+        at->segment = mu__segment_new(mu__shm_bytes(at), at->first[at->host + 1] - at->first[at->host], own);
     mu_error_value why = {0};
     mu__error_move(&why);
     if (status == MU_OK)
@@ -266,7 +266,7 @@ static mu_status share_memory(joiner *j)
         return status;
     mu_segment *segment = at->segment;
     number_hosts(j);
-    MU_TRY(seat_ranks(j));
+    MU_TRY(fill_topology(j));
     if (j->first[j->host + 1] - j->first[j->host] > 1) {
         at->segment = segment;
         at->memory = mu__segment_memory(segment, &at->bytes);
@@ -314,7 +314,7 @@ static mu_status build_bridge(joiner *j)
     for (int host = 0; host < j->hosts && status == MU_OK; host++)
         if (host != j->host && (streams[host] = stream_to(j, host, name)) == NULL)
             status = mu_error_code();
-    if (status == MU_OK && (j->joining.seating.bridge = mu__bridge_new(&j->joining.seating, streams)) == NULL)
+    if (status == MU_OK && (j->joining.topology.bridge = mu__bridge_new(&j->joining.topology, streams)) == NULL)
         status = MU_RESOURCE_EXHAUSTED;
     if (status != MU_OK && streams != NULL)
         close_streams(streams, j->hosts);
@@ -345,7 +345,7 @@ static mu_status choose_policy(joiner *j)
 
 const char *mu__group_price(const mu_group *group, char text[MU_PRICE_BYTES])
 {
-    const mu_seating *at = &group->joined.seating;
+    const mu_topology *at = &group->joined.topology;
     if (at->hosts <= 1 || at->hosts == at->ranks)
         snprintf(text, MU_PRICE_BYTES, "costs nothing here, sums are in rank order anyway");
     else
@@ -366,14 +366,14 @@ static mu_status join(joiner *j)
     MU_TRY(check_cards(j));
     j->joining.crowded = is_crowded(j);
     number_hosts(j);
-    MU_TRY(seat_ranks(j));
+    MU_TRY(fill_topology(j));
     MU_TRY(choose_policy(j));
     if (j->hosts < j->n)
         MU_TRY(share_memory(j));
     MU_TRY(choose_policy(j));
     MU_TRY(open_network(j));
     MU_TRY(build_bridge(j));
-    j->joining.transport = j->hosts == 1 ? &mu__transport_room : &mu__transport_bridge;
+    j->joining.transport = j->hosts == 1 ? &mu__transport_shm : &mu__transport_bridge;
     j->joining.timeout =
         j->options->timeout_seconds > 0 ? j->options->timeout_seconds : mu__setting_real(MU_SETTING_TIMEOUT);
     j->joining.mesh = mu_retain(j->mesh);
@@ -396,8 +396,8 @@ mu_group *mu__group_join(mu_mesh *mesh, int n_local, const char *name, const mu_
     mu__free(j.first);
     if (status == MU_OK)
         return mu__group_open(name, &j.joining);
-    mu__bridge_free(j.joining.seating.bridge);
-    mu_release(j.joining.seating.segment);
+    mu__bridge_free(j.joining.topology.bridge);
+    mu_release(j.joining.topology.segment);
     mu_release(j.joining.network);
     mu__free(j.joining.first);
     return NULL;

@@ -107,24 +107,24 @@ static mu_status move(mu_mesh *mesh, int rank, mu_stream *stream, void *data, si
 }
 
 // How fast bytes go there, from the quickest turn; an answer says that they have come.
-static mu_status pour(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *room, double *mb_s)
+static mu_status pour(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffer, double *mb_s)
 {
     *mb_s = 0;
     for (int turn = 0; turn < TURNS; turn++) {
         const int64_t begin = mu__now_ns();
-        MU_TRY(move(mesh, rank, stream, room, PROBE, true, PROBE_SECONDS));
-        MU_TRY(move(mesh, rank, stream, room, 1, false, PROBE_SECONDS));
+        MU_TRY(move(mesh, rank, stream, buffer, PROBE, true, PROBE_SECONDS));
+        MU_TRY(move(mesh, rank, stream, buffer, 1, false, PROBE_SECONDS));
         const double seen = PROBE / ((double)(mu__now_ns() - begin) / 1e3);
         *mb_s = MU_MAX(*mb_s, seen);
     }
     return MU_OK;
 }
 
-static mu_status drink(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *room)
+static mu_status drink(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffer)
 {
     for (int turn = 0; turn < TURNS; turn++) {
-        MU_TRY(move(mesh, rank, stream, room, PROBE, false, PROBE_SECONDS));
-        MU_TRY(move(mesh, rank, stream, room, 1, true, PROBE_SECONDS));
+        MU_TRY(move(mesh, rank, stream, buffer, PROBE, false, PROBE_SECONDS));
+        MU_TRY(move(mesh, rank, stream, buffer, 1, true, PROBE_SECONDS));
     }
     return MU_OK;
 }
@@ -145,7 +145,7 @@ typedef struct trial {
     mu_mesh *mesh;
     int rank;
     mu_stream *words; // by the usual way: which address comes next
-    uint8_t *room;
+    uint8_t *buffer;
     mu_endpoint best;
     double usual, fastest;
 } trial;
@@ -165,7 +165,7 @@ static mu_status try_address(trial *t, int number, const mu_endpoint *at)
         return forgive(t->mesh, t->rank, mu_error_code());
     mu_status status = tell(t, (uint8_t)number);
     if (status == MU_OK)
-        status = forgive(t->mesh, t->rank, pour(t->mesh, t->rank, stream, t->room, &mb_s));
+        status = forgive(t->mesh, t->rank, pour(t->mesh, t->rank, stream, t->buffer, &mb_s));
     mu__stream_close(stream);
     if (mb_s > t->fastest) {
         t->fastest = mb_s;
@@ -199,7 +199,7 @@ static mu_status try_all(trial *t, const uint8_t *addresses, int n)
 {
     const mu_peer *peer = &t->mesh->peers[t->rank];
     MU_TRY(tell(t, USUAL));
-    MU_TRY(pour(t->mesh, t->rank, t->words, t->room, &t->usual));
+    MU_TRY(pour(t->mesh, t->rank, t->words, t->buffer, &t->usual));
     for (int i = 0; i < n; i++) {
         mu_endpoint at;
         if (!get_address(addresses + (size_t)i * ADDRESS, peer->port, &at))
@@ -222,12 +222,12 @@ static mu_status serve(const trial *t)
         if (word == DONE)
             return MU_OK;
         if (word == USUAL) {
-            MU_TRY(drink(t->mesh, t->rank, t->words, t->room));
+            MU_TRY(drink(t->mesh, t->rank, t->words, t->buffer));
             continue;
         }
         snprintf(name, sizeof name, "route %d", word);
         mu_stream *stream = mu__mesh_stream(t->mesh, t->rank, name);
-        mu_status status = stream != NULL ? drink(t->mesh, t->rank, stream, t->room) : mu_error_code();
+        mu_status status = stream != NULL ? drink(t->mesh, t->rank, stream, t->buffer) : mu_error_code();
         mu__stream_close(stream);
         MU_TRY(forgive(t->mesh, t->rank, status));
     }
@@ -237,8 +237,8 @@ static mu_status serve(const trial *t)
 
 static mu_status meet(mu_mesh *mesh, int rank, const uint8_t *addresses, size_t bytes)
 {
-    trial t = {.mesh = mesh, .rank = rank, .room = mu__calloc(1, PROBE)};
-    if (t.room == NULL)
+    trial t = {.mesh = mesh, .rank = rank, .buffer = mu__calloc(1, PROBE)};
+    if (t.buffer == NULL)
         return MU_RESOURCE_EXHAUSTED;
     t.words = mu__mesh_stream(mesh, rank, "routes");
     const int n = (int)(MU_MIN(bytes, MU_MAX_ENDPOINTS * ADDRESS) / ADDRESS);
@@ -246,7 +246,7 @@ static mu_status meet(mu_mesh *mesh, int rank, const uint8_t *addresses, size_t 
                              : rank < mesh->rank ? try_all(&t, addresses, n)
                                                  : serve(&t);
     mu__stream_close(t.words);
-    mu__free(t.room);
+    mu__free(t.buffer);
     return status;
 }
 

@@ -71,7 +71,7 @@ mu_ticket *mu__ticket_of(const member *m, int rank)
     return m->awaited != 0 ? mu__board_ticket(m, rank) : m->group->transport->ticket(&m->port, rank);
 }
 
-int mu__n_local(const mu_group *group) { return group->joined.seating.n_local; }
+int mu__n_local(const mu_group *group) { return group->joined.topology.n_local; }
 
 const char *mu__rank_text(const mu_group *group, int rank, char text[MU_RANK_BYTES])
 {

@@ -79,7 +79,7 @@ static mu_status end_one(member *m)
     }
     m->n_ended++;
     if (s->begin_ns != 0 && status == MU_OK)
-        mu__span(MU_SPAN_BESIDE, "all_reduce", m->port.rank - m->group->joined.seating.first_local, s->begin_ns,
+        mu__span(MU_SPAN_BESIDE, "all_reduce", m->port.rank - m->group->joined.topology.first_local, s->begin_ns,
                  MU_MAX(s->end_ns, s->begin_ns));
     atomic_store(&m->calm, m->background != NULL && m->n_ended < m->n_started);
     return status;
@@ -91,7 +91,7 @@ static mu_status start(member *m, started *s, bool soon)
         s->way = START_BOARD;
         return mu__board_post(m, s, m->n_started);
     }
-    if (m->group->joined.seating.hosts > 1 && !soon) {
+    if (m->group->joined.topology.hosts > 1 && !soon) {
         s->way = START_BACKGROUND;
         return post_background(m, s);
     }

@@ -1,0 +1,73 @@
+// The memory that the ranks of one host share, as shm.c lays it out and bridge.c uses it.
+//
+// Everything in it is found by its place from the start, so that processes may map it where they like. It holds a slot
+// for every rank of the group; those of ranks on other hosts are filled by bridge.c. Knows nothing of what is reduced.
+#ifndef MU_SRC_COMM_SHM_H
+#define MU_SRC_COMM_SHM_H
+
+#include "comm/comm.h"
+
+// What a rank shows to the others; two of each, used in turn (see MU_AREA_WINDOW).
+typedef struct mu_shm_slot {
+    _Alignas(64) mu_ticket tickets[2];
+    _Alignas(64) unsigned char windows[2][MU_WINDOW_BYTES];
+    _Alignas(64) atomic_uint barriers; // entered so far, for messages only
+    atomic_uint meetings;              // likewise
+    atomic_bool inside;                // may be touching the others' memory
+} mu_shm_slot;
+
+// Head of the memory: the barrier, and the error that a process aborted with.
+typedef struct mu_shm_header {
+    mu_barrier barrier;
+    _Alignas(64) atomic_int error_state; // 0: none, 1: being written, 2: there
+    mu_error_value error;
+} mu_shm_header;
+
+// One process's view of it: the shared state of the transports.
+typedef struct mu_shm {
+    mu_topology topology;
+    int low, here; // ranks of this host: the first, and how many
+    mu_shm_header *head;
+    mu_shm_slot *slots;           // [ranks]
+    struct mu_mailbox *mailboxes; // [here * here]
+    mu_board *board;              // NULL: there are other hosts
+    unsigned char *stages;        // [here][MU_STAGE_BYTES]; NULL: none are needed
+    void **copies;                // [n_local][here][MU_SENDS_IN_FLIGHT] of messages that others cannot address
+    size_t bytes;
+} mu_shm;
+
+// One rank's.
+typedef struct mu_shm_rank {
+    uint32_t epoch;              // barriers entered
+    uint32_t meetings;           // entered
+    bool meeting;                // what it waits at is one
+    bool announced;              // it has sent its part of the meeting ahead
+    const atomic_uint *messages; // the count of messages that it waits for to change; NULL: it waits for none
+    unsigned seen;               // that count when it looked
+} mu_shm_rank;
+
+mu_status mu__shm_open(void *shared, const mu_topology *topology);
+void mu__shm_close(void *shared);
+mu_ticket *mu__shm_ticket(const mu_port *port, int rank);
+bool mu__shm_locate(const mu_port *port, const void *data, size_t bytes, uint64_t *at);
+mu_status mu__shm_barrier(mu_port *port);
+void *mu__shm_area(const mu_port *port, int rank, mu_area area);
+mu_status mu__shm_send(mu_port *port, int peer, const void *data, size_t bytes);
+mu_status mu__shm_recv(mu_port *port, int peer, void *data, size_t bytes);
+mu_status mu__shm_flush(mu_port *port);
+bool mu__shm_has_come(const mu_port *port, int rank);
+mu_board *mu__shm_board(const mu_port *port);
+uint32_t mu__shm_meetings(const mu_port *port, int rank);
+bool mu__shm_enter(mu_port *port);
+void mu__shm_leave(mu_port *port);
+bool mu__shm_is_inside(const mu_port *port, int rank);
+void mu__shm_abort(void *shared, const mu_error_value *error);
+bool mu__shm_aborted(void *shared, mu_error_value *out);
+void mu__shm_reset(void *shared);
+void mu__shm_reset_rank(mu_port *port);
+
+// mu__shm_begin_meeting notes that this rank has come; mu__shm_is_here says whether `rank` is on this host.
+void mu__shm_begin_meeting(mu_port *port);
+bool mu__shm_is_here(const mu_shm *shm, int rank);
+
+#endif
