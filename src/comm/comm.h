@@ -182,7 +182,7 @@ const char *mu__policy_of(mu_communication communication, mu_placing placing, bo
 // mu__policy_check_order refuses a policy that does not always add in rank order.
 mu_status mu__policy_check_order(const mu_policy *policy);
 
-// ---- Transports (shm.c, bridge.c) ----------------------------------------------------------------
+// ---- Transports (shm.c, interhost.c) -------------------------------------------------------------
 
 // What a rank says about the operation that it enters. `same` must be equal on all ranks, byte by byte:
 // it is zeroed before it is filled. Travels between hosts as it is.
@@ -207,7 +207,7 @@ typedef struct mu_ticket {
 bool mu__ticket_can_be(const mu_ticket *ticket);
 
 // Where the ranks of a group are, as one process sees it.
-typedef struct mu_bridge mu_bridge;
+typedef struct mu_interhost mu_interhost;
 typedef struct mu_board mu_board;
 typedef struct mu_topology {
     int ranks;
@@ -219,7 +219,7 @@ typedef struct mu_topology {
     void *memory; // NULL: the ranks of this host are threads of one process
     size_t bytes;
     struct mu_segment *segment; // that it is in
-    mu_bridge *bridge; // between the first ranks of the hosts; NULL: one host, or this is not the first process
+    mu_interhost *interhost; // between the first ranks of the hosts; NULL: one host, or this is not the first process
 } mu_topology;
 
 // One rank's end of a transport. Used by one thread at a time.
@@ -285,16 +285,16 @@ typedef struct mu_transport {
     void (*reset_rank)(mu_port *port);
 } mu_transport;
 
-extern const mu_transport mu__transport_shm;    // ranks on one host: threads, or processes that share memory
-extern const mu_transport mu__transport_bridge; // several hosts
+extern const mu_transport mu__transport_shm;       // ranks on one host: threads, or processes that share memory
+extern const mu_transport mu__transport_interhost; // several hosts
 
 // mu__shm_bytes is how many bytes the shared memory of this host takes.
 size_t mu__shm_bytes(const mu_topology *topology);
 
-// mu__bridge_new joins the first rank of host `seating->host` to those of the others by streams[host], which the
-// bridge then owns; NULL at its own place. NULL on error: they are the caller's.
-mu_bridge *mu__bridge_new(const mu_topology *topology, mu_stream **streams);
-void mu__bridge_free(mu_bridge *bridge); // NULL accepted
+// mu__interhost_new joins the first rank of host `seating->host` to those of the others by streams[host], which the
+// transport then owns; NULL at its own place. NULL on error: they are the caller's.
+mu_interhost *mu__interhost_new(const mu_topology *topology, mu_stream **streams);
+void mu__interhost_free(mu_interhost *interhost); // NULL accepted
 
 // ---- Waiting (barrier.c) ------------------------------------------------------------------------
 
@@ -451,8 +451,8 @@ mu_status mu__group_reset(mu_group *group);
 // mu__group_failed copies the error that the group fails with; false: it works.
 bool mu__group_failed(mu_group *group, mu_error_value *out);
 
-// What mu__group_join has found out. mu__group_open makes a group of it, which owns bridge, segment, mesh, network
-// and `first` from then on, also on failure.
+// What mu__group_join has found out. mu__group_open makes a group of it, which owns the inter-host transport, segment,
+// mesh, network and `first` from then on, also on failure.
 typedef struct mu_joining {
     mu_topology topology;
     const mu_transport *transport;

@@ -614,7 +614,7 @@ static void group_destroy(void *object)
         mu__free_data(group->states, group->transport->rank_bytes * (size_t)mu__n_local(group));
     if (group->members != NULL)
         mu__free_data(group->members, sizeof(member) * (size_t)mu__n_local(group));
-    mu__bridge_free(joined->topology.bridge);
+    mu__interhost_free(joined->topology.interhost);
     mu_release(joined->topology.segment);
     mu_release(joined->mesh);
     mu_release(joined->network);
@@ -697,7 +697,7 @@ mu_group *mu__group_open(const char *name, mu_joining *joining)
 {
     mu_group *group = mu__new(&group_type, sizeof *group);
     if (group == NULL) {
-        mu__bridge_free(joining->topology.bridge);
+        mu__interhost_free(joining->topology.interhost);
         mu_release(joining->topology.segment);
         mu_release(joining->mesh);
         mu_release(joining->network);

@@ -303,7 +303,7 @@ static mu_stream *stream_to(const joiner *j, int host, const char *name)
 }
 
 // Pairs of hosts in one order on all: the lower first, so that nobody waits for one who waits for another.
-static mu_status build_bridge(joiner *j)
+static mu_status build_interhost(joiner *j)
 {
     char name[WHAT_BYTES];
     if (j->hosts == 1 || j->me != j->first[j->host])
@@ -314,7 +314,7 @@ static mu_status build_bridge(joiner *j)
     for (int host = 0; host < j->hosts && status == MU_OK; host++)
         if (host != j->host && (streams[host] = stream_to(j, host, name)) == NULL)
             status = mu_error_code();
-    if (status == MU_OK && (j->joining.topology.bridge = mu__bridge_new(&j->joining.topology, streams)) == NULL)
+    if (status == MU_OK && (j->joining.topology.interhost = mu__interhost_new(&j->joining.topology, streams)) == NULL)
         status = MU_RESOURCE_EXHAUSTED;
     if (status != MU_OK && streams != NULL)
         close_streams(streams, j->hosts);
@@ -372,8 +372,8 @@ static mu_status join(joiner *j)
         MU_TRY(share_memory(j));
     MU_TRY(choose_policy(j));
     MU_TRY(open_network(j));
-    MU_TRY(build_bridge(j));
-    j->joining.transport = j->hosts == 1 ? &mu__transport_shm : &mu__transport_bridge;
+    MU_TRY(build_interhost(j));
+    j->joining.transport = j->hosts == 1 ? &mu__transport_shm : &mu__transport_interhost;
     j->joining.timeout =
         j->options->timeout_seconds > 0 ? j->options->timeout_seconds : mu__setting_real(MU_SETTING_TIMEOUT);
     j->joining.mesh = mu_retain(j->mesh);
@@ -396,7 +396,7 @@ mu_group *mu__group_join(mu_mesh *mesh, int n_local, const char *name, const mu_
     mu__free(j.first);
     if (status == MU_OK)
         return mu__group_open(name, &j.joining);
-    mu__bridge_free(j.joining.topology.bridge);
+    mu__interhost_free(j.joining.topology.interhost);
     mu_release(j.joining.topology.segment);
     mu_release(j.joining.network);
     mu__free(j.joining.first);

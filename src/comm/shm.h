@@ -1,7 +1,8 @@
-// The memory that the ranks of one host share, as shm.c lays it out and bridge.c uses it.
+// The memory that the ranks of one host share, as shm.c lays it out and interhost.c uses it.
 //
 // Everything in it is found by its place from the start, so that processes may map it where they like. It holds a slot
-// for every rank of the group; those of ranks on other hosts are filled by bridge.c. Knows nothing of what is reduced.
+// for every rank of the group; those of ranks on other hosts are filled by interhost.c. Knows nothing of what is
+// reduced.
 #ifndef MU_SRC_COMM_SHM_H
 #define MU_SRC_COMM_SHM_H
 

@@ -19,7 +19,7 @@ typedef struct span {
     size_t buffered, taken;
 } span;
 
-struct mu_bridge {
+struct mu_interhost {
     int hosts, host;
     span *spans;            // [hosts]
     struct pollfd *fds;     // room for a poll
@@ -30,58 +30,58 @@ struct mu_bridge {
 #define GRACE_SECONDS 1.0
 
 // What leaders send at a meeting begins with this; the tickets of the host's ranks follow, then their windows.
-typedef struct greeting {
+typedef struct message_header {
     uint32_t magic, meeting;
-} greeting;
+} message_header;
 
 static size_t longest_message(const mu_topology *topology)
 {
     size_t most = 0;
     for (int host = 0; host < topology->hosts; host++)
         most = MU_MAX(most, (size_t)(topology->first[host + 1] - topology->first[host]));
-    return sizeof(greeting) + most * (sizeof(mu_ticket) + MU_WINDOW_BYTES);
+    return sizeof(message_header) + most * (sizeof(mu_ticket) + MU_WINDOW_BYTES);
 }
 
-mu_bridge *mu__bridge_new(const mu_topology *topology, mu_stream **streams)
+mu_interhost *mu__interhost_new(const mu_topology *topology, mu_stream **streams)
 {
     const size_t n = (size_t)topology->hosts;
-    mu_bridge *bridge = mu__calloc(1, sizeof *bridge);
-    if (bridge == NULL)
+    mu_interhost *interhost = mu__calloc(1, sizeof *interhost);
+    if (interhost == NULL)
         return NULL;
-    *bridge = (mu_bridge){.hosts = topology->hosts, .host = topology->host};
-    bridge->spans = mu__calloc(n, sizeof *bridge->spans);
-    bridge->fds = mu__calloc(n, sizeof *bridge->fds);
-    bridge->message = mu__alloc(longest_message(topology));
-    bool whole = bridge->spans != NULL && bridge->fds != NULL && bridge->message != NULL;
+    *interhost = (mu_interhost){.hosts = topology->hosts, .host = topology->host};
+    interhost->spans = mu__calloc(n, sizeof *interhost->spans);
+    interhost->fds = mu__calloc(n, sizeof *interhost->fds);
+    interhost->message = mu__alloc(longest_message(topology));
+    bool whole = interhost->spans != NULL && interhost->fds != NULL && interhost->message != NULL;
     for (size_t i = 0; i < n && whole; i++)
-        whole = (bridge->spans[i].buffer = mu__alloc(BUFFER_BYTES)) != NULL;
+        whole = (interhost->spans[i].buffer = mu__alloc(BUFFER_BYTES)) != NULL;
     if (!whole) {
-        mu__bridge_free(bridge);
+        mu__interhost_free(interhost);
         return NULL;
     }
     for (size_t i = 0; i < n; i++)
-        bridge->spans[i].stream = streams[i];
-    return bridge;
+        interhost->spans[i].stream = streams[i];
+    return interhost;
 }
 
-void mu__bridge_free(mu_bridge *bridge)
+void mu__interhost_free(mu_interhost *interhost)
 {
-    if (bridge == NULL)
+    if (interhost == NULL)
         return;
-    for (int i = 0; bridge->spans != NULL && i < bridge->hosts; i++) {
-        if (bridge->spans[i].stream != NULL)
-            mu__stream_close(bridge->spans[i].stream);
-        mu__free(bridge->spans[i].buffer);
+    for (int i = 0; interhost->spans != NULL && i < interhost->hosts; i++) {
+        if (interhost->spans[i].stream != NULL)
+            mu__stream_close(interhost->spans[i].stream);
+        mu__free(interhost->spans[i].buffer);
     }
-    mu__free(bridge->spans);
-    mu__free(bridge->fds);
-    mu__free(bridge->message);
-    mu__free(bridge);
+    mu__free(interhost->spans);
+    mu__free(interhost->fds);
+    mu__free(interhost->message);
+    mu__free(interhost);
 }
 
 // ---- Moving bytes -------------------------------------------------------------------------------
 
-static mu_bridge *bridge_of(const mu_port *port) { return ((const mu_shm *)port->shared)->topology.bridge; }
+static mu_interhost *interhost_of(const mu_port *port) { return ((const mu_shm *)port->shared)->topology.interhost; }
 
 static int leader_of(const mu_port *port, int host) { return ((const mu_shm *)port->shared)->topology.first[host]; }
 
@@ -131,28 +131,28 @@ static mu_status push(span *l)
 
 static mu_status push_all(mu_port *port)
 {
-    mu_bridge *bridge = bridge_of(port);
-    for (int host = 0; host < bridge->hosts; host++)
-        MU_TRY(trouble(port, host, push(&bridge->spans[host])));
+    mu_interhost *interhost = interhost_of(port);
+    for (int host = 0; host < interhost->hosts; host++)
+        MU_TRY(trouble(port, host, push(&interhost->spans[host])));
     return MU_OK;
 }
 
 // Sleeps until something can go out, or come in from `host` (-1: nothing is awaited), for a moment at most. A network
 // without descriptors is asked again soon.
-static void sleep_shortly(mu_bridge *bridge, int host)
+static void sleep_shortly(mu_interhost *interhost, int host)
 {
-    const span *other = &bridge->spans[bridge->host == 0 ? 1 : 0];
+    const span *other = &interhost->spans[interhost->host == 0 ? 1 : 0];
     if (mu__stream_fd(other->stream) < 0) {
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
         return;
     }
     nfds_t n = 0;
-    for (int i = 0; i < bridge->hosts; i++) {
-        const short events = (short)((i == host ? POLLIN : 0) | (bridge->spans[i].n_out > 0 ? POLLOUT : 0));
+    for (int i = 0; i < interhost->hosts; i++) {
+        const short events = (short)((i == host ? POLLIN : 0) | (interhost->spans[i].n_out > 0 ? POLLOUT : 0));
         if (events != 0)
-            bridge->fds[n++] = (struct pollfd){.fd = mu__stream_fd(bridge->spans[i].stream), .events = events};
+            interhost->fds[n++] = (struct pollfd){.fd = mu__stream_fd(interhost->spans[i].stream), .events = events};
     }
-    (void)poll(bridge->fds, n, POLL_MS);
+    (void)poll(interhost->fds, n, POLL_MS);
 }
 
 // One turn of a wait for something from or to `host`.
@@ -166,14 +166,14 @@ static mu_status wait_turn(mu_port *port, mu_patience *patience, int host, bool 
         return MU_OK;
     port->waiting_for = leader_of(port, host);
     MU_TRY(mu__patience_end(patience));
-    sleep_shortly(bridge_of(port), for_input ? host : -1);
+    sleep_shortly(interhost_of(port), for_input ? host : -1);
     return MU_OK;
 }
 
 // With `now` false it may wait for what is posted next.
 static mu_status post(mu_port *port, int host, const void *data, size_t bytes, bool now)
 {
-    span *l = &bridge_of(port)->spans[host];
+    span *l = &interhost_of(port)->spans[host];
     mu_patience patience = MU_PATIENCE(port);
     while (l->n_out >= MU_SENDS_IN_FLIGHT)
         MU_TRY(wait_turn(port, &patience, host, false));
@@ -203,7 +203,7 @@ static mu_status pull(span *l, char **data, size_t *bytes)
 
 static mu_status take(mu_port *port, int host, void *data, size_t bytes)
 {
-    span *l = &bridge_of(port)->spans[host];
+    span *l = &interhost_of(port)->spans[host];
     mu_patience patience = MU_PATIENCE(port);
     char *to = data;
     while (bytes > 0) {
@@ -219,10 +219,10 @@ static mu_status take(mu_port *port, int host, void *data, size_t bytes)
 
 static mu_status flush(mu_port *port)
 {
-    mu_bridge *bridge = bridge_of(port);
+    mu_interhost *interhost = interhost_of(port);
     mu_patience patience = MU_PATIENCE(port);
-    for (int host = 0; host < bridge->hosts; host++)
-        while (bridge->spans[host].n_out > 0)
+    for (int host = 0; host < interhost->hosts; host++)
+        while (interhost->spans[host].n_out > 0)
             MU_TRY(wait_turn(port, &patience, host, false));
     return MU_OK;
 }
@@ -233,10 +233,10 @@ static void write_message(mu_port *port)
 {
     mu_shm *shm = port->shared;
     const mu_shm_rank *own = port->state;
-    mu_bridge *bridge = bridge_of(port);
-    unsigned char *at = bridge->message;
-    memcpy(at, &(greeting){.magic = MAGIC, .meeting = own->meetings}, sizeof(greeting));
-    at += sizeof(greeting);
+    mu_interhost *interhost = interhost_of(port);
+    unsigned char *at = interhost->message;
+    memcpy(at, &(message_header){.magic = MAGIC, .meeting = own->meetings}, sizeof(message_header));
+    at += sizeof(message_header);
     for (int rank = shm->low; rank < shm->low + shm->here; rank++, at += sizeof(mu_ticket))
         memcpy(at, mu__shm_ticket(port, rank), sizeof(mu_ticket));
     for (int rank = shm->low; rank < shm->low + shm->here; rank++) {
@@ -244,7 +244,7 @@ static void write_message(mu_port *port)
         memcpy(at, mu__shm_area(port, rank, MU_AREA_WINDOW), bytes);
         at += bytes;
     }
-    bridge->message_bytes = (size_t)(at - bridge->message);
+    interhost->message_bytes = (size_t)(at - interhost->message);
 }
 
 static mu_status read_message(mu_port *port, int host)
@@ -252,7 +252,7 @@ static mu_status read_message(mu_port *port, int host)
     mu_shm *shm = port->shared;
     const mu_shm_rank *own = port->state;
     const int low = leader_of(port, host), high = leader_of(port, host + 1);
-    greeting first;
+    message_header first;
     MU_TRY(take(port, host, &first, sizeof first));
     if (first.magic != MAGIC || first.meeting != own->meetings)
         return trouble(port, host, MU_INTERNAL);
@@ -272,11 +272,11 @@ static mu_status read_message(mu_port *port, int host)
 // After one host's deadline the others' messages are read if they are there, so that only those missing are named.
 static mu_status read_messages(mu_port *port)
 {
-    const mu_bridge *bridge = bridge_of(port);
+    const mu_interhost *interhost = interhost_of(port);
     const double timeout = port->timeout;
     mu_status status = MU_OK;
-    for (int hop = bridge->hosts - 1; hop > 0 && (status == MU_OK || status == MU_DEADLINE_EXCEEDED); hop--) {
-        const mu_status one = read_message(port, (bridge->host + hop) % bridge->hosts);
+    for (int hop = interhost->hosts - 1; hop > 0 && (status == MU_OK || status == MU_DEADLINE_EXCEEDED); hop--) {
+        const mu_status one = read_message(port, (interhost->host + hop) % interhost->hosts);
         status = one == MU_OK || status != MU_OK ? status : one;
         if (status == MU_DEADLINE_EXCEEDED)
             port->timeout = 0;
@@ -290,16 +290,17 @@ static mu_status read_messages(mu_port *port)
 // Hosts are served from the next one on, so that not all begin with the same.
 static mu_status send_message(mu_port *port, bool alone)
 {
-    const mu_bridge *bridge = bridge_of(port);
+    const mu_interhost *interhost = interhost_of(port);
     MU_TRY(flush(port));
     write_message(port);
-    for (int hop = 1; hop < bridge->hosts; hop++)
-        MU_TRY(post(port, (bridge->host + hop) % bridge->hosts, bridge->message, bridge->message_bytes, alone));
+    for (int hop = 1; hop < interhost->hosts; hop++)
+        MU_TRY(post(port, (interhost->host + hop) % interhost->hosts, interhost->message, interhost->message_bytes,
+                    alone));
     return MU_OK;
 }
 
 // Only where this host has one rank: others would have to come first. What is sent next goes out with it.
-static mu_status bridge_announce(mu_port *port)
+static mu_status interhost_announce(mu_port *port)
 {
     const mu_shm *shm = port->shared;
     mu_shm_rank *own = port->state;
@@ -320,7 +321,7 @@ static mu_status wait_for_leader(mu_port *port)
     return status;
 }
 
-static mu_status bridge_meet(mu_port *port)
+static mu_status interhost_meet(mu_port *port)
 {
     const mu_shm *shm = port->shared;
     mu_shm_rank *own = port->state;
@@ -344,21 +345,21 @@ static mu_status bridge_meet(mu_port *port)
     return MU_OK;
 }
 
-static mu_status bridge_send(mu_port *port, int peer, const void *data, size_t bytes)
+static mu_status interhost_send(mu_port *port, int peer, const void *data, size_t bytes)
 {
     if (mu__shm_is_here(port->shared, peer))
         return mu__shm_send(port, peer, data, bytes);
     return post(port, host_of(port, peer), data, bytes, true);
 }
 
-static mu_status bridge_recv(mu_port *port, int peer, void *data, size_t bytes)
+static mu_status interhost_recv(mu_port *port, int peer, void *data, size_t bytes)
 {
     if (mu__shm_is_here(port->shared, peer))
         return mu__shm_recv(port, peer, data, bytes);
     return take(port, host_of(port, peer), data, bytes);
 }
 
-static mu_status bridge_flush(mu_port *port)
+static mu_status interhost_flush(mu_port *port)
 {
     const mu_shm *shm = port->shared;
     if (port->rank == shm->low)
@@ -366,21 +367,21 @@ static mu_status bridge_flush(mu_port *port)
     return mu__shm_flush(port);
 }
 
-const mu_transport mu__transport_bridge = {
-    .name = "bridge",
+const mu_transport mu__transport_interhost = {
+    .name = "interhost",
     .shared_bytes = sizeof(mu_shm),
     .rank_bytes = sizeof(mu_shm_rank),
     .open = mu__shm_open,
     .close = mu__shm_close,
     .ticket = mu__shm_ticket,
     .locate = mu__shm_locate,
-    .announce = bridge_announce,
-    .meet = bridge_meet,
+    .announce = interhost_announce,
+    .meet = interhost_meet,
     .barrier = mu__shm_barrier,
     .area = mu__shm_area,
-    .send = bridge_send,
-    .recv = bridge_recv,
-    .flush = bridge_flush,
+    .send = interhost_send,
+    .recv = interhost_recv,
+    .flush = interhost_flush,
     .has_come = mu__shm_has_come,
     .board = mu__shm_board,
     .meetings = mu__shm_meetings,
