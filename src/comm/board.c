@@ -1,6 +1,6 @@
 // All-reduces that the ranks of one host do together while they compute: posted by each, done by whoever comes to wait.
 //
-// A rank that starts an operation posts a ticket and goes on. Once all have, it is cut into slices, and ranks that
+// A rank that starts an operation posts a signature and goes on. Once all have, it is cut into slices, and ranks that
 // wait for it take one after the other: each slice is added up over all ranks' memory, in rank order, and written to
 // all. So a rank that is early works for those that still compute, nobody needs another thread, and the bits are those
 // of the other algorithms that add in rank order. Knows nothing of what is computed meanwhile.
@@ -21,7 +21,7 @@ static mu_board_entry *entry_of(const member *m, int64_t number, int rank)
     return &board_of(m)->entries[number % MU_MOST_STARTED * m->port.ranks + rank];
 }
 
-mu_ticket *mu__board_ticket(const member *m, int rank) { return &entry_of(m, m->awaited - 1, rank)->ticket; }
+mu_signature *mu__board_signature(const member *m, int rank) { return &entry_of(m, m->awaited - 1, rank)->signature; }
 
 bool mu__board_has_come(const member *m, int rank)
 {
@@ -85,7 +85,7 @@ static mu_status look_around(void *arg)
             continue;
         mu_port then = a->m->port;
         then.turn = a->s->turn + 1;
-        mu__complain_passed(a->m, rank, transport->ticket(&then, rank));
+        mu__complain_passed(a->m, rank, transport->signature(&then, rank));
         return mu__fail_group(a->m->group);
     }
     return MU_OK;
@@ -134,7 +134,7 @@ mu_status mu__board_post(member *m, started *s, int64_t number)
     m->awaited = number + 1;
     const mu_status status = say(&a, failed(&a) ? MU_ABORTED : wait_until(&a, all_ended));
     if (status == MU_OK) {
-        mu__write_ticket(m, &s->call, 0);
+        mu__write_signature(m, &s->call, 0);
         atomic_store(&entry_of(m, number, m->port.rank)->came, (unsigned)m->awaited);
         if (atomic_fetch_add(&a.place->posted, 1) + 1 == a.uses * (unsigned)m->port.ranks) {
             atomic_store(&a.place->next, 0);
@@ -157,7 +157,7 @@ static void add_slice(member *m, const mu_call *c, int64_t index, int64_t count)
     const uintptr_t base = (uintptr_t)m->group->joined.topology.memory;
     void **places = m->pointers;
     for (int rank = 0; rank < m->port.ranks; rank++)
-        places[rank] = (char *)(base + (uintptr_t)mu__ticket_of(m, rank)->areas[MU_AREA_DATA]) +
+        places[rank] = (char *)(base + (uintptr_t)mu__signature_of(m, rank)->areas[MU_AREA_DATA]) +
                        (size_t)part.at * element;
     mu__reduce(&(mu_reduce_args){.dtype = c->dtype,
                                  .reduction = c->reduction,
@@ -185,7 +185,7 @@ static void take_slices(awaited *a)
 static bool all_reached(const member *m)
 {
     for (int rank = 0; m->group->joined.topology.staged && rank < m->port.ranks; rank++)
-        if (!mu__ticket_of(m, rank)->reached)
+        if (!mu__signature_of(m, rank)->reached)
             return false;
     return true;
 }

@@ -186,25 +186,25 @@ mu_status mu__policy_check_order(const mu_policy *policy);
 
 // What a rank says about the operation that it enters. `same` must be equal on all ranks, byte by byte:
 // it is zeroed before it is filled. Travels between hosts as it is.
-enum { MU_TICKET_NAME = 64 };
-typedef struct mu_ticket {
+enum { MU_SIGNATURE_NAME = 64 };
+typedef struct mu_signature {
     struct {
         int64_t run, number; // identity, with the group
         int32_t kind, reduction, dtype, root;
-        int64_t count;             // all-gather: a hash of all counts
-        uint64_t form;             // hash of the shapes, whatever their ranks: the fast path compares 120 bytes
-        char name[MU_TICKET_NAME]; // longer ones end in ~ and a hash
+        int64_t count;                // all-gather: a hash of all counts
+        uint64_t form;                // hash of the shapes, whatever their ranks: the fast path compares 120 bytes
+        char name[MU_SIGNATURE_NAME]; // longer ones end in ~ and a hash
     } same;
     int64_t count;                  // this rank's own
     uint64_t areas[MU_AREA_WINDOW]; // where its DATA and INPUT are, for the ranks of its host
     int32_t reached;                // whether they can address them there
     int32_t window;                 // bytes that it shows in its window
     mu_form form;                   // read only where the hashes differ, to say how
-} mu_ticket;
+} mu_signature;
 
-// mu__ticket_can_be says whether one that came from another host could have been written by mu__write_ticket, as far as
-// what is read of it before it is compared.
-bool mu__ticket_can_be(const mu_ticket *ticket);
+// mu__signature_can_be says whether one that came from another host could have been written by mu__write_signature, as
+// far as what is read of it before it is compared.
+bool mu__signature_can_be(const mu_signature *signature);
 
 // Where the ranks of a group are, as one process sees it.
 typedef struct mu_interhost mu_interhost;
@@ -229,7 +229,7 @@ typedef struct mu_port {
     void *state;  // this rank's own
     int rank, ranks;
     bool crowded;    // more ranks than cores: waiting threads step aside at once
-    uint32_t turn;   // collectives entered: which of the two windows and tickets
+    uint32_t turn;   // collectives entered: which of the two windows and signatures
     double timeout;  // seconds that a wait may take
     int waiting_for; // in a wait that sleeps, and after one that failed: the peer, or -1 for all who have not come
     // Called now and then while a wait sleeps; anything but MU_OK ends it. NULL: nothing to do.
@@ -247,13 +247,13 @@ typedef struct mu_transport {
     // open makes what the shared state holds; close frees it, also after a failed open.
     mu_status (*open)(void *shared, const mu_topology *topology);
     void (*close)(void *shared);
-    // ticket is where rank `rank` writes its ticket before MEET, and where the others read it after.
-    mu_ticket *(*ticket)(const mu_port *port, int rank);
+    // signature is where rank `rank` writes its signature before MEET, and where the others read it after.
+    mu_signature *(*signature)(const mu_port *port, int rank);
     // locate says where `data` is for the ranks of this host; false: they cannot address it.
     bool (*locate)(const mu_port *port, const void *data, size_t bytes, uint64_t *at);
-    // announce sends ahead what meet would begin with: ticket and window are written. NULL: nothing is gained by it.
+    // announce sends ahead what meet would begin with: signature and window are written. NULL: nothing is gained by it.
     mu_status (*announce)(mu_port *port);
-    // meet returns when every rank has called it; what each wrote before into its ticket and its window is seen by
+    // meet returns when every rank has called it; what each wrote before into its signature and its window is seen by
     // all, what else it wrote by the ranks of its host. Blocks.
     mu_status (*meet)(mu_port *port);
     // barrier is the same among the ranks of this host. Blocks.
@@ -354,7 +354,7 @@ typedef struct mu_board_place {
     atomic_llong end_ns;
 } mu_board_place;
 typedef struct mu_board_entry {
-    _Alignas(64) mu_ticket ticket;
+    _Alignas(64) mu_signature signature;
     atomic_uint came; // 1 + number of the operation that it is of
 } mu_board_entry;
 struct mu_board {
@@ -372,7 +372,7 @@ typedef struct mu_schedule {
     bool stream;                  // results are larger than the caches
     void *areas[MU_N_AREAS];      // this rank's own; WINDOW is the transport's
     void **pointers;              // room for 2 * ranks + 1
-    mu_status (*meet)(void *arg); // called when the ranks have met: compares tickets. NULL: nothing to compare
+    mu_status (*meet)(void *arg); // called when the ranks have met: compares signatures. NULL: nothing to compare
     void *arg;
 } mu_schedule;
 

@@ -1,7 +1,7 @@
 // Groups: each rank's mu_collective, and the promise that all ranks mean the same operation.
 //
-// A rank that enters leaves a ticket (run, op, name, type, count); when all have met, each compares all
-// tickets with rank 0's, so all come to the same verdict. The first error of a group stays until reset and
+// A rank that enters leaves a signature (run, op, name, type, count); when all have met, each compares all
+// signatures with rank 0's, so all come to the same verdict. The first error of a group stays until reset and
 // fails everything at once. Knows nothing of algorithms: a policy names them, a list carries them out.
 #include "comm/group.h"
 
@@ -98,7 +98,7 @@ static bool hear_of_end(member *m)
 mu_status mu__fail_wait(member *m, mu_status status)
 {
     char who[MU_TEXT_BYTES], what[MU_TEXT_BYTES];
-    mu__ticket_text(mu__ticket_of(m, m->port.rank), what);
+    mu__signature_text(mu__signature_of(m, m->port.rank), what);
     if (status == MU_UNAVAILABLE && hear_of_end(m))
         return mu__fail_group(m->group);
     if (status == MU_DEADLINE_EXCEEDED)
@@ -128,13 +128,13 @@ mu_status mu__member_idle(void *arg)
     mu_mesh *mesh = m->group->joined.mesh;
     const mu_topology *at = &m->group->joined.topology;
     char what[MU_TEXT_BYTES];
-    const mu_ticket *ticket = mu__ticket_of(m, m->port.rank);
+    const mu_signature *signature = mu__signature_of(m, m->port.rank);
     if (!m->waits) {
         m->lateness = mu__lateness();
-        mu__mesh_doing(mesh, "waiting in collective", ticket->same.number, ticket->same.name);
+        mu__mesh_doing(mesh, "waiting in collective", signature->same.number, signature->same.name);
     }
     m->waits = true;
-    mu__mesh_late(mesh, &m->lateness, mu__ticket_text(ticket, what), mu__process_is_late, m);
+    mu__mesh_late(mesh, &m->lateness, mu__signature_text(signature, what), mu__process_is_late, m);
     for (int rank = at->first[at->host]; rank < at->first[at->host + 1]; rank += at->n_local)
         if (waits_in_vain(m, rank / at->n_local) && mu__mesh_check(mesh, rank / at->n_local) != MU_OK)
             return mu__fail_group(m->group);
@@ -211,7 +211,7 @@ static bool valid(const member *m, const mu_call *c)
 static mu_status complain_invalid(const member *m, const mu_call *c)
 {
     char what[MU_TEXT_BYTES];
-    mu__ticket_text(mu__ticket_of(m, m->port.rank), what);
+    mu__signature_text(mu__signature_of(m, m->port.rank), what);
     if ((c->kind == MU_KIND_ALL_REDUCE || c->kind == MU_KIND_REDUCE_SCATTER) && !mu__reduce_supports(c->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "Elements of %s cannot be reduced in %s; cast them to a number first.",
                          mu_dtype_name(c->dtype), what);
@@ -235,7 +235,7 @@ static void extents(const member *m, const mu_call *c, int64_t *data, int64_t *i
         *data += m->counts[i];
 }
 
-// Processes that share memory address each other's data by what the tickets say: it must lie in that memory.
+// Processes that share memory address each other's data by what the signatures say: it must lie in that memory.
 static bool places_can_be(const member *m, const mu_call *c)
 {
     const mu_topology *at = &m->group->joined.topology;
@@ -243,12 +243,12 @@ static bool places_can_be(const member *m, const mu_call *c)
     int64_t elements[MU_AREA_WINDOW];
     extents(m, c, &elements[MU_AREA_DATA], &elements[MU_AREA_INPUT]);
     for (int rank = low; at->memory != NULL && rank < high; rank++) {
-        const mu_ticket *ticket = mu__ticket_of(m, rank);
+        const mu_signature *signature = mu__signature_of(m, rank);
         if (c->kind == MU_KIND_ALL_GATHER)
             elements[MU_AREA_INPUT] = m->counts[rank];
-        for (int area = 0; ticket->reached && area < MU_AREA_WINDOW; area++) {
+        for (int area = 0; signature->reached && area < MU_AREA_WINDOW; area++) {
             const size_t bytes = (size_t)elements[area] * mu_dtype_bytes(c->dtype);
-            if (bytes > 0 && (ticket->areas[area] > at->bytes || bytes > at->bytes - ticket->areas[area]))
+            if (bytes > 0 && (signature->areas[area] > at->bytes || bytes > at->bytes - signature->areas[area]))
                 return false;
         }
     }
@@ -257,18 +257,18 @@ static bool places_can_be(const member *m, const mu_call *c)
 
 mu_status mu__agree(member *m, const mu_call *c)
 {
-    const mu_ticket *first = mu__ticket_of(m, 0);
+    const mu_signature *first = mu__signature_of(m, 0);
     for (int rank = 1; rank < m->port.ranks; rank++)
-        if (memcmp(&first->same, &mu__ticket_of(m, rank)->same, sizeof first->same) != 0)
+        if (memcmp(&first->same, &mu__signature_of(m, rank)->same, sizeof first->same) != 0)
             return mu__complain_mismatch(m, rank);
     if (!valid(m, c))
         return complain_invalid(m, c);
     for (int rank = 0; c->kind == MU_KIND_ALL_GATHER && rank < m->port.ranks; rank++)
-        if (mu__ticket_of(m, rank)->count != m->counts[rank])
+        if (mu__signature_of(m, rank)->count != m->counts[rank])
             return mu__error(MU_INVALID_ARGUMENT,
                              "In all_gather \"%s\" of group \"%s\" rank %d brings %lld elements, and %lld are "
                              "expected of it; exchange the counts first.",
-                             c->name, m->group->name, rank, (long long)mu__ticket_of(m, rank)->count,
+                             c->name, m->group->name, rank, (long long)mu__signature_of(m, rank)->count,
                              (long long)m->counts[rank]);
     return places_can_be(m, c)
                ? MU_OK
@@ -290,10 +290,10 @@ static mu_status agree_at(void *arg)
 }
 
 // A name that is too long keeps its begin and a mark of its end, so that different names stay different.
-static void write_name(const char *name, char out[MU_TICKET_NAME])
+static void write_name(const char *name, char out[MU_SIGNATURE_NAME])
 {
     enum { MARK = 10 };
-    const size_t length = strlen(name), room = MU_TICKET_NAME - 1;
+    const size_t length = strlen(name), room = MU_SIGNATURE_NAME - 1;
     memcpy(out, name, MU_MIN(length, room));
     if (length <= room)
         return;
@@ -304,42 +304,42 @@ static void write_name(const char *name, char out[MU_TICKET_NAME])
 }
 
 // Words that are not used stay as they were: most forms have three of them.
-static void write_form(const mu_form *form, mu_ticket *ticket)
+static void write_form(const mu_form *form, mu_signature *signature)
 {
     const size_t head = offsetof(mu_form, words);
     if (form == NULL) {
-        memset(&ticket->form, 0, head);
+        memset(&signature->form, 0, head);
         return;
     }
-    memcpy(&ticket->form, form, head + sizeof form->words[0] * (size_t)form->n_words);
-    ticket->same.form = form->hash;
+    memcpy(&signature->form, form, head + sizeof form->words[0] * (size_t)form->n_words);
+    signature->same.form = form->hash;
 }
 
-void mu__write_ticket(member *m, const mu_call *c, int64_t window)
+void mu__write_signature(member *m, const mu_call *c, int64_t window)
 {
     const bool gather = c->kind == MU_KIND_ALL_GATHER;
     const size_t element = mu_dtype_bytes(c->dtype);
     const mu_transport *transport = m->group->transport;
-    mu_ticket *ticket = mu__ticket_of(m, m->port.rank);
+    mu_signature *signature = mu__signature_of(m, m->port.rank);
     int64_t data, input;
-    memset(ticket, 0, offsetof(mu_ticket, form));
-    ticket->same.run = m->run;
-    ticket->same.number = c->number;
-    ticket->same.kind = (int32_t)c->kind;
-    ticket->same.reduction = (int32_t)c->reduction;
-    ticket->same.dtype = (int32_t)c->dtype;
-    ticket->same.root = c->root;
-    ticket->same.count = gather ? (int64_t)hash_counts(m->counts, m->port.ranks) : c->count;
-    ticket->count = c->count;
-    ticket->window = (int32_t)(window * (int64_t)element);
-    write_name(c->name, ticket->same.name);
-    write_form(c->form, ticket);
+    memset(signature, 0, offsetof(mu_signature, form));
+    signature->same.run = m->run;
+    signature->same.number = c->number;
+    signature->same.kind = (int32_t)c->kind;
+    signature->same.reduction = (int32_t)c->reduction;
+    signature->same.dtype = (int32_t)c->dtype;
+    signature->same.root = c->root;
+    signature->same.count = gather ? (int64_t)hash_counts(m->counts, m->port.ranks) : c->count;
+    signature->count = c->count;
+    signature->window = (int32_t)(window * (int64_t)element);
+    write_name(c->name, signature->same.name);
+    write_form(c->form, signature);
     if (!valid(m, c))
         return;
     extents(m, c, &data, &input);
-    const bool reached = transport->locate(&m->port, c->data, (size_t)data * element, &ticket->areas[MU_AREA_DATA]);
-    ticket->reached =
-        transport->locate(&m->port, c->input, (size_t)input * element, &ticket->areas[MU_AREA_INPUT]) && reached;
+    const bool reached = transport->locate(&m->port, c->data, (size_t)data * element, &signature->areas[MU_AREA_DATA]);
+    signature->reached =
+        transport->locate(&m->port, c->input, (size_t)input * element, &signature->areas[MU_AREA_INPUT]) && reached;
 }
 
 // ---- Running ------------------------------------------------------------------------------------
@@ -421,7 +421,7 @@ static mu_status prepare(member *m, const mu_call *c, bool staged, const mu_step
 static bool needs_stages(const member *m)
 {
     for (int rank = 0; m->group->joined.topology.staged && rank < m->port.ranks; rank++)
-        if (!mu__ticket_of(m, rank)->reached)
+        if (!mu__signature_of(m, rank)->reached)
             return true;
     return false;
 }
@@ -433,7 +433,7 @@ static mu_status run_lists(member *m, const mu_call *c, mu_schedule *schedule)
     size_t at = 0;
     if (prepare(m, c, false, &steps) != MU_OK)
         return mu__fail_group(m->group);
-    mu__write_ticket(m, c, steps->window);
+    mu__write_signature(m, c, steps->window);
     const bool meets_first = steps->n > 0 && steps->items[0].kind == MU_STEP_MEET;
     if (m->group->joined.topology.staged && meets_first && steps->n > 1) {
         MU_TRY(mu__schedule_run(&(mu_steps){.items = steps->items, .n = 1}, &m->port, schedule, NULL));

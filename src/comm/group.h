@@ -109,9 +109,9 @@ struct mu_group {
 typedef mu_status mu_work(member *m, const mu_call *c);
 mu_status mu__group_inside(member *m, const mu_call *c, mu_work *work);
 
-// Ways of working: by messages and barriers. And parts of it: the ticket is written, all tickets are compared.
+// Ways of working: by messages and barriers. And parts of it: the signature is written, all signatures are compared.
 mu_status mu__run_call(member *m, const mu_call *c);
-void mu__write_ticket(member *m, const mu_call *c, int64_t window);
+void mu__write_signature(member *m, const mu_call *c, int64_t window);
 mu_status mu__agree(member *m, const mu_call *c);
 const mu_algorithm *mu__algorithm_for(const member *m, const mu_call *c);
 
@@ -134,15 +134,15 @@ void mu__started_free(member *m);
 bool mu__board_fits(const member *m, const mu_call *c);
 mu_status mu__board_post(member *m, started *s, int64_t number);
 mu_status mu__board_end(member *m, started *s, int64_t number);
-mu_ticket *mu__board_ticket(const member *m, int rank);
+mu_signature *mu__board_signature(const member *m, int rank);
 bool mu__board_has_come(const member *m, int rank);
 
-mu_ticket *mu__ticket_of(const member *m, int rank);
+mu_signature *mu__signature_of(const member *m, int rank);
 int mu__n_local(const mu_group *group);
 
-// mu__ticket_text writes "all_reduce \"dense_2/kernel\" (run 4, op 12, float32[3, 4], sum)", or "2 elements of float32"
-// where the shape was not said. The ticket may be of another host.
-const char *mu__ticket_text(const mu_ticket *ticket, char text[MU_TEXT_BYTES]);
+// mu__signature_text writes "all_reduce \"dense_2/kernel\" (run 4, op 12, float32[3, 4], sum)", or "2 elements of
+// float32" where the shape was not said. The signature may be of another host.
+const char *mu__signature_text(const mu_signature *signature, char text[MU_TEXT_BYTES]);
 
 // mu__rank_text writes "rank 3", in a group of several processes "rank 3 of /job:worker/task:1".
 enum { MU_RANK_BYTES = 96 };
@@ -151,7 +151,7 @@ const char *mu__rank_text(const mu_group *group, int rank, char text[MU_RANK_BYT
 // mu__complain_mismatch records how this rank and rank 0 differ; mu__complain_passed that `rank` is in `theirs` and
 // never started what this rank waits for.
 mu_status mu__complain_mismatch(const member *m, int rank);
-mu_status mu__complain_passed(const member *m, int rank, const mu_ticket *theirs);
+mu_status mu__complain_passed(const member *m, int rank, const mu_signature *theirs);
 
 // mu__complain_of_peer records why a wait in `what` ended with `status`: the connection to a peer has ended, or what
 // came from it cannot be.

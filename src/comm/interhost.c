@@ -1,7 +1,7 @@
 // The transport between hosts: the first rank of each, the leader, has a stream to every other leader.
 //
 // Ranks of one host share memory (shm.c), which also has slots for those elsewhere: at a rendezvous the leaders send
-// each other the tickets and windows of their hosts and put what comes into those slots. Sends wait in a queue per
+// each other the signatures and windows of their hosts and put what comes into those slots. Sends wait in a queue per
 // span and go on whenever the leader waits for anything. Knows nothing of what is reduced.
 #include "comm/shm.h"
 
@@ -29,7 +29,7 @@ struct mu_interhost {
 
 #define GRACE_SECONDS 1.0
 
-// What leaders send at a meeting begins with this; the tickets of the host's ranks follow, then their windows.
+// What leaders send at a meeting begins with this; the signatures of the host's ranks follow, then their windows.
 typedef struct message_header {
     uint32_t magic, meeting;
 } message_header;
@@ -39,7 +39,7 @@ static size_t longest_message(const mu_topology *topology)
     size_t most = 0;
     for (int host = 0; host < topology->hosts; host++)
         most = MU_MAX(most, (size_t)(topology->first[host + 1] - topology->first[host]));
-    return sizeof(message_header) + most * (sizeof(mu_ticket) + MU_WINDOW_BYTES);
+    return sizeof(message_header) + most * (sizeof(mu_signature) + MU_WINDOW_BYTES);
 }
 
 mu_interhost *mu__interhost_new(const mu_topology *topology, mu_stream **streams)
@@ -237,10 +237,10 @@ static void write_message(mu_port *port)
     unsigned char *at = interhost->message;
     memcpy(at, &(message_header){.magic = MAGIC, .meeting = own->meetings}, sizeof(message_header));
     at += sizeof(message_header);
-    for (int rank = shm->low; rank < shm->low + shm->here; rank++, at += sizeof(mu_ticket))
-        memcpy(at, mu__shm_ticket(port, rank), sizeof(mu_ticket));
+    for (int rank = shm->low; rank < shm->low + shm->here; rank++, at += sizeof(mu_signature))
+        memcpy(at, mu__shm_signature(port, rank), sizeof(mu_signature));
     for (int rank = shm->low; rank < shm->low + shm->here; rank++) {
-        const size_t bytes = (size_t)mu__shm_ticket(port, rank)->window;
+        const size_t bytes = (size_t)mu__shm_signature(port, rank)->window;
         memcpy(at, mu__shm_area(port, rank, MU_AREA_WINDOW), bytes);
         at += bytes;
     }
@@ -257,12 +257,12 @@ static mu_status read_message(mu_port *port, int host)
     if (first.magic != MAGIC || first.meeting != own->meetings)
         return trouble(port, host, MU_INTERNAL);
     for (int rank = low; rank < high; rank++) {
-        MU_TRY(take(port, host, mu__shm_ticket(port, rank), sizeof(mu_ticket)));
-        if (!mu__ticket_can_be(mu__shm_ticket(port, rank)))
+        MU_TRY(take(port, host, mu__shm_signature(port, rank), sizeof(mu_signature)));
+        if (!mu__signature_can_be(mu__shm_signature(port, rank)))
             return trouble(port, host, MU_DATA_LOSS);
     }
     for (int rank = low; rank < high; rank++) {
-        const size_t bytes = (size_t)mu__shm_ticket(port, rank)->window;
+        const size_t bytes = (size_t)mu__shm_signature(port, rank)->window;
         MU_TRY(take(port, host, mu__shm_area(port, rank, MU_AREA_WINDOW), bytes));
         atomic_store_explicit(&shm->slots[rank].meetings, own->meetings, memory_order_relaxed);
     }
@@ -373,7 +373,7 @@ const mu_transport mu__transport_interhost = {
     .rank_bytes = sizeof(mu_shm_rank),
     .open = mu__shm_open,
     .close = mu__shm_close,
-    .ticket = mu__shm_ticket,
+    .signature = mu__shm_signature,
     .locate = mu__shm_locate,
     .announce = interhost_announce,
     .meet = interhost_meet,

@@ -30,35 +30,36 @@ MU_PRINTF(3, 4) static int append(char text[MU_TEXT_BYTES], int at, const char *
     return MU_MIN(at + MU_MAX(n, 0), MU_TEXT_BYTES - 1);
 }
 
-static int append_operand(const mu_ticket *ticket, char text[MU_TEXT_BYTES], int at)
+static int append_operand(const mu_signature *signature, char text[MU_TEXT_BYTES], int at)
 {
     char form[MU_FORM_TEXT];
-    if (ticket->same.form != 0)
-        at = append(text, at, ", %s", mu__form_text(&ticket->form, form));
-    if (ticket->same.form == 0 || ticket->form.n_tensors != 1)
-        at = append(text, at, ", %lld elements of %s", (long long)ticket->count,
-                    mu_dtype_name((mu_dtype)ticket->same.dtype));
+    if (signature->same.form != 0)
+        at = append(text, at, ", %s", mu__form_text(&signature->form, form));
+    if (signature->same.form == 0 || signature->form.n_tensors != 1)
+        at = append(text, at, ", %lld elements of %s", (long long)signature->count,
+                    mu_dtype_name((mu_dtype)signature->same.dtype));
     return at;
 }
 
-bool mu__ticket_can_be(const mu_ticket *ticket)
+bool mu__signature_can_be(const mu_signature *signature)
 {
-    return ticket->window >= 0 && (size_t)ticket->window <= MU_WINDOW_BYTES && ticket->form.n_words >= 0 &&
-           ticket->form.n_words <= MU_FORM_WORDS && ticket->form.n_tensors >= 0 &&
-           memchr(ticket->same.name, '\0', sizeof ticket->same.name) != NULL;
+    return signature->window >= 0 && (size_t)signature->window <= MU_WINDOW_BYTES && signature->form.n_words >= 0 &&
+           signature->form.n_words <= MU_FORM_WORDS && signature->form.n_tensors >= 0 &&
+           memchr(signature->same.name, '\0', sizeof signature->same.name) != NULL;
 }
 
-const char *mu__ticket_text(const mu_ticket *ticket, char text[MU_TEXT_BYTES])
+const char *mu__signature_text(const mu_signature *signature, char text[MU_TEXT_BYTES])
 {
-    const mu_collective_kind kind = (mu_collective_kind)ticket->same.kind;
-    int n = append(text, 0, "%s \"%.*s\" (run %lld, op %lld", mu__kind_name(kind), MU_TICKET_NAME, ticket->same.name,
-                   (long long)ticket->same.run, (long long)ticket->same.number);
+    const mu_collective_kind kind = (mu_collective_kind)signature->same.kind;
+    int n = append(text, 0, "%s \"%.*s\" (run %lld, op %lld", mu__kind_name(kind), MU_SIGNATURE_NAME,
+                   signature->same.name,
+                   (long long)signature->same.run, (long long)signature->same.number);
     if (kind != MU_KIND_BARRIER)
-        n = append_operand(ticket, text, n);
+        n = append_operand(signature, text, n);
     if (kind == MU_KIND_ALL_REDUCE || kind == MU_KIND_REDUCE_SCATTER)
-        n = append(text, n, ", %s", reduction_name(ticket->same.reduction));
+        n = append(text, n, ", %s", reduction_name(signature->same.reduction));
     if (kind == MU_KIND_BROADCAST)
-        n = append(text, n, ", from rank %d", ticket->same.root);
+        n = append(text, n, ", from rank %d", signature->same.root);
     append(text, n, ")");
     for (char *c = text; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7F)
@@ -66,9 +67,9 @@ const char *mu__ticket_text(const mu_ticket *ticket, char text[MU_TEXT_BYTES])
     return text;
 }
 
-mu_ticket *mu__ticket_of(const member *m, int rank)
+mu_signature *mu__signature_of(const member *m, int rank)
 {
-    return m->awaited != 0 ? mu__board_ticket(m, rank) : m->group->transport->ticket(&m->port, rank);
+    return m->awaited != 0 ? mu__board_signature(m, rank) : m->group->transport->signature(&m->port, rank);
 }
 
 int mu__n_local(const mu_group *group) { return group->joined.topology.n_local; }
@@ -83,8 +84,8 @@ const char *mu__rank_text(const mu_group *group, int rank, char text[MU_RANK_BYT
     return text;
 }
 
-// How two tickets differ. TensorFlow's codes: another operation or type under the same name is INTERNAL, another shape
-// the caller's fault. Other names or numbers are the caller's too: the replicas run different programs.
+// How two signatures differ. TensorFlow's codes: another operation or type under the same name is INTERNAL, another
+// shape the caller's fault. Other names or numbers are the caller's too: the replicas run different programs.
 typedef enum difference { OTHER_PROGRAM, OTHER_OPERATION, OTHER_SHAPE, OTHER_ARGUMENT } difference;
 
 static const struct remedy {
@@ -102,7 +103,7 @@ static const struct remedy {
                                              "same counts and roots."},
 };
 
-static difference compare(const mu_ticket *a, const mu_ticket *b)
+static difference compare(const mu_signature *a, const mu_signature *b)
 {
     if (a->same.run != b->same.run || a->same.number != b->same.number ||
         memcmp(a->same.name, b->same.name, sizeof a->same.name) != 0)
@@ -114,24 +115,24 @@ static difference compare(const mu_ticket *a, const mu_ticket *b)
     return shapes ? OTHER_SHAPE : OTHER_ARGUMENT;
 }
 
-static mu_status complain(const member *m, int rank_a, const mu_ticket *a, int rank_b, const mu_ticket *b)
+static mu_status complain(const member *m, int rank_a, const mu_signature *a, int rank_b, const mu_signature *b)
 {
     char text_a[MU_TEXT_BYTES], text_b[MU_TEXT_BYTES], part[MU_FORM_TEXT], who_a[MU_RANK_BYTES], who_b[MU_RANK_BYTES];
     const difference how = compare(a, b);
     return mu__error(remedies[how].code, "The ranks of group \"%s\" do not agree: %s is in %s, %s in %s.%s %s",
-                     m->group->name, mu__rank_text(m->group, rank_a, who_a), mu__ticket_text(a, text_a),
-                     mu__rank_text(m->group, rank_b, who_b), mu__ticket_text(b, text_b),
+                     m->group->name, mu__rank_text(m->group, rank_a, who_a), mu__signature_text(a, text_a),
+                     mu__rank_text(m->group, rank_b, who_b), mu__signature_text(b, text_b),
                      how == OTHER_SHAPE ? mu__form_part(&a->form, &b->form, part) : "", remedies[how].text);
 }
 
 mu_status mu__complain_mismatch(const member *m, int rank)
 {
-    return complain(m, 0, mu__ticket_of(m, 0), rank, mu__ticket_of(m, rank));
+    return complain(m, 0, mu__signature_of(m, 0), rank, mu__signature_of(m, rank));
 }
 
-mu_status mu__complain_passed(const member *m, int rank, const mu_ticket *theirs)
+mu_status mu__complain_passed(const member *m, int rank, const mu_signature *theirs)
 {
-    return complain(m, m->port.rank, mu__ticket_of(m, m->port.rank), rank, theirs);
+    return complain(m, m->port.rank, mu__signature_of(m, m->port.rank), rank, theirs);
 }
 
 void mu__complain_of_peer(const member *m, mu_status status, const char *what)

@@ -100,10 +100,10 @@ bool mu__shm_is_here(const mu_shm *shm, int rank) { return rank >= shm->low && r
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-mu_ticket *mu__shm_ticket(const mu_port *port, int rank)
+mu_signature *mu__shm_signature(const mu_port *port, int rank)
 {
     mu_shm *shm = port->shared;
-    return &shm->slots[rank].tickets[port->turn % 2];
+    return &shm->slots[rank].signatures[port->turn % 2];
 }
 
 // Among threads a place is the address itself, between processes it counts from the start of the segment.
@@ -125,7 +125,7 @@ void *mu__shm_area(const mu_port *port, int rank, mu_area area)
         return shm->slots[rank].windows[port->turn % 2];
     if (area == MU_AREA_STAGE)
         return shm->stages + (size_t)(rank - shm->low) * MU_STAGE_BYTES;
-    return (void *)(base_of(shm) + (uintptr_t)shm->slots[rank].tickets[port->turn % 2].areas[area]);
+    return (void *)(base_of(shm) + (uintptr_t)shm->slots[rank].signatures[port->turn % 2].areas[area]);
 }
 
 bool mu__shm_enter(mu_port *port)
@@ -348,7 +348,7 @@ const mu_transport mu__transport_shm = {
     .rank_bytes = sizeof(mu_shm_rank),
     .open = mu__shm_open,
     .close = mu__shm_close,
-    .ticket = mu__shm_ticket,
+    .signature = mu__shm_signature,
     .locate = mu__shm_locate,
     .meet = shm_meet,
     .barrier = mu__shm_barrier,

@@ -10,7 +10,7 @@
 
 // What a rank shows to the others; two of each, used in turn (see MU_AREA_WINDOW).
 typedef struct mu_shm_slot {
-    _Alignas(64) mu_ticket tickets[2];
+    _Alignas(64) mu_signature signatures[2];
     _Alignas(64) unsigned char windows[2][MU_WINDOW_BYTES];
     _Alignas(64) atomic_uint barriers; // entered so far, for messages only
     atomic_uint meetings;              // likewise
@@ -49,7 +49,7 @@ typedef struct mu_shm_rank {
 
 mu_status mu__shm_open(void *shared, const mu_topology *topology);
 void mu__shm_close(void *shared);
-mu_ticket *mu__shm_ticket(const mu_port *port, int rank);
+mu_signature *mu__shm_signature(const mu_port *port, int rank);
 bool mu__shm_locate(const mu_port *port, const void *data, size_t bytes, uint64_t *at);
 mu_status mu__shm_barrier(mu_port *port);
 void *mu__shm_area(const mu_port *port, int rank, mu_area area);

@@ -1,6 +1,6 @@
 // The ring of elements made ahead, and its maker threads; see queue.h.
 //
-// Two locks: `order` is held while a ticket and its input are taken, `lock` only around the ring itself, so
+// Two locks: `order` is held while a sequence number and its input are taken, `lock` only around the ring itself, so
 // that the reader never waits for an input that it does not need yet.
 #include "data/queue.h"
 
@@ -23,21 +23,21 @@ struct mu_queue {
     mu_worker **threads;
     pthread_mutex_t order, lock;
     pthread_cond_t room, filled;
-    int64_t taken, given;  // tickets
+    int64_t taken, given;  // sequence numbers
     bool stop;             // closed, or the end was seen
 };
 
 // ---- Makers -------------------------------------------------------------------------------------
 
 // Waits for a free slot; -1: stop. Called with `order` held.
-static int64_t take_ticket(mu_queue *queue)
+static int64_t take_sequence(mu_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     while (!queue->stop && queue->taken - queue->given >= queue->n_slots)
         pthread_cond_wait(&queue->room, &queue->lock);
-    int64_t ticket = queue->stop ? -1 : queue->taken++;
+    int64_t sequence = queue->stop ? -1 : queue->taken++;
     pthread_mutex_unlock(&queue->lock);
-    return ticket;
+    return sequence;
 }
 
 static void stop_makers(mu_queue *queue)
@@ -48,9 +48,9 @@ static void stop_makers(mu_queue *queue)
     pthread_mutex_unlock(&queue->lock);
 }
 
-static void put(mu_queue *queue, int64_t ticket, mu_item *item, bool end)
+static void put(mu_queue *queue, int64_t sequence, mu_item *item, bool end)
 {
-    queue_slot *slot = &queue->slots[ticket % queue->n_slots];
+    queue_slot *slot = &queue->slots[sequence % queue->n_slots];
     mu__error_move(&slot->error);
     if (slot->error.code != MU_OK)
         mu__item_drop(item);
@@ -67,18 +67,18 @@ static bool make_one(mu_queue *queue)
     mu_item item = {0};
     bool end = false;
     pthread_mutex_lock(&queue->order);
-    int64_t ticket = take_ticket(queue);
-    mu_pool *pool = ticket >= 0 ? mu_pool_open() : NULL;
+    int64_t sequence = take_sequence(queue);
+    mu_pool *pool = sequence >= 0 ? mu_pool_open() : NULL;
     mu_status status = pool != NULL ? queue->ops->take(queue->arg, &item, &end) : MU_RESOURCE_EXHAUSTED;
     if (end)
         stop_makers(queue);
     pthread_mutex_unlock(&queue->order);
-    if (ticket < 0)
+    if (sequence < 0)
         return false;
     if (status == MU_OK && !end && queue->ops->make != NULL)
         queue->ops->make(queue->arg, &item);
     mu_pool_close(pool);
-    put(queue, ticket, &item, end);
+    put(queue, sequence, &item, end);
     return !end;
 }
 

@@ -1,8 +1,8 @@
-// Elements that threads make ahead: a ring of slots, filled and emptied in the order of their tickets.
+// Elements that threads make ahead: a ring of slots, filled and emptied in the order of their sequence numbers.
 //
-// A maker thread takes a ticket and an input (one maker at a time, so inputs go with tickets in order), makes
-// the element, and puts it into the ticket's slot; the reader waits for the slot of its next ticket. So the
-// order does not depend on the number of makers. An error travels in its slot. Knows nothing of stages.
+// A maker thread takes a sequence number and an input (one maker at a time, so inputs go with sequence numbers in
+// order), makes the element, and puts it into that number's slot; the reader waits for the slot of its next number. So
+// the order does not depend on the number of makers. An error travels in its slot. Knows nothing of stages.
 #ifndef MU_SRC_DATA_QUEUE_H
 #define MU_SRC_DATA_QUEUE_H
 
