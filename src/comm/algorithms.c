@@ -12,7 +12,7 @@ enum { SEGMENT_BYTES = 128 * 1024 };
 static mu_status all_reduce_slots(const mu_problem *problem, mu_steps *out)
 {
     MU_TRY(mu__add_copy(out, problem->rank, MU_AREA_DATA, 0, MU_AREA_WINDOW, 0, problem->count));
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     return mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
                                        .owner = problem->rank,
                                        .from = MU_AREA_WINDOW,
@@ -25,7 +25,7 @@ static mu_status all_reduce_slots(const mu_problem *problem, mu_steps *out)
 static mu_status all_reduce_direct(const mu_problem *problem, mu_steps *out)
 {
     const mu_part own = mu__slice_of(problem, problem->rank);
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
                                        .from = MU_AREA_DATA,
                                        .to = MU_AREA_DATA,
@@ -44,7 +44,7 @@ static mu_status broadcast_slots(const mu_problem *problem, mu_steps *out)
     const bool root = problem->rank == problem->root;
     if (root)
         MU_TRY(mu__add_copy(out, problem->rank, MU_AREA_DATA, 0, MU_AREA_WINDOW, 0, problem->count));
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     if (!root)
         MU_TRY(mu__add_copy(out, problem->root, MU_AREA_WINDOW, 0, MU_AREA_DATA, 0, problem->count));
     return MU_OK;
@@ -52,7 +52,7 @@ static mu_status broadcast_slots(const mu_problem *problem, mu_steps *out)
 
 static mu_status broadcast_direct(const mu_problem *problem, mu_steps *out)
 {
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     if (problem->rank != problem->root)
         MU_TRY(mu__add_copy(out, problem->root, MU_AREA_DATA, 0, MU_AREA_DATA, 0, problem->count));
     return mu__add_plain(out, MU_STEP_BARRIER);
@@ -69,13 +69,13 @@ static mu_status gather_blocks(const mu_problem *problem, mu_area from, mu_steps
 static mu_status all_gather_slots(const mu_problem *problem, mu_steps *out)
 {
     MU_TRY(mu__add_copy(out, problem->rank, MU_AREA_INPUT, 0, MU_AREA_WINDOW, 0, problem->count));
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     return gather_blocks(problem, MU_AREA_WINDOW, out);
 }
 
 static mu_status all_gather_direct(const mu_problem *problem, mu_steps *out)
 {
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     MU_TRY(gather_blocks(problem, MU_AREA_INPUT, out));
     return mu__add_plain(out, MU_STEP_BARRIER);
 }
@@ -83,7 +83,7 @@ static mu_status all_gather_direct(const mu_problem *problem, mu_steps *out)
 static mu_status all_to_all_direct(const mu_problem *problem, mu_steps *out)
 {
     const int64_t n = problem->count;
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     for (int rank = 0; rank < problem->ranks; rank++)
         MU_TRY(mu__add_copy(out, rank, MU_AREA_INPUT, problem->rank * n, MU_AREA_DATA, rank * n, n));
     return mu__add_plain(out, MU_STEP_BARRIER);
@@ -91,7 +91,7 @@ static mu_status all_to_all_direct(const mu_problem *problem, mu_steps *out)
 
 static mu_status reduce_scatter_direct(const mu_problem *problem, mu_steps *out)
 {
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     MU_TRY(mu__add_step(out, (mu_step){.kind = MU_STEP_REDUCE_ALL,
                                        .owner = problem->rank,
                                        .from = MU_AREA_INPUT,
@@ -103,10 +103,10 @@ static mu_status reduce_scatter_direct(const mu_problem *problem, mu_steps *out)
     return mu__add_plain(out, MU_STEP_BARRIER);
 }
 
-static mu_status barrier_meet(const mu_problem *problem, mu_steps *out)
+static mu_status barrier_rendezvous(const mu_problem *problem, mu_steps *out)
 {
     (void)problem;
-    return mu__add_plain(out, MU_STEP_MEET);
+    return mu__add_plain(out, MU_STEP_RENDEZVOUS);
 }
 
 // ---- Ring ---------------------------------------------------------------------------------------
@@ -167,14 +167,14 @@ static mu_status ring_steps(const ring *r, mu_steps *out)
 static mu_status all_reduce_ring(const mu_problem *problem, mu_steps *out)
 {
     const ring r = {.me = problem->rank, .n = problem->ranks, .count = problem->count, .element = problem->element};
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     return r.n == 1 ? MU_OK : ring_steps(&r, out);
 }
 
 static mu_status all_gather_ring(const mu_problem *problem, mu_steps *out)
 {
     const int me = problem->rank, n = problem->ranks;
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     MU_TRY(mu__add_copy(out, me, MU_AREA_INPUT, 0, MU_AREA_DATA, mu__block_at(problem, me), problem->count));
     for (int hop = 0; hop < n - 1; hop++) {
         const int mine = (me - hop + n) % n, theirs = (me - hop - 1 + n) % n;
@@ -203,7 +203,7 @@ static mu_status all_reduce_doubling(const mu_problem *problem, mu_steps *out)
     int core = 1;
     while (core * 2 <= problem->ranks)
         core *= 2;
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     if (me >= core) {
         MU_TRY(mu__add_send(out, me - core, MU_AREA_DATA, 0, problem->count));
         return mu__add_recv(out, me - core, MU_AREA_DATA, 0, problem->count);
@@ -290,7 +290,7 @@ static mu_status all_reduce_pairwise(const mu_problem *problem, mu_steps *out)
     MU_TRY(mu__add_plain(out, MU_STEP_ANNOUNCE));
     if (problem->ranks > 1)
         MU_TRY(send_parts(&p, 0, out));
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     for (int i = 1; problem->ranks > 1 && i < p.n + 2; i++) {
         if (i < p.n)
             MU_TRY(send_parts(&p, i, out));
@@ -307,7 +307,7 @@ static mu_status reduce_scatter_pairwise(const mu_problem *problem, mu_steps *ou
 {
     const int me = problem->rank, n = problem->ranks;
     const int64_t count = problem->count;
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     MU_TRY(mu__add_copy(out, me, MU_AREA_INPUT, me * count, MU_AREA_SCRATCH, me * count, count));
     for (int hop = 1; hop < n; hop++) {
         const int to = (me + hop) % n, from = (me + n - hop) % n;
@@ -321,7 +321,7 @@ static mu_status all_to_all_pairwise(const mu_problem *problem, mu_steps *out)
 {
     const int me = problem->rank, n = problem->ranks;
     const int64_t count = problem->count;
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     MU_TRY(mu__add_copy(out, me, MU_AREA_INPUT, me * count, MU_AREA_DATA, me * count, count));
     for (int hop = 1; hop < n; hop++) {
         const int to = (me + hop) % n, from = (me + n - hop) % n;
@@ -341,7 +341,7 @@ static mu_status broadcast_tree(const mu_problem *problem, mu_steps *out)
     int bit = 1;
     while (bit < n && (me & bit) == 0)
         bit *= 2;
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     if (me != 0)
         MU_TRY(mu__add_recv(out, (me - bit + problem->root) % n, MU_AREA_DATA, 0, problem->count));
     for (bit /= 2; bit > 0; bit /= 2)
@@ -397,7 +397,7 @@ static const mu_algorithm algorithms[] = {
      "each rank sends every other rank its block, and adds what comes in rank order"},
     {MU_KIND_REDUCE_SCATTER, "hierarchical", PEERS, true, mu__reduce_scatter_hierarchical,
      "the first rank of each host sends, receives and adds for all ranks there"},
-    {MU_KIND_BARRIER, "meet", 0, true, barrier_meet, "nothing but the meeting"},
+    {MU_KIND_BARRIER, "meet", 0, true, barrier_rendezvous, "nothing but the rendezvous"},
 };
 
 const mu_algorithm *mu__algorithm_at(int i) { return i >= 0 && i < (int)MU_COUNT(algorithms) ? &algorithms[i] : NULL; }

@@ -72,7 +72,7 @@ static bool all_ended(const void *arg)
     return (int32_t)(atomic_load(&a->place->ended) - (a->uses - 1) * (unsigned)a->m->port.ranks) >= 0 || failed(a);
 }
 
-// Whoever is in a later meeting than this rank was when it started will never start the same.
+// Whoever is in a later rendezvous than this rank was when it started will never start the same.
 static mu_status look_around(void *arg)
 {
     const awaited *a = arg;
@@ -80,7 +80,7 @@ static mu_status look_around(void *arg)
     if (a->m->port.idle != NULL)
         MU_TRY(a->m->port.idle(a->m->port.idle_arg));
     for (int rank = 0; rank < a->m->port.ranks; rank++) {
-        const bool later = (int32_t)(transport->meetings(&a->m->port, rank) - a->s->meetings) > 0;
+        const bool later = (int32_t)(transport->n_rendezvous(&a->m->port, rank) - a->s->n_rendezvous) > 0;
         if (!later || mu__board_has_come(a->m, rank)) // in this order
             continue;
         mu_port then = a->m->port;
@@ -129,7 +129,7 @@ static mu_status say(awaited *a, mu_status status)
 mu_status mu__board_post(member *m, started *s, int64_t number)
 {
     awaited a = awaited_of(m, s, number);
-    s->meetings = m->group->transport->meetings(&m->port, m->port.rank);
+    s->n_rendezvous = m->group->transport->n_rendezvous(&m->port, m->port.rank);
     s->turn = m->port.turn;
     m->awaited = number + 1;
     const mu_status status = say(&a, failed(&a) ? MU_ABORTED : wait_until(&a, all_ended));

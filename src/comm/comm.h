@@ -66,8 +66,8 @@ typedef struct mu_problem {
 } mu_problem;
 
 // The memory that a rank's steps name. The window is a piece of the transport's own whose contents every rank
-// can read after MEET, one of two in turn, so that one barrier per collective is enough. The stage is another, that
-// the ranks of the same host can address: data that they cannot address passes through it, a piece at a time.
+// can read after RENDEZVOUS, one of two in turn, so that one barrier per collective is enough. The stage is another,
+// that the ranks of the same host can address: data that they cannot address passes through it, a piece at a time.
 typedef enum mu_area {
     MU_AREA_DATA,
     MU_AREA_INPUT,
@@ -82,14 +82,14 @@ typedef enum mu_area {
 // Steps of one rank run in order. Only SEND goes on behind the next steps: its memory must stay as it is
 // until the receiver has it, which FLUSH waits for; the end of a list flushes too.
 typedef enum mu_step_kind {
-    MU_STEP_MEET,      // barrier of all ranks at which they compare what they were asked to do; once in each list
-    MU_STEP_ANNOUNCE,  // tells it to the others ahead of MEET: what is sent in between is on its way meanwhile
-    MU_STEP_BARRIER,   // of the ranks of this host
-    MU_STEP_SEND,      // the owner's from[from_at, +count] to `peer`; messages of a pair arrive in order
-    MU_STEP_RECV,      // the owner's to[to_at, +count] from `peer`
-    MU_STEP_FLUSH,     // every SEND so far has left its memory
-    MU_STEP_COPY,      // the owner's to[to_at] = from[from_at] of `peer`'s memory (often the rank itself)
-    MU_STEP_REDUCE,    // the owner's to[to_at] = parts combined: number `place` (-1: none) is to[to_at], the others
+    MU_STEP_RENDEZVOUS, // barrier of all ranks at which they compare what they were asked to do; once in each list
+    MU_STEP_ANNOUNCE,   // tells it to the others ahead of RENDEZVOUS: what is sent in between is on its way meanwhile
+    MU_STEP_BARRIER,    // of the ranks of this host
+    MU_STEP_SEND,       // the owner's from[from_at, +count] to `peer`; messages of a pair arrive in order
+    MU_STEP_RECV,       // the owner's to[to_at, +count] from `peer`
+    MU_STEP_FLUSH,      // every SEND so far has left its memory
+    MU_STEP_COPY,       // the owner's to[to_at] = from[from_at] of `peer`'s memory (often the rank itself)
+    MU_STEP_REDUCE,     // the owner's to[to_at] = parts combined: number `place` (-1: none) is to[to_at], the others
                        // follow each other in `from` of this rank
     MU_STEP_REDUCE_ALL // from[from_at] of ranks `low` to `low` + `parts`, in rank order, into the owner's to[to_at],
                        // or with `push` of all these ranks
@@ -147,7 +147,8 @@ const mu_algorithm *mu__algorithm_at(int i);                                  //
 bool mu__algorithm_fits(const mu_algorithm *algorithm, const mu_problem *problem, unsigned means);
 
 // mu__algorithm_build makes the list of problem->rank. With `staged` other ranks' DATA and INPUT are not touched:
-// what the algorithm does with them it does with the stages, piece by piece (stage.c); both lists begin with MEET.
+// what the algorithm does with them it does with the stages, piece by piece (stage.c); both lists begin with
+// RENDEZVOUS.
 mu_status mu__algorithm_build(const mu_algorithm *algorithm, const mu_problem *problem, bool staged, mu_steps *out);
 mu_status mu__build_staged(const mu_algorithm *algorithm, const mu_problem *problem, mu_steps *out);
 
@@ -247,18 +248,19 @@ typedef struct mu_transport {
     // open makes what the shared state holds; close frees it, also after a failed open.
     mu_status (*open)(void *shared, const mu_topology *topology);
     void (*close)(void *shared);
-    // signature is where rank `rank` writes its signature before MEET, and where the others read it after.
+    // signature is where rank `rank` writes its signature before RENDEZVOUS, and where the others read it after.
     mu_signature *(*signature)(const mu_port *port, int rank);
     // locate says where `data` is for the ranks of this host; false: they cannot address it.
     bool (*locate)(const mu_port *port, const void *data, size_t bytes, uint64_t *at);
-    // announce sends ahead what meet would begin with: signature and window are written. NULL: nothing is gained by it.
+    // announce sends ahead what rendezvous would begin with: signature and window are written. NULL: nothing is gained
+    // by it.
     mu_status (*announce)(mu_port *port);
-    // meet returns when every rank has called it; what each wrote before into its signature and its window is seen by
-    // all, what else it wrote by the ranks of its host. Blocks.
-    mu_status (*meet)(mu_port *port);
+    // rendezvous returns when every rank has called it; what each wrote before into its signature and its window is
+    // seen by all, what else it wrote by the ranks of its host. Blocks.
+    mu_status (*rendezvous)(mu_port *port);
     // barrier is the same among the ranks of this host. Blocks.
     mu_status (*barrier)(mu_port *port);
-    // area returns the memory of a rank of this host, or the window of any; between MEET and the next barrier.
+    // area returns the memory of a rank of this host, or the window of any; between RENDEZVOUS and the next barrier.
     void *(*area)(const mu_port *port, int rank, mu_area area);
     // send starts sending; it blocks only while MU_SENDS_IN_FLIGHT to this peer are under way.
     mu_status (*send)(mu_port *port, int peer, const void *data, size_t bytes);
@@ -268,10 +270,10 @@ typedef struct mu_transport {
     mu_status (*flush)(mu_port *port);
     // has_come says whether `rank` has reached what this rank waits at, or sent what it waits for.
     bool (*has_come)(const mu_port *port, int rank);
-    // board is where the ranks of one host post what they have started; NULL: they are not on one. meetings counts
+    // board is where the ranks of one host post what they have started; NULL: they are not on one. n_rendezvous counts
     // those that a rank has entered; what it wrote before is seen by who reads the count.
     mu_board *(*board)(const mu_port *port);
-    uint32_t (*meetings)(const mu_port *port, int rank);
+    uint32_t (*n_rendezvous)(const mu_port *port, int rank);
     // enter and leave say that this rank may be touching the memory of others; is_inside asks about `rank`.
     bool (*enter)(mu_port *port); // false: it is inside already
     void (*leave)(mu_port *port);
@@ -369,14 +371,14 @@ struct mu_board {
 typedef struct mu_schedule {
     mu_dtype dtype;
     mu_reduction reduction;
-    bool stream;                  // results are larger than the caches
-    void *areas[MU_N_AREAS];      // this rank's own; WINDOW is the transport's
-    void **pointers;              // room for 2 * ranks + 1
-    mu_status (*meet)(void *arg); // called when the ranks have met: compares signatures. NULL: nothing to compare
+    bool stream;                        // results are larger than the caches
+    void *areas[MU_N_AREAS];            // this rank's own; WINDOW is the transport's
+    void **pointers;                    // room for 2 * ranks + 1
+    mu_status (*rendezvous)(void *arg); // called when the ranks have met: compares signatures. NULL: nothing to compare
     void *arg;
 } mu_schedule;
 
-// mu__schedule_run carries out one rank's steps on its port. Returns what the transport or `meet` returned;
+// mu__schedule_run carries out one rank's steps on its port. Returns what the transport or `rendezvous` returned;
 // `at` (may be NULL) is the step to begin with, and gets the one that failed, or how many there are.
 mu_status mu__schedule_run(const mu_steps *steps, mu_port *port, const mu_schedule *schedule, size_t *at);
 

@@ -278,14 +278,14 @@ mu_status mu__agree(member *m, const mu_call *c)
                            mu__kind_name(c->kind), c->name, m->group->name);
 }
 
-typedef struct meeting {
+typedef struct rendezvous {
     member *m;
     const mu_call *c;
-} meeting;
+} rendezvous;
 
 static mu_status agree_at(void *arg)
 {
-    const meeting *at = arg;
+    const rendezvous *at = arg;
     return mu__agree(at->m, at->c);
 }
 
@@ -370,7 +370,7 @@ static mu_status build_list(member *m, const mu_call *c, bool staged, mu_steps *
 {
     const mu_problem problem = problem_of(m, c);
     if (!valid(m, c))
-        return MU_PUSH(out, ((mu_step){.kind = MU_STEP_MEET}));
+        return MU_PUSH(out, ((mu_step){.kind = MU_STEP_RENDEZVOUS}));
     return mu__algorithm_build(mu__algorithm_for(m, c), &problem, staged, out);
 }
 
@@ -417,7 +417,7 @@ static mu_status prepare(member *m, const mu_call *c, bool staged, const mu_step
     return grow_scratch(m, (size_t)(*steps)->scratch * mu_dtype_bytes(c->dtype));
 }
 
-// Whether some rank has data that those beside it cannot address. Known to all after the meeting, and of all.
+// Whether some rank has data that those beside it cannot address. Known to all after the rendezvous, and of all.
 static bool needs_stages(const member *m)
 {
     for (int rank = 0; m->group->joined.topology.staged && rank < m->port.ranks; rank++)
@@ -426,7 +426,7 @@ static bool needs_stages(const member *m)
     return false;
 }
 
-// A list whose ranks address each other's data is left behind its meeting where they cannot; the staged one goes on.
+// A list whose ranks address each other's data is left behind its rendezvous where they cannot; the staged one goes on.
 static mu_status run_lists(member *m, const mu_call *c, mu_schedule *schedule)
 {
     const mu_steps *steps;
@@ -434,8 +434,8 @@ static mu_status run_lists(member *m, const mu_call *c, mu_schedule *schedule)
     if (prepare(m, c, false, &steps) != MU_OK)
         return mu__fail_group(m->group);
     mu__write_signature(m, c, steps->window);
-    const bool meets_first = steps->n > 0 && steps->items[0].kind == MU_STEP_MEET;
-    if (m->group->joined.topology.staged && meets_first && steps->n > 1) {
+    const bool rendezvous_first = steps->n > 0 && steps->items[0].kind == MU_STEP_RENDEZVOUS;
+    if (m->group->joined.topology.staged && rendezvous_first && steps->n > 1) {
         MU_TRY(mu__schedule_run(&(mu_steps){.items = steps->items, .n = 1}, &m->port, schedule, NULL));
         at = 1;
         if (needs_stages(m) && prepare(m, c, true, &steps) != MU_OK)
@@ -453,14 +453,14 @@ mu_status mu__run_call(member *m, const mu_call *c)
     for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
         m->counts[i] = c->counts != NULL ? c->counts[i] : c->count;
     m->port.turn++;
-    meeting at = {.m = m, .c = c};
+    rendezvous at = {.m = m, .c = c};
     mu_schedule schedule = {
         .dtype = c->dtype,
         .reduction = c->reduction,
         .stream = c->count * (int64_t)mu_dtype_bytes(c->dtype) * m->port.ranks > group->stream_bytes,
         .areas = {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input},
         .pointers = m->pointers,
-        .meet = agree_at,
+        .rendezvous = agree_at,
         .arg = &at,
     };
     const mu_status status = run_lists(m, c, &schedule);

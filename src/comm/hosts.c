@@ -55,7 +55,7 @@ static mu_status add_between(const mu_problem *problem, const char *name, mu_ste
         mu_step step = list.items[i];
         step.peer = leader_of(problem, step.peer);
         step.owner = problem->rank;
-        if (step.kind != MU_STEP_MEET && step.kind != MU_STEP_ANNOUNCE)
+        if (step.kind != MU_STEP_RENDEZVOUS && step.kind != MU_STEP_ANNOUNCE)
             status = mu__add_step(out, step);
     }
     out->scratch = MU_MAX(out->scratch, list.scratch);
@@ -99,7 +99,7 @@ static mu_status add_inside(const mu_problem *problem, mu_steps *out)
 static mu_status all_reduce_by(const mu_problem *problem, const char *between, mu_steps *out)
 {
     const spot at = spot_of(problem);
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     MU_TRY(add_inside(problem, out));
     MU_TRY(mu__add_plain(out, MU_STEP_BARRIER));
     if (at.leads && at.hosts > 1)
@@ -185,7 +185,7 @@ mu_status mu__all_reduce_chain(const mu_problem *problem, mu_steps *out)
     c.segments = (int)MU_MAX((bytes + CHAIN_SEGMENT_BYTES - 1) / CHAIN_SEGMENT_BYTES, 1);
     for (int i = 0; i < c.segments; i++)
         c.longest = MU_MAX(c.longest, mu__part_of(c.count, 1, i, c.segments).count);
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     if (c.at.leads)
         MU_TRY(chain_steps(&c, problem, out));
     return add_hand_out(problem, problem->count, out);
@@ -197,7 +197,7 @@ mu_status mu__broadcast_hierarchical(const mu_problem *problem, mu_steps *out)
 {
     const spot at = spot_of(problem);
     const bool root_here = host_of(problem, problem->root) == at.host;
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     if (at.leads && root_here && problem->root != problem->rank)
         MU_TRY(mu__add_copy(out, problem->root, MU_AREA_DATA, 0, MU_AREA_DATA, 0, problem->count));
     if (at.leads && at.hosts > 1)
@@ -244,7 +244,7 @@ static mu_status gather_message(const mu_problem *problem, int here, int there, 
 mu_status mu__all_gather_hierarchical(const mu_problem *problem, mu_steps *out)
 {
     const spot at = spot_of(problem);
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     for (int rank = at.leader; at.leads && rank < at.leader + at.here; rank++)
         MU_TRY(mu__add_copy(out, rank, MU_AREA_INPUT, 0, MU_AREA_DATA, mu__block_at(problem, rank),
                             problem->counts[rank]));
@@ -268,7 +268,7 @@ mu_status mu__all_to_all_hierarchical(const mu_problem *problem, mu_steps *out)
 {
     const spot at = spot_of(problem);
     const int64_t n = problem->count;
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     for (int rank = at.leader; rank < at.leader + at.here; rank++)
         MU_TRY(mu__add_copy(out, rank, MU_AREA_INPUT, problem->rank * n, MU_AREA_DATA, rank * n, n));
     MU_TRY(add_pairs(problem, all_to_all_message, out));
@@ -313,7 +313,7 @@ static mu_status add_blocks(const mu_problem *problem, mu_steps *out)
 mu_status mu__reduce_scatter_hierarchical(const mu_problem *problem, mu_steps *out)
 {
     const spot at = spot_of(problem);
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     MU_TRY(add_pairs(problem, reduce_scatter_message, out));
     if (at.leads)
         MU_TRY(add_blocks(problem, out));

@@ -23,15 +23,15 @@ struct mu_interhost {
     int hosts, host;
     span *spans;            // [hosts]
     struct pollfd *fds;     // room for a poll
-    unsigned char *message; // of the last meeting
+    unsigned char *message; // of the last rendezvous
     size_t message_bytes;
 };
 
 #define GRACE_SECONDS 1.0
 
-// What leaders send at a meeting begins with this; the signatures of the host's ranks follow, then their windows.
+// What leaders send at a rendezvous begins with this; the signatures of the host's ranks follow, then their windows.
 typedef struct message_header {
-    uint32_t magic, meeting;
+    uint32_t magic, rendezvous;
 } message_header;
 
 static size_t longest_message(const mu_topology *topology)
@@ -235,7 +235,7 @@ static void write_message(mu_port *port)
     const mu_shm_rank *own = port->state;
     mu_interhost *interhost = interhost_of(port);
     unsigned char *at = interhost->message;
-    memcpy(at, &(message_header){.magic = MAGIC, .meeting = own->meetings}, sizeof(message_header));
+    memcpy(at, &(message_header){.magic = MAGIC, .rendezvous = own->n_rendezvous}, sizeof(message_header));
     at += sizeof(message_header);
     for (int rank = shm->low; rank < shm->low + shm->here; rank++, at += sizeof(mu_signature))
         memcpy(at, mu__shm_signature(port, rank), sizeof(mu_signature));
@@ -254,7 +254,7 @@ static mu_status read_message(mu_port *port, int host)
     const int low = leader_of(port, host), high = leader_of(port, host + 1);
     message_header first;
     MU_TRY(take(port, host, &first, sizeof first));
-    if (first.magic != MAGIC || first.meeting != own->meetings)
+    if (first.magic != MAGIC || first.rendezvous != own->n_rendezvous)
         return trouble(port, host, MU_INTERNAL);
     for (int rank = low; rank < high; rank++) {
         MU_TRY(take(port, host, mu__shm_signature(port, rank), sizeof(mu_signature)));
@@ -264,7 +264,7 @@ static mu_status read_message(mu_port *port, int host)
     for (int rank = low; rank < high; rank++) {
         const size_t bytes = (size_t)mu__shm_signature(port, rank)->window;
         MU_TRY(take(port, host, mu__shm_area(port, rank, MU_AREA_WINDOW), bytes));
-        atomic_store_explicit(&shm->slots[rank].meetings, own->meetings, memory_order_relaxed);
+        atomic_store_explicit(&shm->slots[rank].n_rendezvous, own->n_rendezvous, memory_order_relaxed);
     }
     return MU_OK;
 }
@@ -306,7 +306,7 @@ static mu_status interhost_announce(mu_port *port)
     mu_shm_rank *own = port->state;
     if (shm->here > 1)
         return MU_OK;
-    mu__shm_begin_meeting(port);
+    mu__shm_begin_rendezvous(port);
     own->announced = true;
     return send_message(port, false);
 }
@@ -321,12 +321,12 @@ static mu_status wait_for_leader(mu_port *port)
     return status;
 }
 
-static mu_status interhost_meet(mu_port *port)
+static mu_status interhost_rendezvous(mu_port *port)
 {
     const mu_shm *shm = port->shared;
     mu_shm_rank *own = port->state;
     if (!own->announced)
-        mu__shm_begin_meeting(port);
+        mu__shm_begin_rendezvous(port);
     if (shm->here > 1)
         MU_TRY(mu__shm_barrier(port));
     if (port->rank == shm->low && !own->announced) {
@@ -341,7 +341,7 @@ static mu_status interhost_meet(mu_port *port)
         MU_TRY(read_messages(port));
     own->announced = false;
     MU_TRY(port->rank == shm->low ? mu__shm_barrier(port) : wait_for_leader(port));
-    own->meeting = false;
+    own->rendezvous = false;
     return MU_OK;
 }
 
@@ -376,7 +376,7 @@ const mu_transport mu__transport_interhost = {
     .signature = mu__shm_signature,
     .locate = mu__shm_locate,
     .announce = interhost_announce,
-    .meet = interhost_meet,
+    .rendezvous = interhost_rendezvous,
     .barrier = mu__shm_barrier,
     .area = mu__shm_area,
     .send = interhost_send,
@@ -384,7 +384,7 @@ const mu_transport mu__transport_interhost = {
     .flush = interhost_flush,
     .has_come = mu__shm_has_come,
     .board = mu__shm_board,
-    .meetings = mu__shm_meetings,
+    .n_rendezvous = mu__shm_rendezvous_count,
     .enter = mu__shm_enter,
     .leave = mu__shm_leave,
     .is_inside = mu__shm_is_inside,

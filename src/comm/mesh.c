@@ -2,7 +2,7 @@
 //
 // The thread sleeps in epoll. What others want sent they append to a peer's `out` under the lock and wake it. It
 // reads before it judges, so that beats which waited in the kernel while this process was stopped still count.
-// Who is called when (rollcall.c), who is let in (visitor.c) and who is dead (heartbeat.c) is decided elsewhere.
+// Who is called when (bootstrap.c), who is let in (visitor.c) and who is dead (heartbeat.c) is decided elsewhere.
 #include "comm/mesh_private.h"
 
 #include <errno.h>
@@ -287,13 +287,13 @@ static bool handle(mu_mesh *mesh, int rank, const mu_frame *frame)
     case MU_FRAME_ADDRESS:
         if (rank != 0 || !mu__frame_whereabouts(frame, &whereabouts))
             return false;
-        mu__rollcall_learn(mesh, &whereabouts);
+        mu__bootstrap_learn(mesh, &whereabouts);
         return true;
     case MU_FRAME_READY: peer->ready = true; return mesh->rank == 0;
     case MU_FRAME_GO:
         if (rank != 0)
             return false;
-        mu__rollcall_go(mesh);
+        mu__bootstrap_go(mesh);
         return true;
     case MU_FRAME_LEAVE:
         peer->state = MU_PEER_LEFT;
@@ -345,7 +345,7 @@ static void dispatch(mu_mesh *mesh, uint64_t data, int64_t now)
         break;
     case MU_SOURCE_LISTENER: mu__visitor_accept(mesh, mesh->listener.fds[index], now); break;
     case MU_SOURCE_PEER: mu__peer_event(mesh, index, now); break;
-    case MU_SOURCE_CALL: mu__rollcall_event(mesh, index, now); break;
+    case MU_SOURCE_CALL: mu__bootstrap_event(mesh, index, now); break;
     case MU_SOURCE_VISITOR: mu__visitor_event(mesh, index, now); break;
     }
 }
@@ -390,7 +390,7 @@ static void turn(mu_mesh *mesh)
 {
     const int64_t now = read_all(mesh);
     if (!mesh->joined && (mesh->failure.code == MU_OK || mu__mesh_lingers(mesh, now)))
-        mu__rollcall_turn(mesh, now);
+        mu__bootstrap_turn(mesh, now);
     mu__visitors_turn(mesh, now);
     mu__beats_turn(mesh, now);
     flush_all(mesh);
@@ -451,7 +451,7 @@ static void mesh_destroy(void *object)
         mu__mesh_wake(mesh);
         mu__worker_free(mesh->thread);
     }
-    mu__rollcall_end(mesh);
+    mu__bootstrap_end(mesh);
     mu__visitors_end(mesh);
     mu__arrivals_end(mesh);
     for (int rank = 0; mesh->peers != NULL && rank < mesh->ranks; rank++) {

@@ -1,7 +1,7 @@
 // A mesh: the processes of one job, joined. Each knows every other by name, hears at once when one dies, and can
 // talk to it.
 //
-// Joining is a roll call: every process connects to every other, proves that it has the cluster's key before any of
+// Joining is a bootstrap: every process connects to every other, proves that it has the cluster's key before any of
 // its bytes are interpreted, and learns who is there. The control connections then carry heartbeats, small messages
 // and news of failures; groups (group.c) make their data paths out of the same mesh: a shared segment where
 // processes are on one host, streams elsewhere. Knows nothing of cluster files, strategies and tensors.
@@ -25,7 +25,7 @@ typedef struct mu_mesh_options {
     const mu_mesh_peer *peers; // [ranks]
     const char *key;           // the cluster's shared key; NULL: none, then every address must be of the loopback
     bool plain;                // authenticate, but do not encrypt: see below
-    double join_seconds;       // how long the roll call may take; 0: MUSTER_TIMEOUT
+    double join_seconds;       // how long the bootstrap may take; 0: MUSTER_TIMEOUT
     double heartbeat_seconds;  // without a sign of life for so long a peer is lost; 0: MUSTER_HEARTBEAT (30)
     const char *greeting;      // what must be the same everywhere: version and options that change results
 } mu_mesh_options;

@@ -88,7 +88,7 @@ typedef struct mu_visitor {
     int64_t deadline_ns;
 } mu_visitor;
 
-// Connections from one address that did not prove the key, during the roll call.
+// Connections from one address that did not prove the key, during the bootstrap.
 typedef struct mu_strangers {
     char address[80];
     unsigned long n; // 0: a free row
@@ -187,13 +187,13 @@ void mu__peer_reason(mu_peer *peer, const char *why); // why it is away; cut if 
 // mu__peer_event reads what has come from a peer.
 void mu__peer_event(mu_mesh *mesh, int rank, int64_t now);
 
-// ---- Joining (rollcall.c, visitor.c) ------------------------------------------------------------
+// ---- Joining (bootstrap.c, visitor.c) -----------------------------------------------------------
 
-void mu__rollcall_turn(mu_mesh *mesh, int64_t now); // calls who is due, reports, ends at the deadline
-void mu__rollcall_event(mu_mesh *mesh, int rank, int64_t now);
-void mu__rollcall_learn(mu_mesh *mesh, const mu_whereabouts *whereabouts);
-void mu__rollcall_go(mu_mesh *mesh);  // everyone is linked with everyone
-void mu__rollcall_end(mu_mesh *mesh); // frees what calls hold
+void mu__bootstrap_turn(mu_mesh *mesh, int64_t now); // calls who is due, reports, ends at the deadline
+void mu__bootstrap_event(mu_mesh *mesh, int rank, int64_t now);
+void mu__bootstrap_learn(mu_mesh *mesh, const mu_whereabouts *whereabouts);
+void mu__bootstrap_go(mu_mesh *mesh);  // everyone is linked with everyone
+void mu__bootstrap_end(mu_mesh *mesh); // frees what calls hold
 void mu__visitor_accept(mu_mesh *mesh, int listener, int64_t now);
 void mu__visitor_event(mu_mesh *mesh, int index, int64_t now);
 void mu__visitors_turn(mu_mesh *mesh, int64_t now); // sends away who has taken too long

@@ -222,7 +222,7 @@ mu_network *mu__network_open(mu_mesh *mesh, const char *name, const void *commun
 }
 
 // What cannot be made up is left empty, so that all see it.
-static void make_up(mu_rendezvous *out, mu_kept_port *kept)
+static void make_up(mu_mpi_bootstrap *out, mu_kept_port *kept)
 {
     unsigned char secret[32];
     char host[256] = "";
@@ -238,7 +238,7 @@ static void make_up(mu_rendezvous *out, mu_kept_port *kept)
         snprintf(out->key + 2 * i, 3, "%02x", secret[i]);
 }
 
-mu_status mu__network_rendezvous(const void *communicator, bool first, mu_rendezvous *out, mu_kept_port *kept)
+mu_status mu__network_bootstrap(const void *communicator, bool first, mu_mpi_bootstrap *out, mu_kept_port *kept)
 {
     char why[512] = "";
     memset(out, 0, sizeof *out);

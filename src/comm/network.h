@@ -34,14 +34,14 @@ const char *mu__network_name(const mu_network *network); // "mpi" (static storag
 
 // What the processes of mpirun's world must know before there is a mesh: where the first one listens, and a key that
 // only they have.
-typedef struct mu_rendezvous {
+typedef struct mu_mpi_bootstrap {
     char address[272]; // "host:port"
     char key[65];
-} mu_rendezvous;
+} mu_mpi_bootstrap;
 
-// mu__network_rendezvous gives every process of mpirun's world what process 0, the one with `first`, makes up: a free
+// mu__network_bootstrap gives every process of mpirun's world what process 0, the one with `first`, makes up: a free
 // port of its host and a random key. Collective in MPI. The port is in `kept` (fd -1: there is none), for the caller
 // to give back once it listens, also after an error. Errors: FAILED_PRECONDITION without the MPI module.
-mu_status mu__network_rendezvous(const void *communicator, bool first, mu_rendezvous *out, mu_kept_port *kept);
+mu_status mu__network_bootstrap(const void *communicator, bool first, mu_mpi_bootstrap *out, mu_kept_port *kept);
 
 #endif

@@ -1,7 +1,7 @@
-// Who is turned away during the roll call, and when that ends the job.
+// Who is turned away during the bootstrap, and when that ends the job.
 //
 // Anybody can connect and say anything: a caller that has not proven the key is counted for the reports and otherwise
-// changes nothing, neither where it calls nor where it is called. Only a process with the key can end the roll call:
+// changes nothing, neither where it calls nor where it is called. Only a process with the key can end the bootstrap:
 // here a second process of one task. That could be the job before ours that is still ending, so it must last for some
 // seconds. Knows nothing of what was not liked.
 #include "comm/mesh_private.h"

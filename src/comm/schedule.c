@@ -7,7 +7,7 @@
 
 const char *mu__step_name(mu_step_kind kind)
 {
-    static const char *const names[] = {"meet", "announce", "barrier", "send",   "recv",
+    static const char *const names[] = {"rendezvous", "announce", "barrier", "send",   "recv",
                                         "flush", "copy",   "reduce",  "reduce_all"};
     return (unsigned)kind < MU_COUNT(names) ? names[kind] : "unknown";
 }
@@ -105,10 +105,10 @@ static void *port_area(const void *arg, int rank, mu_area area)
     return port->transport->area(port, rank, area);
 }
 
-static mu_status meet_step(mu_port *port, const mu_schedule *schedule)
+static mu_status rendezvous_step(mu_port *port, const mu_schedule *schedule)
 {
-    MU_TRY(port->transport->meet(port));
-    return schedule->meet == NULL ? MU_OK : schedule->meet(schedule->arg);
+    MU_TRY(port->transport->rendezvous(port));
+    return schedule->rendezvous == NULL ? MU_OK : schedule->rendezvous(schedule->arg);
 }
 
 static mu_status run_step(const memory *m, mu_port *port, const mu_step *step)
@@ -116,7 +116,7 @@ static mu_status run_step(const memory *m, mu_port *port, const mu_step *step)
     const mu_transport *transport = port->transport;
     const size_t bytes = (size_t)step->count * m->element;
     switch (step->kind) {
-    case MU_STEP_MEET: return meet_step(port, m->schedule);
+    case MU_STEP_RENDEZVOUS: return rendezvous_step(port, m->schedule);
     case MU_STEP_ANNOUNCE: return transport->announce != NULL ? transport->announce(port) : MU_OK;
     case MU_STEP_BARRIER: return transport->barrier(port);
     case MU_STEP_FLUSH: return transport->flush(port);
@@ -167,7 +167,7 @@ typedef struct sim_rank {
     const mu_steps *list;
     size_t at;
     int64_t round, bytes;
-    int at_barrier; // MU_STEP_MEET or MU_STEP_BARRIER, or
+    int at_barrier; // MU_STEP_RENDEZVOUS or MU_STEP_BARRIER, or
 } sim_rank;
 enum { SIM_NOWHERE = -1 };
 
@@ -252,7 +252,7 @@ static bool sim_flushed(simulation *sim, int rank)
     return true;
 }
 
-// The ranks [*low, *high) whose barrier this is: a meeting is everyone's, others are of one host.
+// The ranks [*low, *high) whose barrier this is: a rendezvous is everyone's, others are of one host.
 static void sim_company(const simulation *sim, int rank, mu_step_kind kind, int *low, int *high)
 {
     const mu_problem *problem = sim->problem;
@@ -291,7 +291,7 @@ static mu_status sim_step(simulation *sim, int rank, bool *done)
     const memory m = sim_memory(sim, rank);
     *done = true;
     switch (step->kind) {
-    case MU_STEP_MEET:
+    case MU_STEP_RENDEZVOUS:
     case MU_STEP_BARRIER: *done = sim_barrier(sim, rank, step->kind); break;
     case MU_STEP_ANNOUNCE: break;
     case MU_STEP_FLUSH: *done = sim_flushed(sim, rank); break;

@@ -157,44 +157,44 @@ mu_status mu__shm_barrier(mu_port *port)
     return mu__barrier_wait(&shm->head->barrier, &own->epoch, shm->here, (mu_patience)MU_PATIENCE(port));
 }
 
-void mu__shm_begin_meeting(mu_port *port)
+void mu__shm_begin_rendezvous(mu_port *port)
 {
     mu_shm *shm = port->shared;
     mu_shm_rank *own = port->state;
-    own->meeting = true;
-    atomic_store_explicit(&shm->slots[port->rank].meetings, ++own->meetings, memory_order_release);
+    own->rendezvous = true;
+    atomic_store_explicit(&shm->slots[port->rank].n_rendezvous, ++own->n_rendezvous, memory_order_release);
 }
 
 mu_board *mu__shm_board(const mu_port *port) { return ((mu_shm *)port->shared)->board; }
 
-uint32_t mu__shm_meetings(const mu_port *port, int rank)
+uint32_t mu__shm_rendezvous_count(const mu_port *port, int rank)
 {
     const mu_shm *shm = port->shared;
-    return atomic_load_explicit(&shm->slots[rank].meetings, memory_order_acquire);
+    return atomic_load_explicit(&shm->slots[rank].n_rendezvous, memory_order_acquire);
 }
 
-static mu_status shm_meet(mu_port *port)
+static mu_status shm_rendezvous(mu_port *port)
 {
     mu_shm_rank *own = port->state;
-    mu__shm_begin_meeting(port);
+    mu__shm_begin_rendezvous(port);
     const mu_status status = mu__shm_barrier(port);
-    own->meeting = status != MU_OK;
+    own->rendezvous = status != MU_OK;
     return status;
 }
 
-// A meeting has several waits; who has not come to it is known by the meetings, wherever they are. Who is waited for by
-// name comes with a message.
+// A rendezvous has several waits; who has not come to it is known by n_rendezvous, wherever they are. Who is waited for
+// by name comes with a message.
 bool mu__shm_has_come(const mu_port *port, int rank)
 {
     const mu_shm *shm = port->shared;
     const mu_shm_rank *own = port->state;
     if (port->waiting_for >= 0)
         return rank != port->waiting_for || (own->messages != NULL && atomic_load(own->messages) != own->seen);
-    const atomic_uint *theirs = own->meeting ? &shm->slots[rank].meetings : &shm->slots[rank].barriers;
+    const atomic_uint *theirs = own->rendezvous ? &shm->slots[rank].n_rendezvous : &shm->slots[rank].barriers;
     const uint32_t count = atomic_load_explicit(theirs, memory_order_relaxed);
-    if (!own->meeting && !mu__shm_is_here(shm, rank))
+    if (!own->rendezvous && !mu__shm_is_here(shm, rank))
         return true;
-    return (int32_t)(count - (own->meeting ? own->meetings : own->epoch)) >= 0;
+    return (int32_t)(count - (own->rendezvous ? own->n_rendezvous : own->epoch)) >= 0;
 }
 
 // ---- Messages -----------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ void mu__shm_reset(void *shared)
         memset(shm->board, 0, board_bytes(&shm->topology));
     for (int i = 0; i < shm->topology.ranks; i++) {
         atomic_store(&shm->slots[i].barriers, 0);
-        atomic_store(&shm->slots[i].meetings, 0);
+        atomic_store(&shm->slots[i].n_rendezvous, 0);
     }
     for (int i = 0; i < shm->here * shm->here; i++) {
         atomic_store(&shm->mailboxes[i].posted, 0);
@@ -350,7 +350,7 @@ const mu_transport mu__transport_shm = {
     .close = mu__shm_close,
     .signature = mu__shm_signature,
     .locate = mu__shm_locate,
-    .meet = shm_meet,
+    .rendezvous = shm_rendezvous,
     .barrier = mu__shm_barrier,
     .area = mu__shm_area,
     .send = mu__shm_send,
@@ -358,7 +358,7 @@ const mu_transport mu__transport_shm = {
     .flush = mu__shm_flush,
     .has_come = mu__shm_has_come,
     .board = mu__shm_board,
-    .meetings = mu__shm_meetings,
+    .n_rendezvous = mu__shm_rendezvous_count,
     .enter = mu__shm_enter,
     .leave = mu__shm_leave,
     .is_inside = mu__shm_is_inside,

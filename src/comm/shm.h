@@ -13,7 +13,7 @@ typedef struct mu_shm_slot {
     _Alignas(64) mu_signature signatures[2];
     _Alignas(64) unsigned char windows[2][MU_WINDOW_BYTES];
     _Alignas(64) atomic_uint barriers; // entered so far, for messages only
-    atomic_uint meetings;              // likewise
+    atomic_uint n_rendezvous;          // likewise
     atomic_bool inside;                // may be touching the others' memory
 } mu_shm_slot;
 
@@ -40,9 +40,9 @@ typedef struct mu_shm {
 // One rank's.
 typedef struct mu_shm_rank {
     uint32_t epoch;              // barriers entered
-    uint32_t meetings;           // entered
-    bool meeting;                // what it waits at is one
-    bool announced;              // it has sent its part of the meeting ahead
+    uint32_t n_rendezvous;       // entered
+    bool rendezvous;             // what it waits at is one
+    bool announced;              // it has sent its part of the rendezvous ahead
     const atomic_uint *messages; // the count of messages that it waits for to change; NULL: it waits for none
     unsigned seen;               // that count when it looked
 } mu_shm_rank;
@@ -58,7 +58,7 @@ mu_status mu__shm_recv(mu_port *port, int peer, void *data, size_t bytes);
 mu_status mu__shm_flush(mu_port *port);
 bool mu__shm_has_come(const mu_port *port, int rank);
 mu_board *mu__shm_board(const mu_port *port);
-uint32_t mu__shm_meetings(const mu_port *port, int rank);
+uint32_t mu__shm_rendezvous_count(const mu_port *port, int rank);
 bool mu__shm_enter(mu_port *port);
 void mu__shm_leave(mu_port *port);
 bool mu__shm_is_inside(const mu_port *port, int rank);
@@ -67,8 +67,8 @@ bool mu__shm_aborted(void *shared, mu_error_value *out);
 void mu__shm_reset(void *shared);
 void mu__shm_reset_rank(mu_port *port);
 
-// mu__shm_begin_meeting notes that this rank has come; mu__shm_is_here says whether `rank` is on this host.
-void mu__shm_begin_meeting(mu_port *port);
+// mu__shm_begin_rendezvous notes that this rank has come; mu__shm_is_here says whether `rank` is on this host.
+void mu__shm_begin_rendezvous(mu_port *port);
 bool mu__shm_is_here(const mu_shm *shm, int rank);
 
 #endif

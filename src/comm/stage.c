@@ -101,7 +101,7 @@ static mu_status add_piece(staging *s, mu_steps *out)
         mu_step step = s->list.items[i];
         use_stage(s, &step.from, &step.from_at);
         use_stage(s, &step.to, &step.to_at);
-        if (step.kind != MU_STEP_MEET)
+        if (step.kind != MU_STEP_RENDEZVOUS)
             MU_TRY(mu__add_step(out, step));
     }
     out->scratch = MU_MAX(out->scratch, s->list.scratch);
@@ -111,7 +111,7 @@ static mu_status add_piece(staging *s, mu_steps *out)
 static mu_status add_pieces(staging *s, mu_steps *out)
 {
     const int64_t half = (int64_t)(MU_STAGE_BYTES / 2 / s->problem->element);
-    MU_TRY(mu__add_plain(out, MU_STEP_MEET));
+    MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     for (int turn = 0; s->at < s->total; turn++) {
         s->base = turn % 2 * half;
         s->n = MU_MIN(s->piece, s->total - s->at);

@@ -47,7 +47,7 @@ struct mu_strategy {
     struct mu_job *job;                   // retained, and entered while `mesh` is there; NULL for one worker
     mu_mesh *mesh;                        // the job's, of all workers; NULL for one
     mu_group *workers;                    // one rank per worker; NULL for one
-    int64_t meetings;                     // of the workers outside of steps, so far
+    int64_t n_rendezvous;                 // of the workers outside of steps, so far
     mu_cluster *cluster;                  // retained; NULL for strategies of one process
     bool sealed;                          // the cluster is the environment's, which must not change any more
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order

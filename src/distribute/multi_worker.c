@@ -1,6 +1,6 @@
 // MultiWorkerMirroredStrategy: the same variables and steps on the replicas of several processes.
 //
-// Making it joins the job: a roll call of all workers of the cluster (a second strategy finds the job there), after
+// Making it joins the job: a bootstrap of all workers of the cluster (a second strategy finds the job there), after
 // which those of one host divide its cores; then two groups, one of all replicas for the collectives of steps, one of
 // all workers for what is put together outside of them. From there on it is a MirroredStrategy whose local replicas are
 // some of more. A cluster of one worker, or none, needs no network.
@@ -14,13 +14,13 @@ static const mu_strategy_ops multi_worker_ops = {.name = "MultiWorkerMirroredStr
 
 // ---- Who takes part -----------------------------------------------------------------------------
 
-typedef struct roll {
+typedef struct bootstrap {
     int n;
     mu_mesh_peer *peers;   // in order of their worker index
     char **names;
-} roll;
+} bootstrap;
 
-static void roll_free(roll *r)
+static void bootstrap_free(bootstrap *r)
 {
     for (int i = 0; r->names && i < r->n; i++)
         mu__free(r->names[i]);
@@ -28,7 +28,7 @@ static void roll_free(roll *r)
     mu__free(r->peers);
 }
 
-static mu_status call_job(const mu_cluster_spec *spec, const char *job, roll *r)
+static mu_status bootstrap_job(const mu_cluster_spec *spec, const char *job, bootstrap *r)
 {
     const int n = mu__spec_find(spec, job) ? mu_cluster_spec_num_tasks(spec, job) : 0;
     for (int i = 0; i < n; i++, r->n++) {
@@ -43,16 +43,16 @@ static mu_status call_job(const mu_cluster_spec *spec, const char *job, roll *r)
 }
 
 // The chief is worker 0; evaluators are a cluster by themselves.
-static mu_status call_roll(const mu_cluster_spec *spec, const char *task_type, int workers, roll *r)
+static mu_status bootstrap_workers(const mu_cluster_spec *spec, const char *task_type, int workers, bootstrap *r)
 {
     r->names = mu__calloc((size_t)workers, sizeof *r->names);
     r->peers = mu__calloc((size_t)workers, sizeof *r->peers);
     if (!r->names || !r->peers)
         return MU_RESOURCE_EXHAUSTED;
     if (strcmp(task_type, "evaluator") == 0)
-        return call_job(spec, "evaluator", r);
-    MU_TRY(call_job(spec, "chief", r));
-    return call_job(spec, "worker", r);
+        return bootstrap_job(spec, "evaluator", r);
+    MU_TRY(bootstrap_job(spec, "chief", r));
+    return bootstrap_job(spec, "worker", r);
 }
 
 // ---- Joining ------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ typedef struct joining {
     mu_cluster *cluster;
     mu_communication_options options;
     int worker, n_workers;
-    roll roll;
+    bootstrap bootstrap;
     mu_job *job;
     mu_mesh *mesh;  // entered; NULL for one worker
 } joining;
@@ -71,17 +71,18 @@ typedef struct joining {
 // collectives then go through MPI too, unless something else is asked for.
 static void choose_mpi(joining *j)
 {
-    const bool no_address = j->roll.peers[0].address[0] == '\0';
+    const bool no_address = j->bootstrap.peers[0].address[0] == '\0';
     if (j->options.implementation == MU_COMM_AUTO && (no_address || j->options.mpi_communicator))
         j->options.implementation = MU_COMM_MPI;
 }
 
-static mu_status meet_through_mpi(const joining *j, mu_mesh_peer *first, mu_rendezvous *meeting, mu_kept_port *kept,
-                                  char **key)
+static mu_status bootstrap_through_mpi(const joining *j, mu_mesh_peer *first, mu_mpi_bootstrap *meeting,
+                                       mu_kept_port *kept,
+                                       char **key)
 {
     if (first->address[0] != '\0')
         return MU_OK;
-    MU_TRY(mu__network_rendezvous(j->options.mpi_communicator, j->worker == 0, meeting, kept));
+    MU_TRY(mu__network_bootstrap(j->options.mpi_communicator, j->worker == 0, meeting, kept));
     first->address = meeting->address;
     if (*key)
         return MU_OK;
@@ -134,15 +135,15 @@ static mu_status divide_cores(mu_mesh *mesh)
 static mu_mesh *join_job(void *arg)
 {
     const joining *j = arg;
-    mu_rendezvous meeting;
+    mu_mpi_bootstrap meeting;
     mu_kept_port kept = {.fd = -1};
     mu_mesh *mesh = NULL;
     char *key = NULL;
     mu_mesh_peer *peers = mu__calloc((size_t)j->n_workers, sizeof *peers);
     if (!peers || mu__mesh_key(&key) != MU_OK)
         goto out;
-    memcpy(peers, j->roll.peers, (size_t)j->n_workers * sizeof *peers);
-    if (meet_through_mpi(j, &peers[0], &meeting, &kept, &key) == MU_OK)
+    memcpy(peers, j->bootstrap.peers, (size_t)j->n_workers * sizeof *peers);
+    if (bootstrap_through_mpi(j, &peers[0], &meeting, &kept, &key) == MU_OK)
         mesh = call_all(j, peers, key);
     if (mesh && divide_cores(mesh) != MU_OK) {
         mu_release(mesh);
@@ -234,7 +235,7 @@ static mu_status read_cluster(joining *j)
     j->worker = mu_cluster_worker_index(j->cluster);
     if (j->n_workers < 1 || j->worker < 0)
         return mu_error_code();
-    return call_roll(spec, task_type, j->n_workers, &j->roll);
+    return bootstrap_workers(spec, task_type, j->n_workers, &j->bootstrap);
 }
 
 // What is wrong with this process alone is found before the others are met.
@@ -247,7 +248,7 @@ static mu_status enter_job(joining *j)
         return MU_OK;
     choose_mpi(j);
     j->job = mu__job_of(mu__runtime());
-    j->mesh = j->job ? mu__job_enter(j->job, j->worker, j->n_workers, j->roll.peers, join_job, j) : NULL;
+    j->mesh = j->job ? mu__job_enter(j->job, j->worker, j->n_workers, j->bootstrap.peers, join_job, j) : NULL;
     return j->mesh ? MU_OK : mu_error_code();
 }
 
@@ -295,7 +296,7 @@ static mu_strategy *join_cluster(joining *j)
         strategy = make_strategy(j);
     else
         mu_release(j->job);
-    roll_free(&j->roll);
+    bootstrap_free(&j->bootstrap);
     return strategy;
 }
 

@@ -1,21 +1,22 @@
 // Eager replicas: threads that run strictly one at a time, and switch only where they meet.
 //
-// The calling thread coordinates. It lets replica 0 run to its first meeting point (a merge or a collective) or
+// The calling thread coordinates. It lets replica 0 run to its first rendezvous (a merge or a collective) or
 // to its end, then replica 1, and so on; when all have paused it does what they met for, and starts again from
-// replica 0. So the user's C code needs no locks, and a wrong number of meetings is seen at once: nobody waits
+// replica 0. So the user's C code needs no locks, and a wrong number of collectives is seen at once: nobody waits
 // for a replica that has ended. Collectives of ops arrive here too, through the mu_collective of each replica; with
 // several workers each coordinator then meets the others'. A merge is of the worker's own replicas.
 #include "distribute/distribute.h"
 
 #include <signal.h>
 
-typedef enum meeting_kind { MEET_MERGE, MEET_ASSIGN, MEET_REDUCE, MEET_GATHER, MEET_BROADCAST } meeting_kind;
+typedef enum rendezvous_kind { RENDEZVOUS_MERGE, MEET_ASSIGN, RENDEZVOUS_REDUCE, RENDEZVOUS_GATHER,
+    RENDEZVOUS_BROADCAST } rendezvous_kind;
 
-static const char *const meeting_names[] = {"merge_call", "assignment", "all_reduce", "all_gather", "broadcast"};
+static const char *const rendezvous_names[] = {"merge_call", "assignment", "all_reduce", "all_gather", "broadcast"};
 
 // What a paused replica asks for; it lies on the stack of that replica.
-typedef struct meeting {
-    meeting_kind kind;
+typedef struct rendezvous {
+    rendezvous_kind kind;
     const char *name;               // what a collective is called, which variable is assigned; NULL: a merge
     const mu_variable *variable;    // of an assignment: to what
     mu_update update;               // and which
@@ -30,7 +31,7 @@ typedef struct meeting {
     const int64_t *counts;
     int root;
     const mu_form *form;            // of a collective
-} meeting;
+} rendezvous;
 
 typedef enum turn_stage { NOT_STARTED, PAUSED, ENDED } turn_stage;
 
@@ -42,7 +43,7 @@ typedef struct turn {
     turn_stage stage;
     mu_value *arguments, *result;   // owned
     mu_error_value error;
-    meeting *meeting;
+    rendezvous *rendezvous;
 } turn;
 
 // A variable that replica 0 made, and how many of the others have come for it.
@@ -82,13 +83,13 @@ static void hand_over(turn *t, turn_stage stage, bool come_back)
     pthread_mutex_unlock(&run->lock);
 }
 
-static mu_status meet(turn *t, meeting *what)
+static mu_status wait_at_rendezvous(turn *t, rendezvous *what)
 {
     struct mu_turns *run = t->head.turns;
     if (run->cause.code == MU_OK) {
-        t->meeting = what;
+        t->rendezvous = what;
         hand_over(t, PAUSED, true);
-        t->meeting = NULL;
+        t->rendezvous = NULL;
     }
     return mu__error_raise(&run->cause);
 }
@@ -119,20 +120,20 @@ static turn *turn_of(const mu_collective *self)
 }
 
 // What was said of the operation is its own: nothing is said of the next.
-static mu_status meet_in(mu_collective *self, meeting *what)
+static mu_status meet_in(mu_collective *self, rendezvous *what)
 {
     turn *t = turn_of(self);
     what->form = &t->form;
-    const mu_status status = meet(t, what);
+    const mu_status status = wait_at_rendezvous(t, what);
     t->form.hash = 0;
     return status;
 }
 
-static mu_status meet_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
-                                 mu_dtype dtype, void *data, int64_t count)
+static mu_status rendezvous_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
+                                       mu_dtype dtype, void *data, int64_t count)
 {
     (void)number;
-    return meet_in(self, &(meeting){.kind = MEET_REDUCE,
+    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_REDUCE,
                                     .name = name,
                                     .reduction = reduction,
                                     .dtype = dtype,
@@ -140,11 +141,12 @@ static mu_status meet_all_reduce(mu_collective *self, int64_t number, const char
                                     .count = count});
 }
 
-static mu_status meet_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
-                                 int64_t count, void *out, const int64_t *counts)
+static mu_status rendezvous_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
+                                       const void *in,
+                                       int64_t count, void *out, const int64_t *counts)
 {
     (void)number;
-    return meet_in(self, &(meeting){.kind = MEET_GATHER,
+    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_GATHER,
                                     .name = name,
                                     .dtype = dtype,
                                     .in = in,
@@ -153,11 +155,11 @@ static mu_status meet_all_gather(mu_collective *self, int64_t number, const char
                                     .counts = counts});
 }
 
-static mu_status meet_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
-                                int64_t count, int root)
+static mu_status rendezvous_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
+                                      int64_t count, int root)
 {
     (void)number;
-    return meet_in(self, &(meeting){.kind = MEET_BROADCAST,
+    return meet_in(self, &(rendezvous){.kind = RENDEZVOUS_BROADCAST,
                                     .name = name,
                                     .dtype = dtype,
                                     .data = data,
@@ -169,44 +171,44 @@ static mu_status meet_broadcast(mu_collective *self, int64_t number, const char 
 
 static mu_status complain_form(const struct mu_turns *run, int r)
 {
-    const meeting *first = run->turns[0].meeting, *other = run->turns[r].meeting;
+    const rendezvous *first = run->turns[0].rendezvous, *other = run->turns[r].rendezvous;
     char text[MU_FORM_TEXT], text_r[MU_FORM_TEXT];
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s \"%s\": replica %d brings %s, replica %d %s; all replicas must bring the same shapes, and the "
                      "same axis to a gather",
-                     meeting_names[first->kind], first->name, run->strategy->first_replica,
+                     rendezvous_names[first->kind], first->name, run->strategy->first_replica,
                      mu__form_text(first->form, text), run->strategy->first_replica + r,
                      mu__form_text(other->form, text_r));
 }
 
 enum { MEETING_TEXT = 160 };
 
-static const char *meeting_text(const meeting *what, char text[MEETING_TEXT])
+static const char *meeting_text(const rendezvous *what, char text[MEETING_TEXT])
 {
     static const char *const updates[] = {"mu_variable_assign", "mu_variable_assign_add", "mu_variable_assign_sub"};
     if (what->kind == MEET_ASSIGN)
         snprintf(text, MEETING_TEXT, "%s to variable '%s'", updates[what->update], what->name);
     else if (what->name && what->name[0])
-        snprintf(text, MEETING_TEXT, "%s of '%s'", meeting_names[what->kind], what->name);
+        snprintf(text, MEETING_TEXT, "%s of '%s'", rendezvous_names[what->kind], what->name);
     else
-        snprintf(text, MEETING_TEXT, "%s", meeting_names[what->kind]);
+        snprintf(text, MEETING_TEXT, "%s", rendezvous_names[what->kind]);
     return text;
 }
 
 // Merges have one function, the first replica's, whatever the others have brought.
-static bool same_call(const meeting *a, const meeting *b)
+static bool same_call(const rendezvous *a, const rendezvous *b)
 {
     return a->kind == b->kind && a->update == b->update && a->variable == b->variable &&
            strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
 }
 
-static mu_status check_meeting(const struct mu_turns *run)
+static mu_status check_rendezvous(const struct mu_turns *run)
 {
-    const meeting *first = run->turns[0].meeting;
+    const rendezvous *first = run->turns[0].rendezvous;
     const int id = run->strategy->first_replica;
     char mine[MEETING_TEXT], theirs[MEETING_TEXT];
     for (int r = 1; r < run->n; r++) {
-        const meeting *other = run->turns[r].meeting;
+        const rendezvous *other = run->turns[r].rendezvous;
         if (!same_call(first, other))
             return mu__error(MU_FAILED_PRECONDITION,
                              "replica %d calls %s where replica %d calls %s%s; nothing was written. Replicas must make "
@@ -219,7 +221,7 @@ static mu_status check_meeting(const struct mu_turns *run)
             return complain_form(run, r);
         if (first->kind > MEET_ASSIGN &&
             (other->dtype != first->dtype || other->reduction != first->reduction || other->root != first->root ||
-             (first->kind != MEET_GATHER && other->count != first->count)))
+             (first->kind != RENDEZVOUS_GATHER && other->count != first->count)))
             return mu__error(MU_INVALID_ARGUMENT,
                              "%s: replica %d has %lld elements of %s, replica %d has %lld of %s, or they ask for "
                              "different operations; all replicas must ask for the same",
@@ -229,7 +231,7 @@ static mu_status check_meeting(const struct mu_turns *run)
     return MU_OK;
 }
 
-static void reduce_blocks(const meeting *what, int n_dst, void *const *dst, int n_src, const void *const *src)
+static void reduce_blocks(const rendezvous *what, int n_dst, void *const *dst, int n_src, const void *const *src)
 {
     mu__reduce(&(mu_reduce_args){.dtype = what->dtype, .reduction = what->reduction, .n_dst = n_dst, .n_src = n_src,
                                  .dst = dst, .src = src, .count = what->count,
@@ -239,7 +241,7 @@ static void reduce_blocks(const meeting *what, int n_dst, void *const *dst, int 
 // Fetches the blocks of all workers' replicas, so that they are added in replica order.
 static mu_status reduce_with_others(const struct mu_turns *run)
 {
-    const meeting *first = run->turns[0].meeting;
+    const rendezvous *first = run->turns[0].rendezvous;
     char what[MU_WHAT_BYTES];
     snprintf(what, sizeof what, "all_reduce %s", first->name);
     const int all = run->strategy->n_replicas, workers = run->strategy->n_workers;
@@ -252,7 +254,7 @@ static mu_status reduce_with_others(const struct mu_turns *run)
     for (int w = 0; status == MU_OK && w < workers; w++)
         counts[w] = first->count * run->n;
     for (int r = 0; status == MU_OK && r < run->n; r++)
-        memcpy(mine + bytes * (size_t)r, dst[r] = run->turns[r].meeting->data, bytes);
+        memcpy(mine + bytes * (size_t)r, dst[r] = run->turns[r].rendezvous->data, bytes);
     for (int r = 0; status == MU_OK && r < all; r++)
         src[r] = blocks + bytes * (size_t)r;
     if (status == MU_OK)
@@ -270,7 +272,7 @@ static mu_status reduce_with_others(const struct mu_turns *run)
 // `mine` is this worker's piece of the whole, in its place.
 static mu_status gather_with_others(const struct mu_turns *run, const void *mine)
 {
-    const meeting *first = run->turns[0].meeting;
+    const rendezvous *first = run->turns[0].rendezvous;
     if (run->strategy->n_workers < 2)
         return MU_OK;
     int64_t *counts = mu__calloc((size_t)run->strategy->n_workers, sizeof *counts);
@@ -284,9 +286,9 @@ static mu_status gather_with_others(const struct mu_turns *run, const void *mine
     return status;
 }
 
-static mu_status reduce_meeting(const struct mu_turns *run)
+static mu_status reduce_at_rendezvous(const struct mu_turns *run)
 {
-    const meeting *first = run->turns[0].meeting;
+    const rendezvous *first = run->turns[0].rendezvous;
     if (!mu__reduce_supports(first->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "all_reduce: %s cannot be reduced; cast it to a number",
                          mu_dtype_name(first->dtype));
@@ -296,7 +298,7 @@ static mu_status reduce_meeting(const struct mu_turns *run)
     if (!parts)
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < run->n; r++)
-        parts[r] = run->turns[r].meeting->data;
+        parts[r] = run->turns[r].rendezvous->data;
     if (mu__has_way(run->strategy->cross_device, first->reduction, first->dtype)) {
         const mu_status status = mu__reduce_arrays(run->strategy->cross_device, first->reduction, first->dtype,
                                                    first->count, run->n, parts, run->n, parts);
@@ -310,10 +312,10 @@ static mu_status reduce_meeting(const struct mu_turns *run)
 
 static mu_status check_counts(const struct mu_turns *run, int from)
 {
-    const int64_t brought = run->turns[from].meeting->count;
+    const int64_t brought = run->turns[from].rendezvous->count;
     const int id = run->strategy->first_replica + from;
     for (int to = 0; to < run->n; to++) {
-        const int64_t expected = run->turns[to].meeting->counts[id];
+        const int64_t expected = run->turns[to].rendezvous->counts[id];
         if (expected != brought)
             return mu__error(MU_INVALID_ARGUMENT,
                              "all_gather: replica %d expects %lld elements of replica %d, which has %lld",
@@ -322,9 +324,9 @@ static mu_status check_counts(const struct mu_turns *run, int from)
     return MU_OK;
 }
 
-static mu_status gather_meeting(const struct mu_turns *run)
+static mu_status gather_at_rendezvous(const struct mu_turns *run)
 {
-    const meeting *first = run->turns[0].meeting;
+    const rendezvous *first = run->turns[0].rendezvous;
     const size_t element = mu_dtype_bytes(first->dtype);
     size_t at = 0;
     for (int r = 0; r < run->strategy->first_replica; r++)
@@ -332,7 +334,7 @@ static mu_status gather_meeting(const struct mu_turns *run)
     char *const mine = (char *)first->data + at;
     size_t bytes = 0, total = 0;
     for (int from = 0; from < run->n; from++) {
-        const meeting *source = run->turns[from].meeting;
+        const rendezvous *source = run->turns[from].rendezvous;
         MU_TRY(check_counts(run, from));
         memcpy(mine + bytes, source->in, (size_t)source->count * element);
         bytes += (size_t)source->count * element;
@@ -341,19 +343,19 @@ static mu_status gather_meeting(const struct mu_turns *run)
     for (int r = 0; r < run->strategy->n_replicas; r++)
         total += (size_t)first->counts[r] * element;
     for (int to = 1; to < run->n; to++)
-        memcpy(run->turns[to].meeting->data, first->data, total);
+        memcpy(run->turns[to].rendezvous->data, first->data, total);
     return MU_OK;
 }
 
-static mu_status broadcast_meeting(const struct mu_turns *run)
+static mu_status broadcast_at_rendezvous(const struct mu_turns *run)
 {
-    const meeting *first = run->turns[0].meeting;
+    const rendezvous *first = run->turns[0].rendezvous;
     const int worker = first->root / run->n, local = worker == run->strategy->worker ? first->root % run->n : 0;
-    const meeting *root = run->turns[local].meeting;
+    const rendezvous *root = run->turns[local].rendezvous;
     MU_TRY(mu__workers_take(run->strategy, first->name, first->form, root->dtype, root->data, root->count, worker));
     for (int r = 0; r < run->n; r++)
-        if (run->turns[r].meeting != root)
-            memcpy(run->turns[r].meeting->data, root->data, (size_t)root->count * mu_dtype_bytes(root->dtype));
+        if (run->turns[r].rendezvous != root)
+            memcpy(run->turns[r].rendezvous->data, root->data, (size_t)root->count * mu_dtype_bytes(root->dtype));
     return MU_OK;
 }
 
@@ -361,7 +363,7 @@ static mu_status hand_out(struct mu_turns *run, const mu_value *result)
 {
     MU_TRY(mu__need_components(run->strategy, result, "mu_merge_call: the result"));
     for (int r = 0; r < run->n; r++) {
-        meeting *m = run->turns[r].meeting;
+        rendezvous *m = run->turns[r].rendezvous;
         m->result = result ? mu__select_for(run->strategy, result, r, run->number)
                            : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
         if (!m->result)
@@ -374,16 +376,16 @@ static mu_value *regroup_arguments(const struct mu_turns *run)
 {
     mu_value **values = mu__calloc((size_t)run->n, sizeof *values), *grouped = NULL;
     for (int r = 0; values && r < run->n; r++)
-        values[r] = run->turns[r].meeting->arguments;
+        values[r] = run->turns[r].rendezvous->arguments;
     if (values)
         grouped = mu__regroup(run->n, values);
     mu__free(values);
     return grouped;
 }
 
-static mu_status merge_meeting(struct mu_turns *run)
+static mu_status merge_at_rendezvous(struct mu_turns *run)
 {
-    const meeting *first = run->turns[0].meeting;
+    const rendezvous *first = run->turns[0].rendezvous;
     mu_pool *pool = mu_pool_open();
     mu_value *grouped = pool ? mu__give(regroup_arguments(run)) : NULL;
     if (grouped) {
@@ -398,13 +400,13 @@ static mu_status merge_meeting(struct mu_turns *run)
     return mu_error_code();
 }
 
-static mu_status hold_meeting(struct mu_turns *run)
+static mu_status run_rendezvous(struct mu_turns *run)
 {
-    static mu_status (*const hold[])(const struct mu_turns *) = {NULL, NULL, reduce_meeting, gather_meeting,
-                                                                 broadcast_meeting};
-    MU_TRY(check_meeting(run));
-    const meeting_kind kind = run->turns[0].meeting->kind;
-    return hold[kind] ? hold[kind](run) : merge_meeting(run);
+    static mu_status (*const hold[])(const struct mu_turns *) = {NULL, NULL, reduce_at_rendezvous, gather_at_rendezvous,
+                                                                 broadcast_at_rendezvous};
+    MU_TRY(check_rendezvous(run));
+    const rendezvous_kind kind = run->turns[0].rendezvous->kind;
+    return hold[kind] ? hold[kind](run) : merge_at_rendezvous(run);
 }
 
 // ---- Coordination -------------------------------------------------------------------------------
@@ -448,7 +450,7 @@ static mu_status count_ends(const struct mu_turns *run, int *ended)
     return mu__error(MU_FAILED_PRECONDITION,
                      "replica %d has ended while replica %d is in %s: the replicas made different numbers of "
                      "merge or collective calls; each must make the same",
-                     gone, paused, meeting_names[run->turns[paused].meeting->kind]);
+                     gone, paused, rendezvous_names[run->turns[paused].rendezvous->kind]);
 }
 
 static mu_status drive(struct mu_turns *run)
@@ -461,7 +463,7 @@ static mu_status drive(struct mu_turns *run)
         MU_TRY(count_ends(run, &ended));
         if (ended == run->n)
             return MU_OK;
-        MU_TRY(hold_meeting(run));
+        MU_TRY(run_rendezvous(run));
     }
 }
 
@@ -490,9 +492,9 @@ static mu_status prepare(struct mu_turns *run, const mu_value *arguments)
         t->collective = (mu_collective){.rank = run->strategy->first_replica + r,
                                         .size = run->strategy->n_replicas,
                                         .form = &t->form,
-                                        .all_reduce = meet_all_reduce,
-                                        .all_gather = meet_all_gather,
-                                        .broadcast = meet_broadcast};
+                                        .all_reduce = rendezvous_all_reduce,
+                                        .all_gather = rendezvous_all_gather,
+                                        .broadcast = rendezvous_broadcast};
         t->head = (mu_strategy_replica){.replica = {.id = run->strategy->first_replica + r,
                                                     .collective = &t->collective,
                                                     .run = run->number},
@@ -552,9 +554,9 @@ mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, con
     return result;
 }
 
-static mu_value *meet_and_take(meeting *what)
+static mu_value *meet_and_take(rendezvous *what)
 {
-    if (meet((turn *)mu__replica(), what) == MU_OK)
+    if (wait_at_rendezvous((turn *)mu__replica(), what) == MU_OK)
         return mu__give(what->result);
     mu_release(what->result);
     return NULL;
@@ -562,12 +564,12 @@ static mu_value *meet_and_take(meeting *what)
 
 mu_value *mu__turns_merge(mu_merge_fn *fn, void *arg, mu_value *arguments)
 {
-    return meet_and_take(&(meeting){.kind = MEET_MERGE, .fn = fn, .arg = arg, .arguments = arguments});
+    return meet_and_take(&(rendezvous){.kind = RENDEZVOUS_MERGE, .fn = fn, .arg = arg, .arguments = arguments});
 }
 
 mu_value *mu__turns_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value)
 {
-    return meet_and_take(&(meeting){.kind = MEET_ASSIGN,
+    return meet_and_take(&(rendezvous){.kind = MEET_ASSIGN,
                                     .name = variable->resource.name,
                                     .variable = variable,
                                     .update = update,

@@ -13,16 +13,16 @@
 // No text that workers tell each other is nearly as long: states of pipelines, structures of elements.
 enum { LONGEST_TEXT = 64 << 20 };
 
-static mu_collective *meeting(mu_strategy *strategy, const char *what, int64_t *number)
+static mu_collective *begin_rendezvous(mu_strategy *strategy, const char *what, int64_t *number)
 {
     mu_collective *collective = mu__group_member(strategy->workers, 0);
-    *number = ++strategy->meetings;
+    *number = ++strategy->n_rendezvous;
     mu__mesh_doing(strategy->mesh, "in meeting", *number, what);
     return collective;
 }
 
-// What a meeting ends with.
-static mu_status met(mu_strategy *strategy, mu_status status)
+// What a rendezvous ends with.
+static mu_status end_rendezvous(mu_strategy *strategy, mu_status status)
 {
     mu__strategy_done(strategy);
     return status;
@@ -33,8 +33,8 @@ mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtyp
     int64_t number;
     if (strategy->n_workers < 2)
         return MU_OK;
-    mu_collective *all = meeting(strategy, what, &number);
-    return met(strategy, all->all_reduce(all, number, what, MU_REDUCTION_SUM, dtype, numbers, n));
+    mu_collective *all = begin_rendezvous(strategy, what, &number);
+    return end_rendezvous(strategy, all->all_reduce(all, number, what, MU_REDUCTION_SUM, dtype, numbers, n));
 }
 
 mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t numbers[2])
@@ -56,11 +56,12 @@ mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, con
                                     const void *mine, void *all, const int64_t *counts)
 {
     int64_t number;
-    mu_collective *collective = meeting(strategy, what, &number);
+    mu_collective *collective = begin_rendezvous(strategy, what, &number);
     if (form)
         *collective->form = *form;
-    return met(strategy, collective->all_gather(collective, number, what, dtype, mine, counts[strategy->worker], all,
-                                                counts));
+    return end_rendezvous(strategy, collective->all_gather(collective, number, what, dtype, mine,
+                                                           counts[strategy->worker], all,
+                                                           counts));
 }
 
 mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const double *parts, double *sums)
@@ -90,10 +91,10 @@ mu_status mu__workers_take(mu_strategy *strategy, const char *what, const mu_for
     int64_t number;
     if (strategy->n_workers < 2)
         return MU_OK;
-    mu_collective *all = meeting(strategy, what, &number);
+    mu_collective *all = begin_rendezvous(strategy, what, &number);
     if (form)
         *all->form = *form;
-    return met(strategy, all->broadcast(all, number, what, dtype, data, n, worker));
+    return end_rendezvous(strategy, all->broadcast(all, number, what, dtype, data, n, worker));
 }
 
 mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_tensor *mine)
@@ -116,8 +117,8 @@ mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_t
 mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *number)
 {
     int64_t identity;
-    mu_collective *all = meeting(strategy, what, &identity);
-    return met(strategy, all->all_reduce(all, identity, what, MU_REDUCTION_MIN, MU_I64, number, 1));
+    mu_collective *all = begin_rendezvous(strategy, what, &identity);
+    return end_rendezvous(strategy, all->all_reduce(all, identity, what, MU_REDUCTION_MIN, MU_I64, number, 1));
 }
 
 mu_status mu__workers_written(mu_strategy *strategy, mu_status status)

@@ -422,7 +422,7 @@ const one_case device_cases[] = {
     {"core-128", core_128, NULL},
     {"core-130", core_130, NULL},
     {"core-131", core_131, NULL},
-    {"core-133", NULL, "a group has one size; workers that disagree are refused at the roll call (ranks/failures)"},
+    {"core-133", NULL, "a group has one size; workers that disagree are refused at the bootstrap (ranks/failures)"},
     {"core-134", core_134, NULL},
     {"core-136", core_136, NULL},
     {"core-137", core_137, NULL},

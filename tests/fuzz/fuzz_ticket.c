@@ -1,4 +1,4 @@
-// Fuzzes the tickets that hosts send each other at a meeting: the input is two of them. What is taken is within its
+// Fuzzes the tickets that hosts send each other at a rendezvous: the input is two of them. What is taken is within its
 // bounds, and two that differ are put into words whatever they hold.
 #include "comm/group.h"
 

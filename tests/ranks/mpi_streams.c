@@ -50,9 +50,9 @@ static int do_everything(mu_mesh *mesh)
 
 static mu_mesh *join(int rank)
 {
-    static mu_rendezvous meeting;
+    static mu_mpi_bootstrap meeting;
     mu_kept_port kept; // until this process ends
-    if (mu__network_rendezvous(NULL, rank == 0, &meeting, &kept) != MU_OK)
+    if (mu__network_bootstrap(NULL, rank == 0, &meeting, &kept) != MU_OK)
         return NULL;
     for (int i = 0; i < test_ranks; i++) {
         snprintf(test_peer_names[i], sizeof test_peer_names[i], "/job:worker/task:%d", i);

@@ -334,7 +334,7 @@ static void test_simulation_finds_faults(void **state)
 {
     const mu_step send = {.kind = MU_STEP_SEND, .peer = 1, .from = MU_AREA_DATA, .count = 1};
     const mu_step recv = {.kind = MU_STEP_RECV, .peer = 1, .to = MU_AREA_SCRATCH, .count = 1};
-    mu_step recv_0 = recv, recv_two = recv, meet = {.kind = MU_STEP_MEET}, a = recv, b = send;
+    mu_step recv_0 = recv, recv_two = recv, meet = {.kind = MU_STEP_RENDEZVOUS}, a = recv, b = send;
     (void)state;
     recv_0.peer = recv_two.peer = 0;
     recv_0.owner = recv_two.owner = 1;

@@ -1,4 +1,4 @@
-// The roll call: how the processes of a job find each other.
+// The bootstrap: how the processes of a job find each other.
 //
 // Each process calls all lower ranks and is called by the higher ones (visitor.c). A call is tried again, with growing
 // pauses, until the deadline: the other may not have started, its name may not be known yet, its port may still belong
@@ -152,13 +152,13 @@ static void hang_up(mu_call *call)
     call->stage = MU_CALL_IDLE;
 }
 
-void mu__rollcall_end(mu_mesh *mesh)
+void mu__bootstrap_end(mu_mesh *mesh)
 {
     for (int rank = 0; mesh->peers != NULL && rank < mesh->ranks; rank++)
         hang_up(&mesh->peers[rank].call);
 }
 
-void mu__rollcall_learn(mu_mesh *mesh, const mu_whereabouts *whereabouts)
+void mu__bootstrap_learn(mu_mesh *mesh, const mu_whereabouts *whereabouts)
 {
     if (whereabouts->rank >= mesh->ranks || !mesh->peers[whereabouts->rank].learned)
         return;
@@ -358,7 +358,7 @@ static void await_welcome(mu_mesh *mesh, int rank, int64_t now)
         welcomed(mesh, rank, &frame, now);
 }
 
-void mu__rollcall_event(mu_mesh *mesh, int rank, int64_t now)
+void mu__bootstrap_event(mu_mesh *mesh, int rank, int64_t now)
 {
     mu_call *call = &mesh->peers[rank].call;
     if (call->stage == MU_CALL_CONNECT)
@@ -439,7 +439,7 @@ static void send_word(mu_mesh *mesh, int rank, mu_frame_type type)
         peer->number++;
 }
 
-void mu__rollcall_go(mu_mesh *mesh)
+void mu__bootstrap_go(mu_mesh *mesh)
 {
     mesh->joined = true;
     mu__mesh_doing(mesh, "starting", -1, NULL);
@@ -465,7 +465,7 @@ static void all_here(mu_mesh *mesh)
         return;
     for (int rank = 1; rank < mesh->ranks; rank++)
         send_word(mesh, rank, MU_FRAME_GO);
-    mu__rollcall_go(mesh);
+    mu__bootstrap_go(mesh);
 }
 
 // "3 of 4 processes are here; missing: /job:worker/task:1 at b:5000 (connection refused)".
@@ -525,7 +525,7 @@ static void report(mu_mesh *mesh, int64_t now)
     }
 }
 
-void mu__rollcall_turn(mu_mesh *mesh, int64_t now)
+void mu__bootstrap_turn(mu_mesh *mesh, int64_t now)
 {
     for (int rank = 0; rank < mesh->rank; rank++)
         if (mesh->peers[rank].state == MU_PEER_AWAY && !mesh->peers[rank].told)
