@@ -29,7 +29,7 @@ bool mu__board_has_come(const member *m, int rank)
     return (int32_t)(came - (unsigned)m->awaited) >= 0;
 }
 
-bool mu__board_fits(const member *m, const mu_call *c)
+bool mu__board_fits(const member *m, const mu_collective_call *c)
 {
     const mu_algorithm *algorithm = mu__algorithm_for(m, c);
     return board_of(m) != NULL && (algorithm == NULL || algorithm->rank_order);
@@ -103,7 +103,7 @@ static mu_status wait_until(awaited *a, bool (*so)(const void *arg))
 
 // ---- Posting ------------------------------------------------------------------------------------
 
-static int64_t n_slices(const member *m, const mu_call *c)
+static int64_t n_slices(const member *m, const mu_collective_call *c)
 {
     const int64_t bytes = c->count * (int64_t)mu_dtype_bytes(c->dtype);
     return MU_MAX(MU_MIN(bytes / SLICE_BYTES, (int64_t)SLICES_PER_RANK * m->port.ranks), 1);
@@ -149,7 +149,7 @@ mu_status mu__board_post(member *m, started *s, int64_t number)
 
 // ---- Doing --------------------------------------------------------------------------------------
 
-static void add_slice(member *m, const mu_call *c, int64_t index, int64_t count)
+static void add_slice(member *m, const mu_collective_call *c, int64_t index, int64_t count)
 {
     const size_t element = mu_dtype_bytes(c->dtype);
     const int64_t grain = MU_MAX(LINE / (int64_t)element, 1);
@@ -190,7 +190,7 @@ static bool all_reached(const member *m)
     return true;
 }
 
-static mu_status do_together(member *m, const mu_call *c)
+static mu_status do_together(member *m, const mu_collective_call *c)
 {
     const int64_t number = m->awaited - 1;
     started *s = &m->queue[number % MU_MOST_STARTED];
@@ -199,7 +199,7 @@ static mu_status do_together(member *m, const mu_call *c)
     MU_TRY(mu__agree(m, c));
     if (!all_reached(m)) {
         m->awaited = 0;
-        return mu__run_call(m, c);
+        return mu__run_collective_call(m, c);
     }
     take_slices(&a);
     return say(&a, wait_until(&a, all_written));

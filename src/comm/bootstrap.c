@@ -1,6 +1,6 @@
 // The bootstrap: how the processes of a job find each other.
 //
-// Each process calls all lower ranks and is called by the higher ones (visitor.c). A call is tried again, with growing
+// Each process calls all lower ranks and is called by the higher ones (incoming.c). A call is tried again, with growing
 // pauses, until the deadline: the other may not have started, its name may not be known yet, its port may still belong
 // to the job before. Who is linked with everyone tells rank 0; when all have, rank 0 says go. A process that dies
 // before that is only away again, and may come back.
@@ -24,31 +24,32 @@ enum { NAMES_SHOWN = 6 };
 
 // ---- Talks --------------------------------------------------------------------------------------
 
-mu_status mu__talk_flush(mu_talk *talk, bool *all)
+mu_status mu__handshake_flush(mu_handshake *handshake, bool *all)
 {
     size_t moved = 0;
-    *all = talk->out.n == 0;
+    *all = handshake->out.n == 0;
     if (*all)
         return MU_OK;
-    const mu_status status = mu__link_send(talk->link, talk->out.items + talk->sent, talk->out.n - talk->sent, &moved);
-    talk->sent += moved;
-    *all = talk->sent == talk->out.n;
+    const mu_status status = mu__link_send(handshake->link, handshake->out.items + handshake->sent,
+                                           handshake->out.n - handshake->sent, &moved);
+    handshake->sent += moved;
+    *all = handshake->sent == handshake->out.n;
     if (*all)
-        talk->sent = talk->out.n = 0;
+        handshake->sent = handshake->out.n = 0;
     return status;
 }
 
-short mu__talk_events(const mu_talk *talk)
+short mu__handshake_events(const mu_handshake *handshake)
 {
-    return (short)(mu__link_events(talk->link) | (talk->out.n > 0 ? POLLOUT : 0));
+    return (short)(mu__link_events(handshake->link) | (handshake->out.n > 0 ? POLLOUT : 0));
 }
 
-void mu__talk_end(mu_talk *talk)
+void mu__handshake_end(mu_handshake *handshake)
 {
-    mu__link_free(talk->link);
-    mu__frames_free(&talk->frames);
-    mu__bytes_free(&talk->out);
-    *talk = (mu_talk){0};
+    mu__link_free(handshake->link);
+    mu__frames_free(&handshake->frames);
+    mu__bytes_free(&handshake->out);
+    *handshake = (mu_handshake){0};
 }
 
 // ---- Who is who ---------------------------------------------------------------------------------
@@ -107,12 +108,12 @@ static void tell_address(mu_mesh *mesh, int to, int rank)
         !mesh->peers[rank].learned)
         return;
     if (mu__endpoint_is_loopback(&at) && !mu__endpoint_is_loopback(&peer->endpoint) &&
-        mu__endpoint_here(mu__link_fd(peer->talk.link), &here))
+        mu__endpoint_here(mu__link_fd(peer->handshake.link), &here))
         at = here;
     mu__endpoint_set_port(&at, mesh->peers[rank].port);
-    mu_whereabouts whereabouts = {.rank = rank};
+    mu_peer_address whereabouts = {.rank = rank};
     mu__endpoint_text(&at, whereabouts.address, sizeof whereabouts.address);
-    if (mu__frame_put_whereabouts(&peer->talk.out, peer->number, &whereabouts) == MU_OK)
+    if (mu__frame_put_peer_address(&peer->handshake.out, peer->number, &whereabouts) == MU_OK)
         peer->number++;
 }
 
@@ -141,24 +142,24 @@ static void share_addresses(mu_mesh *mesh, int rank)
 
 // ---- Calls --------------------------------------------------------------------------------------
 
-static void hang_up(mu_call *call)
+static void hang_up(mu_outgoing *outgoing)
 {
-    mu__talk_end(&call->talk);
-    if (call->fd >= 0)
-        close(call->fd);
-    call->fd = -1;
-    mu__lookup_drop(call->lookup);
-    call->lookup = NULL;
-    call->stage = MU_CALL_IDLE;
+    mu__handshake_end(&outgoing->handshake);
+    if (outgoing->fd >= 0)
+        close(outgoing->fd);
+    outgoing->fd = -1;
+    mu__lookup_drop(outgoing->lookup);
+    outgoing->lookup = NULL;
+    outgoing->state = MU_OUTGOING_IDLE;
 }
 
 void mu__bootstrap_end(mu_mesh *mesh)
 {
     for (int rank = 0; mesh->peers != NULL && rank < mesh->ranks; rank++)
-        hang_up(&mesh->peers[rank].call);
+        hang_up(&mesh->peers[rank].outgoing);
 }
 
-void mu__bootstrap_learn(mu_mesh *mesh, const mu_whereabouts *whereabouts)
+void mu__bootstrap_learn(mu_mesh *mesh, const mu_peer_address *whereabouts)
 {
     if (whereabouts->rank >= mesh->ranks || !mesh->peers[whereabouts->rank].learned)
         return;
@@ -166,46 +167,46 @@ void mu__bootstrap_learn(mu_mesh *mesh, const mu_whereabouts *whereabouts)
     if (strcmp(peer->address, whereabouts->address) == 0)
         return;
     set_address(peer, whereabouts->address);
-    hang_up(&peer->call);
-    peer->call.retry_ns = 0;
+    hang_up(&peer->outgoing);
+    peer->outgoing.retry_ns = 0;
 }
 
 static void refused_for_good(mu_mesh *mesh, int rank)
 {
     const mu_peer *peer = &mesh->peers[rank];
-    mu__mesh_fail_text(mesh, peer->call.refused, "%s cannot join %s (%s): %s; %s", mesh->peers[mesh->rank].name,
-                       peer->name, mu__peer_where(peer), peer->reason, mu__refusal_remedy(peer->call.refused));
+    mu__mesh_fail_text(mesh, peer->outgoing.refused, "%s cannot join %s (%s): %s; %s", mesh->peers[mesh->rank].name,
+                       peer->name, mu__peer_where(peer), peer->reason, mu__refusal_remedy(peer->outgoing.refused));
 }
 
 // The round through all addresses of a peer has failed; peer->reason says why.
 static void round_failed(mu_mesh *mesh, int rank, int64_t now)
 {
-    mu_call *call = &mesh->peers[rank].call;
-    hang_up(call);
+    mu_outgoing *outgoing = &mesh->peers[rank].outgoing;
+    hang_up(outgoing);
     const int64_t longest = now - mesh->began_ns < YOUNG_NS ? YOUNG_PAUSE_NS : LONGEST_PAUSE_NS;
-    call->pause_ns = MU_MIN(MU_MAX(2 * call->pause_ns, FIRST_PAUSE_NS), longest);
-    call->retry_ns = now + call->pause_ns;
-    if (call->refused == MU_OK)
-        call->refused_ns = 0;
-    else if (call->refused_ns == 0)
-        call->refused_ns = now;
-    else if (now - call->refused_ns >= mu__refusal_patience(mesh, call->refused))
+    outgoing->pause_ns = MU_MIN(MU_MAX(2 * outgoing->pause_ns, FIRST_PAUSE_NS), longest);
+    outgoing->retry_ns = now + outgoing->pause_ns;
+    if (outgoing->refused == MU_OK)
+        outgoing->refused_ns = 0;
+    else if (outgoing->refused_ns == 0)
+        outgoing->refused_ns = now;
+    else if (now - outgoing->refused_ns >= mu__refusal_patience(mesh, outgoing->refused))
         refused_for_good(mesh, rank);
-    call->refused = MU_OK;
+    outgoing->refused = MU_OK;
 }
 
 // Tries the next address, from call->endpoint on.
 static void connect_next(mu_mesh *mesh, int rank, int64_t now)
 {
     mu_peer *peer = &mesh->peers[rank];
-    mu_call *call = &peer->call;
-    mu__talk_end(&call->talk);
-    for (; call->endpoint < call->endpoints.n; call->endpoint++) {
-        call->fd = mu__connect_start(&call->endpoints.items[call->endpoint], &mesh->own);
-        if (call->fd >= 0) {
-            call->stage = MU_CALL_CONNECT;
-            call->deadline_ns = now + CONNECT_NS;
-            mu__mesh_listen_for(mesh, call->fd, MU_SOURCE_CALL, rank, POLLOUT);
+    mu_outgoing *outgoing = &peer->outgoing;
+    mu__handshake_end(&outgoing->handshake);
+    for (; outgoing->endpoint < outgoing->endpoints.n; outgoing->endpoint++) {
+        outgoing->fd = mu__connect_start(&outgoing->endpoints.items[outgoing->endpoint], &mesh->own);
+        if (outgoing->fd >= 0) {
+            outgoing->state = MU_OUTGOING_CONNECT;
+            outgoing->deadline_ns = now + CONNECT_NS;
+            mu__mesh_listen_for(mesh, outgoing->fd, MU_SOURCE_OUTGOING, rank, POLLOUT);
             return;
         }
         mu__peer_reason(peer, mu__network_reason(errno));
@@ -217,10 +218,10 @@ static void endpoint_failed(mu_mesh *mesh, int rank, const char *reason, int64_t
 {
     mu_peer *peer = &mesh->peers[rank];
     mu__peer_reason(peer, reason);
-    if (peer->call.fd >= 0)
-        close(peer->call.fd);
-    peer->call.fd = -1;
-    peer->call.endpoint++;
+    if (peer->outgoing.fd >= 0)
+        close(peer->outgoing.fd);
+    peer->outgoing.fd = -1;
+    peer->outgoing.endpoint++;
     connect_next(mesh, rank, now);
 }
 
@@ -228,15 +229,15 @@ static void looked_up(mu_mesh *mesh, int rank, int64_t now)
 {
     mu_peer *peer = &mesh->peers[rank];
     const char *reason;
-    if (!mu__lookup_done(peer->call.lookup, &peer->call.endpoints, &reason))
+    if (!mu__lookup_done(peer->outgoing.lookup, &peer->outgoing.endpoints, &reason))
         return;
-    mu__lookup_drop(peer->call.lookup);
-    peer->call.lookup = NULL;
-    peer->call.endpoint = 0;
-    if (peer->call.endpoints.n == 0)
+    mu__lookup_drop(peer->outgoing.lookup);
+    peer->outgoing.lookup = NULL;
+    peer->outgoing.endpoint = 0;
+    if (peer->outgoing.endpoints.n == 0)
         mu__peer_reason(peer, reason);
-    for (int i = 0; !mesh->open && i < peer->call.endpoints.n; i++) {
-        if (mu__endpoint_is_loopback(&peer->call.endpoints.items[i]))
+    for (int i = 0; !mesh->open && i < peer->outgoing.endpoints.n; i++) {
+        if (mu__endpoint_is_loopback(&peer->outgoing.endpoints.items[i]))
             continue;
         mu__mesh_fail_text(mesh, MU_UNAUTHENTICATED,
                            "%s (%s) is not on this host's loopback, and there is no cluster key; give all "
@@ -247,7 +248,7 @@ static void looked_up(mu_mesh *mesh, int rank, int64_t now)
     connect_next(mesh, rank, now);
 }
 
-static void start_call(mu_mesh *mesh, int rank, int64_t now)
+static void start_outgoing(mu_mesh *mesh, int rank, int64_t now)
 {
     mu_peer *peer = &mesh->peers[rank];
     char host[MU_MAX_HOST + 1];
@@ -258,40 +259,40 @@ static void start_call(mu_mesh *mesh, int rank, int64_t now)
     }
     mu_error_value ignored;
     if (mu__address_split(peer->address, host, &port) == MU_OK)
-        peer->call.lookup = mu__lookup_start(host, port);
+        peer->outgoing.lookup = mu__lookup_start(host, port);
     mu__error_move(&ignored);
-    if (peer->call.lookup == NULL) {
+    if (peer->outgoing.lookup == NULL) {
         round_failed(mesh, rank, now);
         return;
     }
-    peer->call.stage = MU_CALL_LOOKUP;
+    peer->outgoing.state = MU_OUTGOING_LOOKUP;
     looked_up(mesh, rank, now);
 }
 
 static void welcomed(mu_mesh *mesh, int rank, const mu_frame *frame, int64_t now)
 {
     mu_hello hello;
-    mu_news news;
+    mu_failure news;
     char text[600];
     if (frame->type == MU_FRAME_WELCOME && mu__frame_hello(frame, &hello) && hello.rank == rank &&
         hello.to == mesh->rank) {
         if (mu__hello_differs(mesh, &hello, text, sizeof text)) {
             mesh->peers[rank].told = true;
             mu__mesh_fail_text(mesh, MU_FAILED_PRECONDITION, "%s", text);
-            hang_up(&mesh->peers[rank].call);
+            hang_up(&mesh->peers[rank].outgoing);
             return;
         }
-        mu_call *call = &mesh->peers[rank].call;
-        call->stage = MU_CALL_IDLE;
-        call->pause_ns = call->refused_ns = 0;
-        mu__peer_take(mesh, &hello, &call->talk);
-    } else if (frame->type == MU_FRAME_REFUSE && mu__frame_news(frame, &news)) {
+        mu_outgoing *outgoing = &mesh->peers[rank].outgoing;
+        outgoing->state = MU_OUTGOING_IDLE;
+        outgoing->pause_ns = outgoing->refused_ns = 0;
+        mu__peer_take(mesh, &hello, &outgoing->handshake);
+    } else if (frame->type == MU_FRAME_REFUSE && mu__frame_failure(frame, &news)) {
         if (news.code == MU_FAILED_PRECONDITION) {
             mesh->peers[rank].told = true;
             mu__mesh_fail_text(mesh, news.code, "%s", news.message);
         }
         if (news.code == MU_INVALID_ARGUMENT || news.code == MU_ALREADY_EXISTS)
-            mesh->peers[rank].call.refused = news.code;
+            mesh->peers[rank].outgoing.refused = news.code;
         snprintf(text, sizeof text, "it says: %.500s", news.message);
         endpoint_failed(mesh, rank, text, now);
     } else {
@@ -301,57 +302,57 @@ static void welcomed(mu_mesh *mesh, int rank, const mu_frame *frame, int64_t now
 
 static void connected(mu_mesh *mesh, int rank, int64_t now)
 {
-    mu_call *call = &mesh->peers[rank].call;
-    const int error = mu__connect_result(call->fd);
+    mu_outgoing *outgoing = &mesh->peers[rank].outgoing;
+    const int error = mu__connect_result(outgoing->fd);
     if (error == EINPROGRESS)
         return;
     if (error != 0) {
         endpoint_failed(mesh, rank, mu__network_reason(error), now);
         return;
     }
-    mu__socket_settle(call->fd, mesh->heartbeat_seconds * 1.5);
-    const int fd = call->fd;
-    call->fd = -1;
-    call->talk.link = mu__link_new(mesh->keyring, fd, true, mesh->rank, rank);
-    call->stage = MU_CALL_SHAKE;
-    call->deadline_ns = now + SHAKE_NS;
+    mu__socket_settle(outgoing->fd, mesh->heartbeat_seconds * 1.5);
+    const int fd = outgoing->fd;
+    outgoing->fd = -1;
+    outgoing->handshake.link = mu__link_new(mesh->keyring, fd, true, mesh->rank, rank);
+    outgoing->state = MU_OUTGOING_HANDSHAKE;
+    outgoing->deadline_ns = now + SHAKE_NS;
     mu_error_value error_value = {.code = MU_OK};
     mu__error_move(&error_value);
-    if (call->talk.link == NULL)
+    if (outgoing->handshake.link == NULL)
         endpoint_failed(mesh, rank, error_value.message, now);
 }
 
 static void shake(mu_mesh *mesh, int rank, int64_t now)
 {
-    mu_call *call = &mesh->peers[rank].call;
+    mu_outgoing *outgoing = &mesh->peers[rank].outgoing;
     bool done;
-    const mu_status status = mu__link_shake(call->talk.link, &done);
+    const mu_status status = mu__link_shake(outgoing->handshake.link, &done);
     // Who cannot prove the key may be anybody: that is said in the reports, and the call is tried again.
     if (status == MU_UNAUTHENTICATED || status == MU_FAILED_PRECONDITION)
-        call->unproven = status;
+        outgoing->unproven = status;
     if (status != MU_OK) {
         char reason[200];
-        snprintf(reason, sizeof reason, "%s", mu__link_reason(call->talk.link));
+        snprintf(reason, sizeof reason, "%s", mu__link_reason(outgoing->handshake.link));
         endpoint_failed(mesh, rank, reason, now);
         return;
     }
     if (!done)
         return;
-    call->unproven = MU_OK;
+    outgoing->unproven = MU_OK;
     mu_hello hello;
     mu__hello_fill(mesh, rank, &hello);
-    if (mu__frame_put_hello(&call->talk.out, 0, MU_FRAME_HELLO, &hello) == MU_OK)
-        call->stage = MU_CALL_WELCOME;
+    if (mu__frame_put_hello(&outgoing->handshake.out, 0, MU_FRAME_HELLO, &hello) == MU_OK)
+        outgoing->state = MU_OUTGOING_WELCOME;
 }
 
 static void await_welcome(mu_mesh *mesh, int rank, int64_t now)
 {
-    mu_call *call = &mesh->peers[rank].call;
+    mu_outgoing *outgoing = &mesh->peers[rank].outgoing;
     mu_frame frame;
     bool all;
-    mu_status status = mu__talk_flush(&call->talk, &all);
+    mu_status status = mu__handshake_flush(&outgoing->handshake, &all);
     if (status == MU_OK)
-        status = mu__frames_next(&call->talk.frames, call->talk.link, &frame);
+        status = mu__frames_next(&outgoing->handshake.frames, outgoing->handshake.link, &frame);
     if (status != MU_OK)
         endpoint_failed(mesh, rank, "connection closed before it said who it is", now);
     else if (frame.type != 0)
@@ -360,44 +361,45 @@ static void await_welcome(mu_mesh *mesh, int rank, int64_t now)
 
 void mu__bootstrap_event(mu_mesh *mesh, int rank, int64_t now)
 {
-    mu_call *call = &mesh->peers[rank].call;
-    if (call->stage == MU_CALL_CONNECT)
+    mu_outgoing *outgoing = &mesh->peers[rank].outgoing;
+    if (outgoing->state == MU_OUTGOING_CONNECT)
         connected(mesh, rank, now);
-    if (call->stage == MU_CALL_SHAKE)
+    if (outgoing->state == MU_OUTGOING_HANDSHAKE)
         shake(mesh, rank, now);
-    if (call->stage == MU_CALL_WELCOME)
+    if (outgoing->state == MU_OUTGOING_WELCOME)
         await_welcome(mesh, rank, now);
-    if (call->talk.link != NULL)
-        mu__mesh_listen_for(mesh, mu__link_fd(call->talk.link), MU_SOURCE_CALL, rank, mu__talk_events(&call->talk));
+    if (outgoing->handshake.link != NULL)
+        mu__mesh_listen_for(mesh, mu__link_fd(outgoing->handshake.link), MU_SOURCE_OUTGOING, rank,
+                            mu__handshake_events(&outgoing->handshake));
 }
 
-static void call_turn(mu_mesh *mesh, int rank, int64_t now)
+static void outgoing_poll(mu_mesh *mesh, int rank, int64_t now)
 {
-    mu_call *call = &mesh->peers[rank].call;
-    switch (call->stage) {
-    case MU_CALL_IDLE:
-        if (now >= call->retry_ns)
-            start_call(mesh, rank, now);
+    mu_outgoing *outgoing = &mesh->peers[rank].outgoing;
+    switch (outgoing->state) {
+    case MU_OUTGOING_IDLE:
+        if (now >= outgoing->retry_ns)
+            start_outgoing(mesh, rank, now);
         break;
-    case MU_CALL_LOOKUP: looked_up(mesh, rank, now); break;
-    case MU_CALL_CONNECT:
-        if (now >= call->deadline_ns)
+    case MU_OUTGOING_LOOKUP: looked_up(mesh, rank, now); break;
+    case MU_OUTGOING_CONNECT:
+        if (now >= outgoing->deadline_ns)
             endpoint_failed(mesh, rank, mu__network_reason(ETIMEDOUT), now);
         break;
     default:
-        if (now >= call->deadline_ns)
+        if (now >= outgoing->deadline_ns)
             endpoint_failed(mesh, rank, "it does not answer the greeting", now);
     }
 }
 
 // ---- The state of the call ----------------------------------------------------------------------
 
-void mu__peer_take(mu_mesh *mesh, const mu_hello *hello, mu_talk *talk)
+void mu__peer_take(mu_mesh *mesh, const mu_hello *hello, mu_handshake *handshake)
 {
     mu_peer *peer = &mesh->peers[hello->rank];
     const int64_t now = mu__now_ns();
-    peer->talk = *talk;
-    *talk = (mu_talk){0};
+    peer->handshake = *handshake;
+    *handshake = (mu_handshake){0};
     peer->state = MU_PEER_HERE;
     peer->number = 1; // HELLO and WELCOME were number 0
     peer->heard_ns = now;
@@ -405,12 +407,12 @@ void mu__peer_take(mu_mesh *mesh, const mu_hello *hello, mu_talk *talk)
     peer->wants_out = false;
     memcpy(peer->incarnation, hello->incarnation, sizeof peer->incarnation);
     peer->same_host = memcmp(hello->place, mesh->place, sizeof mesh->place) == 0;
-    if (mu__endpoint_there(mu__link_fd(peer->talk.link), &peer->endpoint))
+    if (mu__endpoint_there(mu__link_fd(peer->handshake.link), &peer->endpoint))
         mu__endpoint_set_port(&peer->endpoint, hello->port);
-    mu__mesh_listen_for(mesh, mu__link_fd(peer->talk.link), MU_SOURCE_PEER, hello->rank, POLLIN);
+    mu__mesh_listen_for(mesh, mu__link_fd(peer->handshake.link), MU_SOURCE_PEER, hello->rank, POLLIN);
     if (mesh->rank == 0)
         share_addresses(mesh, hello->rank);
-    mu__beat_send(mesh, hello->rank);
+    mu__heartbeat_send(mesh, hello->rank);
     if (mesh->failure.code != MU_OK)
         mu__peer_tell(mesh, hello->rank);
     mu__peer_event(mesh, hello->rank, now);
@@ -435,7 +437,7 @@ static bool all_ready(const mu_mesh *mesh)
 static void send_word(mu_mesh *mesh, int rank, mu_frame_type type)
 {
     mu_peer *peer = &mesh->peers[rank];
-    if (mu__frame_put_word(&peer->talk.out, peer->number, type) == MU_OK)
+    if (mu__frame_put_word(&peer->handshake.out, peer->number, type) == MU_OK)
         peer->number++;
 }
 
@@ -525,11 +527,11 @@ static void report(mu_mesh *mesh, int64_t now)
     }
 }
 
-void mu__bootstrap_turn(mu_mesh *mesh, int64_t now)
+void mu__bootstrap_poll(mu_mesh *mesh, int64_t now)
 {
     for (int rank = 0; rank < mesh->rank; rank++)
         if (mesh->peers[rank].state == MU_PEER_AWAY && !mesh->peers[rank].told)
-            call_turn(mesh, rank, now);
+            outgoing_poll(mesh, rank, now);
     if (mesh->failure.code != MU_OK)
         return;
     if (count_here(mesh) == mesh->ranks)

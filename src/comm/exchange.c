@@ -4,11 +4,11 @@
 // peer hold whatever can come. Each block carries the number and the name of its exchange.
 #include "comm/mesh_private.h"
 
-void mu__parcels_free(mu_peer *peer)
+void mu__exchange_blocks_free(mu_peer *peer)
 {
-    for (size_t i = 0; i < MU_COUNT(peer->parcels); i++) {
-        mu__free(peer->parcels[i].data);
-        peer->parcels[i] = (mu_parcel){0};
+    for (size_t i = 0; i < MU_COUNT(peer->exchange_blocks); i++) {
+        mu__free(peer->exchange_blocks[i].data);
+        peer->exchange_blocks[i] = (mu_exchange_block){0};
     }
 }
 
@@ -17,16 +17,16 @@ mu_status mu__exchange_arrived(mu_mesh *mesh, int rank, const mu_block *block)
     // The rest of an exchange that failed here.
     if (block->number < mesh->exchange)
         return MU_OK;
-    mu_parcel *parcel = &mesh->peers[rank].parcels[block->number % 2];
-    if (block->number > mesh->exchange + 1 || parcel->here)
+    mu_exchange_block *exchange_block = &mesh->peers[rank].exchange_blocks[block->number % 2];
+    if (block->number > mesh->exchange + 1 || exchange_block->here)
         return MU_DATA_LOSS;
     void *data = mu__alloc(block->bytes);
     if (data == NULL)
         return MU_RESOURCE_EXHAUSTED;
     if (block->bytes > 0)
         memcpy(data, block->data, block->bytes);
-    *parcel = (mu_parcel){.here = true, .number = block->number, .data = data, .bytes = block->bytes};
-    memcpy(parcel->what, block->what, sizeof parcel->what);
+    *exchange_block = (mu_exchange_block){.here = true, .number = block->number, .data = data, .bytes = block->bytes};
+    memcpy(exchange_block->what, block->what, sizeof exchange_block->what);
     pthread_cond_broadcast(&mesh->changed);
     return MU_OK;
 }
@@ -38,7 +38,7 @@ static bool is_late(const void *arg, int rank)
 {
     mu_mesh *mesh = *(mu_mesh *const *)arg;
     pthread_mutex_lock(&mesh->lock);
-    const bool late = !mesh->peers[rank].parcels[mesh->exchange % 2].here;
+    const bool late = !mesh->peers[rank].exchange_blocks[mesh->exchange % 2].here;
     pthread_mutex_unlock(&mesh->lock);
     return late;
 }
@@ -51,7 +51,7 @@ static mu_status differs(const mu_mesh *mesh, const mu_peer *peer, const char *o
                      mesh->peers[mesh->rank].name, own, peer->name, theirs);
 }
 
-static mu_status check_parcels(mu_mesh *mesh, const char *what, bool *complete)
+static mu_status check_exchange_blocks(mu_mesh *mesh, const char *what, bool *complete)
 {
     const mu_peer *left = NULL;
     char own[MU_MAX_WHAT + 1];
@@ -59,13 +59,13 @@ static mu_status check_parcels(mu_mesh *mesh, const char *what, bool *complete)
     *complete = true;
     for (int rank = 0; rank < mesh->ranks; rank++) {
         const mu_peer *peer = &mesh->peers[rank];
-        const mu_parcel *parcel = &peer->parcels[mesh->exchange % 2];
+        const mu_exchange_block *exchange_block = &peer->exchange_blocks[mesh->exchange % 2];
         if (rank == mesh->rank)
             continue;
-        if (parcel->here && strcmp(parcel->what, own) != 0)
-            return differs(mesh, peer, own, parcel->what);
-        *complete = *complete && parcel->here;
-        left = !parcel->here && peer->state == MU_PEER_LEFT ? peer : left;
+        if (exchange_block->here && strcmp(exchange_block->what, own) != 0)
+            return differs(mesh, peer, own, exchange_block->what);
+        *complete = *complete && exchange_block->here;
+        left = !exchange_block->here && peer->state == MU_PEER_LEFT ? peer : left;
     }
     if (mesh->failure.code != MU_OK && !*complete)
         return mu__error_raise(&mesh->failure);
@@ -93,7 +93,7 @@ static mu_status wait_for_blocks(mu_mesh *mesh, const char *what)
     mu_lateness lateness = mu__lateness();
     for (;;) {
         bool complete;
-        MU_TRY(check_parcels(mesh, what, &complete));
+        MU_TRY(check_exchange_blocks(mesh, what, &complete));
         if (complete)
             return MU_OK;
         if (mu__now_ns() >= deadline)
@@ -101,7 +101,7 @@ static mu_status wait_for_blocks(mu_mesh *mesh, const char *what)
         pthread_mutex_unlock(&mesh->lock);
         mu__mesh_late(mesh, &lateness, about, is_late, &mesh);
         pthread_mutex_lock(&mesh->lock);
-        MU_TRY(check_parcels(mesh, what, &complete));
+        MU_TRY(check_exchange_blocks(mesh, what, &complete));
         if (!complete)
             MU_TRY(mu__mesh_pause(mesh));
     }
@@ -115,27 +115,27 @@ static mu_status send_blocks(mu_mesh *mesh, const char *what, const void *data, 
         mu_peer *peer = &mesh->peers[rank];
         if (peer->state != MU_PEER_HERE)
             continue;
-        MU_TRY(mu__frame_put_block(&peer->talk.out, peer->number, &block));
+        MU_TRY(mu__frame_put_block(&peer->handshake.out, peer->number, &block));
         peer->number++;
         mu__peer_flush(mesh, rank);
     }
     return MU_OK;
 }
 
-// Moves the parcels of this exchange out; those of a failed one are dropped.
+// Moves the blocks of this exchange out; those of a failed one are dropped.
 static void take_blocks(mu_mesh *mesh, mu_blocks *out)
 {
     for (int rank = 0; rank < mesh->ranks; rank++) {
-        mu_parcel *parcel = &mesh->peers[rank].parcels[mesh->exchange % 2];
+        mu_exchange_block *exchange_block = &mesh->peers[rank].exchange_blocks[mesh->exchange % 2];
         if (rank == mesh->rank)
             continue;
         if (out != NULL) {
-            out->data[rank] = parcel->data;
-            out->bytes[rank] = parcel->bytes;
+            out->data[rank] = exchange_block->data;
+            out->bytes[rank] = exchange_block->bytes;
         } else {
-            mu__free(parcel->data);
+            mu__free(exchange_block->data);
         }
-        *parcel = (mu_parcel){0};
+        *exchange_block = (mu_exchange_block){0};
     }
 }
 

@@ -16,7 +16,7 @@ static const struct frame_row {
     [MU_FRAME_ADDRESS] = {"address", MU_MAX_ADDRESS + 64},
     [MU_FRAME_READY] = {"ready", 0},
     [MU_FRAME_GO] = {"go", 0},
-    [MU_FRAME_BEAT] = {"beat", MU_MAX_WORD + 64},
+    [MU_FRAME_HEARTBEAT] = {"beat", MU_MAX_WORD + 64},
     [MU_FRAME_BLOCK] = {"block", MU_MAX_BLOCK + MU_MAX_WHAT + 64},
     [MU_FRAME_FAILURE] = {"failure", MU_MAX_REASON + 64},
     [MU_FRAME_LEAVE] = {"leave", 0},
@@ -95,10 +95,10 @@ mu_status mu__frame_put_hello(mu_bytes *out, uint32_t number, mu_frame_type type
     return end(out, at);
 }
 
-mu_status mu__frame_put_beat(mu_bytes *out, uint32_t number, const mu_beat *beat)
+mu_status mu__frame_put_heartbeat(mu_bytes *out, uint32_t number, const mu_heartbeat *beat)
 {
     const size_t at = out->n;
-    MU_TRY(begin(out, number, MU_FRAME_BEAT, sizeof *beat + 64));
+    MU_TRY(begin(out, number, MU_FRAME_HEARTBEAT, sizeof *beat + 64));
     put_number(out, beat->age_ns, 8);
     put_text(out, beat->doing, MU_MAX_WORD);
     return end(out, at);
@@ -114,7 +114,7 @@ mu_status mu__frame_put_block(mu_bytes *out, uint32_t number, const mu_block *bl
     return end(out, at);
 }
 
-mu_status mu__frame_put_news(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_news *news)
+mu_status mu__frame_put_failure(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_failure *news)
 {
     const size_t at = out->n;
     MU_TRY(begin(out, number, type, sizeof *news + 64));
@@ -123,7 +123,7 @@ mu_status mu__frame_put_news(mu_bytes *out, uint32_t number, mu_frame_type type,
     return end(out, at);
 }
 
-mu_status mu__frame_put_whereabouts(mu_bytes *out, uint32_t number, const mu_whereabouts *whereabouts)
+mu_status mu__frame_put_peer_address(mu_bytes *out, uint32_t number, const mu_peer_address *whereabouts)
 {
     const size_t at = out->n;
     MU_TRY(begin(out, number, MU_FRAME_ADDRESS, sizeof *whereabouts + 64));
@@ -190,10 +190,10 @@ bool mu__frame_hello(const mu_frame *frame, mu_hello *out)
            out->rank < out->ranks && out->rank != out->to;
 }
 
-bool mu__frame_beat(const mu_frame *frame, mu_beat *out)
+bool mu__frame_heartbeat(const mu_frame *frame, mu_heartbeat *out)
 {
     mu_cursor cursor = mu__cursor(frame->body, frame->bytes);
-    *out = (mu_beat){.age_ns = mu__cursor_u64_little(&cursor)};
+    *out = (mu_heartbeat){.age_ns = mu__cursor_u64_little(&cursor)};
     get_text(&cursor, out->doing, MU_MAX_WORD);
     return at_end(&cursor);
 }
@@ -208,21 +208,21 @@ bool mu__frame_block(const mu_frame *frame, mu_block *out)
     return !cursor.bad && out->bytes <= MU_MAX_BLOCK;
 }
 
-bool mu__frame_news(const mu_frame *frame, mu_news *out)
+bool mu__frame_failure(const mu_frame *frame, mu_failure *out)
 {
     mu_cursor cursor = mu__cursor(frame->body, frame->bytes);
     const uint32_t code = mu__cursor_u32_little(&cursor);
-    *out = (mu_news){.code = (mu_status)MU_MIN(code, (uint32_t)MU_UNAUTHENTICATED)};
+    *out = (mu_failure){.code = (mu_status)MU_MIN(code, (uint32_t)MU_UNAUTHENTICATED)};
     get_text(&cursor, out->message, MU_MAX_REASON);
     return at_end(&cursor) && code > 0 && code <= MU_UNAUTHENTICATED;
 }
 
-bool mu__frame_whereabouts(const mu_frame *frame, mu_whereabouts *out)
+bool mu__frame_peer_address(const mu_frame *frame, mu_peer_address *out)
 {
     char host[MU_MAX_HOST + 1];
     int port;
     mu_cursor cursor = mu__cursor(frame->body, frame->bytes);
-    *out = (mu_whereabouts){.rank = (int)mu__cursor_u32_little(&cursor)};
+    *out = (mu_peer_address){.rank = (int)mu__cursor_u32_little(&cursor)};
     get_text(&cursor, out->address, MU_MAX_ADDRESS);
     if (!at_end(&cursor) || out->rank < 0)
         return false;

@@ -198,7 +198,7 @@ static uint64_t hash_counts(const int64_t *counts, int n)
     return hash;
 }
 
-static bool valid(const member *m, const mu_call *c)
+static bool valid(const member *m, const mu_collective_call *c)
 {
     const bool reduces = c->kind == MU_KIND_ALL_REDUCE || c->kind == MU_KIND_REDUCE_SCATTER;
     const bool reducible = !reduces || (mu__reduce_supports(c->dtype) && c->reduction <= MU_REDUCTION_MAX);
@@ -208,7 +208,7 @@ static bool valid(const member *m, const mu_call *c)
     return reducible && c->count >= 0 && mu_dtype_bytes(c->dtype) > 0 && c->root >= 0 && c->root < m->port.ranks;
 }
 
-static mu_status complain_invalid(const member *m, const mu_call *c)
+static mu_status complain_invalid(const member *m, const mu_collective_call *c)
 {
     char what[MU_TEXT_BYTES];
     mu__signature_text(mu__signature_of(m, m->port.rank), what);
@@ -222,7 +222,7 @@ static mu_status complain_invalid(const member *m, const mu_call *c)
 }
 
 // How many elements of DATA and INPUT this rank has.
-static void extents(const member *m, const mu_call *c, int64_t *data, int64_t *input)
+static void extents(const member *m, const mu_collective_call *c, int64_t *data, int64_t *input)
 {
     *data = *input = c->count;
     if (c->kind == MU_KIND_ALL_TO_ALL || c->kind == MU_KIND_REDUCE_SCATTER)
@@ -236,7 +236,7 @@ static void extents(const member *m, const mu_call *c, int64_t *data, int64_t *i
 }
 
 // Processes that share memory address each other's data by what the signatures say: it must lie in that memory.
-static bool places_can_be(const member *m, const mu_call *c)
+static bool places_can_be(const member *m, const mu_collective_call *c)
 {
     const mu_topology *at = &m->group->joined.topology;
     const int low = at->hosts > 1 ? at->first[at->host] : 0, high = at->hosts > 1 ? at->first[at->host + 1] : at->ranks;
@@ -255,7 +255,7 @@ static bool places_can_be(const member *m, const mu_call *c)
     return true;
 }
 
-mu_status mu__agree(member *m, const mu_call *c)
+mu_status mu__agree(member *m, const mu_collective_call *c)
 {
     const mu_signature *first = mu__signature_of(m, 0);
     for (int rank = 1; rank < m->port.ranks; rank++)
@@ -280,7 +280,7 @@ mu_status mu__agree(member *m, const mu_call *c)
 
 typedef struct rendezvous {
     member *m;
-    const mu_call *c;
+    const mu_collective_call *c;
 } rendezvous;
 
 static mu_status agree_at(void *arg)
@@ -315,7 +315,7 @@ static void write_form(const mu_form *form, mu_signature *signature)
     signature->same.form = form->hash;
 }
 
-void mu__write_signature(member *m, const mu_call *c, int64_t window)
+void mu__write_signature(member *m, const mu_collective_call *c, int64_t window)
 {
     const bool gather = c->kind == MU_KIND_ALL_GATHER;
     const size_t element = mu_dtype_bytes(c->dtype);
@@ -344,7 +344,7 @@ void mu__write_signature(member *m, const mu_call *c, int64_t window)
 
 // ---- Running ------------------------------------------------------------------------------------
 
-static mu_problem problem_of(const member *m, const mu_call *c)
+static mu_problem problem_of(const member *m, const mu_collective_call *c)
 {
     const mu_topology *at = &m->group->joined.topology;
     return (mu_problem){.kind = c->kind,
@@ -359,14 +359,14 @@ static mu_problem problem_of(const member *m, const mu_call *c)
                         .first = at->first};
 }
 
-const mu_algorithm *mu__algorithm_for(const member *m, const mu_call *c)
+const mu_algorithm *mu__algorithm_for(const member *m, const mu_collective_call *c)
 {
     const mu_problem problem = problem_of(m, c);
     return valid(m, c) ? mu__policy_select(&m->group->policy, &problem, m->group->means) : NULL;
 }
 
 // An operation that cannot be still meets, so that every rank says the same.
-static mu_status build_list(member *m, const mu_call *c, bool staged, mu_steps *out)
+static mu_status build_list(member *m, const mu_collective_call *c, bool staged, mu_steps *out)
 {
     const mu_problem problem = problem_of(m, c);
     if (!valid(m, c))
@@ -374,7 +374,7 @@ static mu_status build_list(member *m, const mu_call *c, bool staged, mu_steps *
     return mu__algorithm_build(mu__algorithm_for(m, c), &problem, staged, out);
 }
 
-static mu_status find_list(member *m, const mu_call *c, bool staged, const mu_steps **out)
+static mu_status find_list(member *m, const mu_collective_call *c, bool staged, const mu_steps **out)
 {
     cached_list *cached = &m->lists[((uint64_t)c->number * 2 + staged) % MU_CACHED_LISTS];
     const list_key key = {.kind = (int32_t)c->kind,
@@ -411,7 +411,7 @@ static mu_status grow_scratch(member *m, size_t bytes)
 }
 
 // What happens before the others are met must not fail alone: it fails the group.
-static mu_status prepare(member *m, const mu_call *c, bool staged, const mu_steps **steps)
+static mu_status prepare(member *m, const mu_collective_call *c, bool staged, const mu_steps **steps)
 {
     MU_TRY(find_list(m, c, staged, steps));
     return grow_scratch(m, (size_t)(*steps)->scratch * mu_dtype_bytes(c->dtype));
@@ -427,7 +427,7 @@ static bool needs_stages(const member *m)
 }
 
 // A list whose ranks address each other's data is left behind its rendezvous where they cannot; the staged one goes on.
-static mu_status run_lists(member *m, const mu_call *c, mu_schedule *schedule)
+static mu_status run_lists(member *m, const mu_collective_call *c, mu_schedule *schedule)
 {
     const mu_steps *steps;
     size_t at = 0;
@@ -445,7 +445,7 @@ static mu_status run_lists(member *m, const mu_call *c, mu_schedule *schedule)
     return mu__schedule_run(steps, &m->port, schedule, &at);
 }
 
-mu_status mu__run_call(member *m, const mu_call *c)
+mu_status mu__run_collective_call(member *m, const mu_collective_call *c)
 {
     mu_group *group = m->group;
     if (atomic_load(&group->failed))
@@ -469,7 +469,7 @@ mu_status mu__run_call(member *m, const mu_call *c)
     return status == MU_ABORTED ? mu__raise_group_error(group) : mu__fail_wait(m, status);
 }
 
-mu_status mu__group_inside(member *m, const mu_call *c, mu_work *work)
+mu_status mu__group_inside(member *m, const mu_collective_call *c, mu_work *work)
 {
     const mu_transport *transport = m->group->transport;
     if (!transport->enter(&m->port))
@@ -487,7 +487,7 @@ mu_status mu__group_inside(member *m, const mu_call *c, mu_work *work)
     return status;
 }
 
-static mu_status collective(mu_collective *self, mu_call *c)
+static mu_status collective(mu_collective *self, mu_collective_call *c)
 {
     member *m = (member *)self;
     mu_status status = mu_error_code();
@@ -495,7 +495,7 @@ static mu_status collective(mu_collective *self, mu_call *c)
     c->form = m->form.hash != 0 ? &m->form : NULL;
     if (status == MU_OK) {
         mu__started_settle(m);
-        status = mu__group_inside(m, c, mu__run_call);
+        status = mu__group_inside(m, c, mu__run_collective_call);
     }
     m->form.hash = 0;
     if (begin != 0)
@@ -507,7 +507,7 @@ static mu_status collective(mu_collective *self, mu_call *c)
 static mu_status member_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                    mu_dtype dtype, void *data, int64_t count)
 {
-    return collective(self, &(mu_call){.kind = MU_KIND_ALL_REDUCE,
+    return collective(self, &(mu_collective_call){.kind = MU_KIND_ALL_REDUCE,
                                     .number = number,
                                     .name = name,
                                     .reduction = reduction,
@@ -520,7 +520,7 @@ static mu_status member_all_reduce(mu_collective *self, int64_t number, const ch
 static mu_status member_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
                                    const void *in, int64_t count, void *out, const int64_t *counts)
 {
-    return collective(self, &(mu_call){.kind = MU_KIND_ALL_GATHER,
+    return collective(self, &(mu_collective_call){.kind = MU_KIND_ALL_GATHER,
                                     .number = number,
                                     .name = name,
                                     .dtype = dtype,
@@ -533,7 +533,7 @@ static mu_status member_all_gather(mu_collective *self, int64_t number, const ch
 static mu_status member_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                                   int64_t count, int root)
 {
-    return collective(self, &(mu_call){.kind = MU_KIND_BROADCAST,
+    return collective(self, &(mu_collective_call){.kind = MU_KIND_BROADCAST,
                                     .number = number,
                                     .name = name,
                                     .dtype = dtype,
@@ -545,13 +545,14 @@ static mu_status member_broadcast(mu_collective *self, int64_t number, const cha
 
 mu_status mu__collective_barrier(mu_collective *self, int64_t number, const char *name)
 {
-    return collective(self, &(mu_call){.kind = MU_KIND_BARRIER, .number = number, .name = name, .dtype = MU_U8});
+    return collective(self, &(mu_collective_call){.kind = MU_KIND_BARRIER, .number = number, .name = name,
+                      .dtype = MU_U8});
 }
 
 mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
                                     const void *in, void *out, int64_t count)
 {
-    return collective(self, &(mu_call){.kind = MU_KIND_ALL_TO_ALL,
+    return collective(self, &(mu_collective_call){.kind = MU_KIND_ALL_TO_ALL,
                                     .number = number,
                                     .name = name,
                                     .dtype = dtype,
@@ -563,7 +564,7 @@ mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const c
 mu_status mu__collective_reduce_scatter(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                         mu_dtype dtype, const void *in, void *out, int64_t count)
 {
-    return collective(self, &(mu_call){.kind = MU_KIND_REDUCE_SCATTER,
+    return collective(self, &(mu_collective_call){.kind = MU_KIND_REDUCE_SCATTER,
                                     .number = number,
                                     .name = name,
                                     .reduction = reduction,

@@ -12,7 +12,7 @@
 enum { MU_MAX_RANKS = 256, MU_CACHED_LISTS = 32, MU_TEXT_BYTES = 384 };
 
 // What a rank is asked to do.
-typedef struct mu_call {
+typedef struct mu_collective_call {
     mu_collective_kind kind;
     int64_t number;
     const char *name;
@@ -24,7 +24,7 @@ typedef struct mu_call {
     void *data;
     const void *input;
     const mu_form *form; // NULL: nothing was said of shapes
-} mu_call;
+} mu_collective_call;
 
 // An operation that was started and not waited for (started.c). The queue is a ring: number s stands at s modulo its
 // length.
@@ -35,7 +35,7 @@ typedef enum start_way {
 } start_way;
 typedef struct started {
     struct member *member;
-    mu_call call;
+    mu_collective_call call;
     mu_form form; // the call's
     start_way way;
     int64_t begin_ns, end_ns;    // with a timeline
@@ -106,14 +106,14 @@ struct mu_group {
 };
 
 // mu__group_inside does `work` as one that may touch the others' memory; after a failure it returns when they are out.
-typedef mu_status mu_work(member *m, const mu_call *c);
-mu_status mu__group_inside(member *m, const mu_call *c, mu_work *work);
+typedef mu_status mu_work(member *m, const mu_collective_call *c);
+mu_status mu__group_inside(member *m, const mu_collective_call *c, mu_work *work);
 
 // Ways of working: by messages and barriers. And parts of it: the signature is written, all signatures are compared.
-mu_status mu__run_call(member *m, const mu_call *c);
-void mu__write_signature(member *m, const mu_call *c, int64_t window);
-mu_status mu__agree(member *m, const mu_call *c);
-const mu_algorithm *mu__algorithm_for(const member *m, const mu_call *c);
+mu_status mu__run_collective_call(member *m, const mu_collective_call *c);
+void mu__write_signature(member *m, const mu_collective_call *c, int64_t window);
+mu_status mu__agree(member *m, const mu_collective_call *c);
+const mu_algorithm *mu__algorithm_for(const member *m, const mu_collective_call *c);
 
 // What a wait that ended with `status` and no record says; the group has failed then. mu__raise_group_error raises
 // what it failed with; mu__fail_group makes this thread's record that.
@@ -131,7 +131,7 @@ void mu__started_settle(member *m);
 void mu__started_free(member *m);
 
 // board.c: operations that the ranks of one host do together, whoever has time.
-bool mu__board_fits(const member *m, const mu_call *c);
+bool mu__board_fits(const member *m, const mu_collective_call *c);
 mu_status mu__board_post(member *m, started *s, int64_t number);
 mu_status mu__board_end(member *m, started *s, int64_t number);
 mu_signature *mu__board_signature(const member *m, int rank);

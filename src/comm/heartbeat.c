@@ -1,33 +1,36 @@
 // Signs of life: every process says at short intervals that it lives and what it is doing; who says nothing is lost.
 //
-// The beats come from the mesh's own thread, which does nothing else, so a process that computes, saves or waits
+// The heartbeats come from the mesh's own thread, which does nothing else, so a process that computes, saves or waits
 // keeps beating; one that is stopped, swapped out or cut off does not. What a process does is for people: it stands
 // in the messages of those who wait for it.
 #include "comm/mesh_private.h"
 
-#define LONGEST_BEAT_SECONDS 2.0
+#define LONGEST_HEARTBEAT_SECONDS 2.0
 #define LATE_NS              10000000000
 
 // ---- Beats --------------------------------------------------------------------------------------
 
-double mu__beat_seconds(const mu_mesh *mesh) { return MU_MIN(mesh->heartbeat_seconds / 5, LONGEST_BEAT_SECONDS); }
+double mu__heartbeat_seconds(const mu_mesh *mesh)
+{
+    return MU_MIN(mesh->heartbeat_seconds / 5, LONGEST_HEARTBEAT_SECONDS);
+}
 
-void mu__beat_send(mu_mesh *mesh, int rank)
+void mu__heartbeat_send(mu_mesh *mesh, int rank)
 {
     mu_peer *peer = &mesh->peers[rank];
-    mu_beat beat;
+    mu_heartbeat beat;
     pthread_mutex_lock(&mesh->doing_lock);
     beat.age_ns = (uint64_t)(mu__now_ns() - mesh->doing_since_ns);
     memcpy(beat.doing, mesh->doing, sizeof beat.doing);
     pthread_mutex_unlock(&mesh->doing_lock);
     // A peer that takes nothing gets no more of them; it is asked for its own.
     if (peer->state != MU_PEER_HERE || peer->wants_out ||
-        mu__frame_put_beat(&peer->talk.out, peer->number, &beat) != MU_OK)
+        mu__frame_put_heartbeat(&peer->handshake.out, peer->number, &beat) != MU_OK)
         return;
     peer->number++;
 }
 
-void mu__beat_heard(mu_mesh *mesh, int rank, const mu_beat *beat)
+void mu__heartbeat_heard(mu_mesh *mesh, int rank, const mu_heartbeat *beat)
 {
     mu_peer *peer = &mesh->peers[rank];
     memcpy(peer->doing, beat->doing, sizeof peer->doing);
@@ -79,9 +82,9 @@ static void lose_silent(mu_mesh *mesh, int64_t now)
     }
 }
 
-void mu__beats_turn(mu_mesh *mesh, int64_t now)
+void mu__heartbeats_poll(mu_mesh *mesh, int64_t now)
 {
-    const int64_t beat = (int64_t)(mu__beat_seconds(mesh) * 1e9);
+    const int64_t beat = (int64_t)(mu__heartbeat_seconds(mesh) * 1e9);
     // A process that was stopped itself heard nobody meanwhile; that is not the others' fault.
     if (mesh->turn_ns != 0 && now - mesh->turn_ns > 2 * beat)
         for (int rank = 0; rank < mesh->ranks; rank++)
@@ -90,7 +93,7 @@ void mu__beats_turn(mu_mesh *mesh, int64_t now)
     if (now - mesh->beat_ns >= beat) {
         mesh->beat_ns = now;
         for (int rank = 0; rank < mesh->ranks; rank++)
-            mu__beat_send(mesh, rank);
+            mu__heartbeat_send(mesh, rank);
     }
     if (mesh->failure.code == MU_OK)
         lose_silent(mesh, now);

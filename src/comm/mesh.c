@@ -2,7 +2,7 @@
 //
 // The thread sleeps in epoll. What others want sent they append to a peer's `out` under the lock and wake it. It
 // reads before it judges, so that beats which waited in the kernel while this process was stopped still count.
-// Who is called when (bootstrap.c), who is let in (visitor.c) and who is dead (heartbeat.c) is decided elsewhere.
+// Who is called when (bootstrap.c), who is let in (incoming.c) and who is dead (heartbeat.c) is decided elsewhere.
 #include "comm/mesh_private.h"
 
 #include <errno.h>
@@ -59,10 +59,10 @@ mu_status mu__mesh_pause(mu_mesh *mesh)
 void mu__peer_tell(mu_mesh *mesh, int rank)
 {
     mu_peer *peer = &mesh->peers[rank];
-    mu_news news = {.code = mesh->failure.code};
+    mu_failure news = {.code = mesh->failure.code};
     snprintf(news.message, sizeof news.message, "%s", mesh->failure.message);
     if (peer->state != MU_PEER_HERE ||
-        mu__frame_put_news(&peer->talk.out, peer->number, MU_FRAME_FAILURE, &news) != MU_OK)
+        mu__frame_put_failure(&peer->handshake.out, peer->number, MU_FRAME_FAILURE, &news) != MU_OK)
         return;
     peer->number++;
     peer->told = true;
@@ -213,7 +213,7 @@ void mu__peer_reason(mu_peer *peer, const char *why)
 void mu__peer_close(mu_mesh *mesh, int rank)
 {
     mu_peer *peer = &mesh->peers[rank];
-    mu__talk_end(&peer->talk);
+    mu__handshake_end(&peer->handshake);
     peer->ready = peer->wants_out = false;
 }
 
@@ -226,7 +226,7 @@ void mu__peer_gone(mu_mesh *mesh, int rank, const char *why)
     if (!mesh->joined) {
         peer->state = MU_PEER_AWAY;
         snprintf(peer->reason, sizeof peer->reason, "it was here, but is gone: %s", why);
-        peer->call.retry_ns = 0;
+        peer->outgoing.retry_ns = 0;
         return;
     }
     peer->state = MU_PEER_LOST;
@@ -243,13 +243,13 @@ void mu__peer_flush(mu_mesh *mesh, int rank)
 {
     mu_peer *peer = &mesh->peers[rank];
     bool all;
-    if (peer->talk.link == NULL)
+    if (peer->handshake.link == NULL)
         return;
-    const int fd = mu__link_fd(peer->talk.link);
-    if (mu__talk_flush(&peer->talk, &all) != MU_OK) {
+    const int fd = mu__link_fd(peer->handshake.link);
+    if (mu__handshake_flush(&peer->handshake, &all) != MU_OK) {
         // What it said before it went is read first; that reading ends it.
         shutdown(fd, SHUT_WR);
-        peer->talk.sent = peer->talk.out.n = 0;
+        peer->handshake.sent = peer->handshake.out.n = 0;
         all = true;
     }
     if (all == peer->wants_out)
@@ -257,7 +257,7 @@ void mu__peer_flush(mu_mesh *mesh, int rank)
     peer->wants_out = !all;
 }
 
-static void peer_failed(mu_mesh *mesh, const mu_news *news)
+static void peer_failed(mu_mesh *mesh, const mu_failure *news)
 {
     mu_error_value error = {.code = news->code, .file = ""};
     snprintf(error.message, sizeof error.message, "%.*s", (int)sizeof error.message - 1, news->message);
@@ -268,24 +268,24 @@ static void peer_failed(mu_mesh *mesh, const mu_news *news)
 static bool handle(mu_mesh *mesh, int rank, const mu_frame *frame)
 {
     mu_peer *peer = &mesh->peers[rank];
-    mu_beat beat;
+    mu_heartbeat beat;
     mu_block block;
-    mu_news news;
-    mu_whereabouts whereabouts;
+    mu_failure news;
+    mu_peer_address whereabouts;
     switch (frame->type) {
-    case MU_FRAME_BEAT:
-        if (!mu__frame_beat(frame, &beat))
+    case MU_FRAME_HEARTBEAT:
+        if (!mu__frame_heartbeat(frame, &beat))
             return false;
-        mu__beat_heard(mesh, rank, &beat);
+        mu__heartbeat_heard(mesh, rank, &beat);
         return true;
     case MU_FRAME_BLOCK: return mu__frame_block(frame, &block) && mu__exchange_arrived(mesh, rank, &block) == MU_OK;
     case MU_FRAME_FAILURE:
-        if (!mu__frame_news(frame, &news))
+        if (!mu__frame_failure(frame, &news))
             return false;
         peer_failed(mesh, &news);
         return true;
     case MU_FRAME_ADDRESS:
-        if (rank != 0 || !mu__frame_whereabouts(frame, &whereabouts))
+        if (rank != 0 || !mu__frame_peer_address(frame, &whereabouts))
             return false;
         mu__bootstrap_learn(mesh, &whereabouts);
         return true;
@@ -307,12 +307,12 @@ static bool handle(mu_mesh *mesh, int rank, const mu_frame *frame)
 void mu__peer_event(mu_mesh *mesh, int rank, int64_t now)
 {
     mu_peer *peer = &mesh->peers[rank];
-    while (peer->talk.link != NULL && peer->state == MU_PEER_HERE) {
+    while (peer->handshake.link != NULL && peer->state == MU_PEER_HERE) {
         mu_frame frame;
-        const size_t before = peer->talk.frames.have;
-        const mu_status status = mu__frames_next(&peer->talk.frames, peer->talk.link, &frame);
+        const size_t before = peer->handshake.frames.have;
+        const mu_status status = mu__frames_next(&peer->handshake.frames, peer->handshake.link, &frame);
         // A part of a large frame is a sign of life too.
-        if (peer->talk.frames.have != before)
+        if (peer->handshake.frames.have != before)
             peer->heard_ns = now;
         if (status == MU_OK && frame.type == 0)
             break;
@@ -343,17 +343,17 @@ static void dispatch(mu_mesh *mesh, uint64_t data, int64_t now)
         if (read(mesh->wake, &count, sizeof count) < 0)
             break; // somebody's wake-up was taken already
         break;
-    case MU_SOURCE_LISTENER: mu__visitor_accept(mesh, mesh->listener.fds[index], now); break;
+    case MU_SOURCE_LISTENER: mu__incoming_accept(mesh, mesh->listener.fds[index], now); break;
     case MU_SOURCE_PEER: mu__peer_event(mesh, index, now); break;
-    case MU_SOURCE_CALL: mu__bootstrap_event(mesh, index, now); break;
-    case MU_SOURCE_VISITOR: mu__visitor_event(mesh, index, now); break;
+    case MU_SOURCE_OUTGOING: mu__bootstrap_event(mesh, index, now); break;
+    case MU_SOURCE_INCOMING: mu__incoming_event(mesh, index, now); break;
     }
 }
 
 // How long the thread may sleep: until the next beat is due, however late in the last one it was woken.
 static int turn_ms(const mu_mesh *mesh)
 {
-    const int64_t now = mu__now_ns(), due = mesh->beat_ns + (int64_t)(mu__beat_seconds(mesh) * 1e9) - now;
+    const int64_t now = mu__now_ns(), due = mesh->beat_ns + (int64_t)(mu__heartbeat_seconds(mesh) * 1e9) - now;
     if (mesh->joined)
         return MU_MAX((int)(due / 1000000) + 1, 1);
     return now - mesh->began_ns < 2000000000 ? 5 : 50;
@@ -362,7 +362,7 @@ static int turn_ms(const mu_mesh *mesh)
 static void flush_all(mu_mesh *mesh)
 {
     for (int rank = 0; rank < mesh->ranks; rank++)
-        if (mesh->peers[rank].talk.out.n > 0 && !mesh->peers[rank].wants_out)
+        if (mesh->peers[rank].handshake.out.n > 0 && !mesh->peers[rank].wants_out)
             mu__peer_flush(mesh, rank);
 }
 
@@ -371,7 +371,7 @@ static void flush_all(mu_mesh *mesh)
 static int64_t read_all(mu_mesh *mesh)
 {
     struct epoll_event events[EVENTS];
-    const int most = (mesh->ranks + MU_MAX_VISITORS + MU_MAX_LISTENERS) / EVENTS + 1;
+    const int most = (mesh->ranks + MU_MAX_INCOMING + MU_MAX_LISTENERS) / EVENTS + 1;
     int wait_ms = turn_ms(mesh), n = EVENTS;
     int64_t now = 0;
     for (int round = 0; round < most && n == EVENTS; round++, wait_ms = 0) {
@@ -390,9 +390,9 @@ static void turn(mu_mesh *mesh)
 {
     const int64_t now = read_all(mesh);
     if (!mesh->joined && (mesh->failure.code == MU_OK || mu__mesh_lingers(mesh, now)))
-        mu__bootstrap_turn(mesh, now);
-    mu__visitors_turn(mesh, now);
-    mu__beats_turn(mesh, now);
+        mu__bootstrap_poll(mesh, now);
+    mu__incoming_poll(mesh, now);
+    mu__heartbeats_poll(mesh, now);
     flush_all(mesh);
     tell_watchers(mesh);
 }
@@ -401,9 +401,10 @@ static bool all_sent(const mu_mesh *mesh)
 {
     for (int rank = 0; rank < mesh->ranks; rank++) {
         const mu_peer *peer = &mesh->peers[rank];
-        const mu_link *link = peer->talk.link;
+        const mu_link *link = peer->handshake.link;
         int unread = 0;
-        if (link != NULL && (peer->talk.out.n > 0 || (ioctl(mu__link_fd(link), SIOCOUTQ, &unread) == 0 && unread > 0)))
+        if (link != NULL && (peer->handshake.out.n > 0 || (ioctl(mu__link_fd(link), SIOCOUTQ,
+                                                                 &unread) == 0 && unread > 0)))
             return false;
     }
     return true;
@@ -414,7 +415,8 @@ static void leave(mu_mesh *mesh)
 {
     for (int rank = 0; rank < mesh->ranks; rank++) {
         mu_peer *peer = &mesh->peers[rank];
-        if (peer->talk.link != NULL && mu__frame_put_word(&peer->talk.out, peer->number, MU_FRAME_LEAVE) == MU_OK)
+        if (peer->handshake.link != NULL && mu__frame_put_word(&peer->handshake.out, peer->number,
+                                                               MU_FRAME_LEAVE) == MU_OK)
             peer->number++;
     }
     const int64_t deadline = mu__now_ns() + LEAVE_MS * 1000000LL;
@@ -452,11 +454,11 @@ static void mesh_destroy(void *object)
         mu__worker_free(mesh->thread);
     }
     mu__bootstrap_end(mesh);
-    mu__visitors_end(mesh);
-    mu__arrivals_end(mesh);
+    mu__incoming_end(mesh);
+    mu__pending_streams_end(mesh);
     for (int rank = 0; mesh->peers != NULL && rank < mesh->ranks; rank++) {
         mu__peer_close(mesh, rank);
-        mu__parcels_free(&mesh->peers[rank]);
+        mu__exchange_blocks_free(&mesh->peers[rank]);
         mu__free(mesh->peers[rank].name);
         mu__free(mesh->peers[rank].address);
     }
@@ -555,7 +557,7 @@ static mu_status copy_options(mu_mesh *mesh, const mu_mesh_options *options)
     mesh->heartbeat_seconds =
         options->heartbeat_seconds > 0 ? options->heartbeat_seconds : mu__setting_real(MU_SETTING_HEARTBEAT);
     mesh->open = options->key != NULL || mu__setting_bool(MU_SETTING_ALLOW_UNAUTHENTICATED);
-    // Beats come as often as the sender's own patience needs, so all must have the same.
+    // Heartbeats come as often as the sender's own patience needs, so all must have the same.
     mesh->greeting = mu__sprintf("MUSTER_HEARTBEAT=%g%s, %s", mesh->heartbeat_seconds,
                                  wants_fastest() ? ", MUSTER_INTERFACE=fastest" : "",
                                  options->greeting != NULL ? options->greeting : "");
@@ -570,7 +572,7 @@ static mu_status copy_options(mu_mesh *mesh, const mu_mesh_options *options)
         if (peer->name == NULL || peer->address == NULL)
             return MU_RESOURCE_EXHAUSTED;
         peer->learned = peer->address[0] == '\0';
-        peer->call.fd = -1;
+        peer->outgoing.fd = -1;
         snprintf(peer->reason, sizeof peer->reason, "%s", rank > mesh->rank ? "it has not come yet" : "not tried yet");
     }
     const char *interface = mu__setting_text(MU_SETTING_INTERFACE);

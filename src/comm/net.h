@@ -171,7 +171,7 @@ typedef enum mu_frame_type {
     MU_FRAME_ADDRESS,   // rank 0: where a rank listens
     MU_FRAME_READY,     // to rank 0: linked with everyone
     MU_FRAME_GO,        // rank 0: all are
-    MU_FRAME_BEAT,      // I live, and am doing this
+    MU_FRAME_HEARTBEAT, // I live, and am doing this
     MU_FRAME_BLOCK,     // exchange
     MU_FRAME_FAILURE,   // the job has failed
     MU_FRAME_LEAVE,     // I end in order
@@ -234,10 +234,10 @@ typedef struct mu_hello {
     char greeting[MU_MAX_GREETING + 1];
 } mu_hello;
 
-typedef struct mu_beat {
+typedef struct mu_heartbeat {
     uint64_t age_ns; // for how long
     char doing[MU_MAX_WORD + 1];
-} mu_beat;
+} mu_heartbeat;
 
 typedef struct mu_block {
     uint64_t number;
@@ -246,29 +246,29 @@ typedef struct mu_block {
     size_t bytes;
 } mu_block;
 
-typedef struct mu_news { // of REFUSE and FAILURE
+typedef struct mu_failure { // of REFUSE and FAILURE
     mu_status code;
     char message[MU_MAX_REASON + 1];
-} mu_news;
+} mu_failure;
 
-typedef struct mu_whereabouts {
+typedef struct mu_peer_address {
     int rank;
     char address[MU_MAX_ADDRESS + 1];
-} mu_whereabouts;
+} mu_peer_address;
 
 // Each appends one frame with `number`. Errors: RESOURCE_EXHAUSTED, recorded. Texts that are too long are cut.
 mu_status mu__frame_put_hello(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_hello *hello);
-mu_status mu__frame_put_beat(mu_bytes *out, uint32_t number, const mu_beat *beat);
+mu_status mu__frame_put_heartbeat(mu_bytes *out, uint32_t number, const mu_heartbeat *beat);
 mu_status mu__frame_put_block(mu_bytes *out, uint32_t number, const mu_block *block);
-mu_status mu__frame_put_news(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_news *news);
-mu_status mu__frame_put_whereabouts(mu_bytes *out, uint32_t number, const mu_whereabouts *whereabouts);
+mu_status mu__frame_put_failure(mu_bytes *out, uint32_t number, mu_frame_type type, const mu_failure *news);
+mu_status mu__frame_put_peer_address(mu_bytes *out, uint32_t number, const mu_peer_address *whereabouts);
 mu_status mu__frame_put_word(mu_bytes *out, uint32_t number, mu_frame_type type); // READY, GO, LEAVE
 
 // Each reads a body; false if it is not one. A block's data point into the body.
 bool mu__frame_hello(const mu_frame *frame, mu_hello *out);
-bool mu__frame_beat(const mu_frame *frame, mu_beat *out);
+bool mu__frame_heartbeat(const mu_frame *frame, mu_heartbeat *out);
 bool mu__frame_block(const mu_frame *frame, mu_block *out);
-bool mu__frame_news(const mu_frame *frame, mu_news *out);
-bool mu__frame_whereabouts(const mu_frame *frame, mu_whereabouts *out);
+bool mu__frame_failure(const mu_frame *frame, mu_failure *out);
+bool mu__frame_peer_address(const mu_frame *frame, mu_peer_address *out);
 
 #endif

@@ -7,7 +7,7 @@
 #include "comm/mesh_private.h"
 
 #define PATIENCE_NS  5000000000
-#define SILENT_BEATS 1.5       // who lives is heard in that time
+#define SILENT_HEARTBEATS 1.5  // who lives is heard in that time
 #define PAUSE_NS     3000000000 // after so long without another call it is given up, and the next one is new
 
 int64_t mu__refusal_patience(const mu_mesh *mesh, mu_status why)
@@ -51,10 +51,10 @@ static mu_strangers *find_strangers(mu_mesh *mesh, const char *address)
     return NULL;
 }
 
-void mu__refusal_by_proof(mu_mesh *mesh, const mu_visitor *visitor, mu_status why)
+void mu__refusal_by_proof(mu_mesh *mesh, const mu_incoming *in, mu_status why)
 {
-    const mu_link *link = visitor->talk.link;
-    mu_endpoint there = visitor->there;
+    const mu_link *link = in->handshake.link;
+    mu_endpoint there = in->there;
     char address[80];
     const int claimed = mu__link_from(link);
     if (mesh->joined || (why != MU_UNAUTHENTICATED && why != MU_FAILED_PRECONDITION))
@@ -101,14 +101,14 @@ int mu__refusal_text(const mu_mesh *mesh, char *text, size_t bytes)
 mu_status mu__refusal_unproven(const mu_mesh *mesh)
 {
     for (int rank = 0; rank < mesh->ranks; rank++)
-        if (rank != mesh->rank && mesh->peers[rank].state == MU_PEER_AWAY && mesh->peers[rank].call.unproven != MU_OK)
-            return mesh->peers[rank].call.unproven;
+        if (rank != mesh->rank && mesh->peers[rank].state == MU_PEER_AWAY && mesh->peers[rank].outgoing.unproven != MU_OK)
+            return mesh->peers[rank].outgoing.unproven;
     return mesh->strangers[0].why;
 }
 
 // ---- Two of one task ----------------------------------------------------------------------------
 
-void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_news *why, int64_t now)
+void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int64_t now)
 {
     mu_peer *peer = &mesh->peers[hello->rank];
     const size_t bytes = sizeof why->message;
@@ -120,7 +120,7 @@ void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_news *why, int
     }
     // A host that was switched off leaves a connection behind that only its silence ends.
     const double silent = (double)(now - peer->heard_ns) / 1e9;
-    if (silent > SILENT_BEATS * mu__beat_seconds(mesh)) {
+    if (silent > SILENT_HEARTBEATS * mu__heartbeat_seconds(mesh)) {
         peer->twins = (mu_refusals){0};
         snprintf(why->message, bytes, "the process that was %s before has been silent for %.1f s; it is taken for gone "
                  "after %g s (MUSTER_HEARTBEAT)", peer->name, silent, mesh->heartbeat_seconds);

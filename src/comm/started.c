@@ -14,7 +14,7 @@ static void run_started(void *arg)
     started *s = arg;
     mu_context context = {0};
     if (mu__context_enter(&context, mu__context()) == MU_OK) {
-        (void)mu__group_inside(s->member, &s->call, mu__run_call); // its error is kept
+        (void)mu__group_inside(s->member, &s->call, mu__run_collective_call); // its error is kept
         mu__context_leave(&context, NULL, &s->error);
     } else {
         mu__error_move(&s->error);
@@ -97,7 +97,7 @@ static mu_status start(member *m, started *s, bool soon)
     }
     s->way = START_DONE;
     mu__started_settle(m);
-    const mu_status status = mu__group_inside(m, &s->call, mu__run_call);
+    const mu_status status = mu__group_inside(m, &s->call, mu__run_collective_call);
     s->end_ns = s->begin_ns != 0 ? mu__now_ns() : 0;
     return status;
 }
@@ -143,7 +143,7 @@ mu_status mu__member_wait(mu_collective *self, int64_t number_started)
     return MU_OK;
 }
 
-static mu_status leave_alone(member *m, const mu_call *c)
+static mu_status leave_alone(member *m, const mu_collective_call *c)
 {
     (void)c;
     return mu__raise_group_error(m->group);
@@ -159,7 +159,7 @@ void mu__member_abandon(mu_collective *self)
     mu__error_move(&cause);
     mu__group_abort(m->group, &cause);
     mu__started_settle(m);
-    mu__group_inside(m, &(mu_call){.kind = MU_KIND_ALL_REDUCE}, leave_alone);
+    mu__group_inside(m, &(mu_collective_call){.kind = MU_KIND_ALL_REDUCE}, leave_alone);
     mu__error_move(&echo);
     m->n_ended = m->n_started;
     mu__error_raise(&cause);

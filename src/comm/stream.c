@@ -15,26 +15,26 @@ typedef struct link_stream {
     mu_link *link;
 } link_stream;
 
-enum { MOST_ARRIVALS = 4096, MOST_TRIES = 20, PAUSE_NS = 200000000 };
+enum { MAX_PENDING = 4096, MOST_TRIES = 20, PAUSE_NS = 200000000 };
 
-void mu__arrivals_end(mu_mesh *mesh)
+void mu__pending_streams_end(mu_mesh *mesh)
 {
-    for (size_t i = 0; i < mesh->arrivals.n; i++)
-        mu__link_free(mesh->arrivals.items[i].link);
-    mu__free(mesh->arrivals.items);
+    for (size_t i = 0; i < mesh->pending_streams.n; i++)
+        mu__link_free(mesh->pending_streams.items[i].link);
+    mu__free(mesh->pending_streams.items);
 }
 
-void mu__stream_arrived(mu_mesh *mesh, mu_talk *talk, const mu_hello *hello)
+void mu__stream_arrived(mu_mesh *mesh, mu_handshake *handshake, const mu_hello *hello)
 {
-    mu_arrival arrival = {.link = talk->link, .rank = hello->rank};
-    memcpy(arrival.name, hello->stream, sizeof arrival.name);
-    talk->link = NULL;
-    mu__talk_end(talk);
+    mu_pending_stream pending = {.link = handshake->link, .rank = hello->rank};
+    memcpy(pending.name, hello->stream, sizeof pending.name);
+    handshake->link = NULL;
+    mu__handshake_end(handshake);
     // From now on it is somebody else's to poll.
-    mu__mesh_forget(mesh, mu__link_fd(arrival.link));
+    mu__mesh_forget(mesh, mu__link_fd(pending.link));
     mu_error_value ignored;
-    if (mesh->arrivals.n >= MOST_ARRIVALS || MU_PUSH(&mesh->arrivals, arrival) != MU_OK)
-        mu__link_free(arrival.link);
+    if (mesh->pending_streams.n >= MAX_PENDING || MU_PUSH(&mesh->pending_streams, pending) != MU_OK)
+        mu__link_free(pending.link);
     mu__error_move(&ignored);
     pthread_cond_broadcast(&mesh->changed);
 }
@@ -42,29 +42,29 @@ void mu__stream_arrived(mu_mesh *mesh, mu_talk *talk, const mu_hello *hello)
 // ---- The end that waits -------------------------------------------------------------------------
 
 // The oldest such arrival; arrivals.n if there is none.
-static size_t find_arrival(const mu_mesh *mesh, int rank, const char *name)
+static size_t find_pending(const mu_mesh *mesh, int rank, const char *name)
 {
     size_t i = 0;
-    while (i < mesh->arrivals.n &&
-           (mesh->arrivals.items[i].rank != rank || strcmp(mesh->arrivals.items[i].name, name) != 0))
+    while (i < mesh->pending_streams.n &&
+           (mesh->pending_streams.items[i].rank != rank || strcmp(mesh->pending_streams.items[i].name, name) != 0))
         i++;
     return i;
 }
 
-static mu_link *take_arrival(mu_mesh *mesh, int rank, const char *name)
+static mu_link *take_pending(mu_mesh *mesh, int rank, const char *name)
 {
-    const size_t i = find_arrival(mesh, rank, name);
-    if (i == mesh->arrivals.n)
+    const size_t i = find_pending(mesh, rank, name);
+    if (i == mesh->pending_streams.n)
         return NULL;
-    mu_arrival *arrival = &mesh->arrivals.items[i];
-    mu_link *link = arrival->link;
-    memmove(arrival, arrival + 1, (--mesh->arrivals.n - i) * sizeof *arrival);
+    mu_pending_stream *pending = &mesh->pending_streams.items[i];
+    mu_link *link = pending->link;
+    memmove(pending, pending + 1, (--mesh->pending_streams.n - i) * sizeof *pending);
     return link;
 }
 
 static bool is_rank(const void *arg, int rank) { return *(const int *)arg == rank; }
 
-static mu_link *await_arrival(mu_mesh *mesh, int rank, const char *name)
+static mu_link *await_pending(mu_mesh *mesh, int rank, const char *name)
 {
     const int64_t deadline = mu__deadline_ns(mesh->timeout);
     mu_lateness lateness = mu__lateness();
@@ -73,14 +73,15 @@ static mu_link *await_arrival(mu_mesh *mesh, int rank, const char *name)
     for (;;) {
         // Who opened it may have left meanwhile: what it sent is still to be had.
         pthread_mutex_lock(&mesh->lock);
-        mu_link *link = take_arrival(mesh, rank, name);
+        mu_link *link = take_pending(mesh, rank, name);
         pthread_mutex_unlock(&mesh->lock);
         if (link != NULL)
             return link;
         if (mu__mesh_check(mesh, rank) != MU_OK)
             return NULL;
         pthread_mutex_lock(&mesh->lock);
-        const mu_status status = find_arrival(mesh, rank, name) < mesh->arrivals.n ? MU_OK : mu__mesh_pause(mesh);
+        const mu_status status = find_pending(mesh, rank, name) < mesh->pending_streams.n ? MU_OK :
+            mu__mesh_pause(mesh);
         pthread_mutex_unlock(&mesh->lock);
         if (status != MU_OK)
             return NULL;
@@ -138,25 +139,25 @@ static mu_status connect_socket(opening *o, int *out)
     return error == 0 ? MU_OK : cannot_open(o, mu__network_reason(error));
 }
 
-static mu_status shake_hands(opening *o, mu_talk *talk)
+static mu_status shake_hands(opening *o, mu_handshake *handshake)
 {
     for (;;) {
         bool done;
-        const mu_status status = mu__link_shake(talk->link, &done);
+        const mu_status status = mu__link_shake(handshake->link, &done);
         o->cut_off = status == MU_UNAVAILABLE;
         if (status != MU_OK)
-            return cannot_open(o, mu__link_reason(talk->link));
+            return cannot_open(o, mu__link_reason(handshake->link));
         if (done)
             return MU_OK;
-        MU_TRY(sleep_on(o, mu__link_fd(talk->link), mu__link_events(talk->link)));
+        MU_TRY(sleep_on(o, mu__link_fd(handshake->link), mu__link_events(handshake->link)));
     }
 }
 
 static mu_status check_welcome(const opening *o, const mu_frame *frame)
 {
     mu_hello hello;
-    mu_news news;
-    if (frame->type == MU_FRAME_REFUSE && mu__frame_news(frame, &news))
+    mu_failure news;
+    if (frame->type == MU_FRAME_REFUSE && mu__frame_failure(frame, &news))
         return cannot_open(o, news.message);
     if (frame->type != MU_FRAME_WELCOME || !mu__frame_hello(frame, &hello) || hello.rank != o->rank ||
         memcmp(hello.incarnation, o->mesh->peers[o->rank].incarnation, MU_INCARNATION) != 0)
@@ -164,47 +165,47 @@ static mu_status check_welcome(const opening *o, const mu_frame *frame)
     return MU_OK;
 }
 
-static mu_status introduce(opening *o, mu_talk *talk)
+static mu_status introduce(opening *o, mu_handshake *handshake)
 {
     mu_hello hello;
     mu__hello_fill(o->mesh, o->rank, &hello);
     memcpy(hello.peer, o->mesh->peers[o->rank].incarnation, sizeof hello.peer);
     memcpy(hello.stream, o->name, strlen(o->name) + 1);
-    MU_TRY(mu__frame_put_hello(&talk->out, 0, MU_FRAME_HELLO, &hello));
+    MU_TRY(mu__frame_put_hello(&handshake->out, 0, MU_FRAME_HELLO, &hello));
     for (;;) {
         mu_frame frame = {0};
         bool all;
-        mu_status status = mu__talk_flush(talk, &all);
+        mu_status status = mu__handshake_flush(handshake, &all);
         if (status == MU_OK && all)
-            status = mu__frames_next(&talk->frames, talk->link, &frame);
+            status = mu__frames_next(&handshake->frames, handshake->link, &frame);
         o->cut_off = status == MU_UNAVAILABLE;
         if (status != MU_OK)
             return cannot_open(o, "connection closed");
         if (frame.type != 0)
             return check_welcome(o, &frame);
-        MU_TRY(sleep_on(o, mu__link_fd(talk->link), mu__talk_events(talk)));
+        MU_TRY(sleep_on(o, mu__link_fd(handshake->link), mu__handshake_events(handshake)));
     }
 }
 
 static mu_link *try_to_open(opening *o)
 {
-    mu_talk talk = {0};
+    mu_handshake handshake = {0};
     int fd = -1;
     mu_link *link = NULL;
     mu_status status = MU_OK;
     o->cut_off = false;
     MU_GO(connect_socket(o, &fd));
-    talk.link = mu__link_new(o->mesh->keyring, fd, true, o->mesh->rank, o->rank);
+    handshake.link = mu__link_new(o->mesh->keyring, fd, true, o->mesh->rank, o->rank);
     fd = -1;
-    if (talk.link == NULL)
+    if (handshake.link == NULL)
         return NULL;
-    MU_GO(shake_hands(o, &talk));
-    MU_GO(introduce(o, &talk));
-    link = talk.link;
-    talk.link = NULL;
+    MU_GO(shake_hands(o, &handshake));
+    MU_GO(introduce(o, &handshake));
+    link = handshake.link;
+    handshake.link = NULL;
 out:
     mu__socket_close(fd);
-    mu__talk_end(&talk);
+    mu__handshake_end(&handshake);
     return status == MU_OK ? link : NULL;
 }
 
@@ -279,7 +280,7 @@ mu_stream *mu__mesh_stream(mu_mesh *mesh, int rank, const char *name)
     if (mu__mesh_check(mesh, -1) != MU_OK)
         return NULL;
     mu_link *link = rank < mesh->rank ? open_link(mesh, rank, &mesh->peers[rank].endpoint, name, mesh->timeout)
-                                      : await_arrival(mesh, rank, name);
+                                      : await_pending(mesh, rank, name);
     return link != NULL ? stream_of(link) : NULL;
 }
 

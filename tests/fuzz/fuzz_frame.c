@@ -37,14 +37,14 @@ static void try_hello(const mu_frame *frame)
 static void try_others(const mu_frame *frame)
 {
     mu_bytes out = {0};
-    mu_beat beat, same_beat;
+    mu_heartbeat beat, same_beat;
     mu_block block, same_block;
-    mu_news news, same_news;
-    mu_whereabouts where, same_where;
-    if (mu__frame_beat(frame, &beat)) {
-        demand(mu__frame_put_beat(&out, 7, &beat) == MU_OK);
+    mu_failure news, same_news;
+    mu_peer_address where, same_where;
+    if (mu__frame_heartbeat(frame, &beat)) {
+        demand(mu__frame_put_heartbeat(&out, 7, &beat) == MU_OK);
         const mu_frame copy = written(&out);
-        demand(mu__frame_beat(&copy, &same_beat) && strcmp(beat.doing, same_beat.doing) == 0);
+        demand(mu__frame_heartbeat(&copy, &same_beat) && strcmp(beat.doing, same_beat.doing) == 0);
     }
     out.n = 0;
     if (mu__frame_block(frame, &block)) {
@@ -54,16 +54,16 @@ static void try_others(const mu_frame *frame)
                block.number == same_block.number);
     }
     out.n = 0;
-    if (mu__frame_news(frame, &news)) {
-        demand(mu__frame_put_news(&out, 7, MU_FRAME_FAILURE, &news) == MU_OK);
+    if (mu__frame_failure(frame, &news)) {
+        demand(mu__frame_put_failure(&out, 7, MU_FRAME_FAILURE, &news) == MU_OK);
         const mu_frame copy = written(&out);
-        demand(mu__frame_news(&copy, &same_news) && news.code == same_news.code && news.code != MU_OK);
+        demand(mu__frame_failure(&copy, &same_news) && news.code == same_news.code && news.code != MU_OK);
     }
     out.n = 0;
-    if (mu__frame_whereabouts(frame, &where)) {
-        demand(mu__frame_put_whereabouts(&out, 7, &where) == MU_OK);
+    if (mu__frame_peer_address(frame, &where)) {
+        demand(mu__frame_put_peer_address(&out, 7, &where) == MU_OK);
         const mu_frame copy = written(&out);
-        demand(mu__frame_whereabouts(&copy, &same_where) && strcmp(where.address, same_where.address) == 0);
+        demand(mu__frame_peer_address(&copy, &same_where) && strcmp(where.address, same_where.address) == 0);
     }
     mu__bytes_free(&out);
     demand(mu_error_take().code == MU_OK);

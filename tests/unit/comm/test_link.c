@@ -230,14 +230,15 @@ static bool talk_once(void)
     int ends[2];
     bool done = false;
     mu_bytes out = {0};
-    const mu_beat beat = {.age_ns = 1, .doing = "testing"};
+    const mu_heartbeat beat = {.age_ns = 1, .doing = "testing"};
     mu_keyring *keyring = mu__keyring_new(TEST_KEY, false);
     open_wire(ends);
     mu_link *link = keyring != NULL ? mu__link_new(keyring, ends[0], true, 1, 0) : NULL;
     if (keyring == NULL)
         close(ends[0]);
     bool good = link != NULL && mu__link_shake(link, &done) == MU_OK;
-    good = good && mu__frame_put_beat(&out, 0, &beat) == MU_OK && mu__frame_put_word(&out, 1, MU_FRAME_GO) == MU_OK;
+    good = good && mu__frame_put_heartbeat(&out, 0, &beat) == MU_OK && mu__frame_put_word(&out, 1,
+                                                                                          MU_FRAME_GO) == MU_OK;
     mu__bytes_free(&out);
     mu__link_free(link);
     mu_release(keyring);
@@ -291,9 +292,9 @@ static void test_frames(void **state)
     (void)state;
     mu_bytes out = {0};
     int frames;
-    const mu_beat beat = {.age_ns = 1, .doing = "saving\nmuch"};
+    const mu_heartbeat beat = {.age_ns = 1, .doing = "saving\nmuch"};
     assert_int_equal(mu__frame_put_word(&out, 0, MU_FRAME_READY), MU_OK);
-    assert_int_equal(mu__frame_put_beat(&out, 1, &beat), MU_OK);
+    assert_int_equal(mu__frame_put_heartbeat(&out, 1, &beat), MU_OK);
     const size_t whole = out.n;
     assert_int_equal(read_frames(out.items, whole, &frames), MU_UNAVAILABLE);
     assert_int_equal(frames, 2);
@@ -303,7 +304,7 @@ static void test_frames(void **state)
         assert_int_equal(frames, cut >= MU_FRAME_HEADER);
     }
     // The same frame again, one left out, a number from elsewhere.
-    assert_int_equal(mu__frame_put_beat(&out, 1, &beat), MU_OK);
+    assert_int_equal(mu__frame_put_heartbeat(&out, 1, &beat), MU_OK);
     assert_int_equal(read_frames(out.items, out.n, &frames), MU_DATA_LOSS);
     assert_int_equal(frames, 2);
     assert_int_equal(read_frames(out.items + MU_FRAME_HEADER, whole - MU_FRAME_HEADER, &frames), MU_DATA_LOSS);
