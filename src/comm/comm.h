@@ -66,18 +66,19 @@ typedef struct mu_problem {
 } mu_problem;
 
 // The memory that a rank's steps name. The window is a piece of the transport's own whose contents every rank
-// can read after RENDEZVOUS, one of two in turn, so that one barrier per collective is enough. The stage is another,
-// that the ranks of the same host can address: data that they cannot address passes through it, a piece at a time.
+// can read after RENDEZVOUS, one of two in turn, so that one barrier per collective is enough. The staging buffer is
+// another, that the ranks of the same host can address: data that they cannot address passes through it, a piece at a
+// time.
 typedef enum mu_area {
     MU_AREA_DATA,
     MU_AREA_INPUT,
     MU_AREA_WINDOW,
-    MU_AREA_STAGE,
+    MU_AREA_STAGING,
     MU_AREA_SCRATCH,
     MU_N_AREAS
 } mu_area;
 #define MU_WINDOW_BYTES ((size_t)32768)
-#define MU_STAGE_BYTES  ((size_t)1 << 20)
+#define MU_STAGING_BYTES  ((size_t)1 << 20)
 
 // Steps of one rank run in order. Only SEND goes on behind the next steps: its memory must stay as it is
 // until the receiver has it, which FLUSH waits for; the end of a list flushes too.
@@ -147,7 +148,7 @@ const mu_algorithm *mu__algorithm_at(int i);                                  //
 bool mu__algorithm_fits(const mu_algorithm *algorithm, const mu_problem *problem, unsigned means);
 
 // mu__algorithm_build makes the list of problem->rank. With `staged` other ranks' DATA and INPUT are not touched:
-// what the algorithm does with them it does with the stages, piece by piece (stage.c); both lists begin with
+// what the algorithm does with them it does with the staging buffers, piece by piece (staging.c); both lists begin with
 // RENDEZVOUS.
 mu_status mu__algorithm_build(const mu_algorithm *algorithm, const mu_problem *problem, bool staged, mu_steps *out);
 mu_status mu__build_staged(const mu_algorithm *algorithm, const mu_problem *problem, mu_steps *out);
@@ -209,13 +210,13 @@ bool mu__signature_can_be(const mu_signature *signature);
 
 // Where the ranks of a group are, as one process sees it.
 typedef struct mu_interhost mu_interhost;
-typedef struct mu_board mu_board;
+typedef struct mu_work_queue mu_work_queue;
 typedef struct mu_topology {
     int ranks;
     int first_local, n_local; // of this process
     int hosts, host;          // how many, and which one this is
     const int *first;         // [hosts + 1] the first rank of each host, then `ranks`; outlives the transport
-    bool staged;              // some ranks cannot address each other's memory: stages are needed
+    bool staged;              // some ranks cannot address each other's memory: staging buffers are needed
     // Zeroed memory that the processes of this host share, `bytes` long, of which mu__shm_bytes are the transport's.
     void *memory; // NULL: the ranks of this host are threads of one process
     size_t bytes;
@@ -270,9 +271,9 @@ typedef struct mu_transport {
     mu_status (*flush)(mu_port *port);
     // has_come says whether `rank` has reached what this rank waits at, or sent what it waits for.
     bool (*has_come)(const mu_port *port, int rank);
-    // board is where the ranks of one host post what they have started; NULL: they are not on one. n_rendezvous counts
-    // those that a rank has entered; what it wrote before is seen by who reads the count.
-    mu_board *(*board)(const mu_port *port);
+    // work_queue is where the ranks of one host post what they have started; NULL: they are not on one. n_rendezvous
+    // counts those that a rank has entered; what it wrote before is seen by who reads the count.
+    mu_work_queue *(*work_queue)(const mu_port *port);
     uint32_t (*n_rendezvous)(const mu_port *port, int rank);
     // enter and leave say that this rank may be touching the memory of others; is_inside asks about `rank`.
     bool (*enter)(mu_port *port); // false: it is inside already
@@ -343,26 +344,26 @@ typedef struct mu_bell {
 void mu__bell_ring(mu_bell *bell);
 mu_status mu__bell_wait(mu_bell *bell, bool (*so)(const void *arg), const void *arg, mu_patience patience);
 
-// ---- The board (board.c) ------------------------------------------------------------------------
+// ---- The work queue (work_queue.c) -------------------------------------------------------------------
 
 // Where the ranks of one host post what they have started: in the shared memory, zeroed. Whoever comes to wait for an
 // operation that all have posted takes slices of it, until none is left.
-enum { MU_MOST_STARTED = 16 };
-typedef struct mu_board_place {
+enum { MU_MAX_REQUESTS = 16 };
+typedef struct mu_work_item {
     _Alignas(64) atomic_uint posted; // by ranks, ever
     atomic_uint ended;               // by ranks, ever
     atomic_uint ready;               // times that all had posted
     atomic_uint next, done;          // slices: taken, and written
     atomic_llong end_ns;
-} mu_board_place;
-typedef struct mu_board_entry {
+} mu_work_item;
+typedef struct mu_work_post {
     _Alignas(64) mu_signature signature;
     atomic_uint came; // 1 + number of the operation that it is of
-} mu_board_entry;
-struct mu_board {
+} mu_work_post;
+struct mu_work_queue {
     mu_bell bell;
-    mu_board_place places[MU_MOST_STARTED];
-    mu_board_entry entries[]; // [MU_MOST_STARTED][ranks]
+    mu_work_item places[MU_MAX_REQUESTS];
+    mu_work_post entries[]; // [MU_MAX_REQUESTS][ranks]
 };
 
 // ---- Running lists (schedule.c) -----------------------------------------------------------------

@@ -418,7 +418,7 @@ static mu_status prepare(member *m, const mu_collective_call *c, bool staged, co
 }
 
 // Whether some rank has data that those beside it cannot address. Known to all after the rendezvous, and of all.
-static bool needs_stages(const member *m)
+static bool needs_staging(const member *m)
 {
     for (int rank = 0; m->group->joined.topology.staged && rank < m->port.ranks; rank++)
         if (!mu__signature_of(m, rank)->reached)
@@ -438,7 +438,7 @@ static mu_status run_lists(member *m, const mu_collective_call *c, mu_schedule *
     if (m->group->joined.topology.staged && rendezvous_first && steps->n > 1) {
         MU_TRY(mu__schedule_run(&(mu_steps){.items = steps->items, .n = 1}, &m->port, schedule, NULL));
         at = 1;
-        if (needs_stages(m) && prepare(m, c, true, &steps) != MU_OK)
+        if (needs_staging(m) && prepare(m, c, true, &steps) != MU_OK)
             return mu__fail_group(m->group);
     }
     schedule->areas[MU_AREA_SCRATCH] = m->scratch;
@@ -494,7 +494,7 @@ static mu_status collective(mu_collective *self, mu_collective_call *c)
     const int64_t begin = mu__trace_on() ? mu__now_ns() : 0;
     c->form = m->form.hash != 0 ? &m->form : NULL;
     if (status == MU_OK) {
-        mu__started_settle(m);
+        mu__requests_settle(m);
         status = mu__group_inside(m, c, mu__run_collective_call);
     }
     m->form.hash = 0;
@@ -600,7 +600,7 @@ static void group_destroy(void *object)
         mu__mesh_unwatch(joined->mesh, mesh_failed, group);
     for (int i = 0; group->members != NULL && i < mu__n_local(group); i++) {
         member *m = &group->members[i];
-        mu__started_free(m);
+        mu__requests_free(m);
         forget_lists(m);
         if (m->scratch != NULL)
             mu__free_data(m->scratch, m->scratch_bytes);

@@ -1,4 +1,4 @@
-// What the files of a group share: its members and their state, and the sentences about them (sentences.c).
+// What the files of a group share: its members and their state, and the sentences about them (diagnostics.c).
 //
 // Knows nothing of algorithms and transports but their interfaces.
 #ifndef MU_SRC_COMM_GROUP_H
@@ -26,23 +26,23 @@ typedef struct mu_collective_call {
     const mu_form *form; // NULL: nothing was said of shapes
 } mu_collective_call;
 
-// An operation that was started and not waited for (started.c). The queue is a ring: number s stands at s modulo its
-// length.
-typedef enum start_way {
-    START_BOARD,      // the ranks of this host do it as they come to wait for it
-    START_BACKGROUND, // a thread of this rank's does it
-    START_DONE        // it was done at once
-} start_way;
-typedef struct started {
+// An operation that was started and not waited for (nonblocking.c). The queue is a ring: number s stands at s modulo
+// its length.
+typedef enum request_mode {
+    REQUEST_QUEUE,      // the ranks of this host do it as they come to wait for it
+    REQUEST_BACKGROUND, // a thread of this rank's does it
+    REQUEST_DONE        // it was done at once
+} request_mode;
+typedef struct request {
     struct member *member;
     mu_collective_call call;
     mu_form form; // the call's
-    start_way way;
+    request_mode way;
     int64_t begin_ns, end_ns;    // with a timeline
     uint32_t n_rendezvous, turn; // board: of this rank, when it started
     mu_latch done;               // background
     mu_error_value error;
-} started;
+} request;
 
 // What a process tells of itself when it joins a group (join.c); mu__card_clean looks at one that has come and ends its
 // text: false for what none of `processes` would say.
@@ -82,9 +82,9 @@ typedef struct member {
     int64_t *counts;      // [ranks], of the all-gather in progress
     mu_lateness lateness; // of the wait in progress
     bool waits;           // it is long enough that lateness counts, and that peers know what this rank waits for
-    started *queue;       // [MU_MOST_STARTED]; NULL: nothing was started yet
+    request *queue;       // [MU_MAX_REQUESTS]; NULL: nothing was started yet
     int64_t n_started, n_ended;
-    int64_t awaited;      // 1 + number of the started operation on the board that this rank speaks of; 0: none
+    int64_t awaited;      // 1 + number of the started operation in the work queue that this rank speaks of; 0: none
     mu_worker *background;
     atomic_bool calm;     // the wait in progress is not urgent: its thread leaves the cores to those who compute
 } member;
@@ -122,20 +122,21 @@ mu_status mu__raise_group_error(mu_group *group);
 mu_status mu__fail_group(mu_group *group);
 mu_status mu__member_idle(void *arg); // mu_port.idle of a group of several processes
 
-// started.c: the slots of a mu_collective; mu__started_settle returns when no thread of the rank's own works for it.
+// nonblocking.c: the slots of a mu_collective; mu__requests_settle returns when no thread of the rank's own works for
+// it.
 mu_status mu__member_start(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                            mu_dtype dtype, void *data, int64_t count, bool soon, int64_t *number_started);
 mu_status mu__member_wait(mu_collective *self, int64_t number_started);
 void mu__member_abandon(mu_collective *self);
-void mu__started_settle(member *m);
-void mu__started_free(member *m);
+void mu__requests_settle(member *m);
+void mu__requests_free(member *m);
 
-// board.c: operations that the ranks of one host do together, whoever has time.
-bool mu__board_fits(const member *m, const mu_collective_call *c);
-mu_status mu__board_post(member *m, started *s, int64_t number);
-mu_status mu__board_end(member *m, started *s, int64_t number);
-mu_signature *mu__board_signature(const member *m, int rank);
-bool mu__board_has_come(const member *m, int rank);
+// work_queue.c: operations that the ranks of one host do together, whoever has time.
+bool mu__work_fits(const member *m, const mu_collective_call *c);
+mu_status mu__work_post(member *m, request *s, int64_t number);
+mu_status mu__work_end(member *m, request *s, int64_t number);
+mu_signature *mu__work_signature(const member *m, int rank);
+bool mu__work_has_come(const member *m, int rank);
 
 mu_signature *mu__signature_of(const member *m, int rank);
 int mu__n_local(const mu_group *group);

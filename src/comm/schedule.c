@@ -31,7 +31,7 @@ typedef struct memory {
 
 static void *place_of(const memory *m, int rank, mu_area area, int64_t at)
 {
-    const bool own = rank == m->rank && area != MU_AREA_WINDOW && area != MU_AREA_STAGE;
+    const bool own = rank == m->rank && area != MU_AREA_WINDOW && area != MU_AREA_STAGING;
     char *base = own || area == MU_AREA_SCRATCH ? m->schedule->areas[area] : m->area(m->arg, rank, area);
     return base + at * (int64_t)m->element;
 }

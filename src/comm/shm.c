@@ -34,23 +34,26 @@ static size_t mailboxes_at(const mu_topology *s)
     return sizeof(mu_shm_header) + (size_t)s->ranks * sizeof(mu_shm_slot);
 }
 
-static size_t board_at(const mu_topology *s)
+static size_t work_queue_at(const mu_topology *s)
 {
     const size_t here = (size_t)ranks_here(s);
     return mailboxes_at(s) + here * here * sizeof(mu_mailbox);
 }
 
-static size_t board_bytes(const mu_topology *s)
+static size_t work_queue_bytes(const mu_topology *s)
 {
-    const size_t entries = MU_MOST_STARTED * (size_t)s->ranks;
-    return s->hosts > 1 ? 0 : sizeof(mu_board) + entries * sizeof(mu_board_entry);
+    const size_t entries = MU_MAX_REQUESTS * (size_t)s->ranks;
+    return s->hosts > 1 ? 0 : sizeof(mu_work_queue) + entries * sizeof(mu_work_post);
 }
 
-static size_t stages_at(const mu_topology *s) { return (board_at(s) + board_bytes(s) + PAGE - 1) / PAGE * PAGE; }
+static size_t staging_at(const mu_topology *s)
+{
+    return (work_queue_at(s) + work_queue_bytes(s) + PAGE - 1) / PAGE * PAGE;
+}
 
 size_t mu__shm_bytes(const mu_topology *topology)
 {
-    return stages_at(topology) + (topology->staged ? (size_t)ranks_here(topology) * MU_STAGE_BYTES : 0);
+    return staging_at(topology) + (topology->staged ? (size_t)ranks_here(topology) * MU_STAGING_BYTES : 0);
 }
 
 static size_t n_copies(const mu_shm *shm)
@@ -70,18 +73,18 @@ mu_status mu__shm_open(void *shared, const mu_topology *topology)
         memory = mu__alloc_data(shm->bytes);
         if (memory == NULL)
             return MU_RESOURCE_EXHAUSTED;
-        memset(memory, 0, stages_at(topology));
+        memset(memory, 0, staging_at(topology));
     }
     shm->head = (mu_shm_header *)(void *)memory;
     shm->slots = (mu_shm_slot *)(void *)(memory + sizeof(mu_shm_header));
     shm->mailboxes = (mu_mailbox *)(void *)(memory + mailboxes_at(topology));
-    shm->board = topology->hosts > 1 ? NULL : (mu_board *)(void *)(memory + board_at(topology));
-    shm->stages = topology->staged ? (unsigned char *)memory + stages_at(topology) : NULL;
+    shm->work_queue = topology->hosts > 1 ? NULL : (mu_work_queue *)(void *)(memory + work_queue_at(topology));
+    shm->staging_buffers = topology->staged ? (unsigned char *)memory + staging_at(topology) : NULL;
     if (topology->memory == NULL)
         return MU_OK;
     atomic_store(&shm->head->barrier.between_processes, true);
-    if (shm->board != NULL)
-        atomic_store(&shm->board->bell.between_processes, true);
+    if (shm->work_queue != NULL)
+        atomic_store(&shm->work_queue->bell.between_processes, true);
     shm->copies = mu__calloc(n_copies(shm), sizeof *shm->copies);
     return shm->copies != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
@@ -123,8 +126,8 @@ void *mu__shm_area(const mu_port *port, int rank, mu_area area)
     mu_shm *shm = port->shared;
     if (area == MU_AREA_WINDOW)
         return shm->slots[rank].windows[port->turn % 2];
-    if (area == MU_AREA_STAGE)
-        return shm->stages + (size_t)(rank - shm->low) * MU_STAGE_BYTES;
+    if (area == MU_AREA_STAGING)
+        return shm->staging_buffers + (size_t)(rank - shm->low) * MU_STAGING_BYTES;
     return (void *)(base_of(shm) + (uintptr_t)shm->slots[rank].signatures[port->turn % 2].areas[area]);
 }
 
@@ -165,7 +168,7 @@ void mu__shm_begin_rendezvous(mu_port *port)
     atomic_store_explicit(&shm->slots[port->rank].n_rendezvous, ++own->n_rendezvous, memory_order_release);
 }
 
-mu_board *mu__shm_board(const mu_port *port) { return ((mu_shm *)port->shared)->board; }
+mu_work_queue *mu__shm_work_queue(const mu_port *port) { return ((mu_shm *)port->shared)->work_queue; }
 
 uint32_t mu__shm_rendezvous_count(const mu_port *port, int rank)
 {
@@ -307,8 +310,8 @@ void mu__shm_abort(void *shared, const mu_error_value *error)
         atomic_store(&shm->head->error_state, 2);
     }
     mu__barrier_abort(&shm->head->barrier);
-    if (shm->board != NULL)
-        mu__bell_ring(&shm->board->bell);
+    if (shm->work_queue != NULL)
+        mu__bell_ring(&shm->work_queue->bell);
 }
 
 bool mu__shm_aborted(void *shared, mu_error_value *out)
@@ -328,8 +331,8 @@ void mu__shm_reset(void *shared)
     atomic_store(&shm->head->barrier.arrivals, 0);
     atomic_store(&shm->head->barrier.failed, false);
     atomic_store(&shm->head->error_state, 0);
-    if (shm->board != NULL)
-        memset(shm->board, 0, board_bytes(&shm->topology));
+    if (shm->work_queue != NULL)
+        memset(shm->work_queue, 0, work_queue_bytes(&shm->topology));
     for (int i = 0; i < shm->topology.ranks; i++) {
         atomic_store(&shm->slots[i].barriers, 0);
         atomic_store(&shm->slots[i].n_rendezvous, 0);
@@ -357,7 +360,7 @@ const mu_transport mu__transport_shm = {
     .recv = mu__shm_recv,
     .flush = mu__shm_flush,
     .has_come = mu__shm_has_come,
-    .board = mu__shm_board,
+    .work_queue = mu__shm_work_queue,
     .n_rendezvous = mu__shm_rendezvous_count,
     .enter = mu__shm_enter,
     .leave = mu__shm_leave,

@@ -29,11 +29,11 @@ typedef struct mu_shm {
     mu_topology topology;
     int low, here; // ranks of this host: the first, and how many
     mu_shm_header *head;
-    mu_shm_slot *slots;           // [ranks]
-    struct mu_mailbox *mailboxes; // [here * here]
-    mu_board *board;              // NULL: there are other hosts
-    unsigned char *stages;        // [here][MU_STAGE_BYTES]; NULL: none are needed
-    void **copies;                // [n_local][here][MU_SENDS_IN_FLIGHT] of messages that others cannot address
+    mu_shm_slot *slots;             // [ranks]
+    struct mu_mailbox *mailboxes;   // [here * here]
+    mu_work_queue *work_queue;      // NULL: there are other hosts
+    unsigned char *staging_buffers; // [here][MU_STAGING_BYTES]; NULL: none are needed
+    void **copies;                  // [n_local][here][MU_SENDS_IN_FLIGHT] of messages that others cannot address
     size_t bytes;
 } mu_shm;
 
@@ -57,7 +57,7 @@ mu_status mu__shm_send(mu_port *port, int peer, const void *data, size_t bytes);
 mu_status mu__shm_recv(mu_port *port, int peer, void *data, size_t bytes);
 mu_status mu__shm_flush(mu_port *port);
 bool mu__shm_has_come(const mu_port *port, int rank);
-mu_board *mu__shm_board(const mu_port *port);
+mu_work_queue *mu__shm_work_queue(const mu_port *port);
 uint32_t mu__shm_rendezvous_count(const mu_port *port, int rank);
 bool mu__shm_enter(mu_port *port);
 void mu__shm_leave(mu_port *port);

@@ -189,7 +189,8 @@ static void simulate(const mu_algorithm *algorithm, const world *w, bool staged,
         schedules[r] = (mu_schedule){.dtype = w->dtype,
                                      .reduction = w->reduction,
                                      .pointers = pointers,
-                                     .areas = {w->data[r], w->input[r], malloc(MU_WINDOW_BYTES), malloc(MU_STAGE_BYTES),
+                                     .areas = {w->data[r], w->input[r], malloc(MU_WINDOW_BYTES),
+                                         malloc(MU_STAGING_BYTES),
                                                malloc((size_t)lists[r].scratch * mu_dtype_bytes(w->dtype) + 1)}};
     }
     const mu_status status = mu__schedule_simulate(lists, &whole, schedules, seed, cost);
@@ -198,7 +199,7 @@ static void simulate(const mu_algorithm *algorithm, const world *w, bool staged,
                  staged ? " staged" : "", w->ranks, whole.hosts, (long long)w->count, mu_error_message());
     for (int r = 0; r < w->ranks; r++) {
         free(schedules[r].areas[MU_AREA_WINDOW]);
-        free(schedules[r].areas[MU_AREA_STAGE]);
+        free(schedules[r].areas[MU_AREA_STAGING]);
         free(schedules[r].areas[MU_AREA_SCRATCH]);
         mu__steps_free(&lists[r]);
     }

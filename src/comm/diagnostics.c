@@ -69,7 +69,7 @@ const char *mu__signature_text(const mu_signature *signature, char text[MU_TEXT_
 
 mu_signature *mu__signature_of(const member *m, int rank)
 {
-    return m->awaited != 0 ? mu__board_signature(m, rank) : m->group->transport->signature(&m->port, rank);
+    return m->awaited != 0 ? mu__work_signature(m, rank) : m->group->transport->signature(&m->port, rank);
 }
 
 int mu__n_local(const mu_group *group) { return group->joined.topology.n_local; }
@@ -163,7 +163,7 @@ void mu__complain_of_peer(const member *m, mu_status status, const char *what)
 static bool is_missing(const member *m, int rank)
 {
     const mu_port *port = &m->port;
-    return m->awaited != 0 && port->waiting_for < 0 ? !mu__board_has_come(m, rank)
+    return m->awaited != 0 && port->waiting_for < 0 ? !mu__work_has_come(m, rank)
                                                     : !m->group->transport->has_come(port, rank);
 }
 

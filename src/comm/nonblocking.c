@@ -1,17 +1,17 @@
 // Operations that go on while their rank computes: started, waited for, or abandoned.
 //
-// On one host they are posted on a board (board.c). Between hosts a thread of the rank's own runs them, one after the
-// other in the order in which they were started, which is the same on all ranks; it sleeps where others wait, and what
-// is not started waits for it. Knows nothing of graphs and plans.
+// On one host they are posted in a work queue (work_queue.c). Between hosts a thread of the rank's own runs them, one
+// after the other in the order in which they were started, which is the same on all ranks; it sleeps where others wait,
+// and what is not started waits for it. Knows nothing of graphs and plans.
 #include "comm/group.h"
 
-static started *at(const member *m, int64_t number) { return &m->queue[number % MU_MOST_STARTED]; }
+static request *at(const member *m, int64_t number) { return &m->queue[number % MU_MAX_REQUESTS]; }
 
 // ---- In the background --------------------------------------------------------------------------
 
-static void run_started(void *arg)
+static void run_request(void *arg)
 {
-    started *s = arg;
+    request *s = arg;
     mu_context context = {0};
     if (mu__context_enter(&context, mu__context()) == MU_OK) {
         (void)mu__group_inside(s->member, &s->call, mu__run_collective_call); // its error is kept
@@ -38,28 +38,28 @@ static mu_worker *new_background(const member *m)
     return worker;
 }
 
-static mu_status post_background(member *m, started *s)
+static mu_status post_background(member *m, request *s)
 {
     if (m->background == NULL && (m->background = new_background(m)) == NULL)
         return MU_RESOURCE_EXHAUSTED;
     atomic_store(&m->calm, true);
     MU_TRY(mu__latch_init(&s->done, 1));
-    return mu__worker_post(m->background, run_started, s);
+    return mu__worker_post(m->background, run_request, s);
 }
 
-static void wait_background(member *m, started *s)
+static void wait_background(member *m, request *s)
 {
     if (!mu__latch_done(&s->done))
         atomic_store(&m->calm, false);
     mu__latch_wait(&s->done, MU_FOREVER, "a collective"); // which has a deadline of its own
 }
 
-void mu__started_settle(member *m)
+void mu__requests_settle(member *m)
 {
     if (m->background == NULL)
         return;
     for (int64_t number = m->n_ended; number < m->n_started; number++)
-        if (at(m, number)->way == START_BACKGROUND)
+        if (at(m, number)->way == REQUEST_BACKGROUND)
             wait_background(m, at(m, number));
     atomic_store(&m->calm, false);
 }
@@ -68,12 +68,12 @@ void mu__started_settle(member *m)
 
 static mu_status end_one(member *m)
 {
-    started *s = at(m, m->n_ended);
+    request *s = at(m, m->n_ended);
     const int64_t number = m->n_ended;
     mu_status status = MU_OK;
-    if (s->way == START_BOARD) {
-        status = mu__board_end(m, s, number);
-    } else if (s->way == START_BACKGROUND) {
+    if (s->way == REQUEST_QUEUE) {
+        status = mu__work_end(m, s, number);
+    } else if (s->way == REQUEST_BACKGROUND) {
         wait_background(m, s);
         status = mu__error_raise(&s->error);
     }
@@ -85,18 +85,18 @@ static mu_status end_one(member *m)
     return status;
 }
 
-static mu_status start(member *m, started *s, bool soon)
+static mu_status start(member *m, request *s, bool soon)
 {
-    if (mu__board_fits(m, &s->call)) {
-        s->way = START_BOARD;
-        return mu__board_post(m, s, m->n_started);
+    if (mu__work_fits(m, &s->call)) {
+        s->way = REQUEST_QUEUE;
+        return mu__work_post(m, s, m->n_started);
     }
     if (m->group->joined.topology.hosts > 1 && !soon) {
-        s->way = START_BACKGROUND;
+        s->way = REQUEST_BACKGROUND;
         return post_background(m, s);
     }
-    s->way = START_DONE;
-    mu__started_settle(m);
+    s->way = REQUEST_DONE;
+    mu__requests_settle(m);
     const mu_status status = mu__group_inside(m, &s->call, mu__run_collective_call);
     s->end_ns = s->begin_ns != 0 ? mu__now_ns() : 0;
     return status;
@@ -108,12 +108,12 @@ mu_status mu__member_start(mu_collective *self, int64_t number, const char *name
     member *m = (member *)self;
     if (mu__pending())
         return mu_error_code();
-    if (m->queue == NULL && (m->queue = mu__calloc(MU_MOST_STARTED, sizeof *m->queue)) == NULL)
+    if (m->queue == NULL && (m->queue = mu__calloc(MU_MAX_REQUESTS, sizeof *m->queue)) == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    if (m->n_started - m->n_ended == MU_MOST_STARTED)
+    if (m->n_started - m->n_ended == MU_MAX_REQUESTS)
         MU_TRY(end_one(m));
-    started *s = at(m, m->n_started);
-    *s = (started){.member = m,
+    request *s = at(m, m->n_started);
+    *s = (request){.member = m,
                    .call = {.kind = MU_KIND_ALL_REDUCE,
                             .number = number,
                             .name = name,
@@ -158,14 +158,14 @@ void mu__member_abandon(mu_collective *self)
         return;
     mu__error_move(&cause);
     mu__group_abort(m->group, &cause);
-    mu__started_settle(m);
+    mu__requests_settle(m);
     mu__group_inside(m, &(mu_collective_call){.kind = MU_KIND_ALL_REDUCE}, leave_alone);
     mu__error_move(&echo);
     m->n_ended = m->n_started;
     mu__error_raise(&cause);
 }
 
-void mu__started_free(member *m)
+void mu__requests_free(member *m)
 {
     mu__worker_free(m->background);
     mu__free(m->queue);

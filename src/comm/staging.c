@@ -1,4 +1,4 @@
-// Lists for ranks that cannot address each other's data: piece by piece it passes through their stages.
+// Lists for ranks that cannot address each other's data: piece by piece it passes through their staging buffers.
 //
 // An algorithm's own list is built for a piece and made to work on the stages in place of DATA and INPUT; copies
 // in and out go around it. Two halves of the stage take turns, so a rank copies the next piece in while others
@@ -22,7 +22,7 @@ static staging staging_of(const mu_algorithm *algorithm, const mu_problem *probl
     const bool many_in = problem->kind == MU_KIND_ALL_TO_ALL || problem->kind == MU_KIND_REDUCE_SCATTER;
     const bool many_out = problem->kind == MU_KIND_ALL_TO_ALL || problem->kind == MU_KIND_ALL_GATHER;
     const bool in_place = problem->kind == MU_KIND_ALL_REDUCE || problem->kind == MU_KIND_BROADCAST;
-    const int64_t half = (int64_t)(MU_STAGE_BYTES / 2 / problem->element), line = (int64_t)(64 / problem->element);
+    const int64_t half = (int64_t)(MU_STAGING_BYTES / 2 / problem->element), line = (int64_t)(64 / problem->element);
     staging s = {.algorithm = algorithm,
                  .problem = problem,
                  .in = many_in ? problem->ranks : 1,
@@ -58,7 +58,7 @@ static mu_status copy_in(const staging *s, mu_steps *out)
     const mu_area from = s->out == 0 ? MU_AREA_DATA : MU_AREA_INPUT;
     const bool silent = s->problem->kind == MU_KIND_BROADCAST && s->problem->rank != s->problem->root;
     for (int i = 0; !silent && i < s->in; i++)
-        MU_TRY(mu__add_copy(out, s->problem->rank, from, block_begin(s, true, i) + s->at, MU_AREA_STAGE,
+        MU_TRY(mu__add_copy(out, s->problem->rank, from, block_begin(s, true, i) + s->at, MU_AREA_STAGING,
                             s->base + i * s->piece, block_part(s, true, i)));
     return mu__add_plain(out, MU_STEP_BARRIER);
 }
@@ -69,20 +69,21 @@ static mu_status copy_out(const staging *s, mu_steps *out)
     int64_t from = s->base + (s->out == 0 ? 0 : s->in * s->piece);
     for (int i = 0; i < MU_MAX(s->out, 1); i++) {
         const int64_t n = block_part(s, false, i);
-        MU_TRY(mu__add_copy(out, s->problem->rank, MU_AREA_STAGE, from, MU_AREA_DATA, block_begin(s, false, i) + s->at,
+        MU_TRY(mu__add_copy(out, s->problem->rank, MU_AREA_STAGING, from, MU_AREA_DATA,
+                            block_begin(s, false, i) + s->at,
                             n));
         from += n;
     }
     return MU_OK;
 }
 
-static void use_stage(const staging *s, mu_area *area, int64_t *at)
+static void use_staging(const staging *s, mu_area *area, int64_t *at)
 {
     const bool input = *area == MU_AREA_INPUT;
     if (*area != MU_AREA_DATA && *area != MU_AREA_INPUT)
         return;
     *at += s->base + (input || s->out == 0 ? 0 : s->in * s->piece);
-    *area = MU_AREA_STAGE;
+    *area = MU_AREA_STAGING;
 }
 
 // The list of a piece has its blocks `n` apart, and so has the stage: the copies in follow each other at `piece`
@@ -99,8 +100,8 @@ static mu_status add_piece(staging *s, mu_steps *out)
     MU_TRY(s->algorithm->build(&part, &s->list));
     for (size_t i = 0; i < s->list.n; i++) {
         mu_step step = s->list.items[i];
-        use_stage(s, &step.from, &step.from_at);
-        use_stage(s, &step.to, &step.to_at);
+        use_staging(s, &step.from, &step.from_at);
+        use_staging(s, &step.to, &step.to_at);
         if (step.kind != MU_STEP_RENDEZVOUS)
             MU_TRY(mu__add_step(out, step));
     }
@@ -110,7 +111,7 @@ static mu_status add_piece(staging *s, mu_steps *out)
 
 static mu_status add_pieces(staging *s, mu_steps *out)
 {
-    const int64_t half = (int64_t)(MU_STAGE_BYTES / 2 / s->problem->element);
+    const int64_t half = (int64_t)(MU_STAGING_BYTES / 2 / s->problem->element);
     MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     for (int turn = 0; s->at < s->total; turn++) {
         s->base = turn % 2 * half;

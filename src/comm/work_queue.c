@@ -9,38 +9,38 @@
 
 enum { SLICE_BYTES = 16 * 1024, SLICES_PER_RANK = 4, LINE = 64 };
 
-static mu_board *board_of(const member *m) { return m->group->transport->board(&m->port); }
+static mu_work_queue *work_queue_of(const member *m) { return m->group->transport->work_queue(&m->port); }
 
-static mu_board_place *place_of(const member *m, int64_t number)
+static mu_work_item *place_of(const member *m, int64_t number)
 {
-    return &board_of(m)->places[number % MU_MOST_STARTED];
+    return &work_queue_of(m)->places[number % MU_MAX_REQUESTS];
 }
 
-static mu_board_entry *entry_of(const member *m, int64_t number, int rank)
+static mu_work_post *entry_of(const member *m, int64_t number, int rank)
 {
-    return &board_of(m)->entries[number % MU_MOST_STARTED * m->port.ranks + rank];
+    return &work_queue_of(m)->entries[number % MU_MAX_REQUESTS * m->port.ranks + rank];
 }
 
-mu_signature *mu__board_signature(const member *m, int rank) { return &entry_of(m, m->awaited - 1, rank)->signature; }
+mu_signature *mu__work_signature(const member *m, int rank) { return &entry_of(m, m->awaited - 1, rank)->signature; }
 
-bool mu__board_has_come(const member *m, int rank)
+bool mu__work_has_come(const member *m, int rank)
 {
     const unsigned came = atomic_load(&entry_of(m, m->awaited - 1, rank)->came);
     return (int32_t)(came - (unsigned)m->awaited) >= 0;
 }
 
-bool mu__board_fits(const member *m, const mu_collective_call *c)
+bool mu__work_fits(const member *m, const mu_collective_call *c)
 {
     const mu_algorithm *algorithm = mu__algorithm_for(m, c);
-    return board_of(m) != NULL && (algorithm == NULL || algorithm->rank_order);
+    return work_queue_of(m) != NULL && (algorithm == NULL || algorithm->rank_order);
 }
 
 // ---- Waiting ------------------------------------------------------------------------------------
 
 typedef struct awaited {
     member *m;
-    const started *s;
-    mu_board_place *place;
+    const request *s;
+    mu_work_item *place;
     unsigned uses;   // of the place up to this one
     unsigned slices;
 } awaited;
@@ -81,7 +81,7 @@ static mu_status look_around(void *arg)
         MU_TRY(a->m->port.idle(a->m->port.idle_arg));
     for (int rank = 0; rank < a->m->port.ranks; rank++) {
         const bool later = (int32_t)(transport->n_rendezvous(&a->m->port, rank) - a->s->n_rendezvous) > 0;
-        if (!later || mu__board_has_come(a->m, rank)) // in this order
+        if (!later || mu__work_has_come(a->m, rank)) // in this order
             continue;
         mu_port then = a->m->port;
         then.turn = a->s->turn + 1;
@@ -97,7 +97,7 @@ static mu_status wait_until(awaited *a, bool (*so)(const void *arg))
     patience.idle = look_around;
     patience.idle_arg = a;
     a->m->port.waiting_for = -1;
-    const mu_status status = mu__bell_wait(&board_of(a->m)->bell, so, a, patience);
+    const mu_status status = mu__bell_wait(&work_queue_of(a->m)->bell, so, a, patience);
     return status == MU_OK && failed(a) && !over(a) ? MU_ABORTED : status;
 }
 
@@ -109,12 +109,12 @@ static int64_t n_slices(const member *m, const mu_collective_call *c)
     return MU_MAX(MU_MIN(bytes / SLICE_BYTES, (int64_t)SLICES_PER_RANK * m->port.ranks), 1);
 }
 
-static awaited awaited_of(member *m, const started *s, int64_t number)
+static awaited awaited_of(member *m, const request *s, int64_t number)
 {
     return (awaited){.m = m,
                      .s = s,
                      .place = place_of(m, number),
-                     .uses = (unsigned)(number / MU_MOST_STARTED + 1),
+                     .uses = (unsigned)(number / MU_MAX_REQUESTS + 1),
                      .slices = (unsigned)n_slices(m, &s->call)};
 }
 
@@ -126,7 +126,7 @@ static mu_status say(awaited *a, mu_status status)
 }
 
 // The place may still be in use by ranks that have not ended the operation that stood there before.
-mu_status mu__board_post(member *m, started *s, int64_t number)
+mu_status mu__work_post(member *m, request *s, int64_t number)
 {
     awaited a = awaited_of(m, s, number);
     s->n_rendezvous = m->group->transport->n_rendezvous(&m->port, m->port.rank);
@@ -140,7 +140,7 @@ mu_status mu__board_post(member *m, started *s, int64_t number)
             atomic_store(&a.place->next, 0);
             atomic_store(&a.place->done, 0);
             atomic_store(&a.place->ready, a.uses);
-            mu__bell_ring(&board_of(m)->bell);
+            mu__bell_ring(&work_queue_of(m)->bell);
         }
     }
     m->awaited = 0;
@@ -178,7 +178,7 @@ static void take_slices(awaited *a)
         if (mu__trace_on())
             atomic_store(&a->place->end_ns, mu__now_ns());
         if (atomic_fetch_add(&a->place->done, 1) + 1 == a->slices)
-            mu__bell_ring(&board_of(a->m)->bell);
+            mu__bell_ring(&work_queue_of(a->m)->bell);
     }
 }
 
@@ -193,7 +193,7 @@ static bool all_reached(const member *m)
 static mu_status do_together(member *m, const mu_collective_call *c)
 {
     const int64_t number = m->awaited - 1;
-    started *s = &m->queue[number % MU_MOST_STARTED];
+    request *s = &m->queue[number % MU_MAX_REQUESTS];
     awaited a = awaited_of(m, s, number);
     MU_TRY(say(&a, wait_until(&a, all_posted)));
     MU_TRY(mu__agree(m, c));
@@ -206,7 +206,7 @@ static mu_status do_together(member *m, const mu_collective_call *c)
 }
 
 // What all ranks have done is done, though the group may have failed since: one that went on must not undo it.
-mu_status mu__board_end(member *m, started *s, int64_t number)
+mu_status mu__work_end(member *m, request *s, int64_t number)
 {
     const awaited a = awaited_of(m, s, number);
     mu_status status = MU_OK;
@@ -216,7 +216,7 @@ mu_status mu__board_end(member *m, started *s, int64_t number)
     s->end_ns = atomic_load(&a.place->end_ns);
     if (!failed(&a) || over(&a)) {
         if ((atomic_fetch_add(&a.place->ended, 1) + 1) % (unsigned)m->port.ranks == 0)
-            mu__bell_ring(&board_of(m)->bell);
+            mu__bell_ring(&work_queue_of(m)->bell);
     }
     m->awaited = 0;
     return status;
