@@ -1,4 +1,4 @@
-// How threads wait for each other: a barrier with one counter, a bell, and the patience that every wait shares.
+// How threads wait for each other: a barrier with one counter, an eventcount, and the backoff that every wait shares.
 //
 // The counter of arrivals only grows; the n-th barrier of r ranks is over when it has reached n * r, and it
 // is the word that sleepers sleep on, so nobody can miss it. Abort makes the counter leap past every
@@ -31,31 +31,31 @@ static void cpu_pause(void)
 #endif
 }
 
-bool mu__patience_turn(mu_patience *patience)
+bool mu__backoff_pause(mu_backoff *backoff)
 {
-    const bool calm = patience->calm != NULL && atomic_load_explicit(patience->calm, memory_order_relaxed);
-    if (!calm && !patience->crowded && patience->turns++ % PAUSES_PER_LOOK != 0) {
+    const bool calm = backoff->calm != NULL && atomic_load_explicit(backoff->calm, memory_order_relaxed);
+    if (!calm && !backoff->crowded && backoff->turns++ % PAUSES_PER_LOOK != 0) {
         cpu_pause();
         return true;
     }
     const int64_t now = mu__now_ns();
-    if (patience->began_ns == 0) {
-        patience->began_ns = now;
-        patience->deadline_ns = mu__deadline_ns(patience->timeout);
+    if (backoff->began_ns == 0) {
+        backoff->began_ns = now;
+        backoff->deadline_ns = mu__deadline_ns(backoff->timeout);
     }
-    const int64_t waited = now - patience->began_ns;
+    const int64_t waited = now - backoff->began_ns;
     if (calm)
         return false;
-    if (patience->crowded || waited > SPIN_NS)
+    if (backoff->crowded || waited > SPIN_NS)
         sched_yield();
     return waited < YIELD_NS;
 }
 
-mu_status mu__patience_end(const mu_patience *patience)
+mu_status mu__backoff_check(const mu_backoff *backoff)
 {
-    if (patience->began_ns != 0 && mu__now_ns() >= patience->deadline_ns)
+    if (backoff->began_ns != 0 && mu__now_ns() >= backoff->deadline_ns)
         return MU_DEADLINE_EXCEEDED;
-    return patience->idle != NULL ? patience->idle(patience->idle_arg) : MU_OK;
+    return backoff->idle != NULL ? backoff->idle(backoff->idle_arg) : MU_OK;
 }
 
 // The kernel finds sleepers of one process faster than those of several.
@@ -82,24 +82,24 @@ static void wake_all(atomic_uint *word, atomic_int *sleepers, int flags)
 
 // ---- Bell ---------------------------------------------------------------------------------------
 
-void mu__bell_ring(mu_bell *bell)
+void mu__eventcount_notify(mu_eventcount *changes)
 {
-    atomic_fetch_add(&bell->rings, 1);
-    wake_all(&bell->rings, &bell->sleepers, futex_flags(&bell->between_processes));
+    atomic_fetch_add(&changes->notified, 1);
+    wake_all(&changes->notified, &changes->sleepers, futex_flags(&changes->between_processes));
 }
 
 // One who sleeps is counted before it looks, so whoever rings after that sees the count.
-mu_status mu__bell_wait(mu_bell *bell, bool (*so)(const void *arg), const void *arg, mu_patience patience)
+mu_status mu__eventcount_wait(mu_eventcount *changes, bool (*so)(const void *arg), const void *arg, mu_backoff backoff)
 {
     mu_status status = MU_OK;
     while (!so(arg) && status == MU_OK) {
-        if (mu__patience_turn(&patience))
+        if (mu__backoff_pause(&backoff))
             continue;
-        atomic_fetch_add(&bell->sleepers, 1);
-        const unsigned rings = atomic_load(&bell->rings);
-        if (!so(arg) && (status = mu__patience_end(&patience)) == MU_OK)
-            sleep_on(&bell->rings, futex_flags(&bell->between_processes), rings, patience.deadline_ns);
-        atomic_fetch_sub(&bell->sleepers, 1);
+        atomic_fetch_add(&changes->sleepers, 1);
+        const unsigned notified = atomic_load(&changes->notified);
+        if (!so(arg) && (status = mu__backoff_check(&backoff)) == MU_OK)
+            sleep_on(&changes->notified, futex_flags(&changes->between_processes), notified, backoff.deadline_ns);
+        atomic_fetch_sub(&changes->sleepers, 1);
     }
     return status;
 }
@@ -116,7 +116,7 @@ static bool all_came(unsigned arrivals, unsigned target)
 }
 
 // One who sleeps is counted before the kernel compares the word, so whoever changes it last sees the count.
-static mu_status sleep_until(mu_barrier *barrier, unsigned target, const mu_patience *patience)
+static mu_status sleep_until(mu_barrier *barrier, unsigned target, const mu_backoff *backoff)
 {
     mu_status status = MU_OK;
     atomic_fetch_add(&barrier->sleepers, 1);
@@ -124,24 +124,24 @@ static mu_status sleep_until(mu_barrier *barrier, unsigned target, const mu_pati
         const unsigned arrivals = atomic_load(&barrier->arrivals);
         if (reached(arrivals, target))
             break;
-        status = mu__patience_end(patience);
+        status = mu__backoff_check(backoff);
         if (status != MU_OK)
             break;
-        sleep_on(&barrier->arrivals, futex_flags(&barrier->between_processes), arrivals, patience->deadline_ns);
+        sleep_on(&barrier->arrivals, futex_flags(&barrier->between_processes), arrivals, backoff->deadline_ns);
     }
     atomic_fetch_sub(&barrier->sleepers, 1);
     return status;
 }
 
-mu_status mu__barrier_wait(mu_barrier *barrier, uint32_t *epoch, int ranks, mu_patience patience)
+mu_status mu__barrier_wait(mu_barrier *barrier, uint32_t *epoch, int ranks, mu_backoff backoff)
 {
     const unsigned target = ++*epoch * (unsigned)ranks;
     unsigned arrivals = atomic_fetch_add(&barrier->arrivals, 1) + 1;
     if (arrivals == target)
         wake_all(&barrier->arrivals, &barrier->sleepers, futex_flags(&barrier->between_processes));
     while (!reached(arrivals, target)) {
-        if (!mu__patience_turn(&patience)) {
-            const mu_status status = sleep_until(barrier, target, &patience);
+        if (!mu__backoff_pause(&backoff)) {
+            const mu_status status = sleep_until(barrier, target, &backoff);
             if (status != MU_OK)
                 return status;
         }

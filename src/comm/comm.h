@@ -13,7 +13,7 @@
 
 #include <muster/comm.h>
 
-// ---- Reduction of memory (reduce.c) -------------------------------------------------------------
+// ---- Reduction of memory (local_reduce.c) -------------------------------------------------------
 
 typedef struct mu_reduce_args {
     mu_dtype dtype;
@@ -153,7 +153,7 @@ bool mu__algorithm_fits(const mu_algorithm *algorithm, const mu_problem *problem
 mu_status mu__algorithm_build(const mu_algorithm *algorithm, const mu_problem *problem, bool staged, mu_steps *out);
 mu_status mu__build_staged(const mu_algorithm *algorithm, const mu_problem *problem, mu_steps *out);
 
-// ---- Policy (select.c) --------------------------------------------------------------------------
+// ---- Policy (policy.c) --------------------------------------------------------------------------
 
 // Which algorithm for which size: "allreduce:0-16k:slots,16k-:direct;broadcast:tree". Sizes are bytes of
 // one rank, with k, m or g; a range ends before its upper end; the first that holds counts.
@@ -225,7 +225,7 @@ typedef struct mu_topology {
 } mu_topology;
 
 // One rank's end of a transport. Used by one thread at a time.
-typedef struct mu_port {
+typedef struct mu_channel {
     const struct mu_transport *transport;
     void *shared; // the group's state
     void *state;  // this rank's own
@@ -238,7 +238,7 @@ typedef struct mu_port {
     mu_status (*idle)(void *arg);
     void *idle_arg;
     const atomic_bool *calm; // while it is true waits neither spin nor yield, but sleep
-} mu_port;
+} mu_channel;
 
 // A transport is a row of functions; the group allocates, zeroes and frees the states. Waiting functions return
 // MU_OK, MU_DEADLINE_EXCEEDED, MU_ABORTED or what the link said, and record nothing: the group makes the sentence.
@@ -250,42 +250,42 @@ typedef struct mu_transport {
     mu_status (*open)(void *shared, const mu_topology *topology);
     void (*close)(void *shared);
     // signature is where rank `rank` writes its signature before RENDEZVOUS, and where the others read it after.
-    mu_signature *(*signature)(const mu_port *port, int rank);
+    mu_signature *(*signature)(const mu_channel *channel, int rank);
     // locate says where `data` is for the ranks of this host; false: they cannot address it.
-    bool (*locate)(const mu_port *port, const void *data, size_t bytes, uint64_t *at);
+    bool (*locate)(const mu_channel *channel, const void *data, size_t bytes, uint64_t *at);
     // announce sends ahead what rendezvous would begin with: signature and window are written. NULL: nothing is gained
     // by it.
-    mu_status (*announce)(mu_port *port);
+    mu_status (*announce)(mu_channel *channel);
     // rendezvous returns when every rank has called it; what each wrote before into its signature and its window is
     // seen by all, what else it wrote by the ranks of its host. Blocks.
-    mu_status (*rendezvous)(mu_port *port);
+    mu_status (*rendezvous)(mu_channel *channel);
     // barrier is the same among the ranks of this host. Blocks.
-    mu_status (*barrier)(mu_port *port);
+    mu_status (*barrier)(mu_channel *channel);
     // area returns the memory of a rank of this host, or the window of any; between RENDEZVOUS and the next barrier.
-    void *(*area)(const mu_port *port, int rank, mu_area area);
+    void *(*area)(const mu_channel *channel, int rank, mu_area area);
     // send starts sending; it blocks only while MU_SENDS_IN_FLIGHT to this peer are under way.
-    mu_status (*send)(mu_port *port, int peer, const void *data, size_t bytes);
+    mu_status (*send)(mu_channel *channel, int peer, const void *data, size_t bytes);
     // recv blocks until the next message of `peer` is in `data`. INTERNAL if it has another size.
-    mu_status (*recv)(mu_port *port, int peer, void *data, size_t bytes);
+    mu_status (*recv)(mu_channel *channel, int peer, void *data, size_t bytes);
     // flush blocks until no send needs its memory.
-    mu_status (*flush)(mu_port *port);
+    mu_status (*flush)(mu_channel *channel);
     // has_come says whether `rank` has reached what this rank waits at, or sent what it waits for.
-    bool (*has_come)(const mu_port *port, int rank);
+    bool (*has_come)(const mu_channel *channel, int rank);
     // work_queue is where the ranks of one host post what they have started; NULL: they are not on one. n_rendezvous
     // counts those that a rank has entered; what it wrote before is seen by who reads the count.
-    mu_work_queue *(*work_queue)(const mu_port *port);
-    uint32_t (*n_rendezvous)(const mu_port *port, int rank);
+    mu_work_queue *(*work_queue)(const mu_channel *channel);
+    uint32_t (*n_rendezvous)(const mu_channel *channel, int rank);
     // enter and leave say that this rank may be touching the memory of others; is_inside asks about `rank`.
-    bool (*enter)(mu_port *port); // false: it is inside already
-    void (*leave)(mu_port *port);
-    bool (*is_inside)(const mu_port *port, int rank);
+    bool (*enter)(mu_channel *channel); // false: it is inside already
+    void (*leave)(mu_channel *channel);
+    bool (*is_inside)(const mu_channel *channel, int rank);
     // abort makes every wait of every rank on this host, present and to come, fail with MU_ABORTED. Any thread.
     void (*abort)(void *shared, const mu_error_value *error);
     // aborted copies the error that another process of this host aborted with; false: none did.
     bool (*aborted)(void *shared, mu_error_value *out);
     // reset undoes abort and forgets messages under way; no rank may be inside.
     void (*reset)(void *shared);
-    void (*reset_rank)(mu_port *port);
+    void (*reset_rank)(mu_channel *channel);
 } mu_transport;
 
 extern const mu_transport mu__transport_shm;       // ranks on one host: threads, or processes that share memory
@@ -302,25 +302,26 @@ void mu__interhost_free(mu_interhost *interhost); // NULL accepted
 // ---- Waiting (barrier.c) ------------------------------------------------------------------------
 
 // A wait in three stages: spin while an answer is near, yield while it may be, then sleep.
-typedef struct mu_patience {
+typedef struct mu_backoff {
     int64_t began_ns, deadline_ns;
     double timeout;
     unsigned turns;
     bool crowded;
-    mu_status (*idle)(void *arg); // as in mu_port
+    mu_status (*idle)(void *arg); // as in mu_channel
     void *idle_arg;
     const atomic_bool *calm;
-} mu_patience;
-#define MU_PATIENCE(port)                                                                                           \
+} mu_backoff;
+#define MU_BACKOFF(channel)                                                                                         \
     {                                                                                                               \
-        .timeout = (port)->timeout, .crowded = (port)->crowded, .idle = (port)->idle, .idle_arg = (port)->idle_arg, \
-        .calm = (port)->calm                                                                                        \
+        .timeout = (channel)->timeout, .crowded = (channel)->crowded, .idle = (channel)->idle,                         \
+            .idle_arg = (channel)->idle_arg,                                                                           \
+        .calm = (channel)->calm                                                                                     \
     }
 
-// mu__patience_turn pauses or yields once; false: it is time to sleep. mu__patience_end is asked before each sleep:
+// mu__backoff_pause pauses or yields once; false: it is time to sleep. mu__backoff_check is asked before each sleep:
 // DEADLINE_EXCEEDED when that has passed, or what `idle` says.
-bool mu__patience_turn(mu_patience *patience);
-mu_status mu__patience_end(const mu_patience *patience);
+bool mu__backoff_pause(mu_backoff *backoff);
+mu_status mu__backoff_check(const mu_backoff *backoff);
 
 // A barrier for threads: one counter of arrivals that only grows. The last one wakes the sleepers.
 typedef struct mu_barrier {
@@ -332,17 +333,17 @@ typedef struct mu_barrier {
 
 // mu__barrier_wait enters for the `*epoch`-th time (counted by the caller, from 0) of `ranks`. Returns MU_OK,
 // MU_DEADLINE_EXCEEDED or MU_ABORTED.
-mu_status mu__barrier_wait(mu_barrier *barrier, uint32_t *epoch, int ranks, mu_patience patience);
+mu_status mu__barrier_wait(mu_barrier *barrier, uint32_t *epoch, int ranks, mu_backoff backoff);
 void mu__barrier_abort(mu_barrier *barrier);
 
-// A bell for those who wait until something is so: whoever changes it rings, and they look again.
-typedef struct mu_bell {
-    _Alignas(64) atomic_uint rings;
+// An eventcount: waiters sleep until a condition holds; whoever changes it notifies them, and they look again.
+typedef struct mu_eventcount {
+    _Alignas(64) atomic_uint notified;
     atomic_int sleepers;
     atomic_bool between_processes;
-} mu_bell;
-void mu__bell_ring(mu_bell *bell);
-mu_status mu__bell_wait(mu_bell *bell, bool (*so)(const void *arg), const void *arg, mu_patience patience);
+} mu_eventcount;
+void mu__eventcount_notify(mu_eventcount *changes);
+mu_status mu__eventcount_wait(mu_eventcount *changes, bool (*so)(const void *arg), const void *arg, mu_backoff backoff);
 
 // ---- The work queue (work_queue.c) -------------------------------------------------------------------
 
@@ -361,7 +362,7 @@ typedef struct mu_work_post {
     atomic_uint came; // 1 + number of the operation that it is of
 } mu_work_post;
 struct mu_work_queue {
-    mu_bell bell;
+    mu_eventcount changes;
     mu_work_item places[MU_MAX_REQUESTS];
     mu_work_post entries[]; // [MU_MAX_REQUESTS][ranks]
 };
@@ -379,9 +380,9 @@ typedef struct mu_schedule {
     void *arg;
 } mu_schedule;
 
-// mu__schedule_run carries out one rank's steps on its port. Returns what the transport or `rendezvous` returned;
+// mu__schedule_run carries out one rank's steps on its channel. Returns what the transport or `rendezvous` returned;
 // `at` (may be NULL) is the step to begin with, and gets the one that failed, or how many there are.
-mu_status mu__schedule_run(const mu_steps *steps, mu_port *port, const mu_schedule *schedule, size_t *at);
+mu_status mu__schedule_run(const mu_steps *steps, mu_channel *channel, const mu_schedule *schedule, size_t *at);
 
 // What the lists of all ranks cost together.
 typedef struct mu_cost {

@@ -69,7 +69,7 @@ const char *mu__signature_text(const mu_signature *signature, char text[MU_TEXT_
 
 mu_signature *mu__signature_of(const member *m, int rank)
 {
-    return m->awaited != 0 ? mu__work_signature(m, rank) : m->group->transport->signature(&m->port, rank);
+    return m->awaited != 0 ? mu__work_signature(m, rank) : m->group->transport->signature(&m->channel, rank);
 }
 
 int mu__n_local(const mu_group *group) { return group->joined.topology.n_local; }
@@ -132,45 +132,45 @@ mu_status mu__complain_mismatch(const member *m, int rank)
 
 mu_status mu__complain_passed(const member *m, int rank, const mu_signature *theirs)
 {
-    return complain(m, m->port.rank, mu__signature_of(m, m->port.rank), rank, theirs);
+    return complain(m, m->channel.rank, mu__signature_of(m, m->channel.rank), rank, theirs);
 }
 
 void mu__complain_of_peer(const member *m, mu_status status, const char *what)
 {
     char peer[MU_RANK_BYTES];
-    mu__rank_text(m->group, MU_MAX(m->port.waiting_for, 0), peer);
+    mu__rank_text(m->group, MU_MAX(m->channel.waiting_for, 0), peer);
     if (status == MU_UNAVAILABLE)
         mu__error(
             status,
             "The connection of rank %d of group \"%s\" to %s ended in %s; the processes or the network between them "
             "failed.",
-            m->port.rank, m->group->name, peer, what);
+            m->channel.rank, m->group->name, peer, what);
     else if (status == MU_DATA_LOSS)
         mu__error(
             status,
             "What came to rank %d of group \"%s\" from %s in %s cannot be; the memory there or the network between "
             "is damaged, or somebody changes what passes (MUSTER_ENCRYPT=1 would notice).",
-            m->port.rank, m->group->name, peer, what);
+            m->channel.rank, m->group->name, peer, what);
     else
         mu__error(status,
                   "Rank %d of group \"%s\" got a message of another size or turn than its list says from %s in %s; all "
                   "ranks must have the same policy, and nobody may change what passes between them.",
-                  m->port.rank, m->group->name, peer, what);
+                  m->channel.rank, m->group->name, peer, what);
 }
 
 // "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain; in a group of several processes also whose the
 // first of them is.
 static bool is_missing(const member *m, int rank)
 {
-    const mu_port *port = &m->port;
-    return m->awaited != 0 && port->waiting_for < 0 ? !mu__work_has_come(m, rank)
-                                                    : !m->group->transport->has_come(port, rank);
+    const mu_channel *channel = &m->channel;
+    return m->awaited != 0 && channel->waiting_for < 0 ? !mu__work_has_come(m, rank)
+                                                    : !m->group->transport->has_come(channel, rank);
 }
 
 const char *mu__missing_text(const member *m, char text[MU_TEXT_BYTES])
 {
     int missing[MU_MAX_RANKS], n = 0;
-    for (int rank = 0; rank < m->port.ranks; rank++)
+    for (int rank = 0; rank < m->channel.ranks; rank++)
         if (is_missing(m, rank))
             missing[n++] = rank;
     int at = snprintf(text, MU_TEXT_BYTES, n == 0 ? "The last rank" : n == 1 ? "Rank" : "Ranks");

@@ -87,7 +87,7 @@ mu_status mu__fail_group(mu_group *group)
 static bool hear_of_end(member *m)
 {
     const int64_t deadline = mu__deadline_ns(NEWS_SECONDS);
-    while (mu__mesh_check(m->group->joined.mesh, m->port.waiting_for / mu__n_local(m->group)) == MU_OK) {
+    while (mu__mesh_check(m->group->joined.mesh, m->channel.waiting_for / mu__n_local(m->group)) == MU_OK) {
         if (atomic_load(&m->group->failed) || mu__now_ns() >= deadline)
             return atomic_load(&m->group->failed);
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -98,7 +98,7 @@ static bool hear_of_end(member *m)
 mu_status mu__fail_wait(member *m, mu_status status)
 {
     char who[MU_TEXT_BYTES], what[MU_TEXT_BYTES];
-    mu__signature_text(mu__signature_of(m, m->port.rank), what);
+    mu__signature_text(mu__signature_of(m, m->channel.rank), what);
     if (status == MU_UNAVAILABLE && hear_of_end(m))
         return mu__fail_group(m->group);
     if (status == MU_DEADLINE_EXCEEDED)
@@ -106,7 +106,7 @@ mu_status mu__fail_wait(member *m, mu_status status)
             status,
             "%s did not come to %s of group \"%s\" within %g s, where rank %d waits. Look at what it does, or raise "
             "MUSTER_TIMEOUT.",
-            mu__missing_text(m, who), what, m->group->name, m->port.timeout, m->port.rank);
+            mu__missing_text(m, who), what, m->group->name, m->channel.timeout, m->channel.rank);
     else
         mu__complain_of_peer(m, status, what);
     return mu__fail_group(m->group);
@@ -128,7 +128,7 @@ mu_status mu__member_idle(void *arg)
     mu_mesh *mesh = m->group->joined.mesh;
     const mu_topology *at = &m->group->joined.topology;
     char what[MU_TEXT_BYTES];
-    const mu_signature *signature = mu__signature_of(m, m->port.rank);
+    const mu_signature *signature = mu__signature_of(m, m->channel.rank);
     if (!m->waits) {
         m->lateness = mu__lateness();
         mu__mesh_doing(mesh, "waiting in collective", signature->same.number, signature->same.name);
@@ -148,7 +148,7 @@ static void wait_until_others_left(member *m)
     const int64_t deadline = mu__deadline_ns(LEAVE_SECONDS);
     for (int rank = 0; rank < at->ranks; rank++) {
         const bool local = rank >= at->first_local && rank < at->first_local + at->n_local;
-        while (rank != m->port.rank && m->group->transport->is_inside(&m->port, rank) &&
+        while (rank != m->channel.rank && m->group->transport->is_inside(&m->channel, rank) &&
                (local || mu__now_ns() < deadline))
             sched_yield();
     }
@@ -163,7 +163,7 @@ static mu_status check_reset(const mu_group *group)
             "the job again, from the last checkpoint.",
             group->name);
     for (int i = 0; i < mu__n_local(group); i++)
-        if (group->transport->is_inside(&group->members[i].port, group->members[i].port.rank))
+        if (group->transport->is_inside(&group->members[i].channel, group->members[i].channel.rank))
             return mu__error(MU_FAILED_PRECONDITION,
                              "Group \"%s\" cannot be reset while rank %d is in a collective; wait until "
                              "every rank has returned.",
@@ -178,8 +178,8 @@ mu_status mu__group_reset(mu_group *group)
     if (status == MU_OK) {
         group->transport->reset(group->shared);
         for (int i = 0; i < mu__n_local(group); i++) {
-            group->transport->reset_rank(&group->members[i].port);
-            group->members[i].port.turn = 0;
+            group->transport->reset_rank(&group->members[i].channel);
+            group->members[i].channel.turn = 0;
             group->members[i].n_started = group->members[i].n_ended = 0;
         }
         atomic_store(&group->failed, false);
@@ -202,23 +202,23 @@ static bool valid(const member *m, const mu_collective_call *c)
 {
     const bool reduces = c->kind == MU_KIND_ALL_REDUCE || c->kind == MU_KIND_REDUCE_SCATTER;
     const bool reducible = !reduces || (mu__reduce_supports(c->dtype) && c->reduction <= MU_REDUCTION_MAX);
-    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
+    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->channel.ranks; i++)
         if (m->counts[i] < 0)
             return false;
-    return reducible && c->count >= 0 && mu_dtype_bytes(c->dtype) > 0 && c->root >= 0 && c->root < m->port.ranks;
+    return reducible && c->count >= 0 && mu_dtype_bytes(c->dtype) > 0 && c->root >= 0 && c->root < m->channel.ranks;
 }
 
 static mu_status complain_invalid(const member *m, const mu_collective_call *c)
 {
     char what[MU_TEXT_BYTES];
-    mu__signature_text(mu__signature_of(m, m->port.rank), what);
+    mu__signature_text(mu__signature_of(m, m->channel.rank), what);
     if ((c->kind == MU_KIND_ALL_REDUCE || c->kind == MU_KIND_REDUCE_SCATTER) && !mu__reduce_supports(c->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "Elements of %s cannot be reduced in %s; cast them to a number first.",
                          mu_dtype_name(c->dtype), what);
     return mu__error(MU_INVALID_ARGUMENT,
                      "The arguments of %s cannot be: counts must be 0 or more, the root a rank from 0 to %d, "
                      "the type and the reduction known.",
-                     what, m->port.ranks - 1);
+                     what, m->channel.ranks - 1);
 }
 
 // How many elements of DATA and INPUT this rank has.
@@ -226,12 +226,12 @@ static void extents(const member *m, const mu_collective_call *c, int64_t *data,
 {
     *data = *input = c->count;
     if (c->kind == MU_KIND_ALL_TO_ALL || c->kind == MU_KIND_REDUCE_SCATTER)
-        *input *= m->port.ranks;
+        *input *= m->channel.ranks;
     if (c->kind == MU_KIND_ALL_TO_ALL)
-        *data *= m->port.ranks;
+        *data *= m->channel.ranks;
     if (c->kind == MU_KIND_ALL_GATHER)
         *data = 0;
-    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
+    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->channel.ranks; i++)
         *data += m->counts[i];
 }
 
@@ -258,12 +258,12 @@ static bool places_can_be(const member *m, const mu_collective_call *c)
 mu_status mu__agree(member *m, const mu_collective_call *c)
 {
     const mu_signature *first = mu__signature_of(m, 0);
-    for (int rank = 1; rank < m->port.ranks; rank++)
+    for (int rank = 1; rank < m->channel.ranks; rank++)
         if (memcmp(&first->same, &mu__signature_of(m, rank)->same, sizeof first->same) != 0)
             return mu__complain_mismatch(m, rank);
     if (!valid(m, c))
         return complain_invalid(m, c);
-    for (int rank = 0; c->kind == MU_KIND_ALL_GATHER && rank < m->port.ranks; rank++)
+    for (int rank = 0; c->kind == MU_KIND_ALL_GATHER && rank < m->channel.ranks; rank++)
         if (mu__signature_of(m, rank)->count != m->counts[rank])
             return mu__error(MU_INVALID_ARGUMENT,
                              "In all_gather \"%s\" of group \"%s\" rank %d brings %lld elements, and %lld are "
@@ -320,7 +320,7 @@ void mu__write_signature(member *m, const mu_collective_call *c, int64_t window)
     const bool gather = c->kind == MU_KIND_ALL_GATHER;
     const size_t element = mu_dtype_bytes(c->dtype);
     const mu_transport *transport = m->group->transport;
-    mu_signature *signature = mu__signature_of(m, m->port.rank);
+    mu_signature *signature = mu__signature_of(m, m->channel.rank);
     int64_t data, input;
     memset(signature, 0, offsetof(mu_signature, form));
     signature->same.run = m->run;
@@ -329,7 +329,7 @@ void mu__write_signature(member *m, const mu_collective_call *c, int64_t window)
     signature->same.reduction = (int32_t)c->reduction;
     signature->same.dtype = (int32_t)c->dtype;
     signature->same.root = c->root;
-    signature->same.count = gather ? (int64_t)hash_counts(m->counts, m->port.ranks) : c->count;
+    signature->same.count = gather ? (int64_t)hash_counts(m->counts, m->channel.ranks) : c->count;
     signature->count = c->count;
     signature->window = (int32_t)(window * (int64_t)element);
     write_name(c->name, signature->same.name);
@@ -337,9 +337,10 @@ void mu__write_signature(member *m, const mu_collective_call *c, int64_t window)
     if (!valid(m, c))
         return;
     extents(m, c, &data, &input);
-    const bool reached = transport->locate(&m->port, c->data, (size_t)data * element, &signature->areas[MU_AREA_DATA]);
+    const bool reached = transport->locate(&m->channel, c->data, (size_t)data * element,
+                                           &signature->areas[MU_AREA_DATA]);
     signature->reached =
-        transport->locate(&m->port, c->input, (size_t)input * element, &signature->areas[MU_AREA_INPUT]) && reached;
+        transport->locate(&m->channel, c->input, (size_t)input * element, &signature->areas[MU_AREA_INPUT]) && reached;
 }
 
 // ---- Running ------------------------------------------------------------------------------------
@@ -348,8 +349,8 @@ static mu_problem problem_of(const member *m, const mu_collective_call *c)
 {
     const mu_topology *at = &m->group->joined.topology;
     return (mu_problem){.kind = c->kind,
-                        .rank = m->port.rank,
-                        .ranks = m->port.ranks,
+                        .rank = m->channel.rank,
+                        .ranks = m->channel.ranks,
                         .root = c->root,
                         .count = c->count,
                         .element = mu_dtype_bytes(c->dtype),
@@ -382,7 +383,7 @@ static mu_status find_list(member *m, const mu_collective_call *c, bool staged, 
                           .staged = staged,
                           .count = c->count,
                           .element = mu_dtype_bytes(c->dtype),
-                          .counts_hash = c->kind == MU_KIND_ALL_GATHER ? hash_counts(m->counts, m->port.ranks) : 0};
+                          .counts_hash = c->kind == MU_KIND_ALL_GATHER ? hash_counts(m->counts, m->channel.ranks) : 0};
     const bool usable = cached->steps.n > 0 && valid(m, c);
     if (!usable || memcmp(&key, &cached->key, sizeof key) != 0) {
         cached->key = (list_key){0};
@@ -420,7 +421,7 @@ static mu_status prepare(member *m, const mu_collective_call *c, bool staged, co
 // Whether some rank has data that those beside it cannot address. Known to all after the rendezvous, and of all.
 static bool needs_staging(const member *m)
 {
-    for (int rank = 0; m->group->joined.topology.staged && rank < m->port.ranks; rank++)
+    for (int rank = 0; m->group->joined.topology.staged && rank < m->channel.ranks; rank++)
         if (!mu__signature_of(m, rank)->reached)
             return true;
     return false;
@@ -436,13 +437,13 @@ static mu_status run_lists(member *m, const mu_collective_call *c, mu_schedule *
     mu__write_signature(m, c, steps->window);
     const bool rendezvous_first = steps->n > 0 && steps->items[0].kind == MU_STEP_RENDEZVOUS;
     if (m->group->joined.topology.staged && rendezvous_first && steps->n > 1) {
-        MU_TRY(mu__schedule_run(&(mu_steps){.items = steps->items, .n = 1}, &m->port, schedule, NULL));
+        MU_TRY(mu__schedule_run(&(mu_steps){.items = steps->items, .n = 1}, &m->channel, schedule, NULL));
         at = 1;
         if (needs_staging(m) && prepare(m, c, true, &steps) != MU_OK)
             return mu__fail_group(m->group);
     }
     schedule->areas[MU_AREA_SCRATCH] = m->scratch;
-    return mu__schedule_run(steps, &m->port, schedule, &at);
+    return mu__schedule_run(steps, &m->channel, schedule, &at);
 }
 
 mu_status mu__run_collective_call(member *m, const mu_collective_call *c)
@@ -450,14 +451,14 @@ mu_status mu__run_collective_call(member *m, const mu_collective_call *c)
     mu_group *group = m->group;
     if (atomic_load(&group->failed))
         return mu__raise_group_error(group);
-    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->port.ranks; i++)
+    for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->channel.ranks; i++)
         m->counts[i] = c->counts != NULL ? c->counts[i] : c->count;
-    m->port.turn++;
+    m->channel.turn++;
     rendezvous at = {.m = m, .c = c};
     mu_schedule schedule = {
         .dtype = c->dtype,
         .reduction = c->reduction,
-        .stream = c->count * (int64_t)mu_dtype_bytes(c->dtype) * m->port.ranks > group->stream_bytes,
+        .stream = c->count * (int64_t)mu_dtype_bytes(c->dtype) * m->channel.ranks > group->stream_bytes,
         .areas = {[MU_AREA_DATA] = c->data, [MU_AREA_INPUT] = (void *)(uintptr_t)c->input},
         .pointers = m->pointers,
         .rendezvous = agree_at,
@@ -472,13 +473,13 @@ mu_status mu__run_collective_call(member *m, const mu_collective_call *c)
 mu_status mu__group_inside(member *m, const mu_collective_call *c, mu_work *work)
 {
     const mu_transport *transport = m->group->transport;
-    if (!transport->enter(&m->port))
+    if (!transport->enter(&m->channel))
         return mu__error(MU_FAILED_PRECONDITION,
                          "Rank %d of group \"%s\" is already in a collective on another thread; use one "
                          "thread per rank.",
-                         m->port.rank, m->group->name);
+                         m->channel.rank, m->group->name);
     const mu_status status = work(m, c);
-    transport->leave(&m->port);
+    transport->leave(&m->channel);
     if (m->waits)
         mu__mesh_doing(m->group->joined.mesh, "computing", -1, NULL);
     m->waits = false;
@@ -499,7 +500,7 @@ static mu_status collective(mu_collective *self, mu_collective_call *c)
     }
     m->form.hash = 0;
     if (begin != 0)
-        mu__span("comm", mu__kind_name(c->kind), m->port.rank - m->group->joined.topology.first_local, begin,
+        mu__span("comm", mu__kind_name(c->kind), m->channel.rank - m->group->joined.topology.first_local, begin,
                  mu__now_ns());
     return status;
 }
@@ -579,7 +580,7 @@ static mu_shared_memory *member_memory(mu_collective *self, size_t bytes)
     const member *m = (member *)self;
     const mu_topology *at = &m->group->joined.topology;
     const int low = at->hosts > 1 ? at->first[at->host] : 0;
-    return mu__segment_take(at->segment, m->port.rank - low, bytes);
+    return mu__segment_take(at->segment, m->channel.rank - low, bytes);
 }
 
 void mu__collective_begin(mu_collective *self, int64_t run) { ((member *)self)->run = run; }
@@ -647,7 +648,7 @@ static mu_status open_member(mu_group *group, int local)
                                     .abandon = mu__member_abandon,
                                     .memory = at->segment != NULL ? member_memory : NULL};
     m->group = group;
-    m->port = (mu_port){.transport = group->transport,
+    m->channel = (mu_channel){.transport = group->transport,
                         .shared = group->shared,
                         .rank = at->first_local + local,
                         .ranks = at->ranks,
@@ -758,7 +759,7 @@ bool mu__group_needs_service(const mu_group *group) { return mu__network_needs_s
 void mu__group_set_timeout(mu_group *group, double seconds)
 {
     for (int i = 0; i < mu__n_local(group); i++)
-        group->members[i].port.timeout = seconds;
+        group->members[i].channel.timeout = seconds;
 }
 
 mu_status mu__group_set_policy(mu_group *group, const char *text)

@@ -72,7 +72,7 @@ typedef struct cached_list {
 typedef struct member {
     mu_collective collective; // first
     mu_group *group;
-    mu_port port;
+    mu_channel channel;
     mu_form form; // what the next operation is of
     int64_t run;
     cached_list lists[MU_CACHED_LISTS];
@@ -120,7 +120,7 @@ const mu_algorithm *mu__algorithm_for(const member *m, const mu_collective_call 
 mu_status mu__fail_wait(member *m, mu_status status);
 mu_status mu__raise_group_error(mu_group *group);
 mu_status mu__fail_group(mu_group *group);
-mu_status mu__member_idle(void *arg); // mu_port.idle of a group of several processes
+mu_status mu__member_idle(void *arg); // mu_channel.idle of a group of several processes
 
 // nonblocking.c: the slots of a mu_collective; mu__requests_settle returns when no thread of the rank's own works for
 // it.

@@ -8,11 +8,11 @@
 enum { CHAIN_SEGMENT_BYTES = 128 * 1024 };
 
 // Where this rank is.
-typedef struct spot {
+typedef struct position {
     int host, hosts;
     int leader, here; // the first rank of this host, and how many it has
     bool leads;
-} spot;
+} position;
 
 static int leader_of(const mu_problem *problem, int host) { return problem->hosts > 1 ? problem->first[host] : 0; }
 
@@ -29,10 +29,10 @@ static int host_of(const mu_problem *problem, int rank)
     return host;
 }
 
-static spot spot_of(const mu_problem *problem)
+static position position_of(const mu_problem *problem)
 {
     const int host = host_of(problem, problem->rank), leader = leader_of(problem, host);
-    return (spot){.host = host,
+    return (position){.host = host,
                   .hosts = MU_MAX(problem->hosts, 1),
                   .leader = leader,
                   .here = ranks_of(problem, host),
@@ -42,7 +42,7 @@ static spot spot_of(const mu_problem *problem)
 // Appends what the leaders do: a flat algorithm's list, in which rank h is the leader of host h.
 static mu_status add_between(const mu_problem *problem, const char *name, mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     const mu_algorithm *algorithm = mu__algorithm(problem->kind, name);
     mu_problem between = *problem;
     mu_steps list = {.rank = at.host};
@@ -66,7 +66,7 @@ static mu_status add_between(const mu_problem *problem, const char *name, mu_ste
 // The leader's DATA is what all ranks of the host are to have.
 static mu_status add_hand_out(const mu_problem *problem, int64_t count, mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     MU_TRY(mu__add_plain(out, MU_STEP_BARRIER));
     if (!at.leads)
         MU_TRY(mu__add_copy(out, at.leader, MU_AREA_DATA, 0, MU_AREA_DATA, 0, count));
@@ -78,7 +78,7 @@ static mu_status add_hand_out(const mu_problem *problem, int64_t count, mu_steps
 // Each rank adds its slice of the data of all ranks beside it, into the leader's memory.
 static mu_status add_inside(const mu_problem *problem, mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     mu_problem inside = *problem;
     inside.ranks = at.here;
     const mu_part own = mu__slice_of(&inside, problem->rank - at.leader);
@@ -98,7 +98,7 @@ static mu_status add_inside(const mu_problem *problem, mu_steps *out)
 
 static mu_status all_reduce_by(const mu_problem *problem, const char *between, mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     MU_TRY(add_inside(problem, out));
     MU_TRY(mu__add_plain(out, MU_STEP_BARRIER));
@@ -123,7 +123,7 @@ mu_status mu__all_reduce_hierarchical_ring(const mu_problem *problem, mu_steps *
 enum { CHAIN_PLACES = MU_SENDS_IN_FLIGHT + 1 };
 
 typedef struct chain {
-    spot at;
+    position at;
     int segments;
     int64_t count, longest; // elements of all, and of a segment at most
     int width;
@@ -181,7 +181,7 @@ static mu_status chain_steps(const chain *c, const mu_problem *problem, mu_steps
 mu_status mu__all_reduce_chain(const mu_problem *problem, mu_steps *out)
 {
     const int64_t bytes = problem->count * (int64_t)problem->element;
-    chain c = {.at = spot_of(problem), .count = problem->count, .width = MU_MAX(problem->width, 1)};
+    chain c = {.at = position_of(problem), .count = problem->count, .width = MU_MAX(problem->width, 1)};
     c.segments = (int)MU_MAX((bytes + CHAIN_SEGMENT_BYTES - 1) / CHAIN_SEGMENT_BYTES, 1);
     for (int i = 0; i < c.segments; i++)
         c.longest = MU_MAX(c.longest, mu__part_of(c.count, 1, i, c.segments).count);
@@ -195,7 +195,7 @@ mu_status mu__all_reduce_chain(const mu_problem *problem, mu_steps *out)
 
 mu_status mu__broadcast_hierarchical(const mu_problem *problem, mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     const bool root_here = host_of(problem, problem->root) == at.host;
     MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     if (at.leads && root_here && problem->root != problem->rank)
@@ -211,7 +211,7 @@ typedef mu_status pair_message(const mu_problem *problem, int here, int there, b
 static mu_status add_pair(const mu_problem *problem, int index, int other, bool send, pair_message *message,
                           mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     const int leader = leader_of(problem, other), there = ranks_of(problem, other);
     // The sender's ranks count slowly, the receiver's fast.
     const int here = send ? index / there : index % at.here, beyond = send ? index % there : index / at.here;
@@ -220,7 +220,7 @@ static mu_status add_pair(const mu_problem *problem, int index, int other, bool 
 
 static mu_status add_pairs(const mu_problem *problem, pair_message *message, mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     for (int hop = 1; at.leads && hop < at.hosts; hop++) {
         const int to = (at.host + hop) % at.hosts, from = (at.host + at.hosts - hop) % at.hosts;
         const int most = at.here * MU_MAX(ranks_of(problem, to), ranks_of(problem, from));
@@ -243,7 +243,7 @@ static mu_status gather_message(const mu_problem *problem, int here, int there, 
 
 mu_status mu__all_gather_hierarchical(const mu_problem *problem, mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     for (int rank = at.leader; at.leads && rank < at.leader + at.here; rank++)
         MU_TRY(mu__add_copy(out, rank, MU_AREA_INPUT, 0, MU_AREA_DATA, mu__block_at(problem, rank),
@@ -266,7 +266,7 @@ static mu_status all_to_all_message(const mu_problem *problem, int here, int the
 
 mu_status mu__all_to_all_hierarchical(const mu_problem *problem, mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     const int64_t n = problem->count;
     MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     for (int rank = at.leader; rank < at.leader + at.here; rank++)
@@ -292,7 +292,7 @@ static mu_status reduce_scatter_message(const mu_problem *problem, int here, int
 
 static mu_status add_blocks(const mu_problem *problem, mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     const int64_t n = problem->count;
     for (int to = at.leader; to < at.leader + at.here; to++) {
         for (int from = at.leader; from < at.leader + at.here; from++)
@@ -312,7 +312,7 @@ static mu_status add_blocks(const mu_problem *problem, mu_steps *out)
 
 mu_status mu__reduce_scatter_hierarchical(const mu_problem *problem, mu_steps *out)
 {
-    const spot at = spot_of(problem);
+    const position at = position_of(problem);
     MU_TRY(mu__add_plain(out, MU_STEP_RENDEZVOUS));
     MU_TRY(add_pairs(problem, reduce_scatter_message, out));
     if (at.leads)

@@ -81,13 +81,19 @@ void mu__interhost_free(mu_interhost *interhost)
 
 // ---- Moving bytes -------------------------------------------------------------------------------
 
-static mu_interhost *interhost_of(const mu_port *port) { return ((const mu_shm *)port->shared)->topology.interhost; }
-
-static int leader_of(const mu_port *port, int host) { return ((const mu_shm *)port->shared)->topology.first[host]; }
-
-static int host_of(const mu_port *port, int rank)
+static mu_interhost *interhost_of(const mu_channel *channel)
 {
-    const mu_topology *at = &((const mu_shm *)port->shared)->topology;
+    return ((const mu_shm *)channel->shared)->topology.interhost;
+}
+
+static int leader_of(const mu_channel *channel, int host)
+{
+    return ((const mu_shm *)channel->shared)->topology.first[host];
+}
+
+static int host_of(const mu_channel *channel, int rank)
+{
+    const mu_topology *at = &((const mu_shm *)channel->shared)->topology;
     int host = 0;
     while (rank >= at->first[host + 1])
         host++;
@@ -95,10 +101,10 @@ static int host_of(const mu_port *port, int rank)
 }
 
 // Says which rank the trouble is with.
-static mu_status trouble(mu_port *port, int host, mu_status status)
+static mu_status trouble(mu_channel *channel, int host, mu_status status)
 {
     if (status != MU_OK)
-        port->waiting_for = leader_of(port, host);
+        channel->waiting_for = leader_of(channel, host);
     return status;
 }
 
@@ -129,11 +135,11 @@ static mu_status push(span *l)
     return MU_OK;
 }
 
-static mu_status push_all(mu_port *port)
+static mu_status push_all(mu_channel *channel)
 {
-    mu_interhost *interhost = interhost_of(port);
+    mu_interhost *interhost = interhost_of(channel);
     for (int host = 0; host < interhost->hosts; host++)
-        MU_TRY(trouble(port, host, push(&interhost->spans[host])));
+        MU_TRY(trouble(channel, host, push(&interhost->spans[host])));
     return MU_OK;
 }
 
@@ -156,29 +162,29 @@ static void sleep_shortly(mu_interhost *interhost, int host)
 }
 
 // One turn of a wait for something from or to `host`.
-static mu_status wait_turn(mu_port *port, mu_patience *patience, int host, bool for_input)
+static mu_status wait_turn(mu_channel *channel, mu_backoff *backoff, int host, bool for_input)
 {
-    const mu_shm *shm = port->shared;
+    const mu_shm *shm = channel->shared;
     if (atomic_load_explicit(&shm->head->barrier.failed, memory_order_relaxed))
         return MU_ABORTED;
-    MU_TRY(push_all(port));
-    if (mu__patience_turn(patience))
+    MU_TRY(push_all(channel));
+    if (mu__backoff_pause(backoff))
         return MU_OK;
-    port->waiting_for = leader_of(port, host);
-    MU_TRY(mu__patience_end(patience));
-    sleep_shortly(interhost_of(port), for_input ? host : -1);
+    channel->waiting_for = leader_of(channel, host);
+    MU_TRY(mu__backoff_check(backoff));
+    sleep_shortly(interhost_of(channel), for_input ? host : -1);
     return MU_OK;
 }
 
 // With `now` false it may wait for what is posted next.
-static mu_status post(mu_port *port, int host, const void *data, size_t bytes, bool now)
+static mu_status post(mu_channel *channel, int host, const void *data, size_t bytes, bool now)
 {
-    span *l = &interhost_of(port)->spans[host];
-    mu_patience patience = MU_PATIENCE(port);
+    span *l = &interhost_of(channel)->spans[host];
+    mu_backoff backoff = MU_BACKOFF(channel);
     while (l->n_out >= MU_SENDS_IN_FLIGHT)
-        MU_TRY(wait_turn(port, &patience, host, false));
+        MU_TRY(wait_turn(channel, &backoff, host, false));
     l->out[l->n_out++] = (struct iovec){.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
-    return now ? trouble(port, host, push(l)) : MU_OK;
+    return now ? trouble(channel, host, push(l)) : MU_OK;
 }
 
 // What is left of a short message is read with what follows it; the long way goes straight into place.
@@ -201,170 +207,170 @@ static mu_status pull(span *l, char **data, size_t *bytes)
     return MU_OK;
 }
 
-static mu_status take(mu_port *port, int host, void *data, size_t bytes)
+static mu_status take(mu_channel *channel, int host, void *data, size_t bytes)
 {
-    span *l = &interhost_of(port)->spans[host];
-    mu_patience patience = MU_PATIENCE(port);
+    span *l = &interhost_of(channel)->spans[host];
+    mu_backoff backoff = MU_BACKOFF(channel);
     char *to = data;
     while (bytes > 0) {
         const size_t before = bytes;
-        MU_TRY(trouble(port, host, pull(l, &to, &bytes)));
+        MU_TRY(trouble(channel, host, pull(l, &to, &bytes)));
         if (bytes < before)
-            patience = (mu_patience)MU_PATIENCE(port);
+            backoff = (mu_backoff)MU_BACKOFF(channel);
         else
-            MU_TRY(wait_turn(port, &patience, host, true));
+            MU_TRY(wait_turn(channel, &backoff, host, true));
     }
     return MU_OK;
 }
 
-static mu_status flush(mu_port *port)
+static mu_status flush(mu_channel *channel)
 {
-    mu_interhost *interhost = interhost_of(port);
-    mu_patience patience = MU_PATIENCE(port);
+    mu_interhost *interhost = interhost_of(channel);
+    mu_backoff backoff = MU_BACKOFF(channel);
     for (int host = 0; host < interhost->hosts; host++)
         while (interhost->spans[host].n_out > 0)
-            MU_TRY(wait_turn(port, &patience, host, false));
+            MU_TRY(wait_turn(channel, &backoff, host, false));
     return MU_OK;
 }
 
 // ---- Meeting ------------------------------------------------------------------------------------
 
-static void write_message(mu_port *port)
+static void write_message(mu_channel *channel)
 {
-    mu_shm *shm = port->shared;
-    const mu_shm_rank *own = port->state;
-    mu_interhost *interhost = interhost_of(port);
+    mu_shm *shm = channel->shared;
+    const mu_shm_rank *own = channel->state;
+    mu_interhost *interhost = interhost_of(channel);
     unsigned char *at = interhost->message;
     memcpy(at, &(message_header){.magic = MAGIC, .rendezvous = own->n_rendezvous}, sizeof(message_header));
     at += sizeof(message_header);
     for (int rank = shm->low; rank < shm->low + shm->here; rank++, at += sizeof(mu_signature))
-        memcpy(at, mu__shm_signature(port, rank), sizeof(mu_signature));
+        memcpy(at, mu__shm_signature(channel, rank), sizeof(mu_signature));
     for (int rank = shm->low; rank < shm->low + shm->here; rank++) {
-        const size_t bytes = (size_t)mu__shm_signature(port, rank)->window;
-        memcpy(at, mu__shm_area(port, rank, MU_AREA_WINDOW), bytes);
+        const size_t bytes = (size_t)mu__shm_signature(channel, rank)->window;
+        memcpy(at, mu__shm_area(channel, rank, MU_AREA_WINDOW), bytes);
         at += bytes;
     }
     interhost->message_bytes = (size_t)(at - interhost->message);
 }
 
-static mu_status read_message(mu_port *port, int host)
+static mu_status read_message(mu_channel *channel, int host)
 {
-    mu_shm *shm = port->shared;
-    const mu_shm_rank *own = port->state;
-    const int low = leader_of(port, host), high = leader_of(port, host + 1);
+    mu_shm *shm = channel->shared;
+    const mu_shm_rank *own = channel->state;
+    const int low = leader_of(channel, host), high = leader_of(channel, host + 1);
     message_header first;
-    MU_TRY(take(port, host, &first, sizeof first));
+    MU_TRY(take(channel, host, &first, sizeof first));
     if (first.magic != MAGIC || first.rendezvous != own->n_rendezvous)
-        return trouble(port, host, MU_INTERNAL);
+        return trouble(channel, host, MU_INTERNAL);
     for (int rank = low; rank < high; rank++) {
-        MU_TRY(take(port, host, mu__shm_signature(port, rank), sizeof(mu_signature)));
-        if (!mu__signature_can_be(mu__shm_signature(port, rank)))
-            return trouble(port, host, MU_DATA_LOSS);
+        MU_TRY(take(channel, host, mu__shm_signature(channel, rank), sizeof(mu_signature)));
+        if (!mu__signature_can_be(mu__shm_signature(channel, rank)))
+            return trouble(channel, host, MU_DATA_LOSS);
     }
     for (int rank = low; rank < high; rank++) {
-        const size_t bytes = (size_t)mu__shm_signature(port, rank)->window;
-        MU_TRY(take(port, host, mu__shm_area(port, rank, MU_AREA_WINDOW), bytes));
+        const size_t bytes = (size_t)mu__shm_signature(channel, rank)->window;
+        MU_TRY(take(channel, host, mu__shm_area(channel, rank, MU_AREA_WINDOW), bytes));
         atomic_store_explicit(&shm->slots[rank].n_rendezvous, own->n_rendezvous, memory_order_relaxed);
     }
     return MU_OK;
 }
 
 // After one host's deadline the others' messages are read if they are there, so that only those missing are named.
-static mu_status read_messages(mu_port *port)
+static mu_status read_messages(mu_channel *channel)
 {
-    const mu_interhost *interhost = interhost_of(port);
-    const double timeout = port->timeout;
+    const mu_interhost *interhost = interhost_of(channel);
+    const double timeout = channel->timeout;
     mu_status status = MU_OK;
     for (int hop = interhost->hosts - 1; hop > 0 && (status == MU_OK || status == MU_DEADLINE_EXCEEDED); hop--) {
-        const mu_status one = read_message(port, (interhost->host + hop) % interhost->hosts);
+        const mu_status one = read_message(channel, (interhost->host + hop) % interhost->hosts);
         status = one == MU_OK || status != MU_OK ? status : one;
         if (status == MU_DEADLINE_EXCEEDED)
-            port->timeout = 0;
+            channel->timeout = 0;
     }
-    port->timeout = timeout;
+    channel->timeout = timeout;
     if (status == MU_DEADLINE_EXCEEDED)
-        port->waiting_for = -1; // has_come knows
+        channel->waiting_for = -1; // has_come knows
     return status;
 }
 
 // Hosts are served from the next one on, so that not all begin with the same.
-static mu_status send_message(mu_port *port, bool alone)
+static mu_status send_message(mu_channel *channel, bool alone)
 {
-    const mu_interhost *interhost = interhost_of(port);
-    MU_TRY(flush(port));
-    write_message(port);
+    const mu_interhost *interhost = interhost_of(channel);
+    MU_TRY(flush(channel));
+    write_message(channel);
     for (int hop = 1; hop < interhost->hosts; hop++)
-        MU_TRY(post(port, (interhost->host + hop) % interhost->hosts, interhost->message, interhost->message_bytes,
+        MU_TRY(post(channel, (interhost->host + hop) % interhost->hosts, interhost->message, interhost->message_bytes,
                     alone));
     return MU_OK;
 }
 
 // Only where this host has one rank: others would have to come first. What is sent next goes out with it.
-static mu_status interhost_announce(mu_port *port)
+static mu_status interhost_announce(mu_channel *channel)
 {
-    const mu_shm *shm = port->shared;
-    mu_shm_rank *own = port->state;
+    const mu_shm *shm = channel->shared;
+    mu_shm_rank *own = channel->state;
     if (shm->here > 1)
         return MU_OK;
-    mu__shm_begin_rendezvous(port);
+    mu__shm_begin_rendezvous(channel);
     own->announced = true;
-    return send_message(port, false);
+    return send_message(channel, false);
 }
 
 // Those who wait for the leader's news give it time to say at the deadline who is missing.
-static mu_status wait_for_leader(mu_port *port)
+static mu_status wait_for_leader(mu_channel *channel)
 {
-    const double timeout = port->timeout;
-    port->timeout += GRACE_SECONDS;
-    const mu_status status = mu__shm_barrier(port);
-    port->timeout = timeout;
+    const double timeout = channel->timeout;
+    channel->timeout += GRACE_SECONDS;
+    const mu_status status = mu__shm_barrier(channel);
+    channel->timeout = timeout;
     return status;
 }
 
-static mu_status interhost_rendezvous(mu_port *port)
+static mu_status interhost_rendezvous(mu_channel *channel)
 {
-    const mu_shm *shm = port->shared;
-    mu_shm_rank *own = port->state;
+    const mu_shm *shm = channel->shared;
+    mu_shm_rank *own = channel->state;
     if (!own->announced)
-        mu__shm_begin_rendezvous(port);
+        mu__shm_begin_rendezvous(channel);
     if (shm->here > 1)
-        MU_TRY(mu__shm_barrier(port));
-    if (port->rank == shm->low && !own->announced) {
-        MU_TRY(send_message(port, true));
-        if (port->crowded)
+        MU_TRY(mu__shm_barrier(channel));
+    if (channel->rank == shm->low && !own->announced) {
+        MU_TRY(send_message(channel, true));
+        if (channel->crowded)
             sched_yield(); // those who share this core have not sent yet: looking for it now is in vain
     }
     // Behind an announcement may come nothing that takes it along.
     if (own->announced)
-        MU_TRY(push_all(port));
-    if (port->rank == shm->low)
-        MU_TRY(read_messages(port));
+        MU_TRY(push_all(channel));
+    if (channel->rank == shm->low)
+        MU_TRY(read_messages(channel));
     own->announced = false;
-    MU_TRY(port->rank == shm->low ? mu__shm_barrier(port) : wait_for_leader(port));
+    MU_TRY(channel->rank == shm->low ? mu__shm_barrier(channel) : wait_for_leader(channel));
     own->rendezvous = false;
     return MU_OK;
 }
 
-static mu_status interhost_send(mu_port *port, int peer, const void *data, size_t bytes)
+static mu_status interhost_send(mu_channel *channel, int peer, const void *data, size_t bytes)
 {
-    if (mu__shm_is_here(port->shared, peer))
-        return mu__shm_send(port, peer, data, bytes);
-    return post(port, host_of(port, peer), data, bytes, true);
+    if (mu__shm_is_here(channel->shared, peer))
+        return mu__shm_send(channel, peer, data, bytes);
+    return post(channel, host_of(channel, peer), data, bytes, true);
 }
 
-static mu_status interhost_recv(mu_port *port, int peer, void *data, size_t bytes)
+static mu_status interhost_recv(mu_channel *channel, int peer, void *data, size_t bytes)
 {
-    if (mu__shm_is_here(port->shared, peer))
-        return mu__shm_recv(port, peer, data, bytes);
-    return take(port, host_of(port, peer), data, bytes);
+    if (mu__shm_is_here(channel->shared, peer))
+        return mu__shm_recv(channel, peer, data, bytes);
+    return take(channel, host_of(channel, peer), data, bytes);
 }
 
-static mu_status interhost_flush(mu_port *port)
+static mu_status interhost_flush(mu_channel *channel)
 {
-    const mu_shm *shm = port->shared;
-    if (port->rank == shm->low)
-        MU_TRY(flush(port));
-    return mu__shm_flush(port);
+    const mu_shm *shm = channel->shared;
+    if (channel->rank == shm->low)
+        MU_TRY(flush(channel));
+    return mu__shm_flush(channel);
 }
 
 const mu_transport mu__transport_interhost = {

@@ -10,7 +10,7 @@
 
 enum { WHAT_BYTES = 128, REASON_BYTES = 200, MAX_RANKS = 256 };
 
-typedef mu_card card;
+typedef mu_card process_info;
 
 // How it fared with the memory of its host.
 typedef struct outcome {
@@ -23,8 +23,8 @@ typedef struct joiner {
     const char *name;
     const mu_communication_options *options;
     int me, n, n_local;
-    card *cards;    // [n]
-    int32_t *first; // [n + 1] first process of each host
+    process_info *infos; // [n]
+    int32_t *first;      // [n + 1] first process of each host
     int hosts, host;
     mu_joining joining;
 } joiner;
@@ -84,10 +84,10 @@ bool mu__card_clean(mu_card *told, int processes)
            told->implementation <= INT8_MAX;
 }
 
-static mu_status swap_cards(joiner *j)
+static mu_status exchange_infos(joiner *j)
 {
     const bool shares = mu__setting_bool(MU_SETTING_SHARED_MEMORY);
-    card own = {.n_local = j->n_local,
+    process_info own = {.n_local = j->n_local,
                 .leader = leader_here(j, shares),
                 .implementation = (int32_t)j->options->implementation,
                 .deterministic = j->options->deterministic,
@@ -95,14 +95,14 @@ static mu_status swap_cards(joiner *j)
                 .policy = hash_text(j->options->algorithms)};
     snprintf(own.isa, sizeof own.isa, "%s", mu__kernels()->isa);
     (void)sched_getaffinity(0, sizeof own.cpus, &own.cpus); // left empty where it is not told
-    MU_TRY(exchange(j, "members", &own, sizeof own, j->cards));
+    MU_TRY(exchange(j, "members", &own, sizeof own, j->infos));
     for (int i = 0; i < j->n; i++)
-        if (!mu__card_clean(&j->cards[i], j->n))
+        if (!mu__card_clean(&j->infos[i], j->n))
             return mu__error(
                 MU_DATA_LOSS,
                 "What %s says of itself to group \"%s\" cannot be (it is on the host of process %d of %d, with "
                 "communication %d); its memory or the network between is damaged.",
-                mu__mesh_name(j->mesh, i), j->name, j->cards[i].leader, j->n, j->cards[i].implementation);
+                mu__mesh_name(j->mesh, i), j->name, j->infos[i].leader, j->n, j->infos[i].implementation);
     return MU_OK;
 }
 
@@ -113,9 +113,9 @@ static mu_status complain_difference(const joiner *j, int other, const char *wha
                      mu__mesh_name(j->mesh, 0), what, mine, mu__mesh_name(j->mesh, other), theirs);
 }
 
-static mu_status check_card(const joiner *j, int i)
+static mu_status check_info(const joiner *j, int i)
 {
-    const card *a = &j->cards[0], *b = &j->cards[i];
+    const process_info *a = &j->infos[0], *b = &j->infos[i];
     char mine[32], theirs[32];
     snprintf(mine, sizeof mine, "%d", a->n_local);
     snprintf(theirs, sizeof theirs, "%d", b->n_local);
@@ -137,10 +137,10 @@ static mu_status check_card(const joiner *j, int i)
     return MU_OK;
 }
 
-static mu_status check_cards(const joiner *j)
+static mu_status check_infos(const joiner *j)
 {
     for (int i = 1; i < j->n; i++)
-        MU_TRY(check_card(j, i));
+        MU_TRY(check_info(j, i));
     if (j->n_local < 1 || j->n > MAX_RANKS / j->n_local)
         return mu__error(MU_INVALID_ARGUMENT,
                          "Group \"%s\" cannot have %d replicas in each of %d processes; 1 to %d in "
@@ -157,7 +157,7 @@ static bool is_crowded(const joiner *j)
     CPU_ZERO(&all);
     for (int i = 0; i < j->n; i++)
         if (i == j->me || mu__mesh_same_host(j->mesh, i)) {
-            CPU_OR(&all, &all, &j->cards[i].cpus);
+            CPU_OR(&all, &all, &j->infos[i].cpus);
             ranks += j->n_local;
         }
     return ranks > CPU_COUNT(&all);
@@ -168,7 +168,7 @@ static void number_hosts(joiner *j)
 {
     j->hosts = 0;
     for (int i = 0; i < j->n; i++) {
-        if (i == 0 || j->cards[i].leader != j->cards[i - 1].leader)
+        if (i == 0 || j->infos[i].leader != j->infos[i - 1].leader)
             j->first[j->hosts++] = i;
         if (i == j->me)
             j->host = j->hosts - 1;
@@ -232,7 +232,7 @@ static mu_status share_outcome(joiner *j, const outcome *own, bool *apart)
                         mu__mesh_name(j->mesh, i), all[i].reason);
             *apart = true;
             for (int k = j->first[host]; k < j->first[host + 1]; k++)
-                j->cards[k].leader = k;
+                j->infos[k].leader = k;
             break;
         }
     mu__free(all);
@@ -358,12 +358,12 @@ const char *mu__group_price(const mu_group *group, char text[MU_PRICE_BYTES])
 
 static mu_status join(joiner *j)
 {
-    j->cards = mu__calloc((size_t)j->n, sizeof *j->cards);
+    j->infos = mu__calloc((size_t)j->n, sizeof *j->infos);
     j->first = mu__calloc((size_t)j->n + 1, sizeof *j->first);
-    if (j->cards == NULL || j->first == NULL)
+    if (j->infos == NULL || j->first == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    MU_TRY(swap_cards(j));
-    MU_TRY(check_cards(j));
+    MU_TRY(exchange_infos(j));
+    MU_TRY(check_infos(j));
     j->joining.crowded = is_crowded(j);
     number_hosts(j);
     MU_TRY(fill_topology(j));
@@ -392,7 +392,7 @@ mu_group *mu__group_join(mu_mesh *mesh, int n_local, const char *name, const mu_
                 .n = mu__mesh_ranks(mesh),
                 .n_local = n_local};
     const mu_status status = join(&j);
-    mu__free(j.cards);
+    mu__free(j.infos);
     mu__free(j.first);
     if (status == MU_OK)
         return mu__group_open(name, &j.joining);

@@ -60,7 +60,7 @@ static mu_status greet(mu_link *link)
 {
     uint8_t *text = own_greeting(link);
     memcpy(text, "MUSTER", 6);
-    text[6] = MU_WIRE_VERSION;
+    text[6] = MU_MESH_VERSION;
     text[7] = (uint8_t)mu__keyring_protection(link->keyring);
     put_rank(text + 8, link->from);
     put_rank(text + 12, link->to);
@@ -209,7 +209,7 @@ static mu_status check_greeting(mu_link *link)
     const int from = get_rank(text + 8), to = get_rank(text + 12);
     if (!link->client)
         link->to = from;
-    if (text[6] != MU_WIRE_VERSION)
+    if (text[6] != MU_MESH_VERSION)
         return refuse(link, MU_FAILED_PRECONDITION, "it runs another version of Muster");
     if (text[7] != (uint8_t)mu__keyring_protection(link->keyring)) {
         const bool key = text[7] != MU_PROTECTION_NONE,

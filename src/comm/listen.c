@@ -88,11 +88,11 @@ static void find_holder(int port, char *text, size_t bytes)
 // ---- Listening ----------------------------------------------------------------------------------
 
 // Where to listen, and what to say about it.
-typedef struct wish {
+typedef struct listen_request {
     const char *address;
     mu_endpoints endpoints;
     bool all; // on all addresses of the host
-} wish;
+} listen_request;
 
 static int listen_at(const mu_endpoint *endpoint, bool both_families)
 {
@@ -141,7 +141,7 @@ static int listen_everywhere(int port, mu_listener *out)
 }
 
 // On each address of the name that this host has. Two families under one name may both be there.
-static int listen_each(const wish *wanted, mu_listener *out)
+static int listen_each(const listen_request *wanted, mu_listener *out)
 {
     int error = EADDRNOTAVAIL;
     for (int i = 0; i < wanted->endpoints.n && out->n < MU_MAX_LISTENERS; i++) {
@@ -154,7 +154,7 @@ static int listen_each(const wish *wanted, mu_listener *out)
     return out->n > 0 && error == EADDRNOTAVAIL ? 0 : error;
 }
 
-static mu_status cannot_listen(const wish *wanted, int port, int error)
+static mu_status cannot_listen(const listen_request *wanted, int port, int error)
 {
     char holder[128] = "";
     if (error == EADDRINUSE) {
@@ -171,7 +171,7 @@ static mu_status cannot_listen(const wish *wanted, int port, int error)
     return mu__error(mu__errno_code(error), "cannot listen at %s: %s", wanted->address, strerror(error));
 }
 
-static mu_status listen_as(const wish *wanted, int port, mu_listener *out)
+static mu_status listen_as(const listen_request *wanted, int port, mu_listener *out)
 {
     const int64_t deadline = mu__deadline_ns(BUSY_RETRY_SECONDS);
     for (;;) {
@@ -236,7 +236,7 @@ static bool names_loopback(const char *host, const mu_endpoints *endpoints)
 }
 
 // The addresses of the interface that the user named, with our port.
-static void restrict_to(wish *wanted, const mu_endpoints *own, int port)
+static void restrict_to(listen_request *wanted, const mu_endpoints *own, int port)
 {
     wanted->endpoints = *own;
     wanted->all = false;
@@ -246,7 +246,7 @@ static void restrict_to(wish *wanted, const mu_endpoints *own, int port)
 
 static mu_status unknown_port(bool open, const mu_endpoints *own, mu_listener *out)
 {
-    wish wanted = {.address = "a port of the system's choice", .all = open};
+    listen_request wanted = {.address = "a port of the system's choice", .all = open};
     mu_endpoint *loopback = &wanted.endpoints.items[wanted.endpoints.n++];
     *loopback = any_address(AF_INET, 0);
     ((struct sockaddr_in *)&loopback->address)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -273,7 +273,7 @@ mu_status mu__listen(const char *address, bool open, const mu_endpoints *own, mu
         return unknown_port(open, own, out);
     char host[MU_MAX_HOST + 1];
     int port;
-    wish wanted = {.address = address};
+    listen_request wanted = {.address = address};
     MU_TRY(mu__address_split(address, host, &port));
     MU_TRY(find_own(host, port, &wanted.endpoints));
     if (!open && !all_loopback(&wanted.endpoints))

@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-enum { MU_MAX_RANKS = 4096, MU_MAX_INCOMING = 64, MU_MAX_PEER_NAME = 100, MU_MAX_STRANGERS = 3 };
+enum { MU_MAX_PROCESSES = 4096, MU_MAX_INCOMING = 64, MU_MAX_PEER_NAME = 100, MU_MAX_STRANGERS = 3 };
 
 // A block that has come for an exchange.
 typedef struct mu_exchange_block {

@@ -180,7 +180,7 @@ typedef enum mu_frame_type {
 const char *mu__frame_name(mu_frame_type type); // "hello"
 
 enum {
-    MU_WIRE_VERSION = 2,
+    MU_MESH_VERSION = 2,
     MU_FRAME_HEADER = 12,
     MU_MAX_GREETING = 4000,
     MU_MAX_STREAM_NAME = 120,

@@ -379,14 +379,14 @@ static bool take_back(mu_network *network, const call *c)
 static void ask_opener(call *c)
 {
     mu_network *network = c->stream->network;
-    const int64_t quick = mu__now_ns() + 50000, patience = quick + 10000000;
+    const int64_t quick = mu__now_ns() + 50000, backoff = quick + 10000000;
     pthread_mutex_lock(&network->lock);
     c->next = network->waiting;
     network->waiting = c;
     pthread_mutex_unlock(&network->lock);
     while (!atomic_load_explicit(&c->done, memory_order_acquire)) {
         const int64_t now = mu__now_ns();
-        if (now > patience && take_back(network, c))
+        if (now > backoff && take_back(network, c))
             return;
         if (now < quick)
             sched_yield();

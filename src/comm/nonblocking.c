@@ -32,7 +32,7 @@ static mu_worker *new_background(const member *m)
     char name[16];
     for (int i = 0; cpus != NULL && i < n; i++)
         cpus[i] = mu__runtime_cpu(runtime, i);
-    snprintf(name, sizeof name, "mu-comm-%d", m->port.rank);
+    snprintf(name, sizeof name, "mu-comm-%d", m->channel.rank);
     mu_worker *worker = cpus != NULL ? mu__worker_new(name, cpus, n, runtime) : NULL;
     mu__free(cpus);
     return worker;
@@ -79,7 +79,7 @@ static mu_status end_one(member *m)
     }
     m->n_ended++;
     if (s->begin_ns != 0 && status == MU_OK)
-        mu__span(MU_SPAN_BESIDE, "all_reduce", m->port.rank - m->group->joined.topology.first_local, s->begin_ns,
+        mu__span(MU_SPAN_BESIDE, "all_reduce", m->channel.rank - m->group->joined.topology.first_local, s->begin_ns,
                  MU_MAX(s->end_ns, s->begin_ns));
     atomic_store(&m->calm, m->background != NULL && m->n_ended < m->n_started);
     return status;

@@ -1,6 +1,6 @@
 // What a program may say about communication: names, what cannot be, and how a call's options stand to a strategy's.
 //
-// Which algorithms follow from it is select.c's. Knows nothing of groups.
+// Which algorithms follow from it is policy.c's. Knows nothing of groups.
 #include "comm/comm.h"
 
 #include <strings.h>

@@ -99,30 +99,31 @@ static void memory_step(const memory *m, const mu_step *step)
 
 // ---- On a transport -----------------------------------------------------------------------------
 
-static void *port_area(const void *arg, int rank, mu_area area)
+static void *channel_area(const void *arg, int rank, mu_area area)
 {
-    const mu_port *port = arg;
-    return port->transport->area(port, rank, area);
+    const mu_channel *channel = arg;
+    return channel->transport->area(channel, rank, area);
 }
 
-static mu_status rendezvous_step(mu_port *port, const mu_schedule *schedule)
+static mu_status rendezvous_step(mu_channel *channel, const mu_schedule *schedule)
 {
-    MU_TRY(port->transport->rendezvous(port));
+    MU_TRY(channel->transport->rendezvous(channel));
     return schedule->rendezvous == NULL ? MU_OK : schedule->rendezvous(schedule->arg);
 }
 
-static mu_status run_step(const memory *m, mu_port *port, const mu_step *step)
+static mu_status run_step(const memory *m, mu_channel *channel, const mu_step *step)
 {
-    const mu_transport *transport = port->transport;
+    const mu_transport *transport = channel->transport;
     const size_t bytes = (size_t)step->count * m->element;
     switch (step->kind) {
-    case MU_STEP_RENDEZVOUS: return rendezvous_step(port, m->schedule);
-    case MU_STEP_ANNOUNCE: return transport->announce != NULL ? transport->announce(port) : MU_OK;
-    case MU_STEP_BARRIER: return transport->barrier(port);
-    case MU_STEP_FLUSH: return transport->flush(port);
+    case MU_STEP_RENDEZVOUS: return rendezvous_step(channel, m->schedule);
+    case MU_STEP_ANNOUNCE: return transport->announce != NULL ? transport->announce(channel) : MU_OK;
+    case MU_STEP_BARRIER: return transport->barrier(channel);
+    case MU_STEP_FLUSH: return transport->flush(channel);
     case MU_STEP_SEND:
-        return transport->send(port, step->peer, place_of(m, step->owner, step->from, step->from_at), bytes);
-    case MU_STEP_RECV: return transport->recv(port, step->peer, place_of(m, step->owner, step->to, step->to_at), bytes);
+        return transport->send(channel, step->peer, place_of(m, step->owner, step->from, step->from_at), bytes);
+    case MU_STEP_RECV: return transport->recv(channel, step->peer, place_of(m, step->owner, step->to, step->to_at),
+                                              bytes);
     case MU_STEP_COPY:
     case MU_STEP_REDUCE:
     case MU_STEP_REDUCE_ALL: memory_step(m, step); break;
@@ -130,24 +131,24 @@ static mu_status run_step(const memory *m, mu_port *port, const mu_step *step)
     return MU_OK;
 }
 
-mu_status mu__schedule_run(const mu_steps *steps, mu_port *port, const mu_schedule *schedule, size_t *at)
+mu_status mu__schedule_run(const mu_steps *steps, mu_channel *channel, const mu_schedule *schedule, size_t *at)
 {
     const memory m = {.schedule = schedule,
                       .element = mu_dtype_bytes(schedule->dtype),
-                      .rank = port->rank,
-                      .ranks = port->ranks,
-                      .area = port_area,
-                      .arg = port};
+                      .rank = channel->rank,
+                      .ranks = channel->ranks,
+                      .area = channel_area,
+                      .arg = channel};
     bool sent = false;
     for (size_t i = at != NULL ? *at : 0; i < steps->n; i++) {
         if (at != NULL)
             *at = i;
         sent = sent || steps->items[i].kind == MU_STEP_SEND;
-        MU_TRY(run_step(&m, port, &steps->items[i]));
+        MU_TRY(run_step(&m, channel, &steps->items[i]));
     }
     if (at != NULL)
         *at = steps->n;
-    return sent ? port->transport->flush(port) : MU_OK;
+    return sent ? channel->transport->flush(channel) : MU_OK;
 }
 
 // ---- All ranks in one thread --------------------------------------------------------------------

@@ -84,7 +84,7 @@ mu_status mu__shm_open(void *shared, const mu_topology *topology)
         return MU_OK;
     atomic_store(&shm->head->barrier.between_processes, true);
     if (shm->work_queue != NULL)
-        atomic_store(&shm->work_queue->bell.between_processes, true);
+        atomic_store(&shm->work_queue->changes.between_processes, true);
     shm->copies = mu__calloc(n_copies(shm), sizeof *shm->copies);
     return shm->copies != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
@@ -103,96 +103,96 @@ bool mu__shm_is_here(const mu_shm *shm, int rank) { return rank >= shm->low && r
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-mu_signature *mu__shm_signature(const mu_port *port, int rank)
+mu_signature *mu__shm_signature(const mu_channel *channel, int rank)
 {
-    mu_shm *shm = port->shared;
-    return &shm->slots[rank].signatures[port->turn % 2];
+    mu_shm *shm = channel->shared;
+    return &shm->slots[rank].signatures[channel->turn % 2];
 }
 
 // Among threads a place is the address itself, between processes it counts from the start of the segment.
 static uintptr_t base_of(const mu_shm *shm) { return (uintptr_t)shm->topology.memory; }
 
-bool mu__shm_locate(const mu_port *port, const void *data, size_t bytes, uint64_t *at)
+bool mu__shm_locate(const mu_channel *channel, const void *data, size_t bytes, uint64_t *at)
 {
-    const mu_shm *shm = port->shared;
+    const mu_shm *shm = channel->shared;
     const uintptr_t begin = (uintptr_t)data, base = base_of(shm);
     *at = begin - base;
     return base == 0 || bytes == 0 ||
            (begin >= base && begin - base <= shm->topology.bytes && bytes <= shm->topology.bytes - (begin - base));
 }
 
-void *mu__shm_area(const mu_port *port, int rank, mu_area area)
+void *mu__shm_area(const mu_channel *channel, int rank, mu_area area)
 {
-    mu_shm *shm = port->shared;
+    mu_shm *shm = channel->shared;
     if (area == MU_AREA_WINDOW)
-        return shm->slots[rank].windows[port->turn % 2];
+        return shm->slots[rank].windows[channel->turn % 2];
     if (area == MU_AREA_STAGING)
         return shm->staging_buffers + (size_t)(rank - shm->low) * MU_STAGING_BYTES;
-    return (void *)(base_of(shm) + (uintptr_t)shm->slots[rank].signatures[port->turn % 2].areas[area]);
+    return (void *)(base_of(shm) + (uintptr_t)shm->slots[rank].signatures[channel->turn % 2].areas[area]);
 }
 
-bool mu__shm_enter(mu_port *port)
+bool mu__shm_enter(mu_channel *channel)
 {
-    mu_shm *shm = port->shared;
-    return !atomic_exchange(&shm->slots[port->rank].inside, true);
+    mu_shm *shm = channel->shared;
+    return !atomic_exchange(&shm->slots[channel->rank].inside, true);
 }
 
-void mu__shm_leave(mu_port *port)
+void mu__shm_leave(mu_channel *channel)
 {
-    mu_shm *shm = port->shared;
-    atomic_store_explicit(&shm->slots[port->rank].inside, false, memory_order_release);
+    mu_shm *shm = channel->shared;
+    atomic_store_explicit(&shm->slots[channel->rank].inside, false, memory_order_release);
 }
 
-bool mu__shm_is_inside(const mu_port *port, int rank)
+bool mu__shm_is_inside(const mu_channel *channel, int rank)
 {
-    mu_shm *shm = port->shared;
+    mu_shm *shm = channel->shared;
     return atomic_load(&shm->slots[rank].inside);
 }
 
 // ---- Meeting ------------------------------------------------------------------------------------
 
-mu_status mu__shm_barrier(mu_port *port)
+mu_status mu__shm_barrier(mu_channel *channel)
 {
-    mu_shm *shm = port->shared;
-    mu_shm_rank *own = port->state;
-    port->waiting_for = -1;
-    atomic_store_explicit(&shm->slots[port->rank].barriers, own->epoch + 1, memory_order_relaxed);
-    return mu__barrier_wait(&shm->head->barrier, &own->epoch, shm->here, (mu_patience)MU_PATIENCE(port));
+    mu_shm *shm = channel->shared;
+    mu_shm_rank *own = channel->state;
+    channel->waiting_for = -1;
+    atomic_store_explicit(&shm->slots[channel->rank].barriers, own->epoch + 1, memory_order_relaxed);
+    return mu__barrier_wait(&shm->head->barrier, &own->epoch, shm->here, (mu_backoff)MU_BACKOFF(channel));
 }
 
-void mu__shm_begin_rendezvous(mu_port *port)
+void mu__shm_begin_rendezvous(mu_channel *channel)
 {
-    mu_shm *shm = port->shared;
-    mu_shm_rank *own = port->state;
+    mu_shm *shm = channel->shared;
+    mu_shm_rank *own = channel->state;
     own->rendezvous = true;
-    atomic_store_explicit(&shm->slots[port->rank].n_rendezvous, ++own->n_rendezvous, memory_order_release);
+    atomic_store_explicit(&shm->slots[channel->rank].n_rendezvous, ++own->n_rendezvous, memory_order_release);
 }
 
-mu_work_queue *mu__shm_work_queue(const mu_port *port) { return ((mu_shm *)port->shared)->work_queue; }
+mu_work_queue *mu__shm_work_queue(const mu_channel *channel) { return ((mu_shm *)channel->shared)->work_queue; }
 
-uint32_t mu__shm_rendezvous_count(const mu_port *port, int rank)
+uint32_t mu__shm_rendezvous_count(const mu_channel *channel, int rank)
 {
-    const mu_shm *shm = port->shared;
+    const mu_shm *shm = channel->shared;
     return atomic_load_explicit(&shm->slots[rank].n_rendezvous, memory_order_acquire);
 }
 
-static mu_status shm_rendezvous(mu_port *port)
+static mu_status shm_rendezvous(mu_channel *channel)
 {
-    mu_shm_rank *own = port->state;
-    mu__shm_begin_rendezvous(port);
-    const mu_status status = mu__shm_barrier(port);
+    mu_shm_rank *own = channel->state;
+    mu__shm_begin_rendezvous(channel);
+    const mu_status status = mu__shm_barrier(channel);
     own->rendezvous = status != MU_OK;
     return status;
 }
 
 // A rendezvous has several waits; who has not come to it is known by n_rendezvous, wherever they are. Who is waited for
 // by name comes with a message.
-bool mu__shm_has_come(const mu_port *port, int rank)
+bool mu__shm_has_come(const mu_channel *channel, int rank)
 {
-    const mu_shm *shm = port->shared;
-    const mu_shm_rank *own = port->state;
-    if (port->waiting_for >= 0)
-        return rank != port->waiting_for || (own->messages != NULL && atomic_load(own->messages) != own->seen);
+    const mu_shm *shm = channel->shared;
+    const mu_shm_rank *own = channel->state;
+    if (channel->waiting_for >= 0)
+        return rank != channel->waiting_for || (own->messages != NULL && atomic_load(own->messages) != own->seen);
     const atomic_uint *theirs = own->rendezvous ? &shm->slots[rank].n_rendezvous : &shm->slots[rank].barriers;
     const uint32_t count = atomic_load_explicit(theirs, memory_order_relaxed);
     if (!own->rendezvous && !mu__shm_is_here(shm, rank))
@@ -203,80 +203,80 @@ bool mu__shm_has_come(const mu_port *port, int rank)
 // ---- Messages -----------------------------------------------------------------------------------
 
 // Waits until *counter is no longer `value`. Messages are not the fast path here, so it ends in short naps.
-static mu_status wait_change(mu_port *port, int peer, const atomic_uint *counter, unsigned value)
+static mu_status wait_change(mu_channel *channel, int peer, const atomic_uint *counter, unsigned value)
 {
-    mu_shm *shm = port->shared;
-    mu_shm_rank *own = port->state;
-    mu_patience patience = MU_PATIENCE(port);
+    mu_shm *shm = channel->shared;
+    mu_shm_rank *own = channel->state;
+    mu_backoff backoff = MU_BACKOFF(channel);
     mu_status status = MU_OK;
     while (status == MU_OK && atomic_load(counter) == value) {
         if (atomic_load(&shm->head->barrier.failed))
             return MU_ABORTED;
-        if (mu__patience_turn(&patience))
+        if (mu__backoff_pause(&backoff))
             continue;
         own->messages = counter;
         own->seen = value;
-        port->waiting_for = peer;
-        status = mu__patience_end(&patience);
+        channel->waiting_for = peer;
+        status = mu__backoff_check(&backoff);
         own->messages = NULL;
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     return status == MU_OK && atomic_load(&shm->head->barrier.failed) ? MU_ABORTED : status;
 }
 
-static mu_mailbox *mailbox_of(const mu_port *port, int sender, int receiver)
+static mu_mailbox *mailbox_of(const mu_channel *channel, int sender, int receiver)
 {
-    const mu_shm *shm = port->shared;
+    const mu_shm *shm = channel->shared;
     return &shm->mailboxes[(sender - shm->low) * shm->here + receiver - shm->low];
 }
 
-static void **copies_for(const mu_port *port, int peer)
+static void **copies_for(const mu_channel *channel, int peer)
 {
-    const mu_shm *shm = port->shared;
-    const int place = (port->rank - shm->topology.first_local) * shm->here + peer - shm->low;
+    const mu_shm *shm = channel->shared;
+    const int place = (channel->rank - shm->topology.first_local) * shm->here + peer - shm->low;
     return &shm->copies[(size_t)place * MU_SENDS_IN_FLIGHT];
 }
 
 // Copies what the receiver cannot address into memory where it can; it is used again or freed eight messages later.
-static mu_status copy_for(mu_port *port, void **copy, const void *data, size_t bytes, uint64_t *at)
+static mu_status copy_for(mu_channel *channel, void **copy, const void *data, size_t bytes, uint64_t *at)
 {
-    const mu_shm *shm = port->shared;
+    const mu_shm *shm = channel->shared;
     mu_shared_memory *block = *copy;
     if (block == NULL || block->bytes < bytes) {
         mu_release(block);
-        *copy = block = mu__segment_take(shm->topology.segment, port->rank - shm->low, bytes);
+        *copy = block = mu__segment_take(shm->topology.segment, channel->rank - shm->low, bytes);
     }
     if (block == NULL)
         return mu__error(MU_RESOURCE_EXHAUSTED,
                          "The shared memory of this host has no %zu bytes left for a message from rank %d; use the "
                          "communication AUTO, which needs less, or smaller tensors.",
-                         bytes, port->rank);
+                         bytes, channel->rank);
     memcpy(block->data, data, bytes);
-    mu__shm_locate(port, block->data, bytes, at);
+    mu__shm_locate(channel, block->data, bytes, at);
     return MU_OK;
 }
 
-mu_status mu__shm_send(mu_port *port, int peer, const void *data, size_t bytes)
+mu_status mu__shm_send(mu_channel *channel, int peer, const void *data, size_t bytes)
 {
-    mu_mailbox *b = mailbox_of(port, port->rank, peer);
+    mu_mailbox *b = mailbox_of(channel, channel->rank, peer);
     const unsigned posted = atomic_load_explicit(&b->posted, memory_order_relaxed), place = posted % MU_SENDS_IN_FLIGHT;
     shm_message message = {.bytes = bytes};
-    MU_TRY(wait_change(port, peer, &b->taken, posted - MU_SENDS_IN_FLIGHT));
-    if (!mu__shm_locate(port, data, bytes, &message.at))
-        MU_TRY(copy_for(port, &copies_for(port, peer)[place], data, bytes, &message.at));
+    MU_TRY(wait_change(channel, peer, &b->taken, posted - MU_SENDS_IN_FLIGHT));
+    if (!mu__shm_locate(channel, data, bytes, &message.at))
+        MU_TRY(copy_for(channel, &copies_for(channel, peer)[place], data, bytes, &message.at));
     b->messages[place] = message;
     atomic_store(&b->posted, posted + 1);
     return MU_OK;
 }
 
-mu_status mu__shm_recv(mu_port *port, int peer, void *data, size_t bytes)
+mu_status mu__shm_recv(mu_channel *channel, int peer, void *data, size_t bytes)
 {
-    const mu_shm *shm = port->shared;
-    mu_mailbox *b = mailbox_of(port, peer, port->rank);
+    const mu_shm *shm = channel->shared;
+    mu_mailbox *b = mailbox_of(channel, peer, channel->rank);
     const unsigned taken = atomic_load_explicit(&b->taken, memory_order_relaxed);
-    MU_TRY(wait_change(port, peer, &b->posted, taken));
+    MU_TRY(wait_change(channel, peer, &b->posted, taken));
     const shm_message *from = &b->messages[taken % MU_SENDS_IN_FLIGHT];
-    port->waiting_for = peer;
+    channel->waiting_for = peer;
     if (from->bytes != bytes)
         return MU_INTERNAL;
     if (base_of(shm) != 0 && (from->at > shm->topology.bytes || bytes > shm->topology.bytes - from->at))
@@ -286,14 +286,14 @@ mu_status mu__shm_recv(mu_port *port, int peer, void *data, size_t bytes)
     return MU_OK;
 }
 
-mu_status mu__shm_flush(mu_port *port)
+mu_status mu__shm_flush(mu_channel *channel)
 {
-    const mu_shm *shm = port->shared;
+    const mu_shm *shm = channel->shared;
     for (int peer = shm->low; peer < shm->low + shm->here; peer++) {
-        mu_mailbox *b = mailbox_of(port, port->rank, peer);
+        mu_mailbox *b = mailbox_of(channel, channel->rank, peer);
         const unsigned posted = atomic_load_explicit(&b->posted, memory_order_relaxed);
         for (unsigned taken; (taken = atomic_load(&b->taken)) != posted;)
-            MU_TRY(wait_change(port, peer, &b->taken, taken));
+            MU_TRY(wait_change(channel, peer, &b->taken, taken));
     }
     return MU_OK;
 }
@@ -311,7 +311,7 @@ void mu__shm_abort(void *shared, const mu_error_value *error)
     }
     mu__barrier_abort(&shm->head->barrier);
     if (shm->work_queue != NULL)
-        mu__bell_ring(&shm->work_queue->bell);
+        mu__eventcount_notify(&shm->work_queue->changes);
 }
 
 bool mu__shm_aborted(void *shared, mu_error_value *out)
@@ -343,7 +343,7 @@ void mu__shm_reset(void *shared)
     }
 }
 
-void mu__shm_reset_rank(mu_port *port) { *(mu_shm_rank *)port->state = (mu_shm_rank){0}; }
+void mu__shm_reset_rank(mu_channel *channel) { *(mu_shm_rank *)channel->state = (mu_shm_rank){0}; }
 
 const mu_transport mu__transport_shm = {
     .name = "shm",

@@ -49,26 +49,26 @@ typedef struct mu_shm_rank {
 
 mu_status mu__shm_open(void *shared, const mu_topology *topology);
 void mu__shm_close(void *shared);
-mu_signature *mu__shm_signature(const mu_port *port, int rank);
-bool mu__shm_locate(const mu_port *port, const void *data, size_t bytes, uint64_t *at);
-mu_status mu__shm_barrier(mu_port *port);
-void *mu__shm_area(const mu_port *port, int rank, mu_area area);
-mu_status mu__shm_send(mu_port *port, int peer, const void *data, size_t bytes);
-mu_status mu__shm_recv(mu_port *port, int peer, void *data, size_t bytes);
-mu_status mu__shm_flush(mu_port *port);
-bool mu__shm_has_come(const mu_port *port, int rank);
-mu_work_queue *mu__shm_work_queue(const mu_port *port);
-uint32_t mu__shm_rendezvous_count(const mu_port *port, int rank);
-bool mu__shm_enter(mu_port *port);
-void mu__shm_leave(mu_port *port);
-bool mu__shm_is_inside(const mu_port *port, int rank);
+mu_signature *mu__shm_signature(const mu_channel *channel, int rank);
+bool mu__shm_locate(const mu_channel *channel, const void *data, size_t bytes, uint64_t *at);
+mu_status mu__shm_barrier(mu_channel *channel);
+void *mu__shm_area(const mu_channel *channel, int rank, mu_area area);
+mu_status mu__shm_send(mu_channel *channel, int peer, const void *data, size_t bytes);
+mu_status mu__shm_recv(mu_channel *channel, int peer, void *data, size_t bytes);
+mu_status mu__shm_flush(mu_channel *channel);
+bool mu__shm_has_come(const mu_channel *channel, int rank);
+mu_work_queue *mu__shm_work_queue(const mu_channel *channel);
+uint32_t mu__shm_rendezvous_count(const mu_channel *channel, int rank);
+bool mu__shm_enter(mu_channel *channel);
+void mu__shm_leave(mu_channel *channel);
+bool mu__shm_is_inside(const mu_channel *channel, int rank);
 void mu__shm_abort(void *shared, const mu_error_value *error);
 bool mu__shm_aborted(void *shared, mu_error_value *out);
 void mu__shm_reset(void *shared);
-void mu__shm_reset_rank(mu_port *port);
+void mu__shm_reset_rank(mu_channel *channel);
 
 // mu__shm_begin_rendezvous notes that this rank has come; mu__shm_is_here says whether `rank` is on this host.
-void mu__shm_begin_rendezvous(mu_port *port);
+void mu__shm_begin_rendezvous(mu_channel *channel);
 bool mu__shm_is_here(const mu_shm *shm, int rank);
 
 #endif

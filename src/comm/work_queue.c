@@ -9,7 +9,7 @@
 
 enum { SLICE_BYTES = 16 * 1024, SLICES_PER_RANK = 4, LINE = 64 };
 
-static mu_work_queue *work_queue_of(const member *m) { return m->group->transport->work_queue(&m->port); }
+static mu_work_queue *work_queue_of(const member *m) { return m->group->transport->work_queue(&m->channel); }
 
 static mu_work_item *place_of(const member *m, int64_t number)
 {
@@ -18,7 +18,7 @@ static mu_work_item *place_of(const member *m, int64_t number)
 
 static mu_work_post *entry_of(const member *m, int64_t number, int rank)
 {
-    return &work_queue_of(m)->entries[number % MU_MAX_REQUESTS * m->port.ranks + rank];
+    return &work_queue_of(m)->entries[number % MU_MAX_REQUESTS * m->channel.ranks + rank];
 }
 
 mu_signature *mu__work_signature(const member *m, int rank) { return &entry_of(m, m->awaited - 1, rank)->signature; }
@@ -69,7 +69,7 @@ static bool all_written(const void *arg)
 static bool all_ended(const void *arg)
 {
     const awaited *a = arg;
-    return (int32_t)(atomic_load(&a->place->ended) - (a->uses - 1) * (unsigned)a->m->port.ranks) >= 0 || failed(a);
+    return (int32_t)(atomic_load(&a->place->ended) - (a->uses - 1) * (unsigned)a->m->channel.ranks) >= 0 || failed(a);
 }
 
 // Whoever is in a later rendezvous than this rank was when it started will never start the same.
@@ -77,13 +77,13 @@ static mu_status look_around(void *arg)
 {
     const awaited *a = arg;
     const mu_transport *transport = a->m->group->transport;
-    if (a->m->port.idle != NULL)
-        MU_TRY(a->m->port.idle(a->m->port.idle_arg));
-    for (int rank = 0; rank < a->m->port.ranks; rank++) {
-        const bool later = (int32_t)(transport->n_rendezvous(&a->m->port, rank) - a->s->n_rendezvous) > 0;
+    if (a->m->channel.idle != NULL)
+        MU_TRY(a->m->channel.idle(a->m->channel.idle_arg));
+    for (int rank = 0; rank < a->m->channel.ranks; rank++) {
+        const bool later = (int32_t)(transport->n_rendezvous(&a->m->channel, rank) - a->s->n_rendezvous) > 0;
         if (!later || mu__work_has_come(a->m, rank)) // in this order
             continue;
-        mu_port then = a->m->port;
+        mu_channel then = a->m->channel;
         then.turn = a->s->turn + 1;
         mu__complain_passed(a->m, rank, transport->signature(&then, rank));
         return mu__fail_group(a->m->group);
@@ -93,11 +93,11 @@ static mu_status look_around(void *arg)
 
 static mu_status wait_until(awaited *a, bool (*so)(const void *arg))
 {
-    mu_patience patience = MU_PATIENCE(&a->m->port);
-    patience.idle = look_around;
-    patience.idle_arg = a;
-    a->m->port.waiting_for = -1;
-    const mu_status status = mu__bell_wait(&work_queue_of(a->m)->bell, so, a, patience);
+    mu_backoff backoff = MU_BACKOFF(&a->m->channel);
+    backoff.idle = look_around;
+    backoff.idle_arg = a;
+    a->m->channel.waiting_for = -1;
+    const mu_status status = mu__eventcount_wait(&work_queue_of(a->m)->changes, so, a, backoff);
     return status == MU_OK && failed(a) && !over(a) ? MU_ABORTED : status;
 }
 
@@ -106,7 +106,7 @@ static mu_status wait_until(awaited *a, bool (*so)(const void *arg))
 static int64_t n_slices(const member *m, const mu_collective_call *c)
 {
     const int64_t bytes = c->count * (int64_t)mu_dtype_bytes(c->dtype);
-    return MU_MAX(MU_MIN(bytes / SLICE_BYTES, (int64_t)SLICES_PER_RANK * m->port.ranks), 1);
+    return MU_MAX(MU_MIN(bytes / SLICE_BYTES, (int64_t)SLICES_PER_RANK * m->channel.ranks), 1);
 }
 
 static awaited awaited_of(member *m, const request *s, int64_t number)
@@ -129,18 +129,18 @@ static mu_status say(awaited *a, mu_status status)
 mu_status mu__work_post(member *m, request *s, int64_t number)
 {
     awaited a = awaited_of(m, s, number);
-    s->n_rendezvous = m->group->transport->n_rendezvous(&m->port, m->port.rank);
-    s->turn = m->port.turn;
+    s->n_rendezvous = m->group->transport->n_rendezvous(&m->channel, m->channel.rank);
+    s->turn = m->channel.turn;
     m->awaited = number + 1;
     const mu_status status = say(&a, failed(&a) ? MU_ABORTED : wait_until(&a, all_ended));
     if (status == MU_OK) {
         mu__write_signature(m, &s->call, 0);
-        atomic_store(&entry_of(m, number, m->port.rank)->came, (unsigned)m->awaited);
-        if (atomic_fetch_add(&a.place->posted, 1) + 1 == a.uses * (unsigned)m->port.ranks) {
+        atomic_store(&entry_of(m, number, m->channel.rank)->came, (unsigned)m->awaited);
+        if (atomic_fetch_add(&a.place->posted, 1) + 1 == a.uses * (unsigned)m->channel.ranks) {
             atomic_store(&a.place->next, 0);
             atomic_store(&a.place->done, 0);
             atomic_store(&a.place->ready, a.uses);
-            mu__bell_ring(&work_queue_of(m)->bell);
+            mu__eventcount_notify(&work_queue_of(m)->changes);
         }
     }
     m->awaited = 0;
@@ -156,15 +156,15 @@ static void add_slice(member *m, const mu_collective_call *c, int64_t index, int
     const mu_part part = mu__part_of(c->count, grain, (int)index, (int)count);
     const uintptr_t base = (uintptr_t)m->group->joined.topology.memory;
     void **places = m->pointers;
-    for (int rank = 0; rank < m->port.ranks; rank++)
+    for (int rank = 0; rank < m->channel.ranks; rank++)
         places[rank] = (char *)(base + (uintptr_t)mu__signature_of(m, rank)->areas[MU_AREA_DATA]) +
                        (size_t)part.at * element;
     mu__reduce(&(mu_reduce_args){.dtype = c->dtype,
                                  .reduction = c->reduction,
-                                 .divide = c->reduction == MU_REDUCTION_MEAN ? m->port.ranks : 1,
-                                 .stream = c->count * (int64_t)element * m->port.ranks > m->group->stream_bytes,
-                                 .n_dst = m->port.ranks,
-                                 .n_src = m->port.ranks,
+                                 .divide = c->reduction == MU_REDUCTION_MEAN ? m->channel.ranks : 1,
+                                 .stream = c->count * (int64_t)element * m->channel.ranks > m->group->stream_bytes,
+                                 .n_dst = m->channel.ranks,
+                                 .n_src = m->channel.ranks,
                                  .dst = places,
                                  .src = (const void *const *)places,
                                  .count = part.count});
@@ -178,13 +178,13 @@ static void take_slices(awaited *a)
         if (mu__trace_on())
             atomic_store(&a->place->end_ns, mu__now_ns());
         if (atomic_fetch_add(&a->place->done, 1) + 1 == a->slices)
-            mu__bell_ring(&work_queue_of(a->m)->bell);
+            mu__eventcount_notify(&work_queue_of(a->m)->changes);
     }
 }
 
 static bool all_reached(const member *m)
 {
-    for (int rank = 0; m->group->joined.topology.staged && rank < m->port.ranks; rank++)
+    for (int rank = 0; m->group->joined.topology.staged && rank < m->channel.ranks; rank++)
         if (!mu__signature_of(m, rank)->reached)
             return false;
     return true;
@@ -215,8 +215,8 @@ mu_status mu__work_end(member *m, request *s, int64_t number)
         status = mu__group_inside(m, &s->call, do_together);
     s->end_ns = atomic_load(&a.place->end_ns);
     if (!failed(&a) || over(&a)) {
-        if ((atomic_fetch_add(&a.place->ended, 1) + 1) % (unsigned)m->port.ranks == 0)
-            mu__bell_ring(&work_queue_of(m)->bell);
+        if ((atomic_fetch_add(&a.place->ended, 1) + 1) % (unsigned)m->channel.ranks == 0)
+            mu__eventcount_notify(&work_queue_of(m)->changes);
     }
     m->awaited = 0;
     return status;

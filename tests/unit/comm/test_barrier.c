@@ -42,7 +42,7 @@ static void *attend(void *arg)
         dawdle(&g->seed);
         atomic_fetch_add(&g->h->inside[round], 1);
         g->status =
-            mu__barrier_wait(&g->h->barrier, &g->epoch, RANKS, (mu_patience){.timeout = 30, .crowded = g->h->crowded});
+            mu__barrier_wait(&g->h->barrier, &g->epoch, RANKS, (mu_backoff){.timeout = 30, .crowded = g->h->crowded});
         if (g->status == MU_OK && atomic_load(&g->h->inside[round]) != RANKS)
             atomic_store(&g->h->early, true);
     }
@@ -133,7 +133,7 @@ static void test_deadline(void **state)
     uint32_t epoch = 0;
     (void)state;
     const int64_t begin = mu__now_ns();
-    assert_int_equal(mu__barrier_wait(&h->barrier, &epoch, 2, (mu_patience){.timeout = 0.12}), MU_DEADLINE_EXCEEDED);
+    assert_int_equal(mu__barrier_wait(&h->barrier, &epoch, 2, (mu_backoff){.timeout = 0.12}), MU_DEADLINE_EXCEEDED);
     assert_true(mu__now_ns() - begin >= 120000000);
     free(h);
 }

@@ -308,7 +308,7 @@ static int until_killed(world *w, mu_collective *c)
 static mu_status look_slowly(void *arg)
 {
     const member *m = arg;
-    const int peer = m->port.waiting_for, turns = m->port.rank == 1 ? 100 : 5;
+    const int peer = m->channel.waiting_for, turns = m->channel.rank == 1 ? 100 : 5;
     for (int turn = 0; turn < turns && (peer < 0 || !mu__mesh_is_gone(m->group->joined.mesh, peer)); turn++)
         sleep_seconds(.001);
     return mu__member_idle(arg);
@@ -319,8 +319,8 @@ static int slow_to_look(world *w, mu_collective *c)
     static float data[100001];
     member *m = (member *)c;
     (void)w;
-    m->port.idle = look_slowly;
-    m->port.idle_arg = m;
+    m->channel.idle = look_slowly;
+    m->channel.idle_arg = m;
     CHECK(c->all_reduce(c, 1, "sum", MU_REDUCTION_SUM, MU_F32, data, (int64_t)MU_COUNT(data)) == MU_OK);
     return 0;
 }

@@ -19,12 +19,12 @@ enum { BLOCK = 1024, MOST_SOURCES = 256 };
 #define T          float
 #define A          float
 #define NAME(word) word##_f32
-#include "comm/reduce_loops.inc.c"
+#include "comm/local_reduce_loops.inc.c"
 
 #define T          double
 #define A          double
 #define NAME(word) word##_f64
-#include "comm/reduce_loops.inc.c"
+#include "comm/local_reduce_loops.inc.c"
 
 // ---- f16, bf16 ----------------------------------------------------------------------------------
 
@@ -35,7 +35,7 @@ enum { BLOCK = 1024, MOST_SOURCES = 256 };
 #define T          uint16_t
 #define A          float
 #define NAME(word) word##_f16
-#include "comm/reduce_loops.inc.c"
+#include "comm/local_reduce_loops.inc.c"
 
 #undef LOAD
 #undef STORE
@@ -44,7 +44,7 @@ enum { BLOCK = 1024, MOST_SOURCES = 256 };
 #define T          uint16_t
 #define A          float
 #define NAME(word) word##_bf16
-#include "comm/reduce_loops.inc.c"
+#include "comm/local_reduce_loops.inc.c"
 
 // ---- Integers: they wrap as TensorFlow's do; unsigned, because signed overflow is undefined -----
 
@@ -60,27 +60,27 @@ enum { BLOCK = 1024, MOST_SOURCES = 256 };
 #define T          int64_t
 #define A          int64_t
 #define NAME(word) word##_i64
-#include "comm/reduce_loops.inc.c"
+#include "comm/local_reduce_loops.inc.c"
 
 #define T          int32_t
 #define A          int32_t
 #define NAME(word) word##_i32
-#include "comm/reduce_loops.inc.c"
+#include "comm/local_reduce_loops.inc.c"
 
 #define T          int16_t
 #define A          int16_t
 #define NAME(word) word##_i16
-#include "comm/reduce_loops.inc.c"
+#include "comm/local_reduce_loops.inc.c"
 
 #define T          int8_t
 #define A          int8_t
 #define NAME(word) word##_i8
-#include "comm/reduce_loops.inc.c"
+#include "comm/local_reduce_loops.inc.c"
 
 #define T          uint8_t
 #define A          uint8_t
 #define NAME(word) word##_u8
-#include "comm/reduce_loops.inc.c"
+#include "comm/local_reduce_loops.inc.c"
 
 // ---- Which loop ---------------------------------------------------------------------------------
 

@@ -188,7 +188,7 @@ static const char *const automatic[] = {
                         "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:hierarchical",
 };
 
-static const char *const rings[] = {
+static const char *const notified[] = {
     [MU_PLACED_TOGETHER] = "allreduce:ring;allgather:ring;broadcast:tree",
     [MU_PLACED_CROWDED] = "allreduce:ring;allgather:ring;broadcast:tree",
     [MU_PLACED_APART] = "allreduce:ring;allgather:ring;broadcast:tree",
@@ -218,7 +218,7 @@ const char *mu__policy_of(mu_communication communication, mu_placing placing, bo
     case MU_COMM_UCX: return in_rank_order && placing == MU_PLACED_MIXED ? in_order_mixed : automatic[placing];
     case MU_COMM_RING:
         if (!in_rank_order)
-            return rings[placing];
+            return notified[placing];
         mu__error(MU_INVALID_ARGUMENT,
                   "The communication RING adds in an order that depends on where the replicas are, "
                   "and deterministic asks for one that does not; choose MU_COMM_AUTO.");

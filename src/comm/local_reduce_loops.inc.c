@@ -1,4 +1,4 @@
-// The loops of reduce.c for one element type; included once for each, so that they can be stepped through.
+// The loops of local_reduce.c for one element type; included once for each, so that they can be stepped through.
 //
 // The includer defines T (an element in memory), A (the type that it is added in), NAME(word), and for the
 // kind of type LOAD(x) and STORE(a) between the two, ADD(a, b), IS_NAN(a). A block at a time is combined in a
