@@ -177,7 +177,7 @@ static mu_tensor *reduce_components(const reduction *r, const mu_value *value)
     return reduce_parts(r, value->n, parts);
 }
 
-static mu_value *reduce_stand_ins(const reduction *r, const mu_value *value)
+static mu_value *reduce_placeholders(const reduction *r, const mu_value *value)
 {
     if (!r->n_axes)
         return mu__merged_reduce(r->op, value);
@@ -194,7 +194,7 @@ static mu_tensor *reduce_variable(const reduction *r, const mu_value *leaf)
         r->strategy->n_replicas < 2)
         return reduce_plain(r, leaf);
     if (mu__merging()) {
-        mu_value *reduced = reduce_stand_ins(r, leaf);
+        mu_value *reduced = reduce_placeholders(r, leaf);
         return reduced ? mu_value_tensor(reduced) : NULL;
     }
     for (int i = 0; i < variable->n_components; i++)
@@ -254,12 +254,12 @@ static mu_value *reduce_part(const mu_value *value, const void *arg)
 {
     const reduction *r = arg;
     const bool parts = value->kind == MU_VALUE_PER_REPLICA;
-    if (parts && mu__stands_in(value))
-        return reduce_stand_ins(r, value);
+    if (parts && mu__is_placeholder(value))
+        return reduce_placeholders(r, value);
     if (value->kind == MU_VALUE_SLICES || (parts && value->items[0]->kind == MU_VALUE_SLICES))
         return reduce_slices(r, parts ? value->n : 1, parts ? value->items : (mu_value *[]){(mu_value *)value});
     const bool mirrored = value->kind == MU_VALUE_MIRRORED;
-    if (mirrored && !(value = mu__stands_in(value) ? mu__merged_own(value) : value->items[0]))
+    if (mirrored && !(value = mu__is_placeholder(value) ? mu__merged_own(value) : value->items[0]))
         return NULL;
     mu_tensor *reduced = value->kind == MU_VALUE_PER_REPLICA ? reduce_components(r, value)
                          : value->kind == MU_VALUE_VARIABLE ? reduce_variable(r, value)
@@ -343,7 +343,7 @@ static mu_value *gather_dense(mu_strategy *strategy, const mu_value *value, int 
     mu_tensor *parts[MU_MAX_REPLICAS];
     mu_variable *variable = value->kind == MU_VALUE_VARIABLE ? (mu_variable *)value->leaf : NULL;
     const bool copies = variable && variable->rules && !variable->resource.shared;
-    if (mu__stands_in(value) || (copies && mu__merging())) {
+    if (mu__is_placeholder(value) || (copies && mu__merging())) {
         mu_tensor *gathered = mu__merged_gather(value, axis);
         return gathered ? mu_of(gathered) : NULL;
     }

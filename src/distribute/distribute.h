@@ -86,7 +86,7 @@ typedef struct mu_strategy_scope {
 typedef struct mu_strategy_replica {
     struct mu_replica replica;            // first; its id is -1 while tracing
     mu_strategy *strategy;
-    struct mu_turns *turns;               // an eager run of several replicas; else NULL
+    struct mu_eager_replicas *eager;      // an eager run of several replicas; else NULL
     int local;                            // which of them
     bool sync_on_read;                    // reads of ON_READ variables are put together
 } mu_strategy_replica;
@@ -98,17 +98,17 @@ mu_strategy *mu__current_strategy(void);  // NULL outside of scopes and replicas
 mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function);
 
 // What a thread's context was before mu__enter_replica.
-typedef struct mu_entered {
+typedef struct mu_saved_context {
     struct mu_scope *scope;
     struct mu_replica *replica;
     int64_t run;
     int component, n_components;
-} mu_entered;
-mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component);
-void mu__leave_replica(mu_entered before);
+} mu_saved_context;
+mu_saved_context mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component);
+void mu__leave_replica(mu_saved_context before);
 
 // mu__enter_cross_replica puts this thread into the cross-replica state of `scope`.
-mu_entered mu__enter_cross_replica(mu_strategy_scope *scope);
+mu_saved_context mu__enter_cross_replica(mu_strategy_scope *scope);
 
 // mu__updating says whether this thread is in an update function.
 bool mu__updating(void);
@@ -116,43 +116,44 @@ bool mu__updating(void);
 // mu__replica is what this thread is a replica of; NULL outside of replicas.
 mu_strategy_replica *mu__replica(void);
 
-// ---- Replicas in turns (turns.c) ----------------------------------------------------------------
+// ---- Eager replicas (eager_replicas.c) -------------------------------------------------------
 
 typedef mu_value *mu_replica_fn(mu_value *arguments, void *arg);
 typedef mu_value *mu_merge_fn(mu_strategy *strategy, mu_value *arguments, void *arg);
 
-// mu__turns_run calls fn for every local replica, one at a time, and returns the regrouped
+// mu__eager_run calls fn for every local replica, one at a time, and returns the regrouped
 // results. Owned; NULL on error.
-mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments);
+mu_value *mu__eager_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments);
 
-// mu__turns_merge pauses the calling replica until all are there; then fn of the first runs once on the
+// mu__eager_merge pauses the calling replica until all are there; then fn of the first runs once on the
 // coordinating thread. Given to the pool; NULL on error.
-mu_value *mu__turns_merge(mu_merge_fn *fn, void *arg, mu_value *arguments);
+mu_value *mu__eager_merge(mu_merge_fn *fn, void *arg, mu_value *arguments);
 // mu__turns_assign is the merge that an assignment is: all replicas must assign to the same variable in the same way.
 // Errors: FAILED_PRECONDITION naming both replicas and their variables; fn is not called then.
 mu_value *mu__turns_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value);
 
-// mu__turns_variable finds the variable that the first replica made under this canonical name in this
+// mu__eager_variable finds the variable that the first replica made under this canonical name in this
 // replica's turn to make it, or NULL where this replica is the first. Errors: FAILED_PRECONDITION if the first
-// made none. mu__turns_made keeps what the first replica made for the others.
-mu_variable *mu__turns_variable(const char *name);
-mu_status mu__turns_made(mu_variable *variable);
+// made none. mu__eager_made keeps what the first replica made for the others.
+mu_variable *mu__eager_variable(const char *name);
+mu_status mu__eager_made(mu_variable *variable);
 
 // ---- Merges in a trace (merge.c) ----------------------------------------------------------------
 
-// mu__merge_traced calls fn once, in the cross-replica state, with stand-ins for the replicas' values in place of
+// mu__merge_traced calls fn once, in the cross-replica state, with placeholders for the replicas' values in place of
 // symbolic tensors. Given to the pool; NULL on error.
 mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments);
-// mu__merging says whether this thread is in such a call; mu__stands_in whether a value is one of its stand-ins.
+// mu__merging says whether this thread is in such a call; mu__is_placeholder whether a value is one of its
+// placeholders.
 bool mu__merging(void);
-bool mu__stands_in(const mu_value *value);
+bool mu__is_placeholder(const mu_value *value);
 // mu__merged_own is the running replica's part, mu__merged_group the other way round, as values of
 // this kind. Of the pool.
 // Errors: UNIMPLEMENTED for another replica's part.
 mu_value *mu__merged_own(const mu_value *value);
 mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, const mu_value *own);
-// Collectives on the nodes behind stand-ins; results as those of mu_reduce (_own: of a value that each worker has one
-// of), mu_reduce_axes, mu_strategy_gather,
+// Collectives on the nodes behind placeholders; results as those of mu_reduce (_own: of a value that each worker has
+// one of), mu_reduce_axes, mu_strategy_gather,
 // mu_local_results (before it selects), mu_batch_reduce_to (tensors only), and an ON_READ variable's reading.
 mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value);
 mu_tensor *mu__merged_reduce_own(mu_reduce_op op, const mu_value *value);
@@ -224,7 +225,7 @@ mu_value *mu__mirror(mu_value *value, int copies);
 // Errors: INVALID_ARGUMENT where replicas' tensors differ in type or rank.
 mu_value *mu__like_all(mu_strategy *strategy, const mu_value *arguments, int64_t run, bool agree);
 
-// ---- Running (run.c) ----------------------------------------------------------------------------
+// ---- Running (strategy_run.c) -------------------------------------------------------------------
 
 // A run that has been started; several may be under way, they execute in order.
 typedef struct mu_running mu_running;
@@ -251,19 +252,20 @@ mu_tensor *mu__cross_device_reduce(const mu_cross_device_ops *ops, mu_reduce_op 
 // mu__cross_device_batch reduces n_tensors of n replicas: parts[i * n + r] is replica r's i-th.
 mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n,
                                  mu_tensor *const *parts, mu_tensor **out);
-// mu__has_way says whether `ops` reduces these its own way; mu__reduce_arrays does so with one array of each of n
-// replicas, and writes the result to n_out places (which may be those arrays).
-bool mu__has_way(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype);
+// mu__cross_device_supports says whether `ops` reduces these its own way; mu__reduce_arrays does so with one array of
+// each of n replicas, and writes the result to n_out places (which may be those arrays).
+bool mu__cross_device_supports(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype);
 mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count,
                             int n, void *const *parts, int n_out, void *const *out);
-// mu__own_way makes a communicator that all-reduces the way of `ops`, every replica for itself, and leaves all else
-// to `inner`. Where there is no such way it is `inner`.
-typedef struct mu_own_way {
+// mu__cross_device_collective makes a communicator that all-reduces the way of `ops`, every replica for itself, and
+// leaves all else to `inner`. Where there is no such way it is `inner`.
+typedef struct mu_cross_device_collective {
     mu_collective head;   // first
     mu_collective *inner;
     const mu_cross_device_ops *ops;
-} mu_own_way;
-mu_collective *mu__own_way(mu_own_way *own, mu_collective *inner, const mu_cross_device_ops *ops);
+} mu_cross_device_collective;
+mu_collective *mu__cross_device_collective(mu_cross_device_collective *own, mu_collective *inner,
+                                           const mu_cross_device_ops *ops);
 // mu__pack_sizes cuts `total` elements into packs of equal size; the last one takes the rest.
 void mu__pack_sizes(int64_t total, int packs, int64_t *sizes);
 // mu__group_by_size numbers the pack of each tensor: a new one starts where the last is already larger than
@@ -344,7 +346,7 @@ mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name);
 mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out,
                               const char *const *names, size_t bytes_per_pack);
 
-// ---- Input (input.c, shards.c, element.c) -------------------------------------------------------
+// ---- Input (input.c, sharding.c, element_spec.c) ------------------------------------------------
 
 // mu__split_batch cuts a batch into one part per local replica (views). Owned.
 mu_value *mu__split_batch(const mu_strategy *strategy, const mu_value *batch);
@@ -355,12 +357,12 @@ mu_iterator *mu__distributed_iterate(mu_distributed_dataset *distributed);
 int64_t mu__distributed_rows(const mu_iterator *iterator);
 
 // What this worker reads of a dataset.
-typedef struct mu_shares {
+typedef struct mu_shard_plan {
     mu_dataset *dataset;  // borrowed; NULL on error
     bool pieces;          // its elements are one replica's; else they are this worker's batches
     bool same_order;      // parts of one sequence, which all workers must see in the same order
-} mu_shares;
-mu_shares mu__shares_of(mu_strategy *strategy, mu_dataset *dataset);
+} mu_shard_plan;
+mu_shard_plan mu__shard_plan_of(mu_strategy *strategy, mu_dataset *dataset);
 
 // mu__rebatch_sizes: TensorFlow's list of the sizes that a worker cuts its data into (mu__free).
 int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas);

@@ -176,17 +176,17 @@ static bool packable(const mu_strategy *strategy, const mu_value *value)
 {
     const int n = strategy->n_local;
     return strategy->n_workers == 1 && value->kind == MU_VALUE_PER_REPLICA && value->n == n &&
-           value->items[0]->kind == MU_VALUE_TENSOR && !mu__stands_in(value);
+           value->items[0]->kind == MU_VALUE_TENSOR && !mu__is_placeholder(value);
 }
 
 // Stand-ins of a traced merge go together too, as one collective for each type.
-static mu_status reduce_stand_ins(mu_reduce_op op, const mu_value *values, mu_value **out)
+static mu_status reduce_placeholders(mu_reduce_op op, const mu_value *values, mu_value **out)
 {
     mu_value **given = mu__calloc((size_t)values->n + 1, sizeof *given);
     mu_tensor **reduced = mu__calloc((size_t)values->n + 1, sizeof *reduced);
     int n = 0, k = 0;
     for (int i = 0; given && i < values->n; i++)
-        if (mu__stands_in(values->items[i]) && values->items[i]->items[0]->leaf &&
+        if (mu__is_placeholder(values->items[i]) && values->items[i]->items[0]->leaf &&
             (op == MU_SUM || mu__dtype_is_float(mu_value_tensor(values->items[i]->items[0])->dtype)))
             given[n++] = values->items[i];
     mu_status status = given && reduced ? mu__merged_batch(op, n, given, reduced) : MU_RESOURCE_EXHAUSTED;
@@ -221,7 +221,7 @@ static mu_status reduce_together(mu_strategy *strategy, mu_reduce_op op, const m
     if (status == MU_OK)
         status = mu__cross_device_batch(strategy->cross_device, op, count / n, n, parts, reduced);
     if (status == MU_OK && mu__merging())
-        status = reduce_stand_ins(op, values, out);
+        status = reduce_placeholders(op, values, out);
     for (int i = 0, k = 0; i < values->n && status == MU_OK; i++) {
         if (packable(strategy, values->items[i]))
             out[i] = mu_of(reduced[k++]);
@@ -279,7 +279,7 @@ mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *given
     }
     const int copies = copies_wanted(args.like, args.devices, name);
     mu_value *common = copies > 0 ? mu__give(mu__select_mirrored(args.value, 0)) : NULL;
-    if (common && mu__merging())  // whoever takes a stand-in finds its own part
+    if (common && mu__merging())  // whoever takes a placeholder finds its own part
         common = args.value;
     return mu__mirror(common, strategy->ops->plain_variables ? 1 : copies);
 }
@@ -307,7 +307,7 @@ static mu_value *update_one(const updating *u, int i, bool alone)
         scope.merging = ((const mu_strategy_scope *)mu__context()->scope)->merging;
     if (!mine)
         return NULL;
-    mu_entered before = mu__enter_cross_replica(&scope);
+    mu_saved_context before = mu__enter_cross_replica(&scope);
     mu__context()->component = i;
     mu_value *result = u->variable ? u->with_variable(u->variable, mine, u->arg) : u->without(mine, u->arg);
     mu__leave_replica(before);

@@ -3,14 +3,14 @@
 // A batch of B rows goes to N replicas as contiguous parts of B/N or B/N + 1 rows: views of the batch, no
 // copies. Nothing is dropped or repeated; near the end a part may be empty, which a step must and does bear.
 // Datasets made for each pipeline by a function hold what one replica gets per element, so a step takes one
-// element for each replica; so do the pieces of shards.c. Workers agree before each step whether there is one.
+// element for each replica; so do the pieces of sharding.c. Workers agree before each step whether there is one.
 #include "cluster/cluster.h"
 #include "distribute/distribute.h"
 
 struct mu_distributed_dataset {
     mu_iterable iterable;     // first
     mu_strategy *strategy;
-    mu_shares shares;         // the dataset in it is retained
+    mu_shard_plan shares;     // the dataset in it is retained
     int n_pipelines;          // 1, or one for each local replica
     mu_dataset **pipelines;   // retained; the first is that of the shares
 };
@@ -333,7 +333,7 @@ mu_iterator *mu__distributed_iterate(mu_distributed_dataset *distributed)
 }
 
 // Owned by the pool; the pipelines are borrowed, their first is that of the shares.
-static mu_distributed_dataset *distribute(mu_strategy *strategy, const mu_shares *shares, int n,
+static mu_distributed_dataset *distribute(mu_strategy *strategy, const mu_shard_plan *shares, int n,
                                           mu_dataset *const *pipelines)
 {
     mu_distributed_dataset *distributed = shares->dataset ? mu__new(&mu__distributed_type, sizeof *distributed) : NULL;
@@ -390,7 +390,7 @@ mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *given, mu_dat
                   "mu_distribute_datasets_from_function_options");
         return NULL;
     }
-    const mu_shares shares = mu__shares_of(strategy, dataset);
+    const mu_shard_plan shares = mu__shard_plan_of(strategy, dataset);
     return distribute(strategy, &shares, 1, &shares.dataset);
 }
 
@@ -440,7 +440,7 @@ mu_distribute_datasets_from_function_options(mu_strategy *given,
         if (!(datasets[i] = call_for_pipeline(fn, arg, &context)))
             return NULL;
     }
-    return distribute(strategy, &(mu_shares){.dataset = datasets[0], .pieces = strategy->n_local > 1}, n, datasets);
+    return distribute(strategy, &(mu_shard_plan){.dataset = datasets[0], .pieces = strategy->n_local > 1}, n, datasets);
 }
 
 mu_distributed_dataset *

@@ -44,7 +44,7 @@ static bool joins(mu_spec *all, const mu_spec *other)
     return true;
 }
 
-// What is wrong with the number of tensors is said where each replica takes its arguments (run.c).
+// What is wrong with the number of tensors is said where each replica takes its arguments (strategy_run.c).
 static mu_status join_replica(const mu_strategy *strategy, const mu_value *arguments, int r, int n, mu_spec *specs)
 {
     mu_value *mine = mu__select(arguments, r);

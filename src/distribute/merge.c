@@ -1,7 +1,7 @@
 // merge_call while a function is traced: its function runs once, on values that stand for all replicas.
 //
 // The graph is one program for every replica, so a replica's own value is a node, and another replica's is not
-// there at all. A per-replica value in a merge is made of stand-ins: tensors that name a node and a replica, and
+// there at all. A per-replica value in a merge is made of placeholders: tensors that name a node and a replica, and
 // that no op takes. What puts replicas together (reduce, gather, local results) becomes a collective on the node
 // behind them; an update sees its own replica's part. Anything else is refused, and works eagerly.
 #include "distribute/distribute.h"
@@ -24,12 +24,12 @@ bool mu__merging(void)
     return merging() != NULL;
 }
 
-bool mu__stands_in(const mu_value *value)
+bool mu__is_placeholder(const mu_value *value)
 {
     if (value->leaf)
         return mu__is(value->leaf, &mu__tensor_type) && ((const mu_tensor *)value->leaf)->replica > 0;
     return value->n > 0 && value->kind != MU_VALUE_LIST && value->kind != MU_VALUE_MAP &&
-           mu__stands_in(value->items[0]);
+           mu__is_placeholder(value->items[0]);
 }
 
 static bool is_tensor(const mu_value *part)
@@ -43,7 +43,7 @@ static bool is_symbolic(const mu_value *part)
 }
 
 // The leaf as it stands for replica *arg - 1, or for the one that runs (0).
-static mu_value *stand_in(const mu_value *leaf, const void *arg)
+static mu_value *placeholder(const mu_value *leaf, const void *arg)
 {
     const int replica = *(const int *)arg;
     if (!is_tensor(leaf) || (replica > 0 && !is_symbolic(leaf)))
@@ -67,7 +67,7 @@ static mu_value *group_part(const mu_value *part, const void *arg)
     if (part->leaf ? !is_symbolic(part) : part->kind != MU_VALUE_SLICES)
         return (mu_value *)part;
     for (int r = 1; r <= g->strategy->n_local; r++)
-        if (!(items[r - 1] = mu__map_parts(part, true, stand_in, &r)))
+        if (!(items[r - 1] = mu__map_parts(part, true, placeholder, &r)))
             return NULL;
     return mu__give(mu__value_container(g->kind, g->strategy->n_local, items, NULL));
 }
@@ -87,11 +87,11 @@ static mu_value *refuse(const char *what)
 
 static mu_value *own_part(const mu_value *part, const void *arg)
 {
-    if (part->kind == MU_VALUE_PER_REPLICA && !mu__stands_in(part))
+    if (part->kind == MU_VALUE_PER_REPLICA && !mu__is_placeholder(part))
         return refuse("a value that was made for each replica cannot be taken apart");
     if (part->kind == MU_VALUE_PER_REPLICA || part->kind == MU_VALUE_MIRRORED)
-        return mu__map_parts(part->items[0], true, stand_in, arg);
-    return mu__stands_in(part) ? refuse("one replica's part of a value cannot be given to the others")
+        return mu__map_parts(part->items[0], true, placeholder, arg);
+    return mu__is_placeholder(part) ? refuse("one replica's part of a value cannot be given to the others")
                                : (mu_value *)part;
 }
 
@@ -110,7 +110,7 @@ static bool is_own(const mu_value *part)
     return is_tensor(part) && mu__made_here((const mu_tensor *)part->leaf);
 }
 
-// A constant becomes a node, because stand-ins name nodes.
+// A constant becomes a node, because placeholders name nodes.
 static mu_value *as_node(mu_value *part)
 {
     mu_edge edge;
@@ -152,7 +152,7 @@ mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments)
     if (!grouped)
         return NULL;
     mu_strategy_scope scope = {.strategy = replica->strategy, .merging = replica};
-    mu_entered before = mu__enter_cross_replica(&scope);
+    mu_saved_context before = mu__enter_cross_replica(&scope);
     mu_value *result = fn(replica->strategy, grouped, arg);
     mu__leave_replica(before);
     if (mu__pending())
@@ -163,10 +163,10 @@ mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments)
 // ---- What puts replicas together ----------------------------------------------------------------
 
 // Back to the replica that is traced, for a collective, whose result is one value for all replicas.
-static mu_entered enter(void)
+static mu_saved_context enter(void)
 {
     mu_strategy_replica *replica = merging();
-    mu_entered before = mu__enter_replica(replica, mu__context()->scope, 0);
+    mu_saved_context before = mu__enter_replica(replica, mu__context()->scope, 0);
     mu__context()->run = 0;
     return before;
 }
@@ -176,7 +176,7 @@ mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value)
     mu_value *own = value->kind == MU_VALUE_VARIABLE ? (mu_value *)value : mu__merged_own(value);
     if (!own)
         return NULL;
-    mu_entered before = enter();
+    mu_saved_context before = enter();
     mu_value *reduced = mu_all_reduce_value(op, own);
     mu__leave_replica(before);
     return reduced;
@@ -199,7 +199,7 @@ mu_tensor *mu__merged_reduce_axes(mu_reduce_op op, const mu_value *value, int n_
             return NULL;
         count = count ? mu_multiply(count, mu_dim_size(own, axis)) : mu_dim_size(own, axis);
     }
-    mu_entered before = enter();
+    mu_saved_context before = enter();
     mu_tensor *sum = mu_all_reduce(MU_SUM, mu_reduce_sum_axes(own, n_axes, axes, false));
     mu_tensor *counts = op == MU_MEAN ? mu_all_reduce(MU_SUM, count) : NULL;
     mu__leave_replica(before);
@@ -211,7 +211,7 @@ mu_tensor *mu__merged_reduce_own(mu_reduce_op op, const mu_value *value)
 {
     const mu_strategy *strategy = merging()->strategy;
     mu_tensor *own = own_tensor(value);
-    mu_entered before = enter();
+    mu_saved_context before = enter();
     if (own && strategy->n_local > 1) {
         mu_tensor *first = mu_mod(mu_replica_id(), mu_constant(MU_I32, strategy->n_local));
         own = mu_where(mu_equal(first, mu_constant(MU_I32, 0)), own, mu_zeros_like(own));
@@ -224,7 +224,7 @@ mu_tensor *mu__merged_reduce_own(mu_reduce_op op, const mu_value *value)
 mu_tensor *mu__merged_gather(const mu_value *value, int axis)
 {
     mu_tensor *own = own_tensor(value);
-    mu_entered before = enter();
+    mu_saved_context before = enter();
     mu_tensor *whole = own ? mu_all_gather(own, axis) : NULL;
     mu__leave_replica(before);
     return whole;
@@ -244,12 +244,12 @@ mu_value *mu__merged_gather_own(const mu_value *value, int axis)
 static mu_value *part_results(const mu_value *part, const void *arg)
 {
     const mu_strategy *strategy = arg;
-    if (part->leaf || part->kind == MU_VALUE_SLICES || !mu__stands_in(part))
+    if (part->leaf || part->kind == MU_VALUE_SLICES || !mu__is_placeholder(part))
         return (mu_value *)part;
     if (part->items[0]->kind == MU_VALUE_SLICES)
         return refuse("indexed slices have no local results");
     mu_tensor *own = own_tensor(part), *row = own ? mu_expand_dims(own, 0) : NULL, *parts[MU_MAX_REPLICAS];
-    mu_entered before = enter();
+    mu_saved_context before = enter();
     mu_tensor *all = row ? mu_all_gather(row, 0) : NULL;
     mu__leave_replica(before);
     if (!all || mu_unstack(all, strategy->n_replicas, 0, parts) != MU_OK)
@@ -268,7 +268,7 @@ mu_value *mu__merged_results(const mu_strategy *strategy, const mu_value *value)
 
 mu_tensor *mu__merged_read(mu_variable *variable)
 {
-    mu_entered before = enter();
+    mu_saved_context before = enter();
     mu_strategy_replica *replica = mu__replica();
     const bool in_sync = replica->sync_on_read;
     replica->sync_on_read = true;
@@ -287,7 +287,7 @@ mu_status mu__merged_batch(mu_reduce_op op, int n, mu_value *const *values, mu_t
     for (int i = 0; i < n && status == MU_OK; i++)
         status = (own[i] = own_tensor(values[i])) ? MU_OK : mu_error_code();
     if (status == MU_OK) {
-        mu_entered before = enter();
+        mu_saved_context before = enter();
         status = mu__all_reduce_list(op == MU_SUM ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN, n, own, out, NULL, 0);
         mu__leave_replica(before);
     }

@@ -225,7 +225,7 @@ mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op
 
 // ---- Arrays of replicas that meet in a collective -----------------------------------------------
 
-bool mu__has_way(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype)
+bool mu__cross_device_supports(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype)
 {
     return ops && reduction <= MU_REDUCTION_MEAN && mu__dtype_is_float(dtype) &&
            (ops->reduce != in_order || ops->num_packs > 0);
@@ -249,7 +249,8 @@ mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reducti
     return mu_error_code();
 }
 
-static mu_status reduce_gathered(mu_own_way *own, int64_t number, const char *name, mu_reduction reduction,
+static mu_status reduce_gathered(mu_cross_device_collective *own, int64_t number, const char *name,
+                                 mu_reduction reduction,
                                  mu_dtype dtype, void *data, int64_t count)
 {
     const int n = own->head.size;
@@ -272,16 +273,16 @@ static mu_status reduce_gathered(mu_own_way *own, int64_t number, const char *na
     return status;
 }
 
-static mu_own_way *own_way(mu_collective *self)
+static mu_cross_device_collective *own_way(mu_collective *self)
 {
-    return (mu_own_way *)((char *)self - offsetof(mu_own_way, head));
+    return (mu_cross_device_collective *)((char *)self - offsetof(mu_cross_device_collective, head));
 }
 
 static mu_status own_all_reduce(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                 mu_dtype dtype, void *data, int64_t count)
 {
-    mu_own_way *own = own_way(self);
-    if (mu__has_way(own->ops, reduction, dtype))
+    mu_cross_device_collective *own = own_way(self);
+    if (mu__cross_device_supports(own->ops, reduction, dtype))
         return reduce_gathered(own, number, name, reduction, dtype, data, count);
     return own->inner->all_reduce(own->inner, number, name, reduction, dtype, data, count);
 }
@@ -300,11 +301,12 @@ static mu_status own_broadcast(mu_collective *self, int64_t number, const char *
     return inner->broadcast(inner, number, name, dtype, data, count, root);
 }
 
-mu_collective *mu__own_way(mu_own_way *own, mu_collective *inner, const mu_cross_device_ops *ops)
+mu_collective *mu__cross_device_collective(mu_cross_device_collective *own, mu_collective *inner,
+                                           const mu_cross_device_ops *ops)
 {
     if (!inner || !ops)
         return inner;
-    *own = (mu_own_way){.head = {.rank = inner->rank,
+    *own = (mu_cross_device_collective){.head = {.rank = inner->rank,
                                  .size = inner->size,
                                  .form = inner->form,
                                  .all_reduce = own_all_reduce,

@@ -344,10 +344,10 @@ mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *functi
     return MU_OK;
 }
 
-mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component)
+mu_saved_context mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component)
 {
     mu_context *context = mu__context();
-    mu_entered before = {.scope = context->scope, .replica = context->replica, .run = context->run,
+    mu_saved_context before = {.scope = context->scope, .replica = context->replica, .run = context->run,
                          .component = context->component, .n_components = context->n_components};
     context->scope = scope;
     context->replica = &replica->replica;
@@ -357,10 +357,10 @@ mu_entered mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scop
     return before;
 }
 
-mu_entered mu__enter_cross_replica(mu_strategy_scope *scope)
+mu_saved_context mu__enter_cross_replica(mu_strategy_scope *scope)
 {
     mu_context *context = mu__context();
-    mu_entered before = {.scope = context->scope, .replica = context->replica, .run = context->run,
+    mu_saved_context before = {.scope = context->scope, .replica = context->replica, .run = context->run,
                          .component = context->component, .n_components = context->n_components};
     scope->scope.outer = NULL;
     scope->scope.make_variable = mu__make_distributed_variable;
@@ -381,7 +381,7 @@ mu_strategy_replica *mu__replica(void)
     return (mu_strategy_replica *)mu__context()->replica;
 }
 
-void mu__leave_replica(mu_entered before)
+void mu__leave_replica(mu_saved_context before)
 {
     mu_context *context = mu__context();
     context->scope = before.scope;

@@ -165,7 +165,7 @@ static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tenso
     if (mu__updating() || (in_replica() && owner_of(variable)->n_replicas == 1))
         return mu__variable_update(variable, kind, value);
     const mu_strategy_replica *replica = mu__replica();
-    if (replica && replica->turns && variable->aggregation != MU_AGGREGATION_NONE)
+    if (replica && replica->eager && variable->aggregation != MU_AGGREGATION_NONE)
         return eager_update(variable, kind, value);
     if (!in_replica()) {
         MU_TRY(mu__need_cross_replica(owner_of(variable), "mu_variable_assign"));
@@ -331,12 +331,12 @@ static mu_variable *make_variable(struct mu_scope *scope, const mu_variable_args
 mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *args)
 {
     const mu_strategy_replica *replica = mu__replica();
-    if (!replica || !replica->turns)
+    if (!replica || !replica->eager)
         return make_variable(scope, args);
     if (replica->local > 0)
-        return mu__turns_variable(args->name ? args->name : "Variable");
+        return mu__eager_variable(args->name ? args->name : "Variable");
     mu_variable *variable = make_variable(scope, args);
-    if (!variable || mu__turns_made(variable) == MU_OK)
+    if (!variable || mu__eager_made(variable) == MU_OK)
         return variable;
     mu_release(variable);
     return NULL;

@@ -211,7 +211,7 @@ struct mu_variable {
     const mu_variable_rules *rules;
     int n_components;
     mu_tensor **components;           // storage, written in place by effects only
-    atomic_bool *marked;              // left in doubt by a failed step; replicas may share one
+    atomic_bool *poisoned;            // left in doubt by a failed step; replicas may share one
 };
 
 extern mu_type mu__variable_type;

@@ -80,7 +80,7 @@ static uint64_t hash_node(const mu_node *node, const int *version)
     return hash ^ hash >> 31;
 }
 
-// What sharing works on: for each node its stand-in, and a table of those seen.
+// What sharing works on: for each node its replacement, and a table of those seen.
 typedef struct sharing {
     mu_node **stand_in;
     mu_node **table;

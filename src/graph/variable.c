@@ -12,7 +12,7 @@ static void variable_destroy(void *object)
     for (int i = 0; i < variable->n_components && variable->components; i++)
         mu_release(variable->components[i]);
     mu__free(variable->components);
-    mu__free(variable->marked);
+    mu__free(variable->poisoned);
     mu__free(variable->resource.name);
     mu_release(variable->owner);
 }
@@ -35,7 +35,7 @@ static mu_status variable_storage(mu_resource *resource, int replica, mu_view *o
 static mu_status variable_view(mu_resource *resource, int replica, mu_view *out)
 {
     const mu_variable *variable = (const mu_variable *)resource;
-    if (variable->marked[component_of(variable, replica)])
+    if (variable->poisoned[component_of(variable, replica)])
         return mu__error(
             MU_FAILED_PRECONDITION,
             "variable '%s' was left in doubt by a step that failed; assign it or restore a checkpoint first",
@@ -43,20 +43,20 @@ static mu_status variable_view(mu_resource *resource, int replica, mu_view *out)
     return variable_storage(resource, replica, out);
 }
 
-static void variable_unmark(mu_resource *resource, int replica)
+static void variable_unpoison(mu_resource *resource, int replica)
 {
     mu_variable *variable = (mu_variable *)resource;
-    variable->marked[component_of(variable, replica)] = false;
+    variable->poisoned[component_of(variable, replica)] = false;
 }
 
-static void variable_mark(mu_resource *resource, int replica)
+static void variable_poison(mu_resource *resource, int replica)
 {
     mu_variable *variable = (mu_variable *)resource;
-    variable->marked[component_of(variable, replica)] = true;
+    variable->poisoned[component_of(variable, replica)] = true;
 }
 
 static const mu_resource_kind variable_kind = {.name = "variable", .view = variable_view, .storage = variable_storage,
-                                               .mark = variable_mark, .unmark = variable_unmark};
+                                               .poison = variable_poison, .unpoison = variable_unpoison};
 
 static mu_status fill_components(mu_variable *variable, const mu_tensor *value)
 {
@@ -84,8 +84,8 @@ mu_variable *mu__variable_make(const mu_variable_args *args, mu_tensor *value, i
         args->trainable || (!args->not_trainable && args->synchronization != MU_SYNCHRONIZATION_ON_READ);
     variable->n_components = n_components;
     variable->components = mu__calloc((size_t)n_components, sizeof *variable->components);
-    variable->marked = mu__calloc((size_t)n_components, sizeof *variable->marked);
-    if (!variable->resource.name || !variable->components || !variable->marked ||
+    variable->poisoned = mu__calloc((size_t)n_components, sizeof *variable->poisoned);
+    if (!variable->resource.name || !variable->components || !variable->poisoned ||
         fill_components(variable, value) != MU_OK) {
         mu_release(variable);
         return NULL;
@@ -180,7 +180,7 @@ mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor
     static const mu_op *const ops[] = {&mu_op_assign_variable, &mu_op_assign_add_variable, &mu_op_assign_sub_variable};
     mu_resource *resource = &variable->resource;
     if (update == MU_UPDATE_ASSIGN && !mu__context()->trace)  // what was in doubt is replaced as a whole
-        variable->marked[component_of(variable, mu__context()->component)] = false;
+        variable->poisoned[component_of(variable, mu__context()->component)] = false;
     return mu__apply(ops[update], NULL, 1, &value, 1, &resource, NULL);
 }
 

@@ -175,7 +175,7 @@ static mu_status eager_run(eager_call *call)
 
 static mu_status eager_run_shared(eager_call *call)
 {
-    mu_shared_turn turn;
+    mu_shared_update turn;
     mu_status status = mu__shared_begin(&call->kernel, &turn);
     if (status == MU_OK && turn.runs)
         status = eager_run(call);

@@ -311,13 +311,13 @@ typedef struct mu_resource mu_resource;
 typedef struct mu_resource_kind {
     const char *name;  // "variable"
     // view gives the storage that replica `replica` of this process sees. Errors: FAILED_PRECONDITION for
-    // one that a failed step left marked.
+    // one that a failed step left poisoned.
     mu_status (*view)(mu_resource *resource, int replica, mu_view *out);
-    // mark says that a failed step may have written it; it fails until assigned or restored.
-    void (*mark)(mu_resource *resource, int replica);
-    // storage is view for what overwrites all of it, marked or not; unmark says that this has been done. Optional.
+    // poison says that a failed step may have written it; it fails until assigned or restored.
+    void (*poison)(mu_resource *resource, int replica);
+    // storage is view for what overwrites all of it, poisoned or not; unpoison says that this has been done. Optional.
     mu_status (*storage)(mu_resource *resource, int replica, mu_view *out);
-    void (*unmark)(mu_resource *resource, int replica);
+    void (*unpoison)(mu_resource *resource, int replica);
 } mu_resource_kind;
 struct mu_resource {
     mu_object object;
@@ -329,15 +329,15 @@ struct mu_resource {
 
 // What one replica does at an op that writes a shared resource (shared.c): between begin and end it runs the kernel
 // if `runs`. Both are called by every replica, end with the kernel's status also when begin has failed.
-typedef struct mu_shared_turn {
+typedef struct mu_shared_update {
     bool runs, meets;
     const mu_view *resources;   // the kernel's own
     void *copies;
     size_t bytes;
-} mu_shared_turn;
+} mu_shared_update;
 bool mu__shared(const mu_op *op, int n, mu_resource *const *resources);
-mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_turn *turn);
-mu_status mu__shared_end(mu_kernel *kernel, mu_shared_turn *turn, mu_status status);
+mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_update *turn);
+mu_status mu__shared_end(mu_kernel *kernel, mu_shared_update *turn, mu_status status);
 
 // ---- Applying an op -----------------------------------------------------------------------------
 

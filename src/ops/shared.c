@@ -26,7 +26,7 @@ static size_t view_bytes(const mu_view *view)
     return (mu__spec_bytes(&spec) + 63) / 64 * 64;
 }
 
-static mu_status copy_resources(mu_kernel *kernel, mu_shared_turn *turn)
+static mu_status copy_resources(mu_kernel *kernel, mu_shared_update *turn)
 {
     size_t bytes = sizeof(mu_view) * (size_t)kernel->n_resources, at = (bytes + 63) / 64 * 64;
     turn->bytes = at;
@@ -47,18 +47,19 @@ static mu_status copy_resources(mu_kernel *kernel, mu_shared_turn *turn)
     return MU_OK;
 }
 
-mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_turn *turn)
+mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_update *turn)
 {
     const bool alone = !kernel->collective || kernel->collective->size == 1,
                first = alone || kernel->collective->rank == 0;
     *turn =
-        (mu_shared_turn){.meets = !alone, .runs = first || kernel->n_out > 0 || (kernel->op->flags & MU_OP_COLLECTIVE)};
+        (mu_shared_update){.meets = !alone,
+            .runs = first || kernel->n_out > 0 || (kernel->op->flags & MU_OP_COLLECTIVE)};
     if (!first && turn->runs)
         MU_TRY(copy_resources(kernel, turn));
     return alone ? MU_OK : meet(kernel);
 }
 
-mu_status mu__shared_end(mu_kernel *kernel, mu_shared_turn *turn, mu_status status)
+mu_status mu__shared_end(mu_kernel *kernel, mu_shared_update *turn, mu_status status)
 {
     if (turn->copies) {
         kernel->resources = turn->resources;

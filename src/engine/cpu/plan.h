@@ -131,8 +131,8 @@ mu_plan *mu__cpu_compile(mu_device *device, mu_graph *graph, const mu_spec *inpu
 mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args);
 mu_status mu__cpu_call(mu_plan *plan, const cpu_call *call);
 void mu__cpu_free(mu_plan *plan);
-// mu__cpu_mark marks what the steps of a plan up to number `last` write, after a failure.
-void mu__cpu_mark(const mu_plan *plan, int replica, int last);
+// mu__cpu_poison poisons what the steps of a plan up to number `last` write, after a failure.
+void mu__cpu_poison(const mu_plan *plan, int replica, int last);
 // mu__cpu_bytes is the arena that a plan needs together with the deepest of the plans in it.
 size_t mu__cpu_bytes(const mu_plan *plan);
 void mu__cpu_close_device(mu_device *device);

@@ -1,7 +1,7 @@
 // Running a plan: bind the views to addresses, then call one kernel after the other.
 //
 // Nothing is allocated but the buffers of the results. When a step fails, the variables that steps up to it
-// write are marked; a run that fails before its first write leaves every variable as it was.
+// write are poisoned; a run that fails before its first write leaves every variable as it was.
 #include "engine/cpu/plan.h"
 #include "ops/loops.h"
 
@@ -130,7 +130,7 @@ static mu_status bind(mu_plan *plan, const cpu_call *call, char *arena)
 
 static mu_status run_shared(step *s)
 {
-    mu_shared_turn turn;
+    mu_shared_update turn;
     mu_status status = mu__shared_begin(&s->kernel, &turn);
     if (status == MU_OK && turn.runs)
         status = s->run(&s->kernel);
@@ -170,7 +170,7 @@ static mu_status run_steps(const mu_plan *plan, const cpu_call *call, char *aren
     return mu__overlap_wait(plan, plan->awaited_last, call);
 }
 
-void mu__cpu_mark(const mu_plan *plan, int replica, int last)
+void mu__cpu_poison(const mu_plan *plan, int replica, int last)
 {
     for (int i = 0; i <= last && i < plan->n_steps; i++) {
         const mu_node *node = plan->steps[i].node;
@@ -178,8 +178,8 @@ void mu__cpu_mark(const mu_plan *plan, int replica, int last)
             continue;
         for (int r = 0; (node->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
             mu_resource *resource = plan->graph->resources.items[node->resources[r]];
-            if (resource->kind->mark && mu__node_writes(node, r))
-                resource->kind->mark(resource, replica);
+            if (resource->kind->poison && mu__node_writes(node, r))
+                resource->kind->poison(resource, replica);
         }
     }
 }
@@ -248,10 +248,10 @@ out:
         plan->results[i] = NULL;
     }
     if (status != MU_OK && done >= 0)
-        mu__cpu_mark(plan, call->run->replica, done);
+        mu__cpu_poison(plan, call->run->replica, done);
     for (size_t i = 0; status == MU_OK && i < plan->graph->resources.n; i++)
-        if (plan->overwritten[i] && plan->graph->resources.items[i]->kind->unmark)
-            plan->graph->resources.items[i]->kind->unmark(plan->graph->resources.items[i], call->run->replica);
+        if (plan->overwritten[i] && plan->graph->resources.items[i]->kind->unpoison)
+            plan->graph->resources.items[i]->kind->unpoison(plan->graph->resources.items[i], call->run->replica);
     return status;
 }
 

@@ -282,8 +282,8 @@ static void mark_node(const mu_plan *plan, const mu_node *node, int replica)
     for (int r = 0; r < node->n_resources; r++) {
         mu_resource *resource = plan->graph->resources.items[node->resources[r]];
         // One draw of a generator more or less leaves nothing in doubt.
-        if (node->op != &mu_op_generator_next && mu__node_writes(node, r) && resource->kind->mark)
-            resource->kind->mark(resource, replica);
+        if (node->op != &mu_op_generator_next && mu__node_writes(node, r) && resource->kind->poison)
+            resource->kind->poison(resource, replica);
     }
 }
 

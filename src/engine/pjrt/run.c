@@ -341,8 +341,8 @@ static mu_status pass_state(const pjrt_plan *plan, programs *p, const mu_run_arg
             status = resource->kind->view(resource, run->replica, &view);
         if (status == MU_OK)
             status = to_host(plan, p->slots[slot_of(p, left)], &view);
-        if (status != MU_OK && resource->kind->mark)
-            resource->kind->mark(resource, run->replica);
+        if (status != MU_OK && resource->kind->poison)
+            resource->kind->poison(resource, run->replica);
     }
     return status;
 }

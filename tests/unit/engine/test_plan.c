@@ -225,7 +225,7 @@ static mu_value *write_then_check(mu_value *arguments, void *arg)
     return mu_of(x);
 }
 
-static void failed_steps_mark_what_they_wrote(void **state)
+static void failed_steps_poison_what_they_wrote(void **state)
 {
     (void)state;
     mu_variable *variables[] = {mu_variable_new(mu_constant(MU_F64, 1), "early"),
@@ -256,7 +256,7 @@ int main(void)
         MODEL_TEST(random_functions_with_reductions),
         MODEL_TEST(reduced_values_live_long_enough),
         MODEL_TEST(blocks_lie_in_the_collectives_memory),
-        MODEL_TEST(failed_steps_mark_what_they_wrote),
+        MODEL_TEST(failed_steps_poison_what_they_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,14 +123,14 @@ static void checkpoints_are_saved(void **state)
 }
 
 // A weight left in doubt fails until it is assigned.
-static void marked_weights_fail_until_restored(void **state)
+static void poisoned_weights_fail_until_restored(void **state)
 {
     (void)state;
     static const char *const path = "muster-test-marked.safetensors";
     mu_model *model = model_on(2, 4);
     assert_int_equal(mu_save_weights(model, path), MU_OK);
     mu_variable *kernel = (mu_variable *)mu_value_at(mu_model_weights(model), 0)->leaf;
-    kernel->resource.kind->mark(&kernel->resource, 1);
+    kernel->resource.kind->poison(&kernel->resource, 1);
     assert_null(mu_fit(model, data(), .verbose = MU_VERBOSE_SILENT));
     expect_error(MU_FAILED_PRECONDITION, "'dense/kernel' was left in doubt");
     assert_int_equal(mu_load_weights(model, path), MU_OK);
@@ -145,7 +145,7 @@ int main(void)
         MODEL_TEST(weights_are_read_and_set),
         MODEL_TEST(nothing_changes_unless_all_fits),
         MODEL_TEST(checkpoints_are_saved),
-        MODEL_TEST(marked_weights_fail_until_restored),
+        MODEL_TEST(poisoned_weights_fail_until_restored),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }

@@ -1,7 +1,7 @@
 // Calling C callbacks on replicas eagerly: run_callback and merge_call.
 //
-// Several replicas take turns (turns.c). One replica needs no turns: its function is simply called, on the
-// calling thread, and so is what it merges with.
+// Several replicas run one at a time (eager_replicas.c). One replica needs no such schedule: its function is simply
+// called, on the calling thread, and so is what it merges with.
 #include "distribute/distribute.h"
 
 static mu_value *nothing(void)
@@ -15,7 +15,7 @@ static mu_value *run_alone(mu_strategy *strategy, mu_replica_fn *fn, void *arg, 
     mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable}, .strategy = strategy};
     mu_context *context = mu__context();
     const mu_tape *outer = context->tape;
-    mu_entered before = mu__enter_replica(&replica, &scope.scope, 0);
+    mu_saved_context before = mu__enter_replica(&replica, &scope.scope, 0);
     mu_value *mine = mu__give(mu__select(arguments, 0));
     mu_value *result = mine ? fn(mine, arg) : NULL;
     while (context->tape && context->tape != outer)  // a tape that fn has opened listens no longer
@@ -44,7 +44,7 @@ mu_value *mu_run_callback(mu_strategy *given, mu_value *(*fn)(mu_value *argument
         (!arguments && !(arguments = nothing())))
         return NULL;
     mu_value *result = strategy->n_replicas == 1 ? run_alone(strategy, fn, arg, arguments)
-                                              : mu__give(mu__turns_run(strategy, fn, arg, arguments));
+                                              : mu__give(mu__eager_run(strategy, fn, arg, arguments));
     if (mu__pending())
         return NULL;
     return result ? result : nothing();
@@ -55,7 +55,7 @@ mu_value *mu_run_callback(mu_strategy *given, mu_value *(*fn)(mu_value *argument
 static mu_value *merge_alone(mu_strategy *strategy, mu_merge_fn *fn, void *arg, mu_value *arguments)
 {
     mu_strategy_scope scope = {.strategy = strategy};
-    mu_entered before = mu__enter_cross_replica(&scope);
+    mu_saved_context before = mu__enter_cross_replica(&scope);
     mu_value *result = fn(strategy, arguments, arg);
     mu__leave_replica(before);
     if (mu__pending())
@@ -83,5 +83,5 @@ mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *argumen
         return NULL;
     if (!replica || replica->strategy->n_replicas == 1)
         return merge_alone(replica ? replica->strategy : mu_default_strategy(), fn, arg, arguments);
-    return mu__context()->trace ? mu__merge_traced(fn, arg, arguments) : mu__turns_merge(fn, arg, arguments);
+    return mu__context()->trace ? mu__merge_traced(fn, arg, arguments) : mu__eager_merge(fn, arg, arguments);
 }

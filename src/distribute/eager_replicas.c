@@ -1,4 +1,4 @@
-// Eager replicas: threads that run strictly one at a time, and switch only where they meet.
+// Eager replicas: threads that run strictly one at a time, and switch only at a rendezvous.
 //
 // The calling thread coordinates. It lets replica 0 run to its first rendezvous (a merge or a collective) or
 // to its end, then replica 1, and so on; when all have paused it does what they met for, and starts again from
@@ -33,18 +33,18 @@ typedef struct rendezvous {
     const mu_form *form;            // of a collective
 } rendezvous;
 
-typedef enum turn_stage { NOT_STARTED, PAUSED, ENDED } turn_stage;
+typedef enum eager_state { NOT_STARTED, PAUSED, ENDED } eager_state;
 
-typedef struct turn {
+typedef struct eager_replica {
     mu_strategy_replica head;   // first
     mu_collective collective;
     mu_form form;               // of the collective that comes next
     pthread_t thread;
-    turn_stage stage;
+    eager_state stage;
     mu_value *arguments, *result;   // owned
     mu_error_value error;
     rendezvous *rendezvous;
-} turn;
+} eager_replica;
 
 // A variable that replica 0 made, and how many of the others have come for it.
 typedef struct made_variable {
@@ -52,7 +52,7 @@ typedef struct made_variable {
     int taken;
 } made_variable;
 
-struct mu_turns {
+struct mu_eager_replicas {
     mu_strategy *strategy;
     int64_t number;             // of this run, for the tensors that replicas make
     mu_strategy_scope scope;
@@ -60,7 +60,7 @@ struct mu_turns {
     mu_replica_fn *fn;
     void *arg;
     int n;
-    turn *turns;
+    eager_replica *replicas;
     mu_error_value cause;       // what the run failed with
     struct { made_variable *items; size_t n, capacity; } made;
     pthread_mutex_t lock;
@@ -71,9 +71,9 @@ struct mu_turns {
 // ---- On a replica's thread ----------------------------------------------------------------------
 
 // Hands the turn to the coordinator; with `come_back` it waits until the turn returns.
-static void hand_over(turn *t, turn_stage stage, bool come_back)
+static void hand_over(eager_replica *t, eager_state stage, bool come_back)
 {
-    struct mu_turns *run = t->head.turns;
+    struct mu_eager_replicas *run = t->head.eager;
     pthread_mutex_lock(&run->lock);
     t->stage = stage;
     run->whose = -1;
@@ -83,9 +83,9 @@ static void hand_over(turn *t, turn_stage stage, bool come_back)
     pthread_mutex_unlock(&run->lock);
 }
 
-static mu_status wait_at_rendezvous(turn *t, rendezvous *what)
+static mu_status wait_at_rendezvous(eager_replica *t, rendezvous *what)
 {
-    struct mu_turns *run = t->head.turns;
+    struct mu_eager_replicas *run = t->head.eager;
     if (run->cause.code == MU_OK) {
         t->rendezvous = what;
         hand_over(t, PAUSED, true);
@@ -96,8 +96,8 @@ static mu_status wait_at_rendezvous(turn *t, rendezvous *what)
 
 static void *replica_main(void *argument)
 {
-    turn *t = argument;
-    struct mu_turns *run = t->head.turns;
+    eager_replica *t = argument;
+    struct mu_eager_replicas *run = t->head.eager;
     mu_context context = {0};
     if (mu__context_enter(&context, run->caller) == MU_OK) {
         context.scope = &run->scope.scope;
@@ -114,15 +114,15 @@ static void *replica_main(void *argument)
     return NULL;
 }
 
-static turn *turn_of(const mu_collective *self)
+static eager_replica *eager_replica_of(const mu_collective *self)
 {
-    return (turn *)((char *)self - offsetof(turn, collective));
+    return (eager_replica *)((char *)self - offsetof(eager_replica, collective));
 }
 
 // What was said of the operation is its own: nothing is said of the next.
 static mu_status meet_in(mu_collective *self, rendezvous *what)
 {
-    turn *t = turn_of(self);
+    eager_replica *t = eager_replica_of(self);
     what->form = &t->form;
     const mu_status status = wait_at_rendezvous(t, what);
     t->form.hash = 0;
@@ -169,9 +169,9 @@ static mu_status rendezvous_broadcast(mu_collective *self, int64_t number, const
 
 // ---- What they meet for, on the coordinating thread ---------------------------------------------
 
-static mu_status complain_form(const struct mu_turns *run, int r)
+static mu_status complain_form(const struct mu_eager_replicas *run, int r)
 {
-    const rendezvous *first = run->turns[0].rendezvous, *other = run->turns[r].rendezvous;
+    const rendezvous *first = run->replicas[0].rendezvous, *other = run->replicas[r].rendezvous;
     char text[MU_FORM_TEXT], text_r[MU_FORM_TEXT];
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s \"%s\": replica %d brings %s, replica %d %s; all replicas must bring the same shapes, and the "
@@ -202,13 +202,13 @@ static bool same_call(const rendezvous *a, const rendezvous *b)
            strcmp(a->name ? a->name : "", b->name ? b->name : "") == 0;
 }
 
-static mu_status check_rendezvous(const struct mu_turns *run)
+static mu_status check_rendezvous(const struct mu_eager_replicas *run)
 {
-    const rendezvous *first = run->turns[0].rendezvous;
+    const rendezvous *first = run->replicas[0].rendezvous;
     const int id = run->strategy->first_replica;
     char mine[MEETING_TEXT], theirs[MEETING_TEXT];
     for (int r = 1; r < run->n; r++) {
-        const rendezvous *other = run->turns[r].rendezvous;
+        const rendezvous *other = run->replicas[r].rendezvous;
         if (!same_call(first, other))
             return mu__error(MU_FAILED_PRECONDITION,
                              "replica %d calls %s where replica %d calls %s%s; nothing was written. Replicas must make "
@@ -239,9 +239,9 @@ static void reduce_blocks(const rendezvous *what, int n_dst, void *const *dst, i
 }
 
 // Fetches the blocks of all workers' replicas, so that they are added in replica order.
-static mu_status reduce_with_others(const struct mu_turns *run)
+static mu_status reduce_with_others(const struct mu_eager_replicas *run)
 {
-    const rendezvous *first = run->turns[0].rendezvous;
+    const rendezvous *first = run->replicas[0].rendezvous;
     char what[MU_WHAT_BYTES];
     snprintf(what, sizeof what, "all_reduce %s", first->name);
     const int all = run->strategy->n_replicas, workers = run->strategy->n_workers;
@@ -254,7 +254,7 @@ static mu_status reduce_with_others(const struct mu_turns *run)
     for (int w = 0; status == MU_OK && w < workers; w++)
         counts[w] = first->count * run->n;
     for (int r = 0; status == MU_OK && r < run->n; r++)
-        memcpy(mine + bytes * (size_t)r, dst[r] = run->turns[r].rendezvous->data, bytes);
+        memcpy(mine + bytes * (size_t)r, dst[r] = run->replicas[r].rendezvous->data, bytes);
     for (int r = 0; status == MU_OK && r < all; r++)
         src[r] = blocks + bytes * (size_t)r;
     if (status == MU_OK)
@@ -270,9 +270,9 @@ static mu_status reduce_with_others(const struct mu_turns *run)
 }
 
 // `mine` is this worker's piece of the whole, in its place.
-static mu_status gather_with_others(const struct mu_turns *run, const void *mine)
+static mu_status gather_with_others(const struct mu_eager_replicas *run, const void *mine)
 {
-    const rendezvous *first = run->turns[0].rendezvous;
+    const rendezvous *first = run->replicas[0].rendezvous;
     if (run->strategy->n_workers < 2)
         return MU_OK;
     int64_t *counts = mu__calloc((size_t)run->strategy->n_workers, sizeof *counts);
@@ -286,9 +286,9 @@ static mu_status gather_with_others(const struct mu_turns *run, const void *mine
     return status;
 }
 
-static mu_status reduce_at_rendezvous(const struct mu_turns *run)
+static mu_status reduce_at_rendezvous(const struct mu_eager_replicas *run)
 {
-    const rendezvous *first = run->turns[0].rendezvous;
+    const rendezvous *first = run->replicas[0].rendezvous;
     if (!mu__reduce_supports(first->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "all_reduce: %s cannot be reduced; cast it to a number",
                          mu_dtype_name(first->dtype));
@@ -298,8 +298,8 @@ static mu_status reduce_at_rendezvous(const struct mu_turns *run)
     if (!parts)
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < run->n; r++)
-        parts[r] = run->turns[r].rendezvous->data;
-    if (mu__has_way(run->strategy->cross_device, first->reduction, first->dtype)) {
+        parts[r] = run->replicas[r].rendezvous->data;
+    if (mu__cross_device_supports(run->strategy->cross_device, first->reduction, first->dtype)) {
         const mu_status status = mu__reduce_arrays(run->strategy->cross_device, first->reduction, first->dtype,
                                                    first->count, run->n, parts, run->n, parts);
         mu__free(parts);
@@ -310,12 +310,12 @@ static mu_status reduce_at_rendezvous(const struct mu_turns *run)
     return MU_OK;
 }
 
-static mu_status check_counts(const struct mu_turns *run, int from)
+static mu_status check_counts(const struct mu_eager_replicas *run, int from)
 {
-    const int64_t brought = run->turns[from].rendezvous->count;
+    const int64_t brought = run->replicas[from].rendezvous->count;
     const int id = run->strategy->first_replica + from;
     for (int to = 0; to < run->n; to++) {
-        const int64_t expected = run->turns[to].rendezvous->counts[id];
+        const int64_t expected = run->replicas[to].rendezvous->counts[id];
         if (expected != brought)
             return mu__error(MU_INVALID_ARGUMENT,
                              "all_gather: replica %d expects %lld elements of replica %d, which has %lld",
@@ -324,9 +324,9 @@ static mu_status check_counts(const struct mu_turns *run, int from)
     return MU_OK;
 }
 
-static mu_status gather_at_rendezvous(const struct mu_turns *run)
+static mu_status gather_at_rendezvous(const struct mu_eager_replicas *run)
 {
-    const rendezvous *first = run->turns[0].rendezvous;
+    const rendezvous *first = run->replicas[0].rendezvous;
     const size_t element = mu_dtype_bytes(first->dtype);
     size_t at = 0;
     for (int r = 0; r < run->strategy->first_replica; r++)
@@ -334,7 +334,7 @@ static mu_status gather_at_rendezvous(const struct mu_turns *run)
     char *const mine = (char *)first->data + at;
     size_t bytes = 0, total = 0;
     for (int from = 0; from < run->n; from++) {
-        const rendezvous *source = run->turns[from].rendezvous;
+        const rendezvous *source = run->replicas[from].rendezvous;
         MU_TRY(check_counts(run, from));
         memcpy(mine + bytes, source->in, (size_t)source->count * element);
         bytes += (size_t)source->count * element;
@@ -343,27 +343,27 @@ static mu_status gather_at_rendezvous(const struct mu_turns *run)
     for (int r = 0; r < run->strategy->n_replicas; r++)
         total += (size_t)first->counts[r] * element;
     for (int to = 1; to < run->n; to++)
-        memcpy(run->turns[to].rendezvous->data, first->data, total);
+        memcpy(run->replicas[to].rendezvous->data, first->data, total);
     return MU_OK;
 }
 
-static mu_status broadcast_at_rendezvous(const struct mu_turns *run)
+static mu_status broadcast_at_rendezvous(const struct mu_eager_replicas *run)
 {
-    const rendezvous *first = run->turns[0].rendezvous;
+    const rendezvous *first = run->replicas[0].rendezvous;
     const int worker = first->root / run->n, local = worker == run->strategy->worker ? first->root % run->n : 0;
-    const rendezvous *root = run->turns[local].rendezvous;
+    const rendezvous *root = run->replicas[local].rendezvous;
     MU_TRY(mu__workers_take(run->strategy, first->name, first->form, root->dtype, root->data, root->count, worker));
     for (int r = 0; r < run->n; r++)
-        if (run->turns[r].rendezvous != root)
-            memcpy(run->turns[r].rendezvous->data, root->data, (size_t)root->count * mu_dtype_bytes(root->dtype));
+        if (run->replicas[r].rendezvous != root)
+            memcpy(run->replicas[r].rendezvous->data, root->data, (size_t)root->count * mu_dtype_bytes(root->dtype));
     return MU_OK;
 }
 
-static mu_status hand_out(struct mu_turns *run, const mu_value *result)
+static mu_status hand_out(struct mu_eager_replicas *run, const mu_value *result)
 {
     MU_TRY(mu__need_components(run->strategy, result, "mu_merge_call: the result"));
     for (int r = 0; r < run->n; r++) {
-        rendezvous *m = run->turns[r].rendezvous;
+        rendezvous *m = run->replicas[r].rendezvous;
         m->result = result ? mu__select_for(run->strategy, result, r, run->number)
                            : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
         if (!m->result)
@@ -372,25 +372,25 @@ static mu_status hand_out(struct mu_turns *run, const mu_value *result)
     return MU_OK;
 }
 
-static mu_value *regroup_arguments(const struct mu_turns *run)
+static mu_value *regroup_arguments(const struct mu_eager_replicas *run)
 {
     mu_value **values = mu__calloc((size_t)run->n, sizeof *values), *grouped = NULL;
     for (int r = 0; values && r < run->n; r++)
-        values[r] = run->turns[r].rendezvous->arguments;
+        values[r] = run->replicas[r].rendezvous->arguments;
     if (values)
         grouped = mu__regroup(run->n, values);
     mu__free(values);
     return grouped;
 }
 
-static mu_status merge_at_rendezvous(struct mu_turns *run)
+static mu_status merge_at_rendezvous(struct mu_eager_replicas *run)
 {
-    const rendezvous *first = run->turns[0].rendezvous;
+    const rendezvous *first = run->replicas[0].rendezvous;
     mu_pool *pool = mu_pool_open();
     mu_value *grouped = pool ? mu__give(regroup_arguments(run)) : NULL;
     if (grouped) {
         mu_strategy_scope scope = {.strategy = run->strategy};
-        mu_entered before = mu__enter_cross_replica(&scope);
+        mu_saved_context before = mu__enter_cross_replica(&scope);
         mu_value *result = first->fn(run->strategy, grouped, first->arg);
         mu__leave_replica(before);
         if (!mu__pending())
@@ -400,19 +400,20 @@ static mu_status merge_at_rendezvous(struct mu_turns *run)
     return mu_error_code();
 }
 
-static mu_status run_rendezvous(struct mu_turns *run)
+static mu_status run_rendezvous(struct mu_eager_replicas *run)
 {
-    static mu_status (*const hold[])(const struct mu_turns *) = {NULL, NULL, reduce_at_rendezvous, gather_at_rendezvous,
+    static mu_status (*const hold[])(const struct mu_eager_replicas *) = {NULL, NULL, reduce_at_rendezvous,
+        gather_at_rendezvous,
                                                                  broadcast_at_rendezvous};
     MU_TRY(check_rendezvous(run));
-    const rendezvous_kind kind = run->turns[0].rendezvous->kind;
+    const rendezvous_kind kind = run->replicas[0].rendezvous->kind;
     return hold[kind] ? hold[kind](run) : merge_at_rendezvous(run);
 }
 
 // ---- Coordination -------------------------------------------------------------------------------
 
 // Lets one replica run until it pauses or ends.
-static mu_status let_run(struct mu_turns *run, turn *t)
+static mu_status let_run(struct mu_eager_replicas *run, eager_replica *t)
 {
     pthread_mutex_lock(&run->lock);
     const bool start = t->stage == NOT_STARTED;  // from here on the replica may run, and change it
@@ -437,29 +438,29 @@ static mu_status let_run(struct mu_turns *run, turn *t)
     return mu__error_raise(&t->error);
 }
 
-static mu_status count_ends(const struct mu_turns *run, int *ended)
+static mu_status count_ends(const struct mu_eager_replicas *run, int *ended)
 {
     int paused = -1, gone = -1;
     *ended = 0;
     for (int r = 0; r < run->n; r++) {
-        *(run->turns[r].stage == ENDED ? &gone : &paused) = r;
-        *ended += run->turns[r].stage == ENDED;
+        *(run->replicas[r].stage == ENDED ? &gone : &paused) = r;
+        *ended += run->replicas[r].stage == ENDED;
     }
     if (*ended == 0 || *ended == run->n)
         return MU_OK;
     return mu__error(MU_FAILED_PRECONDITION,
                      "replica %d has ended while replica %d is in %s: the replicas made different numbers of "
                      "merge or collective calls; each must make the same",
-                     gone, paused, rendezvous_names[run->turns[paused].rendezvous->kind]);
+                     gone, paused, rendezvous_names[run->replicas[paused].rendezvous->kind]);
 }
 
-static mu_status drive(struct mu_turns *run)
+static mu_status drive(struct mu_eager_replicas *run)
 {
     for (;;) {
         int ended;
         for (int r = 0; r < run->n; r++)
-            if (run->turns[r].stage != ENDED)
-                MU_TRY(let_run(run, &run->turns[r]));
+            if (run->replicas[r].stage != ENDED)
+                MU_TRY(let_run(run, &run->replicas[r]));
         MU_TRY(count_ends(run, &ended));
         if (ended == run->n)
             return MU_OK;
@@ -468,27 +469,27 @@ static mu_status drive(struct mu_turns *run)
 }
 
 // After a failure: every replica that waits gets the error, and ends.
-static void release_all(struct mu_turns *run)
+static void release_all(struct mu_eager_replicas *run)
 {
     mu__strategy_failed(run->strategy);
     mu__error_move(&run->cause);
     for (int r = 0; r < run->n; r++)
-        while (run->turns[r].stage == PAUSED) {
-            run->turns[r].error.code = MU_OK;
-            let_run(run, &run->turns[r]);
+        while (run->replicas[r].stage == PAUSED) {
+            run->replicas[r].error.code = MU_OK;
+            let_run(run, &run->replicas[r]);
             mu_error_value echo;
             mu__error_move(&echo);
         }
     mu__error_raise(&run->cause);
 }
 
-static mu_status prepare(struct mu_turns *run, const mu_value *arguments)
+static mu_status prepare(struct mu_eager_replicas *run, const mu_value *arguments)
 {
-    run->turns = mu__calloc((size_t)run->n, sizeof *run->turns);
-    if (!run->turns)
+    run->replicas = mu__calloc((size_t)run->n, sizeof *run->replicas);
+    if (!run->replicas)
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < run->n; r++) {
-        turn *t = &run->turns[r];
+        eager_replica *t = &run->replicas[r];
         t->collective = (mu_collective){.rank = run->strategy->first_replica + r,
                                         .size = run->strategy->n_replicas,
                                         .form = &t->form,
@@ -499,7 +500,7 @@ static mu_status prepare(struct mu_turns *run, const mu_value *arguments)
                                                     .collective = &t->collective,
                                                     .run = run->number},
                                         .strategy = run->strategy,
-                                        .turns = run,
+                                        .eager = run,
                                         .local = r};
         t->arguments = mu__select_for(run->strategy, arguments, r, run->number);
         if (!t->arguments)
@@ -508,12 +509,12 @@ static mu_status prepare(struct mu_turns *run, const mu_value *arguments)
     return MU_OK;
 }
 
-static mu_value *take_results(const struct mu_turns *run)
+static mu_value *take_results(const struct mu_eager_replicas *run)
 {
     mu_value **values = mu__calloc((size_t)run->n, sizeof *values), *grouped = NULL;
     mu_value *nothing = mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
     for (int r = 0; values && r < run->n; r++)
-        values[r] = run->turns[r].result ? run->turns[r].result : nothing;
+        values[r] = run->replicas[r].result ? run->replicas[r].result : nothing;
     if (values && nothing)
         grouped = mu__regroup(run->n, values);
     mu_release(nothing);
@@ -521,9 +522,9 @@ static mu_value *take_results(const struct mu_turns *run)
     return grouped;
 }
 
-mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments)
+mu_value *mu__eager_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments)
 {
-    struct mu_turns run = {.strategy = strategy,
+    struct mu_eager_replicas run = {.strategy = strategy,
                            .number = mu__new_run(strategy),
                            .scope = {.strategy = strategy, .scope = {.make_variable = mu__make_distributed_variable}},
                            .caller = mu__context(),
@@ -536,19 +537,19 @@ mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, con
     pthread_cond_init(&run.changed, NULL);
     if (prepare(&run, arguments) == MU_OK && drive(&run) != MU_OK)
         release_all(&run);
-    for (int r = 0; run.turns && r < run.n; r++)
-        if (run.turns[r].stage == ENDED)
-            pthread_join(run.turns[r].thread, NULL);
+    for (int r = 0; run.replicas && r < run.n; r++)
+        if (run.replicas[r].stage == ENDED)
+            pthread_join(run.replicas[r].thread, NULL);
     if (!mu__pending())
         result = take_results(&run);
-    for (int r = 0; run.turns && r < run.n; r++) {
-        mu_release(run.turns[r].arguments);
-        mu_release(run.turns[r].result);
+    for (int r = 0; run.replicas && r < run.n; r++) {
+        mu_release(run.replicas[r].arguments);
+        mu_release(run.replicas[r].result);
     }
     for (size_t i = 0; i < run.made.n; i++)
         mu_release(run.made.items[i].variable);
     mu__free(run.made.items);
-    mu__free(run.turns);
+    mu__free(run.replicas);
     pthread_cond_destroy(&run.changed);
     pthread_mutex_destroy(&run.lock);
     return result;
@@ -556,13 +557,13 @@ mu_value *mu__turns_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, con
 
 static mu_value *meet_and_take(rendezvous *what)
 {
-    if (wait_at_rendezvous((turn *)mu__replica(), what) == MU_OK)
+    if (wait_at_rendezvous((eager_replica *)mu__replica(), what) == MU_OK)
         return mu__give(what->result);
     mu_release(what->result);
     return NULL;
 }
 
-mu_value *mu__turns_merge(mu_merge_fn *fn, void *arg, mu_value *arguments)
+mu_value *mu__eager_merge(mu_merge_fn *fn, void *arg, mu_value *arguments)
 {
     return meet_and_take(&(rendezvous){.kind = RENDEZVOUS_MERGE, .fn = fn, .arg = arg, .arguments = arguments});
 }
@@ -599,10 +600,10 @@ static bool same_canonical_name(const char *a, const char *b)
     }
 }
 
-mu_variable *mu__turns_variable(const char *name)
+mu_variable *mu__eager_variable(const char *name)
 {
-    const turn *t = (const turn *)mu__replica();
-    struct mu_turns *run = t->head.turns;
+    const eager_replica *t = (const eager_replica *)mu__replica();
+    struct mu_eager_replicas *run = t->head.eager;
     // The n-th of a name on this replica is the n-th on the first: one that exactly the replicas before have taken.
     for (size_t i = 0; t->head.local > 0 && i < run->made.n; i++) {
         made_variable *made = &run->made.items[i];
@@ -619,9 +620,9 @@ mu_variable *mu__turns_variable(const char *name)
     return NULL;
 }
 
-mu_status mu__turns_made(mu_variable *variable)
+mu_status mu__eager_made(mu_variable *variable)
 {
-    struct mu_turns *run = mu__replica()->turns;
+    struct mu_eager_replicas *run = mu__replica()->eager;
     const made_variable made = {.variable = variable};
     MU_TRY(MU_PUSH(&run->made, made));
     mu_retain(variable);

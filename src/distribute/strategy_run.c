@@ -44,14 +44,14 @@ static mu_status run_replica(job *j)
     }
     if (!plan)
         return mu_error_code();
-    mu_own_way own;
+    mu_cross_device_collective own;
     mu_collective *collective = strategy->group ? mu__group_member(strategy->group, j->replica) : NULL;
     if (collective)
         mu__collective_begin(collective, running->number);
     mu_run_args args = {.replica = j->replica,
                         .replica_id = strategy->first_replica + j->replica,
                         .run = running->number,
-                        .collective = mu__own_way(&own, collective, strategy->cross_device),
+                        .collective = mu__cross_device_collective(&own, collective, strategy->cross_device),
                         .in = j->in,
                         .out = j->out};
     return device->engine->run(plan, &args);
@@ -206,7 +206,7 @@ static mu_concrete *trace_like(mu_strategy *strategy, mu_function *function, con
         return NULL;
     mu_strategy_replica replica = {.replica = {.id = -1, .run = run}, .strategy = strategy};
     mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable}, .strategy = strategy};
-    mu_entered before = mu__enter_replica(&replica, &scope.scope, 0);
+    mu_saved_context before = mu__enter_replica(&replica, &scope.scope, 0);
     // Replicas have parts of different sizes, and one graph.
     const mu_batch batch = mu_num_replicas_in_sync(strategy) == 1 ? MU_BATCH_PREFERRED : MU_BATCH_ALWAYS;
     mu_concrete *concrete = mu__function_concrete(function, like, batch, strategy);
@@ -326,19 +326,19 @@ static const job *first_failure(const mu_running *running, const mu_error_value 
     return failed;
 }
 
-// Marks a variable on all replicas if any of them wrote it: the one that failed, where the engine has marked what
+// Poisons a variable on all replicas if any of them wrote it: the one that failed, where the engine has poisoned what
 // it may have written, or one that came to its end.
-static void mark_everywhere(const mu_running *running, mu_resource *resource)
+static void poison_everywhere(const mu_running *running, mu_resource *resource)
 {
     bool written = false;
     for (int r = 0; r < running->n; r++)
-        written |= running->jobs[r].status == MU_OK || ((const mu_variable *)resource)->marked[r];
+        written |= running->jobs[r].status == MU_OK || ((const mu_variable *)resource)->poisoned[r];
     for (int r = 0; written && r < running->n; r++)
-        resource->kind->mark(resource, r);
+        resource->kind->poison(resource, r);
 }
 
 // The step failed as a whole, so what one replica wrote is in doubt on all of them.
-static void mark_failed(const mu_running *running)
+static void poison_failed(const mu_running *running)
 {
     const mu_graph *graph = running->concrete->graph;
     for (size_t i = 0; i < graph->nodes.n; i++) {
@@ -349,7 +349,7 @@ static void mark_failed(const mu_running *running)
             mu_resource *resource = graph->resources.items[node->resources[k]];
             if (mu__node_writes(node, k) && mu__is(resource, &mu__variable_type) &&
                 ((mu_variable *)resource)->n_components == running->n)
-                mark_everywhere(running, resource);
+                poison_everywhere(running, resource);
         }
     }
 }
@@ -373,7 +373,7 @@ mu_value *mu__run_wait(mu_running *running)
     const job *failed = first_failure(running, aborted ? &cause : NULL);
     mu_value *value = NULL;
     if (failed) {
-        mark_failed(running);
+        poison_failed(running);
         mu__error_raise(&failed->error);
     } else {
         value = results(running);

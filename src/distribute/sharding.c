@@ -68,23 +68,23 @@ static void say(mu_strategy *strategy, const char *what)
 
 // ---- The pipeline of a worker -------------------------------------------------------------------
 
-static mu_shares by_rows(mu_strategy *strategy, mu_dataset *dataset)
+static mu_shard_plan by_rows(mu_strategy *strategy, mu_dataset *dataset)
 {
     const mu_division by = {.n = strategy->n_replicas, .index = strategy->first_replica, .width = strategy->n_local};
     if (strategy->n_workers == 1)
-        return (mu_shares){.dataset = dataset};
+        return (mu_shard_plan){.dataset = dataset};
     say_rows(strategy, dataset, &by);
-    return (mu_shares){.dataset = mu__dataset_divide_rows(dataset, &by), .same_order = true};
+    return (mu_shard_plan){.dataset = mu__dataset_divide_rows(dataset, &by), .same_order = true};
 }
 
 // Every batch in pieces for all replicas, of which each worker takes every so many'th.
-static mu_shares by_pieces(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
+static mu_shard_plan by_pieces(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
 {
     mu_dataset *pieces = pieces_of(strategy, dataset, true);
     say(strategy, "every so many'th piece of the batches, disjoint");
     if (pieces && by->n > 1)
         pieces = mu__dataset_divide_elements(pieces, by);
-    return (mu_shares){.dataset = pieces, .pieces = true, .same_order = true};
+    return (mu_shard_plan){.dataset = pieces, .pieces = true, .same_order = true};
 }
 
 // How many names of files a pipeline begins with; below 0: not known.
@@ -95,7 +95,7 @@ static int64_t files_of(const mu_dataset *dataset)
     return dataset->n_inputs > 1 ? -1 : mu_dataset_cardinality(dataset->n_inputs == 1 ? dataset->inputs[0] : dataset);
 }
 
-static mu_shares of_files(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
+static mu_shard_plan of_files(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
 {
     mu_dataset *own = mu__dataset_divide_files(dataset, by);
     const int64_t files = by->all_shares ? -1 : files_of(dataset);
@@ -105,10 +105,10 @@ static mu_shares of_files(mu_strategy *strategy, mu_dataset *dataset, const mu_d
         snprintf(text, sizeof text, "%lld of %lld files, disjoint%s",
                  (long long)(files / by->n + (by->index < files % by->n)), (long long)files, few);
     say(strategy, text);
-    return (mu_shares){.dataset = own ? pieces_of(strategy, own, false) : NULL, .pieces = true};
+    return (mu_shard_plan){.dataset = own ? pieces_of(strategy, own, false) : NULL, .pieces = true};
 }
 
-mu_shares mu__shares_of(mu_strategy *strategy, mu_dataset *dataset)
+mu_shard_plan mu__shard_plan_of(mu_strategy *strategy, mu_dataset *dataset)
 {
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
     const mu_auto_shard_policy policy = mu__dataset_auto_shard(dataset);
@@ -124,5 +124,5 @@ mu_shares mu__shares_of(mu_strategy *strategy, mu_dataset *dataset)
         dataset = mu__dataset_divide_hints(dataset, &by);
     say(strategy,
         policy == MU_AUTO_SHARD_HINT ? "the shards that the pipeline marks" : "all samples, as every other does");
-    return (mu_shares){.dataset = dataset ? pieces_of(strategy, dataset, false) : NULL, .pieces = true};
+    return (mu_shard_plan){.dataset = dataset ? pieces_of(strategy, dataset, false) : NULL, .pieces = true};
 }
