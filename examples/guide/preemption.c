@@ -1,6 +1,6 @@
 // A custom loop that may be told to end at any moment: SIGTERM (from Kubernetes, Slurm, a cloud, or `kill`) on any
-// worker, and all save the same step and leave with 42; started again, the loop goes on from there to the weights of a
-// run that was never disturbed. Alone, or as muster launch -n 2 -- ./preemption
+// worker, and all save the same step and leave with 42; started again, the loop continues from there to the weights of
+// a run that was never disturbed. Alone, or as muster launch -n 2 -- ./preemption
 // Usage: preemption [FOLDER]
 #include <muster.h>
 

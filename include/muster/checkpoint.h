@@ -3,7 +3,7 @@
 // A checkpoint holds weights, the optimizer's state, running metrics, random states and the place in the data, so
 // that an interrupted run ends with the weights of an undisturbed one. Files are safetensors, named after step
 // numbers; each appears whole under its name or not at all, so a crash at any moment leaves the one before. What is
-// saved does not depend on the strategy: a run on four replicas goes on with three.
+// saved does not depend on the strategy: a run on four replicas continues with three.
 #ifndef MUSTER_CHECKPOINT_H
 #define MUSTER_CHECKPOINT_H
 
@@ -77,7 +77,7 @@ typedef struct mu_backup_and_restore_args {
     bool no_delete_checkpoint;      // keep the backup after a successful end
 } mu_backup_and_restore_args;
 
-// mu_backup_and_restore saves the state of fit, and goes on from there when the program runs again: with the same
+// mu_backup_and_restore saves the state of fit, and continues from there when the program runs again: with the same
 // model, data and arguments it ends with the weights of an undisturbed run. It also saves when a signal ends fit
 // (mu_stop_on_signals), after the step in progress, which all workers agree on; the program then leaves with
 // 128 + the signal's number, 143 for SIGTERM.

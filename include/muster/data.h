@@ -275,8 +275,8 @@ MU_API mu_value *mu_next(mu_iterator *iterator);
 MU_API const char *mu_iterator_state(mu_iterator *iterator);
 MU_API mu_status mu_iterator_restore(mu_iterator *iterator, const char *state);
 
-// MU_EACH(batch, dataset) { … } runs the block for every element, `batch` (mu_value *). Every turn has its
-// own pool; break, continue and return work (what the broken-off turn made lives on in the pool outside).
+// MU_EACH(batch, dataset) { … } runs the block for every element, `batch` (mu_value *). Every iteration has its
+// own pool; break, continue and return work (what the broken-off iteration made lives on in the pool outside).
 // The state of the loop travels as a mu_value so that one for statement declares both.
 #define MU_EACH(batch, dataset)                                                                       \
     for (mu_value *mu_each_of_##batch = mu_each_begin(dataset), *batch = mu_each_next(mu_each_of_##batch); \

@@ -119,7 +119,7 @@ static mu_status pool_add(mu_pool *pool, void *object)
     MU_TRY(MU_PUSH(pool, object));
     if (pool->n == REPORTED_SIZE)
         mu__log(MU_LOG_WARNING,
-                "a pool holds %d objects; give each turn of the loop that fills it a pool (MU_EACH, mu_pool_open)",
+                "a pool holds %d objects; give each iteration of the loop that fills it a pool (MU_EACH, mu_pool_open)",
                 REPORTED_SIZE);
     return MU_OK;
 }

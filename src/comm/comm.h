@@ -105,8 +105,8 @@ typedef struct mu_step {
     int low, parts, place;
     bool push;
     bool last; // REDUCE, REDUCE_ALL: nothing is added after it; a mean divides here
-    // REDUCE_ALL in a chain: it goes on from an unrounded sum in SCRATCH, at element `place`; it leaves one there.
-    bool goes_on, stays_open;
+    // REDUCE_ALL in a chain: it continues from an unrounded sum in SCRATCH, at element `place`; it leaves one there.
+    bool continues, leaves_partial;
 } mu_step;
 
 typedef struct mu_steps {
@@ -230,10 +230,10 @@ typedef struct mu_channel {
     void *shared; // the group's state
     void *state;  // this rank's own
     int rank, ranks;
-    bool crowded;    // more ranks than cores: waiting threads step aside at once
-    uint32_t turn;   // collectives entered: which of the two windows and signatures
-    double timeout;  // seconds that a wait may take
-    int waiting_for; // in a wait that sleeps, and after one that failed: the peer, or -1 for all who have not come
+    bool crowded;      // more ranks than cores: waiting threads step aside at once
+    uint32_t op_count; // collectives entered: which of the two windows and signatures
+    double timeout;    // seconds that a wait may take
+    int waiting_for;   // in a wait that sleeps, and after one that failed: the peer, or -1 for all who have not come
     // Called now and then while a wait sleeps; anything but MU_OK ends it. NULL: nothing to do.
     mu_status (*idle)(void *arg);
     void *idle_arg;

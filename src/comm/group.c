@@ -179,7 +179,7 @@ mu_status mu__group_reset(mu_group *group)
         group->transport->reset(group->shared);
         for (int i = 0; i < mu__n_local(group); i++) {
             group->transport->reset_rank(&group->members[i].channel);
-            group->members[i].channel.turn = 0;
+            group->members[i].channel.op_count = 0;
             group->members[i].n_started = group->members[i].n_ended = 0;
         }
         atomic_store(&group->failed, false);
@@ -453,7 +453,7 @@ mu_status mu__run_collective_call(member *m, const mu_collective_call *c)
         return mu__raise_group_error(group);
     for (int i = 0; c->kind == MU_KIND_ALL_GATHER && i < m->channel.ranks; i++)
         m->counts[i] = c->counts != NULL ? c->counts[i] : c->count;
-    m->channel.turn++;
+    m->channel.op_count++;
     rendezvous at = {.m = m, .c = c};
     mu_schedule schedule = {
         .dtype = c->dtype,

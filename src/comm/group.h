@@ -38,9 +38,9 @@ typedef struct request {
     mu_collective_call call;
     mu_form form; // the call's
     request_mode way;
-    int64_t begin_ns, end_ns;    // with a timeline
-    uint32_t n_rendezvous, turn; // board: of this rank, when it started
-    mu_latch done;               // background
+    int64_t begin_ns, end_ns;        // with a timeline
+    uint32_t n_rendezvous, op_count; // board: of this rank, when it started
+    mu_latch done;                   // background
     mu_error_value error;
 } request;
 

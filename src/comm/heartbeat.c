@@ -86,10 +86,10 @@ void mu__heartbeats_poll(mu_mesh *mesh, int64_t now)
 {
     const int64_t beat = (int64_t)(mu__heartbeat_seconds(mesh) * 1e9);
     // A process that was stopped itself heard nobody meanwhile; that is not the others' fault.
-    if (mesh->turn_ns != 0 && now - mesh->turn_ns > 2 * beat)
+    if (mesh->poll_ns != 0 && now - mesh->poll_ns > 2 * beat)
         for (int rank = 0; rank < mesh->ranks; rank++)
             mesh->peers[rank].heard_ns = now;
-    mesh->turn_ns = now;
+    mesh->poll_ns = now;
     if (now - mesh->beat_ns >= beat) {
         mesh->beat_ns = now;
         for (int rank = 0; rank < mesh->ranks; rank++)

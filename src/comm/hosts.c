@@ -129,7 +129,7 @@ typedef struct chain {
     int width;
 } chain;
 
-// What came from the host before goes on with the ranks of this one, and to the next; the last one rounds.
+// What came from the host before continues with the ranks of this one, and to the next; the last one rounds.
 static mu_status chain_there(const chain *c, const mu_problem *problem, int index, mu_steps *out)
 {
     const mu_part segment = mu__part_of(c->count, 1, index, c->segments);
@@ -149,8 +149,8 @@ static mu_status chain_there(const chain *c, const mu_problem *problem, int inde
                                        .parts = c->at.here,
                                        .place = (int)place,
                                        .last = last,
-                                       .goes_on = !first,
-                                       .stays_open = !last}));
+                                       .continues = !first,
+                                       .leaves_partial = !last}));
     return last ? MU_OK : mu__add_send(out, leader_of(problem, c->at.host + 1), MU_AREA_SCRATCH, place, wide);
 }
 

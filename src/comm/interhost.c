@@ -162,7 +162,7 @@ static void sleep_shortly(mu_interhost *interhost, int host)
 }
 
 // One turn of a wait for something from or to `host`.
-static mu_status wait_turn(mu_channel *channel, mu_backoff *backoff, int host, bool for_input)
+static mu_status wait_once(mu_channel *channel, mu_backoff *backoff, int host, bool for_input)
 {
     const mu_shm *shm = channel->shared;
     if (atomic_load_explicit(&shm->head->barrier.failed, memory_order_relaxed))
@@ -182,7 +182,7 @@ static mu_status post(mu_channel *channel, int host, const void *data, size_t by
     span *l = &interhost_of(channel)->spans[host];
     mu_backoff backoff = MU_BACKOFF(channel);
     while (l->n_out >= MU_SENDS_IN_FLIGHT)
-        MU_TRY(wait_turn(channel, &backoff, host, false));
+        MU_TRY(wait_once(channel, &backoff, host, false));
     l->out[l->n_out++] = (struct iovec){.iov_base = (void *)(uintptr_t)data, .iov_len = bytes};
     return now ? trouble(channel, host, push(l)) : MU_OK;
 }
@@ -218,7 +218,7 @@ static mu_status take(mu_channel *channel, int host, void *data, size_t bytes)
         if (bytes < before)
             backoff = (mu_backoff)MU_BACKOFF(channel);
         else
-            MU_TRY(wait_turn(channel, &backoff, host, true));
+            MU_TRY(wait_once(channel, &backoff, host, true));
     }
     return MU_OK;
 }
@@ -229,7 +229,7 @@ static mu_status flush(mu_channel *channel)
     mu_backoff backoff = MU_BACKOFF(channel);
     for (int host = 0; host < interhost->hosts; host++)
         while (interhost->spans[host].n_out > 0)
-            MU_TRY(wait_turn(channel, &backoff, host, false));
+            MU_TRY(wait_once(channel, &backoff, host, false));
     return MU_OK;
 }
 

@@ -351,7 +351,7 @@ static void dispatch(mu_mesh *mesh, uint64_t data, int64_t now)
 }
 
 // How long the thread may sleep: until the next beat is due, however late in the last one it was woken.
-static int turn_ms(const mu_mesh *mesh)
+static int poll_ms(const mu_mesh *mesh)
 {
     const int64_t now = mu__now_ns(), due = mesh->beat_ns + (int64_t)(mu__heartbeat_seconds(mesh) * 1e9) - now;
     if (mesh->joined)
@@ -372,7 +372,7 @@ static int64_t read_all(mu_mesh *mesh)
 {
     struct epoll_event events[EVENTS];
     const int most = (mesh->ranks + MU_MAX_INCOMING + MU_MAX_LISTENERS) / EVENTS + 1;
-    int wait_ms = turn_ms(mesh), n = EVENTS;
+    int wait_ms = poll_ms(mesh), n = EVENTS;
     int64_t now = 0;
     for (int round = 0; round < most && n == EVENTS; round++, wait_ms = 0) {
         pthread_mutex_unlock(&mesh->lock);
@@ -386,7 +386,7 @@ static int64_t read_all(mu_mesh *mesh)
 }
 
 // One turn: sleep, read, judge, send. Returns with the lock held.
-static void turn(mu_mesh *mesh)
+static void poll_once(mu_mesh *mesh)
 {
     const int64_t now = read_all(mesh);
     if (!mesh->joined && (mesh->failure.code == MU_OK || mu__mesh_lingers(mesh, now)))
@@ -436,7 +436,7 @@ static void run(void *arg)
     mu_mesh *mesh = arg;
     pthread_mutex_lock(&mesh->lock);
     while (!mesh->ending)
-        turn(mesh);
+        poll_once(mesh);
     leave(mesh);
     pthread_mutex_unlock(&mesh->lock);
 }

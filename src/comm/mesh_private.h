@@ -127,7 +127,7 @@ struct mu_mesh {
     bool has_lock, joined, ready_sent, ending;
     bool refusing; // it failed because of who was turned away, which is still to hear so
     atomic_bool trouble; // failed, or somebody has left: look closer
-    int64_t began_ns, report_ns, beat_ns, turn_ns;
+    int64_t began_ns, report_ns, beat_ns, poll_ns;
     mu_error_value failure; // code MU_OK: none
     int64_t failed_ns;
     mu_peer *peers;

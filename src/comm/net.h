@@ -135,7 +135,7 @@ typedef struct mu_link mu_link;
 mu_link *mu__link_new(mu_keyring *keyring, int fd, bool client, int from, int to);
 void mu__link_free(mu_link *link); // NULL accepted
 
-// mu__link_shake goes on with the greeting and the proof; `done` when they are over. It never blocks; when it is not
+// mu__link_shake continues with the greeting and the proof; `done` when they are over. It never blocks; when it is not
 // done, mu__link_events says what to wait for. Errors: UNAVAILABLE, UNAUTHENTICATED, FAILED_PRECONDITION (another
 // version, or one end wants encryption); nothing is recorded, mu__link_reason has a sentence's end.
 mu_status mu__link_shake(mu_link *link, bool *done);
@@ -217,7 +217,7 @@ typedef struct mu_frames {
 
 // mu__frames_header reads a header: DATA_LOSS for an unknown type, a body over its type's limit or a wrong number.
 mu_status mu__frames_header(const uint8_t header[MU_FRAME_HEADER], uint32_t number, mu_frame_type *type, size_t *bytes);
-// mu__frames_next goes on reading; `out->type` is 0 as long as no frame is complete. Errors: the link's; DATA_LOSS;
+// mu__frames_next continues reading; `out->type` is 0 as long as no frame is complete. Errors: the link's; DATA_LOSS;
 // RESOURCE_EXHAUSTED. Nothing is recorded.
 mu_status mu__frames_next(mu_frames *frames, mu_link *link, mu_frame *out);
 void mu__frames_free(mu_frames *frames);

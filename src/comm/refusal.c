@@ -29,7 +29,7 @@ const char *mu__refusal_remedy(mu_status why)
 
 // Notes one more call; true when calls have gone on for long enough. The caller's own patience is a little longer, so
 // that both sides have seen the same calls when it gives up.
-static bool goes_on(const mu_mesh *mesh, mu_refusals *calls, mu_status why, int64_t now)
+static bool continues(const mu_mesh *mesh, mu_refusals *calls, mu_status why, int64_t now)
 {
     if (calls->last_ns == 0 || now - calls->last_ns > PAUSE_NS)
         calls->first_ns = now;
@@ -128,7 +128,7 @@ void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, 
     }
     why->code = MU_INVALID_ARGUMENT;
     snprintf(why->message, bytes, "another process is %s already; are there two with the same task index?", peer->name);
-    mesh->refusing = mesh->refusing || goes_on(mesh, &peer->twins, why->code, now);
+    mesh->refusing = mesh->refusing || continues(mesh, &peer->twins, why->code, now);
     if (mesh->refusing)
         mu__mesh_fail_text(mesh, why->code, "two processes say that they are %s: the one at %s, and process %lu; %s",
                            peer->name, mu__peer_where(peer), (unsigned long)hello->process,

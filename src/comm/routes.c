@@ -9,7 +9,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 
-enum { PROBE = 256 << 10, TURNS = 2, ADDRESS = 17, USUAL = 0xfe, DONE = 0xff };
+enum { PROBE = 256 << 10, ROUNDS = 2, ADDRESS = 17, USUAL = 0xfe, DONE = 0xff };
 #define REACH_SECONDS 1.5 // for an address to answer
 #define PROBE_SECONDS 5.0 // for one turn
 #define BETTER        1.3 // what is hardly faster is not worth another way
@@ -110,7 +110,7 @@ static mu_status move(mu_mesh *mesh, int rank, mu_stream *stream, void *data, si
 static mu_status pour(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffer, double *mb_s)
 {
     *mb_s = 0;
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < ROUNDS; turn++) {
         const int64_t begin = mu__now_ns();
         MU_TRY(move(mesh, rank, stream, buffer, PROBE, true, PROBE_SECONDS));
         MU_TRY(move(mesh, rank, stream, buffer, 1, false, PROBE_SECONDS));
@@ -122,7 +122,7 @@ static mu_status pour(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffe
 
 static mu_status drink(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffer)
 {
-    for (int turn = 0; turn < TURNS; turn++) {
+    for (int turn = 0; turn < ROUNDS; turn++) {
         MU_TRY(move(mesh, rank, stream, buffer, PROBE, false, PROBE_SECONDS));
         MU_TRY(move(mesh, rank, stream, buffer, 1, true, PROBE_SECONDS));
     }

@@ -48,7 +48,7 @@ static void reduce_into(const memory *m, const mu_step *step, int n_dst, int n_s
 {
     const bool mean = step->last && m->schedule->reduction == MU_REDUCTION_MEAN;
     void **pointers = m->schedule->pointers;
-    void *open = step->goes_on || step->stays_open ? place_of(m, m->rank, MU_AREA_SCRATCH, step->place) : NULL;
+    void *open = step->continues || step->leaves_partial ? place_of(m, m->rank, MU_AREA_SCRATCH, step->place) : NULL;
     mu__reduce(&(mu_reduce_args){
         .dtype = m->schedule->dtype,
         .reduction = m->schedule->reduction,
@@ -59,8 +59,8 @@ static void reduce_into(const memory *m, const mu_step *step, int n_dst, int n_s
         .dst = pointers,
         .src = (const void *const *)pointers + m->ranks,
         .count = step->count,
-        .prefix = step->goes_on ? open : NULL,
-        .partial = step->stays_open ? open : NULL,
+        .prefix = step->continues ? open : NULL,
+        .partial = step->leaves_partial ? open : NULL,
     });
 }
 
@@ -306,7 +306,7 @@ static mu_status sim_step(simulation *sim, int rank, bool *done)
 }
 
 // Lets one rank go on for some steps; says whether it got anywhere.
-static mu_status sim_turn(simulation *sim, int rank, bool *moved)
+static mu_status sim_advance(simulation *sim, int rank, bool *moved)
 {
     sim_rank *r = &sim->rank[rank];
     for (uint64_t left = 1 + sim_random(sim) % 5; left > 0 && r->at < r->list->n; left--) {
@@ -340,7 +340,7 @@ static mu_status sim_run(simulation *sim)
         moved = false;
         const int first = (int)(sim_random(sim) % (uint64_t)sim->ranks);
         for (int i = 0; i < sim->ranks; i++)
-            MU_TRY(sim_turn(sim, (first + i) % sim->ranks, &moved));
+            MU_TRY(sim_advance(sim, (first + i) % sim->ranks, &moved));
     }
     MU_TRY(sim_stuck(sim));
     for (int i = 0; i < sim->ranks * sim->ranks; i++)

@@ -106,7 +106,7 @@ bool mu__shm_is_here(const mu_shm *shm, int rank) { return rank >= shm->low && r
 mu_signature *mu__shm_signature(const mu_channel *channel, int rank)
 {
     mu_shm *shm = channel->shared;
-    return &shm->slots[rank].signatures[channel->turn % 2];
+    return &shm->slots[rank].signatures[channel->op_count % 2];
 }
 
 // Among threads a place is the address itself, between processes it counts from the start of the segment.
@@ -125,10 +125,10 @@ void *mu__shm_area(const mu_channel *channel, int rank, mu_area area)
 {
     mu_shm *shm = channel->shared;
     if (area == MU_AREA_WINDOW)
-        return shm->slots[rank].windows[channel->turn % 2];
+        return shm->slots[rank].windows[channel->op_count % 2];
     if (area == MU_AREA_STAGING)
         return shm->staging_buffers + (size_t)(rank - shm->low) * MU_STAGING_BYTES;
-    return (void *)(base_of(shm) + (uintptr_t)shm->slots[rank].signatures[channel->turn % 2].areas[area]);
+    return (void *)(base_of(shm) + (uintptr_t)shm->slots[rank].signatures[channel->op_count % 2].areas[area]);
 }
 
 bool mu__shm_enter(mu_channel *channel)

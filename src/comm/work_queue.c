@@ -1,6 +1,6 @@
 // All-reduces that the ranks of one host do together while they compute: posted by each, done by whoever comes to wait.
 //
-// A rank that starts an operation posts a signature and goes on. Once all have, it is cut into slices, and ranks that
+// A rank that starts an operation posts a signature and continues. Once all have, it is cut into slices, and ranks that
 // wait for it take one after the other: each slice is added up over all ranks' memory, in rank order, and written to
 // all. So a rank that is early works for those that still compute, nobody needs another thread, and the bits are those
 // of the other algorithms that add in rank order. Knows nothing of what is computed meanwhile.
@@ -84,7 +84,7 @@ static mu_status look_around(void *arg)
         if (!later || mu__work_has_come(a->m, rank)) // in this order
             continue;
         mu_channel then = a->m->channel;
-        then.turn = a->s->turn + 1;
+        then.op_count = a->s->op_count + 1;
         mu__complain_passed(a->m, rank, transport->signature(&then, rank));
         return mu__fail_group(a->m->group);
     }
@@ -130,7 +130,7 @@ mu_status mu__work_post(member *m, request *s, int64_t number)
 {
     awaited a = awaited_of(m, s, number);
     s->n_rendezvous = m->group->transport->n_rendezvous(&m->channel, m->channel.rank);
-    s->turn = m->channel.turn;
+    s->op_count = m->channel.op_count;
     m->awaited = number + 1;
     const mu_status status = say(&a, failed(&a) ? MU_ABORTED : wait_until(&a, all_ended));
     if (status == MU_OK) {

@@ -259,7 +259,7 @@ static mu_status csv_next(mu_stage *stage, mu_item *item, bool *end)
         status = item->value != NULL ? MU_OK : mu_error_code();
     }
 out:
-    if (status != MU_OK)  // the rest of a damaged file is not trusted: go on with the next one
+    if (status != MU_OK)  // the rest of a damaged file is not trusted: continue with the next one
         close_file(stage->state);
     mu_release(mu__build_end(&made, spec));
     mu__leaves_free(&leaves);

@@ -109,7 +109,7 @@ static mu_status check_end(mu_idx *idx)
     MU_TRY(mu__file_stream_read(idx->stream, &extra, 1, &got));
     if (got == 0)
         return MU_OK;
-    return mu__error(MU_DATA_LOSS, "%s goes on after byte %llu, where its header says it ends; get the file again",
+    return mu__error(MU_DATA_LOSS, "%s continues after byte %llu, where its header says it ends; get the file again",
                      mu__file_stream_path(idx->stream), (unsigned long long)mu__file_stream_at(idx->stream) - 1);
 }
 
@@ -118,7 +118,7 @@ static mu_status read_chunk(mu_idx *idx, size_t at)
     size_t bytes = MU_MIN(CHUNK_BYTES, idx->bytes - at);
     MU_TRY(read_exactly(idx, idx->data + at, bytes, "the elements"));
     if (little_endian() && mu_dtype_bytes(idx->spec.dtype) > 1)
-        mu__bytes_turn(idx->data + at, bytes, mu_dtype_bytes(idx->spec.dtype));
+        mu__swap_bytes(idx->data + at, bytes, mu_dtype_bytes(idx->spec.dtype));
     return at + bytes == idx->bytes ? check_end(idx) : MU_OK;
 }
 

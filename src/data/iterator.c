@@ -382,7 +382,7 @@ mu_status mu_iterator_restore(mu_iterator *iterator, const char *state)
 typedef struct each_loop {
     mu_object object;
     mu_iterator *iterator;
-    mu_pool *turn;   // NULL before the first turn
+    mu_pool *iteration; // NULL before the first iteration
 } each_loop;
 
 static void each_destroy(void *object)
@@ -404,20 +404,20 @@ mu_value *mu_each_begin(void *dataset)
     return mu__give(loop);
 }
 
-// A turn that is broken off leaves its pool open; the pool outside closes it.
+// An iteration that is broken off leaves its pool open; the pool outside closes it.
 mu_value *mu_each_next(mu_value *state)
 {
     each_loop *loop = (each_loop *)(void *)state;
     if (loop == NULL)
         return NULL;
-    mu_pool_close(loop->turn);
-    loop->turn = NULL;
-    if (mu__pending() || (loop->turn = mu_pool_open()) == NULL)
+    mu_pool_close(loop->iteration);
+    loop->iteration = NULL;
+    if (mu__pending() || (loop->iteration = mu_pool_open()) == NULL)
         return NULL;
     mu_value *value = mu_next(loop->iterator);
     if (value == NULL) {
-        mu_pool_close(loop->turn);
-        loop->turn = NULL;
+        mu_pool_close(loop->iteration);
+        loop->iteration = NULL;
     }
     return value;
 }

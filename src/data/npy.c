@@ -134,7 +134,7 @@ mu_tensor *mu__npy_parse(const char *name, const void *data, size_t bytes)
         memcpy(mu__data(tensor), header.data, header.bytes);
     uint8_t *out = mu__data(tensor);
     if (header.swapped)
-        mu__bytes_turn(out, header.bytes, mu_dtype_bytes(header.spec.dtype));
+        mu__swap_bytes(out, header.bytes, mu_dtype_bytes(header.spec.dtype));
     for (size_t i = 0; header.spec.dtype == MU_BOOL && i < header.bytes; i++)
         out[i] = out[i] != 0;
     return tensor;

@@ -149,7 +149,7 @@ uint64_t mu__file_stream_most(const mu_file_stream *stream)
 
 const char *mu__file_stream_path(const mu_file_stream *stream) { return stream->path; }
 
-void mu__bytes_turn(void *data, size_t bytes, size_t element)
+void mu__swap_bytes(void *data, size_t bytes, size_t element)
 {
     uint8_t *at = data;
     for (size_t i = 0; i < bytes; i += element)

@@ -19,7 +19,7 @@ uint64_t mu__file_stream_at(const mu_file_stream *stream);    // content read so
 uint64_t mu__file_stream_most(const mu_file_stream *stream);  // the content cannot be larger than this
 const char *mu__file_stream_path(const mu_file_stream *stream);
 
-// mu__bytes_turn turns every element round, from big-endian to little-endian or back.
-void mu__bytes_turn(void *data, size_t bytes, size_t element);
+// mu__swap_bytes turns every element round, from big-endian to little-endian or back.
+void mu__swap_bytes(void *data, size_t bytes, size_t element);
 
 #endif

@@ -124,7 +124,7 @@ static mu_status records_next(mu_stage *stage, mu_item *item, bool *end)
 {
     mu_record_reader *reader = stage->state;
     mu_status status = next_record(stage, end);
-    if (status != MU_OK)  // nothing behind a damaged place can be trusted: go on with the next file
+    if (status != MU_OK)  // nothing behind a damaged place can be trusted: continue with the next file
         close_file(reader);
     if (status != MU_OK || *end)
         return status;

@@ -16,9 +16,9 @@
 // Local replicas of one process, at most.
 #define MU_MAX_REPLICAS 256
 // Gradients are reduced in buckets of this size where nothing else is asked for: long enough that waiting for peers
-// is little beside moving the bytes, short enough that most are reduced while the backward pass goes on.
+// is little beside moving the bytes, short enough that most are reduced while the backward pass continues.
 // Bytes of a bucket of gradients where the user names none: an eighth of all, so that most of them are under way while
-// the backward pass goes on, within these bounds, so that messages are neither short nor the last of them long.
+// the backward pass continues, within these bounds, so that messages are neither short nor the last of them long.
 #define MU_BUCKETS_CHOSEN ((size_t)-1)
 #define MU_BUCKET_LEAST   ((size_t)256 << 10)
 #define MU_BUCKET_MOST    ((size_t)4 << 20)
@@ -313,7 +313,7 @@ mu_status mu__workers_take(mu_strategy *strategy, const char *what, const mu_for
 mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_tensor *mine);
 char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char *own, int worker);
 // mu__workers_written ends the writing of a file, which only the chief did (mu_strategy_should_checkpoint), with what
-// status: the others go on when the file is there, or fail as the chief did. NULL: no strategy.
+// status: the others continue when the file is there, or fail as the chief did. NULL: no strategy.
 mu_status mu__workers_written(mu_strategy *strategy, mu_status status);
 // mu__workers_gather returns n tensors of each worker in their order (mu__free; the tensors belong to the pool).
 mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine);

@@ -1,7 +1,7 @@
 // The rows of control flow: cond, while_loop, call. Shape rules here; engines run them; gradients in control_grad.c.
 //
 // A rule sends the shapes that a node is given through its bodies, so one graph serves every batch size. A loop's
-// value whose shape changes from turn to turn has unknown dimensions outside. What is checked here is all that an
+// value whose shape changes from turn to iteration has unknown dimensions outside. What is checked here is all that an
 // engine may rely on: a graph from elsewhere comes through the same rules.
 #include "graph/control.h"
 
@@ -174,7 +174,7 @@ static int loop_outputs(const void *attributes)
     return 1 + (int)attrs->body->outputs.n;
 }
 
-// What each turn's body is given, by kind of input; first the slices and captured ones, which never change.
+// What each iteration's body is given, by kind of input; first the slices and captured ones, which never change.
 static mu_status loop_inputs(const mu_infer *infer, mu_spec *in, int64_t *rows)
 {
     const mu_loop_attrs *attrs = infer->attrs;
@@ -205,7 +205,7 @@ static mu_status widen(const mu_infer *infer, mu_spec *in, const mu_spec *out, b
         mu_spec before = in[i];
         if (!merge(&in[i], &out[i]))
             return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: value %d of the loop is %s%s before a turn and %s%s behind "
+                             "%s: value %d of the loop is %s%s before an iteration and %s%s behind "
                              "it; type and rank "
                              "must stay",
                              infer->op->name, i, mu_dtype_name(in[i].dtype), mu__shape_text(&in[i].shape, a),
@@ -215,7 +215,7 @@ static mu_status widen(const mu_infer *infer, mu_spec *in, const mu_spec *out, b
     return MU_OK;
 }
 
-// The shapes of every turn: as given if they stay; what changes unknown; then all as the body was made for.
+// The shapes of every iteration: as given if they stay; what changes unknown; then all as the body was made for.
 static mu_status settle(const mu_infer *infer, mu_spec *in, mu_spec **out)
 {
     const mu_loop_attrs *attrs = infer->attrs;

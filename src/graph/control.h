@@ -17,12 +17,13 @@ typedef struct mu_cond_attrs {
     int64_t n_shared;
 } mu_cond_attrs;
 
-// while_loop: inputs are the limit (int64 scalar: at most so many turns), n_carried values, n_slices tensors of which
-// each turn gets the slice number t along the first axis, and what is used from around. The condition (NULL: until
-// the limit) takes the carried values and the last group; the body takes all three, and gives the carried values of
-// the next turn, then rows. Outputs: how many turns were made (int64), the carried values, and each row of all turns
-// stacked. In reverse, turn t gets and gives number limit - 1 - t. Stacks have `rows` rows (those behind the last
-// turn are undefined); where that is -1, as many as the slices or, without slices, as there were turns.
+// while_loop: inputs are the limit (int64 scalar: at most so many iterations), n_carried values, n_slices tensors of
+// which each iteration gets the slice number t along the first axis, and what is used from around. The condition (NULL:
+// until the limit) takes the carried values and the last group; the body takes all three, and gives the carried values
+// of the next iteration, then rows. Outputs: how many iterations were made (int64), the carried values, and each row of
+// all iterations stacked. In reverse, iteration t gets and gives number limit - 1 - t. Stacks have `rows` rows (those
+// behind the last iteration are undefined); where that is -1, as many as the slices or, without slices, as there were
+// iterations.
 typedef struct mu_loop_attrs {
     mu_graph *condition, *body;
     int64_t n_carried, n_slices, rows;

@@ -123,7 +123,7 @@ static mu_status resolve_in_cond(mu_graph_trace *trace, mu_tensor *tensor, mu_ed
                  : mu__trace_edge(trace, old->g->y[cond_output(old->g->attrs, old->which, i)], edge);
 }
 
-// The row of a stack that a turn gets; one input for each stack.
+// The row of a stack that an iteration gets; one input for each stack.
 static mu_status row_of(mu_graph_trace *trace, mu_tensor *stack, mu_edge *edge)
 {
     old_body *old = trace->resolve_arg;
@@ -298,7 +298,7 @@ static mu_status seeds(new_loop *l, mu_tensor **ys, mu_tensor **dys, int *n)
     return MU_OK;
 }
 
-static mu_status pull_turn(new_loop *l)
+static mu_status pull_iteration(new_loop *l)
 {
     const mu_loop_attrs *attrs = l->old_attrs;
     const size_t n_out = l->old.graph->outputs.n, n_in = l->old.graph->inputs.n;
@@ -322,7 +322,7 @@ static mu_status pull_turn(new_loop *l)
         xs[n_x] = l->old.inputs[l->carried_of[n_x]];
     for (int i = (int)attrs->n_carried; i < attrs->n_carried + attrs->n_slices; i++)
         if (is_wanted(l->g, 1 + i)) {
-            mu_edge row;  // the new loop has as many turns as there are of these
+            mu_edge row;  // the new loop has as many iterations as there are of these
             MU_GO(row_of(&l->body.trace, l->g->x[1 + i], &row));
             l->carried_of[n_x] = i;
             xs[n_x++] = l->old.inputs[i];
@@ -351,7 +351,7 @@ static mu_status apply_new_loop(new_loop *l, mu_tensor ***out)
     mu_tensor **own = mu__calloc((size_t)(1 + l->n_carried + n_slices), sizeof *own);
     if (!own)
         return MU_RESOURCE_EXHAUSTED;
-    own[0] = l->g->y[0];  // as many turns as were made
+    own[0] = l->g->y[0];  // as many iterations as were made
     for (int i = 0; i < l->n_carried; i++)
         own[1 + i] = l->start[i];
     for (int i = 0; i < n_slices; i++)
@@ -368,7 +368,7 @@ static mu_status trace_new_loop(new_loop *l, mu_tensor ***out)
     l->body.trace.resolve = resolve_in_loop;
     l->body.trace.resolve_arg = &l->old;
     l->body.trace.resolves = l->old.graph;
-    mu_status status = pull_turn(l);
+    mu_status status = pull_iteration(l);
     mu__body_end(&l->body);
     return status == MU_OK ? apply_new_loop(l, out) : status;
 }

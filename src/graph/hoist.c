@@ -1,5 +1,5 @@
 // All-reduces go where their inputs are ready: the gradients of the last layers are reduced while the backward pass
-// goes on to the first.
+// continues to the first.
 //
 // Traces add them where the program calls for them, which is at the end. They are no effects on resources, so they may
 // move between those; their order among each other follows from the graph alone, so it is the same on every replica.

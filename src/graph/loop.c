@@ -1,7 +1,7 @@
 // Loops: mu_while_loop and mu_scan.
 //
-// Outside of traces a loop calls its callbacks turn by turn, so tapes hear of every op. In a trace the body is
-// traced once (again with unknown dimensions if a value's shape changes) and becomes one while_loop node.
+// Outside of traces a loop calls its callbacks iteration by iteration, so tapes hear of every op. In a trace the body
+// is traced once (again with unknown dimensions if a value's shape changes) and becomes one while_loop node.
 #include "graph/map.h"
 
 #include <muster/ops.h>
@@ -16,7 +16,7 @@ typedef struct loop {
     void *arg;
     mu_value *vars, *elems;
     mu_tensors carried, slices;
-    mu_spec *specs;               // of the carried values in every turn
+    mu_spec *specs;               // of the carried values in every iteration
     int64_t rows;
     mu_tensor *limit;
     bool reverse;
@@ -48,9 +48,9 @@ static mu_status trace_condition(loop *l)
 {
     MU_TRY(mu__body_begin(&l->condition_trace, "condition"));
     mu_value *vars = inputs_like(&l->condition_trace, l->vars, l->carried.n, l->specs);
-    mu_tensor *goes_on = vars ? l->condition(vars, l->arg) : NULL;
-    mu_status status = goes_on ? mu__body_output(&l->condition_trace, goes_on) : mu_error_code();
-    if (!goes_on && !mu__pending())
+    mu_tensor *continues = vars ? l->condition(vars, l->arg) : NULL;
+    mu_status status = continues ? mu__body_output(&l->condition_trace, continues) : mu_error_code();
+    if (!continues && !mu__pending())
         status = mu__error(MU_INVALID_ARGUMENT, "%s: the condition gave NULL; it must give a bool scalar", l->what);
     mu__body_end(&l->condition_trace);
     return status;
@@ -87,7 +87,7 @@ static mu_status trace_body(loop *l)
     return status;
 }
 
-// Compares what a turn gives with what it took; where a dimension differs it is unknown in the next trace.
+// Compares what an iteration gives with what it took; where a dimension differs it is unknown in the next trace.
 static mu_status widen(loop *l, bool *changed)
 {
     const mu_graph *graph = l->body_trace.trace.graph;
@@ -98,7 +98,8 @@ static mu_status widen(loop *l, bool *changed)
         const mu_spec *out = &edge.node->out[edge.output];
         mu_spec *in = &l->specs[i];
         if (in->dtype != out->dtype || in->shape.rank != out->shape.rank)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is %s%s before a turn and %s%s behind it; type and "
+            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is %s%s before an iteration and %s%s behind it; type "
+                                                  "and "
                              "rank must stay "
                              "(mu_cast converts)", l->what, i, mu_dtype_name(in->dtype), mu__shape_text(&in->shape, a),
                              mu_dtype_name(out->dtype), mu__shape_text(&out->shape, b));
@@ -176,8 +177,8 @@ static mu_value *trace_loop(loop *l)
 
 // ---- Outside of traces --------------------------------------------------------------------------
 
-// Whether another turn is to come; the loop's values are borrowed.
-static mu_status goes_on(const loop *l, mu_value *vars, bool *out)
+// Whether another iteration is to come; the loop's values are borrowed.
+static mu_status continues(const loop *l, mu_value *vars, bool *out)
 {
     mu_tensor *condition = l->condition(vars, l->arg);
     *out = false;
@@ -189,7 +190,7 @@ static mu_status goes_on(const loop *l, mu_value *vars, bool *out)
     return MU_OK;
 }
 
-static mu_value *checked_turn(const loop *l, mu_value *vars)
+static mu_value *checked_iteration(const loop *l, mu_value *vars)
 {
     mu_value *next = l->body(vars, l->arg);
     if (mu__pending() || !next || mu__value_same_structure(vars, next)) {
@@ -203,17 +204,17 @@ static mu_value *checked_turn(const loop *l, mu_value *vars)
     return NULL;
 }
 
-// Each turn has a pool of its own; only the values go on.
-static mu_value *run_turns(const loop *l, int64_t limit)
+// Each iteration has a pool of its own; only the values go on.
+static mu_value *run_iterations(const loop *l, int64_t limit)
 {
     mu_value *vars = mu_retain(l->vars);
     bool more = true;
-    for (int64_t turn = 0; vars && more && turn < limit; turn++) {
+    for (int64_t iteration = 0; vars && more && iteration < limit; iteration++) {
         mu_pool *pool = mu_pool_open();
         mu_value *next = NULL;
-        mu_status status = pool ? goes_on(l, vars, &more) : mu_error_code();
+        mu_status status = pool ? continues(l, vars, &more) : mu_error_code();
         if (status == MU_OK && more)
-            next = mu_retain(checked_turn(l, vars));
+            next = mu_retain(checked_iteration(l, vars));
         if (pool)
             mu_pool_close(pool);
         if (mu__pending() || more) {
@@ -243,7 +244,7 @@ mu_value *mu_while_loop_with(const mu_while_loop_args *given)
     if (mu__tensors_of(l.vars, l.what, &l.carried) != MU_OK)
         return NULL;
     if (!mu__context()->trace)
-        result = run_turns(&l, limit);
+        result = run_iterations(&l, limit);
     else if ((l.limit = int64_scalar(limit)))
         result = trace_loop(&l);
     mu__free(l.carried.at);

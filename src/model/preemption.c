@@ -86,7 +86,7 @@ static mu_status compare_latest(mu_strategy *strategy, int64_t number)
     for (int w = 1; status == MU_OK && w < n; w++)
         if (all[w] != all[0])
             status = mu__error(MU_INVALID_ARGUMENT,
-                               "mu_preemption_handler_new: worker 0 goes on from checkpoint %lld, worker %d from %lld "
+                               "mu_preemption_handler_new: worker 0 resumes from checkpoint %lld, worker %d from %lld "
                                "(-1: none); the folder of checkpoints must be the same one for all workers",
                                (long long)all[0], w, (long long)all[w]);
     mu__free(all);
@@ -192,7 +192,7 @@ static mu_status leave(mu_preemption_handler *handler)
                      : number == SIGINT                    ? "SIGINT (Ctrl-C)"
                                                            : "SIGTERM";
     return mu__error(MU_CANCELLED,
-                     "told to end by %s; %lld steps are done and saved, the next start goes on from there", by,
+                     "told to end by %s; %lld steps are done and saved, the next start continues from there", by,
                      (long long)handler->total_runs);
 }
 

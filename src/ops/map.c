@@ -146,8 +146,8 @@ static void make_runs(axis_maps *maps)
     const int64_t *map = maps->maps[maps->rank - 1];
     for (int64_t i = 0; i < maps->dims[maps->rank - 1]; i++) {
         run *last = maps->n_runs > 0 ? &maps->runs[maps->n_runs - 1] : NULL;
-        bool goes_on = last && (last->from < 0 ? map[i] < 0 : map[i] == last->from + last->length);
-        if (goes_on)
+        bool continues = last && (last->from < 0 ? map[i] < 0 : map[i] == last->from + last->length);
+        if (continues)
             last->length++;
         else
             maps->runs[maps->n_runs++] = (run){.to = i, .from = map[i], .length = 1};

@@ -1,5 +1,5 @@
 // Fuzzes the place of a pipeline, which workers take over from the chief: it is refused with a record, or the pipeline
-// goes on from there and ends.
+// continues from there and ends.
 #include "data/dataset.h"
 
 #include <stdlib.h>

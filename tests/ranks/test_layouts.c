@@ -1,6 +1,6 @@
 // MultiWorkerMirroredStrategy: the same replicas laid out over one, two, three or four processes train to the
 // parameters of one device, count every sample once, also where most replicas get none, and with `deterministic` have
-// the same bits; what some replicas have saved others go on with.
+// the same bits; what some replicas have saved others continue with.
 //
 // The test starts itself under `muster launch`; as a worker it trains every recipe and the chief writes what came out.
 #include "../tables/recipes.h"
@@ -335,7 +335,7 @@ static void deterministic_workers_are_alike(void **state)
     assert_non_null(strstr(said, "threads per replica"));
 }
 
-// Gradients reduced while the backward pass goes on, or on the spot: in shared memory and over TCP.
+// Gradients reduced while the backward pass continues, or on the spot: in shared memory and over TCP.
 static void overlap_has_the_same_bits(void **state)
 {
     (void)state;

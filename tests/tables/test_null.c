@@ -248,7 +248,7 @@ typedef void try_row(const struct row *row);
 
 static void in_child(try_row *try, void (*before)(void), void (*after)(void))
 {
-    // cmocka's handlers would go on with its other tests here.
+    // cmocka's handlers would continue with its other tests here.
     const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS};
     for (size_t n = 0; n < sizeof signals / sizeof signals[0]; n++)
         signal(signals[n], SIG_DFL);

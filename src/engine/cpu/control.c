@@ -2,7 +2,7 @@
 //
 // Where all shapes are known before, the plans are made with the step and work on the step's own memory: a body
 // reads what it is given where that lies, and writes results to their place, the rows of stacks included. A loop's
-// values change between the step's output and one more block, so no turn copies them.
+// values change between the step's output and one more block, so no iteration copies them.
 #include "engine/cpu/plan.h"
 #include "engine/cpu/control.h"
 
@@ -59,7 +59,7 @@ void mu__slice_spec(const mu_spec *stack, mu_spec *row)
     memcpy(row->shape.dims, stack->shape.dims + 1, sizeof(int64_t) * (size_t)row->shape.rank);
 }
 
-// What a body (number b) is given in every turn, from the specs of the node's inputs.
+// What a body (number b) is given in every iteration, from the specs of the node's inputs.
 void mu__body_specs(const struct control *c, int b, const mu_spec *in, mu_spec *out)
 {
     const mu_loop_attrs *loop = c->node->attrs;
@@ -151,7 +151,7 @@ static mu_status run_call(const struct control *c, const mu_kernel *k, const cpu
     return mu__cpu_call(c->fixed[0], &inner);
 }
 
-// How many turns there may be; slices and stacks must have so many rows.
+// How many iterations there may be; slices and stacks must have so many rows.
 mu_status mu__loop_limit(const mu_node *node, int64_t asked, int64_t rows, bool stacks, int64_t *limit)
 {
     const mu_loop_attrs *loop = node->attrs;
@@ -161,7 +161,7 @@ mu_status mu__loop_limit(const mu_node *node, int64_t asked, int64_t rows, bool 
                          node->graph->name,
                          (long long)asked);
     if ((loop->n_slices > 0 || (stacks && rows >= 0)) && asked > rows)
-        return mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' may make %lld turns, but there are %lld rows",
+        return mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' may make %lld iterations, but there are %lld rows",
                          node->graph->name,
                          (long long)asked, (long long)rows);
     return MU_OK;
@@ -187,8 +187,8 @@ static void *row(const mu_view *stack, int64_t i)
     return (char *)stack->data + (size_t)i * bytes;
 }
 
-// Where the loop's values lie before a turn, and where the turn puts them: output and block take turns.
-static void bind_turn(const struct control *c, const mu_kernel *k, int64_t turn, int64_t index)
+// Where the loop's values lie before an iteration, and where the iteration puts them: output and block take turns.
+static void bind_iteration(const struct control *c, const mu_kernel *k, int64_t iteration, int64_t index)
 {
     const mu_loop_attrs *loop = k->attrs;
     const int carried = (int)loop->n_carried, own = c->bodies.n_own[0];
@@ -196,8 +196,8 @@ static void bind_turn(const struct control *c, const mu_kernel *k, int64_t turn,
     for (int i = 0; i < carried; i++) {
         const mu_view *out = &k->out[1 + i];
         void *places[] = {out->data, other};
-        c->in[i] = turn == 0 ? k->in[1 + i].data : places[(turn - 1) & 1];
-        c->places[i] = places[turn & 1];
+        c->in[i] = iteration == 0 ? k->in[1 + i].data : places[(iteration - 1) & 1];
+        c->places[i] = places[iteration & 1];
         other += aligned((size_t)mu__elements(&out->shape) * mu_dtype_bytes(out->dtype));
     }
     for (int i = carried; i < own; i++)
@@ -209,7 +209,7 @@ static void bind_turn(const struct control *c, const mu_kernel *k, int64_t turn,
 }
 
 // Asks the condition, which takes the loop's values as the turn to come would, and what is captured.
-static mu_status goes_on(const struct control *c, const mu_kernel *k, const cpu_call *call, bool *out)
+static mu_status continues(const struct control *c, const mu_kernel *k, const cpu_call *call, bool *out)
 {
     const mu_loop_attrs *loop = k->attrs;
     void *in[64], **given = in, *place[] = {out};
@@ -225,38 +225,38 @@ static mu_status goes_on(const struct control *c, const mu_kernel *k, const cpu_
     return status;
 }
 
-// The last turn has put the values into the output or into the block; without a turn they are as given.
-static void finish_loop(const struct control *c, const mu_kernel *k, int64_t turns)
+// The last iteration has put the values into the output or into the block; without an iteration they are as given.
+static void finish_loop(const struct control *c, const mu_kernel *k, int64_t iterations)
 {
     const mu_loop_attrs *loop = k->attrs;
-    bind_turn(c, k, turns, 0);
+    bind_iteration(c, k, iterations, 0);
     for (int i = 0; i < loop->n_carried; i++) {
         const mu_view *out = &k->out[1 + i];
         if (c->in[i] != out->data)
             memcpy(out->data, c->in[i], (size_t)mu__elements(&out->shape) * mu_dtype_bytes(out->dtype));
     }
-    *(int64_t *)k->out[0].data = turns;
+    *(int64_t *)k->out[0].data = iterations;
 }
 
 static mu_status run_loop(const struct control *c, const mu_kernel *k, const cpu_call *call)
 {
     const mu_loop_attrs *loop = k->attrs;
     const cpu_call inner = inner_call(c, call);
-    int64_t limit, turn = 0;
+    int64_t limit, iteration = 0;
     MU_TRY(mu__loop_limit(c->node, *(const int64_t *)k->in[0].data, rows_of(k), k->n_out > 1 + loop->n_carried,
                           &limit));
-    for (; turn < limit; turn++) {
+    for (; iteration < limit; iteration++) {
         bool more = true;
-        bind_turn(c, k, turn, loop->reverse ? limit - 1 - turn : turn);
+        bind_iteration(c, k, iteration, loop->reverse ? limit - 1 - iteration : iteration);
         if (loop->condition)
-            MU_TRY(goes_on(c, k, call, &more));
+            MU_TRY(continues(c, k, call, &more));
         if (!more)
             break;
         MU_TRY(mu__cpu_call(c->fixed[0], &inner));
-        if ((turn & 255) == 255)
+        if ((iteration & 255) == 255)
             MU_TRY(mu__check_stop());
     }
-    finish_loop(c, k, turn);
+    finish_loop(c, k, iteration);
     return MU_OK;
 }
 

@@ -18,7 +18,8 @@ struct control {
     mu_spec *specs;
 };
 
-// Rows of all turns of one result, side by side (stack.c); zero, but for `loose`, to begin with. For mu__free: data.
+// Rows of all iterations of one result, side by side (stack.c); zero, but for `loose`, to begin with. For mu__free:
+// data.
 typedef struct row_stack {
     mu_spec row;
     size_t row_bytes;
@@ -28,7 +29,7 @@ typedef struct row_stack {
     char *data;
 } row_stack;
 
-// mu__stack_axes is the number of first axes of a value that count turns of loops.
+// mu__stack_axes is the number of first axes of a value that count iterations of loops.
 int mu__stack_axes(mu_edge edge);
 // mu__stack_put makes a copy of a row; `rows` says how many there will be at most, -1: unknown.
 mu_status mu__stack_put(row_stack *s, int64_t index, mu_tensor *row, int64_t rows, const mu_graph *graph);

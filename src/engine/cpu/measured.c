@@ -1,4 +1,4 @@
-// Steps with bodies whose shapes are found while they run: every turn has the plan of its shapes, and stacks grow.
+// Steps with bodies whose shapes are found while they run: every iteration has the plan of its shapes, and stacks grow.
 //
 // Results are tensors of their own. Plans come from the bodies' caches, so a loop whose shapes come back compiles
 // nothing again.
@@ -21,7 +21,7 @@ static mu_spec *inferred(const struct control *c, const mu_spec *specs)
     return NULL;
 }
 
-// An output that no turn or the other branch has filled: dimensions that are unknown even so are 0.
+// An output that no iteration or the other branch has filled: dimensions that are unknown even so are 0.
 static mu_tensor *nothing_like(const mu_spec *spec)
 {
     mu_shape shape = spec->shape;
@@ -68,7 +68,7 @@ static mu_status measured_cond(struct control *c, const cpu_call *call, void *co
 
 // ---- Loops --------------------------------------------------------------------------------------
 
-typedef struct turns {
+typedef struct iterations {
     struct control *c;
     const cpu_call *call;
     const mu_loop_attrs *loop;
@@ -77,12 +77,12 @@ typedef struct turns {
     void *const *in;        // of the node
     const mu_spec *specs;
     mu_tensor **values;     // the loop's values; NULL: as given
-    mu_tensor **results;    // of one turn
+    mu_tensor **results;    // of one iteration
     row_stack *stacks;
-} turns;
+} iterations;
 
-// What a body takes before a turn: the loop's values, slices number `index` (body 0 alone), what is captured.
-static void bind_measured(const turns *t, int b, int64_t index)
+// What a body takes before an iteration: the loop's values, slices number `index` (body 0 alone), what is captured.
+static void bind_measured(const iterations *t, int b, int64_t index)
 {
     struct control *c = t->c;
     int n = 0;
@@ -100,14 +100,14 @@ static void bind_measured(const turns *t, int b, int64_t index)
     }
 }
 
-static mu_status ask_condition(turns *t, bool *more)
+static mu_status ask_condition(iterations *t, bool *more)
 {
     void *place[] = {more};
     bind_measured(t, 1, 0);
     return run_body(t->c, 1, t->call, t->c->in, t->c->specs, place, NULL);
 }
 
-static mu_status make_turn(turns *t, int64_t index)
+static mu_status make_iteration(iterations *t, int64_t index)
 {
     bind_measured(t, 0, index);
     MU_TRY(run_body(t->c, 0, t->call, t->c->in, t->c->specs, NULL, t->results));
@@ -124,7 +124,7 @@ static mu_status make_turn(turns *t, int64_t index)
     return status;
 }
 
-static mu_status run_turns(turns *t, int64_t limit, int64_t *made)
+static mu_status run_iterations(iterations *t, int64_t limit, int64_t *made)
 {
     bool more = true;
     for (*made = 0; *made < limit; ++*made) {
@@ -132,14 +132,14 @@ static mu_status run_turns(turns *t, int64_t limit, int64_t *made)
             MU_TRY(ask_condition(t, &more));
         if (!more)
             break;
-        MU_TRY(make_turn(t, t->loop->reverse ? limit - 1 - *made : *made));
+        MU_TRY(make_iteration(t, t->loop->reverse ? limit - 1 - *made : *made));
         if ((*made & 255) == 255)
             MU_TRY(mu__check_stop());
     }
     return MU_OK;
 }
 
-static mu_tensor *stacked(const turns *t, int k, const mu_spec *known)
+static mu_tensor *stacked(const iterations *t, int k, const mu_spec *known)
 {
     const row_stack *s = &t->stacks[k];
     mu_spec spec = {.dtype = t->c->node->out[1 + t->carried + k].dtype, .shape = {.rank = s->row.shape.rank + 1}};
@@ -164,7 +164,7 @@ static mu_tensor *copy_of(const void *data, const mu_spec *spec)
     return tensor;
 }
 
-static mu_status give_results(turns *t, int64_t made, mu_tensor **out)
+static mu_status give_results(iterations *t, int64_t made, mu_tensor **out)
 {
     const mu_spec count = {.dtype = MU_I64};
     out[0] = copy_of(&made, &count);
@@ -180,7 +180,7 @@ static mu_status give_results(turns *t, int64_t made, mu_tensor **out)
     return whole ? MU_OK : mu_error_code();
 }
 
-static int64_t known_rows(const turns *t)
+static int64_t known_rows(const iterations *t)
 {
     int64_t rows = t->loop->rows;
     for (int i = t->carried; i < t->carried + t->loop->n_slices; i++)
@@ -192,7 +192,7 @@ static mu_status measured_loop(struct control *c, const cpu_call *call, void *co
                                mu_tensor **out)
 {
     const mu_loop_attrs *loop = c->node->attrs;
-    turns t = {.c = c, .call = call, .loop = loop, .carried = (int)loop->n_carried, .in = in, .specs = specs,
+    iterations t = {.c = c, .call = call, .loop = loop, .carried = (int)loop->n_carried, .in = in, .specs = specs,
                .n_stacks = c->node->n_out - 1 - (int)loop->n_carried};
     const size_t n = (size_t)c->node->n_out + 1;
     mu_status status = MU_RESOURCE_EXHAUSTED;
@@ -209,7 +209,7 @@ static mu_status measured_loop(struct control *c, const cpu_call *call, void *co
     if (loop->reverse && t.rows < 0 && t.n_stacks > 0)
         MU_GO(mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' runs in reverse without knowing how many rows there are",
                         c->node->graph->name));
-    MU_GO(run_turns(&t, limit, &made));
+    MU_GO(run_iterations(&t, limit, &made));
     status = give_results(&t, made, out);
 out:
     for (int i = 0; t.values && i < t.carried; i++)

@@ -94,7 +94,7 @@ struct mu_plan {
     size_t arena_bytes;
     size_t shared_bytes;    // of all buckets
     char *shared;           // memory of the collective that they lie in during a run; NULL: in the arena
-    int break_at;           // node behind which the plan goes on as `tail`; -1: none
+    int break_at;           // node behind which the plan continues as `tail`; -1: none
     struct tail *tail;
 };
 

@@ -1,8 +1,8 @@
-// Stacks of rows whose number is found while a loop runs: one for each value that its body gives in every turn.
+// Stacks of rows whose number is found while a loop runs: one for each value that its body gives in every iteration.
 //
-// Rows have one shape, but for axes that count the turns of loops inside the body: those are as long as the longest,
-// and what a shorter row leaves is zeros. Who reads such a row, the gradient of the inner loop, makes as many turns as
-// that did, so it never sees them.
+// Rows have one shape, but for axes that count the iterations of loops inside the body: those are as long as the
+// longest, and what a shorter row leaves is zeros. Who reads such a row, the gradient of the inner loop, makes as many
+// iterations as that did, so it never sees them.
 #include "engine/cpu/control.h"
 
 int mu__stack_axes(mu_edge edge)

@@ -54,7 +54,7 @@ static void test_damage(void **state)
     mu_dataset_idx("/");
     expect_error(MU_FAILED_PRECONDITION, "folder");
     assert_elements(idx_of(BYTES(0, 0, 8, 1, 0, 0, 0, 2, 1, 2, 3)), "");
-    expect_error(MU_DATA_LOSS, "goes on after byte 10");
+    expect_error(MU_DATA_LOSS, "continues after byte 10");
 }
 
 // ---- gzip ---------------------------------------------------------------------------------------

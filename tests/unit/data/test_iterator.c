@@ -41,7 +41,7 @@ static void test_each_nested(void **state)
     assert_int_equal(turns, 1 + 2 + 3 + 4);
 }
 
-static void test_each_frees_turns(void **state)
+static void test_each_frees_iterations(void **state)
 {
     (void)state;
     long before = 0, most = 0;
@@ -167,7 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DATA_TEST(test_only_datasets),
-        DATA_TEST(test_each),       DATA_TEST(test_each_nested), DATA_TEST(test_each_frees_turns),
+        DATA_TEST(test_each),       DATA_TEST(test_each_nested), DATA_TEST(test_each_frees_iterations),
         DATA_TEST(test_each_return), DATA_TEST(test_each_error),  DATA_TEST(test_end_stays),
         DATA_TEST(test_resume),     DATA_TEST(test_restore_refuses),
     };

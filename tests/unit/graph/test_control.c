@@ -222,7 +222,7 @@ static mu_value *inner_step(mu_value *vars, void *arg)
     return mu_list(mu_add(mu_at(vars, 0), outer), MU_END);
 }
 
-static mu_tensor *inner_goes_on(mu_value *vars, void *arg)
+static mu_tensor *inner_continues(mu_value *vars, void *arg)
 {
     return mu_less(mu_at(vars, 0), mu_multiply((mu_tensor *)arg, mu_constant(MU_F64, 4)));
 }
@@ -230,11 +230,11 @@ static mu_tensor *inner_goes_on(mu_value *vars, void *arg)
 static mu_value *nested_body(mu_value *vars, void *arg)
 {
     mu_tensor *scale = arg, *x = mu_at(vars, 0);
-    mu_value *inner = mu_while_loop(inner_goes_on, inner_step, mu_list(mu_multiply(x, scale), MU_END), x);
+    mu_value *inner = mu_while_loop(inner_continues, inner_step, mu_list(mu_multiply(x, scale), MU_END), x);
     return mu_list(mu_at(inner, 0), MU_END);
 }
 
-static mu_tensor *nested_goes_on(mu_value *vars, void *arg)
+static mu_tensor *nested_continues(mu_value *vars, void *arg)
 {
     (void)arg;
     return mu_less(mu_at(vars, 0), mu_constant(MU_F64, 1000));
@@ -244,7 +244,7 @@ static mu_value *nested(mu_value *arguments, void *arg)
 {
     (void)arg;
     mu_tensor *scale = mu_exp(mu_at(arguments, 1));  // captured through both levels
-    return mu_while_loop(nested_goes_on, nested_body, mu_list(mu_at(arguments, 0), MU_END), scale);
+    return mu_while_loop(nested_continues, nested_body, mu_list(mu_at(arguments, 0), MU_END), scale);
 }
 
 static void bodies_nest(void **state)

@@ -42,13 +42,13 @@ static mu_tensor *branch_high(mu_tensor *x, mu_tensor *s)
     return total(mu_multiply(mu_at(both, 0), s));
 }
 
-static mu_tensor *few_turns(mu_value *vars, void *arg)
+static mu_tensor *few_iterations(mu_value *vars, void *arg)
 {
     (void)arg;
     return mu_less(mu_at(vars, 0), mu_constant(MU_I32, 4));
 }
 
-static mu_value *turn(mu_value *vars, void *arg)
+static mu_value *iteration(mu_value *vars, void *arg)
 {
     mu_tensor *i = mu_at(vars, 0), *x = mu_at(vars, 1), *s = arg;
     mu_tensor *next = mu_add(mu_sin(mu_multiply(x, s)), mu_multiply(mu_variable_read(weight), mu_reverse(x, 0)));
@@ -57,14 +57,14 @@ static mu_value *turn(mu_value *vars, void *arg)
 
 static mu_tensor *bounded_loop(mu_tensor *x, mu_tensor *s)
 {
-    mu_value *vars = mu_while_loop(few_turns, turn, mu_list(mu_constant(MU_I32, 0), mu_square(x), MU_END), s,
+    mu_value *vars = mu_while_loop(few_iterations, iteration, mu_list(mu_constant(MU_I32, 0), mu_square(x), MU_END), s,
                                    .maximum_iterations = 7);
     return total(mu_multiply(mu_at(vars, 1), x));
 }
 
 static mu_tensor *free_loop(mu_tensor *x, mu_tensor *s)
 {
-    mu_value *vars = mu_while_loop(few_turns, turn, mu_list(mu_constant(MU_I32, 0), mu_square(x), MU_END), s);
+    mu_value *vars = mu_while_loop(few_iterations, iteration, mu_list(mu_constant(MU_I32, 0), mu_square(x), MU_END), s);
     return total(mu_multiply(mu_at(vars, 1), x));
 }
 
@@ -292,8 +292,9 @@ static mu_value *slope_of_a_branch(mu_value *arguments, void *arg)
     return mu_gradients(tape, mu_at(y, 0), arguments);
 }
 
-// What a loop without turns or the other branch would have kept has the shapes that the rest of the gradient asks for.
-static void loops_without_turns_and_other_branches_have_gradients(void **state)
+// What a loop without iterations or the other branch would have kept has the shapes that the rest of the gradient asks
+// for.
+static void loops_without_iterations_and_other_branches_have_gradients(void **state)
 {
     (void)state;
     mu_traceable *const fns[] = {slope_of_a_loop, slope_of_a_branch};
@@ -313,7 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(first_derivatives_match_differences),
         MODEL_TEST(second_derivatives_match_eager_ones),
-        MODEL_TEST(loops_without_turns_and_other_branches_have_gradients),
+        MODEL_TEST(loops_without_iterations_and_other_branches_have_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,14 +9,14 @@ static mu_tensor *total(mu_tensor *x)
     return mu_reduce_sum(x, MU_ALL_AXES);
 }
 
-static mu_tensor *few_turns(mu_value *vars, void *arg)
+static mu_tensor *few_iterations(mu_value *vars, void *arg)
 {
     (void)arg;
     return mu_less(mu_at(vars, 0), mu_constant(MU_I32, 4));
 }
 
 // Reads before and behind an assignment whose value depends on the loop's.
-static mu_value *turn(mu_value *vars, void *arg)
+static mu_value *iteration(mu_value *vars, void *arg)
 {
     mu_tensor *i = mu_at(vars, 0), *x = mu_at(vars, 1), *s = arg;
     mu_tensor *before = mu_variable_read(level);
@@ -30,7 +30,7 @@ static mu_value *turn(mu_value *vars, void *arg)
 static mu_tensor *in_a_loop(mu_tensor *x, mu_tensor *s)
 {
     mu_tensor *ahead = mu_multiply(mu_variable_read(level), s);
-    mu_value *vars = mu_while_loop(few_turns, turn, mu_list(mu_constant(MU_I32, 0), mu_square(x), MU_END), s);
+    mu_value *vars = mu_while_loop(few_iterations, iteration, mu_list(mu_constant(MU_I32, 0), mu_square(x), MU_END), s);
     return mu_add(total(mu_multiply(mu_at(vars, 1), x)), mu_multiply(ahead, mu_variable_read(level)));
 }
 

@@ -41,7 +41,7 @@ static void plans_are_bounded(void **state)
     (void)state;
     int calls = 0;
     mu_function *function = mu_function_new(sum_rows, &calls);
-    for (int turn = 0; turn < 2; turn++)
+    for (int iteration = 0; iteration < 2; iteration++)
         for (int64_t rows = 0; rows < 300; rows++) {
             mu_pool *pool = mu_pool_open();
             assert_true(mu_scalar(mu_run(NULL, function, ones(MU_F64, rows, 1))) == (double)rows);
@@ -63,7 +63,7 @@ static void sizes_that_a_trace_must_know(void **state)
     (void)state;
     int calls = 0;
     mu_function *function = mu_function_new(cut_in_two, &calls);
-    for (int turn = 0; turn < 2; turn++)
+    for (int iteration = 0; iteration < 2; iteration++)
         for (int64_t rows = 2; rows < 8; rows += 2) {
             const double values[] = {1, 2, 4, 8, 16, 32};
             mu_value *x = mu_of(mu_tensor_new(MU_F64, 1, &rows, values));

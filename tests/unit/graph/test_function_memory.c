@@ -11,13 +11,13 @@ static mu_tensor *total(mu_tensor *x)
     return mu_reduce_sum(x, MU_ALL_AXES);
 }
 
-static mu_tensor *few_turns(mu_value *vars, void *arg)
+static mu_tensor *few_iterations(mu_value *vars, void *arg)
 {
     (void)arg;
     return mu_less(mu_at(vars, 0), mu_constant(MU_F64, 3));
 }
 
-static mu_value *turn(mu_value *vars, void *arg)
+static mu_value *iteration(mu_value *vars, void *arg)
 {
     (void)arg;
     mu_tensor *x = mu_at(vars, 1);
@@ -61,7 +61,7 @@ static mu_value *work(mu_value *arguments, void *arg)
 {
     mu_tape *tape = mu_tape_open();
     mu_tensor *x = mu_at(arguments, 0);
-    mu_value *looped = mu_while_loop(few_turns, turn, mu_list(mu_constant(MU_F64, 0), x, MU_END), arg,
+    mu_value *looped = mu_while_loop(few_iterations, iteration, mu_list(mu_constant(MU_F64, 0), x, MU_END), arg,
                                      .maximum_iterations = 4);
     mu_value *states = mu_scan(step, mu_list(x, MU_END), mu_list(total(x), MU_END), arg);
     mu_value *bent = mu_cond(mu_less(total(x), mu_constant(MU_F64, 0)), bend, shift, states, arg);

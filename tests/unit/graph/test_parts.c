@@ -153,14 +153,14 @@ static void any_blocks(void **state)
     for (size_t i = 0; i < MU_COUNT(chosen); i++)
         check_blocks(&chosen[i]);
     uint64_t random = 1;
-    for (int turn = 0; turn < 200; turn++) {
-        blocks all = {.n = 1 + turn % 24};
+    for (int iteration = 0; iteration < 200; iteration++) {
+        blocks all = {.n = 1 + iteration % 24};
         for (int i = 0; i < all.n; i++)
             for (int axis = 0; axis < 2; axis++) {
                 const int64_t dim = axis ? COLUMNS : ROWS;
                 block *b = &all.at[i];
                 random = random * 6364136223846793005u + 1442695040888963407u;
-                b->stride[axis] = turn % 3 == 0 && random >> 60 == 0 ? 2 : 1;
+                b->stride[axis] = iteration % 3 == 0 && random >> 60 == 0 ? 2 : 1;
                 b->begin[axis] = (int64_t)(random >> 33) % dim;
                 b->size[axis] =
                     (int64_t)(random >> 45) % ((dim - b->begin[axis] + b->stride[axis] - 1) / b->stride[axis] + 1);

@@ -55,7 +55,7 @@ typedef mu_status pass(mu_graph *graph);
 static void assert_pass(pass *run, mu_graph *graph, const char *before, const char *after)
 {
     assert_dump(graph, before);
-    for (int turn = 0; turn < 2; turn++) {
+    for (int iteration = 0; iteration < 2; iteration++) {
         assert_int_equal(run(graph), MU_OK);
         assert_int_equal(mu__pass_prune(graph), MU_OK);
         if (mu__graph_check(graph) != MU_OK)
@@ -150,13 +150,13 @@ static void signs_join_sums(void **state)
 static void shapes_and_types_are_changed_once(void **state)
 {
     (void)state;
-    static const mu_axes_attrs turn = {{3, {1, 2, 0}}}, back = {{3, {2, 0, 1}}};
+    static const mu_axes_attrs iteration = {{3, {1, 2, 0}}}, back = {{3, {2, 0, 1}}};
     static const mu_shape_attrs flat = {MU_DIMS(-1, 6)}, rows = {MU_DIMS(-1, 2)}, any = {MU_DIMS(-1, 5)};
     const mu_cast_attrs to_f16 = {MU_F16}, to_f64 = {MU_F64}, to_f32 = {MU_F32};
     mu_graph *graph = mu__graph_new("g");
     mu_edge x = input(graph, MU_F16, 3, (int64_t[]){-1, 2, 3});
-    mu_edge y = apply1(&mu_op_transpose, &turn, apply1(&mu_op_transpose, &turn, x));  // what back does
-    result(apply1(&mu_op_transpose, &turn, y));
+    mu_edge y = apply1(&mu_op_transpose, &iteration, apply1(&mu_op_transpose, &iteration, x)); // what back does
+    result(apply1(&mu_op_transpose, &iteration, y));
     result(apply1(&mu_op_transpose, &back, apply1(&mu_op_transpose, &back, x)));
     result(apply1(&mu_op_reshape, &rows, apply1(&mu_op_reshape, &flat, x)));
     result(apply1(&mu_op_reshape, &rows, apply1(&mu_op_reshape, &any, x)));  // refuses what is no multiple of 5

@@ -93,14 +93,14 @@ static mu_tensor *total(mu_tensor *x)
     return mu_reduce_sum(x, MU_ALL_AXES);
 }
 
-static mu_tensor *few_turns(mu_value *vars, void *arg)
+static mu_tensor *few_iterations(mu_value *vars, void *arg)
 {
     (void)arg;
     return mu_less(mu_add(mu_at(vars, 0), mu_multiply(mu_variable_read(v), mu_constant(MU_F64, .01))),
                    mu_constant(MU_F64, 4));
 }
 
-static mu_value *turn(mu_value *vars, void *arg)
+static mu_value *iteration(mu_value *vars, void *arg)
 {
     (void)arg;
     mu_tensor *i = mu_at(vars, 0), *x = mu_at(vars, 1), *before = mu_variable_read(v);
@@ -112,7 +112,7 @@ static mu_value *turn(mu_value *vars, void *arg)
 static mu_value *loop(mu_value *arguments, void *arg)
 {
     mu_value *vars = mu_list(mu_constant(MU_F64, 0), mu_at(arguments, 0), MU_END);
-    mu_value *out = mu_while_loop(few_turns, turn, vars, arg);
+    mu_value *out = mu_while_loop(few_iterations, iteration, vars, arg);
     return mu_list(mu_at(out, 0), mu_at(out, 1), mu_variable_read(v), MU_END);
 }
 

@@ -52,13 +52,13 @@ static mu_value *cosine_of_body(mu_value *arguments, void *arg)
     return mu_list(mu_cos(next(arg, mu_at(arguments, 0))), MU_END);
 }
 
-static mu_tensor *two_turns(mu_value *vars, void *arg)
+static mu_tensor *two_iterations(mu_value *vars, void *arg)
 {
     (void)arg;
     return mu_less(mu_at(vars, 0), mu_constant(MU_I64, 2));
 }
 
-static mu_value *turn(mu_value *vars, void *arg)
+static mu_value *iteration(mu_value *vars, void *arg)
 {
     return mu_list(mu_add(mu_at(vars, 0), mu_constant(MU_I64, 1)), next(arg, mu_at(vars, 1)), MU_END);
 }
@@ -96,7 +96,7 @@ static mu_tensor *columns_of_jacobian(const inside *in, mu_tensor *x)
 static mu_value *looped(inside *in, mu_tensor *x, unsigned choice)
 {
     mu_value *vars = mu_list(mu_constant(MU_I64, 0), x, MU_END);
-    mu_value *last = mu_while_loop(two_turns, turn, vars, in, .maximum_iterations = choice % 2 ? 4 : 0);
+    mu_value *last = mu_while_loop(two_iterations, iteration, vars, in, .maximum_iterations = choice % 2 ? 4 : 0);
     return last ? mu_list(mu_at(last, 1), MU_END) : NULL;
 }
 

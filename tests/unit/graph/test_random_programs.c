@@ -88,11 +88,11 @@ typedef struct inside {
     mu_tensor *around;
 } inside;
 
-static mu_tensor *bent(const inside *in, mu_tensor *x, unsigned turn)
+static mu_tensor *bent(const inside *in, mu_tensor *x, unsigned iteration)
 {
-    mu_tensor *y = unary[(in->i->p + turn) % MU_COUNT(unary)](x);
+    mu_tensor *y = unary[(in->i->p + iteration) % MU_COUNT(unary)](x);
     if (in->around)
-        y = binary[(in->i->q + turn) % MU_COUNT(binary)](y, in->around);
+        y = binary[(in->i->q + iteration) % MU_COUNT(binary)](y, in->around);
     if (!in->i->writes || mu_tensor_dtype(y) != MU_F32)
         return y;
     y = mu_multiply(y, mu_variable_read(cell));
@@ -110,13 +110,13 @@ static mu_value *other_body(mu_value *arguments, void *arg)
     return mu_list(bent(arg, mu_at(arguments, 0), 3), MU_END);
 }
 
-static mu_tensor *goes_on(mu_value *vars, void *arg)
+static mu_tensor *continues(mu_value *vars, void *arg)
 {
     const inside *in = arg;
     return mu_less(mu_at(vars, 0), mu_constant(MU_I64, in->i->c % 4));
 }
 
-static mu_value *turn(mu_value *vars, void *arg)
+static mu_value *iteration(mu_value *vars, void *arg)
 {
     return mu_list(mu_add(mu_at(vars, 0), mu_constant(MU_I64, 1)), bent(arg, mu_at(vars, 1), 0), MU_END);
 }
@@ -151,15 +151,15 @@ static bool fits(kind which, const mu_tensor *a, const mu_tensor *b)
 }
 
 // Has no gradient: outside of bodies nothing passes, where the gradient of a body passes zeros, which make NaN of NaN.
-static bool is_flat(const instruction *i, unsigned turn)
+static bool is_flat(const instruction *i, unsigned iteration)
 {
-    mu_tensor *(*const fn)(mu_tensor *) = unary[(i->p + turn) % MU_COUNT(unary)];
+    mu_tensor *(*const fn)(mu_tensor *) = unary[(i->p + iteration) % MU_COUNT(unary)];
     return fn == mu_sign || fn == mu_floor || fn == mu_ceil || fn == mu_round || fn == mu_stop_gradient ||
-           binary[(i->q + turn) % MU_COUNT(binary)] == mu_floor_divide;
+           binary[(i->q + iteration) % MU_COUNT(binary)] == mu_floor_divide;
 }
 
-// Whether a program with gradients leaves an instruction out. What returns its argument where shapes or turns are known
-// makes gradients that are added in another order.
+// Whether a program with gradients leaves an instruction out. What returns its argument where shapes or iterations are
+// known makes gradients that are added in another order.
 static bool left_out(const instruction *i)
 {
     return i->kind == LIKE || (i->kind == WHILE && i->c % 4 == 0) ||
@@ -176,7 +176,7 @@ static mu_tensor *with_bodies(const instruction *i, mu_tensor *a, mu_tensor *b, 
     switch (i->kind) {
     case COND: y = mu_cond(mu_reduce_any(c, MU_ALL_AXES), body, other_body, x, in); break;
     case WHILE:
-        y = mu_while_loop(goes_on, turn, mu_list(mu_constant(MU_I64, 0), a, MU_END), in,
+        y = mu_while_loop(continues, iteration, mu_list(mu_constant(MU_I64, 0), a, MU_END), in,
                           .maximum_iterations = i->p % 3 ? 0 : 2 + i->q % 3);
         at = 1;
         break;
@@ -389,7 +389,7 @@ static void make_program(program *p, mu_value *arguments)
         if (p->gradient && left_out(i))
             continue;
         i->around = i->kind >= COND && fits(i->kind, values[i->a], values[i->b]) &&
-                    !(p->gradient && (i->kind == WHILE || i->kind == MAP));  // whose turns add to its gradient
+                    !(p->gradient && (i->kind == WHILE || i->kind == MAP));  // whose iterations add to its gradient
         i->writes = i->kind >= COND && i->kind != VECTORIZED && i->kind != CUSTOM && draw(3) == 0;
         mu_tensor *made = applied(i, values[i->a], values[i->b], values[i->c]);
         if (mu_error_take().code == MU_OK && made && small(made))

@@ -66,7 +66,7 @@ static mu_status train_the_model(const mu_logs *logs, void *arg)
     return mu_error_code();
 }
 
-// Evaluating at the end of each epoch sees what validation sees, and the training goes on as if nobody had looked.
+// Evaluating at the end of each epoch sees what validation sees, and the training continues as if nobody had looked.
 static void callbacks_measure_the_model(void **state)
 {
     (void)state;

@@ -86,7 +86,7 @@ static void assert_like_undisturbed(mu_model *model, mu_history *history, int re
 }
 
 // Broken off after each step: saved every two steps or at the end of every epoch.
-static void goes_on_with_the_same_bits(void **state)
+static void continues_with_the_same_bits(void **state)
 {
     (void)state;
     for (int replicas = 0; replicas <= 2; replicas += 2)
@@ -164,7 +164,7 @@ static void a_signal_saves_the_step(void **state)
     }
 }
 
-static void steps_per_epoch_goes_on_in_the_data(void **state)
+static void steps_per_epoch_continues_in_the_data(void **state)
 {
     (void)state;
     int64_t n;
@@ -347,10 +347,10 @@ static void wrong_uses_say_what_is_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(goes_on_with_the_same_bits),
+        MODEL_TEST(continues_with_the_same_bits),
         MODEL_TEST(a_signal_saves_the_step),
         MODEL_TEST(test_case_ps_164),
-        MODEL_TEST(steps_per_epoch_goes_on_in_the_data),
+        MODEL_TEST(steps_per_epoch_continues_in_the_data),
         MODEL_TEST(four_replicas_go_on_as_three),
         MODEL_TEST(the_manager_keeps_the_latest_that_are_whole),
         MODEL_TEST(a_killed_save_leaves_the_one_before),
