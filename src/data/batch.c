@@ -16,7 +16,7 @@ typedef struct batch_state {
         mu_item *items;
         size_t n, capacity;
     } held;
-    mu_spares spares;
+    mu_buffer_cache buffer_cache;
     bool input_ended;
 } batch_state;
 
@@ -26,7 +26,7 @@ static void batch_close(mu_stage *stage)
     for (size_t i = 0; i < state->held.n; i++)
         mu__item_drop(&state->held.items[i]);
     mu__free(state->held.items);
-    mu__spares_free(&state->spares);
+    mu__buffer_cache_free(&state->buffer_cache);
 }
 
 // Reads until `wanted` items are held or the input ends.
@@ -62,8 +62,8 @@ static mu_value *stack_own(mu_stage *stage, int64_t n)
     if (by->n > 0)
         mu__division_rows(by, n, &begin, &end);
     if (end > begin)
-        return mu__stack(state->held.items + begin, end - begin, args->pad, &state->spares, stage->ops->name);
-    mu_value *like = mu__stack(state->held.items, 1, args->pad, &state->spares, stage->ops->name);
+        return mu__stack(state->held.items + begin, end - begin, args->pad, &state->buffer_cache, stage->ops->name);
+    mu_value *like = mu__stack(state->held.items, 1, args->pad, &state->buffer_cache, stage->ops->name);
     mu_value *empty = like != NULL ? mu__empty_like(like) : NULL;
     mu_release(like);
     return empty;
@@ -206,7 +206,7 @@ static mu_value *window_stack(mu_stage *stage)
         chosen[n++] = state->held.items[i];
     for (size_t i = 0; i < n; i++)
         mu_retain(chosen[i].value);
-    mu_value *value = mu__stack(chosen, (int64_t)n, false, &state->spares, "window");
+    mu_value *value = mu__stack(chosen, (int64_t)n, false, &state->buffer_cache, "window");
     for (size_t i = 0; i < n; i++)
         mu__item_drop(&chosen[i]);
     mu__free(chosen);

@@ -2,7 +2,7 @@
 //
 // One character at a time through a small buffer, one field at a time in another: no line is ever held, and a
 // field has a fixed limit. Numbers are read in the C locale, whatever the program's is.
-#include "data/files.h"
+#include "data/filenames.h"
 
 #include <errno.h>
 #include <locale.h>

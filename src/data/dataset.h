@@ -13,7 +13,7 @@
 
 #include <muster/data.h>
 
-// ---- Rows in memory (rows.c) --------------------------------------------------------------------
+// ---- Rows in memory (tensor_slices.c) -----------------------------------------------------------
 
 // One component of the elements of a source in memory: n rows as stored, handed out as `spec`.
 typedef struct mu_column {
@@ -165,7 +165,7 @@ struct mu_stage_ops {
     // share makes what all iterators of one dataset share (dataset->shared); a clone gets its own. Optional.
     mu_object *(*share)(void);
 
-    // What the division of a pipeline between workers asks (divide.c). All optional.
+    // What the division of a pipeline between workers asks (auto_shard.c). All optional.
     bool divided_before;  // hands elements on at the end of a pipeline: a division goes before it
     bool opens_files;     // reads the files that its input names
     bool makes_datasets;  // of every element, which may name a file
@@ -216,7 +216,7 @@ void mu__iterator_close(mu_iterator *iterator);
 #define MU_MAX_PREFETCH 65536
 #define MU_MAX_PARALLEL_CALLS 256
 
-// ---- Calling C code (calls.c) ----------------------------------------------------------------
+// ---- Calling C code (map_filter.c) -----------------------------------------------------------
 
 typedef struct mu_traced_map mu_traced_map;
 
@@ -248,7 +248,7 @@ mu_traced_map *mu__traced_map_new(mu_function *function);  // owned by the calle
 mu_value *mu__traced_map_spec(mu_traced_map *map, mu_value *element);
 mu_value *mu__traced_map_call(mu_traced_map *map, mu_value *element);
 
-// ---- The tensors of elements (leaves.c) ---------------------------------------------------------
+// ---- The tensors of elements (nest.c) -----------------------------------------------------------
 
 // The tensors of an element, borrowed. Errors: INVALID_ARGUMENT if a leaf is something else.
 typedef struct mu_leaves {
@@ -285,18 +285,18 @@ mu_value *mu__stack_spec(mu_value *spec, int64_t n, bool shapeless);
 mu_value *mu__empty_like(const mu_value *like);
 mu_value *mu__join(const mu_item *items, int n, const char *what);
 
-// ---- Stacking (stack.c) -------------------------------------------------------------------------
+// ---- Stacking (collate.c) -----------------------------------------------------------------------
 
 // Buffers of elements that were given out: one that nobody holds any more is used again, so that batches of
 // equal size touch the same memory.
-#define MU_SPARE_BUFFERS 8
-typedef struct mu_spares {
-    mu_buffer *buffers[MU_SPARE_BUFFERS];
-} mu_spares;
-void mu__spares_free(mu_spares *spares);
+#define MU_CACHED_BUFFERS 8
+typedef struct mu_buffer_cache {
+    mu_buffer *buffers[MU_CACHED_BUFFERS];
+} mu_buffer_cache;
+void mu__buffer_cache_free(mu_buffer_cache *buffer_cache);
 
 // mu__stack puts items along a new axis 0. Without `pad` shapes must agree; `what` names the stage in errors.
-mu_value *mu__stack(mu_item *items, int64_t n, bool pad, mu_spares *spares, const char *what);
+mu_value *mu__stack(mu_item *items, int64_t n, bool pad, mu_buffer_cache *buffer_cache, const char *what);
 
 // ---- Stages of other files ----------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ mu_dataset *mu__dataset_split(mu_dataset *dataset, int64_t pieces);
 // other must too, else INVALID_ARGUMENT. An index past the end just ends. Given to the pool.
 mu_dataset *mu__dataset_share(mu_dataset *dataset, int64_t n_shards, int64_t index);
 
-// ---- Between workers (divide.c) -----------------------------------------------------------------
+// ---- Between workers (auto_shard.c) -------------------------------------------------------------
 
 // Each gives this worker's part of a pipeline, to the pool; NULL on error. By rows every worker runs all of it and
 // keeps the rows of each batch that fall to it; `width` counts only there. By files: NOT_FOUND if a source reads none.

@@ -5,7 +5,7 @@
 #include "data/idx.h"
 
 #include "data/dataset.h"
-#include "data/stream.h"
+#include "data/file_stream.h"
 
 #include <errno.h>
 #include <pthread.h>

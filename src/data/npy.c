@@ -4,7 +4,7 @@
 // file. Big-endian elements are turned round; Fortran order is refused. Elements become tensors, and those rows.
 #include "data/dataset.h"
 #include "data/npy.h"
-#include "data/stream.h"
+#include "data/file_stream.h"
 
 #include <ctype.h>
 #include <zlib.h>

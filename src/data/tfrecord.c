@@ -4,7 +4,7 @@
 #include "data/tfrecord.h"
 
 #include "data/crc32c.h"
-#include "data/files.h"
+#include "data/filenames.h"
 
 #define FIRST_STEP ((size_t)1 << 20)
 

@@ -1,7 +1,7 @@
 // Stages that call C code for elements: generator, map, filter; and zip and enumerate, which only nest them.
 //
-// Every call has a pool of its own, and only its result leaves it. Datasets made by callbacks are in nested.c,
-// map with several threads in ahead.c, map by traced functions in traced.c.
+// Every call has a pool of its own, and only its result leaves it. Datasets made by callbacks are in interleave.c,
+// map with several threads in prefetch.c, map by traced functions in traced.c.
 #include "data/dataset.h"
 
 #include "base/callback.h"

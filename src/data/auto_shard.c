@@ -3,7 +3,7 @@
 // A pipeline is walked from its end and cloned as far as something changes; what lies before is shared. By rows
 // every worker runs the whole pipeline and keeps its own rows of each batch: of a batch over rows in memory only
 // those are gathered.
-#include "data/files.h"
+#include "data/filenames.h"
 
 // The same stage on another input; takes over `input`. Owned; NULL stays NULL.
 static mu_dataset *on_input(const mu_dataset *dataset, mu_dataset *input)

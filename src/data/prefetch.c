@@ -8,9 +8,9 @@ typedef struct prefetch_args {
     int64_t buffer_size;
 } prefetch_args;
 
-typedef struct ahead_state {
+typedef struct prefetch_state {
     mu_queue *queue;
-} ahead_state;
+} prefetch_state;
 
 static mu_status take_input(void *arg, mu_item *item, bool *end)
 {
@@ -31,7 +31,7 @@ static const mu_queue_ops map_ops = {.name = "map", .take = take_input, .make = 
 
 static mu_status prefetch_next(mu_stage *stage, mu_item *item, bool *end)
 {
-    ahead_state *state = stage->state;
+    prefetch_state *state = stage->state;
     const prefetch_args *args = stage->dataset->args;
     if (state->queue == NULL && (state->queue = mu__queue_open(&prefetch_ops, stage, args->buffer_size, 1)) == NULL)
         return mu_error_code();
@@ -40,7 +40,7 @@ static mu_status prefetch_next(mu_stage *stage, mu_item *item, bool *end)
 
 static mu_status parallel_map_next(mu_stage *stage, mu_item *item, bool *end)
 {
-    ahead_state *state = stage->state;
+    prefetch_state *state = stage->state;
     const mu_map_args *args = stage->dataset->args;
     if (state->queue == NULL &&
         (state->queue = mu__queue_open(&map_ops, stage, args->parallel_calls, (int)args->parallel_calls)) == NULL)
@@ -49,9 +49,9 @@ static mu_status parallel_map_next(mu_stage *stage, mu_item *item, bool *end)
 }
 
 // Once threads run, what they made is dropped one by one.
-static mu_status ahead_skip(mu_stage *stage, int64_t count, int64_t *skipped)
+static mu_status prefetch_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 {
-    ahead_state *state = stage->state;
+    prefetch_state *state = stage->state;
     if (state->queue == NULL)
         return mu__stage_skip(stage, 0, count, skipped);
     for (; *skipped < count; ++*skipped) {
@@ -65,37 +65,37 @@ static mu_status ahead_skip(mu_stage *stage, int64_t count, int64_t *skipped)
     return MU_OK;
 }
 
-static void ahead_close(mu_stage *stage)
+static void prefetch_close(mu_stage *stage)
 {
-    mu__queue_close(((ahead_state *)stage->state)->queue);
+    mu__queue_close(((prefetch_state *)stage->state)->queue);
 }
 
-static int64_t ahead_cardinality(const mu_dataset *dataset)
+static int64_t prefetch_cardinality(const mu_dataset *dataset)
 {
     return mu_dataset_cardinality(dataset->inputs[0]);
 }
 
 static const mu_stage_ops prefetch_stage = {
     .name = "prefetch",
-    .state_bytes = sizeof(ahead_state),
+    .state_bytes = sizeof(prefetch_state),
     .args_bytes = sizeof(prefetch_args),
     .next = prefetch_next,
-    .skip = ahead_skip,
-    .close = ahead_close,
-    .cardinality = ahead_cardinality,
+    .skip = prefetch_skip,
+    .close = prefetch_close,
+    .cardinality = prefetch_cardinality,
     .divided_before = true,
     .batch_size = mu__batch_size_of_inputs,
 };
 
 const mu_stage_ops mu__stage_parallel_map = {
     .name = "parallel_map",
-    .state_bytes = sizeof(ahead_state),
+    .state_bytes = sizeof(prefetch_state),
     .args_bytes = sizeof(mu_map_args),
     .owned = mu__map_owned,
     .next = parallel_map_next,
-    .skip = ahead_skip,
-    .close = ahead_close,
-    .cardinality = ahead_cardinality,
+    .skip = prefetch_skip,
+    .close = prefetch_close,
+    .cardinality = prefetch_cardinality,
     .spec = mu__map_result_spec,
 };
 

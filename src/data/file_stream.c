@@ -1,5 +1,5 @@
-// Files read from begin to end, plain or gzip (also several gzip members in a row); see stream.h.
-#include "data/stream.h"
+// Files read from begin to end, plain or gzip (also several gzip members in a row); see file_stream.h.
+#include "data/file_stream.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // A file read from begin to end, plain or gzip, without ever holding it whole.
-#ifndef MU_SRC_DATA_STREAM_H
-#define MU_SRC_DATA_STREAM_H
+#ifndef MU_SRC_DATA_FILE_STREAM_H
+#define MU_SRC_DATA_FILE_STREAM_H
 
 #include "base/base.h"
 

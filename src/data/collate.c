@@ -6,11 +6,11 @@
 
 // ---- Buffers used again -------------------------------------------------------------------------
 
-void mu__spares_free(mu_spares *spares)
+void mu__buffer_cache_free(mu_buffer_cache *buffer_cache)
 {
-    for (int i = 0; i < MU_SPARE_BUFFERS; i++)
-        mu_release(spares->buffers[i]);
-    *spares = (mu_spares){0};
+    for (int i = 0; i < MU_CACHED_BUFFERS; i++)
+        mu_release(buffer_cache->buffers[i]);
+    *buffer_cache = (mu_buffer_cache){0};
 }
 
 static bool unused(const mu_buffer *buffer)
@@ -19,11 +19,11 @@ static bool unused(const mu_buffer *buffer)
 }
 
 // Returns a buffer of these bytes that nobody else holds, with a reference for the caller.
-static mu_buffer *spare_buffer(mu_spares *spares, size_t bytes)
+static mu_buffer *cached_buffer(mu_buffer_cache *buffer_cache, size_t bytes)
 {
     int free_slot = -1;
-    for (int i = 0; i < MU_SPARE_BUFFERS; i++) {
-        mu_buffer *buffer = spares->buffers[i];
+    for (int i = 0; i < MU_CACHED_BUFFERS; i++) {
+        mu_buffer *buffer = buffer_cache->buffers[i];
         if (buffer != NULL && buffer->bytes == bytes && unused(buffer))
             return mu_retain(buffer);
         if (buffer == NULL || unused(buffer))
@@ -31,17 +31,17 @@ static mu_buffer *spare_buffer(mu_spares *spares, size_t bytes)
     }
     mu_buffer *fresh = mu__buffer_new(bytes);
     if (fresh != NULL && free_slot >= 0) {
-        mu_release(spares->buffers[free_slot]);
-        spares->buffers[free_slot] = mu_retain(fresh);
+        mu_release(buffer_cache->buffers[free_slot]);
+        buffer_cache->buffers[free_slot] = mu_retain(fresh);
     }
     return fresh;
 }
 
-static mu_tensor *stack_tensor(const mu_spec *spec, mu_spares *spares)
+static mu_tensor *stack_tensor(const mu_spec *spec, mu_buffer_cache *buffer_cache)
 {
     if (mu__shape_check(&spec->shape, "a stack of elements") != MU_OK)
         return NULL;
-    mu_buffer *buffer = spare_buffer(spares, mu__spec_bytes(spec));
+    mu_buffer *buffer = cached_buffer(buffer_cache, mu__spec_bytes(spec));
     mu_tensor *tensor = buffer != NULL ? mu__tensor_view(buffer, 0, spec->dtype, &spec->shape) : NULL;
     mu_release(buffer);
     return tensor;
@@ -199,12 +199,12 @@ static mu_status write_items(stack *s)
     return MU_OK;
 }
 
-static mu_status stack_outputs(stack *s, mu_spares *spares)
+static mu_status stack_outputs(stack *s, mu_buffer_cache *buffer_cache)
 {
     for (int leaf = 0; leaf < s->n_leaves; leaf++) {
         mu_spec whole = s->specs[leaf];
         MU_TRY(mu__add_axis(&whole, s->n));
-        mu_tensor *tensor = stack_tensor(&whole, spares);
+        mu_tensor *tensor = stack_tensor(&whole, buffer_cache);
         if (tensor == NULL)
             return mu_error_code();
         s->out.items[s->out.n++] = &tensor->object;
@@ -212,14 +212,14 @@ static mu_status stack_outputs(stack *s, mu_spares *spares)
     return MU_OK;
 }
 
-mu_value *mu__stack(mu_item *items, int64_t n, bool pad, mu_spares *spares, const char *what)
+mu_value *mu__stack(mu_item *items, int64_t n, bool pad, mu_buffer_cache *buffer_cache, const char *what)
 {
     stack s = {.items = items, .n = n, .pad = pad, .what = what};
     mu_value *value = NULL;
     mu_status status = MU_OK;
     MU_GO(first_specs(&s));
     MU_GO(fit_items(&s));
-    MU_GO(stack_outputs(&s, spares));
+    MU_GO(stack_outputs(&s, buffer_cache));
     MU_GO(write_items(&s));
     value = mu__value_pack(s.like, s.out.items, s.n_leaves);
 out:

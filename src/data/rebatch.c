@@ -4,14 +4,14 @@
 // the borders of batches, split cuts each batch for itself into equally many pieces, empty ones included.
 #include "data/dataset.h"
 
-typedef struct pieces_state {
+typedef struct rebatch_state {
     mu_value *batch;     // being cut; NULL: take the next one
     mu_leaves leaves;    // of batch
     int64_t rows, at;    // of batch: how many, and the next
     int64_t piece;       // rebatch, split: number of the next piece
-} pieces_state;
+} rebatch_state;
 
-static void drop_batch(pieces_state *state)
+static void drop_batch(rebatch_state *state)
 {
     mu__leaves_free(&state->leaves);
     mu_release(state->batch);
@@ -19,14 +19,14 @@ static void drop_batch(pieces_state *state)
     state->rows = state->at = 0;
 }
 
-static void pieces_close(mu_stage *stage)
+static void rebatch_close(mu_stage *stage)
 {
     drop_batch(stage->state);
 }
 
 static mu_status measure(mu_stage *stage)
 {
-    pieces_state *state = stage->state;
+    rebatch_state *state = stage->state;
     MU_TRY(mu__leaves_of(state->batch, &state->leaves));
     for (int i = 0; i < state->leaves.n; i++) {
         const mu_shape *shape = &mu__leaf(&state->leaves, i)->shape;
@@ -46,7 +46,7 @@ static mu_status measure(mu_stage *stage)
 
 static mu_status take_batch(mu_stage *stage, bool *end)
 {
-    pieces_state *state = stage->state;
+    rebatch_state *state = stage->state;
     mu_item item;
     drop_batch(state);
     MU_TRY(mu__stage_next(stage, 0, &item, end));
@@ -72,7 +72,7 @@ mu_tensor *mu__row_view(const mu_tensor *tensor, int64_t begin, int64_t n, bool 
     return mu__tensor_view(tensor->buffer, offset, tensor->dtype, &shape);
 }
 
-static mu_value *view_value(const pieces_state *state, int64_t n, bool cut)
+static mu_value *view_value(const rebatch_state *state, int64_t n, bool cut)
 {
     mu_leaves views;
     bool ok = mu__build_begin(&views, state->leaves.n);
@@ -94,7 +94,7 @@ static mu_status forget_rows(mu_spec *leaf, int64_t number)
 
 static mu_status unbatch_next(mu_stage *stage, mu_item *item, bool *end)
 {
-    pieces_state *state = stage->state;
+    rebatch_state *state = stage->state;
     while (state->at == state->rows) {
         MU_TRY(take_batch(stage, end));
         if (*end)
@@ -119,9 +119,9 @@ static mu_value *unbatch_spec(const mu_dataset *dataset)
 
 static const mu_stage_ops unbatch_stage = {
     .name = "unbatch",
-    .state_bytes = sizeof(pieces_state),
+    .state_bytes = sizeof(rebatch_state),
     .next = unbatch_next,
-    .close = pieces_close,
+    .close = rebatch_close,
     .spec = unbatch_spec,
 };
 
@@ -150,7 +150,7 @@ typedef struct collected {
 
 static mu_status collect(mu_stage *stage, int64_t wanted, collected *piece)
 {
-    pieces_state *state = stage->state;
+    rebatch_state *state = stage->state;
     bool end = false;
     while (piece->rows < wanted) {
         if (state->at == state->rows) {
@@ -174,7 +174,7 @@ static mu_status collect(mu_stage *stage, int64_t wanted, collected *piece)
 // An empty batch is made like the batch being cut, or like the spec when none was read yet.
 static mu_value *empty_batch(mu_stage *stage)
 {
-    pieces_state *state = stage->state;
+    rebatch_state *state = stage->state;
     bool end = false;
     if (state->batch == NULL) {
         mu_value *spec = mu__dataset_spec(stage->dataset->inputs[0]);
@@ -188,7 +188,7 @@ static mu_value *empty_batch(mu_stage *stage)
 
 static mu_status rebatch_next(mu_stage *stage, mu_item *item, bool *end)
 {
-    pieces_state *state = stage->state;
+    rebatch_state *state = stage->state;
     const rebatch_args *args = stage->dataset->args;
     int64_t wanted = args->sizes.items[state->piece++ % args->sizes.n];
     if (wanted == 0) {
@@ -220,11 +220,11 @@ static mu_value *rebatch_spec(const mu_dataset *dataset)
 
 static const mu_stage_ops rebatch_stage = {
     .name = "rebatch",
-    .state_bytes = sizeof(pieces_state),
+    .state_bytes = sizeof(rebatch_state),
     .args_bytes = sizeof(rebatch_args),
     .owned = rebatch_owned,
     .next = rebatch_next,
-    .close = pieces_close,
+    .close = rebatch_close,
     .spec = rebatch_spec,
 };
 
@@ -255,7 +255,7 @@ typedef struct split_args {
 
 static mu_status split_next(mu_stage *stage, mu_item *item, bool *end)
 {
-    pieces_state *state = stage->state;
+    rebatch_state *state = stage->state;
     const int64_t pieces = ((const split_args *)stage->dataset->args)->pieces;
     if (state->piece % pieces == 0) {
         MU_TRY(take_batch(stage, end));
@@ -283,10 +283,10 @@ static mu_value *split_spec(const mu_dataset *dataset)
 
 static const mu_stage_ops split_stage = {
     .name = "split",
-    .state_bytes = sizeof(pieces_state),
+    .state_bytes = sizeof(rebatch_state),
     .args_bytes = sizeof(split_args),
     .next = split_next,
-    .close = pieces_close,
+    .close = rebatch_close,
     .cardinality = split_cardinality,
     .spec = split_spec,
 };
