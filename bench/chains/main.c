@@ -1,6 +1,6 @@
 // Times element-wise functions as one chain and op by op, on one core: what is saved is memory traffic. Best of
-// many: other programs on the machine disturb a time only upwards. Usage: bench_chains.
-#include "engine/cpu/chain.h"
+// many: other programs on the machine disturb a time only upwards. Usage: bench_fusions.
+#include "engine/cpu/fusion.h"
 #include "engine/engine.h"
 
 #include <muster/nn.h>
@@ -75,7 +75,7 @@ static mu_status compare(mu_device *device, const char *name, formula *of, int64
     mu_traced traced;
     MU_TRY(mu__trace_run(name, call, &of, arguments, specs, true, &traced));
     mu_graph *chained = mu__graph_clone(traced.graph);
-    if (!chained || mu__chain_fuse(chained) != MU_OK)
+    if (!chained || mu__fusion_fuse(chained) != MU_OK)
         return mu_error_code();
     const double one_by_one = best_time(device, traced.graph, in), together = best_time(device, chained, in);
     printf("%-26s %10lld elements  op by op %9.2f us  chain %9.2f us  ratio %.2f\n", name, (long long)n,

@@ -4,18 +4,18 @@
 
 #include "kernels/simd.h"
 
-enum { CHAINS = 12, TURNS = 4096 };
+enum { FUSIONS = 12, TURNS = 4096 };
 
 double run_peak(volatile float *sink)
 {
-    mu_vf acc[CHAINS], factor = v_splat(0.999f + *sink * 0), term = v_splat(1e-3f);
-    for (int i = 0; i < CHAINS; i++)
+    mu_vf acc[FUSIONS], factor = v_splat(0.999f + *sink * 0), term = v_splat(1e-3f);
+    for (int i = 0; i < FUSIONS; i++)
         acc[i] = v_splat((float)i);
     for (int turn = 0; turn < TURNS; turn++)
-        for (int i = 0; i < CHAINS; i++)
+        for (int i = 0; i < FUSIONS; i++)
             acc[i] = acc[i] * factor + term;
-    for (int i = 1; i < CHAINS; i++)
+    for (int i = 1; i < FUSIONS; i++)
         acc[0] += acc[i];
     *sink = acc[0][0];
-    return 2.0 * CHAINS * MU_LANES * TURNS;
+    return 2.0 * FUSIONS * MU_LANES * TURNS;
 }

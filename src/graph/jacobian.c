@@ -1,5 +1,5 @@
 // Jacobians by one gradient per element, as a loop over unit vectors; directional derivatives by two gradients.
-#include "graph/map.h"
+#include "graph/map_fn.h"
 
 #include <muster/ops.h>
 

@@ -2,7 +2,7 @@
 //
 // Outside of traces a loop calls its callbacks iteration by iteration, so tapes hear of every op. In a trace the body
 // is traced once (again with unknown dimensions if a value's shape changes) and becomes one while_loop node.
-#include "graph/map.h"
+#include "graph/map_fn.h"
 
 #include <muster/ops.h>
 

@@ -20,11 +20,11 @@ typedef struct places {
     int in, out;
 } places;
 
-typedef struct purifying {
+typedef struct functionalizing {
     mu_copying copy;
     const states *states;
     mu_edge *now;            // the value that each of them has at this point
-} purifying;
+} functionalizing;
 
 static void forget_states(states *s)
 {
@@ -95,7 +95,7 @@ static mu_status states_of_graph(const mu_graph *graph, states *s)
     return status;
 }
 
-static mu_edge *value_of(const purifying *p, const mu_resource *resource)
+static mu_edge *value_of(const functionalizing *p, const mu_resource *resource)
 {
     int i = 0;
     while (i < p->states->n - 1 && p->states->at[i] != resource)
@@ -111,7 +111,7 @@ static bool same_spec(const mu_spec *a, const mu_spec *b)
 }
 
 // Assignments need no op of their own where types and shapes are surely equal; elsewhere `out` gets none.
-static mu_status short_form(const purifying *p, const mu_node *node, const mu_edge *in, mu_edge *out)
+static mu_status short_form(const functionalizing *p, const mu_node *node, const mu_edge *in, mu_edge *out)
 {
     const mu_op *op = node->op == &mu_op_assign_add_variable ? &mu_op_add
                     : node->op == &mu_op_assign_sub_variable ? &mu_op_subtract : NULL;
@@ -127,7 +127,7 @@ static mu_status short_form(const purifying *p, const mu_node *node, const mu_ed
     return out->node ? MU_OK : mu_error_code();
 }
 
-static mu_status put_effect(const purifying *p, const mu_node *node, mu_edge *in)
+static mu_status put_effect(const functionalizing *p, const mu_node *node, mu_edge *in)
 {
     mu_resource *const *resources = p->copy.from->resources.items;
     const mu_op *pure = mu__pure_op(node->op);
@@ -209,7 +209,7 @@ static mu_status pure_bodies(const mu_node *node, const states *s, body_attrs *a
 }
 
 // The old inputs with the states among them.
-static void put_states(const purifying *p, const states *s, int n_in, int at, mu_edge *in)
+static void put_states(const functionalizing *p, const states *s, int n_in, int at, mu_edge *in)
 {
     int behind = n_in + s->n_written;
     memmove(in + at + s->n_written, in + at, sizeof *in * (size_t)(n_in - at));
@@ -217,7 +217,7 @@ static void put_states(const purifying *p, const states *s, int n_in, int at, mu
         in[s->written[i] ? at++ : behind++] = *value_of(p, s->at[i]);
 }
 
-static mu_status put_bodies(const purifying *p, const mu_node *node, const states *s, mu_edge *in)
+static mu_status put_bodies(const functionalizing *p, const mu_node *node, const states *s, mu_edge *in)
 {
     body_attrs attrs;
     places at = {0};
@@ -244,7 +244,7 @@ static mu_status put_bodies(const purifying *p, const mu_node *node, const state
     return status;
 }
 
-static mu_status put_control(const purifying *p, const mu_node *node, mu_edge *in)
+static mu_status put_control(const functionalizing *p, const mu_node *node, mu_edge *in)
 {
     states s = {0};
     mu_status status = states_of_node(node, &s);
@@ -256,7 +256,7 @@ static mu_status put_control(const purifying *p, const mu_node *node, mu_edge *i
 
 // ---- Graphs -------------------------------------------------------------------------------------
 
-static mu_status put_node(const purifying *p, const mu_node *node)
+static mu_status put_node(const functionalizing *p, const mu_node *node)
 {
     if (node->op == &mu_op_read_variable) {
         *mu__copy_place(&p->copy, node, 0) = *value_of(p, p->copy.from->resources.items[node->resources[0]]);
@@ -272,7 +272,7 @@ static mu_status put_node(const purifying *p, const mu_node *node)
     return status;
 }
 
-static mu_status take_states(const purifying *p, bool written)
+static mu_status take_states(const functionalizing *p, bool written)
 {
     for (int i = 0; i < p->states->n; i++) {
         const mu_resource *resource = p->states->at[i];
@@ -285,7 +285,7 @@ static mu_status take_states(const purifying *p, bool written)
     return MU_OK;
 }
 
-static mu_status take_inputs(const purifying *p, int at)
+static mu_status take_inputs(const functionalizing *p, int at)
 {
     const mu_graph *from = p->copy.from;
     for (int i = 0; i <= (int)from->inputs.n; i++) {
@@ -302,7 +302,7 @@ static mu_status take_inputs(const purifying *p, int at)
     return take_states(p, false);
 }
 
-static mu_status give_outputs(const purifying *p, int at)
+static mu_status give_outputs(const functionalizing *p, int at)
 {
     const mu_graph *from = p->copy.from;
     mu_graph *to = p->copy.to;
@@ -317,7 +317,7 @@ static mu_status give_outputs(const purifying *p, int at)
     return MU_OK;
 }
 
-static mu_status purify(const purifying *p, places at)
+static mu_status functionalize(const functionalizing *p, places at)
 {
     const mu_graph *from = p->copy.from;
     MU_TRY(take_inputs(p, at.in));
@@ -329,9 +329,9 @@ static mu_status purify(const purifying *p, places at)
 
 static mu_graph *pure_graph(const mu_graph *graph, const states *s, places at)
 {
-    purifying p = {.states = s, .now = mu__calloc((size_t)s->n + 1, sizeof *p.now)};
+    functionalizing p = {.states = s, .now = mu__calloc((size_t)s->n + 1, sizeof *p.now)};
     mu_graph *pure = p.now ? mu__graph_new(graph->name) : NULL;
-    const bool whole = pure && mu__copy_begin(&p.copy, graph, pure) == MU_OK && purify(&p, at) == MU_OK;
+    const bool whole = pure && mu__copy_begin(&p.copy, graph, pure) == MU_OK && functionalize(&p, at) == MU_OK;
     mu__copy_end(&p.copy);
     mu__free(p.now);
     if (whole)

@@ -12,13 +12,13 @@ typedef struct vectorizing {
     const mu_graph *graph;
     mu_tensor *elem;     // one of the arguments, which has as many rows as all
     int *first;          // of each node's values
-    mu_rows *values;
+    mu_vector_rows *values;
 } vectorizing;
 
 // One op for one row, inside the loop that stands in for a rule.
 typedef struct row_by_row {
     const mu_node *node;
-    const mu_rows *in;
+    const mu_vector_rows *in;
 } row_by_row;
 
 static mu_value *apply_to_row(mu_value *element, void *arg)
@@ -40,7 +40,7 @@ static mu_value *apply_to_row(mu_value *element, void *arg)
     return result;
 }
 
-static mu_status loop_over_rows(const mu_node *node, const mu_rows *in, mu_tensor **out)
+static mu_status loop_over_rows(const mu_node *node, const mu_vector_rows *in, mu_tensor **out)
 {
     row_by_row r = {.node = node, .in = in};
     mu_value **items = mu__calloc((size_t)node->n_in + 1, sizeof *items);
@@ -94,7 +94,7 @@ static mu_status draw_for_rows(const vectorizing *v, const mu_node *node, mu_ten
     return *out ? MU_OK : mu_error_code();
 }
 
-static mu_status for_all(const mu_node *node, const mu_rows *in, mu_tensor **out)
+static mu_status for_all(const mu_node *node, const mu_vector_rows *in, mu_tensor **out)
 {
     bool done = false;
     // A check of all rows is one of each.
@@ -109,7 +109,7 @@ static mu_status for_all(const mu_node *node, const mu_rows *in, mu_tensor **out
 
 static mu_status do_node(const vectorizing *v, mu_node *node)
 {
-    mu_rows *in = mu__calloc((size_t)node->n_in + 1, sizeof *in), *values = v->values + v->first[node->id];
+    mu_vector_rows *in = mu__calloc((size_t)node->n_in + 1, sizeof *in), *values = v->values + v->first[node->id];
     mu_tensor **plain = mu__calloc((size_t)(node->n_in + node->n_out) + 1, sizeof *plain), **out = plain + node->n_in;
     mu_status status = in && plain ? MU_OK : MU_RESOURCE_EXHAUSTED;
     bool rows = false;
@@ -124,7 +124,7 @@ static mu_status do_node(const vectorizing *v, mu_node *node)
     } else if (status == MU_OK)
         status = rows ? for_all(node, in, out) : once(v, node, plain, out);
     for (int i = 0; status == MU_OK && i < node->n_out; i++)
-        values[i] = (mu_rows){.at = out[i], .rows = rows};
+        values[i] = (mu_vector_rows){.at = out[i], .rows = rows};
     mu__free(in);
     mu__free(plain);
     return status;
@@ -143,7 +143,7 @@ static mu_status do_at_its_line(const vectorizing *v, mu_node *node)
 }
 
 // A result that depends on no row is the same for all.
-static mu_tensor *with_rows(const mu_rows *x, mu_tensor *elem)
+static mu_tensor *with_rows(const mu_vector_rows *x, mu_tensor *elem)
 {
     mu_shape shape = {.rank = x->at->shape.rank + 1, .dims = {elem->shape.dims[0]}};
     if (x->rows)
@@ -164,12 +164,12 @@ static mu_status do_all(vectorizing *v, const mu_body_trace *body, const mu_tens
     const mu_graph *graph = v->graph;
     for (size_t i = 0; i < graph->inputs.n; i++)
         v->values[v->first[graph->inputs.items[i]->id]] =
-            i < (size_t)elems->n ? (mu_rows){.at = elems->at[i], .rows = true}
-                                 : (mu_rows){.at = body->trace.captured.items[i - (size_t)elems->n].tensor};
+            i < (size_t)elems->n ? (mu_vector_rows){.at = elems->at[i], .rows = true}
+                                 : (mu_vector_rows){.at = body->trace.captured.items[i - (size_t)elems->n].tensor};
     for (size_t i = 0; i < graph->nodes.n; i++) {
         mu_node *node = graph->nodes.items[i];
         if (node->op == &mu_op_constant)
-            v->values[v->first[i]] = (mu_rows){.at = ((const mu_constant_attrs *)node->attrs)->tensor};
+            v->values[v->first[i]] = (mu_vector_rows){.at = ((const mu_constant_attrs *)node->attrs)->tensor};
         else if (node->op != &mu_op_input)
             MU_TRY(do_at_its_line(v, node));
     }

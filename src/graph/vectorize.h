@@ -2,16 +2,16 @@
 #ifndef MU_SRC_GRAPH_VECTORIZE_H
 #define MU_SRC_GRAPH_VECTORIZE_H
 
-#include "graph/map.h"
+#include "graph/map_fn.h"
 
 // A value while a function of one row is done for all: with `rows` it has a first axis more than the function saw.
-typedef struct mu_rows {
+typedef struct mu_vector_rows {
     mu_tensor *at;
     bool rows;
-} mu_rows;
+} mu_vector_rows;
 
 // mu__vectorize_node does what `node` does to one row for all of them; at least one input has rows. `done` says whether
 // there is a rule for it: then every output has rows. Outputs belong to the pool.
-mu_status mu__vectorize_node(const mu_node *node, const mu_rows *in, mu_tensor **out, bool *done);
+mu_status mu__vectorize_node(const mu_node *node, const mu_vector_rows *in, mu_tensor **out, bool *done);
 
 #endif

@@ -10,7 +10,7 @@
 
 typedef struct site {
     const mu_node *node;
-    const mu_rows *in;
+    const mu_vector_rows *in;
     mu_tensor **out;
     int64_t n_rows;      // MU_UNKNOWN in a trace that does not know
 } site;
@@ -18,7 +18,7 @@ typedef struct site {
 // A rule returns whether it took the case; errors are recorded.
 typedef bool rule(const site *s);
 
-static int own_rank(const mu_rows *x)
+static int own_rank(const mu_vector_rows *x)
 {
     return x->at->shape.rank - x->rows;
 }
@@ -30,7 +30,7 @@ static bool apply(const site *s, const void *attrs, mu_tensor *const *in)
 }
 
 // The tensor with ones behind its row axis, so that its own axes are the last of `rank`.
-static mu_tensor *aligned(const mu_rows *x, int rank)
+static mu_tensor *aligned(const mu_vector_rows *x, int rank)
 {
     mu_tensor *at = x->at;
     for (int i = own_rank(x); x->rows && i < rank && at; i++)
@@ -194,7 +194,7 @@ static bool adds_bias(const site *s)
 {
     if (!s->in[1].rows)
         return last_axes(s);
-    const mu_rows x = s->in[0];
+    const mu_vector_rows x = s->in[0];
     s->out[0] = mu_add(x.rows ? x.at : mu_expand_dims(x.at, 0), aligned(&s->in[1], own_rank(&x)));
     return true;
 }
@@ -336,7 +336,7 @@ static rule *rule_of(const mu_op *op)
     return op->flags & MU_OP_ELEMENTWISE ? broadcasts : NULL;
 }
 
-mu_status mu__vectorize_node(const mu_node *node, const mu_rows *in, mu_tensor **out, bool *done)
+mu_status mu__vectorize_node(const mu_node *node, const mu_vector_rows *in, mu_tensor **out, bool *done)
 {
     rule *found = rule_of(node->op);
     site s = {.node = node, .in = in, .out = out, .n_rows = MU_UNKNOWN};

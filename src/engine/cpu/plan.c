@@ -420,7 +420,7 @@ static mu_status place_shared(mu_plan *plan, block *blocks)
         bucket *k = &plan->buckets[b];
         blocks[b] = (block){.bytes = k->bytes, .first = k->first, .last = k->last, .offset = &k->shared};
     }
-    return mu__layout(blocks, plan->n_buckets, &plan->shared_bytes);
+    return mu__memory_plan(blocks, plan->n_buckets, &plan->shared_bytes);
 }
 
 static mu_status place(mu_plan *plan)
@@ -431,7 +431,7 @@ static mu_status place(mu_plan *plan)
         return MU_RESOURCE_EXHAUSTED;
     fill_buckets(plan, false);
     int n = collect_blocks(plan, blocks);
-    MU_TRY(mu__layout(blocks, n, &plan->arena_bytes));
+    MU_TRY(mu__memory_plan(blocks, n, &plan->arena_bytes));
     fill_buckets(plan, true);
     return place_shared(plan, blocks);
 }
@@ -457,7 +457,7 @@ static mu_status build(mu_plan *plan, const mu_spec *inputs)
     MU_TRY(number_values(plan));
     MU_TRY(specialise(plan, inputs));
     if (plan->break_at >= 0)
-        return mu__tail_new(plan, inputs);
+        return mu__dynamic_new(plan, inputs);
     find_lifetimes(plan);
     MU_TRY(share_memory(plan));
     MU_TRY(find_results(plan));
@@ -493,7 +493,7 @@ void mu__cpu_free(mu_plan *plan)
             s->node->op->cpu.release(s->kernel.state);
         mu__control_free(s->control);
     }
-    mu__tail_free(plan->tail);
+    mu__dynamic_free(plan->dynamic_plan);
     mu_release(plan->graph);
     mu__arena_free(&plan->memory);
     mu__free(plan);
@@ -502,8 +502,8 @@ void mu__cpu_free(mu_plan *plan)
 size_t mu__cpu_bytes(const mu_plan *plan)
 {
     size_t inside = 0;
-    if (plan->tail)
-        return mu__tail_bytes(plan->tail);
+    if (plan->dynamic_plan)
+        return mu__dynamic_bytes(plan->dynamic_plan);
     for (int i = 0; i < plan->n_steps; i++)
         if (plan->steps[i].control)
             inside = MU_MAX(inside, mu__control_bytes(plan->steps[i].control));

@@ -95,7 +95,7 @@ struct mu_plan {
     size_t shared_bytes;    // of all buckets
     char *shared;           // memory of the collective that they lie in during a run; NULL: in the arena
     int break_at;           // node behind which the plan continues as `tail`; -1: none
-    struct tail *tail;
+    struct dynamic_plan *dynamic_plan;
 };
 
 // What one run of a plan, or of a body in one, is given. Borrowed for the run.
@@ -108,24 +108,24 @@ typedef struct cpu_call {
     int depth;                        // of bodies around
 } cpu_call;
 
-// A block of memory needed from step `first` to step `last`; layout.c finds its place.
+// A block of memory needed from step `first` to step `last`; memory_plan.c finds its place.
 typedef struct block {
     size_t bytes;
     int first, last;
     size_t *offset;         // where to write it
 } block;
 
-// mu__layout places blocks so that those alive together do not overlap, the largest first (greedy by size:
+// mu__memory_plan places blocks so that those alive together do not overlap, the largest first (greedy by size:
 // Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020); `total` gets the
 // bytes needed.
-mu_status mu__layout(block *blocks, int n, size_t *total);
+mu_status mu__memory_plan(block *blocks, int n, size_t *total);
 
 static inline int mu__value_index(const mu_plan *plan, mu_edge edge)
 {
     return plan->first_value[edge.node->id] + edge.output;
 }
 
-// mu__cpu_lower returns a copy of the graph with fused rows in place of what is bound by memory (fuse.c).
+// mu__cpu_lower returns a copy of the graph with fused rows in place of what is bound by memory (fuse_patterns.c).
 mu_graph *mu__cpu_lower(const mu_graph *graph);
 mu_plan *mu__cpu_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs);
 mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args);
@@ -148,7 +148,7 @@ mu_status mu__overlap_start(const mu_plan *plan, const step *s, void *data);
 mu_status mu__overlap_wait(const mu_plan *plan, int first, const cpu_call *call);
 void mu__overlap_abandon(const mu_plan *plan, const cpu_call *call);
 
-// ---- Plans in plans (nested.c, control.c, tail.c) -----------------------------------------------
+// ---- Plans in plans (plan_cache.c, control_run.c, dynamic_shapes.c) -----------------------------
 
 // A graph with its plans for the shapes that were seen; the least recently used goes.
 enum { NESTED_PLANS = 16 };
@@ -172,16 +172,16 @@ void mu__control_free(struct control *control);
 size_t mu__control_bytes(const struct control *control);
 bool mu__is_control(const mu_op *op);
 
-// mu__control_new keeps a node's bodies for runs with shapes that are not known before; mu__control_measured is such a
+// mu__control_new keeps a node's bodies for runs with shapes that are not known before; mu__control_dynamic is such a
 // run: `in` are the node's inputs with their specs, `out` gets owned tensors.
 struct control *mu__control_new(mu_device *device, const mu_node *node);
-mu_status mu__control_measured(struct control *control, const cpu_call *call, void *const *in, const mu_spec *specs,
-                               mu_tensor **out);
+mu_status mu__control_dynamic(struct control *control, const cpu_call *call, void *const *in, const mu_spec *specs,
+                              mu_tensor **out);
 
-// mu__tail_new cuts a plan behind plan->break_at; mu__tail_call runs both parts and the op between.
-mu_status mu__tail_new(mu_plan *plan, const mu_spec *inputs);
-mu_status mu__tail_call(mu_plan *plan, const cpu_call *call);
-void mu__tail_free(struct tail *tail);
-size_t mu__tail_bytes(const struct tail *tail);
+// mu__dynamic_new cuts a plan behind plan->break_at; mu__dynamic_call runs both parts and the op between.
+mu_status mu__dynamic_new(mu_plan *plan, const mu_spec *inputs);
+mu_status mu__dynamic_call(mu_plan *plan, const cpu_call *call);
+void mu__dynamic_free(struct dynamic_plan *dynamic_plan);
+size_t mu__dynamic_bytes(const struct dynamic_plan *dynamic_plan);
 
 #endif

@@ -47,7 +47,7 @@ typedef struct mu_pjrt_client {
 mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind);
 void mu__pjrt_client_free(mu_pjrt_client *client);  // after its devices' threads
 
-// ---- Programs (parts.c, emit.c) -----------------------------------------------------------------
+// ---- Programs (partition.c, emit.c) -------------------------------------------------------------
 
 // What a program takes and leaves is known by slots: output i of a node is slot mu_pjrt_parts.first[node] + i.
 typedef struct mu_pjrt_part {
@@ -76,7 +76,7 @@ typedef struct mu_pjrt_text {
 mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replica,
                         mu_pjrt_text *texts, mu_spec *specs);
 
-// ---- Plans (run.c) ------------------------------------------------------------------------------
+// ---- Plans (run_plan.c) -------------------------------------------------------------------------
 
 extern const mu_engine mu__engine_pjrt;
 

@@ -62,7 +62,7 @@ typedef struct chain {
     mu_tensor *constant;
 } chain;
 
-static mu_value *assign_chain(mu_value *arguments, void *arg)
+static mu_value *assign_fusion(mu_value *arguments, void *arg)
 {
     (void)arguments;
     const chain *c = arg;
@@ -73,7 +73,7 @@ static mu_value *assign_chain(mu_value *arguments, void *arg)
 }
 
 // The delta is put together first, then applied to each component; reads in between see it.
-static void chains_of_assignments_agree(void **state)
+static void fusions_of_assignments_agree(void **state)
 {
     (void)state;
     // Three replicas, from 10: ids 0, 1, 2.
@@ -89,7 +89,7 @@ static void chains_of_assignments_agree(void **state)
             chain c = {variable_of(strategy, mu_constant(MU_F64, 10), MU_SYNCHRONIZATION_ON_WRITE,
                                    (mu_variable_aggregation)aggregation),
                        NULL};
-            mu_value *seen = run(strategy, traced, assign_chain, &c);
+            mu_value *seen = run(strategy, traced, assign_fusion, &c);
             for (int r = 0; r < 3; r++) {
                 assert_true(on_replica(strategy, seen, r) == wanted[aggregation][r]);
                 assert_true(component(c.variable, r) == wanted[aggregation][r]);
@@ -263,7 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(integer_sums_truncate),
         MODEL_TEST(on_read_means_of_integers_are_fractions),
-        MODEL_TEST(chains_of_assignments_agree),
+        MODEL_TEST(fusions_of_assignments_agree),
         MODEL_TEST(tensors_from_outside_are_one_value),
         MODEL_TEST(scatters_outside_touch_every_copy_once),
         MODEL_TEST(scatters_take_unequal_numbers),

@@ -229,8 +229,8 @@ static mu_status collect(const mu_plan *plan, const cpu_call *call, char *arena)
 
 mu_status mu__cpu_call(mu_plan *plan, const cpu_call *call)
 {
-    if (plan->tail)
-        return mu__tail_call(plan, call);
+    if (plan->dynamic_plan)
+        return mu__dynamic_call(plan, call);
     mu_status status = MU_RESOURCE_EXHAUSTED;
     char *arena = device_arena(plan->device, call->depth, plan->arena_bytes);
     int done = -1;

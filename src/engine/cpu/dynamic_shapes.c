@@ -7,7 +7,7 @@
 #include "engine/cpu/plan.h"
 #include "ops/loops.h"
 
-struct tail {
+struct dynamic_plan {
     const mu_node *node;       // of the whole graph
     mu_plan *head;
     nested *rest;
@@ -27,33 +27,33 @@ static bool is_free(const mu_node *node)  // needs no value to pass over the cut
     return node->op == &mu_op_input || node->op == &mu_op_constant;
 }
 
-static int find_live(const struct tail *tail, mu_edge edge)
+static int find_live(const struct dynamic_plan *dynamic_plan, mu_edge edge)
 {
-    for (int i = 0; i < tail->n_live; i++)
-        if (tail->live[i].node == edge.node && tail->live[i].output == edge.output)
+    for (int i = 0; i < dynamic_plan->n_live; i++)
+        if (dynamic_plan->live[i].node == edge.node && dynamic_plan->live[i].output == edge.output)
             return i;
     return -1;
 }
 
-static void add_live(struct tail *tail, mu_edge edge)
+static void add_live(struct dynamic_plan *dynamic_plan, mu_edge edge)
 {
-    if (edge.node->id < tail->node->id && !is_free(edge.node) && find_live(tail, edge) < 0)
-        tail->live[tail->n_live++] = edge;
+    if (edge.node->id < dynamic_plan->node->id && !is_free(edge.node) && find_live(dynamic_plan, edge) < 0)
+        dynamic_plan->live[dynamic_plan->n_live++] = edge;
 }
 
-static mu_status find_all_live(mu_plan *plan, struct tail *tail)
+static mu_status find_all_live(mu_plan *plan, struct dynamic_plan *dynamic_plan)
 {
     const mu_graph *graph = plan->graph;
     size_t edges = graph->outputs.n;
-    for (size_t i = (size_t)tail->node->id; i < graph->nodes.n; i++)
+    for (size_t i = (size_t)dynamic_plan->node->id; i < graph->nodes.n; i++)
         edges += (size_t)graph->nodes.items[i]->n_in;
-    if (!(tail->live = mu__arena_alloc(&plan->memory, sizeof *tail->live * (edges + 1))))
+    if (!(dynamic_plan->live = mu__arena_alloc(&plan->memory, sizeof *dynamic_plan->live * (edges + 1))))
         return MU_RESOURCE_EXHAUSTED;
-    for (size_t i = (size_t)tail->node->id; i < graph->nodes.n; i++)
+    for (size_t i = (size_t)dynamic_plan->node->id; i < graph->nodes.n; i++)
         for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
-            add_live(tail, graph->nodes.items[i]->in[k]);
+            add_live(dynamic_plan, graph->nodes.items[i]->in[k]);
     for (size_t i = 0; i < graph->outputs.n; i++)
-        add_live(tail, graph->outputs.items[i]);
+        add_live(dynamic_plan, graph->outputs.items[i]);
     return MU_OK;
 }
 
@@ -117,18 +117,19 @@ static mu_status copy_part(part *p, int begin, int end, int n_extra, const mu_ed
     return MU_OK;
 }
 
-static mu_graph *make_part(const mu_plan *plan, bool behind, const struct tail *tail)
+static mu_graph *make_part(const mu_plan *plan, bool behind, const struct dynamic_plan *dynamic_plan)
 {
     const mu_graph *whole = plan->graph;
     part p = {.whole = whole, .first = plan->first_value, .graph = mu__graph_new(whole->name),
               .place = mu__calloc((size_t)plan->n_values + 1, sizeof *p.place)};
     mu_status status = p.graph && p.place ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    const int cut = tail->node->id;
+    const int cut = dynamic_plan->node->id;
     if (status == MU_OK)
-        status = behind ? copy_part(&p, cut + 1, (int)whole->nodes.n, tail->n_live, tail->live, tail->node)
+        status = behind ? copy_part(&p, cut + 1, (int)whole->nodes.n, dynamic_plan->n_live, dynamic_plan->live,
+                                    dynamic_plan->node)
                         : copy_part(&p, 0, cut, 0, NULL, NULL);
-    const mu_edge *outputs = behind ? whole->outputs.items : tail->live;
-    const size_t n = behind ? whole->outputs.n : (size_t)tail->n_live;
+    const mu_edge *outputs = behind ? whole->outputs.items : dynamic_plan->live;
+    const size_t n = behind ? whole->outputs.n : (size_t)dynamic_plan->n_live;
     for (size_t i = 0; i < n && status == MU_OK; i++)
         status = MU_PUSH(&p.graph->outputs, *place_of(&p, outputs[i]));
     if (status == MU_OK)
@@ -140,53 +141,56 @@ static mu_graph *make_part(const mu_plan *plan, bool behind, const struct tail *
     return NULL;
 }
 
-mu_status mu__tail_new(mu_plan *plan, const mu_spec *inputs)
+mu_status mu__dynamic_new(mu_plan *plan, const mu_spec *inputs)
 {
     const mu_node *node = plan->graph->nodes.items[plan->break_at];
-    struct tail *tail = plan->tail = mu__arena_alloc(&plan->memory, sizeof *tail);
-    if (!tail)
+    struct dynamic_plan *dynamic_plan = plan->dynamic_plan = mu__arena_alloc(&plan->memory, sizeof *dynamic_plan);
+    if (!dynamic_plan)
         return MU_RESOURCE_EXHAUSTED;
-    *tail = (struct tail){.node = node, .n_in = (int)plan->graph->inputs.n};
+    *dynamic_plan = (struct dynamic_plan){.node = node, .n_in = (int)plan->graph->inputs.n};
     if (!node->op->measure && !mu__is_control(node->op)) {
         mu__error(MU_UNIMPLEMENTED, "op %s in '%s' leaves the shape of an output unknown for known inputs, and cannot "
                   "say it before it runs", node->op->name, plan->graph->name);
         mu__error_place(mu__node_site(node));
         return mu_error_code();
     }
-    MU_TRY(find_all_live(plan, tail));
-    const size_t n = (size_t)(tail->n_in + tail->n_live + node->n_out) + 1;
-    tail->in = mu__arena_alloc(&plan->memory, sizeof *tail->in * n);
-    tail->specs = mu__arena_alloc(&plan->memory, sizeof *tail->specs * n);
-    tail->tensors = mu__arena_alloc(&plan->memory, sizeof *tail->tensors * n);
-    tail->in_tensors = mu__arena_alloc(&plan->memory, sizeof *tail->in_tensors * n);
-    if (!tail->in || !tail->specs || !tail->tensors || !tail->in_tensors)
+    MU_TRY(find_all_live(plan, dynamic_plan));
+    const size_t n = (size_t)(dynamic_plan->n_in + dynamic_plan->n_live + node->n_out) + 1;
+    dynamic_plan->in = mu__arena_alloc(&plan->memory, sizeof *dynamic_plan->in * n);
+    dynamic_plan->specs = mu__arena_alloc(&plan->memory, sizeof *dynamic_plan->specs * n);
+    dynamic_plan->tensors = mu__arena_alloc(&plan->memory, sizeof *dynamic_plan->tensors * n);
+    dynamic_plan->in_tensors = mu__arena_alloc(&plan->memory, sizeof *dynamic_plan->in_tensors * n);
+    if (!dynamic_plan->in || !dynamic_plan->specs || !dynamic_plan->tensors || !dynamic_plan->in_tensors)
         return MU_RESOURCE_EXHAUSTED;
-    memcpy(tail->specs, inputs, sizeof *inputs * (size_t)tail->n_in);
-    mu_graph *before = make_part(plan, false, tail), *behind = before ? make_part(plan, true, tail) : NULL;
+    memcpy(dynamic_plan->specs, inputs, sizeof *inputs * (size_t)dynamic_plan->n_in);
+    mu_graph *before = make_part(plan, false, dynamic_plan), *behind = before ? make_part(plan, true,
+                                                                                          dynamic_plan) : NULL;
     if (before)
-        tail->head = mu__cpu_compile(plan->device, before, inputs, tail->n_in);
+        dynamic_plan->head = mu__cpu_compile(plan->device, before, inputs, dynamic_plan->n_in);
     if (behind)
-        tail->rest = mu__nested_new(plan->device, behind);
+        dynamic_plan->rest = mu__nested_new(plan->device, behind);
     mu_release(before);
     mu_release(behind);
-    if (tail->rest && mu__is_control(node->op))
-        tail->control = mu__control_new(plan->device, node);
-    return tail->head && tail->rest && (tail->control || !mu__is_control(node->op)) ? MU_OK : mu_error_code();
+    if (dynamic_plan->rest && mu__is_control(node->op))
+        dynamic_plan->control = mu__control_new(plan->device, node);
+    return dynamic_plan->head && dynamic_plan->rest && (dynamic_plan->control || !mu__is_control(node->op)) ? MU_OK :
+        mu_error_code();
 }
 
-void mu__tail_free(struct tail *tail)
+void mu__dynamic_free(struct dynamic_plan *dynamic_plan)
 {
-    if (!tail)
+    if (!dynamic_plan)
         return;
-    mu__cpu_free(tail->head);
-    mu__nested_free(tail->rest);
-    mu__control_free(tail->control);
+    mu__cpu_free(dynamic_plan->head);
+    mu__nested_free(dynamic_plan->rest);
+    mu__control_free(dynamic_plan->control);
 }
 
-size_t mu__tail_bytes(const struct tail *tail)
+size_t mu__dynamic_bytes(const struct dynamic_plan *dynamic_plan)
 {
-    const size_t head = mu__cpu_bytes(tail->head) + (tail->control ? mu__control_bytes(tail->control) : 0);
-    return MU_MAX(head, mu__nested_bytes(tail->rest));
+    const size_t head = mu__cpu_bytes(dynamic_plan->head) +
+        (dynamic_plan->control ? mu__control_bytes(dynamic_plan->control) : 0);
+    return MU_MAX(head, mu__nested_bytes(dynamic_plan->rest));
 }
 
 // ---- Running ------------------------------------------------------------------------------------
@@ -194,7 +198,7 @@ size_t mu__tail_bytes(const struct tail *tail)
 // Where an input of the op lies: one of the whole graph's, a constant's, or what the head left.
 static void find_input(const mu_plan *plan, mu_edge edge, void **data, mu_spec *spec)
 {
-    const struct tail *tail = plan->tail;
+    const struct dynamic_plan *dynamic_plan = plan->dynamic_plan;
     int i = 0;
     if (edge.node->op == &mu_op_constant) {
         const mu_tensor *tensor = ((const mu_constant_attrs *)edge.node->attrs)->tensor;
@@ -206,15 +210,15 @@ static void find_input(const mu_plan *plan, mu_edge edge, void **data, mu_spec *
         while (plan->graph->inputs.items[i] != edge.node)
             i++;
     else
-        i = tail->n_in + find_live(tail, edge);
-    *data = tail->in[i];
-    *spec = tail->specs[i];
+        i = dynamic_plan->n_in + find_live(dynamic_plan, edge);
+    *data = dynamic_plan->in[i];
+    *spec = dynamic_plan->specs[i];
 }
 
 static mu_status run_measured(const mu_plan *plan, mu_kernel *kernel, mu_view *views, const mu_spec *in, mu_spec *out,
                               mu_tensor **results)
 {
-    const mu_node *node = plan->tail->node;
+    const mu_node *node = plan->dynamic_plan->node;
     mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
                       .n_resources = node->n_resources, .in = in, .out = out};
     MU_TRY(mu__infer_call(&infer));
@@ -245,8 +249,8 @@ static mu_status run_and_free(const mu_plan *plan, mu_kernel *kernel, mu_view *v
 
 static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor **results)
 {
-    const struct tail *tail = plan->tail;
-    const mu_node *node = tail->node;
+    const struct dynamic_plan *dynamic_plan = plan->dynamic_plan;
+    const mu_node *node = dynamic_plan->node;
     const size_t n = (size_t)(node->n_in + node->n_out) + 1;
     void **data = mu__calloc(n, sizeof *data);
     mu_spec *specs = mu__calloc(n, sizeof *specs);
@@ -260,7 +264,7 @@ static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor *
                         .team = &plan->device->team, .collective = call->run->collective, .number = node->number,
                         .replica = call->run->replica_id};
     if (status == MU_OK)
-        status = tail->control ? mu__control_measured(tail->control, call, data, specs, results)
+        status = dynamic_plan->control ? mu__control_dynamic(dynamic_plan->control, call, data, specs, results)
                                : run_and_free(plan, &kernel, views + node->n_in, specs, specs + node->n_in, results);
     mu__free(data);
     mu__free(specs);
@@ -268,12 +272,12 @@ static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor *
     return status;
 }
 
-static void add_values(struct tail *tail, int from, int n)
+static void add_values(struct dynamic_plan *dynamic_plan, int from, int n)
 {
     for (int i = from; i < from + n; i++) {
-        tail->in[i] = mu__data(tail->tensors[i]);
-        tail->specs[i] = mu__spec_of(tail->tensors[i]);
-        tail->in_tensors[i] = tail->tensors[i];
+        dynamic_plan->in[i] = mu__data(dynamic_plan->tensors[i]);
+        dynamic_plan->specs[i] = mu__spec_of(dynamic_plan->tensors[i]);
+        dynamic_plan->in_tensors[i] = dynamic_plan->tensors[i];
     }
 }
 
@@ -289,40 +293,41 @@ static void mark_node(const mu_plan *plan, const mu_node *node, int replica)
 
 static mu_status run_parts(mu_plan *plan, const cpu_call *call, bool *begun)
 {
-    struct tail *tail = plan->tail;
-    const cpu_call head = {.run = call->run, .in = call->in, .out = tail->tensors + tail->n_in, .depth = call->depth};
-    const int behind = tail->n_in + tail->n_live;
-    memcpy(tail->in, call->in, sizeof *tail->in * (size_t)tail->n_in);
-    MU_TRY(mu__cpu_call(tail->head, &head));
-    add_values(tail, tail->n_in, tail->n_live);
+    struct dynamic_plan *dynamic_plan = plan->dynamic_plan;
+    const cpu_call head = {.run = call->run, .in = call->in, .out = dynamic_plan->tensors + dynamic_plan->n_in,
+        .depth = call->depth};
+    const int behind = dynamic_plan->n_in + dynamic_plan->n_live;
+    memcpy(dynamic_plan->in, call->in, sizeof *dynamic_plan->in * (size_t)dynamic_plan->n_in);
+    MU_TRY(mu__cpu_call(dynamic_plan->head, &head));
+    add_values(dynamic_plan, dynamic_plan->n_in, dynamic_plan->n_live);
     *begun = true;
-    MU_TRY(run_node(plan, call, tail->tensors + behind));
-    add_values(tail, behind, tail->node->n_out);
-    mu_plan *rest = mu__nested_plan(tail->rest, tail->specs);
+    MU_TRY(run_node(plan, call, dynamic_plan->tensors + behind));
+    add_values(dynamic_plan, behind, dynamic_plan->node->n_out);
+    mu_plan *rest = mu__nested_plan(dynamic_plan->rest, dynamic_plan->specs);
     if (!rest)
         return mu_error_code();
     cpu_call last = *call;
-    last.in = tail->in;
-    last.in_tensors = call->in_tensors ? tail->in_tensors : NULL;
+    last.in = dynamic_plan->in;
+    last.in_tensors = call->in_tensors ? dynamic_plan->in_tensors : NULL;
     if (call->in_tensors)
-        memcpy(tail->in_tensors, call->in_tensors, sizeof *call->in_tensors * (size_t)tail->n_in);
+        memcpy(dynamic_plan->in_tensors, call->in_tensors, sizeof *call->in_tensors * (size_t)dynamic_plan->n_in);
     return mu__cpu_call(rest, &last);
 }
 
 // What the head wrote is in doubt when something behind it fails.
-mu_status mu__tail_call(mu_plan *plan, const cpu_call *call)
+mu_status mu__dynamic_call(mu_plan *plan, const cpu_call *call)
 {
-    struct tail *tail = plan->tail;
-    const int n = tail->n_in + tail->n_live + tail->node->n_out;
+    struct dynamic_plan *dynamic_plan = plan->dynamic_plan;
+    const int n = dynamic_plan->n_in + dynamic_plan->n_live + dynamic_plan->node->n_out;
     bool begun = false;
-    memset(tail->tensors, 0, sizeof *tail->tensors * (size_t)n);
+    memset(dynamic_plan->tensors, 0, sizeof *dynamic_plan->tensors * (size_t)n);
     const mu_status status = run_parts(plan, call, &begun);
-    for (int i = tail->n_in; i < n; i++)
-        mu_release(tail->tensors[i]);
+    for (int i = dynamic_plan->n_in; i < n; i++)
+        mu_release(dynamic_plan->tensors[i]);
     if (status != MU_OK && begun) {
         for (int i = 0; i < plan->break_at; i++)
             mark_node(plan, plan->graph->nodes.items[i], call->run->replica);
-        mark_node(plan, tail->node, call->run->replica);
+        mark_node(plan, dynamic_plan->node, call->run->replica);
     }
     return status;
 }

@@ -3,30 +3,31 @@
 // Rows have one shape, but for axes that count the iterations of loops inside the body: those are as long as the
 // longest, and what a shorter row leaves is zeros. Who reads such a row, the gradient of the inner loop, makes as many
 // iterations as that did, so it never sees them.
-#include "engine/cpu/control.h"
+#include "engine/cpu/control_run.h"
 
-int mu__stack_axes(mu_edge edge)
+int mu__tensor_array_axes(mu_edge edge)
 {
     const mu_node *node = edge.node;
     const int k = edge.output - 1;
     if (node->op == &mu_op_call)
-        return mu__stack_axes(((const mu_call_attrs *)node->attrs)->body->outputs.items[edge.output]);
+        return mu__tensor_array_axes(((const mu_call_attrs *)node->attrs)->body->outputs.items[edge.output]);
     if (node->op == &mu_op_while_loop) {
         const mu_loop_attrs *loop = node->attrs;
-        return k < loop->n_carried ? 0 : 1 + mu__stack_axes(loop->body->outputs.items[k]);
+        return k < loop->n_carried ? 0 : 1 + mu__tensor_array_axes(loop->body->outputs.items[k]);
     }
     if (node->op != &mu_op_cond)
         return 0;
     const mu_cond_attrs *cond = node->attrs;
     const int shared = (int)cond->n_shared, then = (int)cond->then->outputs.n;
     if (edge.output >= then)
-        return mu__stack_axes(cond->otherwise->outputs.items[edge.output - then + shared]);
-    const int axes = mu__stack_axes(cond->then->outputs.items[edge.output]);
-    return edge.output >= shared ? axes : MU_MIN(axes, mu__stack_axes(cond->otherwise->outputs.items[edge.output]));
+        return mu__tensor_array_axes(cond->otherwise->outputs.items[edge.output - then + shared]);
+    const int axes = mu__tensor_array_axes(cond->then->outputs.items[edge.output]);
+    return edge.output >= shared ? axes : MU_MIN(axes,
+                                                 mu__tensor_array_axes(cond->otherwise->outputs.items[edge.output]));
 }
 
 // Copies a row into the corner of a larger one, axis by axis.
-static void copy_corner(const row_stack *s, char *to, const mu_shape *outer, const char *from, const mu_shape *inner,
+static void copy_corner(const tensor_array *s, char *to, const mu_shape *outer, const char *from, const mu_shape *inner,
                         int axis)
 {
     const size_t element = mu_dtype_bytes(s->row.dtype);
@@ -42,7 +43,7 @@ static void copy_corner(const row_stack *s, char *to, const mu_shape *outer, con
         copy_corner(s, to + (size_t)i * step_to, outer, from + (size_t)i * step_from, inner, axis + 1);
 }
 
-static void put_row(const row_stack *s, char *data, int64_t index, const char *from, const mu_shape *shape)
+static void put_row(const tensor_array *s, char *data, int64_t index, const char *from, const mu_shape *shape)
 {
     char *to = data + (size_t)index * s->row_bytes;
     if (!mu__shape_equal(&s->row.shape, shape))
@@ -51,7 +52,7 @@ static void put_row(const row_stack *s, char *data, int64_t index, const char *f
 }
 
 // The shape that holds both; false where an axis differs that must not.
-static bool join(const row_stack *s, const mu_shape *row, mu_shape *out)
+static bool join(const tensor_array *s, const mu_shape *row, mu_shape *out)
 {
     *out = s->row.shape;
     for (int k = 0; k < row->rank; k++) {
@@ -63,7 +64,7 @@ static bool join(const row_stack *s, const mu_shape *row, mu_shape *out)
 }
 
 // Makes room for longer rows: those that are there are moved.
-static mu_status widen(row_stack *s, const mu_shape *wider)
+static mu_status widen(tensor_array *s, const mu_shape *wider)
 {
     const mu_spec before = s->row;
     const size_t bytes = s->row_bytes;
@@ -82,7 +83,7 @@ static mu_status widen(row_stack *s, const mu_shape *wider)
     return MU_OK;
 }
 
-static mu_status make_room(row_stack *s, int64_t index, int64_t rows)
+static mu_status make_room(tensor_array *s, int64_t index, int64_t rows)
 {
     if (index < s->room)
         return MU_OK;
@@ -95,7 +96,7 @@ static mu_status make_room(row_stack *s, int64_t index, int64_t rows)
     return MU_OK;
 }
 
-mu_status mu__stack_put(row_stack *s, int64_t index, mu_tensor *row, int64_t rows, const mu_graph *graph)
+mu_status mu__tensor_array_write(tensor_array *s, int64_t index, mu_tensor *row, int64_t rows, const mu_graph *graph)
 {
     char seen[MU_SHAPE_TEXT], first[MU_SHAPE_TEXT];
     mu_shape wider;

@@ -4,7 +4,7 @@
 // reads what it is given where that lies, and writes results to their place, the rows of stacks included. A loop's
 // values change between the step's output and one more block, so no iteration copies them.
 #include "engine/cpu/plan.h"
-#include "engine/cpu/control.h"
+#include "engine/cpu/control_run.h"
 
 bool mu__is_control(const mu_op *op)
 {

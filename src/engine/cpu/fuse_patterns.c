@@ -5,7 +5,7 @@
 // of the data); the convolution of a first layer into that; a ReLU that is left into the product before it.
 // Each rewrite makes its last node into the fused row; what nothing uses any more is pruned at the end.
 #include "engine/cpu/plan.h"
-#include "engine/cpu/chain.h"
+#include "engine/cpu/fusion.h"
 #include "ops/fused.h"
 
 // Who uses each node: lists in one array, graph outputs counted apart.
@@ -323,7 +323,7 @@ mu_graph *mu__cpu_lower(const mu_graph *graph)
             status = mu__pass_prune(lowered);
     }
     if (status == MU_OK && mu__setting_bool(MU_SETTING_FUSION))
-        status = mu__chain_fuse(lowered);
+        status = mu__fusion_fuse(lowered);
     if (status == MU_OK)
         status = mu__graph_assert(lowered);
     if (status == MU_OK) {

@@ -2,7 +2,7 @@
 //
 // Results are tensors of their own. Plans come from the bodies' caches, so a loop whose shapes come back compiles
 // nothing again.
-#include "engine/cpu/control.h"
+#include "engine/cpu/control_run.h"
 
 // What the shape rule makes of the shapes that the node is given, which may be more than its graph knows. For mu__free.
 static mu_spec *inferred(const struct control *c, const mu_spec *specs)
@@ -45,8 +45,8 @@ static mu_status run_body(struct control *c, int b, const cpu_call *call, void *
     return plan ? mu__cpu_call(plan, &inner) : mu_error_code();
 }
 
-static mu_status measured_cond(struct control *c, const cpu_call *call, void *const *in, const mu_spec *specs,
-                               mu_tensor **out)
+static mu_status dynamic_cond(struct control *c, const cpu_call *call, void *const *in, const mu_spec *specs,
+                              mu_tensor **out)
 {
     const mu_cond_attrs *attrs = c->node->attrs;
     const int b = *(const bool *)in[0] ? 0 : 1;
@@ -78,7 +78,7 @@ typedef struct iterations {
     const mu_spec *specs;
     mu_tensor **values;     // the loop's values; NULL: as given
     mu_tensor **results;    // of one iteration
-    row_stack *stacks;
+    tensor_array *stacks;
 } iterations;
 
 // What a body takes before an iteration: the loop's values, slices number `index` (body 0 alone), what is captured.
@@ -118,7 +118,8 @@ static mu_status make_iteration(iterations *t, int64_t index)
     }
     for (int k = 0; k < t->n_stacks; k++) {
         if (status == MU_OK)
-            status = mu__stack_put(&t->stacks[k], index, t->results[t->carried + k], t->rows, t->c->node->graph);
+            status = mu__tensor_array_write(&t->stacks[k], index, t->results[t->carried + k], t->rows,
+                                            t->c->node->graph);
         mu_release(t->results[t->carried + k]);
     }
     return status;
@@ -141,7 +142,7 @@ static mu_status run_iterations(iterations *t, int64_t limit, int64_t *made)
 
 static mu_tensor *stacked(const iterations *t, int k, const mu_spec *known)
 {
-    const row_stack *s = &t->stacks[k];
+    const tensor_array *s = &t->stacks[k];
     mu_spec spec = {.dtype = t->c->node->out[1 + t->carried + k].dtype, .shape = {.rank = s->row.shape.rank + 1}};
     if (!s->data) {
         spec = known[1 + t->carried + k];
@@ -188,8 +189,8 @@ static int64_t known_rows(const iterations *t)
     return rows;
 }
 
-static mu_status measured_loop(struct control *c, const cpu_call *call, void *const *in, const mu_spec *specs,
-                               mu_tensor **out)
+static mu_status dynamic_loop(struct control *c, const cpu_call *call, void *const *in, const mu_spec *specs,
+                              mu_tensor **out)
 {
     const mu_loop_attrs *loop = c->node->attrs;
     iterations t = {.c = c, .call = call, .loop = loop, .carried = (int)loop->n_carried, .in = in, .specs = specs,
@@ -204,7 +205,7 @@ static mu_status measured_loop(struct control *c, const cpu_call *call, void *co
     if (!t.values || !t.results || !t.stacks)
         goto out;
     for (int k = 0; k < t.n_stacks; k++)
-        t.stacks[k].loose = mu__stack_axes(loop->body->outputs.items[t.carried + k]);
+        t.stacks[k].loose = mu__tensor_array_axes(loop->body->outputs.items[t.carried + k]);
     MU_GO(mu__loop_limit(c->node, *(const int64_t *)in[0], t.rows, t.n_stacks > 0, &limit));
     if (loop->reverse && t.rows < 0 && t.n_stacks > 0)
         MU_GO(mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' runs in reverse without knowing how many rows there are",
@@ -222,12 +223,12 @@ out:
     return status;
 }
 
-mu_status mu__control_measured(struct control *control, const cpu_call *call, void *const *in, const mu_spec *specs,
-                               mu_tensor **out)
+mu_status mu__control_dynamic(struct control *control, const cpu_call *call, void *const *in, const mu_spec *specs,
+                              mu_tensor **out)
 {
     if (control->node->op == &mu_op_cond)
-        return measured_cond(control, call, in, specs, out);
+        return dynamic_cond(control, call, in, specs, out);
     if (control->node->op == &mu_op_call)
         return run_body(control, 0, call, in, specs, NULL, out);
-    return measured_loop(control, call, in, specs, out);
+    return dynamic_loop(control, call, in, specs, out);
 }

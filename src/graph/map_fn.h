@@ -1,6 +1,6 @@
-// Rows of tensors, as loops over elements take them (map.c).
-#ifndef MU_SRC_GRAPH_MAP_H
-#define MU_SRC_GRAPH_MAP_H
+// Rows of tensors, as loops over elements take them (map_fn.c).
+#ifndef MU_SRC_GRAPH_MAP_FN_H
+#define MU_SRC_GRAPH_MAP_FN_H
 
 #include "graph/control.h"
 

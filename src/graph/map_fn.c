@@ -1,5 +1,5 @@
 // mu_map_fn: a function of one slice, called for each; in a trace a loop without values of its own.
-#include "graph/map.h"
+#include "graph/map_fn.h"
 
 #include <muster/ops.h>
 

@@ -43,7 +43,7 @@ static size_t first_gap(block *const *placed, int n, const block *b, block **nea
     return at;
 }
 
-mu_status mu__layout(block *blocks, int n, size_t *total)
+mu_status mu__memory_plan(block *blocks, int n, size_t *total)
 {
     block **sorted = mu__calloc((size_t)n + 1, 2 * sizeof *sorted);
     if (!sorted)

@@ -1,15 +1,15 @@
-// How a chain is computed: in tiles that fit the cache, member after member, with each op's own kernel.
+// How a fusion is computed: in tiles that fit the cache, member after member, with each op's own kernel.
 //
 // The result's elements are a table of rows: an input is whole, one row for all, one element per row, or one for
 // all. A tile is some rows; values between members lie in registers, pieces of scratch memory that are used again as
 // soon as nobody needs them. Each thread of the team takes tiles of its own. Where inputs broadcast in another way,
 // every member is computed whole. The kernels are those of the ops, so the bits are too.
-#include "engine/cpu/chain.h"
+#include "engine/cpu/fusion.h"
 
 #include <stdatomic.h>
 
 enum {
-    TILE_BYTES = 65536,       // of a value of the widest type in a chain: several fit into the second-level cache
+    TILE_BYTES = 65536,       // of a value of the widest type in a fusion: several fit into the second-level cache
     WIDEST_ROW = 65536,       // elements; longer ones are no tiles
     PARALLEL_FROM = 32768,    // elements
 };
@@ -26,10 +26,10 @@ typedef struct member {
 // What a member's kernel is called with; each part has its own.
 typedef struct call {
     mu_kernel kernel;
-    mu_view in[MU_CHAIN_OPERANDS], out;
+    mu_view in[MU_FUSION_OPERANDS], out;
 } call;
 
-typedef struct chain {
+typedef struct fusion {
     const mu_graph *body;
     int n, first;             // nodes of the body; the first that is no input
     bool tiled;
@@ -37,11 +37,11 @@ typedef struct chain {
     int n_registers, n_parts; // registers of a part; parts: one per thread
     int home;                 // the register that may lie in the output itself; -1: none
     size_t register_bytes;
-    layout layouts[MU_CHAIN_NODES];
-    member members[MU_CHAIN_NODES];
-    mu_spec specs[MU_CHAIN_NODES];
+    layout layouts[MU_FUSION_NODES];
+    member members[MU_FUSION_NODES];
+    mu_spec specs[MU_FUSION_NODES];
     call *calls;              // [parts][n - first]
-} chain;
+} fusion;
 
 // ---- Preparing ----------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ static bool layout_at(const mu_shape *in, const mu_shape *out, int split, layout
     return true;
 }
 
-static bool split_at(chain *c, int split)
+static bool split_at(fusion *c, int split)
 {
     const mu_shape *out = &c->specs[c->n - 1].shape;
     for (int i = 0; i < c->first; i++)
@@ -89,7 +89,7 @@ static bool split_at(chain *c, int split)
 }
 
 // Rows of one element, unless an input asks for others.
-static bool find_table(chain *c)
+static bool find_table(fusion *c)
 {
     const mu_shape *out = &c->specs[c->n - 1].shape;
     for (int i = c->first; i < c->n; i++)
@@ -101,7 +101,7 @@ static bool find_table(chain *c)
     return false;
 }
 
-static int last_use(const chain *c, int value)
+static int last_use(const fusion *c, int value)
 {
     int last = value;
     for (int i = value + 1; i < c->n; i++)
@@ -112,7 +112,7 @@ static int last_use(const chain *c, int value)
 }
 
 // Whether a member may write over an operand: its kernel allows it, and nobody needs the operand any more.
-static bool may_replace(const chain *c, const mu_node *node, int k)
+static bool may_replace(const fusion *c, const mu_node *node, int k)
 {
     const int operand = node->in[k].node->id;
     int uses = 0;
@@ -123,9 +123,9 @@ static bool may_replace(const chain *c, const mu_node *node, int k)
 }
 
 // A register is free again after the last member that reads it.
-static void assign_registers(chain *c)
+static void assign_registers(fusion *c)
 {
-    int busy_until[MU_CHAIN_NODES] = {0};
+    int busy_until[MU_FUSION_NODES] = {0};
     for (int i = c->first; i < c->n; i++) {
         const mu_node *node = c->body->nodes.items[i];
         int r = -1;
@@ -147,14 +147,14 @@ static void assign_registers(chain *c)
 }
 
 // The shape of a piece of a value with `rows` rows.
-static mu_shape piece_shape(const chain *c, layout how, int64_t rows)
+static mu_shape piece_shape(const fusion *c, layout how, int64_t rows)
 {
     const int64_t r = how == ONE_ROW || how == ONE_ELEMENT ? 1 : rows;
     const int64_t w = how == ONE_COLUMN || how == ONE_ELEMENT ? 1 : c->width;
     return c->width == 1 ? (mu_shape){.rank = 1, .dims = {r}} : (mu_shape){.rank = 2, .dims = {r, w}};
 }
 
-static mu_spec piece_spec(const chain *c, int value, int64_t rows)
+static mu_spec piece_spec(const fusion *c, int value, int64_t rows)
 {
     return (mu_spec){.dtype = c->specs[value].dtype,
                      .shape = piece_shape(c, value < c->first ? c->layouts[value] : WHOLE_TABLE, rows)};
@@ -163,9 +163,9 @@ static mu_spec piece_spec(const chain *c, int value, int64_t rows)
 static const mu_team alone = {.n_threads = 1};
 
 // The fast kernel serves if it needs neither memory nor state, for tiles of every size.
-static bool takes_rows(const chain *c, const mu_node *node, int64_t rows, mu_status *status)
+static bool takes_rows(const fusion *c, const mu_node *node, int64_t rows, mu_status *status)
 {
-    mu_spec in[MU_CHAIN_OPERANDS], out = c->tiled ? piece_spec(c, node->id, rows) : c->specs[node->id];
+    mu_spec in[MU_FUSION_OPERANDS], out = c->tiled ? piece_spec(c, node->id, rows) : c->specs[node->id];
     for (int k = 0; k < node->n_in; k++)
         in[k] = c->tiled ? piece_spec(c, node->in[k].node->id, rows) : c->specs[node->in[k].node->id];
     mu_prepare prepare = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = 1, .in = in, .out = &out,
@@ -177,7 +177,7 @@ static bool takes_rows(const chain *c, const mu_node *node, int64_t rows, mu_sta
     return takes;
 }
 
-static mu_status choose_kernels(chain *c)
+static mu_status choose_kernels(fusion *c)
 {
     for (int i = c->first; i < c->n; i++) {
         const mu_node *node = c->body->nodes.items[i];
@@ -197,7 +197,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-static size_t plan_tiles(chain *c, const mu_team *team)
+static size_t plan_tiles(fusion *c, const mu_team *team)
 {
     size_t widest = 1;
     for (int i = c->first; i < c->n; i++)
@@ -209,7 +209,7 @@ static size_t plan_tiles(chain *c, const mu_team *team)
     return c->register_bytes * (size_t)c->n_registers * (size_t)c->n_parts;
 }
 
-static size_t plan_whole(chain *c)
+static size_t plan_whole(fusion *c)
 {
     size_t at = 0;
     for (int i = c->first; i < c->n; i++) {
@@ -220,13 +220,13 @@ static size_t plan_whole(chain *c)
     return at;
 }
 
-static mu_view view_for(const chain *c, int value)
+static mu_view view_for(const fusion *c, int value)
 {
     const mu_spec spec = c->tiled ? piece_spec(c, value, c->tile_rows) : c->specs[value];
     return (mu_view){.dtype = spec.dtype, .shape = spec.shape};
 }
 
-static mu_status make_calls(chain *c, const mu_team *team)
+static mu_status make_calls(fusion *c, const mu_team *team)
 {
     const int n = c->n - c->first;
     c->calls = mu__calloc((size_t)n * (size_t)c->n_parts + 1, sizeof *c->calls);
@@ -244,35 +244,35 @@ static mu_status make_calls(chain *c, const mu_team *team)
     return MU_OK;
 }
 
-static mu_status make_chain(mu_prepare *prepare, chain *c)
+static mu_status make_fusion(mu_prepare *prepare, fusion *c)
 {
-    const mu_graph *body = ((const mu_chain_attrs *)prepare->attrs)->body;
+    const mu_graph *body = ((const mu_fusion_attrs *)prepare->attrs)->body;
     c->body = body;
     c->n = (int)body->nodes.n;
     c->first = (int)body->inputs.n;
-    MU_TRY(mu__chain_specs(body, prepare->in, c->specs));
+    MU_TRY(mu__fusion_specs(body, prepare->in, c->specs));
     c->tiled = find_table(c);
     prepare->scratch_bytes = c->tiled ? plan_tiles(c, prepare->team) : plan_whole(c);
     MU_TRY(choose_kernels(c));
     return make_calls(c, prepare->team);
 }
 
-void mu__chain_release(void *state)
+void mu__fusion_release(void *state)
 {
-    chain *c = state;
+    fusion *c = state;
     if (c)
         mu__free(c->calls);
     mu__free(c);
 }
 
-mu_status mu__chain_prepare(mu_prepare *prepare)
+mu_status mu__fusion_prepare(mu_prepare *prepare)
 {
-    chain *c = mu__calloc(1, sizeof *c);
-    mu_status status = c ? make_chain(prepare, c) : MU_RESOURCE_EXHAUSTED;
+    fusion *c = mu__calloc(1, sizeof *c);
+    mu_status status = c ? make_fusion(prepare, c) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)
         prepare->state = c;
     else
-        mu__chain_release(c);
+        mu__fusion_release(c);
     return status;
 }
 
@@ -281,7 +281,7 @@ mu_status mu__chain_prepare(mu_prepare *prepare)
 
 // One run over the rows [begin, end), or over everything.
 typedef struct piece {
-    const chain *c;
+    const fusion *c;
     const mu_kernel *kernel;
     call *calls;
     char *scratch;
@@ -297,7 +297,7 @@ static char *output_at(const piece *p)
 
 static char *input_at(const piece *p, int value)
 {
-    const chain *c = p->c;
+    const fusion *c = p->c;
     const layout how = c->tiled ? c->layouts[value] : ONE_ELEMENT;
     const int64_t at = how == WHOLE_TABLE ? p->begin * c->width : how == ONE_COLUMN ? p->begin : 0;
     return (char *)p->kernel->in[value].data + (size_t)at * mu_dtype_bytes(c->specs[value].dtype);
@@ -305,7 +305,7 @@ static char *input_at(const piece *p, int value)
 
 static char *address(const piece *p, int value)
 {
-    const chain *c = p->c;
+    const fusion *c = p->c;
     if (value < c->first)
         return input_at(p, value);
     if (!c->tiled)
@@ -325,7 +325,7 @@ static bool may_write(const mu_kernel *k, const char *out)
 
 static mu_status run_piece(const piece *p)
 {
-    const chain *c = p->c;
+    const fusion *c = p->c;
     for (int i = c->first; i < c->n; i++) {
         call *now = &p->calls[i - c->first];
         const mu_node *node = c->members[i].node;
@@ -345,7 +345,7 @@ static mu_status run_piece(const piece *p)
 }
 
 // Fits the calls of a part to tiles of so many rows.
-static void set_rows(const chain *c, call *calls, int64_t rows)
+static void set_rows(const fusion *c, call *calls, int64_t rows)
 {
     for (int i = c->first; i < c->n; i++) {
         call *now = &calls[i - c->first];
@@ -364,15 +364,15 @@ static bool overwrites(const mu_kernel *k)
     return false;
 }
 
-typedef struct chain_job {
-    const chain *c;
+typedef struct fusion_job {
+    const fusion *c;
     const mu_kernel *kernel;
     bool at_home;
     atomic_int failed;
     mu_error_value *error;   // of the part that failed first
-} chain_job;
+} fusion_job;
 
-static void run_tile(chain_job *job, const piece *p)
+static void run_tile(fusion_job *job, const piece *p)
 {
     mu_error_value error;
     if (run_piece(p) == MU_OK)
@@ -384,8 +384,8 @@ static void run_tile(chain_job *job, const piece *p)
 
 static void run_part(void *arg, int index, int count)
 {
-    chain_job *job = arg;
-    const chain *c = job->c;
+    fusion_job *job = arg;
+    const fusion *c = job->c;
     int64_t begin, end;
     const int64_t tiles = (c->rows + c->tile_rows - 1) / c->tile_rows;
     mu__team_share(tiles, 1, index, count, &begin, &end);
@@ -404,9 +404,9 @@ static void run_part(void *arg, int index, int count)
     }
 }
 
-mu_status mu__chain_run(const mu_kernel *kernel)
+mu_status mu__fusion_run(const mu_kernel *kernel)
 {
-    const chain *c = kernel->state;
+    const fusion *c = kernel->state;
     mu_error_value error;
     if (mu__elements(&kernel->out[0].shape) == 0)
         return MU_OK;
@@ -414,7 +414,7 @@ mu_status mu__chain_run(const mu_kernel *kernel)
         const piece whole = {.c = c, .kernel = kernel, .calls = c->calls, .scratch = kernel->scratch};
         return run_piece(&whole);
     }
-    chain_job job = {.c = c, .kernel = kernel, .at_home = c->home >= 0 && !overwrites(kernel), .error = &error};
+    fusion_job job = {.c = c, .kernel = kernel, .at_home = c->home >= 0 && !overwrites(kernel), .error = &error};
     atomic_init(&job.failed, 0);
     if (c->n_parts > 1)
         mu__team_run(kernel->team, run_part, &job);

@@ -2,24 +2,24 @@
 //
 // On the graph that an engine has lowered already, each value that only element-wise ops of the same shape use is
 // computed where it is used: the ops that lead to one result become one node, whose body is a small graph of its
-// own. How it is computed is in chain_run.c. A group never crosses a result of the graph or an effect, and its
+// own. How it is computed is in fusion_run.c. A group never crosses a result of the graph or an effect, and its
 // members move to the place of the last of them only.
-#include "engine/cpu/chain.h"
+#include "engine/cpu/fusion.h"
 
-static mu_status infer_chain(mu_infer *infer)
+static mu_status infer_fusion(mu_infer *infer)
 {
-    mu_spec specs[MU_CHAIN_NODES];
-    const mu_graph *body = ((const mu_chain_attrs *)infer->attrs)->body;
-    MU_TRY(mu__chain_specs(body, infer->in, specs));
+    mu_spec specs[MU_FUSION_NODES];
+    const mu_graph *body = ((const mu_fusion_attrs *)infer->attrs)->body;
+    MU_TRY(mu__fusion_specs(body, infer->in, specs));
     infer->out[0] = specs[body->nodes.n - 1];
     return MU_OK;
 }
 
-mu_status mu__chain_specs(const mu_graph *body, const mu_spec *in, mu_spec *specs)
+mu_status mu__fusion_specs(const mu_graph *body, const mu_spec *in, mu_spec *specs)
 {
     for (size_t i = 0, input = 0; i < body->nodes.n; i++) {
         const mu_node *node = body->nodes.items[i];
-        mu_spec operands[MU_CHAIN_OPERANDS];
+        mu_spec operands[MU_FUSION_OPERANDS];
         if (node->op == &mu_op_input) {
             specs[i] = in[input++];
             continue;
@@ -37,13 +37,13 @@ mu_status mu__chain_specs(const mu_graph *body, const mu_spec *in, mu_spec *spec
     return MU_OK;
 }
 
-static const mu_attr_spec chain_attrs[] = {{"body", MU_ATTR_GRAPH, offsetof(mu_chain_attrs, body)}, {0}};
+static const mu_attr_spec fusion_attrs[] = {{"body", MU_ATTR_GRAPH, offsetof(mu_fusion_attrs, body)}, {0}};
 
 // Only the last op of the body writes the output, after all others have read what they need of the same elements.
-const mu_op mu__op_chain = {
+const mu_op mu__op_fusion = {
     .name = "chain", .n_in = 0, .max_in = MU_VARIADIC, .n_out = 1, .in_place = ~0u, .flags = MU_OP_ELEMENTWISE,
-    .attrs_bytes = sizeof(mu_chain_attrs), .attrs = chain_attrs, .infer = infer_chain,
-    .cpu = {mu__chain_prepare, mu__chain_run, mu__chain_release},
+    .attrs_bytes = sizeof(mu_fusion_attrs), .attrs = fusion_attrs, .infer = infer_fusion,
+    .cpu = {mu__fusion_prepare, mu__fusion_run, mu__fusion_release},
 };
 
 // ---- Which ops go together ----------------------------------------------------------------------
@@ -53,14 +53,14 @@ typedef struct grouping {
     int *n_users;     // [nodes] of each node's values, counted by edges; results of the graph too
     int *n_inside;    // [nodes] users inside the group that is growing
     bool *taken;      // [nodes] member of a group
-    mu_node *members[MU_CHAIN_MEMBERS];  // of the growing group, last first
+    mu_node *members[MU_FUSION_MEMBERS]; // of the growing group, last first
     int n;
 } grouping;
 
-static bool joins_chains(const mu_node *node)
+static bool joins_fusions(const mu_node *node)
 {
-    return (node->op->flags & MU_OP_ELEMENTWISE) && node->op != &mu__op_chain && node->n_out == 1 &&
-           node->n_in <= MU_CHAIN_OPERANDS && node->n_resources == 0 && !(node->op->flags & MU_OP_EFFECT);
+    return (node->op->flags & MU_OP_ELEMENTWISE) && node->op != &mu__op_fusion && node->n_out == 1 &&
+           node->n_in <= MU_FUSION_OPERANDS && node->n_resources == 0 && !(node->op->flags & MU_OP_EFFECT);
 }
 
 static void add_member(grouping *g, mu_node *node, int *lowest)
@@ -79,9 +79,9 @@ static void grow(grouping *g, mu_node *last)
     int lowest = last->id;
     g->n = 0;
     add_member(g, last, &lowest);
-    for (int i = last->id - 1; i >= lowest && g->n < MU_CHAIN_MEMBERS; i--) {
+    for (int i = last->id - 1; i >= lowest && g->n < MU_FUSION_MEMBERS; i--) {
         mu_node *node = g->graph->nodes.items[i];
-        if (g->n_inside[i] > 0 && g->n_inside[i] == g->n_users[i] && !g->taken[i] && joins_chains(node) &&
+        if (g->n_inside[i] > 0 && g->n_inside[i] == g->n_users[i] && !g->taken[i] && joins_fusions(node) &&
             mu__shape_equal(&node->out[0].shape, &last->out[0].shape))
             add_member(g, node, &lowest);
     }
@@ -95,9 +95,9 @@ static void grow(grouping *g, mu_node *last)
 typedef struct body_maker {
     mu_graph *body;
     const grouping *group;
-    mu_edge outside[MU_CHAIN_NODES];   // inputs of the chain in the graph
-    mu_node *inputs[MU_CHAIN_NODES];   // and in the body
-    mu_node *made[MU_CHAIN_MEMBERS];   // of each member
+    mu_edge outside[MU_FUSION_NODES];  // inputs of the fusion in the graph
+    mu_node *inputs[MU_FUSION_NODES];  // and in the body
+    mu_node *made[MU_FUSION_MEMBERS];  // of each member
     int n_inputs;
 } body_maker;
 
@@ -127,7 +127,7 @@ static mu_status make_body(body_maker *b)
         }
     for (int m = b->group->n - 1; m >= 0; m--) {
         const mu_node *node = b->group->members[m];
-        mu_edge in[MU_CHAIN_OPERANDS];
+        mu_edge in[MU_FUSION_OPERANDS];
         for (int k = 0; k < node->n_in; k++)
             in[k] = (mu_edge){.node = inside(b, node->in[k])};
         b->made[m] = mu__graph_node(b->body, node->op, node->attrs, node->n_in, in, 0, NULL);
@@ -149,17 +149,17 @@ static const char *name_of(const grouping *g)
     return mu__arena_strdup(&g->graph->arena, text);
 }
 
-static mu_status make_chain(const grouping *g)
+static mu_status make_fusion(const grouping *g)
 {
     body_maker b = {.body = mu__graph_new("chain"), .group = g};
-    mu_chain_attrs attrs;
+    mu_fusion_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.body = b.body;
     mu_node *last = g->members[0];
     const char *name = name_of(g);
     mu_status status = b.body && name ? make_body(&b) : mu_error_code();
     if (status == MU_OK)
-        status = mu__graph_rewrite(last, &mu__op_chain, &attrs, b.n_inputs, b.outside);
+        status = mu__graph_rewrite(last, &mu__op_fusion, &attrs, b.n_inputs, b.outside);
     if (status == MU_OK)
         last->name = name;
     mu_release(b.body);
@@ -182,17 +182,17 @@ static mu_status count_users(const mu_graph *graph, grouping *g)
     return MU_OK;
 }
 
-mu_status mu__chain_fuse(mu_graph *graph)
+mu_status mu__fusion_fuse(mu_graph *graph)
 {
     grouping g = {.graph = graph};
     mu_status status = count_users(graph, &g);
     for (size_t i = graph->nodes.n; i-- > 0 && status == MU_OK;) {
         mu_node *last = graph->nodes.items[i];
-        if (g.taken[i] || !joins_chains(last))
+        if (g.taken[i] || !joins_fusions(last))
             continue;
         grow(&g, last);
         if (g.n > 1)
-            status = make_chain(&g);
+            status = make_fusion(&g);
     }
     mu__free(g.n_users);
     mu__free(g.n_inside);

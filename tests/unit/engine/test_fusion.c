@@ -2,7 +2,7 @@
 // broadcast, for types that change on the way, on several threads, and where an op fails.
 #include "../model/model_test.h"
 
-#include "engine/cpu/chain.h"
+#include "engine/cpu/fusion.h"
 #include "engine/engine.h"
 #include "ops/attrs.h"
 
@@ -51,7 +51,7 @@ static void read_dump(const mu_graph *graph, char *text, size_t capacity)
     fclose(file);
 }
 
-static void chains_end_where_a_value_is_used_elsewhere(void **state)
+static void fusions_end_where_a_value_is_used_elsewhere(void **state)
 {
     (void)state;
     const mu_shape open = {.rank = 1, .dims = {MU_UNKNOWN}};
@@ -63,7 +63,7 @@ static void chains_end_where_a_value_is_used_elsewhere(void **state)
     result(kept);
     result(apply1(&mu_op_neg, c));
     mu__graph_constant(graph, mu_constant(MU_F32, 1));
-    assert_int_equal(mu__chain_fuse(graph), MU_OK);
+    assert_int_equal(mu__fusion_fuse(graph), MU_OK);
     assert_int_equal(mu__graph_check(graph), MU_OK);
     char text[1000];
     for (int turn = 0; turn < 2; turn++) {  // a second time finds nothing
@@ -74,7 +74,7 @@ static void chains_end_where_a_value_is_used_elsewhere(void **state)
                             "  %2 = chain(%0, %1) : float32[?]  # multiply exp\n"
                             "  %3 = chain(%2, %0) : float32[?]  # tanh add subtract multiply neg\n"
                             "  return %2.0 %3.0\n");
-        assert_int_equal(mu__chain_fuse(graph), MU_OK);
+        assert_int_equal(mu__fusion_fuse(graph), MU_OK);
     }
     mu_release(graph);
 }
@@ -130,11 +130,11 @@ static void run_graph(mu_device *device, mu_graph *graph, mu_tensor *const *in, 
     device->engine->free(plan);
 }
 
-static int count_chains(const mu_graph *graph)
+static int count_fusions(const mu_graph *graph)
 {
     int n = 0;
     for (size_t i = 0; i < graph->nodes.n; i++)
-        n += graph->nodes.items[i]->op == &mu__op_chain;
+        n += graph->nodes.items[i]->op == &mu__op_fusion;
     return n;
 }
 
@@ -146,8 +146,8 @@ static void compare(mu_device *device, unsigned seed, const mu_shape *shapes)
         in[i] = mu_cast(numbers(shapes[i].rank, shapes[i].dims, seed + (unsigned)i), MU_F32);
     mu_graph *graph = random_graph(seed, shapes), *chained = mu__graph_clone(graph);
     assert_int_equal(mu__pass_prune(graph), MU_OK);
-    assert_int_equal(mu__chain_fuse(chained), MU_OK);
-    assert_true(count_chains(chained) > 0);
+    assert_int_equal(mu__fusion_fuse(chained), MU_OK);
+    assert_true(count_fusions(chained) > 0);
     run_graph(device, graph, in, plain);
     run_graph(device, chained, in, fused);
     for (int i = 0; i < RESULTS; i++) {
@@ -164,7 +164,7 @@ static void compare(mu_device *device, unsigned seed, const mu_shape *shapes)
 
 // The first input has the shape of the results; the others are it, a row, a column, one element, or broadcast in
 // a way that no table of rows has.
-static void chains_give_the_bits_of_their_ops(void **state)
+static void fusions_give_the_bits_of_their_ops(void **state)
 {
     (void)state;
     static const mu_shape cases[][INPUTS] = {
@@ -196,8 +196,8 @@ static void unknown_dimensions_may_broadcast(void **state)
     mu_graph *graph = mu__graph_new("g");
     mu_edge x = input(graph, MU_F64, &open), y = input(graph, MU_F64, &open);
     result(apply2(&mu_op_add, apply1(&mu_op_square, x), y));
-    assert_int_equal(mu__chain_fuse(graph), MU_OK);
-    assert_int_equal(count_chains(graph), 1);
+    assert_int_equal(mu__fusion_fuse(graph), MU_OK);
+    assert_int_equal(count_fusions(graph), 1);
     mu_device *device = mu__device_by_name(mu__runtime(), "CPU:0");
     mu_tensor *in[2] = {vector(1, (double[]){3}), vector(3, (double[]){1, 2, 4})}, *out = NULL;
     const mu_spec specs[2] = {mu__spec_of(in[0]), mu__spec_of(in[1])};
@@ -221,8 +221,8 @@ static void a_member_that_fails_is_named(void **state)
     mu_edge quotient = apply2(&mu_op_floor_divide, x, y);
     assert_int_equal(mu__node_place(quotient.node, (mu_site){"train.c", 42}), MU_OK);
     result(apply1(&mu_op_neg, quotient));
-    assert_int_equal(mu__chain_fuse(graph), MU_OK);
-    assert_int_equal(count_chains(graph), 1);
+    assert_int_equal(mu__fusion_fuse(graph), MU_OK);
+    assert_int_equal(count_fusions(graph), 1);
     mu_device *device = mu__device_by_name(mu__runtime(), "CPU:0");
     const mu_team team = device->team;
     device->team.n_threads = 3;
@@ -241,8 +241,8 @@ static void a_member_that_fails_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(chains_end_where_a_value_is_used_elsewhere),
-        MODEL_TEST(chains_give_the_bits_of_their_ops),
+        MODEL_TEST(fusions_end_where_a_value_is_used_elsewhere),
+        MODEL_TEST(fusions_give_the_bits_of_their_ops),
         MODEL_TEST(unknown_dimensions_may_broadcast),
         MODEL_TEST(a_member_that_fails_is_named),
     };

@@ -55,19 +55,19 @@ static void random_lifetimes_do_not_overlap(void **state)
             blocks[i] = (block){.bytes = wanted[i], .first = first, .last = next_random(&seed, 20) ? last : INT32_MAX,
                                 .offset = &offsets[i]};
         }
-        assert_int_equal(mu__layout(blocks, n, &total), MU_OK);
+        assert_int_equal(mu__memory_plan(blocks, n, &total), MU_OK);
         check(blocks, wanted, n, total);
     }
 }
 
-static void chains_need_two_places(void **state)
+static void fusions_need_two_places(void **state)
 {
     (void)state;
     block blocks[50];
     size_t offsets[50], total;
     for (int i = 0; i < 50; i++)
         blocks[i] = (block){.bytes = 640, .first = i, .last = i + 1, .offset = &offsets[i]};
-    assert_int_equal(mu__layout(blocks, 50, &total), MU_OK);
+    assert_int_equal(mu__memory_plan(blocks, 50, &total), MU_OK);
     assert_int_equal(total, 1280);
 }
 
@@ -75,10 +75,10 @@ static void nothing_needs_nothing(void **state)
 {
     (void)state;
     size_t total = 1, offset;
-    assert_int_equal(mu__layout(NULL, 0, &total), MU_OK);
+    assert_int_equal(mu__memory_plan(NULL, 0, &total), MU_OK);
     assert_int_equal(total, 0);
     block empty = {.bytes = 0, .first = 3, .last = 4, .offset = &offset};
-    assert_int_equal(mu__layout(&empty, 1, &total), MU_OK);
+    assert_int_equal(mu__memory_plan(&empty, 1, &total), MU_OK);
     assert_int_equal(total, 0);
 }
 
@@ -86,7 +86,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_lifetimes_do_not_overlap),
-        cmocka_unit_test(chains_need_two_places),
+        cmocka_unit_test(fusions_need_two_places),
         cmocka_unit_test(nothing_needs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
