@@ -104,7 +104,7 @@ char *mu__strdup(const char *text);
 char *mu__sprintf(const char *format, ...) MU_PRINTF(1, 2);
 void mu__free(void *block);
 
-// Blocks for tensor data (blocks.c): 64-byte aligned; from 4 MiB on mapped directly with huge pages asked for. Some
+// Blocks for tensor data (allocator.c): 64-byte aligned; from 4 MiB on mapped directly with huge pages asked for. Some
 // freed blocks are kept for the next of their size. free_data needs the bytes that were asked for.
 void *mu__alloc_data(size_t bytes);
 void mu__free_data(void *block, size_t bytes);
@@ -129,7 +129,7 @@ mu_status mu__grow(void **items, size_t *capacity, size_t wanted, size_t item_by
          ? ((array)->items[(array)->n++] = (value), MU_OK)                                                \
          : MU_RESOURCE_EXHAUSTED)
 
-// ---- Objects and pools (pool.c) -----------------------------------------------------------------
+// ---- Objects and pools (object_pool.c) ----------------------------------------------------------
 
 // One static, writable object per kind of thing; the counter is for leak checks only.
 typedef struct mu_type {
@@ -340,14 +340,14 @@ bool mu__trace_on(void);
 void mu__span(const char *category, const char *name, int replica, int64_t begin_ns, int64_t end_ns);
 mu_status mu__trace_write(void);
 
-// ---- Settings (config.def, config.c) ------------------------------------------------------------
+// ---- Settings (settings.def, settings.c) --------------------------------------------------------
 
 typedef enum mu_setting {
 #define MU_SETTING_TEXT(id, variable, initial, sentence) MU_SETTING_##id,
 #define MU_SETTING_INT(id, variable, unit, initial, low, high, sentence) MU_SETTING_##id,
 #define MU_SETTING_REAL(id, variable, unit, initial, low, high, sentence) MU_SETTING_##id,
 #define MU_SETTING_BOOL(id, variable, initial, sentence) MU_SETTING_##id,
-#include "base/config.def"
+#include "base/settings.def"
 #undef MU_SETTING_TEXT
 #undef MU_SETTING_INT
 #undef MU_SETTING_REAL

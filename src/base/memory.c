@@ -1,4 +1,4 @@
-// Allocations of the library: blocks, arenas, growing arrays (tensor data: blocks.c).
+// Allocations of the library: blocks, arenas, growing arrays (tensor data: allocator.c).
 //
 // A failure is recorded with its number of bytes and returned as NULL. Tests make the n-th allocation
 // fail, so nothing else in the library may call malloc.

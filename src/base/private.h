@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 
-// ---- Memory (memory.c, blocks.c) ----------------------------------------------------------------
+// ---- Memory (memory.c, allocator.c) -------------------------------------------------------------
 
 // Whether the next allocation may be made (tests make one fail), and what is said of one that failed.
 bool mu__alloc_allowed(void);
@@ -18,7 +18,7 @@ void *mu__alloc_checked(void *block, size_t bytes);
 // mu__blocks_drain frees the blocks that the calling thread keeps.
 void mu__blocks_drain(void);
 
-// ---- Settings (config.c) ------------------------------------------------------------------------
+// ---- Settings (settings.c) ----------------------------------------------------------------------
 
 typedef struct mu_setting_value {
     char *text;      // owned; NULL: not set
@@ -70,7 +70,7 @@ struct mu_runtime {
 // mu__runtime_present is mu__runtime without making one; NULL if there is none yet.
 mu_runtime *mu__runtime_present(void);
 
-// ---- Pools and contexts (pool.c, context.c) -----------------------------------------------------
+// ---- Pools and contexts (object_pool.c, context.c) ----------------------------------------------
 
 // mu__pool_push opens a pool in a context that need not be current.
 mu_pool *mu__pool_push(mu_context *context);

@@ -1,4 +1,4 @@
-// Settings: config.def's table, read once per runtime from the environment and the arguments of mu_init.
+// Settings: settings.def's table, read once per runtime from the environment and the arguments of mu_init.
 //
 // The only file that reads the environment; other people's variables (TF_CONFIG, SLURM_…) pass through
 // mu__environment. What a setting means is its user's business.
@@ -48,7 +48,7 @@ static const struct row rows[MU_N_SETTINGS] = {
                          .integer = (initial),      \
                          .low = 0,                  \
                          .high = 1},
-#include "base/config.def"
+#include "base/settings.def"
 #undef MU_SETTING_TEXT
 #undef MU_SETTING_INT
 #undef MU_SETTING_REAL
