@@ -1,7 +1,7 @@
 // CentralStorageStrategy: several replicas compute, one device keeps the variables.
 //
-// Its variables have one component, a shared resource (ops/shared.c); what assignments mean is a row of rules in
-// variables.c. All else is as for mirrored replicas.
+// Its variables have one component, a shared resource (ops/shared_resource.c); what assignments mean is a row of rules
+// in variables.c. All else is as for mirrored replicas.
 #include "distribute/distribute.h"
 
 static const mu_strategy_ops central_ops = {.name = "CentralStorageStrategy", .central_variables = true};

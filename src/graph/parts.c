@@ -6,7 +6,7 @@
 // layers, which are added.
 #include "graph/parts.h"
 
-#include "ops/map.h"
+#include "ops/index_map.h"
 
 #include <muster/ops.h>
 #include <stdlib.h>

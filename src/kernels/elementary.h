@@ -44,7 +44,7 @@ typedef enum mu_math {
 
 typedef enum mu_math2 { MU_MATH_POW, MU_MATH_ATAN2, MU_MATH_FLOOR_MOD, MU_N_MATH2 } mu_math2;
 
-// y = f(x), element by element; alpha is ELU's slope.
+// y = f(x), element by element; alpha is ELU's derivative.
 typedef void mu_math_f32(mu_math function, float alpha, const float *x, float *y, int64_t n);
 typedef void mu_math_f64(mu_math function, double alpha, const double *x, double *y, int64_t n);
 

@@ -101,8 +101,8 @@ static mu_math2 function_of(int variant)
 #define IS_SIGNED 0
 #include "ops/arithmetic_loops.inc.c"
 
-#include "ops/compare_halves.inc.c"
-#include "ops/whole_division.inc.c"
+#include "ops/compare_float16.inc.c"
+#include "ops/int_division.inc.c"
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
@@ -209,13 +209,13 @@ static mu_pair pair_of(const binary_job *job)
 static void make_row(binary_part *part, char *out, int64_t n)
 {
     const binary_job *job = part->job;
-    const mu_pieces pieces = {
+    const mu_tiles pieces = {
         .make = job->halves ? make_halves : make_plain, .arg = part, .most = job->halves ? CHUNK : 0,
         .out = out, .out_bytes = job->out_bytes, .n_in = 2, .in = {part->a, part->b},
         .in_bytes = {part->step_a == 1 ? job->in_bytes : 0, part->step_b == 1 ? job->in_bytes : 0},
         .pair = pair_of(job), .floats = mu__dtype_is_float(job->kernel->in[0].dtype),
     };
-    mu__run_pieces(&pieces, job->stream, n);
+    mu__run_tiles(&pieces, job->stream, n);
 }
 
 static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
@@ -269,7 +269,7 @@ void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *
     }
 }
 
-typedef int64_t combiner(int variant, void *into, const mu_places *places, const void *from, int64_t n);
+typedef int64_t combiner(int variant, void *into, const mu_scatter_indices *places, const void *from, int64_t n);
 
 static combiner *combiner_for(mu_dtype dtype)
 {
@@ -289,7 +289,7 @@ void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int
                        int64_t inner, int64_t n)
 {
     const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
-    const mu_places checked = {.kind = MU_PLACES_CHECKED, .indices = places};
+    const mu_scatter_indices checked = {.kind = MU_INDICES_CHECKED, .indices = places};
     combiner *numbers = inner == 1 ? combiner_for(dtype) : NULL;
     if (numbers)
         numbers(combining[combine], into, &checked, from, n);
@@ -298,7 +298,7 @@ void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int
                        inner);
 }
 
-int64_t mu__scatter_numbers(int combine, mu_dtype dtype, void *into, const mu_places *places, const void *from,
+int64_t mu__scatter_numbers(int combine, mu_dtype dtype, void *into, const mu_scatter_indices *places, const void *from,
                             int64_t n)
 {
     combiner *numbers = combiner_for(dtype);
@@ -330,7 +330,7 @@ static void tile_range(void *arg, int64_t begin, int64_t end)
 // False where the walk is no such case, or its rows are long enough by themselves.
 static bool run_tiled(const binary_job *binary, const mu_walk *walk)
 {
-    _Alignas(64) char tile[MU_PIECE_BYTES];
+    _Alignas(64) char tile[MU_TILE_BYTES];
     const int64_t columns = walk->rank == 2 ? walk->dims[1] : 0;
     const size_t row = (size_t)columns * binary->in_bytes;
     tile_job job = {.binary = binary, .columns = columns, .tile = tile};
@@ -715,14 +715,14 @@ static void clip_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t 
 {
     const clip_job *job = arg;
     clip_part part = {.job = job};
-    mu_pieces pieces = {.make = make_clipped, .arg = &part, .most = CHUNK, .out_bytes = job->bytes, .n_in = 3,
+    mu_tiles pieces = {.make = make_clipped, .arg = &part, .most = CHUNK, .out_bytes = job->bytes, .n_in = 3,
                         .out = (char *)job->kernel->out[0].data + (size_t)out_at * job->bytes};
     for (int i = 0; i < 3; i++) {
         part.step[i] = walk->strides[i][walk->rank - 1];
         pieces.in[i] = part.in[i] = (const char *)job->kernel->in[i].data + (size_t)at[i] * job->bytes;
         pieces.in_bytes[i] = part.step[i] == 1 ? job->bytes : 0;
     }
-    mu__run_pieces(&pieces, job->stream, n);
+    mu__run_tiles(&pieces, job->stream, n);
 }
 
 static mu_status clip_ref(const mu_kernel *k)

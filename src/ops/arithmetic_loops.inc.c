@@ -183,15 +183,15 @@ static void FN(clip)(const void *in, int64_t step, const void *low, int64_t step
 
 // Numbers combined into those that places name, in order, up to the first place that is outside; how many those were.
 #define AT(expression)                                             \
-    for (; i < n && mu__place_of(kind, &places, i, &at); i++) {     \
+    for (; i < n && mu__index_offset(kind, &places, i, &at); i++) { \
         const T x = out[at], y = b[i];                             \
         (void)x;                                                   \
         out[at] = (T)(expression);                                 \
     }                                                              \
     break
 
-static inline __attribute__((always_inline)) int64_t FN(combine_as)(mu_place_kind kind, int variant, T *out,
-                                                                    mu_places places, const T *b, int64_t n)
+static inline __attribute__((always_inline)) int64_t FN(combine_as)(mu_index_kind kind, int variant, T *out,
+                                                                    mu_scatter_indices places, const T *b, int64_t n)
 {
     int64_t i = 0;
     uint64_t at = 0;
@@ -205,14 +205,14 @@ static inline __attribute__((always_inline)) int64_t FN(combine_as)(mu_place_kin
     return i;
 }
 
-static int64_t FN(combine_at)(int variant, void *into, const mu_places *places, const void *from, int64_t n)
+static int64_t FN(combine_at)(int variant, void *into, const mu_scatter_indices *places, const void *from, int64_t n)
 {
     switch (places->kind) {
-    case MU_PLACES_I64: return FN(combine_as)(MU_PLACES_I64, variant, into, *places, from, n);
-    case MU_PLACES_I32: return FN(combine_as)(MU_PLACES_I32, variant, into, *places, from, n);
-    case MU_PLACES_I64_2: return FN(combine_as)(MU_PLACES_I64_2, variant, into, *places, from, n);
-    case MU_PLACES_I32_2: return FN(combine_as)(MU_PLACES_I32_2, variant, into, *places, from, n);
-    default: return FN(combine_as)(MU_PLACES_CHECKED, variant, into, *places, from, n);
+    case MU_INDICES_I64: return FN(combine_as)(MU_INDICES_I64, variant, into, *places, from, n);
+    case MU_INDICES_I32: return FN(combine_as)(MU_INDICES_I32, variant, into, *places, from, n);
+    case MU_INDICES_I64_2: return FN(combine_as)(MU_INDICES_I64_2, variant, into, *places, from, n);
+    case MU_INDICES_I32_2: return FN(combine_as)(MU_INDICES_I32_2, variant, into, *places, from, n);
+    default: return FN(combine_as)(MU_INDICES_CHECKED, variant, into, *places, from, n);
     }
 }
 #undef AT

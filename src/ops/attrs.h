@@ -4,9 +4,9 @@
 
 #include "ops/op.h"
 
-typedef struct mu_slope_attrs {    // leaky_relu, elu
+typedef struct mu_alpha_attrs {    // leaky_relu, elu
     double alpha;
-} mu_slope_attrs;
+} mu_alpha_attrs;
 
 typedef struct mu_cast_attrs {
     mu_dtype dtype;

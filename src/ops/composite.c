@@ -182,9 +182,9 @@ static mu_tensor *written(mu_tensor *tensor, progression *line)
 {
     const int64_t n = tensor ? mu__elements(&tensor->shape) : 0;
     if (n > 0 && tensor->dtype == MU_F32) {
-        const mu_pieces pieces = {.make = make_progression, .arg = line, .out = mu__data(tensor),
+        const mu_tiles pieces = {.make = make_progression, .arg = line, .out = mu__data(tensor),
                                   .out_bytes = sizeof(float)};
-        mu__run_pieces(&pieces, mu__streams(n * (int64_t)sizeof(float)), n);
+        mu__run_tiles(&pieces, mu__streams(n * (int64_t)sizeof(float)), n);
         mu__put_end();
     }
     for (int64_t i = 0; i < n && tensor->dtype != MU_F32; i++)

@@ -43,10 +43,10 @@ static mu_status concat_infer(mu_infer *infer)
     return MU_OK;
 }
 
-// Two inputs whose elements take turns: made in pieces that go past the caches where the result is larger than these.
-#define TAKE_TURNS(T, bits)                                                                  \
+// Two inputs whose elements alternate: made in pieces that go past the caches where the result is larger than these.
+#define INTERLEAVE(T, bits)                                                                  \
     MU_CLONES                                                                                \
-    static void turns_##bits(const void *first, const void *second, void *to, int64_t n)     \
+    static void zip_##bits(const void *first, const void *second, void *to, int64_t n)       \
     {                                                                                        \
         const T *a = first, *b = second;                                                     \
         T *restrict out = to;                                                                \
@@ -55,30 +55,30 @@ static mu_status concat_infer(mu_infer *infer)
             out[2 * i + 1] = b[i];                                                           \
         }                                                                                    \
     }
-TAKE_TURNS(uint8_t, 8)
-TAKE_TURNS(uint16_t, 16)
-TAKE_TURNS(uint32_t, 32)
-TAKE_TURNS(uint64_t, 64)
+INTERLEAVE(uint8_t, 8)
+INTERLEAVE(uint16_t, 16)
+INTERLEAVE(uint32_t, 32)
+INTERLEAVE(uint64_t, 64)
 
-typedef struct turns {
+typedef struct interleaved {
     const char *a, *b;
     size_t bytes;  // of an element
-} turns;
+} interleaved;
 
-static void make_turns(void *arg, int64_t at, int64_t n, void *to)
+static void make_interleaved(void *arg, int64_t at, int64_t n, void *to)
 {
-    const turns *pair = arg;
+    const interleaved *pair = arg;
     const size_t bytes = pair->bytes, skipped = (size_t)at * bytes;
-    (bytes == 1 ? turns_8 : bytes == 2 ? turns_16 : bytes == 4 ? turns_32 : turns_64)(pair->a + skipped,
-                                                                                      pair->b + skipped, to, n);
+    (bytes == 1 ? zip_8 : bytes == 2 ? zip_16 : bytes == 4 ? zip_32 : zip_64)(pair->a + skipped,
+                                                                              pair->b + skipped, to, n);
 }
 
-static void take_turns(const mu_kernel *k, size_t bytes, int64_t n, bool stream)
+static void interleave(const mu_kernel *k, size_t bytes, int64_t n, bool stream)
 {
-    turns pair = {.a = k->in[0].data, .b = k->in[1].data, .bytes = bytes};
-    const mu_pieces pieces = {.make = make_turns, .arg = &pair, .out = k->out[0].data, .out_bytes = 2 * bytes,
+    interleaved pair = {.a = k->in[0].data, .b = k->in[1].data, .bytes = bytes};
+    const mu_tiles pieces = {.make = make_interleaved, .arg = &pair, .out = k->out[0].data, .out_bytes = 2 * bytes,
                               .n_in = 2, .in = {pair.a, pair.b}, .in_bytes = {bytes, bytes}};
-    mu__run_pieces(&pieces, stream, n);
+    mu__run_tiles(&pieces, stream, n);
 }
 
 static mu_status concat_ref(const mu_kernel *k)
@@ -92,7 +92,7 @@ static mu_status concat_ref(const mu_kernel *k)
     const bool stream = mu__streams(outer * (int64_t)stride);
     const bool one_each = k->n_in == 2 && k->in[0].shape.dims[axis] == 1 && k->in[1].shape.dims[axis] == 1;
     if (one_each && inner == mu_dtype_bytes(k->out[0].dtype)) {
-        take_turns(k, inner, outer, stream);
+        interleave(k, inner, outer, stream);
         return MU_OK;
     }
     for (int i = 0; i < k->n_in; i++) {

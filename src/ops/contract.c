@@ -272,11 +272,12 @@ static mu_term unfolded(const contraction *c, mu_tensor *product)
 
 static mu_term matrix_product(const contraction *c)
 {
-    const bool turn_a = ready_exchanged(c, c->a, &c->rows, &c->inner);
-    const bool turn_b = ready_exchanged(c, c->b, &c->inner, &c->columns);
-    mu_tensor *a = turn_a ? as_matrices(c, c->a, &c->inner, &c->rows) : as_matrices(c, c->a, &c->rows, &c->inner);
-    mu_tensor *b = turn_b ? as_matrices(c, c->b, &c->columns, &c->inner) : as_matrices(c, c->b, &c->inner, &c->columns);
-    return unfolded(c, a && b ? mu_matmul_transposed(a, b, turn_a, turn_b) : NULL);
+    const bool transpose_a = ready_exchanged(c, c->a, &c->rows, &c->inner);
+    const bool transpose_b = ready_exchanged(c, c->b, &c->inner, &c->columns);
+    mu_tensor *a = transpose_a ? as_matrices(c, c->a, &c->inner, &c->rows) : as_matrices(c, c->a, &c->rows, &c->inner);
+    mu_tensor *b = transpose_b ? as_matrices(c, c->b, &c->columns, &c->inner) : as_matrices(c, c->b, &c->inner,
+                                                                                            &c->columns);
+    return unfolded(c, a && b ? mu_matmul_transposed(a, b, transpose_a, transpose_b) : NULL);
 }
 
 // True if the other order of factors gives the result in the wanted order, and this one does not.

@@ -1,6 +1,6 @@
 // Ops on one tensor, element by element: signs, powers, exponentials, trigonometry, activations.
 //
-// A row names its case of the shared loops (unary_loops.inc.c for floats, sign_loops.inc.c for all numbers);
+// A row names its case of the shared loops (unary_loops.inc.c for floats, number_loops.inc.c for all numbers);
 // f16 and bf16 pass through float in small pieces. Gradients are written with ops, from the output where that
 // saves work.
 #include "kernels/kernels.h"
@@ -43,49 +43,49 @@ enum {
 #define FN(name) f32_##name
 #define MAGNITUDE(x) fabsf(x)
 #define SIGN_OF(x) ((x) != (x) ? (x) : (float)(((x) > 0) - ((x) < 0)))
-#include "ops/sign_loops.inc.c"
+#include "ops/number_loops.inc.c"
 
 #define T double
 #define W double
 #define FN(name) f64_##name
 #define MAGNITUDE(x) fabs(x)
 #define SIGN_OF(x) ((x) != (x) ? (x) : (double)(((x) > 0) - ((x) < 0)))
-#include "ops/sign_loops.inc.c"
+#include "ops/number_loops.inc.c"
 
 #define T int64_t
 #define W uint64_t
 #define FN(name) i64_##name
 #define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
 #define SIGN_OF(x) (((x) > 0) - ((x) < 0))
-#include "ops/sign_loops.inc.c"
+#include "ops/number_loops.inc.c"
 
 #define T int32_t
 #define W uint32_t
 #define FN(name) i32_##name
 #define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
 #define SIGN_OF(x) (((x) > 0) - ((x) < 0))
-#include "ops/sign_loops.inc.c"
+#include "ops/number_loops.inc.c"
 
 #define T int16_t
 #define W uint32_t
 #define FN(name) i16_##name
 #define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
 #define SIGN_OF(x) (((x) > 0) - ((x) < 0))
-#include "ops/sign_loops.inc.c"
+#include "ops/number_loops.inc.c"
 
 #define T int8_t
 #define W uint32_t
 #define FN(name) i8_##name
 #define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
 #define SIGN_OF(x) (((x) > 0) - ((x) < 0))
-#include "ops/sign_loops.inc.c"
+#include "ops/number_loops.inc.c"
 
 #define T uint8_t
 #define W uint32_t
 #define FN(name) u8_##name
 #define MAGNITUDE(x) (x)
 #define SIGN_OF(x) ((x) > 0)
-#include "ops/sign_loops.inc.c"
+#include "ops/number_loops.inc.c"
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
@@ -128,12 +128,12 @@ static void unary_range(void *arg, int64_t begin, int64_t end)
     const mu_view *in = &job.kernel->in[0], *out = &job.kernel->out[0];
     const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
     job.begin = begin;
-    const mu_pieces pieces = {
+    const mu_tiles pieces = {
         .make = job.widened ? make_halves : make_plain, .arg = &job, .most = job.widened ? CHUNK : 0,
         .out = (char *)out->data + (size_t)begin * out_bytes, .out_bytes = out_bytes,
         .n_in = 1, .in = {(const char *)in->data + (size_t)begin * in_bytes}, .in_bytes = {in_bytes},
     };
-    mu__run_pieces(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
+    mu__run_tiles(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
 }
 
 static bool is_half(mu_dtype dtype)
@@ -143,7 +143,7 @@ static bool is_half(mu_dtype dtype)
 
 static mu_status run_loop(const mu_kernel *k, loop1 *loop, bool widened)
 {
-    const mu_slope_attrs *attrs = k->attrs;
+    const mu_alpha_attrs *attrs = k->attrs;
     unary_job job = {.kernel = k, .loop = loop, .alpha = attrs ? attrs->alpha : 0, .widened = widened};
     int64_t n = mu__elements(&k->in[0].shape);
     mu__share_range(k->team, n, 1024, n, unary_range, &job);
@@ -618,32 +618,32 @@ static mu_tensor *where_negative(const mu_grad *g, mu_tensor *negative, mu_tenso
     return mu_where(mu_less(g->x[0], mu__scalar_like(g->x[0], 0)), negative, other);
 }
 
-// At 0 the slope is that of the negative side, as in TensorFlow.
+// At 0 the derivative is that of the negative side, as in TensorFlow.
 static mu_tensor *leaky_relu_grad(mu_grad *g, int i)
 {
     (void)i;
-    mu_tensor *scaled = mu__scale(g->dy, ((const mu_slope_attrs *)g->attrs)->alpha);
+    mu_tensor *scaled = mu__scale(g->dy, ((const mu_alpha_attrs *)g->attrs)->alpha);
     return mu_where(mu_greater(g->x[0], mu__scalar_like(g->x[0], 0)), g->dy, scaled);
 }
-static const mu_attr_spec slope_attrs[] = {{"alpha", MU_ATTR_REAL, offsetof(mu_slope_attrs, alpha)}, {0}};
-static const mu_slope_attrs sample_slope = {.alpha = 0.3};
-static const mu_sample samples_slope[] = {
-    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &sample_slope},
-    {.n_in = 1, .in = {MU_DIMS(2, 0)}, .attrs = &sample_slope},
+static const mu_attr_spec alpha_attrs[] = {{"alpha", MU_ATTR_REAL, offsetof(mu_alpha_attrs, alpha)}, {0}};
+static const mu_alpha_attrs sample_alpha = {.alpha = 0.3};
+static const mu_sample samples_alpha[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &sample_alpha},
+    {.n_in = 1, .in = {MU_DIMS(2, 0)}, .attrs = &sample_alpha},
     {0},
 };
-const mu_op mu_op_leaky_relu = {ROW1("leaky_relu", LEAKY_RELU, MU_FLOATS, activation_ref, samples_slope),
-                                .attrs_bytes = sizeof(mu_slope_attrs), .attrs = slope_attrs, .grad = leaky_relu_grad,
+const mu_op mu_op_leaky_relu = {ROW1("leaky_relu", LEAKY_RELU, MU_FLOATS, activation_ref, samples_alpha),
+                                .attrs_bytes = sizeof(mu_alpha_attrs), .attrs = alpha_attrs, .grad = leaky_relu_grad,
                                 .lower = mu__lower_activation};
 
 static mu_tensor *elu_grad(mu_grad *g, int i)
 {
     (void)i;
-    return where_negative(g, times(g, plus(g->y[0], ((const mu_slope_attrs *)g->attrs)->alpha)), g->dy);
+    return where_negative(g, times(g, plus(g->y[0], ((const mu_alpha_attrs *)g->attrs)->alpha)), g->dy);
 }
-const mu_op mu_op_elu = {ROW1("elu", ELU, MU_FLOATS, activation_ref, samples_slope),
-                         .attrs_bytes = sizeof(mu_slope_attrs),
-                         .attrs = slope_attrs,
+const mu_op mu_op_elu = {ROW1("elu", ELU, MU_FLOATS, activation_ref, samples_alpha),
+                         .attrs_bytes = sizeof(mu_alpha_attrs),
+                         .attrs = alpha_attrs,
                          .cpu = {.run = math_run},
                          .grad = elu_grad,
                          .lower = mu__lower_activation};

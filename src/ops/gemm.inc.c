@@ -168,7 +168,7 @@ MU_CLONES static void FN(gemm)(void *c_data, int64_t c_row, const void *a_data, 
 MU_CLONES static void FN(outer)(void *c_data, const void *a_data, const void *b_data, int64_t n, int64_t begin,
                                 int64_t end)
 {
-    enum { PIECE = MU_PIECE_BYTES / sizeof(T) };
+    enum { PIECE = MU_TILE_BYTES / sizeof(T) };
     const T *a = a_data, *restrict b = b_data;
     _Alignas(64) T piece[PIECE];
     const bool streams = mu__streams((end - begin) * n * (int64_t)sizeof(T));

@@ -90,8 +90,8 @@ static mu_status gather_ref(const mu_kernel *k)
         return MU_OK;
     for (int64_t b = 0; b < s.batch; b++) {
         MU_TRY(mu__check_indices(k, &k->in[1], b * s.m, s.m, s.n));
-        mu__pick_rows(&k->in[1], b * s.m, x, s.n, bytes, out, s.m, s.outer, (s.batch - b) * s.outer,
-                      stream);
+        mu__gather_rows(&k->in[1], b * s.m, x, s.n, bytes, out, s.m, s.outer, (s.batch - b) * s.outer,
+                        stream);
         x += (size_t)(s.outer * s.n) * bytes;
         out += (size_t)(s.outer * s.m) * bytes;
     }
@@ -290,8 +290,8 @@ static mu_status gather_nd_ref(const mu_kernel *k)
     for (int64_t row = 0; row < rows && inner > 0; row += ROWS) {
         const int64_t n = MU_MIN((int64_t)ROWS, rows - row);
         MU_TRY(slice_places(k, &k->in[1], x, row, n, places));
-        mu__pick_rows(&chosen, 0, k->in[0].data, 0, bytes, (char *)k->out[0].data + (size_t)row * bytes, n, 1, 1,
-                      mu__streams(rows * (int64_t)bytes));
+        mu__gather_rows(&chosen, 0, k->in[0].data, 0, bytes, (char *)k->out[0].data + (size_t)row * bytes, n, 1, 1,
+                        mu__streams(rows * (int64_t)bytes));
     }
     return MU_OK;
 }
@@ -339,8 +339,8 @@ static int64_t scatter_numbers(const mu_kernel *k, mu_dtype dtype, int64_t rows)
     const bool wide = k->in[1].dtype == MU_I64;
     if (depth != 1 && depth != 2)
         return 0;
-    const mu_places places = {
-        .kind = depth == 1 ? (wide ? MU_PLACES_I64 : MU_PLACES_I32) : (wide ? MU_PLACES_I64_2 : MU_PLACES_I32_2),
+    const mu_scatter_indices places = {
+        .kind = depth == 1 ? (wide ? MU_INDICES_I64 : MU_INDICES_I32) : (wide ? MU_INDICES_I64_2 : MU_INDICES_I32_2),
         .indices = k->in[1].data, .dims = {(uint64_t)x->dims[0], depth == 2 ? (uint64_t)x->dims[1] : 0},
     };
     return mu__scatter_numbers(k->op->variant, dtype, k->out[0].data, &places, k->in[2].data, rows);
@@ -351,7 +351,7 @@ static void scatter_slices(const mu_kernel *k, mu_dtype dtype, const int64_t *pl
                            int64_t n)
 {
     const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype);
-    const mu_places checked = {.kind = MU_PLACES_CHECKED, .indices = places};
+    const mu_scatter_indices checked = {.kind = MU_INDICES_CHECKED, .indices = places};
     char *out = k->out[0].data;
     if (k->op->variant != MU_SCATTER_PUT)
         mu__accumulate_at((mu_combine)k->op->variant, dtype, out, places, from, inner, n);

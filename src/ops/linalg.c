@@ -32,9 +32,9 @@ typedef struct block_memory {
 static void subtract_f32(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_col, const float *b,
                          int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k, const block_memory *memory)
 {
-    const bool turn_a = a_col != 1, turn_b = b_col != 1;
-    if (dnnl_sgemm(turn_a ? 'T' : 'N', turn_b ? 'T' : 'N', m, n, k, -1, a, turn_a ? a_col : a_row, b,
-                   turn_b ? b_col : b_row, 1, c, c_row) != dnnl_success)
+    const bool transpose_a = a_col != 1, transpose_b = b_col != 1;
+    if (dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, -1, a, transpose_a ? a_col : a_row, b,
+                   transpose_b ? b_col : b_row, 1, c, c_row) != dnnl_success)
         *memory->exhausted = true;
 }
 

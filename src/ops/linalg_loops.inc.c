@@ -37,7 +37,7 @@ static void FN(solve_tile)(const T *factor, int64_t row, bool lower, int64_t n, 
 }
 
 // The transpose of a block whose rows are `row` apart, side by side.
-static void FN(turn_block)(const T *a, int64_t row, int64_t n, T *to)
+static void FN(transpose_block)(const T *a, int64_t row, int64_t n, T *to)
 {
     if (n == BLOCK) {
         mu__kernels()->turn(a, row, to, BLOCK, (int)sizeof(T), false, 0, BLOCK);
@@ -54,7 +54,7 @@ static void FN(solve_block)(const T *a, int64_t row, int64_t col, bool lower, in
 {
     T *tile = memory->tile;
     if (col != 1) {
-        FN(turn_block)(a, col, n, memory->factor);
+        FN(transpose_block)(a, col, n, memory->factor);
         a = memory->factor;
         row = BLOCK;
     }

@@ -41,21 +41,21 @@ void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work
                      void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);
 
 // mu__streams says whether a result of so many bytes is larger than what caches keep, so that writing it past them
-// saves reading the lines that it replaces. Such a result is made in pieces of MU_PIECE_BYTES and put in place by
+// saves reading the lines that it replaces. Such a result is made in pieces of MU_TILE_BYTES and put in place by
 // mu__put_piece. mu__put_end makes what this thread has put sure to be seen by others; who runs kernels calls it behind
 // each, since a fence for every piece would cost a third of the bandwidth. Who puts pieces by the kernel itself says so
 // with mu__put_begun.
-#define MU_PIECE_BYTES 8192
+#define MU_TILE_BYTES 8192
 bool mu__streams(int64_t bytes);
 void mu__put_piece(void *to, const void *piece, int64_t bytes);
 void mu__put_begun(void);
 void mu__put_end(void);
 
-// mu__run_pieces calls make(arg, at, n, to) until elements [0, n) of a dense result are made: with `to` in the result,
+// mu__run_tiles calls make(arg, at, n, to) until elements [0, n) of a dense result are made: with `to` in the result,
 // at most `most` at a time (0: any number), or, if it streams, in pieces that are put past the caches. in: the dense
 // operands, which are then fetched ahead, and the bytes that each has per element of the result (0: not dense). pair:
 // the kernel that does the same with two dense operands of the result's width (MU_PAIR_NONE: none); floats: of floats.
-typedef struct mu_pieces {
+typedef struct mu_tiles {
     void (*make)(void *arg, int64_t at, int64_t n, void *to);
     void *arg, *out;
     size_t out_bytes;
@@ -65,8 +65,8 @@ typedef struct mu_pieces {
     int64_t most;
     mu_pair pair;
     bool floats;
-} mu_pieces;
-void mu__run_pieces(const mu_pieces *pieces, bool stream, int64_t n);
+} mu_tiles;
+void mu__run_tiles(const mu_tiles *pieces, bool stream, int64_t n);
 
 // mu__copy_blocks copies n blocks of `bytes`, each so many bytes behind the one before; mu__fill writes n copies of an
 // element of 1, 2, 4 or 8 bytes. stream: past the caches, where a block is large enough for it.
@@ -78,8 +78,8 @@ void mu__fill(void *to, const void *element, size_t bytes, int64_t n, bool strea
 // no processor foresees where blocks here and there begin.
 void mu__fetch_start(const void *from, size_t bytes);
 
-// mu__truth_of_row tells whether any, or all, of n bools are true.
-bool mu__truth_of_row(bool all, const uint8_t *x, int64_t n);
+// mu__bool_reduce_row tells whether any, or all, of n bools are true.
+bool mu__bool_reduce_row(bool all, const uint8_t *x, int64_t n);
 
 // mu__accumulate combines n elements of `from` into `into`, in order.
 typedef enum mu_combine { MU_COMBINE_ADD, MU_COMBINE_MIN, MU_COMBINE_MAX, MU_COMBINE_MULTIPLY } mu_combine;

@@ -98,7 +98,7 @@ mu_status mu__lower_bias_add(mu_lowering *l);
 mu_status mu__lower_bias_add_grad(mu_lowering *l);
 mu_status mu__lower_relu(mu_lowering *l);
 mu_status mu__lower_relu_grad(mu_lowering *l);
-mu_status mu__lower_slope(mu_lowering *l);
+mu_status mu__lower_derivative(mu_lowering *l);
 mu_status mu__lower_softmax_grad(mu_lowering *l);
 mu_status mu__lower_sigmoid_loss(mu_lowering *l);
 mu_status mu__lower_conv(mu_lowering *l);

@@ -54,7 +54,7 @@ mu_status mu__lower_activation(mu_lowering *l)
     mu_emitter *e = l->emitter;
     const mu_op *op = l->op;
     const mu_hlo x = mu__hlo_wide(e, l->in[0]);
-    const double slope = op == &mu_op_leaky_relu || op == &mu_op_elu ? ((const mu_slope_attrs *)l->attrs)->alpha : 0;
+    const double slope = op == &mu_op_leaky_relu || op == &mu_op_elu ? ((const mu_alpha_attrs *)l->attrs)->alpha : 0;
     mu_hlo y = {.id = -1};
     if (op == &mu_op_softplus)
         y = soft_plus(e, x);
@@ -83,7 +83,7 @@ mu_status mu__lower_activation(mu_lowering *l)
     return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
 }
 
-// softplus(x) - x z, or its slope times dy: (logits, labels) or (dy, logits, labels).
+// softplus(x) - x z, or its derivative times dy: (logits, labels) or (dy, logits, labels).
 mu_status mu__lower_sigmoid_loss(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;

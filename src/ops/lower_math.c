@@ -199,8 +199,8 @@ static mu_hlo gamma_family(const writer *w, const mu_op *op, mu_hlo x)
     }
     if (op == &mu_op_digamma) {
         const mu_hlo above = digamma_above(w, y),
-                     slope = over(w, scaled(w, one(w, "stablehlo.cosine", turn), pi), sine);
-        return pick(w, "LT", x, 0.5, sub(w, above, slope), above);
+                     derivative = over(w, scaled(w, one(w, "stablehlo.cosine", turn), pi), sine);
+        return pick(w, "LT", x, 0.5, sub(w, above, derivative), above);
     }
     const mu_hlo above = trigamma_above(w, y), bend = over(w, number(w, pi), sine);
     return pick(w, "LT", x, 0.5, sub(w, mul(w, bend, bend), above), above);
@@ -288,7 +288,7 @@ mu_status mu__lower_polygamma(mu_lowering *l)
 
 // ---- Slopes of activations ----------------------------------------------------------------------
 
-static mu_hlo slope_of(const writer *w, const mu_op *op, mu_hlo x)
+static mu_hlo derivative_of(const writer *w, const mu_op *op, mu_hlo x)
 {
     const mu_hlo squared = mul(w, x, x);
     if (op == &mu_op_tanh_grad)
@@ -312,9 +312,10 @@ static mu_hlo slope_of(const writer *w, const mu_op *op, mu_hlo x)
     return scaled(w, add(w, plus(w, t, 1), mul(w, mul(w, x, from(w, 1, mul(w, t, t))), inner)), 0.5);
 }
 
-mu_status mu__lower_slope(mu_lowering *l)
+mu_status mu__lower_derivative(mu_lowering *l)
 {
     const mu_hlo dy = mu__hlo_wide(l->emitter, l->in[0]), x = mu__hlo_wide(l->emitter, l->in[1]);
     const writer w = {l->emitter, x.spec};
-    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, mul(&w, dy, slope_of(&w, l->op, x)), l->out[0].spec.dtype));
+    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, mul(&w, dy, derivative_of(&w, l->op, x)),
+                                             l->out[0].spec.dtype));
 }

@@ -236,12 +236,12 @@ static void relu_grad_range(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *kernel = arg;
     relu_grad_part part = {(const float *)kernel->in[0].data + begin, (const float *)kernel->in[1].data + begin};
-    const mu_pieces pieces = {
+    const mu_tiles pieces = {
         .make = make_relu_grad, .arg = &part, .out = (float *)kernel->out[0].data + begin, .out_bytes = sizeof(float),
         .n_in = 2, .in = {part.dy, part.y}, .in_bytes = {sizeof(float), sizeof(float)}, .pair = MU_PAIR_KEEP_ABOVE_0,
         .floats = true,
     };
-    mu__run_pieces(&pieces, mu__streams(mu__elements(&kernel->out[0].shape) * (int64_t)sizeof(float)), end - begin);
+    mu__run_tiles(&pieces, mu__streams(mu__elements(&kernel->out[0].shape) * (int64_t)sizeof(float)), end - begin);
 }
 
 static mu_status relu_grad_fast(const mu_kernel *kernel)

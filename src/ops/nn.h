@@ -158,7 +158,7 @@ mu_gemm *mu__gemm_for(mu_dtype dtype);  // float32, float64, int32, int64; NULL 
 typedef void mu_outer(void *c, const void *a, const void *b, int64_t n, int64_t begin, int64_t end);
 mu_outer *mu__outer_for(mu_dtype dtype);
 
-// ---- Kernels in general (half.c, nn.c) ----------------------------------------------------------
+// ---- Kernels in general (widen.c, nn.c) ---------------------------------------------------------
 
 // mu__run_as_f32 runs `run` on float32 copies of what is float16 or bfloat16, and converts the outputs.
 mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run);
@@ -178,7 +178,7 @@ void mu__sum_parts(const mu_team *whole, int64_t work, int64_t n, int64_t width,
 // mu__prepare_f32 is the prepare of kernels that exist for float32 alone: it declines everything else.
 mu_status mu__prepare_f32(mu_prepare *prepare);
 
-// The fast kernels of batch_norm_training and its gradient (norm_fast.c).
+// The fast kernels of batch_norm_training and its gradient (batch_norm_fast.c).
 mu_status mu__batch_norm_prepare(mu_prepare *prepare);
 mu_status mu__batch_norm_run(const mu_kernel *kernel);
 mu_status mu__batch_norm_grad_run(const mu_kernel *kernel);

@@ -12,7 +12,7 @@
 
 // ---- Activations --------------------------------------------------------------------------------
 
-// Integers have rows of their own for this, and no slope.
+// Integers have rows of their own for this, and no derivative.
 static bool is_whole(const mu_tensor *x)
 {
     return x && !mu__pending() && mu__dtype_is_integer(x->dtype);
@@ -34,12 +34,12 @@ mu_tensor *mu_nn_relu6(mu_tensor *x)
 
 mu_tensor *mu_nn_leaky_relu(mu_tensor *x, double alpha)
 {
-    return mu__apply1(&mu_op_leaky_relu, &(mu_slope_attrs){alpha}, is_whole(x) ? mu_cast(x, MU_F32) : x);
+    return mu__apply1(&mu_op_leaky_relu, &(mu_alpha_attrs){alpha}, is_whole(x) ? mu_cast(x, MU_F32) : x);
 }
 
 mu_tensor *mu_nn_elu(mu_tensor *x)
 {
-    return mu__apply1(&mu_op_elu, &(mu_slope_attrs){1}, x);
+    return mu__apply1(&mu_op_elu, &(mu_alpha_attrs){1}, x);
 }
 
 mu_tensor *mu_nn_selu(mu_tensor *x)

@@ -162,12 +162,12 @@ static void write_past_caches(const normalize_job *job, int64_t row_bytes, int64
 {
     float *y = job->y;
     const int64_t width = row_bytes / (int64_t)sizeof *y;
-    if (row_bytes > MU_PIECE_BYTES || !mu__streams((end - begin) * row_bytes)) {
+    if (row_bytes > MU_TILE_BYTES || !mu__streams((end - begin) * row_bytes)) {
         rows(job, begin, end, y + begin * width);
         return;
     }
-    _Alignas(64) float piece[MU_PIECE_BYTES / sizeof(float)];
-    const int64_t step = MU_PIECE_BYTES / row_bytes;
+    _Alignas(64) float piece[MU_TILE_BYTES / sizeof(float)];
+    const int64_t step = MU_TILE_BYTES / row_bytes;
     for (int64_t row = begin; row < end; row += step) {
         const int64_t count = MU_MIN(step, end - row);
         rows(job, row, row + count, piece);

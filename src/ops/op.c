@@ -6,7 +6,7 @@
 #include "ops/loops.h"
 
 #include "base/type_name.h"
-#include "ops/prepared.h"
+#include "ops/primitive_cache.h"
 
 static const mu_op *const table[] = {
 #define MU_OP(word) &mu_op_##word,

@@ -327,8 +327,8 @@ struct mu_resource {
     bool shared;    // one storage for all replicas of this process
 };
 
-// What one replica does at an op that writes a shared resource (shared.c): between begin and end it runs the kernel
-// if `runs`. Both are called by every replica, end with the kernel's status also when begin has failed.
+// What one replica does at an op that writes a shared resource (shared_resource.c): between begin and end it runs the
+// kernel if `runs`. Both are called by every replica, end with the kernel's status also when begin has failed.
 typedef struct mu_shared_update {
     bool runs, meets;
     const mu_view *resources;   // the kernel's own
@@ -362,7 +362,7 @@ mu_tensor *mu__apply_n(const mu_op *op, const void *attrs, int n, mu_tensor *con
 mu_tensor *mu__ones_like(mu_tensor *like);
 mu_tensor *mu__zeros_like(mu_tensor *like);
 
-// ---- Where ops are made (line.c) ----------------------------------------------------------------
+// ---- Where ops are made (source_line.c) ---------------------------------------------------------
 
 // mu__line is the innermost public call in progress on this thread. mu__error_place ends the pending record with
 // "(made at FILE:LINE)", once, and a line that names the layer. A push is for work done on behalf of an earlier call.

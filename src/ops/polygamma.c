@@ -27,7 +27,8 @@ void mu__polygamma_form(int order, mu_polygamma_form *form)
         rising *= (order + 2.0 * j + 1) * (j ? order + 2.0 * j : 1);
         form->tail[j] = bernoulli[j] * rising;
     }
-    // The derivative of a polynomial in c is its slope times -(1 + c^2) pi; a polynomial has every other power alone.
+    // The derivative of a polynomial in c is its derivative times -(1 + c^2) pi; a polynomial has every other power
+    // alone.
     for (int m = 1; m <= order; m++) {
         double slope[MU_POLYGAMMA_MOST + 2] = {0};
         for (int i = 0; i <= m; i++)

@@ -1,6 +1,6 @@
 // The five pools seen alike: each connects an image, a smaller result and, for maxima, their places.
 //
-// pool.c has the rows, pool_ref.c the plain loops, pool_whole.c those of integers.
+// pool.c has the rows, pool_ref.c the plain loops, pool_int.c those of integers.
 #ifndef MU_SRC_OPS_POOL_H
 #define MU_SRC_OPS_POOL_H
 

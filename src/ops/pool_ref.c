@@ -1,4 +1,4 @@
-// Plain loops of the pools, for every float type: oracle and fallback. Integers have theirs in pool_whole.c.
+// Plain loops of the pools, for every float type: oracle and fallback. Integers have theirs in pool_int.c.
 //
 // Padding counts as absent. A maximum's place is the number of its tap, row by row; the first one wins and a
 // NaN beats all numbers. Knows nothing of rows and gradients.

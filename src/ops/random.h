@@ -22,7 +22,7 @@ int mu__random_group_size(int variant, mu_dtype dtype);
 uint64_t mu__random_counters(int variant, int64_t size);
 void mu__truncated_group(mu_philox generator, mu_dtype dtype, double out[MU_RANDOM_GROUP]);
 
-// The fast kernels of these rows (random_many.c). mu__random_normals_of makes pairs of normal numbers of four words
+// The fast kernels of these rows (random_vector.c). mu__random_normals_of makes pairs of normal numbers of four words
 // each, so many pairs at the most. mu__random_doubles makes n uniform numbers of two words each.
 enum { MU_RANDOM_PAIRS = 64 };
 void mu__random_normals_of(const uint32_t *words, double *out, int64_t pairs);

@@ -88,7 +88,7 @@ static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride
 #define HIGHEST UINT8_MAX
 #include "ops/reduce_loops.inc.c"
 
-#include "ops/extreme_halves.inc.c"
+#include "ops/minmax_float16.inc.c"
 
 typedef void fold_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, void *out);
 typedef void running_loop(int variant, const void *in, int64_t n, int64_t step, int64_t width, bool exclusive,
@@ -273,7 +273,7 @@ static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
         if (half)
             fold_half_row(job, far, (const uint16_t *)(const void *)in, out);
         else
-            *(bool *)out = mu__truth_of_row(job->variant == ALL, (const uint8_t *)in, job->n);
+            *(bool *)out = mu__bool_reduce_row(job->variant == ALL, (const uint8_t *)in, job->n);
     }
     return true;
 }
@@ -499,7 +499,7 @@ static const mu_sample samples_prod[] = {
     {.n_in = 1, .in = {MU_DIMS(3, 5, 2)}, .attrs = &over_02, .low = {0.5}, .high = {2}},
     {0},
 };
-static const mu_sample samples_truth[] = {
+static const mu_sample samples_bool[] = {
     {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &over_0, .dtypes = {MU_BOOL}, .no_grad = 1},
     {.n_in = 1, .in = {MU_DIMS(3, 5, 2)}, .attrs = &over_02, .dtypes = {MU_BOOL}, .no_grad = 1},
     {0},
@@ -520,8 +520,8 @@ const mu_op mu_op_reduce_min = {REDUCTION("reduce_min", MIN, MU_NUMBERS, samples
                                 .lower = mu__lower_reduce};
 const mu_op mu_op_reduce_prod = {REDUCTION("reduce_prod", PROD, MU_NUMBERS, samples_prod), .grad = prod_grad,
                                  .lower = mu__lower_reduce};
-const mu_op mu_op_reduce_any = {REDUCTION("reduce_any", ANY, MU_BOOLS, samples_truth), .lower = mu__lower_reduce};
-const mu_op mu_op_reduce_all = {REDUCTION("reduce_all", ALL, MU_BOOLS, samples_truth), .lower = mu__lower_reduce};
+const mu_op mu_op_reduce_any = {REDUCTION("reduce_any", ANY, MU_BOOLS, samples_bool), .lower = mu__lower_reduce};
+const mu_op mu_op_reduce_all = {REDUCTION("reduce_all", ALL, MU_BOOLS, samples_bool), .lower = mu__lower_reduce};
 
 // ---- sum_to_like --------------------------------------------------------------------------------
 

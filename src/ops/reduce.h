@@ -1,4 +1,4 @@
-// What reductions share: reduce.c gives it to places.c.
+// What reductions share: reduce.c gives it to argmax.c.
 #ifndef MU_SRC_OPS_REDUCE_H
 #define MU_SRC_OPS_REDUCE_H
 

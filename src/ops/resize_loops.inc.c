@@ -29,8 +29,8 @@ static void FN(between)(const T *top, const T *bottom, T part, T *restrict to, i
 // A row of a result between two sampled ones; past the caches where the job's result is larger than they are.
 static void FN(write_row)(const resize_job *j, const T *top, const T *bottom, T part, T *to, int64_t n)
 {
-    _Alignas(64) T piece[MU_PIECE_BYTES / sizeof(T)];
-    const int64_t step = j->stream ? MU_PIECE_BYTES / (int64_t)sizeof(T) : n;
+    _Alignas(64) T piece[MU_TILE_BYTES / sizeof(T)];
+    const int64_t step = j->stream ? MU_TILE_BYTES / (int64_t)sizeof(T) : n;
     for (int64_t at = 0; at < n; at += step) {
         const int64_t count = MU_MIN(step, n - at);
         FN(between)(top + at, bottom + at, part, j->stream ? piece : to, count);
@@ -58,8 +58,8 @@ static void FN(sample_between)(const T *top, const T *bottom, T part, T *restric
 // As many pixels at a time as a piece has room for, where the result goes past the caches.
 static void FN(write_between)(const resize_job *j, const T *top, const T *bottom, T part, T *to)
 {
-    _Alignas(64) T piece[MU_PIECE_BYTES / sizeof(T)];
-    const int64_t c = j->channels, most = MU_PIECE_BYTES / (c * (int64_t)sizeof(T));
+    _Alignas(64) T piece[MU_TILE_BYTES / sizeof(T)];
+    const int64_t c = j->channels, most = MU_TILE_BYTES / (c * (int64_t)sizeof(T));
     const bool stream = j->stream && most > 0;
     const int64_t step = stream ? most : j->out_width;
     for (int64_t at = 0; at < j->out_width; at += step) {

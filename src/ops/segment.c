@@ -129,8 +129,8 @@ static mu_status combine_unsorted_numbers(const mu_kernel *k, int64_t rows)
     const mu_view *x = &k->in[0], *segments = &k->in[1];
     const bool wide = segments->dtype == MU_I64;
     for (int64_t i = 0, some; i < rows; i += some) {
-        const mu_places places = {
-            .kind = wide ? MU_PLACES_I64 : MU_PLACES_I32, .dims = {(uint64_t)k->out[0].shape.dims[0]},
+        const mu_scatter_indices places = {
+            .kind = wide ? MU_INDICES_I64 : MU_INDICES_I32, .dims = {(uint64_t)k->out[0].shape.dims[0]},
             .indices = (const char *)segments->data + (size_t)i * mu_dtype_bytes(segments->dtype),
         };
         i += mu__scatter_numbers(k->op->variant, x->dtype, k->out[0].data, &places,

@@ -41,7 +41,7 @@ static void select_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
 {
     const select_job *job = arg;
     select_part part;
-    mu_pieces pieces = {.make = job->make, .arg = &part, .out_bytes = job->bytes, .n_in = 3,
+    mu_tiles pieces = {.make = job->make, .arg = &part, .out_bytes = job->bytes, .n_in = 3,
                         .out = (char *)job->kernel->out[0].data + (size_t)out_at * job->bytes};
     for (int i = 0; i < 3; i++) {
         const size_t bytes = i == 0 ? 1 : job->bytes;
@@ -49,7 +49,7 @@ static void select_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
         pieces.in[i] = part.in[i] = (const char *)job->kernel->in[i].data + (size_t)at[i] * bytes;
         pieces.in_bytes[i] = part.step[i] == 1 ? bytes : 0;
     }
-    mu__run_pieces(&pieces, job->stream, n);
+    mu__run_tiles(&pieces, job->stream, n);
 }
 
 static mu_status where_ref(const mu_kernel *k)
@@ -117,9 +117,9 @@ static void cast_range(void *arg, int64_t begin, int64_t end)
     const mu_view *in = &k->in[0], *out = &k->out[0];
     const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
     cast_part part = {.kernel = k, .from = (const char *)in->data + (size_t)begin * in_bytes};
-    const mu_pieces pieces = {.make = make_cast, .arg = &part, .out = (char *)out->data + (size_t)begin * out_bytes,
+    const mu_tiles pieces = {.make = make_cast, .arg = &part, .out = (char *)out->data + (size_t)begin * out_bytes,
                               .out_bytes = out_bytes, .n_in = 1, .in = {part.from}, .in_bytes = {in_bytes}};
-    mu__run_pieces(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
+    mu__run_tiles(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
 }
 
 static mu_status cast_ref(const mu_kernel *k)

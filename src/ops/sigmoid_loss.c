@@ -1,4 +1,5 @@
-// The cross-entropy of labels from 0 to 1 and logits, element by element, and its slope as a row: each in one pass.
+// The cross-entropy of labels from 0 to 1 and logits, element by element, and its derivative as a row: each in one
+// pass.
 //
 // Main idea: loss = softplus(x) - x z, dx = dy (sigmoid(x) - z). A piece that stays in the first-level cache goes
 // through the library of elementary functions, then through one loop of arithmetic. Second derivatives are written with
@@ -26,7 +27,7 @@ enum { MOST = 512 };  // elements of a piece
         for (int64_t i = 0; i < n; i++)                                                                               \
             out[i] = above[i] - x[i] * z[i];                                                                          \
     }                                                                                                                 \
-    MU_CLONES static void prefix##_slope_of(const type *dy, const type *s, const type *z, type *out, int64_t n)       \
+    MU_CLONES static void prefix##_derivative_of(const type *dy, const type *s, const type *z, type *out, int64_t n)  \
     {                                                                                                                 \
         MU_INDEPENDENT                                                                                                \
         for (int64_t i = 0; i < n; i++)                                                                               \
@@ -38,7 +39,7 @@ enum { MOST = 512 };  // elements of a piece
         type curve[MOST];                                                                                             \
         mu__kernels()->math(dy ? MU_MATH_SIGMOID : MU_MATH_SOFTPLUS, 0, x, curve, n);                                 \
         if (dy)                                                                                                       \
-            prefix##_slope_of(dy, curve, z, out, n);                                                                  \
+            prefix##_derivative_of(dy, curve, z, out, n);                                                             \
         else                                                                                                          \
             prefix##_loss_of(curve, x, z, out, n);                                                                    \
     }
@@ -55,9 +56,9 @@ typedef struct loss_job {
 
 static loss_job job_of(const mu_kernel *kernel)
 {
-    const bool slope = kernel->n_in == 3;
-    return (loss_job){.kernel = kernel, .dtype = kernel->out[0].dtype, .dy = slope ? kernel->in[0].data : NULL,
-                      .x = kernel->in[slope].data, .z = kernel->in[slope + 1].data};
+    const bool derivative = kernel->n_in == 3;
+    return (loss_job){.kernel = kernel, .dtype = kernel->out[0].dtype, .dy = derivative ? kernel->in[0].data : NULL,
+                      .x = kernel->in[derivative].data, .z = kernel->in[derivative + 1].data};
 }
 
 static double value_at(const loss_job *j, int64_t i)
@@ -112,12 +113,12 @@ static void loss_range(void *arg, int64_t begin, int64_t end)
     loss_job job = *(const loss_job *)arg;
     const size_t bytes = mu_dtype_bytes(job.dtype), at = (size_t)begin * bytes;
     job.from = begin;
-    const mu_pieces pieces = {
+    const mu_tiles pieces = {
         .make = make_piece, .arg = &job, .out = (char *)job.kernel->out[0].data + at, .out_bytes = bytes,
         .n_in = job.dy ? 3 : 2, .in = {job.x + at, job.z + at, job.dy ? job.dy + at : NULL},
         .in_bytes = {bytes, bytes, bytes}, .most = MOST,
     };
-    mu__run_pieces(&pieces, mu__streams((end - begin) * (int64_t)bytes), end - begin);
+    mu__run_tiles(&pieces, mu__streams((end - begin) * (int64_t)bytes), end - begin);
 }
 
 static mu_status loss_run(const mu_kernel *kernel)
@@ -144,20 +145,20 @@ static mu_status loss_infer(mu_infer *infer)
     return mu__infer_same(infer);
 }
 
-static mu_tensor *slope_by(mu_tensor *dy, mu_tensor *logits, mu_tensor *labels)
+static mu_tensor *derivative_by(mu_tensor *dy, mu_tensor *logits, mu_tensor *labels)
 {
     return mu__apply3(&mu_op_sigmoid_cross_entropy_grad, NULL, dy, logits, labels);
 }
 
 static mu_tensor *loss_grad(mu_grad *g, int i)
 {
-    return i == 0 ? slope_by(g->dy, g->x[0], g->x[1]) : mu_neg(mu_multiply(g->dy, g->x[0]));
+    return i == 0 ? derivative_by(g->dy, g->x[0], g->x[1]) : mu_neg(mu_multiply(g->dy, g->x[0]));
 }
 
-static mu_tensor *slope_grad(mu_grad *g, int i)
+static mu_tensor *derivative_grad(mu_grad *g, int i)
 {
     if (i == 0)
-        return slope_by(g->dy, g->x[1], g->x[2]);
+        return derivative_by(g->dy, g->x[1], g->x[2]);
     mu_tensor *both = mu_multiply(g->dy, g->x[0]);
     return i == 1 ? mu__apply2(&mu_op_sigmoid_grad, NULL, both, mu_sigmoid(g->x[1])) : mu_neg(both);
 }
@@ -170,7 +171,7 @@ static const mu_sample loss_samples[] = {
     {0},
 };
 
-static const mu_sample slope_samples[] = {
+static const mu_sample derivative_samples[] = {
     {.n_in = 3, .in = {MU_DIMS(5, 7), MU_DIMS(5, 7), MU_DIMS(5, 7)}, .low = {-2, -2, 0}, .high = {2, 2, 1}},
     {.n_in = 3, .in = {MU_DIMS(1067), MU_DIMS(1067), MU_DIMS(1067)}, .low = {-2, -9, 0}, .high = {2, 9, 1}},
     {.n_in = 3, .in = {MU_NO_DIMS, MU_NO_DIMS, MU_NO_DIMS}},
@@ -186,8 +187,8 @@ const mu_op mu_op_sigmoid_cross_entropy = {
 
 const mu_op mu_op_sigmoid_cross_entropy_grad = {
     .name = "sigmoid_cross_entropy_grad", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 7,
-    .flags = MU_OP_ELEMENTWISE, .infer = loss_infer, .grad = slope_grad, .ref = loss_ref,
-    .cpu = {.run = loss_run}, .samples = slope_samples, .lower = mu__lower_sigmoid_loss,
+    .flags = MU_OP_ELEMENTWISE, .infer = loss_infer, .grad = derivative_grad, .ref = loss_ref,
+    .cpu = {.run = loss_run}, .samples = derivative_samples, .lower = mu__lower_sigmoid_loss,
 };
 
 mu_tensor *mu_nn_sigmoid_cross_entropy(mu_tensor *labels, mu_tensor *logits)

@@ -1,7 +1,7 @@
 // Slices: what they take of each axis, where their result is a part of the operand as it lies, and the functions that
-// make them. The row and the kernel that copies are those of all ops that move elements axis by axis (map.c).
+// make them. The row and the kernel that copies are those of all ops that move elements axis by axis (index_map.c).
 #include "ops/attrs.h"
-#include "ops/map.h"
+#include "ops/index_map.h"
 
 #include <muster/ops.h>
 

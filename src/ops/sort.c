@@ -1,13 +1,13 @@
 // Ops that order elements: sort, top_k.
 //
-// Elements become words that hold order and place (words.h), so one sort serves all types and is stable; NaNs come last
-// whatever the direction. The team shares the rows, which lie along the last axis; other axes are brought there by
+// Elements become words that hold order and place (sort_keys.h), so one sort serves all types and is stable; NaNs come
+// last whatever the direction. The team shares the rows, which lie along the last axis; other axes are brought there by
 // transposition.
 #include "ops/attrs.h"
 #include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
-#include "ops/words.h"
+#include "ops/sort_keys.h"
 
 #include <muster/ops.h>
 
@@ -29,9 +29,9 @@ static void sort_rows(void *arg, int64_t begin, int64_t end)
     sort_job *job = arg;
     const mu_view *x = &job->kernel->in[0], *values = &job->kernel->out[0];
     const size_t bytes = mu_dtype_bytes(x->dtype);
-    const bool search = mu__words_can_search(x->dtype, job->n, job->count);
-    mu_words words;
-    if (mu__words_open(&words, x->dtype, job->n, job->descending) != MU_OK) {
+    const bool search = mu__sort_keys_can_search(x->dtype, job->n, job->count);
+    mu_sort_keys words;
+    if (mu__sort_keys_open(&words, x->dtype, job->n, job->descending) != MU_OK) {
         job->exhausted = true;
         return;
     }
@@ -39,13 +39,13 @@ static void sort_rows(void *arg, int64_t begin, int64_t end)
         const char *from = (const char *)x->data + (size_t)(row * job->n) * bytes;
         rows = search ? 1 : MU_MIN(words.batch, end - row);
         if (search)
-            mu__words_first(&words, from, job->count);
+            mu__sort_keys_first(&words, from, job->count);
         else
-            mu__words_sort(&words, from, rows);
-        mu__words_take(&words, from, rows, job->count, (char *)values->data + (size_t)(row * job->count) * bytes,
-                       (int32_t *)job->kernel->out[1].data + row * job->count);
+            mu__sort_keys_sort(&words, from, rows);
+        mu__sort_keys_take(&words, from, rows, job->count, (char *)values->data + (size_t)(row * job->count) * bytes,
+                           (int32_t *)job->kernel->out[1].data + row * job->count);
     }
-    mu__words_close(&words);
+    mu__sort_keys_close(&words);
 }
 
 static mu_status write_first(const mu_kernel *k, bool descending, int64_t count)

@@ -31,11 +31,11 @@ static bool is_streamed(const mu_kernel *k)
 #define FN(name) name##_64
 #include "ops/move_loops.inc.c"
 
-typedef struct turn_job {
+typedef struct transpose_job {
     const mu_kernel *kernel;
     const mu_walk *walk;
     bool stream;
-} turn_job;
+} transpose_job;
 
 // A walk over blocks of `length` elements that are dense in the input too.
 typedef struct block_job {
@@ -312,9 +312,9 @@ static int64_t strips_of(const mu_walk *walk)
 }
 
 // Turns strips of the innermost matrices of a walk that steps by one along their rows' axis.
-static void turn_range(void *arg, int64_t begin, int64_t end)
+static void transpose_range(void *arg, int64_t begin, int64_t end)
 {
-    const turn_job *job = arg;
+    const transpose_job *job = arg;
     const mu_walk *walk = job->walk;
     const size_t bytes = mu_dtype_bytes(job->kernel->in[0].dtype);
     const int64_t rows = walk->dims[walk->rank - 2], columns = walk->dims[walk->rank - 1], strips = strips_of(walk);
@@ -348,9 +348,9 @@ static mu_status transpose_ref(const mu_kernel *k)
     mu__walk_strided(&walk, &k->out[0].shape, 1, (const int64_t (*)[MU_MAX_RANK])strides);
     if (walk.rank < 2 || walk.strides[0][walk.rank - 2] != 1)
         return run_moves(k, &walk);
-    turn_job job = {.kernel = k, .walk = &walk, .stream = is_streamed(k)};
+    transpose_job job = {.kernel = k, .walk = &walk, .stream = is_streamed(k)};
     int64_t n = mu__elements(in), matrix = walk.dims[walk.rank - 2] * walk.dims[walk.rank - 1];
-    mu__share_range(k->team, matrix > 0 ? n / matrix * strips_of(&walk) : 0, 1, n, turn_range, &job);
+    mu__share_range(k->team, matrix > 0 ? n / matrix * strips_of(&walk) : 0, 1, n, transpose_range, &job);
     return MU_OK;
 }
 
@@ -364,11 +364,11 @@ static mu_tensor *transpose_grad(mu_grad *g, int i)
     return mu_transpose(g->dy, back);
 }
 
-static const mu_axes_attrs swap_2 = {{2, {1, 0}}}, last_3 = {{3, {0, 2, 1}}}, turn_3 = {{3, {2, 0, 1}}},
+static const mu_axes_attrs swap_2 = {{2, {1, 0}}}, last_3 = {{3, {0, 2, 1}}}, transpose_3 = {{3, {2, 0, 1}}},
                            keep_3 = {{3, {1, 0, 2}}};
 static const mu_sample samples_transpose[] = {
     {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &swap_2},
-    {.n_in = 1, .in = {MU_DIMS(3, 1, 4)}, .attrs = &turn_3},
+    {.n_in = 1, .in = {MU_DIMS(3, 1, 4)}, .attrs = &transpose_3},
     {.n_in = 1, .in = {MU_DIMS(2, 35, 33)}, .attrs = &last_3},
     {.n_in = 1, .in = {MU_DIMS(3, 2, 4)}, .attrs = &keep_3},
     {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &swap_2},

@@ -1,6 +1,6 @@
 // Segments and draws: gradients of first and second order of what has no row in the table test, and values.
 //
-// Gamma draws are held to their distribution (means, deviations, and the slope towards the shape parameter against
+// Gamma draws are held to their distribution (means, deviations, and the derivative towards the shape parameter against
 // differences of a smoothed mean); that they are TensorFlow's is for the conformance tests.
 #include "composed_check.h"
 
@@ -157,8 +157,8 @@ static void test_narrow_indices(void **state)
     mu_pool_close(pool);
 }
 
-// The mean of draws is alpha / beta: its slopes are 1 / beta and -alpha / beta^2, up to chance.
-static void test_slopes_of_gamma(void **state)
+// The mean of draws is alpha / beta: its derivatives are 1 / beta and -alpha / beta^2, up to chance.
+static void test_derivatives_of_gamma(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
@@ -183,7 +183,7 @@ int main(void)
         cmocka_unit_test(test_empty_segments),
         cmocka_unit_test(test_mean_of_many),
         cmocka_unit_test(test_distributions),
-        cmocka_unit_test(test_slopes_of_gamma),
+        cmocka_unit_test(test_derivatives_of_gamma),
         cmocka_unit_test(test_odd_rates),
         cmocka_unit_test(test_narrow_indices),
     };

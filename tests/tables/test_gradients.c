@@ -272,7 +272,7 @@ static int check_row(const mu_op *op, unsigned *shown)
 // Rows whose gradients other suites check: they act on resources, hold graphs, or their shapes follow from elements.
 static const struct { const char *name, *where; } elsewhere[] = {
     {"inner_read", "unit/graph/test_control_state.c"},
-    {"stateless_random_gamma", "test_composed_segments.c, by the slope of means"},
+    {"stateless_random_gamma", "test_composed_segments.c, by the derivative of means"},
     {"segment_sum", "test_composed_segments.c"},
     {"segment_mean", "test_composed_segments.c"},
     {"segment_prod", "test_composed_segments.c"},

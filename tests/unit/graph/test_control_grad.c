@@ -131,7 +131,7 @@ static mu_value *cube(mu_value *arguments, void *arg)
     return mu_list(mu_multiply(mu_square(x), x), MU_END);
 }
 
-static mu_value *cube_slope(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
+static mu_value *cube_derivative(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
 {
     mu_tensor *x = mu_at(arguments, 0), *dy = mu_at(gradients, 0);
     (void)results;
@@ -141,14 +141,14 @@ static mu_value *cube_slope(mu_value *arguments, mu_value *results, mu_value *gr
 
 static mu_tensor *custom(mu_tensor *x, mu_tensor *s)
 {
-    return total(mu_multiply(mu_at(mu_custom_gradient(cube, cube_slope, mu_list(mu_multiply(x, s), MU_END), NULL),
+    return total(mu_multiply(mu_at(mu_custom_gradient(cube, cube_derivative, mu_list(mu_multiply(x, s), MU_END), NULL),
                                    0), x));
 }
 
 static mu_value *custom_step(mu_value *state, mu_value *element, void *arg)
 {
     mu_tensor *s = arg, *h = mu_multiply(mu_add(mu_at(state, 0), mu_at(element, 0)), s);
-    return mu_custom_gradient(cube, cube_slope, mu_list(h, MU_END), NULL);
+    return mu_custom_gradient(cube, cube_derivative, mu_list(h, MU_END), NULL);
 }
 
 static mu_tensor *custom_in_scan(mu_tensor *x, mu_tensor *s)
@@ -206,7 +206,7 @@ static void first_derivatives_match_differences(void **state)
             at[k] = kept;
             double wanted = (above - below) / (2 * step);
             if (!(fabs(found[k] - wanted) <= 1e-7 * fmax(1, fabs(wanted))))
-                fail_msg("%s: slope %d is %.12g; wanted %.12g", names[i], k, found[k], wanted);
+                fail_msg("%s: derivative %d is %.12g; wanted %.12g", names[i], k, found[k], wanted);
         }
         assert_number(mu_scalar(mu_at(seen, 3)), value_at(functions[i], at), 1e-12);
         mu_pool_close(pool);
@@ -262,7 +262,7 @@ static mu_value *atan_of_relu(mu_value *vars, void *arg)
 }
 
 // Without a limit the stacks of kept values are measured while the loop runs.
-static mu_value *slope_of_a_loop(mu_value *arguments, void *arg)
+static mu_value *derivative_of_a_loop(mu_value *arguments, void *arg)
 {
     mu_tape *tape = mu_tape_open();
     mu_value *vars = mu_list(mu_constant(MU_I64, 0), mu_at(arguments, 0), MU_END);
@@ -284,7 +284,7 @@ static mu_value *without_unique(mu_value *arguments, void *arg)
     return mu_list(total(mu_sin(mu_square(mu_at(arguments, 0)))), MU_END);
 }
 
-static mu_value *slope_of_a_branch(mu_value *arguments, void *arg)
+static mu_value *derivative_of_a_branch(mu_value *arguments, void *arg)
 {
     mu_tape *tape = mu_tape_open();
     mu_tensor *positive = mu_greater(mu_at(arguments, 0), mu_constant(MU_F64, *(const int *)arg));
@@ -297,7 +297,7 @@ static mu_value *slope_of_a_branch(mu_value *arguments, void *arg)
 static void loops_without_iterations_and_other_branches_have_gradients(void **state)
 {
     (void)state;
-    mu_traceable *const fns[] = {slope_of_a_loop, slope_of_a_branch};
+    mu_traceable *const fns[] = {derivative_of_a_loop, derivative_of_a_branch};
     const double at[] = {1, 2, 3, 4, 5, 6};
     for (int i = 0; i < 6; i++) {
         int number = i / 2;

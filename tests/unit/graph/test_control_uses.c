@@ -298,7 +298,7 @@ static mu_value *cubed(mu_value *arguments, void *arg)
     return mu_list(mu_pow(mu_at(arguments, 0), mu_constant(MU_F64, 3)), MU_END);
 }
 
-static mu_value *cube_slope(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
+static mu_value *cube_derivative(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
 {
     (void)results;
     (void)arg;
@@ -308,7 +308,7 @@ static mu_value *cube_slope(mu_value *arguments, mu_value *results, mu_value *gr
 static mu_value *custom(mu_value *arguments, void *arg)
 {
     mu_tape *tape = mu_tape_open();
-    mu_value *y = mu_custom_gradient(cubed, cube_slope, arguments, arg);
+    mu_value *y = mu_custom_gradient(cubed, cube_derivative, arguments, arg);
     return mu_list(mu_at(mu_gradients(tape, mu_at(y, 0), arguments), 0), mu_at(y, 0), MU_END);
 }
 
@@ -349,7 +349,7 @@ static mu_value *scaled(mu_value *arguments, void *arg)
     return mu_list(mu_multiply(mu_square(mu_at(arguments, 0)), mu_variable_read(scale)), MU_END);
 }
 
-static mu_value *slope_of_scaled(mu_value *arguments, void *arg)
+static mu_value *derivative_of_scaled(mu_value *arguments, void *arg)
 {
     mu_tape *tape = mu_tape_open();
     mu_tensor *y = mu_at(mu_function_call(arg, arguments), 0);
@@ -361,7 +361,7 @@ static void functions_call_functions(void **state)
 {
     (void)state;
     scale = mu_variable_new(mu_constant(MU_F64, 4), "scale");
-    mu_function *inner = mu_function_new(scaled, NULL), *outer = mu_function_new(slope_of_scaled, inner);
+    mu_function *inner = mu_function_new(scaled, NULL), *outer = mu_function_new(derivative_of_scaled, inner);
     mu_value *x = mu_list(mu_constant(MU_F64, 3), MU_END);
     assert_true(mu_scalar(mu_at(mu_function_call(inner, x), 0)) == 36);
     mu_value *seen = mu_run(NULL, outer, x);
@@ -376,7 +376,7 @@ static void gradients_pass_through_called_functions(void **state)
 {
     (void)state;
     scale = mu_variable_new(mu_constant(MU_F64, 4), "scale");
-    mu_function *inner = mu_function_new(scaled, NULL), *slope = mu_function_new(slope_of_scaled, inner);
+    mu_function *inner = mu_function_new(scaled, NULL), *slope = mu_function_new(derivative_of_scaled, inner);
     mu_value *x = mu_list(mu_constant(MU_F64, 3), MU_END);
     mu_value *both = mu_list(mu_at(x, 0), mu_variables(scale, MU_END), MU_END);
     for (int way = 0; way < 2; way++) {

@@ -127,7 +127,7 @@ static mu_tensor *attention_of_ops(mu_tensor *q, mu_tensor *k, mu_tensor *v)
 }
 
 // The gradient of the squares of the gradient of the squares of fn's result, three parts of 24 numbers at most.
-static void slopes_of_slopes(ternary *fn, mu_tensor *const x[3], mu_tensor *out[3])
+static void derivatives_of_derivatives(ternary *fn, mu_tensor *const x[3], mu_tensor *out[3])
 {
     mu_tape *outer = mu_tape_open(), *inner = mu_tape_open();
     mu_value *sources = mu_list(x[0], x[1], x[2], MU_END);
@@ -154,8 +154,8 @@ static void fused_rows_twice(void **state)
         for (int k = 0; k < 3; k++)
             x[k] = k > 0 && pairs[i].small ? vector(4, numbers + 5 * k)
                                            : mu_reshape(mu_roll(all, k * 5, 0), 3, (int64_t[]){2, 3, 4});
-        slopes_of_slopes(pairs[i].fused, x, fused);
-        slopes_of_slopes(pairs[i].plain, x, plain);
+        derivatives_of_derivatives(pairs[i].fused, x, fused);
+        derivatives_of_derivatives(pairs[i].plain, x, plain);
         for (int k = 0; k < 3; k++)
             assert_near(doubles(fused[k]), doubles(plain[k]), k > 0 && pairs[i].small ? 4 : 24, 1e-9);
     }

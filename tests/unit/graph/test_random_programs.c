@@ -132,7 +132,7 @@ static mu_value *slope(mu_value *arguments, mu_value *results, mu_value *gradien
     return mu_list(mu_multiply(mu_at(gradients, 0), bent(arg, mu_at(arguments, 0), 1)), MU_END);
 }
 
-static mu_value *slope_body(mu_value *arguments, void *arg)
+static mu_value *derivative_body(mu_value *arguments, void *arg)
 {
     const inside *in = arg;
     return mu_list(unary[in->i->p % MU_COUNT(unary)](mu_at(arguments, 0)), MU_END);
@@ -185,7 +185,7 @@ static mu_tensor *with_bodies(const instruction *i, mu_tensor *a, mu_tensor *b, 
     case VECTORIZED: y = mu_vectorized_map(body, x, in); break;
     case RECOMPUTE: y = mu_recompute_grad(body, x, in); break;
     case CALL: y = mu__context()->trace ? mu_function_call(mu_function_new(body, in), x) : body(x, in); break;
-    default: y = mu_custom_gradient(slope_body, slope, x, in); break;
+    default: y = mu_custom_gradient(derivative_body, slope, x, in); break;
     }
     return y ? mu_at(y, at) : NULL;
 }

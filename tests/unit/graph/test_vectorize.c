@@ -48,7 +48,7 @@ static mu_tensor *norms(mu_tensor *a, mu_tensor *b, mu_tensor *w)
     mu_tensor *gamma = mu_reduce_sum(w, 1), *groups = mu_nn_group_normalization(a, 3, gamma, NULL, 1e-3);
     return mu_add(mu_nn_layer_normalization(mu_multiply(a, b), gamma, NULL, 1e-3), groups);
 }
-static mu_tensor *norm_slope(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+static mu_tensor *norm_derivative(mu_tensor *a, mu_tensor *b, mu_tensor *w)
 {
     mu_tensor *gamma = mu_reduce_sum(w, 1);
     mu_tape *tape = mu_tape_open();
@@ -97,8 +97,9 @@ static const struct { const char *name; row_fn *fn;
 } cases[] = {
     {"mixed", mixed},   {"products", products},   {"both_products", both_products}, {"reductions", reductions},
     {"shapes", shapes}, {"likes", likes},         {"normalised", normalised},       {"without_rules", without_rules},
-    {"slope", slope},   {"of_no_row", of_no_row}, {"norms", norms},                 {"norm_slope", norm_slope},
-    {"attends", attends}, {"slopes", slopes},
+    {"derivative", slope},   {"of_no_row", of_no_row}, {"norms", norms},                 {"norm_slope",
+        norm_derivative},
+    {"attends", attends}, {"derivatives", slopes},
 };
 
 typedef struct choice {

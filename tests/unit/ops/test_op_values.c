@@ -353,7 +353,7 @@ static mu_tensor *solved(mu_tensor *x)
     return mu_triangular_solve(matrix, mu_ones(MU_F32, 2, DIMS(2, 1)), true, false);
 }
 
-static void test_slopes_at_the_edges(void **state)
+static void test_derivatives_at_the_edges(void **state)
 {
     (void)state;
     EXPECT(slope(products, VECTOR(3, 0, 2, 0, 5)), 1, 3 + 6, 0, 0, 0);
@@ -464,7 +464,7 @@ int main(void)
         cmocka_unit_test(test_comparisons_of_halves),
         cmocka_unit_test(test_division_of_small_integers),
         cmocka_unit_test(test_where_of_all_types),
-        cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_slopes_at_the_edges),
+        cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_derivatives_at_the_edges),
         cmocka_unit_test(test_reductions),          cmocka_unit_test(test_columns_of_many_rows),
         cmocka_unit_test(test_extremes_of_halves),
         cmocka_unit_test(test_long_sums_stay_accurate),

@@ -6,27 +6,27 @@
 #define T int8_t
 #define LEAST INT8_MIN
 #define FN(name) i8_##name
-#include "ops/pool_whole_loops.inc.c"
+#include "ops/pool_int_loops.inc.c"
 
 #define T uint8_t
 #define LEAST 0
 #define FN(name) u8_##name
-#include "ops/pool_whole_loops.inc.c"
+#include "ops/pool_int_loops.inc.c"
 
 #define T int16_t
 #define LEAST INT16_MIN
 #define FN(name) i16_##name
-#include "ops/pool_whole_loops.inc.c"
+#include "ops/pool_int_loops.inc.c"
 
 #define T int32_t
 #define LEAST INT32_MIN
 #define FN(name) i32_##name
-#include "ops/pool_whole_loops.inc.c"
+#include "ops/pool_int_loops.inc.c"
 
 #define T int64_t
 #define LEAST INT64_MIN
 #define FN(name) i64_##name
-#include "ops/pool_whole_loops.inc.c"
+#include "ops/pool_int_loops.inc.c"
 
 void mu__max_pool_whole(const mu_pool_call *call, int64_t begin, int64_t end)
 {

@@ -4,7 +4,7 @@
 #include "ops/loops.h"
 
 MU_CLONES
-static bool truth_of_row(bool all, const uint8_t *x, int64_t n)
+static bool bool_reduce_row(bool all, const uint8_t *x, int64_t n)
 {
     enum { PIECE = 4096 };
     for (int64_t at = 0; at < n; at += PIECE) {
@@ -22,7 +22,7 @@ static bool truth_of_row(bool all, const uint8_t *x, int64_t n)
     return all;
 }
 
-bool mu__truth_of_row(bool all, const uint8_t *x, int64_t n)
+bool mu__bool_reduce_row(bool all, const uint8_t *x, int64_t n)
 {
-    return truth_of_row(all, x, n);
+    return bool_reduce_row(all, x, n);
 }

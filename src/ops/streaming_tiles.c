@@ -9,21 +9,21 @@
 
 // Bytes: of a piece (pieces of 4 KB leave the memory idle while each is put), and of one that is made of no more bytes
 // of one operand; how far ahead is asked for, in pieces; of a line.
-enum { PIECE = 1024, LONG_PIECE = 2048, AHEAD = 4, LINE = 64 };
+enum { PIECE = 1024, LONG_TILE = 2048, AHEAD = 4, LINE = 64 };
 
 // Elements of a piece. Of several operands none has more bytes than the piece.
-static int64_t piece_elements(const mu_pieces *p, int n_dense)
+static int64_t tile_elements(const mu_tiles *p, int n_dense)
 {
     size_t widest = p->out_bytes;
     for (int i = 0; i < p->n_in; i++)
         widest = MU_MAX(widest, p->in_bytes[i]);
     if (n_dense == 1)
-        return (widest == p->out_bytes ? LONG_PIECE : PIECE) / (int64_t)p->out_bytes;
+        return (widest == p->out_bytes ? LONG_TILE : PIECE) / (int64_t)p->out_bytes;
     return PIECE / (int64_t)widest;
 }
 
 // Asks for what the dense operands give to the piece that is so many pieces behind the one at hand.
-static void fetch(const mu_pieces *p, int64_t at, int64_t n)
+static void fetch(const mu_tiles *p, int64_t at, int64_t n)
 {
     for (int i = 0; i < p->n_in; i++) {
         const char *from = (const char *)p->in[i] + (size_t)(at + AHEAD * n) * p->in_bytes[i];
@@ -32,14 +32,14 @@ static void fetch(const mu_pieces *p, int64_t at, int64_t n)
     }
 }
 
-static void put_pieces(const mu_pieces *p, int64_t n)
+static void stream_tiles(const mu_tiles *p, int64_t n)
 {
     int n_dense = 0;
     for (int i = 0; i < p->n_in; i++)
         n_dense += p->in_bytes[i] > 0;
-    const int64_t step = MU_MIN(piece_elements(p, n_dense), p->most > 0 ? p->most : n);
+    const int64_t step = MU_MIN(tile_elements(p, n_dense), p->most > 0 ? p->most : n);
     const mu_kernels *kernels = mu__kernels();
-    _Alignas(LINE) char piece[LONG_PIECE];
+    _Alignas(LINE) char piece[LONG_TILE];
     for (int64_t at = 0; at < n; at += step) {
         const int64_t count = MU_MIN(step, n - at);
         if (n_dense != 2)
@@ -52,7 +52,7 @@ static void put_pieces(const mu_pieces *p, int64_t n)
 
 // Lets the kernel of two dense operands put what it makes at once; the few elements before and behind are made plainly.
 // False, with nothing done, where there is no such kernel.
-static bool put_pairs(const mu_pieces *p, int64_t n)
+static bool stream_pairs(const mu_tiles *p, int64_t n)
 {
     const size_t bytes = p->out_bytes;
     if (p->pair == MU_PAIR_NONE || p->n_in != 2 || p->in_bytes[0] != bytes || p->in_bytes[1] != bytes)
@@ -70,12 +70,12 @@ static bool put_pairs(const mu_pieces *p, int64_t n)
     return true;
 }
 
-void mu__run_pieces(const mu_pieces *p, bool stream, int64_t n)
+void mu__run_tiles(const mu_tiles *p, bool stream, int64_t n)
 {
     const int64_t step = p->most > 0 ? p->most : n;
     if (stream && n * (int64_t)p->out_bytes >= PIECE) {
-        if (!put_pairs(p, n))
-            put_pieces(p, n);
+        if (!stream_pairs(p, n))
+            stream_tiles(p, n);
         return;
     }
     for (int64_t at = 0; at < n; at += step)

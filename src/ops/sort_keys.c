@@ -3,7 +3,7 @@
 // Types of up to four bytes have keys of 32 bits above places of 32. Larger keys are cut: what the row's elements have
 // in common goes, then low bits; elements that are equal in what is left are put in order by their low bits afterwards.
 // The first few of a row are found by dropping all words behind the worst of the best so far, piece by piece.
-#include "ops/words.h"
+#include "ops/sort_keys.h"
 
 #include "kernels/kernels.h"
 
@@ -122,7 +122,7 @@ static inline int64_t key_of_f64(int64_t bits, int64_t flip)
 KEYS(keys_f64, key_of_f64)
 KEYS(keys_i64, key_of_i64)
 
-static int64_t large_key(const mu_words *w, const void *x, int64_t i)
+static int64_t large_key(const mu_sort_keys *w, const void *x, int64_t i)
 {
     const int64_t bits = ((const int64_t *)x)[i], flip = w->descending ? -1 : 0;
     return w->dtype == MU_F64 ? key_of_f64(bits, flip) : key_of_i64(bits, flip);
@@ -135,11 +135,11 @@ static int bits_in(uint64_t value)
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-mu_status mu__words_open(mu_words *w, mu_dtype dtype, int64_t n, bool descending)
+mu_status mu__sort_keys_open(mu_sort_keys *w, mu_dtype dtype, int64_t n, bool descending)
 {
     const int64_t batch = MU_MIN(MU_MAX(TOGETHER / MU_MAX(n, 1) / 8 * 8, 1), MOST_ROWS);
     const int64_t scratch = mu__sort_scratch(n);
-    *w = (mu_words){.dtype = dtype, .descending = descending, .n = n, .batch = batch};
+    *w = (mu_sort_keys){.dtype = dtype, .descending = descending, .n = n, .batch = batch};
     w->place_bits = words_of(dtype) ? 32 : bits_in((uint64_t)MU_MAX(n - 1, 1));
     w->bytes = (size_t)(scratch + batch * n) * sizeof(int64_t);
     w->scratch = mu__alloc_data(w->bytes);
@@ -147,20 +147,20 @@ mu_status mu__words_open(mu_words *w, mu_dtype dtype, int64_t n, bool descending
     return w->scratch ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-void mu__words_close(mu_words *w)
+void mu__sort_keys_close(mu_sort_keys *w)
 {
     mu__free_data(w->scratch, w->bytes);
 }
 
 // ---- Keys of 64 bits ----------------------------------------------------------------------------
 
-static int64_t place_of(const mu_words *w, int64_t word)
+static int64_t place_of(const mu_sort_keys *w, int64_t word)
 {
     return word & (int64_t)(((uint64_t)1 << w->place_bits) - 1);
 }
 
 // Few words whose elements are equal in their high bits, by the elements themselves.
-static void insert_run(const mu_words *w, const void *x, int64_t *run, int64_t n)
+static void insert_run(const mu_sort_keys *w, const void *x, int64_t *run, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
         const int64_t moving = run[i], key = large_key(w, x, place_of(w, moving));
@@ -172,7 +172,7 @@ static void insert_run(const mu_words *w, const void *x, int64_t *run, int64_t n
 }
 
 // Many: words anew, of the `cut` low bits of the keys' distances from `base`.
-static void sort_run(const mu_words *w, const void *x, int64_t *run, int64_t n, int64_t base, int cut)
+static void sort_run(const mu_sort_keys *w, const void *x, int64_t *run, int64_t n, int64_t base, int cut)
 {
     const uint64_t first = (uint64_t)large_key(w, x, place_of(w, run[0])), low = ((uint64_t)1 << cut) - 1;
     uint64_t differs = 0;
@@ -186,7 +186,7 @@ static void sort_run(const mu_words *w, const void *x, int64_t *run, int64_t n, 
         mu__kernels()->sort_rows(run, w->scratch, n, w->place_bits, 0, 1);
 }
 
-static void mend_row(const mu_words *w, const void *x, int64_t *words, int64_t base, int cut)
+static void mend_row(const mu_sort_keys *w, const void *x, int64_t *words, int64_t base, int cut)
 {
     for (int64_t begin = 0, end; begin < w->n; begin = end) {
         const int64_t high = words[begin] >> w->place_bits;
@@ -200,7 +200,7 @@ static void mend_row(const mu_words *w, const void *x, int64_t *words, int64_t b
 }
 
 // The keys in `words` become words; returns how many low bits had to go, and what was taken off first.
-static int shorten_row(const mu_words *w, const void *x, int64_t *words, int64_t *base)
+static int shorten_row(const mu_sort_keys *w, const void *x, int64_t *words, int64_t *base)
 {
     int64_t greatest;
     (w->dtype == MU_F64 ? keys_f64 : keys_i64)(x, w->n, w->descending, words, base, &greatest);
@@ -210,7 +210,7 @@ static int shorten_row(const mu_words *w, const void *x, int64_t *words, int64_t
     return cut;
 }
 
-static void sort_large(mu_words *w, const char *x, int64_t rows)
+static void sort_large(mu_sort_keys *w, const char *x, int64_t rows)
 {
     int64_t bases[MOST_ROWS];
     uint8_t cuts[MOST_ROWS];
@@ -225,7 +225,7 @@ static void sort_large(mu_words *w, const char *x, int64_t rows)
 
 // ---- Rows ---------------------------------------------------------------------------------------
 
-void mu__words_sort(mu_words *w, const void *x, int64_t rows)
+void mu__sort_keys_sort(mu_sort_keys *w, const void *x, int64_t rows)
 {
     make_words *make = words_of(w->dtype);
     if (!make) {
@@ -237,19 +237,19 @@ void mu__words_sort(mu_words *w, const void *x, int64_t rows)
 }
 
 // The best of what is in words, in order; returns the last of them.
-static int64_t keep_best(mu_words *w, int64_t have, int64_t count)
+static int64_t keep_best(mu_sort_keys *w, int64_t have, int64_t count)
 {
     mu__kernels()->sort_rows(w->words, w->scratch, have, 0, 0, 1);
     return w->words[count - 1];
 }
 
-bool mu__words_can_search(mu_dtype dtype, int64_t n, int64_t count)
+bool mu__sort_keys_can_search(mu_dtype dtype, int64_t n, int64_t count)
 {
     return count > 0 && (words_of(dtype) ? n / 4 >= count + PIECE : n / 4 >= count && count <= FIRSTS);
 }
 
 // Keys of 64 bits: the best so far are kept in order. Equal ones stay behind those that came before.
-static void first_large(mu_words *w, const void *x, int64_t count)
+static void first_large(mu_sort_keys *w, const void *x, int64_t count)
 {
     int64_t best[FIRSTS], piece[PIECE], have = 0, least, greatest;
     for (int64_t at = 0; at < w->n; at += PIECE) {
@@ -272,7 +272,7 @@ static void first_large(mu_words *w, const void *x, int64_t count)
     }
 }
 
-static void first_small(mu_words *w, const void *x, int64_t count)
+static void first_small(mu_sort_keys *w, const void *x, int64_t count)
 {
     const size_t bytes = mu_dtype_bytes(w->dtype);
     const int64_t room = MU_MIN(2 * count + 4 * PIECE, w->n);
@@ -301,7 +301,7 @@ static void first_small(mu_words *w, const void *x, int64_t count)
     keep_best(w, have, count);
 }
 
-void mu__words_first(mu_words *w, const void *x, int64_t count)
+void mu__sort_keys_first(mu_sort_keys *w, const void *x, int64_t count)
 {
     (words_of(w->dtype) ? first_small : first_large)(w, x, count);
 }
@@ -342,7 +342,7 @@ GATHER(16)
 GATHER(32)
 GATHER(64)
 
-static void take_row(const mu_words *w, const char *x, const int64_t *words, int64_t count, void *values,
+static void take_row(const mu_sort_keys *w, const char *x, const int64_t *words, int64_t count, void *values,
                      int32_t *places)
 {
     if (w->dtype == MU_F32 && !w->odd) {
@@ -363,7 +363,8 @@ static void take_row(const mu_words *w, const char *x, const int64_t *words, int
     }
 }
 
-void mu__words_take(const mu_words *w, const void *x, int64_t rows, int64_t count, void *values, int32_t *places)
+void mu__sort_keys_take(const mu_sort_keys *w, const void *x, int64_t rows, int64_t count, void *values,
+                        int32_t *places)
 {
     const size_t bytes = mu_dtype_bytes(w->dtype);
     if (count == w->n && ((w->dtype == MU_F32 && !w->odd) || w->dtype == MU_I32)) {

@@ -32,7 +32,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define NONE 0
 #define EXTREME(smallest, x, n) mu__extreme_of_halves(MU_F16, smallest, x, n)
 #define FN(name) f16_##name
-#include "ops/places_loops.inc.c"
+#include "ops/argmax_loops.inc.c"
 
 #define T uint16_t
 #define K int16_t
@@ -43,7 +43,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define NONE 0
 #define EXTREME(smallest, x, n) mu__extreme_of_halves(MU_BF16, smallest, x, n)
 #define FN(name) bf16_##name
-#include "ops/places_loops.inc.c"
+#include "ops/argmax_loops.inc.c"
 
 #define T float
 #define K float
@@ -54,7 +54,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define NONE (T)NAN
 #define EXTREME(smallest, x, n) mu__kernels()->extreme_f32(smallest, true, x, n)
 #define FN(name) f32_##name
-#include "ops/places_loops.inc.c"
+#include "ops/argmax_loops.inc.c"
 
 #define T double
 #define K double
@@ -65,7 +65,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define NONE (T)NAN
 #define EXTREME(smallest, x, n) mu__kernels()->extreme_f64(smallest, true, x, n)
 #define FN(name) f64_##name
-#include "ops/places_loops.inc.c"
+#include "ops/argmax_loops.inc.c"
 
 #define T int64_t
 #define K int64_t
@@ -75,7 +75,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define ODD(x) false
 #define NONE 0
 #define FN(name) i64_##name
-#include "ops/places_loops.inc.c"
+#include "ops/argmax_loops.inc.c"
 
 #define T int32_t
 #define K int32_t
@@ -85,7 +85,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define ODD(x) false
 #define NONE 0
 #define FN(name) i32_##name
-#include "ops/places_loops.inc.c"
+#include "ops/argmax_loops.inc.c"
 
 #define T int16_t
 #define K int16_t
@@ -95,7 +95,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define ODD(x) false
 #define NONE 0
 #define FN(name) i16_##name
-#include "ops/places_loops.inc.c"
+#include "ops/argmax_loops.inc.c"
 
 #define T int8_t
 #define K int8_t
@@ -105,7 +105,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define ODD(x) false
 #define NONE 0
 #define FN(name) i8_##name
-#include "ops/places_loops.inc.c"
+#include "ops/argmax_loops.inc.c"
 
 #define T uint8_t
 #define K uint8_t
@@ -115,20 +115,21 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define ODD(x) false
 #define NONE 0
 #define FN(name) u8_##name
-#include "ops/places_loops.inc.c"
+#include "ops/argmax_loops.inc.c"
 
-typedef int64_t place_loop(int variant, const void *in, int64_t n);
-typedef void places_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, int64_t *places);
+typedef int64_t argmax_loop(int variant, const void *in, int64_t n);
+typedef void argmax_columns_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width,
+                                 int64_t *places);
 
-typedef struct place_loops {
-    place_loop *row;
-    places_loop *columns;
-} place_loops;
+typedef struct argmax_loops {
+    argmax_loop *row;
+    argmax_columns_loop *columns;
+} argmax_loops;
 
 #define PLACES(type) \
-    (place_loops){type##_place_in_row, type##_places_of_columns}
+    (argmax_loops){type##_place_in_row, type##_places_of_columns}
 
-static place_loops place_loops_of(mu_dtype dtype)
+static argmax_loops argmax_loops_of(mu_dtype dtype)
 {
     switch (dtype) {
     case MU_F64: return PLACES(f64);
@@ -145,24 +146,24 @@ static place_loops place_loops_of(mu_dtype dtype)
 }
 
 // A tensor as [outer, n, inner], of whose columns so many are a block.
-typedef struct place_job {
+typedef struct argmax_job {
     int variant;
     int64_t outer, n, inner, columns;
     mu_dtype dtype;
     const void *in;
     void *out;
-} place_job;
+} argmax_job;
 
-static int64_t blocks_of(const place_job *job)
+static int64_t blocks_of(const argmax_job *job)
 {
     return (job->inner + job->columns - 1) / job->columns;
 }
 
 // Items are blocks of columns.
-static void place_range(void *arg, int64_t begin, int64_t end)
+static void argmax_range(void *arg, int64_t begin, int64_t end)
 {
-    const place_job *job = arg;
-    const place_loops loops = place_loops_of(job->dtype);
+    const argmax_job *job = arg;
+    const argmax_loops loops = argmax_loops_of(job->dtype);
     const int64_t blocks = blocks_of(job);
     for (int64_t item = begin; item < end; item++) {
         const int64_t o = item / blocks, column = item % blocks * job->columns;
@@ -177,9 +178,9 @@ static void place_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static mu_status place_ref(const mu_kernel *k)
+static mu_status argmax_ref(const mu_kernel *k)
 {
-    place_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data};
+    argmax_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data};
     const int axis = (int)((const mu_axis_attrs *)k->attrs)->axis;
     const mu_shape *shape = &k->in[0].shape;
     job.outer = mu__elements_between(shape, 0, axis);
@@ -192,11 +193,11 @@ static mu_status place_ref(const mu_kernel *k)
     }
     const int64_t wide = MU_FOLD_BYTES / (int64_t)mu_dtype_bytes(job.dtype);
     job.columns = mu__columns_at_once(job.outer, job.inner, wide, k->team);
-    mu__share_range(k->team, job.outer * blocks_of(&job), 1, job.outer * job.n * job.inner, place_range, &job);
+    mu__share_range(k->team, job.outer * blocks_of(&job), 1, job.outer * job.n * job.inner, argmax_range, &job);
     return MU_OK;
 }
 
-static mu_status place_infer(mu_infer *infer)
+static mu_status argmax_infer(mu_infer *infer)
 {
     int64_t axis = ((const mu_axis_attrs *)infer->attrs)->axis;
     const mu_shape *in = &infer->in[0].shape;
@@ -211,7 +212,7 @@ static mu_status place_infer(mu_infer *infer)
 
 static const mu_attr_spec axis_attrs[] = {{"axis", MU_ATTR_INT, offsetof(mu_axis_attrs, axis)}, {0}};
 static const mu_axis_attrs axis_0 = {0}, axis_1 = {1};
-static const mu_sample samples_place[] = {
+static const mu_sample samples_argmax[] = {
     {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &axis_1, .no_grad = 1},
     {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &axis_0, .no_grad = 1},
     {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &axis_0, .no_grad = 1},
@@ -219,10 +220,10 @@ static const mu_sample samples_place[] = {
 };
 #define PLACE(text, which)                                                                                       \
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_ALL_DTYPES,                               \
-    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = place_infer, .ref = place_ref,            \
-    .samples = samples_place
+    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = argmax_infer, .ref = argmax_ref,          \
+    .samples = samples_argmax
 
-static mu_tensor *place_of(const mu_op *op, mu_tensor *x, int axis)
+static mu_tensor *argmax_of(const mu_op *op, mu_tensor *x, int axis)
 {
     mu_axis_attrs attrs = {.axis = mu__axis_of(x, axis, op->name)};
     return mu__apply1(op, &attrs, x);
@@ -231,11 +232,11 @@ static mu_tensor *place_of(const mu_op *op, mu_tensor *x, int axis)
 const mu_op mu_op_argmax = {PLACE("argmax", ARGMAX), .lower = mu__lower_arg};
 mu_tensor *mu_argmax(mu_tensor *x, int axis)
 {
-    return place_of(&mu_op_argmax, x, axis);
+    return argmax_of(&mu_op_argmax, x, axis);
 }
 
 const mu_op mu_op_argmin = {PLACE("argmin", ARGMIN), .lower = mu__lower_arg};
 mu_tensor *mu_argmin(mu_tensor *x, int axis)
 {
-    return place_of(&mu_op_argmin, x, axis);
+    return argmax_of(&mu_op_argmin, x, axis);
 }

@@ -1,4 +1,4 @@
-// Places of extremes, of one element type; included by places.c once per type.
+// Places of extremes, of one element type; included by argmax.c once per type.
 //
 // T: the element; K: what is compared; KEY(x, smallest): of an element; BEATS(a, b, smallest): of two numbers; ODD(x):
 // whether it is none; NONE: such a one; P: an integer of K's size; FN(name); EXTREME(smallest, x, n): of a row, unless

@@ -66,9 +66,9 @@ static void write_rows(void *arg, int64_t begin, int64_t end)
 {
     const result_job *job = arg;
     const int64_t channels = job->moments->channels, row_bytes = channels * (int64_t)sizeof(float);
-    const bool stream = row_bytes <= MU_PIECE_BYTES && mu__streams(job->moments->rows * row_bytes);
-    const int64_t step = stream ? MU_PIECE_BYTES / row_bytes : end - begin;
-    _Alignas(64) float piece[MU_PIECE_BYTES / sizeof(float)];
+    const bool stream = row_bytes <= MU_TILE_BYTES && mu__streams(job->moments->rows * row_bytes);
+    const int64_t step = stream ? MU_TILE_BYTES / row_bytes : end - begin;
+    _Alignas(64) float piece[MU_TILE_BYTES / sizeof(float)];
     for (int64_t row = begin; row < end; row += step) {
         const int64_t count = MU_MIN(step, end - row);
         float *to = (float *)job->kernel->out[0].data + row * channels;
@@ -137,7 +137,7 @@ static void find_sums(const mu_kernel *kernel, const moments_job *job)
     }
 }
 
-static void make_slope(const mu_kernel *kernel, const moments_job *job, int64_t row, int64_t n, float *to)
+static void make_derivative(const mu_kernel *kernel, const moments_job *job, int64_t row, int64_t n, float *to)
 {
     const int64_t at = row * job->channels;
     mu__kernels()->mixed_columns(job->x + at, (const float *)kernel->in[4].data + at, kernel->in[2].data, job->center,
@@ -159,6 +159,6 @@ mu_status mu__batch_norm_grad_run(const mu_kernel *kernel)
         job.shift[c] = (float)(-factor * job.mean[c] / (double)job.rows);
         along[c] = (float)(-factor * inverse * inverse * job.total[c] / (double)job.rows);
     }
-    write_result(kernel, &job, make_slope);
+    write_result(kernel, &job, make_derivative);
     return MU_OK;
 }

@@ -8,7 +8,7 @@
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
-#include "ops/map.h"
+#include "ops/index_map.h"
 #include "ops/nn.h"
 
 #include <muster/ops.h>
@@ -217,7 +217,7 @@ static int64_t count_rows(const axis_maps *maps)
 // list; and every element some times in a row.
 #define BY_ELEMENTS(T, bits)                                                                          \
     MU_CLONES                                                                                         \
-    static void pick_##bits(const void *from, const int64_t *map, int64_t stride, void *to, int64_t n) \
+    static void gather_##bits(const void *from, const int64_t *map, int64_t stride, void *to, int64_t n) \
     {                                                                                                 \
         const T *in = from;                                                                           \
         T *restrict out = to;                                                                         \
@@ -266,8 +266,9 @@ static void write_elements(const element_row *row, const char *in, char *out, in
         (bytes == 1 ? spread_8 : bytes == 2 ? spread_16 : bytes == 4 ? spread_32 : spread_64)(
             in + (size_t)(first / row->times) * bytes, row->times, out, n / row->times);
     else
-        (bytes == 1 ? pick_8 : bytes == 2 ? pick_16 : bytes == 4 ? pick_32 : pick_64)(in, row->map + first, row->stride,
-                                                                                      out, n);
+        (bytes == 1 ? gather_8 : bytes == 2 ? gather_16 : bytes == 4 ? gather_32 : gather_64)(in, row->map + first,
+                                                                                              row->stride,
+                                                                                              out, n);
 }
 
 // Asks, while n elements of a row are put in place of which `done` are before them, for what those will be made of that

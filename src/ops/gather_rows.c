@@ -64,7 +64,7 @@ mu_status mu__check_indices(const mu_kernel *k, const mu_view *indices, int64_t 
 }
 
 // Slices of one number each. Plain loads: processors keep more of them in flight than their instructions for gathers.
-#define PICK(T, index_type, name)                                                          \
+#define GATHER(T, index_type, name)                                                        \
     static void name(const void *from, const void *chosen, void *to, int64_t n)            \
     {                                                                                      \
         const T *x = from;                                                                 \
@@ -73,24 +73,24 @@ mu_status mu__check_indices(const mu_kernel *k, const mu_view *indices, int64_t 
         for (int64_t i = 0; i < n; i++)                                                    \
             out[i] = x[indices[i]];                                                        \
     }
-PICK(uint8_t, int64_t, pick_8_i64)
-PICK(uint16_t, int64_t, pick_16_i64)
-PICK(uint32_t, int64_t, pick_32_i64)
-PICK(uint64_t, int64_t, pick_64_i64)
-PICK(uint8_t, int32_t, pick_8_i32)
-PICK(uint16_t, int32_t, pick_16_i32)
-PICK(uint32_t, int32_t, pick_32_i32)
-PICK(uint64_t, int32_t, pick_64_i32)
+GATHER(uint8_t, int64_t, gather_8_i64)
+GATHER(uint16_t, int64_t, gather_16_i64)
+GATHER(uint32_t, int64_t, gather_32_i64)
+GATHER(uint64_t, int64_t, gather_64_i64)
+GATHER(uint8_t, int32_t, gather_8_i32)
+GATHER(uint16_t, int32_t, gather_16_i32)
+GATHER(uint32_t, int32_t, gather_32_i32)
+GATHER(uint64_t, int32_t, gather_64_i32)
 
-typedef void picker(const void *from, const void *chosen, void *to, int64_t n);
+typedef void gather_loop(const void *from, const void *chosen, void *to, int64_t n);
 
-static picker *picker_for(size_t bytes, bool wide)
+static gather_loop *gather_loop_for(size_t bytes, bool wide)
 {
     switch (bytes) {
-    case 1: return wide ? pick_8_i64 : pick_8_i32;
-    case 2: return wide ? pick_16_i64 : pick_16_i32;
-    case 4: return wide ? pick_32_i64 : pick_32_i32;
-    case 8: return wide ? pick_64_i64 : pick_64_i32;
+    case 1: return wide ? gather_8_i64 : gather_8_i32;
+    case 2: return wide ? gather_16_i64 : gather_16_i32;
+    case 4: return wide ? gather_32_i64 : gather_32_i32;
+    case 8: return wide ? gather_64_i64 : gather_64_i32;
     default: return NULL;
     }
 }
@@ -105,37 +105,37 @@ static void fetch_lines(const char *from, int64_t bytes)
 }
 
 // Slices of one number each, by pieces; with each goes its share of the `ahead` bytes that follow x's row of `row`.
-static void pick_numbers(picker *pick, const char *chosen, size_t index_bytes, const char *x, int64_t row,
-                         int64_t ahead, size_t bytes, char *out, int64_t n, bool stream)
+static void gather_numbers(gather_loop *gather, const char *chosen, size_t index_bytes, const char *x, int64_t row,
+                           int64_t ahead, size_t bytes, char *out, int64_t n, bool stream)
 {
-    _Alignas(64) char piece[MU_PIECE_BYTES];
-    const int64_t step = MU_PIECE_BYTES / (int64_t)sizeof(uint64_t), pieces = (n + step - 1) / step;
+    _Alignas(64) char piece[MU_TILE_BYTES];
+    const int64_t step = MU_TILE_BYTES / (int64_t)sizeof(uint64_t), pieces = (n + step - 1) / step;
     const int64_t share = pieces > 0 ? (ahead + pieces * LINE - 1) / (pieces * LINE) * LINE : 0;
     for (int64_t at = 0, fetched = 0; at < n; at += step, fetched += share) {
         const int64_t count = MU_MIN(step, n - at);
         char *to = out + (size_t)at * bytes;
         if (fetched < ahead)
             fetch_lines(x + row + fetched, MU_MIN(share, ahead - fetched));
-        pick(x, chosen + (size_t)at * index_bytes, stream ? piece : to, count);
+        gather(x, chosen + (size_t)at * index_bytes, stream ? piece : to, count);
         if (stream)
             mu__put_piece(to, piece, count * (int64_t)bytes);
     }
 }
 
-void mu__pick_rows(const mu_view *indices, int64_t first, const void *x, int64_t slices, size_t bytes, void *out,
-                   int64_t m, int64_t rows, int64_t left, bool stream)
+void mu__gather_rows(const mu_view *indices, int64_t first, const void *x, int64_t slices, size_t bytes, void *out,
+                     int64_t m, int64_t rows, int64_t left, bool stream)
 {
     const size_t index_bytes = mu_dtype_bytes(indices->dtype), row = (size_t)slices * bytes;
     const char *chosen = (const char *)indices->data + (size_t)first * index_bytes, *from = x;
-    picker *pick = picker_for(bytes, indices->dtype == MU_I64);
+    gather_loop *gather = gather_loop_for(bytes, indices->dtype == MU_I64);
     char *to = out;
     // Worth it where most lines of the next row are read, and the caches hold it together with this one.
-    const bool fetches = pick && row <= FARTHEST && row >= LINE && (size_t)m * LINE >= row;
+    const bool fetches = gather && row <= FARTHEST && row >= LINE && (size_t)m * LINE >= row;
     for (int64_t i = 0; i < rows; i++, from += row, to += (size_t)m * bytes) {
-        if (pick)
-            pick_numbers(pick, chosen, index_bytes, from, (int64_t)row, fetches && i + 1 < left ? (int64_t)row : 0,
-                         bytes, to, m, stream);
-        for (int64_t j = 0; j < m && !pick; j++) {
+        if (gather)
+            gather_numbers(gather, chosen, index_bytes, from, (int64_t)row, fetches && i + 1 < left ? (int64_t)row : 0,
+                           bytes, to, m, stream);
+        for (int64_t j = 0; j < m && !gather; j++) {
             if (stream && j + 1 < m)
                 mu__fetch_start(from + (size_t)mu__index_at(indices, first + j + 1) * bytes, bytes);
             mu__copy_blocks(to + (size_t)j * bytes, 0, from + (size_t)mu__index_at(indices, first + j) * bytes, 0,

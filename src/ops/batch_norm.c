@@ -23,11 +23,11 @@ typedef struct norm_job {
 
 #define T float
 #define FN(name) f32_##name
-#include "ops/norm_loops.inc.c"
+#include "ops/batch_norm_loops.inc.c"
 
 #define T double
 #define FN(name) f64_##name
-#include "ops/norm_loops.inc.c"
+#include "ops/batch_norm_loops.inc.c"
 
 static const mu_attr_spec epsilon_fields[] = {{"epsilon", MU_ATTR_REAL, offsetof(mu_epsilon_attrs, epsilon)}, {0}};
 

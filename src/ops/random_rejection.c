@@ -201,7 +201,7 @@ static mu_status draw_ref(const mu_kernel *k)
 // both share a factor, which cancels: the sum of c_n (digamma(a + n + 1) - log x), c_0 = x / a, c_n = c_(n-1) x / (a +
 // n).
 enum { MOST_TERMS = 1000000 };
-static double gamma_slope(double a, double x)
+static double gamma_derivative(double a, double x)
 {
     if (!(a > 0) || !(x > 0) || isinf(x) || isinf(a))
         return x == 0 ? 0 : NAN;
@@ -220,21 +220,21 @@ static double gamma_slope(double a, double x)
     }
 }
 
-static void slopes(void *arg, int64_t begin, int64_t end)
+static void derivatives(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *k = arg;
     const mu_view *alpha = &k->in[0], *draws = &k->in[1], *out = &k->out[0];
     const int64_t n = mu__elements(&alpha->shape);
     for (int64_t i = begin; i < end; i++)
         mu__write_element(out->dtype, out->data, i,
-                          gamma_slope(mu__read_element(alpha->dtype, alpha->data, i % n),
-                                      mu__read_element(draws->dtype, draws->data, i)));
+                          gamma_derivative(mu__read_element(alpha->dtype, alpha->data, i % n),
+                                           mu__read_element(draws->dtype, draws->data, i)));
 }
 
-static mu_status slope_ref(const mu_kernel *k)
+static mu_status derivative_ref(const mu_kernel *k)
 {
     const int64_t n = mu__elements(&k->out[0].shape);
-    mu__share_range(k->team, n, 16, n * 64, slopes, (void *)k);
+    mu__share_range(k->team, n, 16, n * 64, derivatives, (void *)k);
     return MU_OK;
 }
 
@@ -242,8 +242,8 @@ static mu_tensor *gamma_rule(mu_grad *g, int i)
 {
     if (i == 0)
         return NULL;
-    mu_tensor *slope = mu__apply2(&mu_op_random_gamma_grad, NULL, g->x[1], g->y[0]);
-    return mu_sum_to_like(mu_multiply(g->dy, slope), g->x[1]);
+    mu_tensor *derivative = mu__apply2(&mu_op_random_gamma_grad, NULL, g->x[1], g->y[0]);
+    return mu_sum_to_like(mu_multiply(g->dy, derivative), g->x[1]);
 }
 
 // ---- Rows ---------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ static mu_status draw_infer(mu_infer *infer)
 }
 
 // Inputs: alpha, draws.
-static mu_status slope_infer(mu_infer *infer)
+static mu_status derivative_infer(mu_infer *infer)
 {
     MU_TRY(mu__need_same_dtype(infer, 0, 1));
     MU_TRY(need_last_axes(infer, &infer->in[0].shape, &infer->in[1].shape));
@@ -308,7 +308,7 @@ static const mu_sample samples_poisson[] = {
      .high = {1000, 40}, .no_grad = 3},
     {0},
 };
-static const mu_sample samples_slope[] = {
+static const mu_sample samples_derivative[] = {
     {.n_in = 2, .in = {MU_DIMS(3), MU_DIMS(4, 3)}, .low = {0.2, 0.1}, .high = {6, 8}, .no_grad = 3},
     {.n_in = 2, .in = {MU_NO_DIMS, MU_DIMS(0)}, .low = {0.2, 0.1}, .high = {6, 8}, .no_grad = 3},
     {0},
@@ -320,8 +320,9 @@ static const mu_sample samples_slope[] = {
 const mu_op mu_op_stateless_random_gamma = {DRAW("stateless_random_gamma", samples_gamma), .grad = gamma_rule};
 const mu_op mu_op_stateless_random_poisson = {DRAW("stateless_random_poisson", samples_poisson)};
 const mu_op mu_op_random_gamma_grad = {
-    .name = "random_gamma_grad", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .infer = slope_infer, .ref = slope_ref,
-    .samples = samples_slope,
+    .name = "random_gamma_grad", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .infer = derivative_infer,
+        .ref = derivative_ref,
+    .samples = samples_derivative,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// Maximum pools of one integer type T, named by FN, whose least number is LEAST; pool_whole.c includes it once for
+// Maximum pools of one integer type T, named by FN, whose least number is LEAST; pool_int.c includes it once for
 // each.
 //
 // A pixel of the result starts as what its first tap sees and meets the others one by one, all channels at a time.

@@ -1,6 +1,6 @@
 // What the rows that move elements axis by axis tell their lowering, and what slices are.
-#ifndef MU_SRC_OPS_MAP_H
-#define MU_SRC_OPS_MAP_H
+#ifndef MU_SRC_OPS_INDEX_MAP_H
+#define MU_SRC_OPS_INDEX_MAP_H
 
 #include "ops/attrs.h"
 #include "ops/op.h"

@@ -1,6 +1,6 @@
 // What eager calls keep of the kernels that they prepared.
-#ifndef MU_SRC_OPS_PREPARED_H
-#define MU_SRC_OPS_PREPARED_H
+#ifndef MU_SRC_OPS_PRIMITIVE_CACHE_H
+#define MU_SRC_OPS_PRIMITIVE_CACHE_H
 
 #include "ops/op.h"
 

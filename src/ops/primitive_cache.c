@@ -4,7 +4,7 @@
 // A few states per runtime, by op, attributes and specs of the operands. A call takes a state out and gives it back
 // when it is done, so that no two calls share one; where all places are taken, the one that was used longest ago
 // leaves. Plans keep their states themselves. Knows nothing of what a state is.
-#include "ops/prepared.h"
+#include "ops/primitive_cache.h"
 
 #include <pthread.h>
 

@@ -1,7 +1,7 @@
-// Body of the slopes for one element type T, named by FN; slope.c includes it once for each. MATH calls the library of
-// elementary functions for an array. n is at most PIECE; out may be dy or x.
+// Body of the derivatives for one element type T, named by FN; activation_grad.c includes it once for each. MATH calls
+// the library of elementary functions for an array. n is at most PIECE; out may be dy or x.
 
-MU_CLONES static void FN(slope)(int variant, const T *dy, const T *x, T *out, int64_t n)
+MU_CLONES static void FN(derivative)(int variant, const T *dy, const T *x, T *out, int64_t n)
 {
     T a[PIECE], b[PIECE];
     switch (variant) {

@@ -1,11 +1,11 @@
 // Lowerings of the rows that move elements axis by axis: slices, padding, reversing, rolling; tiling and repeating.
 //
-// What an output index reads is a list per axis (map.c); here the list is cut into runs of equal steps. Forward, each
-// run is a slice, and the slices are joined; backward, each run is a slice of the gradient padded to its place, and
-// these are added. Tiles and repeats are broadcasts along a new axis, whose gradients are sums over it.
+// What an output index reads is a list per axis (index_map.c); here the list is cut into runs of equal steps. Forward,
+// each run is a slice, and the slices are joined; backward, each run is a slice of the gradient padded to its place,
+// and these are added. Tiles and repeats are broadcasts along a new axis, whose gradients are sums over it.
 #include "ops/attrs.h"
 #include "ops/lower.h"
-#include "ops/map.h"
+#include "ops/index_map.h"
 
 enum { MOST_RUNS = 64 };
 

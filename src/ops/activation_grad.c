@@ -1,5 +1,5 @@
-// Gradients of activations whose slope is more than one op: dx = dy f'(…) in one pass. tanh's and sigmoid's read what
-// the activation gave, the others its input.
+// Gradients of activations whose derivative is more than one op: dx = dy f'(…) in one pass. tanh's and sigmoid's read
+// what the activation gave, the others its input.
 //
 // Main idea: a piece that stays in the first-level cache goes through the library of elementary functions, then through
 // one loop of arithmetic. Second derivatives are written with ops. Knows nothing of the activations themselves.
@@ -26,14 +26,14 @@ enum { PIECE = 1024 };
 #define T float
 #define FN(name) f32_##name
 #define MATH(function, x, y, n) mu__kernels()->math_f32(MU_MATH_##function, 0, x, y, n)
-#include "ops/slope_loops.inc.c"
+#include "ops/activation_grad_loops.inc.c"
 
 #define T double
 #define FN(name) f64_##name
 #define MATH(function, x, y, n) mu__kernels()->math_f64(MU_MATH_##function, 0, x, y, n)
-#include "ops/slope_loops.inc.c"
+#include "ops/activation_grad_loops.inc.c"
 
-static double slope_at(int variant, double x)
+static double derivative_at(int variant, double x)
 {
     const double s = 1 / (1 + exp(-x)), t = tanh(ROOT * (x + CUBIC * x * x * x));
     switch (variant) {
@@ -46,24 +46,25 @@ static double slope_at(int variant, double x)
     }
 }
 
-static mu_status slope_ref(const mu_kernel *kernel)
+static mu_status derivative_ref(const mu_kernel *kernel)
 {
     const mu_view *dy = &kernel->in[0], *x = &kernel->in[1], *dx = &kernel->out[0];
     const int64_t n = mu__elements(&dx->shape);
     if (dx->dtype != MU_F32 && dx->dtype != MU_F64)
-        return mu__run_as_f32(kernel, slope_ref);
+        return mu__run_as_f32(kernel, derivative_ref);
     for (int64_t i = 0; i < n; i++) {
         if (dx->dtype == MU_F64)
-            ((double *)dx->data)[i] = ((double *)dy->data)[i] * slope_at(kernel->op->variant, ((double *)x->data)[i]);
+            ((double *)dx->data)[i] = ((double *)dy->data)[i] * derivative_at(kernel->op->variant,
+                                                                              ((double *)x->data)[i]);
         else
             ((float *)dx->data)[i] =
-                (float)(((float *)dy->data)[i] * slope_at(kernel->op->variant, ((float *)x->data)[i]));
+                (float)(((float *)dy->data)[i] * derivative_at(kernel->op->variant, ((float *)x->data)[i]));
     }
     return MU_OK;
 }
 
 // Elements [begin, end), piece by piece; 16-bit floats become float32 meanwhile.
-static void slope_range(void *arg, int64_t begin, int64_t end)
+static void derivative_range(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *k = arg;
     const mu_dtype dtype = k->out[0].dtype;
@@ -78,13 +79,13 @@ static void slope_range(void *arg, int64_t begin, int64_t end)
         const size_t at = (size_t)i * bytes;
         void *to = streams || half ? (void *)piece : dx + at;
         if (dtype == MU_F64)
-            f64_slope(k->op->variant, (const void *)(dy + at), (const void *)(x + at), to, n);
+            f64_derivative(k->op->variant, (const void *)(dy + at), (const void *)(x + at), to, n);
         else if (!half)
-            f32_slope(k->op->variant, (const void *)(dy + at), (const void *)(x + at), to, n);
+            f32_derivative(k->op->variant, (const void *)(dy + at), (const void *)(x + at), to, n);
         if (half) {
             mu__convert(MU_F32, wide_dy, dtype, dy + at, n);
             mu__convert(MU_F32, wide_x, dtype, x + at, n);
-            f32_slope(k->op->variant, wide_dy, wide_x, to, n);
+            f32_derivative(k->op->variant, wide_dy, wide_x, to, n);
             mu__convert(dtype, dx + at, MU_F32, to, n);
         } else if (streams) {
             mu__put_piece(dx + at, piece, n * (int64_t)bytes);
@@ -92,16 +93,16 @@ static void slope_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static mu_status slope_run(const mu_kernel *kernel)
+static mu_status derivative_run(const mu_kernel *kernel)
 {
     const int64_t n = mu__elements(&kernel->out[0].shape);
-    mu__share_range(kernel->team, n, 1024, n, slope_range, (void *)(uintptr_t)kernel);
+    mu__share_range(kernel->team, n, 1024, n, derivative_range, (void *)(uintptr_t)kernel);
     return MU_OK;
 }
 
 // ---- Rules --------------------------------------------------------------------------------------
 
-static mu_status slope_infer(mu_infer *infer)
+static mu_status derivative_infer(mu_infer *infer)
 {
     char dy[MU_SHAPE_TEXT], x[MU_SHAPE_TEXT];
     MU_TRY(mu__need_same_dtype(infer, 0, 1));
@@ -133,7 +134,7 @@ static mu_tensor *gelu_tanh_bend(mu_tensor *x)
     return mu_multiply(rest(mu_square(t)), mu_add(first, mu_multiply(x, inner)));
 }
 
-// The derivative of the slope.
+// The derivative of the derivative.
 static mu_tensor *bend(int variant, mu_tensor *x)
 {
     mu_tensor *s;
@@ -153,7 +154,7 @@ static mu_tensor *bend(int variant, mu_tensor *x)
     }
 }
 
-static mu_tensor *slope_grad(mu_grad *g, int i)
+static mu_tensor *derivative_grad(mu_grad *g, int i)
 {
     return i == 0 ? mu__apply2(g->op, NULL, g->dy, g->x[1])
                   : mu_multiply(mu_multiply(g->dy, g->x[0]), bend(g->op->variant, g->x[1]));
@@ -167,15 +168,15 @@ static const mu_sample samples[] = {
     {0},
 };
 
-#define SLOPE(text, which)                                                                                  \
+#define DERIVATIVE(text, which)                                                                             \
     {                                                                                                       \
         .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 3,          \
-        .flags = MU_OP_ELEMENTWISE, .infer = slope_infer, .grad = slope_grad, .ref = slope_ref,             \
-        .cpu = {.run = slope_run}, .samples = samples, .lower = mu__lower_slope,                            \
+        .flags = MU_OP_ELEMENTWISE, .infer = derivative_infer, .grad = derivative_grad, .ref = derivative_ref, \
+        .cpu = {.run = derivative_run}, .samples = samples, .lower = mu__lower_derivative,                  \
     }
-const mu_op mu_op_tanh_grad = SLOPE("tanh_grad", TANH);
-const mu_op mu_op_sigmoid_grad = SLOPE("sigmoid_grad", SIGMOID);
-const mu_op mu_op_softplus_grad = SLOPE("softplus_grad", SOFTPLUS);
-const mu_op mu_op_silu_grad = SLOPE("silu_grad", SILU);
-const mu_op mu_op_gelu_grad = SLOPE("gelu_grad", GELU);
-const mu_op mu_op_gelu_tanh_grad = SLOPE("gelu_tanh_grad", GELU_TANH);
+const mu_op mu_op_tanh_grad = DERIVATIVE("tanh_grad", TANH);
+const mu_op mu_op_sigmoid_grad = DERIVATIVE("sigmoid_grad", SIGMOID);
+const mu_op mu_op_softplus_grad = DERIVATIVE("softplus_grad", SOFTPLUS);
+const mu_op mu_op_silu_grad = DERIVATIVE("silu_grad", SILU);
+const mu_op mu_op_gelu_grad = DERIVATIVE("gelu_grad", GELU);
+const mu_op mu_op_gelu_tanh_grad = DERIVATIVE("gelu_tanh_grad", GELU_TANH);
