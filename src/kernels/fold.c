@@ -1,8 +1,8 @@
-// Rows of numbers folded to one number each: sums and products (extremes: extremes.c). Main idea: four vectors side
+// Rows of numbers folded to one number each: sums and products (extremes: minmax.c). Main idea: four vectors side
 // by side, so that no addition waits for the one before it; long rows in pieces whose results are added pairwise, which
 // keeps sums exact. Knows no axes.
 #include "ahead.h"
-#include "halves.h"
+#include "float16.h"
 #include "parts.h"
 #include "simd.h"
 
@@ -87,7 +87,7 @@ MU_INLINE float sum_of_piece_bf16(const uint16_t *x, int64_t n, bool far)
     for (; i + STEP_BF16 <= n; i += STEP_BF16) {
         MU_UNROLL
         for (int k = 0; k < SIDE_BY_SIDE; k++) {
-            const halves_pair here = load_pair(x + i + k * PAIR);
+            const float16_pair here = load_pair(x + i + k * PAIR);
             if (far)
                 v_fetch_far(x + i + k * PAIR, FETCHED);
             even[k] += here.even;
@@ -97,7 +97,7 @@ MU_INLINE float sum_of_piece_bf16(const uint16_t *x, int64_t n, bool far)
     for (; i < n; i += PAIR) {
         uint16_t rest[PAIR] = {0};
         memcpy(rest, x + i, (size_t)least(n - i, PAIR) * sizeof *x);
-        const halves_pair here = load_pair(rest);
+        const float16_pair here = load_pair(rest);
         even[0] += here.even;
         odd[0] += here.odd;
     }
@@ -169,8 +169,8 @@ void MU_KERNEL(fold_rows)(mu_fold fold, const float *x, float *y, int64_t column
         switch (fold) {
         case MU_FOLD_SUM: y[row] = sum_of_row(from, columns, far); break;
         case MU_FOLD_PRODUCT: y[row] = product_of_row(from, columns, far); break;
-        case MU_FOLD_GREATEST: y[row] = MU_KERNEL(extreme_f32)(false, far, from, columns); break;
-        case MU_FOLD_LEAST: y[row] = MU_KERNEL(extreme_f32)(true, far, from, columns); break;
+        case MU_FOLD_GREATEST: y[row] = MU_KERNEL(minmax_f32)(false, far, from, columns); break;
+        case MU_FOLD_LEAST: y[row] = MU_KERNEL(minmax_f32)(true, far, from, columns); break;
         }
     }
 }

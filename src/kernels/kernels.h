@@ -84,14 +84,14 @@ typedef struct mu_product_shape {
 // Bytes of b that stay near the processor, and those with rows of a beside them.
 enum { MU_PRODUCT_BLOCK = 480 << 10, MU_PRODUCT_SCRATCH = 512 << 10 };
 
-typedef enum mu_halves2 {
-    MU_HALVES_ADD,
-    MU_HALVES_SUBTRACT,
-    MU_HALVES_MULTIPLY,
-    MU_HALVES_DIVIDE,
-    MU_HALVES_GREATER,
-    MU_HALVES_LESS
-} mu_halves2;
+typedef enum mu_float16_binary {
+    MU_FLOAT16_ADD,
+    MU_FLOAT16_SUBTRACT,
+    MU_FLOAT16_MULTIPLY,
+    MU_FLOAT16_DIVIDE,
+    MU_FLOAT16_GREATER,
+    MU_FLOAT16_LESS
+} mu_float16_binary;
 typedef enum mu_pair {
     MU_PAIR_NONE,
     MU_PAIR_ADD,
@@ -183,11 +183,11 @@ typedef struct mu_kernels {
     // row's maximum; columns at least 1. A NaN makes its whole row one. y may be x. Range: rows.
     void (*softmax)(const float *x, float *y, int64_t columns, bool logarithm, int64_t begin, int64_t end);
 
-    // softmax_f64, softmax_halves: the same of float64, and of 16-bit floats (IEEE's half, or bfloat16), with
+    // softmax_f64, softmax_float16: the same of float64, and of 16-bit floats (IEEE's half, or bfloat16), with
     // exponentials of a few bits more than these have; wide: room for a row, rounded up to MU_WIDE_ROW.
     void (*softmax_f64)(const double *x, double *y, int64_t columns, bool logarithm, int64_t begin, int64_t end);
-    void (*softmax_halves)(const uint16_t *x, uint16_t *y, float *wide, int64_t columns, bool bfloat, bool logarithm,
-                           int64_t begin, int64_t end);
+    void (*softmax_float16)(const uint16_t *x, uint16_t *y, float *wide, int64_t columns, bool bfloat, bool logarithm,
+                            int64_t begin, int64_t end);
 
     // softmax_row: e = exp(x - max) of one row, and their sum, which is returned; max is the row's maximum. e may be x.
     float (*softmax_row)(const float *x, float *e, int64_t columns, float *max);
@@ -272,22 +272,23 @@ typedef struct mu_kernels {
     // -infinity, infinity); a NaN makes its row's result one. Range: rows.
     void (*fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end);
 
-    // extreme_f32, extreme_f64: the greatest (or smallest) of n numbers, of none -infinity (or infinity); a NaN makes
-    // the result one. far: they and what is read after them come from memory (ahead.h). extreme_columns_f32, _f64: y
+    // minmax_f32, minmax_f64: the greatest (or smallest) of n numbers, of none -infinity (or infinity); a NaN makes
+    // the result one. far: they and what is read after them come from memory (ahead.h). minmax_columns_f32, _f64: y
     // [width] of the columns of n rows, which are `stride` elements apart.
-    float (*extreme_f32)(bool least, bool far, const float *x, int64_t n);
-    double (*extreme_f64)(bool least, bool far, const double *x, int64_t n);
-    void (*extreme_columns_f32)(bool least, const float *x, float *y, int64_t n, int64_t stride, int64_t width);
-    void (*extreme_columns_f64)(bool least, const double *x, double *y, int64_t n, int64_t stride, int64_t width);
+    float (*minmax_f32)(bool least, bool far, const float *x, int64_t n);
+    double (*minmax_f64)(bool least, bool far, const double *x, int64_t n);
+    void (*minmax_columns_f32)(bool least, const float *x, float *y, int64_t n, int64_t stride, int64_t width);
+    void (*minmax_columns_f64)(bool least, const double *x, double *y, int64_t n, int64_t stride, int64_t width);
 
     // sum_bf16, sum_f64: the sum of n bfloat16 numbers in float32, of n doubles; far as above.
     float (*sum_bf16)(bool far, const uint16_t *x, int64_t n);
     double (*sum_f64)(bool far, const double *x, int64_t n);
 
-    // halves2: y = a op b of 16-bit floats (IEEE's half, or bfloat16), computed in float32 and rounded once; an operand
-    // whose step is 0 is one number. y may be a or b. The extremes pass a NaN on. Range: the first n elements.
-    void (*halves2)(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
-                    uint16_t *y, int64_t n);
+    // float16_binary: y = a op b of 16-bit floats (IEEE's half, or bfloat16), computed in float32 and rounded once; an
+    // operand whose step is 0 is one number. y may be a or b. The extremes pass a NaN on. Range: the first n elements.
+    void (*float16_binary)(mu_float16_binary op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
+                           int64_t step_b,
+                           uint16_t *y, int64_t n);
 
     // bits2: y = a op b, bit by bit; where b is alone, it is one byte. y may be a or b. stream: as put. Range: the
     // first n bytes.
@@ -307,10 +308,10 @@ typedef struct mu_kernels {
     // philox: the 4 n words that Philox 4x32-10 makes of n counters from `counter` (least word first) on, `step` apart.
     void (*philox)(const uint32_t counter[4], const uint32_t key[2], uint64_t step, int64_t n, uint32_t *words);
 
-    // math_f32, math_f64, math_halves, math2_f32, math2_f64: elementary functions of arrays (elementary.h).
+    // math_f32, math_f64, math_float16, math2_f32, math2_f64: elementary functions of arrays (elementary.h).
     mu_math_f32 *math_f32;
     mu_math_f64 *math_f64;
-    mu_math_halves *math_halves;
+    mu_math_float16 *math_float16;
     mu_math2_f32 *math2_f32;
     mu_math2_f64 *math2_f64;
 
@@ -324,8 +325,8 @@ typedef struct mu_kernels {
     void (*f16_from_u8)(const uint8_t *x, uint16_t *y, int64_t n);
     void (*i32_from_f16)(const uint16_t *x, int32_t *y, int64_t n);
 
-    // halves_from_i32: n int32 as float32 numbers are, these as 16-bit floats (IEEE's half, or bfloat16).
-    void (*halves_from_i32)(bool bfloat, const int32_t *x, uint16_t *y, int64_t n);
+    // float16_from_i32: n int32 as float32 numbers are, these as 16-bit floats (IEEE's half, or bfloat16).
+    void (*float16_from_i32)(bool bfloat, const int32_t *x, uint16_t *y, int64_t n);
 } mu_kernels;
 
 // mu__kernels gives the table that is used: the best for this processor, unless another was asked for.

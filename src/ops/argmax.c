@@ -17,7 +17,7 @@ enum { ARGMAX, ARGMIN };
 
 // As whole numbers: the greater number of 16 bits, or the lesser, has the greater; both zeros have 0, and a NaN has the
 // greatest.
-REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
+REDUCE_INLINE int16_t key_of_float16(uint16_t x, uint16_t infinity, bool smallest)
 {
     const int16_t sign = (int16_t)(((int16_t)x >> 15) ^ (smallest ? -1 : 0)), size = x & 0x7fff;
     return size > infinity ? INT16_MAX : (int16_t)((size ^ sign) - sign);
@@ -26,22 +26,22 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define T uint16_t
 #define K int16_t
 #define P int16_t
-#define KEY(x, smallest) key_of_half(x, 0x7c00, smallest)
+#define KEY(x, smallest) key_of_float16(x, 0x7c00, smallest)
 #define BEATS(a, b, smallest) ((a) > (b))
 #define ODD(x) false
 #define NONE 0
-#define EXTREME(smallest, x, n) mu__extreme_of_halves(MU_F16, smallest, x, n)
+#define MINMAX(smallest, x, n) mu__minmax_of_float16(MU_F16, smallest, x, n)
 #define FN(name) f16_##name
 #include "ops/argmax_loops.inc.c"
 
 #define T uint16_t
 #define K int16_t
 #define P int16_t
-#define KEY(x, smallest) key_of_half(x, 0x7f80, smallest)
+#define KEY(x, smallest) key_of_float16(x, 0x7f80, smallest)
 #define BEATS(a, b, smallest) ((a) > (b))
 #define ODD(x) false
 #define NONE 0
-#define EXTREME(smallest, x, n) mu__extreme_of_halves(MU_BF16, smallest, x, n)
+#define MINMAX(smallest, x, n) mu__minmax_of_float16(MU_BF16, smallest, x, n)
 #define FN(name) bf16_##name
 #include "ops/argmax_loops.inc.c"
 
@@ -52,7 +52,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
 #define ODD(x) ((x) != (x))
 #define NONE (T)NAN
-#define EXTREME(smallest, x, n) mu__kernels()->extreme_f32(smallest, true, x, n)
+#define MINMAX(smallest, x, n) mu__kernels()->minmax_f32(smallest, true, x, n)
 #define FN(name) f32_##name
 #include "ops/argmax_loops.inc.c"
 
@@ -63,7 +63,7 @@ REDUCE_INLINE int16_t key_of_half(uint16_t x, uint16_t infinity, bool smallest)
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
 #define ODD(x) ((x) != (x))
 #define NONE (T)NAN
-#define EXTREME(smallest, x, n) mu__kernels()->extreme_f64(smallest, true, x, n)
+#define MINMAX(smallest, x, n) mu__kernels()->minmax_f64(smallest, true, x, n)
 #define FN(name) f64_##name
 #include "ops/argmax_loops.inc.c"
 

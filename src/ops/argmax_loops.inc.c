@@ -97,9 +97,9 @@ REDUCE_INLINE int64_t FN(first_in_row)(K extreme, const T *x, int64_t n, bool sm
     return at + FN(first_of)(extreme, x + at, n - at, 1, smallest);
 }
 
-#ifndef EXTREME
-#define EXTREME FN(extreme_along)
-REDUCE_INLINE T FN(extreme_along)(bool smallest, const T *x, int64_t n)
+#ifndef MINMAX
+#define MINMAX FN(minmax_along)
+REDUCE_INLINE T FN(minmax_along)(bool smallest, const T *x, int64_t n)
 {
     T best = x[0];
     for (int64_t i = 0; i < n; i++)  // from 0 on: whole vectors
@@ -115,7 +115,7 @@ REDUCE_INLINE int64_t FN(place_along)(const T *x, int64_t n, bool smallest)
     K most = KEY(x[0], smallest);
     int64_t place = 0;
     for (int64_t i = 0; i < n; i += PIECE) {
-        const K here = KEY(EXTREME(smallest, x + i, MU_MIN(n - i, (int64_t)PIECE)), smallest);
+        const K here = KEY(MINMAX(smallest, x + i, MU_MIN(n - i, (int64_t)PIECE)), smallest);
         if (WINS(here, most, smallest)) {
             most = here;
             place = i;
@@ -149,5 +149,5 @@ static int64_t FN(place_in_row)(int variant, const void *from, int64_t n)
 #undef BEATS
 #undef ODD
 #undef NONE
-#undef EXTREME
+#undef MINMAX
 #undef FN

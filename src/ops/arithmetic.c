@@ -150,33 +150,33 @@ typedef struct binary_part {
 } binary_part;
 
 // The kernel's name of what this row does with two 16-bit floats of one type; false if it has none.
-static bool halves_op(const binary_part *part, mu_halves2 *op)
+static bool float16_op(const binary_part *part, mu_float16_binary *op)
 {
-    static const mu_halves2 ops[] = {[ADD] = MU_HALVES_ADD, [SUBTRACT] = MU_HALVES_SUBTRACT,
-                                     [MULTIPLY] = MU_HALVES_MULTIPLY, [DIVIDE] = MU_HALVES_DIVIDE,
-                                     [MAXIMUM] = MU_HALVES_GREATER, [MINIMUM] = MU_HALVES_LESS};
+    static const mu_float16_binary ops[] = {[ADD] = MU_FLOAT16_ADD, [SUBTRACT] = MU_FLOAT16_SUBTRACT,
+                                     [MULTIPLY] = MU_FLOAT16_MULTIPLY, [DIVIDE] = MU_FLOAT16_DIVIDE,
+                                     [MAXIMUM] = MU_FLOAT16_GREATER, [MINIMUM] = MU_FLOAT16_LESS};
     const int variant = part->job->kernel->op->variant;
-    *op = variant <= MINIMUM ? ops[variant] : MU_HALVES_ADD;
+    *op = variant <= MINIMUM ? ops[variant] : MU_FLOAT16_ADD;
     return (part->step_a == 0 || part->step_a == 1) && (part->step_b == 0 || part->step_b == 1)
-           && (variant == ADD || *op != MU_HALVES_ADD);
+           && (variant == ADD || *op != MU_FLOAT16_ADD);
 }
 
 enum { CHUNK = 1024 };  // 16-bit floats that are widened at once
 
-static void make_halves(void *arg, int64_t at, int64_t n, void *to)
+static void make_float16(void *arg, int64_t at, int64_t n, void *to)
 {
     const binary_part *part = arg;
     const mu_kernel *k = part->job->kernel;
     const mu_dtype dtype = k->in[0].dtype;
     const uint16_t *a = (const uint16_t *)(const void *)part->a + at * part->step_a;
     const uint16_t *b = (const uint16_t *)(const void *)part->b + at * part->step_b;
-    mu_halves2 op;
+    mu_float16_binary op;
     if (part->job->out_bytes < sizeof *a) {
-        compare_halves_any(k->op->variant, dtype == MU_BF16, a, part->step_a, b, part->step_b, to, n);
+        compare_float16_any(k->op->variant, dtype == MU_BF16, a, part->step_a, b, part->step_b, to, n);
         return;
     }
-    if (halves_op(part, &op)) {
-        mu__kernels()->halves2(op, dtype == MU_BF16, a, part->step_a, b, part->step_b, to, n);
+    if (float16_op(part, &op)) {
+        mu__kernels()->float16_binary(op, dtype == MU_BF16, a, part->step_a, b, part->step_b, to, n);
         return;
     }
     _Alignas(64) float wide_a[CHUNK], wide_b[CHUNK], wide_out[CHUNK];
@@ -210,7 +210,7 @@ static void make_row(binary_part *part, char *out, int64_t n)
 {
     const binary_job *job = part->job;
     const mu_tiles pieces = {
-        .make = job->halves ? make_halves : make_plain, .arg = part, .most = job->halves ? CHUNK : 0,
+        .make = job->halves ? make_float16 : make_plain, .arg = part, .most = job->halves ? CHUNK : 0,
         .out = out, .out_bytes = job->out_bytes, .n_in = 2, .in = {part->a, part->b},
         .in_bytes = {part->step_a == 1 ? job->in_bytes : 0, part->step_b == 1 ? job->in_bytes : 0},
         .pair = pair_of(job), .floats = mu__dtype_is_float(job->kernel->in[0].dtype),
@@ -567,21 +567,21 @@ mu_tensor *mu_pow(mu_tensor *x, mu_tensor *y)
 }
 
 // At a tie the first operand gets the whole gradient.
-static mu_tensor *extreme_grad(mu_grad *g, int i)
+static mu_tensor *minmax_grad(mu_grad *g, int i)
 {
     bool greatest = g->op->variant == MAXIMUM;
     mu_tensor *first = greatest ? mu_greater_equal(g->x[0], g->x[1]) : mu_less_equal(g->x[0], g->x[1]);
     mu_tensor *zero = mu__scalar_like(g->dy, 0);
     return mu__unbroadcast(g, i == 0 ? mu_where(first, g->dy, zero) : mu_where(first, zero, g->dy), i);
 }
-const mu_op mu_op_maximum = {ROW2("maximum", MAXIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = extreme_grad,
+const mu_op mu_op_maximum = {ROW2("maximum", MAXIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = minmax_grad,
                              .hlo = "stablehlo.maximum", SIMPLE};
 mu_tensor *mu_maximum(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_maximum, NULL, a, b);
 }
 
-const mu_op mu_op_minimum = {ROW2("minimum", MINIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = extreme_grad,
+const mu_op mu_op_minimum = {ROW2("minimum", MINIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = minmax_grad,
                              .hlo = "stablehlo.minimum", SIMPLE};
 mu_tensor *mu_minimum(mu_tensor *a, mu_tensor *b)
 {

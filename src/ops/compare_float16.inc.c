@@ -2,7 +2,7 @@
 // comparisons they go by. Widened to float32 they would be four times as many bytes to write and read again.
 
 // As whole numbers of which the greater float has the greater; both zeros have 0.
-static inline int16_t rank_of_half(uint16_t x)
+static inline int16_t rank_of_float16(uint16_t x)
 {
     const int sign = (int16_t)x >> 15;  // all ones or none
     return (int16_t)(((x & 0x7fff) ^ sign) - sign);
@@ -15,42 +15,42 @@ static inline bool are_numbers(uint16_t x, uint16_t y, uint16_t infinity)
     return (size_x > size_y ? size_x : size_y) <= infinity;
 }
 
-#define EACH_HALF(A, B, expression)                                          \
+#define EACH_FLOAT16(A, B, expression)                                       \
     do {                                                                     \
         MU_INDEPENDENT                                                       \
         for (int64_t i = 0; i < n; i++) {                                    \
             const bool numbers = are_numbers(A, B, infinity);                \
-            const int16_t x = rank_of_half(A), y = rank_of_half(B);          \
+            const int16_t x = rank_of_float16(A), y = rank_of_float16(B);    \
             out[i] = expression;                                             \
         }                                                                    \
     } while (0);                                                             \
     break
 
 MU_CLONES
-static void compare_halves(int variant, uint16_t infinity, const uint16_t *a, const uint16_t *b, bool *out, int64_t n)
+static void compare_float16(int variant, uint16_t infinity, const uint16_t *a, const uint16_t *b, bool *out, int64_t n)
 {
     switch (variant) {
-    case EQUAL: EACH_HALF(a[i], b[i], numbers & (x == y));
-    case NOT_EQUAL: EACH_HALF(a[i], b[i], !numbers | (x != y));
-    case LESS: EACH_HALF(a[i], b[i], numbers & (x < y));
-    case LESS_EQUAL: EACH_HALF(a[i], b[i], numbers & (x <= y));
+    case EQUAL: EACH_FLOAT16(a[i], b[i], numbers & (x == y));
+    case NOT_EQUAL: EACH_FLOAT16(a[i], b[i], !numbers | (x != y));
+    case LESS: EACH_FLOAT16(a[i], b[i], numbers & (x < y));
+    case LESS_EQUAL: EACH_FLOAT16(a[i], b[i], numbers & (x <= y));
     }
 }
 
 // With one number y.
 MU_CLONES
-static void compare_halves_1(int variant, uint16_t infinity, const uint16_t *a, uint16_t b, bool *out, int64_t n)
+static void compare_float16_1(int variant, uint16_t infinity, const uint16_t *a, uint16_t b, bool *out, int64_t n)
 {
     switch (variant) {
-    case EQUAL: EACH_HALF(a[i], b, numbers & (x == y));
-    case NOT_EQUAL: EACH_HALF(a[i], b, !numbers | (x != y));
-    case LESS: EACH_HALF(a[i], b, numbers & (x < y));
-    case LESS_EQUAL: EACH_HALF(a[i], b, numbers & (x <= y));
-    case GREATER: EACH_HALF(a[i], b, numbers & (x > y));
-    case GREATER_EQUAL: EACH_HALF(a[i], b, numbers & (x >= y));
+    case EQUAL: EACH_FLOAT16(a[i], b, numbers & (x == y));
+    case NOT_EQUAL: EACH_FLOAT16(a[i], b, !numbers | (x != y));
+    case LESS: EACH_FLOAT16(a[i], b, numbers & (x < y));
+    case LESS_EQUAL: EACH_FLOAT16(a[i], b, numbers & (x <= y));
+    case GREATER: EACH_FLOAT16(a[i], b, numbers & (x > y));
+    case GREATER_EQUAL: EACH_FLOAT16(a[i], b, numbers & (x >= y));
     }
 }
-#undef EACH_HALF
+#undef EACH_FLOAT16
 
 // The comparison that holds of (b, a) where this one holds of (a, b).
 static int turned(int variant)
@@ -61,16 +61,16 @@ static int turned(int variant)
 }
 
 // Operands step by 0 or 1.
-static void compare_halves_any(int variant, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
-                               int64_t step_b, bool *out, int64_t n)
+static void compare_float16_any(int variant, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
+                                int64_t step_b, bool *out, int64_t n)
 {
     const uint16_t infinity = bfloat ? 0x7f80 : 0x7c00;
     if (step_b == 0)
-        compare_halves_1(variant, infinity, a, *b, out, step_a ? n : 1);
+        compare_float16_1(variant, infinity, a, *b, out, step_a ? n : 1);
     else if (step_a == 0)
-        compare_halves_1(turned(variant), infinity, b, *a, out, n);
+        compare_float16_1(turned(variant), infinity, b, *a, out, n);
     else if (variant == GREATER || variant == GREATER_EQUAL)
-        compare_halves(turned(variant), infinity, b, a, out, n);
+        compare_float16(turned(variant), infinity, b, a, out, n);
     else
-        compare_halves(variant, infinity, a, b, out, n);
+        compare_float16(variant, infinity, a, b, out, n);
 }

@@ -101,7 +101,7 @@ typedef struct unary_job {
 
 enum { CHUNK = 1024 };  // 16-bit floats that are widened at once
 
-static void make_halves(void *arg, int64_t at, int64_t n, void *to)
+static void make_float16(void *arg, int64_t at, int64_t n, void *to)
 {
     const unary_job *job = arg;
     const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
@@ -129,14 +129,14 @@ static void unary_range(void *arg, int64_t begin, int64_t end)
     const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
     job.begin = begin;
     const mu_tiles pieces = {
-        .make = job.widened ? make_halves : make_plain, .arg = &job, .most = job.widened ? CHUNK : 0,
+        .make = job.widened ? make_float16 : make_plain, .arg = &job, .most = job.widened ? CHUNK : 0,
         .out = (char *)out->data + (size_t)begin * out_bytes, .out_bytes = out_bytes,
         .n_in = 1, .in = {(const char *)in->data + (size_t)begin * in_bytes}, .in_bytes = {in_bytes},
     };
     mu__run_tiles(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
 }
 
-static bool is_half(mu_dtype dtype)
+static bool is_float16(mu_dtype dtype)
 {
     return dtype == MU_F16 || dtype == MU_BF16;
 }
@@ -152,7 +152,7 @@ static mu_status run_loop(const mu_kernel *k, loop1 *loop, bool widened)
 
 static mu_status run_unary(const mu_kernel *k, loop1 *loop)
 {
-    return run_loop(k, loop, is_half(k->in[0].dtype));
+    return run_loop(k, loop, is_float16(k->in[0].dtype));
 }
 
 static mu_status exponential_ref(const mu_kernel *k)
@@ -177,7 +177,7 @@ static mu_status predicate_ref(const mu_kernel *k)
 
 // The sign of a 16-bit float is a bit. `one` and `infinity` are those of the type.
 MU_CLONES
-static void half_loops(int variant, uint16_t one, uint16_t infinity, const uint16_t *in, uint16_t *out, int64_t n)
+static void float16_loops(int variant, uint16_t one, uint16_t infinity, const uint16_t *in, uint16_t *out, int64_t n)
 {
     const uint16_t kept = variant == NEG ? 0xffff : 0x7fff, flipped = variant == NEG ? 0x8000 : 0;
     const uint16_t quiet = infinity | (infinity >> 1);
@@ -198,18 +198,18 @@ static void f16_sign(int variant, double alpha, const void *in, void *out, int64
 {
     (void)alpha;
     if (variant == SQUARE)
-        mu__kernels()->halves2(MU_HALVES_MULTIPLY, false, in, 1, in, 1, out, n);
+        mu__kernels()->float16_binary(MU_FLOAT16_MULTIPLY, false, in, 1, in, 1, out, n);
     else
-        half_loops(variant, 0x3c00, 0x7c00, in, out, n);
+        float16_loops(variant, 0x3c00, 0x7c00, in, out, n);
 }
 
 static void bf16_sign(int variant, double alpha, const void *in, void *out, int64_t n)
 {
     (void)alpha;
     if (variant == SQUARE)
-        mu__kernels()->halves2(MU_HALVES_MULTIPLY, true, in, 1, in, 1, out, n);
+        mu__kernels()->float16_binary(MU_FLOAT16_MULTIPLY, true, in, 1, in, 1, out, n);
     else
-        half_loops(variant, 0x3f80, 0x7f80, in, out, n);
+        float16_loops(variant, 0x3f80, 0x7f80, in, out, n);
 }
 
 static mu_status sign_ref(const mu_kernel *k)
@@ -253,12 +253,12 @@ static void f64_math(int variant, double alpha, const void *in, void *out, int64
 
 static void f16_math(int variant, double alpha, const void *in, void *out, int64_t n)
 {
-    mu__kernels()->math_halves(fast[variant], (float)alpha, false, in, out, n);
+    mu__kernels()->math_float16(fast[variant], (float)alpha, false, in, out, n);
 }
 
 static void bf16_math(int variant, double alpha, const void *in, void *out, int64_t n)
 {
-    mu__kernels()->math_halves(fast[variant], (float)alpha, true, in, out, n);
+    mu__kernels()->math_float16(fast[variant], (float)alpha, true, in, out, n);
 }
 
 static mu_status math_run(const mu_kernel *k)

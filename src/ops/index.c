@@ -398,7 +398,7 @@ static mu_tensor *scatter_update_grad(mu_grad *g, int i)
 }
 
 // All that equal the extreme share its gradient.
-static mu_tensor *scatter_extreme_grad(mu_grad *g, int i)
+static mu_tensor *scatter_minmax_grad(mu_grad *g, int i)
 {
     if (i == 1)
         return NULL;
@@ -435,13 +435,13 @@ mu_tensor *mu_tensor_scatter_add(mu_tensor *x, mu_tensor *indices, mu_tensor *up
     return mu__apply3(&mu_op_tensor_scatter_add, NULL, x, indices, updates);
 }
 
-const mu_op mu_op_tensor_scatter_min = {SCATTER("tensor_scatter_min", MU_COMBINE_MIN), .grad = scatter_extreme_grad};
+const mu_op mu_op_tensor_scatter_min = {SCATTER("tensor_scatter_min", MU_COMBINE_MIN), .grad = scatter_minmax_grad};
 mu_tensor *mu_tensor_scatter_min(mu_tensor *x, mu_tensor *indices, mu_tensor *updates)
 {
     return mu__apply3(&mu_op_tensor_scatter_min, NULL, x, indices, updates);
 }
 
-const mu_op mu_op_tensor_scatter_max = {SCATTER("tensor_scatter_max", MU_COMBINE_MAX), .grad = scatter_extreme_grad};
+const mu_op mu_op_tensor_scatter_max = {SCATTER("tensor_scatter_max", MU_COMBINE_MAX), .grad = scatter_minmax_grad};
 mu_tensor *mu_tensor_scatter_max(mu_tensor *x, mu_tensor *indices, mu_tensor *updates)
 {
     return mu__apply3(&mu_op_tensor_scatter_max, NULL, x, indices, updates);

@@ -72,7 +72,7 @@ mu_hlo mu__hlo_fill(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, double
     return mu__hlo_broadcast_to(e, mu__hlo_number(e, dtype, value), shape);
 }
 
-mu_hlo mu__hlo_extreme(mu_emitter *e, mu_dtype dtype, bool highest)
+mu_hlo mu__hlo_minmax(mu_emitter *e, mu_dtype dtype, bool highest)
 {
     return mu__hlo_number(e, dtype, highest ? INFINITY : -INFINITY);  // integers saturate
 }

@@ -19,7 +19,7 @@ mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value);
 mu_hlo mu__hlo_data(mu_emitter *e, const mu_spec *spec, const void *data);             // dense elements
 mu_hlo mu__hlo_number(mu_emitter *e, mu_dtype dtype, double value);                    // a scalar
 mu_hlo mu__hlo_fill(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, double value);
-mu_hlo mu__hlo_extreme(mu_emitter *e, mu_dtype dtype, bool highest);                   // a scalar: infinite for floats
+mu_hlo mu__hlo_minmax(mu_emitter *e, mu_dtype dtype, bool highest);                    // a scalar: infinite for floats
 mu_hlo mu__hlo_iota(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, int axis);   // the index along an axis
 
 // ---- Element by element; operands have one shape ------------------------------------------------

@@ -65,7 +65,7 @@ mu_status mu__lower_attention(mu_lowering *l)
     const scored s = scores_of(l, 3);
     mu_emitter *e = s.e;
     const mu_dtype dtype = s.scores.spec.dtype;
-    const mu_hlo most = mu__hlo_reduce(e, "stablehlo.maximum", s.scores, mu__hlo_extreme(e, dtype, false), &s.last);
+    const mu_hlo most = mu__hlo_reduce(e, "stablehlo.maximum", s.scores, mu__hlo_minmax(e, dtype, false), &s.last);
     const mu_hlo powers =
         mu__hlo_unary(e, "stablehlo.exponential", binary(e, "stablehlo.subtract", s.scores, over_keys(&s, most)));
     const mu_hlo sum = row_sums(&s, powers), weights = binary(e, "stablehlo.divide", powers, over_keys(&s, sum));

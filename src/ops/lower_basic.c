@@ -136,7 +136,7 @@ mu_status mu__lower_reduce(mu_lowering *l)
         y = mu__hlo_convert(e, add_up(e, power_of_size(e, l->op, mu__hlo_wide(e, x)), axes), dtype);
     else if (l->op == &mu_op_reduce_largest)
         y = mu__hlo_reduce(e, "stablehlo.maximum", mu__hlo_unary(e, "stablehlo.abs", x),
-                           mu__hlo_extreme(e, dtype, false), axes);
+                           mu__hlo_minmax(e, dtype, false), axes);
     else if (l->op == &mu_op_reduce_sum)
         y = add_up(e, x, axes);
     else if (l->op == &mu_op_reduce_mean)
@@ -145,7 +145,7 @@ mu_status mu__lower_reduce(mu_lowering *l)
         y = mu__hlo_reduce(e, "stablehlo.multiply", x, mu__hlo_number(e, dtype, 1), axes);
     else if (l->op == &mu_op_reduce_max || l->op == &mu_op_reduce_min)
         y = mu__hlo_reduce(e, l->op == &mu_op_reduce_max ? "stablehlo.maximum" : "stablehlo.minimum", x,
-                           mu__hlo_extreme(e, dtype, l->op == &mu_op_reduce_min), axes);
+                           mu__hlo_minmax(e, dtype, l->op == &mu_op_reduce_min), axes);
     else
         y = mu__hlo_reduce(e, l->op == &mu_op_reduce_any ? "stablehlo.or" : "stablehlo.and", x,
                            mu__hlo_number(e, MU_BOOL, l->op == &mu_op_reduce_all), axes);
@@ -162,7 +162,7 @@ mu_status mu__lower_arg(mu_lowering *l)
     const mu_hlo x = l->in[0];
     const mu_shape *shape = &x.spec.shape;
     const mu_hlo extreme = mu__hlo_reduce(e, largest ? "stablehlo.maximum" : "stablehlo.minimum", x,
-                                          mu__hlo_extreme(e, x.spec.dtype, !largest), &axes);
+                                          mu__hlo_minmax(e, x.spec.dtype, !largest), &axes);
     mu_ints places = {.n = 0};
     for (int i = 0; i < shape->rank; i++)
         if (i != axis)
@@ -172,7 +172,7 @@ mu_status mu__lower_arg(mu_lowering *l)
         mu__hlo_binary(e, "stablehlo.or", mu__hlo_compare(e, "EQ", x, everywhere), mu__hlo_compare(e, "NE", x, x));
     const mu_hlo none = mu__hlo_fill(e, MU_I64, shape, (double)shape->dims[axis]);
     const mu_hlo index = mu__hlo_select(e, hit, mu__hlo_iota(e, MU_I64, shape, axis), none);
-    return mu__lowered(l, 0, mu__hlo_reduce(e, "stablehlo.minimum", index, mu__hlo_extreme(e, MU_I64, true), &axes));
+    return mu__lowered(l, 0, mu__hlo_reduce(e, "stablehlo.minimum", index, mu__hlo_minmax(e, MU_I64, true), &axes));
 }
 
 // Sums over the axes that broadcasting the second input's shape to the first's added or stretched.

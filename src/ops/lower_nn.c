@@ -137,7 +137,7 @@ static mu_status max_pool(mu_lowering *l, const taps *t)
 {
     mu_emitter *e = t->e;
     const mu_hlo padded =
-        mu__hlo_pad(e, l->in[0], mu__hlo_extreme(e, l->in[0].spec.dtype, false), &t->before, &t->after, &t->none);
+        mu__hlo_pad(e, l->in[0], mu__hlo_minmax(e, l->in[0].spec.dtype, false), &t->before, &t->after, &t->none);
     mu_hlo best = seen(t, padded, 0);
     mu_hlo place = mu__hlo_fill(e, l->out[1].spec.dtype, &best.spec.shape, 0);
     for (int64_t tap = 1; tap < tap_count(t); tap++) {
@@ -237,7 +237,7 @@ static exponentials exponentials_of(mu_emitter *e, mu_hlo logits, int axis)
         if (i != axis)
             x.along.at[x.along.n++] = i;
     const mu_hlo largest =
-        mu__hlo_reduce(e, "stablehlo.maximum", wide, mu__hlo_extreme(e, wide.spec.dtype, false), &x.classes);
+        mu__hlo_reduce(e, "stablehlo.maximum", wide, mu__hlo_minmax(e, wide.spec.dtype, false), &x.classes);
     x.shifted = mu__hlo_binary(e, "stablehlo.subtract", wide, mu__hlo_broadcast(e, largest, shape, &x.along));
     x.powers = mu__hlo_unary(e, "stablehlo.exponential", x.shifted);
     x.sum = mu__hlo_reduce(e, "stablehlo.add", x.powers, mu__hlo_number(e, wide.spec.dtype, 0), &x.classes);

@@ -21,7 +21,7 @@ MU_CLONES static void uniform_floats(const uint32_t *words, float *out, int64_t 
 }
 
 // As many bits as the fraction of a 16-bit float has.
-MU_CLONES static void uniform_halves(const uint32_t *words, uint32_t mask, float *out, int64_t n)
+MU_CLONES static void uniform_float16(const uint32_t *words, uint32_t mask, float *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = (float)(int32_t)(words[i] & mask) * (1 / ((float)(int32_t)mask + 1));
@@ -170,7 +170,7 @@ static void draw_floats(const mu_kernel *k, const mu_philox *first, const uint32
     if (variant == MU_RANDOM_UNIFORM && dtype == MU_F32)
         uniform_floats(words, drawn, count);
     else if (variant == MU_RANDOM_UNIFORM)
-        uniform_halves(words, dtype == MU_F16 ? 0x3ff : 0x7f, drawn, count);
+        uniform_float16(words, dtype == MU_F16 ? 0x3ff : 0x7f, drawn, count);
     else
         normal_floats(words, drawn, groups * GROUP);
     for (int64_t i = 0; i < groups && variant == MU_RANDOM_TRUNCATED; i++)

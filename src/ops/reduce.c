@@ -19,32 +19,32 @@
 enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, CUMSUM, CUMPROD };
 // At least so many outputs and at most so many bytes (the more, the longer what is read in one go) are folded side by
 // side; so long pieces of 16-bit floats are widened, in rows of at most so many.
-enum { COLUMNS = 256, MOST_BYTES = MU_FOLD_BYTES, HALVES = 1024, MOST_HALVES = 1 << 16 };
+enum { COLUMNS = 256, MOST_BYTES = MU_FOLD_BYTES, FLOAT16 = 1024, MOST_FLOAT16 = 1 << 16 };
 // Columns of 16-bit floats are widened so many rows at a time, in blocks of at most so many.
-enum { HALF_ROWS = 8, HALF_COLUMNS = 1024 };
+enum { FLOAT16_ROWS = 8, FLOAT16_COLUMNS = 1024 };
 
 // The extremes of `width` columns of n rows.
-static void f32_extremes(int variant, const float *x, int64_t n, int64_t stride, int64_t width, float *out)
+static void f32_minmax(int variant, const float *x, int64_t n, int64_t stride, int64_t width, float *out)
 {
-    mu__kernels()->extreme_columns_f32(variant == MIN, x, out, n, stride, width);
+    mu__kernels()->minmax_columns_f32(variant == MIN, x, out, n, stride, width);
 }
 
-static void f64_extremes(int variant, const double *x, int64_t n, int64_t stride, int64_t width, double *out)
+static void f64_minmax(int variant, const double *x, int64_t n, int64_t stride, int64_t width, double *out)
 {
-    mu__kernels()->extreme_columns_f64(variant == MIN, x, out, n, stride, width);
+    mu__kernels()->minmax_columns_f64(variant == MIN, x, out, n, stride, width);
 }
 
 #define T float
 #define S float
 #define FN(name) f32_##name
-#define EXTREMES f32_extremes
+#define MINMAX f32_minmax
 #define IS_FLOAT 1
 #include "ops/reduce_loops.inc.c"
 
 #define T double
 #define S double
 #define FN(name) f64_##name
-#define EXTREMES f64_extremes
+#define MINMAX f64_minmax
 #define IS_FLOAT 1
 #include "ops/reduce_loops.inc.c"
 
@@ -130,7 +130,7 @@ typedef struct fold_job {
     bool exclusive, backward;
 } fold_job;
 
-static bool is_half(mu_dtype dtype)
+static bool is_float16(mu_dtype dtype)
 {
     return dtype == MU_F16 || dtype == MU_BF16;
 }
@@ -159,15 +159,15 @@ static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, in
 
 // A row of 16-bit floats as a float32: widened piece by piece, the pieces' results folded in turn, unless it can be
 // added up as it is read (far: ahead.h).
-static float fold_halves(const fold_job *job, int variant, bool far, const uint16_t *row)
+static float fold_float16(const fold_job *job, int variant, bool far, const uint16_t *row)
 {
     const mu_kernels *kernels = mu__kernels();
-    float wide[HALVES], parts[MOST_HALVES / HALVES], result;
+    float wide[FLOAT16], parts[MOST_FLOAT16 / FLOAT16], result;
     int64_t n = 0;
     if (job->dtype == MU_BF16 && variant == SUM)
         return kernels->sum_bf16(far, row, job->n);
-    for (int64_t at = 0; at < job->n; at += HALVES, n++) {
-        const int64_t count = MU_MIN((int64_t)HALVES, job->n - at);
+    for (int64_t at = 0; at < job->n; at += FLOAT16, n++) {
+        const int64_t count = MU_MIN((int64_t)FLOAT16, job->n - at);
         (job->dtype == MU_F16 ? kernels->widen_f16 : kernels->widen_bf16)(row + at, wide, count);
         fold_f32_rows(variant, wide, &parts[n], count, 0, 1);
     }
@@ -175,7 +175,7 @@ static float fold_halves(const fold_job *job, int variant, bool far, const uint1
     return result;
 }
 
-static bool is_extreme(int variant)
+static bool is_minmax(int variant)
 {
     return variant == MAX || variant == MIN;
 }
@@ -185,53 +185,53 @@ static uint16_t infinity_of(mu_dtype dtype)
     return dtype == MU_F16 ? 0x7c00 : 0x7f80;
 }
 
-uint16_t mu__extreme_of_halves(mu_dtype dtype, bool least, const uint16_t *x, int64_t n)
+uint16_t mu__minmax_of_float16(mu_dtype dtype, bool least, const uint16_t *x, int64_t n)
 {
-    return extreme_of_halves(least, infinity_of(dtype), x, n);
+    return minmax_of_float16(least, infinity_of(dtype), x, n);
 }
 
-static void fold_half_row(const fold_job *job, bool far, const uint16_t *row, void *out)
+static void fold_float16_row(const fold_job *job, bool far, const uint16_t *row, void *out)
 {
     const bool mean = job->variant == MEAN;
-    if (is_extreme(job->variant)) {
-        *(uint16_t *)out = mu__extreme_of_halves(job->dtype, job->variant == MIN, row, job->n);
+    if (is_minmax(job->variant)) {
+        *(uint16_t *)out = mu__minmax_of_float16(job->dtype, job->variant == MIN, row, job->n);
         return;
     }
-    float result = fold_halves(job, mean ? SUM : job->variant, far, row);
+    float result = fold_float16(job, mean ? SUM : job->variant, far, row);
     result = mean ? result / (float)job->n : result;
     mu__convert(job->dtype, out, MU_F32, &result, 1);
 }
 
 // `width` columns of n rows of 16-bit floats as float32, some rows at a time and their results pairwise. wide: room for
-// HALF_ROWS rows.
-static void fold_half_columns(const fold_job *job, int variant, const uint16_t *x, int64_t n, int64_t width,
-                              float *wide, float *out)
+// FLOAT16_ROWS rows.
+static void fold_float16_columns(const fold_job *job, int variant, const uint16_t *x, int64_t n, int64_t width,
+                                 float *wide, float *out)
 {
     const mu_kernels *kernels = mu__kernels();
-    float pair[2 * HALF_COLUMNS];
-    if (n > HALF_ROWS) {
-        const int64_t half = (n / 2 + HALF_ROWS - 1) / HALF_ROWS * HALF_ROWS;
-        fold_half_columns(job, variant, x, half, width, wide, pair);
-        fold_half_columns(job, variant, x + half * job->inner, n - half, width, wide, pair + width);
+    float pair[2 * FLOAT16_COLUMNS];
+    if (n > FLOAT16_ROWS) {
+        const int64_t half = (n / 2 + FLOAT16_ROWS - 1) / FLOAT16_ROWS * FLOAT16_ROWS;
+        fold_float16_columns(job, variant, x, half, width, wide, pair);
+        fold_float16_columns(job, variant, x + half * job->inner, n - half, width, wide, pair + width);
         f32_reduce(variant, pair, 2, width, width, out);
         return;
     }
     for (int64_t i = 0; i < n; i++) {
-        mu__fetch_start(x + (i + HALF_ROWS) * job->inner, (size_t)width * sizeof *x);
+        mu__fetch_start(x + (i + FLOAT16_ROWS) * job->inner, (size_t)width * sizeof *x);
         (job->dtype == MU_F16 ? kernels->widen_f16 : kernels->widen_bf16)(x + i * job->inner, wide + i * width, width);
     }
     f32_reduce(variant, wide, n, width, width, out);
 }
 
-static void fold_half_block(const fold_job *job, const uint16_t *x, int64_t width, uint16_t *out)
+static void fold_float16_block(const fold_job *job, const uint16_t *x, int64_t width, uint16_t *out)
 {
-    float wide[HALF_ROWS * HALF_COLUMNS], totals[HALF_COLUMNS];
+    float wide[FLOAT16_ROWS * FLOAT16_COLUMNS], totals[FLOAT16_COLUMNS];
     const bool mean = job->variant == MEAN;
-    if (is_extreme(job->variant)) {
-        extremes_of_halves(job->variant == MIN, infinity_of(job->dtype), x, job->n, job->inner, width, out);
+    if (is_minmax(job->variant)) {
+        minmaxes_of_float16(job->variant == MIN, infinity_of(job->dtype), x, job->n, job->inner, width, out);
         return;
     }
-    fold_half_columns(job, mean ? SUM : job->variant, x, job->n, width, wide, totals);
+    fold_float16_columns(job, mean ? SUM : job->variant, x, job->n, width, wide, totals);
     for (int64_t j = 0; j < width && mean; j++)
         totals[j] /= (float)job->n;
     mu__convert(job->dtype, out, MU_F32, totals, width);
@@ -244,8 +244,8 @@ static void fold_f64_rows(const fold_job *job, int64_t begin, int64_t end)
     for (int64_t row = begin; row < end; row++) {
         const double *x = (const double *)job->in + row * job->n;
         double *out = (double *)job->out + row;
-        if (is_extreme(job->variant))
-            *out = kernels->extreme_f64(job->variant == MIN, far, x, job->n);
+        if (is_minmax(job->variant))
+            *out = kernels->minmax_f64(job->variant == MIN, far, x, job->n);
         else
             *out = kernels->sum_f64(far, x, job->n) / (job->variant == MEAN ? (double)job->n : 1);
     }
@@ -254,7 +254,7 @@ static void fold_f64_rows(const fold_job *job, int64_t begin, int64_t end)
 // Rows [begin, end) where there is a better way than the loop for blocks of columns; false if there is none.
 static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
 {
-    const bool half = is_half(job->dtype);
+    const bool half = is_float16(job->dtype);
     const size_t bytes = mu_dtype_bytes(job->dtype);
     if (job->inner == 1 && job->dtype == MU_F32) {
         fold_f32_rows(job->variant, job->in, job->out, job->n, begin, end);
@@ -271,7 +271,7 @@ static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
         const char *in = (const char *)job->in + (size_t)(row * job->n) * bytes;
         char *out = (char *)job->out + (size_t)row * bytes;
         if (half)
-            fold_half_row(job, far, (const uint16_t *)(const void *)in, out);
+            fold_float16_row(job, far, (const uint16_t *)(const void *)in, out);
         else
             *(bool *)out = mu__bool_reduce_row(job->variant == ALL, (const uint8_t *)in, job->n);
     }
@@ -291,8 +291,8 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
         int64_t width = MU_MIN(job->columns, job->inner - column);
         const void *in = (const char *)job->in + (size_t)(o * job->n * job->inner + column) * bytes;
         void *out = (char *)job->out + (size_t)(o * job->inner + column) * bytes;
-        if (is_half(job->dtype))
-            fold_half_block(job, in, width, out);
+        if (is_float16(job->dtype))
+            fold_float16_block(job, in, width, out);
         else
             fold(job->variant, in, job->n, job->inner, width, out);
     }
@@ -301,7 +301,7 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
 static void run_folds(const mu_team *team, fold_job *job)
 {
     const int64_t wide = MOST_BYTES / (int64_t)mu_dtype_bytes(job->dtype);
-    const int64_t most = is_half(job->dtype) && !is_extreme(job->variant) ? HALF_COLUMNS : wide;
+    const int64_t most = is_float16(job->dtype) && !is_minmax(job->variant) ? FLOAT16_COLUMNS : wide;
     job->columns = mu__columns_at_once(job->outer, job->inner, most, team);
     int64_t items = job->outer * blocks_per_outer(job), work = job->outer * job->n * job->inner;
     mu__share_range(team, items, 1, work, fold_range, job);
@@ -380,8 +380,8 @@ static mu_status reduce_bits(const mu_kernel *k, int variant, unsigned reduced)
 static bool needs_f32(const mu_view *x, unsigned reduced)
 {
     fold_job job;
-    return is_half(x->dtype)
-           && (!as_one_group(&x->shape, reduced, &job) || (job.inner == 1 && job.n > MOST_HALVES));
+    return is_float16(x->dtype)
+           && (!as_one_group(&x->shape, reduced, &job) || (job.inner == 1 && job.n > MOST_FLOAT16));
 }
 
 static unsigned axis_bits(const mu_ints *axes)
@@ -448,16 +448,16 @@ static mu_tensor *mean_grad(mu_grad *g, int i)
 }
 
 // Equal extremes share the gradient.
-static mu_tensor *extreme_grad(mu_grad *g, int i)
+static mu_tensor *minmax_grad(mu_grad *g, int i)
 {
     const mu_reduce_attrs *attrs = g->attrs;
     int axes[MU_MAX_RANK];
     (void)i;
     for (int64_t a = 0; a < attrs->axes.n; a++)
         axes[a] = (int)attrs->axes.at[a];
-    mu_tensor *is_extreme = mu_cast(mu_equal(g->x[0], with_axes(g, g->y[0])), g->dy->dtype);
-    mu_tensor *count = mu_reduce_sum_axes(is_extreme, (int)attrs->axes.n, axes, true);
-    return mu_multiply(mu_divide(is_extreme, count), with_axes(g, g->dy));
+    mu_tensor *is_minmax = mu_cast(mu_equal(g->x[0], with_axes(g, g->y[0])), g->dy->dtype);
+    mu_tensor *count = mu_reduce_sum_axes(is_minmax, (int)attrs->axes.n, axes, true);
+    return mu_multiply(mu_divide(is_minmax, count), with_axes(g, g->dy));
 }
 
 // The product of all others: of those before times of those behind. Products over several axes are made one
@@ -514,9 +514,9 @@ const mu_op mu_op_reduce_sum = {REDUCTION("reduce_sum", SUM, MU_NUMBERS, samples
                                 .lower = mu__lower_reduce};
 const mu_op mu_op_reduce_mean = {REDUCTION("reduce_mean", MEAN, MU_NUMBERS, samples_reduce), .grad = mean_grad,
                                  .lower = mu__lower_reduce};
-const mu_op mu_op_reduce_max = {REDUCTION("reduce_max", MAX, MU_NUMBERS, samples_reduce), .grad = extreme_grad,
+const mu_op mu_op_reduce_max = {REDUCTION("reduce_max", MAX, MU_NUMBERS, samples_reduce), .grad = minmax_grad,
                                 .lower = mu__lower_reduce};
-const mu_op mu_op_reduce_min = {REDUCTION("reduce_min", MIN, MU_NUMBERS, samples_reduce), .grad = extreme_grad,
+const mu_op mu_op_reduce_min = {REDUCTION("reduce_min", MIN, MU_NUMBERS, samples_reduce), .grad = minmax_grad,
                                 .lower = mu__lower_reduce};
 const mu_op mu_op_reduce_prod = {REDUCTION("reduce_prod", PROD, MU_NUMBERS, samples_prod), .grad = prod_grad,
                                  .lower = mu__lower_reduce};
@@ -621,7 +621,7 @@ static void running_range(void *arg, int64_t begin, int64_t end)
 static mu_status running_ref(const mu_kernel *k)
 {
     const mu_cumulate_attrs *attrs = k->attrs;
-    if (is_half(k->in[0].dtype))
+    if (is_float16(k->in[0].dtype))
         return mu__run_as_f32(k, running_ref);
     fold_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data,
                     .exclusive = attrs->exclusive, .backward = attrs->reverse};

@@ -13,8 +13,8 @@ enum { MU_FOLD_BYTES = 8192 };
 // each member of the team.
 int64_t mu__columns_at_once(int64_t outer, int64_t inner, int64_t most, const mu_team *team);
 
-// mu__extreme_of_halves gives the greatest, or least, of n 16-bit floats; a NaN makes it one.
-uint16_t mu__extreme_of_halves(mu_dtype dtype, bool least, const uint16_t *x, int64_t n);
+// mu__minmax_of_float16 gives the greatest, or least, of n 16-bit floats; a NaN makes it one.
+uint16_t mu__minmax_of_float16(mu_dtype dtype, bool least, const uint16_t *x, int64_t n);
 
 // mu__check_axis: whether the first input has the axis. mu__axis_of gives the axis as a row wants it, or -1 with an
 // error on record.

@@ -232,7 +232,7 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
         break;
 #if IS_FLOAT
     case MAX:
-    case MIN: EXTREMES(variant, x, n, stride, width, out); break;
+    case MIN: MINMAX(variant, x, n, stride, width, out); break;
 #else
     case MAX: FOLD(LOWEST, a > b ? a : b); break;
     case MIN: FOLD(HIGHEST, a < b ? a : b); break;
@@ -290,7 +290,7 @@ static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step,
     }
 }
 
-#undef EXTREMES
+#undef MINMAX
 #undef T
 #undef S
 #undef FN

@@ -174,7 +174,7 @@ static void divide_f64(double *y, double count, int64_t n)
 }
 
 // 16-bit floats are divided as float32, which more counts are exact in.
-static void divide_halves(mu_dtype dtype, uint16_t *y, float count, int64_t n)
+static void divide_float16(mu_dtype dtype, uint16_t *y, float count, int64_t n)
 {
     float wide[BLOCK];
     for (int64_t at = 0; at < n; at += BLOCK) {
@@ -196,7 +196,7 @@ static void finish_segment(const mu_kernel *k, void *y, int64_t rows, int64_t n)
     else if (dtype == MU_F64)
         divide_f64(y, (double)rows, n);
     else
-        divide_halves(dtype, y, (float)rows, n);
+        divide_float16(dtype, y, (float)rows, n);
 }
 
 // Where the rows end that bear the same number as row i.
@@ -324,7 +324,7 @@ static mu_tensor *mean_grad(mu_grad *g, int i)
     return spread(mu_divide(g->dy, counts), g->x[1], g->x[0]);
 }
 
-static mu_tensor *extreme_grad(mu_grad *g, int i)
+static mu_tensor *minmax_grad(mu_grad *g, int i)
 {
     if (i != 0)
         return NULL;
@@ -364,7 +364,7 @@ static const mu_sample samples_segment[] = {
 };
 // An empty segment's extreme is the largest number of its type, whose sums have no end: here none is empty.
 static const mu_segment_attrs one_segment = {1};
-static const mu_sample samples_extreme[] = {
+static const mu_sample samples_minmax[] = {
     {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 1},
      .attrs = &one_segment},
     {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(2, 3)}, .dtypes = {0, MU_I64}, .high = {0, 1}, .attrs = &one_segment},
@@ -387,14 +387,14 @@ const mu_op mu_op_unsorted_segment_sum = UNSORTED("unsorted_segment_sum", MU_COM
 const mu_op mu_op_unsorted_segment_prod =
     UNSORTED("unsorted_segment_prod", MU_COMBINE_MULTIPLY, product_grad, samples_segment);
 const mu_op mu_op_unsorted_segment_max =
-    UNSORTED("unsorted_segment_max", MU_COMBINE_MAX, extreme_grad, samples_extreme);
+    UNSORTED("unsorted_segment_max", MU_COMBINE_MAX, minmax_grad, samples_minmax);
 const mu_op mu_op_unsorted_segment_min =
-    UNSORTED("unsorted_segment_min", MU_COMBINE_MIN, extreme_grad, samples_extreme);
+    UNSORTED("unsorted_segment_min", MU_COMBINE_MIN, minmax_grad, samples_minmax);
 const mu_op mu_op_segment_sum = SORTED("segment_sum", MU_COMBINE_ADD, MU_NUMBERS, sum_grad);
 const mu_op mu_op_segment_mean = SORTED("segment_mean", MU_COMBINE_ADD, MU_FLOATS, mean_grad);
 const mu_op mu_op_segment_prod = SORTED("segment_prod", MU_COMBINE_MULTIPLY, MU_NUMBERS, product_grad);
-const mu_op mu_op_segment_max = SORTED("segment_max", MU_COMBINE_MAX, MU_NUMBERS, extreme_grad);
-const mu_op mu_op_segment_min = SORTED("segment_min", MU_COMBINE_MIN, MU_NUMBERS, extreme_grad);
+const mu_op mu_op_segment_max = SORTED("segment_max", MU_COMBINE_MAX, MU_NUMBERS, minmax_grad);
+const mu_op mu_op_segment_min = SORTED("segment_min", MU_COMBINE_MIN, MU_NUMBERS, minmax_grad);
 
 // ---- Public functions ---------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ static mu_status loss_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-static void make_halves(const loss_job *j, size_t at, int64_t n, void *to)
+static void make_float16(const loss_job *j, size_t at, int64_t n, void *to)
 {
     float dy[MOST], x[MOST], z[MOST], out[MOST];
     if (j->dy)
@@ -105,7 +105,7 @@ static void make_piece(void *arg, int64_t from, int64_t n, void *to)
     else if (j->dtype == MU_F32)
         f32_piece(dy, x, z, to, n);
     else
-        make_halves(j, at, n, to);
+        make_float16(j, at, n, to);
 }
 
 static void loss_range(void *arg, int64_t begin, int64_t end)

@@ -166,7 +166,7 @@ static void softmax_some(const row_job *job, const void *x, void *y, int64_t row
     else if (job->dtype == MU_F32)
         kernels->softmax(x, y, job->n, job->logarithm, 0, rows);
     else
-        kernels->softmax_halves(x, y, job->wide, job->n, job->dtype == MU_BF16, job->logarithm, 0, rows);
+        kernels->softmax_float16(x, y, job->wide, job->n, job->dtype == MU_BF16, job->logarithm, 0, rows);
 }
 
 static mu_status softmax_rows(const mu_kernel *kernel, int64_t rows, int64_t n, bool logarithm)

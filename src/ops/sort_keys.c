@@ -23,7 +23,7 @@ static inline int32_t key_of_f32(float value)
 }
 
 // Of a 16-bit float: its bits as sign and size.
-static inline int32_t key_of_half(uint16_t bits)
+static inline int32_t key_of_float16(uint16_t bits)
 {
     const int32_t size = bits & INT16_MAX;
     return bits >> 15 ? -size : size;
@@ -65,8 +65,8 @@ static inline bool f32_odd(float value)
         return (odd != 0) | (below != 0) << 1;                                                                       \
     }
 WORDS(words_f32, float, key_of_f32, DIFFERS, f32_odd)
-WORDS(words_f16, uint16_t, key_of_half, PAST_F16, NEVER)
-WORDS(words_bf16, uint16_t, key_of_half, PAST_BF16, NEVER)
+WORDS(words_f16, uint16_t, key_of_float16, PAST_F16, NEVER)
+WORDS(words_bf16, uint16_t, key_of_float16, PAST_BF16, NEVER)
 WORDS(words_i32, int32_t, SELF, NEVER, NEVER)
 WORDS(words_i16, int16_t, SELF, NEVER, NEVER)
 WORDS(words_i8, int8_t, SELF, NEVER, NEVER)

@@ -84,13 +84,13 @@ static void convert_plain(mu_dtype to, void *out, mu_dtype from, const void *in,
     }
 }
 
-static bool is_half(mu_dtype dtype)
+static bool is_float16(mu_dtype dtype)
 {
     return dtype == MU_F16 || dtype == MU_BF16;
 }
 
 MU_CLONES
-static void halves_of_bools(uint16_t one, uint16_t *restrict out, const uint8_t *restrict in, int64_t n)
+static void float16_of_bools(uint16_t one, uint16_t *restrict out, const uint8_t *restrict in, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = (uint16_t)(-in[i] & one);
@@ -104,11 +104,11 @@ void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t 
         memmove(out, in, (size_t)n * mu_dtype_bytes(to));
         return;
     }
-    if (from == MU_BOOL && is_half(to)) {
-        halves_of_bools(to == MU_BF16 ? 0x3f80 : 0x3c00, out, in, n);
+    if (from == MU_BOOL && is_float16(to)) {
+        float16_of_bools(to == MU_BF16 ? 0x3f80 : 0x3c00, out, in, n);
         return;
     }
-    if ((!is_half(to) && !is_half(from)) || (to == MU_BF16 && mu_dtype_bytes(from) == 1)) {
+    if ((!is_float16(to) && !is_float16(from)) || (to == MU_BF16 && mu_dtype_bytes(from) == 1)) {
         convert_plain(to, out, from, in, n);
         return;
     }
@@ -120,8 +120,8 @@ void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t 
         mu__kernels()->i32_from_f16(in, out, n);
         return;
     }
-    if (from == MU_I32 && is_half(to)) {
-        mu__kernels()->halves_from_i32(to == MU_BF16, in, out, n);
+    if (from == MU_I32 && is_float16(to)) {
+        mu__kernels()->float16_from_i32(to == MU_BF16, in, out, n);
         return;
     }
     if (from == MU_F32) {

@@ -162,7 +162,7 @@ static void test_folds(void **state)
 }
 
 // Columns of both float types against plain loops; with a NaN in some columns, one of them whole.
-static void check_extreme_columns(const mu_kernels *k, int64_t n, int64_t width, bool smallest)
+static void check_minmax_columns(const mu_kernels *k, int64_t n, int64_t width, bool smallest)
 {
     enum { MOST_ROWS = 9, MOST = 70, STRIDE = MOST + 3 };
     float x[MOST_ROWS * STRIDE], y[MOST + 1];
@@ -173,8 +173,8 @@ static void check_extreme_columns(const mu_kernels *k, int64_t n, int64_t width,
     }
     y[width] = -77;
     z[width] = -77;
-    k->extreme_columns_f32(smallest, x, y, n, STRIDE, width);
-    k->extreme_columns_f64(smallest, wide, z, n, STRIDE, width);
+    k->minmax_columns_f32(smallest, x, y, n, STRIDE, width);
+    k->minmax_columns_f64(smallest, wide, z, n, STRIDE, width);
     for (int64_t j = 0; j < width; j++) {
         double best = smallest ? INFINITY : -INFINITY;
         for (int64_t i = 0; i < n; i++) {
@@ -186,30 +186,30 @@ static void check_extreme_columns(const mu_kernels *k, int64_t n, int64_t width,
     assert_true(y[width] == -77 && z[width] == -77);
 }
 
-static void check_extreme_f64(const mu_kernels *k, int64_t n, bool smallest)
+static void check_minmax_f64(const mu_kernels *k, int64_t n, bool smallest)
 {
     double x[140] = {0}, best = smallest ? INFINITY : -INFINITY;
     for (int64_t i = 0; i < n; i++) {
         x[i] = (double)((int)(random_u32() % 1001) - 500) / 4;
         best = smallest ? fmin(best, x[i]) : fmax(best, x[i]);
     }
-    assert_true(k->extreme_f64(smallest, n % 3 == 0, x, n) == best);
+    assert_true(k->minmax_f64(smallest, n % 3 == 0, x, n) == best);
     if (n > 0) {
         x[random_u32() % (uint32_t)n] = NAN;
-        assert_true(isnan(k->extreme_f64(smallest, n % 3 == 0, x, n)));
+        assert_true(isnan(k->minmax_f64(smallest, n % 3 == 0, x, n)));
     }
 }
 
-static void test_extremes(void **state)
+static void test_minmax(void **state)
 {
     (void)state;
     for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
         const mu_kernels *k = mu__kernels_for(isas[isa]);
         for (int64_t n = 0; k && n < 280; n++)
-            check_extreme_f64(k, n / 2, n % 2);
+            check_minmax_f64(k, n / 2, n % 2);
         for (int64_t n = 0; k && n <= 9; n++)
             for (int64_t width = 0; width <= 70; width++)
-                check_extreme_columns(k, n, width, (n + width) % 2);
+                check_minmax_columns(k, n, width, (n + width) % 2);
     }
 }
 
@@ -344,7 +344,7 @@ static void test_pairs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_turn), cmocka_unit_test(test_folds),
-                                       cmocka_unit_test(test_extremes), cmocka_unit_test(test_sort),
+                                       cmocka_unit_test(test_minmax), cmocka_unit_test(test_sort),
                                        cmocka_unit_test(test_pairs), cmocka_unit_test(test_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,7 +129,7 @@ static void test_division_of_small_integers(void **state)
 }
 
 // Of all 16-bit floats: what the float32 that each is gives, rounded.
-static void test_all_halves(void **state)
+static void test_all_float16(void **state)
 {
     static uint16_t bits[65536];
     static mu_tensor *(*const ops[])(mu_tensor *) = {mu_sign, mu_neg, mu_abs, mu_square};
@@ -152,7 +152,7 @@ static void test_all_halves(void **state)
 
 // Of 16-bit floats with some of their neighbours, infinities and what is no number, and of all with one on either side:
 // what the float32 that they are give.
-static void test_comparisons_of_halves(void **state)
+static void test_comparisons_of_float16(void **state)
 {
     enum { N = 65536 };
     static uint16_t bits[N], turned[N];
@@ -240,7 +240,7 @@ static void test_columns_of_many_rows(void **state)
     }
 }
 
-static void test_extremes_of_halves(void **state)
+static void test_minmax_of_float16(void **state)
 {
     static const mu_dtype halves[] = {MU_F16, MU_BF16};
     (void)state;
@@ -460,13 +460,13 @@ int main(void)
         cmocka_unit_test(test_floats_at_the_edges), cmocka_unit_test(test_derivatives_of_digamma),
         cmocka_unit_test(test_integers_at_the_edges),
         cmocka_unit_test(test_integers_and_bools_where_floats_are_usual),
-        cmocka_unit_test(test_whole_division),      cmocka_unit_test(test_all_halves),
-        cmocka_unit_test(test_comparisons_of_halves),
+        cmocka_unit_test(test_whole_division),      cmocka_unit_test(test_all_float16),
+        cmocka_unit_test(test_comparisons_of_float16),
         cmocka_unit_test(test_division_of_small_integers),
         cmocka_unit_test(test_where_of_all_types),
         cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_derivatives_at_the_edges),
         cmocka_unit_test(test_reductions),          cmocka_unit_test(test_columns_of_many_rows),
-        cmocka_unit_test(test_extremes_of_halves),
+        cmocka_unit_test(test_minmax_of_float16),
         cmocka_unit_test(test_long_sums_stay_accurate),
         cmocka_unit_test(test_shapes),              cmocka_unit_test(test_large_transposes),
         cmocka_unit_test(test_indices),             cmocka_unit_test(test_checks),

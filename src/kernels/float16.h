@@ -1,27 +1,27 @@
 // Vectors of float32 that are read from 16-bit floats and written to them; IEEE's halves, and writing, where vectors
 // are wide and processors have the instructions for it. Main idea: bfloat16 is the upper half of a float32, so widening
 // is a shift. Knows nothing of what is computed meanwhile.
-#ifndef MU_SRC_KERNELS_HALVES_H
-#define MU_SRC_KERNELS_HALVES_H
+#ifndef MU_SRC_KERNELS_FLOAT16_H
+#define MU_SRC_KERNELS_FLOAT16_H
 
 #include "simd.h"
 
 // Twice as many bfloat16 numbers as a vector has lanes, those at even and those at odd places.
-typedef struct halves_pair {
+typedef struct float16_pair {
     mu_vf even, odd;
-} halves_pair;
+} float16_pair;
 
-MU_INLINE halves_pair load_pair(const uint16_t *x)
+MU_INLINE float16_pair load_pair(const uint16_t *x)
 {
     mu_vi both;
     memcpy(&both, x, sizeof both);
-    return (halves_pair){(mu_vf)(both << 16), (mu_vf)(both & (int32_t)0xffff0000)};
+    return (float16_pair){(mu_vf)(both << 16), (mu_vf)(both & (int32_t)0xffff0000)};
 }
 
 #if MU_LANES == 16
-#define MU_WIDE_HALVES 1
+#define MU_WIDE_FLOAT16 1
 
-MU_INLINE mu_vf load_halves(const uint16_t *x, bool bfloat)
+MU_INLINE mu_vf load_float16(const uint16_t *x, bool bfloat)
 {
     const __m256i halves = _mm256_loadu_si256((const __m256i *)(const void *)x);
     return bfloat ? (mu_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16) : (mu_vf)_mm512_cvtph_ps(halves);
@@ -29,7 +29,7 @@ MU_INLINE mu_vf load_halves(const uint16_t *x, bool bfloat)
 
 // As narrow_bf16 and narrow_f16 round. A NaN of bfloat16 numbers has their bits or the processor's own: rounding keeps
 // it.
-MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat)
+MU_INLINE void store_float16(uint16_t *y, mu_vf value, bool bfloat)
 {
     const __m512i bits = (__m512i)value;
     __m256i halves;
@@ -44,15 +44,15 @@ MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat)
 }
 
 #elif MU_LANES == 8 && defined(__F16C__)
-#define MU_WIDE_HALVES 1
+#define MU_WIDE_FLOAT16 1
 
-MU_INLINE mu_vf load_halves(const uint16_t *x, bool bfloat)
+MU_INLINE mu_vf load_float16(const uint16_t *x, bool bfloat)
 {
     const __m128i halves = _mm_loadu_si128((const __m128i *)(const void *)x);
     return bfloat ? (mu_vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16) : (mu_vf)_mm256_cvtph_ps(halves);
 }
 
-MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat)
+MU_INLINE void store_float16(uint16_t *y, mu_vf value, bool bfloat)
 {
     const __m256i bits = (__m256i)value;
     __m128i halves;
@@ -68,10 +68,10 @@ MU_INLINE void store_halves(uint16_t *y, mu_vf value, bool bfloat)
 }
 
 #else
-#define MU_WIDE_HALVES 0
+#define MU_WIDE_FLOAT16 0
 #endif
 
-#if MU_WIDE_HALVES
+#if MU_WIDE_FLOAT16
 
 // Bits whose upper half is the number rounded to bfloat16.
 MU_INLINE mu_vi rounded_to_upper(mu_vf value)
@@ -80,7 +80,7 @@ MU_INLINE mu_vi rounded_to_upper(mu_vf value)
     return bits + 0x7fff + (bits >> 16 & 1);
 }
 
-MU_INLINE void store_pair(uint16_t *y, halves_pair pair)
+MU_INLINE void store_pair(uint16_t *y, float16_pair pair)
 {
     const mu_vi even = rounded_to_upper(pair.even) >> 16 & 0xffff, odd = rounded_to_upper(pair.odd);
     const mu_vi both = even | (odd & (int32_t)0xffff0000);

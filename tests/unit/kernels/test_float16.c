@@ -28,15 +28,15 @@ static float widened(const mu_kernels *k, bool bfloat, uint16_t half)
     return wide;
 }
 
-static uint16_t of_two_halves(const mu_kernels *k, mu_halves2 op, bool bfloat, uint16_t a, uint16_t b)
+static uint16_t of_two_float16(const mu_kernels *k, mu_float16_binary op, bool bfloat, uint16_t a, uint16_t b)
 {
     const float x = widened(k, bfloat, a), y = widened(k, bfloat, b);
-    const float result = op == MU_HALVES_ADD        ? x + y
-                         : op == MU_HALVES_SUBTRACT ? x - y
-                         : op == MU_HALVES_MULTIPLY ? x * y
-                         : op == MU_HALVES_DIVIDE   ? x / y
+    const float result = op == MU_FLOAT16_ADD        ? x + y
+                         : op == MU_FLOAT16_SUBTRACT ? x - y
+                         : op == MU_FLOAT16_MULTIPLY ? x * y
+                         : op == MU_FLOAT16_DIVIDE   ? x / y
                          : x != x                   ? x
-                         : op == MU_HALVES_GREATER  ? (x > y ? x : y)
+                         : op == MU_FLOAT16_GREATER  ? (x > y ? x : y)
                                                     : (x < y ? x : y);
     uint16_t half;
     (bfloat ? k->narrow_bf16 : k->narrow_f16)(&result, &half, 1);
@@ -44,7 +44,8 @@ static uint16_t of_two_halves(const mu_kernels *k, mu_halves2 op, bool bfloat, u
 }
 
 // All kinds of 16-bit floats, against the same op on each alone; two NaNs may differ in what they carry.
-static void check_halves2(const mu_kernels *k, mu_halves2 op, bool bfloat, int64_t step_a, int64_t step_b, int64_t n)
+static void check_float16_binary(const mu_kernels *k, mu_float16_binary op, bool bfloat, int64_t step_a, int64_t step_b,
+                                 int64_t n)
 {
     uint16_t a[600] = {0}, b[600] = {0}, y[600];
     for (int64_t i = 0; i < n; i++) {
@@ -52,9 +53,9 @@ static void check_halves2(const mu_kernels *k, mu_halves2 op, bool bfloat, int64
         b[i] = (uint16_t)random_u32();
     }
     y[n] = 0xA5A5;
-    k->halves2(op, bfloat, a, step_a, b, step_b, y, n);
+    k->float16_binary(op, bfloat, a, step_a, b, step_b, y, n);
     for (int64_t i = 0; i < n; i++) {
-        const uint16_t wanted = of_two_halves(k, op, bfloat, a[i * step_a], b[i * step_b]);
+        const uint16_t wanted = of_two_float16(k, op, bfloat, a[i * step_a], b[i * step_b]);
         const float as_float = widened(k, bfloat, wanted);
         if (as_float == as_float)
             assert_int_equal(y[i], wanted);
@@ -64,16 +65,16 @@ static void check_halves2(const mu_kernels *k, mu_halves2 op, bool bfloat, int64
     assert_int_equal(y[n], 0xA5A5);
 }
 
-static void test_halves(void **state)
+static void test_float16(void **state)
 {
     static const int64_t sizes[] = {1, 15, 16, 31, 257, 599};
     (void)state;
     for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
         const mu_kernels *k = mu__kernels_for(isas[isa]);
-        for (int op = MU_HALVES_ADD; k && op <= MU_HALVES_LESS; op++)
+        for (int op = MU_FLOAT16_ADD; k && op <= MU_FLOAT16_LESS; op++)
             for (int kind = 0; kind < 8; kind++)
                 for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
-                    check_halves2(k, (mu_halves2)op, kind & 1, kind >> 1 & 1, kind >> 2, sizes[s]);
+                    check_float16_binary(k, (mu_float16_binary)op, kind & 1, kind >> 1 & 1, kind >> 2, sizes[s]);
     }
 }
 
@@ -123,7 +124,7 @@ static void test_wide_whole_numbers(void **state)
             const int64_t from = kind / 2, n = N - from;
             halves[n] = 0xA5A5;
             (kind & 1 ? k->narrow_bf16 : k->narrow_f16)(wide + from, wanted, n);
-            k->halves_from_i32(kind & 1, whole + from, halves, n);
+            k->float16_from_i32(kind & 1, whole + from, halves, n);
             assert_memory_equal(halves, wanted, (size_t)n * sizeof *wanted);
             assert_int_equal(halves[n], 0xA5A5);
         }
@@ -174,9 +175,9 @@ static void check_function(const mu_kernels *k, const struct function *f, bool b
     for (int i = 0; i < ALL; i++)
         whole[i] = pieces[i] = (uint16_t)i;
     pieces[ALL] = 0xA5A5;
-    k->math_halves(f->function, 0, bfloat, whole, whole, ALL);
+    k->math_float16(f->function, 0, bfloat, whole, whole, ALL);
     for (int at = 0, n = 1; at < ALL; at += n, n = n % 71 + 1)
-        k->math_halves(f->function, 0, bfloat, pieces + at, pieces + at, n < ALL - at ? n : ALL - at);
+        k->math_float16(f->function, 0, bfloat, pieces + at, pieces + at, n < ALL - at ? n : ALL - at);
     assert_memory_equal(whole, pieces, sizeof whole);
     assert_int_equal(pieces[ALL], 0xA5A5);
     for (int i = 0; i < ALL; i++)
@@ -247,7 +248,7 @@ static double element_of_row(int64_t row, int64_t i)
     return ((double)random_u32() / 0x1p30 - 1) * (row == 1 ? 60 : 5);
 }
 
-static void check_softmax_halves(const mu_kernels *k, bool bfloat, bool logarithm, int64_t n)
+static void check_softmax_float16(const mu_kernels *k, bool bfloat, bool logarithm, int64_t n)
 {
     uint16_t x[ROWS * WIDEST], y[ROWS * WIDEST + 1];
     float wide[(WIDEST + MU_WIDE_ROW) / MU_WIDE_ROW * MU_WIDE_ROW];
@@ -256,7 +257,7 @@ static void check_softmax_halves(const mu_kernels *k, bool bfloat, bool logarith
         (bfloat ? k->narrow_bf16 : k->narrow_f16)(&value, &x[i], 1);
     }
     y[ROWS * n] = 0xA5A5;
-    k->softmax_halves(x, y, wide, n, bfloat, logarithm, 0, ROWS);
+    k->softmax_float16(x, y, wide, n, bfloat, logarithm, 0, ROWS);
     assert_int_equal(y[ROWS * n], 0xA5A5);
     for (int64_t row = 0; row < ROWS; row++) {
         double from[WIDEST], got[WIDEST];
@@ -266,7 +267,7 @@ static void check_softmax_halves(const mu_kernels *k, bool bfloat, bool logarith
         }
         check_row(got, from, n, logarithm, bfloat ? 0x1.2p-8 : 0x1.2p-11, bfloat ? 0x1p-120 : 0x1.1p-25, 3e-7);
     }
-    k->softmax_halves(x, x, wide, n, bfloat, logarithm, 0, 2);
+    k->softmax_float16(x, x, wide, n, bfloat, logarithm, 0, 2);
     assert_memory_equal(x, y, 2 * (size_t)n * sizeof *x);
 }
 
@@ -292,8 +293,8 @@ static void test_softmax(void **state)
         const mu_kernels *k = mu__kernels_for(isas[isa]);
         for (size_t w = 0; k && w < sizeof widths / sizeof widths[0]; w++)
             for (int logarithm = 0; logarithm < 2; logarithm++) {
-                check_softmax_halves(k, true, logarithm, widths[w]);
-                check_softmax_halves(k, false, logarithm, widths[w]);
+                check_softmax_float16(k, true, logarithm, widths[w]);
+                check_softmax_float16(k, false, logarithm, widths[w]);
                 check_softmax_f64(k, logarithm, widths[w]);
             }
     }
@@ -302,7 +303,7 @@ static void test_softmax(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves), cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_wide_whole_numbers),
+        cmocka_unit_test(test_float16), cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_wide_whole_numbers),
         cmocka_unit_test(test_functions), cmocka_unit_test(test_sum_f64), cmocka_unit_test(test_softmax)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-// The loops of extremes.c for one type. T: the element; V, M: a vector of them and a mask of its lanes; FN(name);
+// The loops of minmax.c for one type. T: the element; V, M: a vector of them and a mask of its lanes; FN(name);
 // EXTREME(a, b, least): of each lane, b where either is NaN; UNORDERED(a, b): where either is NaN; MARK(v, odd): NaN
 // where it is.
 
@@ -38,18 +38,18 @@ MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest, bool far)
             here[k] = FN(load)(x + i + k * FN(LANES));
             if (far)
                 v_fetch_far(x + i + k * FN(LANES), FN(AHEAD));
-            best[k] = EXTREME(here[k], best[k], smallest);
+            best[k] = MINMAX(here[k], best[k], smallest);
         }
         odd = (M)(odd | UNORDERED(here[0], here[1]) | UNORDERED(here[2], here[3]));
     }
     for (; i + FN(LANES) <= n; i += FN(LANES)) {
         const V here = FN(load)(x + i);
-        best[0] = EXTREME(here, best[0], smallest);
+        best[0] = MINMAX(here, best[0], smallest);
         odd = (M)(odd | UNORDERED(here, here));
     }
-    best[0] = EXTREME(best[1], best[0], smallest);
-    best[2] = EXTREME(best[3], best[2], smallest);
-    best[0] = MARK(EXTREME(best[2], best[0], smallest), odd);
+    best[0] = MINMAX(best[1], best[0], smallest);
+    best[2] = MINMAX(best[3], best[2], smallest);
+    best[0] = MARK(MINMAX(best[2], best[0], smallest), odd);
     memcpy(lanes, &best[0], sizeof lanes);
     for (int half = FN(LANES) / 2; half > 0; half /= 2)
         for (int lane = 0; lane < half; lane++)
@@ -67,7 +67,7 @@ MU_INLINE void FN(take)(int rows, const T *x, int64_t stride, T *y, bool smalles
     MU_UNROLL
     for (int k = 0; k < rows; k += 2) {
         const V a = FN(load)(x + k * stride), b = rows > 1 ? FN(load)(x + (k + 1) * stride) : a;
-        best = EXTREME(EXTREME(a, b, smallest), best, smallest);
+        best = MINMAX(MINMAX(a, b, smallest), best, smallest);
         odd = (M)(odd | UNORDERED(a, b));
     }
     best = MARK(best, odd);
@@ -108,6 +108,6 @@ MU_INLINE void FN(columns)(const T *x, T *y, int64_t n, int64_t stride, int64_t 
 #undef V
 #undef M
 #undef FN
-#undef EXTREME
+#undef MINMAX
 #undef UNORDERED
 #undef MARK

@@ -2,15 +2,15 @@
 // a row is read, exponentiated and written without becoming a row of float32 first; what is kept in between are its
 // exponentials. Where vectors are narrow the row is widened for the kernel of float32. Sums are made in an order that
 // the row's length alone decides.
-#include "halves_power.h"
+#include "float16_power.h"
 #include "parts.h"
 
-#if MU_WIDE_HALVES
+#if MU_WIDE_FLOAT16
 
 enum { STEP = 2 * MU_LANES };
 
 // The two vectors of a step: places in them are those of step_store; -infinity behind the row's end.
-MU_INLINE halves_pair step_load(const uint16_t *x, int64_t left, bool bfloat)
+MU_INLINE float16_pair step_load(const uint16_t *x, int64_t left, bool bfloat)
 {
     uint16_t rest[STEP];
     if (left < STEP) {
@@ -19,17 +19,17 @@ MU_INLINE halves_pair step_load(const uint16_t *x, int64_t left, bool bfloat)
         memcpy(rest, x, (size_t)left * sizeof *x);
         x = rest;
     }
-    return bfloat ? load_pair(x) : (halves_pair){load_halves(x, false), load_halves(x + MU_LANES, false)};
+    return bfloat ? load_pair(x) : (float16_pair){load_float16(x, false), load_float16(x + MU_LANES, false)};
 }
 
-MU_INLINE void step_store(uint16_t *y, halves_pair pair, int64_t left, bool bfloat)
+MU_INLINE void step_store(uint16_t *y, float16_pair pair, int64_t left, bool bfloat)
 {
     uint16_t rest[STEP], *to = left < STEP ? rest : y;
     if (bfloat) {
         store_pair(to, pair);
     } else {
-        store_halves(to, pair.even, false);
-        store_halves(to + MU_LANES, pair.odd, false);
+        store_float16(to, pair.even, false);
+        store_float16(to + MU_LANES, pair.odd, false);
     }
     if (left < STEP)
         memcpy(y, rest, (size_t)left * sizeof *y);
@@ -39,16 +39,16 @@ MU_INLINE float greatest_of(const uint16_t *x, int64_t n, bool bfloat)
 {
     mu_vf even = v_splat(-INFINITY), odd = even;
     for (int64_t i = 0; i < n; i += STEP) {
-        const halves_pair pair = step_load(x + i, n - i, bfloat);
+        const float16_pair pair = step_load(x + i, n - i, bfloat);
         even = v_max(pair.even, even);
         odd = v_max(pair.odd, odd);
     }
     return v_most_of_lanes(v_max(even, odd));
 }
 
-MU_INLINE mu_vf exp_half(mu_vf x, bool bfloat)
+MU_INLINE mu_vf exp_float16(mu_vf x, bool bfloat)
 {
-    return power_of_two_half(x * 1.44269504f, bfloat);
+    return power_of_two_float16(x * 1.44269504f, bfloat);
 }
 
 // Writes exp(x - most) to e, a step's vectors one behind the other, and returns the sum.
@@ -56,8 +56,8 @@ MU_INLINE float exp_row(const uint16_t *x, float most, float *e, int64_t n, bool
 {
     mu_vf even_sums = {0}, odd_sums = {0};
     for (int64_t i = 0; i < n; i += STEP) {
-        const halves_pair pair = step_load(x + i, n - i, bfloat);
-        const mu_vf even = exp_half(pair.even - most, bfloat), odd = exp_half(pair.odd - most, bfloat);
+        const float16_pair pair = step_load(x + i, n - i, bfloat);
+        const mu_vf even = exp_float16(pair.even - most, bfloat), odd = exp_float16(pair.odd - most, bfloat);
         v_fetch_ahead(x + i, n * (int64_t)sizeof *x);  // the next row
         even_sums += even;
         odd_sums += odd;
@@ -70,7 +70,7 @@ MU_INLINE float exp_row(const uint16_t *x, float most, float *e, int64_t n, bool
 MU_INLINE void scale_row(const float *e, float factor, uint16_t *y, int64_t n, bool bfloat)
 {
     for (int64_t i = 0; i < n; i += STEP) {
-        const halves_pair pair = {v_load(e + i) * factor, v_load(e + i + MU_LANES) * factor};
+        const float16_pair pair = {v_load(e + i) * factor, v_load(e + i + MU_LANES) * factor};
         step_store(y + i, pair, n - i, bfloat);
     }
 }
@@ -78,8 +78,8 @@ MU_INLINE void scale_row(const float *e, float factor, uint16_t *y, int64_t n, b
 MU_INLINE void subtract_row(const uint16_t *x, float most, float offset, uint16_t *y, int64_t n, bool bfloat)
 {
     for (int64_t i = 0; i < n; i += STEP) {
-        const halves_pair pair = step_load(x + i, n - i, bfloat);
-        step_store(y + i, (halves_pair){(pair.even - most) - offset, (pair.odd - most) - offset}, n - i, bfloat);
+        const float16_pair pair = step_load(x + i, n - i, bfloat);
+        step_store(y + i, (float16_pair){(pair.even - most) - offset, (pair.odd - most) - offset}, n - i, bfloat);
     }
 }
 
@@ -92,7 +92,7 @@ MU_INLINE void softmax_row_of(const uint16_t *x, uint16_t *y, float *wide, int64
         scale_row(wide, 1 / sum, y, n, bfloat);
 }
 
-static void softmax_row_halves(const uint16_t *x, uint16_t *y, float *wide, int64_t n, bool bfloat, bool logarithm)
+static void softmax_row_float16(const uint16_t *x, uint16_t *y, float *wide, int64_t n, bool bfloat, bool logarithm)
 {
     if (bfloat)
         softmax_row_of(x, y, wide, n, true, logarithm);
@@ -102,7 +102,7 @@ static void softmax_row_halves(const uint16_t *x, uint16_t *y, float *wide, int6
 
 #else
 
-static void softmax_row_halves(const uint16_t *x, uint16_t *y, float *wide, int64_t n, bool bfloat, bool logarithm)
+static void softmax_row_float16(const uint16_t *x, uint16_t *y, float *wide, int64_t n, bool bfloat, bool logarithm)
 {
     (bfloat ? MU_KERNEL(widen_bf16) : MU_KERNEL(widen_f16))(x, wide, n);
     MU_KERNEL(softmax)(wide, wide, n, logarithm, 0, 1);
@@ -111,9 +111,9 @@ static void softmax_row_halves(const uint16_t *x, uint16_t *y, float *wide, int6
 
 #endif
 
-void MU_KERNEL(softmax_halves)(const uint16_t *x, uint16_t *y, float *wide, int64_t columns, bool bfloat,
-                               bool logarithm, int64_t begin, int64_t end)
+void MU_KERNEL(softmax_float16)(const uint16_t *x, uint16_t *y, float *wide, int64_t columns, bool bfloat,
+                                bool logarithm, int64_t begin, int64_t end)
 {
     for (int64_t row = begin; row < end; row++)
-        softmax_row_halves(x + row * columns, y + row * columns, wide, columns, bfloat, logarithm);
+        softmax_row_float16(x + row * columns, y + row * columns, wide, columns, bfloat, logarithm);
 }

@@ -2,8 +2,8 @@
 // functions that cost most are computed here from vectors of the operand, to a few bits more than the result has, and
 // rounded once; the others, and all where vectors are narrow, pass through math_f32 in short pieces. Polynomials were
 // fitted for this file.
-#include "halves.h"
-#include "halves_power.h"
+#include "float16.h"
+#include "float16_power.h"
 #include "parts.h"
 #include "single.h"
 
@@ -19,11 +19,11 @@ static void through_f32(mu_math function, float alpha, bool bfloat, const uint16
     }
 }
 
-#if MU_WIDE_HALVES
+#if MU_WIDE_FLOAT16
 
 // ---- Powers ---------------------------------------------------------------------------------------
 
-MU_INLINE mu_vf cosh_half(mu_vf x)
+MU_INLINE mu_vf cosh_float16(mu_vf x)
 {
     const whole_and_rest parts = split_at_whole(x * 1.44269504f);
     const power_terms terms = power_terms_of(parts.rest);
@@ -34,7 +34,7 @@ MU_INLINE mu_vf cosh_half(mu_vf x)
 // x times the normal distribution's share below x, whose logarithm on the left is a polynomial: of bfloat16 as far as
 // the result is no zero, of the other as far as it is none there. Further on the polynomial falls to -infinity, and the
 // share is 0, so that -infinity times it is no number.
-MU_INLINE mu_vf gelu_half(mu_vf x, bool bfloat)
+MU_INLINE mu_vf gelu_float16(mu_vf x, bool bfloat)
 {
     const mu_vf a = v_abs(x);
     mu_vf q;
@@ -47,20 +47,20 @@ MU_INLINE mu_vf gelu_half(mu_vf x, bool bfloat)
         q = (q * a + 0.00850573875f) * a - 0.0539566536f;
         q = ((q * a - 0.45846689f) * a - 1.15125039f) * a - 0.999995321f;
     }
-    const mu_vf tail = power_of_two_half(q, bfloat);
+    const mu_vf tail = power_of_two_float16(q, bfloat);
     return x * v_select(v_greater(x, (mu_vf){0}), 1 - tail, tail);
 }
 
 #if MU_LANES == 16
 // x times a guess of 14 bits of 1 / sqrt(x), and a step of Newton's: half as long as the processor's own root, which is
 // left to zeros, infinities and what has no root.
-MU_INLINE mu_vf root_half(mu_vf x)
+MU_INLINE mu_vf root_float16(mu_vf x)
 {
     const mu_vf guess = (mu_vf)_mm512_rsqrt14_ps((__m512)x), root = x * guess, lack = 1 - root * guess;
     return m_any(v_unordered(lack, lack)) ? v_root(x) : root + root * 0.5f * lack;
 }
 #else
-MU_INLINE mu_vf root_half(mu_vf x)
+MU_INLINE mu_vf root_float16(mu_vf x)
 {
     return v_root(x);
 }
@@ -69,10 +69,10 @@ MU_INLINE mu_vf root_half(mu_vf x)
 // ---- Circles --------------------------------------------------------------------------------------
 
 // Below it the turns are whole numbers of few enough bits.
-#define CIRCLE_LIMIT_HALF 65536.0f
+#define CIRCLE_LIMIT_FLOAT16 65536.0f
 
 // sin(x + turn pi) by its distance from the nearest zero, for a turn of 0 or 1/2.
-MU_INLINE mu_vf sin_half_turned(mu_vf x, float turn)
+MU_INLINE mu_vf sin_float16_turned(mu_vf x, float turn)
 {
     const mu_vf shifted = (x * 0.318309886f + turn) + 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
     const mu_vf n = (shifted - 12582912.0f) - turn;
@@ -83,7 +83,7 @@ MU_INLINE mu_vf sin_half_turned(mu_vf x, float turn)
 
 MU_INLINE bool any_beyond_circles(mu_vf x)
 {
-    return m_any(m_not(v_greater(v_splat(CIRCLE_LIMIT_HALF), v_abs(x))));
+    return m_any(m_not(v_greater(v_splat(CIRCLE_LIMIT_FLOAT16), v_abs(x))));
 }
 
 static MU_OUTLINE mu_vf each_lane(mu_vf x, float (*alone)(float))
@@ -102,21 +102,21 @@ static MU_OUTLINE mu_vf each_lane(mu_vf x, float (*alone)(float))
     do {                                                                 \
         int64_t i = 0;                                                   \
         for (; bfloat && i + 2 * MU_LANES <= n; i += 2 * MU_LANES) {     \
-            const halves_pair pair = load_pair(in + i);                  \
+            const float16_pair pair = load_pair(in + i);                 \
             mu_vf x = pair.even;                                         \
             const mu_vf even = (expression);                             \
             x = pair.odd;                                                \
-            store_pair(out + i, (halves_pair){even, (expression)});      \
+            store_pair(out + i, (float16_pair){even, (expression)});     \
         }                                                                \
         for (; i + MU_LANES <= n; i += MU_LANES) {                       \
-            const mu_vf x = load_halves(in + i, bfloat);                 \
-            store_halves(out + i, (expression), bfloat);                 \
+            const mu_vf x = load_float16(in + i, bfloat);                \
+            store_float16(out + i, (expression), bfloat);                \
         }                                                                \
         if (i < n) {                                                     \
             uint16_t rest[MU_LANES] = {0};                               \
             memcpy(rest, in + i, (size_t)(n - i) * sizeof *in);          \
-            const mu_vf x = load_halves(rest, bfloat);                   \
-            store_halves(rest, (expression), bfloat);                    \
+            const mu_vf x = load_float16(rest, bfloat);                  \
+            store_float16(rest, (expression), bfloat);                   \
             memcpy(out + i, rest, (size_t)(n - i) * sizeof *out);        \
         }                                                                \
     } while (0)
@@ -125,18 +125,18 @@ static MU_OUTLINE mu_vf each_lane(mu_vf x, float (*alone)(float))
 MU_INLINE bool loops(mu_math function, bool bfloat, const uint16_t *in, uint16_t *out, int64_t n)
 {
     switch (function) {
-    case MU_MATH_GELU: LOOP(gelu_half(x, bfloat)); return true;
-    case MU_MATH_COSH: LOOP(cosh_half(x)); return true;
-    case MU_MATH_SQRT: LOOP(root_half(x)); return true;
+    case MU_MATH_GELU: LOOP(gelu_float16(x, bfloat)); return true;
+    case MU_MATH_COSH: LOOP(cosh_float16(x)); return true;
+    case MU_MATH_SQRT: LOOP(root_float16(x)); return true;
     case MU_MATH_RSQRT: LOOP(rsqrt_single(x)); return true;
     case MU_MATH_ERF: LOOP(erf_single(x)); return true;
-    case MU_MATH_SIN: LOOP(any_beyond_circles(x) ? each_lane(x, sinf) : sin_half_turned(x, 0)); return true;
-    case MU_MATH_COS: LOOP(any_beyond_circles(x) ? each_lane(x, cosf) : sin_half_turned(x, 0.5f)); return true;
+    case MU_MATH_SIN: LOOP(any_beyond_circles(x) ? each_lane(x, sinf) : sin_float16_turned(x, 0)); return true;
+    case MU_MATH_COS: LOOP(any_beyond_circles(x) ? each_lane(x, cosf) : sin_float16_turned(x, 0.5f)); return true;
     default: return false;
     }
 }
 
-void MU_KERNEL(math_halves)(mu_math function, float alpha, bool bfloat, const uint16_t *x, uint16_t *y, int64_t n)
+void MU_KERNEL(math_float16)(mu_math function, float alpha, bool bfloat, const uint16_t *x, uint16_t *y, int64_t n)
 {
     if (!(bfloat ? loops(function, true, x, y, n) : loops(function, false, x, y, n)))
         through_f32(function, alpha, bfloat, x, y, n);
@@ -144,7 +144,7 @@ void MU_KERNEL(math_halves)(mu_math function, float alpha, bool bfloat, const ui
 
 #else
 
-void MU_KERNEL(math_halves)(mu_math function, float alpha, bool bfloat, const uint16_t *x, uint16_t *y, int64_t n)
+void MU_KERNEL(math_float16)(mu_math function, float alpha, bool bfloat, const uint16_t *x, uint16_t *y, int64_t n)
 {
     through_f32(function, alpha, bfloat, x, y, n);
 }

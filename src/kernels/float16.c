@@ -1,7 +1,7 @@
 // 16-bit floats to float32 and back. Main idea: bfloat16 is the upper half of a float32, which plain loops
 // handle; for IEEE's half processors have instructions, and integers do where they have not. Arithmetic and
 // extremes of two are made without a copy in float32 where vectors are wide.
-#include "halves.h"
+#include "float16.h"
 #include "parts.h"
 
 MU_INLINE uint32_t bits_of(float x)
@@ -132,18 +132,18 @@ void MU_KERNEL(f16_from_u8)(const uint8_t *restrict x, uint16_t *restrict y, int
 MU_INLINE void narrow_whole(const int32_t *restrict x, uint16_t *restrict y, int64_t n, bool bfloat)
 {
     int64_t i = 0;
-#if MU_WIDE_HALVES
+#if MU_WIDE_FLOAT16
     for (; i + MU_LANES <= n; i += MU_LANES) {
         mu_vi whole;
         memcpy(&whole, x + i, sizeof whole);
-        store_halves(y + i, __builtin_convertvector(whole, mu_vf), bfloat);
+        store_float16(y + i, __builtin_convertvector(whole, mu_vf), bfloat);
     }
 #endif
     for (; i < n; i++)
         y[i] = bfloat ? narrowed_bf16((float)x[i]) : narrowed((float)x[i]);
 }
 
-void MU_KERNEL(halves_from_i32)(bool bfloat, const int32_t *x, uint16_t *y, int64_t n)
+void MU_KERNEL(float16_from_i32)(bool bfloat, const int32_t *x, uint16_t *y, int64_t n)
 {
     if (bfloat)
         narrow_whole(x, y, n, true);
@@ -171,54 +171,54 @@ void MU_KERNEL(i32_from_f16)(const uint16_t *restrict x, int32_t *restrict y, in
 // ---- Ops on two -------------------------------------------------------------------------------------
 
 // A NaN on either side passes.
-MU_INLINE float of_two(mu_halves2 op, float a, float b)
+MU_INLINE float of_two(mu_float16_binary op, float a, float b)
 {
     switch (op) {
-    case MU_HALVES_ADD: return a + b;
-    case MU_HALVES_SUBTRACT: return a - b;
-    case MU_HALVES_MULTIPLY: return a * b;
-    case MU_HALVES_DIVIDE: return a / b;
-    case MU_HALVES_GREATER: return ((a > b) | (a != a)) ? a : b;
+    case MU_FLOAT16_ADD: return a + b;
+    case MU_FLOAT16_SUBTRACT: return a - b;
+    case MU_FLOAT16_MULTIPLY: return a * b;
+    case MU_FLOAT16_DIVIDE: return a / b;
+    case MU_FLOAT16_GREATER: return ((a > b) | (a != a)) ? a : b;
     default: return ((a < b) | (a != a)) ? a : b;
     }
 }
 
 #if MU_LANES == 16
 
-MU_INLINE mu_vf of_two_vectors(mu_halves2 op, mu_vf a, mu_vf b)
+MU_INLINE mu_vf of_two_vectors(mu_float16_binary op, mu_vf a, mu_vf b)
 {
     switch (op) {
-    case MU_HALVES_ADD: return a + b;
-    case MU_HALVES_SUBTRACT: return a - b;
-    case MU_HALVES_MULTIPLY: return a * b;
-    case MU_HALVES_DIVIDE: return a / b;
-    case MU_HALVES_GREATER: return v_select(v_greater(a, b) | v_unordered(a, a), a, b);
+    case MU_FLOAT16_ADD: return a + b;
+    case MU_FLOAT16_SUBTRACT: return a - b;
+    case MU_FLOAT16_MULTIPLY: return a * b;
+    case MU_FLOAT16_DIVIDE: return a / b;
+    case MU_FLOAT16_GREATER: return v_select(v_greater(a, b) | v_unordered(a, a), a, b);
     default: return v_select(v_greater(b, a) | v_unordered(a, a), a, b);
     }
 }
 
 // IEEE's half.
-MU_INLINE int64_t wide_loop(mu_halves2 op, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
+MU_INLINE int64_t wide_loop(mu_float16_binary op, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
                             uint16_t *y, int64_t n)
 {
     const mu_vf same_a = v_splat(widened(a[0])), same_b = v_splat(widened(b[0]));
     int64_t i = 0;
     for (; i + MU_LANES <= n; i += MU_LANES)
-        store_halves(y + i, of_two_vectors(op, step_a ? load_halves(a + i, false) : same_a,
-                                           step_b ? load_halves(b + i, false) : same_b), false);
+        store_float16(y + i, of_two_vectors(op, step_a ? load_float16(a + i, false) : same_a,
+                                            step_b ? load_float16(b + i, false) : same_b), false);
     return i;
 }
 
 // bfloat16: those at even and those at odd places of a vector, fewer instructions than spreading it over two.
-MU_INLINE int64_t pair_loop(mu_halves2 op, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
+MU_INLINE int64_t pair_loop(mu_float16_binary op, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
                             uint16_t *y, int64_t n)
 {
     const mu_vf one_a = v_splat(float_of((uint32_t)a[0] << 16)), one_b = v_splat(float_of((uint32_t)b[0] << 16));
-    const halves_pair same_a = {one_a, one_a}, same_b = {one_b, one_b};
+    const float16_pair same_a = {one_a, one_a}, same_b = {one_b, one_b};
     int64_t i = 0;
     for (; i + 2 * MU_LANES <= n; i += 2 * MU_LANES) {
-        const halves_pair from_a = step_a ? load_pair(a + i) : same_a, from_b = step_b ? load_pair(b + i) : same_b;
-        store_pair(y + i, (halves_pair){of_two_vectors(op, from_a.even, from_b.even),
+        const float16_pair from_a = step_a ? load_pair(a + i) : same_a, from_b = step_b ? load_pair(b + i) : same_b;
+        store_pair(y + i, (float16_pair){of_two_vectors(op, from_a.even, from_b.even),
                                         of_two_vectors(op, from_a.odd, from_b.odd)});
     }
     return i;
@@ -227,7 +227,7 @@ MU_INLINE int64_t pair_loop(mu_halves2 op, const uint16_t *a, int64_t step_a, co
 #endif
 
 // What a constant op and type leave of the loops: with vectors, then through float32 in short pieces.
-MU_INLINE void loop_of_two(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
+MU_INLINE void loop_of_two(mu_float16_binary op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
                            int64_t step_b, uint16_t *y, int64_t n)
 {
     enum { PIECE = 256 };
@@ -246,7 +246,7 @@ MU_INLINE void loop_of_two(mu_halves2 op, bool bfloat, const uint16_t *a, int64_
     }
 }
 
-MU_INLINE void any_of_two(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
+MU_INLINE void any_of_two(mu_float16_binary op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
                           int64_t step_b, uint16_t *y, int64_t n)
 {
     if (bfloat)
@@ -255,17 +255,17 @@ MU_INLINE void any_of_two(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t
         loop_of_two(op, false, a, step_a, b, step_b, y, n);
 }
 
-void MU_KERNEL(halves2)(mu_halves2 op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
-                        int64_t step_b, uint16_t *y, int64_t n)
+void MU_KERNEL(float16_binary)(mu_float16_binary op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
+                               int64_t step_b, uint16_t *y, int64_t n)
 {
     if (n <= 0)
         return;
     switch (op) {
-    case MU_HALVES_ADD: any_of_two(MU_HALVES_ADD, bfloat, a, step_a, b, step_b, y, n); break;
-    case MU_HALVES_SUBTRACT: any_of_two(MU_HALVES_SUBTRACT, bfloat, a, step_a, b, step_b, y, n); break;
-    case MU_HALVES_MULTIPLY: any_of_two(MU_HALVES_MULTIPLY, bfloat, a, step_a, b, step_b, y, n); break;
-    case MU_HALVES_DIVIDE: any_of_two(MU_HALVES_DIVIDE, bfloat, a, step_a, b, step_b, y, n); break;
-    case MU_HALVES_GREATER: any_of_two(MU_HALVES_GREATER, bfloat, a, step_a, b, step_b, y, n); break;
-    case MU_HALVES_LESS: any_of_two(MU_HALVES_LESS, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_FLOAT16_ADD: any_of_two(MU_FLOAT16_ADD, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_FLOAT16_SUBTRACT: any_of_two(MU_FLOAT16_SUBTRACT, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_FLOAT16_MULTIPLY: any_of_two(MU_FLOAT16_MULTIPLY, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_FLOAT16_DIVIDE: any_of_two(MU_FLOAT16_DIVIDE, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_FLOAT16_GREATER: any_of_two(MU_FLOAT16_GREATER, bfloat, a, step_a, b, step_b, y, n); break;
+    case MU_FLOAT16_LESS: any_of_two(MU_FLOAT16_LESS, bfloat, a, step_a, b, step_b, y, n); break;
     }
 }

@@ -1,12 +1,12 @@
 // 2^t of vectors of floats, to a few bits more than a 16-bit float has. Main idea: whole powers are exact, and what is
 // left takes a polynomial of two or three coefficients. Polynomials were fitted for this file.
-#ifndef MU_SRC_KERNELS_HALVES_POWER_H
-#define MU_SRC_KERNELS_HALVES_POWER_H
+#ifndef MU_SRC_KERNELS_FLOAT16_POWER_H
+#define MU_SRC_KERNELS_FLOAT16_POWER_H
 
-#include "halves.h"
+#include "float16.h"
 #include "single.h"
 
-#if MU_WIDE_HALVES
+#if MU_WIDE_FLOAT16
 
 // t as a whole number and a rest of 1/2 at most; of an infinity the rest is 0 or the whole number finite.
 typedef struct whole_and_rest {
@@ -36,7 +36,7 @@ MU_INLINE power_terms power_terms_of(mu_vf f)
     return (power_terms){z * (z * 0.009582853f + 0.240240986f), f * (z * 0.0559064247f + 0.693124193f)};
 }
 
-MU_INLINE mu_vf power_of_two_half(mu_vf t, bool bfloat)
+MU_INLINE mu_vf power_of_two_float16(mu_vf t, bool bfloat)
 {
     const whole_and_rest parts = split_at_whole(t);
     const mu_vf f = parts.rest;
