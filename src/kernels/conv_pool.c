@@ -2,7 +2,7 @@
 // one pooled pixel needs four convolution results, which stay in registers, so the convolution's output
 // (the step's largest tensor) never exists. A vector of output channels is packed first, padded with
 // zeros, so that odd channel counts take the same path. The gradient is conv_pool_grad.c's.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 enum { MAX_TAPS = 7 * 7 * 4 };

@@ -5,7 +5,7 @@
 // list of what is there: for each filter the places and values that count, in a tile of windows small
 // enough for the caches. An entry touches one patch of the input: its rows are contiguous runs of
 // kernel * in_channels numbers, added up in registers for the weights, and in the first cache for the input.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 enum { RUN = 6 };  // vectors of a run that one tile holds in registers

@@ -2,7 +2,7 @@
 // each four convolution results only the maximum was passed on, and the mark says which; where vectors
 // can look up 16 values at once, each product is made only for that one, a quarter of the work. Sums
 // stay in registers over a row or an image and are then added up, which keeps rounding errors small.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 enum { MAX_TAPS = 7 * 7 * 4, TILE = 9 };

@@ -2,7 +2,7 @@
 // handle; for IEEE's half processors have instructions, and integers do where they have not. Arithmetic and
 // extremes of two are made without a copy in float32 where vectors are wide.
 #include "float16.h"
-#include "parts.h"
+#include "kernel_slots.h"
 
 MU_INLINE uint32_t bits_of(float x)
 {

@@ -4,7 +4,7 @@
 #define MU_SRC_KERNELS_FLOAT16_POWER_H
 
 #include "float16.h"
-#include "single.h"
+#include "math_vf32.h"
 
 #if MU_WIDE_FLOAT16
 

@@ -1,9 +1,9 @@
 // Rows of numbers folded to one number each: sums and products (extremes: minmax.c). Main idea: four vectors side
 // by side, so that no addition waits for the one before it; long rows in pieces whose results are added pairwise, which
 // keeps sums exact. Knows no axes.
-#include "ahead.h"
+#include "prefetch.h"
 #include "float16.h"
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 // FETCHED: bytes; what is read so much further on is asked for where it comes from memory: a fifth faster there, a
@@ -49,7 +49,7 @@ MU_INLINE float total_of_vectors(const float *x, int64_t n, bool product, bool f
         MU_UNROLL
         for (int k = 0; k < SIDE_BY_SIDE; k++) {
             if (far)
-                v_fetch_far(x + i + k * MU_LANES, FETCHED);
+                v_prefetch_l2(x + i + k * MU_LANES, FETCHED);
             totals[k] = combined(totals[k], v_load(x + i + k * MU_LANES), product);
         }
     }
@@ -89,7 +89,7 @@ MU_INLINE float sum_of_piece_bf16(const uint16_t *x, int64_t n, bool far)
         for (int k = 0; k < SIDE_BY_SIDE; k++) {
             const float16_pair here = load_pair(x + i + k * PAIR);
             if (far)
-                v_fetch_far(x + i + k * PAIR, FETCHED);
+                v_prefetch_l2(x + i + k * PAIR, FETCHED);
             even[k] += here.even;
             odd[k] += here.odd;
         }
@@ -141,7 +141,7 @@ MU_INLINE double sum_of_piece_f64(const double *x, int64_t n, bool far)
             vector_f64 here;
             memcpy(&here, x + i + k * LANES_F64, sizeof here);
             if (far)
-                v_fetch_far(x + i + k * LANES_F64, FETCHED);
+                v_prefetch_l2(x + i + k * LANES_F64, FETCHED);
             totals[k] += here;
         }
     }
@@ -163,7 +163,7 @@ double MU_KERNEL(sum_f64)(bool far, const double *x, int64_t n)
 
 void MU_KERNEL(fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end)
 {
-    const bool far = (end - begin) * columns * (int64_t)sizeof *x >= MU_FAR_FROM;
+    const bool far = (end - begin) * columns * (int64_t)sizeof *x >= MU_PREFETCH_FROM;
     for (int64_t row = begin; row < end; row++) {
         const float *from = x + row * columns;
         switch (fold) {

@@ -92,20 +92,20 @@ typedef enum mu_float16_binary {
     MU_FLOAT16_GREATER,
     MU_FLOAT16_LESS
 } mu_float16_binary;
-typedef enum mu_pair {
-    MU_PAIR_NONE,
-    MU_PAIR_ADD,
-    MU_PAIR_SUBTRACT,
-    MU_PAIR_MULTIPLY,
-    MU_PAIR_DIVIDE,
-    MU_PAIR_GREATER,
-    MU_PAIR_LESS,
-    MU_PAIR_SQUARED_DIFFERENCE,
-    MU_PAIR_DIVIDE_NO_NAN,
-    MU_PAIR_KEEP_ABOVE_0  // a where b > 0, else 0
-} mu_pair;
-enum { MU_PAIR_BYTES = 32 };
-typedef enum mu_bits2 { MU_BITS_AND, MU_BITS_OR, MU_BITS_XOR } mu_bits2;
+typedef enum mu_binary {
+    MU_BINARY_NONE,
+    MU_BINARY_ADD,
+    MU_BINARY_SUBTRACT,
+    MU_BINARY_MULTIPLY,
+    MU_BINARY_DIVIDE,
+    MU_BINARY_GREATER,
+    MU_BINARY_LESS,
+    MU_BINARY_SQUARED_DIFFERENCE,
+    MU_BINARY_DIVIDE_NO_NAN,
+    MU_BINARY_KEEP_ABOVE_0 // a where b > 0, else 0
+} mu_binary;
+enum { MU_BINARY_BYTES = 32 };
+typedef enum mu_bitwise { MU_BITWISE_AND, MU_BITWISE_OR, MU_BITWISE_XOR } mu_bitwise;
 typedef enum mu_fold { MU_FOLD_SUM, MU_FOLD_PRODUCT, MU_FOLD_GREATEST, MU_FOLD_LEAST } mu_fold;
 
 typedef struct mu_kernels {
@@ -245,13 +245,13 @@ typedef struct mu_kernels {
     void (*fence)(void);
 
     // pair: out = a op b of floats or integers (which wrap around) of 4 or 8 bytes, put as put does: out is aligned to
-    // MU_PAIR_BYTES, and bytes a multiple of that. The extremes pass a NaN on. Returns false, with nothing done, where
-    // there is no such kernel.
-    bool (*pair)(mu_pair op, bool floats, int width, const void *a, const void *b, void *out, int64_t bytes);
+    // MU_BINARY_BYTES, and bytes a multiple of that. The extremes pass a NaN on. Returns false, with nothing done,
+    // where there is no such kernel.
+    bool (*binary)(mu_binary op, bool floats, int width, const void *a, const void *b, void *out, int64_t bytes);
 
     // turn: the transpose of a matrix of elements of 1, 2, 4 or 8 bytes: out [rows, columns] with out[i][j] =
     // in[i + j * stride] (elements). stream as in reduce_n. Range: rows of out.
-    void (*turn)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,
+    void (*transpose)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,
                  int64_t end);
 
     // product_f64, product_i32, product_i64: c [rows, columns]. scratch: MU_PRODUCT_SCRATCH bytes, aligned to 64.
@@ -273,7 +273,7 @@ typedef struct mu_kernels {
     void (*fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end);
 
     // minmax_f32, minmax_f64: the greatest (or smallest) of n numbers, of none -infinity (or infinity); a NaN makes
-    // the result one. far: they and what is read after them come from memory (ahead.h). minmax_columns_f32, _f64: y
+    // the result one. far: they and what is read after them come from memory (prefetch.h). minmax_columns_f32, _f64: y
     // [width] of the columns of n rows, which are `stride` elements apart.
     float (*minmax_f32)(bool least, bool far, const float *x, int64_t n);
     double (*minmax_f64)(bool least, bool far, const double *x, int64_t n);
@@ -292,7 +292,7 @@ typedef struct mu_kernels {
 
     // bits2: y = a op b, bit by bit; where b is alone, it is one byte. y may be a or b. stream: as put. Range: the
     // first n bytes.
-    void (*bits2)(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n);
+    void (*bitwise)(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n);
 
     // scale: y = factor * x; y may be x. Range: elements.
     void (*scale)(const float *x, float factor, float *y, int64_t begin, int64_t end);

@@ -1,10 +1,10 @@
 // Elementary functions of float32 arrays, and of pairs of them. Main idea: each function is one expression on
-// doubles (real.h), of which the compiler makes vectors, or on vectors of floats where time matters (single.h);
-// elements outside the range of an expression send their piece of the array to libm, element by element, so that loops
-// stay free of branches.
-#include "parts.h"
-#include "real.h"
-#include "single.h"
+// doubles (math_scalar.h), of which the compiler makes vectors, or on vectors of floats where time matters
+// (math_vf32.h); elements outside the range of an expression send their piece of the array to libm, element by element,
+// so that loops stay free of branches.
+#include "kernel_slots.h"
+#include "math_scalar.h"
+#include "math_vf32.h"
 
 #if defined(__clang__)
 #define EACH_ALONE
@@ -20,7 +20,7 @@
     }                                     \
     break
 
-#define LOOP_SINGLE(expression)                           \
+#define LOOP_VF32(expression)                             \
     for (int64_t i = 0; i < n; i += MU_LANES) {           \
         const int64_t left = least(n - i, MU_LANES);      \
         const mu_vf x = v_load_n(in + i, left);           \
@@ -45,19 +45,19 @@ static void activation_loops(mu_math function, float alpha, const float *in, flo
 {
     const float scale = 1.0507009873554804934f, low = 1.7580993408473768599f;  // low: scale * alpha of SELU
     switch (function) {
-    case MU_MATH_SIGMOID: LOOP_SINGLE(sigmoid_single(x));
-    case MU_MATH_LOG_SIGMOID: LOOP_SINGLE(-softplus_single(-x));
-    case MU_MATH_SOFTPLUS: LOOP_SINGLE(softplus_single(x));
-    case MU_MATH_ELU: LOOP_SINGLE(elu_single(x, alpha, 1));
-    case MU_MATH_SELU: LOOP_SINGLE(elu_single(x, low, scale));
-    case MU_MATH_SILU: LOOP_SINGLE(silu_single(x));
-    case MU_MATH_GELU: LOOP_SINGLE(gelu_single(x));
+    case MU_MATH_SIGMOID: LOOP_VF32(sigmoid_vf32(x));
+    case MU_MATH_LOG_SIGMOID: LOOP_VF32(-softplus_vf32(-x));
+    case MU_MATH_SOFTPLUS: LOOP_VF32(softplus_vf32(x));
+    case MU_MATH_ELU: LOOP_VF32(elu_vf32(x, alpha, 1));
+    case MU_MATH_SELU: LOOP_VF32(elu_vf32(x, low, scale));
+    case MU_MATH_SILU: LOOP_VF32(silu_vf32(x));
+    case MU_MATH_GELU: LOOP_VF32(gelu_vf32(x));
 #if MU_TELLS_LOST
-    case MU_MATH_GELU_TANH: LOOP_SINGLE(gelu_tanh_single(x));
+    case MU_MATH_GELU_TANH: LOOP_VF32(gelu_tanh_vf32(x));
 #else
     case MU_MATH_GELU_TANH: LOOP(gelu_tanh_of(x));
 #endif
-    case MU_MATH_MISH: LOOP_SINGLE(mish_single(x));
+    case MU_MATH_MISH: LOOP_VF32(mish_vf32(x));
     default: break;
     }
 }
@@ -65,24 +65,24 @@ static void activation_loops(mu_math function, float alpha, const float *in, flo
 static void plain_loops(mu_math function, float alpha, const float *in, float *out, int64_t n)
 {
     switch (function) {
-    case MU_MATH_EXP: LOOP_SINGLE(exp_of_single(x));
+    case MU_MATH_EXP: LOOP_VF32(exp_of_vf32(x));
     case MU_MATH_EXPM1: LOOP(expm1_of(x));
-    case MU_MATH_LOG: LOOP_SINGLE(log_single(x));
-    case MU_MATH_LOG1P: LOOP_SINGLE(log1p_single(x));
+    case MU_MATH_LOG: LOOP_VF32(log_vf32(x));
+    case MU_MATH_LOG1P: LOOP_VF32(log1p_vf32(x));
     case MU_MATH_SINH: LOOP(sinh_of(x));
-    case MU_MATH_COSH: LOOP_SINGLE(cosh_single(x));
-    case MU_MATH_TANH: LOOP_SINGLE(tanh_single(x));
+    case MU_MATH_COSH: LOOP_VF32(cosh_vf32(x));
+    case MU_MATH_TANH: LOOP_VF32(tanh_vf32(x));
     case MU_MATH_ASINH: LOOP(asinh_of(x));
     case MU_MATH_ACOSH: LOOP(acosh_of(x));
     case MU_MATH_ATANH: LOOP(atanh_of(x));
-    case MU_MATH_ASIN: LOOP_SINGLE(asin_single(x));
-    case MU_MATH_ACOS: LOOP_SINGLE(acos_single(x));
-    case MU_MATH_ATAN: LOOP_SINGLE(atan_single(x));
-    case MU_MATH_ERF: LOOP_SINGLE(erf_single(x));
-    case MU_MATH_SQRT: LOOP_SINGLE(v_root(x));
-    case MU_MATH_RSQRT: LOOP_SINGLE(rsqrt_single(x));
+    case MU_MATH_ASIN: LOOP_VF32(asin_vf32(x));
+    case MU_MATH_ACOS: LOOP_VF32(acos_vf32(x));
+    case MU_MATH_ATAN: LOOP_VF32(atan_vf32(x));
+    case MU_MATH_ERF: LOOP_VF32(erf_vf32(x));
+    case MU_MATH_SQRT: LOOP_VF32(v_root(x));
+    case MU_MATH_RSQRT: LOOP_VF32(rsqrt_vf32(x));
 #if MU_TELLS_LOST
-    case MU_MATH_ERFC: LOOP_SINGLE(erfc_single(x));
+    case MU_MATH_ERFC: LOOP_VF32(erfc_vf32(x));
 #else
     case MU_MATH_ERFC: LOOP(erfc_of(x));
 #endif

@@ -1,10 +1,10 @@
-// Elementary functions of float64 arrays, and of pairs of them, to the last place or two (fine.h). Main idea: as in
+// Elementary functions of float64 arrays, and of pairs of them, to the last place or two (math_f64.h). Main idea: as in
 // math.c, each function is one expression of which the compiler makes vectors, and a piece of an array with an element
 // outside an expression's range is computed by libm. Where processors have vectors of eight, those that are wanted most
-// are written with them (eights.h).
-#include "eights.h"
-#include "fine.h"
-#include "parts.h"
+// are written with them (math_f64x8.h).
+#include "math_f64x8.h"
+#include "math_f64.h"
+#include "kernel_slots.h"
 
 #if defined(__clang__)
 #define EACH_ALONE
@@ -20,14 +20,14 @@
     }                                  \
     break
 
-// Of a function that eights.h may have, too.
-#if MU_HAS_EIGHTS
-#define LOOP_EIGHT(name)                                                          \
-    for (int64_t i = 0; i < n; i += EIGHT)                                        \
-        d_store_n(out + i, name##_eight(d_load_padded(in + i, n - i, 0)), n - i); \
+// Of a function that math_f64x8.h may have, too.
+#if MU_HAS_F64X8
+#define LOOP_F64X8(name)                                                          \
+    for (int64_t i = 0; i < n; i += F64X8)                                        \
+        d_store_n(out + i, name##_f64x8(d_load_padded(in + i, n - i, 0)), n - i); \
     break
 #else
-#define LOOP_EIGHT(name) LOOP(name##_fine(x))
+#define LOOP_F64X8(name) LOOP(name##_f64(x))
 #endif
 
 static void activation_loops(mu_math function, double slope, const double *in, double *out, int64_t n)
@@ -35,15 +35,15 @@ static void activation_loops(mu_math function, double slope, const double *in, d
     const double scale = 1.0507009873554804934, low = 1.7580993408473768599;  // scale * alpha of SELU
     const double root = 0.79788456080286535588;                               // sqrt(2 / pi)
     switch (function) {
-    case MU_MATH_SIGMOID: LOOP_EIGHT(sigmoid);
-    case MU_MATH_LOG_SIGMOID: LOOP(-softplus_fine(-x));
-    case MU_MATH_SOFTPLUS: LOOP(softplus_fine(x));
-    case MU_MATH_ELU: LOOP(x < 0 ? slope * expm1_fine_any(x) : x);
-    case MU_MATH_SELU: LOOP(x < 0 ? low * expm1_fine_any(x) : scale * x);
-    case MU_MATH_SILU: LOOP_EIGHT(silu);
-    case MU_MATH_GELU: LOOP(gelu_fine(x));
-    case MU_MATH_GELU_TANH: LOOP(gated_fine(x, x * sigmoid_fine(2 * root * (x + 0.044715 * x * x * x))));
-    case MU_MATH_MISH: LOOP(mish_fine(x));
+    case MU_MATH_SIGMOID: LOOP_F64X8(sigmoid);
+    case MU_MATH_LOG_SIGMOID: LOOP(-softplus_f64(-x));
+    case MU_MATH_SOFTPLUS: LOOP(softplus_f64(x));
+    case MU_MATH_ELU: LOOP(x < 0 ? slope * expm1_f64_any(x) : x);
+    case MU_MATH_SELU: LOOP(x < 0 ? low * expm1_f64_any(x) : scale * x);
+    case MU_MATH_SILU: LOOP_F64X8(silu);
+    case MU_MATH_GELU: LOOP(gelu_f64(x));
+    case MU_MATH_GELU_TANH: LOOP(gated_f64(x, x * sigmoid_f64(2 * root * (x + 0.044715 * x * x * x))));
+    case MU_MATH_MISH: LOOP(mish_f64(x));
     default: break;
     }
 }
@@ -51,23 +51,23 @@ static void activation_loops(mu_math function, double slope, const double *in, d
 static void plain_loops(mu_math function, double alpha, const double *in, double *out, int64_t n)
 {
     switch (function) {
-    case MU_MATH_EXP: LOOP_EIGHT(exp);
-    case MU_MATH_EXPM1: LOOP(expm1_fine_any(x));
-    case MU_MATH_LOG: LOOP(log_fine(x));
-    case MU_MATH_LOG1P: LOOP(log1p_fine(x));
-    case MU_MATH_SINH: LOOP(sinh_fine(x));
-    case MU_MATH_COSH: LOOP(cosh_fine(x));
-    case MU_MATH_TANH: LOOP_EIGHT(tanh);
-    case MU_MATH_ASINH: LOOP(asinh_fine(x));
-    case MU_MATH_ACOSH: LOOP(acosh_fine(x));
-    case MU_MATH_ATANH: LOOP(atanh_fine(x));
-    case MU_MATH_ASIN: LOOP(asin_fine(x));
-    case MU_MATH_ACOS: LOOP(acos_fine(x));
-    case MU_MATH_ATAN: LOOP(atan_fine(x));
-    case MU_MATH_ERF: LOOP(erf_fine(x));
+    case MU_MATH_EXP: LOOP_F64X8(exp);
+    case MU_MATH_EXPM1: LOOP(expm1_f64_any(x));
+    case MU_MATH_LOG: LOOP(log_f64(x));
+    case MU_MATH_LOG1P: LOOP(log1p_f64(x));
+    case MU_MATH_SINH: LOOP(sinh_f64(x));
+    case MU_MATH_COSH: LOOP(cosh_f64(x));
+    case MU_MATH_TANH: LOOP_F64X8(tanh);
+    case MU_MATH_ASINH: LOOP(asinh_f64(x));
+    case MU_MATH_ACOSH: LOOP(acosh_f64(x));
+    case MU_MATH_ATANH: LOOP(atanh_f64(x));
+    case MU_MATH_ASIN: LOOP(asin_f64(x));
+    case MU_MATH_ACOS: LOOP(acos_f64(x));
+    case MU_MATH_ATAN: LOOP(atan_f64(x));
+    case MU_MATH_ERF: LOOP(erf_f64(x));
     case MU_MATH_SQRT: LOOP(__builtin_sqrt(x));
     case MU_MATH_RSQRT: LOOP(1 / __builtin_sqrt(x));
-    case MU_MATH_ERFC: LOOP(erfc_fine(x));
+    case MU_MATH_ERFC: LOOP(erfc_f64(x));
     default: activation_loops(function, alpha, in, out, n); break;
     }
 }
@@ -77,11 +77,11 @@ static void plain_loops(mu_math function, double alpha, const double *in, double
 static void ranged_loops(mu_math function, const double *in, double *out, int64_t n)
 {
     switch (function) {
-    case MU_MATH_SIN: LOOP(sin_fine(x));
-    case MU_MATH_COS: LOOP(cos_fine(x));
-    case MU_MATH_TAN: LOOP(tan_fine(x));
-    case MU_MATH_DIGAMMA: LOOP(digamma_fine(x));
-    default: LOOP(lgamma_fine(x));
+    case MU_MATH_SIN: LOOP(sin_f64(x));
+    case MU_MATH_COS: LOOP(cos_f64(x));
+    case MU_MATH_TAN: LOOP(tan_f64(x));
+    case MU_MATH_DIGAMMA: LOOP(digamma_f64(x));
+    default: LOOP(lgamma_f64(x));
     }
 }
 
@@ -90,9 +90,9 @@ static double digamma_alone(double x)
 {
     const double pi = 3.14159265358979323846;
     if (x > 0 || x != x)
-        return x < 1e30 ? digamma_fine(x) : log(x);
+        return x < 1e30 ? digamma_f64(x) : log(x);
     const double part = x - rint(x);  // the tangent's period is 1, and next to a pole every bit counts
-    return part == 0 ? (double)NAN : (1 - x < 1e30 ? digamma_fine(1 - x) : log(-x)) - pi / tan(pi * part);
+    return part == 0 ? (double)NAN : (1 - x < 1e30 ? digamma_f64(1 - x) : log(-x)) - pi / tan(pi * part);
 }
 
 static double lgamma_alone(double x)
@@ -150,7 +150,7 @@ void MU_KERNEL(math_f64)(mu_math function, double alpha, const double *x, double
 // ---- Functions of two -------------------------------------------------------------------------------
 
 // x - y floor(x / y), exact for quotients below 2^50.
-MU_INLINE double floor_mod_fine(double x, double y)
+MU_INLINE double floor_mod_f64(double x, double y)
 {
     const double q = (x / y + ROUND_MAGIC) - ROUND_MAGIC;  // the nearest; at most one off
     const double rest = __builtin_fma(-q, y, x);
@@ -163,8 +163,8 @@ MU_INLINE double floor_mod_fine(double x, double y)
 #define ATAN2_RIGHT(a, b) ((fabs(a) < 0x1p1000) & (fabs(b) < 0x1p1000))
 #define MOD_RIGHT(a, b) \
     (MU_EXACT_PRODUCTS & (fabs(a) > 0) & (fabs(b) < INFINITY) & (fabs(a) < 0x1p50 * fabs(b)))
-#define POW_OF pow_fine
-#define ATAN2_OF atan2_fine
-#define MOD_OF floor_mod_fine
+#define POW_OF pow_f64
+#define ATAN2_OF atan2_f64
+#define MOD_OF floor_mod_f64
 #define M(name) name
 #include "math2.inc.c"

@@ -4,8 +4,8 @@
 // fitted for this file.
 #include "float16.h"
 #include "float16_power.h"
-#include "parts.h"
-#include "single.h"
+#include "kernel_slots.h"
+#include "math_vf32.h"
 
 static void through_f32(mu_math function, float alpha, bool bfloat, const uint16_t *in, uint16_t *out, int64_t n)
 {
@@ -128,8 +128,8 @@ MU_INLINE bool loops(mu_math function, bool bfloat, const uint16_t *in, uint16_t
     case MU_MATH_GELU: LOOP(gelu_float16(x, bfloat)); return true;
     case MU_MATH_COSH: LOOP(cosh_float16(x)); return true;
     case MU_MATH_SQRT: LOOP(root_float16(x)); return true;
-    case MU_MATH_RSQRT: LOOP(rsqrt_single(x)); return true;
-    case MU_MATH_ERF: LOOP(erf_single(x)); return true;
+    case MU_MATH_RSQRT: LOOP(rsqrt_vf32(x)); return true;
+    case MU_MATH_ERF: LOOP(erf_vf32(x)); return true;
     case MU_MATH_SIN: LOOP(any_beyond_circles(x) ? each_lane(x, sinf) : sin_float16_turned(x, 0)); return true;
     case MU_MATH_COS: LOOP(any_beyond_circles(x) ? each_lane(x, cosf) : sin_float16_turned(x, 0.5f)); return true;
     default: return false;

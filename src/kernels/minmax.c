@@ -1,8 +1,8 @@
 // Greatest and least numbers of rows and of columns, of float32 and of doubles. Main idea: the processor's own maximum
 // loses NaNs, so these are looked for apart, in two vectors with one comparison, and put where they belong afterwards;
-// columns are folded four or eight rows at a time (ahead.h). The loops are minmax.inc.c. Knows no axes.
-#include "ahead.h"
-#include "parts.h"
+// columns are folded four or eight rows at a time (prefetch.h). The loops are minmax.inc.c. Knows no axes.
+#include "prefetch.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 typedef double minmax_vd __attribute__((vector_size(4 * MU_LANES)));

@@ -5,8 +5,8 @@
 enum {
     FN(LANES) = 4 * MU_LANES / (int)sizeof(T),
     FN(SIDES) = 4,
-    FN(AHEAD) = 2048,
-    FN(STEP) = MU_AHEAD_STEP / (int)sizeof(T)
+    FN(PREFETCH) = 2048,
+    FN(STEP) = MU_PREFETCH_STEP / (int)sizeof(T)
 };
 
 MU_INLINE V FN(load)(const T *p)
@@ -37,7 +37,7 @@ MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest, bool far)
         for (int k = 0; k < FN(SIDES); k++) {
             here[k] = FN(load)(x + i + k * FN(LANES));
             if (far)
-                v_fetch_far(x + i + k * FN(LANES), FN(AHEAD));
+                v_prefetch_l2(x + i + k * FN(LANES), FN(PREFETCH));
             best[k] = MINMAX(here[k], best[k], smallest);
         }
         odd = (M)(odd | UNORDERED(here[0], here[1]) | UNORDERED(here[2], here[3]));
@@ -75,13 +75,14 @@ MU_INLINE void FN(take)(int rows, const T *x, int64_t stride, T *y, bool smalles
 }
 
 // Takes the rows into what is there of all columns.
-MU_INLINE void FN(take_rows)(int rows, const T *x, int64_t stride, T *y, int64_t width, mu_ahead ahead, bool smallest)
+MU_INLINE void FN(take_rows)(int rows, const T *x, int64_t stride, T *y, int64_t width, mu_prefetch prefetch,
+                             bool smallest)
 {
     int64_t j = 0;
-    mu__ahead_from(&ahead, x + rows * stride);
+    mu__prefetch_from(&prefetch, x + rows * stride);
     for (; j + FN(LANES) <= width; j += FN(LANES)) {
-        if (ahead.far && j % FN(STEP) == 0)
-            mu__ahead_step(&ahead);
+        if (prefetch.far && j % FN(STEP) == 0)
+            mu__prefetch_step(&prefetch);
         FN(take)(rows, x + j, stride, y + j, smallest);
     }
     for (; j < width; j++)
@@ -92,16 +93,16 @@ MU_INLINE void FN(take_rows)(int rows, const T *x, int64_t stride, T *y, int64_t
 // y[j]: the extreme of column j of n rows.
 MU_INLINE void FN(columns)(const T *x, T *y, int64_t n, int64_t stride, int64_t width, bool smallest)
 {
-    const mu_ahead ahead = mu__ahead(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
+    const mu_prefetch prefetch = mu__prefetch(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
     int64_t i = 0;
     for (int64_t j = 0; j < width; j++)
         y[j] = smallest ? (T)INFINITY : -(T)INFINITY;
-    for (; ahead.far && i + MU_AHEAD_ROWS <= n; i += MU_AHEAD_ROWS)
-        FN(take_rows)(MU_AHEAD_ROWS, x + i * stride, stride, y, width, ahead, smallest);
+    for (; prefetch.far && i + MU_PREFETCH_ROWS <= n; i += MU_PREFETCH_ROWS)
+        FN(take_rows)(MU_PREFETCH_ROWS, x + i * stride, stride, y, width, prefetch, smallest);
     for (; i + 4 <= n; i += 4)
-        FN(take_rows)(4, x + i * stride, stride, y, width, (mu_ahead){0}, smallest);
+        FN(take_rows)(4, x + i * stride, stride, y, width, (mu_prefetch){0}, smallest);
     for (; i < n; i++)
-        FN(take_rows)(1, x + i * stride, stride, y, width, (mu_ahead){0}, smallest);
+        FN(take_rows)(1, x + i * stride, stride, y, width, (mu_prefetch){0}, smallest);
 }
 
 #undef T

@@ -2,7 +2,7 @@
 // once, in order: the sum over the windows that it lies in, which are few. For means, rows of the result are first
 // spread along themselves into a piece of memory that stays in the cache. Knows nothing of threads: its callers share
 // images.
-#include "windows.h"
+#include "pool_windows.h"
 
 enum {
     MOST_FEW = 9,   // windows over an element whose places are kept in registers
@@ -79,12 +79,12 @@ typedef struct pixels {
 MU_INLINE void pick_pixels(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const int64_t *at,
                            const int *mark, int64_t terms, const pixels *p, float *dx)
 {
-    const int64_t ahead = terms > 0 ? at[terms - 1] : 0, count = p->count, n = p->n, c = s->channels;
+    const int64_t prefetch = terms > 0 ? at[terms - 1] : 0, count = p->count, n = p->n, c = s->channels;
     const int64_t apart = p->apart * c;
     for (int64_t pixel = 0; pixel < count; pixel++, dy += c, marks += c, dx += apart) {
         int64_t i = 0;
         for (; i + MU_LANES <= n; i += MU_LANES) {
-            v_fetch_far(dy + ahead + i, FETCHED);
+            v_prefetch_l2(dy + prefetch + i, FETCHED);
             pick(dy + i, marks + i, at, mark, terms, MU_LANES, dx + i);
         }
         if (i < n)
@@ -163,7 +163,7 @@ MU_INLINE void add(const float *dy, int64_t step, const float *by, int64_t terms
     mu_vf sum = v_load_n(dy, n) * by[0];
     for (int64_t k = 1; k < terms; k++)
         sum += v_load_n(dy + k * step, n) * by[k];
-    v_fetch_far(dy, FETCHED);
+    v_prefetch_l2(dy, FETCHED);
     v_store_n(to, sum, n);
 }
 

@@ -3,7 +3,7 @@
 // are put together from such rows. A window's elements are so compared in row order, which decides ties; the first NaN
 // wins over all. Windows of two by two elements that lie apart are read as they are. Knows nothing of threads: its
 // callers share images.
-#include "windows.h"
+#include "pool_windows.h"
 
 enum { FETCHED = 8192 };  // bytes: how far ahead of what is read memory is asked for more
 
@@ -118,10 +118,10 @@ MU_INLINE void max_along(const float *x, int64_t step, int64_t terms, int mark, 
 {
     mu_vf best = v_load_n(x, n);
     mu_marks places = marks_splat(mark);
-    v_fetch_far(x, FETCHED);
+    v_prefetch_l2(x, FETCHED);
     for (int64_t k = 1; k < terms; k++) {
         const mu_vf candidate = v_load_n(x + k * step, n);
-        v_fetch_far(x + k * step, FETCHED);
+        v_prefetch_l2(x + k * step, FETCHED);
         const mu_vm take = v_takes(candidate, best);
         places = marks_set(places, take, mark + (int)k);
         best = v_select(take, candidate, best);
@@ -233,10 +233,10 @@ MU_INLINE mu_vf divided(mu_vf sum, const divisor *d)
 MU_INLINE void sum_along(const float *x, int64_t step, int64_t terms, const divisor *d, int64_t n, float *to)
 {
     mu_vf sum = v_load_n(x, n);
-    v_fetch_far(x, FETCHED);
+    v_prefetch_l2(x, FETCHED);
     for (int64_t k = 1; k < terms; k++) {
         sum += v_load_n(x + k * step, n);
-        v_fetch_far(x + k * step, FETCHED);
+        v_prefetch_l2(x + k * step, FETCHED);
     }
     v_store_n(to, divided(sum, d), n);
 }
@@ -318,18 +318,18 @@ static bool has_squares_apart(const mu_pool_shape *s)
 }
 
 // A vector of channels of a square; `ahead` bytes behind it is what is read next after this row of squares.
-typedef void square_body(const float *const four[4], int64_t ahead, int64_t n, float *y, uint8_t *mark);
+typedef void square_body(const float *const four[4], int64_t prefetch, int64_t n, float *y, uint8_t *mark);
 
-MU_INLINE void max_of_square(const float *const four[4], int64_t ahead, int64_t n, float *y, uint8_t *mark)
+MU_INLINE void max_of_square(const float *const four[4], int64_t prefetch, int64_t n, float *y, uint8_t *mark)
 {
     mu_vf best = v_load_n(four[0], n);
     mu_marks places = marks_splat(0);
-    v_fetch_far(four[0], ahead);
+    v_prefetch_l2(four[0], prefetch);
     MU_UNROLL
     for (int k = 1; k < 4; k++) {
         const mu_vf candidate = v_load_n(four[k], n);
         const mu_vm take = v_takes(candidate, best);
-        v_fetch_far(four[k], ahead);
+        v_prefetch_l2(four[k], prefetch);
         places = marks_set(places, take, k);
         best = v_select(take, candidate, best);
     }
@@ -338,28 +338,28 @@ MU_INLINE void max_of_square(const float *const four[4], int64_t ahead, int64_t 
         marks_store_n(mark, places, n);
 }
 
-MU_INLINE void mean_of_square(const float *const four[4], int64_t ahead, int64_t n, float *y, uint8_t *mark)
+MU_INLINE void mean_of_square(const float *const four[4], int64_t prefetch, int64_t n, float *y, uint8_t *mark)
 {
     (void)mark;
     const mu_vf above = v_load_n(four[0], n) + v_load_n(four[1], n);
     const mu_vf below = v_load_n(four[2], n) + v_load_n(four[3], n);
     MU_UNROLL
     for (int k = 0; k < 4; k++)
-        v_fetch_far(four[k], ahead);
+        v_prefetch_l2(four[k], prefetch);
     v_store_n(y, (above + below) * 0.25f, n);
 }
 
 MU_INLINE void pool_squares(const job *j, int64_t begin, int64_t end, square_body *square)
 {
     const mu_pool_shape *s = j->s;
-    const int64_t c = s->channels, wide = s->width * c, ahead = s->stride_height * wide * (int64_t)sizeof(float);
+    const int64_t c = s->channels, wide = s->width * c, prefetch = s->stride_height * wide * (int64_t)sizeof(float);
     for (int64_t row = begin * s->out_height; row < end * s->out_height; row++) {
         const float *x = j->x + (row / s->out_height * s->height + row % s->out_height * s->stride_height) * wide;
         int64_t to = row * s->out_width * c;
         for (int64_t column = 0; column < s->out_width; column++, x += s->stride_width * c, to += c)
             for (int64_t i = 0; i < c; i += MU_LANES) {
                 const float *const four[4] = {x + i, x + i + c, x + i + wide, x + i + wide + c};
-                square(four, ahead, least(c - i, MU_LANES), j->y + to + i, j->mark ? j->mark + to + i : NULL);
+                square(four, prefetch, least(c - i, MU_LANES), j->y + to + i, j->mark ? j->mark + to + i : NULL);
             }
     }
 }

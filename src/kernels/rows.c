@@ -1,7 +1,7 @@
 // Kernels on matrices of rows: bias and ReLU, their gradients, softmax cross-entropy, argmax. Main
 // idea: rows are short (classes, channels), so a row's tail is loaded as one padded vector instead of
 // being left to a scalar loop. The exponential is written out here because libm's does not vectorise.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 // In vectors by hand, because y may be x and a compiler must then expect any overlap.
@@ -153,7 +153,7 @@ static float exp_row(const float *x, float max, float *e, int64_t n)
     for (int64_t i = 0; i < n; i += MU_LANES) {
         const int64_t left = least(n - i, MU_LANES);
         const mu_vf term = v_exp_nonpositive(v_load_padded(x + i, left, -INFINITY) - max);
-        v_fetch_ahead(x + i, n * (int64_t)sizeof *x);  // the next row
+        v_prefetch(x + i, n * (int64_t)sizeof *x);     // the next row
         sums += term;
         if (e != NULL)
             v_store_n(e + i, term, left);

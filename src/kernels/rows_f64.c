@@ -1,10 +1,10 @@
 // softmax and log_softmax of rows of float64. Main idea: a row is read from memory once, for its maximum; while its
 // exponentials are made and summed the next row is asked for, and they are scaled while they are near. Sums are made in
 // an order that the row's length alone decides.
-#include "eights.h"
-#include "parts.h"
+#include "math_f64x8.h"
+#include "kernel_slots.h"
 
-#if MU_HAS_EIGHTS
+#if MU_HAS_F64X8
 
 static double greatest_of(const double *x, int64_t n)
 {
@@ -13,12 +13,12 @@ static double greatest_of(const double *x, int64_t n)
     int64_t i = 0;
     for (int k = 0; k < WIDE; k++)
         best[k] = d_splat(-INFINITY);
-    for (; i + WIDE * EIGHT <= n; i += WIDE * EIGHT) {
+    for (; i + WIDE * F64X8 <= n; i += WIDE * F64X8) {
         MU_UNROLL
         for (int k = 0; k < WIDE; k++)
-            best[k] = d_max(d_load(x + i + k * EIGHT), best[k]);
+            best[k] = d_max(d_load(x + i + k * F64X8), best[k]);
     }
-    for (; i < n; i += EIGHT)
+    for (; i < n; i += F64X8)
         best[0] = d_max(d_load_padded(x + i, n - i, -INFINITY), best[0]);
     return _mm512_reduce_max_pd((__m512d)d_max(d_max(best[0], best[1]), d_max(best[2], best[3])));
 }
@@ -27,10 +27,10 @@ static double greatest_of(const double *x, int64_t n)
 static double exp_row(const double *x, double most, double *e, int64_t n)
 {
     mu_vd sums = {0};
-    for (int64_t i = 0; i < n; i += EIGHT) {
+    for (int64_t i = 0; i < n; i += F64X8) {
         const mu_vd shifted = d_load_padded(x + i, n - i, -INFINITY) - most;
-        const mu_vd term = exp_eight_of(exp_eight_below(shifted));
-        v_fetch_ahead(x + i, n * (int64_t)sizeof *x);
+        const mu_vd term = exp_f64x8_of(exp_f64x8_below(shifted));
+        v_prefetch(x + i, n * (int64_t)sizeof *x);
         sums += term;
         if (e != NULL)
             d_store_n(e + i, term, n - i);
@@ -40,13 +40,13 @@ static double exp_row(const double *x, double most, double *e, int64_t n)
 
 static void subtract_row(const double *x, double most, double offset, double *y, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += EIGHT)
+    for (int64_t i = 0; i < n; i += F64X8)
         d_store_n(y + i, (d_load_padded(x + i, n - i, 0) - most) - offset, n - i);
 }
 
 static void scale_row(double *y, double factor, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += EIGHT)
+    for (int64_t i = 0; i < n; i += F64X8)
         d_store_n(y + i, d_load_padded(y + i, n - i, 0) * factor, n - i);
 }
 

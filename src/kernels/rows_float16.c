@@ -3,7 +3,7 @@
 // exponentials. Where vectors are narrow the row is widened for the kernel of float32. Sums are made in an order that
 // the row's length alone decides.
 #include "float16_power.h"
-#include "parts.h"
+#include "kernel_slots.h"
 
 #if MU_WIDE_FLOAT16
 
@@ -58,7 +58,7 @@ MU_INLINE float exp_row(const uint16_t *x, float most, float *e, int64_t n, bool
     for (int64_t i = 0; i < n; i += STEP) {
         const float16_pair pair = step_load(x + i, n - i, bfloat);
         const mu_vf even = exp_float16(pair.even - most, bfloat), odd = exp_float16(pair.odd - most, bfloat);
-        v_fetch_ahead(x + i, n * (int64_t)sizeof *x);  // the next row
+        v_prefetch(x + i, n * (int64_t)sizeof *x);     // the next row
         even_sums += even;
         odd_sums += odd;
         v_store(e + i, even);

@@ -61,14 +61,14 @@ MU_INLINE void v_store(float *p, mu_vf v)
 
 // Asks for what will be read so many bytes further on: processors fetch ahead by themselves where one long stream is
 // read, less well where several short ones are. Any address may be named.
-MU_INLINE void v_fetch_ahead(const void *p, int64_t bytes)
+MU_INLINE void v_prefetch(const void *p, int64_t bytes)
 {
     __builtin_prefetch((const char *)p + bytes);
 }
 
 // The same, but only as near as the second cache: right where much is asked for far ahead, which the first cache would
 // lose again, and whose few places for what is under way other loads then lack (a third slower on Zen 4).
-MU_INLINE void v_fetch_far(const void *p, int64_t bytes)
+MU_INLINE void v_prefetch_l2(const void *p, int64_t bytes)
 {
     __builtin_prefetch((const char *)p + bytes, 0, 2);
 }

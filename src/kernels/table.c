@@ -1,6 +1,6 @@
 // One instruction set's table of kernels. Compiled once per set, like the kernels it lists; which
 // tables there are and which one is used is kernels.c's business.
-#include "parts.h"
+#include "kernel_slots.h"
 
 #define QUOTE_TOKEN(x) #x
 #define QUOTE(x) QUOTE_TOKEN(x)

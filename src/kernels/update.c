@@ -1,7 +1,7 @@
 // Optimizer updates over one flat range of parameters. Main idea: everything about an element is read
 // and written once; the loops are plain, the compiler vectorises them. What learning rates decay to,
 // and which step it is, is in the scalars already.
-#include "parts.h"
+#include "kernel_slots.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
 //
 // As in reductions a tensor is [outer, n, inner], and blocks of columns are looked through side by side; 16-bit floats
 // are compared as whole numbers. Among equals the first one is meant, and a NaN is beyond all numbers.
-#include "kernels/ahead.h"
+#include "kernels/prefetch.h"
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/loops.h"

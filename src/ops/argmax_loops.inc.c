@@ -6,7 +6,7 @@
 // the number of its eight rows alone; the row among them is looked for at the end.
 
 enum {
-    FN(WIDE) = MU_AHEAD_STEP / sizeof(T),
+    FN(WIDE) = MU_PREFETCH_STEP / sizeof(T),
     FN(RUN) = sizeof(P) == 1 ? 1 << 6 : sizeof(P) == 2 ? 1 << 14 : 1 << 24,  // so many eights are counted in a P
 };
 
@@ -52,7 +52,7 @@ REDUCE_INLINE void FN(places_below)(const T *x, int64_t n, int64_t stride, int64
 {
     K best[MU_FOLD_BYTES / sizeof(T)];
     P eights[MU_FOLD_BYTES / sizeof(T)];
-    mu_ahead ahead = mu__ahead(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
+    mu_prefetch prefetch = mu__prefetch(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
     for (int64_t j = 0; j < width; j++) {
         best[j] = KEY(x[j], smallest);
         places[j] = 0;
@@ -64,9 +64,9 @@ REDUCE_INLINE void FN(places_below)(const T *x, int64_t n, int64_t stride, int64
         for (; i + 8 <= end; i += 8) {
             const T *rows = x + i * stride;
             int64_t j = 0;
-            mu__ahead_from(&ahead, rows + 8 * stride);
-            for (; ahead.far && j + FN(WIDE) <= width; j += FN(WIDE)) {
-                mu__ahead_step(&ahead);
+            mu__prefetch_from(&prefetch, rows + 8 * stride);
+            for (; prefetch.far && j + FN(WIDE) <= width; j += FN(WIDE)) {
+                mu__prefetch_step(&prefetch);
                 FN(meet)(8, FN(WIDE), rows + j, stride, best + j, eights + j, (P)((i - start) / 8), smallest);
             }
             FN(meet)(8, width - j, rows + j, stride, best + j, eights + j, (P)((i - start) / 8), smallest);

@@ -196,14 +196,16 @@ static void make_plain(void *arg, int64_t at, int64_t n, void *to)
 }
 
 // The kernel of two dense operands that does what this row does past the caches, if there is one.
-static mu_pair pair_of(const binary_job *job)
+static mu_binary pair_of(const binary_job *job)
 {
-    static const mu_pair ops[] = {[ADD] = MU_PAIR_ADD, [SUBTRACT] = MU_PAIR_SUBTRACT, [MULTIPLY] = MU_PAIR_MULTIPLY,
-                                  [DIVIDE] = MU_PAIR_DIVIDE, [MAXIMUM] = MU_PAIR_GREATER, [MINIMUM] = MU_PAIR_LESS,
-                                  [SQUARED_DIFFERENCE] = MU_PAIR_SQUARED_DIFFERENCE,
-                                  [DIVIDE_NO_NAN] = MU_PAIR_DIVIDE_NO_NAN};
+    static const mu_binary ops[] = {[ADD] = MU_BINARY_ADD, [SUBTRACT] = MU_BINARY_SUBTRACT,
+        [MULTIPLY] = MU_BINARY_MULTIPLY,
+                                  [DIVIDE] = MU_BINARY_DIVIDE, [MAXIMUM] = MU_BINARY_GREATER,
+                                      [MINIMUM] = MU_BINARY_LESS,
+                                  [SQUARED_DIFFERENCE] = MU_BINARY_SQUARED_DIFFERENCE,
+                                  [DIVIDE_NO_NAN] = MU_BINARY_DIVIDE_NO_NAN};
     const int variant = job->kernel->op->variant;
-    return !job->halves && variant <= SQUARED_DIFFERENCE ? ops[variant] : MU_PAIR_NONE;
+    return !job->halves && variant <= SQUARED_DIFFERENCE ? ops[variant] : MU_BINARY_NONE;
 }
 
 static void make_row(binary_part *part, char *out, int64_t n)
@@ -213,7 +215,7 @@ static void make_row(binary_part *part, char *out, int64_t n)
         .make = job->halves ? make_float16 : make_plain, .arg = part, .most = job->halves ? CHUNK : 0,
         .out = out, .out_bytes = job->out_bytes, .n_in = 2, .in = {part->a, part->b},
         .in_bytes = {part->step_a == 1 ? job->in_bytes : 0, part->step_b == 1 ? job->in_bytes : 0},
-        .pair = pair_of(job), .floats = mu__dtype_is_float(job->kernel->in[0].dtype),
+        .binary = pair_of(job), .floats = mu__dtype_is_float(job->kernel->in[0].dtype),
     };
     mu__run_tiles(&pieces, job->stream, n);
 }

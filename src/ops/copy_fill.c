@@ -9,7 +9,7 @@
 // Bytes: of a line; of blocks copied inline; of one that stays near while it is copied again and again; of what is
 // worth streaming; of a piece that is streamed again and again; of a block's start that is asked for ahead. (Asking for
 // lines before they are written takes Zen 4 a third longer.)
-enum { LINE = 64, SHORT = 512, REPEATED = 16384, STREAMED = 1024, FILLED = 2048, AHEAD = 2048 };
+enum { LINE = 64, SHORT = 512, REPEATED = 16384, STREAMED = 1024, FILLED = 2048, PREFETCH = 2048 };
 
 bool mu__streams(int64_t bytes)
 {
@@ -104,7 +104,7 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
 
 void mu__fetch_start(const void *from, size_t bytes)
 {
-    for (size_t at = 0; at < MU_MIN(bytes, (size_t)AHEAD); at += LINE)
+    for (size_t at = 0; at < MU_MIN(bytes, (size_t)PREFETCH); at += LINE)
         __builtin_prefetch((const char *)from + at);
 }
 

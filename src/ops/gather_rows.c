@@ -106,16 +106,16 @@ static void fetch_lines(const char *from, int64_t bytes)
 
 // Slices of one number each, by pieces; with each goes its share of the `ahead` bytes that follow x's row of `row`.
 static void gather_numbers(gather_loop *gather, const char *chosen, size_t index_bytes, const char *x, int64_t row,
-                           int64_t ahead, size_t bytes, char *out, int64_t n, bool stream)
+                           int64_t prefetch, size_t bytes, char *out, int64_t n, bool stream)
 {
     _Alignas(64) char piece[MU_TILE_BYTES];
     const int64_t step = MU_TILE_BYTES / (int64_t)sizeof(uint64_t), pieces = (n + step - 1) / step;
-    const int64_t share = pieces > 0 ? (ahead + pieces * LINE - 1) / (pieces * LINE) * LINE : 0;
+    const int64_t share = pieces > 0 ? (prefetch + pieces * LINE - 1) / (pieces * LINE) * LINE : 0;
     for (int64_t at = 0, fetched = 0; at < n; at += step, fetched += share) {
         const int64_t count = MU_MIN(step, n - at);
         char *to = out + (size_t)at * bytes;
-        if (fetched < ahead)
-            fetch_lines(x + row + fetched, MU_MIN(share, ahead - fetched));
+        if (fetched < prefetch)
+            fetch_lines(x + row + fetched, MU_MIN(share, prefetch - fetched));
         gather(x, chosen + (size_t)at * index_bytes, stream ? piece : to, count);
         if (stream)
             mu__put_piece(to, piece, count * (int64_t)bytes);

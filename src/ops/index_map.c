@@ -273,12 +273,12 @@ static void write_elements(const element_row *row, const char *in, char *out, in
 
 // Asks, while n elements of a row are put in place of which `done` are before them, for what those will be made of that
 // come later by so many bytes of the input, in this row or the next.
-static void fetch_ahead(const element_row *row, const char *in, const char *next, int64_t done, int64_t n)
+static void prefetch_input(const element_row *row, const char *in, const char *next, int64_t done, int64_t n)
 {
-    enum { LINE = 64, AHEAD = 8192 };
+    enum { LINE = 64, PREFETCH = 8192 };
     const int64_t bytes = (int64_t)row->bytes, times = MU_MAX(row->times, 1), stride = row->times > 0 ? 1 : row->stride;
     const int64_t apart = MU_MAX(stride, -stride) * bytes;
-    const int64_t later = done + MU_MAX(AHEAD / MU_MAX(apart, 1) * times, n);
+    const int64_t later = done + MU_MAX(PREFETCH / MU_MAX(apart, 1) * times, n);
     const int64_t at = later < row->width ? later : later - row->width;
     if (stride == 0 || at >= row->width)
         return;
@@ -303,7 +303,7 @@ static void write_row(const element_row *row, const char *in, const char *next, 
     }
     for (int64_t done = 0; done < row->width; done += step) {
         const int64_t n = MU_MIN(step, row->width - done), at = row->stride < 0 ? row->width - done - n : done;
-        fetch_ahead(row, in, next, done, n);
+        prefetch_input(row, in, next, done, n);
         write_elements(row, in, piece, at, n);
         mu__put_piece(out + (size_t)at * row->bytes, piece, n * (int64_t)row->bytes);
     }

@@ -54,7 +54,8 @@ void mu__put_end(void);
 // mu__run_tiles calls make(arg, at, n, to) until elements [0, n) of a dense result are made: with `to` in the result,
 // at most `most` at a time (0: any number), or, if it streams, in pieces that are put past the caches. in: the dense
 // operands, which are then fetched ahead, and the bytes that each has per element of the result (0: not dense). pair:
-// the kernel that does the same with two dense operands of the result's width (MU_PAIR_NONE: none); floats: of floats.
+// the kernel that does the same with two dense operands of the result's width (MU_BINARY_NONE: none); floats: of
+// floats.
 typedef struct mu_tiles {
     void (*make)(void *arg, int64_t at, int64_t n, void *to);
     void *arg, *out;
@@ -63,7 +64,7 @@ typedef struct mu_tiles {
     const void *in[MU_WALK_OPERANDS];
     size_t in_bytes[MU_WALK_OPERANDS];
     int64_t most;
-    mu_pair pair;
+    mu_binary binary;
     bool floats;
 } mu_tiles;
 void mu__run_tiles(const mu_tiles *pieces, bool stream, int64_t n);

@@ -52,9 +52,9 @@ MU_CLONES
 static void minmaxes_of_float16(bool smallest, uint16_t infinity, const uint16_t *x, int64_t n, int64_t stride,
                                 int64_t width, uint16_t *out)
 {
-    enum { STEP = MU_AHEAD_STEP / sizeof *x };
+    enum { STEP = MU_PREFETCH_STEP / sizeof *x };
     int16_t most[MOST_BYTES / sizeof *x], least[MOST_BYTES / sizeof *x];
-    mu_ahead ahead = mu__ahead(n, stride * (int64_t)sizeof *x, width * (int64_t)sizeof *x);
+    mu_prefetch prefetch = mu__prefetch(n, stride * (int64_t)sizeof *x, width * (int64_t)sizeof *x);
     int64_t i = 0;
     for (int64_t j = 0; j < width; j++) {
         most[j] = turned_float16(infinity | 0x8000);
@@ -63,9 +63,9 @@ static void minmaxes_of_float16(bool smallest, uint16_t infinity, const uint16_t
     for (; i + 8 <= n; i += 8) {
         const uint16_t *rows = x + i * stride;
         int64_t j = 0;
-        mu__ahead_from(&ahead, rows + 8 * stride);
-        for (; ahead.far && j + STEP <= width; j += STEP) {
-            mu__ahead_step(&ahead);
+        mu__prefetch_from(&prefetch, rows + 8 * stride);
+        for (; prefetch.far && j + STEP <= width; j += STEP) {
+            mu__prefetch_step(&prefetch);
             meet_float16(8, STEP, rows + j, stride, most + j, least + j);
         }
         meet_float16(8, width - j, rows + j, stride, most + j, least + j);

@@ -238,7 +238,8 @@ static void relu_grad_range(void *arg, int64_t begin, int64_t end)
     relu_grad_part part = {(const float *)kernel->in[0].data + begin, (const float *)kernel->in[1].data + begin};
     const mu_tiles pieces = {
         .make = make_relu_grad, .arg = &part, .out = (float *)kernel->out[0].data + begin, .out_bytes = sizeof(float),
-        .n_in = 2, .in = {part.dy, part.y}, .in_bytes = {sizeof(float), sizeof(float)}, .pair = MU_PAIR_KEEP_ABOVE_0,
+        .n_in = 2, .in = {part.dy, part.y}, .in_bytes = {sizeof(float), sizeof(float)},
+            .binary = MU_BINARY_KEEP_ABOVE_0,
         .floats = true,
     };
     mu__run_tiles(&pieces, mu__streams(mu__elements(&kernel->out[0].shape) * (int64_t)sizeof(float)), end - begin);

@@ -3,7 +3,7 @@
 // Neighbouring reduced axes are taken together, so a tensor is [outer, n, inner] and every output is the fold
 // of n elements `inner` apart; where reduced axes are scattered, the last group goes first. f16 and bf16
 // are reduced in float. The order of additions depends on the shape alone, never on the team.
-#include "kernels/ahead.h"
+#include "kernels/prefetch.h"
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
@@ -158,7 +158,7 @@ static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, in
 }
 
 // A row of 16-bit floats as a float32: widened piece by piece, the pieces' results folded in turn, unless it can be
-// added up as it is read (far: ahead.h).
+// added up as it is read (far: prefetch.h).
 static float fold_float16(const fold_job *job, int variant, bool far, const uint16_t *row)
 {
     const mu_kernels *kernels = mu__kernels();
@@ -240,7 +240,7 @@ static void fold_float16_block(const fold_job *job, const uint16_t *x, int64_t w
 static void fold_f64_rows(const fold_job *job, int64_t begin, int64_t end)
 {
     const mu_kernels *kernels = mu__kernels();
-    const bool far = (end - begin) * job->n * (int64_t)sizeof(double) >= MU_FAR_FROM;
+    const bool far = (end - begin) * job->n * (int64_t)sizeof(double) >= MU_PREFETCH_FROM;
     for (int64_t row = begin; row < end; row++) {
         const double *x = (const double *)job->in + row * job->n;
         double *out = (double *)job->out + row;
@@ -266,7 +266,7 @@ static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
     }
     if (job->inner != 1 || (!half && job->dtype != MU_BOOL))
         return false;
-    const bool far = (end - begin) * job->n * (int64_t)bytes >= MU_FAR_FROM;
+    const bool far = (end - begin) * job->n * (int64_t)bytes >= MU_PREFETCH_FROM;
     for (int64_t row = begin; row < end; row++) {
         const char *in = (const char *)job->in + (size_t)(row * job->n) * bytes;
         char *out = (char *)job->out + (size_t)row * bytes;

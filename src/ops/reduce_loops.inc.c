@@ -5,7 +5,7 @@
 // A block is [n rows][width columns], reduced over its rows; with width 1 it is a plain row. The order of
 // all additions follows from n and width alone.
 
-enum { FN(STEP) = MU_AHEAD_STEP / sizeof(T) };
+enum { FN(STEP) = MU_PREFETCH_STEP / sizeof(T) };
 
 // n elements. Floats are folded in four times sixteen running totals per piece of 1024, and pieces combined pairwise.
 #if IS_FLOAT
@@ -62,13 +62,13 @@ FOLD_ROW(product_row, 1, *)
     (((S)(row)[j] + (S)(row)[stride + (j)]) + ((S)(row)[2 * stride + (j)] + (S)(row)[3 * stride + (j)]))
 
 // Takes eight rows into the sums, some columns at a time, which compilers make vectors of.
-REDUCE_INLINE void FN(add_eight)(const T *x, int64_t stride, int64_t width, mu_ahead ahead, S *out)
+REDUCE_INLINE void FN(add_eight)(const T *x, int64_t stride, int64_t width, mu_prefetch prefetch, S *out)
 {
     const T *next = x + 4 * stride;
     int64_t j = 0;
-    mu__ahead_from(&ahead, x + 8 * stride);
+    mu__prefetch_from(&prefetch, x + 8 * stride);
     for (; j + FN(STEP) <= width; j += FN(STEP)) {
-        mu__ahead_step(&ahead);
+        mu__prefetch_step(&prefetch);
         MU_INDEPENDENT
         for (int lane = 0; lane < FN(STEP); lane++)
             out[j + lane] = (out[j + lane] + FOUR(x, j + lane)) + FOUR(next, j + lane);
@@ -79,15 +79,15 @@ REDUCE_INLINE void FN(add_eight)(const T *x, int64_t stride, int64_t width, mu_a
 
 // Sums of up to MOST_BYTES of columns of a block: those of floats in pieces of 64 rows, added pairwise.
 MU_CLONES
-static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width, mu_ahead ahead, S *out)
+static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width, mu_prefetch prefetch, S *out)
 {
     int64_t i = 0;
 #if IS_FLOAT
     if (n > 64) {
         S other[MOST_BYTES / sizeof(S)];
         int64_t half = (n / 2 + 63) / 64 * 64;
-        FN(sum_columns)(x, half, stride, width, ahead, out);
-        FN(sum_columns)(x + half * stride, n - half, stride, width, ahead, other);
+        FN(sum_columns)(x, half, stride, width, prefetch, out);
+        FN(sum_columns)(x + half * stride, n - half, stride, width, prefetch, other);
         for (int64_t j = 0; j < width; j++)
             out[j] += other[j];
         return;
@@ -95,8 +95,8 @@ static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width
 #endif
     for (int64_t j = 0; j < width; j++)
         out[j] = 0;
-    for (; ahead.far && i + 8 <= n; i += 8)
-        FN(add_eight)(x + i * stride, stride, width, ahead, out);
+    for (; prefetch.far && i + 8 <= n; i += 8)
+        FN(add_eight)(x + i * stride, stride, width, prefetch, out);
     for (; i + 4 <= n; i += 4) {
         MU_INDEPENDENT
         for (int64_t j = 0; j < width; j++)
@@ -176,11 +176,11 @@ enum { FN(LANES) = 256 / sizeof(T) };
         int64_t i = 0;                                                                  \
         for (int64_t j = 0; j < width; j++)                                             \
             totals[j] = (T)(start);                                                     \
-        for (; ahead.far && i + 8 <= n; i += 8) {                                       \
+        for (; prefetch.far && i + 8 <= n; i += 8) {                                    \
             int64_t j = 0;                                                              \
-            mu__ahead_from(&ahead, x + (i + 8) * stride);                               \
+            mu__prefetch_from(&prefetch, x + (i + 8) * stride);                         \
             for (; j + FN(STEP) <= width; j += FN(STEP)) {                              \
-                mu__ahead_step(&ahead);                                                 \
+                mu__prefetch_step(&prefetch);                                           \
                 EACH_LANE(FN(STEP), FIRST_FOUR(expression) OTHER_FOUR(expression))      \
             }                                                                           \
             for (; j < width; j++)                                                      \
@@ -207,7 +207,7 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
 {
     const T *x = from;
     T *out = to;
-    mu_ahead ahead = mu__ahead(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
+    mu_prefetch prefetch = mu__prefetch(n, stride * (int64_t)sizeof(T), width * (int64_t)sizeof(T));
     switch (variant) {
     case SUM:
     case MEAN: {
@@ -215,7 +215,7 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
         if (width == 1 && stride == 1)
             sums[0] = FN(sum_row)(x, n);
         else
-            FN(sum_columns)(x, n, stride, width, ahead, sums);
+            FN(sum_columns)(x, n, stride, width, prefetch, sums);
         for (int64_t j = 0; j < width; j++)
 #if IS_FLOAT
             out[j] = (T)(variant == MEAN ? sums[j] / (S)n : sums[j]);

@@ -181,7 +181,7 @@ static bool streams_bits(const mu_kernel *k)
 static void combine_bits(const mu_kernel *k, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *out, int64_t n)
 {
     const bool stream = streams_bits(k);
-    mu__kernels()->bits2((mu_bits2)k->op->variant, a, b, alone, out, stream, n);
+    mu__kernels()->bitwise((mu_bitwise)k->op->variant, a, b, alone, out, stream, n);
     if (stream)
         mu__put_begun();
 }
@@ -226,19 +226,19 @@ static const mu_sample samples_logical[] = {
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE | MU_OP_COMMUTES,        \
     .dtypes = MU_BOOLS, .in_place = 3, .infer = mu__infer_broadcast, .ref = logical_ref, .samples = samples_logical
 
-const mu_op mu_op_logical_and = {LOGICAL("logical_and", MU_BITS_AND), .hlo = "stablehlo.and"};
+const mu_op mu_op_logical_and = {LOGICAL("logical_and", MU_BITWISE_AND), .hlo = "stablehlo.and"};
 mu_tensor *mu_logical_and(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_logical_and, NULL, a, b);
 }
 
-const mu_op mu_op_logical_or = {LOGICAL("logical_or", MU_BITS_OR), .hlo = "stablehlo.or"};
+const mu_op mu_op_logical_or = {LOGICAL("logical_or", MU_BITWISE_OR), .hlo = "stablehlo.or"};
 mu_tensor *mu_logical_or(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_logical_or, NULL, a, b);
 }
 
-const mu_op mu_op_logical_xor = {LOGICAL("logical_xor", MU_BITS_XOR), .hlo = "stablehlo.xor"};
+const mu_op mu_op_logical_xor = {LOGICAL("logical_xor", MU_BITWISE_XOR), .hlo = "stablehlo.xor"};
 mu_tensor *mu_logical_xor(mu_tensor *a, mu_tensor *b)
 {
     return mu__apply2(&mu_op_logical_xor, NULL, a, b);
@@ -246,7 +246,7 @@ mu_tensor *mu_logical_xor(mu_tensor *a, mu_tensor *b)
 
 static const mu_sample samples_not[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}, .dtypes = {MU_BOOL}, .no_grad = 1}, {0}};
 const mu_op mu_op_logical_not = {
-    .name = "logical_not", .variant = MU_BITS_XOR, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,
+    .name = "logical_not", .variant = MU_BITWISE_XOR, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,
     .dtypes = MU_BOOLS, .in_place = 1, .infer = mu__infer_same, .ref = not_ref, .hlo = "stablehlo.not",
     .samples = samples_not,
 };

@@ -9,7 +9,7 @@
 
 // Bytes: of a piece (pieces of 4 KB leave the memory idle while each is put), and of one that is made of no more bytes
 // of one operand; how far ahead is asked for, in pieces; of a line.
-enum { PIECE = 1024, LONG_TILE = 2048, AHEAD = 4, LINE = 64 };
+enum { PIECE = 1024, LONG_TILE = 2048, PREFETCH = 4, LINE = 64 };
 
 // Elements of a piece. Of several operands none has more bytes than the piece.
 static int64_t tile_elements(const mu_tiles *p, int n_dense)
@@ -26,7 +26,7 @@ static int64_t tile_elements(const mu_tiles *p, int n_dense)
 static void fetch(const mu_tiles *p, int64_t at, int64_t n)
 {
     for (int i = 0; i < p->n_in; i++) {
-        const char *from = (const char *)p->in[i] + (size_t)(at + AHEAD * n) * p->in_bytes[i];
+        const char *from = (const char *)p->in[i] + (size_t)(at + PREFETCH * n) * p->in_bytes[i];
         for (size_t k = 0; k < (size_t)n * p->in_bytes[i]; k += LINE)
             __builtin_prefetch(from + k, 0, 2);  // the second cache
     }
@@ -55,13 +55,13 @@ static void stream_tiles(const mu_tiles *p, int64_t n)
 static bool stream_pairs(const mu_tiles *p, int64_t n)
 {
     const size_t bytes = p->out_bytes;
-    if (p->pair == MU_PAIR_NONE || p->n_in != 2 || p->in_bytes[0] != bytes || p->in_bytes[1] != bytes)
+    if (p->binary == MU_BINARY_NONE || p->n_in != 2 || p->in_bytes[0] != bytes || p->in_bytes[1] != bytes)
         return false;
     char *out = p->out;
-    const int64_t head = (int64_t)(-(uintptr_t)out % MU_PAIR_BYTES / bytes);
-    const size_t before = (size_t)head * bytes, whole = (size_t)(n - head) * bytes / MU_PAIR_BYTES * MU_PAIR_BYTES;
+    const int64_t head = (int64_t)(-(uintptr_t)out % MU_BINARY_BYTES / bytes);
+    const size_t before = (size_t)head * bytes, whole = (size_t)(n - head) * bytes / MU_BINARY_BYTES * MU_BINARY_BYTES;
     const int64_t done = head + (int64_t)(whole / bytes);
-    if (!mu__kernels()->pair(p->pair, p->floats, (int)bytes, (const char *)p->in[0] + before,
+    if (!mu__kernels()->binary(p->binary, p->floats, (int)bytes, (const char *)p->in[0] + before,
                              (const char *)p->in[1] + before, out + before, (int64_t)whole))
         return false;
     p->make(p->arg, 0, head, out);

@@ -325,7 +325,7 @@ static void transpose_range(void *arg, int64_t begin, int64_t end)
             at += rest % walk->dims[axis] * walk->strides[0][axis];
             rest /= walk->dims[axis];
         }
-        mu__kernels()->turn((const char *)job->kernel->in[0].data + (size_t)at * bytes,
+        mu__kernels()->transpose((const char *)job->kernel->in[0].data + (size_t)at * bytes,
                             walk->strides[0][walk->rank - 1],
                             (char *)job->kernel->out[0].data + (size_t)(matrix * rows * columns) * bytes, columns,
                             (int)bytes, job->stream, first * STRIP, MU_MIN(last * STRIP, rows));

@@ -193,12 +193,12 @@ static long double log_gamma_l(long double x)
 static long double rsqrt_l(long double x) { return 1 / sqrtl(x); }
 static long double mish_l(long double x) { return x * tanhl(softplus_l(x)); }
 
-static const struct fine_function {
+static const struct f64_function {
     const char *name;
     mu_math function;
     long double (*right)(long double);
     long double ulps, absolute;  // what may be missed
-} fine_functions[] = {
+} f64_functions[] = {
     {"exp", MU_MATH_EXP, expl, 2.5L, 0}, {"log", MU_MATH_LOG, logl, 2.5L, 0}, {"sin", MU_MATH_SIN, sinl, 2.5L, 0},
     {"cos", MU_MATH_COS, cosl, 2.5L, 0}, {"tan", MU_MATH_TAN, tanl, 2.5L, 0}, {"asin", MU_MATH_ASIN, asinl, 2.5L, 0},
     {"acos", MU_MATH_ACOS, acosl, 2.5L, 0}, {"atan", MU_MATH_ATAN, atanl, 2.5L, 0},
@@ -215,10 +215,10 @@ static const struct fine_function {
     {"lgamma", MU_MATH_LGAMMA, log_gamma_l, 4, 0}, {"rsqrt", MU_MATH_RSQRT, rsqrt_l, 2.5L, 0},
     {"sqrt", MU_MATH_SQRT, sqrtl, 0.5L, 0},
 };
-enum { N_FINE = sizeof fine_functions / sizeof fine_functions[0] };
+enum { N_F64 = sizeof f64_functions / sizeof f64_functions[0] };
 
 // How many float64 numbers lie between two, about; 0 for two NaNs, many for one.
-static long double fine_ulps_between(double got, long double exact)
+static long double f64_ulps_between(double got, long double exact)
 {
     const double near = (double)exact;
     if (got == near || (isnan(got) && isnan(near)))
@@ -230,14 +230,14 @@ static long double fine_ulps_between(double got, long double exact)
     return fabsl((long double)got - exact) / ldexpl(1, exponent - 53);
 }
 
-static void check_f64(const mu_kernels *k, const struct fine_function *f, const double *x, double *y)
+static void check_f64(const mu_kernels *k, const struct f64_function *f, const double *x, double *y)
 {
     long double worst = 0;
     int at = 0;
     memcpy(y, x, N_DOUBLES * sizeof *y);
     k->math_f64(f->function, 0.5, y, y, N_DOUBLES);
     for (int i = 0; i < N_DOUBLES; i++) {
-        const long double exact = f->right((long double)x[i]), ulps = fine_ulps_between(y[i], exact);
+        const long double exact = f->right((long double)x[i]), ulps = f64_ulps_between(y[i], exact);
         if (ulps > worst && !(fabsl((long double)y[i] - exact) <= f->absolute)) {
             worst = ulps;
             at = i;
@@ -267,8 +267,8 @@ static void test_f64(void **state)
             fill_near(x, widths[w]);
         for (size_t s = 0; s < sizeof sets / sizeof sets[0]; s++) {
             const mu_kernels *k = mu__kernels_for(sets[s]);
-            for (int i = 0; k && i < N_FINE; i++)
-                check_f64(k, &fine_functions[i], x, y);
+            for (int i = 0; k && i < N_F64; i++)
+                check_f64(k, &f64_functions[i], x, y);
         }
     }
     free(x);
@@ -320,19 +320,19 @@ static long double floor_mod_l(long double x, long double y)
     return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
-static void check_fine_two(const mu_kernels *k, mu_math2 function, long double (*right)(long double, long double),
-                           double a, double b)
+static void check_f64_two(const mu_kernels *k, mu_math2 function, long double (*right)(long double, long double),
+                          double a, double b)
 {
     double out[3];
     const double many_a[3] = {a, a, a};
     k->math2_f64(function, many_a, 1, &b, 0, out, 3);
     const long double wanted = right((long double)a, (long double)b);
-    if (!(fine_ulps_between(out[0], wanted) <= 2.5L) || memcmp(&out[0], &out[2], sizeof out[0]) != 0)
+    if (!(f64_ulps_between(out[0], wanted) <= 2.5L) || memcmp(&out[0], &out[2], sizeof out[0]) != 0)
         fail_msg("function %d of two float64 (%s): %a, %a gives %a instead of %a", (int)function, k->isa, a, b, out[0],
                  (double)wanted);
 }
 
-static void test_fine_two(void **state)
+static void test_f64_two(void **state)
 {
     (void)state;
     static const double some[] = {0,      -0.0,  1,   -1,    2,        -3,        0.5, 1e-300, 1e300,
@@ -345,9 +345,9 @@ static void test_fine_two(void **state)
             const double scale = ldexp(1, (int)(drawn(&drawing) % 60) - 50);
             const double a = i < N * N ? some[i / N] : (double)drawn(&drawing) * 0x1p-20 * scale;
             const double b = i < N * N ? some[i % N] : ((double)drawn(&drawing) * 0x1p-34 - 1) * (i % 3 ? 3 : 200);
-            check_fine_two(k, MU_MATH_POW, powl, a, b);
-            check_fine_two(k, MU_MATH_ATAN2, atan2l, i % 2 ? a : -a, b);
-            check_fine_two(k, MU_MATH_FLOOR_MOD, floor_mod_l, i % 2 ? a : -a, b);
+            check_f64_two(k, MU_MATH_POW, powl, a, b);
+            check_f64_two(k, MU_MATH_ATAN2, atan2l, i % 2 ? a : -a, b);
+            check_f64_two(k, MU_MATH_FLOOR_MOD, floor_mod_l, i % 2 ? a : -a, b);
         }
     }
 }
@@ -377,7 +377,7 @@ int main(void)
         cmocka_unit_test(test_f32),
         cmocka_unit_test(test_f64),
         cmocka_unit_test(test_two),
-        cmocka_unit_test(test_fine_two),
+        cmocka_unit_test(test_f64_two),
         cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,7 @@ static uint32_t random_u32(void)
 }
 
 // Rows [0, cut) and then the others, so that a team's parts are tried too.
-static void check_turn(const mu_kernels *k, int bytes, int64_t rows, int64_t columns, int64_t stride, bool stream)
+static void check_transpose(const mu_kernels *k, int bytes, int64_t rows, int64_t columns, int64_t stride, bool stream)
 {
     const size_t all = (size_t)(rows * columns * bytes);
     uint8_t *in = malloc((size_t)(columns * stride * bytes) + 1), *out = aligned_alloc(64, (all + 127) / 64 * 64);
@@ -33,8 +33,8 @@ static void check_turn(const mu_kernels *k, int bytes, int64_t rows, int64_t col
         in[i] = (uint8_t)random_u32();
     memset(out, 0xA5, all + 1);
     const int64_t cut = rows / 3;
-    k->turn(in, stride, out, columns, bytes, stream, 0, cut);
-    k->turn(in, stride, out, columns, bytes, stream, cut, rows);
+    k->transpose(in, stride, out, columns, bytes, stream, 0, cut);
+    k->transpose(in, stride, out, columns, bytes, stream, cut, rows);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
             assert_memory_equal(out + (i * columns + j) * bytes, in + (i + j * stride) * bytes, (size_t)bytes);
@@ -43,7 +43,7 @@ static void check_turn(const mu_kernels *k, int bytes, int64_t rows, int64_t col
     free(out);
 }
 
-static void test_turn(void **state)
+static void test_transpose(void **state)
 {
     static const int64_t sizes[][2] = {{1, 1},   {3, 70},   {70, 3},    {16, 16},    {64, 128},
                                        {67, 65}, {300, 33}, {130, 192}, {300, 1024}, {131, 1056}};
@@ -53,17 +53,17 @@ static void test_turn(void **state)
         for (int bytes = 1; k && bytes <= 8; bytes *= 2)
             for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
                 for (int stream = 0; stream < 2; stream++)
-                    check_turn(k, bytes, sizes[s][0], sizes[s][1], sizes[s][0] + (int64_t)(s % 2) * 5, stream);
+                    check_transpose(k, bytes, sizes[s][0], sizes[s][1], sizes[s][0] + (int64_t)(s % 2) * 5, stream);
     }
 }
 
-static uint8_t bits_of(mu_bits2 op, uint8_t a, uint8_t b)
+static uint8_t bits_of(mu_bitwise op, uint8_t a, uint8_t b)
 {
-    return (uint8_t)(op == MU_BITS_AND ? a & b : op == MU_BITS_OR ? a | b : a ^ b);
+    return (uint8_t)(op == MU_BITWISE_AND ? a & b : op == MU_BITWISE_OR ? a | b : a ^ b);
 }
 
 // From and to places that differ by `shift` in their alignment, or in place.
-static void check_bits(const mu_kernels *k, mu_bits2 op, bool alone, bool stream, bool in_place, int shift, int64_t n)
+static void check_bits(const mu_kernels *k, mu_bitwise op, bool alone, bool stream, bool in_place, int shift, int64_t n)
 {
     enum { MOST = 700 };
     _Alignas(64) uint8_t a[MOST + 1], b[MOST], apart[MOST], wanted[MOST];
@@ -75,7 +75,7 @@ static void check_bits(const mu_kernels *k, mu_bits2 op, bool alone, bool stream
     for (int64_t i = 0; i < n; i++)
         wanted[i] = bits_of(op, a[shift + i], b[alone ? 0 : i]);
     y[n] = 0xA5;
-    k->bits2(op, a + shift, b, alone, y, stream, n);
+    k->bitwise(op, a + shift, b, alone, y, stream, n);
     k->fence();
     assert_memory_equal(y, wanted, (size_t)n);
     assert_int_equal(y[n], 0xA5);
@@ -87,10 +87,10 @@ static void test_bits(void **state)
     (void)state;
     for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
         const mu_kernels *k = mu__kernels_for(isas[isa]);
-        for (int op = MU_BITS_AND; k && op <= MU_BITS_XOR; op++)
+        for (int op = MU_BITWISE_AND; k && op <= MU_BITWISE_XOR; op++)
             for (int kind = 0; kind < 8; kind++)
                 for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
-                    check_bits(k, (mu_bits2)op, kind & 1, kind >> 1 & 1, kind >> 2, (int)s * 5, sizes[s]);
+                    check_bits(k, (mu_bitwise)op, kind & 1, kind >> 1 & 1, kind >> 2, (int)s * 5, sizes[s]);
     }
 }
 
@@ -262,34 +262,35 @@ static void test_sort(void **state)
 
 // ---- Pairs --------------------------------------------------------------------------------------
 
-static double pair_of(mu_pair op, double a, double b)
+static double pair_of(mu_binary op, double a, double b)
 {
     switch (op) {
-    case MU_PAIR_ADD: return a + b;
-    case MU_PAIR_SUBTRACT: return a - b;
-    case MU_PAIR_MULTIPLY: return a * b;
-    case MU_PAIR_DIVIDE: return a / b;
-    case MU_PAIR_GREATER: return isnan(a) || isnan(b) ? (double)NAN : fmax(a, b);
-    case MU_PAIR_LESS: return isnan(a) || isnan(b) ? (double)NAN : fmin(a, b);
-    case MU_PAIR_SQUARED_DIFFERENCE: return (a - b) * (a - b);
-    case MU_PAIR_DIVIDE_NO_NAN: return b == 0 ? 0 : a / b;
-    case MU_PAIR_KEEP_ABOVE_0: return b > 0 ? a : 0;
+    case MU_BINARY_ADD: return a + b;
+    case MU_BINARY_SUBTRACT: return a - b;
+    case MU_BINARY_MULTIPLY: return a * b;
+    case MU_BINARY_DIVIDE: return a / b;
+    case MU_BINARY_GREATER: return isnan(a) || isnan(b) ? (double)NAN : fmax(a, b);
+    case MU_BINARY_LESS: return isnan(a) || isnan(b) ? (double)NAN : fmin(a, b);
+    case MU_BINARY_SQUARED_DIFFERENCE: return (a - b) * (a - b);
+    case MU_BINARY_DIVIDE_NO_NAN: return b == 0 ? 0 : a / b;
+    case MU_BINARY_KEEP_ABOVE_0: return b > 0 ? a : 0;
     default: return (double)NAN;
     }
 }
 
 enum { PAIRS = 1024 };
 
-static void put_pairs(const mu_kernels *k, mu_pair op, bool floats, int width, const void *a, const void *b, void *out)
+static void put_pairs(const mu_kernels *k, mu_binary op, bool floats, int width, const void *a, const void *b,
+                      void *out)
 {
     memset(out, 0xA5, PAIRS * sizeof(double));
     // An operand may lie anywhere.
-    assert_true(k->pair(op, floats, width, (const char *)a + width, b, out, (PAIRS - 8) * width));
+    assert_true(k->binary(op, floats, width, (const char *)a + width, b, out, (PAIRS - 8) * width));
     k->fence();
     assert_int_equal(((const uint8_t *)out)[(PAIRS - 8) * width], 0xA5);
 }
 
-static void check_float_pairs(const mu_kernels *k, mu_pair op)
+static void check_float_pairs(const mu_kernels *k, mu_binary op)
 {
     static const double odd[] = {(double)NAN, INFINITY, -INFINITY, 0, -0.0, 1, -2.5, 3};
     static double a[PAIRS], b[PAIRS], out[PAIRS] __attribute__((aligned(64)));
@@ -307,7 +308,7 @@ static void check_float_pairs(const mu_kernels *k, mu_pair op)
     }
 }
 
-static void check_whole_pairs(const mu_kernels *k, mu_pair op)
+static void check_whole_pairs(const mu_kernels *k, mu_binary op)
 {
     static uint64_t a[PAIRS], b[PAIRS], out[PAIRS] __attribute__((aligned(64)));
     static uint32_t a32[PAIRS], b32[PAIRS], out32[2 * PAIRS] __attribute__((aligned(64)));
@@ -319,10 +320,10 @@ static void check_whole_pairs(const mu_kernels *k, mu_pair op)
     put_pairs(k, op, false, 4, a32, b32, out32);
     for (int i = 0; i < PAIRS - 8; i++) {
         const uint64_t x = a[i + 1], y = b[i];
-        const uint64_t wanted = op == MU_PAIR_ADD ? x + y : op == MU_PAIR_SUBTRACT ? x - y : x * y;
+        const uint64_t wanted = op == MU_BINARY_ADD ? x + y : op == MU_BINARY_SUBTRACT ? x - y : x * y;
         assert_true(out[i] == wanted);
         const uint32_t x32 = a32[i + 1], y32 = b32[i];
-        assert_true(out32[i] == (op == MU_PAIR_ADD ? x32 + y32 : op == MU_PAIR_SUBTRACT ? x32 - y32 : x32 * y32));
+        assert_true(out32[i] == (op == MU_BINARY_ADD ? x32 + y32 : op == MU_BINARY_SUBTRACT ? x32 - y32 : x32 * y32));
     }
 }
 
@@ -331,19 +332,19 @@ static void test_pairs(void **state)
     (void)state;
     for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
         const mu_kernels *k = mu__kernels_for(isas[isa]);
-        for (mu_pair op = MU_PAIR_ADD; k && op <= MU_PAIR_KEEP_ABOVE_0; op++)
+        for (mu_binary op = MU_BINARY_ADD; k && op <= MU_BINARY_KEEP_ABOVE_0; op++)
             check_float_pairs(k, op);
-        for (mu_pair op = MU_PAIR_ADD; k && op <= MU_PAIR_MULTIPLY; op++)
+        for (mu_binary op = MU_BINARY_ADD; k && op <= MU_BINARY_MULTIPLY; op++)
             check_whole_pairs(k, op);
         double none[8];
-        assert_false(k && k->pair(MU_PAIR_DIVIDE, false, 8, none, none, none, 0));
-        assert_false(k && k->pair(MU_PAIR_ADD, true, 2, none, none, none, 0));
+        assert_false(k && k->binary(MU_BINARY_DIVIDE, false, 8, none, none, none, 0));
+        assert_false(k && k->binary(MU_BINARY_ADD, true, 2, none, none, none, 0));
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turn), cmocka_unit_test(test_folds),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_transpose), cmocka_unit_test(test_folds),
                                        cmocka_unit_test(test_minmax), cmocka_unit_test(test_sort),
                                        cmocka_unit_test(test_pairs), cmocka_unit_test(test_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 // vectors and no branches (16 at a time in registers, then bitonic merges). Short rows take a lane each; a longer row
 // fills all lanes, whose sorted sequences are merged across them at the end. Rows too long for that, and processors
 // without wide vectors, put words into buckets byte by byte. Knows nothing of what a word stands for.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 enum { FEW = 48, VALUES = 256 };  // words that insertion sorts best; values of a byte
@@ -254,11 +254,11 @@ static void sort_short(int64_t *words, int64_t *scratch, int64_t n, int64_t rows
         memset(whole + rows * n, 0, (size_t)((LANES - rows) * n) * sizeof *whole);
         memcpy(whole, words, (size_t)(rows * n) * sizeof *whole);
     }
-    MU_KERNEL(turn)(whole, n, lanes, LANES, 8, false, 0, n);
+    MU_KERNEL(transpose)(whole, n, lanes, LANES, 8, false, 0, n);
     for (int64_t i = n * LANES; i < power * LANES; i++)
         lanes[i] = INT64_MAX;
     sort_lanes((vec *)(void *)lanes, power);
-    MU_KERNEL(turn)(lanes, LANES, whole, n, 8, false, 0, LANES);
+    MU_KERNEL(transpose)(lanes, LANES, whole, n, 8, false, 0, LANES);
     if (rows < LANES)
         memcpy(words, whole, (size_t)(rows * n) * sizeof *words);
 }
@@ -277,7 +277,7 @@ static void sort_long(int64_t *words, int64_t *scratch, int64_t n)
 #if MU_LANES == 16
     merge_lanes((vec *)(void *)lanes, height, 4);
 #endif
-    MU_KERNEL(turn)(lanes, LANES, whole, height, 8, false, 0, LANES);
+    MU_KERNEL(transpose)(lanes, LANES, whole, height, 8, false, 0, LANES);
     memcpy(words, whole, (size_t)n * sizeof *words);
 }
 

@@ -1,15 +1,15 @@
-// Elementary functions of one double that are good to the last place or two of a double; what real.h's are for
+// Elementary functions of one double that are good to the last place or two of a double; what math_scalar.h's are for
 // float32. Main idea: range reduction whose lost bits are kept and added last, products as the sum of two doubles where
 // a function multiplies what they miss (powers, errors), and polynomials made for this file. Without branches or
 // tables, so that compilers turn loops over them into vectors.
-#ifndef MU_SRC_KERNELS_FINE_H
-#define MU_SRC_KERNELS_FINE_H
+#ifndef MU_SRC_KERNELS_MATH_F64_H
+#define MU_SRC_KERNELS_MATH_F64_H
 
-#include "real.h"
+#include "math_scalar.h"
 
-#define LN2_FINE 0.693147180559945309417
-#define HALF_PI_FINE 1.57079632679489661923
-#define HALF_PI_LOW_FINE 6.12323399573676603587e-17
+#define LN2_F64 0.693147180559945309417
+#define HALF_PI_F64 1.57079632679489661923
+#define HALF_PI_LOW_F64 6.12323399573676603587e-17
 
 // A number as the sum of two doubles.
 typedef struct pair {
@@ -51,58 +51,58 @@ MU_INLINE pair sum_of(double a, double b)
 // e^x - 1, or half of that with a shift of 1, which does not overflow before sinh does.
 MU_INLINE double expm1_over(double x, double shift)
 {
-    const exp_parts e = exp_split_fine(at_least(at_most(x, 720), -60));
+    const exp_parts e = exp_split_f64(at_least(at_most(x, 720), -60));
     const bool large = e.scale > ROUND_MAGIC + 1000;
     const double power = power_of_two(e.scale - (shift + (large ? 64 : 0))), one = shift == 0 ? 1 : 0.5;
     return (power * e.rest + (power - (large ? 0 : one))) * (large ? 0x1p64 : 1);
 }
 
-MU_INLINE double expm1_fine_any(double x)
+MU_INLINE double expm1_f64_any(double x)
 {
     return x == 0 ? x : expm1_over(x, 0);
 }
 
-MU_INLINE double sinh_fine(double x)
+MU_INLINE double sinh_f64(double x)
 {
     const double half = expm1_over(__builtin_fabs(x), 1);
     return __builtin_copysign(half + (half > 0x1p60 ? 0.5 : half / (2 * half + 1)), x);
 }
 
-MU_INLINE double cosh_fine(double x)
+MU_INLINE double cosh_f64(double x)
 {
-    const exp_parts e = exp_split_fine(at_most(__builtin_fabs(x), 720));
+    const exp_parts e = exp_split_f64(at_most(__builtin_fabs(x), 720));
     const bool large = e.scale > ROUND_MAGIC + 1000;
     const double power = power_of_two(e.scale - (large ? 65 : 1));
     const double half = (power + power * e.rest) * (large ? 0x1p64 : 1);
     return half + 0.25 / half;
 }
 
-MU_INLINE double sigmoid_fine(double x)
+MU_INLINE double sigmoid_f64(double x)
 {
-    const double e = exp_fine_negative(-__builtin_fabs(x));
+    const double e = exp_f64_negative(-__builtin_fabs(x));
     return (x < 0 ? e : 1) / (1 + e);
 }
 
 // x times a share of it that vanishes on the far left, where -infinity times nothing is no number.
-MU_INLINE double gated_fine(double x, double result)
+MU_INLINE double gated_f64(double x, double result)
 {
     return x < -1000 ? x * 0.0 : result;
 }
 
-MU_INLINE double silu_fine(double x)
+MU_INLINE double silu_f64(double x)
 {
-    const exp_parts e = exp_split_fine(at_least(-__builtin_fabs(x), -760));
-    const double left = scaled_fine_below(x + x * e.rest, e.scale);  // x first, since e^x alone may be denormal
-    return gated_fine(x, (x < 0 ? left : x) / (1 + scaled_fine_below(1 + e.rest, e.scale)));
+    const exp_parts e = exp_split_f64(at_least(-__builtin_fabs(x), -760));
+    const double left = scaled_f64_below(x + x * e.rest, e.scale);   // x first, since e^x alone may be denormal
+    return gated_f64(x, (x < 0 ? left : x) / (1 + scaled_f64_below(1 + e.rest, e.scale)));
 }
 
 // x tanh(log(1 + e^x)) = x t / (t + 2) with t = e^x (e^x + 2).
-MU_INLINE double mish_fine(double x)
+MU_INLINE double mish_f64(double x)
 {
-    const exp_parts parts = exp_split_fine(at_least(at_most(x, 40), -760));
-    const double e = scaled_fine_below(1 + parts.rest, parts.scale), more = e + 2, t = e * more;
-    const double above = scaled_fine_below(x + x * parts.rest, parts.scale) * more;
-    return gated_fine(x, x > 40 ? x : above / (t + 2));
+    const exp_parts parts = exp_split_f64(at_least(at_most(x, 40), -760));
+    const double e = scaled_f64_below(1 + parts.rest, parts.scale), more = e + 2, t = e * more;
+    const double above = scaled_f64_below(x + x * parts.rest, parts.scale) * more;
+    return gated_f64(x, x > 40 ? x : above / (t + 2));
 }
 
 // ---- Logarithms ---------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ MU_INLINE double log1p_inner(double x, double u, double lost)
     return log_join(p.n, f, f / (f + 2), share);
 }
 
-MU_INLINE double log1p_fine(double x)
+MU_INLINE double log1p_f64(double x)
 {
     const double u = 1 + x;
     double result = log1p_inner(x, u, x < 1 ? x - (u - 1) : 1 - (u - x));
@@ -127,31 +127,31 @@ MU_INLINE double log1p_fine(double x)
     return x >= -1 ? result : NAN;
 }
 
-MU_INLINE double softplus_fine(double x)
+MU_INLINE double softplus_f64(double x)
 {
-    const double e = exp_fine_negative(-__builtin_fabs(x)), u = 1 + e;
+    const double e = exp_f64_negative(-__builtin_fabs(x)), u = 1 + e;
     return at_least(x, 0) + log1p_inner(e, u, e - (u - 1));
 }
 
-MU_INLINE double asinh_fine(double x)
+MU_INLINE double asinh_f64(double x)
 {
     const double a = __builtin_fabs(x), square = a * a;
     const bool huge = a > 0x1p60;
-    const double result = log1p_fine(huge ? a : a + square / (1 + __builtin_sqrt(1 + square)));
-    return __builtin_copysign(result + (huge ? LN2_FINE : 0), x);
+    const double result = log1p_f64(huge ? a : a + square / (1 + __builtin_sqrt(1 + square)));
+    return __builtin_copysign(result + (huge ? LN2_F64 : 0), x);
 }
 
-MU_INLINE double acosh_fine(double x)
+MU_INLINE double acosh_f64(double x)
 {
     const bool huge = x > 0x1p60;
-    const double t = x - 1, result = log1p_fine(huge ? x : t + __builtin_sqrt(t * (t + 2)));
-    return x >= 1 ? result + (huge ? LN2_FINE : 0) : NAN;
+    const double t = x - 1, result = log1p_f64(huge ? x : t + __builtin_sqrt(t * (t + 2)));
+    return x >= 1 ? result + (huge ? LN2_F64 : 0) : NAN;
 }
 
-MU_INLINE double atanh_fine(double x)
+MU_INLINE double atanh_f64(double x)
 {
     const double a = __builtin_fabs(x), twice = a + a;
-    const double result = 0.5 * log1p_fine(twice + twice * a / (1 - a));
+    const double result = 0.5 * log1p_f64(twice + twice * a / (1 - a));
     return a <= 1 ? __builtin_copysign(result, x) : NAN;
 }
 
@@ -181,20 +181,20 @@ MU_INLINE pair log_pair(double x)
 }
 
 // x^y for a positive, normal and finite x and |y| < 2^900.
-MU_INLINE double pow_fine(double x, double y)
+MU_INLINE double pow_f64(double x, double y)
 {
     const pair log = log_pair(x), whole = product_of(y, log.high);
     const bool inside = __builtin_fabs(whole.high) < 800;
     const double low = inside ? whole.low + y * log.low : 0;
-    const exp_parts e = exp_split_fine(at_least(at_most(whole.high, 760), -760));
-    return scaled_fine(1 + (e.rest + (low + low * e.rest)), e.scale);
+    const exp_parts e = exp_split_f64(at_least(at_most(whole.high, 760), -760));
+    return scaled_f64(1 + (e.rest + (low + low * e.rest)), e.scale);
 }
 
 // ---- Circles ------------------------------------------------------------------------------------
 
-MU_INLINE double tan_fine(double x)
+MU_INLINE double tan_f64(double x)
 {
-    const circle_parts p = circle_split_fine(x);
+    const circle_parts p = circle_split_f64(x);
     const bool odd = p.quarter & 1;
     const double result = (odd ? -p.cosine : p.sine) / (odd ? p.sine : p.cosine);
     return x == 0 ? x : result;
@@ -219,28 +219,28 @@ MU_INLINE double atan_beyond(double above, double below, double base, double bas
     return base + (t + (t * (z * q) + base_low));
 }
 
-MU_INLINE double atan_fine(double x)
+MU_INLINE double atan_f64(double x)
 {
     const double a = __builtin_fabs(x);
     const bool far = a > 2, middle = a > 0.5;
     const double base = far ? 1 : middle ? 0.5 : 0;
     return __builtin_copysign(atan_beyond(far ? -1 : middle ? a - 1 : a, far ? a : middle ? a + 1 : 1,
-                                          base * HALF_PI_FINE, base * HALF_PI_LOW_FINE),
+                                          base * HALF_PI_F64, base * HALF_PI_LOW_F64),
                               x);
 }
 
 // For finite operands below 2^1000.
-MU_INLINE double atan2_fine(double y, double x)
+MU_INLINE double atan2_f64(double y, double x)
 {
     const double ax = __builtin_fabs(x), ay = __builtin_fabs(y);
     const bool steep = ay > ax;
     const double low = steep ? ax : ay, high = steep ? ay : ax;
     const bool middle = low > 0.5 * high;
     const double below = middle ? low + high : high, base = middle ? 0.5 : 0;
-    double angle = atan_beyond(middle ? low - high : low, below == 0 ? 1 : below, base * HALF_PI_FINE,
-                               base * HALF_PI_LOW_FINE);
-    angle = steep ? HALF_PI_FINE - (angle - HALF_PI_LOW_FINE) : angle;
-    angle = __builtin_copysign(1, x) < 0 ? 2 * HALF_PI_FINE - (angle - 2 * HALF_PI_LOW_FINE) : angle;
+    double angle = atan_beyond(middle ? low - high : low, below == 0 ? 1 : below, base * HALF_PI_F64,
+                               base * HALF_PI_LOW_F64);
+    angle = steep ? HALF_PI_F64 - (angle - HALF_PI_LOW_F64) : angle;
+    angle = __builtin_copysign(1, x) < 0 ? 2 * HALF_PI_F64 - (angle - 2 * HALF_PI_LOW_F64) : angle;
     return __builtin_copysign(angle, y);
 }
 
@@ -269,24 +269,24 @@ MU_INLINE arc_parts arc_split(double a, bool outer)
     return (arc_parts){t, high, z == 0 ? 0 : low, z * q};
 }
 
-MU_INLINE double asin_fine(double x)
+MU_INLINE double asin_f64(double x)
 {
     const double a = __builtin_fabs(x);
     const bool outer = a > 0.5;
     const arc_parts p = arc_split(a, outer);
-    const double lack = 2 * p.t * p.rest - (HALF_PI_LOW_FINE - 2 * p.low);
-    const double far = 0.5 * HALF_PI_FINE - (lack - (0.5 * HALF_PI_FINE - 2 * p.high));
+    const double lack = 2 * p.t * p.rest - (HALF_PI_LOW_F64 - 2 * p.low);
+    const double far = 0.5 * HALF_PI_F64 - (lack - (0.5 * HALF_PI_F64 - 2 * p.high));
     return __builtin_copysign(outer ? far : a + a * p.rest, x);
 }
 
-MU_INLINE double acos_fine(double x)
+MU_INLINE double acos_f64(double x)
 {
     const double a = __builtin_fabs(x);
     const bool outer = a > 0.5;
     const arc_parts p = arc_split(a, outer);
     const double right = 2 * (p.high + (p.t * p.rest + p.low));
-    const double left = 2 * (HALF_PI_FINE - (p.t + (p.t * p.rest - HALF_PI_LOW_FINE)));
-    const double inner = HALF_PI_FINE - (x - (HALF_PI_LOW_FINE - x * p.rest));
+    const double left = 2 * (HALF_PI_F64 - (p.t + (p.t * p.rest - HALF_PI_LOW_F64)));
+    const double inner = HALF_PI_F64 - (x - (HALF_PI_LOW_F64 - x * p.rest));
     return outer ? (x < 0 ? left : right) : inner;
 }
 
@@ -343,34 +343,34 @@ MU_INLINE double erfc_tail(double factor, double a, pair square)
     const pair whole = product_of(ratio, below);
     const double rest = ((q - whole.high) - whole.low) - ratio * below_low + (more - (q - 0.75));
     const double lost = rest * inverse - ratio * square.low;
-    const exp_parts e = exp_split_fine(at_least(-square.high, -800));
-    return scaled_fine_below(factor * (ratio + (ratio * e.rest + (lost + lost * e.rest))), e.scale);
+    const exp_parts e = exp_split_f64(at_least(-square.high, -800));
+    return scaled_f64_below(factor * (ratio + (ratio * e.rest + (lost + lost * e.rest))), e.scale);
 }
 
-MU_INLINE double erf_fine(double x)
+MU_INLINE double erf_f64(double x)
 {
     const double a = __builtin_fabs(x), near = at_most(a, 6), outer = 1 - erfc_tail(1, near, product_of(near, near));
     return a > 1 ? __builtin_copysign(outer, x) : erf_inner(x);
 }
 
-MU_INLINE double erfc_fine(double x)
+MU_INLINE double erfc_f64(double x)
 {
     const double a = at_most(__builtin_fabs(x), 28), tail = erfc_tail(1, a, product_of(a, a));
     return x < 0 ? 2 - tail : tail;
 }
 
 // x times the normal distribution's share below x: what the share on the far side of |x| takes from x or from nothing.
-MU_INLINE double gelu_fine(double x)
+MU_INLINE double gelu_f64(double x)
 {
     const double a = at_most(__builtin_fabs(x), 39.5);
     const pair square = product_of(a, a);
     const pair half = {0.5 * square.high, 0.5 * square.low};
-    return gated_fine(x, at_least(x, 0) - erfc_tail(0.5 * a, a * 0.70710678118654752440, half));
+    return gated_f64(x, at_least(x, 0) - erfc_tail(0.5 * a, a * 0.70710678118654752440, half));
 }
 
 // The derivative of log gamma for 0 < x < 1e30: ten steps up, of which the first stands alone and others go two by two,
 // since (x + i) (x + 9 - i) is x (x + 9) and a constant; then Stirling's series.
-MU_INLINE double digamma_fine(double x)
+MU_INLINE double digamma_f64(double x)
 {
     const double w = x * (x + 9), twice = 2 * x + 9, up = x + 10, inverse = 1 / up, square = inverse * inverse;
     double below = x + 9, above = 1;
@@ -388,12 +388,12 @@ MU_INLINE double digamma_fine(double x)
     series = 1.0 / 252 - square * series;
     series = 1.0 / 120 - square * series;
     series = square * (1.0 / 12 - square * series);
-    return (log_fine_positive(up) - (0.5 * inverse + series) - above / below) - 1 / x;
+    return (log_f64_positive(up) - (0.5 * inverse + series) - above / below) - 1 / x;
 }
 
 // log of gamma for 2^-1000 < x < 2^1000. Below 6.5: gamma within 1/2 of 2 times or over the whole steps to there, whose
 // logarithm is added; where it cancels, next to 1, both begin with the same distance. Above: Stirling's series.
-MU_INLINE double lgamma_fine(double x)
+MU_INLINE double lgamma_f64(double x)
 {
     const bool far = x >= 6.5, below = x < 1.5;
     const double base = (at_most(x, 6.5) + ROUND_MAGIC) - ROUND_MAGIC, d = x - base;

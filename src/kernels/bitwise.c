@@ -1,13 +1,13 @@
 // Bits of two arrays of bytes combined: truth values. Main idea: nothing but memory costs time here, so a result that
 // no cache keeps is written past them while what comes next is asked for line by line.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
-enum { AHEAD = 1024 };  // bytes
+enum { PREFETCH = 1024 }; // bytes
 
-MU_INLINE mu_vi combined(mu_bits2 op, mu_vi a, mu_vi b)
+MU_INLINE mu_vi combined(mu_bitwise op, mu_vi a, mu_vi b)
 {
-    return op == MU_BITS_AND ? a & b : op == MU_BITS_OR ? a | b : a ^ b;
+    return op == MU_BITWISE_AND ? a & b : op == MU_BITWISE_OR ? a | b : a ^ b;
 }
 
 MU_INLINE mu_vi load_bytes(const uint8_t *p)
@@ -18,25 +18,25 @@ MU_INLINE mu_vi load_bytes(const uint8_t *p)
 }
 
 // Bytes [begin, end) of y, fewer than a vector has.
-static void combine_few(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, int64_t begin,
+static void combine_few(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, int64_t begin,
                         int64_t end)
 {
     for (int64_t i = begin; i < end; i++) {
         const uint8_t other = b[alone ? 0 : i];
-        y[i] = (uint8_t)(op == MU_BITS_AND ? a[i] & other : op == MU_BITS_OR ? a[i] | other : a[i] ^ other);
+        y[i] = (uint8_t)(op == MU_BITWISE_AND ? a[i] & other : op == MU_BITWISE_OR ? a[i] | other : a[i] ^ other);
     }
 }
 
 // Bytes [begin, end) of y, whole vectors; y + begin is aligned to one where it streams.
-MU_INLINE void combine_vectors(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream,
+MU_INLINE void combine_vectors(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream,
                                int64_t begin, int64_t end)
 {
     const mu_vi one = v_splat_int((int32_t)(b[0] * 0x01010101u));
     for (int64_t i = begin; i < end; i += VECTOR_BYTES) {
         if (stream) {
-            v_fetch_far(a + i, AHEAD);
+            v_prefetch_l2(a + i, PREFETCH);
             if (!alone)
-                v_fetch_far(b + i, AHEAD);
+                v_prefetch_l2(b + i, PREFETCH);
         }
         const mu_vi v = combined(op, load_bytes(a + i), alone ? one : load_bytes(b + i));
         if (stream)
@@ -46,7 +46,8 @@ MU_INLINE void combine_vectors(mu_bits2 op, const uint8_t *a, const uint8_t *b, 
     }
 }
 
-MU_INLINE void combine(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n)
+MU_INLINE void combine(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream,
+                       int64_t n)
 {
     const int64_t head = stream ? least(n, (int64_t)(-(uintptr_t)y % VECTOR_BYTES)) : 0;
     const int64_t tail = head + (n - head) / VECTOR_BYTES * VECTOR_BYTES;
@@ -62,11 +63,12 @@ MU_INLINE void combine(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alo
     combine_few(op, a, b, alone, y, tail, n);
 }
 
-void MU_KERNEL(bits2)(mu_bits2 op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n)
+void MU_KERNEL(bitwise)(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream,
+                        int64_t n)
 {
     switch (op) {
-    case MU_BITS_AND: combine(MU_BITS_AND, a, b, alone, y, stream, n); break;
-    case MU_BITS_OR: combine(MU_BITS_OR, a, b, alone, y, stream, n); break;
-    default: combine(MU_BITS_XOR, a, b, alone, y, stream, n); break;
+    case MU_BITWISE_AND: combine(MU_BITWISE_AND, a, b, alone, y, stream, n); break;
+    case MU_BITWISE_OR: combine(MU_BITWISE_OR, a, b, alone, y, stream, n); break;
+    default: combine(MU_BITWISE_XOR, a, b, alone, y, stream, n); break;
     }
 }

@@ -3,8 +3,8 @@
 // left, and the exact part added last; results are within two units in the last place, and what is special about NaN,
 // infinities and denormal numbers comes out of the arithmetic or is selected. Polynomials were fitted for this file to
 // the smallest relative error of the result.
-#ifndef MU_SRC_KERNELS_SINGLE_H
-#define MU_SRC_KERNELS_SINGLE_H
+#ifndef MU_SRC_KERNELS_MATH_VF32_H
+#define MU_SRC_KERNELS_MATH_VF32_H
 
 #include "simd.h"
 
@@ -59,7 +59,7 @@ MU_INLINE mu_vf v_looked_up(const float *numbers, mu_vf n)
 #endif
 
 // A guess of 14 bits, and a step of Newton's, where processors guess so well.
-MU_INLINE mu_vf rsqrt_single(mu_vf x)
+MU_INLINE mu_vf rsqrt_vf32(mu_vf x)
 {
 #if MU_LANES == 16
     const mu_vf guess = (mu_vf)_mm512_rsqrt14_ps((__m512)x), lack = 1 - (x * guess) * guess;
@@ -70,7 +70,7 @@ MU_INLINE mu_vf rsqrt_single(mu_vf x)
 }
 
 // 2^n for -126 <= n <= 127.
-MU_INLINE mu_vf power_of_two_single(mu_vi n)
+MU_INLINE mu_vf power_of_two_vf32(mu_vi n)
 {
     return (mu_vf)((n + 127) << 23);
 }
@@ -82,18 +82,18 @@ MU_INLINE mu_vf v_scale(mu_vf x, mu_vf n)
     return (mu_vf)_mm512_scalef_ps((__m512)x, (__m512)n);
 #else
     const mu_vi whole = __builtin_convertvector(n, mu_vi), half = whole >> 1;
-    return x * power_of_two_single(half) * power_of_two_single(whole - half);
+    return x * power_of_two_vf32(half) * power_of_two_vf32(whole - half);
 #endif
 }
 
 // ---- Exponentials -------------------------------------------------------------------------------
 
 // e^x as (1 + rest) * 2^n.
-typedef struct exp_single {
+typedef struct exp_vf32 {
     mu_vf rest, n;
-} exp_single;
+} exp_vf32;
 
-MU_INLINE exp_single exp_split_single(mu_vf x)
+MU_INLINE exp_vf32 exp_split_vf32(mu_vf x)
 {
     const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
     const mu_vf n = (x * 1.44269504f + magic) - magic;
@@ -102,91 +102,91 @@ MU_INLINE exp_single exp_split_single(mu_vf x)
     const mu_vf high = r * 0.0013950723223388195f + 0.008369024842977524f;
     const mu_vf middle = high * r + 0.04166620224714279f;
     const mu_vf q = middle * square + (r * 0.166665181517601f + 0.5f);
-    return (exp_single){square * q + r, n};
+    return (exp_vf32){square * q + r, n};
 }
 
-MU_INLINE exp_single exp_clamped_single(mu_vf x)
+MU_INLINE exp_vf32 exp_clamped_vf32(mu_vf x)
 {
-    return exp_split_single(v_at_least(v_at_most(x, 89), -110));
+    return exp_split_vf32(v_at_least(v_at_most(x, 89), -110));
 }
 
 // factor * e^x.
-MU_INLINE mu_vf times_exp_single(mu_vf factor, exp_single e)
+MU_INLINE mu_vf times_exp_vf32(mu_vf factor, exp_vf32 e)
 {
     return v_scale(factor + factor * e.rest, e.n);
 }
 
-MU_INLINE mu_vf exp_of_single(mu_vf x)
+MU_INLINE mu_vf exp_of_vf32(mu_vf x)
 {
-    return times_exp_single(v_splat(1), exp_clamped_single(x));
+    return times_exp_vf32(v_splat(1), exp_clamped_vf32(x));
 }
 
 // For x <= 0.
-MU_INLINE exp_single exp_below_single(mu_vf x)
+MU_INLINE exp_vf32 exp_below_vf32(mu_vf x)
 {
-    return exp_split_single(v_at_least(x, -110));
+    return exp_split_vf32(v_at_least(x, -110));
 }
 
 // For |x| <= 80.
-MU_INLINE mu_vf expm1_single(mu_vf x)
+MU_INLINE mu_vf expm1_vf32(mu_vf x)
 {
-    const exp_single e = exp_split_single(x);
-    const mu_vf scale = power_of_two_single(__builtin_convertvector(e.n, mu_vi));
+    const exp_vf32 e = exp_split_vf32(x);
+    const mu_vf scale = power_of_two_vf32(__builtin_convertvector(e.n, mu_vi));
     return scale * e.rest + (scale - 1);
 }
 
 // scale * x, on the left low * (e^x - 1).
-MU_INLINE mu_vf elu_single(mu_vf x, float low, float scale)
+MU_INLINE mu_vf elu_vf32(mu_vf x, float low, float scale)
 {
-    return v_select(v_greater((mu_vf){0}, x), expm1_single(v_at_least(x, -80)) * low, x * scale);
+    return v_select(v_greater((mu_vf){0}, x), expm1_vf32(v_at_least(x, -80)) * low, x * scale);
 }
 
 // Half of e^|x| and what makes it 1/4 by multiplying; such a half overflows where the sum does.
-MU_INLINE mu_vf cosh_single(mu_vf x)
+MU_INLINE mu_vf cosh_vf32(mu_vf x)
 {
-    const mu_vf half = times_exp_single(v_splat(0.5f), exp_split_single(v_at_most(v_abs(x), 91)));
+    const mu_vf half = times_exp_vf32(v_splat(0.5f), exp_split_vf32(v_at_most(v_abs(x), 91)));
     return half + 0.25f / half;
 }
 
-MU_INLINE mu_vf sigmoid_single(mu_vf x)
+MU_INLINE mu_vf sigmoid_vf32(mu_vf x)
 {
-    const mu_vf e = times_exp_single(v_splat(1), exp_below_single(-v_abs(x)));
+    const mu_vf e = times_exp_vf32(v_splat(1), exp_below_vf32(-v_abs(x)));
     return v_select(v_greater((mu_vf){0}, x), e, v_splat(1)) / (e + 1);
 }
 
-MU_INLINE mu_vf tanh_single(mu_vf x)
+MU_INLINE mu_vf tanh_vf32(mu_vf x)
 {
-    const mu_vf e = expm1_single(v_at_most(v_abs(x), 10) * 2);
+    const mu_vf e = expm1_vf32(v_at_most(v_abs(x), 10) * 2);
     return v_with_sign(e / (e + 2), x);
 }
 
 // x times a share of it that vanishes on the far left, where -infinity times nothing is no number.
-MU_INLINE mu_vf gated_single(mu_vf x, mu_vf result)
+MU_INLINE mu_vf gated_vf32(mu_vf x, mu_vf result)
 {
     return v_select(v_greater(v_splat(-110), x), x * 0.0f, result);
 }
 
 // x / (1 + e^-x), on the left as x e^x / (1 + e^x), whose product is denormal later than e^x.
-MU_INLINE mu_vf silu_single(mu_vf x)
+MU_INLINE mu_vf silu_vf32(mu_vf x)
 {
-    const exp_single parts = exp_below_single(-v_abs(x));
-    const mu_vf above = v_select(v_greater((mu_vf){0}, x), times_exp_single(x, parts), x);
-    return gated_single(x, above / (times_exp_single(v_splat(1), parts) + 1));
+    const exp_vf32 parts = exp_below_vf32(-v_abs(x));
+    const mu_vf above = v_select(v_greater((mu_vf){0}, x), times_exp_vf32(x, parts), x);
+    return gated_vf32(x, above / (times_exp_vf32(v_splat(1), parts) + 1));
 }
 
 // x tanh(log(1 + e^x)) = x t / (t + 2) with t = e^x (e^x + 2).
-MU_INLINE mu_vf mish_single(mu_vf x)
+MU_INLINE mu_vf mish_vf32(mu_vf x)
 {
-    const exp_single parts = exp_split_single(v_at_least(v_at_most(x, 30), -110));
-    const mu_vf e = times_exp_single(v_splat(1), parts), more = e + 2, t = e * more;
-    const mu_vf above = v_select(v_greater((mu_vf){0}, x), times_exp_single(x, parts) * more, x * t);
-    return gated_single(x, v_select(v_greater(x, v_splat(30)), x, above / (t + 2)));
+    const exp_vf32 parts = exp_split_vf32(v_at_least(v_at_most(x, 30), -110));
+    const mu_vf e = times_exp_vf32(v_splat(1), parts), more = e + 2, t = e * more;
+    const mu_vf above = v_select(v_greater((mu_vf){0}, x), times_exp_vf32(x, parts) * more, x * t);
+    return gated_vf32(x, v_select(v_greater(x, v_splat(30)), x, above / (t + 2)));
 }
 
 // ---- Logarithms ---------------------------------------------------------------------------------
 
 // log(2^n (1 + f)) for 1 + f between the roots of 1/2 and 2.
-MU_INLINE mu_vf log_parts_single(mu_vf n, mu_vf f)
+MU_INLINE mu_vf log_parts_vf32(mu_vf n, mu_vf f)
 {
     const mu_vf z = f * f;
     const mu_vf high = (f * -0.07634429633617401f + 0.12761549651622772f) * z +
@@ -198,49 +198,49 @@ MU_INLINE mu_vf log_parts_single(mu_vf n, mu_vf f)
     return n * 0.693145752f + (f + low);
 }
 
-MU_INLINE mu_vf log_single(mu_vf x)
+MU_INLINE mu_vf log_vf32(mu_vf x)
 {
     const int32_t root = 0x3f3504f3;  // the bits of sqrt(1/2)
     const mu_vm denormal = v_greater(v_splat(0x1p-126f), x);
     // 0, below 0, or NaN: the result is set below, the numbers here only must not overflow.
     const mu_vi bits = ((mu_vi)v_select(denormal, x * 0x1p23f, x) & 0x7fffffff) - root;
     const mu_vf whole = __builtin_convertvector(bits >> 23, mu_vf) - v_keep(denormal, v_splat(23));
-    mu_vf result = log_parts_single(whole, (mu_vf)((bits & 0x7fffff) + root) - 1);
+    mu_vf result = log_parts_vf32(whole, (mu_vf)((bits & 0x7fffff) + root) - 1);
     result = v_select(v_greater(x, (mu_vf){0}), result, v_splat(-INFINITY));
     result = v_select(v_greater(v_splat(INFINITY), x), result, x);  // a NaN, too
     return v_select(v_greater((mu_vf){0}, x), v_splat(NAN), result);
 }
 
 // What is lost in 1 + x comes back in f.
-MU_INLINE mu_vf log1p_single(mu_vf x)
+MU_INLINE mu_vf log1p_vf32(mu_vf x)
 {
     const int32_t root = 0x3f3504f3;  // the bits of sqrt(1/2)
     const mu_vf u = x + 1, lost = v_select(v_greater(v_splat(1), x), x - (u - 1), 1 - (u - x));
     // 1 + x below 0, or NaN: the result is set below, the numbers here only must not overflow.
     const mu_vi bits = ((mu_vi)u & 0x7fffffff) - root, n = bits >> 23;
     const mu_vf m = (mu_vf)((bits & 0x7fffff) + root), whole = __builtin_convertvector(n, mu_vf);
-    const mu_vf f = (m - 1) + lost * power_of_two_single(-__builtin_convertvector(v_at_most(whole, 126), mu_vi));
-    mu_vf result = log_parts_single(whole, f);
+    const mu_vf f = (m - 1) + lost * power_of_two_vf32(-__builtin_convertvector(v_at_most(whole, 126), mu_vi));
+    mu_vf result = log_parts_vf32(whole, f);
     result = v_select(v_greater(u, (mu_vf){0}), result, v_splat(-INFINITY));
     result = v_select(v_greater(v_splat(INFINITY), x), result, x);  // a NaN, too
     return v_select(v_greater(v_splat(-1), x), v_splat(NAN), result);
 }
 
 // log(1 + e^x).
-MU_INLINE mu_vf softplus_single(mu_vf x)
+MU_INLINE mu_vf softplus_vf32(mu_vf x)
 {
-    return v_at_least(x, 0) + log1p_single(times_exp_single(v_splat(1), exp_below_single(-v_abs(x))));
+    return v_at_least(x, 0) + log1p_vf32(times_exp_vf32(v_splat(1), exp_below_vf32(-v_abs(x))));
 }
 
 // ---- Circles ------------------------------------------------------------------------------------
 
 // Pi / 2, and what of it a float leaves over, as a number and as a share of it.
-#define HALF_PI_SINGLE 1.57079637050628662f
-#define HALF_PI_LOW_SINGLE (-4.37113883e-8f)
-#define HALF_PI_SHARE_SINGLE (-2.78275345e-8f)
+#define HALF_PI_VF32 1.57079637050628662f
+#define HALF_PI_LOW_VF32 (-4.37113883e-8f)
+#define HALF_PI_SHARE_VF32 (-2.78275345e-8f)
 
 // |asin| of |x| up to 1/2; beyond (outer) half of what it lacks to a quarter turn, `factor` times.
-MU_INLINE mu_vf asin_part_single(mu_vf a, mu_vm outer, float factor)
+MU_INLINE mu_vf asin_part_vf32(mu_vf a, mu_vm outer, float factor)
 {
     const mu_vf rest = 0.5f - a * 0.5f, z = v_select(outer, rest, a * a);
     const mu_vf t = v_select(outer, v_root(rest) * factor, a);
@@ -251,31 +251,31 @@ MU_INLINE mu_vf asin_part_single(mu_vf a, mu_vm outer, float factor)
     return (t * z) * q + t;
 }
 
-MU_INLINE mu_vf asin_single(mu_vf x)
+MU_INLINE mu_vf asin_vf32(mu_vf x)
 {
     const mu_vf a = v_abs(x);
     const mu_vm outer = v_greater(a, v_splat(0.5f));
-    const mu_vf part = asin_part_single(a, outer, 1);
-    return v_with_sign(v_select(outer, HALF_PI_SINGLE - (part * 2 - HALF_PI_LOW_SINGLE), part), x);
+    const mu_vf part = asin_part_vf32(a, outer, 1);
+    return v_with_sign(v_select(outer, HALF_PI_VF32 - (part * 2 - HALF_PI_LOW_VF32), part), x);
 }
 
 // A half, no or a quarter turn, less the part.
-MU_INLINE mu_vf acos_single(mu_vf x)
+MU_INLINE mu_vf acos_vf32(mu_vf x)
 {
     const mu_vf a = v_abs(x);
     const mu_vm outer = v_greater(a, v_splat(0.5f)), left = v_greater((mu_vf){0}, x);
-    const mu_vf part = (mu_vf)((mu_vi)asin_part_single(a, outer, -2) ^ ((mu_vi)x & INT32_MIN));
-    const mu_vf base = v_select(outer, v_keep(left, v_splat(2 * HALF_PI_SINGLE)), v_splat(HALF_PI_SINGLE));
-    return base - (part - base * HALF_PI_SHARE_SINGLE);
+    const mu_vf part = (mu_vf)((mu_vi)asin_part_vf32(a, outer, -2) ^ ((mu_vi)x & INT32_MIN));
+    const mu_vf base = v_select(outer, v_keep(left, v_splat(2 * HALF_PI_VF32)), v_splat(HALF_PI_VF32));
+    return base - (part - base * HALF_PI_SHARE_VF32);
 }
 
-MU_INLINE mu_vf atan_single(mu_vf x)
+MU_INLINE mu_vf atan_vf32(mu_vf x)
 {
     const mu_vf a = v_abs(x);
     const mu_vm far = v_greater(a, v_splat(2.41421356f)), past = v_greater(a, v_splat(0.41421356f));
     const mu_vf above = v_select(far, v_splat(-1), v_select(past, a - 1, a));
     const mu_vf below = v_select(far, a, v_select(past, a + 1, v_splat(1)));
-    const mu_vf half = v_splat(HALF_PI_SINGLE), low = v_splat(HALF_PI_LOW_SINGLE);
+    const mu_vf half = v_splat(HALF_PI_VF32), low = v_splat(HALF_PI_LOW_VF32);
     const mu_vf base = v_select(far, half, v_keep(past, half * 0.5f));
     const mu_vf base_low = v_select(far, low, v_keep(past, low * 0.5f));
     const mu_vf t = above / below, z = t * t;
@@ -313,7 +313,7 @@ static const float erf_pieces[6][16] = {
 
 // A polynomial whose coefficients are looked up in registers: half of what the formula for all widths costs. Beyond
 // 3.93 the result is 1.
-MU_INLINE mu_vf erf_single(mu_vf x)
+MU_INLINE mu_vf erf_vf32(mu_vf x)
 {
     const float width = 0.25419426f, magic = 12582912.0f;  // 20 bits; 1.5 * 2^23: adding it rounds to an integer
     const mu_vf a = v_at_most(v_abs(x), 3.93f), shifted = a * 3.93399914f + magic, n = shifted - magic;
@@ -326,7 +326,7 @@ MU_INLINE mu_vf erf_single(mu_vf x)
 }
 #else
 // Near 0 x times an even polynomial, beyond 1 one less e^Q, Q being the logarithm of erfc.
-MU_INLINE mu_vf erf_single(mu_vf x)
+MU_INLINE mu_vf erf_vf32(mu_vf x)
 {
     const mu_vf a = v_abs(x), t = v_at_most(a, 4), z = t * t;
     const mu_vf z2 = z * z;
@@ -336,13 +336,13 @@ MU_INLINE mu_vf erf_single(mu_vf x)
     mu_vf q = (t * 0.00019718272960744798f - 0.0030556167475879192f) * t + 0.022277120500802994f;
     q = (q * z + (t * -0.10403742641210556f - 0.6370596885681152f)) * z;
     q += t * -1.1277495622634888f - 0.00017748631944414228f;
-    const mu_vf far = v_with_sign(1 - times_exp_single(v_splat(1), exp_split_single(q)), x);
+    const mu_vf far = v_with_sign(1 - times_exp_vf32(v_splat(1), exp_split_vf32(q)), x);
     return v_select(v_greater(v_splat(1), a), x + x * p, far);
 }
 #endif
 
 // x times the normal distribution, from the logarithm of erfc(|x| / sqrt(2)).
-MU_INLINE mu_vf gelu_single(mu_vf x)
+MU_INLINE mu_vf gelu_vf32(mu_vf x)
 {
     const mu_vf a = v_at_most(v_abs(x), 8.4f), t = a * 0.70710678118654752440f;
     const mu_vf t2 = t * t, t4 = t2 * t2;
@@ -351,8 +351,8 @@ MU_INLINE mu_vf gelu_single(mu_vf x)
     const mu_vf second = (t * -0.00016367399075534195f + 0.0007257027900777757f) * t2 +
                          (t * -0.0017669735243543983f + 0.0002120014396496117f);
     const mu_vf q = ((t * -1.1823648264908115e-06f + 2.091434544126969e-05f) * t4 + second) * t4 + first;
-    const mu_vf tail = times_exp_single(a * 0.5f, exp_split_single(q * t));
-    return gated_single(x, v_at_least(x, 0) - tail);
+    const mu_vf tail = times_exp_vf32(a * 0.5f, exp_split_vf32(q * t));
+    return gated_vf32(x, v_at_least(x, 0) - tail);
 }
 
 // What a product of two lost, where processors tell.
@@ -368,7 +368,7 @@ MU_INLINE mu_vf v_lost(mu_vf a, mu_vf b, mu_vf product)
 }
 
 // e^(-a^2) / (1 + a) times what varies little, for a = |x|; what the square and the divisor lost comes back.
-MU_INLINE mu_vf erfc_single(mu_vf x)
+MU_INLINE mu_vf erfc_vf32(mu_vf x)
 {
     const mu_vf a = v_at_most(v_abs(x), 11), square = a * a, lost = v_lost(a, a, square);
     const mu_vf below = a + 1, sum = a + 3.75f;
@@ -385,14 +385,14 @@ MU_INLINE mu_vf erfc_single(mu_vf x)
     even = even * square_t + -0.058448825031518936f;
     const mu_vf more = odd * t + even, q = more + 0.75f, ratio = q * inverse;
     const mu_vf rest = (more - (q - 0.75f)) - v_lost(ratio, below, q) - ratio * (a - (below - 1));
-    exp_single e = exp_split_single(-square);
+    exp_vf32 e = exp_split_vf32(-square);
     e.rest -= lost + lost * e.rest;
-    const mu_vf tail = times_exp_single(ratio + rest * inverse, e);
+    const mu_vf tail = times_exp_vf32(ratio + rest * inverse, e);
     return v_select(v_greater((mu_vf){0}, x), 2 - tail, tail);
 }
 
 // x / (1 + e^-v) with v = sqrt(8 / pi) (x + 0.044715 x^3), which e^v needs to more bits than a float has.
-MU_INLINE mu_vf gelu_tanh_single(mu_vf x)
+MU_INLINE mu_vf gelu_tanh_vf32(mu_vf x)
 {
     const float first = 1.5957692f, first_low = -4.534068e-8f, third = 0.071354814f, third_low = 2.3988325e-9f;
     const mu_vf a = v_at_most(v_abs(x), 11), square = a * a, cube = square * third, sum = cube + first;
@@ -400,10 +400,10 @@ MU_INLINE mu_vf gelu_tanh_single(mu_vf x)
     const mu_vf square_low = v_lost(a, a, square) * third + (square * third_low + first_low);
     const mu_vf sum_low = lost + (v_lost(square, v_splat(third), cube) + square_low);
     const mu_vf v = a * sum, v_low = v_lost(a, sum, v) + a * sum_low;
-    exp_single e = exp_split_single(-v);
+    exp_vf32 e = exp_split_vf32(-v);
     e.rest -= v_low + v_low * e.rest;
-    const mu_vf above = v_select(v_greater((mu_vf){0}, x), times_exp_single(x, e), x);
-    return gated_single(x, above / (times_exp_single(v_splat(1), e) + 1));
+    const mu_vf above = v_select(v_greater((mu_vf){0}, x), times_exp_vf32(x, e), x);
+    return gated_vf32(x, above / (times_exp_vf32(v_splat(1), e) + 1));
 }
 #else
 #define MU_TELLS_LOST 0

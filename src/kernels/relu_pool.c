@@ -1,7 +1,7 @@
 // The 2x2 pool of stride 2 with ReLU behind it, and its gradient. Main idea: channels are the vector; marks carry what
 // the gradient needs, so that the activation before it is never read again. Pools of any window are in pool_rows.c and
 // pool_grad.c.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 static void relu_pool_pixel(const float *x, int64_t below, const float *b, float *y, uint8_t *mark, int64_t channels)

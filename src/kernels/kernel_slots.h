@@ -1,8 +1,8 @@
 // What the sources that are compiled once per instruction set share: the list of a table's slots and
 // how a kernel's name is made. Main idea: MU_ISA comes from the build; MU_KERNEL(adam) is then
 // mu__adam_avx512, declared here with its slot's type, so that no prototype is written twice.
-#ifndef MU_SRC_KERNELS_PARTS_H
-#define MU_SRC_KERNELS_PARTS_H
+#ifndef MU_SRC_KERNELS_KERNEL_SLOTS_H
+#define MU_SRC_KERNELS_KERNEL_SLOTS_H
 
 #include "kernels.h"
 
@@ -16,9 +16,9 @@
     X(bias_relu) X(relu_grad) X(bias_grad) X(softmax_xent) X(softmax) X(softmax_row) X(argmax) X(adam) X(sgd) \
     X(softmax_f64) X(softmax_float16) X(product_f64) X(product_i32) X(product_i64)                            \
     X(normalize_row) X(normalize_row_grad) X(column_sums) X(affine_columns) X(mixed_columns) X(philox)        \
-    X(reduce_n) X(copy) X(put) X(fence) X(pair) X(turn) X(sort_rows) X(fold_rows) X(sum_bf16) X(sum_f64)               \
+    X(reduce_n) X(copy) X(put) X(fence) X(binary) X(transpose) X(sort_rows) X(fold_rows) X(sum_bf16) X(sum_f64) \
     X(float16_binary)                                                                                                  \
-    X(bits2) X(scale) X(minmax_f32) X(minmax_f64) X(minmax_columns_f32) X(minmax_columns_f64)                  \
+    X(bitwise) X(scale) X(minmax_f32) X(minmax_f64) X(minmax_columns_f32) X(minmax_columns_f64)                  \
     X(scale_u8) X(gather_u8) X(math_f32) X(math_f64) X(math2_f32) X(math2_f64) X(math_float16) \
     X(widen_f16) X(widen_bf16) X(narrow_f16) X(narrow_bf16) X(f16_from_u8) X(i32_from_f16) X(float16_from_i32)
 

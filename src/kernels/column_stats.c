@@ -2,7 +2,7 @@
 // in one short piece of memory, in float32 for a few thousand elements at most and then in double, so that long sums
 // lose nothing; means are taken out before squares are summed. Knows nothing of groups and axes: its callers say what a
 // row is.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 enum {
@@ -101,7 +101,7 @@ static int64_t next_row(int64_t columns)
 static void row_grad_sums(const float *x, const float *gamma, const float *dy, float *dgamma, float *dbeta,
                           int64_t columns, moments m, double *sum, double *product)
 {
-    const int64_t ahead = next_row(columns);
+    const int64_t prefetch = next_row(columns);
     *sum = *product = 0;
     for (int64_t at = 0; at < columns; at += RUN) {
         const int64_t end = least(at + RUN, columns);
@@ -112,7 +112,7 @@ static void row_grad_sums(const float *x, const float *gamma, const float *dy, f
             const mu_vf g = gamma != NULL ? v_load_n(gamma + i, left) : v_splat(1);
             v_store_n(dgamma + i, v_load_n(dgamma + i, left) + byh, left);
             v_store_n(dbeta + i, v_load_n(dbeta + i, left) + by, left);
-            v_fetch_ahead(x + i, ahead);
+            v_prefetch(x + i, prefetch);
             sums += by * g;
             products += byh * g;
         }
@@ -127,7 +127,7 @@ void MU_KERNEL(normalize_row_grad)(const float *x, const float *gamma, const flo
     const moments m = row_moments(x, columns, centered, epsilon);
     double sum, product;
     row_grad_sums(x, gamma, dy, dgamma, dbeta, columns, m, &sum, &product);
-    const int64_t ahead = next_row(columns);
+    const int64_t prefetch = next_row(columns);
     const float plain = centered ? (float)(sum / (double)columns) : 0, along = (float)(product / (double)columns);
     for (int64_t i = 0; i < columns; i += MU_LANES) {
         const int64_t left = least(columns - i, MU_LANES);
@@ -135,7 +135,7 @@ void MU_KERNEL(normalize_row_grad)(const float *x, const float *gamma, const flo
         mu_vf a = v_load_n(dy + i, left);
         if (gamma != NULL)
             a *= v_load_n(gamma + i, left);
-        v_fetch_ahead(dy + i, ahead);
+        v_prefetch(dy + i, prefetch);
         v_store_n(dx + i, (a - plain - h * along) * m.inverse, left);
     }
 }
@@ -146,7 +146,7 @@ void MU_KERNEL(normalize_row_grad)(const float *x, const float *gamma, const flo
 MU_INLINE mu_vf column_term(const float *x, const float *dy, mu_vf center, bool centered, int64_t n)
 {
     const mu_vf value = v_load_n(x, n);
-    v_fetch_far(x, FETCHED);
+    v_prefetch_l2(x, FETCHED);
     if (!centered)
         return value;
     const mu_vf from = value - center;
@@ -218,8 +218,8 @@ void MU_KERNEL(mixed_columns)(const float *x, const float *dy, const float *cent
             const int64_t left = least(columns - i, MU_LANES);
             const mu_vf moved = v_load_n(from + i, left) - v_load_n(center + i, left);
             const mu_vf straight = v_load_n(by + i, left) * v_load_n(factor + i, left);
-            v_fetch_far(from + i, FETCHED);
-            v_fetch_far(by + i, FETCHED);
+            v_prefetch_l2(from + i, FETCHED);
+            v_prefetch_l2(by + i, FETCHED);
             v_store_n(to + i, straight + moved * v_load_n(along + i, left) + v_load_n(shift + i, left), left);
         }
     }

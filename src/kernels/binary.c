@@ -1,16 +1,16 @@
 // Two dense operands combined element by element, into a result that bypasses the caches. Main idea: memory is kept
 // busiest by one plain loop that reads both and streams what it has made, 32 bytes at a time: on Zen 4 that moves a
 // tenth more than streams of 64 bytes, and up to a third more than results that are made in a nearer cache first.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
-typedef float pair_f32 __attribute__((vector_size(MU_PAIR_BYTES)));
-typedef double pair_f64 __attribute__((vector_size(MU_PAIR_BYTES)));
-typedef uint32_t pair_u32 __attribute__((vector_size(MU_PAIR_BYTES)));
-typedef uint64_t pair_u64 __attribute__((vector_size(MU_PAIR_BYTES)));
+typedef float pair_f32 __attribute__((vector_size(MU_BINARY_BYTES)));
+typedef double pair_f64 __attribute__((vector_size(MU_BINARY_BYTES)));
+typedef uint32_t pair_u32 __attribute__((vector_size(MU_BINARY_BYTES)));
+typedef uint64_t pair_u64 __attribute__((vector_size(MU_BINARY_BYTES)));
 
-// A store that leaves the line out of the caches; `to` is aligned to MU_PAIR_BYTES.
-MU_INLINE void pair_stream(void *to, const void *from)
+// A store that leaves the line out of the caches; `to` is aligned to MU_BINARY_BYTES.
+MU_INLINE void binary_stream(void *to, const void *from)
 {
 #if MU_LANES >= 8
     _mm256_stream_si256(to, _mm256_loadu_si256(from));
@@ -18,7 +18,7 @@ MU_INLINE void pair_stream(void *to, const void *from)
     _mm_stream_si128(to, _mm_loadu_si128(from));
     _mm_stream_si128((__m128i *)to + 1, _mm_loadu_si128((const __m128i *)from + 1));
 #else
-    memcpy(to, from, MU_PAIR_BYTES);
+    memcpy(to, from, MU_BINARY_BYTES);
 #endif
 }
 
@@ -26,61 +26,61 @@ MU_INLINE void pair_stream(void *to, const void *from)
 #define PICK(V, U, takes, x, y) (V)(((U)(takes) & (U)(x)) | (~(U)(takes) & (U)(y)))
 
 #define LOOP(V, expression)                                                  \
-    for (int64_t i = 0; i < bytes; i += MU_PAIR_BYTES) {                     \
+    for (int64_t i = 0; i < bytes; i += MU_BINARY_BYTES) {                   \
         V x, y;                                                              \
         memcpy(&x, (const char *)a + i, sizeof x);                           \
         memcpy(&y, (const char *)b + i, sizeof y);                           \
         const V z = (expression);                                            \
-        pair_stream((char *)out + i, &z);                                    \
+        binary_stream((char *)out + i, &z);                                  \
     }                                                                        \
     break
 
 // A NaN on either side passes, as in the loops of other results.
 #define FLOATS(V, U)                                                         \
     switch (op) {                                                            \
-    case MU_PAIR_ADD: LOOP(V, x + y);                                        \
-    case MU_PAIR_SUBTRACT: LOOP(V, x - y);                                   \
-    case MU_PAIR_MULTIPLY: LOOP(V, x * y);                                   \
-    case MU_PAIR_DIVIDE: LOOP(V, x / y);                                     \
-    case MU_PAIR_GREATER: LOOP(V, PICK(V, U, (x > y) | (x != x), x, y));     \
-    case MU_PAIR_LESS: LOOP(V, PICK(V, U, (x < y) | (x != x), x, y));        \
-    case MU_PAIR_SQUARED_DIFFERENCE: LOOP(V, (x - y) * (x - y));             \
-    case MU_PAIR_DIVIDE_NO_NAN: LOOP(V, (V)((U)(y != 0) & (U)(x / y)));      \
-    case MU_PAIR_KEEP_ABOVE_0: LOOP(V, (V)((U)(y > 0) & (U)x));              \
+    case MU_BINARY_ADD: LOOP(V, x + y);                                      \
+    case MU_BINARY_SUBTRACT: LOOP(V, x - y);                                 \
+    case MU_BINARY_MULTIPLY: LOOP(V, x * y);                                 \
+    case MU_BINARY_DIVIDE: LOOP(V, x / y);                                   \
+    case MU_BINARY_GREATER: LOOP(V, PICK(V, U, (x > y) | (x != x), x, y));   \
+    case MU_BINARY_LESS: LOOP(V, PICK(V, U, (x < y) | (x != x), x, y));      \
+    case MU_BINARY_SQUARED_DIFFERENCE: LOOP(V, (x - y) * (x - y));           \
+    case MU_BINARY_DIVIDE_NO_NAN: LOOP(V, (V)((U)(y != 0) & (U)(x / y)));    \
+    case MU_BINARY_KEEP_ABOVE_0: LOOP(V, (V)((U)(y > 0) & (U)x));            \
     default: return false;                                                   \
     }                                                                        \
     return true
 
 #define INTEGERS(V)                                                          \
     switch (op) {                                                            \
-    case MU_PAIR_ADD: LOOP(V, x + y);                                        \
-    case MU_PAIR_SUBTRACT: LOOP(V, x - y);                                   \
-    case MU_PAIR_MULTIPLY: LOOP(V, x * y);                                   \
+    case MU_BINARY_ADD: LOOP(V, x + y);                                      \
+    case MU_BINARY_SUBTRACT: LOOP(V, x - y);                                 \
+    case MU_BINARY_MULTIPLY: LOOP(V, x * y);                                 \
     default: return false;                                                   \
     }                                                                        \
     return true
 
-static bool pairs_f32(mu_pair op, const void *a, const void *b, void *out, int64_t bytes)
+static bool pairs_f32(mu_binary op, const void *a, const void *b, void *out, int64_t bytes)
 {
     FLOATS(pair_f32, pair_u32);
 }
 
-static bool pairs_f64(mu_pair op, const void *a, const void *b, void *out, int64_t bytes)
+static bool pairs_f64(mu_binary op, const void *a, const void *b, void *out, int64_t bytes)
 {
     FLOATS(pair_f64, pair_u64);
 }
 
-static bool pairs_32(mu_pair op, const void *a, const void *b, void *out, int64_t bytes)
+static bool pairs_32(mu_binary op, const void *a, const void *b, void *out, int64_t bytes)
 {
     INTEGERS(pair_u32);
 }
 
-static bool pairs_64(mu_pair op, const void *a, const void *b, void *out, int64_t bytes)
+static bool pairs_64(mu_binary op, const void *a, const void *b, void *out, int64_t bytes)
 {
     INTEGERS(pair_u64);
 }
 
-bool MU_KERNEL(pair)(mu_pair op, bool floats, int width, const void *a, const void *b, void *out, int64_t bytes)
+bool MU_KERNEL(binary)(mu_binary op, bool floats, int width, const void *a, const void *b, void *out, int64_t bytes)
 {
     if (width == 4)
         return floats ? pairs_f32(op, a, b, out, bytes) : pairs_32(op, a, b, out, bytes);

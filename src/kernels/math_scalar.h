@@ -1,9 +1,9 @@
 // Elementary functions of one double, without branches or tables, so that compilers turn loops over them
 // into vectors. Main idea: functions of float32 are computed in double, where a short polynomial is far more
-// precise than the result and neither overflow nor denormal numbers need care; names that end in _fine are
+// precise than the result and neither overflow nor denormal numbers need care; names that end in _f64 are
 // good to the last place or two of a double. Polynomials are Chebyshev interpolations made for this file.
-#ifndef MU_SRC_KERNELS_REAL_H
-#define MU_SRC_KERNELS_REAL_H
+#ifndef MU_SRC_KERNELS_MATH_SCALAR_H
+#define MU_SRC_KERNELS_MATH_SCALAR_H
 
 #include "simd.h"
 
@@ -83,7 +83,7 @@ MU_INLINE double expm1_of(double x)
 }
 
 // e^x as scale * (1 + rest), to the last place.
-MU_INLINE exp_parts exp_split_fine(double x)
+MU_INLINE exp_parts exp_split_f64(double x)
 {
     const double shifted = x * 1.44269504088896340736 + ROUND_MAGIC;
     const double n = shifted - ROUND_MAGIC;
@@ -102,34 +102,34 @@ MU_INLINE exp_parts exp_split_fine(double x)
 }
 
 // x 2^n of ROUND_MAGIC + n, in two steps, because neither overflow nor denormal results are a double's normal powers.
-MU_INLINE double scaled_fine(double x, double shifted)
+MU_INLINE double scaled_f64(double x, double shifted)
 {
     const double n = shifted - ROUND_MAGIC, half = n * 0.5 + ROUND_MAGIC;
     return x * power_of_two(half) * power_of_two((n - (half - ROUND_MAGIC)) + ROUND_MAGIC);
 }
 
 // The same for -1200 < n < 800.
-MU_INLINE double scaled_fine_below(double x, double shifted)
+MU_INLINE double scaled_f64_below(double x, double shifted)
 {
     return x * power_of_two(shifted + 200) * 0x1p-200;
 }
 
-MU_INLINE double exp_fine(double x)
+MU_INLINE double exp_f64(double x)
 {
-    const exp_parts e = exp_split_fine(at_least(at_most(x, 720), -760));
-    return scaled_fine(1 + e.rest, e.scale);
+    const exp_parts e = exp_split_f64(at_least(at_most(x, 720), -760));
+    return scaled_f64(1 + e.rest, e.scale);
 }
 
-MU_INLINE double exp_fine_negative(double x)  // for x <= 0
+MU_INLINE double exp_f64_negative(double x)   // for x <= 0
 {
-    const exp_parts e = exp_split_fine(at_least(x, -760));
-    return scaled_fine_below(1 + e.rest, e.scale);
+    const exp_parts e = exp_split_f64(at_least(x, -760));
+    return scaled_f64_below(1 + e.rest, e.scale);
 }
 
 // For |x| <= 700.
-MU_INLINE double expm1_fine(double x)
+MU_INLINE double expm1_f64(double x)
 {
-    const exp_parts e = exp_split_fine(x);
+    const exp_parts e = exp_split_f64(x);
     const double scale = power_of_two(e.scale);
     return scale * e.rest + (scale - 1);
 }
@@ -139,9 +139,9 @@ MU_INLINE double sigmoid_of(double x)
     return 1 / (1 + exp_of(-x));
 }
 
-MU_INLINE double tanh_fine(double x)
+MU_INLINE double tanh_f64(double x)
 {
-    const double e = expm1_fine(2 * at_most(__builtin_fabs(x), 20));
+    const double e = expm1_f64(2 * at_most(__builtin_fabs(x), 20));
     return __builtin_copysign(e / (e + 2), x);
 }
 
@@ -221,16 +221,16 @@ MU_INLINE double log_join(double n, double f, double s, double low)
     return n * 6.93147180369123816490e-01 + (f + log_rest(n, f, s, low));
 }
 
-MU_INLINE double log_fine_positive(double x)
+MU_INLINE double log_f64_positive(double x)
 {
     const log_parts p = log_split(x);
     return log_join(p.n, p.f, p.f / (p.f + 2), 0);
 }
 
-MU_INLINE double log_fine(double x)
+MU_INLINE double log_f64(double x)
 {
     const bool denormal = x < 0x1p-1022;
-    const double result = log_fine_positive(denormal ? x * 0x1p54 : x);
+    const double result = log_f64_positive(denormal ? x * 0x1p54 : x);
     return log_edges(x, denormal ? result - 37.42994775023704670 : result);
 }
 
@@ -308,7 +308,7 @@ MU_INLINE double tan_of(double x)
 }
 
 // The same with what r leaves out carried along, to the last place or two.
-MU_INLINE circle_parts circle_split_fine(double x)
+MU_INLINE circle_parts circle_split_f64(double x)
 {
     const double shifted = x * 0.63661977236758134308 + ROUND_MAGIC;
     const double n = shifted - ROUND_MAGIC;
@@ -333,15 +333,15 @@ MU_INLINE circle_parts circle_split_fine(double x)
     return (circle_parts){sine, one + (((1 - one) - half) + (z * z * c - r * low)), bits_of(shifted)};
 }
 
-MU_INLINE double sin_fine(double x)
+MU_INLINE double sin_f64(double x)
 {
-    const circle_parts p = circle_split_fine(x);
+    const circle_parts p = circle_split_f64(x);
     return x == 0 ? x : circle_fold(p, p.quarter);
 }
 
-MU_INLINE double cos_fine(double x)
+MU_INLINE double cos_f64(double x)
 {
-    const circle_parts p = circle_split_fine(x);
+    const circle_parts p = circle_split_f64(x);
     return circle_fold(p, p.quarter + 1);
 }
 
@@ -402,8 +402,8 @@ MU_INLINE double lgamma_of(double x)
     const double series =
         inverse *
         (1.0 / 12 - square * (1.0 / 360 - square * (1.0 / 1260 - square * (1.0 / 1680 - square * (1.0 / 1188)))));
-    const double stirling = (up - 0.5) * log_fine_positive(up) - up + 0.91893853320467274178 + series;
-    return stirling - log_fine_positive(product);
+    const double stirling = (up - 0.5) * log_f64_positive(up) - up + 0.91893853320467274178 + series;
+    return stirling - log_f64_positive(product);
 }
 
 MU_INLINE double digamma_of(double x)
@@ -416,7 +416,7 @@ MU_INLINE double digamma_of(double x)
     const double up = x + 7, inverse = 1 / up, square = inverse * inverse;
     const double series =
         square * (1.0 / 12 - square * (1.0 / 120 - square * (1.0 / 252 - square * (1.0 / 240 - square * (1.0 / 132)))));
-    return log_fine_positive(up) - 0.5 * inverse - series - slope / product;
+    return log_f64_positive(up) - 0.5 * inverse - series - slope / product;
 }
 
 #endif

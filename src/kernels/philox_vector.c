@@ -1,6 +1,6 @@
 // Philox 4x32-10 on as many counters side by side as a vector has lanes. Main idea: even and odd lanes go through the
 // rounds apart, as 64-bit lanes whose products hold both halves. Knows nothing of seeds and distributions.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 typedef uint32_t mu_vu __attribute__((vector_size(4 * MU_LANES)));

@@ -1,10 +1,10 @@
 // Windows of pools over images: where one lies along an axis, and how a row of the result falls into runs of columns
 // that are pooled alike. Main idea: columns whose windows lie inside the image and one column apart are one long run of
 // elements, whatever the number of channels. Knows nothing of maxima and means.
-#ifndef MU_SRC_KERNELS_WINDOWS_H
-#define MU_SRC_KERNELS_WINDOWS_H
+#ifndef MU_SRC_KERNELS_POOL_WINDOWS_H
+#define MU_SRC_KERNELS_POOL_WINDOWS_H
 
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 // Where a window begins, which padding may put outside, and the part [begin, end) of it that lies inside.

@@ -1,19 +1,19 @@
 // Elementary functions of eight doubles at once, where vectors hold so many. Main idea: e^x is 2^k times a power of two
 // from a table of sixteen, which two registers hold, times a polynomial that need not reach far; scaling by 2^k is one
 // instruction, results beyond the normal numbers included. Results are good to the last place or two, as those of
-// fine.h, and a NaN stays one. The polynomial was interpolated for this file. Knows nothing of arrays' other types.
-#ifndef MU_SRC_KERNELS_EIGHTS_H
-#define MU_SRC_KERNELS_EIGHTS_H
+// math_f64.h, and a NaN stays one. The polynomial was interpolated for this file. Knows nothing of arrays' other types.
+#ifndef MU_SRC_KERNELS_MATH_F64X8_H
+#define MU_SRC_KERNELS_MATH_F64X8_H
 
 #include "simd.h"
 
 #if MU_LANES == 16
-#define MU_HAS_EIGHTS 1
+#define MU_HAS_F64X8 1
 
 typedef double mu_vd __attribute__((vector_size(64)));
 typedef int64_t mu_vl __attribute__((vector_size(64)));
 
-enum { EIGHT = 8 };
+enum { F64X8 = 8 };
 
 MU_INLINE mu_vd d_splat(double x)
 {
@@ -28,14 +28,14 @@ MU_INLINE mu_vd d_load(const double *p)
 // The first n elements, at least 1, and padding behind them; whole vectors are not masked, see simd.h.
 MU_INLINE mu_vd d_load_padded(const double *p, int64_t n, double padding)
 {
-    if (n >= EIGHT)
+    if (n >= F64X8)
         return d_load(p);
     return (mu_vd)_mm512_mask_loadu_pd(_mm512_set1_pd(padding), (__mmask8)((1u << n) - 1), p);
 }
 
 MU_INLINE void d_store_n(double *p, mu_vd v, int64_t n)
 {
-    if (n >= EIGHT)
+    if (n >= F64X8)
         _mm512_storeu_pd(p, (__m512d)v);
     else
         _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), (__m512d)v);
@@ -66,13 +66,13 @@ MU_INLINE mu_vd d_where_negative(mu_vd x, mu_vd yes, mu_vd no)
 // ---- Exponentials ---------------------------------------------------------------------------------
 
 // e^x is 2^floor(sixteenths / 16) * power * (1 + rest); power is from a table, and shifted says where it stood.
-typedef struct exp_eight_parts {
+typedef struct exp_f64x8_parts {
     mu_vd shifted, sixteenths, power, rest;
-} exp_eight_parts;
+} exp_f64x8_parts;
 
-#define EIGHTS_MAGIC 0x1.8p52  // adding it leaves the nearest integer in the low bits
+#define F64X8_MAGIC 0x1.8p52   // adding it leaves the nearest integer in the low bits
 
-// What the powers of 2^(1/16) in exp_eight_split's table lack, by the low bits of a magic sum.
+// What the powers of 2^(1/16) in exp_f64x8_split's table lack, by the low bits of a magic sum.
 MU_INLINE mu_vd power_lacks(mu_vd shifted)
 {
     const mu_vd first = {0x0.0p+0,              0x1.8a62e4adc610bp-54, -0x1.19041b9d78a76p-55, 0x1.9b07eb6c70573p-54,
@@ -84,9 +84,9 @@ MU_INLINE mu_vd power_lacks(mu_vd shifted)
 }
 
 // For |x| up to 800.
-MU_INLINE exp_eight_parts exp_eight_split(mu_vd x)
+MU_INLINE exp_f64x8_parts exp_f64x8_split(mu_vd x)
 {
-    const mu_vd shifted = x * 0x1.71547652b82fep+4 + EIGHTS_MAGIC, n = shifted - EIGHTS_MAGIC;
+    const mu_vd shifted = x * 0x1.71547652b82fep+4 + F64X8_MAGIC, n = shifted - F64X8_MAGIC;
     const mu_vd r = (x - n * 0x1.62e42fefa0000p-5) - n * 0x1.cf79abc9e3b3ap-44, square = r * r;
     const mu_vd high = r * 0.000198414639814658 + 0.0013889063615251755;
     const mu_vd middle = r * 0.008333333332991407 + 0.04166666666358933;
@@ -97,40 +97,40 @@ MU_INLINE exp_eight_parts exp_eight_split(mu_vd x)
                           0x1.ae89f995ad3adp+0, 0x1.c199bdd85529cp+0, 0x1.d5818dcfba487p+0, 0x1.ea4afa2a490dap+0};
     const mu_vd power = (mu_vd)_mm512_permutex2var_pd((__m512d)first, (__m512i)shifted, (__m512d)second);
     const mu_vd rest = ((high * square + middle) * square + low) * square + r;
-    return (exp_eight_parts){shifted, n, power, rest};
+    return (exp_f64x8_parts){shifted, n, power, rest};
 }
 
 // What e.power lacks to e^x / 2^floor(sixteenths / 16).
-MU_INLINE mu_vd more_of(exp_eight_parts e)
+MU_INLINE mu_vd more_of(exp_f64x8_parts e)
 {
     return e.power * e.rest + power_lacks(e.shifted);
 }
 
 // x times 2^floor(sixteenths / 16).
-MU_INLINE mu_vd scaled_eight(mu_vd x, exp_eight_parts e)
+MU_INLINE mu_vd scaled_f64x8(mu_vd x, exp_f64x8_parts e)
 {
     return (mu_vd)_mm512_scalef_pd((__m512d)x, (__m512d)(e.sixteenths * 0.0625));
 }
 
-MU_INLINE mu_vd exp_eight_of(exp_eight_parts e)
+MU_INLINE mu_vd exp_f64x8_of(exp_f64x8_parts e)
 {
-    return scaled_eight(e.power + more_of(e), e);
+    return scaled_f64x8(e.power + more_of(e), e);
 }
 
-MU_INLINE mu_vd exp_eight(mu_vd x)
+MU_INLINE mu_vd exp_f64x8(mu_vd x)
 {
-    return exp_eight_of(exp_eight_split(d_max(d_splat(-760), d_min(d_splat(720), x))));
+    return exp_f64x8_of(exp_f64x8_split(d_max(d_splat(-760), d_min(d_splat(720), x))));
 }
 
 // For x <= 0.
-MU_INLINE exp_eight_parts exp_eight_below(mu_vd x)
+MU_INLINE exp_f64x8_parts exp_f64x8_below(mu_vd x)
 {
-    return exp_eight_split(d_max(d_splat(-760), x));
+    return exp_f64x8_split(d_max(d_splat(-760), x));
 }
 
-MU_INLINE mu_vd sigmoid_eight(mu_vd x)
+MU_INLINE mu_vd sigmoid_f64x8(mu_vd x)
 {
-    const mu_vd e = exp_eight_of(exp_eight_below(-d_abs(x)));
+    const mu_vd e = exp_f64x8_of(exp_f64x8_below(-d_abs(x)));
     return d_where_negative(x, e, d_splat(1)) / (e + 1);
 }
 
@@ -142,11 +142,11 @@ MU_INLINE mu_vd d_choose_bits(int64_t which, mu_vd a, mu_vd b)
 
 // From |x| = 0.55 on s - 2 s e / (1 + e) of e = e^(-2|x|) and the sign s, before that x + x t p / q with polynomials of
 // t = x^2: either way one quotient. What the table of powers lacks is too small to be seen here.
-MU_INLINE mu_vd tanh_eight(mu_vd x)
+MU_INLINE mu_vd tanh_f64x8(mu_vd x)
 {
     const mu_vd size = d_abs(x), t = x * x;
-    const exp_eight_parts parts = exp_eight_split(d_max(d_splat(-760), size * -2));
-    const mu_vd e = scaled_eight(parts.power + parts.power * parts.rest, parts);
+    const exp_f64x8_parts parts = exp_f64x8_split(d_max(d_splat(-760), size * -2));
+    const mu_vd e = scaled_f64x8(parts.power + parts.power * parts.rest, parts);
     const mu_vd p = (t * -0.0001993183245513845 - 0.020501964963793903) * t - 0.3333333333333333;
     const mu_vd q = ((t * 0.0002066839880815247 + 0.02329555102548231) * t + 0.4615058948913807) * t + 1;
     const __mmask8 is_far = _mm512_cmp_pd_mask((__m512d)size, _mm512_set1_pd(0.55), _CMP_GE_OQ);
@@ -158,17 +158,17 @@ MU_INLINE mu_vd tanh_eight(mu_vd x)
 }
 
 // On the far left x times nothing, where -infinity times 0 is no number; e^x alone may be denormal, so x comes first.
-MU_INLINE mu_vd silu_eight(mu_vd x)
+MU_INLINE mu_vd silu_f64x8(mu_vd x)
 {
-    const exp_eight_parts parts = exp_eight_below(-d_abs(x));
+    const exp_f64x8_parts parts = exp_f64x8_below(-d_abs(x));
     const __m512d product = _mm512_fmadd_pd((__m512d)x, (__m512d)parts.power, (__m512d)(x * more_of(parts)));
-    const mu_vd left = scaled_eight((mu_vd)product, parts);
-    const mu_vd result = d_where_negative(x, left, x) / (exp_eight_of(parts) + 1);
+    const mu_vd left = scaled_f64x8((mu_vd)product, parts);
+    const mu_vd result = d_where_negative(x, left, x) / (exp_f64x8_of(parts) + 1);
     return d_where_negative(x + 1000, x * 0.0, result);
 }
 
 #else
-#define MU_HAS_EIGHTS 0
+#define MU_HAS_F64X8 0
 #endif
 
 #endif

@@ -1,7 +1,7 @@
 // Kernels that only move memory: all-reduce of one slice, copies, scaling, bytes to floats. Main idea:
 // the sum of all sources is pushed to all destinations in one pass, each element read once and
 // written once; for slices larger than the caches the stores bypass them.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 // Streamed stores are weakly ordered: they must be visible before the caller tells others.

@@ -2,7 +2,7 @@
 // registers by interleaving (log2 of the side passes) and stored row by row, so that every line of memory that is
 // touched is used whole; strips of some lines keep reads next to each other. Results that are larger than the caches
 // are put past them, wide elements line by line, narrow ones in tiles. Knows bytes, not types.
-#include "parts.h"
+#include "kernel_slots.h"
 #include "simd.h"
 
 // Bytes of a line of memory; lines of the input that are read side by side; elements of a tile's rows.
@@ -70,10 +70,11 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
 #define JOIN(a, b) PASTE(a, b)
 
 // One element type: the turn of a square, of a rectangle of any size, and of a range of the output's rows.
-#define TURN(BITS)                                                                                                    \
+#define TRANSPOSE(BITS)                                                                                               \
     typedef uint##BITS##_t row_##BITS __attribute__((vector_size(SIDE_##BITS * BITS / 8)));                           \
                                                                                                                       \
-    MU_INLINE void turn_square_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns) \
+    MU_INLINE void transpose_square_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out,              \
+                                           int64_t columns)                                                            \
     {                                                                                                                 \
         enum { SIDE = SIDE_##BITS };                                                                                  \
         row_##BITS rows[SIDE], mixed[SIDE];                                                                           \
@@ -96,8 +97,8 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
             memcpy(out + i * columns, &rows[i], sizeof rows[i]);                                                      \
     }                                                                                                                 \
                                                                                                                       \
-    static void turn_edge_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns,      \
-                                 int64_t rows, int64_t width)                                                         \
+    static void transpose_edge_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns, \
+                                      int64_t rows, int64_t width)                                                    \
     {                                                                                                                 \
         for (int64_t i = 0; i < rows; i++)                                                                            \
             for (int64_t j = 0; j < width; j++)                                                                       \
@@ -110,14 +111,14 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
         enum { SIDE = SIDE_##BITS, ACROSS = LINE * 8 / BITS };                                                        \
         _Alignas(LINE) uint##BITS##_t lines[SIDE * ACROSS];                                                           \
         for (int64_t j = 0; j < ACROSS; j += SIDE)                                                                    \
-            turn_square_##BITS(in + j * stride, stride, lines + j, ACROSS);                                           \
+            transpose_square_##BITS(in + j * stride, stride, lines + j, ACROSS);                                      \
         for (int64_t i = 0; i < SIDE; i++)                                                                            \
             stream_line(out + i * columns, lines + i * ACROSS);                                                       \
     }                                                                                                                 \
                                                                                                                       \
     /* Up to HEIGHT rows of the output, WIDTH elements of each at most, likewise. */                                  \
-    static void turn_tile_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns,      \
-                                 int64_t rows, int64_t width, bool stream)                                            \
+    static void transpose_tile_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns, \
+                                      int64_t rows, int64_t width, bool stream)                                       \
     {                                                                                                                 \
         enum { SIDE = SIDE_##BITS, HEIGHT = STRIP * LINE * 8 / BITS };                                                \
         _Alignas(LINE) uint##BITS##_t tile[HEIGHT * WIDTH];                                                           \
@@ -125,7 +126,7 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
             for (int64_t i = 0; i < rows; i += SIDE) {                                                                \
                 for (int64_t k = 0; stream && i * (BITS / 8) % LINE == 0 && k < SIDE; k++)                            \
                     __builtin_prefetch(in + i + (j + WIDTH + k) * stride);                                            \
-                turn_square_##BITS(in + i + j * stride, stride, tile + i * WIDTH + j, WIDTH);                         \
+                transpose_square_##BITS(in + i + j * stride, stride, tile + i * WIDTH + j, WIDTH);                    \
             }                                                                                                         \
         for (int64_t i = 0; i < rows; i++)                                                                            \
             move_row((uint8_t *)(out + i * columns), (const uint8_t *)(tile + i * WIDTH), width * (BITS / 8),         \
@@ -133,24 +134,27 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
     }                                                                                                                 \
                                                                                                                       \
     /* Up to HEIGHT rows of the output, all of whole squares. */                                                      \
-    static void turn_strip_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns,     \
-                                  int64_t rows, bool tiled, bool stream)                                              \
+    static void transpose_strip_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns, \
+                                       int64_t rows, bool tiled, bool stream)                                         \
     {                                                                                                                 \
         const bool lines = stream && BITS >= 32;                                                                      \
         const int64_t step = lines ? LINE * 8 / BITS : tiled ? WIDTH : SIDE_##BITS;                                   \
         const int64_t whole = columns / (lines ? step : SIDE_##BITS) * (lines ? step : SIDE_##BITS);                  \
         for (int64_t j = 0; j < whole; j += step) {                                                                   \
             if (tiled && !lines)                                                                                      \
-                turn_tile_##BITS(in + j * stride, stride, out + j, columns, rows, least(WIDTH, whole - j), stream);   \
+                transpose_tile_##BITS(in + j * stride, stride, out + j, columns, rows, least(WIDTH, whole - j),        \
+                                      stream);                                                                         \
             for (int64_t i = 0; (lines || !tiled) && i < rows; i += SIDE_##BITS)                                      \
-                (lines ? stream_lines_##BITS : turn_square_##BITS)(in + i + j * stride, stride, out + i * columns + j,\
-                                                                   columns);                                          \
+                (lines ? stream_lines_##BITS : transpose_square_##BITS)(in + i + j * stride, stride,                   \
+                                                                        out + i * columns + j,                         \
+                                                                        columns);                                     \
         }                                                                                                             \
-        turn_edge_##BITS(in + whole * stride, stride, out + whole, columns, rows, columns - whole);                   \
+        transpose_edge_##BITS(in + whole * stride, stride, out + whole, columns, rows, columns - whole);              \
     }                                                                                                                 \
                                                                                                                       \
-    static void turn_##BITS(const void *from, int64_t stride, void *to, int64_t columns, bool stream, int64_t begin,  \
-                            int64_t end)                                                                              \
+    static void transpose_##BITS(const void *from, int64_t stride, void *to, int64_t columns, bool stream,             \
+                                 int64_t begin,                                                                        \
+                                 int64_t end)                                                                         \
     {                                                                                                                 \
         enum { SIDE = SIDE_##BITS, HEIGHT = STRIP * LINE * 8 / BITS };                                                \
         const uint##BITS##_t *in = from;                                                                              \
@@ -159,22 +163,24 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
         const bool tiled = stream || (row % CROWDED == 0 && (end - begin) * row >= TILED_FROM);                       \
         for (int64_t first = begin; first < end; first += HEIGHT) {                                                   \
             const int64_t rows = least(HEIGHT, end - first), whole = rows / SIDE * SIDE;                              \
-            turn_strip_##BITS(in + first, stride, out + first * columns, columns, whole, tiled, stream);              \
-            turn_edge_##BITS(in + first + whole, stride, out + (first + whole) * columns, columns, rows - whole,      \
-                             columns);                                                                                \
+            transpose_strip_##BITS(in + first, stride, out + first * columns, columns, whole, tiled, stream);         \
+            transpose_edge_##BITS(in + first + whole, stride, out + (first + whole) * columns, columns, rows - whole, \
+                                  columns);                                                                           \
         }                                                                                                             \
     }
 
-TURN(8)
-TURN(16)
-TURN(32)
-TURN(64)
+TRANSPOSE(8)
+TRANSPOSE(16)
+TRANSPOSE(32)
+TRANSPOSE(64)
 
-void MU_KERNEL(turn)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,
+void MU_KERNEL(transpose)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream,
+                          int64_t begin,
                      int64_t end)
 {
     const bool lines = stream && (uintptr_t)out % LINE == 0 && columns * bytes % LINE == 0;
-    (bytes == 1 ? turn_8 : bytes == 2 ? turn_16 : bytes == 4 ? turn_32 : turn_64)(in, stride, out, columns, lines,
+    (bytes == 1 ? transpose_8 : bytes == 2 ? transpose_16 : bytes == 4 ? transpose_32 : transpose_64)(in, stride, out,
+                                                                                                      columns, lines,
                                                                                  begin, end);
 #if defined(__SSE2__)
     if (lines)

@@ -1,4 +1,4 @@
-// The loops of product.c for one element type T; FN(name).
+// The loops of blocked_gemm.c for one element type T; FN(name).
 
 typedef T FN(vector) __attribute__((vector_size(4 * MU_LANES)));
 enum {
@@ -60,7 +60,7 @@ MU_INLINE void FN(tile)(int sides, const T *a, const T *b, const FN(part) *to, T
         MU_UNROLL
         for (int s = 0; s < sides; s++) {
             right[s] = FN(load)(b + s * FN(LANES));
-            v_fetch_ahead(b + s * FN(LANES), AHEAD * sides * 4 * MU_LANES);
+            v_prefetch(b + s * FN(LANES), PREFETCH * sides * 4 * MU_LANES);
         }
         MU_UNROLL
         for (int r = 0; r < HIGH; r++) {
