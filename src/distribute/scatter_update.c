@@ -1,6 +1,6 @@
 // Scattering into distributed variables: rows changed by slices, put together between replicas first.
 //
-// Which replicas' slices count is decided as for assignments; the arithmetic is one row (ops/scatter_variable.c).
+// Which replicas' slices count is decided as for assignments; the arithmetic is one op (ops/scatter_variable.c).
 #include "distribute/distribute.h"
 #include "ops/nn.h"
 

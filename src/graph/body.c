@@ -1,7 +1,7 @@
 // Graphs inside graphs: finding, exchanging and judging the bodies that attributes hold.
 //
 // A body is an ordinary graph; what it does to resources counts as done by the node that holds it. Knows no
-// single op: which attributes are graphs is in the op's row.
+// single op: which attributes are graphs is in the op's definition.
 #include "graph/graph.h"
 
 mu_graph *mu__node_body(const mu_node *node, int i)

@@ -1,4 +1,4 @@
-// The rows of control flow: cond, while_loop, call. Shape rules here; engines run them; gradients in control_grad.c.
+// The ops of control flow: cond, while_loop, call. Shape rules here; engines run them; gradients in control_grad.c.
 //
 // A rule sends the shapes that a node is given through its bodies, so one graph serves every batch size. A loop's
 // value whose shape changes from turn to iteration has unknown dimensions outside. What is checked here is all that an

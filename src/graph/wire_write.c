@@ -1,6 +1,6 @@
 // Writing a function graph: the tree of messages of graph.proto, built in an arena, then packed into one block.
 //
-// Attributes are written field by field as the op's row describes them, so no op is known here. Elements of
+// Attributes are written field by field as the op's definition describes them, so no op is known here. Elements of
 // constants are borrowed until they are packed. A graph that a reader would refuse is refused here, by name.
 #include "graph/wire.h"
 

@@ -1,5 +1,5 @@
 // Hand-written CPU kernels for what oneDNN does not have or is slow at: fused first layers, pooling,
-// element-wise rows, optimizer updates, reductions between replicas, products of float64 and integers.
+// element-wise ops, optimizer updates, reductions between replicas, products of float64 and integers.
 // Main idea: one table of function pointers per instruction set; the same C sources are compiled
 // once for each, and the best table is picked once. Raw pointers only: nothing here knows of
 // tensors, graphs, threads or settings, and nothing allocates, fails or keeps state.

@@ -1,6 +1,6 @@
 // Ops on two tensors, element by element with broadcasting: arithmetic and comparisons.
 //
-// A row names its case of the shared loops (arithmetic_loops.inc.c, compiled once per number type); f16 and
+// A definition names its case of the shared loops (arithmetic_loops.inc.c, compiled once per number type); f16 and
 // bf16 pass through float in small pieces. Integers wrap around; dividing one by zero is an error.
 #include "kernels/kernels.h"
 #include "ops/grads.h"
@@ -149,7 +149,7 @@ typedef struct binary_part {
     int64_t step_a, step_b;
 } binary_part;
 
-// The kernel's name of what this row does with two 16-bit floats of one type; false if it has none.
+// The kernel's name of what this op does with two 16-bit floats of one type; false if it has none.
 static bool float16_op(const binary_part *part, mu_float16_binary *op)
 {
     static const mu_float16_binary ops[] = {[ADD] = MU_FLOAT16_ADD, [SUBTRACT] = MU_FLOAT16_SUBTRACT,
@@ -195,7 +195,7 @@ static void make_plain(void *arg, int64_t at, int64_t n, void *to)
     part->job->loop(part->job->kernel->op->variant, &ONE_ROW(a, part->step_a, b, part->step_b, to, n));
 }
 
-// The kernel of two dense operands that does what this row does past the caches, if there is one.
+// The kernel of two dense operands that does what this op does past the caches, if there is one.
 static mu_binary pair_of(const binary_job *job)
 {
     static const mu_binary ops[] = {[ADD] = MU_BINARY_ADD, [SUBTRACT] = MU_BINARY_SUBTRACT,

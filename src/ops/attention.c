@@ -1,6 +1,6 @@
-// Attention: values mixed by the softmax of scaled products of queries and keys, as one row with its gradient.
+// Attention: values mixed by the softmax of scaled products of queries and keys, as one op with its gradient.
 //
-// The row's second output, hidden, is the logarithm of each query's sum of exponentials; with it the gradient computes
+// The op's second output, hidden, is the logarithm of each query's sum of exponentials; with it the gradient computes
 // the softmax again piece by piece, so that memory grows with the length and not with its square. A query that sees no
 // key takes the mean of all values, and its logarithm is -infinity. The gradient's own gradient is written with ops on
 // whole matrices. Fast kernels stand in attention_fast.c.

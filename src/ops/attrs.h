@@ -1,4 +1,4 @@
-// Attributes of the mathematical rows. Engine passes and emitters read them.
+// Attributes of the mathematical ops. Engine passes and emitters read them.
 #ifndef MU_SRC_OPS_ATTRS_H
 #define MU_SRC_OPS_ATTRS_H
 
@@ -29,7 +29,7 @@ typedef struct mu_reduce_attrs {   // axes ascending, not negative
     bool keep_dims;
 } mu_reduce_attrs;
 
-// mu__reduce_over applies a row with such attributes after it has checked and ordered the axes.
+// mu__reduce_over applies an op with such attributes after it has checked and ordered the axes.
 mu_tensor *mu__reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims);
 
 // mu__reduce_about sums what reduce_squares_about or reduce_exp_about make of x - center, where center has x's shape

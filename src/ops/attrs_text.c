@@ -1,7 +1,7 @@
 // Attributes as text, for the readable dump of a graph and for its picture.
 //
-// They are written as the op's row describes them, so no op is known here, but the one whose attributes are the type
-// that stands behind every node anyway. Graphs in attributes are printed by who prints the graph around them.
+// They are written as the op's definition describes them, so no op is known here, but the one whose attributes are the
+// type that stands behind every node anyway. Graphs in attributes are printed by who prints the graph around them.
 #include "ops/op.h"
 
 #include <stdarg.h>

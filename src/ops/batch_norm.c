@@ -1,7 +1,7 @@
-// Batch normalisation in training: batch_norm_training and its gradient as rows.
+// Batch normalisation in training: batch_norm_training and its gradient as ops.
 //
 // Batches are normalised for each channel (the last axis) by mean and biased variance, which are outputs: the
-// moving averages and the gradient need them. The gradient row has a gradient, written with ops. Knows
+// moving averages and the gradient need them. The gradient op has a gradient, written with ops. Knows
 // nothing of layers and replicas.
 #include "ops/grads.h"
 #include "ops/loops.h"

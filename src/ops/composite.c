@@ -1,5 +1,5 @@
-// Functions made of ops, without rows of their own: constants, statistics, and what gradient rules
-// share. A row is made of one of these when a bench shows that it pays.
+// Functions made of ops, without definitions of their own: constants, statistics, and what gradient rules
+// share. An op is made of one of these when a bench shows that it pays.
 #include "ops/attrs.h"
 #include "ops/composed.h"
 #include "ops/grads.h"

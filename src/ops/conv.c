@@ -1,10 +1,10 @@
-// conv2d and conv3d, their two gradients, and conv2d with bias and ReLU behind it: rows and public functions.
+// conv2d and conv3d, their two gradients, and conv2d with bias and ReLU behind it: definitions and public functions.
 //
 // Images are NHWC, kernels HWIO; a third axis, depth, comes before height. float32 and bfloat16 run on oneDNN, float16
 // as float32, float64 and int32 by plain loops: images as they are, kernels reordered at each run into what the
 // primitive likes (they change every step, and it costs microseconds). Where strides are 1 an image's gradient is a
-// forward convolution too; most gradients of kernels are sums that conv_filter.c makes. Each of the three rows is
-// linear in both operands, so their gradients are each other. Fused rows come from passes.
+// forward convolution too; most gradients of kernels are sums that conv_filter.c makes. Each of the three ops is
+// linear in both operands, so their gradients are each other. Fused ops come from passes.
 #include "ops/composed.h"
 #include "ops/conv.h"
 #include "ops/lower.h"

@@ -1,4 +1,4 @@
-// Ops of the program's own: each registered one is a row like those of the table, made when it is registered.
+// Ops of the program's own: each registered one is a definition like those of the table, made when it is registered.
 //
 // Rows live as long as the process, because graphs point to them; the list only grows, so it is read without a
 // lock. In graphs and on the wire such an op is the name "custom/NAME": code never travels.
@@ -11,28 +11,28 @@
 #define PREFIX "custom/"
 enum { NAME_BYTES = 64, DONE = MU_GRAD_MEMO - 1 };  // DONE: the memo that says that the others are there
 
-typedef struct custom_row {
+typedef struct custom_op {
     mu_op op;
     mu_custom_op custom;
     char name[sizeof PREFIX + NAME_BYTES];
-    struct custom_row *next;
-} custom_row;
+    struct custom_op *next;
+} custom_op;
 
-static _Atomic(custom_row *) rows;
+static _Atomic(custom_op *) custom_ops;
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
-static const custom_row *find_row(const char *name)
+static const custom_op *find_op(const char *name)
 {
-    const custom_row *row = atomic_load(&rows);
-    while (row && strcmp(row->name, name) != 0)
-        row = row->next;
-    return row;
+    const custom_op *entry = atomic_load(&custom_ops);
+    while (entry && strcmp(entry->name, name) != 0)
+        entry = entry->next;
+    return entry;
 }
 
 const mu_op *mu__custom_by_name(const char *name)
 {
-    const custom_row *row = find_row(name);
-    return row ? &row->op : NULL;
+    const custom_op *entry = find_op(name);
+    return entry ? &entry->op : NULL;
 }
 
 bool mu__custom_is_name(const char *name)
@@ -40,12 +40,12 @@ bool mu__custom_is_name(const char *name)
     return strncmp(name, PREFIX, sizeof PREFIX - 1) == 0;
 }
 
-static const custom_row *row_of(const mu_op *op)
+static const custom_op *custom_op_of(const mu_op *op)
 {
-    return (const custom_row *)(const void *)((const char *)op - offsetof(custom_row, op));
+    return (const custom_op *)(const void *)((const char *)op - offsetof(custom_op, op));
 }
 
-// ---- What a row does ----------------------------------------------------------------------------
+// ---- What an op does ----------------------------------------------------------------------------
 
 static mu_status must_say_why(mu_status status, const char *name, const char *what)
 {
@@ -60,18 +60,18 @@ static mu_status must_say_why(mu_status status, const char *name, const char *wh
 
 static mu_status custom_infer(mu_infer *infer)
 {
-    const custom_row *row = row_of(infer->op);
+    const custom_op *entry = custom_op_of(infer->op);
     mu_array in[MU_CUSTOM_INPUTS], out[MU_CUSTOM_OUTPUTS];
     for (int i = 0; i < infer->n_in; i++)
         in[i] = (mu_array){.dtype = infer->in[i].dtype, .shape = infer->in[i].shape};
     for (int i = 0; i < infer->n_out; i++)
         out[i] = in[0];
-    if (row->custom.infer)
-        MU_TRY(must_say_why(row->custom.infer(in, out, row->custom.arg), row->name, "shape rule"));
+    if (entry->custom.infer)
+        MU_TRY(must_say_why(entry->custom.infer(in, out, entry->custom.arg), entry->name, "shape rule"));
     for (int i = 0; i < infer->n_out; i++) {
         if (!mu__dtype_ok(out[i].dtype))
             return mu__error(MU_INVALID_ARGUMENT, "%s: its shape rule gives output %d the type %d, which is none",
-                             row->name, i, (int)out[i].dtype);
+                             entry->name, i, (int)out[i].dtype);
         infer->out[i] = (mu_spec){.dtype = out[i].dtype, .shape = out[i].shape};
     }
     return MU_OK;
@@ -79,21 +79,21 @@ static mu_status custom_infer(mu_infer *infer)
 
 static mu_status custom_ref(const mu_kernel *k)
 {
-    const custom_row *row = row_of(k->op);
+    const custom_op *entry = custom_op_of(k->op);
     mu_array in[MU_CUSTOM_INPUTS], out[MU_CUSTOM_OUTPUTS];
     for (int i = 0; i < k->n_in; i++)
         in[i] = (mu_array){.dtype = k->in[i].dtype, .shape = k->in[i].shape, .data = k->in[i].data};
     for (int i = 0; i < k->n_out; i++)
         out[i] = (mu_array){.dtype = k->out[i].dtype, .shape = k->out[i].shape, .data = k->out[i].data};
-    return must_say_why(row->custom.kernel(in, out, row->custom.arg), row->name, "kernel");
+    return must_say_why(entry->custom.kernel(in, out, entry->custom.arg), entry->name, "kernel");
 }
 
-static mu_status check_gradient(const custom_row *row, const mu_tensor *x, const mu_tensor *dx, int i)
+static mu_status check_gradient(const custom_op *entry, const mu_tensor *x, const mu_tensor *dx, int i)
 {
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
     if (!dx || (dx->dtype == x->dtype && mu__shape_compatible(&dx->shape, &x->shape)))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: its gradient for input %d is %s%s; it must be %s%s", row->name, i,
+    return mu__error(MU_INVALID_ARGUMENT, "%s: its gradient for input %d is %s%s; it must be %s%s", entry->name, i,
                      mu_dtype_name(dx->dtype), mu__shape_text(&dx->shape, seen), mu_dtype_name(x->dtype),
                      mu__shape_text(&x->shape, wanted));
 }
@@ -101,20 +101,20 @@ static mu_status check_gradient(const custom_row *row, const mu_tensor *x, const
 // The gradients of all inputs are made at once, when the first is asked for.
 static mu_status all_gradients(mu_grad *g)
 {
-    const custom_row *row = row_of(g->op);
+    const custom_op *entry = custom_op_of(g->op);
     mu_tensor *dys[MU_CUSTOM_OUTPUTS];
     for (int i = 0; i < g->n_out; i++)
         if (!(dys[i] = mu__grad_of(g, i)))
             return mu_error_code();
-    if (!row->custom.gradient)
+    if (!entry->custom.gradient)
         return mu__error(MU_UNIMPLEMENTED, "%s: it was registered without a gradient; give mu_register_op one, or put "
-                         "mu_stop_gradient around what the op is given", row->name);
-    const mu_status status = row->custom.gradient(g->x, g->y, dys, g->memo, row->custom.arg);
+                         "mu_stop_gradient around what the op is given", entry->name);
+    const mu_status status = entry->custom.gradient(g->x, g->y, dys, g->memo, entry->custom.arg);
     if (mu__pending())  // the caller says whose gradient it is
         return mu_error_code();
-    MU_TRY(must_say_why(status, row->name, "gradient"));
+    MU_TRY(must_say_why(status, entry->name, "gradient"));
     for (int i = 0; i < g->n_in; i++)
-        MU_TRY(check_gradient(row, g->x[i], g->memo[i], i));
+        MU_TRY(check_gradient(entry, g->x[i], g->memo[i], i));
     g->memo[DONE] = g->y[0];
     return MU_OK;
 }
@@ -158,24 +158,24 @@ static bool same_op(const mu_custom_op *a, const mu_custom_op *b)
            a->gradient == b->gradient && a->arg == b->arg && a->has_effect == b->has_effect;
 }
 
-static mu_status add_row(const mu_custom_op *op)
+static mu_status add_op(const mu_custom_op *op)
 {
-    custom_row *row = mu__calloc(1, sizeof *row);
-    if (!row)
+    custom_op *entry = mu__calloc(1, sizeof *entry);
+    if (!entry)
         return MU_RESOURCE_EXHAUSTED;
-    row->custom = *op;
-    snprintf(row->name, sizeof row->name, PREFIX "%s", op->name);
-    row->custom.name = row->name + sizeof PREFIX - 1;
-    const mu_op filled = {.name = row->name,
+    entry->custom = *op;
+    snprintf(entry->name, sizeof entry->name, PREFIX "%s", op->name);
+    entry->custom.name = entry->name + sizeof PREFIX - 1;
+    const mu_op filled = {.name = entry->name,
                           .n_in = op->n_in,
                           .n_out = op->n_out,
                           .infer = custom_infer,
                           .ref = custom_ref,
                           .flags = op->has_effect ? MU_OP_EFFECT : 0,
                           .grad = custom_grad};
-    memcpy(&row->op, &filled, sizeof filled);
-    row->next = atomic_load(&rows);
-    atomic_store(&rows, row);
+    memcpy(&entry->op, &filled, sizeof filled);
+    entry->next = atomic_load(&custom_ops);
+    atomic_store(&custom_ops, entry);
     return MU_OK;
 }
 
@@ -189,10 +189,10 @@ mu_status mu_register_op_with(const mu_custom_op *args)
     MU_TRY(check_op(&op));
     snprintf(name, sizeof name, PREFIX "%s", op.name);
     pthread_mutex_lock(&registering);
-    const custom_row *there = find_row(name);
+    const custom_op *there = find_op(name);
     mu_status status = MU_OK;
     if (!there)
-        status = add_row(&op);
+        status = add_op(&op);
     else if (!same_op(&there->custom, &op))
         status = mu__error(MU_ALREADY_EXISTS, "mu_register_op: another op named '%s' is registered; take another name",
                            op.name);

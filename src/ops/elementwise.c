@@ -1,6 +1,6 @@
 // Ops on one tensor, element by element: signs, powers, exponentials, trigonometry, activations.
 //
-// A row names its case of the shared loops (unary_loops.inc.c for floats, number_loops.inc.c for all numbers);
+// A definition names its case of the shared loops (unary_loops.inc.c for floats, number_loops.inc.c for all numbers);
 // f16 and bf16 pass through float in small pieces. Gradients are written with ops, from the output where that
 // saves work.
 #include "kernels/kernels.h"

@@ -1,6 +1,6 @@
 // The public functions of ops on one tensor, element by element; their rows are in elementwise.c.
 //
-// Each applies its row and knows nothing else; the activations by their names in tf.nn are in nn.c.
+// Each applies its op and knows nothing else; the activations by their names in tf.nn are in nn.c.
 #include "ops/op.h"
 
 #include <muster/ops.h>

@@ -1,8 +1,8 @@
 // Rows that engine passes put in place of several: ReLU with a 2x2 max pool, and a convolution before them.
 //
-// They are bound by memory when apart. Besides its result each forward row has a mark for every element, the
-// tap of its window that passes the gradient or none (MU_MARK_DEAD), and the backward rows need no more than
-// that. The plain kernels are made of those of the plain rows. Users never make these rows, and no gradient
+// They are bound by memory when apart. Besides its result each forward op has a mark for every element, the
+// tap of its window that passes the gradient or none (MU_MARK_DEAD), and the backward ops need no more than
+// that. The plain kernels are made of those of the plain ops. Users never make these ops, and no gradient
 // is taken of them.
 #include "ops/conv.h"
 #include "ops/fused.h"
@@ -26,7 +26,7 @@ static mu_view temporary(mu_dtype dtype, const mu_shape *shape)
     return view;
 }
 
-// Runs the plain loops of another row.
+// Runs the plain loops of another op.
 mu_status mu__run_plain(const mu_op *op, const void *attrs, const mu_kernel *kernel, int n_in, const mu_view *in,
                            int n_out, const mu_view *out)
 {
@@ -53,7 +53,7 @@ mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const
     return pooled_shape(infer, &convolved, out);
 }
 
-// dy and its marks must be like the forward row's result.
+// dy and its marks must be like the forward op's result.
 mu_status mu__need_marked(const mu_infer *infer, int dy, int mark, const mu_shape *wanted)
 {
     char dy_text[MU_SHAPE_TEXT], wanted_text[MU_SHAPE_TEXT];

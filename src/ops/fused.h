@@ -8,13 +8,13 @@
 mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const mu_shape *w, mu_shape *out);
 // mu__convolution_shape is the convolution's own, for shapes that the rule above has accepted.
 mu_shape mu__convolution_shape(const mu_kernel *kernel, const mu_shape *x, const mu_shape *w);
-// mu__need_marked checks that inputs dy and mark are like the forward row's result.
+// mu__need_marked checks that inputs dy and mark are like the forward op's result.
 mu_status mu__need_marked(const mu_infer *infer, int dy, int mark, const mu_shape *wanted);
 
 // mu__plain_convolution: stride 1, no padding, no dilation, one group: what the hand-written kernels take.
 bool mu__plain_convolution(const mu_conv_attrs *attrs);
 
-// mu__run_plain runs the plain loops of another row.
+// mu__run_plain runs the plain loops of another op.
 mu_status mu__run_plain(const mu_op *op, const void *attrs, const mu_kernel *kernel, int n_in, const mu_view *in,
                         int n_out, const mu_view *out);
 // mu__unpool_marked writes the gradient of ReLU and pool with respect to what goes in.

@@ -1,7 +1,7 @@
 // conv2d_relu_pool_grads: every gradient of a convolution with bias, ReLU and 2x2 max pool behind it.
 //
-// An engine pass makes this row where the convolution's input needs a gradient too. The fast kernel works
-// on the few windows' results that passed anything on; the plain one unpools and calls the plain rows.
+// An engine pass makes this op where the convolution's input needs a gradient too. The fast kernel works
+// on the few windows' results that passed anything on; the plain one unpools and calls the plain ops.
 #include "ops/conv.h"
 #include "ops/fused.h"
 #include "ops/nn_loops.h"

@@ -17,7 +17,7 @@ typedef struct mu_slice_range {
 mu_status mu__slice_range(const mu_slice_attrs *attrs, int axis, int64_t n, mu_slice_range *range);
 // mu__slice_unknown is the result's size of an axis that a trace knows only as unknown.
 int64_t mu__slice_unknown(const mu_slice_attrs *attrs, int axis);
-// mu__slice_view is the row's view_at (see op.h).
+// mu__slice_view is the op's view_at (see op.h).
 bool mu__slice_view(const void *attrs, const mu_spec *in, const mu_spec *out, size_t *offset);
 
 #endif

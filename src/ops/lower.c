@@ -1,7 +1,7 @@
 // The StableHLO operations that lowerings are written with. See lower.h.
 //
 // Types follow from the operands or are said; the emitter writes names and types. Nothing here is checked
-// beyond what keeps text in bounds: rows have checked shapes, and the plugin checks the text.
+// beyond what keeps text in bounds: ops have checked shapes, and the plugin checks the text.
 #include "ops/lower.h"
 
 #include <math.h>

@@ -53,7 +53,7 @@ mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool
 // mu__hlo_list writes "array<i64: 1, 2>".
 const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4]);
 
-// ---- Lowerings that rows share ------------------------------------------------------------------
+// ---- Lowerings that ops share ------------------------------------------------------------------
 
 mu_status mu__lower_elementwise(mu_lowering *l);  // of rows that name an operation: operands are broadcast first
 mu_status mu__lower_reshape(mu_lowering *l);      // output 0 is input 0's elements in another shape

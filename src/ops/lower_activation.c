@@ -1,4 +1,4 @@
-// Lowerings of activations and of other element-wise rows that are several StableHLO operations.
+// Lowerings of activations and of other element-wise ops that are several StableHLO operations.
 //
 // The formulas are those of the plain loops, in float32 where the type is narrower. NaN passes through.
 #include "ops/attrs.h"

@@ -1,6 +1,6 @@
-// Lowerings of sources, element-wise rows, shapes, reductions, variables and collectives to StableHLO.
+// Lowerings of sources, element-wise ops, shapes, reductions, variables and collectives to StableHLO.
 //
-// A row that is one StableHLO operation only names it; here is what takes more. Variables are values: a read
+// An op that is one StableHLO operation only names it; here is what takes more. Variables are values: a read
 // gives the value at this point, an assignment puts another in its place.
 #include "ops/lower.h"
 #include "ops/nn.h"

@@ -1,6 +1,6 @@
-// Lowerings of the neural rows to StableHLO: products, pools, softmax and losses, updates.
+// Lowerings of the neural ops to StableHLO: products, pools, softmax and losses, updates.
 //
-// They compute what the rows' reference loops compute, hidden outputs included, so a gradient may come from
+// They compute what the ops' reference loops compute, hidden outputs included, so a gradient may come from
 // either engine. Pools are written tap by tap, which keeps the places of maxima exact (the first wins, as in
 // the loops). Products ask for full precision, because some accelerators have less by default.
 #include "ops/lower.h"

@@ -1,9 +1,9 @@
-// matmul, and matmul with bias and ReLU behind it: rows and public functions.
+// matmul, and matmul with bias and ReLU behind it: definitions and public functions.
 //
 // float32 and bfloat16 go to oneDNN's matmul on plain row-major arrays (a transpose is a pair of strides), float16 as
 // float32; large products of float64 and of integers go to kernels (small integers as int32). The rest runs the plain
 // product, and so does a vector by a matrix or by a vector, which is one pass over memory. Leading axes are batches and
-// broadcast: oneDNN gets as many of the last ones at once as it is fast with. The fused row is made by engine passes
+// broadcast: oneDNN gets as many of the last ones at once as it is fast with. The fused op is made by engine passes
 // only. Knows nothing of layers.
 #include "kernels/kernels.h"
 #include "ops/loops.h"

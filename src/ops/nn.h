@@ -1,6 +1,6 @@
 // What the files of the neural ops share: attribute structs, windows over images, plain matrix products.
 //
-// Engine passes read the attribute structs to fuse rows. Nothing here knows how a row is computed fast.
+// Engine passes read the attribute structs to fuse ops. Nothing here knows how an op is computed fast.
 #ifndef MU_SRC_OPS_NN_H
 #define MU_SRC_OPS_NN_H
 

@@ -1,6 +1,6 @@
 // Functions of tf.nn that are made of other ops at no loss: activations by name.
 //
-// Convolutions and pools of other dimensions stand in nn_spatial.c. Nothing here knows rows' kernels.
+// Convolutions and pools of other dimensions stand in nn_spatial.c. Nothing here knows ops' kernels.
 #include "ops/attrs.h"
 #include "ops/composed.h"
 #include "ops/grads.h"

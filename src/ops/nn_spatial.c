@@ -2,7 +2,7 @@
 //
 // A depthwise convolution is a grouped one with a group for each channel; one dimension is two with a height of 1.
 // A pool over a volume is one over its planes and then one over depth: maxima of maxima, and means of means, since
-// windows are boxes and padding counts as absent. Nothing here knows rows' kernels.
+// windows are boxes and padding counts as absent. Nothing here knows ops' kernels.
 #include "ops/composed.h"
 #include "ops/nn.h"
 

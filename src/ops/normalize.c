@@ -1,7 +1,7 @@
-// Normalisation along the last axis or over groups of channels, and what a channel's given numbers make of it: rows.
+// Normalisation along the last axis or over groups of channels, and what a channel's given numbers make of it.
 //
 // normalize recomputes mean and deviation in its gradient, from values that are in the cache by then, so nothing is
-// kept between the two. The gradient row's own gradient is written with ops and with the row itself. f32 runs on the
+// kept between the two. The gradient op's own gradient is written with ops and with the op itself. f32 runs on the
 // library of kernels; everything else on plain loops. Knows nothing of layers.
 #include "ops/composed.h"
 #include "ops/grads.h"

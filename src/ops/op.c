@@ -1,7 +1,7 @@
-// The table of ops, and the one way to use a row: mu__apply.
+// The table of ops, and the one way to use an op: mu__apply.
 //
 // While the thread traces, an application becomes a node of the graph; otherwise it is checked by the
-// shape rule and computed at once on the calling thread, by the row's fast kernel where it takes the case
+// shape rule and computed at once on the calling thread, by the op's fast kernel where it takes the case
 // and by its plain loops where not. Open tapes hear of both. Knows no single op.
 #include "ops/loops.h"
 
@@ -134,7 +134,7 @@ static mu_status eager_outputs(eager_call *call, mu_tensor *const *in, mu_tensor
     return MU_OK;
 }
 
-// Runs the row's fast kernel if it takes this case; `ran` says whether it did.
+// Runs the op's fast kernel if it takes this case; `ran` says whether it did.
 static mu_status run_fast(eager_call *call, bool *ran)
 {
     const mu_op *op = call->infer.op;

@@ -1,7 +1,7 @@
-// One row per operation: everything that is known of it stands in one place.
+// One definition per op: everything that is known about an op is in one place.
 //
 // An op is pure mathematics on tensors, or an effect on named resources (read, assign, apply-gradient, …).
-// mu__apply is the one way to use a row: while a trace is in progress it adds a node, otherwise it computes
+// mu__apply is the one way to use an op: while a trace is in progress it adds a node, otherwise it computes
 // at once on the calling thread. Tapes see both. What ops need from layers below (a trace, a tape, a
 // communicator, an emitter) are the small interfaces declared here; those layers implement them.
 #ifndef MU_SRC_OPS_OP_H
@@ -217,7 +217,7 @@ typedef struct mu_lowering {
 #define MU_DIMS(...) {.rank = (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), .dims = {__VA_ARGS__}}
 #define MU_NO_DIMS {.rank = 0}
 
-// One set of inputs for the table tests and benches; the list of a row ends with n_in 0.
+// One set of inputs for the table tests and benches; the list of an op ends with n_in 0.
 typedef struct mu_sample {
     int n_in;
     mu_shape in[6];
@@ -262,7 +262,7 @@ struct mu_op {
     mu_status (*infer)(mu_infer *infer);
     mu_tensor *(*grad)(mu_grad *g, int i);       // gradient of input i, in ops; NULL: not differentiable
     int (*attr_outputs)(const void *attrs);      // ops whose number of outputs is an attribute (split)
-    int variant;                    // which case of a kernel that several rows share
+    int variant;                    // which case of a kernel that several ops share
     const mu_op *pure_of;           // the effect that this is the pure form of (pure.c)
     mu_kernel_run *ref;             // plain loops: oracle and fallback, every dtype; required
     // Data-dependent ops: fills the shapes that the shape rule left unknown, before the outputs are allocated
@@ -280,12 +280,12 @@ struct mu_op {
     const mu_sample *samples;       // inputs for tests and benches, with edge cases
 };
 
-// Every row by name: mu_op_add, …
+// Every op by name: mu_op_add, …
 #define MU_OP(word) extern const mu_op mu_op_##word;
 #include "ops/ops.def"
 #undef MU_OP
 
-// Attributes of the rows that feed a graph (source.c).
+// Attributes of the ops that feed a graph (source.c).
 typedef struct mu_input_attrs {
     mu_dtype dtype;
     mu_shape shape;
@@ -298,7 +298,7 @@ const mu_op *mu__op_by_name(const char *name);  // NULL if there is none
 // mu__pure_op returns the form of an effect that takes the values of its resources behind its inputs, and gives what
 // they are left with behind its outputs; NULL if it has none. No name finds these.
 const mu_op *mu__pure_op(const mu_op *effect);
-// Ops of the program's own (custom.c) are rows that only their name finds.
+// Ops of the program's own (custom.c) are definitions that only their name finds.
 bool mu__custom_is_name(const char *name);
 const mu_op *mu__custom_by_name(const char *name);
 int mu__op_count(void);
@@ -378,8 +378,9 @@ mu_status mu__infer_call(mu_infer *infer);
 void mu__attrs_retain(const mu_op *op, const void *attrs);
 void mu__attrs_release(const mu_op *op, const void *attrs);
 
-// mu__attrs_text writes attributes as the row describes them, with `between` before each: " strides=[2, 1] groups=1".
-// Nothing for lists and texts that are empty, for graphs, and for the attributes of inputs. What is too long is cut.
+// mu__attrs_text writes attributes as the op's definition describes them, with `between` before each: " strides=[2, 1]
+// groups=1". Nothing for lists and texts that are empty, for graphs, and for the attributes of inputs. What is too long
+// is cut.
 enum { MU_ATTRS_TEXT = 1000 };
 void mu__attrs_text(const mu_op *op, const void *attrs, const char *between, char text[MU_ATTRS_TEXT]);
 

@@ -1,4 +1,4 @@
-// Derivatives of digamma: what the row's kernel and its lowering both compute with.
+// Derivatives of digamma: what the op's kernel and its lowering both compute with.
 //
 // Order n is computed as (-1)^(n+1) times a sum: n! / (x + k)^(n+1) for the steps up to n + MU_POLYGAMMA_STEPS, and an
 // asymptotic series from there on. Negative numbers are reflected. Knows no tensors.
@@ -11,7 +11,7 @@
 enum { MU_POLYGAMMA_MOST = 100, MU_POLYGAMMA_STEPS = 10, MU_POLYGAMMA_TERMS = 10 };
 
 typedef struct mu_polygamma_attrs {
-    int64_t order;   // 1 to MU_POLYGAMMA_MOST; digamma itself has another row
+    int64_t order;   // 1 to MU_POLYGAMMA_MOST; digamma itself is another op
 } mu_polygamma_attrs;
 
 // With y large the sum's rest is (n-1)! / y^n (1 + n / (2 y) + tail[0] / y^2 + tail[1] / y^4 + …). With c the cotangent

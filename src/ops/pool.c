@@ -1,4 +1,4 @@
-// Max and average pooling over images, and their gradients: rows and public functions.
+// Max and average pooling over images, and their gradients: definitions and public functions.
 //
 // max_pool2d has a hidden second output, the place of each maximum, from which its gradient and second
 // derivative (a pick at the same places) follow. float32 runs the hand-written kernels, images shared by the

@@ -15,7 +15,7 @@ static mu_op rows[MU_COUNT(effects)];
 static char names[MU_COUNT(effects)][48];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-// ---- What the rows share ------------------------------------------------------------------------
+// ---- What the ops share ------------------------------------------------------------------------
 
 static mu_status pure_infer(mu_infer *infer)
 {
@@ -93,7 +93,7 @@ static mu_status pure_lower(mu_lowering *l)
 
 // ---- The rows -----------------------------------------------------------------------------------
 
-static void make_row(size_t i)
+static void make_op(size_t i)
 {
     const mu_op *effect = effects[i];
     mu_op *row = &rows[i];
@@ -112,15 +112,15 @@ static void make_row(size_t i)
     row->lower = effect->lower ? pure_lower : NULL;
 }
 
-static void make_rows(void)
+static void make_ops(void)
 {
     for (size_t i = 0; i < MU_COUNT(effects); i++)
-        make_row(i);
+        make_op(i);
 }
 
 const mu_op *mu__pure_op(const mu_op *effect)
 {
-    pthread_once(&once, make_rows);
+    pthread_once(&once, make_ops);
     for (size_t i = 0; i < MU_COUNT(effects); i++)
         if (effects[i] == effect)
             return &rows[i];

@@ -1,4 +1,4 @@
-// What the random rows share: the generator that a seed gives, and doubles made of its words.
+// What the random ops share: the generator that a seed gives, and doubles made of its words.
 #ifndef MU_SRC_OPS_RANDOM_H
 #define MU_SRC_OPS_RANDOM_H
 
@@ -9,7 +9,7 @@ mu_status mu__need_seed(const mu_infer *infer);           // input 0 is two inte
 mu_status mu__need_known_shape(const mu_shape *shape, const char *what);  // as a shape to draw
 mu_philox mu__random_generator(const mu_view *seed);
 
-// What a row draws. Elements come in groups; each takes a stretch of the sequence of so many counters.
+// What an op draws. Elements come in groups; each takes a stretch of the sequence of so many counters.
 enum {
     MU_RANDOM_UNIFORM,
     MU_RANDOM_NORMAL,
@@ -22,7 +22,7 @@ int mu__random_group_size(int variant, mu_dtype dtype);
 uint64_t mu__random_counters(int variant, int64_t size);
 void mu__truncated_group(mu_philox generator, mu_dtype dtype, double out[MU_RANDOM_GROUP]);
 
-// The fast kernels of these rows (random_vector.c). mu__random_normals_of makes pairs of normal numbers of four words
+// The fast kernels of these ops (random_vector.c). mu__random_normals_of makes pairs of normal numbers of four words
 // each, so many pairs at the most. mu__random_doubles makes n uniform numbers of two words each.
 enum { MU_RANDOM_PAIRS = 64 };
 void mu__random_normals_of(const uint32_t *words, double *out, int64_t pairs);

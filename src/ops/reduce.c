@@ -461,7 +461,7 @@ static mu_tensor *minmax_grad(mu_grad *g, int i)
 }
 
 // The product of all others: of those before times of those behind. Products over several axes are made one
-// axis at a time, so a row that is differentiated has one axis or none.
+// axis at a time, so an op that is differentiated has one axis or none.
 static mu_tensor *prod_grad(mu_grad *g, int i)
 {
     const mu_reduce_attrs *attrs = g->attrs;

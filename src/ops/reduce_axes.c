@@ -1,6 +1,7 @@
 // The functions that reduce: over one axis, several or all of them.
 //
-// They sort the axes and apply the rows of reduce.c; what has no row of its own is in composite.c. Knows no elements.
+// They sort the axes and apply the rows of reduce.c; what has no definition of its own is in composite.c. Knows no
+// elements.
 #include "ops/attrs.h"
 #include "ops/nn.h"
 

@@ -1,6 +1,6 @@
 // scatter_variable: rows of a variable are changed in place, one after the other, as indices and values say.
 //
-// One row for all seven ways (add, sub, mul, div, min, max, update). An index that comes twice acts twice.
+// One op for all seven ways (add, sub, mul, div, min, max, update). An index that comes twice acts twice.
 #include "ops/nn.h"
 
 static mu_status scatter_infer(mu_infer *infer)

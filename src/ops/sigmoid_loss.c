@@ -1,4 +1,4 @@
-// The cross-entropy of labels from 0 to 1 and logits, element by element, and its derivative as a row: each in one
+// The cross-entropy of labels from 0 to 1 and logits, element by element, and its derivative as an op: each in one
 // pass.
 //
 // Main idea: loss = softplus(x) - x z, dx = dy (sigmoid(x) - z). A piece that stays in the first-level cache goes

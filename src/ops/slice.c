@@ -1,5 +1,6 @@
 // Slices: what they take of each axis, where their result is a part of the operand as it lies, and the functions that
-// make them. The row and the kernel that copies are those of all ops that move elements axis by axis (index_map.c).
+// make them. The definition and the kernel that copies are those of all ops that move elements axis by axis
+// (index_map.c).
 #include "ops/attrs.h"
 #include "ops/index_map.h"
 

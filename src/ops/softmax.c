@@ -1,4 +1,4 @@
-// softmax, log_softmax and the cross-entropies of logits: rows and public functions.
+// softmax, log_softmax and the cross-entropies of logits: definitions and public functions.
 //
 // The cross-entropies have their gradient as a hidden second output: forward has all it takes, and the
 // gradient of that output makes second derivatives work. Knows nothing of losses as models have them.

@@ -1,4 +1,4 @@
-// The rows that feed a graph: its inputs, the eager tensors it captured, the id of the replica that runs it.
+// The ops that feed a graph: its inputs, the eager tensors it captured, the id of the replica that runs it.
 //
 // The first two do not compute: an engine binds them to the tensors that they stand for before the first step.
 #include "ops/lower.h"

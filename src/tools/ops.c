@@ -1,4 +1,4 @@
-// `muster ops`: the op table as a matrix, one line an op, made from the rows themselves.
+// `muster ops`: the op table as a matrix, one line an op, made from the definitions themselves.
 //
 // A hole (no gradient, no fast CPU kernel, no lowering) is a dash, and the last column says why.
 #include "ops/op.h"

@@ -48,7 +48,7 @@ static mu_tensor *drawn(const mu_spec *spec, uint32_t seed, double low, double h
     return tensor;
 }
 
-// False if the row does not take this type, or its reference refuses the sample.
+// False if the op does not take this type, or its reference refuses the sample.
 static bool set_up(op_case *c)
 {
     const mu_sample *sample = c->sample;

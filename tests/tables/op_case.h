@@ -16,7 +16,7 @@
 
 enum { MOST_INPUTS = 6, MOST_OUTPUTS = 16 };
 
-// A case: one row, one sample, one type under test.
+// A case: one op, one sample, one type under test.
 typedef struct op_case {
     const mu_op *op;
     const mu_sample *sample;
@@ -90,7 +90,7 @@ static inline bool infer_case(op_case *c)
     return mu__infer_call(&infer) == MU_OK;
 }
 
-// Fills the case's specs; false if the row does not take this type.
+// Fills the case's specs; false if the op does not take this type.
 static inline bool set_up(op_case *c, const mu_op *op, const mu_sample *sample, int number, mu_dtype dtype)
 {
     *c = (op_case){.op = op, .sample = sample, .number = number, .dtype = dtype};

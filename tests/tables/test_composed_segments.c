@@ -1,4 +1,4 @@
-// Segments and draws: gradients of first and second order of what has no row in the table test, and values.
+// Segments and draws: gradients of first and second order of what has no line in the table test, and values.
 //
 // Gamma draws are held to their distribution (means, deviations, and the derivative towards the shape parameter against
 // differences of a smoothed mean); that they are TensorFlow's is for the conformance tests.

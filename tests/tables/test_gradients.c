@@ -1,7 +1,7 @@
 // Every gradient of the op table against central differences (f64), and the gradient of every gradient.
 //
-// The cases are the rows' samples, and what follows from them when an axis becomes empty or gets size 1, in all
-// inputs that share its size or in one alone. A row with a gradient must have been checked of both orders, with odd
+// The cases are the ops' samples, and what follows from them when an axis becomes empty or gets size 1, in all
+// inputs that share its size or in one alone. An op with a gradient must have been checked of both orders, with odd
 // sizes, with an axis of size 1, with an empty one and, if it works element by element, with operands that broadcast:
 // what lacks one of these is a failure unless it stands in a table below, with the reason. Composed functions are held
 // to the same by composed_check.h.
@@ -48,7 +48,7 @@ static mu_tensor *weights_like(const mu_tensor *y, uint64_t seed)
     return weights;
 }
 
-// The gradients of value_of_output with respect to all inputs, by the rows' own rules; n_in entries.
+// The gradients of value_of_output with respect to all inputs, by the ops' own rules; n_in entries.
 static mu_value *rule_gradients(const op_case *c, mu_tensor *const *in)
 {
     mu_value *sources[MOST_INPUTS];
@@ -210,7 +210,7 @@ static int check_case(op_case *c, unsigned *shown)
     return wrong;
 }
 
-// The case with one axis of another size, in all inputs that have one of its size or in input i alone; false if the row
+// The case with one axis of another size, in all inputs that have one of its size or in input i alone; false if the op
 // refuses that, or its numbers (indices, attributes) no longer fit.
 static bool derive(op_case *c, int i, int axis, int64_t size, bool together)
 {
@@ -251,7 +251,7 @@ static int check_derived(const op_case *from, unsigned *shown)
     return wrong;
 }
 
-// Checks a row; returns the number of failures.
+// Checks an op; returns the number of failures.
 static int check_row(const mu_op *op, unsigned *shown)
 {
     int wrong = 0;
@@ -267,7 +267,7 @@ static int check_row(const mu_op *op, unsigned *shown)
     return wrong;
 }
 
-// ---- All rows -----------------------------------------------------------------------------------
+// ---- All ops -----------------------------------------------------------------------------------
 
 // Rows whose gradients other suites check: they act on resources, hold graphs, or their shapes follow from elements.
 static const struct { const char *name, *where; } elsewhere[] = {

@@ -130,7 +130,7 @@ static int check_cpu(op_case *c, mu_tensor *const *in)
     return wrong;
 }
 
-// Calls `check` for every row with samples and every type it takes; returns the number of failures.
+// Calls `check` for every op with samples and every type it takes; returns the number of failures.
 static int each_case(int (*check)(op_case *c, mu_tensor *const *in), const mu_dtype *dtypes, int n_dtypes)
 {
     int wrong = 0;

@@ -1,9 +1,9 @@
-// Fused rows in place of several plain ones, where memory traffic is what costs.
+// Fused ops in place of several plain ones, where memory traffic is what costs.
 //
 // On a copy of the graph, in this order: bias into convolution and matrix product; ReLU with a 2x2 max pool
 // behind it, and their gradients (the ReLU mask is taken after the pool: it commutes, and there is a quarter
 // of the data); the convolution of a first layer into that; a ReLU that is left into the product before it.
-// Each rewrite makes its last node into the fused row; what nothing uses any more is pruned at the end.
+// Each rewrite makes its last node into the fused op; what nothing uses any more is pruned at the end.
 #include "engine/cpu/plan.h"
 #include "engine/cpu/fusion.h"
 #include "ops/fused.h"

@@ -1,4 +1,4 @@
-// Element-wise ops in one loop: which go together, and the row that they become.
+// Element-wise ops in one loop: which go together, and the op that they become.
 //
 // On the graph that an engine has lowered already, each value that only element-wise ops of the same shape use is
 // computed where it is used: the ops that lead to one result become one node, whose body is a small graph of its

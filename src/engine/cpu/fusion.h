@@ -1,5 +1,5 @@
 // A fusion: element-wise ops that are computed together, piece by piece, so that what lies between them never
-// leaves the cache. A row of this engine alone: no other part sees it, and it does not travel.
+// leaves the cache. An op of this engine alone: no other part sees it, and it does not travel.
 #ifndef MU_SRC_ENGINE_CPU_FUSION_H
 #define MU_SRC_ENGINE_CPU_FUSION_H
 

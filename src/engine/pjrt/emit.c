@@ -1,7 +1,7 @@
 // Writes a pure graph under known shapes as StableHLO text in generic form: one function @main for each part.
 //
-// Each node is lowered by its row, in program order. Values are %v0, %v1, …; the first are the arguments. The
-// text is plain data: it is checked by the plugin that compiles it, which names the line. Knows no plugin.
+// Each node is lowered by its op's definition, in program order. Values are %v0, %v1, …; the first are the arguments.
+// The text is plain data: it is checked by the plugin that compiles it, which names the line. Knows no plugin.
 #include "engine/pjrt/pjrt.h"
 #include "ops/lower.h"
 

@@ -254,7 +254,7 @@ static mu_status execute(const pjrt_plan *plan, programs *p, int part_number)
     return mu__pjrt_await(plan->client->api, complete, plan->graph->name);
 }
 
-// A collective on the host: its row's own kernel on copies of the values.
+// A collective on the host: the op's own kernel on copies of the values.
 static mu_status reduce_on_host(const pjrt_plan *plan, programs *p, const mu_node *node, const mu_run_args *run)
 {
     static const mu_team alone = {.n_threads = 1};

@@ -77,7 +77,7 @@ static void second_derivatives(void **state)
     assert_number(mu_scalar(second), 3 * exp(.25), 1e-14);  // (2 + 4 x^2) e^(x^2)
 }
 
-// ---- Fused rows differentiated twice, as what they are made of --------------------------------------
+// ---- Fused ops differentiated twice, as what they are made of --------------------------------------
 
 typedef mu_tensor *ternary(mu_tensor *a, mu_tensor *b, mu_tensor *c);
 

@@ -1,7 +1,7 @@
-// What the tests of the neural ops share: random tensors, a row computed by its plain loops or fast kernel,
+// What the tests of the neural ops share: random tensors, an op computed by its plain loops or fast kernel,
 // and gradients against central differences.
 //
-// Rows are run by hand here, so that both kernels of a row are seen whatever mu__apply would pick.
+// Ops are run by hand here, so that both kernels of an op are seen whatever mu__apply would pick.
 #ifndef MU_TESTS_NN_CHECK_H
 #define MU_TESTS_NN_CHECK_H
 
@@ -43,7 +43,7 @@ static inline mu_view view_of(const mu_tensor *t)
 
 static mu_team check_team = {1};
 
-// Runs one row on the team above, by `fast` or plain kernel. False: the fast one declined.
+// Runs one op on the team above, by `fast` or plain kernel. False: the fast one declined.
 static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, mu_tensor **out,
                            bool fast)
 {
@@ -93,7 +93,7 @@ static inline void assert_close(const mu_tensor *a, const mu_tensor *b, double t
     }
 }
 
-// Fast and plain kernel of a row agree in every output.
+// Fast and plain kernel of an op agree in every output.
 static inline void check_fast(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, double tolerance,
                               bool must_be_fast)
 {
@@ -119,7 +119,7 @@ static inline double weighted(const mu_op *op, const void *attrs, int n_in, mu_t
     return sum;
 }
 
-// The row's gradient rule for output `o`, float64, against central differences.
+// The op's gradient rule for output `o`, float64, against central differences.
 static inline void check_gradient(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, unsigned no_grad,
                                   int o)
 {

@@ -1,6 +1,6 @@
 // Convolutions and their gradients write every element of their results, whatever lay in that memory before.
 //
-// Results and scratch are full of NaNs when a row begins (see run_row), so what its fast kernel leaves as it was shows
+// Results and scratch are full of NaNs when an op begins (see run_row), so what its fast kernel leaves as it was shows
 // beside the plain loops' result. Elements that no window reaches, as rows of the image that a stride skips, are the
 // ones that are easily forgotten.
 #include "nn_check.h"
@@ -33,7 +33,7 @@ static mu_shape kernel_shape(const int64_t *sizes, int spatial, const int64_t en
     return shape;
 }
 
-// The forward row and both gradients of one window.
+// The forward op and both gradients of one window.
 static void check_window(const sweep *s, mu_dtype dtype, const mu_conv_attrs *attrs, const int64_t *sizes,
                          const int64_t ends[2])
 {

@@ -5,7 +5,7 @@
 static const mu_pool_attrs two = {.window = {2, {2, 2}}, .strides = {2, {2, 2}}, .padding = "valid"};
 static const mu_conv_attrs valid = {.strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};
 
-// ReLU of x, then the pool, then what dy makes of it going back: by the plain rows.
+// ReLU of x, then the pool, then what dy makes of it going back: by the plain ops.
 static mu_tensor *unfused_grad(mu_tensor *x, mu_tensor *dy, mu_tensor **pooled)
 {
     mu_tensor *relu = random_tensor(x->dtype, x->shape, 0, 0, 1), *out[2];
@@ -151,7 +151,7 @@ static void test_ties_behind_a_convolution(void **state)
     mu_pool_close(pool);
 }
 
-// Beside a bias of 2^24 sums round to few values, and places may differ from those of the plain rows, which compare
+// Beside a bias of 2^24 sums round to few values, and places may differ from those of the plain ops, which compare
 // rounded sums. Values may not, and each place is still one of its window's maxima.
 static void test_ties_after_rounding(void **state)
 {
