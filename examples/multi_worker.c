@@ -29,7 +29,7 @@ static bool parse(int argc, char **argv, options *out)
     return argc % 2 == 1 && out->epochs > 0;
 }
 
-// A thousand points in four clouds: 1000 is no multiple of any batch, so that some parts are uneven, some empty.
+// A thousand points in four clouds: 1000 is not a multiple of any batch, so that some parts are uneven, some empty.
 static mu_dataset *clouds(uint64_t seed)
 {
     enum { ROWS = 1000, COLUMNS = 8, CLOUDS = 4 };

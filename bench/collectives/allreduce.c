@@ -234,7 +234,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < (argc > 1 ? argc - 1 : (int)MU_COUNT(all)); i++) {
         const int ranks = argc > 1 ? atoi(argv[i + 1]) : all[i];
         if (ranks < 2 || ranks > MAX_RANKS) {
-            fprintf(stderr, "bench_allreduce: \"%s\" is no number of ranks; 2 to %d are possible\n", argv[i + 1],
+            fprintf(stderr, "bench_allreduce: \"%s\" is not a number of ranks; 2 to %d are possible\n", argv[i + 1],
                     MAX_RANKS);
             return 64;
         }

@@ -1,4 +1,4 @@
-// Checkpoints: the whole state of a training run in one file, and going on from it after a failure.
+// Checkpoints: the whole state of a training run in one file, and resuming from it after a failure.
 //
 // A checkpoint holds weights, the optimizer's state, running metrics, random states and the place in the data, so
 // that an interrupted run ends with the weights of an undisturbed one. Files are safetensors, named after step
@@ -33,7 +33,7 @@ MU_API mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *args);
 
 // mu_checkpoint_save writes the state to a file, whole or not at all. Collective: under a strategy of several
 // workers all must call it, and the chief writes. Errors: FAILED_PRECONDITION inside replicas; RESOURCE_EXHAUSTED for
-// a full disk (the file of before stays).
+// a full disk (the previous file is kept).
 MU_API mu_status mu_checkpoint_save(mu_checkpoint *checkpoint, const char *path);
 
 // mu_checkpoint_restore reads a file back. A model that has no weights yet is built, with the shape it had. Nothing
@@ -106,7 +106,7 @@ typedef struct mu_preemption_handler_args {
 
 // mu_preemption_handler_new lets a loop of steps be interrupted without losing any: when SIGTERM comes to one of the
 // workers (SIGINT too), or its watcher says so, all agree on a step, save in front of it and leave. First of all it
-// restores the latest checkpoint, with the number of steps that were run. With a grace period training goes on after
+// restores the latest checkpoint, with the number of steps that were run. With a grace period training continues after
 // that first save, and a second one follows shortly before the period is over. Collective: all workers make one.
 // Errors: INVALID_ARGUMENT without a checkpoint or its directory, or where workers do not see the same files;
 // UNIMPLEMENTED for clusters with parameter servers; those of mu_checkpoint_manager_restore.

@@ -41,7 +41,7 @@ typedef struct mu_variable_args {
 
 // mu_variable_new makes a variable under the strategy in force (with none: one plain variable).
 // Errors: FAILED_PRECONDITION in a later trace of a function (only its first may make variables); INVALID_ARGUMENT for
-// an ON_READ variable with aggregation MEAN that is no float, where the strategy keeps a copy on each device.
+// an ON_READ variable with aggregation MEAN that is not a float, where the strategy keeps a copy on each device.
 #define mu_variable_new(...) mu_variable_new_with(MU_ARGS(mu_variable_args, __VA_ARGS__))
 MU_API mu_variable *mu_variable_new_with(const mu_variable_args *args);
 

@@ -20,7 +20,7 @@ typedef struct mu_save_tensors_args {
 } mu_save_tensors_args;
 
 // mu_save_tensors writes a map of tensors to a file.
-// Errors: RESOURCE_EXHAUSTED for a full disk; the file of before is untouched.
+// Errors: RESOURCE_EXHAUSTED for a full disk; the previous file is untouched.
 #define mu_save_tensors(...) \
     mu_save_tensors_with(MU_ARGS(mu_save_tensors_args, __VA_ARGS__))
 MU_API mu_status mu_save_tensors_with(const mu_save_tensors_args *args);

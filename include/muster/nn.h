@@ -225,7 +225,7 @@ MU_API mu_tensor *mu_nn_softmax(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_nn_log_softmax(mu_tensor *x, int axis);
 
 // mu_nn_sparse_softmax_cross_entropy: labels: [...] integers, logits: [..., classes]; the loss of each row.
-// Errors: INVALID_ARGUMENT naming the row whose label is no class.
+// Errors: INVALID_ARGUMENT naming the row whose label is not a class.
 MU_API mu_tensor *mu_nn_sparse_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits);
 // mu_nn_softmax_cross_entropy: labels: [..., classes], distributions that sum to 1.
 MU_API mu_tensor *mu_nn_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits);

@@ -17,7 +17,7 @@ MU_API mu_variable *mu_generator_new(uint64_t seed, const char *name);
 
 // mu_generator_next gives a seed for the stateless functions (int64 [2]) and moves the generator on: every call gives
 // another, each time that a function runs, and each replica gets its own. Errors: INVALID_ARGUMENT for a variable that
-// is no generator.
+// is not a generator.
 MU_API mu_tensor *mu_generator_next(mu_variable *generator);
 
 #ifdef __cplusplus

@@ -292,8 +292,8 @@ int mu__team_count(void);
 int mu__team_index(void);
 void mu__team_barrier(void);
 
-// mu__team_limit keeps the teams that oneDNN asks for on the calling thread (one that is no worker) to so many threads,
-// and returns what mu__team_unlimit puts back.
+// mu__team_limit keeps the teams that oneDNN asks for on the calling thread (one that is not a worker) to so many
+// threads, and returns what mu__team_unlimit puts back.
 int mu__team_limit(int n_threads);
 void mu__team_unlimit(int before);
 
@@ -334,7 +334,7 @@ int mu__columns(const char *text);  // on a terminal, where a character of sever
 void mu__notice(const char *format, ...) MU_PRINTF(1, 2);
 
 // Spans for MUSTER_TRACE=FILE (Chrome/Perfetto JSON). Names are static strings or live as long as the runtime. Those of
-// the category MU_SPAN_BESIDE go on beside the others of their replica.
+// the category MU_SPAN_BESIDE overlap the others of their replica.
 #define MU_SPAN_BESIDE "reduction"
 bool mu__trace_on(void);
 void mu__span(const char *category, const char *name, int replica, int64_t begin_ns, int64_t end_ns);

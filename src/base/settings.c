@@ -277,7 +277,7 @@ static void check_name(const char *name, size_t length)
         nearest = rows[setting].variable;
     }
     if (least > 0)
-        mu__log(MU_LOG_WARNING, "%.*s is no setting and does nothing; the nearest is %s (`muster config` lists all)",
+        mu__log(MU_LOG_WARNING, "%.*s is not a setting and does nothing; the nearest is %s (`muster config` lists all)",
                 (int)compared, name, nearest);
 }
 

@@ -67,7 +67,7 @@ mu_status mu__stopped(void)
     const int number = atomic_load_explicit(&stop_signal, memory_order_relaxed);
     if (number == 0)
         return MU_OK;
-    return mu__error(MU_CANCELLED, "stopped by %s; what was finished before is kept",
+    return mu__error(MU_CANCELLED, "stopped by %s; saved progress is kept",
                      number == SIGINT ? "SIGINT (Ctrl-C)" : "SIGTERM");
 }
 

@@ -10,7 +10,7 @@
 mu_status mu__temporary_create(const char *path, char **name, int *fd);
 
 // mu__temporary_sweep removes the temporary files of `path` whose writers are dead for certain. What cannot be read,
-// locked or removed stays; that is no error.
+// locked or removed stays; that is not an error.
 void mu__temporary_sweep(const char *path);
 
 // mu__temporary_goal returns how many bytes of a file's name are the name of the file that it is a temporary of; 0 if

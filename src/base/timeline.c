@@ -123,7 +123,7 @@ static mu_status write_span(mu_file_writer *file, const struct span *span, bool 
     return mu__file_write(file, line, (size_t)n);
 }
 
-// What goes on beside other spans of its replica, and may begin before another ends: one event at each end.
+// What overlaps other spans of its replica, and may begin before another ends: one event at each end.
 static mu_status write_beside(mu_file_writer *file, const struct span *span, uint64_t id, bool last)
 {
     char begin[32], end[32], duration[32], line[640];

@@ -74,7 +74,7 @@ static mu_cluster *chosen(const char *setting)
         if (strcmp(text, sources[i].name) == 0)
             return sources[i].read();
     mu__error(MU_INVALID_ARGUMENT,
-              "MUSTER_CLUSTER is \"%.60s\"; wanted JSON as in TF_CONFIG, or tf_config, rank, mpi, slurm or none",
+              "MUSTER_CLUSTER is \"%.60s\"; expected JSON as in TF_CONFIG, or tf_config, rank, mpi, slurm or none",
               setting);
     return NULL;
 }

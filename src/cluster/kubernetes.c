@@ -56,7 +56,7 @@ static char *server_of(const kubernetes *k)
         return mu__sprintf(strchr(host, ':') != NULL ? "https://[%s]:%s" : "https://%s:%s", host, port);
     mu__error(MU_FAILED_PRECONDITION,
               "mu_kubernetes_cluster_resolver: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not "
-              "set, so this is no pod; give .location = MU_OFF_CLUSTER and run kubectl proxy, or .api_server");
+              "set, so this is not a pod; give .location = MU_OFF_CLUSTER and run kubectl proxy, or .api_server");
     return NULL;
 }
 
@@ -146,7 +146,7 @@ static mu_status add_pods(const kubernetes *k, const selector *s, const json_t *
     const json_t *items = json_object_get(list, "items");
     const size_t n = json_array_size(items);
     if (!json_is_array(items) || n > MU_MAX_TASKS)
-        return mu__error(MU_DATA_LOSS, "the Kubernetes API's answer for \"%s\" is no list of at most %d pods",
+        return mu__error(MU_DATA_LOSS, "the Kubernetes API's answer for \"%s\" is not a list of at most %d pods",
                          s->labels, MU_MAX_TASKS);
     pod *pods = mu__calloc(n + 1, sizeof *pods);
     mu_status status = pods != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
@@ -220,11 +220,11 @@ static mu_status fill(kubernetes *k, const mu_kubernetes_cluster_resolver_args *
     static const mu_job_labels worker[] = {{"worker", labels}, {NULL, NULL}};
     if (args->location != MU_WITHIN_CLUSTER && args->location != MU_OFF_CLUSTER)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "mu_kubernetes_cluster_resolver: location is %d; wanted MU_WITHIN_CLUSTER or "
+                         "mu_kubernetes_cluster_resolver: location is %d; expected MU_WITHIN_CLUSTER or "
                          "MU_OFF_CLUSTER",
                          (int)args->location);
     if (args->port < 0 || args->port > 65535)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: port is %d; wanted 1 to 65535",
+        return mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: port is %d; expected 1 to 65535",
                          args->port);
     k->port = args->port != 0 ? args->port : 8470;
     k->off_cluster = args->location == MU_OFF_CLUSTER;

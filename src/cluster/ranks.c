@@ -20,7 +20,7 @@ mu_status mu__environment_int(const char *variable, int low, int high, int *out)
     errno = 0;
     const long value = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || value < low || value > high)
-        return mu__error(MU_INVALID_ARGUMENT, "%s is \"%.40s\"; wanted a whole number from %d to %d", variable, text,
+        return mu__error(MU_INVALID_ARGUMENT, "%s is \"%.40s\"; expected a whole number from %d to %d", variable, text,
                          low, high);
     *out = (int)value;
     return MU_OK;

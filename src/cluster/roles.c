@@ -193,7 +193,7 @@ static mu_status check_addresses(named_task *tasks, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (host_length(tasks[i].address) == 0)
             return mu__error(MU_INVALID_ARGUMENT,
-                             "%s %d has the address \"%s\"; wanted host:port, with a port from 1 to 65535 "
+                             "%s %d has the address \"%s\"; expected host:port, with a port from 1 to 65535 "
                              "(IPv6 as [::1]:2222)",
                              tasks[i].job, tasks[i].index, tasks[i].address);
         if (n > 1 && is_all_addresses(tasks[i].address))

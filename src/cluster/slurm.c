@@ -19,7 +19,7 @@ void mu__hosts_free(mu_hosts *hosts)
 static mu_status bad_hostlist(const char *text, const char *at)
 {
     return mu__error(MU_INVALID_ARGUMENT,
-                     "the host list \"%.80s\" cannot be read at \"%.20s\"; wanted hosts and ranges as in "
+                     "the host list \"%.80s\" cannot be read at \"%.20s\"; expected hosts and ranges as in "
                      "n[01-03,7],m5",
                      text, at);
 }
@@ -127,7 +127,7 @@ mu_status mu__tasks_per_node_expand(const char *text, mu_counts *out)
             mu__free(out->items);
             *out = (mu_counts){0};
             return mu__error(MU_INVALID_ARGUMENT,
-                             "the tasks per node \"%.80s\" cannot be read; wanted numbers as in 3(x2),1 for at "
+                             "the tasks per node \"%.80s\" cannot be read; expected numbers as in 3(x2),1 for at "
                              "most %d nodes",
                              text, MU_MAX_TASKS);
         }
@@ -240,7 +240,7 @@ static mu_status read_nodes(const mu_slurm_cluster_resolver_args *args, slurm_st
     }
     out->tasks = (int)tasks;
     qsort(out->nodes, out->hosts.n, sizeof *out->nodes, by_name);
-    // Components of a heterogeneous job may have a host twice: its ports go on.
+    // Components of a heterogeneous job may have a host twice: its ports continue.
     for (size_t i = 1; i < out->hosts.n; i++)
         if (strcmp(out->nodes[i].host, out->nodes[i - 1].host) == 0) {
             out->nodes[i].first = out->nodes[i - 1].first + out->nodes[i - 1].tasks;
@@ -349,7 +349,7 @@ static mu_status check_step(const slurm_step *step, const mu_job_size *jobs, int
     int64_t wanted = 0;
     for (int i = 0; i < n_jobs; i++) {
         if (jobs[i].tasks < 0)
-            return mu__error(MU_INVALID_ARGUMENT, "job %s is to have %d tasks; wanted 0 or more", jobs[i].job,
+            return mu__error(MU_INVALID_ARGUMENT, "job %s is to have %d tasks; expected 0 or more", jobs[i].job,
                              jobs[i].tasks);
         wanted += jobs[i].tasks;
     }

@@ -200,7 +200,7 @@ static bool parse_index(const char *text, int *out)
 static mu_status add_json_task(mu_job *job, int index, const json_t *address, const char *where)
 {
     if (!json_is_string(address))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the address of %s %d is not a text; wanted \"host:port\"", where,
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the address of %s %d is not a text; expected \"host:port\"", where,
                          job->name, index);
     return add_task(job, index, json_string_value(address));
 }
@@ -225,7 +225,7 @@ static mu_status add_json_job(mu_cluster_spec *spec, const char *name, json_t *t
         int index;
         if (!parse_index(key, &index))
             return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: \"%.40s\" is not the index of a task of job \"%s\"; wanted a whole "
+                             "%s: \"%.40s\" is not the index of a task of job \"%s\"; expected a whole "
                              "number from 0",
                              where, key, name);
         MU_TRY(add_json_task(job, index, address, where));

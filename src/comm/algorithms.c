@@ -111,7 +111,7 @@ static mu_status barrier_rendezvous(const mu_problem *problem, mu_steps *out)
 
 // ---- Ring ---------------------------------------------------------------------------------------
 
-// A chunk travels in segments, so that adding one goes on while the next is under way; at most as many as one may
+// A chunk travels in segments, so that adding one runs while the next is under way; at most as many as one may
 // send ahead.
 typedef struct ring {
     int me, n;

@@ -80,7 +80,7 @@ typedef enum mu_area {
 #define MU_WINDOW_BYTES ((size_t)32768)
 #define MU_STAGING_BYTES  ((size_t)1 << 20)
 
-// Steps of one rank run in order. Only SEND goes on behind the next steps: its memory must stay as it is
+// Steps of one rank run in order. Only SEND continues during the next steps: its memory must stay as it is
 // until the receiver has it, which FLUSH waits for; the end of a list flushes too.
 typedef enum mu_step_kind {
     MU_STEP_RENDEZVOUS, // barrier of all ranks at which they compare what they were asked to do; once in each list
@@ -272,7 +272,7 @@ typedef struct mu_transport {
     // has_come says whether `rank` has reached what this rank waits at, or sent what it waits for.
     bool (*has_come)(const mu_channel *channel, int rank);
     // work_queue is where the ranks of one host post what they have started; NULL: they are not on one. n_rendezvous
-    // counts those that a rank has entered; what it wrote before is seen by who reads the count.
+    // counts those that a rank has entered; reading the count acquires the rank's earlier writes.
     mu_work_queue *(*work_queue)(const mu_channel *channel);
     uint32_t (*n_rendezvous)(const mu_channel *channel, int rank);
     // enter and leave say that this rank may be touching the memory of others; is_inside asks about `rank`.

@@ -427,7 +427,8 @@ static bool needs_staging(const member *m)
     return false;
 }
 
-// A list whose ranks address each other's data is left behind its rendezvous where they cannot; the staged one goes on.
+// A list whose ranks address each other's data is left behind its rendezvous where they cannot; the staged one
+// continues.
 static mu_status run_lists(member *m, const mu_collective_call *c, mu_schedule *schedule)
 {
     const mu_steps *steps;

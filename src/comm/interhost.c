@@ -2,7 +2,7 @@
 //
 // Ranks of one host share memory (shm.c), which also has slots for those elsewhere: at a rendezvous the leaders send
 // each other the signatures and windows of their hosts and put what comes into those slots. Sends wait in a queue per
-// span and go on whenever the leader waits for anything. Knows nothing of what is reduced.
+// span and continue whenever the leader waits for anything. Knows nothing of what is reduced.
 #include "comm/shm.h"
 
 #include <poll.h>

@@ -50,7 +50,8 @@ static mu_status check_text(const char *path, const char *text, size_t bytes)
     for (size_t i = 0; i < bytes; i++)
         if (iscntrl((unsigned char)text[i]) && strchr("\t\r\n", text[i] != '\0' ? text[i] : 'x') == NULL)
             return mu__error(MU_INVALID_ARGUMENT,
-                             "%s is no text: byte %zu is %#x; the cluster's key is its first line. Make the file with "
+                             "%s is not a text: byte %zu is %#x; the cluster's key is its first line. Make the file "
+                             "with "
                              "`openssl rand -hex 32 > %s`",
                              path, i, (unsigned)(unsigned char)text[i], path);
     return MU_OK;

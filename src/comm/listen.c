@@ -187,7 +187,7 @@ static mu_status listen_as(const listen_request *wanted, int port, mu_listener *
     }
 }
 
-// Looks the own name up; not to be found is no error where all addresses may be listened on.
+// Looks the own name up; not to be found is not an error where all addresses may be listened on.
 static mu_status find_own(const char *host, int port, mu_endpoints *out)
 {
     mu_lookup *lookup = mu__lookup_start(host, port);
@@ -283,7 +283,8 @@ mu_status mu__listen(const char *address, bool open, const mu_endpoints *own, mu
     if (!loopback && own->n > 0)
         restrict_to(&wanted, own, port);
     if (wanted.all)
-        mu__log(MU_LOG_INFO, "%s is no address that this host has to itself; listening at port %d of all its addresses",
+        mu__log(MU_LOG_INFO, "%s is not an address that this host has to itself; listening at port %d of all its "
+                             "addresses",
                 address, port);
     return listen_as(&wanted, port, out);
 }

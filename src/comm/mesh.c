@@ -533,7 +533,7 @@ static mu_status check_addresses(const mu_mesh_options *options)
 static mu_status check_options(const mu_mesh_options *options)
 {
     if (options->ranks < 1 || options->ranks > MU_MAX_PROCESSES || options->rank < 0 || options->rank >= options->ranks)
-        return mu__error(MU_INVALID_ARGUMENT, "rank %d of %d cannot be; wanted a rank from 0 of at most %d",
+        return mu__error(MU_INVALID_ARGUMENT, "rank %d of %d cannot be; expected a rank from 0 of at most %d",
                          options->rank, options->ranks, MU_MAX_PROCESSES);
     if (options->greeting != NULL && strlen(options->greeting) > MOST_GREETING)
         return mu__error(MU_INVALID_ARGUMENT, "the greeting has %zu bytes; at most %d fit", strlen(options->greeting),

@@ -36,7 +36,7 @@ typedef struct mu_mesh_options {
 // of them; MUSTER_ALLOW_UNAUTHENTICATED lets anyone who reaches the port.
 
 // mu__mesh_key reads the cluster's key from MUSTER_CLUSTER_KEY or MUSTER_CLUSTER_KEY_FILE into `out`, freed with
-// mu__free; NULL there if neither is set. Errors: INVALID_ARGUMENT for both, or a file that is no text; the file's.
+// mu__free; NULL there if neither is set. Errors: INVALID_ARGUMENT for both, or a file that is not a text; the file's.
 mu_status mu__mesh_key(char **out);
 
 // mu__mesh_join joins the job; owned by the caller, NULL on error. Blocks; after 10 s it says on the log who is

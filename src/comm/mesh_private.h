@@ -215,8 +215,8 @@ void mu__refusal_by_proof(mu_mesh *mesh, const mu_incoming *in, mu_status why);
 int mu__refusal_text(const mu_mesh *mesh, char *text, size_t bytes);
 // mu__refusal_unproven is why a caller, or whoever listens at the address of a missing task, did not prove the key.
 mu_status mu__refusal_unproven(const mu_mesh *mesh);
-// mu__refusal_of_twin: a second process says that it is a task that is here; fills `why`. The job fails when that goes
-// on.
+// mu__refusal_of_twin: a second process says that it is a task that is here; fills `why`. The job fails when that
+// continues.
 void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int64_t now);
 
 // ---- Life (heartbeat.c), exchange (exchange.c), streams (stream.c) ------------------------------

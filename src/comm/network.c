@@ -134,7 +134,7 @@ static const mu_network_module *open_module(const char *name)
                   "share/muster/muster_mpi.c for your MPI and set MUSTER_MODULES to its folder",
                   name, dlerror());
     else if (module == NULL || module->version != MU_NETWORK_VERSION)
-        mu__error(MU_FAILED_PRECONDITION, "'%s' is no network module of version %d", path, MU_NETWORK_VERSION);
+        mu__error(MU_FAILED_PRECONDITION, "'%s' is not a network module of version %d", path, MU_NETWORK_VERSION);
     else
         return module;
     return NULL;
@@ -445,7 +445,7 @@ const mu_stream_ops mu__stream_ops_network = {
 mu_stream *mu__network_stream(mu_network *network, int rank, int tag)
 {
     if (tag < 0 || tag > MAX_TAG) {
-        mu__error(MU_INVALID_ARGUMENT, "a stream has the tag %d; wanted 0 to %d", tag, MAX_TAG);
+        mu__error(MU_INVALID_ARGUMENT, "a stream has the tag %d; expected 0 to %d", tag, MAX_TAG);
         return NULL;
     }
     network_stream *s = mu__calloc(1, sizeof *s);

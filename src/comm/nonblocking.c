@@ -1,4 +1,4 @@
-// Operations that go on while their rank computes: started, waited for, or abandoned.
+// Operations that run while their rank computes: started, waited for, or abandoned.
 //
 // On one host they are posted in a work queue (work_queue.c). Between hosts a thread of the rank's own runs them, one
 // after the other in the order in which they were started, which is the same on all ranks; it sleeps where others wait,

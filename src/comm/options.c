@@ -26,7 +26,7 @@ mu_status mu_communication_options_check(const mu_communication_options *options
     if ((unsigned)options->implementation <= MU_COMM_UCX)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "communication options: %d is no communication; choose MU_COMM_AUTO, RING, NCCL, MPI or UCX",
+                     "communication options: %d is not a communication; choose MU_COMM_AUTO, RING, NCCL, MPI or UCX",
                      (int)options->implementation);
 }
 

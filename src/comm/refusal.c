@@ -73,7 +73,7 @@ void mu__refusal_by_proof(mu_mesh *mesh, const mu_incoming *in, mu_status why)
     from->why = why;
     from->reason = mu__link_reason(link);
     if (from->n++ == 0)
-        mu__log(MU_LOG_WARNING, "%s turns a connection from %s away: %s; it goes on waiting",
+        mu__log(MU_LOG_WARNING, "%s turns a connection from %s away: %s; it continues waiting",
                 mesh->peers[mesh->rank].name, address, from->reason);
 }
 

@@ -3,7 +3,7 @@
 // Every process listens at all its addresses, at the port that it has, and tells them all. Then each pair of processes
 // on different hosts meets, as in a tournament: the higher rank opens a stream to each address of the lower one, sends
 // some bytes by each, and keeps the best for the streams that groups will open. An address that does not answer, or
-// leads to somebody else, is no error. Knows nothing of what the streams will carry.
+// leads to somebody else, is not an error. Knows nothing of what the streams will carry.
 #include "comm/mesh_private.h"
 
 #include <netinet/in.h>

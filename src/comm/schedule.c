@@ -305,7 +305,7 @@ static mu_status sim_step(simulation *sim, int rank, bool *done)
     return MU_OK;
 }
 
-// Lets one rank go on for some steps; says whether it got anywhere.
+// Lets one rank continue for some steps; says whether it got anywhere.
 static mu_status sim_advance(simulation *sim, int rank, bool *moved)
 {
     sim_rank *r = &sim->rank[rank];
@@ -327,7 +327,7 @@ static mu_status sim_stuck(const simulation *sim)
         if (r->at < r->list->n) {
             const mu_step *step = &r->list->items[r->at];
             return mu__error(MU_INTERNAL,
-                             "In the simulation no rank can go on: rank %d waits in step %zu, %s with rank %d.", i,
+                             "In the simulation no rank can continue: rank %d waits in step %zu, %s with rank %d.", i,
                              r->at, mu__step_name(step->kind), step->peer);
         }
     }

@@ -190,7 +190,7 @@ mu_segment *mu__segment_find(const char *address, size_t bytes, int n)
     char path[64];
     struct stat about;
     if (sscanf(address, "%ld/%d/%llu", &process, &number, &node) != 3) {
-        mu__error(MU_DATA_LOSS, "\"%.40s\" is no address of shared memory.", address);
+        mu__error(MU_DATA_LOSS, "\"%.40s\" is not an address of shared memory.", address);
         return NULL;
     }
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", process, number);

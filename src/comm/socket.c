@@ -20,7 +20,7 @@
 static mu_status wrong_address(const char *address)
 {
     return mu__error(MU_INVALID_ARGUMENT,
-                     "\"%.300s\" is no address; wanted \"host:port\" or \"[ipv6]:port\" with a port "
+                     "\"%.300s\" is not an address; expected \"host:port\" or \"[ipv6]:port\" with a port "
                      "from 1 to 65535",
                      address);
 }
@@ -160,7 +160,7 @@ mu_status mu__interface_endpoints(const char *interface, mu_endpoints *out)
     freeifaddrs(list);
     return out->n > 0 ? MU_OK
                       : mu__error(MU_NOT_FOUND,
-                                  "MUSTER_INTERFACE is \"%.60s\", which is no network interface with an address; "
+                                  "MUSTER_INTERFACE is \"%.60s\", which is not a network interface with an address; "
                                   "there are %s",
                                   interface, names);
 }
@@ -175,7 +175,7 @@ static int failed_with(int fd, int error)
     return -1;
 }
 
-// The socket's own end is one of `own`. The loopback is no part of the network that these lead to.
+// The socket's own end is one of `own`. The loopback is not part of the network that these lead to.
 static int bind_source(int fd, const mu_endpoint *endpoint, const mu_endpoints *own)
 {
     for (int i = 0; own->n > 0 && !mu__endpoint_is_loopback(endpoint) && i < own->n; i++)

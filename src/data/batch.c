@@ -164,7 +164,7 @@ static mu_dataset *batch_dataset(bool pad, const mu_dataset_batch_args *args, co
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK)
         return NULL;
     if (a.batch_size < 1) {
-        mu__error(MU_INVALID_ARGUMENT, "the batch size is %lld; wanted at least 1", (long long)a.batch_size);
+        mu__error(MU_INVALID_ARGUMENT, "the batch size is %lld; expected at least 1", (long long)a.batch_size);
         return NULL;
     }
     const batch_args stage = {.batch_size = a.batch_size, .drop_remainder = a.drop_remainder, .pad = pad};

@@ -136,7 +136,7 @@ static mu_status write_element(cache_file_state *state, const mu_value *value)
     return status;
 }
 
-// After any failure the file would lack an element, so it is given up; elements go on without it.
+// After any failure the file would lack an element, so it is given up; elements continue without it.
 static mu_status pass_on(mu_stage *stage, mu_item *item, bool *end)
 {
     cache_file_state *state = stage->state;
@@ -167,7 +167,7 @@ static mu_status write_next(mu_stage *stage, mu_item *item, bool *end)
 
 static mu_status damaged(const mu_stage *stage)
 {
-    return mu__error(MU_DATA_LOSS, "%s is no cache of a dataset, or not whole; remove it, and it will be made again",
+    return mu__error(MU_DATA_LOSS, "%s is not a cache of a dataset, or not whole; remove it, and it will be made again",
                      path_of(stage));
 }
 

@@ -133,7 +133,8 @@ static mu_status read_field(csv_state *state, int column, char delimiter, field_
 
 static mu_status field_error(const csv_state *state, int column, mu_dtype dtype)
 {
-    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: \"%.40s\" is no %s", mu__file_stream_path(state->stream),
+    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: \"%.40s\" is not a valid %s",
+                     mu__file_stream_path(state->stream),
                      (long long)state->line, column + 1, state->field, mu_dtype_name(dtype));
 }
 
@@ -215,7 +216,7 @@ static mu_status read_line(mu_stage *stage, void *const *out, bool vector, bool 
         MU_TRY(store_number(state, column, dtype, out[vector ? 0 : column], vector ? column : 0));
         bool last = column + 1 == args->dtypes.n;
         if (last != (ended != FIELD_MORE))
-            return mu__error(MU_DATA_LOSS, "%s, line %lld has %s %d columns; wanted %d",
+            return mu__error(MU_DATA_LOSS, "%s, line %lld has %s %d columns; expected %d",
                              mu__file_stream_path(state->stream), (long long)state->line, last ? "more than" : "only",
                              column + 1, args->dtypes.n);
     }
@@ -288,14 +289,15 @@ static mu_status check_args(const mu_dataset_csv_args *a)
         return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv got %s; give a path or a dataset of paths",
                          a->path != NULL ? "a path and .paths" : "neither a path nor .paths");
     if (a->columns < 1 || a->columns > UINT16_MAX)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv with columns = %d; wanted 1 to %d", a->columns,
+        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv with columns = %d; expected 1 to %d", a->columns,
                          UINT16_MAX);
     if (a->skip_lines < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv with skip_lines = %d; wanted at least 0", a->skip_lines);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv with skip_lines = %d; expected at least 0",
+                         a->skip_lines);
     for (int i = 0; a->dtypes != NULL && i < a->columns; i++)
         if (!mu__dtype_ok(a->dtypes[i]) || a->dtypes[i] == MU_BOOL)
             return mu__error(MU_INVALID_ARGUMENT,
-                             "mu_dataset_csv: the type of column %d is %d; wanted a type of numbers", i + 1,
+                             "mu_dataset_csv: the type of column %d is %d; expected a type of numbers", i + 1,
                              a->dtypes[i]);
     return MU_OK;
 }

@@ -83,7 +83,7 @@ static mu_status check_inputs(const mu_stage_ops *ops, int n_inputs, mu_dataset 
             return mu__error(MU_INVALID_ARGUMENT, "the dataset to %s is NULL; give a dataset", ops->name);
         if (!mu__is(inputs[i], &mu__dataset_type))
             return mu__error(MU_INVALID_ARGUMENT,
-                             "what %s got is no dataset; give one that a mu_dataset_ function returned", ops->name);
+                             "what %s got is not a dataset; give one that a mu_dataset_ function returned", ops->name);
     }
     return MU_OK;
 }

@@ -19,7 +19,7 @@ static mu_status path_of(const mu_value *element, char path[MOST_PATH_BYTES])
     const mu_tensor *tensor = leaves.n == 1 ? mu__leaf(&leaves, 0) : NULL;
     mu__leaves_free(&leaves);
     if (tensor == NULL || tensor->dtype != MU_U8 || tensor->shape.rank != 1 || tensor->buffer == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "an element is no file name; give a dataset made by mu_dataset_paths");
+        return mu__error(MU_INVALID_ARGUMENT, "an element is not a file name; give a dataset made by mu_dataset_paths");
     size_t bytes = (size_t)tensor->shape.dims[0];
     if (bytes == 0 || bytes >= MOST_PATH_BYTES || memchr(mu__data(tensor), 0, bytes) != NULL)
         return mu__error(MU_INVALID_ARGUMENT, "a file name of %zu bytes: wanted 1 to %d, none of them 0", bytes,

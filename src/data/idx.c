@@ -83,7 +83,8 @@ static mu_status read_header(mu_idx *idx)
     idx->spec.dtype = dtype_of_code(magic[2]);
     if (magic[0] != 0 || magic[1] != 0 || idx->spec.dtype == MU_DTYPE_DEFAULT || magic[3] < 1 || magic[3] > MU_MAX_RANK)
         return mu__error(MU_DATA_LOSS,
-                         "%s is no IDX file: it begins with %02x %02x %02x %02x; wanted 00 00, a type (08, 09, 0b to "
+                         "%s is not an IDX file: it begins with %02x %02x %02x %02x; expected 00 00, a type (08, 09, "
+                         "0b to "
                          "0e) and a rank (01 to %02x)",
                          path, magic[0], magic[1], magic[2], magic[3], MU_MAX_RANK);
     idx->spec.shape.rank = magic[3];
@@ -289,10 +290,10 @@ static mu_status check_fashion(const idx_set *set, const char *split)
     const mu_spec *images = mu__idx_spec(set->files[0]), *labels = mu__idx_spec(set->files[1]);
     char text[MU_SHAPE_TEXT];
     if (images->dtype != MU_U8 || images->shape.rank != 3 || images->shape.dims[1] != 28 || images->shape.dims[2] != 28)
-        return mu__error(MU_DATA_LOSS, "the images of Fashion-MNIST %s are %s %s; wanted uint8 [n, 28, 28]", split,
+        return mu__error(MU_DATA_LOSS, "the images of Fashion-MNIST %s are %s %s; expected uint8 [n, 28, 28]", split,
                          mu_dtype_name(images->dtype), mu__shape_text(&images->shape, text));
     if (labels->dtype != MU_U8 || labels->shape.rank != 1)
-        return mu__error(MU_DATA_LOSS, "the labels of Fashion-MNIST %s are %s %s; wanted uint8 [n]", split,
+        return mu__error(MU_DATA_LOSS, "the labels of Fashion-MNIST %s are %s %s; expected uint8 [n]", split,
                          mu_dtype_name(labels->dtype), mu__shape_text(&labels->shape, text));
     if (images->shape.dims[0] != labels->shape.dims[0])
         return mu__error(MU_DATA_LOSS,
@@ -307,7 +308,7 @@ mu_dataset *mu_dataset_fashion_mnist(const char *split)
         return NULL;
     bool train = split != NULL && strcmp(split, "train") == 0;
     if (!train && (split == NULL || strcmp(split, "test") != 0)) {
-        mu__error(MU_INVALID_ARGUMENT, "Fashion-MNIST has no part \"%s\"; wanted \"train\" or \"test\"",
+        mu__error(MU_INVALID_ARGUMENT, "Fashion-MNIST has no part \"%s\"; expected \"train\" or \"test\"",
                   split != NULL ? split : "(NULL)");
         return NULL;
     }

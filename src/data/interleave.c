@@ -156,7 +156,8 @@ mu_dataset *mu_dataset_interleave_with(const mu_dataset_interleave_args *args)
     int64_t cycle = a.cycle_length != 0 ? a.cycle_length : 4, block = a.block_length != 0 ? a.block_length : 1;
     if (cycle < 1 || cycle > UINT16_MAX || block < 1) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_dataset_interleave with cycle_length %lld and block_length %lld; wanted 1 to %d, and at least 1",
+                  "mu_dataset_interleave with cycle_length %lld and block_length %lld; expected 1 to %d, and at least "
+                  "1",
                   (long long)cycle, (long long)block, UINT16_MAX);
         return NULL;
     }

@@ -268,7 +268,7 @@ static mu_status iterator_restore(mu_iterator *head, const char *text)
         !json_is_array(shuffles)) {
         status =
             mu__error(MU_DATA_LOSS,
-                      "the saved position of an iterator is \"%.60s\"; wanted what mu_iterator_state returned", text);
+                      "the saved position of an iterator is \"%.60s\"; expected what mu_iterator_state returned", text);
         goto out;
     }
     MU_GO(orders_restore(iterator, shuffles));

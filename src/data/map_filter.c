@@ -189,7 +189,7 @@ mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args)
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_map") != MU_OK)
         return NULL;
     if (a.parallel_calls < 0 || a.parallel_calls > MU_MAX_PARALLEL_CALLS) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_map with parallel_calls = %d; wanted 0 to %d", a.parallel_calls,
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_map with parallel_calls = %d; expected 0 to %d", a.parallel_calls,
                   MU_MAX_PARALLEL_CALLS);
         return NULL;
     }

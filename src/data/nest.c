@@ -46,7 +46,8 @@ mu_status mu__leaves_of(const mu_value *value, mu_leaves *out)
     for (int i = 0; i < out->n; i++)
         if (!mu__is(out->items[i], &mu__tensor_type)) {
             mu__leaves_free(out);
-            return mu__error(MU_INVALID_ARGUMENT, "component %d of an element is no tensor; datasets hold nothing else",
+            return mu__error(MU_INVALID_ARGUMENT, "component %d of an element is not a tensor; datasets hold nothing "
+                                                  "else",
                              i);
         }
     return MU_OK;

@@ -124,7 +124,7 @@ mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args)
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_shuffle") != MU_OK)
         return NULL;
     if (a.buffer_size < 1 || a.buffer_size > UINT32_MAX) {
-        mu__error(MU_INVALID_ARGUMENT, "the buffer of a shuffle is %lld elements; wanted 1 to %lld",
+        mu__error(MU_INVALID_ARGUMENT, "the buffer of a shuffle is %lld elements; expected 1 to %lld",
                   (long long)a.buffer_size, (long long)UINT32_MAX);
         return NULL;
     }
@@ -535,7 +535,7 @@ mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args)
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_options") != MU_OK)
         return NULL;
     if (a.auto_shard_policy < MU_AUTO_SHARD_OFF || a.auto_shard_policy > MU_AUTO_SHARD_HINT) {
-        mu__error(MU_INVALID_ARGUMENT, "the auto-shard policy is %d; wanted -1 (OFF) to 3 (HINT)",
+        mu__error(MU_INVALID_ARGUMENT, "the auto-shard policy is %d; expected -1 (OFF) to 3 (HINT)",
                   (int)a.auto_shard_policy);
         return NULL;
     }

@@ -102,7 +102,7 @@ const mu_stage_ops mu__stage_parallel_map = {
 mu_dataset *mu_dataset_prefetch(mu_dataset *dataset, int64_t count)
 {
     if (!mu__pending() && (count < 0 || count > MU_MAX_PREFETCH)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_prefetch of %lld elements; wanted 0 (two) to %d", (long long)count,
+        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_prefetch of %lld elements; expected 0 (two) to %d", (long long)count,
                   MU_MAX_PREFETCH);
         return NULL;
     }

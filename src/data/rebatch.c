@@ -237,7 +237,7 @@ mu_dataset *mu_dataset_rebatch(mu_dataset *dataset, int n_sizes, const int64_t *
         sum = sizes[i] < 0 || sizes[i] > INT64_MAX - sum ? -1 : sum + sizes[i];
     if (n_sizes < 1 || sum < 1) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_dataset_rebatch got %d sizes; wanted at least one, none negative, and not all 0", n_sizes);
+                  "mu_dataset_rebatch got %d sizes; expected at least one, none negative, and not all 0", n_sizes);
         return NULL;
     }
     const rebatch_args args = {{n_sizes, mu__alloc((size_t)n_sizes * sizeof *sizes)}, drop_remainder};
@@ -294,7 +294,7 @@ static const mu_stage_ops split_stage = {
 mu_dataset *mu__dataset_split(mu_dataset *dataset, int64_t pieces)
 {
     if (!mu__pending() && pieces < 1) {
-        mu__error(MU_INVALID_ARGUMENT, "a batch cannot be split into %lld pieces; wanted at least 1",
+        mu__error(MU_INVALID_ARGUMENT, "a batch cannot be split into %lld pieces; expected at least 1",
                   (long long)pieces);
         return NULL;
     }

@@ -207,7 +207,7 @@ static int64_t count_rows(mu_object *const *leaves, int n, bool slices)
     for (int i = 0; i < n; i++) {
         if (!mu__is(leaves[i], &mu__tensor_type) || ((mu_tensor *)leaves[i])->buffer == NULL) {
             mu__error(MU_INVALID_ARGUMENT,
-                      "component %d of the value is no tensor with elements; datasets are made of those", i);
+                      "component %d of the value is not a tensor with elements; datasets are made of those", i);
             return -1;
         }
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];

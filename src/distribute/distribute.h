@@ -184,8 +184,8 @@ mu_value *mu__regroup_as(mu_value_kind kind, bool always, int n, mu_value *const
 // mu__select_mirrored is mu__select for values that must not differ. Errors: INVALID_ARGUMENT if a leaf may.
 mu_value *mu__select_mirrored(const mu_value *value, int i);
 bool mu__is_distributed(const mu_value *value);
-// mu__map_parts rebuilds a nest with other parts, of the pool: its leaves where `deep`, otherwise whatever is no list
-// and no map. NULL where fn gives NULL.
+// mu__map_parts rebuilds a nest with other parts, of the pool: its leaves where `deep`, otherwise whatever is neither a
+// list nor a map. NULL where fn gives NULL.
 typedef mu_value *mu_part_fn(const mu_value *part, const void *arg);
 mu_value *mu__map_parts(const mu_value *value, bool deep, mu_part_fn *fn, const void *arg);
 // mu__need_value fails with INVALID_ARGUMENT for a pointer that is not NULL and no mu_value.

@@ -157,7 +157,7 @@ static int copies_wanted(const mu_value *like, const char *const *devices, const
         if (!mu__device_by_name(mu__runtime(), devices[n]))
             return -1;
     if (n == 0 || n > MU_MAX_REPLICAS)
-        mu__error(MU_INVALID_ARGUMENT, "%s: %d devices are named; wanted are 1 to %d", function, n, MU_MAX_REPLICAS);
+        mu__error(MU_INVALID_ARGUMENT, "%s: %d devices are named; expected 1 to %d", function, n, MU_MAX_REPLICAS);
     return n > 0 && n <= MU_MAX_REPLICAS ? n : -1;
 }
 

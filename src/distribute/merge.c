@@ -130,7 +130,7 @@ static mu_value *group_argument(const mu_value *part, const void *arg)
     mu_value *own = (mu_value *)part, *parts[3];
     if (!is_own(part))
         return own;
-    for (int i = 0; i < part->n; i++)  // slices: values, indices; the shape of the whole is no replica's own
+    for (int i = 0; i < part->n; i++)  // slices: values, indices; the shape of the whole is not a replica's own
         if (!(parts[i] = i < 2 ? as_node(part->items[i]) : part->items[i]))
             return NULL;
     own = part->n ? mu__give(mu__value_container(part->kind, part->n, parts, NULL)) : as_node(own);

@@ -45,14 +45,14 @@ static void say_rows(mu_strategy *strategy, const mu_dataset *dataset, const mu_
     char text[MU_TOLD_BYTES];
     int64_t rows, batch, begin, end, rest_begin, rest_end;
     if (!mu__dataset_rows(dataset, &rows, &batch)) {
-        snprintf(text, sizeof text, "worker %d reads its rows of every batch, a part of %d that are disjoint",
+        snprintf(text, sizeof text, "worker %d reads its rows of every batch, one of %d disjoint parts",
                  strategy->worker, strategy->n_workers);
         tell_once(strategy, text);
         return;
     }
     mu__division_rows(by, batch, &begin, &end);
     mu__division_rows(by, rows % batch, &rest_begin, &rest_end);
-    snprintf(text, sizeof text, "worker %d reads %lld of %lld samples, disjoint", strategy->worker,
+    snprintf(text, sizeof text, "worker %d reads %lld of %lld samples that no other worker reads", strategy->worker,
              (long long)(rows / batch * (end - begin) + rest_end - rest_begin), (long long)rows);
     tell_once(strategy, text);
 }
@@ -81,7 +81,7 @@ static mu_shard_plan by_rows(mu_strategy *strategy, mu_dataset *dataset)
 static mu_shard_plan by_pieces(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
 {
     mu_dataset *pieces = pieces_of(strategy, dataset, true);
-    say(strategy, "every so many'th piece of the batches, disjoint");
+    say(strategy, "every so many'th piece of the batches that no other worker reads");
     if (pieces && by->n > 1)
         pieces = mu__dataset_divide_elements(pieces, by);
     return (mu_shard_plan){.dataset = pieces, .pieces = true, .same_order = true};
@@ -99,10 +99,10 @@ static mu_shard_plan of_files(mu_strategy *strategy, mu_dataset *dataset, const 
 {
     mu_dataset *own = mu__dataset_divide_files(dataset, by);
     const int64_t files = by->all_shares ? -1 : files_of(dataset);
-    char text[MU_TOLD_BYTES] = "its own files, disjoint";
+    char text[MU_TOLD_BYTES] = "its own files that no other worker reads";
     const char *few = files < by->n ? "; fewer than workers: policy AUTO or DATA gives all of them samples" : "";
     if (files >= 0)
-        snprintf(text, sizeof text, "%lld of %lld files, disjoint%s",
+        snprintf(text, sizeof text, "%lld of %lld files that no other worker reads%s",
                  (long long)(files / by->n + (by->index < files % by->n)), (long long)files, few);
     say(strategy, text);
     return (mu_shard_plan){.dataset = own ? pieces_of(strategy, own, false) : NULL, .pieces = true};

@@ -276,8 +276,8 @@ static void list_devices(device_table *table, char *text, size_t bytes)
     pthread_mutex_unlock(&table->lock);
 }
 
-// The name is no device's. Of a plugin that is there but cannot be used the reason follows; that none of this name is
-// installed says nothing that the list of devices does not.
+// The name is not a device's. Of a plugin that is there but cannot be used the reason follows; that none of this name
+// is installed says nothing that the list of devices does not.
 static void refuse_name(device_table *table, const char *name, const char *plugin)
 {
     char known[300];

@@ -1,6 +1,6 @@
 // Plans of traced functions: compiled once per device and set of input shapes, kept in a bounded cache.
 //
-// Replicas look for their plans at the same time; compiling goes on outside the lock, on each device's own
+// Replicas look for their plans at the same time; compiling runs outside the lock, on each device's own
 // thread, because primitives belong to the thread that makes them.
 #include "engine/engine.h"
 
@@ -125,7 +125,7 @@ mu_status mu__check_inputs(const mu_graph *graph, const mu_spec *inputs, int n_i
         const mu_spec *wanted = &graph->inputs.items[i]->out[0], *given = &inputs[i];
         if (given->dtype != wanted->dtype || !mu__shape_known(&given->shape) ||
             !mu__shape_compatible(&given->shape, &wanted->shape))
-            return mu__error(MU_INVALID_ARGUMENT, "input %d of '%s' is %s%s; wanted %s%s", i, graph->name,
+            return mu__error(MU_INVALID_ARGUMENT, "input %d of '%s' is %s%s; expected %s%s", i, graph->name,
                              mu_dtype_name(given->dtype), mu__shape_text(&given->shape, seen),
                              mu_dtype_name(wanted->dtype), mu__shape_text(&wanted->shape, text));
     }

@@ -56,7 +56,7 @@ mu_status mu__graph_check(const mu_graph *graph)
     }
     for (size_t i = 0; i < graph->inputs.n; i++)
         if (!in_place(graph, graph->inputs.items[i]))
-            return mu__error(MU_INTERNAL, "'%s': input %zu is no node of it", graph->name, i);
+            return mu__error(MU_INTERNAL, "'%s': input %zu is not a node of it", graph->name, i);
     for (size_t i = 0; i < graph->outputs.n; i++)
         MU_TRY(check_edge(graph, graph->outputs.items[i], (int)graph->nodes.n, "the result: output of"));
     return MU_OK;

@@ -115,7 +115,7 @@ static mu_status merge_branches(const mu_infer *infer, const mu_spec *then, cons
     return MU_OK;
 }
 
-// Shapes of a branch's outputs. A branch that cannot take shapes which are known only when the function runs is no
+// Shapes of a branch's outputs. A branch that cannot take shapes which are known only when the function runs is not an
 // error as long as the other one is taken: its outputs are then what its trace knew, and *refused says so.
 static mu_status branch_outputs(const mu_infer *infer, const mu_graph *body, mu_spec **out, bool *refused)
 {

@@ -204,7 +204,7 @@ static mu_value *checked_iteration(const loop *l, mu_value *vars)
     return NULL;
 }
 
-// Each iteration has a pool of its own; only the values go on.
+// Each iteration has a pool of its own; only the values continue.
 static mu_value *run_iterations(const loop *l, int64_t limit)
 {
     mu_value *vars = mu_retain(l->vars);

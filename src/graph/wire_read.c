@@ -302,7 +302,7 @@ static mu_status read_inputs(reader *r)
     for (size_t i = 0; i < n && status == MU_OK; i++) {
         const uint32_t at = r->wire->inputs[i];
         if (at >= graph->nodes.n || graph->nodes.items[at]->op != &mu_op_input || seen[at])
-            MU_GO(mu__error(MU_DATA_LOSS, "input %zu is node %u, which is no input or was listed before", i, at));
+            MU_GO(mu__error(MU_DATA_LOSS, "input %zu is node %u, which is not an input or was listed before", i, at));
         seen[at] = true;
         status = MU_PUSH(&graph->inputs, graph->nodes.items[at]);
     }

@@ -82,7 +82,7 @@ static mu_status read_header(mu_tensor_file *file, uint64_t file_bytes, char **t
     const uint64_t claimed = mu__cursor_u64_little(&cursor);
     if (claimed > MU_SAFETENSORS_HEADER_LIMIT || claimed > file_bytes - sizeof prefix || claimed < 2)
         return mu__error(MU_DATA_LOSS,
-                         "%s claims a header of %" PRIu64 " bytes; wanted 2 to %" PRIu64 " (the file has %" PRIu64
+                         "%s claims a header of %" PRIu64 " bytes; expected 2 to %" PRIu64 " (the file has %" PRIu64
                          " bytes); it is damaged or no safetensors file",
                          file->path, claimed, MU_MIN((uint64_t)MU_SAFETENSORS_HEADER_LIMIT, file_bytes - sizeof prefix),
                          file_bytes);
@@ -228,7 +228,7 @@ static mu_status check_cover(const mu_tensor_file *file)
     for (size_t i = 0; i < n && status == MU_OK; i++) {
         if (sorted[i]->begin != at)
             status = mu__error(MU_DATA_LOSS,
-                               "tensor '%.200s' in %s starts at byte %" PRIu64 " of the data; wanted %" PRIu64
+                               "tensor '%.200s' in %s starts at byte %" PRIu64 " of the data; expected %" PRIu64
                                ", where the tensor before it ends",
                                sorted[i]->name, file->path, sorted[i]->begin, at);
         at = sorted[i]->end;
@@ -247,7 +247,7 @@ static mu_status parse_header(mu_tensor_file *file, const char *text, size_t len
     const char *name;
     if (!header)
         return mu__error(json_error_code(&error) == json_error_out_of_memory ? MU_RESOURCE_EXHAUSTED : MU_DATA_LOSS,
-                         "the header of %s is no valid JSON: %s at byte %d", file->path, error.text,
+                         "the header of %s is not valid JSON: %s at byte %d", file->path, error.text,
                          error.position + 8);
     mu_status status = json_is_object(header) ? MU_OK
         : mu__error(MU_DATA_LOSS, "the header of %s is JSON, but no object of tensors", file->path);

@@ -30,7 +30,7 @@
 
 // ---- Functions of all numbers -----------------------------------------------------------------------
 
-// x times a share of it that vanishes on the far left, where -infinity times nothing is no number.
+// x times a share of it that vanishes on the far left, where -infinity times nothing is not a number.
 MU_INLINE double gated(double x, double share)
 {
     return x < -1000 ? x * 0.0 : x * share;

@@ -83,7 +83,7 @@ MU_INLINE double sigmoid_f64(double x)
     return (x < 0 ? e : 1) / (1 + e);
 }
 
-// x times a share of it that vanishes on the far left, where -infinity times nothing is no number.
+// x times a share of it that vanishes on the far left, where -infinity times nothing is not a number.
 MU_INLINE double gated_f64(double x, double result)
 {
     return x < -1000 ? x * 0.0 : result;

@@ -157,7 +157,8 @@ MU_INLINE mu_vd tanh_f64x8(mu_vd x)
     return scale + scale * (over / under);
 }
 
-// On the far left x times nothing, where -infinity times 0 is no number; e^x alone may be denormal, so x comes first.
+// On the far left x times nothing, where -infinity times 0 is not a number; e^x alone may be denormal, so x comes
+// first.
 MU_INLINE mu_vd silu_f64x8(mu_vd x)
 {
     const exp_f64x8_parts parts = exp_f64x8_below(-d_abs(x));

@@ -32,8 +32,8 @@ MU_INLINE mu_vf cosh_float16(mu_vf x)
 }
 
 // x times the normal distribution's share below x, whose logarithm on the left is a polynomial: of bfloat16 as far as
-// the result is no zero, of the other as far as it is none there. Further on the polynomial falls to -infinity, and the
-// share is 0, so that -infinity times it is no number.
+// the result is not a zero, of the other as far as it is none there. Further on the polynomial falls to -infinity, and
+// the share is 0, so that -infinity times it is no number.
 MU_INLINE mu_vf gelu_float16(mu_vf x, bool bfloat)
 {
     const mu_vf a = v_abs(x);

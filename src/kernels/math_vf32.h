@@ -160,7 +160,7 @@ MU_INLINE mu_vf tanh_vf32(mu_vf x)
     return v_with_sign(e / (e + 2), x);
 }
 
-// x times a share of it that vanishes on the far left, where -infinity times nothing is no number.
+// x times a share of it that vanishes on the far left, where -infinity times nothing is not a number.
 MU_INLINE mu_vf gated_vf32(mu_vf x, mu_vf result)
 {
     return v_select(v_greater(v_splat(-110), x), x * 0.0f, result);

@@ -49,7 +49,7 @@ static mu_status read_number(const mu_tensor_file *file, const char *key, int64_
         return MU_OK;
     return mu__error(
         MU_DATA_LOSS,
-        "the backup '%s' has \"%.40s\" for %s; wanted a number from 0 to %lld. Delete the file to begin anew",
+        "the backup '%s' has \"%.40s\" for %s; expected a number from 0 to %lld. Delete the file to begin anew",
         file->path, text ? text : "nothing", key, (long long)most);
 }
 
@@ -66,7 +66,7 @@ static mu_status take_up(mu_model *model, mu_tensor_file *file)
     at->step = step;
     mu__free(at->restored);
     at->restored = data ? mu__strdup(data) : NULL;
-    mu__log(MU_LOG_INFO, "mu_backup_and_restore: going on from '%s' with epoch %lld after %lld of its steps",
+    mu__log(MU_LOG_INFO, "mu_backup_and_restore: resuming from '%s' with epoch %lld after %lld of its steps",
             file->path, (long long)epoch + 1, (long long)step);
     return data && !at->restored ? MU_RESOURCE_EXHAUSTED : MU_OK;
 }
@@ -124,7 +124,7 @@ mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args *given)
         return NULL;
     if (!args.backup_dir || !*args.backup_dir || args.save_freq < 0) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_backup_and_restore: backup_dir '%s', save_freq %lld; wanted a folder and 0 or more steps",
+                  "mu_backup_and_restore: backup_dir '%s', save_freq %lld; expected a folder and 0 or more steps",
                   args.backup_dir ? args.backup_dir : "", (long long)args.save_freq);
         return NULL;
     }

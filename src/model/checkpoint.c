@@ -1,7 +1,7 @@
 // The state of a run as named tensors in one safetensors file, and back.
 //
 // Variables are saved under their own names, with the values they have outside of replicas, so a file fits any
-// strategy and mu_load_weights reads it too. What is no tensor (the place in the data, the shape that an unbuilt
+// strategy and mu_load_weights reads it too. What is not a tensor (the place in the data, the shape that an unbuilt
 // model needs) is metadata. Restoring first checks everything, then changes everything.
 #include "model/checkpoint.h"
 
@@ -385,7 +385,7 @@ static mu_status build_model(mu_model *model, const mu_tensor_file *file)
         dims[rank] = strtoll(text, &end, 10);
         if (end == text || dims[rank] < 1 || (*end && *end != ','))
             return mu__error(MU_DATA_LOSS,
-                             "the checkpoint '%s' says that samples have the shape '%s'; wanted numbers from 1 up "
+                             "the checkpoint '%s' says that samples have the shape '%s'; expected numbers from 1 up "
                              "with commas",
                              file->path, mu_tensor_file_metadata(file, input_key));
         rank++;
@@ -438,7 +438,8 @@ static mu_status read_counter(const mu_tensor_file *file, int64_t *out)
     *out = text ? strtoll(text, &end, 10) : 0;
     if (!text || (end != text && *end == '\0' && errno == 0 && *out >= 0))
         return MU_OK;
-    return mu__error(MU_DATA_LOSS, "the checkpoint '%s' has \"%.40s\" for %s; wanted a number from 0", file->path, text,
+    return mu__error(MU_DATA_LOSS, "the checkpoint '%s' has \"%.40s\" for %s; expected a number from 0", file->path,
+                     text,
                      counter_key);
 }
 

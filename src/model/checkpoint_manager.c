@@ -200,7 +200,7 @@ int64_t mu_checkpoint_manager_latest(mu_checkpoint_manager *manager)
     return latest;
 }
 
-// Damage is no reason to give up while there is an older file; anything else is.
+// Damage is not a reason to give up while there is an older file; anything else is.
 static bool passed_over(const char *path)
 {
     if (mu_error_code() != MU_DATA_LOSS)

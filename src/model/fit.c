@@ -121,7 +121,7 @@ static mu_status need_labels(const mu_value *batch)
 {
     const int n = mu_value_count(batch);
     return n > 1 ? MU_OK
-                 : mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d part%s; wanted is a list of inputs "
+                 : mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d part%s; expected a list of inputs "
                              "and labels", n, n == 1 ? "" : "s");
 }
 
@@ -552,7 +552,7 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
 typedef struct fitting {
     mu_fit_args args;
     mu_history *history;
-    mu_iterator *iterator;  // goes on over epochs when steps_per_epoch is given
+    mu_iterator *iterator;  // continues over epochs when steps_per_epoch is given
     mu_fit_position position;
     mu_progress progress;
     int64_t known_steps;    // of an epoch that ended by itself, where the dataset does not tell its length; 0: none has
@@ -592,7 +592,7 @@ static void warn_of_early_end(const pass *p)
             (long long)p->steps, (long long)p->limit, p->epoch + 1);
 }
 
-// A run that goes on in the middle of an epoch has its values so far, and none to come if all steps were done.
+// A run that continues in the middle of an epoch has its values so far, and none to come if all steps were done.
 static mu_status read_restored(pass *p)
 {
     for (int i = 0; i < p->model->n_metrics; i++) {

@@ -89,7 +89,7 @@ static mu_tensor *right_decisions(mu_tensor *y_true, mu_tensor *y_pred)
     return mu_equal(mu_cast(over, mu_tensor_dtype(y_true)), y_true);
 }
 
-// One where the largest output stands at the label's place. A label that is no whole number is never right.
+// One where the largest output stands at the label's place. A label that is not a whole number is never right.
 static mu_tensor *right_classes(mu_tensor *y_true, mu_tensor *y_pred)
 {
     const mu_dtype dtype = mu__dtype_is_float(mu_tensor_dtype(y_true)) ? MU_F64 : MU_I64;

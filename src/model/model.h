@@ -87,7 +87,7 @@ struct mu_model_use {
     mu_fit_position *position;   // fit alone
 };
 // mu__model_enter begins a use, in caller's storage; mu__model_leave ends the innermost. Errors: FAILED_PRECONDITION if
-// the model is in use and this is no callback of that use.
+// the model is in use and this is not a callback of that use.
 mu_status mu__model_enter(mu_model *model, mu_model_use *use, const char *function);
 void mu__model_leave(mu_model *model);
 // mu__model_need_idle is for what would pull away what fit works with. Errors: FAILED_PRECONDITION while one runs.

@@ -54,9 +54,10 @@ static mu_status check_args(const mu_preemption_handler_args *args)
                                              : "there is nothing to save");
     if (!(args->grace_period >= 0) || isinf(args->grace_period))
         return mu__error(MU_INVALID_ARGUMENT,
-                         "mu_preemption_handler_new: grace_period is %g; wanted seconds from 0 up", args->grace_period);
+                         "mu_preemption_handler_new: grace_period is %g; expected seconds from 0 up",
+                             args->grace_period);
     if (args->exit_code < 0 || args->exit_code > 255)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_preemption_handler_new: exit_code is %d; wanted 1 to 255",
+        return mu__error(MU_INVALID_ARGUMENT, "mu_preemption_handler_new: exit_code is %d; expected 1 to 255",
                          args->exit_code);
     return MU_OK;
 }
@@ -105,7 +106,7 @@ static mu_status restore(mu_preemption_handler *handler)
         return mu_error_code();
     }
     if (number >= 0)
-        mu__log(MU_LOG_INFO, "mu_preemption_handler: going on from checkpoint %lld, after %lld steps",
+        mu__log(MU_LOG_INFO, "mu_preemption_handler: resuming from checkpoint %lld, after %lld steps",
                 (long long)number, (long long)handler->total_runs);
     return MU_OK;
 }

@@ -1,7 +1,7 @@
 // Which call of fit, evaluate or predict works with a model.
 //
 // A callback of fit may evaluate, predict with or even fit the same model, as in Keras: the inner call stands on the
-// outer one, which goes on when the inner one has returned. They share weights, optimizer, metrics and the wish to
+// outer one, which continues when the inner one has returned. They share weights, optimizer, metrics and the wish to
 // stop. Anything else that would work with the model at the same time is refused.
 #include "base/callback.h"
 #include "model/model.h"

@@ -33,7 +33,7 @@ typedef void loop2(int variant, const rows2 *r);
         .n = (count)                                                                                              \
     }
 
-// Whether both operands go on by one element, or stay.
+// Whether both operands advance by one element, or do not move.
 static bool is_dense(const rows2 *r)
 {
     return (r->step_a == 0 || r->step_a == 1) && (r->step_b == 0 || r->step_b == 1);
@@ -329,7 +329,7 @@ static void tile_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
-// False where the walk is no such case, or its rows are long enough by themselves.
+// False where the walk is not such a case, or its rows are long enough by themselves.
 static bool run_tiled(const binary_job *binary, const mu_walk *walk)
 {
     _Alignas(64) char tile[MU_TILE_BYTES];

@@ -112,13 +112,14 @@ static mu_status need_results(const mu_infer *infer)
     for (size_t i = 0; i < MU_COUNT(like_y); i++) {
         MU_TRY(mu__need_same_dtype(infer, 0, like_y[i]));
         if (!mu__shape_compatible(&infer->in[like_y[i]].shape, &y))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: input %d is %s; wanted %s, as attention gave it",
+            return mu__error(MU_INVALID_ARGUMENT, "%s: input %d is %s; expected %s, as attention gave it",
                              infer->op->name, like_y[i], mu__shape_text(&infer->in[like_y[i]].shape, text),
                              mu__shape_text(&y, wanted));
     }
     if (infer->in[4].dtype != (infer->in[0].dtype == MU_F64 ? MU_F64 : MU_F32) ||
         !mu__shape_compatible(&infer->in[4].shape, &log_sum))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the logarithms of the sums are %s %s; wanted %s %s", infer->op->name,
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the logarithms of the sums are %s %s; expected %s %s",
+                         infer->op->name,
                          mu_dtype_name(infer->in[4].dtype), mu__shape_text(&infer->in[4].shape, text),
                          infer->in[0].dtype == MU_F64 ? "f64" : "f32", mu__shape_text(&log_sum, wanted));
     return MU_OK;

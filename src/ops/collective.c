@@ -134,7 +134,7 @@ static mu_status broadcast_infer(mu_infer *infer)
 {
     const mu_broadcast_attrs *attrs = infer->attrs;
     if (attrs->root < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "%s %s: root %lld is no rank", infer->op->name, attrs->name,
+        return mu__error(MU_INVALID_ARGUMENT, "%s %s: root %lld is not a rank", infer->op->name, attrs->name,
                          (long long)attrs->root);
     return mu__infer_same(infer);
 }

@@ -8,7 +8,7 @@ static inline int16_t rank_of_float16(uint16_t x)
     return (int16_t)(((x & 0x7fff) ^ sign) - sign);
 }
 
-// What lies beyond the infinity is no number, which compares with nothing.
+// What lies beyond the infinity is not a number, which compares with nothing.
 static inline bool are_numbers(uint16_t x, uint16_t y, uint16_t infinity)
 {
     const uint16_t size_x = x & 0x7fff, size_y = y & 0x7fff;

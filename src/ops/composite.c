@@ -198,7 +198,7 @@ mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta)
 {
     double steps = ceil((limit - start) / delta);
     if (!mu__pending() && (delta == 0 || !(steps < 0x1p53))) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_range: from %g to %g by steps of %g is no finite sequence", start, limit,
+        mu__error(MU_INVALID_ARGUMENT, "mu_range: from %g to %g by steps of %g is not a finite sequence", start, limit,
                   delta);
         return NULL;
     }

@@ -134,7 +134,7 @@ static mu_status check_name(const char *name)
     if (n > 0 && name[n] == 0)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "mu_register_op: '%.80s' is no name; take up to %d letters, digits and underscores",
+                     "mu_register_op: '%.80s' is not a name; take up to %d letters, digits and underscores",
                      name ? name : "", NAME_BYTES - 1);
 }
 

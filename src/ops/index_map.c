@@ -271,8 +271,7 @@ static void write_elements(const element_row *row, const char *in, char *out, in
                                                                                               out, n);
 }
 
-// Asks, while n elements of a row are put in place of which `done` are before them, for what those will be made of that
-// come later by so many bytes of the input, in this row or the next.
+// Prefetches the input needed 8 KiB from now.
 static void prefetch_input(const element_row *row, const char *in, const char *next, int64_t done, int64_t n)
 {
     enum { LINE = 64, PREFETCH = 8192 };
@@ -334,7 +333,7 @@ static bool is_streamed(const mu_kernel *k)
     return mu__streams(n) || (n >= LEAST && mu__streams(mu__elements(&k->in[0].shape) * bytes));
 }
 
-// Where most runs are single elements, rows are picked element by element. False if this is no such case.
+// Where most runs are single elements, rows are picked element by element. False if this is not such a case.
 static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
 {
     if (maps->rank == 0)

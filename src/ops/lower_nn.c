@@ -296,7 +296,7 @@ static mu_hlo sum_of_classes(mu_emitter *e, const exponentials *x, mu_hlo a)
     return mu__hlo_reduce(e, "stablehlo.add", a, mu__hlo_number(e, a.spec.dtype, 0), &x->classes);
 }
 
-// Where each row's label is. A label that is no class is nowhere, and makes the loss NaN: a program on a device
+// Where each row's label is. A label that is not a class is nowhere, and makes the loss NaN: a program on a device
 // cannot stop with an error.
 static mu_hlo at_label(mu_emitter *e, const exponentials *x, mu_hlo labels, mu_hlo *valid)
 {

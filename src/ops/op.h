@@ -133,7 +133,7 @@ struct mu_collective {
     // broadcast copies from rank `root`.
     mu_status (*broadcast)(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                            int64_t count, int root);
-    // start begins an all_reduce that goes on while its caller computes, and wait ends it: until then `data` is not the
+    // start begins an all_reduce that runs while its caller computes, and wait ends it: until then `data` is not the
     // caller's. Every rank starts the same operations in the same order. With `soon` the wait comes next, with nothing
     // between. What goes wrong shows at the wait, which also ends all that were started before; a start fails where one
     // of those has to end first and did not. abandon is for a caller that fails between: `data` is its own again when
@@ -386,7 +386,7 @@ void mu__attrs_text(const mu_op *op, const void *attrs, const char *between, cha
 
 // ---- Interfaces that layers below implement -----------------------------------------------------
 
-// The replica that a thread works for (distribute): the head of what is kept of it.
+// The replica that a thread works for (distribute): base struct of mu_strategy_replica.
 struct mu_replica {
     int id;                       // in the group of all replicas
     mu_collective *collective;    // NULL: a group of one

@@ -262,7 +262,7 @@ mu_tensor *mu_image_resize(mu_tensor *x, int64_t height, int64_t width, mu_resiz
     if (mu__pending())
         return NULL;
     if (method != MU_RESIZE_BILINEAR && method != MU_RESIZE_NEAREST) {
-        mu__error(MU_INVALID_ARGUMENT, "image_resize: %d is no method; use MU_RESIZE_BILINEAR or MU_RESIZE_NEAREST",
+        mu__error(MU_INVALID_ARGUMENT, "image_resize: %d is not a method; use MU_RESIZE_BILINEAR or MU_RESIZE_NEAREST",
                   (int)method);
         return NULL;
     }

@@ -133,7 +133,7 @@ static mu_status cast_infer(mu_infer *infer)
 {
     mu_dtype dtype = ((const mu_cast_attrs *)infer->attrs)->dtype;
     if (!mu__dtype_ok(dtype))
-        return mu__error(MU_INVALID_ARGUMENT, "cast: %d is no element type; use MU_F32 and the like", (int)dtype);
+        return mu__error(MU_INVALID_ARGUMENT, "cast: %d is not an element type; use MU_F32 and the like", (int)dtype);
     infer->out[0] = (mu_spec){.dtype = dtype, .shape = infer->in[0].shape};
     return MU_OK;
 }

@@ -167,7 +167,7 @@ void mu__write_element(mu_dtype dtype, void *data, int64_t i, double value)
     case MU_U8: ((uint8_t *)data)[i] = (uint8_t)saturate(value, 0, UINT8_MAX); break;
     case MU_I16: ((int16_t *)data)[i] = (int16_t)saturate(value, INT16_MIN, INT16_MAX); break;
     case MU_I8: ((int8_t *)data)[i] = (int8_t)saturate(value, INT8_MIN, INT8_MAX); break;
-    case MU_I64:  // 2^63 itself is no int64
+    case MU_I64:  // 2^63 itself is not a valid int64
         ((int64_t *)data)[i] = value >= 0x1p63 ? INT64_MAX : saturate(value, -0x1p63, 0x1.fffffffffffffp62);
         break;
     case MU_BOOL: ((bool *)data)[i] = value != 0; break;

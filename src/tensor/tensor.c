@@ -92,7 +92,7 @@ mu_tensor *mu__tensor_again(const mu_tensor *tensor, int64_t run)
 static mu_status check_concrete(mu_dtype dtype, int rank, const int64_t *dims, const char *function, mu_shape *out)
 {
     if (!mu__dtype_ok(dtype))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: %d is no element type; use MU_F32 and the like", function,
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %d is not an element type; use MU_F32 and the like", function,
                          (int)dtype);
     if (rank < 0 || rank > MU_MAX_RANK)
         return mu__error(MU_INVALID_ARGUMENT, "%s: rank %d is outside 0 to %d", function, rank, MU_MAX_RANK);
@@ -164,7 +164,8 @@ mu_status mu__check_number(mu_dtype dtype, double value, const char *function)
     const bool fits = value >= (is_signed ? -limit : 0) && (value < limit || (dtype == MU_I64 && value == limit));
     if (!integer || (fits && floor(value) == value))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: %.17g is no %s: these are whole numbers from %.0f to %.0f; to round or "
+    return mu__error(MU_INVALID_ARGUMENT, "%s: %.17g is not a valid %s: these are whole numbers from %.0f to %.0f; to "
+                                          "round or "
                      "wrap it, make it of another type and use mu_cast",
                      function, value, mu_dtype_name(dtype), is_signed ? -limit : 0, limit - 1);
 }

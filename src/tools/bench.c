@@ -27,7 +27,7 @@ typedef struct request {
 // ---- Arguments ----------------------------------------------------------------------------------
 
 static const char usage[] =
-    "wanted is: muster bench allreduce [-b MIN] [-e MAX] [-f FACTOR | -i STEP] [-n ITERATIONS] [-w WARM-UPS] "
+    "usage: muster bench allreduce [-b MIN] [-e MAX] [-f FACTOR | -i STEP] [-n ITERATIONS] [-w WARM-UPS] "
     "[-t THREADS] [-g PER-THREAD] [-d TYPE] [-o sum|avg|min|max] [-c 0|1] [--communication NAME] "
     "[--algorithms POLICY] [--deterministic]";
 
@@ -42,7 +42,7 @@ static const char *const reductions[] = {
 
 static mu_status wrong(const char *option, const char *value, const char *wanted)
 {
-    return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: %s is '%s'; wanted is %s", option, value, wanted);
+    return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: %s is '%s'; expected %s", option, value, wanted);
 }
 
 // "8", "128M", "1G": bytes, with K, M or G of 1024.
@@ -128,7 +128,7 @@ static mu_status read_option(const char *option, const char *text, request *out)
     if (strcmp(option, "--communication") == 0)
         return read_communication(option, text, &out->options.implementation);
     if (strcmp(option, "--algorithms") != 0)
-        return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: '%s' is no option; %s", option, usage);
+        return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: '%s' is not an option; %s", option, usage);
     out->options.algorithms = text;
     return MU_OK;
 }

@@ -366,7 +366,8 @@ static mu_status read_arguments(int n, char **arguments, request *out)
                              arguments[i]);
         out->seconds = strtod(arguments[++i], &end);
         if (end == arguments[i] || *end != '\0' || !(out->seconds >= 1 && out->seconds <= 1e6))
-            return mu__error(MU_INVALID_ARGUMENT, "--timeout is '%s'; wanted seconds from 1 to 1000000", arguments[i]);
+            return mu__error(MU_INVALID_ARGUMENT, "--timeout is '%s'; expected seconds from 1 to 1000000",
+                             arguments[i]);
     }
     return MU_OK;
 }

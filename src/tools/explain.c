@@ -255,7 +255,7 @@ bool mu__tool_explain(int n, char **arguments)
     json_t *root = json_loadb(text, bytes, 0, &problem);
     mu__free(text);
     if (!root)
-        mu__error(MU_DATA_LOSS, "'%s' is no JSON: line %d, %s", arguments[0], problem.line, problem.text);
+        mu__error(MU_DATA_LOSS, "'%s' is not JSON: line %d, %s", arguments[0], problem.line, problem.text);
     else if (collect(root, arguments[0], &e) == MU_OK) {
         print_replicas(&e);
         print_cause(&e);

@@ -42,7 +42,7 @@ typedef struct launch {
 
 // ---- Arguments ----------------------------------------------------------------------------------
 
-static const char usage[] = "wanted is: muster launch -n PROCESSES [--replicas N] [--max-restarts N] [--grace SECONDS] "
+static const char usage[] = "usage: muster launch -n PROCESSES [--replicas N] [--max-restarts N] [--grace SECONDS] "
                             "[--timeout SECONDS] [--] PROGRAM [ARGUMENTS]";
 
 static mu_status number_of(const char *option, const char *text, double low, double high, bool whole, double *out)
@@ -70,7 +70,7 @@ static mu_status read_options(int n, char **arguments, mu_launch_options *out)
         while (which < MU_COUNT(known) && strcmp(arguments[at], known[which].name) != 0)
             which++;
         if (which == MU_COUNT(known))
-            return mu__error(MU_INVALID_ARGUMENT, "muster launch: '%s' is no option; %s", arguments[at], usage);
+            return mu__error(MU_INVALID_ARGUMENT, "muster launch: '%s' is not an option; %s", arguments[at], usage);
         MU_TRY(number_of(known[which].name, at + 1 < n ? arguments[at + 1] : NULL, known[which].low, known[which].high,
                          known[which].whole, &values[which]));
     }

@@ -32,7 +32,8 @@ static void print_help(FILE *out)
     fputs("\nOptions:\n"
           "  --version               print the version\n"
           "  --help                  print this text\n\n"
-          "Exit codes: 0 well, 64 wrong usage, 65 damaged file, 66 no such file; docs/exit-codes.md has all.\n", out);
+          "Exit codes: 0 success, 64 wrong usage, 65 damaged file, 66 no such file; docs/exit-codes.md has all.\n",
+              out);
 }
 
 static const command_row *find_command(const char *name)
@@ -40,7 +41,7 @@ static const command_row *find_command(const char *name)
     for (size_t i = 0; i < MU_COUNT(commands); i++)
         if (strcmp(commands[i].name, name) == 0)
             return &commands[i];
-    mu__error(MU_INVALID_ARGUMENT, "'%s' is no command of muster; `muster --help` lists them", name);
+    mu__error(MU_INVALID_ARGUMENT, "'%s' is not a command of muster; `muster --help` lists them", name);
     return NULL;
 }
 

@@ -14,15 +14,15 @@ static void check_parts(int line, void *dataset, int n, const int *sizes, int n_
             const mu_tensor *tensor = mu_value_tensor(parts > 1 ? batch->items[r] : batch);
             const int64_t rows = tensor ? mu__elements(&tensor->shape) : -1;
             if (part < n && rows != sizes[part])
-                fail_case(line, "part %d has %lld rows, wanted %d", part, (long long)rows, sizes[part]);
+                fail_case(line, "part %d has %lld rows, expected %d", part, (long long)rows, sizes[part]);
             for (int64_t i = 0; i < rows; i++, seen++)
                 if (seen < n_values && mu__read_element(tensor->dtype, mu__data(tensor), i) != values[seen])
-                    fail_case(line, "element %d is %g, wanted %g", seen,
+                    fail_case(line, "element %d is %g, expected %g", seen,
                               mu__read_element(tensor->dtype, mu__data(tensor), i), values[seen]);
         }
     }
     if (part != n || seen != n_values)
-        fail_case(line, "%d parts and %d elements, wanted %d and %d", part, seen, n, n_values);
+        fail_case(line, "%d parts and %d elements, expected %d and %d", part, seen, n, n_values);
 }
 
 #define PARTS(...) (int)MU_COUNT(((int[]){__VA_ARGS__})), (int[]){__VA_ARGS__}

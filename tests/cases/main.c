@@ -44,11 +44,11 @@ void expect_values(int line, const char *text, const mu_value *value, int n, con
         for (int64_t k = 0; k < mu__elements(&tensor->shape); k++, seen++) {
             const double got = mu__read_element(tensor->dtype, mu__data(tensor), k);
             if (seen < n && !(fabs(got - wanted[seen]) <= 1e-5 * fmax(1, fabs(wanted[seen]))))
-                fail_case(line, "%s: element %d is %g, wanted %g", text, seen, got, wanted[seen]);
+                fail_case(line, "%s: element %d is %g, expected %g", text, seen, got, wanted[seen]);
         }
     }
     if (seen != n)
-        fail_case(line, "%s has %d elements, wanted %d", text, seen, n);
+        fail_case(line, "%s has %d elements, expected %d", text, seen, n);
 }
 
 typedef struct counts {

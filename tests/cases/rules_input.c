@@ -39,10 +39,10 @@ static seen see(void *dataset)
 static void check_sizes(int line, seen s, int n, const int *sizes, double sum)
 {
     if (s.n != n || s.sum != sum)
-        fail_case(line, "%d parts with sum %g, wanted %d with %g", s.n, s.sum, n, sum);
+        fail_case(line, "%d parts with sum %g, expected %d with %g", s.n, s.sum, n, sum);
     for (int i = 0; i < n && i < s.n; i++)
         if (s.sizes[i] != sizes[i])
-            fail_case(line, "part %d has %d rows, wanted %d", i, s.sizes[i], sizes[i]);
+            fail_case(line, "part %d has %d rows, expected %d", i, s.sizes[i], sizes[i]);
 }
 
 #define SIZES(dataset, sum, ...) \

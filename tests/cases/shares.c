@@ -20,7 +20,7 @@ static void check_sizes(int line, int64_t batch, int workers, int w, int replica
     int64_t *sizes = mu__rebatch_sizes(batch, workers, w, replicas);
     for (int i = 0; i < workers * replicas; i++)
         if (sizes[i] != wanted[i])
-            fail_case(line, "size %d of worker %d is %lld, wanted %d", i, w, (long long)sizes[i], wanted[i]);
+            fail_case(line, "size %d of worker %d is %lld, expected %d", i, w, (long long)sizes[i], wanted[i]);
     mu__free(sizes);
 }
 
@@ -96,15 +96,15 @@ static void check_elements(int line, mu_dataset *dataset, int n, const int *size
         const mu_tensor *tensor = mu_value_tensor(batch);
         const int64_t rows = tensor ? mu__elements(&tensor->shape) : -1;
         if (element < n && rows != sizes[element])
-            fail_case(line, "element %d has %lld rows, wanted %d", element, (long long)rows, sizes[element]);
+            fail_case(line, "element %d has %lld rows, expected %d", element, (long long)rows, sizes[element]);
         for (int64_t i = 0; element < n && i < rows; i++, seen++)
             if (mu__read_element(tensor->dtype, mu__data(tensor), i) != values[seen])
-                fail_case(line, "row %d is %g, wanted %g", seen, mu__read_element(tensor->dtype, mu__data(tensor), i),
+                fail_case(line, "row %d is %g, expected %g", seen, mu__read_element(tensor->dtype, mu__data(tensor), i),
                           values[seen]);
         element++;
     }
     if (element != n)
-        fail_case(line, "%d elements, wanted %d", element, n);
+        fail_case(line, "%d elements, expected %d", element, n);
 }
 
 #define ELEMENTS(...) (int)MU_COUNT(((int[]){__VA_ARGS__})), (int[]){__VA_ARGS__}
@@ -133,7 +133,7 @@ static void no_file_left(void)
     mu_strategy *second = as_worker(1, 2, 2);
     CHECK(mu__shard_plan_of(second, data).dataset);
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
-    const char *wanted = compat ? "its own files" : "reads 0 of 1 files, disjoint; fewer than workers";
+    const char *wanted = compat ? "its own files" : "reads 0 of 1 files that no other worker reads; fewer than workers";
     if (!strstr(second->told[0], wanted))
         fail_case(__LINE__, "wanted \"%s\", it was told: %s", wanted, second->told[0]);
     remove_files(&f);

@@ -106,7 +106,7 @@ static void refused(mu_strategy *strategy, mu_value *value, const char *first, c
     }
 }
 
-// Shapes that differ between replicas, here and on the other worker: refused on both, which go on.
+// Shapes that differ between replicas, here and on the other worker: refused on both, which continue.
 static void parts_that_differ(mu_strategy *strategy)
 {
     mu_value *rows = mu_distribute_values(strategy, rows_of_replica, NULL);
@@ -207,13 +207,13 @@ static void check_input(int line, mu_distributed_dataset *data, int steps, int n
             const mu_tensor *part = (const mu_tensor *)leaves[r];
             for (int64_t i = 0; i < mu__elements(&part->shape); i++, seen++)
                 if (seen < n && mu__read_element(part->dtype, mu__data(part), i) != wanted[seen])
-                    fail_case(line, "element %d is %g, wanted %g", seen,
+                    fail_case(line, "element %d is %g, expected %g", seen,
                               mu__read_element(part->dtype, mu__data(part), i), wanted[seen]);
         }
         step++;
     }
     if (step != steps || seen != n)
-        fail_case(line, "%d steps and %d elements, wanted %d and %d", step, seen, steps, n);
+        fail_case(line, "%d steps and %d elements, expected %d and %d", step, seen, steps, n);
 }
 
 #define INPUT(data, steps, ...) \

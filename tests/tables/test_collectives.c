@@ -340,10 +340,10 @@ static void test_simulation_finds_faults(void **state)
     recv_0.peer = recv_two.peer = 0;
     recv_0.owner = recv_two.owner = 1;
     recv_two.count = 2;
-    expect_error(simulate_lists(&a, &recv_0, 1), MU_INTERNAL, "no rank can go on");
+    expect_error(simulate_lists(&a, &recv_0, 1), MU_INTERNAL, "no rank can continue");
     expect_error(simulate_lists(&b, &recv_two, 1), MU_INTERNAL, "both lists must agree");
     expect_error(simulate_lists(&b, &b, 1), MU_INTERNAL, "nobody receives");
-    expect_error(simulate_lists(&b, &meet, 1), MU_INTERNAL, "no rank can go on: rank 1");
+    expect_error(simulate_lists(&b, &meet, 1), MU_INTERNAL, "no rank can continue: rank 1");
 }
 
 // ---- By threads ---------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // Plans that break: at an op whose output shapes depend on elements, a plan runs up to the op, the op is measured and
-// run, and a plan for the shapes found goes on.
+// run, and a plan for the shapes found continues.
 //
 // The graph is cut into what stands before the op and what stands behind; the second is a graph whose inputs are
 // those of the whole, what the first one left, and the op's outputs. It may break again. Effects keep their order

@@ -31,7 +31,7 @@ typedef struct call {
 
 typedef struct fusion {
     const mu_graph *body;
-    int n, first;             // nodes of the body; the first that is no input
+    int n, first;             // nodes of the body; the first that is not an input
     bool tiled;
     int64_t rows, width, tile_rows;
     int n_registers, n_parts; // registers of a part; parts: one per thread

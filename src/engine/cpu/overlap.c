@@ -1,4 +1,4 @@
-// Reductions of buckets that go on while the plan does: started where one is ready, waited for before its first use.
+// Reductions of buckets that run while the plan does: started where one is ready, waited for before its first use.
 //
 // Between the two the bucket's memory belongs to the collective, so it is kept from everything else until then. A
 // collective that cannot start anything reduces at once. Knows nothing of how the work is done meanwhile.
@@ -15,7 +15,7 @@ static bool uses(const mu_plan *plan, const binding *bindings, int n, int b)
     return false;
 }
 
-// The first step behind the reduction that reads or writes what it gives; as many as there are steps: none does. The
+// First step that uses the all-reduce's result; n_steps if none does. The
 // bindings of a step stand together, in the order of the steps.
 static int first_use(const mu_plan *plan, int b)
 {

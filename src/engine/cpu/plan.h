@@ -137,7 +137,7 @@ void mu__cpu_poison(const mu_plan *plan, int replica, int last);
 size_t mu__cpu_bytes(const mu_plan *plan);
 void mu__cpu_close_device(mu_device *device);
 
-// ---- Reductions that go on meanwhile (overlap.c) ------------------------------------------------
+// ---- Reductions that run meanwhile (overlap.c) ------------------------------------------------
 
 // mu__overlap_plan finds the step before which each bucket's reduction must have come to its end, and keeps the
 // bucket's memory until then.

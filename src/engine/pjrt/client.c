@@ -24,7 +24,7 @@ static mu_status make_devices(mu_pjrt_client *client)
     pj_client_devices_args args = PJ_ARGS(pj_client_devices_args, .client = client->client);
     MU_TRY(mu__pjrt_call(client->api, PJ_CLIENT_ADDRESSABLE_DEVICES, &args, client->kind));
     if (args.n == 0 || args.n > 4096)
-        return mu__error(MU_FAILED_PRECONDITION, "the plugin for %s offers %zu devices; wanted at least one",
+        return mu__error(MU_FAILED_PRECONDITION, "the plugin for %s offers %zu devices; expected at least one",
                          client->kind, args.n);
     client->devices = mu__calloc(args.n, sizeof *client->devices);
     if (!client->devices)

@@ -125,7 +125,7 @@ static bool find_file(const char *name, char path[LONGEST_PATH])
 static mu_status check_version(const pj_api *api, const char *path)
 {
     if (api->size < offsetof(pj_api, functions) || api->version.major != 0 || api->version.minor < OLDEST_MINOR)
-        return mu__error(MU_FAILED_PRECONDITION, "plugin %s speaks PJRT %d.%d; wanted 0.%d or a later 0.x", path,
+        return mu__error(MU_FAILED_PRECONDITION, "plugin %s speaks PJRT %d.%d; expected 0.%d or a later 0.x", path,
                          api->version.major, api->version.minor, (int)OLDEST_MINOR);
     for (int function = PJ_ERROR_DESTROY; function <= PJ_PLUGIN_INITIALIZE; function++)
         if (!function_of(api, (pj_function)function))
@@ -146,7 +146,7 @@ static const pj_api *open_file(const char *path)
     *(void **)&get = dlsym(library, "GetPjrtApi");  // POSIX's way around C's ban on converting object pointers
     const pj_api *api = get ? get() : NULL;
     if (!api) {
-        mu__error(MU_FAILED_PRECONDITION, "%s is no PJRT plugin: it has no GetPjrtApi that returns a table", path);
+        mu__error(MU_FAILED_PRECONDITION, "%s is not a PJRT plugin: it has no GetPjrtApi that returns a table", path);
         return NULL;
     }
     pj_plugin_args args = PJ_ARGS(pj_plugin_args, .extension = NULL);

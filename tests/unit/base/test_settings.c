@@ -100,7 +100,7 @@ static void test_unknown_names_warn(void **state)
     char text[1000];
     setenv("MUSTER_TREADS", "3", 1);
     catch_stderr(init, NULL, text, sizeof text);
-    assert_non_null(strstr(text, "MUSTER_TREADS is no setting"));
+    assert_non_null(strstr(text, "MUSTER_TREADS is not a setting"));
     assert_non_null(strstr(text, "nearest is MUSTER_THREADS"));
 }
 
@@ -123,7 +123,7 @@ static void test_long_unknown_names(void **state)
     setenv(name, "1", 1);
     setenv("MUSTER_LOG", "warning", 1);
     catch_stderr(init, NULL, text, sizeof text);
-    assert_non_null(strstr(text, "is no setting"));
+    assert_non_null(strstr(text, "is not a setting"));
     assert_null(strstr(text, "MUSTER_LOG is no"));
 }
 

@@ -304,7 +304,8 @@ static int until_killed(world *w, mu_collective *c)
     return 0;
 }
 
-// Looks around so slowly that the others have often done their part and left meanwhile, which is no reason to give up.
+// Looks around so slowly that the others have often done their part and left meanwhile, which is not a reason to give
+// up.
 static mu_status look_slowly(void *arg)
 {
     const member *m = arg;

@@ -79,7 +79,7 @@ static void test_half_rounds_once(void **state)
     assert_true(mu__bf16_to_f32(out) == 1 + 0x1p-7f);
 }
 
-// A mean is a true division, also where the number is no power of two; every destination gets the same.
+// A mean is a true division, also where the number is not a power of two; every destination gets the same.
 static void test_mean_and_push(void **state)
 {
     enum { N = 2500 };

@@ -87,7 +87,7 @@ static int bad_options_rank(int rank, void *arg)
         options = options_of(0);
         test_peers[1].address = wrong[i];
         CHECK(mu__mesh_join(&options) == NULL);
-        CHECK_TAKEN(MU_INVALID_ARGUMENT, "is no address");
+        CHECK_TAKEN(MU_INVALID_ARGUMENT, "is not an address");
     }
     test_peers[1].address = "";
     test_peers[0].address = "";
@@ -158,7 +158,7 @@ static int key_rank(int rank, void *arg)
     CHECK(file != NULL && fwrite(TEST_KEY "\0more", 1, sizeof TEST_KEY + 4, file) == sizeof TEST_KEY + 4);
     fclose(file);
     CHECK(mu__mesh_key(&key) == MU_INVALID_ARGUMENT && key == NULL);
-    CHECK_TAKEN(MU_INVALID_ARGUMENT, "is no text: byte 64 is 0");
+    CHECK_TAKEN(MU_INVALID_ARGUMENT, "is not a text: byte 64 is 0");
     unlink(path);
     // The key is nobody's business.
     char *text = NULL;

@@ -1,4 +1,4 @@
-// All-reduces that go on while their ranks do other things: the bits of those that do not, on one host and on several;
+// All-reduces that run while their ranks do other things: the bits of those that do not, on one host and on several;
 // what differs, is late or fails between start and wait is an error on all, and nobody touches memory that its owner
 // has taken back.
 #include "world_test.h"

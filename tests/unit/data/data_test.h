@@ -83,7 +83,7 @@ static inline void expect_error(mu_status code, const char *part)
 {
     mu_error error = mu_error_take();
     if (error.code != code || strstr(error.message, part) == NULL)
-        fail_msg("error %s \"%s\"; wanted %s \"%s\"", mu_status_name(error.code), error.message, mu_status_name(code),
+        fail_msg("error %s \"%s\"; expected %s \"%s\"", mu_status_name(error.code), error.message, mu_status_name(code),
                  part);
 }
 

@@ -41,9 +41,9 @@ static void test_types(void **state)
         assert_true(*(const int64_t *)mu_tensor_data(mu_at(row, 0)) == 9007199254740993);
     unlink(path);
     check("1,2,256\n", args, "");
-    expect_error(MU_DATA_LOSS, "line 1, column 3: \"256\" is no uint8");
+    expect_error(MU_DATA_LOSS, "line 1, column 3: \"256\" is not a valid uint8");
     check("1.5,2,3\n", args, "");
-    expect_error(MU_DATA_LOSS, "column 1: \"1.5\" is no int64");
+    expect_error(MU_DATA_LOSS, "column 1: \"1.5\" is not a valid int64");
 }
 
 static void test_wrong_lines(void **state)
@@ -51,13 +51,13 @@ static void test_wrong_lines(void **state)
     (void)state;
     mu_dataset_csv_args two = {.columns = 2};
     check("1,2\n3\n", two, "[1 2]");
-    expect_error(MU_DATA_LOSS, "line 2 has only 1 columns; wanted 2");
+    expect_error(MU_DATA_LOSS, "line 2 has only 1 columns; expected 2");
     check("1,2,3\n", two, "");
     expect_error(MU_DATA_LOSS, "line 1 has more than 2 columns");
     check("1,two\n", two, "");
-    expect_error(MU_DATA_LOSS, "line 1, column 2: \"two\" is no float32");
+    expect_error(MU_DATA_LOSS, "line 1, column 2: \"two\" is not a valid float32");
     check("1,\n", two, "");
-    expect_error(MU_DATA_LOSS, "column 2: \"\" is no float32");
+    expect_error(MU_DATA_LOSS, "column 2: \"\" is not a valid float32");
     check("1,\"2", two, "");
     expect_error(MU_DATA_LOSS, "inside quotes");
     char wide[2000];

@@ -126,7 +126,7 @@ static void test_fashion_damage(void **state)
     expect_error(MU_DATA_LOSS, "5 images and 6 labels");
     write_fashion(5, 5, 27);
     mu_dataset_fashion_mnist("test");
-    expect_error(MU_DATA_LOSS, "uint8 [5, 27, 27]; wanted uint8 [n, 28, 28]");
+    expect_error(MU_DATA_LOSS, "uint8 [5, 27, 27]; expected uint8 [n, 28, 28]");
     write_fashion(200, 200, 28);
     cut_file("muster-test-fashion/fashion-mnist/t10k-images-idx3-ubyte.gz", 9);
     elements(mu_dataset_batch(mu_dataset_fashion_mnist("test"), 200));

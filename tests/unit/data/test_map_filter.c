@@ -41,7 +41,7 @@ static void test_map(void **state)
     expect_error(MU_INVALID_ARGUMENT, "map has no function");
 }
 
-// A failed element is passed over when iteration goes on.
+// A failed element is passed over when iteration continues.
 static void test_map_fails(void **state)
 {
     (void)state;

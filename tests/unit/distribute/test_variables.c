@@ -43,7 +43,7 @@ static double component(const mu_variable *variable, int i)
 static void assert_components(const mu_variable *variable, double first, double second)
 {
     if (component(variable, 0) != first || component(variable, 1) != second)
-        fail_msg("components %g, %g; wanted %g, %g", component(variable, 0), component(variable, 1), first, second);
+        fail_msg("components %g, %g; expected %g, %g", component(variable, 0), component(variable, 1), first, second);
 }
 
 static mu_value *run_change(mu_strategy *strategy, change c)

@@ -206,7 +206,7 @@ static void first_derivatives_match_differences(void **state)
             at[k] = kept;
             double wanted = (above - below) / (2 * step);
             if (!(fabs(found[k] - wanted) <= 1e-7 * fmax(1, fabs(wanted))))
-                fail_msg("%s: derivative %d is %.12g; wanted %.12g", names[i], k, found[k], wanted);
+                fail_msg("%s: derivative %d is %.12g; expected %.12g", names[i], k, found[k], wanted);
         }
         assert_number(mu_scalar(mu_at(seen, 3)), value_at(functions[i], at), 1e-12);
         mu_pool_close(pool);

@@ -62,7 +62,7 @@ static void it_works_eagerly(void **state)
 {
     (void)state;
     register_weigh();
-    register_weigh();  // the same again is no error
+    register_weigh();  // the same again is not an error
     mu_tensor *in[] = {vector(2, (double[]){3, -1}), vector(2, (double[]){2, 5})}, *out[2];
     mu_tape *tape = mu_tape_open();
     assert_int_equal(mu_call_op("weigh", 2, in, out), MU_OK);

@@ -1,5 +1,5 @@
 // Generators: every call gives another seed, in functions at every run, on every replica its own; the state is a
-// variable that says where it goes on.
+// variable that says where it continues.
 #include "control_test.h"
 
 #include <muster.h>

@@ -159,7 +159,7 @@ static void shapes_and_types_are_changed_once(void **state)
     result(apply1(&mu_op_transpose, &iteration, y));
     result(apply1(&mu_op_transpose, &back, apply1(&mu_op_transpose, &back, x)));
     result(apply1(&mu_op_reshape, &rows, apply1(&mu_op_reshape, &flat, x)));
-    result(apply1(&mu_op_reshape, &rows, apply1(&mu_op_reshape, &any, x)));  // refuses what is no multiple of 5
+    result(apply1(&mu_op_reshape, &rows, apply1(&mu_op_reshape, &any, x)));  // refuses what is not a multiple of 5
     result(apply1(&mu_op_cast, &to_f16, apply1(&mu_op_cast, &to_f64, x)));
     result(apply1(&mu_op_cast, &to_f32, apply1(&mu_op_cast, &to_f64, x)));
     assert_pass(mu__pass_algebra, graph,

@@ -339,7 +339,7 @@ static void wrong_lists_are_refused(void **state)
     inputs[1] = inputs[0];
     expect_refused(graph, MU_DATA_LOSS, "was listed before");
     inputs[1] = graph->nodes.items[2];
-    expect_refused(graph, MU_DATA_LOSS, "which is no input");
+    expect_refused(graph, MU_DATA_LOSS, "which is not an input");
     inputs[1] = second;
     graph->inputs.n = 1;
     expect_refused(graph, MU_DATA_LOSS, "1 inputs are listed, but 2 nodes are inputs");

@@ -78,7 +78,7 @@ static void test_float16(void **state)
     }
 }
 
-// Every byte and every half, from a place that is no multiple of a vector on, and one element more that stays.
+// Every byte and every half, from a place that is not a multiple of a vector on, and one element more that stays.
 static void test_whole_numbers(void **state)
 {
     static uint16_t halves[65536], of_bytes[257];

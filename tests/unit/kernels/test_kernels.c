@@ -79,7 +79,7 @@ static void check_near(const float *got, const double *want, int64_t n, double r
         const bool close = got[i] == want[i] || fabs(got[i] - want[i]) <= absolute + relative * fabs(want[i]);
         if (isnan(want[i]) ? isnan(got[i]) : close)
             continue;
-        fail_msg("%s, %s, element %lld of %lld: %.9g, wanted %.9g", k->isa, what, (long long)i, (long long)n,
+        fail_msg("%s, %s, element %lld of %lld: %.9g, expected %.9g", k->isa, what, (long long)i, (long long)n,
                  (double)got[i], want[i]);
     }
     check_guard(got, n * (int64_t)sizeof(float));
@@ -89,7 +89,7 @@ static void check_marks(const uint8_t *got, const uint8_t *want, int64_t n, cons
 {
     for (int64_t i = 0; i < n; i++)
         if (got[i] != want[i])
-            fail_msg("%s, %s, mark %lld: %d, wanted %d", k->isa, what, (long long)i, got[i], want[i]);
+            fail_msg("%s, %s, mark %lld: %d, expected %d", k->isa, what, (long long)i, got[i], want[i]);
     check_guard(got, n);
 }
 

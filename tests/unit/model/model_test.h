@@ -96,13 +96,13 @@ static inline void assert_near(const double *seen, const double *wanted, int64_t
         largest = fmax(largest, fabs(wanted[i]));
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(seen[i] - wanted[i]) <= tolerance * largest))
-            fail_msg("element %lld of %lld is %.17g; wanted %.17g", (long long)i, (long long)n, seen[i], wanted[i]);
+            fail_msg("element %lld of %lld is %.17g; expected %.17g", (long long)i, (long long)n, seen[i], wanted[i]);
 }
 
 static inline void assert_number(double seen, double wanted, double tolerance)
 {
     if (!(fabs(seen - wanted) <= tolerance * fmax(1, fabs(wanted))))
-        fail_msg("%.17g; wanted %.17g", seen, wanted);
+        fail_msg("%.17g; expected %.17g", seen, wanted);
 }
 
 // Features [n, width] and class numbers, in batches.

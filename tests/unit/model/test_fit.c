@@ -221,7 +221,7 @@ static void seeds_fix_every_bit(void **state)
 
 // ---- Failures in the middle ---------------------------------------------------------------------
 
-// A label that is no class, in the part of one replica only: the others are released at once, no weight has
+// A label that is not a class, in the part of one replica only: the others are released at once, no weight has
 // changed by that step, and the model trains on.
 static void a_bad_batch_is_survived(void **state)
 {

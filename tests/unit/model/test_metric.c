@@ -41,7 +41,7 @@ static void accuracy_is_chosen_by_shapes(void **state)
         mu_metric *accuracy = mu_accuracy();
         assert_int_equal(mu_metric_update(accuracy, cases[i].labels, cases[i].predictions), MU_OK);
         if (mu_metric_result(accuracy) != cases[i].wanted)
-            fail_msg("case %zu: %g; wanted %g", i, mu_metric_result(accuracy), cases[i].wanted);
+            fail_msg("case %zu: %g; expected %g", i, mu_metric_result(accuracy), cases[i].wanted);
     }
 }
 

@@ -147,7 +147,7 @@ static void its_own_functions(void **state)
     remove_folder();
 }
 
-// Two saves: at once, and before the time is over; training goes on between them.
+// Two saves: at once, and before the time is over; training continues between them.
 static void a_grace_period(void **state)
 {
     (void)state;

@@ -32,13 +32,13 @@ static inline void expect_elements(const mu_tensor *tensor, size_t n, const doub
     if (!tensor)
         fail_msg("line %d: %s", line, mu_error_message());
     if (mu_tensor_elements(tensor) != (int64_t)n)
-        fail_msg("line %d: %lld elements, wanted %zu", line, (long long)mu_tensor_elements(tensor), n);
+        fail_msg("line %d: %lld elements, expected %zu", line, (long long)mu_tensor_elements(tensor), n);
     for (size_t i = 0; i < n; i++) {
         double value = mu__read_element(tensor->dtype, mu__data(tensor), (int64_t)i);
         bool same =
             isnan(wanted[i]) ? isnan(value) : value == wanted[i] || fabs(value - wanted[i]) <= 1e-6 * fabs(wanted[i]);
         if (!same)
-            fail_msg("line %d: element %zu is %.9g, wanted %.9g", line, i, value, wanted[i]);
+            fail_msg("line %d: element %zu is %.9g, expected %.9g", line, i, value, wanted[i]);
     }
 }
 

@@ -118,7 +118,7 @@ static void test_adam_step_in_f32(void **state)
             v += (gradient * gradient - v) * (1 - 0.999);
             w -= 0.5 * sqrt(1 - pow(0.999, step + 1)) / (1 - pow(0.9, step + 1)) * m / (sqrt(v) + epsilon);
             if (fabs(element(resources[0], 0) / w - 1) > 1e-6)
-                fail_msg("fast %d, step %d: the variable is %.9g; wanted %.9g", fast, step + 1,
+                fail_msg("fast %d, step %d: the variable is %.9g; expected %.9g", fast, step + 1,
                          element(resources[0], 0), w);
         }
     }

@@ -53,7 +53,7 @@ static void expect_near(const mu_tensor *x, const mu_tensor *y, double tolerance
         const double a = mu__read_element(x->dtype, mu__data((mu_tensor *)x), i);
         const double b = mu__read_element(y->dtype, mu__data((mu_tensor *)y), i);
         if (!(fabs(a - b) <= tolerance))
-            fail_msg("element %lld is %.9g, wanted %.9g", (long long)i, a, b);
+            fail_msg("element %lld is %.9g, expected %.9g", (long long)i, a, b);
     }
 }
 

@@ -210,7 +210,7 @@ static int threads_of_process(void)
     return n;
 }
 
-// oneDNN would take all processors of a thread that is no worker. To be run before any other product.
+// oneDNN would take all processors of a thread that is not a worker. To be run before any other product.
 static void test_one_thread_starts_no_other(void **state)
 {
     (void)state;

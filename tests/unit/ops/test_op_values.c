@@ -150,8 +150,8 @@ static void test_all_float16(void **state)
     }
 }
 
-// Of 16-bit floats with some of their neighbours, infinities and what is no number, and of all with one on either side:
-// what the float32 that they are give.
+// Of 16-bit floats with some of their neighbours, infinities and what is not a number, and of all with one on either
+// side: what the float32 that they are give.
 static void test_comparisons_of_float16(void **state)
 {
     enum { N = 65536 };

@@ -141,7 +141,7 @@ static void test_methods(void **state)
 {
     (void)state;
     mu_tensor *image = mu_ones(MU_F32, 4, (int64_t[]){1, 2, 2, 1});
-    REFUSED(mu_image_resize(image, 2, 2, (mu_resize_method)9), "9 is no method");
+    REFUSED(mu_image_resize(image, 2, 2, (mu_resize_method)9), "9 is not a method");
 }
 
 // A range of 2^32 numbers has no size in the type, and neither have its ends.
@@ -161,16 +161,16 @@ static void test_bounds_of_draws(void **state)
 static void test_numbers_of_types(void **state)
 {
     (void)state;
-    REFUSED(mu_constant(MU_I8, 300), "300 is no int8: these are whole numbers from -128 to 127");
-    REFUSED(mu_constant(MU_I32, 1.5), "1.5 is no int32");
+    REFUSED(mu_constant(MU_I8, 300), "300 is not a valid int8: these are whole numbers from -128 to 127");
+    REFUSED(mu_constant(MU_I32, 1.5), "1.5 is not a valid int32");
     REFUSED(mu_constant(MU_U8, -1), "from 0 to 255");
-    REFUSED(mu_constant(MU_I64, NAN), "nan is no int64");
-    REFUSED(mu_fill(MU_I16, 1, (int64_t[]){2}, 40000), "mu_fill: 40000 is no int16");
-    REFUSED(mu_range(MU_U8, 250, 260, 1), "mu_range: 259 is no uint8");
-    REFUSED(mu_range(MU_I32, 0, 5, 0.5), "0.5 is no int32");
+    REFUSED(mu_constant(MU_I64, NAN), "nan is not a valid int64");
+    REFUSED(mu_fill(MU_I16, 1, (int64_t[]){2}, 40000), "mu_fill: 40000 is not a valid int16");
+    REFUSED(mu_range(MU_U8, 250, 260, 1), "mu_range: 259 is not a valid uint8");
+    REFUSED(mu_range(MU_I32, 0, 5, 0.5), "0.5 is not a valid int32");
     REFUSED(mu_eye(MU_F32, -1, 2), "mu_eye: -1 rows");
     mu_tensor *bytes = mu_ones(MU_I8, 1, (int64_t[]){2});
-    REFUSED(mu_pad(bytes, (int64_t[]){1}, (int64_t[]){0}, NULL, 300), "mu_pad: 300 is no int8");
+    REFUSED(mu_pad(bytes, (int64_t[]){1}, (int64_t[]){0}, NULL, 300), "mu_pad: 300 is not a valid int8");
     assert_true(*(const int64_t *)mu_tensor_data(mu_constant(MU_I64, (double)INT64_MAX)) == INT64_MAX);
     assert_true(*(const int64_t *)mu_tensor_data(mu_constant(MU_I64, (double)INT64_MIN)) == INT64_MIN);
     assert_int_equal(mu_tensor_dim(mu_range(MU_U8, 250, 256, 1), 0), 6);

@@ -53,7 +53,7 @@ static void test_refusals(void **state)
     (void)state;
     int64_t open[] = {2, -1};
     assert_null(mu_tensor_new((mu_dtype)77, 0, NULL, NULL));
-    assert_taken(MU_INVALID_ARGUMENT, "77 is no element type");
+    assert_taken(MU_INVALID_ARGUMENT, "77 is not an element type");
     assert_null(mu_tensor_new(MU_F32, 9, open, NULL));
     assert_taken(MU_INVALID_ARGUMENT, "rank 9");
     assert_null(mu_tensor_new(MU_F32, 2, open, NULL));
