@@ -100,9 +100,11 @@ int mu__refusal_text(const mu_mesh *mesh, char *text, size_t bytes)
 
 mu_status mu__refusal_unproven(const mu_mesh *mesh)
 {
-    for (int rank = 0; rank < mesh->ranks; rank++)
-        if (rank != mesh->rank && mesh->peers[rank].state == MU_PEER_AWAY && mesh->peers[rank].outgoing.unproven != MU_OK)
-            return mesh->peers[rank].outgoing.unproven;
+    for (int rank = 0; rank < mesh->ranks; rank++) {
+        const mu_peer *peer = &mesh->peers[rank];
+        if (rank != mesh->rank && peer->state == MU_PEER_AWAY && peer->outgoing.unproven != MU_OK)
+            return peer->outgoing.unproven;
+    }
     return mesh->strangers[0].why;
 }
 
