@@ -319,7 +319,7 @@ static int unlike(const char *second, char *said, size_t bytes)
     return WEXITSTATUS(pclose(pipe));
 }
 
-static void deterministic_workers_are_alike(void **state)
+static void deterministic_workers_have_the_same_instructions(void **state)
 {
     (void)state;
     static char said[20000];
@@ -329,10 +329,8 @@ static void deterministic_workers_are_alike(void **state)
         assert_int_not_equal(unlike("MUSTER_ISA=base", said, sizeof said), 0);
         assert_non_null(strstr(said, "/job:worker/task:1 has \"base/0x1\""));
     }
-    if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
-        return;
-    assert_int_not_equal(unlike("MUSTER_THREADS=1", said, sizeof said), 0);
-    assert_non_null(strstr(said, "threads per replica"));
+    // All take the smallest number of threads of a replica, so other numbers are no reason to refuse.
+    assert_int_equal(unlike("MUSTER_THREADS=1", said, sizeof said), 0);
 }
 
 // Gradients reduced while the backward pass continues, or on the spot: in shared memory and over TCP.
@@ -361,7 +359,7 @@ int main(int argc, char **argv)
         MODEL_TEST(few_samples_are_enough),
         MODEL_TEST(others_go_on),
         MODEL_TEST(deterministic_layouts_have_the_same_bits),
-        MODEL_TEST(deterministic_workers_are_alike),
+        MODEL_TEST(deterministic_workers_have_the_same_instructions),
         MODEL_TEST(overlap_has_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
