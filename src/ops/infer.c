@@ -4,15 +4,14 @@
 // with known inputs the outputs must come out known. Errors name the op and what was seen.
 #include "ops/op.h"
 
-static mu_status check_counts(const mu_infer *infer)
+mu_status mu__check_counts(const mu_op *op, int n_in, int n_resources)
 {
-    const mu_op *op = infer->op;
     int most = op->max_in == 0 ? op->n_in : op->max_in;
-    if (infer->n_in < op->n_in || (most != MU_VARIADIC && infer->n_in > most))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: %d inputs given; it takes %s%d", op->name, infer->n_in,
+    if (n_in < op->n_in || (most != MU_VARIADIC && n_in > most))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %d inputs given; it takes %s%d", op->name, n_in,
                          most == op->n_in ? "" : "at least ", op->n_in);
-    if (op->n_resources != MU_VARIADIC && infer->n_resources != op->n_resources)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: %d resources given; it takes %d", op->name, infer->n_resources,
+    if (op->n_resources != MU_VARIADIC && n_resources != op->n_resources)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %d resources given; it takes %d", op->name, n_resources,
                          op->n_resources);
     return MU_OK;
 }
@@ -30,7 +29,7 @@ static void dtype_list(unsigned dtypes, char *text, size_t bytes)
 mu_status mu__infer_call(mu_infer *infer)
 {
     const mu_op *op = infer->op;
-    MU_TRY(check_counts(infer));
+    MU_TRY(mu__check_counts(infer->op, infer->n_in, infer->n_resources));
     if (op->dtypes && infer->n_in > 0 && !(op->dtypes & MU_DTYPE_BIT(infer->in[0].dtype))) {
         char allowed[200];
         dtype_list(op->dtypes, allowed, sizeof allowed);

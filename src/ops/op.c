@@ -231,6 +231,7 @@ static mu_status no_tensor(const mu_op *op, int i, const void *given)
 static mu_status check_inputs(const mu_op *op, int n_in, mu_tensor *const *in, int n_resources,
                               mu_resource *const *resources)
 {
+    MU_TRY(mu__check_counts(op, n_in, n_resources)); // before anything is sized by them
     for (int i = 0; i < n_in; i++) {
         if (!in[i])
             return mu__error(MU_INVALID_ARGUMENT, "%s: input %d of %d is NULL; give a tensor", op->name, i, n_in);

@@ -346,6 +346,8 @@ mu_status mu__shared_end(mu_kernel *kernel, mu_shared_update *turn, mu_status st
 mu_status mu__apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
                     mu_resource *const *resources, mu_tensor **out);
 int mu__op_outputs(const mu_op *op, const void *attrs, int n_in);
+// mu__check_counts fails with INVALID_ARGUMENT if an op does not take so many inputs or resources.
+mu_status mu__check_counts(const mu_op *op, int n_in, int n_resources);
 // mu__op_is_view tells whether output 0 is the bytes of input 0, given their known specs.
 bool mu__op_is_view(const mu_op *op, const mu_spec *in, const mu_spec *out);
 // mu__op_is_part tells whether output 0 is a part of input 0's bytes that is worth sharing: a small one of a large

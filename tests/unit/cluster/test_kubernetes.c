@@ -139,7 +139,7 @@ static void wrong_answers_are_refused(void **state)
     refused("job-name=pending", MU_FAILED_PRECONDITION, "Pending");
     refused("job-name=homeless", MU_DATA_LOSS, "on which host");
     refused("job-name=nameless", MU_DATA_LOSS, "without name");
-    refused("job-name=list", MU_DATA_LOSS, "no list");
+    refused("job-name=list", MU_DATA_LOSS, "not a list");
     refused("job-name=torn", MU_INVALID_ARGUMENT, "answer");
     refused("job-name=long", MU_RESOURCE_EXHAUSTED, "bytes");
 }

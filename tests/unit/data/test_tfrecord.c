@@ -66,7 +66,7 @@ static void test_records(void **state)
     records(mu_dataset_tfrecord(first));
     expect_error(MU_NOT_FOUND, first);
     records(mu_dataset_tfrecords(mu_dataset_range(0, 2, 1)));
-    expect_error(MU_INVALID_ARGUMENT, "no file name");
+    expect_error(MU_INVALID_ARGUMENT, "not a file name");
 }
 
 static mu_dataset *read_file(mu_value *element, void *arg)
