@@ -173,12 +173,14 @@ static void test_owners_come_and_go(void **state)
         assert_null(result);
     }
     assert_null(use_a_team(NULL));
+#ifndef __SANITIZE_THREAD__ // which ends a child that starts threads after a fork with several threads
     const pid_t child = fork();
     if (child == 0)
         _exit(use_a_team(NULL) == NULL ? 0 : 1);
     int status = 1;
     waitpid(child, &status, 0);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+#endif
 }
 
 int main(void)
