@@ -1,50 +1,51 @@
-// The memory that the ranks of one host share, as shm.c lays it out and interhost.c uses it.
+// Layout of the memory that the ranks of one host share; shm.c defines it and interhost.c uses it.
 //
-// Everything in it is found by its place from the start, so that processes may map it where they like. It holds a slot
-// for every rank of the group; those of ranks on other hosts are filled by interhost.c. Knows nothing of what is
+// Everything is found by its offset from the start, so each process may map the memory at another address. It has a
+// slot for every rank of the group; interhost.c fills the slots of ranks on other hosts. Does not depend on what is
 // reduced.
 #ifndef MU_SRC_COMM_SHM_H
 #define MU_SRC_COMM_SHM_H
 
 #include "comm/comm.h"
 
-// What a rank shows to the others; two of each, used in turn (see MU_AREA_WINDOW).
+// What a rank publishes to the others. It alternates between two signatures and two windows (see MU_AREA_WINDOW).
 typedef struct mu_shm_slot {
     _Alignas(64) mu_signature signatures[2];
     _Alignas(64) unsigned char windows[2][MU_WINDOW_BYTES];
-    _Alignas(64) atomic_uint barriers; // entered so far, for messages only
-    atomic_uint n_rendezvous;          // likewise
-    atomic_bool inside;                // may be touching the others' memory
+    _Alignas(64) atomic_uint barriers; // barriers entered; used in messages only
+    atomic_uint n_rendezvous;          // rendezvous entered
+    atomic_bool inside;                // may be accessing the memory of others
 } mu_shm_slot;
 
-// Head of the memory: the barrier, and the error that a process aborted with.
+// Start of the memory: the barrier, and the error with which a process aborted.
 typedef struct mu_shm_header {
     mu_barrier barrier;
-    _Alignas(64) atomic_int error_state; // 0: none, 1: being written, 2: there
+    _Alignas(64) atomic_int error_state; // 0: none, 1: being written, 2: complete
     mu_error_value error;
 } mu_shm_header;
 
-// One process's view of it: the shared state of the transports.
+// One process's view of the memory: the shared state of the transports.
 typedef struct mu_shm {
     mu_topology topology;
-    int low, here; // ranks of this host: the first, and how many
+    int low, here; // first rank of this host, and number of ranks on it
     mu_shm_header *head;
     mu_shm_slot *slots;             // [ranks]
     struct mu_mailbox *mailboxes;   // [here * here]
-    mu_work_queue *work_queue;      // NULL: there are other hosts
-    unsigned char *staging_buffers; // [here][MU_STAGING_BYTES]; NULL: none are needed
-    void **copies;                  // [n_local][here][MU_SENDS_IN_FLIGHT] of messages that others cannot address
+    mu_work_queue *work_queue;      // NULL: there are several hosts
+    unsigned char *staging_buffers; // [here][MU_STAGING_BYTES]; NULL: not needed
+    void **copies;                  // [n_local][here][MU_SENDS_IN_FLIGHT] copies of messages whose memory others cannot
+                                    // address
     size_t bytes;
 } mu_shm;
 
-// One rank's.
+// State of one rank.
 typedef struct mu_shm_rank {
     uint32_t epoch;              // barriers entered
-    uint32_t n_rendezvous;       // entered
-    bool rendezvous;             // what it waits at is one
-    bool announced;              // it has sent its part of the rendezvous ahead
-    const atomic_uint *messages; // the count of messages that it waits for to change; NULL: it waits for none
-    unsigned seen;               // that count when it looked
+    uint32_t n_rendezvous;       // rendezvous entered
+    bool rendezvous;             // the rank is waiting at a rendezvous, not at a barrier
+    bool announced;              // it has already sent its part of the rendezvous
+    const atomic_uint *messages; // the message counter that this rank waits on; NULL: none
+    unsigned seen;               // value of that counter when the wait began
 } mu_shm_rank;
 
 mu_status mu__shm_open(void *shared, const mu_topology *topology);
@@ -67,7 +68,7 @@ bool mu__shm_aborted(void *shared, mu_error_value *out);
 void mu__shm_reset(void *shared);
 void mu__shm_reset_rank(mu_channel *channel);
 
-// mu__shm_begin_rendezvous notes that this rank has come; mu__shm_is_here says whether `rank` is on this host.
+// mu__shm_begin_rendezvous notes that this rank has arrived; mu__shm_is_here says whether `rank` is on this host.
 void mu__shm_begin_rendezvous(mu_channel *channel);
 bool mu__shm_is_here(const mu_shm *shm, int rank);
 
