@@ -1,9 +1,9 @@
-// How threads wait for each other: a barrier with one counter, an eventcount, and the backoff that every wait shares.
+// How threads wait for each other: a barrier with one counter, an eventcount, and the backoff that all waits use.
 //
-// The counter of arrivals only grows; the n-th barrier of r ranks is over when it has reached n * r, and it
-// is the word that sleepers sleep on, so nobody can miss it. Abort makes the counter leap past every
-// target: all leave, see that it failed and say so, except where all had come before: a rank that went on and
-// failed later must not undo what it took part in. Knows nothing of collectives.
+// The counter of arrivals only grows: the n-th barrier of r ranks ends when it reaches n * r. Sleepers sleep on that
+// same word, so no wake-up is lost. Abort adds a large number (LEAP) to the counter, which passes every target: all
+// ranks leave and report the failure, except from a barrier that was already complete, because ranks that left it have
+// used its result. Independent of collectives.
 #include "comm/comm.h"
 
 #include <errno.h>
@@ -16,8 +16,8 @@
 #define LEAP 0x40000000u
 
 enum {
-    PAUSES_PER_LOOK = 16, // pauses between two looks at the clock
-    SPIN_NS = 20 * 1000,  // with a core for each rank
+    PAUSES_PER_LOOK = 16, // pauses between two reads of the clock
+    SPIN_NS = 20 * 1000,  // if each rank has a core
     YIELD_NS = 300 * 1000,
     SLEEP_NS = 100 * 1000 * 1000
 };
@@ -58,13 +58,13 @@ mu_status mu__backoff_check(const mu_backoff *backoff)
     return backoff->idle != NULL ? backoff->idle(backoff->idle_arg) : MU_OK;
 }
 
-// The kernel finds sleepers of one process faster than those of several.
+// The kernel finds sleepers faster if they are all in one process.
 static int futex_flags(const atomic_bool *between_processes)
 {
     return atomic_load_explicit(between_processes, memory_order_relaxed) ? 0 : FUTEX_PRIVATE_FLAG;
 }
 
-// Sleeps while the word is `seen`, until woken or some time has passed.
+// Sleeps while the word equals `seen`, until woken, or SLEEP_NS or the deadline has passed.
 static void sleep_on(atomic_uint *word, int flags, unsigned seen, int64_t deadline_ns)
 {
     const int64_t left = MU_MIN(deadline_ns - mu__now_ns(), (int64_t)SLEEP_NS);
@@ -80,7 +80,7 @@ static void wake_all(atomic_uint *word, atomic_int *sleepers, int flags)
         syscall(SYS_futex, word, FUTEX_WAKE | flags, INT32_MAX, NULL, NULL, 0);
 }
 
-// ---- Bell ---------------------------------------------------------------------------------------
+// ---- Eventcount ---------------------------------------------------------------------------------
 
 void mu__eventcount_notify(mu_eventcount *changes)
 {
@@ -88,7 +88,7 @@ void mu__eventcount_notify(mu_eventcount *changes)
     wake_all(&changes->notified, &changes->sleepers, futex_flags(&changes->between_processes));
 }
 
-// One who sleeps is counted before it looks, so whoever rings after that sees the count.
+// A sleeper is counted before it tests the condition, so a later notification sees it.
 mu_status mu__eventcount_wait(mu_eventcount *changes, bool (*so)(const void *arg), const void *arg, mu_backoff backoff)
 {
     mu_status status = MU_OK;
@@ -108,14 +108,14 @@ mu_status mu__eventcount_wait(mu_eventcount *changes, bool (*so)(const void *arg
 
 static bool reached(unsigned arrivals, unsigned target) { return (int32_t)(arrivals - target) >= 0; }
 
-// After an abort nobody comes to another barrier, so without the leap the counter tells who had come to this one.
+// After an abort no rank enters another barrier, so the counter without LEAP says whether all had arrived at this one.
 static bool all_came(unsigned arrivals, unsigned target)
 {
     const unsigned past = arrivals - target;
     return reached(past >= LEAP / 2 && past < 2 * LEAP ? arrivals - LEAP : arrivals, target);
 }
 
-// One who sleeps is counted before the kernel compares the word, so whoever changes it last sees the count.
+// A sleeper is counted before the kernel compares the word, so the thread that changes the word last sees it.
 static mu_status sleep_until(mu_barrier *barrier, unsigned target, const mu_backoff *backoff)
 {
     mu_status status = MU_OK;

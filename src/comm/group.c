@@ -1,22 +1,22 @@
-// Groups: each rank's mu_collective, and the promise that all ranks mean the same operation.
+// Groups: each rank's mu_collective, and the check that all ranks call the same operation.
 //
-// A rank that enters leaves a signature (run, op, name, type, count); when all have met, each compares all
-// signatures with rank 0's, so all come to the same verdict. The first error of a group stays until reset and
-// fails everything at once. Knows nothing of algorithms: a policy names them, a list carries them out.
+// A rank that enters a collective publishes a signature (run, op, name, type, count). After the rendezvous each rank
+// compares all signatures with rank 0's, so all reach the same verdict. A group keeps its first error until it is reset
+// and fails every call with it. Does not depend on algorithms: a policy selects them and a list of steps executes them.
 #include "comm/group.h"
 
 #include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
-// How long a rank waits for the reason of a failure that it sees before it hears of it, and for ranks of other
-// processes to leave its memory alone: one that was killed never does.
+// How long a rank that sees a failure waits for its reason, and how long it waits for ranks of other processes to stop
+// accessing its memory (a killed process never says so).
 #define NEWS_SECONDS  2.0
 #define LEAVE_SECONDS 1.0
 
 // ---- Failing ------------------------------------------------------------------------------------
 
-// The first error stays. Those that came from the mesh need not be told to it.
+// The group keeps the first error. An error that came from the mesh is not sent back to it.
 static bool abort_here(mu_group *group, const mu_error_value *error)
 {
     pthread_mutex_lock(&group->lock);
@@ -50,7 +50,7 @@ bool mu__group_failed(mu_group *group, mu_error_value *out)
     return failed;
 }
 
-// A process of this host may have aborted, or a connection may have ended, before the mesh says why.
+// A failed process of this host or a closed connection may be seen before the mesh reports the reason.
 static bool hear_of_failure(mu_group *group, mu_error_value *out)
 {
     const int64_t deadline = mu__deadline_ns(NEWS_SECONDS);
@@ -74,7 +74,8 @@ mu_status mu__raise_group_error(mu_group *group)
     return mu__group_failed(group, &error) ? mu__error_raise(&error) : MU_INTERNAL;
 }
 
-// Makes this thread's record the group's error (unless another was first), and the group's error the record.
+// Makes this thread's recorded error the group's, unless the group has one; then records the group's error in this
+// thread.
 mu_status mu__fail_group(mu_group *group)
 {
     mu_error_value error;
@@ -83,7 +84,7 @@ mu_status mu__fail_group(mu_group *group)
     return mu__raise_group_error(group);
 }
 
-// A connection may end before the mesh says that the process behind it died or left: the record says which.
+// A connection may close before the mesh reports that its process died or left; waits for that report and records it.
 static bool hear_of_end(member *m)
 {
     const int64_t deadline = mu__deadline_ns(NEWS_SECONDS);
@@ -112,16 +113,17 @@ mu_status mu__fail_wait(member *m, mu_status status)
     return mu__fail_group(m->group);
 }
 
-// This rank waits for what cannot come. Whoever leaves in order may have done its part a moment ago, so who is late is
-// asked again once it has left.
+// True if the wait cannot end because the process has left. It may have done its part just before it left, so its
+// lateness is checked again afterwards.
 static bool waits_in_vain(const member *m, int process)
 {
     mu_mesh *mesh = m->group->joined.mesh;
     return mu__process_is_late(m, process) && mu__mesh_is_gone(mesh, process) && mu__process_is_late(m, process);
 }
 
-// A wait that sleeps says now and then whom it waits for, and ends when one of them has left. A process of another host
-// may have left after it sent what is awaited: there the end of the connection says so.
+// Runs from time to time in a wait that sleeps: reports whom the rank waits for, and ends the wait if one of those
+// processes has left. A process of another host may have sent the awaited data before it left; there the end of the
+// connection decides.
 mu_status mu__member_idle(void *arg)
 {
     member *m = arg;
@@ -141,7 +143,7 @@ mu_status mu__member_idle(void *arg)
     return MU_OK;
 }
 
-// Whoever fails while others work must not give its memory back before they are out.
+// A rank that fails must not free its memory while other ranks may access it.
 static void wait_until_others_left(member *m)
 {
     const mu_topology *at = &m->group->joined.topology;
@@ -221,7 +223,7 @@ static mu_status complain_invalid(const member *m, const mu_collective_call *c)
                      what, m->channel.ranks - 1);
 }
 
-// How many elements of DATA and INPUT this rank has.
+// Elements of this rank's DATA and INPUT.
 static void extents(const member *m, const mu_collective_call *c, int64_t *data, int64_t *input)
 {
     *data = *input = c->count;
@@ -235,7 +237,8 @@ static void extents(const member *m, const mu_collective_call *c, int64_t *data,
         *data += m->counts[i];
 }
 
-// Processes that share memory address each other's data by what the signatures say: it must lie in that memory.
+// Processes that share memory address each other's data by offsets in the signatures; this checks that they are inside
+// the segment.
 static bool places_can_be(const member *m, const mu_collective_call *c)
 {
     const mu_topology *at = &m->group->joined.topology;
@@ -289,7 +292,7 @@ static mu_status agree_at(void *arg)
     return mu__agree(at->m, at->c);
 }
 
-// A name that is too long keeps its begin and a mark of its end, so that different names stay different.
+// A long name is cut and ends with a hash of the whole name, so that different names stay different.
 static void write_name(const char *name, char out[MU_SIGNATURE_NAME])
 {
     enum { MARK = 10 };
@@ -303,7 +306,7 @@ static void write_name(const char *name, char out[MU_SIGNATURE_NAME])
     snprintf(out + room - MARK + 1, MARK, "~%08x", (unsigned)hash);
 }
 
-// Words that are not used stay as they were: most forms have three of them.
+// Copies only the words in use (three in most forms); the others keep old contents.
 static void write_form(const mu_form *form, mu_signature *signature)
 {
     const size_t head = offsetof(mu_form, words);
@@ -366,7 +369,7 @@ const mu_algorithm *mu__algorithm_for(const member *m, const mu_collective_call 
     return valid(m, c) ? mu__policy_select(&m->group->policy, &problem, m->group->means) : NULL;
 }
 
-// An operation that cannot be still meets, so that every rank says the same.
+// An invalid operation still gets a rendezvous, so that every rank reports the same error.
 static mu_status build_list(member *m, const mu_collective_call *c, bool staged, mu_steps *out)
 {
     const mu_problem problem = problem_of(m, c);
@@ -411,14 +414,14 @@ static mu_status grow_scratch(member *m, size_t bytes)
     return MU_OK;
 }
 
-// What happens before the others are met must not fail alone: it fails the group.
+// A failure before the rendezvous must fail the whole group, because the other ranks are waiting.
 static mu_status prepare(member *m, const mu_collective_call *c, bool staged, const mu_steps **steps)
 {
     MU_TRY(find_list(m, c, staged, steps));
     return grow_scratch(m, (size_t)(*steps)->scratch * mu_dtype_bytes(c->dtype));
 }
 
-// Whether some rank has data that those beside it cannot address. Known to all after the rendezvous, and of all.
+// Whether the data of some rank cannot be addressed by others of its host. All ranks know this after the rendezvous.
 static bool needs_staging(const member *m)
 {
     for (int rank = 0; m->group->joined.topology.staged && rank < m->channel.ranks; rank++)
@@ -427,8 +430,8 @@ static bool needs_staging(const member *m)
     return false;
 }
 
-// A list whose ranks address each other's data is left behind its rendezvous where they cannot; the staged one
-// continues.
+// If some data cannot be addressed, the run switches after the rendezvous to the staged list, which also begins with
+// one.
 static mu_status run_lists(member *m, const mu_collective_call *c, mu_schedule *schedule)
 {
     const mu_steps *steps;
@@ -664,8 +667,8 @@ static mu_status open_member(mu_group *group, int local)
     return m->pointers != NULL && m->counts != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-// Measured: data that was just read is overwritten in the caches faster than past them until it is three
-// times their size.
+// Measured: overwriting data that was just read is faster through the caches than with non-temporal stores until the
+// data is three times their size.
 static int64_t streaming_pays_from(void)
 {
     const int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -695,7 +698,7 @@ static mu_status open_group(mu_group *group, const char *name)
     return group->joined.mesh != NULL ? mu__mesh_watch(group->joined.mesh, mesh_failed, group) : MU_OK;
 }
 
-// The joining's things are the group's from here on.
+// The group owns the contents of `joining` from here on.
 mu_group *mu__group_open(const char *name, mu_joining *joining)
 {
     mu_group *group = mu__new(&group_type, sizeof *group);

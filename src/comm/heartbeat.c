@@ -1,14 +1,14 @@
-// Signs of life: every process says at short intervals that it lives and what it is doing; who says nothing is lost.
+// Heartbeats: every process regularly says that it is alive and what it is doing; a silent peer is lost.
 //
-// The heartbeats come from the mesh's own thread, which does nothing else, so a process that computes, saves or waits
-// keeps beating; one that is stopped, swapped out or cut off does not. What a process does is for people: it stands
-// in the messages of those who wait for it.
+// The mesh's own thread sends them and does nothing else, so a process that computes, saves or waits still sends
+// heartbeats; a process that is stopped, swapped out or disconnected does not. What a process is doing is information
+// for users: it appears in the messages of processes that wait for it.
 #include "comm/mesh_private.h"
 
 #define LONGEST_HEARTBEAT_SECONDS 2.0
 #define LATE_NS              10000000000
 
-// ---- Beats --------------------------------------------------------------------------------------
+// ---- Heartbeats ---------------------------------------------------------------------------------
 
 double mu__heartbeat_seconds(const mu_mesh *mesh)
 {
@@ -23,7 +23,7 @@ void mu__heartbeat_send(mu_mesh *mesh, int rank)
     beat.age_ns = (uint64_t)(mu__now_ns() - mesh->doing_since_ns);
     memcpy(beat.doing, mesh->doing, sizeof beat.doing);
     pthread_mutex_unlock(&mesh->doing_lock);
-    // A peer that takes nothing gets no more of them; it is asked for its own.
+    // A peer that does not read gets no more heartbeats; it is still expected to send its own.
     if (peer->state != MU_PEER_HERE || peer->wants_out ||
         mu__frame_put_heartbeat(&peer->handshake.out, peer->number, &beat) != MU_OK)
         return;
@@ -38,7 +38,7 @@ void mu__heartbeat_heard(mu_mesh *mesh, int rank, const mu_heartbeat *beat)
     peer->doing_since_ns = now - (int64_t)MU_MIN(beat->age_ns, (uint64_t)now);
 }
 
-// "last heard of 2 s ago, while saving (for 5 s)": how old the word is, and what it says.
+// Writes "last heard of 2 s ago, while saving (for 5 s)".
 void mu__last_word(const mu_peer *peer, char *text, size_t bytes)
 {
     const int64_t now = mu__now_ns();
@@ -85,7 +85,7 @@ static void lose_silent(mu_mesh *mesh, int64_t now)
 void mu__heartbeats_poll(mu_mesh *mesh, int64_t now)
 {
     const int64_t beat = (int64_t)(mu__heartbeat_seconds(mesh) * 1e9);
-    // A process that was stopped itself heard nobody meanwhile; that is not the others' fault.
+    // If this process itself was stopped, it could not hear anybody: restart the clock of every peer.
     if (mesh->poll_ns != 0 && now - mesh->poll_ns > 2 * beat)
         for (int rank = 0; rank < mesh->ranks; rank++)
             mesh->peers[rank].heard_ns = now;
@@ -99,7 +99,7 @@ void mu__heartbeats_poll(mu_mesh *mesh, int64_t now)
         lose_silent(mesh, now);
 }
 
-// ---- What one is doing --------------------------------------------------------------------------
+// ---- What a process is doing --------------------------------------------------------------------
 
 void mu__mesh_doing(mu_mesh *mesh, const char *what, int64_t number, const char *name)
 {
@@ -116,7 +116,7 @@ void mu__mesh_doing(mu_mesh *mesh, const char *what, int64_t number, const char 
     pthread_mutex_unlock(&mesh->doing_lock);
 }
 
-// With the lock held.
+// The caller holds the lock.
 static int doing_text(const mu_peer *peer, char *text, size_t bytes)
 {
     if (peer->state == MU_PEER_LEFT)
@@ -136,7 +136,7 @@ int mu__mesh_peer_doing(const mu_mesh *mesh, int rank, char *text, size_t bytes)
     return n;
 }
 
-// ---- Who is late --------------------------------------------------------------------------------
+// ---- Late processes -----------------------------------------------------------------------------
 
 mu_lateness mu__lateness(void)
 {

@@ -1,16 +1,16 @@
-// Algorithms for ranks on several hosts: inside each host by memory, between hosts by its first rank, the leader.
+// Algorithms for ranks on several hosts: shared memory within a host, messages between the first ranks, the leaders.
 //
-// What leaders do among themselves is the list of a flat algorithm for as many ranks as there are hosts, with
-// its peers renamed. Leaders send and receive from and into the memory of the ranks beside them. Pure, like
-// algorithms.c. Knows nothing of transports.
+// The steps between leaders come from a flat algorithm for as many ranks as there are hosts, with its peers renumbered.
+// Leaders send from and receive into the memory of the ranks on their host. Pure functions, as in algorithms.c.
+// Independent of transports.
 #include "comm/steps.h"
 
 enum { CHAIN_SEGMENT_BYTES = 128 * 1024 };
 
-// Where this rank is.
+// Position of this rank among the hosts.
 typedef struct position {
     int host, hosts;
-    int leader, here; // the first rank of this host, and how many it has
+    int leader, here; // first rank of this host, and number of ranks on it
     bool leads;
 } position;
 
@@ -39,7 +39,7 @@ static position position_of(const mu_problem *problem)
                   .leads = problem->rank == leader};
 }
 
-// Appends what the leaders do: a flat algorithm's list, in which rank h is the leader of host h.
+// Appends the leaders' steps: a flat algorithm's list in which rank h is the leader of host h.
 static mu_status add_between(const mu_problem *problem, const char *name, mu_steps *out)
 {
     const position at = position_of(problem);
@@ -63,7 +63,7 @@ static mu_status add_between(const mu_problem *problem, const char *name, mu_ste
     return status == MU_OK ? mu__add_plain(out, MU_STEP_FLUSH) : status;
 }
 
-// The leader's DATA is what all ranks of the host are to have.
+// Copies the leader's DATA to all ranks of the host.
 static mu_status add_hand_out(const mu_problem *problem, int64_t count, mu_steps *out)
 {
     const position at = position_of(problem);
@@ -75,7 +75,7 @@ static mu_status add_hand_out(const mu_problem *problem, int64_t count, mu_steps
 
 // ---- All-reduce ---------------------------------------------------------------------------------
 
-// Each rank adds its slice of the data of all ranks beside it, into the leader's memory.
+// Each rank reduces its slice of the data of all ranks on the host into the leader's memory.
 static mu_status add_inside(const mu_problem *problem, mu_steps *out)
 {
     const position at = position_of(problem);
@@ -117,19 +117,19 @@ mu_status mu__all_reduce_hierarchical_ring(const mu_problem *problem, mu_steps *
     return all_reduce_by(problem, "ring", out);
 }
 
-// ---- The chain ----------------------------------------------------------------------------------
+// ---- All-reduce along a chain of hosts ----------------------------------------------------------
 
-// One more message may be built than may be under way; each has its place in SCRATCH.
+// One message more than may be in flight, so that the next can be built; each has its own part of SCRATCH.
 enum { CHAIN_PLACES = MU_SENDS_IN_FLIGHT + 1 };
 
 typedef struct chain {
     position at;
     int segments;
-    int64_t count, longest; // elements of all, and of a segment at most
+    int64_t count, longest; // elements in total, and of the longest segment
     int width;
 } chain;
 
-// What came from the host before continues with the ranks of this one, and to the next; the last one rounds.
+// Adds this host's ranks to the partial sum from the previous host and passes it to the next; the last host rounds.
 static mu_status chain_there(const chain *c, const mu_problem *problem, int index, mu_steps *out)
 {
     const mu_part segment = mu__part_of(c->count, 1, index, c->segments);
@@ -165,7 +165,7 @@ static mu_status chain_back(const chain *c, const mu_problem *problem, int index
     return mu__add_send(out, leader_of(problem, c->at.host - 1), MU_AREA_DATA, segment.at, segment.count);
 }
 
-// A segment comes back two steps later for each host behind this one; meanwhile the next ones go there.
+// For each host after this one, a finished segment comes back two steps later; meanwhile the next segments are sent.
 static mu_status chain_steps(const chain *c, const mu_problem *problem, mu_steps *out)
 {
     const int lag = 2 * (c->at.hosts - 1 - c->at.host);
@@ -191,7 +191,7 @@ mu_status mu__all_reduce_chain(const mu_problem *problem, mu_steps *out)
     return add_hand_out(problem, problem->count, out);
 }
 
-// ---- The others ---------------------------------------------------------------------------------
+// ---- Broadcast, all-gather and all-to-all -------------------------------------------------------
 
 mu_status mu__broadcast_hierarchical(const mu_problem *problem, mu_steps *out)
 {
@@ -205,7 +205,7 @@ mu_status mu__broadcast_hierarchical(const mu_problem *problem, mu_steps *out)
     return add_hand_out(problem, problem->rank == problem->root ? 0 : problem->count, out);
 }
 
-// Messages that two leaders exchange: one for each pair of a rank here and a rank there, sends and receives in turn.
+// The messages between two leaders: one for each pair of a rank here and a rank there. Sends and receives alternate.
 typedef mu_status pair_message(const mu_problem *problem, int here, int there, bool send, mu_steps *out);
 
 static mu_status add_pair(const mu_problem *problem, int index, int other, bool send, pair_message *message,
@@ -213,7 +213,7 @@ static mu_status add_pair(const mu_problem *problem, int index, int other, bool 
 {
     const position at = position_of(problem);
     const int leader = leader_of(problem, other), there = ranks_of(problem, other);
-    // The sender's ranks count slowly, the receiver's fast.
+    // The sender's rank varies slowest, the receiver's fastest.
     const int here = send ? index / there : index % at.here, beyond = send ? index % there : index / at.here;
     return index < at.here * there ? message(problem, at.leader + here, leader + beyond, send, out) : MU_OK;
 }
@@ -232,7 +232,7 @@ static mu_status add_pairs(const mu_problem *problem, pair_message *message, mu_
     return at.leads ? mu__add_plain(out, MU_STEP_FLUSH) : MU_OK;
 }
 
-// Blocks go to the leader of each host once, with the first of its ranks.
+// Each block is sent to the leader of each host once, as the message for its first rank.
 static mu_status gather_message(const mu_problem *problem, int here, int there, bool send, mu_steps *out)
 {
     const int peer = leader_of(problem, host_of(problem, there)), from = send ? here : there;
@@ -275,7 +275,7 @@ mu_status mu__all_to_all_hierarchical(const mu_problem *problem, mu_steps *out)
     return mu__add_plain(out, MU_STEP_BARRIER);
 }
 
-// Where the leader keeps what rank `from` has for rank `to` of its host until all of it is there.
+// Where the leader stores what rank `from` sends to rank `to` of its host until everything has arrived.
 static int64_t kept_at(const mu_problem *problem, int from, int to)
 {
     const int leader = leader_of(problem, host_of(problem, to));

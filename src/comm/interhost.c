@@ -1,8 +1,8 @@
-// The transport between hosts: the first rank of each, the leader, has a stream to every other leader.
+// The transport between hosts. The first rank of each host, its leader, has a stream to every other leader.
 //
-// Ranks of one host share memory (shm.c), which also has slots for those elsewhere: at a rendezvous the leaders send
-// each other the signatures and windows of their hosts and put what comes into those slots. Sends wait in a queue per
-// span and continue whenever the leader waits for anything. Knows nothing of what is reduced.
+// Ranks of one host share memory (shm.c), which also has slots for the ranks of other hosts. At a rendezvous the
+// leaders exchange the signatures and windows of their hosts and store what they receive in those slots. Sends wait in
+// one queue per stream and continue whenever the leader waits for anything. Does not depend on what is reduced.
 #include "comm/shm.h"
 
 #include <poll.h>
@@ -12,24 +12,25 @@
 enum { QUEUE = MU_SENDS_IN_FLIGHT + 1, BUFFER_BYTES = 1 << 13, POLL_MS = 20, MAGIC = 0x6d757374 };
 
 typedef struct span {
-    mu_stream *stream; // NULL: to this host itself
+    mu_stream *stream; // NULL: this host itself
     int n_out;
     struct iovec out[QUEUE];
-    unsigned char *buffer; // what came with what was asked for
+    unsigned char *buffer; // bytes received beyond the current request
     size_t buffered, taken;
 } span;
 
 struct mu_interhost {
     int hosts, host;
     span *spans;            // [hosts]
-    struct pollfd *fds;     // room for a poll
-    unsigned char *message; // of the last rendezvous
+    struct pollfd *fds;     // [hosts], for poll
+    unsigned char *message; // sent at the last rendezvous
     size_t message_bytes;
 };
 
 #define GRACE_SECONDS 1.0
 
-// What leaders send at a rendezvous begins with this; the signatures of the host's ranks follow, then their windows.
+// Header of the message that leaders send at a rendezvous; the signatures of the host's ranks and then their windows
+// follow.
 typedef struct message_header {
     uint32_t magic, rendezvous;
 } message_header;
@@ -100,7 +101,7 @@ static int host_of(const mu_channel *channel, int rank)
     return host;
 }
 
-// Says which rank the trouble is with.
+// On failure, notes which rank the failed connection leads to.
 static mu_status trouble(mu_channel *channel, int host, mu_status status)
 {
     if (status != MU_OK)
@@ -108,7 +109,7 @@ static mu_status trouble(mu_channel *channel, int host, mu_status status)
     return status;
 }
 
-// Takes `moved` bytes off the front of the queue.
+// Removes `moved` bytes from the front of the queue.
 static void advance(span *l, size_t moved)
 {
     int done = 0;
@@ -143,8 +144,8 @@ static mu_status push_all(mu_channel *channel)
     return MU_OK;
 }
 
-// Sleeps until something can go out, or come in from `host` (-1: nothing is awaited), for a moment at most. A network
-// without descriptors is asked again soon.
+// Sleeps at most POLL_MS until data can be sent, or received from `host` (-1: nothing is expected). A network without
+// file descriptors is polled again after 20 us.
 static void sleep_shortly(mu_interhost *interhost, int host)
 {
     const span *other = &interhost->spans[interhost->host == 0 ? 1 : 0];
@@ -161,7 +162,7 @@ static void sleep_shortly(mu_interhost *interhost, int host)
     (void)poll(interhost->fds, n, POLL_MS);
 }
 
-// One turn of a wait for something from or to `host`.
+// One iteration of a wait for data from or to `host`.
 static mu_status wait_once(mu_channel *channel, mu_backoff *backoff, int host, bool for_input)
 {
     const mu_shm *shm = channel->shared;
@@ -176,7 +177,7 @@ static mu_status wait_once(mu_channel *channel, mu_backoff *backoff, int host, b
     return MU_OK;
 }
 
-// With `now` false it may wait for what is posted next.
+// With `now` false the data may be sent together with what is posted next.
 static mu_status post(mu_channel *channel, int host, const void *data, size_t bytes, bool now)
 {
     span *l = &interhost_of(channel)->spans[host];
@@ -187,7 +188,7 @@ static mu_status post(mu_channel *channel, int host, const void *data, size_t by
     return now ? trouble(channel, host, push(l)) : MU_OK;
 }
 
-// What is left of a short message is read with what follows it; the long way goes straight into place.
+// Short reads go through the buffer, which also receives what follows; long ones go directly into `data`.
 static mu_status pull(span *l, char **data, size_t *bytes)
 {
     size_t moved = 0;
@@ -233,7 +234,7 @@ static mu_status flush(mu_channel *channel)
     return MU_OK;
 }
 
-// ---- Meeting ------------------------------------------------------------------------------------
+// ---- Rendezvous ---------------------------------------------------------------------------------
 
 static void write_message(mu_channel *channel)
 {
@@ -275,7 +276,8 @@ static mu_status read_message(mu_channel *channel, int host)
     return MU_OK;
 }
 
-// After one host's deadline the others' messages are read if they are there, so that only those missing are named.
+// After one host misses the deadline, messages that have already arrived are still read, so that the error names only
+// the missing ranks.
 static mu_status read_messages(mu_channel *channel)
 {
     const mu_interhost *interhost = interhost_of(channel);
@@ -289,11 +291,11 @@ static mu_status read_messages(mu_channel *channel)
     }
     channel->timeout = timeout;
     if (status == MU_DEADLINE_EXCEEDED)
-        channel->waiting_for = -1; // has_come knows
+        channel->waiting_for = -1; // has_come then finds the ranks that have not arrived
     return status;
 }
 
-// Hosts are served from the next one on, so that not all begin with the same.
+// Each leader begins with the next host, so that not all leaders send to the same host first.
 static mu_status send_message(mu_channel *channel, bool alone)
 {
     const mu_interhost *interhost = interhost_of(channel);
@@ -305,7 +307,8 @@ static mu_status send_message(mu_channel *channel, bool alone)
     return MU_OK;
 }
 
-// Only where this host has one rank: others would have to come first. What is sent next goes out with it.
+// Only if this host has one rank; else the leader would have to wait for the others first. Later sends are combined
+// with it.
 static mu_status interhost_announce(mu_channel *channel)
 {
     const mu_shm *shm = channel->shared;
@@ -317,7 +320,7 @@ static mu_status interhost_announce(mu_channel *channel)
     return send_message(channel, false);
 }
 
-// Those who wait for the leader's news give it time to say at the deadline who is missing.
+// Ranks that wait for their leader wait longer than it does, so that the leader can report who is missing.
 static mu_status wait_for_leader(mu_channel *channel)
 {
     const double timeout = channel->timeout;
@@ -338,9 +341,9 @@ static mu_status interhost_rendezvous(mu_channel *channel)
     if (channel->rank == shm->low && !own->announced) {
         MU_TRY(send_message(channel, true));
         if (channel->crowded)
-            sched_yield(); // those who share this core have not sent yet: looking for it now is in vain
+            sched_yield(); // ranks that share this core have not sent yet, so their messages cannot be here
     }
-    // Behind an announcement may come nothing that takes it along.
+    // If no send followed the announcement, it is still in the queue.
     if (own->announced)
         MU_TRY(push_all(channel));
     if (channel->rank == shm->low)

@@ -1,7 +1,7 @@
-// How processes of a mesh make a group: who is on which host, shared memory there, streams between the hosts.
+// How processes of a mesh form a group: which are on which host, shared memory there, streams between hosts.
 //
-// Every decision is taken from what all have told each other, so all take the same one. A host whose processes
-// cannot share memory is treated as several hosts. Knows nothing of collectives.
+// Every decision depends only on data that all processes have exchanged, so all decide the same. A host whose processes
+// cannot share memory is treated as several hosts. Independent of collectives.
 #include "comm/group.h"
 
 #include "kernels/kernels.h"
@@ -12,7 +12,7 @@ enum { WHAT_BYTES = 128, REASON_BYTES = 200, MAX_RANKS = 256 };
 
 typedef mu_card process_info;
 
-// How it fared with the memory of its host.
+// Whether this process could attach to its host's memory.
 typedef struct outcome {
     int32_t failed;
     char reason[REASON_BYTES];
@@ -49,7 +49,7 @@ static mu_status exchange(const joiner *j, const char *what, const void *data, s
     return status;
 }
 
-// ---- Who is there -------------------------------------------------------------------------------
+// ---- Members ------------------------------------------------------------------------------------
 
 static uint32_t hash_text(const char *text)
 {
@@ -67,7 +67,7 @@ static int32_t leader_here(const joiner *j, bool shares)
     return j->me;
 }
 
-// A text of fixed length ends, and a terminal prints it.
+// Terminates a text of fixed length and replaces control characters, so that it is safe to print.
 static void clean_text(char *text, size_t bytes)
 {
     text[bytes - 1] = '\0';
@@ -76,7 +76,7 @@ static void clean_text(char *text, size_t bytes)
             *text = '?';
 }
 
-// Numbers that are only compared may be any.
+// Numbers that are only compared may have any value.
 bool mu__card_clean(mu_card *told, int processes)
 {
     clean_text(told->isa, sizeof told->isa);
@@ -94,7 +94,7 @@ static mu_status exchange_infos(joiner *j)
                 .shares = shares,
                 .policy = hash_text(j->options->algorithms)};
     snprintf(own.isa, sizeof own.isa, "%s", mu__kernels()->isa);
-    (void)sched_getaffinity(0, sizeof own.cpus, &own.cpus); // left empty where it is not told
+    (void)sched_getaffinity(0, sizeof own.cpus, &own.cpus); // empty if the system does not say
     MU_TRY(exchange(j, "members", &own, sizeof own, j->infos));
     for (int i = 0; i < j->n; i++)
         if (!mu__card_clean(&j->infos[i], j->n))
@@ -149,7 +149,7 @@ static mu_status check_infos(const joiner *j)
     return MU_OK;
 }
 
-// Ranks that wait for each other step aside when there are fewer cores than ranks on this machine.
+// Waiting ranks yield at once if this machine has fewer cores than ranks.
 static bool is_crowded(const joiner *j)
 {
     cpu_set_t all;
@@ -163,7 +163,7 @@ static bool is_crowded(const joiner *j)
     return ranks > CPU_COUNT(&all);
 }
 
-// Hosts are processes that follow each other and have the same leader.
+// A host is a run of consecutive processes with the same leader.
 static void number_hosts(joiner *j)
 {
     j->hosts = 0;
@@ -197,7 +197,7 @@ static mu_status fill_topology(joiner *j)
     return MU_OK;
 }
 
-// Attaches to the memory of this host, made by its first process; says how that went.
+// Attaches to the memory of this host, which its first process made; reports the result in `out`.
 static void attach(joiner *j, const char *address, outcome *out)
 {
     mu_topology *at = &j->joining.topology;
@@ -214,7 +214,7 @@ static void attach(joiner *j, const char *address, outcome *out)
         snprintf(out->reason, sizeof out->reason, "%.*s", REASON_BYTES - 1, error.message);
 }
 
-// All tell all how it went; hosts where it failed for one are taken apart. True: some were.
+// All processes exchange their results; a host on which one failed is split into several. `apart`: some were split.
 static mu_status share_outcome(joiner *j, const outcome *own, bool *apart)
 {
     outcome *all = mu__calloc((size_t)j->n, sizeof *all);
@@ -285,7 +285,7 @@ static void close_streams(mu_stream **streams, int n)
             mu__stream_close(streams[i]);
 }
 
-// The network that the options ask for, where there is more than one host. All processes open it.
+// Opens the network that the options select, if there is more than one host. All processes call it.
 static mu_status open_network(joiner *j)
 {
     const mu_communication asked = j->options->implementation;
@@ -302,7 +302,7 @@ static mu_stream *stream_to(const joiner *j, int host, const char *name)
                                       : mu__mesh_stream(j->mesh, j->first[host], name);
 }
 
-// Pairs of hosts in one order on all: the lower first, so that nobody waits for one who waits for another.
+// Every process connects to hosts in the same order, the lowest first, which prevents deadlock.
 static mu_status build_interhost(joiner *j)
 {
     char name[WHAT_BYTES];

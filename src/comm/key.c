@@ -1,6 +1,6 @@
-// The cluster's key as the user gives it: read from a variable or a file, and refused where it is no secret.
+// The cluster's key as the user sets it: read from a variable or a file, and refused if it is easy to guess.
 //
-// What is made of it is the business of secure.c.
+// secure.c derives the other keys from it.
 #include "comm/mesh.h"
 #include "comm/net.h"
 
@@ -44,7 +44,7 @@ bool mu__key_is_random(const char *key)
     return key[n] == '\0' && n >= RANDOM_DIGITS;
 }
 
-// A file of random bytes would be cut at its first 0 or line's end, and what is left be weak.
+// Random bytes would be cut at the first zero or line end, and the rest could be weak.
 static mu_status check_text(const char *path, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)

@@ -1,8 +1,8 @@
 // A link: a connection whose two ends greet each other, prove that they have the cluster's key, and then carry bytes.
 //
-// The greeting has a fixed size and only says version, protection wanted, ranks and a random number, so nothing of a
-// stranger's is interpreted beyond it. Both ends must want the same protection: it is never negotiated. Then comes
-// TLS (secure.c), or a proof of the key over both greetings, the client first. Knows nothing of frames.
+// The greeting has a fixed size and contains only version, protection, ranks and a random number, so nothing else from
+// an unknown sender is interpreted. Both ends must want the same protection: it is never negotiated. Then follows TLS
+// (secure.c), or a proof of the key over both greetings, the client's first. Independent of frames.
 #include "comm/net.h"
 
 #include <errno.h>
@@ -28,18 +28,18 @@ struct mu_link {
     mu_keyring *keyring;
     int fd;
     bool client;
-    int from, to; // this end's rank and the other's
+    int from, to; // rank of this end and of the other
     phase at;
-    size_t moved;                    // of the part under way
-    uint8_t greetings[2 * GREETING]; // the client's, the server's: what a proof signs
+    size_t moved;                    // bytes transferred of the current part
+    uint8_t greetings[2 * GREETING]; // the client's, then the server's; the proof signs both
     uint8_t proof[PROOF];
     mu_tls *tls;
     bool blocked;
     const char *reason;
-    pthread_mutex_t lock; // OpenSSL's object is one for both directions
+    pthread_mutex_t lock; // one OpenSSL object serves both directions
 };
 
-// ---- Making one ---------------------------------------------------------------------------------
+// ---- Creation -----------------------------------------------------------------------------------
 
 static uint8_t *own_greeting(mu_link *link) { return link->greetings + (link->client ? 0 : GREETING); }
 static uint8_t *their_greeting(mu_link *link) { return link->greetings + (link->client ? GREETING : 0); }
@@ -55,7 +55,7 @@ static int get_rank(const uint8_t *at)
     return (int)(int32_t)(at[0] | at[1] << 8 | at[2] << 16 | (uint32_t)at[3] << 24);
 }
 
-// 0 "MUSTER", 6 version, 7 protection, 8 rank, 12 rank meant, 16 random
+// Layout: 0 "MUSTER", 6 version, 7 protection, 8 sender's rank, 12 intended receiver's rank, 16 random bytes
 static mu_status greet(mu_link *link)
 {
     uint8_t *text = own_greeting(link);
@@ -109,7 +109,7 @@ short mu__link_events(const mu_link *link)
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
-// One call of the system: a socket that takes or gives less than asked for has no more room, or no more to give.
+// One system call: a socket that transfers less than requested is full, or empty.
 static mu_status plain_send_all(mu_link *link, const struct iovec *extents, int n_extents, size_t *moved)
 {
     const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)extents, .msg_iovlen = (size_t)n_extents};
@@ -177,7 +177,7 @@ static mu_status refuse(mu_link *link, mu_status code, const char *reason)
     return code;
 }
 
-// Sends a part of fixed size; true when all of it has gone.
+// Sends a part of fixed size; true when all of it is sent.
 static bool send_part(mu_link *link, const uint8_t *part, size_t bytes, mu_status *status)
 {
     size_t n = 0;
@@ -193,7 +193,7 @@ static bool recv_part(mu_link *link, uint8_t *part, size_t bytes, mu_status *sta
     size_t n = 0;
     *status = plain_recv(link, part + link->moved, bytes - link->moved, &n);
     link->moved += n;
-    // A server that does not like our proof hangs up.
+    // A server that rejects our proof closes the connection.
     const bool judged = link->client && link->at == PHASE_RECV_PROOF;
     if (*status != MU_OK)
         *status = refuse(link, judged ? MU_UNAUTHENTICATED : MU_UNAVAILABLE,
@@ -229,7 +229,7 @@ static mu_status make_proof(mu_link *link, bool of_client)
                              link->proof);
 }
 
-// What comes after both greetings.
+// The phase after both greetings.
 static mu_status greeted(mu_link *link)
 {
     switch (mu__keyring_protection(link->keyring)) {
@@ -251,7 +251,7 @@ static mu_status check_proof(mu_link *link)
     return link->client ? MU_OK : make_proof(link, false);
 }
 
-// Each does what its phase asks for; `moved` starts at zero. False: nothing more can be done now.
+// Runs the current phase; `moved` starts at zero. False: no further progress now.
 static bool step(mu_link *link, mu_status *status)
 {
     const phase before = link->at;
@@ -291,7 +291,7 @@ static bool step(mu_link *link, mu_status *status)
     return *status == MU_OK;
 }
 
-// A client of another version, or with another wish, is told who we are, so that it can say why.
+// Tells a client of another version or protection which version and protection this end has, so that it can report why.
 static void answer_refused(mu_link *link)
 {
     size_t moved;
@@ -299,7 +299,7 @@ static void answer_refused(mu_link *link)
         return;
     put_rank(own_greeting(link) + 12, link->to);
     if (plain_send(link, own_greeting(link), GREETING, &moved) != MU_OK)
-        return; // it has gone already
+        return; // the client has already gone
 }
 
 mu_status mu__link_shake(mu_link *link, bool *done)

@@ -1,8 +1,8 @@
-// The mesh as an object: made, asked, told to fail, ended; and the thread that owns its connections.
+// The mesh object: creation, queries, failure, release; and the thread that owns its connections.
 //
-// The thread sleeps in epoll. What others want sent they append to a peer's `out` under the lock and wake it. It
-// reads before it judges, so that beats which waited in the kernel while this process was stopped still count.
-// Who is called when (bootstrap.c), who is let in (incoming.c) and who is dead (heartbeat.c) is decided elsewhere.
+// The thread sleeps in epoll. Other threads append output to a peer's `out` under the lock and wake it. It reads input
+// before it judges peers, so that heartbeats which arrived while this process was stopped still count. Connecting
+// (bootstrap.c), admission (incoming.c) and detection of dead peers (heartbeat.c) are elsewhere.
 #include "comm/mesh_private.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 
 #define LINGER_NS 2000000000
 enum { EVENTS = 64, PAUSE_MS = 200, LEAVE_MS = 1000 };
-enum { MOST_GREETING = MU_MAX_GREETING - 80 }; // of the caller's part
+enum { MOST_GREETING = MU_MAX_GREETING - 80 }; // limit for the caller's part of the greeting
 
 // ---- The thread's descriptors -------------------------------------------------------------------
 
@@ -40,7 +40,7 @@ void mu__mesh_wake(mu_mesh *mesh)
 {
     const uint64_t one = 1;
     if (write(mesh->wake, &one, sizeof one) < 0)
-        return; // it is awake: the counter is full
+        return; // already awake: the counter is full
 }
 
 mu_status mu__mesh_pause(mu_mesh *mesh)
@@ -177,7 +177,7 @@ void mu__mesh_unwatch(mu_mesh *mesh, mu_mesh_failed *failed, void *arg)
     pthread_mutex_unlock(&mesh->lock);
 }
 
-// Calls who has not been called, one at a time and without the lock.
+// Calls watchers that have not been called yet, one at a time and without the lock.
 static void tell_watchers(mu_mesh *mesh)
 {
     for (size_t i = 0; mesh->failure.code != MU_OK && i < mesh->watches.n;) {
@@ -247,7 +247,7 @@ void mu__peer_flush(mu_mesh *mesh, int rank)
         return;
     const int fd = mu__link_fd(peer->handshake.link);
     if (mu__handshake_flush(&peer->handshake, &all) != MU_OK) {
-        // What it said before it went is read first; that reading ends it.
+        // Input that the peer sent before it closed is read first; the end of that input then ends the peer.
         shutdown(fd, SHUT_WR);
         peer->handshake.sent = peer->handshake.out.n = 0;
         all = true;
@@ -264,7 +264,7 @@ static void peer_failed(mu_mesh *mesh, const mu_failure *news)
     mu__mesh_fail_with(mesh, &error);
 }
 
-// Returns false for a frame that has no place here or cannot be read.
+// Returns false for a frame that is invalid or not allowed here.
 static bool handle(mu_mesh *mesh, int rank, const mu_frame *frame)
 {
     mu_peer *peer = &mesh->peers[rank];
@@ -311,7 +311,7 @@ void mu__peer_event(mu_mesh *mesh, int rank, int64_t now)
         mu_frame frame;
         const size_t before = peer->handshake.frames.have;
         const mu_status status = mu__frames_next(&peer->handshake.frames, peer->handshake.link, &frame);
-        // A part of a large frame is a sign of life too.
+        // Part of a large frame is a sign of life too.
         if (peer->handshake.frames.have != before)
             peer->heard_ns = now;
         if (status == MU_OK && frame.type == 0)
@@ -341,7 +341,7 @@ static void dispatch(mu_mesh *mesh, uint64_t data, int64_t now)
     switch ((mu_source)(data >> 32)) {
     case MU_SOURCE_WAKE:
         if (read(mesh->wake, &count, sizeof count) < 0)
-            break; // somebody's wake-up was taken already
+            break; // another wake-up has already been read
         break;
     case MU_SOURCE_LISTENER: mu__incoming_accept(mesh, mesh->listener.fds[index], now); break;
     case MU_SOURCE_PEER: mu__peer_event(mesh, index, now); break;
@@ -350,7 +350,7 @@ static void dispatch(mu_mesh *mesh, uint64_t data, int64_t now)
     }
 }
 
-// How long the thread may sleep: until the next beat is due, however late in the last one it was woken.
+// How long the thread may sleep: until the next heartbeat is due.
 static int poll_ms(const mu_mesh *mesh)
 {
     const int64_t now = mu__now_ns(), due = mesh->beat_ns + (int64_t)(mu__heartbeat_seconds(mesh) * 1e9) - now;
@@ -366,8 +366,8 @@ static void flush_all(mu_mesh *mesh)
             mu__peer_flush(mesh, rank);
 }
 
-// Reads what has come, at most as often as all connections need: epoll shows each of them before one of them twice, so
-// peers are heard however many strangers are at the door. Returns with the lock held.
+// Reads input, at most once per possible connection: epoll reports every ready connection before it repeats one, so
+// peers are heard however many unknown connections there are. Returns with the lock held.
 static int64_t read_all(mu_mesh *mesh)
 {
     struct epoll_event events[EVENTS];
@@ -385,7 +385,7 @@ static int64_t read_all(mu_mesh *mesh)
     return now;
 }
 
-// One turn: sleep, read, judge, send. Returns with the lock held.
+// One iteration: sleep, read, check peers, send. Returns with the lock held.
 static void poll_once(mu_mesh *mesh)
 {
     const int64_t now = read_all(mesh);
@@ -410,7 +410,7 @@ static bool all_sent(const mu_mesh *mesh)
     return true;
 }
 
-// Says farewell, and waits until the other hosts have it: closing earlier could take it back.
+// Sends LEAVE and waits until other hosts have received it; closing earlier could discard it.
 static void leave(mu_mesh *mesh)
 {
     for (int rank = 0; rank < mesh->ranks; rank++) {
@@ -441,7 +441,7 @@ static void run(void *arg)
     pthread_mutex_unlock(&mesh->lock);
 }
 
-// ---- Making and ending --------------------------------------------------------------------------
+// ---- Creation and release -----------------------------------------------------------------------
 
 static void mesh_destroy(void *object)
 {
@@ -492,8 +492,8 @@ static void make_locks(mu_mesh *mesh)
     mesh->has_lock = true;
 }
 
-// What two processes must have in common to share memory: boot, user, and the namespaces behind sockets, process
-// numbers and /dev/shm.
+// What two processes must share in order to share memory: boot, user, and the namespaces of sockets, process IDs and
+// /dev/shm.
 static mu_status find_place(uint8_t out[MU_PLACE])
 {
     char text[512] = "", net[64] = "", pid[64] = "", boot[64] = "";
@@ -506,7 +506,7 @@ static mu_status find_place(uint8_t out[MU_PLACE])
                        readlink("/proc/self/ns/pid", pid, sizeof pid - 1) > 0;
     struct stat shm = {0};
     if (!known || stat("/dev/shm", &shm) != 0)
-        return mu__nonce(out, MU_PLACE); // like nobody else's
+        return mu__nonce(out, MU_PLACE); // random, so that it equals no other process's
     snprintf(text, sizeof text, "%s %s %s %lu %lu %u", boot, net, pid, (unsigned long)shm.st_dev,
              (unsigned long)shm.st_ino, (unsigned)geteuid());
     unsigned n = 0;
@@ -557,7 +557,7 @@ static mu_status copy_options(mu_mesh *mesh, const mu_mesh_options *options)
     mesh->heartbeat_seconds =
         options->heartbeat_seconds > 0 ? options->heartbeat_seconds : mu__setting_real(MU_SETTING_HEARTBEAT);
     mesh->open = options->key != NULL || mu__setting_bool(MU_SETTING_ALLOW_UNAUTHENTICATED);
-    // Heartbeats come as often as the sender's own patience needs, so all must have the same.
+    // The sender's own setting determines how often heartbeats are sent, so all processes must have the same.
     mesh->greeting = mu__sprintf("MUSTER_HEARTBEAT=%g%s, %s", mesh->heartbeat_seconds,
                                  wants_fastest() ? ", MUSTER_INTERFACE=fastest" : "",
                                  options->greeting != NULL ? options->greeting : "");
@@ -632,7 +632,7 @@ mu_mesh *mu__mesh_join(const mu_mesh_options *options)
     return NULL;
 }
 
-// ---- Asking -------------------------------------------------------------------------------------
+// ---- Queries ------------------------------------------------------------------------------------
 
 int mu__mesh_rank(const mu_mesh *mesh) { return mesh->rank; }
 int mu__mesh_ranks(const mu_mesh *mesh) { return mesh->ranks; }

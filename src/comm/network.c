@@ -1,9 +1,9 @@
-// Streams over the messages of a network module.
+// Streams of bytes over the messages of a network module.
 //
-// A module moves messages; a stream wants bytes. What is sent goes out as one message as it is offered; what is asked
-// for is received in place where the message fits, else into a buffer of the stream. On a network that only its opener
-// may touch (MPI below MPI_THREAD_MULTIPLE) other threads leave their calls in a mailbox, and the opener, while it
-// waits for them, carries them out. Knows nothing of groups.
+// Each send becomes one message. A receive goes directly into the caller's memory if the message fits, else into a
+// buffer of the stream. On a network that only the thread that opened it may use (MPI below MPI_THREAD_MULTIPLE), other
+// threads put their calls in a mailbox, and the opener executes them while it waits for those threads. Independent of
+// groups.
 #include "comm/network.h"
 #include "comm/net.h"
 
@@ -22,25 +22,25 @@ static const size_t longest_message = (size_t)1 << 30;
 struct mu_network {
     mu_object object;
     const mu_network_module *module;
-    void *handle; // the module's
+    void *handle; // the module's handle
     mu_network_threads threads;
     pthread_t opener;
-    pthread_mutex_t lock; // MU_NETWORK_ONE: around each call; MU_NETWORK_OPENER: around the mailbox
+    pthread_mutex_t lock; // MU_NETWORK_ONE: held during each call; MU_NETWORK_OPENER: protects the mailbox
     struct call *waiting; // the mailbox
 };
 
 typedef struct network_stream {
-    mu_stream head; // first
+    mu_stream head; // must be first
     mu_network *network;
     int peer, tag;
-    void *sending, *receiving; // the module's requests; NULL: none
-    size_t sent, received;     // bytes of those
-    char *buffer;              // what came and was not asked for yet
+    void *sending, *receiving; // the module's requests in flight; NULL: none
+    size_t sent, received;     // their sizes in bytes
+    char *buffer;              // received bytes that the caller has not read yet
     size_t buffered, taken;
-    bool into_buffer; // where `receiving` goes
+    bool into_buffer; // `receiving` goes into `buffer`
 } network_stream;
 
-// A call that another thread wants the opener to make.
+// A call of another thread that the opener executes.
 typedef struct call {
     struct call *next;
     network_stream *stream;
@@ -54,7 +54,7 @@ typedef struct call {
 
 // ---- Modules ------------------------------------------------------------------------------------
 
-// The folder that a setting names, else the one beside the library. `path` gets the module's file.
+// Writes the module's path: in the folder of the setting, else in the library's folder.
 static mu_status module_path(const char *name, char path[LONGEST_PATH])
 {
     const char *folder = mu__setting_text(MU_SETTING_MODULES);
@@ -83,7 +83,7 @@ bool mu__network_is_installed(const char *name)
     return known && access(path, R_OK) == 0;
 }
 
-// Whether a list with commas has this word; one that begins with ^ says what there is not.
+// Whether the comma-separated list has this word; always false for a list that begins with ^ (an exclusion list).
 static bool has_word(const char *list, const char *word)
 {
     const size_t n = strlen(word);
@@ -95,14 +95,15 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-// The environment is read when the library is loaded: UCX shall leave signal handlers and munmap alone, tcp shall not
-// take rendezvous for short messages, and dead peers shall be noticed; its shared memory is only taken where it is told
-// to notice them. What the user has set stays; of transports that UCX_TLS leaves out it would complain.
+// Libraries read these variables when they are loaded. UCX must not install signal handlers or intercept munmap, TCP
+// must not use the rendezvous protocol for short messages, and dead peers must be detected; UCX uses shared memory only
+// if it may detect errors there. Variables that the user set are kept. UCX warns about settings of transports that
+// UCX_TLS excludes, so those are not set.
 static void prepare_environment(const char *name)
 {
     static const struct {
         const char *variable, *value;
-        const char *of[5]; // words of UCX_TLS that bring the transport; none: it is always there
+        const char *of[5]; // words of UCX_TLS that enable the transport; empty: always enabled
     } wanted[] = {{"UCX_HANDLE_ERRORS", "none", {0}},
                   {"UCX_MEM_EVENTS", "n", {0}},
                   {"UCX_RNDV_THRESH", "256k", {0}},
@@ -125,7 +126,7 @@ static const mu_network_module *open_module(const char *name)
     if (module_path(name, path) != MU_OK)
         return NULL;
     prepare_environment(name);
-    // Libraries under a module (MPI's own plugins) look for its symbols, so they are made visible to all.
+    // Libraries that a module loads (MPI's own plugins) need its symbols, so they are global.
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
     const mu_network_module *module = library != NULL ? dlsym(library, "muster_network") : NULL;
     if (library == NULL)
@@ -152,7 +153,7 @@ static void network_destroy(void *object)
 
 static mu_type network_type = {.name = "network", .destroy = network_destroy};
 
-// What a module's open calls to give all processes a block of each.
+// Callback for a module's open: exchanges one block per process.
 static int exchange(void *arg, const void *mine, size_t bytes, void *all)
 {
     mu_mesh *mesh = arg;
@@ -169,7 +170,7 @@ static int exchange(void *arg, const void *mine, size_t bytes, void *all)
     return same;
 }
 
-// All know before any of them calls what the others would wait in.
+// All processes agree before any of them calls a function in which the others would wait.
 static mu_status agree(mu_mesh *mesh, const char *name, const mu_network_module *module)
 {
     const char mine = module != NULL;
@@ -221,7 +222,7 @@ mu_network *mu__network_open(mu_mesh *mesh, const char *name, const void *commun
     return NULL;
 }
 
-// What cannot be made up is left empty, so that all see it.
+// On failure the fields are left empty, so that all processes see it.
 static void make_up(mu_mpi_bootstrap *out, mu_kept_port *kept)
 {
     unsigned char secret[32];
@@ -229,8 +230,8 @@ static void make_up(mu_mpi_bootstrap *out, mu_kept_port *kept)
     if (gethostname(host, sizeof host - 1) != 0 || RAND_bytes(secret, sizeof secret) != 1)
         return;
     if (mu__ports_keep(kept, 1, false) != MU_OK) {
-        mu_error_take(); // all processes say that there is none
-        kept->fd = -1;   // given back already
+        mu_error_take(); // all processes report that there is none
+        kept->fd = -1;   // already given back
         return;
     }
     snprintf(out->address, sizeof out->address, "%s:%d", host, kept->port);
@@ -275,7 +276,7 @@ static mu_status move_out(network_stream *s, const void *data, size_t bytes, siz
     return done < 0 ? MU_UNAVAILABLE : MU_OK;
 }
 
-// Begins to receive the next message, if there is one.
+// Starts to receive the next message, if there is one.
 static mu_status begin_in(network_stream *s, void *data, size_t bytes)
 {
     const mu_network_module *module = s->network->module;
@@ -349,7 +350,7 @@ void mu__network_serve(mu_network *network)
     while (all != NULL) {
         call *next = all->next;
         carry_out(all);
-        atomic_store_explicit(&all->done, true, memory_order_release); // from now on it is gone
+        atomic_store_explicit(&all->done, true, memory_order_release); // after this store the call's memory may be gone
         all = next;
     }
 }
@@ -361,7 +362,7 @@ bool mu__network_needs_service(const mu_network *network)
 
 const char *mu__network_name(const mu_network *network) { return network->module->name; }
 
-// Takes a call back that nobody has taken yet; false: it is being carried out.
+// Withdraws a call from the mailbox; false: the opener is executing it.
 static bool take_back(mu_network *network, const call *c)
 {
     pthread_mutex_lock(&network->lock);
@@ -375,7 +376,8 @@ static bool take_back(mu_network *network, const call *c)
     return found;
 }
 
-// Leaves the call in the mailbox for a moment. A call that nobody takes has moved nothing: the caller comes again.
+// Puts the call in the mailbox for at most 10 ms. If the opener does not take it, nothing was moved and the caller
+// tries again.
 static void ask_opener(call *c)
 {
     mu_network *network = c->stream->network;
@@ -426,14 +428,15 @@ static mu_status network_recv(mu_stream *stream, void *data, size_t bytes, size_
 static int network_fd(const mu_stream *stream)
 {
     (void)stream;
-    return -1; // to be asked again and again
+    return -1; // no descriptor: the caller polls
 }
 
 static void network_close(mu_stream *stream)
 {
     network_stream *s = (network_stream *)stream;
     mu_release(s->network);
-    // A message under way into the buffer may still come: then the process is about to end, and keeps the memory.
+    // A message may still arrive in the buffer; this happens only when the process is about to end, so the buffer is
+    // not freed.
     if (s->receiving == NULL)
         mu__free(s->buffer);
     mu__free(s);

@@ -1,9 +1,9 @@
-// Which network carries the data between two hosts that have several: the fastest, found by trying.
+// Finds the fastest network between two hosts that are connected by several, by measuring them.
 //
-// Every process listens at all its addresses, at the port that it has, and tells them all. Then each pair of processes
-// on different hosts meets, as in a tournament: the higher rank opens a stream to each address of the lower one, sends
-// some bytes by each, and keeps the best for the streams that groups will open. An address that does not answer, or
-// leads to somebody else, is not an error. Knows nothing of what the streams will carry.
+// Every process listens on all its addresses, at its one port, and sends them to all. Then pairs of processes on
+// different hosts meet in the rounds of a tournament: the higher rank opens a stream to each address of the lower one,
+// measures its bandwidth, and keeps the best address for the streams that groups open later. An address that does not
+// answer, or leads to another process, is not an error. Independent of what the streams carry.
 #include "comm/mesh_private.h"
 
 #include <netinet/in.h>
@@ -11,10 +11,10 @@
 
 enum { PROBE = 256 << 10, ROUNDS = 2, ADDRESS = 17, USUAL = 0xfe, DONE = 0xff };
 #define REACH_SECONDS 1.5 // for an address to answer
-#define PROBE_SECONDS 5.0 // for one turn
-#define BETTER        1.3 // what is hardly faster is not worth another way
+#define PROBE_SECONDS 5.0 // for one measurement
+#define BETTER        1.3 // another route must be faster than the usual one by this factor
 
-// All but the last stand in a ring that turns; the last meets the one that would meet itself.
+// The circle method: all ranks but the last rotate on a ring; the last meets the rank that would meet itself.
 int mu__mesh_partner(int rank, int round, int ranks)
 {
     const int n = ranks + ranks % 2, ring = n - 1;
@@ -28,7 +28,7 @@ int mu__mesh_partner(int rank, int round, int ranks)
 
 // ---- Addresses ----------------------------------------------------------------------------------
 
-// A byte for the family, and the address.
+// One byte for the address family, then the address.
 static void put_address(const mu_endpoint *endpoint, uint8_t out[ADDRESS])
 {
     const bool v6 = endpoint->address.ss_family == AF_INET6;
@@ -40,7 +40,7 @@ static void put_address(const mu_endpoint *endpoint, uint8_t out[ADDRESS])
         memcpy(out + 1, &((const struct sockaddr_in *)(const void *)&endpoint->address)->sin_addr, 4);
 }
 
-// False: it is of no family that is known here.
+// False: the address family is unknown.
 static bool get_address(const uint8_t in[ADDRESS], int port, mu_endpoint *out)
 {
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
@@ -58,7 +58,8 @@ static bool get_address(const uint8_t in[ADDRESS], int port, mu_endpoint *out)
     return in[0] == 4 || in[0] == 6;
 }
 
-// Listens at what is not listened at yet: where that fails somebody else may have the port, which trying will show.
+// Listens on addresses where it does not listen yet. If that fails, another process may have the port; the measurement
+// then shows it.
 static mu_status listen_at_all(mu_mesh *mesh, mu_endpoints *own)
 {
     MU_TRY(mu__network_endpoints(own));
@@ -106,7 +107,8 @@ static mu_status move(mu_mesh *mesh, int rank, mu_stream *stream, void *data, si
     return MU_OK;
 }
 
-// How fast bytes go there, from the quickest turn; an answer says that they have come.
+// Bandwidth to the peer, from the fastest of ROUNDS measurements; the peer's answer confirms that the bytes have
+// arrived.
 static mu_status pour(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buffer, double *mb_s)
 {
     *mb_s = 0;
@@ -129,7 +131,7 @@ static mu_status drink(mu_mesh *mesh, int rank, mu_stream *stream, uint8_t *buff
     return MU_OK;
 }
 
-// What fails on one network is forgotten, unless the job has failed.
+// A failure on one network is ignored unless the job has failed.
 static mu_status forgive(mu_mesh *mesh, int rank, mu_status status)
 {
     mu_error_value ignored;
@@ -139,12 +141,12 @@ static mu_status forgive(mu_mesh *mesh, int rank, mu_status status)
     return mu__mesh_check(mesh, rank);
 }
 
-// ---- The one that tries -------------------------------------------------------------------------
+// ---- The measuring side -------------------------------------------------------------------------
 
 typedef struct trial {
     mu_mesh *mesh;
     int rank;
-    mu_stream *words; // by the usual way: which address comes next
+    mu_stream *words; // the usual route; carries the index of the next address
     uint8_t *buffer;
     mu_endpoint best;
     double usual, fastest;
@@ -211,7 +213,7 @@ static mu_status try_all(trial *t, const uint8_t *addresses, int n)
     return tell(t, DONE);
 }
 
-// ---- The one that is tried ----------------------------------------------------------------------
+// ---- The measured side --------------------------------------------------------------------------
 
 static mu_status serve(const trial *t)
 {
@@ -233,7 +235,7 @@ static mu_status serve(const trial *t)
     }
 }
 
-// ---- All ----------------------------------------------------------------------------------------
+// ---- All pairs ----------------------------------------------------------------------------------
 
 static mu_status meet(mu_mesh *mesh, int rank, const uint8_t *addresses, size_t bytes)
 {

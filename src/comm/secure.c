@@ -1,9 +1,9 @@
-// Proof and secrecy: the keys made of the cluster's key, and TLS 1.3 on a socket through OpenSSL.
+// Authentication and encryption: keys derived from the cluster's key, and TLS 1.3 on a socket through OpenSSL.
 //
-// The cluster's key is never used itself: HKDF makes one key for TLS (an external pre-shared key, with an ephemeral
-// Diffie-Hellman exchange, so that recorded traffic stays closed when the key leaks later) and one for proofs.
-// A key that could be words goes through scrypt before, so that who has recorded a handshake cannot try many of them.
-// There are no certificates, so a peer without the key ends in OpenSSL's handshake. Knows nothing of frames.
+// The cluster's key is never used directly. HKDF derives one key for TLS (an external pre-shared key, with an ephemeral
+// Diffie-Hellman exchange, so that recorded traffic remains secret if the key leaks later) and one for proofs. A key
+// that may consist of words is first stretched with scrypt, which makes guessing from a recorded handshake expensive.
+// There are no certificates, so a peer without the key fails in OpenSSL's handshake. Independent of frames.
 #include "comm/net.h"
 
 #include <errno.h>
@@ -17,19 +17,19 @@
 #include <openssl/ssl.h>
 #include <unistd.h>
 
-static const char identity[] = "muster";           // of the pre-shared key, on the wire
+static const char identity[] = "muster";           // identity of the pre-shared key in the handshake
 static const unsigned char suite[] = {0x13, 0x01}; // TLS_AES_128_GCM_SHA256
 
 enum {
-    RECORD = 16384,     // what one record of TLS carries
-    RECORDS = 8,        // encrypted before they are sent together
-    RECORD_MORE = 512,  // what encryption adds, with room to spare
-    SHAKE_BYTES = 8192, // what a handshake and a change of keys write
+    RECORD = 16384,     // most plaintext bytes in a TLS record
+    RECORDS = 8,        // records encrypted before they are sent together
+    RECORD_MORE = 512,  // upper bound of the bytes that encryption adds to a record
+    SHAKE_BYTES = 8192, // upper bound of what a handshake and a key update write
     READ_AHEAD = 4 * (RECORD + RECORD_MORE)
 };
-// A key of AES-GCM is good for some 2^24 records; it is changed long before.
+// An AES-GCM key is safe for about 2^24 records; it is replaced well before that.
 #define REKEY_AFTER ((int64_t)64 << 30)
-// What scrypt needs for one key: 128 * COST * BLOCKS bytes, 32 MiB, and some 0.1 s.
+// scrypt needs 128 * COST * BLOCKS bytes = 32 MiB and about 0.1 s for one key.
 enum { STRETCH_COST = 1 << 15, STRETCH_BLOCKS = 8, STRETCH_MOST = 64 << 20 };
 
 struct mu_keyring {
@@ -45,11 +45,11 @@ struct mu_tls {
     mu_keyring *keyring;
     SSL *ssl;
     int fd;
-    bool gone;           // the socket has ended
-    int64_t since_rekey; // bytes sent with these keys
-    size_t held;         // bytes of the caller's that are encrypted in `out` but not counted as moved
+    bool gone;           // the socket is closed
+    int64_t since_rekey; // bytes sent since the last key update
+    size_t held;         // bytes of the caller that are encrypted in `out` but not yet reported as moved
     size_t out_from, out_n, out_capacity;
-    uint8_t *out; // encrypted and not sent yet
+    uint8_t *out; // encrypted bytes not sent yet
 };
 
 // ---- Keys ---------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ mu_status mu__keyring_proof(const mu_keyring *keyring, const char *who, const vo
     return good ? MU_OK : crypto_error("sign a greeting");
 }
 
-// ---- OpenSSL's view of a socket: writes are gathered, a closed one raises no signal --------------
+// ---- OpenSSL's socket BIO: gathers writes; a closed socket raises no signal ---------------------
 
 static int socket_write(BIO *bio, const char *data, int bytes)
 {
@@ -292,7 +292,7 @@ mu_tls *mu__tls_new(mu_keyring *keyring, int fd, bool client)
     BIO_set_init(bio, 1);
     SSL_set_bio(tls->ssl, bio, bio);
     SSL_set_app_data(tls->ssl, tls);
-    // A server with a certificate in place of the key must not do: nothing is trusted to sign one.
+    // Rejects a server that sends a certificate instead of using the key: there is no trusted issuer.
     SSL_set_verify(tls->ssl, client ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, NULL);
     if (client)
         SSL_set_connect_state(tls->ssl);
@@ -311,7 +311,7 @@ void mu__tls_free(mu_tls *tls)
     mu__free(tls);
 }
 
-// Sends what is encrypted; what the socket has no room for stays.
+// Sends encrypted bytes; what does not fit into the socket's buffer is kept.
 static mu_status flush(mu_tls *tls)
 {
     while (tls->out_from < tls->out_n) {
@@ -327,7 +327,7 @@ static mu_status flush(mu_tls *tls)
     return MU_OK;
 }
 
-// What a failed call of OpenSSL means: MU_OK if it only has to wait.
+// The status of a failed OpenSSL call: MU_OK if it only has to wait.
 static mu_status status_of(mu_tls *tls, int result)
 {
     const int error = SSL_get_error(tls->ssl, result);
@@ -344,7 +344,7 @@ mu_status mu__tls_shake(mu_tls *tls, bool *done, const char **reason)
     ERR_clear_error();
     const int result = SSL_do_handshake(tls->ssl);
     mu_status status = result == 1 ? MU_OK : status_of(tls, result);
-    // An alert of ours still has to go out.
+    // An alert may still have to be sent.
     const mu_status flushed = flush(tls);
     status = status == MU_OK ? flushed : status;
     *done = status == MU_OK && result == 1 && tls->out_n == 0;
@@ -362,7 +362,7 @@ static mu_status rekey(mu_tls *tls)
     return SSL_key_update(tls->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1 ? MU_OK : MU_INTERNAL;
 }
 
-// Encrypts the first records of `data`: tls->held says how much of it.
+// Encrypts up to RECORDS records of `data`; tls->held is the number of bytes encrypted.
 static mu_status encrypt(mu_tls *tls, const uint8_t *data, size_t bytes)
 {
     const size_t now = MU_MIN(bytes, (size_t)RECORDS * RECORD);
@@ -410,7 +410,7 @@ mu_status mu__tls_recv(mu_tls *tls, void *data, size_t bytes, size_t *moved)
         if (result == 1)
             continue;
         const mu_status status = status_of(tls, result);
-        // What came before the end is given first.
+        // data received before the end is delivered first
         return *moved > 0 ? MU_OK : status;
     }
     return MU_OK;

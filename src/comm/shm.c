@@ -1,9 +1,9 @@
-// The transport between ranks that share memory: threads of a process, or processes with a segment in common.
+// The transport between ranks that share memory: threads of a process, or processes with a common segment.
 //
-// Collectives use the barrier, windows and stages, and each other's data where all can address it: threads
-// always, processes where it lies in the segment. Messages exist too, so that any list runs here: a sender leaves
-// place and size in the pair's mailbox, the receiver copies straight from there; what the receiver cannot address the
-// sender copies first. Knows nothing of what is reduced.
+// Collectives use the barrier, the windows and staging buffers, and each other's data where all can address it: always
+// between threads, and between processes if the data is in the segment. Messages exist too, so that any list runs here:
+// a sender puts address and size in the mailbox of the pair, and the receiver copies directly from there; data that the
+// receiver cannot address is first copied by the sender. Does not depend on what is reduced.
 #include "comm/shm.h"
 
 #include <time.h>
@@ -13,7 +13,7 @@ typedef struct shm_message {
     size_t bytes;
 } shm_message;
 
-// Messages of one ordered pair of ranks: numbers `taken` to `posted` are under way.
+// Messages of one ordered pair of ranks: numbers `taken` to `posted` are in flight.
 typedef struct mu_mailbox {
     _Alignas(64) atomic_uint posted;
     atomic_uint taken;
@@ -109,7 +109,7 @@ mu_signature *mu__shm_signature(const mu_channel *channel, int rank)
     return &shm->slots[rank].signatures[channel->op_count % 2];
 }
 
-// Among threads a place is the address itself, between processes it counts from the start of the segment.
+// Between threads an address is used as it is; between processes it is an offset from the start of the segment.
 static uintptr_t base_of(const mu_shm *shm) { return (uintptr_t)shm->topology.memory; }
 
 bool mu__shm_locate(const mu_channel *channel, const void *data, size_t bytes, uint64_t *at)
@@ -149,7 +149,7 @@ bool mu__shm_is_inside(const mu_channel *channel, int rank)
     return atomic_load(&shm->slots[rank].inside);
 }
 
-// ---- Meeting ------------------------------------------------------------------------------------
+// ---- Barrier and rendezvous ---------------------------------------------------------------------
 
 mu_status mu__shm_barrier(mu_channel *channel)
 {
@@ -185,8 +185,8 @@ static mu_status shm_rendezvous(mu_channel *channel)
     return status;
 }
 
-// A rendezvous has several waits; who has not come to it is known by n_rendezvous, wherever they are. Who is waited for
-// by name comes with a message.
+// A rendezvous consists of several waits, so n_rendezvous says who has arrived, on any host. A wait for a particular
+// rank is a wait for a message.
 bool mu__shm_has_come(const mu_channel *channel, int rank)
 {
     const mu_shm *shm = channel->shared;
@@ -202,7 +202,8 @@ bool mu__shm_has_come(const mu_channel *channel, int rank)
 
 // ---- Messages -----------------------------------------------------------------------------------
 
-// Waits until *counter is no longer `value`. Messages are not the fast path here, so it ends in short naps.
+// Waits until *counter is no longer `value`. Messages are not the fast path of this transport, so long waits end in
+// short sleeps.
 static mu_status wait_change(mu_channel *channel, int peer, const atomic_uint *counter, unsigned value)
 {
     mu_shm *shm = channel->shared;
@@ -237,7 +238,7 @@ static void **copies_for(const mu_channel *channel, int peer)
     return &shm->copies[(size_t)place * MU_SENDS_IN_FLIGHT];
 }
 
-// Copies what the receiver cannot address into memory where it can; it is used again or freed eight messages later.
+// Copies data that the receiver cannot address into shared memory; the block is reused or freed eight messages later.
 static mu_status copy_for(mu_channel *channel, void **copy, const void *data, size_t bytes, uint64_t *at)
 {
     const mu_shm *shm = channel->shared;
@@ -300,7 +301,8 @@ mu_status mu__shm_flush(mu_channel *channel)
 
 // ---- Failing ------------------------------------------------------------------------------------
 
-// The first error is kept where the other processes of this host find it; its file is a text of this process.
+// Stores the first error where the other processes of this host find it. Its file name points into this process's
+// memory.
 void mu__shm_abort(void *shared, const mu_error_value *error)
 {
     mu_shm *shm = shared;

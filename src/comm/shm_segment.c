@@ -1,8 +1,8 @@
-// Memory that processes of one host share: a memfd, opened by the others through the maker's /proc/PID/fd.
+// Memory that processes of one host share: a memfd, which other processes open through /proc/PID/fd of its creator.
 //
-// It has no name in any folder, so nothing is left behind however the processes end. The file is as long as its
-// heaps could ever grow, but only what is asked for is backed by memory, and that in full at once, so that a lack
-// of it is an error here and not a signal later. Knows nothing of groups.
+// It has no name in any folder, so nothing remains however the processes end. The file is as long as its heaps could
+// ever grow, but only allocated blocks are backed by memory. They are backed completely at once, so that a lack of
+// memory is an error at allocation and not a signal later. Independent of groups.
 #include "comm/comm.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 enum { PAGE = 4096, ATTEMPTS = 100 };
 
-// Parts of a heap in use, by place.
+// A used part of a heap; the list is sorted by position.
 typedef struct extent {
     size_t at, bytes;
 } extent;
@@ -40,7 +40,7 @@ struct mu_segment {
 };
 
 typedef struct shared_block {
-    mu_shared_memory memory; // first
+    mu_shared_memory memory; // must be first
     mu_segment *segment;     // retained
     int place;
 } shared_block;
@@ -62,7 +62,7 @@ static void segment_destroy(void *object)
 
 static mu_type segment_type = {.name = "segment", .destroy = segment_destroy};
 
-// Each heap could take all of the machine's memory: the room for that is only numbers.
+// Each heap could hold all memory of the machine; only address space is reserved.
 static size_t heap_bytes(void)
 {
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
@@ -75,8 +75,8 @@ static mu_status complain(const char *what, size_t bytes, int error)
                      what, strerror(error));
 }
 
-// A limit on the size of files (ulimit -f) counts for this memory too, and going past it raises a signal that ends the
-// program. Blocked, and taken back if it was raised here, all that is left of it is an error.
+// ulimit -f applies to this memory too, and exceeding it raises a signal that ends the program. The signal is blocked,
+// and discarded if it was raised here, so that only the error remains.
 typedef struct no_signal {
     sigset_t before;
     bool was_pending;
@@ -121,7 +121,7 @@ static int back_by_memory(int fd, size_t at, size_t bytes)
     return error;
 }
 
-// 0, or the error.
+// Returns 0 or an errno.
 static int lengthen(int fd, size_t bytes)
 {
     const no_signal held = hold_signal();
@@ -130,7 +130,7 @@ static int lengthen(int fd, size_t bytes)
     return error;
 }
 
-// Takes the descriptor over, also on failure.
+// Takes ownership of the descriptor, also on failure.
 static mu_segment *map_segment(int fd, size_t bytes, int n)
 {
     mu_segment *segment = mu__new(&segment_type, sizeof *segment);
@@ -235,7 +235,7 @@ static void block_destroy(void *object)
 
 static mu_type block_type = {.name = "shared memory", .destroy = block_destroy};
 
-// Takes the first gap that is large enough; the extents stay sorted by place.
+// Takes the first gap that is large enough; the extents stay sorted by position.
 static bool take_extent(heap *h, size_t bytes, size_t *at)
 {
     size_t i = 0;
@@ -257,7 +257,7 @@ mu_shared_memory *mu__segment_take(mu_segment *segment, int place, size_t bytes)
         return NULL;
     block->segment = mu_retain(segment);
     block->place = place;
-    block->memory.data = segment->memory; // nothing of the heap yet
+    block->memory.data = segment->memory; // not allocated in the heap yet
     pthread_mutex_lock(&segment->lock);
     const bool taken = take_extent(&segment->heaps[place], round_up(bytes > 0 ? bytes : 1), &at);
     pthread_mutex_unlock(&segment->lock);

@@ -1,20 +1,21 @@
-// Lists for ranks that cannot address each other's data: piece by piece it passes through their staging buffers.
+// Lists for ranks that cannot address each other's data: the data passes through staging buffers in chunks.
 //
-// An algorithm's own list is built for a piece and made to work on the stages in place of DATA and INPUT; copies
-// in and out go around it. Two halves of the stage take turns, so a rank copies the next piece in while others
-// still copy the last one out. Knows nothing of what the algorithms do.
+// For each chunk, the algorithm's list is built on the staging buffers instead of DATA and INPUT, with copies before
+// and after it. Chunks alternate between the two halves of a staging buffer, so that a rank copies the next chunk in
+// while others still copy the last one out. Independent of the algorithms.
 #include "comm/steps.h"
 
-// How a kind of operation uses the stage: blocks of input, then blocks of output, each of one piece.
+// How a kind of operation divides the staging buffer: blocks of input, then blocks of output, each with one chunk of
+// data.
 typedef struct staging {
     const mu_algorithm *algorithm;
     const mu_problem *problem;
-    int in, out;          // blocks; in place: one, and none
-    int64_t total, piece; // elements of a block, and of its part in the stage
-    int64_t base;         // where the half in turn begins
-    int64_t at, n;        // the piece in turn
-    int64_t *counts;      // all-gather: of every rank in the piece
-    mu_steps list;        // of the piece
+    int in, out;          // number of blocks; in place: 1 and 0
+    int64_t total, piece; // elements of a whole block, and of its chunk in the staging buffer
+    int64_t base;         // first element of the half in use
+    int64_t at, n;        // the current chunk: first element and length
+    int64_t *counts;      // all-gather: every rank's count in this chunk
+    mu_steps list;        // the steps of this chunk
 } staging;
 
 static staging staging_of(const mu_algorithm *algorithm, const mu_problem *problem)
@@ -38,7 +39,8 @@ static staging staging_of(const mu_algorithm *algorithm, const mu_problem *probl
 
 static int64_t part_left(const staging *s, int64_t total) { return MU_MAX(MU_MIN(total - s->at, s->n), 0); }
 
-// How much of block `i` is in this piece, and where the block begins in DATA or INPUT.
+// block_part returns how many elements of block `i` this chunk has; block_begin where the block begins in DATA or
+// INPUT.
 static int64_t block_part(const staging *s, bool input, int i)
 {
     if (s->problem->kind == MU_KIND_ALL_GATHER)
@@ -63,7 +65,7 @@ static mu_status copy_in(const staging *s, mu_steps *out)
     return mu__add_plain(out, MU_STEP_BARRIER);
 }
 
-// The pieces of an all-gather's blocks stand close together in the stage, as the algorithm has put them.
+// The algorithm has packed the blocks of an all-gather's chunk without gaps.
 static mu_status copy_out(const staging *s, mu_steps *out)
 {
     int64_t from = s->base + (s->out == 0 ? 0 : s->in * s->piece);
@@ -86,8 +88,8 @@ static void use_staging(const staging *s, mu_area *area, int64_t *at)
     *area = MU_AREA_STAGING;
 }
 
-// The list of a piece has its blocks `n` apart, and so has the stage: the copies in follow each other at `piece`
-// only where n is that; a last, shorter piece is packed.
+// The algorithm's list expects blocks `n` elements apart. copy_in places them `piece` elements apart; add_pieces sets
+// `piece` to `n`, so a shorter last chunk is packed too.
 static mu_status add_piece(staging *s, mu_steps *out)
 {
     mu_problem part = *s->problem;
