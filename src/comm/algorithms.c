@@ -1,8 +1,8 @@
 // The collective algorithms: pure functions from a problem to the steps of one rank.
 //
-// The order in which elements are added depends on the problem alone, never on time, so every rank gets the
-// same bits on every run. Nothing here sends anything: schedule.c runs a list, or simulates all of them. hosts.c
-// has those for ranks on several hosts; the table of all is here.
+// The order in which elements are added depends only on the problem, never on timing, so every rank gets the same bits
+// on every run. These functions send nothing: schedule.c runs a list, or simulates all lists. hosts.c has the
+// algorithms for ranks on several hosts; the table of all algorithms is here.
 #include "comm/steps.h"
 
 enum { SEGMENT_BYTES = 128 * 1024 };
@@ -111,8 +111,8 @@ static mu_status barrier_rendezvous(const mu_problem *problem, mu_steps *out)
 
 // ---- Ring ---------------------------------------------------------------------------------------
 
-// A chunk travels in segments, so that adding one runs while the next is under way; at most as many as one may
-// send ahead.
+// A chunk is sent in segments, so that one is added while the next is in flight; there are at most as many as may be in
+// flight.
 typedef struct ring {
     int me, n;
     int64_t count;
@@ -125,7 +125,7 @@ static int ring_segments(const ring *r, int64_t chunk)
     return (int)MU_MAX(MU_MIN(segments, (int64_t)MU_SENDS_IN_FLIGHT), 1);
 }
 
-// Chunk `hops` steps to the left of member `me`.
+// The chunk that belongs to the member `hops` steps to the left of `me`.
 static mu_part ring_chunk(const ring *r, int hops)
 {
     return mu__part_of(r->count, 1, ((r->me - hops) % r->n + r->n) % r->n, r->n);
@@ -148,7 +148,7 @@ static mu_status ring_pass(const ring *r, mu_part chunk, bool reduce, bool last,
     return MU_OK;
 }
 
-// Each chunk goes round once, growing by every member's mu_part, and once more as the result.
+// Each chunk travels round the ring twice: first each member adds its part, then the result is distributed.
 static mu_status ring_steps(const ring *r, mu_steps *out)
 {
     const mu_part own = ring_chunk(r, 0);
@@ -187,7 +187,7 @@ static mu_status all_gather_ring(const mu_problem *problem, mu_steps *out)
 
 // ---- Recursive doubling -------------------------------------------------------------------------
 
-// Adds what `peer` has to DATA; the lower rank's mu_part comes first on both sides, so both get the same bits.
+// Adds the peer's DATA to this rank's; the lower rank's data comes first on both sides, so both get the same bits.
 static mu_status exchange(const mu_problem *problem, int peer, bool last, mu_steps *out)
 {
     MU_TRY(mu__add_send(out, peer, MU_AREA_DATA, 0, problem->count));
@@ -196,7 +196,7 @@ static mu_status exchange(const mu_problem *problem, int peer, bool last, mu_ste
     return mu__add_reduce(out, 0, problem->count, 2, problem->rank < peer ? 0 : 1, last);
 }
 
-// Ranks beyond the greatest power of two give their mu_part to a partner first and get the result from it.
+// Ranks beyond the greatest power of two first send their data to a partner and receive the result from it.
 static mu_status all_reduce_doubling(const mu_problem *problem, mu_steps *out)
 {
     const int me = problem->rank;
@@ -220,14 +220,15 @@ static mu_status all_reduce_doubling(const mu_problem *problem, mu_steps *out)
 
 // ---- Pairwise: reduce-scatter, then all-gather --------------------------------------------------
 
-// Each rank adds its slice of all ranks' data in rank order: the bits of the direct algorithm, by messages. Large data
-// goes in pieces, so that while one is added the next is under way and the last one comes back.
+// Each rank reduces its slice of all ranks' data in rank order, with messages: same bits as the direct algorithm. Large
+// data is sent in pieces, so that one is added while the next arrives and the previous result returns.
 typedef struct pieces {
     const mu_problem *problem;
     int n;
 } pieces;
 
-// Measured on the loopback: two ranks gain from longer slices, more of them only until their pieces outgrow the caches.
+// Measured on the loopback: two ranks gain from longer slices; more ranks gain only while their pieces fit into the
+// caches.
 enum { PAIR_SLICE_BYTES = 256 * 1024, SLICE_BYTES = 96 * 1024, WHOLE_BYTES = 1024 * 1024 };
 
 static int number_of_pieces(const mu_problem *problem)
@@ -302,7 +303,7 @@ static mu_status all_reduce_pairwise(const mu_problem *problem, mu_steps *out)
     return MU_OK;
 }
 
-// All parts come to stand in SCRATCH in rank order.
+// All parts are collected in SCRATCH in rank order.
 static mu_status reduce_scatter_pairwise(const mu_problem *problem, mu_steps *out)
 {
     const int me = problem->rank, n = problem->ranks;
@@ -333,8 +334,8 @@ static mu_status all_to_all_pairwise(const mu_problem *problem, mu_steps *out)
 
 // ---- Tree ---------------------------------------------------------------------------------------
 
-// A binomial tree: counted from the root, a rank hears from the one without its lowest bit, and tells those
-// with one lower bit more.
+// A binomial tree, numbered from the root: a rank receives from the rank without its lowest set bit, and sends to the
+// ranks with one additional lower bit.
 static mu_status broadcast_tree(const mu_problem *problem, mu_steps *out)
 {
     const int n = problem->ranks, me = (problem->rank - problem->root + n) % n;
@@ -358,7 +359,7 @@ static mu_status broadcast_tree(const mu_problem *problem, mu_steps *out)
 #define PEERS    MU_NEEDS_PEERS
 
 static const mu_algorithm algorithms[] = {
-    // In order of preference within a kind: where a policy's choice does not fit, the first that fits is taken.
+    // In order of preference within a kind: if a policy's algorithm does not fit, the first that fits is used.
     {MU_KIND_ALL_REDUCE, "direct", TOGETHER, true, all_reduce_direct,
      "each rank adds its slice of every rank's memory in rank order and writes it to all"},
     {MU_KIND_ALL_REDUCE, "slots", WINDOW, true, all_reduce_slots,

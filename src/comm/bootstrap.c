@@ -1,9 +1,9 @@
 // The bootstrap: how the processes of a job find each other.
 //
-// Each process calls all lower ranks and is called by the higher ones (incoming.c). A call is tried again, with growing
-// pauses, until the deadline: the other may not have started, its name may not be known yet, its port may still belong
-// to the job before. Who is linked with everyone tells rank 0; when all have, rank 0 says go. A process that dies
-// before that is only away again, and may come back.
+// Each process connects to all lower ranks and accepts connections from all higher ones (incoming.c). It retries a
+// connection, with growing pauses, until the deadline: the other process may not have started, its name may not be in
+// the DNS yet, or its port may still belong to the previous job. A process that is connected to all others tells rank
+// 0; when all have, rank 0 sends GO. A process that dies earlier only counts as away again, and may come back.
 #include "comm/mesh_private.h"
 
 #include <errno.h>
@@ -12,17 +12,17 @@
 
 #define FIRST_PAUSE_NS   10000000
 #define LONGEST_PAUSE_NS 1000000000
-// Processes that are started together come within a second or two: those who come later are not to find them asleep.
+// Processes started together arrive within about two seconds; during that time pauses are short.
 #define YOUNG_NS         2000000000
 #define YOUNG_PAUSE_NS   20000000
 #define CONNECT_NS       5000000000
 #define SHAKE_NS         10000000000
-// A little before the 10 s that are promised, so that a thread that wakes late keeps the promise.
+// A little less than the documented 10 s, so that a thread that wakes late is still in time.
 #define FIRST_REPORT_NS  9600000000
 #define REPORT_NS        60000000000
 enum { NAMES_SHOWN = 6 };
 
-// ---- Talks --------------------------------------------------------------------------------------
+// ---- Handshakes ---------------------------------------------------------------------------------
 
 mu_status mu__handshake_flush(mu_handshake *handshake, bool *all)
 {
@@ -52,7 +52,7 @@ void mu__handshake_end(mu_handshake *handshake)
     *handshake = (mu_handshake){0};
 }
 
-// ---- Who is who ---------------------------------------------------------------------------------
+// ---- Identity -----------------------------------------------------------------------------------
 
 void mu__hello_fill(const mu_mesh *mesh, int to, mu_hello *out)
 {
@@ -67,7 +67,7 @@ void mu__hello_fill(const mu_mesh *mesh, int to, mu_hello *out)
     snprintf(out->greeting, sizeof out->greeting, "%s", mesh->greeting);
 }
 
-// Where the part of a list begins in which two texts differ.
+// Index at which the list item begins in which two texts first differ.
 static size_t difference(const char *a, const char *b)
 {
     size_t at = 0, part = 0;
@@ -99,7 +99,7 @@ bool mu__hello_differs(const mu_mesh *mesh, const mu_hello *hello, char *text, s
 
 // ---- Addresses that only rank 0 knows -----------------------------------------------------------
 
-// Sends rank `to` where `rank` listens. What rank 0 reaches by its own loopback, others reach at rank 0's host.
+// Sends rank `to` the address on which `rank` listens. If rank 0 sees a loopback address, others use rank 0's host.
 static void tell_address(mu_mesh *mesh, int to, int rank)
 {
     mu_peer *peer = &mesh->peers[to];
@@ -140,7 +140,7 @@ static void share_addresses(mu_mesh *mesh, int rank)
     }
 }
 
-// ---- Calls --------------------------------------------------------------------------------------
+// ---- Outgoing connections -----------------------------------------------------------------------
 
 static void hang_up(mu_outgoing *outgoing)
 {
@@ -178,7 +178,7 @@ static void refused_for_good(mu_mesh *mesh, int rank)
                        peer->name, mu__peer_where(peer), peer->reason, mu__refusal_remedy(peer->outgoing.refused));
 }
 
-// The round through all addresses of a peer has failed; peer->reason says why.
+// All addresses of a peer have failed; peer->reason says why.
 static void round_failed(mu_mesh *mesh, int rank, int64_t now)
 {
     mu_outgoing *outgoing = &mesh->peers[rank].outgoing;
@@ -195,7 +195,7 @@ static void round_failed(mu_mesh *mesh, int rank, int64_t now)
     outgoing->refused = MU_OK;
 }
 
-// Tries the next address, from call->endpoint on.
+// Tries the next address, starting at outgoing->endpoint.
 static void connect_next(mu_mesh *mesh, int rank, int64_t now)
 {
     mu_peer *peer = &mesh->peers[rank];
@@ -327,7 +327,7 @@ static void shake(mu_mesh *mesh, int rank, int64_t now)
     mu_outgoing *outgoing = &mesh->peers[rank].outgoing;
     bool done;
     const mu_status status = mu__link_shake(outgoing->handshake.link, &done);
-    // Who cannot prove the key may be anybody: that is said in the reports, and the call is tried again.
+    // A process that cannot prove the key may be anybody: it is reported, and the connection is retried.
     if (status == MU_UNAUTHENTICATED || status == MU_FAILED_PRECONDITION)
         outgoing->unproven = status;
     if (status != MU_OK) {
@@ -392,7 +392,7 @@ static void outgoing_poll(mu_mesh *mesh, int rank, int64_t now)
     }
 }
 
-// ---- The state of the call ----------------------------------------------------------------------
+// ---- State of the bootstrap ---------------------------------------------------------------------
 
 void mu__peer_take(mu_mesh *mesh, const mu_hello *hello, mu_handshake *handshake)
 {
@@ -401,7 +401,7 @@ void mu__peer_take(mu_mesh *mesh, const mu_hello *hello, mu_handshake *handshake
     peer->handshake = *handshake;
     *handshake = (mu_handshake){0};
     peer->state = MU_PEER_HERE;
-    peer->number = 1; // HELLO and WELCOME were number 0
+    peer->number = 1; // HELLO and WELCOME had number 0
     peer->heard_ns = now;
     peer->port = hello->port;
     peer->wants_out = false;

@@ -1,6 +1,6 @@
-// What groups say: which operation a rank is in, where two ranks differ, who is missing and what it does instead.
+// Messages of groups: which operation a rank is in, where two ranks differ, who is missing and what it is doing.
 //
-// Ranks of several processes are named with their process. Knows nothing of how anything is carried out.
+// Ranks of several processes are named with their process. Does not depend on how operations are executed.
 #include "comm/group.h"
 
 #include <stdarg.h>
@@ -18,9 +18,9 @@ static const char *reduction_name(int32_t reduction)
     return (unsigned)reduction < MU_COUNT(names) ? names[reduction] : "unknown";
 }
 
-// ---- What an operation is of --------------------------------------------------------------------
+// ---- Shapes and arguments of an operation -------------------------------------------------------
 
-// Appends like printf, as far as there is room.
+// Appends like snprintf; cuts what does not fit.
 MU_PRINTF(3, 4) static int append(char text[MU_TEXT_BYTES], int at, const char *format, ...)
 {
     va_list arguments;
@@ -84,8 +84,8 @@ const char *mu__rank_text(const mu_group *group, int rank, char text[MU_RANK_BYT
     return text;
 }
 
-// How two signatures differ. TensorFlow's codes: another operation or type under the same name is INTERNAL, another
-// shape the caller's fault. Other names or numbers are the caller's too: the replicas run different programs.
+// How two signatures differ. Codes as in TensorFlow: another operation or type under the same name is INTERNAL; another
+// shape is the caller's error. Other names or numbers are the caller's error too: the replicas run different programs.
 typedef enum difference { OTHER_PROGRAM, OTHER_OPERATION, OTHER_SHAPE, OTHER_ARGUMENT } difference;
 
 static const struct remedy {
@@ -158,8 +158,8 @@ void mu__complain_of_peer(const member *m, mu_status status, const char *what)
                   m->channel.rank, m->group->name, peer, what);
 }
 
-// "Rank 1" or "Ranks 1, 3": those that this rank waited for in vain; in a group of several processes also whose the
-// first of them is.
+// Writes "Rank 1" or "Ranks 1, 3": the ranks that did not arrive; in a group of several processes also the process of
+// the first one.
 static bool is_missing(const member *m, int rank)
 {
     const mu_channel *channel = &m->channel;

@@ -1,7 +1,7 @@
-// The exchange: every process gives every other one a small block, over the control connections.
+// The exchange: every process sends every other one a small block over the control connections.
 //
-// A process that has all blocks of one exchange may be one exchange ahead of the others, never two, so two places per
-// peer hold whatever can come. Each block carries the number and the name of its exchange.
+// A process that has all blocks of one exchange may be one exchange ahead of the others, but never two, so two entries
+// per peer are enough. Each block carries the number and the name of its exchange.
 #include "comm/mesh_private.h"
 
 void mu__exchange_blocks_free(mu_peer *peer)
@@ -14,7 +14,7 @@ void mu__exchange_blocks_free(mu_peer *peer)
 
 mu_status mu__exchange_arrived(mu_mesh *mesh, int rank, const mu_block *block)
 {
-    // The rest of an exchange that failed here.
+    // A late block of an exchange that failed here.
     if (block->number < mesh->exchange)
         return MU_OK;
     mu_exchange_block *exchange_block = &mesh->peers[rank].exchange_blocks[block->number % 2];
@@ -33,7 +33,7 @@ mu_status mu__exchange_arrived(mu_mesh *mesh, int rank, const mu_block *block)
 
 // ---- One exchange -------------------------------------------------------------------------------
 
-// Without the lock.
+// The caller does not hold the lock.
 static bool is_late(const void *arg, int rank)
 {
     mu_mesh *mesh = *(mu_mesh *const *)arg;
@@ -122,7 +122,7 @@ static mu_status send_blocks(mu_mesh *mesh, const char *what, const void *data, 
     return MU_OK;
 }
 
-// Moves the blocks of this exchange out; those of a failed one are dropped.
+// Moves the blocks of this exchange to `out`; frees those of a failed exchange.
 static void take_blocks(mu_mesh *mesh, mu_blocks *out)
 {
     for (int rank = 0; rank < mesh->ranks; rank++) {

@@ -1,14 +1,14 @@
-// Frames: the messages of a mesh as bytes, and back.
+// Frames: encodes and decodes the messages of a mesh.
 //
-// A frame is a header of twelve bytes (length of the body, type, number) and a body. Each type has a largest body,
-// which is looked at before memory is made for it; the number counts the frames of one direction, so that none can
-// be left out or come twice. Numbers are little-endian, texts have a length and no control characters. Bodies are
-// hostile until read. Knows nothing of who sends them and why.
+// A frame is a header of 12 bytes (length of the body, type, number) and a body. The length is checked against the
+// type's limit before memory is allocated. Frames of one direction are numbered, so that a missing or repeated frame is
+// detected. Numbers are little-endian; texts have a length and no control characters. Bodies are untrusted until
+// parsed. Independent of senders and their purposes.
 #include "comm/net.h"
 
 static const struct frame_row {
     const char *name;
-    size_t limit; // bytes of the body
+    size_t limit; // most bytes in the body
 } rows[MU_N_FRAMES] = {
     [MU_FRAME_HELLO] = {"hello", 8192},
     [MU_FRAME_WELCOME] = {"welcome", 8192},
@@ -32,7 +32,7 @@ void mu__bytes_free(mu_bytes *bytes)
     *bytes = (mu_bytes){0};
 }
 
-// Room for a whole frame is made first, so that the rest cannot fail.
+// Reserves memory for the whole frame, so that the writes after it cannot fail.
 static mu_status begin(mu_bytes *out, uint32_t number, mu_frame_type type, size_t most)
 {
     MU_TRY(mu__grow((void **)&out->items, &out->capacity, out->n + MU_FRAME_HEADER + most, 1));
@@ -45,7 +45,7 @@ static mu_status begin(mu_bytes *out, uint32_t number, mu_frame_type type, size_
     return MU_OK;
 }
 
-// `at` is where the frame began.
+// `at` is the frame's first byte.
 static mu_status end(mu_bytes *out, size_t at)
 {
     const size_t bytes = out->n - at - MU_FRAME_HEADER;

@@ -1,9 +1,10 @@
-// Who connects: strangers until they have proven the key and said who they are.
+// Incoming connections: untrusted until they have proven the key and identified themselves.
 //
-// An accepted connection is from a higher rank that joins, or one of the job that opens a stream; anything else is sent
-// away. Each has little time and there is room for few, so that strangers who only connect cannot fill this process up.
-// When there is none, the oldest of the address with the most incoming connections goes, so that many strangers of one
-// host push nobody of another out; and only some are taken in at once, so that those who are here can finish first.
+// An accepted connection comes from a higher rank that joins, or from a process of the job that opens a stream; all
+// others are closed. Each has little time and few are allowed, so that connections which never identify themselves
+// cannot exhaust this process. If no entry is free, the oldest connection of the address with the most connections is
+// closed, so that one host cannot displace the connections of another. Only some are accepted per iteration, so that
+// existing ones can finish first.
 #include "comm/mesh_private.h"
 
 #include <netinet/in.h>
@@ -33,7 +34,7 @@ void mu__incoming_poll(mu_mesh *mesh, int64_t now)
             send_away(&mesh->incoming[i]);
 }
 
-// Whether two connections come from one source: an IPv4 address, or the network part of an IPv6 address.
+// Whether two connections have the same source: an IPv4 address, or the network part of an IPv6 address.
 static bool same_source(const mu_endpoint *a, const mu_endpoint *b)
 {
     if (a->address.ss_family != b->address.ss_family)
@@ -97,9 +98,9 @@ void mu__incoming_accept(mu_mesh *mesh, int listener, int64_t now)
         take_in(mesh, fd, now);
 }
 
-// ---- What an incoming connection wants -----------------------------------------------------------------------
+// ---- Purpose of an incoming connection ----------------------------------------------------------
 
-// Whether this process may join; fills `why` if not.
+// Whether this process may join; if not, fills `why`.
 static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int64_t now)
 {
     mu_peer *peer = &mesh->peers[MU_MIN(hello->rank, mesh->ranks - 1)];
@@ -134,7 +135,7 @@ static bool may_stream(const mu_mesh *mesh, const mu_hello *hello, mu_failure *w
            memcmp(hello->peer, mesh->incarnation, MU_INCARNATION) == 0;
 }
 
-// Returns false if it must go at once.
+// Returns false if the connection must be closed at once.
 static bool answer(mu_mesh *mesh, mu_incoming *in, int64_t now)
 {
     mu_frame frame;
@@ -157,7 +158,7 @@ static bool answer(mu_mesh *mesh, mu_incoming *in, int64_t now)
     return mu__frame_put_hello(&in->handshake.out, 0, MU_FRAME_WELCOME, &own) == MU_OK;
 }
 
-// A connection that may stay becomes a peer or a stream.
+// An admitted connection becomes a peer or a stream.
 static void let_in(mu_mesh *mesh, mu_incoming *in)
 {
     bool all;

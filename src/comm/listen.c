@@ -1,8 +1,8 @@
-// Listening at this process's own address, and saying who has the port if it is taken.
+// Listens on this process's own address, and reports which process has the port if it is taken.
 //
-// The address is the one by which others find this process, which need not be an address that the host has: a
-// service may stand in front of it, and a host's own name often stands for the loopback. Then all addresses are
-// listened on, but only where a key (or the user) allows the network at all.
+// Other processes find this process by that address, but the host need not have it: a service may forward to the host,
+// and a host's own name often resolves to the loopback. Then it listens on all addresses, but only if a key (or the
+// user) allows the network at all.
 #include "comm/net.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@ enum { BACKLOG = 512 };
 #define BUSY_RETRY_SECONDS 3.0
 #define NAME_SECONDS       30.0
 
-// ---- Who has the port ---------------------------------------------------------------------------
+// ---- Which process has the port -----------------------------------------------------------------
 
 // The inode of the socket that listens on `port`, from the kernel's table; 0 if there is none.
 static unsigned long listening_inode(const char *table, int port)
@@ -66,7 +66,7 @@ static void name_process(const char *process, char *text, size_t bytes)
     snprintf(text, bytes, "process %.20s (%s)", process, name);
 }
 
-// Writes "process 123 (python3)"; somebody else's descriptors cannot be seen.
+// Writes "process 123 (python3)"; processes of other users cannot be identified.
 static void find_holder(int port, char *text, size_t bytes)
 {
     snprintf(text, bytes, "a process that this one may not look at");
@@ -87,11 +87,11 @@ static void find_holder(int port, char *text, size_t bytes)
 
 // ---- Listening ----------------------------------------------------------------------------------
 
-// Where to listen, and what to say about it.
+// Where to listen, and the names for messages.
 typedef struct listen_request {
     const char *address;
     mu_endpoints endpoints;
-    bool all; // on all addresses of the host
+    bool all; // listen on all addresses of the host
 } listen_request;
 
 static int listen_at(const mu_endpoint *endpoint, bool both_families)
@@ -127,7 +127,7 @@ static mu_endpoint any_address(int family, int port)
     return any;
 }
 
-// Returns 0 or the error that stands in the way.
+// Returns 0 or an errno.
 static int listen_everywhere(int port, mu_listener *out)
 {
     const mu_endpoint v6 = any_address(AF_INET6, port), v4 = any_address(AF_INET, port);
@@ -140,7 +140,7 @@ static int listen_everywhere(int port, mu_listener *out)
     return 0;
 }
 
-// On each address of the name that this host has. Two families under one name may both be there.
+// Listens on each address of the name that this host has; a name may have addresses of both families.
 static int listen_each(const listen_request *wanted, mu_listener *out)
 {
     int error = EADDRNOTAVAIL;
@@ -180,14 +180,14 @@ static mu_status listen_as(const listen_request *wanted, int port, mu_listener *
         if (error == 0)
             return MU_OK;
         mu__listener_close(out);
-        // The job before this one may be on its way out.
+        // The previous job may still be shutting down.
         if (error != EADDRINUSE || mu__now_ns() >= deadline)
             return cannot_listen(wanted, port, error);
         usleep(50000);
     }
 }
 
-// Looks the own name up; not to be found is not an error where all addresses may be listened on.
+// Looks up this process's own name; a failure is not an error if all addresses may be used.
 static mu_status find_own(const char *host, int port, mu_endpoints *out)
 {
     mu_lookup *lookup = mu__lookup_start(host, port);
@@ -223,7 +223,7 @@ static bool any_here(const mu_endpoints *endpoints)
     return false;
 }
 
-// The loopback is said by number or by its own name; a host's name that leads there means the host.
+// True for the loopback's numeric address or its own names; a host name that resolves to the loopback means the host.
 static bool names_loopback(const char *host, const mu_endpoints *endpoints)
 {
     mu_endpoints numeric = {0};
@@ -235,7 +235,7 @@ static bool names_loopback(const char *host, const mu_endpoints *endpoints)
     return all_loopback(endpoints) && (strcasecmp(host, "localhost") == 0 || number);
 }
 
-// The addresses of the interface that the user named, with our port.
+// Uses the addresses of the interface that the user named, with our port.
 static void restrict_to(listen_request *wanted, const mu_endpoints *own, int port)
 {
     wanted->endpoints = *own;
@@ -308,8 +308,7 @@ void mu__listener_close(mu_listener *listener)
 
 // ---- Ports to listen on later -------------------------------------------------------------------
 
-// The one who will listen there says SO_REUSEADDR too, and the kernel lets both have the port as long as only one of
-// them listens.
+// The later listener sets SO_REUSEADDR too; the kernel lets both bind the port as long as only one listens.
 static mu_status keep_port(mu_kept_port *port, bool loopback)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,

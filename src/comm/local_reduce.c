@@ -1,6 +1,7 @@
-// Combines the same slice of several buffers and writes the result to several: the arithmetic of every
-// all-reduce. Sums of f32 go to the fused kernels; the rest are plain loops, compiled once per type.
-// The order of the sources is the order of the sum, so bits never depend on time. Knows nothing of ranks.
+// Reduces the same slice of several buffers and writes the result to several: the arithmetic of every all-reduce.
+//
+// Sums of f32 use the fused kernels; other types use plain loops, compiled once per type. Sources are added in their
+// given order, so bits never depend on timing. Independent of ranks.
 #include "comm/comm.h"
 
 #include "kernels/kernels.h"
@@ -46,7 +47,7 @@ enum { BLOCK = 1024, MOST_SOURCES = 256 };
 #define NAME(word) word##_bf16
 #include "comm/local_reduce_loops.inc.c"
 
-// ---- Integers: they wrap as TensorFlow's do; unsigned, because signed overflow is undefined -----
+// ---- Integers wrap, as in TensorFlow; unsigned, because signed overflow is undefined ------------
 
 #undef LOAD
 #undef STORE
@@ -82,7 +83,7 @@ enum { BLOCK = 1024, MOST_SOURCES = 256 };
 #define NAME(word) word##_u8
 #include "comm/local_reduce_loops.inc.c"
 
-// ---- Which loop ---------------------------------------------------------------------------------
+// ---- Dispatch by type ---------------------------------------------------------------------------
 
 typedef void reduce_fn(const mu_reduce_args *args);
 
@@ -108,7 +109,7 @@ bool mu__reduce_supports(mu_dtype dtype) { return function_of(dtype) != NULL; }
 
 int mu__reduce_width(mu_dtype dtype) { return dtype == MU_F16 || dtype == MU_BF16 ? 2 : 1; }
 
-// Dividing by a power of two is multiplying by its inverse, exactly; the kernel does that on the way.
+// Dividing by a power of two equals multiplying by its inverse, exactly; the kernel does that in the same pass.
 static bool power_of_two(int n) { return (n & (n - 1)) == 0; }
 
 static void sum_f32(const mu_reduce_args *args)

@@ -1,9 +1,9 @@
-// The loops of local_reduce.c for one element type; included once for each, so that they can be stepped through.
+// The loops of local_reduce.c for one element type; included once per type, so that a debugger can step through them.
 //
-// The includer defines T (an element in memory), A (the type that it is added in), NAME(word), and for the
-// kind of type LOAD(x) and STORE(a) between the two, ADD(a, b), IS_NAN(a). A block at a time is combined in a
-// buffer of A, then written to every destination, so destinations may be sources. A chain begins with an
-// unrounded sum and hands one on.
+// The includer defines T (an element in memory), A (the type in which it is added), NAME(word), LOAD(x) and STORE(a) to
+// convert between the two, ADD(a, b) and IS_NAN(a). A block at a time is reduced in a buffer of A and then written to
+// every destination, so destinations may be sources. In a chain of ranks the loop starts from an unrounded sum, or
+// leaves one.
 
 static void NAME(combine)(A *restrict sum, const T *restrict from, mu_reduction reduction, int64_t n)
 {

@@ -1,7 +1,7 @@
-// Looking a host's name up without waiting for the answer.
+// Looks up a host name without blocking the caller.
 //
-// The system's resolver blocks, for many seconds where a name server is down, so it runs on a thread of its own. Who
-// asked may lose interest: whoever is last, the thread or the asker, frees the lookup.
+// The system's resolver may block for many seconds if a name server is down, so it runs in its own thread. The caller
+// may drop the lookup before the thread ends: whichever of the two finishes last frees it.
 #include "comm/net.h"
 
 #include <netdb.h>
@@ -10,7 +10,7 @@
 #include <signal.h>
 
 struct mu_lookup {
-    atomic_int holders; // the asker, and the thread as long as it runs
+    atomic_int holders; // the caller, and the thread while it runs
     atomic_bool done;
     int port, failed; // getaddrinfo's code
     char host[MU_MAX_HOST + 1];

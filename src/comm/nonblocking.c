@@ -1,20 +1,20 @@
-// Operations that run while their rank computes: started, waited for, or abandoned.
+// Nonblocking collectives: started, waited for, or abandoned.
 //
-// On one host they are posted in a work queue (work_queue.c). Between hosts a thread of the rank's own runs them, one
-// after the other in the order in which they were started, which is the same on all ranks; it sleeps where others wait,
-// and what is not started waits for it. Knows nothing of graphs and plans.
+// On one host, ranks post them to a work queue (work_queue.c). Between hosts, a background thread of the rank runs them
+// one after the other in the order in which they were started, which is the same on all ranks. Its waits sleep and do
+// not spin. A blocking collective first waits until the background thread is idle. Independent of graphs and plans.
 #include "comm/group.h"
 
 static request *at(const member *m, int64_t number) { return &m->queue[number % MU_MAX_REQUESTS]; }
 
-// ---- In the background --------------------------------------------------------------------------
+// ---- Background thread --------------------------------------------------------------------------
 
 static void run_request(void *arg)
 {
     request *s = arg;
     mu_context context = {0};
     if (mu__context_enter(&context, mu__context()) == MU_OK) {
-        (void)mu__group_inside(s->member, &s->call, mu__run_collective_call); // its error is kept
+        (void)mu__group_inside(s->member, &s->call, mu__run_collective_call); // its error is stored in the request
         mu__context_leave(&context, NULL, &s->error);
     } else {
         mu__error_move(&s->error);
@@ -51,7 +51,7 @@ static void wait_background(member *m, request *s)
 {
     if (!mu__latch_done(&s->done))
         atomic_store(&m->calm, false);
-    mu__latch_wait(&s->done, MU_FOREVER, "a collective"); // which has a deadline of its own
+    mu__latch_wait(&s->done, MU_FOREVER, "a collective"); // the collective has its own deadline
 }
 
 void mu__requests_settle(member *m)
@@ -149,7 +149,7 @@ static mu_status leave_alone(member *m, const mu_collective_call *c)
     return mu__raise_group_error(m->group);
 }
 
-// The group fails first, so that nobody begins with this rank's memory; those who have begun are waited for.
+// Fails the group first, so that no rank starts to access this rank's memory, and then waits for those that already do.
 void mu__member_abandon(mu_collective *self)
 {
     member *m = (member *)self;

@@ -1,6 +1,6 @@
-// What a program may say about communication: names, what cannot be, and how a call's options stand to a strategy's.
+// Communication options: names, validity, and how the options of a call combine with those of a strategy.
 //
-// Which algorithms follow from it is policy.c's. Knows nothing of groups.
+// policy.c maps them to algorithms. Independent of groups.
 #include "comm/comm.h"
 
 #include <strings.h>

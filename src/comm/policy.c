@@ -1,7 +1,7 @@
-// Which algorithm runs for which size: reads a policy such as "allreduce:0-16k:slots,16k-:direct" and picks.
+// Which algorithm runs for which size: parses a policy such as "allreduce:0-16k:slots,16k-:direct" and selects.
 //
-// Ranks must pick alike, so the choice depends on the problem and the policy alone. Parsing is strict: a
-// misspelt name is an error that lists the right ones. Knows nothing of how algorithms work.
+// All ranks must select the same algorithm, so the choice depends only on the problem and the policy. Parsing is
+// strict: a misspelt name is an error that lists the allowed ones. Independent of how algorithms work.
 #include "comm/comm.h"
 
 #include <ctype.h>
@@ -16,9 +16,9 @@ static const struct {
     {"alltoall", MU_KIND_ALL_TO_ALL},  {"reducescatter", MU_KIND_REDUCE_SCATTER},
 };
 
-// ---- Reading ------------------------------------------------------------------------------------
+// ---- Parsing ------------------------------------------------------------------------------------
 
-// A word of letters, digits and _ at *at; "" if there is none or it is too long.
+// Reads a word of letters, digits and _ at *at; "" if there is none or it is too long.
 static void read_word(const char **at, char word[WORD_BYTES])
 {
     size_t n = 0;
@@ -32,7 +32,7 @@ static void read_word(const char **at, char word[WORD_BYTES])
     *at += n;
 }
 
-// Digits and k, m or g; -1 if there are none or the number is too large.
+// Reads digits and an optional k, m or g; -1 if there are none or the number is too large.
 static int64_t read_bytes(const char **at)
 {
     int64_t value = 0;
@@ -79,7 +79,7 @@ static mu_status complain_name(const char *text, const char *word, mu_collective
                      text, word, mu__kind_name(kind), names);
 }
 
-// [low-[high]:]name
+// Grammar: [low-[high]:]name
 static mu_status read_rule(const char *text, const char **at, mu_collective_kind kind, mu_policy *out)
 {
     mu_policy_rule rule = {.low = 0, .high = INT64_MAX};
@@ -139,9 +139,9 @@ mu_status mu__policy_parse(const char *text, mu_policy *out)
     return *at == '\0' ? MU_OK : complain(text, at, "',' or ';' or the end");
 }
 
-// ---- Choosing -----------------------------------------------------------------------------------
+// ---- Selection ----------------------------------------------------------------------------------
 
-// Within a kind the table's order is the order of preference; only small messages have windows.
+// Within a kind the table is in order of preference; only small messages fit into windows.
 static const mu_algorithm *first_that_fits(const mu_problem *problem, unsigned means)
 {
     const mu_algorithm *algorithm;
@@ -166,7 +166,7 @@ const mu_algorithm *mu__policy_select(const mu_policy *policy, const mu_problem 
     return first_that_fits(problem, means);
 }
 
-// ---- The public choice --------------------------------------------------------------------------
+// ---- Policies of the public options -------------------------------------------------------------
 
 const char *mu_communication_name(mu_communication communication)
 {
@@ -174,9 +174,9 @@ const char *mu_communication_name(mu_communication communication)
     return (unsigned)communication < MU_COUNT(names) ? names[communication] : "unknown";
 }
 
-// By where the ranks are: on one host with a core for each or without, on hosts with one each, on any others. Between
-// hosts a message costs more than the bytes in it for longer, so windows serve larger ones there; so does a barrier
-// where ranks take turns on the cores.
+// The default policies by placement of the ranks. Between hosts the cost per message dominates up to larger sizes, so
+// windows are used for larger messages there; the same holds on one host with more ranks than cores, where a barrier is
+// expensive.
 static const char *const automatic[] = {
     [MU_PLACED_TOGETHER] = "allreduce:0-2k:slots,2k-:direct;allgather:0-4k:slots,4k-:direct;"
                            "broadcast:0-4k:slots,4k-:direct",
@@ -199,7 +199,7 @@ static const char in_order_mixed[] =
     "allreduce:0-32k:slots,32k-:chain;allgather:0-4k:slots,4k-:hierarchical;"
     "broadcast:0-4k:slots,4k-:hierarchical;alltoall:hierarchical;reducescatter:hierarchical";
 
-// A hint that these devices cannot serve is said once; TensorFlow takes the ring then too.
+// An option that CPU devices cannot use is reported once; TensorFlow falls back to the ring too.
 static void warn_of_nccl(void)
 {
     static atomic_bool said;

@@ -1,18 +1,18 @@
-// Who is turned away during the bootstrap, and when that ends the job.
+// Which connections are refused during the bootstrap, and when a refusal ends the job.
 //
-// Anybody can connect and say anything: a caller that has not proven the key is counted for the reports and otherwise
-// changes nothing, neither where it calls nor where it is called. Only a process with the key can end the bootstrap:
-// here a second process of one task. That could be the job before ours that is still ending, so it must last for some
-// seconds. Knows nothing of what was not liked.
+// Anybody can connect and send anything, so a connection that has not proven the key is counted for reports and changes
+// nothing else, neither where this process connects nor what it accepts. Only a process with the key can end the
+// bootstrap, by being a second process of one task. It may belong to a previous job that is still ending, so the
+// conflict must last for some seconds.
 #include "comm/mesh_private.h"
 
 #define PATIENCE_NS  5000000000
-#define SILENT_HEARTBEATS 1.5  // who lives is heard in that time
-#define PAUSE_NS     3000000000 // after so long without another call it is given up, and the next one is new
+#define SILENT_HEARTBEATS 1.5  // a live process is heard within this time
+#define PAUSE_NS     3000000000 // a series of refused connections ends after a pause of this length
 
 int64_t mu__refusal_patience(const mu_mesh *mesh, mu_status why)
 {
-    // A running job may need its heartbeat to notice that the process before this one has died.
+    // A running job may need a full heartbeat timeout to notice that the previous process of this task has died.
     const int64_t most = PATIENCE_NS + (why == MU_ALREADY_EXISTS ? (int64_t)(mesh->heartbeat_seconds * 1e9) : 0);
     return MU_MIN(most, (int64_t)(mesh->join_seconds * 0.5e9));
 }
@@ -27,8 +27,8 @@ const char *mu__refusal_remedy(mu_status why)
     }
 }
 
-// Notes one more call; true when calls have gone on for long enough. The caller's own patience is a little longer, so
-// that both sides have seen the same calls when it gives up.
+// Notes one more refused connection; true when the series has lasted long enough. The connecting side waits a little
+// longer, so that both sides have seen the same connections when it gives up.
 static bool continues(const mu_mesh *mesh, mu_refusals *calls, mu_status why, int64_t now)
 {
     if (calls->last_ns == 0 || now - calls->last_ns > PAUSE_NS)
@@ -37,7 +37,7 @@ static bool continues(const mu_mesh *mesh, mu_refusals *calls, mu_status why, in
     return now - calls->first_ns >= mu__refusal_patience(mesh, why) / 5 * 4;
 }
 
-// ---- Callers without proof ----------------------------------------------------------------------
+// ---- Connections without proof ------------------------------------------------------------------
 
 static mu_strangers *find_strangers(mu_mesh *mesh, const char *address)
 {
@@ -108,7 +108,7 @@ mu_status mu__refusal_unproven(const mu_mesh *mesh)
     return mesh->strangers[0].why;
 }
 
-// ---- Two of one task ----------------------------------------------------------------------------
+// ---- Two processes of one task ------------------------------------------------------------------
 
 void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int64_t now)
 {
@@ -120,7 +120,7 @@ void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, 
                  "a job runs there already, with another process of this rank; it must end first");
         return;
     }
-    // A host that was switched off leaves a connection behind that only its silence ends.
+    // A host that was switched off leaves a connection open; only its silence shows that it is gone.
     const double silent = (double)(now - peer->heard_ns) / 1e9;
     if (silent > SILENT_HEARTBEATS * mu__heartbeat_seconds(mesh)) {
         peer->twins = (mu_refusals){0};

@@ -1,8 +1,8 @@
-// Carries out step lists: one rank's list on a transport, or all ranks' lists in one thread.
+// Runs lists of steps: one rank's list on a transport, or all ranks' lists in one thread.
 //
-// Both ways share the steps that only touch memory. The simulation delivers a message only when its receiver
-// asks for it, so a list that overwrites what it is still sending gives wrong sums there, and ranks that wait
-// for each other are found and named. Knows nothing of algorithms and groups.
+// Both share the steps that only access memory. The simulation delivers a message only when its receiver reads it, so a
+// list that overwrites memory while it is being sent gives wrong sums there; it also finds and names ranks that wait
+// for each other. Independent of algorithms and groups.
 #include "comm/comm.h"
 
 const char *mu__step_name(mu_step_kind kind)
@@ -18,9 +18,9 @@ void mu__steps_free(mu_steps *steps)
     *steps = (mu_steps){0};
 }
 
-// ---- Steps that touch memory only ---------------------------------------------------------------
+// ---- Steps that only access memory --------------------------------------------------------------
 
-// Where the memory of all ranks is, as one rank's steps see it.
+// The memory of all ranks as the steps of one rank see it.
 typedef struct memory {
     const mu_schedule *schedule;
     size_t element;
@@ -64,7 +64,7 @@ static void reduce_into(const memory *m, const mu_step *step, int n_dst, int n_s
     });
 }
 
-// Sources are listed behind room for one destination per rank.
+// The pointers to sources follow those to destinations, of which there is at most one per rank.
 static void reduce_step(const memory *m, const mu_step *step)
 {
     void **src = m->schedule->pointers + m->ranks;
@@ -151,7 +151,7 @@ mu_status mu__schedule_run(const mu_steps *steps, mu_channel *channel, const mu_
     return sent ? channel->transport->flush(channel) : MU_OK;
 }
 
-// ---- All ranks in one thread --------------------------------------------------------------------
+// ---- Simulation of all ranks in one thread ------------------------------------------------------
 
 typedef struct sim_message {
     const void *data;
@@ -168,7 +168,7 @@ typedef struct sim_rank {
     const mu_steps *list;
     size_t at;
     int64_t round, bytes;
-    int at_barrier; // MU_STEP_RENDEZVOUS or MU_STEP_BARRIER, or
+    int at_barrier; // MU_STEP_RENDEZVOUS or MU_STEP_BARRIER, or SIM_NOWHERE
 } sim_rank;
 enum { SIM_NOWHERE = -1 };
 
@@ -253,7 +253,7 @@ static bool sim_flushed(simulation *sim, int rank)
     return true;
 }
 
-// The ranks [*low, *high) whose barrier this is: a rendezvous is everyone's, others are of one host.
+// The ranks [*low, *high) that take part: all for a rendezvous, those of one host for a barrier.
 static void sim_company(const simulation *sim, int rank, mu_step_kind kind, int *low, int *high)
 {
     const mu_problem *problem = sim->problem;
@@ -266,7 +266,8 @@ static void sim_company(const simulation *sim, int rank, mu_step_kind kind, int 
         }
 }
 
-// The last rank to come lets all others through; they find their step done. Ranks at different barriers wait on.
+// The last rank to arrive releases the others, which then find their step done. Ranks at different barriers keep
+// waiting.
 static bool sim_barrier(simulation *sim, int rank, mu_step_kind kind)
 {
     int64_t round = 0;
@@ -305,7 +306,7 @@ static mu_status sim_step(simulation *sim, int rank, bool *done)
     return MU_OK;
 }
 
-// Lets one rank continue for some steps; says whether it got anywhere.
+// Runs a few steps of one rank; `moved` says whether any was completed.
 static mu_status sim_advance(simulation *sim, int rank, bool *moved)
 {
     sim_rank *r = &sim->rank[rank];

@@ -1,7 +1,6 @@
-// Addresses and TCP sockets: taking "host:port" apart, connecting, accepting, and what a failure is called.
+// Addresses and TCP sockets: parsing "host:port", connecting, accepting, and the names of errors.
 //
-// Every descriptor is non-blocking and not handed to programs that this one starts. Knows nothing of who is at the
-// other end.
+// Every descriptor is non-blocking and close-on-exec. Does not depend on who is at the other end.
 #include "comm/net.h"
 
 #include <arpa/inet.h>
@@ -81,7 +80,7 @@ void mu__endpoint_text(const mu_endpoint *endpoint, char *text, size_t bytes)
     snprintf(text, bytes, v6 ? "[%s]:%d" : "%s:%d", host, mu__endpoint_port(endpoint));
 }
 
-// A socket that listens on both families shows an IPv4 address inside an IPv6 one.
+// A socket for both families reports an IPv4 address as an IPv4-mapped IPv6 one; this converts it back.
 static void unwrap(mu_endpoint *endpoint)
 {
     const struct sockaddr_in6 *v6 = v6_of(endpoint);
@@ -175,7 +174,7 @@ static int failed_with(int fd, int error)
     return -1;
 }
 
-// The socket's own end is one of `own`. The loopback is not part of the network that these lead to.
+// Binds the socket to one of the addresses in `own`, except for loopback targets, which they cannot reach.
 static int bind_source(int fd, const mu_endpoint *endpoint, const mu_endpoints *own)
 {
     for (int i = 0; own->n > 0 && !mu__endpoint_is_loopback(endpoint) && i < own->n; i++)
@@ -184,11 +183,11 @@ static int bind_source(int fd, const mu_endpoint *endpoint, const mu_endpoints *
     return 0;
 }
 
-// Who sends into a cut network tries again after twice as long each time, and would sleep through most of a heartbeat
-// when the network is back: from Linux 6.15 on the longest pause can be set. Before that this does nothing.
+// TCP doubles its retransmission pause, so after a network outage a connection could stay silent for most of a
+// heartbeat timeout. Linux 6.15 and later can limit the pause; earlier kernels ignore the option.
 static void try_again_soon(int fd)
 {
-    enum { RTO_MAX_MS = 44 }; // TCP_RTO_MAX_MS, which older headers lack
+    enum { RTO_MAX_MS = 44 }; // TCP_RTO_MAX_MS; older headers lack it
     const int milliseconds = 1000;
     setsockopt(fd, IPPROTO_TCP, RTO_MAX_MS, &milliseconds, sizeof milliseconds);
 }
@@ -214,7 +213,7 @@ int mu__connect_result(int fd)
         return errno;
     if (error != 0)
         return error;
-    // A connection to an own port in the making may meet itself.
+    // A connection to a free port of this host may connect to itself.
     mu_endpoint here, there;
     if (!mu__endpoint_there(fd, &there))
         return errno == ENOTCONN ? EINPROGRESS : errno;
@@ -232,7 +231,7 @@ int mu__accept(int listener)
     }
 }
 
-// Nothing is lost or late on the loopback: what a system chose for its network would only measure and pace there.
+// The loopback has no loss or delay, so a congestion control that measures and paces would only cost time.
 static void spare_control(int fd)
 {
     static const char plain[] = "reno"; // every kernel has it

@@ -1,6 +1,6 @@
-// Appending steps to a list, and dividing data into parts: what all builders of lists share.
+// Appending steps to a list, and dividing data into parts: shared by all builders.
 //
-// Steps that would move nothing are left out, on both sides alike. Knows nothing of algorithms.
+// Steps that move no data are omitted, on both sides alike. Independent of algorithms.
 #include "comm/steps.h"
 
 enum { LINE_BYTES = 64 };

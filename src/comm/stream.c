@@ -1,8 +1,8 @@
-// Streams: connections of their own for the bytes of groups, opened by the higher rank of a pair.
+// Streams: separate connections for the data of groups, opened by the higher rank of a pair.
 //
-// The one that opens connects to where the control connection went and names the stream and both processes, so that a
-// process of an earlier job cannot slip in. At the other end the mesh's thread takes it in, and it waits until somebody
-// asks for it by its name.
+// The opener connects to the address that the control connection uses and names the stream and both processes, so that
+// a process of an earlier job is rejected. At the other end the mesh's thread accepts the stream and keeps it until a
+// caller asks for it by name.
 #include "comm/mesh_private.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 // A stream over a connection of the mesh.
 typedef struct link_stream {
-    mu_stream head; // first
+    mu_stream head; // must be first
     mu_link *link;
 } link_stream;
 
@@ -30,7 +30,7 @@ void mu__stream_arrived(mu_mesh *mesh, mu_handshake *handshake, const mu_hello *
     memcpy(pending.name, hello->stream, sizeof pending.name);
     handshake->link = NULL;
     mu__handshake_end(handshake);
-    // From now on it is somebody else's to poll.
+    // The mesh's thread no longer polls this descriptor.
     mu__mesh_forget(mesh, mu__link_fd(pending.link));
     mu_error_value ignored;
     if (mesh->pending_streams.n >= MAX_PENDING || MU_PUSH(&mesh->pending_streams, pending) != MU_OK)
@@ -39,9 +39,9 @@ void mu__stream_arrived(mu_mesh *mesh, mu_handshake *handshake, const mu_hello *
     pthread_cond_broadcast(&mesh->changed);
 }
 
-// ---- The end that waits -------------------------------------------------------------------------
+// ---- The accepting side -------------------------------------------------------------------------
 
-// The oldest such arrival; arrivals.n if there is none.
+// Index of the oldest such stream; items.n if there is none.
 static size_t find_pending(const mu_mesh *mesh, int rank, const char *name)
 {
     size_t i = 0;
@@ -71,7 +71,7 @@ static mu_link *await_pending(mu_mesh *mesh, int rank, const char *name)
     char what[MU_MAX_STREAM_NAME + 32], who[400];
     snprintf(what, sizeof what, "the stream \"%s\"", name);
     for (;;) {
-        // Who opened it may have left meanwhile: what it sent is still to be had.
+        // The opener may have left since; what it sent can still be read.
         pthread_mutex_lock(&mesh->lock);
         mu_link *link = take_pending(mesh, rank, name);
         pthread_mutex_unlock(&mesh->lock);
@@ -94,7 +94,7 @@ static mu_link *await_pending(mu_mesh *mesh, int rank, const char *name)
     }
 }
 
-// ---- The end that opens -------------------------------------------------------------------------
+// ---- The opening side ---------------------------------------------------------------------------
 
 typedef struct opening {
     mu_mesh *mesh;
@@ -102,12 +102,12 @@ typedef struct opening {
     const mu_endpoint *at;
     const char *name;
     int64_t deadline_ns;
-    bool cut_off; // before the other end took the stream in: it hung up, or nothing goes there now
+    bool cut_off; // the connection was closed or interrupted before the other end accepted the stream
 } opening;
 
 static mu_status cannot_open(const opening *o, const char *why)
 {
-    // A peer that died is the better reason, if the mesh knows already.
+    // If the mesh knows that the peer died, that is the better reason.
     MU_TRY(mu__mesh_check(o->mesh, o->rank));
     return mu__error(MU_UNAVAILABLE, "cannot open the stream \"%s\" to %s (%s): %s", o->name,
                      o->mesh->peers[o->rank].name, mu__peer_where(&o->mesh->peers[o->rank]), why);
@@ -115,7 +115,7 @@ static mu_status cannot_open(const opening *o, const char *why)
 
 static mu_status sleep_on(const opening *o, int fd, short events)
 {
-    // What has come counts, even if the other has left or the job has failed meanwhile.
+    // Data that has arrived counts, even if the peer has left or the job has failed since.
     if (mu__wait_fd(fd, events, o->deadline_ns))
         return MU_OK;
     MU_TRY(mu__mesh_check(o->mesh, o->rank));
@@ -209,8 +209,8 @@ out:
     return status == MU_OK ? link : NULL;
 }
 
-// The other end gives a stranger little time to prove the key, and a network that is cut meanwhile may need longer: who
-// was cut off tries again, as long as the mesh has not given the peer up.
+// The other end closes a connection that does not prove the key quickly, and an interrupted network may take longer;
+// then the opener retries until the mesh considers the peer lost.
 static mu_link *open_link(mu_mesh *mesh, int rank, const mu_endpoint *at, const char *name, double seconds)
 {
     opening o = {.mesh = mesh, .rank = rank, .at = at, .name = name, .deadline_ns = mu__deadline_ns(seconds)};

@@ -1,9 +1,10 @@
-// All-reduces that the ranks of one host do together while they compute: posted by each, done by whoever comes to wait.
+// All-reduces that the ranks of one host run while they compute: each rank posts them, and waiting ranks do the work.
 //
-// A rank that starts an operation posts a signature and continues. Once all have, it is cut into slices, and ranks that
-// wait for it take one after the other: each slice is added up over all ranks' memory, in rank order, and written to
-// all. So a rank that is early works for those that still compute, nobody needs another thread, and the bits are those
-// of the other algorithms that add in rank order. Knows nothing of what is computed meanwhile.
+// A rank that starts an operation posts a signature and continues. When all ranks have posted, the operation is cut
+// into slices, and ranks that wait for it take slices one by one: a slice is reduced over all ranks' memory, in rank
+// order, and written to all. So an early rank works for those that still compute, no rank needs another thread, and the
+// result has the same bits as that of the other algorithms that add in rank order. Does not depend on what is computed
+// meanwhile.
 #include "comm/group.h"
 #include "comm/steps.h"
 
@@ -41,7 +42,7 @@ typedef struct awaited {
     member *m;
     const request *s;
     mu_work_item *place;
-    unsigned uses;   // of the place up to this one
+    unsigned uses;   // operations that have used this item, including this one
     unsigned slices;
 } awaited;
 
@@ -52,7 +53,7 @@ static bool over(const awaited *a)
 
 static bool failed(const awaited *a) { return atomic_load(&a->m->group->failed); }
 
-// All have posted when it is ready; `posted` is read as well because each of them has written it.
+// When `ready` is set all ranks have posted; reading `posted` acquires what each rank wrote before it posted.
 static bool all_posted(const void *arg)
 {
     const awaited *a = arg;
@@ -72,7 +73,7 @@ static bool all_ended(const void *arg)
     return (int32_t)(atomic_load(&a->place->ended) - (a->uses - 1) * (unsigned)a->m->channel.ranks) >= 0 || failed(a);
 }
 
-// Whoever is in a later rendezvous than this rank was when it started will never start the same.
+// A rank that has entered a later rendezvous than this rank had when it started the operation will never start it.
 static mu_status look_around(void *arg)
 {
     const awaited *a = arg;
@@ -81,7 +82,8 @@ static mu_status look_around(void *arg)
         MU_TRY(a->m->channel.idle(a->m->channel.idle_arg));
     for (int rank = 0; rank < a->m->channel.ranks; rank++) {
         const bool later = (int32_t)(transport->n_rendezvous(&a->m->channel, rank) - a->s->n_rendezvous) > 0;
-        if (!later || mu__work_has_come(a->m, rank)) // in this order
+        if (!later || mu__work_has_come(a->m, rank)) // the order matters: a rank posts before it enters the next
+                                                     // rendezvous
             continue;
         mu_channel then = a->m->channel;
         then.op_count = a->s->op_count + 1;
@@ -125,7 +127,7 @@ static mu_status say(awaited *a, mu_status status)
     return status == MU_ABORTED ? mu__raise_group_error(a->m->group) : mu__fail_wait(a->m, status);
 }
 
-// The place may still be in use by ranks that have not ended the operation that stood there before.
+// The item may still be in use by ranks that have not finished waiting for its previous operation.
 mu_status mu__work_post(member *m, request *s, int64_t number)
 {
     awaited a = awaited_of(m, s, number);
@@ -147,7 +149,7 @@ mu_status mu__work_post(member *m, request *s, int64_t number)
     return status;
 }
 
-// ---- Doing --------------------------------------------------------------------------------------
+// ---- Reducing slices ----------------------------------------------------------------------------
 
 static void add_slice(member *m, const mu_collective_call *c, int64_t index, int64_t count)
 {
@@ -170,7 +172,7 @@ static void add_slice(member *m, const mu_collective_call *c, int64_t index, int
                                  .count = part.count});
 }
 
-// Whoever sees that the group has failed touches nothing any more: its memory may be its owner's again.
+// After the group has failed no rank may access this memory: its owner may have reused it.
 static void take_slices(awaited *a)
 {
     for (unsigned i; !failed(a) && (i = atomic_fetch_add(&a->place->next, 1)) < a->slices;) {
@@ -205,7 +207,8 @@ static mu_status do_together(member *m, const mu_collective_call *c)
     return say(&a, wait_until(&a, all_written));
 }
 
-// What all ranks have done is done, though the group may have failed since: one that went on must not undo it.
+// An operation that all ranks completed stays successful if the group fails later, because other ranks may have used
+// it.
 mu_status mu__work_end(member *m, request *s, int64_t number)
 {
     const awaited a = awaited_of(m, s, number);

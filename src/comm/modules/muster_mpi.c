@@ -1,9 +1,9 @@
-// The MPI module: messages through the MPI that the program runs under. It needs this file, muster/network.h and an
-// MPI of version 3 or later; compile it with the program's own mpicc.
+// The MPI module: sends messages through the MPI under which the program runs. It needs only this file,
+// muster/network.h and MPI 3 or later; compile it with the program's own mpicc.
 //
-// If the program has not initialised MPI this does, with all threads allowed, and finalises it at the end of the
-// process. A communicator of its own keeps its messages apart from the program's. Messages of up to 1 GiB go as they
-// are; Muster cuts longer ones.
+// If the program has not initialised MPI, the module does, with MPI_THREAD_MULTIPLE, and finalises it when the process
+// exits. It uses its own communicator, so its messages do not mix with the program's. Messages have at most 1 GiB;
+// Muster splits longer ones.
 #include <mpi.h>
 #include <muster/network.h>
 
@@ -12,7 +12,7 @@
 #include <string.h>
 
 typedef struct network {
-    MPI_Comm communicator; // a copy of the program's
+    MPI_Comm communicator; // a duplicate of the program's
 } network;
 
 static void finalize(void)
@@ -93,7 +93,7 @@ static void *mpi_open(mu_network_args *args)
     return made;
 }
 
-// The communicator is not freed: that is a collective, and the others may be dead.
+// Does not free the communicator: that is a collective operation, and other processes may be dead.
 static void mpi_close(void *self)
 {
     free(self);

@@ -1,8 +1,9 @@
 // The UCX module: messages over InfiniBand and RoCE, on networks declared trusted.
 //
-// Processes exchange worker addresses over the mesh, so UCX listens for no connection of its own; but it parses what
-// strangers send before any key, hence only where they cannot reach it. Endpoints report peers that are gone; those
-// that only fall silent are the mesh's to notice. Messages are tagged (sender, tag), so late ones never match another.
+// Processes exchange worker addresses over the mesh, so UCX does not listen for connections. But UCX parses packets
+// from anybody before any key is checked, so it is used only where strangers cannot send. Endpoints report peers that
+// are gone; the mesh detects peers that only fall silent. Messages are tagged with sender and tag, so a late message
+// never matches another receive.
 #include <muster/network.h>
 #include <ucp/api/ucp.h>
 
@@ -26,10 +27,10 @@ typedef struct network {
     int *lost;           // [ranks] set by the error callback
 } network;
 
-// A request that was done at once has no handle in UCX.
+// A request that UCX completes at once has no UCX handle.
 typedef struct request {
-    ucs_status_ptr_t handle; // NULL: done
-    int status;              // ucs_status_t, of one without a handle
+    ucs_status_ptr_t handle; // NULL: complete
+    int status;              // ucs_status_t of a request without a handle
     int peer;                // -1: a receive
 } request;
 
@@ -41,8 +42,8 @@ static void *fail(mu_network_args *args, const char *what, ucs_status_t status)
     return NULL;
 }
 
-// UCX keeps the queues between processes of a host in /dev/shm, and where that is full says no more than that some
-// resource is short.
+// UCX keeps the queues between processes of a host in /dev/shm; if that is full, its error only says that a resource is
+// short.
 static void *fail_to_start(mu_network_args *args, ucs_status_t status)
 {
     enum { LITTLE = 64 };
@@ -90,7 +91,7 @@ static void peer_lost(void *arg, ucp_ep_h endpoint, ucs_status_t status)
 {
     (void)endpoint;
     (void)status;
-    *(int *)arg = 1; // no calls of UCX may be made here
+    *(int *)arg = 1; // UCX functions must not be called here
 }
 
 static ucs_status_t connect_to(network *n, int peer, const address *where)
