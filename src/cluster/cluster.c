@@ -1,7 +1,7 @@
-// Clusters: what is common to all resolvers. A resolver reads its source into a view; what was set by hand goes
-// over it; every answer is taken from the result.
+// Clusters: what all resolvers have in common. A resolver reads its source into a view; values set by hand override it;
+// every query is answered from the result.
 //
-// Also the two resolvers that read nothing themselves: simple and union. Knows nothing of the environment.
+// Also has the two resolvers without a source of their own: simple and union. Does not read the environment.
 #include "cluster/cluster.h"
 
 static void cluster_destroy(void *object)
@@ -55,7 +55,7 @@ void mu__view_clear(mu_cluster_view *view)
     *view = (mu_cluster_view){.task_id = -1};
 }
 
-// Replaces a text by a copy of another; NULL: by none.
+// Replaces a text by a copy of another, or by NULL.
 static mu_status set_text(char **out, const char *text)
 {
     char *copy = text != NULL ? mu__strdup(text) : NULL;
@@ -93,7 +93,7 @@ mu_status mu__cluster_read(mu_cluster *cluster, mu_cluster_view *out)
     return cluster->rpc_layer != NULL ? set_text(&out->rpc_layer, cluster->rpc_layer) : MU_OK;
 }
 
-// ---- Making and setting -------------------------------------------------------------------------
+// ---- Creation and setters -----------------------------------------------------------------------
 
 mu_cluster *mu__cluster_new(const mu_resolver_ops *ops)
 {
@@ -105,7 +105,7 @@ mu_cluster *mu__cluster_new(const mu_resolver_ops *ops)
     return cluster;
 }
 
-// Records what is wrong with the subject of a call, if anything is.
+// Records an error if the argument is not a cluster.
 static bool is_cluster(const mu_cluster *cluster, const char *function)
 {
     if (cluster == NULL || !mu__is(cluster, &cluster_type)) {
@@ -185,7 +185,7 @@ static mu_status union_add(mu_cluster_spec *into, const mu_cluster_spec *from, c
     for (size_t i = 0; i < from->n; i++) {
         const mu_job *job = &from->items[i];
         const bool append = mu__spec_find(maps, job->name) == NULL;
-        // A job without tasks is a job all the same.
+        // A job without tasks is still a job.
         if (mu__spec_job(into, job->name, append) == NULL)
             return mu_error_code();
         for (size_t j = 0; j < job->n; j++)
@@ -254,10 +254,10 @@ mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args 
     return mu__give(cluster);
 }
 
-// ---- Asking -------------------------------------------------------------------------------------
+// ---- Queries ------------------------------------------------------------------------------------
 
-// Reads a cluster for one of the functions below; false with an error recorded.
-// A pending error is set aside meanwhile, because queries answer in spite of one.
+// Reads a cluster for one of the functions below; false with an error recorded. Sets a pending error aside meanwhile,
+// because queries work in spite of one.
 static bool ask(mu_cluster *cluster, const char *function, mu_cluster_view *view)
 {
     mu_error_value pending, own;
@@ -333,7 +333,7 @@ int mu_cluster_num_accelerators(mu_cluster *cluster, const char *type)
 
 const char *mu_cluster_source(const mu_cluster *cluster) { return cluster != NULL ? cluster->ops->source : "nothing"; }
 
-// "LAYER://ADDRESS", of the pool; without one of the two the address. NULL stays NULL.
+// "LAYER://ADDRESS", owned by the pool; the address alone if either is missing. NULL stays NULL.
 static const char *url_of(const char *layer, const char *address)
 {
     if (address == NULL || address[0] == '\0' || layer == NULL || layer[0] == '\0')
@@ -353,7 +353,7 @@ const char *mu_cluster_master_with(const mu_cluster_master_args *given)
         return NULL;
     const mu_resolver_ops *ops = args.cluster->ops;
     const bool lone = view.spec->n == 0 || (view.spec->n == 1 && view.spec->items[0].n == 1);
-    // A union has no layer of its own but what it was given, and without a task it answers with its first part.
+    // A union's own layer is only the one it was given; without a task its first part answers.
     const char *own = ops == &union_ops ? args.cluster->rpc_layer : view.rpc_layer, *master;
     const char *layer = args.rpc_layer != NULL ? args.rpc_layer : own;
     if (ops == &union_ops && args.task_type == NULL)

@@ -1,7 +1,8 @@
-// The cluster that this process was started in: which source is used, in one order of precedence.
+// Finds the cluster in which this process was started, from several sources in a fixed order of precedence.
 //
-// A source is a row: how to see that it is there, and how to read it. A half-set one that people have by accident
-// (Slurm's variables in a batch script) is not there. Also: that nothing changed after a strategy was made.
+// A source has a function that detects it and one that reads it. A partly set source that users often have by accident
+// (Slurm's variables in a batch script) does not count. Also checks that no variable has changed after a strategy was
+// made.
 #include "cluster/cluster.h"
 #include "comm/network.h"
 
@@ -24,8 +25,8 @@ static bool same(const char *a, const char *b)
     return has(a) && has(b) && strcmp(mu__environment(a), mu__environment(b)) == 0;
 }
 
-// srun sets PMI's variables beside its own, whether the program uses MPI or not; where MPI cannot be asked only its own
-// say where the others are.
+// srun sets PMI's variables in addition to its own, even if the program does not use MPI. Without the MPI module only
+// Slurm's variables say where the other processes are.
 static bool of_srun(void)
 {
     return slurm_there() && same("PMI_RANK", "SLURM_PROCID") && same("PMI_SIZE", "SLURM_STEP_NUM_TASKS") &&
@@ -37,7 +38,7 @@ static bool mpi_there(void)
     return has("OMPI_COMM_WORLD_RANK") || (has("PMI_RANK") && has("PMI_SIZE") && !of_srun());
 }
 
-// A process that knows its number but not of how many must not train alone.
+// A process that knows its rank but not the number of ranks must not train alone.
 static bool mpi_half_there(void)
 {
     return !mpi_there() && !slurm_there() && (has("PMI_RANK") || has("PMIX_RANK"));
@@ -117,9 +118,9 @@ mu_cluster *mu_cluster_from_environment(void)
     return cluster != NULL && mu_cluster_check(cluster) == MU_OK ? cluster : NULL;
 }
 
-// ---- Nothing may change later -------------------------------------------------------------------
+// ---- Variables that must not change later -------------------------------------------------------
 
-// CUDA_VISIBLE_DEVICES is not among them: the Slurm resolver sets it.
+// CUDA_VISIBLE_DEVICES is missing because the Slurm resolver sets it.
 static const char *const variables[] = {
     "TF_CONFIG", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "HOROVOD_RANK", "HOROVOD_SIZE",
     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID",

@@ -1,11 +1,11 @@
-// One HTTPS request through libcurl, which is opened only when a resolver needs it: it brings some twenty libraries,
-// and programs that never ask a web service start without them.
+// One HTTPS request through libcurl. The library is opened only when a resolver needs it, because it loads about twenty
+// others.
 #include "cluster/cluster.h"
 
 #include <curl/curl.h>
 #include <dlfcn.h>
 
-// The few functions of libcurl that are used, looked up by name.
+// The functions of libcurl in use, looked up by name.
 typedef struct curl_functions {
     CURL *(*easy_init)(void);
     CURLcode (*easy_setopt)(CURL *, CURLoption, ...);
@@ -23,7 +23,7 @@ typedef struct body {
     bool too_long;
 } body;
 
-// POSIX defines the conversion that ISO C does not.
+// POSIX allows the conversion from object to function pointer; ISO C does not.
 static bool look_up(void *library, const char *name, void *function)
 {
     void *found = dlsym(library, name);
@@ -53,7 +53,7 @@ static mu_status open_curl(curl_functions *curl)
                              "libcurl.so.4 lacks functions of its own interface; install it anew");
 }
 
-// libcurl hands the answer over piece by piece; taking less than it gives ends the transfer.
+// libcurl delivers the response in chunks; returning less than was delivered ends the transfer.
 static size_t take(char *data, size_t size, size_t count, void *arg)
 {
     body *b = arg;

@@ -1,7 +1,7 @@
-// Clusters of Kubernetes pods: the API server is asked for the pods that carry a job's labels.
+// Clusters of Kubernetes pods: asks the API server for the pods that have a job's labels.
 //
-// What the API answers is hostile until checked: JSON, bounded, every field of the kind it must be. Nothing is cached,
-// pods come and go. Reference: the Kubernetes API, "List all pods" (core/v1).
+// The response is untrusted until checked: its size and the type of every field. Nothing is cached, because pods come
+// and go. Reference: the Kubernetes API, "List all pods" (core/v1).
 #include "cluster/cluster.h"
 
 #include <jansson.h>
@@ -10,7 +10,7 @@
 enum { MAX_SELECTORS = 64, MAX_SECRET = 1 << 20 };
 static const double seconds_to_wait = 30;
 
-// One label selector and the job of its pods.
+// A label selector, and the job that its pods form.
 typedef struct selector {
     char *job, *labels;
 } selector;
@@ -24,7 +24,7 @@ typedef struct kubernetes {
 } kubernetes;
 
 typedef struct pod {
-    const char *name, *host; // borrowed from the answer
+    const char *name, *host; // borrowed from the response
 } pod;
 
 static void kubernetes_free(void *object)
@@ -44,7 +44,7 @@ static void kubernetes_free(void *object)
 
 // ---- The request --------------------------------------------------------------------------------
 
-// Where the API is: said outright, or as every pod is told. Owned by the caller.
+// The API server's URL: given, or from the variables that every pod has. The caller owns it.
 static char *server_of(const kubernetes *k)
 {
     if (k->api_server != NULL)
@@ -60,7 +60,7 @@ static char *server_of(const kubernetes *k)
     return NULL;
 }
 
-// Percent-encodes what may not stand in a query. Owned by the caller.
+// Percent-encodes a text for a URL query. The caller owns it.
 static char *encoded(const char *text)
 {
     static const char *const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
@@ -76,7 +76,7 @@ static char *encoded(const char *text)
     return out;
 }
 
-// The service account's secret, without the newline at its end; owned by the caller.
+// The service account's token without its final newline. The caller owns it.
 static char *read_token(const char *folder)
 {
     char *path = mu__sprintf("%s/token", folder), *token = NULL;
@@ -92,7 +92,7 @@ static char *read_token(const char *folder)
     return token;
 }
 
-// Asks for the pods of one selector; the answer's text is the caller's.
+// Requests the pods of one selector. The caller owns the response.
 static char *ask(const kubernetes *k, const char *server, const char *labels)
 {
     char *selector_text = encoded(labels), *space = k->namespace_name != NULL ? encoded(k->namespace_name) : NULL;
@@ -116,7 +116,7 @@ static char *ask(const kubernetes *k, const char *server, const char *labels)
     return answer;
 }
 
-// ---- The answer ---------------------------------------------------------------------------------
+// ---- The response -------------------------------------------------------------------------------
 
 static int by_name(const void *a, const void *b) { return strcmp(((const pod *)a)->name, ((const pod *)b)->name); }
 
@@ -183,7 +183,7 @@ static mu_status kubernetes_read(mu_cluster *cluster, mu_cluster_view *out)
     return status;
 }
 
-// ---- Making it ----------------------------------------------------------------------------------
+// ---- Creation -----------------------------------------------------------------------------------
 
 static const mu_resolver_ops kubernetes_ops = {.source = "the Kubernetes API",
                                                .read = kubernetes_read,

@@ -1,9 +1,8 @@
-// Clusters of numbered processes: RANK and WORLD_SIZE as torchrun sets them, the same of horovodrun, and the variables
-// of Open MPI and PMI.
+// Clusters of numbered processes: RANK and WORLD_SIZE as torchrun sets them, and the variables of horovodrun, Open MPI
+// and PMI.
 //
-// Such launchers tell each process its number, and at most the address of number 0. The other addresses are ""
-// here: their owners tell them to the leader when they join. Under MPI even the leader's may be unknown, and the
-// MPI transport finds it.
+// Such launchers tell each process its rank, and at most the address of rank 0. All other addresses are "" here: each
+// process sends its own to rank 0 when it joins. Under MPI even rank 0's may be unknown; the MPI module then finds it.
 #include "cluster/cluster.h"
 
 #include <errno.h>
@@ -26,7 +25,7 @@ mu_status mu__environment_int(const char *variable, int low, int high, int *out)
     return MU_OK;
 }
 
-// A launcher's pair of variables.
+// A launcher's variables for the rank and the number of ranks.
 typedef struct pair {
     const char *rank, *size;
 } pair;
@@ -45,7 +44,7 @@ static mu_status read_pair(const pair *names, int *rank, int *size)
     return MU_OK;
 }
 
-// The address of number 0 out of MASTER_ADDR and MASTER_PORT, owned by the caller; "" if they are not set.
+// Rank 0's address from MASTER_ADDR and MASTER_PORT, owned by the caller; "" if they are not set.
 static char *leader_address(void)
 {
     const char *host = mu__environment("MASTER_ADDR"), *store = mu__environment("TORCHELASTIC_USE_AGENT_STORE");
@@ -54,7 +53,7 @@ static char *leader_address(void)
         return NULL;
     if (host == NULL || port < 0)
         return mu__strdup("");
-    // There torchrun's own agent listens on the port.
+    // In this case torchrun's agent listens on the port itself.
     if (store != NULL && strcasecmp(store, "true") == 0)
         port = port < 65535 ? port + 1 : port - 1;
     const bool bare_ipv6 = strchr(host, ':') != NULL && host[0] != '[';

@@ -1,7 +1,7 @@
-// What a task is in its cluster (chief, which worker of how many, who leads), and which clusters cannot work.
+// The role of a task in its cluster (chief, worker i of n, leader), and clusters that cannot work.
 //
-// The rules are those of tf.distribute for the jobs chief, worker, ps and evaluator. The refusals are about
-// mistakes that would otherwise show as a hang at the start, so each says what to change.
+// The rules are those of tf.distribute for the jobs chief, worker, ps and evaluator. The checks find mistakes that
+// would otherwise cause a hang at startup, so each message says what to change.
 #include "cluster/cluster.h"
 
 #include <arpa/inet.h>
@@ -45,7 +45,7 @@ mu_status mu__spec_check_task(const mu_cluster_spec *spec, const char *task_type
                          "this process is a task of job %s, but which one is not known; set \"index\" in \"task\" of "
                          "TF_CONFIG, or give .task_id",
                          task_type);
-    // An evaluator reads what the others write; it need not be among them.
+    // An evaluator only reads checkpoints, so the cluster need not list it.
     if (is(task_type, "evaluator") && job == NULL && task_id == 0)
         return MU_OK;
     if (is(task_type, "evaluator") && job == NULL)
@@ -119,7 +119,7 @@ const char *mu_cluster_spec_leader(const mu_cluster_spec *spec, const char *task
     return NULL;
 }
 
-// ---- Refusals -----------------------------------------------------------------------------------
+// ---- Checks -------------------------------------------------------------------------------------
 
 mu_status mu__spec_check_indices(const mu_cluster_spec *spec)
 {
@@ -137,7 +137,7 @@ mu_status mu__spec_check_indices(const mu_cluster_spec *spec)
     return MU_OK;
 }
 
-// The length of the host in "host:port" or "[::1]:port"; 0 if it is not of that form.
+// Length of the host in "host:port" or "[::1]:port"; 0 if the text has another form.
 static size_t host_length(const char *address)
 {
     const char *colon = strrchr(address, ':');
@@ -159,7 +159,7 @@ static bool is_this_machine(const char *address)
            (length == 5 && strncmp(address, "[::1]", 5) == 0);
 }
 
-// An address to listen on, all of a machine's, in any spelling ("0", "[::0]"): nobody can be called there.
+// Whether this is the wildcard address in any spelling ("0", "[::0]"): other processes cannot connect to it.
 static bool is_all_addresses(const char *address)
 {
     char host[MU_MAX_NAME + 1];
@@ -246,12 +246,12 @@ mu_status mu_cluster_check(mu_cluster *cluster)
     mu_cluster_view view = {0};
     mu_status status = mu__cluster_read(cluster, &view);
     if (status == MU_OK && view.spec->n > 0) {
-        // A coordinator of parameter servers need not be part of its cluster, and then has no task.
+        // With parameter servers, the coordinator need not be in the cluster, and then has no task.
         const bool servers = mu__spec_find(view.spec, "ps") != NULL;
         status = view.task_type != NULL || view.task_id > 0 || !servers
                      ? mu__spec_check_task(view.spec, view.task_type, view.task_id)
                      : check_jobs(view.spec);
-        // Beside parameter servers a worker may be told of itself alone, by its index among all.
+        // With parameter servers, a worker's cluster may list only that worker, by its index among all.
         if (status == MU_OK && !servers)
             status = mu__spec_check_indices(view.spec);
         if (status == MU_OK)

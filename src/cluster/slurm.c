@@ -1,7 +1,7 @@
-// Slurm: the tasks of a job step, from the variables that srun gives to each of them.
+// Slurm: the tasks of a job step, from the variables that srun sets for each task.
 //
-// The step's variables are used, not the job's: a step may have fewer nodes and tasks than the allocation. Host
-// lists (n[01-03,7],m) and counts (3(x2),1) are expanded here, bounded; numbers keep the width they start with.
+// Uses the variables of the step, not of the job: a step may have fewer nodes and tasks than the allocation. Expands
+// host lists (n[01-03,7],m) and counts (3(x2),1) up to a limit; numbers keep their leading zeros.
 #include "cluster/cluster.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static mu_status push_host(mu_hosts *out, const char *prefix, size_t prefix_byte
     return status;
 }
 
-// Reads up to MAX_DIGITS digits; how many there were, 0 if none or more.
+// Reads up to MAX_DIGITS digits and returns their number; 0 if there are none, or more.
 static size_t digits(const char *text, int *out)
 {
     const size_t n = strspn(text, "0123456789");
@@ -49,7 +49,7 @@ static size_t digits(const char *text, int *out)
     return n;
 }
 
-// `at` is after the bracket; on success it is after the closing one.
+// `at` points after the opening bracket; on success, after the closing one.
 static mu_status expand_ranges(const char *text, const char **at, const char *prefix, size_t prefix_bytes,
                                mu_hosts *out)
 {
@@ -138,23 +138,23 @@ mu_status mu__tasks_per_node_expand(const char *text, mu_counts *out)
 
 // ---- The step -----------------------------------------------------------------------------------
 
-// A host with its tasks, and what goes with sorting them.
+// A host with its tasks, and its position before sorting.
 typedef struct node {
     const char *host;
     int tasks;
-    int first; // of its tasks, counted on the host
-    int rank;  // of its first task, in the order of Slurm's list
+    int first; // local number of its first task
+    int rank;  // rank of its first task, in the order of Slurm's list
     size_t order;
 } node;
 
-// What the arguments and the variables amount to.
+// The step as arguments and variables describe it.
 typedef struct slurm_step {
     mu_hosts hosts;
     mu_counts counts;
-    node *nodes;    // [hosts.n], by name
+    node *nodes;    // [hosts.n], sorted by name
     int rank, tasks;
-    bool twice; // a host stands there twice
-    const char *here; // this task's node, and which of its tasks it is; NULL, -1: not known
+    bool twice; // some host is listed twice
+    const char *here; // this task's node, and its number there; NULL, -1: unknown
     int local;
     int gpus_per_task;
 } slurm_step;
@@ -189,7 +189,7 @@ static int visible_gpus(void)
     return n;
 }
 
-// Host by host what Slurm says, unless the arguments say it.
+// The number of tasks of each host, from the arguments or else from Slurm.
 static mu_status read_counts(const mu_slurm_cluster_resolver_args *args, slurm_step *out)
 {
     const char *counts = mu__environment("SLURM_STEP_TASKS_PER_NODE");
@@ -240,7 +240,7 @@ static mu_status read_nodes(const mu_slurm_cluster_resolver_args *args, slurm_st
     }
     out->tasks = (int)tasks;
     qsort(out->nodes, out->hosts.n, sizeof *out->nodes, by_name);
-    // Components of a heterogeneous job may have a host twice: its ports continue.
+    // A heterogeneous job may list a host twice; its ports then continue.
     for (size_t i = 1; i < out->hosts.n; i++)
         if (strcmp(out->nodes[i].host, out->nodes[i - 1].host) == 0) {
             out->nodes[i].first = out->nodes[i - 1].first + out->nodes[i - 1].tasks;
@@ -304,11 +304,11 @@ static mu_status show_gpus(int local, int gpus)
     return set ? MU_OK : mu__error(MU_RESOURCE_EXHAUSTED, "cannot set CUDA_VISIBLE_DEVICES");
 }
 
-// Slurm counts ranks by node in the order of its list (n9 before n10) or round the nodes, addresses are dealt by name.
-// So a task is the one whose address is on its node, where Slurm says on which that is.
+// Slurm numbers ranks by node in the order of its list (n9 before n10), or cyclically, but addresses are assigned by
+// name. So a task finds itself by its node and local number, if Slurm states them.
 static bool is_own(const slurm_step *step, const node *at, int local, int rank)
 {
-    // What SLURM_LOCALID counts on a host that stands there twice is not clear.
+    // It is not specified what SLURM_LOCALID counts on a host that is listed twice.
     if (step->twice)
         return at->rank + local == step->rank;
     if (step->here == NULL || step->local < 0)
@@ -316,7 +316,7 @@ static bool is_own(const slurm_step *step, const node *at, int local, int rank)
     return strcmp(at->host, step->here) == 0 && local == step->local;
 }
 
-// Deals the tasks of the step, host by host, to the jobs in the order given.
+// Assigns the tasks of the step, host by host, to the jobs in the given order.
 static mu_status deal(const slurm_step *step, const mu_job_size *jobs, int n_jobs, int port_base, mu_cluster_view *out,
                       int *local)
 {

@@ -1,7 +1,7 @@
-// Cluster specifications: jobs by name, their tasks by index, and the JSON that they are written as.
+// Cluster specifications: jobs by name, their tasks by index, and conversion to and from JSON.
 //
-// The JSON comes from the environment and is taken for hostile: its size, depth, names, indices and the number
-// of tasks are bounded. What jobs mean is the business of roles.c.
+// The JSON comes from the environment and is untrusted: its size, depth, names, indices and number of tasks are
+// limited. roles.c defines what jobs mean.
 #include "cluster/cluster.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ mu_job *mu__spec_find(const mu_cluster_spec *spec, const char *job)
     return NULL;
 }
 
-// The first task whose index is not below the one asked for.
+// Position of the first task whose index is at least `index`.
 static size_t task_position(const mu_job *job, int index)
 {
     size_t low = 0, high = job->n;
@@ -183,7 +183,7 @@ json_t *mu__json_parse(const char *text, const char *where)
     return json;
 }
 
-// An index written as the name of a member: digits only.
+// A task index as a JSON member name: digits only.
 static bool parse_index(const char *text, int *out)
 {
     if (text[0] < '0' || text[0] > '9')
@@ -293,7 +293,7 @@ const char *mu_cluster_spec_json(const mu_cluster_spec *spec)
     if (text == NULL)
         mu__error(MU_RESOURCE_EXHAUSTED, "mu_cluster_spec_json: no memory, or an address that is not UTF-8");
     const char *given = mu__text_give(text);
-    free(text); // jansson's
+    free(text); // allocated by jansson
     return given;
 }
 

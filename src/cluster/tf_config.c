@@ -1,7 +1,7 @@
 // TF_CONFIG: {"cluster": {job: [addresses]}, "task": {"type": …, "index": …}, "rpc_layer": …, "session_master": …}.
 //
-// Orchestrators write the variable per process, so it is taken as TensorFlow takes it (numbers as texts, texts as
-// numbers, what is missing is absent) and as hostile. mu_tf_config_cluster_resolver reads it at each question.
+// Accepts what TensorFlow accepts (numbers as texts, texts as numbers, missing members) and treats it as untrusted.
+// mu_tf_config_cluster_resolver reads the variable again for every query.
 #include "cluster/cluster.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 char *mu__task_type_copy(const char *text) { return mu__strdup(strcmp(text, "master") == 0 ? "chief" : text); }
 
-// The text of a member, if it is there; numbers are written out.
+// A member's text, if it exists; a number is converted to text.
 static mu_status text_member(const json_t *object, const char *key, const char *where, char **out)
 {
     const json_t *member = json_object_get(object, key);
@@ -56,7 +56,7 @@ static mu_status read_task(const json_t *task, const char *where, mu_cluster_vie
     return status;
 }
 
-// Old configurations call the chief master.
+// Old configurations call the chief "master".
 static mu_status rename_master(json_t *cluster)
 {
     json_t *master = json_object_get(cluster, "master");

@@ -1,8 +1,9 @@
-// `muster bench allreduce`: what an all-reduce of the replicas costs, by size, in the columns of nccl-tests.
+// `muster bench allreduce`: measures all-reduce by message size and prints the columns of nccl-tests.
 //
-// By itself it measures threads, in each process of a cluster (muster launch, mpirun) all replicas of all processes:
-// it joins as a MultiWorkerMirroredStrategy does, so paths, protection and algorithms are those of training. What is
-// timed lies where gradients would; out of place means that it is copied there first. Knows nothing of algorithms.
+// A single process measures its threads; in a cluster (muster launch, mpirun) it measures all replicas of all
+// processes. It joins as a MultiWorkerMirroredStrategy does, so paths, protection and algorithms are those of training.
+// The data is in the kind of memory that gradients use; out of place means that it is copied there first. Independent
+// of algorithms.
 #include "distribute/distribute.h"
 #include "kernels/kernels.h"
 #include "tools/tools.h"
@@ -11,12 +12,12 @@
 #include <sched.h>
 #include <stdlib.h>
 
-// The pattern that is added repeats itself after so many elements, a number that no slice or piece has.
+// The test pattern repeats after PERIOD elements, a prime, so that no slice has a whole number of periods.
 enum { PERIOD = 97, NUMBER = 1 };
 
 typedef struct request {
     int64_t min_bytes, max_bytes, step_bytes;
-    double factor; // 1: steps of step_bytes
+    double factor; // 1: sizes grow by step_bytes instead
     int iterations, warm_ups, threads, per_thread;
     bool check;
     mu_dtype dtype;
@@ -45,7 +46,7 @@ static mu_status wrong(const char *option, const char *value, const char *wanted
     return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: %s is '%s'; expected %s", option, value, wanted);
 }
 
-// "8", "128M", "1G": bytes, with K, M or G of 1024.
+// Parses "8", "128M", "1G": bytes, where K, M and G are powers of 1024.
 static mu_status read_bytes(const char *option, const char *text, int64_t *out)
 {
     char *end = NULL;
@@ -169,21 +170,21 @@ typedef struct table {
     const request *request;
     mu_group *group;
     mu_latch done;
-    double bus_sum; // of all rows
+    double bus_sum; // over all rows
     int64_t bus_rows, wrong;
 } table;
 
 typedef struct seat {
     table *table;
     mu_collective *collective;
-    mu_shared_memory *shared; // `data` is in it; NULL: in memory of its own
+    mu_shared_memory *shared; // owner of `data`; NULL: `data` is ordinary memory
     void *data, *input;
     double expected[PERIOD];
     mu_status status;
     mu_error_value error;
 } seat;
 
-// What one way of doing it gave, over all replicas.
+// The result of one mode (in place or out of place), over all replicas.
 typedef struct result {
     double microseconds;
     int64_t wrong;
@@ -191,11 +192,11 @@ typedef struct result {
 
 static double value_of(const seat *s, int rank, int64_t i)
 {
-    const int values = s->collective->size <= 60 ? 3 : 2; // so that every type can hold the sum
+    const int values = s->collective->size <= 60 ? 3 : 2; // small enough that every type can hold the sum
     return (double)((rank * 5 + i) % PERIOD % values);
 }
 
-// As it looks in the type that is reduced.
+// The value after rounding to the type that is reduced.
 static double rounded(mu_dtype dtype, double value)
 {
     uint64_t room;
@@ -258,7 +259,7 @@ static mu_status check(seat *s, int64_t count, bool in_place, int64_t *wrong_one
     return add_up(s, MU_REDUCTION_SUM, MU_I64, wrong_ones);
 }
 
-// The time is the mean of all replicas', as nccl-tests has it.
+// The time is the mean over all replicas, as in nccl-tests.
 static mu_status measure(seat *s, int64_t count, bool in_place, result *out)
 {
     const request *r = s->table->request;
@@ -351,7 +352,7 @@ static mu_status all_sizes(seat *s)
         status = one_size(s, (int64_t)bytes);
         bytes = r->factor > 1 ? bytes * r->factor : bytes + (double)r->step_bytes;
     }
-    // Others may still be reading from the shared memory.
+    // Other replicas may still read the shared memory.
     if (status == MU_OK)
         status = mu__collective_barrier(s->collective, NUMBER, "bench ends");
     mu_release(s->shared);
@@ -380,7 +381,7 @@ static void run_seat(void *arg)
 
 // ---- The command --------------------------------------------------------------------------------
 
-// The replicas run on their devices' own threads, pinned as in training.
+// The replicas run on their devices' threads, pinned as in training.
 static mu_status run_all(table *t, seat *seats, const mu_strategy *strategy)
 {
     pthread_mutex_t *devices = mu__device_order(strategy->runtime);
@@ -434,7 +435,7 @@ static mu_status bench_on(const mu_strategy *strategy, const request *r)
     table t = {.request = r, .group = mu_retain(strategy->group)};
     seat *seats = mu__calloc((size_t)strategy->n_local, sizeof *seats);
     if (t.group == NULL)
-        t.group = mu__group_new(1, "bench"); // a strategy of one replica needs none
+        t.group = mu__group_new(1, "bench"); // a strategy of one replica has no group
     mu_status status = seats != NULL && t.group != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)
         status = run_all(&t, seats, strategy);

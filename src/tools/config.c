@@ -1,5 +1,5 @@
-// `muster config`: the settings and the cluster as a program started here would have them; what cannot work is an
-// error that says what to change.
+// `muster config`: prints the settings and the cluster that a program started here would use; a configuration that
+// cannot work is an error that says what to change.
 #include "cluster/cluster.h"
 #include "tools/tools.h"
 

@@ -1,4 +1,4 @@
-// `muster devices`: the logical devices of a runtime with default settings, and the cores that each uses.
+// `muster devices`: prints the logical devices of a runtime with default settings, and the cores of each.
 #include "engine/engine.h"
 #include "tools/tools.h"
 

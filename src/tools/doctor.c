@@ -1,8 +1,8 @@
-// `muster doctor`: run in every process of a cluster, it checks that they reach each other and how well.
+// `muster doctor`: run in every process of a cluster, it checks that they reach each other, and how fast.
 //
-// The processes join as a strategy's would, with the same key, and measure all pairs, disjoint ones at the same time.
-// Rank 0 prints one table, or JSON, and names what stands out. A process that is missing or does not answer is an error
-// that names it. Knows nothing of how training uses the network.
+// The processes join as a strategy's would, with the same key, and measure all pairs; pairs without a common process
+// run at the same time. Rank 0 prints one table, or JSON, and names outliers. A missing or silent process is an error
+// that names it. Does not depend on how training uses the network.
 #include "cluster/cluster.h"
 #include "kernels/kernels.h"
 #include "tools/doctor.h"
@@ -14,19 +14,20 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// A peer stands out when its median is worse than the other pairs' by this.
+// A rank is an outlier if its median is worse than that of the other pairs by this factor, and round trips also by
+// SLOW_LEAST_US.
 #define SLOW_FACTOR 3.0
-#define SLOW_LEAST_US 200 // and by that much: on one host the difference is who runs on which core
-#define LOST_LEAST 0.7 // percent: more than two of a pair's messages
+#define SLOW_LEAST_US 200 // on one host a smaller difference only shows which ranks share a core
+#define LOST_LEAST 0.7 // percent; more than about two of a pair's messages
 #define CLOCK_LIMIT 1.0
 enum { MOST_RANKS = 512, MOST_TEXT = 500 };
 
 typedef struct request {
     bool json;
-    double seconds; // for one wait
+    double seconds; // longest wait, in seconds
 } request;
 
-// What a process says of itself.
+// What a process reports about itself.
 typedef struct self {
     char host[64], version[32], kernels[16];
     int32_t cores, process;
@@ -42,9 +43,9 @@ typedef struct report {
     mu_doctor_pair *pairs;
 } report;
 
-// ---- Who takes part -----------------------------------------------------------------------------
+// ---- Members ------------------------------------------------------------------------------------
 
-// The chief, then the workers, then the other jobs by name: the order of ranks.
+// Ranks are ordered: the chief, the workers, then the other jobs by name.
 static int job_place(const char *job) { return strcmp(job, "chief") == 0 ? 0 : strcmp(job, "worker") == 0 ? 1 : 2; }
 
 static mu_status list_tasks(const mu_cluster_spec *spec, mu_mesh_peer *peers, int *n, const char *type, int id,
@@ -137,7 +138,7 @@ static mu_status share_selves(report *r)
     return status;
 }
 
-// What a process says that it has measured: of its own, with another, in numbers.
+// Whether a received measurement is plausible: made by its sender, with another process, and finite.
 static bool can_be(const mu_doctor_pair *pair, int from, int ranks)
 {
     return pair->from == from && pair->to >= 0 && pair->to < ranks && pair->to != from &&
@@ -145,7 +146,7 @@ static bool can_be(const mu_doctor_pair *pair, int from, int ranks)
            isfinite(pair->in_mb_s) && isfinite(pair->resent) && isfinite(pair->clock_s);
 }
 
-// Brings the pairs of one round to everyone.
+// Sends the measurements of one round to all processes.
 static mu_status share_pair(report *r, const mu_doctor_pair *own)
 {
     mu_blocks blocks;
@@ -175,7 +176,7 @@ static mu_status measure_all(report *r, double seconds)
     return MU_OK;
 }
 
-// ---- What stands out ----------------------------------------------------------------------------
+// ---- Outliers -----------------------------------------------------------------------------------
 
 static int by_size(const void *a, const void *b)
 {
@@ -183,13 +184,14 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// What is measured of a pair.
+// A property of a pair.
 typedef double measure(const mu_doctor_pair *pair);
 static double round_trip(const mu_doctor_pair *pair) { return pair->round_trip_us; }
 static double lower_flow(const mu_doctor_pair *pair) { return fmin(pair->out_mb_s, pair->in_mb_s); }
 static double resent(const mu_doctor_pair *pair) { return 100 * pair->resent; }
 
-// Median of one rank's pairs, or of all others. With few processes half of all pairs are those of one that is slow.
+// Median over one rank's pairs, or over all others. With few processes, half of all pairs may involve one slow process,
+// so its pairs are excluded there.
 static double median(const report *r, int rank, bool own, measure *of, double *room)
 {
     int n = 0;
@@ -209,7 +211,7 @@ static double clock_of(const report *r, int rank)
     return 0;
 }
 
-// Processes of one host share its cores, and how fast bytes go between them says little of a network.
+// Processes of one host share its cores, so bandwidth between them says little about a network.
 static bool all_on_one_host(const report *r)
 {
     for (int rank = 0; rank < r->ranks; rank++)
@@ -229,7 +231,7 @@ static void add_worry(char *text, size_t bytes, const char *format, ...)
     va_end(values);
 }
 
-// What a rank's connections do worse than those without it. With two processes there is nothing to compare.
+// Compares a rank's pairs with all others. With two processes there is nothing to compare.
 static void judge_network(const report *r, int rank, double *room, char *text, size_t bytes)
 {
     const double trip = median(r, rank, true, round_trip, room), trips = median(r, rank, false, round_trip, room);
@@ -246,7 +248,7 @@ static void judge_network(const report *r, int rank, double *room, char *text, s
                   lost, losses);
 }
 
-// Says why a rank stands out; "" if it does not.
+// Writes why a rank is an outlier; "" if it is not.
 static void judge(const report *r, int rank, double *room, char *text, size_t bytes)
 {
     text[0] = '\0';
@@ -375,7 +377,7 @@ static mu_status read_arguments(int n, char **arguments, request *out)
 static mu_status examine(const mu_mesh_peer *peers, int n, int rank, const request *wanted)
 {
     report r = {.ranks = n};
-    const size_t most_pairs = (size_t)n * (size_t)n; // one block of each in every round
+    const size_t most_pairs = (size_t)n * (size_t)n; // each process contributes one pair per round
     r.selves = mu__calloc((size_t)n, sizeof *r.selves);
     r.pairs = mu__calloc(most_pairs, sizeof *r.pairs);
     r.addresses = mu__calloc((size_t)n, sizeof *r.addresses);

@@ -1,7 +1,7 @@
-// Measuring one pair of processes on a stream of its own: round trips with clocks, then bytes each way.
+// Measures one pair of processes on its own stream: round trips with time stamps, then bandwidth in each direction.
 //
-// The lower rank asks, the higher answers. The clocks are compared on the quickest trip, where the answer lies closest
-// to the middle. Knows nothing of clusters and tables.
+// The lower rank asks, the higher one answers. The clock difference is taken from the fastest round trip, in which the
+// answer is closest to the middle. Independent of clusters and tables.
 #include "tools/doctor.h"
 
 #include <linux/tcp.h>
@@ -38,7 +38,7 @@ static mu_status lost(const talk *t, mu_status status)
                      status == MU_DATA_LOSS ? "what came was damaged" : "it was closed");
 }
 
-// Looks again at once for a short while, so that a quick answer is measured and not the sleep; then sleeps: the other
+// Polls without sleeping for SPIN_NS, so that a fast answer is not measured with a sleep; then sleeps, because the peer
 // may share this core.
 static mu_status wait_for(const talk *t, short events, int64_t since, int64_t deadline)
 {
@@ -117,7 +117,7 @@ static mu_status answer(const talk *t)
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
-// Chunks, each behind a byte that says that one comes, until time is up; the other confirms the end.
+// Sends chunks, each after a byte that announces it, until time is up; the receiver confirms the end.
 static mu_status pour(const talk *t, double *mb_s)
 {
     const int64_t begin = mu__now_ns();
@@ -146,7 +146,7 @@ static mu_status drink(const talk *t)
     }
 }
 
-// Packets that this end sent, and sent again; zeros where the system does not say.
+// Packets that this end has sent and retransmitted; zeros if the system does not report them.
 static struct tcp_info sent(const talk *t)
 {
     struct tcp_info info = {0};
@@ -156,8 +156,7 @@ static struct tcp_info sent(const talk *t)
     return info;
 }
 
-// The round trips: nothing is lost there because too much is on its way, so what must be sent again tells of the
-// network.
+// Retransmissions during the round trips: these packets cannot overload the network, so a loss indicates a fault.
 static mu_status measure_trips(const talk *t, bool asks, mu_doctor_pair *out)
 {
     const struct tcp_info before = sent(t);
@@ -172,7 +171,7 @@ static mu_status measure(const talk *t, mu_doctor_pair *out)
     const bool asks = out->from == mu__mesh_rank(t->mesh);
     MU_TRY(measure_trips(t, asks, out));
     MU_TRY(asks ? pour(t, &out->out_mb_s) : drink(t));
-    // The one that poured knows the speed, so it is told.
+    // The sender knows the bandwidth and reports it.
     MU_TRY(asks ? drink(t) : pour(t, &out->in_mb_s));
     double theirs[] = {out->in_mb_s, out->resent};
     MU_TRY(move(t, theirs, sizeof theirs, !asks));

@@ -1,9 +1,9 @@
-// `muster explain FILE`: where the time of a traced run went, from the timeline that MUSTER_TRACE writes.
+// `muster explain FILE`: shows where a traced run spent its time, from the timeline that MUSTER_TRACE writes.
 //
-// For each replica the time between its first and last span is split into kernels, collectives (which
-// include waiting for slower replicas), waiting for input, and the rest: hand-over. Then comes how much of the
-// reductions of gradients went on beside other work, then the kernels that took most, over all replicas. The file
-// is Chrome's trace format; others' files are read as well.
+// For each replica, the time between its first and last span is split into kernels, collectives (including waits for
+// slower replicas), waiting for input, and the rest (overhead between kernels). Then follow the share of gradient
+// reductions that overlapped with other work, and the kernels that took longest, over all replicas. The file is in
+// Chrome's trace format; files of other programs are accepted too.
 #include "tools/tools.h"
 
 #include <jansson.h>
@@ -11,9 +11,9 @@
 
 #define TRACE_LIMIT ((size_t)1 << 30)
 
-// The spans of one name, over all replicas.
+// All spans of one name, over all replicas.
 typedef struct kernel_row {
-    const char *name;  // lent by the JSON
+    const char *name;  // borrowed from the JSON
     int64_t count;
     double us;
 } kernel_row;
@@ -31,7 +31,7 @@ typedef struct replica_row {
     int64_t id;
     double first, last;           // microseconds of the trace's clock
     double kernels, collectives, input;
-    intervals under_way, waits;   // reductions beside the replica's work, and where it was in a collective itself
+    intervals under_way, waits;   // reductions that run during the replica's work, and its own time in collectives
 } replica_row;
 
 typedef struct explained {
@@ -66,7 +66,7 @@ static mu_status add_interval(intervals *list, double begin, double us)
     return MU_PUSH(list, one);
 }
 
-// A reduction beside the replica's work: two events, of which the first says how long.
+// A reduction that runs during the replica's work: two events, of which the first has the duration.
 static mu_status add_reduction(explained *e, const json_t *event)
 {
     const double begin = json_number_value(json_object_get(event, "ts"));
@@ -159,7 +159,7 @@ static void print_cause(const explained *e)
             outside);
 }
 
-// ---- What was hidden ----------------------------------------------------------------------------
+// ---- Overlap ------------------------------------------------------------------------------------
 
 static int by_begin(const void *a, const void *b)
 {
@@ -167,7 +167,7 @@ static int by_begin(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-// Sorts intervals and makes one of those that touch; gives the time in all of them.
+// Sorts intervals and merges those that touch; returns their total time.
 static double join_intervals(intervals *list)
 {
     size_t n = 0;

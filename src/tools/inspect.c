@@ -1,7 +1,7 @@
-// `muster inspect FILE`: what a safetensors file holds, as a table or as JSON.
+// `muster inspect FILE`: prints the contents of a safetensors file, as a table or as JSON.
 //
-// Every tensor is read once, one at a time, so that a file larger than memory can be looked at. Range and
-// mean are over the finite elements; the others are counted.
+// Tensors are read one at a time, so a file may be larger than memory. Range and mean are over the finite elements; the
+// others are counted.
 #include "io/io.h"
 #include "tools/tools.h"
 
@@ -10,7 +10,7 @@
 #include <math.h>
 
 typedef struct summary {
-    double low, high, mean;  // NaN if there is no finite element
+    double low, high, mean;  // NaN if there are no finite elements
     int64_t not_finite;
 } summary;
 
@@ -129,7 +129,7 @@ static bool print_json(const mu_tensor_file *file)
     return ok;
 }
 
-// Finds the file among the arguments and whether JSON is wanted.
+// Finds the file among the arguments, and whether JSON is requested.
 static const char *parse(int n, char **arguments, bool *json)
 {
     const char *path = NULL;

@@ -1,8 +1,8 @@
-// `muster launch -n 4 -- ./program args`: one program as several processes that make up a cluster on this machine.
+// `muster launch -n 4 -- ./program args`: runs a program as several processes that form a cluster on this machine.
 //
-// The launcher waits for whatever comes first: lines to pass on, a rank that ends, a signal, a deadline. The first
-// rank that fails decides: the others are asked to end (SIGTERM), then made to (SIGKILL), each with all that it has
-// started, and the launcher ends with the exit code of that first failure. Nothing stays behind.
+// The launcher waits for output lines, the end of a rank, signals and deadlines. When the first rank fails, the
+// launcher asks the others to end (SIGTERM), later kills them (SIGKILL), each with all processes that it started, and
+// exits with the exit code of that first failure. No process remains.
 #include "tools/launch.h"
 #include "tools/tools.h"
 
@@ -17,27 +17,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { GONE = 69 }; // the exit code of a rank that lost another one: hardly the first cause
+enum { GONE = 69 }; // exit code of a rank that lost another one: rarely the first cause
 
 typedef struct rank {
-    pid_t pid; // 0: ended
+    pid_t pid; // 0: has ended
     mu_relay streams[2];
 } rank;
 
 typedef struct launch {
     mu_launch_options options;
-    char key[65];         // empty: the caller's
+    char key[65];         // empty: the caller's key is used
     rank *ranks;
     mu_kept_port *ports;
     struct pollfd *polled;
     mu_guard guard;
     mu_screen screen;
-    int signals;          // a descriptor that signals are read from
+    int signals;          // signalfd
     int alive;
-    int first, code;      // the rank that failed first, and with what; -1: none
-    bool interrupted;     // by a signal to the launcher, or the time-out: no restart
+    int first, code;      // the rank that failed first, and its exit code; -1: none
+    bool interrupted;     // by a signal to the launcher, or by the timeout: no restart
     bool ending;
-    int64_t kill_at;      // when those still alive are killed
+    int64_t kill_at;      // when ranks that are still alive are killed
 } launch;
 
 // ---- Arguments ----------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ static void signal_all(const launch *l, int number)
             kill(-l->ranks[r].pid, number);
 }
 
-// Asks all ranks to end; asked again, or at the end of the grace period, they are killed.
+// Asks all ranks to end. A second request, or the end of the grace period, kills them.
 static void end_all(launch *l, int number)
 {
     signal_all(l, l->ending ? SIGKILL : number);
@@ -121,7 +121,7 @@ static void say_first(launch *l, int r, const siginfo_t *info)
                        (int)info->si_pid, info->si_status, strsignal(info->si_status), then);
 }
 
-// What a rank has written comes before what is said about its end.
+// Passes on a rank's remaining output before the launcher reports its end.
 static void drain(launch *l, rank *one)
 {
     for (int i = 0; i < 2; i++) {
@@ -140,7 +140,7 @@ static bool is_rank(const launch *l, pid_t pid)
     return false;
 }
 
-// Those who have left their rank's group and ended by themselves.
+// Reaps processes that left their rank's process group and have ended.
 static void reap_strays(const launch *l)
 {
     siginfo_t info = {0};
@@ -151,8 +151,8 @@ static void reap_strays(const launch *l)
     }
 }
 
-// Takes note of every rank that has ended. What it started and left behind goes with it: the group is sure to be
-// its own as long as the rank itself is not waited for.
+// Records every rank that has ended and kills its process group. The group's number cannot be reused before the rank
+// has been waited for.
 static void reap(launch *l)
 {
     siginfo_t info, first_info = {0};
@@ -183,8 +183,8 @@ static void reap(launch *l)
     }
 }
 
-// Whoever has left its rank's group (setsid, a daemon) is the launcher's child once its parents are gone, and ends with
-// the job. What such a one has started comes to light when it has ended.
+// A process that left its rank's group (setsid, a daemon) becomes a child of the launcher when its parents are gone,
+// and is killed with the job. Its own children become visible once it has ended.
 static void end_strays(const launch *l)
 {
     char path[64];
@@ -203,7 +203,7 @@ static void end_strays(const launch *l)
     }
 }
 
-// ---- One life of the job ------------------------------------------------------------------------
+// ---- One run of the job -------------------------------------------------------------------------
 
 static mu_status start_all(launch *l)
 {
@@ -233,14 +233,14 @@ static void take_signals(launch *l)
     }
 }
 
-// Milliseconds until the next thing to be done without being asked; -1: nothing.
+// Milliseconds until the earlier of two deadlines; -1: no deadline.
 static int milliseconds_until(int64_t a, int64_t b)
 {
     const int64_t at = MU_MIN(a, b);
     return at == MU_FOREVER ? -1 : (int)MU_MIN(MU_MAX((at - mu__now_ns()) / 1000000 + 1, 0), 1000000);
 }
 
-// Passes on what comes until then; false if nothing can come any more.
+// Passes on output for at most `milliseconds`; false if no more can come.
 static bool wait_for(launch *l, int milliseconds)
 {
     int n = 1;
@@ -282,7 +282,7 @@ static void watch(launch *l)
         }
     }
     end_strays(l);
-    const int64_t last = mu__deadline_ns(.2); // what was written is read
+    const int64_t last = mu__deadline_ns(.2); // time to read remaining output
     while (mu__now_ns() < last && wait_for(l, milliseconds_until(last, MU_FOREVER)))
         continue;
     for (int i = 0; i < 2 * l->options.n; i++)
@@ -291,7 +291,7 @@ static void watch(launch *l)
 
 // ---- The job ------------------------------------------------------------------------------------
 
-// The caller's key, or one for this job alone.
+// Uses the caller's key, or makes one for this job.
 static mu_status make_key(launch *l)
 {
     unsigned char bytes[32];
@@ -333,7 +333,7 @@ static mu_status run_job(launch *l)
     }
 }
 
-// Lines that a full disk took are a failure where nothing else is one.
+// Output lost to a full disk is a failure unless the job has already failed.
 static mu_status check_output(const launch *l)
 {
     const int lost = l->screen.lost;

@@ -1,7 +1,7 @@
-// Between the files of `muster launch`: what was asked for, a process of the job, and the lines it writes.
+// Shared by the files of `muster launch`: options, a process of the job, and the lines that it writes.
 //
-// launch.c watches over the job, launch_start.c starts one process, launch_lines.c passes on what all of them
-// write. A process is called a rank here, by its number; each is the leader of a process group of its own.
+// launch.c supervises the job, launch_start.c starts one process, launch_lines.c passes on the output of all. A process
+// is called a rank; each leads its own process group.
 #ifndef MU_SRC_TOOLS_LAUNCH_H
 #define MU_SRC_TOOLS_LAUNCH_H
 
@@ -13,19 +13,19 @@
 enum { MU_MAX_LAUNCHED = 1024 };
 
 typedef struct mu_launch_options {
-    int n, replicas;       // replicas: CPU devices of each; 0: not said
+    int n, replicas;       // replicas: CPU devices per rank; 0: not given
     int max_restarts;
     double grace, timeout; // seconds; timeout 0: none
-    char **program;        // ends with NULL
+    char **program;        // arguments, terminated by NULL
 } mu_launch_options;
 
 // ---- Starting (launch_start.c) ------------------------------------------------------------------
 
-// mu__default_replicas is how many devices each of n ranks gets unless told: one per core of its share, the same for
-// all.
+// mu__default_replicas returns the default number of devices for each of n ranks: one per core of its share, the same
+// for all ranks.
 int mu__default_replicas(int n);
 
-// The guard is a process that ends all ranks' groups should the launcher itself be killed.
+// The guard is a process that kills all ranks' groups if the launcher itself is killed.
 typedef struct mu_guard {
     pid_t pid;
     int fd;
@@ -35,42 +35,42 @@ void mu__guard_end(mu_guard *guard);
 
 typedef struct mu_started {
     pid_t pid;
-    int out, err;  // what it writes
-    bool terminal; // `out` is a terminal made for it
+    int out, err;  // read ends of its output
+    bool terminal; // `out` is a pseudoterminal
 } mu_started;
 
-// mu__rank_start runs the program as one rank; an empty key leaves the caller's in force. Errors: NOT_FOUND,
+// mu__rank_start runs the program as one rank; with an empty key the caller's remains in force. Errors: NOT_FOUND or
 // PERMISSION_DENIED for the program.
 mu_status mu__rank_start(const mu_launch_options *options, int rank, const mu_kept_port *ports, const char *key,
                          const mu_guard *guard, mu_started *out);
 
 // ---- Lines (launch_lines.c) ---------------------------------------------------------------------
 
-// One stream of one rank on its way to the launcher's own.
+// Passes one output stream of a rank on to the launcher's own.
 typedef struct mu_relay {
     int fd;   // -1: ended
     int rank;
-    int out;  // 1 or 2
-    bool bar; // a terminal: carriage returns draw a line again
-    bool over; // the line in `text` is one that is drawn again
+    int out;  // destination: 1 or 2
+    bool bar; // the stream is a terminal: carriage returns redraw a line
+    bool over; // the line in `text` is being redrawn
     struct {
         char *items;
         size_t n, capacity;
-    } text; // of the line that is not ended yet
+    } text; // of the current incomplete line
 } mu_relay;
 
-// What stands on the terminal's last line.
+// State of the last line of the terminal.
 typedef struct mu_screen {
-    bool terminal, plain; // plain: no cursor movement
-    const mu_relay *bar;  // whose line stands there; NULL: none
+    bool terminal, plain; // plain: without cursor movement
+    const mu_relay *bar;  // the stream whose progress bar is on the last line; NULL: none
     int lost;             // errno of the first line that could not be written; 0: none
 } mu_screen;
 
 void mu__screen_open(mu_screen *screen);
-// mu__relay_read passes on what there is; at the end of the stream it closes it.
+// mu__relay_read passes on the available output and closes the stream at its end.
 mu_status mu__relay_read(mu_relay *relay, mu_screen *screen);
 void mu__relay_close(mu_relay *relay, mu_screen *screen);
-// mu__screen_say writes a line of the launcher itself to standard error.
+// mu__screen_say writes a message of the launcher to standard error.
 void mu__screen_say(mu_screen *screen, const char *format, ...) MU_PRINTF(2, 3);
 
 #endif

@@ -1,8 +1,8 @@
-// What the ranks write: whole lines, each behind its rank, never two in one.
+// Output of the ranks: passes on whole lines, each prefixed with its rank, and never mixes two lines.
 //
-// Every stream is kept back until a line is whole. Rank 0 writes to a terminal made for it when the launcher has
-// one, so its progress bar comes as carriage returns: the bar stands on the last line of the screen, and lines of
-// others go above it. A line longer than the limit is passed on in pieces.
+// Output is held back until a line is complete. If the launcher has a terminal, rank 0 writes to a pseudoterminal, so
+// its progress bar is redrawn with carriage returns: it remains on the last line of the screen, and other lines appear
+// above it. A line longer than the limit is passed on in parts.
 #include "tools/launch.h"
 
 #include <errno.h>
@@ -32,9 +32,9 @@ static void put(mu_screen *screen, int fd, const char *data, size_t bytes)
     }
 }
 
-// Lines may be shown while a bar stands on the last line of the terminal: it makes room and is drawn again. Without
-// cursor movement it stays where it is and is drawn on the next line; but a line of the rank whose bar it is (NULL: the
-// launcher) goes over it, as it would without a launcher.
+// Before a line is printed, clears the progress bar from the last line; it is redrawn below. Without cursor movement
+// the bar is left where it is and redrawn on the next line, but a line of the rank that owns the bar (NULL: the
+// launcher) overwrites it, as it would without a launcher.
 static void make_room(mu_screen *screen, const mu_relay *relay)
 {
     if (screen->bar && !screen->plain)
@@ -53,7 +53,7 @@ static void draw_bar(mu_screen *screen)
     put(screen, STDOUT_FILENO, screen->bar->text.items, screen->bar->text.n);
 }
 
-// The line goes out in one write, so that it stays whole on whatever the launcher writes to.
+// Writes the line with one call, so that it is not split wherever the launcher writes to.
 static void put_line(mu_screen *screen, const mu_relay *relay, const char *text, size_t bytes)
 {
     char small[512];
@@ -105,7 +105,7 @@ mu_status mu__relay_read(mu_relay *relay, mu_screen *screen)
     const ssize_t n = read(relay->fd, data, sizeof data);
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return MU_OK;
-    if (n <= 0) { // a terminal whose last writer is gone answers EIO
+    if (n <= 0) { // a terminal whose last writer has closed it returns EIO
         mu__relay_close(relay, screen);
         return MU_OK;
     }

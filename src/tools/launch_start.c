@@ -1,8 +1,8 @@
-// Starting the ranks of `muster launch`: ports, cores, environment, process groups.
+// Starts the ranks of `muster launch`: ports, cores, environment, process groups.
 //
-// Each rank is told the whole job in TF_CONFIG, gets its share of the cores (whole cores: two ranks never share one
-// unless there are more ranks than cores) and leads a process group, so that what it starts ends with it. Its port is
-// kept by the launcher while the job lives.
+// Each rank gets the whole cluster in TF_CONFIG and its share of whole cores: two ranks share a core only if there are
+// more ranks than cores. It leads a process group, so that processes that it starts end with it. The launcher keeps its
+// port reserved while the job lives.
 #include "tools/launch.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 // ---- The guard ----------------------------------------------------------------------------------
 
-// Hears the number of every group; 0 is the launcher's orderly end, the end of the pipe its sudden one.
+// Reads the number of every process group. 0 is the launcher's normal end; end of file means that it was killed.
 static void guard_main(int fd)
 {
     pid_t groups[MU_MAX_LAUNCHED], pid;
@@ -26,7 +26,7 @@ static void guard_main(int fd)
     while (read(fd, &pid, sizeof pid) == (ssize_t)sizeof pid) {
         if (pid == 0)
             _exit(0);
-        groups[n++ % MU_MAX_LAUNCHED] = pid; // of a restarted job only the last ones live
+        groups[n++ % MU_MAX_LAUNCHED] = pid; // after a restart only the last groups are alive
     }
     for (int i = 0; i < MU_MIN(n, MU_MAX_LAUNCHED); i++)
         kill(-groups[i], SIGKILL);
@@ -40,7 +40,7 @@ mu_status mu__guard_start(mu_guard *guard)
         return mu__error(mu__errno_code(errno), "muster launch: cannot make a pipe: %s", strerror(errno));
     guard->pid = fork();
     if (guard->pid == 0) {
-        setsid(); // a Ctrl-C at the terminal is the launcher's business
+        setsid(); // the launcher handles Ctrl-C
         for (int fd = 0; fd < 3; fd++)
             close(fd);
         close(ends[1]);
@@ -93,8 +93,8 @@ static int by_core(const void *a, const void *b)
 
 typedef struct cpu_table {
     int n, n_cores;
-    cpu_place places[CPU_SETSIZE];  // core by core
-    int core[CPU_SETSIZE];          // of each place, counted from 0
+    cpu_place places[CPU_SETSIZE];  // sorted by core
+    int core[CPU_SETSIZE];          // core of each entry, counted from 0
 } cpu_table;
 
 static bool list_cpus(cpu_table *table)
@@ -122,7 +122,7 @@ int mu__default_replicas(int n)
     return MU_MAX(1, MU_MIN(MOST, cores / n));
 }
 
-// The processors of rank `rank` of n: a run of whole cores.
+// The processors of rank `rank` of n: consecutive whole cores.
 static bool cores_for(int rank, int n, cpu_set_t *out)
 {
     cpu_table table;
@@ -143,7 +143,7 @@ static bool cores_for(int rank, int n, cpu_set_t *out)
 // ---- Environment --------------------------------------------------------------------------------
 
 typedef struct variables {
-    char **items; // owned texts "NAME=value", then NULL
+    char **items; // owned texts "NAME=value", terminated by NULL
     size_t n, capacity;
 } variables;
 
@@ -168,7 +168,7 @@ static bool is_named(const char *text, const char *name)
     return strncmp(text, name, n) == 0 && text[n] == '=';
 }
 
-// What would be taken for the cluster ahead of TF_CONFIG, and what is set anew.
+// Variables that would take precedence over TF_CONFIG, or that the launcher sets.
 static bool replaced(const char *text, const mu_launch_options *options)
 {
     return is_named(text, "TF_CONFIG") || is_named(text, "MUSTER_CLUSTER") ||
@@ -187,12 +187,12 @@ static char *tf_config(const mu_launch_options *options, int rank, const mu_kept
         json_pack("{s:{s:o},s:{s:s,s:i}}", "cluster", "worker", workers, "task", "type", "worker", "index", rank);
     char *text = config ? json_dumps(config, JSON_COMPACT) : NULL;
     char *variable = text ? mu__sprintf("TF_CONFIG=%s", text) : NULL;
-    free(text); // jansson's
+    free(text); // allocated by jansson
     json_decref(config);
     return variable;
 }
 
-// One timeline for each rank: rank 0's keeps the name unless that has a place for the process number.
+// One timeline file per rank: rank 0's keeps the given name, unless the name contains %p (the process number).
 static char *trace_variable(const char *file, int rank)
 {
     if (rank == 0 || strstr(file, "%p"))
@@ -219,9 +219,9 @@ static mu_status environment_of(const mu_launch_options *options, int rank, cons
 
 // ---- Start --------------------------------------------------------------------------------------
 
-// The ends of what a rank writes: the launcher's, and its own.
+// The pipes for a rank's output: the launcher's ends and the rank's.
 typedef struct plumbing {
-    int out[2], err[2], report[2]; // report: why the program could not be run
+    int out[2], err[2], report[2]; // report: carries the errno if the program cannot be run
 } plumbing;
 
 static void close_all(plumbing *pipes)
@@ -233,7 +233,7 @@ static void close_all(plumbing *pipes)
                 close(ends[i][k]);
 }
 
-// A terminal as wide as ours, less the rank in front of each line.
+// A pseudoterminal as wide as the launcher's, less the prefix of each line.
 static bool make_terminal(int ends[2])
 {
     struct winsize size = {0};
@@ -265,7 +265,7 @@ static mu_status lay(plumbing *pipes, int rank, bool *terminal)
                      strerror(failed));
 }
 
-// In the new process: nothing but system calls until the program runs.
+// Runs in the new process: only system calls until the program starts.
 static void become(const mu_launch_options *options, const plumbing *pipes, const cpu_set_t *cores, char **environment,
                    pid_t launcher)
 {
@@ -275,7 +275,7 @@ static void become(const mu_launch_options *options, const plumbing *pipes, cons
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     const int empty = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (getppid() != launcher)
-        _exit(1); // it died before it was to be watched
+        _exit(1); // the launcher died before it was watched
     if (cores)
         sched_setaffinity(0, sizeof *cores, cores);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -306,7 +306,7 @@ static mu_status start_with(const mu_launch_options *options, int rank, plumbing
         return mu__error(mu__errno_code(errno), "muster launch: cannot start rank %d: %s", rank, strerror(errno));
     if (out->pid == 0)
         become(options, pipes, pinned ? &cores : NULL, environment, launcher);
-    setpgid(out->pid, out->pid); // whoever comes first
+    setpgid(out->pid, out->pid); // done in both processes, because either may run first
     guard_tell(guard, out->pid);
     int failed = 0;
     close(pipes->report[1]);

@@ -1,7 +1,7 @@
-// The `muster` command: finds the subcommand, runs it, and ends with the exit code of docs/exit-codes.md.
+// The `muster` command: finds the subcommand, runs it, and exits with a code of docs/exit-codes.md.
 //
-// Subcommands are rows of one table, which `muster --help` prints. A reader that closes the pipe early ends
-// the command without a word, as it does for any Unix tool; output that cannot be written is an error.
+// The table of subcommands is also what `muster --help` prints. If the reader of the output closes the pipe early, the
+// command ends silently, as Unix tools do; other failures to write output are errors.
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -61,7 +61,7 @@ void mu__tool_print_name(const char *name, int width)
         putchar(' ');
 }
 
-// Output is buffered: what could not be written shows up here at the latest.
+// Output is buffered, so a write may fail only here.
 bool mu__tool_flush(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
@@ -72,16 +72,16 @@ bool mu__tool_flush(void)
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_DFL);  // a parent may have had it ignored, and then we would report an error
+    signal(SIGPIPE, SIG_DFL);  // a parent may have ignored SIGPIPE; then a closed pipe would be an error
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name) {
         print_help(stderr);
         return 64;  // EX_USAGE
     }
     if (strcmp(name, "launch") == 0)
-        return mu__tool_launch(argc - 2, argv + 2);  // the exit code is its program's
+        return mu__tool_launch(argc - 2, argv + 2);  // the program's exit code
     if (strcmp(name, "bench") == 0)
-        return mu__tool_bench(argc - 2, argv + 2);  // the devices are its own
+        return mu__tool_bench(argc - 2, argv + 2);  // sets up its own devices
     bool ok = true;
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_help(stdout);

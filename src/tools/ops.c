@@ -1,6 +1,6 @@
-// `muster ops`: the op table as a matrix, one line an op, made from the definitions themselves.
+// `muster ops`: prints the op definitions as a matrix, one line per op.
 //
-// A hole (no gradient, no fast CPU kernel, no lowering) is a dash, and the last column says why.
+// A missing gradient, fast CPU kernel or lowering is a dash; the last column says why.
 #include "ops/op.h"
 #include "tools/tools.h"
 
@@ -14,7 +14,7 @@ static const mu_dtype dtypes[] = {
 #undef MU_DTYPE
 };
 
-// "f32 f64 i32", or a word for the usual sets.
+// Writes "f32 f64 i32", or one word for a common set of types.
 static const char *types_text(unsigned allowed, char text[TYPES_WIDTH * 2])
 {
     size_t used = 0;
@@ -45,7 +45,7 @@ static const char *no_gradient_reason(const mu_op *op)
     return "gradient: constant or not differentiable";
 }
 
-// Rows that the native engine's passes put in place of others; other engines never see them.
+// Fused ops, which only the native engine's passes create; other engines never see them.
 static bool is_fused(const mu_op *op)
 {
     static const mu_op *const fused[] = {&mu_op_matmul_bias,           &mu_op_conv2d_bias,
