@@ -54,7 +54,7 @@ static const struct source {
 } sources[] = {
     {"tf_config", "TF_CONFIG", tf_config_there, tf_config_read},
     {"rank", "RANK and WORLD_SIZE, with MASTER_ADDR and MASTER_PORT", rank_there, mu_rank_cluster_resolver},
-    {"rank", "HOROVOD_RANK and HOROVOD_SIZE, likewise", horovod_there, mu_rank_cluster_resolver},
+    {"rank", "HOROVOD_RANK and HOROVOD_SIZE, with MASTER_*", horovod_there, mu_rank_cluster_resolver},
     {"mpi", "OMPI_COMM_WORLD_RANK and _SIZE, or PMI_RANK and PMI_SIZE", mpi_there, mu_mpi_cluster_resolver},
     {"slurm", "SLURM_PROCID and SLURM_STEP_..., in a job step", slurm_there, slurm_read},
     {"mpi", "PMIX_RANK or PMI_RANK without a size", mpi_half_there, mu_mpi_cluster_resolver},
@@ -95,19 +95,19 @@ static mu_cluster *found(void)
 
 static void print_source(FILE *out, const char *title, bool there, bool *used)
 {
-    fprintf(out, "  %-58s %s\n", title, !there ? "not set" : *used ? "set, not looked at" : "used");
+    fprintf(out, "  %-58s %s\n", title, !there ? "not set" : *used ? "set, but not used" : "used");
     *used = *used || there;
 }
 
 void mu__cluster_sources_print(FILE *out)
 {
     bool used = false;
-    fprintf(out, "where the cluster is read from, the first that is there:\n");
+    fprintf(out, "sources of the cluster; the first that is set is used:\n");
     print_source(out, "MUSTER_CLUSTER", mu__setting_text(MU_SETTING_CLUSTER) != NULL, &used);
     for (size_t i = 0; i < MU_COUNT(sources); i++)
         print_source(out, sources[i].title, sources[i].there(), &used);
     if (!used)
-        fprintf(out, "  none of them: this process is alone\n");
+        fprintf(out, "  none is set: this process runs alone\n");
 }
 
 mu_cluster *mu_cluster_from_environment(void)
@@ -176,8 +176,8 @@ mu_status mu__cluster_check_sealed(void)
         const char *value = mu__environment(variables[i]), *then = all->values[i];
         if ((value == NULL) != (then == NULL) || (value != NULL && strcmp(value, then) != 0))
             return mu__error(MU_FAILED_PRECONDITION,
-                             "%s is %s%.200s%s, but was %s%.200s%s when the first strategy was made; that "
-                             "strategy knows nothing of the change: set it before mu_init, or in the shell",
+                             "%s is %s%.200s%s, but was %s%.200s%s when the first strategy was made; that strategy "
+                             "does not see the change: set it before mu_init, or in the shell",
                              variables[i], value != NULL ? "\"" : "", value != NULL ? value : "not set",
                              value != NULL ? "\"" : "", then != NULL ? "\"" : "", then != NULL ? then : "not set",
                              then != NULL ? "\"" : "");

@@ -36,8 +36,8 @@ static mu_status open_curl(curl_functions *curl)
     void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "a web service is to be asked, but libcurl.so.4 cannot be opened (%s); install it "
-                         "(Debian: libcurl4)",
+                         "a web request needs libcurl.so.4, which cannot be opened (%s); install it (Debian: "
+                         "libcurl4)",
                          dlerror());
     const bool whole = look_up(library, "curl_easy_init", &curl->easy_init) &&
                        look_up(library, "curl_easy_setopt", &curl->easy_setopt) &&
@@ -50,7 +50,7 @@ static mu_status open_curl(curl_functions *curl)
     dlclose(library);
     return whole ? MU_OK
                  : mu__error(MU_FAILED_PRECONDITION,
-                             "libcurl.so.4 lacks functions of its own interface; install it anew");
+                             "libcurl.so.4 lacks functions of its interface; reinstall it");
 }
 
 // libcurl delivers the response in chunks; returning less than was delivered ends the transfer.
@@ -74,7 +74,7 @@ static mu_status complain(const mu_https_request *request, CURLcode code, const 
     if (mu__pending())
         return mu_error_code();
     if (b->too_long)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "the answer of %s has more than %d bytes", request->url,
+        return mu__error(MU_RESOURCE_EXHAUSTED, "the response of %s has more than %d bytes", request->url,
                          MU_MAX_CLUSTER_TEXT);
     if (code == CURLE_OPERATION_TIMEDOUT)
         return mu__error(MU_DEADLINE_EXCEEDED, "%s did not answer within %g s", request->url, request->seconds);

@@ -82,8 +82,7 @@ int mu_cluster_spec_worker_count(const mu_cluster_spec *spec, const char *task_t
     if (is(task_type, "chief") || is(task_type, "worker"))
         return mu__spec_count(spec, "chief") + mu__spec_count(spec, "worker");
     mu__error(MU_INVALID_ARGUMENT,
-              "a task of job %s is not one of the workers and has no number of them; ask for a chief, worker "
-              "or evaluator",
+              "a task of job %s is not a worker, so it has no number of workers; ask for a chief, worker or evaluator",
               task_type != NULL ? task_type : "(none)");
     return -1;
 }
@@ -98,7 +97,7 @@ int mu_cluster_spec_worker_index(const mu_cluster_spec *spec, const char *task_t
         return task_id + mu__spec_count(spec, "chief");
     if (is(task_type, "evaluator"))
         return task_id;
-    mu__error(MU_INVALID_ARGUMENT, "a task of job %s is not one of the workers and has no number among them",
+    mu__error(MU_INVALID_ARGUMENT, "a task of job %s is not a worker and has no worker number",
               task_type);
     return -1;
 }

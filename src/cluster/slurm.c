@@ -201,8 +201,8 @@ static mu_status read_counts(const mu_slurm_cluster_resolver_args *args, slurm_s
     if (out->counts.n == out->hosts.n)
         return MU_OK;
     return mu__error(MU_FAILED_PRECONDITION,
-                     "SLURM_STEP_TASKS_PER_NODE (\"%.60s\") is about %zu nodes, SLURM_STEP_NODELIST (\"%.60s\") about "
-                     "%zu; they must agree",
+                     "SLURM_STEP_TASKS_PER_NODE (\"%.60s\") describes %zu nodes, SLURM_STEP_NODELIST (\"%.60s\") "
+                     "lists %zu; they must agree",
                      counts, out->counts.n, mu__environment("SLURM_STEP_NODELIST"), out->hosts.n);
 }
 
@@ -215,8 +215,8 @@ static mu_status tasks_of(const mu_slurm_cluster_resolver_args *args, const slur
     if (*out >= 0)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "the job step has the host %s, but .tasks_per_host says of no 0 or more tasks of it; give one row "
-                     "for each host",
+                     "the job step has the host %s, but .tasks_per_host has no valid number of tasks for it; give "
+                     "one entry for each host",
                      step->hosts.items[i]);
 }
 

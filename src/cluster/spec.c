@@ -135,7 +135,7 @@ mu_status mu_cluster_spec_add(mu_cluster_spec *spec, const char *job, int index,
         return mu_error_code();
     const int64_t next = found->n > 0 ? (int64_t)found->items[found->n - 1].index + 1 : 0;
     if (index < 0 && next > INT32_MAX)
-        return mu__error(MU_INVALID_ARGUMENT, "the last task of job \"%s\" has the highest index there is", job);
+        return mu__error(MU_INVALID_ARGUMENT, "the last task of job \"%s\" has the highest possible index", job);
     if (index >= 0 && index != next)
         found->list = false;
     return add_task(found, index < 0 ? (int)next : index, address);
@@ -170,8 +170,8 @@ json_t *mu__json_parse(const char *text, const char *where)
     json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (json == NULL) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "%s is not JSON: %s (line %d, column %d); wanted {\"cluster\": {\"worker\": "
-                  "[\"host:port\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}} or a part of it",
+                  "%s is not JSON: %s (line %d, column %d); expected {\"cluster\": {\"worker\": [\"host:port\"]}, "
+                  "\"task\": {\"type\": \"worker\", \"index\": 0}} or a part of it",
                   where, error.text, error.line, error.column);
         return NULL;
     }
@@ -236,7 +236,7 @@ static mu_status add_json_job(mu_cluster_spec *spec, const char *name, json_t *t
 mu_cluster_spec *mu__spec_from_json(json_t *json, const char *where)
 {
     if (!json_is_object(json)) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: the cluster is not an object; wanted {\"worker\": [\"host:port\", …]}",
+        mu__error(MU_INVALID_ARGUMENT, "%s: the cluster is not an object; expected {\"worker\": [\"host:port\", …]}",
                   where);
         return NULL;
     }
@@ -328,7 +328,7 @@ int mu_cluster_spec_task_index(const mu_cluster_spec *spec, const char *job, int
         return -1;
     if (i < 0 || (size_t)i >= found->n) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_cluster_spec_task_index: task number %d of job \"%s\" is asked for; it has %zu tasks", i, job,
+                  "mu_cluster_spec_task_index: there is no task number %d of job \"%s\"; it has %zu tasks", i, job,
                   found->n);
         return -1;
     }

@@ -42,7 +42,7 @@ static mu_status read_task(const json_t *task, const char *where, mu_cluster_vie
         return MU_OK;
     if (!json_is_object(task))
         return mu__error(MU_INVALID_ARGUMENT,
-                         "%s: \"task\" is not an object; wanted {\"type\": \"worker\", \"index\": 0}", where);
+                         "%s: \"task\" is not an object; expected {\"type\": \"worker\", \"index\": 0}", where);
     char *type = NULL, *index = NULL;
     mu_status status = text_member(task, "type", where, &type);
     if (status == MU_OK)

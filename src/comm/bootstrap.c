@@ -354,7 +354,7 @@ static void await_welcome(mu_mesh *mesh, int rank, int64_t now)
     if (status == MU_OK)
         status = mu__frames_next(&outgoing->handshake.frames, outgoing->handshake.link, &frame);
     if (status != MU_OK)
-        endpoint_failed(mesh, rank, "connection closed before it said who it is", now);
+        endpoint_failed(mesh, rank, "connection closed before the process identified itself", now);
     else if (frame.type != 0)
         welcomed(mesh, rank, &frame, now);
 }
@@ -520,7 +520,7 @@ static void report(mu_mesh *mesh, int64_t now)
     }
     if (seconds >= mesh->join_seconds) {
         describe(mesh, text, sizeof text);
-        mu__mesh_fail_text(mesh, MU_DEADLINE_EXCEEDED, "%s waited %g s for the job to come together: %s; %s", own,
+        mu__mesh_fail_text(mesh, MU_DEADLINE_EXCEEDED, "%s waited %g s for all processes to join: %s; %s", own,
                            mesh->join_seconds, text, remedy(mesh));
     } else if (now - mesh->beat_ns > 500000000) {
         say_what_is_missing(mesh);

@@ -98,7 +98,7 @@ static const struct remedy {
     [OTHER_OPERATION] = {MU_INTERNAL, "Every replica must run the same collectives in the same order with the same "
                                       "operations and types."},
     [OTHER_SHAPE] = {MU_INVALID_ARGUMENT, "Every replica must bring the same shapes, and the same axis to a gather; "
-                                          "compare what they make this tensor of."},
+                                          "compare how they compute this tensor."},
     [OTHER_ARGUMENT] = {MU_INVALID_ARGUMENT, "Every replica must run the same collectives in the same order with the "
                                              "same counts and roots."},
 };
@@ -148,13 +148,13 @@ void mu__complain_of_peer(const member *m, mu_status status, const char *what)
     else if (status == MU_DATA_LOSS)
         mu__error(
             status,
-            "What came to rank %d of group \"%s\" from %s in %s cannot be; the memory there or the network between "
-            "is damaged, or somebody changes what passes (MUSTER_ENCRYPT=1 would notice).",
+            "Rank %d of group \"%s\" received invalid data from %s in %s; the memory there or the network is faulty, "
+            "or the data was changed on the way (MUSTER_ENCRYPT=1 detects that).",
             m->channel.rank, m->group->name, peer, what);
     else
         mu__error(status,
-                  "Rank %d of group \"%s\" got a message of another size or turn than its list says from %s in %s; all "
-                  "ranks must have the same policy, and nobody may change what passes between them.",
+                  "Rank %d of group \"%s\" received a message of the wrong size or out of order from %s in %s; all "
+                  "ranks must have the same policy, and nobody may change data between them.",
                   m->channel.rank, m->group->name, peer, what);
 }
 

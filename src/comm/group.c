@@ -105,8 +105,8 @@ mu_status mu__fail_wait(member *m, mu_status status)
     if (status == MU_DEADLINE_EXCEEDED)
         mu__error(
             status,
-            "%s did not come to %s of group \"%s\" within %g s, where rank %d waits. Look at what it does, or raise "
-            "MUSTER_TIMEOUT.",
+            "%s did not come to %s of group \"%s\" within %g s; rank %d waits there. Check what the missing process "
+            "is doing, or raise MUSTER_TIMEOUT.",
             mu__missing_text(m, who), what, m->group->name, m->channel.timeout, m->channel.rank);
     else
         mu__complain_of_peer(m, status, what);
@@ -218,8 +218,8 @@ static mu_status complain_invalid(const member *m, const mu_collective_call *c)
         return mu__error(MU_INVALID_ARGUMENT, "Elements of %s cannot be reduced in %s; cast them to a number first.",
                          mu_dtype_name(c->dtype), what);
     return mu__error(MU_INVALID_ARGUMENT,
-                     "The arguments of %s cannot be: counts must be 0 or more, the root a rank from 0 to %d, "
-                     "the type and the reduction known.",
+                     "The arguments of %s are not valid: counts must be 0 or more, the root a rank from 0 to %d, the "
+                     "type and the reduction known.",
                      what, m->channel.ranks - 1);
 }
 
@@ -269,15 +269,15 @@ mu_status mu__agree(member *m, const mu_collective_call *c)
     for (int rank = 0; c->kind == MU_KIND_ALL_GATHER && rank < m->channel.ranks; rank++)
         if (mu__signature_of(m, rank)->count != m->counts[rank])
             return mu__error(MU_INVALID_ARGUMENT,
-                             "In all_gather \"%s\" of group \"%s\" rank %d brings %lld elements, and %lld are "
-                             "expected of it; exchange the counts first.",
+                             "In all_gather \"%s\" of group \"%s\" rank %d has %lld elements, but %lld are expected; "
+                             "exchange the counts first.",
                              c->name, m->group->name, rank, (long long)mu__signature_of(m, rank)->count,
                              (long long)m->counts[rank]);
     return places_can_be(m, c)
                ? MU_OK
                : mu__error(MU_DATA_LOSS,
-                           "In %s \"%s\" of group \"%s\" a process says that its data is outside of the "
-                           "memory that all share; its own memory is damaged.",
+                           "In %s \"%s\" of group \"%s\" a process reports data outside the shared memory; that "
+                           "process's memory is damaged.",
                            mu__kind_name(c->kind), c->name, m->group->name);
 }
 
@@ -725,7 +725,7 @@ mu_group *mu__group_new(int n, const char *name)
     if (mu__pending())
         return NULL;
     if (n < 1 || n > MU_MAX_RANKS) {
-        mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d ranks; 1 to %d are possible.", name, n,
+        mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d ranks; expected 1 to %d.", name, n,
                   MU_MAX_RANKS);
         return NULL;
     }

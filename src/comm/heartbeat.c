@@ -43,7 +43,7 @@ void mu__last_word(const mu_peer *peer, char *text, size_t bytes)
 {
     const int64_t now = mu__now_ns();
     if (peer->doing[0] == '\0')
-        snprintf(text, bytes, "it never said what it was doing");
+        snprintf(text, bytes, "it never reported what it was doing");
     else
         snprintf(text, bytes, "last heard from %.1f s ago, while %s (for %.1f s)", (double)(now - peer->heard_ns) / 1e9,
                  peer->doing, (double)(now - peer->doing_since_ns) / 1e9);
@@ -122,7 +122,7 @@ static int doing_text(const mu_peer *peer, char *text, size_t bytes)
     if (peer->state == MU_PEER_LEFT)
         return snprintf(text, bytes, "has left the job");
     if (peer->doing[0] == '\0')
-        return snprintf(text, bytes, "has not said what it is doing");
+        return snprintf(text, bytes, "has not reported what it is doing");
     return snprintf(text, bytes, "is %s since %.0f s", peer->doing,
                     (double)(mu__now_ns() - peer->doing_since_ns) / 1e9);
 }

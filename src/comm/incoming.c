@@ -107,7 +107,7 @@ static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int6
     const size_t bytes = sizeof why->message;
     *why = (mu_failure){.code = MU_UNAVAILABLE};
     if (mesh->joined && mesh->failure.code != MU_OK)
-        snprintf(why->message, bytes, "the job that runs there has failed and is about to end");
+        snprintf(why->message, bytes, "the job that runs there has failed and is ending");
     else if (mesh->joined && hello->ranks == mesh->ranks && peer->state == MU_PEER_HERE)
         mu__refusal_of_twin(mesh, hello, why, now);
     else if (mesh->joined)
@@ -119,7 +119,7 @@ static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int6
         snprintf(why->message, bytes, "%s", mesh->failure.message);
         peer->told = true;
     } else if (hello->rank <= mesh->rank)
-        snprintf(why->message, bytes, "rank %d must not call rank %d", hello->rank, mesh->rank);
+        snprintf(why->message, bytes, "rank %d must not connect to rank %d", hello->rank, mesh->rank);
     else if (peer->state == MU_PEER_HERE)
         mu__refusal_of_twin(mesh, hello, why, now);
     else
@@ -129,7 +129,7 @@ static bool may_join(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, int6
 
 static bool may_stream(const mu_mesh *mesh, const mu_hello *hello, mu_failure *why)
 {
-    *why = (mu_failure){.code = MU_UNAVAILABLE, .message = "the stream is of another job"};
+    *why = (mu_failure){.code = MU_UNAVAILABLE, .message = "the stream belongs to another job"};
     return hello->ranks == mesh->ranks && mesh->peers[hello->rank].state == MU_PEER_HERE &&
            memcmp(hello->incarnation, mesh->peers[hello->rank].incarnation, MU_INCARNATION) == 0 &&
            memcmp(hello->peer, mesh->incarnation, MU_INCARNATION) == 0;
@@ -185,7 +185,7 @@ void mu__incoming_event(mu_mesh *mesh, int index, int64_t now)
     const mu_status shaken = in->shaken ? MU_OK : mu__link_shake(in->handshake.link, &in->shaken);
     if (shaken != MU_OK) {
         mu__refusal_by_proof(mesh, in, shaken);
-        mu__log(MU_LOG_DEBUG, "a connection was sent away: %s", mu__link_reason(in->handshake.link));
+        mu__log(MU_LOG_DEBUG, "a connection was refused: %s", mu__link_reason(in->handshake.link));
         send_away(in);
         return;
     }

@@ -39,8 +39,8 @@ static mu_status exchange(const joiner *j, const char *what, const void *data, s
     for (int i = 0; i < j->n && status == MU_OK; i++) {
         if (blocks.bytes[i] != bytes)
             status = mu__error(MU_DATA_LOSS,
-                               "%s sends %zu bytes for the %s, and %zu are expected; all processes must run "
-                               "the same version of Muster.",
+                               "%s sends %zu bytes for the %s, but %zu are expected; all processes must run the same "
+                               "version of Muster.",
                                mu__mesh_name(j->mesh, i), blocks.bytes[i], text, bytes);
         else
             memcpy((char *)all + (size_t)i * bytes, blocks.data[i], bytes);
@@ -100,8 +100,8 @@ static mu_status exchange_infos(joiner *j)
         if (!mu__card_clean(&j->infos[i], j->n))
             return mu__error(
                 MU_DATA_LOSS,
-                "What %s says of itself to group \"%s\" cannot be (it is on the host of process %d of %d, with "
-                "communication %d); its memory or the network between is damaged.",
+                "What %s reports to group \"%s\" is not valid (it is on the host of process %d of %d, with "
+                "communication %d); its memory or the network is faulty.",
                 mu__mesh_name(j->mesh, i), j->name, j->infos[i].leader, j->n, j->infos[i].implementation);
     return MU_OK;
 }
@@ -143,8 +143,7 @@ static mu_status check_infos(const joiner *j)
         MU_TRY(check_info(j, i));
     if (j->n_local < 1 || j->n > MAX_RANKS / j->n_local)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "Group \"%s\" cannot have %d replicas in each of %d processes; 1 to %d in "
-                         "all are possible.",
+                         "Group \"%s\" cannot have %d replicas in each of %d processes; expected 1 to %d in all.",
                          j->name, j->n_local, j->n, MAX_RANKS);
     return MU_OK;
 }
@@ -227,8 +226,7 @@ static mu_status share_outcome(joiner *j, const outcome *own, bool *apart)
             clean_text(all[i].reason, sizeof all[i].reason);
             if (host == j->host && j->me == j->first[host])
                 mu__log(MU_LOG_WARNING,
-                        "%s cannot share memory with the processes of its host, which talk through TCP "
-                        "instead: %s",
+                        "%s cannot share memory with the processes of its host, so they use TCP instead: %s",
                         mu__mesh_name(j->mesh, i), all[i].reason);
             *apart = true;
             for (int k = j->first[host]; k < j->first[host + 1]; k++)
@@ -350,7 +348,7 @@ const char *mu__group_price(const mu_group *group, char text[MU_PRICE_BYTES])
         snprintf(text, MU_PRICE_BYTES, "costs nothing here, sums are in rank order anyway");
     else
         snprintf(text, MU_PRICE_BYTES,
-                 "sums go from host to host and back, %d steps for each piece in place of 2, with as many bytes per "
+                 "sums go from host to host and back: %d steps for each chunk instead of 2, with as many bytes per "
                  "host as before (float16 and bfloat16: 1.5 times as many), and only one rank per host adds",
                  2 * (at->hosts - 1));
     return text;

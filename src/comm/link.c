@@ -205,7 +205,7 @@ static mu_status check_greeting(mu_link *link)
 {
     const uint8_t *text = their_greeting(link);
     if (memcmp(text, "MUSTER", 6) != 0)
-        return refuse(link, MU_UNAVAILABLE, "what listens there is no process of Muster");
+        return refuse(link, MU_UNAVAILABLE, "the process that listens there is not Muster");
     const int from = get_rank(text + 8), to = get_rank(text + 12);
     if (!link->client)
         link->to = from;
@@ -216,7 +216,7 @@ static mu_status check_greeting(mu_link *link)
                    own_key = mu__keyring_protection(link->keyring) != MU_PROTECTION_NONE;
         return key != own_key ? refuse(link, MU_UNAUTHENTICATED,
                                        key ? "it has a cluster key and this process has none" : "it has no cluster key")
-                              : refuse(link, MU_FAILED_PRECONDITION, "one of the two wants encryption, the other none");
+                              : refuse(link, MU_FAILED_PRECONDITION, "one end wants encryption, the other does not");
     }
     if (to != link->from || from != link->to)
         return refuse(link, MU_UNAVAILABLE, "another task of the cluster listens there");

@@ -69,7 +69,7 @@ static void name_process(const char *process, char *text, size_t bytes)
 // Writes "process 123 (python3)"; processes of other users cannot be identified.
 static void find_holder(int port, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "a process that this one may not look at");
+    snprintf(text, bytes, "a process that this user may not inspect");
     unsigned long inode = listening_inode("/proc/net/tcp", port);
     inode = inode != 0 ? inode : listening_inode("/proc/net/tcp6", port);
     char link_text[40];

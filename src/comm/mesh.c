@@ -524,8 +524,8 @@ static mu_status check_addresses(const mu_mesh_options *options)
             MU_TRY(mu__address_split(options->peers[rank].address, host, &port));
     if (options->ranks > 1 && options->peers[0].address[0] == '\0')
         return mu__error(MU_INVALID_ARGUMENT,
-                         "%s has no address, so that nobody can find it; the first process of a cluster "
-                         "needs one (\"host:port\")",
+                         "%s has no address, so no other process can find it; the first process of a cluster needs "
+                         "one (\"host:port\")",
                          options->peers[0].name);
     return MU_OK;
 }
@@ -533,7 +533,7 @@ static mu_status check_addresses(const mu_mesh_options *options)
 static mu_status check_options(const mu_mesh_options *options)
 {
     if (options->ranks < 1 || options->ranks > MU_MAX_PROCESSES || options->rank < 0 || options->rank >= options->ranks)
-        return mu__error(MU_INVALID_ARGUMENT, "rank %d of %d cannot be; expected a rank from 0 of at most %d",
+        return mu__error(MU_INVALID_ARGUMENT, "rank %d of %d is not valid; expected a rank from 0 of at most %d",
                          options->rank, options->ranks, MU_MAX_PROCESSES);
     if (options->greeting != NULL && strlen(options->greeting) > MOST_GREETING)
         return mu__error(MU_INVALID_ARGUMENT, "the greeting has %zu bytes; at most %d fit", strlen(options->greeting),

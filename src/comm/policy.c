@@ -60,7 +60,7 @@ static bool accept_sign(const char **at, char c)
 static mu_status complain(const char *text, const char *at, const char *wanted)
 {
     return mu__error(MU_INVALID_ARGUMENT,
-                     "The collective policy \"%s\" cannot be read at \"%.32s\": %s is wanted there, as in "
+                     "The collective policy \"%s\" cannot be read at \"%.32s\": expected %s, as in "
                      "\"allreduce:0-16k:slots,16k-:direct;broadcast:tree\".",
                      text, at, wanted);
 }

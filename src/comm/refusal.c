@@ -73,7 +73,7 @@ void mu__refusal_by_proof(mu_mesh *mesh, const mu_incoming *in, mu_status why)
     from->why = why;
     from->reason = mu__link_reason(link);
     if (from->n++ == 0)
-        mu__log(MU_LOG_WARNING, "%s turns a connection from %s away: %s; it continues waiting",
+        mu__log(MU_LOG_WARNING, "%s refuses a connection from %s: %s; it continues waiting",
                 mesh->peers[mesh->rank].name, address, from->reason);
 }
 
@@ -124,8 +124,8 @@ void mu__refusal_of_twin(mu_mesh *mesh, const mu_hello *hello, mu_failure *why, 
     const double silent = (double)(now - peer->heard_ns) / 1e9;
     if (silent > SILENT_HEARTBEATS * mu__heartbeat_seconds(mesh)) {
         peer->twins = (mu_refusals){0};
-        snprintf(why->message, bytes, "the process that was %s before has been silent for %.1f s; it is taken for gone "
-                 "after %g s (MUSTER_HEARTBEAT)", peer->name, silent, mesh->heartbeat_seconds);
+        snprintf(why->message, bytes, "the process that was %s before has been silent for %.1f s; it counts as lost "
+                                      "after %g s (MUSTER_HEARTBEAT)", peer->name, silent, mesh->heartbeat_seconds);
         return;
     }
     why->code = MU_INVALID_ARGUMENT;

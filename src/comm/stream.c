@@ -272,7 +272,7 @@ mu_stream *mu__mesh_stream(mu_mesh *mesh, int rank, const char *name)
     const size_t length = strlen(name);
     if (rank < 0 || rank >= mesh->ranks || rank == mesh->rank || length == 0 || length > MU_MAX_STREAM_NAME) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "a stream \"%.130s\" to rank %d cannot be; expected another rank of %d and a name of 1 to %d "
+                  "the stream \"%.130s\" to rank %d is not valid; expected another rank of %d and a name of 1 to %d "
                   "bytes",
                   name, rank, mesh->ranks, MU_MAX_STREAM_NAME);
         return NULL;

@@ -149,7 +149,7 @@ static mu_status read_request(int n, char **arguments, request *out)
             continue;
         }
         if (i + 1 == n)
-            return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: '%s' lacks its value; %s", arguments[i],
+            return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: '%s' needs a value; %s", arguments[i],
                              usage);
         last = last || strcmp(arguments[i], "-e") == 0;
         MU_TRY(read_option(arguments[i], arguments[i + 1], out));

@@ -238,13 +238,14 @@ static void judge_network(const report *r, int rank, double *room, char *text, s
     const double flow = median(r, rank, true, lower_flow, room), flows = median(r, rank, false, lower_flow, room);
     const double lost = median(r, rank, true, resent, room), losses = median(r, rank, false, resent, room);
     if (trip > SLOW_FACTOR * trips && trip > trips + SLOW_LEAST_US)
-        add_worry(text, bytes, "slow to answer: %.0f us where half of the other pairs need %.0f us", trip, trips);
+        add_worry(text, bytes, "slow to answer: %.0f us; the median of the other pairs is %.0f us", trip, trips);
     if (all_on_one_host(r))
         return;
     if (flow * SLOW_FACTOR < flows)
-        add_worry(text, bytes, "slow network: %.3g MB/s where half of the other pairs reach %.3g MB/s", flow, flows);
+        add_worry(text, bytes, "slow network: %.3g MB/s; the median of the other pairs is %.3g MB/s", flow, flows);
     if (lost > SLOW_FACTOR * losses && lost > LOST_LEAST)
-        add_worry(text, bytes, "its network loses packets: %.1f %% are sent again, of half of the other pairs %.1f %%",
+        add_worry(text, bytes, "its network loses packets: %.1f %% are sent again; the median of the other pairs is "
+                               "%.1f %%",
                   lost, losses);
 }
 

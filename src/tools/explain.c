@@ -229,7 +229,8 @@ static mu_status collect(const json_t *root, const char *path, explained *e)
     const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents"), *event;
     size_t i;
     if (!json_is_array(events))
-        return mu__error(MU_DATA_LOSS, "'%s' has no list \"traceEvents\"; it is no timeline as MUSTER_TRACE writes it",
+        return mu__error(MU_DATA_LOSS, "'%s' has no list \"traceEvents\"; it is not a timeline as MUSTER_TRACE "
+                                       "writes it",
                          path);
     json_array_foreach(events, i, event)
         MU_TRY(add_span(e, event));

@@ -14,12 +14,12 @@ typedef struct command_row {
 
 static const command_row commands[] = {
     {"launch", "-n N [--] PROG", "a program as N processes on this machine that make up a cluster", NULL},
-    {"doctor", "[--json]", "in each process of a cluster: do they reach each other, how fast, and who stands out",
+    {"doctor", "[--json]", "run in each process of a cluster: whether all reach each other, and how fast",
      mu__tool_doctor},
     {"bench", "allreduce", "what an all-reduce costs, by size, in the columns of nccl-tests", NULL},
     {"devices", "", "the devices that a program would see here", mu__tool_devices},
     {"config", "", "every setting with its value, where that comes from, and what it does", mu__tool_config},
-    {"ops", "", "every operation: element types, gradient and engines, with the reason for each hole", mu__tool_ops},
+    {"ops", "", "every operation: element types, gradient and engines, and why one is missing", mu__tool_ops},
     {"inspect", "[--json] FILE", "the tensors of a safetensors file: shape, bytes, range, mean", mu__tool_inspect},
     {"explain", "FILE", "where the time went, from a timeline of MUSTER_TRACE=FILE", mu__tool_explain},
 };

@@ -61,15 +61,15 @@ static bool is_fused(const mu_op *op)
 static const char *no_lowering_reason(const mu_op *op)
 {
     if (op->flags & MU_OP_EFFECT)
-        return "stablehlo: an effect, and its programs have none";
+        return "stablehlo: has a side effect, which its programs cannot express";
     if (op->flags & MU_OP_DATA_DEPENDENT)
         return "stablehlo: the shape depends on elements";
     if (is_fused(op))
-        return "stablehlo: made by passes of the native engine alone";
+        return "stablehlo: only the native engine's passes create it";
     if (strstr(op->name, "stateless_") || strstr(op->name, "dropout") || strstr(op->name, "generator"))
-        return "stablehlo: the generator's words are unsigned, which the emitter has no type for";
+        return "stablehlo: the generator's output is unsigned, a type that the emitter lacks";
     if (op == &mu_op_sort || op == &mu_op_top_k)
-        return "stablehlo: two results, the emitter writes operations of one";
+        return "stablehlo: two results; the emitter supports only one";
     return "stablehlo: no lowering written";
 }
 

@@ -61,7 +61,7 @@ static void *fail_to_start(mu_network_args *args, ucs_status_t status)
                  "remount,size=1G /dev/shm; docker run --shm-size=1g), or leave it out with UCX_TLS=tcp", left, all);
     else
         snprintf(args->error + used, args->error_bytes - used,
-                 "; UCX_LOG_LEVEL=info shows of what, UCX_TLS=tcp does with the least");
+                 "; UCX_LOG_LEVEL=info shows which, UCX_TLS=tcp needs the least");
     return NULL;
 }
 

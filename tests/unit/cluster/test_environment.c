@@ -169,12 +169,12 @@ static void test_sources_printed(void **state)
     FILE *file = tmpfile();
     assert_non_null(file);
     mu__cluster_sources_print(file);
-    expect_printed(file, "where the cluster is read from, the first that is there:\n"
+    expect_printed(file, "sources of the cluster; the first that is set is used:\n"
                          "  MUSTER_CLUSTER                                             not set\n"
                          "  TF_CONFIG                                                  not set\n"
                          "  RANK and WORLD_SIZE, with MASTER_ADDR and MASTER_PORT      used\n"
-                         "  HOROVOD_RANK and HOROVOD_SIZE, likewise                    not set\n"
-                         "  OMPI_COMM_WORLD_RANK and _SIZE, or PMI_RANK and PMI_SIZE   set, not looked at\n"
+                         "  HOROVOD_RANK and HOROVOD_SIZE, with MASTER_*               not set\n"
+                         "  OMPI_COMM_WORLD_RANK and _SIZE, or PMI_RANK and PMI_SIZE   set, but not used\n"
                          "  SLURM_PROCID and SLURM_STEP_..., in a job step             not set\n"
                          "  PMIX_RANK or PMI_RANK without a size                       not set\n");
 }

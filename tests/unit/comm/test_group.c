@@ -133,8 +133,8 @@ static void test_gather_counts(void **state)
     expect(&jobs[0], MU_INVALID_ARGUMENT, "do not agree");
     expect(&jobs[1], MU_INVALID_ARGUMENT, "do not agree");
     on_all(group, 2, jobs, gather_wrong, jobs);
-    expect(&jobs[0], MU_INVALID_ARGUMENT, "rank 1 brings 3 elements, and 2 are expected");
-    expect(&jobs[1], MU_INVALID_ARGUMENT, "rank 1 brings 3 elements, and 2 are expected");
+    expect(&jobs[0], MU_INVALID_ARGUMENT, "rank 1 has 3 elements, but 2 are expected");
+    expect(&jobs[1], MU_INVALID_ARGUMENT, "rank 1 has 3 elements, but 2 are expected");
     expect_working(group, 2);
     mu_release(group);
 }
