@@ -30,7 +30,8 @@ typedef struct mu_reduce_args {
 } mu_reduce_args;
 
 // mu__reduce combines sources element by element, in their order, and writes the result to all
-// destinations. f16 and bf16 are added in f32 and rounded once; integers wrap; NaN wins min and max.
+// destinations. f16 and bf16 are added in f32 and rounded once; integers wrap; min and max return NaN if a source
+// has one.
 void mu__reduce(const mu_reduce_args *args);
 
 // mu__reduce_supports is true for every numeric type and false for bool.
