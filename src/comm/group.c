@@ -430,8 +430,8 @@ static bool needs_staging(const member *m)
     return false;
 }
 
-// If some data cannot be addressed, the run switches after the rendezvous to the staged list, which also begins with
-// one.
+// If some data cannot be addressed, the run switches to the staged list after the rendezvous, with which both lists
+// begin.
 static mu_status run_lists(member *m, const mu_collective_call *c, mu_schedule *schedule)
 {
     const mu_steps *steps;
@@ -589,7 +589,7 @@ static mu_shared_memory *member_memory(mu_collective *self, size_t bytes)
 
 void mu__collective_begin(mu_collective *self, int64_t run) { ((member *)self)->run = run; }
 
-// ---- Making and ending --------------------------------------------------------------------------
+// ---- Creation and release -----------------------------------------------------------------------
 
 static void forget_lists(member *m)
 {

@@ -350,7 +350,8 @@ static void dispatch(mu_mesh *mesh, uint64_t data, int64_t now)
     }
 }
 
-// How long the thread may sleep: until the next heartbeat is due.
+// How long the thread may sleep: until the next heartbeat is due; while processes still join, 5 ms, and 50 ms after 2
+// s.
 static int poll_ms(const mu_mesh *mesh)
 {
     const int64_t now = mu__now_ns(), due = mesh->beat_ns + (int64_t)(mu__heartbeat_seconds(mesh) * 1e9) - now;
