@@ -170,7 +170,7 @@ static mu_status update_prepare(mu_prepare *prepare)
     return MU_OK;
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_attr_spec descent_fields[] = {
     {"nesterov", MU_ATTR_BOOL, offsetof(mu_nesterov_attrs, nesterov)},

@@ -224,7 +224,7 @@ static mu_status adam_ref(const mu_kernel *kernel)
     return run_slices(kernel, &j);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_attr_spec slices_fields[] = {
     {"nesterov", MU_ATTR_BOOL, offsetof(mu_apply_slices_attrs, nesterov)},

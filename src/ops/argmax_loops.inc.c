@@ -1,20 +1,20 @@
-// Places of extremes, of one element type; included by argmax.c once per type.
+// argmax and argmin for one element type; included by argmax.c once per type.
 //
-// T: the element; K: what is compared; KEY(x, smallest): of an element; BEATS(a, b, smallest): of two numbers; ODD(x):
-// whether it is none; NONE: such a one; P: an integer of K's size; FN(name); EXTREME(smallest, x, n): of a row, unless
-// the plain loop is right. Of columns eight rows are folded at once, as extremes are, and what is kept of a place is
-// the number of its eight rows alone; the row among them is looked for at the end.
+// T: the element type; K: the type compared; KEY(x, smallest): the key of an element; BEATS(a, b, smallest): compares
+// two numbers; ODD(x): whether a key is NaN; NONE: a NaN key; P: a signed integer of K's size; FN(name);
+// MINMAX(smallest, x, n): optional, the extreme of a row. Columns are folded eight rows at a time. Only the number of
+// the group of eight is tracked; the row within the group is found at the end.
 
 enum {
     FN(WIDE) = MU_PREFETCH_STEP / sizeof(T),
-    FN(RUN) = sizeof(P) == 1 ? 1 << 6 : sizeof(P) == 2 ? 1 << 14 : 1 << 24,  // so many eights are counted in a P
+    FN(RUN) = sizeof(P) == 1 ? 1 << 6 : sizeof(P) == 2 ? 1 << 14 : 1 << 24,  // groups of eight that P can count
 };
 
 // The first NaN beats all numbers.
 #define WINS(a, b, smallest) ((BEATS(a, b, smallest) | ODD(a)) & !ODD(b))
 #define SAME(a, wanted) (ODD(wanted) ? ODD(a) : (a) == (wanted))
 
-// Takes rows into what was best so far in some columns, and into the numbers of the eights it was found in.
+// Folds `rows` rows into the best keys so far of some columns, and into the numbers of the groups that contain them.
 REDUCE_INLINE void FN(meet)(int rows, int64_t lanes, const T *x, int64_t stride, K *best, P *eights, P eight,
                             bool smallest)
 {
@@ -35,7 +35,7 @@ REDUCE_INLINE void FN(meet)(int rows, int64_t lanes, const T *x, int64_t stride,
     }
 }
 
-// The first of up to n elements, `stride` apart, that is what is looked for.
+// Index of the first of up to n elements, `stride` apart, whose key equals `wanted`.
 REDUCE_INLINE int64_t FN(first_of)(K wanted, const T *x, int64_t n, int64_t stride, bool smallest)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -46,7 +46,7 @@ REDUCE_INLINE int64_t FN(first_of)(K wanted, const T *x, int64_t n, int64_t stri
     return 0;
 }
 
-// Of `width` columns.
+// For `width` adjacent columns.
 REDUCE_INLINE void FN(places_below)(const T *x, int64_t n, int64_t stride, int64_t width, int64_t *places,
                                     bool smallest)
 {
@@ -80,7 +80,7 @@ REDUCE_INLINE void FN(places_below)(const T *x, int64_t n, int64_t stride, int64
         places[j] += FN(first_of)(best[j], x + places[j] * stride + j, MU_MIN(8, n - places[j]), stride, smallest);
 }
 
-// The first place of the extreme in a row: whether it is among these, then where.
+// Index of the first occurrence of the extreme in a row: finds the block, then the element.
 REDUCE_INLINE int64_t FN(first_in_row)(K extreme, const T *x, int64_t n, bool smallest)
 {
     enum { BLOCK = 64 };
@@ -102,13 +102,13 @@ REDUCE_INLINE int64_t FN(first_in_row)(K extreme, const T *x, int64_t n, bool sm
 REDUCE_INLINE T FN(minmax_along)(bool smallest, const T *x, int64_t n)
 {
     T best = x[0];
-    for (int64_t i = 0; i < n; i++)  // from 0 on: whole vectors
+    for (int64_t i = 0; i < n; i++)  // from 0 on, for whole vectors
         best = BEATS(x[i], best, smallest) ? x[i] : best;
     return best;
 }
 #endif
 
-// Of a row: which piece has the extreme, then where it is there.
+// For one row: finds the block that has the extreme, then its index there.
 REDUCE_INLINE int64_t FN(place_along)(const T *x, int64_t n, bool smallest)
 {
     enum { PIECE = 16384 / sizeof(T) };

@@ -320,7 +320,7 @@ static mu_tensor *grad_grad(mu_grad *g, int i)
     }
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_attention_attrs half_scale = {0.5, false}, causal_half = {0.5, true};
 

@@ -1,4 +1,4 @@
-// What the files of attention share: the shapes of one call, and which keys a query sees.
+// Shared by the attention files: the shapes of one call, and which keys a query may attend to.
 #ifndef MU_SRC_OPS_ATTENTION_H
 #define MU_SRC_OPS_ATTENTION_H
 
@@ -9,8 +9,8 @@ typedef struct attention_job {
     int64_t batches, queries, keys, width, depth;  // width: of queries and keys; depth: of values
     double scale;
     bool causal;
-    const mu_view *mask;                           // NULL: none
-    mu_shape scores;                               // what the mask broadcasts to
+    const mu_view *mask;                           // NULL: no mask
+    mu_shape scores;                               // the shape that the mask broadcasts to
     const void *q, *k, *v, *dy, *seen_y, *seen_log_sum;
     void *y, *log_sum, *dq, *dk, *dv;
 } attention_job;
@@ -19,10 +19,10 @@ typedef struct attention_job {
 attention_job mu__attention_job(const mu_kernel *kernel);
 attention_job mu__attention_grad_job(const mu_kernel *kernel);
 
-// mu__attention_mask gives the mask's element for the first query and key of a batch, and its steps for each of them.
+// Returns the mask element for the first query and key of a batch, and the mask's strides per query and per key.
 const uint8_t *mu__attention_mask(const attention_job *job, int64_t batch, int64_t *per_query, int64_t *per_key);
 
-// How many keys a query may see by its place.
+// Number of keys that a query may attend to, given its position (all keys unless causal).
 static inline int64_t mu__attention_reach(const attention_job *job, int64_t query)
 {
     const int64_t reach = query + 1 + job->keys - job->queries;

@@ -1,4 +1,4 @@
-// Attributes of the mathematical ops. Engine passes and emitters read them.
+// Attribute structs of the mathematical ops. Engine passes and emitters read them.
 #ifndef MU_SRC_OPS_ATTRS_H
 #define MU_SRC_OPS_ATTRS_H
 
@@ -29,11 +29,11 @@ typedef struct mu_reduce_attrs {   // axes ascending, not negative
     bool keep_dims;
 } mu_reduce_attrs;
 
-// mu__reduce_over applies an op with such attributes after it has checked and ordered the axes.
+// mu__reduce_over checks and sorts the axes, then applies a reduction op with these attributes.
 mu_tensor *mu__reduce_over(const mu_op *op, mu_tensor *x, int n, const int *axes, bool keep_dims);
 
-// mu__reduce_about sums what reduce_squares_about or reduce_exp_about make of x - center, where center has x's shape
-// with ones for the axes; by that op where it fits, else by plain ones.
+// mu__reduce_about applies reduce_squares_about or reduce_exp_about to x - center, where center has x's shape with size
+// 1 at the reduced axes. Falls back to separate ops where the fused op does not apply.
 mu_tensor *mu__reduce_about(const mu_op *op, mu_tensor *x, mu_tensor *center, int n, const int *axes, bool keep_dims);
 
 typedef struct mu_cumulate_attrs {
@@ -45,8 +45,8 @@ typedef struct mu_part_attrs {     // concat_part: the gradient of one input of 
     int64_t axis, index;
 } mu_part_attrs;
 
-// One entry per axis, as NumPy's a[begin:end:stride]; a bit of a mask stands for an absent bound. With
-// `exact` the bounds are not clipped: a range outside the axis is an error.
+// One entry per axis, as NumPy's a[begin:end:stride]; a set bit in a mask means that the bound is absent. With `exact`
+// the bounds are not clipped: a range that leaves the axis is an error.
 typedef struct mu_slice_attrs {
     mu_ints begin, end, strides;
     int64_t begin_mask, end_mask;
@@ -60,7 +60,7 @@ typedef struct mu_pad_attrs {
     double value;
 } mu_pad_attrs;
 
-typedef struct mu_counts_attrs {   // tile, repeat: how often, per axis; roll: by how much
+typedef struct mu_counts_attrs {   // tile, repeat: count per axis; roll: shift per axis
     mu_ints counts;
 } mu_counts_attrs;
 

@@ -1,20 +1,20 @@
-// What functions made of other ops say when one of those fails.
+// Error context for functions that are composed of several ops.
 //
-// The record's sentence names the op that failed and what that was given; who called knows neither. So it gets a line
-// more, with the function and its tensors as they were handed in; a traced function's ops keep its name for when they
-// run. Where one op under another name does all the work, that name takes the op's place.
+// The error record's message names the op that failed and that op's inputs, which the caller never saw. mu__composed
+// adds a line with the public function and its arguments. In a trace the function's name is also recorded with its ops,
+// for errors at run time. Where a single op does all the work under another name, mu__called replaces the op's name.
 #ifndef MU_SRC_OPS_COMPOSED_H
 #define MU_SRC_OPS_COMPOSED_H
 
 #include "ops/op.h"
 
-// mu__composed returns `result`. Where that is NULL the pending record gets a line "in NAME of float32[2, 3] and …",
-// unless its sentence begins with that name. No record may have been pending when the function began. Inputs may be
+// mu__composed returns `result`. If that is NULL, the pending record gets a line "in NAME of float32[2, 3] and …",
+// unless its message already begins with that name. No record may be pending when the function starts. Inputs may be
 // NULL.
 mu_tensor *mu__composed(const char *name, int n_in, mu_tensor *const *in, mu_tensor *result);
 
-// mu__called returns `result`, of the op alone; a pending record that begins with the op's name begins with `name`
-// instead. mu__error_names tells whether the pending record begins with a name.
+// mu__called returns `result`, which one op made. If the pending record begins with the op's name, `name` replaces it.
+// mu__error_names returns whether the pending record begins with a name.
 mu_tensor *mu__called(const char *name, const mu_op *op, mu_tensor *result);
 bool mu__error_names(const char *name);
 

@@ -1,7 +1,7 @@
 // Ops that put tensors together along an axis and take them apart: concat, stack, split, unstack.
 //
-// Only concat has rows (and concat_part, the gradient of one of its inputs, which reads the inputs' shapes
-// alone); the others are made of it, of slices and of reshapes.
+// Only concat and concat_part are op definitions. concat_part is the gradient of one input of concat and uses only the
+// shapes of the inputs. The other functions are composed of them, of slices and of reshapes.
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
@@ -43,7 +43,7 @@ static mu_status concat_infer(mu_infer *infer)
     return MU_OK;
 }
 
-// Two inputs whose elements alternate: made in pieces that go past the caches where the result is larger than these.
+// Interleaves two inputs; results larger than the caches are made in tiles.
 #define INTERLEAVE(T, bits)                                                                  \
     MU_CLONES                                                                                \
     static void zip_##bits(const void *first, const void *second, void *to, int64_t n)       \
@@ -116,7 +116,7 @@ static mu_tensor *concat_part(const mu_grad *g, int i)
     return part;
 }
 
-// A slice of dy, which looks at no other input; where a trace does not know its place, these say where it is.
+// A slice of dy. If a trace does not know its offset, concat_part finds it from the inputs' shapes.
 static mu_tensor *concat_grad(mu_grad *g, int i)
 {
     const int64_t axis = ((const mu_axis_attrs *)g->attrs)->axis;
@@ -197,7 +197,7 @@ static mu_status concat_part_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-// What was put behind one another comes apart without a copy.
+// The part is a view if it is contiguous in dy.
 static bool concat_part_view(const void *attributes, const mu_spec *in, const mu_spec *out, size_t *offset)
 {
     const mu_part_attrs *attrs = attributes;
@@ -212,7 +212,7 @@ static bool concat_part_view(const void *attributes, const mu_spec *in, const mu
     return true;
 }
 
-// Back into its place among zeros.
+// Pads with zeros back to the part's position.
 static mu_tensor *concat_part_grad(mu_grad *g, int i)
 {
     const mu_part_attrs *attrs = g->attrs;
@@ -245,7 +245,7 @@ const mu_op mu_op_concat_part = {
     .lower = mu__lower_concat_part,
 };
 
-// ---- Made of these ------------------------------------------------------------------------------
+// ---- Composed functions -------------------------------------------------------------------------
 
 static mu_status need_alike(int n, mu_tensor *const *tensors)
 {

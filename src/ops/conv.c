@@ -545,7 +545,7 @@ static mu_status conv_run(const mu_kernel *kernel)
     return state->as_f32 ? mu__run_as_f32(kernel, run_state) : run_state(kernel);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 #define ONES {2, {1, 1}}
 static const mu_conv_attrs valid = {.strides = ONES, .dilations = ONES, .padding = "valid", .groups = 1};

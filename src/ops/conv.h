@@ -1,7 +1,7 @@
-// The three convolutions seen alike: which operand is the image, which the kernel, which the result.
+// Common view of the three convolutions: which operand is the image, the kernel and the result.
 //
-// Forward, input gradient and filter gradient are one sum over (result pixel, tap, channel, filter) that
-// leaves out one of three arrays; conv.c has the rows, conv_ref.c the plain loops.
+// Forward, input gradient and filter gradient are the same sum over (output pixel, tap, channel, filter); each leaves
+// out one of the three arrays. conv.c has the op definitions, conv_ref.c the plain loops.
 #ifndef MU_SRC_OPS_CONV_H
 #define MU_SRC_OPS_CONV_H
 
@@ -19,11 +19,11 @@ typedef struct mu_conv_roles {
 } mu_conv_roles;
 mu_conv_roles mu__conv_roles(const mu_op *op, int n_in);
 
-// The gradient of a kernel in float32 without oneDNN (conv_filter.c): whether that is faster, and the sums themselves.
+// Filter gradient in float32 without oneDNN (conv_filter.c): whether that is faster, and the computation itself.
 bool mu__conv_filter_fits(const mu_window *window, const mu_shape *kernel, int64_t groups);
 mu_status mu__conv_filter_run(const mu_kernel *kernel);
 
-mu_status mu__conv_ref(const mu_kernel *kernel);       // all but conv2d_bias
+mu_status mu__conv_ref(const mu_kernel *kernel);       // all except conv2d_bias
 mu_status mu__conv_bias_ref(const mu_kernel *kernel);  // conv2d_bias
 
 #endif

@@ -1,15 +1,14 @@
-// The gradient of a convolution's kernel in float32: sums of products of the image's rows by the result's gradient.
+// Filter gradient of a convolution in float32: sums of products of image rows and rows of the result's gradient.
 //
-// Main idea: for one tap, a run of a row of results is a tall matrix [columns, filters], the pixels that the tap meets
-// another, [columns, channels], and the tap's gradient grows by the product of the two. Runs are so short that both
-// stay in the first-level cache while all taps meet them; tiles of the product stay in registers meanwhile. Members of
-// a team take taps and channels, never images, so that sums do not depend on how many they are. Knows nothing of groups
-// and other types.
+// For one tap, a run of a row of results is a matrix [columns, filters], and the pixels under the tap are a matrix
+// [columns, channels]; the tap's gradient accumulates the product of the two. Runs are short enough for both to stay in
+// the first-level cache for all taps, and tiles of the product stay in registers. Team members divide taps and
+// channels, not images, so the sums do not depend on the size of the team. Only for one group and float32.
 #include "kernels/kernels.h"
 #include "ops/conv.h"
 #include "ops/loops.h"
 
-// CHANNELS: what a member takes at least. NEAR: elements of a run of both rows. LANES: of a vector.
+// CHANNELS: least channels per member. NEAR: elements in a run of both rows. SHORTEST: columns. LANES: per vector.
 enum { CHANNELS = 8, NEAR = 8192, SHORTEST = 16, LANES = 16 };
 
 #if defined(__clang__)
@@ -20,7 +19,7 @@ enum { CHANNELS = 8, NEAR = 8192, SHORTEST = 16, LANES = 16 };
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
 
-// A tall matrix [k, m] turned, by another [k, n], rows x_row and dy_row elements apart, is added to dw [m, n].
+// dw [m, n] += x' dy, for x [k, m] and dy [k, n] with rows x_row and dy_row elements apart.
 typedef struct tall_product {
     int64_t m, n, k, x_row, dy_row;
     const float *x, *dy;
@@ -34,12 +33,12 @@ typedef struct filter_sums {
     float *dw;
 } filter_sums;
 
-// A run of results: columns [begin, end) of a row.
+// A run of outputs: columns [begin, end) of one row.
 typedef struct result_run {
     int64_t n, z, y, begin, end;
 } result_run;
 
-// The product's rows from i and columns from j on: `rows` by `vectors`, both constants where it is called.
+// A tile of the product, from row i and column j on: `rows` by `vectors`, which are constants at every call.
 static inline __attribute__((always_inline)) void add_tile(const tall_product *p, int64_t i, int64_t j, int rows,
                                                            int vectors)
 {
@@ -88,8 +87,8 @@ WITH_AVX512 static void add_product(const tall_product *p)
             add_tile(p, i, j, 4, 1);
 }
 
-// For AVX-512 alone. With fewer channels or shorter rows oneDNN is as fast, and faster where the kernel is larger than
-// the second-level cache by far.
+// Only for AVX-512. oneDNN is as fast with fewer channels or shorter rows, and faster if the kernel is far larger than
+// the second-level cache.
 bool mu__conv_filter_fits(const mu_window *window, const mu_shape *kernel, int64_t groups)
 {
     enum { LEAST = 32, SHORTEST_ROW = 8, MOST = 600000 };
@@ -99,14 +98,14 @@ bool mu__conv_filter_fits(const mu_window *window, const mu_shape *kernel, int64
            && strcmp(mu__kernels()->isa, "avx512") == 0;
 }
 
-// The place along an axis that a tap meets; false if it lies in the padding.
+// Computes the input index under a tap; returns false if it lies in the padding.
 static bool meets(const mu_window_axis *axis, int64_t out, int64_t tap, int64_t *in)
 {
     *in = out * axis->stride + tap * axis->dilation - axis->before;
     return *in >= 0 && *in < axis->in;
 }
 
-// Adds what a run gives to channels [from, to) of a tap.
+// Adds the run's contribution to channels [from, to) of a tap.
 static void add_tap(const filter_sums *s, const result_run *run, int64_t tap, int64_t from, int64_t to)
 {
     const mu_window *w = &s->window;
@@ -128,7 +127,7 @@ static void add_tap(const filter_sums *s, const result_run *run, int64_t tap, in
     add_product(&product);
 }
 
-// Parts [begin, end) of the result, of CHANNELS channels each.
+// Sums parts [begin, end) of the result; each part has CHANNELS channels.
 static void sum_parts(void *arg, int64_t begin, int64_t end)
 {
     const filter_sums *s = arg;

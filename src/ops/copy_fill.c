@@ -1,14 +1,14 @@
-// Copies of dense blocks and constants, which ops that move memory are made of; see loops.h.
+// Copies of dense blocks and fills with a constant, for ops that move memory; see loops.h.
 //
-// Main idea: blocks of a few vectors are copied inline, since calling memcpy for each costs more than its bytes; large
-// ones go past the caches where the whole result is larger than these. Knows nothing of tensors.
+// Short blocks are copied inline, because a call of memcpy costs more than copying their bytes. Large blocks use
+// non-temporal stores if the whole result is larger than the caches. Independent of tensors.
 #include "ops/loops.h"
 
 #include "kernels/kernels.h"
 
-// Bytes: of a line; of blocks copied inline; of one that stays near while it is copied again and again; of what is
-// worth streaming; of a piece that is streamed again and again; of a block's start that is asked for ahead. (Asking for
-// lines before they are written takes Zen 4 a third longer.)
+// In bytes: a cache line; longest block copied inline; largest block that stays cached while it is copied repeatedly;
+// least block worth streaming; tile that is streamed repeatedly; prefetched start of a block. Prefetching lines for
+// writing is slower (Zen 4).
 enum { LINE = 64, SHORT = 512, REPEATED = 16384, STREAMED = 1024, FILLED = 2048, PREFETCH = 2048 };
 
 bool mu__streams(int64_t bytes)
@@ -36,13 +36,13 @@ void mu__put_end(void)
     has_put = false;
 }
 
-// Blocks of so many bytes as moves of a size that the compiler knows.
+// Copies blocks whose size is a compile-time constant.
 #define COPY_FIXED(size)                                                             \
     for (int64_t i = 0; i < n; i++)                                                  \
         memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, size);        \
     return
 
-// Lines, the last of them overlapping the one before it.
+// Copies whole lines; the last one overlaps the line before it.
 MU_CLONES
 static void copy_short(char *restrict to, size_t to_step, const char *restrict from, size_t from_step, size_t bytes,
                        int64_t n)
@@ -108,7 +108,7 @@ void mu__fetch_start(const void *from, size_t bytes)
         __builtin_prefetch((const char *)from + at);
 }
 
-// Repeats a line; `bytes` of it at the end.
+// Repeats a line, up to `bytes` bytes.
 MU_CLONES
 static void fill_lines(char *to, const char *line, size_t bytes)
 {

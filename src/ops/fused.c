@@ -1,9 +1,9 @@
-// Rows that engine passes put in place of several: ReLU with a 2x2 max pool, and a convolution before them.
+// Fused ops that engine passes create: ReLU with a 2x2 max pool, and a convolution before them.
 //
-// They are bound by memory when apart. Besides its result each forward op has a mark for every element, the
-// tap of its window that passes the gradient or none (MU_MARK_DEAD), and the backward ops need no more than
-// that. The plain kernels are made of those of the plain ops. Users never make these ops, and no gradient
-// is taken of them.
+// The separate ops are bound by memory bandwidth. Each forward op also returns a mask: for every element of the result,
+// the tap of its window that passes the gradient, or MU_MARK_DEAD if none does. The backward ops need nothing else from
+// the forward pass. The reference kernels call those of the plain ops. Users cannot create these ops, and they have no
+// gradients.
 #include "ops/conv.h"
 #include "ops/fused.h"
 #include "ops/loops.h"
@@ -18,7 +18,7 @@ static size_t bytes_of(const mu_view *view)
     return (size_t)mu__elements(&view->shape) * mu_dtype_bytes(view->dtype);
 }
 
-// A view of scratch memory of this shape; data NULL after an error.
+// A view with this shape in newly allocated memory; data is NULL after an error.
 static mu_view temporary(mu_dtype dtype, const mu_shape *shape)
 {
     mu_view view = {.dtype = dtype, .shape = *shape};
@@ -53,7 +53,7 @@ mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const
     return pooled_shape(infer, &convolved, out);
 }
 
-// dy and its marks must be like the forward op's result.
+// Checks that dy and its mask have the shape of the forward op's result.
 mu_status mu__need_marked(const mu_infer *infer, int dy, int mark, const mu_shape *wanted)
 {
     char dy_text[MU_SHAPE_TEXT], wanted_text[MU_SHAPE_TEXT];
@@ -72,9 +72,9 @@ static mu_status forward_outputs(mu_infer *infer, const mu_shape *shape)
     return MU_OK;
 }
 
-// ---- What the plain kernels share ---------------------------------------------------------------
+// ---- Shared by the reference kernels ------------------------------------------------------------
 
-// Result and marks of ReLU and pool of x, ReLU applied before or not: it commutes with the maximum.
+// Result and mask of ReLU and max pool of x. x may be before or after ReLU, because ReLU commutes with max.
 static mu_status pool_and_mark(const mu_kernel *kernel, const mu_view *x)
 {
     const mu_view *y = &kernel->out[0];
@@ -90,7 +90,7 @@ static mu_status pool_and_mark(const mu_kernel *kernel, const mu_view *x)
     return MU_OK;
 }
 
-// Gradient of ReLU and pool with respect to what goes in.
+// Gradient of ReLU and max pool with respect to their input.
 mu_status mu__unpool_marked(const mu_kernel *kernel, const mu_view *dy, const mu_view *mark, mu_view *dx)
 {
     mu_status status = MU_RESOURCE_EXHAUSTED;
@@ -200,7 +200,7 @@ mu_shape mu__convolution_shape(const mu_kernel *kernel, const mu_shape *x, const
 {
     mu_window window = {0};
     const mu_status status = mu__conv_window(kernel->attrs, x, w, kernel->op->name, &window);
-    assert(status == MU_OK);  // the shape rule has seen the same
+    assert(status == MU_OK);  // the shape rule checked the same window
     (void)status;
     return MU_SHAPE(window.n, window.y.out, window.x.out, w->dims[3]);
 }
@@ -224,7 +224,7 @@ bool mu__plain_convolution(const mu_conv_attrs *attrs)
            attrs->strides.at[1] == 1 && attrs->dilations.at[0] == 1 && attrs->dilations.at[1] == 1;
 }
 
-// The hand-written kernels take first layers: few channels, small square kernels, stride 1, no padding.
+// The hand-written kernels serve first layers: few channels, small square kernels, stride 1, no padding.
 static mu_status conv_pool_prepare(mu_prepare *prepare)
 {
     const mu_conv_attrs *attrs = prepare->attrs;
@@ -309,7 +309,7 @@ static mu_status conv_pool_grad_fast(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_conv_attrs valid = {
     .strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};

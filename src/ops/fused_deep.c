@@ -103,7 +103,7 @@ static mu_status grads_fast(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// ---- Row ----------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_conv_attrs valid = {
     .strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};

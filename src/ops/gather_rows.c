@@ -1,7 +1,7 @@
-// Reading at indices: what gathers and their kin are made of; see index.h.
+// Reading at indices, for gather and related ops; see index.h.
 //
-// Main idea: indices are checked first, in one pass that looks for any that is outside, so that the loops which read
-// need no test; slices of the size of a number are read by loops for that size. Knows nothing of axes.
+// One pass checks all indices first, so the loops that read need no test. Slices of the size of a number have loops for
+// that size. Independent of axes.
 #include "ops/index.h"
 
 #include "ops/loops.h"
@@ -48,7 +48,7 @@ LARGEST(uint32_t, largest_32)
 bool mu__indices_inside(const mu_view *indices, int64_t first, int64_t n, int64_t limit)
 {
     const char *data = (const char *)indices->data + (size_t)first * mu_dtype_bytes(indices->dtype);
-    // Seen as unsigned, what is negative is large.
+    // As unsigned, a negative index is large, so one comparison suffices.
     return n == 0 || (indices->dtype == MU_I64 ? largest_64((const void *)data, n) < (uint64_t)limit
                                                : largest_32((const void *)data, n) < MU_MIN(limit, INT64_C(1) << 31));
 }
@@ -63,7 +63,7 @@ mu_status mu__check_indices(const mu_kernel *k, const mu_view *indices, int64_t 
     return MU_OK;
 }
 
-// Slices of one number each. Plain loads: processors keep more of them in flight than their instructions for gathers.
+// Slices of one number each. Plain loads: processors keep more of those in flight than of gather instructions.
 #define GATHER(T, index_type, name)                                                        \
     static void name(const void *from, const void *chosen, void *to, int64_t n)            \
     {                                                                                      \
@@ -95,7 +95,8 @@ static gather_loop *gather_loop_for(size_t bytes, bool wide)
     }
 }
 
-// What lies ahead of a row that is read here and there: fetched in order, since no processor foresees such reads.
+// Prefetches a row in order before it is read at random, because hardware prefetchers cannot predict random reads.
+// FARTHEST: most bytes of a row.
 enum { LINE = 64, FARTHEST = 64 << 10 };
 
 static void fetch_lines(const char *from, int64_t bytes)
@@ -104,7 +105,8 @@ static void fetch_lines(const char *from, int64_t bytes)
         __builtin_prefetch(from + at);
 }
 
-// Slices of one number each, by pieces; with each goes its share of the `ahead` bytes that follow x's row of `row`.
+// Slices of one number each, tile by tile. Each tile also prefetches its share of the next `prefetch` bytes, which
+// follow x's row of `row` bytes.
 static void gather_numbers(gather_loop *gather, const char *chosen, size_t index_bytes, const char *x, int64_t row,
                            int64_t prefetch, size_t bytes, char *out, int64_t n, bool stream)
 {
@@ -129,7 +131,7 @@ void mu__gather_rows(const mu_view *indices, int64_t first, const void *x, int64
     const char *chosen = (const char *)indices->data + (size_t)first * index_bytes, *from = x;
     gather_loop *gather = gather_loop_for(bytes, indices->dtype == MU_I64);
     char *to = out;
-    // Worth it where most lines of the next row are read, and the caches hold it together with this one.
+    // Worth it if most lines of the next row are read and the caches hold both rows.
     const bool fetches = gather && row <= FARTHEST && row >= LINE && (size_t)m * LINE >= row;
     for (int64_t i = 0; i < rows; i++, from += row, to += (size_t)m * bytes) {
         if (gather)

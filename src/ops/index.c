@@ -1,7 +1,7 @@
-// Ops that read and write slices at places given by other tensors: gather, scatter, one-hot.
+// Ops that read and write slices at positions given by another tensor: gather, scatter, one-hot.
 //
-// An index outside its axis is an error that names it, never a wrong read. Writes happen in the order of the
-// indices, so that a place named twice has one outcome. Gradients of gathers are rows that add into zeros.
+// An index outside its axis is an error that names the index, never a read out of bounds. Writes happen in the order of
+// the indices, so duplicate indices have one defined result. The gradient of a gather adds slices into zeros.
 #include "ops/attrs.h"
 #include "ops/composed.h"
 #include "ops/grads.h"
@@ -11,7 +11,7 @@
 
 #include <muster/ops.h>
 
-// So many indices, or rows of them, are turned into places at a time.
+// Indices, or rows of indices, converted to offsets at a time.
 enum { ROWS = 512 };
 
 mu_status mu__need_indices(const mu_infer *infer, int i)
@@ -153,7 +153,7 @@ mu_tensor *mu_batch_gather(mu_tensor *x, mu_tensor *indices)
     return mu__composed2("batch_gather", x, indices, mu_gather(x, indices, batches, batches));
 }
 
-// gather_grad: (dy, indices, x) to the sum of dy's slices at their places in zeros like x.
+// gather_grad: (dy, indices, x) to the sum of dy's slices at their indices, in zeros shaped like x.
 static mu_status gather_grad_infer(mu_infer *infer)
 {
     mu_shape wanted;
@@ -168,7 +168,8 @@ static mu_status gather_grad_infer(mu_infer *infer)
     return MU_OK;
 }
 
-// Slices of each row of dy are added up in a row of zeros, which is made when its turn comes, so that it is near.
+// Adds the slices of each row of dy into a row of zeros. Each row is zeroed just before it is used, so that it is in
+// the cache.
 static mu_status gather_grad_ref(const mu_kernel *k)
 {
     gather_shape s = gather_shape_of(k->attrs, &k->in[2].shape, &k->in[1].shape);
@@ -213,7 +214,7 @@ const mu_op mu_op_gather_grad = {
 
 // ---- gather_nd and tensor_scatter_*: indices [..., k] name slices of the first k axes ------------
 
-// The shape of the slices that indices name: indices without the last axis, then what k leaves of x.
+// The shape of the slices that indices select: indices without the last axis, then the remaining axes of x.
 static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu_shape *indices, mu_shape *out)
 {
     int64_t depth = indices->rank > 0 ? indices->dims[indices->rank - 1] : MU_UNKNOWN;
@@ -230,7 +231,7 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
     return MU_OK;
 }
 
-// The slices' numbers, in slices of x, that n rows of indices name; false if one of them is outside.
+// Writes the offsets, in slices of x, that n rows of indices select; returns false if one of them is outside.
 #define PLACES(index_type, name)                                                                                 \
     static inline bool name##_of(const index_type *indices, int depth, const int64_t *dims, int64_t n,           \
                                  int64_t *places)                                                                \
@@ -258,7 +259,7 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
 PLACES(int64_t, places_by_i64)
 PLACES(int32_t, places_by_i32)
 
-// The places of the slices of rows [first, first + n); an error names the first index that is outside x.
+// Offsets of the slices of rows [first, first + n); the error names the first index that is outside x.
 static mu_status slice_places(const mu_kernel *k, const mu_view *indices, const mu_shape *x, int64_t first, int64_t n,
                               int64_t *places)
 {
@@ -330,8 +331,8 @@ static mu_status scatter_infer(mu_infer *infer)
     return mu__infer_same(infer);
 }
 
-// Combines numbers of one type and returns how many rows of the indices that took: all up to one that is outside, or
-// none where the type or the number of axes has no loop for this.
+// Combines single elements of one type. Returns the number of rows done, up to the first index outside; 0 if there is
+// no loop for the type or the number of axes.
 static int64_t scatter_numbers(const mu_kernel *k, mu_dtype dtype, int64_t rows)
 {
     const mu_shape *x = &k->in[0].shape, *indices = &k->in[1].shape;
@@ -346,7 +347,7 @@ static int64_t scatter_numbers(const mu_kernel *k, mu_dtype dtype, int64_t rows)
     return mu__scatter_numbers(k->op->variant, dtype, k->out[0].data, &places, k->in[2].data, rows);
 }
 
-// The same for n slices of any size at places that are checked.
+// The same for n slices of any size at offsets that are checked already.
 static void scatter_slices(const mu_kernel *k, mu_dtype dtype, const int64_t *places, const char *from, int64_t inner,
                            int64_t n)
 {
@@ -372,7 +373,7 @@ static mu_status scatter_ref(const mu_kernel *k)
     const size_t bytes = (size_t)inner * mu_dtype_bytes(dtype), all = (size_t)mu__elements(x) * mu_dtype_bytes(dtype);
     if (k->out[0].data != k->in[0].data && all)
         memcpy(k->out[0].data, k->in[0].data, all);
-    // What is put, not combined, is a number of its size.
+    // Overwriting copies bytes, so any type can be handled as one of the same size.
     if (k->op->variant == MU_SCATTER_PUT && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8)) {
         dtype = whole[bytes];
         inner = 1;
@@ -397,7 +398,7 @@ static mu_tensor *scatter_update_grad(mu_grad *g, int i)
     return i == 2 ? mu_gather_nd(g->dy, g->x[1]) : NULL;
 }
 
-// All that equal the extreme share its gradient.
+// Ties share the gradient.
 static mu_tensor *scatter_minmax_grad(mu_grad *g, int i)
 {
     if (i == 1)
@@ -447,7 +448,7 @@ mu_tensor *mu_tensor_scatter_max(mu_tensor *x, mu_tensor *indices, mu_tensor *up
     return mu__apply3(&mu_op_tensor_scatter_max, NULL, x, indices, updates);
 }
 
-// Whether each index [1] names a row of a tensor of these dims, and updates are such rows.
+// Whether each index [1] selects a row of a tensor with these dims, and updates are such rows.
 static bool names_rows(const mu_tensor *indices, const mu_tensor *updates, int rank, const int64_t *dims)
 {
     bool right = indices->shape.rank == 2 && indices->shape.dims[1] == 1 && updates->shape.rank == rank && rank > 0 &&
@@ -461,9 +462,9 @@ mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const
 {
     if (mu__pending())
         return NULL;
-    if (updates && updates->dtype == MU_BOOL)  // where any update is true
+    if (updates && updates->dtype == MU_BOOL)  // true where any update is true
         return mu_cast(mu_scatter_nd(indices, mu_cast(updates, MU_I32), rank, dims), MU_BOOL);
-    // Outside of traces the sum over rows starts from zeros that nobody has to write and copy before.
+    // In eager mode sums over rows start from implicit zeros, which need not be written and copied first.
     if (indices && updates && dims && !mu__context()->trace && names_rows(indices, updates, rank, dims)) {
         mu_tensor *like = mu__tensor_unset(updates->dtype, rank, dims);
         mu_tensor *sum = mu__apply3(&mu_op_gather_grad, &plain_0, updates, mu_squeeze(indices, 1), like);

@@ -1,9 +1,9 @@
-// Ops whose every output element is one input element, or a constant, found axis by axis: slices, padding,
-// tiling, repeating, reversing, rolling.
+// Ops whose output elements are each one input element or a constant, computed axis by axis: slices, padding, tiling,
+// repeating, reversing, rolling.
 //
-// Such an op is a list per axis that says which input index each output index reads (-1: the constant). One
-// kernel walks the lists, joining trailing axes that map to themselves into blocks; one other kernel walks
-// them backwards and adds, which is every gradient. Knows nothing of what the lists mean.
+// Each axis has an index map: a list that says which input index each output index reads (-1: the constant). One kernel
+// follows the maps; trailing axes with identity maps are merged into blocks. A second kernel follows them backwards and
+// adds, which computes every gradient. The kernels do not depend on the meaning of the maps.
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
@@ -17,7 +17,7 @@ enum { SLICE, PAD, TILE, REPEAT, REVERSE, ROLL };
 
 // ---- Which input index an output index reads ----------------------------------------------------
 
-// Numbers of a graph from elsewhere may be anything: sizes made of them must not overflow.
+// Attributes of a loaded graph may have any value: computing sizes from them must not overflow.
 static mu_status check_numbers(int variant, const void *attrs, int axis, int64_t n)
 {
     const mu_pad_attrs *pad = attrs;
@@ -65,7 +65,7 @@ static mu_status map_dim(int variant, const void *attrs, int axis, int64_t n, in
     return MU_OK;
 }
 
-// j is up to n elements outside [0, n); the mirror stands on the last element (reflect) or behind it.
+// j is up to n elements outside [0, n). reflect: mirrors at the last element; otherwise repeats it (symmetric).
 static int64_t mirrored(int64_t j, int64_t n, bool reflect)
 {
     if (j < 0)
@@ -81,7 +81,7 @@ static void fill_map(int variant, const void *attrs, int axis, int64_t n, int64_
     const mu_pad_attrs *pad = attrs;
     mu_slice_range range = {0};
     if (variant == SLICE && mu__slice_range(attrs, axis, n, &range) != MU_OK)
-        return;  // the shape rule has already failed on it
+        return;  // the shape rule has reported it
     for (int64_t i = 0; i < n_out; i++) {
         int64_t shift;
         switch (variant) {
@@ -113,20 +113,20 @@ double mu__map_constant(const mu_op *op, const void *attrs)
     return op->variant == PAD ? ((const mu_pad_attrs *)attrs)->value : 0;
 }
 
-// ---- Walking the lists --------------------------------------------------------------------------
+// ---- Following the index maps -------------------------------------------------------------------
 
-// Consecutive output indices that read consecutive input indices (or the constant: from -1).
+// Consecutive output indices that read consecutive input indices, or the constant (from is -1).
 typedef struct run {
     int64_t to, from, length;
 } run;
 
 typedef struct axis_maps {
-    int rank;                      // axes with a list; those behind them make up the block
+    int rank;                      // axes with a map; the axes after them make up the block
     int64_t dims[MU_MAX_RANK];     // of the output
-    int64_t steps[MU_MAX_RANK];    // of the input, in blocks
+    int64_t steps[MU_MAX_RANK];    // input strides, in blocks
     int64_t *maps[MU_MAX_RANK];
     int64_t block;                 // elements
-    run *runs;                     // of the last axis with a list
+    run *runs;                     // of the last axis with a map
     int64_t n_runs;
     void *memory;
 } axis_maps;
@@ -185,7 +185,7 @@ static mu_status make_maps(const mu_kernel *k, const mu_shape *in, const mu_shap
     return MU_OK;
 }
 
-// The input's place (in blocks) of the output's row at these indices of all axes but the last; -1: the whole row is
+// Offset of the input row (in blocks) for an output row with these indices of all axes but the last; -1: the row is
 // constant.
 static int64_t row_base(const axis_maps *maps, const int64_t *index)
 {
@@ -213,8 +213,8 @@ static int64_t count_rows(const axis_maps *maps)
     return n;
 }
 
-// For elements of one size: out[i] = in[map[i]], runs of constant stride, which slices and reversals are, without the
-// list; and every element some times in a row.
+// Loops for elements of one size: out[i] = in[map[i]]; a loop without the map for constant strides, as in slices and
+// reversals; and a loop that repeats each element.
 #define BY_ELEMENTS(T, bits)                                                                          \
     MU_CLONES                                                                                         \
     static void gather_##bits(const void *from, const int64_t *map, int64_t stride, void *to, int64_t n) \
@@ -251,11 +251,11 @@ BY_ELEMENTS(uint16_t, 16)
 BY_ELEMENTS(uint32_t, 32)
 BY_ELEMENTS(uint64_t, 64)
 
-// How one row of a result is made of elements.
+// How to make one output row element by element.
 typedef struct element_row {
     size_t bytes;
     const int64_t *map;
-    int64_t width, stride, times;  // times: of a repetition, or 0
+    int64_t width, stride, times;  // times: repetitions per element, or 0
     bool stream;
 } element_row;
 
@@ -284,11 +284,11 @@ static void prefetch_input(const element_row *row, const char *in, const char *n
     const int64_t first = row->times > 0 ? at / times : row->map[stride > 0 ? at : row->width - 1 - at];
     const char *from = (later < row->width ? in : next) + first * bytes;
     for (int64_t k = 0; k < n / times * apart; k += MU_MAX(apart, LINE))
-        __builtin_prefetch(from + k, 0, 2);  // the second cache
+        __builtin_prefetch(from + k, 0, 2);  // into the second-level cache
 }
 
-// Past the caches in pieces, and so that memory is read in the order of its addresses: from the end where the row is
-// read backwards.
+// Stores the row past the caches in tiles if it streams. A row that is read backwards is made from its end, so that
+// memory is read in ascending order.
 static void write_row(const element_row *row, const char *in, const char *next, char *out)
 {
     enum { PIECE = 1024 };
@@ -317,7 +317,7 @@ static int64_t stride_of(const int64_t *map, int64_t n)
     return stride;
 }
 
-// Where the input of a row of the result begins; NULL: the whole row is constant.
+// Start of the input for an output row; NULL: the row is constant.
 static const char *row_start(const mu_kernel *k, const axis_maps *maps, const int64_t *index)
 {
     const int64_t base = row_base(maps, index);
@@ -325,7 +325,7 @@ static const char *row_start(const mu_kernel *k, const axis_maps *maps, const in
     return base < 0 ? NULL : (const char *)k->in[0].data + (size_t)base * block;
 }
 
-// A part of something that no cache holds goes past the caches too, unless it is small.
+// Large slices of an operand that exceeds the caches are streamed too.
 static bool is_streamed(const mu_kernel *k)
 {
     enum { LEAST = 8 << 20 };
@@ -333,7 +333,7 @@ static bool is_streamed(const mu_kernel *k)
     return mu__streams(n) || (n >= LEAST && mu__streams(mu__elements(&k->in[0].shape) * bytes));
 }
 
-// Where most runs are single elements, rows are picked element by element. False if this is not such a case.
+// If most runs are single elements, makes rows element by element; otherwise returns false.
 static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
 {
     if (maps->rank == 0)
@@ -352,7 +352,7 @@ static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
     int64_t index[MU_MAX_RANK] = {0};
     const char *in = row_start(k, maps, index);
     for (int64_t row = 0; row < rows; row++) {
-        next_row(maps, index);  // of the last row: the first one
+        next_row(maps, index);  // after the last row: back to the first
         const char *next = row_start(k, maps, index);
         write_row(&way, in, next, (char *)k->out[0].data + (size_t)(row * width) * bytes);
         in = next;
@@ -360,11 +360,11 @@ static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
     return true;
 }
 
-// How rows of a result are made of runs.
+// How to make output rows run by run.
 typedef struct run_rows {
     const axis_maps *maps;
-    size_t bytes, block;           // of an element, of a block
-    char constant[sizeof(double)]; // an element
+    size_t bytes, block;           // bytes: of an element; block: of a block
+    char constant[sizeof(double)]; // one element
     bool stream;
 } run_rows;
 
@@ -378,7 +378,8 @@ static inline void put_element(char *to, const char *from, size_t bytes)
     }
 }
 
-// So many elements, from NULL: constants. A few, as margins are, do not repay a call.
+// Writes n elements, copied or constant (from is NULL). A few, as in margins, are stored inline because a call costs
+// more.
 static void write_run(const run_rows *way, char *to, const char *from, int64_t n)
 {
     enum { FEW = 4 };
@@ -392,8 +393,8 @@ static void write_run(const run_rows *way, char *to, const char *from, int64_t n
         mu__fill(to, way->constant, bytes, n, way->stream);
 }
 
-// One row of the result, run by run; meanwhile the start of the next run is fetched, which may be that of the next row,
-// read from `next`.
+// Makes one output row, run by run, and prefetches the start of the next run; the first run of the next row reads from
+// `next`.
 static void write_runs(const run_rows *way, const char *in, const char *next, char *out)
 {
     const axis_maps *maps = way->maps;
@@ -408,8 +409,8 @@ static void write_runs(const run_rows *way, const char *in, const char *next, ch
     }
 }
 
-// Rows that are one run each, at even distances, as those of slices are: copied as many at a time as there are in the
-// last axis but one. False if these are no such rows.
+// Copies rows that are one run each at equal distances, as in slices: all rows of the last axis but one in one call.
+// Returns false for other rows.
 static bool write_even(const mu_kernel *k, const run_rows *way)
 {
     const axis_maps *maps = way->maps;
@@ -463,7 +464,7 @@ static mu_status map_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-// dx (zeroed) gets every dy added where it was read from.
+// Adds every dy to the element of dx (zeroed) that it was read from.
 static void add_back(const axis_maps *maps, mu_dtype dtype, const char *dy, char *dx)
 {
     size_t bytes = mu_dtype_bytes(dtype);
@@ -502,7 +503,7 @@ static mu_status map_grad_ref(const mu_kernel *k)
 
 // ---- Shape rules and gradients ------------------------------------------------------------------
 
-// Every list of attributes has one entry per axis.
+// Whether every attribute list has one entry per axis.
 static bool attrs_fit(const mu_op *op, const void *attrs, int rank)
 {
     const mu_slice_attrs *slice = attrs;
@@ -579,7 +580,7 @@ static mu_tensor *map_grad_grad(mu_grad *g, int i)
     return mu__apply1(&mu_op_pad, &attrs, g->dy);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 #define LOWERING(which) ((which) == TILE || (which) == REPEAT ? mu__lower_copies : mu__lower_map)
 #define MAP(text, which, struct_name, fields, rule, inputs)                                                      \
@@ -671,7 +672,7 @@ const mu_op mu_op_repeat = {MAP("repeat", REPEAT, mu_counts_attrs, counts_attrs,
                             .flags = MU_OP_VIEW_IF_SAME};
 const mu_op mu_op_repeat_grad = {MAP_GRAD("repeat_grad", REPEAT, mu_counts_attrs, counts_attrs, samples_tile_grad)};
 
-// Both are their own inverse, but for the direction.
+// Both are their own inverse, except for the direction.
 static mu_tensor *reverse_grad(mu_grad *g, int i)
 {
     (void)i;
@@ -741,7 +742,7 @@ mu_tensor *mu_tile(mu_tensor *x, const int64_t *multiples)
     return mu__apply1(&mu_op_tile, &attrs, x);
 }
 
-// An op that does something along one axis (of x, checked) and nothing along the others.
+// Applies an op along one axis of x; all other axes get `nothing`, the count that leaves them unchanged.
 static mu_tensor *along_axis(const mu_op *op, mu_tensor *x, int axis, int64_t count, int64_t nothing)
 {
     mu_counts_attrs attrs;

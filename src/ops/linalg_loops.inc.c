@@ -1,13 +1,13 @@
 // Cholesky factors and triangular systems for one float type T, named by FN; linalg.c includes it once for each.
 //
-// Both halve their matrix until a block of BLOCK rows is left, so that nearly all of the work is products of large
-// matrices (SUBTRACT). A block is worked on in a place of its own, contiguous and in vectors of 64 bytes. Arrays are
-// row-major; `memory` is what linalg.c's block_memory makes.
+// Both recurse on halves of the matrix down to blocks of BLOCK rows, so that nearly all of the work is products of
+// large matrices (SUBTRACT). A block is copied to contiguous memory and processed in vectors of 64 bytes. Arrays are
+// row-major; linalg.c's block_memory allocates `memory`.
 
 typedef T FN(vec) __attribute__((vector_size(VECTOR_BYTES)));
 enum { FN(LANES) = VECTOR_BYTES / sizeof(T), FN(TILE) = 4 * FN(LANES) };
 
-// op(A) x = b for `wide` vectors of columns side by side; the factor's rows are `row` apart.
+// Solves op(A) x = b for `wide` adjacent vectors of columns; the factor's rows are `row` elements apart.
 static inline __attribute__((always_inline)) void FN(solve_wide)(const T *factor, int64_t row, bool lower, int64_t n,
                                                                  FN(vec) *x, int64_t wide)
 {
@@ -36,7 +36,7 @@ static void FN(solve_tile)(const T *factor, int64_t row, bool lower, int64_t n, 
         FN(solve_wide)(factor, row, lower, n, x, 4);
 }
 
-// The transpose of a block whose rows are `row` apart, side by side.
+// Writes the transpose of a block, whose rows are `row` elements apart, contiguously.
 static void FN(transpose_block)(const T *a, int64_t row, int64_t n, T *to)
 {
     if (n == BLOCK) {
@@ -48,7 +48,7 @@ static void FN(transpose_block)(const T *a, int64_t row, int64_t n, T *to)
             to[i * BLOCK + j] = a[i + j * row];
 }
 
-// One block of rows of x, some columns at a time.
+// Solves for one block of rows of x, a group of columns at a time.
 static void FN(solve_block)(const T *a, int64_t row, int64_t col, bool lower, int64_t n, T *x, int64_t columns,
                             int64_t stride, const block_memory *memory)
 {
@@ -72,13 +72,13 @@ static void FN(solve_block)(const T *a, int64_t row, int64_t col, bool lower, in
     }
 }
 
-// Where op(A) is halved: at a whole number of blocks.
+// Where op(A) is split in half: at a multiple of BLOCK.
 static int64_t FN(half)(int64_t n)
 {
     return (n / 2 + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-// op(A) x = b in place of b; `lower` says what op(A) is.
+// Solves op(A) x = b in place of b; `lower` says whether op(A) is lower triangular.
 static void FN(solve_columns)(const T *a, int64_t row, int64_t col, bool lower, int64_t n, T *x, int64_t columns,
                               const block_memory *memory)
 {
@@ -100,10 +100,10 @@ static void FN(solve_columns)(const T *a, int64_t row, int64_t col, bool lower, 
     }
 }
 
-// A vector at any element.
+// A vector that may be unaligned.
 typedef T FN(loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(T)), may_alias));
 
-// What FEW rows of op(A), `count` of them there, take off x by the elements of it that are known, `from` to `to`.
+// For FEW rows of op(A), of which `count` exist: the sums of their products with the known elements [from, to) of x.
 static inline __attribute__((always_inline)) void FN(take_off)(const T *a, int64_t row, int64_t count, int64_t from,
                                                                int64_t to, const T *x, T sums[FEW])
 {
@@ -130,7 +130,7 @@ static inline __attribute__((always_inline)) void FN(take_off)(const T *a, int64
     }
 }
 
-// One column, rows of op(A) side by side in memory: some rows by what is known, then those by each other.
+// One column, rows of op(A) contiguous. For each group of rows, subtracts the known part, then solves within the group.
 MU_CLONES
 static void FN(solve_by_rows)(const T *a, int64_t row, bool lower, int64_t n, T *x)
 {
@@ -150,7 +150,7 @@ static void FN(solve_by_rows)(const T *a, int64_t row, bool lower, int64_t n, T 
     }
 }
 
-// One column, columns of op(A) side by side: what is found is taken off all that come.
+// One column, columns of op(A) contiguous: each element found is eliminated from all that follow.
 MU_CLONES
 static void FN(solve_by_columns)(const T *a, int64_t col, bool lower, int64_t n, T *x)
 {
@@ -175,8 +175,8 @@ static void FN(solve)(const void *a, int64_t row, int64_t col, bool lower, int64
         FN(solve_by_columns)(a, col, lower, n, x);
 }
 
-// The upper factor of a symmetric block, in place, in rows of `wide` vectors. What is below the diagonal, or behind the
-// n-th column, goes along and is never looked at. False: a pivot is not positive.
+// Upper factor of a symmetric block, in place, in rows of `wide` vectors. Elements below the diagonal and columns from
+// n on are computed too but never used. Returns false if a pivot is not positive.
 static inline __attribute__((always_inline)) bool FN(factor_wide)(FN(vec) *a, int64_t n, int64_t wide)
 {
     T *elements = (T *)a;
@@ -205,8 +205,8 @@ static bool FN(factor_upper)(FN(vec) *a, int64_t n, int64_t wide)
     return wide == 1 ? FN(factor_wide)(a, n, 1) : FN(factor_wide)(a, n, wide);
 }
 
-// The lower factor of a block of rows `row` apart, in place; what is above its diagonal does not count, nor does it
-// change.
+// Lower factor of a block with rows `row` elements apart, in place. Elements above the diagonal are neither read nor
+// changed.
 static bool FN(factor_block)(T *a, int64_t row, int64_t n, const block_memory *memory)
 {
     T *upper = memory->factor;
@@ -225,7 +225,8 @@ static bool FN(factor_block)(T *a, int64_t row, int64_t n, const block_memory *m
     return true;
 }
 
-// x L' = p in place of p, L being n by n: rows of p are columns of a system, in as many pieces as fit a tile.
+// Solves x L' = p in place of p; L is n by n. Each row of p is one system; they are processed in groups that fit a
+// tile.
 static void FN(solve_rows)(T *p, int64_t rows, int64_t row, const T *l, int64_t n, const block_memory *memory)
 {
     if (n > BLOCK) {
@@ -254,7 +255,7 @@ static void FN(solve_rows)(T *p, int64_t rows, int64_t row, const T *l, int64_t 
     }
 }
 
-// The lower half of c less p p'; above its diagonal anything is left.
+// Lower half of c - p p'. Elements above the diagonal are left undefined.
 static void FN(subtract_square)(T *c, int64_t row, int64_t n, const T *p, int64_t k, const block_memory *memory)
 {
     if (n <= 2 * BLOCK) {
@@ -280,7 +281,7 @@ static bool FN(factor)(T *a, int64_t row, int64_t n, const block_memory *memory)
     return FN(factor)(below + half, row, rest, memory);
 }
 
-// The lower factor of the n by n matrix `a` into `l`. False: the matrix is not positive definite.
+// Writes the lower factor of the n by n matrix `a` to `l`. Returns false if the matrix is not positive definite.
 static bool FN(cholesky)(const void *a, int64_t n, void *l_data, const block_memory *memory)
 {
     T *l = l_data;

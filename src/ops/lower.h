@@ -1,17 +1,17 @@
-// What lowerings to StableHLO are written with: the operations in common use, as functions on values.
+// Helpers for lowerings to StableHLO: common operations as functions on values.
 //
-// Each adds text through the emitter and returns the value that it names. After a failure they do nothing, so
-// a lowering is written as an expression and checked once, by what it returns (mu__lowered). Knows nothing of
-// graphs, nor of who compiles the text.
+// Each helper adds text through the emitter and returns the value that the text defines. After a failure they do
+// nothing, so a lowering is written as one expression and checked once, by mu__lowered. Independent of graphs and of
+// the compiler that reads the text.
 #ifndef MU_SRC_OPS_LOWER_H
 #define MU_SRC_OPS_LOWER_H
 
 #include "ops/op.h"
 
-#define MU_HLO_TEXT 1024  // bytes that the attributes of one operation may take
+#define MU_HLO_TEXT 1024  // bytes available for the attributes of one operation
 #define MU_HLO_FULL_PRECISION "precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]"
 
-// mu__lowered gives output i its value and returns the emitter's status.
+// mu__lowered sets output i and returns the emitter's status.
 mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value);
 
 // ---- Constants ----------------------------------------------------------------------------------
@@ -29,25 +29,25 @@ mu_hlo mu__hlo_binary(mu_emitter *e, const char *op, mu_hlo a, mu_hlo b);
 mu_hlo mu__hlo_compare(mu_emitter *e, const char *direction, mu_hlo a, mu_hlo b);      // "EQ", "LT", …
 mu_hlo mu__hlo_select(mu_emitter *e, mu_hlo which, mu_hlo yes, mu_hlo no);
 mu_hlo mu__hlo_convert(mu_emitter *e, mu_hlo a, mu_dtype dtype);
-// mu__hlo_wide makes float16 and bfloat16 float32: sums are not taken in them.
+// mu__hlo_wide converts float16 and bfloat16 to float32, because sums in 16 bits are too inexact.
 mu_hlo mu__hlo_wide(mu_emitter *e, mu_hlo a);
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
 mu_hlo mu__hlo_reshape(mu_emitter *e, mu_hlo a, const mu_shape *shape);
 mu_hlo mu__hlo_transpose(mu_emitter *e, mu_hlo a, const mu_ints *permutation);
-// mu__hlo_broadcast puts axis i of `a` at axis axes[i] of the result.
+// mu__hlo_broadcast maps axis i of `a` to axis axes[i] of the result.
 mu_hlo mu__hlo_broadcast(mu_emitter *e, mu_hlo a, const mu_shape *shape, const mu_ints *axes);
-mu_hlo mu__hlo_broadcast_to(mu_emitter *e, mu_hlo a, const mu_shape *shape);           // as NumPy does
-// mu__hlo_pad adds `low` and `high` elements at the ends of each axis (negative: takes them away) and
-// `inner` between neighbours.
+mu_hlo mu__hlo_broadcast_to(mu_emitter *e, mu_hlo a, const mu_shape *shape);           // NumPy's rules
+// mu__hlo_pad adds `low` and `high` elements at the ends of each axis (negative: removes them) and `inner` elements
+// between neighbours.
 mu_hlo mu__hlo_pad(mu_emitter *e, mu_hlo a, mu_hlo with, const mu_ints *low, const mu_ints *high, const mu_ints *inner);
 mu_hlo mu__hlo_slice(mu_emitter *e, mu_hlo a, const mu_ints *begin, const mu_ints *end, const mu_ints *strides);
 
-// mu__hlo_reduce folds axes away with "stablehlo.add", maximum, …, starting from a scalar.
+// mu__hlo_reduce reduces the axes with "stablehlo.add", "stablehlo.maximum", …; `start` is the initial scalar.
 mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, const mu_ints *axes);
 
-// mu__hlo_product multiplies matrices whose leading axes are the same, either with its last two axes exchanged.
+// mu__hlo_product multiplies batches of matrices with equal leading axes; either may be transposed.
 mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool transpose_b);
 
 // mu__hlo_list writes "array<i64: 1, 2>".
@@ -55,8 +55,8 @@ const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4]);
 
 // ---- Lowerings that ops share ------------------------------------------------------------------
 
-mu_status mu__lower_elementwise(mu_lowering *l);  // of rows that name an operation: operands are broadcast first
-mu_status mu__lower_reshape(mu_lowering *l);      // output 0 is input 0's elements in another shape
+mu_status mu__lower_elementwise(mu_lowering *l);  // of ops with an `hlo` name; broadcasts the operands first
+mu_status mu__lower_reshape(mu_lowering *l);      // output 0 has input 0's elements in another shape
 mu_status mu__lower_cast(mu_lowering *l);
 mu_status mu__lower_compare(mu_lowering *l);
 mu_status mu__lower_reduce(mu_lowering *l);

@@ -206,7 +206,7 @@ static mu_hlo gamma_family(const writer *w, const mu_op *op, mu_hlo x)
     return pick(w, "LT", x, 0.5, sub(w, mul(w, bend, bend), above), above);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static mu_hlo value_of(const writer *w, const mu_op *op, mu_hlo x)
 {

@@ -445,7 +445,7 @@ static mu_status matmul_run(const mu_kernel *kernel)
     return kernel->in[0].dtype == MU_F16 ? mu__run_as_f32(kernel, run_batches) : run_batches(kernel);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_matmul_attrs plain = {0};
 static const mu_matmul_attrs both_transposed = {.transpose_a = true, .transpose_b = true};

@@ -1,6 +1,6 @@
-// The loops of the neural ops by element type: float32 and float64; 16-bit floats pass through float32.
+// Loops of the neural network ops by element type: float32 and float64. 16-bit floats are converted to float32.
 //
-// nn_loops.inc.c holds the bodies. Knows nothing of ops.
+// nn_loops.inc.c holds the bodies. Independent of op definitions.
 #ifndef MU_SRC_OPS_NN_LOOPS_H
 #define MU_SRC_OPS_NN_LOOPS_H
 
@@ -12,7 +12,7 @@ typedef struct mu_nn_loops {
     void (*relu_grad)(const void *dy, const void *y, void *dx, int64_t n);
     // One softmax over n elements `step` apart.
     void (*softmax)(const void *x, void *y, int64_t n, int64_t step, bool logarithm);
-    // One row: loss and its gradient dx against the distribution p (NULL: all on `label`).
+    // One row: loss and gradient dx against the distribution p. If p is NULL, all probability is on `label`.
     void (*cross_entropy)(const void *x, const void *p, int64_t label, void *loss, void *dx, int64_t n);
 } mu_nn_loops;
 

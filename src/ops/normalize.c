@@ -430,7 +430,7 @@ static mu_tensor *grad_grad(mu_grad *g, int i)
     return mu_subtract(projected(g, dh), scale);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_normalize_attrs layer = {0, 1e-3, true}, root_mean_square = {0, 1e-3, false},
                                 three_groups = {3, 1e-3, true};

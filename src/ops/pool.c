@@ -190,7 +190,7 @@ static mu_status pool_fast(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_pool_attrs two = {.window = {2, {2, 2}}, .strides = {2, {2, 2}}, .padding = "valid"};
 static const mu_pool_attrs apart = {.window = {2, {2, 2}}, .strides = {2, {3, 2}}, .padding = "valid"};

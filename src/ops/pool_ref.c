@@ -1,7 +1,7 @@
-// Plain loops of the pools, for every float type: oracle and fallback. Integers have theirs in pool_int.c.
+// Plain loops of the pools for float types: oracle and fallback. pool_int.c has those for integers.
 //
-// Padding counts as absent. A maximum's place is the number of its tap, row by row; the first one wins and a
-// NaN beats all numbers. Knows nothing of rows and gradients.
+// Padding is ignored, not zero. A maximum's position is the row-major number of its tap; ties go to the first tap, and
+// a NaN beats all numbers.
 #include "ops/pool.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ typedef struct pool_job {
     bool wide_places;
 } pool_job;
 
-// Index in the image of a tap of result element `at`; -1 where that is padding.
+// Index in the image of a tap of result element `at`; -1 if that is padding.
 static int64_t image_index(const pool_job *j, int64_t at, int64_t tap)
 {
     const mu_window *w = j->window;
@@ -26,8 +26,8 @@ static int64_t image_index(const pool_job *j, int64_t at, int64_t tap)
     return ((n * w->y.in + iy) * w->x.in + ix) * w->channels + channel;
 }
 
-// The first tap of result element `at`, from `tap` on, that lies in the image; as many as there are if none does. A
-// window may be far larger than the image.
+// The first tap of result element `at`, from `tap` on, that lies inside the image; j->taps if none does. Skips the taps
+// outside, because a window may be far larger than the image.
 static int64_t next_inside(const pool_job *j, int64_t at, int64_t tap)
 {
     const mu_window *w = j->window;

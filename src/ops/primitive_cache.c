@@ -1,9 +1,9 @@
-// What eager calls keep of the kernels that they prepared: to make a primitive takes longer than to run it on a small
-// tensor, and loops call one op with the same shapes again and again.
+// Cache of prepared kernels for eager calls. Creating a primitive takes longer than running it on a small tensor, and
+// loops call the same op with the same shapes repeatedly.
 //
-// A few states per runtime, by op, attributes and specs of the operands. A call takes a state out and gives it back
-// when it is done, so that no two calls share one; where all places are taken, the one that was used longest ago
-// leaves. Plans keep their states themselves. Knows nothing of what a state is.
+// Each runtime keeps a few states, found by op, attributes and specs of the operands. A call takes a state out and puts
+// it back when done, so no two calls share one. If the cache is full, the least recently used state is evicted. Plans
+// keep their own states. The contents of a state are opaque here.
 #include "ops/primitive_cache.h"
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 enum { PLACES = 16, OPERANDS = 6, ATTRS_BYTES = 1024 };
 
 typedef struct prepared_state {
-    const mu_op *op;  // NULL: the place is free
+    const mu_op *op;  // NULL: the entry is free
     int n_in, n_out;
     mu_spec specs[OPERANDS];
     unsigned char attrs[ATTRS_BYTES];
@@ -45,7 +45,7 @@ static void states_free(void *object)
     mu__free(states);
 }
 
-// Attributes that hold tensors or graphs would have to be kept alive: such states are not worth it.
+// States of ops with tensor or graph attributes are not cached, because those objects would have to be kept alive.
 static bool is_plain(const mu_op *op)
 {
     for (const mu_attr_spec *spec = op->attrs; spec && spec->name; spec++)
@@ -99,7 +99,7 @@ bool mu__prepared_take(mu_prepare *prepare)
     return found;
 }
 
-// A free place, or the one that was used longest ago.
+// A free entry, or the least recently used one.
 static prepared_state *place_for_new(prepared_states *states)
 {
     prepared_state *oldest = &states->places[0];

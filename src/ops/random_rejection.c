@@ -246,7 +246,7 @@ static mu_tensor *gamma_rule(mu_grad *g, int i)
     return mu_sum_to_like(mu_multiply(g->dy, derivative), g->x[1]);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 // Errors unless `last` is the last axes of `all`.
 static mu_status need_last_axes(const mu_infer *infer, const mu_shape *last, const mu_shape *all)

@@ -1,8 +1,8 @@
-// Many random numbers at once: what random.c draws group by group, from as many counters side by side as vectors have
-// room for.
+// Vectorised random numbers: the draws of random.c, computed from as many counters at once as fit a vector.
 //
-// Words are made for a stretch of groups, loops turn them into numbers of the type's precision, and these go to their
-// place. Same bits as group by group, but for the last place of normal numbers. Knows nothing of seeds.
+// Random words are made for a run of groups, loops convert them to numbers in the type's precision, and the numbers are
+// copied to the result. The results are bit-identical to random.c's, except for the last digit of normal numbers. Does
+// not deal with seeds.
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/loops.h"
@@ -20,7 +20,7 @@ MU_CLONES static void uniform_floats(const uint32_t *words, float *out, int64_t 
         out[i] = mu__random_float(words[i]);
 }
 
-// As many bits as the fraction of a 16-bit float has.
+// Uses as many random bits as a 16-bit float has fraction bits.
 MU_CLONES static void uniform_float16(const uint32_t *words, uint32_t mask, float *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -33,7 +33,7 @@ MU_CLONES static void doubles_of(const uint32_t *words, double *out, int64_t n)
         out[i] = mu__random_double(words[2 * i], words[2 * i + 1]);
 }
 
-// What has clones is exported if it is not static.
+// A function with MU_CLONES would be exported unless static, hence this wrapper.
 void mu__random_doubles(const uint32_t *words, double *out, int64_t n) { doubles_of(words, out, n); }
 
 MU_CLONES static void radii_and_angles(const uint32_t *words, float *radius, float *angle, int64_t pairs)
@@ -41,7 +41,7 @@ MU_CLONES static void radii_and_angles(const uint32_t *words, float *radius, flo
     for (int64_t i = 0; i < pairs; i++) {
         const float drawn = mu__random_float(words[2 * i]);
         radius[i] = drawn < 1.0e-7f ? 1.0e-7f : drawn;
-        angle[i] = (float)(2 * M_PI * mu__random_float(words[2 * i + 1]));  // rounded once, as TensorFlow's
+        angle[i] = (float)(2 * M_PI * mu__random_float(words[2 * i + 1]));  // one rounding, as in TensorFlow
     }
 }
 
@@ -96,7 +96,7 @@ void mu__random_normals_of(const uint32_t *words, double *out, int64_t pairs)
     fine_pairs_of(log, sine, angle, out, pairs);
 }
 
-// ---- Integers: remainders by a product with the reciprocal, at most two too few -----------------
+// ---- Integers: remainder by multiplying with the reciprocal; the quotient is at most 2 too small
 
 MU_CLONES static void remainders_32(const uint32_t *words, uint32_t range, uint32_t low, int32_t *out, int64_t n)
 {
@@ -109,7 +109,7 @@ MU_CLONES static void remainders_32(const uint32_t *words, uint32_t range, uint3
     }
 }
 
-// The upper half of a product.
+// Upper 64 bits of a product.
 static inline uint64_t product_above(uint64_t a, uint64_t b)
 {
     const uint64_t a_low = a & 0xffffffffu, a_high = a >> 32, b_low = b & 0xffffffffu, b_high = b >> 32;
@@ -131,7 +131,7 @@ MU_CLONES static void remainders_64(const uint32_t *words, uint64_t range, uint6
 
 // ---- Groups -------------------------------------------------------------------------------------
 
-// Where not all of a group's first numbers are within two deviations it is drawn again, one by one.
+// If some of a group's first numbers exceed two standard deviations, draws the group again, one number at a time.
 static void replace_far(const mu_philox *first, uint64_t group, mu_dtype dtype, float *floats, double *doubles)
 {
     const int size = mu__random_group_size(MU_RANDOM_TRUNCATED, dtype);
@@ -152,7 +152,7 @@ static void replace_far(const mu_philox *first, uint64_t group, mu_dtype dtype, 
     }
 }
 
-// Floats of `count` elements as the type has them.
+// Stores `count` drawn floats in the result's type.
 static void put_floats(mu_dtype dtype, const float *drawn, void *out, int64_t count)
 {
     if (dtype == MU_F32)
@@ -235,8 +235,8 @@ mu_status mu__random_many(const mu_kernel *k)
 
 // ---- Permutations -------------------------------------------------------------------------------
 
-// word % (last - i + 1) of words of 64 bits, two of which a counter has: a quotient in doubles, whose rest is small
-// enough for another one, which is at most one off. Products with the reciprocal take the place of divisions.
+// word % (last - i + 1) of 64-bit words, two per counter. A quotient in doubles leaves a remainder small enough for a
+// second quotient, which is off by at most one. Multiplies by the reciprocal instead of dividing.
 MU_CLONES static void choices(const uint32_t *words, int64_t last, int64_t *chosen, int64_t n)
 {
     MU_INDEPENDENT
@@ -244,7 +244,7 @@ MU_CLONES static void choices(const uint32_t *words, int64_t last, int64_t *chos
         const uint64_t word = words[2 * i] | (uint64_t)words[2 * i + 1] << 32;
         const int64_t divisor = last - i + 1;
         const double inverse = 1 / (double)divisor;
-        // The word's halves, since few processors turn unsigned numbers into doubles.
+        // converts the halves separately, because few processors convert uint64_t to double
         const double whole = (double)(int64_t)(word >> 32) * 0x1p32 + (double)(int64_t)(word & 0xffffffffu);
         const double half = whole * 0.5 * inverse;
         int64_t rest = (int64_t)(word - 2 * (uint64_t)(int64_t)half * (uint64_t)divisor);
@@ -254,7 +254,7 @@ MU_CLONES static void choices(const uint32_t *words, int64_t last, int64_t *chos
     }
 }
 
-// As in random.c, from the end; the places to swap with are known some steps before.
+// As in random.c, shuffles from the end; the indices to swap with are computed several steps in advance.
 mu_status mu__permutation_many(const mu_kernel *k)
 {
     mu_philox generator = mu__random_generator(&k->in[0]);

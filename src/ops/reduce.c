@@ -1,8 +1,8 @@
-// Reductions over axes: sums, means, extremes, running sums.
+// Reductions over axes: sums, means, products, minima and maxima, and cumulative sums.
 //
-// Neighbouring reduced axes are taken together, so a tensor is [outer, n, inner] and every output is the fold
-// of n elements `inner` apart; where reduced axes are scattered, the last group goes first. f16 and bf16
-// are reduced in float. The order of additions depends on the shape alone, never on the team.
+// Adjacent reduced axes are merged, so a tensor is [outer, n, inner] and every output is the fold of n elements `inner`
+// apart. If the reduced axes are not adjacent, the last group is reduced first. float16 and bfloat16 are reduced in
+// float32. The order of additions depends on the shape alone, never on the team.
 #include "kernels/prefetch.h"
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
@@ -17,13 +17,13 @@
 #include <muster/ops.h>
 
 enum { SUM, MEAN, PROD, MAX, MIN, ANY, ALL, CUMSUM, CUMPROD };
-// At least so many outputs and at most so many bytes (the more, the longer what is read in one go) are folded side by
-// side; so long pieces of 16-bit floats are widened, in rows of at most so many.
+// Columns folded together: at least COLUMNS, at most MOST_BYTES (more columns mean longer contiguous reads). 16-bit
+// floats are widened FLOAT16 at a time, in rows of at most MOST_FLOAT16.
 enum { COLUMNS = 256, MOST_BYTES = MU_FOLD_BYTES, FLOAT16 = 1024, MOST_FLOAT16 = 1 << 16 };
-// Columns of 16-bit floats are widened so many rows at a time, in blocks of at most so many.
+// Columns of 16-bit floats are widened FLOAT16_ROWS rows at a time, in blocks of at most FLOAT16_COLUMNS.
 enum { FLOAT16_ROWS = 8, FLOAT16_COLUMNS = 1024 };
 
-// The extremes of `width` columns of n rows.
+// Minima or maxima of `width` columns of n rows.
 static void f32_minmax(int variant, const float *x, int64_t n, int64_t stride, int64_t width, float *out)
 {
     mu__kernels()->minmax_columns_f32(variant == MIN, x, out, n, stride, width);
@@ -119,11 +119,11 @@ static type_loops loops_of(mu_dtype dtype)
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-// A tensor as [outer, n, inner]; what is done along n is `variant`.
+// A tensor as [outer, n, inner]; `variant` is the reduction along n.
 typedef struct fold_job {
     int variant;
     int64_t outer, n, inner;
-    int64_t columns;  // of a block
+    int64_t columns;  // per block
     mu_dtype dtype;
     const void *in;
     void *out;
@@ -147,7 +147,7 @@ static int64_t blocks_per_outer(const fold_job *job)
     return (job->inner + job->columns - 1) / job->columns;
 }
 
-// Rows [begin, end) of float32.
+// Folds rows [begin, end) of float32.
 static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, int64_t begin, int64_t end)
 {
     static const mu_fold folds[] = {[SUM] = MU_FOLD_SUM, [MEAN] = MU_FOLD_SUM, [PROD] = MU_FOLD_PRODUCT,
@@ -157,8 +157,8 @@ static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, in
         out[row] /= (float)n;
 }
 
-// A row of 16-bit floats as a float32: widened piece by piece, the pieces' results folded in turn, unless it can be
-// added up as it is read (far: prefetch.h).
+// Folds a row of 16-bit floats into a float32: widened block by block, and the blocks' results folded again. Sums that
+// need no widening are computed directly (far: see prefetch.h).
 static float fold_float16(const fold_job *job, int variant, bool far, const uint16_t *row)
 {
     const mu_kernels *kernels = mu__kernels();
@@ -202,8 +202,8 @@ static void fold_float16_row(const fold_job *job, bool far, const uint16_t *row,
     mu__convert(job->dtype, out, MU_F32, &result, 1);
 }
 
-// `width` columns of n rows of 16-bit floats as float32, some rows at a time and their results pairwise. wide: room for
-// FLOAT16_ROWS rows.
+// Folds `width` columns of n rows of 16-bit floats into float32, a few rows at a time, and adds their results pairwise.
+// wide: room for FLOAT16_ROWS rows.
 static void fold_float16_columns(const fold_job *job, int variant, const uint16_t *x, int64_t n, int64_t width,
                                  float *wide, float *out)
 {
@@ -251,7 +251,7 @@ static void fold_f64_rows(const fold_job *job, int64_t begin, int64_t end)
     }
 }
 
-// Rows [begin, end) where there is a better way than the loop for blocks of columns; false if there is none.
+// Folds rows [begin, end) where a loop over rows is faster than blocks of columns; returns false if there is none.
 static bool fold_rows(const fold_job *job, int64_t begin, int64_t end)
 {
     const bool half = is_float16(job->dtype);
@@ -307,7 +307,7 @@ static void run_folds(const mu_team *team, fold_job *job)
     mu__share_range(team, items, 1, work, fold_range, job);
 }
 
-// Finds [outer, n, inner] if the reduced axes (bits) stand together, axes of size 1 aside.
+// Finds [outer, n, inner] if the reduced axes (bits) are adjacent; ignores axes of size 1.
 static bool as_one_group(const mu_shape *shape, unsigned reduced, fold_job *job)
 {
     int phase = 0;  // before, in, after the group
@@ -337,7 +337,7 @@ static int64_t count_of(const mu_shape *shape, unsigned reduced)
 
 static mu_status reduce_bits(const mu_kernel *k, int variant, unsigned reduced);
 
-// Reduces the last group of reduced axes first, into memory of its own, and the others of that.
+// Reduces the last group of adjacent axes into temporary memory, then the other axes of that.
 static mu_status reduce_scattered(const mu_kernel *k, int variant, unsigned reduced)
 {
     const bool mean = variant == MEAN;
@@ -376,7 +376,7 @@ static mu_status reduce_bits(const mu_kernel *k, int variant, unsigned reduced)
     return MU_OK;
 }
 
-// 16-bit floats that no loop here widens as it goes.
+// Whether x has 16-bit floats that no loop here widens itself.
 static bool needs_f32(const mu_view *x, unsigned reduced)
 {
     fold_job job;
@@ -425,7 +425,7 @@ static mu_status reduce_infer(mu_infer *infer)
 
 // ---- Gradients ----------------------------------------------------------------------------------
 
-// What has the reduced shape, with the reduced axes back at size 1.
+// The reduced tensor x with the reduced axes restored as size 1.
 static mu_tensor *with_axes(const mu_grad *g, mu_tensor *x)
 {
     const mu_reduce_attrs *attrs = g->attrs;
@@ -447,7 +447,7 @@ static mu_tensor *mean_grad(mu_grad *g, int i)
     return mu_broadcast_like(with_axes(g, mu_divide(g->dy, n)), g->x[0]);
 }
 
-// Equal extremes share the gradient.
+// Ties share the gradient.
 static mu_tensor *minmax_grad(mu_grad *g, int i)
 {
     const mu_reduce_attrs *attrs = g->attrs;
@@ -460,8 +460,8 @@ static mu_tensor *minmax_grad(mu_grad *g, int i)
     return mu_multiply(mu_divide(is_minmax, count), with_axes(g, g->dy));
 }
 
-// The product of all others: of those before times of those behind. Products over several axes are made one
-// axis at a time, so an op that is differentiated has one axis or none.
+// The product of all other elements: of those before times of those after. Products over several axes are made one axis
+// at a time, so an op that is differentiated has at most one axis.
 static mu_tensor *prod_grad(mu_grad *g, int i)
 {
     const mu_reduce_attrs *attrs = g->attrs;
@@ -475,7 +475,7 @@ static mu_tensor *prod_grad(mu_grad *g, int i)
     return mu_multiply(others, with_axes(g, g->dy));
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_attr_spec reduce_attrs[] = {
     {"axes", MU_ATTR_INTS, offsetof(mu_reduce_attrs, axes)},
@@ -646,8 +646,8 @@ static mu_tensor *cumsum_grad(mu_grad *g, int i)
     return mu_cumsum(g->dy, (int)attrs->axis, attrs->exclusive, !attrs->reverse);
 }
 
-// The products behind an element, weighted and added up, over the element. The first 0 of a row cannot be divided
-// out: there the products are made without it. What is behind it has no influence.
+// The weighted sum of the products from an element on, divided by the element. The first 0 of a row cannot be divided
+// by: its products are computed without it. Elements after it have no influence.
 static mu_tensor *cumprod_grad(mu_grad *g, int i)
 {
     const mu_cumulate_attrs *attrs = g->attrs;

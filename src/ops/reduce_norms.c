@@ -1,10 +1,9 @@
-// Reductions of sizes, which norms are made of: sums of squares, of |x|^3, of |x|, the largest |x|; and those about a
-// center, which variances and logarithms of sums are made of: sums of (x - c)^2 and of e^(x - c), where c has x's shape
-// with ones for the axes that are summed.
+// Reductions for norms: sums of x^2, |x|^3 and |x|, and the largest |x|. Reductions about a center, for variances and
+// log-sum-exp: sums of (x - c)^2 and of e^(x - c), where c has x's shape with size 1 at the summed axes.
 //
-// What is reduced is made piece by piece in a place that stays in the cache, and folded there by the plain reductions,
-// so that the tensor is read once and nothing of its size is written. Axes that stand apart are reduced whole. 16-bit
-// floats are computed in float32.
+// The terms are computed in blocks that stay in the cache and are folded there by the plain reductions, so the tensor
+// is read once and no temporary of its size is written. Reductions over axes that are not adjacent compute the whole
+// tensor of terms. 16-bit floats are computed in float32.
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
@@ -15,8 +14,8 @@
 #include <muster/ops.h>
 
 enum { SQUARES, CUBES, SIZES, LARGEST, SQUARES_ABOUT, EXP_ABOUT };
-enum { PIECE = 8192, COLUMNS = 1024, ROWS = PIECE / COLUMNS };  // elements of a piece, and how columns share one
-enum { LANES = 64, DIRECT = 64 };  // running sums of a row; rows from so many elements on are summed as they are read
+enum { PIECE = 8192, COLUMNS = 1024, ROWS = PIECE / COLUMNS };  // elements per block; its shape for columns
+enum { LANES = 64, DIRECT = 64 };  // running sums per row; row length from which sums are computed while reading
 
 // A tensor as [outer, n, inner], reduced along n; a center is [outer, inner].
 typedef struct size_job {
@@ -47,7 +46,7 @@ typedef struct size_job {
 MAP(float, map_f32)
 MAP(double, map_f64)
 
-// Differences from a center, one number (step 0) or as many, or their squares.
+// Writes x - center, or its square. step 0: one number for all; 1: one number per element.
 #define DIFFER(T, name)                                                                          \
     MU_CLONES                                                                                    \
     static void name(bool square, const T *x, const T *center, int64_t step, T *y, int64_t n)    \
@@ -64,7 +63,7 @@ MAP(double, map_f64)
 DIFFER(float, differ_f32)
 DIFFER(double, differ_f64)
 
-// The sum of n squares, cubes of sizes, or sizes, in many lanes.
+// Sums the terms of n elements in many lanes.
 #define SUM(T, name, MADE)                                                    \
     MU_CLONES                                                                 \
     static void name(const T *x, T *y, int64_t n)                             \
@@ -102,7 +101,7 @@ static void map_elements(const mu_kernel *k, const char *x, char *y, int64_t n)
         map_f64(variant, (const double *)(const void *)x, (double *)(void *)y, n);
 }
 
-// What is made of n elements that follow each other; the center's part goes with them, by steps of 0 or 1.
+// Computes the terms of n consecutive elements, before finish_elements; the center advances by `step` (0 or 1).
 static void make_elements(const size_job *j, const char *x, const char *center, int64_t step, char *y, int64_t n)
 {
     const bool square = j->kernel->op->variant == SQUARES_ABOUT;
@@ -116,7 +115,7 @@ static void make_elements(const size_job *j, const char *x, const char *center, 
                    (double *)(void *)y, n);
 }
 
-// The exponentials of n elements that were made, all at once since a call costs as much as some elements.
+// Applies the exponential to n elements in one call, because a call costs as much as several elements.
 static void finish_elements(const size_job *j, char *y, int64_t n)
 {
     if (j->kernel->op->variant != EXP_ABOUT)
@@ -127,7 +126,7 @@ static void finish_elements(const size_job *j, char *y, int64_t n)
         mu__kernels()->math_f64(MU_MATH_EXP, 0, (double *)(void *)y, (double *)(void *)y, n);
 }
 
-// Whole rows, each with a number of the center.
+// Computes whole rows; each has one center.
 static void make_rows(const size_job *j, int64_t row, int64_t rows, char *y)
 {
     const mu_kernel *k = j->kernel;
@@ -140,7 +139,7 @@ static void make_rows(const size_job *j, int64_t row, int64_t rows, char *y)
     finish_elements(j, y, rows * j->n);
 }
 
-// Folds [rows, columns] of what is made already, along one axis.
+// Folds [rows, columns] of computed terms along one axis.
 static mu_status fold(const mu_kernel *k, void *from, int64_t rows, int64_t columns, int axis, void *to)
 {
     static const mu_team alone = {.n_threads = 1};
@@ -157,13 +156,13 @@ static mu_status fold(const mu_kernel *k, void *from, int64_t rows, int64_t colu
     return op->ref(&copy);
 }
 
-// Sums that are made as the row is read.
+// Whether the sum can be computed while the row is read.
 static bool is_direct(const mu_kernel *k)
 {
     return k->op->variant < LARGEST;
 }
 
-// One piece of a row.
+// Computes and folds one block of a row.
 static mu_status fold_piece(const size_job *j, const char *x, const char *center, int64_t n, char *piece, char *y)
 {
     const mu_kernel *k = j->kernel;
@@ -180,7 +179,7 @@ static mu_status fold_piece(const size_job *j, const char *x, const char *center
     return MU_OK;
 }
 
-// Rows [begin, end), many at once if they are short; a long one in pieces, whose results are folded again.
+// Rows [begin, end): several short rows per block; a long row in several blocks, whose results are folded again.
 static mu_status fold_rows(const size_job *j, int64_t begin, int64_t end, char *piece)
 {
     const mu_kernel *k = j->kernel;
@@ -209,7 +208,8 @@ static mu_status fold_rows(const size_job *j, int64_t begin, int64_t end, char *
     return status;
 }
 
-// Some columns of one [n, inner]: some rows at a time, what came of those before being the first.
+// Some columns of one [n, inner], a few rows at a time; the result of the previous rows is the first row of the next
+// fold.
 static mu_status fold_columns(const size_job *j, int64_t o, int64_t column, int64_t width, char *piece)
 {
     const mu_kernel *k = j->kernel;
@@ -246,7 +246,7 @@ static void fold_part(void *arg, int64_t begin, int64_t end)
     mu__free(piece);
 }
 
-// Axes that stand apart: all elements are made, and reduced as they are.
+// Axes that are not adjacent: computes all terms, then reduces that tensor.
 static mu_status reduce_whole(const mu_kernel *k)
 {
     const int64_t n = mu__elements(&k->in[0].shape);
@@ -288,7 +288,7 @@ static mu_status size_infer(mu_infer *infer)
     return mu_op_reduce_sum.infer(infer);
 }
 
-// Inputs (x, center). The axes must stand together, as they are walked as one.
+// Inputs (x, center). The axes must be adjacent, because they are walked as one.
 static mu_status about_infer(mu_infer *infer)
 {
     const mu_ints *axes = &((const mu_reduce_attrs *)infer->attrs)->axes;
@@ -331,7 +331,7 @@ static mu_tensor *size_grad(mu_grad *g, int i)
         return mu_multiply(mu_sign(x), dy);
     for (int64_t a = 0; a < attrs->axes.n; a++)
         axes[a] = (int)attrs->axes.at[a];
-    mu_tensor *is_largest = mu_cast(mu_equal(mu_abs(x), with_axes_back(g, g->y[0])), dy->dtype);  // equals share it
+    mu_tensor *is_largest = mu_cast(mu_equal(mu_abs(x), with_axes_back(g, g->y[0])), dy->dtype);  // ties share it
     mu_tensor *count = mu_reduce_sum_axes(is_largest, (int)attrs->axes.n, axes, true);
     return mu_multiply(mu_multiply(mu_sign(x), is_largest), mu_divide(dy, count));
 }
@@ -351,7 +351,7 @@ static mu_tensor *about_grad(mu_grad *g, int i)
     return mu_multiply(mu__scale(mu_reduce_sum_axes(from, (int)attrs->axes.n, axes, true), -2), dy);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_attr_spec size_fields[] = {
     {"axes", MU_ATTR_INTS, offsetof(mu_reduce_attrs, axes)},

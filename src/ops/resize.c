@@ -202,7 +202,7 @@ static mu_status resize_ref(const mu_kernel *kernel)
                          : MU_OK;
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static mu_tensor *resize_rule(mu_grad *g, int i)
 {

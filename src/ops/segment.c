@@ -350,7 +350,7 @@ static mu_tensor *product_grad(mu_grad *g, int i)
     return mu_multiply(spread(dy, g->x[1], x), slope);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static const mu_attr_spec segment_attrs[] = {{"n", MU_ATTR_INT, offsetof(mu_segment_attrs, n)}, {0}};
 static const mu_segment_attrs four_segments = {4};

@@ -148,7 +148,7 @@ static void softmax_columns(const float *x, float *y, int64_t n, int64_t step, i
             divide_by(y + i * step, totals, width);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 // Rows of n elements; wide: room for one as floats, where 16-bit floats need it.
 typedef struct row_job {

@@ -1,15 +1,17 @@
-// Elements to ordered words and back; rows of them sorted.
+// Converts elements to ordered words and back, and sorts rows of such words.
 //
-// Types of up to four bytes have keys of 32 bits above places of 32. Larger keys are cut: what the row's elements have
-// in common goes, then low bits; elements that are equal in what is left are put in order by their low bits afterwards.
-// The first few of a row are found by dropping all words behind the worst of the best so far, piece by piece.
+// Types of up to four bytes have 32-bit keys above 32-bit indices. 64-bit keys are shortened: first the row's minimum
+// is subtracted, then low bits are dropped. Elements whose shortened keys are equal are ordered by the low bits
+// afterwards. To find the first few elements of a row, candidates that are worse than the worst of the best so far are
+// dropped, block by block.
 #include "ops/sort_keys.h"
 
 #include "kernels/kernels.h"
 
 #include <math.h>
 
-// Words and rows at once; elements that a search looks at together; equals, and firsts, that insertion puts in order.
+// Words and rows sorted at once; elements that a search examines together; longest run of equal keys, and largest count
+// of first elements, that insertion sort handles.
 enum { TOGETHER = 4096, MOST_ROWS = 256, PIECE = 32, FEW = 16, FIRSTS = 32 };
 
 // ---- Keys ---------------------------------------------------------------------------------------
@@ -22,7 +24,7 @@ static inline int32_t key_of_f32(float value)
     return bits ^ (bits >> 31 & INT32_MAX);
 }
 
-// Of a 16-bit float: its bits as sign and size.
+// Key of a 16-bit float: sign and magnitude as a signed integer.
 static inline int32_t key_of_float16(uint16_t bits)
 {
     const int32_t size = bits & INT16_MAX;
@@ -42,8 +44,8 @@ static inline bool f32_odd(float value)
 #define PAST_F16(x) (((x) & INT16_MAX) > 0x7C00)
 #define PAST_BF16(x) (((x) & INT16_MAX) > 0x7F80)
 
-// Words of rows of n elements of 32-bit keys. Says whether one of them does not come back from its key (bit 0), and
-// whether one is below the limit (bit 1).
+// Makes words of rows of n elements with 32-bit keys. Returns bit 0: some element cannot be restored from its key; bit
+// 1: some word is below the limit.
 #define WORDS(name, T, KEY, NAN_OF, ODD)                                                                             \
     MU_CLONES                                                                                                        \
     static int name(const void *from, int64_t rows, int64_t n, int64_t place, bool descending, int64_t limit,        \
@@ -89,7 +91,7 @@ static make_words *words_of(mu_dtype dtype)
     }
 }
 
-// The key of what lies there as int64, by masks, which compilers turn into vectors.
+// The key of the 64 bits of an int64; masks instead of branches, so that compilers vectorise.
 static inline int64_t key_of_i64(int64_t bits, int64_t flip)
 {
     return bits ^ flip;
@@ -159,7 +161,7 @@ static int64_t place_of(const mu_sort_keys *w, int64_t word)
     return word & (int64_t)(((uint64_t)1 << w->place_bits) - 1);
 }
 
-// Few words whose elements are equal in their high bits, by the elements themselves.
+// Insertion sort by full keys, for short runs of words whose high bits are equal.
 static void insert_run(const mu_sort_keys *w, const void *x, int64_t *run, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
@@ -171,7 +173,7 @@ static void insert_run(const mu_sort_keys *w, const void *x, int64_t *run, int64
     }
 }
 
-// Many: words anew, of the `cut` low bits of the keys' distances from `base`.
+// For long runs: makes new words from the `cut` low bits of each key's distance from `base` and sorts them.
 static void sort_run(const mu_sort_keys *w, const void *x, int64_t *run, int64_t n, int64_t base, int cut)
 {
     const uint64_t first = (uint64_t)large_key(w, x, place_of(w, run[0])), low = ((uint64_t)1 << cut) - 1;
@@ -199,7 +201,7 @@ static void mend_row(const mu_sort_keys *w, const void *x, int64_t *words, int64
     }
 }
 
-// The keys in `words` become words; returns how many low bits had to go, and what was taken off first.
+// Turns the keys in `words` into words. Returns the number of low bits dropped; *base is what was subtracted first.
 static int shorten_row(const mu_sort_keys *w, const void *x, int64_t *words, int64_t *base)
 {
     int64_t greatest;
@@ -236,7 +238,7 @@ void mu__sort_keys_sort(mu_sort_keys *w, const void *x, int64_t rows)
     mu__kernels()->sort_rows(w->words, w->scratch, w->n, w->place_bits, 0, rows);
 }
 
-// The best of what is in words, in order; returns the last of them.
+// Sorts `have` words, of which the first `count` are kept; returns the last of those.
 static int64_t keep_best(mu_sort_keys *w, int64_t have, int64_t count)
 {
     mu__kernels()->sort_rows(w->words, w->scratch, have, 0, 0, 1);
@@ -248,7 +250,7 @@ bool mu__sort_keys_can_search(mu_dtype dtype, int64_t n, int64_t count)
     return count > 0 && (words_of(dtype) ? n / 4 >= count + PIECE : n / 4 >= count && count <= FIRSTS);
 }
 
-// Keys of 64 bits: the best so far are kept in order. Equal ones stay behind those that came before.
+// For 64-bit keys: keeps the best keys so far in order. Equal keys keep the order of their elements.
 static void first_large(mu_sort_keys *w, const void *x, int64_t count)
 {
     int64_t best[FIRSTS], piece[PIECE], have = 0, least, greatest;
@@ -306,7 +308,7 @@ void mu__sort_keys_first(mu_sort_keys *w, const void *x, int64_t count)
     (words_of(w->dtype) ? first_small : first_large)(w, x, count);
 }
 
-// ---- Back ---------------------------------------------------------------------------------------
+// ---- Back to elements ---------------------------------------------------------------------------
 
 MU_CLONES
 static void take_f32(const int64_t *words, int64_t n, bool descending, float *values, int32_t *places)

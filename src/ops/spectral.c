@@ -1,9 +1,9 @@
-// The largest singular value of matrices, without vectors: the root of the largest eigenvalue of x'x.
+// The largest singular value of matrices, without singular vectors: the square root of the largest eigenvalue of x'x.
 //
-// The product with itself is taken on the smaller side, in float64; squares cost small singular values their digits,
-// the largest one none. Reflections make the product tridiagonal, in one pass over what is left for each of them, and
-// signs of pivots tell of many shifts at a time whether they are below the largest eigenvalue. Matrices are scaled
-// by a power of two and shared by the team; one with NaN or an infinity gives NaN. Knows of no norms.
+// Uses x'x or xx', whichever is smaller, in float64. Squaring loses digits of small singular values but not of the
+// largest. Householder reflections make the product tridiagonal, each in one pass over the remaining matrix. Then
+// bisection tests many shifts at once: the signs of the pivots tell whether a shift is above the largest eigenvalue.
+// Matrices are scaled by a power of two and shared by the team; a matrix with NaN or infinity gives NaN.
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/nn.h"
@@ -13,11 +13,11 @@
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-// Sums beside each other; shifts tried at a time; rounds of them that halve any interval to its last digit; rows of
-// the product at a time.
+// Parallel sums, and shifts tested at once; bisection rounds, enough for the last bit of any interval; rows of the
+// product per block.
 enum { LANES = 16, ROUNDS = 16, BLOCK = 64 };
 
-// Squares of what a reflection would remove that are nothing beside the largest eigenvalue, which is at least 1/4.
+// A reflection is skipped if the square of what it would remove is below this; the largest eigenvalue is at least 1/4.
 #define NEGLIGIBLE 1e-60
 
 // ---- Shapes -------------------------------------------------------------------------------------
@@ -39,8 +39,8 @@ static mu_status spectral_norm_infer(mu_infer *infer)
 
 // ---- A tridiagonal matrix -----------------------------------------------------------------------
 
-// x as float64, x'x or xx' (n by n, all of it), the tridiagonal matrix: its diagonal and the squares beside it; then
-// what a reflection needs: its vector, the last one and the partner of that, a product.
+// x as float64; x'x or xx' (n by n, both halves); the tridiagonal matrix: its diagonal and the squares of its
+// off-diagonal; and for reflections: the vector, the previous vector with its partner, and a product.
 typedef struct spectral {
     int64_t n;
     double *x, *square, *diagonal, *beside, *vector, *last, *partner, *product;
@@ -61,7 +61,7 @@ static double dot(const double *restrict a, const double *restrict b, int64_t n)
     return sum;
 }
 
-// Takes the last reflection into the rows and columns from `first` on, and multiplies what comes out by the vector.
+// Applies the last reflection to the rows and columns from `first` on, and multiplies the result by the vector.
 MU_CLONES
 static void reflect_and_multiply(double *restrict square, int64_t n, int64_t first, const double *restrict last,
                                  const double *restrict partner, const double *restrict vector,
@@ -96,8 +96,8 @@ static void reflect_and_multiply(double *restrict square, int64_t n, int64_t fir
     }
 }
 
-// The vector that reflects x onto its first axis, the square of where that is, and 2 over the square of the vector's
-// length; a vector of zeros and 0 if x lies there already.
+// Computes the vector that reflects x onto its first axis, the square of the resulting element, and returns 2 /
+// |vector|^2. If x is on that axis already, the vector is zero and 0 is returned.
 static double reflection(const double *x, double *vector, int64_t n, double *square)
 {
     const double rest = dot(x + 1, x + 1, n - 1), all = rest + x[0] * x[0], length = sqrt(all);
@@ -136,8 +136,8 @@ static void make_tridiagonal(spectral *s)
     }
 }
 
-// The largest pivot of the tridiagonal matrix less each shift; it is negative if all eigenvalues are below the shift.
-// After a pivot of zero may come NaN, which is never larger.
+// The largest pivot of the tridiagonal matrix minus each shift; negative if all eigenvalues are below the shift. After
+// a zero pivot NaN may follow, which compares as not larger.
 MU_CLONES
 static void largest_pivots(const spectral *s, const double shifts[LANES], double largest[LANES])
 {
@@ -153,7 +153,7 @@ static void largest_pivots(const spectral *s, const double shifts[LANES], double
     }
 }
 
-// Between the largest number of the diagonal and the largest sum of what a row holds.
+// Bisects between the largest diagonal element and the largest row sum (Gershgorin).
 static double largest_eigenvalue(const spectral *s)
 {
     double low = 0, high = 0;
@@ -179,7 +179,8 @@ static double largest_eigenvalue(const spectral *s)
 
 // ---- One matrix ---------------------------------------------------------------------------------
 
-// The largest absolute value; NaN if there is NaN or an infinity. As whole numbers floats have the same order.
+// The largest absolute value; NaN if there is a NaN or an infinity. Compares the bits as integers, which have the same
+// order.
 MU_CLONES
 static double largest_size(const double *x, int64_t n)
 {
@@ -195,7 +196,7 @@ static double largest_size(const double *x, int64_t n)
     return isfinite(size) ? size : NAN;
 }
 
-// Both halves of the product of x with itself; those right of the diagonal are copies but for the blocks upon it.
+// x times its transpose, both halves. The part above the diagonal is copied, except for the blocks on the diagonal.
 static void multiply_by_itself(const spectral *s, int64_t rows, int64_t columns)
 {
     const bool tall = rows >= columns;
@@ -264,7 +265,7 @@ static mu_status spectral_norm_ref(const mu_kernel *kernel)
     spectral_call call = {.kernel = kernel, .m = in->dims[in->rank - 2], .n = in->dims[in->rank - 1]};
     const int64_t batches = mu__elements_between(in, 0, in->rank - 2);
     call.k = MU_MIN(call.m, call.n);
-    for (int64_t i = 0; call.k == 0 && i < batches; i++)  // the largest of no values, as of any
+    for (int64_t i = 0; call.k == 0 && i < batches; i++)  // an empty matrix: the maximum of no values
         mu__write_element(kernel->out[0].dtype, kernel->out[0].data, i, -INFINITY);
     mu__share_range(kernel->team, call.k ? batches : 0, 1, batches * call.m * call.n * call.k, run_matrices, &call);
     return call.exhausted ? mu__error(MU_RESOURCE_EXHAUSTED,
@@ -275,7 +276,7 @@ static mu_status spectral_norm_ref(const mu_kernel *kernel)
 
 // ---- Gradient -----------------------------------------------------------------------------------
 
-// u v' of the largest value; values that are equal share what comes in, as with any maximum.
+// dy u v' for the largest singular value; equal values share the gradient, as in any maximum.
 static mu_tensor *spectral_norm_grad(mu_grad *g, int i)
 {
     mu_tensor *parts[3];
@@ -294,7 +295,7 @@ static const mu_sample samples_spectral_norm[] = {
     {.n_in = 1, .in = {MU_DIMS(2, 1, 1)}}, {.n_in = 1, .in = {MU_DIMS(0, 3)}}, {.n_in = 1, .in = {MU_DIMS(0, 2, 2)}},
     {.n_in = 1, .in = {MU_DIMS(7, 5)}},    {0},
 };
-// As of svd there is no lowering: StableHLO has nothing that gives singular values.
+// No lowering, as for svd: StableHLO has no operation for singular values.
 const mu_op mu_op_spectral_norm = {
     .name = "spectral_norm", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .infer = spectral_norm_infer,
     .grad = spectral_norm_grad, .ref = spectral_norm_ref, .samples = samples_spectral_norm,

@@ -1,17 +1,16 @@
-// Element-wise results made piece by piece; see loops.h.
+// Computes large element-wise results in tiles with non-temporal stores; see loops.h.
 //
-// Main idea: a result that is larger than the caches is made in pieces of a kilobyte or two, which stay in the nearest
-// one and are put past all others from there, while what one dense operand, or each of three, gives next is on its way.
-// Two dense operands go to a kernel that puts what it makes at once, where there is one.
-// Tried without gain: asking for two dense operands; asking for anything where the result stays in the caches. Knows
-// nothing of what a piece is made of.
+// A result larger than the caches is computed in tiles of one or two kilobytes. Each tile stays in the first-level
+// cache until it is stored past the caches. Meanwhile the input of later tiles is prefetched, if there is one dense
+// operand or three. Two dense operands use a kernel that stores its results directly, if one exists. Prefetching two
+// dense operands, or prefetching for results that fit the caches, gained nothing.
 #include "ops/loops.h"
 
-// Bytes: of a piece (pieces of 4 KB leave the memory idle while each is put), and of one that is made of no more bytes
-// of one operand; how far ahead is asked for, in pieces; of a line.
+// In bytes: a tile (4 KB tiles leave the memory bus idle during each store); a tile of a single operand that is not
+// wider than the result; prefetch distance, in tiles; a cache line.
 enum { PIECE = 1024, LONG_TILE = 2048, PREFETCH = 4, LINE = 64 };
 
-// Elements of a piece. Of several operands none has more bytes than the piece.
+// Elements per tile. With several operands, the widest has the bytes of one tile.
 static int64_t tile_elements(const mu_tiles *p, int n_dense)
 {
     size_t widest = p->out_bytes;
@@ -22,13 +21,13 @@ static int64_t tile_elements(const mu_tiles *p, int n_dense)
     return PIECE / (int64_t)widest;
 }
 
-// Asks for what the dense operands give to the piece that is so many pieces behind the one at hand.
+// Prefetches the dense operands of the tile that is PREFETCH tiles after the current one.
 static void fetch(const mu_tiles *p, int64_t at, int64_t n)
 {
     for (int i = 0; i < p->n_in; i++) {
         const char *from = (const char *)p->in[i] + (size_t)(at + PREFETCH * n) * p->in_bytes[i];
         for (size_t k = 0; k < (size_t)n * p->in_bytes[i]; k += LINE)
-            __builtin_prefetch(from + k, 0, 2);  // the second cache
+            __builtin_prefetch(from + k, 0, 2);  // into the second-level cache
     }
 }
 
@@ -50,8 +49,8 @@ static void stream_tiles(const mu_tiles *p, int64_t n)
     mu__put_begun();
 }
 
-// Lets the kernel of two dense operands put what it makes at once; the few elements before and behind are made plainly.
-// False, with nothing done, where there is no such kernel.
+// Runs the kernel of two dense operands that stores its results directly; the few unaligned elements at both ends are
+// computed by `make`. Returns false, having done nothing, if there is no such kernel.
 static bool stream_pairs(const mu_tiles *p, int64_t n)
 {
     const size_t bytes = p->out_bytes;

@@ -1,8 +1,9 @@
-// unique: every element's number, counted in the order of first appearances, and the elements that got one.
+// unique: numbers distinct elements in order of first appearance; returns each element's number and the distinct
+// elements.
 //
-// What was seen is kept in a table of open addressing that grows; a place of it holds a key, which is equal where
-// elements are, and a number: in one word where keys have 32 bits, else in two. How many numbers there are must be
-// known before the results have memory, so what is found then is kept for the run. A NaN equals nothing.
+// Seen elements are in a growing hash table with open addressing. An entry holds a key (equal for equal elements) and a
+// number: one word for 32-bit keys, else two words. The count must be known before the outputs are allocated, so
+// measure keeps its numbers for the run. A NaN equals nothing, not even itself.
 #include "ops/nn.h"
 
 #include <muster/ops.h>
@@ -18,7 +19,7 @@ static mu_status unique_infer(mu_infer *infer)
 
 // ---- Keys ---------------------------------------------------------------------------------------
 
-// So many elements are looked for at a time.
+// Elements looked up together.
 enum { CHUNK = 256 };
 
 static bool is_wide(mu_dtype dtype)
@@ -29,7 +30,7 @@ static bool is_wide(mu_dtype dtype)
 static uint64_t key_of_float(float value)
 {
     uint32_t bits;
-    value += 0.0f;  // -0 becomes 0, its equal
+    value += 0.0f;  // turns -0 into 0, which it equals
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
@@ -42,7 +43,7 @@ static uint64_t key_of_double(double value)
     return bits;
 }
 
-// Keys of n elements from `first` on. Says whether one of them is a NaN.
+// Writes the keys of n elements from `first` on. Returns whether one of them is a NaN.
 static bool make_keys(const mu_view *x, int64_t first, int64_t n, uint64_t *keys)
 {
     const uint64_t infinite = is_wide(x->dtype) ? (uint64_t)0x7FF << 52 : 0x7F800000,
@@ -75,7 +76,7 @@ static uint64_t scattered(uint64_t key, bool wide)
 
 // ---- The table ----------------------------------------------------------------------------------
 
-// 2^bits places, of which 5/8 may be taken. A number is stored with 1 added; 0 is a free place's.
+// 2^bits entries, at most 5/8 of them used. Stores number + 1; 0 marks a free entry.
 typedef struct seen {
     uint64_t *places;
     size_t bytes;
@@ -107,7 +108,7 @@ static void seen_free(seen *table)
         mu__free_data(table->places, table->bytes);
 }
 
-// The number of a key, with 1 added; of a new one this is `next`, which is stored.
+// Returns number + 1 of a key. A new key gets `next`, which is stored.
 static inline uint32_t seen_number(const seen *table, uint64_t key, bool wide, uint32_t next)
 {
     const uint64_t mask = ((uint64_t)1 << table->bits) - 1;
@@ -142,7 +143,8 @@ static mu_status seen_grow(seen *table, int bits, bool wide)
     return MU_OK;
 }
 
-// Room for a chunk behind `known` numbers, found among `past` of n elements. Where almost all were new, more will be.
+// Makes room for another chunk, with `known` numbers found among `past` of n elements. If almost all were new, expects
+// more.
 static mu_status seen_prepare(seen *table, int64_t known, int64_t past, int64_t n, bool wide)
 {
     if (known + CHUNK <= seen_room(table->bits))
@@ -156,8 +158,8 @@ static mu_status seen_prepare(seen *table, int64_t known, int64_t past, int64_t 
 
 // ---- Numbering ----------------------------------------------------------------------------------
 
-// Numbers n keys; those of a large table are asked for first, so that the reads of memory overlap. Returns how many
-// numbers there are then.
+// Numbers n keys. For a large table, prefetches all entries first, so that memory accesses overlap. Returns the new
+// count of numbers.
 static inline int64_t number_chunk(const seen *table, const uint64_t *keys, bool odd, bool wide, int64_t n,
                                    int64_t known, int32_t *numbers)
 {
@@ -174,7 +176,7 @@ static inline int64_t number_chunk(const seen *table, const uint64_t *keys, bool
     return known;
 }
 
-// Numbers every element: equal ones alike, in the order of their first. `count` gets how many numbers there are.
+// Numbers every element in order of first appearance; equal elements get the same number. `count` receives the count.
 static mu_status number_elements(const mu_view *x, int32_t *numbers, int64_t *count)
 {
     const int64_t n = x->shape.dims[0];
@@ -219,7 +221,7 @@ static mu_status unique_measure(const mu_kernel *k, mu_spec *out)
             ((T *)out)[found++] = ((const T *)x)[i];      \
     return
 
-// The first element of every number.
+// Copies the first element of every number.
 static void take_firsts(const void *x, const int32_t *numbers, size_t bytes, int64_t count, void *out)
 {
     int64_t found = 0;
