@@ -1,5 +1,5 @@
-// Body of the derivatives for one element type T, named by FN; activation_grad.c includes it once for each. MATH calls
-// the library of elementary functions for an array. n is at most PIECE; out may be dy or x.
+// Derivatives of activations for one element type T, named by FN; activation_grad.c includes it once per type. MATH
+// calls the vectorised elementary functions. n is at most PIECE; out may alias dy or x.
 
 MU_CLONES static void FN(derivative)(int variant, const T *dy, const T *x, T *out, int64_t n)
 {

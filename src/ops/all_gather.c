@@ -1,11 +1,11 @@
 // all_gather: every replica gets the concatenation of all replicas' tensors along an axis.
 //
-// Replicas may differ along the axis. Shapes are exchanged first, so the whole extent is known before memory for it is
-// needed; plans break here where the extent is unknown to the trace (a batch axis). The second output, every
-// replica's extent, lets the gradient find this replica's part. Knows nothing of transports.
+// The tensors may differ in size along the axis. Shapes are exchanged first, so that the total size is known before
+// memory is allocated; plans break here if the trace does not know the size (a batch axis). The second output holds
+// every replica's size, from which the gradient finds this replica's part. Independent of transports.
 #include "ops/nn.h"
 
-enum { SHAPE_INTS = MU_MAX_RANK + 1 };  // a rank and its dimensions, as they are exchanged
+enum { SHAPE_INTS = MU_MAX_RANK + 1 };  // a rank and its dimensions, as exchanged
 
 static mu_status all_gather_infer(mu_infer *infer)
 {
@@ -53,8 +53,8 @@ static mu_status exchange_shapes(const mu_kernel *kernel, int64_t *shapes)
     return status;
 }
 
-// What came from the others is looked at before it is used: the communicator has compared the shapes, but those came
-// another way.
+// Validates shapes received from other replicas. The communicator has compared shapes, but these numbers arrived
+// separately.
 static bool can_be(const int64_t *ints, const mu_view *own, int64_t axis, mu_shape *out)
 {
     if (ints[0] != own->shape.rank)
@@ -66,7 +66,7 @@ static bool can_be(const int64_t *ints, const mu_view *own, int64_t axis, mu_sha
     return true;
 }
 
-// The extents along the axis; all else must be equal.
+// Writes the sizes along the axis; the other dimensions must be equal.
 static mu_status check_shapes(const mu_kernel *kernel, int ranks, const int64_t *shapes, int64_t *extents,
                               int64_t *whole)
 {
@@ -94,7 +94,7 @@ static mu_status check_shapes(const mu_kernel *kernel, int ranks, const int64_t 
     return mu__shape_check(&all, "all_gather: the whole of all replicas");
 }
 
-// Calls with every replica's extent; memory for them is freed here.
+// Calls a function with every replica's size along the axis, then frees the sizes.
 static mu_status with_extents(const mu_kernel *kernel, mu_spec *measured,
                               mu_status (*then)(const mu_kernel *kernel, int ranks, int64_t *extents))
 {
@@ -121,7 +121,7 @@ static mu_status all_gather_measure(const mu_kernel *kernel, mu_spec *out)
     return with_extents(kernel, out, NULL);
 }
 
-// Replica after replica in `blocks` becomes one tensor.
+// Interleaves the replicas' blocks into one tensor.
 static void place_blocks(const mu_kernel *kernel, int ranks, const int64_t *extents, int64_t outer, size_t inner,
                          const char *blocks)
 {
@@ -178,7 +178,7 @@ static mu_status all_gather_ref(const mu_kernel *kernel)
     return with_extents(kernel, NULL, gather_parts);
 }
 
-// The sum of all replicas' gradients; of it, this replica's part.
+// Sums all replicas' gradients, then takes this replica's part.
 static mu_tensor *all_gather_grad(mu_grad *g, int i)
 {
     (void)i;
@@ -205,7 +205,7 @@ const mu_op mu_op_all_gather = {
     .grad = all_gather_grad, .ref = all_gather_ref, .measure = all_gather_measure,
 };
 
-// ---- all_gather_part: (dy, x, extents) to the part of dy that this replica's x had in the whole --
+// ---- all_gather_part: (dy, x, extents) to this replica's part of dy -----------------------------
 
 static mu_status part_infer(mu_infer *infer)
 {

@@ -1,7 +1,7 @@
-// Optimizers' effects: gradient descent (with momentum) and Adam, each one pass over variable and slots.
+// Optimizer updates: gradient descent (with momentum) and Adam, each in one pass over the variable and its slots.
 //
-// The formulas are Keras 3's. Scalars come as tensors, so that a schedule needs no new trace; the work is
-// shared by the team. Knows nothing of optimizers as objects, nor of who makes the slots.
+// The formulas are Keras 3's. Scalars are tensors, so that a schedule needs no new trace. The work is shared by the
+// team. Independent of optimizer objects, which create the slots.
 #include "ops/loops.h"
 #include "ops/lower.h"
 #include "ops/nn.h"
@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-// One update: scalars read, arrays bound.
+// One update: its scalars and arrays.
 typedef struct update_job {
     const mu_op *op;
     mu_dtype dtype;
@@ -44,7 +44,7 @@ static mu_status need_scalars(const mu_infer *infer, int n)
     return MU_OK;
 }
 
-// The gradient (last input) and the slots must be like the variable.
+// The gradient (last input) and the slots must have the variable's shape and type.
 static mu_status need_alike(const mu_infer *infer, const mu_spec *variable, const mu_spec *other, const char *what)
 {
     char own[MU_SHAPE_TEXT], theirs[MU_SHAPE_TEXT];
@@ -185,7 +185,7 @@ const mu_op mu_op_apply_gradient_descent = {
     .lower = mu__lower_descent,
 };
 
-// Inputs: learning rate, beta 1, beta 2, epsilon, number of updates made before, gradient. Resources:
+// Inputs: learning rate, beta 1, beta 2, epsilon, number of earlier updates, gradient. Resources:
 // variable, first moment, second moment.
 const mu_op mu_op_apply_adam = {
     .name = "apply_adam", .n_in = 6, .n_resources = 3, .flags = MU_OP_READS | MU_OP_WRITES,

@@ -1,4 +1,4 @@
-// Loops of the optimizers for one float type T, named by FN; M names its square root.
+// Optimizer loops for one float type T, named by FN; M names its square root.
 
 MU_CLONES static void FN(descend)(const update_job *j, int64_t begin, int64_t end)
 {

@@ -1,15 +1,15 @@
-// Optimizers' effects from sparse gradients: gradient descent (with momentum) and Adam on rows of a variable.
+// Optimizer updates from sparse gradients: gradient descent (with momentum) and Adam on rows of a variable.
 //
-// What Keras 3 does with TensorFlow's slices: all moments decay, and every slice counts by itself, so Adam's
-// second moment gets the sum of the squares of slices of one row. On replicas the slices of all are put behind
-// each other in rank order, whatever their numbers are; where the sums over a whole variable are smaller, those
-// are reduced instead. Both orders are fixed. Knows nothing of optimizers as objects.
+// Follows Keras 3 with TensorFlow's IndexedSlices: all moments decay, and every slice counts separately, so Adam's
+// second moment gets the sum of squares of all slices of a row. On several replicas the slices are concatenated in rank
+// order, even if their counts differ; if the dense sums over the variable are smaller, those are all-reduced instead.
+// Both orders are deterministic.
 #include "ops/loops.h"
 #include "ops/nn.h"
 
 #include <math.h>
 
-// Rows of a gradient and where they belong.
+// Rows of a gradient and their indices in the variable.
 typedef struct slices {
     mu_view indices;
     const void *values;
@@ -21,7 +21,7 @@ typedef struct slices_job {
     int64_t inner;                    // elements of a row
     void *variable, *slots[2];
     slices rows;
-    const void *sums[2];              // instead of slices: of gradients, and of their squares, over the variable
+    const void *sums[2];              // dense sums over the variable instead: of gradients, of squares
     double rate, momentum;            // gradient descent; Adam: rate is alpha
     double beta_1, beta_2, epsilon;
 } slices_job;
@@ -97,7 +97,7 @@ static void run_f64(void *arg, int64_t begin, int64_t end)
     f64_update(arg, begin, end);
 }
 
-// Members of the team own rows of the variable, so no two write one, and the order within a row is the slices'.
+// Members of the team own rows of the variable, so no two write the same row, and slices are applied in order.
 static void update(const mu_kernel *kernel, slices_job *j)
 {
     const int64_t touched = j->adam || j->slots[0] || j->sums[0] ? variable_rows(kernel) : 0;
@@ -105,7 +105,7 @@ static void update(const mu_kernel *kernel, slices_job *j)
                     is_f64(kernel) ? run_f64 : run_f32, j);
 }
 
-// The sums of this replica's slices are reduced over the replicas as one array.
+// Reduces the sums of the replicas' slices as one dense array.
 static mu_status update_from_sums(const mu_kernel *kernel, slices_job *j)
 {
     const mu_apply_slices_attrs *attrs = kernel->attrs;
@@ -148,7 +148,7 @@ static mu_status update_from_all(const mu_kernel *kernel, slices_job *j, int64_t
                                         j->rows.n * j->inner, values, counts);
     if (status == MU_OK) {
         j->rows = (slices){.indices = {.dtype = index_type, .data = indices}, .values = values, .n = total};
-        status = check_indices(kernel, &j->rows); // those of the others come from elsewhere
+        status = check_indices(kernel, &j->rows); // other replicas' indices are not trusted
     }
     if (status == MU_OK)
         update(kernel, j);
@@ -157,10 +157,10 @@ static mu_status update_from_all(const mu_kernel *kernel, slices_job *j, int64_t
     return status;
 }
 
-// The slices of all replicas, from what each has said; false: it cannot be.
+// Total number of slices of all replicas, from the counts received; returns false if it is not plausible.
 static bool add_up(const int64_t *counts, int n, int64_t inner, int64_t *total)
 {
-    const int64_t most = INT64_MAX / (16 * MU_MAX(inner, 1)); // elements and bytes can be counted
+    const int64_t most = INT64_MAX / (16 * MU_MAX(inner, 1)); // so that elements and bytes cannot overflow
     *total = 0;
     for (int r = 0; r < n; *total += counts[r++])
         if (counts[r] < 0 || counts[r] > most - *total)
@@ -168,7 +168,7 @@ static bool add_up(const int64_t *counts, int n, int64_t inner, int64_t *total)
     return true;
 }
 
-// How many slices each replica has decides for all of them alike what is exchanged.
+// All replicas choose the same way of exchanging from the numbers of slices, which they exchange first.
 static mu_status update_together(const mu_kernel *kernel, slices_job *j)
 {
     const mu_apply_slices_attrs *attrs = kernel->attrs;
@@ -241,6 +241,6 @@ static const mu_attr_spec slices_fields[] = {
 const mu_op mu_op_apply_gradient_descent_slices = {SLICES("apply_gradient_descent_slices", descent_ref), .n_in = 4,
                                                    .n_resources = MU_VARIADIC};
 
-// Inputs: learning rate, beta 1, beta 2, epsilon, number of updates made before, values, indices. Resources:
+// Inputs: learning rate, beta 1, beta 2, epsilon, number of earlier updates, values, indices. Resources:
 // variable, first moment, second moment.
 const mu_op mu_op_apply_adam_slices = {SLICES("apply_adam_slices", adam_ref), .n_in = 7, .n_resources = 3};

@@ -1,6 +1,6 @@
-// Loops of updates from slices for one float type T, named by FN; M names its square root.
+// Loops of optimizer updates from slices for one float type T, named by FN; M names its square root.
 
-// Adds up this replica's slices, and their squares, at their rows.
+// Adds this replica's slices, and their squares, to dense sums.
 static void FN(sum)(const slices_job *j, void *sums, void *squares)
 {
     const T *from = j->rows.values;
@@ -28,7 +28,7 @@ static void FN(scatter)(const slices_job *j, int64_t begin, int64_t end, T *to, 
     }
 }
 
-// The same from slices or from sums.
+// The same, from slices or from dense sums.
 static void FN(add)(const slices_job *j, int64_t begin, int64_t end, T *to, T factor, bool squared)
 {
     const T *sums = j->sums[squared];

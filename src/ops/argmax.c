@@ -1,7 +1,7 @@
-// Places of extremes along an axis: argmax, argmin.
+// argmax and argmin: index of the maximum or minimum along an axis.
 //
-// As in reductions a tensor is [outer, n, inner], and blocks of columns are looked through side by side; 16-bit floats
-// are compared as whole numbers. Among equals the first one is meant, and a NaN is beyond all numbers.
+// As in reductions, a tensor is [outer, n, inner], and blocks of columns are searched together. 16-bit floats are
+// compared as integers. Ties go to the first element, and a NaN beats all numbers.
 #include "kernels/prefetch.h"
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
@@ -15,8 +15,8 @@
 
 enum { ARGMAX, ARGMIN };
 
-// As whole numbers: the greater number of 16 bits, or the lesser, has the greater; both zeros have 0, and a NaN has the
-// greatest.
+// Integer keys of 16-bit floats, whose order is that of the floats (reversed for `smallest`). Both zeros have key 0,
+// and a NaN has the largest key.
 REDUCE_INLINE int16_t key_of_float16(uint16_t x, uint16_t infinity, bool smallest)
 {
     const int16_t sign = (int16_t)(((int16_t)x >> 15) ^ (smallest ? -1 : 0)), size = x & 0x7fff;
@@ -145,7 +145,7 @@ static argmax_loops argmax_loops_of(mu_dtype dtype)
     }
 }
 
-// A tensor as [outer, n, inner], of whose columns so many are a block.
+// A tensor as [outer, n, inner]; `columns` of them make one block.
 typedef struct argmax_job {
     int variant;
     int64_t outer, n, inner, columns;

@@ -1,7 +1,7 @@
-// Ops on two tensors, element by element with broadcasting: arithmetic and comparisons.
+// Element-wise ops on two tensors with broadcasting: arithmetic, comparisons and clipping.
 //
-// A definition names its case of the shared loops (arithmetic_loops.inc.c, compiled once per number type); f16 and
-// bf16 pass through float in small pieces. Integers wrap around; dividing one by zero is an error.
+// A definition selects its case of the shared loops (arithmetic_loops.inc.c, compiled once per number type). float16
+// and bfloat16 are converted to float32 in small chunks. Integers wrap around; integer division by zero is an error.
 #include "kernels/kernels.h"
 #include "ops/grads.h"
 #include "ops/index.h"
@@ -17,8 +17,8 @@ enum {
     EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL,
 };
 
-// Rows of n elements each: of two operands and of the result, which is dense. In elements, the operands step along a
-// row (0: one number for all of it) and from a row to the next.
+// Rows of n elements of two operands and of the result, which is dense. All strides are in elements: within a row (0: a
+// scalar for the whole row) and from row to row.
 typedef struct rows2 {
     const void *a, *b;
     void *out;
@@ -33,7 +33,7 @@ typedef void loop2(int variant, const rows2 *r);
         .n = (count)                                                                                              \
     }
 
-// Whether both operands advance by one element, or do not move.
+// Whether both operands have stride 1, or both are scalars.
 static bool is_dense(const rows2 *r)
 {
     return (r->step_a == 0 || r->step_a == 1) && (r->step_b == 0 || r->step_b == 1);
@@ -139,17 +139,17 @@ typedef struct binary_job {
     size_t in_bytes, out_bytes;  // of an element
     bool halves;                 // inputs are f16 or bf16
     bool stream;
-    rows2 row;                   // binary_rows: what all rows have in common
+    rows2 row;                   // binary_rows: what all rows share
 } binary_job;
 
-// A row of the result: where its operands begin and by how many elements they step.
+// A row of the result: where its operands begin, and their strides in elements.
 typedef struct binary_part {
     const binary_job *job;
     const char *a, *b;
     int64_t step_a, step_b;
 } binary_part;
 
-// The kernel's name of what this op does with two 16-bit floats of one type; false if it has none.
+// Finds the kernel of this op on two 16-bit floats of one type; returns false if there is none.
 static bool float16_op(const binary_part *part, mu_float16_binary *op)
 {
     static const mu_float16_binary ops[] = {[ADD] = MU_FLOAT16_ADD, [SUBTRACT] = MU_FLOAT16_SUBTRACT,
@@ -161,7 +161,7 @@ static bool float16_op(const binary_part *part, mu_float16_binary *op)
            && (variant == ADD || *op != MU_FLOAT16_ADD);
 }
 
-enum { CHUNK = 1024 };  // 16-bit floats that are widened at once
+enum { CHUNK = 1024 };  // 16-bit floats widened at once
 
 static void make_float16(void *arg, int64_t at, int64_t n, void *to)
 {
@@ -186,7 +186,7 @@ static void make_float16(void *arg, int64_t at, int64_t n, void *to)
     mu__convert(dtype, to, MU_F32, wide_out, n);
 }
 
-// The loop on operands that need no conversion.
+// Runs the loop on operands that need no conversion.
 static void make_plain(void *arg, int64_t at, int64_t n, void *to)
 {
     const binary_part *part = arg;
@@ -195,7 +195,7 @@ static void make_plain(void *arg, int64_t at, int64_t n, void *to)
     part->job->loop(part->job->kernel->op->variant, &ONE_ROW(a, part->step_a, b, part->step_b, to, n));
 }
 
-// The kernel of two dense operands that does what this op does past the caches, if there is one.
+// The streaming kernel that does this op on two dense operands, or MU_BINARY_NONE.
 static mu_binary pair_of(const binary_job *job)
 {
     static const mu_binary ops[] = {[ADD] = MU_BINARY_ADD, [SUBTRACT] = MU_BINARY_SUBTRACT,
@@ -236,7 +236,7 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
         job->loop(k->op->variant, &ONE_ROW(part.a, part.step_a, part.b, part.step_b, out, n));
 }
 
-// Short rows of a walk, of which the outer axes are left: so many rows are one call.
+// Rows of a walk that are short: one call handles several rows. `outer` walks the remaining axes.
 static void binary_rows(void *arg, const mu_walk *outer, const int64_t *at, int64_t out_at, int64_t n)
 {
     const binary_job *job = arg;
@@ -307,10 +307,10 @@ int64_t mu__scatter_numbers(int combine, mu_dtype dtype, void *into, const mu_sc
     return numbers ? numbers(combine == MU_SCATTER_PUT ? PUT : combining[combine], into, places, from, n) : 0;
 }
 
-// A dense operand and a short row that all of its rows meet, of which a tile holds as many copies as fit.
+// For a dense operand and a short row that broadcasts to all of its rows: a tile repeats the row as often as it fits.
 typedef struct tile_job {
     const binary_job *binary;
-    int tiled;               // the operand that is a row
+    int tiled;               // which operand is the row
     int64_t columns, rows;   // of the tile
     const char *tile;
 } tile_job;
@@ -329,7 +329,7 @@ static void tile_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
-// False where the walk is not such a case, or its rows are long enough by themselves.
+// Returns false if the walk is not such a case, or if its rows are long enough without tiling.
 static bool run_tiled(const binary_job *binary, const mu_walk *walk)
 {
     _Alignas(64) char tile[MU_TILE_BYTES];
@@ -347,7 +347,7 @@ static bool run_tiled(const binary_job *binary, const mu_walk *walk)
     return true;
 }
 
-// False where rows go past the caches, are converted, or are long enough by themselves.
+// Returns false if rows are streamed, converted, or long enough for one call each.
 static bool run_short_rows(binary_job *job, const mu_walk *walk)
 {
     enum { SHORT = 4096 };
@@ -395,7 +395,7 @@ static bool has_bad(mu_dtype dtype, bool power, const void *data, int64_t n)
     }
 }
 
-// The first element of the second operand that this op cannot take: a zero divisor, a negative exponent.
+// Reports the first element of the second operand that is invalid: a zero divisor or a negative exponent.
 static mu_status integer_ref(const mu_kernel *k)
 {
     const mu_view *b = &k->in[1];
@@ -498,7 +498,7 @@ mu_tensor *mu_multiply(mu_tensor *a, mu_tensor *b)
 
 static mu_tensor *divide_grad(mu_grad *g, int i)
 {
-    mu_tensor *dx = mu__apply2(g->op, NULL, g->dy, g->x[1]);  // no_nan stays no_nan
+    mu_tensor *dx = mu__apply2(g->op, NULL, g->dy, g->x[1]);  // the gradient of divide_no_nan uses it too
     return mu__unbroadcast(g, i == 0 ? dx : mu_neg(mu_multiply(dx, g->y[0])), i);
 }
 const mu_op mu_op_divide = {ROW2("divide", DIVIDE, 0, MU_FLOATS), .grad = divide_grad,
@@ -548,7 +548,7 @@ mu_tensor *mu_mod(mu_tensor *a, mu_tensor *b)
     return mu__apply2(&mu_op_mod, NULL, a, b);
 }
 
-// d/dy x^y = x^y log x; where x is not positive the logarithm is taken as 0, as TensorFlow does.
+// d/dy x^y = x^y log x. If x is not positive, log x counts as 0, as in TensorFlow.
 static mu_tensor *pow_grad(mu_grad *g, int i)
 {
     mu_tensor *x = g->x[0], *y = g->x[1], *dx;
@@ -689,7 +689,7 @@ typedef struct clip_part {
     int64_t step[3];
 } clip_part;
 
-// Operand i from element `at` on: as it is, or as float32 in `wide`.
+// Operand i from element `at` on: a pointer to it, or its conversion to float32 in `wide`.
 static const void *clip_operand(const clip_part *part, int i, int64_t at, int64_t n, float *wide)
 {
     const mu_dtype dtype = part->job->dtype;
@@ -748,7 +748,7 @@ static mu_status clip_infer(mu_infer *infer)
     return mu__broadcast(&both, &infer->in[1].shape, &infer->out[0].shape, infer->op->name);
 }
 
-// As of the lesser of x and high, and of the greater of that and low; a NaN is low's.
+// The gradient of max(min(x, high), low); a NaN's gradient goes to low.
 static mu_tensor *clip_grad(mu_grad *g, int i)
 {
     mu_tensor *zero = mu__scalar_like(g->dy, 0), *below_high = mu_less_equal(g->x[0], g->x[2]);

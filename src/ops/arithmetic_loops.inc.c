@@ -1,13 +1,13 @@
 // Loops over two operands of one number type; included by arithmetic.c once per type.
 //
-// T: the element; W: the unsigned type in which its integers wrap around (T itself for floats); FN(name): the
-// name of this copy; M(name): libm's function for T; MATH2: the kernel's slot for functions of two T; IS_FLOAT,
-// IS_SIGNED; REAL: a float type precise enough for the quotients of a small integer type, or undefined.
+// T: the element type; W: the unsigned type in which its integers wrap around (T itself for floats); FN(name): the name
+// of this instance; M(name): libm's function for T; MATH2: the kernel table's entry for binary functions of T;
+// IS_FLOAT, IS_SIGNED; REAL: a float type precise enough for the quotients of a small integer type, or undefined.
 
 static inline T FN(least)(T x, T y)
 {
 #if IS_FLOAT
-    return ((x < y) | (x != x)) ? x : y;  // a NaN on either side passes
+    return ((x < y) | (x != x)) ? x : y;  // NaN if either is NaN
 #else
     return x < y ? x : y;
 #endif
@@ -27,15 +27,16 @@ static inline T FN(floor_quotient)(T x, T y)
 #if IS_FLOAT
     return M(floor)(x / y);
 #elif defined(REAL)
-    // In floats, which divide in vectors: their quotient, if not whole, is further from whole than their precision.
-    // What is narrower than int32_t fits there even as the least number over -1, and so needs no look at the divisor.
+    // Divides in floats, which vectorise: a quotient that is not whole differs from a whole number by more than REAL's
+    // rounding error. For types narrower than int32_t even the minimum divided by -1 fits, so the divisor needs no
+    // check.
     const bool turns = sizeof(T) == sizeof(int32_t) && y == (T)-1;
     const REAL quotient = (REAL)x / (REAL)(turns ? 1 : y);
     const int32_t whole = (int32_t)quotient;
     return (T)(turns ? 0 - (W)x : (W)(whole - ((REAL)whole > quotient)));
 #elif IS_SIGNED
     if (y == -1)
-        return (T)(0 - (W)x);  // the least integer has no positive twin; it wraps
+        return (T)(0 - (W)x);  // the minimum's negation does not fit; it wraps
     T quotient = (T)(x / y);
     return (T)(x % y != 0 && (x < 0) != (y < 0) ? quotient - 1 : quotient);
 #else
@@ -78,7 +79,7 @@ static inline T FN(squared_difference)(T x, T y)
     return (T)(difference * difference);
 }
 
-// Each case is one loop for each way of stepping, so that a scalar operand stays in a register.
+// Each case has one loop per combination of strides, so that a scalar operand stays in a register.
 #define LOOP(A, B, expression)                                                                      \
     for (int64_t row = 0; row < r->rows; row++, a += r->row_a, b += r->row_b, out += n) {           \
         MU_INDEPENDENT                                                                              \
@@ -161,7 +162,7 @@ static inline bool FN(is_number)(T x)
 #endif
 }
 
-// The larger bound wins where they cross, as in TensorFlow.
+// If the bounds cross, the larger one wins, as in TensorFlow.
 MU_CLONES
 static void FN(clip)(const void *in, int64_t step, const void *low, int64_t step_low, const void *high,
                      int64_t step_high, void *to, int64_t n)
@@ -172,16 +173,17 @@ static void FN(clip)(const void *in, int64_t step, const void *low, int64_t step
         const T least = l[0], most = h[0];
         MU_INDEPENDENT
         for (int64_t i = 0; i < n; i++) {
-            const T below = x[i] > most ? most : x[i];  // a NaN stays
+            const T below = x[i] > most ? most : x[i];  // NaN is kept
             out[i] = below < least ? least : below;
         }
         return;
     }
-    FN(binary)(MINIMUM, &ONE_ROW(in, step, high, step_high, to, n));  // in one loop they would be no vectors
+    FN(binary)(MINIMUM, &ONE_ROW(in, step, high, step_high, to, n));  // a single loop would not vectorise
     FN(binary)(MAXIMUM, &ONE_ROW(to, 1, low, step_low, to, n));
 }
 
-// Numbers combined into those that places name, in order, up to the first place that is outside; how many those were.
+// Combines numbers into the elements at the given positions, in order, up to the first position out of range; returns
+// how many were combined.
 #define AT(expression)                                             \
     for (; i < n && mu__index_offset(kind, &places, i, &at); i++) { \
         const T x = out[at], y = b[i];                             \
@@ -218,7 +220,7 @@ static int64_t FN(combine_at)(int variant, void *into, const mu_scatter_indices 
 #undef AT
 
 #if !IS_FLOAT
-// Whether a divisor is 0 (or, for powers, an exponent negative) among n elements.
+// Whether any of n elements is an invalid divisor (0) or, for powers, an invalid exponent (negative).
 MU_CLONES
 static bool FN(has_bad)(bool power, const void *in, int64_t n)
 {

@@ -1,9 +1,9 @@
-// Attention: values mixed by the softmax of scaled products of queries and keys, as one op with its gradient.
+// Attention: values averaged by the softmax of scaled products of queries and keys, as one op with a gradient.
 //
-// The op's second output, hidden, is the logarithm of each query's sum of exponentials; with it the gradient computes
-// the softmax again piece by piece, so that memory grows with the length and not with its square. A query that sees no
-// key takes the mean of all values, and its logarithm is -infinity. The gradient's own gradient is written with ops on
-// whole matrices. Fast kernels stand in attention_fast.c.
+// A second, hidden output is the logarithm of each query's sum of exponentials. From it the gradient recomputes the
+// softmax tile by tile, so memory grows linearly with the length, not quadratically. A query that may attend to no key
+// gets the mean of all values, and its logarithm is -infinity. The gradient of the gradient is composed of ops on whole
+// matrices. attention_fast.c has the fast kernels.
 #include "ops/attention.h"
 #include "ops/composed.h"
 #include "ops/grads.h"
@@ -37,7 +37,7 @@ static const mu_attr_spec attention_fields[] = {{"scale", MU_ATTR_REAL, offsetof
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// Whether the last two axes and all before them are what they must be; MU_UNKNOWN fits anything.
+// Whether a shape has `like`'s leading axes and the given last two; MU_UNKNOWN fits anything.
 static bool fits(const mu_shape *shape, const mu_shape *like, int64_t rows, int64_t columns)
 {
     mu_shape wanted = *like;
@@ -100,7 +100,7 @@ static mu_status attention_infer(mu_infer *infer)
     return MU_OK;
 }
 
-// What attention gave, and the gradient with respect to it.
+// Checks attention's results and the gradient with respect to them.
 static mu_status need_results(const mu_infer *infer)
 {
     static const int like_y[] = {3, 5};
@@ -214,9 +214,9 @@ static mu_status grad_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// ---- With ops on whole matrices -----------------------------------------------------------------
+// ---- Composed of ops on whole matrices ----------------------------------------------------------
 
-// True where position `key` is not after position `query`, both counted from the end.
+// True where key position <= query position, both counted from the end.
 static mu_tensor *causal_mask(const mu_tensor *q, const mu_tensor *k)
 {
     const int64_t queries = q->shape.dims[q->shape.rank - 2], keys = k->shape.dims[k->shape.rank - 2];
@@ -236,7 +236,7 @@ static mu_tensor *causal_mask(const mu_tensor *q, const mu_tensor *k)
     return mu__give(mask);
 }
 
-// The tensor of scores with `other` where a query does not see a key.
+// The scores, with `other` where a query may not attend to a key.
 static mu_tensor *where_seen(mu_tensor *scores, mu_tensor *causal, mu_tensor *mask, double other)
 {
     mu_tensor *instead = mu__scalar_like(scores, other);
@@ -271,12 +271,12 @@ static mu_tensor *row_sums(mu_tensor *t)
     return mu_reduce_sum_axes(t, 1, &last, true);
 }
 
-// What the second derivative is made of. P: weights, dP = dy v', dS = P (dP - sum(P dP)) where seen. With a, b, c the
+// Terms of the second derivative. P: weights, dP = dy v', dS = P (dP - sum(P dP)) where visible. With a, b, c the
 // gradients of dq = scale dS k, dk = scale dS' q and dv = P' dy:
-//   G = scale (a k' + q b') where seen          of dS
+//   G = scale (a k' + q b') where visible       of dS
 //   Z = P (G - sum(P G))                         of dP
 //   H = G (dP - sum(P dP)) - sum(P G) dP + dy c' of P
-//   S = P (H - sum(P H)) where seen              of the scores
+//   S = P (H - sum(P H)) where visible          of the scores
 typedef struct second {
     mu_tensor *a, *b, *c, *p, *ds, *z, *s;
 } second;
@@ -306,7 +306,7 @@ static mu_tensor *grad_grad(mu_grad *g, int i)
 {
     const mu_attention_attrs *attrs = g->attrs;
     if (i == 3 || i == 4 || i == 6)
-        return NULL;  // they follow from the others
+        return NULL;  // functions of the other inputs
     const second it = describe_second(g);
     mu_tensor *q = g->x[0], *k = g->x[1], *v = g->x[2], *dy = g->x[5];
     switch (i) {
@@ -336,7 +336,7 @@ static const mu_sample attention_samples[] = {
     {0},
 };
 
-// y and log_sum are not what the first three give here, which both kernels take as they come.
+// y and log_sum are not attention's results for these inputs; the kernels do not check that.
 static const mu_sample grad_samples[] = {
     {.n_in = 6, .in = {{3, {2, 5, 4}}, {3, {2, 7, 4}}, {3, {2, 7, 3}}, {3, {2, 5, 3}}, {2, {2, 5}}, {3, {2, 5, 3}}},
      .low = {-2, -2, -2, -2, 2, -2}, .high = {2, 2, 2, 2, 9, 2}, .no_grad = 63, .attrs = &half_scale},
@@ -371,7 +371,7 @@ static bool same_leading(const mu_tensor *a, const mu_tensor *b)
     return same;
 }
 
-// Whether the mask makes the scores no larger.
+// Whether broadcasting with the mask leaves the shape of the scores unchanged.
 static bool mask_fits(const mu_tensor *mask, const mu_tensor *q, const mu_tensor *k)
 {
     const mu_shape scores = scores_shape(&q->shape, &k->shape);
@@ -382,7 +382,7 @@ static bool mask_fits(const mu_tensor *mask, const mu_tensor *q, const mu_tensor
     return fit && mask->dtype == MU_BOOL;
 }
 
-// The query over the root of its width, where that is known only when the trace runs.
+// The query divided by the square root of its width, if the width is known only when the trace runs.
 static mu_tensor *scaled_query(mu_tensor *query)
 {
     return mu_multiply(query, mu_rsqrt(mu_cast(mu_dim_size(query, -1), query->dtype)));

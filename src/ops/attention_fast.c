@@ -1,9 +1,9 @@
-// The fast kernels of attention, for float32: tile by tile, products by oneDNN, the softmax in between on a tile that
+// Fast attention kernels for float32: works tile by tile, with oneDNN for the products and the softmax on a tile that
 // stays in the cache.
 //
-// Forward keeps each query's greatest score and sum so far, and scales what it has when a greater one comes (Milakov
-// and Gimelshein 2018). Backward makes the same weights again from the saved logarithms. Tiles that no query of theirs
-// sees by its place are left out. Knows nothing of gradients' rules.
+// The forward pass keeps each query's running maximum and sum, and rescales its partial result when the maximum grows
+// (Milakov and Gimelshein 2018). The backward pass recomputes the weights from the saved logarithms. Tiles that the
+// causal mask hides completely are skipped. The gradient rule is in attention.c.
 #include "ops/attention.h"
 
 #include "kernels/kernels.h"
@@ -14,11 +14,11 @@
 
 enum { QUERIES = 64, KEYS = 256, TILE = QUERIES * KEYS };
 
-// A member's memory: two tiles of scores, and numbers for each query.
+// A member's memory: two tiles of scores, and per-query numbers.
 typedef struct tile_memory {
     float *weights, *through;            // [QUERIES, KEYS]
     float *most, *sum, *along;           // [QUERIES]
-    float *failed;                       // not 0: oneDNN refused a product
+    float *failed;                       // not 0: oneDNN failed to compute a product
 } tile_memory;
 
 enum { MEMBER_FLOATS = 2 * TILE + 4 * QUERIES };
@@ -49,7 +49,7 @@ static void fill_row(float *x, float value, int64_t n)
         x[i] = value;
 }
 
-// The score of a key that a query does not see: beside any other its exponential is 0.
+// The score of a hidden key; next to any visible key its exponential is 0.
 #define HIDDEN (-1e30f)
 
 // One tile: queries [query, query + rows) of a batch and keys [key, key + columns).
@@ -63,7 +63,7 @@ static const float *row_at(const void *data, const tile *t, int64_t per_batch, i
     return (const float *)data + (t->batch * per_batch + row) * width;
 }
 
-// c [m, n] = alpha a b + beta c, either of a and b transposed.
+// c [m, n] = alpha a b + beta c; a and b may be transposed.
 static void multiply(const tile_memory *memory, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
                      float alpha, const float *a, int64_t a_row, const float *b, int64_t b_row, float beta, float *c,
                      int64_t c_row)
@@ -79,7 +79,7 @@ MU_CLONES static void hide(float *scores, const uint8_t *mask, int64_t step, int
         scores[i] = mask[i * step] ? scores[i] : HIDDEN;
 }
 
-// The tile's scores, hidden where a query does not see a key.
+// Computes the tile's scores; keys that a query may not attend to get HIDDEN.
 static void fill_scores(const tile *t, const tile_memory *memory)
 {
     float *scores = memory->weights;
@@ -104,7 +104,7 @@ static int64_t queries_of(const attention_job *job, int64_t query)
     return MU_MIN((int64_t)QUERIES, job->queries - query);
 }
 
-// Keys that some query of the tile may see by its place.
+// Number of keys that some query of the tile may attend to, given its position.
 static int64_t keys_of(const attention_job *job, int64_t query, int64_t rows)
 {
     return MU_MIN(job->keys, mu__attention_reach(job, query + rows - 1));
@@ -123,7 +123,7 @@ static void mean_of_values(const attention_job *job, int64_t batch, float *y)
     }
 }
 
-// Adds the tile's keys to what its queries have.
+// Adds the tile's keys to the running results of its queries.
 static void add_keys(const tile *t, const tile_memory *memory)
 {
     const mu_kernels *kernels = mu__kernels();
@@ -158,7 +158,7 @@ static void attend(const attention_job *job, int64_t batch, int64_t query, const
     for (int64_t key = 0; key < keys; key += KEYS)
         add_keys(&(tile){job, batch, query, rows, key, MU_MIN((int64_t)KEYS, keys - key)}, memory);
     for (int64_t row = 0; row < rows; row++) {
-        const bool odd = memory->sum[row] != memory->sum[row];  // a NaN among the scores: no maximum tells of it
+        const bool odd = memory->sum[row] != memory->sum[row];  // a NaN among the scores; a maximum hides it
         const bool blind = memory->most[row] <= HIDDEN && !odd;
         log_sum[row] = blind ? -INFINITY : memory->most[row] + logf(memory->sum[row]);
         if (blind)
@@ -168,7 +168,7 @@ static void attend(const attention_job *job, int64_t batch, int64_t query, const
     }
 }
 
-// Runs a part of the job on each member of the team, with memory of its own.
+// Runs `part` on each member of the team, each with its own memory.
 static mu_status run_members(attention_job *job, void (*part)(void *arg, int index, int count))
 {
     const mu_team *team = job->kernel->team;
@@ -221,7 +221,7 @@ MU_CLONES static void through_softmax(const float *weights, float *through, floa
         through[i] = weights[i] * (through[i] - along) * scale;
 }
 
-// Adds what one tile gives to dq, dk and dv.
+// Adds the contribution of one tile to dq, dk and dv.
 static void add_gradients(const tile *t, const tile_memory *memory)
 {
     const attention_job *job = t->job;
@@ -269,7 +269,7 @@ static void attend_grad(const attention_job *job, int64_t batch, const tile_memo
         int64_t keys = keys_of(job, query, rows);
         for (int64_t row = 0; row < rows; row++) {
             memory->along[row] = product_of(dy + row * job->depth, y + row * job->depth, job->depth);
-            keys = log_sum[row] == -INFINITY ? job->keys : keys;  // such a row is a mean of all values
+            keys = log_sum[row] == -INFINITY ? job->keys : keys;  // such a row is the mean of all values
         }
         if (keys <= 0)
             fill_row((float *)job->dq + first * job->width, 0, rows * job->width);

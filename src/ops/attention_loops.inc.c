@@ -1,6 +1,6 @@
-// Plain loops of attention for one float type T, named by FN: one query after the other, its scores in `scores`.
+// Plain loops of attention for one float type T, named by FN: query by query, with scores in `scores`.
 
-// The query's scores, and the logarithm of what their exponentials are divided by; -infinity where it sees no key.
+// Computes the query's softmax weights. Returns the logarithm of their denominator; -infinity if it attends to no key.
 static double FN(scores_of)(const attention_job *j, int64_t batch, int64_t query, double *scores)
 {
     const T *q = (const T *)j->q + (batch * j->queries + query) * j->width;
@@ -34,7 +34,7 @@ static void FN(attend)(const attention_job *j, int64_t batch, int64_t query, dou
     }
 }
 
-// Adds the query's parts to dk and dv, and writes its dq.
+// Adds the query's contributions to dk and dv, and writes its dq.
 static void FN(attend_grad)(const attention_job *j, int64_t batch, int64_t query)
 {
     const int64_t row = batch * j->queries + query, first = batch * j->keys;

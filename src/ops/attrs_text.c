@@ -1,7 +1,7 @@
-// Attributes as text, for the readable dump of a graph and for its picture.
+// Writes attributes as text, for the readable dump of a graph and for its picture.
 //
-// They are written as the op's definition describes them, so no op is known here, but the one whose attributes are the
-// type that stands behind every node anyway. Graphs in attributes are printed by who prints the graph around them.
+// Follows the op's attribute description, so no op is special, except casts, whose attribute repeats the type that is
+// shown after every node. Graphs in attributes are printed by the printer of the enclosing graph.
 #include "ops/op.h"
 
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static void put_ints(writing *w, const int64_t *at, int64_t n)
     put(w, n ? "]" : "[]");
 }
 
-// The elements of a short one; the type stands behind the node.
+// The elements of a short constant; the type is shown after the node.
 static void put_tensor(writing *w, const mu_tensor *x)
 {
     const int64_t n = mu__elements(&x->shape);

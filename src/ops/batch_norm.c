@@ -1,8 +1,7 @@
 // Batch normalisation in training: batch_norm_training and its gradient as ops.
 //
-// Batches are normalised for each channel (the last axis) by mean and biased variance, which are outputs: the
-// moving averages and the gradient need them. The gradient op has a gradient, written with ops. Knows
-// nothing of layers and replicas.
+// Normalises each channel (the last axis) by mean and biased variance over the batch. Both are outputs, because the
+// moving averages and the gradient need them. The gradient op has a gradient too, composed of ops.
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -33,7 +32,7 @@ static const mu_attr_spec epsilon_fields[] = {{"epsilon", MU_ATTR_REAL, offsetof
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// Inputs from `first` on are vectors with one number for each channel of input 0.
+// Checks that the inputs from `first` on are vectors with one element per channel of input 0.
 static mu_status need_channels(const mu_infer *infer, int first, int end)
 {
     char x_text[MU_SHAPE_TEXT], own_text[MU_SHAPE_TEXT];
@@ -113,13 +112,13 @@ static mu_status grad_ref(const mu_kernel *kernel)
 
 // ---- Gradients ----------------------------------------------------------------------------------
 
-// Sums for each channel.
+// Sums per channel.
 static mu_tensor *sums(mu_tensor *x)
 {
     return mu__apply1(&mu_op_bias_add_grad, NULL, x);
 }
 
-// x divided by the number of rows that the channels of `like` have; 0 where there are none.
+// x divided by the number of rows of `like`; 0 if there are no rows.
 static mu_tensor *over_rows(mu_tensor *x, mu_tensor *like)
 {
     mu_tensor *channels = mu_cast(mu_dim_size(like, -1), like->dtype);
@@ -147,7 +146,7 @@ static mu_tensor *training_grad(mu_grad *g, int i)
     return dx;
 }
 
-// What the second derivative is made of: with r = 1 / sqrt(variance + epsilon) and h = (x - mean) r, the row is
+// Terms of the second derivative. With r = 1 / sqrt(variance + epsilon) and h = (x - mean) r, the gradient op computes
 //   dbeta = sum(dy), dgamma = sum(dy h), dx = gamma r (dy - dbeta / n - h dgamma / n).
 typedef struct second {
     mu_tensor *x, *gamma, *dy, *u, *p, *q;  // u, p, q: gradients of dx, dgamma, dbeta
@@ -180,7 +179,7 @@ static mu_tensor *grad_grad(mu_grad *g, int i)
     describe_second(&s, g);
     switch (i) {
     case 0: return mu_multiply(s.dh, s.r);
-    case 1: {  // r times inner, multiplied before the sum: of no rows r is NaN, but the sum 0
+    case 1: {  // multiplies by r before summing: without rows r is NaN, but the sum is 0
         mu_tensor *rest = over_rows(mu_add(g->y[2], mu_multiply(s.h, g->y[1])), s.x);
         return sums(mu_multiply(s.u, mu_multiply(s.r, mu_subtract(s.dy, rest))));
     }

@@ -1,20 +1,20 @@
-// batch_norm_training of float32 and its gradient, by the columns of blocks that the cache holds.
+// batch_norm_training of float32 and its gradient, processed in blocks of rows that fit the cache.
 //
-// Main idea: of each block of rows the sums and then the squares about its own mean, while it is in the cache; blocks
-// are put together in order by the shift of their means, in double. So memory is read once for the sums and once
-// for the result, which goes past the caches where it is large. Knows nothing of second derivatives.
+// For each block of rows, computes the sums and then the squared deviations from the block's mean while it is cached.
+// Blocks are merged in order, in double, with a correction for their different means. So memory is read once for the
+// statistics and once for the result, which is stored past the caches if it is large.
 #include "kernels/kernels.h"
 #include "ops/loops.h"
 #include "ops/nn.h"
 
 #include <math.h>
 
-enum { BLOCK_BYTES = 128 << 10, DOUBLES = 4, FLOATS = 3 };  // of a block of rows; numbers per channel
+enum { BLOCK_BYTES = 128 << 10, DOUBLES = 4, FLOATS = 3 };  // bytes per block; numbers per channel
 
 typedef struct moments_job {
     int64_t rows, channels;
     const float *x;
-    double *sums, *squares, *mean, *total;  // of a block; of all so far, `total` being that of squares
+    double *sums, *squares, *mean, *total;  // sums, squares: of one block; mean, total: of all blocks so far
     float *center, *factor, *shift;
 } moments_job;
 
@@ -30,7 +30,7 @@ static moments_job job_of(const mu_kernel *kernel)
                          .factor = floats + channels, .shift = floats + 2 * channels};
 }
 
-// Takes a block of `rows` rows into the moments of the `before` rows before it.
+// Merges a block of `rows` rows into the moments of the `before` rows before it.
 static void add_block(const moments_job *job, const float *x, int64_t before, int64_t rows)
 {
     const double count = (double)rows, share = count / (double)(before + rows);
@@ -39,7 +39,7 @@ static void add_block(const moments_job *job, const float *x, int64_t before, in
         job->center[c] = (float)(job->sums[c] / count);
     mu__kernels()->column_sums(x, NULL, job->center, job->squares, rows, job->channels);
     for (int64_t c = 0; c < job->channels; c++) {
-        // The center is the mean rounded: what that adds to the squares goes away again.
+        // center is the mean rounded to float; `off` removes the error that rounding adds to the squares
         const double mean = job->sums[c] / count, off = mean - (double)job->center[c], shift = mean - job->mean[c];
         job->total[c] += job->squares[c] - count * off * off + shift * shift * (double)before * share;
         job->mean[c] += shift * share;
@@ -54,7 +54,7 @@ static void find_moments(const moments_job *job)
         add_block(job, job->x + row * job->channels, row, MU_MIN(step, job->rows - row));
 }
 
-// Makes rows [row, row + n) of the result.
+// Computes rows [row, row + n) of the result.
 typedef void make_rows(const mu_kernel *kernel, const moments_job *job, int64_t row, int64_t n, float *to);
 typedef struct result_job {
     const mu_kernel *kernel;
@@ -118,7 +118,7 @@ mu_status mu__batch_norm_run(const mu_kernel *kernel)
 
 // ---- Gradient: (x, gamma, mean, variance, dy) -> dx, dgamma, dbeta ------------------------------
 
-// The sums of dy in `mean` and those of (x - mean) dy in `total`.
+// Computes the sums of dy (in `mean`) and of (x - mean) dy (in `total`).
 static void find_sums(const mu_kernel *kernel, const moments_job *job)
 {
     const mu_kernels *kernels = mu__kernels();

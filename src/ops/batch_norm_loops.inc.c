@@ -1,6 +1,6 @@
 // Loops of batch normalisation over rows of channels, for one float type T, named by FN.
 //
-// Channels are taken BLOCK at a time with their sums in double; within a block rows run on contiguous numbers.
+// Processes BLOCK channels at a time, with sums in double; within a block each row is contiguous.
 
 MU_CLONES static void FN(moments)(const norm_job *j)
 {

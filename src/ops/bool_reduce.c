@@ -1,6 +1,6 @@
-// Rows of bools taken together; see loops.h.
+// any and all over rows of bools; see loops.h.
 //
-// Main idea: bytes are folded in vectors, in pieces, so that an answer which is known early ends the search.
+// Folds bytes in vectors, block by block, and stops as soon as the answer is known.
 #include "ops/loops.h"
 
 MU_CLONES

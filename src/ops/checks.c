@@ -1,6 +1,6 @@
-// Ops that look at values and complain: check_numerics, assert, print.
+// Ops that check or show values: check_numerics, assert, print.
 //
-// assert and print are effects: they keep their place among other effects and are never removed.
+// assert and print are effects: they keep their order among effects and are never removed.
 #include "ops/attrs.h"
 #include "ops/op.h"
 
@@ -93,7 +93,7 @@ static mu_status print_ref(const mu_kernel *k)
     mu_text_attrs label = *(const mu_text_attrs *)k->attrs;
     mu__printable(label.text, true);  // the graph may come from a file
     const size_t length = strlen(label.text);
-    flockfile(stderr);                // one piece, also from parallel replicas
+    flockfile(stderr);                // one write, also with parallel replicas
     fprintf(stderr, length == 0 || strchr(" \n=", label.text[length - 1]) ? "%s" : "%s ", label.text);
     mu_tensor_print(copy, stderr);
     funlockfile(stderr);

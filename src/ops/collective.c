@@ -1,8 +1,8 @@
 // Collectives as ops: all_reduce over any number of tensors, broadcast.
 //
-// The kernel hands arrays to the communicator that the replica was given; without one the group has one
-// member and values pass through. Tensors of one all_reduce that lie side by side go out as they are, others
-// are packed into scratch. Knows nothing of transports.
+// The kernel passes arrays to the replica's communicator; without one the group has one member and values pass through.
+// Tensors of one all_reduce that are adjacent in memory are sent in place; others are packed into scratch. Independent
+// of transports.
 #include "ops/lower.h"
 #include "ops/nn.h"
 
@@ -21,7 +21,8 @@ static mu_status all_reduce_infer(mu_infer *infer)
     return MU_OK;
 }
 
-// The same reduction of the gradients, as TensorFlow has it; one for all inputs where they are few.
+// As in TensorFlow, the gradient is the same reduction of the gradients; one all_reduce for all inputs if there are
+// few.
 static mu_tensor *all_reduce_grad(mu_grad *g, int i)
 {
     if (g->n_in > MU_GRAD_MEMO)

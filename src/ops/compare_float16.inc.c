@@ -1,14 +1,14 @@
-// Comparisons of 16-bit floats, IEEE's half and bfloat16, as whole numbers; included by arithmetic.c, whose names of
-// comparisons they go by. Widened to float32 they would be four times as many bytes to write and read again.
+// Comparisons of 16-bit floats (IEEE half and bfloat16) as integers, which avoids the memory traffic of widening to
+// float32. Included by arithmetic.c, whose enumeration of comparisons it uses.
 
-// As whole numbers of which the greater float has the greater; both zeros have 0.
+// Integer key with the order of the floats; both zeros have key 0.
 static inline int16_t rank_of_float16(uint16_t x)
 {
-    const int sign = (int16_t)x >> 15;  // all ones or none
+    const int sign = (int16_t)x >> 15;  // all ones if negative, else 0
     return (int16_t)(((x & 0x7fff) ^ sign) - sign);
 }
 
-// What lies beyond the infinity is not a number, which compares with nothing.
+// Bit patterns beyond infinity are NaN; comparisons with NaN are false.
 static inline bool are_numbers(uint16_t x, uint16_t y, uint16_t infinity)
 {
     const uint16_t size_x = x & 0x7fff, size_y = y & 0x7fff;
@@ -37,7 +37,7 @@ static void compare_float16(int variant, uint16_t infinity, const uint16_t *a, c
     }
 }
 
-// With one number y.
+// Compares with one scalar y.
 MU_CLONES
 static void compare_float16_1(int variant, uint16_t infinity, const uint16_t *a, uint16_t b, bool *out, int64_t n)
 {
@@ -52,7 +52,7 @@ static void compare_float16_1(int variant, uint16_t infinity, const uint16_t *a,
 }
 #undef EACH_FLOAT16
 
-// The comparison that holds of (b, a) where this one holds of (a, b).
+// The comparison of (b, a) that equals this comparison of (a, b).
 static int turned(int variant)
 {
     static const int others[] = {[EQUAL] = EQUAL, [NOT_EQUAL] = NOT_EQUAL, [LESS] = GREATER,
@@ -60,7 +60,7 @@ static int turned(int variant)
     return others[variant];
 }
 
-// Operands step by 0 or 1.
+// Operands have stride 0 or 1.
 static void compare_float16_any(int variant, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
                                 int64_t step_b, bool *out, int64_t n)
 {

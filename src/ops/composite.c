@@ -1,5 +1,5 @@
-// Functions made of ops, without definitions of their own: constants, statistics, and what gradient rules
-// share. An op is made of one of these when a bench shows that it pays.
+// Functions composed of ops, without op definitions of their own: constants, statistics, helpers of gradient rules. A
+// function becomes an op only if a benchmark shows a benefit.
 #include "ops/attrs.h"
 #include "ops/composed.h"
 #include "ops/grads.h"
@@ -52,7 +52,7 @@ mu_tensor *mu__scale(mu_tensor *x, double factor)
     return mu_multiply(x, mu__scalar_like(x, factor));
 }
 
-// The dimension of a shape that stands over axis `axis` of a result of rank `rank`.
+// The dimension of a shape that broadcasts to axis `axis` of a result of rank `rank`.
 static int64_t dim_under(const mu_shape *shape, int rank, int axis)
 {
     int at = axis - (rank - shape->rank);
@@ -68,7 +68,7 @@ mu_tensor *mu__unbroadcast(const mu_grad *g, mu_tensor *dy, int i)
     for (int axis = 0; axis < dy->shape.rank && same; axis++) {
         int64_t dim = x->shape.dims[axis];
         same = dim == dy->shape.dims[axis];
-        // Two unknowns are the same one if nothing else can have made the result larger than x there.
+        // Two unknown sizes are equal if no other input can have made the result larger than x there.
         for (int j = 0; j < g->n_in && same && dim == MU_UNKNOWN; j++)
             same = j == i || dim_under(&g->x[j]->shape, dy->shape.rank, axis) == 1;
     }
@@ -146,7 +146,7 @@ mu_tensor *mu_eye(mu_dtype dtype, int64_t rows, int64_t columns)
     return tensor;
 }
 
-// start, start + step, …, each computed alone; the last one is given.
+// start, start + step, …; each element is computed independently, and the last one is given.
 typedef struct progression {
     double start, step, last;
 } progression;
@@ -155,7 +155,7 @@ enum { LANES = 8, AT_ONCE = 4 };
 typedef double eight_f64 __attribute__((vector_size(64)));
 typedef float eight_f32 __attribute__((vector_size(32)));
 
-// Places are counted in doubles, which hold them exactly: turning integers into them costs more than all the rest.
+// Indices are counted in doubles, which are exact; converting integers would dominate the cost.
 MU_CLONES
 static void f32_progression(const progression *line, int64_t at, float *out, int64_t n)
 {
@@ -236,7 +236,7 @@ mu_tensor *mu_reduce_logsumexp_axes(mu_tensor *x, int n, const int *axes, bool k
 {
     if (mu__pending())
         return NULL;
-    // The largest element is taken out of the sum, unless it is infinite.
+    // Subtracts the maximum before the sum, unless it is infinite.
     mu_tensor *most = mu_stop_gradient(mu_reduce_max_axes(x, n, axes, true));
     most = mu_where(mu_is_finite(most), most, mu__scalar_like(most, 0));
     mu_tensor *sum = mu_log(mu__reduce_about(&mu_op_reduce_exp_about, x, most, n, axes, true));
@@ -244,7 +244,7 @@ mu_tensor *mu_reduce_logsumexp_axes(mu_tensor *x, int n, const int *axes, bool k
     return mu__composed1("reduce_logsumexp", x, result);
 }
 
-// How many elements go into each number of a reduction; MU_UNKNOWN where a trace does not know.
+// Number of elements per reduced result; MU_UNKNOWN if a trace does not know it.
 static int64_t reduced_elements(const mu_tensor *x, const mu_tensor *kept)
 {
     int64_t n = 1;
@@ -254,7 +254,7 @@ static int64_t reduced_elements(const mu_tensor *x, const mu_tensor *kept)
     return n;
 }
 
-// Sums of 16-bit floats would overflow before they are divided.
+// Sums of 16-bit floats would overflow before the division.
 static mu_tensor *variance(mu_tensor *x, int n, const int *axes, bool keep_dims)
 {
     mu_tensor *mean = mu_reduce_mean_axes(x, n, axes, true);

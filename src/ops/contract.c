@@ -1,15 +1,14 @@
-// Sums of products of tensors over labelled axes, as products of matrices.
+// Sums of products of tensors over labelled axes, computed as matrix products.
 //
-// For two terms each label is one of four: in both and kept (a batch), in both and summed (the inner axis of the
-// product), or kept from one of them alone (rows, columns). The axes of each kind are brought together and made
-// one; where nothing is summed, or nothing else is left, an element-wise product does it. A transposition is
-// left to matmul's flags where they are enough.
+// For two terms each label has one of four roles: in both and kept (batch), in both and summed (inner), or kept from
+// only one term (rows, columns). The axes of each role are brought together and merged. If nothing is summed, or only
+// summed labels exist, an element-wise product does it. If matmul's transpose flags suffice, no transpose is made.
 #include "ops/contract.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-// A list of labels, in order.
+// An ordered list of labels.
 typedef struct label_list {
     int n;
     unsigned char at[2 * MU_MAX_RANK];
@@ -58,7 +57,7 @@ mu_term mu__term_sum(const mu_term *a, mu_label_set kept)
 
 // ---- Order of axes ------------------------------------------------------------------------------
 
-// True if the term's axes stand in the order of the list already; labels that it lacks do not count.
+// Whether the term's axes are already in the order of the list; labels that the term does not have are ignored.
 static bool in_order(const mu_term *a, const label_list *list)
 {
     int next = 0;
@@ -124,7 +123,7 @@ static void sort_labels(contraction *c, mu_label_set kept)
             push(&c->columns, c->b->label[i]);
 }
 
-// Errors for axes under one label that differ; true if all fit.
+// Reports axes with the same label but different sizes; returns whether all fit.
 static bool sizes_fit(const contraction *c)
 {
     for (int i = 0; i < c->a->n; i++) {
@@ -148,7 +147,7 @@ static bool any_stretched(const contraction *c, const label_list *list)
     return false;
 }
 
-// The element-wise way: both terms over all labels, a product, and the sum over the inner ones.
+// Element-wise: broadcasts both terms over all labels, multiplies, and sums over the inner labels.
 static mu_term multiplied(const contraction *c)
 {
     label_list all = {.n = 0};
@@ -173,7 +172,7 @@ static mu_term multiplied(const contraction *c)
     return out;
 }
 
-// The size of some axes taken together; unknown if one of them is.
+// The product of the sizes of some axes; unknown if one of them is.
 static int64_t merged_size(const mu_term *a, const label_list *list)
 {
     int64_t size = 1;
@@ -186,7 +185,7 @@ static int64_t merged_size(const mu_term *a, const label_list *list)
     return size;
 }
 
-// True if a reshape to these dimensions says it all: one at most is unknown, and follows from the others.
+// Whether a reshape to these dimensions is fully determined: at most one is unknown.
 static bool says_all(int n, const int64_t *dims)
 {
     int unknown = 0;
@@ -198,7 +197,7 @@ static bool says_all(int n, const int64_t *dims)
     return unknown <= 1 && !(unknown && empty);
 }
 
-// The dimensions of the term as batches of matrices; returns how many.
+// The dimensions of the term as batches of matrices; returns their number.
 static int matrix_dims(const contraction *c, const mu_term *a, const label_list *first, const label_list *second,
                        int64_t *dims)
 {
@@ -209,14 +208,14 @@ static int matrix_dims(const contraction *c, const mu_term *a, const label_list 
     return c->batch.n + 2;
 }
 
-// False where axes would have to be merged of which a trace knows too little.
+// False if axes that must be merged have sizes that a trace does not know.
 static bool makes_matrices(const contraction *c, const mu_term *a, const label_list *first, const label_list *second)
 {
     int64_t dims[MU_MAX_RANK];
     return (first->n == 1 && second->n == 1) || says_all(matrix_dims(c, a, first, second, dims), dims);
 }
 
-// The term as batches of matrices [batch…, first, second], each of the last two made of several axes.
+// The term as batches of matrices [batch…, first, second]; each of the last two merges several axes.
 static mu_tensor *as_matrices(const contraction *c, const mu_term *a, const label_list *first, const label_list *second)
 {
     label_list order = {.n = 0};
@@ -231,7 +230,7 @@ static mu_tensor *as_matrices(const contraction *c, const mu_term *a, const labe
     return mu_reshape(x, rank, dims);
 }
 
-// True if the operand would stand ready for a product of matrices with its two groups exchanged.
+// Whether the operand is ready for a matrix product if its two groups of axes are exchanged.
 static bool ready_exchanged(const contraction *c, const mu_term *a, const label_list *first, const label_list *second)
 {
     label_list plain = {.n = 0}, exchanged = {.n = 0};
@@ -244,7 +243,7 @@ static bool ready_exchanged(const contraction *c, const mu_term *a, const label_
     return !in_order(a, &plain) && in_order(a, &exchanged);
 }
 
-// A tensor in the shape of the result, for a reshape that would know too little of it.
+// A tensor with the result's shape, for a reshape whose shape is not known in the trace.
 static mu_tensor *result_pattern(const contraction *c, const mu_term *result)
 {
     const mu_label_set kept = mu__labels_of(result);
@@ -252,7 +251,7 @@ static mu_tensor *result_pattern(const contraction *c, const mu_term *result)
     return mu_add(mu__term_order(&a, result->label, result->n), mu__term_order(&b, result->label, result->n));
 }
 
-// [batch…, rows, columns] with the merged axes as they were.
+// [batch…, rows, columns] with the merged axes separated again.
 static mu_term unfolded(const contraction *c, mu_tensor *product)
 {
     mu_term out = {.x = product};
@@ -280,7 +279,7 @@ static mu_term matrix_product(const contraction *c)
     return unfolded(c, a && b ? mu_matmul_transposed(a, b, transpose_a, transpose_b) : NULL);
 }
 
-// True if the other order of factors gives the result in the wanted order, and this one does not.
+// Whether exchanging the factors, and only that, gives the result in the wanted order.
 static bool better_exchanged(const contraction *c, const mu_term *wanted)
 {
     label_list order = {.n = 0};

@@ -1,10 +1,11 @@
-// conv2d and conv3d, their two gradients, and conv2d with bias and ReLU behind it: definitions and public functions.
+// conv2d and conv3d, their gradients, and conv2d with bias and ReLU: op definitions and public functions.
 //
-// Images are NHWC, kernels HWIO; a third axis, depth, comes before height. float32 and bfloat16 run on oneDNN, float16
-// as float32, float64 and int32 by plain loops: images as they are, kernels reordered at each run into what the
-// primitive likes (they change every step, and it costs microseconds). Where strides are 1 an image's gradient is a
-// forward convolution too; most gradients of kernels are sums that conv_filter.c makes. Each of the three ops is
-// linear in both operands, so their gradients are each other. Fused ops come from passes.
+// Images are NHWC, kernels HWIO; in three dimensions depth comes before height. float32 and bfloat16 use oneDNN,
+// float16 is computed as float32, and float64 and int32 use plain loops. oneDNN reads images in our layout. Kernels are
+// reordered at each run into the layout that the primitive prefers, because they change every step and the reorder is
+// cheap. With stride 1 an input gradient is computed as a forward convolution; most filter gradients use conv_filter.c.
+// Each of the three ops is linear in both operands, so the ops are each other's gradients. Only engine passes make the
+// fused op.
 #include "ops/composed.h"
 #include "ops/conv.h"
 #include "ops/lower.h"
@@ -88,7 +89,7 @@ static mu_status need_result(const mu_infer *infer, const mu_shape *wanted, cons
                      mu__shape_text(dy, dy_text), mu__shape_text(wanted, wanted_text));
 }
 
-// The image whose gradient is made: like input 2, or with the extents of the attributes.
+// The shape of the image in an input gradient: that of input 2, or the sizes in the attributes.
 static mu_status image_shape(const mu_infer *infer, mu_shape *out)
 {
     const mu_conv_attrs *attrs = infer->attrs;
@@ -169,7 +170,7 @@ static mu_tensor *forward(const mu_conv_attrs *attrs, mu_tensor *x, mu_tensor *w
     return mu__apply2(is_deep(attrs) ? &mu_op_conv3d : &mu_op_conv2d, attrs, x, w);
 }
 
-// Inputs (dy, w, x): linear in dy and in w; x gives its shape alone.
+// Inputs (dy, w, x): linear in dy and in w; only the shape of x is used.
 static mu_tensor *input_grad_grad(mu_grad *g, int i)
 {
     return i == 0   ? forward(g->attrs, g->dy, g->x[1])
@@ -187,18 +188,19 @@ static mu_tensor *filter_grad_grad(mu_grad *g, int i)
 
 // ---- oneDNN -------------------------------------------------------------------------------------
 
-// The convolution in oneDNN's words: logical NC(D)HW and (G)OI(D)HW over our arrays, kernels in their own layout.
+// The convolution in oneDNN's terms: logical NC(D)HW and (G)OI(D)HW descriptors over our arrays; the kernel's layout is
+// oneDNN's choice.
 typedef struct conv_plan {
     mu_dnnl *dnnl;
-    bool turned;  // an input gradient as a forward convolution of the result's gradient, see is_forward_turned
-    int64_t images, parts;  // images that the primitive takes at once, see images_at_once, and how often
-    int before_parts;       // steps that all parts share: the kernel's reorder
+    bool turned;  // an input gradient as a forward convolution; see is_forward_turned
+    int64_t images, parts;  // images per primitive call (see images_at_once), and number of calls
+    int before_parts;       // steps shared by all calls: the kernel's reorder
     dnnl_memory_desc_t image, result, bias;
     dnnl_memory_desc_t own_kernel, any_kernel;
     dnnl_dims_t strides, dilations, before, after;  // (depth,) height, width
 } conv_plan;
 
-// An image [n, extents…, channels] as oneDNN sees it, channels first.
+// Descriptor of an image [n, extents…, channels]; oneDNN lists channels first.
 static dnnl_memory_desc_t image_layout(mu_dnnl *dnnl, int64_t n, int64_t channels, int spatial, const int64_t *extents,
                                        dnnl_data_type_t type)
 {
@@ -234,7 +236,7 @@ static void describe_arrays(conv_plan *plan, mu_window *w, const mu_shape *kerne
         strides[k + 3] = tap;
         tap *= axis->size;
     }
-    const int skip = groups == 1 ? 1 : 0;  // the axis of groups exists only where there are several
+    const int skip = groups == 1 ? 1 : 0;  // the group axis exists only if there are several groups
     plan->image = image_layout(dnnl, plan->images, plan->turned ? o : w->channels, n, plan->turned ? out : in, type);
     plan->result = image_layout(dnnl, plan->images, plan->turned ? w->channels : o, n, plan->turned ? in : out, type);
     plan->bias = mu__dnnl_layout(dnnl, 1, &o, type, NULL);
@@ -254,9 +256,9 @@ static void describe_window(conv_plan *plan, mu_window *w)
     }
 }
 
-// With a stride of 1 the gradient of an image is a forward convolution of the result's gradient by the kernel with its
-// taps in reverse order and its channels and filters exchanged. oneDNN's code for those is a sixth faster from 64
-// channels on, and slower for few; in groups a quarter from 16 on.
+// With stride 1 an input gradient is a forward convolution of dy, with the taps in reverse order and channels and
+// filters exchanged. oneDNN's forward code is faster for this from 64 channels on (in groups: from 16), and slower
+// below.
 static bool is_forward_turned(mu_conv_kind kind, mu_window *w, const mu_shape *kernel, int64_t groups)
 {
     const int64_t many = groups == 1 ? 64 : 16;
@@ -272,10 +274,9 @@ static bool is_forward_turned(mu_conv_kind kind, mu_window *w, const mu_shape *k
     return turned;
 }
 
-// oneDNN's code for the gradient of an image, and all of it for groups, goes over all images once for each few of
-// their channels or each group. So many as stay in the caches, of `bytes` each with its result, take two thirds of the
-// time of a large batch at once; where a group has several channels, an image that is not small takes three quarters of
-// that alone.
+// oneDNN's input gradient, and everything with groups, passes over all images once per few channels or per group. So it
+// is faster to run it on as many images as fit the caches (`bytes` each, with the result). `alone`: run each large
+// image by itself, which is faster if a group has several channels.
 static int64_t images_at_once(int64_t n, int64_t bytes, bool alone, const mu_team *team)
 {
     enum { NEAR_BYTES = 2 << 20, ALONE_BYTES = 128 << 10 };
@@ -313,7 +314,8 @@ static const_dnnl_primitive_desc_t choose_backward(conv_plan *p, mu_conv_kind ki
     return forward && status == dnnl_success ? mu__dnnl_choose(p->dnnl, &operation, false, forward) : NULL;
 }
 
-// A memory in the layout that the primitive wants for the kernel: ours if it is the same, else in scratch.
+// A memory in the layout that the primitive wants for the kernel: the given memory if its layout is the same, else one
+// in scratch.
 static dnnl_memory_t kernel_memory(conv_plan *p, const_dnnl_primitive_desc_t chosen, dnnl_query_t what,
                                    dnnl_memory_t own)
 {
@@ -350,20 +352,20 @@ static const mu_spec *spec_at(const mu_prepare *prepare, int i)
     return i < prepare->n_in ? &prepare->in[i] : &prepare->out[i - prepare->n_in];
 }
 
-// Whether some tap of the kernel meets nothing but padding.
+// Whether some tap of the kernel meets only padding.
 static bool has_idle_tap(const mu_window_axis *axis)
 {
     bool idle = false;
     for (int64_t tap = 0; tap < axis->size && !idle; tap++) {
-        const int64_t first = tap * axis->dilation - axis->before;  // of the image, for the first window
+        const int64_t first = tap * axis->dilation - axis->before;  // in the image, for the first window
         const int64_t skipped = first < 0 ? (-first + axis->stride - 1) / axis->stride : 0;
         idle = skipped >= axis->out || first + skipped * axis->stride >= axis->in;
     }
     return idle;
 }
 
-// oneDNN 2.6's code for bfloat16 leaves taps of the kernel's gradient unwritten where strides are larger than 1: those
-// that meet padding alone, and in volumes those whose windows reach beyond the end.
+// oneDNN 2.6's filter gradient in bfloat16 leaves some taps unwritten if a stride is larger than 1: taps that meet only
+// padding and, in 3-D, taps whose windows reach beyond the end.
 static bool leaves_taps(mu_window *w)
 {
     bool leaves = false;
@@ -386,7 +388,7 @@ static bool is_strided_tap(mu_window *w)
     return strided && taps == 1;
 }
 
-// oneDNN 2.6's code for AVX2 gives wrong numbers for the gradient of a kernel of one tap with strides, as 3 and 1 in
+// oneDNN 2.6's AVX2 code computes wrong filter gradients for kernels of one tap with strides, such as 3 and 1, in
 // float32.
 static bool sums_wrong_pixels(mu_window *w)
 {
@@ -394,21 +396,21 @@ static bool sums_wrong_pixels(mu_window *w)
     return isa > dnnl_cpu_isa_sse41 && isa < dnnl_cpu_isa_avx512_core && is_strided_tap(w);
 }
 
-// oneDNN 2.6's code for the gradient of bfloat16 images under a kernel of one tap gives wrong numbers for half of the
-// pixels where one stride is 2.
+// oneDNN 2.6's input gradient in bfloat16 is wrong for half of the pixels if the kernel has one tap and one stride is
+// 2.
 static bool misplaces_pixels(mu_window *w)
 {
     return is_strided_tap(w);
 }
 
-// What prepare keeps. The taps of a kernel that is used in reverse order lie in scratch, from byte `at`.
+// State made by prepare. A kernel that is used in reverse order is copied to scratch, at byte offset `at`.
 typedef struct conv_state {
     mu_dnnl *dnnl;  // NULL: mu__conv_filter_run
-    bool as_f32;  // what oneDNN runs is in float32
+    bool as_f32;  // oneDNN computes in float32
     int64_t taps;  // 0: the kernel is used as it is
     size_t tap_bytes, at;
-    int64_t parts;  // of the images, each of which the primitives take at once
-    int before_parts;  // steps for the first part alone
+    int64_t parts;  // number of image batches that the primitives run on
+    int before_parts;  // steps that run only for the first batch
 } conv_state;
 
 static void state_free(void *object)
@@ -419,7 +421,7 @@ static void state_free(void *object)
     mu__free(state);
 }
 
-// Moves what was built into a state.
+// Moves the built list into a state.
 static mu_status finish_state(conv_plan *plan, const mu_shape *kernel, bool as_f32, mu_prepare *prepare)
 {
     conv_state *state = mu__calloc(1, sizeof *state);
@@ -448,7 +450,7 @@ static mu_status finish_state(conv_plan *plan, const mu_shape *kernel, bool as_f
     return MU_OK;
 }
 
-// The state of a kernel's gradient that is made without oneDNN.
+// The state of a filter gradient that is computed without oneDNN.
 static mu_status prepare_sums(bool as_f32, mu_prepare *prepare)
 {
     conv_state *state = mu__calloc(1, sizeof *state);
@@ -466,7 +468,7 @@ static mu_status conv_prepare(mu_prepare *prepare)
     const mu_conv_roles roles = mu__conv_roles(prepare->op, prepare->n_in);
     const mu_shape *image = &spec_at(prepare, roles.image)->shape, *kernel = &spec_at(prepare, roles.kernel)->shape;
     mu_window window;
-    dnnl_data_type_t type = dnnl_f32;  // what float16 becomes
+    dnnl_data_type_t type = dnnl_f32;  // float16 is converted to it
     const mu_dtype dtype = prepare->in[0].dtype;
     MU_TRY(mu__conv_window(attrs, image, kernel, prepare->op->name, &window));
     const bool as_f32 = dtype == MU_F16
@@ -500,7 +502,7 @@ static mu_status conv_prepare(mu_prepare *prepare)
     return finish_state(&plan, kernel, as_f32, prepare);
 }
 
-// Runs the primitives for each part of the images: the first axis of operand 0 and of the result.
+// Runs the primitives once per batch of images: the first axis of operand 0 and of the result.
 static mu_status run_parts(const mu_kernel *kernel, int64_t parts, int before_parts)
 {
     mu_kernel part = *kernel;
@@ -671,12 +673,12 @@ const mu_op mu_op_conv2d_bias = {
 
 // ---- Public functions ---------------------------------------------------------------------------
 
-// The options of a call in terms of n spatial axes.
+// Options of a public call, for n spatial axes.
 typedef struct conv_options {
     const mu_op *op;
     const char *name;
     int n;
-    const int64_t *strides, *dilations, *pads, *output_size;  // output_size: transposed convolutions alone
+    const int64_t *strides, *dilations, *pads, *output_size;  // output_size: only transposed convolutions
     const char *padding;
     int64_t groups;
 } conv_options;
@@ -716,15 +718,15 @@ mu_tensor *mu_nn_conv3d_with(const mu_nn_conv3d_args *args)
     return convolve(&options, a.x, a.kernel);
 }
 
-// The extent of a transposed convolution's image along axis i: the least that every window of the result was cut from.
-// MU_UNKNOWN where that does not follow.
+// The smallest size along axis i of a transposed convolution's image that contains every window of the result.
+// MU_UNKNOWN if it cannot be determined.
 static int64_t least_extent(const mu_conv_attrs *attrs, int i, int64_t in, int64_t size)
 {
     const int64_t stride = attrs->strides.at[i];
     const bool same = strcmp(attrs->padding, "same") == 0;
     if (in == MU_UNKNOWN || (size == MU_UNKNOWN && !same))
         return MU_UNKNOWN;
-    // Numbers that are too large wrap here; the shape rule refuses them.
+    // Too large numbers wrap here; the shape rule rejects them.
     uint64_t out = (uint64_t)in * (uint64_t)stride;
     const uint64_t more = (uint64_t)(size - 1) * (uint64_t)attrs->dilations.at[i] + 1 - (uint64_t)stride;
     if (!same && (int64_t)more > 0)
@@ -734,7 +736,7 @@ static int64_t least_extent(const mu_conv_attrs *attrs, int i, int64_t in, int64
     return (int64_t)out;
 }
 
-// The image of a transposed convolution, as asked for or the least.
+// The image size of a transposed convolution: the requested one or the smallest.
 static mu_status choose_image(const conv_options *o, const mu_tensor *x, const mu_tensor *kernel, mu_conv_attrs *attrs)
 {
     char text[MU_SHAPE_TEXT], kernel_text[MU_SHAPE_TEXT];

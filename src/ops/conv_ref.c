@@ -1,7 +1,7 @@
 // Plain loops of the convolutions, for every type: oracle and fallback.
 //
-// For each tap, each row of result pixels is one small matrix product with strided rows: no image is copied
-// apart, and all three convolutions differ in nothing but what is multiplied into what.
+// For each tap, each row of output pixels is one small matrix product with strided rows. The image is not copied (no
+// im2col), and the three convolutions differ only in which array receives the product.
 #include "ops/conv.h"
 #include "ops/nn_loops.h"
 
@@ -14,7 +14,7 @@ typedef struct conv_loops {
     mu_gemm *gemm;
 } conv_loops;
 
-// One row of result pixels [begin, end) under one tap, one group.
+// One row of output pixels [begin, end) under one tap, for one group.
 static void row_product(const conv_loops *c, char *image, char *kernel, char *result, int64_t pixels)
 {
     const int64_t image_row = c->window.x.stride * c->window.channels;
@@ -34,7 +34,7 @@ static void row_product(const conv_loops *c, char *image, char *kernel, char *re
     }
 }
 
-// All rows of the result planes `plane_out`, which see the image planes `plane_in`.
+// All rows of output plane `plane_out`, which read image plane `plane_in`.
 static void tap_rows(const conv_loops *c, int64_t plane_in, int64_t plane_out, char *tap, int64_t ky, int64_t kx)
 {
     const mu_window_axis *y = &c->window.y, *x = &c->window.x;
@@ -68,8 +68,8 @@ static void tap_images(const conv_loops *c, int64_t kz, int64_t ky, int64_t kx)
             tap_rows(c, n * z->in + oz * z->stride + kz * z->dilation - z->before, n * z->out + oz, tap, ky, kx);
 }
 
-// Without padding on either side what the taps of one row see of a pixel lies side by side, as their weights do: they
-// become one tap with more channels.
+// Without horizontal padding, the pixels that the taps of one row read are contiguous, as are their weights: merges
+// these taps into one tap with more channels.
 static void merge_taps(conv_loops *c)
 {
     mu_window_axis *x = &c->window.x;

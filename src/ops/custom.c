@@ -1,7 +1,7 @@
-// Ops of the program's own: each registered one is a definition like those of the table, made when it is registered.
+// Custom ops of a program. Registering one creates an op definition like the built-in ones.
 //
-// Rows live as long as the process, because graphs point to them; the list only grows, so it is read without a
-// lock. In graphs and on the wire such an op is the name "custom/NAME": code never travels.
+// Definitions live as long as the process, because graphs point to them; the list only grows, so it is read without a
+// lock. In graphs and between processes such an op is the name "custom/NAME": code is never transferred.
 #include "ops/op.h"
 
 #include <ctype.h>
@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 #define PREFIX "custom/"
-enum { NAME_BYTES = 64, DONE = MU_GRAD_MEMO - 1 };  // DONE: the memo that says that the others are there
+enum { NAME_BYTES = 64, DONE = MU_GRAD_MEMO - 1 };  // DONE: the memo slot that says that the others are filled
 
 typedef struct custom_op {
     mu_op op;
@@ -50,7 +50,7 @@ static const custom_op *custom_op_of(const mu_op *op)
 static mu_status must_say_why(mu_status status, const char *name, const char *what)
 {
     if (mu__pending()) {
-        mu__error_context("in the %s of %s", what, name);  // whoever wrote the sentence may not have named it
+        mu__error_context("in the %s of %s", what, name);  // the user's message may not name the op
         return mu_error_code();
     }
     if (status == MU_OK)
@@ -98,7 +98,7 @@ static mu_status check_gradient(const custom_op *entry, const mu_tensor *x, cons
                      mu__shape_text(&x->shape, wanted));
 }
 
-// The gradients of all inputs are made at once, when the first is asked for.
+// Computes the gradients of all inputs at once, when the first is requested.
 static mu_status all_gradients(mu_grad *g)
 {
     const custom_op *entry = custom_op_of(g->op);
@@ -110,7 +110,7 @@ static mu_status all_gradients(mu_grad *g)
         return mu__error(MU_UNIMPLEMENTED, "%s: it was registered without a gradient; give mu_register_op one, or put "
                          "mu_stop_gradient around what the op is given", entry->name);
     const mu_status status = entry->custom.gradient(g->x, g->y, dys, g->memo, entry->custom.arg);
-    if (mu__pending())  // the caller says whose gradient it is
+    if (mu__pending())  // the caller adds whose gradient failed
         return mu_error_code();
     MU_TRY(must_say_why(status, entry->name, "gradient"));
     for (int i = 0; i < g->n_in; i++)

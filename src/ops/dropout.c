@@ -1,8 +1,8 @@
-// dropout, and the generator that gives each of its calls a seed of its own.
+// dropout, and the generator that supplies a new seed for each call.
 //
-// Which elements fall out is a function of the seed and the element's place alone: no mask is kept, and the
-// gradient is the same op on dy. A generator is a resource of three int64 (128-bit counter, key), as
-// TensorFlow's Philox generators keep them; replicas fold their id into the key, so that their masks differ.
+// Whether an element is dropped depends only on the seed and the element's index, so no mask is stored and the gradient
+// is the same op on dy. A generator is a resource of three int64 (128-bit counter, key), as in TensorFlow's Philox
+// generators. Replicas fold their id into the key, so their masks differ.
 #include "ops/composed.h"
 #include "ops/loops.h"
 #include "ops/nn.h"
@@ -60,13 +60,13 @@ static mu_tensor *dropout_grad(mu_grad *g, int i)
     return i == 0 ? mu__apply2(&mu_op_dropout, g->attrs, g->dy, g->x[1]) : NULL;
 }
 
-enum { WORDS = 256 };             // random words made at a time
-#define UNIFORM_BITS 0x7FFFFFu   // of a word: its uniform number is those bits / 2^23, as in TensorFlow
+enum { WORDS = 256 };             // random words computed at a time
+#define UNIFORM_BITS 0x7FFFFFu   // bits of a word that make its uniform number: bits / 2^23, as in TensorFlow
 
 typedef struct dropout_job {
     const mu_view *x, *y;
     mu_philox generator;
-    uint32_t limit;  // words whose uniform is below it fall out
+    uint32_t limit;  // words whose bits are below it are dropped
     double scale;
 } dropout_job;
 
@@ -87,7 +87,7 @@ static void keep_any(const mu_view *x, const mu_view *y, const uint32_t *bits, c
     }
 }
 
-// Groups of WORDS elements [begin, end); the group's number says which words it takes.
+// Groups of WORDS elements [begin, end); the group's number determines its random words.
 static void drop_groups(void *arg, int64_t begin, int64_t end)
 {
     const dropout_job *job = arg;
@@ -114,7 +114,7 @@ static mu_status dropout_ref(const mu_kernel *kernel)
     dropout_job job = {
         .x = &kernel->in[0], .y = &kernel->out[0], .scale = 1 / (1 - attrs->rate),
         .generator = mu__philox_seeded(seed[0], seed[1]),
-        .limit = (uint32_t)ceil((double)(float)attrs->rate * (UNIFORM_BITS + 1.0)),  // at least the rate stays
+        .limit = (uint32_t)ceil((double)(float)attrs->rate * (UNIFORM_BITS + 1.0)),  // kept if uniform >= rate
     };
     mu__share_range(kernel->team, (n + WORDS - 1) / WORDS, 1, n, drop_groups, &job);
     return MU_OK;

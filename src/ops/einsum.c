@@ -1,8 +1,8 @@
-// einsum and tensordot: sums of products, as Einstein wrote them.
+// einsum and tensordot: sums of products in Einstein notation.
 //
-// The equation becomes labels: one per letter, and for "..." one per axis that it stands for, counted from the
-// right. A letter twice in an operand takes the diagonal. Several operands are multiplied in pairs, first the
-// pair whose product saves most. The sums themselves are contract.c's.
+// The equation is converted to labels: one per letter, and one per axis that "..." stands for, counted from the right.
+// A letter that occurs twice in an operand takes the diagonal. Several operands are multiplied in pairs, starting with
+// the pair whose product grows least. contract.c computes the sums.
 #include "ops/composed.h"
 #include "ops/contract.h"
 
@@ -11,7 +11,7 @@
 
 enum { MAX_OPERANDS = 16, LETTERS = 52, LAST_OF_ELLIPSIS = MU_LABELS - 1, MOST_WRITTEN = 64 };
 
-// Labels as written: letters, with the place of "..." marked (-1: none). A letter may come twice.
+// An operand's labels as written: letters, and the position of "..." (-1: none). A letter may occur twice.
 typedef struct written {
     int n, ellipsis;
     unsigned char label[MOST_WRITTEN];
@@ -19,20 +19,20 @@ typedef struct written {
 
 typedef struct equation {
     const char *text;
-    int n;                      // operands
+    int n;                      // number of operands
     written operand[MAX_OPERANDS], result;
     bool explicit_result;
-    int ellipsis_rank;          // the most axes that "..." stands for in an operand
+    int ellipsis_rank;          // most axes that "..." stands for in any operand
 } equation;
 
 // ---- Reading the equation -----------------------------------------------------------------------
 
-static int label_of(char letter)  // in the order of ASCII, as results without "->" are sorted
+static int label_of(char letter)  // in ASCII order; results without "->" are sorted by it
 {
     return letter >= 'A' && letter <= 'Z' ? letter - 'A' : letter >= 'a' && letter <= 'z' ? letter - 'a' + 26 : -1;
 }
 
-// Reads letters and "..." up to a comma, an arrow or the end; returns where it stopped, NULL after an error.
+// Parses letters and "..." up to a comma, an arrow or the end. Returns the position after them, or NULL after an error.
 static const char *read_written(const char *text, const char *at, written *out)
 {
     *out = (written){.ellipsis = -1};
@@ -82,7 +82,7 @@ static mu_status read_equation(const char *text, int n, equation *out)
     return MU_OK;
 }
 
-// Without "->" the result has what comes once, in the order of letters, behind what "..." stands for.
+// Without "->" the result has the axes of "...", then the letters that occur once, in alphabetical order.
 static void imply_result(equation *e)
 {
     int count[LETTERS] = {0};
@@ -97,7 +97,7 @@ static void imply_result(equation *e)
 
 // ---- Operands -----------------------------------------------------------------------------------
 
-// Writes one label per axis; the axes of "..." get the last labels, right-aligned. Returns how many.
+// Writes one label per axis; the axes of "..." get the last labels, right-aligned. Returns the number of labels.
 static int expand_labels(const written *from, int ellipsis_rank, unsigned char *labels)
 {
     int n = 0;
@@ -122,8 +122,8 @@ static bool operand_rank_fits(const equation *e, int i, const mu_tensor *x)
     return false;
 }
 
-// The diagonal of matrices whose size is only known when the function runs. With a row of zeros behind them, the
-// elements taken in rows that are one longer have it as their first column.
+// The diagonal of matrices whose size is known only at run time. Appends a row of zeros and reshapes to rows that are
+// one element longer: the diagonal is then the first column.
 static mu_tensor *unknown_diagonal(mu_tensor *x)
 {
     if (!x)
@@ -138,7 +138,7 @@ static mu_tensor *unknown_diagonal(mu_tensor *x)
     return mu_strided_slice(skewed, none, none, strides, others, others, 1u << last);
 }
 
-// The diagonal over axes p < q of equal size, which becomes the last axis: every (n + 1)-th element of both.
+// Replaces axes p < q of equal size n by their diagonal, which becomes the last axis: every (n + 1)-th element of both.
 static mu_tensor *diagonal(const equation *e, mu_tensor *x, int p, int q)
 {
     const mu_shape *shape = &x->shape;
@@ -184,7 +184,7 @@ static mu_term make_operand(const equation *e, int i, mu_tensor *x)
                 memmove(labels + p, labels + p + 1, (size_t)(n - p - 2));
                 labels[n - 2] = label;
                 n--;
-                p = -1;  // the axes moved: look again from the first
+                p = -1;  // the axes moved: restart from the first
                 break;
             }
     for (int k = 0; k < n && out.x; k++)
@@ -211,7 +211,7 @@ static mu_label_set kept_without(const mu_term *terms, int n, int i, int j, mu_l
     return result;
 }
 
-// How much larger the product of two terms is than both: the least is taken first.
+// Growth of the size when two terms are multiplied; the pair with the least growth is multiplied first.
 static double growth(const mu_term *terms, int n, int i, int j, mu_label_set result)
 {
     const mu_label_set kept = kept_without(terms, n, i, j, result), all = ~(mu_label_set)0;
@@ -243,7 +243,7 @@ static mu_term multiply_all(mu_term *terms, int n, const mu_term *wanted)
 
 // ---- The result ---------------------------------------------------------------------------------
 
-// A letter of the result that no operand has, or that comes twice, is an error.
+// A letter of the result that no operand has, or that occurs twice, is an error.
 static bool result_is_known(const equation *e)
 {
     mu_label_set known = 0, seen = 0;

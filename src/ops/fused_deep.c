@@ -1,7 +1,7 @@
-// conv2d_relu_pool_grads: every gradient of a convolution with bias, ReLU and 2x2 max pool behind it.
+// conv2d_relu_pool_grads: all gradients of a convolution with bias, ReLU and 2x2 max pool.
 //
-// An engine pass makes this op where the convolution's input needs a gradient too. The fast kernel works
-// on the few windows' results that passed anything on; the plain one unpools and calls the plain ops.
+// An engine pass makes this op if the convolution's input needs a gradient too. The fast kernel visits only the
+// elements that passed a gradient on, which are few; the plain one unpools and calls the plain ops.
 #include "ops/conv.h"
 #include "ops/fused.h"
 #include "ops/nn_loops.h"
@@ -52,7 +52,7 @@ static mu_conv_pool_shape shape_of(const mu_shape *x, const mu_shape *w)
                                 .out_channels = w->dims[3], .kernel = w->dims[0]};
 }
 
-// What each member of the team has to itself: its sums, then the kernel's scratch.
+// Bytes of a member's private memory: its sums, then the kernel's scratch.
 static size_t member_bytes(const mu_shape *x, const mu_shape *w)
 {
     const mu_conv_pool_shape shape = shape_of(x, w);

@@ -1,12 +1,12 @@
-// Plain matrix products for every type: the oracle of matmul and of the convolutions, and their fallback.
+// Plain matrix products for every type: the oracle and the fallback of matmul and of the convolutions.
 //
-// gemm.inc.c holds the body; integers wrap around, hence unsigned arithmetic. Knows nothing of ops.
+// gemm.inc.c holds the body. Integers use unsigned arithmetic, because they wrap around.
 #include "ops/loops.h"
 #include "ops/nn.h"
 
-// VECTOR: bytes of the widest vector. DEPTH: rows of a panel of b, 32 KB. ROWS of a that it meets before the next one.
-// SUMS: that one product of vectors runs beside each other. NEAR: rows so many panels wide lie close enough together to
-// be used where they are.
+// VECTOR: bytes of the widest vector. DEPTH: rows of a panel of b, which is 32 KB. ROWS: rows of a per panel. SUMS:
+// parallel running sums of a dot product. NEAR: rows of b of at most this many panels are used in place, without
+// copying.
 enum { VECTOR = 64, DEPTH = 256, ROWS = 256, SUMS = 64, NEAR = 8 };
 
 #define T float

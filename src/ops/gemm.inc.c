@@ -1,14 +1,14 @@
 // Body of the plain matrix product for one element type T, named by FN; gemm.c includes it once for each.
 //
-// Panels of b, two vectors wide, are made contiguous and stay in the first-level cache while rows of a, which stay in
-// the second, go by; four rows of c share each load of b. A vector by a matrix is one pass over the matrix: sums of
-// products along its rows, or its rows added up, eight at a time.
+// Panels of b, two vectors wide, are copied to contiguous memory and stay in the first-level cache, while the rows of a
+// stay in the second-level cache; four rows of c share each load of b. A vector-matrix product is one pass over the
+// matrix: dot products along its rows, or a sum of its rows, eight at a time.
 
 typedef T FN(vector_of) __attribute__((vector_size(VECTOR)));
-enum { FN(WIDTH) = 2 * VECTOR / sizeof(T) };  // columns of a panel
+enum { FN(WIDTH) = 2 * VECTOR / sizeof(T) };  // columns per panel
 
-// `height` rows of c, n columns of a panel of which all can be read. The sums of two vectors of each row stay in
-// registers.
+// Computes `height` rows of c for n columns of a panel, which can be read in full. The two vectors of sums per row stay
+// in registers.
 static inline __attribute__((always_inline)) void FN(rows)(int height, T *c, int64_t c_row, const T *a, int64_t a_row,
                                                            int64_t a_col, const T *b, int64_t b_row, int64_t n,
                                                            int64_t k)
@@ -42,15 +42,15 @@ static inline __attribute__((always_inline)) void FN(rows)(int height, T *c, int
     }
 }
 
-// Adds the second n of 2 n numbers to the first.
+// Adds the second n of 2n numbers to the first n.
 static inline __attribute__((always_inline)) void FN(halve)(T *x, int n)
 {
     for (int i = 0; i < n; i++)
         x[i] += x[i + n];
 }
 
-// The sum of products of two rows, in many running sums that are added in a fixed order. Each halving of them is a call
-// of its own, whose constant extent lets compilers keep them in registers.
+// Dot product of two rows, in many running sums that are added in a fixed order. Each halving is a separate call with a
+// constant size, so that compilers keep the sums in registers.
 MU_CLONES static T FN(dot)(const T *a, const T *b, int64_t k)
 {
     T lanes[SUMS] = {0}, sum = 0;
@@ -87,11 +87,12 @@ MU_CLONES static void FN(combine)(T *restrict y, const T *restrict f, int64_t st
             y[j] += f[p * step] * rows[p * row + j];
 }
 
-// y[i * y_step] += the product of a vector v by row i of a matrix that is read in order, either way.
+// y[i * y_step] += the dot product of v and row i of a matrix. The matrix is read in memory order, by rows or by
+// columns.
 static void FN(vector)(T *y, int64_t y_step, const T *v, int64_t v_step, const T *a, int64_t row, int64_t col,
                        int64_t n, int64_t k)
 {
-    enum { COLUMNS = 4096 };  // of which the sums stay in the first-level cache
+    enum { COLUMNS = 4096 };  // as many sums as fit the first-level cache
     if (col == 1 && v_step == 1) {
         for (int64_t i = 0; i < n; i++)
             y[i * y_step] += FN(dot)(a + i * row, v, k);
@@ -101,7 +102,8 @@ static void FN(vector)(T *y, int64_t y_step, const T *v, int64_t v_step, const T
         FN(combine)(y + j, v, v_step, a + j, col, MU_MIN(COLUMNS, n - j), k);
 }
 
-// What is a vector by a matrix in fact; false if it is not, or not in order.
+// Handles vector-matrix products. Returns false for other products, and for matrices that are not contiguous in either
+// order.
 static bool FN(is_vector)(T *c, int64_t c_row, const T *a, int64_t a_row, int64_t a_col, const T *b, int64_t b_row,
                           int64_t b_col, int64_t m, int64_t n, int64_t k)
 {
@@ -114,7 +116,7 @@ static bool FN(is_vector)(T *c, int64_t c_row, const T *a, int64_t a_row, int64_
     return true;
 }
 
-// A panel of b, at least one row and one column of it, with zeros in the columns beyond.
+// Copies a panel of b, at least one row and one column, and fills the missing columns with zeros.
 static inline __attribute__((always_inline)) void FN(pack)(T *panel, const T *b, int64_t b_row, int64_t b_col,
                                                            int64_t depth, int64_t width)
 {

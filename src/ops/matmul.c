@@ -1,10 +1,9 @@
-// matmul, and matmul with bias and ReLU behind it: definitions and public functions.
+// matmul, and matmul with bias and ReLU: op definitions and public functions.
 //
-// float32 and bfloat16 go to oneDNN's matmul on plain row-major arrays (a transpose is a pair of strides), float16 as
-// float32; large products of float64 and of integers go to kernels (small integers as int32). The rest runs the plain
-// product, and so does a vector by a matrix or by a vector, which is one pass over memory. Leading axes are batches and
-// broadcast: oneDNN gets as many of the last ones at once as it is fast with. The fused op is made by engine passes
-// only. Knows nothing of layers.
+// float32 and bfloat16 use oneDNN's matmul on row-major arrays (a transpose only swaps strides); float16 is computed as
+// float32. Large products of float64 and of integers use our kernels (small integers as int32). Everything else uses
+// the plain loops, also vector-matrix products, which are bound by memory. Leading axes are batch axes and broadcast;
+// one oneDNN call gets as many trailing batch axes as it handles efficiently. Only engine passes make the fused op.
 #include "kernels/kernels.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -30,7 +29,7 @@ static const mu_attr_spec matmul_bias_fields[] = {
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// A product over batches: rows, inner extent and columns, and the strides of both operands in elements.
+// A batched product: rows, inner size and columns, and the strides of both operands in elements.
 typedef struct product {
     int64_t m, k, n;
     int64_t a_row, a_col, b_row, b_col;
@@ -115,7 +114,7 @@ static bool same_batches(const mu_tensor *a, const mu_tensor *b)
     return mu__shape_equal(&x, &y) && mu__shape_known(&x);
 }
 
-// The gradient of one factor of op(a) op(b), where op transposes or not.
+// The gradient of one factor of op(a) op(b), where op may transpose.
 static mu_tensor *factor_grad(const mu_matmul_attrs *attrs, mu_tensor *a, mu_tensor *b, mu_tensor *dy, int i)
 {
     const bool ta = attrs->transpose_a, tb = attrs->transpose_b;
@@ -143,7 +142,7 @@ static mu_tensor *matmul_bias_grad(mu_grad *g, int i)
 
 // ---- Plain loops --------------------------------------------------------------------------------
 
-// Offset, in matrices, of batch number `index` in an operand whose leading axes broadcast.
+// Offset, in matrices, of batch element `index` in an operand whose leading axes broadcast.
 static int64_t batch_offset(const mu_shape *batch, const mu_shape *operand, int64_t index)
 {
     int64_t offset = 0, stride = 1;
@@ -156,7 +155,7 @@ static int64_t batch_offset(const mu_shape *batch, const mu_shape *operand, int6
     return offset;
 }
 
-// A column by a row.
+// An outer product of a column and a row.
 typedef struct outer_job {
     mu_outer *outer;
     const mu_kernel *kernel;
@@ -204,8 +203,8 @@ typedef struct kernel_job {
     const product *it;
 } kernel_job;
 
-// Plain loops are as good where the matrices stay in the second cache. The team is not asked, since the two may differ
-// in the last bits.
+// Plain loops are as fast if the matrices fit the second-level cache. The decision must not depend on the team, because
+// the two ways may differ in the last bits.
 static bool kernel_takes(mu_dtype dtype, const product *it)
 {
     enum { FEW = 8, NARROW = 64, LARGE = 192 * 192 * 192 };
@@ -213,7 +212,7 @@ static bool kernel_takes(mu_dtype dtype, const product *it)
            (double)it->m * (double)it->n * (double)it->k >= LARGE;
 }
 
-// Rows [begin, end) of one matrix of the result.
+// Computes rows [begin, end) of one matrix of the result.
 static void kernel_rows(const kernel_job *job, int64_t batch, void *scratch, int64_t begin, int64_t end)
 {
     const product *it = job->it;
@@ -233,7 +232,7 @@ static void kernel_rows(const kernel_job *job, int64_t batch, void *scratch, int
         mu__kernels()->product_i32(&shape, a, b, c, scratch, begin, end);
 }
 
-// A member of the team takes whole matrices where there are enough of them, else some rows of each.
+// If there are enough matrices, a member takes whole matrices; otherwise it takes some rows of each.
 static void kernel_member(void *arg, int index, int count)
 {
     const kernel_job *job = arg;
@@ -273,7 +272,7 @@ static mu_status matmul_bias_ref(const mu_kernel *kernel)
 
 enum { MAX_DIMS = MU_MAX_RANK };
 
-// The layout of one operand: batch axes (missing ones as 1), then a matrix with the given strides.
+// Layout of one operand: batch axes (missing ones have size 1), then a matrix with the given strides.
 static dnnl_memory_desc_t operand_layout(mu_dnnl *dnnl, const mu_shape *batch, const mu_shape *own, int64_t rows,
                                          int64_t columns, int64_t row, int64_t column, dnnl_data_type_t type)
 {
@@ -292,8 +291,8 @@ static dnnl_memory_desc_t operand_layout(mu_dnnl *dnnl, const mu_shape *batch, c
     return mu__dnnl_layout(dnnl, n + 2, dims, type, strides);
 }
 
-// Leading axes [first, rank) that one primitive takes: those that both operands have in full, or those that only a has,
-// whose matrices lie one below the other. What is left in front is run one by one.
+// First of the leading axes [first, rank) that one primitive handles: axes that both operands have, or axes that only a
+// has, whose matrices are stacked vertically. The axes before `first` are looped over.
 static int first_at_once(const product *it)
 {
     bool both = true, only_a = it->a_col == 1;
@@ -310,8 +309,8 @@ static int first_at_once(const product *it)
     return first;
 }
 
-// The product for one primitive, with one batch axis or with a's matrices as one: made n times, each time `matrices`
-// of the result.
+// The product for one primitive, with one batch axis, or with a's matrices stacked into one. It runs n times and each
+// run computes `matrices` matrices of the result.
 static product at_once(const product *it, int64_t *n, int64_t *matrices)
 {
     const int first = first_at_once(it), own = MU_MIN(it->batch.rank - first, it->batch_b.rank);
@@ -330,8 +329,8 @@ static product at_once(const product *it, int64_t *n, int64_t *matrices)
     return one;
 }
 
-// Where the plain loops are as good: products so small that making a primitive takes longer, and what is one pass over
-// memory.
+// Whether the plain loops are as good: for products so small that creating a primitive takes longer, and for products
+// that are one pass over memory.
 static bool plain_is_better(mu_dtype dtype, int64_t batches, const product *it, const product *one)
 {
     enum { SMALL = 16 * 16 * 16 };
@@ -339,7 +338,7 @@ static bool plain_is_better(mu_dtype dtype, int64_t batches, const product *it, 
     return dtype == MU_F32 && (batches * it->m * it->n * it->k <= SMALL || pass);
 }
 
-// What prepare keeps: a primitive for `matrices` of the result's matrices, run n times.
+// State made by prepare: a primitive for `matrices` of the result's matrices, which runs n times.
 typedef struct product_state {
     mu_dnnl *dnnl;
     int64_t n, matrices;
@@ -353,8 +352,8 @@ static void state_free(void *object)
     mu__free(state);
 }
 
-// Large float32 matrices are up to a fifth faster in oneDNN's sgemm than in what it offers first (2.6.3 with AVX-512,
-// 1024 to 4096 a side). Where b lies transposed it is no faster, and splits sums by the number of threads.
+// For large float32 matrices oneDNN 2.6.3's sgemm is faster than its default with AVX-512. If b is transposed, it is no
+// faster, and its sums depend on the number of threads.
 static const char *best_kind(const product *p, dnnl_data_type_t type)
 {
     enum { LARGE = 256 };
@@ -389,7 +388,7 @@ static mu_status build_primitive(mu_prepare *prepare, const product *p, dnnl_dat
 
 static mu_status matmul_prepare(mu_prepare *prepare)
 {
-    dnnl_data_type_t type = dnnl_f32;  // what float16 becomes
+    dnnl_data_type_t type = dnnl_f32;  // float16 is converted to it
     product it;
     const mu_dtype dtype = prepare->in[0].dtype;
     MU_TRY(describe(prepare->attrs, &prepare->in[0].shape, &prepare->in[1].shape, prepare->op->name, &it));

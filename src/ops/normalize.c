@@ -1,8 +1,8 @@
-// Normalisation along the last axis or over groups of channels, and what a channel's given numbers make of it.
+// Normalisation along the last axis or over groups of channels, and channel_affine.
 //
-// normalize recomputes mean and deviation in its gradient, from values that are in the cache by then, so nothing is
-// kept between the two. The gradient op's own gradient is written with ops and with the op itself. f32 runs on the
-// library of kernels; everything else on plain loops. Knows nothing of layers.
+// The gradient of normalize recomputes mean and deviation from values that are in the cache anyway, so nothing is saved
+// between the two. The gradient of the gradient op is composed of ops, one of which is the gradient op itself. float32
+// runs on `kernels`; everything else on plain loops.
 #include "ops/composed.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
@@ -39,7 +39,7 @@ static const mu_attr_spec normalize_fields[] = {{"groups", MU_ATTR_INT, offsetof
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// Inputs from `first` on are vectors with one number for each channel (last axis) of input 0.
+// Checks that the inputs from `first` on are vectors with one element per channel (last axis) of input 0.
 static mu_status need_vectors(const mu_infer *infer, int first)
 {
     char x_text[MU_SHAPE_TEXT], own_text[MU_SHAPE_TEXT];
@@ -99,7 +99,7 @@ static normalize_job job_of(const mu_kernel *kernel)
     const mu_normalize_attrs *attrs = kernel->attrs;
     const mu_shape *x = &kernel->in[0].shape;
     const int64_t channels = x->dims[x->rank - 1], groups = MU_MAX(attrs->groups, (int64_t)1);
-    const int first = attrs->groups > 0 ? 1 : x->rank - 1;  // axes before it count samples
+    const int first = attrs->groups > 0 ? 1 : x->rank - 1;  // the axes before it count samples
     return (normalize_job){.kernel = kernel, .samples = mu__elements_between(x, 0, first),
                            .positions = mu__elements_between(x, first, x->rank - 1), .groups = groups,
                            .width = channels / groups, .epsilon = attrs->epsilon, .centered = attrs->centered,
@@ -155,7 +155,7 @@ static mu_status grad_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// Calls `rows` for [begin, end) where the result stays in the caches, else for pieces that are put past them.
+// Calls `rows` for [begin, end). A result larger than the caches is made in tiles that are stored past them.
 typedef void write_rows(const normalize_job *job, int64_t begin, int64_t end, float *to);
 
 static void write_past_caches(const normalize_job *job, int64_t row_bytes, int64_t begin, int64_t end, write_rows *rows)
@@ -189,7 +189,7 @@ static void share_rows(void *arg, int64_t begin, int64_t end)
     write_past_caches(job, job->width * (int64_t)sizeof(float), begin, end, normalize_rows);
 }
 
-// A member's memory for what each channel needs.
+// A member's memory for per-channel numbers.
 typedef struct channel_numbers {
     double *first, *second;
     float *center, *factor, *shift, *along, *dgamma, *dbeta;
@@ -222,7 +222,7 @@ static void spread(const normalize_job *job, float *numbers, int64_t group, floa
         numbers[group * job->width + i] = value;
 }
 
-// Each group's mean in `center`, and what its deviation divides by in `factor`.
+// Writes each group's mean to `center` and 1 / deviation to `factor`.
 static void sample_moments(const normalize_job *job, const float *x, const channel_numbers *to)
 {
     const mu_kernels *kernels = mu__kernels();
@@ -279,7 +279,7 @@ static mu_status normalize_fast(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// dx of one sample's positions is a mix of dy, of x and of a constant, with numbers for each channel.
+// dx of one sample is a linear combination of dy, x and a constant, with coefficients per channel.
 static void backward_sample(const normalize_job *job, int64_t sample, const channel_numbers *to)
 {
     const mu_kernels *kernels = mu__kernels();
@@ -305,7 +305,7 @@ static void backward_sample(const normalize_job *job, int64_t sample, const chan
                            job->positions);
 }
 
-enum { MOST_PUT = 8192 };  // elements of a row that is made beside its place, to go past the caches
+enum { MOST_PUT = 8192 };  // longest row, in elements, that is made in a buffer to be stored past the caches
 
 static void backward_rows(const normalize_job *job, int64_t begin, int64_t end, const channel_numbers *to)
 {
@@ -368,7 +368,7 @@ static mu_tensor *normalize_grad(mu_grad *g, int i)
     return g->memo[i];
 }
 
-// The tensor with its channels parted into groups.
+// The tensor with its channels split into groups.
 static mu_tensor *grouped(const mu_grad *g, mu_tensor *t)
 {
     const mu_normalize_attrs *attrs = g->attrs;
@@ -380,7 +380,7 @@ static mu_tensor *grouped(const mu_grad *g, mu_tensor *t)
     return mu_reshape(t, 4, parted);
 }
 
-// Each group's mean, to be broadcast.
+// Each group's mean, ready to broadcast.
 static mu_tensor *mean_of(const mu_grad *g, mu_tensor *t)
 {
     const bool groups = ((const mu_normalize_attrs *)g->attrs)->groups > 0;
@@ -395,14 +395,15 @@ static mu_tensor *times_mean(const mu_grad *g, mu_tensor *t, mu_tensor *mean)
     return groups ? mu_reshape_like(product, g->x[0]) : product;
 }
 
-// dx that belongs to dy: r (t - mean(t) - h mean(t h)), the same map for every t.
+// The linear map from dy to dx: r (t - mean(t) - h mean(t h)), applied to t.
 static mu_tensor *projected(const mu_grad *g, mu_tensor *t)
 {
     mu_tensor *in[] = {g->x[0], t}, *out[3];
     return mu__apply(&mu_op_normalize_grad, g->attrs, 2, in, 0, NULL, out) == MU_OK ? out[0] : NULL;
 }
 
-// With u, p and q the gradients of dx, dgamma and dbeta, a = dy gamma and h = (x - mean) r:
+// With u, p and q the gradients of dx, dgamma and dbeta, a = dy gamma, h = (x - mean) r, and P the map above, the
+// gradients are
 //   of dy:    gamma P(u) + p h + q
 //   of gamma: sum(dy P(u))
 //   of x:     P(p dy - r (u mean(a h) + a mean(u h))) - r h mean(u dx)
@@ -471,7 +472,7 @@ const mu_op mu_op_normalize_grad = {
     .lower = mu__lower_normalize_grad,
 };
 
-// ---- channel_affine: (x - center) factor + shift, a number of each for every channel --------------
+// ---- channel_affine: (x - center) factor + shift, with one number of each per channel ------------
 
 static mu_status affine_infer(mu_infer *infer)
 {
@@ -591,7 +592,7 @@ mu_tensor *mu_nn_group_normalization(mu_tensor *x, int64_t groups, mu_tensor *ga
     return mu__composed("group_normalization", 3, in, normalized(x, gamma, beta, groups, epsilon, true));
 }
 
-// Whether the tensor has one number for each channel of x, as far as is known.
+// Whether the tensor has one element per channel of x, as far as the shapes are known.
 static bool of_channels(const mu_tensor *t, const mu_tensor *x)
 {
     const int64_t channels = x && x->shape.rank > 0 ? x->shape.dims[x->shape.rank - 1] : MU_UNKNOWN;

@@ -1,7 +1,7 @@
-// oneDNN's C interface behind the builder of onednn.h.
+// Implementation of onednn.h on oneDNN's C interface.
 //
-// Everything is made in prepare: engine, stream, memories, primitives with scratchpads that the caller gives.
-// A run binds pointers (3 ns each) and executes. Knows no op: what a primitive computes is its caller's affair.
+// Prepare creates the engine, stream, memories and primitives, with scratchpads supplied by the caller. A run binds
+// pointers and executes. Independent of ops: the caller chooses what a primitive computes.
 #include "ops/onednn.h"
 
 #include <pthread.h>
@@ -30,10 +30,10 @@ struct mu_dnnl {
     dnnl_primitive_desc_t chosen[MAX_CHOSEN];
     size_t scratch_bytes;
     bool declined;
-    dnnl_status_t status;  // the first failure
+    dnnl_status_t status;  // first failure
 };
 
-// Remembers the first failure; true if there is none so far.
+// Records the first failure; returns whether there is none so far.
 static bool check(mu_dnnl *dnnl, dnnl_status_t status)
 {
     if (dnnl->status == dnnl_success && !dnnl->declined) {
@@ -45,7 +45,7 @@ static bool check(mu_dnnl *dnnl, dnnl_status_t status)
     return dnnl->status == dnnl_success && !dnnl->declined;
 }
 
-// oneDNN chooses its own instructions, once for the process and not above those asked for; its threads are ours.
+// oneDNN selects its instruction set once per process, at most the one MUSTER_ISA allows; its threads are our teams.
 static void set_up(void)
 {
     static const struct {
@@ -148,7 +148,7 @@ dnnl_memory_t mu__dnnl_place(mu_dnnl *dnnl, const dnnl_memory_desc_t *layout)
     return add_memory(dnnl, -1, layout);
 }
 
-// Attributes of every primitive here: scratchpad from the caller, perhaps a ReLU behind.
+// Attributes of every primitive: scratchpad supplied by the caller, optionally a ReLU after it.
 static dnnl_primitive_attr_t make_attributes(mu_dnnl *dnnl, bool relu)
 {
     dnnl_primitive_attr_t attributes = NULL;
@@ -163,7 +163,7 @@ static dnnl_primitive_attr_t make_attributes(mu_dnnl *dnnl, bool relu)
     return attributes;
 }
 
-// Whether an implementation is of that kind; NULL: of any but the reference.
+// Whether an implementation's name begins with `kind`; NULL: whether it is not the reference.
 static bool is_of_kind(const_dnnl_primitive_desc_t description, const char *kind)
 {
     const char *name = NULL;
@@ -172,7 +172,7 @@ static bool is_of_kind(const_dnnl_primitive_desc_t description, const char *kind
     return kind ? strncmp(name, kind, strlen(kind)) == 0 : strstr(name, "ref") == NULL;
 }
 
-// The first implementation of that kind, or NULL.
+// The first implementation of the given kind, or NULL.
 static dnnl_primitive_desc_t find_kind(mu_dnnl *dnnl, const_dnnl_op_desc_t operation,
                                        const_dnnl_primitive_attr_t attributes, const_dnnl_primitive_desc_t hint,
                                        const char *kind)

@@ -1,9 +1,9 @@
-// oneDNN on Muster's teams.
+// Runs oneDNN's parallel regions on Muster's teams.
 //
-// Debian's oneDNN is made for OpenMP and calls libgomp, whose threads spin for milliseconds where other programs want
-// the processor; nothing can tell libgomp otherwise once it is loaded. So the entries of oneDNN's own table of imported
-// functions that lead to libgomp are changed to the functions below: of this library alone, for parallel regions alone.
-// Other OpenMP code of the program keeps libgomp. If the table is not found, so does oneDNN.
+// Debian's oneDNN uses OpenMP and calls libgomp, whose threads spin for milliseconds while other programs need the
+// processor; libgomp cannot be reconfigured once it is loaded. So this file replaces the entries for libgomp in
+// oneDNN's own table of imported functions. Only oneDNN's parallel regions are affected; other OpenMP code of the
+// program still uses libgomp. If the table is not found, oneDNN uses libgomp too.
 #include "ops/onednn.h"
 
 #include <elf.h>
@@ -18,7 +18,7 @@ extern int omp_get_num_threads(void);
 extern int omp_get_thread_num(void);
 extern int omp_in_parallel(void);
 
-// ---- What oneDNN calls instead of libgomp -------------------------------------------------------
+// ---- Replacements of libgomp's functions --------------------------------------------------------
 
 typedef struct region {
     void (*body)(void *);
@@ -32,8 +32,8 @@ static void run_region(void *arg, int index, int count)
     own->body(own->data);
 }
 
-// Inside a region a further one is of one thread. Regions inside libgomp's, and those for which threads are missing,
-// are libgomp's business.
+// A nested region runs on one thread. Regions inside libgomp's own regions, and regions that need more threads than the
+// team has, are passed to libgomp.
 static void parallel(void (*body)(void *), void *data, unsigned n_threads, unsigned flags)
 {
     region own = {.body = body, .data = data};
@@ -69,10 +69,10 @@ static const struct {
     {"omp_in_parallel", (function *)in_parallel},
 };
 
-// What of a loaded library is needed to find its imports.
+// The parts of a loaded library that locate its imports.
 typedef struct imports {
-    uintptr_t inside;  // an address in the library that is looked for
-    uintptr_t base, constant_begin, constant_end;  // the part that is read-only once the library is loaded
+    uintptr_t inside;  // an address inside the library to find
+    uintptr_t base, constant_begin, constant_end;  // constant_begin, _end: read-only after loading
     const ElfW(Dyn) *dynamic;
     const ElfW(Sym) *symbols;
     const char *names;
@@ -107,7 +107,7 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *arg)
 static void read_dynamic(imports *out)
 {
     for (const ElfW(Dyn) *entry = out->dynamic; entry && entry->d_tag != DT_NULL; entry++) {
-        // The loader has made addresses of these, but for the C libraries that leave them as they are in the file.
+        // The loader has relocated these addresses, except in C libraries that leave them as in the file.
         const uintptr_t value = entry->d_un.d_ptr, at = value < out->base ? value + out->base : value;
         switch (entry->d_tag) {
         case DT_SYMTAB: out->symbols = (const void *)at; break;
@@ -145,7 +145,7 @@ static bool set_import(const imports *in, uintptr_t slot, function *ours)
     return true;
 }
 
-// The place of a function in the table; 0 if it is not imported.
+// Address of a function's entry in the table; 0 if it is not imported.
 static uintptr_t import_of(const imports *in, const char *name)
 {
     for (int t = 0; t < 2; t++)

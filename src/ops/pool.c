@@ -1,8 +1,8 @@
-// Max and average pooling over images, and their gradients: definitions and public functions.
+// Max and average pooling of images, and their gradients: op definitions and public functions.
 //
-// max_pool2d has a hidden second output, the place of each maximum, from which its gradient and second
-// derivative (a pick at the same places) follow. float32 runs the hand-written kernels, images shared by the
-// team; maxima exist for integers too. Knows nothing of layers.
+// max_pool2d has a hidden second output, the position of each maximum within its window. Its gradient and second
+// derivative (a gather at these positions) use it. float32 uses hand-written kernels and shares images among the team;
+// max pooling supports integers too.
 #include "ops/pool.h"
 
 #include "kernels/kernels.h"
@@ -11,7 +11,7 @@
 
 #include <muster/nn.h>
 
-enum { NARROW_WINDOW = 256 };  // larger windows need more than a byte for a place
+enum { NARROW_WINDOW = 256 };  // larger windows need more than a byte for a position
 
 static const mu_attr_spec pool_fields[] = {
     {"window", MU_ATTR_INTS, offsetof(mu_pool_attrs, window)},
@@ -60,7 +60,7 @@ static mu_status need_places(const mu_infer *infer, int i, const mu_window *w)
                      mu_dtype_name(place_dtype(w)), mu_dtype_name(infer->in[i].dtype));
 }
 
-// Inputs (dy[, places], x); x gives its shape alone.
+// Inputs (dy[, places], x); only the shape of x is used.
 static mu_status pool_grad_infer(mu_infer *infer)
 {
     mu_window w;

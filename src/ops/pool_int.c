@@ -1,6 +1,6 @@
-// Maximum pools of integers, which have no gradients and no NaN: one set of loops for each type.
+// Max pools of integers, which have no gradients and no NaN: one set of loops per type.
 //
-// Padding counts as absent, the first of equals gives its place. Knows nothing of rows.
+// Padding is ignored; ties go to the first element.
 #include "ops/pool.h"
 
 #define T int8_t

@@ -1,9 +1,9 @@
 // Random numbers drawn by rejection: gamma and Poisson.
 //
-// Every element has a stretch of the seed's sequence of its own, long enough for all that it may try, so that any
-// thread can draw any element. The methods and the order in which numbers are used up are TensorFlow's (Marsaglia and
-// Tsang 2000 for gamma; Knuth's product and Hörmann's PTRS, 1993, for Poisson), so the draws agree with its own.
-// The parameters stand for the last axes of the result; the draws of one parameter follow each other.
+// Each element has its own section of the seed's sequence, long enough for all attempts, so any thread can draw any
+// element. The methods and the order in which they consume random numbers are TensorFlow's (Marsaglia and Tsang 2000
+// for gamma; Knuth's product and Hörmann's PTRS, 1993, for Poisson), so the draws agree. The parameters' shape is the
+// last axes of the result; the draws of one parameter are consecutive in the sequence.
 #include "ops/attrs.h"
 #include "ops/composed.h"
 #include "ops/grads.h"
@@ -14,25 +14,25 @@
 #include <math.h>
 #include <muster/ops.h>
 
-enum { STRETCH = 256, KNUTH_BELOW = 10 };  // counters per element; the mean from which on PTRS takes over
+enum { STRETCH = 256, KNUTH_BELOW = 10 };  // counters per element; the mean from which PTRS is used
 
-// The first counters of some elements' stretches, made side by side; of the very first of each, normal numbers too.
+// The first counters of several elements' sections, computed together; for the first counter also normal numbers.
 enum { BLOCK = MU_RANDOM_PAIRS, AHEAD = 4, FACTORIALS = 64 };
 typedef struct ahead {
     uint32_t words[AHEAD][4 * BLOCK];
     double uniforms[AHEAD][2 * BLOCK], normals[2 * BLOCK];
     bool has_normals;
     mu_philox first;                     // of the whole sequence
-    double log_factorials[FACTORIALS];   // of those that were needed, else 0
+    double log_factorials[FACTORIALS];   // cache of log(k!); 0: not computed yet
 } ahead;
 
-// A stretch of the sequence; doubles come in pairs, of which the second is used first.
+// An element's section of the sequence. Each counter yields two doubles, of which the second is used first.
 typedef struct stretch {
     ahead *ahead;
     int64_t element;         // in ahead
-    uint64_t begin;          // of its counters in the sequence
-    int used;                // counters
-    mu_philox generator;     // of the counter behind those that were made ahead
+    uint64_t begin;          // its first counter in the sequence
+    int used;                // counters consumed
+    mu_philox generator;     // at the first counter that is not precomputed
     int n_uniform, n_normal;
     double uniform[2], normal[2];
 } stretch;
@@ -87,7 +87,7 @@ static double draw_gamma(stretch *s, double alpha)
         return -log1p(-next_uniform(s));
     if (!(alpha > 0) || isinf(alpha))
         return alpha > 0 ? alpha : NAN;
-    const bool small = alpha < 1;  // one is added, and a power of a uniform number takes it back
+    const bool small = alpha < 1;  // draws with alpha + 1, then multiplies by a power of a uniform number
     const double d = alpha + (small ? 2.0 / 3 : -1.0 / 3), c = 1.0 / 3 / sqrt(d);
     for (;;) {
         const double x = next_normal(s);
@@ -101,7 +101,7 @@ static double draw_gamma(stretch *s, double alpha)
     }
 }
 
-// As many uniform numbers as can be multiplied before the product falls to exp(-rate).
+// Knuth: counts uniform numbers until their product falls below exp(-rate).
 static double draw_poisson_by_product(stretch *s, double rate)
 {
     const double least = exp(-rate);
@@ -111,7 +111,7 @@ static double draw_poisson_by_product(stretch *s, double rate)
     return count;
 }
 
-// log(k!), kept where k is small, as it mostly is.
+// log(k!), cached for small k, which are the most frequent.
 static double log_factorial(ahead *made, double k)
 {
     if (!(k < FACTORIALS))
@@ -139,7 +139,7 @@ static double draw_poisson_by_ratio(stretch *s, double rate)
     }
 }
 
-// No counts come at no rate, nor at less. Only floats have an infinite count, or none that is a number.
+// The count is 0 for a rate of 0 or less. Infinite and NaN counts exist only for float results.
 static double draw_poisson(stretch *s, double rate, bool floats)
 {
     if (!isfinite(rate))
@@ -197,9 +197,9 @@ static mu_status draw_ref(const mu_kernel *k)
 
 // ---- The derivative of a gamma draw towards alpha -----------------------------------------------
 
-// Implicit differentiation: -(dP/da) / p, where P(a, x) is the distribution and p its density. With the series of P
-// both share a factor, which cancels: the sum of c_n (digamma(a + n + 1) - log x), c_0 = x / a, c_n = c_(n-1) x / (a +
-// n).
+// Implicit differentiation: -(dP/da) / p, where P(a, x) is the distribution function and p the density. In the series
+// of P a common factor cancels, which leaves the sum of c_n (digamma(a + n + 1) - log x), c_0 = x / a, c_n = c_(n-1) x
+// / (a + n).
 enum { MOST_TERMS = 1000000 };
 static double gamma_derivative(double a, double x)
 {
@@ -213,7 +213,7 @@ static double gamma_derivative(double a, double x)
         total += weight;
         if (n > x - a && weight * fabs(digamma - log_x) <= DBL_EPSILON * 0.01 * fabs(sum) + DBL_MIN * total)
             return sum;
-        if (!isfinite(total) || n > MOST_TERMS)  // far behind any draw from this distribution
+        if (!isfinite(total) || n > MOST_TERMS)  // x is far beyond any draw from this distribution
             return NAN;
         digamma += 1 / (a + n);
         weight *= x / (a + n);
@@ -248,7 +248,7 @@ static mu_tensor *gamma_rule(mu_grad *g, int i)
 
 // ---- Op definitions -----------------------------------------------------------------------------
 
-// Errors unless `last` is the last axes of `all`.
+// Error unless the shape `last` is the last axes of `all`.
 static mu_status need_last_axes(const mu_infer *infer, const mu_shape *last, const mu_shape *all)
 {
     mu_shape tail = {.rank = last->rank};

@@ -1,13 +1,12 @@
 // Reductions of one element type; included by reduce.c once per type.
 //
-// T: the element; S: the type that sums and products are kept in (unsigned for integers, so that they wrap);
-// FN(name); IS_FLOAT; LOWEST, HIGHEST: of integers; EXTREMES: what finds extremes of floats.
-// A block is [n rows][width columns], reduced over its rows; with width 1 it is a plain row. The order of
-// all additions follows from n and width alone.
+// T: the element type; S: the type of sums and products (unsigned for integers, so that they wrap); FN(name); IS_FLOAT;
+// LOWEST, HIGHEST: of integers; EXTREMES: the function for minima and maxima of floats. A block is [n rows][width
+// columns], reduced over its rows; a plain row has width 1. The order of all additions depends on n and width alone.
 
 enum { FN(STEP) = MU_PREFETCH_STEP / sizeof(T) };
 
-// n elements. Floats are folded in four times sixteen running totals per piece of 1024, and pieces combined pairwise.
+// Folds n elements. Floats use four times sixteen running totals per block of 1024; blocks are combined pairwise.
 #if IS_FLOAT
 #define FOLD_ROW(name, start, combine)                                                      \
     MU_CLONES                                                                               \
@@ -42,7 +41,7 @@ enum { FN(STEP) = MU_PREFETCH_STEP / sizeof(T) };
         return a[0] combine rest;                                                           \
     }
 #else
-// One running total, which a compiler makes several of: so they are read in order, which memory likes best.
+// One running total, which the compiler vectorises. The elements are read in order, which suits memory best.
 #define FOLD_ROW(name, start, combine)                                                      \
     MU_CLONES                                                                               \
     static S FN(name)(const T *x, int64_t n)                                                \
@@ -57,11 +56,11 @@ FOLD_ROW(sum_row, 0, +)
 FOLD_ROW(product_row, 1, *)
 #undef FOLD_ROW
 
-// Four rows' sum at column j.
+// Sum of four rows at column j.
 #define FOUR(row, j) \
     (((S)(row)[j] + (S)(row)[stride + (j)]) + ((S)(row)[2 * stride + (j)] + (S)(row)[3 * stride + (j)]))
 
-// Takes eight rows into the sums, some columns at a time, which compilers make vectors of.
+// Adds eight rows to the sums, a few columns at a time, so that compilers vectorise.
 REDUCE_INLINE void FN(add_eight)(const T *x, int64_t stride, int64_t width, mu_prefetch prefetch, S *out)
 {
     const T *next = x + 4 * stride;
@@ -77,7 +76,7 @@ REDUCE_INLINE void FN(add_eight)(const T *x, int64_t stride, int64_t width, mu_p
         out[j] = (out[j] + FOUR(x, j)) + FOUR(next, j);
 }
 
-// Sums of up to MOST_BYTES of columns of a block: those of floats in pieces of 64 rows, added pairwise.
+// Sums of up to MOST_BYTES of columns of a block. Floats are summed in blocks of 64 rows, which are added pairwise.
 MU_CLONES
 static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width, mu_prefetch prefetch, S *out)
 {
@@ -108,11 +107,11 @@ static void FN(sum_columns)(const T *x, int64_t n, int64_t stride, int64_t width
 }
 #undef FOUR
 
-// The fold of a row, which compilers turn into vectors where it is one of whole numbers; that of floats is a long chain
-// of dependent steps, so it goes in many lanes first. Columns go side by side.
+// Folds a row. Compilers vectorise this for integers. For floats each step depends on the one before, so the row is
+// first folded in many lanes. Columns are folded in parallel.
 #if IS_FLOAT
 enum { FN(LANES) = 256 / sizeof(T) };
-// Lanes [0, half) take the others in; numbers that are known here let compilers make vectors.
+// Folds the upper lanes into lanes [0, half); `half` is a constant so that compilers vectorise.
 #define HALVE(half, expression)                                            \
     for (int lane = 0; 2 * (half) <= FN(LANES) && lane < (half); lane++) { \
         const T a = lanes[lane], b = lanes[lane + (half)];                 \
@@ -157,8 +156,8 @@ enum { FN(LANES) = 256 / sizeof(T) };
         out[0] = total;                           \
     } while (0)
 #endif
-// Four rows at a time, or eight that come from memory, which gives them sooner than one after the other; a step for
-// each, which compilers can turn into vectors.
+// Folds four rows at a time, or eight from memory, which overlaps their reads. One statement per row, so that compilers
+// vectorise.
 #define TAKE(k, expression)               \
     b = x[(i + (k)) * stride + j + lane]; \
     a = (T)(expression);
@@ -250,7 +249,7 @@ static void FN(reduce)(int variant, const void *from, int64_t n, int64_t stride,
 #undef FOLD_ROW
 #undef HALVE
 
-// Sums become means of `count`.
+// Divides sums by `count`.
 static void FN(divide)(void *sums, int64_t n, int64_t count)
 {
     T *x = sums;
@@ -262,7 +261,8 @@ static void FN(divide)(void *sums, int64_t n, int64_t count)
 #endif
 }
 
-// Running sums or products over n rows of `width` columns, rows `step` apart, each before or after its own element.
+// Cumulative sums or products over n rows of `width` columns, with rows `step` apart; exclusive: without the own
+// element.
 MU_CLONES
 static void FN(cumulate)(int variant, const void *from, int64_t n, int64_t step, int64_t width, bool exclusive,
                          void *to)

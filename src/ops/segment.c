@@ -1,9 +1,9 @@
-// Segments: rows that bear one number are reduced together. Sums, products, extremes and sorted segments' means of
-// floats are rows, other means are made of sums.
+// Segment reductions: rows with the same segment number are reduced together. Sums, products, minima, maxima and sorted
+// float means are op definitions; the other means are composed of sums.
 //
-// The unsorted rows are told how many segments there are; the sorted ones find out from the last number, so their
-// shape depends on elements. Rows are taken in order, so that a result has one rounding. An extreme's gradient is
-// shared by all that equal it.
+// The unsorted ops get the number of segments as an attribute. The sorted ones derive it from the last number, so their
+// output shape depends on data. Rows are combined in order, so the rounding is deterministic. Ties share the gradient
+// of a minimum or maximum.
 #include "ops/attrs.h"
 #include "ops/composed.h"
 #include "ops/grads.h"
@@ -68,7 +68,7 @@ static double lowest_of(mu_dtype dtype)
     case MU_F16: return -65504;
     case MU_BF16: return -0x1.fep127;
     case MU_F32: return -0x1.fffffep127;
-    default: return -INFINITY;  // integers saturate
+    default: return -INFINITY;  // conversion to integers saturates
     }
 }
 
@@ -87,10 +87,10 @@ double mu__segment_neutral(const mu_op *op, mu_dtype dtype)
     }
 }
 
-// So many indices are looked at in one go.
+// Indices checked at once.
 enum { BLOCK = 512 };
 
-// Every element of rows [begin, end) of the result as it is before its first row.
+// Fills rows [begin, end) of the result with the neutral element.
 static void fill_neutral(const mu_kernel *k, int64_t begin, int64_t end, size_t bytes)
 {
     const mu_dtype dtype = k->out[0].dtype;
@@ -107,7 +107,8 @@ static void fill_neutral(const mu_kernel *k, int64_t begin, int64_t end, size_t 
     mu__fill(to, element, mu_dtype_bytes(dtype), (int64_t)(all / mu_dtype_bytes(dtype)), false);
 }
 
-// Rows [first, first + count), of which some may take no part, which a negative number says.
+// Combines rows [first, first + count), some of which may have a negative segment number, which means that they are
+// skipped.
 static mu_status combine_some(const mu_kernel *k, int64_t first, int64_t count, int64_t inner)
 {
     const int64_t n = k->out[0].shape.dims[0];
@@ -123,7 +124,7 @@ static mu_status combine_some(const mu_kernel *k, int64_t first, int64_t count, 
     return MU_OK;
 }
 
-// Rows of one number, whose segments are looked at while they are combined, up to one that is outside.
+// Rows of one element: checks each segment number while combining, up to the first one outside.
 static mu_status combine_unsorted_numbers(const mu_kernel *k, int64_t rows)
 {
     const mu_view *x = &k->in[0], *segments = &k->in[1];
@@ -141,7 +142,7 @@ static mu_status combine_unsorted_numbers(const mu_kernel *k, int64_t rows)
     return MU_OK;
 }
 
-// Combines rows into their segments, many at a time where all of them take part.
+// Combines rows into their segments, a block at a time if no row of the block is skipped.
 static mu_status combine_unsorted(const mu_kernel *k, int64_t rows, int64_t inner)
 {
     int64_t copied[BLOCK];
@@ -173,7 +174,7 @@ static void divide_f64(double *y, double count, int64_t n)
         y[i] /= count;
 }
 
-// 16-bit floats are divided as float32, which more counts are exact in.
+// Divides 16-bit floats as float32, because more counts are exact in float32.
 static void divide_float16(mu_dtype dtype, uint16_t *y, float count, int64_t n)
 {
     float wide[BLOCK];
@@ -185,7 +186,7 @@ static void divide_float16(mu_dtype dtype, uint16_t *y, float count, int64_t n)
     }
 }
 
-// Where means are asked for, y, which are the sums of `rows` rows of n elements, become means while they are near.
+// For means: divides y, the sums of `rows` rows of n elements, while it is in the cache.
 static void finish_segment(const mu_kernel *k, void *y, int64_t rows, int64_t n)
 {
     const mu_dtype dtype = k->out[0].dtype;
@@ -199,7 +200,7 @@ static void finish_segment(const mu_kernel *k, void *y, int64_t rows, int64_t n)
         divide_float16(dtype, y, (float)rows, n);
 }
 
-// Where the rows end that bear the same number as row i.
+// End of the run of rows with the same segment number as row i.
 static int64_t segment_end(const mu_kernel *k, int64_t i, int64_t rows)
 {
     const int64_t segment = mu__index_at(&k->in[1], i);
@@ -208,7 +209,7 @@ static int64_t segment_end(const mu_kernel *k, int64_t i, int64_t rows)
     return i;
 }
 
-// The first row of a sorted segment is its value: nothing is mixed into it. Only segments without rows are filled.
+// The first row of a sorted segment is copied, and the others are combined with it. Only empty segments are filled.
 static void combine_sorted_rows(const mu_kernel *k, int64_t rows, int64_t inner)
 {
     const size_t bytes = (size_t)inner * mu_dtype_bytes(k->in[0].dtype);
@@ -226,7 +227,7 @@ static void combine_sorted_rows(const mu_kernel *k, int64_t rows, int64_t inner)
     }
 }
 
-// The same for rows of one number: those that begin segments are put there at once, the others are combined after them.
+// The same for rows of one element: first copies the rows that begin segments, then combines the others.
 static void combine_sorted_numbers(const mu_kernel *k, int64_t rows)
 {
     const mu_dtype dtype = k->in[0].dtype;
@@ -275,7 +276,7 @@ static mu_status segment_ref(const mu_kernel *k)
 
 // ---- Gradients ----------------------------------------------------------------------------------
 
-// True where a row takes part, with axes of size 1 up to x's rank.
+// True where a row is not skipped, with axes of size 1 up to x's rank.
 static mu_tensor *takes_part(mu_tensor *segments, const mu_tensor *x)
 {
     mu_tensor *counts = mu_greater_equal(segments, mu__scalar_like(segments, 0));
@@ -284,7 +285,7 @@ static mu_tensor *takes_part(mu_tensor *segments, const mu_tensor *x)
     return counts;
 }
 
-// Every row's segment of a table; 0 for rows that take no part.
+// For each row, its segment's entry of the table; entry 0 for skipped rows.
 static mu_tensor *spread(mu_tensor *table, mu_tensor *segments, const mu_tensor *x)
 {
     mu_tensor *taken = mu_gather(table, mu_maximum(segments, mu__scalar_like(segments, 0)), 0, 0);
@@ -302,7 +303,7 @@ static mu_tensor *sum_grad(mu_grad *g, int i)
     return i == 0 ? spread(g->dy, g->x[1], g->x[0]) : NULL;
 }
 
-// A count of rows (at least 1) per segment, with axes of size 1 up to the sums' rank.
+// The number of rows per segment (at least 1), with axes of size 1 up to the sums' rank.
 static mu_tensor *at_least_one(mu_tensor *counts, const mu_tensor *sums)
 {
     counts = counts ? mu_maximum(counts, mu__scalar_like(counts, 1)) : NULL;
@@ -334,8 +335,8 @@ static mu_tensor *minmax_grad(mu_grad *g, int i)
     return mu_multiply(spread(share, g->x[1], g->x[0]), chosen);
 }
 
-// The product of the others: by division, or what is left without the zero where there is one. With more than one
-// zero nothing is left.
+// The product of the other rows: the product divided by the row, or the product without zeros for a segment with one
+// zero. With more than one zero the gradient is 0.
 static mu_tensor *product_grad(mu_grad *g, int i)
 {
     if (i != 0)
@@ -362,7 +363,8 @@ static const mu_sample samples_segment[] = {
      .attrs = &four_segments},
     {0},
 };
-// An empty segment's extreme is the largest number of its type, whose sums have no end: here none is empty.
+// The maximum of an empty segment is the lowest value of its type, which overflows in sums; in this sample no segment
+// is empty.
 static const mu_segment_attrs one_segment = {1};
 static const mu_sample samples_minmax[] = {
     {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 1},
@@ -462,7 +464,7 @@ mu_tensor *mu_unsorted_segment_sqrt_n(mu_tensor *x, mu_tensor *segments, int64_t
     return mu__composed2("unsorted_segment_sqrt_n", x, segments, mu_divide(sums, mu_sqrt(counts)));
 }
 
-// Means of integers are integers, rounded towards 0; their sums need not fit their type.
+// Means of integers are integers, rounded towards 0. Their sums need not fit the type.
 static mu_tensor *whole_segment_mean(mu_tensor *x, mu_tensor *segments)
 {
     mu_tensor *wide = mu_cast(x, MU_I64), *sums = mu_segment_sum(wide, segments);
@@ -481,7 +483,7 @@ mu_tensor *mu_segment_mean(mu_tensor *x, mu_tensor *segments)
     return mu__apply2(&mu_op_segment_mean, NULL, x, segments);
 }
 
-// ---- What slices stand for ----------------------------------------------------------------------
+// ---- Indexed slices -----------------------------------------------------------------------------
 
 mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, const int64_t *dims)
 {

@@ -1,6 +1,6 @@
-// Ops that choose, convert and combine truth values: where, cast, the logical ops.
+// Ops that select, convert and combine: where, cast, the logical ops.
 //
-// `where` moves elements whatever they mean, so its loops go by size; they are select_loops.inc.c.
+// `where` copies elements of any type, so its loops (select_loops.inc.c) depend only on the element size.
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
@@ -11,7 +11,7 @@
 
 // ---- Where --------------------------------------------------------------------------------------
 
-// A row of the result: where its operands begin and by how many elements they step.
+// A row of the result: where its operands begin, and their strides in elements.
 typedef struct select_part {
     const void *in[3];
     int64_t step[3];
@@ -172,7 +172,7 @@ mu_tensor *mu_cast(mu_tensor *x, mu_dtype dtype)
 
 // ---- Truth values -------------------------------------------------------------------------------
 
-// Whether the bytes of so many results go past the caches: those of the operands are as many, or twice as many.
+// Whether this many result bytes exceed the caches; the operands have as many bytes, or twice as many.
 static bool streams_bits(const mu_kernel *k)
 {
     return mu__streams(2 * mu__elements(&k->out[0].shape));
@@ -186,7 +186,7 @@ static void combine_bits(const mu_kernel *k, const uint8_t *a, const uint8_t *b,
         mu__put_begun();
 }
 
-// Steps are 0 or 1, and both 0 only where there is one element.
+// Steps are 0 or 1; both are 0 only for a single element.
 static void logical_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
 {
     const mu_kernel *k = arg;

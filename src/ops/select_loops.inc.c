@@ -1,6 +1,6 @@
-// A part of a row of `where` for elements of one size; included by select.c once per size. T: the element, FN(name).
+// Part of a row of `where` for elements of one size; included by select.c once per size. T: the element type, FN(name).
 
-// Both are read before one is chosen, which lets the loops become vectors; a scalar operand stays in a register.
+// Reads both before choosing, so that the loops vectorise; a scalar operand stays in a register.
 #define CHOOSE(A, B)                                    \
     do {                                                \
         MU_INDEPENDENT                                  \

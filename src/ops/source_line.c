@@ -1,10 +1,9 @@
-// Which line of the program an op was made at: kept per context while a call is in progress.
+// Which source line made an op; kept per context while a call is in progress.
 //
-// Every public call that makes ops is wrapped by a macro of its own name (muster/lines.h): it enters its line,
-// makes the call and leaves. Lines form a short stack, because arguments are calls too. Nodes of a trace and
-// entries of a tape take the innermost line; an error that happens in between names it. Callers from other
-// languages enter nothing and get no lines. A layer enters the line that it is called at once more, with its name,
-// which calls inside of it inherit. Knows no op.
+// Every public call that makes ops is wrapped by a macro of its own name (muster/lines.h), which pushes the line, makes
+// the call and pops it. Lines form a short stack, because arguments may be calls too. Nodes of a trace and entries of a
+// tape record the innermost line; errors name it. Callers from other languages push nothing and get no lines. A layer
+// pushes its caller's line again with the layer's name, which calls inside the layer inherit.
 #include "ops/composed.h"
 
 #include <muster/lines.h>
@@ -40,12 +39,12 @@ void mu__error_place(mu_site site)
         mu__error_context("in layer '%s'", site.layer);
 }
 
-// A thread's first call, and calls that find or leave an error: kept out of the way of all others, which are to
-// cost next to nothing.
+// The first call of a thread, and calls that find or leave an error. Kept out of line, because all other calls should
+// cost almost nothing.
 static MU_COLD void enter_slowly(const char *file, int line)
 {
     mu_context *context = mu__context();
-    // A record that is there already belongs to an earlier call: this one must not name its line in it.
+    // An existing record belongs to an earlier call, so it must not get this call's line.
     const mu_site site = {.file = file, .line = line, .layer = mu__line().layer};
     mu__line_push(context, context->error.code == MU_OK ? site : (mu_site){0});
 }
@@ -53,7 +52,7 @@ static MU_COLD void enter_slowly(const char *file, int line)
 static MU_COLD void leave_slowly(void)
 {
     mu_site site = mu__line();
-    site.layer = NULL;  // the layer says itself that it failed
+    site.layer = NULL;  // the layer reports its own failure
     mu__error_place(site);
     mu__line_pop(mu__context());
 }

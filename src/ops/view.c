@@ -1,8 +1,8 @@
-// Ops that give the same elements another shape: reshape and its kin, which share the buffer; transpose and
-// broadcasting, which read it with other strides.
+// Ops that change the shape: reshape and similar ops, which share the buffer; transpose and broadcasting, which read
+// the input with other strides.
 //
-// Shapes that only a run knows come from a second tensor that is used for its shape alone (…_like): this is
-// how gradients work with unknown batch axes.
+// A shape that is known only at run time comes from a second tensor, of which only the shape is used (…_like).
+// Gradients need this for unknown batch axes.
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
@@ -11,7 +11,7 @@
 
 #include <muster/ops.h>
 
-enum { STRIP = 64 };  // rows of a transposed matrix that a thread takes at least
+enum { STRIP = 64 };  // least rows of a transposed matrix per thread
 
 static bool is_streamed(const mu_kernel *k)
 {
@@ -37,7 +37,7 @@ typedef struct transpose_job {
     bool stream;
 } transpose_job;
 
-// A walk over blocks of `length` elements that are dense in the input too.
+// A walk over blocks of `length` elements that are contiguous in the input too.
 typedef struct block_job {
     const mu_kernel *kernel;
     size_t bytes;  // of an element
@@ -69,7 +69,7 @@ static mu_status run_moves(const mu_kernel *k, const mu_walk *walk)
     return MU_OK;
 }
 
-// What a view's kernel does where an engine gave the output memory of its own.
+// The kernel of a view op, used if an engine gave the output its own memory.
 static mu_status same_bytes_ref(const mu_kernel *k)
 {
     size_t bytes = (size_t)mu__elements(&k->in[0].shape) * mu_dtype_bytes(k->in[0].dtype);
@@ -78,7 +78,7 @@ static mu_status same_bytes_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-// ---- Views: gradients have the input's shape again ----------------------------------------------
+// ---- Views; their gradients reshape back to the input's shape -----------------------------------
 
 #define VIEW1(text, rule) \
     .name = text, .n_in = 1, .n_out = 1, .flags = MU_OP_VIEW, .in_place = 1, .infer = rule, .ref = same_bytes_ref
@@ -240,8 +240,9 @@ mu_tensor *mu_stop_gradient(mu_tensor *x)
     return mu__apply1(&mu_op_stop_gradient, NULL, x);
 }
 
-// What a body read of a variable that it also writes, and a read of the variable around the body: the former's value,
-// with a gradient that goes to the latter. So a gradient with respect to the variable passes out of bodies.
+// inner_read(a, b): a is what a function body read of a variable that it also writes; b is a read of the variable
+// outside the body. Returns a's value, but its gradient goes to b. So a gradient with respect to the variable leaves
+// the body.
 static mu_status inner_read_infer(mu_infer *infer)
 {
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
@@ -311,7 +312,7 @@ static int64_t strips_of(const mu_walk *walk)
     return (walk->dims[walk->rank - 2] + STRIP - 1) / STRIP;
 }
 
-// Turns strips of the innermost matrices of a walk that steps by one along their rows' axis.
+// Transposes strips of the innermost matrices of a walk whose input has stride 1 along their rows' axis.
 static void transpose_range(void *arg, int64_t begin, int64_t end)
 {
     const transpose_job *job = arg;
