@@ -1,8 +1,8 @@
-// Gradients of activations whose derivative is more than one op: dx = dy f'(…) in one pass. tanh's and sigmoid's read
-// what the activation gave, the others its input.
+// Gradients of activations whose derivative takes more than one op: dx = dy f'(…) in one pass. Those of tanh and
+// sigmoid read the activation's result, the others its input.
 //
-// Main idea: a piece that stays in the first-level cache goes through the library of elementary functions, then through
-// one loop of arithmetic. Second derivatives are written with ops. Knows nothing of the activations themselves.
+// Each block stays in the first-level cache while vectorised elementary functions and then one arithmetic loop process
+// it. Second derivatives are composed of ops.
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
@@ -63,7 +63,7 @@ static mu_status derivative_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// Elements [begin, end), piece by piece; 16-bit floats become float32 meanwhile.
+// Elements [begin, end), block by block; 16-bit floats are widened to float32.
 static void derivative_range(void *arg, int64_t begin, int64_t end)
 {
     const mu_kernel *k = arg;
@@ -134,7 +134,7 @@ static mu_tensor *gelu_tanh_bend(mu_tensor *x)
     return mu_multiply(rest(mu_square(t)), mu_add(first, mu_multiply(x, inner)));
 }
 
-// The derivative of the derivative.
+// The second derivative of the activation.
 static mu_tensor *bend(int variant, mu_tensor *x)
 {
     mu_tensor *s;

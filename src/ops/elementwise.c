@@ -1,8 +1,8 @@
-// Ops on one tensor, element by element: signs, powers, exponentials, trigonometry, activations.
+// Element-wise ops on one tensor: signs, powers, exponentials, trigonometry, activations.
 //
-// A definition names its case of the shared loops (unary_loops.inc.c for floats, number_loops.inc.c for all numbers);
-// f16 and bf16 pass through float in small pieces. Gradients are written with ops, from the output where that
-// saves work.
+// A definition selects its case of the shared loops (unary_loops.inc.c for floats, number_loops.inc.c for all numbers).
+// float16 and bfloat16 are converted to float32 in small chunks. Gradients are composed of ops and use the output where
+// that saves work.
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
@@ -95,11 +95,11 @@ typedef struct unary_job {
     const mu_kernel *kernel;
     loop1 *loop;
     double alpha;
-    bool widened;   // 16-bit floats become float32 for the loop
-    int64_t begin;  // of this member's range
+    bool widened;   // 16-bit floats are converted to float32 for the loop
+    int64_t begin;  // start of this member's range
 } unary_job;
 
-enum { CHUNK = 1024 };  // 16-bit floats that are widened at once
+enum { CHUNK = 1024 };  // 16-bit floats widened at once
 
 static void make_float16(void *arg, int64_t at, int64_t n, void *to)
 {
@@ -113,7 +113,7 @@ static void make_float16(void *arg, int64_t at, int64_t n, void *to)
         mu__convert(out->dtype, to, MU_F32, wide_out, n);
 }
 
-// The loop on inputs that need no conversion.
+// Runs the loop on inputs that need no conversion.
 static void make_plain(void *arg, int64_t at, int64_t n, void *to)
 {
     const unary_job *job = arg;
@@ -175,7 +175,7 @@ static mu_status predicate_ref(const mu_kernel *k)
     return run_unary(k, k->in[0].dtype == MU_F64 ? f64_predicate : f32_predicate);
 }
 
-// The sign of a 16-bit float is a bit. `one` and `infinity` are those of the type.
+// The sign of a 16-bit float, from its bits. `one` and `infinity` are the type's bit patterns.
 MU_CLONES
 static void float16_loops(int variant, uint16_t one, uint16_t infinity, const uint16_t *in, uint16_t *out, int64_t n)
 {
@@ -227,7 +227,7 @@ static mu_status sign_ref(const mu_kernel *k)
     }
 }
 
-// What the library of kernels computes; the loops above are libm's, element by element.
+// Functions that `kernels` has vectorised; the loops above call libm element by element.
 static const mu_math fast[] = {
     [EXP] = MU_MATH_EXP, [EXPM1] = MU_MATH_EXPM1, [LOG] = MU_MATH_LOG,
     [LOG1P] = MU_MATH_LOG1P, [ERF] = MU_MATH_ERF, [ERFC] = MU_MATH_ERFC,
@@ -304,7 +304,7 @@ static const mu_sample samples_above_one[] = {
     .name = text, .variant = which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed,       \
     .in_place = 1, .infer = mu__infer_same, .ref = kernel, .samples = inputs
 
-#define FORMULA .cpu = {.run = math_run}, .lower = mu__lower_formula  // no one operation of StableHLO does it
+#define FORMULA .cpu = {.run = math_run}, .lower = mu__lower_formula  // StableHLO has no single operation for it
 
 static mu_tensor *times(const mu_grad *g, mu_tensor *derivative)
 {
@@ -316,7 +316,7 @@ static mu_tensor *plus(mu_tensor *x, double value)
     return mu_add(x, mu__scalar_like(x, value));
 }
 
-// ---- Any number ---------------------------------------------------------------------------------
+// ---- All number types ---------------------------------------------------------------------------
 
 static mu_tensor *neg_grad(mu_grad *g, int i)
 {
@@ -415,7 +415,7 @@ static mu_tensor *reciprocal_grad(mu_grad *g, int i)
 const mu_op mu_op_reciprocal = {ROW1("reciprocal", RECIPROCAL, MU_FLOATS, exponential_ref, samples_positive),
                                 .grad = reciprocal_grad, .lower = mu__lower_activation};
 
-// d erf = 2 / sqrt(pi) e^(-x^2), d erfc its negative.
+// erf' = 2 / sqrt(pi) e^(-x^2); erfc' is its negative.
 static mu_tensor *erf_grad(mu_grad *g, int i)
 {
     (void)i;
@@ -548,7 +548,7 @@ static mu_tensor *atanh_grad(mu_grad *g, int i)
 }
 const mu_op mu_op_atanh = {TRIGONOMETRIC("atanh", ATANH, samples_unit), FORMULA, .grad = atanh_grad};
 
-// ---- Activations (the tf.nn names are in nn.c) ------------------------------------------------------
+// ---- Activations (nn_compose.c has the tf.nn names) ----------------------------------------------
 
 #define ACTIVATION(text, which) ROW1(text, which, MU_FLOATS, activation_ref, samples_real)
 

@@ -1,6 +1,6 @@
-// The public functions of ops on one tensor, element by element; their rows are in elementwise.c.
+// Public functions of the element-wise ops on one tensor; elementwise.c has the op definitions.
 //
-// Each applies its op and knows nothing else; the activations by their names in tf.nn are in nn.c.
+// The activations under their tf.nn names are in nn_compose.c.
 #include "ops/op.h"
 
 #include <muster/ops.h>

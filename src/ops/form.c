@@ -1,6 +1,6 @@
-// What a collective operation is of: shapes as a hash to compare on every rank, and as words to say how they differ.
+// Signatures of collective operations: shapes as a hash that every rank compares, and as words for the error message.
 //
-// A hash is computed for every operation, so it mixes whole numbers and not bytes. Knows nothing of who compares.
+// A hash is computed for every operation, so it mixes whole numbers instead of bytes, which is faster.
 #include "ops/op.h"
 
 static uint64_t mix(uint64_t hash, int64_t number)
@@ -25,7 +25,7 @@ void mu__form_add(mu_form *form, mu_dtype dtype, const mu_shape *shape)
     form->hash = hash != 0 ? hash : 1;
     form->dtype = (int32_t)dtype;
     form->n_tensors++;
-    if (form->n_words + 1 + shape->rank > MU_FORM_WORDS) { // ends the list, so that no later one takes its place
+    if (form->n_words + 1 + shape->rank > MU_FORM_WORDS) { // ends the list, so that no later tensor is misplaced
         while (form->n_words < MU_FORM_WORDS)
             form->words[form->n_words++] = MU_UNKNOWN;
         return;
@@ -44,15 +44,15 @@ void mu__form_said(const mu_collective *collective, int n, const mu_view *views,
         mu__form_add(collective->form, views[i].dtype, &views[i].shape);
 }
 
-// ---- Sentences ----------------------------------------------------------------------------------
+// ---- Text ---------------------------------------------------------------------------------------
 
 typedef struct form_cursor {
     const mu_form *form;
-    int at; // word
+    int at; // index of the next word
 } form_cursor;
 
-// The next tensor's shape; false: there is none, or it did not fit into the words. A form may have come from another
-// host: every count is looked at before it is used.
+// The next tensor's shape; false if there is none or it did not fit. A signature may come from another host, so every
+// count is checked before use.
 static bool next_shape(form_cursor *cursor, mu_shape *out)
 {
     const int left = MU_MIN(cursor->form->n_words, MU_FORM_WORDS) - cursor->at;

@@ -1,7 +1,7 @@
-// Shape rules that many ops share, and the checks that come before every rule.
+// Shape rules shared by many ops, and the checks that run before every rule.
 //
-// A rule fills the specs of the outputs from those of the inputs. Dimensions may be unknown in a trace;
-// with known inputs the outputs must come out known. Errors name the op and what was seen.
+// A rule fills the specs of the outputs from those of the inputs. Dimensions may be unknown in a trace; if all inputs
+// are known, the outputs must be known too. Errors name the op and the actual shapes and types.
 #include "ops/op.h"
 
 mu_status mu__check_counts(const mu_op *op, int n_in, int n_resources)

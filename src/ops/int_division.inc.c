@@ -1,7 +1,8 @@
-// Whole division of int64 in vectors; included by arithmetic.c.
+// Vectorised division of int64; included by arithmetic.c.
 //
-// Doubles divide in vectors, processors' integers do not. A quotient of numbers below 2^51 is, if not whole, further
-// from whole than a double's precision; so it is right where a piece has no larger ones.
+// Processors have vector division for doubles but not for integers. For numbers below 2^51, a quotient that is not
+// whole differs from a whole number by more than a double's rounding error, so the result is exact. Blocks with larger
+// numbers use plain division.
 
 MU_CLONES
 static bool all_small(const int64_t *x, int64_t n)
@@ -12,7 +13,7 @@ static bool all_small(const int64_t *x, int64_t n)
     return high == 0;
 }
 
-// Added to a number below 2^51 it leaves that in the low bits.
+// Adding this to a number below 2^51 leaves the number in the low bits.
 #define WHOLE 0x1.8p52
 
 static inline double small_to_double(int64_t x)

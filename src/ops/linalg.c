@@ -1,8 +1,8 @@
-// Linear algebra beyond products: Cholesky factors, triangular systems, norms.
+// Linear algebra beyond products: Cholesky factorisation, triangular systems, norms.
 //
-// The last two axes are matrices, those before are batches, shared by the team. float16 and bfloat16 are computed
-// in float32. The gradient of a factor is written with triangular systems, the gradient of a system with another
-// one and a product, so both have gradients of any order.
+// The last two axes are matrices; the axes before are batch axes, shared by the team. float16 and bfloat16 are computed
+// in float32. The gradient of a factorisation uses triangular solves, and the gradient of a solve uses another solve
+// and a product, so both have gradients of any order.
 #include "ops/attrs.h"
 #include "ops/composed.h"
 #include "ops/grads.h"
@@ -17,18 +17,18 @@
 #include <muster/ops.h>
 #include <oneapi/dnnl/dnnl.h>
 
-// Rows of a block; bytes of a vector; elements that are negated at a time; rows at a time for one column.
+// Rows per block; bytes per vector; elements negated at a time; rows processed together for a single column.
 enum { BLOCK = 64, VECTOR_BYTES = 64, NEGATED = 64 * 256, FEW = 8 };
 
-// What a thread works in: a block of the matrix, a tile of columns, and part of a factor of a product.
+// A thread's working memory: a block of the matrix, a tile of columns, and a negated part of a factor.
 typedef struct block_memory {
     void *factor, *tile;
-    double *negated;          // of products of float64 alone
+    double *negated;          // for products of float64 only
     size_t bytes;
-    _Atomic bool *exhausted;  // oneDNN had no memory
+    _Atomic bool *exhausted;  // set when oneDNN ran out of memory
 } block_memory;
 
-// c [m, n] -= a b, with c's rows side by side; of each of a and b one of the steps is 1.
+// c [m, n] -= a b. Rows of c are contiguous; a and b each have one stride of 1.
 static void subtract_f32(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_col, const float *b,
                          int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k, const block_memory *memory)
 {
@@ -38,7 +38,7 @@ static void subtract_f32(float *c, int64_t c_row, const float *a, int64_t a_row,
         *memory->exhausted = true;
 }
 
-// The plain product adds, so a is negated, as many elements at a time as there is room for.
+// The plain product adds, so a is negated first, as much at a time as fits the memory.
 static void subtract_f64(double *c, int64_t c_row, const double *a, int64_t a_row, int64_t a_col, const double *b,
                          int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k, const block_memory *memory)
 {
@@ -81,7 +81,7 @@ static int64_t matrices_in(const mu_shape *shape)
     return mu__elements_between(shape, 0, shape->rank - 2);
 }
 
-// What the calls for the parts of a batch share; the first failure is kept.
+// Shared by the calls for parts of a batch; records the first failure.
 typedef struct batch_call {
     const mu_kernel *kernel;
     int64_t n, columns;
@@ -159,7 +159,7 @@ static mu_status cholesky_ref(const mu_kernel *kernel)
                      (long long)call.failed, (long long)batches);
 }
 
-// The same weights where a trace does not know n: rows and columns are counted, in float32, which counts up to 2^24.
+// The same weights if a trace does not know n: compares row and column numbers in float32, which is exact up to 2^24.
 static mu_tensor *counted_triangle(mu_tensor *x, bool lower, double on_diagonal)
 {
     mu_tensor *ones = mu_ones_like(mu_cast(x, MU_F32));
@@ -168,7 +168,7 @@ static mu_tensor *counted_triangle(mu_tensor *x, bool lower, double on_diagonal)
     return mu_where(mu_equal(rows, columns), mu__scalar_like(x, on_diagonal), mu_cast(beside, x->dtype));
 }
 
-// Weights over an n by n matrix: one below the diagonal (or above it), `on_diagonal` on it, zero elsewhere.
+// Weights of an n by n matrix: one below (or above) the diagonal, `on_diagonal` on it, zero elsewhere.
 static mu_tensor *triangle_like(mu_tensor *x, bool lower, double on_diagonal)
 {
     const int64_t n = x->shape.dims[x->shape.rank - 1], dims[] = {n, n};
@@ -193,7 +193,8 @@ static mu_tensor *exchanged(mu_tensor *x)
     return mu_transpose(x, axes);
 }
 
-// With F the lower half of L' dL: half of S + S' for S = L'^-1 F L^-1. Both halves of a symmetric matrix share it.
+// The gradient is (S + S') / 2 with S = L'^-1 F L^-1 and F the lower half of L' dL: a symmetric matrix shares its
+// gradient between both halves.
 static mu_tensor *cholesky_grad(mu_grad *g, int i)
 {
     mu_tensor *l = g->y[0], *weights = triangle_like(l, true, 0.5);
@@ -252,7 +253,7 @@ static mu_status solve_infer(mu_infer *infer)
     return MU_OK;
 }
 
-// The matrix of an operand whose batch axes broadcast to those of `out`, for matrix number `index` of it.
+// Index of the operand's matrix that broadcasts to matrix `index` of `out`.
 static int64_t matrix_under(const mu_shape *out, const mu_shape *own, int64_t index)
 {
     int64_t at = 0, stride = 1;
@@ -305,7 +306,7 @@ static mu_tensor *solve_with(const mu_solve_attrs *attrs, bool adjoint, mu_tenso
     return mu__apply2(&mu_op_triangular_solve, &own, a, b);
 }
 
-// dB = op(A)'^-1 dX; dA is the triangle of -dB X' (of -X dB' with adjoint).
+// dB = op(A)'^-1 dX; dA is the triangle of -dB X' (with adjoint: of -X dB').
 static mu_tensor *solve_grad(mu_grad *g, int i)
 {
     const mu_solve_attrs *attrs = g->attrs;
@@ -317,7 +318,7 @@ static mu_tensor *solve_grad(mu_grad *g, int i)
     mu_tensor *weights = triangle_like(g->x[0], attrs->lower, 1);
     mu_tensor *product =
         attrs->adjoint ? mu_matmul_transposed(x, db, false, true) : mu_matmul_transposed(db, x, false, true);
-    mu_tensor *none = mu__scalar_like(product, 0);  // also where the product is infinite beyond the triangle
+    mu_tensor *none = mu__scalar_like(product, 0);  // zero even if the product is infinite outside the triangle
     mu_tensor *da = weights ? mu_neg(mu_where(mu_greater(weights, none), product, none)) : NULL;
     return mu__unbroadcast(g, da, 0);
 }
@@ -351,7 +352,7 @@ mu_tensor *mu_triangular_solve(mu_tensor *matrix, mu_tensor *rhs, bool lower, bo
 
 // ---- norm ---------------------------------------------------------------------------------------
 
-// The largest singular value; the axes of the matrices go last for that.
+// The largest singular value; moves the matrix axes to the end.
 static mu_tensor *spectral_norm(mu_tensor *x, const int *axes)
 {
     const int rank = x->shape.rank, row = mu__axis(axes[0], rank, "norm"), col = mu__axis(axes[1], rank, "norm");
@@ -383,7 +384,7 @@ static mu_tensor *matrix_norm(mu_tensor *x, double order, const int *axes)
 {
     if (order == 2)
         return spectral_norm(x, axes);
-    // Sums of columns or of rows; the axes stay, so that both numbers keep their meaning.
+    // Sums of columns or of rows. Keeps the axes, so that the axis numbers stay valid.
     const bool columns = order == 1;
     mu_tensor *sums = sum_of_sizes(x, 1, &axes[columns ? 0 : 1]);
     return mu_reduce_max_axes(sums, 1, &axes[columns ? 1 : 0], true);

@@ -1,9 +1,9 @@
-// Walks over broadcast operands, joined axes first; see loops.h.
+// Walks over broadcast operands; see loops.h.
 //
-// A member of the team starts anywhere in the output, so work is shared by elements, whatever the axes are.
+// A team member can start at any output element, so work is divided by elements, whatever the axes are.
 #include "ops/loops.h"
 
-// Whether axis `inner` of the walk (its newest) and an axis outside it are one long axis to all operands.
+// Whether, for all operands, axis `inner` of the walk (its newest) and the axis outside it form one longer axis.
 static bool joins(const mu_walk *walk, int inner, const int64_t *outer_strides)
 {
     for (int i = 0; i < walk->n; i++)
@@ -73,7 +73,7 @@ typedef struct walk_job {
     void *arg;
 } walk_job;
 
-// The operands' places where a row has ended and the next one begins.
+// Advances the operands' offsets from the end of a row to the next row.
 static void next_row(const mu_walk *walk, int64_t *index, int64_t *at)
 {
     const int inner = walk->rank - 1;

@@ -1,7 +1,7 @@
-// The StableHLO operations that lowerings are written with. See lower.h.
+// StableHLO operations for use in lowerings. See lower.h.
 //
-// Types follow from the operands or are said; the emitter writes names and types. Nothing here is checked
-// beyond what keeps text in bounds: ops have checked shapes, and the plugin checks the text.
+// Types follow from the operands or are arguments; the emitter writes names and types. Checks nothing except the length
+// of text: ops have checked the shapes, and the plugin checks the text.
 #include "ops/lower.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4])
 
 // ---- Constants ----------------------------------------------------------------------------------
 
-// Elements go as their bytes, so that no digit is lost; truth values are words.
+// Elements are written as bytes, so that no digit is lost; bools are written as words.
 static mu_hlo small_constant(mu_emitter *e, const mu_spec *spec, const void *data, char *text, size_t bytes)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -49,7 +49,7 @@ mu_hlo mu__hlo_data(mu_emitter *e, const mu_spec *spec, const void *data)
     const size_t bytes = mu__spec_bytes(spec);
     if (bytes == 0)
         return mu__hlo_fill(e, spec->dtype, &spec->shape, 0);
-    char *text = mu__alloc(bytes * 8 + 128);  // of a truth value: "false, "
+    char *text = mu__alloc(bytes * 8 + 128);  // longest: "false, "
     if (!text) {
         e->status = MU_RESOURCE_EXHAUSTED;
         return (mu_hlo){.id = -1, .spec = *spec};
@@ -74,7 +74,7 @@ mu_hlo mu__hlo_fill(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, double
 
 mu_hlo mu__hlo_minmax(mu_emitter *e, mu_dtype dtype, bool highest)
 {
-    return mu__hlo_number(e, dtype, highest ? INFINITY : -INFINITY);  // integers saturate
+    return mu__hlo_number(e, dtype, highest ? INFINITY : -INFINITY);  // conversion to integers saturates
 }
 
 mu_hlo mu__hlo_iota(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, int axis)
@@ -180,7 +180,7 @@ mu_hlo mu__hlo_slice(mu_emitter *e, mu_hlo a, const mu_ints *begin, const mu_int
     return e->add(e, &spec, "stablehlo.slice", 1, &a, text);
 }
 
-// ---- Folds --------------------------------------------------------------------------------------
+// ---- Reductions ---------------------------------------------------------------------------------
 
 mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, const mu_ints *axes)
 {

@@ -1,6 +1,6 @@
-// Lowerings of activations and of other element-wise ops that are several StableHLO operations.
+// Lowerings of activations and other element-wise ops that take several StableHLO operations.
 //
-// The formulas are those of the plain loops, in float32 where the type is narrower. NaN passes through.
+// The formulas are those of the plain loops, in float32 for narrower types. NaN propagates.
 #include "ops/attrs.h"
 #include "ops/lower.h"
 
@@ -29,7 +29,7 @@ static mu_hlo soft_plus(mu_emitter *e, mu_hlo x)
     return plus(e, above, mu__hlo_unary(e, "stablehlo.log_plus_one", power));
 }
 
-// `negative` below 0, `other` elsewhere.
+// `negative` for x < 0, else `other`.
 static mu_hlo by_sign(mu_emitter *e, mu_hlo x, mu_hlo negative, mu_hlo other)
 {
     return mu__hlo_select(e, mu__hlo_compare(e, "LT", x, number_like(e, x, 0)), negative, other);
@@ -139,7 +139,7 @@ mu_status mu__lower_concat(mu_lowering *l)
                        l->emitter->add(l->emitter, &l->out[0].spec, "stablehlo.concatenate", l->n_in, l->in, text));
 }
 
-// The part of a concatenation (input 0) that came from one of the others, which are used for their shapes.
+// The part of a concatenation's gradient (input 0) that belongs to one of the other inputs; only their shapes are used.
 mu_status mu__lower_concat_part(mu_lowering *l)
 {
     const mu_part_attrs *attrs = l->attrs;
@@ -155,7 +155,7 @@ mu_status mu__lower_concat_part(mu_lowering *l)
     return mu__lowered(l, 0, mu__hlo_slice(l->emitter, l->in[0], &begin, &end, &strides));
 }
 
-// A class outside the depth has no one.
+// A class outside the depth gives a row without a one.
 mu_status mu__lower_one_hot(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;

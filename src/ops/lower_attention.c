@@ -1,7 +1,7 @@
 // Lowering of attention and its gradient to StableHLO, on whole matrices of scores.
 //
-// 16-bit floats are computed in float32. A query that sees no key takes the mean of all values, as in the plain loops.
-// Knows nothing of graphs, nor of who compiles the text.
+// 16-bit floats are computed in float32. A query that attends to no key gets the mean of all values, as in the plain
+// loops.
 #include "ops/lower.h"
 #include "ops/nn.h"
 
@@ -12,7 +12,7 @@ static mu_hlo binary(mu_emitter *e, const char *op, mu_hlo a, mu_hlo b)
     return mu__hlo_binary(e, op, a, b);
 }
 
-// Which keys each query sees, over the shape of the scores.
+// Mask of the keys that each query attends to, in the shape of the scores.
 static mu_hlo seen_keys(mu_lowering *l, const mu_shape *scores, int mask)
 {
     mu_emitter *e = l->emitter;
@@ -30,8 +30,8 @@ static mu_hlo seen_keys(mu_lowering *l, const mu_shape *scores, int mask)
 
 typedef struct scored {
     mu_emitter *e;
-    mu_hlo q, k, v, seen, scores, scale;   // scores: hidden ones far below all others
-    mu_ints last, rows;                    // the axis of keys, and the others
+    mu_hlo q, k, v, seen, scores, scale;   // scores: hidden ones are set far below all others
+    mu_ints last, rows;                    // last: the axis of keys; rows: all other axes
 } scored;
 
 static scored scores_of(mu_lowering *l, int mask)

@@ -1,7 +1,7 @@
 // Lowerings of sources, element-wise ops, shapes, reductions, variables and collectives to StableHLO.
 //
-// An op that is one StableHLO operation only names it; here is what takes more. Variables are values: a read
-// gives the value at this point, an assignment puts another in its place.
+// An op that is a single StableHLO operation only names it; this file has the others. Variables are values: a read
+// returns the current value, an assignment replaces it.
 #include "ops/lower.h"
 #include "ops/nn.h"
 
@@ -27,8 +27,8 @@ mu_status mu__lower_elementwise(mu_lowering *l)
     return mu__lowered(l, 0, l->emitter->add(l->emitter, &l->out[0].spec, l->op->hlo, l->n_in, operands, NULL));
 }
 
-// Floats become narrow integers by way of int32, which wraps what does not fit, as our loops do; a direct
-// conversion saturates.
+// Floats are converted to narrow integers through int32, which wraps values that do not fit, as the plain loops do; a
+// direct conversion saturates.
 mu_status mu__lower_cast(mu_lowering *l)
 {
     const mu_dtype from = l->in[0].spec.dtype, to = l->out[0].spec.dtype;
@@ -94,7 +94,7 @@ static mu_hlo add_up(mu_emitter *e, mu_hlo a, const mu_ints *axes)
 
 static mu_hlo mean_of(mu_emitter *e, mu_hlo a, const mu_ints *axes)
 {
-    const bool whole = mu__dtype_is_integer(a.spec.dtype);  // a sum may be too large for a mean's type
+    const bool whole = mu__dtype_is_integer(a.spec.dtype);  // the sum may overflow the mean's type
     const mu_hlo wide = whole ? mu__hlo_convert(e, a, MU_I64) : mu__hlo_wide(e, a), sum = add_up(e, wide, axes);
     int64_t n = 1;
     for (int64_t i = 0; i < axes->n; i++)
@@ -103,7 +103,7 @@ static mu_hlo mean_of(mu_emitter *e, mu_hlo a, const mu_ints *axes)
     return mu__hlo_convert(e, mu__hlo_binary(e, "stablehlo.divide", sum, count), a.spec.dtype);
 }
 
-// |x|, its square or its cube.
+// |x|, x^2 or |x|^3, as the op needs.
 static mu_hlo power_of_size(mu_emitter *e, const mu_op *op, mu_hlo x)
 {
     if (op == &mu_op_reduce_sizes)
@@ -152,7 +152,7 @@ mu_status mu__lower_reduce(mu_lowering *l)
     return mu__lowered(l, 0, mu__hlo_reshape(e, y, &l->out[0].spec.shape));
 }
 
-// The first place of the extreme: the least index among the elements that equal it. NaN counts as extreme.
+// The index of the first extreme: the smallest index among the equal elements. A NaN counts as the extreme.
 mu_status mu__lower_arg(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
@@ -175,7 +175,7 @@ mu_status mu__lower_arg(mu_lowering *l)
     return mu__lowered(l, 0, mu__hlo_reduce(e, "stablehlo.minimum", index, mu__hlo_minmax(e, MU_I64, true), &axes));
 }
 
-// Sums over the axes that broadcasting the second input's shape to the first's added or stretched.
+// Sums over the axes that broadcasting from the second input's shape to the first's added or expanded.
 mu_status mu__lower_sum_to_like(mu_lowering *l)
 {
     const mu_shape *from = &l->in[0].spec.shape, *to = &l->out[0].spec.shape;
@@ -206,8 +206,8 @@ mu_status mu__lower_assign(mu_lowering *l)
 
 // ---- Collectives --------------------------------------------------------------------------------
 
-// A program is alone: a group of one keeps every value as it is. Among several replicas the engine does the
-// collectives between programs.
+// A program runs on a single replica: in a group of one, a collective is the identity. With several replicas the engine
+// runs collectives between programs.
 mu_status mu__lower_collective(mu_lowering *l)
 {
     for (int i = 0; i < l->n_out; i++)

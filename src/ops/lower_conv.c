@@ -1,13 +1,13 @@
 // Lowerings of the convolutions and their gradients to StableHLO, in two dimensions and three.
 //
-// All three are one stablehlo.convolution: what differs is which axis of an array is batch, feature or spatial, and
-// how far images and kernels are spread and padded.
+// All three are one stablehlo.convolution. They differ in which axis of an array is batch, feature or spatial, and in
+// dilations and padding of image and kernel.
 #include "ops/conv.h"
 #include "ops/lower.h"
 
-// What differs between the three: the order of axes, and per spatial axis steps, spreads and padding.
+// The differences between the three: axis order and, per spatial axis, strides, dilations and padding.
 typedef struct convolution {
-    const char *image, *kernel, *result;  // a letter per axis; 's' stands for all spatial ones
+    const char *image, *kernel, *result;  // one letter per axis; 's' stands for all spatial axes
     int spatial;
     mu_ints strides, spread_image, spread_kernel, low, high;
     int64_t groups, batch_groups;
@@ -75,7 +75,7 @@ static mu_hlo forward(mu_lowering *l, mu_window *w, int64_t groups)
     return convolve(l, l->in[0], l->in[1], &c);
 }
 
-// With groups, input and output channels of the kernel change places within each group.
+// With groups, exchanges input and output channels of the kernel within each group.
 static mu_hlo swap_channels(mu_emitter *e, mu_hlo w, int64_t groups, int spatial)
 {
     mu_shape split = w.spec.shape, joined = w.spec.shape;

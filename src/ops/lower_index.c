@@ -1,8 +1,8 @@
 // Lowerings of gathers, scatters and segments to StableHLO.
 //
-// All become one of two forms: rows of a matrix taken by a vector of row numbers, or put together into the rows of a
-// matrix. An index outside its axis, an error in the plain loops, is clamped by a gather there and left out by a
-// scatter; devices have no way to complain.
+// All become one of two forms: gather rows of a matrix by a vector of row numbers, or scatter rows into a matrix. An
+// index outside its axis is an error in the plain loops; here a gather clamps it and a scatter ignores it, because
+// devices cannot report errors.
 #include "ops/attrs.h"
 #include "ops/index.h"
 #include "ops/loops.h"
@@ -25,7 +25,7 @@ static mu_hlo take_rows(mu_emitter *e, mu_hlo a, mu_hlo index)
     return e->add(e, &spec, "stablehlo.gather", 2, operands, text);
 }
 
-// Puts updates ([m, inner]) into rows `index` of a ([n, inner]); op NULL: the update itself stays.
+// Combines updates ([m, inner]) into rows `index` of a ([n, inner]); op NULL: the update replaces the row.
 static mu_hlo put_rows(mu_emitter *e, const char *op, mu_hlo a, mu_hlo index, mu_hlo updates)
 {
     char text[MU_HLO_TEXT], body[256] = "";
@@ -60,7 +60,7 @@ static gathering gathering_of(const mu_gather_attrs *attrs, const mu_shape *x, c
     };
 }
 
-// Row numbers in [batch * n], for indices [batch, m].
+// Row numbers in [0, batch * n) for indices [batch, m].
 static mu_hlo row_numbers(mu_emitter *e, mu_hlo indices, const gathering *g)
 {
     const mu_shape shape = MU_SHAPE(g->batch, g->m), flat = MU_SHAPE(g->batch * g->m);
@@ -110,7 +110,7 @@ mu_status mu__lower_gather_grad(mu_lowering *l)
 
 // ---- gather_nd and tensor_scatter_* -------------------------------------------------------------
 
-// Row numbers of indices [..., depth] into x seen as [n, inner]; sizes through the pointers.
+// Row numbers of indices [..., depth] into x viewed as [n, inner]; writes n and inner.
 static mu_hlo slice_numbers(mu_emitter *e, mu_hlo indices, const mu_shape *x, int64_t *n, int64_t *inner)
 {
     const mu_shape *shape = &indices.spec.shape;

@@ -1,15 +1,16 @@
-// Lowerings of the rows that move elements axis by axis: slices, padding, reversing, rolling; tiling and repeating.
+// Lowerings of the ops that move elements axis by axis: slices, padding, reversing, rolling, tiling, repeating.
 //
-// What an output index reads is a list per axis (index_map.c); here the list is cut into runs of equal steps. Forward,
-// each run is a slice, and the slices are joined; backward, each run is a slice of the gradient padded to its place,
-// and these are added. Tiles and repeats are broadcasts along a new axis, whose gradients are sums over it.
+// index_map.c has, per axis, the input index that each output index reads; here this map is cut into runs with a
+// constant step. Forward, each run is a slice, and the slices are concatenated. Backward, each run is a slice of the
+// gradient padded to its position, and these are added. Tiles and repeats are broadcasts along a new axis; their
+// gradients are sums over it.
 #include "ops/attrs.h"
 #include "ops/lower.h"
 #include "ops/index_map.h"
 
 enum { MOST_RUNS = 64 };
 
-// Output indices [to, to + length) read input indices from `from` on in steps of `step`; from -1: the constant.
+// Output indices [to, to + length) read input indices starting at `from` with step `step`; from -1: the constant.
 typedef struct stretch {
     int64_t to, from, length, step;
 } stretch;
@@ -141,7 +142,7 @@ mu_status mu__lower_map(mu_lowering *l)
 
 // ---- Tiles and repeats --------------------------------------------------------------------------
 
-// One axis of n elements, seen as [before, n, after], with a new axis of `times` before or behind it.
+// Copies one axis of n elements, viewed as [before, n, after], along a new axis of size `times` before or after it.
 static mu_hlo copies_axis(mu_emitter *e, mu_hlo a, int axis, int64_t n, int64_t times, bool tile, bool backward)
 {
     mu_shape shape = a.spec.shape;

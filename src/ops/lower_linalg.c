@@ -1,6 +1,6 @@
-// Lowerings of running sums, of Cholesky factors and triangular systems, and of batch normalisation.
+// Lowerings of cumulative sums, Cholesky factors, triangular systems and batch normalisation.
 //
-// A running sum is a window as long as the axis that slides over it; backwards, the axis is turned round before and
+// A cumulative sum is a sliding window as long as the axis. In the reverse direction, the axis is reversed before and
 // after.
 #include "ops/attrs.h"
 #include "ops/lower.h"
@@ -15,7 +15,7 @@ static mu_hlo turned(mu_emitter *e, mu_hlo a, int axis)
     return e->add(e, &a.spec, "stablehlo.reverse", 1, &a, text);
 }
 
-// The fold of each element and all before it along an axis.
+// Reduces each element with all elements before it along an axis.
 static mu_hlo folded(mu_emitter *e, const char *op, mu_hlo a, double start, int axis)
 {
     char lists[MU_HLO_TEXT / 4], pads[MU_HLO_TEXT / 4], text[2 * MU_HLO_TEXT];
@@ -39,7 +39,7 @@ static mu_hlo folded(mu_emitter *e, const char *op, mu_hlo a, double start, int 
     return e->add(e, &a.spec, "stablehlo.reduce_window", 2, operands, text);
 }
 
-// Everything one place on, the start in front.
+// Shifts by one along the axis and puts `start` first.
 static mu_hlo shifted(mu_emitter *e, mu_hlo a, double start, int axis)
 {
     mu_ints low = {.n = a.spec.shape.rank}, high = {.n = a.spec.shape.rank}, inner = {.n = a.spec.shape.rank};
@@ -109,11 +109,11 @@ mu_status mu__lower_triangular_solve(mu_lowering *l)
 
 // ---- Batch normalisation ------------------------------------------------------------------------
 
-// The rows of a batch as values over [..., channels], in float32 at least.
+// A batch as values [..., channels], in float32 at least.
 typedef struct channels {
     mu_emitter *e;
     mu_shape shape;
-    mu_ints others;    // all axes but the last
+    mu_ints others;    // all axes except the last
     mu_dtype dtype;
 } channels;
 

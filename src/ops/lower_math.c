@@ -1,8 +1,8 @@
-// Lowerings of functions for which StableHLO has no operation, as formulas: whole division, inverse and hyperbolic
-// functions, the error function, the gamma function's logarithm and its derivatives.
+// Lowerings, as formulas, of functions that StableHLO lacks: floor division, inverse and hyperbolic functions, the
+// error function, log-gamma and its derivatives.
 //
-// Everything is computed in float32 at least, with as many terms as float64 needs; loops are unrolled, and the
-// compiler on the other side joins them. The last places may differ from the plain loops.
+// Computes in float32 at least, with as many terms as float64 needs. Loops are unrolled. The last digits may differ
+// from the plain loops.
 #include "ops/lower.h"
 #include "ops/polygamma.h"
 
@@ -31,7 +31,7 @@ static mu_hlo pick(const writer *w, const char *direction, mu_hlo a, double boun
     return mu__hlo_select(w->e, mu__hlo_compare(w->e, direction, a, number(w, bound)), yes, no);
 }
 
-// The magnitude with the sign of x (NaN passes).
+// The magnitude with the sign of x (NaN propagates).
 static mu_hlo signed_like(const writer *w, mu_hlo magnitude, mu_hlo x)
 {
     return pick(w, "LT", x, 0, one(w, "stablehlo.negate", magnitude), magnitude);
@@ -39,7 +39,7 @@ static mu_hlo signed_like(const writer *w, mu_hlo magnitude, mu_hlo x)
 
 // ---- Whole division -----------------------------------------------------------------------------
 
-// What is left has the sign of b; the quotient is what remains to be divided out.
+// The remainder has the sign of b; the quotient is (a - remainder) / b.
 mu_status mu__lower_whole_division(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
@@ -119,7 +119,7 @@ static mu_hlo erfc_by_fraction(const writer *w, mu_hlo x)
     return over(w, scaled(w, bell, 0.5641895835477563), below);
 }
 
-// erfc of |x| where that is not small; the series takes a number within its bounds, the fraction one without.
+// erfc of |x| for large |x|. Clamps the argument of the series from above and that of the fraction from below.
 static void error_parts(const writer *w, mu_hlo x, mu_hlo *size, mu_hlo *series, mu_hlo *fraction)
 {
     *size = one(w, "stablehlo.abs", x);
@@ -149,7 +149,7 @@ static mu_hlo gelu_of(const writer *w, mu_hlo x)
 
 // ---- The gamma function -------------------------------------------------------------------------
 
-enum { STEPS = 10 };  // so far from 0 the asymptotic series serves float64 nearly and float32 fully
+enum { STEPS = 10 };  // the asymptotic series, used from here on, is exact in float32 and nearly so in float64
 
 static mu_hlo lgamma_above(const writer *w, mu_hlo x)
 {
@@ -187,7 +187,7 @@ static mu_hlo trigamma_above(const writer *w, mu_hlo x)
     return add(w, sum, mul(w, inverse, add(w, plus(w, scaled(w, inverse, 0.5), 1), mul(w, f, series))));
 }
 
-// Below 1/2 by what the function is at 1 - x.
+// Below 1/2 uses the reflection formula with the function at 1 - x.
 static mu_hlo gamma_family(const writer *w, const mu_op *op, mu_hlo x)
 {
     const double pi = 3.14159265358979323846;
@@ -242,7 +242,7 @@ mu_status mu__lower_formula(mu_lowering *l)
     return mu__lowered(l, 0, mu__hlo_convert(l->emitter, value_of(&w, l->op, x), l->out[0].spec.dtype));
 }
 
-// n! / x^(n+1), factor by factor, so that no part of it is larger than the whole.
+// n! / x^(n+1), factor by factor, to avoid overflow of intermediate results.
 static mu_hlo falling(const writer *w, int n, mu_hlo x)
 {
     const mu_hlo inverse = over(w, number(w, 1), x);
@@ -252,7 +252,7 @@ static mu_hlo falling(const writer *w, int n, mu_hlo x)
     return product;
 }
 
-// The sum that polygamma.h describes, for x of at least 0.
+// The sum described in polygamma.h, for x >= 0.
 static mu_hlo polygamma_above(const writer *w, const mu_polygamma_form *form, mu_hlo x)
 {
     const int n = form->order, steps = n + MU_POLYGAMMA_STEPS;
@@ -286,7 +286,7 @@ mu_status mu__lower_polygamma(mu_lowering *l)
     return mu__lowered(l, 0, mu__hlo_convert(l->emitter, pick(&w, "LT", x, 0, down, up), l->out[0].spec.dtype));
 }
 
-// ---- Slopes of activations ----------------------------------------------------------------------
+// ---- Derivatives of activations -----------------------------------------------------------------
 
 static mu_hlo derivative_of(const writer *w, const mu_op *op, mu_hlo x)
 {

@@ -1,8 +1,8 @@
-// Lowerings of the neural ops to StableHLO: products, pools, softmax and losses, updates.
+// Lowerings of the neural network ops to StableHLO: products, pools, softmax and losses, updates.
 //
-// They compute what the ops' reference loops compute, hidden outputs included, so a gradient may come from
-// either engine. Pools are written tap by tap, which keeps the places of maxima exact (the first wins, as in
-// the loops). Products ask for full precision, because some accelerators have less by default.
+// They compute the same results as the reference loops, hidden outputs included, so a gradient may run on either
+// engine. Pools are written tap by tap, which makes the positions of maxima exact (ties go to the first, as in the
+// loops). Products request full precision, because some accelerators default to less.
 #include "ops/lower.h"
 #include "ops/pool.h"
 
@@ -80,7 +80,7 @@ mu_status mu__lower_relu_grad(mu_lowering *l)
 
 enum { MOST_TAPS = 256 };
 
-// A pool as sums and choices over the taps of its window.
+// A pool as sums and selections over the taps of its window.
 typedef struct taps {
     mu_emitter *e;
     mu_window w;
@@ -105,7 +105,7 @@ static mu_status make_taps(mu_lowering *l, const mu_shape *image, taps *t)
 
 static int64_t tap_count(const taps *t) { return t->w.y.size * t->w.x.size; }
 
-// What tap number `tap` of every window sees of the padded image.
+// The elements of the padded image under tap number `tap` of every window.
 static mu_hlo seen(const taps *t, mu_hlo padded, int64_t tap)
 {
     const mu_window_axis *y = &t->w.y, *x = &t->w.x;
@@ -116,7 +116,7 @@ static mu_hlo seen(const taps *t, mu_hlo padded, int64_t tap)
     return mu__hlo_slice(t->e, padded, &begin, &end, &strides);
 }
 
-// The reverse: a value per window at the place of its tap, in an image of zeros.
+// The reverse: each window's value at the position of its tap, in an image of zeros.
 static mu_hlo spread(const taps *t, mu_hlo value, int64_t tap)
 {
     const mu_window_axis *y = &t->w.y, *x = &t->w.x;
@@ -184,7 +184,7 @@ static mu_hlo sum_of_taps(const taps *t, mu_hlo image)
     return sum;
 }
 
-// How many taps of each window lie in the image: averages leave padding out.
+// Number of taps of each window inside the image; averages exclude padding.
 static mu_hlo taps_inside(const taps *t, const mu_hlo *image)
 {
     return sum_of_taps(t, mu__hlo_fill(t->e, image->spec.dtype, &image->spec.shape, 1));
@@ -222,9 +222,9 @@ mu_status mu__lower_pool(mu_lowering *l)
 
 // ---- Softmax and losses -------------------------------------------------------------------------
 
-// Logits less their largest, and what follows from that. `along` is every axis but the classes'.
+// Logits minus their maximum, and derived values. `along`: all axes except the classes.
 typedef struct exponentials {
-    mu_hlo shifted, powers, sum, log_sum;   // the last two without the axis of classes
+    mu_hlo shifted, powers, sum, log_sum;   // sum and log_sum lack the axis of classes
     mu_ints classes, along;
 } exponentials;
 
@@ -266,7 +266,7 @@ mu_status mu__lower_softmax(mu_lowering *l)
     return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
 }
 
-// Inputs dy and the result: y (dy - sum(y dy)), and dy - exp(y) sum(dy).
+// Inputs dy and the result y. softmax: y (dy - sum(y dy)); log_softmax: dy - exp(y) sum(dy).
 mu_status mu__lower_softmax_grad(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
@@ -296,8 +296,8 @@ static mu_hlo sum_of_classes(mu_emitter *e, const exponentials *x, mu_hlo a)
     return mu__hlo_reduce(e, "stablehlo.add", a, mu__hlo_number(e, a.spec.dtype, 0), &x->classes);
 }
 
-// Where each row's label is. A label that is not a class is nowhere, and makes the loss NaN: a program on a device
-// cannot stop with an error.
+// One-hot mask of each row's label. An invalid label selects nothing and makes the loss NaN, because a program on a
+// device cannot report an error.
 static mu_hlo at_label(mu_emitter *e, const exponentials *x, mu_hlo labels, mu_hlo *valid)
 {
     const mu_shape *shape = &x->shifted.spec.shape;
@@ -371,7 +371,7 @@ static mu_hlo towards(mu_emitter *e, mu_hlo old, mu_hlo new_value, mu_hlo rate)
                           scaled(e, mu__hlo_binary(e, "stablehlo.subtract", new_value, old), rate));
 }
 
-// The scalars are computed in float64, as the kernel does.
+// Computes the scalars in float64, as the kernel does.
 mu_status mu__lower_adam(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;

@@ -1,14 +1,14 @@
 // Lowering of normalisation to StableHLO: means over the axes of a group, written with sums and broadcasts.
 //
-// 16-bit floats are computed in float32. Knows nothing of graphs, nor of who compiles the text.
+// 16-bit floats are computed in float32.
 #include "ops/lower.h"
 #include "ops/nn.h"
 
-// x with its channels parted, normalised: h = (x - mean) r.
+// x with its channels split into groups, normalised: h = (x - mean) r.
 typedef struct normal_form {
     mu_emitter *e;
     mu_hlo h, inverse;        // inverse: r, broadcast
-    mu_ints over, along;      // the axes of a mean, and the others
+    mu_ints over, along;      // over: axes of a mean; along: the others
 } normal_form;
 
 static mu_hlo binary(const normal_form *f, const char *op, mu_hlo a, mu_hlo b)

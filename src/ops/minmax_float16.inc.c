@@ -1,8 +1,8 @@
-// Extremes of 16-bit floats as whole numbers; included by reduce.c. Main idea: with its size turned round where it is
-// negative a float is a whole number of the same order, in which NaNs lie beyond the infinities; so both extremes are
-// found, and they tell whether a NaN was there. Knows no axes.
+// Minima and maxima of 16-bit floats as integers; included by reduce.c. A float with its magnitude bits inverted if it
+// is negative is an integer with the same order, in which NaNs are beyond the infinities. So the loops find both
+// extremes, and these tell whether there was a NaN.
 
-// Turns a float into its whole number, and back.
+// Converts a float to its integer key, and back.
 REDUCE_INLINE int16_t turned_float16(int x)
 {
     return (int16_t)(x ^ ((int16_t)x >> 15 & 0x7fff));
@@ -18,7 +18,7 @@ REDUCE_INLINE uint16_t float16_minmax_of(float16_minmax found, bool smallest, ui
     return odd ? 0x7fff : (uint16_t)turned_float16(smallest ? found.least : found.most);
 }
 
-// Of a row; of none the infinity that is beaten by all.
+// Of a row. For an empty row: the infinity that any element replaces.
 MU_CLONES
 static uint16_t minmax_of_float16(bool smallest, uint16_t infinity, const uint16_t *x, int64_t n)
 {

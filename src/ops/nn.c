@@ -1,7 +1,6 @@
-// Bias and its gradient, the gradient of ReLU, and sums that a team makes in parts.
+// bias_add and its gradient, the gradient of ReLU, and partial sums by a team.
 //
-// The last axis is the channels. float32 runs the hand-written kernels, the rest plain loops. Knows nothing
-// of layers.
+// Channels are the last axis. float32 uses hand-written kernels, everything else plain loops.
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -11,7 +10,7 @@
 
 #include <muster/nn.h>
 
-// Channels are the last axis, rows all others together.
+// Channels are the last axis; rows are all other axes merged.
 static void rows_of(const mu_shape *shape, int64_t *rows, int64_t *channels)
 {
     *channels = shape->dims[shape->rank - 1];
@@ -80,7 +79,7 @@ static mu_tensor *bias_add_grad_rule(mu_grad *g, int i)
     return i == 0 ? g->dy : mu__apply1(&mu_op_bias_add_grad, NULL, g->dy);
 }
 
-// Both broadcast alike.
+// The kernel for both bias_add and its broadcast.
 static mu_status bias_add_ref(const mu_kernel *kernel)
 {
     mu_kernel add = *kernel;
@@ -252,7 +251,7 @@ static mu_status relu_grad_fast(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// The second input stays clear of 0, where the derivative jumps.
+// The second input avoids 0, where the derivative jumps.
 static const mu_sample relu_grad_samples[] = {
     {.n_in = 2, .in = {{2, {5, 7}}, {2, {5, 7}}}, .no_grad = 2},
     {.n_in = 2, .in = {{1, {0}}, {1, {0}}}, .no_grad = 2},

@@ -1,6 +1,6 @@
-// Functions of tf.nn that are made of other ops at no loss: activations by name.
+// Functions of tf.nn that are composed of other ops without loss of speed: activations by name.
 //
-// Convolutions and pools of other dimensions stand in nn_spatial.c. Nothing here knows ops' kernels.
+// Convolutions and pools of other dimensions are in nn_spatial.c.
 #include "ops/attrs.h"
 #include "ops/composed.h"
 #include "ops/grads.h"
@@ -12,7 +12,7 @@
 
 // ---- Activations --------------------------------------------------------------------------------
 
-// Integers have rows of their own for this, and no derivative.
+// Integers have their own op definitions for this, without gradients.
 static bool is_whole(const mu_tensor *x)
 {
     return x && !mu__pending() && mu__dtype_is_integer(x->dtype);

@@ -1,6 +1,6 @@
-// Loops of the neural ops, one set for each float type that has its own.
+// Loops of the neural network ops, one set per float type that has its own.
 //
-// The bodies are in nn_loops.inc.c. Knows nothing of ops.
+// The bodies are in nn_loops.inc.c.
 #include "ops/nn_loops.h"
 
 #include "ops/loops.h"

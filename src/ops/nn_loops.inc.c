@@ -1,6 +1,6 @@
 // Loops of bias, ReLU's gradient and softmax for one float type T, named by FN; math functions by M.
 //
-// Sums are kept in double, so that float32 results are as good as their inputs whatever the length.
+// Sums are in double, so that float32 results do not lose accuracy with length.
 
 MU_CLONES static void FN(add_bias)(void *to, const void *from, int64_t rows, int64_t channels, bool relu)
 {
@@ -41,7 +41,7 @@ MU_CLONES static void FN(relu_grad)(const void *dy_data, const void *y_data, voi
         dx[i] = y[i] > 0 ? dy[i] : 0;
 }
 
-// Greatest of n elements `step` apart, and the sum of exp(x - greatest). A NaN makes the sum NaN.
+// The maximum of n elements `step` apart, and the sum of exp(x - maximum). A NaN makes the sum NaN.
 static double FN(exp_sum)(const T *x, int64_t n, int64_t step, T *greatest)
 {
     T most = n > 0 ? x[0] : 0;
@@ -67,7 +67,7 @@ static void FN(softmax)(const void *from, void *to, int64_t n, int64_t step, boo
     }
 }
 
-// One row of cross-entropy against the distribution `p` (NULL: all on `label`).
+// One row of cross-entropy against the distribution `p`. If p is NULL, all probability is on `label`.
 static void FN(cross_entropy)(const void *from, const void *wanted_data, int64_t label, void *loss_to, void *to,
                               int64_t n)
 {

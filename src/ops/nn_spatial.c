@@ -1,15 +1,15 @@
-// Convolutions and pools that are others seen differently: depthwise and separable ones, one dimension, three.
+// Convolutions and pools expressed by others: depthwise, separable, 1-D, and 3-D pools.
 //
-// A depthwise convolution is a grouped one with a group for each channel; one dimension is two with a height of 1.
-// A pool over a volume is one over its planes and then one over depth: maxima of maxima, and means of means, since
-// windows are boxes and padding counts as absent. Nothing here knows ops' kernels.
+// A depthwise convolution is a grouped one with one group per channel; 1-D is 2-D with a height of 1. A 3-D pool is a
+// pool over planes, then over depth: maxima of maxima and means of means are correct, because windows are boxes and
+// padding is excluded.
 #include "ops/composed.h"
 #include "ops/nn.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-// Errors unless a tensor has this rank; `what` names it.
+// Reports an error unless x has this rank; `what` names the tensor.
 static bool has_rank(const mu_tensor *x, int rank, const char *op, const char *what)
 {
     char text[MU_SHAPE_TEXT];

@@ -1,4 +1,4 @@
-// Plain loops of normalisation for one float type T, named by FN: samples of positions, each of `groups` times `width`
+// Plain loops of normalisation for one float type T, named by FN. A sample has positions with `groups` times `width`
 // channels; a group's mean and variance are over a sample's positions. Sums are in double.
 
 typedef struct FN(statistics) {

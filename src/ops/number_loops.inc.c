@@ -1,7 +1,7 @@
 // Loops over one operand of any number type; included by elementwise.c once per type.
 //
-// T: the element; W: the unsigned type in which its integers wrap around (T itself for floats); FN(name): the
-// name of this copy; MAGNITUDE(x), SIGN(x).
+// T: the element type; W: the unsigned type in which its integers wrap around (T itself for floats); FN(name): the name
+// of this instance; MAGNITUDE(x), SIGN(x).
 
 #define EACH(expression)                    \
     MU_INDEPENDENT                          \

@@ -1,8 +1,8 @@
-// The table of ops, and the one way to use an op: mu__apply.
+// The table of ops, and mu__apply, the only way to use an op.
 //
-// While the thread traces, an application becomes a node of the graph; otherwise it is checked by the
-// shape rule and computed at once on the calling thread, by the op's fast kernel where it takes the case
-// and by its plain loops where not. Open tapes hear of both. Knows no single op.
+// While the thread traces, applying an op adds a node to the graph. Otherwise the shape rule checks it and it is
+// computed at once on the calling thread, by the op's fast kernel if that accepts the case, else by its plain loops.
+// Open tapes record both. No op is special here.
 #include "ops/loops.h"
 
 #include "base/type_name.h"
@@ -49,7 +49,7 @@ bool mu__op_is_view(const mu_op *op, const mu_spec *in, const mu_spec *out)
 
 bool mu__op_is_part(const mu_op *op, const void *attrs, const mu_spec *in, const mu_spec *out, size_t *offset)
 {
-    enum { LEAST = 1024, MOST = 64 };  // bytes; parts of the whole
+    enum { LEAST = 1024, MOST = 64 };  // bytes; largest ratio of the whole to the part
     if (!op->view_at || !op->view_at(attrs, in, out, offset))
         return false;
     const size_t bytes = mu__spec_bytes(out);
@@ -58,16 +58,16 @@ bool mu__op_is_part(const mu_op *op, const void *attrs, const mu_spec *in, const
 
 // ---- Eager execution ----------------------------------------------------------------------------
 
-enum { FEW = 8 };  // up to so many inputs and outputs need no allocation
+enum { FEW = 8 };  // calls with at most this many inputs and outputs need no allocation
 
-// Everything that one eager application needs, sized for it.
+// Everything that one eager call needs.
 typedef struct eager_call {
     mu_infer infer;
     mu_kernel kernel;
     mu_spec *in_specs, *out_specs, *resource_specs;
     mu_view *in, *out, *resources;
     void *block;
-    bool views;              // output 0 is input 0's bytes, or a part of them
+    bool views;              // output 0 shares input 0's bytes, all or a part of them
     mu_spec few_specs[2 * FEW];
     mu_view few_views[2 * FEW];
 } eager_call;
@@ -113,7 +113,7 @@ static mu_status eager_inputs(eager_call *call, mu_tensor *const *in, mu_resourc
     return MU_OK;
 }
 
-// Makes the output tensors (owned here until all is well) and the kernel's views of them.
+// Makes the output tensors (owned here until the call succeeds) and the kernel's views of them.
 static mu_status eager_outputs(eager_call *call, mu_tensor *const *in, mu_tensor **out)
 {
     const mu_op *op = call->infer.op;
@@ -134,7 +134,7 @@ static mu_status eager_outputs(eager_call *call, mu_tensor *const *in, mu_tensor
     return MU_OK;
 }
 
-// Runs the op's fast kernel if it takes this case; `ran` says whether it did.
+// Runs the op's fast kernel if it accepts this case; `ran` receives whether it did.
 static mu_status run_fast(eager_call *call, bool *ran)
 {
     const mu_op *op = call->infer.op;
@@ -217,7 +217,7 @@ out:
     return status;
 }
 
-// ---- Applying -----------------------------------------------------------------------------------
+// ---- Applying an op -----------------------------------------------------------------------------
 
 static mu_status no_tensor(const mu_op *op, int i, const void *given)
 {

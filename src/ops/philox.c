@@ -1,6 +1,6 @@
-// Philox 4x32-10: one counter at a time here, many of them side by side in the library of kernels.
+// Philox 4x32-10, one counter at a time; `kernels` computes many at once.
 //
-// Knows nothing of distributions.
+// Does not deal with distributions.
 #include "ops/philox.h"
 
 #include "kernels/kernels.h"

@@ -1,6 +1,6 @@
-// polygamma: the derivatives of digamma, of orders up to a hundred; each one's gradient is the next.
+// polygamma: the derivatives of digamma, up to order 100; the gradient of each order is the next order.
 //
-// All types are computed in float64, in pieces. Orders 0 and 1 have rows of their own, digamma and trigamma.
+// All types are computed in float64, in chunks. Orders 0 and 1 are separate ops, digamma and trigamma.
 #include "ops/composed.h"
 #include "ops/polygamma.h"
 #include "ops/loops.h"
@@ -14,7 +14,7 @@
 
 void mu__polygamma_form(int order, mu_polygamma_form *form)
 {
-    // Bernoulli's numbers over factorials: B(2j) / (2j)!.
+    // Bernoulli numbers over factorials: B(2j) / (2j)!.
     static const double bernoulli[MU_POLYGAMMA_TERMS] = {
         1.0 / 12,             -1.0 / 720,           1.0 / 30240,
         -1.0 / 1209600,       1.0 / 47900160,       -691.0 / 1307674368000,
@@ -27,8 +27,7 @@ void mu__polygamma_form(int order, mu_polygamma_form *form)
         rising *= (order + 2.0 * j + 1) * (j ? order + 2.0 * j : 1);
         form->tail[j] = bernoulli[j] * rising;
     }
-    // The derivative of a polynomial in c is its derivative times -(1 + c^2) pi; a polynomial has every other power
-    // alone.
+    // d/dx p(c) = p'(c) * -(1 + c^2) pi. Every polynomial is even or odd.
     for (int m = 1; m <= order; m++) {
         double slope[MU_POLYGAMMA_MOST + 2] = {0};
         for (int i = 0; i <= m; i++)
@@ -38,7 +37,7 @@ void mu__polygamma_form(int order, mu_polygamma_form *form)
     }
 }
 
-// The sum, for x of at least 0: n! / x^(n+1) + n! / (x + 1)^(n+1) + …
+// The sum for x >= 0: n! / x^(n+1) + n! / (x + 1)^(n+1) + …
 static double sum_from(const mu_polygamma_form *form, double x)
 {
     const int n = form->order;
@@ -66,7 +65,7 @@ static double polygamma(const mu_polygamma_form *form, double x)
         return n % 2 ? INFINITY : NAN;
     if (x >= 0 || x != x)
         return n % 2 ? sum_from(form, x) : -sum_from(form, x);
-    // The cosine as a sine, so that the cotangent is exactly 0 halfway between the poles.
+    // Computes the cosine as a sine, so that the cotangent is exactly 0 halfway between the poles.
     const double off = fabs(x - rint(x)), c = copysign(sin(M_PI * (0.5 - off)) / sin(M_PI * off), x - rint(x));
     double bend = 0;
     for (int i = n + 1; i >= 0; i--)
@@ -75,7 +74,7 @@ static double polygamma(const mu_polygamma_form *form, double x)
     return n % 2 ? bend - sum_from(form, 1 - x) : -bend - sum_from(form, 1 - x);
 }
 
-// ---- The row ------------------------------------------------------------------------------------
+// ---- Op definition ------------------------------------------------------------------------------
 
 enum { PIECE = 128 };
 

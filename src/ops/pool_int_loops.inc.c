@@ -1,9 +1,9 @@
-// Maximum pools of one integer type T, named by FN, whose least number is LEAST; pool_int.c includes it once for
-// each.
+// Max pools of one integer type T with minimum LEAST, named by FN; pool_int.c includes it once per type.
 //
-// A pixel of the result starts as what its first tap sees and meets the others one by one, all channels at a time.
+// An output pixel starts as its window's first tap and is compared with the other taps one by one, all channels
+// together.
 
-// Places of both widths are given; the one that is not NULL is written.
+// Writes positions to `narrow` or `wide`, whichever is not NULL.
 static inline __attribute__((always_inline)) void FN(meet)(const T *x, T *best, uint8_t *narrow, int32_t *wide,
                                                            int64_t tap, int64_t channels)
 {

@@ -1,6 +1,6 @@
-// Loops of the pools for one float type T, named by FN; pool_ref.c includes it once for each.
+// Loops of the pools for one float type T, named by FN; pool_ref.c includes it once per type.
 //
-// One result element at a time: these are the oracle, and the fallback for what the kernels do not take.
+// One result element at a time: the oracle, and the fallback for cases that the kernels do not accept.
 
 static void FN(max_pool)(const pool_job *j)
 {

@@ -1,7 +1,7 @@
 // The pure forms of effects: what an op does to resources, as a function from their values to new values.
 //
-// Inputs are the op's own, then the value of each resource; outputs are the op's own, then what each is left with. The
-// kernel is the op's: it works on the outputs as if they were the resources. The rows are made once, from the ops' own.
+// Inputs are the op's own, then the value of each resource; outputs are the op's own, then each resource's new value.
+// The kernel is the op's: it uses the outputs as its resources. The definitions are derived once from the ops' own.
 #include "ops/lower.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@ static mu_op rows[MU_COUNT(effects)];
 static char names[MU_COUNT(effects)][48];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-// ---- What the ops share ------------------------------------------------------------------------
+// ---- Shared by the pure forms -------------------------------------------------------------------
 
 static mu_status pure_infer(mu_infer *infer)
 {
@@ -91,7 +91,7 @@ static mu_status pure_lower(mu_lowering *l)
     return inner.op->lower(&inner);
 }
 
-// ---- The rows -----------------------------------------------------------------------------------
+// ---- Op definitions -----------------------------------------------------------------------------
 
 static void make_op(size_t i)
 {

@@ -1,8 +1,8 @@
-// Random numbers without state: every element follows from the seed and its place.
+// Stateless random numbers: every element is a function of the seed and the element's index.
 //
-// The generator is Philox; groups of elements take fixed parts of its sequence, as TensorFlow's kernels lay
-// them out, so integers and uniforms have the same bits and normals agree to rounding. Input 0 is the seed
-// (two integers); an optional second input gives the shape where only a run knows it.
+// The generator is Philox. Groups of elements use fixed parts of its sequence, laid out as in TensorFlow's kernels, so
+// integers and uniforms are bit-identical to TensorFlow's, and normals agree to rounding. Input 0 is the seed (two
+// integers); an optional second input supplies the shape if it is known only at run time.
 #include "ops/attrs.h"
 #include "ops/grads.h"
 #include "ops/loops.h"
@@ -13,7 +13,7 @@
 #include <math.h>
 #include <muster/ops.h>
 
-enum { GROUP = MU_RANDOM_GROUP, RESERVED = 256 };  // samples kept free for one truncated normal
+enum { GROUP = MU_RANDOM_GROUP, RESERVED = 256 };  // samples reserved for one truncated normal
 enum {
     UNIFORM = MU_RANDOM_UNIFORM,
     NORMAL = MU_RANDOM_NORMAL,
@@ -22,7 +22,7 @@ enum {
     PERMUTATION = MU_RANDOM_PERMUTATION,
 };
 
-// Box and Muller: two normal numbers from two uniform ones.
+// Box-Muller: two normal numbers from two uniform ones.
 static void normal_floats(const uint32_t words[2], float out[2])
 {
     float radius = mu__random_float(words[0]), angle = (float)(2 * M_PI * mu__random_float(words[1]));
@@ -74,7 +74,7 @@ static void normal_group(mu_philox generator, mu_dtype dtype, double out[GROUP])
     }
 }
 
-// Draws until the group is full of numbers within two deviations.
+// Draws until the group is full of numbers within two standard deviations.
 void mu__truncated_group(mu_philox generator, mu_dtype dtype, double out[GROUP])
 {
     int n = 0, wanted = mu__random_group_size(TRUNCATED, dtype);
@@ -91,7 +91,7 @@ void mu__truncated_group(mu_philox generator, mu_dtype dtype, double out[GROUP])
     }
 }
 
-// [low, high) by the remainder, as TensorFlow: a bias of at most range / 2^32 (2^64 for int64).
+// Integers in [low, high) by remainder, as in TensorFlow, with a bias of at most range / 2^32 (2^64 for int64).
 static void integer_group(mu_philox generator, const mu_kernel *k, int64_t at, int64_t n)
 {
     const mu_random_attrs *attrs = k->attrs;
@@ -118,7 +118,7 @@ mu_philox mu__random_generator(const mu_view *seed)
     return mu__philox_seeded(seeds[0], seeds[1]);
 }
 
-// Counters between the groups of one dtype's stretches.
+// Number of counters reserved for each group.
 uint64_t mu__random_counters(int variant, int64_t size)
 {
     return variant == TRUNCATED ? (uint64_t)size * RESERVED / 4 : 1;
@@ -158,7 +158,7 @@ static mu_status random_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-// Fisher and Yates, from the end; a counter gives two words.
+// Fisher-Yates shuffle, from the end; each counter yields two words.
 static mu_status permutation_ref(const mu_kernel *k)
 {
     mu_philox generator = mu__random_generator(&k->in[0]);
@@ -309,7 +309,7 @@ mu_tensor *mu_stateless_random_bernoulli(mu_tensor *seed, double p, int rank, co
     return mu_less(u, mu__scalar_like(u, p));
 }
 
-// The largest of logits plus Gumbel noise falls on each class with its probability.
+// Gumbel-max: the argmax of logits plus Gumbel noise is each class with its probability.
 mu_tensor *mu_stateless_random_categorical(mu_tensor *seed, mu_tensor *logits)
 {
     mu_random_attrs attrs;

@@ -1,13 +1,12 @@
-// The functions that reduce: over one axis, several or all of them.
+// Public reduction functions: over one axis, several, or all.
 //
-// They sort the axes and apply the rows of reduce.c; what has no definition of its own is in composite.c. Knows no
-// elements.
+// They sort the axes and apply the ops of reduce.c; composed reductions are in composite.c.
 #include "ops/attrs.h"
 #include "ops/nn.h"
 
 #include <muster/ops.h>
 
-// A bit for each axis. Errors: one that x does not have, or that is named twice.
+// Converts axes to a bit set. Errors: an axis that x does not have, or that occurs twice.
 static bool axes_of(const mu_op *op, const mu_tensor *x, int n, const int *axes, unsigned *bits)
 {
     if (n != 0 && mu__need(n < 0 ? NULL : axes, "the list of axes (or their number is negative)") != MU_OK)
@@ -23,7 +22,7 @@ static bool axes_of(const mu_op *op, const mu_tensor *x, int n, const int *axes,
     return true;
 }
 
-// The attributes with checked and ordered axes.
+// Makes the attributes with checked and sorted axes.
 static bool attrs_of(const mu_op *op, const mu_tensor *x, int n, const int *axes, bool keep_dims,
                      mu_reduce_attrs *attrs)
 {
@@ -135,7 +134,7 @@ mu_tensor *mu_reduce_prod_axes(mu_tensor *x, int n, const int *axes, bool keep_d
         kept = mu__reduce_over(&mu_op_reduce_prod, kept, 1, &axes[i], true);
     if (keep_dims || n == 0)
         return n == 0 ? mu__reduce_over(&mu_op_reduce_prod, x, 0, NULL, keep_dims) : kept;
-    return mu__reduce_over(&mu_op_reduce_sum, kept, n, axes, false);  // drops the axes, all of size 1
+    return mu__reduce_over(&mu_op_reduce_sum, kept, n, axes, false);  // removes the axes, which all have size 1
 }
 
 mu_tensor *mu_reduce_prod(mu_tensor *x, int axis)

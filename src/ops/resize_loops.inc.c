@@ -1,8 +1,8 @@
-// Bilinear samples of images and their gradient for one float type T, named by FN; resize.c includes it for each.
+// Bilinear sampling of images and its gradient for one float type T, named by FN; resize.c includes it once per type.
 //
-// Both go in two steps, along a row and then between two rows, so that a row of the image which several rows of the
-// result come from is sampled once, and the second step is one long loop. Images that shrink to half or less are
-// sampled in one step, since no row is met twice: without rows in between there is less to write and to read.
+// Works in two steps, along a row and then between two rows, so that an image row that several output rows use is
+// sampled once, and the second step is one long loop. Images that shrink to half or less are sampled in one step,
+// because no row is used twice and the temporary rows would only cost memory traffic.
 
 MU_CLONES
 static void FN(sample_row)(const T *from, T *restrict to, const place *columns, int64_t n, int64_t c)
@@ -26,7 +26,7 @@ static void FN(between)(const T *top, const T *bottom, T part, T *restrict to, i
         to[i] = top[i] + (bottom[i] - top[i]) * part;
 }
 
-// A row of a result between two sampled ones; past the caches where the job's result is larger than they are.
+// Interpolates an output row between two sampled rows; stores it past the caches if the job streams.
 static void FN(write_row)(const resize_job *j, const T *top, const T *bottom, T part, T *to, int64_t n)
 {
     _Alignas(64) T piece[MU_TILE_BYTES / sizeof(T)];
@@ -39,7 +39,7 @@ static void FN(write_row)(const resize_job *j, const T *top, const T *bottom, T 
     }
 }
 
-// Both steps at once, of the same roundings.
+// Both steps at once, with the same rounding.
 MU_CLONES
 static void FN(sample_between)(const T *top, const T *bottom, T part, T *restrict to, const place *columns, int64_t n,
                                int64_t c)
@@ -55,7 +55,7 @@ static void FN(sample_between)(const T *top, const T *bottom, T part, T *restric
     }
 }
 
-// As many pixels at a time as a piece has room for, where the result goes past the caches.
+// Makes a row in tiles if the result is stored past the caches.
 static void FN(write_between)(const resize_job *j, const T *top, const T *bottom, T part, T *to)
 {
     _Alignas(64) T piece[MU_TILE_BYTES / sizeof(T)];
@@ -70,13 +70,13 @@ static void FN(write_between)(const resize_job *j, const T *top, const T *bottom
     }
 }
 
-// Rows [begin, end) of all results, counted over the batch. scratch: two rows of a result.
+// Rows [begin, end) of all results, counted over the batch. scratch: two output rows.
 static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, void *scratch)
 {
     const int64_t c = j->channels, wide = j->out_width * c;
     const T *image = j->image;
     T *rows[2] = {scratch, (T *)scratch + wide};
-    int64_t held[2] = {-1, -1};  // rows of all images that are sampled in `rows`
+    int64_t held[2] = {-1, -1};  // numbers of the image rows, over the batch, that `rows` holds
     for (int64_t row = begin; row < end; row++) {
         const place *y = &j->rows[row % j->out_height];
         const int64_t first = row / j->out_height * j->height, wanted[2] = {first + y->low, first + y->high};
@@ -121,7 +121,7 @@ static void FN(add_part)(const T *from, T part, T *to, int64_t n)
         to[i] += from[i] * part;
 }
 
-// Images [begin, end): every result element adds to the four pixels that it came from. scratch: a row of an image.
+// Images [begin, end): every output element adds to the four pixels it was sampled from. scratch: one image row.
 static void FN(spread_images)(const resize_job *j, int64_t begin, int64_t end, void *scratch)
 {
     const int64_t c = j->channels, wide = j->width * c;

@@ -1,6 +1,6 @@
-// scatter_variable: rows of a variable are changed in place, one after the other, as indices and values say.
+// scatter_variable: updates rows of a variable in place, one after the other, by indices and values.
 //
-// One op for all seven ways (add, sub, mul, div, min, max, update). An index that comes twice acts twice.
+// One op for all seven kinds (add, sub, mul, div, min, max, update). An index that occurs twice is applied twice.
 #include "ops/nn.h"
 
 static mu_status scatter_infer(mu_infer *infer)
@@ -22,7 +22,7 @@ static mu_status scatter_infer(mu_infer *infer)
     return MU_OK;
 }
 
-// Integers divide as C does; every other way is the plain op's.
+// Integer division is C's; all other kinds match the plain op.
 static void divide_row(mu_dtype dtype, void *row, const void *by, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

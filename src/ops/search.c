@@ -1,7 +1,7 @@
-// searchsorted: where values belong in rows that are in order.
+// searchsorted: insertion positions of values in sorted rows.
 //
-// The row is halved for many values side by side, without branches, so that their reads of memory overlap. A NaN comes
-// last. It must not know how rows got in order.
+// Binary search for many values in parallel, without branches, so that their memory accesses overlap. A NaN sorts last.
+// Independent of how the rows were sorted.
 #include "ops/attrs.h"
 #include "ops/nn.h"
 
@@ -35,7 +35,7 @@ enum { SIDE_BY_SIDE = 32 };
 #define IS_NAN(x) ((x) != (x))
 #define NEVER(x) false
 
-// Places of m values in a row of n that ascends, NaNs last; ODD(x): whether x is one.
+// Positions of m values in a row of n ascending elements, NaNs last; ODD(x): whether x is NaN.
 #define SEARCH(T, name, ODD)                                                                                  \
     static inline bool name##_before(T x, T value, bool right)                                                \
     {                                                                                                         \

@@ -1,8 +1,8 @@
-// Effects on resources that all replicas of a process share: one storage, written by the first replica alone.
+// Effects on resources that all replicas of a process share: one storage, which only the first replica writes.
 //
-// Every replica comes to the op. They meet before the write, so that nobody still reads what is replaced, and
-// after it, so that nobody reads too early. Where the op has outputs, or is a collective itself, the others run
-// it on copies. Knows nothing of engines: eager calls and plans both go through here.
+// Every replica calls the op. Replicas meet before the write, so that none still reads the old value, and after it, so
+// that none reads too early. If the op has outputs or is a collective, the other replicas run it on copies. Both eager
+// calls and plans use this file.
 #include "ops/op.h"
 
 bool mu__shared(const mu_op *op, int n, mu_resource *const *resources)

@@ -1,9 +1,7 @@
-// The cross-entropy of labels from 0 to 1 and logits, element by element, and its derivative as an op: each in one
-// pass.
+// Element-wise cross-entropy of logits and labels in [0, 1], and its derivative as an op: one pass each.
 //
-// Main idea: loss = softplus(x) - x z, dx = dy (sigmoid(x) - z). A piece that stays in the first-level cache goes
-// through the library of elementary functions, then through one loop of arithmetic. Second derivatives are written with
-// ops. Knows nothing of losses as models have them.
+// loss = softplus(x) - x z, dx = dy (sigmoid(x) - z). A block stays in the first-level cache while vectorised
+// elementary functions and then one arithmetic loop process it. Second derivatives are composed of ops.
 #include "kernels/kernels.h"
 #include "ops/composed.h"
 #include "ops/grads.h"
@@ -15,7 +13,7 @@
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-enum { MOST = 512 };  // elements of a piece
+enum { MOST = 512 };  // elements per block
 
 // ---- Loops --------------------------------------------------------------------------------------
 
@@ -46,7 +44,7 @@ enum { MOST = 512 };  // elements of a piece
 LOOPS(f32, float, math_f32)
 LOOPS(f64, double, math_f64)
 
-// Whose turn it is; the loss has no dy.
+// dy is NULL for the loss.
 typedef struct loss_job {
     const mu_kernel *kernel;
     mu_dtype dtype;

@@ -1,6 +1,5 @@
-// Slices: what they take of each axis, where their result is a part of the operand as it lies, and the functions that
-// make them. The definition and the kernel that copies are those of all ops that move elements axis by axis
-// (index_map.c).
+// Slices: ranges of each axis, slices that can share the operand's memory, and the public functions. index_map.c has
+// the op definition and the kernel that copies.
 #include "ops/attrs.h"
 #include "ops/index_map.h"
 
@@ -28,7 +27,7 @@ int64_t mu__slice_unknown(const mu_slice_attrs *attrs, int axis)
                                      : MU_UNKNOWN;
 }
 
-// One element of each leading axis, a range of the next, all of those behind it.
+// A slice is a view if it takes one element of each leading axis, a range of the next axis, and all of the rest.
 bool mu__slice_view(const void *attrs, const mu_spec *in, const mu_spec *out, size_t *offset)
 {
     const mu_shape *x = &in->shape;
@@ -39,7 +38,7 @@ bool mu__slice_view(const void *attrs, const mu_spec *in, const mu_spec *out, si
     for (int axis = x->rank - 1; axis >= 0; axis--) {
         mu_slice_range range = {0};
         if (mu__slice_range(attrs, axis, x->dims[axis], &range) != MU_OK)
-            return false;  // the shape rule has already failed on it
+            return false;  // the shape rule has reported it
         if (range.count > 1 && (!whole || range.stride != 1))
             return false;
         whole = whole && range.count == x->dims[axis];

@@ -1,7 +1,7 @@
-// softmax, log_softmax and the cross-entropies of logits: definitions and public functions.
+// softmax, log_softmax and the cross-entropies of logits: op definitions and public functions.
 //
-// The cross-entropies have their gradient as a hidden second output: forward has all it takes, and the
-// gradient of that output makes second derivatives work. Knows nothing of losses as models have them.
+// The cross-entropies have their gradient as a hidden second output, because the forward pass computes all that it
+// needs. Second derivatives come from the gradient of that output.
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/lower.h"
@@ -35,7 +35,7 @@ static mu_tensor *add(mu_tensor *a, mu_tensor *b)
     return mu__apply2(&mu_op_add, NULL, a, b);
 }
 
-// y (dy - sum(y dy)): what softmax's derivative makes of dy, y being softmax's result.
+// y (dy - sum(y dy)): the gradient of softmax, with y its result.
 static mu_tensor *softmax_jacobian(mu_tensor *y, mu_tensor *dy, int axis)
 {
     return multiply(y, subtract(dy, sum_keeping(multiply(y, dy), axis)));
@@ -85,8 +85,8 @@ static mu_status softmax_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// A softmax over `n` rows of `width` columns each, rows `step` apart, exponentials from the library of kernels. Sums
-// are kept in double, row after row. A NaN among the elements makes the sum one, and so the column.
+// Softmax over `n` rows of `width` columns, rows `step` apart, with vectorised exponentials. Sums are in double, row
+// after row. A NaN makes its column's sum NaN, and so the column.
 enum { COLUMNS = 128 };
 
 MU_CLONES
@@ -150,7 +150,7 @@ static void softmax_columns(const float *x, float *y, int64_t n, int64_t step, i
 
 // ---- Op definitions -----------------------------------------------------------------------------
 
-// Rows of n elements; wide: room for one as floats, where 16-bit floats need it.
+// Rows of n elements; wide: a row of floats, needed for 16-bit floats.
 typedef struct row_job {
     mu_dtype dtype;
     int64_t n;
@@ -265,7 +265,7 @@ static mu_status sparse_infer(mu_infer *infer)
     return MU_OK;
 }
 
-// dy, one for each row, spread over the row's classes.
+// Broadcasts dy, one number per row, over the classes.
 static mu_tensor *over_classes(mu_tensor *dy, mu_tensor *by)
 {
     return multiply(mu_expand_dims(dy, -1), by);
@@ -390,8 +390,8 @@ static mu_status dense_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// No gradient samples for arbitrary labels: the hidden output is the derivative only where a row sums to 1,
-// as TensorFlow has it. A single class makes rows of ones.
+// No gradient samples for arbitrary labels: as in TensorFlow, the hidden output is the derivative only if each row of
+// labels sums to 1. With a single class all rows are ones.
 static const mu_sample dense_samples[] = {
     {.n_in = 2, .in = {{2, {5, 7}}, {2, {5, 7}}}, .low = {-2, 0}, .high = {2, 1}, .no_grad = 3},
     {.n_in = 2, .in = {{2, {5, 1}}, {2, {5, 1}}}, .low = {-2, 1}, .high = {2, 1}},
@@ -399,7 +399,7 @@ static const mu_sample dense_samples[] = {
     {0},
 };
 
-// One row: dx = softmax(x) - p from exponentials in dx and their sum; returns the loss against p.
+// One row: dx = softmax(x) - p, from exponentials in dx and their sum; returns the loss against p.
 MU_CLONES
 static double finish_row(const float *x, const float *p, float max, float sum, float *dx, int64_t n)
 {

@@ -1,8 +1,7 @@
-// Gradients of softmax and log_softmax as rows: from dy and what the forward pass gave, row after row of the axis, in
-// one pass over memory.
+// Gradients of softmax and log_softmax as ops: from dy and the forward result, row by row, in one pass over memory.
 //
-// Main idea: along the last axis a row is summed and used while it is in the cache; along another axis, as many columns
-// at a time as their sums fill a little of it. Second derivatives are written with ops. Knows nothing of losses.
+// Along the last axis, a row is summed and used while it is in the cache. Along another axis, as many columns are
+// processed together as their sums fit a small part of the cache. Second derivatives are composed of ops.
 #include "kernels/kernels.h"
 #include "ops/attrs.h"
 #include "ops/grads.h"
@@ -29,7 +28,7 @@ static const mu_attr_spec axis_fields[] = {{"axis", MU_ATTR_INT, offsetof(mu_axi
 
 // ---- Loops --------------------------------------------------------------------------------------
 
-// The axis in the middle: outer blocks of n rows of inner columns.
+// The axis is in the middle: outer blocks of n rows of inner columns.
 typedef struct grad_job {
     const mu_kernel *kernel;
     int64_t outer, n, inner;
@@ -108,7 +107,7 @@ static mu_tensor *sum_keeping(const mu_grad *g, mu_tensor *x)
     return mu_reduce_sum_axes(x, 1, &axis, true);
 }
 
-// dx = y (dy - sum(y dy)), so with g for dx: g (dy - sum(y dy)) - dy sum(y g) is y's.
+// dx = y (dy - sum(y dy)), so with g the gradient of dx, y's gradient is g (dy - sum(y dy)) - dy sum(y g).
 static mu_tensor *softmax_grad_grad(mu_grad *g, int i)
 {
     mu_tensor *dy = g->x[0], *y = g->x[1];

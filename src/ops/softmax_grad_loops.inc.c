@@ -1,5 +1,5 @@
-// Body of softmax's gradients for one element type T, named by FN; softmax_grad.c includes it once for each. EXP is the
-// library's exponential of an array. dx may be dy or y.
+// Gradients of softmax for one element type T, named by FN; softmax_grad.c includes it once per type. EXP is the
+// vectorised exponential. dx may alias dy or y.
 
 // The sum of a[i] b[i], or of a[i] where b is NULL, in many running sums that are added in a fixed order.
 static inline __attribute__((always_inline)) T FN(sum)(const T *a, const T *b, int64_t n)
@@ -61,7 +61,7 @@ MU_CLONES static void FN(add_up)(const T *dy, const T *y, T *sums, int64_t n)
         sums[i] += y ? dy[i] * y[i] : dy[i];
 }
 
-// n elements of a row, with the COLUMNS sums at hand for each COLUMNS of them.
+// n elements of a row; `sums` has COLUMNS sums, which repeat for every COLUMNS elements.
 static void FN(finish_row)(const T *dy, const T *y, T *dx, const T *sums, int64_t n, bool logarithm)
 {
     T power[COLUMNS];

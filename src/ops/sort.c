@@ -1,8 +1,8 @@
-// Ops that order elements: sort, top_k.
+// Ops that sort elements: sort, top_k.
 //
-// Elements become words that hold order and place (sort_keys.h), so one sort serves all types and is stable; NaNs come
-// last whatever the direction. The team shares the rows, which lie along the last axis; other axes are brought there by
-// transposition.
+// Elements are converted to words that hold key and index (sort_keys.h), so one sort serves all types and is stable.
+// NaNs come last in both directions. The team shares the rows, which are along the last axis; other axes are transposed
+// first.
 #include "ops/attrs.h"
 #include "ops/composed.h"
 #include "ops/grads.h"
@@ -16,7 +16,7 @@ static int64_t last_dim(const mu_shape *shape)
     return shape->dims[shape->rank - 1];
 }
 
-// The first `count` of each row, with their places, for the parts of the rows that threads take.
+// One thread's part: the first `count` elements of each row, with their indices.
 typedef struct sort_job {
     const mu_kernel *kernel;
     int64_t n, count;
@@ -83,7 +83,7 @@ static mu_status sort_ref(const mu_kernel *k)
     return write_first(k, ((const mu_sort_attrs *)k->attrs)->descending, last_dim(&k->in[0].shape));
 }
 
-// Back to the places that the values came from.
+// Scatters the gradient back to the positions of the values.
 static mu_tensor *ordered_grad(mu_grad *g, int i)
 {
     int last = g->x[0]->shape.rank - 1;
@@ -105,7 +105,7 @@ const mu_op mu_op_sort = {
     .attrs = sort_attrs, .infer = sort_infer, .grad = ordered_grad, .ref = sort_ref, .samples = samples_sort,
 };
 
-// Sorts along any axis: `which` output, in x's order of axes. Errors name `function`.
+// Sorts along any axis and returns output `which`, in x's order of axes. Errors name `function`.
 static mu_tensor *sorted(mu_tensor *x, int axis, bool descending, int which, const char *function)
 {
     mu_tensor *out[2];

@@ -1,6 +1,6 @@
-// The ops that feed a graph: its inputs, the eager tensors it captured, the id of the replica that runs it.
+// Ops that feed a graph: its inputs, captured eager tensors, and the id of the replica that runs it.
 //
-// The first two do not compute: an engine binds them to the tensors that they stand for before the first step.
+// Inputs and captured tensors do not compute: an engine binds them to actual tensors before the first step.
 #include "ops/lower.h"
 #include "ops/op.h"
 

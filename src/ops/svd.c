@@ -1,9 +1,8 @@
 // Singular values and vectors, by one-sided Jacobi rotations: x = u diag(s) v' with s descending.
 //
-// x: [..., m, n] gives s [..., k], u [..., m, k], v [..., n, k] with k the smaller of m and n. Pairs of columns are
-// rotated until all are at right angles to each other; so small values are as exact as large ones. Computed in
-// float64, matrices shared by the team; one with NaN or an infinity gives NaN. For the largest
-// value alone spectral.c is faster.
+// x: [..., m, n] gives s [..., k], u [..., m, k], v [..., n, k] with k = min(m, n). Pairs of columns are rotated until
+// all are orthogonal, which computes small values as exactly as large ones. Works in float64; matrices are shared by
+// the team; a matrix with NaN or infinity gives NaN. spectral.c is faster for the largest value alone.
 #include "ops/grads.h"
 #include "ops/loops.h"
 #include "ops/nn.h"
@@ -38,8 +37,8 @@ static mu_status svd_infer(mu_infer *infer)
 
 // ---- One matrix ---------------------------------------------------------------------------------
 
-// The matrix, or its transpose if it is wide: `count` columns of `length` numbers, one behind the other, and the
-// product of all rotations likewise. In the end columns are left vectors times singular values.
+// The matrix, or its transpose if it is wide, as `count` contiguous columns of `length` numbers, and the product of all
+// rotations in the same layout. At the end the columns are left singular vectors times singular values.
 typedef struct jacobi {
     int64_t count, length;
     double *columns, *rotations, *values;
@@ -87,7 +86,7 @@ static void rotate(double *restrict a, double *restrict b, int64_t n, double cos
     }
 }
 
-// Brings two columns to a right angle; false if they stand in one, as well as a sum of so many products can tell.
+// Rotates two columns to be orthogonal; returns false if they already are, within rounding error of the sum.
 static bool straighten(const jacobi *j, int64_t p, int64_t q)
 {
     double *a = j->columns + p * j->length, *b = j->columns + q * j->length;
@@ -112,7 +111,7 @@ static void swap_columns(const jacobi *j, int64_t p, int64_t q)
     rotate(j->rotations + p * j->count, j->rotations + q * j->count, j->count, 0, 1);
 }
 
-// A column of length zero becomes some unit vector at right angles to those before it.
+// Replaces a zero column by a unit vector orthogonal to the columns before it.
 static void complete(const jacobi *j, int64_t p)
 {
     double *column = j->columns + p * j->length;
@@ -129,7 +128,7 @@ static void complete(const jacobi *j, int64_t p)
         length = sqrt(dot(column, column, j->length));
         for (int64_t i = 0; i < j->length && length > 0; i++)
             column[i] /= length;
-        length *= sqrt((double)j->length);  // of some axis this much is left
+        length *= sqrt((double)j->length);  // some axis has at least this much left
     }
 }
 
@@ -167,8 +166,8 @@ typedef struct svd_call {
     _Atomic bool exhausted;
 } svd_call;
 
-// Fills the columns with a matrix divided by the power of two, of which this is the exponent, next to its largest
-// element; false where an element is not finite.
+// Loads a matrix into the columns, divided by the power of two nearest to its largest element; *exponent receives the
+// exponent. Returns false if an element is not finite.
 static bool load(const svd_call *call, int64_t matrix, const jacobi *j, int *exponent)
 {
     const mu_view *x = &call->kernel->in[0];
@@ -241,7 +240,7 @@ static mu_status svd_ref(const mu_kernel *kernel)
 static mu_tensor *rows_of(mu_tensor *s) { return mu_expand_dims(s, -2); }
 static mu_tensor *columns_of(mu_tensor *s) { return mu_expand_dims(s, -1); }
 
-// What turns vectors into each other: f o (u' du - (u' du)'), with f[i, j] = 1 / (s[j]^2 - s[i]^2).
+// The rotation of the vectors: f o (u' du - (u' du)'), with f[i, j] = 1 / (s[j]^2 - s[i]^2).
 static mu_tensor *turning(mu_tensor *s, mu_tensor *u, mu_tensor *du)
 {
     mu_tensor *squares = mu_square(s), *apart = mu_subtract(rows_of(squares), columns_of(squares));
@@ -249,7 +248,7 @@ static mu_tensor *turning(mu_tensor *s, mu_tensor *u, mu_tensor *du)
     return mu_divide_no_nan(mu_subtract(product, back), apart);
 }
 
-// The part of a change of vectors that leaves the space that they span, over the singular values.
+// The part of the vectors' change that is orthogonal to their span, divided by the singular values.
 static mu_tensor *leaving(mu_tensor *s, mu_tensor *u, mu_tensor *du)
 {
     mu_tensor *inside = mu_matmul(u, mu_matmul_transposed(u, du, true, false));

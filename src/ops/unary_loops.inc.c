@@ -1,7 +1,7 @@
-// Loops over one floating operand; included by elementwise.c once per type.
+// Loops over one float operand; included by elementwise.c once per type.
 //
-// T: the element; FN(name): the name of this copy; M(name): libm's function for T. `alpha` is the parameter
-// of the few functions that have one.
+// T: the element type; FN(name): the name of this instance; M(name): libm's function for T. `alpha` is the parameter of
+// the few functions that have one.
 
 static inline T FN(log_gamma)(T x)
 {
@@ -9,7 +9,7 @@ static inline T FN(log_gamma)(T x)
     return M2(lgamma, _r)(x, &sign);
 }
 
-// The derivative of log gamma: reflected for x < 0.5, raised to at least 15, then the asymptotic series.
+// The derivative of log gamma: reflection for x < 0.5, recurrence up to at least 15, then the asymptotic series.
 static inline T FN(digamma)(T at)
 {
     double x = (double)at, result = 0;
@@ -26,7 +26,7 @@ static inline T FN(digamma)(T at)
     return (T)(result + log(x) - 0.5 / x - series);
 }
 
-// The derivative of that: the same three steps.
+// The derivative of digamma, in the same three steps.
 static inline T FN(trigamma)(T at)
 {
     double x = (double)at, result = 0, sign = 1;
@@ -116,7 +116,7 @@ static void FN(trigonometric)(int variant, double alpha, const void *from, void 
     }
 }
 
-// A NaN passes through all of these.
+// NaN propagates through all of these.
 MU_CLONES
 static void FN(activation)(int variant, double alpha, const void *from, void *to, int64_t n)
 {

@@ -1,7 +1,7 @@
 // Effects on variables: read, assign, assign_add, assign_sub.
 //
-// The variable is the one resource of each; its storage is what the kernel is given for this replica. A
-// read's gradient is the tape's affair. Knows nothing of strategies: which component it gets is decided above.
+// Each op has one resource, the variable; the kernel gets this replica's storage of it. The tape handles the gradient
+// of a read. Independent of strategies, which choose the component.
 #include "ops/lower.h"
 #include "ops/op.h"
 
@@ -37,7 +37,7 @@ static mu_status assign_ref(const mu_kernel *kernel)
     return MU_OK;
 }
 
-// Adds by running the kernel of the plain op in place: the same arithmetic for every type.
+// Runs the kernel of the plain op in place, so that the arithmetic is the same for every type.
 static mu_status update_ref(const mu_kernel *kernel)
 {
     const mu_op *plain = kernel->op == &mu_op_assign_add_variable ? &mu_op_add : &mu_op_subtract;

@@ -1,17 +1,17 @@
-// Kernels of the 16-bit floats by way of float32, of integers by wider ones, and the common answer to "only float32".
+// Runs kernels on converted operands: 16-bit floats as float32, integers as wider ones.
 //
-// A kernel that has no loops for a short type, or none that is wide enough, runs on converted copies of its operands;
-// results are rounded once. Knows nothing of what a kernel computes.
+// A kernel without loops for a short type, or without loops that are wide enough, runs on converted copies of its
+// operands; results are rounded once.
 #include "ops/nn.h"
 
-// The type that a view is copied into; its own, if it stays as it is.
+// The type that a view is converted to; its own type if no conversion is needed.
 static mu_dtype wide_type(mu_dtype wanted, mu_dtype dtype)
 {
     const bool half = dtype == MU_F16 || dtype == MU_BF16;
     return wanted == MU_F32 ? (half ? MU_F32 : dtype) : mu__dtype_is_integer(dtype) ? wanted : dtype;
 }
 
-// Gives `to` the view, in memory of its own where it needs another type.
+// Sets `to` to the view, or to newly allocated memory if it needs another type.
 static mu_status widen(mu_dtype wanted, const mu_view *from, mu_view *to, bool filled)
 {
     *to = *from;
@@ -27,7 +27,7 @@ static mu_status widen(mu_dtype wanted, const mu_view *from, mu_view *to, bool f
     return MU_OK;
 }
 
-// Whether an operand is more than its shape; one that is not need not have memory for its elements.
+// Whether the operand's elements are used; an operand used only for its shape may have no memory.
 static bool has_elements(const mu_op *op, int input)
 {
     return !op || input >= 32 || !(op->shape_only >> input & 1);

@@ -1,7 +1,7 @@
-// Windows that slide over images: sizes of results and padding, as TensorFlow counts them.
+// Sliding windows over images: result sizes and padding, as in TensorFlow.
 //
-// A convolution and a pool meet here: an axis has an extent, a window of `size` taps `dilation` apart, a
-// stride and padding. "same" pads so that ceil(in / stride) results come out, the odd one behind.
+// Shared by convolutions and pools. An axis has a size, a window of `size` taps `dilation` apart, a stride and padding.
+// "same" pads so that the result has ceil(in / stride) elements; an odd element of padding goes at the end.
 #include "ops/nn.h"
 
 mu_status mu__window_axis(mu_window_axis *axis, const char *padding, int64_t before, int64_t after, const char *op)
@@ -44,7 +44,7 @@ mu_status mu__window_axis(mu_window_axis *axis, const char *padding, int64_t bef
 
 void mu__window_span(const mu_window_axis *axis, int64_t tap, int64_t *begin, int64_t *end)
 {
-    // Result o reads the image at o * stride + shift, which must lie in [0, in).
+    // Output o reads the image at o * stride + shift, which must be in [0, in).
     const int64_t shift = tap * axis->dilation - axis->before;
     const int64_t left = axis->in - shift;
     *begin = shift >= 0 ? 0 : (-shift + axis->stride - 1) / axis->stride;
@@ -52,7 +52,7 @@ void mu__window_span(const mu_window_axis *axis, int64_t tap, int64_t *begin, in
     *end = MU_MAX(*begin, *end);
 }
 
-// Errors unless a list of attributes has n entries.
+// Reports an error unless a list of attributes has n entries.
 static mu_status need_count(const mu_ints *list, int64_t n, const char *what, const char *op)
 {
     if (list->n == n)
