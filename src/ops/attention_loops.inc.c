@@ -1,6 +1,6 @@
 // Plain loops of attention for one float type T, named by FN: query by query, with scores in `scores`.
 
-// Computes the query's softmax weights. Returns the logarithm of their denominator; -infinity if it attends to no key.
+// Computes the query's scaled scores, -infinity where hidden. Returns the logarithm of the sum of their exponentials.
 static double FN(scores_of)(const attention_job *j, int64_t batch, int64_t query, double *scores)
 {
     const T *q = (const T *)j->q + (batch * j->queries + query) * j->width;

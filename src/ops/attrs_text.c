@@ -1,7 +1,7 @@
 // Writes attributes as text, for the readable dump of a graph and for its picture.
 //
-// Follows the op's attribute description, so no op is special, except casts, whose attribute repeats the type that is
-// shown after every node. Graphs in attributes are printed by the printer of the enclosing graph.
+// Follows the op's attribute description, so no op is special, except `input`, whose attributes are the type that is
+// shown after every node anyway. Graphs in attributes are printed by the printer of the enclosing graph.
 #include "ops/op.h"
 
 #include <stdarg.h>

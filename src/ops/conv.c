@@ -257,8 +257,8 @@ static void describe_window(conv_plan *plan, mu_window *w)
 }
 
 // With stride 1 an input gradient is a forward convolution of dy, with the taps in reverse order and channels and
-// filters exchanged. oneDNN's forward code is faster for this from 64 channels on (in groups: from 16), and slower
-// below.
+// filters exchanged. oneDNN's forward code is faster for this from 64 channels on (in groups: from 16) and for kernels
+// of one tap without groups, and slower otherwise.
 static bool is_forward_turned(mu_conv_kind kind, mu_window *w, const mu_shape *kernel, int64_t groups)
 {
     const int64_t many = groups == 1 ? 64 : 16;

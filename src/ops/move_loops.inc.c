@@ -1,4 +1,4 @@
-// A copy with strides, for elements of one size; included by view.c once per size. T, FN(name).
+// Strided copies of elements of one size; included by view.c once per size. T: the element type, FN(name).
 
 MU_CLONES
 static void FN(pick)(const T *in, int64_t step, T *restrict out, int64_t n)
@@ -14,7 +14,7 @@ static void FN(splat)(T value, T *out, int64_t n)
         out[i] = value;
 }
 
-// One row.
+// Copies one row of a walk.
 static void FN(move)(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
 {
     const mu_kernel *k = arg;

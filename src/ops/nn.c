@@ -79,7 +79,7 @@ static mu_tensor *bias_add_grad_rule(mu_grad *g, int i)
     return i == 0 ? g->dy : mu__apply1(&mu_op_bias_add_grad, NULL, g->dy);
 }
 
-// The kernel for both bias_add and its broadcast.
+// The bias broadcasts as in add, so add's plain loops compute it.
 static mu_status bias_add_ref(const mu_kernel *kernel)
 {
     mu_kernel add = *kernel;

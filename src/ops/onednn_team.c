@@ -170,7 +170,7 @@ bool mu__dnnl_use_teams(void)
     for (size_t i = 0; whole && i < MU_COUNT(replaced); i++)
         whole = (slots[i] = import_of(&in, replaced[i].name)) != 0;
     for (size_t i = MU_COUNT(replaced);
-         whole && i-- > 0;) // the region last: by then its members can ask for their number
+         whole && i-- > 0;) // the region last, when its members can already query their number
         whole = set_import(&in, slots[i], replaced[i].ours);
     if (!whole)
         mu__log(MU_LOG_INFO,

@@ -157,8 +157,8 @@ static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, in
         out[row] /= (float)n;
 }
 
-// Folds a row of 16-bit floats into a float32: widened block by block, and the blocks' results folded again. Sums that
-// need no widening are computed directly (far: see prefetch.h).
+// Folds a row of 16-bit floats into a float32: widened block by block, and the blocks' results folded again. Sums of
+// bfloat16 have a kernel that needs no widened copy (far: see prefetch.h).
 static float fold_float16(const fold_job *job, int variant, bool far, const uint16_t *row)
 {
     const mu_kernels *kernels = mu__kernels();

@@ -166,8 +166,8 @@ typedef struct svd_call {
     _Atomic bool exhausted;
 } svd_call;
 
-// Loads a matrix into the columns, divided by the power of two nearest to its largest element; *exponent receives the
-// exponent. Returns false if an element is not finite.
+// Loads a matrix into the columns, divided by the smallest power of two above its largest element; *exponent receives
+// the exponent. Returns false if an element is not finite.
 static bool load(const svd_call *call, int64_t matrix, const jacobi *j, int *exponent)
 {
     const mu_view *x = &call->kernel->in[0];
