@@ -77,7 +77,7 @@ static mu_status check_indices(const mu_kernel *kernel, const slices *rows)
     const int64_t n = variable_rows(kernel);
     for (int64_t i = 0; i < rows->n; i++)
         if (index_at(&rows->indices, i) < 0 || index_at(&rows->indices, i) >= n)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld at place %lld, but the variable has %lld rows",
+            return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld (element %lld), but the variable has %lld rows",
                              kernel->op->name, (long long)index_at(&rows->indices, i), (long long)i, (long long)n);
     return MU_OK;
 }

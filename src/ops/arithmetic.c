@@ -406,8 +406,8 @@ static mu_status integer_ref(const mu_kernel *k)
     for (int64_t i = 0; i < n; i++) {
         double value = mu__read_element(b->dtype, b->data, i);
         if (power ? value < 0 : value == 0)
-            return mu__error(MU_INVALID_ARGUMENT, power ? "%s: an integer to the power %g (element %lld) is no "
-                             "integer; cast to a float type first"
+            return mu__error(MU_INVALID_ARGUMENT, power ? "%s: an integer to the power %g (element %lld) is not "
+                             "an integer; cast to a float type first"
                              : "%s: integer division by %g (element %lld of the divisor)", k->op->name, value,
                              (long long)i);
     }

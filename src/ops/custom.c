@@ -55,7 +55,7 @@ static mu_status must_say_why(mu_status status, const char *name, const char *wh
     }
     if (status == MU_OK)
         return MU_OK;
-    return mu__error(status, "%s: its %s failed; it said no more (mu_fail gives the reason)", name, what);
+    return mu__error(status, "%s: its %s failed without a message; call mu_fail to give the reason", name, what);
 }
 
 static mu_status custom_infer(mu_infer *infer)
@@ -70,7 +70,7 @@ static mu_status custom_infer(mu_infer *infer)
         MU_TRY(must_say_why(entry->custom.infer(in, out, entry->custom.arg), entry->name, "shape rule"));
     for (int i = 0; i < infer->n_out; i++) {
         if (!mu__dtype_ok(out[i].dtype))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: its shape rule gives output %d the type %d, which is none",
+            return mu__error(MU_INVALID_ARGUMENT, "%s: its shape rule gives output %d the unknown type %d",
                              entry->name, i, (int)out[i].dtype);
         infer->out[i] = (mu_spec){.dtype = out[i].dtype, .shape = out[i].shape};
     }

@@ -122,7 +122,7 @@ static mu_status lower_axis(mu_lowering *l, const mu_shape *in, const mu_shape *
     const int count = cut_into_stretches(map, n_out, runs);
     mu__free(map);
     if (count > MOST_RUNS)
-        return mu__error(MU_UNIMPLEMENTED, "op %s has no lowering where axis %d falls into more than %d pieces",
+        return mu__error(MU_UNIMPLEMENTED, "op %s has no lowering if axis %d is split into more than %d runs",
                          l->op->name, axis, (int)MOST_RUNS);
     *value = backward ? backward_axis(l->emitter, *value, axis, count, runs, n)
                       : forward_axis(l->emitter, *value, axis, count, runs, n_out, mu__map_constant(l->op, l->attrs));

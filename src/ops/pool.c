@@ -56,7 +56,7 @@ static mu_status need_places(const mu_infer *infer, int i, const mu_window *w)
 {
     if (infer->in[i].dtype == place_dtype(w))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: places of maxima have type %s for this window, got %s", infer->op->name,
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the positions have type %s for this window, got %s", infer->op->name,
                      mu_dtype_name(place_dtype(w)), mu_dtype_name(infer->in[i].dtype));
 }
 

@@ -298,7 +298,7 @@ static mu_status about_infer(mu_infer *infer)
     for (int64_t i = 0; i < axes->n; i++) {
         wanted.dims[axes->at[i]] = 1;
         if (i > 0 && axes->at[i] != axes->at[i - 1] + 1)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: axes %lld and %lld stand apart; reduce them one by one",
+            return mu__error(MU_INVALID_ARGUMENT, "%s: axes %lld and %lld are not adjacent; reduce them one by one",
                              infer->op->name, (long long)axes->at[i - 1], (long long)axes->at[i]);
     }
     if (mu__shape_compatible(&infer->in[1].shape, &wanted))

@@ -69,7 +69,7 @@ static mu_status scatter_ref(const mu_kernel *kernel)
         inner *= variable->shape.dims[a];
     for (int64_t i = 0; i < n; i++)
         if (index_at(indices, i) < 0 || index_at(indices, i) >= rows)
-            return mu__error(MU_INVALID_ARGUMENT, "scatter: index %lld at place %lld, but the variable has %lld rows",
+            return mu__error(MU_INVALID_ARGUMENT, "scatter: index %lld (element %lld), but the variable has %lld rows",
                              (long long)index_at(indices, i), (long long)i, (long long)rows);
     const size_t bytes = (size_t)inner * mu_dtype_bytes(variable->dtype);
     for (int64_t i = 0; i < n; i++)

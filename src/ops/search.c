@@ -18,7 +18,7 @@ static mu_status search_infer(mu_infer *infer)
 {
     mu_shape sequence = infer->in[0].shape, values = infer->in[1].shape;
     if (sequence.rank == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: a scalar has no axis to order", infer->op->name);
+        return mu__error(MU_INVALID_ARGUMENT, "%s: a scalar has no axis to search along", infer->op->name);
     MU_TRY(mu__need_same_dtype(infer, 0, 1));
     infer->out[0] = (mu_spec){.dtype = MU_I32, .shape = values};
     if (values.rank == sequence.rank)
@@ -103,7 +103,7 @@ static mu_status search_ref(const mu_kernel *k)
     const int64_t rows = m > 0 ? mu__elements(&k->in[1].shape) / m : 0;
     const size_t bytes = mu_dtype_bytes(dtype);
     if (n > INT32_MAX)
-        return mu__error(MU_OUT_OF_RANGE, "searchsorted: a row has %lld elements; places are i32, so at most %d can be",
+        return mu__error(MU_OUT_OF_RANGE, "searchsorted: a row has %lld elements; the limit of int32 positions is %d",
                          (long long)n, INT32_MAX);
     for (int64_t row = 0; row < rows; row++)
         search_for(dtype)((const char *)k->in[0].data + (size_t)(row * n) * bytes, (int32_t)n,

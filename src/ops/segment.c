@@ -494,8 +494,8 @@ mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, con
     if (!given || indices->shape.rank != 1 || (indices->dtype != MU_I32 && indices->dtype != MU_I64) ||
         values->shape.rank != rank) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_indexed_slices: wanted are values of the rank of the shape, a vector of int8 to int64 indices, "
-                  "and a shape of rank 1 to %d",
+                  "mu_indexed_slices: values must have the rank of the shape, indices must be a vector of int8 to "
+                  "int64, and the shape must have rank 1 to %d",
                   MU_MAX_RANK);
         return NULL;
     }

@@ -54,7 +54,7 @@ static mu_status write_first(const mu_kernel *k, bool descending, int64_t count)
     const int64_t n = last_dim(shape), work = mu__elements(shape);
     sort_job job = {.kernel = k, .n = n, .count = count, .descending = descending};
     if (n > INT32_MAX)
-        return mu__error(MU_OUT_OF_RANGE, "%s: a row has %lld elements; places are i32, so at most %d can be",
+        return mu__error(MU_OUT_OF_RANGE, "%s: a row has %lld elements; the limit of int32 indices is %d",
                          k->op->name, (long long)n, INT32_MAX);
     if (work > 0 && count > 0)
         mu__share_range(k->team, work / n, 1, work, sort_rows, &job);
@@ -67,7 +67,7 @@ static mu_status need_an_axis(const mu_infer *infer)
 {
     if (infer->in[0].shape.rank > 0)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: a scalar has no axis to order", infer->op->name);
+    return mu__error(MU_INVALID_ARGUMENT, "%s: a scalar has no axis to sort along", infer->op->name);
 }
 
 static mu_status sort_infer(mu_infer *infer)

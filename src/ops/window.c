@@ -135,7 +135,7 @@ mu_status mu__window_options(mu_ints *out, int n, const int64_t *given, const ch
     out->n = n;
     for (int i = 0; i < n; i++) {
         if (given[i] < 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: %s have %lld in place %d; they must be at least 1", op, what,
+            return mu__error(MU_INVALID_ARGUMENT, "%s: %s have %lld at index %d; they must be at least 1", op, what,
                              (long long)given[i], i);
         out->at[i] = given[i] ? given[i] : i ? out->at[i - 1] : 1;
     }
