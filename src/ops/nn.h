@@ -84,7 +84,7 @@ typedef struct mu_scatter_attrs {
     int64_t kind;       // mu_scatter
 } mu_scatter_attrs;
 
-// Optimizer updates from slices. With `reduce` the slices of all replicas are gathered first.
+// Optimizer updates from slices. With `reduce` the slices of all replicas are combined first.
 typedef struct mu_apply_slices_attrs {
     bool nesterov, reduce;
     char name[MU_ATTR_TEXT_BYTES];

@@ -136,7 +136,7 @@ struct mu_collective {
     // touch `data`. Every rank starts the same operations in the same order. `soon`: the caller waits next, without
     // computing in between. Errors show at the wait, which also ends all operations started earlier; a start fails if
     // one of those had to end first and failed. abandon is for a caller that fails in between: when it returns, `data`
-    // is the caller's again; the pending error is sent to all ranks. NULL slots: only all_reduce is supported.
+    // is the caller's again; the group fails with the pending error. NULL slots: only all_reduce is supported.
     mu_status (*start)(mu_collective *self, int64_t number, const char *name, mu_reduction reduction, mu_dtype dtype,
                        void *data, int64_t count, bool soon, int64_t *started);
     mu_status (*wait)(mu_collective *self, int64_t started);
