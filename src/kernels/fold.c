@@ -6,9 +6,17 @@
 #include "kernel_slots.h"
 #include "simd.h"
 
+// PIECE: elements that running totals take in one after the other, at most CHAIN for each: an error grows with the
+// longest chain, so narrow vectors, which are fewer totals, get shorter pieces.
 // FETCHED: bytes; what is read so much further on is asked for where it comes from memory: a fifth faster there, a
 // fifth slower in the third cache.
-enum { SIDE_BY_SIDE = 4, STEP = SIDE_BY_SIDE * MU_LANES, PIECE = 2048, FETCHED = 2048 };
+enum {
+    SIDE_BY_SIDE = 4,
+    STEP = SIDE_BY_SIDE * MU_LANES,
+    CHAIN = 64,
+    PIECE = CHAIN * STEP < 2048 ? CHAIN * STEP : 2048,
+    FETCHED = 2048
+};
 
 // One number of a vector: halves are combined until one element is left.
 MU_INLINE float v_total(mu_vf v, bool product)
@@ -78,7 +86,7 @@ static float product_of_row(const float *x, int64_t n, bool far)
                       : product_of_row(x, half, far) * product_of_row(x + half, n - half, far);
 }
 
-enum { PAIR = 2 * MU_LANES, STEP_BF16 = SIDE_BY_SIDE * PAIR };
+enum { PAIR = 2 * MU_LANES, STEP_BF16 = SIDE_BY_SIDE * PAIR, PIECE_BF16 = 2048 }; // at most CHAIN everywhere
 
 MU_INLINE float sum_of_piece_bf16(const uint16_t *x, int64_t n, bool far)
 {
@@ -109,14 +117,14 @@ MU_INLINE float sum_of_piece_bf16(const uint16_t *x, int64_t n, bool far)
 
 float MU_KERNEL(sum_bf16)(bool far, const uint16_t *x, int64_t n)
 {
-    const int64_t half = (n / 2 + PIECE - 1) / PIECE * PIECE;
-    if (n > PIECE)
+    const int64_t half = (n / 2 + PIECE_BF16 - 1) / PIECE_BF16 * PIECE_BF16;
+    if (n > PIECE_BF16)
         return MU_KERNEL(sum_bf16)(far, x, half) + MU_KERNEL(sum_bf16)(far, x + half, n - half);
     return far ? sum_of_piece_bf16(x, n, true) : sum_of_piece_bf16(x, n, false);
 }
 
 typedef double vector_f64 __attribute__((vector_size(4 * MU_LANES)));
-enum { LANES_F64 = MU_LANES / 2, STEP_F64 = 2 * SIDE_BY_SIDE * LANES_F64, PIECE_F64 = 2048 };
+enum { LANES_F64 = MU_LANES / 2, STEP_F64 = 2 * SIDE_BY_SIDE * LANES_F64, PIECE_F64 = PIECE };
 
 MU_INLINE double total_f64(vector_f64 v)
 {

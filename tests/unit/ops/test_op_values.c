@@ -257,12 +257,24 @@ static void test_minmax_of_float16(void **state)
     }
 }
 
+// Equal numbers are the worst case: every addition to a running total may err to the same side. The bounds are those of
+// every instruction set: a total that takes in more numbers one after the other than the widest vectors' misses them.
 static void test_long_sums_stay_accurate(void **state)
 {
     (void)state;
+    const double f64 = 0.1, bf16 = 0.10009765625, f16 = 0.0999755859375; // what 0.1 is in each type
     mu_tensor *x = mu_fill(MU_F32, 2, DIMS(1 << 20, 3), 0.1);
     EXPECT(mu_reduce_sum(x, MU_ALL_AXES), 3 * 104857.6);
+    EXPECT(mu_reduce_mean(x, MU_ALL_AXES), 0.1);
     EXPECT(mu_reduce_sum(x, 0), 104857.6, 104857.6, 104857.6);
+    EXPECT(mu_reduce_mean(x, 0), 0.1, 0.1, 0.1);
+    const double sum = mu_scalar(mu_reduce_sum(mu_fill(MU_F64, 2, DIMS(1 << 20, 3), 0.1), MU_ALL_AXES));
+    assert_true(fabs(sum - (3 << 20) * f64) <= 2e-15 * sum);
+    // Of 16-bit floats the sum as it is before it is rounded once: exactly the number times a power of two.
+    EXPECT(mu_reduce_sum(mu_fill(MU_BF16, 1, DIMS(1 << 20), 0.1), MU_ALL_AXES), (1 << 20) * bf16);
+    EXPECT(mu_reduce_mean(mu_fill(MU_BF16, 1, DIMS(1 << 20), 0.1), MU_ALL_AXES), bf16);
+    EXPECT(mu_reduce_sum(mu_fill(MU_F16, 1, DIMS(1 << 19), 0.1), MU_ALL_AXES), (1 << 19) * f16);
+    EXPECT(mu_reduce_mean(mu_fill(MU_F16, 1, DIMS(1 << 20), 0.1), MU_ALL_AXES), f16);
 }
 
 static void test_shapes(void **state)
