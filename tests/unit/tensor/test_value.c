@@ -116,11 +116,38 @@ static void test_deep_nests(void **state)
     mu_pool_close(pool);
 }
 
+// A mirrored value of fewer components than there are replicas, as mu_broadcast_to_devices makes it for two of three
+// devices: a replica without a component of its own sees the first.
+static void test_replicas_behind_the_components(void **state)
+{
+    (void)state;
+    enum { REPLICAS = 3 };
+    const double wanted[] = {1, 2, 1};
+    mu_pool *pool = mu_pool_open();
+    mu_context *context = mu__context();
+    const mu_context before = *context;
+    mu_value *parts[] = {mu_of(mu_constant(MU_F32, 1)), mu_of(mu_constant(MU_F32, 2))};
+    mu_value *mirrored = mu__value_container(MU_VALUE_MIRRORED, 2, parts, NULL);
+    assert_non_null(mirrored);
+    context->n_components = REPLICAS;
+    for (int replica = 0; replica < REPLICAS; replica++) {
+        context->component = replica;
+        mu_tensor *seen = mu_value_tensor(mirrored);
+        assert_non_null(seen);
+        assert_true(mu_scalar(seen) == wanted[replica]);
+    }
+    context->component = before.component;
+    context->n_components = before.n_components;
+    mu_release(mirrored);
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nests), cmocka_unit_test(test_flatten_and_pack), cmocka_unit_test(test_empty_containers),
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_arrays_of_tensors), cmocka_unit_test(test_deep_nests),
+        cmocka_unit_test(test_replicas_behind_the_components),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
