@@ -1,7 +1,8 @@
 # Runs every op of the tables in TensorFlow and in Muster on the same inputs, forward and backward, and compares.
 #
 # A check is one op, one dtype, one direction, over all samples. Integers, bools and what only moves numbers must agree in
-# every bit; floats within the tolerance of their type. A dtype that one side does not have is named, not counted.
+# every bit; floats within the tolerance of their type. A dtype that TensorFlow does not have is named, not counted; one
+# that Muster alone refuses fails, unless known.py lists it (LACKING), and so does what is listed but no longer refused.
 # It must not know any op: what to call with what stands in op_table.py and op_table_nn.py.
 import operator
 import re
@@ -13,14 +14,18 @@ import muster
 import op_table
 import op_table_corners  # noqa: F401  (these add their rows to the table)
 import op_table_nn  # noqa: F401
-from known import KNOWN, NOT_COMPARED, NOT_COMPARED_TYPES
+from known import KNOWN, LACKING, NOT_COMPARED, NOT_COMPARED_TYPES
 from report import Report
 
 TOLERANCE = {"f64": 2e-14, "f32": 1e-6, "f16": 2e-3, "bf16": 1.6e-2}
 
 
-class Lacking(Exception):
-    """One side does not have the op for this dtype."""
+class NotInTensorFlow(Exception):
+    """TensorFlow does not have the op for this dtype."""
+
+
+class Refused(Exception):
+    """Muster alone refuses the first sample of this dtype."""
 
 
 def aslist(result):
@@ -126,7 +131,7 @@ def attempt(side, op, sample, weights_of):
 
 
 def check(sides, op, dtype, backward):
-    """What differs, as pairs of the kind of sample and a text. Raises Lacking where a side has no such op."""
+    """What differs, as pairs of the kind of sample and a text. Raises where a side has no such op."""
     draw = op_table.Draw(dtype, seed=len(op.name))
     samples = list(op.samples(draw))
     if op.sprinkled:
@@ -137,9 +142,9 @@ def check(sides, op, dtype, backward):
             continue
         ours, theirs = (attempt(side, op, sample, weights_like if backward else None) for side in sides)
         if number == 0 and isinstance(theirs, Exception):
-            raise Lacking("TensorFlow")
+            raise NotInTensorFlow
         if number == 0 and isinstance(ours, Exception):
-            raise Lacking(f"Muster ({str(ours).splitlines()[0]})")
+            raise Refused(first_line(ours))
         if isinstance(ours, Exception) and isinstance(theirs, Exception):
             continue
         text = differences(op, sample, ours, theirs, backward)
@@ -147,6 +152,10 @@ def check(sides, op, dtype, backward):
             shapes = [list(array.shape) for array in sample.arrays]
             found.append((sample.kind, f"sample {number} {shapes} {sample.options or ''}: {text}{describe(sample)}"))
     return found
+
+
+def first_line(error):
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def values_of(op):
@@ -159,7 +168,7 @@ def differences(op, sample, ours, theirs, backward):
     """The first difference of one sample's results; empty if there is none."""
     for side, result in (("Muster", ours), ("TensorFlow", theirs)):
         if isinstance(result, Exception):
-            return f"{side} alone fails: {str(result).splitlines()[0]}"
+            return f"{side} alone fails: {first_line(result)}"
     for ours_array, theirs_array in zip(ours[backward], theirs[backward], strict=True):
         text = difference(ours_array, theirs_array, op.exact and not backward, op.slack * (2 if backward else 1))
         if text:
@@ -179,7 +188,7 @@ def reason(op, direction, kind):
 
 
 def compare(report, sides, op):
-    done, lacking, failures, meant = {False: [], True: []}, {}, [], []
+    done, absent, failures, meant = {False: [], True: []}, [], [], []
     for backward in (False, True) if op.gradient else (False,):
         direction = "gradient" if backward else "forward"
         for dtype in op.dtypes:
@@ -187,8 +196,12 @@ def compare(report, sides, op):
                 continue
             try:
                 found = check(sides, op, dtype, backward)
-            except Lacking as lack:
-                lacking.setdefault(str(lack), []).append(dtype)
+            except NotInTensorFlow:
+                absent.append(dtype)
+                continue
+            except Refused as refusal:
+                why = LACKING.get((op.function, dtype))
+                (meant if why else failures).append(f"{direction} {dtype}: Muster alone refuses it: {why or refusal}")
                 continue
             known = [(kind, text) for kind, text in found if reason(op, direction, kind)]
             meant += [f"{direction} {dtype}, {kind}: {reason(op, direction, kind)}" for kind, _ in known]
@@ -197,7 +210,7 @@ def compare(report, sides, op):
             elif len(found) > len(known):
                 failures.append(f"{direction} {dtype}: " + next(text for pair in found if pair not in known for text in pair[1:]))
     text = " ".join(done[False]) + (" | gradient " + " ".join(done[True]) if done[True] else "")
-    text += "".join(f" | not in {side}: {' '.join(dict.fromkeys(dtypes))}" for side, dtypes in lacking.items())
+    text += f" | not in TensorFlow: {' '.join(dict.fromkeys(absent))}" if absent else ""
     report.row(op.name, text, passed=len(done[False]) + len(done[True]), failures=failures, known=meant)
 
 
@@ -217,26 +230,42 @@ def main(library, only=""):
 
 
 def compare_types(report, sides):
-    """Types that both sides take, forward, and that no row of the function compares."""
+    """Types, forward, that no row of the function compares: TensorFlow must refuse them too, or LACKING name them."""
     compared = {}
     for op in op_table.TABLE:
         compared.setdefault(op.function, set()).update(op.dtypes)
+    refused = set()
     for op in {op.function: op for op in reversed(op_table.TABLE)}.values():
-        missing = []
+        missing, failures = [], []
         for dtype in op_table.TYPES:
-            if dtype in compared[op.function] or (op.function, dtype) in NOT_COMPARED_TYPES:
+            if (op.function, dtype) in NOT_COMPARED_TYPES:
                 continue
-            draw = op_table.Draw(dtype, seed=1)
-            try:
-                sample = next(iter(op.samples(draw)))
-            except Exception:  # the row's numbers do not exist in this type
-                continue
-            if sample.arrays and not any(array.dtype == draw.dtype for array in sample.arrays):
-                continue  # NumPy made another type of them
-            if all(not isinstance(attempt(side, op, sample, None), Exception) for side in sides):
+            ours = muster_where_tensorflow_takes(sides, op, dtype)
+            if isinstance(ours, Exception):
+                refused.add((op.function, dtype))
+                if (op.function, dtype) not in LACKING and dtype not in compared[op.function]:
+                    failures.append(f"{dtype}: Muster alone refuses it, and LACKING does not name it: {first_line(ours)}")
+            elif ours and dtype not in compared[op.function]:
                 missing.append(dtype)
         if missing:
-            report.row(op.function, "", passed=0, failures=[f"both have it for {' '.join(missing)}, and no row compares that"])
+            failures.append(f"both have it for {' '.join(missing)}, and no row compares that")
+        if failures:
+            report.row(op.function, "", passed=0, failures=failures)
+    for function, dtype in sorted(set(LACKING) - refused):
+        report.row(function, "", passed=0, failures=[f"LACKING names {dtype}, which Muster does not refuse alone; take it out"])
+
+
+def muster_where_tensorflow_takes(sides, op, dtype):
+    """Muster's result or refusal of a type that TensorFlow takes; None if TensorFlow refuses it or no input is of it."""
+    draw = op_table.Draw(dtype, seed=1)
+    try:
+        sample = next(iter(op.samples(draw)))
+    except Exception:  # the row's numbers do not exist in this type
+        return None
+    if sample.arrays and not any(array.dtype == draw.dtype for array in sample.arrays):
+        return None  # NumPy made another type of them
+    ours, theirs = (attempt(side, op, sample, None) for side in sides)
+    return None if isinstance(theirs, Exception) else ours
 
 
 def uncovered(mu):
