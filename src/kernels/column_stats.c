@@ -1,23 +1,22 @@
-// Kernels of normalisation: sums down columns, and rows made of them. Main idea: what is added up stays in registers or
-// in one short piece of memory, in float32 for a few thousand elements at most and then in double, so that long sums
-// lose nothing; means are taken out before squares are summed. Knows nothing of groups and axes: its callers say what a
-// row is.
+// Kernels for normalisation: statistics of rows and columns, and their application. Sums are kept in registers or a
+// short buffer, in float32 for a few thousand elements at most and then in float64, so that long sums stay accurate.
+// The mean is subtracted before squares are summed. Callers decide what a row is.
 #include "kernel_slots.h"
 #include "simd.h"
 
 enum {
-    WIDE = 4,            // vectors that are summed beside each other
-    RUN = 4096,          // elements of a row that are added in float32
-    FLUSH = 64,          // rows that are
-    FETCHED = 4096,      // bytes: how far ahead of what is read memory is asked for more
-    SHORT = 16384,       // elements of a row that stays in a cache until its turn comes
+    WIDE = 4,            // vectors summed side by side
+    RUN = 4096,          // elements of a row summed in float32
+    FLUSH = 64,          // rows summed in float32
+    FETCHED = 4096,      // prefetch distance in bytes
+    SHORT = 16384,       // longest row that stays in the cache until its next use
 };
 
 // Half a vector of floats, and as many doubles.
 typedef float half_vf __attribute__((vector_size(2 * MU_LANES)));
 typedef double half_vd __attribute__((vector_size(4 * MU_LANES)));
 
-// In pairs: one after the other the sums would wait for each other.
+// Adds in pairs, because a sequential sum would wait for each addition.
 MU_INLINE double sum_of_lanes(const mu_vf *sums, int n)
 {
     half_vf halves[2];
@@ -65,7 +64,7 @@ MU_INLINE double row_sum(const float *x, float center, bool squared, int64_t n)
     return total;
 }
 
-// What a row is normalised by: (x - mean) * inverse.
+// A row is normalised as (x - mean) * inverse.
 typedef struct moments {
     float mean, inverse;
 } moments;
@@ -91,13 +90,14 @@ void MU_KERNEL(normalize_row)(const float *x, const float *gamma, const float *b
     }
 }
 
-// Bytes to the next row, which is asked for while this one is used again and again and the memory has nothing to do.
+// Prefetch distance in bytes: the next row, if it fits in the cache; it loads while this row is read from the cache.
 static int64_t next_row(int64_t columns)
 {
     return columns <= SHORT ? columns * (int64_t)sizeof(float) : FETCHED;
 }
 
-// Adds the row's dy and dy h to dbeta and dgamma; sum and product get the sums of a = dy gamma and of a h.
+// Adds the row's dy and dy h to dbeta and dgamma, with h = (x - mean) * inverse. sum and product receive the sums of
+// a = dy gamma and of a h.
 static void row_grad_sums(const float *x, const float *gamma, const float *dy, float *dgamma, float *dbeta,
                           int64_t columns, moments m, double *sum, double *product)
 {
@@ -142,7 +142,7 @@ void MU_KERNEL(normalize_row_grad)(const float *x, const float *gamma, const flo
 
 // ---- Columns ------------------------------------------------------------------------------------
 
-// One row's term of WIDTH vectors of columns, `left` elements of the last one.
+// One row's term of one vector of columns, of which n are valid.
 MU_INLINE mu_vf column_term(const float *x, const float *dy, mu_vf center, bool centered, int64_t n)
 {
     const mu_vf value = v_load_n(x, n);
@@ -153,7 +153,7 @@ MU_INLINE mu_vf column_term(const float *x, const float *dy, mu_vf center, bool 
     return from * (dy != NULL ? v_load_n(dy, n) : from);
 }
 
-// `width` vectors of columns, the last one of `last` elements.
+// Sums `width` vectors of columns; the last vector has `last` columns.
 MU_INLINE void column_block(const float *x, const float *dy, const float *center, double *sums, int64_t rows,
                             int64_t columns, int width, int64_t last)
 {

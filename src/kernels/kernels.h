@@ -1,8 +1,8 @@
-// Hand-written CPU kernels for what oneDNN does not have or is slow at: fused first layers, pooling,
-// element-wise ops, optimizer updates, reductions between replicas, products of float64 and integers.
-// Main idea: one table of function pointers per instruction set; the same C sources are compiled
-// once for each, and the best table is picked once. Raw pointers only: nothing here knows of
-// tensors, graphs, threads or settings, and nothing allocates, fails or keeps state.
+// Hand-written CPU kernels for what oneDNN lacks or is slow at: fused first layers, pooling, element-wise ops,
+// optimizer updates, reductions between replicas, matrix products of float64 and integers. Each instruction set has
+// one table of function pointers; the same C sources are compiled once for each table, and the process picks the best
+// table once. Kernels take raw pointers only: they know no tensors, graphs, threads or settings, and they never
+// allocate, fail or keep state.
 #ifndef MU_SRC_KERNELS_H
 #define MU_SRC_KERNELS_H
 
@@ -10,27 +10,27 @@
 
 #include <stddef.h>
 
-// What holds for every kernel:
-// - Tensors are dense, row-major, NHWC. Any size is right, zero included; the first axis is cut into
-//   [begin, end) (images, rows or elements), so that a team shares one call's work. Pointers are
-//   always to the whole tensor, never to the part.
+// Rules for every kernel:
+// - Tensors are dense, row-major, NHWC. Any size is valid, zero included. Threads share one call's work by cutting
+// the first axis into ranges [begin, end) of images, rows or elements ("Range" below). Pointers always point to the
+// whole tensor, never to the part.
 // - No alignment is assumed beyond that of the element type.
-// - Outputs must not overlap inputs unless the slot says that they may be the same pointer.
-// - Outputs are overwritten. Sums over the batch (weights and bias gradients) cover [begin, end)
-//   only: each caller passes its own buffer and adds the parts in an order of its own.
-// - The order of summation depends on the shapes, the range and the table, never on time or
-//   alignment: the same call gives the same bits. Tables differ in the last bits.
+// - Outputs must not overlap inputs unless the kernel's comment says that they may be the same pointer.
+// - Outputs are overwritten. Sums over the batch (gradients of weights and biases) cover [begin, end) only: each
+// caller passes its own buffer and adds the partial sums in an order that it chooses.
+// - The order of summation depends on the shapes, the range and the table, never on time or alignment: the same call
+// gives the same bits. Results of different tables may differ in the last bits.
 
-// Rows that kernels make room for are as many floats as this, or a multiple.
+// Scratch rows of floats are rounded up to a multiple of this many elements.
 enum { MU_WIDE_ROW = 64 };
 
-// What a ReLU behind a 2x2 pool writes beside each output: which of the four (0..3, row by row)
-// passes the gradient, or that none does.
+// Mark for a 2x2 max pool with ReLU: 0..3 names the element of the window (row by row) that receives the gradient;
+// MU_MARK_DEAD means that none does.
 enum { MU_MARK_DEAD = 4 };
 
-// Shape of a convolution (stride 1, no padding) with ReLU and a 2x2 max pool of stride 2 behind it.
-// The pooled image is [(height-kernel+1)/2, (width-kernel+1)/2, out_channels]; a last odd row or
-// column of the convolution's result is dropped.
+// Shape of a convolution (stride 1, no padding) followed by ReLU and a 2x2 max pool of stride 2. The pooled image is
+// [(height-kernel+1)/2, (width-kernel+1)/2, out_channels]; an odd last row or column of the convolution's result is
+// dropped.
 typedef struct mu_conv_pool_shape {
     int64_t height, width;  // of x
     int64_t in_channels;    // 1..4
@@ -39,17 +39,17 @@ typedef struct mu_conv_pool_shape {
 } mu_conv_pool_shape;
 
 // Shape of a pool over [N, height, width, channels] -> [N, out_height, out_width, channels].
-// Padding counts as absent: never the maximum, never part of an average.
+// Padding counts as absent: it is never the maximum and never part of an average.
 typedef struct mu_pool_shape {
     int64_t height, width, channels;
     int64_t out_height, out_width;
     int64_t window_height, window_width;  // at most 256 elements together
     int64_t stride_height, stride_width;
-    int64_t pad_top, pad_left;  // zeros before; what is behind follows from the output's size
+    int64_t pad_top, pad_left;  // zeros before the image; the padding behind it follows from the output size
 } mu_pool_shape;
 
-// Adam as Keras writes it: alpha = learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t). rest_1 and rest_2 are 1 -
-// beta_1 and 1 - beta_2, subtracted in float64: in float32 1 - 0.999 is off by 1.3e-5.
+// Adam as in Keras: alpha = learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t). rest_1 and rest_2 are 1 - beta_1 and
+// 1 - beta_2, subtracted in float64, because in float32 1 - 0.999 has a relative error of 1.3e-5.
 typedef struct mu_adam_scalars {
     float alpha, rest_1, rest_2, epsilon;
 } mu_adam_scalars;
@@ -59,7 +59,7 @@ typedef struct mu_sgd_scalars {
     bool nesterov;
 } mu_sgd_scalars;
 
-// Windows of an image that conv_relu_pool_grads lists at a time.
+// Number of windows of an image that conv_relu_pool_grads processes at a time.
 #define MU_DEEP_WINDOWS 64
 
 static inline size_t mu__deep_scratch_bytes(const mu_conv_pool_shape *shape)
@@ -68,20 +68,22 @@ static inline size_t mu__deep_scratch_bytes(const mu_conv_pool_shape *shape)
     return (size_t)(shape->out_channels * (2 * patch * 4 + MU_DEEP_WINDOWS * 8 + 8));
 }
 
-// Words: twice a row whose number of vectors is a power of two, or twice as many short rows as a vector has lanes.
+// Scratch size in 64-bit words: room for two copies of a row padded to a power of two of vectors, or of as many short
+// rows as a vector has lanes.
 static inline int64_t mu__sort_scratch(int64_t columns)
 {
     return 4 * columns + 2 * 8 * 128;
 }
 
-// A product of matrices c [rows, columns] = a [rows, depth] b [depth, columns]; the steps of a and b in elements.
+// A matrix product c [rows, columns] = a [rows, depth] b [depth, columns]; the strides of a and b are in elements.
 typedef struct mu_product_shape {
     int64_t rows, columns, depth;  // depth at least 1
     int64_t a_row, a_column;
     int64_t b_row, b_column;
 } mu_product_shape;
 
-// Bytes of b that stay near the processor, and those with rows of a beside them.
+// Bytes of one block of b, which stays in the second-level cache, and of the whole scratch, which also holds rows of
+// a.
 enum { MU_PRODUCT_BLOCK = 480 << 10, MU_PRODUCT_SCRATCH = 512 << 10 };
 
 typedef enum mu_float16_binary {
@@ -111,113 +113,111 @@ typedef enum mu_fold { MU_FOLD_SUM, MU_FOLD_PRODUCT, MU_FOLD_GREATEST, MU_FOLD_L
 typedef struct mu_kernels {
     const char *isa;  // "avx512", "avx2" or "base"
 
-    // conv_relu_pool: y = max_pool2x2(relu(conv2d(x, w) + b)), and mark for the gradient.
-    // x: [N, height, width, in_channels]; w: [kernel, kernel, in_channels, out_channels]; b:
-    // [out_channels] or NULL; y, mark: [N, pooled height, pooled width, out_channels]; mark may be
-    // NULL (inference). A NaN in a window makes y NaN and mark dead, as ReLU's gradient has it.
-    // Range: images.
+    // conv_relu_pool: y = max_pool2x2(relu(conv2d(x, w) + b)), and the marks for the gradient. x: [N, height, width,
+    // in_channels]; w: [kernel, kernel, in_channels, out_channels]; b: [out_channels] or NULL; y, mark: [N, pooled
+    // height, pooled width, out_channels]; mark may be NULL (inference). A NaN in a window makes y NaN and the mark
+    // MU_MARK_DEAD, as in ReLU's gradient. Range: images.
     void (*conv_relu_pool)(const mu_conv_pool_shape *shape, const float *x, const float *w, const float *b,
                            float *y, uint8_t *mark, int64_t begin, int64_t end);
 
-    // conv_relu_pool_grad: dw [kernel, kernel, in_channels, out_channels] and db [out_channels] (or
-    // NULL) from dy of conv_relu_pool's y. No dx: this is for a first layer. Range: images; dw and
-    // db are sums over them.
+    // conv_relu_pool_grad: dw [kernel, kernel, in_channels, out_channels] and db [out_channels] (or NULL) from dy,
+    // the gradient of conv_relu_pool's y. Computes no dx: this kernel is for a first layer. Range: images; dw and db
+    // are sums over the range.
     void (*conv_relu_pool_grad)(const mu_conv_pool_shape *shape, const float *x, const float *dy,
                                 const uint8_t *mark, float *dw, float *db, int64_t begin, int64_t end);
 
-    // conv_relu_pool_grads: the same with dx: [N, height, width, in_channels], for layers behind others: in_channels is
-    // a multiple of 16 here. w: as above; db may not be NULL; scratch: mu__deep_scratch_bytes(shape), aligned to 8.
-    // Range: images; dw and db are sums over them.
+    // conv_relu_pool_grads: also computes dx [N, height, width, in_channels], for layers that are not the first. Here
+    // in_channels must be a multiple of 16. w: as above; db may not be NULL; scratch: mu__deep_scratch_bytes(shape)
+    // bytes, aligned to 8. Range: images; dw and db are sums over the range.
     void (*conv_relu_pool_grads)(const mu_conv_pool_shape *shape, const float *x, const float *w, const float *dy,
                                  const uint8_t *mark, float *dw, float *db, float *dx, void *scratch, int64_t begin,
                                  int64_t end);
 
-    // relu_pool: y = max_pool2x2(relu(x + b)) with stride 2 and no padding, and mark (or NULL).
-    // x: [N, height, width, channels]; b: [channels] or NULL; y, mark: [N, height/2, width/2,
-    // channels]. Ties are decided before b is added. Range: images.
+    // relu_pool: y = max_pool2x2(relu(x + b)) with stride 2 and no padding, and mark (or NULL). x: [N, height, width,
+    // channels]; b: [channels] or NULL; y, mark: [N, height/2, width/2, channels]. Ties are decided before b is
+    // added. Range: images.
     void (*relu_pool)(const float *x, const float *b, float *y, uint8_t *mark, int64_t height, int64_t width,
                       int64_t channels, int64_t begin, int64_t end);
 
-    // relu_pool_grad: dx [N, height, width, channels], each element written once, zeros included,
-    // from dy [N, height/2, width/2, channels]; db [channels] (or NULL): the bias gradient, summed over
-    // the images of the range (four times less to read than summing dx). Range: images.
+    // relu_pool_grad: dx [N, height, width, channels] from dy [N, height/2, width/2, channels]; writes each element
+    // of dx once, zeros included. db [channels] (or NULL) is the bias gradient summed over the range: summing dy here
+    // reads a quarter of what summing dx would. Range: images.
     void (*relu_pool_grad)(const float *dy, const uint8_t *mark, float *dx, float *db, int64_t height,
                            int64_t width, int64_t channels, int64_t begin, int64_t end);
 
-    // max_pool: y and mark (or NULL): the maximum's place in its window, row by row; the first one
-    // wins, a NaN counts as greater than all numbers. A window wholly in the padding gives -infinity.
-    // Range: images.
+    // max_pool: y, and mark (or NULL): the index of the maximum in its window, row by row. The first maximum wins; a
+    // NaN counts as greater than all numbers. A window wholly in the padding gives -infinity. Range: images.
     void (*max_pool)(const mu_pool_shape *shape, const float *x, float *y, uint8_t *mark, int64_t begin,
                      int64_t end);
 
-    // max_pool_grad: dx: [N, height, width, channels] from dy and mark. Range: images.
+    // max_pool_grad: dx [N, height, width, channels] from dy and mark. Range: images.
     void (*max_pool_grad)(const mu_pool_shape *shape, const float *dy, const uint8_t *mark, float *dx,
                           int64_t begin, int64_t end);
 
-    // average_pool: the mean over the part of each window that is not padding (0 where none is).
+    // average_pool: the mean over the part of each window that is not padding; 0 if the whole window is padding.
     // Range: images.
     void (*average_pool)(const mu_pool_shape *shape, const float *x, float *y, int64_t begin, int64_t end);
 
-    // average_pool_grad: dx: [N, height, width, channels] from dy. Range: images.
+    // average_pool_grad: dx [N, height, width, channels] from dy. Range: images.
     void (*average_pool_grad)(const mu_pool_shape *shape, const float *dy, float *dx, int64_t begin, int64_t end);
 
     // bias_relu: y = max(x + b, 0) over [rows, channels]; NaN stays NaN. b: [channels] or NULL (plain
     // ReLU). y may be x. Range: rows.
     void (*bias_relu)(const float *x, const float *b, float *y, int64_t channels, int64_t begin, int64_t end);
 
-    // relu_grad: dx = y > 0 ? dy : 0, y being ReLU's output (or input). dx may be dy or y.
-    // Range: elements.
+    // relu_grad: dx = y > 0 ? dy : 0, where y is ReLU's output (or input). dx may be dy or y. Range: elements.
     void (*relu_grad)(const float *y, const float *dy, float *dx, int64_t begin, int64_t end);
 
-    // bias_grad: db [channels]: column sums of dy [rows, channels]. Range: rows; db is the sum over them.
+    // bias_grad: db [channels]: column sums of dy [rows, channels]. Range: rows; db is the sum over the range.
     void (*bias_grad)(const float *dy, float *db, int64_t channels, int64_t begin, int64_t end);
 
-    // softmax_xent: sparse softmax cross-entropy. logits: [rows, classes], classes at least 1;
-    // labels: [rows], integers of label_bytes 1 (unsigned), 4 or 8 (signed); loss: [rows] or NULL;
-    // dlogits: [rows, classes] = softmax - one-hot, or NULL; may be logits. Returns the first row
-    // whose label is outside 0..classes-1, or -1; such rows get NaN. Range: rows.
+    // softmax_xent: sparse softmax cross-entropy. logits: [rows, classes], classes at least 1; labels: [rows],
+    // integers of label_bytes 1 (unsigned), 4 or 8 (signed); loss: [rows] or NULL; dlogits: [rows, classes] = softmax
+    // - one-hot, or NULL; may be logits. Returns the first row whose label is outside 0..classes-1, or -1; rows with
+    // such labels get NaN. Range: rows.
     int64_t (*softmax_xent)(const float *logits, const void *labels, int label_bytes, float *loss,
                             float *dlogits, int64_t classes, int64_t begin, int64_t end);
 
-    // softmax: y = exp(x - m) / sum of them, or the logarithm of that, over each row of x [rows, columns], m being the
-    // row's maximum; columns at least 1. A NaN makes its whole row one. y may be x. Range: rows.
+    // softmax: y = exp(x - m) / sum(exp(x - m)), or its logarithm, over each row of x [rows, columns], where m is the
+    // row's maximum; columns at least 1. A NaN makes its whole row NaN. y may be x. Range: rows.
     void (*softmax)(const float *x, float *y, int64_t columns, bool logarithm, int64_t begin, int64_t end);
 
-    // softmax_f64, softmax_float16: the same of float64, and of 16-bit floats (IEEE's half, or bfloat16), with
-    // exponentials of a few bits more than these have; wide: room for a row, rounded up to MU_WIDE_ROW.
+    // softmax_f64, softmax_float16: softmax of float64 and of 16-bit floats (IEEE half or bfloat16). For 16-bit
+    // floats the exponential has only a few bits more than the type; wide: scratch for one row, rounded up to
+    // MU_WIDE_ROW floats.
     void (*softmax_f64)(const double *x, double *y, int64_t columns, bool logarithm, int64_t begin, int64_t end);
     void (*softmax_float16)(const uint16_t *x, uint16_t *y, float *wide, int64_t columns, bool bfloat, bool logarithm,
                             int64_t begin, int64_t end);
 
-    // softmax_row: e = exp(x - max) of one row, and their sum, which is returned; max is the row's maximum. e may be x.
+    // softmax_row: e = exp(x - max) of one row; returns the sum of e. max is the row's maximum. e may be x.
     float (*softmax_row)(const float *x, float *e, int64_t columns, float *max);
 
-    // normalize_row: y = (x - mean) / sqrt(variance + epsilon) * gamma + beta of one row of at least 1 column; not
-    // `centered`: the mean counts as 0. gamma, beta: [columns] or NULL. y may be x.
+    // normalize_row: y = (x - mean) / sqrt(variance + epsilon) * gamma + beta of one row of at least 1 column. If not
+    // `centered`, the mean counts as 0. gamma, beta: [columns] or NULL. y may be x.
     void (*normalize_row)(const float *x, const float *gamma, const float *beta, float *y, int64_t columns,
                           bool centered, double epsilon);
 
-    // normalize_row_grad: dx of the same from dy; adds the row's parts to dgamma and dbeta [columns]. gamma may be
-    // NULL.
+    // normalize_row_grad: dx of normalize_row from dy; adds the row's terms to dgamma and dbeta [columns]. gamma may
+    // be NULL.
     void (*normalize_row_grad)(const float *x, const float *gamma, const float *dy, float *dx, float *dgamma,
                                float *dbeta, int64_t columns, bool centered, double epsilon);
 
-    // column_sums: sums [columns] down x [rows, columns]: of x; with center [columns] of (x - center)^2; with dy [rows,
-    // columns] too of (x - center) dy.
+    // column_sums: sums [columns] down x [rows, columns]: of x if center is NULL; of (x - center)^2 with center
+    // [columns]; of (x - center) * dy if dy [rows, columns] is given too.
     void (*column_sums)(const float *x, const float *dy, const float *center, double *sums, int64_t rows,
                         int64_t columns);
 
-    // affine_columns: y = (x - center) factor + shift over [rows, columns]; the three: [columns]. y may be x. Range:
-    // rows.
+    // affine_columns: y = (x - center) * factor + shift over [rows, columns]; center, factor, shift: [columns]. y may
+    // be x. Range: rows.
     void (*affine_columns)(const float *x, const float *center, const float *factor, const float *shift, float *y,
                            int64_t columns, int64_t begin, int64_t end);
 
-    // mixed_columns: dx = dy factor + (x - center) along + shift, likewise. Range: rows.
+    // mixed_columns: dx = dy * factor + (x - center) * along + shift, with the same shapes. Range: rows.
     void (*mixed_columns)(const float *x, const float *dy, const float *center, const float *along, const float *factor,
                           const float *shift, float *dx, int64_t columns, int64_t begin, int64_t end);
 
-    // argmax: index [rows] of each row's greatest element of x [rows, columns]; ties go to the lowest
-    // index, NaNs never win (0 if there is nothing else). Range: rows.
+    // argmax: index [rows] of the greatest element of each row of x [rows, columns]. Ties go to the lowest index; a
+    // NaN never wins (0 if a row has only NaNs). Range: rows.
     void (*argmax)(const float *x, int64_t *index, int64_t columns, int64_t begin, int64_t end);
 
     // adam: m += (grad - m) * rest_1; v += (grad^2 - v) * rest_2;
@@ -225,37 +225,37 @@ typedef struct mu_kernels {
     void (*adam)(float *param, float *m, float *v, const float *grad, mu_adam_scalars s, int64_t begin,
                  int64_t end);
 
-    // sgd: velocity NULL: param -= learning_rate * grad. Else velocity = momentum * velocity -
-    // learning_rate * grad; param += velocity, or with nesterov param += momentum * velocity -
-    // learning_rate * grad. Range: elements.
+    // sgd: if velocity is NULL, param -= learning_rate * grad. Otherwise velocity = momentum * velocity -
+    // learning_rate * grad and param += velocity, or with nesterov param += momentum * velocity - learning_rate *
+    // grad. Range: elements.
     void (*sgd)(float *param, float *velocity, const float *grad, mu_sgd_scalars s, int64_t begin, int64_t end);
 
-    // reduce_n: all-reduce on one slice: scale * (src[0] + src[1] + ... in this order), pushed to
-    // every dst[i]. scale 1 is exact. Any dst[i] may be any src[k] (same elements, no shift); n_dst
-    // and n_src at least 1. stream: stores go past the caches where alignments allow, for slices
-    // that the next reader would not find there anyway. Range: elements.
+    // reduce_n: an all-reduce on one slice: computes scale * (src[0] + src[1] + ... in this order) and writes it to
+    // every dst[i]. scale 1 is exact. Any dst[i] may be any src[k] (same elements, no shift); n_dst and n_src at
+    // least 1. stream: stores bypass the caches where alignment allows, for slices that would leave the cache before
+    // their next reader. Range: elements.
     void (*reduce_n)(float *const *dst, int n_dst, const float *const *src, int n_src, float scale, bool stream,
                      int64_t begin, int64_t end);
 
     // copy: dst = src, bytes [begin, end); stream as in reduce_n.
     void (*copy)(void *dst, const void *src, bool stream, int64_t begin, int64_t end);
 
-    // put: copy with stream, but what it has written is sure to be seen by other threads only after fence.
+    // put: a copy with streaming stores; other threads are sure to see the bytes only after fence.
     void (*put)(void *dst, const void *src, int64_t bytes);
     void (*fence)(void);
 
-    // pair: out = a op b of floats or integers (which wrap around) of 4 or 8 bytes, put as put does: out is aligned to
-    // MU_BINARY_BYTES, and bytes a multiple of that. The extremes pass a NaN on. Returns false, with nothing done,
-    // where there is no such kernel.
+    // binary: out = a op b of floats or integers (which wrap around) of 4 or 8 bytes, written with streaming stores
+    // as by put. out is aligned to MU_BINARY_BYTES and bytes is a multiple of it. GREATER and LESS (maximum, minimum)
+    // propagate NaN. Returns false and does nothing if this table has no such kernel.
     bool (*binary)(mu_binary op, bool floats, int width, const void *a, const void *b, void *out, int64_t bytes);
 
-    // turn: the transpose of a matrix of elements of 1, 2, 4 or 8 bytes: out [rows, columns] with out[i][j] =
-    // in[i + j * stride] (elements). stream as in reduce_n. Range: rows of out.
+    // transpose: the transpose of a matrix with elements of 1, 2, 4 or 8 bytes: out [rows, columns] with out[i][j] =
+    // in[i + j * stride], stride in elements. stream as in reduce_n. Range: rows of out.
     void (*transpose)(const void *in, int64_t stride, void *out, int64_t columns, int bytes, bool stream, int64_t begin,
                  int64_t end);
 
-    // product_f64, product_i32, product_i64: c [rows, columns]. scratch: MU_PRODUCT_SCRATCH bytes, aligned to 64.
-    // Range: rows; what each is does not depend on it.
+    // product_f64, product_i32, product_i64: c [rows, columns] of a mu_product_shape. scratch: MU_PRODUCT_SCRATCH
+    // bytes, aligned to 64. Range: rows; a row's result does not depend on the range.
     void (*product_f64)(const mu_product_shape *shape, const double *a, const double *b, double *c, void *scratch,
                         int64_t begin, int64_t end);
     void (*product_i32)(const mu_product_shape *shape, const uint32_t *a, const uint32_t *b, uint32_t *c,
@@ -263,34 +263,35 @@ typedef struct mu_kernels {
     void (*product_i64)(const mu_product_shape *shape, const uint64_t *a, const uint64_t *b, uint64_t *c,
                         void *scratch, int64_t begin, int64_t end);
 
-    // sort_rows: puts each row of words [rows, columns] in ascending order. The lowest `settled` bits of every row must
-    // be in ascending order as they come, so that they need not be looked at. scratch: mu__sort_scratch(columns)
-    // words, aligned to 64 bytes. Range: rows.
+    // sort_rows: sorts each row of words [rows, columns] in ascending order. The caller promises that the lowest
+    // `settled` bits of every row are already in ascending order, so that the sort may skip them. scratch:
+    // mu__sort_scratch(columns) words, aligned to 64 bytes. Range: rows.
     void (*sort_rows)(int64_t *words, int64_t *scratch, int64_t columns, int settled, int64_t begin, int64_t end);
 
-    // fold_rows: y [rows] of x [rows, columns], each the sum, product, greatest or least of a row (of none: 0, 1,
-    // -infinity, infinity); a NaN makes its row's result one. Range: rows.
+    // fold_rows: y [rows] from x [rows, columns]: the sum, product, maximum or minimum of each row (of an empty row
+    // 0, 1, -infinity, infinity). A NaN makes its row's result NaN. Range: rows.
     void (*fold_rows)(mu_fold fold, const float *x, float *y, int64_t columns, int64_t begin, int64_t end);
 
-    // minmax_f32, minmax_f64: the greatest (or smallest) of n numbers, of none -infinity (or infinity); a NaN makes
-    // the result one. far: they and what is read after them come from memory (prefetch.h). minmax_columns_f32, _f64: y
-    // [width] of the columns of n rows, which are `stride` elements apart.
+    // minmax_f32, minmax_f64: the maximum (or, if `least`, the minimum) of n numbers; of none -infinity (or
+    // infinity). A NaN makes the result NaN. far: the numbers and what follows them are expected in main memory, so
+    // the kernel prefetches. minmax_columns_f32, _f64: y [width] holds the extremes of the columns of n rows, which
+    // are `stride` elements apart.
     float (*minmax_f32)(bool least, bool far, const float *x, int64_t n);
     double (*minmax_f64)(bool least, bool far, const double *x, int64_t n);
     void (*minmax_columns_f32)(bool least, const float *x, float *y, int64_t n, int64_t stride, int64_t width);
     void (*minmax_columns_f64)(bool least, const double *x, double *y, int64_t n, int64_t stride, int64_t width);
 
-    // sum_bf16, sum_f64: the sum of n bfloat16 numbers in float32, of n doubles; far as above.
+    // sum_bf16, sum_f64: the sum of n bfloat16 numbers in float32, or of n doubles; far as above.
     float (*sum_bf16)(bool far, const uint16_t *x, int64_t n);
     double (*sum_f64)(bool far, const double *x, int64_t n);
 
-    // float16_binary: y = a op b of 16-bit floats (IEEE's half, or bfloat16), computed in float32 and rounded once; an
-    // operand whose step is 0 is one number. y may be a or b. The extremes pass a NaN on. Range: the first n elements.
+    // float16_binary: y = a op b of 16-bit floats (IEEE half or bfloat16), computed in float32 and rounded once. An
+    // operand with step 0 is a scalar. y may be a or b. GREATER and LESS propagate NaN. Range: the first n elements.
     void (*float16_binary)(mu_float16_binary op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
                            int64_t step_b,
                            uint16_t *y, int64_t n);
 
-    // bits2: y = a op b, bit by bit; where b is alone, it is one byte. y may be a or b. stream: as put. Range: the
+    // bitwise: y = a op b, bit by bit. If `alone`, b is a single byte. y may be a or b. stream: as in put. Range: the
     // first n bytes.
     void (*bitwise)(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream, int64_t n);
 
@@ -300,12 +301,13 @@ typedef struct mu_kernels {
     // scale_u8: y = factor * x. Range: elements.
     void (*scale_u8)(const uint8_t *x, float factor, float *y, int64_t begin, int64_t end);
 
-    // gather_u8: y[i] = factor * x[index[i]], rows of row_size elements: x: [any, row_size], y:
-    // [rows, row_size]; index NULL means i itself. Indices are the caller's to check. Range: rows of y.
+    // gather_u8: y[i] = factor * x[index[i]], rows of row_size elements: x: [any, row_size], y: [rows, row_size]. If
+    // index is NULL, it is the identity. The caller checks the indices. Range: rows of y.
     void (*gather_u8)(const uint8_t *x, const int64_t *index, float factor, float *y, int64_t row_size,
                       int64_t begin, int64_t end);
 
-    // philox: the 4 n words that Philox 4x32-10 makes of n counters from `counter` (least word first) on, `step` apart.
+    // philox: the 4 n words that Philox 4x32-10 generates from n counters, which start at `counter` (least
+    // significant word first) and are `step` apart.
     void (*philox)(const uint32_t counter[4], const uint32_t key[2], uint64_t step, int64_t n, uint32_t *words);
 
     // math_f32, math_f64, math_float16, math2_f32, math2_f64: elementary functions of arrays (elementary.h).
@@ -315,30 +317,31 @@ typedef struct mu_kernels {
     mu_math2_f32 *math2_f32;
     mu_math2_f64 *math2_f64;
 
-    // widen_*, narrow_*: n 16-bit floats to float32, and back, rounded to even; a NaN stays one.
+    // widen_*, narrow_*: n 16-bit floats to float32 and back, rounded to nearest even; a NaN stays NaN.
     void (*widen_f16)(const uint16_t *x, float *y, int64_t n);
     void (*widen_bf16)(const uint16_t *x, float *y, int64_t n);
     void (*narrow_f16)(const float *x, uint16_t *y, int64_t n);
     void (*narrow_bf16)(const float *x, uint16_t *y, int64_t n);
 
-    // f16_from_u8: n bytes as IEEE's halves. i32_from_f16: the whole part of n halves; of infinities and NaN INT32_MIN.
+    // f16_from_u8: n bytes to IEEE halves. i32_from_f16: n halves truncated to integers; infinities and NaN give
+    // INT32_MIN.
     void (*f16_from_u8)(const uint8_t *x, uint16_t *y, int64_t n);
     void (*i32_from_f16)(const uint16_t *x, int32_t *y, int64_t n);
 
-    // float16_from_i32: n int32 as float32 numbers are, these as 16-bit floats (IEEE's half, or bfloat16).
+    // float16_from_i32: n int32 converted to float32 and then to 16-bit floats (IEEE half or bfloat16).
     void (*float16_from_i32)(bool bfloat, const int32_t *x, uint16_t *y, int64_t n);
 } mu_kernels;
 
-// mu__kernels gives the table that is used: the best for this processor, unless another was asked for.
-// Threads: any.
+// mu__kernels returns the table in use: the best one for this processor, unless mu__kernels_use chose another. Any
+// thread may call it.
 const mu_kernels *mu__kernels(void);
 
-// mu__kernels_use makes the table called isa the one that is used, in the whole process; NULL: the best. False, and
-// nothing changes: this build or this processor does not have it.
+// mu__kernels_use selects the table called isa for the whole process; NULL selects the best one. Returns false and
+// changes nothing if this build or this processor lacks the table.
 bool mu__kernels_use(const char *isa);
 
-// mu__kernels_for gives the table called isa ("avx512", "avx2", "base"), or NULL if this build or this
-// processor does not have it.
+// mu__kernels_for returns the table called isa ("avx512", "avx2", "base"), or NULL if this build or this processor
+// lacks it.
 const mu_kernels *mu__kernels_for(const char *isa);
 
 #endif

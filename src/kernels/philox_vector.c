@@ -1,5 +1,5 @@
-// Philox 4x32-10 on as many counters side by side as a vector has lanes. Main idea: even and odd lanes go through the
-// rounds apart, as 64-bit lanes whose products hold both halves. Knows nothing of seeds and distributions.
+// Philox 4x32-10 on one counter per vector lane. Even and odd lanes go through the rounds separately, as 64-bit lanes
+// that hold both halves of the products.
 #include "kernel_slots.h"
 #include "simd.h"
 
@@ -8,7 +8,7 @@ typedef uint64_t mu_vw __attribute__((vector_size(4 * MU_LANES)));
 
 enum { ROUNDS = 10 };
 
-// The low halves of 64-bit lanes, multiplied.
+// Multiplies the low halves of 64-bit lanes.
 MU_INLINE mu_vw multiply_low(mu_vw a, uint32_t by)
 {
 #if MU_LANES == 16
@@ -22,7 +22,8 @@ MU_INLINE mu_vw multiply_low(mu_vw a, uint32_t by)
 #endif
 }
 
-// Even and odd lanes apart, each in the low half of 64 bits: products look at nothing else, so whatever is above stays.
+// Keeps even and odd lanes separate, each in the low half of 64 bits: products ignore the upper half, so it need not
+// be cleared.
 MU_INLINE void mix(mu_vu word[4], const uint32_t first_key[2])
 {
     mu_vw half[2][4];
@@ -48,7 +49,7 @@ MU_INLINE void mix(mu_vu word[4], const uint32_t first_key[2])
         word[k] = (mu_vu)((half[0][k] & UINT64_C(0xffffffff)) | (half[1][k] << 32));
 }
 
-// Counters `step` apart from low and high on, by halves of their words.
+// Counters from (low, high) on, `step` apart, as 32-bit words.
 MU_OUTLINE static void count_with_carry(uint64_t low, uint64_t high, uint64_t step, mu_vu word[4])
 {
     for (int lane = 0; lane < MU_LANES; lane++) {
@@ -60,7 +61,7 @@ MU_OUTLINE static void count_with_carry(uint64_t low, uint64_t high, uint64_t st
     }
 }
 
-// The same; mostly only the lowest word differs from lane to lane.
+// The same, faster in the usual case: only the lowest word differs between lanes.
 MU_INLINE void count_lanes(uint64_t low, uint64_t high, uint64_t step, mu_vu word[4])
 {
     static const uint32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -76,7 +77,7 @@ MU_INLINE void count_lanes(uint64_t low, uint64_t high, uint64_t step, mu_vu wor
     word[3] = (mu_vu){0} + (uint32_t)(high >> 32);
 }
 
-// The four words of each lane, lane by lane.
+// Stores the four words of each lane, lane by lane.
 MU_INLINE void put_words(const mu_vu word[4], uint32_t *words)
 {
 #if MU_LANES == 16
@@ -84,7 +85,7 @@ MU_INLINE void put_words(const mu_vu word[4], uint32_t *words)
     const __m512i b = _mm512_unpackhi_epi32((__m512i)word[0], (__m512i)word[1]);
     const __m512i c = _mm512_unpacklo_epi32((__m512i)word[2], (__m512i)word[3]);
     const __m512i d = _mm512_unpackhi_epi32((__m512i)word[2], (__m512i)word[3]);
-    // Lane 4 q + k stands in quarter q of the k-th of these.
+    // Lane 4 q + k lies in quarter q of all_k.
     const __m512i all_0 = _mm512_unpacklo_epi64(a, c), all_1 = _mm512_unpackhi_epi64(a, c);
     const __m512i all_2 = _mm512_unpacklo_epi64(b, d), all_3 = _mm512_unpackhi_epi64(b, d);
     const __m512i left_0 = _mm512_shuffle_i32x4(all_0, all_1, 0x44), right_0 = _mm512_shuffle_i32x4(all_2, all_3, 0x44);

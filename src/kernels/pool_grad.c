@@ -1,18 +1,17 @@
-// Gradients of max and average pools of any window, stride and padding. Main idea: each element of the image is written
-// once, in order: the sum over the windows that it lies in, which are few. For means, rows of the result are first
-// spread along themselves into a piece of memory that stays in the cache. Knows nothing of threads: its callers share
-// images.
+// Gradients of max and average pools of any window, stride and padding. Each element of the image is written once, in
+// order: it is the sum over the few windows that contain it. For average pools, each row of dy is first spread along
+// the columns into a buffer that stays in the cache. Callers divide the images among threads.
 #include "pool_windows.h"
 
 enum {
-    MOST_FEW = 9,   // windows over an element whose places are kept in registers
-    FETCHED = 4096  // bytes: how far ahead of what is read memory is asked for more
+    MOST_FEW = 9,   // at most this many windows over an element are kept in registers
+    FETCHED = 4096  // prefetch distance in bytes
 };
 
-// The windows that an element of the image lies in, along an axis.
+// The windows that contain an element of the image, along one axis.
 MU_INLINE span windows_over(int64_t at, int64_t stride, int64_t pad, int64_t size, int64_t out)
 {
-    const int64_t before = at + pad - size;  // the last place of a window that ends before the element
+    const int64_t before = at + pad - size;  // the start of a window that ends before the element
     const int64_t begin = before < 0 ? 0 : quotient(before, stride) + 1;
     return (span){.begin = begin, .end = least(quotient(at + pad, stride) + 1, out)};
 }
@@ -27,7 +26,7 @@ MU_INLINE span columns_over(const mu_pool_shape *s, int64_t column)
     return windows_over(column, s->stride_width, s->pad_left, s->window_width, s->out_width);
 }
 
-// Columns of the image that lie in as many windows as the window is wide, all of which lie inside the image.
+// The columns of the image that are covered by a full set of windows, all of which lie inside the image.
 static void find_covered(const mu_pool_shape *s, strip *t)
 {
     strip inner = {0};
@@ -40,7 +39,7 @@ static void find_covered(const mu_pool_shape *s, strip *t)
 
 // ---- Maxima -------------------------------------------------------------------------------------
 
-// The windows that some elements lie in: where each begins in dy and the marks, and which mark is theirs.
+// The windows that contain an element: where each begins in dy and the marks, and the mark that selects the element.
 typedef struct sources {
     int64_t at[MOST_ROWS];
     int mark[MOST_ROWS];
@@ -54,7 +53,7 @@ MU_INLINE void find_sources(const mu_pool_shape *s, const span *rows, int64_t ro
     for (int64_t r = rows->begin; r < rows->end; r++) {
         const int64_t down = row + s->pad_top - r * s->stride_height;
         for (int64_t c = columns.begin; c < columns.end; c++) {
-            if (to->n == MOST_ROWS)  // never; but a loop of one end would be made one of vectors, for two elements
+            if (to->n == MOST_ROWS)  // never; but a loop with one exit would be vectorised, for only two elements
                 return;
             to->at[to->n] = (r * s->out_width + c) * s->channels;
             to->mark[to->n++] = (int)(down * s->window_width + column + s->pad_left - c * s->stride_width);
@@ -71,7 +70,7 @@ MU_INLINE void pick(const float *dy, const uint8_t *marks, const int64_t *at, co
     v_store_n(dx, sum, n);
 }
 
-// Pixels of the image that lie in windows alike, so many columns apart; n: elements of each.
+// Pixels of the image that lie in windows of the same layout, `apart` columns apart; n: elements of each.
 typedef struct pixels {
     int64_t count, apart, n;
 } pixels;
@@ -92,8 +91,7 @@ MU_INLINE void pick_pixels(const mu_pool_shape *s, const float *dy, const uint8_
     }
 }
 
-// terms: a constant. What the sources say is copied into registers: what is stored could lie there, as far as the
-// compiler knows.
+// terms: a constant. The sources are copied into registers: the compiler must assume that stores to dx change them.
 MU_INLINE void pick_few(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const sources *from,
                         int64_t terms, const pixels *p, float *dx)
 {
@@ -118,7 +116,7 @@ static void pick_any(const mu_pool_shape *s, const float *dy, const uint8_t *mar
     }
 }
 
-// Columns whose windows all are windows of the result: those that are a stride apart lie in them alike.
+// Columns whose windows are all windows of the result; columns one stride apart have the same window layout.
 MU_INLINE span inner_columns(const mu_pool_shape *s)
 {
     const int64_t begin = greatest(s->window_width - s->stride_width - s->pad_left, 0);
@@ -176,7 +174,7 @@ MU_INLINE void add_terms(const float *dy, int64_t step, const float *by, int64_t
         add(dy + i, step, by, terms, n - i, to + i);
 }
 
-// A row of the result, spread over the strip's columns of the image; dy: the row, from the strip's first channel on.
+// Spreads a row of dy over the strip's columns of the image; dy points to the strip's first channel.
 static void spread_along(const mu_pool_shape *s, const strip *t, const float *dy, int64_t height, float *to)
 {
     float by[MOST_ROWS];

@@ -1,13 +1,12 @@
-// Max and average pools of any window, stride and padding. Main idea: an image is read once and in order, which is how
-// memory is fast: each of its rows is pooled along itself into a piece of memory that stays in the cache, and windows
-// are put together from such rows. A window's elements are so compared in row order, which decides ties; the first NaN
-// wins over all. Windows of two by two elements that lie apart are read as they are. Knows nothing of threads: its
-// callers share images.
+// Max and average pools of any window, stride and padding. An image is read once and in order: each of its rows is
+// pooled along the columns into a buffer that stays in the cache, and windows are combined from such rows. A window's
+// elements are therefore compared in row order, which decides ties; the first NaN wins. 2x2 windows that do not
+// overlap skip the buffer. Callers divide the images among threads.
 #include "pool_windows.h"
 
-enum { FETCHED = 8192 };  // bytes: how far ahead of what is read memory is asked for more
+enum { FETCHED = 8192 };  // prefetch distance in bytes
 
-// A call, and the rows that are held: the image's own where windows are one column wide.
+// One call, and the buffer of pooled rows; windows one column wide use the image's own rows instead.
 typedef struct job {
     const mu_pool_shape *s;
     const float *x;
@@ -17,15 +16,15 @@ typedef struct job {
     uint8_t marks[HELD];
 } job;
 
-// Pools n elements along a row; x: the first element of the first one's window. marks: may be NULL.
+// Pools n elements along a row; x: the first element of the first window. marks: may be NULL.
 typedef void across_body(const job *j, const float *x, const span *columns, int64_t n, float *to, uint8_t *marks);
-// Puts n elements of the result together from rows that lie at `at` in values and marks.
+// Combines n elements of the result from the rows at offsets `at` in values and marks.
 typedef void down_body(const job *j, const float *values, const uint8_t *marks, const int64_t *at, const span *rows,
                        const span *columns, int64_t n, int64_t to);
 
 // ---- Strips -------------------------------------------------------------------------------------
 
-// Rows of the image serve as they are where each result column is that column.
+// Rows of the image need no pooling along the columns: each result column is the same image column.
 static bool is_upright(const mu_pool_shape *s)
 {
     return s->window_width == 1 && s->stride_width == 1 && s->pad_left == 0 && s->out_width <= s->width;
@@ -77,7 +76,7 @@ MU_INLINE void pool_strip(job *j, const strip *t, int64_t image, across_body *ac
     }
 }
 
-// Windows one row high need no rows that are held, as long as none lies outside.
+// Windows one row high need no buffered rows, as long as no window lies outside the image.
 MU_INLINE void pool_lines(job *j, int64_t begin, int64_t end, across_body *line)
 {
     const mu_pool_shape *s = j->s;
@@ -91,7 +90,7 @@ MU_INLINE void pool_lines(job *j, int64_t begin, int64_t end, across_body *line)
     }
 }
 
-// line: what across is where nothing is put together afterwards.
+// line: the `across` to use if no rows are combined afterwards.
 MU_INLINE void for_strips(job *j, int64_t begin, int64_t end, across_body *line, across_body *across, down_body *down)
 {
     const mu_pool_shape *s = j->s;
@@ -131,7 +130,7 @@ MU_INLINE void max_along(const float *x, int64_t step, int64_t terms, int mark, 
         marks_store_n(marks, places, n);
 }
 
-// terms: a constant, where it can be.
+// terms: a constant where possible.
 MU_INLINE void max_across_terms(const float *x, int64_t step, int64_t terms, int mark, int64_t n, float *to,
                                 uint8_t *marks)
 {
@@ -162,7 +161,7 @@ MU_INLINE void max_across(const job *j, const float *x, const span *w, int64_t n
     }
 }
 
-// marks: NULL where all are 0, as in windows one column wide.
+// marks: NULL if all are 0, as in windows one column wide.
 MU_INLINE void max_of_rows(const float *values, const uint8_t *marks, const int64_t *at, int64_t rows, int mark,
                            int wide, int64_t n, float *y, uint8_t *new_mark)
 {
@@ -213,7 +212,7 @@ MU_INLINE void max_down(const job *j, const float *values, const uint8_t *marks,
 
 // ---- Means --------------------------------------------------------------------------------------
 
-// What a sum is divided by. exact: its inverse is a number too, which is multiplied by.
+// The divisor of a sum. exact: its inverse is exact (a power of two), so the sum is multiplied by the inverse.
 typedef struct divisor {
     mu_vf by;
     bool none, exact;
@@ -309,7 +308,7 @@ MU_INLINE void mean_down(const job *j, const float *values, const uint8_t *marks
 
 // ---- Squares ------------------------------------------------------------------------------------
 
-// Windows of two by two elements, none of which another has or lies outside: nothing need be held for later.
+// 2x2 windows that do not overlap and lie inside the image: no rows need to be buffered.
 static bool has_squares_apart(const mu_pool_shape *s)
 {
     return s->window_height == 2 && s->window_width == 2 && s->stride_height >= 2 && s->stride_width >= 2
@@ -317,7 +316,7 @@ static bool has_squares_apart(const mu_pool_shape *s)
            && (s->out_width - 1) * s->stride_width + 2 <= s->width;
 }
 
-// A vector of channels of a square; `ahead` bytes behind it is what is read next after this row of squares.
+// Pools one vector of channels of a 2x2 window; the next row of windows lies `prefetch` bytes further on.
 typedef void square_body(const float *const four[4], int64_t prefetch, int64_t n, float *y, uint8_t *mark);
 
 MU_INLINE void max_of_square(const float *const four[4], int64_t prefetch, int64_t n, float *y, uint8_t *mark)
@@ -366,7 +365,7 @@ MU_INLINE void pool_squares(const job *j, int64_t begin, int64_t end, square_bod
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-// Leaves the pieces as they are: clearing them would take as long as a small image.
+// Does not clear the buffers: that would take as long as pooling a small image.
 static void start_job(job *j, const mu_pool_shape *s, const float *x, float *y, uint8_t *mark)
 {
     j->s = s;

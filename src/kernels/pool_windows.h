@@ -1,18 +1,18 @@
-// Windows of pools over images: where one lies along an axis, and how a row of the result falls into runs of columns
-// that are pooled alike. Main idea: columns whose windows lie inside the image and one column apart are one long run of
-// elements, whatever the number of channels. Knows nothing of maxima and means.
+// Windows of pools over images: the position of a window along an axis, and how a row of the result divides into runs
+// of columns that are pooled alike. Columns with stride 1 whose windows lie inside the image form one long run of
+// elements, whatever the number of channels.
 #ifndef MU_SRC_KERNELS_POOL_WINDOWS_H
 #define MU_SRC_KERNELS_POOL_WINDOWS_H
 
 #include "kernel_slots.h"
 #include "simd.h"
 
-// Where a window begins, which padding may put outside, and the part [begin, end) of it that lies inside.
+// A window: its first position, which may lie in the padding, and its part [begin, end) inside the image.
 typedef struct span {
     int64_t first, begin, end;
 } span;
 
-// A division of what is not negative, quick for the strides that networks have.
+// A division of non-negative numbers, fast for common strides.
 MU_INLINE int64_t quotient(int64_t a, int64_t b)
 {
     return b == 1 ? a : b == 2 ? a >> 1 : a / b;
@@ -40,11 +40,11 @@ MU_INLINE int64_t length_of(const span *s)
 }
 
 enum {
-    HELD = 16384,     // elements of the rows that are held, at most
-    MOST_ROWS = 256   // of a window
+    HELD = 16384,     // most elements of the buffered rows
+    MOST_ROWS = 256   // most rows of a window
 };
 
-// How many columns and channels of `rows` rows are held at a time: all that have room, in equal parts.
+// The number of columns and channels buffered at a time for `rows` rows: as many as fit, in equal parts.
 typedef struct cut {
     int64_t columns, channels;
 } cut;
@@ -56,9 +56,9 @@ static inline cut cut_of(int64_t columns, int64_t channels, int64_t rows)
     return (cut){.columns = (columns + greatest(strips, 1) - 1) / greatest(strips, 1), .channels = part};
 }
 
-// What is pooled at a time: columns [begin, end) of the result, and of each so many channels from the first on. whole:
-// these are all channels, so that neighbours follow each other; [inner_begin, inner_end) are the columns whose windows
-// lie inside the image.
+// The part that is pooled at a time: columns [begin, end) of the result, and `channels` channels from `channel` on.
+// whole: these are all channels, so that neighbouring columns are contiguous. [inner_begin, inner_end): the columns
+// whose windows lie inside the image.
 typedef struct strip {
     int64_t begin, end, channel, channels;
     int64_t inner_begin, inner_end;
@@ -74,7 +74,7 @@ static void find_inner(const mu_pool_shape *s, strip *t)
     t->inner_end = greatest(begin, end);
 }
 
-// How many columns from this one on are one run.
+// The number of columns from this one on that form one run.
 MU_INLINE int64_t run_of(const strip *t, int64_t column)
 {
     const bool inner = t->whole && column >= t->inner_begin && column < t->inner_end;

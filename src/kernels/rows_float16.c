@@ -1,7 +1,7 @@
-// softmax and log_softmax of rows of 16-bit floats. Main idea: a result of 11 bits needs an exponential of few more, so
-// a row is read, exponentiated and written without becoming a row of float32 first; what is kept in between are its
-// exponentials. Where vectors are narrow the row is widened for the kernel of float32. Sums are made in an order that
-// the row's length alone decides.
+// softmax and log_softmax of rows of 16-bit floats. A result of 11 bits needs an exponential of only a few more, so a
+// row is processed without converting it to float32 first; only its exponentials are stored as floats. Processors
+// with narrow vectors convert the row and use the float32 kernel. The order of summation depends on the row's length
+// only.
 #include "float16_power.h"
 #include "kernel_slots.h"
 
@@ -9,7 +9,7 @@
 
 enum { STEP = 2 * MU_LANES };
 
-// The two vectors of a step: places in them are those of step_store; -infinity behind the row's end.
+// Loads the two vectors of a step, in the element order of step_store; pads with -infinity after the row's end.
 MU_INLINE float16_pair step_load(const uint16_t *x, int64_t left, bool bfloat)
 {
     uint16_t rest[STEP];
@@ -51,7 +51,7 @@ MU_INLINE mu_vf exp_float16(mu_vf x, bool bfloat)
     return power_of_two_float16(x * 1.44269504f, bfloat);
 }
 
-// Writes exp(x - most) to e, a step's vectors one behind the other, and returns the sum.
+// Writes exp(x - most) to e, the two vectors of a step one after the other, and returns the sum.
 MU_INLINE float exp_row(const uint16_t *x, float most, float *e, int64_t n, bool bfloat)
 {
     mu_vf even_sums = {0}, odd_sums = {0};

@@ -1,7 +1,6 @@
-// Vectors as wide as the instruction set has them, for the kernels that loops alone do not make fast.
-// Main idea: GCC's and clang's vector types do the arithmetic on every processor (mu_vf + mu_vf);
-// only masks, selection and byte marks have an AVX-512 form of their own. Names are short because
-// all of it is static; nothing here knows what a kernel computes.
+// Vectors of the instruction set's width, for kernels whose plain loops compilers do not make fast. GCC's and clang's
+// vector types do the arithmetic on every processor (mu_vf + mu_vf); only masks, selection and byte marks have a
+// separate AVX-512 form. Names are short because everything is static.
 #ifndef MU_SRC_KERNELS_SIMD_H
 #define MU_SRC_KERNELS_SIMD_H
 
@@ -59,21 +58,21 @@ MU_INLINE void v_store(float *p, mu_vf v)
     memcpy(p, &v, sizeof v);
 }
 
-// Asks for what will be read so many bytes further on: processors fetch ahead by themselves where one long stream is
-// read, less well where several short ones are. Any address may be named.
+// Prefetches the line `bytes` after p. Processors prefetch one long stream themselves, but several short streams less
+// well. Any address is allowed.
 MU_INLINE void v_prefetch(const void *p, int64_t bytes)
 {
     __builtin_prefetch((const char *)p + bytes);
 }
 
-// The same, but only as near as the second cache: right where much is asked for far ahead, which the first cache would
-// lose again, and whose few places for what is under way other loads then lack (a third slower on Zen 4).
+// Prefetches into the second-level cache only, for prefetching much data far ahead: the first-level cache would evict
+// it again, and its few fill buffers would be missing for other loads.
 MU_INLINE void v_prefetch_l2(const void *p, int64_t bytes)
 {
     __builtin_prefetch((const char *)p + bytes, 0, 2);
 }
 
-// A store that leaves the line out of the caches; p is aligned to a vector.
+// A streaming store, which bypasses the caches; p is aligned to a vector.
 MU_INLINE void v_stream(float *p, mu_vf v)
 {
 #if MU_LANES == 16
@@ -102,9 +101,8 @@ MU_INLINE mu_vi v_splat_int(int32_t x)
 typedef __mmask16 mu_vm;
 typedef __m128i mu_marks;  // one byte per lane
 
-// The first n elements, 1 to MU_LANES, and zeros or padding behind them. Whole vectors are never moved under a mask:
-// the processor does not fetch ahead for such loads, which makes long arrays from memory three times as slow, and lets
-// no load take what such a store has not yet written.
+// Loads the first n elements, 1 to MU_LANES, followed by zeros or padding. Whole vectors are never moved with a mask:
+// processors do not prefetch for masked loads, and cannot forward a masked store to a later load.
 MU_INLINE mu_vf v_load_n(const float *p, int64_t n)
 {
     if (n >= MU_LANES)
@@ -127,7 +125,7 @@ MU_INLINE void v_store_n(float *p, mu_vf v, int64_t n)
         _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
 }
 
-// The greater one; b where either is NaN.
+// The maximum; b if either is NaN.
 MU_INLINE mu_vf v_max(mu_vf a, mu_vf b)
 {
     return (mu_vf)_mm512_max_ps((__m512)a, (__m512)b);
@@ -143,7 +141,7 @@ MU_INLINE mu_vm v_unordered(mu_vf a, mu_vf b)
     return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q);
 }
 
-// Where a candidate takes the place of the best so far: it is greater, or it is the first NaN.
+// Lanes where the candidate replaces the best so far: it is greater, or it is the first NaN.
 MU_INLINE mu_vm v_takes(mu_vf candidate, mu_vf best)
 {
     const __mmask16 number = _mm512_cmp_ps_mask((__m512)best, (__m512)best, _CMP_ORD_Q);
@@ -215,8 +213,8 @@ MU_INLINE mu_vm marks_equal(mu_marks marks, int mark)
     return _mm_cmpeq_epi8_mask(marks, _mm_set1_epi8((char)mark));
 }
 
-// Compilers make one of this and a load before it, which then waits for the mask and memory for both, in turn: what
-// comes from memory is fixed in a register first.
+// Compilers merge this selection with the load before it into a masked load, which must wait for the mask before it
+// reads memory. The asm statement keeps the load separate.
 MU_INLINE mu_vf v_keep(mu_vm m, mu_vf v)
 {
     __asm__("" : "+v"(v));
@@ -321,7 +319,8 @@ MU_INLINE mu_marks marks_add(mu_marks a, mu_marks b)
     return a + b;
 }
 
-// Between ints and bytes, by hand: GCC 12 takes __builtin_convertvector apart lane by lane here.
+// Conversions between ints and bytes, written by hand because GCC 12 compiles __builtin_convertvector lane by lane
+// here.
 MU_INLINE mu_marks marks_of(mu_vb bytes)
 {
 #if MU_LANES == 8
@@ -386,7 +385,7 @@ MU_INLINE mu_vm marks_equal(mu_marks marks, int mark)
 
 #endif
 
-// The sum and the greatest of a vector's lanes: halves on halves.
+// The sum and the maximum of a vector's lanes, by halving.
 MU_INLINE float v_sum_of_lanes(mu_vf v)
 {
 #if MU_LANES == 16
@@ -415,8 +414,8 @@ MU_INLINE float v_most_of_lanes(mu_vf v)
 #endif
 }
 
-// The 2x2 pool with bias and ReLU behind it, and its marks, where nothing is NaN. The bias is added to the
-// maximum: rounding keeps order, so this is the maximum of sums.
+// A 2x2 max pool with bias and ReLU, and its marks, for inputs without NaN. The bias is added to the maximum:
+// rounding is monotonic, so this equals the maximum of the sums.
 MU_INLINE mu_vf v_relu_pool_numbers(const mu_vf a[4], mu_vf bias, mu_marks *marks)
 {
     const mu_vf upper = v_max(a[0], a[1]), lower = v_max(a[2], a[3]);
@@ -429,7 +428,7 @@ MU_INLINE mu_vf v_relu_pool_numbers(const mu_vf a[4], mu_vf bias, mu_marks *mark
     return v_max(sum, (mu_vf){0});
 }
 
-// The same where a NaN may be among the four or in the sum: there it comes out, marked dead.
+// The same for inputs that may contain NaN: a NaN in the window or in the sum makes the result NaN, with a dead mark.
 MU_INLINE mu_vf v_relu_pool(const mu_vf a[4], mu_vf bias, mu_marks *marks)
 {
     const mu_vf best = v_relu_pool_numbers(a, bias, marks);

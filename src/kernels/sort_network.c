@@ -1,11 +1,11 @@
-// Sorts of rows of 64-bit words. Main idea: a matrix of vectors is sorted lane by lane, with comparisons between whole
-// vectors and no branches (16 at a time in registers, then bitonic merges). Short rows take a lane each; a longer row
-// fills all lanes, whose sorted sequences are merged across them at the end. Rows too long for that, and processors
-// without wide vectors, put words into buckets byte by byte. Knows nothing of what a word stands for.
+// Sorts rows of 64-bit words. A sorting network works on a matrix of vectors, lane by lane, with vector comparisons
+// and no branches (16 vectors in registers, then bitonic merges). A short row occupies one lane; a longer row fills
+// all lanes, whose sorted sequences are merged at the end. Rows too long for that, and processors without wide
+// vectors, use a byte-wise radix sort.
 #include "kernel_slots.h"
 #include "simd.h"
 
-enum { FEW = 48, VALUES = 256 };  // words that insertion sorts best; values of a byte
+enum { FEW = 48, VALUES = 256 };  // most words for insertion sort; values of a byte
 
 // ---- Without vectors ----------------------------------------------------------------------------
 
@@ -20,7 +20,7 @@ static void insert_words(int64_t *words, int64_t n)
     }
 }
 
-// The words by one byte, stably; false where all share it, so that nothing had to move.
+// Distributes the words by one byte, stably; returns false and moves nothing if all words share the byte.
 static bool distribute(const uint64_t *from, uint64_t *to, int64_t n, int shift)
 {
     const uint64_t flip = shift == 56 ? VALUES / 2 : 0;  // negative words come first
@@ -58,9 +58,9 @@ static void bucket_row(int64_t *words, int64_t *scratch, int64_t n, int settled)
 
 #if MU_LANES >= 8
 
-// ---- Vectors in order ---------------------------------------------------------------------------
+// ---- Sorting lanes ------------------------------------------------------------------------------
 
-enum { LANES = MU_LANES / 2, BLOCK = 16 };  // of a vector; vectors that are sorted in registers
+enum { LANES = MU_LANES / 2, BLOCK = 16 };  // words of a vector; vectors sorted in registers
 typedef int64_t vec __attribute__((vector_size(LANES * 8)));
 
 MU_INLINE void order(vec *a, vec *b)
@@ -76,7 +76,8 @@ MU_INLINE void order(vec *a, vec *b)
 #endif
 }
 
-// Sixteen in order by 60 comparisons, the fewest known; that all rows of zeros and ones end in order proves it.
+// Sorts 16 elements with 60 comparisons, the fewest known. By the 0-1 principle, sorting all inputs of zeros and ones
+// proves it.
 #define NETWORK(X)                                                                                              \
     X(0, 13) X(1, 12) X(2, 15) X(3, 14) X(4, 8) X(5, 6) X(7, 11) X(9, 10)                                       \
     X(0, 5) X(1, 7) X(2, 9) X(3, 4) X(6, 13) X(8, 14) X(10, 15) X(11, 12)                                       \
@@ -99,7 +100,7 @@ static void sort_block(vec *a)
         a[i] = r[i];
 }
 
-// One stage of a bitonic merge in registers: partners are `apart`.
+// One stage of a bitonic merge in registers; partners are `apart` vectors apart.
 MU_INLINE void stage(vec *r, int n, int apart)
 {
     MU_UNROLL
@@ -108,7 +109,7 @@ MU_INLINE void stage(vec *r, int n, int apart)
             order(&r[i], &r[i + apart]);
 }
 
-// The last stages, 8 to 1 apart, of every 16 vectors.
+// The last stages (8, 4, 2 and 1 apart) of every 16 vectors.
 static void clean_blocks(vec *a, int64_t n)
 {
     for (int64_t at = 0; at < n; at += BLOCK) {
@@ -126,7 +127,7 @@ static void clean_blocks(vec *a, int64_t n)
     }
 }
 
-// Stages `apart`, half and a quarter of it, as many as WIDE (2, 4, 8) vectors side by side allow.
+// The stages `apart`, apart / 2, ... that fit in WIDE (2, 4, 8) vectors in registers: log2(WIDE) stages.
 #define CLEAN_WIDE(WIDE)                                                   \
     static void clean_##WIDE(vec *a, int64_t n, int64_t apart)             \
     {                                                                      \
@@ -149,7 +150,7 @@ CLEAN_WIDE(2)
 CLEAN_WIDE(4)
 CLEAN_WIDE(8)
 
-// All stages of a bitonic merge from `apart` (a power of two, at least 8) on.
+// All stages of a bitonic merge from `apart` (a power of two, at least 8) down to 1.
 static void clean(vec *a, int64_t n, int64_t apart)
 {
     for (; apart >= 4 * BLOCK; apart /= 8)
@@ -163,7 +164,8 @@ static void clean(vec *a, int64_t n, int64_t apart)
     clean_blocks(a, n);
 }
 
-// Joins neighbours of `half` sorted vectors: each with its mirror image, then what is left is bitonic.
+// Merges neighbouring runs of `half` sorted vectors: compares each vector with its mirror image, which leaves bitonic
+// runs.
 static void merge_halves(vec *a, int64_t n, int64_t half)
 {
     for (int64_t first = 0; first < n; first += 2 * half)
@@ -181,9 +183,9 @@ static void sort_lanes(vec *a, int64_t n)
         merge_halves(a, n, half);
 }
 
-// ---- Across lanes -------------------------------------------------------------------------------
+// ---- Merging lanes ------------------------------------------------------------------------------
 
-// The lanes of x where lane ^ with is each's partner.
+// Permutes the lanes of x: lane i receives lane i ^ with.
 MU_INLINE vec partners(vec x, int with)
 {
 #if MU_LANES == 16
@@ -195,7 +197,7 @@ MU_INLINE vec partners(vec x, int with)
 #endif
 }
 
-// Where a lane has `bit` the element of `set`, else that of `clear`.
+// For lanes whose number has `bit` the element of `set`, otherwise that of `clear`.
 MU_INLINE vec by_lane(int bit, vec clear, vec set)
 {
 #if MU_LANES == 16
@@ -214,7 +216,8 @@ MU_INLINE vec lane_stage(vec x, int apart)
     return by_lane(apart, low, high);
 }
 
-// Joins the sequences of neighbouring groups of lanes, `half` in each: the first vector with the last one's mirror.
+// Merges the sequences of neighbouring groups of `half` lanes: compares the first vector with the mirror image of the
+// last.
 MU_INLINE void merge_lanes(vec *a, int64_t n, int half)
 {
     for (int64_t i = 0; i < n / 2; i++) {
@@ -233,8 +236,8 @@ MU_INLINE void merge_lanes(vec *a, int64_t n, int half)
 
 // ---- Rows ---------------------------------------------------------------------------------------
 
-// Rows of up to SHORT take a lane each where there are several, of up to SMALL always; rows longer than LONGEST go
-// into buckets.
+// Rows of at most SMALL words take one lane each, and rows of at most SHORT words too if there are several; rows
+// longer than LONGEST are radix sorted.
 enum { SMALL = 16, SHORT = 128, LONGEST = 32768 };
 
 static int64_t power_from(int64_t n)
@@ -245,7 +248,7 @@ static int64_t power_from(int64_t n)
     return power;
 }
 
-// Rows of a matrix, LANES of them, each in a lane. scratch: 2 * power * LANES words.
+// Sorts up to LANES rows of a matrix, one in each lane. scratch: 2 * power * LANES words.
 static void sort_short(int64_t *words, int64_t *scratch, int64_t n, int64_t rows)
 {
     const int64_t power = power_from(n);
@@ -263,7 +266,7 @@ static void sort_short(int64_t *words, int64_t *scratch, int64_t n, int64_t rows
         memcpy(words, whole, (size_t)(rows * n) * sizeof *words);
 }
 
-// One row over all lanes.
+// Sorts one row over all lanes.
 static void sort_long(int64_t *words, int64_t *scratch, int64_t n)
 {
     const int64_t height = power_from((n + LANES - 1) / LANES);

@@ -1,14 +1,14 @@
-// Transposes of matrices. Main idea: squares of as many elements as a vector has are loaded row by row, turned in
-// registers by interleaving (log2 of the side passes) and stored row by row, so that every line of memory that is
-// touched is used whole; strips of some lines keep reads next to each other. Results that are larger than the caches
-// are put past them, wide elements line by line, narrow ones in tiles. Knows bytes, not types.
+// Matrix transposes. Squares as wide as a vector are loaded row by row, transposed in registers by interleaving
+// (log2(side) passes) and stored row by row, so that every cache line touched is used completely; strips of a few
+// cache lines keep reads adjacent. Results larger than the caches are written with streaming stores, wide elements by
+// cache line, narrow elements in tiles. The code depends on the element size only, not the type.
 #include "kernel_slots.h"
 #include "simd.h"
 
-// Bytes of a line of memory; lines of the input that are read side by side; elements of a tile's rows.
+// Bytes of a cache line; input cache lines read side by side; elements of a tile's rows.
 enum { LINE = 64, STRIP = 4, WIDTH = 128 };
-// Rows at multiples of so many bytes crowd into a few places of the caches, so large results of such rows, too, are
-// made in tiles that lie elsewhere; in others tiles only cost.
+// Rows whose size is a multiple of CROWDED bytes compete for a few cache sets, so large results with such rows also
+// go through tiles elsewhere in memory; for other results tiles only cost time.
 enum { CROWDED = 1024, TILED_FROM = 128 << 10 };
 
 #define LOW_2 0, 2
@@ -20,7 +20,7 @@ enum { CROWDED = 1024, TILED_FROM = 128 << 10 };
 #define LOW_16 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define HIGH_16 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 
-// Sides of the squares: up to 16 elements, and no more than a vector has.
+// Sides of the squares: at most 16 elements and at most a vector.
 #if MU_LANES == 16
 #define SIDE_8 16
 #define SIDE_16 16
@@ -38,7 +38,7 @@ enum { CROWDED = 1024, TILED_FROM = 128 << 10 };
 #define SIDE_64 2
 #endif
 
-// Copies whole lines, which lie at multiples of their size, past the caches.
+// Copies one aligned cache line with streaming stores.
 MU_INLINE void stream_line(void *to, const void *from)
 {
 #if MU_LANES == 16
@@ -51,7 +51,7 @@ MU_INLINE void stream_line(void *to, const void *from)
 #endif
 }
 
-// Moves a row of a tile into its place; `next`, where the row after next goes, is asked for.
+// Copies a row of a tile to its destination and prefetches `next`, the destination of the row after next.
 MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const uint8_t *next, bool stream)
 {
     int64_t at = 0;
@@ -69,7 +69,7 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
 #define PASTE(a, b) a##b
 #define JOIN(a, b) PASTE(a, b)
 
-// One element type: the turn of a square, of a rectangle of any size, and of a range of the output's rows.
+// For one element size: the transpose of a square, of a rectangle of any size, and of a range of the output's rows.
 #define TRANSPOSE(BITS)                                                                                               \
     typedef uint##BITS##_t row_##BITS __attribute__((vector_size(SIDE_##BITS * BITS / 8)));                           \
                                                                                                                       \
@@ -105,7 +105,7 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
                 out[i * columns + j] = in[i + j * stride];                                                            \
     }                                                                                                                 \
                                                                                                                       \
-    /* SIDE rows of the output, one line of each, through a place of their own. */                                    \
+    /* One cache line of each of SIDE output rows, through an aligned buffer. */                                      \
     static void stream_lines_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns)   \
     {                                                                                                                 \
         enum { SIDE = SIDE_##BITS, ACROSS = LINE * 8 / BITS };                                                        \
@@ -116,7 +116,7 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
             stream_line(out + i * columns, lines + i * ACROSS);                                                       \
     }                                                                                                                 \
                                                                                                                       \
-    /* Up to HEIGHT rows of the output, WIDTH elements of each at most, likewise. */                                  \
+    /* The same for up to HEIGHT output rows of up to WIDTH elements each. */                                         \
     static void transpose_tile_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns, \
                                       int64_t rows, int64_t width, bool stream)                                       \
     {                                                                                                                 \

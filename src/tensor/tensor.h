@@ -1,7 +1,7 @@
 // The tensor handle inside the library: a view of a buffer, or one output of a node in a graph.
 //
-// Eager tensors are dense and row-major; a view (reshape, a range of the first axis) shares the buffer at
-// an offset. Knows nothing of ops and graphs: a symbolic tensor holds its node as an incomplete type.
+// Eager tensors are dense and row-major; a view (reshape, a range of the first axis) shares the buffer at an offset.
+// This layer knows no ops or graphs: a symbolic tensor holds its node as an incomplete type.
 #ifndef MU_SRC_TENSOR_H
 #define MU_SRC_TENSOR_H
 
@@ -32,10 +32,10 @@ uint16_t mu__f32_to_bf16(float value);                       // round to nearest
 float mu__f16_to_f32(uint16_t bits);
 uint16_t mu__f32_to_f16(float value);
 double mu__read_element(mu_dtype dtype, const void *data, int64_t index);
-// mu__check_number: can an integer type hold the number that `function` was given? Errors: INVALID_ARGUMENT.
+// mu__check_number checks that an integer type can hold the number given to `function`. Errors: INVALID_ARGUMENT.
 mu_status mu__check_number(mu_dtype dtype, double value, const char *function);
 void mu__write_element(mu_dtype dtype, void *data, int64_t index, double value);  // integers saturate
-// mu__convert copies n elements from one type to another as TensorFlow's cast does (floats truncate to integers).
+// mu__convert converts n elements as TensorFlow's cast does (floats truncate to integers).
 void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t n);
 
 // ---- Shapes (shape.c) ---------------------------------------------------------------------------
@@ -43,12 +43,12 @@ void mu__convert(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t 
 #define MU_SHAPE(...) mu_shape_make((int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
 extern const mu_shape mu__scalar_shape;
 
-typedef struct mu_spec {  // what is known of a tensor before its elements
+typedef struct mu_spec {  // what is known of a tensor before its elements are
     mu_dtype dtype;
     mu_shape shape;
 } mu_spec;
 
-int64_t mu__elements(const mu_shape *shape);                 // product; MU_UNKNOWN if a dimension is
+int64_t mu__elements(const mu_shape *shape);                 // product; MU_UNKNOWN if a dimension is unknown
 int64_t mu__elements_between(const mu_shape *shape, int begin, int end);  // of axes [begin, end), all known
 size_t mu__spec_bytes(const mu_spec *spec);                  // needs a known shape
 bool mu__shape_known(const mu_shape *shape);
@@ -57,7 +57,7 @@ bool mu__shape_compatible(const mu_shape *a, const mu_shape *b);  // equal where
 mu_status mu__shape_check(const mu_shape *shape, const char *what);  // rank, signs, overflow of the byte count
 // NumPy broadcasting; `what` names the op in the error.
 mu_status mu__broadcast(const mu_shape *a, const mu_shape *b, mu_shape *out, const char *what);
-// mu__axis maps a negative axis and checks it; -1 after recording INVALID_ARGUMENT.
+// mu__axis resolves a negative axis and checks the range; returns -1 after recording INVALID_ARGUMENT.
 int mu__axis(int axis, int rank, const char *what);
 // mu__shape_text writes "[2, 3, ?]"; returns text.
 #define MU_SHAPE_TEXT 160
@@ -82,16 +82,16 @@ struct mu_tensor {
     mu_shape shape;
     mu_buffer *buffer;       // NULL: symbolic
     size_t offset;           // bytes into the buffer
-    struct mu_node *node;    // symbolic: this output of this node
+    struct mu_node *node;    // symbolic: the node that this tensor is an output of
     int output;
     mu_object *graph;        // symbolic: retained
-    int replica; // symbolic: 1 + the replica whose value this stands for in a merge_call; 0: the running one
-    int64_t run; // number of the run in whose replica function this was made (mu__made_here); 0: made outside of any
+    int replica; // symbolic: 1 + the replica whose value this is in a merge_call; 0: the current replica
+    int64_t run; // number of the run whose replica function made this (mu__made_here); 0: none
 };
 
 extern mu_type mu__tensor_type, mu__buffer_type, mu__value_type;
 
-// All of these return a reference that the caller owns (public functions return through mu__give).
+// These functions return a reference that the caller owns (public functions return through mu__give).
 mu_buffer *mu__buffer_new(size_t bytes);
 mu_tensor *mu__tensor_alloc(mu_dtype dtype, const mu_shape *shape);             // elements undefined
 mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype,
@@ -99,7 +99,7 @@ mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype,
 mu_tensor *mu__tensor_symbolic(struct mu_node *node, int output, const mu_spec *spec, mu_object *graph);
 mu_tensor *mu__tensor_again(const mu_tensor *tensor, int64_t run);  // another handle on the same value, of this run
 
-// mu__tensor_unset is mu_tensor_new whose elements the caller writes; it belongs to the innermost pool.
+// mu__tensor_unset is mu_tensor_new with elements left for the caller to write; it belongs to the innermost pool.
 mu_tensor *mu__tensor_unset(mu_dtype dtype, int rank, const int64_t *dims);
 
 static inline void *mu__data(const mu_tensor *tensor)
@@ -107,9 +107,9 @@ static inline void *mu__data(const mu_tensor *tensor)
     return (char *)tensor->buffer->data + tensor->offset;
 }
 
-// mu__made_here says whether the replica function that is in progress has made the tensor, or got it as this replica's
-// component of an argument. Such a tensor is per-replica, also where all replicas have equal values; a tensor from
-// outside of the function is one value for all replicas.
+// mu__made_here tells whether the active replica function made the tensor, or received it as this replica's component
+// of an argument. Such a tensor is per-replica even if all replicas have equal values; a tensor from outside the
+// function is one value for all replicas.
 static inline bool mu__made_here(const mu_tensor *tensor)
 {
     const int64_t run = mu__context()->run;
@@ -123,20 +123,20 @@ static inline mu_spec mu__spec_of(const mu_tensor *tensor)
 
 // ---- Values (value.c) ---------------------------------------------------------------------------
 
-enum { MU_MAX_NEST = 1000 };  // lists and maps in each other: walks over values recurse
+enum { MU_MAX_NEST = 1000 };  // limit of nested lists and maps: walks over values recurse
 
 struct mu_value {
     mu_object object;
     mu_value_kind kind;
-    int depth;          // of a nest: 0 for a leaf; at most MU_MAX_NEST
+    int depth;          // of nesting: 0 for a leaf; at most MU_MAX_NEST
     mu_object *leaf;    // tensor or variable
     int n;
     mu_value **items;   // elements, or components of a per-replica or mirrored value
     char **keys;        // of a map, in order of insertion
-    mu_value *sources;  // of gradients: what they were taken for; retained
+    mu_value *sources;  // for gradients: the sources that they belong to; retained
 };
 
-// Owned by the caller, like everything in this header. Errors of containers: INVALID_ARGUMENT for too deep a nest.
+// Owned by the caller, like everything in this header. Containers nested too deeply are INVALID_ARGUMENT.
 mu_value *mu__value_leaf(mu_value_kind kind, void *object);
 mu_value *mu__value_container(mu_value_kind kind, int n, mu_value *const *items, const char *const *keys);
 
