@@ -1,8 +1,8 @@
-// Steps with bodies: branches, loops and calls as plans inside a plan.
+// Runs steps with bodies (branches, loops and calls) as plans inside a plan.
 //
-// Where all shapes are known before, the plans are made with the step and work on the step's own memory: a body
-// reads what it is given where that lies, and writes results to their place, the rows of stacks included. A loop's
-// values change between the step's output and one more block, so no iteration copies them.
+// If all shapes are known at compile time, the plans are made with the step and work on the step's own memory: a body
+// reads its inputs in place and writes results, including rows of stacks, directly to their destination. Loop
+// variables alternate between the step's output and a scratch block, so no iteration copies them.
 #include "engine/cpu/plan.h"
 #include "engine/cpu/control_run.h"
 
@@ -59,7 +59,7 @@ void mu__slice_spec(const mu_spec *stack, mu_spec *row)
     memcpy(row->shape.dims, stack->shape.dims + 1, sizeof(int64_t) * (size_t)row->shape.rank);
 }
 
-// What a body (number b) is given in every iteration, from the specs of the node's inputs.
+// The inputs that body number b receives in every iteration, from the specs of the node's inputs.
 void mu__body_specs(const struct control *c, int b, const mu_spec *in, mu_spec *out)
 {
     const mu_loop_attrs *loop = c->node->attrs;
@@ -78,7 +78,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-// A plan for each body. A branch that cannot have these shapes fails only where it is taken (run_cond).
+// Compiles a plan for each body. A branch with invalid shapes fails only if it is taken (run_cond).
 static mu_status plan_bodies(struct control *c, const mu_spec *in)
 {
     int refused = 0;
@@ -116,7 +116,7 @@ static cpu_call inner_call(const struct control *c, const cpu_call *call)
     return (cpu_call){.run = call->run, .in = c->in, .places = c->places, .depth = call->depth + 1};
 }
 
-// Says what shapes a branch cannot have, now that it is taken.
+// Reports the invalid shapes of a branch that was taken.
 static mu_status refuse_branch(const struct control *c, int b, const mu_kernel *k)
 {
     for (int i = 1; i < k->n_in; i++)
@@ -151,7 +151,7 @@ static mu_status run_call(const struct control *c, const mu_kernel *k, const cpu
     return mu__cpu_call(c->fixed[0], &inner);
 }
 
-// How many iterations there may be; slices and stacks must have so many rows.
+// Checks a loop's limit on iterations: slices and stacks must have at least as many rows.
 mu_status mu__loop_limit(const mu_node *node, int64_t asked, int64_t rows, bool stacks, int64_t *limit)
 {
     const mu_loop_attrs *loop = node->attrs;
@@ -187,7 +187,7 @@ static void *row(const mu_view *stack, int64_t i)
     return (char *)stack->data + (size_t)i * bytes;
 }
 
-// Where the loop's values lie before an iteration, and where the iteration puts them: output and block take turns.
+// Binds the loop variables of an iteration: it reads from one of output and scratch block, and writes to the other.
 static void bind_iteration(const struct control *c, const mu_kernel *k, int64_t iteration, int64_t index)
 {
     const mu_loop_attrs *loop = k->attrs;
@@ -208,7 +208,7 @@ static void bind_iteration(const struct control *c, const mu_kernel *k, int64_t 
         c->in[i - 1] = k->in[i].data;
 }
 
-// Asks the condition, which takes the loop's values as the turn to come would, and what is captured.
+// Evaluates the condition on the loop variables of the next iteration and the captured values.
 static mu_status continues(const struct control *c, const mu_kernel *k, const cpu_call *call, bool *out)
 {
     const mu_loop_attrs *loop = k->attrs;
@@ -225,7 +225,8 @@ static mu_status continues(const struct control *c, const mu_kernel *k, const cp
     return status;
 }
 
-// The last iteration has put the values into the output or into the block; without an iteration they are as given.
+// The last iteration left the loop variables in the output or in the scratch block; without an iteration, they are
+// the node's inputs.
 static void finish_loop(const struct control *c, const mu_kernel *k, int64_t iterations)
 {
     const mu_loop_attrs *loop = k->attrs;

@@ -1,10 +1,12 @@
-// Steps with bodies whose shapes are found while they run: every iteration has the plan of its shapes, and stacks grow.
+// Runs steps with bodies whose shapes are known only at run time: every iteration uses the plan for its shapes, and
+// stacks grow.
 //
-// Results are tensors of their own. Plans come from the bodies' caches, so a loop whose shapes come back compiles
+// Each result is a tensor of its own. Plans come from the bodies' caches, so a loop whose shapes recur compiles
 // nothing again.
 #include "engine/cpu/control_run.h"
 
-// What the shape rule makes of the shapes that the node is given, which may be more than its graph knows. For mu__free.
+// Infers the output shapes from the actual input shapes, which may tell more than the graph. Free the result with
+// mu__free.
 static mu_spec *inferred(const struct control *c, const mu_spec *specs)
 {
     const mu_node *node = c->node;
@@ -21,7 +23,8 @@ static mu_spec *inferred(const struct control *c, const mu_spec *specs)
     return NULL;
 }
 
-// An output that no iteration or the other branch has filled: dimensions that are unknown even so are 0.
+// An output that neither an iteration nor the taken branch has filled, all zeros; dimensions that are still unknown
+// are 0.
 static mu_tensor *nothing_like(const mu_spec *spec)
 {
     mu_shape shape = spec->shape;
@@ -73,15 +76,15 @@ typedef struct iterations {
     const cpu_call *call;
     const mu_loop_attrs *loop;
     int carried, n_stacks;
-    int64_t rows;           // of stacks, where known; else -1
-    void *const *in;        // of the node
+    int64_t rows;           // of stacks, if known; otherwise -1
+    void *const *in;        // the node's inputs
     const mu_spec *specs;
-    mu_tensor **values;     // the loop's values; NULL: as given
+    mu_tensor **values;     // current loop variables; NULL: still the node's inputs
     mu_tensor **results;    // of one iteration
     tensor_array *stacks;
 } iterations;
 
-// What a body takes before an iteration: the loop's values, slices number `index` (body 0 alone), what is captured.
+// Binds a body's inputs before an iteration: loop variables, slices number `index` (body 0 only), captured values.
 static void bind_measured(const iterations *t, int b, int64_t index)
 {
     struct control *c = t->c;

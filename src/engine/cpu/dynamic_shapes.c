@@ -1,28 +1,28 @@
-// Plans that break: at an op whose output shapes depend on elements, a plan runs up to the op, the op is measured and
-// run, and a plan for the shapes found continues.
+// Plans with ops whose output shapes depend on elements: such a plan runs up to the op, runs the op to find its
+// shapes, and continues with a plan for these shapes.
 //
-// The graph is cut into what stands before the op and what stands behind; the second is a graph whose inputs are
-// those of the whole, what the first one left, and the op's outputs. It may break again. Effects keep their order
-// and collectives their numbers.
+// The graph is cut into the head before the op and the rest after it. The rest is a graph whose inputs are those of
+// the whole graph, the values that the head leaves, and the op's outputs. The rest may be cut again. The cut keeps
+// the order of effects and the numbers of collectives.
 #include "engine/cpu/plan.h"
 #include "ops/loops.h"
 
 struct dynamic_plan {
-    const mu_node *node;       // of the whole graph
+    const mu_node *node;       // in the whole graph
     mu_plan *head;
     nested *rest;
-    struct control *control;   // where the op has bodies
+    struct control *control;   // for an op with bodies
     int n_in, n_live;          // inputs of the whole graph; values that the head leaves
     mu_edge *live;
-    void **in;                 // of the rest: inputs, live values, the op's outputs
+    void **in;                 // inputs of the rest: graph inputs, live values, the op's outputs
     mu_spec *specs;
-    mu_tensor **tensors;       // the last two of these during a run
+    mu_tensor **tensors;       // the live values and outputs during a run
     mu_tensor **in_tensors;
 };
 
 // ---- Cutting ------------------------------------------------------------------------------------
 
-static bool is_free(const mu_node *node)  // needs no value to pass over the cut
+static bool is_free(const mu_node *node)  // its values need not be passed over the cut
 {
     return node->op == &mu_op_input || node->op == &mu_op_constant;
 }
@@ -57,7 +57,7 @@ static mu_status find_all_live(mu_plan *plan, struct dynamic_plan *dynamic_plan)
     return MU_OK;
 }
 
-// A part of a graph while it is copied: for each value of the whole graph, what it is there.
+// A part of a graph that is being copied; `place` maps each value of the whole graph to its copy.
 typedef struct part {
     const mu_graph *whole;
     mu_graph *graph;
@@ -99,7 +99,7 @@ static mu_status copy_node(part *p, mu_node *node)
     return MU_OK;
 }
 
-// Copies nodes [begin, end) behind the inputs of the whole graph and `extra` ones.
+// Copies nodes [begin, end); the part's inputs are those of the whole graph, followed by `extra`.
 static mu_status copy_part(part *p, int begin, int end, int n_extra, const mu_edge *extra, const mu_node *made)
 {
     const mu_graph *whole = p->whole;
@@ -195,7 +195,7 @@ size_t mu__dynamic_bytes(const struct dynamic_plan *dynamic_plan)
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// Where an input of the op lies: one of the whole graph's, a constant's, or what the head left.
+// The address of an input of the op: a graph input, a constant, or a value that the head left.
 static void find_input(const mu_plan *plan, mu_edge edge, void **data, mu_spec *spec)
 {
     const struct dynamic_plan *dynamic_plan = plan->dynamic_plan;
@@ -285,7 +285,7 @@ static void mark_node(const mu_plan *plan, const mu_node *node, int replica)
 {
     for (int r = 0; r < node->n_resources; r++) {
         mu_resource *resource = plan->graph->resources.items[node->resources[r]];
-        // One draw of a generator more or less leaves nothing in doubt.
+        // An extra draw of a generator does no harm.
         if (node->op != &mu_op_generator_next && mu__node_writes(node, r) && resource->kind->poison)
             resource->kind->poison(resource, replica);
     }
@@ -314,7 +314,7 @@ static mu_status run_parts(mu_plan *plan, const cpu_call *call, bool *begun)
     return mu__cpu_call(rest, &last);
 }
 
-// What the head wrote is in doubt when something behind it fails.
+// If the op or the rest fails, the variables that the head wrote are invalid.
 mu_status mu__dynamic_call(mu_plan *plan, const cpu_call *call)
 {
     struct dynamic_plan *dynamic_plan = plan->dynamic_plan;

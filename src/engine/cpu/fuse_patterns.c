@@ -1,14 +1,14 @@
-// Fused ops in place of several plain ones, where memory traffic is what costs.
+// Replaces groups of memory-bound ops by fused ops.
 //
-// On a copy of the graph, in this order: bias into convolution and matrix product; ReLU with a 2x2 max pool
-// behind it, and their gradients (the ReLU mask is taken after the pool: it commutes, and there is a quarter
-// of the data); the convolution of a first layer into that; a ReLU that is left into the product before it.
-// Each rewrite makes its last node into the fused op; what nothing uses any more is pruned at the end.
+// Works on a copy of the graph, in this order: bias into convolution and matrix product; ReLU with the 2x2 max pool
+// after it, and their gradients (the ReLU mask is applied after the pool, which commutes and needs a quarter of the
+// data); the convolution of a first layer into the result; a remaining ReLU into the product before it. Each rewrite
+// turns the last node of the group into the fused op; unused nodes are pruned at the end.
 #include "engine/cpu/plan.h"
 #include "engine/cpu/fusion.h"
 #include "ops/fused.h"
 
-// Who uses each node: lists in one array, graph outputs counted apart.
+// The users of each node: lists in one array; graph outputs are flagged separately.
 typedef struct users {
     int *first;         // [nodes + 1] into items
     mu_node **items;
@@ -78,7 +78,7 @@ static mu_status fuse_bias(mu_graph *graph, const users *u)
     return MU_OK;
 }
 
-// A ReLU that is the only use of a product with bias goes into it; its gradient needs the result alone.
+// Fuses a ReLU into a product with bias if it is the product's only user; its gradient needs only the result.
 static mu_status fuse_relu(mu_graph *graph, const users *u)
 {
     for (size_t i = 0; i < graph->nodes.n; i++) {
@@ -109,14 +109,14 @@ static bool two_by_two(const mu_node *pool)
            attrs->strides.at[1] == 2 && strcmp(attrs->padding, "valid") == 0;
 }
 
-// A pool behind a ReLU, and how gradients come back through both.
+// A pool after a ReLU, and their gradient ops.
 typedef struct relu_pool {
     mu_node *pool, *relu;
     mu_node *unpool;      // max_pool2d_grad; NULL in graphs without gradients
     mu_node *relu_grad;
 } relu_pool;
 
-// Fits if nothing but the pool and the two gradients sees the ReLU's result.
+// Matches if only the pool and the two gradients use the ReLU's result.
 static bool match_relu_pool(const users *u, mu_node *pool, relu_pool *m)
 {
     *m = (relu_pool){.pool = pool, .relu = pool->in[0].node};
@@ -137,7 +137,7 @@ static bool match_relu_pool(const users *u, mu_node *pool, relu_pool *m)
            only_user(u, m->unpool, m->relu_grad);
 }
 
-// Lets everyone who uses `from` (from an output) use `to` instead.
+// Replaces every use of output 0 of `from` by `to`.
 static void redirect(mu_graph *graph, const mu_node *from, mu_edge to)
 {
     for (size_t i = 0; i < graph->nodes.n; i++)
@@ -162,14 +162,14 @@ static mu_status fuse_relu_pool(mu_graph *graph, const users *u)
             continue;
         mu_edge in[] = {m.unpool->in[0], {.node = pool, .output = 1}, x};
         MU_TRY(mu__graph_rewrite(m.relu_grad, &mu_op_relu_max_pool2d_grad, NULL, 3, in));
-        MU_EACH_USER(u, m.relu_grad, user)  // the sums over channels come with it
+        MU_EACH_USER(u, m.relu_grad, user)  // the fused gradient also computes the bias gradient
             if (user->op == &mu_op_bias_add_grad)
                 redirect(graph, user, (mu_edge){.node = m.relu_grad, .output = 1});
     }
     return MU_OK;
 }
 
-// ---- A first convolution into that --------------------------------------------------------------
+// ---- A first convolution with ReLU and pool -----------------------------------------------------
 
 typedef struct first_layer {
     mu_node *conv, *pool;
@@ -177,7 +177,7 @@ typedef struct first_layer {
     mu_node *filter_grad;
 } first_layer;
 
-// How many channels go into each group's kernel, for convolutions that the hand-written kernels take; 0 for others.
+// The input channels of each group if the hand-written kernels support the convolution; otherwise 0.
 static int64_t plain_channels(const mu_node *conv)
 {
     const mu_shape *w = &conv->in[1].node->out[conv->in[1].output].shape;
@@ -189,7 +189,7 @@ static bool few_channels(const mu_node *conv)
     return plain_channels(conv) >= 1 && plain_channels(conv) <= 4;
 }
 
-// Fits if the input of the convolution needs no gradient.
+// Matches if the convolution's input needs no gradient.
 static bool match_first_layer(const users *u, mu_node *pool, first_layer *m)
 {
     *m = (first_layer){.pool = pool, .conv = pool->in[0].node};
@@ -245,7 +245,7 @@ typedef struct deep_layer {
     mu_node *filter_grad, *input_grad;
 } deep_layer;
 
-// Fits if the unpooled gradient goes into both gradients of the convolution, and nowhere else.
+// Matches if only the two gradients of the convolution use the unpooled gradient.
 static bool match_deep_layer(const users *u, const mu_node *unpool, deep_layer *m)
 {
     *m = (deep_layer){.conv = unpool->in[2].node};
@@ -266,7 +266,7 @@ static bool match_deep_layer(const users *u, const mu_node *unpool, deep_layer *
     return m->filter_grad && m->input_grad;
 }
 
-// Users of the sums must stand behind the node that will make them.
+// All users must come after the node that will compute the sums.
 static bool all_behind(const users *u, const mu_node *node, const mu_node *place)
 {
     mu_node *user;
@@ -292,7 +292,7 @@ static mu_status fuse_deep_layer(mu_graph *graph, const users *u)
         mu_edge in[] = {m.conv->in[0], m.conv->in[1], unpool->in[1], unpool->in[0]};
         const void *attrs = m.conv->attrs;
         redirect(graph, m.input_grad, (mu_edge){.node = place, .output = 2});
-        if (place == m.input_grad)  // what was its first output is now the filter's
+        if (place == m.input_grad)  // the node's first output is now the filter gradient
             redirect(graph, m.filter_grad, (mu_edge){.node = place, .output = 0});
         MU_EACH_USER(u, unpool, user)
             for (int k = 0; k < user->n_in; k++)

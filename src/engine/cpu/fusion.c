@@ -1,9 +1,9 @@
-// Element-wise ops in one loop: which go together, and the op that they become.
+// Fuses element-wise ops into one loop: decides which ops to group, and builds the fused op.
 //
-// On the graph that an engine has lowered already, each value that only element-wise ops of the same shape use is
-// computed where it is used: the ops that lead to one result become one node, whose body is a small graph of its
-// own. How it is computed is in fusion_run.c. A group never crosses a result of the graph or an effect, and its
-// members move to the place of the last of them only.
+// Works on the graph after the engine's other rewrites. A value that only element-wise ops of the same shape use is
+// computed where it is used: the ops that lead to one result become one node, whose body is a small graph of its own.
+// fusion_run.c computes it. A group never crosses a result of the graph or an effect, and its members move only to
+// the place of the last member.
 #include "engine/cpu/fusion.h"
 
 static mu_status infer_fusion(mu_infer *infer)
@@ -39,7 +39,7 @@ mu_status mu__fusion_specs(const mu_graph *body, const mu_spec *in, mu_spec *spe
 
 static const mu_attr_spec fusion_attrs[] = {{"body", MU_ATTR_GRAPH, offsetof(mu_fusion_attrs, body)}, {0}};
 
-// Only the last op of the body writes the output, after all others have read what they need of the same elements.
+// Only the last op of the body writes the output, after all other ops have read their inputs of the same elements.
 const mu_op mu__op_fusion = {
     .name = "chain", .n_in = 0, .max_in = MU_VARIADIC, .n_out = 1, .in_place = ~0u, .flags = MU_OP_ELEMENTWISE,
     .attrs_bytes = sizeof(mu_fusion_attrs), .attrs = fusion_attrs, .infer = infer_fusion,
@@ -50,10 +50,10 @@ const mu_op mu__op_fusion = {
 
 typedef struct grouping {
     mu_graph *graph;
-    int *n_users;     // [nodes] of each node's values, counted by edges; results of the graph too
-    int *n_inside;    // [nodes] users inside the group that is growing
+    int *n_users;     // [nodes] number of uses of each node's values, graph outputs included
+    int *n_inside;    // [nodes] number of users inside the current group
     bool *taken;      // [nodes] member of a group
-    mu_node *members[MU_FUSION_MEMBERS]; // of the growing group, last first
+    mu_node *members[MU_FUSION_MEMBERS]; // of the current group, last first
     int n;
 } grouping;
 
@@ -73,7 +73,7 @@ static void add_member(grouping *g, mu_node *node, int *lowest)
     }
 }
 
-// Members are found from the last to the first, so that all users of a node have been seen before it.
+// Goes from the last node to the first, so that all users of a node are visited before it.
 static void grow(grouping *g, mu_node *last)
 {
     int lowest = last->id;
@@ -95,9 +95,9 @@ static void grow(grouping *g, mu_node *last)
 typedef struct body_maker {
     mu_graph *body;
     const grouping *group;
-    mu_edge outside[MU_FUSION_NODES];  // inputs of the fusion in the graph
-    mu_node *inputs[MU_FUSION_NODES];  // and in the body
-    mu_node *made[MU_FUSION_MEMBERS];  // of each member
+    mu_edge outside[MU_FUSION_NODES];  // inputs of the fused op in the graph
+    mu_node *inputs[MU_FUSION_NODES];  // the same in the body
+    mu_node *made[MU_FUSION_MEMBERS];  // the copy of each member
     int n_inputs;
 } body_maker;
 
@@ -117,7 +117,7 @@ static mu_node *inside(body_maker *b, mu_edge edge)
 
 static mu_status make_body(body_maker *b)
 {
-    for (int m = b->group->n - 1; m >= 0; m--)  // inputs first: whoever reads the body meets them in this order
+    for (int m = b->group->n - 1; m >= 0; m--)  // in execution order, inputs first
         for (int k = 0; k < b->group->members[m]->n_in; k++) {
             bool member = false;
             for (int other = 0; other < b->group->n; other++)

@@ -1,16 +1,16 @@
-// How a fusion is computed: in tiles that fit the cache, member after member, with each op's own kernel.
+// Computes a fused element-wise op in tiles that fit the cache, member by member, with each op's own kernel.
 //
-// The result's elements are a table of rows: an input is whole, one row for all, one element per row, or one for
-// all. A tile is some rows; values between members lie in registers, pieces of scratch memory that are used again as
-// soon as nobody needs them. Each thread of the team takes tiles of its own. Where inputs broadcast in another way,
-// every member is computed whole. The kernels are those of the ops, so the bits are too.
+// The result is treated as a table of rows: an input covers the whole table, one row, one column or one element. A
+// tile is a range of rows; values between members lie in registers, which are blocks of scratch memory that are
+// reused once no member needs them. The team's threads share the tiles. If an input broadcasts in another way, every
+// member is computed as a whole. The kernels are those of the ops, so the results are bit-identical.
 #include "engine/cpu/fusion.h"
 
 #include <stdatomic.h>
 
 enum {
-    TILE_BYTES = 65536,       // of a value of the widest type in a fusion: several fit into the second-level cache
-    WIDEST_ROW = 65536,       // elements; longer ones are no tiles
+    TILE_BYTES = 65536,       // of a value of the widest type; several fit into the second-level cache
+    WIDEST_ROW = 65536,       // elements; a longer row does not fit a tile
     PARALLEL_FROM = 32768,    // elements
 };
 
@@ -19,11 +19,11 @@ typedef enum layout { WHOLE_TABLE, ONE_ROW, ONE_COLUMN, ONE_ELEMENT } layout;
 typedef struct member {
     const mu_node *node;
     mu_kernel_run *run;
-    int place;                // register
-    size_t offset;            // without tiles: of the value in scratch memory
+    int place;                // register number
+    size_t offset;            // without tiles: offset of the value in scratch memory
 } member;
 
-// What a member's kernel is called with; each part has its own.
+// The arguments of a member's kernel; each part has its own.
 typedef struct call {
     mu_kernel kernel;
     mu_view in[MU_FUSION_OPERANDS], out;
@@ -31,11 +31,11 @@ typedef struct call {
 
 typedef struct fusion {
     const mu_graph *body;
-    int n, first;             // nodes of the body; the first that is not an input
+    int n, first;             // nodes of the body; the first node that is not an input
     bool tiled;
     int64_t rows, width, tile_rows;
-    int n_registers, n_parts; // registers of a part; parts: one per thread
-    int home;                 // the register that may lie in the output itself; -1: none
+    int n_registers, n_parts; // registers per part; parts, one per thread
+    int home;                 // register that may use the output's memory; -1: none
     size_t register_bytes;
     layout layouts[MU_FUSION_NODES];
     member members[MU_FUSION_NODES];
@@ -53,7 +53,7 @@ static bool ones(const mu_shape *shape, int begin, int end)
     return true;
 }
 
-// The layout of an input if rows end at axis `split` of the result; false if it has none of them.
+// The layout of an input if rows end at axis `split` of the result; returns false if it fits no layout.
 static bool layout_at(const mu_shape *in, const mu_shape *out, int split, layout *found)
 {
     mu_shape padded = {.rank = out->rank};
@@ -88,7 +88,7 @@ static bool split_at(fusion *c, int split)
     return c->width <= WIDEST_ROW && c->width > 0;
 }
 
-// Rows of one element, unless an input asks for others.
+// Prefers rows of one element; an input may require longer rows.
 static bool find_table(fusion *c)
 {
     const mu_shape *out = &c->specs[c->n - 1].shape;
@@ -111,7 +111,7 @@ static int last_use(const fusion *c, int value)
     return last;
 }
 
-// Whether a member may write over an operand: its kernel allows it, and nobody needs the operand any more.
+// Whether a member may write over an operand: its kernel allows it, and no other member needs the operand.
 static bool may_replace(const fusion *c, const mu_node *node, int k)
 {
     const int operand = node->in[k].node->id;
@@ -122,7 +122,7 @@ static bool may_replace(const fusion *c, const mu_node *node, int k)
            c->specs[operand].dtype == c->specs[node->id].dtype;
 }
 
-// A register is free again after the last member that reads it.
+// A register becomes free after the last member that reads it.
 static void assign_registers(fusion *c)
 {
     int busy_until[MU_FUSION_NODES] = {0};
@@ -140,13 +140,13 @@ static void assign_registers(fusion *c)
         c->members[i].place = r;
     }
     c->home = c->members[c->n - 1].place;
-    for (int i = c->first; i < c->n; i++)  // the elements of the output must hold those of its register
+    for (int i = c->first; i < c->n; i++)  // the output's elements must be as wide as the register's
         if (c->members[i].place == c->home &&
             mu_dtype_bytes(c->specs[i].dtype) > mu_dtype_bytes(c->specs[c->n - 1].dtype))
             c->home = -1;
 }
 
-// The shape of a piece of a value with `rows` rows.
+// The shape of a part of a value with `rows` rows.
 static mu_shape piece_shape(const fusion *c, layout how, int64_t rows)
 {
     const int64_t r = how == ONE_ROW || how == ONE_ELEMENT ? 1 : rows;
@@ -162,7 +162,7 @@ static mu_spec piece_spec(const fusion *c, int value, int64_t rows)
 
 static const mu_team alone = {.n_threads = 1};
 
-// The fast kernel serves if it needs neither memory nor state, for tiles of every size.
+// The fast kernel is usable if it needs neither scratch memory nor state, for tiles of every size.
 static bool takes_rows(const fusion *c, const mu_node *node, int64_t rows, mu_status *status)
 {
     mu_spec in[MU_FUSION_OPERANDS], out = c->tiled ? piece_spec(c, node->id, rows) : c->specs[node->id];
@@ -279,13 +279,13 @@ mu_status mu__fusion_prepare(mu_prepare *prepare)
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// One run over the rows [begin, end), or over everything.
+// A run over the rows [begin, end), or over the whole result.
 typedef struct piece {
     const fusion *c;
     const mu_kernel *kernel;
     call *calls;
     char *scratch;
-    bool at_home;             // the home register is the output
+    bool at_home;             // the home register is in the output
     int64_t begin, end;
 } piece;
 
@@ -314,7 +314,7 @@ static char *address(const piece *p, int value)
     return p->at_home && place == c->home ? output_at(p) : p->scratch + (size_t)place * c->register_bytes;
 }
 
-// The last member writes the result at once, unless it would overwrite what it may not read and write.
+// The last member writes the result directly, unless its kernel may not overwrite an input at that address.
 static bool may_write(const mu_kernel *k, const char *out)
 {
     for (int i = 0; i < k->n_in; i++)
@@ -344,7 +344,7 @@ static mu_status run_piece(const piece *p)
     return MU_OK;
 }
 
-// Fits the calls of a part to tiles of so many rows.
+// Adapts the arguments of a part to tiles of `rows` rows.
 static void set_rows(const fusion *c, call *calls, int64_t rows)
 {
     for (int i = c->first; i < c->n; i++) {
@@ -355,7 +355,7 @@ static void set_rows(const fusion *c, call *calls, int64_t rows)
     }
 }
 
-// The planner may have given the output the place of an input: then only the last member writes there.
+// Whether the output shares memory with an input, as the planner may decide: then only the last member writes there.
 static bool overwrites(const mu_kernel *k)
 {
     for (int i = 0; i < k->n_in; i++)
@@ -369,7 +369,7 @@ typedef struct fusion_job {
     const mu_kernel *kernel;
     bool at_home;
     atomic_int failed;
-    mu_error_value *error;   // of the part that failed first
+    mu_error_value *error;   // of the first part that failed
 } fusion_job;
 
 static void run_tile(fusion_job *job, const piece *p)

@@ -1,6 +1,6 @@
 // Places blocks of known lifetimes in one arena.
 //
-// The largest block first, each at the lowest place where nothing that lives at the same time lies.
+// Takes the largest block first, and puts each at the lowest offset that no block with an overlapping lifetime uses.
 #include "engine/cpu/plan.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static bool alive_together(const block *a, const block *b)
     return a->first <= b->last && b->first <= a->last;
 }
 
-// The neighbours alive with `b`, sorted by place, are walked once; the first gap that fits is taken.
+// Walks the blocks that are alive together with `b`, sorted by offset, and takes the first gap that fits.
 static size_t first_gap(block *const *placed, int n, const block *b, block **near)
 {
     int count = 0;

@@ -1,7 +1,8 @@
-// Reductions of buckets that run while the plan does: started where one is ready, waited for before its first use.
+// Overlaps the all-reduces of buckets with computation: starts one when its bucket is ready, and waits for it before
+// its first use.
 //
-// Between the two the bucket's memory belongs to the collective, so it is kept from everything else until then. A
-// collective that cannot start anything reduces at once. Knows nothing of how the work is done meanwhile.
+// In between, the bucket's memory belongs to the collective, so no other value may use it. A collective that cannot
+// run asynchronously reduces at once.
 #include "engine/cpu/plan.h"
 #include "ops/nn.h"
 
@@ -15,8 +16,8 @@ static bool uses(const mu_plan *plan, const binding *bindings, int n, int b)
     return false;
 }
 
-// First step that uses the all-reduce's result; n_steps if none does. The
-// bindings of a step stand together, in the order of the steps.
+// First step that uses the all-reduce's result; n_steps if none does. The bindings of a step are contiguous, in the
+// order of the steps.
 static int first_use(const mu_plan *plan, int b)
 {
     const binding *at = plan->bindings;
@@ -31,7 +32,7 @@ static int first_use(const mu_plan *plan, int b)
 
 void mu__overlap_plan(mu_plan *plan)
 {
-    for (int b = plan->n_buckets - 1; b >= 0; b--) { // the last first, so that lists are in order
+    for (int b = plan->n_buckets - 1; b >= 0; b--) { // from the last to the first, so that lists are in order
         bucket *k = &plan->buckets[b];
         const int use = first_use(plan, b);
         int *list = use < plan->n_steps ? &plan->steps[use].awaits : &plan->awaited_last;
@@ -43,7 +44,7 @@ void mu__overlap_plan(mu_plan *plan)
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// Whether the step behind the reduction waits for it: then there is nothing to compute meanwhile.
+// Whether the step after the all-reduce waits for it: then there is no computation to overlap.
 static bool comes_next(const mu_plan *plan, const step *s)
 {
     const int next = (int)(s - plan->steps) + 1;
@@ -53,8 +54,8 @@ static bool comes_next(const mu_plan *plan, const step *s)
     return b >= 0;
 }
 
-// A bucket is reduced as one array, with the padding behind its members, which is to hold no other value's remains:
-// they would go to other processes, and be slow to add where they look like denormal numbers.
+// A bucket is reduced as one array, including the padding after its members. Clears the padding: other processes
+// would receive old data, and denormal numbers are slow to add.
 static void clear_padding(const mu_plan *plan, const bucket *k, char *data)
 {
     const mu_node *node = plan->graph->nodes.items[k->node];

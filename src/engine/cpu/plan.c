@@ -1,7 +1,7 @@
-// Compiling a graph for known shapes: what memory each value gets, and which kernel runs each node.
+// Compiles a graph for known shapes: assigns memory to each value and a kernel to each node.
 //
-// In order: shapes, owners of memory (views share their input's, or a part of it; an op that may works in place; a
-// variable that nothing overwrites meanwhile is read where it lies), lifetimes, all-reduce blocks, kernels, places.
+// Steps in order: shapes; owners of memory (a view shares its input's memory; an op that may works in place; a
+// variable that no op overwrites meanwhile is read in place); lifetimes; all-reduce buckets; kernels; offsets.
 #include "engine/cpu/plan.h"
 
 static bool is_view(const mu_plan *plan, const mu_node *node)
@@ -31,7 +31,8 @@ static mu_status specialise_node(mu_plan *plan, const mu_node *node, mu_spec *sc
         values[i].spec = out[i];
         values[i].bytes = mu__spec_bytes(&out[i]);
     }
-    // Under the shapes of this plan: also what broadcasts or sums to the shape that it has already is a view.
+    // Checked for this plan's shapes: an op that broadcasts or sums to the shape that its input already has is a
+    // view, too.
     if (node->n_in > 0 && node->n_out > 0)
         values[0].sharing = mu__op_is_view(node->op, scratch, out) ? SHARES_ALL
                             : mu__op_is_part(node->op, node->attrs, scratch, out, &values[0].shift) ? SHARES_PART
@@ -69,7 +70,8 @@ static mu_status specialise(mu_plan *plan, const mu_spec *inputs)
 
 // ---- Owners and lifetimes -----------------------------------------------------------------------
 
-// What a caller gets or a collective works on lies in memory of its own size, so it is no part of something larger.
+// A value that a caller receives or a collective works on needs memory of its own size, so it cannot be part of a
+// larger value.
 static void find_escapes(mu_plan *plan)
 {
     const mu_graph *graph = plan->graph;
@@ -85,7 +87,7 @@ static void find_escapes(mu_plan *plan)
     }
 }
 
-// A small part of what lies in the arena would keep all of that.
+// Sharing a small part of an arena block would keep the whole block alive.
 static bool is_worth_sharing(const mu_plan *plan, const value *part, const value *whole)
 {
     enum { PARTS = 8 };
@@ -163,7 +165,7 @@ static int uses_in_node(const mu_plan *plan, const mu_node *node, int root)
     return n;
 }
 
-// Whether an op may overwrite the memory behind one of its inputs.
+// Whether an op may overwrite the memory of one of its inputs.
 static bool may_overwrite(const mu_plan *plan, const mu_node *node, int input)
 {
     int v = mu__value_index(plan, node->in[input]);
@@ -176,7 +178,7 @@ static void take_over(mu_plan *plan, int out, int in)
 {
     int root = plan->values[in].root;
     plan->values[root].last = plan->values[out].last;
-    for (int v = 0; v < plan->n_values; v++)  // views of the output follow
+    for (int v = 0; v < plan->n_values; v++)  // the output's views follow
         if (plan->values[v].root == out)
             plan->values[v].root = root;
 }
@@ -194,7 +196,7 @@ static void work_in_place(mu_plan *plan, const mu_node *node)
     }
 }
 
-// An all-reduce whose inputs all lie in the arena and end here works in place on one block.
+// An all-reduce works in place on one bucket if all its inputs lie in the arena and have no later use.
 static mu_status make_bucket(mu_plan *plan, const mu_node *node)
 {
     int base = plan->first_value[node->id];
@@ -234,7 +236,7 @@ static mu_status share_memory(mu_plan *plan)
     return MU_OK;
 }
 
-// Owners that a caller gets leave the arena.
+// Moves owners that a caller receives out of the arena.
 static mu_status find_results(mu_plan *plan)
 {
     const mu_graph *graph = plan->graph;
@@ -312,7 +314,7 @@ static bool writes_shared(const mu_graph *graph, const mu_node *node)
     return false;
 }
 
-// Resources whose first effect is an assignment: what they held does not matter.
+// Finds resources whose first effect is an assignment: their previous value does not matter.
 static void find_overwritten(mu_plan *plan)
 {
     const mu_graph *graph = plan->graph;
@@ -370,7 +372,7 @@ static mu_status make_steps(mu_plan *plan)
     return MU_OK;
 }
 
-// ---- Places -------------------------------------------------------------------------------------
+// ---- Offsets ------------------------------------------------------------------------------------
 
 static int collect_blocks(mu_plan *plan, block *blocks)
 {
@@ -394,8 +396,8 @@ static int collect_blocks(mu_plan *plan, block *blocks)
     return n;
 }
 
-// Members of a block stand one behind the other, each aligned. The block lives as long as any of them: what
-// works in place on a reduced value has prolonged its life since the block was made.
+// The members of a bucket lie one after the other, each aligned. The bucket lives as long as any member: ops that
+// work in place on a reduced value may have extended its life.
 static void fill_buckets(mu_plan *plan, bool place)
 {
     for (int b = 0; b < plan->n_buckets; b++) {
@@ -413,7 +415,7 @@ static void fill_buckets(mu_plan *plan, bool place)
     }
 }
 
-// Buckets have a second place each, for collectives that work in memory of their own.
+// Each bucket also has an offset in the memory of collectives that provide their own.
 static mu_status place_shared(mu_plan *plan, block *blocks)
 {
     for (int b = 0; b < plan->n_buckets; b++) {

@@ -95,7 +95,7 @@ struct mu_plan {
     size_t arena_bytes;
     size_t shared_bytes;    // of all buckets
     char *shared;           // the collective's memory for the buckets during a run; NULL: they lie in the arena
-    int break_at;           // node after which the plan continues in a tail; -1: none
+    int break_at;           // node after which the plan continues in a second plan; -1: none
     struct dynamic_plan *dynamic_plan;
 };
 
@@ -179,7 +179,7 @@ struct control *mu__control_new(mu_device *device, const mu_node *node);
 mu_status mu__control_dynamic(struct control *control, const cpu_call *call, void *const *in, const mu_spec *specs,
                               mu_tensor **out);
 
-// mu__dynamic_new splits a plan after plan->break_at; mu__dynamic_call runs the head, the op and the tail.
+// mu__dynamic_new splits a plan after plan->break_at; mu__dynamic_call runs the head, the op and the rest.
 mu_status mu__dynamic_new(mu_plan *plan, const mu_spec *inputs);
 mu_status mu__dynamic_call(mu_plan *plan, const cpu_call *call);
 void mu__dynamic_free(struct dynamic_plan *dynamic_plan);

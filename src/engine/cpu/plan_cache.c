@@ -1,6 +1,6 @@
-// The plans of one graph inside another: a small cache by input shapes, the least recently used goes.
+// The plans of a nested graph: a small cache by input shapes, which frees the least recently used plan.
 //
-// Used by one thread, the device's, and by one run at a time. Knows nothing of who runs the plans.
+// Only the device's thread uses it, for one run at a time.
 #include "engine/cpu/plan.h"
 
 nested *mu__nested_new(mu_device *device, mu_graph *graph)

@@ -1,16 +1,16 @@
-// Running a plan: bind the views to addresses, then call one kernel after the other.
+// Runs a plan: binds the views to addresses, then calls one kernel after the other.
 //
-// Nothing is allocated but the buffers of the results. When a step fails, the variables that steps up to it
-// write are poisoned; a run that fails before its first write leaves every variable as it was.
+// A run allocates only the buffers of its results. If a step fails, the variables that steps up to it write are
+// invalidated (poison); a run that fails before its first write leaves every variable unchanged.
 #include "engine/cpu/plan.h"
 #include "ops/loops.h"
 
-// Memory that all plans of a device share, one block for each depth of bodies: of each depth only one plan runs at a
-// time, on the device's thread.
+// Memory that all plans of a device share, one block for each nesting depth of bodies: at each depth only one plan
+// runs at a time, on the device's thread.
 typedef struct cpu_arena {
     void *data;
     size_t bytes;
-    // Memory of the collective that the device last worked with, for what it reduces; NULL: it has none left.
+    // Memory of the collective that the device last worked with, for the buckets; NULL: the collective provides none.
     mu_shared_memory *shared;
     size_t shared_bytes;
     const mu_collective *shared_of;
@@ -33,7 +33,7 @@ static char *device_arena(mu_device *device, int depth, size_t bytes)
     return arena->data;
 }
 
-// What other processes reduce together with this one lies where they can address it, if the collective has such memory.
+// Returns memory for the buckets that other processes on the host can address, if the collective provides it.
 static char *shared_memory(const mu_plan *plan, const cpu_call *call)
 {
     mu_collective *collective = call->run->collective;
@@ -93,7 +93,7 @@ static void *address(const mu_plan *plan, const cpu_call *call, char *arena, int
     return seen->shift > 0 ? owner + seen->shift : owner;
 }
 
-// A result lies where the caller wants it, or in a buffer of its own.
+// Binds each result to the caller's memory or to a new buffer.
 static mu_status bind_results(mu_plan *plan, const cpu_call *call)
 {
     for (int i = 0; i < plan->n_results; i++) {
@@ -174,7 +174,7 @@ void mu__cpu_poison(const mu_plan *plan, int replica, int last)
 {
     for (int i = 0; i <= last && i < plan->n_steps; i++) {
         const mu_node *node = plan->steps[i].node;
-        if (node->op == &mu_op_generator_next)  // one draw more or less leaves nothing in doubt
+        if (node->op == &mu_op_generator_next)  // an extra draw does no harm
             continue;
         for (int r = 0; (node->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
             mu_resource *resource = plan->graph->resources.items[node->resources[r]];

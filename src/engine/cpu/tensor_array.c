@@ -1,8 +1,9 @@
-// Stacks of rows whose number is found while a loop runs: one for each value that its body gives in every iteration.
+// Stacks of rows whose number is found while a loop runs: one for each value that the loop's body yields in every
+// iteration.
 //
-// Rows have one shape, but for axes that count the iterations of loops inside the body: those are as long as the
-// longest, and what a shorter row leaves is zeros. Who reads such a row, the gradient of the inner loop, makes as many
-// iterations as that did, so it never sees them.
+// All rows have one shape, except for axes that count the iterations of inner loops: these have the length of the
+// longest row, and shorter rows are padded with zeros. The reader of such a row, the gradient of the inner loop,
+// makes as many iterations as the row has entries, so it never reads the padding.
 #include "engine/cpu/control_run.h"
 
 int mu__tensor_array_axes(mu_edge edge)
@@ -51,7 +52,7 @@ static void put_row(const tensor_array *s, char *data, int64_t index, const char
     copy_corner(s, to, &s->row.shape, from, shape, 0);
 }
 
-// The shape that holds both; false where an axis differs that must not.
+// The shape that holds both; returns false if an axis differs that must not.
 static bool join(const tensor_array *s, const mu_shape *row, mu_shape *out)
 {
     *out = s->row.shape;
@@ -63,7 +64,7 @@ static bool join(const tensor_array *s, const mu_shape *row, mu_shape *out)
     return true;
 }
 
-// Makes room for longer rows: those that are there are moved.
+// Makes room for longer rows; existing rows are moved.
 static mu_status widen(tensor_array *s, const mu_shape *wider)
 {
     const mu_spec before = s->row;
