@@ -1,5 +1,5 @@
-// Bits of two arrays of bytes combined: truth values. Main idea: nothing but memory costs time here, so a result that
-// no cache keeps is written past them while what comes next is asked for line by line.
+// Bitwise operations on two arrays of bytes (truth values). The loop is bound by memory, so large results use
+// streaming stores and the operands are prefetched.
 #include "kernel_slots.h"
 #include "simd.h"
 
@@ -17,7 +17,7 @@ MU_INLINE mu_vi load_bytes(const uint8_t *p)
     return v;
 }
 
-// Bytes [begin, end) of y, fewer than a vector has.
+// Bytes [begin, end) of y, fewer than a vector.
 static void combine_few(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, int64_t begin,
                         int64_t end)
 {
@@ -27,7 +27,7 @@ static void combine_few(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool 
     }
 }
 
-// Bytes [begin, end) of y, whole vectors; y + begin is aligned to one where it streams.
+// Bytes [begin, end) of y, whole vectors; if it streams, y + begin is aligned to a vector.
 MU_INLINE void combine_vectors(mu_bitwise op, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *y, bool stream,
                                int64_t begin, int64_t end)
 {

@@ -1,13 +1,12 @@
-// Products of float64, int32 and int64, which oneDNN has not. Main idea: a block of b and a few rows of a are made
-// contiguous in the order in which they are read, the block to stay in the second cache, the rows in the first; a tile
-// of c as large as the registers hold meets each number of both once. The loops are in blocked_gemm.inc.c. Integers
-// wrap around, hence unsigned arithmetic.
+// Matrix products of float64, int32 and int64, which oneDNN lacks. A block of b and a few rows of a are packed in the
+// order in which they are read: the block stays in the second-level cache, the rows in the first. Tiles of c fill the
+// registers. The loops are in blocked_gemm.inc.c. Integers wrap around, so the code uses unsigned arithmetic.
 #include "kernel_slots.h"
 #include "simd.h"
 
-// Tiles of c: HIGH rows of SIDES vectors, which leaves registers for SIDES vectors of b and a number of a. DEPTH: rows
-// of b's block. BLOCK_ROWS: of c, which meet all blocks before the next ones do, so that a stays in the third cache.
-// AHEAD: rows of a panel of b that are asked for before they are read.
+// A tile of c has HIGH rows of SIDES vectors, which leaves registers for SIDES vectors of b and one element of a.
+// DEPTH: rows of a block of b. BLOCK_ROWS: rows of c that meet all blocks before the next rows do, so that their part
+// of a stays in the third-level cache. PREFETCH: prefetch distance in rows of a panel of b.
 #if MU_LANES == 16
 enum { HIGH = 8, SIDES = 3 };
 #else

@@ -3,17 +3,17 @@
 typedef T FN(vector) __attribute__((vector_size(4 * MU_LANES)));
 enum {
     FN(LANES) = 4 * MU_LANES / (int)sizeof(T),
-    FN(WIDTH) = SIDES * FN(LANES),                                   // columns of a panel of b's block
-    FN(COLUMNS) = MU_PRODUCT_BLOCK / (DEPTH * (int)sizeof(T)) / FN(WIDTH) * FN(WIDTH)  // of the block
+    FN(WIDTH) = SIDES * FN(LANES),                                   // columns of a panel of a block of b
+    FN(COLUMNS) = MU_PRODUCT_BLOCK / (DEPTH * (int)sizeof(T)) / FN(WIDTH) * FN(WIDTH)  // columns of a block of b
 };
 
-// A part of c and where it begins in a and b.
+// A part of c and the matching starts in a and b.
 typedef struct FN(part) {
     const mu_product_shape *shape;
     const T *a, *b;
     T *c;
     int64_t rows, columns, depth;
-    bool adds;  // to what c holds
+    bool adds;  // adds to c instead of overwriting it
 } FN(part);
 
 MU_INLINE FN(vector) FN(load)(const T *p)
@@ -23,7 +23,7 @@ MU_INLINE FN(vector) FN(load)(const T *p)
     return v;
 }
 
-// Writes a tile, of which `columns` and `rows` are in c.
+// Writes the part of a tile that lies in c: `columns` by `rows`.
 MU_INLINE void FN(put)(int sides, FN(vector) sums[HIGH][SIDES], const FN(part) *to, T *c, int64_t rows,
                        int64_t columns)
 {
@@ -44,7 +44,7 @@ MU_INLINE void FN(put)(int sides, FN(vector) sums[HIGH][SIDES], const FN(part) *
             c[r * step + j] = tile[r * FN(WIDTH) + j] + (to->adds ? c[r * step + j] : 0);
 }
 
-// One tile: HIGH rows of a by a panel of b, `sides` vectors wide.
+// Computes one tile: HIGH rows of a by a panel of b, which is `sides` vectors wide.
 MU_INLINE void FN(tile)(int sides, const T *a, const T *b, const FN(part) *to, T *c, int64_t rows, int64_t columns)
 {
     FN(vector) sums[HIGH][SIDES], right[SIDES];
@@ -86,14 +86,14 @@ static void FN(sweep)(const FN(part) *to, const T *a, const T *block, T *c, int6
     }
 }
 
-// Columns of a panel of which `columns` are b's.
+// Packs a panel of which `columns` columns are in b.
 MU_INLINE int64_t FN(padded)(int64_t columns)
 {
     return columns >= FN(WIDTH) ? FN(WIDTH) : (columns + FN(LANES) - 1) / FN(LANES) * FN(LANES);
 }
 
-// b's block: panels one behind the other, the last one only as many vectors wide as it needs, padded with zeros. Either
-// way b is read in the order of memory.
+// Packs a block of b panel by panel; the last panel has only as many vectors as it needs, padded with zeros. Both
+// ways read b in the order of memory.
 MU_INLINE void FN(pack_block)(T *block, const FN(part) *from, int64_t b_row, int64_t b_column)
 {
     const int64_t n = from->columns, depth = from->depth, whole = n / FN(WIDTH) * FN(WIDTH);
@@ -112,7 +112,7 @@ MU_INLINE void FN(pack_block)(T *block, const FN(part) *from, int64_t b_row, int
     }
 }
 
-// Rows of a from `row` on, side by side; those that are missing are zeros.
+// Packs rows of a from `row` on, interleaved; missing rows are zeros.
 MU_INLINE void FN(pack_rows)(T *few, const FN(part) *from, int64_t row, int64_t rows, int64_t a_row, int64_t a_column)
 {
     const T *a = from->a + row * a_row;
@@ -133,7 +133,7 @@ static void FN(block)(const FN(part) *part, T *scratch)
     FN(pack_block)(block, part, shape->b_row, shape->b_column);
     for (int64_t i = 0; i < part->rows; i += HIGH) {
         const int64_t rows = least(HIGH, part->rows - i);
-        if (shape->a_row == 1)  // known extents make both ways fast
+        if (shape->a_row == 1)  // a constant stride makes both branches fast
             FN(pack_rows)(few, part, i, rows, 1, shape->a_column);
         else if (shape->a_column == 1)
             FN(pack_rows)(few, part, i, rows, shape->a_row, 1);

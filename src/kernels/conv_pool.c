@@ -1,7 +1,7 @@
-// The first layers of an image network in one pass: convolution, bias, ReLU and 2x2 max pool. Main idea:
-// one pooled pixel needs four convolution results, which stay in registers, so the convolution's output
-// (the step's largest tensor) never exists. A vector of output channels is packed first, padded with
-// zeros, so that odd channel counts take the same path. The gradient is conv_pool_grad.c's.
+// Forward pass of an image network's first layer in one pass: convolution, bias, ReLU and 2x2 max pool. The four
+// convolution results of one pooled pixel stay in registers, so the convolution's output (the largest tensor of a
+// step) is never stored. The weights of one vector of output channels are packed first and padded with zeros, so that
+// odd channel counts take the same path. The gradient is in conv_pool_grad.c.
 #include "kernel_slots.h"
 #include "simd.h"
 
@@ -17,7 +17,7 @@ static int64_t pooled(int64_t size, int64_t kernel)
     return (size - kernel + 1) / 2;
 }
 
-// Whether all of x are numbers so small that no sum of MAX_TAPS products of two such can overflow, hence that
+// Whether all elements of x are so small that no sum of MAX_TAPS products of two such numbers can overflow, so that
 // no result can be NaN.
 static bool all_tame(const float *x, int64_t n)
 {
@@ -27,7 +27,7 @@ static bool all_tame(const float *x, int64_t n)
     return !wild;
 }
 
-// Returns whether all of the block is tame.
+// Returns whether all elements of the block are that small.
 static bool pack_block(const mu_conv_pool_shape *s, const float *w, const float *b, int64_t first, int64_t n,
                        channel_block *block)
 {
@@ -44,7 +44,7 @@ static bool pack_block(const mu_conv_pool_shape *s, const float *w, const float 
     return tame;
 }
 
-// What one row of pooled pixels works on; y, mark (or NULL) and channels belong to one vector.
+// The operands for one row of pooled pixels; y, mark (or NULL) and channels belong to one vector.
 typedef struct pooled_row {
     const float *x;
     int64_t x_row;  // elements between rows of x
@@ -54,7 +54,7 @@ typedef struct pooled_row {
     int64_t channels;  // at most MU_LANES
 } pooled_row;
 
-// Stores one pooled pixel from its four convolution results. fast: a whole vector of channels, no NaN.
+// Stores one pooled pixel from its four convolution results. fast: a whole vector of channels without NaN.
 MU_INLINE void finish_pixel(const pooled_row *r, int64_t pixel, const mu_vf acc[4], mu_vf bias, bool fast)
 {
     const int64_t at = pixel * r->y_step;
@@ -70,7 +70,7 @@ MU_INLINE void finish_pixel(const pooled_row *r, int64_t pixel, const mu_vf acc[
         marks_store_n(r->mark + at, marks, r->channels);
 }
 
-// Any kernel. A kernel row and the input channels are one run of kernel * in_channels neighbours in memory.
+// Any kernel size. A kernel row with its input channels is one run of kernel * in_channels contiguous elements.
 MU_INLINE void forward_row(const pooled_row *r, const channel_block *block, int64_t kernel, int64_t in_channels,
                            bool fast)
 {
@@ -91,8 +91,8 @@ MU_INLINE void forward_row(const pooled_row *r, const channel_block *block, int6
     }
 }
 
-// 3x3 on one channel: the nine weights stay in registers, and so do the results of GROUP pooled pixels; each
-// input that these need is spread over a vector once.
+// 3x3 on one channel: the nine weights stay in registers, and so do the results of GROUP pooled pixels; each input
+// element is broadcast to a vector once.
 enum { GROUP = MU_LANES == 16 ? 3 : 1 };
 
 MU_INLINE void pixels_3x3(const pooled_row *r, int64_t pixel, const mu_vf w[9], mu_vf bias, int n, bool fast)
@@ -126,7 +126,7 @@ MU_INLINE void forward_row_3x3(const pooled_row *r, const channel_block *block, 
         pixels_3x3(r, pixel, w, bias, 1, fast);
 }
 
-// Functions of their own, with a copy of the row that no store can alias: inlined into one they have too
+// Separate functions, with a copy of the row that no store can alias: inlined into one function they would have too
 // many live values for the registers.
 static MU_OUTLINE void row_3x3_fast(const pooled_row *row, const channel_block *block)
 {

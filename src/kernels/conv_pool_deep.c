@@ -1,17 +1,17 @@
-// All gradients of convolution, bias, ReLU and 2x2 max pool behind many channels: weights, bias and input.
+// All gradients (weights, bias and input) of convolution, bias, ReLU and 2x2 max pool with many input channels.
 //
-// Main idea: of each window only the maximum was passed on, and not even that where the ReLU is dead. So
-// the gradient of the convolution's result is nine tenths zeros, and instead of dense products this walks a
-// list of what is there: for each filter the places and values that count, in a tile of windows small
-// enough for the caches. An entry touches one patch of the input: its rows are contiguous runs of
-// kernel * in_channels numbers, added up in registers for the weights, and in the first cache for the input.
+// Each window passes its gradient only to its maximum, and to nothing if the ReLU is inactive. So nine tenths of the
+// gradient of the convolution's result are zeros, and instead of dense products this code walks a list of the
+// non-zeros: for each filter their positions and values, for a group of windows that fits in the caches. An entry
+// touches one patch of the input, whose rows are contiguous runs of kernel * in_channels elements; sums for the
+// weights stay in registers, and sums for the input in the first-level cache.
 #include "kernel_slots.h"
 #include "simd.h"
 
 enum { RUN = 6 };  // vectors of a run that one tile holds in registers
 
 typedef struct entry {
-    int32_t place;     // of the patch's first number, from the image's
+    int32_t place;     // offset of the patch's first element in the image
     float value;
 } entry;
 
@@ -25,7 +25,7 @@ typedef struct deep {
 
 // ---- Layout -------------------------------------------------------------------------------------
 
-// Between [patch][out_channels], as variables are, and [out_channels][patch].
+// Converts between [patch][out_channels], the layout of variables, and [out_channels][patch].
 static void to_patches(const deep *d, const float *w)
 {
     for (int64_t i = 0; i < d->patch; i++)
@@ -42,8 +42,8 @@ static void from_patches(const deep *d, float *dw)
 
 // ---- Lists --------------------------------------------------------------------------------------
 
-// Lists the live windows [begin, end) of an image for each filter; every one is written, the count says
-// whether it stays.
+// Lists the active windows among [begin, end) of an image for each filter. Without a branch: every entry is written,
+// and the count advances only if it is active.
 static void list_windows(const deep *d, const float *dy, const uint8_t *mark, float *db, int64_t begin, int64_t end)
 {
     const int64_t channels = d->s->out_channels;
@@ -95,7 +95,7 @@ MU_INLINE void add_weights(const entry *e, int32_t n, const float *x, int64_t x_
     }
 }
 
-// dx += value * w, likewise.
+// dx += value * w for the same runs.
 MU_INLINE void add_input(const entry *e, int32_t n, float *dx, int64_t x_row, int64_t run, const float *w, int rows,
                          int vectors)
 {
@@ -116,7 +116,8 @@ MU_INLINE void add_input(const entry *e, int32_t n, float *dx, int64_t x_row, in
     }
 }
 
-// One filter's list, tile by tile of its patch: three runs of six vectors where they fill it, else run by run.
+// Processes one filter's list, tile by tile of the patch: three runs of six vectors where they fit, otherwise run by
+// run.
 static void add_filter(const deep *d, int64_t c, const float *x, float *dx)
 {
     const entry *e = d->entries + c * MU_DEEP_WINDOWS;

@@ -1,10 +1,10 @@
-// Kernels that only move memory: all-reduce of one slice, copies, scaling, bytes to floats. Main idea:
-// the sum of all sources is pushed to all destinations in one pass, each element read once and
-// written once; for slices larger than the caches the stores bypass them.
+// Kernels that only move memory: all-reduce of one slice, copies, scaling, bytes to floats. One pass adds all sources
+// and writes the sum to all destinations, so each element is read once and written once; for slices larger than the
+// caches the stores bypass them.
 #include "kernel_slots.h"
 #include "simd.h"
 
-// Streamed stores are weakly ordered: they must be visible before the caller tells others.
+// Streaming stores are weakly ordered: a fence makes them visible before the caller notifies other threads.
 MU_INLINE void stream_fence(void)
 {
 #if defined(__SSE2__)
@@ -30,7 +30,7 @@ static void reduce_scalar(float *const *dst, int n_dst, const float *const *src,
     }
 }
 
-// WIDTH vectors at a time, so that walking the lists of pointers is paid for rarely.
+// Processes WIDTH vectors at a time, so that walking the lists of pointers costs little.
 enum { WIDTH = 4, STRIDE = WIDTH * MU_LANES };
 
 MU_INLINE void reduce_vectors(float *const *dst, int n_dst, const float *const *src, int n_src, float scale,

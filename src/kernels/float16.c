@@ -1,6 +1,6 @@
-// 16-bit floats to float32 and back. Main idea: bfloat16 is the upper half of a float32, which plain loops
-// handle; for IEEE's half processors have instructions, and integers do where they have not. Arithmetic and
-// extremes of two are made without a copy in float32 where vectors are wide.
+// Conversions between 16-bit floats and float32, and binary ops on 16-bit floats. bfloat16 is the upper half of a
+// float32, which plain loops convert; IEEE half uses the processor's instructions or, without them, integer
+// arithmetic. With wide vectors, binary ops need no float32 copy in memory.
 #include "float16.h"
 #include "kernel_slots.h"
 
@@ -25,7 +25,7 @@ void MU_KERNEL(widen_bf16)(const uint16_t *restrict x, float *restrict y, int64_
 }
 
 #if MU_LANES == 16
-// The upper half of what is returned is x as bfloat16.
+// Returns x as bfloat16 in the upper halves.
 MU_INLINE __m512i narrowed_above(const float *x)
 {
     const mu_vf value = v_load(x);
@@ -38,7 +38,7 @@ MU_INLINE __m512i narrowed_above(const float *x)
 MU_INLINE uint16_t narrowed_bf16(float x)
 {
     const uint32_t bits = bits_of(x), rounded = bits + 0x7fff + (bits >> 16 & 1);
-    // A NaN stays one when the low half alone made it so.
+    // Keeps a NaN whose only set fraction bits are in the low half.
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded >> 16);
 }
 
@@ -46,7 +46,7 @@ void MU_KERNEL(narrow_bf16)(const float *restrict x, uint16_t *restrict y, int64
 {
     int64_t i = 0;
 #if MU_LANES == 16
-    // Two vectors at once, whose upper halves one instruction puts beside each other; compilers need five.
+    // One instruction combines the upper halves of two vectors; compilers need five.
     static const uint16_t uppers[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
                                         33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
     const __m512i chosen = _mm512_loadu_si512(uppers);
@@ -58,7 +58,7 @@ void MU_KERNEL(narrow_bf16)(const float *restrict x, uint16_t *restrict y, int64
         y[i] = narrowed_bf16(x[i]);
 }
 
-// A denormal's fraction counts 2^-24, which float32 holds exactly.
+// A denormal's fraction counts units of 2^-24, which float32 represents exactly.
 MU_INLINE float widened(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
@@ -71,7 +71,7 @@ MU_INLINE uint16_t narrowed(float x)
 {
     const uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
     const uint32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - 0x38000000) >> 13;
-    const uint32_t small = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000;  // below 2^-14: the sum rounds
+    const uint32_t small = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000;  // below 2^-14 the sum rounds
     uint32_t result = magnitude < 0x38800000 ? small : normal;
     result = magnitude >= 0x477ff000 ? 0x7c00 : result;  // rounds to 2^16 or beyond
     result = magnitude > 0x7f800000 ? 0x7e00 | (magnitude >> 13 & 0x3ff) : result;
@@ -108,7 +108,7 @@ void MU_KERNEL(narrow_f16)(const float *restrict x, uint16_t *restrict y, int64_
         y[i] = narrowed(x[i]);
 }
 
-// Without float32 in memory on the way, which takes as long again.
+// Converts without a float32 copy in memory, which would double the time.
 void MU_KERNEL(f16_from_u8)(const uint8_t *restrict x, uint16_t *restrict y, int64_t n)
 {
     int64_t i = 0;
@@ -151,7 +151,7 @@ void MU_KERNEL(float16_from_i32)(bool bfloat, const int32_t *x, uint16_t *y, int
         narrow_whole(x, y, n, false);
 }
 
-// The processor's own conversion gives the least number for infinities and NaN.
+// The processor's conversion gives INT32_MIN for infinities and NaN.
 void MU_KERNEL(i32_from_f16)(const uint16_t *restrict x, int32_t *restrict y, int64_t n)
 {
     int64_t i = 0;
@@ -168,9 +168,9 @@ void MU_KERNEL(i32_from_f16)(const uint16_t *restrict x, int32_t *restrict y, in
         y[i] = (x[i] & 0x7c00) == 0x7c00 ? INT32_MIN : (int32_t)widened(x[i]);
 }
 
-// ---- Ops on two -------------------------------------------------------------------------------------
+// ---- Binary ops -------------------------------------------------------------------------------------
 
-// A NaN on either side passes.
+// A NaN in either operand propagates.
 MU_INLINE float of_two(mu_float16_binary op, float a, float b)
 {
     switch (op) {
@@ -197,7 +197,7 @@ MU_INLINE mu_vf of_two_vectors(mu_float16_binary op, mu_vf a, mu_vf b)
     }
 }
 
-// IEEE's half.
+// IEEE half.
 MU_INLINE int64_t wide_loop(mu_float16_binary op, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
                             uint16_t *y, int64_t n)
 {
@@ -209,7 +209,8 @@ MU_INLINE int64_t wide_loop(mu_float16_binary op, const uint16_t *a, int64_t ste
     return i;
 }
 
-// bfloat16: those at even and those at odd places of a vector, fewer instructions than spreading it over two.
+// bfloat16: processes the even and the odd elements separately, which needs fewer instructions than widening them in
+// order.
 MU_INLINE int64_t pair_loop(mu_float16_binary op, const uint16_t *a, int64_t step_a, const uint16_t *b, int64_t step_b,
                             uint16_t *y, int64_t n)
 {
@@ -226,7 +227,7 @@ MU_INLINE int64_t pair_loop(mu_float16_binary op, const uint16_t *a, int64_t ste
 
 #endif
 
-// What a constant op and type leave of the loops: with vectors, then through float32 in short pieces.
+// The loops for a constant op and type: with vectors first, then the remainder through float32 in short pieces.
 MU_INLINE void loop_of_two(mu_float16_binary op, bool bfloat, const uint16_t *a, int64_t step_a, const uint16_t *b,
                            int64_t step_b, uint16_t *y, int64_t n)
 {

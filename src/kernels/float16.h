@@ -1,12 +1,11 @@
-// Vectors of float32 that are read from 16-bit floats and written to them; IEEE's halves, and writing, where vectors
-// are wide and processors have the instructions for it. Main idea: bfloat16 is the upper half of a float32, so widening
-// is a shift. Knows nothing of what is computed meanwhile.
+// Vectors of float32 that are loaded from 16-bit floats and stored to them. bfloat16 is the upper half of a float32,
+// so widening is a shift. IEEE half, and all stores, need wide vectors and the processor's conversion instructions.
 #ifndef MU_SRC_KERNELS_FLOAT16_H
 #define MU_SRC_KERNELS_FLOAT16_H
 
 #include "simd.h"
 
-// Twice as many bfloat16 numbers as a vector has lanes, those at even and those at odd places.
+// Two vectors of bfloat16 numbers: those at even and those at odd positions.
 typedef struct float16_pair {
     mu_vf even, odd;
 } float16_pair;
@@ -27,8 +26,8 @@ MU_INLINE mu_vf load_float16(const uint16_t *x, bool bfloat)
     return bfloat ? (mu_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16) : (mu_vf)_mm512_cvtph_ps(halves);
 }
 
-// As narrow_bf16 and narrow_f16 round. A NaN of bfloat16 numbers has their bits or the processor's own: rounding keeps
-// it.
+// Rounds as narrow_bf16 and narrow_f16 do. A NaN computed from bfloat16 numbers has one of their payloads or the
+// processor's default, so rounding keeps it NaN.
 MU_INLINE void store_float16(uint16_t *y, mu_vf value, bool bfloat)
 {
     const __m512i bits = (__m512i)value;
@@ -73,7 +72,7 @@ MU_INLINE void store_float16(uint16_t *y, mu_vf value, bool bfloat)
 
 #if MU_WIDE_FLOAT16
 
-// Bits whose upper half is the number rounded to bfloat16.
+// The upper half of the result is the number rounded to bfloat16.
 MU_INLINE mu_vi rounded_to_upper(mu_vf value)
 {
     const mu_vi bits = (mu_vi)value;

@@ -1,5 +1,5 @@
-// 2^t of vectors of floats, to a few bits more than a 16-bit float has. Main idea: whole powers are exact, and what is
-// left takes a polynomial of two or three coefficients. Polynomials were fitted for this file.
+// 2^t of vectors of floats, to a few bits more than a 16-bit float has. The integer part is exact; the rest takes a
+// polynomial of two or three coefficients, fitted for this file.
 #ifndef MU_SRC_KERNELS_FLOAT16_POWER_H
 #define MU_SRC_KERNELS_FLOAT16_POWER_H
 
@@ -8,7 +8,7 @@
 
 #if MU_WIDE_FLOAT16
 
-// t as a whole number and a rest of 1/2 at most; of an infinity the rest is 0 or the whole number finite.
+// Splits t into an integer and a rest of at most 1/2; for an infinity the rest is 0 or the integer is finite.
 typedef struct whole_and_rest {
     mu_vf whole, rest;
 } whole_and_rest;
@@ -25,7 +25,7 @@ MU_INLINE whole_and_rest split_at_whole(mu_vf t)
 #endif
 }
 
-// 2^f for |f| up to 1/2 is 1 + even + odd, which changes its sign with f.
+// 2^f for |f| <= 1/2 is 1 + even + odd; `odd` changes sign with f.
 typedef struct power_terms {
     mu_vf even, odd;
 } power_terms;

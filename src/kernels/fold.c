@@ -1,15 +1,14 @@
-// Rows of numbers folded to one number each: sums and products (extremes: minmax.c). Main idea: four vectors side
-// by side, so that no addition waits for the one before it; long rows in pieces whose results are added pairwise, which
-// keeps sums exact. Knows no axes.
+// Sums and products of rows (minmax.c has the extremes). Four vectors accumulate side by side, so that no addition
+// waits for the previous one; long rows are summed in pieces whose results are added pairwise, for accuracy.
 #include "prefetch.h"
 #include "float16.h"
 #include "kernel_slots.h"
 #include "simd.h"
 
-// PIECE: elements that running totals take in one after the other, at most CHAIN for each: an error grows with the
-// longest chain, so narrow vectors, which are fewer totals, get shorter pieces.
-// FETCHED: bytes; what is read so much further on is asked for where it comes from memory: a fifth faster there, a
-// fifth slower in the third cache.
+// PIECE: elements summed by running totals, at most CHAIN for each total. The error grows with the longest chain, so
+// narrow vectors, which make fewer totals, get shorter pieces.
+// FETCHED: prefetch distance in bytes, used only for rows from main memory; for rows in the third-level cache
+// prefetching would slow the loop down.
 enum {
     SIDE_BY_SIDE = 4,
     STEP = SIDE_BY_SIDE * MU_LANES,
@@ -18,7 +17,7 @@ enum {
     FETCHED = 2048
 };
 
-// One number of a vector: halves are combined until one element is left.
+// Reduces a vector to one number by halving.
 MU_INLINE float v_total(mu_vf v, bool product)
 {
 #if MU_LANES == 16

@@ -1,6 +1,6 @@
-// What the sources that are compiled once per instruction set share: the list of a table's slots and
-// how a kernel's name is made. Main idea: MU_ISA comes from the build; MU_KERNEL(adam) is then
-// mu__adam_avx512, declared here with its slot's type, so that no prototype is written twice.
+// Shared by the sources that are compiled once per instruction set: the list of the table's entries and the naming of
+// kernels. MU_ISA comes from the build; MU_KERNEL(adam) expands to, for example, mu__adam_avx512, which is declared
+// here with its entry's type, so that no prototype is written twice.
 #ifndef MU_SRC_KERNELS_KERNEL_SLOTS_H
 #define MU_SRC_KERNELS_KERNEL_SLOTS_H
 

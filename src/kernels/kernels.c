@@ -1,6 +1,5 @@
-// Picks the table of kernels for this processor, best first. Knows which instructions each table was
-// compiled with (the build file says the same) and nothing of what the kernels do. The environment
-// is not looked at: whoever wants another table asks for it by name.
+// Picks the best table of kernels for this processor. The list of required instructions must match the compiler flags
+// in the build file. This file does not read the environment: a caller that wants another table selects it by name.
 #include "kernels.h"
 
 #include <stdatomic.h>
@@ -21,7 +20,7 @@ static bool has_avx512(void)
            __builtin_cpu_supports("fma");
 }
 
-// clang 14's __builtin_cpu_supports does not know this one.
+// clang 14's __builtin_cpu_supports does not know this feature.
 static bool has_f16c(void)
 {
     unsigned a, b, c = 0, d;
@@ -60,7 +59,7 @@ static const mu_kernels *first_supported(const char *isa)
     return NULL;
 }
 
-static _Atomic(const mu_kernels *) used;  // asking the processor takes long, and more so in a virtual machine
+static _Atomic(const mu_kernels *) used;  // cached: querying the processor is slow, above all in virtual machines
 
 const mu_kernels *mu__kernels(void)
 {

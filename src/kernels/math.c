@@ -1,7 +1,7 @@
-// Elementary functions of float32 arrays, and of pairs of them. Main idea: each function is one expression on
-// doubles (math_scalar.h), of which the compiler makes vectors, or on vectors of floats where time matters
-// (math_vf32.h); elements outside the range of an expression send their piece of the array to libm, element by element,
-// so that loops stay free of branches.
+// Elementary functions of float32 arrays, unary and binary. Each function is one expression: on doubles
+// (math_scalar.h), which the compiler vectorises, or on vectors of floats where speed matters (math_vf32.h). If a
+// piece of the array has an element outside the expression's range, libm computes the whole piece, so that the loops
+// stay free of branches.
 #include "kernel_slots.h"
 #include "math_scalar.h"
 #include "math_vf32.h"
@@ -30,7 +30,7 @@
 
 // ---- Functions of all numbers -----------------------------------------------------------------------
 
-// x times a share of it that vanishes on the far left, where -infinity times nothing is not a number.
+// x times a factor that underflows to 0 for very negative x, where -infinity * 0 would be NaN.
 MU_INLINE double gated(double x, double share)
 {
     return x < -1000 ? x * 0.0 : x * share;
@@ -111,7 +111,7 @@ static float lgamma_alone(float x)
     return lgammaf_r(x, &sign);
 }
 
-// Reflected where x is not positive; the whole numbers there are poles.
+// Uses the reflection formula for x <= 0; the integers there are poles.
 static float digamma_alone(float x)
 {
     if (x > 0 || x != x)
@@ -169,7 +169,7 @@ void MU_KERNEL(math_f32)(mu_math function, float alpha, const float *x, float *y
     }
 }
 
-// ---- Functions of two -------------------------------------------------------------------------------
+// ---- Binary functions -------------------------------------------------------------------------------
 
 // x^y for x > 0 and finite, y finite.
 MU_INLINE double pow_of(double x, double y)
@@ -177,10 +177,10 @@ MU_INLINE double pow_of(double x, double y)
     return exp_of(y * log_positive(x));
 }
 
-// x - y floor(x / y) for quotients below 2^28, where the product's error does not show.
+// x - y floor(x / y) for quotients below 2^28, where the product's rounding error has no effect.
 MU_INLINE double floor_mod_of(double x, double y)
 {
-    const double q = (x / y + ROUND_MAGIC) - ROUND_MAGIC;  // the nearest; at most one off
+    const double q = (x / y + ROUND_MAGIC) - ROUND_MAGIC;  // nearest integer; at most one off
     double rest = x - q * y;
     rest = rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
     return rest;

@@ -1,7 +1,7 @@
 // Loops over two floating operands; included by math.c and math_f64.c once each.
 //
-// T: the element; FN(name): the name of this copy; M(name): libm's function for T; POW_OF and its like: the function
-// on doubles; POW_RIGHT and its like: for which operands that is right. A piece with any others is libm's.
+// T: the element type; FN(name): the name of this copy; M(name): libm's function for T; POW_OF etc.: the function on
+// doubles; POW_RIGHT etc.: the operands for which POW_OF is valid. libm computes a piece with any other operands.
 
 static T FN(floor_mod_alone)(T x, T y)
 {

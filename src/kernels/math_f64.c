@@ -1,7 +1,7 @@
-// Elementary functions of float64 arrays, and of pairs of them, to the last place or two (math_f64.h). Main idea: as in
-// math.c, each function is one expression of which the compiler makes vectors, and a piece of an array with an element
-// outside an expression's range is computed by libm. Where processors have vectors of eight, those that are wanted most
-// are written with them (math_f64x8.h).
+// Elementary functions of float64 arrays, unary and binary, accurate to one or two ulp (math_f64.h). As in math.c,
+// each function is one expression that the compiler vectorises, and libm computes a piece of an array with an element
+// outside the expression's range. On processors with vectors of eight doubles the most used functions are written
+// with such vectors (math_f64x8.h).
 #include "math_f64x8.h"
 #include "math_f64.h"
 #include "kernel_slots.h"
@@ -20,7 +20,7 @@
     }                                  \
     break
 
-// Of a function that math_f64x8.h may have, too.
+// For a function that math_f64x8.h may provide, too.
 #if MU_HAS_F64X8
 #define LOOP_F64X8(name)                                                          \
     for (int64_t i = 0; i < n; i += F64X8)                                        \
@@ -85,13 +85,13 @@ static void ranged_loops(mu_math function, const double *in, double *out, int64_
     }
 }
 
-// Reflected where x is not positive; the whole numbers there are poles.
+// Uses the reflection formula for x <= 0; the integers there are poles.
 static double digamma_alone(double x)
 {
     const double pi = 3.14159265358979323846;
     if (x > 0 || x != x)
         return x < 1e30 ? digamma_f64(x) : log(x);
-    const double part = x - rint(x);  // the tangent's period is 1, and next to a pole every bit counts
+    const double part = x - rint(x);  // the tangent's period is 1; next to a pole every bit counts
     return part == 0 ? (double)NAN : (1 - x < 1e30 ? digamma_f64(1 - x) : log(-x)) - pi / tan(pi * part);
 }
 
@@ -147,12 +147,12 @@ void MU_KERNEL(math_f64)(mu_math function, double alpha, const double *x, double
     }
 }
 
-// ---- Functions of two -------------------------------------------------------------------------------
+// ---- Binary functions -------------------------------------------------------------------------------
 
 // x - y floor(x / y), exact for quotients below 2^50.
 MU_INLINE double floor_mod_f64(double x, double y)
 {
-    const double q = (x / y + ROUND_MAGIC) - ROUND_MAGIC;  // the nearest; at most one off
+    const double q = (x / y + ROUND_MAGIC) - ROUND_MAGIC;  // nearest integer; at most one off
     const double rest = __builtin_fma(-q, y, x);
     return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
 }

@@ -1,7 +1,7 @@
-// Elementary functions of one double that are good to the last place or two of a double; what math_scalar.h's are for
-// float32. Main idea: range reduction whose lost bits are kept and added last, products as the sum of two doubles where
-// a function multiplies what they miss (powers, errors), and polynomials made for this file. Without branches or
-// tables, so that compilers turn loops over them into vectors.
+// Elementary functions of one double, accurate to one or two ulp; math_scalar.h has the float32 ones. Range reduction
+// keeps the lost bits and adds them last; where a function amplifies errors (powers, error functions), products are
+// sums of two doubles. Polynomials were fitted for this file. The code has no branches and no tables, so that
+// compilers vectorise loops over it.
 #ifndef MU_SRC_KERNELS_MATH_F64_H
 #define MU_SRC_KERNELS_MATH_F64_H
 
@@ -11,7 +11,7 @@
 #define HALF_PI_F64 1.57079632679489661923
 #define HALF_PI_LOW_F64 6.12323399573676603587e-17
 
-// A number as the sum of two doubles.
+// A number as the unevaluated sum of two doubles.
 typedef struct pair {
     double high, low;
 } pair;
@@ -22,7 +22,7 @@ typedef struct pair {
 #define MU_EXACT_PRODUCTS 0
 #endif
 
-// The upper 26 bits of a fraction.
+// x with the lower 27 bits of its fraction cleared, so that products of two such numbers are exact.
 MU_INLINE double upper_half(double x)
 {
     return of_bits(bits_of(x) & ~UINT64_C(0x7ffffff));
@@ -48,7 +48,7 @@ MU_INLINE pair sum_of(double a, double b)
 
 // ---- Exponentials -------------------------------------------------------------------------------
 
-// e^x - 1, or half of that with a shift of 1, which does not overflow before sinh does.
+// (e^x - 1) / 2^shift for a shift of 0 or 1; with shift 1 it does not overflow before sinh does.
 MU_INLINE double expm1_over(double x, double shift)
 {
     const exp_parts e = exp_split_f64(at_least(at_most(x, 720), -60));
@@ -83,7 +83,7 @@ MU_INLINE double sigmoid_f64(double x)
     return (x < 0 ? e : 1) / (1 + e);
 }
 
-// x times a share of it that vanishes on the far left, where -infinity times nothing is not a number.
+// x times a factor that underflows to 0 for very negative x, where -infinity * 0 would be NaN.
 MU_INLINE double gated_f64(double x, double result)
 {
     return x < -1000 ? x * 0.0 : result;
@@ -92,7 +92,7 @@ MU_INLINE double gated_f64(double x, double result)
 MU_INLINE double silu_f64(double x)
 {
     const exp_parts e = exp_split_f64(at_least(-__builtin_fabs(x), -760));
-    const double left = scaled_f64_below(x + x * e.rest, e.scale);   // x first, since e^x alone may be denormal
+    const double left = scaled_f64_below(x + x * e.rest, e.scale);   // x first: e^x alone may be denormal
     return gated_f64(x, (x < 0 ? left : x) / (1 + scaled_f64_below(1 + e.rest, e.scale)));
 }
 
@@ -107,8 +107,8 @@ MU_INLINE double mish_f64(double x)
 
 // ---- Logarithms ---------------------------------------------------------------------------------
 
-// What is lost in 1 + x comes back behind the logarithm's low part. Near 0, where nothing is scaled, x itself is taken:
-// with bits, since compilers would compute everything once for either case.
+// Adds what 1 + x lost to the logarithm's low part. Near 0, where the exponent n is 0, uses x itself as f; selects by
+// bits, since compilers would otherwise compute both cases completely.
 MU_INLINE double log1p_inner(double x, double u, double lost)
 {
     const log_parts p = log_split(u);
@@ -200,7 +200,7 @@ MU_INLINE double tan_f64(double x)
     return x == 0 ? x : result;
 }
 
-// base + atan(above / below) for a quotient of at most 1/2, base with what it lacks.
+// base + atan(above / below) for a quotient of at most 1/2; base_low is the rounding error of base.
 MU_INLINE double atan_beyond(double above, double below, double base, double base_low)
 {
     const double t = above / below, z = t * t;
@@ -244,8 +244,8 @@ MU_INLINE double atan2_f64(double y, double x)
     return __builtin_copysign(angle, y);
 }
 
-// asin |x| is t (1 + rest) where |x| is up to 1/2; beyond, half of what it lacks to a quarter turn is, and t is there
-// better known as high + low.
+// asin |x| is t (1 + rest) for |x| <= 1/2; otherwise t (1 + rest) is half of pi/2 - asin |x|, and high + low is a
+// more precise t.
 typedef struct arc_parts {
     double t, high, low, rest;
 } arc_parts;
@@ -290,7 +290,7 @@ MU_INLINE double acos_f64(double x)
     return outer ? (x < 0 ? left : right) : inner;
 }
 
-// ---- Errors -------------------------------------------------------------------------------------
+// ---- Error functions ----------------------------------------------------------------------------
 
 // erf for |x| up to 1.
 MU_INLINE double erf_inner(double x)
@@ -312,8 +312,7 @@ MU_INLINE double erf_inner(double x)
     return x + x * q;
 }
 
-// factor * erfc(a) for 0 <= a <= 30 and its square: e^(-a^2) / (1 + a) times what varies little,
-// least next to 0.
+// factor * erfc(a) for 0 <= a <= 30, given a^2 as `square`: e^(-a^2) / (1 + a) times a slowly varying polynomial.
 MU_INLINE double erfc_tail(double factor, double a, pair square)
 {
     const double sum = a + 3.75, below = 1 + a, below_low = a - (below - 1);
@@ -359,7 +358,7 @@ MU_INLINE double erfc_f64(double x)
     return x < 0 ? 2 - tail : tail;
 }
 
-// x times the normal distribution's share below x: what the share on the far side of |x| takes from x or from nothing.
+// x * Phi(x) = max(x, 0) - |x| * Phi(-|x|), where Phi is the normal distribution function.
 MU_INLINE double gelu_f64(double x)
 {
     const double a = at_most(__builtin_fabs(x), 39.5);
@@ -368,8 +367,8 @@ MU_INLINE double gelu_f64(double x)
     return gated_f64(x, at_least(x, 0) - erfc_tail(0.5 * a, a * 0.70710678118654752440, half));
 }
 
-// The derivative of log gamma for 0 < x < 1e30: ten steps up, of which the first stands alone and others go two by two,
-// since (x + i) (x + 9 - i) is x (x + 9) and a constant; then Stirling's series.
+// The derivative of log gamma for 0 < x < 1e30: recurrence up by ten, where terms are paired because (x + i) (x + 9 -
+// i) is x (x + 9) plus a constant; then Stirling's series.
 MU_INLINE double digamma_f64(double x)
 {
     const double w = x * (x + 9), twice = 2 * x + 9, up = x + 10, inverse = 1 / up, square = inverse * inverse;
@@ -391,8 +390,8 @@ MU_INLINE double digamma_f64(double x)
     return (log_f64_positive(up) - (0.5 * inverse + series) - above / below) - 1 / x;
 }
 
-// log of gamma for 2^-1000 < x < 2^1000. Below 6.5: gamma within 1/2 of 2 times or over the whole steps to there, whose
-// logarithm is added; where it cancels, next to 1, both begin with the same distance. Above: Stirling's series.
+// log gamma for 2^-1000 < x < 2^1000. Below 6.5: recurrence to within 1/2 of 2, whose product's logarithm is added;
+// near 1, where the two parts cancel, both use the same distance from 1. Above: Stirling's series.
 MU_INLINE double lgamma_f64(double x)
 {
     const bool far = x >= 6.5, below = x < 1.5;
@@ -424,7 +423,7 @@ MU_INLINE double lgamma_f64(double x)
     even = even * z + 0.3224670334241132;
     const double sign = below ? -1 : 1, rest = z * (even + odd * d) + sign * small;
     const double near = sign * whole + ((d * 0.42278433509846713 + sign * p.f) + rest);
-    // (x - 1/2) (log x - 1) and what is left.
+    // (x - 1/2) (log x - 1) plus the rest of the series.
     const double inverse = 1 / x, square = inverse * inverse;
     double series = square * -0.0015391316200399393 + 0.0008322766080680144;
     series = series * square + -0.000595125102155557;

@@ -1,7 +1,7 @@
-// Elementary functions of eight doubles at once, where vectors hold so many. Main idea: e^x is 2^k times a power of two
-// from a table of sixteen, which two registers hold, times a polynomial that need not reach far; scaling by 2^k is one
-// instruction, results beyond the normal numbers included. Results are good to the last place or two, as those of
-// math_f64.h, and a NaN stays one. The polynomial was interpolated for this file. Knows nothing of arrays' other types.
+// Elementary functions of eight doubles at once, for AVX-512. e^x is 2^k times a power of two from a table of
+// sixteen, which two registers hold, times a short polynomial; one instruction scales by 2^k, including denormal and
+// infinite results. Results are accurate to one or two ulp, as in math_f64.h, and a NaN stays NaN. The polynomial was
+// fitted for this file.
 #ifndef MU_SRC_KERNELS_MATH_F64X8_H
 #define MU_SRC_KERNELS_MATH_F64X8_H
 
@@ -25,7 +25,7 @@ MU_INLINE mu_vd d_load(const double *p)
     return (mu_vd)_mm512_loadu_pd(p);
 }
 
-// The first n elements, at least 1, and padding behind them; whole vectors are not masked, see simd.h.
+// Loads the first n elements, at least 1, followed by padding; whole vectors are not masked, see simd.h.
 MU_INLINE mu_vd d_load_padded(const double *p, int64_t n, double padding)
 {
     if (n >= F64X8)
@@ -41,7 +41,7 @@ MU_INLINE void d_store_n(double *p, mu_vd v, int64_t n)
         _mm512_mask_storeu_pd(p, (__mmask8)((1u << n) - 1), (__m512d)v);
 }
 
-// The greater one; b where either is NaN. So is the lesser one.
+// The maximum; b if either is NaN. The minimum likewise.
 MU_INLINE mu_vd d_max(mu_vd a, mu_vd b)
 {
     return (mu_vd)_mm512_max_pd((__m512d)a, (__m512d)b);
@@ -65,14 +65,14 @@ MU_INLINE mu_vd d_where_negative(mu_vd x, mu_vd yes, mu_vd no)
 
 // ---- Exponentials ---------------------------------------------------------------------------------
 
-// e^x is 2^floor(sixteenths / 16) * power * (1 + rest); power is from a table, and shifted says where it stood.
+// e^x is 2^floor(sixteenths / 16) * power * (1 + rest); power is from a table, and `shifted` holds its index.
 typedef struct exp_f64x8_parts {
     mu_vd shifted, sixteenths, power, rest;
 } exp_f64x8_parts;
 
-#define F64X8_MAGIC 0x1.8p52   // adding it leaves the nearest integer in the low bits
+#define F64X8_MAGIC 0x1.8p52   // adding it puts the nearest integer into the low bits
 
-// What the powers of 2^(1/16) in exp_f64x8_split's table lack, by the low bits of a magic sum.
+// Rounding errors of the powers of 2^(1/16) in exp_f64x8_split's table, by the low bits of a magic sum.
 MU_INLINE mu_vd power_lacks(mu_vd shifted)
 {
     const mu_vd first = {0x0.0p+0,              0x1.8a62e4adc610bp-54, -0x1.19041b9d78a76p-55, 0x1.9b07eb6c70573p-54,
@@ -100,7 +100,7 @@ MU_INLINE exp_f64x8_parts exp_f64x8_split(mu_vd x)
     return (exp_f64x8_parts){shifted, n, power, rest};
 }
 
-// What e.power lacks to e^x / 2^floor(sixteenths / 16).
+// e^x / 2^floor(sixteenths / 16) - e.power.
 MU_INLINE mu_vd more_of(exp_f64x8_parts e)
 {
     return e.power * e.rest + power_lacks(e.shifted);
@@ -134,14 +134,14 @@ MU_INLINE mu_vd sigmoid_f64x8(mu_vd x)
     return d_where_negative(x, e, d_splat(1)) / (e + 1);
 }
 
-// a where the bits of `which` are 1, b where they are 0.
+// a where the bits of `which` are 1, otherwise b.
 MU_INLINE mu_vd d_choose_bits(int64_t which, mu_vd a, mu_vd b)
 {
     return (mu_vd)_mm512_ternarylogic_epi64(_mm512_set1_epi64(which), (__m512i)a, (__m512i)b, 0xCA);
 }
 
-// From |x| = 0.55 on s - 2 s e / (1 + e) of e = e^(-2|x|) and the sign s, before that x + x t p / q with polynomials of
-// t = x^2: either way one quotient. What the table of powers lacks is too small to be seen here.
+// For |x| >= 0.55: s - 2 s e / (1 + e) with e = e^(-2|x|) and the sign s of x; below that x + x t p / q with
+// polynomials of t = x^2. Both cases share one division. The table's rounding errors are too small to matter here.
 MU_INLINE mu_vd tanh_f64x8(mu_vd x)
 {
     const mu_vd size = d_abs(x), t = x * x;
@@ -157,8 +157,8 @@ MU_INLINE mu_vd tanh_f64x8(mu_vd x)
     return scale + scale * (over / under);
 }
 
-// On the far left x times nothing, where -infinity times 0 is not a number; e^x alone may be denormal, so x comes
-// first.
+// For very negative x the result is x * 0, because -infinity * e^x would be NaN. Multiplies by x first, since e^x
+// alone may be denormal.
 MU_INLINE mu_vd silu_f64x8(mu_vd x)
 {
     const exp_f64x8_parts parts = exp_f64x8_below(-d_abs(x));

@@ -1,7 +1,7 @@
-// Elementary functions of 16-bit float arrays. Main idea: a result of 11 bits needs no polynomial made for 24, so the
-// functions that cost most are computed here from vectors of the operand, to a few bits more than the result has, and
-// rounded once; the others, and all where vectors are narrow, pass through math_f32 in short pieces. Polynomials were
-// fitted for this file.
+// Elementary functions of 16-bit float arrays. A result of 11 bits needs no polynomial for 24 bits, so the most
+// expensive functions are computed here on vectors, to a few bits more than the result has, and rounded once. The
+// other functions, and all functions on narrow vectors, go through math_f32 in short pieces. Polynomials were fitted
+// for this file.
 #include "float16.h"
 #include "float16_power.h"
 #include "kernel_slots.h"
@@ -31,9 +31,9 @@ MU_INLINE mu_vf cosh_float16(mu_vf x)
     return v_scale(even + terms.odd, parts.whole - 1) + v_scale(even - terms.odd, -1 - parts.whole);
 }
 
-// x times the normal distribution's share below x, whose logarithm on the left is a polynomial: of bfloat16 as far as
-// the result is not a zero, of the other as far as it is none there. Further on the polynomial falls to -infinity, and
-// the share is 0, so that -infinity times it is no number.
+// x * Phi(x), where Phi is the normal distribution function. A polynomial gives log2 of Phi(-|x|): for bfloat16 over
+// the range where the result is not zero, for IEEE half over the range where Phi is not zero. Beyond that the
+// polynomial tends to -infinity and Phi is 0, so that an x of -infinity gives NaN.
 MU_INLINE mu_vf gelu_float16(mu_vf x, bool bfloat)
 {
     const mu_vf a = v_abs(x);
@@ -52,8 +52,8 @@ MU_INLINE mu_vf gelu_float16(mu_vf x, bool bfloat)
 }
 
 #if MU_LANES == 16
-// x times a guess of 14 bits of 1 / sqrt(x), and a step of Newton's: half as long as the processor's own root, which is
-// left to zeros, infinities and what has no root.
+// x times 1 / sqrt(x), from a 14-bit estimate and a Newton step; takes half the time of the processor's square root,
+// which handles zeros, infinities, NaN and negative numbers.
 MU_INLINE mu_vf root_float16(mu_vf x)
 {
     const mu_vf guess = (mu_vf)_mm512_rsqrt14_ps((__m512)x), root = x * guess, lack = 1 - root * guess;
@@ -66,17 +66,17 @@ MU_INLINE mu_vf root_float16(mu_vf x)
 }
 #endif
 
-// ---- Circles --------------------------------------------------------------------------------------
+// ---- Trigonometric functions ----------------------------------------------------------------------
 
-// Below it the turns are whole numbers of few enough bits.
+// Below this limit the number of half turns is exact in the reduction.
 #define CIRCLE_LIMIT_FLOAT16 65536.0f
 
-// sin(x + turn pi) by its distance from the nearest zero, for a turn of 0 or 1/2.
+// sin(x + turn * pi), computed from the distance to the nearest zero, for a turn of 0 or 1/2.
 MU_INLINE mu_vf sin_float16_turned(mu_vf x, float turn)
 {
     const mu_vf shifted = (x * 0.318309886f + turn) + 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
     const mu_vf n = (shifted - 12582912.0f) - turn;
-    const mu_vf r = (x - n * 3.1415925f) - n * 1.50995799e-07f, z = r * r;  // of a zero its own sign
+    const mu_vf r = (x - n * 3.1415925f) - n * 1.50995799e-07f, z = r * r;  // zeros keep their sign
     const mu_vf q = (z * -0.000185422228f + 0.00831427475f) * z - 0.166658533f;
     return (mu_vf)((mu_vi)((z * q + 1) * r) ^ (mu_vi)shifted << 31);
 }
@@ -97,7 +97,7 @@ static MU_OUTLINE mu_vf each_lane(mu_vf x, float (*alone)(float))
 
 // ---- Loops ----------------------------------------------------------------------------------------
 
-// Of bfloat16 twice as many at once: the even ones and the odd ones, which nothing needs to move to its place.
+// bfloat16 processes two vectors at a time, the even and the odd elements, without reordering them.
 #define LOOP(expression)                                                 \
     do {                                                                 \
         int64_t i = 0;                                                   \
@@ -121,7 +121,7 @@ static MU_OUTLINE mu_vf each_lane(mu_vf x, float (*alone)(float))
         }                                                                \
     } while (0)
 
-// False where math_f32 has the way that is wanted.
+// Returns false if math_f32 should compute the function.
 MU_INLINE bool loops(mu_math function, bool bfloat, const uint16_t *in, uint16_t *out, int64_t n)
 {
     switch (function) {

@@ -1,15 +1,15 @@
-// Elementary functions of one double, without branches or tables, so that compilers turn loops over them
-// into vectors. Main idea: functions of float32 are computed in double, where a short polynomial is far more
-// precise than the result and neither overflow nor denormal numbers need care; names that end in _f64 are
-// good to the last place or two of a double. Polynomials are Chebyshev interpolations made for this file.
+// Elementary functions of one double, without branches or tables, so that compilers vectorise loops over them.
+// Functions of float32 are computed in double, where a short polynomial is far more precise than the result, and
+// overflow and denormal numbers need no care. Names that end in _f64 are accurate to one or two ulp of a double.
+// Polynomials are Chebyshev interpolations made for this file.
 #ifndef MU_SRC_KERNELS_MATH_SCALAR_H
 #define MU_SRC_KERNELS_MATH_SCALAR_H
 
 #include "simd.h"
 
-#define ROUND_MAGIC 0x1.8p52  // adding it leaves the nearest integer in the low bits
+#define ROUND_MAGIC 0x1.8p52  // adding it puts the nearest integer into the low bits
 
-// Bits are unsigned, because those of a NaN overflow in what is done to numbers.
+// Bits are unsigned, because integer arithmetic on the bits of a NaN may overflow.
 MU_INLINE uint64_t bits_of(double x)
 {
     uint64_t bits;
@@ -24,8 +24,8 @@ MU_INLINE double of_bits(uint64_t bits)
     return x;
 }
 
-// One or the other, by bits: of a choice between a number and a constant compilers make two ways through all that is
-// computed from it.
+// Selects by bits: from a choice between a number and a constant, compilers make two copies of everything computed
+// from it.
 MU_INLINE double chosen(bool first, double a, double b)
 {
     const uint64_t mask = (uint64_t)0 - (uint64_t)first;
@@ -45,13 +45,13 @@ MU_INLINE double at_least(double x, double limit)
 
 // ---- Exponentials -------------------------------------------------------------------------------
 
-// 2^n of ROUND_MAGIC + n, for -1022 <= n <= 1023.
+// 2^n from ROUND_MAGIC + n, for -1022 <= n <= 1023.
 MU_INLINE double power_of_two(double shifted)
 {
     return of_bits((bits_of(shifted) << 52) + bits_of(1.0));
 }
 
-// e^x as scale * (1 + rest), for |x| <= 700; to 1e-10.
+// e^x as scale * (1 + rest), for |x| <= 700; accurate to 1e-10.
 typedef struct exp_parts {
     double scale, rest;
 } exp_parts;
@@ -82,7 +82,7 @@ MU_INLINE double expm1_of(double x)
     return e.scale * e.rest + (e.scale - 1);
 }
 
-// e^x as scale * (1 + rest), to the last place.
+// e^x as scale * (1 + rest), accurate to the last place.
 MU_INLINE exp_parts exp_split_f64(double x)
 {
     const double shifted = x * 1.44269504088896340736 + ROUND_MAGIC;
@@ -101,7 +101,7 @@ MU_INLINE exp_parts exp_split_f64(double x)
     return (exp_parts){shifted, r * r * q + r};
 }
 
-// x 2^n of ROUND_MAGIC + n, in two steps, because neither overflow nor denormal results are a double's normal powers.
+// x 2^n from ROUND_MAGIC + n, in two steps, because 2^n itself may overflow or be denormal.
 MU_INLINE double scaled_f64(double x, double shifted)
 {
     const double n = shifted - ROUND_MAGIC, half = n * 0.5 + ROUND_MAGIC;
@@ -167,7 +167,7 @@ MU_INLINE log_parts log_split(double x)
     return (log_parts){n, m - 1};
 }
 
-// What the logarithm of 0, of infinity, and of no positive number is; `result` elsewhere.
+// Replaces the logarithm of 0, of infinity, and of NaN or a negative number; keeps `result` elsewhere.
 MU_INLINE double log_edges(double x, double result)
 {
     result = x == 0 ? -INFINITY : result;
@@ -186,7 +186,7 @@ MU_INLINE double log_positive(double x)
     return 2 * s * q + p.n * 0.693147180559945309417;
 }
 
-// For doubles that were floats: never denormal.
+// For doubles converted from floats, which are never denormal.
 MU_INLINE double log_of(double x)
 {
     return log_edges(x, log_positive(x));
@@ -199,8 +199,8 @@ MU_INLINE double log1p_positive(double x)
     return __builtin_fabs(x) < 1e-5 ? series : direct;
 }
 
-// What the logarithm of 1 + f is beyond f, with s = f / (2 + f), plus the low part of n log 2 and `low`. FreeBSD's
-// arrangement of the terms keeps the last place; the polynomial is an interpolation.
+// log(1 + f) - f, with s = f / (2 + f), plus the low part of n log 2 and `low`. The order of the terms, as in
+// FreeBSD's libm, keeps the last place; the polynomial is an interpolation.
 MU_INLINE double log_rest(double n, double f, double s, double low)
 {
     const double z = s * s;
@@ -253,12 +253,12 @@ MU_INLINE double atanh_of(double x)
     return __builtin_copysign(a < 1 ? result : a == 1 ? INFINITY : NAN, x);
 }
 
-// ---- Circles ------------------------------------------------------------------------------------
+// ---- Trigonometric functions --------------------------------------------------------------------
 
-// Below it x is reduced by multiples of a quarter turn without error.
+// Below this limit x is reduced by multiples of pi/2 without error.
 #define CIRCLE_LIMIT 1e6
 
-// sin or cos of r, a quarter turn about 0 at most, by whether `turns` (a magic sum) is odd after `cosine` is added.
+// Sine and cosine of r = x - n pi/2 with |r| <= pi/4. quarter: the bits of n + ROUND_MAGIC; the lowest two are n's.
 typedef struct circle_parts {
     double sine, cosine;
     uint64_t quarter;
@@ -307,7 +307,7 @@ MU_INLINE double tan_of(double x)
     return x == 0 ? x : (odd ? -p.cosine : p.sine) / (odd ? p.sine : p.cosine);
 }
 
-// The same with what r leaves out carried along, to the last place or two.
+// The same, carrying the rounding error of r, accurate to one or two ulp.
 MU_INLINE circle_parts circle_split_f64(double x)
 {
     const double shifted = x * 0.63661977236758134308 + ROUND_MAGIC;
@@ -345,7 +345,7 @@ MU_INLINE double cos_f64(double x)
     return circle_fold(p, p.quarter + 1);
 }
 
-// atan(t) for |t| up to the tangent of an eighth of pi.
+// atan(t) for |t| <= tan(pi / 8).
 MU_INLINE double atan_series(double t)
 {
     const double z = t * t;
@@ -372,7 +372,7 @@ MU_INLINE double atan2_of(double y, double x)
     return __builtin_copysign(angle, y);
 }
 
-// ---- Errors and gammas --------------------------------------------------------------------------
+// ---- Error and gamma functions ------------------------------------------------------------------
 
 MU_INLINE double erfc_of(double x)
 {
@@ -394,7 +394,7 @@ MU_INLINE double erfc_of(double x)
     return x < 0 ? 2 - tail : tail;
 }
 
-// log of gamma and its derivative for x > 0: seven steps up, then Stirling's series.
+// log gamma and its derivative for x > 0: recurrence up by seven, then Stirling's series.
 MU_INLINE double lgamma_of(double x)
 {
     const double up = x + 7, inverse = 1 / up, square = inverse * inverse;

@@ -1,8 +1,7 @@
-// Elementary functions of a vector of floats, without branches or tables in memory, for those that cost most in double:
-// sixteen floats fit where eight doubles do. Main idea: range reduction by exact pieces, a short polynomial for what is
-// left, and the exact part added last; results are within two units in the last place, and what is special about NaN,
-// infinities and denormal numbers comes out of the arithmetic or is selected. Polynomials were fitted for this file to
-// the smallest relative error of the result.
+// Elementary functions of a vector of floats, without branches or tables in memory, for the functions that cost most
+// in double: a vector holds sixteen floats but only eight doubles. Exact range reduction, a short polynomial for the
+// rest, and the exact part added last; results are within two ulp. NaN, infinities and denormal numbers follow from
+// the arithmetic or are selected. Polynomials were fitted for this file to the smallest relative error of the result.
 #ifndef MU_SRC_KERNELS_MATH_VF32_H
 #define MU_SRC_KERNELS_MATH_VF32_H
 
@@ -51,19 +50,19 @@ MU_INLINE mu_vf v_root(mu_vf x)
 }
 
 #if MU_LANES == 16
-// Of sixteen numbers those that the lowest bits of n name.
+// Looks up a table of sixteen numbers by the lowest bits of n.
 MU_INLINE mu_vf v_looked_up(const float *numbers, mu_vf n)
 {
     return (mu_vf)_mm512_permutexvar_ps((__m512i)n, (__m512)v_load(numbers));
 }
 #endif
 
-// A guess of 14 bits, and a step of Newton's, where processors guess so well.
+// A 14-bit estimate and a Newton step, on processors that have the estimate.
 MU_INLINE mu_vf rsqrt_vf32(mu_vf x)
 {
 #if MU_LANES == 16
     const mu_vf guess = (mu_vf)_mm512_rsqrt14_ps((__m512)x), lack = 1 - (x * guess) * guess;
-    return v_select(v_unordered(lack, lack), guess, guess + guess * 0.5f * lack);  // of 0 and infinity it is right
+    return v_select(v_unordered(lack, lack), guess, guess + guess * 0.5f * lack);  // exact for 0 and infinity
 #else
     return 1 / v_root(x);
 #endif
@@ -75,7 +74,7 @@ MU_INLINE mu_vf power_of_two_vf32(mu_vi n)
     return (mu_vf)((n + 127) << 23);
 }
 
-// x 2^n for whole |n| < 250: in two steps, because neither overflow nor denormal results are a float's normal powers.
+// x 2^n for integers |n| < 250: in two steps, because 2^n itself may overflow or be denormal.
 MU_INLINE mu_vf v_scale(mu_vf x, mu_vf n)
 {
 #if MU_LANES == 16
@@ -135,13 +134,13 @@ MU_INLINE mu_vf expm1_vf32(mu_vf x)
     return scale * e.rest + (scale - 1);
 }
 
-// scale * x, on the left low * (e^x - 1).
+// scale * x for x > 0, low * (e^x - 1) otherwise.
 MU_INLINE mu_vf elu_vf32(mu_vf x, float low, float scale)
 {
     return v_select(v_greater((mu_vf){0}, x), expm1_vf32(v_at_least(x, -80)) * low, x * scale);
 }
 
-// Half of e^|x| and what makes it 1/4 by multiplying; such a half overflows where the sum does.
+// Half of e^|x|, and 1/4 divided by it; the half overflows exactly where the sum does.
 MU_INLINE mu_vf cosh_vf32(mu_vf x)
 {
     const mu_vf half = times_exp_vf32(v_splat(0.5f), exp_split_vf32(v_at_most(v_abs(x), 91)));
@@ -160,13 +159,13 @@ MU_INLINE mu_vf tanh_vf32(mu_vf x)
     return v_with_sign(e / (e + 2), x);
 }
 
-// x times a share of it that vanishes on the far left, where -infinity times nothing is not a number.
+// x times a factor that underflows to 0 for very negative x, where -infinity * 0 would be NaN.
 MU_INLINE mu_vf gated_vf32(mu_vf x, mu_vf result)
 {
     return v_select(v_greater(v_splat(-110), x), x * 0.0f, result);
 }
 
-// x / (1 + e^-x), on the left as x e^x / (1 + e^x), whose product is denormal later than e^x.
+// x / (1 + e^-x), for negative x as x e^x / (1 + e^x), whose numerator becomes denormal later than e^x.
 MU_INLINE mu_vf silu_vf32(mu_vf x)
 {
     const exp_vf32 parts = exp_below_vf32(-v_abs(x));
@@ -202,27 +201,27 @@ MU_INLINE mu_vf log_vf32(mu_vf x)
 {
     const int32_t root = 0x3f3504f3;  // the bits of sqrt(1/2)
     const mu_vm denormal = v_greater(v_splat(0x1p-126f), x);
-    // 0, below 0, or NaN: the result is set below, the numbers here only must not overflow.
+    // 0, negative or NaN: the result is set below; the numbers here only must not overflow.
     const mu_vi bits = ((mu_vi)v_select(denormal, x * 0x1p23f, x) & 0x7fffffff) - root;
     const mu_vf whole = __builtin_convertvector(bits >> 23, mu_vf) - v_keep(denormal, v_splat(23));
     mu_vf result = log_parts_vf32(whole, (mu_vf)((bits & 0x7fffff) + root) - 1);
     result = v_select(v_greater(x, (mu_vf){0}), result, v_splat(-INFINITY));
-    result = v_select(v_greater(v_splat(INFINITY), x), result, x);  // a NaN, too
+    result = v_select(v_greater(v_splat(INFINITY), x), result, x);  // also for NaN
     return v_select(v_greater((mu_vf){0}, x), v_splat(NAN), result);
 }
 
-// What is lost in 1 + x comes back in f.
+// Adds the rounding error of 1 + x to f.
 MU_INLINE mu_vf log1p_vf32(mu_vf x)
 {
     const int32_t root = 0x3f3504f3;  // the bits of sqrt(1/2)
     const mu_vf u = x + 1, lost = v_select(v_greater(v_splat(1), x), x - (u - 1), 1 - (u - x));
-    // 1 + x below 0, or NaN: the result is set below, the numbers here only must not overflow.
+    // 1 + x negative or NaN: the result is set below; the numbers here only must not overflow.
     const mu_vi bits = ((mu_vi)u & 0x7fffffff) - root, n = bits >> 23;
     const mu_vf m = (mu_vf)((bits & 0x7fffff) + root), whole = __builtin_convertvector(n, mu_vf);
     const mu_vf f = (m - 1) + lost * power_of_two_vf32(-__builtin_convertvector(v_at_most(whole, 126), mu_vi));
     mu_vf result = log_parts_vf32(whole, f);
     result = v_select(v_greater(u, (mu_vf){0}), result, v_splat(-INFINITY));
-    result = v_select(v_greater(v_splat(INFINITY), x), result, x);  // a NaN, too
+    result = v_select(v_greater(v_splat(INFINITY), x), result, x);  // also for NaN
     return v_select(v_greater(v_splat(-1), x), v_splat(NAN), result);
 }
 
@@ -232,14 +231,14 @@ MU_INLINE mu_vf softplus_vf32(mu_vf x)
     return v_at_least(x, 0) + log1p_vf32(times_exp_vf32(v_splat(1), exp_below_vf32(-v_abs(x))));
 }
 
-// ---- Circles ------------------------------------------------------------------------------------
+// ---- Trigonometric functions --------------------------------------------------------------------
 
-// Pi / 2, and what of it a float leaves over, as a number and as a share of it.
+// Pi / 2, and its rounding error as a float, absolute and relative.
 #define HALF_PI_VF32 1.57079637050628662f
 #define HALF_PI_LOW_VF32 (-4.37113883e-8f)
 #define HALF_PI_SHARE_VF32 (-2.78275345e-8f)
 
-// |asin| of |x| up to 1/2; beyond (outer) half of what it lacks to a quarter turn, `factor` times.
+// |asin x| for |x| <= 1/2; otherwise (outer) `factor` times half of pi/2 - |asin x|.
 MU_INLINE mu_vf asin_part_vf32(mu_vf a, mu_vm outer, float factor)
 {
     const mu_vf rest = 0.5f - a * 0.5f, z = v_select(outer, rest, a * a);
@@ -259,7 +258,7 @@ MU_INLINE mu_vf asin_vf32(mu_vf x)
     return v_with_sign(v_select(outer, HALF_PI_VF32 - (part * 2 - HALF_PI_LOW_VF32), part), x);
 }
 
-// A half, no or a quarter turn, less the part.
+// base - part, where base is pi, 0 or pi/2.
 MU_INLINE mu_vf acos_vf32(mu_vf x)
 {
     const mu_vf a = v_abs(x);
@@ -286,11 +285,11 @@ MU_INLINE mu_vf atan_vf32(mu_vf x)
     return v_with_sign(base + (t + ((t * z) * q + base_low)), x);
 }
 
-// ---- Errors -------------------------------------------------------------------------------------
+// ---- Error functions ----------------------------------------------------------------------------
 
 #if MU_LANES == 16
-// The coefficients of each power, for each of sixteen intervals around the multiples of their width; in the first one
-// of erf(x) - x.
+// The coefficients of each power, for sixteen intervals around the multiples of their width; in the first interval
+// they are those of erf(x) - x.
 static const float erf_pieces[6][16] = {
     {0.0f, 0.280767679f, 0.527840555f, 0.719169199f, 0.849548876f, 0.927731812f, 0.968987286f, 0.988143742f,
      0.995970964f, 0.998785138f, 0.999675393f, 0.999923229f, 0.999983966f, 0.99999702f, 0.999999523f, 0.99999994f},
@@ -311,8 +310,8 @@ static const float erf_pieces[6][16] = {
      5.96504724e-05f, 0.000936323369f},
 };
 
-// A polynomial whose coefficients are looked up in registers: half of what the formula for all widths costs. Beyond
-// 3.93 the result is 1.
+// A piecewise polynomial whose coefficients are looked up in registers: half the cost of the formula for narrow
+// vectors. Beyond 3.93 the result is 1.
 MU_INLINE mu_vf erf_vf32(mu_vf x)
 {
     const float width = 0.25419426f, magic = 12582912.0f;  // 20 bits; 1.5 * 2^23: adding it rounds to an integer
@@ -325,7 +324,7 @@ MU_INLINE mu_vf erf_vf32(mu_vf x)
     return v_with_sign(q * r + constant, x);
 }
 #else
-// Near 0 x times an even polynomial, beyond 1 one less e^Q, Q being the logarithm of erfc.
+// For small x, x times an even polynomial; beyond 1, 1 - e^Q, where Q approximates log(erfc).
 MU_INLINE mu_vf erf_vf32(mu_vf x)
 {
     const mu_vf a = v_abs(x), t = v_at_most(a, 4), z = t * t;
@@ -341,7 +340,7 @@ MU_INLINE mu_vf erf_vf32(mu_vf x)
 }
 #endif
 
-// x times the normal distribution, from the logarithm of erfc(|x| / sqrt(2)).
+// x * Phi(x), where Phi is the normal distribution function, from the logarithm of erfc(|x| / sqrt(2)).
 MU_INLINE mu_vf gelu_vf32(mu_vf x)
 {
     const mu_vf a = v_at_most(v_abs(x), 8.4f), t = a * 0.70710678118654752440f;
@@ -355,7 +354,7 @@ MU_INLINE mu_vf gelu_vf32(mu_vf x)
     return gated_vf32(x, v_at_least(x, 0) - tail);
 }
 
-// What a product of two lost, where processors tell.
+// The rounding error of a product, on processors with fused multiply-add.
 #if defined(__FMA__) && MU_LANES >= 8
 #define MU_TELLS_LOST 1
 MU_INLINE mu_vf v_lost(mu_vf a, mu_vf b, mu_vf product)
@@ -367,7 +366,8 @@ MU_INLINE mu_vf v_lost(mu_vf a, mu_vf b, mu_vf product)
 #endif
 }
 
-// e^(-a^2) / (1 + a) times what varies little, for a = |x|; what the square and the divisor lost comes back.
+// e^(-a^2) / (1 + a) times a slowly varying polynomial, for a = |x|, corrected for the rounding errors of the square
+// and the divisor.
 MU_INLINE mu_vf erfc_vf32(mu_vf x)
 {
     const mu_vf a = v_at_most(v_abs(x), 11), square = a * a, lost = v_lost(a, a, square);
@@ -391,7 +391,7 @@ MU_INLINE mu_vf erfc_vf32(mu_vf x)
     return v_select(v_greater((mu_vf){0}, x), 2 - tail, tail);
 }
 
-// x / (1 + e^-v) with v = sqrt(8 / pi) (x + 0.044715 x^3), which e^v needs to more bits than a float has.
+// x / (1 + e^-v) with v = sqrt(8 / pi) (x + 0.044715 x^3); e^v needs v to more bits than a float has.
 MU_INLINE mu_vf gelu_tanh_vf32(mu_vf x)
 {
     const float first = 1.5957692f, first_low = -4.534068e-8f, third = 0.071354814f, third_low = 2.3988325e-9f;

@@ -1,6 +1,6 @@
-// Greatest and least numbers of rows and of columns, of float32 and of doubles. Main idea: the processor's own maximum
-// loses NaNs, so these are looked for apart, in two vectors with one comparison, and put where they belong afterwards;
-// columns are folded four or eight rows at a time (prefetch.h). The loops are minmax.inc.c. Knows no axes.
+// Maxima and minima of rows and of columns, of float32 and float64. The processor's maximum drops NaNs, so NaNs are
+// detected separately, two vectors per comparison, and written into the result afterwards; columns are folded four or
+// eight rows at a time (prefetch.h). The loops are in minmax.inc.c.
 #include "prefetch.h"
 #include "kernel_slots.h"
 #include "simd.h"
@@ -8,7 +8,8 @@
 typedef double minmax_vd __attribute__((vector_size(4 * MU_LANES)));
 typedef int64_t minmax_vl __attribute__((vector_size(4 * MU_LANES)));
 
-// The greater, or the lesser, one; b where either is NaN. Whether a lane of two is NaN; NaN in such lanes.
+// MINMAX: maximum or minimum per lane; b if either is NaN. UNORDERED: lanes where a or b is NaN. MARK: writes NaN
+// into such lanes.
 #if MU_LANES == 16
 typedef __mmask8 minmax_md;
 #define MINMAX_F32(a, b, least)                                                 \
@@ -35,7 +36,7 @@ MU_INLINE minmax_vd minmax_of_f64(minmax_vd a, minmax_vd b, bool smallest)
 #define MINMAX_F64(a, b, least) minmax_of_f64(a, b, least)
 #endif
 #define UNORDERED_F64(a, b) ((minmax_vl)((a) != (a)) | (minmax_vl)((b) != (b)))
-// All bits set are a NaN.
+// A number with all bits set is NaN.
 #define MARK_F32(v, odd) (mu_vf)((mu_vi)(v) | (odd))
 #define MARK_F64(v, odd) (minmax_vd)((minmax_vl)(v) | (odd))
 #endif

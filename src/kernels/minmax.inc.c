@@ -1,6 +1,6 @@
-// The loops of minmax.c for one type. T: the element; V, M: a vector of them and a mask of its lanes; FN(name);
-// EXTREME(a, b, least): of each lane, b where either is NaN; UNORDERED(a, b): where either is NaN; MARK(v, odd): NaN
-// where it is.
+// The loops of minmax.c for one type. T: the element; V, M: a vector of T and a mask of its lanes; FN(name): the name
+// of this copy; MINMAX(a, b, least): per lane, b if either is NaN; UNORDERED(a, b): lanes where either is NaN;
+// MARK(v, odd): v with NaN in the lanes of odd.
 
 enum {
     FN(LANES) = 4 * MU_LANES / (int)sizeof(T),
@@ -22,7 +22,7 @@ MU_INLINE T FN(of_two)(T a, T b, bool smallest)
     return wins || a != a ? a : b;
 }
 
-// The extreme of n numbers in a row; a NaN makes it one.
+// The extreme of n numbers in a row; a NaN makes the result NaN.
 MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest, bool far)
 {
     const T none = smallest ? (T)INFINITY : -(T)INFINITY;
@@ -59,7 +59,7 @@ MU_INLINE T FN(row)(const T *x, int64_t n, bool smallest, bool far)
     return FN(of_two)(result, lanes[0], smallest);
 }
 
-// Takes 1, 4 or 8 rows of a vector of columns into what is there.
+// Folds 1, 4 or 8 rows of one vector of columns into y.
 MU_INLINE void FN(take)(int rows, const T *x, int64_t stride, T *y, bool smallest)
 {
     V best = FN(load)(y);
@@ -74,7 +74,7 @@ MU_INLINE void FN(take)(int rows, const T *x, int64_t stride, T *y, bool smalles
     memcpy(y, &best, sizeof best);
 }
 
-// Takes the rows into what is there of all columns.
+// Folds 1, 4 or 8 rows of all columns into y.
 MU_INLINE void FN(take_rows)(int rows, const T *x, int64_t stride, T *y, int64_t width, mu_prefetch prefetch,
                              bool smallest)
 {

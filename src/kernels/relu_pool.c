@@ -1,6 +1,5 @@
-// The 2x2 pool of stride 2 with ReLU behind it, and its gradient. Main idea: channels are the vector; marks carry what
-// the gradient needs, so that the activation before it is never read again. Pools of any window are in pool_rows.c and
-// pool_grad.c.
+// The 2x2 max pool of stride 2 with ReLU, and its gradient. Vectors run over channels; the marks hold all that the
+// gradient needs, so it never reads the activation again. Pools of any window are in pool_rows.c and pool_grad.c.
 #include "kernel_slots.h"
 #include "simd.h"
 
@@ -54,7 +53,7 @@ static void zero(float *x, int64_t n)
     memset(x, 0, (size_t)n * sizeof *x);
 }
 
-// One image; what the pool dropped at the right and at the bottom gets zeros.
+// Processes one image; rows and columns that the pool dropped at the right and at the bottom get zeros.
 static void spread_image(const float *dy, const uint8_t *mark, float *dx, float *db, int64_t height, int64_t width,
                          int64_t channels)
 {

@@ -1,10 +1,10 @@
-// Kernels on matrices of rows: bias and ReLU, their gradients, softmax cross-entropy, argmax. Main
-// idea: rows are short (classes, channels), so a row's tail is loaded as one padded vector instead of
-// being left to a scalar loop. The exponential is written out here because libm's does not vectorise.
+// Kernels on matrices of rows: bias and ReLU, their gradients, softmax cross-entropy, argmax. Rows are short
+// (classes, channels), so a row's tail is loaded as one padded vector instead of being left to a scalar loop. The
+// exponential is written out here because libm's is not vectorised.
 #include "kernel_slots.h"
 #include "simd.h"
 
-// In vectors by hand, because y may be x and a compiler must then expect any overlap.
+// Explicit vectors, because y may be x, and a compiler would have to expect any overlap.
 static void bias_relu_row(const float *x, const float *b, float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i += MU_LANES) {
@@ -27,7 +27,7 @@ void MU_KERNEL(bias_relu)(const float *x, const float *b, float *y, int64_t chan
 
 void MU_KERNEL(relu_grad)(const float *y, const float *dy, float *dx, int64_t begin, int64_t end)
 {
-    // In vectors by hand, because a compiler loads dy only where y passes, and so waits for y before it asks for dy.
+    // Explicit vectors, because a compiler would load dy only where y > 0, and so wait for y before it loads dy.
     int64_t i = begin;
     for (; i + MU_LANES <= end; i += MU_LANES)
         v_store(dx + i, v_keep(v_greater(v_load(y + i), (mu_vf){0}), v_load(dy + i)));
@@ -35,7 +35,7 @@ void MU_KERNEL(relu_grad)(const float *y, const float *dy, float *dx, int64_t be
         v_store_n(dx + i, v_keep(v_greater(v_load_n(y + i, end - i), (mu_vf){0}), v_load_n(dy + i, end - i)), end - i);
 }
 
-// Adds rows to sums: several of them for each time that a sum is read and written.
+// Adds rows to sums: several rows each time that a sum is loaded and stored.
 static void add_rows(const float *restrict x, float *restrict sums, int64_t rows, int64_t columns)
 {
     enum { TOGETHER = 8 };
@@ -59,10 +59,11 @@ static void add_rows(const float *restrict x, float *restrict sums, int64_t rows
 
 enum { PANEL = 8, PANEL_COLUMNS = PANEL * MU_LANES };
 
-// Adds rows of so many vectors to sums, read in order. Columns that the last two vectors share are the same in both.
+// Adds rows of `vectors` vectors to sums, reading in order. The last two vectors may overlap; the shared columns get
+// the same sums in both.
 MU_INLINE void add_panel(const float *x, float *sums, int64_t rows, int64_t columns, int vectors)
 {
-    enum { BLOCK = 256 };  // rows whose sum is made before it is added, for exactness
+    enum { BLOCK = 256 };  // rows summed before the result is added to the total, for accuracy
     const int64_t last = columns - MU_LANES;
     for (int64_t begin = 0; begin < rows; begin += BLOCK) {
         const int64_t end = least(begin + BLOCK, rows);
@@ -82,7 +83,7 @@ MU_INLINE void add_panel(const float *x, float *sums, int64_t rows, int64_t colu
     }
 }
 
-// Columns: more than half a panel, and no more than one.
+// For rows of more than half a panel and at most one panel of columns.
 static void add_narrow_rows(const float *x, float *sums, int64_t rows, int64_t columns)
 {
     switch ((columns + MU_LANES - 1) / MU_LANES) {
@@ -93,7 +94,7 @@ static void add_narrow_rows(const float *x, float *sums, int64_t rows, int64_t c
     }
 }
 
-// Few channels: as many rows are taken for one as make a panel.
+// Few channels: treats several rows as one, as many as fill a panel.
 void MU_KERNEL(bias_grad)(const float *dy, float *db, int64_t channels, int64_t begin, int64_t end)
 {
     const int64_t rows = end - begin, as_one = channels > 0 ? PANEL_COLUMNS / channels : 0;
@@ -108,11 +109,11 @@ void MU_KERNEL(bias_grad)(const float *dy, float *db, int64_t channels, int64_t 
     add_rows(dy + (begin + done) * channels, db, rows - done, channels);
 }
 
-// e^x within 2 units in the last place for x <= 0; 0 below the smallest normal number. Range reduction
-// by powers of two (Cody and Waite), then a polynomial fitted to the relative error on |r| <= ln(2)/2.
+// e^x within 2 ulp for x <= 0; 0 below the smallest normal number. Range reduction by powers of two (Cody and Waite),
+// then a polynomial fitted to the relative error on |r| <= ln(2)/2.
 MU_INLINE mu_vf v_exp_nonpositive(mu_vf x)
 {
-    const float round_magic = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+    const float round_magic = 12582912.0f;  // 1.5 * 2^23: adding it puts the nearest integer into the low bits
     const mu_vf lowest = v_splat(-87.0f);
     const mu_vm tiny = v_greater(lowest, x);
     const mu_vf clamped = v_select(tiny, lowest, x);
@@ -131,7 +132,7 @@ MU_INLINE mu_vf v_exp_nonpositive(mu_vf x)
 
 static float row_max(const float *x, int64_t n)
 {
-    enum { WIDE = 4 };  // vectors beside each other: each waits for its own last one alone
+    enum { WIDE = 4 };  // accumulators side by side, so that none waits for the others
     mu_vf best[WIDE];
     int64_t i = 0;
     for (int k = 0; k < WIDE; k++)
@@ -146,7 +147,7 @@ static float row_max(const float *x, int64_t n)
     return v_most_of_lanes(v_max(v_max(best[0], best[1]), v_max(best[2], best[3])));
 }
 
-// Writes exp(x - max) to e where e is not NULL, and returns the sum, in an order that n alone decides.
+// Writes exp(x - max) to e if e is not NULL, and returns the sum, in an order that depends on n only.
 static float exp_row(const float *x, float max, float *e, int64_t n)
 {
     mu_vf sums = {0};

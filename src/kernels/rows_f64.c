@@ -1,6 +1,6 @@
-// softmax and log_softmax of rows of float64. Main idea: a row is read from memory once, for its maximum; while its
-// exponentials are made and summed the next row is asked for, and they are scaled while they are near. Sums are made in
-// an order that the row's length alone decides.
+// softmax and log_softmax of rows of float64. A row is read from memory once, for its maximum; the next row is
+// prefetched while the exponentials are computed and summed, and they are scaled while they are still in the cache.
+// The order of summation depends on the row's length only.
 #include "math_f64x8.h"
 #include "kernel_slots.h"
 
@@ -8,7 +8,7 @@
 
 static double greatest_of(const double *x, int64_t n)
 {
-    enum { WIDE = 4 };  // vectors beside each other: each waits for its own last one alone
+    enum { WIDE = 4 };  // accumulators side by side, so that none waits for the others
     mu_vd best[WIDE];
     int64_t i = 0;
     for (int k = 0; k < WIDE; k++)
@@ -23,7 +23,7 @@ static double greatest_of(const double *x, int64_t n)
     return _mm512_reduce_max_pd((__m512d)d_max(d_max(best[0], best[1]), d_max(best[2], best[3])));
 }
 
-// Writes exp(x - most) to e where e is not NULL, and returns the sum.
+// Writes exp(x - most) to e if e is not NULL, and returns the sum.
 static double exp_row(const double *x, double most, double *e, int64_t n)
 {
     mu_vd sums = {0};

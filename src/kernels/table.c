@@ -1,5 +1,5 @@
-// One instruction set's table of kernels. Compiled once per set, like the kernels it lists; which
-// tables there are and which one is used is kernels.c's business.
+// One instruction set's table of kernels. Compiled once per set, like the kernels that it lists; kernels.c chooses
+// the table to use.
 #include "kernel_slots.h"
 
 #define QUOTE_TOKEN(x) #x

@@ -133,7 +133,7 @@ MU_INLINE void move_row(uint8_t *to, const uint8_t *from, int64_t bytes, const u
                      (const uint8_t *)(out + (i + 2) * columns), stream);                                             \
     }                                                                                                                 \
                                                                                                                       \
-    /* Up to HEIGHT rows of the output, all of whole squares. */                                                      \
+    /* Transposes up to HEIGHT output rows of whole squares. */                                                       \
     static void transpose_strip_##BITS(const uint##BITS##_t *in, int64_t stride, uint##BITS##_t *out, int64_t columns, \
                                        int64_t rows, bool tiled, bool stream)                                         \
     {                                                                                                                 \

@@ -1,6 +1,6 @@
-// Optimizer updates over one flat range of parameters. Main idea: everything about an element is read
-// and written once; the loops are plain, the compiler vectorises them. What learning rates decay to,
-// and which step it is, is in the scalars already.
+// Optimizer updates over one flat range of parameters. Each element's data are read and written once; the loops are
+// plain, and the compiler vectorises them. The scalars already include learning-rate decay and step-dependent
+// factors.
 #include "kernel_slots.h"
 
 #include <math.h>
