@@ -1,8 +1,8 @@
-// Blocks for tensor data, which programs ask for and give back at a high rate in few sizes.
+// Allocates blocks for tensor data, which programs request and free at a high rate in few sizes.
 //
 // Sizes are rounded up to eight steps per doubling. Freed blocks below 4 MiB stay with their thread, a few of each
-// size, without locks; larger ones are mapped with huge pages and stay in one list of the process, because fresh pages
-// cost more than most ops that fill them. Both are bounded. Knows nothing of tensors.
+// size, without locks. Larger blocks are mapped with huge pages and cached in one list of the process, because
+// faulting in fresh pages costs more than most ops that fill them. Both caches are bounded.
 #include "base/private.h"
 
 #include <stdlib.h>
@@ -11,17 +11,17 @@
 
 enum {
     LINE = 64,              // a cache line, and the widest vector
-    MAPPED_FROM = 4 << 20,  // smaller blocks do not repay a system call
+    MAPPED_FROM = 4 << 20,  // smaller blocks are not worth a system call
     HUGE_PAGE = 2 << 20,
     STEPS = 8,              // sizes per doubling
-    N_CLASSES = 8 * 15,     // below MAPPED_FROM
+    N_CLASSES = 8 * 15,     // classes below MAPPED_FROM
     KEPT_PER_CLASS = 8,
     KEPT_BY_THREAD = 16 << 20,
     MOST_LARGE = 32,
 };
 static const size_t most_large_bytes = (size_t)1 << 30;
 
-// A sanitizer cannot see the use of a freed block that is kept.
+// A sanitizer cannot detect the use of a freed block that is cached.
 #if defined(__SANITIZE_ADDRESS__)
 #define KEEPS 0
 #elif defined(__has_feature)
@@ -33,7 +33,7 @@ static const size_t most_large_bytes = (size_t)1 << 30;
 #define KEEPS 1
 #endif
 
-// The number of the smallest class that holds so many bytes; `capacity` gets its size.
+// The number of the smallest class that holds `bytes` bytes; `capacity` receives the class's size.
 static int class_of(size_t bytes, size_t *capacity)
 {
     const size_t lines = (bytes + LINE - 1) / LINE;
@@ -62,7 +62,7 @@ static _Thread_local struct kept {
     kept_block *first[N_CLASSES];
     uint8_t n[N_CLASSES];
     size_t bytes;
-    bool ends_known;  // the end of this thread drains it
+    bool ends_known;  // a thread-exit hook that drains this cache is registered
 } kept;
 
 static void *small_block(size_t bytes)
@@ -139,8 +139,8 @@ static large_block take_large(int i)
     return taken;
 }
 
-// Maps one huge page more than asked for and gives back both ends, because the kernel uses huge pages
-// only where the block starts on the boundary of one.
+// Maps one huge page more than needed and unmaps both ends, because the kernel uses huge pages only where the block
+// starts at a huge-page boundary.
 static void *map_aligned(size_t length)
 {
     const size_t mapped = length + HUGE_PAGE;
@@ -184,7 +184,7 @@ static void *large_block_of(size_t bytes)
     return start;
 }
 
-// At most a sixteenth of the machine's memory is kept.
+// Caches at most a sixteenth of the machine's memory.
 static size_t large_limit(void)
 {
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);

@@ -1,7 +1,7 @@
-// The bounded cursor: all bytes from outside pass through it.
+// The bounded cursor: parses all untrusted bytes.
 //
-// A reader need not check each step: after a read past the end the cursor is bad, stays where it is and
-// gives zeros, so one check at the end of a header is enough.
+// A reader need not check each step: after a read past the end the cursor is bad, does not advance and returns zeros,
+// so one check at the end of a header is enough.
 #include "base/base.h"
 
 mu_cursor mu__cursor(const void *data, size_t bytes)

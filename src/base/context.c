@@ -1,15 +1,15 @@
-// What the calling thread is in the middle of: error record, pools, scopes, trace.
+// The calling thread's context: error record, pools, scopes, trace.
 //
-// Each thread has an outermost context in thread-local storage, so it is there even without memory; a
-// replica, map worker or closure enters a child of its caller's. Knows of higher layers' things only as
-// pointers that it passes on.
+// Each thread has an outermost context in thread-local storage, so it exists even when memory is exhausted; a
+// replica, map worker or closure enters a child of its caller's context. Objects of higher layers are opaque pointers
+// here.
 #include "base/callback.h"
 #include "base/private.h"
 
 typedef struct thread {
     mu_context outermost;
     mu_error_value taken;
-    const char *callback;  // that is running; NULL: none
+    const char *callback;  // the callback that is running; NULL: none
 } thread;
 
 static _Thread_local thread here;
@@ -43,7 +43,7 @@ static void make_key(void) { end_of_thread_made = pthread_key_create(&end_of_thr
 static void thread_starts(void)
 {
     pthread_once(&end_of_thread_once, make_key);
-    // Without a key (the process has used them all) the pools of an ending thread stay; nothing breaks.
+    // If the process has used up its keys, the pools of an ending thread are not freed; nothing else breaks.
     if (end_of_thread_made)
         pthread_setspecific(end_of_thread, &here);
     here.outermost = (mu_context){0};
@@ -118,7 +118,7 @@ void *mu__context_leave(mu_context *child, void *result, mu_error_value *error)
     const bool local = same_thread(child);
     assert(error != NULL || local);
     mu_retain(result);
-    // Still inside the child: what the pool frees may look at the context, and may record an error.
+    // Still in the child context: destructors may use the context and may record an error.
     mu__pools_close(child);
     mu_error_value failure;
     mu__error_move(&failure);

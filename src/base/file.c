@@ -1,7 +1,7 @@
-// Whole files in, whole files out: bounded reading (gzip too), atomic writing.
+// Reads and writes whole files: bounded reading (gzip too), atomic writing.
 //
-// What is allocated follows what was really read, never what a header claims. A writer works on a
-// temporary file beside its goal, so a crash or a full disk leaves the old file.
+// Allocations follow what was actually read, never what a header claims. A writer works on a temporary file next to
+// its target, so a crash or a full disk leaves the old file unchanged.
 #include "base/temporary.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ static mu_status over_limit(const reader *in)
 
 static mu_status open_regular(reader *in, struct stat *found)
 {
-    // Not blocking, because opening a pipe that nobody writes would hang.
+    // Non-blocking, because opening a pipe without a writer would hang.
     in->fd = open(in->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (in->fd < 0 || fstat(in->fd, found) != 0)
         return system_failure("open", in->path);
@@ -48,7 +48,7 @@ static mu_status open_regular(reader *in, struct stat *found)
                      S_ISDIR(found->st_mode) ? "folder" : "device or pipe");
 }
 
-// Reads until `bytes` are there or the file ends.
+// Reads until `bytes` bytes are read or the file ends.
 static mu_status read_some(int fd, const char *path, uint8_t *out, size_t bytes, size_t *got)
 {
     *got = 0;
@@ -65,8 +65,8 @@ static mu_status read_some(int fd, const char *path, uint8_t *out, size_t bytes,
     return MU_OK;
 }
 
-// Makes room for more output: double, but never beyond one byte over the limit. One byte more is always
-// kept for the zero at the end.
+// Makes room for more output: doubles the size, up to one byte over the limit. Always keeps one more byte for the
+// final zero.
 static mu_status make_room(reader *in)
 {
     if (in->n > in->limit)
@@ -88,7 +88,7 @@ static mu_status read_plain(reader *in, size_t expected)
 {
     if (expected > in->limit)
         return over_limit(in);
-    // One more than the size, so that the usual file is read without growing and its end is seen.
+    // One byte more than the file's size, so that the usual file is read, and its end detected, without growing.
     in->data = mu__alloc(expected + 2);
     if (in->data == NULL)
         return MU_RESOURCE_EXHAUSTED;
@@ -109,7 +109,7 @@ static mu_status read_plain(reader *in, size_t expected)
 typedef struct gzip {
     reader *out;
     z_stream stream;
-    size_t offset; // of the chunk in the file
+    size_t offset; // offset of the chunk in the file
     bool between;  // a member has ended: another, padding or the end of the file may follow
     uint8_t chunk[CHUNK];
 } gzip;
@@ -190,7 +190,7 @@ static mu_status gzip_run(gzip *in)
         while (in->stream.avail_in > 0 && !in->between)
             MU_TRY(gzip_inflate(in));
     }
-    // Input is used up, but zlib may hold output for which there was no room.
+    // The input is used up, but zlib may hold output for which there was no room.
     while (!in->between && in->out->n == in->out->capacity)
         MU_TRY(gzip_inflate(in));
     if (!in->between)
@@ -256,8 +256,8 @@ mu_status mu__file_read(const char *path, size_t limit, void **data, size_t *byt
 struct mu_file_writer {
     char *path, *temporary;
     int fd;
-    mu_status failed; // of an earlier write: then commit fails too
-    size_t written;   // bytes that the disk has taken
+    mu_status failed; // status of an earlier write that failed; then commit fails too
+    size_t written;   // bytes written to the disk
     size_t n;         // bytes in the buffer
     uint8_t buffer[WRITE_BUFFER];
 };
@@ -265,7 +265,7 @@ struct mu_file_writer {
 static void writer_free(mu_file_writer *file)
 {
     if (file->fd >= 0) {
-        unlink(file->temporary);  // still locked, so that nobody else takes it for left behind
+        unlink(file->temporary);  // still locked, so that no other process takes it for an abandoned file
         close(file->fd);
     }
     mu__free(file->path);
@@ -338,8 +338,8 @@ mu_status mu__file_write(mu_file_writer *file, const void *data, size_t bytes)
     return MU_OK;
 }
 
-// The new name is on the disk only when its folder is. Some file systems cannot sync a folder; then the
-// rename is as safe as they make it.
+// A rename is durable only once the folder is synced. Some file systems cannot sync a folder; then the rename is as
+// durable as they make it.
 static mu_status sync_folder(const char *path)
 {
     char *folder = mu__strdup(path);

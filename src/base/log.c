@@ -1,7 +1,7 @@
-// Messages to standard error, a line each, by level.
+// Writes messages by level to standard error, one line each.
 //
-// Works before mu_init and after mu_exit (then at the level warning). What it prints may come from a
-// hostile file, so control characters are replaced.
+// Works before mu_init and after mu_exit (then at the level warning). Messages may contain text from a hostile file,
+// so control characters are replaced.
 #include "base/private.h"
 
 #include <errno.h>

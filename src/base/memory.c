@@ -1,22 +1,22 @@
-// Allocations of the library: blocks, arenas, growing arrays (tensor data: allocator.c).
+// The library's allocations: blocks, arenas, growing arrays (allocator.c has tensor data).
 //
-// A failure is recorded with its number of bytes and returned as NULL. Tests make the n-th allocation
-// fail, so nothing else in the library may call malloc.
+// A failure is recorded with its number of bytes and returned as NULL. Tests make the n-th allocation fail, so no
+// other file of the library may call malloc.
 #include "base/private.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
 
 enum {
-    CLEARED_BY_HAND = 1024, // up to here malloc's per-thread cache, which calloc does without, is worth more
+    CLEARED_BY_HAND = 1024, // up to this size malloc's per-thread cache, which calloc skips, is worth more
     ARENA_ALIGNMENT = 16,
     ARENA_FIRST = 4096,
     ARENA_LARGEST = 1 << 20,
 };
 
-static atomic_bool watched; // from the first mu__alloc_fail_at on: others need not count
+static atomic_bool watched; // set by the first mu__alloc_fail_at; until then nothing is counted
 static atomic_long n_made;  // allocations since the last mu__alloc_fail_at
-static atomic_long fail_at; // which of them fails; 0: none
+static atomic_long fail_at; // number of the allocation to fail; 0: none
 
 long mu__alloc_fail_at(long n)
 {

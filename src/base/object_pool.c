@@ -1,21 +1,21 @@
 // Reference-counted objects and the pools that own what functions return.
 //
-// A pool is a list of references; closing it drops them, newest first. Pools of a thread form a stack in
-// its context. Objects may be retained and released by any thread; a pool belongs to one.
+// A pool is a list of references; closing the pool drops them, newest first. The pools of a thread form a stack in
+// its context. Any thread may retain and release objects; a pool belongs to one thread.
 #include "base/type_name.h"
 
 #include "base/private.h"
 
-enum { REPORTED_SIZE = 1000000 }; // a pool so large is usually a loop without MU_EACH
+enum { REPORTED_SIZE = 1000000 }; // a pool this large usually means a loop without MU_EACH
 
 struct mu_pool {
     mu_pool *below;
     void **items;
     size_t n, capacity;
-    int n_lines;  // calls in progress when it was opened: what a longjmp has skipped is forgotten when it closes
+    int n_lines;  // public calls in progress when the pool was opened; closing it forgets calls that a longjmp skipped
 };
 
-static _Atomic(mu_type *) types; // every type of which an object was made: for leak checks and messages
+static _Atomic(mu_type *) types; // all types with objects so far, for leak checks and messages
 
 // ---- Objects ------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ bool mu__is(const void *object, const mu_type *type)
     return object != NULL && ((const mu_object *)object)->type == type;
 }
 
-// Only types that are listed are looked into: the thing may be anything.
+// Compares the first member with the listed types and never dereferences it: the argument may be anything.
 const char *mu__type_name(const void *object)
 {
     if (object == NULL)
@@ -108,7 +108,7 @@ mu_pool *mu__pool_push(mu_context *context)
 mu_pool *mu_pool_open(void)
 {
     mu_context *context = mu__context();
-    // A pool that a user opens always has one below it, so that a result can be moved out of it.
+    // A pool opened by the user always has one below it, so that a result can move out of it.
     if (context->pool == NULL && mu__pool_push(context) == NULL)
         return NULL;
     return mu__pool_push(context);
@@ -149,7 +149,7 @@ void *mu__pool_return(mu_pool *pool, void *object)
     return object;
 }
 
-// The pool stays on the stack while it empties, so that what a destructor makes is freed here too.
+// The pool stays on the stack while it empties, so that it also frees objects that destructors create.
 static void close_top(mu_context *context)
 {
     mu_pool *pool = context->pool;

@@ -1,8 +1,8 @@
-// Start and end of the library, and what a runtime holds: settings, processors, seeds, and one slot for
-// each higher layer to keep its own state in.
+// Starts and ends the library, and holds a runtime's state: settings, processors, seeds, and one slot for the state
+// of each higher layer.
 //
-// The default runtime is the only mutable global besides the process's signals, its leak counters and the kernels that
-// it uses.
+// The default runtime is the only mutable global, besides the process's signals, the leak counters and the selected
+// kernels.
 #include "base/callback.h"
 #include "base/private.h"
 #include "kernels/kernels.h"
@@ -129,12 +129,12 @@ static mu_runtime *runtime_make(const mu_runtime_args *args)
     return NULL;
 }
 
-// Ends what runs on the runtime and writes its timeline; what is left is memory.
+// Ends the runtime's activities and writes its timeline; afterwards only memory remains.
 static void runtime_stop(mu_runtime *runtime)
 {
     mu_context *context = mu__context();
     mu_runtime *const used = context->runtime;
-    context->runtime = runtime; // what the slots free may ask for its runtime
+    context->runtime = runtime; // slots may ask for their runtime while they are freed
     while (runtime->n_made > 0) {
         mu_slot_entry *entry = &runtime->slots[runtime->made[--runtime->n_made]];
         void *value = atomic_exchange(&entry->value, NULL);
@@ -159,7 +159,7 @@ static void runtime_destroy(void *object)
         pthread_mutex_destroy(&runtime->lock);
 }
 
-// ---- The default one and others -----------------------------------------------------------------
+// ---- The default and other runtimes -------------------------------------------------------------
 
 mu_runtime *mu__runtime_present(void)
 {
@@ -167,8 +167,8 @@ mu_runtime *mu__runtime_present(void)
     return own != NULL ? own : atomic_load_explicit(&default_runtime, memory_order_acquire);
 }
 
-// A program started with standard output or error closed prints to whatever is opened under these numbers next: a
-// connection, a file of weights. So nothing is.
+// If a program starts with standard output or error closed, its next opened file (a connection, a file of weights)
+// gets that number and receives the output. So this opens /dev/null in their place.
 static void hold_standard_numbers(void)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)
@@ -368,7 +368,7 @@ static int report(void)
     if (file[0] != '\0')
         fprintf(stderr, "muster: error: %s [%s at %s:%d]\n", error.message, mu_status_name(error.code), file,
                 error.line);
-    else // another process's
+    else // of another process
         fprintf(stderr, "muster: error: %s [%s]\n", error.message, mu_status_name(error.code));
     for (char *line = rest; line != NULL; line = rest) {
         rest = strchr(line, '\n');
@@ -386,13 +386,13 @@ static void end_default(void)
     pthread_mutex_unlock(&default_lock);
     if (runtime == NULL)
         return;
-    // Still the default one while its slots end, so that nothing makes another.
+    // Still the default runtime while its slots are freed, so that no call creates another.
     runtime_stop(runtime);
     atomic_store(&default_runtime, NULL);
     mu_release(runtime);
 }
 
-// The record stays, so that the call whose callback this is fails with it.
+// The error stays recorded, so that the call that runs this callback fails with it.
 static int refuse_exit(const char *callback)
 {
     if (!mu__pending())
@@ -409,7 +409,7 @@ int mu_exit(bool ok)
     const char *callback = mu__callback_running();
     if (callback != NULL)
         return refuse_exit(callback);
-    // Each stage may fail for a reason of its own; the first decides the exit code.
+    // Each stage may fail for its own reason; the first failure decides the exit code.
     const int failed = report();
     mu__context_unwind();
     const int closing = report();

@@ -1,7 +1,7 @@
 // Settings: settings.def's table, read once per runtime from the environment and the arguments of mu_init.
 //
-// The only file that reads the environment; other people's variables (TF_CONFIG, SLURM_…) pass through
-// mu__environment. What a setting means is its user's business.
+// The only file that reads the environment; variables of other systems (TF_CONFIG, SLURM_…) go through
+// mu__environment. This file only stores a setting's value; the layer that uses it interprets it.
 #include "base/private.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ static const struct row rows[MU_N_SETTINGS] = {
 // In the order of mu_log_level.
 static const char *const log_levels[] = {"error", "warning", "info", "debug"};
 
-// What a text setting may be, where that is a closed list.
+// The allowed values of a text setting, if they are a closed list.
 static const struct choice {
     mu_setting setting;
     const char *words[5];
@@ -99,7 +99,7 @@ static bool parse_int(const char *text, int64_t *out)
     return errno == 0 && end != text && *end == '\0';
 }
 
-// The program's locale may write a decimal comma; settings always have a point.
+// The program's locale may use a decimal comma; settings always use a point.
 static bool parse_real(const char *text, double *out)
 {
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -253,7 +253,7 @@ static int distance(const char *a, size_t a_length, const char *b)
     return costs[b_length];
 }
 
-// Of the scripts that build and compare, not of the library.
+// Variables of the scripts that build and compare, not of the library.
 static const char *const script_names[] = {"MUSTER_PYTHON_ENV", "MUSTER_LIBRARY"};
 
 static bool is_script_name(const char *name, size_t length)
@@ -293,7 +293,7 @@ void mu__settings_unknown(void)
 
 // ---- Asking -------------------------------------------------------------------------------------
 
-// NULL only after a failed start: then the table's defaults answer.
+// The runtime is NULL only after a failed start: then the table's defaults are returned.
 static const mu_setting_value *value_of(mu_setting setting)
 {
     const mu_runtime *runtime = mu__runtime();

@@ -1,9 +1,8 @@
-// SIGINT and SIGTERM for programs that asked: the first sets a flag, the second does what it did before.
+// SIGINT and SIGTERM for programs that request it: the first signal sets a flag, the second has its previous effect.
 //
-// Signals belong to the process, so this is the one state that no runtime holds. The handler only stores
-// a number and puts the old handlers back; whoever runs a loop looks at the flag between steps. Loops that end at a
-// step on which all workers agree hold the stop meanwhile: then SIGTERM may come twice, as it does where both a
-// scheduler and a launcher send it.
+// Signals belong to the process, so this state is not in a runtime. The handler only stores a number and reinstalls
+// the old handlers; loops check the flag between steps. Loops that end at a step on which all workers agree hold the
+// stop until then; meanwhile SIGTERM may arrive twice, because a scheduler and a launcher may both send it.
 #include "base/private.h"
 
 #include <errno.h>
@@ -13,7 +12,7 @@ static const int taken[] = {SIGINT, SIGTERM};
 
 static atomic_int stop_signal;
 static atomic_llong stop_ns;
-static atomic_int stop_code;  // the exit code instead of 128 + the signal; 0: that
+static atomic_int stop_code;  // exit code to use instead of 128 + the signal; 0: not set
 static atomic_int holders;
 static atomic_int installed;
 static struct sigaction before[MU_COUNT(taken)];
@@ -21,7 +20,7 @@ static bool replaced[MU_COUNT(taken)];
 
 static void on_signal(int number);
 
-// What the program has installed since is left alone.
+// Handlers that the program has installed since stay.
 static void put_back(bool all)
 {
     struct sigaction now;
@@ -77,7 +76,7 @@ mu_status mu_stop_on_signals(void)
         return mu_error_code();
     if (atomic_exchange(&installed, 1) != 0)
         return MU_OK;
-    // All old handlers are known before the first new one can run. Neither call fails for these signals.
+    // All old handlers are saved before the first new one can run. Neither call fails for these signals.
     for (size_t i = 0; i < MU_COUNT(taken); i++)
         sigaction(taken[i], NULL, &before[i]);
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -85,7 +84,7 @@ mu_status mu_stop_on_signals(void)
     for (size_t i = 0; i < MU_COUNT(taken); i++)
         sigaddset(&action.sa_mask, taken[i]);
     for (size_t i = 0; i < MU_COUNT(taken); i++) {
-        // A signal that the program is started to ignore (nohup) stays ignored.
+        // A signal that was ignored when the program started (nohup) stays ignored.
         replaced[i] = before[i].sa_handler != SIG_IGN;
         if (replaced[i])
             sigaction(taken[i], &action, NULL);

@@ -1,7 +1,7 @@
 // Status codes and the error record of each thread.
 //
-// The record is sticky: the first error of a chain stays until it is taken, because what follows is only
-// its consequence. Recording never allocates, so that being out of memory can be recorded too.
+// The record is sticky: the first error of a chain stays until it is taken, because later errors are only its
+// consequences. Recording never allocates, so that it works when memory is exhausted.
 #include "base/private.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
-// A team: the calling thread and its helpers, which wait between calls.
+// A team: the calling thread and its helper threads, which wait between calls.
 //
-// The helpers belong to the thread that first asked for them and go with it. Both sides spin for a moment and then
-// sleep (wait.c): libgomp's threads, by its default, spin for 300,000 pauses after each parallel region, 12 ms and
-// more, and so take the processor from whoever has work. oneDNN's parallel regions run here too (ops/onednn_team.c).
-// One thread means that nothing of this is entered.
+// The helpers belong to the thread that first needed them and end with it. Both sides spin briefly and then sleep
+// (wait.c). libgomp's threads, by default, spin for more than ten milliseconds after each parallel region and take
+// processors from threads that have work. oneDNN's parallel regions run here too (ops/onednn_team.c). With one
+// thread, none of this code runs.
 #include "base/private.h"
 
 #include <signal.h>
@@ -11,7 +11,7 @@
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int n);
 
-// Steps call teams again within some tens of microseconds, and waking a helper takes about as long.
+// Steps call teams again within tens of microseconds, and waking a helper takes about as long.
 enum { SPIN_NS = 200000 };
 
 typedef struct crew crew;
@@ -19,24 +19,24 @@ typedef struct crew crew;
 typedef struct helper {
     pthread_t thread;
     crew *crew;
-    int index;  // in the team: from 1
-    int seen;   // the last round that it has taken part in
+    int index;  // in the team, from 1
+    int seen;   // the last round that it took part in
 } helper;
 
 struct crew {
     helper **helpers;
     int n, forks;
     atomic_int round;     // counts calls; helpers wait for the next one
-    atomic_int sleepers;  // helpers that sleep on it, or are about to
+    atomic_int sleepers;  // helpers that sleep on `round`, or are about to
     mu_latch done;        // helpers that have not finished this round
-    atomic_int arrived, passed, barrier_sleepers;  // at this round's barriers: members, and barriers behind them
+    atomic_int arrived, passed, barrier_sleepers;  // for this round's barriers: members arrived, barriers passed
     bool ending;
     void (*fn)(void *arg, int index, int count);
     void *arg;
     int count;
 };
 
-// What the calling thread is part of right now; count 0: of no team.
+// The team that the calling thread is a member of; count 0: none.
 static _Thread_local struct {
     crew *in;
     int index, count;
@@ -57,7 +57,7 @@ static void wait_for_change(atomic_int *word, int seen, atomic_int *sleepers)
     atomic_fetch_sub(sleepers, 1);
 }
 
-// Whoever sleeps has said so before it looked at the word for the last time, so nobody is missed.
+// A thread increments `sleepers` before it last reads the word, so no sleeper is missed.
 static void change(atomic_int *word, atomic_int *sleepers)
 {
     atomic_fetch_add(word, 1);
@@ -76,7 +76,7 @@ static void run_member(crew *c, int index)
     here.count = 0;
 }
 
-// A call inside another one: a team of its own, of this thread alone.
+// A call inside another call runs on this thread alone.
 static void run_inside(void (*fn)(void *arg, int index, int count), void *arg)
 {
     const int index = here.index, count = here.count;
@@ -102,7 +102,7 @@ static void *helper_main(void *argument)
     }
 }
 
-// One helper more; false if the system has no thread for it.
+// Adds a helper; returns false if the system cannot create a thread.
 static bool add_helper(crew *c)
 {
     helper **all = mu__calloc((size_t)c->n + 1, sizeof *all), *added = mu__calloc(1, sizeof *added);
@@ -111,7 +111,7 @@ static bool add_helper(crew *c)
     if (!failed) {
         *added = (helper){.crew = c, .index = c->n + 1, .seen = atomic_load(&c->round)};
         sigfillset(&every);
-        pthread_sigmask(SIG_SETMASK, &every, &own);  // signals are for the program's own threads
+        pthread_sigmask(SIG_SETMASK, &every, &own);  // the program's own threads handle signals
         failed = pthread_create(&added->thread, NULL, helper_main, added);
         pthread_sigmask(SIG_SETMASK, &own, NULL);
     }
@@ -128,7 +128,7 @@ static bool add_helper(crew *c)
     return true;
 }
 
-// After a fork the helpers' threads are not here, only their memory is.
+// After a fork the helper threads do not exist, only their memory does.
 static void disband(void *object)
 {
     crew *c = object;
@@ -147,7 +147,7 @@ static void disband(void *object)
 
 static void make_key(void) { pthread_key_create(&own_crew, disband); }
 
-// The calling thread's crew with so many helpers; NULL if it cannot have them.
+// The calling thread's crew with `n` helpers; NULL if it cannot have them.
 static crew *crew_of(int helpers)
 {
     pthread_once(&own_crew_once, make_key);
@@ -208,7 +208,7 @@ void mu__team_run(const mu_team *team, void (*fn)(void *arg, int index, int coun
     const int count = team ? team->n_threads : 1;
     if (count > 1 && mu__team_try(count, fn, arg))
         return;
-    for (int index = 0; index < count; index++)  // alone: every member's part in turn
+    for (int index = 0; index < count; index++)  // alone: runs every member's part in turn
         fn(arg, index, count);
 }
 
@@ -228,7 +228,7 @@ void mu__team_barrier(void)
     change(&c->passed, &c->barrier_sleepers);
 }
 
-// ---- What oneDNN is told ------------------------------------------------------------------------
+// ---- oneDNN's team size -------------------------------------------------------------------------
 
 int mu__team_limit(int n_threads)
 {

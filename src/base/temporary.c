@@ -1,9 +1,9 @@
-// Temporary files beside a file that is being written, and the removal of those whose writer was killed.
+// Creates temporary files next to a file that is being written, and removes those whose writer was killed.
 //
-// A writer holds an exclusive flock on its temporary until it has closed it, and the kernel lets go of the lock of a
-// process that dies. Whoever gets the lock of such a file therefore knows that its writer is dead, where one kernel
-// decides about all locks of the file: on a file system of this machine alone, or if the name holds this boot's
-// identity. Files of other hosts on a network file system stay.
+// A writer holds an exclusive flock on its temporary file until it has closed it, and the kernel releases the locks
+// of a dead process. A process that obtains the lock of such a file therefore knows that its writer is dead, provided
+// that one kernel manages all locks of the file: on a file system local to this machine, or if the name holds this
+// boot's identity. Files of other hosts on a network file system stay.
 #include "base/temporary.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@ static const char marker[] = ".tmp-";
 
 // ---- Names --------------------------------------------------------------------------------------
 
-// The first digits of the identity of this boot of this kernel, which containers share; zeros if it cannot be read.
+// The first digits of the kernel's boot identity, which containers share; zeros if it cannot be read.
 static void boot_digits(char out[BOOT_DIGITS + 1])
 {
     char text[40] = {0};
@@ -44,7 +44,8 @@ static void boot_digits(char out[BOOT_DIGITS + 1])
     out[digits] = '\0';
 }
 
-// "weights.tmp-<boot>-<process>-<attempt>". One without a lock lacks the boot, so that it is never taken for dead.
+// "weights.tmp-<boot>-<process>-<attempt>". A file without a lock has no <boot>, so that its writer is never taken
+// for dead.
 static char *name_of(const char *path, const char *boot, int attempt)
 {
     return mu__sprintf("%s%s%s%s%ld-%d", path, marker, boot, *boot ? "-" : "", (long)getpid(), attempt);
@@ -77,7 +78,7 @@ size_t mu__temporary_goal(const char *name)
 
 // ---- Creating -----------------------------------------------------------------------------------
 
-// Whether an open file is still the one with this name: a sweep may have removed it before it was locked.
+// Whether an open file still has this name: a sweep may have removed it before it was locked.
 static bool is_named(int fd, int folder, const char *name)
 {
     struct stat open_file, named;
@@ -85,8 +86,8 @@ static bool is_named(int fd, int folder, const char *name)
            open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
 }
 
-// Another process of the same number (in another container) or another thread may be writing the same file: each takes
-// a name that is free.
+// Another process with the same number (in another container) or another thread may be writing the same file, so each
+// attempt takes an unused name.
 static mu_status create_named(const char *path, const char *boot, char **name, int *fd)
 {
     for (int attempt = 0; attempt < MOST_NAMES; attempt++) {
@@ -124,7 +125,7 @@ mu_status mu__temporary_create(const char *path, char **name, int *fd)
 
 // ---- Sweeping -----------------------------------------------------------------------------------
 
-// Whether no other kernel can have files of this folder open. What is not known counts as shared.
+// Whether no other kernel can have files of this folder open. An unknown file system counts as shared.
 static bool is_local(int folder)
 {
     static const unsigned long local[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,     F2FS_SUPER_MAGIC,
@@ -148,12 +149,12 @@ static bool is_of_this_boot(const char *name, size_t goal)
 
 static void remove_if_dead(int folder, const char *name)
 {
-    // Not blocking, and no link: the name could be anybody's.
+    // Neither blocks nor follows links: another program may have created the name.
     const int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
     if (fd < 0)
         return;
     struct stat found;
-    // Who holds the lock of the file that still has this name is alone with it: it can be removed.
+    // The holder of the lock of a file that still has this name is its only user, so the file can be removed.
     if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
         is_named(fd, folder, name)) {
         if (unlinkat(folder, name, 0) == 0)

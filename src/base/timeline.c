@@ -1,7 +1,7 @@
-// Spans for MUSTER_TRACE: a ring per runtime, written at its end as Chrome/Perfetto JSON.
+// Spans for MUSTER_TRACE: a ring buffer per runtime, written at the runtime's end as Chrome/Perfetto JSON.
 //
-// Off, a span costs one atomic load. On, it takes a lock: what is traced lasts microseconds, and a writer
-// that is overtaken by the ring must not tear a span.
+// When off, a span costs one atomic load. When on, it takes a lock: spans last microseconds, and two writers must not
+// mix in one entry when the ring wraps around.
 #include "base/private.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct span {
 struct mu_timeline {
     pthread_mutex_t lock;
     struct span *ring;
-    uint64_t n; // ever; the ring keeps the last MOST_SPANS
+    uint64_t n; // spans recorded so far; the ring keeps the last MOST_SPANS
 };
 
 static atomic_int n_timelines;
@@ -47,7 +47,7 @@ struct mu_timeline *mu__timeline_new(void)
     struct mu_timeline *timeline = mu__calloc(1, sizeof *timeline);
     if (timeline == NULL)
         return NULL;
-    // Mapped, so only what is used takes memory.
+    // Mapped, so that only used pages take memory.
     timeline->ring = mu__alloc_data(MOST_SPANS * sizeof(struct span));
     if (timeline->ring == NULL) {
         mu__free(timeline);
@@ -72,7 +72,7 @@ void mu__timeline_drop(mu_runtime *runtime)
 
 // ---- Writing ------------------------------------------------------------------------------------
 
-// MUSTER_TRACE with %p replaced by the process number; a further runtime of the process adds its own, so
+// MUSTER_TRACE with %p replaced by the process number; further runtimes of the process append their own number, so
 // that no two write the same file.
 static char *file_name(const mu_runtime *runtime)
 {
@@ -102,7 +102,7 @@ static void escape(char *out, size_t capacity, const char *text)
     out[n] = '\0';
 }
 
-// Microseconds with the nanoseconds behind the point, whatever the locale.
+// Microseconds with nanoseconds after the point, independent of the locale.
 static void microseconds(char out[32], int64_t ns)
 {
     const int64_t positive = MU_MAX(ns, 0);
@@ -123,7 +123,8 @@ static mu_status write_span(mu_file_writer *file, const struct span *span, bool 
     return mu__file_write(file, line, (size_t)n);
 }
 
-// What overlaps other spans of its replica, and may begin before another ends: one event at each end.
+// Spans that overlap others of their replica, and may begin before another ends, are written as separate begin and
+// end events.
 static mu_status write_beside(mu_file_writer *file, const struct span *span, uint64_t id, bool last)
 {
     char begin[32], end[32], duration[32], line[640];

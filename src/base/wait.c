@@ -1,7 +1,7 @@
-// Waiting for another thread: a short spin, then sleep in the kernel.
+// Waits for another thread: spins briefly, then sleeps in the kernel.
 //
-// A spinning thread yields its processor and stops at once when another program ran there meanwhile: on a busy machine
-// whoever sleeps is woken soon, while whoever spins loses its processor when work comes.
+// A spinning thread yields its processor and stops spinning as soon as another program ran there: on a busy machine a
+// sleeping thread is woken soon, while a spinning thread loses its processor when work arrives.
 #include "base/private.h"
 
 #include <limits.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// LOST_NS: longer than a turn of the loop with its yield takes when nobody else wants the processor.
+// LOST_NS: longer than one iteration of the loop, with its yield, takes on an idle processor.
 enum { PAUSES_PER_YIELD = 32, LOST_NS = 15000 };
 
 static void pause_shortly(void)
@@ -34,8 +34,8 @@ void mu__futex_sleep(atomic_int *word, int seen, int64_t deadline_ns)
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, timeout, NULL, 0);
 }
 
-// The word may be gone by now (a latch ends with its last arrival): the kernel only compares the address,
-// and who sleeps on a reused one wakes for no reason.
+// The word may be freed by now (a latch ends with its last arrival). The kernel only compares the address, and a
+// thread that sleeps on a reused address wakes spuriously.
 void mu__futex_wake(atomic_int *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);

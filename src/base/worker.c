@@ -1,6 +1,6 @@
 // A replica's thread with its queue, and the latch on which its caller waits.
 //
-// Steps follow each other within microseconds, so both ends spin shortly before they sleep in the kernel (wait.c).
+// Steps follow each other within microseconds, so both sides spin briefly before they sleep in the kernel (wait.c).
 #include "base/private.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ mu_status mu__latch_init(mu_latch *latch, int count)
     return MU_OK;
 }
 
-// The waiter may free the latch as soon as the count is zero, so nothing is read after that.
+// The waiter may free the latch as soon as the count is zero, so the code reads nothing after that.
 void mu__latch_arrive(mu_latch *latch)
 {
     const int before = atomic_fetch_sub_explicit(&latch->left, 1, memory_order_acq_rel);
@@ -63,12 +63,12 @@ typedef struct job {
 
 struct mu_worker {
     pthread_t thread;
-    int forks;            // of the process that has the thread
+    int forks;            // mu__fork_count when the thread was created
     pthread_mutex_t lock; // of the queue
     job *items;           // a ring of `capacity` from `head`
     size_t head, n, capacity;
     bool ending;
-    atomic_int waiting_jobs; // what the thread spins and sleeps on: n, or 1 to end
+    atomic_int waiting_jobs; // the word that the thread waits on: n, or 1 to end
     atomic_int sleeps;
     mu_runtime *runtime;
     int *cpus;
@@ -76,12 +76,12 @@ struct mu_worker {
     char name[16]; // the kernel's limit
 };
 
-// fork copies no threads, so a worker of before is none in the child: the number of forks between the first process
-// and this one tells.
+// fork copies no threads, so a worker created before a fork does not exist in the child. The number of forks between
+// the first process and this one detects that.
 static atomic_int forks;
 static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
 
-// What the child computes by itself it does alone, as with a team of its own it would take processors from the parent.
+// The child computes on a single thread: a team of its own would compete with the parent for processors.
 static void count_fork(void)
 {
     atomic_fetch_add(&forks, 1);
@@ -152,7 +152,7 @@ static void wait_for_job(mu_worker *worker)
     }
 }
 
-// Takes the next job; false when the worker is to end and has none left.
+// Takes the next job; returns false if the worker must end and has no jobs left.
 static bool take_job(mu_worker *worker, job *out)
 {
     for (;;) {
@@ -176,7 +176,7 @@ static void settle(mu_worker *worker)
     pthread_setname_np(pthread_self(), worker->name);
     mu__context()->runtime = worker->runtime;
     if (worker->n_cpus > 0)
-        omp_set_num_threads(worker->n_cpus);  // what oneDNN asks for its team's size
+        omp_set_num_threads(worker->n_cpus);  // oneDNN reads this as its team size
     if (worker->cpus == NULL)
         return;
     cpu_set_t set;
@@ -197,7 +197,7 @@ static void *worker_main(void *argument)
     while (take_job(worker, &next)) {
         next.run(next.arg);
         mu__pools_close(mu__context());
-        // A job hands its error on itself; one that it left would make the next job fail.
+        // A job passes its error on itself; an error that it left behind would make the next job fail.
         if (!mu__pending())
             continue;
         const mu_error left = mu_error_take();
@@ -233,7 +233,7 @@ mu_worker *mu__worker_new(const char *name, const int *cpus, int n_cpus, mu_runt
         }
         memcpy(worker->cpus, cpus, (size_t)n_cpus * sizeof *cpus);
     }
-    // Signals are the program's: its own threads take them.
+    // The program's own threads handle signals.
     sigset_t all, own;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &own);
@@ -251,7 +251,7 @@ void mu__worker_free(mu_worker *worker)
 {
     if (worker == NULL)
         return;
-    if (!is_here(worker)) {  // its lock may be held for ever
+    if (!is_here(worker)) {  // its lock may be held forever
         worker_discard(worker);
         return;
     }

@@ -1,9 +1,9 @@
-// Arrays from one element type to another, as TensorFlow's cast does on x86.
+// Converts arrays from one element type to another, as TensorFlow's cast does on x86.
 //
-// Floats truncate to integers; what does not fit (and NaN) becomes the least int32 or int64, and its low
-// bits in smaller types, as the processor's own conversion gives it. f16 and bf16 pass through a small
-// float buffer, but for two pairs of types that kernels convert at once. The loops are convert_from.inc.c,
-// compiled once per source type.
+// Floats truncate to integers; a value that does not fit (and NaN) becomes the least int32 or int64, and its low bits
+// in smaller types, as the processor's conversion gives it. f16 and bf16 go through a small float buffer, except for
+// two pairs of types that kernels convert directly. The loops are in convert_from.inc.c, which is compiled once per
+// source type.
 #include "kernels/kernels.h"
 #include "tensor/tensor.h"
 

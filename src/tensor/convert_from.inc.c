@@ -1,4 +1,4 @@
-// Loops from one element type T to every plain one; included by convert.c once per T.
+// Loops from one element type T to every type stored as plain C values; included by convert.c once per T.
 //
 // T: the source's C type; FN(name): the name of this copy. NARROW(x) and WIDE(x) bring an element to int32_t
 // and int64_t; they differ for floating and integer sources.
@@ -39,7 +39,7 @@ static void FN(from)(mu_dtype to, void *restrict out, const void *restrict in, i
         for (int64_t i = 0; i < n; i++)
             ((bool *)out)[i] = x[i] != 0;
         break;
-    case MU_BF16:  // asked for bytes only, which a bfloat16 holds exactly
+    case MU_BF16:  // only for bytes, which a bfloat16 holds exactly
         for (int64_t i = 0; i < n; i++) {
             const float wide = (float)x[i];
             uint32_t bits;

@@ -1,7 +1,8 @@
-// DLPack: tensors lent to and borrowed from other libraries. The structs are the binary interface of DLPack 1.0, in
-// both forms: the old one without a version and the new one with version and flags.
+// DLPack: lends tensors to other libraries and borrows tensors from them. The structs are the binary interface of
+// DLPack 1.0 in both forms: the old one without a version, and the new one with version and flags.
 //
-// What comes in is checked like anything from outside. Views with strides are copied, because tensors here are dense.
+// Borrowed tensors are validated like any untrusted input. Tensors with strides are copied, because tensors here are
+// dense.
 #include "tensor/tensor.h"
 
 #include <muster/dlpack.h>
@@ -41,9 +42,9 @@ static const struct { uint8_t code, bits; mu_dtype dtype; } types[] = {
     {CODE_UINT, 8, MU_U8}, {CODE_BOOL, 8, MU_BOOL},
 };
 
-// ---- Out ----------------------------------------------------------------------------------------
+// ---- Export -------------------------------------------------------------------------------------
 
-// One block for either form, with what it points to.
+// One block for either form, including the arrays that it points to.
 typedef struct lent {
     union {
         dl_managed plain;
@@ -91,7 +92,7 @@ static void describe(lent *l, dl_tensor *out)
 void *mu_to_dlpack(mu_tensor *tensor, bool versioned)
 {
     if (mu__pending() || (!tensor && mu__error(MU_INVALID_ARGUMENT, "mu_to_dlpack: the tensor is NULL")) ||
-        !mu_tensor_data(tensor))  // never NULL without an error, also where there are no elements
+        !mu_tensor_data(tensor))  // never NULL without an error, not even without elements
         return NULL;
     lent *l = mu__calloc(1, sizeof *l);
     if (!l)
@@ -108,7 +109,7 @@ void *mu_to_dlpack(mu_tensor *tensor, bool versioned)
     return &l->as.versioned;
 }
 
-// ---- In -----------------------------------------------------------------------------------------
+// ---- Import -------------------------------------------------------------------------------------
 
 static void release_plain(void *managed)
 {
@@ -162,7 +163,7 @@ static bool is_dense(const dl_tensor *t, const mu_spec *spec)
     return dense;
 }
 
-// Element by element; what is strided comes through here once and is dense from then on.
+// Copies element by element: strided tensors become dense here.
 static void copy_elements(const dl_tensor *t, const mu_spec *spec, char *out)
 {
     const size_t bytes = mu_dtype_bytes(spec->dtype);
@@ -180,7 +181,7 @@ static void copy_elements(const dl_tensor *t, const mu_spec *spec, char *out)
 
 static _Alignas(64) char nothing[64];
 
-// On failure the memory must stay the caller's, so the buffer gets its release last.
+// If this fails, the caller still owns the memory; so the release function is set last.
 static mu_tensor *borrow(const dl_tensor *t, const mu_spec *spec, void *managed, void (*release)(void *arg))
 {
     mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
@@ -188,7 +189,7 @@ static mu_tensor *borrow(const dl_tensor *t, const mu_spec *spec, void *managed,
         return NULL;
     buffer->data = t->data ? (char *)t->data + t->byte_offset : nothing;  // no elements
     buffer->bytes = mu__spec_bytes(spec);
-    buffer->arg = managed;  // any mark: memory that is not ours to free
+    buffer->arg = managed;  // any non-NULL value: the buffer does not own the memory
     mu_tensor *tensor = mu__give(mu__tensor_view(buffer, 0, spec->dtype, &spec->shape));
     if (tensor)
         buffer->release = release;

@@ -101,7 +101,7 @@ uint16_t mu__f32_to_bf16(float value)
 {
     uint32_t bits = float_bits(value);
     if (value != value)
-        return (uint16_t)((bits >> 16) | 0x40);  // stays a NaN when the low half alone made it one
+        return (uint16_t)((bits >> 16) | 0x40);  // keeps a NaN whose only set fraction bits are in the low half
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
@@ -124,9 +124,9 @@ uint16_t mu__f32_to_f16(float value)
     uint32_t magnitude = bits & 0x7fffffff;
     if (magnitude > 0x7f800000)
         return (uint16_t)(sign | 0x7e00 | ((magnitude >> 13) & 0x3ff));
-    if (magnitude >= 0x477ff000)  // rounds to 2^16 or beyond
+    if (magnitude >= 0x477ff000)  // rounds to 2^16 or more
         return (uint16_t)(sign | 0x7c00);
-    if (magnitude < 0x38800000) {  // below 2^-14: adding 0.5 leaves the denormal's fraction, rounded, at the end
+    if (magnitude < 0x38800000) {  // below 2^-14: adding 0.5 puts the denormal's rounded fraction into the low bits
         uint32_t sum = float_bits(bits_float(magnitude) + 0.5f);
         return (uint16_t)(sign | (sum - 0x3f000000));
     }

@@ -1,9 +1,9 @@
-// Tensors as text, laid out as NumPy's str() does: shortest digits that read back, columns aligned, lines
-// of 75 characters, and beyond 1000 elements only three at each end of an axis.
+// Prints tensors as text in the layout of NumPy's str(): the shortest digits that round-trip, aligned columns, lines
+// of 75 characters, and above 1000 elements only three at each end of an axis.
 //
-// Floats go through two passes: the first learns the widths that all shown elements need, the second
-// prints. NumPy has no bfloat16 of its own: it prints those of ml_dtypes one by one, without columns, and so do
-// we. Knows nothing of devices or graphs; a symbolic tensor prints as its type and shape.
+// Floats take two passes: the first finds the widths that all shown elements need, the second prints. NumPy itself
+// has no bfloat16: it prints ml_dtypes' elements one by one, without columns, and so does this file. A symbolic
+// tensor prints as its type and shape.
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -15,12 +15,12 @@ typedef struct printer {
     FILE *out;
     const mu_tensor *tensor;
     bool shortened, exponents;
-    int left, right;   // columns before and after the point (of integers: all in left)
-    double least, most;  // magnitudes of the finite elements that are not 0
-    int digits;        // at most so many after the point
+    int left, right;   // columns before and after the point (integers: all in left)
+    double least, most;  // magnitudes of the finite non-zero elements
+    int digits;        // maximum number of digits after the point
     int longest_word;  // "nan" 3, "-inf" 4; 0: every element is finite
     int column;
-    int held;          // spaces that end the latest word: not written where a line ends
+    int held;          // spaces to write before the next word; dropped at the end of a line
 } printer;
 
 static bool reads_back(mu_dtype dtype, const char *text, double value)
@@ -34,7 +34,7 @@ static bool reads_back(mu_dtype dtype, const char *text, double value)
     }
 }
 
-// The decimal number next to the one in `text`, away from 0; its last digit is no 9, or one before it is none.
+// Increments the last digit of the decimal number in `text`, away from 0, with carry.
 static void step_away(char *text)
 {
     char *at = strchr(text, 'e') ? strchr(text, 'e') - 1 : text + strlen(text) - 1;
@@ -44,8 +44,8 @@ static void step_away(char *text)
         ++*at;
 }
 
-// Whether so many digits tell the number from its neighbours. Below a power of two these are nearer than above it: then
-// the decimal number that reads back may be the next one instead of the nearest, which is what printf gives.
+// Whether `precision` digits identify the number. Below a power of two the neighbours are closer than above it, so
+// the number that round-trips may be the next decimal number instead of the nearest one, which printf gives.
 static bool enough(mu_dtype dtype, bool exponent, int precision, double value, char *text)
 {
     snprintf(text, ITEM, exponent ? "%.*e" : "%.*f", precision, value);
@@ -55,7 +55,7 @@ static bool enough(mu_dtype dtype, bool exponent, int precision, double value, c
     return reads_back(dtype, text, value);
 }
 
-// The shortest "d.ddde+xx" that reads back, with at most so many digits after the point; returns how many.
+// The shortest "d.ddde+xx" that round-trips, with at most `digits` digits after the point; returns their number.
 static int scientific(mu_dtype dtype, double value, int digits, char *text)
 {
     for (int precision = 0; precision <= digits; precision++)
@@ -67,8 +67,8 @@ static int scientific(mu_dtype dtype, double value, int digits, char *text)
     return digits;
 }
 
-// The shortest "ddd.ddd" that reads back, with at most so many digits after the point; ends in a bare point
-// for whole numbers.
+// The shortest "ddd.ddd" that round-trips, with at most `digits` digits after the point; a whole number ends in a
+// bare point.
 static void positional(mu_dtype dtype, double value, int digits, char *text)
 {
     bool whole = false;
@@ -123,7 +123,7 @@ static void learn_integer_width(printer *p, int64_t i)
     char text[ITEM];
     int width;
     if (p->tensor->dtype == MU_BOOL)
-        width = 5;  // also where no element is False
+        width = 5;  // even if no element is False
     else if (p->tensor->dtype == MU_I64)
         width = snprintf(text, sizeof text, "%lld", (long long)((const int64_t *)mu__data(p->tensor))[i]);
     else
@@ -131,7 +131,7 @@ static void learn_integer_width(printer *p, int64_t i)
     p->left = MU_MAX(p->left, width);
 }
 
-// Calls fn on every element that is shown.
+// Calls fn on every element that is printed.
 static void each_shown(printer *p, int axis, int64_t at, void (*fn)(printer *, int64_t))
 {
     const mu_shape *shape = &p->tensor->shape;
@@ -152,13 +152,13 @@ static bool long_exponents(const printer *p)
     return p->most >= 1e100 || (p->least > 0 && p->least < 1e-99);
 }
 
-// Columns from the point on.
+// Number of columns from the point on.
 static int columns_right(const printer *p)
 {
     return 1 + p->right + (!p->exponents ? 0 : long_exponents(p) ? 5 : 4);
 }
 
-// "1.5e-05", with three digits of exponent where another element needs them.
+// "1.5e-05", with three digits of exponent if another element needs them.
 static int format_exponent(const printer *p, double value, char *text)
 {
     char digits[ITEM];
@@ -199,7 +199,7 @@ static int format_element(const printer *p, int64_t i, char *text)
 
 static void print_word(printer *p, char *word, int length, int indent, bool first)
 {
-    if (!first && p->column + 1 + length > LINE - indent) {  // the closing brackets are as many as the indent
+    if (!first && p->column + 1 + length > LINE - indent) {  // there are as many closing brackets as the indent
         fprintf(p->out, "\n%*s", indent, "");
         p->column = indent;
     } else if (!first) {
@@ -239,7 +239,7 @@ static void print_axis(printer *p, int axis, int64_t at)
     p->held = 0;
 }
 
-// What the type makes of a number: NumPy compares magnitudes and their ratio in the array's type.
+// Rounds a number to the array's type: NumPy compares magnitudes and their ratio in that type.
 static double rounded(mu_dtype dtype, double value)
 {
     return dtype == MU_F32 ? (float)value : dtype == MU_F16 ? mu__f16_to_f32(mu__f32_to_f16((float)value)) : value;
@@ -248,7 +248,7 @@ static double rounded(mu_dtype dtype, double value)
 static bool needs_exponents(const printer *p)
 {
     const mu_dtype dtype = p->tensor->dtype;
-    const double whole = dtype == MU_F16 ? 1e3 : dtype == MU_F32 ? 1e6 : 1e8;  // from here on digits are not known
+    const double whole = dtype == MU_F16 ? 1e3 : dtype == MU_F32 ? 1e6 : 1e8; // the last digits are not exact from here
     return p->most >= whole || (p->least > 0 && (p->least < rounded(dtype, 1e-4) ||
                                                  rounded(dtype, p->most / p->least) > 1000));
 }

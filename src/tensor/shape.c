@@ -1,14 +1,13 @@
 // Shapes: counting, comparing, broadcasting, checking, and their text for messages.
 //
-// A dimension may be MU_UNKNOWN in a trace; every function here says what it makes of that. Knows nothing
-// of elements but their size.
+// A dimension may be MU_UNKNOWN in a trace; every function here states how it treats unknown dimensions.
 #include "tensor/tensor.h"
 
 #include <limits.h>
 
 const mu_shape mu__scalar_shape = {.rank = 0};
 
-// What mu_shape_make says of dimensions that are not there.
+// The value that mu_shape_make gives to missing dimensions.
 enum { NO_DIMS = INT_MIN };
 
 mu_shape mu_shape_make(int rank, const int64_t *dims)
@@ -16,7 +15,7 @@ mu_shape mu_shape_make(int rank, const int64_t *dims)
     mu_shape shape = {.rank = rank > 0 && !dims ? NO_DIMS : rank};
     if (shape.rank > 0 && shape.rank <= MU_MAX_RANK)
         memcpy(shape.dims, dims, (size_t)rank * sizeof dims[0]);
-    return shape;  // a rank that cannot be is refused where the shape is used
+    return shape;  // an invalid rank is rejected where the shape is used
 }
 
 int64_t mu__elements(const mu_shape *shape)
@@ -74,7 +73,7 @@ mu_status mu__shape_check(const mu_shape *shape, const char *what)
         return mu__error(MU_INVALID_ARGUMENT, "%s: dims is NULL; give the size of each axis", what);
     if (shape->rank < 0 || shape->rank > MU_MAX_RANK)
         return mu__error(MU_INVALID_ARGUMENT, "%s: rank %d is outside 0 to %d", what, shape->rank, MU_MAX_RANK);
-    int64_t n = 16;  // no element is larger, so the count of bytes fits as well
+    int64_t n = 16;  // no element is larger, so the byte count cannot overflow either
     for (int i = 0; i < shape->rank; i++) {
         int64_t dim = shape->dims[i];
         if (dim < 0 && dim != MU_UNKNOWN)

@@ -1,7 +1,7 @@
-// Tensors and their buffers: made, viewed, read.
+// Creates, views and reads tensors and their buffers.
 //
-// A tensor is a small handle; the elements live in a counted buffer that views share. A symbolic tensor has
-// no buffer but a node, which only the graph layer looks into. Knows nothing of ops.
+// A tensor is a small handle; the elements live in a reference-counted buffer that views share. A symbolic tensor has
+// a node instead of a buffer; only the graph layer reads the node.
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -88,7 +88,7 @@ mu_tensor *mu__tensor_again(const mu_tensor *tensor, int64_t run)
     return again;
 }
 
-// What a caller says of a tensor with elements, checked.
+// Checks the arguments of a new tensor with elements.
 static mu_status check_concrete(mu_dtype dtype, int rank, const int64_t *dims, const char *function, mu_shape *out)
 {
     if (!mu__dtype_ok(dtype))
@@ -128,7 +128,7 @@ mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const vo
     return tensor;
 }
 
-static _Alignas(64) char nothing[64];  // what a tensor without elements points to, if the caller gives no memory
+static _Alignas(64) char nothing[64];  // address of tensors without elements, if the caller gives none
 
 mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data, void (*release)(void *arg),
                           void *arg)
@@ -146,9 +146,9 @@ mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *d
     const mu_spec spec = {.dtype = dtype, .shape = shape};
     buffer->data = data ? data : nothing;
     buffer->bytes = mu__spec_bytes(&spec);
-    buffer->arg = buffer;  // any mark: memory that is not ours to free
+    buffer->arg = buffer;  // any non-NULL value: the buffer does not own the memory
     mu_tensor *tensor = mu__give(mu__tensor_view(buffer, 0, dtype, &shape));
-    if (tensor && release) {  // from here on the buffer releases the caller's memory: on failure it stays the caller's
+    if (tensor && release) {  // set last: if this function fails, the caller still owns the memory
         buffer->release = release;
         buffer->arg = arg;
     }
@@ -160,7 +160,7 @@ mu_status mu__check_number(mu_dtype dtype, double value, const char *function)
 {
     const bool integer = dtype != MU_BOOL && !mu__dtype_is_float(dtype);
     const bool is_signed = dtype != MU_U8;
-    const double limit = ldexp(1, (int)mu_dtype_bytes(dtype) * 8 - is_signed);  // 2^63 is what INT64_MAX becomes
+    const double limit = ldexp(1, (int)mu_dtype_bytes(dtype) * 8 - is_signed);  // INT64_MAX rounds to 2^63
     const bool fits = value >= (is_signed ? -limit : 0) && (value < limit || (dtype == MU_I64 && value == limit));
     if (!integer || (fits && floor(value) == value))
         return MU_OK;

@@ -1,8 +1,8 @@
-// Values: nests of tensors, as datasets, run and callbacks pass them on.
+// Values: nested lists and maps of tensors, for datasets, run and callbacks.
 //
-// A leaf holds a tensor or a variable (an object of a higher layer, known here by its reference count only);
-// a container holds values. Flattening walks depth first, a map in order of insertion, so the leaves of two
-// values of one structure stand in the same order.
+// A leaf holds a tensor or a variable (an object of a higher layer, known here by its reference count only); a
+// container holds values. Flattening walks depth first, maps in order of insertion, so two values of the same
+// structure have their leaves in the same order.
 #include "tensor/tensor.h"
 
 #include "base/type_name.h"
@@ -34,8 +34,8 @@ mu_value *mu__value_leaf(mu_value_kind kind, void *object)
     return value;
 }
 
-// How deep a nest around these elements is. What stands for one value on several replicas adds nothing: it comes around
-// a nest that was made already.
+// The depth of a container around these elements. Per-replica and mirrored values add no level: they only wrap
+// existing values.
 static int depth_around(mu_value_kind kind, int n, mu_value *const *items)
 {
     int deepest = 0;
@@ -84,7 +84,7 @@ mu_value *mu_of(mu_tensor *tensor)
     return mu__give(mu__value_leaf(MU_VALUE_TENSOR, tensor));
 }
 
-// An element as the caller gave it, tensor or value, as a value of the innermost pool.
+// An element given by the caller, a tensor or a value, as a value of the innermost pool.
 static mu_value *as_value(void *element, const char *function, int i)
 {
     if (mu__pending())
@@ -157,7 +157,7 @@ mu_value *mu_map(const char *first_key, ...)
     return container_of(&list, MU_VALUE_MAP, status);
 }
 
-// A container of elements in an array, which C++ and other languages may have filled with tensors too.
+// Makes a container of the elements in an array, which may hold tensors as well as values.
 static mu_value *container_of_array(const char *function, mu_value_kind kind, int n, const char *const *keys,
                                     mu_value *const *items)
 {
@@ -232,8 +232,9 @@ const char *mu_value_key(const mu_value *map, int i)
     return map && map->keys && i >= 0 && i < map->n ? map->keys[i] : NULL;
 }
 
-// What a thread sees of a value with a component for each replica: its own on an eager replica; of a mirrored value,
-// which is the same everywhere, the first elsewhere. A trace is of all replicas, so it has no component of its own.
+// The component of a distributed value that the calling thread sees: on an eager replica its own; outside, the first
+// component of a mirrored value, since all are equal. A trace stands for all replicas, so it has no component of its
+// own.
 static const mu_value *own_component(const mu_value *value)
 {
     const mu_context *context = mu__context();
@@ -246,7 +247,7 @@ static const mu_value *own_component(const mu_value *value)
     return value->items[own ? context->component : 0];
 }
 
-// A replica finds its own component only in a value with one for each replica.
+// A replica can find its own component only in a value with one component per replica.
 static mu_status need_own_component(const mu_value *value)
 {
     const mu_context *context = mu__context();
