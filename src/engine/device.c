@@ -1,9 +1,9 @@
-// Logical devices: how the cores that this process may use are shared out.
+// Logical devices: how the cores that this process may use are divided.
 //
-// By default there is one CPU device per core, at most eight; further cores join their teams, so that every
-// core works. Cores are physical (hwloc): of two hardware threads on one core only the first is used. Processes of one
-// job that have the same cores divide them once they have met. Devices of a PJRT plugin join the table when one of them
-// is first asked for.
+// By default there is one CPU device per core, at most eight; further cores join the devices' teams, so that every
+// core works. Cores are physical (hwloc): of the hardware threads of one core only the first is used. Processes of
+// one job that have the same cores divide them once they have met. The devices of a PJRT plugin join the table when
+// one of them is first requested.
 #include "engine/engine.h"
 #include "engine/pjrt/pjrt.h"
 
@@ -18,22 +18,22 @@
 
 typedef struct device_table {
     int n;
-    int n_made;     // the first n of them count
+    int n_made;     // devices created; only the first n are in use
     mu_device *devices;
-    int *cpus;      // [n_cores] of all devices, one array
+    int *cpus;      // [n_cores] the cores of all devices, in one array
     int n_cores, limit;  // limit: on all threads, before cores were divided with other processes
     pthread_mutex_t lock;
     pthread_mutex_t order;    // see mu__device_order
     mu_pjrt_client *clients;  // of plugins, under the lock
 } device_table;
 
-// Asks hwloc for the first allowed hardware thread of every core; returns how many.
+// Asks hwloc for the first allowed hardware thread of every core; returns their number.
 static int physical_cores(int *cpus, int capacity)
 {
     hwloc_topology_t topology;
     int n = 0;
     if (access("/sys/devices/system/cpu/cpu0/topology", F_OK) != 0)
-        return 0;  // a container without /sys: hwloc would only complain
+        return 0;  // a container without /sys: hwloc would only print warnings
     if (hwloc_topology_init(&topology) != 0)
         return 0;
     hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
@@ -84,7 +84,7 @@ static void keep_to_team(void *arg)
     (void)mu__team_limit(device->n_cpus);
 }
 
-// Part `index` of n_cores cores in `count` parts: [*begin, *end). With more parts than cores they share.
+// Part `index` of `count` parts of n_cores cores: [*begin, *end). With more parts than cores, parts share a core.
 static void part_of(int n_cores, int index, int count, int *begin, int *end)
 {
     *begin = (int)((int64_t)n_cores * index / count);
@@ -102,7 +102,8 @@ static void set_threads(mu_device *device, int n)
         (void)mu__worker_post(device->worker, keep_to_team, device);
 }
 
-// Divides n_cores cores from `first` on among the devices that count; others, which somebody has already, share theirs.
+// Divides n_cores cores from `first` on among the devices in use; devices that were created earlier share these
+// cores.
 static void share_cores(device_table *table, int first, int n_cores)
 {
     for (int i = 0; i < table->n_made; i++) {
@@ -221,7 +222,8 @@ int mu__device_least(mu_runtime *runtime)
 
 // ---- Devices of plugins -------------------------------------------------------------------------
 
-// What the devices of a plugin are called: its name in upper case. "cpu" would be taken for ours.
+// The kind in the names of a plugin's devices: the plugin's name in upper case. "cpu" would clash with the CPU
+// devices.
 static void kind_of_plugin(const char *name, char kind[MU_PJRT_KIND])
 {
     const char *end = strrchr(name, '/');
@@ -257,13 +259,13 @@ static bool plugin_preferred(void)
     return plugin && *plugin;
 }
 
-// The client whose devices stand in for the CPU's; NULL if none is wanted, or with an error.
+// The client whose devices replace the CPU devices; NULL if none is configured, or after an error.
 static mu_pjrt_client *preferred_client(device_table *table)
 {
     return plugin_preferred() ? client_of(table, mu__setting_text(MU_SETTING_PJRT)) : NULL;
 }
 
-// The devices that a program can name right now: "CPU:0, CPU:1, XLA_CPU:0".
+// The devices that a program can name at present: "CPU:0, CPU:1, XLA_CPU:0".
 static void list_devices(device_table *table, char *text, size_t bytes)
 {
     size_t at = (size_t)snprintf(text, bytes, "CPU:0");
@@ -276,8 +278,8 @@ static void list_devices(device_table *table, char *text, size_t bytes)
     pthread_mutex_unlock(&table->lock);
 }
 
-// The name is not a device's. Of a plugin that is there but cannot be used the reason follows; that none of this name
-// is installed says nothing that the list of devices does not.
+// Reports an unknown device name. If the plugin is installed but cannot be used, the message gives the reason;
+// otherwise it lists the devices.
 static void refuse_name(device_table *table, const char *name, const char *plugin)
 {
     char known[300];
@@ -304,7 +306,7 @@ static mu_device *device_of_plugin(device_table *table, const char *name, size_t
     for (size_t i = 0; i <= kind_length; i++)
         plugin[i] = i < kind_length ? (char)tolower((unsigned char)name[i]) : '\0';
     if (mu__pending())
-        return NULL;  // the plugin that MUSTER_PJRT names cannot be used: that comes first
+        return NULL;  // the plugin that MUSTER_PJRT names failed; report that error
     const mu_pjrt_client *client = client_of(table, plugin);
     if (client && index < client->n_devices)
         return &client->devices[index];
@@ -334,8 +336,8 @@ mu_device *mu__device_at(mu_runtime *runtime, int i)
     return table && i >= 0 && i < table->n ? &table->devices[i] : NULL;
 }
 
-// One part of a name in TensorFlow's long form: where it is, or what: "CPU:1", "cpu:1", "CPU". False: nothing of this
-// process. Only these kinds have a first one that needs no number.
+// Reads one part of a name in TensorFlow's long form: a place, or a device such as "CPU:1", "cpu:1" or "CPU". Returns
+// false if the part does not refer to this process. Only these kinds may omit the number 0.
 static bool take_part(const char *part, size_t length, char *canonical, size_t bytes)
 {
     static const char *const here[] = {"job:localhost", "replica:0", "task:0"}, *const kinds[] = {"CPU", "GPU", "TPU"};
@@ -358,7 +360,7 @@ static bool take_part(const char *part, size_t length, char *canonical, size_t b
     return true;
 }
 
-// "/job:localhost/replica:0/task:0/device:CPU:1", "/cpu:1" and the like become "CPU:1"; other names stay.
+// Converts "/job:localhost/replica:0/task:0/device:CPU:1", "/cpu:1" and similar names to "CPU:1"; other names stay.
 static const char *canonical_name(const char *name, char *canonical, size_t bytes)
 {
     canonical[0] = '\0';

@@ -1,7 +1,7 @@
-// Plans of traced functions: compiled once per device and set of input shapes, kept in a bounded cache.
+// The plans of traced functions: compiled once per device and set of input shapes, in a bounded cache.
 //
-// Replicas look for their plans at the same time; compiling runs outside the lock, on each device's own
-// thread, because primitives belong to the thread that makes them.
+// Replicas look up their plans concurrently; compilation runs outside the lock, on each device's own thread, because
+// primitives belong to the thread that creates them.
 #include "engine/engine.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ typedef struct cached_plan {
 typedef struct plan_cache {
     pthread_mutex_t lock;
     uint64_t clock;
-    mu_graph *graph;        // as the engine wants it; retained
+    mu_graph *graph;        // after the engine's lowering; retained
     struct { cached_plan *items; size_t n, capacity; } plans;
 } plan_cache;
 
@@ -53,7 +53,8 @@ static mu_status prepare(mu_concrete *concrete, const mu_engine *engine)
     return MU_OK;
 }
 
-// Made on the thread that calls the function, before replicas start; by the first of several such threads.
+// Runs on the thread that calls the function, before replicas start; if several threads call it, the first one does
+// the work.
 mu_status mu__concrete_prepare(mu_concrete *concrete, const mu_engine *engine)
 {
     if (concrete->plans)
@@ -84,7 +85,7 @@ static mu_plan *look_up(plan_cache *cache, const mu_device *device, const mu_spe
     return NULL;
 }
 
-// Drops this device's least recently used plan if it has as many as allowed.
+// Frees this device's least recently used plan if the device has the maximum number of plans.
 static void make_room(plan_cache *cache, const mu_device *device)
 {
     size_t oldest = 0;

@@ -1,7 +1,6 @@
-// Inside the library: named tensors as arrays, and the layout of an open file.
+// Internal interface to safetensors files: named tensors as arrays, and the layout of an open file.
 //
-// Checkpoints and model weights come as arrays of names and tensors, not as values; both public forms go
-// through these functions. Knows nothing of models and variables' replicas.
+// Checkpoints and model weights are passed as arrays of names and tensors; both public forms use these functions.
 #ifndef MU_SRC_IO_IO_H
 #define MU_SRC_IO_IO_H
 
@@ -27,10 +26,10 @@ struct mu_tensor_file {
 
 extern mu_type mu__tensor_file_type;
 
-// The header may not be larger than this; the format's own limit.
+// The maximum size of the header; the format's own limit.
 #define MU_SAFETENSORS_HEADER_LIMIT 100000000u
 
-// mu__tensors_save writes eager tensors under their names; `metadata` is key, text, …, NULL or NULL.
+// mu__tensors_save writes eager tensors under their names; `metadata` is key, text, …, NULL, or NULL for none.
 mu_status mu__tensors_save(const char *path, int n, const char *const *names, mu_tensor *const *tensors,
                            const char *const *metadata);
 

@@ -1,8 +1,8 @@
-// Reading safetensors: the header is hostile until every claim in it has been checked.
+// Reads safetensors files; the header is untrusted until every claim in it has been checked.
 //
-// Opening reads the length and the JSON header only (both bounded by the file itself), checks that dtype,
-// shape and offsets of each tensor agree, and that the tensors cover the data without holes or overlaps, as
-// the format asks. Tensors are read later, one by one, straight into their memory. Knows nothing of writing.
+// Opening reads only the length and the JSON header (both bounded by the file itself), checks that dtype, shape and
+// offsets of each tensor agree, and that the tensors cover the data without holes or overlaps, as the format
+// requires. Tensors are read later, one by one, directly into their memory.
 #include "io/io.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static void destroy(void *object)
 
 mu_type mu__tensor_file_type = {.name = "tensor_file", .destroy = destroy};
 
-// Reads exactly `bytes` bytes at an offset; fewer in the file is DATA_LOSS.
+// Reads exactly `bytes` bytes at an offset; a file that ends earlier is DATA_LOSS.
 static mu_status read_at(const mu_tensor_file *file, uint64_t offset, void *out, size_t bytes)
 {
     char *to = out;
@@ -93,7 +93,7 @@ static mu_status read_header(mu_tensor_file *file, uint64_t file_bytes, char **t
     return *text ? read_at(file, sizeof prefix, *text, *length) : mu_error_code();
 }
 
-// One tensor whose header entry does not hold: `what` is a phrase, `seen` the JSON found there.
+// Records an error about one tensor's header entry: `what` is a phrase, `seen` the JSON found there.
 static mu_status bad_entry(const mu_tensor_file *file, const char *name, const char *what, const json_t *seen)
 {
     char *text = seen ? json_dumps(seen, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
@@ -116,7 +116,7 @@ static mu_status parse_dtype(const mu_tensor_file *file, const char *name, const
     return MU_OK;
 }
 
-// Fills the shape and the bytes that it takes with this dtype.
+// Fills in the shape and the number of bytes that it takes with this dtype.
 static mu_status parse_shape(const mu_tensor_file *file, const char *name, const json_t *json, mu_spec *spec,
                              uint64_t *bytes)
 {

@@ -1,8 +1,8 @@
-// Writing safetensors: eight bytes of header length, a JSON header, the bytes of the tensors.
+// Writes safetensors files: eight bytes of header length, a JSON header, the tensors' bytes.
 //
-// The header keeps the caller's order of names; the data stands in order of falling element size, so that
-// every tensor is aligned to its elements, and the header is padded so that the data starts on a cache line.
-// Everything goes through the atomic writer of base. Knows nothing of reading.
+// The header keeps the caller's order of names; the data is ordered by falling element size, so that every tensor is
+// aligned to its elements, and the header is padded so that the data starts at a cache line. All output goes through
+// base's atomic writer.
 #include "io/io.h"
 
 #include <muster/graph.h>
@@ -11,13 +11,13 @@
 
 enum { DATA_ALIGNMENT = 64 };
 
-// What is about to be written: the caller's arrays and where each tensor's bytes go.
+// The state of one write: the caller's arrays and the offset of each tensor's bytes.
 typedef struct layout {
     int n;
     const char *const *names;
     mu_tensor *const *tensors;
     uint64_t *begin;
-    int *order;  // of the data in the file
+    int *order;  // order of the tensors' data in the file
 } layout;
 
 static mu_status out_of_memory(const char *path)
@@ -43,7 +43,7 @@ static mu_status check_tensors(const char *path, const layout *l)
     return MU_OK;
 }
 
-// Places the data: a pass for each element size, from 8 bytes down.
+// Assigns the offsets of the data: one pass for each element size, from 8 bytes down.
 static void place(layout *l)
 {
     uint64_t at = 0;
@@ -182,7 +182,7 @@ mu_status mu__tensors_save(const char *path, int n, const char *const *names, mu
     return status;
 }
 
-// The tensor behind an element of the map: variables are read.
+// The tensor of a map's element; for a variable, its current value.
 static mu_tensor *element_tensor(const mu_value *element)
 {
     if (element->kind == MU_VALUE_VARIABLE)

@@ -1,9 +1,8 @@
 // The part of the PJRT C interface that Muster uses, declared by hand for 64-bit machines.
 //
-// A plugin exports one table of functions; each takes one struct that starts with its own size and returns
-// an error or NULL. Functions are known by their place in the table, which never changes; structs only grow
-// at their end. tests/pjrt compares sizes and offsets with the header that a plugin's package carries.
-// Knows nothing of graphs and tensors.
+// A plugin exports one table of functions; each takes one struct that starts with its own size, and returns an error
+// or NULL. A function's index in the table never changes; structs only grow at their end. tests/pjrt compares sizes
+// and offsets with the header in a plugin's package.
 #ifndef MU_SRC_ENGINE_PJRT_API_H
 #define MU_SRC_ENGINE_PJRT_API_H
 
@@ -19,7 +18,7 @@ typedef struct pj_buffer pj_buffer;
 typedef struct pj_executable pj_executable;
 typedef struct pj_loaded pj_loaded;
 
-// Places in the table.
+// Indices in the table.
 typedef enum pj_function {
     PJ_ERROR_DESTROY = 0,
     PJ_ERROR_MESSAGE = 1,
@@ -52,7 +51,7 @@ typedef struct pj_version {
 } pj_version;
 
 typedef struct pj_api {
-    size_t size;           // of the table as the plugin has it: what lies behind is absent
+    size_t size;           // of the table in the plugin; entries beyond it are absent
     void *extension;
     pj_version version;
     pj_call *functions[];
@@ -88,14 +87,14 @@ typedef struct pj_named_value {
         float real;
         bool flag;
     } value;
-    size_t value_size;     // length of a text or list, else 1
+    size_t value_size;     // length of a text or list, otherwise 1
 } pj_named_value;
 
 typedef struct pj_client_create_args {
     PJ_HEAD;
     const pj_named_value *options;
     size_t n_options;
-    void *get, *get_arg, *put, *put_arg;  // a store for many processes
+    void *get, *get_arg, *put, *put_arg;  // a key-value store for several processes
     pj_client *client;     // out
     void *try_get, *try_get_arg;
 } pj_client_create_args;
@@ -160,7 +159,7 @@ typedef struct pj_execute_args {
     pj_device *device;
 } pj_execute_args;
 
-// How long a plugin may look at the host's memory.
+// How long a plugin may access the host's memory.
 typedef enum pj_host_semantics {
     PJ_HOST_DURING_CALL,
     PJ_HOST_UNTIL_DONE,

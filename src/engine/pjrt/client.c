@@ -1,10 +1,10 @@
-// A plugin's devices under one runtime: the client, and a logical device for each of its devices.
+// The devices of a plugin under one runtime: the client, and a logical device for each of its devices.
 //
-// Clients are made when a device is first named, because a plugin takes far longer to start than the library.
-// Knows nothing of programs.
+// A client is created when one of its devices is first named, because a plugin takes far longer to start than the
+// library.
 #include "engine/pjrt/pjrt.h"
 
-// The plugin for processors makes as many devices as it is told; the others find theirs.
+// The CPU plugin creates as many devices as requested; other plugins find theirs.
 static mu_status create(mu_pjrt_client *client, const char *name)
 {
     static const char option[] = "cpu_device_count";

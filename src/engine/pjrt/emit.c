@@ -1,19 +1,19 @@
-// Writes a pure graph under known shapes as StableHLO text in generic form: one function @main for each part.
+// Writes a pure graph with known shapes as StableHLO text in generic form: one function @main for each part.
 //
-// Each node is lowered by its op's definition, in program order. Values are %v0, %v1, …; the first are the arguments.
-// The text is plain data: it is checked by the plugin that compiles it, which names the line. Knows no plugin.
+// Each node is lowered by its op's definition, in program order. Values are named %v0, %v1, …, starting with the
+// arguments. The plugin that compiles the text checks it and reports errors by line.
 #include "engine/pjrt/pjrt.h"
 #include "ops/lower.h"
 
 #include <stdarg.h>
 
 typedef struct writer {
-    mu_emitter emitter;       // first
+    mu_emitter emitter;       // first member
     const mu_graph *graph;
     const mu_pjrt_parts *parts;
     mu_pjrt_text *text;
     mu_arena memory;
-    int n_values;             // in the text
+    int n_values;             // values in the text
     mu_hlo *slots;            // outputs of all nodes
 } writer;
 
@@ -157,7 +157,7 @@ static void print_slots(writer *w, int n, const int *slots, bool names, bool typ
     }
 }
 
-// The head names the arguments and their types; those of the results are known after the body.
+// The function's header lists the arguments and their types; the result types are known only after the body.
 static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *out)
 {
     mu_pjrt_text head = {0}, body = {0};

@@ -1,29 +1,29 @@
-// Plans of the PJRT engine: compiling a program's text, passing tensors and variables in and out, running it.
+// Plans of the PJRT engine: compiles a program's text, transfers tensors and variables, and runs it.
 //
-// Variables live in the host's memory, as for every engine; a run copies them to the device and back. They
-// are written only after every program has succeeded, so a failed run leaves them as they were. One replica runs
-// one program; of several, each runs the parts between collectives, and the host does the collectives.
+// Variables live in the host's memory, as for every engine; a run copies them to the device and back. They are
+// written only after every program has succeeded, so a failed run leaves them unchanged. A single replica runs one
+// program; each of several replicas runs the parts between collectives, and the host performs the collectives.
 #include "engine/pjrt/pjrt.h"
 #include "ops/loops.h"
 
-// The programs of a graph, whole or split.
+// The compiled programs of a graph, whole or split at its collectives.
 typedef struct programs {
     bool ready;
     mu_pjrt_parts cut;
     mu_spec *specs;               // [slots]
     pj_loaded **loaded;           // [parts]
-    pj_buffer **slots;            // of one run
-    pj_buffer **arguments, **results;  // of one execution
+    pj_buffer **slots;            // values of one run
+    pj_buffer **arguments, **results;  // values of one execution
 } programs;
 
 typedef struct pjrt_plan {
     mu_graph *graph;              // retained; pure
-    int n_inputs;                 // of the function; behind them come the variables of graph->resources
+    int n_inputs;                 // of the function; the variables of graph->resources follow them
     mu_device *device;
     mu_pjrt_client *client;
     mu_arena memory;
     mu_spec *inputs;
-    programs whole, split;        // made when a run needs them
+    programs whole, split;        // compiled when a run first needs them
 } pjrt_plan;
 
 static int buffer_type(mu_dtype dtype)
@@ -45,7 +45,7 @@ static int buffer_type(mu_dtype dtype)
 
 // ---- Compiling ----------------------------------------------------------------------------------
 
-// CompileOptionsProto for one replica on a device that is named at each run: executable_build_options (3) with
+// CompileOptionsProto for one replica on a device chosen at each run: executable_build_options (3) with
 // device_ordinal (1) -1, num_replicas (4) and num_partitions (5) 1; compile_portable_executable (4).
 static const char one_replica[] = "\x1a\x0f\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x01\x20\x01";
 
@@ -133,7 +133,8 @@ static void free_plan(mu_plan *handle)
     mu__free(plan);
 }
 
-// A graph that depends on the replicas is compiled at its first run, which tells their number and its own.
+// A graph that depends on the replicas is compiled at its first run, when their number and the replica's id are
+// known.
 static bool depends_on_replicas(const mu_graph *graph)
 {
     for (size_t i = 0; i < graph->nodes.n; i++)
@@ -142,7 +143,7 @@ static bool depends_on_replicas(const mu_graph *graph)
     return false;
 }
 
-// The function's inputs, then its variables.
+// The function's inputs, followed by its variables.
 static mu_status list_inputs(pjrt_plan *plan, const mu_spec *inputs)
 {
     const mu_graph *graph = plan->graph;
@@ -193,7 +194,7 @@ static mu_status to_device(const pjrt_plan *plan, const mu_view *from, pj_buffer
     return mu__pjrt_await(plan->client->api, args.done, plan->graph->name);
 }
 
-// Row-major on this side, whatever the device's layout is.
+// Row-major on the host, whatever the device's layout is.
 static mu_status to_host(const pjrt_plan *plan, pj_buffer *from, const mu_view *out)
 {
     const int rank = out->shape.rank;
@@ -254,7 +255,7 @@ static mu_status execute(const pjrt_plan *plan, programs *p, int part_number)
     return mu__pjrt_await(plan->client->api, complete, plan->graph->name);
 }
 
-// A collective on the host: the op's own kernel on copies of the values.
+// Performs a collective on the host: runs the op's own kernel on copies of the values.
 static mu_status reduce_on_host(const pjrt_plan *plan, programs *p, const mu_node *node, const mu_run_args *run)
 {
     static const mu_team alone = {.n_threads = 1};
@@ -306,7 +307,7 @@ static mu_status run_parts(const pjrt_plan *plan, programs *p, const mu_run_args
     return MU_OK;
 }
 
-// How many outputs are the function's; behind them come the variables.
+// The number of outputs of the function itself; the variables follow them.
 static size_t n_results(const pjrt_plan *plan)
 {
     return plan->graph->outputs.n - plan->graph->resources.n;
@@ -326,7 +327,7 @@ static mu_status pass_outputs(const pjrt_plan *plan, programs *p, const mu_run_a
     return MU_OK;
 }
 
-// What goes out as it came in has not been written.
+// Skips variables whose output is their own input: the function did not write them.
 static mu_status pass_state(const pjrt_plan *plan, programs *p, const mu_run_args *run)
 {
     const mu_graph *graph = plan->graph;
@@ -375,7 +376,7 @@ out:
 
 static void close_device(mu_device *device)
 {
-    (void)device;  // what is the client's goes with it
+    (void)device;  // the device's state belongs to the client
 }
 
 static mu_graph *lower(const mu_graph *graph)

@@ -1,7 +1,7 @@
-// Cuts a pure graph into the programs that a device runs: one, or those between its collectives.
+// Divides a pure graph into the programs that a device runs: one program, or those between its collectives.
 //
-// With several replicas the host does the collectives; values that a later part needs are results of an earlier one
-// and stay on the device. What of the graph's inputs and outputs is a variable's, nothing here asks.
+// With several replicas the host performs the collectives; a value that a later part needs is a result of an earlier
+// part and stays on the device. Variables are ordinary inputs and outputs here.
 #include "engine/pjrt/pjrt.h"
 
 static void cut(const mu_graph *graph, bool split, mu_pjrt_parts *out)
@@ -16,7 +16,7 @@ static void cut(const mu_graph *graph, bool split, mu_pjrt_parts *out)
     out->parts[out->n_parts++] = (mu_pjrt_part){.begin = begin, .end = (int)graph->nodes.n};
 }
 
-// What of slots a part touches, as marks.
+// How a part uses a slot: it needs the value, or makes it for a later use.
 enum { NEEDED = 1, MADE = 2 };
 
 static void mark_part(const mu_graph *graph, const mu_pjrt_parts *parts, const mu_pjrt_part *part, const int *last,
@@ -51,7 +51,7 @@ static mu_status list_slots(const mu_graph *graph, const mu_pjrt_parts *parts, m
     return MU_OK;
 }
 
-// The node that uses each value last; the caller of the graph comes after all.
+// The last node that uses each value; the graph's caller counts as the last user of all.
 static int *last_uses(const mu_graph *graph, const mu_pjrt_parts *parts, mu_arena *arena)
 {
     int *last = mu__arena_alloc(arena, sizeof(int) * ((size_t)parts->n_values + 1));

@@ -1,7 +1,7 @@
-// What the files of the PJRT engine share: plugins, clients, programs in text, plans.
+// Shared by the files of the PJRT engine: plugins, clients, program text, plans.
 //
-// A plugin is opened on first use and stays; a client is one plugin's devices under one runtime; a plan is a
-// graph written as StableHLO under known shapes and compiled by the plugin.
+// A plugin is opened on first use and stays open; a client holds one plugin's devices under one runtime; a plan is a
+// graph written as StableHLO for known shapes and compiled by the plugin.
 #ifndef MU_SRC_ENGINE_PJRT_H
 #define MU_SRC_ENGINE_PJRT_H
 
@@ -10,24 +10,24 @@
 
 // ---- Plugins (plugin.c) -------------------------------------------------------------------------
 
-// PJ_ARGS makes an argument struct that knows its size.
+// PJ_ARGS makes an argument struct with its size filled in.
 #define PJ_ARGS(type, ...) ((type){.size = sizeof(type), __VA_ARGS__})
 
-// mu__pjrt_call calls a function of the plugin; an error becomes a record of this thread that starts with
-// `what`. UNIMPLEMENTED if the plugin is too old to have the function.
+// mu__pjrt_call calls a function of the plugin. It records a plugin's error for this thread, with a message that
+// starts with `what`; UNIMPLEMENTED if the plugin is too old to have the function.
 mu_status mu__pjrt_call(const pj_api *api, pj_function function, void *args, const char *what);
 
-// mu__pjrt_destroy calls one of the functions that end a thing; nothing can be done about an error there.
+// mu__pjrt_destroy calls a function that destroys an object, and ignores its errors.
 void mu__pjrt_destroy(const pj_api *api, pj_function function, void *args);
 
-// mu__pjrt_await waits for an event and destroys it; NULL is accepted. The error is the event's.
+// mu__pjrt_await waits for an event, destroys it and returns its error; NULL is accepted.
 mu_status mu__pjrt_await(const pj_api *api, pj_event *event, const char *what);
 
-// mu__pjrt_plugin finds and opens the plugin called `name`: by PJRT_NAMES_AND_LIBRARY_PATHS (name:path,…), else
-// in the package folders of the Python environment in force, the user and the system. A name with a slash is a
-// file. Calling it again gives the same table. NULL with NOT_FOUND if there is none.
+// mu__pjrt_plugin finds and opens the plugin called `name`: by PJRT_NAMES_AND_LIBRARY_PATHS (name:path,…), otherwise
+// in the package folders of the active Python environment, the user and the system. A name with a slash is a file.
+// Further calls return the same table. Returns NULL with NOT_FOUND if there is no such plugin.
 const pj_api *mu__pjrt_plugin(const char *name);
-bool mu__pjrt_installed(const char *name);  // whether there is such a file to open
+bool mu__pjrt_installed(const char *name);  // whether a file for this plugin exists
 
 // ---- Clients (client.c) -------------------------------------------------------------------------
 
@@ -39,36 +39,37 @@ typedef struct mu_pjrt_client {
     const pj_api *api;
     pj_client *client;
     int n_devices;
-    mu_device *devices;           // engine_device: the pj_device
+    mu_device *devices;           // engine_device is the pj_device
 } mu_pjrt_client;
 
-// mu__pjrt_client_new opens the plugin called `name` and asks it for its devices, which are then named by `kind`
-// and a number. NULL on error.
+// mu__pjrt_client_new opens the plugin called `name` and creates its devices, which are named by `kind` and a number.
+// Returns NULL on error.
 mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind);
-void mu__pjrt_client_free(mu_pjrt_client *client);  // after its devices' threads
+void mu__pjrt_client_free(mu_pjrt_client *client);  // call after the devices' threads have ended
 
 // ---- Programs (partition.c, emit.c) -------------------------------------------------------------
 
-// What a program takes and leaves is known by slots: output i of a node is slot mu_pjrt_parts.first[node] + i.
+// The inputs and outputs of a program are slots: output i of a node is slot mu_pjrt_parts.first[node] + i.
 typedef struct mu_pjrt_part {
     int begin, end;               // nodes of the graph; node `end`, if any, is a collective done by the host
     int n_taken, n_left;
-    int *taken, *left;            // slots, in order of arguments and of results
+    int *taken, *left;            // slots read and written, in order of arguments and of results
 } mu_pjrt_part;
 
-// How the values of a pure graph pass through its programs.
+// How the values of a pure graph pass between its programs.
 typedef struct mu_pjrt_parts {
     int n_values, n_parts;
-    int *first;                   // of each node: slot of its output 0
+    int *first;                   // slot of each node's output 0
     mu_pjrt_part *parts;
 } mu_pjrt_parts;
 
-// mu__pjrt_parts_of finds what passes in and out: of one program, or of as many as lie between the collectives
-// (`split`). Lives in the arena.
+// mu__pjrt_parts_of finds the inputs and outputs of one program, or with `split` of the programs between the
+// collectives. The result lives in the arena.
 mu_status mu__pjrt_parts_of(const mu_graph *graph, bool split, mu_arena *arena, mu_pjrt_parts *out);
 
-// mu__pjrt_emit writes the parts under known shapes, for the replica with this id, each as StableHLO's text that
-// ends with a 0 which is not counted; `specs` [slots] gets the types of all slots. The caller frees each text's items.
+// mu__pjrt_emit writes the parts as StableHLO text for known shapes and for the replica with this id. Each text ends
+// with a zero byte that is not counted; `specs` [slots] receives the types of all slots. The caller frees each text's
+// items.
 typedef struct mu_pjrt_text {
     char *items;
     size_t n, capacity;
@@ -76,7 +77,7 @@ typedef struct mu_pjrt_text {
 mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replica,
                         mu_pjrt_text *texts, mu_spec *specs);
 
-// ---- Plans (run_plan.c) -------------------------------------------------------------------------
+// ---- Plans (execute.c) --------------------------------------------------------------------------
 
 extern const mu_engine mu__engine_pjrt;
 

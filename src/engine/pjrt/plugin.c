@@ -1,7 +1,7 @@
-// Plugins: finding a shared library by name, opening it, checking its version, calling its functions.
+// Finds a plugin's shared library by name, opens it, checks its version and calls its functions.
 //
-// A plugin is opened at most once per process and never closed, because its threads live on. What it reports
-// becomes a status with its own sentence; nothing of a plugin's error is kept. Knows nothing of clients.
+// A plugin is opened at most once per process and never closed, because its threads live on. Its errors become status
+// codes with messages; the plugin's error objects are freed at once.
 #include "engine/pjrt/pjrt.h"
 
 #include <dlfcn.h>
@@ -79,7 +79,7 @@ static bool find_in_list(const char *list, const char *name, char path[LONGEST_P
     return false;
 }
 
-// Where Python packages put plugins: a folder per plugin, with one shared library in it.
+// Python packages install each plugin in its own folder, with one shared library in it.
 static bool find_in_packages(const char *root, const char *name, char path[LONGEST_PATH])
 {
     static const char *const folders[] = {"lib/python3*/site-packages", "lib/python3*/dist-packages"};
@@ -156,8 +156,7 @@ static const pj_api *open_file(const char *path)
     return api;
 }
 
-// A plugin belongs to the process and is initialised once in it, whatever runtimes use it; so this table
-// cannot be a runtime's.
+// A plugin belongs to the process and is initialised once for all runtimes, so this table cannot belong to a runtime.
 static struct {
     pthread_mutex_t lock;
     int n;
