@@ -1,7 +1,6 @@
-# Horizontal bars as an SVG, for the README: `write_bars(path, title, note, groups)`. A group is a heading and its bars,
-# (label, value, text behind the bar); the longest bar of all groups fills the width, so lengths compare across groups.
-# Colours are legible on light and dark pages. Nothing but the standard library.
-# It must not know what was measured.
+# Draws horizontal bars as an SVG for the README: `write_bars(path, title, note, groups)`. A group is a heading and
+# its bars, (label, value, text after the bar); the longest bar of all groups fills the width, so lengths compare
+# across groups. Colours are legible on light and dark pages. Uses only the standard library.
 import os
 import pathlib
 from xml.sax.saxutils import escape

@@ -1,5 +1,5 @@
-// Times element-wise functions as one chain and op by op, on one core: what is saved is memory traffic. Best of
-// many: other programs on the machine disturb a time only upwards. Usage: bench_fusions.
+// Times element-wise functions as one fused chain and op by op, on one core: fusion saves memory traffic. Reports the
+// best of many runs, because other programs can only increase a time. Usage: bench_fusions.
 #include "engine/cpu/fusion.h"
 #include "engine/engine.h"
 
@@ -41,7 +41,7 @@ static const struct {
 static mu_value *call(mu_value *arguments, void *arg)
 {
     formula *const *of = arg;
-    // One element is given back, so that the result lies in memory that is there: fresh pages would be timed too.
+    // Returns only one element, so that the full result reuses existing memory; fresh pages would be timed too.
     mu_tensor *y = (*of)(mu_at(arguments, 0), mu_at(arguments, 1));
     return mu_of(mu_slice(y, (int64_t[]){0}, (int64_t[]){1}));
 }

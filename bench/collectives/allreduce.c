@@ -1,9 +1,8 @@
-// bench_allreduce: what an all-reduce between the replicas of one process costs, against copying memory.
+// bench_allreduce: the cost of an all-reduce between the replicas of one process, compared with copying memory.
 //
-// For 2 to 8 ranks and 4 B to 64 MB (in place, f32 sum): best and median time of rounds that alternate with
-// plain copies by as many threads over the same amount of memory. Columns as nccl-tests has them; fraction
-// = (each buffer read once and written once) / time / copy bandwidth. Every result is checked before it is
-// timed. The last line is JSON.
+// For 2 to 8 ranks and 4 B to 64 MB (in place, f32 sum): best and median time of rounds that alternate with plain
+// copies by as many threads over the same amount of memory. Columns as in nccl-tests; fraction = (each buffer read
+// once and written once) / time / copy bandwidth. Every result is checked before it is timed. The last line is JSON.
 #include "comm/comm.h"
 
 #include "kernels/kernels.h"
@@ -20,8 +19,8 @@ typedef struct bench {
     size_t bytes;
     mu_group *group;
     char *data[MAX_RANKS];
-    double all_reduce[ROUNDS], copy[ROUNDS];  // seconds of one
-    int64_t begin[MAX_RANKS], end[MAX_RANKS]; // of the measurement in progress
+    double all_reduce[ROUNDS], copy[ROUNDS];  // seconds per operation
+    int64_t begin[MAX_RANKS], end[MAX_RANKS]; // of the current measurement
     atomic_bool failed;
 } bench;
 
@@ -35,7 +34,7 @@ static void pin(int cpu)
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
-    (void)sched_setaffinity(0, sizeof set, &set); // a machine that forbids it is measured unpinned
+    (void)sched_setaffinity(0, sizeof set, &set); // where that is forbidden, the measurement runs unpinned
 }
 
 static int cores(void)
@@ -52,8 +51,8 @@ static void copy_bytes(char *to, const char *from, size_t bytes, bool stream)
         memcpy(to, from, bytes);
 }
 
-// Half of a rank's buffer onto the other half, and back: like the all-reduce's, each byte is read once and
-// written once, in the same memory.
+// Copies half of a rank's buffer onto the other half, and back: like the all-reduce, it reads and writes each byte of
+// the same memory once.
 static void copy_once(const bench *b, int rank, bool stream)
 {
     const size_t half = b->bytes / 2;
@@ -75,7 +74,7 @@ static int repetitions(const bench *b)
 
 typedef enum what { ALL_REDUCE, COPY, COPY_STREAMED } what;
 
-// From the first rank's begin to the last one's end: with more ranks than cores they do not start together.
+// From the first rank's start to the last rank's end: with more ranks than cores they do not start together.
 static double timed(bench *b, mu_collective *c, what w, int n)
 {
     bool ok = mu__collective_barrier(c, 2, "start") == MU_OK;
@@ -163,7 +162,7 @@ static bool run_bench(bench *b)
     return !atomic_load(&b->failed);
 }
 
-// What the JSON line sums up.
+// The values that the JSON line summarises.
 typedef struct summary {
     double worst_fraction_2, sum_fraction_2, us_4b_2, us_4b_8, us_900k_2;
     int n_fractions;
@@ -222,7 +221,7 @@ static bool run_ranks(int ranks, summary *s)
     return true;
 }
 
-// Arguments: the numbers of ranks to measure; none: 2, 3, 4 and 8.
+// Arguments: the numbers of ranks to measure; default 2, 3, 4 and 8.
 int main(int argc, char **argv)
 {
     static const int all[] = {2, 3, 4, 8};

@@ -1,8 +1,9 @@
-// bench_fit: how fast the CNN of program A trains on the replicas of all workers, and when its first step is done.
+// bench_fit: how fast the README's CNN trains on the replicas of all workers, and when its first step is complete.
 //
-// Arguments: replicas of this process; then optionally "begun" and the seconds since 1970 when the job was started:
-// only the first steps are run, on blank images. By itself the replicas are threads, under `muster launch` also
-// processes. The first worker prints "images_per_s N", or "first_step_s N". run.py compares them.
+// Arguments: the number of replicas of this process; then optionally "begun" and the time when the job was started in
+// seconds since 1970: in that case it runs only the first steps, on blank images. Started directly, the replicas are
+// threads; under `muster launch` they are also processes. The first worker prints "images_per_s N" or "first_step_s
+// N". run.py compares the results.
 #include <muster.h>
 
 #include <stdio.h>

@@ -1,10 +1,11 @@
-// bench_processes: what an all-reduce between processes of this machine costs, in shared memory or over TCP.
+// bench_processes: the cost of an all-reduce between processes of this machine, in shared memory or over TCP.
 //
-// Arguments: how many processes; "shm", "private", "tcp" or "tls" (tcp, encrypted); optionally how many ranks each has,
-// and "deterministic". In place, f32, sum. With "shm" the data lies in the segment that all processes address, as the
-// gradients of a step do; with "private" the processes share memory too, but each has its data in memory of its own, as
-// a program's other tensors are. Every size is checked, then timed in batches; one line "bytes microseconds" per size
-// is the median of the batches. run.py compares these with the rivals.
+// Arguments: the number of processes; "shm", "private", "tcp" or "tls" (tcp, encrypted); optionally the number of
+// ranks per process, and "deterministic". In place, f32, sum. With "shm" the data lies in the segment that all
+// processes address, like the gradients of a step; with "private" the processes also use shared memory, but the data
+// lies in each process's own memory, like a program's other tensors. Every size is checked, then timed in batches;
+// prints one line "bytes microseconds" per size, the median of the batches. run.py compares these with other
+// libraries.
 #include "comm/comm.h"
 #include "comm/net.h"
 
@@ -29,7 +30,7 @@ static void pin(int rank)
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &all) && seen++ == rank % CPU_COUNT(&all))
             CPU_SET(cpu, &one);
-    (void)sched_setaffinity(0, sizeof one, &one); // a machine that forbids it is measured unpinned
+    (void)sched_setaffinity(0, sizeof one, &one); // where that is forbidden, the measurement runs unpinned
 }
 
 static bool add(mu_collective *c, float *data, int64_t n)
@@ -54,7 +55,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Microseconds of one; negative: it failed.
+// Microseconds per all-reduce; negative on failure.
 static double measure(mu_collective *c, float *data, int64_t n)
 {
     double times[BATCHES];
@@ -119,7 +120,7 @@ static void *run_rank(void *arg)
     return run(s->c, s->private) == 0 ? NULL : s;
 }
 
-// The first rank of a process runs on its own thread, which was pinned before the process joined.
+// The first rank of a process runs on the main thread, which was pinned before the process joined.
 static int run_ranks(mu_group *group, const job *j)
 {
     const int n = j->ranks_each;

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-# The all-reduce bench: between threads against copying memory (bench_allreduce), between processes in shared
-# memory and over TCP against Open MPI and gloo, and what that means for training (fit, start-up).
+# The all-reduce benchmark: between threads, compared with copying memory (bench_allreduce); between processes in
+# shared memory and over TCP, compared with Open MPI and Gloo; and the effect on training (speed, start-up).
 #
-# Every system is a program that checks its sums and prints "bytes microseconds" lines; they run in turn, for several
-# rounds, and the median over the rounds counts. bench_allreduce has rounds of its own, of which the best counts. In shared
-# memory ours is measured twice: "shm" with the data in the segment that all processes address, where gradients lie, and
-# "private" with data in each process's own memory, where the rivals' lies. Ratios are the best rival's time over ours at
-# every size, two and four processes apart, both without encryption; what TLS costs has a column, and what adding in rank
-# order costs has lines of its own. A rival that is not installed, or fails, is said loudly and left out. At the end come
-# the rows of the README's table, filled in, and a line of JSON.
+# Every system is a program that checks its sums and prints "bytes microseconds" lines. The programs run in turn for
+# several rounds, and the median over the rounds counts; bench_allreduce has its own rounds, of which the best counts.
+# In shared memory Muster is measured twice: "shm" with the data in the segment that all processes address, as for
+# gradients, and "private" with the data in each process's own memory, as for the other systems. A ratio is the best
+# other system's time divided by Muster's, for every size, for two and for four processes, without encryption. The
+# cost of TLS has a column, and the cost of adding in rank order has its own lines. A system that is missing or fails
+# is reported and skipped. Prints the README's table rows and a line of JSON at the end.
 import argparse
 import datetime
 import json
@@ -188,7 +188,7 @@ def threads_bench(arguments):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-# ---- What adding in rank order costs -----------------------------------------------------------
+# ---- The cost of adding in rank order ----------------------------------------------------------
 
 def deterministic_prices(arguments, rounds):
     """Prints one line for each way that ranks are connected."""
@@ -208,7 +208,7 @@ def deterministic_prices(arguments, rounds):
               f"at worst {on[worst] / off[worst]:.2f} ({worst} B)", flush=True)
 
 
-# ---- What it means for training -----------------------------------------------------------------
+# ---- The effect on training ---------------------------------------------------------------------
 
 def train_command(arguments, workers, devices, extra):
     """The CNN of bench/train on `workers` processes of `devices` replicas each; None where it cannot be had."""

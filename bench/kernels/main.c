@@ -1,7 +1,7 @@
-// Times every CPU kernel at the shapes of the CNN's training step (28x28x1, conv 3x3x32, pool, conv
-// 3x3x64, pool, dense 128, dense 10), batch 64 and 128, on one core, next to what the same core reaches
-// in the same run: multiply-adds in registers and a copy of 4 MB. Usage: bench_kernels [isa [part of a name]].
-// Best of many: other programs on the machine disturb a time only upwards.
+// Times every CPU kernel at the shapes of the CNN's training step (28x28x1, conv 3x3x32, pool, conv 3x3x64, pool,
+// dense 128, dense 10), batch 64 and 128, on one core, and compares it with the limits of the same core in the same
+// run: multiply-adds in registers and a copy of 4 MB. Usage: bench_kernels [isa [part of a name]]. Reports the best
+// of many runs, because other programs can only increase a time.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,8 +157,8 @@ static void reduce(bench *b)
     b->k->reduce_n(dst, 2, src, 2, 1, false, 0, N_PARAMETERS);
 }
 
-// What one image (or, with fixed, one call) costs: floating-point operations where they are the limit, else bytes
-// read and written.
+// The cost of one image (or, with `fixed`, of one call): floating-point operations if they are the limit, otherwise
+// bytes read and written.
 static const struct row {
     const char *name;
     body *run;

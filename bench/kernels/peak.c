@@ -1,5 +1,5 @@
-// The machine's own f32 limit: independent multiply-adds that never leave the registers. Compiled for
-// the machine that builds it, unlike the kernels; knows nothing of them but the width of a vector.
+// The machine's own f32 limit: independent multiply-adds that stay in registers. Unlike the kernels, it is compiled
+// for the machine that builds it.
 #include "peak.h"
 
 #include "kernels/simd.h"

@@ -1,5 +1,5 @@
-// The table of calls of the bench of ops: each op of Muster as the cases name it, family by family. Knows neither how
-// long anything takes nor what the rivals do; both sides of a case are kept alike by comparing results.
+// The table of calls of the op benchmark: Muster's ops under the names that the cases use, by family. run.py checks
+// that both sides of a case compute the same by comparing results.
 #include "calls.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-// Calls of the bench of ops: recurrent cells, stepped through a sequence by mu_scan in a traced function. A row's name
-// is the one that cases_cells.py uses. It must not know how anything is timed, nor what the rivals do.
+// Calls of the op benchmark: recurrent cells, run over a sequence by mu_scan in a traced function. cases_cells.py
+// uses the same names.
 #include "calls.h"
 
 #include <muster/control.h>
@@ -7,11 +7,11 @@
 
 enum { SEQUENCE, STATE, CELL, INPUT_WEIGHTS, STATE_WEIGHTS, BIAS, N_INPUTS };
 
-// The case at hand: its variables and its function live in the pool of the case.
+// The current case: its variables and its function live in the case's pool.
 static mu_variable *variables[N_INPUTS];
 static mu_function *function;
 
-// The weights inside the trace that runs.
+// The weights inside the trace in progress.
 static mu_tensor *state_weights, *gates_bias;
 
 static void prepare(mu_tensor *const *in, mu_value *(*body)(mu_value *, void *))
@@ -27,7 +27,7 @@ static int run(mu_tensor **out)
     return 1;
 }
 
-// What all steps have in common is done at once: [time, batch, width] by [width, gates].
+// The part that all steps share is computed at once: [time, batch, width] by [width, gates].
 static mu_tensor *projected(void)
 {
     state_weights = mu_variable_read(variables[STATE_WEIGHTS]);
@@ -55,7 +55,7 @@ static mu_value *lstm(mu_value *arguments, void *arg)
     return mu_of(mu_at(states, 0));
 }
 
-// The reset gate acts on what comes from the state, as where all of a step's products are one.
+// The reset gate applies to the product with the state, as in implementations that compute a step's products at once.
 static mu_value *gru_step(mu_value *state, mu_value *element, void *arg)
 {
     mu_tensor *from_input[3], *from_state[3], *h = mu_at(state, 0);

@@ -1,5 +1,5 @@
-// Calls of the bench of ops: what works element by element, casts, and reductions along axes. A row's name is the one
-// that cases_elements.py uses. It must not know how anything is timed, nor what the rivals do.
+// Calls of the op benchmark: element-wise ops, casts, and reductions along axes. cases_elements.py uses the same
+// names.
 #include "calls.h"
 
 #define UNARY(X)                                                                                               \
@@ -26,7 +26,7 @@ UNARY(CALL1)
 BINARY(CALL2)
 TERNARY(CALL3)
 
-// Functions with numbers of their own.
+// Functions with numeric parameters.
 #define OTHERS(X)                                                                                      \
     X(leaky_relu, mu_nn_leaky_relu(in[0], 0.2))                                                        \
     X(gelu, mu_nn_gelu(in[0], false))                                                                  \

@@ -1,13 +1,13 @@
-// Calls of the bench of ops: gradients. A row runs its function once on a tape, when the case is chosen; what is
-// timed is the way back, from the gradient of the result, its last input, to those of the first ones. A row's name is
-// the one that cases_grad.py uses. It must not know how anything is timed, nor what the rivals do.
+// Calls of the op benchmark: gradients. When a case is selected, its function runs once on a tape; the benchmark
+// times the backward pass, from the gradient of the result (the last input) to the gradients of the first inputs.
+// cases_grad.py uses the same names.
 #include "calls.h"
 #include "graph/graph.h"
 
-// forward makes the result from all inputs but the last, of which `first` to `first + n - 1` get a gradient.
+// forward computes the result from all inputs but the last; inputs `first` to `first + n - 1` receive gradients.
 typedef mu_tensor *forward_pass(mu_tensor *const *in);
 
-// The case at hand: its tape and its result live in the pool of the case.
+// The current case: its tape and its result live in the case's pool.
 static mu_tape *tape;
 static mu_tensor *result;
 

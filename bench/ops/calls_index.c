@@ -1,6 +1,5 @@
-// Calls of the bench of ops: what follows indices (gather, scatter, segments), what orders (sort, top_k, unique,
-// search), random numbers. A row's name is the one that cases_index.py uses. It must not know how anything is timed,
-// nor what the rivals do.
+// Calls of the op benchmark: ops with indices (gather, scatter, segments), sorting (sort, top_k, unique, search),
+// random numbers. cases_index.py uses the same names.
 #include "calls.h"
 #include "ops/attrs.h"
 #include "ops/op.h"

@@ -1,5 +1,5 @@
-// Calls of the bench of ops: contractions, norms, factors, triangular systems, images sampled anew. A row's name is the
-// one that cases_linear.py uses. It must not know how anything is timed, nor what the rivals do.
+// Calls of the op benchmark: contractions, norms, factorisations, triangular systems, image resizing. cases_linear.py
+// uses the same names.
 #include "calls.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@
     X(resize_nearest_larger, resized(in[0], true, MU_RESIZE_NEAREST))                                  \
     X(resize_nearest_smaller, resized(in[0], false, MU_RESIZE_NEAREST))
 
-// To twice the sides, or to nearly half of them.
+// Resizes to twice the side lengths, or to just under half.
 static mu_tensor *resized(mu_tensor *x, bool larger, mu_resize_method method)
 {
     const int64_t height = dim(x, 1), width = dim(x, 2);

@@ -1,5 +1,5 @@
-// Calls of the bench of ops: matrix products, convolutions, pools and what networks are made of. A row's name is the
-// one that cases_nn.py uses. It must not know how anything is timed, nor what the rivals do.
+// Calls of the op benchmark: matrix products, convolutions, pools and other parts of networks. cases_nn.py uses the
+// same names.
 #include "calls.h"
 
 #define BINARY(X)                                                                                       \

@@ -1,5 +1,5 @@
-// Calls of the bench of ops: sorts along other axes, the greatest of many, unique of matrices, segments in order. A
-// row's name is the one that cases_order.py uses. It must not know how anything is timed, nor what the rivals do.
+// Calls of the op benchmark: sorts along other axes, top_k, unique of matrices, sorted segments. cases_order.py uses
+// the same names.
 #include "calls.h"
 
 #define SEGMENTS(X)                                                                                        \

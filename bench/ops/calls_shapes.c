@@ -1,5 +1,5 @@
-// Calls of the bench of ops: what gives elements another place or shape, and what makes tensors of nothing. A row's
-// name is the one that cases_shapes.py uses. It must not know how anything is timed, nor what the rivals do.
+// Calls of the op benchmark: ops that move or reshape elements, and ops that create tensors. cases_shapes.py uses the
+// same names.
 #include "calls.h"
 
 #define SHAPES(X)                                                                                               \

@@ -1,9 +1,10 @@
-# One case of the bench of ops and what cases are made of: sizes, the inputs that several families use, and how a case is
-# added. A case says what it is called in Muster's table (calls*.c), its inputs, the same computation in PyTorch and in
-# TensorFlow (expressions over the inputs' names), and how it is judged: `memory` against the bytes that must move, `math`
-# only against rivals, `product` among matrix products and convolutions.
-# Inputs are made per size: a square matrix of float32 has SIZE bytes, so its side is 16, 128, 1024 or 4096.
-# It must not know how anything is timed.
+# A case of the op benchmark, and helpers for writing cases: sizes, inputs that several families use, and how to add a
+# case.
+#
+# A case states its name in Muster's table (calls*.c), its inputs, the same computation in PyTorch and in TensorFlow
+# (expressions over the inputs' names), and how it is judged: `memory` against the bytes that must move, `math` only
+# against the other frameworks, `product` among matrix products and convolutions. Inputs are made per size: a square
+# matrix of float32 has SIZE bytes, so its side is 16, 128, 1024 or 4096.
 import dataclasses
 
 SIZES = {"1k": 1 << 10, "64k": 1 << 16, "4m": 1 << 22, "64m": 1 << 26}
@@ -104,10 +105,10 @@ class Case:
 CASES = []
 
 
-# Tolerances are for telling a wrong rival from a right one, a few times what was seen between the programs at all sizes:
-# 2e-5 for float32 unless the case says more, as sums in another order do (of 16 million numbers 4e-5, of as many
-# products 6e-5). 16-bit floats may differ by a place or two, 2e-3 and 1.6e-2, where one program rounds between steps.
-# How exact the ops are is what the conformance tests check.
+# Tolerances only tell a wrong computation from a right one. They are a few times the differences seen between the
+# programs at all sizes: 2e-5 for float32 unless the case sets another, since sums in another order differ (4e-5 for a
+# sum of 16 million numbers, 6e-5 for as many products). 16-bit floats may differ by an ulp or two, 2e-3 and 1.6e-2,
+# where one program rounds between steps. The conformance tests check the accuracy of the ops.
 def case(name, inputs, torch, tf, kind="memory", call=None, out=True, tolerance=2e-5, setup="", tf_setup="", after="y",
          compared=True, unread=False, largest="64m"):
     if any(each.name == name for each in CASES):

@@ -1,5 +1,4 @@
-# The cases of the bench of ops, family by family, in the order in which they run. What a case is: case.py. It must not
-# know how anything is timed.
+# The cases of the op benchmark by family, in the order in which they run. case.py describes a case.
 import cases_elements  # noqa: F401
 import cases_shapes  # noqa: F401
 import cases_index  # noqa: F401

@@ -1,5 +1,5 @@
-# Cases of the bench of ops: recurrent cells stepped through a sequence. Muster's side is mu_scan in a traced function
-# (calls_cells.c), TensorFlow's tf.scan, PyTorch's a loop over its steps; all project the sequence at once before. See
+# Cases of the op benchmark: recurrent cells run over a sequence. Muster uses mu_scan in a traced function
+# (calls_cells.c), TensorFlow tf.scan, PyTorch a loop over its steps; all three project the whole sequence first. See
 # case.py.
 from case import INPUTS, Input, case
 

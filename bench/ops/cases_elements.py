@@ -1,4 +1,4 @@
-# Cases of the bench of ops: element by element, casts, reductions, running sums. See case.py.
+# Cases of the op benchmark: element-wise ops, casts, reductions, cumulative sums. See case.py.
 from case import INPUTS, Input, case, of
 
 INPUTS["c3"] = Input("float32", lambda size: {"1k": (4, 16, 4), "64k": (16, 64, 16), "4m": (64, 256, 64), "64m": (256, 1024, 64)}[size])
@@ -46,7 +46,8 @@ def arithmetic():
     case("clip_by_value", "a low high", "torch.clamp(a, low, high)", "raw.ClipByValue(t=a, clip_value_min=low, clip_value_max=high)")
 
 
-# Functions of the other floats: 16-bit ones up to 4 MB, from where on nothing changes for what is bound by arithmetic.
+# Functions of the other float types: 16-bit floats up to 4 MB only, since compute-bound ops do not change beyond
+# that.
 FLOATS = (("f64", "e", 2e-5, "64m"), ("f16", "f", 2e-3, "4m"), ("bf16", "bf", 1.6e-2, "4m"))
 for of_type, letter in (("float64", "e"), ("float16", "f"), ("bfloat16", "bf")):
     columns = {"float64": "h"}.get(of_type, "t")

@@ -1,5 +1,6 @@
-# Cases of the bench of ops: gradients. Muster's side goes back on a tape whose forward pass has run (calls_grad.c); the
-# rivals call what their gradients are made of, given what a forward pass keeps. See case.py.
+# Cases of the op benchmark: gradients. Muster runs the backward pass of a tape whose forward pass is complete
+# (calls_grad.c); the other frameworks call the ops that their gradients consist of, on what a forward pass keeps. See
+# case.py.
 from case import IMAGES, INPUTS, Input, case, heads, image, of, square
 from cases_nn import FILTER, NCHW, NHWC, depthwise_filter
 

@@ -1,4 +1,4 @@
-# Cases of the bench of ops: indices, orders, random numbers. See case.py.
+# Cases of the op benchmark: indexing, sorting, random numbers. See case.py.
 from case import INPUTS, Input, case, of, square
 
 INPUTS["ids"] = Input("int64", of(2, "h"), 0, "d")

@@ -1,5 +1,5 @@
-# Cases of the bench of ops: linear algebra beyond plain products (einsum, tensordot, norms, factors, triangular
-# systems), and images sampled anew. See case.py.
+# Cases of the op benchmark: linear algebra besides plain products (einsum, tensordot, norms, factorisations,
+# triangular systems), and image resizing. See case.py.
 from case import INPUTS, Input, SIDES, batched, case, heads, of
 
 INPUTS |= {

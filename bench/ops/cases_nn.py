@@ -1,4 +1,4 @@
-# Cases of the bench of ops: matrix products, convolutions, pools, what networks are made of. See case.py.
+# Cases of the op benchmark: matrix products, convolutions, pools and other parts of networks. See case.py.
 from case import INPUTS, SIDES, Input, batched, case, heads, image, of, square
 
 VOLUMES = {"1k": (1, 4, 4, 4, 4), "64k": (2, 8, 8, 8, 16), "4m": (4, 16, 16, 16, 64), "64m": (8, 32, 32, 32, 64)}

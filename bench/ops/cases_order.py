@@ -1,4 +1,4 @@
-# Cases of the bench of ops: sorts, the greatest, unique and segments of other types and forms than cases_index.py has.
+# Cases of the op benchmark: sort, top_k, unique and segments for types and forms that cases_index.py does not cover.
 # See case.py.
 from case import INPUTS, Input, case, of
 

@@ -1,4 +1,4 @@
-# Cases of the bench of ops: places and shapes of elements, and tensors made of nothing. See case.py.
+# Cases of the op benchmark: ops that move or reshape elements, and ops that create tensors. See case.py.
 from case import INPUTS, Input, case, of
 
 INPUTS["st"] = Input("float32", of(4, "q", "d"))

@@ -1,5 +1,5 @@
-# Cases of the bench of ops: arithmetic, casts, reductions and running sums of the types that cases_elements.py leaves
-# out. See case.py.
+# Cases of the op benchmark: arithmetic, casts, reductions and cumulative sums for the types that cases_elements.py
+# omits. See case.py.
 from case import INPUTS, Input, case, of, square
 
 INPUTS |= {

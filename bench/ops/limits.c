@@ -1,8 +1,8 @@
-// The machine's limits for the bench of ops: the bytes per second of seven ways of moving memory, which differ in how
-// much is read for what is written (no op reaches the limit of an easier mix, any passes one of a harder), in plain and
-// in streaming stores, whichever is faster, timed as the ops are and in memory that has been written before, as the
-// ops' is; and the best matrix product of oneDNN, called without Muster. What is moved are numbers as the ops' inputs
-// have them: some processors write zeros to memory twice as fast.
+// The machine's limits for the op benchmark. Measures the bytes per second of seven ways of moving memory, which
+// differ in their ratio of reads to writes, with plain and with streaming stores, and takes the faster. Loops are
+// timed like the ops, in memory that has been written before, as the ops' memory has. Also measures oneDNN's best
+// matrix product, called without Muster. The data are random numbers like the ops' inputs, because some processors
+// write zeros twice as fast.
 #include "calls.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -57,7 +57,7 @@ static void read_all(const arrays *x)
         sink += sums[k];
 }
 
-// Adds up as many arrays as are read, and writes the sum as often as is written; both are known when this is compiled.
+// Adds `read` arrays and writes the sum `written` times; both are compile-time constants.
 static inline __attribute__((always_inline)) void move(const arrays *x, size_t read, size_t written, int stream)
 {
     const vec first = x->from[0];
@@ -100,7 +100,7 @@ static const way ways[] = {
 };
 enum { N_WAYS = sizeof ways / sizeof ways[0] };
 
-// Numbers between 1 and 2, no two neighbours alike.
+// Numbers between 1 and 2, with no two equal neighbours.
 static void make_numbers(char *memory, size_t bytes)
 {
     uint32_t *words = (uint32_t *)(void *)memory, state = 1;
@@ -110,7 +110,7 @@ static void make_numbers(char *memory, size_t bytes)
     }
 }
 
-// What the loops move, kept for the next time; NULL if there is no memory.
+// The memory that the loops use, cached for the next call; NULL if there is none.
 static char *memory_of(size_t bytes)
 {
     static char *memory;
@@ -139,8 +139,8 @@ static void run_pass(const void *arg)
     __asm__ volatile("" ::: "memory");
 }
 
-// Of 4:1 and 1:4 the larger side has an operand's bytes, as in casts and pools. What is read and what is written lie
-// close together when small, as an allocator would place them.
+// For 4:1 and 1:4 the larger side has operand_bytes bytes, as in casts and pools. Small inputs and outputs lie close
+// together, as an allocator would place them.
 void print_limit(int number, size_t operand_bytes, double wanted_s)
 {
     const size_t whole = (operand_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;

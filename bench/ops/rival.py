@@ -1,7 +1,6 @@
-# One rival of the bench of ops, `rival.py pytorch` or `rival.py tensorflow`: a program that does what run.py tells it,
-# line by line, as Muster's server.c does. `case NAME SETTING SIZE` chooses a case of cases.py and how to run it: eager;
-# out (PyTorch, into memory that is there); function and xla (TensorFlow, traced, and compiled besides).
-# It must not know the other programs.
+# The other side of the op benchmark, `rival.py pytorch` or `rival.py tensorflow`: a program that reads commands from
+# run.py, like Muster's server.c. `case NAME SETTING SIZE` selects a case of cases.py and how to run it: eager; out
+# (PyTorch, into existing memory); function and xla (TensorFlow, traced, and compiled with XLA).
 import sys
 import time
 from itertools import repeat

@@ -1,12 +1,14 @@
-# The runner of the bench of ops: `python bench/ops/run.py [--ops add,exp] [--sizes 1k,64k] [--rounds N]`, with the
-# Python that scripts/python_env makes (it needs numpy). It starts Muster's server and the rivals, all on one core; per
-# case and size it compares their results, then times them in turn for several rounds, and for more where the rounds
-# disagree. When the size is through, rows of both ends are timed for some more rounds, which count like the first,
-# because neighbours on a machine come and go: those where Muster seems slower by more than a tenth, and as many of those
-# where it seems fastest. A time is the median of the rounds, a rival's that of its best setting; a ratio is the rivals' best time over Muster's. Memory-bound ops are held against loops that move as
-# many bytes with the same mix of reads and writes, timed in turn with the op and judged by the median like it; the
-# fraction of the best that these loops did in the whole run stands beside it. A table, the README's rows, one line of JSON.
-# It must not know how any program computes.
+# Runs the op benchmark: `python bench/ops/run.py [--ops add,exp] [--sizes 1k,64k] [--rounds N]`, with the Python that
+# scripts/python_env creates (it needs numpy).
+#
+# Starts Muster's server and the other frameworks, all on one core. For each case and size it compares the results,
+# then times the programs in turn for several rounds, and for more rounds if the rounds disagree. After each size it
+# repeats the rows in which Muster is slower by more than a tenth, and as many of those in which it is fastest; these
+# rounds count like the first, because other load on the machine comes and goes. A time is the median of the rounds;
+# another framework's time is that of its best setting; a ratio is the best other time divided by Muster's.
+# Memory-bound ops are also compared with loops that move as many bytes with the same mix of reads and writes, timed
+# in turn with the op; the report also shows the fraction of the best bandwidth of the run. Prints a table, the
+# README's rows and one line of JSON.
 import argparse
 import json
 import math
@@ -28,11 +30,11 @@ ROOT = HERE.parent.parent
 DEADLINE_S = 300
 MOST_ROUNDS = 9
 SLOWER = 0.9  # rows whose ratio is less are timed once more, and as many from the other end
-# The ways of moving memory that the server measures, in its order: bytes read for each that is written.
+# The ways of moving memory that the server measures, in its order: bytes read for each byte written.
 WAYS = {"read": math.inf, "4:1": 4, "2:1": 2, "1:1": 1, "1:2": 0.5, "1:4": 0.25, "fill": 0}
 NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "int64": 9, "bool": 10, "bfloat16": 14, "float16": 19}
 DTYPES = {1: "f4", 2: "f8", 3: "i4", 4: "u1", 5: "i2", 6: "i1", 9: "i8", 10: "u1", 14: "bf", 19: "f2"}
-# Rivals run with what helps them: glibc keeps freed memory and asks for huge pages.
+# The other frameworks run with helpful settings: glibc keeps freed memory and requests huge pages.
 RIVAL_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296",
                      "MALLOC_TOP_PAD_": "67108864", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "OMP_NUM_THREADS": "1",
                      "PYTHONDONTWRITEBYTECODE": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}

@@ -1,8 +1,8 @@
-// Muster's side of the bench of ops: a program that does what run.py tells it, line by line, and answers each line with
-// one. `load NAME DTYPE FILE DIMS…` maps an input, `drop NAME` forgets one, `case OP NAMES…` chooses an op of the
-// table (calls*.c), `check FILE` runs it once and writes a sample of its outputs, `time MS` runs it for about so long
-// and answers nanoseconds per call (the best of three tries), `limit WAY BYTES MS` measures the machine's memory for
-// about so long and answers bytes per second, `peak` its products. Knows no single op.
+// Muster's side of the op benchmark: a program that reads commands from run.py and answers each with one line. `load
+// NAME DTYPE FILE DIMS…` maps an input, `drop NAME` unmaps it, `case OP NAMES…` selects an op of the table
+// (calls*.c), `check FILE` runs it once and writes a sample of its outputs, `time MS` runs it for about that long and
+// answers nanoseconds per call (the best of three tries), `limit WAY BYTES MS` measures memory bandwidth for about
+// that long and answers bytes per second, `peak` answers the FLOP/s of a matrix product.
 #include "calls.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static input inputs[MAX_INPUTS];
 static int n_inputs;
 static const call_row *row;
 static mu_tensor *arguments[MAX_WORDS];
-static mu_pool *case_pool;  // of the case at hand
+static mu_pool *case_pool;  // pool of the current case
 
 static void refuse(const char *what)
 {
@@ -37,7 +37,7 @@ static void refuse(const char *what)
 
 // ---- Inputs -------------------------------------------------------------------------------------
 
-// A copy in memory of its own: a mapped file has small pages.
+// Copies the input, because a mapped file has small pages.
 static void *read_file(const char *path, size_t *bytes)
 {
     struct stat about;
@@ -126,7 +126,7 @@ static void choose(int n, char **words)
 
 // ---- Running ------------------------------------------------------------------------------------
 
-// Every output's type, number of elements and up to SAMPLED elements, evenly spread: a line, then the bytes.
+// Writes each output's type, number of elements and up to SAMPLED evenly spaced elements: a line, then the bytes.
 static bool write_sample(FILE *file, const mu_tensor *y)
 {
     const int64_t n = mu_tensor_elements(y), step = n > SAMPLED ? n / SAMPLED : 1;
@@ -176,7 +176,7 @@ static void time_case(double wanted_s)
         printf("ok %.2f\n", 1e9 * seconds);
 }
 
-// ---- The conversation ---------------------------------------------------------------------------
+// ---- Commands -----------------------------------------------------------------------------------
 
 static void obey(int n, char **words)
 {

@@ -1,4 +1,4 @@
-// How the bench of ops times what it runs, an op as well as a loop that it is held against.
+// Times a function for the op benchmark, whether it is an op or a loop that an op is compared with.
 #include "calls.h"
 
 #include <time.h>

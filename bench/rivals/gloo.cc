@@ -1,7 +1,8 @@
-// Gloo's all-reduce over TCP as bench/collectives/run.py measures it.
+// Measures Gloo's all-reduce over TCP as bench/collectives/run.py expects it.
 //
-// Argument: how many processes. Same sizes, batches, pinning and check as bench_processes; of its ring, bcube, halving
-// and doubling, and chunked ring the best counts. One line "bytes microseconds" per size. Knows nothing of Muster.
+// Argument: the number of processes. Uses the same sizes, batches, pinning and check as bench_processes; takes the
+// best of Gloo's ring, bcube, halving-doubling and chunked ring algorithms. Prints one line "bytes microseconds" per
+// size.
 #include <gloo/allreduce.h>
 #include <gloo/allreduce_halving_doubling.h>
 #include <gloo/allreduce_ring_chunked.h>

@@ -1,7 +1,7 @@
-// Open MPI's MPI_Allreduce as bench/collectives/run.py measures it: built with mpicc, started by mpirun.
+// Measures Open MPI's MPI_Allreduce as bench/collectives/run.py expects it: built with mpicc, started by mpirun.
 //
-// Same sizes, batches, pinning and check as bench_processes; the better of in place and out of place counts. One line
-// "bytes microseconds" per size from rank 0. Knows nothing of Muster.
+// Uses the same sizes, batches, pinning and check as bench_processes; takes the better of in-place and out-of-place.
+// Rank 0 prints one line "bytes microseconds" per size.
 #include <mpi.h>
 #include <sched.h>
 #include <stdio.h>

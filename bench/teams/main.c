@@ -1,9 +1,9 @@
-// Training steps on one device whose team has all cores: how many a second, and how long the slowest took.
+// Times training steps on one device whose team has all cores: steps per second and the slowest step.
 //
 //   bench_teams small|large SECONDS
 //
-// "small" has many ops of microseconds (batch 100, four layers of 8 units), "large" matrix products that a team shares
-// (batch 256, four layers of 512 units). Prints one line of JSON.
+// "small" has many ops that take microseconds (batch 100, four layers of 8 units), "large" has matrix products that
+// the team divides (batch 256, four layers of 512 units). Prints one line of JSON.
 #include <muster.h>
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
-# The models of the training bench: the README's CNN and its neighbours, as lists of layers, with the names and shapes of
-# their weights and the FLOP that an image needs. Every rival builds what it finds here; train.c has the same models.
-# Only the standard library is used: the runner reads this file, too.
-# It must not know any framework.
+# The models of the training benchmark: the README's CNN and similar networks, as lists of layers, with the names and
+# shapes of their weights and the FLOP per image. The other frameworks build their models from this file; train.c has
+# the same models. Uses only the standard library, because the runner reads this file, too.
 import dataclasses
 
 IMAGE = (28, 28, 1)
@@ -95,8 +94,8 @@ def trainable(model):
     return [name for each in place(model) for name in each.weights]
 
 
-# Multiply and add are two. A pass over the weights' gradient costs as much as the forward pass, and so does one over the
-# activations' gradient, which the first layer does not need.
+# A multiply-add counts as two operations. The gradient of the weights costs as much as the forward pass, and so does
+# the gradient of the activations, which the first layer does not need.
 def forward_flop(each, positions=None):
     height, width = each.after[:2] if each.layer.kind == "conv" else (1, 1)
     area = each.layer.size ** 2 if each.layer.kind == "conv" else 1

@@ -1,9 +1,9 @@
-# What the rivals of the training bench share: their settings, the data, the first weights, the clock and the report.
-# Every rival is one program, `rival_NAME.py --model M --threads N --steps K --warmup W --weights FILE --setting NAME`, that
-# makes a function "train on this batch, return the loss", hands it to `measure` and so prints one line of JSON.
-# Only the standard library is imported here before the cores are chosen; numpy waits until it is needed,
+# Shared by the other frameworks of the training benchmark: settings, data, initial weights, timing and report.
+#
+# Each framework is one program, `rival_NAME.py --model M --threads N --steps K --warmup W --weights FILE --setting
+# NAME`, which defines a function "train on this batch, return the loss", passes it to `measure` and prints one line
+# of JSON. This file imports only the standard library until the cores are chosen, and numpy only when it is needed,
 # because the runner (run.py) reads this file too and may have no numpy.
-# It must not know how any framework works, nor what the runner does with the numbers.
 import argparse
 import dataclasses
 import gzip
@@ -20,10 +20,11 @@ N_LOSSES = 10
 NORM_EPSILON, NORM_MOMENTUM = 1e-3, 0.99
 LEARNING_RATE, BETA_1, BETA_2, EPSILON = 1e-3, 0.9, 0.999, 1e-7
 
-# Keeps glibc from giving every activation back to the kernel and faulting it in again.
+# Stops glibc from returning every activation to the kernel and faulting it in again.
 KEEP_PAGES = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 NO_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
-# Pooling written as the maximum of four strided slices: the same layer, and compilers do better on its gradient.
+# Pooling written as the maximum of four strided slices: the same layer, with a gradient that compilers optimise
+# better.
 SLICES = {"pool_slices": True}
 
 

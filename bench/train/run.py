@@ -1,11 +1,14 @@
-# The runner of the training bench: `python3 bench/train/run.py [--quick] [--rounds N] [--models cnn,vgg] [--without-muster]`.
-# The CNN of the README is measured on one core and on two, its neighbours (models.py) on one core. For each model it tries every setting of every rival for a few steps and the best ones once more, keeps each rival's fastest per
-# number of cores, and then runs those and Muster in turn for several rounds. Ratios are medians of same-round ratios,
-# because machines drift; none is printed unless the first ten losses of all programs agree. At the end come the rows of
-# the README's tables, filled in, and a line of JSON. A rival's start-up does not count the files that it reads (Muster's
-# does; it reads them as it needs them).
-# It needs only the standard library; the rivals run in the environment that scripts/python_env makes.
-# It must not know how any program trains: each is a command that prints a line of JSON (rival_common.py says which).
+# Runs the training benchmark: `python3 bench/train/run.py [--quick] [--rounds N] [--models cnn,vgg]
+# [--without-muster]`.
+#
+# Measures the README's CNN on one core and on two, and the other models of models.py on one core. For each model it
+# tries every setting of every other framework for a few steps, repeats the best settings, and keeps the fastest
+# setting of each framework per number of cores; then it runs these and Muster in turn for several rounds. A ratio is
+# the median of the ratios within each round, because a machine's speed drifts; no ratio is printed unless the first
+# ten losses of all programs agree. Prints the README's tables and a line of JSON at the end. The start-up of the
+# other frameworks excludes reading files; Muster's includes it, because it reads them as it needs them. This file
+# needs only the standard library; the other frameworks run in the environment that scripts/python_env creates. Every
+# program is a command that prints a line of JSON (see rival_common.py).
 import argparse
 import datetime
 import json
@@ -27,8 +30,9 @@ import picture  # noqa: E402
 import rival_common as common  # noqa: E402
 
 TOLERANCE = 1e-4
-# After the first step. Adam divides a gradient by its own size, so where gradients are small, as in front of a normalisation,
-# rounding decides: PyTorch's two memory formats are 7e-3 apart after ten steps. The first loss is held to TOLERANCE.
+# Tolerance after the first step. Adam divides a gradient by its own magnitude, so where gradients are small, as
+# before a normalisation, rounding decides: PyTorch's two memory formats differ by 7e-3 after ten steps. The first
+# loss must agree within TOLERANCE.
 LATER_TOLERANCE = {"batch_norm": 2e-2}
 DEADLINE_S = 600
 PROGRAMS = {"pytorch": "rival_torch.py", "tensorflow": "rival_tensorflow.py", "jax": "rival_jax.py"}

@@ -1,6 +1,6 @@
-// Muster's side of the training bench: the models of models.py on the batches and first weights that every rival
-// gets, one replica per core. Prints the line of JSON that run.py compares; --peak prints what oneDNN's matrix
-// product reaches on one core instead.
+// Muster's side of the training benchmark: trains the models of models.py on the same batches and initial weights as
+// the other frameworks, one replica per core. Prints the line of JSON that run.py compares; with --peak, prints the
+// speed of oneDNN's matrix product on one core instead.
 #include <muster.h>
 
 #include <oneapi/dnnl/dnnl.h>
@@ -21,7 +21,7 @@ static double now(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-// Seconds since this process was started, by the kernel's record (in clock ticks).
+// Seconds since this process was started, as the kernel recorded it (in clock ticks).
 static double since_start(void)
 {
     char text[2048];
@@ -31,7 +31,7 @@ static double since_start(void)
     if (file)
         fclose(file);
     text[n] = 0;
-    char *at = strrchr(text, ')');  // the name before it may hold anything
+    char *at = strrchr(text, ')');  // the program's name before it may contain anything
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
     if (at)
@@ -39,7 +39,7 @@ static double since_start(void)
     return now(CLOCK_BOOTTIME) - (double)ticks / (double)sysconf(_SC_CLK_TCK);
 }
 
-// ---- What is measured ---------------------------------------------------------------------------
+// ---- Measurements -------------------------------------------------------------------------------
 
 typedef struct measure {
     long warmup;
@@ -49,7 +49,7 @@ typedef struct measure {
 static mu_status on_batch_end(const mu_logs *logs, void *arg)
 {
     measure *m = arg;
-    double sum = logs->values[0] * (double)logs->step;  // the log holds the mean of the epoch so far
+    double sum = logs->values[0] * (double)logs->step;  // the log holds the epoch's mean so far
     if (logs->step == 1)
         m->startup = since_start();
     if (logs->step <= N_LOSSES)
