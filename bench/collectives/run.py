@@ -70,7 +70,7 @@ def mpirun(program, btl):
 
 
 def systems(arguments, scratch):
-    """Name, what it talks over, command for n processes; ours first."""
+    """Name, transport, command for n processes; Muster first."""
     ours = arguments.build / "bench/collectives/bench_processes"
     found = [("muster", path, lambda n, path=path: [ours, str(n), path]) for path in (*PATHS, "tls")]
     mpi = build_rival(["mpicc"], RIVALS / "openmpi.c", [scratch / "openmpi"], "Open MPI")
@@ -83,7 +83,7 @@ def systems(arguments, scratch):
 
 
 def run_program(command, limit_s):
-    """What it printed, and whether it ended well. One that hangs is ended with all that it has started."""
+    """A command's output and whether it succeeded. If it hangs, it is killed together with the processes that it started."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
     try:
@@ -157,7 +157,7 @@ def print_tables(results, counts):
 
 
 def ratios(results, path, n):
-    """By size, where a rival was measured."""
+    """By size, if another system was measured."""
     return {size: best / ours for size, ours, best, _ in compare(results, path, n) if best is not None}
 
 
@@ -211,7 +211,7 @@ def deterministic_prices(arguments, rounds):
 # ---- The effect on training ---------------------------------------------------------------------
 
 def train_command(arguments, workers, devices, extra):
-    """The CNN of bench/train on `workers` processes of `devices` replicas each; None where it cannot be had."""
+    """The CNN of bench/train on `workers` processes of `devices` replicas each; None if it cannot run."""
     program = arguments.build / "bench/collectives/bench_fit"
     muster = arguments.build / "src/tools/muster"
     if not program.exists() or not muster.exists():

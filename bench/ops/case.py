@@ -27,7 +27,7 @@ def square(size):
 
 
 def of(*axes):
-    """A shape by letters: d the side, i image axes, numbers themselves, h half and t twice the side."""
+    """A shape from letters: d is the side, i the image axes, h half the side, t twice the side; numbers stand for themselves."""
     def shape(size):
         side, image = SIDES[size], IMAGES[size]
         named = {"d": side, "h": side // 2, "t": 2 * side, "q": side // 4, "n": side * side, "c": image[3],

@@ -6,7 +6,7 @@ from cases_nn import FILTER, NCHW, NHWC, depthwise_filter
 
 
 def shrunk(change):
-    """The shape of an image whose height and width are changed."""
+    """The shape of an image with another height and width."""
     return lambda size: (IMAGES[size][0], change(IMAGES[size][1]), change(IMAGES[size][2]), IMAGES[size][3])
 
 
@@ -20,7 +20,7 @@ HWIO = "y.permute(2, 3, 1, 0)"
 
 
 def named(text, old, new):
-    """A statement about `old` said of `new`."""
+    """Replaces `old` by `new` in a statement."""
     return text.replace(f"{old} =", f"{new} =").replace(f"= {old}.", f"= {new}.")
 
 

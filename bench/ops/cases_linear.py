@@ -13,7 +13,7 @@ NHWC = "y.permute(0, 2, 3, 1)"
 
 
 def small(size):
-    """Many little matrices."""
+    """Batches of small matrices."""
     return {"1k": (16, 4, 4), "64k": (256, 8, 8), "4m": (4096, 16, 16), "64m": (65536, 16, 16)}[size]
 
 

@@ -57,7 +57,7 @@ def more_products():
 
 
 def volumes():
-    """Convolutions over volumes, and transposed ones. PyTorch's kernels of the latter: [channels, filters, …]."""
+    """3-D and transposed convolutions. PyTorch's kernels for transposed convolutions are [channels, filters, …]."""
     setup = ("x3 = x3.permute(0, 4, 1, 2, 3); w3 = w3.permute(4, 3, 0, 1, 2).contiguous(memory_format=torch.channels_last_3d)")
     after = "y.permute(0, 2, 3, 4, 1)"
     case("conv3d", "x3 w3", "F.conv3d(x3, w3, padding=1)", "tf.nn.conv3d(x3, w3, [1] * 5, 'SAME')", "product", out=False, setup=setup,

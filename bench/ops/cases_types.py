@@ -11,7 +11,7 @@ INPUTS |= {
 
 
 def binaries():
-    """What Muster calls op of x and y, in PyTorch and in TensorFlow."""
+    """The PyTorch and TensorFlow expressions for Muster's `op` of x and y."""
     of_types = (("i16", "i16", "j16"), ("i8", "i8", "j8"), ("u8", "u8", "v8"))
     for name, torch, tf in (("add", "add", "AddV2"), ("multiply", "mul", "Mul"), ("maximum", "maximum", "Maximum"),
                             ("less", "lt", "Less")):

@@ -139,7 +139,7 @@ class Server:
         return time.perf_counter() - start
 
     def time(self, milliseconds):
-        """The best of three runs, each of about a third of the time; as in server.c."""
+        """The best of three runs, each about a third of the time, as in server.c."""
         wanted, calls = float(milliseconds) / 3000, 1
         took = self.seconds_of(1)
         while took < wanted:

@@ -41,11 +41,11 @@ RIVAL_ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESH
 
 
 class Failure(Exception):
-    """What a program could not do; its text says why."""
+    """A failure reported by a program; the text gives the reason."""
 
 
 class Program:
-    """One of the programs, which answers every line with a line."""
+    """A program that answers every line with one line."""
 
     def __init__(self, name, command, environment, core):
         self.name = name
@@ -99,7 +99,7 @@ def make_input(spec, size, generator):
 
 
 class Inputs:
-    """The inputs of one size: made once, as files, loaded by a program when a case first needs them, gone after the last."""
+    """The inputs of one size: written to files once, loaded by a program when a case first needs them, deleted at the end."""
 
     def __init__(self, folder, size):
         self.folder, self.size, self.bytes, self.loaded = folder, size, {}, set()
@@ -148,7 +148,7 @@ def read_sample(path):
 
 
 def difference(ours, theirs):
-    """The largest difference, relative to the size of the values; infinite where shapes differ."""
+    """The largest difference, relative to the magnitude of the values; infinite if the shapes differ."""
     worst = 0.0
     for (n, x, _), (m, y, _) in zip(ours, theirs):
         if n != m:
@@ -176,20 +176,20 @@ def both_ends(rows):
 
 
 def unsettled(times):
-    """Something disturbed them: more than a third are over a tenth off the median."""
+    """Whether the times are disturbed: more than a third differ from the median by more than a tenth."""
     middle_time = statistics.median(times)
     return 3 * sum(abs(time - middle_time) > 0.1 * middle_time for time in times) > len(times)
 
 
 def way_of(read, written):
-    """The way whose mix is nearest; what is less than a twelfth of the other does not count."""
+    """The way with the nearest ratio of reads to writes; a side below a twelfth of the other is ignored."""
     if read * 12 < written or written * 12 < read:
         return "fill" if read < written else "read"
     return min(list(WAYS)[1:-1], key=lambda way: abs(math.log(read / written / WAYS[way])))
 
 
 def operand_of(read, written):
-    """The bytes of operand, rounded to a power of two, at which the server's loops move as much as the row does; at most
+    """The operand size, rounded to a power of two, at which the server's loops move as many bytes as the row; at most
     128 MB."""
     larger = max(read, written)
     moved = larger / 2 if way_of(read, written) in ("2:1", "1:2") else larger
@@ -209,7 +209,7 @@ class Bench:
             program.ask("case", case.name, setting, size)
 
     def candidates(self, inputs, case, size):
-        """The programs and settings that run and agree with Muster; ours first."""
+        """The programs and settings that run and agree with Muster; Muster first."""
         wanted = [(self.ours, "")] + [(rival, setting) for rival in self.rivals for setting in settings_of(rival.name, case)]
         fit, reference = [], None
         for program, setting in wanted:
@@ -262,7 +262,7 @@ class Bench:
                 "best": medians[best] if best else None, "rival": f"{best[0].name} {best[1]}" if best else ""}
 
     def measure_all(self, inputs, size, wanted):
-        """A row for each of the cases that runs; of those that have one already, a better founded one."""
+        """A row for each case that runs; replaces an existing row by one with more rounds."""
         progress, known = sys.stderr.isatty(), {row["case"]: row for row in self.rows if row["size"] == size}
         for i, case in enumerate(wanted):
             if progress:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a job loses beside another one on the same cores: bench_teams alone, then two of them at once, in turns.
+"""Measures how much a job slows down when another runs on the same cores: bench_teams alone and two at once, in turn.
 
 Prints, for each kind of work, the steps per second alone and what share of them each of two jobs reaches. A fair half
 is 0.50; the least that is accepted is 0.45. With --against DIR the programs of another build are measured in turn

@@ -23,7 +23,7 @@ def conv(units, size, **options):
 
 
 def normalised_conv(units, size):
-    """As such networks have it: no bias in front of a normalisation, which would take it away again."""
+    """Without a bias before a normalisation, which would subtract it again."""
     return [conv(units, size, relu=False, bias=False), Layer("norm"), Layer("relu")]
 
 
@@ -44,7 +44,7 @@ KERAS_NAMES = {"conv": "conv2d", "norm": "batch_normalization", "dense": "dense"
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """A layer in its model: its name as Keras numbers it, the shapes in front of it and behind it, its weights."""
+    """A layer in its model: its name as Keras numbers it, its input and output shapes, its weights."""
     layer: Layer
     name: str
     before: tuple
@@ -86,7 +86,7 @@ def place(model):
 
 
 def shapes(model):
-    """Of all weights, trainable ones and others, in Keras's order."""
+    """The shapes of all weights, trainable and not, in Keras's order."""
     return {name: shape for each in place(model) for name, shape in (each.weights | each.statistics).items()}
 
 

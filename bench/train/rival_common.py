@@ -30,7 +30,7 @@ SLICES = {"pool_slices": True}
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One way to run a rival: its options, what the environment must hold, and the core counts it makes sense for."""
+    """One way to run a framework: its options, the environment it needs, and the core counts that it suits."""
     options: dict
     environment: dict = dataclasses.field(default_factory=dict)
     only_several_cores: bool = False
@@ -78,7 +78,7 @@ def strided_quarters(height, width):
 
 
 def choose_cores(n):
-    """The first n processors of this process that lie on different physical cores (on any, where those are too few)."""
+    """The first n processors of this process on different physical cores (on any, if there are too few)."""
     seen, firsts, others = set(), [], []
     for cpu in sorted(os.sched_getaffinity(0)):
         path = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
@@ -89,7 +89,7 @@ def choose_cores(n):
 
 
 def enter(rival):
-    """Reads the command line and pins the process; starts it anew where its setting's environment is absent."""
+    """Reads the command line and pins the process; restarts it if its setting's environment is missing."""
     parser = argparse.ArgumentParser(description=f"trains a model of the bench with {rival} and prints one line of JSON")
     parser.add_argument("--model", choices=models.MODELS, default=models.CNN)
     parser.add_argument("--threads", type=int, default=1)
@@ -110,7 +110,7 @@ def enter(rival):
 
 
 def read_idx(name):
-    """One of the dataset's files as an array of bytes in its own shape."""
+    """One of the dataset's files as a byte array with the file's shape."""
     import numpy as np
 
     folder = pathlib.Path(os.environ.get("MUSTER_DATA_DIR", "/usr/share/datasets/fashion-mnist"))
@@ -156,7 +156,7 @@ def read_weights(path, model):
 
 
 def first_values(name, shape, generator):
-    """Keras's own start, drawn by numpy: Glorot's uniform kernels, gamma and variances 1, all else 0."""
+    """Keras's initial weights, drawn by numpy: Glorot uniform kernels, gamma and variances 1, all others 0."""
     import numpy as np
 
     if not name.endswith("/kernel"):
@@ -175,14 +175,14 @@ def write_weights(path, model, seed):
 
 
 def seconds_since_start():
-    """How long this process has lived, from the kernel's own record of its start (kept in ticks, mostly of 10 ms)."""
+    """Seconds since this process started, from the kernel's record of its start (in ticks, usually of 10 ms)."""
     after_name = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started = int(after_name[19]) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 def peak_mib():
-    """Peak resident memory. Not getrusage: its peak includes what the parent held when it forked."""
+    """Peak resident memory. Not from getrusage, whose peak includes the parent's memory at the fork."""
     status = pathlib.Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 

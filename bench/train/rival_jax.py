@@ -30,7 +30,7 @@ def conv(x, kernel, padding):
 
 
 def normalise(x, name, weights, moving):
-    """By the statistics of the batch; the moving ones follow."""
+    """Normalises by the batch statistics and updates the moving ones."""
     mean, variance = jnp.mean(x, (0, 1, 2)), jnp.var(x, (0, 1, 2))
     for part, now in (("moving_mean", mean), ("moving_variance", variance)):
         old = moving[f"{name}/{part}"]
@@ -57,7 +57,7 @@ def apply_layer(placed, x, weights, moving):
 
 
 def loss_of(weights, moving, images, labels):
-    """The loss, and the moving statistics after it."""
+    """The loss and the updated moving statistics."""
     x, moving = images[..., None].astype(jnp.float32) / 255, dict(moving)
     for placed in models.place(arguments.model):
         x = apply_layer(placed, x, weights, moving)

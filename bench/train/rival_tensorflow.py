@@ -70,7 +70,7 @@ def adam_op(variable, first, second, n_steps, gradient):
 
 
 def normalise(x, name, variables):
-    """By the statistics of the batch; the moving ones follow."""
+    """Normalises by the batch statistics and updates the moving ones."""
     gamma, beta, moving_mean, moving_variance = (variables[f"{name}/{part}"] for part in ("gamma", "beta", "moving_mean", "moving_variance"))
     x, mean, variance = tf.compat.v1.nn.fused_batch_norm(x, gamma, beta, epsilon=common.NORM_EPSILON, is_training=True)
     for moving, now in ((moving_mean, mean), (moving_variance, variance)):

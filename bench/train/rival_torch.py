@@ -15,7 +15,7 @@ options = arguments.options
 
 
 def split_into_ranks():
-    """Under DDP, one process per core, split before PyTorch is loaded; returns this one's rank and their number."""
+    """Under DDP, forks one process per core before PyTorch is loaded; returns the process's rank and their number."""
     if not options.get("ddp"):
         return 0, 1
     with socket.socket() as free:
@@ -46,7 +46,7 @@ def pool(kind, x):
 
 
 def module_of(placed):
-    """None for what has no weights."""
+    """None for layers without weights."""
     layer = placed.layer
     if layer.kind == "conv":
         return torch.nn.Conv2d(placed.before[2], layer.units, layer.size, padding=layer.padding, bias=layer.bias)
@@ -104,7 +104,7 @@ class Net(torch.nn.Module):
 
 
 class KerasAdam:
-    """torch.optim.Adam with Keras's epsilon, which stands outside the bias correction: rescaled each step."""
+    """torch.optim.Adam with Keras's epsilon, which is outside the bias correction, so it is rescaled in each step."""
 
     def __init__(self, parameters):
         self.inner = torch.optim.Adam(parameters, common.LEARNING_RATE, (common.BETA_1, common.BETA_2),

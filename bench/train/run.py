@@ -39,7 +39,7 @@ PROGRAMS = {"pytorch": "rival_torch.py", "tensorflow": "rival_tensorflow.py", "j
 OURS = "muster"
 
 class Failure(Exception):
-    """A run that gave no result; its text says why."""
+    """A run without a result; the text gives the reason."""
 
 
 def parse_arguments():
@@ -74,7 +74,7 @@ def parse_arguments():
 
 
 class Progress:
-    """One line that is rewritten on a terminal; a line per step elsewhere."""
+    """On a terminal rewrites one line; elsewhere prints a line per step."""
 
     def __init__(self):
         self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -137,7 +137,7 @@ class Bench:
 
 
 def reference_losses(results):
-    """The middle of what all programs found, step by step."""
+    """The median of all programs' losses, step by step."""
     return [statistics.median(step) for step in zip(*(result["losses"] for result in results))]
 
 
@@ -146,7 +146,7 @@ def are_complete(losses):
 
 
 def tolerances(model):
-    """How far losses may be apart, step by step."""
+    """How far losses may differ, step by step."""
     return [TOLERANCE] + [LATER_TOLERANCE.get(model, TOLERANCE)] * (common.N_LOSSES - 1)
 
 
@@ -157,7 +157,7 @@ def differences(losses, reference):
 
 
 def try_settings(bench, core_counts):
-    """Returns the results of every setting that ran, and the sentences of those that did not."""
+    """Returns the results of every setting that ran, and the failure messages of the others."""
     todo = [(rival, name, n) for n in core_counts for rival in bench.arguments.rivals
             for name, setting in list(common.SETTINGS[rival].items())[:1 if bench.arguments.quick else None]
             if n > 1 or not setting.only_several_cores]
@@ -175,7 +175,8 @@ def try_settings(bench, core_counts):
 
 
 def try_again(bench, results, core_counts):
-    """Runs the fastest three per rival and core count once more, lest one disturbed run decide; keeps the better."""
+    """Repeats the fastest three settings per framework and core count, so that one disturbed run does not decide; keeps the
+    better result."""
     for rival in bench.arguments.rivals:
         for n in core_counts:
             same = [r for r in results if r["rival"] == rival and r["threads"] == n]
@@ -262,7 +263,7 @@ def measure_rounds(bench, settings, core_counts):
 
 
 def check_losses(model, results):
-    """Ends the program unless all programs found the same first losses: else they did not do the same work."""
+    """Ends the program unless all programs computed the same first losses: otherwise they did not do the same work."""
     everything = [r for runs in results.values() for r in runs]
     bad = next((r for r in everything if not are_complete(r["losses"])), None)
     if bad:
@@ -302,7 +303,7 @@ def shown(value, digits=2):
 
 
 def flop_of(model, program):
-    """Nominal and executed; rivals execute the nominal ones."""
+    """Nominal and executed FLOP; the other frameworks execute the nominal ones."""
     nominal, executed = models.flop(model)
     return nominal, executed if program == OURS else nominal
 
