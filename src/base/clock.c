@@ -1,6 +1,6 @@
-// Time: the monotonic clock and deadlines on it.
+// The monotonic clock, and deadlines on it.
 //
-// Wall-clock time is not here on purpose: it jumps, and no wait may depend on it.
+// There is deliberately no wall-clock time here: it jumps, and no wait may depend on it.
 #include "base/base.h"
 
 #include <math.h>

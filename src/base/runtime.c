@@ -167,8 +167,8 @@ mu_runtime *mu__runtime_present(void)
     return own != NULL ? own : atomic_load_explicit(&default_runtime, memory_order_acquire);
 }
 
-// If a program starts with standard output or error closed, its next opened file (a connection, a file of weights)
-// gets that number and receives the output. So this opens /dev/null in their place.
+// If a program starts with a standard stream closed, its next opened file (a connection, a file of weights) gets that
+// descriptor and receives the output. So this opens /dev/null in its place.
 static void hold_standard_numbers(void)
 {
     for (int fd = 0; fd <= STDERR_FILENO; fd++)

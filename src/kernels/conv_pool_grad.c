@@ -1,13 +1,13 @@
-// Gradient of convolution, bias, ReLU and 2x2 max pool with respect to weights and bias. Main idea: of
-// each four convolution results only the maximum was passed on, and the mark says which; where vectors
-// can look up 16 values at once, each product is made only for that one, a quarter of the work. Sums
-// stay in registers over a row or an image and are then added up, which keeps rounding errors small.
+// Gradient of convolution, bias, ReLU and 2x2 max pool with respect to weights and bias. Of each four convolution
+// results only the maximum receives a gradient, and the mark names it; where a vector instruction can look up 16
+// values at once, only that product is computed, a quarter of the work. Sums stay in registers over a row or an image
+// and are then added up, which keeps rounding errors small.
 #include "kernel_slots.h"
 #include "simd.h"
 
 enum { MAX_TAPS = 7 * 7 * 4, TILE = 9 };
 
-// One vector of channels: dy, mark and sums begin at its first channel; n of its lanes exist.
+// One vector of channels: dy, mark and sums begin at its first channel; the first n lanes are valid.
 typedef struct gradient {
     const mu_conv_pool_shape *s;
     int64_t rows, columns, n;
@@ -28,8 +28,8 @@ MU_INLINE mu_marks load_marks(const gradient *g, int64_t pixel, bool full)
     return full ? marks_load(mark) : marks_load_n(mark, g->n);
 }
 
-// TILE taps of one row of pooled pixels: offset leads from a pixel's first input element to the tap's.
-// Products are made for all four results, three of them with zero.
+// Adds TILE taps of one row of pooled pixels; offset[t] is the distance from a pixel's first input element to the
+// tap's. Computes products for all four results; three of them are zero.
 MU_INLINE void add_row_tile(gradient *g, const float *x, int64_t first_pixel, const int64_t offset[TILE],
                             mu_vf sums[TILE], bool full)
 {
@@ -79,8 +79,8 @@ static void add_image(gradient *g, int64_t image)
 
 #if MU_LANES == 16
 
-// 3x3 on one channel: the 4x4 inputs under a pooled pixel are one vector, from which each lane picks
-// the input that its own mark points to.
+// 3x3 on one channel: the 4x4 inputs under a pooled pixel are one vector, from which each lane selects the input that
+// its own mark names.
 static bool fits_one_vector(const mu_conv_pool_shape *s)
 {
     return s->kernel == 3 && s->in_channels == 1;

@@ -93,7 +93,7 @@ static void plain_loops(mu_math function, float alpha, const float *in, float *o
 // ---- Functions with a limited range -----------------------------------------------------------------
 
 typedef struct range {
-    float low, high;    // inside of which the loops are right
+    float low, high;    // the loops are valid between these
     float (*alone)(float x);
 } range;
 

@@ -1,5 +1,5 @@
-// What the two ways to run a step with bodies share: with shapes known before (control_run.c) and while it runs
-// (dynamic_control.c).
+// Shared by the two ways to run a step with bodies: with shapes known at compile time (control_run.c), and with
+// shapes found at run time (dynamic_control.c).
 #ifndef MU_SRC_ENGINE_CPU_CONTROL_RUN_H
 #define MU_SRC_ENGINE_CPU_CONTROL_RUN_H
 
@@ -12,26 +12,26 @@ struct control {
     const mu_node *node;
     mu_bodies bodies;
     nested *plans[2];
-    mu_plan *fixed[2];   // where all shapes are known before
-    void **in;           // room for what a body is given, and where it puts what it gives
+    mu_plan *fixed[2];   // if all shapes are known at compile time
+    void **in;           // addresses of a body's inputs; `places` has those of its results
     void **places;
     mu_spec *specs;
 };
 
-// Rows of all iterations of one result, side by side (tensor_array.c); zero, but for `loose`, to begin with. For
-// mu__free: data.
+// The rows that all iterations yield for one result, contiguous (tensor_array.c). Initialise with zeros, except
+// `loose`. The owner frees `data` with mu__free.
 typedef struct tensor_array {
     mu_spec row;
     size_t row_bytes;
-    int loose;               // so many first axes may differ from row to row
+    int loose;               // number of first axes that may differ between rows
     int64_t rows, room;
-    int64_t filled_from;     // rows [filled_from, rows) are there
+    int64_t filled_from;     // rows [filled_from, rows) are written
     char *data;
 } tensor_array;
 
-// mu__tensor_array_axes is the number of first axes of a value that count iterations of loops.
+// mu__tensor_array_axes returns the number of leading axes of a value that count iterations of loops.
 int mu__tensor_array_axes(mu_edge edge);
-// mu__tensor_array_write makes a copy of a row; `rows` says how many there will be at most, -1: unknown.
+// mu__tensor_array_write copies a row into the stack; `rows` is the maximum number of rows, or -1 if unknown.
 mu_status mu__tensor_array_write(tensor_array *s, int64_t index, mu_tensor *row, int64_t rows, const mu_graph *graph);
 
 void mu__slice_spec(const mu_spec *stack, mu_spec *row);

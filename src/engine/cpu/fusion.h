@@ -1,5 +1,5 @@
-// A fusion: element-wise ops that are computed together, piece by piece, so that what lies between them never
-// leaves the cache. An op of this engine alone: no other part sees it, and it does not travel.
+// A fused op: element-wise ops that are computed together tile by tile, so that intermediate values never leave the
+// cache. Only this engine creates such ops; they are never serialised or shared with other processes.
 #ifndef MU_SRC_ENGINE_CPU_FUSION_H
 #define MU_SRC_ENGINE_CPU_FUSION_H
 
@@ -18,13 +18,13 @@ typedef struct mu_fusion_attrs {
 
 extern const mu_op mu__op_fusion;
 
-// mu__fusion_fuse puts fusions in place of element-wise ops (fusion.c).
+// mu__fusion_fuse replaces groups of element-wise ops by fused ops (fusion.c).
 mu_status mu__fusion_fuse(mu_graph *graph);
 
-// mu__fusion_specs infers every node of a body from the specs of its inputs; `specs` has one per node.
+// mu__fusion_specs infers every node of a body from the specs of its inputs; `specs` has one entry per node.
 mu_status mu__fusion_specs(const mu_graph *body, const mu_spec *in, mu_spec *specs);
 
-// The kernel (fusion_run.c).
+// The fused op's kernel (fusion_run.c).
 mu_status mu__fusion_prepare(mu_prepare *prepare);
 mu_status mu__fusion_run(const mu_kernel *kernel);
 void mu__fusion_release(void *state);
