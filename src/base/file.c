@@ -149,7 +149,7 @@ static mu_status gzip_next_member(gzip *in)
         return MU_OK;
     if (*in->stream.next_in != 0x1f)
         return mu__error(MU_DATA_LOSS,
-                         "%s: at byte %zu, after the end of the gzip data, there is something else; "
+                         "%s: at byte %zu other data follow the end of the gzip data; "
                          "fetch the file again",
                          in->out->path, gzip_offset(in));
     in->between = false;

@@ -126,7 +126,7 @@ mu_status mu__worker_post(mu_worker *worker, void (*run)(void *arg), void *arg)
 {
     mu_status status = MU_OK;
     if (!is_here(worker))
-        return mu__error(MU_FAILED_PRECONDITION, "the thread %s did not come along when this process was forked; fork "
+        return mu__error(MU_FAILED_PRECONDITION, "the thread %s does not exist in this forked process; fork "
                          "before the library is used, or start a new program in the child (exec)", worker->name);
     pthread_mutex_lock(&worker->lock);
     if (worker->n == worker->capacity)

@@ -64,7 +64,7 @@ static mu_status open_path(mu_tensor_file *file, const char *path, uint64_t *fil
                          "cannot open the tensor file %s: %s", path, strerror(code));
     }
     if (fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return mu__error(MU_INVALID_ARGUMENT, "%s is not a regular file; a safetensors file is wanted", path);
+        return mu__error(MU_INVALID_ARGUMENT, "%s is not a regular file; expected a safetensors file", path);
     *file_bytes = (uint64_t)info.st_size;
     return MU_OK;
 }
@@ -83,7 +83,7 @@ static mu_status read_header(mu_tensor_file *file, uint64_t file_bytes, char **t
     if (claimed > MU_SAFETENSORS_HEADER_LIMIT || claimed > file_bytes - sizeof prefix || claimed < 2)
         return mu__error(MU_DATA_LOSS,
                          "%s claims a header of %" PRIu64 " bytes; expected 2 to %" PRIu64 " (the file has %" PRIu64
-                         " bytes); it is damaged or no safetensors file",
+                         " bytes); it is damaged or not a safetensors file",
                          file->path, claimed, MU_MIN((uint64_t)MU_SAFETENSORS_HEADER_LIMIT, file_bytes - sizeof prefix),
                          file_bytes);
     *length = (size_t)claimed;
@@ -250,7 +250,7 @@ static mu_status parse_header(mu_tensor_file *file, const char *text, size_t len
                          "the header of %s is not valid JSON: %s at byte %d", file->path, error.text,
                          error.position + 8);
     mu_status status = json_is_object(header) ? MU_OK
-        : mu__error(MU_DATA_LOSS, "the header of %s is JSON, but no object of tensors", file->path);
+        : mu__error(MU_DATA_LOSS, "the header of %s is JSON, but not an object of tensors", file->path);
     json_object_foreach(header, name, json) {
         if (status == MU_OK)
             status = strcmp(name, "__metadata__") == 0 ? parse_metadata(file, json) : parse_entry(file, name, json);

@@ -137,8 +137,8 @@ static mu_status read_spec(const dl_tensor *t, mu_spec *out)
             out->dtype = types[i].dtype;
     if (out->dtype == MU_DTYPE_DEFAULT)
         return mu__error(MU_UNIMPLEMENTED,
-                         "mu_from_dlpack: elements of code %d with %d bits and %d lanes are none of the types "
-                         "here; convert them first",
+                         "mu_from_dlpack: Muster has no type for elements of code %d with %d bits and %d "
+                         "lanes; convert them first",
                          t->dtype.code, t->dtype.bits, t->dtype.lanes);
     if (t->rank < 0 || t->rank > MU_MAX_RANK || (t->rank > 0 && !t->shape))
         return mu__error(MU_INVALID_ARGUMENT, "mu_from_dlpack: rank %d is outside 0 to %d, or the shape is missing",
