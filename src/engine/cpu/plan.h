@@ -1,6 +1,6 @@
 // A plan: a graph compiled by the native CPU engine for known input shapes.
-// If a value's shape depends on elements, the plan is split at that op: a head, the op, and one tail for each shape
-// seen.
+// If a value's shape depends on elements, the plan is split at that op: a head, the op, and a plan of the rest for each
+// shape seen.
 //
 // Every value gets its storage once: an input, a constant, a variable's own memory, a fresh buffer for a result, or a
 // place in one arena that the plans of a device share. Steps are kernels over views of that storage; each run only
