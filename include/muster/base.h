@@ -1,20 +1,20 @@
-// The ground that every other public header stands on: status codes and the error record,
-// ownership by pools, keyword arguments, start and end of the library.
+// Basics that every other public header uses: status codes and the error record, ownership by pools, keyword arguments,
+// and starting and ending the library.
 //
 // Three conventions hold for the whole API and are not repeated:
-//   Errors.    A call that fails returns NULL, a non-zero mu_status, NaN or -1, and leaves a record
-//              (code, sentence, place) with the thread. The record is sticky: until mu_error_take()
-//              reads it, every call that builds or runs something does nothing and fails. So a chain
-//              of expressions is checked once, at its end. Queries, releases and logs always work.
-//   Ownership. Whatever a mu_ function returns belongs to the innermost open pool of the thread and is
-//              freed when that pool closes; mu_retain keeps it, mu_release lets it go. Arguments are
-//              borrowed; strings and arrays are copied.
-//   Arguments. Options are structs with designated initialisers, wrapped by a macro of the function's
-//              name; zero means the default. Name_with takes a pointer to the struct, for other languages.
+//   Errors.    A call that fails returns NULL, a non-zero mu_status, NaN or -1, and records an error (code, message,
+//              file and line) for the thread. The record is sticky: until mu_error_take() reads it, every call that
+//              builds or runs something does nothing and fails. So a chain of calls needs one check, at its end.
+//              Queries, releases and logging always work.
+//   Ownership. An object returned by a mu_ function belongs to the thread's innermost open pool and is freed when
+//              that pool closes. mu_retain keeps it longer; mu_release undoes mu_retain. Arguments are borrowed;
+//              strings and arrays are copied.
+//   Arguments. Options are structs with designated initializers, wrapped by a macro with the function's name. Zero
+//              means the default. NAME_with takes a pointer to the struct, for other languages.
 #ifndef MUSTER_BASE_H
 #define MUSTER_BASE_H
 
-// The argument structs leave fields out on purpose, which g++ warns of in macros that are not a system's.
+// Argument structs leave fields out on purpose. g++ warns about that in macros, except in system headers.
 #if defined(__cplusplus) && defined(__GNUC__) && !defined(__clang__)
 #pragma GCC system_header
 #endif
@@ -41,12 +41,12 @@ extern "C" {
 #define MU_VERSION_MINOR 1
 #define MU_VERSION_PATCH 0
 
-// mu_version returns "MAJOR.MINOR.PATCH" of the library that is loaded (static storage).
+// mu_version returns the loaded library's version as "MAJOR.MINOR.PATCH" (static storage).
 MU_API const char *mu_version(void);
 
 // ---- Status -------------------------------------------------------------------------------------
 
-// The canonical codes that TensorFlow, gRPC and PJRT share, with their numbers. (UNKNOWN is MU_UNKNOWN_ERROR here:
+// The canonical codes of TensorFlow, gRPC and PJRT, with their numbers. (UNKNOWN is MU_UNKNOWN_ERROR here because
 // MU_UNKNOWN is a dimension.)
 #define MU_STATUS_LIST(X)     \
     X(OK, 0)                  \
@@ -73,35 +73,35 @@ typedef enum mu_status {
 #undef MU_STATUS_ENUM
 } mu_status;
 
-// mu_status_name returns "INVALID_ARGUMENT" and the like (static storage).
+// mu_status_name returns the code's name, such as "INVALID_ARGUMENT" (static storage).
 MU_API const char *mu_status_name(mu_status status);
 
-// What failed: a copy, valid until the thread takes the next one.
+// A copy of an error record, valid until the thread calls mu_error_take again.
 typedef struct mu_error {
     mu_status code;
-    const char *message;  // one sentence; lines of context follow, each after a newline
-    const char *file;     // where it was recorded
+    const char *message;  // one sentence; lines of context may follow, each after a newline
+    const char *file;     // source file and line where the error was recorded
     int line;
 } mu_error;
 
-// mu_error_code returns the code of the pending record, MU_OK if there is none; it does not clear.
+// mu_error_code returns the code of the pending error, MU_OK if there is none. It does not clear the record.
 MU_API mu_status mu_error_code(void);
 
-// mu_error_message returns the sentence of the pending record ("" if none); it does not clear.
+// mu_error_message returns the message of the pending error, "" if there is none. It does not clear the record.
 MU_API const char *mu_error_message(void);
 
-// mu_error_take reads and clears the record; code MU_OK if there was none.
+// mu_error_take returns the pending error and clears the record. The code is MU_OK if there was none.
 MU_API mu_error mu_error_take(void);
 
-// mu_fail records an error, as a user's callback does before it returns NULL or a status; the first
-// record of a thread stays. Returns the code.
+// mu_fail records an error. A user's callback calls it before it returns NULL or a status. If an error is already
+// pending, that one is kept. Returns the code. `format` is as for printf.
 #define mu_fail(code, ...) mu_fail_at(code, __FILE__, __LINE__, __VA_ARGS__)
 MU_API mu_status mu_fail_at(mu_status code, const char *file, int line, const char *format, ...) MU_PRINTF(4, 5);
 
 // ---- Keyword arguments --------------------------------------------------------------------------
 
-// MU_ARGS makes the argument struct of one call, which lives until the call is over. C++20 writes the names of
-// all arguments, in the order of the fields: mu_conv2d(.filters = 32, .kernel_size = 3).
+// MU_ARGS makes the argument struct of one call; it lives until the call returns. In C++20 all arguments need their
+// names, in the order of the fields: mu_conv2d(.filters = 32, .kernel_size = 3).
 #ifndef __cplusplus
 #define MU_ARGS(type, ...) (&(type){.size = sizeof(type), __VA_ARGS__})
 #else
@@ -114,20 +114,20 @@ template <typename T> inline const T *mu_address_of(const T &args)
 }
 #endif
 
-// Fields after a member of this type are given by name only.
+// Fields after a member of this type can only be given by name.
 typedef const struct mu_keyword_only_marker *mu_keyword_only;
 
-// Where 0 is legal but not the default, MU_ZERO asks for it (the field's comment says so).
+// Write MU_ZERO for 0 in a field where 0 is a legal value but not the default (the field's comment mentions it).
 #define MU_ZERO (-3.40282346638528859812e+38)
 
-// mu_exactly maps a computed 0 to MU_ZERO, so that it is not taken for "absent".
+// mu_exactly maps a computed 0 to MU_ZERO, so that it does not mean "default".
 static inline double mu_exactly(double value) { return value == 0.0 ? MU_ZERO : value; }
 
-// Lists of pointers end with this mark (not with NULL, which is what a failed element looks like).
+// Lists of pointers end with this sentinel. NULL cannot end a list because an element whose call failed is NULL.
 MU_API extern const char mu_list_end;
 #define MU_END ((void *)(uintptr_t)&mu_list_end)
 
-// MU_LIST_OF(type, a, b) is such a list, for an argument that asks for a `type *const *`; it lives as long as the call.
+// MU_LIST_OF(type, a, b) makes such a list for an argument of type `type *const *`. It lives until the call returns.
 #ifndef __cplusplus
 #define MU_LIST_OF(type, ...) ((type *const[]){__VA_ARGS__, MU_END})
 #else
@@ -148,13 +148,14 @@ template <typename T, typename... Items> inline mu_list_holder<T, sizeof...(Item
 
 typedef struct mu_pool mu_pool;
 
-// mu_pool_open opens a pool on this thread; what is returned from here on belongs to it.
+// mu_pool_open opens a pool on this thread. Objects returned from here on belong to it, until it closes or another pool
+// is opened.
 MU_API mu_pool *mu_pool_open(void);
 
-// mu_pool_close frees the pool's things, in reverse order, and every pool opened after it. NULL: nothing.
+// mu_pool_close frees the pool's objects in reverse order, after those of every pool opened later. NULL is accepted.
 MU_API void mu_pool_close(mu_pool *pool);
 
-// mu_retain keeps a thing beyond its pool; returns it. NULL stays NULL.
+// mu_retain keeps an object beyond its pool and returns it. NULL returns NULL.
 MU_API void *mu_retain(void *object);
 
 // mu_release undoes one mu_retain. NULL is accepted.
@@ -162,42 +163,44 @@ MU_API void mu_release(void *object);
 
 // ---- Start and end ------------------------------------------------------------------------------
 
-// A runtime holds settings, devices and cluster. mu_init makes the default one.
+// A runtime holds settings, devices and the cluster. mu_init makes the default one.
 typedef struct mu_runtime mu_runtime;
 
 typedef struct mu_runtime_args {
     size_t size;
     mu_keyword_only only_;
-    int threads;        // limit on computing threads, all devices together; default: every core allowed
+    int threads;        // threads that compute, for all devices together; default: every core this process may use
     int cpu_devices;    // logical CPU devices; default: one per core, at most 8
-    uint64_t seed;      // see mu_set_seed; default: drawn from the system
-    bool has_seed;      // seed 0 is a seed only with this set
-    const char *log;    // as MUSTER_LOG: error, warning, info, debug; default warning
+    uint64_t seed;      // see mu_set_seed; default: random, from the system
+    bool has_seed;      // set it to use seed 0
+    const char *log;    // level as in MUSTER_LOG: "error", "warning" (default), "info" or "debug"
 } mu_runtime_args;
 
-// mu_init makes the default runtime and opens the outermost pool. Calling it again is an error.
-// Errors: MU_INVALID_ARGUMENT for a setting that cannot be; the message names it.
+// mu_init makes the default runtime and opens the outermost pool. A second call is an error. Errors:
+// MU_INVALID_ARGUMENT for an invalid setting; the message names it.
 #define mu_init(...) mu_init_with(MU_ARGS(mu_runtime_args, __VA_ARGS__))
 MU_API mu_status mu_init_with(const mu_runtime_args *args);
 
-// mu_runtime_new makes one more runtime (several may live in one process); mu_runtime_use makes it the
-// one that this thread works with (NULL: the default one) and returns the previous.
+// mu_runtime_new makes another runtime (a process may have several). mu_runtime_use selects the runtime that this
+// thread uses (NULL: the default one) and returns the previous one.
 #define mu_runtime_new(...) mu_runtime_new_with(MU_ARGS(mu_runtime_args, __VA_ARGS__))
 MU_API mu_runtime *mu_runtime_new_with(const mu_runtime_args *args);
 MU_API mu_runtime *mu_runtime_use(mu_runtime *runtime);
 
-// mu_exit prints the pending error, if any, closes every pool of the thread, ends the default runtime and
-// returns the exit code of the process: 0 if ok and nothing is pending, else by the error's code as
-// docs/exit-codes.md lists them. Inside a callback it frees nothing: FAILED_PRECONDITION, and the code of that.
+// mu_exit prints the pending error, if any, closes every pool of the thread and ends the default runtime. Returns the
+// exit code for the process: 0 if ok is true and no error is pending, otherwise the error's code from
+// docs/exit-codes.md. Inside a callback it frees nothing, records FAILED_PRECONDITION and returns that error's exit
+// code.
 MU_API int mu_exit(bool ok);
 
-// mu_set_seed fixes every random choice that follows (initial weights, dropout, shuffles without their
-// own seed): the same seed gives the same bits.
+// mu_set_seed seeds all random choices that follow (initial weights, dropout, shuffles without a seed of their own).
+// The same seed gives the same bits.
 MU_API void mu_set_seed(uint64_t seed);
 
-// mu_stop_on_signals asks for SIGINT and SIGTERM: the first makes the running fit (and every other wait)
-// end with MU_CANCELLED after the step in progress, the second kills as usual (while several workers agree on
-// a step only a second SIGINT does). The library takes no signal unasked; mu_exit restores the handlers.
+// mu_stop_on_signals installs handlers for SIGINT and SIGTERM. After the first signal the running mu_fit, or any other
+// wait, ends with MU_CANCELLED once the step in progress is done. A second signal kills the process as usual; while
+// several workers agree on a step only a second SIGINT does. The library installs no handlers unless this is called,
+// and mu_exit restores the previous ones.
 MU_API mu_status mu_stop_on_signals(void);
 
 #ifdef __cplusplus

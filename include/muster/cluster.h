@@ -1,8 +1,8 @@
-// Clusters: which processes train together, at which addresses, and which of them this one is.
+// Clusters: which processes train together, at which addresses, and which of them this process is.
 //
-// A specification says which tasks there are; a cluster (TensorFlow's cluster resolver) adds who this process
-// is and where both are read from. Most programs call mu_cluster_from_environment, or nothing: the strategies
-// for many machines call it themselves. Texts returned here belong to the pool, as objects do.
+// A specification (mu_cluster_spec) lists the tasks. A cluster (mu_cluster, TensorFlow's cluster resolver) adds this
+// process's own task and knows where both are read from. Most programs call mu_cluster_from_environment or nothing at
+// all, because the multi-worker strategies call it. Strings returned here belong to the pool, as objects do.
 #ifndef MUSTER_CLUSTER_H
 #define MUSTER_CLUSTER_H
 
@@ -14,63 +14,65 @@ extern "C" {
 
 // ---- Specifications -----------------------------------------------------------------------------
 
-// Jobs ("chief", "worker", "ps", "evaluator") with their tasks, each an index and an address "host:port". An
-// address is "" where only the task itself will know it (RANK, MPI): it tells the leader when it joins.
+// Jobs ("chief", "worker", "ps", "evaluator") and their tasks. A task has an index and an address "host:port". The
+// address is "" if only the task itself will know it (RANK, MPI); the task then tells the leader when it joins.
 typedef struct mu_cluster_spec mu_cluster_spec;
 
 // mu_cluster_spec_parse reads JSON: {"worker": ["a:2222", "b:2222"], "ps": {"3": "c:2222"}}; NULL or "{}" is empty.
-// Errors: INVALID_ARGUMENT for anything else, an index that stands twice, or more than 65536 tasks.
+// Errors: INVALID_ARGUMENT for anything else, for a duplicate index, or for more than 65536 tasks.
 MU_API mu_cluster_spec *mu_cluster_spec_parse(const char *json);
 
-// mu_cluster_spec_add adds one task; index -1: the one after the job's last. Errors: ALREADY_EXISTS.
+// mu_cluster_spec_add adds one task; index -1 means the next after the job's last. Errors: ALREADY_EXISTS.
 MU_API mu_status mu_cluster_spec_add(mu_cluster_spec *spec, const char *job, int index, const char *address);
 
-// mu_cluster_spec_json writes what mu_cluster_spec_parse reads, jobs by name: lists where the indices are
-// 0 to n-1, maps otherwise.
+// mu_cluster_spec_json returns the JSON that mu_cluster_spec_parse reads, with jobs sorted by name. A job is a list if
+// its indices are 0 to n-1, otherwise a map.
 MU_API const char *mu_cluster_spec_json(const mu_cluster_spec *spec);
 
-// Jobs are counted in order of their names. mu_cluster_spec_job is NULL past the last.
+// Jobs are numbered from 0 in the order of their names. mu_cluster_spec_job returns NULL past the last.
 MU_API int mu_cluster_spec_job_count(const mu_cluster_spec *spec);
 MU_API const char *mu_cluster_spec_job(const mu_cluster_spec *spec, int i);
 
-// The tasks of a job, by rising index. Errors (-1, NULL): INVALID_ARGUMENT for a job or task that is not there.
+// The tasks of a job, in ascending order of index. Errors (-1, NULL): INVALID_ARGUMENT for an unknown job or task.
 MU_API int mu_cluster_spec_num_tasks(const mu_cluster_spec *spec, const char *job);
 MU_API int mu_cluster_spec_task_index(const mu_cluster_spec *spec, const char *job, int i);
 MU_API const char *mu_cluster_spec_task_address(const mu_cluster_spec *spec, const char *job, int index);
 
 // ---- What a task is in its cluster --------------------------------------------------------------
 
-// These hold for any task of a specification. Errors: INVALID_ARGUMENT for a job other than chief, worker, ps
-// and evaluator, a second chief or evaluator, or a task that is not in it; -1 or NULL then.
-// mu_cluster_spec_is_chief: 1 for the chief, an evaluator, and worker 0 where there is no chief; else 0.
+// These functions work for any task of a specification. Errors (-1, NULL): INVALID_ARGUMENT for a job other than chief,
+// worker, ps and evaluator, for a second chief or evaluator, or for a task that is not in the specification.
+// mu_cluster_spec_is_chief returns 1 for the chief, for an evaluator, and for worker 0 if there is no chief; else 0.
 MU_API int mu_cluster_spec_is_chief(const mu_cluster_spec *spec, const char *task_type, int task_id);
-// mu_cluster_spec_worker_count: chief and workers; for an evaluator the evaluators. A ps has none: an error.
+// mu_cluster_spec_worker_count returns the number of chiefs and workers; for an evaluator the number of evaluators. A
+// ps is an error.
 MU_API int mu_cluster_spec_worker_count(const mu_cluster_spec *spec, const char *task_type);
-// mu_cluster_spec_worker_index: the chief is 0, workers follow; evaluators count by themselves.
+// mu_cluster_spec_worker_index returns 0 for the chief; workers follow. Evaluators are numbered separately.
 MU_API int mu_cluster_spec_worker_index(const mu_cluster_spec *spec, const char *task_type, int task_id);
-// mu_cluster_spec_leader: "/job:worker/replica:0/task:0" or the chief's; "" for an evaluator or an empty cluster.
+// mu_cluster_spec_leader returns the leader's name: the chief's, else "/job:worker/replica:0/task:0"; "" for an
+// evaluator or an empty cluster.
 MU_API const char *mu_cluster_spec_leader(const mu_cluster_spec *spec, const char *task_type, int task_id);
 
 // ---- Clusters -----------------------------------------------------------------------------------
 
 typedef struct mu_cluster mu_cluster;
 
-// mu_cluster_from_environment finds the cluster of this process. The first of these that is there is used:
-//   MUSTER_CLUSTER               JSON as in TF_CONFIG; or the name of what to use: tf_config, rank, mpi, slurm, none
+// mu_cluster_from_environment finds the cluster of this process. It uses the first of these variables that is set:
+//   MUSTER_CLUSTER               JSON as in TF_CONFIG; or which source to use: tf_config, rank, mpi, slurm, none
 //   TF_CONFIG                    {"cluster": {"worker": […]}, "task": {"type": "worker", "index": 0}}
 //   RANK, WORLD_SIZE             with MASTER_ADDR and MASTER_PORT
-//   HOROVOD_RANK, _SIZE          likewise
+//   HOROVOD_RANK, _SIZE          with MASTER_ADDR and MASTER_PORT
 //   OMPI_COMM_WORLD_RANK, _SIZE  or PMI_RANK, PMI_SIZE: under mpirun
 //   SLURM_PROCID                 inside a job step (srun)
-// and otherwise this process is alone: an empty cluster. What cannot work is refused: see mu_cluster_check.
-// Errors: FAILED_PRECONDITION if those variables changed after a strategy was made from them, or if one says which
-// process this is and none of how many.
+// If none is set, the process is alone: the cluster is empty. An unusable cluster is an error, see mu_cluster_check.
+// Errors: FAILED_PRECONDITION if these variables changed after a strategy was made from them, or if they give this
+// process's rank but not the number of processes.
 MU_API mu_cluster *mu_cluster_from_environment(void);
 
-// mu_cluster_check refuses what cannot work, and says what to change: an unknown job, two chiefs or evaluators,
-// a task that is not in the cluster, workers that are not numbered from 0 without holes (where there are no parameter
-// servers), an address that two tasks share, one without a port, or one that means "this machine" where others name
-// hosts. Errors: INVALID_ARGUMENT.
+// mu_cluster_check fails for a cluster that cannot work; the message says what to change. It checks for: an unknown
+// job; two chiefs or evaluators; a task of this process that is not in the cluster; workers not numbered 0 to n-1 (if
+// there are no parameter servers); an address shared by two tasks; an address without a port; and a loopback address
+// where other tasks are on other hosts. Errors: INVALID_ARGUMENT.
 MU_API mu_status mu_cluster_check(mu_cluster *cluster);
 
 typedef struct mu_simple_cluster_resolver_args {
@@ -79,14 +81,14 @@ typedef struct mu_simple_cluster_resolver_args {
     mu_keyword_only only_;
     const char *task_type;         // default: none
     int task_id;                   // of task_type
-    const char *master;            // what mu_cluster_master answers without a task; default ""
+    const char *master;            // what mu_cluster_master returns if no task is set; default ""
     const char *environment;       // default ""
     const char *rpc_layer;         // default: none
-    int num_accelerators;          // of each task; default 0
+    int num_accelerators;          // per task; default 0
     const char *accelerator_type;  // default "GPU"
 } mu_simple_cluster_resolver_args;
 
-// mu_simple_cluster_resolver makes a cluster of what it is given.
+// mu_simple_cluster_resolver makes a cluster from the given values.
 #define mu_simple_cluster_resolver(...) \
     mu_simple_cluster_resolver_with(MU_ARGS(mu_simple_cluster_resolver_args, __VA_ARGS__))
 MU_API mu_cluster *mu_simple_cluster_resolver_with(const mu_simple_cluster_resolver_args *args);
@@ -94,14 +96,14 @@ MU_API mu_cluster *mu_simple_cluster_resolver_with(const mu_simple_cluster_resol
 typedef struct mu_tf_config_cluster_resolver_args {
     size_t size;
     mu_keyword_only only_;
-    const char *task_type;   // in place of the variable's
-    int task_id;             // of task_type; used only with it
-    const char *rpc_layer;   // in place of the variable's
+    const char *task_type;   // overrides the one in TF_CONFIG
+    int task_id;             // index for task_type; ignored without it
+    const char *rpc_layer;   // overrides the one in TF_CONFIG
     const char *environment; // default ""
 } mu_tf_config_cluster_resolver_args;
 
-// mu_tf_config_cluster_resolver reads TF_CONFIG each time it is asked, so a mistake in it is the error of the
-// function that asks. The old job name master is taken for chief.
+// mu_tf_config_cluster_resolver reads TF_CONFIG at each query, so the query reports a mistake in it. The old job name
+// "master" is read as chief.
 #define mu_tf_config_cluster_resolver(...) \
     mu_tf_config_cluster_resolver_with(MU_ARGS(mu_tf_config_cluster_resolver_args, __VA_ARGS__))
 MU_API mu_cluster *mu_tf_config_cluster_resolver_with(const mu_tf_config_cluster_resolver_args *args);
@@ -119,95 +121,95 @@ typedef struct mu_host_tasks {
 typedef struct mu_slurm_cluster_resolver_args {
     size_t size;
     mu_keyword_only only_;
-    const mu_job_size *jobs; // the last one has job NULL; default: every task of the step is a worker
-    int port_base;           // port of each host's first task; default 8888
-    int gpus_per_node;       // default: those that CUDA_VISIBLE_DEVICES names, 0 without it
-    int gpus_per_task;       // default: gpus_per_node over the most tasks of a node
-    int tasks_per_node;      // the same on every host; default SLURM_STEP_TASKS_PER_NODE
-    bool no_auto_set_gpu;    // do not set CUDA_VISIBLE_DEVICES to the GPUs of this task
+    const mu_job_size *jobs; // ends with job NULL; default: every task of the step is a worker
+    int port_base;           // port of the first task on each host; default 8888
+    int gpus_per_node;       // default: the number in CUDA_VISIBLE_DEVICES, 0 if it is not set
+    int gpus_per_task;       // default: gpus_per_node / the largest number of tasks on a node
+    int tasks_per_node;      // same on every host; default SLURM_STEP_TASKS_PER_NODE
+    bool no_auto_set_gpu;    // do not set CUDA_VISIBLE_DEVICES to this task's GPUs
     const char *rpc_layer;   // default "grpc"
-    const mu_host_tasks *tasks_per_host; // in place of tasks_per_node; the last one has host NULL
+    const mu_host_tasks *tasks_per_host; // instead of tasks_per_node; ends with host NULL
 } mu_slurm_cluster_resolver_args;
 
-// mu_slurm_cluster_resolver reads the variables that srun gives to each task of a job step. Tasks are dealt to
-// the jobs by name, hosts by name.
-// Errors: FAILED_PRECONDITION if a variable is missing, or jobs, tasks and GPUs do not fit together.
+// mu_slurm_cluster_resolver reads the variables that srun sets for each task of a job step. Tasks are assigned to jobs
+// in the order of the jobs' names, on hosts in the order of the hosts' names. Errors: FAILED_PRECONDITION if a variable
+// is missing, or if jobs, tasks and GPUs do not match.
 #define mu_slurm_cluster_resolver(...) \
     mu_slurm_cluster_resolver_with(MU_ARGS(mu_slurm_cluster_resolver_args, __VA_ARGS__))
 MU_API mu_cluster *mu_slurm_cluster_resolver_with(const mu_slurm_cluster_resolver_args *args);
 
-// mu_rank_cluster_resolver reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and others set them:
-// all are workers. Where torchrun itself listens on MASTER_PORT, worker 0 takes the port after it. Without the first
-// two, HOROVOD_RANK and HOROVOD_SIZE.
-// Errors: FAILED_PRECONDITION if one is missing; INVALID_ARGUMENT if one cannot be.
+// mu_rank_cluster_resolver reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them; without the
+// first two, HOROVOD_RANK and HOROVOD_SIZE. Every process is a worker. If torchrun itself listens on MASTER_PORT,
+// worker 0 uses the next port. Errors: FAILED_PRECONDITION if a variable is missing; INVALID_ARGUMENT if a value is
+// invalid.
 MU_API mu_cluster *mu_rank_cluster_resolver(void);
 
-// mu_mpi_cluster_resolver reads rank and size from the variables of Open MPI or of PMI: all are workers.
-// MASTER_ADDR and MASTER_PORT give worker 0's address if they are set. Errors: as above.
+// mu_mpi_cluster_resolver reads rank and size from the variables of Open MPI or PMI. Every process is a worker.
+// MASTER_ADDR and MASTER_PORT, if set, are worker 0's address. Errors: as mu_rank_cluster_resolver.
 MU_API mu_cluster *mu_mpi_cluster_resolver(void);
 
 typedef struct mu_job_labels {
     const char *job;
-    const char *const *labels; // label selectors, the last one NULL: "job-name=tensorflow"
+    const char *const *labels; // label selectors such as "job-name=tensorflow"; ends with NULL
 } mu_job_labels;
 
 typedef enum mu_executable_location { MU_WITHIN_CLUSTER = 0, MU_OFF_CLUSTER = 1 } mu_executable_location;
 
 typedef struct mu_kubernetes_cluster_resolver_args {
     size_t size;
-    const mu_job_labels *jobs;  // the last one has job NULL; default: worker, "job-name=tensorflow"
+    const mu_job_labels *jobs;  // ends with job NULL; default: worker with "job-name=tensorflow"
     mu_keyword_only only_;
-    int port;                   // that every task listens on; default 8470
+    int port;                   // port of every task; default 8470
     const char *rpc_layer;      // default "grpc"
     mu_executable_location location;
-    const char *namespace_name; // default: all of them
-    const char *api_server;     // default: as the pod is told; off the cluster "http://127.0.0.1:8001" (kubectl proxy)
-    const char *credentials;    // folder with the files token and ca.crt; default: the pod's service account
+    const char *namespace_name; // default: all namespaces
+    // default: from the pod's environment; off the cluster "http://127.0.0.1:8001" (kubectl proxy)
+    const char *api_server;
+    const char *credentials;    // folder with the files "token" and "ca.crt"; default: the pod's service account
 } mu_kubernetes_cluster_resolver_args;
 
-// mu_kubernetes_cluster_resolver asks the Kubernetes API for the pods of each selector, every time it is asked: tasks
-// stand in order of selectors, then of pods' names; addresses are those of the pods' hosts. Which task this process is
-// must be set (mu_cluster_set_task_type). Needs libcurl (Debian: libcurl4), which is opened when first used.
-// Errors, when asked: FAILED_PRECONDITION for a pod that does not run, or without libcurl; UNAVAILABLE if the API does
-// not answer within 30 s; UNAUTHENTICATED and PERMISSION_DENIED as it says; DATA_LOSS or INVALID_ARGUMENT (no
-// JSON) for an answer that is none.
+// mu_kubernetes_cluster_resolver asks the Kubernetes API at each query for the pods that match each selector. Tasks are
+// ordered by selector, then by pod name; addresses are those of the pods' hosts. Set this process's own task with
+// mu_cluster_set_task_type. Needs libcurl (Debian: libcurl4), which is loaded on first use. Errors, at the query:
+// FAILED_PRECONDITION for a pod that is not running, or without libcurl; UNAVAILABLE if the API does not answer within
+// 30 s; UNAUTHENTICATED and PERMISSION_DENIED from the API; DATA_LOSS or INVALID_ARGUMENT (not JSON) for a malformed
+// answer.
 #define mu_kubernetes_cluster_resolver(...) \
     mu_kubernetes_cluster_resolver_with(MU_ARGS(mu_kubernetes_cluster_resolver_args, __VA_ARGS__))
 MU_API mu_cluster *mu_kubernetes_cluster_resolver_with(const mu_kubernetes_cluster_resolver_args *args);
 
 typedef struct mu_union_cluster_resolver_args {
     size_t size;
-    mu_cluster *const *resolvers; // the last one MU_END; retained
+    mu_cluster *const *resolvers; // ends with MU_END; retained
     mu_keyword_only only_;
     const char *task_type;        // default: the first one's
     int task_id;                  // of task_type
     const char *rpc_layer;        // default: the first one's
 } mu_union_cluster_resolver_args;
 
-// mu_union_cluster_resolver has the tasks of all: lists of a job are joined in order; as soon as one is a map the
-// indices count. Everything else is the first one's. Errors: INVALID_ARGUMENT without any; ALREADY_EXISTS, when
-// asked, for an index that two have.
+// mu_union_cluster_resolver combines the tasks of several clusters. The lists of a job are concatenated in order; if
+// one of them is a map, its indices are used as they are. Everything else comes from the first cluster. Errors:
+// INVALID_ARGUMENT for an empty list; ALREADY_EXISTS, at the query, for an index that two clusters have.
 #define mu_union_cluster_resolver(...) \
     mu_union_cluster_resolver_with(MU_ARGS(mu_union_cluster_resolver_args, __VA_ARGS__))
 MU_API mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args *args);
-// MU_CLUSTERS(a, b) is a list for .resolvers.
+// MU_CLUSTERS(a, b) makes the list for .resolvers.
 #define MU_CLUSTERS(...) MU_LIST_OF(mu_cluster, __VA_ARGS__)
 
-// ---- Asking a cluster ---------------------------------------------------------------------------
+// ---- Querying a cluster -------------------------------------------------------------------------
 
-// Each answers as of now and may fail with what its source is like: NULL or -1 with an error recorded; NULL or
-// -1 without one means that the source does not say.
+// Each function queries the cluster's source now. NULL or -1 with an error recorded means that the query failed; NULL
+// or -1 without an error means that the source has no such value.
 MU_API mu_cluster_spec *mu_cluster_get_spec(mu_cluster *cluster);
 MU_API const char *mu_cluster_task_type(mu_cluster *cluster);
 MU_API int mu_cluster_task_id(mu_cluster *cluster);
 MU_API const char *mu_cluster_rpc_layer(mu_cluster *cluster);
 MU_API const char *mu_cluster_environment(mu_cluster *cluster);
 MU_API int mu_cluster_num_accelerators(mu_cluster *cluster, const char *type);
-// mu_cluster_source names what was read: "TF_CONFIG", "SLURM_PROCID" (static storage).
+// mu_cluster_source names the source, such as "TF_CONFIG" or "SLURM_PROCID" (static storage).
 MU_API const char *mu_cluster_source(const mu_cluster *cluster);
 
-// What is set wins over what the source says. NULL and -1: as the source says (that of a simple
-// cluster says nothing).
+// A value set here overrides the source's. NULL and -1 return to the source's value (a simple cluster has none).
 MU_API mu_status mu_cluster_set_task_type(mu_cluster *cluster, const char *task_type);
 MU_API mu_status mu_cluster_set_task_id(mu_cluster *cluster, int task_id);
 MU_API mu_status mu_cluster_set_rpc_layer(mu_cluster *cluster, const char *rpc_layer);
@@ -215,21 +217,22 @@ MU_API mu_status mu_cluster_set_rpc_layer(mu_cluster *cluster, const char *rpc_l
 typedef struct mu_cluster_master_args {
     size_t size;
     mu_cluster *cluster;
-    const char *task_type; // default: the cluster's own task
+    const char *task_type; // default: this process's task
     int task_id;           // of task_type
     mu_keyword_only only_;
     const char *rpc_layer; // default: the cluster's
 } mu_cluster_master_args;
 
-// mu_cluster_master is where to connect to: "grpc://host:port", or without a layer "host:port".
+// mu_cluster_master returns the address to connect to: "grpc://host:port", or "host:port" without an RPC layer.
 #define mu_cluster_master(...) mu_cluster_master_with(MU_ARGS(mu_cluster_master_args, __VA_ARGS__))
 MU_API const char *mu_cluster_master_with(const mu_cluster_master_args *args);
 
-// The rules above for this process. Alone (an empty cluster) it is the chief and the only worker.
+// As the mu_cluster_spec_ functions, for this process. A process that is alone (an empty cluster) is the chief and the
+// only worker.
 MU_API int mu_cluster_is_chief(mu_cluster *cluster);
 MU_API int mu_cluster_worker_count(mu_cluster *cluster);
 MU_API int mu_cluster_worker_index(mu_cluster *cluster);
-// mu_cluster_is_coordinator: 1 unless this is a worker, a ps or an evaluator of a cluster.
+// mu_cluster_is_coordinator returns 0 for a worker, a ps or an evaluator of a cluster, else 1.
 MU_API int mu_cluster_is_coordinator(mu_cluster *cluster);
 
 #ifdef __cplusplus

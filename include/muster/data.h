@@ -1,9 +1,9 @@
-// Datasets: where samples come from and what happens to them on the way to a step.
+// Datasets: input pipelines, from a source of samples to the batches of a step.
 //
-// A dataset is a description (a source and stages behind it); nothing is read until something iterates it,
-// and it may be iterated any number of times. Elements are values: a tensor, or a list or map of them.
-// Orders are fixed by seeds: the same seed gives the same order on every machine. What callbacks compute
-// with ops is computed at once, element by element.
+// A dataset is a description: a source and the stages after it. Nothing is read until it is iterated, and it can be
+// iterated any number of times. Elements are values: a tensor, or a list or map of values. Order is determined by
+// seeds: the same seed gives the same order on every machine. Callbacks run eagerly, once per element. A stage retains
+// the datasets that it reads from.
 #ifndef MUSTER_DATA_H
 #define MUSTER_DATA_H
 
@@ -16,78 +16,81 @@ extern "C" {
 typedef struct mu_dataset mu_dataset;
 typedef struct mu_iterator mu_iterator;
 
-// Cardinalities that are no count; TensorFlow's numbers.
+// Special results of mu_dataset_cardinality; TensorFlow's numbers.
 #define MU_INFINITE ((int64_t)-1)
 #define MU_UNKNOWN_CARDINALITY ((int64_t)-2)
 
 // ---- Sources ------------------------------------------------------------------------------------
 
-// mu_dataset_from_tensors makes a dataset of one element. Keeps: value.
+// mu_dataset_from_tensors makes a dataset of one element. Retains: value.
 MU_API mu_dataset *mu_dataset_from_tensors(mu_value *value);
 
-// mu_dataset_from_tensor_slices cuts every tensor along axis 0; all have the same number of rows. Keeps: value.
+// mu_dataset_from_tensor_slices slices every tensor of a value along axis 0, where all must have the same size.
+// Retains: value.
 MU_API mu_dataset *mu_dataset_from_tensor_slices(mu_value *value);
 
-// mu_dataset_range counts from start to before stop, as int64 scalars; step may be negative, not 0.
+// mu_dataset_range yields start, start + step, … up to but not including stop, as int64 scalars. step may be negative
+// but not 0.
 MU_API mu_dataset *mu_dataset_range(int64_t start, int64_t stop, int64_t step);
 
 typedef struct mu_dataset_generator_args {
     size_t size;
-    mu_value *(*next)(void *state);  // the next element; NULL at the end (or after mu_fail)
+    mu_value *(*next)(void *state);  // returns the next element; NULL at the end or after mu_fail
     void *arg;                       // must live as long as the dataset
     mu_keyword_only only_;
     void *(*open)(void *arg);        // makes the state of one iteration; default: the state is arg
     void (*close)(void *state);
-    mu_value *like;                  // an example element: tells dtypes and shapes before the first one is made
+    mu_value *like;                  // an example element, from which dtypes and shapes are known before the first call
     const char *name;                // for messages; default "generator"
 } mu_dataset_generator_args;
 
-// mu_dataset_generator asks C code for element after element.
-// Threads: called by whichever thread iterates, one at a time.
+// mu_dataset_generator gets each element from a C callback. Threads: the callback runs on the thread that iterates, one
+// call at a time.
 #define mu_dataset_generator(...) \
     mu_dataset_generator_with(MU_ARGS(mu_dataset_generator_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args);
 
 // ---- Files --------------------------------------------------------------------------------------
 
-// mu_dataset_fashion_mnist reads "train" (60,000) or "test" (10,000): elements are lists of an image, float32
-// [28, 28, 1] in 0…1, and a label, int32. The files are those of Debian's package dataset-fashion-mnist,
-// in the folder fashion-mnist of MUSTER_DATA_DIR.
-// Errors: NOT_FOUND naming the file; DATA_LOSS (also later, when the damaged part is reached).
+// mu_dataset_fashion_mnist reads a split: "train" (60,000 samples) or "test" (10,000). Elements are lists of an image
+// (float32 [28, 28, 1], values 0 to 1) and a label (int32). The files come from Debian's package dataset-fashion-mnist;
+// they are read from the folder fashion-mnist in MUSTER_DATA_DIR. Errors: NOT_FOUND naming the file; DATA_LOSS for a
+// damaged file, perhaps only when the damaged part is read.
 MU_API mu_dataset *mu_dataset_fashion_mnist(const char *split);
 
-// mu_dataset_idx reads an IDX file, plain or gzip: elements are its slices along axis 0, in the type of the file.
+// mu_dataset_idx reads an IDX file, plain or gzip. Elements are its slices along axis 0, in the file's element type.
 MU_API mu_dataset *mu_dataset_idx(const char *path);
 
-// mu_dataset_npy reads a NumPy file: elements are its slices along axis 0. mu_dataset_npz reads an archive of
-// them: elements are maps from the arrays' names to their slices; all arrays have the same number of rows.
-// Errors: DATA_LOSS for a damaged file; UNIMPLEMENTED for Fortran order and element types that Muster lacks.
+// mu_dataset_npy reads a .npy file of NumPy; elements are its slices along axis 0. mu_dataset_npz reads a .npz archive;
+// elements are maps from array names to slices, and all arrays must have the same number of rows. Errors: DATA_LOSS for
+// a damaged file; UNIMPLEMENTED for Fortran order and for unsupported element types.
 MU_API mu_dataset *mu_dataset_npy(const char *path);
 MU_API mu_dataset *mu_dataset_npz(const char *path);
 
-// mu_dataset_paths makes a dataset of n file names, uint8 vectors, for the readers below: so that files can be
-// shuffled, sharded and interleaved. mu_dataset_path_of returns the name in an element (lent by the pool).
+// mu_dataset_paths makes a dataset of n file names, for the readers below, so that files can be shuffled, sharded and
+// interleaved. Elements are uint8 vectors. mu_dataset_path_of returns the name in an element; it belongs to the pool.
 MU_API mu_dataset *mu_dataset_paths(int n, const char *const *paths);
 MU_API const char *mu_dataset_path_of(const mu_value *element);
 
-// mu_dataset_tfrecord reads the records of a TFRecord file, plain or gzip, as uint8 vectors; checksums are
-// verified. mu_dataset_tfrecords reads those of every file of a dataset of names.
+// mu_dataset_tfrecord reads the records of a TFRecord file, plain or gzip, as uint8 vectors, and verifies the
+// checksums. mu_dataset_tfrecords reads the records of every file in a dataset of file names.
 MU_API mu_dataset *mu_dataset_tfrecord(const char *path);
 MU_API mu_dataset *mu_dataset_tfrecords(mu_dataset *paths);
 
 typedef struct mu_dataset_csv_args {
     size_t size;
-    const char *path;          // plain or gzip; NULL with .paths
+    const char *path;          // file, plain or gzip; NULL with .paths
     mu_keyword_only only_;
-    mu_dataset *paths;         // a dataset of names instead of one
+    mu_dataset *paths;         // a dataset of file names, instead of path
     int columns;               // numbers per line; at least 1
-    const mu_dtype *dtypes;    // [columns]: elements are lists of scalars; default: float32 vectors [columns]
-    int skip_lines;            // header lines of every file
+    // [columns]: elements are lists of scalars of these types; default: float32 vectors [columns]
+    const mu_dtype *dtypes;
+    int skip_lines;            // lines to skip at the start of each file
     char delimiter;            // default ','
 } mu_dataset_csv_args;
 
-// mu_dataset_csv reads lines of numbers; fields may stand in double quotes, empty lines are passed over.
-// Errors: DATA_LOSS naming file, line and column.
+// mu_dataset_csv reads lines of numbers. Fields may be in double quotes; empty lines are skipped. Errors: DATA_LOSS
+// naming file, line and column.
 #define mu_dataset_csv(...) \
     mu_dataset_csv_with(MU_ARGS(mu_dataset_csv_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args);
@@ -97,14 +100,14 @@ MU_API mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args);
 typedef struct mu_dataset_shuffle_args {
     size_t size;
     mu_dataset *dataset;
-    int64_t buffer_size;              // elements among which the next one is drawn
+    int64_t buffer_size;              // number of elements from which the next one is drawn
     mu_keyword_only only_;
-    uint64_t seed;                    // default: drawn from the program's seed (mu_set_seed)
-    bool has_seed;                    // seed 0 is a seed only with this set
-    bool no_reshuffle_each_iteration; // the same order in every iteration
+    uint64_t seed;                    // default: from the program's seed (mu_set_seed)
+    bool has_seed;                    // set it to use seed 0
+    bool no_reshuffle_each_iteration; // use the same order in every iteration
 } mu_dataset_shuffle_args;
 
-// mu_dataset_shuffle draws each element uniformly from a buffer that slides over the input.
+// mu_dataset_shuffle draws each element uniformly from a buffer of the next buffer_size input elements.
 #define mu_dataset_shuffle(...) \
     mu_dataset_shuffle_with(MU_ARGS(mu_dataset_shuffle_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args);
@@ -114,66 +117,69 @@ typedef struct mu_dataset_batch_args {
     mu_dataset *dataset;
     int64_t batch_size;
     mu_keyword_only only_;
-    bool drop_remainder;  // leave out a last batch that is not full
+    bool drop_remainder;  // drop the last batch if it is not full
 } mu_dataset_batch_args;
 
-// mu_dataset_batch stacks elements along a new axis 0. Errors: INVALID_ARGUMENT if shapes differ.
+// mu_dataset_batch stacks batch_size elements along a new axis 0. Errors: INVALID_ARGUMENT if their shapes differ.
 #define mu_dataset_batch(...) \
     mu_dataset_batch_with(MU_ARGS(mu_dataset_batch_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_batch_with(const mu_dataset_batch_args *args);
 
-// mu_dataset_padded_batch is mu_dataset_batch for elements of unequal shapes: each is filled up with zeros
-// (at the end of every axis) to the largest of its batch.
+// mu_dataset_padded_batch is mu_dataset_batch for elements of different shapes: each is padded with zeros at the end of
+// every axis to the largest size in its batch.
 #define mu_dataset_padded_batch(...) \
     mu_dataset_padded_batch_with(MU_ARGS(mu_dataset_batch_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_batch_args *args);
 
-// mu_dataset_unbatch cuts every element into its rows.
+// mu_dataset_unbatch splits every element along axis 0 into its rows.
 MU_API mu_dataset *mu_dataset_unbatch(mu_dataset *dataset);
 
-// mu_dataset_rebatch cuts batches anew, to n_sizes sizes used in turn, across the input's borders; the last
-// one may be short. A size of 0 gives an empty batch.
+// mu_dataset_rebatch splits and joins batches to new sizes, which it uses cyclically; a batch may take rows from
+// several input batches. The last batch may be short, or is dropped with drop_remainder. A size of 0 makes an empty
+// batch.
 MU_API mu_dataset *mu_dataset_rebatch(mu_dataset *dataset, int n_sizes, const int64_t *sizes, bool drop_remainder);
 
-// mu_dataset_repeat iterates `count` times; MU_INFINITE: for ever.
+// mu_dataset_repeat repeats the dataset `count` times; MU_INFINITE means without end.
 MU_API mu_dataset *mu_dataset_repeat(mu_dataset *dataset, int64_t count);
 
-// mu_dataset_take keeps the first `count` elements (-1: all); mu_dataset_skip leaves them out (-1: all).
+// mu_dataset_take keeps the first `count` elements (-1: all). mu_dataset_skip drops them (-1: all).
 MU_API mu_dataset *mu_dataset_take(mu_dataset *dataset, int64_t count);
 MU_API mu_dataset *mu_dataset_skip(mu_dataset *dataset, int64_t count);
 
-// mu_dataset_shard keeps the elements whose number is `index` modulo n_shards. With MU_SHARD_HINT for both it
-// marks the place where the auto-shard policy HINT is to shard.
+// mu_dataset_shard keeps every element whose number modulo n_shards is `index`. With MU_SHARD_HINT for both arguments
+// it is a placeholder: the auto-shard policy HINT shards here.
 #define MU_SHARD_HINT ((int64_t)-1)
 MU_API mu_dataset *mu_dataset_shard(mu_dataset *dataset, int64_t n_shards, int64_t index);
 
-// mu_dataset_prefetch computes up to `count` elements ahead, on a thread of its own (0: two).
+// mu_dataset_prefetch computes up to `count` elements in advance, on a thread of its own (0: two elements).
 MU_API mu_dataset *mu_dataset_prefetch(mu_dataset *dataset, int64_t count);
 
-// mu_dataset_zip makes lists of one element of each dataset, until the shortest ends; last argument MU_END.
+// mu_dataset_zip yields lists of one element from each dataset, until the shortest ends. The last argument is MU_END.
 MU_API mu_dataset *mu_dataset_zip(mu_dataset *first, ...);
 MU_API mu_dataset *mu_dataset_zip_of(int n, mu_dataset *const *datasets);
 
-// mu_dataset_concatenate gives the elements of one, then those of the other.
+// mu_dataset_concatenate yields the elements of the first dataset, then those of the second.
 MU_API mu_dataset *mu_dataset_concatenate(mu_dataset *first, mu_dataset *second);
 
-// mu_dataset_enumerate makes lists of a number (int64, from start) and the element.
+// mu_dataset_enumerate yields lists of a number (int64, counting from start) and the element.
 MU_API mu_dataset *mu_dataset_enumerate(mu_dataset *dataset, int64_t start);
 
 typedef struct mu_dataset_map_args {
     size_t size;
     mu_dataset *dataset;
-    mu_value *(*fn)(mu_value *element, void *arg);  // NULL only after mu_fail
+    mu_value *(*fn)(mu_value *element, void *arg);  // returns the new element; NULL only after mu_fail
     void *arg;                                      // must live as long as the dataset
     mu_keyword_only only_;
-    int parallel_calls;                             // threads that call fn at once; default 1: the iterating one
+    // threads that call fn in parallel; default 1: the thread that iterates
+    int parallel_calls;
     const char *name;                               // for messages; default "map"
-    mu_function *function;                          // instead of fn: traced, compiled, run without calling back
+    // instead of fn: traced and compiled; later elements run without the callback
+    mu_function *function;
 } mu_dataset_map_args;
 
-// mu_dataset_map replaces every element by fn(element, arg). The order stays, also with parallel calls.
-// Threads: with parallel_calls > 1, fn is called by several threads at once; a traced function's callback is not.
-// Errors: INVALID_ARGUMENT for a traced function that writes variables or needs other replicas.
+// mu_dataset_map replaces every element by fn(element, arg). It preserves the order, with parallel calls too. Threads:
+// with parallel_calls > 1, several threads call fn at the same time; the callback of .function is never called in
+// parallel. Errors: INVALID_ARGUMENT for a traced function that writes variables or communicates with other replicas.
 #define mu_dataset_map(...) \
     mu_dataset_map_with(MU_ARGS(mu_dataset_map_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args);
@@ -181,7 +187,7 @@ MU_API mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args);
 // mu_dataset_filter keeps the elements for which keep returns true.
 MU_API mu_dataset *mu_dataset_filter(mu_dataset *dataset, bool (*keep)(mu_value *element, void *arg), void *arg);
 
-// mu_dataset_flat_map makes a dataset of every element and gives the elements of each in turn.
+// mu_dataset_flat_map makes a dataset of every element and yields the elements of these datasets one after the other.
 MU_API mu_dataset *mu_dataset_flat_map(mu_dataset *dataset, mu_dataset *(*fn)(mu_value *element, void *arg), void *arg);
 
 typedef struct mu_dataset_interleave_args {
@@ -190,11 +196,11 @@ typedef struct mu_dataset_interleave_args {
     mu_dataset *(*fn)(mu_value *element, void *arg);
     void *arg;
     mu_keyword_only only_;
-    int64_t cycle_length;  // datasets open at once; default 4
-    int64_t block_length;  // elements taken from one before the next has its turn; default 1
+    int64_t cycle_length;  // number of datasets that are read at the same time; default 4
+    int64_t block_length;  // consecutive elements from one dataset before the next; default 1
 } mu_dataset_interleave_args;
 
-// mu_dataset_interleave is mu_dataset_flat_map with several of the datasets taken in turn.
+// mu_dataset_interleave is mu_dataset_flat_map that cycles through several of the datasets.
 #define mu_dataset_interleave(...) \
     mu_dataset_interleave_with(MU_ARGS(mu_dataset_interleave_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_interleave_with(const mu_dataset_interleave_args *args);
@@ -204,12 +210,13 @@ typedef struct mu_dataset_window_args {
     mu_dataset *dataset;
     int64_t window_size;
     mu_keyword_only only_;
-    int64_t shift;        // elements between the starts of two windows; default: window_size
-    int64_t stride;       // elements between two of a window; default 1
+    int64_t shift;        // distance between the starts of two windows, in elements; default: window_size
+    int64_t stride;       // distance between two elements of a window; default 1
     bool drop_remainder;
 } mu_dataset_window_args;
 
-// mu_dataset_window makes windows that may overlap; each is a stack along a new axis 0, as a batch is.
+// mu_dataset_window yields windows of consecutive elements, which may overlap. Each is stacked along a new axis 0, like
+// a batch.
 #define mu_dataset_window(...) \
     mu_dataset_window_with(MU_ARGS(mu_dataset_window_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args);
@@ -221,16 +228,17 @@ typedef struct mu_dataset_cache_args {
     mu_keyword_only only_;
 } mu_dataset_cache_args;
 
-// mu_dataset_cache keeps the elements of the first full iteration, in memory or in a file; later iterations
-// (with a file also later programs) read them there. A file belongs to one pipeline: remove it when that changes.
+// mu_dataset_cache stores the elements of the first complete iteration in memory or in a file. Later iterations read
+// them from there; with a file, later runs of the program too. The file belongs to one pipeline: delete it if that
+// changes.
 #define mu_dataset_cache(...) \
     mu_dataset_cache_with(MU_ARGS(mu_dataset_cache_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args);
 
-// How a distributed dataset is divided between workers; TensorFlow's numbers.
+// How a distributed dataset is divided among workers; TensorFlow's numbers.
 typedef enum mu_auto_shard_policy {
     MU_AUTO_SHARD_OFF = -1,
-    MU_AUTO_SHARD_AUTO = 0,   // by files where the pipeline reads files, else by elements
+    MU_AUTO_SHARD_AUTO = 0,   // FILE if the pipeline reads files, else DATA
     MU_AUTO_SHARD_FILE = 1,
     MU_AUTO_SHARD_DATA = 2,
     MU_AUTO_SHARD_HINT = 3
@@ -243,7 +251,7 @@ typedef struct mu_dataset_options_args {
     mu_auto_shard_policy auto_shard_policy;  // default AUTO
 } mu_dataset_options_args;
 
-// mu_dataset_options gives a pipeline its options; those nearest to the end count.
+// mu_dataset_options sets options of a pipeline. If they are set more than once, the last stage's count.
 #define mu_dataset_options(...) \
     mu_dataset_options_with(MU_ARGS(mu_dataset_options_args, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args);
@@ -253,31 +261,31 @@ MU_API mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args);
 // mu_dataset_cardinality returns the number of elements, MU_INFINITE or MU_UNKNOWN_CARDINALITY.
 MU_API int64_t mu_dataset_cardinality(const mu_dataset *dataset);
 
-// mu_dataset_element_spec tells the structure of the elements: symbolic tensors that have type and shape, MU_UNKNOWN
-// where a dimension may change. Errors: FAILED_PRECONDITION where only an element would tell: behind a map by a
-// callback (one by a traced function tells), and a generator without `like`.
+// mu_dataset_element_spec returns the structure of the elements: symbolic tensors with type and shape; a dimension that
+// may vary is MU_UNKNOWN. Errors: FAILED_PRECONDITION if only reading an element would tell: after a map with a
+// callback (use a traced function), and for a generator without `like`.
 MU_API mu_value *mu_dataset_element_spec(const mu_dataset *dataset);
 
 // ---- Iteration ----------------------------------------------------------------------------------
 
-// mu_iterate starts an iteration of a dataset or of a distributed dataset.
-// Threads: an iterator is used by one thread at a time.
+// mu_iterate starts an iteration of a dataset or of a distributed dataset, and returns the iterator. Threads: only one
+// thread at a time may use an iterator.
 MU_API mu_iterator *mu_iterate(void *dataset);
 
-// mu_next returns the next element, lent until the next call; NULL at the end, without a record.
-// Errors: INVALID_ARGUMENT for a distributed dataset's inside a function that runs on replicas: it is for all of them.
-// Blocks: until the element is there.
+// mu_next returns the next element, which is valid until the next call on the iterator; NULL without an error at the
+// end. Errors: INVALID_ARGUMENT for a distributed dataset's iterator inside a function that runs on replicas, because a
+// step takes elements for all replicas. Blocks: until the element is computed.
 MU_API mu_value *mu_next(mu_iterator *iterator);
 
-// mu_iterator_state returns the position as one line of JSON, lent until the next call on this iterator;
-// mu_iterator_restore brings an unused iterator of the same pipeline to it: what follows is what would
-// have followed. Callbacks that are not pure make their elements again.
+// mu_iterator_state returns the position as one line of JSON, valid until the next call on this iterator.
+// mu_iterator_restore moves an unused iterator of the same pipeline to that position, so that it yields the same
+// elements as the first one would have. It may call callbacks again for elements before that position.
 MU_API const char *mu_iterator_state(mu_iterator *iterator);
 MU_API mu_status mu_iterator_restore(mu_iterator *iterator, const char *state);
 
-// MU_EACH(batch, dataset) { … } runs the block for every element, `batch` (mu_value *). Every iteration has its
-// own pool; break, continue and return work (what the broken-off iteration made lives on in the pool outside).
-// The state of the loop travels as a mu_value so that one for statement declares both.
+// MU_EACH(batch, dataset) { … } runs the block for every element, as `batch` (mu_value *). Each pass has its own pool.
+// break, continue and return work; after break or return, the objects of that pass live until the enclosing pool
+// closes. The loop's state is a mu_value so that one for statement can declare both.
 #define MU_EACH(batch, dataset)                                                                       \
     for (mu_value *mu_each_of_##batch = mu_each_begin(dataset), *batch = mu_each_next(mu_each_of_##batch); \
          (batch) != NULL; (batch) = mu_each_next(mu_each_of_##batch))

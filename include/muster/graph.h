@@ -12,7 +12,7 @@ extern "C" {
 
 typedef struct mu_variable mu_variable;
 
-// How copies on replicas are kept together; TensorFlow's numbers.
+// When the copies of a variable on replicas are synchronized; TensorFlow's numbers.
 typedef enum mu_variable_synchronization {
     MU_SYNCHRONIZATION_AUTO = 0,
     MU_SYNCHRONIZATION_NONE = 1,
@@ -20,7 +20,7 @@ typedef enum mu_variable_synchronization {
     MU_SYNCHRONIZATION_ON_READ = 3
 } mu_variable_synchronization;
 
-// How values that replicas assign are put together; TensorFlow's numbers.
+// How the values that replicas assign are combined; TensorFlow's numbers.
 typedef enum mu_variable_aggregation {
     MU_AGGREGATION_NONE = 0,
     MU_AGGREGATION_SUM = 1,
@@ -33,15 +33,15 @@ typedef struct mu_variable_args {
     mu_tensor *initial_value;       // its dtype and shape become the variable's
     const char *name;               // default "Variable"
     mu_keyword_only only_;
-    bool not_trainable;             // the default of ON_READ variables
+    bool not_trainable;             // ON_READ variables are not trainable by default
     mu_variable_synchronization synchronization;
     mu_variable_aggregation aggregation;
-    bool trainable;                 // also an ON_READ variable; not together with not_trainable
+    bool trainable;                 // makes an ON_READ variable trainable; not together with not_trainable
 } mu_variable_args;
 
-// mu_variable_new makes a variable under the strategy in force (with none: one plain variable).
-// Errors: FAILED_PRECONDITION in a later trace of a function (only its first may make variables); INVALID_ARGUMENT for
-// an ON_READ variable with aggregation MEAN that is not a float, where the strategy keeps a copy on each device.
+// mu_variable_new makes a variable under the strategy in scope (without one: a plain variable). Errors:
+// FAILED_PRECONDITION in a retrace of a function (only its first trace may make variables); INVALID_ARGUMENT for an
+// ON_READ variable with aggregation MEAN that is not a float, if the strategy keeps a copy on each device.
 #define mu_variable_new(...) mu_variable_new_with(MU_ARGS(mu_variable_args, __VA_ARGS__))
 MU_API mu_variable *mu_variable_new_with(const mu_variable_args *args);
 
@@ -49,18 +49,19 @@ MU_API const char *mu_variable_name(const mu_variable *variable);
 MU_API mu_dtype mu_variable_dtype(const mu_variable *variable);
 MU_API mu_shape mu_variable_shape(const mu_variable *variable);
 MU_API bool mu_variable_is_trainable(const mu_variable *variable);
-// What a variable was made with; under a strategy that mirrors variables AUTO has become ON_WRITE.
+// The settings that the variable was made with. Under a strategy that mirrors variables, AUTO is reported as ON_WRITE.
 MU_API mu_variable_synchronization mu_variable_synchronization_of(const mu_variable *variable);
 MU_API mu_variable_aggregation mu_variable_aggregation_of(const mu_variable *variable);
 
-// mu_variable_read returns the value that this context sees: on a replica its own copy; outside, and with ON_READ, what
-// the aggregation makes of all copies; otherwise the first one.
+// mu_variable_read returns the variable's value as seen here. On a replica, this is the replica's own copy. Elsewhere,
+// an ON_READ variable's copies are combined by its aggregation, and any other variable's first copy is returned.
 MU_API mu_tensor *mu_variable_read(mu_variable *variable);
-// mu_variable_assign, _add and _sub: on replicas of a strategy the variable's aggregation puts the replicas' values
-// together first. Per replica is a tensor that the replica function made, also a constant, or its component of a
-// per-replica argument. A tensor from outside of the function is one value: MEAN and ONLY_FIRST_REPLICA take it as it
-// is. Errors: INVALID_ARGUMENT for a value of another type or shape, SUM of a value from outside (but a constant 0),
-// and MEAN of per-replica integers; FAILED_PRECONDITION where eager replicas assign to different variables.
+// mu_variable_assign, _add and _sub: inside a replica function, the variable's aggregation first combines the values of
+// all replicas. A tensor made by the replica function (constants too), or a component of a per-replica argument, is a
+// per-replica value. A tensor made outside the function is one value for all replicas: MEAN and ONLY_FIRST_REPLICA use
+// it unchanged. Errors: INVALID_ARGUMENT for a value of another type or shape, for SUM of a value from outside (except
+// a constant 0), and for MEAN of per-replica integers; FAILED_PRECONDITION if eager replicas assign to different
+// variables.
 MU_API mu_status mu_variable_assign(mu_variable *variable, mu_tensor *value);
 MU_API mu_status mu_variable_assign_add(mu_variable *variable, mu_tensor *delta);
 MU_API mu_status mu_variable_assign_sub(mu_variable *variable, mu_tensor *delta);
@@ -69,38 +70,38 @@ MU_API mu_status mu_variable_assign_sub(mu_variable *variable, mu_tensor *delta)
 
 typedef struct mu_tape mu_tape;
 
-// mu_tape_open starts remembering the ops of this thread until the tape is closed or its pool is. While one is open
-// around mu_function_call, or mu_run on one replica, the function's callback is called eagerly, so that gradients pass
-// through it; of several replicas a tape sees nothing: open it inside the function.
+// mu_tape_open starts recording the ops of this thread, until the tape or its pool is closed. While a tape is open,
+// mu_function_call, and mu_run on one replica, call the function's callback eagerly so that gradients pass through it.
+// A tape does not record what several replicas do: open it inside the function.
 MU_API mu_tape *mu_tape_open(void);
 MU_API void mu_tape_close(mu_tape *tape);
 
-// mu_gradients returns the gradients of a loss with respect to variables or tensors (a list, in order; an
-// element without influence gets zeros). The tape stays open for further use.
+// mu_gradients returns the gradients of a loss with respect to variables or tensors: a list in the order of `sources`.
+// A source that does not influence the loss gets zeros. The tape stays open and may be used again.
 MU_API mu_value *mu_gradients(mu_tape *tape, mu_tensor *loss, mu_value *sources);
 
-// mu_variables makes a value of variables; the last argument is MU_END.
+// mu_variables makes a list of variables; the last argument is MU_END.
 MU_API mu_value *mu_variables(mu_variable *first, ...);
 MU_API mu_value *mu_variables_of(int n, mu_variable *const *variables);
-// mu_value_variable returns the variable in a value: of mu_value_at(mu_model_weights(model), 0), say.
-// Errors: INVALID_ARGUMENT for any other value.
+// mu_value_variable returns the variable in a value, such as mu_value_at(mu_model_weights(model), 0). Errors:
+// INVALID_ARGUMENT for any other value.
 MU_API mu_variable *mu_value_variable(const mu_value *value);
 
 // ---- Functions ----------------------------------------------------------------------------------
 
 typedef struct mu_function mu_function;
 
-// mu_function_new makes a function of a C callback: traced once per signature of its arguments, compiled,
-// then run without the callback. The first axis of each argument is a batch, whose size the trace does not know; on one
-// replica a callback that must know it is traced for each size (again: a trace that fails is tried with the sizes).
-// `arg` must live as long as the function.
+// mu_function_new makes a function from a C callback. The callback is traced and compiled once per signature of the
+// arguments; later calls run without it. The first axis of each argument is a batch axis, whose size is unknown in the
+// trace. If tracing fails that way on one replica, the callback is traced again for each batch size. `arg` must live as
+// long as the function.
 MU_API mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), void *arg);
 
-// mu_function_trace_count says how often the callback has been traced.
+// mu_function_trace_count returns how many times the callback has been traced.
 MU_API int mu_function_trace_count(const mu_function *function);
 
-// mu_function_dot writes the latest traced graph as a picture for Graphviz: `dot -Tsvg path`. MUSTER_LOG=debug prints
-// the same as text. Errors: FAILED_PRECONDITION if the function has not been traced.
+// mu_function_dot writes the latest traced graph to a Graphviz file; draw it with `dot -Tsvg path`. MUSTER_LOG=debug
+// prints the graph as text. Errors: FAILED_PRECONDITION if the function has not been traced.
 MU_API mu_status mu_function_dot(mu_function *function, const char *path);
 
 #ifdef __cplusplus

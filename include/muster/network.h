@@ -1,9 +1,10 @@
-// What a network module offers: messages between the processes of a job, on a network that Muster does not know itself.
+// Interface of a network module, which carries messages between the processes of a job on a network that Muster itself
+// does not support.
 //
-// A module is a shared library that exports one of these tables as `muster_network`. Muster comes with two, for
-// MPI and for UCX; the MPI one is also installed as source (share/muster/muster_mpi.c), to be compiled against the MPI
-// that the program uses: mpicc -shared -fPIC muster_mpi.c -o libmuster-mpi.so, found by MUSTER_MODULES=folder.
-// Functions are called from one thread at a time unless `threads` says otherwise; none may block but open and close.
+// A module is a shared library that exports one mu_network_module as `muster_network`. Muster comes with two, for MPI
+// and for UCX. The MPI module is also installed as source (share/muster/muster_mpi.c), to be compiled with the MPI that
+// the program uses: mpicc -shared -fPIC muster_mpi.c -o libmuster-mpi.so; MUSTER_MODULES=FOLDER names its folder.
+// Functions are called from one thread at a time unless `threads` allows more. Only open and close may block.
 #ifndef MUSTER_NETWORK_H
 #define MUSTER_NETWORK_H
 
@@ -15,46 +16,47 @@ extern "C" {
 
 #define MU_NETWORK_VERSION 1
 
-// Who may call the functions of an open network.
+// Which threads may call the functions of an open network.
 typedef enum mu_network_threads {
-    MU_NETWORK_ANY,    // any thread, several at once
-    MU_NETWORK_ONE,    // any thread, one at a time
+    MU_NETWORK_ANY,    // any thread, several at the same time
+    MU_NETWORK_ONE,    // any thread, but only one at a time
     MU_NETWORK_OPENER  // only the thread that opened it
 } mu_network_threads;
 
 typedef struct mu_network_args {
     size_t size;
     int rank, ranks;
-    const void *communicator; // MPI: the program's MPI_Comm, by address; NULL: MPI_COMM_WORLD
-    // exchange gives every process the blocks of all, rank by rank, `bytes` from each; 0: it failed.
+    const void *communicator; // MPI: address of the program's MPI_Comm; NULL: MPI_COMM_WORLD
+    // exchange is an all-gather that open may call: it fills `all` with the `mine` of every process, `bytes` each, in
+    // order of rank. Returns 0 on failure.
     int (*exchange)(void *arg, const void *mine, size_t bytes, void *all);
     void *arg;
-    mu_network_threads threads; // filled by open
-    char *error;                // filled by open when it fails
+    mu_network_threads threads; // set by open
+    char *error;                // set by open when it fails: the reason
     size_t error_bytes;
 } mu_network_args;
 
 typedef struct mu_network_module {
     int version;      // MU_NETWORK_VERSION
     const char *name; // "mpi"
-    // open joins the network; NULL on error. Called by all processes. close leaves it; requests under way are dropped.
+    // open joins the network; every process calls it. NULL on error. close leaves it and drops pending requests.
     void *(*open)(mu_network_args *args);
     void (*close)(void *network);
-    // send starts sending a message, which stays in place until test says that it is done; messages of a pair with one
-    // tag arrive in order. NULL on error.
+    // send starts sending a message; data must not change until test reports that it is done. Messages between two
+    // processes with the same tag arrive in order. NULL on error.
     void *(*send)(void *network, int peer, int tag, const void *data, size_t bytes);
-    // probe asks for the next message of a peer: 1 there is one, of so many bytes; 0 none yet; -1 error.
+    // probe looks for the next message of a peer: 1 found, with its size in *bytes; 0 none yet; -1 error.
     int (*probe)(void *network, int peer, int tag, size_t *bytes, void **message);
-    // receive starts moving a message that probe has found, of `bytes`, into place. NULL on error.
+    // receive starts copying a message that probe found into data; `bytes` is its size. NULL on error.
     void *(*receive)(void *network, void *message, void *data, size_t bytes);
-    // test says how a request stands: 1 done, 0 under way, -1 error; after anything but 0 the request is gone.
+    // test returns the state of a request: 1 done, 0 pending, -1 error. Any result but 0 frees the request.
     int (*test)(void *network, void *request);
-    // broadcast gives every process of the launcher's world what process 0 has, before addresses are known; 0: it
-    // failed. NULL: this network cannot.
+    // broadcast sends process 0's data to every process of the launcher's world, before addresses are known. Returns 0
+    // on failure. NULL: the network cannot do it.
     int (*broadcast)(const void *communicator, void *data, size_t bytes, char *error, size_t error_bytes);
 } mu_network_module;
 
-extern const mu_network_module muster_network; // each module has its own
+extern const mu_network_module muster_network; // every module defines it
 
 #ifdef __cplusplus
 }

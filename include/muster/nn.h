@@ -1,7 +1,10 @@
-// Neural-network ops, by TensorFlow's names in tf.nn (and tf.matmul). All work eagerly and in traces.
+// Neural network ops, named as in tf.nn (and tf.matmul). All work eagerly and in traces.
 //
-// Images have shape [batch, height, width, channels], convolution kernels [height, width, channels in,
-// channels out]. Options with a pair take {height, width}; a missing second entry is the first.
+// Images have shape [batch, height, width, channels]; convolution kernels [height, width, channels in, channels out].
+// Options that are pairs are {height, width}; if the second entry is missing, the first is used for both. Padding is a
+// name: "valid" (none), "same" (result size: size / stride, rounded up) or "explicit" (zeros as in .pads); mu_nn_conv1d
+// also accepts "causal". Functions return NULL on error: INVALID_ARGUMENT for shapes or types that do not match, and
+// for other names.
 #ifndef MUSTER_NN_H
 #define MUSTER_NN_H
 
@@ -13,14 +16,14 @@ extern "C" {
 
 // ---- Matrix products ----------------------------------------------------------------------------
 
-// mu_matmul multiplies matrices: a: [..., m, k], b: [..., k, n]; leading axes are batches and broadcast.
-// Floats, int64, int32, int16, int8, uint8; the result has their type, integers wrap around (cast to int32 before for
-// TensorFlow's output_type).
+// mu_matmul multiplies matrices: a: [..., m, k], b: [..., k, n]; result [..., m, n]. Leading axes are batches and
+// broadcast. Types: floats, int64, int32, int16, int8, uint8. The result has the same type; integers wrap around (cast
+// to int32 first to get TensorFlow's output_type).
 MU_API mu_tensor *mu_matmul(mu_tensor *a, mu_tensor *b);
-// mu_matmul_transposed takes either of them with its last two axes exchanged.
+// mu_matmul_transposed multiplies with the last two axes of a, b or both exchanged.
 MU_API mu_tensor *mu_matmul_transposed(mu_tensor *a, mu_tensor *b, bool transpose_a, bool transpose_b);
 
-// mu_nn_bias_add adds bias: [channels] to the last axis of x, floats or integers.
+// mu_nn_bias_add adds bias [channels] to the last axis of x. Floats or integers.
 MU_API mu_tensor *mu_nn_bias_add(mu_tensor *x, mu_tensor *bias);
 
 // ---- Convolution --------------------------------------------------------------------------------
@@ -37,17 +40,18 @@ typedef struct mu_nn_conv2d_args {
     int64_t groups;         // default 1
 } mu_nn_conv2d_args;
 
-// mu_nn_conv2d slides filters over images: [batch, height out, width out, filters]. This and the other convolutions and
-// transposed ones take floats and int32, whose sums wrap.
+// mu_nn_conv2d is a 2-D convolution; result [batch, height out, width out, filters]. All convolutions and transposed
+// convolutions accept floats and int32; int32 sums wrap around.
 #define mu_nn_conv2d(...) mu_nn_conv2d_with(MU_ARGS(mu_nn_conv2d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv2d_with(const mu_nn_conv2d_args *args);
 
-// mu_nn_depthwise_conv2d: kernel: [height, width, channels, multiplier]; result channels: channels * multiplier.
+// mu_nn_depthwise_conv2d convolves each channel separately; kernel [height, width, channels, multiplier]; the result
+// has channels * multiplier channels.
 #define mu_nn_depthwise_conv2d(...) \
     mu_nn_depthwise_conv2d_with(MU_ARGS(mu_nn_conv2d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args);
 
-// mu_nn_separable_conv2d: a depthwise convolution, then every pixel's channels through a matrix.
+// mu_nn_separable_conv2d is a depthwise convolution followed by a 1 x 1 convolution.
 typedef struct mu_nn_separable_conv2d_args {
     size_t size;
     mu_tensor *x;                  // [batch, height, width, channels]
@@ -76,7 +80,8 @@ typedef struct mu_nn_conv1d_args {
     int64_t groups;         // default 1
 } mu_nn_conv1d_args;
 
-// mu_nn_conv1d slides filters over sequences: [batch, length out, filters].
+// mu_nn_conv1d is a 1-D convolution; result [batch, length out, filters]. "causal" pads in front only, so that no
+// output depends on later inputs.
 #define mu_nn_conv1d(...) mu_nn_conv1d_with(MU_ARGS(mu_nn_conv1d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args);
 
@@ -92,18 +97,18 @@ typedef struct mu_nn_conv3d_args {
     int64_t groups;         // default 1
 } mu_nn_conv3d_args;
 
-// mu_nn_conv3d slides filters over volumes: [batch, depth out, height out, width out, filters].
+// mu_nn_conv3d is a 3-D convolution; result [batch, depth out, height out, width out, filters].
 #define mu_nn_conv3d(...) mu_nn_conv3d_with(MU_ARGS(mu_nn_conv3d_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_conv3d_with(const mu_nn_conv3d_args *args);
 
-// Transposed convolutions: the gradient of a convolution with the same kernel and options towards its image, whose
-// result x would be. kernel: […, filters / groups, channels], as TensorFlow has it.
+// Transposed convolutions: the gradient of a convolution with the same kernel and options with respect to its input,
+// where x has the shape of the convolution's result. kernel: […, filters / groups, channels], as in TensorFlow.
 typedef struct mu_nn_conv1d_transpose_args {
     size_t size;
     mu_tensor *x;            // [batch, length, channels]
     mu_tensor *kernel;       // [length, filters / groups, channels]
     mu_keyword_only only_;
-    int64_t output_size;     // length of the result; default: the least that x can come from ("same": times stride)
+    int64_t output_size;     // result length; default: the smallest that yields x's ("same": length * stride)
     int64_t stride;          // default 1
     int64_t dilation;        // default 1
     const char *padding;     // "valid" (default), "same" or "explicit"
@@ -159,8 +164,9 @@ typedef struct mu_nn_pool2d_args {
     int64_t pads[4];        // top, bottom, left, right, for "explicit"
 } mu_nn_pool2d_args;
 
-// mu_nn_max_pool2d and mu_nn_avg_pool2d reduce each window; padding counts as absent. The gradient of a
-// maximum goes to the first of equals. Maxima, of other ranks too, are of floats or integers, averages of floats.
+// mu_nn_max_pool2d and mu_nn_avg_pool2d take the maximum or mean of each window; padding does not count. The gradient
+// of a maximum goes to the first of equal elements. Maximum pooling of any rank accepts floats and integers, average
+// pooling floats.
 #define mu_nn_max_pool2d(...) \
     mu_nn_max_pool2d_with(MU_ARGS(mu_nn_pool2d_args, __VA_ARGS__))
 #define mu_nn_avg_pool2d(...) \
@@ -201,9 +207,9 @@ MU_API mu_tensor *mu_nn_avg_pool3d_with(const mu_nn_pool3d_args *args);
 
 typedef enum mu_resize_method { MU_RESIZE_BILINEAR, MU_RESIZE_NEAREST } mu_resize_method;
 
-// mu_image_resize samples images [batch, height, width, channels] (or one, without batch) anew, as tf.image.resize does
-// without antialiasing: pixels are squares, so the first one's centre lies at one half. Integers become float32 unless
-// the nearest pixel is taken; floats keep their type.
+// mu_image_resize resizes images [batch, height, width, channels], or one image without batch axis, as tf.image.resize
+// does without antialiasing: pixels are squares, so the centre of the first is at 0.5. Bilinear resizing turns integers
+// into float32; otherwise the type is kept.
 MU_API mu_tensor *mu_image_resize(mu_tensor *x, int64_t height, int64_t width, mu_resize_method method);
 
 // ---- Activations and losses ---------------------------------------------------------------------
@@ -213,44 +219,44 @@ MU_API mu_tensor *mu_nn_relu6(mu_tensor *x);
 MU_API mu_tensor *mu_nn_leaky_relu(mu_tensor *x, double alpha);
 MU_API mu_tensor *mu_nn_elu(mu_tensor *x);
 MU_API mu_tensor *mu_nn_selu(mu_tensor *x);
-MU_API mu_tensor *mu_nn_gelu(mu_tensor *x, bool approximate);  // approximate: by tanh
+MU_API mu_tensor *mu_nn_gelu(mu_tensor *x, bool approximate);  // approximate: uses tanh
 MU_API mu_tensor *mu_nn_silu(mu_tensor *x);
 MU_API mu_tensor *mu_nn_mish(mu_tensor *x);
 MU_API mu_tensor *mu_nn_softplus(mu_tensor *x);
 MU_API mu_tensor *mu_nn_softsign(mu_tensor *x);
 MU_API mu_tensor *mu_nn_log_sigmoid(mu_tensor *x);
 MU_API mu_tensor *mu_nn_hard_sigmoid(mu_tensor *x);
-// mu_nn_softmax and mu_nn_log_softmax work along one axis (-1: the last).
+// mu_nn_softmax and mu_nn_log_softmax normalize along one axis (-1: the last).
 MU_API mu_tensor *mu_nn_softmax(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_nn_log_softmax(mu_tensor *x, int axis);
 
-// mu_nn_sparse_softmax_cross_entropy: labels: [...] integers, logits: [..., classes]; the loss of each row.
-// Errors: INVALID_ARGUMENT naming the row whose label is not a class.
+// mu_nn_sparse_softmax_cross_entropy returns the loss of each row: labels [...] integers, logits [..., classes]; result
+// [...]. Errors: INVALID_ARGUMENT naming the row whose label is not a class.
 MU_API mu_tensor *mu_nn_sparse_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits);
-// mu_nn_softmax_cross_entropy: labels: [..., classes], distributions that sum to 1.
+// mu_nn_softmax_cross_entropy does so for labels that are distributions which sum to 1: [..., classes].
 MU_API mu_tensor *mu_nn_softmax_cross_entropy(mu_tensor *labels, mu_tensor *logits);
-// mu_nn_sigmoid_cross_entropy: element by element, labels from 0 to 1 in the shape of the logits.
+// mu_nn_sigmoid_cross_entropy works per element; labels are in [0, 1] and have the shape of the logits.
 MU_API mu_tensor *mu_nn_sigmoid_cross_entropy(mu_tensor *labels, mu_tensor *logits);
 
 // ---- Normalisation and dropout ------------------------------------------------------------------
 
-// mu_nn_batch_norm_training normalises each channel (last axis) of x by its own mean and biased variance, which
-// are given back too; gamma, beta: [channels].
+// mu_nn_batch_norm_training normalizes each channel (last axis) of x by its own mean and biased variance, and returns
+// these too; gamma, beta, *mean, *variance: [channels].
 MU_API mu_status mu_nn_batch_norm_training(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta, double epsilon,
                                            mu_tensor **y, mu_tensor **mean, mu_tensor **variance);
-// mu_nn_batch_normalization uses a given mean and variance; offset and scale may be NULL.
+// mu_nn_batch_normalization normalizes with the given mean and variance; offset and scale may be NULL.
 MU_API mu_tensor *mu_nn_batch_normalization(mu_tensor *x, mu_tensor *mean, mu_tensor *variance, mu_tensor *offset,
                                             mu_tensor *scale, double epsilon);
-// mu_nn_layer_normalization and mu_nn_rms_normalization work along the last axis; gamma and beta may be NULL.
+// mu_nn_layer_normalization and mu_nn_rms_normalization normalize along the last axis; gamma and beta may be NULL.
 MU_API mu_tensor *mu_nn_layer_normalization(mu_tensor *x, mu_tensor *gamma, mu_tensor *beta, double epsilon);
 MU_API mu_tensor *mu_nn_rms_normalization(mu_tensor *x, mu_tensor *gamma, double epsilon);
 
-// mu_nn_group_normalization parts the channels (last axis) into groups and normalises each sample's groups.
+// mu_nn_group_normalization divides the channels (last axis) into groups and normalizes each group of each sample.
 MU_API mu_tensor *mu_nn_group_normalization(mu_tensor *x, int64_t groups, mu_tensor *gamma, mu_tensor *beta,
                                             double epsilon);
 
-// mu_nn_stateless_dropout sets elements to 0 with probability rate and scales the others by 1 / (1 - rate). The
-// same seed (int32 or int64, shape [2]) drops the same places.
+// mu_nn_stateless_dropout sets elements to 0 with probability rate and scales the others by 1 / (1 - rate). The same
+// seed (int32 or int64 [2]) drops the same elements.
 MU_API mu_tensor *mu_nn_stateless_dropout(mu_tensor *x, double rate, mu_tensor *seed);
 
 // ---- Attention ----------------------------------------------------------------------------------
@@ -261,12 +267,12 @@ typedef struct mu_nn_attention_args {
     mu_tensor *key;         // [..., keys, width]
     mu_tensor *value;       // [..., keys, any]
     mu_keyword_only only_;
-    mu_tensor *mask;        // bool, broadcast to [..., queries, keys]: true takes part
-    bool causal;            // a query sees no later key; the last query sees the last key
+    mu_tensor *mask;        // bool, broadcasts to [..., queries, keys]; false ignores the key
+    bool causal;            // a query ignores later keys; the last query is aligned with the last key
     double scale;           // default 1 / sqrt(width)
 } mu_nn_attention_args;
 
-// mu_nn_attention mixes values by the softmax of scaled products of queries and keys.
+// mu_nn_attention is dot-product attention: softmax(scale · query · keyᵀ) · value; result [..., queries, any].
 #define mu_nn_attention(...) \
     mu_nn_attention_with(MU_ARGS(mu_nn_attention_args, __VA_ARGS__))
 MU_API mu_tensor *mu_nn_attention_with(const mu_nn_attention_args *args);

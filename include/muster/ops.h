@@ -1,8 +1,9 @@
-// Mathematics on tensors, under TensorFlow's names (those of tf.nn are in muster/nn.h).
+// Mathematical ops on tensors, named as in TensorFlow (those of tf.nn are in muster/nn.h).
 //
-// Every function works eagerly and while a function is traced, has a gradient where mathematics has one, and
-// broadcasts as NumPy does. Types are never converted silently: mu_cast does it. Negative axes count from the
-// end. A trace may know some dimensions only as MU_UNKNOWN.
+// All functions work eagerly and in traces, have a gradient where the mathematical function has one, and broadcast as
+// NumPy does. Types are never converted implicitly: use mu_cast. Negative axes count from the end. In a trace,
+// dimensions may be MU_UNKNOWN. Functions return NULL on error: INVALID_ARGUMENT for shapes, types or axes that do not
+// match.
 #ifndef MUSTER_OPS_H
 #define MUSTER_OPS_H
 
@@ -13,7 +14,7 @@
 extern "C" {
 #endif
 
-// Stands for every axis where a function takes one.
+// As an axis argument: all axes.
 #define MU_ALL_AXES INT_MIN
 
 // ---- Two tensors, element by element ------------------------------------------------------------
@@ -21,19 +22,19 @@ extern "C" {
 MU_API mu_tensor *mu_add(mu_tensor *a, mu_tensor *b);
 MU_API mu_tensor *mu_subtract(mu_tensor *a, mu_tensor *b);
 MU_API mu_tensor *mu_multiply(mu_tensor *a, mu_tensor *b);
-// mu_divide is true division: integers of 32 and 64 bits give float64, smaller ones float32.
+// mu_divide is true division: 32- and 64-bit integers give float64, smaller ones float32.
 MU_API mu_tensor *mu_divide(mu_tensor *a, mu_tensor *b);
 MU_API mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b);  // 0 where b is 0
-// Errors (both): INVALID_ARGUMENT for an integer divided by zero.
+// Errors of both: INVALID_ARGUMENT for integer division by zero.
 MU_API mu_tensor *mu_floor_divide(mu_tensor *a, mu_tensor *b);
-MU_API mu_tensor *mu_mod(mu_tensor *a, mu_tensor *b);            // sign of b
+MU_API mu_tensor *mu_mod(mu_tensor *a, mu_tensor *b);            // the result has the sign of b
 MU_API mu_tensor *mu_pow(mu_tensor *x, mu_tensor *y);
-MU_API mu_tensor *mu_maximum(mu_tensor *a, mu_tensor *b);        // a NaN on either side passes
+MU_API mu_tensor *mu_maximum(mu_tensor *a, mu_tensor *b);        // NaN if a or b is
 MU_API mu_tensor *mu_minimum(mu_tensor *a, mu_tensor *b);
 MU_API mu_tensor *mu_squared_difference(mu_tensor *a, mu_tensor *b);
 MU_API mu_tensor *mu_atan2(mu_tensor *y, mu_tensor *x);
 
-// Comparisons give bool.
+// Comparisons return bool.
 MU_API mu_tensor *mu_equal(mu_tensor *a, mu_tensor *b);
 MU_API mu_tensor *mu_not_equal(mu_tensor *a, mu_tensor *b);
 MU_API mu_tensor *mu_less(mu_tensor *a, mu_tensor *b);
@@ -45,13 +46,13 @@ MU_API mu_tensor *mu_logical_or(mu_tensor *a, mu_tensor *b);
 MU_API mu_tensor *mu_logical_xor(mu_tensor *a, mu_tensor *b);
 MU_API mu_tensor *mu_logical_not(mu_tensor *x);
 
-// mu_where picks from a where the condition (bool) holds, else from b; all three broadcast.
+// mu_where selects from a where the condition (bool) is true, else from b; all three broadcast.
 MU_API mu_tensor *mu_where(mu_tensor *condition, mu_tensor *a, mu_tensor *b);
 MU_API mu_tensor *mu_clip_by_value(mu_tensor *x, mu_tensor *low, mu_tensor *high);
 
 // ---- One tensor, element by element -------------------------------------------------------------
 
-// mu_cast converts; floats truncate to integers. A tensor of that type already is returned itself.
+// mu_cast converts; floats truncate to integers. A tensor that already has the type is returned itself.
 MU_API mu_tensor *mu_cast(mu_tensor *x, mu_dtype dtype);
 MU_API mu_tensor *mu_abs(mu_tensor *x);
 MU_API mu_tensor *mu_neg(mu_tensor *x);
@@ -59,7 +60,7 @@ MU_API mu_tensor *mu_sign(mu_tensor *x);
 MU_API mu_tensor *mu_square(mu_tensor *x);
 MU_API mu_tensor *mu_floor(mu_tensor *x);
 MU_API mu_tensor *mu_ceil(mu_tensor *x);
-MU_API mu_tensor *mu_round(mu_tensor *x);  // halves to even
+MU_API mu_tensor *mu_round(mu_tensor *x);  // ties to even
 MU_API mu_tensor *mu_exp(mu_tensor *x);
 MU_API mu_tensor *mu_expm1(mu_tensor *x);
 MU_API mu_tensor *mu_log(mu_tensor *x);
@@ -71,8 +72,8 @@ MU_API mu_tensor *mu_erf(mu_tensor *x);
 MU_API mu_tensor *mu_erfc(mu_tensor *x);
 MU_API mu_tensor *mu_lgamma(mu_tensor *x);
 MU_API mu_tensor *mu_digamma(mu_tensor *x);
-// The derivative of digamma of so high an order, 0 to 100: 0 is digamma itself. Whole numbers up to 0 are poles:
-// infinite for odd orders, NaN for even ones.
+// mu_polygamma returns the derivative of digamma of this order, 0 to 100; order 0 is digamma itself. At the poles (0
+// and negative integers) it is infinite for odd orders and NaN for even ones.
 MU_API mu_tensor *mu_polygamma(int order, mu_tensor *x);
 MU_API mu_tensor *mu_sin(mu_tensor *x);
 MU_API mu_tensor *mu_cos(mu_tensor *x);
@@ -92,17 +93,17 @@ MU_API mu_tensor *mu_is_inf(mu_tensor *x);
 MU_API mu_tensor *mu_is_finite(mu_tensor *x);
 MU_API mu_tensor *mu_identity(mu_tensor *x);
 MU_API mu_tensor *mu_stop_gradient(mu_tensor *x);
-// mu_check_numerics returns x, or fails with INVALID_ARGUMENT and the message if it has a NaN or infinity.
+// mu_check_numerics returns x. Errors: INVALID_ARGUMENT with the message if x has a NaN or infinity.
 MU_API mu_tensor *mu_check_numerics(mu_tensor *x, const char *message);
-// mu_assert fails with INVALID_ARGUMENT and the message unless every element of the condition (bool) holds;
-// mu_print writes label, a space and tensor to standard error. In a function both happen each time it runs. Of a
-// message or label longer than 511 bytes the first 508 are kept, and "..." follows.
+// mu_assert fails with INVALID_ARGUMENT and the message unless every element of the condition (bool) is true. mu_print
+// writes the label, a space and the tensor to standard error. In a traced function both happen at every run. Messages
+// and labels longer than 511 bytes are cut to 508, followed by "...".
 MU_API mu_status mu_assert(mu_tensor *condition, const char *message);
 MU_API mu_status mu_print(mu_tensor *x, const char *label);
 
 // ---- Reductions ---------------------------------------------------------------------------------
 
-// Over one axis, which goes away, or MU_ALL_AXES. The order of summation is fixed by the shape alone.
+// Reductions over one axis, which is removed, or MU_ALL_AXES. Only the shape determines the order of summation.
 MU_API mu_tensor *mu_reduce_sum(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_reduce_mean(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_reduce_max(mu_tensor *x, int axis);
@@ -114,7 +115,7 @@ MU_API mu_tensor *mu_reduce_logsumexp(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_reduce_variance(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_reduce_std(mu_tensor *x, int axis);
 
-// Over several axes (n 0: none, nothing is reduced); with keep_dims they stay with size 1.
+// Reductions over n axes (n 0 reduces nothing). With keep_dims the reduced axes remain, with size 1.
 MU_API mu_tensor *mu_reduce_sum_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
 MU_API mu_tensor *mu_reduce_mean_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
 MU_API mu_tensor *mu_reduce_max_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
@@ -126,7 +127,7 @@ MU_API mu_tensor *mu_reduce_logsumexp_axes(mu_tensor *x, int n, const int *axes,
 MU_API mu_tensor *mu_reduce_variance_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
 MU_API mu_tensor *mu_reduce_std_axes(mu_tensor *x, int n, const int *axes, bool keep_dims);
 
-// Index of the first extreme along an axis, int64.
+// Index (int64) of the first maximum or minimum along an axis.
 MU_API mu_tensor *mu_argmax(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_argmin(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_cumsum(mu_tensor *x, int axis, bool exclusive, bool reverse);
@@ -134,53 +135,54 @@ MU_API mu_tensor *mu_cumprod(mu_tensor *x, int axis, bool exclusive, bool revers
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-// mu_reshape keeps the elements' order; one dimension may be -1 and follows from the rest.
+// mu_reshape keeps the order of the elements. One dimension may be -1: it is computed from the others.
 MU_API mu_tensor *mu_reshape(mu_tensor *x, int rank, const int64_t *dims);
-// mu_transpose puts axis axes[i] of x at place i; NULL reverses all.
+// mu_transpose makes axis axes[i] of x axis i of the result; NULL reverses all axes.
 MU_API mu_tensor *mu_transpose(mu_tensor *x, const int *axes);
 MU_API mu_tensor *mu_expand_dims(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_squeeze(mu_tensor *x, int axis);       // MU_ALL_AXES: every axis of size 1
 MU_API mu_tensor *mu_concat(int n, mu_tensor *const *tensors, int axis);
 MU_API mu_tensor *mu_stack(int n, mu_tensor *const *tensors, int axis);
-// mu_split cuts an axis into n equal parts, mu_split_sizes into parts of given sizes (one may be -1);
-// mu_unstack into its slices, without that axis. out gets n tensors.
+// mu_split divides an axis into n equal parts, mu_split_sizes into parts of the given sizes (one may be -1), and
+// mu_unstack into its slices, without that axis. `out` receives n tensors.
 MU_API mu_status mu_split(mu_tensor *x, int n, int axis, mu_tensor **out);
 MU_API mu_status mu_split_sizes(mu_tensor *x, int n, const int64_t *sizes, int axis, mu_tensor **out);
 MU_API mu_status mu_unstack(mu_tensor *x, int n, int axis, mu_tensor **out);
-// mu_slice takes size[i] elements from begin[i] on, per axis; a size of -1 takes the rest. Where a slice, or a part
-// of a split, lies in x in one piece (whole rows of the first axis, say) it shares x's memory and keeps that alive,
-// unless it is small (less than 1 KB and than 1/64 of x): then, as elsewhere, it is a copy.
+// mu_slice returns size[i] elements from begin[i] on along each axis i; size -1 means the rest. If a slice, or a part
+// of a split, is contiguous in x (whole rows of the first axis, for example), it shares x's memory and keeps it alive,
+// unless it is small (less than 1 KB and less than 1/64 of x). Otherwise it is a copy.
 MU_API mu_tensor *mu_slice(mu_tensor *x, const int64_t *begin, const int64_t *size);
-// mu_strided_slice is x[begin:end:stride] per axis with Python's rules; a set bit of a mask leaves that
-// bound open, one of shrink_mask takes the single element at begin and drops the axis.
+// mu_strided_slice returns x[begin:end:stride] per axis, with Python's rules. Bit i of begin_mask or end_mask leaves
+// that bound of axis i open; bit i of shrink_mask takes the single element at begin and removes the axis.
 MU_API mu_tensor *mu_strided_slice(mu_tensor *x, const int64_t *begin, const int64_t *end, const int64_t *strides,
                                    unsigned begin_mask, unsigned end_mask, unsigned shrink_mask);
 
-// mode: "constant" (with value), "reflect" or "symmetric"; NULL is "constant".
+// mu_pad adds before[i] and after[i] elements to axis i; mode: "constant" (of `value`; also NULL), "reflect" or
+// "symmetric".
 MU_API mu_tensor *mu_pad(mu_tensor *x, const int64_t *before, const int64_t *after, const char *mode, double value);
-MU_API mu_tensor *mu_tile(mu_tensor *x, const int64_t *multiples);                 // one per axis
-MU_API mu_tensor *mu_repeat(mu_tensor *x, int64_t times, int axis);                // each element, in place
+MU_API mu_tensor *mu_tile(mu_tensor *x, const int64_t *multiples);                 // one factor per axis
+MU_API mu_tensor *mu_repeat(mu_tensor *x, int64_t times, int axis);                // repeats each element
 MU_API mu_tensor *mu_broadcast_to(mu_tensor *x, int rank, const int64_t *dims);
 MU_API mu_tensor *mu_reverse(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_roll(mu_tensor *x, int64_t shift, int axis);
 
-// Shapes that are known only when the function runs: the second argument is used for its shape alone.
+// For shapes that are known only at run time: only the shape of the second argument is used.
 MU_API mu_tensor *mu_broadcast_like(mu_tensor *x, mu_tensor *like);
 MU_API mu_tensor *mu_reshape_like(mu_tensor *x, mu_tensor *like);
-MU_API mu_tensor *mu_sum_to_like(mu_tensor *x, mu_tensor *like);  // sums the axes that broadcasting would repeat
+MU_API mu_tensor *mu_sum_to_like(mu_tensor *x, mu_tensor *like);  // sums over the axes that broadcasting would repeat
 MU_API mu_tensor *mu_zeros_like(mu_tensor *x);
 MU_API mu_tensor *mu_ones_like(mu_tensor *x);
 MU_API mu_tensor *mu_dim_size(mu_tensor *x, int axis);            // int64 scalar; MU_ALL_AXES: number of elements
 
 // ---- Indices ------------------------------------------------------------------------------------
 
-// Indices are int32 or int64; gathers and mu_one_hot take int8 and int16 too. Errors: INVALID_ARGUMENT for one outside
-// its axis, naming it.
-// mu_convert_to_tensor returns the tensor in a value; indexed slices become dense, rows named twice are added up.
+// Indices are int32 or int64; gathers and mu_one_hot accept int8 and int16 too. Errors: INVALID_ARGUMENT naming an
+// index that is out of range. mu_convert_to_tensor returns the tensor in a value. Indexed slices become dense; rows
+// with the same index are added.
 MU_API mu_tensor *mu_convert_to_tensor(const mu_value *value);
-// mu_gather takes slices of x along an axis; the first batch_dims axes of both go together.
+// mu_gather takes slices of x along an axis; the first batch_dims axes of x and indices are common batch axes.
 MU_API mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims);
-// mu_batch_gather: all axes of indices but the last are batches: x: [batches…, n, …], indices: [batches…, m].
+// mu_batch_gather treats all axes of indices but the last as batch axes: x: [batches…, n, …], indices: [batches…, m].
 MU_API mu_tensor *mu_batch_gather(mu_tensor *x, mu_tensor *indices);
 MU_API mu_tensor *mu_gather_nd(mu_tensor *x, mu_tensor *indices);
 MU_API mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const int64_t *dims);
@@ -188,29 +190,32 @@ MU_API mu_tensor *mu_tensor_scatter_update(mu_tensor *x, mu_tensor *indices, mu_
 MU_API mu_tensor *mu_tensor_scatter_add(mu_tensor *x, mu_tensor *indices, mu_tensor *updates);
 MU_API mu_tensor *mu_tensor_scatter_min(mu_tensor *x, mu_tensor *indices, mu_tensor *updates);
 MU_API mu_tensor *mu_tensor_scatter_max(mu_tensor *x, mu_tensor *indices, mu_tensor *updates);
-// mu_one_hot: an index outside [0, depth) gives a row of zeros.
+// mu_one_hot adds a last axis of size depth, 1 at the index and 0 elsewhere; an index outside [0, depth) gives zeros.
 MU_API mu_tensor *mu_one_hot(mu_tensor *indices, int64_t depth, mu_dtype dtype);
-// mu_top_k: the k largest of the last axis, descending, and their int32 indices (either may be NULL).
+// mu_top_k returns the k largest elements of the last axis, descending, and their int32 indices; values or indices may
+// be NULL.
 MU_API mu_status mu_top_k(mu_tensor *x, int64_t k, mu_tensor **values, mu_tensor **indices);
 MU_API mu_tensor *mu_sort(mu_tensor *x, int axis, bool descending);
 MU_API mu_tensor *mu_argsort(mu_tensor *x, int axis, bool descending);             // int32, stable
-// mu_unique: the values of a vector in order of first appearance, and each element's int32 place among them.
+// mu_unique returns the distinct values of a vector in order of first appearance, and for each element the int32 index
+// of its value.
 MU_API mu_status mu_unique(mu_tensor *x, mu_tensor **values, mu_tensor **places);
-// mu_searchsorted: where each value would go into the last axis of a sorted sequence (int32); before or after equals.
+// mu_searchsorted returns the index (int32) at which each value would be inserted into the last axis of a sorted
+// sequence: after equal elements if `right`, else before.
 MU_API mu_tensor *mu_searchsorted(mu_tensor *sequence, mu_tensor *values, bool right);
 
-// Segments: rows of x with one number are reduced together. segments: the first axes of x, int32 or int64. The unsorted
-// ones take int8 and int16 too and have n results, where an empty segment is 0 (sum, mean), 1 (prod) or the type's
-// lowest or highest number, and
-// rows with negative numbers are left out. Unsorted means of integers are floats, sorted ones integers.
+// Segments: rows of x with the same segment number are reduced together. segments: int32 or int64, shaped like the
+// first axes of x. The unsorted functions also accept int8 and int16. They return n segments; an empty one is 0 (sum,
+// mean), 1 (prod), or the type's lowest (max) or highest (min) number; rows with negative numbers are ignored. The
+// unsorted mean of integers is a float, the sorted one an integer.
 MU_API mu_tensor *mu_unsorted_segment_sum(mu_tensor *x, mu_tensor *segments, int64_t n);
 MU_API mu_tensor *mu_unsorted_segment_mean(mu_tensor *x, mu_tensor *segments, int64_t n);
-MU_API mu_tensor *mu_unsorted_segment_sqrt_n(mu_tensor *x, mu_tensor *segments, int64_t n);  // sum over root of count
+MU_API mu_tensor *mu_unsorted_segment_sqrt_n(mu_tensor *x, mu_tensor *segments, int64_t n);  // sum / sqrt(count)
 MU_API mu_tensor *mu_unsorted_segment_prod(mu_tensor *x, mu_tensor *segments, int64_t n);
 MU_API mu_tensor *mu_unsorted_segment_max(mu_tensor *x, mu_tensor *segments, int64_t n);
 MU_API mu_tensor *mu_unsorted_segment_min(mu_tensor *x, mu_tensor *segments, int64_t n);
-// The sorted ones take a vector of ascending numbers from 0 on and have one result more than the last of them; an empty
-// segment is 0 (prod: 1). Their shape depends on the numbers.
+// The sorted functions take a vector of ascending segment numbers, and return (last number + 1) segments; an empty
+// segment is 0 (prod: 1). The shape of the result depends on the numbers.
 MU_API mu_tensor *mu_segment_sum(mu_tensor *x, mu_tensor *segments);
 MU_API mu_tensor *mu_segment_mean(mu_tensor *x, mu_tensor *segments);
 MU_API mu_tensor *mu_segment_prod(mu_tensor *x, mu_tensor *segments);
@@ -219,22 +224,24 @@ MU_API mu_tensor *mu_segment_min(mu_tensor *x, mu_tensor *segments);
 
 // ---- Linear algebra -----------------------------------------------------------------------------
 
-// mu_einsum sums products of n tensors as the equation says, as tf.einsum: "ij,jk->ik". A letter that comes twice in
-// an operand takes its diagonal; "..." stands for axes that broadcast. Without "->" the result has the letters that
-// come once, in alphabetical order. Errors: INVALID_ARGUMENT for what cannot be read, and for sizes that differ.
+// mu_einsum sums products of n tensors by an equation such as "ij,jk->ik", as tf.einsum does. A letter that occurs
+// twice in an operand selects its diagonal; "..." stands for axes that broadcast. Without "->" the result has the
+// letters that occur once, in alphabetical order. Errors: INVALID_ARGUMENT for an invalid equation or for sizes that
+// differ.
 MU_API mu_tensor *mu_einsum(const char *equation, int n, mu_tensor *const *tensors);
-// mu_tensordot sums over the last n axes of a and the first n of b; mu_tensordot_axes over pairs of axes. The others
-// follow each other, first a's.
+// mu_tensordot sums over the last n axes of a and the first n axes of b; mu_tensordot_axes over n pairs of axes. The
+// result has the other axes of a, then those of b.
 MU_API mu_tensor *mu_tensordot(mu_tensor *a, mu_tensor *b, int n);
 MU_API mu_tensor *mu_tensordot_axes(mu_tensor *a, mu_tensor *b, int n, const int *axes_a, const int *axes_b);
-// mu_norm over one axis (vectors: any positive order, INFINITY included), over two (matrices: 1 the largest sum of a
-// column, INFINITY of a row, 2 the largest singular value), or over all elements as one vector (axes NULL).
-#define MU_NORM_EUCLIDEAN 0.0  // the root of the sum of squares; of a matrix Frobenius's
+// mu_norm returns norms: of vectors over one axis (n 1; any positive order, including INFINITY), of matrices over two
+// axes (n 2; order 1: largest column sum, INFINITY: largest row sum, 2: largest singular value), or of all elements as
+// one vector (axes NULL).
+#define MU_NORM_EUCLIDEAN 0.0  // square root of the sum of squares; for a matrix, the Frobenius norm
 MU_API mu_tensor *mu_norm(mu_tensor *x, double order, int n, const int *axes, bool keep_dims);
-// mu_cholesky: the lower triangular L with L L' = x, for positive definite x: [..., n, n], of which the lower half is
-// read. Errors: INVALID_ARGUMENT naming a matrix that is not positive definite.
+// mu_cholesky returns the lower triangular L with L Lᵀ = x for positive definite x: [..., n, n]; it reads only the
+// lower half of x. Errors: INVALID_ARGUMENT naming a matrix that is not positive definite.
 MU_API mu_tensor *mu_cholesky(mu_tensor *x);
-// mu_triangular_solve: x with A x = rhs (A' x = rhs with adjoint), where A is the lower or upper triangle of
+// mu_triangular_solve returns x with A x = rhs (Aᵀ x = rhs with adjoint), where A is the lower or upper triangle of
 // matrix: [..., n, n]; rhs: [..., n, k]. Leading axes broadcast.
 MU_API mu_tensor *mu_triangular_solve(mu_tensor *matrix, mu_tensor *rhs, bool lower, bool adjoint);
 
@@ -244,33 +251,33 @@ MU_API mu_tensor *mu_zeros(mu_dtype dtype, int rank, const int64_t *dims);
 MU_API mu_tensor *mu_ones(mu_dtype dtype, int rank, const int64_t *dims);
 MU_API mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value);
 MU_API mu_tensor *mu_eye(mu_dtype dtype, int64_t rows, int64_t columns);
-// mu_range: from start on in steps of delta, without limit. Errors: INVALID_ARGUMENT for steps away from the limit.
-// mu_linspace: n numbers at equal distances, with start and stop.
+// mu_range returns start, start + delta, … up to but not including limit. Errors: INVALID_ARGUMENT if delta leads away
+// from limit. mu_linspace returns n evenly spaced numbers from start to stop, both included.
 MU_API mu_tensor *mu_range(mu_dtype dtype, double start, double limit, double delta);
 MU_API mu_tensor *mu_linspace(mu_dtype dtype, double start, double stop, int64_t n);
 
 // ---- Random numbers -----------------------------------------------------------------------------
 
-// Stateless: the same seed (two integers, int32 or int64, shape [2]) gives the same numbers on every machine.
-// Uniform floats lie in [0, 1); normal has mean 0 and deviation 1; truncated_normal redraws beyond 2.
+// Stateless: the same seed (int32 or int64, [2]) gives the same numbers on every machine. Uniform floats are in [0, 1);
+// normal has mean 0 and standard deviation 1; truncated_normal redraws values beyond 2.
 MU_API mu_tensor *mu_stateless_random_uniform(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims);
 MU_API mu_tensor *mu_stateless_random_normal(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims);
 MU_API mu_tensor *mu_stateless_truncated_normal(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims);
-// Integers (int32 or int64) lie in [low, high).
+// Integers (int32 or int64) are in [low, high).
 MU_API mu_tensor *mu_stateless_random_uniform_int(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims,
                                                   int64_t low, int64_t high);
 MU_API mu_tensor *mu_stateless_random_bernoulli(mu_tensor *seed, double p, int rank, const int64_t *dims);  // bool
-// mu_stateless_random_categorical draws one class per row of logits [..., classes]; int64.
+// mu_stateless_random_categorical draws one class (int64) per row of logits [..., classes].
 MU_API mu_tensor *mu_stateless_random_categorical(mu_tensor *seed, mu_tensor *logits);
 // mu_stateless_random_gamma draws with shape alpha and rate beta (NULL: 1), floats of one type that broadcast to the
-// last axes of the result; differentiable in both. mu_stateless_random_poisson draws counts of mean `rate` (floats,
-// int32 or int64, its shape the last axes of the result), as floats or integers of `dtype`. A rate that is negative
-// gives 0; infinity and NaN give themselves as floats, 0 as integers.
+// last axes of the result; differentiable with respect to both. mu_stateless_random_poisson draws counts with mean
+// `rate` (floats, int32 or int64, whose shape is the last axes of the result), as floats or integers of `dtype`. A
+// negative rate gives 0. For a rate of infinity or NaN, floats are that rate and integers 0.
 MU_API mu_tensor *mu_stateless_random_gamma(mu_tensor *seed, mu_tensor *alpha, mu_tensor *beta, int rank,
                                             const int64_t *dims);
 MU_API mu_tensor *mu_stateless_random_poisson(mu_tensor *seed, mu_tensor *rate, mu_dtype dtype, int rank,
                                               const int64_t *dims);
-// mu_stateless_permutation: 0 … n - 1 (int64) in random order.
+// mu_stateless_permutation returns 0 … n - 1 (int64) in random order.
 MU_API mu_tensor *mu_stateless_permutation(mu_tensor *seed, int64_t n);
 
 #ifdef __cplusplus

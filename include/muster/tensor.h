@@ -1,4 +1,5 @@
-// Tensors and values: what ops take and return, and the nests that datasets, run and callbacks pass on.
+// Tensors and values. Ops take and return tensors; datasets, mu_run and callbacks pass values, which are nests of
+// tensors.
 #ifndef MUSTER_TENSOR_H
 #define MUSTER_TENSOR_H
 
@@ -24,7 +25,7 @@ typedef enum mu_dtype {
     MU_F16 = 19
 } mu_dtype;
 
-// mu_dtype_name returns "float32" and the like; mu_dtype_bytes the size of one element (0: no such type).
+// mu_dtype_name returns a name such as "float32"; mu_dtype_bytes the size of one element (0: invalid type).
 MU_API const char *mu_dtype_name(mu_dtype dtype);
 MU_API size_t mu_dtype_bytes(mu_dtype dtype);
 
@@ -36,22 +37,22 @@ typedef struct mu_shape {
     int64_t dims[MU_MAX_RANK];  // MU_UNKNOWN only in traces
 } mu_shape;
 
-// mu_shape_make builds a shape from a count and dimensions.
+// mu_shape_make makes a shape of `rank` dimensions.
 MU_API mu_shape mu_shape_make(int rank, const int64_t *dims);
 
-// A tensor: dense, row-major, immutable by convention. It is a buffer, or a symbolic value in a trace.
+// A tensor: dense, row-major, immutable by convention. It has elements in memory, or is a symbolic value in a trace.
 typedef struct mu_tensor mu_tensor;
 
 // mu_tensor_new copies `data` (all elements, row-major; NULL: zeros) into a new tensor.
 MU_API mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const void *data);
 
-// mu_tensor_wrap makes a tensor over the caller's memory without a copy; release(arg) is called once, when the
-// last user is gone (NULL: the memory outlives everything). On failure it is not called.
+// mu_tensor_wrap makes a tensor that uses the caller's memory without a copy. release(arg) is called once, when the
+// last user releases the tensor (NULL: the memory outlives all users). It is not called if mu_tensor_wrap fails.
 MU_API mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data,
                                  void (*release)(void *arg), void *arg);
 
-// mu_constant makes a scalar. mu_vector_f32 makes a one-dimensional tensor. Errors: INVALID_ARGUMENT for a number that
-// an integer type does not hold.
+// mu_constant makes a scalar; mu_vector_f32 a one-dimensional tensor of n copied numbers. Errors: INVALID_ARGUMENT for
+// a number that an integer type cannot represent.
 MU_API mu_tensor *mu_constant(mu_dtype dtype, double value);
 MU_API mu_tensor *mu_vector_f32(int64_t n, const float *values);
 
@@ -59,25 +60,26 @@ MU_API mu_dtype mu_tensor_dtype(const mu_tensor *tensor);
 MU_API mu_shape mu_tensor_shape(const mu_tensor *tensor);
 MU_API int mu_tensor_rank(const mu_tensor *tensor);
 MU_API int64_t mu_tensor_dim(const mu_tensor *tensor, int axis);  // negative axes count from the end
-MU_API int64_t mu_tensor_elements(const mu_tensor *tensor);       // MU_UNKNOWN in traces where a dimension is
+MU_API int64_t mu_tensor_elements(const mu_tensor *tensor);       // MU_UNKNOWN if a dimension is
 MU_API bool mu_tensor_is_symbolic(const mu_tensor *tensor);
 
-// mu_tensor_data returns the elements, row-major. Errors: FAILED_PRECONDITION for a symbolic tensor.
+// mu_tensor_data returns the elements, row-major; they belong to the tensor. Errors: FAILED_PRECONDITION for a symbolic
+// tensor.
 MU_API const void *mu_tensor_data(const mu_tensor *tensor);
 
-// mu_tensor_copy_to copies the elements out into `bytes` bytes, which must be exactly the tensor's.
+// mu_tensor_copy_to copies the elements to `data`; `bytes` must be exactly the tensor's size.
 MU_API mu_status mu_tensor_copy_to(const mu_tensor *tensor, void *data, size_t bytes);
 
-// mu_scalar returns the value of a tensor (or of a value that holds just one tensor) of one element; NaN
-// on failure. It takes a mu_tensor * or a mu_value *.
+// mu_scalar returns the single element of a tensor, or of a value that holds one tensor; NaN on failure. The argument
+// is a mu_tensor * or a mu_value *.
 MU_API double mu_scalar(const void *tensor_or_value);
 
-// mu_tensor_print writes the tensor as NumPy would, long axes shortened.
+// mu_tensor_print prints the tensor as NumPy does; long axes are abbreviated.
 MU_API void mu_tensor_print(const mu_tensor *tensor, FILE *out);
 
 // ---- Values: nests of tensors -------------------------------------------------------------------
 
-// A tensor, a per-replica value, a variable, a list or a map of values.
+// A value is a tensor, a variable, indexed slices, a per-replica or mirrored value, or a list or map of values.
 typedef struct mu_value mu_value;
 
 typedef enum mu_value_kind {
@@ -91,30 +93,30 @@ typedef enum mu_value_kind {
 } mu_value_kind;
 
 MU_API mu_value *mu_of(mu_tensor *tensor);
-// mu_list and mu_map make containers; the last argument is MU_END. Elements are mu_value or mu_tensor, also (cast)
-// those of an array. Errors: INVALID_ARGUMENT for other elements, for NULL, and for containers nested deeper than
-// 1,000.
+// mu_list and mu_map make containers; the last argument is MU_END. Elements are mu_value * or mu_tensor *; an array may
+// hold mu_tensor * too, after a cast. Errors: INVALID_ARGUMENT for other elements, for NULL, and for containers nested
+// deeper than 1,000 levels.
 MU_API mu_value *mu_list(void *first, ...);
 MU_API mu_value *mu_list_of(int n, mu_value *const *items);
 MU_API mu_value *mu_map(const char *first_key, ...);  // key, element, key, element, …, MU_END
 MU_API mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *items);
 
-// mu_indexed_slices makes a sparse value: row indices[i] of a tensor of shape `dims` is values[i], all others are
-// zero; an index that comes twice counts twice. Its elements are values, indices and shape.
-// indices: [n] of int32 or int64, or of int8 or int16, which become int32; values: [n, dims[1], …].
+// mu_indexed_slices makes a sparse value: row indices[i] of a tensor of shape `dims` is values[i], all other rows are
+// zero. Rows with the same index are added. Its elements are values, indices and shape. indices: [n] of int32 or int64,
+// or of int8 or int16, which become int32; values: [n, dims[1], …].
 MU_API mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, const int64_t *dims);
 
 MU_API mu_value_kind mu_value_kind_of(const mu_value *value);
-MU_API int mu_value_count(const mu_value *value);              // elements of a container, components, 1 for a leaf
+MU_API int mu_value_count(const mu_value *value);              // number of elements or components; 1 for a leaf
 MU_API mu_value *mu_value_at(const mu_value *value,
                              int i); // element of a list or map; component of a per-replica value
 MU_API mu_value *mu_value_get(const mu_value *map, const char *key);
 MU_API const char *mu_value_key(const mu_value *map, int i);
-// mu_at returns the tensor in element i of a list, map or tuple (a single tensor is its own element 0).
+// mu_at returns the tensor in element i of a list or map (a single tensor is its own element 0).
 MU_API mu_tensor *mu_at(const mu_value *value, int i);
-// mu_value_tensor returns the tensor of a leaf. Of a per-replica value it is this replica's component, in a function
-// that runs on replicas; of a mirrored one any. Errors: INVALID_ARGUMENT for several, or none; for a per-replica value
-// outside of replicas.
+// mu_value_tensor returns the tensor of a leaf: of a per-replica value this replica's component, inside a function that
+// runs on replicas; of a mirrored value any copy. Errors: INVALID_ARGUMENT for a value with several tensors or none,
+// and for a per-replica value outside replicas.
 MU_API mu_tensor *mu_value_tensor(const mu_value *value);
 
 #ifdef __cplusplus
