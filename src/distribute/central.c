@@ -1,12 +1,12 @@
-// CentralStorageStrategy: several replicas compute, one device keeps the variables.
+// CentralStorageStrategy: several replicas compute, one device holds the variables.
 //
-// Its variables have one component, a shared resource (ops/shared_resource.c); what assignments mean is a row of rules
-// in variables.c. All else is as for mirrored replicas.
+// Each variable has one component, a shared resource (ops/shared_resource.c). Rules in variables.c define assignments.
+// Everything else is as for mirrored replicas.
 #include "distribute/distribute.h"
 
 static const mu_strategy_ops central_ops = {.name = "CentralStorageStrategy", .central_variables = true};
 
-// XLA devices stand in front where there are any; of CPUs, one is the default.
+// XLA devices come first; the default is all of them, or one CPU if there are none.
 static int default_devices(mu_device **devices, int available)
 {
     const bool host = strncmp(mu__device_at(mu__runtime(), 0)->name, "CPU:", 4) == 0;

@@ -1,7 +1,7 @@
 // Reductions between replicas outside of functions: reduce, gather, local results.
 //
-// Values of local replicas lie in one address space; those of other workers are fetched first (workers.c). Then they
-// are combined with ordinary ops in replica order: the same bits in every run, and on every worker.
+// Local replicas' values are in one address space; other workers' values are fetched first (workers.c). Then ordinary
+// ops combine them in replica order, so every run and every worker gets the same bits.
 #include "distribute/distribute.h"
 
 #include <muster/ops.h>
@@ -13,7 +13,7 @@ mu_tensor *mu__divide_by_count(mu_tensor *value, int count)
     return mu_cast(quotient, value->dtype);
 }
 
-// TensorFlow divides truly: the mean of integers is a float64.
+// True division, as in TensorFlow: the mean of integers is a float64.
 mu_tensor *mu__mean_over(mu_tensor *sum, mu_tensor *count)
 {
     mu_dtype wide = mu__dtype_is_float(sum->dtype) ? sum->dtype : MU_F64;
@@ -37,14 +37,14 @@ mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors)
 
 typedef struct reduction {
     mu_strategy *strategy;
-    const char *what; // the function that was called, or the variable that is read
+    const char *what; // the called function, or the variable being read
     mu_reduce_op op;
-    int n_axes;       // 0: none inside the replicas
+    int n_axes;       // 0: no reduction inside replicas
     const int *axes;
     const mu_cross_device_ops *ops;
 } reduction;
 
-// Whose n parts are: replicas have one each, but a tensor of this worker is its only one.
+// Names the owner of the n parts: replicas, or this worker for a tensor of its own.
 static const char *whose(const reduction *r, int n)
 {
     return n < r->strategy->n_local ? "worker" : "replica";
@@ -57,7 +57,7 @@ static mu_tensor *leaf_tensor(const mu_value *leaf)
     return (mu_tensor *)leaf->leaf;
 }
 
-// Parts may differ along the axes that are reduced, and in nothing else.
+// Checks that parts differ only along the reduced axes.
 static mu_status same_beside_axes(const reduction *r, int i, mu_tensor *const *parts, const mu_tensor *sum,
                                   const mu_tensor *part)
 {
@@ -71,8 +71,8 @@ static mu_status same_beside_axes(const reduction *r, int i, mu_tensor *const *p
                      mu_dtype_name(parts[i]->dtype), mu__shape_text(&parts[i]->shape, other));
 }
 
-// Over an axis inside each replica, then over replicas: sums, and for MEAN the counts, so that every element
-// weighs the same whatever part it came in.
+// Reduces over an axis inside each replica, then over replicas. For MEAN it adds sums and counts, so that every element
+// has the same weight.
 static mu_tensor *reduce_with_axis(const reduction *r, int n, mu_tensor *const *parts)
 {
     mu_tensor *sum = NULL;
@@ -94,7 +94,7 @@ static mu_tensor *reduce_with_axis(const reduction *r, int n, mu_tensor *const *
     return r->op == MU_MEAN && sum ? mu__mean_over(sum, mu_constant(MU_F64, count)) : sum;
 }
 
-// What workers compare before they fetch each other's parts: the operation and the axes.
+// Text that workers compare before they fetch each other's parts: operation and axes.
 static const char *text_of(const reduction *r, char text[MU_WHAT_BYTES])
 {
     int n = snprintf(text, MU_WHAT_BYTES, "reduce %s%s", r->op == MU_SUM ? "sum" : "mean", r->n_axes ? ", axis" : "");
@@ -123,7 +123,7 @@ mu_tensor *mu__reduce_replicas(mu_strategy *strategy, const char *what, mu_reduc
     return reduce_parts(&(reduction){.strategy = strategy, .what = what, .op = op}, n, parts);
 }
 
-// With axes every replica reduces its own first: all have this tensor.
+// With axes every replica reduces its own part first; here all replicas have the same tensor.
 static mu_tensor *reduce_on_replicas(const reduction *r, mu_tensor *tensor)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
@@ -132,7 +132,7 @@ static mu_tensor *reduce_on_replicas(const reduction *r, mu_tensor *tensor)
     return reduce_parts(r, r->strategy->n_local, parts);
 }
 
-// A tensor that is one worker's own: each has another.
+// Reduces a tensor of which each worker has its own.
 static mu_tensor *reduce_own(const reduction *r, const mu_value *leaf)
 {
     if (mu__merging())
@@ -152,7 +152,7 @@ static mu_status need_no_sum(const reduction *r)
                      r->what, r->strategy->n_replicas);
 }
 
-// A value that is the same everywhere has a mean, but no sum.
+// A value that is the same on all replicas has a mean but no sum.
 static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
 {
     mu_tensor *tensor = leaf_tensor(leaf);
@@ -185,7 +185,7 @@ static mu_value *reduce_placeholders(const reduction *r, const mu_value *value)
     return reduced ? mu_of(reduced) : NULL;
 }
 
-// Components of an ON_READ variable differ; those of any other are one value.
+// The components of an ON_READ variable differ; those of other variables are one value.
 static mu_tensor *reduce_variable(const reduction *r, const mu_value *leaf)
 {
     mu_variable *variable = (mu_variable *)leaf->leaf;
@@ -203,7 +203,7 @@ static mu_tensor *reduce_variable(const reduction *r, const mu_value *leaf)
     return reduce_parts(r, variable->n_components, parts);
 }
 
-// One part of the slices of all replicas, behind each other.
+// Concatenates one part (values or indices) of all replicas' slices.
 static mu_tensor *join_slices(const reduction *r, int n, mu_value *const *slices, int part)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
@@ -217,7 +217,7 @@ static mu_tensor *join_slices(const reduction *r, int n, mu_value *const *slices
     return whole;
 }
 
-// All are slices of tensors of one shape.
+// Checks that all slices have the same dense shape.
 static mu_status same_slices(const reduction *r, int n, mu_value *const *slices)
 {
     mu_tensor *shapes[MU_MAX_REPLICAS];
@@ -232,7 +232,7 @@ static mu_status same_slices(const reduction *r, int n, mu_value *const *slices)
     return status;
 }
 
-// A mean of slices divides the values.
+// For MEAN it divides the values.
 static mu_value *reduce_slices(const reduction *r, int n, mu_value *const *slices)
 {
     if (r->n_axes) {
@@ -319,7 +319,7 @@ mu_value *mu_reduce_axes(mu_strategy *strategy, mu_reduce_op op, mu_value *value
 
 // ---- Gather and local results -------------------------------------------------------------------
 
-// Components behind each other; on several workers those of all.
+// Concatenates components, on several workers those of all.
 static mu_value *gather_parts(mu_strategy *strategy, int n, mu_tensor *const *parts, int axis)
 {
     for (int i = 0; i < n; i++)
@@ -353,7 +353,7 @@ static mu_value *gather_dense(mu_strategy *strategy, const mu_value *value, int 
         return gather_parts(strategy, variable->n_components, parts, axis);
     if (value->kind == MU_VALUE_TENSOR && strategy->n_workers > 1 && mu__merging())
         return mu__merged_gather_own(value, axis);
-    if (value->kind == MU_VALUE_TENSOR && strategy->n_workers > 1)  // another one on each worker
+    if (value->kind == MU_VALUE_TENSOR && strategy->n_workers > 1)  // each worker has its own
         return gather_parts(strategy, 1, (mu_tensor *[]){mu_value_tensor(value)}, axis);
     if (value->kind != MU_VALUE_PER_REPLICA && value->kind != MU_VALUE_MIRRORED)
         return (mu_value *)value;
@@ -388,7 +388,7 @@ mu_value *mu_strategy_gather(mu_strategy *given, mu_value *value, int axis)
                : NULL;
 }
 
-// The copies of a variable.
+// The copies of a variable as a value.
 static mu_value *components_of(mu_variable *variable)
 {
     mu_value *items[MU_MAX_REPLICAS];
@@ -407,7 +407,7 @@ static mu_value *components_of(mu_variable *variable)
     return mu__give(mu__value_container(MU_VALUE_LIST, variable->n_components, items, NULL));
 }
 
-// What local replica i has of a value: of a variable with copies its copy. Of the pool.
+// Local replica i's part of a value; for a variable with copies its copy. Belongs to the pool.
 static mu_value *local_part(const mu_value *value, const void *arg)
 {
     const int i = *(const int *)arg;
@@ -433,7 +433,7 @@ mu_value *mu_local_results(mu_strategy *given, mu_value *value)
     if (mu__merging() && !(value = mu__merged_results(strategy, value)))
         return NULL;
     const bool nest = value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP;
-    const bool copies = value->kind == MU_VALUE_MIRRORED;  // as many as devices were named
+    const bool copies = value->kind == MU_VALUE_MIRRORED;  // one per named device
     const bool as_it_is = strategy->ops->plain_variables && !mu__is_distributed(value);
     const int n = copies ? value->n : nest || mu__is_distributed(value) ? strategy->n_local : 1;
     if (!copies && mu__need_components(strategy, value, "mu_local_results") != MU_OK)

@@ -1,12 +1,12 @@
-// Ways of reducing, used directly: reduce, batch_reduce and broadcast of TensorFlow's CrossDeviceOps.
+// Direct use of cross-device ops: reduce, batch_reduce and broadcast of TensorFlow's CrossDeviceOps.
 //
-// A value has one component for each device it is on, a destination says on how many devices the result is wanted.
-// All devices share one memory, so a destination decides only how many copies there are. Knows nothing of strategies.
+// A value has one component per device. All devices share one memory, so a destination only determines the number of
+// copies. This file does not depend on strategies.
 #include "distribute/distribute.h"
 
 #include <muster/ops.h>
 
-// How many devices a value is on; -1: it is none that has devices.
+// The number of devices that a value is on; -1 if it cannot be on devices.
 static int devices_of(const mu_value *value)
 {
     if (value->kind == MU_VALUE_VARIABLE)
@@ -38,7 +38,7 @@ static bool is_sparse(const mu_value *value)
     return value->kind == MU_VALUE_SLICES || (value->n > 0 && value->items[0]->kind == MU_VALUE_SLICES);
 }
 
-// Slices are put behind each other; a mean divides the values.
+// Concatenates slices; for MEAN it divides the values.
 static mu_value *reduce_sparse(mu_reduce_op op, const mu_value *value, const mu_parts_name *name)
 {
     const int n = devices_of(value);
@@ -96,7 +96,7 @@ mu_value *mu_cross_device_reduce(mu_cross_device_ops *ops, mu_reduce_op op, mu_v
 
 static const char batch_name[] = "mu_cross_device_batch_reduce";
 
-// Dense values on equally many devices go together, so that they can be packed.
+// Dense values on the same number of devices are reduced together, so that they can be packed.
 static mu_status reduce_dense(const mu_cross_device_ops *ops, mu_reduce_op op, const mu_value *values,
                               mu_value **out)
 {

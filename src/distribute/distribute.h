@@ -1,7 +1,7 @@
-// Strategies inside the library: one struct for all of them, told apart by a row of rules.
+// Internal interface of strategies: one struct for all kinds, with a mu_strategy_ops for what differs.
 //
-// A strategy is a set of local devices, a group that their replicas reduce in, and rules for variables. What
-// a kind of strategy does differently is in its row; run, reduce, scopes and input are written once.
+// A strategy has local devices, a group in which their replicas reduce, and rules for variables. run, reduce, scopes
+// and input are the same for all kinds.
 #ifndef MU_SRC_DISTRIBUTE_DISTRIBUTE_H
 #define MU_SRC_DISTRIBUTE_DISTRIBUTE_H
 
@@ -13,17 +13,16 @@
 #include <muster/distribute.h>
 #include <pthread.h>
 
-// Local replicas of one process, at most.
+// Limit of local replicas per process.
 #define MU_MAX_REPLICAS 256
-// Gradients are reduced in buckets of this size where nothing else is asked for: long enough that waiting for peers
-// is little beside moving the bytes, short enough that most are reduced while the backward pass continues.
-// Bytes of a bucket of gradients where the user names none: an eighth of all, so that most of them are under way while
-// the backward pass continues, within these bounds, so that messages are neither short nor the last of them long.
+// Size in bytes of a bucket of gradients if the user sets none (MU_BUCKETS_CHOSEN): an eighth of all gradients, so that
+// most are reduced while the backward pass continues, within these bounds, so that messages are not too short and the
+// last one is not too long.
 #define MU_BUCKETS_CHOSEN ((size_t)-1)
 #define MU_BUCKET_LEAST   ((size_t)256 << 10)
 #define MU_BUCKET_MOST    ((size_t)4 << 20)
 
-// What a kind of strategy does its own way.
+// What differs between kinds of strategies.
 typedef struct mu_strategy_ops {
     const char *name;                     // "MirroredStrategy"
     bool plain_variables;                 // one component, no rules, synchronisation ignored
@@ -35,38 +34,40 @@ struct mu_strategy {
     mu_object object;
     const mu_strategy_ops *ops;
     mu_runtime *runtime;
-    int n_replicas;                       // in sync, in all processes
+    int n_replicas;                       // replicas in sync, over all processes
     int first_replica;                    // id of local replica 0
     int n_local;
     mu_device **devices;                  // [n_local]
-    mu_device *parameter_device;          // of central variables; NULL: variables live on all devices
-    int n_workers, worker;                // processes, and which this is
-    bool stopping;                        // all workers know that a signal has asked for the end
-    mu_group *group;                      // of all replicas; this process's are its local members; NULL for one
-    bool wants_values, values_wanted;     // this worker, any of them wants the metrics of all at the next step's end
-    struct mu_job *job;                   // retained, and entered while `mesh` is there; NULL for one worker
-    mu_mesh *mesh;                        // the job's, of all workers; NULL for one
-    mu_group *workers;                    // one rank per worker; NULL for one
-    int64_t n_rendezvous;                 // of the workers outside of steps, so far
+    mu_device *parameter_device;          // where central variables are; NULL: variables are on all devices
+    int n_workers, worker;                // number of worker processes, and this worker's index
+    bool stopping;                        // all workers have agreed that a signal asked to stop
+    mu_group *group;                      // all replicas, this process's as local members; NULL for one replica
+    // this worker, or any worker, needs the metrics of all replicas after the next step
+    bool wants_values, values_wanted;
+    struct mu_job *job;                   // retained; entered as long as mesh is set; NULL for one worker
+    mu_mesh *mesh;                        // the job's, connects all workers; NULL for one worker
+    mu_group *workers;                    // one rank per worker; NULL for one worker
+    int64_t n_rendezvous;                 // rendezvous of the workers outside of steps, so far
     mu_cluster *cluster;                  // retained; NULL for strategies of one process
-    bool sealed;                          // the cluster is the environment's, which must not change any more
+    bool sealed;                          // the cluster came from the environment, which must not change any more
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
-    size_t bytes_per_pack;                // of a bucket of gradients, about; 0: all in one
-    char told[4][MU_TOLD_BYTES];          // what was said about its pipelines last
+    size_t bytes_per_pack;                // approximate bytes of a bucket of gradients; 0: all in one
+    char told[4][MU_TOLD_BYTES];          // latest log messages about its pipelines, to log each once
     int n_told;
-    pthread_mutex_t order;                // guards what follows
+    pthread_mutex_t order;                // guards the fields below
     int64_t runs;                         // started so far
-    int under_way;                        // started and not waited for
+    int under_way;                        // started but not yet waited for
 };
 
 extern mu_type mu__strategy_type;
 
-// mu__strategy_new makes a strategy on local devices; owned by the caller.
+// mu__strategy_new makes a strategy on local devices; owned by the caller (mu_release).
 mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_device *const *devices);
-// Devices by name, or the first so many (0: all); `function` names the caller in errors. -1 on error.
+// mu__named_devices finds devices by name, mu__first_devices the first `replicas` (0: all). They return the number of
+// devices, -1 on error. `function` names the caller in errors.
 int mu__named_devices(const char *function, const char *const *names, mu_device **devices, int capacity);
 int mu__first_devices(const char *function, int replicas, mu_device **devices, int available);
-// mu__strategy_is_mirrored: made by mu_mirrored_strategy.
+// mu__strategy_is_mirrored returns whether mu_mirrored_strategy made the strategy.
 bool mu__strategy_is_mirrored(const mu_strategy *strategy);
 // mu__strategy_or_default maps NULL (no scope) to the default strategy; borrowed.
 mu_strategy *mu__strategy_or_default(mu_strategy *strategy);
@@ -76,28 +77,28 @@ mu_strategy *mu__strategy_or_default(mu_strategy *strategy);
 typedef struct mu_strategy_scope {
     struct mu_scope scope;                // first
     mu_strategy *strategy;
-    bool updating;                        // in an update function: variables are the context's component
-    struct mu_strategy_replica *merging;  // in a merge_call of a trace: the replica that is traced
-    bool set;                             // by mu_set_strategy
-    bool mixed;                           // inside one of the default strategy: no variables
+    bool updating;                        // inside an update function: a variable means the context's component
+    struct mu_strategy_replica *merging;  // inside a merge_call of a trace: the replica that is traced
+    bool set;                             // made by mu_set_strategy
+    bool mixed;                           // inside a scope of the default strategy: variables are not allowed
 } mu_strategy_scope;
 
-// Inside a function that runs on replicas. While tracing there is no id: it is a value in the graph.
+// Context of a function that runs on replicas. In a trace the id is not a number but a value in the graph.
 typedef struct mu_strategy_replica {
     struct mu_replica replica;            // first; its id is -1 while tracing
     mu_strategy *strategy;
-    struct mu_eager_replicas *eager;      // an eager run of several replicas; else NULL
-    int local;                            // which of them
-    bool sync_on_read;                    // reads of ON_READ variables are put together
+    struct mu_eager_replicas *eager;      // the eager run, if several replicas run eagerly; else NULL
+    int local;                            // index among the local replicas
+    bool sync_on_read;                    // reads of ON_READ variables aggregate all copies
 } mu_strategy_replica;
 
 mu_strategy *mu__current_strategy(void);  // NULL outside of scopes and replicas
 
-// mu__need_cross_replica checks that a call which needs the cross-replica (or default) state is made there.
-// Errors: FAILED_PRECONDITION inside a replica, or under another strategy.
+// mu__need_cross_replica checks that the caller is in the cross-replica (or default) context of this strategy. Errors:
+// FAILED_PRECONDITION inside a replica, or under another strategy.
 mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function);
 
-// What a thread's context was before mu__enter_replica.
+// The thread's context before mu__enter_replica, for mu__leave_replica.
 typedef struct mu_saved_context {
     struct mu_scope *scope;
     struct mu_replica *replica;
@@ -107,13 +108,13 @@ typedef struct mu_saved_context {
 mu_saved_context mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component);
 void mu__leave_replica(mu_saved_context before);
 
-// mu__enter_cross_replica puts this thread into the cross-replica state of `scope`.
+// mu__enter_cross_replica puts this thread into the cross-replica context of `scope`.
 mu_saved_context mu__enter_cross_replica(mu_strategy_scope *scope);
 
-// mu__updating says whether this thread is in an update function.
+// mu__updating returns whether this thread is inside an update function.
 bool mu__updating(void);
 
-// mu__replica is what this thread is a replica of; NULL outside of replicas.
+// mu__replica returns the replica that this thread runs; NULL outside of replicas.
 mu_strategy_replica *mu__replica(void);
 
 // ---- Eager replicas (eager_replicas.c) -------------------------------------------------------
@@ -125,36 +126,35 @@ typedef mu_value *mu_merge_fn(mu_strategy *strategy, mu_value *arguments, void *
 // results. Owned; NULL on error.
 mu_value *mu__eager_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments);
 
-// mu__eager_merge pauses the calling replica until all are there; then fn of the first runs once on the
-// coordinating thread. Given to the pool; NULL on error.
+// mu__eager_merge pauses the calling replica until all replicas have called it; then the first replica's fn runs once
+// on the coordinating thread. The result belongs to the pool; NULL on error.
 mu_value *mu__eager_merge(mu_merge_fn *fn, void *arg, mu_value *arguments);
-// mu__turns_assign is the merge that an assignment is: all replicas must assign to the same variable in the same way.
-// Errors: FAILED_PRECONDITION naming both replicas and their variables; fn is not called then.
+// mu__turns_assign is the merge of an assignment: all replicas must make the same kind of assignment to the same
+// variable. Errors: FAILED_PRECONDITION naming both replicas and their variables; then fn is not called.
 mu_value *mu__turns_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value);
 
-// mu__eager_variable finds the variable that the first replica made under this canonical name in this
-// replica's turn to make it, or NULL where this replica is the first. Errors: FAILED_PRECONDITION if the first
-// made none. mu__eager_made keeps what the first replica made for the others.
+// mu__eager_variable returns the variable that the first replica made under this canonical name, for the later
+// replicas' matching call; NULL on the first replica. Errors: FAILED_PRECONDITION if the first made none.
+// mu__eager_made records a variable of the first replica for the others.
 mu_variable *mu__eager_variable(const char *name);
 mu_status mu__eager_made(mu_variable *variable);
 
 // ---- Merges in a trace (merge.c) ----------------------------------------------------------------
 
-// mu__merge_traced calls fn once, in the cross-replica state, with placeholders for the replicas' values in place of
-// symbolic tensors. Given to the pool; NULL on error.
+// mu__merge_traced calls fn once, in cross-replica context, with placeholders for the replicas' values instead of
+// symbolic tensors. The result belongs to the pool; NULL on error.
 mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments);
-// mu__merging says whether this thread is in such a call; mu__is_placeholder whether a value is one of its
-// placeholders.
+// mu__merging returns whether this thread is in such a call, mu__is_placeholder whether a value is a placeholder.
 bool mu__merging(void);
 bool mu__is_placeholder(const mu_value *value);
-// mu__merged_own is the running replica's part, mu__merged_group the other way round, as values of
-// this kind. Of the pool.
-// Errors: UNIMPLEMENTED for another replica's part.
+// mu__merged_own returns the running replica's part of a placeholder value. mu__merged_group does the reverse: it makes
+// a value of this kind from the replica's part. Both belong to the pool. Errors: UNIMPLEMENTED for another replica's
+// part.
 mu_value *mu__merged_own(const mu_value *value);
 mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, const mu_value *own);
-// Collectives on the nodes behind placeholders; results as those of mu_reduce (_own: of a value that each worker has
-// one of), mu_reduce_axes, mu_strategy_gather,
-// mu_local_results (before it selects), mu_batch_reduce_to (tensors only), and an ON_READ variable's reading.
+// Collectives on the nodes that placeholders stand for. Results are those of mu_reduce (_own: of a value that each
+// worker has its own of), mu_reduce_axes, mu_strategy_gather, mu_local_results (before it selects), mu_batch_reduce_to
+// (tensors only), and of reading an ON_READ variable.
 mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value);
 mu_tensor *mu__merged_reduce_own(mu_reduce_op op, const mu_value *value);
 mu_tensor *mu__merged_reduce_axes(mu_reduce_op op, const mu_value *value, int n_axes, const int *axes);
@@ -168,97 +168,98 @@ mu_tensor *mu__merged_read(mu_variable *variable);
 
 // mu__select returns the value with replica i's component in place of each per-replica value. Owned.
 mu_value *mu__select(const mu_value *value, int i);
-// mu__select_for does so for a replica function of this run: tensors in components count as made in it
-// (mu__made_here), other tensors stay values from outside. Owned.
+// mu__select_for does so for a replica function of this run: tensors in components count as made by it (mu__made_here),
+// other tensors as made outside. Owned.
 mu_value *mu__select_for(const mu_strategy *strategy, const mu_value *value, int i, int64_t run);
-// mu__new_run numbers a run of a function on replicas: 0 where there is one replica, which has nothing to compare.
+// mu__new_run returns a number for a run of a function on replicas; 0 for one replica, where nothing is compared.
 int64_t mu__new_run(const mu_strategy *strategy);
-// mu__own_component marks a value that this worker's only replica has for itself: it is not wrapped there, and
-// mu__select_for takes it for a component all the same. What replica functions return needs no mark. Owned.
+// mu__own_component marks a value that belongs to this worker's only replica. It is not wrapped as per-replica there,
+// but mu__select_for treats it as a component. Results of replica functions need no mark. Owned.
 mu_value *mu__own_component(const mu_value *value);
-// mu__regroup puts one value per replica together: per-replica leaves in the structure of values[0]. One
-// replica: values[0] itself. Owned. Errors: INVALID_ARGUMENT if structures differ.
+// mu__regroup groups one value per replica into per-replica leaves, in the structure of values[0]. One replica:
+// values[0] itself. Owned. Errors: INVALID_ARGUMENT if structures differ.
 mu_value *mu__regroup(int n, mu_value *const *values);
-// mu__regroup_as makes leaves of another kind; `always` also those that are the same everywhere.
+// mu__regroup_as makes leaves of another kind; with `always`, also leaves that are the same on all replicas.
 mu_value *mu__regroup_as(mu_value_kind kind, bool always, int n, mu_value *const *values);
-// mu__select_mirrored is mu__select for values that must not differ. Errors: INVALID_ARGUMENT if a leaf may.
+// mu__select_mirrored is mu__select for values that must be equal on all replicas. Errors: INVALID_ARGUMENT for a leaf
+// that may differ.
 mu_value *mu__select_mirrored(const mu_value *value, int i);
 bool mu__is_distributed(const mu_value *value);
-// mu__map_parts rebuilds a nest with other parts, of the pool: its leaves where `deep`, otherwise whatever is neither a
-// list nor a map. NULL where fn gives NULL.
+// mu__map_parts rebuilds a nest with fn(part) for each part: with `deep` each leaf, otherwise everything that is not a
+// list or map. The result belongs to the pool; NULL if fn returns NULL.
 typedef mu_value *mu_part_fn(const mu_value *part, const void *arg);
 mu_value *mu__map_parts(const mu_value *value, bool deep, mu_part_fn *fn, const void *arg);
-// mu__need_value fails with INVALID_ARGUMENT for a pointer that is not NULL and no mu_value.
+// mu__need_value fails with INVALID_ARGUMENT for a pointer that is neither NULL nor a mu_value.
 mu_status mu__need_value(const mu_value *value, const char *function);
 
 // ---- Parts of replicas (parts.c) ----------------------------------------------------------------
 
-// mu__need_components fails with INVALID_ARGUMENT where a part of a nest has another number of components than the
-// strategy has local replicas. A NULL value passes.
+// mu__need_components fails with INVALID_ARGUMENT if a part of a nest has a number of components other than the
+// strategy's number of local replicas. NULL passes.
 mu_status mu__need_components(const mu_strategy *strategy, const mu_value *value, const char *function);
 
-// How parts are called in errors: "mu_reduce: replica 0 has …".
+// How errors name parts: "mu_reduce: replica 0 has …".
 typedef struct mu_parts_name {
     const char *what;   // the function, or the variable
     const char *whose;  // "replica", "worker", "component"
-    int value;          // of a list of values: 1 for the first; 0: there is no list
+    int value;          // position in a list of values, from 1; 0: no list
 } mu_parts_name;
 
-// mu__same_part fails with INVALID_ARGUMENT if the i-th part has another type or shape than the first; mu__same_parts
-// checks all of n.
+// mu__same_part fails with INVALID_ARGUMENT if part i differs from the first in type or shape; mu__same_parts checks n.
 mu_status mu__same_part(const mu_parts_name *name, int i, const mu_spec *first, const mu_spec *other);
 mu_status mu__same_parts(const mu_parts_name *name, int n, mu_tensor *const *parts);
-// mu__same_dense_shapes compares the shapes that n indexed slices carry.
+// mu__same_dense_shapes compares the dense shapes of n indexed slices.
 mu_status mu__same_dense_shapes(const mu_parts_name *name, int n, mu_tensor *const *shapes);
 
-// mu__need_reduce_op fails with INVALID_ARGUMENT for what is neither MU_SUM nor MU_MEAN.
+// mu__need_reduce_op fails with INVALID_ARGUMENT for anything but MU_SUM and MU_MEAN.
 mu_status mu__need_reduce_op(mu_reduce_op op, const char *function);
 
-// mu__mirror makes a mirrored value of so many copies, which share their elements; one copy: the value itself. Of the
-// pool.
+// mu__mirror makes a mirrored value of `copies` copies, which share their elements; for one copy the value itself. The
+// result belongs to the pool.
 mu_value *mu__mirror(mu_value *value, int copies);
 
 // ---- What functions are traced for (like.c) -------------------------------------------------------
 
-// mu__like_all is the first local replica's arguments, as mu__select_for gives them, where a size that differs between
-// replicas is unknown; with `agree` also one that differs between workers, which all call this then. Owned.
-// Errors: INVALID_ARGUMENT where replicas' tensors differ in type or rank.
+// mu__like_all returns the first local replica's arguments, as mu__select_for returns them. A size that differs between
+// replicas is unknown; with `agree` (then a collective of all workers) also one that differs between workers. Owned.
+// Errors: INVALID_ARGUMENT if replicas' tensors differ in type or rank.
 mu_value *mu__like_all(mu_strategy *strategy, const mu_value *arguments, int64_t run, bool agree);
 
 // ---- Running (strategy_run.c) -------------------------------------------------------------------
 
-// A run that has been started; several may be under way, they execute in order.
+// A started run. Several may be in progress; they execute in order.
 typedef struct mu_running mu_running;
 
-// mu__run_start traces and compiles as needed, and hands the work to the replicas' threads; NULL on error.
+// mu__run_start traces and compiles if needed, and posts the work to the replicas' threads; NULL on error.
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments);
-// mu__run_wait waits, frees the run and returns the regrouped results (given to the pool); NULL on error.
+// mu__run_wait waits for the run, frees it and returns the regrouped results, which belong to the pool; NULL on error.
 mu_value *mu__run_wait(mu_running *running);
-// mu__strategy_input_seconds is how long the replica that waited most has waited for batches, ever.
+// mu__strategy_input_seconds returns the total time, in seconds, that the replica that waited longest has waited for
+// batches.
 double mu__strategy_input_seconds(mu_strategy *strategy);
 
 // ---- Variables (variables.c) --------------------------------------------------------------------
 
 mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *args);
 
-// mu__variable_component reads one component, whatever the context. Given to the pool.
+// mu__variable_component reads one component in any context. The result belongs to the pool.
 mu_tensor *mu__variable_component(mu_variable *variable, int i);
 
 // ---- Ways of reducing (packing.c) ---------------------------------------------------------------
 
-// mu__cross_device_reduce reduces n tensors of one shape (mu__same_parts) the way `ops` does (NULL: in replica order).
-// Errors: INVALID_ARGUMENT if a user's function returns nothing, or another shape or type.
+// mu__cross_device_reduce reduces n tensors of one shape (mu__same_parts) with `ops` (NULL: in replica order). Errors:
+// INVALID_ARGUMENT if a user's function returns nothing, or another shape or type.
 mu_tensor *mu__cross_device_reduce(const mu_cross_device_ops *ops, mu_reduce_op op, int n, mu_tensor *const *parts);
-// mu__cross_device_batch reduces n_tensors of n replicas: parts[i * n + r] is replica r's i-th.
+// mu__cross_device_batch reduces n_tensors tensors of n replicas: parts[i * n + r] is tensor i of replica r.
 mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op, int n_tensors, int n,
                                  mu_tensor *const *parts, mu_tensor **out);
-// mu__cross_device_supports says whether `ops` reduces these its own way; mu__reduce_arrays does so with one array of
-// each of n replicas, and writes the result to n_out places (which may be those arrays).
+// mu__cross_device_supports returns whether `ops` has its own way for this reduction and type. mu__reduce_arrays uses
+// it on one array of each of n replicas, and writes the result to n_out arrays (which may be the inputs).
 bool mu__cross_device_supports(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype);
 mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count,
                             int n, void *const *parts, int n_out, void *const *out);
-// mu__cross_device_collective makes a communicator that all-reduces the way of `ops`, every replica for itself, and
-// leaves all else to `inner`. Where there is no such way it is `inner`.
+// mu__cross_device_collective makes a communicator whose all-reduce uses `ops` on every replica, and which passes
+// everything else to `inner`. If `ops` has no way of its own, it returns `inner`.
 typedef struct mu_cross_device_collective {
     mu_collective head;   // first
     mu_collective *inner;
@@ -266,10 +267,10 @@ typedef struct mu_cross_device_collective {
 } mu_cross_device_collective;
 mu_collective *mu__cross_device_collective(mu_cross_device_collective *own, mu_collective *inner,
                                            const mu_cross_device_ops *ops);
-// mu__pack_sizes cuts `total` elements into packs of equal size; the last one takes the rest.
+// mu__pack_sizes divides `total` elements into packs of equal size; the last one takes the remainder.
 void mu__pack_sizes(int64_t total, int packs, int64_t *sizes);
-// mu__group_by_size numbers the pack of each tensor: a new one starts where the last is already larger than
-// bytes_per_pack (0, or a size of -1: one pack). Returns how many there are.
+// mu__group_by_size assigns each tensor to a pack: a new pack starts when the last one exceeds bytes_per_pack (0, or a
+// size of -1: one pack). Returns the number of packs.
 int mu__group_by_size(int n, const int64_t *bytes, int64_t bytes_per_pack, int *pack);
 
 // ---- Reductions (cross_device.c) ----------------------------------------------------------------
@@ -278,96 +279,99 @@ int mu__group_by_size(int n, const int64_t *bytes, int64_t bytes_per_pack, int *
 mu_value *mu__reduce_value(mu_strategy *strategy, const char *what, mu_reduce_op op, mu_value *value);
 // mu__reduce_tensors adds `n` tensors of one shape in order, on the calling thread; MEAN divides by n.
 mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors);
-// mu__mean_of divides truly: integers give float64.
+// mu__mean_of and mu__mean_over use true division: integers give float64.
 mu_tensor *mu__mean_of(mu_tensor *sum, int count);
 mu_tensor *mu__mean_over(mu_tensor *sum, mu_tensor *count);
 // mu__divide_by_count divides and keeps the type (integers truncate).
 mu_tensor *mu__divide_by_count(mu_tensor *value, int count);
 
-// mu__reduce_replicas reduces what this worker's n replicas have with what all others' have (a collective of the
-// workers), in replica order. `what` names it in errors. Errors: INVALID_ARGUMENT if types or shapes differ.
+// mu__reduce_replicas reduces the parts of this worker's n replicas with those of all other workers (a collective of
+// the workers), in replica order. `what` names it in errors. Errors: INVALID_ARGUMENT if types or shapes differ.
 mu_tensor *mu__reduce_replicas(mu_strategy *strategy, const char *what, mu_reduce_op op, int n,
                                mu_tensor *const *parts);
 
 // ---- Between workers (workers.c) ----------------------------------------------------------------
 
-// All of these are collectives of the workers, called by all of them in the same order; `what` is compared and named
-// in errors. With one worker they do nothing.
-enum { MU_WHAT_BYTES = 64 }; // room for one that is made up
+// All of these are collectives of the workers: all call them in the same order. Workers compare `what`, which also
+// names the operation in errors. With one worker they do nothing.
+enum { MU_WHAT_BYTES = 64 }; // size of a `what` that is composed
 mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtype, void *numbers, int64_t n);
-// mu__workers_agree adds up two numbers, and tells all whether a signal has asked one of them to end: then all have
-// heard it (mu__stop_signal) and strategy->stopping is set, behind the same call on each.
+// mu__workers_agree sums two numbers over the workers, and tells all whether a signal asked one of them to stop. Then
+// all set strategy->stopping and note the signal (mu__stop_signal), after the same call on each.
 mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t numbers[2]);
-// mu__workers_sum adds up n numbers of every replica in replica order; `parts` has them for each local one.
+// mu__workers_sum sums n numbers of every replica in replica order; `parts` has n for each local replica.
 mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const double *parts, double *sums);
-// mu__workers_gather_blocks (several workers only) puts counts[w] elements of each worker behind each other. `form`
-// says of which tensors they are, for the workers to compare; NULL: of none.
+// mu__workers_gather_blocks (several workers only) concatenates counts[w] elements of each worker w. `form` describes
+// the tensors they belong to, for the workers to compare; NULL: none.
 mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype,
                                     const void *mine, void *all, const int64_t *counts);
-// mu__workers_least gives every worker the least of their numbers (several workers only).
+// mu__workers_least gives every worker the minimum of their numbers (several workers only).
 mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *number);
-// mu__workers_take gives every worker the n elements of one of them (`form` as above); _tensor the chief's tensor
-// (given to the pool; one worker: itself); _text a worker's text (the caller's: mu__free).
+// mu__workers_take gives every worker the n elements of one of them (`form` as above). _tensor returns the chief's
+// tensor (belongs to the pool; with one worker it is the argument). _text returns a worker's text (the caller frees it
+// with mu__free).
 mu_status mu__workers_take(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype, void *data,
                            int64_t n, int worker);
 mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_tensor *mine);
 char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char *own, int worker);
-// mu__workers_written ends the writing of a file, which only the chief did (mu_strategy_should_checkpoint), with what
-// status: the others continue when the file is there, or fail as the chief did. NULL: no strategy.
+// mu__workers_written ends the writing of a file by the chief (mu_strategy_should_checkpoint) with its status: the
+// other workers wait for it, and fail if the chief failed. NULL: no strategy.
 mu_status mu__workers_written(mu_strategy *strategy, mu_status status);
-// mu__workers_gather returns n tensors of each worker in their order (mu__free; the tensors belong to the pool).
+// mu__workers_gather returns n tensors of each worker, in worker order. Free the array with mu__free; the tensors
+// belong to the pool.
 mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine);
-// mu__workers_reduce combines n tensors of each worker in the order of their replicas, large ones piece by piece.
-// `name` names them in errors. Errors: INVALID_ARGUMENT, on all workers, if types or shapes differ.
+// mu__workers_reduce combines n tensors of each worker in replica order, large ones in pieces. `name` names them in
+// errors. Errors, on all workers: INVALID_ARGUMENT if types or shapes differ.
 mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_parts_name *name, const mu_cross_device_ops *ops,
                               mu_reduce_op op, int n, mu_tensor *const *mine);
-// mu__header_write says in numbers what a tensor is; mu__header_read reads what another worker has said: false for what
-// no tensor can be.
+// mu__header_write encodes a tensor's type and shape as numbers. mu__header_read decodes those of another worker; false
+// if they are invalid.
 enum { MU_HEADER_INTS = 2 + MU_MAX_RANK };
 void mu__header_write(const mu_tensor *tensor, int64_t out[MU_HEADER_INTS]);
 bool mu__header_read(const int64_t in[MU_HEADER_INTS], mu_spec *out);
-// mu__strategy_doing says what this worker is busy with, for others that wait for it; number -1: none.
-// mu__strategy_done says that it is at that no more: a step is under way, or the program is.
+// mu__strategy_doing records what this worker is busy with, for messages of workers that wait for it; number -1: none.
+// mu__strategy_done ends it: the worker is in a step or in the program again.
 void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t number);
 void mu__strategy_done(mu_strategy *strategy);
-// mu__strategy_failed tells the other workers the pending error: they fail with it, and it names this worker.
+// mu__strategy_failed sends the pending error to the other workers: they fail with it, and the message names this
+// worker.
 void mu__strategy_failed(const mu_strategy *strategy);
 
 // ---- Collectives in a replica context (replica.c) -----------------------------------------------
 
-// mu__all_reduce_list reduces n tensors over all replicas. They go into buckets of one type, in the order given or,
-// in a trace, in that in which they become ready; a bucket ends before it exceeds bytes_per_pack (0: never;
-// MU_BUCKETS_CHOSEN: by the size of all). `names` (may be NULL) is what peers that wait are told. out[i] are given to
-// the pool.
-// mu__broadcast_from_first gives every replica the first one's value. `name` is what replicas compare.
+// mu__broadcast_from_first gives every replica the first one's value. Replicas compare `name`.
 mu_tensor *mu__broadcast_from_first(mu_tensor *value, const char *name);
 // mu__all_gather_named is mu_all_gather under a name that replicas compare.
 mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name);
+// mu__all_reduce_list reduces n tensors over all replicas, in buckets of one type. The order is that of `in` or, in a
+// trace, the order in which the tensors become ready. A bucket ends before it exceeds bytes_per_pack (0: no limit;
+// MU_BUCKETS_CHOSEN: from the size of all). `names` (may be NULL) are shown to peers that wait. out[i] belongs to the
+// pool.
 mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out,
                               const char *const *names, size_t bytes_per_pack);
 
 // ---- Input (input.c, sharding.c, element_spec.c) ------------------------------------------------
 
-// mu__split_batch cuts a batch into one part per local replica (views). Owned.
+// mu__split_batch splits a batch into one part per local replica (views). Owned.
 mu_value *mu__split_batch(const mu_strategy *strategy, const mu_value *batch);
 
-// mu__distributed_iterate opens an iterator; owned by the caller. mu__distributed_rows says how many rows its last step
-// has, on all workers together.
+// mu__distributed_iterate opens an iterator; owned by the caller. mu__distributed_rows returns the number of rows of
+// its last step, over all workers.
 mu_iterator *mu__distributed_iterate(mu_distributed_dataset *distributed);
 int64_t mu__distributed_rows(const mu_iterator *iterator);
 
-// What this worker reads of a dataset.
+// What this worker reads from a dataset.
 typedef struct mu_shard_plan {
     mu_dataset *dataset;  // borrowed; NULL on error
-    bool pieces;          // its elements are one replica's; else they are this worker's batches
-    bool same_order;      // parts of one sequence, which all workers must see in the same order
+    bool pieces;          // elements are for one replica; else for all replicas of this worker
+    bool same_order;      // parts of one sequence, which all workers must read in the same order
 } mu_shard_plan;
 mu_shard_plan mu__shard_plan_of(mu_strategy *strategy, mu_dataset *dataset);
 
-// mu__rebatch_sizes: TensorFlow's list of the sizes that a worker cuts its data into (mu__free).
+// mu__rebatch_sizes returns TensorFlow's list of the batch sizes of a worker (mu__free).
 int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas);
 
-// mu__element_text describes the structure of an element (mu__free); mu__element_from_text makes it again, with
+// mu__element_text returns the structure of an element as text (mu__free). mu__element_from_text rebuilds it with
 // symbolic tensors as leaves. Owned.
 char *mu__element_text(const mu_value *element);
 mu_value *mu__element_from_text(const char *text);

@@ -1,10 +1,10 @@
-// Eager replicas: threads that run strictly one at a time, and switch only at a rendezvous.
+// Eager replicas: threads of which only one runs at a time, and which switch only at a rendezvous.
 //
-// The calling thread coordinates. It lets replica 0 run to its first rendezvous (a merge or a collective) or
-// to its end, then replica 1, and so on; when all have paused it does what they met for, and starts again from
-// replica 0. So the user's C code needs no locks, and a wrong number of collectives is seen at once: nobody waits
-// for a replica that has ended. Collectives of ops arrive here too, through the mu_collective of each replica; with
-// several workers each coordinator then meets the others'. A merge is of the worker's own replicas.
+// The calling thread coordinates. It runs replica 0 until its first rendezvous (a merge or a collective) or its end,
+// then replica 1, and so on. When all replicas have paused, it carries out the operation and starts again from replica
+// 0. So the user's C code needs no locks, and a wrong number of collectives is detected at once: no replica waits for
+// one that has ended. Ops' collectives arrive here too, through the mu_collective of each replica; with several workers
+// each coordinator then communicates with the others. A merge concerns this worker's replicas only.
 #include "distribute/distribute.h"
 
 #include <signal.h>
@@ -14,12 +14,12 @@ typedef enum rendezvous_kind { RENDEZVOUS_MERGE, MEET_ASSIGN, RENDEZVOUS_REDUCE,
 
 static const char *const rendezvous_names[] = {"merge_call", "assignment", "all_reduce", "all_gather", "broadcast"};
 
-// What a paused replica asks for; it lies on the stack of that replica.
+// The operation that a paused replica waits for; it is on that replica's stack.
 typedef struct rendezvous {
     rendezvous_kind kind;
-    const char *name;               // what a collective is called, which variable is assigned; NULL: a merge
-    const mu_variable *variable;    // of an assignment: to what
-    mu_update update;               // and which
+    const char *name;               // name of the collective or of the assigned variable; NULL: a merge
+    const mu_variable *variable;    // variable that is assigned
+    mu_update update;               // kind of assignment
     mu_merge_fn *fn;
     void *arg;
     mu_value *arguments, *result;   // the result is owned
@@ -38,7 +38,7 @@ typedef enum eager_state { NOT_STARTED, PAUSED, ENDED } eager_state;
 typedef struct eager_replica {
     mu_strategy_replica head;   // first
     mu_collective collective;
-    mu_form form;               // of the collective that comes next
+    mu_form form;               // form of the next collective
     pthread_t thread;
     eager_state stage;
     mu_value *arguments, *result;   // owned
@@ -46,7 +46,7 @@ typedef struct eager_replica {
     rendezvous *rendezvous;
 } eager_replica;
 
-// A variable that replica 0 made, and how many of the others have come for it.
+// A variable made by replica 0, and how many other replicas have received it.
 typedef struct made_variable {
     mu_variable *variable;      // retained
     int taken;
@@ -54,23 +54,23 @@ typedef struct made_variable {
 
 struct mu_eager_replicas {
     mu_strategy *strategy;
-    int64_t number;             // of this run, for the tensors that replicas make
+    int64_t number;             // number of this run, recorded in tensors that replicas make
     mu_strategy_scope scope;
     mu_context *caller;
     mu_replica_fn *fn;
     void *arg;
     int n;
     eager_replica *replicas;
-    mu_error_value cause;       // what the run failed with
+    mu_error_value cause;       // first error of the run
     struct { made_variable *items; size_t n, capacity; } made;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int whose;                  // the replica that may run; -1: the coordinator
+    int whose;                  // replica that may run; -1: the coordinator
 };
 
 // ---- On a replica's thread ----------------------------------------------------------------------
 
-// Hands the turn to the coordinator; with `come_back` it waits until the turn returns.
+// Passes control to the coordinator; with `come_back` it waits until control returns.
 static void hand_over(eager_replica *t, eager_state stage, bool come_back)
 {
     struct mu_eager_replicas *run = t->head.eager;
@@ -119,7 +119,7 @@ static eager_replica *eager_replica_of(const mu_collective *self)
     return (eager_replica *)((char *)self - offsetof(eager_replica, collective));
 }
 
-// What was said of the operation is its own: nothing is said of the next.
+// The form describes this operation only, so it is cleared for the next.
 static mu_status meet_in(mu_collective *self, rendezvous *what)
 {
     eager_replica *t = eager_replica_of(self);
@@ -195,7 +195,7 @@ static const char *meeting_text(const rendezvous *what, char text[MEETING_TEXT])
     return text;
 }
 
-// Merges have one function, the first replica's, whatever the others have brought.
+// The replicas' merge functions are not compared: the first replica's is used.
 static bool same_call(const rendezvous *a, const rendezvous *b)
 {
     return a->kind == b->kind && a->update == b->update && a->variable == b->variable &&
@@ -238,7 +238,7 @@ static void reduce_blocks(const rendezvous *what, int n_dst, void *const *dst, i
                                  .divide = what->reduction == MU_REDUCTION_MEAN ? n_src : 1});
 }
 
-// Fetches the blocks of all workers' replicas, so that they are added in replica order.
+// Fetches the blocks of all workers' replicas and adds them in replica order.
 static mu_status reduce_with_others(const struct mu_eager_replicas *run)
 {
     const rendezvous *first = run->replicas[0].rendezvous;
@@ -269,7 +269,7 @@ static mu_status reduce_with_others(const struct mu_eager_replicas *run)
     return status;
 }
 
-// `mine` is this worker's piece of the whole, in its place.
+// `mine` is this worker's part, already at its position in the result.
 static mu_status gather_with_others(const struct mu_eager_replicas *run, const void *mine)
 {
     const rendezvous *first = run->replicas[0].rendezvous;
@@ -416,12 +416,12 @@ static mu_status run_rendezvous(struct mu_eager_replicas *run)
 static mu_status let_run(struct mu_eager_replicas *run, eager_replica *t)
 {
     pthread_mutex_lock(&run->lock);
-    const bool start = t->stage == NOT_STARTED;  // from here on the replica may run, and change it
+    const bool start = t->stage == NOT_STARTED;  // from here on the replica may run and change stage
     run->whose = t->head.local;
     pthread_cond_broadcast(&run->changed);
     pthread_mutex_unlock(&run->lock);
     if (start) {
-        sigset_t all, own;  // signals are the program's: its own threads take them
+        sigset_t all, own;  // leave signals to the program's own threads
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &own);
         const int failed = pthread_create(&t->thread, NULL, replica_main, t);
@@ -468,7 +468,7 @@ static mu_status drive(struct mu_eager_replicas *run)
     }
 }
 
-// After a failure: every replica that waits gets the error, and ends.
+// After a failure: every waiting replica gets the error, and ends.
 static void release_all(struct mu_eager_replicas *run)
 {
     mu__strategy_failed(run->strategy);
@@ -581,7 +581,7 @@ mu_value *mu__turns_assign(const mu_variable *variable, mu_update update, mu_mer
 
 // ---- Variables made on replicas -----------------------------------------------------------------
 
-// TensorFlow's canonical name: "_<digit>" is dropped at the end and before a '/'.
+// Compares TensorFlow's canonical names: "_<digit>" is dropped at the end and before a '/'.
 static bool same_canonical_name(const char *a, const char *b)
 {
     for (;;) {
@@ -604,7 +604,8 @@ mu_variable *mu__eager_variable(const char *name)
 {
     const eager_replica *t = (const eager_replica *)mu__replica();
     struct mu_eager_replicas *run = t->head.eager;
-    // The n-th of a name on this replica is the n-th on the first: one that exactly the replicas before have taken.
+    // The n-th variable of a name on this replica is the n-th on replica 0: the one that exactly the replicas before
+    // this one have received.
     for (size_t i = 0; t->head.local > 0 && i < run->made.n; i++) {
         made_variable *made = &run->made.items[i];
         if (made->taken != t->head.local - 1 || !same_canonical_name(made->variable->resource.name, name))

@@ -1,7 +1,7 @@
-// The structure of a dataset's elements as text, for workers that have no element to see it from.
+// The structure of a dataset's elements as text, for workers that have no element to take it from.
 //
-// Lists and maps become JSON's arrays and objects; a tensor is "float32[?,28,28]". What arrives comes from another
-// worker of the job and is checked all the same.
+// Lists and maps become JSON arrays and objects; a tensor is "float32[?,28,28]". The text comes from another worker of
+// the job, but the reader validates it.
 #include "distribute/distribute.h"
 
 #include <jansson.h>
@@ -36,7 +36,7 @@ char *mu__element_text(const mu_value *element)
     json_t *json = to_json(element);
     char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     char *copy = mu__strdup(text ? text : "");
-    free(text); // jansson's
+    free(text); // allocated by jansson
     json_decref(json);
     return copy;
 }

@@ -1,7 +1,7 @@
-// What a strategy can do outside of replicas beside running and reducing: values made for each replica,
-// reductions to chosen devices, broadcasts, updates of each copy of a variable.
+// A strategy's other operations outside of replicas: values made for each replica, reductions to chosen devices,
+// broadcasts, updates of each copy of a variable.
 //
-// A destination decides only how many copies there are: all local devices share one memory.
+// All local devices share one memory, so a destination only determines the number of copies.
 #include "distribute/distribute.h"
 
 #include <strings.h>
@@ -141,7 +141,7 @@ static int copies_like(const mu_value *like)
     return like->kind == MU_VALUE_PER_REPLICA || like->kind == MU_VALUE_MIRRORED ? like->n : 1;
 }
 
-// How many copies are wanted; -1 on error.
+// The number of copies that a destination means; -1 on error.
 static int copies_wanted(const mu_value *like, const char *const *devices, const char *function)
 {
     int n = 0;
@@ -179,7 +179,7 @@ static bool packable(const mu_strategy *strategy, const mu_value *value)
            value->items[0]->kind == MU_VALUE_TENSOR && !mu__is_placeholder(value);
 }
 
-// Stand-ins of a traced merge go together too, as one collective for each type.
+// Placeholders of a traced merge are reduced together, as one collective per type.
 static mu_status reduce_placeholders(mu_reduce_op op, const mu_value *values, mu_value **out)
 {
     mu_value **given = mu__calloc((size_t)values->n + 1, sizeof *given);
@@ -198,7 +198,7 @@ static mu_status reduce_placeholders(mu_reduce_op op, const mu_value *values, mu
     return status;
 }
 
-// Dense per-replica tensors go together, so that they can be packed; anything else by itself.
+// Dense per-replica tensors are reduced together, so that they can be packed; other values one at a time.
 static mu_status reduce_together(mu_strategy *strategy, mu_reduce_op op, const mu_value *values, mu_value **out)
 {
     const int n = strategy->n_local;
@@ -279,7 +279,7 @@ mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *given
     }
     const int copies = copies_wanted(args.like, args.devices, name);
     mu_value *common = copies > 0 ? mu__give(mu__select_mirrored(args.value, 0)) : NULL;
-    if (common && mu__merging())  // whoever takes a placeholder finds its own part
+    if (common && mu__merging())  // each user of a placeholder finds its own part
         common = args.value;
     return mu__mirror(common, strategy->ops->plain_variables ? 1 : copies);
 }
@@ -289,7 +289,7 @@ mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *given
 typedef struct updating {
     mu_strategy *strategy;
     const char *function;
-    mu_variable *variable;   // NULL: an update without one
+    mu_variable *variable;   // NULL: an update without a variable
     mu_value *(*with_variable)(mu_variable *variable, mu_value *arguments, void *arg);
     mu_replica_fn *without;
     void *arg;
@@ -316,7 +316,7 @@ static mu_value *update_one(const updating *u, int i, bool alone)
     return result ? result : mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL));
 }
 
-// In a trace the one update stands for those of all replicas.
+// In a trace, the traced update represents those of all replicas.
 static mu_value *update_traced(const updating *u)
 {
     mu_value *own = update_one(u, 0, false),

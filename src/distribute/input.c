@@ -1,30 +1,30 @@
-// Distributed input: each batch of a dataset is split among the replicas.
+// Distributed input: splits each batch of a dataset among the replicas.
 //
-// A batch of B rows goes to N replicas as contiguous parts of B/N or B/N + 1 rows: views of the batch, no
-// copies. Nothing is dropped or repeated; near the end a part may be empty, which a step must and does bear.
-// Datasets made for each pipeline by a function hold what one replica gets per element, so a step takes one
-// element for each replica; so do the pieces of sharding.c. Workers agree before each step whether there is one.
+// A batch of B rows is split into N contiguous parts of B/N or B/N + 1 rows, which are views of the batch. No row is
+// dropped or repeated. Near the end a part may be empty; steps must accept that. Elements of datasets made by a
+// function for each pipeline, and the pieces of sharding.c, are for one replica, so a step takes one element per
+// replica. Before each step, workers agree whether there is one.
 #include "cluster/cluster.h"
 #include "distribute/distribute.h"
 
 struct mu_distributed_dataset {
     mu_iterable iterable;     // first
     mu_strategy *strategy;
-    mu_shard_plan shares;     // the dataset in it is retained
+    mu_shard_plan shares;     // its dataset is retained
     int n_pipelines;          // 1, or one for each local replica
-    mu_dataset **pipelines;   // retained; the first is that of the shares
+    mu_dataset **pipelines;   // retained; the first is that of `shares`
 };
 
 typedef struct distributed_iterator {
     mu_iterator head;         // first
     mu_strategy *strategy;
     mu_distributed_dataset *source;  // retained
-    int n_inner;              // as many as pipelines
+    int n_inner;              // number of pipelines
     mu_iterator **inner;
-    bool order_to_take;       // before the first step
-    bool pieces;              // its elements are one replica's, not this worker's batches
-    mu_value *like;           // spec of one replica's batch; NULL before the first step of several workers
-    int64_t rows;             // of the last step, on all workers
+    bool order_to_take;       // the order must be agreed before the first step
+    bool pieces;              // elements are for one replica, not for this worker
+    mu_value *like;           // spec of one replica's batch; with several workers NULL before the first step
+    int64_t rows;             // rows of the last step, over all workers
 } distributed_iterator;
 
 static void distributed_destroy(void *object)
@@ -125,7 +125,7 @@ out:
     return result;
 }
 
-// One element for each replica, in turn; those without one get an empty batch, as long as any has one.
+// Takes one element for each replica in order. Replicas without an element get an empty batch, if any replica has one.
 static mu_value *next_of_each(const distributed_iterator *iterator)
 {
     const int n = iterator->strategy->n_local;
@@ -146,7 +146,7 @@ static mu_value *next_of_each(const distributed_iterator *iterator)
     return result;
 }
 
-// What this worker's pipeline has for the next step. Owned; NULL at its end or after an error.
+// This worker's data for the next step. Owned; NULL at its end or on error.
 static mu_value *own_next(const distributed_iterator *iterator)
 {
     if (iterator->pieces)
@@ -178,7 +178,7 @@ static int64_t rows_in(const distributed_iterator *iterator, const mu_value *val
 
 // ---- Several workers ----------------------------------------------------------------------------
 
-// Workers that take parts of one sequence must see it in one order: the chief's shuffles are everyone's.
+// Workers that take parts of one sequence must read it in one order: all use the chief's shuffle seeds.
 static mu_status take_order(const distributed_iterator *iterator)
 {
     const char *own = mu_iterator_state(iterator->inner[0]);
@@ -207,7 +207,7 @@ static mu_value *empty_batches(const distributed_iterator *iterator)
     return all;
 }
 
-// What a replica's batch looks like; a worker without any data learns it from the first one that has some. Owned.
+// Learns the structure of a replica's batch; a worker without data gets it from the first worker that has some. Owned.
 static mu_value *learn_like(mu_strategy *strategy, const mu_value *own, bool all_have)
 {
     mu_value *one = own ? mu__select(own, 0) : NULL, *like = NULL;
@@ -226,8 +226,8 @@ static mu_value *learn_like(mu_strategy *strategy, const mu_value *own, bool all
     return like;
 }
 
-// All workers agree whether there is another step: as long as one of them has data, all take part, those without
-// with empty batches. `own` is taken over.
+// All workers agree whether there is another step. If any worker has data, all take part, the others with empty
+// batches. Takes ownership of `own`.
 static mu_value *step_of_all(distributed_iterator *iterator, mu_value *own)
 {
     int64_t step[] = {own != NULL, own ? rows_in(iterator, own) : 0};
@@ -240,7 +240,7 @@ static mu_value *step_of_all(distributed_iterator *iterator, mu_value *own)
     return NULL;
 }
 
-// A batch that is one replica's is not wrapped, but it is that replica's own all the same. `batch` is taken over.
+// A batch for a single replica is not wrapped, but counts as that replica's component. Takes ownership of `batch`.
 static mu_value *as_components(const mu_strategy *strategy, mu_value *batch)
 {
     if (!batch || strategy->n_local > 1)
@@ -306,7 +306,7 @@ static const mu_iterator_ops iterator_ops = {
 static mu_iterator *distributed_iterate(mu_iterable *iterable)
 {
     mu_distributed_dataset *distributed = (mu_distributed_dataset *)iterable;
-    // A worker that was told of its cluster too late would train alone, and nobody would notice.
+    // A worker whose cluster variables were set too late would silently train alone.
     if (distributed->strategy->sealed && mu__cluster_check_sealed() != MU_OK)
         return NULL;
     distributed_iterator *iterator = mu__new(&iterator_type, sizeof *iterator);
@@ -332,7 +332,7 @@ mu_iterator *mu__distributed_iterate(mu_distributed_dataset *distributed)
     return distributed_iterate(&distributed->iterable);
 }
 
-// Owned by the pool; the pipelines are borrowed, their first is that of the shares.
+// The result belongs to the pool; the pipelines are borrowed, the first is that of the shares.
 static mu_distributed_dataset *distribute(mu_strategy *strategy, const mu_shard_plan *shares, int n,
                                           mu_dataset *const *pipelines)
 {
@@ -394,7 +394,7 @@ mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *given, mu_dat
     return distribute(strategy, &shares, 1, &shares.dataset);
 }
 
-// Which of TensorFlow's options go together, and where.
+// Checks which of TensorFlow's options may be combined, and under which strategy.
 static mu_status check_pipelines(const mu_strategy *strategy, const mu_input_options *options)
 {
     static const char name[] = "mu_distribute_datasets_from_function";
@@ -464,7 +464,7 @@ int64_t mu_per_replica_batch_size(const mu_input_context *context, int64_t globa
 
 // ---- What a step gets ---------------------------------------------------------------------------
 
-// The rows of a part: known only where every batch has as many and all parts are equal.
+// The number of rows of a part is known only if every batch has the same size and all parts are equal.
 static mu_status part_rows(mu_spec *leaf, int64_t parts)
 {
     int64_t *rows = &leaf->shape.dims[0];

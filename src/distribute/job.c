@@ -1,7 +1,7 @@
-// The job that this process is in, so that a second strategy of the same cluster uses the first one's connections.
+// The job that this process is in. A second strategy on the same cluster uses the first one's connections.
 //
-// Every worker makes its strategies in the same order, so all of them find the job there or all join it. Knows nothing
-// of groups: each strategy has its own.
+// Every worker makes its strategies in the same order, so either all find the job or all join it. Each strategy has its
+// own groups; this file does not depend on them.
 #include "distribute/job.h"
 
 #include <pthread.h>
@@ -12,11 +12,11 @@ typedef struct member {
 
 struct mu_job {
     mu_object object;
-    pthread_mutex_t lock; // held while the mesh is joined and left
+    pthread_mutex_t lock; // held while joining and leaving the mesh
     int users;
     mu_mesh *mesh; // retained; NULL without users
     int rank, n;
-    member *members; // [n], as they were given
+    member *members; // [n], in the given order
 };
 
 static void forget_members(mu_job *job)

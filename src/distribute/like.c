@@ -1,8 +1,8 @@
-// What a function is traced for: types and shapes that are those of all replicas.
+// The argument types and shapes that a function is traced for, valid for all replicas.
 //
-// There is one graph for all replicas, whose tensors may have different sizes. An axis whose size is not the same
-// everywhere is unknown to the trace, and each replica's plan knows its own. Several workers compare their sizes only
-// for functions that gather: results of these have sizes from all replicas, so all must know or not know them alike.
+// There is one graph for all replicas, but their tensors may differ in size. An axis whose size differs is unknown in
+// the trace; each replica's plan knows its own. Several workers compare sizes only for functions that gather: results
+// of these have sizes that depend on all replicas, so all workers must trace the same sizes.
 #include "distribute/distribute.h"
 
 // The tensors of one replica's arguments.
@@ -44,7 +44,7 @@ static bool joins(mu_spec *all, const mu_spec *other)
     return true;
 }
 
-// What is wrong with the number of tensors is said where each replica takes its arguments (strategy_run.c).
+// A wrong number of tensors is reported where each replica takes its arguments (strategy_run.c).
 static mu_status join_replica(const mu_strategy *strategy, const mu_value *arguments, int r, int n, mu_spec *specs)
 {
     mu_value *mine = mu__select(arguments, r);
@@ -69,7 +69,7 @@ static mu_status join_replica(const mu_strategy *strategy, const mu_value *argum
 
 // ---- Between workers ----------------------------------------------------------------------------
 
-enum { SPEC_INTS = MU_MAX_RANK + 2 };  // type, rank and sizes, as they are exchanged
+enum { SPEC_INTS = MU_MAX_RANK + 2 };  // type, rank and sizes, as workers exchange them
 
 static void spec_to_ints(const mu_spec *spec, int64_t *ints)
 {
@@ -78,7 +78,7 @@ static void spec_to_ints(const mu_spec *spec, int64_t *ints)
     memcpy(ints + 2, spec->shape.dims, sizeof *ints * (size_t)spec->shape.rank);
 }
 
-// Type and rank must be this worker's; sizes are only compared.
+// Type and rank must equal this worker's; sizes may differ.
 static mu_status join_ints(const mu_strategy *strategy, int argument, int worker, const int64_t *ints, mu_spec *all)
 {
     if (ints[0] != (int64_t)all->dtype || ints[1] != all->shape.rank)
@@ -116,7 +116,7 @@ static mu_status join_workers(mu_strategy *strategy, int n, mu_spec *specs)
 
 // ---- The value ----------------------------------------------------------------------------------
 
-// `like` with other shapes: tensors of which only type, shape and run are looked at. Owned.
+// `like` with other shapes, made of tensors that have only type, shape and run. Owned.
 static mu_value *with_shapes(const mu_value *like, const tensors *of, const mu_spec *specs)
 {
     mu_pool *pool = mu_pool_open();

@@ -1,9 +1,9 @@
-// merge_call while a function is traced: its function runs once, on values that stand for all replicas.
+// merge_call while a function is traced: its function runs once, on values that represent all replicas.
 //
-// The graph is one program for every replica, so a replica's own value is a node, and another replica's is not
-// there at all. A per-replica value in a merge is made of placeholders: tensors that name a node and a replica, and
-// that no op takes. What puts replicas together (reduce, gather, local results) becomes a collective on the node
-// behind them; an update sees its own replica's part. Anything else is refused, and works eagerly.
+// The graph is one program for every replica, so a replica's own value is a node, and other replicas' values do not
+// exist in the trace. A per-replica value in a merge consists of placeholders: tensors that name a node and a replica,
+// and that no op accepts. What combines replicas (reduce, gather, local results) becomes a collective on the node; an
+// update gets its own replica's part. Any other use fails, and works only eagerly.
 #include "distribute/distribute.h"
 #include "graph/trace.h"
 
@@ -42,7 +42,7 @@ static bool is_symbolic(const mu_value *part)
     return is_tensor(part) && ((const mu_tensor *)part->leaf)->node;
 }
 
-// The leaf as it stands for replica *arg - 1, or for the one that runs (0).
+// A placeholder for the leaf on replica *arg - 1, or on the running replica (0).
 static mu_value *placeholder(const mu_value *leaf, const void *arg)
 {
     const int replica = *(const int *)arg;
@@ -72,7 +72,7 @@ static mu_value *group_part(const mu_value *part, const void *arg)
     return mu__give(mu__value_container(g->kind, g->strategy->n_local, items, NULL));
 }
 
-// What the trace has made becomes a value of each replica; tensors from outside are the same everywhere.
+// A tensor made by the trace becomes a per-replica value; a tensor from outside is the same on all replicas.
 mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, const mu_value *own)
 {
     return mu__map_parts(own, false, group_part, &(grouping){strategy, kind});
@@ -123,14 +123,14 @@ static mu_value *as_node(mu_value *part)
     return symbolic ? mu_of(symbolic) : NULL;
 }
 
-// What the replica function has made is per replica, also a constant; what is from outside of it stays one value.
+// Tensors made by the replica function, constants too, are per-replica; tensors from outside stay one value.
 static mu_value *group_argument(const mu_value *part, const void *arg)
 {
     const mu_strategy *strategy = arg;
     mu_value *own = (mu_value *)part, *parts[3];
     if (!is_own(part))
         return own;
-    for (int i = 0; i < part->n; i++)  // slices: values, indices; the shape of the whole is not a replica's own
+    for (int i = 0; i < part->n; i++)  // slices: values and indices only; the dense shape is the same on all replicas
         if (!(parts[i] = i < 2 ? as_node(part->items[i]) : part->items[i]))
             return NULL;
     own = part->n ? mu__give(mu__value_container(part->kind, part->n, parts, NULL)) : as_node(own);
@@ -162,7 +162,7 @@ mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments)
 
 // ---- What puts replicas together ----------------------------------------------------------------
 
-// Back to the replica that is traced, for a collective, whose result is one value for all replicas.
+// Enters the traced replica again, for a collective whose result is one value for all replicas.
 static mu_saved_context enter(void)
 {
     mu_strategy_replica *replica = merging();
@@ -206,7 +206,8 @@ mu_tensor *mu__merged_reduce_axes(mu_reduce_op op, const mu_value *value, int n_
     return counts ? mu__mean_over(sum, counts) : sum;
 }
 
-// Each worker's own value counts once, however many replicas it has: its first replica brings it, the others zeros.
+// Each worker's own value counts once, however many replicas it has: its first replica adds the value, the others
+// zeros.
 mu_tensor *mu__merged_reduce_own(mu_reduce_op op, const mu_value *value)
 {
     const mu_strategy *strategy = merging()->strategy;
@@ -230,7 +231,7 @@ mu_tensor *mu__merged_gather(const mu_value *value, int axis)
     return whole;
 }
 
-// Of a value that each worker has one of.
+// Gathers a value of which each worker has its own.
 mu_value *mu__merged_gather_own(const mu_value *value, int axis)
 {
     if (merging()->strategy->n_local > 1)
@@ -240,7 +241,7 @@ mu_value *mu__merged_gather_own(const mu_value *value, int axis)
     return gathered ? mu_of(gathered) : NULL;
 }
 
-// Every replica's part, by gathering all of them.
+// Every replica's part; gathers all of them.
 static mu_value *part_results(const mu_value *part, const void *arg)
 {
     const mu_strategy *strategy = arg;

@@ -1,9 +1,9 @@
 // MultiWorkerMirroredStrategy: the same variables and steps on the replicas of several processes.
 //
-// Making it joins the job: a bootstrap of all workers of the cluster (a second strategy finds the job there), after
-// which those of one host divide its cores; then two groups, one of all replicas for the collectives of steps, one of
-// all workers for what is put together outside of them. From there on it is a MirroredStrategy whose local replicas are
-// some of more. A cluster of one worker, or none, needs no network.
+// Making it joins the job: all workers of the cluster connect (a second strategy reuses the connections), and workers
+// on one host divide its cores. Then it makes two groups: one of all replicas for collectives in steps, one of all
+// workers for everything outside of steps. After that it is a MirroredStrategy that has only some of the replicas. A
+// cluster of one worker, or none, needs no network.
 #include "cluster/cluster.h"
 #include "distribute/distribute.h"
 #include "distribute/job.h"
@@ -16,7 +16,7 @@ static const mu_strategy_ops multi_worker_ops = {.name = "MultiWorkerMirroredStr
 
 typedef struct bootstrap {
     int n;
-    mu_mesh_peer *peers;   // in order of their worker index
+    mu_mesh_peer *peers;   // in the order of their worker indices
     char **names;
 } bootstrap;
 
@@ -42,7 +42,7 @@ static mu_status bootstrap_job(const mu_cluster_spec *spec, const char *job, boo
     return mu_error_code();
 }
 
-// The chief is worker 0; evaluators are a cluster by themselves.
+// The chief is worker 0; evaluators form a separate cluster.
 static mu_status bootstrap_workers(const mu_cluster_spec *spec, const char *task_type, int workers, bootstrap *r)
 {
     r->names = mu__calloc((size_t)workers, sizeof *r->names);
@@ -57,18 +57,18 @@ static mu_status bootstrap_workers(const mu_cluster_spec *spec, const char *task
 
 // ---- Joining ------------------------------------------------------------------------------------
 
-// What a strategy is made of before it exists.
+// Everything that a strategy needs, collected before it is made.
 typedef struct joining {
     mu_cluster *cluster;
     mu_communication_options options;
     int worker, n_workers;
     bootstrap bootstrap;
     mu_job *job;
-    mu_mesh *mesh;  // entered; NULL for one worker
+    mu_mesh *mesh;  // retained by mu__job_enter; NULL for one worker
 } joining;
 
-// Under mpirun nobody has an address. The first process makes one up, and a key, and MPI tells the others; the steps'
-// collectives then go through MPI too, unless something else is asked for.
+// Under mpirun no process knows an address. The first process chooses one and a key, and broadcasts them through MPI.
+// The steps' collectives use MPI too, unless the options name another implementation.
 static void choose_mpi(joining *j)
 {
     const bool no_address = j->bootstrap.peers[0].address[0] == '\0';
@@ -94,7 +94,7 @@ static void write_greeting(const joining *j, char *text, size_t bytes)
 {
     const int n = snprintf(text, bytes, "muster %s, %s, %s, MUSTER_TF_COMPAT=%d", mu_version(), multi_worker_ops.name,
                            mu_communication_name(j->options.implementation), mu__setting_bool(MU_SETTING_TF_COMPAT));
-    // A kernel's sums may follow the instructions that it has.
+    // Sums in kernels may depend on the instruction set.
     if (j->options.deterministic)
         snprintf(text + n, bytes - (size_t)n, ", deterministic with the instructions %s/%#x", mu__kernels()->isa,
                  (unsigned)mu__dnnl_isa());
@@ -112,8 +112,8 @@ static mu_mesh *call_all(const joining *j, const mu_mesh_peer *peers, const char
                                             .plain = !mu__setting_bool(MU_SETTING_ENCRYPT)});
 }
 
-// The processes that may use the same cores divide them in the order of their ranks. Who has others than those beside
-// it (muster launch, srun and mpirun give each its own) has been given its part already.
+// Processes that may use the same cores divide them in the order of their ranks. A process whose cores differ from its
+// neighbours' (muster launch, srun and mpirun pin processes) already has its share.
 static mu_status divide_cores(mu_mesh *mesh)
 {
     cpu_set_t own;
@@ -157,7 +157,7 @@ out:
     return mesh;
 }
 
-// What all workers must have the same number of, or agree on.
+// Values that all workers must have in common or agree on.
 typedef struct tally {
     int32_t replicas, threads, all_threads;
 } tally;
@@ -183,7 +183,7 @@ static mu_status check_tally(const mu_mesh *mesh, const mu_blocks *blocks, tally
     return MU_OK;
 }
 
-// A kernel's sums may follow the threads that it has: where results must not, all have as many as the one with fewest.
+// Sums in kernels may depend on the number of threads. If results must not, all replicas use the smallest number.
 static mu_status agree_on_replicas(const mu_strategy *strategy, bool deterministic)
 {
     mu_runtime *runtime = strategy->runtime;
@@ -205,12 +205,12 @@ static mu_status agree_on_replicas(const mu_strategy *strategy, bool determinist
 static mu_status make_groups(mu_strategy *strategy, const mu_communication_options *options)
 {
     MU_TRY(agree_on_replicas(strategy, options->deterministic));
-    mu_release(strategy->group);  // of the local replicas alone
+    mu_release(strategy->group);  // the group of the local replicas only
     strategy->group = mu__group_join(strategy->mesh, strategy->n_local, "replicas", options);
     strategy->workers = strategy->group ? mu__group_join(strategy->mesh, 1, "workers", options) : NULL;
     mu__strategy_doing(strategy, "running the program", -1);
     if (!strategy->workers)
-        mu__strategy_failed(strategy);  // the others wait for what this one cannot make
+        mu__strategy_failed(strategy);  // the others wait for something that this worker cannot make
     return strategy->workers ? MU_OK : mu_error_code();
 }
 
@@ -238,7 +238,7 @@ static mu_status read_cluster(joining *j)
     return bootstrap_workers(spec, task_type, j->n_workers, &j->bootstrap);
 }
 
-// What is wrong with this process alone is found before the others are met.
+// Checks this process's own settings before it connects to the others.
 static mu_status enter_job(joining *j)
 {
     MU_TRY(read_cluster(j));
@@ -264,7 +264,7 @@ static mu_strategy *on_all_devices(void)
     return n > 0 ? mu__strategy_new(&multi_worker_ops, n, devices) : NULL;
 }
 
-// Takes the job, on failure too.
+// Takes ownership of the job, on failure too.
 static mu_strategy *make_strategy(const joining *j)
 {
     mu_strategy *strategy = on_all_devices();

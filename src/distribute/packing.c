@@ -1,7 +1,7 @@
-// Ways of reducing values of several replicas, and packing: many small tensors become few large ones.
+// Ways of reducing the values of several replicas, and packing: many small tensors are joined into few large ones.
 //
-// Every way gives the same values up to the order of summation, and its own order is fixed. Values of local
-// replicas lie in one address space, so copying to a device is not needed.
+// All ways give the same values except for the order of summation, which is fixed for each. Local replicas' values are
+// in one address space, so nothing is copied to a device.
 #include "distribute/distribute.h"
 
 #include <muster/ops.h>
@@ -41,7 +41,7 @@ static mu_tensor *in_order(mu_reduce_op op, int n, mu_tensor *const *parts, void
     return mu__reduce_tensors(op, n, parts);
 }
 
-// Both halves by themselves, then together.
+// Reduces each half, then the two results.
 static mu_tensor *by_halves(mu_reduce_op op, int n, mu_tensor *const *parts, void *arg)
 {
     (void)arg;
@@ -85,7 +85,7 @@ mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *
     return new_ops(reduce, arg, 0, "mu_cross_device_ops_new");
 }
 
-// What a user's function returned must be such a part again; the mean of integers may be a float64.
+// Checks the result of a user's function: same type and shape as the parts; the mean of integers may be a float64.
 static mu_status check_reduced(mu_reduce_op op, const mu_tensor *part, const mu_tensor *reduced)
 {
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
@@ -145,7 +145,7 @@ static mu_tensor *flat(mu_tensor *tensor)
     return mu_reshape(tensor, 1, &all);
 }
 
-// The tensors with these places, flat and behind each other, for one replica.
+// The tensors at these indices of one replica, flattened and concatenated.
 static mu_tensor *pack_replica(int count, const int *places, int n, int r, mu_tensor *const *parts, mu_tensor **flats)
 {
     for (int i = 0; i < count; i++)
@@ -154,7 +154,7 @@ static mu_tensor *pack_replica(int count, const int *places, int n, int r, mu_te
     return mu_concat(count, flats, 0);
 }
 
-// Reduces packs of one long tensor per replica, and puts them together again.
+// Divides one long tensor per replica into packs, reduces these, and joins the results.
 static mu_tensor *reduce_packs(const mu_cross_device_ops *ops, mu_reduce_op op, int n, mu_tensor *const *whole)
 {
     enum { MOST = 64 };
@@ -212,7 +212,7 @@ mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op
     memset(out, 0, sizeof *out * (size_t)n_tensors);
     for (int first = 0; first < n_tensors && status == MU_OK; first++) {
         int count = 0;
-        for (int i = first; i < n_tensors && !out[first]; i++)  // packs hold one type
+        for (int i = first; i < n_tensors && !out[first]; i++)  // a pack has one type
             if (!out[i] && parts[i * n]->dtype == parts[first * n]->dtype)
                 places[count++] = i;
         if (count > 0)

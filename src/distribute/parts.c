@@ -1,7 +1,7 @@
-// What replicas bring to a call must fit together: a component for each replica, all of one type and shape.
+// Checks that the replicas' parts of a value match: one component per replica, all of one type and shape.
 //
-// TensorFlow refuses anything else. Broadcasting would turn parts of different shapes into numbers that no replica has.
-// Also here: copies of a value for several devices. Knows nothing of how parts are reduced.
+// TensorFlow rejects anything else. Broadcasting parts of different shapes would give numbers that no replica has. Also
+// here: copies of a value for several devices. This file does not depend on how parts are reduced.
 #include "distribute/distribute.h"
 
 #include <muster/ops.h>
@@ -13,7 +13,7 @@ static bool has_components(const mu_value *value)
     return value->kind == MU_VALUE_PER_REPLICA || value->kind == MU_VALUE_MIRRORED;
 }
 
-// The first part of a nest whose number of components is not n; NULL: there is none.
+// The first part of a nest whose number of components is not n; NULL if there is none.
 static const mu_value *misfit(const mu_value *value, int n)
 {
     if (value->leaf)
@@ -50,7 +50,7 @@ mu_status mu__need_reduce_op(mu_reduce_op op, const char *function)
 
 // ---- One type and shape -------------------------------------------------------------------------
 
-// "mu_batch_reduce_to, value 2", as the list is counted from 0.
+// Room for "mu_batch_reduce_to, value 2": the function and the position in its list.
 enum { NAME_BYTES = 200 };
 static const char *name_text(const mu_parts_name *name, char text[NAME_BYTES])
 {
@@ -83,7 +83,7 @@ mu_status mu__same_parts(const mu_parts_name *name, int n, mu_tensor *const *par
     return MU_OK;
 }
 
-// The shape that slices carry as their third tensor: [rank] of int64.
+// The dense shape of slices, from their third tensor: [rank] of int64.
 static mu_shape dense_shape(const mu_tensor *tensor)
 {
     return mu_shape_make((int)mu__elements(&tensor->shape), mu__data(tensor));
@@ -107,8 +107,8 @@ mu_status mu__same_dense_shapes(const mu_parts_name *name, int n, mu_tensor *con
 
 // ---- Copies -------------------------------------------------------------------------------------
 
-// Each device has a tensor of its own, here a view of the same elements: what replicas return is one plain value only
-// where all return the same tensor. In a trace one tensor stands for those of all replicas already.
+// Makes a view, so that each device has a tensor object of its own: results of replicas count as one plain value only
+// if all are the same object. In a trace, one tensor already represents those of all replicas.
 static mu_value *copy_leaf(const mu_value *leaf, const void *arg)
 {
     (void)arg;

@@ -1,6 +1,6 @@
-// What a function that runs on replicas can ask and do: its id, and collectives with the other replicas.
+// Operations inside a function that runs on replicas: its id, and collectives with the other replicas.
 //
-// In a trace these are nodes; the engine gives the id and the communicator when the graph runs.
+// In a trace these are nodes; the engine supplies the id and the communicator when the graph runs.
 #include "distribute/distribute.h"
 #include "ops/nn.h"
 
@@ -42,11 +42,11 @@ typedef struct reduction_list {
     mu_tensor **out;
     const char *const *names;  // NULL: none
     int *order;                // [n]
-    bool *done;                // [n], by place in `order`
-    int *bucket;               // [n]: those of the bucket being filled
+    bool *done;                // [n], by position in `order`
+    int *bucket;               // [n]: tensors of the bucket being filled
 } reduction_list;
 
-// "dense_2/kernel and 3 more": what a peer that waits is told.
+// Name shown to peers that wait, such as "dense_2/kernel and 3 more".
 static void name_bucket(const reduction_list *list, int count, char name[MU_ATTR_TEXT_BYTES])
 {
     const char *first = list->names ? list->names[list->bucket[0]] : NULL;
@@ -82,7 +82,7 @@ static size_t known_bytes(const mu_tensor *tensor)
     return mu__shape_known(&spec.shape) ? mu__spec_bytes(&spec) : 0;
 }
 
-// In a trace: as the values become ready, which for gradients is from the last layer to the first.
+// In a trace: in the order in which values become ready; for gradients, from the last layer to the first.
 static void order_by_readiness(reduction_list *list)
 {
     for (int i = 0; i < list->n; i++) {
@@ -97,7 +97,7 @@ static void order_by_readiness(reduction_list *list)
     }
 }
 
-// Fills a bucket with what follows `first` and has its type, up to the size; returns how many those are.
+// Fills a bucket with tensors after `first` of the same type, up to the size; returns their number.
 static int fill_bucket(reduction_list *list, int first, size_t bytes_per_pack)
 {
     const mu_dtype dtype = list->in[list->order[first]]->dtype;
@@ -116,7 +116,7 @@ static int fill_bucket(reduction_list *list, int first, size_t bytes_per_pack)
     return count;
 }
 
-// In one process there is little to hide, and each bucket has its own price.
+// Within one process there is little latency to hide, and each bucket has a cost.
 static size_t chosen_bytes(const reduction_list *list)
 {
     size_t all = 0;
@@ -171,7 +171,7 @@ mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
         return NULL;
     }
     mu_tensor *reduced = NULL;
-    const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype);  // the mean of integers is a fraction
+    const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype);  // the mean of integers may be a fraction
     const mu_reduction reduction = op == MU_SUM || whole ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN;
     if (mu__all_reduce_list(reduction, 1, &value, &reduced, NULL, 0) != MU_OK)
         return NULL;
@@ -208,7 +208,7 @@ mu_tensor *mu_all_gather(mu_tensor *value, int axis)
 
 // ---- Nests --------------------------------------------------------------------------------------
 
-// Sparse gradients are put behind each other, not added up; a mean divides the values.
+// Concatenates sparse gradients instead of adding them; for MEAN it divides the values.
 static mu_value *reduce_slices(mu_reduce_op op, const mu_value *slices)
 {
     mu_tensor *values = mu_all_gather(mu_at(slices, 0), 0), *indices = mu_all_gather(mu_at(slices, 1), 0);

@@ -1,7 +1,7 @@
-// Calling C callbacks on replicas eagerly: run_callback and merge_call.
+// Calls C callbacks on replicas eagerly: run_callback and merge_call.
 //
-// Several replicas run one at a time (eager_replicas.c). One replica needs no such schedule: its function is simply
-// called, on the calling thread, and so is what it merges with.
+// Several replicas run one at a time (eager_replicas.c). With one replica, its function and its merge functions are
+// simply called on the calling thread.
 #include "distribute/distribute.h"
 
 static mu_value *nothing(void)
@@ -18,7 +18,7 @@ static mu_value *run_alone(mu_strategy *strategy, mu_replica_fn *fn, void *arg, 
     mu_saved_context before = mu__enter_replica(&replica, &scope.scope, 0);
     mu_value *mine = mu__give(mu__select(arguments, 0));
     mu_value *result = mine ? fn(mine, arg) : NULL;
-    while (context->tape && context->tape != outer)  // a tape that fn has opened listens no longer
+    while (context->tape && context->tape != outer)  // close tapes that fn opened
         mu_tape_close(context->tape);
     mu__leave_replica(before);
     return result;

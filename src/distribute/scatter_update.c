@@ -1,6 +1,6 @@
-// Scattering into distributed variables: rows changed by slices, put together between replicas first.
+// Scatter updates of distributed variables: the replicas' slices are combined, then applied to rows.
 //
-// Which replicas' slices count is decided as for assignments; the arithmetic is one op (ops/scatter_variable.c).
+// The rules for whose slices count are those of assignments; one op does the arithmetic (ops/scatter_variable.c).
 #include "distribute/distribute.h"
 #include "ops/nn.h"
 
@@ -19,7 +19,7 @@ static mu_status raw_scatter(mu_variable *variable, mu_scatter kind, mu_tensor *
 
 static mu_status check(const mu_variable *variable, mu_scatter kind)
 {
-    if (variable->resource.shared)  // one plain variable: every way is open
+    if (variable->resource.shared)  // one plain variable: all updates are allowed
         return MU_OK;
     const bool adds = variable->aggregation == MU_AGGREGATION_SUM || variable->aggregation == MU_AGGREGATION_MEAN;
     if (variable->rules && variable->synchronization == MU_SYNCHRONIZATION_ON_READ)
@@ -35,8 +35,8 @@ static mu_status check(const mu_variable *variable, mu_scatter kind)
     return MU_OK;
 }
 
-// Before they are put behind those of other replicas, where a value too many here would fit an index too many there.
-// Integers have no mean that their variable can hold, as in assignments.
+// Checks slices before they are concatenated with those of other replicas: after that, too many values on one replica
+// could match too many indices on another. Integers are refused for MEAN, as in assignments.
 static mu_status check_slices(const mu_variable *variable, mu_scatter kind, const mu_tensor *indices,
                               const mu_tensor *values)
 {
@@ -54,7 +54,7 @@ static mu_status check_slices(const mu_variable *variable, mu_scatter kind, cons
                      names[kind], variable->resource.name, mu_dtype_name(values->dtype), mu_replica_count());
 }
 
-// All components; the caller is in the cross-replica state.
+// Updates all components; the caller is in cross-replica context.
 static mu_status scatter_all(mu_variable *variable, mu_scatter kind, mu_tensor *indices, mu_tensor *values)
 {
     mu_context *context = mu__context();
@@ -68,7 +68,7 @@ static mu_status scatter_all(mu_variable *variable, mu_scatter kind, mu_tensor *
     return status;
 }
 
-// The slices that all replicas agree on. Slices from outside of the replica function are one value, as an assignment's.
+// Combines the slices of all replicas. Slices made outside of the replica function are one value, as in an assignment.
 static mu_status join_replicas(mu_variable *variable, mu_scatter kind, mu_tensor **indices, mu_tensor **values)
 {
     const mu_strategy *strategy = variable->owner;

@@ -1,8 +1,9 @@
-// Which part of a dataset each worker reads, and in which pieces.
+// Chooses the part of a dataset that each worker reads, and how it is divided.
 //
-// By default every batch is divided by rows among all replicas of all workers: each worker takes the rows that fall to
-// its own, so that any number of workers trains on what one would. Shards of files (the policy FILE), whole copies
-// (OFF) and TensorFlow's own division, which MUSTER_TF_COMPAT asks for, come as pieces, one for each replica per step.
+// By default, each batch is divided by rows among all replicas of all workers, and each worker takes its replicas'
+// rows, so the result does not depend on the number of workers. Under the policies FILE (shards of files) and OFF
+// (whole copies) and with TensorFlow's division (MUSTER_TF_COMPAT), a dataset is divided into pieces, one per replica
+// and step.
 #include "distribute/distribute.h"
 
 int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas)
@@ -14,8 +15,8 @@ int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas)
     return sizes;
 }
 
-// Pieces across the borders of batches, so that a step of all replicas has exactly one batch; where the batch size is
-// not known each batch is cut by itself, with the last pieces short or empty.
+// Pieces may span input batches, so that one step of all replicas takes exactly one batch. If the batch size is
+// unknown, each batch is divided by itself and the last pieces may be short or empty.
 static mu_dataset *pieces_of(const mu_strategy *strategy, mu_dataset *dataset, bool cut)
 {
     const int64_t batch = mu__dataset_batch_size(dataset);
@@ -29,7 +30,7 @@ static mu_dataset *pieces_of(const mu_strategy *strategy, mu_dataset *dataset, b
 
 // ---- What the user is told ----------------------------------------------------------------------
 
-// Once for each pipeline that differs: `fit` and `evaluate` distribute theirs at every call.
+// Logs each message once: `fit` and `evaluate` distribute their datasets at every call.
 static void tell_once(mu_strategy *strategy, const char *text)
 {
     enum { KEPT = MU_COUNT(strategy->told) };
@@ -77,7 +78,7 @@ static mu_shard_plan by_rows(mu_strategy *strategy, mu_dataset *dataset)
     return (mu_shard_plan){.dataset = mu__dataset_divide_rows(dataset, &by), .same_order = true};
 }
 
-// Every batch in pieces for all replicas, of which each worker takes every so many'th.
+// Divides every batch into pieces for all replicas; each worker takes every n-th piece.
 static mu_shard_plan by_pieces(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
 {
     mu_dataset *pieces = pieces_of(strategy, dataset, true);
@@ -87,7 +88,7 @@ static mu_shard_plan by_pieces(mu_strategy *strategy, mu_dataset *dataset, const
     return (mu_shard_plan){.dataset = pieces, .pieces = true, .same_order = true};
 }
 
-// How many names of files a pipeline begins with; below 0: not known.
+// The number of file names that a pipeline begins with; below 0 if unknown.
 static int64_t files_of(const mu_dataset *dataset)
 {
     while (dataset->n_inputs == 1 && mu__dataset_reads_files(dataset->inputs[0]))

@@ -1,7 +1,7 @@
-// Strategies and the contexts they open: default, cross-replica (a scope), replica (inside run).
+// Strategies and the contexts they open: default, cross-replica (in a scope), replica (inside run).
 //
-// A thread is in exactly one state: in a replica (of the default strategy where nothing is open), or in the
-// cross-replica state of the strategy whose scope is innermost. Wrong uses are FAILED_PRECONDITION.
+// A thread is in exactly one context: in a replica (of the default strategy if no scope is open), or in the
+// cross-replica context of the innermost scope's strategy. Calls in a wrong context fail with FAILED_PRECONDITION.
 #include "distribute/distribute.h"
 #include "distribute/job.h"
 
@@ -78,7 +78,7 @@ mu_strategy *mu_one_device_strategy(const char *device)
     return found ? mu__give(mu__strategy_new(&one_device_ops, 1, &found)) : NULL;
 }
 
-// A strategy of one process has no devices of others.
+// Rejects names of other processes' devices for strategies of one process.
 static mu_status refuse_remote(const char *const *names, const char *function)
 {
     int remote = 0, n = 0;
@@ -165,7 +165,7 @@ typedef struct scope_object {
     mu_object object;
     mu_strategy_scope head;
     bool open;
-    bool counted;   // of the default strategy
+    bool counted;   // a scope of the default strategy
 } scope_object;
 
 static void unlink_scope(scope_object *scope)
@@ -251,7 +251,7 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
         return guard;
     scope->open = strategy != mu_default_strategy();
     scope->counted = !scope->open;
-    if (scope->open)  // the default strategy's scope changes no state
+    if (scope->open)  // the default strategy's scope changes no context
         context->scope = &scope->head.scope;
     else
         context->default_scopes++;

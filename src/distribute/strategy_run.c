@@ -1,8 +1,8 @@
-// Running a traced function on all replicas at once.
+// Runs a traced function on all replicas at once.
 //
-// The calling thread traces (once per signature), picks each replica's arguments and posts one job to each
-// device's thread; there the plan is found or compiled, and run. Two runs may be under way, so that input is
-// prepared while devices compute. A replica that fails releases the others through the group.
+// The calling thread traces (once per signature), selects each replica's arguments and posts one job to each device's
+// thread, which finds or compiles the plan and runs it. Two runs may be in progress, so that input is prepared while
+// devices compute. If a replica fails, the group releases the others.
 #include "distribute/distribute.h"
 #include "ops/nn.h"
 
@@ -23,9 +23,9 @@ struct mu_running {
     int64_t number;
     int n, n_in, n_out;
     job *jobs;
-    mu_tensor **tensors;        // inputs and outputs of all jobs; owned references
+    mu_tensor **tensors;        // owned references to inputs and outputs of all jobs
     mu_spec *specs;
-    int64_t input_begin_ns, input_end_ns;  // with a timeline: when the batch was waited for
+    int64_t input_begin_ns, input_end_ns;  // with a timeline: when the thread waited for the batch
     mu_latch done;
 };
 
@@ -57,7 +57,7 @@ static mu_status run_replica(job *j)
     return device->engine->run(plan, &args);
 }
 
-// What of a device's idle time went by while its batch was being made is its wait for input.
+// The part of a device's idle time in which its batch was being made counts as waiting for input.
 static void note_input_wait(const job *j)
 {
     mu_device *device = j->running->strategy->devices[j->replica];
@@ -175,7 +175,7 @@ static mu_running *new_running(mu_strategy *strategy, mu_concrete *concrete, con
 
 // ---- Start and wait -----------------------------------------------------------------------------
 
-// Replicas run at the same time: what they write must have a component for each of them, on every worker.
+// Replicas run at the same time, so a variable that they write needs a component for each replica on every worker.
 static bool has_all_copies(const mu_strategy *strategy, const mu_variable *variable)
 {
     return variable->n_components == strategy->n_local && (strategy->n_workers == 1 || variable->owner == strategy);
@@ -207,7 +207,7 @@ static mu_concrete *trace_like(mu_strategy *strategy, mu_function *function, con
     mu_strategy_replica replica = {.replica = {.id = -1, .run = run}, .strategy = strategy};
     mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable}, .strategy = strategy};
     mu_saved_context before = mu__enter_replica(&replica, &scope.scope, 0);
-    // Replicas have parts of different sizes, and one graph.
+    // Several replicas share one graph but have parts of different sizes.
     const mu_batch batch = mu_num_replicas_in_sync(strategy) == 1 ? MU_BATCH_PREFERRED : MU_BATCH_ALWAYS;
     mu_concrete *concrete = mu__function_concrete(function, like, batch, strategy);
     mu__leave_replica(before);
@@ -215,7 +215,7 @@ static mu_concrete *trace_like(mu_strategy *strategy, mu_function *function, con
     return concrete;
 }
 
-// Only the first trace tells whether the function gathers; then it is looked at again with the sizes of all workers.
+// Only the first trace shows whether the function gathers; then it is looked up again with the sizes of all workers.
 static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, const mu_value *arguments)
 {
     const bool gathers = mu__function_gathers(function, strategy);
@@ -241,9 +241,9 @@ static mu_status post(mu_running *running)
         mu_worker *worker = mu__device_worker(strategy->devices[r]);
         status = worker ? mu__worker_post(worker, do_job, &running->jobs[r]) : mu_error_code();
         for (int left = r; status != MU_OK && left < running->n; left++)
-            mu__latch_arrive(&running->done);  // those that were posted still use the run
+            mu__latch_arrive(&running->done);  // posted jobs still use the run
     }
-    if (status != MU_OK && strategy->group) {  // and would wait for the others
+    if (status != MU_OK && strategy->group) {  // posted replicas would wait for the rest
         mu_error_value cause;
         mu__error_move(&cause);
         mu__group_abort(strategy->group, &cause);
@@ -254,8 +254,8 @@ static mu_status post(mu_running *running)
     return status;
 }
 
-// The group of a failed run works again once no run is left that could be in the middle of it: reset earlier,
-// a replica would wait for one that has given up. A job of several processes does not work again.
+// Resets the group after a failed run, once no run is in progress: earlier, a replica could wait for one that has given
+// up. A job of several processes is not usable again.
 static void end_run(mu_strategy *strategy)
 {
     pthread_mutex_lock(&strategy->order);
@@ -312,7 +312,7 @@ static mu_value *results(const mu_running *running)
     return grouped;
 }
 
-// The first error that is not an echo of another replica's.
+// The first error that was not caused by another replica's.
 static const job *first_failure(const mu_running *running, const mu_error_value *cause)
 {
     const job *failed = NULL;
@@ -326,8 +326,8 @@ static const job *first_failure(const mu_running *running, const mu_error_value 
     return failed;
 }
 
-// Poisons a variable on all replicas if any of them wrote it: the one that failed, where the engine has poisoned what
-// it may have written, or one that came to its end.
+// Poisons a variable on all replicas if any replica wrote it: the failed one (the engine poisoned what it may have
+// written) or one that finished.
 static void poison_everywhere(const mu_running *running, mu_resource *resource)
 {
     bool written = false;
@@ -337,13 +337,13 @@ static void poison_everywhere(const mu_running *running, mu_resource *resource)
         resource->kind->poison(resource, r);
 }
 
-// The step failed as a whole, so what one replica wrote is in doubt on all of them.
+// The step failed as a whole, so a variable that one replica wrote is invalid on all of them.
 static void poison_failed(const mu_running *running)
 {
     const mu_graph *graph = running->concrete->graph;
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const mu_node *node = graph->nodes.items[i];
-        if (node->op == &mu_op_generator_next)  // one draw more or less leaves nothing in doubt
+        if (node->op == &mu_op_generator_next)  // an extra draw does no harm
             continue;
         for (int k = 0; (node->flags & MU_OP_WRITES) && k < node->n_resources; k++) {
             mu_resource *resource = graph->resources.items[node->resources[k]];
@@ -354,7 +354,7 @@ static void poison_failed(const mu_running *running)
     }
 }
 
-// Meanwhile this thread does what only it may do for the replicas (MPI that allows no other threads).
+// Meanwhile this thread runs what only it may run for the replicas (an MPI that allows no other threads).
 static void wait_for_replicas(mu_running *running)
 {
     mu_group *group = running->strategy->group;
@@ -388,7 +388,7 @@ static mu_value *call_eagerly(mu_value *arguments, void *function)
     return mu__function_inline(function, arguments);
 }
 
-// A tape sees ops, not compiled functions: under one that is open around it, a function on one replica is called.
+// A tape records ops, not compiled functions: with a tape open, a function on one replica is called eagerly.
 static bool needs_calling(const mu_strategy *strategy)
 {
     const mu_context *context = mu__context();
@@ -410,7 +410,7 @@ mu_value *mu_run(mu_strategy *given, mu_function *function, mu_value *arguments)
     return running ? mu__run_wait(running) : NULL;
 }
 
-// Inside a trace or an eager replica the function is part of what is in progress there.
+// In a trace or an eager replica the function becomes part of what runs there.
 mu_value *mu_function_call(mu_function *function, mu_value *arguments)
 {
     const mu_context *context = mu__context();

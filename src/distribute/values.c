@@ -1,4 +1,4 @@
-// Values on replicas: choosing one replica's component, and putting results together again.
+// Values on replicas: selects one replica's component, and groups results.
 #include "distribute/distribute.h"
 
 bool mu__is_distributed(const mu_value *value)
@@ -19,7 +19,7 @@ mu_status mu__need_value(const mu_value *value, const char *function)
                      "%s: the arguments are no mu_value; wrap a tensor with mu_of, several with mu_list", function);
 }
 
-// Builds a container from owned elements; they are released in any case.
+// Builds a container from owned elements, which it releases in every case.
 static mu_value *build(mu_value_kind kind, int n, mu_value **items, char *const *keys)
 {
     mu_value *result = NULL;
@@ -34,7 +34,7 @@ static mu_value *build(mu_value_kind kind, int n, mu_value **items, char *const 
     return result;
 }
 
-// Says in the pending error where in a nest it is.
+// Adds the position in the nest to the pending error.
 static void name_element(const mu_value *nest, int i)
 {
     if (nest->kind == MU_VALUE_MAP)
@@ -74,7 +74,7 @@ mu_value *mu__select(const mu_value *value, int i)
 
 // ---- Which run a tensor belongs to --------------------------------------------------------------
 
-enum { RUN_OF_INPUT = -1 };  // of a component that no replica function has made
+enum { RUN_OF_INPUT = -1 };  // for components not made by a replica function
 
 int64_t mu__new_run(const mu_strategy *strategy)
 {
@@ -92,7 +92,7 @@ static mu_value *of_run(const mu_value *leaf, const void *arg)
     return again ? mu_of(again) : NULL;
 }
 
-// As mu__map_parts, but owned: what is made on the way is not left in the caller's pool.
+// As mu__map_parts, but the result is owned, and temporaries do not stay in the caller's pool.
 static mu_value *map_owned(const mu_value *value, bool deep, mu_part_fn *fn, const void *arg)
 {
     mu_pool *pool = mu_pool_open();
@@ -109,7 +109,7 @@ mu_value *mu__own_component(const mu_value *value)
 typedef struct selection {
     int i;
     int64_t run;
-    bool alone;  // this worker has one replica, and others have others: components are not wrapped
+    bool alone;  // one replica here, more on other workers: components are not wrapped
 } selection;
 
 static bool is_component(const mu_value *part)
@@ -135,7 +135,7 @@ mu_value *mu__select_for(const mu_strategy *strategy, const mu_value *value, int
     return run == 0 ? mu__select(value, i) : map_owned(value, false, select_part, &s);
 }
 
-// Where the k-th element of `like` stands in a value of the same kind (-1: nowhere): maps name keys in any order.
+// The index of the k-th element of `like` in a value of the same kind; -1 if missing. Maps may order keys differently.
 static int place_of(const mu_value *like, int k, const mu_value *value)
 {
     if (like->kind != MU_VALUE_MAP || strcmp(value->keys[k], like->keys[k]) == 0)
@@ -161,7 +161,7 @@ static mu_status same_shape_of_nest(int n, mu_value *const *values)
     return MU_OK;
 }
 
-// The same object on every replica stays itself; slices of the same tensors are the same.
+// Whether all are the same object, or slices of the same tensors; such values are not grouped.
 static bool identical(int n, mu_value *const *values)
 {
     for (int r = 1; r < n; r++) {

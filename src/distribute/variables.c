@@ -1,9 +1,9 @@
-// Distributed variables: what reads and assignments mean in each context.
+// Distributed variables: the meaning of reads and assignments in each context.
 //
-// ON_WRITE ("mirrored") keeps all components equal: an assignment on replicas first puts the replicas' values
-// together as the aggregation says. ON_READ lets components differ and puts them together when they are read
-// outside of replicas. With several workers the first value is the chief's. The tables are sections 9.2 and 9.3 of the
-// semantics that TensorFlow's tests pin.
+// ON_WRITE ("mirrored") keeps all components equal: an assignment on replicas first combines the replicas' values by
+// the aggregation. ON_READ lets components differ and combines them when they are read outside of replicas. With
+// several workers the initial value is the chief's. The tables follow sections 9.2 and 9.3 of the semantics that
+// TensorFlow's tests define.
 #include "distribute/distribute.h"
 
 static bool in_replica(void)
@@ -16,7 +16,7 @@ static mu_strategy *owner_of(const mu_variable *variable)
     return variable->owner;
 }
 
-// Replicas of another strategy see no component of their own, and would write somebody else's.
+// Replicas of another strategy have no component of this variable, and would write another replica's.
 static mu_status need_own_replica(const mu_variable *variable)
 {
     const mu_strategy_replica *replica = mu__replica();
@@ -28,7 +28,7 @@ static mu_status need_own_replica(const mu_variable *variable)
                      mu_strategy_name(replica->strategy));
 }
 
-// Runs one raw update on every component. A trace runs on every replica: there it is one update of its own.
+// Runs a raw update on every component. A trace runs on every replica, so there it is one update.
 static mu_status update_components(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
     mu_context *context = mu__context();
@@ -51,7 +51,7 @@ static mu_tensor *mirrored_read(mu_variable *variable)
     return mu__variable_read(variable);
 }
 
-// A tensor from outside of the replica function is one value, which has no sum over replicas; but zero has.
+// A tensor made outside of the replica function is one value, which has no sum over replicas, unless it is zero.
 static mu_tensor *sum_of_plain(const mu_variable *variable, mu_tensor *value)
 {
     char text[MU_SHAPE_TEXT];
@@ -82,8 +82,8 @@ static mu_tensor *all_reduce_for(const mu_variable *variable, mu_reduction reduc
     return mu__all_reduce_list(reduction, 1, &value, &reduced, &name, 0) == MU_OK ? reduced : NULL;
 }
 
-// The value that all replicas agree on, in a trace, from what each of them assigns. Each worker has its own value from
-// outside of the function, so several workers put these together too.
+// In a trace: combines the values that the replicas assign. Each worker has its own value from outside of the function,
+// so several workers combine these too.
 static mu_tensor *aggregate(mu_variable *variable, mu_tensor *value)
 {
     const bool plain = !mu__made_here(value), everywhere = plain && owner_of(variable)->n_workers == 1;
@@ -106,14 +106,14 @@ static mu_tensor *aggregate(mu_variable *variable, mu_tensor *value)
     return value;
 }
 
-// What eager replicas assign, put together where all have met.
+// The assignment of eager replicas, combined when all have reached it.
 typedef struct assignment {
     mu_variable *variable;
     mu_update kind;
-    bool plain;  // a replica's value is from outside of its function
+    bool plain;  // a replica's value was made outside of its function
 } assignment;
 
-// What is done with the variable is said in errors.
+// `doing` describes the access in errors.
 static mu_tensor *reduce_replicas(const mu_variable *variable, const char *doing, int n, mu_tensor *const *parts)
 {
     char what[160];
@@ -225,7 +225,7 @@ static mu_tensor *read_together(mu_variable *variable)
     return reduce_replicas(variable, "reading", variable->n_components, parts);
 }
 
-// In a sync-on-read context replicas see what is seen outside of them.
+// In a sync-on-read context, replicas read the value that is seen outside of them.
 static mu_tensor *read_in_sync(mu_variable *variable)
 {
     mu_tensor *own = mu__variable_read(variable);
@@ -269,7 +269,7 @@ static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor
     return share ? update_components(variable, kind, share) : mu_error_code();
 }
 
-// TensorFlow makes no such variable: its components would be integers, what is read of them a fraction.
+// Not allowed, as in TensorFlow: components would be integers, but their mean a fraction.
 static mu_status refuse_integer_mean_on_read(const mu_variable_args *args)
 {
     const mu_dtype dtype = args->initial_value->dtype;
@@ -327,7 +327,7 @@ static mu_variable *make_variable(struct mu_scope *scope, const mu_variable_args
     return variable;
 }
 
-// On eager replicas the first makes the variable, and the others get it.
+// On eager replicas, the first replica makes the variable and the others get the same one.
 mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *args)
 {
     const mu_strategy_replica *replica = mu__replica();

@@ -1,16 +1,15 @@
-// What workers do together outside of steps: adding numbers, gathering tensors, taking the chief's.
+// Collectives of workers outside of steps: add numbers, gather tensors, take the chief's tensors.
 //
-// They meet in a group of their own, one rank for each worker, in program order; so a step may be under way on the
-// replicas meanwhile. Each function is a collective of all workers; with one worker it does nothing. Tensors are
-// gathered whole and combined by everyone in replica order: the same bits on all workers, and the same as if all
-// replicas were in one process.
+// The workers have a group of their own, with one rank per worker, and use it in program order, so the replicas may run
+// a step meanwhile. Every worker gathers all tensors and combines them in replica order, so all get the same bits, and
+// the same as with all replicas in one process. With one worker each function does nothing.
 #include "distribute/distribute.h"
 
 #include <muster/ops.h>
 
 #include <signal.h>
 
-// No text that workers tell each other is nearly as long: states of pipelines, structures of elements.
+// Bounds the texts that workers exchange (states of pipelines, structures of elements); real ones are far shorter.
 enum { LONGEST_TEXT = 64 << 20 };
 
 static mu_collective *begin_rendezvous(mu_strategy *strategy, const char *what, int64_t *number)
@@ -21,7 +20,7 @@ static mu_collective *begin_rendezvous(mu_strategy *strategy, const char *what, 
     return collective;
 }
 
-// What a rendezvous ends with.
+// Ends a rendezvous with this status.
 static mu_status end_rendezvous(mu_strategy *strategy, mu_status status)
 {
     mu__strategy_done(strategy);
@@ -159,12 +158,12 @@ char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char 
 typedef struct gathering {
     mu_strategy *strategy;
     const char *what;
-    int n, n_all;           // tensors of this worker, of all
+    int n, n_all;           // tensors of this worker, and of all workers
     mu_tensor *const *mine;
     mu_spec *specs;         // [n_all]
     int64_t *counts;        // [workers]
-    uint8_t *out, *in;      // the bytes of all, and of this worker
-    mu_tensor **all;        // what came of them
+    uint8_t *out, *in;      // bytes of all workers, and of this one
+    mu_tensor **all;        // the received tensors
 } gathering;
 
 void mu__header_write(const mu_tensor *tensor, int64_t out[MU_HEADER_INTS])
@@ -220,7 +219,7 @@ static mu_status exchange_headers(gathering *g)
     return status;
 }
 
-// The bytes of one worker's tensors; false: they cannot be counted.
+// The bytes of one worker's tensors; false on overflow.
 static bool count_bytes(const gathering *g, int worker, int64_t *total)
 {
     int64_t *own = &g->counts[worker];
@@ -274,7 +273,7 @@ static mu_status open_gathering(gathering *g)
     return g->all && g->specs && g->counts ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-// Frees all but the list of the tensors, which it returns.
+// Frees everything except the list of tensors, which it returns.
 static mu_tensor **close_gathering(gathering *g)
 {
     mu__free(g->specs);
@@ -305,8 +304,7 @@ mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, m
 
 // ---- Reduced by all -----------------------------------------------------------------------------
 
-// From here on tensors are fetched and combined piece by piece: the bits are the same, and no worker needs memory for
-// the parts of all.
+// Larger tensors are fetched and combined in pieces: the bits are the same, and no worker needs memory for all parts.
 #define PIECE_BYTES ((size_t)1 << 20)
 
 static bool go_in_pieces(const gathering *g)
@@ -315,7 +313,7 @@ static bool go_in_pieces(const gathering *g)
     return mu__spec_bytes(&first) > PIECE_BYTES;
 }
 
-// All workers have the same headers, so all of them refuse.
+// All workers have the same headers, so all of them fail alike.
 static mu_status same_headers(const gathering *g, const mu_parts_name *name)
 {
     const mu_spec first = g->specs[0];
@@ -326,7 +324,7 @@ static mu_status same_headers(const gathering *g, const mu_parts_name *name)
     return MU_OK;
 }
 
-// Elements [at, at + count) of all parts, combined; counted by the pool.
+// Combines elements [at, at + count) of all parts; the result belongs to the pool.
 static mu_tensor *combine_piece(const gathering *g, mu_reduce_op op, int64_t at, int64_t count)
 {
     mu_tensor *mine[MU_MAX_REPLICAS], *reduced = NULL;
@@ -348,7 +346,7 @@ static mu_tensor *reduce_in_pieces(const gathering *g, mu_reduce_op op)
     for (int64_t at = 0; at < total && !mu__pending(); at += most) {
         mu_pool *pool = mu_pool_open();
         mu_tensor *piece = combine_piece(g, op, at, MU_MIN(most, total - at));
-        if (piece && !whole)  // a mean may have another type
+        if (piece && !whole)  // a mean may have another type than its parts
             whole = mu__tensor_alloc(piece->dtype, &spec.shape);
         if (piece && whole)
             memcpy((char *)mu__data(whole) + (size_t)at * mu_dtype_bytes(piece->dtype), mu__data(piece),
