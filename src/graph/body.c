@@ -1,7 +1,7 @@
-// Graphs inside graphs: finding, exchanging and judging the bodies that attributes hold.
+// Graphs in attributes: finds, replaces and checks the bodies of a node.
 //
-// A body is an ordinary graph; what it does to resources counts as done by the node that holds it. Knows no
-// single op: which attributes are graphs is in the op's definition.
+// A body is an ordinary graph; its effects on resources count as effects of the node. No op is named here: an op's
+// definition says which attributes are graphs.
 #include "graph/graph.h"
 
 mu_graph *mu__node_body(const mu_node *node, int i)

@@ -1,7 +1,7 @@
-// Tracing a body: a graph that may use what stands around it.
+// Traces a body: a graph that may use tensors from outside (capture).
 //
-// The thread's ops go into the body's graph between begin and end; tapes outside do not hear of them, they hear
-// of the node that the body becomes part of. Bodies of one node are joined, so that they take the same inputs.
+// Between begin and end, the thread's ops go into the body's graph. Outer tapes do not record these ops, but the node
+// that contains the body. The bodies of one node are joined, so that they take the same inputs.
 #include "graph/control.h"
 
 mu_status mu__body_begin(mu_body_trace *body, const char *name)
@@ -80,7 +80,7 @@ static bool is_captured(const mu_body_trace *body, const mu_node *node)
     return false;
 }
 
-// Puts the captured inputs of one body behind its own, in the common order, and adds those that it does not use.
+// Puts a body's captured inputs after its own, in the common order, and adds those that it does not use.
 static mu_status reorder(mu_body_trace *body, const tensors *all)
 {
     mu_graph *graph = body->trace.graph;
@@ -154,7 +154,7 @@ static bool written_in(int n, mu_body_trace *const *bodies, const mu_resource *r
     return false;
 }
 
-// The read itself moves outside, where tapes hear of it; what it was becomes an input.
+// Moves the read outside, where tapes record it; in the body an input replaces it.
 static mu_status hoist(mu_body_trace *body, mu_node *node)
 {
     mu_graph *graph = body->trace.graph;
@@ -172,7 +172,7 @@ static mu_status hoist(mu_body_trace *body, mu_node *node)
     return MU_OK;
 }
 
-// The last node goes to an earlier place.
+// Moves the last node to an earlier position.
 static void move_last(mu_graph *graph, int to)
 {
     mu_node *last = graph->nodes.items[graph->nodes.n - 1];
@@ -182,7 +182,7 @@ static void move_last(mu_graph *graph, int to)
         graph->nodes.items[i]->id = (int)i;
 }
 
-// What is read here, as users see it from now on: its gradient goes to `outside`.
+// Replaces a read by one whose gradient goes to `outside`.
 static mu_status tie_read(mu_body_trace *body, mu_node *read, mu_tensor *outside)
 {
     mu_graph *graph = body->trace.graph;
@@ -205,8 +205,8 @@ static mu_status tie_read(mu_body_trace *body, mu_node *read, mu_tensor *outside
     return mu__node_place(tied, mu__node_site(read));
 }
 
-// Reads of a variable that a body writes stay, each at its place among the writes. Where a tape listens, it hears of a
-// read outside, which stands for all of them.
+// Reads of a variable that a body writes stay in order among the writes. For an open tape, one read outside represents
+// them all.
 static mu_status tie_reads(mu_body_trace *body, mu_resource *resource)
 {
     mu_graph *graph = body->trace.graph;
@@ -222,7 +222,7 @@ static mu_status tie_reads(mu_body_trace *body, mu_resource *resource)
     return MU_OK;
 }
 
-// Resources that no node uses any more go; numbers in nodes follow.
+// Removes resources that no node uses, and renumbers the rest.
 static mu_status drop_unused_resources(mu_graph *graph)
 {
     size_t n = graph->resources.n, kept = 0;

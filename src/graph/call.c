@@ -1,8 +1,8 @@
-// Calls: functions with a gradient of their own, functions that are computed again for their gradient.
+// Calls: functions with a custom gradient, and functions that are recomputed for their gradient.
 //
-// In a trace both are `call` nodes, which tapes ask for gradients; engines put the body of a call in its place, except
-// of one that recomputes: its inside must not be kept, so it stays a body. Outside of traces a custom gradient is
-// an entry of the tapes alone.
+// In a trace both are `call` nodes, which tapes ask for gradients. Engines inline the body of a call, except with
+// recompute: its intermediate values must not be kept, so it stays a body. Outside of traces, a custom gradient is only
+// an entry of the tapes.
 #include "graph/control.h"
 
 #include <muster/ops.h>
@@ -11,7 +11,7 @@
 
 typedef struct replay {
     const mu_graph *graph;
-    int *first;            // of each node's values
+    int *first;            // index of each node's first value
     mu_tensor **values;
 } replay;
 
@@ -25,7 +25,7 @@ static bool is_effect(const mu_node *node)
     return (node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)) != 0;
 }
 
-// What has happened is not done again, but tapes hear of it.
+// Effects that have happened are not repeated, but tapes record them.
 static mu_status record_known(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources,
                               mu_tensor *const *out)
 {
@@ -95,7 +95,7 @@ mu_status mu__graph_replay(const mu_graph *graph, mu_tensor *const *in, mu_known
 
 // ---- Recomputing --------------------------------------------------------------------------------
 
-// What effects gave is kept: they must not happen again.
+// Keeps the results of effects, because effects must not happen again.
 static mu_status keep_effects(mu_graph *graph)
 {
     for (size_t i = 0; i < graph->nodes.n; i++)
@@ -140,7 +140,7 @@ out:
 
 // ---- Gradients of calls -------------------------------------------------------------------------
 
-// The effects of a body have happened: the call has kept what they gave.
+// Returns the kept result of an effect that happened in the call.
 static mu_tensor *kept_effect(void *arg, const mu_node *node, int output)
 {
     const mu_grad *g = arg;
@@ -149,7 +149,7 @@ static mu_tensor *kept_effect(void *arg, const mu_node *node, int output)
     return i < 0 ? NULL : g->y[i];
 }
 
-// The body again, then its gradient; both inside the new body, so nothing of it outlives that.
+// Computes the body again, then its gradient; both are inside the new body, so no intermediate value outlives it.
 static mu_status recompute(mu_grad *g, mu_body_trace *body)
 {
     const mu_graph *old = ((const mu_call_attrs *)g->attrs)->body;
@@ -159,7 +159,7 @@ static mu_status recompute(mu_grad *g, mu_body_trace *body)
     mu_tape *tape = mu_tape_open();
     mu_status status = in && tape ? MU_OK : MU_RESOURCE_EXHAUSTED;
     int n_y = 0, n_x = 0;
-    for (size_t i = 0; status == MU_OK && i < n_in; i++)  // a new tensor each, so that gradients are told apart
+    for (size_t i = 0; status == MU_OK && i < n_in; i++)  // a new tensor each, so that their gradients are distinct
         status = (in[i] = mu_identity(g->x[i])) ? MU_OK : mu_error_code();
     if (status == MU_OK)
         status = mu__graph_replay(old, in, kept_effect, g, ys);
@@ -204,7 +204,7 @@ static mu_status recomputed_gradients(mu_grad *g, mu_tensor **at)
     return status;
 }
 
-// The gradient graph takes the first inputs, the results and the gradients of these, and what it captured; see below.
+// The gradient graph takes arguments, results, gradients of the results, and captured tensors (see mu_call_attrs).
 static mu_status given_gradients(mu_grad *g, mu_tensor **at)
 {
     const mu_call_attrs *old = g->attrs;
@@ -245,14 +245,14 @@ static mu_value *forward_alone(mu_body *forward, mu_value *arguments, void *arg,
     context->tape = NULL;
     mu_value *result = forward(arguments, arg);
     mu_status status = mu__pending() ? mu_error_code() : mu__tensors_of(result, "mu_custom_gradient", results);
-    // A result may be an argument: tapes tell tensors apart by identity.
+    // A result may be an argument; tapes identify tensors by address, so each needs its own.
     for (int i = 0; status == MU_OK && i < results->n; i++)
         status = (results->at[i] = mu_identity(results->at[i])) ? MU_OK : mu_error_code();
     context->tape = tape;
     return status == MU_OK ? mu__value_around(result, results->at) : NULL;
 }
 
-// What backward gives must be one gradient for each tensor of the arguments.
+// Checks that backward returned one gradient for each tensor of the arguments.
 static mu_status check_gradients(const mu_tensors *x, const mu_value *gradients, mu_tensors *out)
 {
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
@@ -297,8 +297,8 @@ static mu_status trace_backward(const custom *c, mu_body_trace *body)
     return status;
 }
 
-// The body of the call gives the results as they come in; its inputs are arguments, results, and what the gradient
-// captured.
+// The body of the call returns its results unchanged; its inputs are arguments, results and the tensors that the
+// gradient captured.
 static mu_status trace_identity(const custom *c, mu_body_trace *body, const mu_body_trace *gradient)
 {
     MU_TRY(mu__body_begin(body, "results"));

@@ -1,4 +1,4 @@
-// Whether a graph is what every pass and engine takes for granted; debug builds ask after each pass.
+// Checks the invariants of graphs that passes and engines rely on; debug builds run it after each pass.
 #include "graph/graph.h"
 
 static bool in_place(const mu_graph *graph, const mu_node *node)
@@ -14,7 +14,7 @@ static mu_status check_edge(const mu_graph *graph, mu_edge edge, int before, con
     return mu__error(MU_INTERNAL, "'%s': %s %d takes a value that no node before it makes", graph->name, what, before);
 }
 
-// The specs of a node must be what its op's rule says of its inputs now; a rule may know more than they say.
+// A node's specs must match what its op's rule infers from its inputs now; the rule may infer more.
 static mu_status check_specs(const mu_graph *graph, const mu_node *node, mu_spec *scratch)
 {
     mu_spec *out = scratch + node->n_in + node->n_resources;

@@ -1,7 +1,7 @@
 // Branches: mu_cond and mu_switch_case.
 //
-// With a predicate that is known now (outside of traces, or made of constants) the branch is simply called. In a
-// trace both branches are traced, joined, and become one node. A switch is a tree of conds.
+// If the predicate is known (outside of traces, or a constant), the branch is simply called. In a trace both branches
+// are traced, joined, and become one node. A switch is a tree of conds.
 #include "graph/control.h"
 
 #include <muster/ops.h>
@@ -56,7 +56,7 @@ static mu_value *trace_cond(mu_tensor *pred, mu_body *true_fn, mu_body *false_fn
     if (status == MU_OK)
         status = need_same(&then, &otherwise);
     mu_value *like = mu_retain((void *)then.result);
-    // Pools close in the opposite order of opening; what the node gives belongs outside of both.
+    // Pools close in reverse order of opening; the node's outputs belong to the pool outside of both.
     mu_pool *pools[] = {otherwise.body.pool, then.body.pool};
     if (status == MU_OK && apply_cond(&then, &otherwise, pred, &out) == MU_OK)
         result = mu__value_around(like, out);

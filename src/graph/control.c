@@ -1,8 +1,8 @@
-// The ops of control flow: cond, while_loop, call. Shape rules here; engines run them; gradients in control_grad.c.
+// The control flow ops cond, while_loop and call: shape rules. Engines run them; gradients are in control_grad.c.
 //
-// A rule sends the shapes that a node is given through its bodies, so one graph serves every batch size. A loop's
-// value whose shape changes from turn to iteration has unknown dimensions outside. What is checked here is all that an
-// engine may rely on: a graph from elsewhere comes through the same rules.
+// A rule passes the node's input shapes through its bodies, so one graph serves every batch size. A loop value whose
+// shape changes between iterations has unknown dimensions outside. These rules check everything that an engine relies
+// on, because graphs from other processes pass through them too.
 #include "graph/control.h"
 
 mu_bodies mu__bodies_of(const mu_op *op, void *attributes)
@@ -29,7 +29,7 @@ static mu_status need_inputs(const mu_infer *infer, const mu_graph *body, const 
                      body->inputs.n, (long long)n);
 }
 
-// What is given must be what the body was made for.
+// Checks that an input fits the body's.
 static mu_status need_spec(const mu_infer *infer, const mu_graph *body, int input, const mu_spec *given)
 {
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
@@ -51,7 +51,7 @@ static mu_status need_scalar(const mu_infer *infer, const mu_spec *spec, mu_dtyp
                      mu_dtype_name(spec->dtype), mu__shape_text(&spec->shape, text), mu_dtype_name(dtype));
 }
 
-// Shapes of a body's outputs when it is given these inputs; for mu__free.
+// The shapes of a body's outputs for these inputs; free with mu__free.
 static mu_status body_outputs(const mu_infer *infer, const mu_graph *body, const mu_spec *in, mu_spec **out)
 {
     *out = NULL;
@@ -115,8 +115,8 @@ static mu_status merge_branches(const mu_infer *infer, const mu_spec *then, cons
     return MU_OK;
 }
 
-// Shapes of a branch's outputs. A branch that cannot take shapes which are known only when the function runs is not an
-// error as long as the other one is taken: its outputs are then what its trace knew, and *refused says so.
+// The shapes of a branch's outputs. A branch that cannot take shapes known only at run time is not an error if the
+// other branch is taken: its outputs then have the shapes of its trace, and *refused is set.
 static mu_status branch_outputs(const mu_infer *infer, const mu_graph *body, mu_spec **out, bool *refused)
 {
     const mu_status status = body_outputs(infer, body, infer->in + 1, out);
@@ -174,7 +174,7 @@ static int loop_outputs(const void *attributes)
     return 1 + (int)attrs->body->outputs.n;
 }
 
-// What each iteration's body is given, by kind of input; first the slices and captured ones, which never change.
+// The body's inputs in an iteration, by kind; first the slices and captured tensors, which never change.
 static mu_status loop_inputs(const mu_infer *infer, mu_spec *in, int64_t *rows)
 {
     const mu_loop_attrs *attrs = infer->attrs;
@@ -195,7 +195,7 @@ static mu_status loop_inputs(const mu_infer *infer, mu_spec *in, int64_t *rows)
     return MU_OK;
 }
 
-// Widens what the body is given by what it gives; `changed` says whether that changed anything.
+// Widens the shapes of the body's inputs by its outputs; `changed`: any input changed.
 static mu_status widen(const mu_infer *infer, mu_spec *in, const mu_spec *out, bool *changed)
 {
     const mu_loop_attrs *attrs = infer->attrs;
@@ -215,7 +215,8 @@ static mu_status widen(const mu_infer *infer, mu_spec *in, const mu_spec *out, b
     return MU_OK;
 }
 
-// The shapes of every iteration: as given if they stay; what changes unknown; then all as the body was made for.
+// The shapes in every iteration: as given if they do not change; else changing ones unknown; else as the body was
+// traced.
 static mu_status settle(const mu_infer *infer, mu_spec *in, mu_spec **out)
 {
     const mu_loop_attrs *attrs = infer->attrs;

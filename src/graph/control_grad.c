@@ -1,13 +1,13 @@
-// Gradients of branches, loops and calls: nodes of control flow again, whose bodies are gradients of the bodies.
+// Gradients of branches, loops and calls: again control flow nodes, whose bodies are gradients of the bodies.
 //
-// The ops of a body are recorded in a tape of their own and pulled back while a new body is traced. The rules name
-// values of the old body; each stands for something that the old node was given or has kept, which the new body
-// captures, or takes row by row from a stack. So only what a rule uses is kept in the end.
+// The ops of a body are recorded in a tape of their own and differentiated while a new body is traced. Gradient rules
+// use values of the old body. Each such value is an input or a kept output of the old node; the new body captures it,
+// or takes it row by row from a stack. So only values that a rule uses are kept.
 #include "graph/control.h"
 
 #include <muster/ops.h>
 
-// What all inputs' gradients are, kept from the first call to the last for one node.
+// The gradients of all inputs of one node, kept from the first request to the last.
 typedef struct gradients {
     mu_object object;
     int n;
@@ -34,7 +34,7 @@ static bool is_wanted(const mu_grad *g, int i)
 typedef struct old_body {
     const mu_grad *g;
     const mu_graph *graph;
-    int which;                  // of the node's bodies
+    int which;                  // index among the node's bodies
     mu_tensor **inputs;         // its inputs as symbolic tensors
     mu_tape *tape;
     // of a loop: stacks that rows are taken from, in the order in which the new body takes them
@@ -123,7 +123,7 @@ static mu_status resolve_in_cond(mu_graph_trace *trace, mu_tensor *tensor, mu_ed
                  : mu__trace_edge(trace, old->g->y[cond_output(old->g->attrs, old->which, i)], edge);
 }
 
-// The row of a stack that an iteration gets; one input for each stack.
+// The row of a stack for this iteration; one input per stack.
 static mu_status row_of(mu_graph_trace *trace, mu_tensor *stack, mu_edge *edge)
 {
     old_body *old = trace->resolve_arg;
@@ -230,8 +230,8 @@ static mu_status cond_gradients(mu_grad *g, mu_tensor ***out)
 
 // ---- while_loop ---------------------------------------------------------------------------------
 
-// A loop's gradient while it is made. Its carried values are the gradients of the old ones that are floats, then the
-// sums for what is captured; its rows are the gradients of the old slices.
+// A loop's gradient being made. Its carried values are the gradients of the old floating-point carried values, then
+// sums for captured tensors; its rows are the gradients of the old slices.
 typedef struct new_loop {
     mu_grad *g;
     const mu_loop_attrs *old_attrs;
@@ -242,7 +242,7 @@ typedef struct new_loop {
     mu_tensor **start, **inputs;
 } new_loop;
 
-// Which of the old body's inputs have their gradients carried on, and what these start with.
+// Selects which inputs of the old body have carried gradients, and their initial values.
 static mu_status choose_carried(new_loop *l)
 {
     const mu_grad *g = l->g;
@@ -275,7 +275,7 @@ static mu_status give_outputs(new_loop *l, int n_x, mu_tensor *const *dxs)
     return MU_OK;
 }
 
-// What the old body gives and what is known of the gradients of that, in the new one.
+// The old body's outputs and their known gradients, in the new body.
 static mu_status seeds(new_loop *l, mu_tensor **ys, mu_tensor **dys, int *n)
 {
     const mu_graph *graph = l->old.graph;
@@ -310,7 +310,7 @@ static mu_status pull_iteration(new_loop *l)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < l->n_carried; i++) {
         mu_spec spec = mu__spec_of(l->start[i]);
-        // What starts with a known shape may be used with an unknown one: the old body says what stays.
+        // The shape may change between iterations: the old body shows which dimensions are fixed.
         if (l->carried_of[i] < attrs->n_carried)
             spec.shape = l->old.graph->inputs.items[l->carried_of[i]]->out[0].shape;
         if (!(l->inputs[i] = mu__body_input(&l->body, &spec)))
@@ -373,7 +373,7 @@ static mu_status trace_new_loop(new_loop *l, mu_tensor ***out)
     return status == MU_OK ? apply_new_loop(l, out) : status;
 }
 
-// Sorts what the new loop gives by the old node's inputs. The limit and what no gradient is asked of have none.
+// Assigns the new loop's outputs to the old node's inputs. The limit, and inputs that need no gradient, have none.
 static void sort_gradients(const new_loop *l, mu_tensor *const *out, mu_tensor **at)
 {
     int rows = l->n_carried;
@@ -420,7 +420,7 @@ static mu_status branch_gradients(mu_grad *g, mu_tensor **at)
     return status;
 }
 
-// Makes all gradients when the first is asked for.
+// Makes all gradients when the first is requested.
 static mu_tensor *gradient_of(mu_grad *g, int i, mu_status (*make)(mu_grad *g, mu_tensor **at))
 {
     gradients *all = g->kept;

@@ -1,4 +1,4 @@
-// Values as lists of tensors, as bodies of control flow take and give them; and how their nodes come about.
+// Values as lists of tensors, for inputs and outputs of bodies, and how control flow nodes are made.
 #include "graph/control.h"
 
 mu_status mu__tensors_of(const mu_value *value, const char *what, mu_tensors *out)

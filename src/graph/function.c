@@ -1,23 +1,23 @@
 // Traced functions: a C callback, and one graph for each signature of its arguments.
 //
-// A signature is the structure of the arguments with the type and shape of each tensor. Batch axes are
-// unknown from the start; any other axis that differs between calls becomes unknown in the next trace, so a
-// function is traced a few times at most. One that needs to know its sizes (to cut a batch into parts, say) is traced
-// for each of them. Each trace is logged with what made it necessary.
+// A signature is the structure of the arguments with the type and shape of each tensor. Batch axes are unknown from the
+// start; any other axis that differs between calls is unknown in the next trace, so a function is traced only a few
+// times. A function that needs known sizes (to split a batch, for example) is traced for each size. The log gives the
+// reason for each trace.
 #include "graph/graph.h"
 
 #include <pthread.h>
 
-enum { MOST_INLINED = 100 };  // levels of functions that call functions: more is taken for a recursion without end
+enum { MOST_INLINED = 100 };  // nesting of function calls; deeper means endless recursion
 
 struct mu_function {
     mu_object object;
     mu_traceable *fn;
     void *arg;
     char name[32];
-    pthread_mutex_t lock;  // held while a thread looks for a graph or traces one: others wait for it
+    pthread_mutex_t lock;  // held while a thread looks up or traces a graph
     int n_traces;
-    bool exact;            // cannot be traced without knowing sizes
+    bool exact;            // can only be traced with known sizes
     struct { mu_concrete **items; size_t n, capacity; } concretes;
 };
 
@@ -58,7 +58,7 @@ mu_function *mu_function_new(mu_value *(*fn)(mu_value *arguments, void *arg), vo
     mu_function *function = mu__new(&function_type, sizeof *function);
     if (!function)
         return NULL;
-    pthread_mutexattr_t recursive;  // the callback may ask for the trace count
+    pthread_mutexattr_t recursive;  // the callback may call mu_function_trace_count
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&function->lock, &recursive);
@@ -101,7 +101,7 @@ mu_value *mu__function_inline(const mu_function *function, mu_value *arguments)
 typedef struct signature {
     int n;
     mu_spec *specs;
-    bool *own;      // is the tensor a replica's own (mu__made_here), or one value for all
+    bool *own;      // per tensor: a replica's own (mu__made_here), or one value for all
 } signature;
 
 static void free_signature(signature *s)
@@ -140,7 +140,7 @@ static const mu_spec *concrete_spec(const mu_concrete *concrete, size_t i)
     return &concrete->graph->inputs.items[i]->out[0];
 }
 
-// Same types, ranks and owners (then a trace can serve both with unknown axes), but not necessarily same axes.
+// Same types, ranks and owners, so that one trace with unknown axes can serve both.
 static bool comparable(const mu_concrete *concrete, const mu_value *arguments, const signature *s, const void *owner)
 {
     if (concrete->owner != owner || !mu__value_same_structure(concrete->inputs, arguments) ||
@@ -155,7 +155,7 @@ static bool comparable(const mu_concrete *concrete, const mu_value *arguments, c
     return true;
 }
 
-// Whether the graph accepts the arguments; if not, unknown axes are put into `s` where the two differ.
+// Whether the graph accepts the arguments; if not, axes of `s` that differ become unknown.
 static bool accepts(const mu_concrete *concrete, signature *s)
 {
     bool fits = true;
@@ -180,7 +180,7 @@ static void relax(const mu_concrete *concrete, signature *s)
         }
 }
 
-// Says on the log why no earlier trace serves: what is different from the latest one.
+// Logs why no earlier trace fits: the difference to the latest one.
 static void explain(const mu_function *function, const mu_value *arguments, const signature *s, const void *owner)
 {
     if (function->concretes.n == 0 || !mu__log_enabled(MU_LOG_INFO))
@@ -258,8 +258,7 @@ static mu_concrete *trace_concrete(mu_function *function, const mu_value *argume
     return concrete;
 }
 
-// The trace failed without the sizes of batches: whether it does so with them. The error is then the one that names
-// them.
+// Tracing without batch sizes failed: tries with the sizes. The error is then the one that names them.
 static mu_concrete *trace_exactly(mu_function *function, const mu_value *arguments, void *owner)
 {
     signature s = {0};

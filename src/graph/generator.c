@@ -1,6 +1,6 @@
-// Generators: variables that hold the state of the counter-based generator, and seeds from them.
+// Generators: variables with the state of the counter-based generator, and seeds from them.
 //
-// What a seed becomes is the affair of the stateless ops; which component a replica moves on, that of its variable.
+// The stateless ops turn seeds into numbers; the variable's strategy decides which component a replica advances.
 #include "graph/graph.h"
 #include "ops/nn.h"
 

@@ -1,11 +1,10 @@
-// Reverse-mode differentiation: tapes and the pullback over what they recorded.
+// Reverse-mode differentiation: tapes, and the pullback over the ops that they recorded.
 //
-// A tape keeps every application of an op, eager or traced, in order. The pullback walks it backwards and
-// asks each row for the gradients of its inputs; the rules are written with ops, so the result can be
-// recorded by an outer tape (second derivatives) or traced into the same graph. Tensors are told apart by
-// identity: a symbolic one by node and output, an eager one by its handle. The gradient of a variable that is
-// gathered from stays a list of slices until something dense is added to it; gradients of a tensor's slices stay apart
-// until all have come (parts.c).
+// A tape keeps every applied op in order, eager or traced. The pullback goes through them backwards and asks each op's
+// definition for the gradients of its inputs. These rules use ops, so an outer tape can record the result (second
+// derivatives), or the same graph can contain it. Tensors are identified by node and output (symbolic) or by handle
+// (eager). The gradient of a variable that is gathered from stays a list of slices until a dense gradient is added.
+// Gradients of a tensor's slices are kept separate until all are known (parts.c).
 #include "graph/parts.h"
 #include "ops/grads.h"
 
@@ -17,7 +16,7 @@ typedef struct entry {
     int n_in, n_out, n_resources;
     mu_tensor **in, **out;       // retained
     mu_resource **resources;     // retained
-    mu_site site;                // where it was made: its gradient is made there too
+    mu_site site;                // where it was made; its gradient is made there too
 } entry;
 
 typedef struct graph_tape {
@@ -64,7 +63,7 @@ static void tape_destroy(void *object)
 
 static mu_type tape_type = {.name = "tape", .destroy = tape_destroy};
 
-// A copy of a name, shared with the entry before where that has it too.
+// A copy of a name, shared with the previous entry if that has the same.
 static mu_status keep_name(graph_tape *tape, const char *before, const char **name)
 {
     if (!*name)
@@ -144,10 +143,10 @@ typedef struct slot {
     const void *key;     // node or tensor; NULL: free
     int output;
     bool active;
-    bool sparse;         // what a variable was read as: its gradient may be slices
+    bool sparse;         // a read of a variable: its gradient may be slices
     mu_gradient gradient;
-    mu_parts *parts;     // gradients of its slices, to be added to it; NULL: none so far
-    const entry *sliced; // the slice that came last
+    mu_parts *parts;     // gradients of its slices, not yet added; NULL: none
+    const entry *sliced; // the latest slice
 } slot;
 typedef struct table {
     slot *slots;
@@ -201,7 +200,7 @@ static bool differentiable(const entry *e, int i)
     return e->op->grad && mu__dtype_is_float(e->in[i]->dtype) && !(i < 32 && e->op->shape_only >> i & 1);
 }
 
-// Marks every tensor that depends on a source in a way that can be differentiated.
+// Marks every tensor that depends differentiably on a source.
 static void mark_active(table *t, const graph_tape *tape, int n_x, void *const *xs)
 {
     for (int i = 0; i < n_x; i++)
@@ -227,7 +226,7 @@ static bool has_gradient(const slot *s)
     return s->gradient.dense || s->gradient.values;
 }
 
-// The gradient of a tensor like `like` as a dense one; NULL where there is none or on error.
+// The gradient of a tensor as a dense one; NULL if there is none, or on error.
 static mu_tensor *dense_gradient(const mu_gradient *g, int64_t rows)
 {
     return g->values ? mu_unsorted_segment_sum(g->values, g->indices, rows) : g->dense;
@@ -244,7 +243,7 @@ static mu_status add_slices(mu_gradient *to, mu_tensor *values, mu_tensor *indic
     return to->values && to->indices ? MU_OK : mu_error_code();
 }
 
-// Slices are put behind each other; with anything dense the sum is dense.
+// Adds gradients: slices are concatenated; if one is dense, the sum is dense.
 static mu_status accumulate(mu_gradient *sum, const mu_gradient *more, int64_t rows)
 {
     if (more->values && !sum->dense)
@@ -259,7 +258,7 @@ static int64_t first_axis(const mu_tensor *tensor)
     return tensor->shape.rank > 0 ? tensor->shape.dims[0] : 1;
 }
 
-// What is done for an entry's gradient is done where the entry was made.
+// Ops of an entry's gradient get the entry's source position.
 static void enter_site(const entry *e)
 {
     mu_site site = mu__line();
@@ -284,7 +283,7 @@ static void gradient_of_input(mu_grad *g, const entry *e, int i, bool sparse, mu
     leave_site(e, i);
 }
 
-// Keeps the gradient of a slice of a tensor for later; `kept` says whether the entry is one.
+// Keeps the gradient of a slice for later; `kept`: the entry is a slice.
 static mu_status keep_part(slot *s, const entry *e, mu_tensor *dy, bool *kept)
 {
     mu_part part;
@@ -297,7 +296,7 @@ static mu_status keep_part(slot *s, const entry *e, mu_tensor *dy, bool *kept)
     return MU_PUSH(s->parts, part);
 }
 
-// Adds what was kept of a tensor's slices to its gradient: nothing more comes.
+// Adds the kept gradients of a tensor's slices to its gradient, when all are known.
 static mu_status join_kept(slot *s, mu_tensor *tensor)
 {
     if (!s->parts || s->parts->n == 0)
@@ -329,7 +328,7 @@ static mu_status pull_entry(table *t, const entry *e)
     for (int i = 0; i < e->n_out; i++) {
         slot *s = find(t, e->out[i]);
         MU_GO(join_kept(s, e->out[i]));
-        dys[i] = s->gradient.dense;  // slices have only variables, and nothing leads to those
+        dys[i] = s->gradient.dense;  // only variables have slices, and they are no results
         wanted |= s->active && s->gradient.dense;
     }
     wanted_in = wanted ? mu__calloc((size_t)e->n_in + 1, sizeof *wanted_in) : NULL;

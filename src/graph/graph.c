@@ -1,7 +1,7 @@
-// Building, printing and freeing a function graph.
+// Builds, prints and frees function graphs.
 //
-// Nodes are appended in program order and checked by their op's shape rule at once, so a graph is valid at
-// every moment. Everything lies in the graph's arena; attributes that hold tensors or graphs count them.
+// Nodes are appended in program order, and their op's shape rule checks them at once, so a graph is always valid. All
+// memory is in the graph's arena; attributes hold references to tensors and graphs.
 #include "graph/graph.h"
 
 static void graph_destroy(void *object)
@@ -101,7 +101,7 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
     return node;
 }
 
-// A copy of a name, shared with the node before where that has it too. NULL for none and for "".
+// A copy of a name, shared with the previous node if that has the same. NULL for NULL and "".
 static mu_status place_name(mu_node *node, const char *name, const char *before, const char **out)
 {
     if (!name || !*name)

@@ -1,8 +1,8 @@
-// The function graph: what a trace makes, passes change, engines compile and the wire carries.
+// The function graph: traces make it, passes change it, engines compile it, and the wire format carries it.
 //
-// A graph is single-program-multiple-data: traced once, run on every replica. Nodes stand in program order,
-// which is also the order of effects on each resource. Batch axes are unknown dimensions; an engine makes a
-// plan per set of known shapes. Everything of a graph lives in its arena. Knows nothing of engines.
+// A graph is single-program-multiple-data: traced once, run on every replica. Nodes are in program order, which is also
+// the order of effects on each resource. Batch axes are unknown dimensions; an engine makes a plan for each set of
+// known shapes. All memory of a graph is in its arena. Graphs do not depend on engines.
 #ifndef MU_SRC_GRAPH_GRAPH_H
 #define MU_SRC_GRAPH_GRAPH_H
 
@@ -24,7 +24,7 @@ struct mu_node {
     const void *attrs;
     mu_graph *graph;
     int id;                 // position in graph->nodes
-    int64_t number;         // of a collective: how many were made before, whatever the shapes; kept by copies
+    int64_t number;         // of a collective: how many were made before it, independent of shapes; copies keep it
     unsigned flags;         // the op's, and the effects of its bodies
     int n_in, n_out, n_resources;
     mu_edge *in;
@@ -33,8 +33,8 @@ struct mu_node {
     const char *name;       // for messages and timelines; may be NULL
     const char *file;       // where the op was made
     int line;
-    const char *layer;      // of which layer it is part; NULL: of none
-    const char *function;   // of which function made of ops it is part, as static text; NULL: of none
+    const char *layer;      // layer that it is part of; NULL: none
+    const char *function;   // composite function that it is part of (static text); NULL: none
 };
 
 struct mu_graph {
@@ -45,10 +45,10 @@ struct mu_graph {
     struct { mu_node **items; size_t n, capacity; } inputs;      // op `input`, in signature order
     struct { mu_edge *items; size_t n, capacity; } outputs;
     struct { mu_resource **items; size_t n, capacity; } resources;  // retained
-    bool collective;        // has a collective: replicas must all run it
+    bool collective;        // contains a collective, so all replicas must run it
     int64_t n_collectives;  // how many were added
-    unsigned effects;       // mu_op_flags of all nodes, of those about effects
-    int depth;              // levels of bodies inside
+    unsigned effects;       // effect flags (mu_op_flags) of all nodes
+    int depth;              // nesting depth of bodies
 };
 
 extern mu_type mu__graph_type;
@@ -56,12 +56,12 @@ extern mu_type mu__graph_type;
 // ---- Building (graph.c) -------------------------------------------------------------------------
 
 mu_graph *mu__graph_new(const char *name);  // owned by the caller
-// mu__graph_node appends a node (checked by the op's shape rule) and returns it; NULL on error.
+// mu__graph_node appends a node, after the op's shape rule has checked it, and returns it; NULL on error.
 mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int n_in, const mu_edge *in,
                         int n_resources, mu_resource *const *resources);
 mu_node *mu__graph_input(mu_graph *graph, const mu_spec *spec, const char *name);
 mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor);
-// mu__node_place keeps a copy of the names of file and layer. mu__node_site is where the op was made.
+// mu__node_place records where the op was made; it copies the names of file and layer. mu__node_site returns it.
 mu_status mu__node_place(mu_node *node, mu_site site);
 static inline mu_site mu__node_site(const mu_node *node)
 {
@@ -69,68 +69,69 @@ static inline mu_site mu__node_site(const mu_node *node)
 }
 int mu__graph_resource(mu_graph *graph, mu_resource *resource);  // index; added if new; -1 on error
 mu_graph *mu__graph_clone(const mu_graph *graph);                 // for engines that rewrite; owned by the caller
-// mu__graph_rewrite makes a node into another op on other inputs, at its place; users see the new outputs.
-// Inputs must stand before it. On error the node is as it was.
+// mu__graph_rewrite changes a node into another op with other inputs, at its position; users see the new outputs. The
+// inputs must precede it. On error the node is unchanged.
 mu_status mu__graph_rewrite(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in);
-mu_status mu__graph_dot(const mu_graph *graph, const char *path);  // a file for Graphviz (dot.c)
-void mu__graph_print(const mu_graph *graph, FILE *out);          // one line a node
+mu_status mu__graph_dot(const mu_graph *graph, const char *path);  // writes a Graphviz file (dot.c)
+void mu__graph_print(const mu_graph *graph, FILE *out);          // prints one line per node
 
 // ---- Graphs in attributes (body.c) --------------------------------------------------------------
 
 enum { MU_MAX_DEPTH = 10 };  // graphs inside graphs
 
-// mu__node_body returns the i-th graph that a node's attributes hold; NULL after the last.
+// mu__node_body returns the i-th graph in a node's attributes; NULL after the last.
 mu_graph *mu__node_body(const mu_node *node, int i);
-// mu__node_writes tells whether a node, or something in its bodies, writes its k-th resource.
+// mu__node_writes returns whether a node, or a node in its bodies, writes its k-th resource.
 bool mu__node_writes(const mu_node *node, int k);
-// mu__replace_bodies puts change(body) in place of each body of a node; the references that it gives are taken over.
+// mu__replace_bodies replaces each body of a node by change(body), and takes ownership of the returned references.
 mu_status mu__replace_bodies(mu_node *node, mu_graph *(*change)(const mu_graph *body));
-// mu__graph_shapes runs the shape rules of a graph for other input specs; `out` gets those of its outputs.
+// mu__graph_shapes runs a graph's shape rules for other input specs; `out` gets the output specs.
 mu_status mu__graph_shapes(const mu_graph *graph, const mu_spec *in, mu_spec *out);
-// mu__graph_inline copies a graph with the bodies of calls in place of the calls; with `all` also of those that are to
-// be computed again (inline.c). Owned by the caller.
+// mu__graph_inline copies a graph and inlines the bodies of calls; with `all` also those that the gradient recomputes
+// (inline.c). Owned by the caller.
 mu_graph *mu__graph_inline(const mu_graph *graph, bool all);
-// mu__admit_bodies sets a new node's flags, and refuses bodies that nest too deep or use resources it does not have.
+// mu__admit_bodies sets a new node's flags. It fails for bodies nested too deep, or that use resources the node lacks.
 mu_status mu__admit_bodies(mu_node *node, mu_resource *const *resources);
 
 // ---- Passes (pass*.c): each leaves a valid graph -------------------------------------------------
 
-mu_status mu__pass_prune(mu_graph *graph);    // nodes that reach no output and no effect
-mu_status mu__pass_share(mu_graph *graph);    // common sub-expressions, repeated reads
-mu_status mu__pass_bodies(mu_graph *graph);   // the same inside bodies, which lose outputs and inputs without use
-mu_status mu__pass_hoist(mu_graph *graph);    // all-reduces to where their inputs are ready (hoist.c)
-mu_status mu__pass_fold(mu_graph *graph);     // small values that depend on constants alone (pass_fold.c)
-mu_status mu__pass_algebra(mu_graph *graph);  // fewer ops for the same bits (pass_algebra.c)
-// mu__pass_state makes a pure graph of one with effects on variables (pass_state.c): behind its inputs stand the values
-// of `resources`, which no node of it acts on, and behind its outputs what they are left with, in the same order; what
-// is only read goes out as it came in. Owned by the caller. UNIMPLEMENTED for state that is not the replica's own.
+mu_status mu__pass_prune(mu_graph *graph);    // removes nodes that reach no output and no effect
+mu_status mu__pass_share(mu_graph *graph);    // merges common subexpressions and repeated reads
+// prunes and shares inside bodies; removes their unused inputs and outputs
+mu_status mu__pass_bodies(mu_graph *graph);
+mu_status mu__pass_hoist(mu_graph *graph);    // moves all-reduces to where their inputs are ready (hoist.c)
+mu_status mu__pass_fold(mu_graph *graph);     // computes small values that depend only on constants (pass_fold.c)
+mu_status mu__pass_algebra(mu_graph *graph);  // simplifies to fewer ops with the same bits (pass_algebra.c)
+// mu__pass_state turns a graph with effects on variables into a pure one (pass_state.c): the values of `resources`
+// become further inputs, and their final values further outputs in the same order. A variable that is only read is
+// returned unchanged. Owned by the caller. Errors: UNIMPLEMENTED for state that is not the replica's own.
 mu_graph *mu__pass_state(const mu_graph *graph);
-// mu__graph_check (check.c) tells whether a graph is valid: order, numbers, types and shapes. Debug builds do it
-// after every pass.
+// mu__graph_check (check.c) verifies that a graph is valid: order, numbers, types and shapes. Debug builds do so after
+// every pass.
 mu_status mu__graph_check(const mu_graph *graph);
-// mu__graph_assert is that check in debug builds, which end if the graph is not valid; elsewhere it does nothing.
-// Error: RESOURCE_EXHAUSTED if there is no memory for the check.
+// mu__graph_assert runs mu__graph_check in debug builds and aborts if the graph is invalid; in release builds it does
+// nothing. Error: RESOURCE_EXHAUSTED if there is no memory for the check.
 mu_status mu__graph_assert(const mu_graph *graph);
-mu_status mu__graph_optimize(mu_graph *graph);  // all of them, in order
+mu_status mu__graph_optimize(mu_graph *graph);  // runs all passes in order
 
 // ---- Tracing (trace.c) --------------------------------------------------------------------------
 
 typedef mu_value *mu_traceable(mu_value *arguments, void *arg);
 
-// What a trace made: owned by the caller.
+// The result of a trace; owned by the caller.
 typedef struct mu_traced {
     mu_graph *graph;
     mu_value *inputs;   // the arguments as the callback saw them: symbolic tensors
-    mu_value *outputs;  // its result, likewise; NULL: none
+    mu_value *outputs;  // its result, as symbolic tensors; NULL: none
 } mu_traced;
 
-// mu__trace_run calls fn once with a symbolic tensor of specs[i] in place of the i-th tensor leaf of `like`
-// and records what it does. `first` says whether the function may still make variables.
+// mu__trace_run calls fn once with a symbolic tensor of specs[i] for the i-th tensor leaf of `like`, and records its
+// ops. `first`: the function may still make variables.
 mu_status mu__trace_run(const char *name, mu_traceable *fn, void *arg, const mu_value *like, const mu_spec *specs,
                         bool first, mu_traced *out);
 
-// mu__trace_suspend takes this thread out of its trace and pauses its tapes, so that what follows is done
-// at once (initial values of variables made while tracing); resume goes back.
+// mu__trace_suspend takes this thread out of its trace and pauses its tapes, so that the following ops run eagerly
+// (initial values of variables made while tracing). mu__trace_resume undoes it.
 typedef struct mu_suspended {
     struct mu_trace *trace;
     struct mu_tape *tape;
@@ -146,50 +147,51 @@ typedef struct mu_concrete {
     mu_graph *graph;
     mu_value *inputs;        // structure of the arguments (leaves: symbolic tensors or variables)
     mu_value *outputs;       // structure of the result; NULL: none
-    bool gathers;            // a result's shape depends on what all replicas have
-    bool *own;               // of each input: was it a replica's own tensor (mu__made_here) in the trace
-    void *owner;             // under which strategy it was traced; retained
-    pthread_mutex_t lock;    // held while plans are made ready
+    bool gathers;            // a result's shape depends on the sizes of other replicas
+    bool *own;               // per input: was it a replica's own tensor (mu__made_here) in the trace
+    void *owner;             // strategy that it was traced under; retained
+    pthread_mutex_t lock;    // held while plans are made
     void *_Atomic plans;     // the engine's, per device; freed by free_plans
     void (*free_plans)(void *plans);
 } mu_concrete;
 
-// Whether the first axis of every argument is a batch: unknown to the trace. PREFERRED: unless the callback cannot be
-// traced so, but can with the sizes of the arguments; it is then traced for each of them.
+// Whether the first axis of every argument is a batch axis, whose size is unknown in the trace. PREFERRED: unless the
+// callback can only be traced with known sizes; then it is traced for each of them.
 typedef enum mu_batch { MU_BATCH_NONE, MU_BATCH_ALWAYS, MU_BATCH_PREFERRED } mu_batch;
 
-// mu__function_concrete returns the graph for arguments like these, tracing if needed. An axis that differs between
-// calls becomes unknown in the next trace. `owner` is the strategy in force: each has graphs of its own. Borrowed.
+// mu__function_concrete returns the graph for such arguments, and traces if needed. An axis that differs between calls
+// is unknown in the next trace. `owner` is the current strategy; each has its own graphs. Borrowed.
 mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, mu_batch batch, void *owner);
 
-// mu__function_gathers tells whether a graph of this owner has shapes that depend on the sizes of other replicas.
+// mu__function_gathers returns whether a graph of this owner has shapes that depend on the sizes of other replicas.
 bool mu__function_gathers(mu_function *function, const void *owner);
 
-// mu__function_inline calls the callback as part of what is in progress: a trace, or an eager replica.
+// mu__function_inline calls the callback as part of the current trace or eager replica.
 mu_value *mu__function_inline(const mu_function *function, mu_value *arguments);
 
-// mu__concrete_result puts the graph's outputs of one run into the structure of the result; owned by the caller. What
-// is one value for all replicas is taken from `first`, the first replica's outputs.
+// mu__concrete_result puts the outputs of one run into the structure of the result; owned by the caller. Values that
+// are the same on all replicas are taken from `first`, the first replica's outputs.
 mu_value *mu__concrete_result(const mu_concrete *concrete, mu_tensor *const *out, mu_tensor *const *first);
 
 // ---- Serialising (wire_write.c, wire_read.c) ----------------------------------------------------
 
-// mu__graph_write makes one block of a graph (graph.proto), to be freed with mu__free. Resources go by kind and
-// name. Errors: INVALID_ARGUMENT for two resources of one name, or over a limit (wire.h).
+// mu__graph_write serializes a graph (graph.proto) into one block; free with mu__free. Resources are identified by kind
+// and name. Errors: INVALID_ARGUMENT for two resources with one name, or beyond a limit of wire.h.
 mu_status mu__graph_write(const mu_graph *graph, void **bytes, size_t *size);
 
-// Finds or makes the resource of a graph that is read: borrowed; NULL, with or without a record, if there is none.
+// Finds or makes a resource of a graph that is read. Borrowed; NULL, with or without an error, if there is none.
 typedef mu_resource *mu_resource_resolver(void *arg, const char *kind, const char *name, const mu_spec *spec);
 
-// mu__graph_read verifies bytes from anywhere and makes the graph of them; owned by the caller, NULL on error.
-// Errors: DATA_LOSS for damage, INVALID_ARGUMENT for what an op refuses, NOT_FOUND for a resource; the message
-// names the node and its op.
+// mu__graph_read validates untrusted bytes and makes a graph of them; owned by the caller, NULL on error. Errors:
+// DATA_LOSS for damage, INVALID_ARGUMENT if an op's rule fails, NOT_FOUND for a resource; the message names the node
+// and its op.
 mu_graph *mu__graph_read(const void *bytes, size_t size, mu_resource_resolver *resolve, void *arg);
 
 // ---- Variables as resources (variable.c) --------------------------------------------------------
 
 // A distributed variable is one resource with a component per local replica; a plain one has one component.
-// How reads and assignments behave in each context is up to the strategy that made it.
+// A distributed variable is one resource with a component per local replica; a plain one has one component. The
+// strategy that made it defines reads and assignments in each context.
 typedef enum mu_update { MU_UPDATE_ASSIGN, MU_UPDATE_ADD, MU_UPDATE_SUB } mu_update;
 typedef struct mu_variable_rules {
     mu_tensor *(*read)(mu_variable *variable);                                      // given to the pool

@@ -1,14 +1,14 @@
-// All-reduces go where their inputs are ready: the gradients of the last layers are reduced while the backward pass
-// continues to the first.
+// Moves all-reduces to where their inputs are ready, so that the last layers' gradients are reduced while the backward
+// pass continues.
 //
-// Traces add them where the program calls for them, which is at the end. They are no effects on resources, so they may
-// move between those; their order among each other follows from the graph alone, so it is the same on every replica.
+// Traces add them where the program calls them, at the end. They have no effects on resources, so they may be moved;
+// their order depends on the graph only, so it is the same on every replica.
 #include "graph/graph.h"
 
 typedef struct hoisting {
-    mu_node **order;    // the new one
+    mu_node **order;    // the new order
     size_t n;
-    int *next, *first;  // all-reduces by the node after which they go, as lists in order; -1: none
+    int *next, *first;  // lists of the all-reduces to put after each node; -1: none
 } hoisting;
 
 static bool moves(const mu_node *node)
@@ -43,7 +43,7 @@ mu_status mu__pass_hoist(mu_graph *graph)
     h.first = h.next + n;
     for (size_t i = 0; i < n; i++)
         h.first[i] = h.next[i] = -1;
-    for (size_t i = n; i-- > 0;)  // the last first, so that lists are in order
+    for (size_t i = n; i-- > 0;)  // last first, so that the lists are in order
         if (moves(graph->nodes.items[i])) {
             const int after = ready_after(graph->nodes.items[i]);
             h.next[i] = h.first[after];

@@ -1,7 +1,7 @@
-// Calls in place: a copy of a graph in which the ops of a call's body stand where the call was.
+// Inlining: copies a graph with the ops of a call's body in place of the call.
 //
-// Engines ask for it, so that they see one graph and fuse across what was a call. A body that is to be computed again
-// stays one, unless the engine knows no bodies.
+// Engines use it to see one graph and fuse across calls. A body that is recomputed for its gradient stays a body,
+// unless the engine does not support bodies.
 #include "graph/control.h"
 #include "graph/copy.h"
 

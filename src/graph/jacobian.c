@@ -1,4 +1,4 @@
-// Jacobians by one gradient per element, as a loop over unit vectors; directional derivatives by two gradients.
+// Jacobians from one gradient per element, as a loop over unit vectors; directional derivatives from two gradients.
 #include "graph/map_fn.h"
 
 #include <muster/ops.h>
@@ -24,7 +24,7 @@ static mu_tensor *zeros_of(void *source)
                                                                                spec.shape.dims);
 }
 
-// One row: the gradients of sum(y * direction) with respect to all sources.
+// One row of the Jacobian: the gradients of sum(y * direction) with respect to all sources.
 static mu_value *row(mu_value *element, void *arg)
 {
     const rows *r = arg;
@@ -41,7 +41,7 @@ static mu_value *row(mu_value *element, void *arg)
     return result;
 }
 
-// The unit vectors in the direction of each element of y, whose number a trace may not know.
+// The unit vectors for all elements of y; a trace may not know their number.
 static mu_tensor *unit_vectors(mu_tensor *y)
 {
     const int64_t n = mu__elements(&y->shape), all = -1;
@@ -51,7 +51,7 @@ static mu_tensor *unit_vectors(mu_tensor *y)
     return mu_cast(mu_equal(mu_expand_dims(places, 0), mu_expand_dims(places, 1)), y->dtype);
 }
 
-// [elements of y, source…] to [y…, source…]; at most one dimension may be unknown where the two differ.
+// Reshapes [elements of y, source…] to [y…, source…]; at most one dimension may be unknown where the two differ.
 static mu_tensor *shaped(mu_tensor *stacked, const mu_shape *y, const mu_spec *source)
 {
     mu_shape shape = *y;
@@ -169,8 +169,8 @@ mu_tensor *mu_tape_batch_jacobian(mu_tape *tape, mu_tensor *y, mu_tensor *x)
 
 // ---- Along a direction --------------------------------------------------------------------------
 
-// The gradient of y weighted by u is linear in u; its derivative with respect to u, weighted by the tangents, is
-// what y changes by along them.
+// The gradient of y weighted by u is linear in u. Its derivative with respect to u, weighted by the tangents, is the
+// directional derivative of y.
 static mu_status tangents_of(mu_tape *outer, int n_y, mu_tensor **us, int n_x, mu_tensor *const *slopes,
                              mu_tensor *const *directions,
                              mu_tensor **out)

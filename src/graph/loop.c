@@ -1,12 +1,12 @@
 // Loops: mu_while_loop and mu_scan.
 //
-// Outside of traces a loop calls its callbacks iteration by iteration, so tapes hear of every op. In a trace the body
-// is traced once (again with unknown dimensions if a value's shape changes) and becomes one while_loop node.
+// Outside of traces a loop calls its callbacks in each iteration, so tapes record every op. In a trace the body is
+// traced once (again with unknown dimensions if a value's shape changes) and becomes one while_loop node.
 #include "graph/map_fn.h"
 
 #include <muster/ops.h>
 
-// What both kinds of loops are once they are traced.
+// Both kinds of loops, when traced.
 typedef struct loop {
     const char *what;             // "mu_while_loop"
     const char *name;
@@ -69,7 +69,7 @@ static mu_status take_results(loop *l, const mu_value *result)
     mu_status status = MU_OK;
     for (int i = 0; status == MU_OK && i < leaves.n; i++)
         status = mu__body_output(&l->body_trace, leaves.at[i]);
-    for (int i = 0; status == MU_OK && l->step && i < leaves.n; i++)  // a scan gives each state as a row, too
+    for (int i = 0; status == MU_OK && l->step && i < leaves.n; i++)  // a scan also returns each state as a row
         status = mu__body_output(&l->body_trace, leaves.at[i]);
     mu__free(leaves.at);
     return status;
@@ -87,7 +87,7 @@ static mu_status trace_body(loop *l)
     return status;
 }
 
-// Compares what an iteration gives with what it took; where a dimension differs it is unknown in the next trace.
+// Compares an iteration's results with its inputs; a dimension that differs is unknown in the next trace.
 static mu_status widen(loop *l, bool *changed)
 {
     const mu_graph *graph = l->body_trace.trace.graph;
@@ -152,7 +152,7 @@ static mu_status apply_loop(loop *l, mu_tensor ***out)
     return status;
 }
 
-// The node's outputs; for mu__free. Its tensors belong to the pool around.
+// The node's outputs; free the array with mu__free. The tensors belong to the enclosing pool.
 static mu_value *trace_loop(loop *l)
 {
     mu_tensor **out = NULL;
@@ -177,7 +177,7 @@ static mu_value *trace_loop(loop *l)
 
 // ---- Outside of traces --------------------------------------------------------------------------
 
-// Whether another iteration is to come; the loop's values are borrowed.
+// Whether to run another iteration; the loop's values are borrowed.
 static mu_status continues(const loop *l, mu_value *vars, bool *out)
 {
     mu_tensor *condition = l->condition(vars, l->arg);
@@ -204,7 +204,7 @@ static mu_value *checked_iteration(const loop *l, mu_value *vars)
     return NULL;
 }
 
-// Each iteration has a pool of its own; only the values continue.
+// Each iteration has its own pool; only the loop's values outlive it.
 static mu_value *run_iterations(const loop *l, int64_t limit)
 {
     mu_value *vars = mu_retain(l->vars);

@@ -1,4 +1,4 @@
-// mu_map_fn: a function of one slice, called for each; in a trace a loop without values of its own.
+// mu_map_fn: calls a function for each slice; in a trace, a loop without carried values.
 #include "graph/map_fn.h"
 
 #include <muster/ops.h>
@@ -96,7 +96,7 @@ out:
 
 // ---- Outside of traces --------------------------------------------------------------------------
 
-// Results of all rows, tensor by tensor; row i's k-th is at[i * n + k].
+// The results of all rows; tensor k of row i is at[i * n + k].
 typedef struct rows {
     int n_rows, n;
     mu_tensor **at;

@@ -1,4 +1,4 @@
-// Rows of tensors, as loops over elements take them (map_fn.c).
+// Rows of tensors, for loops over elements (map_fn.c).
 #ifndef MU_SRC_GRAPH_MAP_FN_H
 #define MU_SRC_GRAPH_MAP_FN_H
 

@@ -1,9 +1,8 @@
-// Gradients of slices of one tensor, put together.
+// Joins the gradients of slices of one tensor.
 //
-// Each alone is a tensor of x's size that is almost all zeros, and adding n of those takes n times the work of x's
-// size. So the blocks are sorted along the first axis that cuts them and put beside each other by one concat, with
-// zeros in the gaps; blocks that are cut along further axes are put together first. Overlapping blocks go into several
-// layers, which are added.
+// Padding each slice's gradient to x's size and adding n of them would take n times the work of x's size. So the blocks
+// are sorted along the first axis that they divide, and concatenated with zeros in the gaps; blocks divided along
+// further axes are joined recursively. Overlapping blocks go into several layers, which are added.
 #include "graph/parts.h"
 
 #include "ops/index_map.h"
@@ -11,7 +10,7 @@
 #include <muster/ops.h>
 #include <stdlib.h>
 
-// The part of x that is being put together.
+// The part of x being joined.
 typedef struct region {
     mu_tensor *x;
     int64_t begin[MU_MAX_RANK], size[MU_MAX_RANK];
@@ -44,7 +43,7 @@ bool mu__slice_part(const mu_op *op, const void *attrs, const mu_tensor *x, mu_t
 
 // ---- Zeros --------------------------------------------------------------------------------------
 
-// Zeros of the region's shape, but for one axis; of a trace that does not know the shape, those of a slice.
+// Zeros of the region's shape except along one axis; in a trace that does not know the shape, zeros like a slice.
 static mu_tensor *zeros(const region *whole, int axis, int64_t begin, int64_t size)
 {
     mu_shape shape = {.rank = whole->x->shape.rank};
@@ -83,7 +82,7 @@ static size_t count_range(part_list *parts, size_t n, int axis)
     return k;
 }
 
-// Parts in the order of the axis, of which no two overlap but those of one range, put beside each other.
+// Concatenates parts that are sorted along the axis and do not overlap, except for equal ranges.
 static mu_tensor *join_layer(const region *whole, part_list *parts, size_t n, int axis)
 {
     mu_tensor **pieces = mu__alloc((2 * n + 1) * sizeof *pieces), *result = NULL;
@@ -118,7 +117,7 @@ static int sorted_axis_order(const mu_part *a, const mu_part *b, int axis)
         return a->begin[axis] < b->begin[axis] ? -1 : 1;
     if (a->size[axis] != b->size[axis])
         return a->size[axis] < b->size[axis] ? -1 : 1;
-    return a < b ? -1 : a > b;  // in the order in which they came: sums have one order
+    return a < b ? -1 : a > b;  // in the order of arrival, so that sums have one order
 }
 
 // Merges two sorted halves; `space` has room for all.
@@ -134,7 +133,7 @@ static void sort(part_list *parts, size_t n, int axis, part_list *space)
     memcpy(parts, space, n * sizeof *parts);
 }
 
-// Moves the first parts of the rest that do not overlap to `layer`, and what is left to the front; returns how many.
+// Moves the first parts that do not overlap to `layer`, and the others to the front; returns the number moved.
 static size_t take_layer(part_list *rest, size_t *n, int axis, part_list *layer)
 {
     size_t taken = 0, left = 0;

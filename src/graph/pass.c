@@ -1,7 +1,7 @@
-// Passes over a graph: prune what nothing needs, share what is computed twice; and the order of all passes.
+// Passes that prune unused nodes and merge common subexpressions, and the order of all passes.
 //
-// Both keep program order. A read of a variable counts as pure between two writes of it, so repeated reads
-// become one; every other effect stays.
+// Both keep program order. A read of a variable is pure between two writes, so repeated reads become one; all other
+// effects are kept.
 #include "graph/graph.h"
 
 static bool keeps_itself(const mu_node *node)
@@ -80,7 +80,7 @@ static uint64_t hash_node(const mu_node *node, const int *version)
     return hash ^ hash >> 31;
 }
 
-// What sharing works on: for each node its replacement, and a table of those seen.
+// State of sharing: each node's replacement, and a table of nodes seen.
 typedef struct sharing {
     mu_node **stand_in;
     mu_node **table;
@@ -129,7 +129,7 @@ mu_status mu__pass_share(mu_graph *graph)
     return status;
 }
 
-// Folding and algebra bring equal nodes about, so sharing comes after them too.
+// Folding and algebra create equal nodes, so sharing runs again after them.
 mu_status mu__graph_optimize(mu_graph *graph)
 {
     static mu_status (*const passes[])(mu_graph *) = {mu__pass_share, mu__pass_bodies, mu__pass_fold, mu__pass_algebra,

@@ -1,13 +1,13 @@
-// Algebra: what can be said with fewer ops and gives the same bits.
+// Algebraic simplification: fewer ops that give the same bits.
 //
-// Only what is exact for every value is here, NaN and -0 included: x * 1, x / 1, x - 0, x + (-0), double negation,
-// a + (-b), a view of a view, a transpose of a transpose, a cast through a type that holds all values, a broadcast
-// that arithmetic does by itself, a broadcast or sum to the shape that is there. Left out because it is not exact: x +
-// 0 (gives +0 for -0; integers do it), x * 0, x / x, anything that adds in another order.
+// All rules are exact for every value, including NaN and -0: x * 1, x / 1, x - 0, x + (-0), double negation, a + (-b),
+// a view of a view, a transpose of a transpose, a cast through a type that holds all values, a broadcast that
+// arithmetic does itself, a broadcast or sum to the same shape. Rules that are not exact are left out: x + 0 (gives +0
+// for -0; used for integers only), x * 0, x / x, and changes to the order of additions.
 #include "graph/graph.h"
 #include "ops/attrs.h"
 
-// What stands in for output 0 of each node, once it is known.
+// The replacement of output 0 of each node, once known.
 typedef struct simplifier {
     mu_graph *graph;
     mu_edge *stand_in;   // [nodes]
@@ -35,7 +35,7 @@ static bool minus_zero(double value)
     return value == 0 && 1 / value < 0;
 }
 
-// Whether every element of a small constant is `wanted`, the sign of zero counted.
+// Whether every element of a small constant equals `wanted`, including the sign of zero.
 static bool all_elements(mu_edge edge, double wanted)
 {
     enum { MOST = 4096 };
@@ -51,7 +51,7 @@ static bool all_elements(mu_edge edge, double wanted)
     return all;
 }
 
-// The constant leaves the other operand's shape as it is: it has one element, or the shapes are known.
+// Whether the constant leaves the other operand's shape unchanged: it has one element, or the shapes are known.
 static bool keeps_shape(const mu_node *node, mu_edge x, mu_edge constant)
 {
     const mu_shape *c = &spec_of(constant)->shape;
@@ -64,7 +64,7 @@ static bool is_neutral(const mu_node *node, int k, double value)
     return all_elements(node->in[k], value) && keeps_shape(node, node->in[1 - k], node->in[k]);
 }
 
-// What x op c leaves alone, and c op x where the op commutes.
+// Finds operands that do not change the other: x op c, and c op x if the op commutes.
 static bool neutral_operand(const mu_node *node, mu_edge *out)
 {
     const mu_op *op = node->op;
@@ -94,7 +94,7 @@ static bool double_negation(const mu_node *node, mu_edge *out)
     return true;
 }
 
-// a + (-b) is a - b, a - (-b) is a + b.
+// Rewrites a + (-b) as a - b, and a - (-b) as a + b.
 static mu_status add_negated(mu_node *node)
 {
     const bool adds = node->op == &mu_op_add;
@@ -122,7 +122,7 @@ static bool changes_nothing(const mu_node *node, mu_edge *out)
                      mu__op_is_view(node->op, in, &node->out[0]));
 }
 
-// What an op would give on other inputs; false if it would not take them.
+// Whether an op infers this spec for other inputs.
 static bool infers(const mu_node *node, const mu_edge *in, const mu_spec *wanted)
 {
     mu_spec specs[4], out = {0};
@@ -146,7 +146,7 @@ static int64_t known_product(const mu_shape *shape)
     return product;
 }
 
-// A view that might refuse its input when the function runs must stay, to do so.
+// A view that may fail at run time must be kept, so that it does.
 static bool never_refuses(const mu_node *view)
 {
     const mu_shape *in = &spec_of(view->in[0])->shape;
@@ -159,7 +159,7 @@ static bool never_refuses(const mu_node *view)
     return !mu__shape_known(wanted) && product > 0 && known_product(in) % product == 0;
 }
 
-// A reshape takes its elements from where the view before it does.
+// A view of a view reads the first view's input.
 static mu_status view_of_view(mu_node *node)
 {
     const bool takes_any = node->op == &mu_op_reshape || node->op == &mu_op_reshape_like;
@@ -181,7 +181,7 @@ static bool surely_broadcasts(const mu_shape *from, const mu_shape *to)
     return sure;
 }
 
-// Arithmetic broadcasts by itself: an operand need not be written out to the shape of the other.
+// Removes an explicit broadcast of an operand, because arithmetic broadcasts itself.
 static mu_status broadcast_operand(mu_node *node)
 {
     for (int k = 0; node->op->infer == mu__infer_broadcast && node->n_in == 2 && k < 2; k++) {
@@ -207,7 +207,7 @@ static bool is_identity(const mu_ints *axes)
     return true;
 }
 
-// The transpose of a transpose is one, or nothing.
+// Merges two transposes into one, or none.
 static mu_status transpose_of_transpose(mu_node *node, mu_edge *out)
 {
     *out = (mu_edge){0};
@@ -231,7 +231,7 @@ static mu_status transpose_of_transpose(mu_node *node, mu_edge *out)
 
 // ---- Types --------------------------------------------------------------------------------------
 
-// Whether every value of `from` is one of `to`.
+// Whether type `to` can hold every value of `from`.
 static bool holds(mu_dtype to, mu_dtype from)
 {
     static const struct { mu_dtype from; unsigned to; } wider[] = {
@@ -250,8 +250,8 @@ static bool holds(mu_dtype to, mu_dtype from)
     return false;
 }
 
-// From a wider type back is nothing; on from there it is one cast, for integers and between floats. (What a float
-// beyond an integer's range becomes depends on the type that it comes from.)
+// A cast to a wider type and back is removed; a cast on to a third type becomes one cast, for integers and between
+// floats. (A float beyond an integer's range converts differently from different types.)
 static mu_status cast_of_cast(mu_node *node, mu_edge *out)
 {
     *out = (mu_edge){0};

@@ -1,7 +1,7 @@
-// The pass that goes into bodies: what nothing uses is neither computed there nor handed in and out.
+// Prunes inside bodies: removes unused computations, inputs and outputs.
 //
-// Nodes are visited from the last to the first, so what follows has already said which outputs it needs. Bodies are
-// copied before they are changed: tapes and other graphs may hold the same ones.
+// Nodes are visited from last to first, so that all users of a node's outputs are known. Bodies are copied before they
+// are changed, because tapes and other graphs may hold the same ones.
 #include "graph/control.h"
 
 // A node's new form while it is worked out.
@@ -33,7 +33,7 @@ static mu_status copy_bodies(draft *d)
 
 // ---- Outputs ------------------------------------------------------------------------------------
 
-// Output number i of the b-th body is this output of the node.
+// The node's output for output i of body b.
 static size_t output_of_node(const draft *d, int b, size_t i)
 {
     const mu_cond_attrs *attrs = d->node->attrs;
@@ -44,7 +44,7 @@ static size_t output_of_node(const draft *d, int b, size_t i)
     return i;
 }
 
-// A loop's count and carried values stay, and all of a call whose gradient counts on them.
+// Keeps a loop's count and carried values, and all outputs of a call whose gradient relies on them.
 static bool stays(const draft *d, int i)
 {
     const mu_loop_attrs *loop = d->node->attrs;
@@ -130,7 +130,7 @@ static mu_status narrow_inputs(draft *d)
 
 // ---- The graph ----------------------------------------------------------------------------------
 
-// Users of the node see its outputs at their new places.
+// Renumbers the outputs in the node's users.
 static mu_status renumber(mu_graph *graph, const mu_node *node, const bool *keep)
 {
     int *place = mu__alloc(sizeof *place * (size_t)(node->n_out + 1)), n = 0;
@@ -143,7 +143,7 @@ static mu_status renumber(mu_graph *graph, const mu_node *node, const bool *keep
             graph->outputs.items[i].output = place[graph->outputs.items[i].output];
     for (size_t i = (size_t)node->id + 1; i < graph->nodes.n; i++)
         for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
-            if (graph->nodes.items[i]->in[k].node == node)  // of one that is dead: any place will do
+            if (graph->nodes.items[i]->in[k].node == node)  // of a dead node: any index will do
                 graph->nodes.items[i]->in[k].output = MU_MAX(place[graph->nodes.items[i]->in[k].output], 0);
     mu__free(place);
     return MU_OK;
@@ -213,5 +213,5 @@ mu_status mu__pass_bodies(mu_graph *graph)
     }
     mu__free(used);
     mu__free(first);
-    return status == MU_OK ? mu__pass_prune(graph) : status;  // dead nodes may name outputs that are gone
+    return status == MU_OK ? mu__pass_prune(graph) : status;  // dead nodes may refer to removed outputs
 }

@@ -1,14 +1,13 @@
-// Constant folding: what depends on constants alone is computed once, while the graph is made.
+// Constant folding: computes values that depend only on constants once, when the graph is made.
 //
-// An op is folded if it is pure and its result is small: a graph must not grow by the tensors that a broadcast
-// constant stands for. Inputs of which only the shape counts need not be constant, only known. The eager kernel
-// computes the value, so the bits are those of an eager call; an op that fails (an integer divided by zero) stays,
-// and fails when the function runs.
+// An op is folded if it is pure and its result is small: a broadcast constant must not be stored in full. Inputs of
+// which only the shape is used need a known shape only. The eager kernel computes the value, so the bits equal those of
+// an eager call. An op that fails (an integer divided by zero) is kept, and fails when the function runs.
 #include "graph/graph.h"
 
 enum {
-    FOLD_ANYWAY = 1024,      // bytes of results that are always folded
-    FOLD_SMALLER = 1 << 16,  // likewise if they are no larger than what they are made of
+    FOLD_ANYWAY = 1024,      // results of at most this many bytes are always folded
+    FOLD_SMALLER = 1 << 16,  // results up to this size are folded if not larger than their inputs
 };
 
 static bool is_pure(const mu_op *op)
@@ -39,7 +38,7 @@ static bool foldable(const mu_node *node)
     return out <= FOLD_ANYWAY || (out <= FOLD_SMALLER && out <= in);
 }
 
-// A tensor to take a shape from: it has no elements of its own, and nobody looks.
+// A tensor of this shape without elements, for inputs of which only the shape is used.
 static mu_tensor *shape_of(const mu_spec *spec)
 {
     mu_buffer *buffer = mu__buffer_new(1);

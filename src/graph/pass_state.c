@@ -1,9 +1,9 @@
-// The pass that turns local state into inputs and outputs: of a graph whose effects are nodes on variables it makes a
-// pure one, which takes the variables' values and gives what they are left with.
+// Turns local state into inputs and outputs: a graph with effects on variables becomes a pure graph that takes the
+// variables' values and returns their final values.
 //
-// At every node each variable is the value that it has there; so the order of effects on it becomes a chain of values.
-// Through a branch or a call a value is an input, and an output where something in it writes; through a loop it is
-// carried. Effects that act on no resource (print, assert) stay nodes, in order.
+// The pass tracks each variable's current value from node to node, in the order of effects. A branch or call takes the
+// value as an input, and returns it if it writes; a loop carries it. Effects on no resource (print, assert) stay nodes,
+// in order.
 #include "graph/control.h"
 #include "graph/copy.h"
 
@@ -14,8 +14,8 @@ typedef struct states {
     bool *written;
 } states;
 
-// Where states come in and go out of a graph: those that are written stand from here on among inputs and outputs
-// (-1: they do not go out), the others behind all inputs.
+// Positions of states in a graph: written states are among inputs and outputs from here on (-1: not returned), the
+// others after all inputs.
 typedef struct places {
     int in, out;
 } places;
@@ -23,7 +23,7 @@ typedef struct places {
 typedef struct functionalizing {
     mu_copying copy;
     const states *states;
-    mu_edge *now;            // the value that each of them has at this point
+    mu_edge *now;            // each one's current value
 } functionalizing;
 
 static void forget_states(states *s)
@@ -73,7 +73,7 @@ static mu_status states_of_node(const mu_node *node, states *s)
     return status;
 }
 
-// All that a graph's nodes use; each goes out of it, written or not.
+// All resources that a graph's nodes use; each is returned, written or not.
 static mu_status states_of_graph(const mu_graph *graph, states *s)
 {
     const size_t n = graph->resources.n;
@@ -110,7 +110,7 @@ static bool same_spec(const mu_spec *a, const mu_spec *b)
     return a->dtype == b->dtype && mu__shape_equal(&a->shape, &b->shape);
 }
 
-// Assignments need no op of their own where types and shapes are surely equal; elsewhere `out` gets none.
+// Assignments need no op if types and shapes are surely equal; otherwise `out` is not set.
 static mu_status short_form(const functionalizing *p, const mu_node *node, const mu_edge *in, mu_edge *out)
 {
     const mu_op *op = node->op == &mu_op_assign_add_variable ? &mu_op_add
@@ -160,7 +160,7 @@ typedef union body_attrs {
     mu_call_attrs call;
 } body_attrs;
 
-// Where the states stand in the b-th body. A branch's kept values, and a loop's rows, stay behind them.
+// The states' positions in body b; a branch's kept values and a loop's rows stay after them.
 static places places_in(const mu_node *node, const mu_bodies *bodies, int b)
 {
     const mu_graph *body = *bodies->at[b];
@@ -185,7 +185,7 @@ static mu_status need_reads_only(const mu_node *node, const mu_graph *condition)
     return MU_OK;
 }
 
-// Puts pure bodies into copied attributes, which own them then.
+// Puts pure bodies into copied attributes, which then own them.
 static mu_status pure_bodies(const mu_node *node, const states *s, body_attrs *attrs, int *made, places *first)
 {
     mu_bodies old = mu__bodies_of(node->op, (void *)node->attrs), bodies = mu__bodies_of(node->op, attrs);
@@ -204,11 +204,11 @@ static mu_status pure_bodies(const mu_node *node, const states *s, body_attrs *a
     if (node->op == &mu_op_while_loop)
         attrs->loop.n_carried += s->n_written;
     if (node->op == &mu_op_call)
-        attrs->call.gradient = NULL;  // nobody asks a pure graph for one
+        attrs->call.gradient = NULL;  // pure graphs are not differentiated
     return MU_OK;
 }
 
-// The old inputs with the states among them.
+// Inserts the states among the old inputs.
 static void put_states(const functionalizing *p, const states *s, int n_in, int at, mu_edge *in)
 {
     int behind = n_in + s->n_written;

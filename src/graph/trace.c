@@ -1,8 +1,7 @@
-// Tracing: running a C callback once with symbolic tensors, to keep the graph of what it does.
+// Tracing: runs a C callback once with symbolic tensors, and records its ops in a graph.
 //
-// While a trace is in progress every op of the thread becomes a node. Eager tensors that the callback uses
-// are captured as constants; variables are captured by name. Values made outside stay outside: a symbolic
-// tensor of another trace is refused.
+// During a trace every op of the thread becomes a node. Eager tensors that the callback uses are captured as constants,
+// variables by name. A symbolic tensor of another trace is an error.
 #include "graph/trace.h"
 
 static bool around(const mu_graph_trace *trace, const mu_graph *graph)
@@ -12,7 +11,7 @@ static bool around(const mu_graph_trace *trace, const mu_graph *graph)
     return trace != NULL;
 }
 
-// A tensor from around a body becomes one of the body's inputs, once.
+// A tensor from outside a body becomes one of its inputs, once.
 static mu_status capture(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge)
 {
     for (size_t i = 0; i < trace->captured.n; i++) {
@@ -90,7 +89,7 @@ out:
     return status;
 }
 
-// What was made after all inputs and leads to the result is the function's own, also where a function inside said so.
+// Nodes made after all inputs that lead to the result get the function's name, even if an inner function set its own.
 static void give_name(mu_node *node, const char *function, int after)
 {
     if (node->id <= after || node->function == function)
@@ -134,7 +133,7 @@ bool mu__trace_may_make_variables(void)
     return !trace || trace->first;
 }
 
-// Another symbolic tensor is as much of this run as the one that it stands for.
+// A new symbolic tensor belongs to the same run as the one that it replaces.
 static mu_tensor *symbolic_like(const mu_tensor *like, mu_node *node, int output)
 {
     mu_tensor *tensor = mu__give(mu__tensor_symbolic(node, output, &node->out[output], &node->graph->object));

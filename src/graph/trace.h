@@ -1,10 +1,10 @@
-// The trace in progress, as the graph layer keeps it behind the small interface that ops see.
+// The trace in progress, as the graph layer sees it; ops see only its small interface.
 #ifndef MU_SRC_GRAPH_TRACE_H
 #define MU_SRC_GRAPH_TRACE_H
 
 #include "graph/graph.h"
 
-// A tensor from around a body, retained, and the input of the body that stands for it.
+// A captured tensor (retained), and the input of the body that represents it.
 typedef struct mu_captured {
     mu_tensor *tensor;
     mu_node *node;
@@ -16,13 +16,13 @@ struct mu_graph_trace {
     mu_graph *graph;
     bool first;                 // the function's first trace, which may make variables
     // Of a body (control.h):
-    bool keep;                  // a tape listens outside: values that its gradient may need are kept
-    mu_graph_trace *outer;      // the trace around it, whose tensors it may use; NULL: none
-    struct { mu_captured *items; size_t n, capacity; } captured;  // those that it uses
+    bool keep;                  // a tape is open outside, so values that its gradient may need are kept
+    mu_graph_trace *outer;      // the enclosing trace, whose tensors it may use; NULL: none
+    struct { mu_captured *items; size_t n, capacity; } captured;  // captured tensors
     // resolve finds what stands here for a tensor of another graph; `edge` is untouched where it does not know it.
     mu_status (*resolve)(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge);
     void *resolve_arg;
-    const mu_graph *resolves;   // the graph whose tensors it knows
+    const mu_graph *resolves;   // the graph whose tensors it resolves
 };
 
 // mu__trace_add is how a trace adds a node (the interface's add).
@@ -32,10 +32,10 @@ mu_status mu__trace_add(struct mu_trace *interface, const mu_op *op, const void 
 void mu__trace_made(struct mu_trace *interface, const char *function, int n_in, mu_tensor *const *in,
                     mu_tensor *result);
 
-// mu__trace_edge finds the edge of a trace's graph that a tensor is: its own, a constant, or captured from around.
+// mu__trace_edge returns the edge of a tensor in a trace's graph: the trace's own, a constant, or a captured input.
 mu_status mu__trace_edge(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge);
 
-// mu__trace_may_make_variables is false in every trace of a function but its first.
+// mu__trace_may_make_variables returns false in every trace of a function but its first.
 bool mu__trace_may_make_variables(void);
 
 #endif

@@ -1,7 +1,7 @@
-// Variables as resources of a graph: storage for each local replica, and the raw reads and writes on it.
+// Variables as resources of a graph: storage for each local replica, and raw reads and writes.
 //
-// What a read or an assignment means in each context (cross-replica, replica, update) is decided by the
-// rules of the strategy that made the variable; without a strategy there is one component and no rule.
+// The strategy that made the variable defines reads and assignments in each context (cross-replica, replica, update);
+// without a strategy there is one component and no rule.
 #include "graph/trace.h"
 
 #include <stdarg.h>
@@ -179,7 +179,7 @@ mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor
 {
     static const mu_op *const ops[] = {&mu_op_assign_variable, &mu_op_assign_add_variable, &mu_op_assign_sub_variable};
     mu_resource *resource = &variable->resource;
-    if (update == MU_UPDATE_ASSIGN && !mu__context()->trace)  // what was in doubt is replaced as a whole
+    if (update == MU_UPDATE_ASSIGN && !mu__context()->trace)  // a full assignment makes a poisoned value valid
         variable->poisoned[component_of(variable, mu__context()->component)] = false;
     return mu__apply(ops[update], NULL, 1, &value, 1, &resource, NULL);
 }

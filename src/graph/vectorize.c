@@ -1,8 +1,7 @@
-// mu_vectorized_map: a function of one row, done for all rows at once.
+// mu_vectorized_map: runs a function of one row on all rows at once.
 //
-// The function is traced for one row; then each op of that graph is done for all of them by its rule. What does not
-// depend on the rows is done once, but seeds are drawn for each row. An op without a rule is done row by row, and the
-// log says so.
+// The function is traced for one row; then a rule for each op applies it to all rows. Ops that do not depend on the
+// rows run once, but each row draws its own seed. An op without a rule runs row by row, and the log says so.
 #include "graph/vectorize.h"
 #include "ops/nn.h"
 
@@ -10,12 +9,12 @@
 
 typedef struct vectorizing {
     const mu_graph *graph;
-    mu_tensor *elem;     // one of the arguments, which has as many rows as all
+    mu_tensor *elem;     // one of the arguments; its first axis is the number of rows
     int *first;          // of each node's values
     mu_vector_rows *values;
 } vectorizing;
 
-// One op for one row, inside the loop that stands in for a rule.
+// One op for one row, in the loop used if there is no rule.
 typedef struct row_by_row {
     const mu_node *node;
     const mu_vector_rows *in;
@@ -70,7 +69,7 @@ static mu_status once(const vectorizing *v, mu_node *node, mu_tensor **in, mu_te
     return status;
 }
 
-// As many zeros as a tensor has rows.
+// One zero per row of a tensor.
 static mu_tensor *zero_per_row(mu_tensor *x)
 {
     int axes[MU_MAX_RANK], n = 0;
@@ -85,7 +84,7 @@ static mu_value *draw_for_row(mu_value *element, void *generator)
     return mu_of(mu__generator_next(generator));
 }
 
-// A generator's seed has no inputs, yet each row gets its own, as in a loop over the rows.
+// A generator's seed has no inputs, but each row gets its own, as in a loop over rows.
 static mu_status draw_for_rows(const vectorizing *v, const mu_node *node, mu_tensor **out)
 {
     mu_value *seeds =
@@ -97,7 +96,7 @@ static mu_status draw_for_rows(const vectorizing *v, const mu_node *node, mu_ten
 static mu_status for_all(const mu_node *node, const mu_vector_rows *in, mu_tensor **out)
 {
     bool done = false;
-    // A check of all rows is one of each.
+    // Checking all rows at once equals checking each.
     const bool checks = node->op == &mu_op_check_numerics || node->op == &mu_op_assert;
     if (!checks && (node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)))
         return mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: %s is an effect and would be had for all rows at "
@@ -130,7 +129,7 @@ static mu_status do_node(const vectorizing *v, mu_node *node)
     return status;
 }
 
-// What fails names the line of the op, not that of the map.
+// Errors name the line of the op, not that of the map.
 static mu_status do_at_its_line(const vectorizing *v, mu_node *node)
 {
     mu_context *context = mu__context();
@@ -198,7 +197,7 @@ static mu_status vectorize(const mu_body_trace *body, const mu_tensors *elems, m
     return status;
 }
 
-// Outside of traces nothing runs bodies that are nodes; then fn is called for each row.
+// Outside of traces, nodes with bodies cannot run; then fn is called for each row.
 static bool needs_an_engine(const mu_graph *graph)
 {
     bool control = false;

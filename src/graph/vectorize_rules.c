@@ -1,7 +1,7 @@
-// How each op is done for all rows at once: a first axis more, and what the attributes say of axes moves by one.
+// The rule of each op for all rows at once: inputs get one more first axis, and axes in attributes move by one.
 //
-// A rule may decline a case (a dimension that is not known, an input with rows where it expects none); then the op is
-// done row by row. Ops that work element by element, or on the last axes, need no more than inputs of one rank.
+// A rule may decline a case (an unknown dimension, an unexpected input with rows); then the op runs row by row. Ops
+// that work elementwise or on the last axes only need inputs of equal rank.
 #include "graph/vectorize.h"
 #include "ops/attrs.h"
 #include "ops/nn.h"
@@ -12,7 +12,7 @@ typedef struct site {
     const mu_node *node;
     const mu_vector_rows *in;
     mu_tensor **out;
-    int64_t n_rows;      // MU_UNKNOWN in a trace that does not know
+    int64_t n_rows;      // MU_UNKNOWN if the trace does not know it
 } site;
 
 // A rule returns whether it took the case; errors are recorded.
@@ -29,7 +29,7 @@ static bool apply(const site *s, const void *attrs, mu_tensor *const *in)
     return true;
 }
 
-// The tensor with ones behind its row axis, so that its own axes are the last of `rank`.
+// The tensor with axes of size 1 after its row axis, so that its own axes are the last of `rank`.
 static mu_tensor *aligned(const mu_vector_rows *x, int rank)
 {
     mu_tensor *at = x->at;
@@ -48,7 +48,7 @@ static bool apply_aligned(const site *s, int rank)
     return apply(s, s->node->attrs, in);
 }
 
-// Element by element, and products of the last two axes: what stands before broadcasts.
+// Elementwise ops, and products of the last two axes: leading axes broadcast.
 static bool broadcasts(const site *s)
 {
     int rank = 0;
@@ -57,7 +57,7 @@ static bool broadcasts(const site *s)
     return apply_aligned(s, rank);
 }
 
-// One input, or others that are no rows, and the op looks at the last axes alone.
+// One input with rows; the op uses the last axes only.
 static bool last_axes(const site *s)
 {
     mu_tensor *in[8];
@@ -76,11 +76,11 @@ static bool one_axis(const site *s)
     mu_cumulate_attrs attrs;  // the largest of those that begin with an axis
     memset(&attrs, 0, sizeof attrs);
     memcpy(&attrs, s->node->attrs, s->node->op->attrs_bytes);
-    attrs.axis += attrs.axis >= 0;  // from the end it stays
+    attrs.axis += attrs.axis >= 0;  // negative axes do not move
     return apply(s, &attrs, &s->in[0].at);
 }
 
-// One of several inputs of one shape, written out for all rows where it is the same for them.
+// One of several inputs of equal shape, repeated for all rows if it has none.
 static mu_tensor *for_all_rows(const site *s, int i)
 {
     int like = 0;
@@ -156,7 +156,7 @@ static bool concatenates(const site *s)
     return known;
 }
 
-// A shape as attribute gets the row axis in front.
+// The row axis is added to a shape attribute.
 static bool takes_shape(const site *s)
 {
     const mu_shape *old = &((const mu_shape_attrs *)s->node->attrs)->shape;
@@ -199,7 +199,7 @@ static bool adds_bias(const site *s)
     return true;
 }
 
-// The first axis is a batch already: rows and batch together are one.
+// The op has a batch axis: rows and batch are merged into one axis.
 static bool has_batch(const site *s)
 {
     mu_tensor *in[8];
@@ -244,7 +244,7 @@ static bool attends(const site *s)
     return apply(s, s->node->attrs, in);
 }
 
-// Along the last axis: what goes to gamma and beta is summed for each row alone.
+// Along the last axis; the gradients of gamma and beta are summed per row.
 static bool normalizes_back(const site *s)
 {
     mu_tensor *in[3], *out[3];

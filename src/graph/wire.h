@@ -1,7 +1,7 @@
-// What the two halves of the serialised form share: its version, its limits, and which value an attribute has.
+// Shared by writer and reader of the serialized form: version, limits, and the field that carries each kind of
+// attribute.
 //
-// The messages themselves are in graph.proto. Only wire_write.c and wire_read.c include this file: everybody else
-// sees bytes.
+// The messages are in graph.proto. Only wire_write.c and wire_read.c include this file; all other code sees bytes.
 #ifndef MU_SRC_GRAPH_WIRE_H
 #define MU_SRC_GRAPH_WIRE_H
 
@@ -9,13 +9,13 @@
 
 #include "graph.pb-c.h"
 
-// Writers refuse a graph beyond these limits, so that what was written can be read.
+// Writers refuse graphs beyond these limits, so that whatever is written can be read.
 enum {
     MU_WIRE_VERSION = 1,
     MU_WIRE_NODES = 1000000,
     MU_WIRE_EDGES = 10000000,
     MU_WIRE_RESOURCES = 65536,
-    MU_WIRE_DEPTH = MU_MAX_DEPTH,  // graphs inside graphs
+    MU_WIRE_DEPTH = MU_MAX_DEPTH,  // nesting depth of graphs
 };
 #define MU_WIRE_CONSTANT_BYTES ((size_t)1 << 30)  // of all constants together
 #define MU_WIRE_BYTES ((size_t)2 << 30)           // of the whole

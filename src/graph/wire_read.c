@@ -1,12 +1,11 @@
-// Reading a function graph that came from outside: nothing in it is believed.
+// Reads a function graph from untrusted bytes.
 //
-// protobuf-c parses with an allocator that has a budget; then every node is built as a trace builds it, so the
-// op's own shape rule judges it. What a rule may take for granted of attributes (ranks, element types, ends of
-// texts, sizes of constants) is checked here first. Errors say which node and op. No op is known here, and
-// resources are found by the caller.
+// protobuf-c parses with an allocator that has a budget. Each node is then built as a trace builds it, so its op's
+// shape rule checks it. What rules take for granted about attributes (ranks, element types, terminated strings, sizes
+// of constants) is checked here first. Errors name node and op. No op is named here, and the caller finds resources.
 #include "graph/wire.h"
 
-// What one call may spend, nested graphs included.
+// Budget of one call, nested graphs included.
 typedef struct spending {
     size_t nodes, edges, constant_bytes;
 } spending;
@@ -25,7 +24,7 @@ static mu_graph *read_graph(const void *bytes, size_t size, mu_resource_resolver
 
 // ---- Parsing ------------------------------------------------------------------------------------
 
-// An honest graph takes less than 64 times its bytes while it is parsed; a hostile one stops there.
+// A valid graph takes less than 64 times its bytes while it is parsed; parsing stops beyond that.
 static void *budget_alloc(void *budget, size_t bytes)
 {
     size_t *left = budget;
@@ -131,7 +130,7 @@ static mu_status read_text(const char *text, const char *what, size_t most, char
 
 static mu_status read_nested(reader *r, const ProtobufCBinaryData *bytes, mu_graph **out)
 {
-    if (bytes->len == 0)  // not given; an op that needs it refuses
+    if (bytes->len == 0)  // missing; an op that needs it will fail
         return MU_OK;
     if (r->depth + 1 >= MU_WIRE_DEPTH)
         return mu__error(MU_DATA_LOSS, "graphs are nested more than %d deep", MU_WIRE_DEPTH);
@@ -177,7 +176,7 @@ static mu_status read_attrs(reader *r, const mu_op *op, const Mu__WireNode *wire
 
 // ---- Nodes --------------------------------------------------------------------------------------
 
-// Reads edges to nodes that are there already.
+// Reads edges to earlier nodes.
 static mu_status read_edges(reader *r, size_t n, const uint32_t *nodes, size_t n_outputs, const uint32_t *outputs,
                             mu_edge *out)
 {
@@ -288,7 +287,7 @@ static mu_status read_resource(reader *r, const Mu__WireResource *wire)
                                : mu__error(MU_DATA_LOSS, "the graph lists the %s '%s' twice", wire->kind, wire->name);
 }
 
-// Every node of op `input` must be in the list once: an engine binds exactly those.
+// Every `input` node must be listed once, because an engine binds exactly those.
 static mu_status read_inputs(reader *r)
 {
     mu_graph *graph = r->graph;

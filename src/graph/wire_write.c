@@ -1,7 +1,7 @@
-// Writing a function graph: the tree of messages of graph.proto, built in an arena, then packed into one block.
+// Writes a function graph: builds the message tree of graph.proto in an arena, then packs it into one block.
 //
-// Attributes are written field by field as the op's definition describes them, so no op is known here. Elements of
-// constants are borrowed until they are packed. A graph that a reader would refuse is refused here, by name.
+// Attributes are written field by field from the op's definition, so no op is named here. Elements of constants are
+// borrowed until they are packed. A graph that a reader would refuse is refused here, by name.
 #include "graph/wire.h"
 
 typedef struct writer {
@@ -62,7 +62,7 @@ static mu_status write_tensor(writer *w, const mu_tensor *tensor, Mu__WireTensor
 static mu_status write_nested(writer *w, const mu_graph *nested, ProtobufCBinaryData *out)
 {
     void *bytes = NULL;
-    if (!nested)  // no bytes: a graph that is not given
+    if (!nested)  // no bytes: no graph
         return MU_OK;
     MU_TRY(mu__graph_write(nested, &bytes, &out->len));
     out->data = mu__arena_copy(&w->arena, bytes, out->len);
