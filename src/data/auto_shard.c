@@ -1,11 +1,10 @@
-// Dividing a pipeline between workers: by files, by elements, at marked places, or by the rows of each batch.
+// Divides a pipeline among workers: by files, by elements, at MU_SHARD_HINT, or by the rows of each batch.
 //
-// A pipeline is walked from its end and cloned as far as something changes; what lies before is shared. By rows
-// every worker runs the whole pipeline and keeps its own rows of each batch: of a batch over rows in memory only
-// those are gathered.
+// The pipeline is walked from its end, and cloned up to the last change; the stages before that are shared. By rows,
+// every worker runs the whole pipeline and keeps its rows of each batch; of rows in memory only those are gathered.
 #include "data/filenames.h"
 
-// The same stage on another input; takes over `input`. Owned; NULL stays NULL.
+// The same stage on another input; takes ownership of `input`. Owned; NULL gives NULL.
 static mu_dataset *on_input(const mu_dataset *dataset, mu_dataset *input)
 {
     mu_dataset *clone = input ? mu__dataset_clone(dataset, &input) : NULL;
@@ -43,13 +42,13 @@ bool mu__dataset_reads_files(const mu_dataset *dataset)
     return reader;
 }
 
-// Names are divided below their shuffles, so that the parts stay disjoint whatever the seeds.
+// File names are divided before they are shuffled, so that the parts are disjoint for all seeds.
 static mu_dataset *share_names(mu_dataset *names, const mu_division *by)
 {
     return names->ops->order ? on_input(names, share_names(names->inputs[0], by)) : share(names, by);
 }
 
-// What opens the files that it gets names of: a reader, or a function over names.
+// Whether a stage opens the files named by its input: a reader, or a function over names.
 static bool takes_names(const mu_dataset *dataset)
 {
     return dataset->ops->opens_files ||

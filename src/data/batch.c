@@ -1,14 +1,14 @@
-// Stages that put elements together: batch, padded_batch, window.
+// Stages that stack elements: batch, padded_batch, window.
 //
-// Items are collected first and stacked at once, so a batch over rows in memory is one gather. A window is a
-// batch whose items may be used again by the next one.
+// Items are collected first and stacked at once, so a batch of rows in memory is one gather. A window is a batch that
+// may share items with the next.
 #include "data/dataset.h"
 
 typedef struct batch_args {
     int64_t batch_size;
     bool drop_remainder;
     bool pad;
-    mu_division division;  // n not 0: of each batch only these rows are made
+    mu_division division;  // if n is not 0: only these rows of each batch are made
 } batch_args;
 
 typedef struct batch_state {
@@ -52,7 +52,7 @@ static void drop_first(batch_state *state, size_t n)
     memmove(state->held.items, state->held.items + n, state->held.n * sizeof *state->held.items);
 }
 
-// All that is held, or the part of it that falls to this worker.
+// Stacks all held items, or only this worker's part.
 static mu_value *stack_own(mu_stage *stage, int64_t n)
 {
     batch_state *state = stage->state;
@@ -145,7 +145,7 @@ static const mu_stage_ops batch_stage = {
     .divide_rows = batch_divide_rows,
 };
 
-// What an element is padded to depends on the whole batch, so all of it is made before it is divided.
+// Padding depends on the whole batch, so all of it is made before it is divided.
 static const mu_stage_ops padded_batch_stage = {
     .name = "padded_batch",
     .state_bytes = sizeof(batch_state),
@@ -188,7 +188,7 @@ typedef struct window_args {
     bool drop_remainder;
 } window_args;
 
-// Elements from the first of a window to its last.
+// The distance from a window's first element to its last.
 static int64_t window_span(const window_args *args)
 {
     return (args->size - 1) * args->stride + 1;

@@ -1,8 +1,8 @@
-// The cache: the first iteration that reaches the end leaves its elements in memory, later ones read them.
+// The cache: the first complete iteration stores its elements in memory, later iterations read them.
 //
-// The elements belong to the dataset, so all its iterators share them; each first iteration collects for
-// itself, and the first to end wins. Items that are rows of a source in memory stay rows. The cache in a file is
-// in cache_file.c.
+// The elements belong to the dataset, so all its iterators share them. Concurrent first iterations collect separately;
+// the first to finish stores its elements. Rows of a source in memory stay rows. The cache in a file is in
+// cache_file.c.
 #include "data/dataset.h"
 
 #include <pthread.h>
@@ -22,9 +22,9 @@ typedef struct shared_cache {
 typedef struct cache_state {
     elements seen;      // collected so far
     size_t at;
-    bool read;          // decided at the first element: from the cache or from the input
+    bool read;          // decided at the first element: read from the cache, or from the input
     bool begun;
-    bool incomplete;    // an element failed: what was collected is not all
+    bool incomplete;    // an element failed, so the collection is incomplete
 } cache_state;
 
 static void drop_elements(elements *list)

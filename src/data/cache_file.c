@@ -1,8 +1,8 @@
-// The cache in a file: the first full iteration writes every element, later ones (also of other processes)
-// read them.
+// The cache in a file: the first complete iteration writes every element; later ones, also in other processes, read
+// them.
 //
-// The file is a TFRecord file: the structure of an element as JSON, then every tensor as a .npy file. It gets
-// its name only when it is complete; whoever finds that name reads.
+// The file is a TFRecord file: the structure of an element as JSON, then each tensor as a .npy file. It gets its final
+// name when it is complete; an iteration that finds the name reads the file.
 #include "data/dataset.h"
 #include "data/npy.h"
 #include "data/tfrecord.h"
@@ -22,9 +22,9 @@ static const char *path_of(const mu_stage *stage)
 }
 
 typedef struct cache_file_state {
-    mu_record_reader reader;     // stream: the file was there
+    mu_record_reader reader;     // stream is set if the file exists
     mu_file_writer *writer;
-    mu_value *like;              // structure of an element; leaves do not matter
+    mu_value *like;              // structure of an element; its leaves are not used
     int n_leaves;
     bool begun;
 } cache_file_state;
@@ -136,7 +136,7 @@ static mu_status write_element(cache_file_state *state, const mu_value *value)
     return status;
 }
 
-// After any failure the file would lack an element, so it is given up; elements continue without it.
+// After a failure the file would lack an element, so it is discarded; elements are still passed on.
 static mu_status pass_on(mu_stage *stage, mu_item *item, bool *end)
 {
     cache_file_state *state = stage->state;

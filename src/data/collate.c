@@ -1,7 +1,7 @@
-// Stacking: many items, one batch along a new axis 0.
+// Stacks items into one batch along a new axis 0.
 //
-// Every item is written straight to its place: rows of a source are gathered in runs, values are copied. The
-// buffers are used again as soon as nobody else holds them. Knows nothing of stages.
+// Every item is written directly to its position: rows of a source are gathered in runs, values are copied. Buffers are
+// reused when they have no other users. This file does not depend on stages.
 #include "data/dataset.h"
 
 // ---- Buffers used again -------------------------------------------------------------------------
@@ -82,7 +82,7 @@ static mu_status first_specs(stack *s)
     return status;
 }
 
-// Compares a further item with the first; with padding, the largest extents are kept.
+// Compares another item with the first; with padding, keeps the largest sizes.
 static mu_status fit_leaf(stack *s, int64_t item, int leaf, const mu_spec *spec)
 {
     mu_spec *first = &s->specs[leaf];
@@ -163,7 +163,7 @@ static mu_status write_value(stack *s, int64_t i)
     return MU_OK;
 }
 
-// Rows of one source that follow each other in the stack are gathered together.
+// Consecutive rows of one source are gathered together.
 static mu_status write_rows(stack *s, int64_t begin, int64_t end)
 {
     for (int64_t i = begin; i < end; i++)

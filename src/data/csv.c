@@ -1,7 +1,7 @@
-// Lines of numbers, as RFC 4180 writes them: quotes, doubled quotes, either line end; plain or gzip.
+// Reads lines of numbers in CSV format (RFC 4180): quotes, doubled quotes, either line end; plain or gzip.
 //
-// One character at a time through a small buffer, one field at a time in another: no line is ever held, and a
-// field has a fixed limit. Numbers are read in the C locale, whatever the program's is.
+// Characters are read through a small buffer, and fields collected in another, so no line is stored and a field has a
+// fixed limit. Numbers are read in the C locale, whatever the program's locale is.
 #include "data/filenames.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 typedef struct csv_args {
     mu_numbers dtypes;     // of each column; owned
     bool scalars;          // an element is a list of scalars; else one vector of float32
-    int64_t header_lines;  // passed over at the beginning of each file
+    int64_t header_lines;  // lines skipped at the start of each file
     char delimiter;
 } csv_args;
 
@@ -87,7 +87,7 @@ static mu_status damaged(const csv_state *state, int column, const char *what)
 
 // ---- Fields -------------------------------------------------------------------------------------
 
-// What stands in quotes, the first one being read already.
+// Reads a quoted field, after the opening quote.
 static mu_status read_quoted(csv_state *state, int column, size_t *n)
 {
     for (;;) {
@@ -260,7 +260,7 @@ static mu_status csv_next(mu_stage *stage, mu_item *item, bool *end)
         status = item->value != NULL ? MU_OK : mu_error_code();
     }
 out:
-    if (status != MU_OK)  // the rest of a damaged file is not trusted: continue with the next one
+    if (status != MU_OK)  // skip the rest of a damaged file: continue with the next
         close_file(stage->state);
     mu_release(mu__build_end(&made, spec));
     mu__leaves_free(&leaves);

@@ -1,4 +1,4 @@
-// Files read from begin to end, plain or gzip (also several gzip members in a row); see file_stream.h.
+// Reads files sequentially, plain or gzip (also several gzip members); see file_stream.h.
 #include "data/file_stream.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #define INPUT_BYTES 65536
-#define MOST_DEFLATE_RATIO 1032  // deflate cannot make less of a byte run
+#define MOST_DEFLATE_RATIO 1032  // deflate's best compression ratio
 
 struct mu_file_stream {
     char *path;
@@ -39,7 +39,7 @@ static mu_status fill_input(mu_file_stream *stream)
 static mu_status open_file(mu_file_stream *stream)
 {
     struct stat found;
-    // Not blocking, because opening a pipe that nobody writes would hang.
+    // Non-blocking, because opening a pipe without a writer would hang.
     stream->fd = open(stream->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (stream->fd < 0 || fstat(stream->fd, &found) != 0) {
         int number = errno;
@@ -91,7 +91,7 @@ static mu_status corrupt(const mu_file_stream *stream, const char *seen)
                      stream->path, seen, (unsigned long long)(stream->at));
 }
 
-// One step of inflation; a member's end begins the next member, if there is one.
+// One step of inflation; at the end of a member, the next one begins.
 static mu_status inflate_some(mu_file_stream *stream, uint8_t *out, size_t bytes, size_t *got)
 {
     MU_TRY(fill_input(stream));

@@ -4,7 +4,7 @@
 
 #define MOST_PATH_BYTES 4096
 
-// An owned string for pools: what mu_dataset_path_of lends.
+// A string that a pool owns, for mu_dataset_path_of.
 typedef struct lent_text {
     mu_object object;
     char text[MOST_PATH_BYTES];
@@ -41,7 +41,7 @@ const char *mu_dataset_path_of(const mu_value *element)
     return status == MU_OK && lent != NULL ? lent->text : NULL;
 }
 
-// Names of unequal length cannot be rows of one tensor: each is an element of its own.
+// Names of different lengths cannot be rows of one tensor: each is a dataset of one element.
 static mu_dataset *one_path(const char *path)
 {
     mu_shape shape = mu_shape_make(1, (int64_t[]){(int64_t)strlen(path)});

@@ -1,7 +1,7 @@
-// The IDX format (the one of MNIST), and the data sets that come in it.
+// The IDX format (of MNIST), and the data sets in it.
 //
-// Files can hold tens of megabytes behind gzip, so a thread inflates while the program builds its model, and
-// a gather waits only for the rows that it needs. The last rows count as read only after the checksum.
+// A thread inflates the files, which may have tens of megabytes, while the program builds its model. A gather waits
+// only for the rows that it needs. The last rows count as read only after the checksum.
 #include "data/idx.h"
 
 #include "data/dataset.h"
@@ -236,7 +236,7 @@ static mu_status set_ready(mu_rows *rows, int64_t end)
     return MU_OK;
 }
 
-// A dataset over files of equal length, one column each, handed out as `specs`; takes over the set.
+// A dataset over files of equal length, one column per file, returned as `specs`; takes ownership of the set.
 static mu_dataset *set_dataset(idx_set *set, int n, const mu_spec *specs, const int *divisors)
 {
     mu_value *leaves[MOST_FILES] = {0};

@@ -1,7 +1,7 @@
-// Stages whose callback makes a dataset of every element: flat_map and interleave.
+// flat_map and interleave: stages whose callback makes a dataset of every element.
 //
-// Flat_map is an interleave with one dataset open at a time. Elements leave as values, because the dataset
-// that a row belongs to may be gone before the row is looked at.
+// flat_map is an interleave with one open dataset. Elements are passed on as values, because a row's dataset may be
+// freed before the row is used.
 #include "data/dataset.h"
 
 #include "base/callback.h"
@@ -9,16 +9,16 @@
 typedef struct nested_args {
     mu_dataset *(*fn)(mu_value *element, void *arg);
     void *arg;
-    char *name;                    // of the callback, in errors; owned
+    char *name;                    // name of the callback, for errors; owned
     int64_t cycle_length;          // datasets open at the same time
-    int64_t block_length;          // elements taken from one before it is the next one's turn
+    int64_t block_length;          // elements taken from one dataset before the next
 } nested_args;
 
 static const mu_owned_field nested_owned[] = {{MU_OWNS_TEXT, offsetof(nested_args, name)}, {MU_OWNS_END, 0}};
 
 typedef struct nested_state {
-    mu_iterator **open;    // of cycle length; NULL: none in this place
-    int64_t cycle, turn, taken;  // place whose turn it is, elements taken in this turn
+    mu_iterator **open;    // [cycle_length]; NULL: empty slot
+    int64_t cycle, turn, taken;  // current slot, and elements taken from it
     int n_open;
     bool input_ended;
 } nested_state;
@@ -60,7 +60,7 @@ static mu_iterator *iterate_result(const nested_args *args, mu_value *element)
     return iterator;
 }
 
-// Opens the next dataset in the place whose turn it is.
+// Opens the next dataset in the current slot.
 static mu_status open_place(mu_stage *stage)
 {
     nested_state *state = stage->state;

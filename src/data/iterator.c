@@ -1,8 +1,8 @@
-// Iterators: the tree of open stages of a pipeline, its position, and the loop MU_EACH.
+// Iterators: a pipeline's open stages, the position, and the loop MU_EACH.
 //
-// The order of each shuffle is chosen by its seed and the number of the iteration, counted per iterator from
-// where the dataset's own count stood at the start: so the start values and the number of elements given are
-// the whole position. Knows no single stage except that shuffles have orders.
+// The order of each shuffle depends on its seed and the iteration's number. Each iterator counts iterations from the
+// dataset's count at its start. So the initial values and the number of elements returned are the complete position. Of
+// all stages only shuffles are special here.
 #include "data/dataset.h"
 
 #include <jansson.h>
@@ -72,7 +72,7 @@ static mu_status stage_next(mu_stage *stage, mu_item *item, bool *end)
     return status;
 }
 
-// Elements are made and dropped where a stage cannot pass over them.
+// Makes and drops elements if a stage cannot skip them.
 static mu_status stage_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 {
     *skipped = 0;
@@ -154,7 +154,7 @@ uint64_t mu__stage_seed(mu_stage *stage)
     return stage->dataset->ops->order(stage->dataset).seed;
 }
 
-// Notes every shuffle once, in the order of a walk from the end, and where its count stands.
+// Lists every shuffle once, in the order of a walk from the end, with its count.
 static mu_status orders_collect(dataset_iterator *iterator, mu_dataset *dataset)
 {
     if (dataset->ops->order != NULL) {
@@ -198,7 +198,7 @@ mu_status mu__iterator_item(mu_iterator *head, mu_item *item, bool *end)
         iterator->given++;
         return MU_OK;
     }
-    iterator->ended = true;  // threads and buffers are of no use any more
+    iterator->ended = true;  // threads and buffers are no longer needed
     stage_close(iterator->root);
     iterator->root = NULL;
     return MU_OK;
@@ -404,7 +404,7 @@ mu_value *mu_each_begin(void *dataset)
     return mu__give(loop);
 }
 
-// An iteration that is broken off leaves its pool open; the pool outside closes it.
+// After a break the pass's pool is still open; the enclosing pool closes it.
 mu_value *mu_each_next(mu_value *state)
 {
     each_loop *loop = (each_loop *)(void *)state;

@@ -18,8 +18,7 @@ char *mu__callback_name(const char *name, const char *stage, bool given)
     return NULL;
 }
 
-// A result leaves its pool with a reference of its own. NULL without a record is the callback's mistake,
-// unless `end` allows it.
+// A result leaves its pool with its own reference. NULL without an error is the callback's mistake, unless `end`.
 static mu_value *leave_pool(mu_pool *pool, mu_value *result, const char *name, bool end)
 {
     if (result == NULL && !end && !mu__pending())
@@ -169,7 +168,7 @@ static const mu_stage_ops map_stage = {
     .spec = mu__map_result_spec,
 };
 
-// Traced at once where it is known what elements are, so that a mistake shows here.
+// Traces at once if the spec of elements is known, so that errors are reported here.
 static mu_traced_map *traced_map(mu_function *function, const mu_dataset *dataset)
 {
     mu_traced_map *map = mu__traced_map_new(function);

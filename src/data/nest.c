@@ -1,6 +1,6 @@
-// The tensors of elements: taking structures apart and building them anew, specs, empty and joined batches.
+// Takes elements apart into tensors and rebuilds them; specs, empty and concatenated batches.
 //
-// A spec is a structure whose leaves are symbolic tensors without a node. Knows nothing of stages.
+// A spec is a structure whose leaves are symbolic tensors without a node. This file does not depend on stages.
 #include "data/dataset.h"
 
 // ---- Specs and small values ---------------------------------------------------------------------

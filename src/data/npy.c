@@ -1,7 +1,7 @@
 // NumPy's formats: .npy (a header in Python's notation, then the elements) and .npz (a zip archive of them).
 //
-// Everything is checked against the bytes that are there before anything is allocated by a number from the
-// file. Big-endian elements are turned round; Fortran order is refused. Elements become tensors, and those rows.
+// Numbers from the file are checked against the file's size before memory is allocated for them. Big-endian elements
+// are byte-swapped; Fortran order is an error. Elements become tensors, and these the rows.
 #include "data/dataset.h"
 #include "data/npy.h"
 #include "data/file_stream.h"
@@ -27,7 +27,7 @@ static mu_status damaged(const char *name, const char *what)
     return mu__error(MU_DATA_LOSS, "%s: %s; is it a NumPy file, and whole?", name, what);
 }
 
-// The value of a key in the header's dictionary: what follows 'key': .
+// The value of a key in the header's dictionary: the text after 'key': .
 static const char *value_of(const char *header, const char *key)
 {
     const char *at = strstr(header, key);
@@ -193,7 +193,7 @@ static uint16_t u16(mu_cursor *cursor)
     return (uint16_t)(low | mu__cursor_u8(cursor) << 8);
 }
 
-// Finds the end record: its signature is looked for from the end.
+// Finds the end record by searching for its signature from the end.
 static mu_status find_directory(const archive *zip, uint64_t *entries, uint64_t *offset)
 {
     size_t lowest = zip->bytes > 65557 ? zip->bytes - 65557 : 0;
@@ -212,7 +212,7 @@ static mu_status find_directory(const archive *zip, uint64_t *entries, uint64_t 
     return damaged(zip->path, "it has no zip directory");
 }
 
-// Sizes of 4 GiB and more stand in an extra field (id 1), in the order size, packed, offset.
+// Sizes of 4 GiB and more are in an extra field (id 1), in the order size, packed, offset.
 static void read_zip64(mu_cursor extra, zip_entry *entry)
 {
     while (mu__cursor_left(&extra) >= 4) {

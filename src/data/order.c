@@ -1,8 +1,8 @@
 // Stages that choose and order elements without looking at them: shuffle, repeat, take, skip, shard,
 // concatenate, options.
 //
-// They pass items on as they are, so over a source in memory they only move row numbers. A shuffle's draws
-// depend on its seed and the number of the iteration, on nothing else.
+// They pass items on unchanged, so over a source in memory they move only row numbers. A shuffle's draws depend only on
+// its seed and the number of the iteration.
 #include "data/dataset.h"
 
 // Arguments of the stages that have one number: repeat, take, skip.
@@ -40,7 +40,7 @@ static uint64_t random_next(uint64_t *state)
     return x ^ x >> 31;
 }
 
-// Lemire's way to a number below n without bias.
+// Lemire's method: an unbiased number below n.
 static uint32_t random_below(uint64_t *state, uint32_t n)
 {
     uint64_t product = (random_next(state) >> 32) * n;
@@ -137,7 +137,7 @@ mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args)
 
 typedef struct repeat_state {
     int64_t round;
-    bool any;   // this round gave something: an empty input ends even an endless repeat
+    bool any;   // this round returned an element; an empty input ends even an infinite repeat
 } repeat_state;
 
 // Goes to the next round, if there is one.
@@ -265,7 +265,7 @@ mu_dataset *mu_dataset_take(mu_dataset *dataset, int64_t count)
     return mu__dataset_stage(&take_stage, &(count_args){MU_MAX(count, -1)}, dataset);
 }
 
-// The first use leaves out what is to be left out; -1 leaves out all without reading.
+// The first use skips the elements; -1 ends the dataset without reading.
 static mu_status leave_out(mu_stage *stage, bool *end)
 {
     count_state *state = stage->state;
@@ -324,10 +324,10 @@ typedef struct shard_args {
 
 typedef struct shard_state {
     int64_t phase;   // elements taken from the input, modulo the number of shards
-    bool checked;    // that every shard has a share
+    bool checked;    // checked that every shard has an element
 } shard_state;
 
-// Where every shard must have a share, the other shards' first elements must exist too.
+// If every shard must have an element, the other shards' first elements must exist too.
 static mu_status check_shares(mu_stage *stage)
 {
     shard_state *state = stage->state;
@@ -454,7 +454,7 @@ static int64_t concatenate_cardinality(const mu_dataset *dataset)
     return a > INT64_MAX - b ? MU_INFINITE : a + b;
 }
 
-// What both know in common; dimensions where they differ are unknown.
+// The common spec of both; dimensions that differ are unknown.
 static bool common_spec(mu_spec *a, const mu_tensor *b)
 {
     if (a->dtype != b->dtype || a->shape.rank != b->shape.rank)

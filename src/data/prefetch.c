@@ -1,7 +1,7 @@
-// Stages with threads of their own: prefetch, and map with parallel calls.
+// Stages with their own threads: prefetch, and map with parallel calls.
 //
-// Both read their input on maker threads and hand elements on in order. Threads start with the first element,
-// so a restored iterator passes over elements before any is made ahead.
+// Both read their input on producer threads and return elements in order. The threads start with the first element, so
+// a restored iterator skips before any element is made.
 #include "data/queue.h"
 
 typedef struct prefetch_args {
@@ -48,7 +48,7 @@ static mu_status parallel_map_next(mu_stage *stage, mu_item *item, bool *end)
     return mu__queue_get(state->queue, item, end);
 }
 
-// Once threads run, what they made is dropped one by one.
+// Once threads run, skipping drops their elements one by one.
 static mu_status prefetch_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 {
     prefetch_state *state = stage->state;

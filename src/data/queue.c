@@ -1,7 +1,7 @@
-// The ring of elements made ahead, and its maker threads; see queue.h.
+// The ring buffer of prefetched elements and its producer threads; see queue.h.
 //
-// Two locks: `order` is held while a sequence number and its input are taken, `lock` only around the ring itself, so
-// that the reader never waits for an input that it does not need yet.
+// There are two locks: `order` is held while taking a sequence number and its input, `lock` only around the ring
+// itself. So the reader never waits for an input that it does not need yet.
 #include "data/queue.h"
 
 #include <errno.h>
@@ -90,7 +90,7 @@ static void make_all(void *arg)
 
 // ---- The reader ---------------------------------------------------------------------------------
 
-#define POLL_NS 100000000  // between two looks for a signal or the deadline
+#define POLL_NS 100000000  // interval between checks for a signal or the deadline
 
 static mu_status wait_filled(mu_queue *queue, const queue_slot *slot, int64_t deadline_ns)
 {

@@ -1,13 +1,13 @@
-// Stages that cut batches along axis 0: unbatch, rebatch, split.
+// Stages that divide batches along axis 0: unbatch, rebatch, split.
 //
-// A piece of one batch is a view of its buffer; only a piece across two batches is copied. Rebatch draws across
-// the borders of batches, split cuts each batch for itself into equally many pieces, empty ones included.
+// A piece of one batch is a view of its buffer; a piece that spans batches is a copy. rebatch makes pieces across
+// batches; split divides each batch separately into a fixed number of pieces, empty ones included.
 #include "data/dataset.h"
 
 typedef struct rebatch_state {
-    mu_value *batch;     // being cut; NULL: take the next one
+    mu_value *batch;     // the batch being divided; NULL: take the next one
     mu_leaves leaves;    // of batch
-    int64_t rows, at;    // of batch: how many, and the next
+    int64_t rows, at;    // rows in batch, and the next row
     int64_t piece;       // rebatch, split: number of the next piece
 } rebatch_state;
 
@@ -133,13 +133,13 @@ mu_dataset *mu_dataset_unbatch(mu_dataset *dataset)
 // ---- Rebatch ------------------------------------------------------------------------------------
 
 typedef struct rebatch_args {
-    mu_numbers sizes;     // rows of the pieces, in turn; owned
+    mu_numbers sizes;     // rows of the pieces, used cyclically; owned
     bool drop_remainder;
 } rebatch_args;
 
 static const mu_owned_field rebatch_owned[] = {{MU_OWNS_NUMBERS, offsetof(rebatch_args, sizes)}, {MU_OWNS_END, 0}};
 
-// A piece that may cross borders, put together from views.
+// A piece that may span batches, joined from views.
 typedef struct collected {
     struct {
         mu_item *items;
@@ -171,7 +171,7 @@ static mu_status collect(mu_stage *stage, int64_t wanted, collected *piece)
     return MU_OK;
 }
 
-// An empty batch is made like the batch being cut, or like the spec when none was read yet.
+// Makes an empty batch like the current batch, or like the spec if none was read yet.
 static mu_value *empty_batch(mu_stage *stage)
 {
     rebatch_state *state = stage->state;

@@ -1,7 +1,7 @@
-// Sources in memory: tensors cut into rows, one tensor as one element, and numbers of a range.
+// Sources in memory: slices of tensors, whole tensors as one element, and ranges of numbers.
 //
-// Rows stay where they are; an iterator hands out row numbers, and whoever needs elements gathers them. Images
-// stay bytes and become floats in the gather. Knows nothing of files: a reader fills columns.
+// An iterator returns row numbers; the stage that needs elements gathers the rows. Images are stored as bytes and
+// become floats in the gather. This file does not depend on file formats: readers fill the columns.
 #include "data/dataset.h"
 
 // ---- Rows ---------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ out:
 
 typedef struct rows_args {
     mu_rows *rows;  // retained
-    bool path;      // its one row is the name of a file
+    bool path;      // its only row is a file name
 } rows_args;
 
 static const mu_owned_field rows_owned[] = {{MU_OWNS_OBJECT, offsetof(rows_args, rows)}, {MU_OWNS_END, 0}};

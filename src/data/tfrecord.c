@@ -103,7 +103,7 @@ static void records_close(mu_stage *stage)
     mu__record_close(stage->state);
 }
 
-// Finds the next record, in this file or a later one.
+// Reads the next record, from this file or the next one.
 static mu_status next_record(mu_stage *stage, bool *end)
 {
     mu_record_reader *reader = stage->state;
@@ -124,7 +124,7 @@ static mu_status records_next(mu_stage *stage, mu_item *item, bool *end)
 {
     mu_record_reader *reader = stage->state;
     mu_status status = next_record(stage, end);
-    if (status != MU_OK)  // nothing behind a damaged place can be trusted: continue with the next file
+    if (status != MU_OK)  // data after damage cannot be trusted: continue with the next file
         close_file(reader);
     if (status != MU_OK || *end)
         return status;

@@ -1,7 +1,7 @@
-// Maps by traced functions: traced once for each signature of an element, compiled, and run on the thread that asks.
+// Maps by traced functions: traced once per signature of an element, compiled, and run on the calling thread.
 //
-// Each caller takes a worker, a device of its own with its own memory and plans, so that parallel calls share
-// nothing but the graphs. A function of a map must not write variables: its calls have no order.
+// Each caller takes a worker, which is a device with its own memory and plans, so that parallel calls share only the
+// graphs. The function must not write variables, because its calls have no order.
 #include "data/dataset.h"
 #include "engine/engine.h"
 
@@ -9,10 +9,10 @@
 
 enum { KEPT_PLANS = 4 };
 
-// A graph that some elements fit.
+// A graph for elements of one signature.
 typedef struct signature {
     mu_concrete *concrete;   // retained
-    mu_graph *graph;         // as the engine wants it; retained
+    mu_graph *graph;         // prepared for the engine; retained
 } signature;
 
 typedef struct worker_plan {
@@ -22,7 +22,7 @@ typedef struct worker_plan {
 } worker_plan;
 
 typedef struct worker {
-    struct worker *next;     // idle ones
+    struct worker *next;     // list of idle workers
     mu_device device;
     int oldest;
     worker_plan plans[KEPT_PLANS];
@@ -31,7 +31,7 @@ typedef struct worker {
 struct mu_traced_map {
     mu_object object;
     mu_function *function;   // retained
-    pthread_mutex_t lock;    // guards the function and what follows
+    pthread_mutex_t lock;    // guards the function and the fields below
     struct { signature *items; size_t n, capacity; } signatures;
     worker *idle;
 };
@@ -116,7 +116,7 @@ static const signature *trace(mu_traced_map *map, const mu_value *element)
     return NULL;
 }
 
-// Held under the lock. The signature's objects live as long as the map.
+// Call with the lock held. The signature's objects live as long as the map.
 static bool find_signature(mu_traced_map *map, const mu_value *element, const mu_leaves *leaves, signature *out)
 {
     const signature *found = NULL;
