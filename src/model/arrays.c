@@ -1,4 +1,4 @@
-// Training on arrays: the dataset that fit, evaluate and predict make of them, as Keras does.
+// Training on arrays: makes a dataset of arrays for fit, evaluate and predict, as Keras does.
 #include "model/model.h"
 
 enum { DEFAULT_BATCH_SIZE = 32 };

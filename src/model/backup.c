@@ -1,8 +1,9 @@
-// BackupAndRestore: fit's state in one file, written as it goes, taken up when the program runs again.
+// BackupAndRestore: saves fit's state in one file during training, and restores it when the program runs again.
 //
-// Beside what a checkpoint holds, the file says which epoch and step comes next and where in the data that is.
-// Saves happen between steps, when nothing is under way: at the end of an epoch, every so many steps, and when a
-// signal ends fit. Deleted after a successful end, with its folder if nothing else is there: the next run begins anew.
+// Besides a checkpoint's contents, the file holds the next epoch and step and the position in the data. It is saved
+// between steps, when no step is in progress: at the end of an epoch, every save_freq steps, and when a signal ends
+// fit. It is deleted after a successful end, with its folder if that is empty, so that the next run starts from the
+// beginning.
 #include "model/checkpoint.h"
 
 #include "base/temporary.h"
@@ -13,9 +14,9 @@
 
 typedef struct backup {
     int64_t save_freq;  // 0: at the end of every epoch
-    bool keep;          // after a successful end
+    bool keep;          // keep the file after a successful end
     int64_t steps;      // since the last backup
-    char *folder;       // behind the path
+    char *folder;       // stored after the path
     char path[];
 } backup;
 
@@ -100,7 +101,7 @@ static mu_status save_batch(const mu_logs *logs, void *arg)
 static mu_status save_interrupted(const mu_logs *logs, void *arg)
 {
     const mu_model *model = logs->model;
-    const bool begun = model->n_metrics > 0 && model->metrics[0]->total;  // else there is nothing that a new run lacks
+    const bool begun = model->n_metrics > 0 && model->metrics[0]->total;  // otherwise there is nothing to restore
     return begun ? save(arg, logs->model) : MU_OK;
 }
 

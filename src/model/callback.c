@@ -1,4 +1,4 @@
-// Callbacks of fit: the user's hooks, and the built-in ones made of the same hooks.
+// Callbacks of fit: the user's hooks, and the built-in callbacks made of the same hooks.
 #include "model/model.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ void mu_stop_training(mu_model *model)
         model->stop = true;
 }
 
-// What is watched, and whether smaller is better (it is, but for accuracies).
+// The watched value. Smaller is better, except for names that contain "accuracy".
 typedef struct monitor {
     char name[64];
     double best;
@@ -55,7 +55,7 @@ static double logged(const mu_logs *logs, const char *name)
     return NAN;
 }
 
-// Whether the watched value is better than ever before. fit has checked that it is logged.
+// Whether the watched value is the best so far. fit has checked that it is logged.
 static bool improved(monitor *m, const mu_logs *logs, double min_delta)
 {
     const double value = logged(logs, m->name);
@@ -67,7 +67,7 @@ static bool improved(monitor *m, const mu_logs *logs, double min_delta)
     return better;
 }
 
-// The name lies in the callback's state.
+// The name is stored in the callback's state.
 static mu_callback *watching(mu_callback *callback, const char *name)
 {
     if (callback)

@@ -1,8 +1,8 @@
-// The state of a run as named tensors in one safetensors file, and back.
+// Saves the state of a run as named tensors in one safetensors file, and restores it.
 //
-// Variables are saved under their own names, with the values they have outside of replicas, so a file fits any
-// strategy and mu_load_weights reads it too. What is not a tensor (the place in the data, the shape that an unbuilt
-// model needs) is metadata. Restoring first checks everything, then changes everything.
+// Variables are saved under their names with their values outside of replicas, so a file fits any strategy, and
+// mu_load_weights can read it. State that is not a tensor (the position in the data, the input shape that an unbuilt
+// model needs) is metadata. A restore first checks everything, then changes everything.
 #include "model/checkpoint.h"
 
 #include "base/temporary.h"
@@ -18,7 +18,7 @@ typedef struct entries {
 
 struct mu_checkpoint {
     mu_object object;
-    mu_model *model;          // these four retained; NULL: not part of it
+    mu_model *model;          // these four are retained; NULL: not included
     mu_optimizer *optimizer;
     mu_value *variables;
     mu_iterator *iterator;
@@ -146,7 +146,7 @@ static mu_status collect(const mu_checkpoint *checkpoint, entries *all)
     return checkpoint->variables ? add_variables(all, checkpoint->variables) : MU_OK;
 }
 
-// Whether a name is made of these parts with "/" between them; the last may be NULL.
+// Whether a name consists of these parts joined by "/"; the last may be NULL.
 static bool is_joined(const char *name, const char *a, const char *b, const char *c)
 {
     const char *const parts[] = {a, b, c};
@@ -159,7 +159,7 @@ static bool is_joined(const char *name, const char *a, const char *b, const char
     return *name == '\0';
 }
 
-// Whether metrics or optimizer make a variable of this name in the first step, or before the first save.
+// Whether metrics or optimizer will make a variable of this name in the first step, or before the first save.
 static bool will_be_made(const mu_checkpoint *checkpoint, const entries *all, const char *name)
 {
     const mu_optimizer *optimizer = optimizer_of(checkpoint);
@@ -180,8 +180,8 @@ static bool will_be_made(const mu_checkpoint *checkpoint, const entries *all, co
     return found;
 }
 
-// Names that collide are told when the checkpoint is made, not when hours of training are to be saved. What layers
-// without weights will make is not known yet.
+// Reports duplicate names when the checkpoint is made, not when hours of training are to be saved. Variables of layers
+// that are not built are not known yet.
 static mu_status check_names(const mu_checkpoint *checkpoint)
 {
     entries all = {0};
@@ -215,8 +215,8 @@ static mu_status list_trainable(const mu_checkpoint *checkpoint, entries *out)
     return status;
 }
 
-// Makes what the first step would make of metrics and optimizer: a file has all of it or, before the weights are there,
-// what there can be; so whatever was saved can be restored, also before the first step.
+// Makes the state of metrics and optimizer that the first step would make, as far as weights exist. So any file can be
+// restored, also before the first step.
 static mu_status build_state(const mu_checkpoint *checkpoint)
 {
     const mu_model *model = checkpoint->model;
@@ -241,7 +241,7 @@ static mu_status build_state(const mu_checkpoint *checkpoint)
 
 enum { MAX_METADATA = 32 };
 
-// "28,28,1": the shape of one sample, from which a model without weights can be built.
+// The shape of one sample ("28,28,1"), from which a model without weights can be built.
 static void input_shape_text(const mu_model *model, char text[MU_SHAPE_TEXT])
 {
     const mu_shape *shape = &model->layers[0]->input;
@@ -252,7 +252,7 @@ static void input_shape_text(const mu_model *model, char text[MU_SHAPE_TEXT])
             (size_t)snprintf(text + used, MU_SHAPE_TEXT - used, "%s%lld", i > 1 ? "," : "", (long long)shape->dims[i]);
 }
 
-// What the texts of a file's metadata stand in.
+// Storage for the strings of a file's metadata.
 typedef struct metadata_texts {
     char shape[MU_SHAPE_TEXT], counter[24];
     const char *all[MAX_METADATA];
@@ -286,7 +286,7 @@ static mu_status metadata_of(const mu_checkpoint *checkpoint, const char *const 
     return MU_OK;
 }
 
-// The strategy whose workers all save at the same time; NULL: none with several.
+// The strategy whose workers save together; NULL: there is only one worker.
 static mu_strategy *strategy_of(const entries *all)
 {
     for (size_t i = 0; i < all->n; i++)
@@ -295,7 +295,7 @@ static mu_strategy *strategy_of(const entries *all)
     return NULL;
 }
 
-// Reading is done by all workers, writing by the chief.
+// All workers read the variables, the chief writes the file.
 static mu_status write_entries(const entries *all, const char *path, const char *const *metadata)
 {
     mu_status status = MU_OK;
@@ -413,7 +413,7 @@ static mu_status check_entry(const mu_tensor_file *file, const mu_variable *vari
                      mu__shape_text(&wanted->shape, wanted_text));
 }
 
-// Every tensor is read before the first variable changes.
+// Reads every tensor before the first variable changes.
 static mu_status read_entries(const entries *all, const mu_tensor_file *file)
 {
     mu_tensor **values = mu__calloc(all->n + 1, sizeof *values);

@@ -1,4 +1,4 @@
-// Checkpoints inside the library: what they say besides tensors, and how fit is stopped and taken up again.
+// Internal interface of checkpoints: metadata, counters, and the strategy that they belong to.
 #ifndef MU_SRC_MODEL_CHECKPOINT_H
 #define MU_SRC_MODEL_CHECKPOINT_H
 
@@ -7,20 +7,21 @@
 
 #include <muster/checkpoint.h>
 
-// mu__checkpoint_write is mu_checkpoint_save with more metadata: key, text, …, NULL (or NULL).
+// mu__checkpoint_write is mu_checkpoint_save with more metadata: pairs of key and text, ended by NULL (or NULL for
+// none).
 mu_status mu__checkpoint_write(mu_checkpoint *checkpoint, const char *path, const char *const *metadata);
-// mu__checkpoint_is_ours says whether this process writes the files; of several workers only the chief does.
+// mu__checkpoint_is_ours returns whether this process writes the files; with several workers only the chief does.
 bool mu__checkpoint_is_ours(const mu_checkpoint *checkpoint);
-// mu__checkpoint_count makes a number part of the checkpoint: saved with it, set by a restore (to 0 by a file without
-// it). It must live as long as it is part; NULL ends that.
+// mu__checkpoint_count adds a counter to the checkpoint: saves write it, and a restore sets it (to 0 if the file has
+// none). It must stay valid until another call removes it with NULL.
 void mu__checkpoint_count(mu_checkpoint *checkpoint, int64_t *counter);
-// mu__checkpoint_strategy is the one whose scope its variables were made in, as far as they are made; NULL: none.
+// mu__checkpoint_strategy returns the strategy in whose scope its existing variables were made; NULL: none.
 mu_strategy *mu__checkpoint_strategy(const mu_checkpoint *checkpoint);
 mu_checkpoint *mu__manager_checkpoint(const mu_checkpoint_manager *manager);
-// mu__checkpoint_read is mu_checkpoint_restore from an open file, whose metadata the caller reads.
+// mu__checkpoint_read is mu_checkpoint_restore from an open file, so that the caller can read the metadata.
 mu_status mu__checkpoint_read(mu_checkpoint *checkpoint, mu_tensor_file *file);
 
-// mu__directory_make makes a folder and those above it.
+// mu__directory_make makes a folder and its missing parents.
 mu_status mu__directory_make(const char *path);
 
 #endif

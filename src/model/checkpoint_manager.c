@@ -1,7 +1,7 @@
-// A folder of checkpoints of one run: numbered, the latest few kept.
+// A folder of one run's checkpoints, numbered; the latest few are kept.
 //
-// The folder itself says what there is: a file is there whole or not at all, so no list of files has to be kept
-// in step with it. A file that is damaged nevertheless is passed over for the one before.
+// There is no separate index: files are complete or absent, so listing the folder is enough. If a file is damaged
+// nevertheless, the previous one is used.
 #include "model/checkpoint.h"
 
 #include "base/temporary.h"
@@ -136,7 +136,7 @@ static mu_status list_numbers(const mu_checkpoint_manager *manager, numbers *out
     return status;
 }
 
-// Removes what killed saves of any number have left in the folder.
+// Removes temporary files left in the folder by killed saves.
 static void sweep(const mu_checkpoint_manager *manager)
 {
     DIR *folder = opendir(manager->directory);
@@ -200,7 +200,7 @@ int64_t mu_checkpoint_manager_latest(mu_checkpoint_manager *manager)
     return latest;
 }
 
-// Damage is not a reason to give up while there is an older file; anything else is.
+// Damage is skipped, because an older file may be intact; any other error is not.
 static bool passed_over(const char *path)
 {
     if (mu_error_code() != MU_DATA_LOSS)

@@ -1,6 +1,6 @@
-// Clipping gradients by norm or by value, dense ones and slices alike.
+// Clips gradients by norm or by value, dense ones and slices alike.
 //
-// Slices are clipped as they are, before rows named twice are added up: so do TensorFlow and Keras. Formulas are
+// Slices are clipped as they are, before rows with the same index are added, as in TensorFlow and Keras. Formulas are
 // theirs; Pascanu et al., "On the difficulty of training recurrent neural networks", 2013.
 #include "model/model.h"
 

@@ -1,8 +1,8 @@
 // compile, fit, evaluate, predict.
 //
-// The three steps are ordinary functions over the public interface, traced once and run on the replicas. Each
-// batch is split among them; losses are scaled by the number of samples in all parts, so N replicas compute
-// what one would. Two steps are under way at a time: while devices work, the next batch is put together.
+// The three steps are ordinary functions over the public interface, traced once and run on the replicas. Each batch is
+// split among them. Losses are scaled by the total number of samples, so N replicas compute the same as one. Two steps
+// are in progress at a time: while devices compute, the next batch is prepared.
 #include "model/model.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ static void forget_compiled(mu_model *model)
     model->loss = NULL;
 }
 
-// Values are logged by name, those of validation behind "val_".
+// Values are logged by name; names of validation values begin with "val_".
 static mu_status check_name(mu_metric *const *metrics, int n)
 {
     const char *name = metrics[n]->name;
@@ -125,7 +125,7 @@ static mu_status need_labels(const mu_value *batch)
                              "and labels", n, n == 1 ? "" : "s");
 }
 
-// Data that never end are refused where nothing else says when to stop.
+// Endless data needs a limit on the number of steps.
 static mu_status need_end(const mu_dataset *dataset, int64_t steps, const char *function, const char *argument)
 {
     return !dataset || steps > 0 || mu_dataset_cardinality(dataset) != MU_INFINITE
@@ -144,7 +144,7 @@ static mu_value *train_step(mu_value *batch, void *arg)
     mu_tensor *y_pred = mu_call(model, x, .training = true);
     mu_tensor *losses = y_pred ? model->loss->call(model->loss, y_true, y_pred) : NULL;
     mu_tensor *loss = mu_compute_average_loss(losses), *penalty = mu__regularization(model);
-    if (penalty)  // each replica carries its share, so that the sum has it once
+    if (penalty)  // each replica adds its share, so that the sum includes it once
         loss = mu_add(loss, mu_divide(penalty, mu_constant(mu__floatx(), mu_replica_count())));
     mu_value *gradients = mu_gradients(tape, loss, mu_trainable_variables(model));
     mu_tape_close(tape);
@@ -183,16 +183,16 @@ typedef struct pass {
     bool training;
     mu_progress *progress;         // NULL: nothing is shown
     mu_callback *const *callbacks;
-    bool in_step;                  // a callback looks at every batch: no step may be under way meanwhile
-    bool *told_of_nan;             // one warning per call of fit or evaluate; NULL: nothing is measured
+    bool in_step;                  // a callback runs after every batch, so only one step may be in progress
+    bool *told_of_nan;             // for one warning per call of fit or evaluate; NULL: no metrics
     int epoch;
     // results
     int64_t steps, samples;
-    double input_before;           // seconds that devices had waited for input when it began
+    double input_before;           // the devices' waiting time for input at the start, in seconds
     mu_value *unread;              // totals and counts after the last step, until they are read
     const char *names[MAX_LOGS];
     double values[MAX_LOGS];
-    mu_tensor **outputs;           // predict: of every batch, in order
+    mu_tensor **outputs;           // predict: the outputs of every batch, in order
     size_t n_outputs, outputs_capacity;
 } pass;
 
@@ -207,7 +207,7 @@ static double on_replica(const mu_value *value, int r)
     return mu_scalar(value->kind == MU_VALUE_PER_REPLICA ? value->items[r] : value);
 }
 
-// NaN stays in every sum that it came into, so the first step that shows it is told, and that alone.
+// A NaN stays in all later sums, so only the first step with one is reported.
 static void warn_of_nan(pass *p)
 {
     const mu_strategy *strategy = p->model->strategy;
@@ -253,8 +253,8 @@ static mu_status read_metrics(pass *p)
     return status;
 }
 
-// Several workers add their metrics up when somebody looks: callbacks at each step, the chief's bar now and then. What
-// the bar wants is said where all agree on the next batch, so that all do the same.
+// Workers sum their metrics only when needed: callbacks at each step, the chief's progress bar from time to time. The
+// progress bar's request travels with the agreement on the next batch, so that all workers do the same.
 static bool values_are_due(const pass *p)
 {
     return p->in_step || p->model->strategy->n_workers == 1 || p->model->strategy->values_wanted;
@@ -301,8 +301,8 @@ static void count_step(pass *p)
         p->model->use->position->step = p->steps;
 }
 
-// Workers end together, after the step at which all of them have learnt of the signal; until then nothing else that
-// they do is broken off.
+// Workers stop together, after the step at which all of them have learnt of the signal; until then the signal
+// interrupts nothing else.
 static void hold_stop(const mu_model *model)
 {
     if (model->strategy->n_workers > 1)
@@ -336,7 +336,7 @@ static mu_status finish_step(pass *p, mu_running *running)
     return check_stop(p->model->strategy);
 }
 
-// Takes the next batch and hands it to the replicas; NULL at the end or after an error.
+// Takes the next batch and starts its step; NULL at the end or on error.
 static mu_running *start_step(pass *p)
 {
     p->model->strategy->wants_values = p->progress && mu__progress_due(p->progress);
@@ -347,14 +347,14 @@ static mu_running *start_step(pass *p)
     return mu__run_start(p->model->strategy, p->function, batch);
 }
 
-// The parts of a dataset's batches that the local replicas get. Owned.
+// An iterator over the local replicas' parts of a dataset's batches. Owned.
 static mu_iterator *iterate_parts(const mu_model *model, mu_dataset *dataset)
 {
     mu_distributed_dataset *parts = mu_distribute_dataset(model->strategy, dataset);
     return parts ? mu__distributed_iterate(parts) : NULL;
 }
 
-// One of several workers shows the progress, the chief; lines that were asked for come from all.
+// With several workers only the chief shows the progress, unless the user asked for lines.
 static mu_verbose verbose_on(const mu_model *model, mu_verbose verbose)
 {
     return mu_strategy_should_checkpoint(model->strategy) || verbose == MU_VERBOSE_LINES ? verbose : MU_VERBOSE_SILENT;
@@ -381,7 +381,7 @@ static mu_status run_steps(pass *p)
         if (!running || status != MU_OK || mu__pending())
             break;
     }
-    if (before) {  // the step that was under way when another failed
+    if (before) {  // the step in progress when another failed
         mu_error_value first;
         mu__error_move(&first);
         mu_pool *pool = mu_pool_open();
@@ -435,7 +435,7 @@ static mu_status no_batches(const char *function)
     return mu__error(MU_INVALID_ARGUMENT, "%s: the dataset gave no batch", function);
 }
 
-// Measures a dataset; names and values are left in the pass.
+// Evaluates a dataset; the pass then holds names and values.
 static mu_status measure(pass *p, mu_dataset *dataset)
 {
     MU_TRY(reset_metrics(p->model));
@@ -552,14 +552,14 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *given)
 typedef struct fitting {
     mu_fit_args args;
     mu_history *history;
-    mu_iterator *iterator;  // continues over epochs when steps_per_epoch is given
+    mu_iterator *iterator;  // kept over epochs if steps_per_epoch is set
     mu_fit_position position;
     mu_progress progress;
-    int64_t known_steps;    // of an epoch that ended by itself, where the dataset does not tell its length; 0: none has
+    int64_t known_steps;    // steps of a complete epoch, if the dataset's length is unknown; 0: none yet
     bool told_of_nan;
 } fitting;
 
-// Opens the data of an epoch: a new iteration, or where the last epoch or a restored run stopped.
+// Opens an epoch's data: a new iteration, or the position where the last epoch or a restored run stopped.
 static mu_status open_data(fitting *f)
 {
     mu_fit_position *at = &f->position;
@@ -592,7 +592,7 @@ static void warn_of_early_end(const pass *p)
             (long long)p->steps, (long long)p->limit, p->epoch + 1);
 }
 
-// A run that continues in the middle of an epoch has its values so far, and none to come if all steps were done.
+// A run restored within an epoch has values so far, and no further steps if all were done.
 static mu_status read_restored(pass *p)
 {
     for (int i = 0; i < p->model->n_metrics; i++) {
@@ -639,7 +639,7 @@ static mu_status train_epoch(fitting *f, int epoch, pass *p)
     return MU_OK;
 }
 
-// Training's and validation's values side by side, as the bar's last state and on_epoch_end show them.
+// Ends an epoch with the values of training and validation together, for the progress bar and on_epoch_end.
 static mu_status end_epoch(fitting *f, const pass *train, const pass *validation)
 {
     static const char *const prefix = "val_";
@@ -665,7 +665,7 @@ static mu_status end_epoch(fitting *f, const pass *train, const pass *validation
     return mu__call_hooks(f->args.callbacks, MU_HOOK_EPOCH_END, &logs);
 }
 
-// Validation counts in the metrics of training: if it is interrupted, these get back what they were.
+// Validation uses the metrics of training: if it is interrupted, their values are restored.
 static void put_back_metrics(const pass *train)
 {
     mu_error_value first;
@@ -704,7 +704,7 @@ static mu_status fit_epoch(fitting *f, int epoch)
     return end_epoch(f, &train, f->args.validation_data ? &validation : NULL);
 }
 
-// A signal ended fit: what keeps backups writes one. Its failure is told too; the exit stays the signal's.
+// After a signal ended fit, callbacks save backups. Their failures are reported; the exit code stays the signal's.
 static void call_interrupt_hooks(fitting *f)
 {
     mu_error_value first;

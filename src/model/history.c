@@ -1,4 +1,4 @@
-// What fit saw, epoch by epoch.
+// The history of fit: a value per epoch for each name.
 #include "model/model.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-// fit calls the hooks of its callbacks, and checks beforehand what they ask for.
+// Calls the hooks of fit's callbacks, and checks their arguments before training.
 #include "model/model.h"
 
 static bool is_end(mu_callback *const *callbacks, int i)

@@ -1,8 +1,8 @@
-// First values of weights, by Keras's names.
+// Initial values of weights, by Keras's names.
 //
-// Fans are counted as Keras does: for a kernel of shape [..., in, out] the receptive field times in, and
-// times out. Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks",
-// 2010; He et al., "Delving deep into rectifiers", 2015.
+// Fans are computed as in Keras: for a kernel of shape [..., in, out] the receptive field times in, and times out.
+// Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010; He et al.,
+// "Delving deep into rectifiers", 2015.
 #include "model/model.h"
 
 #include <math.h>
@@ -79,7 +79,7 @@ static mu_tensor *draw(size_t i, mu_dtype dtype, const mu_shape *shape)
     fans(shape, &in, &out);
     if (initializers[i].fan != FAN_NONE) {
         double variance = initializers[i].scale / fmax(1, initializers[i].fan == FAN_IN ? in : (in + out) / 2);
-        // A normal cut off at two deviations has 0.8796 of the deviation it is cut from.
+        // A normal distribution truncated at two deviations has 0.8796 of the original deviation.
         spread = initializers[i].distribution == UNIFORM ? sqrt(3 * variance) : sqrt(variance) / .87962566103423978;
     }
     mu_runtime *runtime = mu__runtime();
@@ -101,7 +101,7 @@ static mu_tensor *draw(size_t i, mu_dtype dtype, const mu_shape *shape)
     return mu_fill(dtype, shape->rank, shape->dims, spread);
 }
 
-// The row of a name; -1 if there is none.
+// The index of an initializer; -1 if unknown.
 static int find_initializer(const char *name)
 {
     for (size_t i = 0; i < MU_COUNT(initializers); i++)

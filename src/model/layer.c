@@ -1,4 +1,4 @@
-// What all layers share: names, building on first use, weights, activations.
+// Common to all layers: names, building on first use, weights, activations.
 #include "model/model.h"
 
 #include <muster/nn.h>
@@ -34,7 +34,7 @@ static void layer_destroy(void *object)
 
 mu_type mu__layer_type = {.name = "layer", .destroy = layer_destroy};
 
-// Copies the caller's struct, and what it points to: the layer is built long after.
+// Copies the caller's struct and what it points to, because the layer is built later.
 static mu_status keep_args(mu_layer *layer, const void *args)
 {
     const mu_layer_ops *ops = layer->ops;
@@ -77,7 +77,7 @@ mu_variable *mu__layer_weight(mu_layer *layer, const char *name, mu_shape shape,
     mu_variable *variable = NULL;
     char *full = mu__sprintf("%s/%s", mu_layer_name(layer), name);
     assert(layer->n_weights < MU_MAX_LAYER_WEIGHTS);
-    // Weights are made at once, also while a function is being traced.
+    // Weights are made eagerly, also while a function is being traced.
     mu_suspended suspended = mu__trace_suspend();
     mu_tensor *value = full ? mu__initial_value(initializer, mu__floatx(), &shape) : NULL;
     mu__trace_resume(suspended);

@@ -1,7 +1,7 @@
-// The layers: for each its options, its weights and what it computes.
+// The layers: options, weights and computation of each.
 //
-// A layer's row stands below its functions. Computations are ops, so every layer works at once, traced, in
-// parallel replicas and backwards without knowing it.
+// A layer's mu_layer_ops follows its functions. Computations consist of ops, so layers work eagerly, in traces, on
+// replicas, and have gradients.
 #include "model/model.h"
 #include "ops/nn.h"
 
@@ -231,7 +231,7 @@ static mu_tensor *flatten_call(mu_layer *layer, mu_tensor *x, bool training)
     int64_t features = 1;
     for (int i = 1; i < shape.rank; i++)
         features = shape.dims[i] == MU_UNKNOWN || features == MU_UNKNOWN ? MU_UNKNOWN : features * shape.dims[i];
-    // The batch axis is named by -1, so that an empty batch stays one.
+    // The batch axis is -1, so that an empty batch keeps its shape.
     return features > 0 ? mu_reshape(x, 2, (int64_t[]){-1, features})
                         : mu_reshape(x, 2, (int64_t[]){shape.dims[0], -1});
 }
@@ -311,7 +311,7 @@ mu_layer *mu_dropout_with(const mu_dropout_args *given)
 
 // ---- Batch normalisation ------------------------------------------------------------------------
 
-// Weights in Keras's order; gamma and beta may be left out, so their places vary.
+// Weights in Keras's order; gamma and beta may be missing, so their indices vary.
 typedef struct normalization_weights {
     mu_variable *gamma, *beta, *mean, *variance;
 } normalization_weights;
@@ -364,7 +364,7 @@ typedef struct moments {
     mu_tensor *mean, *variance;
 } moments;
 
-// Statistics of this replica's rows, or of all replicas' where the layer asks; an empty part has mean 0.
+// Statistics of this replica's rows, or of all replicas' if synchronized; an empty part has mean 0.
 static moments batch_moments(mu_tensor *x, mu_tensor *rows, bool synchronized)
 {
     mu_tensor *one = mu_constant(mu_tensor_dtype(x), 1);
@@ -380,7 +380,7 @@ static moments batch_moments(mu_tensor *x, mu_tensor *rows, bool synchronized)
     return (moments){.mean = mean, .variance = mu_divide(squares, mu_maximum(n, one))};
 }
 
-// All replicas move towards the mean of their statistics, weighted by rows.
+// Moves the statistic towards the mean over all replicas, weighted by rows.
 static mu_status move_statistic(mu_variable *variable, mu_tensor *batch, mu_tensor *rows, double momentum)
 {
     mu_dtype dtype = mu_variable_dtype(variable);

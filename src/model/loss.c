@@ -21,7 +21,7 @@ static mu_loss *new_loss(const char *name, mu_tensor *(*call)(const mu_loss *, m
     return mu__give(loss);
 }
 
-// Labels may come as [batch] or [batch, 1].
+// Labels may have shape [batch] or [batch, 1].
 static mu_tensor *class_numbers(mu_tensor *y_true, const mu_tensor *y_pred)
 {
     int rank = mu_tensor_rank(y_true);
@@ -53,7 +53,7 @@ static mu_tensor *squared_error(const mu_loss *loss, mu_tensor *y_true, mu_tenso
 {
     (void)loss;
     mu_dtype dtype = mu_tensor_dtype(y_pred);
-    // A label [batch] against a prediction [batch, 1] is one value per sample, not a table of differences.
+    // Labels [batch] and predictions [batch, 1] give one value per sample, not a [batch, batch] matrix of differences.
     if (mu_tensor_rank(y_true) + 1 == mu_tensor_rank(y_pred) && mu_tensor_dim(y_pred, -1) == 1)
         y_true = mu_expand_dims(y_true, -1);
     mu_tensor *squares = mu_squared_difference(y_pred, mu_cast(y_true, dtype));

@@ -1,6 +1,6 @@
-// Metrics: a total and a count per replica, added up when they are read.
+// Metrics: a total and a count per replica, summed over replicas when read.
 //
-// Both are ON_READ variables with aggregation SUM, so every sample counts once, whatever part it came in.
+// Both are ON_READ variables with aggregation SUM, so every sample counts once for any division of batches.
 #include "model/model.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ static mu_metric *new_metric(const char *name, mu_tensor *(*values)(mu_tensor *,
 
 #define THRESHOLD .5  // of Keras's BinaryAccuracy
 
-// How labels and predictions are compared: Keras chooses by their shapes when it is told "accuracy".
+// How "accuracy" compares labels and predictions: chosen by their shapes, as in Keras.
 typedef enum comparison { BINARY, SPARSE, CATEGORICAL } comparison;
 
 static comparison comparison_of(const mu_shape *labels, const mu_shape *predictions)
@@ -53,7 +53,7 @@ static comparison comparison_of(const mu_shape *labels, const mu_shape *predicti
     return labels->rank < predictions->rank || labels->dims[labels->rank - 1] == 1 ? SPARSE : CATEGORICAL;
 }
 
-// Labels that would be broadcast against the predictions are refused.
+// Rejects labels that would broadcast against the predictions.
 static mu_status check_accuracy(const mu_shape *labels, const mu_shape *predictions)
 {
     char seen[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
@@ -80,7 +80,7 @@ static mu_status check_accuracy(const mu_shape *labels, const mu_shape *predicti
                                      "column of predictions");
 }
 
-// One where a prediction over the threshold meets a label of 1, or another a label of 0.
+// 1 where a prediction over the threshold has label 1, or another has label 0.
 static mu_tensor *right_decisions(mu_tensor *y_true, mu_tensor *y_pred)
 {
     if (mu_tensor_rank(y_true) < mu_tensor_rank(y_pred))
@@ -89,7 +89,7 @@ static mu_tensor *right_decisions(mu_tensor *y_true, mu_tensor *y_pred)
     return mu_equal(mu_cast(over, mu_tensor_dtype(y_true)), y_true);
 }
 
-// One where the largest output stands at the label's place. A label that is not a whole number is never right.
+// 1 where the index of the largest output equals the label. A label that is not an integer is never correct.
 static mu_tensor *right_classes(mu_tensor *y_true, mu_tensor *y_pred)
 {
     const mu_dtype dtype = mu__dtype_is_float(mu_tensor_dtype(y_true)) ? MU_F64 : MU_I64;
@@ -152,7 +152,7 @@ mu_status mu__metric_build(mu_metric *metric)
     return metric->total && metric->count ? MU_OK : mu_error_code();
 }
 
-// What is added outside of replicas counts once: on the first copy.
+// A value added outside of replicas counts once: on the first copy.
 static mu_status add_to(mu_variable *variable, mu_tensor *value)
 {
     mu_context *context = mu__context();

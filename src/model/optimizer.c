@@ -75,7 +75,7 @@ static mu_status build(mu_optimizer *optimizer)
     return optimizer->iterations && optimizer->learning_rate ? MU_OK : mu_error_code();
 }
 
-// Makes the state for a caller outside of steps, where the scope may be closed already.
+// Makes the state for a caller outside of steps, when the scope may be closed.
 static mu_status build_in_scope(mu_optimizer *optimizer, const char *function)
 {
     if (mu__pending())
@@ -115,7 +115,7 @@ static mu_status make_slot(mu_optimizer *optimizer, const mu_variable *variable,
     return MU_OK;
 }
 
-// The place of a variable among those the optimizer knows; its slots are made when it is new.
+// The index of a variable in the optimizer; makes the slots of a new variable.
 static int place_of(mu_optimizer *optimizer, mu_variable *variable)
 {
     for (size_t i = 0; i < optimizer->variables.n; i++)
@@ -141,8 +141,8 @@ mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const
 
 // ---- Applying -----------------------------------------------------------------------------------
 
-// Where a gradient comes to be in a trace: the reductions' order is that of their buckets. Slices are exchanged where
-// they are applied, which would hold up what is under way, so they come last; outside of traces all is there already.
+// When a gradient is ready in a trace; reductions are in the order of their buckets. Slices are exchanged when they are
+// applied, which would delay reductions in progress, so they come last. Outside of traces all gradients are ready.
 static int64_t ready_at(const mu_gradient *gradient)
 {
     if (!gradient->dense)
@@ -150,8 +150,8 @@ static int64_t ready_at(const mu_gradient *gradient)
     return gradient->dense->node ? gradient->dense->node->id : 0;
 }
 
-// In the order in which the gradients are ready, so that those of the last layers, which arrive first, are applied
-// while the others are under way. Which variable comes when changes no result.
+// Orders updates by when the gradients are ready: the last layers' gradients, which arrive first, are applied while
+// others are being reduced. The order does not affect results.
 static void order_by_readiness(int n, const mu_gradient *gradients, int *order)
 {
     for (int i = 0; i < n; i++) {
@@ -178,7 +178,7 @@ static mu_status apply_all(mu_optimizer *optimizer, int n, mu_variable *const *v
     if (!order)
         return MU_RESOURCE_EXHAUSTED;
     optimizer->step = mu_variable_read(optimizer->iterations);
-    mu_status status = mu__optimizer_build(optimizer, n, variables);  // state in the variables' order
+    mu_status status = mu__optimizer_build(optimizer, n, variables);  // makes the state, in the variables' order
     order_by_readiness(n, gradients, order);
     for (int i = 0; i < n && status == MU_OK; i++)
         status = apply_one(optimizer, variables[order[i]], &gradients[order[i]]);
@@ -189,7 +189,7 @@ static mu_status apply_all(mu_optimizer *optimizer, int n, mu_variable *const *v
     return one ? mu__variable_update(optimizer->iterations, MU_UPDATE_ADD, one) : mu_error_code();
 }
 
-// Adds the dense gradients of all replicas up; slices stay this replica's until they are applied.
+// Sums dense gradients over all replicas; slices stay this replica's until they are applied.
 static mu_status reduce_dense(int n, mu_variable *const *variables, mu_gradient *gradients)
 {
     mu_tensor **in = mu__calloc((size_t)n + 1, 2 * sizeof *in), **out = in ? in + n : NULL;
@@ -211,7 +211,7 @@ static mu_status reduce_dense(int n, mu_variable *const *variables, mu_gradient 
     return status;
 }
 
-// One gradient beside its variable.
+// Gradients paired with their variables.
 typedef struct pairs {
     const mu_optimizer_ops *ops;
     int n;
@@ -236,7 +236,7 @@ static mu_status add_pair(pairs *p, const mu_value *gradient, mu_object *source)
     return mu_error_code();
 }
 
-// Walks gradients and what they are of side by side.
+// Walks gradients and their sources in parallel.
 static mu_status collect_pairs(pairs *p, const mu_value *gradients, const mu_value *sources)
 {
     if (sources->leaf)

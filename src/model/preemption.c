@@ -1,8 +1,8 @@
-// The preemption handler: steps of a custom loop, between which a job that is told to end saves and leaves.
+// The preemption handler: saves and stops a custom training loop, between two steps, when the job must end.
 //
-// In front of every step the workers compare whether one of them has been told, so all of them know at the same step
-// and save the same state, whoever got the signal and whatever it was doing. The number of steps run is part of the
-// checkpoint. Knows nothing of what a step does.
+// Before every step the workers exchange whether any of them was told to stop. So all learn it at the same step and
+// save the same state, whichever worker got the signal. The checkpoint includes the number of steps run. This file does
+// not depend on what a step does.
 #include "base/callback.h"
 #include "cluster/cluster.h"
 #include "model/checkpoint.h"
@@ -11,20 +11,20 @@
 #include <signal.h>
 
 enum { EXIT_CODE = 42 };
-// So many mean steps before the grace period ends the last save begins, as in TensorFlow.
+// The last save begins this many mean step times before the grace period ends, as in TensorFlow.
 #define STEPS_FOR_SAVING 6
 #define WATCH_NS 1000000000
 
 struct mu_preemption_handler {
     mu_object object;
-    mu_preemption_handler_args args; // what it retains stands below
+    mu_preemption_handler_args args; // retained objects are in the fields below
     mu_strategy *strategy;           // retained, as the next two
     mu_checkpoint_manager *manager;
-    mu_checkpoint *checkpoint;       // what it saves
+    mu_checkpoint *checkpoint;       // saved by save()
     int64_t total_runs;
-    int64_t runs, run_ns;            // in this process
+    int64_t runs, run_ns;            // steps run in this process, and their time in ns
     int64_t watched_ns;
-    bool saved;                      // once; the grace period runs
+    bool saved;                      // saved once; the grace period is running
     bool ended;
 };
 
@@ -72,7 +72,7 @@ static mu_status check_cluster(const mu_strategy *strategy)
                      "between steps there, workers may come and go without it");
 }
 
-// Workers that went on from different files would train apart and not notice.
+// Workers that continued from different files would silently train apart.
 static mu_status compare_latest(mu_strategy *strategy, int64_t number)
 {
     const int n = strategy->n_workers;
@@ -159,7 +159,7 @@ static void ask_watcher(mu_preemption_handler *handler)
         mu__stop_by(SIGTERM);
 }
 
-// Whether the grace period is over but for the last save.
+// Whether only the time for the last save remains of the grace period.
 static bool is_due(const mu_preemption_handler *handler)
 {
     const double mean_ns = handler->runs > 0 ? (double)handler->run_ns / (double)handler->runs : 0;
@@ -167,7 +167,7 @@ static bool is_due(const mu_preemption_handler *handler)
     return handler->saved && left_ns <= STEPS_FOR_SAVING * mean_ns;
 }
 
-// Numbers begin with 1.
+// Saves a checkpoint; numbers start at 1.
 static mu_status save(const mu_preemption_handler *handler)
 {
     mu__strategy_doing(handler->strategy, "saving", -1);
@@ -197,7 +197,7 @@ static mu_status leave(mu_preemption_handler *handler)
                      (long long)handler->total_runs);
 }
 
-// In front of a step. All workers agree here, so they save the same one.
+// Called before a step. All workers agree here, so they save the same step.
 static mu_status end_if_told(mu_preemption_handler *handler)
 {
     ask_watcher(handler);

@@ -1,9 +1,8 @@
-// The progress of an epoch, as Keras draws it.
+// The progress of an epoch, displayed as in Keras.
 //
-// On a terminal one line is drawn over and over (at most 20 times a second): steps, bar, time left, time per
-// step, values; what stays at the end of the epoch has all values, on more lines if need be. Elsewhere a line is
-// printed now and then and at the end of the epoch. NO_COLOR drops the colour. A terminal that tells no width, or 0,
-// gets the short form.
+// On a terminal one line is redrawn at most 20 times a second: steps, bar, time left, time per step, values. At the end
+// of the epoch all values are shown, on more lines if needed. On other outputs, lines are printed from time to time and
+// at the end of the epoch. NO_COLOR turns off colour. If the terminal's width is unknown or 0, the short form is used.
 #include "model/model.h"
 
 #include <limits.h>
@@ -15,11 +14,11 @@
 #define BAR_CELLS 20
 #define REDRAW_NS 50000000
 
-// Where lines stay: the least time between two, and the time after which one comes in any case.
+// If the output is not a terminal: the shortest and longest time between two lines.
 #define LINE_NS        10000000000
 #define LATEST_LINE_NS 60000000000
 
-// Waiting for input is told from this share of the time on, and not of the first second: it is the first batch's.
+// Waiting for input is shown above this share of the time, except in the first second, which includes the first batch.
 #define INPUT_SHARE   .1
 #define INPUT_SECONDS 1.0
 
@@ -42,7 +41,7 @@ void mu__progress_begin(mu_progress *progress, mu_verbose verbose, int epoch, in
         fprintf(out, "Epoch %d/%d\n", epoch, epochs);
 }
 
-// A line of text that may not grow over `limit` columns; colour takes no columns.
+// A line of text of at most `limit` columns; colour codes take no columns.
 typedef struct line {
     char text[2048];
     size_t used;
@@ -79,7 +78,7 @@ static void add_text(line *l, const char *format, ...)
     add(l, mu__columns(text), text);
 }
 
-// What is to be shown of one moment.
+// The values to show at one moment.
 typedef struct view {
     int64_t step, target;  // target -1: not known
     bool final;
@@ -87,7 +86,7 @@ typedef struct view {
     int n;
     const char *const *names;
     const double *values;
-    double input_share;    // 0: not worth telling
+    double input_share;    // 0: not shown
 } view;
 
 // ---- The head: steps, bar and times -------------------------------------------------------------
@@ -172,7 +171,7 @@ static bool waits_for_input(const view *v)
     return v->input_share > INPUT_SHARE && v->elapsed > INPUT_SECONDS;
 }
 
-// Item i of the values; behind them what share of the time the devices waited for input.
+// Item i of the values; after them, the share of the time that devices waited for input.
 static item make_item(const view *v, int i)
 {
     item made;
@@ -184,13 +183,12 @@ static item make_item(const view *v, int i)
         snprintf(made.text, sizeof made.text,
                  fabs(v->values[i]) > 1e-3 || v->values[i] == 0 ? " - %s: %.4f" : " - %s: %.4e", v->names[i],
                  v->values[i]);
-    mu__printable(made.text, false);  // names of metrics are the user's
+    mu__printable(made.text, false);  // metric names come from the user
     made.columns = mu__columns(made.text);
     return made;
 }
 
-// A line that is drawn over and over: the widest head that leaves room for all values, and where even the narrowest
-// does not, the first values.
+// A line that is redrawn: the widest head that leaves room for all values; if none does, as many values as fit.
 static line running_line(const mu_progress *progress, const view *v)
 {
     int wanted = 0;
@@ -216,7 +214,7 @@ static void put(mu_progress *progress, const line *l)
     progress->last_length = (size_t)l->columns;
 }
 
-// What stays has every value, on more lines than one where they do not fit.
+// The final output has every value, on several lines if needed.
 static void put_final(mu_progress *progress, const view *v)
 {
     static const char *const indent = "   ";
@@ -253,7 +251,7 @@ static void draw(mu_progress *progress, int64_t step, bool final, int n, const c
     fflush(progress->out);
 }
 
-// Lines stay, so they are rare: one per tenth of an epoch that is long, and one a minute.
+// Lines cannot be redrawn, so they are rare: one per tenth of a long epoch, and one a minute.
 static bool line_is_due(const mu_progress *progress, int64_t now)
 {
     const int64_t since = now - MU_MAX(progress->shown_ns, progress->begin_ns);

@@ -22,7 +22,7 @@ static void model_destroy(void *object)
 
 static mu_type model_type = {.name = "model", .destroy = model_destroy};
 
-// The other layer of the model with this name; -1 if there is none.
+// The index of another layer with this name; -1 if there is none.
 static int layer_named(const mu_model *model, const char *name, int except)
 {
     for (int i = 0; i < model->n_layers; i++)
@@ -31,7 +31,7 @@ static int layer_named(const mu_model *model, const char *name, int except)
     return -1;
 }
 
-// "dense", "dense_1", …: the first that no other layer has.
+// The first of "dense", "dense_1", … that no other layer has.
 static mu_status name_layer(const mu_model *model, int at)
 {
     mu_layer *layer = model->layers[at];
@@ -88,7 +88,7 @@ mu_model *mu_sequential_of(mu_layer *const *layers)
     return NULL;
 }
 
-// The input in the type that the model computes in, unless its first layer counts with it.
+// Converts the input to the model's type, unless the first layer takes integers.
 static mu_tensor *as_input(const mu_model *model, mu_tensor *x)
 {
     const mu_dtype dtype = mu_tensor_dtype(x);
@@ -109,7 +109,7 @@ mu_tensor *mu_call_with(const mu_call_args *given)
         mu__error(MU_INVALID_ARGUMENT, "mu_call: %s is NULL", args.model ? "x" : "model");
         return NULL;
     }
-    // Weights that are made here belong to the model's strategy, also when its scope is closed by now.
+    // Weights made here belong to the model's strategy, even if its scope is closed.
     mu_scope_guard scope = {0};
     bool inside = mu__context()->replica != NULL;
     if (!inside)
@@ -132,7 +132,7 @@ static mu_value *build_trace(mu_value *arguments, void *arg)
     return y ? mu_of(y) : NULL;
 }
 
-// Traces the model once, for the shapes and the weights only.
+// Traces the model once, only for shapes and weights.
 mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims)
 {
     if (mu__pending())
@@ -247,7 +247,7 @@ static int title_of(const mu_layer *layer, char title[TITLE_BYTES])
     return mu__columns(title);
 }
 
-// Columns are as wide as what stands in them, and never narrower than usual.
+// Columns are as wide as their contents, and at least this wide.
 enum { TITLE_COLUMN = 34, SHAPE_COLUMN = 24, COUNT_COLUMN = 12 };
 
 static void shape_of_output(const mu_layer *layer, char text[MU_SHAPE_TEXT])

@@ -1,12 +1,12 @@
-// Which call of fit, evaluate or predict works with a model.
+// Which call of fit, evaluate or predict uses a model.
 //
-// A callback of fit may evaluate, predict with or even fit the same model, as in Keras: the inner call stands on the
-// outer one, which continues when the inner one has returned. They share weights, optimizer, metrics and the wish to
-// stop. Anything else that would work with the model at the same time is refused.
+// A callback of fit may evaluate, predict with or fit the same model, as in Keras: the inner call is nested in the
+// outer one, which continues when it returns. They share weights, optimizer, metrics and mu_stop_training. Any other
+// concurrent use of the model is an error.
 #include "base/callback.h"
 #include "model/model.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of every model's `use`; held for a few instructions
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards every model's `use`; held briefly
 
 static mu_status refuse(const mu_model_use *present, const char *function)
 {

@@ -1,10 +1,10 @@
-// Saving and loading a model's weights as safetensors, under Keras's names.
+// Saves and loads a model's weights in safetensors format, under Keras's names.
 #include "base/temporary.h"
 #include "model/model.h"
 
 #include <muster/io.h>
 
-// A map from names to the values that the weights have outside of replicas.
+// A map from names to the weights' values outside of replicas.
 static mu_value *named_weights(const mu_model *model)
 {
     int n;
@@ -68,7 +68,7 @@ static mu_status load_one(const mu_tensor_file *file, mu_variable *variable, con
     return status;
 }
 
-// Every name, type and shape is checked before the first weight changes.
+// Checks every name, type and shape before the first weight changes.
 static mu_status check_one(const mu_tensor_file *file, const mu_variable *variable, const char *path)
 {
     const char *name = mu_variable_name(variable);
