@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// mu__crc32c continues from `crc` (0 at the begin).
+// mu__crc32c continues from `crc` (0 at the start).
 uint32_t mu__crc32c(uint32_t crc, const void *data, size_t bytes);
 
 static inline uint32_t mu__crc32c_mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8u; }

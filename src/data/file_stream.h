@@ -1,4 +1,4 @@
-// A file read from begin to end, plain or gzip, without ever holding it whole.
+// Reads a file sequentially, plain or gzip, without holding all of it in memory.
 #ifndef MU_SRC_DATA_FILE_STREAM_H
 #define MU_SRC_DATA_FILE_STREAM_H
 
@@ -11,15 +11,15 @@ typedef struct mu_file_stream mu_file_stream;
 mu_file_stream *mu__file_stream_open(const char *path);
 void mu__file_stream_close(mu_file_stream *stream);  // NULL is accepted
 
-// mu__file_stream_read reads up to `bytes` bytes of content; fewer only at the end. The checksum of gzip has been
-// verified when the end is reported. Errors: DATA_LOSS for corrupt or truncated gzip.
+// mu__file_stream_read reads up to `bytes` bytes of content; fewer only at the end. Before it reports the end, it has
+// verified gzip's checksum. Errors: DATA_LOSS for corrupt or truncated gzip.
 mu_status mu__file_stream_read(mu_file_stream *stream, void *data, size_t bytes, size_t *got);
 
 uint64_t mu__file_stream_at(const mu_file_stream *stream);    // content read so far, bytes
-uint64_t mu__file_stream_most(const mu_file_stream *stream);  // the content cannot be larger than this
+uint64_t mu__file_stream_most(const mu_file_stream *stream);  // upper bound of the content's size, bytes
 const char *mu__file_stream_path(const mu_file_stream *stream);
 
-// mu__swap_bytes turns every element round, from big-endian to little-endian or back.
+// mu__swap_bytes reverses the bytes of every element, between big-endian and little-endian.
 void mu__swap_bytes(void *data, size_t bytes, size_t element);
 
 #endif

@@ -1,4 +1,4 @@
-// Records of a TFRecord file, one after another: for the reader stage and for the cache in a file.
+// Reads and writes the records of a TFRecord file, for the reader stage and for the cache in a file.
 #ifndef MU_SRC_DATA_TFRECORD_H
 #define MU_SRC_DATA_TFRECORD_H
 
@@ -14,7 +14,7 @@ typedef struct mu_record_reader {
 mu_status mu__record_read(mu_record_reader *reader, bool *end);
 void mu__record_close(mu_record_reader *reader);
 
-// mu__record_write writes a record that stands in two places (the second may be empty).
+// mu__record_write writes a record that consists of two blocks of memory (the second may be empty).
 mu_status mu__record_write(mu_file_writer *file, const void *head, size_t head_bytes, const void *body,
                            size_t body_bytes);
 

@@ -28,7 +28,7 @@ static mu_dataset *pieces_of(const mu_strategy *strategy, mu_dataset *dataset, b
     return pieces;
 }
 
-// ---- What the user is told ----------------------------------------------------------------------
+// ---- Log messages -------------------------------------------------------------------------------
 
 // Logs each message once: `fit` and `evaluate` distribute their datasets at every call.
 static void tell_once(mu_strategy *strategy, const char *text)

@@ -1,13 +1,13 @@
-// A graph as a picture: DOT, the language of Graphviz. Values flow along solid arrows; dotted ones are the order of
-// effects on a resource. A body is a box around its nodes, with dashed arrows from what it gives to the node whose body
-// it is. The readable dump is mu__graph_print.
+// Writes a graph as a picture in DOT, the language of Graphviz. Solid arrows are values; dotted arrows are the order of
+// effects on a resource. A body is a box around its nodes, with dashed arrows from its outputs to its node. The text
+// form is mu__graph_print.
 #include "graph/graph.h"
 
 enum { PREFIX = 16 * (MU_MAX_DEPTH + 1) };
 
 typedef struct picture {
     const mu_graph *graph;
-    char prefix[PREFIX];    // of the nodes' names: "n", of bodies "n8_0_" and the like
+    char prefix[PREFIX];    // prefix of node names: "n"; in bodies "n8_0_" and so on
     mu_file_writer *file;
     mu_status status;
 } picture;
@@ -27,7 +27,7 @@ static void put_name(picture *p, const char *before, int id)
     put(p, text);
 }
 
-// Text inside quotes; names may come from files, so whatever is not plain becomes a space.
+// Text inside quotes. Names may come from files, so a special character becomes a space.
 static void put_label(picture *p, const char *text)
 {
     char safe[160];
@@ -38,7 +38,7 @@ static void put_label(picture *p, const char *text)
     put(p, safe);
 }
 
-// Attributes, each on a line of its own.
+// Attributes, one per line.
 static void put_attrs(picture *p, const mu_node *node)
 {
     char text[MU_ATTRS_TEXT];

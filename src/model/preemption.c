@@ -145,7 +145,7 @@ mu_preemption_handler *mu_preemption_handler_new_with(const mu_preemption_handle
     return fill(handler, &args) == MU_OK && restore(handler) == MU_OK ? handler : NULL;
 }
 
-// ---- Being told to end --------------------------------------------------------------------------
+// ---- Stopping -----------------------------------------------------------------------------------
 
 static void ask_watcher(mu_preemption_handler *handler)
 {
