@@ -135,7 +135,7 @@ static mu_tensor *empty_leaf(mu_spec spec)
 {
     if (spec.shape.rank == 0) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "an element is a scalar, of which there is no empty batch; batch the dataset first");
+                  "an element is a scalar, which has no empty batch; batch the dataset first");
         return NULL;
     }
     for (int i = 0; i < spec.shape.rank; i++)

@@ -277,7 +277,7 @@ static mu_status inflate_entry(const archive *zip, const zip_entry *entry, const
 static mu_status entry_bytes(archive *zip, const zip_entry *entry, const uint8_t **bytes, uint8_t **own)
 {
     if (entry->offset > zip->bytes)
-        return damaged(zip->path, "an array begins behind the end of the archive");
+        return damaged(zip->path, "an array begins after the end of the archive");
     mu_cursor cursor = mu__cursor(zip->data + entry->offset, zip->bytes - (size_t)entry->offset);
     const uint8_t *header = mu__cursor_bytes(&cursor, 26);
     uint16_t name = u16(&cursor), extra = u16(&cursor);

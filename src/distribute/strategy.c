@@ -165,7 +165,7 @@ typedef struct scope_object {
     mu_object object;
     mu_strategy_scope head;
     bool open;
-    bool counted;   // a scope of the default strategy
+    bool counted;   // in the context's default_scopes
 } scope_object;
 
 static void unlink_scope(scope_object *scope)

@@ -205,7 +205,7 @@ static mu_status widen(const mu_infer *infer, mu_spec *in, const mu_spec *out, b
         mu_spec before = in[i];
         if (!merge(&in[i], &out[i]))
             return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: value %d of the loop is %s%s before an iteration and %s%s behind "
+                             "%s: value %d of the loop is %s%s before an iteration and %s%s after "
                              "it; type and rank "
                              "must stay",
                              infer->op->name, i, mu_dtype_name(in[i].dtype), mu__shape_text(&in[i].shape, a),

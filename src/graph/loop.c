@@ -98,7 +98,7 @@ static mu_status widen(loop *l, bool *changed)
         const mu_spec *out = &edge.node->out[edge.output];
         mu_spec *in = &l->specs[i];
         if (in->dtype != out->dtype || in->shape.rank != out->shape.rank)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is %s%s before an iteration and %s%s behind it; type "
+            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is %s%s before an iteration and %s%s after it; type "
                                                   "and "
                              "rank must stay "
                              "(mu_cast converts)", l->what, i, mu_dtype_name(in->dtype), mu__shape_text(&in->shape, a),

@@ -57,7 +57,7 @@ static Mu__WireGraph *parse(const void *bytes, size_t size, ProtobufCAllocator *
 static mu_status read_dtype(uint32_t number, const char *what, mu_dtype *out)
 {
     if (number > INT32_MAX || !mu__dtype_ok((mu_dtype)number))
-        return mu__error(MU_DATA_LOSS, "%s has element type number %u; there is none such", what, number);
+        return mu__error(MU_DATA_LOSS, "%s has element type number %u, which does not exist", what, number);
     *out = (mu_dtype)number;
     return MU_OK;
 }
@@ -143,7 +143,7 @@ static mu_status read_attr(reader *r, const mu_attr_spec *spec, const Mu__WireAt
 {
     void *field = (char *)attrs + spec->offset;
     if (strcmp(wire->name, spec->name) != 0)
-        return mu__error(MU_DATA_LOSS, "attribute '%s' stands where '%s' belongs", wire->name, spec->name);
+        return mu__error(MU_DATA_LOSS, "found attribute '%s' where '%s' was expected", wire->name, spec->name);
     if (wire->value_case != mu__wire_case(spec->kind))
         return mu__error(MU_DATA_LOSS, "attribute '%s' has a value of kind %d; it must be %d (the fields of WireAttr)",
                          spec->name, (int)wire->value_case, (int)mu__wire_case(spec->kind));

@@ -1,7 +1,7 @@
-// The embedding layer: rows of a table, chosen by whole numbers.
+// The embedding layer: looks up rows of a table by integer indices.
 //
-// It gathers along the table's first axis, so the table's gradient is a list of slices as long as nothing else
-// uses it. Knows nothing of what becomes of them.
+// It gathers along the table's first axis, so the table's gradient is a list of slices unless the table is used in
+// another way too.
 #include "model/model.h"
 
 #include <muster/ops.h>

@@ -39,7 +39,7 @@ static mu_status not_logged(const mu_model *model, int i, const char *monitor)
     return mu__error(MU_INVALID_ARGUMENT,
                      "mu_fit: callback %d watches '%s', which is not logged; logged are %s, and with "
                      ".validation_data the "
-                     "same behind 'val_'. Give one of them as .monitor, or the metric to mu_compile",
+                     "same with the prefix 'val_'. Give one of them as .monitor, or the metric to mu_compile",
                      i, monitor, logged);
 }
 
