@@ -144,7 +144,7 @@ static void refuses_lies(void **state)
     static const struct { const char *header; size_t data; mu_status code; const char *words;
     } lies[] = {
         {"{]", 0, MU_DATA_LOSS, "JSON"},
-        {"[1]", 0, MU_DATA_LOSS, "no object"},
+        {"[1]", 0, MU_DATA_LOSS, "not an object"},
         {"{} x", 0, MU_DATA_LOSS, "JSON"},
         {"{\"a\":1}", 0, MU_DATA_LOSS, "object with dtype"},
         {"{\"__metadata__\":{\"k\":1}}", 0, MU_DATA_LOSS, "must be a text"},
