@@ -1,8 +1,8 @@
 // Calls of the op benchmark: ops with indices (gather, scatter, segments), sorting (sort, top_k, unique, search),
 // random numbers. cases_index.py uses the same names.
 #include "calls.h"
-#include "ops/attrs.h"
-#include "ops/op.h"
+#include "ops/core/attrs.h"
+#include "ops/core/op.h"
 
 static const mu_gather_attrs along_0 = {0, 0}, along_1 = {1, 0}, in_batches = {1, 1};
 

@@ -196,7 +196,7 @@ typedef struct mu_context {
     int default_scopes;         // open scopes of the default strategy, which change no state (distribute)
     int64_t input_begin_ns, input_end_ns;  // when this thread last waited for the next batch
     int n_inlined;              // depth of traced functions that call each other (graph)
-    int n_lines;                // public calls in progress (ops/source_line.c)
+    int n_lines;                // public calls in progress (ops/core/source_line.c)
     mu_site lines[MU_LINE_DEPTH];
 } mu_context;
 

@@ -2,7 +2,7 @@
 //
 // The helpers belong to the thread that first needed them and end with it. Both sides spin briefly and then sleep
 // (wait.c). libgomp's threads, by default, spin for more than ten milliseconds after each parallel region and take
-// processors from threads that have work. oneDNN's parallel regions run here too (ops/onednn_team.c). With one
+// processors from threads that have work. oneDNN's parallel regions run here too (ops/onednn/onednn_team.c). With one
 // thread, none of this code runs.
 #include "base/private.h"
 

@@ -9,7 +9,7 @@
 
 #include "comm/mesh.h"
 #include "comm/network.h"
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 #include <muster/comm.h>
 

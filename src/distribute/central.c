@@ -1,7 +1,7 @@
 // CentralStorageStrategy: several replicas compute, one device holds the variables.
 //
-// Each variable has one component, a shared resource (ops/shared_resource.c). Rules in variables.c define assignments.
-// Everything else is as for mirrored replicas.
+// Each variable has one component, a shared resource (ops/core/shared_resource.c). Rules in variables.c define
+// assignments. Everything else is as for mirrored replicas.
 #include "distribute/distribute.h"
 
 static const mu_strategy_ops central_ops = {.name = "CentralStorageStrategy", .central_variables = true};

@@ -8,7 +8,7 @@
 #include "distribute/distribute.h"
 #include "distribute/job.h"
 #include "kernels/kernels.h"
-#include "ops/onednn.h"
+#include "ops/onednn/onednn.h"
 
 static const mu_strategy_ops multi_worker_ops = {.name = "MultiWorkerMirroredStrategy"};
 

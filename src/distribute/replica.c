@@ -2,7 +2,7 @@
 //
 // In a trace these are nodes; the engine supplies the id and the communicator when the graph runs.
 #include "distribute/distribute.h"
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 static mu_strategy *replica_strategy(void)
 {

@@ -1,8 +1,8 @@
 // Scatter updates of distributed variables: the replicas' slices are combined, then applied to rows.
 //
-// The rules for whose slices count are those of assignments; one op does the arithmetic (ops/scatter_variable.c).
+// The rules for whose slices count are those of assignments; one op does the arithmetic (ops/state/scatter_variable.c).
 #include "distribute/distribute.h"
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 #include <muster/ops.h>
 

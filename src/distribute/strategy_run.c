@@ -4,7 +4,7 @@
 // thread, which finds or compiles the plan and runs it. Two runs may be in progress, so that input is prepared while
 // devices compute. If a replica fails, the group releases the others.
 #include "distribute/distribute.h"
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 #include <time.h>
 

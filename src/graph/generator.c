@@ -2,7 +2,7 @@
 //
 // The stateless ops turn seeds into numbers; the variable's strategy decides which component a replica advances.
 #include "graph/graph.h"
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 #include <muster/random.h>
 

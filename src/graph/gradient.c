@@ -6,7 +6,7 @@
 // (eager). The gradient of a variable that is gathered from stays a list of slices until a dense gradient is added.
 // Gradients of a tensor's slices are kept separate until all are known (parts.c).
 #include "graph/parts.h"
-#include "ops/grads.h"
+#include "ops/core/grads.h"
 
 #include <muster/ops.h>
 

@@ -6,7 +6,7 @@
 #ifndef MU_SRC_GRAPH_GRAPH_H
 #define MU_SRC_GRAPH_GRAPH_H
 
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 #include <muster/graph.h>
 #include <pthread.h>

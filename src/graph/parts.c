@@ -5,7 +5,7 @@
 // further axes are joined recursively. Overlapping blocks go into several layers, which are added.
 #include "graph/parts.h"
 
-#include "ops/index_map.h"
+#include "ops/array/index_map.h"
 
 #include <muster/ops.h>
 #include <stdlib.h>

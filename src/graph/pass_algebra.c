@@ -5,7 +5,7 @@
 // arithmetic does itself, a broadcast or sum to the same shape. Rules that are not exact are left out: x + 0 (gives +0
 // for -0; used for integers only), x * 0, x / x, and changes to the order of additions.
 #include "graph/graph.h"
-#include "ops/attrs.h"
+#include "ops/core/attrs.h"
 
 // The replacement of output 0 of each node, once known.
 typedef struct simplifier {

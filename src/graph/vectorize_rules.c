@@ -3,8 +3,8 @@
 // A rule may decline a case (an unknown dimension, an unexpected input with rows); then the op runs row by row. Ops
 // that work elementwise or on the last axes only need inputs of equal rank.
 #include "graph/vectorize.h"
-#include "ops/attrs.h"
-#include "ops/nn.h"
+#include "ops/core/attrs.h"
+#include "ops/nn/nn.h"
 
 #include <muster/ops.h>
 

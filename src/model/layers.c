@@ -3,7 +3,7 @@
 // A layer's mu_layer_ops follows its functions. Computations consist of ops, so layers work eagerly, in traces, on
 // replicas, and have gradients.
 #include "model/model.h"
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>

@@ -3,7 +3,7 @@
 // Formulas and defaults are Keras 3's. Kingma and Ba, "Adam: a method for stochastic optimization", 2015;
 // Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013.
 #include "model/model.h"
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 #include <muster/ops.h>
 

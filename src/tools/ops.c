@@ -1,7 +1,7 @@
 // `muster ops`: prints the op definitions as a matrix, one line per op.
 //
 // A missing gradient, fast CPU kernel or lowering is a dash; the last column says why.
-#include "ops/op.h"
+#include "ops/core/op.h"
 #include "tools/tools.h"
 
 #include <muster/tensor.h>

@@ -1,7 +1,7 @@
 // Fuzzes what replicas tell each other inside of collective ops: shapes ahead of an all_gather, numbers and indices of
 // sparse gradients. A communicator that only plays one hands out the input in place of what the others would say; the
 // ops refuse it or stay within their memory.
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 #include <stdlib.h>
 

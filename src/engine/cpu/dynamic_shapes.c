@@ -5,7 +5,7 @@
 // the whole graph, the values that the head leaves, and the op's outputs. The rest may be cut again. The cut keeps
 // the order of effects and the numbers of collectives.
 #include "engine/cpu/plan.h"
-#include "ops/loops.h"
+#include "ops/core/loops.h"
 
 struct dynamic_plan {
     const mu_node *node;       // in the whole graph

@@ -6,7 +6,7 @@
 // turns the last node of the group into the fused op; unused nodes are pruned at the end.
 #include "engine/cpu/plan.h"
 #include "engine/cpu/fusion.h"
-#include "ops/fused.h"
+#include "ops/nn/fused.h"
 
 // The users of each node: lists in one array; graph outputs are flagged separately.
 typedef struct users {

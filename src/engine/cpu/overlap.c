@@ -4,7 +4,7 @@
 // In between, the bucket's memory belongs to the collective, so no other value may use it. A collective that cannot
 // run asynchronously reduces at once.
 #include "engine/cpu/plan.h"
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 // ---- Compiling ----------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 // A run allocates only the buffers of its results. If a step fails, the variables that steps up to it write are
 // invalidated (poison); a run that fails before its first write leaves every variable unchanged.
 #include "engine/cpu/plan.h"
-#include "ops/loops.h"
+#include "ops/core/loops.h"
 
 // Memory that all plans of a device share, one block for each nesting depth of bodies: at each depth only one plan
 // runs at a time, on the device's thread.

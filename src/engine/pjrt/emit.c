@@ -3,7 +3,7 @@
 // Each node is lowered by its op's definition, in program order. Values are named %v0, %v1, …, starting with the
 // arguments. The plugin that compiles the text checks it and reports errors by line.
 #include "engine/pjrt/pjrt.h"
-#include "ops/lower.h"
+#include "ops/core/lower.h"
 
 #include <stdarg.h>
 

@@ -4,7 +4,7 @@
 // written only after every program has succeeded, so a failed run leaves them unchanged. A single replica runs one
 // program; each of several replicas runs the parts between collectives, and the host performs the collectives.
 #include "engine/pjrt/pjrt.h"
-#include "ops/loops.h"
+#include "ops/core/loops.h"
 
 // The compiled programs of a graph, whole or split at its collectives.
 typedef struct programs {

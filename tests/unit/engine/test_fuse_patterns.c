@@ -2,7 +2,7 @@
 // every rewrite and for those that take none.
 #include "../model/model_test.h"
 #include "engine/cpu/plan.h"
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 typedef struct shape_case {
     int64_t batch, side, channels;

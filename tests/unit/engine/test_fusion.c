@@ -4,7 +4,7 @@
 
 #include "engine/cpu/fusion.h"
 #include "engine/engine.h"
-#include "ops/attrs.h"
+#include "ops/core/attrs.h"
 
 static mu_edge apply2(const mu_op *op, mu_edge a, mu_edge b)
 {

@@ -3,7 +3,7 @@
 #include "../model/model_test.h"
 
 #include "engine/engine.h"
-#include "ops/attrs.h"
+#include "ops/core/attrs.h"
 
 // ---- Graphs made by hand ------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 // Updates from sparse gradients on one and several replicas, against the formulas worked out here; the embedding.
 #include "model_test.h"
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 enum { ROWS = 5, WIDTH = 2, STEPS = 3, SAMPLES = 11 };
 

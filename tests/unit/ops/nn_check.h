@@ -5,7 +5,7 @@
 #ifndef MU_TESTS_NN_CHECK_H
 #define MU_TESTS_NN_CHECK_H
 
-#include "ops/nn.h"
+#include "ops/nn/nn.h"
 
 #include <math.h>
 #include <setjmp.h>

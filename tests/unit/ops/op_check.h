@@ -2,7 +2,7 @@
 #ifndef MU_TESTS_OP_CHECK_H
 #define MU_TESTS_OP_CHECK_H
 
-#include "ops/op.h"
+#include "ops/core/op.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 // normalisations; dropout: known bits, share of zeros, gradient, generators.
 #include "nn_check.h"
 
-#include "ops/philox.h"
+#include "ops/random/philox.h"
 
 #include "kernels/kernels.h"
 

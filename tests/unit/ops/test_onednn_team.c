@@ -1,7 +1,7 @@
 // oneDNN's parallel regions run on Muster's teams: right results, and no processor time when nothing runs.
 #include "nn_check.h"
 
-#include "ops/onednn.h"
+#include "ops/onednn/onednn.h"
 
 #include <time.h>
 #include <unistd.h>

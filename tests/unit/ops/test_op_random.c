@@ -1,8 +1,8 @@
 // Tests of random numbers: the same as TensorFlow 2.21's stateless ops for seed [7, -3], and sane in bulk.
 #include "kernels/kernels.h"
 #include "op_check.h"
-#include "ops/attrs.h"
-#include "ops/philox.h"
+#include "ops/core/attrs.h"
+#include "ops/random/philox.h"
 
 static mu_tensor *seed(void)
 {

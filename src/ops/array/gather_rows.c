@@ -1,0 +1,147 @@
+// Reading at indices, for gather and related ops; see index.h.
+//
+// One pass checks all indices first, so the loops that read need no test. Slices of the size of a number have loops for
+// that size. Independent of axes.
+#include "ops/array/index.h"
+
+#include "ops/core/loops.h"
+
+int64_t mu__index_at(const mu_view *indices, int64_t i)
+{
+    return indices->dtype == MU_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
+}
+
+void mu__indices_of(const mu_view *indices, int64_t first, int64_t n, int64_t *values)
+{
+    if (indices->dtype == MU_I64)
+        memcpy(values, (const int64_t *)indices->data + first, (size_t)n * sizeof *values);
+    for (int64_t i = 0; i < n && indices->dtype == MU_I32; i++)
+        values[i] = ((const int32_t *)indices->data)[first + i];
+}
+
+const int64_t *mu__indices_in_place(const mu_view *indices, int64_t first, int64_t n, int64_t *copied)
+{
+    if (indices->dtype == MU_I64)
+        return (const int64_t *)indices->data + first;
+    mu__indices_of(indices, first, n, copied);
+    return copied;
+}
+
+mu_status mu__index_error(const mu_kernel *k, int64_t i, int64_t index, int64_t n)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "%s: index %lld (element %lld of the indices) is outside 0 to %lld",
+                     k->op->name, (long long)index, (long long)i, (long long)n - 1);
+}
+
+#define LARGEST(T, name)                                      \
+    MU_CLONES                                                 \
+    static T name(const T *indices, int64_t n)                \
+    {                                                         \
+        T largest = 0;                                        \
+        for (int64_t i = 0; i < n; i++)                       \
+            largest = indices[i] > largest ? indices[i] : largest; \
+        return largest;                                       \
+    }
+LARGEST(uint64_t, largest_64)
+LARGEST(uint32_t, largest_32)
+
+bool mu__indices_inside(const mu_view *indices, int64_t first, int64_t n, int64_t limit)
+{
+    const char *data = (const char *)indices->data + (size_t)first * mu_dtype_bytes(indices->dtype);
+    // As unsigned, a negative index is large, so one comparison suffices.
+    return n == 0 || (indices->dtype == MU_I64 ? largest_64((const void *)data, n) < (uint64_t)limit
+                                               : largest_32((const void *)data, n) < MU_MIN(limit, INT64_C(1) << 31));
+}
+
+mu_status mu__check_indices(const mu_kernel *k, const mu_view *indices, int64_t first, int64_t n, int64_t limit)
+{
+    if (mu__indices_inside(indices, first, n, limit))
+        return MU_OK;
+    for (int64_t i = first; i < first + n; i++)
+        if (mu__index_at(indices, i) < 0 || mu__index_at(indices, i) >= limit)
+            return mu__index_error(k, i, mu__index_at(indices, i), limit);
+    return MU_OK;
+}
+
+// Slices of one number each. Plain loads: processors keep more of those in flight than of gather instructions.
+#define GATHER(T, index_type, name)                                                        \
+    static void name(const void *from, const void *chosen, void *to, int64_t n)            \
+    {                                                                                      \
+        const T *x = from;                                                                 \
+        const index_type *indices = chosen;                                                \
+        T *restrict out = to;                                                              \
+        for (int64_t i = 0; i < n; i++)                                                    \
+            out[i] = x[indices[i]];                                                        \
+    }
+GATHER(uint8_t, int64_t, gather_8_i64)
+GATHER(uint16_t, int64_t, gather_16_i64)
+GATHER(uint32_t, int64_t, gather_32_i64)
+GATHER(uint64_t, int64_t, gather_64_i64)
+GATHER(uint8_t, int32_t, gather_8_i32)
+GATHER(uint16_t, int32_t, gather_16_i32)
+GATHER(uint32_t, int32_t, gather_32_i32)
+GATHER(uint64_t, int32_t, gather_64_i32)
+
+typedef void gather_loop(const void *from, const void *chosen, void *to, int64_t n);
+
+static gather_loop *gather_loop_for(size_t bytes, bool wide)
+{
+    switch (bytes) {
+    case 1: return wide ? gather_8_i64 : gather_8_i32;
+    case 2: return wide ? gather_16_i64 : gather_16_i32;
+    case 4: return wide ? gather_32_i64 : gather_32_i32;
+    case 8: return wide ? gather_64_i64 : gather_64_i32;
+    default: return NULL;
+    }
+}
+
+// Prefetches a row in order before it is read at random, because hardware prefetchers cannot predict random reads.
+// FARTHEST: most bytes of a row.
+enum { LINE = 64, FARTHEST = 64 << 10 };
+
+static void fetch_lines(const char *from, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += LINE)
+        __builtin_prefetch(from + at);
+}
+
+// Slices of one number each, tile by tile. Each tile also prefetches its share of the next `prefetch` bytes, which
+// follow x's row of `row` bytes.
+static void gather_numbers(gather_loop *gather, const char *chosen, size_t index_bytes, const char *x, int64_t row,
+                           int64_t prefetch, size_t bytes, char *out, int64_t n, bool stream)
+{
+    _Alignas(64) char piece[MU_TILE_BYTES];
+    const int64_t step = MU_TILE_BYTES / (int64_t)sizeof(uint64_t), pieces = (n + step - 1) / step;
+    const int64_t share = pieces > 0 ? (prefetch + pieces * LINE - 1) / (pieces * LINE) * LINE : 0;
+    for (int64_t at = 0, fetched = 0; at < n; at += step, fetched += share) {
+        const int64_t count = MU_MIN(step, n - at);
+        char *to = out + (size_t)at * bytes;
+        if (fetched < prefetch)
+            fetch_lines(x + row + fetched, MU_MIN(share, prefetch - fetched));
+        gather(x, chosen + (size_t)at * index_bytes, stream ? piece : to, count);
+        if (stream)
+            mu__put_piece(to, piece, count * (int64_t)bytes);
+    }
+}
+
+void mu__gather_rows(const mu_view *indices, int64_t first, const void *x, int64_t slices, size_t bytes, void *out,
+                     int64_t m, int64_t rows, int64_t left, bool stream)
+{
+    const size_t index_bytes = mu_dtype_bytes(indices->dtype), row = (size_t)slices * bytes;
+    const char *chosen = (const char *)indices->data + (size_t)first * index_bytes, *from = x;
+    gather_loop *gather = gather_loop_for(bytes, indices->dtype == MU_I64);
+    char *to = out;
+    // Worth it if most lines of the next row are read and the caches hold both rows.
+    const bool fetches = gather && row <= FARTHEST && row >= LINE && (size_t)m * LINE >= row;
+    for (int64_t i = 0; i < rows; i++, from += row, to += (size_t)m * bytes) {
+        if (gather)
+            gather_numbers(gather, chosen, index_bytes, from, (int64_t)row, fetches && i + 1 < left ? (int64_t)row : 0,
+                           bytes, to, m, stream);
+        for (int64_t j = 0; j < m && !gather; j++) {
+            if (stream && j + 1 < m)
+                mu__fetch_start(from + (size_t)mu__index_at(indices, first + j + 1) * bytes, bytes);
+            mu__copy_blocks(to + (size_t)j * bytes, 0, from + (size_t)mu__index_at(indices, first + j) * bytes, 0,
+                            bytes, 1, stream);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+// Copies of dense blocks and fills with a constant, for ops that move memory; see loops.h.
+//
+// Short blocks are copied inline, because a call of memcpy costs more than copying their bytes. Large blocks use
+// non-temporal stores if the whole result is larger than the caches. Independent of tensors.
+#include "ops/core/loops.h"
+
+#include "kernels/kernels.h"
+
+// In bytes: a cache line; longest block copied inline; largest block that stays cached while it is copied repeatedly;
+// least block worth streaming; tile that is streamed repeatedly; prefetched start of a block. Prefetching lines for
+// writing is slower (Zen 4).
+enum { LINE = 64, SHORT = 512, REPEATED = 16384, STREAMED = 1024, FILLED = 2048, PREFETCH = 2048 };
+
+bool mu__streams(int64_t bytes)
+{
+    return bytes >= (INT64_C(32) << 20);
+}
+
+static _Thread_local bool has_put;
+
+void mu__put_begun(void)
+{
+    has_put = true;
+}
+
+void mu__put_piece(void *to, const void *piece, int64_t bytes)
+{
+    mu__kernels()->put(to, piece, bytes);
+    mu__put_begun();
+}
+
+void mu__put_end(void)
+{
+    if (has_put)
+        mu__kernels()->fence();
+    has_put = false;
+}
+
+// Copies blocks whose size is a compile-time constant.
+#define COPY_FIXED(size)                                                             \
+    for (int64_t i = 0; i < n; i++)                                                  \
+        memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, size);        \
+    return
+
+// Copies whole lines; the last one overlaps the line before it.
+MU_CLONES
+static void copy_short(char *restrict to, size_t to_step, const char *restrict from, size_t from_step, size_t bytes,
+                       int64_t n)
+{
+    switch (bytes) {
+    case 1: COPY_FIXED(1);
+    case 2: COPY_FIXED(2);
+    case 4: COPY_FIXED(4);
+    case 8: COPY_FIXED(8);
+    case 16: COPY_FIXED(16);
+    case 32: COPY_FIXED(32);
+    case LINE: COPY_FIXED(LINE);
+    }
+    for (int64_t i = 0; i < n; i++, to += to_step, from += from_step) {
+        if (bytes < LINE) {
+            memcpy(to, from, bytes);
+            continue;
+        }
+        for (size_t at = 0; at + LINE <= bytes; at += LINE)
+            memcpy(to + at, from + at, LINE);
+        memcpy(to + bytes - LINE, from + bytes - LINE, LINE);
+    }
+}
+
+MU_CLONES
+static void repeat_block(char *restrict to, size_t to_step, const char *restrict from, size_t bytes, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++, to += to_step) {
+        for (size_t at = 0; at + LINE <= bytes; at += LINE)
+            memcpy(to + at, from + at, LINE);
+        memcpy(to + bytes - LINE, from + bytes - LINE, LINE);
+    }
+}
+
+void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_step, size_t bytes, int64_t n, bool stream)
+{
+    if (bytes == 0)
+        return;
+    if (bytes <= SHORT) {
+        copy_short(to, to_step, from, from_step, bytes, n);
+        return;
+    }
+    if (from_step == 0 && bytes <= REPEATED && !stream) {
+        repeat_block(to, to_step, from, bytes, n);
+        return;
+    }
+    const bool apart = from_step != 0 && from_step != bytes;
+    for (int64_t i = 0; i < n; i++) {
+        char *target = (char *)to + (size_t)i * to_step;
+        const char *source = (const char *)from + (size_t)i * from_step;
+        if (apart && i + 1 < n)
+            mu__fetch_start(source + from_step, bytes);
+        if (stream && bytes >= STREAMED)
+            mu__put_piece(target, source, (int64_t)bytes);
+        else
+            memcpy(target, source, bytes);
+    }
+}
+
+void mu__fetch_start(const void *from, size_t bytes)
+{
+    for (size_t at = 0; at < MU_MIN(bytes, (size_t)PREFETCH); at += LINE)
+        __builtin_prefetch((const char *)from + at);
+}
+
+// Repeats a line, up to `bytes` bytes.
+MU_CLONES
+static void fill_lines(char *to, const char *line, size_t bytes)
+{
+    size_t at = 0;
+    for (; at + LINE <= bytes; at += LINE)
+        memcpy(to + at, line, LINE);
+    memcpy(to + at, line, bytes - at);
+}
+
+void mu__fill(void *to, const void *element, size_t bytes, int64_t n, bool stream)
+{
+    _Alignas(LINE) char line[LINE], piece[FILLED];
+    const size_t all = (size_t)n * bytes;
+    copy_short(line, bytes, element, 0, bytes, MU_MIN(n, (int64_t)(LINE / bytes)));
+    if (!stream || all < STREAMED) {
+        fill_lines(to, line, all);
+        return;
+    }
+    copy_short(piece, LINE, line, 0, LINE, FILLED / LINE);
+    for (size_t at = 0; at < all; at += sizeof piece)
+        mu__put_piece((char *)to + at, piece, (int64_t)MU_MIN(all - at, sizeof piece));
+}

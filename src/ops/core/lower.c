@@ -1,0 +1,203 @@
+// StableHLO operations for use in lowerings. See lower.h.
+//
+// Types follow from the operands or are arguments; the emitter writes names and types. Checks nothing except the length
+// of text: ops have checked the shapes, and the plugin checks the text.
+#include "ops/core/lower.h"
+
+#include <math.h>
+
+mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value)
+{
+    l->out[i] = value;
+    return l->emitter->status;
+}
+
+const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4])
+{
+    int used = snprintf(text, MU_HLO_TEXT / 4, "array<i64%s", list->n ? ":" : "");
+    for (int64_t i = 0; i < list->n; i++)
+        used +=
+            snprintf(text + used, (size_t)(MU_HLO_TEXT / 4 - used), "%s %lld", i ? "," : "", (long long)list->at[i]);
+    snprintf(text + used, (size_t)(MU_HLO_TEXT / 4 - used), ">");
+    return text;
+}
+
+// ---- Constants ----------------------------------------------------------------------------------
+
+// Elements are written as bytes, so that no digit is lost; bools are written as words.
+static mu_hlo small_constant(mu_emitter *e, const mu_spec *spec, const void *data, char *text, size_t bytes)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    char *at = text + sprintf(text, "{value = dense<%s", spec->dtype == MU_BOOL ? "[" : "\"0x");
+    for (size_t i = 0; i < bytes; i++) {
+        const uint8_t byte = ((const uint8_t *)data)[i];
+        if (spec->dtype == MU_BOOL) {
+            at += sprintf(at, "%s%s", i ? ", " : "", byte ? "true" : "false");
+        } else {
+            *at++ = digits[byte >> 4];
+            *at++ = digits[byte & 15];
+        }
+    }
+    at += sprintf(at, "%s> : tensor<", spec->dtype == MU_BOOL ? "]" : "\"");
+    at += sprintf(at, "%lldx%s>}", (long long)mu__elements(&spec->shape), mu__dtype_hlo(spec->dtype));
+    const mu_spec flat = {.dtype = spec->dtype, .shape = MU_SHAPE(mu__elements(&spec->shape))};
+    return mu__hlo_reshape(e, e->add(e, &flat, "stablehlo.constant", 0, NULL, text), &spec->shape);
+}
+
+mu_hlo mu__hlo_data(mu_emitter *e, const mu_spec *spec, const void *data)
+{
+    const size_t bytes = mu__spec_bytes(spec);
+    if (bytes == 0)
+        return mu__hlo_fill(e, spec->dtype, &spec->shape, 0);
+    char *text = mu__alloc(bytes * 8 + 128);  // longest: "false, "
+    if (!text) {
+        e->status = MU_RESOURCE_EXHAUSTED;
+        return (mu_hlo){.id = -1, .spec = *spec};
+    }
+    const mu_hlo value = small_constant(e, spec, data, text, bytes);
+    mu__free(text);
+    return value;
+}
+
+mu_hlo mu__hlo_number(mu_emitter *e, mu_dtype dtype, double value)
+{
+    union { double align; unsigned char bytes[8]; } element = {0};
+    const mu_spec spec = {.dtype = dtype};
+    mu__write_element(dtype, element.bytes, 0, value);
+    return mu__hlo_data(e, &spec, element.bytes);
+}
+
+mu_hlo mu__hlo_fill(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, double value)
+{
+    return mu__hlo_broadcast_to(e, mu__hlo_number(e, dtype, value), shape);
+}
+
+mu_hlo mu__hlo_minmax(mu_emitter *e, mu_dtype dtype, bool highest)
+{
+    return mu__hlo_number(e, dtype, highest ? INFINITY : -INFINITY);  // conversion to integers saturates
+}
+
+mu_hlo mu__hlo_iota(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, int axis)
+{
+    char text[64];
+    const mu_spec spec = {.dtype = dtype, .shape = *shape};
+    snprintf(text, sizeof text, "{iota_dimension = %d : i64}", axis);
+    return e->add(e, &spec, "stablehlo.iota", 0, NULL, text);
+}
+
+// ---- Element by element -------------------------------------------------------------------------
+
+mu_hlo mu__hlo_unary(mu_emitter *e, const char *op, mu_hlo a) { return e->add(e, &a.spec, op, 1, &a, NULL); }
+
+mu_hlo mu__hlo_binary(mu_emitter *e, const char *op, mu_hlo a, mu_hlo b)
+{
+    const mu_hlo operands[] = {a, b};
+    return e->add(e, &a.spec, op, 2, operands, NULL);
+}
+
+mu_hlo mu__hlo_compare(mu_emitter *e, const char *direction, mu_hlo a, mu_hlo b)
+{
+    char text[128];
+    const mu_hlo operands[] = {a, b};
+    const mu_spec spec = {.dtype = MU_BOOL, .shape = a.spec.shape};
+    snprintf(text, sizeof text, "{comparison_direction = #stablehlo<comparison_direction %s>}", direction);
+    return e->add(e, &spec, "stablehlo.compare", 2, operands, text);
+}
+
+mu_hlo mu__hlo_select(mu_emitter *e, mu_hlo which, mu_hlo yes, mu_hlo no)
+{
+    const mu_hlo operands[] = {which, yes, no};
+    return e->add(e, &yes.spec, "stablehlo.select", 3, operands, NULL);
+}
+
+mu_hlo mu__hlo_convert(mu_emitter *e, mu_hlo a, mu_dtype dtype)
+{
+    const mu_spec spec = {.dtype = dtype, .shape = a.spec.shape};
+    return a.spec.dtype == dtype ? a : e->add(e, &spec, "stablehlo.convert", 1, &a, NULL);
+}
+
+mu_hlo mu__hlo_wide(mu_emitter *e, mu_hlo a)
+{
+    return a.spec.dtype == MU_F16 || a.spec.dtype == MU_BF16 ? mu__hlo_convert(e, a, MU_F32) : a;
+}
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+mu_hlo mu__hlo_reshape(mu_emitter *e, mu_hlo a, const mu_shape *shape)
+{
+    const mu_spec spec = {.dtype = a.spec.dtype, .shape = *shape};
+    return mu__shape_equal(&a.spec.shape, shape) ? a : e->add(e, &spec, "stablehlo.reshape", 1, &a, NULL);
+}
+
+mu_hlo mu__hlo_transpose(mu_emitter *e, mu_hlo a, const mu_ints *permutation)
+{
+    char list[MU_HLO_TEXT / 4], text[MU_HLO_TEXT];
+    mu_spec spec = a.spec;
+    for (int i = 0; i < spec.shape.rank; i++)
+        spec.shape.dims[i] = a.spec.shape.dims[permutation->at[i]];
+    snprintf(text, sizeof text, "{permutation = %s}", mu__hlo_list(permutation, list));
+    return e->add(e, &spec, "stablehlo.transpose", 1, &a, text);
+}
+
+mu_hlo mu__hlo_broadcast(mu_emitter *e, mu_hlo a, const mu_shape *shape, const mu_ints *axes)
+{
+    char list[MU_HLO_TEXT / 4], text[MU_HLO_TEXT];
+    const mu_spec spec = {.dtype = a.spec.dtype, .shape = *shape};
+    if (mu__shape_equal(&a.spec.shape, shape))
+        return a;
+    snprintf(text, sizeof text, "{broadcast_dimensions = %s}", mu__hlo_list(axes, list));
+    return e->add(e, &spec, "stablehlo.broadcast_in_dim", 1, &a, text);
+}
+
+mu_hlo mu__hlo_broadcast_to(mu_emitter *e, mu_hlo a, const mu_shape *shape)
+{
+    mu_ints axes = {.n = a.spec.shape.rank};
+    for (int i = 0; i < axes.n; i++)
+        axes.at[i] = shape->rank - axes.n + i;
+    return mu__hlo_broadcast(e, a, shape, &axes);
+}
+
+mu_hlo mu__hlo_pad(mu_emitter *e, mu_hlo a, mu_hlo with, const mu_ints *low, const mu_ints *high, const mu_ints *inner)
+{
+    char lists[3][MU_HLO_TEXT / 4], text[MU_HLO_TEXT];
+    const mu_hlo operands[] = {a, with};
+    mu_spec spec = a.spec;
+    for (int i = 0; i < spec.shape.rank; i++)
+        spec.shape.dims[i] += low->at[i] + high->at[i] + inner->at[i] * MU_MAX(a.spec.shape.dims[i] - 1, 0);
+    snprintf(text, sizeof text, "{edge_padding_low = %s, edge_padding_high = %s, interior_padding = %s}",
+             mu__hlo_list(low, lists[0]), mu__hlo_list(high, lists[1]), mu__hlo_list(inner, lists[2]));
+    return e->add(e, &spec, "stablehlo.pad", 2, operands, text);
+}
+
+mu_hlo mu__hlo_slice(mu_emitter *e, mu_hlo a, const mu_ints *begin, const mu_ints *end, const mu_ints *strides)
+{
+    char lists[3][MU_HLO_TEXT / 4], text[MU_HLO_TEXT];
+    mu_spec spec = a.spec;
+    for (int i = 0; i < spec.shape.rank; i++)
+        spec.shape.dims[i] = (end->at[i] - begin->at[i] + strides->at[i] - 1) / strides->at[i];
+    snprintf(text, sizeof text, "{start_indices = %s, limit_indices = %s, strides = %s}", mu__hlo_list(begin, lists[0]),
+             mu__hlo_list(end, lists[1]), mu__hlo_list(strides, lists[2]));
+    return e->add(e, &spec, "stablehlo.slice", 1, &a, text);
+}
+
+// ---- Reductions ---------------------------------------------------------------------------------
+
+mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, const mu_ints *axes)
+{
+    char list[MU_HLO_TEXT / 4], text[MU_HLO_TEXT];
+    const char *type = mu__dtype_hlo(a.spec.dtype);
+    const mu_hlo operands[] = {a, start};
+    mu_spec spec = {.dtype = a.spec.dtype, .shape = {.rank = 0}};
+    int64_t next = 0;
+    for (int i = 0; i < a.spec.shape.rank; i++)
+        if (next < axes->n && axes->at[next] == i)
+            next++;
+        else
+            spec.shape.dims[spec.shape.rank++] = a.spec.shape.dims[i];
+    snprintf(
+        text, sizeof text,
+        "({ ^bb0(%%p: tensor<%s>, %%q: tensor<%s>): %%r = \"%s\"(%%p, %%q) : (tensor<%s>, tensor<%s>) -> tensor<%s> "
+        "\"stablehlo.return\"(%%r) : (tensor<%s>) -> () }) {dimensions = %s}",
+        type, type, op, type, type, type, type, mu__hlo_list(axes, list));
+    return e->add(e, &spec, "stablehlo.reduce", 2, operands, text);
+}

@@ -1,0 +1,118 @@
+// Helpers for lowerings to StableHLO: common operations as functions on values.
+//
+// Each helper adds text through the emitter and returns the value that the text defines. After a failure they do
+// nothing, so a lowering is written as one expression and checked once, by mu__lowered. Independent of graphs and of
+// the compiler that reads the text.
+#ifndef MU_SRC_OPS_LOWER_H
+#define MU_SRC_OPS_LOWER_H
+
+#include "ops/core/op.h"
+
+#define MU_HLO_TEXT 1024  // bytes available for the attributes of one operation
+#define MU_HLO_FULL_PRECISION "precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]"
+
+// mu__lowered sets output i and returns the emitter's status.
+mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value);
+
+// ---- Constants ----------------------------------------------------------------------------------
+
+mu_hlo mu__hlo_data(mu_emitter *e, const mu_spec *spec, const void *data);             // dense elements
+mu_hlo mu__hlo_number(mu_emitter *e, mu_dtype dtype, double value);                    // a scalar
+mu_hlo mu__hlo_fill(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, double value);
+mu_hlo mu__hlo_minmax(mu_emitter *e, mu_dtype dtype, bool highest);                    // a scalar: infinite for floats
+mu_hlo mu__hlo_iota(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, int axis);   // the index along an axis
+
+// ---- Element by element; operands have one shape ------------------------------------------------
+
+mu_hlo mu__hlo_unary(mu_emitter *e, const char *op, mu_hlo a);
+mu_hlo mu__hlo_binary(mu_emitter *e, const char *op, mu_hlo a, mu_hlo b);
+mu_hlo mu__hlo_compare(mu_emitter *e, const char *direction, mu_hlo a, mu_hlo b);      // "EQ", "LT", …
+mu_hlo mu__hlo_select(mu_emitter *e, mu_hlo which, mu_hlo yes, mu_hlo no);
+mu_hlo mu__hlo_convert(mu_emitter *e, mu_hlo a, mu_dtype dtype);
+// mu__hlo_wide converts float16 and bfloat16 to float32, because sums in 16 bits are too inexact.
+mu_hlo mu__hlo_wide(mu_emitter *e, mu_hlo a);
+
+// ---- Shapes -------------------------------------------------------------------------------------
+
+mu_hlo mu__hlo_reshape(mu_emitter *e, mu_hlo a, const mu_shape *shape);
+mu_hlo mu__hlo_transpose(mu_emitter *e, mu_hlo a, const mu_ints *permutation);
+// mu__hlo_broadcast maps axis i of `a` to axis axes[i] of the result.
+mu_hlo mu__hlo_broadcast(mu_emitter *e, mu_hlo a, const mu_shape *shape, const mu_ints *axes);
+mu_hlo mu__hlo_broadcast_to(mu_emitter *e, mu_hlo a, const mu_shape *shape);           // NumPy's rules
+// mu__hlo_pad adds `low` and `high` elements at the ends of each axis (negative: removes them) and `inner` elements
+// between neighbours.
+mu_hlo mu__hlo_pad(mu_emitter *e, mu_hlo a, mu_hlo with, const mu_ints *low, const mu_ints *high, const mu_ints *inner);
+mu_hlo mu__hlo_slice(mu_emitter *e, mu_hlo a, const mu_ints *begin, const mu_ints *end, const mu_ints *strides);
+
+// mu__hlo_reduce reduces the axes with "stablehlo.add", "stablehlo.maximum", …; `start` is the initial scalar.
+mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, const mu_ints *axes);
+
+// mu__hlo_product multiplies batches of matrices with equal leading axes; either may be transposed.
+mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool transpose_b);
+
+// mu__hlo_list writes "array<i64: 1, 2>".
+const char *mu__hlo_list(const mu_ints *list, char text[MU_HLO_TEXT / 4]);
+
+// ---- Lowerings that ops share ------------------------------------------------------------------
+
+mu_status mu__lower_elementwise(mu_lowering *l);  // of ops with an `hlo` name; broadcasts the operands first
+mu_status mu__lower_reshape(mu_lowering *l);      // output 0 has input 0's elements in another shape
+mu_status mu__lower_cast(mu_lowering *l);
+mu_status mu__lower_compare(mu_lowering *l);
+mu_status mu__lower_reduce(mu_lowering *l);
+mu_status mu__lower_reduce_about(mu_lowering *l);
+mu_status mu__lower_arg(mu_lowering *l);
+mu_status mu__lower_sum_to_like(mu_lowering *l);
+mu_status mu__lower_transpose(mu_lowering *l);
+mu_status mu__lower_broadcast(mu_lowering *l);
+mu_status mu__lower_dim_size(mu_lowering *l);
+mu_status mu__lower_constant(mu_lowering *l);
+mu_status mu__lower_replica_id(mu_lowering *l);
+mu_status mu__lower_square(mu_lowering *l);
+mu_status mu__lower_activation(mu_lowering *l);
+mu_status mu__lower_predicate(mu_lowering *l);
+mu_status mu__lower_clip(mu_lowering *l);
+mu_status mu__lower_squared_difference(mu_lowering *l);
+mu_status mu__lower_divide_no_nan(mu_lowering *l);
+mu_status mu__lower_concat(mu_lowering *l);
+mu_status mu__lower_concat_part(mu_lowering *l);
+mu_status mu__lower_one_hot(mu_lowering *l);
+mu_status mu__lower_formula(mu_lowering *l);
+mu_status mu__lower_polygamma(mu_lowering *l);
+mu_status mu__lower_whole_division(mu_lowering *l);
+mu_status mu__lower_map(mu_lowering *l);
+mu_status mu__lower_copies(mu_lowering *l);
+mu_status mu__lower_cumulate(mu_lowering *l);
+mu_status mu__lower_gather(mu_lowering *l);
+mu_status mu__lower_gather_grad(mu_lowering *l);
+mu_status mu__lower_gather_nd(mu_lowering *l);
+mu_status mu__lower_scatter(mu_lowering *l);
+mu_status mu__lower_segment(mu_lowering *l);
+mu_status mu__lower_cholesky(mu_lowering *l);
+mu_status mu__lower_triangular_solve(mu_lowering *l);
+mu_status mu__lower_read(mu_lowering *l);
+mu_status mu__lower_assign(mu_lowering *l);
+mu_status mu__lower_collective(mu_lowering *l);
+mu_status mu__lower_matmul(mu_lowering *l);
+mu_status mu__lower_bias_add(mu_lowering *l);
+mu_status mu__lower_bias_add_grad(mu_lowering *l);
+mu_status mu__lower_relu(mu_lowering *l);
+mu_status mu__lower_relu_grad(mu_lowering *l);
+mu_status mu__lower_derivative(mu_lowering *l);
+mu_status mu__lower_softmax_grad(mu_lowering *l);
+mu_status mu__lower_sigmoid_loss(mu_lowering *l);
+mu_status mu__lower_conv(mu_lowering *l);
+mu_status mu__lower_batch_norm(mu_lowering *l);
+mu_status mu__lower_batch_norm_grad(mu_lowering *l);
+mu_status mu__lower_normalize(mu_lowering *l);
+mu_status mu__lower_normalize_grad(mu_lowering *l);
+mu_status mu__lower_channel_affine(mu_lowering *l);
+mu_status mu__lower_attention(mu_lowering *l);
+mu_status mu__lower_attention_grad(mu_lowering *l);
+mu_status mu__lower_pool(mu_lowering *l);
+mu_status mu__lower_softmax(mu_lowering *l);
+mu_status mu__lower_cross_entropy(mu_lowering *l);
+mu_status mu__lower_descent(mu_lowering *l);
+mu_status mu__lower_adam(mu_lowering *l);
+
+#endif

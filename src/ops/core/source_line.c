@@ -1,0 +1,98 @@
+// Which source line made an op; kept per context while a call is in progress.
+//
+// Every public call that makes ops is wrapped by a macro of its own name (muster/lines.h), which pushes the line, makes
+// the call and pops it. Lines form a short stack, because arguments may be calls too. Nodes of a trace and entries of a
+// tape record the innermost line; errors name it. Callers from other languages push nothing and get no lines. A layer
+// pushes its caller's line again with the layer's name, which calls inside the layer inherit.
+#include "ops/core/composed.h"
+
+#include <muster/lines.h>
+
+#define MU_COLD __attribute__((noinline, cold))
+
+void mu__line_push(mu_context *context, mu_site site)
+{
+    if (context->n_lines < MU_LINE_DEPTH)
+        context->lines[context->n_lines] = site;
+    context->n_lines++;
+}
+
+void mu__line_pop(mu_context *context)
+{
+    context->n_lines -= context->n_lines > 0;
+}
+
+mu_site mu__line(void)
+{
+    const mu_context *context = mu__context();
+    const int n = MU_MIN(context->n_lines, MU_LINE_DEPTH);
+    return n > 0 ? context->lines[n - 1] : (mu_site){0};
+}
+
+void mu__error_place(mu_site site)
+{
+    if (site.file && *site.file && mu__pending() && !strstr(mu_error_message(), "(made at "))
+        mu__error_append(" (made at %s:%d)", site.file, site.line);
+    if (site.function && !mu__error_names(site.function))
+        mu__error_context("in %s", site.function);
+    if (site.layer && !strstr(mu_error_message(), "in layer '"))
+        mu__error_context("in layer '%s'", site.layer);
+}
+
+// The first call of a thread, and calls that find or leave an error. Kept out of line, because all other calls should
+// cost almost nothing.
+static MU_COLD void enter_slowly(const char *file, int line)
+{
+    mu_context *context = mu__context();
+    // An existing record belongs to an earlier call, so it must not get this call's line.
+    const mu_site site = {.file = file, .line = line, .layer = mu__line().layer};
+    mu__line_push(context, context->error.code == MU_OK ? site : (mu_site){0});
+}
+
+static MU_COLD void leave_slowly(void)
+{
+    mu_site site = mu__line();
+    site.layer = NULL;  // the layer reports its own failure
+    mu__error_place(site);
+    mu__line_pop(mu__context());
+}
+
+void mu_line_enter(const char *file, int line)
+{
+    mu_context *context = mu__current;
+    if (context && context->error.code == MU_OK && context->n_lines > 0 && context->n_lines < MU_LINE_DEPTH) {
+        mu_site *site = &context->lines[context->n_lines++];
+        *site = (mu_site){.file = file, .line = line, .layer = site[-1].layer};
+    } else if (context && context->error.code == MU_OK && context->n_lines == 0) {
+        context->lines[context->n_lines++] = (mu_site){.file = file, .line = line};
+    } else {
+        enter_slowly(file, line);
+    }
+}
+
+static inline void leave(void)
+{
+    mu_context *context = mu__current;
+    if (context && context->error.code == MU_OK && context->n_lines > 0)
+        context->n_lines--;
+    else
+        leave_slowly();
+}
+
+mu_tensor *mu_line_leave(mu_tensor *result)
+{
+    leave();
+    return result;
+}
+
+mu_value *mu_line_leave_value(mu_value *result)
+{
+    leave();
+    return result;
+}
+
+mu_status mu_line_leave_status(mu_status result)
+{
+    leave();
+    return result;
+}

@@ -1,0 +1,87 @@
+// Runs kernels on converted operands: 16-bit floats as float32, integers as wider ones.
+//
+// A kernel without loops for a short type, or without loops that are wide enough, runs on converted copies of its
+// operands; results are rounded once.
+#include "ops/nn/nn.h"
+
+// The type that a view is converted to; its own type if no conversion is needed.
+static mu_dtype wide_type(mu_dtype wanted, mu_dtype dtype)
+{
+    const bool half = dtype == MU_F16 || dtype == MU_BF16;
+    return wanted == MU_F32 ? (half ? MU_F32 : dtype) : mu__dtype_is_integer(dtype) ? wanted : dtype;
+}
+
+// Sets `to` to the view, or to newly allocated memory if it needs another type.
+static mu_status widen(mu_dtype wanted, const mu_view *from, mu_view *to, bool filled)
+{
+    *to = *from;
+    to->dtype = wide_type(wanted, from->dtype);
+    if (to->dtype == from->dtype || !from->data)
+        return MU_OK;
+    const int64_t n = mu__elements(&from->shape);
+    to->data = mu__alloc_data((size_t)n * mu_dtype_bytes(to->dtype));
+    if (!to->data)
+        return MU_RESOURCE_EXHAUSTED;
+    if (filled)
+        mu__convert(to->dtype, to->data, from->dtype, from->data, n);
+    return MU_OK;
+}
+
+// Whether the operand's elements are used; an operand used only for its shape may have no memory.
+static bool has_elements(const mu_op *op, int input)
+{
+    return !op || input >= 32 || !(op->shape_only >> input & 1);
+}
+
+static void drop_widened(const mu_view *from, const mu_view *to)
+{
+    if (to->data && to->dtype != from->dtype)
+        mu__free_data(to->data, (size_t)mu__elements(&from->shape) * mu_dtype_bytes(to->dtype));
+}
+
+static mu_status run_as(mu_dtype wanted, const mu_kernel *kernel, mu_kernel_run *run)
+{
+    const int n = kernel->n_in + kernel->n_out;
+    mu_view *wide = mu__calloc((size_t)n, sizeof *wide);
+    if (!wide)
+        return MU_RESOURCE_EXHAUSTED;
+    mu_status status = MU_OK;
+    mu_kernel copy = *kernel;
+    copy.in = wide;
+    copy.out = wide + kernel->n_in;
+    for (int i = 0; i < kernel->n_in; i++)
+        MU_GO(widen(wanted, &kernel->in[i], &wide[i], has_elements(kernel->op, i)));
+    for (int i = 0; i < kernel->n_out; i++)
+        MU_GO(widen(wanted, &kernel->out[i], &wide[kernel->n_in + i], false));
+    MU_GO(run(&copy));
+    for (int i = 0; i < kernel->n_out; i++)
+        if (copy.out[i].data != kernel->out[i].data)
+            mu__convert(kernel->out[i].dtype, kernel->out[i].data, copy.out[i].dtype, copy.out[i].data,
+                        mu__elements(&kernel->out[i].shape));
+out:
+    for (int i = 0; i < n; i++)
+        drop_widened(i < kernel->n_in ? &kernel->in[i] : &kernel->out[i - kernel->n_in], &wide[i]);
+    mu__free(wide);
+    return status;
+}
+
+mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run)
+{
+    return run_as(MU_F32, kernel, run);
+}
+
+mu_status mu__run_as_i32(const mu_kernel *kernel, mu_kernel_run *run)
+{
+    return run_as(MU_I32, kernel, run);
+}
+
+mu_status mu__run_wide(const mu_kernel *kernel, mu_kernel_run *run)
+{
+    return run_as(MU_I64, kernel, run);
+}
+
+mu_status mu__prepare_f32(mu_prepare *prepare)
+{
+    prepare->declined = prepare->in[0].dtype != MU_F32;
+    return MU_OK;
+}

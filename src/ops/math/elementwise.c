@@ -1,0 +1,700 @@
+// Element-wise ops on one tensor: signs, powers, exponentials, trigonometry, activations.
+//
+// A definition selects its case of the shared loops (unary_loops.inc.c for floats, number_loops.inc.c for all numbers).
+// float16 and bfloat16 are converted to float32 in small chunks. Gradients are composed of ops and use the output where
+// that saves work.
+#include "kernels/kernels.h"
+#include "ops/core/attrs.h"
+#include "ops/core/grads.h"
+#include "ops/core/loops.h"
+#include "ops/core/lower.h"
+#include "ops/random/random.h"
+
+#include <float.h>
+#include <math.h>
+#include <muster/ops.h>
+
+enum {
+    NEG, ABS, SIGN, SQUARE,
+    FLOOR, CEIL, ROUND, EXP, EXPM1, LOG, LOG1P, SQRT, RSQRT, RECIPROCAL, ERF, ERFC, LGAMMA, DIGAMMA,
+    TRIGAMMA,
+    SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH, TANH, ASINH, ACOSH, ATANH,
+    SIGMOID, LOG_SIGMOID, SOFTPLUS, SOFTSIGN, RELU, RELU6, LEAKY_RELU, ELU, SELU, GELU, GELU_TANH, SILU,
+    HARD_SIGMOID, MISH,
+    IS_NAN, IS_INF, IS_FINITE,
+};
+
+#define T float
+#define FN(name) f32_##name
+#define M(name) name##f
+#define M2(name, end) name##f##end
+#define MAX FLT_MAX
+#include "ops/math/unary_loops.inc.c"
+
+#define T double
+#define FN(name) f64_##name
+#define M(name) name
+#define M2(name, end) name##end
+#define MAX DBL_MAX
+#include "ops/math/unary_loops.inc.c"
+
+#define T float
+#define W float
+#define FN(name) f32_##name
+#define MAGNITUDE(x) fabsf(x)
+#define SIGN_OF(x) ((x) != (x) ? (x) : (float)(((x) > 0) - ((x) < 0)))
+#include "ops/math/number_loops.inc.c"
+
+#define T double
+#define W double
+#define FN(name) f64_##name
+#define MAGNITUDE(x) fabs(x)
+#define SIGN_OF(x) ((x) != (x) ? (x) : (double)(((x) > 0) - ((x) < 0)))
+#include "ops/math/number_loops.inc.c"
+
+#define T int64_t
+#define W uint64_t
+#define FN(name) i64_##name
+#define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
+#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#include "ops/math/number_loops.inc.c"
+
+#define T int32_t
+#define W uint32_t
+#define FN(name) i32_##name
+#define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
+#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#include "ops/math/number_loops.inc.c"
+
+#define T int16_t
+#define W uint32_t
+#define FN(name) i16_##name
+#define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
+#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#include "ops/math/number_loops.inc.c"
+
+#define T int8_t
+#define W uint32_t
+#define FN(name) i8_##name
+#define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
+#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#include "ops/math/number_loops.inc.c"
+
+#define T uint8_t
+#define W uint32_t
+#define FN(name) u8_##name
+#define MAGNITUDE(x) (x)
+#define SIGN_OF(x) ((x) > 0)
+#include "ops/math/number_loops.inc.c"
+
+// ---- Kernels ------------------------------------------------------------------------------------
+
+typedef void loop1(int variant, double alpha, const void *in, void *out, int64_t n);
+
+typedef struct unary_job {
+    const mu_kernel *kernel;
+    loop1 *loop;
+    double alpha;
+    bool widened;   // 16-bit floats are converted to float32 for the loop
+    int64_t begin;  // start of this member's range
+} unary_job;
+
+enum { CHUNK = 1024 };  // 16-bit floats widened at once
+
+static void make_float16(void *arg, int64_t at, int64_t n, void *to)
+{
+    const unary_job *job = arg;
+    const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
+    const int variant = job->kernel->op->variant;
+    _Alignas(64) float wide_in[CHUNK], wide_out[CHUNK];
+    mu__convert(MU_F32, wide_in, in->dtype, (const uint16_t *)in->data + job->begin + at, n);
+    job->loop(variant, job->alpha, wide_in, out->dtype == MU_BOOL ? to : wide_out, n);
+    if (out->dtype != MU_BOOL)
+        mu__convert(out->dtype, to, MU_F32, wide_out, n);
+}
+
+// Runs the loop on inputs that need no conversion.
+static void make_plain(void *arg, int64_t at, int64_t n, void *to)
+{
+    const unary_job *job = arg;
+    const mu_view *in = &job->kernel->in[0];
+    job->loop(job->kernel->op->variant, job->alpha,
+              (const char *)in->data + (size_t)(job->begin + at) * mu_dtype_bytes(in->dtype), to, n);
+}
+
+static void unary_range(void *arg, int64_t begin, int64_t end)
+{
+    unary_job job = *(const unary_job *)arg;
+    const mu_view *in = &job.kernel->in[0], *out = &job.kernel->out[0];
+    const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
+    job.begin = begin;
+    const mu_tiles pieces = {
+        .make = job.widened ? make_float16 : make_plain, .arg = &job, .most = job.widened ? CHUNK : 0,
+        .out = (char *)out->data + (size_t)begin * out_bytes, .out_bytes = out_bytes,
+        .n_in = 1, .in = {(const char *)in->data + (size_t)begin * in_bytes}, .in_bytes = {in_bytes},
+    };
+    mu__run_tiles(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
+}
+
+static bool is_float16(mu_dtype dtype)
+{
+    return dtype == MU_F16 || dtype == MU_BF16;
+}
+
+static mu_status run_loop(const mu_kernel *k, loop1 *loop, bool widened)
+{
+    const mu_alpha_attrs *attrs = k->attrs;
+    unary_job job = {.kernel = k, .loop = loop, .alpha = attrs ? attrs->alpha : 0, .widened = widened};
+    int64_t n = mu__elements(&k->in[0].shape);
+    mu__share_range(k->team, n, 1024, n, unary_range, &job);
+    return MU_OK;
+}
+
+static mu_status run_unary(const mu_kernel *k, loop1 *loop)
+{
+    return run_loop(k, loop, is_float16(k->in[0].dtype));
+}
+
+static mu_status exponential_ref(const mu_kernel *k)
+{
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_exponential : f32_exponential);
+}
+
+static mu_status trigonometric_ref(const mu_kernel *k)
+{
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_trigonometric : f32_trigonometric);
+}
+
+static mu_status activation_ref(const mu_kernel *k)
+{
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_activation : f32_activation);
+}
+
+static mu_status predicate_ref(const mu_kernel *k)
+{
+    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_predicate : f32_predicate);
+}
+
+// The sign of a 16-bit float, from its bits. `one` and `infinity` are the type's bit patterns.
+MU_CLONES
+static void float16_loops(int variant, uint16_t one, uint16_t infinity, const uint16_t *in, uint16_t *out, int64_t n)
+{
+    const uint16_t kept = variant == NEG ? 0xffff : 0x7fff, flipped = variant == NEG ? 0x8000 : 0;
+    const uint16_t quiet = infinity | (infinity >> 1);
+    if (variant == SIGN) {
+        MU_INDEPENDENT
+        for (int64_t i = 0; i < n; i++) {
+            const uint16_t x = in[i], size = x & 0x7fff, sign = (uint16_t)((x & 0x8000) | one);
+            out[i] = size > infinity ? (uint16_t)(x | quiet) : size == 0 ? 0 : sign;
+        }
+    } else {
+        MU_INDEPENDENT
+        for (int64_t i = 0; i < n; i++)
+            out[i] = (uint16_t)((in[i] & kept) ^ flipped);
+    }
+}
+
+static void f16_sign(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    (void)alpha;
+    if (variant == SQUARE)
+        mu__kernels()->float16_binary(MU_FLOAT16_MULTIPLY, false, in, 1, in, 1, out, n);
+    else
+        float16_loops(variant, 0x3c00, 0x7c00, in, out, n);
+}
+
+static void bf16_sign(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    (void)alpha;
+    if (variant == SQUARE)
+        mu__kernels()->float16_binary(MU_FLOAT16_MULTIPLY, true, in, 1, in, 1, out, n);
+    else
+        float16_loops(variant, 0x3f80, 0x7f80, in, out, n);
+}
+
+static mu_status sign_ref(const mu_kernel *k)
+{
+    switch (k->in[0].dtype) {
+    case MU_F16: return run_loop(k, f16_sign, false);
+    case MU_BF16: return run_loop(k, bf16_sign, false);
+    case MU_F64: return run_unary(k, f64_sign);
+    case MU_I64: return run_unary(k, i64_sign);
+    case MU_I32: return run_unary(k, i32_sign);
+    case MU_I16: return run_unary(k, i16_sign);
+    case MU_I8: return run_unary(k, i8_sign);
+    case MU_U8: return run_unary(k, u8_sign);
+    default: return run_unary(k, f32_sign);
+    }
+}
+
+// Functions that `kernels` has vectorised; the loops above call libm element by element.
+static const mu_math fast[] = {
+    [EXP] = MU_MATH_EXP, [EXPM1] = MU_MATH_EXPM1, [LOG] = MU_MATH_LOG,
+    [LOG1P] = MU_MATH_LOG1P, [ERF] = MU_MATH_ERF, [ERFC] = MU_MATH_ERFC,
+    [LGAMMA] = MU_MATH_LGAMMA, [DIGAMMA] = MU_MATH_DIGAMMA, [SIN] = MU_MATH_SIN,
+    [COS] = MU_MATH_COS, [TAN] = MU_MATH_TAN, [ASIN] = MU_MATH_ASIN,
+    [ACOS] = MU_MATH_ACOS, [ATAN] = MU_MATH_ATAN, [SINH] = MU_MATH_SINH,
+    [COSH] = MU_MATH_COSH, [TANH] = MU_MATH_TANH, [ASINH] = MU_MATH_ASINH,
+    [ACOSH] = MU_MATH_ACOSH, [ATANH] = MU_MATH_ATANH, [SIGMOID] = MU_MATH_SIGMOID,
+    [LOG_SIGMOID] = MU_MATH_LOG_SIGMOID, [SOFTPLUS] = MU_MATH_SOFTPLUS, [ELU] = MU_MATH_ELU,
+    [SELU] = MU_MATH_SELU, [GELU] = MU_MATH_GELU, [GELU_TANH] = MU_MATH_GELU_TANH,
+    [SILU] = MU_MATH_SILU, [MISH] = MU_MATH_MISH, [SQRT] = MU_MATH_SQRT, [RSQRT] = MU_MATH_RSQRT,
+};
+
+static void f32_math(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    mu__kernels()->math_f32(fast[variant], (float)alpha, in, out, n);
+}
+
+static void f64_math(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    mu__kernels()->math_f64(fast[variant], alpha, in, out, n);
+}
+
+static void f16_math(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    mu__kernels()->math_float16(fast[variant], (float)alpha, false, in, out, n);
+}
+
+static void bf16_math(int variant, double alpha, const void *in, void *out, int64_t n)
+{
+    mu__kernels()->math_float16(fast[variant], (float)alpha, true, in, out, n);
+}
+
+static mu_status math_run(const mu_kernel *k)
+{
+    switch (k->in[0].dtype) {
+    case MU_F64: return run_loop(k, f64_math, false);
+    case MU_F16: return run_loop(k, f16_math, false);
+    case MU_BF16: return run_loop(k, bf16_math, false);
+    default: return run_loop(k, f32_math, false);
+    }
+}
+
+static mu_status predicate_infer(mu_infer *infer)
+{
+    infer->out[0] = (mu_spec){.dtype = MU_BOOL, .shape = infer->in[0].shape};
+    return MU_OK;
+}
+
+// ---- Samples ------------------------------------------------------------------------------------
+
+static const mu_sample samples_real[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}},
+    {.n_in = 1, .in = {MU_DIMS(67)}, .low = {-5}, .high = {5}},
+    {.n_in = 1, .in = {MU_NO_DIMS}},
+    {.n_in = 1, .in = {MU_DIMS(2, 0, 3)}},
+    {0},
+};
+static const mu_sample samples_positive[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .low = {0.3}, .high = {4}},
+    {.n_in = 1, .in = {MU_DIMS(0)}, .low = {0.3}, .high = {4}},
+    {0},
+};
+static const mu_sample samples_unit[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .low = {-0.9}, .high = {0.9}},
+    {0},
+};
+static const mu_sample samples_above_one[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .low = {1.2}, .high = {4}},
+    {0},
+};
+
+#define ROW1(text, which, allowed, kernel, inputs)                                                             \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed,       \
+    .in_place = 1, .infer = mu__infer_same, .ref = kernel, .samples = inputs
+
+#define FORMULA .cpu = {.run = math_run}, .lower = mu__lower_formula  // StableHLO has no single operation for it
+
+static mu_tensor *times(const mu_grad *g, mu_tensor *derivative)
+{
+    return mu_multiply(g->dy, derivative);
+}
+
+static mu_tensor *plus(mu_tensor *x, double value)
+{
+    return mu_add(x, mu__scalar_like(x, value));
+}
+
+// ---- All number types ---------------------------------------------------------------------------
+
+static mu_tensor *neg_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_neg(g->dy);
+}
+const mu_op mu_op_neg = {ROW1("neg", NEG, MU_NUMBERS, sign_ref, samples_real), .grad = neg_grad,
+                         .hlo = "stablehlo.negate"};
+
+static mu_tensor *abs_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_sign(g->x[0]));
+}
+const mu_op mu_op_abs = {ROW1("abs", ABS, MU_NUMBERS, sign_ref, samples_real), .grad = abs_grad,
+                         .hlo = "stablehlo.abs"};
+
+static mu_tensor *flat_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__zeros_like(g->x[0]);
+}
+const mu_op mu_op_sign = {ROW1("sign", SIGN, MU_NUMBERS, sign_ref, samples_real), .grad = flat_grad,
+                          .hlo = "stablehlo.sign"};
+
+static mu_tensor *square_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu__scale(g->x[0], 2));
+}
+const mu_op mu_op_square = {ROW1("square", SQUARE, MU_NUMBERS, sign_ref, samples_real), .grad = square_grad,
+                            .lower = mu__lower_square};
+
+// ---- Rounding: no gradient ----------------------------------------------------------------------
+
+const mu_op mu_op_floor = {ROW1("floor", FLOOR, MU_FLOATS, exponential_ref, samples_real), .hlo = "stablehlo.floor"};
+const mu_op mu_op_ceil = {ROW1("ceil", CEIL, MU_FLOATS, exponential_ref, samples_real), .hlo = "stablehlo.ceil"};
+const mu_op mu_op_round = {ROW1("round", ROUND, MU_FLOATS, exponential_ref, samples_real),
+                           .hlo = "stablehlo.round_nearest_even"};
+
+// ---- Exponentials, logarithms, powers -----------------------------------------------------------
+
+static mu_tensor *exp_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, g->y[0]);
+}
+const mu_op mu_op_exp = {ROW1("exp", EXP, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run},
+                         .grad = exp_grad, .hlo = "stablehlo.exponential"};
+
+static mu_tensor *expm1_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_exp(g->x[0]));
+}
+const mu_op mu_op_expm1 = {ROW1("expm1", EXPM1, MU_FLOATS, exponential_ref, samples_real), .cpu = {.run = math_run},
+                           .grad = expm1_grad, .hlo = "stablehlo.exponential_minus_one"};
+
+static mu_tensor *log_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, g->x[0]);
+}
+const mu_op mu_op_log = {ROW1("log", LOG, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+                         .grad = log_grad, .hlo = "stablehlo.log"};
+
+static mu_tensor *log1p_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, plus(g->x[0], 1));
+}
+const mu_op mu_op_log1p = {ROW1("log1p", LOG1P, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+                           .grad = log1p_grad, .hlo = "stablehlo.log_plus_one"};
+
+static mu_tensor *sqrt_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(mu__scale(g->dy, 0.5), g->y[0]);
+}
+const mu_op mu_op_sqrt = {ROW1("sqrt", SQRT, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+                          .grad = sqrt_grad, .hlo = "stablehlo.sqrt"};
+
+static mu_tensor *rsqrt_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu__scale(mu_multiply(g->y[0], mu_square(g->y[0])), -0.5));
+}
+const mu_op mu_op_rsqrt = {ROW1("rsqrt", RSQRT, MU_FLOATS, exponential_ref, samples_positive), .cpu = {.run = math_run},
+                           .grad = rsqrt_grad, .hlo = "stablehlo.rsqrt"};
+
+static mu_tensor *reciprocal_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_neg(times(g, mu_square(g->y[0])));
+}
+const mu_op mu_op_reciprocal = {ROW1("reciprocal", RECIPROCAL, MU_FLOATS, exponential_ref, samples_positive),
+                                .grad = reciprocal_grad, .lower = mu__lower_activation};
+
+// erf' = 2 / sqrt(pi) e^(-x^2); erfc' is its negative.
+static mu_tensor *erf_grad(mu_grad *g, int i)
+{
+    (void)i;
+    double factor = g->op->variant == ERF ? 1.1283791670955125739 : -1.1283791670955125739;
+    return times(g, mu__scale(mu_exp(mu_neg(mu_square(g->x[0]))), factor));
+}
+const mu_op mu_op_erf = {ROW1("erf", ERF, MU_FLOATS, exponential_ref, samples_real), FORMULA, .grad = erf_grad};
+const mu_op mu_op_erfc = {ROW1("erfc", ERFC, MU_FLOATS, exponential_ref, samples_real), FORMULA, .grad = erf_grad};
+
+static mu_tensor *lgamma_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_digamma(g->x[0]));
+}
+const mu_op mu_op_lgamma = {ROW1("lgamma", LGAMMA, MU_FLOATS, exponential_ref, samples_positive),
+                            FORMULA, .grad = lgamma_grad};
+
+double mu__digamma(double x)
+{
+    return f64_digamma(x);
+}
+
+static mu_tensor *digamma_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu__apply1(&mu_op_trigamma, NULL, g->x[0]));
+}
+const mu_op mu_op_digamma = {ROW1("digamma", DIGAMMA, MU_FLOATS, exponential_ref, samples_positive),
+                             FORMULA, .grad = digamma_grad};
+
+static mu_tensor *trigamma_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_polygamma(2, g->x[0]));
+}
+static const mu_sample samples_trigamma[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .low = {0.8}, .high = {9}},
+    {.n_in = 1, .in = {MU_DIMS(5)}, .low = {-2.7}, .high = {-2.3}},
+    {.n_in = 1, .in = {MU_DIMS(0)}},
+    {0},
+};
+const mu_op mu_op_trigamma = {ROW1("trigamma", TRIGAMMA, MU_FLOATS, exponential_ref, samples_trigamma),
+                              .grad = trigamma_grad, .lower = mu__lower_formula};
+
+// ---- Trigonometry -------------------------------------------------------------------------------
+
+#define TRIGONOMETRIC(text, which, inputs) ROW1(text, which, MU_FLOATS, trigonometric_ref, inputs)
+
+static mu_tensor *sin_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_cos(g->x[0]));
+}
+const mu_op mu_op_sin = {TRIGONOMETRIC("sin", SIN, samples_real), .cpu = {.run = math_run}, .grad = sin_grad,
+                         .hlo = "stablehlo.sine"};
+
+static mu_tensor *cos_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_neg(times(g, mu_sin(g->x[0])));
+}
+const mu_op mu_op_cos = {TRIGONOMETRIC("cos", COS, samples_real), .cpu = {.run = math_run}, .grad = cos_grad,
+                         .hlo = "stablehlo.cosine"};
+
+static mu_tensor *tan_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, plus(mu_square(g->y[0]), 1));
+}
+const mu_op mu_op_tan = {TRIGONOMETRIC("tan", TAN, samples_unit), .cpu = {.run = math_run}, .grad = tan_grad,
+                         .hlo = "stablehlo.tan"};
+
+// 1 / sqrt(1 - x^2), negative for acos.
+static mu_tensor *asin_grad(mu_grad *g, int i)
+{
+    (void)i;
+    mu_tensor *dx = times(g, mu_rsqrt(plus(mu_neg(mu_square(g->x[0])), 1)));
+    return g->op->variant == ASIN ? dx : mu_neg(dx);
+}
+const mu_op mu_op_asin = {TRIGONOMETRIC("asin", ASIN, samples_unit), FORMULA, .grad = asin_grad};
+const mu_op mu_op_acos = {TRIGONOMETRIC("acos", ACOS, samples_unit), FORMULA, .grad = asin_grad};
+
+static mu_tensor *atan_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, plus(mu_square(g->x[0]), 1));
+}
+const mu_op mu_op_atan = {TRIGONOMETRIC("atan", ATAN, samples_real), FORMULA, .grad = atan_grad};
+
+static mu_tensor *sinh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_cosh(g->x[0]));
+}
+const mu_op mu_op_sinh = {TRIGONOMETRIC("sinh", SINH, samples_real), FORMULA, .grad = sinh_grad};
+
+static mu_tensor *cosh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_sinh(g->x[0]));
+}
+const mu_op mu_op_cosh = {TRIGONOMETRIC("cosh", COSH, samples_real), FORMULA, .grad = cosh_grad};
+
+static mu_tensor *tanh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__apply2(&mu_op_tanh_grad, NULL, g->dy, g->y[0]);
+}
+const mu_op mu_op_tanh = {TRIGONOMETRIC("tanh", TANH, samples_real), .cpu = {.run = math_run}, .grad = tanh_grad,
+                          .hlo = "stablehlo.tanh"};
+
+static mu_tensor *asinh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_rsqrt(plus(mu_square(g->x[0]), 1)));
+}
+const mu_op mu_op_asinh = {TRIGONOMETRIC("asinh", ASINH, samples_real), FORMULA, .grad = asinh_grad};
+
+static mu_tensor *acosh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, mu_sinh(g->y[0]));
+}
+const mu_op mu_op_acosh = {TRIGONOMETRIC("acosh", ACOSH, samples_above_one), FORMULA, .grad = acosh_grad};
+
+static mu_tensor *atanh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, plus(mu_neg(mu_square(g->x[0])), 1));
+}
+const mu_op mu_op_atanh = {TRIGONOMETRIC("atanh", ATANH, samples_unit), FORMULA, .grad = atanh_grad};
+
+// ---- Activations (nn_compose.c has the tf.nn names) ----------------------------------------------
+
+#define ACTIVATION(text, which) ROW1(text, which, MU_FLOATS, activation_ref, samples_real)
+
+static mu_tensor *sigmoid_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__apply2(&mu_op_sigmoid_grad, NULL, g->dy, g->y[0]);
+}
+const mu_op mu_op_sigmoid = {ACTIVATION("sigmoid", SIGMOID), .cpu = {.run = math_run}, .grad = sigmoid_grad,
+                             .hlo = "stablehlo.logistic"};
+
+static mu_tensor *log_sigmoid_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return times(g, mu_sigmoid(mu_neg(g->x[0])));
+}
+const mu_op mu_op_log_sigmoid = {ACTIVATION("log_sigmoid", LOG_SIGMOID), .cpu = {.run = math_run},
+                                 .grad = log_sigmoid_grad, .lower = mu__lower_activation};
+
+static mu_tensor *softplus_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__apply2(&mu_op_softplus_grad, NULL, g->dy, g->x[0]);
+}
+const mu_op mu_op_softplus = {ACTIVATION("softplus", SOFTPLUS), .cpu = {.run = math_run}, .grad = softplus_grad,
+                              .lower = mu__lower_activation};
+
+static mu_tensor *softsign_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu_divide(g->dy, mu_square(plus(mu_abs(g->x[0]), 1)));
+}
+const mu_op mu_op_softsign = {ACTIVATION("softsign", SOFTSIGN), .grad = softsign_grad, .lower = mu__lower_activation};
+
+static mu_tensor *relu_rule(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__apply2(&mu_op_relu_grad, NULL, g->dy, g->y[0]);
+}
+const mu_op mu_op_relu = {ACTIVATION("relu", RELU), .grad = relu_rule, .lower = mu__lower_relu};
+
+// dy where low < x < high, else 0.
+static mu_tensor *between(const mu_grad *g, double low, double high, mu_tensor *inside)
+{
+    mu_tensor *x = g->x[0];
+    mu_tensor *is_inside = mu_logical_and(mu_greater(x, mu__scalar_like(x, low)), mu_less(x, mu__scalar_like(x, high)));
+    return mu_where(is_inside, inside, mu__scalar_like(x, 0));
+}
+
+static mu_tensor *relu6_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return between(g, 0, 6, g->dy);
+}
+const mu_op mu_op_relu6 = {ACTIVATION("relu6", RELU6), .grad = relu6_grad, .lower = mu__lower_activation};
+
+static mu_tensor *hard_sigmoid_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return between(g, -3, 3, mu__scale(g->dy, 1.0 / 6));
+}
+const mu_op mu_op_hard_sigmoid = {ACTIVATION("hard_sigmoid", HARD_SIGMOID), .grad = hard_sigmoid_grad,
+                                  .lower = mu__lower_activation};
+
+static mu_tensor *where_negative(const mu_grad *g, mu_tensor *negative, mu_tensor *other)
+{
+    return mu_where(mu_less(g->x[0], mu__scalar_like(g->x[0], 0)), negative, other);
+}
+
+// At 0 the derivative is that of the negative side, as in TensorFlow.
+static mu_tensor *leaky_relu_grad(mu_grad *g, int i)
+{
+    (void)i;
+    mu_tensor *scaled = mu__scale(g->dy, ((const mu_alpha_attrs *)g->attrs)->alpha);
+    return mu_where(mu_greater(g->x[0], mu__scalar_like(g->x[0], 0)), g->dy, scaled);
+}
+static const mu_attr_spec alpha_attrs[] = {{"alpha", MU_ATTR_REAL, offsetof(mu_alpha_attrs, alpha)}, {0}};
+static const mu_alpha_attrs sample_alpha = {.alpha = 0.3};
+static const mu_sample samples_alpha[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &sample_alpha},
+    {.n_in = 1, .in = {MU_DIMS(2, 0)}, .attrs = &sample_alpha},
+    {0},
+};
+const mu_op mu_op_leaky_relu = {ROW1("leaky_relu", LEAKY_RELU, MU_FLOATS, activation_ref, samples_alpha),
+                                .attrs_bytes = sizeof(mu_alpha_attrs), .attrs = alpha_attrs, .grad = leaky_relu_grad,
+                                .lower = mu__lower_activation};
+
+static mu_tensor *elu_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return where_negative(g, times(g, plus(g->y[0], ((const mu_alpha_attrs *)g->attrs)->alpha)), g->dy);
+}
+const mu_op mu_op_elu = {ROW1("elu", ELU, MU_FLOATS, activation_ref, samples_alpha),
+                         .attrs_bytes = sizeof(mu_alpha_attrs),
+                         .attrs = alpha_attrs,
+                         .cpu = {.run = math_run},
+                         .grad = elu_grad,
+                         .lower = mu__lower_activation};
+
+static mu_tensor *selu_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return where_negative(g, times(g, plus(g->y[0], 1.7580993408473768599)), mu__scale(g->dy, 1.0507009873554804934));
+}
+const mu_op mu_op_selu = {ACTIVATION("selu", SELU), .cpu = {.run = math_run}, .grad = selu_grad,
+                          .lower = mu__lower_activation};
+
+static mu_tensor *gelu_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__apply2(&mu_op_gelu_grad, NULL, g->dy, g->x[0]);
+}
+const mu_op mu_op_gelu = {ACTIVATION("gelu", GELU), FORMULA, .grad = gelu_grad};
+
+static mu_tensor *gelu_tanh_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__apply2(&mu_op_gelu_tanh_grad, NULL, g->dy, g->x[0]);
+}
+const mu_op mu_op_gelu_tanh = {ACTIVATION("gelu_tanh", GELU_TANH), .cpu = {.run = math_run}, .grad = gelu_tanh_grad,
+                               .lower = mu__lower_activation};
+
+static mu_tensor *silu_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__apply2(&mu_op_silu_grad, NULL, g->dy, g->x[0]);
+}
+const mu_op mu_op_silu = {ACTIVATION("silu", SILU), .cpu = {.run = math_run}, .grad = silu_grad,
+                          .lower = mu__lower_activation};
+
+static mu_tensor *mish_grad(mu_grad *g, int i)
+{
+    (void)i;
+    mu_tensor *x = g->x[0], *t = mu_tanh(mu__apply1(&mu_op_softplus, NULL, x));
+    mu_tensor *slope = mu_multiply(mu_multiply(x, mu_sigmoid(x)), plus(mu_neg(mu_square(t)), 1));
+    return times(g, mu_add(t, slope));
+}
+const mu_op mu_op_mish = {ACTIVATION("mish", MISH), .cpu = {.run = math_run}, .grad = mish_grad,
+                          .lower = mu__lower_activation};
+
+// ---- Tests of elements --------------------------------------------------------------------------
+
+#define PREDICATE(text, which)                                                                            \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_FLOATS, \
+    .infer = predicate_infer, .ref = predicate_ref, .samples = samples_real
+
+const mu_op mu_op_is_nan = {PREDICATE("is_nan", IS_NAN), .lower = mu__lower_predicate};
+const mu_op mu_op_is_inf = {PREDICATE("is_inf", IS_INF), .lower = mu__lower_predicate};
+const mu_op mu_op_is_finite = {PREDICATE("is_finite", IS_FINITE), .hlo = "stablehlo.is_finite"};

@@ -1,0 +1,321 @@
+// Lowerings, as formulas, of functions that StableHLO lacks: floor division, inverse and hyperbolic functions, the
+// error function, log-gamma and its derivatives.
+//
+// Computes in float32 at least, with as many terms as float64 needs. Loops are unrolled. The last digits may differ
+// from the plain loops.
+#include "ops/core/lower.h"
+#include "ops/math/polygamma.h"
+
+#include <math.h>
+
+typedef struct writer {
+    mu_emitter *e;
+    mu_spec spec;
+} writer;
+
+static mu_hlo number(const writer *w, double value) { return mu__hlo_fill(w->e, w->spec.dtype, &w->spec.shape, value); }
+static mu_hlo add(const writer *w, mu_hlo a, mu_hlo b) { return mu__hlo_binary(w->e, "stablehlo.add", a, b); }
+static mu_hlo sub(const writer *w, mu_hlo a, mu_hlo b) { return mu__hlo_binary(w->e, "stablehlo.subtract", a, b); }
+static mu_hlo mul(const writer *w, mu_hlo a, mu_hlo b) { return mu__hlo_binary(w->e, "stablehlo.multiply", a, b); }
+static mu_hlo over(const writer *w, mu_hlo a, mu_hlo b) { return mu__hlo_binary(w->e, "stablehlo.divide", a, b); }
+static mu_hlo one(const writer *w, const char *op, mu_hlo a) { return mu__hlo_unary(w->e, op, a); }
+static mu_hlo logarithm(const writer *w, mu_hlo a) { return one(w, "stablehlo.log", a); }
+static mu_hlo root(const writer *w, mu_hlo a) { return one(w, "stablehlo.sqrt", a); }
+static mu_hlo angle(const writer *w, mu_hlo y, mu_hlo x) { return mu__hlo_binary(w->e, "stablehlo.atan2", y, x); }
+static mu_hlo scaled(const writer *w, mu_hlo a, double factor) { return mul(w, a, number(w, factor)); }
+static mu_hlo plus(const writer *w, mu_hlo a, double value) { return add(w, a, number(w, value)); }
+static mu_hlo from(const writer *w, double value, mu_hlo a) { return sub(w, number(w, value), a); }
+
+static mu_hlo pick(const writer *w, const char *direction, mu_hlo a, double bound, mu_hlo yes, mu_hlo no)
+{
+    return mu__hlo_select(w->e, mu__hlo_compare(w->e, direction, a, number(w, bound)), yes, no);
+}
+
+// The magnitude with the sign of x (NaN propagates).
+static mu_hlo signed_like(const writer *w, mu_hlo magnitude, mu_hlo x)
+{
+    return pick(w, "LT", x, 0, one(w, "stablehlo.negate", magnitude), magnitude);
+}
+
+// ---- Whole division -----------------------------------------------------------------------------
+
+// The remainder has the sign of b; the quotient is (a - remainder) / b.
+mu_status mu__lower_whole_division(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_shape *shape = &l->out[0].spec.shape;
+    const mu_hlo a = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[0], shape));
+    const mu_hlo b = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[1], shape));
+    const writer w = {e, a.spec};
+    const mu_hlo zero = number(&w, 0), left = mu__hlo_binary(e, "stablehlo.remainder", a, b);
+    const mu_hlo crosses =
+        mu__hlo_compare(e, "NE", mu__hlo_compare(e, "LT", left, zero), mu__hlo_compare(e, "LT", b, zero));
+    const mu_hlo moves = mu__hlo_binary(e, "stablehlo.and", crosses, mu__hlo_compare(e, "NE", left, zero));
+    const mu_hlo mod = mu__hlo_select(e, moves, add(&w, left, b), left);
+    mu_hlo y = l->op == &mu_op_mod ? mod : over(&w, sub(&w, a, mod), b);
+    if (l->op == &mu_op_floor_divide && mu__dtype_is_float(w.spec.dtype))
+        y = one(&w, "stablehlo.round_nearest_even", y);
+    return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
+}
+
+// ---- Inverse and hyperbolic functions -----------------------------------------------------------
+
+static mu_hlo sinh_of(const writer *w, mu_hlo x)
+{
+    const mu_hlo t = one(w, "stablehlo.exponential_minus_one", one(w, "stablehlo.abs", x));
+    const mu_hlo exact = scaled(w, add(w, t, over(w, t, plus(w, t, 1))), 0.5);
+    return signed_like(w, pick(w, "GT", t, 1e18, scaled(w, t, 0.5), exact), x);
+}
+
+static mu_hlo cosh_of(const writer *w, mu_hlo x)
+{
+    const mu_hlo t = one(w, "stablehlo.exponential", one(w, "stablehlo.abs", x));
+    return scaled(w, add(w, t, over(w, number(w, 1), t)), 0.5);
+}
+
+static mu_hlo asinh_of(const writer *w, mu_hlo x)
+{
+    const mu_hlo size = one(w, "stablehlo.abs", x), square = mul(w, x, x);
+    const mu_hlo inner = add(w, size, over(w, square, plus(w, root(w, plus(w, square, 1)), 1)));
+    const mu_hlo large = plus(w, logarithm(w, size), log(2));
+    return signed_like(w, pick(w, "GT", size, 1e9, large, one(w, "stablehlo.log_plus_one", inner)), x);
+}
+
+static mu_hlo acosh_of(const writer *w, mu_hlo x)
+{
+    const mu_hlo inner = add(w, x, mul(w, root(w, plus(w, x, -1)), root(w, plus(w, x, 1))));
+    return pick(w, "GT", x, 1e18, plus(w, logarithm(w, x), log(2)), logarithm(w, inner));
+}
+
+static mu_hlo atanh_of(const writer *w, mu_hlo x)
+{
+    const mu_hlo above = one(w, "stablehlo.log_plus_one", x);
+    return scaled(w, sub(w, above, one(w, "stablehlo.log_plus_one", one(w, "stablehlo.negate", x))), 0.5);
+}
+
+// ---- The error function -------------------------------------------------------------------------
+
+enum { SERIES_TERMS = 40, FRACTION_TERMS = 30 };
+#define SERIES_BELOW 2.0
+
+// 2 / sqrt(pi) exp(-x^2) times the sum of 2^n x^(2n + 1) / (1 3 5 … (2n + 1)), for small x: all terms have one sign.
+static mu_hlo erf_by_series(const writer *w, mu_hlo x)
+{
+    const mu_hlo square = mul(w, x, x);
+    mu_hlo sum = number(w, 1);
+    for (int n = SERIES_TERMS; n > 0; n--)
+        sum = plus(w, mul(w, sum, scaled(w, square, 2.0 / (2 * n + 1))), 1);
+    const mu_hlo bell = one(w, "stablehlo.exponential", one(w, "stablehlo.negate", square));
+    return scaled(w, mul(w, mul(w, x, sum), bell), 1.1283791670955126);
+}
+
+// exp(-x^2) / sqrt(pi) / (x + 1/2 / (x + 2/2 / (x + …))), for large x.
+static mu_hlo erfc_by_fraction(const writer *w, mu_hlo x)
+{
+    mu_hlo below = x;
+    for (int n = FRACTION_TERMS; n > 0; n--)
+        below = add(w, x, over(w, number(w, n / 2.0), below));
+    const mu_hlo bell = one(w, "stablehlo.exponential", one(w, "stablehlo.negate", mul(w, x, x)));
+    return over(w, scaled(w, bell, 0.5641895835477563), below);
+}
+
+// erfc of |x| for large |x|. Clamps the argument of the series from above and that of the fraction from below.
+static void error_parts(const writer *w, mu_hlo x, mu_hlo *size, mu_hlo *series, mu_hlo *fraction)
+{
+    *size = one(w, "stablehlo.abs", x);
+    *series = erf_by_series(w, mu__hlo_binary(w->e, "stablehlo.minimum", *size, number(w, SERIES_BELOW)));
+    *fraction = erfc_by_fraction(w, mu__hlo_binary(w->e, "stablehlo.maximum", *size, number(w, SERIES_BELOW)));
+}
+
+static mu_hlo erf_of(const writer *w, mu_hlo x)
+{
+    mu_hlo size, series, fraction;
+    error_parts(w, x, &size, &series, &fraction);
+    return signed_like(w, pick(w, "GT", size, SERIES_BELOW, from(w, 1, fraction), series), x);
+}
+
+static mu_hlo erfc_of(const writer *w, mu_hlo x)
+{
+    mu_hlo size, series, fraction;
+    error_parts(w, x, &size, &series, &fraction);
+    const mu_hlo small = from(w, 1, signed_like(w, series, x)), negative = from(w, 2, fraction);
+    return pick(w, "GT", size, SERIES_BELOW, pick(w, "LT", x, 0, negative, fraction), small);
+}
+
+static mu_hlo gelu_of(const writer *w, mu_hlo x)
+{
+    return scaled(w, mul(w, x, erfc_of(w, scaled(w, x, -0.7071067811865476))), 0.5);
+}
+
+// ---- The gamma function -------------------------------------------------------------------------
+
+enum { STEPS = 10 };  // the asymptotic series, used from here on, is exact in float32 and nearly so in float64
+
+static mu_hlo lgamma_above(const writer *w, mu_hlo x)
+{
+    mu_hlo product = x;
+    for (int k = 1; k < STEPS; k++)
+        product = mul(w, product, plus(w, x, k));
+    const mu_hlo y = plus(w, x, STEPS), inverse = over(w, number(w, 1), y), f = mul(w, inverse, inverse);
+    mu_hlo series = plus(w, scaled(w, f, 1.0 / 1260), -1.0 / 360);
+    series = mul(w, inverse, plus(w, mul(w, f, series), 1.0 / 12));
+    const mu_hlo main = sub(w, mul(w, plus(w, y, -0.5), logarithm(w, y)), y);
+    return sub(w, add(w, plus(w, main, 0.9189385332046727), series), logarithm(w, product));
+}
+
+static mu_hlo digamma_above(const writer *w, mu_hlo x)
+{
+    mu_hlo sum = number(w, 0);
+    for (int k = 0; k < STEPS; k++)
+        sum = add(w, sum, over(w, number(w, 1), plus(w, x, k)));
+    const mu_hlo y = plus(w, x, STEPS), inverse = over(w, number(w, 1), y), f = mul(w, inverse, inverse);
+    mu_hlo series = plus(w, scaled(w, f, 1.0 / 252), -1.0 / 120);
+    series = mul(w, f, plus(w, mul(w, f, series), 1.0 / 12));
+    return sub(w, sub(w, sub(w, logarithm(w, y), scaled(w, inverse, 0.5)), series), sum);
+}
+
+static mu_hlo trigamma_above(const writer *w, mu_hlo x)
+{
+    mu_hlo sum = number(w, 0);
+    for (int k = 0; k < STEPS; k++) {
+        const mu_hlo inverse = over(w, number(w, 1), plus(w, x, k));
+        sum = add(w, sum, mul(w, inverse, inverse));
+    }
+    const mu_hlo inverse = over(w, number(w, 1), plus(w, x, STEPS)), f = mul(w, inverse, inverse);
+    mu_hlo series = plus(w, scaled(w, f, 1.0 / 42), -1.0 / 30);
+    series = plus(w, mul(w, f, series), 1.0 / 6);
+    return add(w, sum, mul(w, inverse, add(w, plus(w, scaled(w, inverse, 0.5), 1), mul(w, f, series))));
+}
+
+// Below 1/2 uses the reflection formula with the function at 1 - x.
+static mu_hlo gamma_family(const writer *w, const mu_op *op, mu_hlo x)
+{
+    const double pi = 3.14159265358979323846;
+    const mu_hlo y = pick(w, "LT", x, 0.5, from(w, 1, x), x), turn = scaled(w, x, pi),
+                 sine = one(w, "stablehlo.sine", turn);
+    if (op == &mu_op_lgamma) {
+        const mu_hlo above = lgamma_above(w, y), size = logarithm(w, one(w, "stablehlo.abs", sine));
+        return pick(w, "LT", x, 0.5, sub(w, from(w, log(pi), size), above), above);
+    }
+    if (op == &mu_op_digamma) {
+        const mu_hlo above = digamma_above(w, y),
+                     derivative = over(w, scaled(w, one(w, "stablehlo.cosine", turn), pi), sine);
+        return pick(w, "LT", x, 0.5, sub(w, above, derivative), above);
+    }
+    const mu_hlo above = trigamma_above(w, y), bend = over(w, number(w, pi), sine);
+    return pick(w, "LT", x, 0.5, sub(w, mul(w, bend, bend), above), above);
+}
+
+// ---- Op definitions -----------------------------------------------------------------------------
+
+static mu_hlo value_of(const writer *w, const mu_op *op, mu_hlo x)
+{
+    if (op == &mu_op_asin)
+        return angle(w, x, mul(w, root(w, from(w, 1, x)), root(w, plus(w, x, 1))));
+    if (op == &mu_op_acos)
+        return scaled(w, angle(w, root(w, from(w, 1, x)), root(w, plus(w, x, 1))), 2);
+    if (op == &mu_op_atan)
+        return angle(w, x, number(w, 1));
+    if (op == &mu_op_sinh)
+        return sinh_of(w, x);
+    if (op == &mu_op_cosh)
+        return cosh_of(w, x);
+    if (op == &mu_op_asinh)
+        return asinh_of(w, x);
+    if (op == &mu_op_acosh)
+        return acosh_of(w, x);
+    if (op == &mu_op_atanh)
+        return atanh_of(w, x);
+    if (op == &mu_op_erf)
+        return erf_of(w, x);
+    if (op == &mu_op_erfc)
+        return erfc_of(w, x);
+    if (op == &mu_op_gelu)
+        return gelu_of(w, x);
+    return gamma_family(w, op, x);
+}
+
+mu_status mu__lower_formula(mu_lowering *l)
+{
+    const mu_hlo x = mu__hlo_wide(l->emitter, l->in[0]);
+    const writer w = {l->emitter, x.spec};
+    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, value_of(&w, l->op, x), l->out[0].spec.dtype));
+}
+
+// n! / x^(n+1), factor by factor, to avoid overflow of intermediate results.
+static mu_hlo falling(const writer *w, int n, mu_hlo x)
+{
+    const mu_hlo inverse = over(w, number(w, 1), x);
+    mu_hlo product = inverse;
+    for (int k = 1; k <= n; k++)
+        product = mul(w, product, scaled(w, inverse, k));
+    return product;
+}
+
+// The sum described in polygamma.h, for x >= 0.
+static mu_hlo polygamma_above(const writer *w, const mu_polygamma_form *form, mu_hlo x)
+{
+    const int n = form->order, steps = n + MU_POLYGAMMA_STEPS;
+    mu_hlo sum = number(w, 0), series = number(w, 0);
+    for (int k = 0; k < steps; k++)
+        sum = add(w, sum, falling(w, n, plus(w, x, k)));
+    const mu_hlo y = plus(w, x, steps), inverse = over(w, number(w, 1), y), square = mul(w, inverse, inverse);
+    for (int j = MU_POLYGAMMA_TERMS - 1; j >= 0; j--)
+        series = mul(w, square, plus(w, series, form->tail[j]));
+    const mu_hlo factor = plus(w, add(w, scaled(w, inverse, 0.5 * n), series), 1);
+    return add(w, sum, mul(w, falling(w, n - 1, y), factor));
+}
+
+mu_status mu__lower_polygamma(mu_lowering *l)
+{
+    const double pi = 3.14159265358979323846;
+    const mu_hlo x = mu__hlo_wide(l->emitter, l->in[0]);
+    const writer w = {l->emitter, x.spec};
+    mu_polygamma_form form;
+    mu__polygamma_form((int)((const mu_polygamma_attrs *)l->attrs)->order, &form);
+    const mu_hlo above = polygamma_above(&w, &form, pick(&w, "LT", x, 0, from(&w, 1, x), x));
+    const mu_hlo turn = sub(&w, x, one(&w, "stablehlo.round_nearest_even", x)), off = one(&w, "stablehlo.abs", turn);
+    const mu_hlo cosine = one(&w, "stablehlo.sine", scaled(&w, from(&w, 0.5, off), pi));
+    const mu_hlo c = signed_like(&w, over(&w, cosine, one(&w, "stablehlo.sine", scaled(&w, off, pi))), turn);
+    mu_hlo bend = number(&w, 0);
+    for (int i = form.order + 1; i >= 0; i--)
+        bend = plus(&w, mul(&w, bend, c), form.bends[i] * pow(pi, form.order + 1));
+    const bool odd = form.order % 2;
+    const mu_hlo up = odd ? above : one(&w, "stablehlo.negate", above);
+    const mu_hlo down = sub(&w, odd ? bend : one(&w, "stablehlo.negate", bend), above);
+    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, pick(&w, "LT", x, 0, down, up), l->out[0].spec.dtype));
+}
+
+// ---- Derivatives of activations -----------------------------------------------------------------
+
+static mu_hlo derivative_of(const writer *w, const mu_op *op, mu_hlo x)
+{
+    const mu_hlo squared = mul(w, x, x);
+    if (op == &mu_op_tanh_grad)
+        return from(w, 1, squared);
+    if (op == &mu_op_sigmoid_grad)
+        return mul(w, x, from(w, 1, x));
+    if (op == &mu_op_softplus_grad)
+        return one(w, "stablehlo.logistic", x);
+    if (op == &mu_op_silu_grad) {
+        const mu_hlo s = one(w, "stablehlo.logistic", x);
+        return mul(w, s, plus(w, mul(w, x, from(w, 1, s)), 1));
+    }
+    if (op == &mu_op_gelu_grad) {
+        const mu_hlo below = scaled(w, erfc_of(w, scaled(w, x, -0.7071067811865476)), 0.5);
+        const mu_hlo density = scaled(w, one(w, "stablehlo.exponential", scaled(w, squared, -0.5)), 0.3989422804014327);
+        return add(w, below, mul(w, x, density));
+    }
+    const double cubic = 0.044715, factor = 0.7978845608028654;
+    const mu_hlo t = one(w, "stablehlo.tanh", mul(w, scaled(w, x, factor), plus(w, scaled(w, squared, cubic), 1)));
+    const mu_hlo inner = scaled(w, plus(w, scaled(w, squared, 3 * cubic), 1), factor);
+    return scaled(w, add(w, plus(w, t, 1), mul(w, mul(w, x, from(w, 1, mul(w, t, t))), inner)), 0.5);
+}
+
+mu_status mu__lower_derivative(mu_lowering *l)
+{
+    const mu_hlo dy = mu__hlo_wide(l->emitter, l->in[0]), x = mu__hlo_wide(l->emitter, l->in[1]);
+    const writer w = {l->emitter, x.spec};
+    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, mul(&w, dy, derivative_of(&w, l->op, x)),
+                                             l->out[0].spec.dtype));
+}

@@ -1,0 +1,256 @@
+// Ops that select, convert and combine: where, cast, the logical ops.
+//
+// `where` copies elements of any type, so its loops (select_loops.inc.c) depend only on the element size.
+#include "kernels/kernels.h"
+#include "ops/core/attrs.h"
+#include "ops/core/grads.h"
+#include "ops/core/loops.h"
+#include "ops/core/lower.h"
+
+#include <muster/ops.h>
+
+// ---- Where --------------------------------------------------------------------------------------
+
+// A row of the result: where its operands begin, and their strides in elements.
+typedef struct select_part {
+    const void *in[3];
+    int64_t step[3];
+} select_part;
+
+#define T uint8_t
+#define FN(name) name##_8
+#include "ops/math/select_loops.inc.c"
+#define T uint16_t
+#define FN(name) name##_16
+#include "ops/math/select_loops.inc.c"
+#define T uint32_t
+#define FN(name) name##_32
+#include "ops/math/select_loops.inc.c"
+#define T uint64_t
+#define FN(name) name##_64
+#include "ops/math/select_loops.inc.c"
+
+typedef struct select_job {
+    const mu_kernel *kernel;
+    void (*make)(void *arg, int64_t at, int64_t n, void *to);
+    size_t bytes;  // of an element
+    bool stream;
+} select_job;
+
+static void select_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
+{
+    const select_job *job = arg;
+    select_part part;
+    mu_tiles pieces = {.make = job->make, .arg = &part, .out_bytes = job->bytes, .n_in = 3,
+                        .out = (char *)job->kernel->out[0].data + (size_t)out_at * job->bytes};
+    for (int i = 0; i < 3; i++) {
+        const size_t bytes = i == 0 ? 1 : job->bytes;
+        part.step[i] = walk->strides[i][walk->rank - 1];
+        pieces.in[i] = part.in[i] = (const char *)job->kernel->in[i].data + (size_t)at[i] * bytes;
+        pieces.in_bytes[i] = part.step[i] == 1 ? bytes : 0;
+    }
+    mu__run_tiles(&pieces, job->stream, n);
+}
+
+static mu_status where_ref(const mu_kernel *k)
+{
+    const size_t bytes = mu_dtype_bytes(k->in[1].dtype);
+    select_job job = {.kernel = k, .bytes = bytes,
+                      .make = bytes == 1 ? make_8 : bytes == 2 ? make_16 : bytes == 4 ? make_32 : make_64,
+                      .stream = mu__streams(mu__elements(&k->out[0].shape) * (int64_t)bytes)};
+    mu_walk walk;
+    mu__walk_make(&walk, &k->out[0].shape, 3, k->in);
+    mu__walk_run(&walk, k->team, select_row, &job);
+    return MU_OK;
+}
+
+static mu_status where_infer(mu_infer *infer)
+{
+    mu_shape both;
+    MU_TRY(mu__need_same_dtype(infer, 1, 2));
+    MU_TRY(mu__broadcast(&infer->in[1].shape, &infer->in[2].shape, &both, infer->op->name));
+    infer->out[0].dtype = infer->in[1].dtype;
+    return mu__broadcast(&infer->in[0].shape, &both, &infer->out[0].shape, infer->op->name);
+}
+
+static mu_tensor *where_grad(mu_grad *g, int i)
+{
+    if (i == 0)
+        return NULL;
+    mu_tensor *zero = mu__scalar_like(g->dy, 0);
+    mu_tensor *dx = i == 1 ? mu_where(g->x[0], g->dy, zero) : mu_where(g->x[0], zero, g->dy);
+    return mu__unbroadcast(g, dx, i);
+}
+
+static const mu_sample samples_where[] = {
+    {.n_in = 3, .in = {MU_DIMS(3, 5), MU_DIMS(3, 5), MU_DIMS(3, 5)}, .dtypes = {MU_BOOL}, .no_grad = 1},
+    {.n_in = 3, .in = {MU_DIMS(4, 1), MU_DIMS(3), MU_NO_DIMS}, .dtypes = {MU_BOOL}, .no_grad = 1},
+    {.n_in = 3, .in = {MU_DIMS(0, 3), MU_DIMS(3), MU_DIMS(1)}, .dtypes = {MU_BOOL}, .no_grad = 1},
+    {0},
+};
+const mu_op mu_op_where = {
+    .name = "where", .n_in = 3, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_BOOLS, .in_place = 6,
+    .infer = where_infer, .grad = where_grad, .ref = where_ref, .hlo = "stablehlo.select", .samples = samples_where,
+};
+mu_tensor *mu_where(mu_tensor *condition, mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply3(&mu_op_where, NULL, condition, a, b);
+}
+
+// ---- Cast ---------------------------------------------------------------------------------------
+
+typedef struct cast_part {
+    const mu_kernel *kernel;
+    const char *from;
+} cast_part;
+
+static void make_cast(void *arg, int64_t at, int64_t n, void *to)
+{
+    const cast_part *part = arg;
+    const mu_dtype dtype = part->kernel->in[0].dtype;
+    mu__convert(part->kernel->out[0].dtype, to, dtype, part->from + (size_t)at * mu_dtype_bytes(dtype), n);
+}
+
+static void cast_range(void *arg, int64_t begin, int64_t end)
+{
+    const mu_kernel *k = arg;
+    const mu_view *in = &k->in[0], *out = &k->out[0];
+    const size_t in_bytes = mu_dtype_bytes(in->dtype), out_bytes = mu_dtype_bytes(out->dtype);
+    cast_part part = {.kernel = k, .from = (const char *)in->data + (size_t)begin * in_bytes};
+    const mu_tiles pieces = {.make = make_cast, .arg = &part, .out = (char *)out->data + (size_t)begin * out_bytes,
+                              .out_bytes = out_bytes, .n_in = 1, .in = {part.from}, .in_bytes = {in_bytes}};
+    mu__run_tiles(&pieces, mu__streams((end - begin) * (int64_t)out_bytes), end - begin);
+}
+
+static mu_status cast_ref(const mu_kernel *k)
+{
+    int64_t n = mu__elements(&k->in[0].shape);
+    mu__share_range(k->team, n, 1024, n, cast_range, (void *)k);
+    return MU_OK;
+}
+
+static mu_status cast_infer(mu_infer *infer)
+{
+    mu_dtype dtype = ((const mu_cast_attrs *)infer->attrs)->dtype;
+    if (!mu__dtype_ok(dtype))
+        return mu__error(MU_INVALID_ARGUMENT, "cast: %d is not an element type; use MU_F32 and the like", (int)dtype);
+    infer->out[0] = (mu_spec){.dtype = dtype, .shape = infer->in[0].shape};
+    return MU_OK;
+}
+
+static mu_tensor *cast_grad(mu_grad *g, int i)
+{
+    (void)i;
+    return mu__dtype_is_float(g->dy->dtype) ? mu_cast(g->dy, g->x[0]->dtype) : NULL;
+}
+
+static const mu_attr_spec cast_attrs[] = {{"dtype", MU_ATTR_DTYPE, offsetof(mu_cast_attrs, dtype)}, {0}};
+static const mu_cast_attrs to_f32 = {MU_F32}, to_i32 = {MU_I32}, to_f64 = {MU_F64}, to_bool = {MU_BOOL},
+                           to_u8 = {MU_U8}, to_bf16 = {MU_BF16};
+static const mu_sample samples_cast[] = {
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &to_f64},
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &to_f32, .no_grad = 1},
+    {.n_in = 1, .in = {MU_DIMS(0)}, .attrs = &to_f64},
+    {.n_in = 1, .in = {MU_DIMS(300)}, .attrs = &to_i32, .no_grad = 1},
+    {.n_in = 1, .in = {MU_DIMS(300)}, .attrs = &to_bool, .no_grad = 1},
+    {.n_in = 1, .in = {MU_DIMS(300)}, .attrs = &to_u8, .no_grad = 1},
+    {.n_in = 1, .in = {MU_DIMS(300)}, .attrs = &to_bf16, .no_grad = 1},
+    {0},
+};
+const mu_op mu_op_cast = {
+    .name = "cast", .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .attrs_bytes = sizeof(mu_cast_attrs),
+    .attrs = cast_attrs, .infer = cast_infer, .grad = cast_grad, .ref = cast_ref, .lower = mu__lower_cast,
+    .samples = samples_cast,
+};
+mu_tensor *mu_cast(mu_tensor *x, mu_dtype dtype)
+{
+    if (x && x->dtype == dtype)
+        return x;
+    mu_cast_attrs attrs = {.dtype = dtype};
+    return mu__apply1(&mu_op_cast, &attrs, x);
+}
+
+// ---- Truth values -------------------------------------------------------------------------------
+
+// Whether this many result bytes exceed the caches; the operands have as many bytes, or twice as many.
+static bool streams_bits(const mu_kernel *k)
+{
+    return mu__streams(2 * mu__elements(&k->out[0].shape));
+}
+
+static void combine_bits(const mu_kernel *k, const uint8_t *a, const uint8_t *b, bool alone, uint8_t *out, int64_t n)
+{
+    const bool stream = streams_bits(k);
+    mu__kernels()->bitwise((mu_bitwise)k->op->variant, a, b, alone, out, stream, n);
+    if (stream)
+        mu__put_begun();
+}
+
+// Steps are 0 or 1; both are 0 only for a single element.
+static void logical_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t out_at, int64_t n)
+{
+    const mu_kernel *k = arg;
+    const uint8_t *a = (const uint8_t *)k->in[0].data + at[0], *b = (const uint8_t *)k->in[1].data + at[1];
+    const bool alone_a = walk->strides[0][walk->rank - 1] == 0, alone_b = walk->strides[1][walk->rank - 1] == 0;
+    combine_bits(k, alone_a ? b : a, alone_a ? a : b, alone_a || alone_b, (uint8_t *)k->out[0].data + out_at, n);
+}
+
+static mu_status logical_ref(const mu_kernel *k)
+{
+    mu_walk walk;
+    mu__walk_make(&walk, &k->out[0].shape, 2, k->in);
+    mu__walk_run(&walk, k->team, logical_row, (void *)k);
+    return MU_OK;
+}
+
+static void not_range(void *arg, int64_t begin, int64_t end)
+{
+    const mu_kernel *k = arg;
+    const uint8_t one = 1;
+    combine_bits(k, (const uint8_t *)k->in[0].data + begin, &one, true, (uint8_t *)k->out[0].data + begin, end - begin);
+}
+
+static mu_status not_ref(const mu_kernel *k)
+{
+    const int64_t n = mu__elements(&k->out[0].shape);
+    mu__share_range(k->team, n, 1024, n, not_range, (void *)k);
+    return MU_OK;
+}
+
+static const mu_sample samples_logical[] = {
+    {.n_in = 2, .in = {MU_DIMS(3, 5), MU_DIMS(3, 5)}, .dtypes = {MU_BOOL, MU_BOOL}, .no_grad = 3},
+    {.n_in = 2, .in = {MU_DIMS(4, 1), MU_DIMS(3)}, .dtypes = {MU_BOOL, MU_BOOL}, .no_grad = 3},
+    {0},
+};
+#define LOGICAL(text, which)                                                                                 \
+    .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE | MU_OP_COMMUTES,        \
+    .dtypes = MU_BOOLS, .in_place = 3, .infer = mu__infer_broadcast, .ref = logical_ref, .samples = samples_logical
+
+const mu_op mu_op_logical_and = {LOGICAL("logical_and", MU_BITWISE_AND), .hlo = "stablehlo.and"};
+mu_tensor *mu_logical_and(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_logical_and, NULL, a, b);
+}
+
+const mu_op mu_op_logical_or = {LOGICAL("logical_or", MU_BITWISE_OR), .hlo = "stablehlo.or"};
+mu_tensor *mu_logical_or(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_logical_or, NULL, a, b);
+}
+
+const mu_op mu_op_logical_xor = {LOGICAL("logical_xor", MU_BITWISE_XOR), .hlo = "stablehlo.xor"};
+mu_tensor *mu_logical_xor(mu_tensor *a, mu_tensor *b)
+{
+    return mu__apply2(&mu_op_logical_xor, NULL, a, b);
+}
+
+static const mu_sample samples_not[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}, .dtypes = {MU_BOOL}, .no_grad = 1}, {0}};
+const mu_op mu_op_logical_not = {
+    .name = "logical_not", .variant = MU_BITWISE_XOR, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,
+    .dtypes = MU_BOOLS, .in_place = 1, .infer = mu__infer_same, .ref = not_ref, .hlo = "stablehlo.not",
+    .samples = samples_not,
+};
+mu_tensor *mu_logical_not(mu_tensor *x)
+{
+    return mu__apply1(&mu_op_logical_not, NULL, x);
+}

@@ -1,0 +1,297 @@
+// Fast attention kernels for float32: works tile by tile, with oneDNN for the products and the softmax on a tile that
+// stays in the cache.
+//
+// The forward pass keeps each query's running maximum and sum, and rescales its partial result when the maximum grows
+// (Milakov and Gimelshein 2018). The backward pass recomputes the weights from the saved logarithms. Tiles that the
+// causal mask hides completely are skipped. The gradient rule is in attention.c.
+#include "ops/nn/attention.h"
+
+#include "kernels/kernels.h"
+#include "ops/core/loops.h"
+
+#include <math.h>
+#include <oneapi/dnnl/dnnl.h>
+
+enum { QUERIES = 64, KEYS = 256, TILE = QUERIES * KEYS };
+
+// A member's memory: two tiles of scores, and per-query numbers.
+typedef struct tile_memory {
+    float *weights, *through;            // [QUERIES, KEYS]
+    float *most, *sum, *along;           // [QUERIES]
+    float *failed;                       // not 0: oneDNN failed to compute a product
+} tile_memory;
+
+enum { MEMBER_FLOATS = 2 * TILE + 4 * QUERIES };
+
+static tile_memory memory_of(const attention_job *job, int member)
+{
+    float *at = (float *)job->kernel->scratch + (int64_t)MEMBER_FLOATS * member;
+    return (tile_memory){.weights = at, .through = at + TILE, .most = at + 2 * TILE, .sum = at + 2 * TILE + QUERIES,
+                         .along = at + 2 * TILE + 2 * QUERIES,
+                         .failed = at + 2 * TILE + 3 * QUERIES};
+}
+
+mu_status mu__attention_prepare(mu_prepare *prepare)
+{
+    prepare->scratch_bytes = sizeof(float) * MEMBER_FLOATS * (size_t)prepare->team->n_threads;
+    return mu__prepare_f32(prepare);
+}
+
+MU_CLONES static void scale_row(float *x, float factor, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+static void fill_row(float *x, float value, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = value;
+}
+
+// The score of a hidden key; next to any visible key its exponential is 0.
+#define HIDDEN (-1e30f)
+
+// One tile: queries [query, query + rows) of a batch and keys [key, key + columns).
+typedef struct tile {
+    const attention_job *job;
+    int64_t batch, query, rows, key, columns;
+} tile;
+
+static const float *row_at(const void *data, const tile *t, int64_t per_batch, int64_t row, int64_t width)
+{
+    return (const float *)data + (t->batch * per_batch + row) * width;
+}
+
+// c [m, n] = alpha a b + beta c; a and b may be transposed.
+static void multiply(const tile_memory *memory, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                     float alpha, const float *a, int64_t a_row, const float *b, int64_t b_row, float beta, float *c,
+                     int64_t c_row)
+{
+    if (dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, a_row, b, b_row, beta, c, c_row)
+        != dnnl_success)
+        *memory->failed = 1;
+}
+
+MU_CLONES static void hide(float *scores, const uint8_t *mask, int64_t step, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        scores[i] = mask[i * step] ? scores[i] : HIDDEN;
+}
+
+// Computes the tile's scores; keys that a query may not attend to get HIDDEN.
+static void fill_scores(const tile *t, const tile_memory *memory)
+{
+    float *scores = memory->weights;
+    const attention_job *job = t->job;
+    int64_t per_query, per_key;
+    const uint8_t *mask = mu__attention_mask(job, t->batch, &per_query, &per_key);
+    multiply(memory, false, true, t->rows, t->columns, job->width, (float)job->scale,
+             row_at(job->q, t, job->queries, t->query, job->width), job->width,
+             row_at(job->k, t, job->keys, t->key, job->width), job->width, 0, scores, KEYS);
+    for (int64_t row = 0; row < t->rows; row++) {
+        float *to = scores + row * KEYS;
+        if (mask)
+            hide(to, mask + (t->query + row) * per_query + t->key * per_key, per_key, t->columns);
+        const int64_t seen = mu__attention_reach(job, t->query + row) - t->key;
+        for (int64_t i = MU_MAX(seen, (int64_t)0); i < t->columns; i++)
+            to[i] = HIDDEN;
+    }
+}
+
+static int64_t queries_of(const attention_job *job, int64_t query)
+{
+    return MU_MIN((int64_t)QUERIES, job->queries - query);
+}
+
+// Number of keys that some query of the tile may attend to, given its position.
+static int64_t keys_of(const attention_job *job, int64_t query, int64_t rows)
+{
+    return MU_MIN(job->keys, mu__attention_reach(job, query + rows - 1));
+}
+
+// ---- Forward ------------------------------------------------------------------------------------
+
+static void mean_of_values(const attention_job *job, int64_t batch, float *y)
+{
+    const float *v = (const float *)job->v + batch * job->keys * job->depth;
+    for (int64_t i = 0; i < job->depth; i++) {
+        double sum = 0;
+        for (int64_t key = 0; key < job->keys; key++)
+            sum += (double)v[key * job->depth + i];
+        y[i] = (float)(sum / (double)job->keys);
+    }
+}
+
+// Adds the tile's keys to the running results of its queries.
+static void add_keys(const tile *t, const tile_memory *memory)
+{
+    const mu_kernels *kernels = mu__kernels();
+    const attention_job *job = t->job;
+    float *y = (float *)job->y + (t->batch * job->queries + t->query) * job->depth;
+    fill_scores(t, memory);
+    for (int64_t row = 0; row < t->rows; row++) {
+        float *x = memory->weights + row * KEYS, most;
+        const float sum = kernels->softmax_row(x, x, t->columns, &most), before = memory->most[row];
+        const float top = most > before ? most : before;
+        const float kept = before == top ? 1 : expf(before - top), share = most == top ? 1 : expf(most - top);
+        if (share != 1)
+            scale_row(x, share, t->columns);
+        memory->most[row] = top;
+        memory->sum[row] = memory->sum[row] * kept + sum * share;
+        if (kept != 1 && t->key > 0)
+            scale_row(y + row * job->depth, kept, job->depth);
+    }
+    multiply(memory, false, false, t->rows, job->depth, t->columns, 1, memory->weights, KEYS,
+             row_at(job->v, t, job->keys, t->key, job->depth), job->depth, t->key > 0 ? 1 : 0, y, job->depth);
+}
+
+static void attend(const attention_job *job, int64_t batch, int64_t query, const tile_memory *memory)
+{
+    const int64_t rows = queries_of(job, query), keys = keys_of(job, query, rows);
+    float *y = (float *)job->y + (batch * job->queries + query) * job->depth;
+    float *log_sum = (float *)job->log_sum + batch * job->queries + query;
+    for (int64_t row = 0; row < rows; row++) {
+        memory->most[row] = -INFINITY;
+        memory->sum[row] = 0;
+    }
+    for (int64_t key = 0; key < keys; key += KEYS)
+        add_keys(&(tile){job, batch, query, rows, key, MU_MIN((int64_t)KEYS, keys - key)}, memory);
+    for (int64_t row = 0; row < rows; row++) {
+        const bool odd = memory->sum[row] != memory->sum[row];  // a NaN among the scores; a maximum hides it
+        const bool blind = memory->most[row] <= HIDDEN && !odd;
+        log_sum[row] = blind ? -INFINITY : memory->most[row] + logf(memory->sum[row]);
+        if (blind)
+            mean_of_values(job, batch, y + row * job->depth);
+        else
+            scale_row(y + row * job->depth, 1 / memory->sum[row], job->depth);
+    }
+}
+
+// Runs `part` on each member of the team, each with its own memory.
+static mu_status run_members(attention_job *job, void (*part)(void *arg, int index, int count))
+{
+    const mu_team *team = job->kernel->team;
+    for (int member = 0; member < team->n_threads; member++)
+        *memory_of(job, member).failed = 0;
+    mu__team_run(team, part, job);
+    for (int member = 0; member < team->n_threads; member++)
+        if (*memory_of(job, member).failed != 0)
+            return mu__error(MU_INTERNAL, "%s: oneDNN refused a matrix product of a tile", job->kernel->op->name);
+    return MU_OK;
+}
+
+static int64_t tiles_of(const attention_job *job)
+{
+    return (job->queries + QUERIES - 1) / QUERIES;
+}
+
+static void attend_member(void *arg, int index, int count)
+{
+    const attention_job *job = arg;
+    const tile_memory memory = memory_of(job, index);
+    const int64_t tiles = tiles_of(job);
+    int64_t begin, end;
+    mu__team_share(job->batches * tiles, 1, index, count, &begin, &end);
+    for (int64_t item = begin; item < end; item++)
+        attend(job, item / tiles, item % tiles * QUERIES, &memory);
+}
+
+mu_status mu__attention_fast(const mu_kernel *kernel)
+{
+    attention_job job = mu__attention_job(kernel);
+    if (job.keys == 0 || job.width == 0 || job.depth == 0)
+        return kernel->op->ref(kernel);
+    return run_members(&job, attend_member);
+}
+
+// ---- Backward -----------------------------------------------------------------------------------
+
+MU_CLONES static float product_of(const float *a, const float *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    return (float)sum;
+}
+
+MU_CLONES static void through_softmax(const float *weights, float *through, float along, float scale, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        through[i] = weights[i] * (through[i] - along) * scale;
+}
+
+// Adds the contribution of one tile to dq, dk and dv.
+static void add_gradients(const tile *t, const tile_memory *memory)
+{
+    const attention_job *job = t->job;
+    const float *dy = row_at(job->dy, t, job->queries, t->query, job->depth);
+    const float *log_sum = (const float *)job->seen_log_sum + t->batch * job->queries + t->query;
+    const int64_t query = t->batch * job->queries + t->query, key = t->batch * job->keys + t->key;
+    float *weights = memory->weights, *through = memory->through;
+    fill_scores(t, memory);
+    for (int64_t row = 0; row < t->rows; row++) {
+        float most;
+        mu__kernels()->softmax_row(weights + row * KEYS, weights + row * KEYS, t->columns, &most);
+        if (log_sum[row] == -INFINITY)
+            fill_row(weights + row * KEYS, 1 / (float)job->keys, t->columns);
+        else
+            scale_row(weights + row * KEYS, expf(most - log_sum[row]), t->columns);
+    }
+    multiply(memory, true, false, t->columns, job->depth, t->rows, 1, weights, KEYS, dy, job->depth, 1,
+             (float *)job->dv + key * job->depth, job->depth);
+    multiply(memory, false, true, t->rows, t->columns, job->depth, 1, dy, job->depth,
+             row_at(job->v, t, job->keys, t->key, job->depth), job->depth, 0, through, KEYS);
+    for (int64_t row = 0; row < t->rows; row++) {
+        if (log_sum[row] == -INFINITY)
+            fill_row(through + row * KEYS, 0, t->columns);
+        else
+            through_softmax(weights + row * KEYS, through + row * KEYS, memory->along[row], (float)job->scale,
+                            t->columns);
+    }
+    multiply(memory, false, false, t->rows, job->width, t->columns, 1, through, KEYS,
+             row_at(job->k, t, job->keys, t->key, job->width), job->width, t->key > 0 ? 1 : 0,
+             (float *)job->dq + query * job->width, job->width);
+    multiply(memory, true, false, t->columns, job->width, t->rows, 1, through, KEYS,
+             row_at(job->q, t, job->queries, t->query, job->width), job->width, 1,
+             (float *)job->dk + key * job->width, job->width);
+}
+
+static void attend_grad(const attention_job *job, int64_t batch, const tile_memory *memory)
+{
+    fill_row((float *)job->dk + batch * job->keys * job->width, 0, job->keys * job->width);
+    fill_row((float *)job->dv + batch * job->keys * job->depth, 0, job->keys * job->depth);
+    for (int64_t query = 0; query < job->queries; query += QUERIES) {
+        const int64_t rows = queries_of(job, query), first = batch * job->queries + query;
+        const float *dy = (const float *)job->dy + first * job->depth;
+        const float *log_sum = (const float *)job->seen_log_sum + first;
+        const float *y = (const float *)job->seen_y + first * job->depth;
+        int64_t keys = keys_of(job, query, rows);
+        for (int64_t row = 0; row < rows; row++) {
+            memory->along[row] = product_of(dy + row * job->depth, y + row * job->depth, job->depth);
+            keys = log_sum[row] == -INFINITY ? job->keys : keys;  // such a row is the mean of all values
+        }
+        if (keys <= 0)
+            fill_row((float *)job->dq + first * job->width, 0, rows * job->width);
+        for (int64_t key = 0; key < keys; key += KEYS)
+            add_gradients(&(tile){job, batch, query, rows, key, MU_MIN((int64_t)KEYS, keys - key)}, memory);
+    }
+}
+
+static void attend_grad_member(void *arg, int index, int count)
+{
+    const attention_job *job = arg;
+    const tile_memory memory = memory_of(job, index);
+    int64_t begin, end;
+    mu__team_share(job->batches, 1, index, count, &begin, &end);
+    for (int64_t batch = begin; batch < end; batch++)
+        attend_grad(job, batch, &memory);
+}
+
+mu_status mu__attention_grad_fast(const mu_kernel *kernel)
+{
+    attention_job job = mu__attention_grad_job(kernel);
+    if (job.keys == 0 || job.width == 0 || job.depth == 0)
+        return kernel->op->ref(kernel);
+    return run_members(&job, attend_grad_member);
+}

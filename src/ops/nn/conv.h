@@ -1,0 +1,29 @@
+// Common view of the three convolutions: which operand is the image, the kernel and the result.
+//
+// Forward, input gradient and filter gradient are the same sum over (output pixel, tap, channel, filter); each leaves
+// out one of the three arrays. conv.c has the op definitions, conv_ref.c the plain loops.
+#ifndef MU_SRC_OPS_CONV_H
+#define MU_SRC_OPS_CONV_H
+
+#include "ops/nn/nn.h"
+
+typedef enum mu_conv_kind { MU_CONV_FORWARD, MU_CONV_INPUT_GRAD, MU_CONV_FILTER_GRAD } mu_conv_kind;
+
+extern const mu_attr_spec mu__conv_fields[];  // of mu_conv_attrs, without relu
+
+mu_conv_kind mu__conv_kind(const mu_op *op);
+
+// Operand numbers, inputs first, then outputs.
+typedef struct mu_conv_roles {
+    int image, kernel, result;
+} mu_conv_roles;
+mu_conv_roles mu__conv_roles(const mu_op *op, int n_in);
+
+// Filter gradient in float32 without oneDNN (conv_filter.c): whether that is faster, and the computation itself.
+bool mu__conv_filter_fits(const mu_window *window, const mu_shape *kernel, int64_t groups);
+mu_status mu__conv_filter_run(const mu_kernel *kernel);
+
+mu_status mu__conv_ref(const mu_kernel *kernel);       // all except conv2d_bias
+mu_status mu__conv_bias_ref(const mu_kernel *kernel);  // conv2d_bias
+
+#endif

@@ -1,0 +1,24 @@
+// Shared by the fused ops of convolution, ReLU and pool: shape rules and the unfused reference.
+#ifndef MU_SRC_OPS_FUSED_H
+#define MU_SRC_OPS_FUSED_H
+
+#include "ops/nn/nn.h"
+
+// mu__pooled_convolution computes the shape of a 2x2 max pool of a convolution of x with w (infer->attrs).
+mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const mu_shape *w, mu_shape *out);
+// mu__convolution_shape returns the shape of the convolution alone; the shapes must have passed mu__pooled_convolution.
+mu_shape mu__convolution_shape(const mu_kernel *kernel, const mu_shape *x, const mu_shape *w);
+// mu__need_marked checks that inputs dy and mark have the shape of the forward op's result.
+mu_status mu__need_marked(const mu_infer *infer, int dy, int mark, const mu_shape *wanted);
+
+// mu__plain_convolution returns whether stride, dilation and groups are 1 and there is no padding, as the hand-written
+// kernels require.
+bool mu__plain_convolution(const mu_conv_attrs *attrs);
+
+// mu__run_plain runs the plain loops of another op.
+mu_status mu__run_plain(const mu_op *op, const void *attrs, const mu_kernel *kernel, int n_in, const mu_view *in,
+                        int n_out, const mu_view *out);
+// mu__unpool_marked writes the gradient of ReLU and max pool with respect to their input, using the saved mask `mark`.
+mu_status mu__unpool_marked(const mu_kernel *kernel, const mu_view *dy, const mu_view *mark, mu_view *dx);
+
+#endif

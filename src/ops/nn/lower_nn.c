@@ -1,0 +1,395 @@
+// Lowerings of the neural network ops to StableHLO: products, pools, softmax and losses, updates.
+//
+// They compute the same results as the reference loops, hidden outputs included, so a gradient may run on either
+// engine. Pools are written tap by tap, which makes the positions of maxima exact (ties go to the first, as in the
+// loops). Products request full precision, because some accelerators default to less.
+#include "ops/core/lower.h"
+#include "ops/nn/pool.h"
+
+#include <math.h>
+
+// ---- Products -----------------------------------------------------------------------------------
+
+// An operand of a batched product with its leading axes broadcast.
+static mu_hlo with_batches(mu_emitter *e, mu_hlo a, const mu_shape *result)
+{
+    mu_shape shape = *result;
+    for (int i = 1; i <= 2; i++)
+        shape.dims[shape.rank - i] = a.spec.shape.dims[a.spec.shape.rank - i];
+    return mu__hlo_broadcast_to(e, a, &shape);
+}
+
+mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool transpose_b)
+{
+    const mu_hlo operands[] = {a, b};
+    const int rank = a.spec.shape.rank;
+    mu_spec result = a.spec;
+    char batches[64] = "", text[MU_HLO_TEXT];
+    result.shape.dims[rank - 2] = a.spec.shape.dims[transpose_a ? rank - 1 : rank - 2];
+    result.shape.dims[rank - 1] = b.spec.shape.dims[transpose_b ? rank - 2 : rank - 1];
+    for (int i = 0; i < rank - 2; i++)
+        snprintf(batches + strlen(batches), sizeof batches - strlen(batches), "%s%d", i ? ", " : "", i);
+    snprintf(text, sizeof text,
+             "{dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [%s], rhs_batching_dimensions = [%s], "
+             "lhs_contracting_dimensions = [%d], rhs_contracting_dimensions = [%d]>, " MU_HLO_FULL_PRECISION "}",
+             batches, batches, transpose_a ? rank - 2 : rank - 1, transpose_b ? rank - 1 : rank - 2);
+    return e->add(e, &result, "stablehlo.dot_general", 2, operands, text);
+}
+
+mu_status mu__lower_matmul(mu_lowering *l)
+{
+    const mu_matmul_attrs *attrs = l->attrs;
+    const mu_shape *result = &l->out[0].spec.shape;
+    const mu_hlo a = with_batches(l->emitter, l->in[0], result), b = with_batches(l->emitter, l->in[1], result);
+    return mu__lowered(l, 0, mu__hlo_product(l->emitter, a, b, attrs->transpose_a, attrs->transpose_b));
+}
+
+// ---- Bias and ReLU ------------------------------------------------------------------------------
+
+mu_status mu__lower_bias_add(mu_lowering *l)
+{
+    const mu_hlo bias = mu__hlo_broadcast_to(l->emitter, l->in[1], &l->in[0].spec.shape);
+    return mu__lowered(l, 0, mu__hlo_binary(l->emitter, "stablehlo.add", l->in[0], bias));
+}
+
+mu_status mu__lower_bias_add_grad(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_hlo dy = mu__hlo_wide(e, l->in[0]);
+    mu_ints axes = {.n = dy.spec.shape.rank - 1};
+    for (int i = 0; i < axes.n; i++)
+        axes.at[i] = i;
+    const mu_hlo sum = mu__hlo_reduce(e, "stablehlo.add", dy, mu__hlo_number(e, dy.spec.dtype, 0), &axes);
+    return mu__lowered(l, 0, mu__hlo_convert(e, sum, l->out[0].spec.dtype));
+}
+
+mu_status mu__lower_relu(mu_lowering *l)
+{
+    const mu_hlo zero = mu__hlo_fill(l->emitter, l->in[0].spec.dtype, &l->in[0].spec.shape, 0);
+    return mu__lowered(l, 0, mu__hlo_binary(l->emitter, "stablehlo.maximum", l->in[0], zero));
+}
+
+mu_status mu__lower_relu_grad(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_hlo zero = mu__hlo_fill(e, l->in[0].spec.dtype, &l->in[0].spec.shape, 0);
+    return mu__lowered(l, 0, mu__hlo_select(e, mu__hlo_compare(e, "GT", l->in[1], zero), l->in[0], zero));
+}
+
+// ---- Pools --------------------------------------------------------------------------------------
+
+enum { MOST_TAPS = 256 };
+
+// A pool as sums and selections over the taps of its window.
+typedef struct taps {
+    mu_emitter *e;
+    mu_window w;
+    mu_ints before, after, none;   // padding of [N, height, width, channels]
+} taps;
+
+static mu_status make_taps(mu_lowering *l, const mu_shape *image, taps *t)
+{
+    t->e = l->emitter;
+    MU_TRY(mu__pool_window(l->attrs, image, l->op->name, &t->w));
+    const mu_window_axis *y = &t->w.y, *x = &t->w.x;
+    if (y->size * x->size > MOST_TAPS)
+        return mu__error(MU_UNIMPLEMENTED,
+                         "op %s has no lowering for a window of %lld x %lld; the limit is %d elements", l->op->name,
+                         (long long)y->size, (long long)x->size, (int)MOST_TAPS);
+    t->none = (mu_ints){.n = 4};
+    t->before = (mu_ints){.n = 4, .at = {0, y->before, x->before, 0}};
+    t->after = (mu_ints){.n = 4, .at = {0, (y->out - 1) * y->stride + y->size - y->in - y->before,
+                                        (x->out - 1) * x->stride + x->size - x->in - x->before, 0}};
+    return MU_OK;
+}
+
+static int64_t tap_count(const taps *t) { return t->w.y.size * t->w.x.size; }
+
+// The elements of the padded image under tap number `tap` of every window.
+static mu_hlo seen(const taps *t, mu_hlo padded, int64_t tap)
+{
+    const mu_window_axis *y = &t->w.y, *x = &t->w.x;
+    const int64_t *dims = padded.spec.shape.dims, i = tap / x->size, k = tap % x->size;
+    const mu_ints begin = {.n = 4, .at = {0, i, k, 0}}, strides = {.n = 4, .at = {1, y->stride, x->stride, 1}};
+    const mu_ints end = {.n = 4,
+                         .at = {dims[0], i + (y->out - 1) * y->stride + 1, k + (x->out - 1) * x->stride + 1, dims[3]}};
+    return mu__hlo_slice(t->e, padded, &begin, &end, &strides);
+}
+
+// The reverse: each window's value at the position of its tap, in an image of zeros.
+static mu_hlo spread(const taps *t, mu_hlo value, int64_t tap)
+{
+    const mu_window_axis *y = &t->w.y, *x = &t->w.x;
+    const int64_t top = tap / x->size - y->before, left = tap % x->size - x->before;
+    const mu_ints low = {.n = 4, .at = {0, top, left, 0}}, inner = {.n = 4, .at = {0, y->stride - 1, x->stride - 1, 0}};
+    const mu_ints high = {
+        .n = 4,
+        .at = {0, y->in - top - ((y->out - 1) * y->stride + 1), x->in - left - ((x->out - 1) * x->stride + 1), 0}};
+    return mu__hlo_pad(t->e, value, mu__hlo_number(t->e, value.spec.dtype, 0), &low, &high, &inner);
+}
+
+static mu_hlo plus(mu_emitter *e, mu_hlo sum, mu_hlo more)
+{
+    return sum.id < 0 ? more : mu__hlo_binary(e, "stablehlo.add", sum, more);
+}
+
+static mu_status max_pool(mu_lowering *l, const taps *t)
+{
+    mu_emitter *e = t->e;
+    const mu_hlo padded =
+        mu__hlo_pad(e, l->in[0], mu__hlo_minmax(e, l->in[0].spec.dtype, false), &t->before, &t->after, &t->none);
+    mu_hlo best = seen(t, padded, 0);
+    mu_hlo place = mu__hlo_fill(e, l->out[1].spec.dtype, &best.spec.shape, 0);
+    for (int64_t tap = 1; tap < tap_count(t); tap++) {
+        const mu_hlo here = seen(t, padded, tap), better = mu__hlo_compare(e, "GT", here, best);
+        place = mu__hlo_select(e, better, mu__hlo_fill(e, place.spec.dtype, &best.spec.shape, (double)tap), place);
+        best = mu__hlo_binary(e, "stablehlo.maximum", best, here);
+    }
+    l->out[1] = place;
+    return mu__lowered(l, 0, best);
+}
+
+static mu_hlo at_tap(const taps *t, mu_hlo places, int64_t tap, mu_hlo value)
+{
+    const mu_hlo here = mu__hlo_fill(t->e, places.spec.dtype, &places.spec.shape, (double)tap);
+    const mu_hlo zero = mu__hlo_fill(t->e, value.spec.dtype, &value.spec.shape, 0);
+    return mu__hlo_select(t->e, mu__hlo_compare(t->e, "EQ", places, here), value, zero);
+}
+
+static mu_status max_pool_grad(mu_lowering *l, const taps *t)
+{
+    mu_hlo sum = {.id = -1};
+    for (int64_t tap = 0; tap < tap_count(t); tap++)
+        sum = plus(t->e, sum, spread(t, at_tap(t, l->in[1], tap, l->in[0]), tap));
+    return mu__lowered(l, 0, sum);
+}
+
+static mu_status max_pool_pick(mu_lowering *l, const taps *t)
+{
+    const mu_hlo padded =
+        mu__hlo_pad(t->e, l->in[0], mu__hlo_number(t->e, l->in[0].spec.dtype, 0), &t->before, &t->after, &t->none);
+    mu_hlo sum = {.id = -1};
+    for (int64_t tap = 0; tap < tap_count(t); tap++)
+        sum = plus(t->e, sum, at_tap(t, l->in[1], tap, seen(t, padded, tap)));
+    return mu__lowered(l, 0, sum);
+}
+
+static mu_hlo sum_of_taps(const taps *t, mu_hlo image)
+{
+    const mu_hlo padded =
+        mu__hlo_pad(t->e, image, mu__hlo_number(t->e, image.spec.dtype, 0), &t->before, &t->after, &t->none);
+    mu_hlo sum = {.id = -1};
+    for (int64_t tap = 0; tap < tap_count(t); tap++)
+        sum = plus(t->e, sum, seen(t, padded, tap));
+    return sum;
+}
+
+// Number of taps of each window inside the image; averages exclude padding.
+static mu_hlo taps_inside(const taps *t, const mu_hlo *image)
+{
+    return sum_of_taps(t, mu__hlo_fill(t->e, image->spec.dtype, &image->spec.shape, 1));
+}
+
+static mu_status average_pool(mu_lowering *l, const taps *t)
+{
+    const mu_hlo x = mu__hlo_wide(t->e, l->in[0]);
+    const mu_hlo mean = mu__hlo_binary(t->e, "stablehlo.divide", sum_of_taps(t, x), taps_inside(t, &x));
+    return mu__lowered(l, 0, mu__hlo_convert(t->e, mean, l->out[0].spec.dtype));
+}
+
+static mu_status average_pool_grad(mu_lowering *l, const taps *t)
+{
+    const mu_hlo dy = mu__hlo_wide(t->e, l->in[0]);
+    const mu_hlo image = {.spec = {.dtype = dy.spec.dtype, .shape = l->out[0].spec.shape}};
+    const mu_hlo part = mu__hlo_binary(t->e, "stablehlo.divide", dy, taps_inside(t, &image));
+    mu_hlo sum = {.id = -1};
+    for (int64_t tap = 0; tap < tap_count(t); tap++)
+        sum = plus(t->e, sum, spread(t, part, tap));
+    return mu__lowered(l, 0, mu__hlo_convert(t->e, sum, l->out[0].spec.dtype));
+}
+
+mu_status mu__lower_pool(mu_lowering *l)
+{
+    const bool backward = l->op == &mu_op_max_pool2d_grad || l->op == &mu_op_avg_pool2d_grad;
+    taps t;
+    MU_TRY(make_taps(l, backward ? &l->out[0].spec.shape : &l->in[0].spec.shape, &t));
+    return l->op == &mu_op_max_pool2d        ? max_pool(l, &t)
+           : l->op == &mu_op_max_pool2d_grad ? max_pool_grad(l, &t)
+           : l->op == &mu_op_max_pool2d_pick ? max_pool_pick(l, &t)
+           : l->op == &mu_op_avg_pool2d      ? average_pool(l, &t)
+                                             : average_pool_grad(l, &t);
+}
+
+// ---- Softmax and losses -------------------------------------------------------------------------
+
+// Logits minus their maximum, and derived values. `along`: all axes except the classes.
+typedef struct exponentials {
+    mu_hlo shifted, powers, sum, log_sum;   // sum and log_sum lack the axis of classes
+    mu_ints classes, along;
+} exponentials;
+
+static exponentials exponentials_of(mu_emitter *e, mu_hlo logits, int axis)
+{
+    exponentials x = {.classes = {.n = 1, .at = {axis}}};
+    const mu_hlo wide = mu__hlo_wide(e, logits);
+    const mu_shape *shape = &wide.spec.shape;
+    for (int i = 0; i < shape->rank; i++)
+        if (i != axis)
+            x.along.at[x.along.n++] = i;
+    const mu_hlo largest =
+        mu__hlo_reduce(e, "stablehlo.maximum", wide, mu__hlo_minmax(e, wide.spec.dtype, false), &x.classes);
+    x.shifted = mu__hlo_binary(e, "stablehlo.subtract", wide, mu__hlo_broadcast(e, largest, shape, &x.along));
+    x.powers = mu__hlo_unary(e, "stablehlo.exponential", x.shifted);
+    x.sum = mu__hlo_reduce(e, "stablehlo.add", x.powers, mu__hlo_number(e, wide.spec.dtype, 0), &x.classes);
+    x.log_sum = mu__hlo_unary(e, "stablehlo.log", x.sum);
+    return x;
+}
+
+static mu_hlo probabilities(mu_emitter *e, const exponentials *x)
+{
+    return mu__hlo_binary(e, "stablehlo.divide", x->powers,
+                          mu__hlo_broadcast(e, x->sum, &x->powers.spec.shape, &x->along));
+}
+
+static mu_hlo log_probabilities(mu_emitter *e, const exponentials *x)
+{
+    return mu__hlo_binary(e, "stablehlo.subtract", x->shifted,
+                          mu__hlo_broadcast(e, x->log_sum, &x->shifted.spec.shape, &x->along));
+}
+
+mu_status mu__lower_softmax(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const int axis = mu__axis((int)((const mu_axis_attrs *)l->attrs)->axis, l->in[0].spec.shape.rank, l->op->name);
+    const exponentials x = exponentials_of(e, l->in[0], axis);
+    const mu_hlo y = l->op == &mu_op_softmax ? probabilities(e, &x) : log_probabilities(e, &x);
+    return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
+}
+
+// Inputs dy and the result y. softmax: y (dy - sum(y dy)); log_softmax: dy - exp(y) sum(dy).
+mu_status mu__lower_softmax_grad(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_hlo dy = mu__hlo_wide(e, l->in[0]), y = mu__hlo_wide(e, l->in[1]);
+    const mu_shape *shape = &dy.spec.shape;
+    const int axis = mu__axis((int)((const mu_axis_attrs *)l->attrs)->axis, shape->rank, l->op->name);
+    const bool logarithm = l->op == &mu_op_log_softmax_grad;
+    const mu_hlo terms = logarithm ? dy : mu__hlo_binary(e, "stablehlo.multiply", y, dy);
+    mu_ints classes = {.n = 1, .at = {axis}}, along = {.n = 0};
+    for (int i = 0; i < shape->rank; i++)
+        if (i != axis)
+            along.at[along.n++] = i;
+    const mu_hlo sum = mu__hlo_reduce(e, "stablehlo.add", terms, mu__hlo_number(e, dy.spec.dtype, 0), &classes);
+    const mu_hlo all = mu__hlo_broadcast(e, sum, shape, &along);
+    mu_hlo dx;
+    if (logarithm) {
+        const mu_hlo part = mu__hlo_binary(e, "stablehlo.multiply", mu__hlo_unary(e, "stablehlo.exponential", y), all);
+        dx = mu__hlo_binary(e, "stablehlo.subtract", dy, part);
+    } else {
+        dx = mu__hlo_binary(e, "stablehlo.multiply", y, mu__hlo_binary(e, "stablehlo.subtract", dy, all));
+    }
+    return mu__lowered(l, 0, mu__hlo_convert(e, dx, l->out[0].spec.dtype));
+}
+
+static mu_hlo sum_of_classes(mu_emitter *e, const exponentials *x, mu_hlo a)
+{
+    return mu__hlo_reduce(e, "stablehlo.add", a, mu__hlo_number(e, a.spec.dtype, 0), &x->classes);
+}
+
+// One-hot mask of each row's label. An invalid label selects nothing and makes the loss NaN, because a program on a
+// device cannot report an error.
+static mu_hlo at_label(mu_emitter *e, const exponentials *x, mu_hlo labels, mu_hlo *valid)
+{
+    const mu_shape *shape = &x->shifted.spec.shape;
+    const mu_hlo wanted = mu__hlo_convert(e, labels, MU_I64);
+    const mu_hlo zero = mu__hlo_fill(e, MU_I64, &wanted.spec.shape, 0);
+    const mu_hlo end = mu__hlo_fill(e, MU_I64, &wanted.spec.shape, (double)shape->dims[shape->rank - 1]);
+    const mu_hlo index = mu__hlo_iota(e, MU_I64, shape, shape->rank - 1);
+    *valid = mu__hlo_binary(e, "stablehlo.and", mu__hlo_compare(e, "GE", wanted, zero),
+                            mu__hlo_compare(e, "LT", wanted, end));
+    return mu__hlo_compare(e, "EQ", index, mu__hlo_broadcast(e, wanted, shape, &x->along));
+}
+
+static mu_status lower_loss(mu_lowering *l, const exponentials *x, mu_hlo terms, mu_hlo labels, const mu_hlo *valid)
+{
+    mu_emitter *e = l->emitter;
+    mu_hlo loss = mu__hlo_unary(e, "stablehlo.negate", sum_of_classes(e, x, terms));
+    if (valid)
+        loss = mu__hlo_select(e, *valid, loss, mu__hlo_fill(e, loss.spec.dtype, &loss.spec.shape, NAN));
+    const mu_hlo grad = mu__hlo_binary(e, "stablehlo.subtract", probabilities(e, x), labels);
+    l->out[1] = mu__hlo_convert(e, grad, l->out[1].spec.dtype);
+    return mu__lowered(l, 0, mu__hlo_convert(e, loss, l->out[0].spec.dtype));
+}
+
+// Both cross-entropies: -sum(labels log p), and its derivative p - labels as the hidden output.
+mu_status mu__lower_cross_entropy(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const exponentials x = exponentials_of(e, l->in[0], l->in[0].spec.shape.rank - 1);
+    const mu_hlo logs = log_probabilities(e, &x);
+    if (l->op == &mu_op_softmax_cross_entropy) {
+        const mu_hlo labels = mu__hlo_wide(e, l->in[1]);
+        return lower_loss(l, &x, mu__hlo_binary(e, "stablehlo.multiply", labels, logs), labels, NULL);
+    }
+    mu_hlo valid = {.id = -1};
+    const mu_hlo hit = at_label(e, &x, l->in[1], &valid), zero = mu__hlo_fill(e, logs.spec.dtype, &logs.spec.shape, 0);
+    return lower_loss(l, &x, mu__hlo_select(e, hit, logs, zero), mu__hlo_convert(e, hit, logs.spec.dtype), &valid);
+}
+
+// ---- Updates ------------------------------------------------------------------------------------
+
+static mu_hlo scaled(mu_emitter *e, mu_hlo a, mu_hlo scalar)
+{
+    return mu__hlo_binary(e, "stablehlo.multiply", a,
+                          mu__hlo_broadcast_to(e, mu__hlo_convert(e, scalar, a.spec.dtype), &a.spec.shape));
+}
+
+mu_status mu__lower_descent(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_hlo step = scaled(e, l->in[2], l->in[0]);
+    mu_hlo change = mu__hlo_unary(e, "stablehlo.negate", step);
+    if (l->n_resources > 1) {
+        l->state[1] = mu__hlo_binary(e, "stablehlo.subtract", scaled(e, l->state[1], l->in[1]), step);
+        change = ((const mu_nesterov_attrs *)l->attrs)->nesterov
+                     ? mu__hlo_binary(e, "stablehlo.subtract", scaled(e, l->state[1], l->in[1]), step)
+                     : l->state[1];
+    }
+    l->state[0] = mu__hlo_binary(e, "stablehlo.add", l->state[0], change);
+    return e->status;
+}
+
+static mu_hlo one_minus(mu_emitter *e, mu_hlo a)
+{
+    return mu__hlo_binary(e, "stablehlo.subtract", mu__hlo_number(e, a.spec.dtype, 1), a);
+}
+
+// old + (new - old) rate
+static mu_hlo towards(mu_emitter *e, mu_hlo old, mu_hlo new_value, mu_hlo rate)
+{
+    return mu__hlo_binary(e, "stablehlo.add", old,
+                          scaled(e, mu__hlo_binary(e, "stablehlo.subtract", new_value, old), rate));
+}
+
+// Computes the scalars in float64, as the kernel does.
+mu_status mu__lower_adam(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    mu_hlo scalars[5];
+    for (int i = 0; i < 5; i++)
+        scalars[i] = mu__hlo_convert(e, l->in[i], MU_F64);
+    const mu_hlo step = mu__hlo_binary(e, "stablehlo.add", scalars[4], mu__hlo_number(e, MU_F64, 1));
+    const mu_hlo left_1 = one_minus(e, mu__hlo_binary(e, "stablehlo.power", scalars[1], step));
+    const mu_hlo left_2 = one_minus(e, mu__hlo_binary(e, "stablehlo.power", scalars[2], step));
+    const mu_hlo ratio = mu__hlo_binary(e, "stablehlo.divide", mu__hlo_unary(e, "stablehlo.sqrt", left_2), left_1);
+    const mu_hlo rate = mu__hlo_binary(e, "stablehlo.multiply", scalars[0], ratio);
+    const mu_hlo grad = l->in[5], squared = mu__hlo_binary(e, "stablehlo.multiply", grad, grad);
+    l->state[1] = towards(e, l->state[1], grad, one_minus(e, scalars[1]));
+    l->state[2] = towards(e, l->state[2], squared, one_minus(e, scalars[2]));
+    const mu_hlo root = mu__hlo_unary(e, "stablehlo.sqrt", l->state[2]);
+    const mu_hlo epsilon = mu__hlo_broadcast_to(e, mu__hlo_convert(e, scalars[3], root.spec.dtype), &root.spec.shape);
+    const mu_hlo below = mu__hlo_binary(e, "stablehlo.add", root, epsilon);
+    const mu_hlo change = mu__hlo_binary(e, "stablehlo.divide", scaled(e, l->state[1], rate), below);
+    l->state[0] = mu__hlo_binary(e, "stablehlo.subtract", l->state[0], change);
+    return e->status;
+}

@@ -1,0 +1,85 @@
+// Plain loops of the pools for float types: oracle and fallback. pool_int.c has those for integers.
+//
+// Padding is ignored, not zero. A maximum's position is the row-major number of its tap; ties go to the first tap, and
+// a NaN beats all numbers.
+#include "ops/nn/pool.h"
+
+#include <math.h>
+
+typedef struct pool_job {
+    const mu_window *window;
+    int64_t results, pixels, taps;  // elements of the result and of the image; elements of a window
+    void *image, *result, *places;
+    bool wide_places;
+} pool_job;
+
+// Index in the image of a tap of result element `at`; -1 if that is padding.
+static int64_t image_index(const pool_job *j, int64_t at, int64_t tap)
+{
+    const mu_window *w = j->window;
+    const int64_t channel = at % w->channels, pixel = at / w->channels;
+    const int64_t ox = pixel % w->x.out, oy = pixel / w->x.out % w->y.out, n = pixel / w->x.out / w->y.out;
+    const int64_t iy = oy * w->y.stride + tap / w->x.size - w->y.before;
+    const int64_t ix = ox * w->x.stride + tap % w->x.size - w->x.before;
+    if (iy < 0 || iy >= w->y.in || ix < 0 || ix >= w->x.in)
+        return -1;
+    return ((n * w->y.in + iy) * w->x.in + ix) * w->channels + channel;
+}
+
+// The first tap of result element `at`, from `tap` on, that lies inside the image; j->taps if none does. Skips the taps
+// outside, because a window may be far larger than the image.
+static int64_t next_inside(const pool_job *j, int64_t at, int64_t tap)
+{
+    const mu_window *w = j->window;
+    const int64_t pixel = at / w->channels, wide = w->x.size;
+    const int64_t top = pixel / w->x.out % w->y.out * w->y.stride - w->y.before;
+    const int64_t left = pixel % w->x.out * w->x.stride - w->x.before;
+    const int64_t first_row = top < 0 ? -top : 0, end_row = MU_MIN(w->y.size, w->y.in - top);
+    const int64_t first = left < 0 ? -left : 0, end = MU_MIN(wide, w->x.in - left);
+    const int64_t past = tap % wide >= end, row = tap / wide + past, column = past ? first : MU_MAX(tap % wide, first);
+    if (first >= end || MU_MAX(row, first_row) >= end_row)
+        return j->taps;
+    return row < first_row ? first_row * wide + first : row * wide + column;
+}
+
+static int64_t get_place(const pool_job *j, int64_t at)
+{
+    return j->wide_places ? ((const int32_t *)j->places)[at] : ((const uint8_t *)j->places)[at];
+}
+
+static void put_place(const pool_job *j, int64_t at, int64_t place)
+{
+    if (j->wide_places)
+        ((int32_t *)j->places)[at] = (int32_t)place;
+    else
+        ((uint8_t *)j->places)[at] = (uint8_t)place;
+}
+
+#define T float
+#define FN(name) f32_##name
+#include "ops/nn/pool_loops.inc.c"
+
+#define T double
+#define FN(name) f64_##name
+#include "ops/nn/pool_loops.inc.c"
+
+mu_status mu__pool_ref(const mu_kernel *kernel)
+{
+    const mu_dtype dtype = kernel->in[0].dtype;
+    if (dtype == MU_F16 || dtype == MU_BF16)
+        return mu__run_as_f32(kernel, mu__pool_ref);
+    mu_pool_call call;
+    MU_TRY(mu__pool_call(kernel, &call));
+    const mu_window *w = &call.window;
+    if (mu__dtype_is_integer(dtype)) {
+        mu__max_pool_whole(&call, 0, w->n);
+        return MU_OK;
+    }
+    const pool_job job = {
+        .window = w, .image = call.image, .result = call.result, .places = call.places,
+        .wide_places = call.wide_places, .taps = w->y.size * w->x.size,
+        .results = w->n * w->y.out * w->x.out * w->channels, .pixels = w->n * w->y.in * w->x.in * w->channels,
+    };
+    (dtype == MU_F32 ? f32_loops : f64_loops)[call.kind](&job);
+    return MU_OK;
+}

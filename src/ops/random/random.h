@@ -1,0 +1,53 @@
+// Shared by the random ops: the generator of a seed, and conversion of random words to numbers.
+#ifndef MU_SRC_OPS_RANDOM_H
+#define MU_SRC_OPS_RANDOM_H
+
+#include "ops/core/op.h"
+#include "ops/random/philox.h"
+
+mu_status mu__need_seed(const mu_infer *infer);           // error unless input 0 is two integers
+mu_status mu__need_known_shape(const mu_shape *shape, const char *what);  // for a shape to draw
+mu_philox mu__random_generator(const mu_view *seed);
+
+// Distributions. Elements are drawn in groups; each group uses a fixed number of counters.
+enum {
+    MU_RANDOM_UNIFORM,
+    MU_RANDOM_NORMAL,
+    MU_RANDOM_TRUNCATED,
+    MU_RANDOM_INTEGERS,
+    MU_RANDOM_PERMUTATION,
+};
+enum { MU_RANDOM_GROUP = 4 };  // most elements in a group
+int mu__random_group_size(int variant, mu_dtype dtype);
+uint64_t mu__random_counters(int variant, int64_t size);
+void mu__truncated_group(mu_philox generator, mu_dtype dtype, double out[MU_RANDOM_GROUP]);
+
+// The fast kernels of these ops (random_vector.c). mu__random_normals_of makes pairs of normal numbers from four words
+// each, at most MU_RANDOM_PAIRS at once. mu__random_doubles makes n uniform numbers from two words each.
+enum { MU_RANDOM_PAIRS = 64 };
+void mu__random_normals_of(const uint32_t *words, double *out, int64_t pairs);
+void mu__random_doubles(const uint32_t *words, double *out, int64_t n);
+mu_status mu__random_many(const mu_kernel *k);
+mu_status mu__permutation_many(const mu_kernel *k);
+
+static inline float mu__random_float(uint32_t word)  // [0, 1)
+{
+    const uint32_t bits = 0x3f800000u | (word & 0x7fffffu);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value - 1;
+}
+
+static inline double mu__random_double(uint32_t low, uint32_t high)  // [0, 1)
+{
+    const uint64_t bits = (uint64_t)0x3ff << 52 | (uint64_t)(low & 0xfffffu) << 32 | high;
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value - 1;
+}
+
+void mu__random_normals(const uint32_t words[4], double out[2]);  // Box-Muller
+
+double mu__digamma(double x);                              // elementwise.c
+
+#endif
