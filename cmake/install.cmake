@@ -1,5 +1,5 @@
-# What `cmake --install` puts in place: the shared library, the public headers, the muster command, and what
-# pkg-config and find_package need to find them.
+# What `cmake --install` puts in place: the shared library, the public headers, the muster command with its manual
+# pages and completions, and what pkg-config and find_package need to find them.
 include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/muster)
@@ -10,6 +10,10 @@ install(TARGETS muster EXPORT muster
 install(TARGETS muster_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${MUSTER_PAGES}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR})
+install(FILES ${MUSTER_PAGES}/completions/muster.bash
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME muster)
+install(FILES ${MUSTER_PAGES}/completions/_muster DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 
 install(EXPORT muster NAMESPACE muster:: FILE muster-targets.cmake DESTINATION ${package_folder})
 configure_package_config_file(cmake/muster-config.cmake.in muster-config.cmake INSTALL_DESTINATION ${package_folder})

@@ -20,6 +20,7 @@ typedef struct request {
     double factor; // 1: sizes grow by step_bytes instead
     int iterations, warm_ups, threads, per_thread;
     bool check;
+    const char *type, *operation; // names of dtype and reduction
     mu_dtype dtype;
     mu_reduction reduction;
     mu_communication_options options;
@@ -27,140 +28,126 @@ typedef struct request {
 
 // ---- Arguments ----------------------------------------------------------------------------------
 
-static const char usage[] =
-    "usage: muster bench allreduce [-b MIN] [-e MAX] [-f FACTOR | -i STEP] [-n ITERATIONS] [-w WARM-UPS] "
-    "[-t THREADS] [-g PER-THREAD] [-d TYPE] [-o sum|avg|min|max] [-c 0|1] [--communication NAME] "
-    "[--algorithms POLICY] [--deterministic]";
+enum {
+    MIN_BYTES,
+    MAX_BYTES,
+    STEP_BYTES,
+    FACTOR,
+    ITERATIONS,
+    WARM_UPS,
+    THREADS,
+    PER_THREAD,
+    DATATYPE,
+    OPERATION,
+    CHECK,
+    COMMUNICATION,
+    ALGORITHMS,
+    DETERMINISTIC
+};
 
-static const struct {
-    const char *name;
-    mu_dtype dtype;
-} types[] = {{"float", MU_F32}, {"double", MU_F64}, {"half", MU_F16},   {"bfloat16", MU_BF16}, {"int8", MU_I8},
-             {"uint8", MU_U8},  {"int16", MU_I16},  {"int32", MU_I32},  {"int64", MU_I64}};
+// nccl-tests' names of element types and reductions.
+static const char *const type_names[] = {"float", "double", "half",  "bfloat16", "int8",
+                                         "uint8", "int16",  "int32", "int64",    NULL};
+static const mu_dtype types[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I8, MU_U8, MU_I16, MU_I32, MU_I64};
+static const char *const reduction_names[] = {"sum", "avg", "min", "max", NULL};
+static const mu_reduction reductions[] = {MU_REDUCTION_SUM, MU_REDUCTION_MEAN, MU_REDUCTION_MIN, MU_REDUCTION_MAX};
+static const char *const communications[] = {
+    [MU_COMM_AUTO] = "AUTO", [MU_COMM_RING] = "RING", [MU_COMM_NCCL] = "NCCL",
+    [MU_COMM_MPI] = "MPI",   [MU_COMM_UCX] = "UCX",   [MU_COMM_UCX + 1] = NULL};
 
-static const char *const reductions[] = {
-    [MU_REDUCTION_SUM] = "sum", [MU_REDUCTION_MEAN] = "avg", [MU_REDUCTION_MIN] = "min", [MU_REDUCTION_MAX] = "max"};
-
-static mu_status wrong(const char *option, const char *value, const char *wanted)
-{
-    return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: %s is '%s'; expected %s", option, value, wanted);
-}
+// Letters and long names are those of nccl-tests.
+static const mu_tool_option options[] = {
+    [MIN_BYTES] = {.letter = 'b', .name = "minbytes", .value = "BYTES", .initial = "32M",
+                   .text = "smallest message; K, M and G are powers of 1024"},
+    [MAX_BYTES] = {.letter = 'e', .name = "maxbytes", .value = "BYTES", .text = "largest message; default: -b or 32M"},
+    [STEP_BYTES] = {.letter = 'i', .name = "stepbytes", .value = "BYTES", .initial = "1M",
+                    .text = "difference between two sizes, without -f"},
+    [FACTOR] = {.letter = 'f', .name = "stepfactor", .value = "FACTOR",
+                .text = "ratio of two sizes, instead of -i; above 1"},
+    [ITERATIONS] = {.letter = 'n', .name = "iters", .value = "N", .initial = "20", .text = "measured calls per size"},
+    [WARM_UPS] = {.letter = 'w', .name = "warmup_iters", .value = "N", .initial = "5",
+                  .text = "calls before the measured ones"},
+    [THREADS] = {.letter = 't', .name = "nthreads", .value = "N", .text = "threads of each process; default: one per "
+                                                                         "device"},
+    [PER_THREAD] = {.letter = 'g', .name = "ngpus", .value = "N", .initial = "1", .text = "replicas of each thread"},
+    [DATATYPE] = {.letter = 'd', .name = "datatype", .value = "TYPE", .initial = "float", .choices = type_names,
+                  .text = "element type"},
+    [OPERATION] = {.letter = 'o', .name = "op", .value = "NAME", .initial = "sum", .choices = reduction_names,
+                   .text = "reduction"},
+    [CHECK] = {.letter = 'c', .name = "check", .value = "N", .initial = "1", .text = "check the results; 0: do not"},
+    [COMMUNICATION] = {.name = "communication", .value = "NAME", .initial = "AUTO", .choices = communications,
+                       .text = "implementation"},
+    [ALGORITHMS] = {.name = "algorithms", .value = "POLICY",
+                    .text = "algorithm by size, such as allreduce:0-16k:slots,16k-:direct"},
+    [DETERMINISTIC] = {.name = "deterministic", .text = "add in the order of the replicas"},
+    {.text = NULL},
+};
 
 // Parses "8", "128M", "1G": bytes, where K, M and G are powers of 1024.
-static mu_status read_bytes(const char *option, const char *text, int64_t *out)
+static mu_status read_bytes(const mu_tool_arguments *a, int option, int64_t *out)
 {
+    const char *text = a->values[option];
     char *end = NULL;
     const double value = strtod(text, &end);
     const char *const units = "kmg", *unit = *end ? strchr(units, *end | 0x20) : NULL;
     const double bytes = unit ? value * (double)(1 << 10 * (unit - units + 1)) : value;
     if (end == text || (*end && (!unit || end[1])) || !(bytes >= 1 && bytes <= (double)((int64_t)1 << 40)))
-        return wrong(option, text, "a number of bytes from 1 to 1024G, such as 8, 64K or 128M");
+        return mu__tool_wrong(a, option, "a number of bytes from 1 to 1024G, such as 8, 64K or 128M");
     *out = (int64_t)bytes;
     return MU_OK;
 }
 
-static mu_status read_count(const char *option, const char *text, int low, int high, int *out)
+static mu_status read_sizes(const mu_tool_arguments *a, request *out)
 {
-    char *end = NULL, wanted[64];
-    const long value = strtol(text, &end, 10);
-    snprintf(wanted, sizeof wanted, "a whole number from %d to %d", low, high);
-    if (end == text || *end || value < low || value > high)
-        return wrong(option, text, wanted);
-    *out = (int)value;
-    return MU_OK;
-}
-
-static mu_status read_factor(const char *option, const char *text, double *out)
-{
+    const int64_t element = (int64_t)mu_dtype_bytes(out->dtype);
     char *end = NULL;
-    *out = strtod(text, &end);
-    return end != text && !*end && *out > 1 && *out <= 1e6 ? MU_OK : wrong(option, text, "a number above 1");
-}
-
-static mu_status read_type(const char *option, const char *text, mu_dtype *out)
-{
-    for (size_t i = 0; i < MU_COUNT(types); i++)
-        if (strcmp(types[i].name, text) == 0) {
-            *out = types[i].dtype;
-            return MU_OK;
-        }
-    return wrong(option, text, "float, double, half, bfloat16, int8, uint8, int16, int32 or int64");
-}
-
-static mu_status read_reduction(const char *option, const char *text, mu_reduction *out)
-{
-    for (size_t i = 0; i < MU_COUNT(reductions); i++)
-        if (strcmp(reductions[i], text) == 0) {
-            *out = (mu_reduction)i;
-            return MU_OK;
-        }
-    return wrong(option, text, "sum, avg, min or max");
-}
-
-static mu_status read_communication(const char *option, const char *text, mu_communication *out)
-{
-    const int found = mu_communication_from_name(text);
-    if (found < 0) {
-        mu_error_take();
-        return wrong(option, text, "AUTO, RING, NCCL, MPI or UCX");
-    }
-    *out = (mu_communication)found;
+    MU_TRY(read_bytes(a, MIN_BYTES, &out->min_bytes));
+    MU_TRY(read_bytes(a, STEP_BYTES, &out->step_bytes));
+    out->min_bytes = MU_MAX(out->min_bytes, element);
+    out->max_bytes = MU_MAX(out->min_bytes, (int64_t)32 << 20);
+    if (a->values[MAX_BYTES])
+        MU_TRY(read_bytes(a, MAX_BYTES, &out->max_bytes));
+    if (out->max_bytes < out->min_bytes)
+        return mu__error(MU_INVALID_ARGUMENT, "muster bench: -e is %lld, less than -b with %lld bytes",
+                         (long long)out->max_bytes, (long long)out->min_bytes);
+    out->factor = a->values[FACTOR] ? strtod(a->values[FACTOR], &end) : 1;
+    if (a->values[FACTOR] && (end == a->values[FACTOR] || *end || !(out->factor > 1 && out->factor <= 1e6)))
+        return mu__tool_wrong(a, FACTOR, "a number above 1");
     return MU_OK;
 }
 
-static mu_status read_option(const char *option, const char *text, request *out)
+static mu_status read_choices(const mu_tool_arguments *a, request *out)
+{
+    const int type = mu__tool_choice(a, DATATYPE), reduction = mu__tool_choice(a, OPERATION),
+              communication = mu__tool_choice(a, COMMUNICATION);
+    if (type < 0 || reduction < 0 || communication < 0)
+        return mu_error_code();
+    out->type = type_names[type];
+    out->dtype = types[type];
+    out->operation = reduction_names[reduction];
+    out->reduction = reductions[reduction];
+    out->options = (mu_communication_options){.implementation = (mu_communication)communication,
+                                              .algorithms = a->values[ALGORITHMS],
+                                              .deterministic = a->values[DETERMINISTIC] != NULL};
+    return MU_OK;
+}
+
+static mu_status read_request(const mu_tool_arguments *a, request *out)
 {
     int check = 1;
-    const char name = option[0] == '-' && option[1] && !option[2] ? option[1] : '\0';
-    switch (name) {
-    case 'b': return read_bytes(option, text, &out->min_bytes);
-    case 'e': return read_bytes(option, text, &out->max_bytes);
-    case 'i': return read_bytes(option, text, &out->step_bytes);
-    case 'f': return read_factor(option, text, &out->factor);
-    case 'n': return read_count(option, text, 1, 1000000000, &out->iterations);
-    case 'w': return read_count(option, text, 0, 1000000000, &out->warm_ups);
-    case 't': return read_count(option, text, 1, MU_MAX_REPLICAS, &out->threads);
-    case 'g': return read_count(option, text, 1, MU_MAX_REPLICAS, &out->per_thread);
-    case 'd': return read_type(option, text, &out->dtype);
-    case 'o': return read_reduction(option, text, &out->reduction);
-    case 'c': MU_TRY(read_count(option, text, 0, 1000, &check)); out->check = check != 0; return MU_OK;
-    default: break;
-    }
-    if (strcmp(option, "--communication") == 0)
-        return read_communication(option, text, &out->options.implementation);
-    if (strcmp(option, "--algorithms") != 0)
-        return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: '%s' is not an option; %s", option, usage);
-    out->options.algorithms = text;
-    return MU_OK;
-}
-
-static mu_status read_request(int n, char **arguments, request *out)
-{
-    *out = (request){.min_bytes = (int64_t)32 << 20, .max_bytes = (int64_t)32 << 20, .step_bytes = (int64_t)1 << 20,
-                     .factor = 1, .iterations = 20, .warm_ups = 5, .per_thread = 1, .check = true, .dtype = MU_F32};
-    if (n < 1 || strcmp(arguments[0], "allreduce") != 0)
-        return mu__error(MU_INVALID_ARGUMENT, "muster bench: '%s' cannot be measured; %s", n < 1 ? "" : arguments[0],
-                         usage);
-    bool last = false;
-    for (int i = 1; i < n; i += 2) {
-        if (strcmp(arguments[i], "--deterministic") == 0) {
-            out->options.deterministic = true;
-            i--;
-            continue;
-        }
-        if (i + 1 == n)
-            return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: '%s' needs a value; %s", arguments[i],
-                             usage);
-        last = last || strcmp(arguments[i], "-e") == 0;
-        MU_TRY(read_option(arguments[i], arguments[i + 1], out));
-    }
-    const int64_t element = (int64_t)mu_dtype_bytes(out->dtype);
-    out->min_bytes = MU_MAX(out->min_bytes, element);
-    if (!last)
-        out->max_bytes = MU_MAX(out->max_bytes, out->min_bytes);
-    if (out->max_bytes < out->min_bytes)
-        return mu__error(MU_INVALID_ARGUMENT, "muster bench allreduce: -e is %lld, less than -b with %lld bytes",
-                         (long long)out->max_bytes, (long long)out->min_bytes);
+    *out = (request){0};
+    if (strcmp(a->operands[0], "allreduce") != 0)
+        return mu__error(MU_INVALID_ARGUMENT, "muster bench: '%s' cannot be measured; usage: muster bench %s",
+                         a->operands[0], a->command->usage);
+    MU_TRY(read_choices(a, out));
+    MU_TRY(read_sizes(a, out));
+    MU_TRY(mu__tool_whole(a, ITERATIONS, 1, 1000000000, &out->iterations));
+    MU_TRY(mu__tool_whole(a, WARM_UPS, 0, 1000000000, &out->warm_ups));
+    if (a->values[THREADS])
+        MU_TRY(mu__tool_whole(a, THREADS, 1, MU_MAX_REPLICAS, &out->threads));
+    MU_TRY(mu__tool_whole(a, PER_THREAD, 1, MU_MAX_REPLICAS, &out->per_thread));
+    MU_TRY(mu__tool_whole(a, CHECK, 0, 1000, &check));
+    out->check = check != 0;
     return MU_OK;
 }
 
@@ -277,14 +264,6 @@ static mu_status measure(seat *s, int64_t count, bool in_place, result *out)
 
 // ---- The table ----------------------------------------------------------------------------------
 
-static const char *type_name(mu_dtype dtype)
-{
-    for (size_t i = 0; i < MU_COUNT(types); i++)
-        if (types[i].dtype == dtype)
-            return types[i].name;
-    return mu_dtype_name(dtype);
-}
-
 static void print_head(const seat *s, const mu_strategy *strategy)
 {
     const request *r = s->table->request;
@@ -329,8 +308,8 @@ static mu_status one_size(seat *s, int64_t bytes)
     MU_TRY(measure(s, count, true, &in_place));
     if (s->collective->rank != 0)
         return MU_OK;
-    printf("%12lld  %12lld  %8s  %6s  %6d", (long long)whole, (long long)count, type_name(r->dtype),
-           reductions[r->reduction], -1);
+    printf("%12lld  %12lld  %8s  %6s  %6d", (long long)whole, (long long)count, r->type, r->operation,
+           -1);
     print_result(s, whole, &apart);
     print_result(s, whole, &in_place);
     putchar('\n');
@@ -446,10 +425,10 @@ static mu_status bench_on(const mu_strategy *strategy, const request *r)
     return status;
 }
 
-int mu__tool_bench(int n, char **arguments)
+static int bench_main(const mu_tool_arguments *a)
 {
     request r;
-    const bool read = read_request(n, arguments, &r) == MU_OK;
+    const bool read = read_request(a, &r) == MU_OK;
     const int replicas = read ? MU_MAX(r.threads, r.threads > 0 || r.per_thread > 1) * r.per_thread : 0;
     if (!read || mu_init(.cpu_devices = replicas) != MU_OK)
         return mu_exit(false);
@@ -458,3 +437,19 @@ int mu__tool_bench(int n, char **arguments)
     const bool written = mu__tool_flush();
     return mu_exit(good && written);
 }
+
+const mu_tool_command mu__tool_bench = {
+    .name = "muster bench",
+    .usage = "allreduce [OPTION]...",
+    .summary = "measure what an all-reduce costs, by size, in the columns of nccl-tests",
+    .description = "Measures all-reduce by message size and prints the columns of nccl-tests: time, bandwidth of the "
+                   "algorithm, bandwidth of the bus, and the number of wrong elements, out of place and in place. A "
+                   "single process measures its threads; under muster launch or mpirun, all replicas of all processes. "
+                   "Paths, protection and algorithms are those of training.",
+    .example = "muster bench allreduce -b 8 -e 128M -f 2\nmuster launch -n 2 -- muster bench allreduce -t 1\n",
+    .options = options,
+    .needs = "it needs the name of what to measure, allreduce",
+    .fewest = 1,
+    .most = 1,
+    .main = bench_main,
+};

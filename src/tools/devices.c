@@ -17,10 +17,9 @@ static void print_cores(const int *cpus, int n)
     putchar('\n');
 }
 
-bool mu__tool_devices(int n, char **arguments)
+static bool run(const mu_tool_arguments *a)
 {
-    if (!mu__tool_no_arguments("devices", n, arguments))
-        return false;
+    (void)a;
     mu_runtime *runtime = mu__runtime();
     const int count = mu__device_count(runtime);
     if (mu__pending())
@@ -35,3 +34,13 @@ bool mu__tool_devices(int n, char **arguments)
     }
     return true;
 }
+
+const mu_tool_command mu__tool_devices = {
+    .name = "muster devices",
+    .usage = "",
+    .summary = "list the devices that a program would see here",
+    .description = "Prints the logical devices of a program that starts here with the same environment: name, engine, "
+                   "number of computing threads, and the cores that these run on.",
+    .example = "MUSTER_CPU_DEVICES=2 muster devices\n",
+    .run = run,
+};

@@ -355,24 +355,19 @@ static mu_status print_report(const report *r, const request *wanted)
 
 // ---- The command --------------------------------------------------------------------------------
 
-static mu_status read_arguments(int n, char **arguments, request *out)
+enum { JSON, TIMEOUT };
+
+static const mu_tool_option options[] = {
+    [JSON] = {.name = "json", .text = "print JSON instead of a table"},
+    [TIMEOUT] = {.name = "timeout", .value = "SECONDS", .initial = "30",
+                 .text = "longest wait for the other processes"},
+    {.text = NULL},
+};
+
+static mu_status read_arguments(const mu_tool_arguments *a, request *out)
 {
-    *out = (request){.seconds = 30};
-    for (int i = 0; i < n; i++) {
-        char *end = NULL;
-        if (strcmp(arguments[i], "--json") == 0) {
-            out->json = true;
-            continue;
-        }
-        if (strcmp(arguments[i], "--timeout") != 0 || i + 1 == n)
-            return mu__error(MU_INVALID_ARGUMENT, "`muster doctor` takes --json and --timeout SECONDS, got '%s'",
-                             arguments[i]);
-        out->seconds = strtod(arguments[++i], &end);
-        if (end == arguments[i] || *end != '\0' || !(out->seconds >= 1 && out->seconds <= 1e6))
-            return mu__error(MU_INVALID_ARGUMENT, "--timeout is '%s'; expected seconds from 1 to 1000000",
-                             arguments[i]);
-    }
-    return MU_OK;
+    out->json = a->values[JSON] != NULL;
+    return mu__tool_number(a, TIMEOUT, "seconds", 1, 1e6, &out->seconds);
 }
 
 static mu_status examine(const mu_mesh_peer *peers, int n, int rank, const request *wanted)
@@ -398,13 +393,13 @@ static mu_status examine(const mu_mesh_peer *peers, int n, int rank, const reque
     return status;
 }
 
-bool mu__tool_doctor(int n, char **arguments)
+static bool run(const mu_tool_arguments *a)
 {
     request wanted;
     mu_mesh_peer *peers = mu__calloc(MOST_RANKS, sizeof *peers);
     int tasks = 0, rank = -1;
     bool good =
-        peers != NULL && read_arguments(n, arguments, &wanted) == MU_OK && find_task(peers, &tasks, &rank) == MU_OK;
+        peers != NULL && read_arguments(a, &wanted) == MU_OK && find_task(peers, &tasks, &rank) == MU_OK;
     if (good && tasks < 2) {
         puts(
             wanted.json
@@ -417,3 +412,17 @@ bool mu__tool_doctor(int n, char **arguments)
     mu__free(peers);
     return good;
 }
+
+const mu_tool_command mu__tool_doctor = {
+    .name = "muster doctor",
+    .usage = "[--json] [--timeout SECONDS]",
+    .summary = "check in each process of a cluster whether all reach each other, and how fast",
+    .description = "Run in each process of a cluster, in place of the program. The processes join as a strategy's "
+                   "would, with the same key, and measure the network between each pair. Rank 0 prints one table: "
+                   "hosts, versions, cores and clocks, then round trips and bandwidth, then what stands out: a slow "
+                   "or lossy network, a clock that is off, kernels that differ. A process that is missing or silent "
+                   "is an error that names it.",
+    .example = "muster launch -n 4 -- muster doctor\n",
+    .options = options,
+    .run = run,
+};

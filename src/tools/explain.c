@@ -241,23 +241,20 @@ static mu_status collect(const json_t *root, const char *path, explained *e)
     return MU_OK;
 }
 
-bool mu__tool_explain(int n, char **arguments)
+static bool run(const mu_tool_arguments *a)
 {
     void *text = NULL;
     size_t bytes = 0;
     json_error_t problem;
     explained e = {0};
-    if (n != 1) {
-        mu__error(MU_INVALID_ARGUMENT, "`muster explain` takes one file, a timeline written with MUSTER_TRACE=FILE");
-        return false;
-    }
-    if (mu__file_read(arguments[0], TRACE_LIMIT, &text, &bytes) != MU_OK)
+    const char *path = a->operands[0];
+    if (mu__file_read(path, TRACE_LIMIT, &text, &bytes) != MU_OK)
         return false;
     json_t *root = json_loadb(text, bytes, 0, &problem);
     mu__free(text);
     if (!root)
-        mu__error(MU_DATA_LOSS, "'%s' is not JSON: line %d, %s", arguments[0], problem.line, problem.text);
-    else if (collect(root, arguments[0], &e) == MU_OK) {
+        mu__error(MU_DATA_LOSS, "'%s' is not JSON: line %d, %s", path, problem.line, problem.text);
+    else if (collect(root, path, &e) == MU_OK) {
         print_replicas(&e);
         print_cause(&e);
         print_hidden(&e);
@@ -272,3 +269,18 @@ bool mu__tool_explain(int n, char **arguments)
     json_decref(root);
     return !mu__pending();
 }
+
+const mu_tool_command mu__tool_explain = {
+    .name = "muster explain",
+    .usage = "FILE",
+    .summary = "show where the time went, from the timeline that MUSTER_TRACE=FILE writes",
+    .description = "Reads a timeline that a program wrote because MUSTER_TRACE was set, and prints for each replica "
+                   "the share of its time in kernels, in collectives (including waits for slower replicas), in waits "
+                   "for input, and in the rest. Then it names what slows the run down, prints the share of gradient "
+                   "reductions that overlapped with other work, and lists the kernels that took longest.",
+    .example = "MUSTER_TRACE=trace.json ./program\nmuster explain trace.json\n",
+    .needs = "it needs the name of one file, a timeline written with MUSTER_TRACE=FILE",
+    .fewest = 1,
+    .most = 1,
+    .run = run,
+};

@@ -129,34 +129,33 @@ static bool print_json(const mu_tensor_file *file)
     return ok;
 }
 
-// Finds the file among the arguments, and whether JSON is requested.
-static const char *parse(int n, char **arguments, bool *json)
-{
-    const char *path = NULL;
-    *json = false;
-    for (int i = 0; i < n; i++) {
-        const bool is_flag = arguments[i][0] == '-' && arguments[i][1] != '\0';
-        if (strcmp(arguments[i], "--json") == 0) {
-            *json = true;
-        } else if (is_flag || path) {
-            mu__error(MU_INVALID_ARGUMENT, "`muster inspect` takes one file and --json; it cannot use '%s'",
-                      arguments[i]);
-            return NULL;
-        } else {
-            path = arguments[i];
-        }
-    }
-    if (!path)
-        mu__error(MU_INVALID_ARGUMENT, "`muster inspect` needs the name of a safetensors file");
-    return path;
-}
+enum { JSON };
 
-bool mu__tool_inspect(int n, char **arguments)
+static const mu_tool_option options[] = {
+    [JSON] = {.name = "json", .text = "print JSON instead of a table"},
+    {.text = NULL},
+};
+
+static bool run(const mu_tool_arguments *a)
 {
-    bool json;
-    const char *path = parse(n, arguments, &json);
-    mu_tensor_file *file = path ? mu__tensor_file_open(path) : NULL;
-    const bool ok = file && (json ? print_json(file) : print_table(file));
+    mu_tensor_file *file = mu__tensor_file_open(a->operands[0]);
+    const bool ok = file && (a->values[JSON] ? print_json(file) : print_table(file));
     mu_release(file);
     return ok;
 }
+
+const mu_tool_command mu__tool_inspect = {
+    .name = "muster inspect",
+    .usage = "[--json] FILE",
+    .summary = "print the tensors of a safetensors file: type, shape, bytes, range and mean",
+    .description = "Prints the tensors of a safetensors file, such as saved weights or a checkpoint. For each tensor: "
+                   "name, element type, shape, size in bytes, minimum, maximum and mean of the finite elements, and "
+                   "the number of elements that are NaN or infinite. Tensors are read one at a time, so the file may "
+                   "be larger than memory.",
+    .example = "muster inspect fashion_mnist.safetensors\n",
+    .options = options,
+    .needs = "it needs the name of one file",
+    .fewest = 1,
+    .most = 1,
+    .run = run,
+};

@@ -7,7 +7,6 @@
 #include "tools/tools.h"
 
 #include <errno.h>
-#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -42,49 +41,30 @@ typedef struct launch {
 
 // ---- Arguments ----------------------------------------------------------------------------------
 
-static const char usage[] = "usage: muster launch -n PROCESSES [--replicas N] [--max-restarts N] [--grace SECONDS] "
-                            "[--timeout SECONDS] [--] PROGRAM [ARGUMENTS]";
+enum { PROCESSES, REPLICAS, MAX_RESTARTS, GRACE, TIMEOUT };
 
-static mu_status number_of(const char *option, const char *text, double low, double high, bool whole, double *out)
-{
-    char *end = NULL;
-    *out = text ? strtod(text, &end) : NAN;
-    if (text && end != text && *end == '\0' && *out >= low && *out <= high && (!whole || *out == floor(*out)))
-        return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "muster launch: %s is '%s'; it must be a %snumber from %g to %g", option,
-                     text ? text : "", whole ? "whole " : "", low, high);
-}
+static const mu_tool_option options[] = {
+    [PROCESSES] = {.letter = 'n', .required = true, .value = "PROCESSES", .text = "number of processes, 1 to 1024"},
+    [REPLICAS] = {.name = "replicas", .value = "N", .initial = "0",
+                  .text = "CPU devices of each process, at most 256; 0: MUSTER_CPU_DEVICES, else one per core of its "
+                          "share"},
+    [MAX_RESTARTS] = {.name = "max-restarts", .value = "N", .initial = "0",
+                      .text = "how many times to start all processes again after a failure"},
+    [GRACE] = {.name = "grace", .value = "SECONDS", .initial = "10",
+               .text = "time between asking the processes to end (SIGTERM) and killing them (SIGKILL)"},
+    [TIMEOUT] = {.name = "timeout", .value = "SECONDS", .initial = "0",
+                 .text = "end the job after this time; 0: no limit"},
+    {.text = NULL},
+};
 
-static mu_status read_options(int n, char **arguments, mu_launch_options *out)
+static mu_status read_options(const mu_tool_arguments *a, mu_launch_options *out)
 {
-    static const struct {
-        const char *name;
-        double low, high;
-        bool whole;
-    } known[] = {{"-n", 1, MU_MAX_LAUNCHED, true}, {"--replicas", 1, 256, true}, {"--max-restarts", 0, 1e6, true},
-                 {"--grace", 0, 1e6, false}, {"--timeout", 0, 1e9, false}};
-    double values[MU_COUNT(known)] = {0, 0, 0, 10, 0};
-    int at = 0;
-    for (; at < n && arguments[at][0] == '-' && strcmp(arguments[at], "--") != 0; at += 2) {
-        size_t which = 0;
-        while (which < MU_COUNT(known) && strcmp(arguments[at], known[which].name) != 0)
-            which++;
-        if (which == MU_COUNT(known))
-            return mu__error(MU_INVALID_ARGUMENT, "muster launch: '%s' is not an option; %s", arguments[at], usage);
-        MU_TRY(number_of(known[which].name, at + 1 < n ? arguments[at + 1] : NULL, known[which].low, known[which].high,
-                         known[which].whole, &values[which]));
-    }
-    at += at < n && strcmp(arguments[at], "--") == 0;
-    if (values[0] < 1 || at >= n)
-        return mu__error(MU_INVALID_ARGUMENT, "muster launch: %s; %s",
-                         at >= n ? "the program is missing" : "-n is missing", usage);
-    *out = (mu_launch_options){.n = (int)values[0],
-                               .replicas = (int)values[1],
-                               .max_restarts = (int)values[2],
-                               .grace = values[3],
-                               .timeout = values[4],
-                               .program = arguments + at};
-    return MU_OK;
+    *out = (mu_launch_options){.program = a->operands};
+    MU_TRY(mu__tool_whole(a, PROCESSES, 1, MU_MAX_LAUNCHED, &out->n));
+    MU_TRY(mu__tool_whole(a, REPLICAS, 0, 256, &out->replicas));
+    MU_TRY(mu__tool_whole(a, MAX_RESTARTS, 0, 1000000, &out->max_restarts));
+    MU_TRY(mu__tool_number(a, GRACE, "seconds", 0, 1e6, &out->grace));
+    return mu__tool_number(a, TIMEOUT, "seconds", 0, 1e9, &out->timeout);
 }
 
 // ---- Ending -------------------------------------------------------------------------------------
@@ -373,10 +353,10 @@ static mu_status launch_all(launch *l)
     return status;
 }
 
-int mu__tool_launch(int n, char **arguments)
+static int launch_main(const mu_tool_arguments *a)
 {
     launch l = {.signals = -1, .first = -1};
-    mu_status status = mu__runtime() ? read_options(n, arguments, &l.options) : mu_error_code();
+    mu_status status = mu__runtime() ? read_options(a, &l.options) : mu_error_code();
     if (status == MU_OK)
         status = launch_all(&l);
     if (l.signals >= 0)
@@ -386,3 +366,21 @@ int mu__tool_launch(int n, char **arguments)
     mu__free(l.polled);
     return status == MU_OK ? l.code : mu_exit(false);
 }
+
+const mu_tool_command mu__tool_launch = {
+    .name = "muster launch",
+    .usage = "-n PROCESSES [OPTION]... [--] PROGRAM [ARGUMENT]...",
+    .summary = "run a program as several processes on this machine that make up a cluster",
+    .description = "Runs a program as several processes (ranks) on this machine. Each one gets the whole cluster in "
+                   "TF_CONFIG, a key for the job, and its share of the cores. Lines of output are printed behind the "
+                   "rank that wrote them; one progress bar is shown.\n\n"
+                   "When the first rank fails, the launcher ends the others, with all processes that they started. "
+                   "The exit code is that of the first failure; 128 + N if signal N killed the rank.",
+    .example = "muster launch -n 2 -- ./program --epochs 3\n",
+    .options = options,
+    .needs = "the program is missing",
+    .fewest = 1,
+    .most = -1,
+    .ends_at_operand = true,
+    .main = launch_main,
+};

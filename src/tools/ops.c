@@ -87,11 +87,10 @@ static void print_op(const mu_op *op)
            op->ref ? "yes" : "-", op->cpu.run ? "yes" : "ref", lowers(op) ? "yes" : "-", reasons);
 }
 
-bool mu__tool_ops(int n, char **arguments)
+static bool run(const mu_tool_arguments *a)
 {
     int with_gradient = 0, with_cpu = 0, with_hlo = 0;
-    if (!mu__tool_no_arguments("ops", n, arguments))
-        return false;
+    (void)a;
     printf("%-34s %-12s %-4s %-4s %-4s %-9s %s\n", "op", "types", "grad", "ref", "cpu", "stablehlo", "why not");
     for (int i = 0; i < mu__op_count(); i++) {
         const mu_op *op = mu__op_at(i);
@@ -105,3 +104,14 @@ bool mu__tool_ops(int n, char **arguments)
            mu__op_count(), with_gradient, with_cpu, with_hlo);
     return true;
 }
+
+const mu_tool_command mu__tool_ops = {
+    .name = "muster ops",
+    .usage = "",
+    .summary = "list every operation: element types, gradient, engines, and why one is missing",
+    .description = "Prints a table of all operations. The columns are the element types, and whether the operation has "
+                   "a gradient, a plain reference loop, a fast CPU kernel (\"ref\": it runs the reference loop) and a "
+                   "lowering to StableHLO for XLA devices. The last column says why one of them is missing.",
+    .example = "muster ops | grep conv\n",
+    .run = run,
+};
