@@ -455,6 +455,9 @@ const char *mu__group_price(const mu_group *group, char text[MU_PRICE_BYTES]);
 
 // mu__group_path returns how ranks are connected: "threads", "shared memory", "tcp", "mpi" or "ucx" (static storage).
 const char *mu__group_path(const mu_group *group);
+// mu__group_algorithm returns the algorithm that the policy selects for an all-reduce of this size, such as "direct"
+// (static storage); "none" for a type that cannot be reduced.
+const char *mu__group_algorithm(const mu_group *group, mu_dtype dtype, int64_t count);
 
 // mu__group_abort makes every current and later collective of the group fail at once with `error`, in all processes;
 // the first error is kept. Any thread may call it. mu__group_reset makes the group work again. Errors:

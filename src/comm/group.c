@@ -752,6 +752,13 @@ const char *mu__group_path(const mu_group *group)
     return at->hosts > 1 ? "tcp" : at->segment != NULL ? "shared memory" : "threads";
 }
 
+const char *mu__group_algorithm(const mu_group *group, mu_dtype dtype, int64_t count)
+{
+    const mu_collective_call call = {.kind = MU_KIND_ALL_REDUCE, .dtype = dtype, .count = count};
+    const mu_algorithm *algorithm = mu__algorithm_for(&group->members[0], &call);
+    return algorithm != NULL ? algorithm->name : "none";
+}
+
 void mu__group_serve(mu_group *group)
 {
     if (group->joined.network != NULL)

@@ -36,5 +36,5 @@ mu_strategy *mu_central_storage_strategy_with(const mu_central_storage_strategy_
         strategy->parameter_device = parameters;
 out:
     mu__free(devices);
-    return mu__give(strategy);
+    return mu__give(mu__strategy_announce(strategy));
 }

@@ -350,6 +350,21 @@ mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name);
 mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out,
                               const char *const *names, size_t bytes_per_pack);
 
+// ---- The log (announce.c) -----------------------------------------------------------------------
+
+// mu__strategy_announce logs the strategy's devices and communication at level info, and returns the strategy (NULL:
+// logs nothing).
+mu_strategy *mu__strategy_announce(mu_strategy *strategy);
+
+// The all-reduces that a trace makes in one batch: mu__batch_add counts a pack of `elements`, mu__batch_log logs all
+// `n` reductions at level info.
+typedef struct mu_batch_summary {
+    int packs;
+    char algorithms[80];
+} mu_batch_summary;
+void mu__batch_add(mu_batch_summary *summary, const mu_strategy *strategy, mu_dtype dtype, int64_t elements);
+void mu__batch_log(const mu_batch_summary *summary, int n);
+
 // ---- Input (input.c, sharding.c, element_spec.c) ------------------------------------------------
 
 // mu__split_batch splits a batch into one part per local replica (views). Owned.

@@ -320,7 +320,7 @@ mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirror
     char price[MU_PRICE_BYTES];
     if (j.options.deterministic && strategy->group && strategy->worker == 0)
         mu__notice("deterministic: %s", mu__group_price(strategy->group, price));
-    return mu__give(strategy);
+    return mu__give(mu__strategy_announce(strategy));
 }
 
 // ---- Asking it ----------------------------------------------------------------------------------

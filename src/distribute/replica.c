@@ -127,11 +127,31 @@ static size_t chosen_bytes(const reduction_list *list)
     return MU_MAX(MU_MIN(all / 8, MU_BUCKET_MOST), MU_BUCKET_LEAST);
 }
 
+static int64_t elements_of_bucket(const reduction_list *list, int count)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < count; i++) {
+        const mu_tensor *tensor = list->in[list->bucket[i]];
+        elements += (int64_t)(known_bytes(tensor) / mu_dtype_bytes(tensor->dtype));
+    }
+    return elements;
+}
+
 static mu_status reduce_in_buckets(reduction_list *list, size_t bytes_per_pack)
 {
-    for (int first = 0; first < list->n; first++)
-        if (!list->done[first])
-            MU_TRY(reduce_bucket(list, fill_bucket(list, first, bytes_per_pack)));
+    const bool logs = list->in[0]->node && mu__log_enabled(MU_LOG_INFO);
+    mu_batch_summary summary = {0};
+    for (int first = 0; first < list->n; first++) {
+        if (list->done[first])
+            continue;
+        const int count = fill_bucket(list, first, bytes_per_pack);
+        MU_TRY(reduce_bucket(list, count));
+        if (logs)
+            mu__batch_add(&summary, mu_get_strategy(), list->in[list->bucket[0]]->dtype,
+                          elements_of_bucket(list, count));
+    }
+    if (logs)
+        mu__batch_log(&summary, list->n);
     return MU_OK;
 }
 

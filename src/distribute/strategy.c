@@ -75,7 +75,7 @@ mu_strategy *mu_one_device_strategy(const char *device)
     if (mu__pending())
         return NULL;
     mu_device *found = mu__device_by_name(mu__runtime(), device ? device : "CPU:0");
-    return found ? mu__give(mu__strategy_new(&one_device_ops, 1, &found)) : NULL;
+    return found ? mu__give(mu__strategy_announce(mu__strategy_new(&one_device_ops, 1, &found))) : NULL;
 }
 
 // Rejects names of other processes' devices for strategies of one process.
@@ -146,7 +146,7 @@ mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *given)
     mu__free(devices);
     if (strategy)
         strategy->cross_device = mu_retain(args.cross_device_ops);
-    return mu__give(strategy);
+    return mu__give(mu__strategy_announce(strategy));
 }
 
 int mu_num_replicas_in_sync(const mu_strategy *strategy)
