@@ -128,7 +128,7 @@ static mu_status write_element(cache_file_state *state, const mu_value *value)
         char header[MU_NPY_HEADER];
         mu_spec spec = mu__spec_of(mu__leaf(&leaves, i));
         size_t bytes = mu__npy_header(mu__leaf(&leaves, i), header);
-        status = bytes > 0 ? mu__record_write(state->writer, header, bytes, mu__data(mu__leaf(&leaves, i)),
+        status = bytes > 0 ? mu__record_write(state->writer, header, bytes, mu__host_read(mu__leaf(&leaves, i)),
                                               mu__spec_bytes(&spec))
                            : mu_error_code();
     }

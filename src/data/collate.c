@@ -151,13 +151,13 @@ static mu_status write_value(stack *s, int64_t i)
     for (int leaf = 0; leaf < s->n_leaves; leaf++) {
         const mu_tensor *tensor = mu__leaf(&leaves, leaf);
         size_t bytes = mu__spec_bytes(&s->specs[leaf]);
-        char *to = (char *)mu__data(mu__leaf(&s->out, leaf)) + (size_t)i * bytes;
+        char *to = (char *)mu__host_write(mu__leaf(&s->out, leaf)) + (size_t)i * bytes;
         if (mu__shape_equal(&tensor->shape, &s->specs[leaf].shape)) {
-            memcpy(to, mu__data(tensor), bytes);
+            memcpy(to, mu__host_read(tensor), bytes);
             continue;
         }
         memset(to, 0, bytes);
-        copy_corner(&tensor->shape, mu__data(tensor), &s->specs[leaf].shape, to, mu_dtype_bytes(tensor->dtype), 0);
+        copy_corner(&tensor->shape, mu__host_read(tensor), &s->specs[leaf].shape, to, mu_dtype_bytes(tensor->dtype), 0);
     }
     mu__leaves_free(&leaves);
     return MU_OK;
@@ -169,7 +169,8 @@ static mu_status write_rows(stack *s, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++)
         s->index[i] = s->items[i].row;
     for (int leaf = 0; leaf < s->n_leaves; leaf++)
-        s->place[leaf] = (char *)mu__data(mu__leaf(&s->out, leaf)) + (size_t)begin * mu__spec_bytes(&s->specs[leaf]);
+        s->place[leaf] =
+            (char *)mu__host_write(mu__leaf(&s->out, leaf)) + (size_t)begin * mu__spec_bytes(&s->specs[leaf]);
     return mu__rows_gather(s->items[begin].rows, s->index + begin, end - begin, s->place);
 }
 

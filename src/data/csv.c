@@ -251,7 +251,7 @@ static mu_status csv_next(mu_stage *stage, mu_item *item, bool *end)
     bool ok = out != NULL && mu__build_begin(&made, leaves.n);
     while (ok && made.n < leaves.n) {
         mu_tensor *tensor = mu__tensor_alloc(mu__leaf(&leaves, made.n)->dtype, &mu__leaf(&leaves, made.n)->shape);
-        out[made.n] = tensor != NULL ? mu__data(tensor) : NULL;
+        out[made.n] = tensor != NULL ? mu__host_write(tensor) : NULL;
         ok = mu__build_add(&made, tensor);
     }
     status = ok ? read_line(stage, out, !args_of(stage)->scalars, end) : mu_error_code();

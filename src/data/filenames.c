@@ -21,10 +21,10 @@ static mu_status path_of(const mu_value *element, char path[MOST_PATH_BYTES])
     if (tensor == NULL || tensor->dtype != MU_U8 || tensor->shape.rank != 1 || tensor->buffer == NULL)
         return mu__error(MU_INVALID_ARGUMENT, "an element is not a file name; give a dataset made by mu_dataset_paths");
     size_t bytes = (size_t)tensor->shape.dims[0];
-    if (bytes == 0 || bytes >= MOST_PATH_BYTES || memchr(mu__data(tensor), 0, bytes) != NULL)
+    if (bytes == 0 || bytes >= MOST_PATH_BYTES || memchr(mu__host_read(tensor), 0, bytes) != NULL)
         return mu__error(MU_INVALID_ARGUMENT, "a file name of %zu bytes: wanted 1 to %d, none of them 0", bytes,
                          MOST_PATH_BYTES - 1);
-    memcpy(path, mu__data(tensor), bytes);
+    memcpy(path, mu__host_read(tensor), bytes);
     path[bytes] = 0;
     return MU_OK;
 }
@@ -47,7 +47,7 @@ static mu_dataset *one_path(const char *path)
     mu_shape shape = mu_shape_make(1, (int64_t[]){(int64_t)strlen(path)});
     mu_tensor *tensor = mu__tensor_alloc(MU_U8, &shape);
     if (tensor != NULL)
-        memcpy(mu__data(tensor), path, strlen(path));
+        memcpy(mu__host_write(tensor), path, strlen(path));
     mu_value *value = mu__leaf_value(tensor);
     mu_dataset *dataset = value != NULL ? mu__dataset_of_rows(mu__rows_of_tensors(value, false), true) : NULL;
     mu_release(value);

@@ -21,7 +21,7 @@ mu_value *mu__number_value(int64_t number)
 {
     mu_tensor *tensor = mu__tensor_alloc(MU_I64, &mu__scalar_shape);
     if (tensor != NULL)
-        memcpy(mu__data(tensor), &number, sizeof number);
+        memcpy(mu__host_write(tensor), &number, sizeof number);
     return mu__leaf_value(tensor);
 }
 
@@ -172,10 +172,10 @@ static mu_tensor *join_leaf(const mu_leaves *parts, int n, int leaf, const char 
         whole.shape.dims[0] += rows;
     }
     mu_tensor *tensor = mu__tensor_alloc(whole.dtype, &whole.shape);
-    char *to = tensor != NULL ? mu__data(tensor) : NULL;
+    char *to = tensor != NULL ? mu__host_write(tensor) : NULL;
     for (int i = 0; to != NULL && i < n; i++) {
         mu_spec part = mu__spec_of(mu__leaf(&parts[i], leaf));
-        memcpy(to, mu__data(mu__leaf(&parts[i], leaf)), mu__spec_bytes(&part));
+        memcpy(to, mu__host_read(mu__leaf(&parts[i], leaf)), mu__spec_bytes(&part));
         to += mu__spec_bytes(&part);
     }
     return tensor;

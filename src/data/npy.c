@@ -131,8 +131,8 @@ mu_tensor *mu__npy_parse(const char *name, const void *data, size_t bytes)
     if (tensor == NULL)
         return NULL;
     if (header.bytes > 0)
-        memcpy(mu__data(tensor), header.data, header.bytes);
-    uint8_t *out = mu__data(tensor);
+        memcpy(mu__host_write(tensor), header.data, header.bytes);
+    uint8_t *out = mu__host_write(tensor);
     if (header.swapped)
         mu__swap_bytes(out, header.bytes, mu_dtype_bytes(header.spec.dtype));
     for (size_t i = 0; header.spec.dtype == MU_BOOL && i < header.bytes; i++)

@@ -102,7 +102,7 @@ mu_value *mu__rows_element(mu_rows *rows, int64_t row)
         if (tensor == NULL)
             goto out;
         leaves[i] = &tensor->object;
-        data[i] = mu__data(tensor);
+        data[i] = mu__host_write(tensor);
     }
     if (mu__rows_gather(rows, &row, 1, data) == MU_OK)
         value = mu__value_pack(rows->spec, leaves, rows->n_columns);
@@ -231,8 +231,8 @@ static mu_rows *rows_of_value(mu_value *value, mu_object *const *leaves, int n, 
     mu_rows *rows = spec != NULL ? mu__rows_new(n_rows, n, spec, mu_retain(value), mu_release) : NULL;
     for (int i = 0; rows != NULL && i < n; i++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
-        rows->columns[i] =
-            (mu_column){.data = mu__data(tensor), .stored = tensor->dtype, .spec = mu__spec_of(tensor), .divisor = 1};
+        rows->columns[i] = (mu_column){.data = mu__host_read(tensor), .stored = tensor->dtype,
+                                       .spec = mu__spec_of(tensor), .divisor = 1};
         if (slices)
             drop_axis(&rows->columns[i].spec, 0);
     }

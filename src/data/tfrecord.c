@@ -131,7 +131,7 @@ static mu_status records_next(mu_stage *stage, mu_item *item, bool *end)
     mu_shape shape = mu_shape_make(1, (int64_t[]){(int64_t)reader->n});
     mu_tensor *tensor = mu__tensor_alloc(MU_U8, &shape);
     if (tensor != NULL && reader->n > 0)
-        memcpy(mu__data(tensor), reader->items, reader->n);
+        memcpy(mu__host_write(tensor), reader->items, reader->n);
     item->value = mu__leaf_value(tensor);
     return item->value != NULL ? MU_OK : mu_error_code();
 }

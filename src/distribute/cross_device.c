@@ -164,7 +164,7 @@ static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
     if (r->strategy->n_replicas == 1)
         return tensor;
     const bool zero = !tensor->node && mu__elements(&tensor->shape) == 1 &&
-                      mu__read_element(tensor->dtype, mu__data(tensor), 0) == 0;
+                      mu__read_element(tensor->dtype, mu__host_read(tensor), 0) == 0;
     return zero || need_no_sum(r) == MU_OK ? tensor : NULL;
 }
 

@@ -241,7 +241,7 @@ mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reducti
     if (!mu__pending())
         mu__cross_device_batch(ops, reduction == MU_REDUCTION_SUM ? MU_SUM : MU_MEAN, 1, n, tensors, &result);
     const size_t bytes = (size_t)count * mu_dtype_bytes(dtype);
-    const void *from = mu__pending() || !result ? NULL : mu__data(result);
+    const void *from = mu__pending() || !result ? NULL : mu__host_read(result);
     for (int r = 0; from && r < n_out; r++)
         if (out[r] != from)
             memcpy(out[r], from, bytes);

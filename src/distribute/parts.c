@@ -86,7 +86,7 @@ mu_status mu__same_parts(const mu_parts_name *name, int n, mu_tensor *const *par
 // The dense shape of slices, from their third tensor: [rank] of int64.
 static mu_shape dense_shape(const mu_tensor *tensor)
 {
-    return mu_shape_make((int)mu__elements(&tensor->shape), mu__data(tensor));
+    return mu_shape_make((int)mu__elements(&tensor->shape), mu__host_read(tensor));
 }
 
 mu_status mu__same_dense_shapes(const mu_parts_name *name, int n, mu_tensor *const *shapes)

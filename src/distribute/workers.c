@@ -104,12 +104,12 @@ mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_t
     if (!copy)
         return NULL;
     const mu_spec spec = mu__spec_of(mine);
-    memcpy(mu__data(copy), mu__data(mine), mu__spec_bytes(&spec));
+    memcpy(mu__host_write(copy), mu__host_read(mine), mu__spec_bytes(&spec));
     mu_form form;
     mu__form_begin(&form, MU_NO_AXIS);
     mu__form_add(&form, mine->dtype, &mine->shape);
     const mu_status status =
-        mu__workers_take(strategy, what, &form, mine->dtype, mu__data(copy), mu__elements(&mine->shape), 0);
+        mu__workers_take(strategy, what, &form, mine->dtype, mu__host_write(copy), mu__elements(&mine->shape), 0);
     return status == MU_OK ? copy : NULL;
 }
 
@@ -246,7 +246,7 @@ static mu_status exchange_bytes(gathering *g)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < g->n; i++) {
         const mu_spec spec = mu__spec_of(g->mine[i]);
-        memcpy(g->in + at, mu__data(g->mine[i]), mu__spec_bytes(&spec));
+        memcpy(g->in + at, mu__host_read(g->mine[i]), mu__spec_bytes(&spec));
         at += mu__spec_bytes(&spec);
     }
     return mu__workers_gather_blocks(g->strategy, g->what, NULL, MU_U8, g->in, g->out, g->counts);
@@ -259,7 +259,7 @@ static mu_status unpack(gathering *g)
         const mu_spec spec = g->specs[i];
         if (!(g->all[i] = mu__give(mu__tensor_alloc(spec.dtype, &spec.shape))))
             return mu_error_code();
-        memcpy(mu__data(g->all[i]), g->out + at, mu__spec_bytes(&spec));
+        memcpy(mu__host_write(g->all[i]), g->out + at, mu__spec_bytes(&spec));
         at += mu__spec_bytes(&spec);
     }
     return MU_OK;
@@ -349,7 +349,7 @@ static mu_tensor *reduce_in_pieces(const gathering *g, mu_reduce_op op)
         if (piece && !whole)  // a mean may have another type than its parts
             whole = mu__tensor_alloc(piece->dtype, &spec.shape);
         if (piece && whole)
-            memcpy((char *)mu__data(whole) + (size_t)at * mu_dtype_bytes(piece->dtype), mu__data(piece),
+            memcpy((char *)mu__host_write(whole) + (size_t)at * mu_dtype_bytes(piece->dtype), mu__host_read(piece),
                    (size_t)mu__elements(&piece->shape) * mu_dtype_bytes(piece->dtype));
         mu_pool_close(pool);
     }

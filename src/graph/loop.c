@@ -186,7 +186,7 @@ static mu_status continues(const loop *l, mu_value *vars, bool *out)
         return mu_error_code();
     if (!condition || condition->dtype != MU_BOOL || condition->shape.rank != 0 || !condition->buffer)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the condition must give a bool scalar", l->what);
-    *out = *(const bool *)mu__data(condition);
+    *out = *(const bool *)mu__host_read(condition);
     return MU_OK;
 }
 

@@ -45,7 +45,8 @@ static bool same_constant(const mu_node *a, const mu_node *b)
     mu_spec spec = mu__spec_of(x);
     if (x->dtype != y->dtype || !mu__shape_equal(&x->shape, &y->shape))
         return false;
-    return x == y || (mu__spec_bytes(&spec) <= 64 && memcmp(mu__data(x), mu__data(y), mu__spec_bytes(&spec)) == 0);
+    return x == y || (mu__spec_bytes(&spec) <= 64 &&
+                      memcmp(mu__host_read(x), mu__host_read(y), mu__spec_bytes(&spec)) == 0);
 }
 
 static bool same_node(const mu_node *a, const mu_node *b)

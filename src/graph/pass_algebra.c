@@ -45,7 +45,7 @@ static bool all_elements(mu_edge edge, double wanted)
     const int64_t n = mu__elements(&tensor->shape);
     bool all = n > 0 && n <= MOST;
     for (int64_t i = 0; all && i < n; i++) {
-        const double value = mu__read_element(tensor->dtype, mu__data(tensor), i);
+        const double value = mu__read_element(tensor->dtype, mu__host_read(tensor), i);
         all = value == wanted && minus_zero(value) == minus_zero(wanted);
     }
     return all;

@@ -28,7 +28,7 @@ static mu_status variable_storage(mu_resource *resource, int replica, mu_view *o
 {
     const mu_variable *variable = (const mu_variable *)resource;
     const mu_tensor *tensor = variable->components[component_of(variable, replica)];
-    *out = (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__data(tensor)};
+    *out = (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__host_write(tensor)};
     return MU_OK;
 }
 
@@ -65,7 +65,7 @@ static mu_status fill_components(mu_variable *variable, const mu_tensor *value)
         if (!variable->components[i])
             return MU_RESOURCE_EXHAUSTED;
         mu_spec spec = mu__spec_of(value);
-        memcpy(mu__data(variable->components[i]), mu__data(value), mu__spec_bytes(&spec));
+        memcpy(mu__host_write(variable->components[i]), mu__host_read(value), mu__spec_bytes(&spec));
     }
     return MU_OK;
 }

@@ -101,7 +101,7 @@ static mu_status read_tensor(reader *r, const Mu__WireTensor *wire, const char *
     if (!tensor)
         return MU_RESOURCE_EXHAUSTED;
     if (wire->data.len)
-        memcpy(mu__data(tensor), wire->data.data, wire->data.len);
+        memcpy(mu__host_write(tensor), wire->data.data, wire->data.len);
     *out = tensor;
     return MU_OK;
 }

@@ -49,7 +49,7 @@ static mu_status write_tensor(writer *w, const mu_tensor *tensor, Mu__WireTensor
         return MU_RESOURCE_EXHAUSTED;
     const mu_spec spec = mu__spec_of(tensor);
     wire->dtype = (uint32_t)spec.dtype;
-    wire->data = (ProtobufCBinaryData){.len = mu__spec_bytes(&spec), .data = mu__data(tensor)};
+    wire->data = (ProtobufCBinaryData){.len = mu__spec_bytes(&spec), .data = (void *)mu__host_read(tensor)};
     w->constant_bytes += wire->data.len;
     if (w->constant_bytes > MU_WIRE_CONSTANT_BYTES)
         return mu__error(MU_INVALID_ARGUMENT,

@@ -311,7 +311,8 @@ mu_tensor *mu__tensor_file_read(const mu_tensor_file *file, int i)
     mu_tensor *tensor = mu__tensor_alloc(entry->spec.dtype, &entry->spec.shape);
     if (!tensor)
         return NULL;
-    if (read_at(file, file->data_at + entry->begin, mu__data(tensor), (size_t)(entry->end - entry->begin)) == MU_OK)
+    if (read_at(file, file->data_at + entry->begin, mu__host_write(tensor),
+                (size_t)(entry->end - entry->begin)) == MU_OK)
         return tensor;
     mu_release(tensor);
     return NULL;

@@ -139,7 +139,7 @@ static mu_status write_file(const char *path, const char *header, const layout *
     for (int i = 0; i < l->n; i++) {
         const mu_tensor *tensor = l->tensors[l->order[i]];
         const mu_spec spec = mu__spec_of(tensor);
-        MU_GO(mu__file_write(file, mu__data(tensor), mu__spec_bytes(&spec)));
+        MU_GO(mu__file_write(file, mu__host_read(tensor), mu__spec_bytes(&spec)));
     }
     return mu__file_commit(file);
 out:

@@ -74,7 +74,7 @@ static void describe(lent *l, dl_tensor *out)
 {
     const mu_tensor *tensor = l->tensor;
     int64_t step = 1;
-    *out = (dl_tensor){.data = mu__data(tensor), .device = {.type = ON_CPU}, .rank = tensor->shape.rank,
+    *out = (dl_tensor){.data = (void *)mu__host_read(tensor), .device = {.type = ON_CPU}, .rank = tensor->shape.rank,
                        .shape = l->shape, .strides = l->strides};
     for (int i = tensor->shape.rank - 1; i >= 0; i--) {
         l->shape[i] = tensor->shape.dims[i];
@@ -215,7 +215,7 @@ mu_tensor *mu_from_dlpack(void *managed, bool versioned)
         return borrow(t, &spec, managed, release);
     mu_tensor *copy = mu_tensor_new(spec.dtype, spec.shape.rank, spec.shape.dims, NULL);
     if (copy) {
-        copy_elements(t, &spec, mu__data(copy));
+        copy_elements(t, &spec, mu__host_write(copy));
         release(managed);
     }
     return copy;

@@ -87,7 +87,7 @@ static void positional(mu_dtype dtype, double value, int digits, char *text)
 
 static double element(const printer *p, int64_t i)
 {
-    return mu__read_element(p->tensor->dtype, mu__data(p->tensor), i);
+    return mu__read_element(p->tensor->dtype, mu__host_read(p->tensor), i);
 }
 
 static void learn_magnitude(printer *p, int64_t i)
@@ -125,7 +125,7 @@ static void learn_integer_width(printer *p, int64_t i)
     if (p->tensor->dtype == MU_BOOL)
         width = 5;  // even if no element is False
     else if (p->tensor->dtype == MU_I64)
-        width = snprintf(text, sizeof text, "%lld", (long long)((const int64_t *)mu__data(p->tensor))[i]);
+        width = snprintf(text, sizeof text, "%lld", (long long)((const int64_t *)mu__host_read(p->tensor))[i]);
     else
         width = snprintf(text, sizeof text, "%.0f", element(p, i));
     p->left = MU_MAX(p->left, width);
@@ -193,7 +193,7 @@ static int format_element(const printer *p, int64_t i, char *text)
     if (p->tensor->dtype == MU_BOOL)
         return snprintf(text, ITEM, "%*s", p->left, element(p, i) != 0 ? "True" : "False");
     if (p->tensor->dtype == MU_I64)
-        return snprintf(text, ITEM, "%*lld", p->left, (long long)((const int64_t *)mu__data(p->tensor))[i]);
+        return snprintf(text, ITEM, "%*lld", p->left, (long long)((const int64_t *)mu__host_read(p->tensor))[i]);
     return snprintf(text, ITEM, "%*.0f", p->left, element(p, i));
 }
 

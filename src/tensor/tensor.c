@@ -122,9 +122,9 @@ mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const vo
     mu_spec spec = mu__spec_of(tensor);
     size_t bytes = mu__spec_bytes(&spec);
     if (data && bytes)
-        memcpy(mu__data(tensor), data, bytes);
+        memcpy(mu__host_write(tensor), data, bytes);
     else
-        memset(mu__data(tensor), 0, bytes);
+        memset(mu__host_write(tensor), 0, bytes);
     return tensor;
 }
 
@@ -178,7 +178,7 @@ mu_tensor *mu_constant(mu_dtype dtype, double value)
         return NULL;
     mu_tensor *tensor = mu__tensor_alloc(dtype, &shape);
     if (tensor)
-        mu__write_element(dtype, mu__data(tensor), 0, value);
+        mu__write_element(dtype, mu__host_write(tensor), 0, value);
     return mu__give(tensor);
 }
 
@@ -229,7 +229,7 @@ const void *mu_tensor_data(const mu_tensor *tensor)
                   "traced and has no elements yet; return it from the function and read the result");
         return NULL;
     }
-    return mu__data(tensor);
+    return mu__host_read(tensor);
 }
 
 mu_status mu_tensor_copy_to(const mu_tensor *tensor, void *data, size_t bytes)

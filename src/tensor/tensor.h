@@ -102,7 +102,14 @@ mu_tensor *mu__tensor_again(const mu_tensor *tensor, int64_t run);  // another h
 // mu__tensor_unset is mu_tensor_new with elements left for the caller to write; it belongs to the innermost pool.
 mu_tensor *mu__tensor_unset(mu_dtype dtype, int rank, const int64_t *dims);
 
-static inline void *mu__data(const mu_tensor *tensor)
+// mu__host_read returns the address of a tensor's elements for reading. mu__host_write is for writing: its caller made
+// the tensor, and nobody else reads it yet.
+static inline const void *mu__host_read(const mu_tensor *tensor)
+{
+    return (const char *)tensor->buffer->data + tensor->offset;
+}
+
+static inline void *mu__host_write(const mu_tensor *tensor)
 {
     return (char *)tensor->buffer->data + tensor->offset;
 }

@@ -16,7 +16,7 @@ typedef struct summary {
 
 static summary summarize(const mu_tensor *tensor)
 {
-    const void *data = mu__data(tensor);
+    const void *data = mu__host_read(tensor);
     const int64_t n = mu__elements(&tensor->shape);
     summary s = {.low = NAN, .high = NAN, .mean = NAN};
     double sum = 0;

@@ -16,9 +16,9 @@ static void check_parts(int line, void *dataset, int n, const int *sizes, int n_
             if (part < n && rows != sizes[part])
                 fail_case(line, "part %d has %lld rows, expected %d", part, (long long)rows, sizes[part]);
             for (int64_t i = 0; i < rows; i++, seen++)
-                if (seen < n_values && mu__read_element(tensor->dtype, mu__data(tensor), i) != values[seen])
+                if (seen < n_values && mu__read_element(tensor->dtype, mu__host_read(tensor), i) != values[seen])
                     fail_case(line, "element %d is %g, expected %g", seen,
-                              mu__read_element(tensor->dtype, mu__data(tensor), i), values[seen]);
+                              mu__read_element(tensor->dtype, mu__host_read(tensor), i), values[seen]);
         }
     }
     if (part != n || seen != n_values)

@@ -42,7 +42,7 @@ void expect_values(int line, const char *text, const mu_value *value, int n, con
     for (int i = 0; i < n_leaves; i++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
         for (int64_t k = 0; k < mu__elements(&tensor->shape); k++, seen++) {
-            const double got = mu__read_element(tensor->dtype, mu__data(tensor), k);
+            const double got = mu__read_element(tensor->dtype, mu__host_read(tensor), k);
             if (seen < n && !(fabs(got - wanted[seen]) <= 1e-5 * fmax(1, fabs(wanted[seen]))))
                 fail_case(line, "%s: element %d is %g, expected %g", text, seen, got, wanted[seen]);
         }

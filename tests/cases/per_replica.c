@@ -41,7 +41,7 @@ static mu_tensor *of_number(mu_dtype dtype, double number)
 {
     mu_tensor *tensor = mu_tensor_new(dtype, 1, (int64_t[]){1}, NULL);
     if (tensor)
-        mu__write_element(dtype, mu__data(tensor), 0, number);
+        mu__write_element(dtype, mu__host_write(tensor), 0, number);
     return tensor;
 }
 
@@ -170,7 +170,7 @@ static bool all_are(const mu_value *value, double wanted)
     const int n = mu__value_flatten(value, leaves, (int)MU_COUNT(leaves));
     for (int i = 0; i < n; i++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
-        if (mu__read_element(tensor->dtype, mu__data(tensor), 0) != wanted)
+        if (mu__read_element(tensor->dtype, mu__host_read(tensor), 0) != wanted)
             return false;
     }
     return n > 0;

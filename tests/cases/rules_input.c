@@ -27,7 +27,7 @@ static seen see(void *dataset)
             const mu_tensor *tensor = mu_value_tensor(parts > 1 ? mu_value_at(batch, r) : batch);
             const int64_t rows = tensor ? mu_tensor_elements(tensor) : 0;
             for (int64_t i = 0; i < rows; i++)
-                s.sum += s.last = mu__read_element(tensor->dtype, mu__data(tensor), i);
+                s.sum += s.last = mu__read_element(tensor->dtype, mu__host_read(tensor), i);
             if (s.n < 64)
                 s.sizes[s.n++] = (int)rows;
         }

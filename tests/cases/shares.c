@@ -98,8 +98,9 @@ static void check_elements(int line, mu_dataset *dataset, int n, const int *size
         if (element < n && rows != sizes[element])
             fail_case(line, "element %d has %lld rows, expected %d", element, (long long)rows, sizes[element]);
         for (int64_t i = 0; element < n && i < rows; i++, seen++)
-            if (mu__read_element(tensor->dtype, mu__data(tensor), i) != values[seen])
-                fail_case(line, "row %d is %g, expected %g", seen, mu__read_element(tensor->dtype, mu__data(tensor), i),
+            if (mu__read_element(tensor->dtype, mu__host_read(tensor), i) != values[seen])
+                fail_case(line, "row %d is %g, expected %g", seen,
+                          mu__read_element(tensor->dtype, mu__host_read(tensor), i),
                           values[seen]);
         element++;
     }
@@ -146,7 +147,7 @@ static void count_rows(mu_dataset *dataset, int rows[MOST_FILES])
     MU_EACH(batch, dataset) {
         const mu_tensor *tensor = mu_value_tensor(batch);
         for (int64_t i = 0; tensor && i < mu__elements(&tensor->shape); i++)
-            rows[(int)mu__read_element(tensor->dtype, mu__data(tensor), i) / 100 % MOST_FILES]++;
+            rows[(int)mu__read_element(tensor->dtype, mu__host_read(tensor), i) / 100 % MOST_FILES]++;
     }
 }
 
@@ -210,7 +211,7 @@ static void every_row_once(void)
                              .dataset) {
                     const mu_tensor *part = mu_value_tensor(batch);
                     for (int64_t i = 0; part && i < part->shape.dims[0]; i++)
-                        seen[(int)mu__read_element(part->dtype, mu__data(part), i)]++;
+                        seen[(int)mu__read_element(part->dtype, mu__host_read(part), i)]++;
                 }
             for (int i = 0; i < 32; i++)
                 CHECK(seen[i] == (i < rows));

@@ -16,7 +16,7 @@ static mu_tensor *filled(mu_dtype dtype, int n, const double *values)
     const int64_t dim = n;
     mu_tensor *tensor = mu_tensor_new(dtype, 1, &dim, NULL);
     for (int i = 0; tensor && i < n; i++)
-        mu__write_element(dtype, mu__data(tensor), i, values[i]);
+        mu__write_element(dtype, mu__host_write(tensor), i, values[i]);
     return tensor;
 }
 

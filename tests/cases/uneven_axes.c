@@ -17,7 +17,7 @@ static mu_tensor *part_of(const shapes *s, int replica)
     dims[s->axis] = s->sizes[replica];
     mu_tensor *tensor = mu_tensor_new(s->dtype, s->rank, dims, NULL);
     for (int64_t i = 0; tensor && i < mu__elements(&tensor->shape); i++)
-        mu__write_element(s->dtype, mu__data(tensor), i,
+        mu__write_element(s->dtype, mu__host_write(tensor), i,
                           s->dtype == MU_BOOL ? (double)(i % 2) : 30 * replica + (double)i);
     return tensor;
 }
@@ -69,7 +69,7 @@ static bool same_tensors(const mu_value *a, const mu_value *b)
         if (x->dtype != y->dtype || !mu__shape_equal(&x->shape, &y->shape))
             return false;
         for (int64_t k = 0; k < mu__elements(&x->shape); k++)
-            if (mu__read_element(x->dtype, mu__data(x), k) != mu__read_element(y->dtype, mu__data(y), k))
+            if (mu__read_element(x->dtype, mu__host_read(x), k) != mu__read_element(y->dtype, mu__host_read(y), k))
                 return false;
     }
     return true;

@@ -206,9 +206,9 @@ static void check_input(int line, mu_distributed_dataset *data, int steps, int n
         for (int r = 0; r < parts; r++) {
             const mu_tensor *part = (const mu_tensor *)leaves[r];
             for (int64_t i = 0; i < mu__elements(&part->shape); i++, seen++)
-                if (seen < n && mu__read_element(part->dtype, mu__data(part), i) != wanted[seen])
+                if (seen < n && mu__read_element(part->dtype, mu__host_read(part), i) != wanted[seen])
                     fail_case(line, "element %d is %g, expected %g", seen,
-                              mu__read_element(part->dtype, mu__data(part), i), wanted[seen]);
+                              mu__read_element(part->dtype, mu__host_read(part), i), wanted[seen]);
         }
         step++;
     }
@@ -302,11 +302,11 @@ static void one_order(mu_strategy *strategy)
     MU_EACH(batch, mu_distribute_dataset(strategy, data)) {
         const mu_tensor *part = mu_value_tensor(batch);
         for (int64_t i = 0; part && i < part->shape.dims[0]; i++)
-            seen[(int)mu__read_element(part->dtype, mu__data(part), i)]++;
+            seen[(int)mu__read_element(part->dtype, mu__host_read(part), i)]++;
     }
     mu_value *all = mu_reduce(strategy, MU_SUM, mu_of(vector(40, seen)));
     for (int i = 0; all && i < 40; i++)
-        CHECK(mu__read_element(MU_F32, mu__data(mu_value_tensor(all)), i) == 1);
+        CHECK(mu__read_element(MU_F32, mu__host_read(mu_value_tensor(all)), i) == 1);
 }
 
 // ---- Rules of the guide -------------------------------------------------------------------------

@@ -303,7 +303,7 @@ static bool is_short(const mu_graph *graph)
             continue;
         const mu_node *limit = node->in[0].node;
         if (limit->op == &mu_op_constant) {
-            int64_t *turns = mu__data(((const mu_constant_attrs *)limit->attrs)->tensor);
+            int64_t *turns = mu__host_write(((const mu_constant_attrs *)limit->attrs)->tensor);
             *turns = MU_MIN(*turns, MOST_TURNS);
         } else {
             all = limit->op == &mu_op_dim_size || (limit->op == &mu_op_while_loop && node->in[0].output == 0);
@@ -322,7 +322,7 @@ static mu_tensor *small_input(mu_spec spec)
     mu_tensor *tensor = mu_tensor_new(spec.dtype, spec.shape.rank, spec.shape.dims, NULL);
     for (int64_t i = 0; tensor && i < mu_tensor_elements(tensor); i++) {
         const double number = draw(8) ? (double)draw(9) / 2 - 1 : (double)telling_number(0);
-        mu__write_element(spec.dtype, mu__data(tensor), i, spec.dtype == MU_BOOL ? draw(2) : number);
+        mu__write_element(spec.dtype, mu__host_write(tensor), i, spec.dtype == MU_BOOL ? draw(2) : number);
     }
     return tensor;
 }

@@ -40,7 +40,7 @@ static mu_tensor *drawn(const mu_spec *spec, uint32_t seed, double low, double h
     for (int64_t i = 0; i < mu__elements(&spec->shape); i++) {
         seed = seed * 1664525u + 1013904223u;
         const double u = (seed >> 8) * 0x1p-24, value = low + u * (high - low);
-        mu__write_element(spec->dtype, mu__data(tensor), i,
+        mu__write_element(spec->dtype, mu__host_write(tensor), i,
                           spec->dtype == MU_BOOL ? u < 0.5
                           : whole                ? floor(value)
                                                  : value);
@@ -64,11 +64,11 @@ static bool set_up(op_case *c)
     bool ok = mu__infer_call(&infer) == MU_OK;
     for (int i = 0; ok && i < sample->n_in; i++) {
         c->inputs[i] = drawn(&c->in[i], (uint32_t)(c->number * 10 + i + 1), sample->low[i], sample->high[i]);
-        in_views[i] = (mu_view){c->in[i].dtype, c->in[i].shape, mu__data(c->inputs[i])};
+        in_views[i] = (mu_view){c->in[i].dtype, c->in[i].shape, mu__host_write(c->inputs[i])};
     }
     for (int i = 0; ok && i < c->n_out; i++) {
         c->expected[i] = mu_tensor_new(out[i].dtype, out[i].shape.rank, out[i].shape.dims, NULL);
-        out_views[i] = (mu_view){out[i].dtype, out[i].shape, mu__data(c->expected[i])};
+        out_views[i] = (mu_view){out[i].dtype, out[i].shape, mu__host_write(c->expected[i])};
     }
     const mu_kernel kernel = {.op = c->op,
                               .attrs = sample->attrs,
@@ -103,8 +103,8 @@ static bool same(const op_case *c, mu_tensor *const *outputs)
     const double tolerance = c->dtype == MU_BF16 || c->dtype == MU_F16 ? 2e-2 : 1e-4;
     for (int i = 0; i < c->n_out; i++)
         for (int64_t k = 0; k < mu_tensor_elements(c->expected[i]); k++) {
-            const double a = mu__read_element(outputs[i]->dtype, mu__data(outputs[i]), k);
-            const double b = mu__read_element(c->expected[i]->dtype, mu__data(c->expected[i]), k);
+            const double a = mu__read_element(outputs[i]->dtype, mu__host_read(outputs[i]), k);
+            const double b = mu__read_element(c->expected[i]->dtype, mu__host_read(c->expected[i]), k);
             if (!(a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * (1 + fabs(b)))) {
                 print_message("%s, sample %d, %s: output %d, element %lld is %.9g, the plain loops have %.9g\n",
                               c->op->name, c->number, mu_dtype_name(c->dtype), i, (long long)k, a, b);

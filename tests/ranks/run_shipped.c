@@ -32,7 +32,7 @@ static mu_resource *make_variable(void *arg, const char *kind, const char *name,
 static mu_status read_elements(const mu_tensor *tensor)
 {
     const mu_spec spec = mu__spec_of(tensor);
-    return read_all(STDIN_FILENO, mu__data(tensor), mu__spec_bytes(&spec))
+    return read_all(STDIN_FILENO, mu__host_write(tensor), mu__spec_bytes(&spec))
                ? MU_OK
                : mu__error(MU_DATA_LOSS, "the stream ended early");
 }

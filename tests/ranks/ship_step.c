@@ -40,10 +40,10 @@ static mu_value *make_batch(uint32_t step)
     uint32_t state = 77 + step;
     for (int i = 0; x && i < BATCH * SIDE * SIDE; i++) {
         state = state * 1664525u + 1013904223u;
-        ((float *)mu__data(x))[i] = (float)(state >> 8) * 0x1p-24f;
+        ((float *)mu__host_write(x))[i] = (float)(state >> 8) * 0x1p-24f;
     }
     for (int i = 0; y && i < BATCH; i++)
-        ((int32_t *)mu__data(y))[i] = (int32_t)(((uint32_t)i * 7 + step) % CLASSES);
+        ((int32_t *)mu__host_write(y))[i] = (int32_t)(((uint32_t)i * 7 + step) % CLASSES);
     return mu_list(mu_of(x), mu_of(y), MU_END);
 }
 
@@ -75,7 +75,7 @@ static bool start(const char *program, child *c)
 static bool send_tensor(const child *c, const mu_tensor *tensor)
 {
     const mu_spec spec = mu__spec_of(tensor);
-    return write_all(c->to, mu__data(tensor), mu__spec_bytes(&spec));
+    return write_all(c->to, mu__host_read(tensor), mu__spec_bytes(&spec));
 }
 
 static bool send_step(const child *c, const mu_graph *graph)

@@ -44,7 +44,7 @@ static inline mu_tensor *composed_tensor(mu_shape shape, uint64_t seed, double l
     mu_tensor *tensor = mu_tensor_new(MU_F64, shape.rank, shape.dims, NULL);
     assert_non_null(tensor);
     for (int64_t i = 0; i < mu__elements(&shape); i++)
-        ((double *)mu__data(tensor))[i] = low + composed_draw(seed, i) * (high - low);
+        ((double *)mu__host_write(tensor))[i] = low + composed_draw(seed, i) * (high - low);
     return tensor;
 }
 
@@ -93,7 +93,7 @@ static inline void composed_compare(const composed *c, mu_tensor *const *in, int
         const mu_tensor *dx = gradients ? mu_at(gradients, i) : NULL;
         if (!dx || !mu__shape_equal(&dx->shape, &c->in[i]))
             fail_msg("%s: no gradient of input %d in its shape: %s", c->name, i, mu_error_message());
-        double *x = mu__data(in[i]);
+        double *x = mu__host_write(in[i]);
         for (int64_t k = 0; k < mu__elements(&c->in[i]); k++) {
             const double kept = x[k], step = 1e-5;
             x[k] = kept + step;
@@ -101,7 +101,7 @@ static inline void composed_compare(const composed *c, mu_tensor *const *in, int
             x[k] = kept - step;
             const double down = composed_value(c, in, order), wanted = (up - down) / (2 * step);
             x[k] = kept;
-            const double found = ((const double *)mu__data(dx))[k];
+            const double found = ((const double *)mu__host_read(dx))[k];
             if (!(fabs(found - wanted) <= (order ? 2e-5 : 2e-6) * (1 + fabs(wanted))))
                 fail_msg("%s: derivative %d of input %d, element %lld: %.12g, differences give %.12g", c->name,
                          order + 1, i, (long long)k, found, wanted);
@@ -180,7 +180,7 @@ static inline void composed_same(const composed *c, int which, const mu_tensor *
     if (!compiled || !eager || !mu__shape_equal(&compiled->shape, &eager->shape))
         fail_msg("%s: result %d as a function: %s", c->name, which, mu_error_message());
     for (int64_t i = 0; i < mu__elements(&eager->shape); i++) {
-        const double a = ((const double *)mu__data(compiled))[i], b = ((const double *)mu__data(eager))[i];
+        const double a = ((const double *)mu__host_read(compiled))[i], b = ((const double *)mu__host_read(eager))[i];
         if (!(fabs(a - b) <= 1e-12 * (1 + fabs(b))))
             fail_msg("%s: result %d (0: the value, then gradients), element %lld is %.17g in a function, %.17g outside",
                      c->name, which, (long long)i, a, b);

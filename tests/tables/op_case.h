@@ -66,7 +66,7 @@ static inline mu_tensor *drawn_tensor(const mu_spec *spec, uint64_t seed, double
             value = u < 0.5;
         else if (whole)
             value = ceil(low) + floor(u * (ceil(high) - ceil(low)));  // high itself is left out
-        mu__write_element(spec->dtype, mu__data(tensor), i, value);
+        mu__write_element(spec->dtype, mu__host_write(tensor), i, value);
     }
     return tensor;
 }

@@ -127,7 +127,7 @@ static void test_rows(void **state)
 
 // ---- Values -------------------------------------------------------------------------------------
 
-static double at(const mu_tensor *x, int64_t i) { return ((const double *)mu__data(x))[i]; }
+static double at(const mu_tensor *x, int64_t i) { return ((const double *)mu__host_read(x))[i]; }
 
 static void test_einsum_values(void **state)
 {
@@ -178,7 +178,7 @@ static void test_largest_of_all_values(void **state)
             const int64_t m = shapes[i][0], n = shapes[i][1];
             mu_tensor *x = composed_tensor(MU_SHAPE(m, n), i + 1, -1, 1), *parts[3];
             for (int64_t e = 0; kind && e < m * n; e++)  // a rank of one; a diagonal with the largest value at its end
-                ((double *)mu__data(x))[e] = kind == 1 ? 1e-100 * (double)(e / n + 1) * (double)(e % n - 1)
+                ((double *)mu__host_write(x))[e] = kind == 1 ? 1e-100 * (double)(e / n + 1) * (double)(e % n - 1)
                                                        : e / n == e % n ? (double)(e / n + 1) * 1e100 : 0;
             assert_int_equal(mu__apply(&mu_op_svd, NULL, 1, &x, 0, NULL, parts), MU_OK);
             const mu_tensor *norm = mu_norm(x, 2, 2, (const int[]){0, 1}, false);
@@ -246,7 +246,8 @@ static void test_singular_values(void **state)
             mu_tensor *x = composed_tensor(MU_SHAPE(m, n), i + 1, -1, 1), *parts[3];
             const double scale = kind == 0 ? 1 : kind == 1 ? 1e-200 : 1e200;
             for (int64_t e = 0; e < m * n; e++)  // every second matrix has a rank of one or two
-                ((double *)mu__data(x))[e] = scale * (kind ? (double)(e / n + 1) * (e % n % 2 ? 2 : 3) : at(x, e));
+                ((double *)mu__host_write(x))[e] =
+                    scale * (kind ? (double)(e / n + 1) * (e % n % 2 ? 2 : 3) : at(x, e));
             assert_int_equal(mu__apply(&mu_op_svd, NULL, 1, &x, 0, NULL, parts), MU_OK);
             mu_tensor *again = mu_matmul_transposed(mu_multiply(parts[1], parts[0]), parts[2], false, true);
             for (int64_t e = 0; e < m * n; e++)

@@ -68,7 +68,7 @@ static void test_volume_pools(void **state)
     mu_tensor *x = composed_tensor(MU_SHAPE(2, 5, 4, 3, 2), 3, -1, 1);
     const mu_tensor *most = mu_nn_max_pool3d(x, {3, 2, 2}, .strides = {2, 1, 2}, .padding = "same");
     const mu_tensor *mean = mu_nn_avg_pool3d(x, {3, 2, 2}, .strides = {2, 1, 2}, .padding = "same");
-    const double *from = mu__data(x), *a = mu__data(most), *b = mu__data(mean);
+    const double *from = mu__host_read(x), *a = mu__host_read(most), *b = mu__host_read(mean);
     assert_int_equal(mu_tensor_elements(most), 2 * 3 * 4 * 2 * 2);
     for (int64_t i = 0; i < mu_tensor_elements(most); i++) {
         const int64_t c = i % 2, ox = i / 2 % 2, oy = i / 4 % 4, oz = i / 16 % 3, n = i / 48;
@@ -100,7 +100,7 @@ static void test_one_plane(void **state)
     const mu_tensor *deep =
         mu_nn_conv3d(mu_expand_dims(x, 1), mu_expand_dims(w, 0), .strides = {1, 2, 1}, .padding = "same", .groups = 2);
     assert_int_equal(mu_tensor_elements(flat), mu_tensor_elements(deep));
-    assert_memory_equal(mu__data(flat), mu__data(deep), (size_t)mu_tensor_elements(flat) * sizeof(double));
+    assert_memory_equal(mu__host_read(flat), mu__host_read(deep), (size_t)mu_tensor_elements(flat) * sizeof(double));
     mu_pool_close(pool);
 }
 

@@ -30,7 +30,7 @@ static double weighted_sum(const mu_tensor *y, uint64_t seed)
 {
     double sum = 0;
     for (int64_t k = 0; k < mu__elements(&y->shape); k++)
-        sum += (draw(seed, k) + 0.5) * mu__read_element(y->dtype, mu__data(y), k);
+        sum += (draw(seed, k) + 0.5) * mu__read_element(y->dtype, mu__host_read(y), k);
     return sum;
 }
 
@@ -44,7 +44,7 @@ static mu_tensor *weights_like(const mu_tensor *y, uint64_t seed)
 {
     mu_tensor *weights = mu_tensor_new(y->dtype, y->shape.rank, y->shape.dims, NULL);
     for (int64_t k = 0; weights && k < mu__elements(&y->shape); k++)
-        mu__write_element(y->dtype, mu__data(weights), k, draw(seed, k) + 0.5);
+        mu__write_element(y->dtype, mu__host_write(weights), k, draw(seed, k) + 0.5);
     return weights;
 }
 
@@ -97,7 +97,7 @@ static mu_value *second_gradients(const op_case *c, mu_tensor *const *in)
 static double central_difference(const op_case *c, mu_tensor *const *in, int i, int64_t k, value_fn *value)
 {
     const double step = 1e-5;
-    double *element = (double *)mu__data(in[i]) + k, kept = *element, up, down;
+    double *element = (double *)mu__host_write(in[i]) + k, kept = *element, up, down;
     mu_pool *pool = mu_pool_open();
     *element = kept + step;
     up = value(c, in);
@@ -120,7 +120,7 @@ static int compare_gradients(const op_case *c, mu_tensor *const *in, mu_value *g
             return 1;
         }
         for (int64_t k = 0; k < mu__elements(&dx->shape); k++) {
-            double difference = central_difference(c, in, i, k, value), rule = ((const double *)mu__data(dx))[k];
+            double difference = central_difference(c, in, i, k, value), rule = ((const double *)mu__host_read(dx))[k];
             if (!close_enough(rule, difference, tolerance)) {
                 describe(c, order);
                 print_message("  input %d, element %lld: rule %.9g, differences %.9g\n", i, (long long)k, rule,

@@ -26,7 +26,7 @@ static mu_status run_kernel(const op_case *c, mu_tensor *const *in, mu_kernel_ru
 {
     mu_view in_views[MOST_INPUTS], out_views[MOST_OUTPUTS];
     for (int i = 0; i < c->sample->n_in; i++)
-        in_views[i] = (mu_view){c->in[i].dtype, c->in[i].shape, mu__data(in[i])};
+        in_views[i] = (mu_view){c->in[i].dtype, c->in[i].shape, mu__host_write(in[i])};
     for (int i = 0; i < c->n_out; i++) {
         out[i] = guarded(mu__spec_bytes(&c->out[i]), fill);
         out_views[i] = (mu_view){c->out[i].dtype, c->out[i].shape, out[i]};

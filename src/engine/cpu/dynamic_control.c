@@ -33,7 +33,7 @@ static mu_tensor *nothing_like(const mu_spec *spec)
     mu_tensor *tensor = mu__tensor_alloc(spec->dtype, &shape);
     mu_spec known = {.dtype = spec->dtype, .shape = shape};
     if (tensor)
-        memset(mu__data(tensor), 0, mu__spec_bytes(&known));
+        memset(mu__host_write(tensor), 0, mu__spec_bytes(&known));
     return tensor;
 }
 
@@ -90,7 +90,7 @@ static void bind_measured(const iterations *t, int b, int64_t index)
     struct control *c = t->c;
     int n = 0;
     for (int i = 0; i < t->carried; i++, n++) {
-        c->in[n] = t->values[i] ? mu__data(t->values[i]) : t->in[1 + i];
+        c->in[n] = t->values[i] ? (void *)mu__host_read(t->values[i]) : t->in[1 + i];
         c->specs[n] = t->values[i] ? mu__spec_of(t->values[i]) : t->specs[1 + i];
     }
     for (int i = t->carried; b == 0 && i < c->bodies.n_own[0]; i++, n++) {
@@ -156,7 +156,7 @@ static mu_tensor *stacked(const iterations *t, int k, const mu_spec *known)
     memcpy(spec.shape.dims + 1, s->row.shape.dims, sizeof(int64_t) * (size_t)s->row.shape.rank);
     mu_tensor *tensor = mu__tensor_alloc(spec.dtype, &spec.shape);
     if (tensor && s->row_bytes)
-        memcpy(mu__data(tensor), s->data, (size_t)spec.shape.dims[0] * s->row_bytes);
+        memcpy(mu__host_write(tensor), s->data, (size_t)spec.shape.dims[0] * s->row_bytes);
     return tensor;
 }
 
@@ -164,7 +164,7 @@ static mu_tensor *copy_of(const void *data, const mu_spec *spec)
 {
     mu_tensor *tensor = mu__tensor_alloc(spec->dtype, &spec->shape);
     if (tensor && mu__spec_bytes(spec))
-        memcpy(mu__data(tensor), data, mu__spec_bytes(spec));
+        memcpy(mu__host_write(tensor), data, mu__spec_bytes(spec));
     return tensor;
 }
 

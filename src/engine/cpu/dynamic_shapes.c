@@ -202,7 +202,7 @@ static void find_input(const mu_plan *plan, mu_edge edge, void **data, mu_spec *
     int i = 0;
     if (edge.node->op == &mu_op_constant) {
         const mu_tensor *tensor = ((const mu_constant_attrs *)edge.node->attrs)->tensor;
-        *data = mu__data(tensor);
+        *data = (void *)mu__host_read(tensor);
         *spec = mu__spec_of(tensor);
         return;
     }
@@ -228,7 +228,7 @@ static mu_status run_measured(const mu_plan *plan, mu_kernel *kernel, mu_view *v
             return mu__error(MU_INTERNAL, "op %s has measured no shape for output %d", node->op->name, i);
         if (!(results[i] = mu__tensor_alloc(out[i].dtype, &out[i].shape)))
             return MU_RESOURCE_EXHAUSTED;
-        views[i] = (mu_view){.dtype = out[i].dtype, .shape = out[i].shape, .data = mu__data(results[i])};
+        views[i] = (mu_view){.dtype = out[i].dtype, .shape = out[i].shape, .data = mu__host_write(results[i])};
     }
     kernel->out = views;
     const mu_status status = node->op->ref(kernel);
@@ -275,7 +275,7 @@ static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor *
 static void add_values(struct dynamic_plan *dynamic_plan, int from, int n)
 {
     for (int i = from; i < from + n; i++) {
-        dynamic_plan->in[i] = mu__data(dynamic_plan->tensors[i]);
+        dynamic_plan->in[i] = (void *)mu__host_read(dynamic_plan->tensors[i]);
         dynamic_plan->specs[i] = mu__spec_of(dynamic_plan->tensors[i]);
         dynamic_plan->in_tensors[i] = dynamic_plan->tensors[i];
     }

@@ -77,7 +77,8 @@ static char *owner_address(const mu_plan *plan, const cpu_call *call, char *aren
     case STORAGE_INPUT:
         return call->in[owner->index];
     case STORAGE_CONSTANT:
-        return mu__data(((const mu_constant_attrs *)plan->graph->nodes.items[owner->index]->attrs)->tensor);
+        return (void *)mu__host_read(
+            ((const mu_constant_attrs *)plan->graph->nodes.items[owner->index]->attrs)->tensor);
     case STORAGE_RESOURCE:
         return plan->resources[owner->index].data;
     case STORAGE_RESULT:
@@ -195,7 +196,7 @@ static mu_tensor *result(const mu_plan *plan, const cpu_call *call, char *arena,
     }
     mu_tensor *copy = mu__tensor_alloc(seen->spec.dtype, &seen->spec.shape);
     if (copy)
-        memcpy(mu__data(copy), address(plan, call, arena, v), seen->bytes);
+        memcpy(mu__host_write(copy), address(plan, call, arena, v), seen->bytes);
     return copy;
 }
 
@@ -258,7 +259,7 @@ out:
 mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args)
 {
     for (size_t i = 0; i < plan->graph->inputs.n; i++)
-        plan->input_data[i] = mu__data(args->in[i]);
+        plan->input_data[i] = (void *)mu__host_read(args->in[i]);
     return mu__cpu_call(plan,
                         &(cpu_call){.run = args, .in = plan->input_data, .in_tensors = args->in, .out = args->out});
 }

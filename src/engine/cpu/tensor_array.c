@@ -114,7 +114,7 @@ mu_status mu__tensor_array_write(tensor_array *s, int64_t index, mu_tensor *row,
         MU_TRY(widen(s, &wider));
     }
     MU_TRY(make_room(s, index, rows));
-    put_row(s, s->data, index, mu__data(row), &row->shape);
+    put_row(s, s->data, index, mu__host_read(row), &row->shape);
     s->filled_from = MU_MIN(s->filled_from, index);
     s->rows = MU_MAX(s->rows, index + 1);
     return MU_OK;

@@ -215,7 +215,7 @@ static mu_status to_host(const pjrt_plan *plan, pj_buffer *from, const mu_view *
 
 static mu_view view_of(const mu_tensor *tensor)
 {
-    return (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__data(tensor)};
+    return (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__host_write(tensor)};
 }
 
 static int slot_of(const programs *p, mu_edge edge) { return p->cut.first[edge.node->id] + edge.output; }

@@ -531,5 +531,5 @@ mu_tensor *mu_convert_to_tensor(const mu_value *value)
     }
     mu_tensor *values = mu_at(value, 0), *indices = mu_at(value, 1);
     return mu__composed2("convert_to_tensor", values, indices,
-                         mu_unsorted_segment_sum(values, indices, ((const int64_t *)mu__data(shape))[0]));
+                         mu_unsorted_segment_sum(values, indices, ((const int64_t *)mu__host_read(shape))[0]));
 }

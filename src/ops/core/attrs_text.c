@@ -38,9 +38,9 @@ static void put_tensor(writing *w, const mu_tensor *x)
     for (int64_t i = 0; i < MU_MIN(n, SHOWN_ELEMENTS); i++) {
         put(w, "%s", i ? ", " : "");
         if (x->dtype == MU_I64)
-            put(w, "%lld", (long long)((const int64_t *)mu__data(x))[i]);
+            put(w, "%lld", (long long)((const int64_t *)mu__host_read(x))[i]);
         else
-            put(w, "%.10g", mu__read_element(x->dtype, mu__data(x), i));
+            put(w, "%.10g", mu__read_element(x->dtype, mu__host_read(x), i));
     }
     put(w, "%s%s", n > SHOWN_ELEMENTS ? ", ..." : "", x->shape.rank ? "]" : "");
 }

@@ -89,7 +89,7 @@ static mu_status print_ref(const mu_kernel *k)
     mu_tensor *copy = mu__tensor_alloc(x->dtype, &x->shape);
     if (!copy)
         return MU_RESOURCE_EXHAUSTED;
-    memcpy(mu__data(copy), x->data, (size_t)mu__elements(&x->shape) * mu_dtype_bytes(x->dtype));
+    memcpy(mu__host_write(copy), x->data, (size_t)mu__elements(&x->shape) * mu_dtype_bytes(x->dtype));
     mu_text_attrs label = *(const mu_text_attrs *)k->attrs;
     mu__printable(label.text, true);  // the graph may come from a file
     const size_t length = strlen(label.text);

@@ -126,7 +126,7 @@ mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value)
     const size_t bytes = mu_dtype_bytes(dtype);
     if (n > 0) {
         mu__write_element(dtype, element, 0, value);
-        mu__fill(mu__data(tensor), element, bytes, n, mu__streams(n * (int64_t)bytes));
+        mu__fill(mu__host_write(tensor), element, bytes, n, mu__streams(n * (int64_t)bytes));
         mu__put_end();
     }
     return tensor;
@@ -142,7 +142,7 @@ mu_tensor *mu_eye(mu_dtype dtype, int64_t rows, int64_t columns)
     }
     mu_tensor *tensor = mu_tensor_new(dtype, 2, dims, NULL);
     for (int64_t i = 0; tensor && i < MU_MIN(rows, columns); i++)
-        mu__write_element(dtype, mu__data(tensor), i * columns + i, 1);
+        mu__write_element(dtype, mu__host_write(tensor), i * columns + i, 1);
     return tensor;
 }
 
@@ -182,15 +182,15 @@ static mu_tensor *written(mu_tensor *tensor, progression *line)
 {
     const int64_t n = tensor ? mu__elements(&tensor->shape) : 0;
     if (n > 0 && tensor->dtype == MU_F32) {
-        const mu_tiles pieces = {.make = make_progression, .arg = line, .out = mu__data(tensor),
+        const mu_tiles pieces = {.make = make_progression, .arg = line, .out = mu__host_write(tensor),
                                   .out_bytes = sizeof(float)};
         mu__run_tiles(&pieces, mu__streams(n * (int64_t)sizeof(float)), n);
         mu__put_end();
     }
     for (int64_t i = 0; i < n && tensor->dtype != MU_F32; i++)
-        mu__write_element(tensor->dtype, mu__data(tensor), i, line->start + line->step * (double)i);
+        mu__write_element(tensor->dtype, mu__host_write(tensor), i, line->start + line->step * (double)i);
     if (n > 0)
-        mu__write_element(tensor->dtype, mu__data(tensor), n - 1, line->last);
+        mu__write_element(tensor->dtype, mu__host_write(tensor), n - 1, line->last);
     return tensor;
 }
 

@@ -11,7 +11,7 @@ mu_status mu__lower_constant(mu_lowering *l)
 {
     const mu_tensor *tensor = ((const mu_constant_attrs *)l->attrs)->tensor;
     const mu_spec spec = mu__spec_of(tensor);
-    return mu__lowered(l, 0, mu__hlo_data(l->emitter, &spec, mu__data(tensor)));
+    return mu__lowered(l, 0, mu__hlo_data(l->emitter, &spec, mu__host_read(tensor)));
 }
 
 // ---- Element by element -------------------------------------------------------------------------

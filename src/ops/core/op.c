@@ -104,7 +104,7 @@ static mu_status eager_inputs(eager_call *call, mu_tensor *const *in, mu_resourc
             return mu__error(MU_FAILED_PRECONDITION, "%s: input %d is a symbolic value of a function whose trace has "
                              "ended; return it from the function instead of keeping it", infer->op->name, i);
         call->in_specs[i] = mu__spec_of(in[i]);
-        call->in[i] = (mu_view){.dtype = in[i]->dtype, .shape = in[i]->shape, .data = mu__data(in[i])};
+        call->in[i] = (mu_view){.dtype = in[i]->dtype, .shape = in[i]->shape, .data = (void *)mu__host_read(in[i])};
     }
     for (int i = 0; i < infer->n_resources; i++) {
         call->resource_specs[i] = resources[i]->spec;
@@ -129,7 +129,7 @@ static mu_status eager_outputs(eager_call *call, mu_tensor *const *in, mu_tensor
                      : mu__tensor_alloc(spec->dtype, &spec->shape);
         if (!out[i])
             return MU_RESOURCE_EXHAUSTED;
-        call->out[i] = (mu_view){.dtype = spec->dtype, .shape = spec->shape, .data = mu__data(out[i])};
+        call->out[i] = (mu_view){.dtype = spec->dtype, .shape = spec->shape, .data = mu__host_write(out[i])};
     }
     return MU_OK;
 }

@@ -177,7 +177,7 @@ static mu_tensor *triangle_like(mu_tensor *x, bool lower, double on_diagonal)
     mu_tensor *weights = mu_tensor_new(x->dtype, 2, dims, NULL);
     for (int64_t i = 0; weights && i < n; i++)
         for (int64_t j = lower ? 0 : i; j < (lower ? i + 1 : n); j++)
-            mu__write_element(x->dtype, mu__data(weights), i * n + j, i == j ? on_diagonal : 1);
+            mu__write_element(x->dtype, mu__host_write(weights), i * n + j, i == j ? on_diagonal : 1);
     return weights;
 }
 

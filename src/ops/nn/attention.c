@@ -229,7 +229,7 @@ static mu_tensor *causal_mask(const mu_tensor *q, const mu_tensor *k)
     mu_tensor *mask = mu__tensor_alloc(MU_BOOL, &shape);
     if (!mask)
         return NULL;
-    bool *to = mu__data(mask);
+    bool *to = mu__host_write(mask);
     for (int64_t query = 0; query < queries; query++)
         for (int64_t key = 0; key < keys; key++)
             to[query * keys + key] = key <= query + keys - queries;

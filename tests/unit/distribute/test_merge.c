@@ -48,7 +48,8 @@ static void assert_same(const mu_value *a, const mu_value *b)
         assert_int_equal(x->dtype, y->dtype);
         assert_true(mu__shape_equal(&x->shape, &y->shape));
         for (int64_t k = 0; k < mu_tensor_elements(x); k++)
-            assert_true(mu__read_element(x->dtype, mu__data(x), k) == mu__read_element(y->dtype, mu__data(y), k));
+            assert_true(mu__read_element(x->dtype, mu__host_read(x), k) ==
+                        mu__read_element(y->dtype, mu__host_read(y), k));
     }
 }
 

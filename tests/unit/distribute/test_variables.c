@@ -37,7 +37,7 @@ static mu_variable *make(mu_strategy *strategy, mu_dtype dtype, double value, in
 
 static double component(const mu_variable *variable, int i)
 {
-    return mu__read_element(variable->components[i]->dtype, mu__data(variable->components[i]), 0);
+    return mu__read_element(variable->components[i]->dtype, mu__host_read(variable->components[i]), 0);
 }
 
 static void assert_components(const mu_variable *variable, double first, double second)

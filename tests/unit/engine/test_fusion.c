@@ -152,7 +152,7 @@ static void compare(mu_device *device, unsigned seed, const mu_shape *shapes)
     run_graph(device, chained, in, fused);
     for (int i = 0; i < RESULTS; i++) {
         const mu_spec spec = mu__spec_of(plain[i]);
-        if (memcmp(mu__data(plain[i]), mu__data(fused[i]), mu__spec_bytes(&spec)) != 0)
+        if (memcmp(mu__host_read(plain[i]), mu__host_read(fused[i]), mu__spec_bytes(&spec)) != 0)
             fail_msg("seed %u: result %d differs", seed, i);
         mu_release(plain[i]);
         mu_release(fused[i]);
@@ -227,7 +227,7 @@ static void a_member_that_fails_is_named(void **state)
     const mu_team team = device->team;
     device->team.n_threads = 3;
     mu_tensor *in[2] = {mu_ones(MU_I32, 1, many.dims), mu_ones(MU_I32, 1, many.dims)}, *out = NULL;
-    ((int32_t *)mu__data(in[1]))[199999] = 0;
+    ((int32_t *)mu__host_write(in[1]))[199999] = 0;
     const mu_spec specs[2] = {mu__spec_of(in[0]), mu__spec_of(in[1])};
     mu_plan *plan = device->engine->compile(device, graph, specs, 2);
     const mu_run_args args = {.in = in, .out = &out};

@@ -9,7 +9,7 @@
 static mu_tensor *wave(int rank, const int64_t *dims, double scale, double frequency, double phase)
 {
     mu_tensor *tensor = mu_tensor_new(MU_F64, rank, dims, NULL);
-    double *data = mu__data(tensor);
+    double *data = mu__host_write(tensor);
     for (int64_t i = 0; i < mu_tensor_elements(tensor); i++)
         data[i] = scale * sin(frequency * (double)i + phase);
     return tensor;
@@ -61,7 +61,7 @@ static void lstm_matches_tensorflow(void **state)
     const int64_t in[] = {STEPS, BATCH, WIDTH}, w[] = {WIDTH + UNITS, 4 * UNITS}, b[] = {4 * UNITS};
     mu_tensor *bias = mu_tensor_new(MU_F64, 1, b, NULL);
     for (int i = 0; i < 4 * UNITS; i++)
-        ((double *)mu__data(bias))[i] = .05 * i;
+        ((double *)mu__host_write(bias))[i] = .05 * i;
     mu_value *arguments = mu_list(wave(3, in, 1, 1, 0), wave(2, w, .3, .37, acos(-1) / 2), bias, MU_END);
     mu_value *seen = both_ways(lstm, NULL, arguments, 1e-13);
     const double *dx = doubles(mu_at(seen, 0)), *dw = doubles(mu_at(seen, 1)), *db = doubles(mu_at(seen, 2));

@@ -221,7 +221,7 @@ static void expect_same(const mu_tensor *seen, const mu_tensor *wanted, const ch
 {
     const mu_spec spec = mu__spec_of(wanted);
     if (seen->dtype != wanted->dtype || !mu__shape_equal(&seen->shape, &wanted->shape) ||
-        memcmp(mu__data(seen), mu__data(wanted), mu__spec_bytes(&spec)) != 0)
+        memcmp(mu__host_read(seen), mu__host_read(wanted), mu__spec_bytes(&spec)) != 0)
         fail_msg("%s: output %zu of the pure graph differs", name, i);
 }
 

@@ -312,7 +312,7 @@ static mu_tensor *input_of(int number, int64_t rows, int64_t wider)
         double value = (double)draw(4001) / 1000 - 2;
         if (float_type && with_odd && draw(4) == 0)
             value = odd[draw(MU_COUNT(odd))];
-        mu__write_element(x->dtype, mu__data(x), i, float_type ? value : x->dtype == MU_BOOL ? draw(2) : draw(5));
+        mu__write_element(x->dtype, mu__host_write(x), i, float_type ? value : x->dtype == MU_BOOL ? draw(2) : draw(5));
     }
     return x;
 }
@@ -410,9 +410,11 @@ static void print_program(const program *p)
 static bool same_element(const mu_tensor *a, const mu_tensor *b, int64_t i, bool gradient)
 {
     const size_t bytes = mu_dtype_bytes(a->dtype);
-    const double x = mu__read_element(a->dtype, mu__data(a), i), y = mu__read_element(a->dtype, mu__data(b), i);
+    const double x = mu__read_element(a->dtype, mu__host_read(a), i);
+    const double y = mu__read_element(a->dtype, mu__host_read(b), i);
     return (isnan(x) && isnan(y)) || (gradient && x == 0 && y == 0) ||
-           memcmp((char *)mu__data(a) + (size_t)i * bytes, (char *)mu__data(b) + (size_t)i * bytes, bytes) == 0;
+           memcmp((const char *)mu__host_read(a) + (size_t)i * bytes,
+                  (const char *)mu__host_read(b) + (size_t)i * bytes, bytes) == 0;
 }
 
 static bool same_bits(const mu_tensor *a, const mu_tensor *b, bool gradient)

@@ -49,7 +49,7 @@ static void expect_same_attrs(const mu_node *a, const mu_node *b)
         const mu_tensor *x = ((const mu_constant_attrs *)a->attrs)->tensor,
                         *y = ((const mu_constant_attrs *)b->attrs)->tensor;
         const mu_spec spec = mu__spec_of(x);
-        assert_memory_equal(mu__data(x), mu__data(y), mu__spec_bytes(&spec));
+        assert_memory_equal(mu__host_read(x), mu__host_read(y), mu__spec_bytes(&spec));
     } else if (a->attrs && memcmp(a->attrs, b->attrs, a->op->attrs_bytes) != 0) {
         fail_msg("node %d (%s) has other attributes than were written", a->id, a->op->name);
     }
@@ -366,7 +366,7 @@ static void a_bool_is_0_or_1(void **state)
     mu_tensor *tensor = mu_tensor_new(MU_BOOL, 1, (int64_t[]){3}, NULL);
     assert_non_null(mu__graph_constant(graph, tensor));
     expect_round_trip(graph);
-    ((uint8_t *)mu__data(tensor))[1] = 2;
+    ((uint8_t *)mu__host_write(tensor))[1] = 2;
     expect_refused(graph, MU_DATA_LOSS, "it must be 0 or 1");
     mu_release(graph);
 }

@@ -55,7 +55,7 @@ static void assert_golden(const char *from)
         assert_true(mu__shape_equal(&a->shape, &b->shape));
         const mu_spec spec = mu__spec_of(a);
         if (mu__spec_bytes(&spec) > 0)
-            assert_memory_equal(mu__data(a), mu__data(b), mu__spec_bytes(&spec));
+            assert_memory_equal(mu__host_read(a), mu__host_read(b), mu__spec_bytes(&spec));
     }
 }
 

@@ -39,7 +39,7 @@ static inline mu_tensor *numbers(int rank, const int64_t *dims, uint64_t seed)
 {
     mu_tensor *tensor = mu_tensor_new(MU_F64, rank, dims, NULL);
     assert_non_null(tensor);
-    double *data = mu__data(tensor);
+    double *data = mu__host_write(tensor);
     uint64_t state = seed * 2 + 1;
     for (int64_t i = 0; i < mu_tensor_elements(tensor); i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
@@ -52,7 +52,7 @@ static inline mu_tensor *classes(int64_t n, int64_t count, uint64_t seed)
 {
     mu_tensor *tensor = mu_tensor_new(MU_I64, 1, &n, NULL);
     assert_non_null(tensor);
-    int64_t *data = mu__data(tensor);
+    int64_t *data = mu__host_write(tensor);
     uint64_t state = seed;
     for (int64_t i = 0; i < n; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;

@@ -157,7 +157,7 @@ static void check_gradients(mu_model *model, mu_tensor *x)
         mu_variable *variable = (mu_variable *)mu_value_at(variables, v)->leaf;
         mu_tensor *value = mu_variable_read(variable);
         const double *slope = doubles(mu_at(gradients, v));
-        double *at = mu__data(variable->components[0]), step = 1e-5;
+        double *at = mu__host_write(variable->components[0]), step = 1e-5;
         for (int64_t i = 0; i < mu_tensor_elements(value); i += 3) {
             double kept = at[i];
             at[i] = kept + step;

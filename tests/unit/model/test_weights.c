@@ -51,7 +51,7 @@ static void strategies_interchange(void **state)
                 const mu_variable *variable = (mu_variable *)mu_value_at(weights, w)->leaf;
                 mu_spec spec = variable->resource.spec;
                 for (int c = 1; c < variable->n_components; c++)
-                    assert_memory_equal(mu__data(variable->components[c]), mu__data(variable->components[0]),
+                    assert_memory_equal(mu__host_read(variable->components[c]), mu__host_read(variable->components[0]),
                                         mu__spec_bytes(&spec));
             }
             mu_pool_close(pool);

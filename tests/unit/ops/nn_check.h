@@ -26,19 +26,19 @@ static inline mu_tensor *random_tensor(mu_dtype dtype, mu_shape shape, double lo
     uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
     for (int64_t i = 0; i < mu__elements(&shape); i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        mu__write_element(dtype, mu__data(t), i, low + (high - low) * (double)(state >> 11) / 9007199254740992.0);
+        mu__write_element(dtype, mu__host_write(t), i, low + (high - low) * (double)(state >> 11) / 9007199254740992.0);
     }
     return mu__give(t);
 }
 
 static inline double element(const mu_tensor *t, int64_t i)
 {
-    return mu__read_element(t->dtype, mu__data(t), i);
+    return mu__read_element(t->dtype, mu__host_read(t), i);
 }
 
 static inline mu_view view_of(const mu_tensor *t)
 {
-    return (mu_view){t->dtype, t->shape, mu__data(t)};
+    return (mu_view){t->dtype, t->shape, mu__host_write(t)};
 }
 
 static mu_team check_team = {1};
@@ -61,7 +61,7 @@ static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tens
     for (int i = 0; i < n_out; i++) {
         out[i] = mu__give(mu__tensor_alloc(out_specs[i].dtype, &out_specs[i].shape));
         assert_non_null(out[i]);
-        memset(mu__data(out[i]), 0xFF, mu__spec_bytes(&out_specs[i]));  // NaNs: what is not written shows
+        memset(mu__host_write(out[i]), 0xFF, mu__spec_bytes(&out_specs[i]));  // NaNs: what is not written shows
         out_views[i] = view_of(out[i]);
     }
     mu_prepare prepare = {
@@ -135,7 +135,7 @@ static inline void check_gradient(const mu_op *op, const void *attrs, int n_in, 
         if (!dx)
             fail_msg("%s: no gradient of input %d: %s", op->name, i, mu_error_message());
         assert_true(mu__shape_equal(&dx->shape, &in[i]->shape));
-        double *x = mu__data(in[i]);
+        double *x = mu__host_write(in[i]);
         for (int64_t k = 0; k < mu__elements(&in[i]->shape); k++) {
             const double kept = x[k], h = 1e-5;
             x[k] = kept + h;

@@ -23,7 +23,7 @@ static inline mu_tensor *vector_of(size_t n, const double *values, mu_dtype dtyp
 {
     mu_tensor *tensor = mu_tensor_new(dtype, 1, DIMS((int64_t)n), NULL);
     for (size_t i = 0; tensor && i < n; i++)
-        mu__write_element(dtype, mu__data(tensor), (int64_t)i, values[i]);
+        mu__write_element(dtype, mu__host_write(tensor), (int64_t)i, values[i]);
     return tensor;
 }
 
@@ -34,7 +34,7 @@ static inline void expect_elements(const mu_tensor *tensor, size_t n, const doub
     if (mu_tensor_elements(tensor) != (int64_t)n)
         fail_msg("line %d: %lld elements, expected %zu", line, (long long)mu_tensor_elements(tensor), n);
     for (size_t i = 0; i < n; i++) {
-        double value = mu__read_element(tensor->dtype, mu__data(tensor), (int64_t)i);
+        double value = mu__read_element(tensor->dtype, mu__host_read(tensor), (int64_t)i);
         bool same =
             isnan(wanted[i]) ? isnan(value) : value == wanted[i] || fabs(value - wanted[i]) <= 1e-6 * fabs(wanted[i]);
         if (!same)

@@ -56,7 +56,7 @@ static mu_tensor *naive(const conv_case *c, const mu_tensor *x, const mu_tensor 
     }
     const int64_t o = c->w[3], group_out = o / c->groups;
     mu_tensor *y = random_tensor(MU_F64, MU_SHAPE(c->x[0], out[0], out[1], o), 0, 0, 1);
-    double *to = mu__data(y);
+    double *to = mu__host_write(y);
     for (int64_t n = 0; n < c->x[0]; n++)
         for (int64_t oy = 0; oy < out[0]; oy++)
             for (int64_t ox = 0; ox < out[1]; ox++)

@@ -10,7 +10,7 @@ static mu_tensor *unfused_grad(mu_tensor *x, mu_tensor *dy, mu_tensor **pooled)
 {
     mu_tensor *relu = random_tensor(x->dtype, x->shape, 0, 0, 1), *out[2];
     for (int64_t i = 0; i < mu__elements(&x->shape); i++)
-        mu__write_element(x->dtype, mu__data(relu), i, fmax(0, element(x, i)));
+        mu__write_element(x->dtype, mu__host_write(relu), i, fmax(0, element(x, i)));
     mu_tensor *in[] = {relu};
     run_row(&mu_op_max_pool2d, &two, 1, in, out, false);
     *pooled = out[0];
@@ -100,7 +100,7 @@ static mu_tensor *whole_tensor(mu_dtype dtype, mu_shape shape, int low, int high
 {
     mu_tensor *t = random_tensor(dtype, shape, low, high + 1, seed);
     for (int64_t i = 0; i < mu__elements(&shape); i++)
-        mu__write_element(dtype, mu__data(t), i, floor(element(t, i)));
+        mu__write_element(dtype, mu__host_write(t), i, floor(element(t, i)));
     return t;
 }
 
@@ -161,7 +161,7 @@ static void test_ties_after_rounding(void **state)
                        whole_tensor(MU_F32, MU_SHAPE(3, 3, 1, 32), -1, 1, 2),
                        random_tensor(MU_F32, MU_SHAPE(32), 0, 0, 3)};
     for (int64_t i = 0; i < 32; i++)
-        mu__write_element(MU_F32, mu__data(in[2]), i, 16777216);
+        mu__write_element(MU_F32, mu__host_write(in[2]), i, 16777216);
     mu_tensor *fast[2], *z, *pooled[2];
     assert_true(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, fast, true));
     run_row(&mu_op_conv2d_bias, &valid, 3, in, &z, false);
@@ -194,10 +194,10 @@ static void test_zeros_beside_infinity(void **state)
     mu_tensor *dy = whole_tensor(MU_F32, fast[0]->shape, 1, 3, 4);
     for (int64_t i = 0; i < mu__elements(&dy->shape); i++)
         if (i % 32 < 16)
-            mu__write_element(MU_F32, mu__data(dy), i, 0);
+            mu__write_element(MU_F32, mu__host_write(dy), i, 0);
     mu_tensor *finite[2], *back[] = {in[0], fast[1], dy, in[1]};
     assert_true(run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, finite, true));
-    mu__write_element(MU_F32, mu__data(in[0]), 33, INFINITY);
+    mu__write_element(MU_F32, mu__host_write(in[0]), 33, INFINITY);
     assert_true(run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grads, true));
     for (int64_t i = 0; i < mu__elements(&grads[0]->shape); i++) {
         const double value = element(grads[0], i);

@@ -9,7 +9,7 @@ static mu_tensor *floats(int64_t rows, int64_t columns, int before)
 {
     mu_tensor *x = mu_zeros(MU_F32, 2, DIMS(rows, columns));
     for (int64_t i = 0; x && i < rows * columns; i++)
-        ((float *)mu__data(x))[i] = (float)(i % before);
+        ((float *)mu__host_write(x))[i] = (float)(i % before);
     return x;
 }
 
@@ -22,7 +22,7 @@ static float square(float a, float b) { return (a - b) * (a - b); }
 static void check(const char *name, const mu_tensor *a, const mu_tensor *b, const mu_tensor *y, expected *f)
 {
     assert_non_null(y);
-    const float *in_a = mu__data(a), *in_b = mu__data(b), *out = mu__data(y);
+    const float *in_a = mu__host_read(a), *in_b = mu__host_read(b), *out = mu__host_read(y);
     const bool is_row = mu_tensor_elements(b) == COLUMNS;
     for (int64_t i = 0; i < ROWS * COLUMNS; i++) {
         const float wanted = f(in_a[i], in_b[is_row ? i % COLUMNS : i]);
@@ -53,7 +53,7 @@ static void test_integers(void **state)
     mu_tensor *a = mu_cast(floats(ROWS, COLUMNS, 65521), MU_I64), *b = mu_cast(floats(1, COLUMNS, 99991), MU_I64);
     mu_tensor *y = mu_multiply(a, b);
     assert_non_null(y);
-    const int64_t *in_a = mu__data(a), *in_b = mu__data(b), *out = mu__data(y);
+    const int64_t *in_a = mu__host_read(a), *in_b = mu__host_read(b), *out = mu__host_read(y);
     for (int64_t i = 0; i < ROWS * COLUMNS; i++)
         if (out[i] != in_a[i] * in_b[i % COLUMNS])
             fail_msg("element %lld is %lld", (long long)i, (long long)out[i]);

@@ -20,7 +20,7 @@ static mu_tensor *triangles(mu_dtype dtype, int64_t batch, int64_t n, int half)
     for (int64_t i = 0; x && i < batch * n * n; i++) {
         const int64_t row = i / n % n, column = i % n;
         const bool outside = half == LOWER ? column > row : column < row;
-        mu__write_element(dtype, mu__data(x), i, outside ? NAN : row == column ? (double)n + 1 : random_number());
+        mu__write_element(dtype, mu__host_write(x), i, outside ? NAN : row == column ? (double)n + 1 : random_number());
     }
     return x;
 }
@@ -29,7 +29,7 @@ static mu_tensor *numbers(mu_dtype dtype, int64_t batch, int64_t rows, int64_t c
 {
     mu_tensor *x = mu_zeros(dtype, 3, DIMS(batch, rows, columns));
     for (int64_t i = 0; x && i < batch * rows * columns; i++)
-        mu__write_element(dtype, mu__data(x), i, random_number());
+        mu__write_element(dtype, mu__host_write(x), i, random_number());
     return x;
 }
 
@@ -40,7 +40,7 @@ static mu_tensor *without(mu_tensor *x, int half)
     mu_tensor *y = mu_zeros(x->dtype, 3, DIMS(mu_tensor_dim(x, 0), n, n));
     for (int64_t i = 0; y && i < mu_tensor_elements(y); i++)
         if (half == LOWER ? i % n <= i / n % n : i % n >= i / n % n)
-            mu__write_element(x->dtype, mu__data(y), i, mu__read_element(x->dtype, mu__data(x), i));
+            mu__write_element(x->dtype, mu__host_write(y), i, mu__read_element(x->dtype, mu__host_read(x), i));
     return y;
 }
 
@@ -50,8 +50,8 @@ static void expect_near(const mu_tensor *x, const mu_tensor *y, double tolerance
     assert_non_null(y);
     assert_int_equal(mu_tensor_elements(x), mu_tensor_elements(y));
     for (int64_t i = 0; i < mu_tensor_elements(x); i++) {
-        const double a = mu__read_element(x->dtype, mu__data((mu_tensor *)x), i);
-        const double b = mu__read_element(y->dtype, mu__data((mu_tensor *)y), i);
+        const double a = mu__read_element(x->dtype, mu__host_read((mu_tensor *)x), i);
+        const double b = mu__read_element(y->dtype, mu__host_read((mu_tensor *)y), i);
         if (!(fabs(a - b) <= tolerance))
             fail_msg("element %lld is %.9g, expected %.9g", (long long)i, a, b);
     }
@@ -89,7 +89,7 @@ static void check_factor(mu_dtype dtype, int64_t n)
     mu_tensor *a = triangles(dtype, 3, n, LOWER), *l = mu_cholesky(a);
     expect_near(without(l, LOWER), l, 0);
     expect_near(without(mu_matmul_transposed(l, l, false, true), LOWER), without(a, LOWER), tolerance);
-    mu__write_element(dtype, mu__data(a), 2 * n * n - 1, -1);  // the last pivot of the second
+    mu__write_element(dtype, mu__host_write(a), 2 * n * n - 1, -1);  // the last pivot of the second
     assert_null(mu_cholesky(a));
     assert_taken(MU_INVALID_ARGUMENT, "matrix 1 of 3 is not positive definite");
     mu_pool_close(pool);

@@ -115,7 +115,7 @@ static void test_small_integers_wrap_around(void **state)
             assert_non_null(y);
             assert_int_equal(y->dtype, types[t]);
             for (int64_t i = 0; i < mu__elements(&y->shape); i++) {
-                const int64_t sum = ((const int64_t *)mu__data(wide))[i];
+                const int64_t sum = ((const int64_t *)mu__host_read(wide))[i];
                 const double kept = types[t] == MU_I16 ? (double)(int16_t)(uint16_t)(uint64_t)sum
                                     : is_signed        ? (double)(int8_t)(uint8_t)(uint64_t)sum
                                                        : (double)(uint8_t)(uint64_t)sum;

@@ -14,7 +14,7 @@ static mu_tensor *numbers(int64_t rows, int64_t columns)
 {
     mu_tensor *x = mu_zeros(MU_I32, 2, DIMS(rows, columns));
     for (int64_t i = 0; x && i < rows * columns; i++)
-        ((int32_t *)mu__data(x))[i] = (int32_t)(random_u32() & 0xFFFFFF) + 1;
+        ((int32_t *)mu__host_write(x))[i] = (int32_t)(random_u32() & 0xFFFFFF) + 1;
     return x;
 }
 
@@ -69,7 +69,7 @@ static void check_source(const mu_tensor *x, const mu_tensor *y, source *from)
 {
     assert_non_null(y);
     const int64_t rows = mu_tensor_dim(y, 0), columns = mu_tensor_dim(y, 1);
-    const int32_t *in = mu__data(x), *out = mu__data(y);
+    const int32_t *in = mu__host_read(x), *out = mu__host_read(y);
     const int64_t step = rows > 1000 ? 11 : 1;
     for (int64_t i = 0; i < rows; i += i + step < rows ? step : 1)
         for (int64_t j = 0; j < columns; j++) {
@@ -109,14 +109,14 @@ static void test_turns(void **state)
             mu_pool *pool = mu_pool_open();
             mu_tensor *x = mu_zeros(dtypes[d], 1, DIMS(n)), *y = mu_zeros(dtypes[d], 1, DIMS(n));
             for (int64_t i = 0; i < n; i++) {
-                mu__write_element(dtypes[d], mu__data(x), i, (double)(i % 127));
-                mu__write_element(dtypes[d], mu__data(y), i, -(double)(i % 113) - 1);
+                mu__write_element(dtypes[d], mu__host_write(x), i, (double)(i % 127));
+                mu__write_element(dtypes[d], mu__host_write(y), i, -(double)(i % 113) - 1);
             }
             mu_tensor *both = mu_stack(2, (mu_tensor *[]){x, y}, 1);
             assert_int_equal(mu_tensor_elements(both), 2 * n);
             for (int64_t i = 0; i < n; i += n > 1000 && i % 1000 > 16 ? 61 : 1) {
-                assert_true(mu__read_element(dtypes[d], mu__data(both), 2 * i) == (double)(i % 127));
-                assert_true(mu__read_element(dtypes[d], mu__data(both), 2 * i + 1) == -(double)(i % 113) - 1);
+                assert_true(mu__read_element(dtypes[d], mu__host_read(both), 2 * i) == (double)(i % 127));
+                assert_true(mu__read_element(dtypes[d], mu__host_read(both), 2 * i + 1) == -(double)(i % 113) - 1);
             }
             mu_pool_close(pool);
         }
@@ -139,9 +139,9 @@ static void test_broadcasts_and_fills(void **state)
         const int64_t n = sides[s];
         mu_pool *pool = mu_pool_open();
         mu_tensor *row = mu_range(MU_F32, 0, (double)n, 1), *column = mu_reshape(row, 2, DIMS(n, 1));
-        const float *wide = mu__data(mu_broadcast_to(row, 2, DIMS(n, n)));
-        const float *high = mu__data(mu_broadcast_to(column, 2, DIMS(n, n)));
-        const float *constant = mu__data(mu_fill(MU_F32, 2, DIMS(n, n), 1.5));
+        const float *wide = mu__host_read(mu_broadcast_to(row, 2, DIMS(n, n)));
+        const float *high = mu__host_read(mu_broadcast_to(column, 2, DIMS(n, n)));
+        const float *constant = mu__host_read(mu_fill(MU_F32, 2, DIMS(n, n), 1.5));
         for (int64_t i = 0; i < n * n; i++)
             assert_true(wide[i] == (float)(i % n) && high[i] == (float)(i / n) && constant[i] == 1.5f);
         mu_pool_close(pool);
@@ -158,19 +158,19 @@ static void test_pieces(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_tensor *x = mu_zeros(MU_F32, 1, DIMS(N)), *y = mu_zeros(MU_F32, 1, DIMS(N));
-    float *a = mu__data(x), *b = mu__data(y);
+    float *a = mu__host_write(x), *b = mu__host_write(y);
     for (int64_t i = 0; i < N; i++) {
         a[i] = (float)(int32_t)(random_u32() % 2001) - 1000;
         b[i] = (float)(int32_t)(random_u32() % 2001) - 1000;
     }
-    const float *sum = mu__data(mu_add(x, y)), *less = mu__data(mu_minimum(x, mu_constant(MU_F32, 7)));
-    const float *chosen = mu__data(mu_where(mu_greater(x, y), x, mu_constant(MU_F32, 0.5)));
-    const float *clipped = mu__data(mu_clip_by_value(x, mu_constant(MU_F32, -3), mu_constant(MU_F32, 3)));
-    const float *positive = mu__data(mu_abs(x));
-    const int32_t *whole = mu__data(mu_cast(x, MU_I32));
+    const float *sum = mu__host_read(mu_add(x, y)), *less = mu__host_read(mu_minimum(x, mu_constant(MU_F32, 7)));
+    const float *chosen = mu__host_read(mu_where(mu_greater(x, y), x, mu_constant(MU_F32, 0.5)));
+    const float *clipped = mu__host_read(mu_clip_by_value(x, mu_constant(MU_F32, -3), mu_constant(MU_F32, 3)));
+    const float *positive = mu__host_read(mu_abs(x));
+    const int32_t *whole = mu__host_read(mu_cast(x, MU_I32));
     mu_tensor *half = mu_cast(x, MU_F16), *other = mu_cast(y, MU_F16);
-    const float *product = mu__data(mu_cast(mu_minimum(half, mu_neg(other)), MU_F32));
-    const float *line = mu__data(mu_range(MU_F32, 3, 3 + (double)N, 1));
+    const float *product = mu__host_read(mu_cast(mu_minimum(half, mu_neg(other)), MU_F32));
+    const float *line = mu__host_read(mu_range(MU_F32, 3, 3 + (double)N, 1));
     for (int64_t i = 0; i < N; i++) {
         assert_true(sum[i] == a[i] + b[i] && less[i] == fminf(a[i], 7) && positive[i] == fabsf(a[i]));
         assert_true(chosen[i] == (a[i] > b[i] ? a[i] : 0.5f) && clipped[i] == fmaxf(-3, fminf(a[i], 3)));
@@ -199,14 +199,14 @@ static void check_picks(int64_t rows, int64_t columns, mu_dtype dtype)
     mu_pool *pool = mu_pool_open();
     mu_tensor *x = numbers(rows, columns), *which = mu_zeros(dtype, 2, DIMS(rows, columns));
     for (int64_t i = 0; i < rows * columns; i++)
-        mu__write_element(dtype, mu__data(which), i, (double)(random_u32() % (uint32_t)columns));
+        mu__write_element(dtype, mu__host_write(which), i, (double)(random_u32() % (uint32_t)columns));
     mu_tensor *first = mu_reshape(mu_slice(which, DIMS(0, 0), DIMS(1, columns)), 1, DIMS(columns));
-    const int32_t *in = mu__data(x), *along = mu__data(mu_gather(x, first, 1, 0)),
-                  *batched = mu__data(mu_batch_gather(x, which));
+    const int32_t *in = mu__host_read(x), *along = mu__host_read(mu_gather(x, first, 1, 0)),
+                  *batched = mu__host_read(mu_batch_gather(x, which));
     for (int64_t i = 0; i < rows * columns; i++) {
         const int64_t row = i / columns * columns;
-        assert_int_equal(along[i], in[row + (int64_t)mu__read_element(dtype, mu__data(first), i % columns)]);
-        assert_int_equal(batched[i], in[row + (int64_t)mu__read_element(dtype, mu__data(which), i)]);
+        assert_int_equal(along[i], in[row + (int64_t)mu__read_element(dtype, mu__host_read(first), i % columns)]);
+        assert_int_equal(batched[i], in[row + (int64_t)mu__read_element(dtype, mu__host_read(which), i)]);
     }
     mu_pool_close(pool);
 }
@@ -258,31 +258,31 @@ static void check_scattered(mu_dtype dtype, mu_dtype index_type, int64_t columns
     for (int64_t i = 0; i < SIDE * SIDE; i++)
         want[i] = i % 5;
     for (int64_t i = 0; i < mu_tensor_elements(x); i++)
-        mu__write_element(dtype, mu__data(x), i, want[i]);
+        mu__write_element(dtype, mu__host_write(x), i, want[i]);
     for (int64_t i = 0; i < N; i++) {
         const int64_t row = random_u32() % SIDE, column = random_u32() % SIDE;
         const double update = i < 20 || scatter != mu_tensor_scatter_add ? random_u32() % 7 : 0;
-        mu__write_element(index_type, mu__data(indices), i * columns, (double)row);
+        mu__write_element(index_type, mu__host_write(indices), i * columns, (double)row);
         if (columns == 2)
-            mu__write_element(index_type, mu__data(indices), i * 2 + 1, (double)column);
-        mu__write_element(dtype, mu__data(updates), i, update);
+            mu__write_element(index_type, mu__host_write(indices), i * 2 + 1, (double)column);
+        mu__write_element(dtype, mu__host_write(updates), i, update);
         double *place = &want[columns == 2 ? row * SIDE + column : row];
         *place = join(*place, update);
     }
     mu_tensor *y = scatter(x, indices, updates);
     assert_non_null(y);
     for (int64_t i = 0; i < mu_tensor_elements(x); i++)
-        assert_true(mu__read_element(dtype, mu__data(y), i) == want[i]);
+        assert_true(mu__read_element(dtype, mu__host_read(y), i) == want[i]);
     const int64_t bad[] = {0, 1, N / 2 * columns, N / 2 * columns + 1, N * columns - 1};
     for (size_t b = 0; b < MU_COUNT(bad) * 2; b++) {
         char wanted[96];
         const int64_t at = bad[b / 2], value = b % 2 ? -1 : SIDE;
-        const double was = mu__read_element(index_type, mu__data(indices), at);
-        mu__write_element(index_type, mu__data(indices), at, (double)value);
+        const double was = mu__read_element(index_type, mu__host_read(indices), at);
+        mu__write_element(index_type, mu__host_write(indices), at, (double)value);
         assert_null(scatter(x, indices, updates));
         snprintf(wanted, sizeof wanted, "index %d (element %d of the indices) is outside 0 to 8", (int)value, (int)at);
         assert_taken(MU_INVALID_ARGUMENT, wanted);
-        mu__write_element(index_type, mu__data(indices), at, was);
+        mu__write_element(index_type, mu__host_write(indices), at, was);
     }
     mu_pool_close(pool);
 }
@@ -320,7 +320,7 @@ static void test_scattered_numbers(void **state)
     EXPECT(mu_tensor_scatter_max(VECTOR(1, NAN, 0), all, odd), NAN, NAN, 0);
     EXPECT(mu_tensor_scatter_min(VECTOR(1, NAN, 0), all, odd), NAN, NAN, 0);
     EXPECT(mu_tensor_scatter_add(VECTOR(1, NAN, 0), all, odd), NAN, NAN, 0);
-    assert_true(signbit(((float *)mu__data(mu_tensor_scatter_update(VECTOR(1, NAN, 0), all, odd)))[2]));
+    assert_true(signbit(((float *)mu__host_read(mu_tensor_scatter_update(VECTOR(1, NAN, 0), all, odd)))[2]));
 }
 
 static void test_search(void **state)
@@ -335,7 +335,7 @@ static void test_search(void **state)
     for (int64_t n = 1; n < 40; n++) {
         mu_tensor *ascending = mu_range(MU_I32, 0, (double)(3 * n), 3);
         mu_tensor *all = mu_range(MU_I32, -1, (double)(3 * n + 1), 1);
-        const int32_t *left = mu__data(mu_searchsorted(ascending, all, false));
+        const int32_t *left = mu__host_read(mu_searchsorted(ascending, all, false));
         for (int64_t i = 0; i < 3 * n + 2; i++)
             assert_int_equal(left[i], i == 0 ? 0 : (i - 1 + 2) / 3 < n ? (i - 1 + 2) / 3 : n);
     }
@@ -344,19 +344,19 @@ static void test_search(void **state)
     EXPECT(places, 0, 1, 2, 2, 0, 3);
     mu_tensor *many = mu_zeros(MU_I64, 1, DIMS(20000));
     for (int64_t i = 0; i < 20000; i++)
-        ((int64_t *)mu__data(many))[i] = (i * 7919 % 5000 - 2500) * ((int64_t)1 << 32);
+        ((int64_t *)mu__host_write(many))[i] = (i * 7919 % 5000 - 2500) * ((int64_t)1 << 32);
     assert_int_equal(mu_unique(many, &values, &places), MU_OK);
     assert_int_equal(mu_tensor_elements(values), 5000);
     for (int64_t i = 0; i < 20000; i++)
-        assert_int_equal(((int32_t *)mu__data(places))[i], i % 5000);
+        assert_int_equal(((int32_t *)mu__host_read(places))[i], i % 5000);
 }
 
 // Numbers of unique, element by element, from the start of the vector.
 static int32_t number_by_search(const mu_tensor *x, const int32_t *before, int64_t i, int32_t known)
 {
-    const double value = mu__read_element(x->dtype, mu__data(x), i);
+    const double value = mu__read_element(x->dtype, mu__host_read(x), i);
     for (int64_t j = 0; j < i; j++)
-        if (mu__read_element(x->dtype, mu__data(x), j) == value)
+        if (mu__read_element(x->dtype, mu__host_read(x), j) == value)
             return before[j];
     return known;
 }
@@ -373,16 +373,16 @@ static void test_unique_of_types(void **state)
             for (int64_t i = 0; i < lengths[l]; i++) {
                 const bool repeats = i % 3 == 0, odd = mu__dtype_is_float(dtypes[d]) && i % 401 == 7;
                 const double value = repeats ? (double)(i % 50) : (double)(random_u32() % 30011) * (i % 2 ? 1 : -1);
-                mu__write_element(dtypes[d], mu__data(x), i, odd ? NAN : i % 97 == 5 ? -0.0 : value);
+                mu__write_element(dtypes[d], mu__host_write(x), i, odd ? NAN : i % 97 == 5 ? -0.0 : value);
             }
             assert_int_equal(mu_unique(x, &values, &places), MU_OK);
-            const int32_t *numbers = mu__data(places);
+            const int32_t *numbers = mu__host_read(places);
             int32_t known = 0;
             for (int64_t i = 0; i < lengths[l]; i++) {
                 assert_int_equal(numbers[i], number_by_search(x, numbers, i, known));
                 if (numbers[i] == known)
-                    assert_memory_equal((char *)mu__data(values) + (size_t)known++ * mu_dtype_bytes(dtypes[d]),
-                                        (char *)mu__data(x) + (size_t)i * mu_dtype_bytes(dtypes[d]),
+                    assert_memory_equal((char *)mu__host_read(values) + (size_t)known++ * mu_dtype_bytes(dtypes[d]),
+                                        (char *)mu__host_read(x) + (size_t)i * mu_dtype_bytes(dtypes[d]),
                                         mu_dtype_bytes(dtypes[d]));
             }
             assert_int_equal(mu_tensor_elements(values), known);
@@ -400,13 +400,13 @@ static void test_whole_division(void **state)
     enum { N = 4096 };
     (void)state;
     mu_tensor *a = mu_zeros(MU_I32, 1, DIMS(N)), *b = mu_zeros(MU_I32, 1, DIMS(N));
-    int32_t *x = mu__data(a), *y = mu__data(b);
+    int32_t *x = mu__host_write(a), *y = mu__host_write(b);
     for (int i = 0; i < N; i++) {
         const int n = (int)MU_COUNT(edges);
         x[i] = i < n * n ? (int32_t)edges[i / n] : (int32_t)(random_u32() << 1 | (random_u32() & 1));
         y[i] = i < n * n ? (int32_t)edges[i % n] : (int32_t)(random_u32() >> (random_u32() % 31)) | 1;
     }
-    const int32_t *quotient = mu__data(mu_floor_divide(a, b)), *rest = mu__data(mu_mod(a, b));
+    const int32_t *quotient = mu__host_read(mu_floor_divide(a, b)), *rest = mu__host_read(mu_mod(a, b));
     for (int i = 0; i < N; i++) {
         const int32_t wanted = (int32_t)floor_quotient(x[i], y[i]);
         assert_int_equal(quotient[i], wanted);
@@ -447,7 +447,7 @@ static void test_half_columns(void **state)
     (void)state;
     mu_tensor *x = mu_zeros(MU_F32, 2, DIMS(ROWS, COLUMNS));
     for (int64_t i = 0; i < ROWS * COLUMNS; i++)
-        ((float *)mu__data(x))[i] = i % COLUMNS == 1027 && i > COLUMNS ? NAN : (float)(random_u32() % 9) - 3;
+        ((float *)mu__host_write(x))[i] = i % COLUMNS == 1027 && i > COLUMNS ? NAN : (float)(random_u32() % 9) - 3;
     for (int half = 0; half < 2; half++) {
         mu_tensor *halves = mu_cast(x, half ? MU_BF16 : MU_F16), *like = mu_zeros(halves->dtype, 1, DIMS(COLUMNS));
         mu_tensor *pairs[][2] = {{mu_reduce_sum(halves, 0), mu_reduce_sum(x, 0)},
@@ -457,8 +457,8 @@ static void test_half_columns(void **state)
                                  {mu_reduce_mean(halves, 0), mu_cast(mu_reduce_mean(x, 0), halves->dtype)}};
         for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++)
             for (int64_t j = 0; j < COLUMNS; j++) {
-                const double is = mu__read_element(pairs[p][0]->dtype, mu__data(pairs[p][0]), j);
-                const double want = mu__read_element(pairs[p][1]->dtype, mu__data(pairs[p][1]), j);
+                const double is = mu__read_element(pairs[p][0]->dtype, mu__host_read(pairs[p][0]), j);
+                const double want = mu__read_element(pairs[p][1]->dtype, mu__host_read(pairs[p][1]), j);
                 assert_true(isnan(want) ? isnan(is) : is == want);
             }
     }
@@ -474,14 +474,14 @@ static void check_segments(mu_tensor *y, mu_tensor *x, mu_tensor *ids, bool grea
         double want = 0;
         bool any = false;
         for (int64_t i = 0; i < rows; i++) {
-            const double id = mu__read_element(ids->dtype, mu__data(ids), i);
-            const double here = mu__read_element(x->dtype, mu__data(x), i * columns + s % columns);
+            const double id = mu__read_element(ids->dtype, mu__host_read(ids), i);
+            const double here = mu__read_element(x->dtype, mu__host_read(x), i * columns + s % columns);
             if (id != (double)(s / columns))
                 continue;
             want = !any ? here : !greatest ? want + here : here > want ? here : want;
             any = true;
         }
-        assert_true(mu__read_element(y->dtype, mu__data(y), s) == (any ? want : first));
+        assert_true(mu__read_element(y->dtype, mu__host_read(y), s) == (any ? want : first));
     }
 }
 
@@ -497,18 +497,18 @@ static void check_many_segments(mu_dtype dtype, mu_dtype id_type, int64_t column
     for (int64_t i = 0; i < ROWS; i++) {
         last += random_u32() % 20 == 0 ? 1 + random_u32() % 2 : 0;
         last = MU_MIN(last, SEGMENTS - 1);
-        mu__write_element(id_type, mu__data(sorted), i, (double)last);
-        mu__write_element(id_type, mu__data(mixed), i, random_u32() % SEGMENTS);
+        mu__write_element(id_type, mu__host_write(sorted), i, (double)last);
+        mu__write_element(id_type, mu__host_write(mixed), i, random_u32() % SEGMENTS);
         for (int64_t j = 0; j < columns; j++)
-            mu__write_element(dtype, mu__data(x), i * columns + j, (double)(int)(random_u32() % 3) - 2);
+            mu__write_element(dtype, mu__host_write(x), i * columns + j, (double)(int)(random_u32() % 3) - 2);
     }
     check_segments(mu_segment_sum(x, sorted), x, sorted, false, 0);
     check_segments(mu_segment_max(x, sorted), x, sorted, true, 0);
     check_segments(mu_unsorted_segment_sum(x, mixed, SEGMENTS), x, mixed, false, 0);
     for (int64_t i = 600; i < 700; i += 3)
-        mu__write_element(id_type, mu__data(mixed), i, -1);
+        mu__write_element(id_type, mu__host_write(mixed), i, -1);
     check_segments(mu_unsorted_segment_sum(x, mixed, SEGMENTS), x, mixed, false, 0);
-    mu__write_element(id_type, mu__data(mixed), 650, SEGMENTS);
+    mu__write_element(id_type, mu__host_write(mixed), 650, SEGMENTS);
     assert_null(mu_unsorted_segment_sum(x, mixed, SEGMENTS));
     assert_taken(MU_INVALID_ARGUMENT, "index 90 (element 650 of the indices) is outside 0 to 89");
     mu_pool_close(pool);

@@ -32,7 +32,7 @@ static void test_relu_grad(void **state)
     const int64_t many = (INT64_C(8) << 20) + 37;
     mu_tensor *large[] = {random_tensor(MU_F32, MU_SHAPE(many), -1, 1, 1), random_tensor(MU_F32, MU_SHAPE(many), -1, 1,
         2)};
-    float *y = mu__data(large[1]);
+    float *y = mu__host_write(large[1]);
     y[0] = y[many - 1] = NAN, y[1] = -0.0f, y[2] = INFINITY, y[many - 2] = -INFINITY;
     check_fast(&mu_op_relu_grad, NULL, 2, large, 0, true);
     mu_pool_close(pool);
@@ -62,7 +62,7 @@ static mu_tensor *labels_of(mu_dtype dtype, int64_t n, const int64_t *values)
 {
     mu_tensor *labels = random_tensor(dtype, MU_SHAPE(n), 0, 0, 1);
     for (int64_t i = 0; i < n; i++)
-        mu__write_element(dtype, mu__data(labels), i, (double)values[i]);
+        mu__write_element(dtype, mu__host_write(labels), i, (double)values[i]);
     return labels;
 }
 

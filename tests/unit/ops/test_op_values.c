@@ -111,14 +111,14 @@ static void test_division_of_small_integers(void **state)
         mu_pool *pool = mu_pool_open();
         const mu_dtype dtype = wide ? MU_I16 : MU_I8;
         mu_tensor *a = mu_zeros(MU_I32, 1, DIMS(N)), *b = mu_zeros(MU_I32, 1, DIMS(N));
-        int32_t *x = mu__data(a), *y = mu__data(b);
+        int32_t *x = mu__host_write(a), *y = mu__host_write(b);
         for (int i = 0; i < N; i++) {
             x[i] = (i / 255 - 128) * (wide ? 256 : 1) + (wide && i % 2);
             y[i] = i % 255 < 128 ? i % 255 - 128 : i % 255 - 127;
         }
         mu_tensor *p = mu_cast(a, dtype), *q = mu_cast(b, dtype);
-        const int32_t *quotient = mu__data(mu_cast(mu_floor_divide(p, q), MU_I32));
-        const int32_t *rest = mu__data(mu_cast(mu_mod(p, q), MU_I32));
+        const int32_t *quotient = mu__host_read(mu_cast(mu_floor_divide(p, q), MU_I32));
+        const int32_t *rest = mu__host_read(mu_cast(mu_mod(p, q), MU_I32));
         for (int i = 0; i < N; i++) {
             const int whole = x[i] / y[i] - (x[i] % y[i] != 0 && (x[i] < 0) != (y[i] < 0));
             assert_int_equal(quotient[i], wide ? (int16_t)whole : (int8_t)whole);

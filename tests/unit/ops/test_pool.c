@@ -35,7 +35,7 @@ static mu_tensor *image(mu_dtype dtype, int64_t height, int64_t width, const dou
 {
     mu_tensor *x = random_tensor(dtype, MU_SHAPE(1, height, width, 1), 0, 0, 1);
     for (int64_t i = 0; i < height * width; i++)
-        mu__write_element(dtype, mu__data(x), i, values[i]);
+        mu__write_element(dtype, mu__host_write(x), i, values[i]);
     return x;
 }
 

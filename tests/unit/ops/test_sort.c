@@ -20,7 +20,7 @@ static mu_tensor *filled(mu_dtype dtype, int64_t rows, int64_t n, int pattern)
 {
     const size_t bytes = mu_dtype_bytes(dtype);
     mu_tensor *x = mu_zeros(dtype, 2, DIMS(rows, n));
-    char *data = x ? mu__data(x) : NULL;
+    char *data = x ? mu__host_write(x) : NULL;
     for (int64_t i = 0; data && i < rows * n; i++) {
         uint64_t bits = random_u64();
         if (pattern == FEW_VALUES)
@@ -42,7 +42,7 @@ static mu_tensor *filled(mu_dtype dtype, int64_t rows, int64_t n, int pattern)
 // Whether element i comes before j: less, or greater, or no NaN where j is one; equal ones by place.
 static bool before(const mu_tensor *x, int64_t i, int64_t j, bool descending)
 {
-    const void *data = mu__data((mu_tensor *)x);
+    const void *data = mu__host_read((mu_tensor *)x);
     if (x->dtype == MU_I64) {
         const int64_t a = ((const int64_t *)data)[i], b = ((const int64_t *)data)[j];
         return a != b ? (a < b) != descending : i < j;
@@ -57,7 +57,7 @@ static void check_places(mu_tensor *x, mu_tensor *y, mu_tensor *places, bool des
 {
     const int64_t n = mu_tensor_dim(x, 1), count = mu_tensor_dim(places, 1), rows = mu_tensor_dim(x, 0);
     const size_t bytes = mu_dtype_bytes(x->dtype);
-    const int32_t *at = mu__data(places);
+    const int32_t *at = mu__host_read(places);
     bool *seen = calloc((size_t)n + 1, 1);
     assert_non_null(seen);
     for (int64_t row = 0; row < rows; row++) {
@@ -66,8 +66,8 @@ static void check_places(mu_tensor *x, mu_tensor *y, mu_tensor *places, bool des
             const int64_t place = at[row * count + i];
             assert_true(place >= 0 && place < n && !seen[place]);
             seen[place] = true;
-            assert_memory_equal((char *)mu__data(y) + (size_t)(row * count + i) * bytes,
-                                (char *)mu__data(x) + (size_t)(row * n + place) * bytes, bytes);
+            assert_memory_equal((char *)mu__host_read(y) + (size_t)(row * count + i) * bytes,
+                                (char *)mu__host_read(x) + (size_t)(row * n + place) * bytes, bytes);
             if (i > 0)
                 assert_true(before(x, row * n + at[row * count + i - 1], row * n + place, descending));
         }

@@ -11,7 +11,7 @@ static void count_release(void *arg)
 
 static double at(const mu_tensor *x, int64_t i)
 {
-    return mu__read_element(x->dtype, mu__data(x), i);
+    return mu__read_element(x->dtype, mu__host_read(x), i);
 }
 
 // x[i] is i, or true.
@@ -19,7 +19,7 @@ static mu_tensor *counted(mu_dtype dtype, int rank, const int64_t *dims)
 {
     mu_tensor *x = mu_tensor_new(dtype, rank, dims, NULL);
     for (int64_t i = 0; x && i < mu_tensor_elements(x); i++)
-        mu__write_element(dtype, mu__data(x), i, (double)i);
+        mu__write_element(dtype, mu__host_write(x), i, (double)i);
     return x;
 }
 
@@ -30,7 +30,7 @@ static bool shares(const mu_tensor *x, const mu_tensor *y, int64_t from)
         fail_msg("%s", mu_error_message());
     for (int64_t i = 0; i < mu_tensor_elements(y); i++)
         assert_true(at(y, i) == at(x, from + i));
-    return (const char *)mu__data(y) == (const char *)mu__data(x) + (size_t)from * mu_dtype_bytes(x->dtype);
+    return (const char *)mu__host_read(y) == (const char *)mu__host_read(x) + (size_t)from * mu_dtype_bytes(x->dtype);
 }
 
 static void test_what_lies_in_one_piece_is_shared(void **state)

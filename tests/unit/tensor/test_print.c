@@ -19,7 +19,7 @@ static mu_tensor *counted(mu_dtype dtype, int rank, const int64_t *dims, double 
 {
     mu_tensor *tensor = mu_tensor_new(dtype, rank, dims, NULL);
     for (int64_t i = 0; i < mu_tensor_elements(tensor); i++)
-        mu__write_element(dtype, mu__data(tensor), i, first + step * (double)i);
+        mu__write_element(dtype, mu__host_write(tensor), i, first + step * (double)i);
     return tensor;
 }
 
