@@ -128,9 +128,9 @@ static mu_status write_element(cache_file_state *state, const mu_value *value)
         char header[MU_NPY_HEADER];
         mu_spec spec = mu__spec_of(mu__leaf(&leaves, i));
         size_t bytes = mu__npy_header(mu__leaf(&leaves, i), header);
-        status = bytes > 0 ? mu__record_write(state->writer, header, bytes, mu__host_read(mu__leaf(&leaves, i)),
-                                              mu__spec_bytes(&spec))
-                           : mu_error_code();
+        const void *data = bytes > 0 ? mu__host_read(mu__leaf(&leaves, i)) : NULL;
+        status = data != NULL ? mu__record_write(state->writer, header, bytes, data, mu__spec_bytes(&spec))
+                              : mu_error_code();
     }
     mu__leaves_free(&leaves);
     return status;

@@ -148,19 +148,23 @@ static mu_status write_value(stack *s, int64_t i)
 {
     mu_leaves leaves;
     MU_TRY(mu__leaves_of(s->items[i].value, &leaves));
-    for (int leaf = 0; leaf < s->n_leaves; leaf++) {
+    mu_status status = MU_OK;
+    for (int leaf = 0; status == MU_OK && leaf < s->n_leaves; leaf++) {
         const mu_tensor *tensor = mu__leaf(&leaves, leaf);
+        const void *from = mu__host_read(tensor);
         size_t bytes = mu__spec_bytes(&s->specs[leaf]);
         char *to = (char *)mu__host_write(mu__leaf(&s->out, leaf)) + (size_t)i * bytes;
-        if (mu__shape_equal(&tensor->shape, &s->specs[leaf].shape)) {
-            memcpy(to, mu__host_read(tensor), bytes);
-            continue;
+        if (from == NULL) {
+            status = mu_error_code();
+        } else if (mu__shape_equal(&tensor->shape, &s->specs[leaf].shape)) {
+            memcpy(to, from, bytes);
+        } else {
+            memset(to, 0, bytes);
+            copy_corner(&tensor->shape, from, &s->specs[leaf].shape, to, mu_dtype_bytes(tensor->dtype), 0);
         }
-        memset(to, 0, bytes);
-        copy_corner(&tensor->shape, mu__host_read(tensor), &s->specs[leaf].shape, to, mu_dtype_bytes(tensor->dtype), 0);
     }
     mu__leaves_free(&leaves);
-    return MU_OK;
+    return status;
 }
 
 // Consecutive rows of one source are gathered together.

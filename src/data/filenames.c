@@ -21,10 +21,13 @@ static mu_status path_of(const mu_value *element, char path[MOST_PATH_BYTES])
     if (tensor == NULL || tensor->dtype != MU_U8 || tensor->shape.rank != 1 || tensor->buffer == NULL)
         return mu__error(MU_INVALID_ARGUMENT, "an element is not a file name; give a dataset made by mu_dataset_paths");
     size_t bytes = (size_t)tensor->shape.dims[0];
-    if (bytes == 0 || bytes >= MOST_PATH_BYTES || memchr(mu__host_read(tensor), 0, bytes) != NULL)
+    const char *text = mu__host_read(tensor);
+    if (text == NULL)
+        return mu_error_code();
+    if (bytes == 0 || bytes >= MOST_PATH_BYTES || memchr(text, 0, bytes) != NULL)
         return mu__error(MU_INVALID_ARGUMENT, "a file name of %zu bytes: wanted 1 to %d, none of them 0", bytes,
                          MOST_PATH_BYTES - 1);
-    memcpy(path, mu__host_read(tensor), bytes);
+    memcpy(path, text, bytes);
     path[bytes] = 0;
     return MU_OK;
 }

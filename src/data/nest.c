@@ -175,7 +175,12 @@ static mu_tensor *join_leaf(const mu_leaves *parts, int n, int leaf, const char 
     char *to = tensor != NULL ? mu__host_write(tensor) : NULL;
     for (int i = 0; to != NULL && i < n; i++) {
         mu_spec part = mu__spec_of(mu__leaf(&parts[i], leaf));
-        memcpy(to, mu__host_read(mu__leaf(&parts[i], leaf)), mu__spec_bytes(&part));
+        const void *from = mu__host_read(mu__leaf(&parts[i], leaf));
+        if (from == NULL) {
+            mu_release(tensor);
+            return NULL;
+        }
+        memcpy(to, from, mu__spec_bytes(&part));
         to += mu__spec_bytes(&part);
     }
     return tensor;

@@ -211,6 +211,8 @@ static int64_t count_rows(mu_object *const *leaves, int n, bool slices)
             return -1;
         }
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
+        if (mu__host_read(tensor) == NULL)
+            return -1;
         if (!slices || tensor->shape.rank == 0)
             continue;
         if (i > 0 && tensor->shape.dims[0] != rows) {

@@ -163,8 +163,11 @@ static mu_tensor *reduce_plain(const reduction *r, const mu_value *leaf)
                                              : reduce_on_replicas(r, tensor);
     if (r->strategy->n_replicas == 1)
         return tensor;
-    const bool zero = !tensor->node && mu__elements(&tensor->shape) == 1 &&
-                      mu__read_element(tensor->dtype, mu__host_read(tensor), 0) == 0;
+    const bool scalar = !tensor->node && mu__elements(&tensor->shape) == 1;
+    const void *element = scalar ? mu__host_read(tensor) : NULL;
+    if (scalar && !element)
+        return NULL;
+    const bool zero = scalar && mu__read_element(tensor->dtype, element, 0) == 0;
     return zero || need_no_sum(r) == MU_OK ? tensor : NULL;
 }
 

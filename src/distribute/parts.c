@@ -91,6 +91,9 @@ static mu_shape dense_shape(const mu_tensor *tensor)
 
 mu_status mu__same_dense_shapes(const mu_parts_name *name, int n, mu_tensor *const *shapes)
 {
+    for (int i = 0; i < n; i++)
+        if (!mu__host_read(shapes[i]))
+            return mu_error_code();
     for (int i = 1; i < n; i++) {
         char here[MU_SHAPE_TEXT], there[MU_SHAPE_TEXT], what[NAME_BYTES];
         const mu_shape first = dense_shape(shapes[0]), other = dense_shape(shapes[i]);

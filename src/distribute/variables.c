@@ -55,8 +55,11 @@ static mu_tensor *mirrored_read(mu_variable *variable)
 static mu_tensor *sum_of_plain(const mu_variable *variable, mu_tensor *value)
 {
     char text[MU_SHAPE_TEXT];
-    if (!value->node && mu__elements(&value->shape) == 1 &&
-        mu__read_element(value->dtype, mu__host_read(value), 0) == 0)
+    const bool scalar = !value->node && mu__elements(&value->shape) == 1;
+    const void *element = scalar ? mu__host_read(value) : NULL;
+    if (scalar && !element)
+        return NULL;
+    if (scalar && mu__read_element(value->dtype, element, 0) == 0)
         return value;
     mu__error(MU_INVALID_ARGUMENT,
               "variable '%s' has aggregation SUM, and its %d replicas assign one %s%s from outside of their function; "

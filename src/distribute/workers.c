@@ -104,7 +104,8 @@ mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_t
     if (!copy)
         return NULL;
     const mu_spec spec = mu__spec_of(mine);
-    memcpy(mu__host_write(copy), mu__host_read(mine), mu__spec_bytes(&spec));
+    if (mu_tensor_copy_to(mine, mu__host_write(copy), mu__spec_bytes(&spec)) != MU_OK)
+        return NULL;
     mu_form form;
     mu__form_begin(&form, MU_NO_AXIS);
     mu__form_add(&form, mine->dtype, &mine->shape);
@@ -246,7 +247,7 @@ static mu_status exchange_bytes(gathering *g)
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < g->n; i++) {
         const mu_spec spec = mu__spec_of(g->mine[i]);
-        memcpy(g->in + at, mu__host_read(g->mine[i]), mu__spec_bytes(&spec));
+        MU_TRY(mu_tensor_copy_to(g->mine[i], g->in + at, mu__spec_bytes(&spec)));
         at += mu__spec_bytes(&spec);
     }
     return mu__workers_gather_blocks(g->strategy, g->what, NULL, MU_U8, g->in, g->out, g->counts);

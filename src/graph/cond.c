@@ -96,7 +96,8 @@ mu_value *mu_cond(mu_tensor *pred, mu_body *true_fn, mu_body *false_fn, mu_value
     }
     if (pred->node)
         return trace_cond(pred, true_fn, false_fn, arguments, arg);
-    return call_now(*(const bool *)mu__host_read(pred) ? true_fn : false_fn, arguments, arg);
+    const bool *holds = mu__host_read(pred);
+    return holds ? call_now(*holds ? true_fn : false_fn, arguments, arg) : NULL;
 }
 
 // ---- Switch -------------------------------------------------------------------------------------

@@ -142,6 +142,8 @@ mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor)
     mu_constant_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.tensor = tensor;
+    if (!mu__host_read(tensor))
+        return NULL;
     return mu__graph_node(graph, &mu_op_constant, &attrs, 0, NULL, 0, NULL);
 }
 

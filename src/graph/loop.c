@@ -186,8 +186,9 @@ static mu_status continues(const loop *l, mu_value *vars, bool *out)
         return mu_error_code();
     if (!condition || condition->dtype != MU_BOOL || condition->shape.rank != 0 || !condition->buffer)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the condition must give a bool scalar", l->what);
-    *out = *(const bool *)mu__host_read(condition);
-    return MU_OK;
+    const bool *holds = mu__host_read(condition);
+    *out = holds && *holds;
+    return holds ? MU_OK : mu_error_code();
 }
 
 static mu_value *checked_iteration(const loop *l, mu_value *vars)

@@ -187,6 +187,7 @@ static mu_tensor *borrow(const dl_tensor *t, const mu_spec *spec, void *managed,
     mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
     if (!buffer)
         return NULL;
+    buffer->place = &mu__place_host;
     buffer->data = t->data ? (char *)t->data + t->byte_offset : nothing;  // no elements
     buffer->bytes = mu__spec_bytes(spec);
     buffer->arg = managed;  // any non-NULL value: the buffer does not own the memory

@@ -293,6 +293,11 @@ void mu_tensor_print(const mu_tensor *tensor, FILE *out)
         fprintf(out, "<symbolic %s %s>\n", mu_dtype_name(tensor->dtype), mu__shape_text(&tensor->shape, text));
         return;
     }
+    if (!mu__host_read(tensor)) {
+        fprintf(out, "<%s %s: %s>\n", mu_dtype_name(tensor->dtype), mu__shape_text(&tensor->shape, text),
+                mu_error_message());
+        return;
+    }
     int64_t n = mu__elements(&tensor->shape);
     printer p = {.out = out, .tensor = tensor, .shortened = n > SHOW_ALL, .digits = DIGITS};
     if (n == 0) {

@@ -1,19 +1,10 @@
-// Creates, views and reads tensors and their buffers.
+// Creates, views and reads tensors.
 //
-// A tensor is a small handle; the elements live in a reference-counted buffer that views share. A symbolic tensor has
+// A tensor is a small handle; the elements live in a reference-counted buffer (buffer.c) that views share. A symbolic tensor has
 // a node instead of a buffer; only the graph layer reads the node.
 #include "tensor/tensor.h"
 
 #include <math.h>
-
-static void destroy_buffer(void *object)
-{
-    mu_buffer *buffer = object;
-    if (buffer->release)
-        buffer->release(buffer->arg);
-    else if (buffer->data && !buffer->arg)
-        mu__free_data(buffer->data, buffer->bytes);
-}
 
 static void destroy_tensor(void *object)
 {
@@ -22,22 +13,7 @@ static void destroy_tensor(void *object)
     mu_release(tensor->graph);
 }
 
-mu_type mu__buffer_type = {.name = "buffer", .destroy = destroy_buffer};
 mu_type mu__tensor_type = {.name = "tensor", .destroy = destroy_tensor};
-
-mu_buffer *mu__buffer_new(size_t bytes)
-{
-    mu_buffer *buffer = mu__new(&mu__buffer_type, sizeof *buffer);
-    if (!buffer)
-        return NULL;
-    buffer->bytes = MU_MAX(bytes, (size_t)1);
-    buffer->data = mu__alloc_data(buffer->bytes);
-    if (!buffer->data) {
-        mu_release(buffer);
-        return NULL;
-    }
-    return buffer;
-}
 
 mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype, const mu_shape *shape)
 {
@@ -144,6 +120,7 @@ mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *d
     if (!buffer)
         return NULL;
     const mu_spec spec = {.dtype = dtype, .shape = shape};
+    buffer->place = &mu__place_host;
     buffer->data = data ? data : nothing;
     buffer->bytes = mu__spec_bytes(&spec);
     buffer->arg = buffer;  // any non-NULL value: the buffer does not own the memory

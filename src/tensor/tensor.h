@@ -63,15 +63,48 @@ int mu__axis(int axis, int rank, const char *what);
 #define MU_SHAPE_TEXT 160
 const char *mu__shape_text(const mu_shape *shape, char text[MU_SHAPE_TEXT]);
 
-// ---- Tensors (tensor.c) -------------------------------------------------------------------------
+// ---- Buffers and their places (buffer.c) --------------------------------------------------------
+
+// Where elements live: in the host's memory, in a segment that processes of the host share, on a device of an engine,
+// in another process. At an addressable place they lie at mu_buffer.data. Elsewhere only the place reaches them, by a
+// handle of its own, and the host works on copies. A place outlives the buffers that are there.
+typedef struct mu_place mu_place;
+struct mu_place {
+    const char *name;  // for messages: "host", "XLA_CPU:0"
+    bool addressable;  // then the functions are NULL
+    // allocate returns a handle for elements of this type and shape, undefined until from_host; NULL on error.
+    void *(*allocate)(const mu_place *place, const mu_spec *spec);
+    void (*free)(const mu_place *place, void *handle);
+    // from_host and to_host copy all `bytes` of the elements, dense and row-major; they may block.
+    mu_status (*from_host)(const mu_place *place, void *handle, const void *data, size_t bytes);
+    mu_status (*to_host)(const mu_place *place, void *handle, void *data, size_t bytes);
+};
+
+extern const mu_place mu__place_host;     // memory of this process
+extern const mu_place mu__place_segment;  // memory that processes of this host map together
 
 typedef struct mu_buffer {
     mu_object object;
-    void *data;
+    void *data;                  // address; NULL: the place is not addressable
     size_t bytes;
+    const mu_place *place;
     void (*release)(void *arg);  // NULL: data came from mu__alloc_data
-    void *arg;
+    union {
+        void *arg;
+        void *handle;            // of the place, where it is not addressable
+    };
+    void *_Atomic fetched;       // the host's copy of elements elsewhere, made by the first mu__host_read
 } mu_buffer;
+
+// These functions return a reference that the caller owns, with undefined elements; NULL on error.
+mu_buffer *mu__buffer_new(size_t bytes);                               // on the host
+mu_buffer *mu__buffer_at(const mu_place *place, const mu_spec *spec);  // a segment's owner makes those there itself
+
+// mu__buffer_from_host and mu__buffer_to_host copy all elements of a buffer anywhere.
+mu_status mu__buffer_from_host(mu_buffer *buffer, const void *data);
+mu_status mu__buffer_to_host(const mu_buffer *buffer, void *data);
+
+// ---- Tensors (tensor.c) -------------------------------------------------------------------------
 
 struct mu_node;
 struct mu_graph;
@@ -92,8 +125,7 @@ struct mu_tensor {
 extern mu_type mu__tensor_type, mu__buffer_type, mu__value_type;
 
 // These functions return a reference that the caller owns (public functions return through mu__give).
-mu_buffer *mu__buffer_new(size_t bytes);
-mu_tensor *mu__tensor_alloc(mu_dtype dtype, const mu_shape *shape);             // elements undefined
+mu_tensor *mu__tensor_alloc(mu_dtype dtype, const mu_shape *shape); // on the host, elements undefined
 mu_tensor *mu__tensor_view(mu_buffer *buffer, size_t offset, mu_dtype dtype,
                            const mu_shape *shape); // retains the buffer
 mu_tensor *mu__tensor_symbolic(struct mu_node *node, int output, const mu_spec *spec, mu_object *graph);
@@ -102,15 +134,19 @@ mu_tensor *mu__tensor_again(const mu_tensor *tensor, int64_t run);  // another h
 // mu__tensor_unset is mu_tensor_new with elements left for the caller to write; it belongs to the innermost pool.
 mu_tensor *mu__tensor_unset(mu_dtype dtype, int rank, const int64_t *dims);
 
-// mu__host_read returns the address of a tensor's elements for reading. mu__host_write is for writing: its caller made
-// the tensor, and nobody else reads it yet.
+// mu__host_read returns the address on the host of a tensor's elements, for reading. Elements at another place are
+// fetched once, by mu__host_fetch (buffer.c); NULL if that fails.
+const void *mu__host_fetch(const mu_tensor *tensor);
 static inline const void *mu__host_read(const mu_tensor *tensor)
 {
-    return (const char *)tensor->buffer->data + tensor->offset;
+    const void *data = tensor->buffer->data;
+    return data ? (const char *)data + tensor->offset : mu__host_fetch(tensor);
 }
 
+// mu__host_write is for writing. The tensor is on the host; its caller made it, and nobody else reads it yet.
 static inline void *mu__host_write(const mu_tensor *tensor)
 {
+    assert(tensor->buffer->data);
     return (char *)tensor->buffer->data + tensor->offset;
 }
 

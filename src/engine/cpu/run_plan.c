@@ -259,7 +259,8 @@ out:
 mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args)
 {
     for (size_t i = 0; i < plan->graph->inputs.n; i++)
-        plan->input_data[i] = (void *)mu__host_read(args->in[i]);
+        if (!(plan->input_data[i] = (void *)mu__host_read(args->in[i])))
+            return mu_error_code();
     return mu__cpu_call(plan,
                         &(cpu_call){.run = args, .in = plan->input_data, .in_tensors = args->in, .out = args->out});
 }

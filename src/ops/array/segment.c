@@ -530,6 +530,7 @@ mu_tensor *mu_convert_to_tensor(const mu_value *value)
         return NULL;
     }
     mu_tensor *values = mu_at(value, 0), *indices = mu_at(value, 1);
-    return mu__composed2("convert_to_tensor", values, indices,
-                         mu_unsorted_segment_sum(values, indices, ((const int64_t *)mu__host_read(shape))[0]));
+    const int64_t *rows = mu__host_read(shape);
+    return rows ? mu__composed2("convert_to_tensor", values, indices,
+                                mu_unsorted_segment_sum(values, indices, rows[0])) : NULL;
 }
