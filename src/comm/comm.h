@@ -500,6 +500,6 @@ void *mu__segment_memory(const mu_segment *segment, size_t *bytes); // all of it
 
 // mu__segment_take allocates from the heap number `place`; one process may use each heap. NULL if the heap is full,
 // without an error record; with one only if ordinary memory ran out.
-mu_shared_memory *mu__segment_take(mu_segment *segment, int place, size_t bytes);
+mu_buffer *mu__segment_take(mu_segment *segment, int place, size_t bytes);
 
 #endif

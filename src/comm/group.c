@@ -579,7 +579,7 @@ mu_status mu__collective_reduce_scatter(mu_collective *self, int64_t number, con
                                     .count = count});
 }
 
-static mu_shared_memory *member_memory(mu_collective *self, size_t bytes)
+static mu_buffer *member_memory(mu_collective *self, size_t bytes)
 {
     const member *m = (member *)self;
     const mu_topology *at = &m->group->joined.topology;

@@ -242,7 +242,7 @@ static void **copies_for(const mu_channel *channel, int peer)
 static mu_status copy_for(mu_channel *channel, void **copy, const void *data, size_t bytes, uint64_t *at)
 {
     const mu_shm *shm = channel->shared;
-    mu_shared_memory *block = *copy;
+    mu_buffer *block = *copy;
     if (block == NULL || block->bytes < bytes) {
         mu_release(block);
         *copy = block = mu__segment_take(shm->topology.segment, channel->rank - shm->low, bytes);

@@ -40,7 +40,7 @@ struct mu_segment {
 };
 
 typedef struct shared_block {
-    mu_shared_memory memory; // must be first
+    mu_buffer buffer; // must be first
     mu_segment *segment;     // retained
     int place;
 } shared_block;
@@ -220,7 +220,7 @@ static void block_destroy(void *object)
     shared_block *block = object;
     mu_segment *segment = block->segment;
     heap *h = &segment->heaps[block->place];
-    const size_t at = (size_t)((char *)block->memory.data - segment->memory);
+    const size_t at = (size_t)((char *)block->buffer.data - segment->memory);
     pthread_mutex_lock(&segment->lock);
     for (size_t i = 0; i < h->used.n; i++)
         if (h->used.items[i].at == at) {
@@ -249,7 +249,7 @@ static bool take_extent(heap *h, size_t bytes, size_t *at)
     return true;
 }
 
-mu_shared_memory *mu__segment_take(mu_segment *segment, int place, size_t bytes)
+mu_buffer *mu__segment_take(mu_segment *segment, int place, size_t bytes)
 {
     shared_block *block = mu__new(&block_type, sizeof *block);
     size_t at = 0;
@@ -257,16 +257,17 @@ mu_shared_memory *mu__segment_take(mu_segment *segment, int place, size_t bytes)
         return NULL;
     block->segment = mu_retain(segment);
     block->place = place;
-    block->memory.data = segment->memory; // not allocated in the heap yet
+    block->buffer.place = &mu__place_segment;
+    block->buffer.data = segment->memory; // not allocated in the heap yet
     pthread_mutex_lock(&segment->lock);
     const bool taken = take_extent(&segment->heaps[place], round_up(bytes > 0 ? bytes : 1), &at);
     pthread_mutex_unlock(&segment->lock);
     if (taken)
-        block->memory.data = segment->memory + at;
+        block->buffer.data = segment->memory + at;
     if (!taken || back_by_memory(segment->fd, at, round_up(bytes)) != 0) {
         mu_release(block);
         return NULL;
     }
-    block->memory.bytes = bytes;
-    return &block->memory;
+    block->buffer.bytes = bytes;
+    return &block->buffer;
 }

@@ -164,7 +164,7 @@ typedef struct table {
 typedef struct seat {
     table *table;
     mu_collective *collective;
-    mu_shared_memory *shared; // owner of `data`; NULL: `data` is ordinary memory
+    mu_buffer *shared; // owner of `data`; NULL: `data` is ordinary memory
     void *data, *input;
     double expected[PERIOD];
     mu_status status;

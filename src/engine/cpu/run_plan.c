@@ -11,7 +11,7 @@ typedef struct cpu_arena {
     void *data;
     size_t bytes;
     // Memory of the collective that the device last worked with, for the buckets; NULL: the collective provides none.
-    mu_shared_memory *shared;
+    mu_buffer *shared;
     size_t shared_bytes;
     const mu_collective *shared_of;
 } cpu_arena;

@@ -86,13 +86,6 @@ typedef struct mu_view {
 typedef enum mu_reduction { MU_REDUCTION_SUM, MU_REDUCTION_MEAN, MU_REDUCTION_MIN, MU_REDUCTION_MAX } mu_reduction;
 typedef struct mu_collective mu_collective;
 
-// Memory on which collectives work in place. The caller that requested it owns it; mu_release releases it.
-typedef struct mu_shared_memory {
-    mu_object object;
-    void *data;       // 64-byte aligned
-    size_t bytes;
-} mu_shared_memory;
-
 // The signature of a communicator's operation, which must be the same on all ranks: the types and shapes of its tensors
 // and, for a gather, the axis along which they may differ. Ranks compare the hash; the words are for the error message.
 enum { MU_FORM_WORDS = 32 };
@@ -141,9 +134,10 @@ struct mu_collective {
                        void *data, int64_t count, bool soon, int64_t *started);
     mu_status (*wait)(mu_collective *self, int64_t started);
     void (*abandon)(mu_collective *self);
-    // memory returns memory that all ranks of this host can address; collectives on other memory copy it in and out.
-    // NULL slot: no special memory is needed. NULL result, without an error record: none is left.
-    mu_shared_memory *(*memory)(mu_collective *self, size_t bytes);
+    // memory returns a buffer in a segment that all ranks of this host can address, 64-byte aligned, which the caller
+    // owns; collectives on other memory copy it in and out. NULL slot: no special memory is needed. NULL result, without
+    // an error record: none is left.
+    mu_buffer *(*memory)(mu_collective *self, size_t bytes);
 };
 
 // Data that measure computed and the run can reuse, allocated by mu__alloc_data. The caller of both frees it.

@@ -67,7 +67,7 @@ static int in_place(world *w, mu_collective *c)
     (void)w;
     CHECK(c->memory != NULL);
     for (int turn = 0; turn < 6; turn++) {
-        mu_shared_memory *small = c->memory(c, 100), *block = c->memory(c, N * sizeof(float));
+        mu_buffer *small = c->memory(c, 100), *block = c->memory(c, N * sizeof(float));
         CHECK(small != NULL && block != NULL && block->bytes == N * sizeof(float) && (uintptr_t)block->data % 64 == 0);
         for (int64_t i = 0; i < N; i++)
             mu__write_element(MU_F32, block->data, i, element(c->rank, i));

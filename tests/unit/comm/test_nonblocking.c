@@ -105,7 +105,7 @@ static int in_place(world *w, mu_collective *c)
     const question q = {.c = c, .dtype = MU_F32};
     (void)w;
     for (int turn = 0; turn < 5; turn++) {
-        mu_shared_memory *block = c->memory(c, N * sizeof(float));
+        mu_buffer *block = c->memory(c, N * sizeof(float));
         int64_t started;
         CHECK(block != NULL);
         for (int64_t i = 0; i < N; i++)

@@ -162,18 +162,18 @@ static void reduced_values_live_long_enough(void **state)
 // Plain memory that stands for what processes share, and what was reduced in it.
 static struct {
     atomic_int taken, inside, outside;
-    mu_shared_memory *blocks[2];
+    mu_buffer *blocks[2];
     mu_status (*start)(mu_collective *, int64_t, const char *, mu_reduction, mu_dtype, void *, int64_t, bool,
                        int64_t *);
 } own;
 
-static void free_own(void *object) { free(((mu_shared_memory *)object)->data); }
+static void free_own(void *object) { free(((mu_buffer *)object)->data); }
 
 static mu_type own_type = {.name = "own memory", .destroy = free_own};
 
-static mu_shared_memory *own_memory(mu_collective *self, size_t bytes)
+static mu_buffer *own_memory(mu_collective *self, size_t bytes)
 {
-    mu_shared_memory *block = mu__new(&own_type, sizeof *block);
+    mu_buffer *block = mu__new(&own_type, sizeof *block);
     block->bytes = bytes;
     block->data = aligned_alloc(64, (bytes + 63) / 64 * 64);
     own.blocks[self->rank] = block;
@@ -184,7 +184,7 @@ static mu_shared_memory *own_memory(mu_collective *self, size_t bytes)
 static mu_status watch_start(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                              mu_dtype dtype, void *data, int64_t count, bool soon, int64_t *started)
 {
-    const mu_shared_memory *block = own.blocks[self->rank];
+    const mu_buffer *block = own.blocks[self->rank];
     const char *at = data, *begin = block ? block->data : NULL;
     const bool in = begin && at >= begin && at + (size_t)count * mu_dtype_bytes(dtype) <= begin + block->bytes;
     atomic_fetch_add(in ? &own.inside : &own.outside, 1);
