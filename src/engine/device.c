@@ -126,7 +126,7 @@ static void destroy_clients(mu_pjrt_client *client)
         mu_pjrt_client *next = client->next;
         for (int i = 0; i < client->n_devices; i++)
             mu__worker_free(client->devices[i].worker);
-        mu__pjrt_client_free(client);
+        mu_release(client);
         client = next;
     }
 }
@@ -168,6 +168,7 @@ static void *create_devices(mu_runtime *runtime)
     for (int i = 0; i < n; i++) {
         snprintf(table->devices[i].name, sizeof table->devices[i].name, "CPU:%d", i);
         table->devices[i].engine = &mu__engine_cpu;
+        table->devices[i].place = &mu__place_host;
         table->devices[i].index = i;
     }
     share_cores(table, 0, n_cores);

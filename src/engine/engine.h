@@ -14,6 +14,7 @@
 typedef struct mu_device {
     const struct mu_engine *engine;
     char name[32];        // "CPU:0"
+    const mu_place *place;  // where its plans acquire resources
     int index;            // among the devices of this kind
     int *cpus;            // cores that its threads use
     int n_cpus;

@@ -204,6 +204,7 @@ struct mu_scope {
     mu_variable *(*make_variable)(struct mu_scope *scope, const mu_variable_args *args);
 };
 
+typedef struct mu_residence mu_residence;
 struct mu_variable {
     mu_resource resource;             // first; its name and spec are the variable's
     bool trainable;
@@ -212,11 +213,18 @@ struct mu_variable {
     void *owner;                      // the strategy that made it, retained; NULL: none
     const mu_variable_rules *rules;
     int n_components;
-    mu_tensor **components;           // storage, written in place by effects only
+    mu_tensor **components;           // the host's storage, written in place by effects only
     atomic_bool *poisoned;            // left in doubt by a failed step; replicas may share one
+    mu_residence *_Atomic *residences; // [components] where the newest value is; NULL: on the host, nowhere else so far
 };
 
 extern mu_type mu__variable_type;
+
+// The storage of components (variable_storage.c). mu__variable_fill makes them with an initial value, and
+// mu__variable_empty frees them, also what a failed mu__variable_fill left.
+extern const mu_resource_kind mu__variable_kind;
+mu_status mu__variable_fill(mu_variable *variable, int n_components, const mu_tensor *value);
+void mu__variable_empty(mu_variable *variable);
 
 // mu__variable_make makes a variable whose components all start with `value` (eager). Owned by the caller;
 // the strategy fills rules and owner in.

@@ -1,4 +1,4 @@
-// Variables as resources of a graph: storage for each local replica, and raw reads and writes.
+// Variables as resources of a graph: makes them, reads and assigns them. variable_storage.c keeps their values.
 //
 // The strategy that made the variable defines reads and assignments in each context (cross-replica, replica, update);
 // without a strategy there is one component and no rule.
@@ -9,84 +9,26 @@
 static void variable_destroy(void *object)
 {
     mu_variable *variable = object;
-    for (int i = 0; i < variable->n_components && variable->components; i++)
-        mu_release(variable->components[i]);
-    mu__free(variable->components);
-    mu__free(variable->poisoned);
+    mu__variable_empty(variable);
     mu__free(variable->resource.name);
     mu_release(variable->owner);
 }
 
 mu_type mu__variable_type = {.name = "variable", .destroy = variable_destroy};
 
-static int component_of(const mu_variable *variable, int replica)
-{
-    return replica < variable->n_components ? replica : 0;
-}
-
-static mu_status variable_storage(mu_resource *resource, int replica, mu_view *out)
-{
-    const mu_variable *variable = (const mu_variable *)resource;
-    const mu_tensor *tensor = variable->components[component_of(variable, replica)];
-    *out = (mu_view){.dtype = tensor->dtype, .shape = tensor->shape, .data = mu__host_write(tensor)};
-    return MU_OK;
-}
-
-static mu_status variable_view(mu_resource *resource, int replica, mu_view *out)
-{
-    const mu_variable *variable = (const mu_variable *)resource;
-    if (variable->poisoned[component_of(variable, replica)])
-        return mu__error(
-            MU_FAILED_PRECONDITION,
-            "variable '%s' was left in doubt by a step that failed; assign it or restore a checkpoint first",
-            resource->name);
-    return variable_storage(resource, replica, out);
-}
-
-static void variable_unpoison(mu_resource *resource, int replica)
-{
-    mu_variable *variable = (mu_variable *)resource;
-    variable->poisoned[component_of(variable, replica)] = false;
-}
-
-static void variable_poison(mu_resource *resource, int replica)
-{
-    mu_variable *variable = (mu_variable *)resource;
-    variable->poisoned[component_of(variable, replica)] = true;
-}
-
-static const mu_resource_kind variable_kind = {.name = "variable", .view = variable_view, .storage = variable_storage,
-                                               .poison = variable_poison, .unpoison = variable_unpoison};
-
-static mu_status fill_components(mu_variable *variable, const mu_tensor *value)
-{
-    for (int i = 0; i < variable->n_components; i++) {
-        variable->components[i] = mu__tensor_alloc(value->dtype, &value->shape);
-        if (!variable->components[i])
-            return MU_RESOURCE_EXHAUSTED;
-        mu_spec spec = mu__spec_of(value);
-        memcpy(mu__host_write(variable->components[i]), mu__host_read(value), mu__spec_bytes(&spec));
-    }
-    return MU_OK;
-}
-
 mu_variable *mu__variable_make(const mu_variable_args *args, mu_tensor *value, int n_components)
 {
     mu_variable *variable = mu__new(&mu__variable_type, sizeof *variable);
     if (!variable)
         return NULL;
-    variable->resource.kind = &variable_kind;
+    variable->resource.kind = &mu__variable_kind;
     variable->resource.spec = mu__spec_of(value);
     variable->resource.name = mu__strdup(args->name ? args->name : "Variable");
     variable->synchronization = args->synchronization;
     variable->aggregation = args->aggregation;
     variable->trainable =
         args->trainable || (!args->not_trainable && args->synchronization != MU_SYNCHRONIZATION_ON_READ);
-    variable->n_components = n_components;
-    variable->components = mu__calloc((size_t)n_components, sizeof *variable->components);
-    variable->poisoned = mu__calloc((size_t)n_components, sizeof *variable->poisoned);
-    if (!variable->resource.name || !variable->components || !variable->poisoned ||
-        fill_components(variable, value) != MU_OK) {
+    if (!variable->resource.name || mu__variable_fill(variable, n_components, value) != MU_OK) {
         mu_release(variable);
         return NULL;
     }
@@ -179,8 +121,6 @@ mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor
 {
     static const mu_op *const ops[] = {&mu_op_assign_variable, &mu_op_assign_add_variable, &mu_op_assign_sub_variable};
     mu_resource *resource = &variable->resource;
-    if (update == MU_UPDATE_ASSIGN && !mu__context()->trace)  // a full assignment makes a poisoned value valid
-        variable->poisoned[component_of(variable, mu__context()->component)] = false;
     return mu__apply(ops[update], NULL, 1, &value, 1, &resource, NULL);
 }
 

@@ -1,7 +1,7 @@
 // Creates, views and reads tensors.
 //
-// A tensor is a small handle; the elements live in a reference-counted buffer (buffer.c) that views share. A symbolic tensor has
-// a node instead of a buffer; only the graph layer reads the node.
+// A tensor is a small handle; the elements live in a reference-counted buffer (buffer.c) that views share. A symbolic
+// tensor has a node instead of a buffer; only the graph layer reads the node.
 #include "tensor/tensor.h"
 
 #include <math.h>

@@ -314,14 +314,19 @@ static bool writes_shared(const mu_graph *graph, const mu_node *node)
     return false;
 }
 
-// Finds resources whose first effect is an assignment: their previous value does not matter.
-static void find_overwritten(mu_plan *plan)
+// A resource whose first effect is an assignment is overwritten: its previous value does not matter.
+static void find_accesses(mu_plan *plan)
 {
     const mu_graph *graph = plan->graph;
-    for (size_t i = graph->nodes.n; i-- > 0;)
-        for (int r = 0; r < graph->nodes.items[i]->n_resources; r++)
-            plan->overwritten[graph->nodes.items[i]->resources[r]] =
-                graph->nodes.items[i]->op == &mu_op_assign_variable;
+    for (size_t i = graph->nodes.n; i-- > 0;) {
+        const mu_node *node = graph->nodes.items[i];
+        for (int r = 0; r < node->n_resources; r++) {
+            mu_access *access = &plan->access[node->resources[r]];
+            *access = node->op == &mu_op_assign_variable                             ? MU_ACCESS_WRITE
+                      : mu__node_writes(node, r) || *access != MU_ACCESS_READ        ? MU_ACCESS_READ_WRITE
+                                                                                     : MU_ACCESS_READ;
+        }
+    }
 }
 
 static mu_status make_step(mu_plan *plan, const mu_node *node)
@@ -360,10 +365,11 @@ static mu_status make_steps(mu_plan *plan)
     plan->bindings = mu__arena_alloc(&plan->memory, sizeof *plan->bindings * n_views);
     plan->resource_bindings = mu__arena_alloc(&plan->memory, sizeof *plan->resource_bindings * n_resources);
     plan->resources = mu__arena_alloc(&plan->memory, sizeof *plan->resources * graph->resources.n);
-    plan->overwritten = mu__arena_alloc(&plan->memory, sizeof *plan->overwritten * graph->resources.n);
-    if (!plan->steps || !plan->bindings || !plan->resource_bindings || !plan->resources || !plan->overwritten)
+    plan->access = mu__arena_alloc(&plan->memory, sizeof *plan->access * graph->resources.n);
+    plan->held = mu__arena_alloc(&plan->memory, sizeof *plan->held * graph->resources.n);
+    if (!plan->steps || !plan->bindings || !plan->resource_bindings || !plan->resources || !plan->access || !plan->held)
         return MU_RESOURCE_EXHAUSTED;
-    find_overwritten(plan);
+    find_accesses(plan);
     for (size_t i = 0; i < graph->nodes.n; i++)
         if (needs_step(plan, graph->nodes.items[i]) && make_step(plan, graph->nodes.items[i]) != MU_OK) {
             mu__error_place(mu__node_site(graph->nodes.items[i]));

@@ -86,7 +86,8 @@ struct mu_plan {
     binding *bindings;
     resource_binding *resource_bindings;
     mu_view *resources;     // [graph resources], looked up in each run
-    bool *overwritten;      // [graph resources] completely overwritten before any other use
+    mu_access *access;      // [graph resources] how the plan uses each
+    mu_buffer **held;       // [graph resources] acquired during a run
     int *result_roots;      // owners that need a fresh buffer in each run
     int *result_outputs;    // the first output that shows each of them
     mu_buffer **results;    // those buffers, during a run; NULL where the caller gave memory

@@ -106,15 +106,41 @@ static mu_status bind_results(mu_plan *plan, const cpu_call *call)
     return MU_OK;
 }
 
-static mu_status bind(mu_plan *plan, const cpu_call *call, char *arena)
+static mu_status acquire_resources(mu_plan *plan, int replica)
 {
     const mu_graph *graph = plan->graph;
-    const mu_run_args *args = call->run;
     for (size_t i = 0; i < graph->resources.n; i++) {
-        const mu_resource_kind *kind = graph->resources.items[i]->kind;
-        MU_TRY((plan->overwritten[i] && kind->storage ? kind->storage : kind->view)(
-            graph->resources.items[i], args->replica, &plan->resources[i]));
+        mu_resource *resource = graph->resources.items[i];
+        MU_TRY(resource->kind->acquire(resource, replica, &mu__place_host, plan->access[i], &plan->held[i]));
+        plan->resources[i] = (mu_view){.dtype = resource->spec.dtype, .shape = resource->spec.shape,
+                                       .data = plan->held[i]->data};
     }
+    return MU_OK;
+}
+
+static mu_status commit_resources(mu_plan *plan, int replica)
+{
+    const mu_graph *graph = plan->graph;
+    for (size_t i = 0; i < graph->resources.n; i++) {
+        mu_resource *resource = graph->resources.items[i];
+        if (plan->access[i] != MU_ACCESS_READ)
+            MU_TRY(resource->kind->commit(resource, replica, plan->access[i], plan->held[i]));
+    }
+    return MU_OK;
+}
+
+static void release_resources(mu_plan *plan)
+{
+    for (size_t i = 0; i < plan->graph->resources.n; i++) {
+        mu_release(plan->held[i]);
+        plan->held[i] = NULL;
+    }
+}
+
+static mu_status bind(mu_plan *plan, const cpu_call *call, char *arena)
+{
+    const mu_run_args *args = call->run;
+    MU_TRY(acquire_resources(plan, args->replica));
     MU_TRY(bind_results(plan, call));
     for (int i = 0; i < plan->n_bindings; i++)
         plan->bindings[i].view->data = address(plan, call, arena, plan->bindings[i].value);
@@ -240,6 +266,7 @@ mu_status mu__cpu_call(mu_plan *plan, const cpu_call *call)
     plan->shared = shared_memory(plan, call);
     MU_GO(bind(plan, call, arena));
     MU_GO(run_steps(plan, call, arena, &done));
+    MU_GO(commit_resources(plan, call->run->replica));
     MU_GO(collect(plan, call, arena));
 out:
     if (status != MU_OK)
@@ -250,9 +277,7 @@ out:
     }
     if (status != MU_OK && done >= 0)
         mu__cpu_poison(plan, call->run->replica, done);
-    for (size_t i = 0; status == MU_OK && i < plan->graph->resources.n; i++)
-        if (plan->overwritten[i] && plan->graph->resources.items[i]->kind->unpoison)
-            plan->graph->resources.items[i]->kind->unpoison(plan->graph->resources.items[i], call->run->replica);
+    release_resources(plan);
     return status;
 }
 

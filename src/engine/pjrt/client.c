@@ -1,8 +1,20 @@
 // The devices of a plugin under one runtime: the client, and a logical device for each of its devices.
 //
 // A client is created when one of its devices is first named, because a plugin takes far longer to start than the
-// library.
+// library. Plans and buffers keep it open, since the plugin's objects must not outlive it.
 #include "engine/pjrt/pjrt.h"
+
+static void destroy(void *object)
+{
+    mu_pjrt_client *client = object;
+    pj_client_args args = PJ_ARGS(pj_client_args, .client = client->client);
+    if (client->client)
+        mu__pjrt_destroy(client->api, PJ_CLIENT_DESTROY, &args);
+    mu__free(client->devices);
+    mu__free(client->places);
+}
+
+static mu_type client_type = {.name = "PJRT client", .destroy = destroy};
 
 // The CPU plugin creates as many devices as requested; other plugins find theirs.
 static mu_status create(mu_pjrt_client *client, const char *name)
@@ -27,7 +39,8 @@ static mu_status make_devices(mu_pjrt_client *client)
         return mu__error(MU_FAILED_PRECONDITION, "the plugin for %s offers %zu devices; expected at least one",
                          client->kind, args.n);
     client->devices = mu__calloc(args.n, sizeof *client->devices);
-    if (!client->devices)
+    client->places = mu__calloc(args.n, sizeof *client->places);
+    if (!client->devices || !client->places)
         return MU_RESOURCE_EXHAUSTED;
     client->n_devices = (int)args.n;
     for (int i = 0; i < client->n_devices; i++) {
@@ -38,6 +51,7 @@ static mu_status make_devices(mu_pjrt_client *client)
         device->team = (mu_team){.n_threads = 1};
         device->engine_device = args.devices[i];
         device->engine_client = client;
+        device->place = mu__pjrt_place_init(&client->places[i], client, device);
     }
     return MU_OK;
 }
@@ -57,27 +71,16 @@ mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind)
 {
     const int64_t begin = mu__now_ns();
     const pj_api *api = mu__pjrt_plugin(name);
-    mu_pjrt_client *client = api ? mu__calloc(1, sizeof *client) : NULL;
+    mu_pjrt_client *client = api ? mu__new(&client_type, sizeof *client) : NULL;
     if (!client)
         return NULL;
     client->api = api;
     snprintf(client->kind, sizeof client->kind, "%s", kind);
     if (create(client, name) != MU_OK || make_devices(client) != MU_OK) {
-        mu__pjrt_client_free(client);
+        mu_release(client);
         return NULL;
     }
     log_client(client);
     mu__log(MU_LOG_DEBUG, "%s started in %.1f ms", kind, (double)(mu__now_ns() - begin) / 1e6);
     return client;
-}
-
-void mu__pjrt_client_free(mu_pjrt_client *client)
-{
-    if (!client)
-        return;
-    pj_client_args args = PJ_ARGS(pj_client_args, .client = client->client);
-    if (client->client)
-        mu__pjrt_destroy(client->api, PJ_CLIENT_DESTROY, &args);
-    mu__free(client->devices);
-    mu__free(client);
 }

@@ -146,14 +146,26 @@ static mu_status emit_node(writer *w, const mu_node *node, bool on_host)
 
 // ---- Functions ----------------------------------------------------------------------------------
 
-static void print_slots(writer *w, int n, const int *slots, bool names, bool types)
+static void print_slots(writer *w, int n, const int *slots, bool types)
 {
     for (int i = 0; i < n; i++) {
         print(w, "%s", i ? ", " : "");
-        if (names)
-            print(w, "%%v%d%s", w->slots[slots[i]].id, types ? ": " : "");
         if (types)
             print_type(w, &w->slots[slots[i]].spec);
+        else
+            print(w, "%%v%d", w->slots[slots[i]].id);
+    }
+}
+
+// An argument whose memory a result takes over says so.
+static void print_arguments(writer *w, const mu_pjrt_part *part)
+{
+    for (int i = 0; i < part->n_taken; i++) {
+        print(w, "%s%%v%d: ", i ? ", " : "", w->slots[part->taken[i]].id);
+        print_type(w, &w->slots[part->taken[i]].spec);
+        for (int d = 0; d < part->n_donated; d++)
+            if (part->donated[d].argument == i)
+                print(w, " {tf.aliasing_output = %d : i32}", part->donated[d].result);
     }
 }
 
@@ -165,7 +177,7 @@ static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *o
     for (int i = 0; i < part->n_taken; i++)
         w->slots[part->taken[i]].id = w->n_values++;
     w->text = &head;
-    print_slots(w, part->n_taken, part->taken, true, true);
+    print_arguments(w, part);
     w->text = &body;
     mu_status status = w->emitter.status;
     for (int i = part->begin; status == MU_OK && i < part->end; i++)
@@ -173,11 +185,11 @@ static mu_status write_part(writer *w, const mu_pjrt_part *part, mu_pjrt_text *o
             status = emit_node(w, w->graph->nodes.items[i], false);
     w->text = out;
     print(w, "module @muster {\n  func.func public @main(%s) -> (", head.items ? head.items : "");
-    print_slots(w, part->n_left, part->left, false, true);
+    print_slots(w, part->n_left, part->left, true);
     print(w, ") {\n%s    \"func.return\"(", body.items ? body.items : "");
-    print_slots(w, part->n_left, part->left, true, false);
+    print_slots(w, part->n_left, part->left, false);
     print(w, ") : (");
-    print_slots(w, part->n_left, part->left, false, true);
+    print_slots(w, part->n_left, part->left, true);
     print(w, ") -> ()\n  }\n}\n");
     mu__free(head.items);
     mu__free(body.items);

@@ -1,7 +1,7 @@
 // Divides a pure graph into the programs that a device runs: one program, or those between its collectives.
 //
 // With several replicas the host performs the collectives; a value that a later part needs is a result of an earlier
-// part and stays on the device. Variables are ordinary inputs and outputs here.
+// part and stays on the device. Variables are inputs and outputs here, whose memory a program may take over.
 #include "engine/pjrt/pjrt.h"
 
 static void cut(const mu_graph *graph, bool split, mu_pjrt_parts *out)
@@ -16,8 +16,8 @@ static void cut(const mu_graph *graph, bool split, mu_pjrt_parts *out)
     out->parts[out->n_parts++] = (mu_pjrt_part){.begin = begin, .end = (int)graph->nodes.n};
 }
 
-// How a part uses a slot: it needs the value, or makes it for a later use.
-enum { NEEDED = 1, MADE = 2 };
+// How a part uses a slot: it needs the value, makes it for a later use, or makes it in the memory of a variable.
+enum { NEEDED = 1, MADE = 2, DONATED = 4 };
 
 static void mark_part(const mu_graph *graph, const mu_pjrt_parts *parts, const mu_pjrt_part *part, const int *last,
                       char *marks)
@@ -33,13 +33,42 @@ static void mark_part(const mu_graph *graph, const mu_pjrt_parts *parts, const m
     }
 }
 
+static int find(int n, const int *slots, int slot)
+{
+    int i = 0;
+    while (i < n && slots[i] != slot)
+        i++;
+    return i < n ? i : -1;
+}
+
+// A part takes over the memory of a variable if it is the last one that needs the old value and makes the new one.
+static void list_donations(const mu_graph *graph, const mu_pjrt_parts *parts, mu_pjrt_part *part, const int *last,
+                           char *marks)
+{
+    const size_t n = graph->resources.n, n_inputs = graph->inputs.n - n, n_results = graph->outputs.n - n;
+    for (size_t r = 0; r < n; r++) {
+        const mu_node *before = graph->inputs.items[n_inputs + r];
+        const mu_edge after = graph->outputs.items[n_results + r];
+        const mu_spec *old = &before->out[0], *new = &after.node->out[after.output];
+        const int slot = parts->first[before->id], made = parts->first[after.node->id] + after.output;
+        const mu_pjrt_donation d = {.resource = (int)r, .argument = find(part->n_taken, part->taken, slot),
+                                    .result = find(part->n_left, part->left, made)};
+        if (d.argument < 0 || d.result < 0 || last[slot] >= part->end || (marks[made] & DONATED) ||
+            old->dtype != new->dtype || !mu__shape_known(&new->shape) || !mu__shape_equal(&old->shape, &new->shape))
+            continue;
+        marks[made] |= DONATED;
+        part->donated[part->n_donated++] = d;
+    }
+}
+
 static mu_status list_slots(const mu_graph *graph, const mu_pjrt_parts *parts, mu_pjrt_part *part, const int *last,
                             mu_arena *arena)
 {
     char *marks = mu__arena_alloc(arena, (size_t)parts->n_values + 1);
     part->taken = mu__arena_alloc(arena, sizeof(int) * ((size_t)parts->n_values + 1));
     part->left = mu__arena_alloc(arena, sizeof(int) * ((size_t)parts->n_values + 1));
-    if (!marks || !part->taken || !part->left)
+    part->donated = mu__arena_alloc(arena, sizeof *part->donated * (graph->resources.n + 1));
+    if (!marks || !part->taken || !part->left || !part->donated)
         return MU_RESOURCE_EXHAUSTED;
     mark_part(graph, parts, part, last, marks);
     for (int slot = 0; slot < parts->n_values; slot++) {
@@ -48,6 +77,7 @@ static mu_status list_slots(const mu_graph *graph, const mu_pjrt_parts *parts, m
         if (marks[slot] & MADE)
             part->left[part->n_left++] = slot;
     }
+    list_donations(graph, parts, part, last, marks);
     return MU_OK;
 }
 

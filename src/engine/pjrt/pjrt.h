@@ -33,27 +33,63 @@ bool mu__pjrt_installed(const char *name);  // whether a file for this plugin ex
 
 enum { MU_PJRT_KIND = 20 };  // bytes of the kind in a device's name
 
-typedef struct mu_pjrt_client {
-    struct mu_pjrt_client *next;
+typedef struct mu_pjrt_client mu_pjrt_client;
+
+// The memory of one device.
+typedef struct mu_pjrt_place {
+    mu_place place;               // first
+    mu_pjrt_client *client;       // which holds this
+    pj_device *device;
+} mu_pjrt_place;
+
+struct mu_pjrt_client {
+    mu_object object;
+    mu_pjrt_client *next;
     char kind[MU_PJRT_KIND];      // of its devices' names: "XLA_CPU"
     const pj_api *api;
     pj_client *client;
     int n_devices;
     mu_device *devices;           // engine_device is the pj_device
-} mu_pjrt_client;
+    mu_pjrt_place *places;        // of each device
+};
 
 // mu__pjrt_client_new opens the plugin called `name` and creates its devices, which are named by `kind` and a number.
-// Returns NULL on error.
+// The caller owns it, and ends the devices' threads before releasing it; NULL on error.
 mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind);
-void mu__pjrt_client_free(mu_pjrt_client *client);  // call after the devices' threads have ended
+
+// ---- Buffers (place.c) --------------------------------------------------------------------------
+
+const mu_place *mu__pjrt_place_init(mu_pjrt_place *place, mu_pjrt_client *client, const mu_device *device);
+
+// mu__pjrt_upload and mu__pjrt_download copy elements, dense and row-major on the host, to a new buffer of the plugin
+// and back; both wait. Their errors start with `what`. mu__pjrt_drop destroys a buffer and sets it to NULL.
+mu_status mu__pjrt_upload(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out);
+mu_status mu__pjrt_download(const mu_pjrt_client *client, pj_buffer *from, const mu_view *out, const char *what);
+void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer);
+
+// The handle of a mu_buffer on a device. The plugin's buffers never change, so whoever writes replaces them, with the
+// lock held: other threads may be copying the old one.
+typedef struct mu_pjrt_memory {
+    mu_pjrt_client *client;       // retained
+    mu_spec spec;
+    pthread_mutex_t lock;
+    pj_buffer *buffer;            // NULL: no value
+} mu_pjrt_memory;
 
 // ---- Programs (partition.c, emit.c) -------------------------------------------------------------
+
+// A variable whose memory a program takes over for the variable's new value: the old value is an argument of the
+// program, and nobody needs it afterwards.
+typedef struct mu_pjrt_donation {
+    int resource, argument, result;
+} mu_pjrt_donation;
 
 // The inputs and outputs of a program are slots: output i of a node is slot mu_pjrt_parts.first[node] + i.
 typedef struct mu_pjrt_part {
     int begin, end;               // nodes of the graph; node `end`, if any, is a collective done by the host
-    int n_taken, n_left;
+    int n_taken, n_left, n_donated;
     int *taken, *left;            // slots read and written, in order of arguments and of results
+    mu_pjrt_donation *donated;
 } mu_pjrt_part;
 
 // How the values of a pure graph pass between its programs.
@@ -77,7 +113,7 @@ typedef struct mu_pjrt_text {
 mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, const mu_pjrt_parts *parts, int replica,
                         mu_pjrt_text *texts, mu_spec *specs);
 
-// ---- Plans (execute.c) --------------------------------------------------------------------------
+// ---- Plans (plan.h, execute.c) ------------------------------------------------------------------
 
 extern const mu_engine mu__engine_pjrt;
 

@@ -66,10 +66,12 @@ typedef struct eager_call {
     mu_kernel kernel;
     mu_spec *in_specs, *out_specs, *resource_specs;
     mu_view *in, *out, *resources;
+    mu_buffer **held;        // [resources] acquired
     void *block;
     bool views;              // output 0 shares input 0's bytes, all or a part of them
     mu_spec few_specs[2 * FEW];
     mu_view few_views[2 * FEW];
+    mu_buffer *few_held[2 * FEW];
 } eager_call;
 
 static mu_status eager_storage(eager_call *call, int n_in, int n_out, int n_resources)
@@ -77,15 +79,20 @@ static mu_status eager_storage(eager_call *call, int n_in, int n_out, int n_reso
     size_t n = (size_t)n_in + (size_t)n_out + (size_t)n_resources;
     mu_spec *specs = call->few_specs;
     mu_view *views = call->few_views;
+    mu_buffer **held = call->few_held;
     if (n > MU_COUNT(call->few_specs)) {
-        call->block = mu__calloc(n, sizeof *specs + sizeof *views);
+        call->block = mu__calloc(n, sizeof *specs + sizeof *views + sizeof *held);
         if (!call->block)
             return MU_RESOURCE_EXHAUSTED;
         views = call->block;
         specs = (mu_spec *)(void *)(views + n);
+        held = (mu_buffer **)(void *)(specs + n);
     } else {
         memset(specs, 0, n * sizeof *specs);
     }
+    for (int i = 0; i < n_resources; i++)
+        held[i] = NULL;
+    call->held = held;
     call->in_specs = specs;
     call->out_specs = specs + n_in;
     call->resource_specs = specs + n_in + n_out;
@@ -105,11 +112,24 @@ static mu_status eager_inputs(eager_call *call, mu_tensor *const *in, mu_resourc
                              "ended; return it from the function instead of keeping it", infer->op->name, i);
         call->in_specs[i] = mu__spec_of(in[i]);
         call->in[i] = (mu_view){.dtype = in[i]->dtype, .shape = in[i]->shape, .data = (void *)mu__host_read(in[i])};
+        if (!call->in[i].data)
+            return mu_error_code();
     }
     for (int i = 0; i < infer->n_resources; i++) {
+        const mu_spec *spec = call->resource_specs + i;
         call->resource_specs[i] = resources[i]->spec;
-        MU_TRY(resources[i]->kind->view(resources[i], component, &call->resources[i]));
+        MU_TRY(resources[i]->kind->acquire(resources[i], component, &mu__place_host, mu__access_of(infer->op->flags),
+                                           &call->held[i]));
+        call->resources[i] = (mu_view){.dtype = spec->dtype, .shape = spec->shape, .data = call->held[i]->data};
     }
+    return MU_OK;
+}
+
+static mu_status eager_commit(const eager_call *call, mu_resource *const *resources)
+{
+    const mu_access access = mu__access_of(call->infer.op->flags);
+    for (int i = 0; access != MU_ACCESS_READ && i < call->infer.n_resources; i++)
+        MU_TRY(resources[i]->kind->commit(resources[i], mu__context()->component, access, call->held[i]));
     return MU_OK;
 }
 
@@ -190,6 +210,7 @@ static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_
     eager_call call;
     mu_measured measured = {0};
     call.block = NULL;
+    call.held = NULL;
     call.views = false;
     mu_status status = MU_OK;
     MU_GO(eager_storage(&call, n_in, n_out, n_resources));
@@ -205,7 +226,10 @@ static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_
     MU_GO(eager_outputs(&call, in, out));
     call.kernel.out = call.out;
     MU_GO(mu__shared(op, n_resources, resources) ? eager_run_shared(&call) : eager_run(&call));
+    MU_GO(eager_commit(&call, resources));
 out:
+    for (int i = 0; i < n_resources && call.held; i++)
+        mu_release(call.held[i]);
     if (measured.block)
         mu__free_data(measured.block, measured.bytes);
     mu__free(call.block);

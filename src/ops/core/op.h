@@ -135,8 +135,8 @@ struct mu_collective {
     mu_status (*wait)(mu_collective *self, int64_t started);
     void (*abandon)(mu_collective *self);
     // memory returns a buffer in a segment that all ranks of this host can address, 64-byte aligned, which the caller
-    // owns; collectives on other memory copy it in and out. NULL slot: no special memory is needed. NULL result, without
-    // an error record: none is left.
+    // owns; collectives on other memory copy it in and out. NULL slot: no special memory is needed. NULL result,
+    // without an error record: none is left.
     mu_buffer *(*memory)(mu_collective *self, size_t bytes);
 };
 
@@ -300,18 +300,28 @@ const mu_op *mu__op_at(int i);
 // ---- Resources ----------------------------------------------------------------------------------
 
 // The state that effects act on: variables, generators, iterators, accumulators. First member of each such struct.
+//
+// A resource has a component for each replica of this process, or one for all. Its value is reached at a place: whoever
+// works on it acquires the buffer there, and commits it after writing. Where the newest value lies is the resource's
+// affair; it copies it from place to place when somebody acquires it elsewhere.
+typedef enum mu_access {
+    MU_ACCESS_READ,
+    MU_ACCESS_READ_WRITE,
+    MU_ACCESS_WRITE        // overwrites every element, whatever it was
+} mu_access;
+
 typedef struct mu_resource mu_resource;
 typedef struct mu_resource_kind {
     const char *name;  // "variable"
-    // view returns the storage that replica `replica` of this process uses. Errors: FAILED_PRECONDITION if a failed
-    // step left the resource poisoned.
-    mu_status (*view)(mu_resource *resource, int replica, mu_view *out);
-    // poison records that a failed step may have written the resource; it is unusable until assigned or restored.
+    // acquire gives the storage of replica `replica`'s component at a place: the newest value, or undefined elements
+    // for MU_ACCESS_WRITE. The caller releases the buffer. Errors: FAILED_PRECONDITION if a failed step left the value
+    // in doubt and it is not overwritten; errors of the places if the value has to be copied.
+    mu_status (*acquire)(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out);
+    // commit makes the value in `buffer` the newest one: the buffer that acquire gave for this access, or another at
+    // the same place, which the resource retains.
+    mu_status (*commit)(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer);
+    // poison records that a failed step may have written the value; it is unusable until assigned or restored.
     void (*poison)(mu_resource *resource, int replica);
-    // storage is view for an operation that overwrites everything, poisoned or not; unpoison records that it did.
-    // Optional.
-    mu_status (*storage)(mu_resource *resource, int replica, mu_view *out);
-    void (*unpoison)(mu_resource *resource, int replica);
 } mu_resource_kind;
 struct mu_resource {
     mu_object object;
@@ -320,6 +330,12 @@ struct mu_resource {
     mu_spec spec;
     bool shared;    // one storage for all replicas of this process
 };
+
+// mu__access_of returns how an op with these flags (mu_op_flags) uses its resources.
+static inline mu_access mu__access_of(unsigned flags)
+{
+    return !(flags & MU_OP_WRITES) ? MU_ACCESS_READ : flags & MU_OP_READS ? MU_ACCESS_READ_WRITE : MU_ACCESS_WRITE;
+}
 
 // One replica's part in an op that writes a shared resource (shared_resource.c): between begin and end it runs the
 // kernel if `runs`. Every replica calls both; end takes the kernel's status and must be called even if begin failed.

@@ -10,10 +10,21 @@ typedef struct cell {
     mu_tensor *value;
 } cell;
 
-static mu_status view_cell(mu_resource *resource, int replica, mu_view *out)
+static mu_status acquire_cell(mu_resource *resource, int replica, const mu_place *place, mu_access access,
+                              mu_buffer **out)
 {
     (void)replica;
-    *out = view_of(((cell *)resource)->value);
+    (void)access;
+    assert_ptr_equal(place, &mu__place_host);
+    *out = mu_retain(((cell *)resource)->value->buffer);
+    return MU_OK;
+}
+
+static mu_status commit_cell(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer)
+{
+    (void)replica;
+    (void)access;
+    assert_ptr_equal(buffer, ((cell *)resource)->value->buffer);
     return MU_OK;
 }
 
@@ -23,7 +34,7 @@ static void mark_cell(mu_resource *resource, int replica)
     (void)replica;
 }
 
-static const mu_resource_kind cell_kind = {"cell", view_cell, mark_cell};
+static const mu_resource_kind cell_kind = {"cell", acquire_cell, commit_cell, mark_cell};
 
 static cell cell_of(mu_tensor *value)
 {

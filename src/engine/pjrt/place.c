@@ -1,0 +1,129 @@
+// The memory of a plugin's device as a place, and transfers between it and the host.
+#include "engine/pjrt/pjrt.h"
+
+static int buffer_type(mu_dtype dtype)
+{
+    switch (dtype) {
+    case MU_F32: return PJ_F32;
+    case MU_F64: return PJ_F64;
+    case MU_F16: return PJ_F16;
+    case MU_BF16: return PJ_BF16;
+    case MU_I64: return PJ_S64;
+    case MU_I32: return PJ_S32;
+    case MU_I16: return PJ_S16;
+    case MU_I8: return PJ_S8;
+    case MU_U8: return PJ_U8;
+    case MU_BOOL: return PJ_PRED;
+    default: return 0;
+    }
+}
+
+// ---- Transfers ----------------------------------------------------------------------------------
+
+void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer)
+{
+    pj_buffer_args args = PJ_ARGS(pj_buffer_args, .buffer = *buffer);
+    if (*buffer)
+        mu__pjrt_destroy(client->api, PJ_BUFFER_DESTROY, &args);
+    *buffer = NULL;
+}
+
+mu_status mu__pjrt_upload(const mu_pjrt_place *place, const mu_view *from, const char *what, pj_buffer **out)
+{
+    const pj_api *api = place->client->api;
+    pj_from_host_args args =
+        PJ_ARGS(pj_from_host_args, .client = place->client->client, .data = from->data,
+                .type = buffer_type(from->dtype), .dims = from->shape.dims, .n_dims = (size_t)from->shape.rank,
+                .semantics = PJ_HOST_DURING_CALL, .device = place->device);
+    MU_TRY(mu__pjrt_call(api, PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, &args, what));
+    *out = args.buffer;
+    return mu__pjrt_await(api, args.done, what);
+}
+
+// Row-major on the host, whatever the device's layout is.
+mu_status mu__pjrt_download(const mu_pjrt_client *client, pj_buffer *from, const mu_view *out, const char *what)
+{
+    const int rank = out->shape.rank;
+    int64_t order[MU_MAX_RANK];
+    for (int k = 0; k < rank; k++)
+        order[k] = rank - 1 - k;
+    pj_layout layout = PJ_ARGS(
+        pj_layout, .tiled = PJ_ARGS(pj_tiled_layout, .minor_to_major = order, .n_minor_to_major = (size_t)rank));
+    pj_to_host_args args = PJ_ARGS(pj_to_host_args, .source = from, .layout = &layout, .data = out->data,
+                                   .bytes = (size_t)mu__elements(&out->shape) * mu_dtype_bytes(out->dtype));
+    if (args.bytes == 0)
+        return MU_OK;
+    MU_TRY(mu__pjrt_call(client->api, PJ_BUFFER_TO_HOST_BUFFER, &args, what));
+    return mu__pjrt_await(client->api, args.event, what);
+}
+
+// ---- The place ----------------------------------------------------------------------------------
+
+static void *allocate(const mu_place *place, const mu_spec *spec)
+{
+    mu_pjrt_memory *memory = mu__calloc(1, sizeof *memory);
+    if (!memory)
+        return NULL;
+    memory->client = mu_retain(((const mu_pjrt_place *)place)->client);
+    memory->spec = *spec;
+    pthread_mutex_init(&memory->lock, NULL);
+    return memory;
+}
+
+static void free_memory(const mu_place *place, void *handle)
+{
+    (void)place;
+    mu_pjrt_memory *memory = handle;
+    mu_pjrt_client *client = memory->client;
+    mu__pjrt_drop(client, &memory->buffer);
+    pthread_mutex_destroy(&memory->lock);
+    mu__free(memory);
+    mu_release(client);
+}
+
+static mu_view view_of(const mu_pjrt_memory *memory, void *data)
+{
+    return (mu_view){.dtype = memory->spec.dtype, .shape = memory->spec.shape, .data = data};
+}
+
+static mu_status from_host(const mu_place *place, void *handle, const void *data, size_t bytes)
+{
+    (void)bytes;
+    mu_pjrt_memory *memory = handle;
+    pj_buffer *buffer = NULL;
+    const mu_view view = view_of(memory, (void *)data);
+    const mu_status status = mu__pjrt_upload((const mu_pjrt_place *)place, &view, place->name, &buffer);
+    if (status != MU_OK) {
+        mu__pjrt_drop(memory->client, &buffer);
+        return status;
+    }
+    pthread_mutex_lock(&memory->lock);
+    mu__pjrt_drop(memory->client, &memory->buffer);
+    memory->buffer = buffer;
+    pthread_mutex_unlock(&memory->lock);
+    return MU_OK;
+}
+
+static mu_status to_host(const mu_place *place, void *handle, void *data, size_t bytes)
+{
+    (void)bytes;
+    mu_pjrt_memory *memory = handle;
+    const mu_view view = view_of(memory, data);
+    pthread_mutex_lock(&memory->lock);
+    const mu_status status = memory->buffer
+                                 ? mu__pjrt_download(memory->client, memory->buffer, &view, place->name)
+                                 : mu__error(MU_FAILED_PRECONDITION, "a buffer on %s has no value", place->name);
+    pthread_mutex_unlock(&memory->lock);
+    return status;
+}
+
+const mu_place *mu__pjrt_place_init(mu_pjrt_place *place, mu_pjrt_client *client, const mu_device *device)
+{
+    *place = (mu_pjrt_place){
+        .place = {.name = device->name, .allocate = allocate, .free = free_memory, .from_host = from_host,
+                  .to_host = to_host},
+        .client = client,
+        .device = device->engine_device,
+    };
+    return &place->place;
+}

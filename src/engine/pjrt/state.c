@@ -1,0 +1,155 @@
+// The variables of a run: they are acquired on the device, and stay there.
+//
+// A program takes over the memory of the variables that it writes where it can (mu_pjrt_donation); what it leaves for
+// the others replaces their buffers after every program has succeeded. A launch that fails after taking memory over
+// loses those values, so the variables that the run writes are then in doubt.
+#include "engine/pjrt/plan.h"
+
+static int n_resources(const mu_pjrt_plan *plan) { return (int)plan->graph->resources.n; }
+
+static mu_resource *resource_at(const mu_pjrt_plan *plan, int i) { return plan->graph->resources.items[i]; }
+
+static mu_edge before(const mu_pjrt_plan *plan, int i)
+{
+    return (mu_edge){.node = plan->graph->inputs.items[plan->n_inputs + i]};
+}
+
+static mu_edge after(const mu_pjrt_plan *plan, int i)
+{
+    return plan->graph->outputs.items[(int)plan->graph->outputs.n - n_resources(plan) + i];
+}
+
+static mu_pjrt_memory *memory_of(const mu_pjrt_plan *plan, int i) { return plan->held[i]->handle; }
+
+mu_status mu__pjrt_find_accesses(mu_pjrt_plan *plan)
+{
+    const mu_graph *graph = plan->graph;
+    const size_t n = graph->resources.n + 1;
+    bool *used = mu__arena_alloc(&plan->memory, graph->nodes.n + 1);
+    plan->access = mu__arena_alloc(&plan->memory, sizeof *plan->access * n);
+    plan->held = mu__arena_alloc(&plan->memory, sizeof *plan->held * n);
+    plan->fresh = mu__arena_alloc(&plan->memory, sizeof *plan->fresh * n);
+    if (!used || !plan->access || !plan->held || !plan->fresh)
+        return MU_RESOURCE_EXHAUSTED;
+    for (size_t i = 0; i < graph->nodes.n; i++)
+        for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
+            used[graph->nodes.items[i]->in[k].node->id] = true;
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        used[graph->outputs.items[i].node->id] = true;
+    for (int i = 0; i < n_resources(plan); i++) {
+        const mu_node *old = before(plan, i).node;
+        plan->access[i] = after(plan, i).node == old ? MU_ACCESS_READ
+                          : used[old->id]            ? MU_ACCESS_READ_WRITE
+                                                     : MU_ACCESS_WRITE;
+    }
+    return MU_OK;
+}
+
+mu_status mu__pjrt_acquire(mu_pjrt_plan *plan, mu_pjrt_programs *p, int replica)
+{
+    plan->consumed = false;
+    for (int i = 0; i < n_resources(plan); i++) {
+        mu_resource *resource = resource_at(plan, i);
+        const int slot = mu__pjrt_slot(p, before(plan, i));
+        MU_TRY(resource->kind->acquire(resource, replica, plan->device->place, plan->access[i], &plan->held[i]));
+        p->slots[slot] = memory_of(plan, i)->buffer;
+        p->borrowed[slot] = true;
+    }
+    return MU_OK;
+}
+
+// ---- Memory that a program takes over -----------------------------------------------------------
+
+void mu__pjrt_lend(mu_pjrt_plan *plan, const mu_pjrt_part *part)
+{
+    plan->consumed |= part->n_donated > 0;
+    for (int d = 0; d < part->n_donated; d++)
+        pthread_mutex_lock(&memory_of(plan, part->donated[d].resource)->lock);
+}
+
+void mu__pjrt_take_back(mu_pjrt_plan *plan, mu_pjrt_programs *p, const mu_pjrt_part *part, bool launched)
+{
+    for (int d = 0; d < part->n_donated; d++) {
+        const mu_pjrt_donation *donation = &part->donated[d];
+        const int made = part->left[donation->result];
+        mu_pjrt_memory *memory = memory_of(plan, donation->resource);
+        mu__pjrt_drop(plan->client, &memory->buffer);
+        p->slots[part->taken[donation->argument]] = NULL;
+        if (launched) {
+            memory->buffer = p->slots[made];
+            p->borrowed[made] = true;
+        }
+        pthread_mutex_unlock(&memory->lock);
+    }
+}
+
+// ---- The end of a run ---------------------------------------------------------------------------
+
+// A value that belongs to another variable, or is the old value of one, is copied by way of the host.
+static mu_status copy_value(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int slot, pj_buffer **out)
+{
+    const mu_spec *spec = &p->specs[slot];
+    const size_t bytes = MU_MAX(mu__spec_bytes(spec), (size_t)1);
+    const char *what = plan->graph->name;
+    void *data = mu__alloc_data(bytes);
+    if (!data)
+        return MU_RESOURCE_EXHAUSTED;
+    const mu_view view = {.dtype = spec->dtype, .shape = spec->shape, .data = data};
+    mu_status status = mu__pjrt_download(plan->client, p->slots[slot], &view, what);
+    if (status == MU_OK)
+        status = mu__pjrt_upload((const mu_pjrt_place *)plan->device->place, &view, what, out);
+    mu__free_data(data, bytes);
+    return status;
+}
+
+// Finds the new values, before any variable changes.
+static mu_status find_fresh(mu_pjrt_plan *plan, mu_pjrt_programs *p)
+{
+    for (int i = 0; i < n_resources(plan); i++) {
+        const int slot = mu__pjrt_slot(p, after(plan, i));
+        if (plan->access[i] == MU_ACCESS_READ || p->slots[slot] == memory_of(plan, i)->buffer)
+            continue;
+        if (p->borrowed[slot]) {
+            MU_TRY(copy_value(plan, p, slot, &plan->fresh[i]));
+        } else {
+            plan->fresh[i] = p->slots[slot];
+            p->borrowed[slot] = true;
+        }
+    }
+    return MU_OK;
+}
+
+static void put_fresh(mu_pjrt_plan *plan, int i)
+{
+    mu_pjrt_memory *memory = memory_of(plan, i);
+    if (!plan->fresh[i])
+        return;
+    pthread_mutex_lock(&memory->lock);
+    mu__pjrt_drop(plan->client, &memory->buffer);
+    memory->buffer = plan->fresh[i];
+    plan->fresh[i] = NULL;
+    pthread_mutex_unlock(&memory->lock);
+}
+
+mu_status mu__pjrt_commit(mu_pjrt_plan *plan, mu_pjrt_programs *p, int replica)
+{
+    MU_TRY(find_fresh(plan, p));
+    for (int i = 0; i < n_resources(plan); i++)
+        put_fresh(plan, i);
+    for (int i = 0; i < n_resources(plan); i++)
+        if (plan->access[i] != MU_ACCESS_READ)
+            MU_TRY(resource_at(plan, i)->kind->commit(resource_at(plan, i), replica, plan->access[i], plan->held[i]));
+    return MU_OK;
+}
+
+void mu__pjrt_release(mu_pjrt_plan *plan, int replica, mu_status status)
+{
+    for (int i = 0; i < n_resources(plan); i++) {
+        if (status != MU_OK && plan->consumed && plan->access[i] != MU_ACCESS_READ)
+            resource_at(plan, i)->kind->poison(resource_at(plan, i), replica);
+        mu__pjrt_drop(plan->client, &plan->fresh[i]);
+        mu_release(plan->held[i]);
+        plan->held[i] = NULL;
+    }
+    plan->consumed = false;
+}

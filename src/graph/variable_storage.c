@@ -1,0 +1,211 @@
+// The storage of variables: where the newest value of each component lies.
+//
+// Every component has memory on the host, and nothing else until somebody acquires it at another place. From then on
+// the places that have the newest value are known: a read copies it to where it is read, a write leaves it only where
+// it was written. So a variable that a device trains stays there, and the host fetches it when somebody reads it.
+#include "graph/graph.h"
+
+#include <pthread.h>
+
+// Places other than the host that have the newest value of one component.
+struct mu_residence {
+    pthread_mutex_t lock;
+    bool host_stale;  // the newest value is not on the host
+    struct { mu_buffer **items; size_t n, capacity; } copies;  // retained; room for one is there from the start
+};
+
+// ---- Residences ---------------------------------------------------------------------------------
+
+static void residence_free(mu_residence *residence)
+{
+    if (!residence)
+        return;
+    for (size_t i = 0; i < residence->copies.n; i++)
+        mu_release(residence->copies.items[i]);
+    mu__free(residence->copies.items);
+    pthread_mutex_destroy(&residence->lock);
+    mu__free(residence);
+}
+
+static mu_residence *residence_new(void)
+{
+    mu_residence *residence = mu__calloc(1, sizeof *residence);
+    if (!residence)
+        return NULL;
+    pthread_mutex_init(&residence->lock, NULL);
+    if (MU_PUSH(&residence->copies, NULL) == MU_OK) {
+        residence->copies.n = 0;
+        return residence;
+    }
+    residence_free(residence);
+    return NULL;
+}
+
+static mu_residence *residence_of(mu_variable *variable, int component)
+{
+    mu_residence *_Atomic *place = &variable->residences[component];
+    mu_residence *residence = atomic_load_explicit(place, memory_order_acquire);
+    mu_residence *made = residence ? NULL : residence_new();
+    if (residence || !made || atomic_compare_exchange_strong(place, &residence, made))
+        return residence ? residence : made;
+    residence_free(made);  // another thread was first
+    return residence;
+}
+
+static void drop_copies(mu_residence *residence)
+{
+    while (residence->copies.n > 0)
+        mu_release(residence->copies.items[--residence->copies.n]);
+}
+
+static mu_buffer *copy_at(const mu_residence *residence, const mu_place *place)
+{
+    for (size_t i = 0; i < residence->copies.n; i++)
+        if (residence->copies.items[i]->place == place)
+            return residence->copies.items[i];
+    return NULL;
+}
+
+// ---- Acquiring, under the residence's lock ------------------------------------------------------
+
+static mu_status refresh_host(mu_residence *residence, mu_buffer *host)
+{
+    if (!residence->host_stale)
+        return MU_OK;
+    MU_TRY(mu__buffer_to_host(residence->copies.items[0], host->data));
+    residence->host_stale = false;
+    return MU_OK;
+}
+
+static mu_status at_host(mu_residence *residence, mu_buffer *host, mu_access access, mu_buffer **out)
+{
+    if (access != MU_ACCESS_WRITE)
+        MU_TRY(refresh_host(residence, host));
+    if (access != MU_ACCESS_READ) {
+        drop_copies(residence);
+        residence->host_stale = false;
+    }
+    *out = mu_retain(host);
+    return MU_OK;
+}
+
+// A buffer that is to be overwritten joins the copies when it is committed.
+static mu_status bring(mu_residence *residence, mu_buffer *host, mu_access access, mu_buffer *copy)
+{
+    if (access == MU_ACCESS_WRITE)
+        return MU_OK;
+    MU_TRY(refresh_host(residence, host));
+    MU_TRY(mu__buffer_from_host(copy, host->data));
+    MU_TRY(MU_PUSH(&residence->copies, copy));
+    mu_retain(copy);
+    return MU_OK;
+}
+
+static mu_status at_place(mu_residence *residence, const mu_tensor *host, const mu_place *place, mu_access access,
+                          mu_buffer **out)
+{
+    const mu_spec spec = mu__spec_of(host);
+    mu_buffer *copy = mu_retain(copy_at(residence, place));
+    if (!copy) {
+        copy = mu__buffer_at(place, &spec);
+        if (!copy || bring(residence, host->buffer, access, copy) != MU_OK) {
+            mu_release(copy);
+            return mu_error_code();
+        }
+    }
+    *out = copy;
+    return MU_OK;
+}
+
+// ---- The variable's kind ------------------------------------------------------------------------
+
+static int component_of(const mu_variable *variable, int replica)
+{
+    return replica < variable->n_components ? replica : 0;
+}
+
+static mu_status acquire(mu_resource *resource, int replica, const mu_place *place, mu_access access, mu_buffer **out)
+{
+    mu_variable *variable = (mu_variable *)resource;
+    const int i = component_of(variable, replica);
+    const mu_tensor *host = variable->components[i];
+    if (access != MU_ACCESS_WRITE && variable->poisoned[i])
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "variable '%s' was left in doubt by a step that failed; assign it or restore a checkpoint first",
+            resource->name);
+    mu_residence *residence = atomic_load_explicit(&variable->residences[i], memory_order_acquire);
+    if (!residence && place == &mu__place_host) {
+        *out = mu_retain(host->buffer);
+        return MU_OK;
+    }
+    if (!residence && !(residence = residence_of(variable, i)))
+        return mu_error_code();
+    pthread_mutex_lock(&residence->lock);
+    const mu_status status = place->addressable ? at_host(residence, host->buffer, access, out)
+                                                : at_place(residence, host, place, access, out);
+    pthread_mutex_unlock(&residence->lock);
+    return status;
+}
+
+static mu_status commit(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer)
+{
+    mu_variable *variable = (mu_variable *)resource;
+    const int i = component_of(variable, replica);
+    mu_residence *residence = atomic_load_explicit(&variable->residences[i], memory_order_acquire);
+    if (residence) {
+        pthread_mutex_lock(&residence->lock);
+        mu_retain(buffer);
+        drop_copies(residence);
+        residence->host_stale = !buffer->place->addressable;
+        if (residence->host_stale)
+            residence->copies.items[residence->copies.n++] = buffer;
+        else
+            mu_release(buffer);
+        pthread_mutex_unlock(&residence->lock);
+    }
+    if (access == MU_ACCESS_WRITE)
+        variable->poisoned[i] = false;
+    return MU_OK;
+}
+
+static void poison(mu_resource *resource, int replica)
+{
+    mu_variable *variable = (mu_variable *)resource;
+    variable->poisoned[component_of(variable, replica)] = true;
+}
+
+const mu_resource_kind mu__variable_kind = {.name = "variable", .acquire = acquire, .commit = commit, .poison = poison};
+
+// ---- Making and freeing -------------------------------------------------------------------------
+
+mu_status mu__variable_fill(mu_variable *variable, int n_components, const mu_tensor *value)
+{
+    const mu_spec spec = mu__spec_of(value);
+    const size_t n = (size_t)n_components;
+    variable->n_components = n_components;
+    variable->components = mu__calloc(n, sizeof *variable->components);
+    variable->poisoned = mu__calloc(n, sizeof *variable->poisoned);
+    variable->residences = mu__calloc(n, sizeof *variable->residences);
+    if (!variable->components || !variable->poisoned || !variable->residences)
+        return MU_RESOURCE_EXHAUSTED;
+    for (int i = 0; i < n_components; i++) {
+        if (!(variable->components[i] = mu__tensor_alloc(spec.dtype, &spec.shape)))
+            return MU_RESOURCE_EXHAUSTED;
+        MU_TRY(mu_tensor_copy_to(value, mu__host_write(variable->components[i]), mu__spec_bytes(&spec)));
+    }
+    return MU_OK;
+}
+
+void mu__variable_empty(mu_variable *variable)
+{
+    for (int i = 0; i < variable->n_components; i++) {
+        if (variable->components)
+            mu_release(variable->components[i]);
+        if (variable->residences)
+            residence_free(variable->residences[i]);
+    }
+    mu__free(variable->components);
+    mu__free(variable->poisoned);
+    mu__free(variable->residences);
+}

@@ -1,0 +1,308 @@
+// Variables stay on the device: what is copied between it and the host in ten steps is counted at the plugin's table of
+// functions, and told apart by the host's memory that it comes from or goes to.
+#include "skip.h"
+
+#include "engine/pjrt/pjrt.h"
+#include "model/model.h"
+
+#include <muster.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { STEPS = 10, BATCH = 8, MOST = 64 };
+
+// ---- The plugin, counted ------------------------------------------------------------------------
+
+typedef struct traffic {
+    atomic_int up, down;                      // transfers of anything
+    atomic_int variables_up, variables_down;  // of variables' memory on the host
+} traffic;
+
+static struct {
+    const pj_api *api;  // the plugin's own table
+    const void *memory[MOST];
+    int n;
+    traffic seen;
+    atomic_bool fails;
+} plugin;
+
+static bool is_variable(const void *data)
+{
+    for (int i = 0; i < plugin.n; i++)
+        if (plugin.memory[i] == data)
+            return true;
+    return false;
+}
+
+static pj_error *upload(void *args)
+{
+    plugin.seen.up++;
+    plugin.seen.variables_up += is_variable(((const pj_from_host_args *)args)->data);
+    return plugin.api->functions[PJ_CLIENT_BUFFER_FROM_HOST_BUFFER](args);
+}
+
+static pj_error *download(void *args)
+{
+    plugin.seen.down++;
+    plugin.seen.variables_down += is_variable(((const pj_to_host_args *)args)->data);
+    return plugin.api->functions[PJ_BUFFER_TO_HOST_BUFFER](args);
+}
+
+// A struct that is too small is an error of the plugin's own, before it does anything.
+static pj_error *execute(void *args)
+{
+    pj_execute_args broken = *(const pj_execute_args *)args;
+    broken.size = sizeof broken.size;
+    return plugin.api->functions[PJ_LOADED_EXECUTE](plugin.fails ? &broken : args);
+}
+
+static int start(void **state)
+{
+    mu_init(.cpu_devices = 2, .seed = 3);
+    mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
+    pj_api *counted = malloc(client->api->size);
+    memset(&plugin, 0, sizeof plugin);
+    memcpy(counted, client->api, client->api->size);
+    plugin.api = client->api;
+    counted->functions[PJ_CLIENT_BUFFER_FROM_HOST_BUFFER] = upload;
+    counted->functions[PJ_BUFFER_TO_HOST_BUFFER] = download;
+    counted->functions[PJ_LOADED_EXECUTE] = execute;
+    client->api = counted;
+    *state = counted;
+    return 0;
+}
+
+static int end(void **state)
+{
+    mu_exit(true);
+    free(*state);
+    return 0;
+}
+
+static void watch(const mu_variable *variable)
+{
+    for (int c = 0; c < variable->n_components; c++) {
+        assert_true(plugin.n < MOST);
+        plugin.memory[plugin.n++] = variable->components[c]->buffer->data;
+    }
+}
+
+static void expect_error(mu_status code, const char *part)
+{
+    const mu_error error = mu_error_take();
+    if (error.code != code || !strstr(error.message, part))
+        fail_msg("got %s: %s\nwanted %s with \"%s\"", mu_status_name(error.code), error.message, mu_status_name(code),
+                 part);
+}
+
+// ---- Training -----------------------------------------------------------------------------------
+
+typedef struct job {
+    mu_model *model;
+    mu_optimizer *optimizer;
+    mu_function *step;
+} job;
+
+static mu_value *train_step(mu_value *batch, void *arg)
+{
+    job *j = arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *logits = mu_call(j->model, mu_at(batch, 0), .training = true);
+    mu_tensor *loss = mu_reduce_mean(mu_nn_sparse_softmax_cross_entropy(mu_at(batch, 1), logits), MU_ALL_AXES);
+    mu_apply_gradients(j->optimizer, mu_gradients(tape, loss, mu_trainable_variables(j->model)));
+    return mu_of(loss);
+}
+
+static mu_value *run(mu_strategy *strategy, const job *j)
+{
+    float images[BATCH * 12];
+    int32_t labels[BATCH];
+    for (int i = 0; i < BATCH * 12; i++)
+        images[i] = (float)(i * 7 % 11) / 11;
+    for (int i = 0; i < BATCH; i++)
+        labels[i] = i % 3;
+    return mu_run(strategy, j->step, mu_list(mu_of(mu_tensor_new(MU_F32, 2, (int64_t[]){BATCH, 12}, images)),
+                                             mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){BATCH}, labels)), MU_END));
+}
+
+static void open_job(mu_strategy *strategy, job *j)
+{
+    MU_SCOPE(strategy) {
+        j->model = mu_sequential(mu_dense(16, .activation = "relu"), mu_dense(3));
+        j->optimizer = mu_adam(.learning_rate = 1e-2);
+    }
+    j->step = mu_function_new(train_step, j);
+    if (!run(strategy, j))  // builds the layers, compiles, and takes the variables to the devices
+        fail_msg("%s", mu_error_message());
+    for (int i = 0; i < mu_value_count(mu_model_weights(j->model)); i++)
+        watch(mu_value_variable(mu_value_at(mu_model_weights(j->model), i)));
+    for (size_t i = 0; i < j->optimizer->slots.n; i++)
+        watch(j->optimizer->slots.items[i]);
+    watch(j->optimizer->iterations);
+    plugin.seen = (traffic){0};
+}
+
+static void test_weights_stay_on_the_device(void **state)
+{
+    (void)state;
+    job j;
+    mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
+    open_job(strategy, &j);
+    for (int i = 0; i < STEPS; i++)
+        assert_non_null(run(strategy, &j));
+    assert_int_equal(plugin.seen.up, 2 * STEPS);    // images and labels
+    assert_int_equal(plugin.seen.down, STEPS);      // the loss
+    mu_variable *kernel = mu_value_variable(mu_value_at(mu_model_weights(j.model), 0));
+    mu_variable_read(kernel);
+    mu_variable_read(kernel);
+    assert_int_equal(plugin.seen.variables_down, 1);  // the first of two reads
+    mu_variable_assign(kernel, mu_zeros_like(mu_variable_read(kernel)));
+    assert_int_equal(plugin.seen.variables_up, 0);
+    assert_non_null(run(strategy, &j));
+    assert_int_equal(plugin.seen.variables_up, 1);    // what was assigned
+    assert_int_equal(plugin.seen.variables_down, 1);
+}
+
+static void test_weights_stay_on_two_devices(void **state)
+{
+    (void)state;
+    job j;
+    static const char *const devices[] = {"XLA_CPU:0", "XLA_CPU:1", NULL};
+    mu_strategy *strategy = mu_mirrored_strategy(.devices = devices);
+    open_job(strategy, &j);
+    for (int i = 0; i < STEPS; i++)
+        assert_non_null(run(strategy, &j));
+    assert_int_equal(plugin.seen.variables_up, 0);
+    assert_int_equal(plugin.seen.variables_down, 0);
+    assert_true(plugin.seen.up > 4 * STEPS);  // gradients that the host has summed are among them
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+static mu_variable *first, *second, *third, *fixed;
+
+// Old values that become other variables' new ones, and one value for two variables.
+static mu_value *exchange(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *a = mu_variable_read(first), *b = mu_variable_read(second), *x = mu_at(arguments, 0);
+    mu_variable_assign(first, b);
+    mu_variable_assign(second, a);
+    mu_variable_assign(third, mu_add(x, a));
+    return mu_list(mu_of(mu_add(x, mu_variable_read(fixed))), mu_of(a), mu_of(mu_variable_read(third)), MU_END);
+}
+
+static mu_value *assign_both(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_multiply(mu_at(arguments, 0), mu_variable_read(first));
+    mu_variable_assign(first, x);
+    mu_variable_assign(second, x);
+    return mu_of(x);
+}
+
+static mu_value *number(double value) { return mu_list(mu_of(mu_constant(MU_F32, value)), MU_END); }
+
+static double value_of(mu_variable *variable) { return mu_scalar(mu_variable_read(variable)); }
+
+static void make_variables(double a, double b)
+{
+    first = mu_variable_new(.initial_value = mu_constant(MU_F32, a), .name = "first");
+    second = mu_variable_new(.initial_value = mu_constant(MU_F32, b), .name = "second");
+    third = mu_variable_new(.initial_value = mu_constant(MU_F32, 0), .name = "third");
+    fixed = mu_variable_new(.initial_value = mu_constant(MU_F32, 40), .name = "fixed");
+}
+
+static void test_variables_that_share_values(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
+    make_variables(1, 2);
+    mu_function *swap = mu_function_new(exchange, NULL), *both = mu_function_new(assign_both, NULL);
+    for (int step = 0; step < 3; step++) {
+        mu_value *result = mu_run(strategy, swap, number(10));
+        if (!result)
+            fail_msg("%s", mu_error_message());
+        assert_true(mu_scalar(mu_at(result, 0)) == 50);
+        assert_true(mu_scalar(mu_at(result, 1)) == (step % 2 ? 2 : 1));
+        assert_true(mu_scalar(mu_at(result, 2)) == (step % 2 ? 12 : 11));
+    }
+    assert_true(value_of(first) == 2 && value_of(second) == 1 && value_of(third) == 11 && value_of(fixed) == 40);
+    for (int step = 0; step < 2; step++)
+        assert_non_null(mu_run(strategy, both, number(3)));
+    assert_true(value_of(first) == 18 && value_of(second) == 18);
+    mu_run(NULL, both, number(2));  // the native engine fetches what it needs, and the device what that left
+    assert_true(mu_scalar(mu_at(mu_run(strategy, swap, number(1)), 1)) == 36);
+}
+
+static mu_value *read_fixed(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_add(mu_at(arguments, 0), mu_variable_read(fixed)));
+}
+
+static void test_one_copy_is_read_on_two_devices(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"XLA_CPU:0", "XLA_CPU:1", NULL};
+    mu_strategy *strategy = mu_mirrored_strategy(.devices = devices);
+    make_variables(0, 0);
+    mu_function *function = mu_function_new(read_fixed, NULL);
+    for (int step = 0; step < 3; step++)
+        assert_true(mu_scalar(mu_reduce(strategy, MU_SUM, mu_run(strategy, function, number(step)))) == 80 + 2 * step);
+    mu_variable_assign(fixed, mu_constant(MU_F32, 1));
+    assert_true(mu_scalar(mu_reduce(strategy, MU_SUM, mu_run(strategy, function, number(0)))) == 2);
+}
+
+// ---- Failures -----------------------------------------------------------------------------------
+
+static void test_a_failed_launch_leaves_marks(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
+    make_variables(5, 6);
+    mu_function *both = mu_function_new(assign_both, NULL);
+    assert_non_null(mu_run(strategy, both, number(2)));
+    plugin.fails = true;
+    assert_null(mu_run(strategy, both, number(2)));
+    plugin.fails = false;
+    expect_error(MU_INVALID_ARGUMENT, "");
+    assert_null(mu_variable_read(first));
+    expect_error(MU_FAILED_PRECONDITION, "'first' was left in doubt");
+    assert_null(mu_run(strategy, both, number(2)));
+    expect_error(MU_FAILED_PRECONDITION, "'first' was left in doubt");
+    assert_int_equal(mu_variable_assign(first, mu_constant(MU_F32, 7)), MU_OK);
+    assert_non_null(mu_run(strategy, both, number(2)));  // overwrites the second one, in doubt as it is
+    assert_true(value_of(first) == 14 && value_of(second) == 14);
+}
+
+// A buffer on a device keeps the plugin's client open.
+static void test_variables_outlive_the_library(void **state)
+{
+    (void)state;
+    make_variables(2, 0);
+    mu_variable *kept = mu_retain(first);
+    assert_non_null(mu_run(mu_one_device_strategy("XLA_CPU:0"), mu_function_new(assign_both, NULL), number(4)));
+    mu_exit(true);
+    mu_init(.cpu_devices = 2);
+    assert_true(value_of(kept) == 8);
+    mu_release(kept);
+}
+
+#define PLUGIN_TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PLUGIN_TEST(test_weights_stay_on_the_device),    PLUGIN_TEST(test_weights_stay_on_two_devices),
+        PLUGIN_TEST(test_variables_that_share_values),   PLUGIN_TEST(test_one_copy_is_read_on_two_devices),
+        PLUGIN_TEST(test_a_failed_launch_leaves_marks),  PLUGIN_TEST(test_variables_outlive_the_library),
+    };
+    if (plugin_missing())
+        return SKIPPED;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
