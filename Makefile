@@ -3,7 +3,7 @@
 BUILD := build/release
 JOBS  := $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: help demo check check-long cases build configure packages examples dist conformance clean accuracy
+.PHONY: help demo check check-long cases build configure packages examples dist docs conformance clean accuracy
 .PHONY: bench-train bench-allreduce bench-kernels bench-chains bench-teams bench-ops
 
 help:
@@ -87,6 +87,13 @@ cases:
 conformance:
 	scripts/install_packages build demo check
 	tests/conformance/run
+
+#: make docs             the manual as web pages: tutorial and reference of every function
+docs:
+	@scripts/install_packages docs
+	@mkdir -p build/manual
+	@doxygen docs/manual/Doxyfile
+	@echo "open $(CURDIR)/build/manual/index.html"
 
 #: make dist             muster-VERSION.tar.gz, a source archive that builds
 dist:

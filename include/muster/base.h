@@ -146,7 +146,7 @@ template <typename T, typename... Items> inline mu_list_holder<T, sizeof...(Item
 
 // ---- Ownership ----------------------------------------------------------------------------------
 
-typedef struct mu_pool mu_pool;
+typedef struct mu_pool mu_pool;  // objects that are freed together
 
 // mu_pool_open opens a pool on this thread. Objects returned from here on belong to it, until it closes or another pool
 // is opened.

@@ -15,7 +15,7 @@ extern "C" {
 
 // ---- One checkpoint -----------------------------------------------------------------------------
 
-typedef struct mu_checkpoint mu_checkpoint;
+typedef struct mu_checkpoint mu_checkpoint;  // objects that are saved together
 
 typedef struct mu_checkpoint_args {
     size_t size;
@@ -43,7 +43,7 @@ MU_API mu_status mu_checkpoint_restore(mu_checkpoint *checkpoint, const char *pa
 
 // ---- A folder of checkpoints --------------------------------------------------------------------
 
-typedef struct mu_checkpoint_manager mu_checkpoint_manager;
+typedef struct mu_checkpoint_manager mu_checkpoint_manager;  // the numbered checkpoints of a run
 
 typedef struct mu_checkpoint_manager_args {
     size_t size;
@@ -87,7 +87,7 @@ MU_API mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args 
 
 // ---- Preemption in custom loops -----------------------------------------------------------------
 
-typedef struct mu_preemption_handler mu_preemption_handler;
+typedef struct mu_preemption_handler mu_preemption_handler;  // the save and the end of a loop that is told to stop
 
 typedef struct mu_preemption_handler_args {
     size_t size;

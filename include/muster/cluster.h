@@ -55,7 +55,7 @@ MU_API const char *mu_cluster_spec_leader(const mu_cluster_spec *spec, const cha
 
 // ---- Clusters -----------------------------------------------------------------------------------
 
-typedef struct mu_cluster mu_cluster;
+typedef struct mu_cluster mu_cluster;  // a cluster specification with this process's own task
 
 // mu_cluster_from_environment finds the cluster of this process. It uses the first of these variables that is set:
 //   MUSTER_CLUSTER               JSON as in TF_CONFIG; or which source to use: tf_config, rank, mpi, slurm, none
@@ -110,12 +110,12 @@ MU_API mu_cluster *mu_tf_config_cluster_resolver_with(const mu_tf_config_cluster
 
 typedef struct mu_job_size {
     const char *job;
-    int tasks;
+    int tasks;  // number of tasks of the job
 } mu_job_size;
 
 typedef struct mu_host_tasks {
     const char *host;
-    int tasks;
+    int tasks;  // number of tasks on the host
 } mu_host_tasks;
 
 typedef struct mu_slurm_cluster_resolver_args {
@@ -161,7 +161,7 @@ typedef struct mu_kubernetes_cluster_resolver_args {
     mu_keyword_only only_;
     int port;                   // port of every task; default 8470
     const char *rpc_layer;      // default "grpc"
-    mu_executable_location location;
+    mu_executable_location location;  // MU_WITHIN_CLUSTER (default) or MU_OFF_CLUSTER
     const char *namespace_name; // default: all namespaces
     // default: from the pod's environment; off the cluster "http://127.0.0.1:8001" (kubectl proxy)
     const char *api_server;
@@ -216,7 +216,7 @@ MU_API mu_status mu_cluster_set_rpc_layer(mu_cluster *cluster, const char *rpc_l
 
 typedef struct mu_cluster_master_args {
     size_t size;
-    mu_cluster *cluster;
+    mu_cluster *cluster;   // the cluster to ask
     const char *task_type; // default: this process's task
     int task_id;           // of task_type
     mu_keyword_only only_;

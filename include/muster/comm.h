@@ -21,7 +21,7 @@ typedef enum mu_communication {
 } mu_communication;
 
 typedef struct mu_communication_options {
-    mu_communication implementation;
+    mu_communication implementation;  // default MU_COMM_AUTO
     int64_t bytes_per_pack; // gradients are packed into messages of about this many bytes; default: the library chooses
     double timeout_seconds; // limit for one collective, in seconds; default MUSTER_TIMEOUT
     // Algorithms by operation and size in bytes: "allreduce:0-16k:slots,16k-:direct;broadcast:tree". Operations:

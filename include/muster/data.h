@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-typedef struct mu_dataset mu_dataset;
-typedef struct mu_iterator mu_iterator;
+typedef struct mu_dataset mu_dataset;  // a source of samples and the stages after it
+typedef struct mu_iterator mu_iterator;  // a position in one pass over a dataset
 
 // Special results of mu_dataset_cardinality; TensorFlow's numbers.
 #define MU_INFINITE ((int64_t)-1)
@@ -39,7 +39,7 @@ typedef struct mu_dataset_generator_args {
     void *arg;                       // must live as long as the dataset
     mu_keyword_only only_;
     void *(*open)(void *arg);        // makes the state of one iteration; default: the state is arg
-    void (*close)(void *state);
+    void (*close)(void *state);      // frees the state; default: nothing
     mu_value *like;                  // an example element, from which dtypes and shapes are known before the first call
     const char *name;                // for messages; default "generator"
 } mu_dataset_generator_args;
@@ -115,7 +115,7 @@ MU_API mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args);
 typedef struct mu_dataset_batch_args {
     size_t size;
     mu_dataset *dataset;
-    int64_t batch_size;
+    int64_t batch_size;   // number of elements in a batch, at least 1
     mu_keyword_only only_;
     bool drop_remainder;  // drop the last batch if it is not full
 } mu_dataset_batch_args;
@@ -193,8 +193,8 @@ MU_API mu_dataset *mu_dataset_flat_map(mu_dataset *dataset, mu_dataset *(*fn)(mu
 typedef struct mu_dataset_interleave_args {
     size_t size;
     mu_dataset *dataset;
-    mu_dataset *(*fn)(mu_value *element, void *arg);
-    void *arg;
+    mu_dataset *(*fn)(mu_value *element, void *arg);  // makes a dataset of an element
+    void *arg;                                        // must live as long as the dataset
     mu_keyword_only only_;
     int64_t cycle_length;  // number of datasets that are read at the same time; default 4
     int64_t block_length;  // consecutive elements from one dataset before the next; default 1
@@ -208,11 +208,11 @@ MU_API mu_dataset *mu_dataset_interleave_with(const mu_dataset_interleave_args *
 typedef struct mu_dataset_window_args {
     size_t size;
     mu_dataset *dataset;
-    int64_t window_size;
+    int64_t window_size;  // number of elements in a window, at least 1
     mu_keyword_only only_;
     int64_t shift;        // distance between the starts of two windows, in elements; default: window_size
     int64_t stride;       // distance between two elements of a window; default 1
-    bool drop_remainder;
+    bool drop_remainder;  // drop windows with fewer elements
 } mu_dataset_window_args;
 
 // mu_dataset_window yields windows of consecutive elements, which may overlap. Each is stacked along a new axis 0, like
@@ -289,6 +289,7 @@ MU_API mu_status mu_iterator_restore(mu_iterator *iterator, const char *state);
 #define MU_EACH(batch, dataset)                                                                       \
     for (mu_value *mu_each_of_##batch = mu_each_begin(dataset), *batch = mu_each_next(mu_each_of_##batch); \
          (batch) != NULL; (batch) = mu_each_next(mu_each_of_##batch))
+// mu_each_begin and mu_each_next are what MU_EACH is made of.
 MU_API mu_value *mu_each_begin(void *dataset);
 MU_API mu_value *mu_each_next(mu_value *loop);
 

@@ -12,13 +12,13 @@
 extern "C" {
 #endif
 
-typedef struct mu_strategy mu_strategy;
+typedef struct mu_strategy mu_strategy;  // how variables and steps are distributed over devices
 
 typedef enum mu_reduce_op { MU_SUM = 0, MU_MEAN = 1 } mu_reduce_op;
 
 // ---- Making strategies --------------------------------------------------------------------------
 
-typedef struct mu_cross_device_ops mu_cross_device_ops;
+typedef struct mu_cross_device_ops mu_cross_device_ops;  // a way to reduce the values of several replicas
 
 typedef struct mu_mirrored_strategy_args {
     size_t size;
@@ -78,7 +78,7 @@ typedef struct mu_multi_worker_mirrored_strategy_args {
     mu_cluster *cluster_resolver;  // default: mu_cluster_from_environment; retained
     mu_keyword_only only_;
     mu_communication communication;  // overrides the implementation in the options
-    const mu_communication_options *communication_options;
+    const mu_communication_options *communication_options;  // default: the library chooses
 } mu_multi_worker_mirrored_strategy_args;
 
 // mu_multi_worker_mirrored_strategy is mu_mirrored_strategy over all devices of all workers of a cluster. Each worker
@@ -121,12 +121,13 @@ MU_API mu_strategy *mu_default_strategy(void);
 
 // ---- Contexts -----------------------------------------------------------------------------------
 
+// mu_get_strategy: the strategy in force here: of the replica, else of the scope, else the default strategy.
 MU_API mu_strategy *mu_get_strategy(void);
-MU_API bool mu_has_strategy(void);
-MU_API bool mu_in_cross_replica_context(void);
+MU_API bool mu_has_strategy(void);  // whether a strategy other than the default one is in force here
+MU_API bool mu_in_cross_replica_context(void);  // whether this is in a scope (or a merge call), not on a replica
 
-MU_API int mu_num_replicas_in_sync(const mu_strategy *strategy);
-MU_API const char *mu_strategy_name(const mu_strategy *strategy);
+MU_API int mu_num_replicas_in_sync(const mu_strategy *strategy);  // replicas over all workers; 1 for NULL
+MU_API const char *mu_strategy_name(const mu_strategy *strategy);  // such as "MirroredStrategy" (static storage)
 
 // A scope is open from mu_scope_open to mu_scope_close. Variables made inside belong to the strategy.
 // MU_SCOPE(strategy) { … } opens and closes it around a block. The block runs once, even if the strategy is NULL (the
@@ -235,7 +236,7 @@ MU_API mu_value *mu_distribute_values(mu_strategy *strategy,
 typedef struct mu_reduce_to_args {
     size_t size;
     mu_strategy *strategy;
-    mu_reduce_op op;
+    mu_reduce_op op;                // MU_SUM (default) or MU_MEAN
     mu_value *value;
     mu_keyword_only only_;
     mu_value *like;                 // use the devices of this variable or value; default: the host
@@ -342,7 +343,7 @@ typedef enum mu_input_replication_mode { MU_PER_WORKER = 0, MU_PER_REPLICA = 1 }
 // has an effect. Combinations that TensorFlow rejects are rejected too.
 typedef struct mu_input_options {
     bool no_fetch_to_device;                    // default: batches are copied to the replicas' devices
-    mu_input_replication_mode replication_mode;
+    mu_input_replication_mode replication_mode; // default MU_PER_WORKER
     bool place_dataset_on_device;               // only with MU_PER_REPLICA and no_fetch_to_device
     int per_replica_buffer_size;                // batches prefetched for each replica; default 1
 } mu_input_options;

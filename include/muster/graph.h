@@ -10,7 +10,7 @@ extern "C" {
 
 // ---- Variables ----------------------------------------------------------------------------------
 
-typedef struct mu_variable mu_variable;
+typedef struct mu_variable mu_variable;  // a tensor with a name that can be assigned
 
 // When the copies of a variable on replicas are synchronized; TensorFlow's numbers.
 typedef enum mu_variable_synchronization {
@@ -34,8 +34,8 @@ typedef struct mu_variable_args {
     const char *name;               // default "Variable"
     mu_keyword_only only_;
     bool not_trainable;             // ON_READ variables are not trainable by default
-    mu_variable_synchronization synchronization;
-    mu_variable_aggregation aggregation;
+    mu_variable_synchronization synchronization;  // default MU_SYNCHRONIZATION_AUTO
+    mu_variable_aggregation aggregation;          // default MU_AGGREGATION_NONE
     bool trainable;                 // makes an ON_READ variable trainable; not together with not_trainable
 } mu_variable_args;
 
@@ -45,10 +45,10 @@ typedef struct mu_variable_args {
 #define mu_variable_new(...) mu_variable_new_with(MU_ARGS(mu_variable_args, __VA_ARGS__))
 MU_API mu_variable *mu_variable_new_with(const mu_variable_args *args);
 
-MU_API const char *mu_variable_name(const mu_variable *variable);
-MU_API mu_dtype mu_variable_dtype(const mu_variable *variable);
-MU_API mu_shape mu_variable_shape(const mu_variable *variable);
-MU_API bool mu_variable_is_trainable(const mu_variable *variable);
+MU_API const char *mu_variable_name(const mu_variable *variable);  // as it was made; belongs to the variable
+MU_API mu_dtype mu_variable_dtype(const mu_variable *variable);  // the element type
+MU_API mu_shape mu_variable_shape(const mu_variable *variable);  // the shape of its value
+MU_API bool mu_variable_is_trainable(const mu_variable *variable);  // whether mu_trainable_variables lists it
 // The settings that the variable was made with. Under a strategy that mirrors variables, AUTO is reported as ON_WRITE.
 MU_API mu_variable_synchronization mu_variable_synchronization_of(const mu_variable *variable);
 MU_API mu_variable_aggregation mu_variable_aggregation_of(const mu_variable *variable);
@@ -68,13 +68,13 @@ MU_API mu_status mu_variable_assign_sub(mu_variable *variable, mu_tensor *delta)
 
 // ---- Gradients ----------------------------------------------------------------------------------
 
-typedef struct mu_tape mu_tape;
+typedef struct mu_tape mu_tape;  // a record of ops, for gradients
 
 // mu_tape_open starts recording the ops of this thread, until the tape or its pool is closed. While a tape is open,
 // mu_function_call, and mu_run on one replica, call the function's callback eagerly so that gradients pass through it.
 // A tape does not record what several replicas do: open it inside the function.
 MU_API mu_tape *mu_tape_open(void);
-MU_API void mu_tape_close(mu_tape *tape);
+MU_API void mu_tape_close(mu_tape *tape);  // ends recording; NULL is accepted
 
 // mu_gradients returns the gradients of a loss with respect to variables or tensors: a list in the order of `sources`.
 // A source that does not influence the loss gets zeros. The tape stays open and may be used again.
@@ -89,7 +89,7 @@ MU_API mu_variable *mu_value_variable(const mu_value *value);
 
 // ---- Functions ----------------------------------------------------------------------------------
 
-typedef struct mu_function mu_function;
+typedef struct mu_function mu_function;  // a C callback that is traced and compiled
 
 // mu_function_new makes a function from a C callback. The callback is traced and compiled once per signature of the
 // arguments; later calls run without it. The first axis of each argument is a batch axis, whose size is unknown in the

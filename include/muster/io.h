@@ -13,7 +13,7 @@ extern "C" {
 
 typedef struct mu_save_tensors_args {
     size_t size;
-    const char *path;
+    const char *path;             // file to write
     const mu_value *tensors;      // a map from names to tensors or variables; the file keeps its order
     mu_keyword_only only_;
     const char *const *metadata;  // pairs of key and text: key, text, key, text, …, NULL; default: none
@@ -34,7 +34,7 @@ MU_API mu_value *mu_load_tensors(const char *path);
 typedef struct mu_tensor_file mu_tensor_file;
 
 MU_API mu_tensor_file *mu_tensor_file_open(const char *path);  // errors as mu_load_tensors
-MU_API int mu_tensor_file_count(const mu_tensor_file *file);
+MU_API int mu_tensor_file_count(const mu_tensor_file *file);  // the number of tensors
 
 // Name, type and shape of tensor i from the header; NULL, MU_DTYPE_DEFAULT or rank -1 if i is not in 0 … count - 1.
 MU_API const char *mu_tensor_file_name(const mu_tensor_file *file, int i);

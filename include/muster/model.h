@@ -11,14 +11,14 @@
 extern "C" {
 #endif
 
-typedef struct mu_layer mu_layer;
-typedef struct mu_model mu_model;
-typedef struct mu_loss mu_loss;
-typedef struct mu_metric mu_metric;
-typedef struct mu_optimizer mu_optimizer;
-typedef struct mu_regularizer mu_regularizer;
-typedef struct mu_callback mu_callback;
-typedef struct mu_history mu_history;
+typedef struct mu_layer mu_layer;  // a layer of a model
+typedef struct mu_model mu_model;  // layers that are applied one after the other
+typedef struct mu_loss mu_loss;  // a loss function of labels and predictions
+typedef struct mu_metric mu_metric;  // a running value over batches, such as an accuracy
+typedef struct mu_optimizer mu_optimizer;  // the rule and the state with which gradients update variables
+typedef struct mu_regularizer mu_regularizer;  // a penalty that a layer adds to the loss for large weights
+typedef struct mu_callback mu_callback;  // functions that mu_fit calls at moments of the training
+typedef struct mu_history mu_history;  // the values of a training run, by name and epoch
 
 // mu_set_floatx sets the type of weights and of computation in layers: MU_F32 (default) or MU_F64. Errors:
 // INVALID_ARGUMENT for any other type.
@@ -36,12 +36,12 @@ MU_API mu_status mu_set_floatx(mu_dtype dtype);
 
 typedef struct mu_dense_args {
     size_t size;
-    int units;
+    int units;                               // size of the last axis of the output
     mu_keyword_only only_;
     const char *activation;                  // a name listed above; default "linear"
-    bool no_bias;
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *bias_initializer;            // default "zeros"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // an initializer listed above; default "glorot_uniform"
+    const char *bias_initializer;            // an initializer listed above; default "zeros"
     mu_regularizer *kernel_regularizer;
     mu_regularizer *bias_regularizer;
     const char *name;
@@ -58,9 +58,9 @@ typedef struct mu_conv2d_args {
     int strides, dilation_rate, groups;      // default 1
     const char *padding;                     // "valid" (default) or "same"
     const char *activation;                  // a name listed above; default "linear"
-    bool no_bias;
-    const char *kernel_initializer;          // default "glorot_uniform"
-    const char *bias_initializer;            // default "zeros"
+    bool no_bias;                            // leave the bias out
+    const char *kernel_initializer;          // an initializer listed above; default "glorot_uniform"
+    const char *bias_initializer;            // an initializer listed above; default "zeros"
     mu_regularizer *kernel_regularizer;
     mu_regularizer *bias_regularizer;
     const char *name;
@@ -77,6 +77,8 @@ typedef struct mu_pool2d_args {
     const char *padding;                     // "valid" (default) or "same"
     const char *name;
 } mu_pool2d_args;
+// mu_max_pool2d and mu_average_pool2d make layers that take the maximum or mean of each window; x: [batch, height,
+// width, channels], y: [batch, height', width', channels].
 #define mu_max_pool2d(...) mu_max_pool2d_with(MU_ARGS(mu_pool2d_args, __VA_ARGS__))
 MU_API mu_layer *mu_max_pool2d_with(const mu_pool2d_args *args);
 #define mu_average_pool2d(...) mu_average_pool2d_with(MU_ARGS(mu_pool2d_args, __VA_ARGS__))
@@ -92,6 +94,7 @@ typedef struct mu_dropout_args {
     uint64_t seed;                           // default: from the program's seed
     const char *name;
 } mu_dropout_args;
+// mu_dropout makes a layer that drops elements in training and scales the others by 1 / (1 - rate); the shape stays.
 #define mu_dropout(...) mu_dropout_with(MU_ARGS(mu_dropout_args, __VA_ARGS__))
 MU_API mu_layer *mu_dropout_with(const mu_dropout_args *args);
 
@@ -100,7 +103,7 @@ typedef struct mu_batch_normalization_args {
     mu_keyword_only only_;
     double momentum;                         // momentum of the moving statistics; default 0.99
     double epsilon;                          // default 1e-3
-    bool no_center, no_scale;
+    bool no_center, no_scale;                // leave out beta, or gamma
     bool synchronized;                       // compute statistics over the batches of all replicas
     const char *name;
 } mu_batch_normalization_args;
@@ -114,7 +117,7 @@ typedef struct mu_embedding_args {
     size_t size;
     int64_t input_dim, output_dim;           // number of rows of the table, and length of each row
     mu_keyword_only only_;
-    const char *embeddings_initializer;      // default "uniform"
+    const char *embeddings_initializer;      // an initializer listed above; default "uniform"
     mu_regularizer *embeddings_regularizer;
     const char *name;
 } mu_embedding_args;
@@ -130,7 +133,7 @@ MU_API mu_layer *mu_activation(const char *name);
 // INVALID_ARGUMENT for a negative factor.
 MU_API mu_regularizer *mu_l2(double factor);
 
-MU_API const char *mu_layer_name(const mu_layer *layer);
+MU_API const char *mu_layer_name(const mu_layer *layer);  // belongs to the layer
 
 // ---- Models -------------------------------------------------------------------------------------
 
@@ -155,7 +158,7 @@ typedef struct mu_call_args {
 #define mu_call(...) mu_call_with(MU_ARGS(mu_call_args, __VA_ARGS__))
 MU_API mu_tensor *mu_call_with(const mu_call_args *args);
 
-MU_API mu_value *mu_trainable_variables(mu_model *model);
+MU_API mu_value *mu_trainable_variables(mu_model *model);  // a list, in the order of the layers
 MU_API mu_value *mu_model_weights(mu_model *model);          // trainable and other weights, in the order of the layers
 MU_API int64_t mu_model_parameters(const mu_model *model);   // total number of elements of all weights
 // mu_summary prints a table of layers, output shapes and parameters, as Keras does.
@@ -174,10 +177,12 @@ typedef struct mu_crossentropy_args {
     mu_keyword_only only_;
     bool from_logits;                        // predictions are logits, not probabilities
 } mu_crossentropy_args;
+// mu_sparse_categorical_crossentropy_loss makes a loss for labels that are class numbers: labels [batch, …] integers,
+// predictions [batch, …, classes].
 #define mu_sparse_categorical_crossentropy_loss(...) \
     mu_sparse_categorical_crossentropy_loss_with(MU_ARGS(mu_crossentropy_args, __VA_ARGS__))
 MU_API mu_loss *mu_sparse_categorical_crossentropy_loss_with(const mu_crossentropy_args *args);
-MU_API mu_loss *mu_mean_squared_error_loss(void);
+MU_API mu_loss *mu_mean_squared_error_loss(void);  // mean of (label - prediction)² over the last axis
 
 // mu_accuracy makes a metric: the fraction of correct predictions. As in Keras, the shapes select how they are
 // compared:
@@ -190,8 +195,8 @@ MU_API mu_metric *mu_mean_metric(const char *name);
 // mu_metric_update adds a batch: labels and predictions for accuracy; values and NULL for a mean.
 MU_API mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred);
 MU_API double mu_metric_result(mu_metric *metric);           // result over all replicas; 0 before the first update
-MU_API mu_status mu_metric_reset(mu_metric *metric);
-MU_API const char *mu_metric_name(const mu_metric *metric);
+MU_API mu_status mu_metric_reset(mu_metric *metric);  // forgets all batches so far
+MU_API const char *mu_metric_name(const mu_metric *metric);  // belongs to the metric
 
 typedef struct mu_adam_args {
     size_t size;
@@ -201,6 +206,8 @@ typedef struct mu_adam_args {
     double epsilon;                          // default 1e-7
     double clipnorm, global_clipnorm, clipvalue;  // default none; see mu_clip_gradients
 } mu_adam_args;
+// mu_adam makes an Adam optimizer. Its state is two tensors per variable, made with the first update. Errors:
+// INVALID_ARGUMENT for a negative learning rate or epsilon, betas outside [0, 1), or several kinds of clipping.
 #define mu_adam(...) mu_adam_with(MU_ARGS(mu_adam_args, __VA_ARGS__))
 MU_API mu_optimizer *mu_adam_with(const mu_adam_args *args);
 
@@ -212,6 +219,8 @@ typedef struct mu_sgd_args {
     bool nesterov;                           // use Nesterov's momentum
     double clipnorm, global_clipnorm, clipvalue;  // default none; see mu_clip_gradients
 } mu_sgd_args;
+// mu_sgd makes a gradient descent optimizer; with momentum it keeps one tensor per variable. Errors: INVALID_ARGUMENT
+// for a negative learning rate, a momentum outside [0, 1), or several kinds of clipping.
 #define mu_sgd(...) mu_sgd_with(MU_ARGS(mu_sgd_args, __VA_ARGS__))
 MU_API mu_optimizer *mu_sgd_with(const mu_sgd_args *args);
 
@@ -233,8 +242,8 @@ typedef struct mu_clip_gradients_args {
 // clipped as they are, without adding rows with the same index first.
 #define mu_clip_gradients(...) mu_clip_gradients_with(MU_ARGS(mu_clip_gradients_args, __VA_ARGS__))
 MU_API mu_value *mu_clip_gradients_with(const mu_clip_gradients_args *args);
-MU_API mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer);
-MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);
+MU_API mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer);  // a scalar; assign to it to change the rate
+MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);  // int64: updates so far
 
 typedef struct mu_average_loss_args {
     size_t size;
@@ -257,10 +266,12 @@ typedef struct mu_compile_args {
     size_t size;
     mu_model *model;
     mu_keyword_only only_;
-    mu_optimizer *optimizer;
-    mu_loss *loss;
+    mu_optimizer *optimizer;                 // may be left out if the model is only evaluated
+    mu_loss *loss;                           // required
     mu_metric *const *metrics;               // MU_METRICS(…)
 } mu_compile_args;
+// mu_compile sets what mu_fit and mu_evaluate use, and retains it. Errors: INVALID_ARGUMENT without a loss, or if two
+// metrics have one name; FAILED_PRECONDITION while mu_fit runs in another thread.
 #define mu_compile(...) mu_compile_with(MU_ARGS(mu_compile_args, __VA_ARGS__))
 MU_API mu_status mu_compile_with(const mu_compile_args *args);
 
@@ -275,8 +286,8 @@ typedef struct mu_fit_args {
     int epochs;
     int initial_epoch;                       // epoch to start at; default 0
     int64_t steps_per_epoch;                 // default: until the data ends; required if it never ends
-    mu_dataset *validation_data;
-    int64_t validation_steps;
+    mu_dataset *validation_data;             // batches to evaluate after each epoch; default: none
+    int64_t validation_steps;                // default: until validation_data ends
     mu_callback *const *callbacks;           // MU_CALLBACKS(…)
     mu_verbose verbose;                      // default: a progress bar on a terminal, else lines
     mu_value *arrays;                        // instead of x: a list of inputs and labels, one row per sample
@@ -292,10 +303,10 @@ MU_API mu_history *mu_fit_with(const mu_fit_args *args);
 typedef struct mu_evaluate_args {
     size_t size;
     mu_model *model;
-    mu_dataset *x;
+    mu_dataset *x;                           // batches, as in mu_fit
     mu_keyword_only only_;
     int64_t steps;                           // default: until the data ends
-    mu_verbose verbose;
+    mu_verbose verbose;                      // as in mu_fit
     mu_value *arrays;                        // instead of x, as in mu_fit; mu_predict accepts a list of inputs alone
     int64_t batch_size;                      // with arrays; default 32
 } mu_evaluate_args;
@@ -338,6 +349,7 @@ typedef struct mu_callback_args {
     mu_status (*on_train_end)(const mu_logs *logs, void *arg);
     void *arg;
 } mu_callback_args;
+// mu_callback_new makes a callback for mu_fit; `arg` must live as long as the callback.
 #define mu_callback_new(...) mu_callback_new_with(MU_ARGS(mu_callback_args, __VA_ARGS__))
 MU_API mu_callback *mu_callback_new_with(const mu_callback_args *args);
 // mu_stop_training makes mu_fit end after this epoch, or after this batch if called in on_batch_end.
@@ -348,7 +360,7 @@ typedef struct mu_model_checkpoint_args {
     const char *path;                        // safetensors file, written atomically
     mu_keyword_only only_;
     const char *monitor;                     // a name in the history, for save_best_only; default "val_loss"
-    bool save_best_only;
+    bool save_best_only;                     // default: save at the end of every epoch
 } mu_model_checkpoint_args;
 // mu_model_checkpoint saves the weights at the end of every epoch. With save_best_only it saves them only if the
 // monitored value has improved: larger is better for names that contain "accuracy", smaller for all others.

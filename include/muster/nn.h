@@ -112,7 +112,7 @@ typedef struct mu_nn_conv1d_transpose_args {
     int64_t stride;          // default 1
     int64_t dilation;        // default 1
     const char *padding;     // "valid" (default), "same" or "explicit"
-    int64_t pads[2];
+    int64_t pads[2];         // before, after, for "explicit"
     int64_t groups;          // default 1
 } mu_nn_conv1d_transpose_args;
 
@@ -125,7 +125,7 @@ typedef struct mu_nn_conv2d_transpose_args {
     int64_t strides[2];      // default 1
     int64_t dilations[2];    // default 1
     const char *padding;     // "valid" (default), "same" or "explicit"
-    int64_t pads[4];
+    int64_t pads[4];         // top, bottom, left, right, for "explicit"
     int64_t groups;          // default 1
 } mu_nn_conv2d_transpose_args;
 
@@ -138,10 +138,12 @@ typedef struct mu_nn_conv3d_transpose_args {
     int64_t strides[3];      // default 1
     int64_t dilations[3];    // default 1
     const char *padding;     // "valid" (default), "same" or "explicit"
-    int64_t pads[6];
+    int64_t pads[6];         // front, back, top, bottom, left, right, for "explicit"
     int64_t groups;          // default 1
 } mu_nn_conv3d_transpose_args;
 
+// mu_nn_conv1d_transpose, mu_nn_conv2d_transpose and mu_nn_conv3d_transpose: result [batch, length or depth, height and
+// width of the output, filters]. Errors: INVALID_ARGUMENT for an output_size that does not yield the size of x.
 #define mu_nn_conv1d_transpose(...) \
     mu_nn_conv1d_transpose_with(MU_ARGS(mu_nn_conv1d_transpose_args, __VA_ARGS__))
 #define mu_nn_conv2d_transpose(...) \
@@ -157,7 +159,7 @@ MU_API mu_tensor *mu_nn_conv3d_transpose_with(const mu_nn_conv3d_transpose_args 
 typedef struct mu_nn_pool2d_args {
     size_t size;
     mu_tensor *x;           // [batch, height, width, channels]
-    int64_t window[2];
+    int64_t window[2];      // height, width
     mu_keyword_only only_;
     int64_t strides[2];     // default: the window
     const char *padding;    // "valid" (default), "same" or "explicit"
@@ -177,7 +179,7 @@ MU_API mu_tensor *mu_nn_avg_pool2d_with(const mu_nn_pool2d_args *args);
 typedef struct mu_nn_pool1d_args {
     size_t size;
     mu_tensor *x;           // [batch, length, channels]
-    int64_t window;
+    int64_t window;         // length
     mu_keyword_only only_;
     int64_t stride;         // default: the window
     const char *padding;    // "valid" (default), "same" or "explicit"
@@ -187,13 +189,15 @@ typedef struct mu_nn_pool1d_args {
 typedef struct mu_nn_pool3d_args {
     size_t size;
     mu_tensor *x;           // [batch, depth, height, width, channels]; all but the batch known
-    int64_t window[3];
+    int64_t window[3];      // depth, height, width
     mu_keyword_only only_;
     int64_t strides[3];     // default: the window
     const char *padding;    // "valid" (default), "same" or "explicit"
     int64_t pads[6];        // front, back, top, bottom, left, right, for "explicit"
 } mu_nn_pool3d_args;
 
+// mu_nn_max_pool1d, mu_nn_avg_pool1d, mu_nn_max_pool3d and mu_nn_avg_pool3d do the same for 1-D and 3-D data; the
+// result has the axes of x: [batch, length out, channels] or [batch, depth out, height out, width out, channels].
 #define mu_nn_max_pool1d(...) mu_nn_max_pool1d_with(MU_ARGS(mu_nn_pool1d_args, __VA_ARGS__))
 #define mu_nn_avg_pool1d(...) mu_nn_avg_pool1d_with(MU_ARGS(mu_nn_pool1d_args, __VA_ARGS__))
 #define mu_nn_max_pool3d(...) mu_nn_max_pool3d_with(MU_ARGS(mu_nn_pool3d_args, __VA_ARGS__))
@@ -214,18 +218,18 @@ MU_API mu_tensor *mu_image_resize(mu_tensor *x, int64_t height, int64_t width, m
 
 // ---- Activations and losses ---------------------------------------------------------------------
 
-MU_API mu_tensor *mu_nn_relu(mu_tensor *x);
-MU_API mu_tensor *mu_nn_relu6(mu_tensor *x);
-MU_API mu_tensor *mu_nn_leaky_relu(mu_tensor *x, double alpha);
-MU_API mu_tensor *mu_nn_elu(mu_tensor *x);
-MU_API mu_tensor *mu_nn_selu(mu_tensor *x);
+MU_API mu_tensor *mu_nn_relu(mu_tensor *x);  // max(x, 0)
+MU_API mu_tensor *mu_nn_relu6(mu_tensor *x);  // min(max(x, 0), 6)
+MU_API mu_tensor *mu_nn_leaky_relu(mu_tensor *x, double alpha);  // x where x > 0, else alpha * x
+MU_API mu_tensor *mu_nn_elu(mu_tensor *x);  // x where x > 0, else exp(x) - 1
+MU_API mu_tensor *mu_nn_selu(mu_tensor *x);  // scaled elu of self-normalizing networks
 MU_API mu_tensor *mu_nn_gelu(mu_tensor *x, bool approximate);  // approximate: uses tanh
-MU_API mu_tensor *mu_nn_silu(mu_tensor *x);
-MU_API mu_tensor *mu_nn_mish(mu_tensor *x);
-MU_API mu_tensor *mu_nn_softplus(mu_tensor *x);
-MU_API mu_tensor *mu_nn_softsign(mu_tensor *x);
-MU_API mu_tensor *mu_nn_log_sigmoid(mu_tensor *x);
-MU_API mu_tensor *mu_nn_hard_sigmoid(mu_tensor *x);
+MU_API mu_tensor *mu_nn_silu(mu_tensor *x);  // x * sigmoid(x)
+MU_API mu_tensor *mu_nn_mish(mu_tensor *x);  // x * tanh(softplus(x))
+MU_API mu_tensor *mu_nn_softplus(mu_tensor *x);  // log(1 + exp(x))
+MU_API mu_tensor *mu_nn_softsign(mu_tensor *x);  // x / (1 + |x|)
+MU_API mu_tensor *mu_nn_log_sigmoid(mu_tensor *x);  // log(sigmoid(x))
+MU_API mu_tensor *mu_nn_hard_sigmoid(mu_tensor *x);  // x / 6 + 1/2, limited to [0, 1]
 // mu_nn_softmax and mu_nn_log_softmax normalize along one axis (-1: the last).
 MU_API mu_tensor *mu_nn_softmax(mu_tensor *x, int axis);
 MU_API mu_tensor *mu_nn_log_softmax(mu_tensor *x, int axis);

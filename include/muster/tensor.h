@@ -56,12 +56,12 @@ MU_API mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, 
 MU_API mu_tensor *mu_constant(mu_dtype dtype, double value);
 MU_API mu_tensor *mu_vector_f32(int64_t n, const float *values);
 
-MU_API mu_dtype mu_tensor_dtype(const mu_tensor *tensor);
-MU_API mu_shape mu_tensor_shape(const mu_tensor *tensor);
-MU_API int mu_tensor_rank(const mu_tensor *tensor);
+MU_API mu_dtype mu_tensor_dtype(const mu_tensor *tensor);  // the element type
+MU_API mu_shape mu_tensor_shape(const mu_tensor *tensor);  // MU_UNKNOWN dimensions only in traces
+MU_API int mu_tensor_rank(const mu_tensor *tensor);  // the number of axes; 0 for a scalar
 MU_API int64_t mu_tensor_dim(const mu_tensor *tensor, int axis);  // negative axes count from the end
 MU_API int64_t mu_tensor_elements(const mu_tensor *tensor);       // MU_UNKNOWN if a dimension is
-MU_API bool mu_tensor_is_symbolic(const mu_tensor *tensor);
+MU_API bool mu_tensor_is_symbolic(const mu_tensor *tensor);  // whether it is a value in a trace, without elements
 
 // mu_tensor_data returns the elements, row-major; they belong to the tensor. Errors: FAILED_PRECONDITION for a symbolic
 // tensor.
@@ -92,7 +92,7 @@ typedef enum mu_value_kind {
     MU_VALUE_SLICES
 } mu_value_kind;
 
-MU_API mu_value *mu_of(mu_tensor *tensor);
+MU_API mu_value *mu_of(mu_tensor *tensor);  // the tensor as a value
 // mu_list and mu_map make containers; the last argument is MU_END. Elements are mu_value * or mu_tensor *; an array may
 // hold mu_tensor * too, after a cast. Errors: INVALID_ARGUMENT for other elements, for NULL, and for containers nested
 // deeper than 1,000 levels.
@@ -106,12 +106,13 @@ MU_API mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *item
 // or of int8 or int16, which become int32; values: [n, dims[1], …].
 MU_API mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, const int64_t *dims);
 
-MU_API mu_value_kind mu_value_kind_of(const mu_value *value);
+MU_API mu_value_kind mu_value_kind_of(const mu_value *value);  // what kind of value it is
 MU_API int mu_value_count(const mu_value *value);              // number of elements or components; 1 for a leaf
 MU_API mu_value *mu_value_at(const mu_value *value,
                              int i); // element of a list or map; component of a per-replica value
+// mu_value_get: errors: NOT_FOUND for a key that the map has not.
 MU_API mu_value *mu_value_get(const mu_value *map, const char *key);
-MU_API const char *mu_value_key(const mu_value *map, int i);
+MU_API const char *mu_value_key(const mu_value *map, int i);  // the key of element i of a map; NULL if there is none
 // mu_at returns the tensor in element i of a list or map (a single tensor is its own element 0).
 MU_API mu_tensor *mu_at(const mu_value *value, int i);
 // mu_value_tensor returns the tensor of a leaf: of a per-replica value this replica's component, inside a function that
