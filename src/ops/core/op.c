@@ -66,7 +66,8 @@ typedef struct eager_call {
     mu_kernel kernel;
     mu_spec *in_specs, *out_specs, *resource_specs;
     mu_view *in, *out, *resources;
-    mu_buffer **held;        // [resources] acquired
+    mu_buffer **held;        // [n_held] resources acquired so far
+    int n_held, component;
     void *block;
     bool views;              // output 0 shares input 0's bytes, all or a part of them
     mu_spec few_specs[2 * FEW];
@@ -79,20 +80,17 @@ static mu_status eager_storage(eager_call *call, int n_in, int n_out, int n_reso
     size_t n = (size_t)n_in + (size_t)n_out + (size_t)n_resources;
     mu_spec *specs = call->few_specs;
     mu_view *views = call->few_views;
-    mu_buffer **held = call->few_held;
+    call->held = call->few_held;
     if (n > MU_COUNT(call->few_specs)) {
-        call->block = mu__calloc(n, sizeof *specs + sizeof *views + sizeof *held);
+        call->block = mu__calloc(n, sizeof *specs + sizeof *views + sizeof *call->held);
         if (!call->block)
             return MU_RESOURCE_EXHAUSTED;
         views = call->block;
         specs = (mu_spec *)(void *)(views + n);
-        held = (mu_buffer **)(void *)(specs + n);
+        call->held = (mu_buffer **)(void *)(specs + n);
     } else {
         memset(specs, 0, n * sizeof *specs);
     }
-    for (int i = 0; i < n_resources; i++)
-        held[i] = NULL;
-    call->held = held;
     call->in_specs = specs;
     call->out_specs = specs + n_in;
     call->resource_specs = specs + n_in + n_out;
@@ -102,10 +100,9 @@ static mu_status eager_storage(eager_call *call, int n_in, int n_out, int n_reso
     return MU_OK;
 }
 
-static mu_status eager_inputs(eager_call *call, mu_tensor *const *in, mu_resource *const *resources)
+static mu_status eager_inputs(eager_call *call, mu_tensor *const *in)
 {
     const mu_infer *infer = &call->infer;
-    int component = mu__context()->component;
     for (int i = 0; i < infer->n_in; i++) {
         if (!in[i]->buffer)
             return mu__error(MU_FAILED_PRECONDITION, "%s: input %d is a symbolic value of a function whose trace has "
@@ -115,12 +112,22 @@ static mu_status eager_inputs(eager_call *call, mu_tensor *const *in, mu_resourc
         if (!call->in[i].data)
             return mu_error_code();
     }
-    for (int i = 0; i < infer->n_resources; i++) {
-        const mu_spec *spec = call->resource_specs + i;
-        call->resource_specs[i] = resources[i]->spec;
-        MU_TRY(resources[i]->kind->acquire(resources[i], component, &mu__place_host, mu__access_of(infer->op->flags),
-                                           &call->held[i]));
-        call->resources[i] = (mu_view){.dtype = spec->dtype, .shape = spec->shape, .data = call->held[i]->data};
+    return MU_OK;
+}
+
+static mu_status eager_acquire(eager_call *call, mu_resource *const *resources)
+{
+    const mu_access access = mu__access_of(call->infer.op->flags);
+    call->component = mu__context()->component;
+    for (int i = 0; i < call->infer.n_resources; i++) {
+        mu_resource *resource = resources[i];
+        mu_view *view = &call->resources[i];
+        call->resource_specs[i] = resource->spec;
+        MU_TRY(resource->kind->acquire(resource, call->component, &mu__place_host, access, &call->held[i]));
+        call->n_held++;
+        view->dtype = resource->spec.dtype;
+        view->shape = resource->spec.shape;
+        view->data = call->held[i]->data;
     }
     return MU_OK;
 }
@@ -128,8 +135,8 @@ static mu_status eager_inputs(eager_call *call, mu_tensor *const *in, mu_resourc
 static mu_status eager_commit(const eager_call *call, mu_resource *const *resources)
 {
     const mu_access access = mu__access_of(call->infer.op->flags);
-    for (int i = 0; access != MU_ACCESS_READ && i < call->infer.n_resources; i++)
-        MU_TRY(resources[i]->kind->commit(resources[i], mu__context()->component, access, call->held[i]));
+    for (int i = 0; access != MU_ACCESS_READ && i < call->n_held; i++)
+        MU_TRY(resources[i]->kind->commit(resources[i], call->component, access, call->held[i]));
     return MU_OK;
 }
 
@@ -210,7 +217,7 @@ static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_
     eager_call call;
     mu_measured measured = {0};
     call.block = NULL;
-    call.held = NULL;
+    call.n_held = 0;
     call.views = false;
     mu_status status = MU_OK;
     MU_GO(eager_storage(&call, n_in, n_out, n_resources));
@@ -219,16 +226,19 @@ static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_
     call.kernel = (mu_kernel){.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .n_resources = n_resources,
                               .in = call.in, .resources = call.resources, .team = &alone, .measured = &measured,
                               .collective = replica ? replica->collective : NULL, .replica = replica ? replica->id : 0};
-    MU_GO(eager_inputs(&call, in, resources));
+    MU_GO(eager_inputs(&call, in));
+    if (n_resources > 0)
+        MU_GO(eager_acquire(&call, resources));
     MU_GO(mu__infer_call(&call.infer));
     if (op->measure)
         MU_GO(op->measure(&call.kernel, call.out_specs));
     MU_GO(eager_outputs(&call, in, out));
     call.kernel.out = call.out;
     MU_GO(mu__shared(op, n_resources, resources) ? eager_run_shared(&call) : eager_run(&call));
-    MU_GO(eager_commit(&call, resources));
+    if (call.n_held > 0)
+        MU_GO(eager_commit(&call, resources));
 out:
-    for (int i = 0; i < n_resources && call.held; i++)
+    for (int i = 0; i < call.n_held; i++)
         mu_release(call.held[i]);
     if (measured.block)
         mu__free_data(measured.block, measured.bytes);
