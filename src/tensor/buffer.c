@@ -7,18 +7,23 @@
 const mu_place mu__place_host = {.name = "host", .addressable = true};
 const mu_place mu__place_segment = {.name = "shared segment", .addressable = true};
 
-static void destroy_buffer(void *object)
+static void destroy_elsewhere(mu_buffer *buffer)
 {
-    mu_buffer *buffer = object;
     void *fetched = atomic_load_explicit(&buffer->fetched, memory_order_acquire);
     if (fetched)
         mu__free_data(fetched, MU_MAX(buffer->bytes, (size_t)1));
-    if (!buffer->place->addressable)
-        buffer->place->free(buffer->place, buffer->handle);
-    else if (buffer->release)
+    buffer->place->free(buffer->place, buffer->handle);
+}
+
+static void destroy_buffer(void *object)
+{
+    mu_buffer *buffer = object;
+    if (buffer->release)
         buffer->release(buffer->arg);
     else if (buffer->data && !buffer->arg)
         mu__free_data(buffer->data, buffer->bytes);
+    else if (!buffer->data && !buffer->place->addressable)
+        destroy_elsewhere(buffer);
 }
 
 mu_type mu__buffer_type = {.name = "buffer", .destroy = destroy_buffer};
