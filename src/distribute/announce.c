@@ -24,9 +24,9 @@ mu_strategy *mu__strategy_announce(mu_strategy *strategy)
     if (!strategy || !mu__log_enabled(MU_LOG_INFO))
         return strategy;
     list_devices(strategy, devices);
-    if (strategy->n_workers > 1)
-        snprintf(workers, sizeof workers, ", worker %d of %d, %d replicas in all", strategy->worker,
-                 strategy->n_workers, strategy->n_replicas);
+    if (strategy->n_replicas > strategy->n_local)
+        snprintf(workers, sizeof workers, ", worker %d of %d, %d replicas in all", mu_strategy_worker_index(strategy),
+                 mu_strategy_worker_count(strategy), strategy->n_replicas);
     if (strategy->parameter_device)
         snprintf(variables, sizeof variables, ", variables on %s", strategy->parameter_device->name);
     mu__log(MU_LOG_INFO, "Using %s with devices %s%s%s; communication: %s", mu_strategy_name(strategy), devices,

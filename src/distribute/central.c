@@ -1,10 +1,8 @@
 // CentralStorageStrategy: several replicas compute, one device holds the variables.
 //
 // Each variable has one component, a shared resource (ops/core/shared_resource.c). Rules in variables.c define
-// assignments. Everything else is as for mirrored replicas.
+// assignments. Everything else is as for mirrored replicas (slots.c).
 #include "distribute/distribute.h"
-
-static const mu_strategy_ops central_ops = {.name = "CentralStorageStrategy", .central_variables = true};
 
 // XLA devices come first; the default is all of them, or one CPU if there are none.
 static int default_devices(mu_device **devices, int available)
@@ -31,7 +29,7 @@ mu_strategy *mu_central_storage_strategy_with(const mu_central_storage_strategy_
                             : args.parameter_device ? mu__device_by_name(mu__runtime(), args.parameter_device)
                             : n == 1                ? devices[0]
                                                     : mu__device_by_name(mu__runtime(), "CPU:0");
-    strategy = parameters ? mu__strategy_new(&central_ops, n, devices) : NULL;
+    strategy = parameters ? mu__strategy_new(&mu__central_ops, n, devices) : NULL;
     if (strategy)
         strategy->parameter_device = parameters;
 out:

@@ -1,13 +1,14 @@
-// Internal interface of strategies: one struct for all kinds, with a mu_strategy_ops for what differs.
+// Internal interface of strategies: one struct for all kinds, with a table of slots (strategy_ops.h) for what differs.
 //
-// A strategy has local devices, a group in which their replicas reduce, and rules for variables. run, reduce, scopes
-// and input are the same for all kinds.
+// A strategy has local devices, a group in which their replicas reduce, and rules for variables. Scopes and contexts are
+// the same for all kinds.
 #ifndef MU_SRC_DISTRIBUTE_DISTRIBUTE_H
 #define MU_SRC_DISTRIBUTE_DISTRIBUTE_H
 
 #include "comm/comm.h"
 #include "comm/mesh.h"
 #include "data/dataset.h"
+#include "distribute/strategy_ops.h"
 #include "engine/engine.h"
 
 #include <muster/distribute.h>
@@ -15,19 +16,13 @@
 
 // Limit of local replicas per process.
 #define MU_MAX_REPLICAS 256
-// Size in bytes of a bucket of gradients if the user sets none (MU_BUCKETS_CHOSEN): an eighth of all gradients, so that
-// most are reduced while the backward pass continues, within these bounds, so that messages are not too short and the
-// last one is not too long.
+// Size in bytes of a bucket of gradients if the user sets none. Within one process it is MU_BUCKET_MOST: there is little
+// latency to hide, and each bucket has a cost. Between processes (MU_BUCKETS_CHOSEN) it is an eighth of all gradients, so
+// that most are reduced while the backward pass continues, within these bounds, so that messages are not too short and
+// the last one is not too long.
 #define MU_BUCKETS_CHOSEN ((size_t)-1)
 #define MU_BUCKET_LEAST   ((size_t)256 << 10)
 #define MU_BUCKET_MOST    ((size_t)4 << 20)
-
-// What differs between kinds of strategies.
-typedef struct mu_strategy_ops {
-    const char *name;                     // "MirroredStrategy"
-    bool plain_variables;                 // one component, no rules, synchronisation ignored
-    bool central_variables;               // one component that all replicas share
-} mu_strategy_ops;
 
 enum { MU_TOLD_BYTES = 160 };
 struct mu_strategy {
@@ -42,9 +37,9 @@ struct mu_strategy {
     int n_workers, worker;                // number of worker processes, and this worker's index
     bool stopping;                        // all workers have agreed that a signal asked to stop
     mu_group *group;                      // all replicas, this process's as local members; NULL for one replica
-    // this worker, or any worker, needs the metrics of all replicas after the next step
+    // this worker, or any worker, needs the metrics of all replicas after the next step; one process has them anyway
     bool wants_values, values_wanted;
-    struct mu_job *job;                   // retained; entered as long as mesh is set; NULL for one worker
+    struct mu_job *job;                   // retained and entered; NULL for one worker
     mu_mesh *mesh;                        // the job's, connects all workers; NULL for one worker
     mu_group *workers;                    // one rank per worker; NULL for one worker
     int64_t n_rendezvous;                 // rendezvous of the workers outside of steps, so far
@@ -67,8 +62,6 @@ mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_devi
 // devices, -1 on error. `function` names the caller in errors.
 int mu__named_devices(const char *function, const char *const *names, mu_device **devices, int capacity);
 int mu__first_devices(const char *function, int replicas, mu_device **devices, int available);
-// mu__strategy_is_mirrored returns whether mu_mirrored_strategy made the strategy.
-bool mu__strategy_is_mirrored(const mu_strategy *strategy);
 // mu__strategy_or_default maps NULL (no scope) to the default strategy; borrowed.
 mu_strategy *mu__strategy_or_default(mu_strategy *strategy);
 
@@ -114,13 +107,12 @@ mu_saved_context mu__enter_cross_replica(mu_strategy_scope *scope);
 // mu__updating returns whether this thread is inside an update function.
 bool mu__updating(void);
 
-// mu__replica returns the replica that this thread runs; NULL outside of replicas.
+// mu__replica returns the replica that this thread runs; NULL outside of replicas. mu__traced_replica returns the
+// replica whose merge_call this thread traces; NULL elsewhere.
 mu_strategy_replica *mu__replica(void);
+mu_strategy_replica *mu__traced_replica(void);
 
 // ---- Eager replicas (eager_replicas.c) -------------------------------------------------------
-
-typedef mu_value *mu_replica_fn(mu_value *arguments, void *arg);
-typedef mu_value *mu_merge_fn(mu_strategy *strategy, mu_value *arguments, void *arg);
 
 // mu__eager_run calls fn for every local replica, one at a time, and returns the regrouped
 // results. Owned; NULL on error.
@@ -144,25 +136,15 @@ mu_status mu__eager_made(mu_variable *variable);
 // mu__merge_traced calls fn once, in cross-replica context, with placeholders for the replicas' values instead of
 // symbolic tensors. The result belongs to the pool; NULL on error.
 mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments);
-// mu__merging returns whether this thread is in such a call, mu__is_placeholder whether a value is a placeholder.
-bool mu__merging(void);
+// mu__is_placeholder returns whether a value is a placeholder.
 bool mu__is_placeholder(const mu_value *value);
 // mu__merged_own returns the running replica's part of a placeholder value. mu__merged_group does the reverse: it makes
 // a value of this kind from the replica's part. Both belong to the pool. Errors: UNIMPLEMENTED for another replica's
 // part.
 mu_value *mu__merged_own(const mu_value *value);
 mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, const mu_value *own);
-// Collectives on the nodes that placeholders stand for. Results are those of mu_reduce (_own: of a value that each
-// worker has its own of), mu_reduce_axes, mu_strategy_gather, mu_local_results (before it selects), mu_batch_reduce_to
-// (tensors only), and of reading an ON_READ variable.
-mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value);
-mu_tensor *mu__merged_reduce_own(mu_reduce_op op, const mu_value *value);
-mu_tensor *mu__merged_reduce_axes(mu_reduce_op op, const mu_value *value, int n_axes, const int *axes);
-mu_tensor *mu__merged_gather(const mu_value *value, int axis);
-mu_value *mu__merged_gather_own(const mu_value *value, int axis);
-mu_value *mu__merged_results(const mu_strategy *strategy, const mu_value *value);
-mu_status mu__merged_batch(mu_reduce_op op, int n, mu_value *const *values, mu_tensor **out);
-mu_tensor *mu__merged_read(mu_variable *variable);
+// mu__refuse_traced fails with UNIMPLEMENTED: `what` works only eagerly. It returns NULL.
+mu_value *mu__refuse_traced(const char *what);
 
 // ---- Values (values.c) --------------------------------------------------------------------------
 
@@ -227,9 +209,6 @@ mu_value *mu__like_all(mu_strategy *strategy, const mu_value *arguments, int64_t
 
 // ---- Running (strategy_run.c) -------------------------------------------------------------------
 
-// A started run. Several may be in progress; they execute in order.
-typedef struct mu_running mu_running;
-
 // mu__run_start traces and compiles if needed, and posts the work to the replicas' threads; NULL on error.
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 // mu__run_wait waits for the run, frees it and returns the regrouped results, which belong to the pool; NULL on error.
@@ -241,6 +220,10 @@ double mu__strategy_input_seconds(mu_strategy *strategy);
 // ---- Variables (variables.c) --------------------------------------------------------------------
 
 mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *args);
+
+// mu__update_copy calls an update function on component i with these arguments (NULL: an error is pending). The result
+// belongs to the pool.
+mu_value *mu__update_copy(const mu_updating *u, int i, mu_value *arguments);
 
 // mu__variable_component reads one component in any context. The result belongs to the pool.
 mu_tensor *mu__variable_component(mu_variable *variable, int i);
@@ -258,6 +241,8 @@ mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op
 bool mu__cross_device_supports(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype);
 mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reduction, mu_dtype dtype, int64_t count,
                             int n, void *const *parts, int n_out, void *const *out);
+// mu__reduce_replica_arrays adds n arrays in order into each local replica's.
+void mu__reduce_replica_arrays(const mu_replica_arrays *arrays, int n, const void *const *from);
 // mu__cross_device_collective makes a communicator whose all-reduce uses `ops` on every replica, and which passes
 // everything else to `inner`. If `ops` has no way of its own, it returns `inner`.
 typedef struct mu_cross_device_collective {
@@ -290,47 +275,33 @@ mu_tensor *mu__divide_by_count(mu_tensor *value, int count);
 mu_tensor *mu__reduce_replicas(mu_strategy *strategy, const char *what, mu_reduce_op op, int n,
                                mu_tensor *const *parts);
 
-// ---- Between workers (workers.c) ----------------------------------------------------------------
+// ---- Between workers (cross_worker.c, workers.c) ------------------------------------------------
 
-// All of these are collectives of the workers: all call them in the same order. Workers compare `what`, which also
-// names the operation in errors. With one worker they do nothing.
+// What workers exchange outside of steps, made of the collectives in the strategy's cross-worker slots: all workers
+// call these in the same order, and compare `what`. With one process they do nothing.
 enum { MU_WHAT_BYTES = 64 }; // size of a `what` that is composed
 mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtype, void *numbers, int64_t n);
-// mu__workers_agree sums two numbers over the workers, and tells all whether a signal asked one of them to stop. Then
-// all set strategy->stopping and note the signal (mu__stop_signal), after the same call on each.
+// mu__workers_least gives every worker the minimum of their numbers.
+mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *number);
 mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t numbers[2]);
 // mu__workers_sum sums n numbers of every replica in replica order; `parts` has n for each local replica.
 mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const double *parts, double *sums);
-// mu__workers_gather_blocks (several workers only) concatenates counts[w] elements of each worker w. `form` describes
-// the tensors they belong to, for the workers to compare; NULL: none.
-mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype,
-                                    const void *mine, void *all, const int64_t *counts);
-// mu__workers_least gives every worker the minimum of their numbers (several workers only).
-mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *number);
-// mu__workers_take gives every worker the n elements of one of them (`form` as above). _tensor returns the chief's
-// tensor (belongs to the pool; with one worker it is the argument). _text returns a worker's text (the caller frees it
-// with mu__free).
-mu_status mu__workers_take(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype, void *data,
-                           int64_t n, int worker);
-mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_tensor *mine);
+// mu__workers_gather_equal returns n elements of every worker, in worker order, and the number of workers. Free the
+// array with mu__free; NULL on error.
+void *mu__workers_gather_equal(mu_strategy *strategy, const char *what, mu_dtype dtype, int64_t n, const void *mine,
+                               int *workers);
+// mu__workers_take_text returns a worker's text (the caller frees it with mu__free).
 char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char *own, int worker);
 // mu__workers_written ends the writing of a file by the chief (mu_strategy_should_checkpoint) with its status: the
 // other workers wait for it, and fail if the chief failed. NULL: no strategy.
 mu_status mu__workers_written(mu_strategy *strategy, mu_status status);
-// mu__workers_gather returns n tensors of each worker, in worker order. Free the array with mu__free; the tensors
-// belong to the pool.
-mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine);
-// mu__workers_reduce combines n tensors of each worker in replica order, large ones in pieces. `name` names them in
-// errors. Errors, on all workers: INVALID_ARGUMENT if types or shapes differ.
-mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_parts_name *name, const mu_cross_device_ops *ops,
-                              mu_reduce_op op, int n, mu_tensor *const *mine);
 // mu__header_write encodes a tensor's type and shape as numbers. mu__header_read decodes those of another worker; false
 // if they are invalid.
 enum { MU_HEADER_INTS = 2 + MU_MAX_RANK };
 void mu__header_write(const mu_tensor *tensor, int64_t out[MU_HEADER_INTS]);
 bool mu__header_read(const int64_t in[MU_HEADER_INTS], mu_spec *out);
 // mu__strategy_doing records what this worker is busy with, for messages of workers that wait for it; number -1: none.
-// mu__strategy_done ends it: the worker is in a step or in the program again.
+// mu__strategy_done ends it: the worker is in a step or in the program again. NULL: no strategy.
 void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t number);
 void mu__strategy_done(mu_strategy *strategy);
 // mu__strategy_failed sends the pending error to the other workers: they fail with it, and the message names this
@@ -375,13 +346,10 @@ mu_value *mu__split_batch(const mu_strategy *strategy, const mu_value *batch);
 mu_iterator *mu__distributed_iterate(mu_distributed_dataset *distributed);
 int64_t mu__distributed_rows(const mu_iterator *iterator);
 
-// What this worker reads from a dataset.
-typedef struct mu_shard_plan {
-    mu_dataset *dataset;  // borrowed; NULL on error
-    bool pieces;          // elements are for one replica; else for all replicas of this worker
-    bool same_order;      // parts of one sequence, which all workers must read in the same order
-} mu_shard_plan;
-mu_shard_plan mu__shard_plan_of(mu_strategy *strategy, mu_dataset *dataset);
+// mu__step_rows returns the number of rows of this process's part of a step.
+int64_t mu__step_rows(const mu_strategy *strategy, const mu_value *value);
+// mu__take_order makes this worker's pipeline read in the chief's order (its shuffle seeds).
+mu_status mu__take_order(mu_strategy *strategy, mu_iterator *iterator);
 
 // mu__rebatch_sizes returns TensorFlow's list of the batch sizes of a worker (mu__free).
 int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas);

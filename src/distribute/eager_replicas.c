@@ -231,57 +231,18 @@ static mu_status check_rendezvous(const struct mu_eager_replicas *run)
     return MU_OK;
 }
 
-static void reduce_blocks(const rendezvous *what, int n_dst, void *const *dst, int n_src, const void *const *src)
-{
-    mu__reduce(&(mu_reduce_args){.dtype = what->dtype, .reduction = what->reduction, .n_dst = n_dst, .n_src = n_src,
-                                 .dst = dst, .src = src, .count = what->count,
-                                 .divide = what->reduction == MU_REDUCTION_MEAN ? n_src : 1});
-}
-
-// Fetches the blocks of all workers' replicas and adds them in replica order.
-static mu_status reduce_with_others(const struct mu_eager_replicas *run)
-{
-    const rendezvous *first = run->replicas[0].rendezvous;
-    char what[MU_WHAT_BYTES];
-    snprintf(what, sizeof what, "all_reduce %s", first->name);
-    const int all = run->strategy->n_replicas, workers = run->strategy->n_workers;
-    const size_t bytes = (size_t)first->count * mu_dtype_bytes(first->dtype);
-    char *mine = mu__alloc(bytes * (size_t)run->n), *blocks = mu__alloc(bytes * (size_t)all);
-    int64_t *counts = mu__calloc((size_t)workers, sizeof *counts);
-    const void **src = mu__calloc((size_t)all, sizeof *src);
-    void **dst = mu__calloc((size_t)run->n, sizeof *dst);
-    mu_status status = mine && blocks && counts && src && dst ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (int w = 0; status == MU_OK && w < workers; w++)
-        counts[w] = first->count * run->n;
-    for (int r = 0; status == MU_OK && r < run->n; r++)
-        memcpy(mine + bytes * (size_t)r, dst[r] = run->replicas[r].rendezvous->data, bytes);
-    for (int r = 0; status == MU_OK && r < all; r++)
-        src[r] = blocks + bytes * (size_t)r;
-    if (status == MU_OK)
-        status = mu__workers_gather_blocks(run->strategy, what, first->form, first->dtype, mine, blocks, counts);
-    if (status == MU_OK)
-        reduce_blocks(first, run->n, dst, all, src);
-    mu__free(dst);
-    mu__free(src);
-    mu__free(counts);
-    mu__free(blocks);
-    mu__free(mine);
-    return status;
-}
-
 // `mine` is this worker's part, already at its position in the result.
 static mu_status gather_with_others(const struct mu_eager_replicas *run, const void *mine)
 {
     const rendezvous *first = run->replicas[0].rendezvous;
-    if (run->strategy->n_workers < 2)
-        return MU_OK;
-    int64_t *counts = mu__calloc((size_t)run->strategy->n_workers, sizeof *counts);
+    mu_strategy *strategy = run->strategy;
+    int64_t *counts = mu__calloc((size_t)(strategy->n_replicas / run->n), sizeof *counts);
     if (!counts)
         return MU_RESOURCE_EXHAUSTED;
-    for (int r = 0; r < run->strategy->n_replicas; r++)
+    for (int r = 0; r < strategy->n_replicas; r++)
         counts[r / run->n] += first->counts[r];
-    mu_status status = mu__workers_gather_blocks(run->strategy, first->name, first->form, first->dtype, mine,
-                                                 first->data, counts);
+    mu_status status = strategy->ops->cross_worker->all_gather(strategy, first->name, first->form, first->dtype, mine,
+                                                               first->data, counts);
     mu__free(counts);
     return status;
 }
@@ -292,22 +253,12 @@ static mu_status reduce_at_rendezvous(const struct mu_eager_replicas *run)
     if (!mu__reduce_supports(first->dtype))
         return mu__error(MU_INVALID_ARGUMENT, "all_reduce: %s cannot be reduced; cast it to a number",
                          mu_dtype_name(first->dtype));
-    if (run->strategy->n_workers > 1)
-        return reduce_with_others(run);
-    void **parts = mu__calloc((size_t)run->n, sizeof *parts);
-    if (!parts)
-        return MU_RESOURCE_EXHAUSTED;
+    void *data[MU_MAX_REPLICAS];
     for (int r = 0; r < run->n; r++)
-        parts[r] = run->replicas[r].rendezvous->data;
-    if (mu__cross_device_supports(run->strategy->cross_device, first->reduction, first->dtype)) {
-        const mu_status status = mu__reduce_arrays(run->strategy->cross_device, first->reduction, first->dtype,
-                                                   first->count, run->n, parts, run->n, parts);
-        mu__free(parts);
-        return status;
-    }
-    reduce_blocks(first, run->n, parts, run->n, (const void *const *)parts);
-    mu__free(parts);
-    return MU_OK;
+        data[r] = run->replicas[r].rendezvous->data;
+    const mu_replica_arrays arrays = {.name = first->name, .form = first->form, .reduction = first->reduction,
+                                      .dtype = first->dtype, .count = first->count, .n = run->n, .data = data};
+    return run->strategy->ops->cross_worker->reduce_arrays(run->strategy, &arrays);
 }
 
 static mu_status check_counts(const struct mu_eager_replicas *run, int from)
@@ -352,7 +303,8 @@ static mu_status broadcast_at_rendezvous(const struct mu_eager_replicas *run)
     const rendezvous *first = run->replicas[0].rendezvous;
     const int worker = first->root / run->n, local = worker == run->strategy->worker ? first->root % run->n : 0;
     const rendezvous *root = run->replicas[local].rendezvous;
-    MU_TRY(mu__workers_take(run->strategy, first->name, first->form, root->dtype, root->data, root->count, worker));
+    MU_TRY(run->strategy->ops->cross_worker->broadcast(run->strategy, first->name, first->form, root->dtype, root->data,
+                                                       root->count, worker));
     for (int r = 0; r < run->n; r++)
         if (run->replicas[r].rendezvous != root)
             memcpy(run->replicas[r].rendezvous->data, root->data, (size_t)root->count * mu_dtype_bytes(root->dtype));

@@ -54,7 +54,7 @@ const char *mu_strategy_parameter_device(const mu_strategy *strategy, int i)
 
 bool mu_strategy_between_graph(const mu_strategy *strategy)
 {
-    return strategy && (strategy->ops->central_variables || strategy->cluster);
+    return strategy && strategy->ops->between_graph;
 }
 
 bool mu_strategy_should_init(const mu_strategy *strategy)
@@ -100,6 +100,35 @@ int mu_variable_component_name(const mu_variable *variable, int component, char 
     return snprintf(name, bytes, "%s/replica_%d", variable->resource.name, component);
 }
 
+// Calls fn for each local replica.
+static mu_status make_values(mu_strategy *strategy, mu_value_fn *fn, void *arg, mu_value **values)
+{
+    for (int r = 0; r < strategy->n_local; r++) {
+        const mu_value_context context = {.replica_id = strategy->first_replica + r,
+                                          .num_replicas = strategy->n_replicas};
+        values[r] = fn(&context, arg);
+        if (!values[r] && !mu__pending())
+            mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function returned NULL for replica %d", r);
+        if (!values[r])
+            return mu_error_code();
+    }
+    return MU_OK;
+}
+
+mu_value *mu__distribute_plain(mu_strategy *strategy, mu_value_fn *fn, void *arg)
+{
+    mu_value *value;
+    return make_values(strategy, fn, arg, &value) == MU_OK ? value : NULL;
+}
+
+mu_value *mu__distribute_each(mu_strategy *strategy, mu_value_fn *fn, void *arg)
+{
+    mu_value *values[MU_MAX_REPLICAS];
+    if (make_values(strategy, fn, arg, values) != MU_OK)
+        return NULL;
+    return mu__give(mu__regroup_as(MU_VALUE_PER_REPLICA, true, strategy->n_local, values));
+}
+
 mu_value *mu_distribute_values(mu_strategy *given, mu_value *(*fn)(const mu_value_context *context, void *arg),
                                void *arg)
 {
@@ -110,26 +139,7 @@ mu_value *mu_distribute_values(mu_strategy *given, mu_value *(*fn)(const mu_valu
         mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function is NULL");
         return NULL;
     }
-    if (mu__merging()) {
-        mu__error(
-            MU_UNIMPLEMENTED,
-            "mu_distribute_values is called in a merge_call while a function is traced; run the step eagerly with "
-            "mu_run_callback");
-        return NULL;
-    }
-    mu_value *values[MU_MAX_REPLICAS];
-    for (int r = 0; r < strategy->n_local; r++) {
-        const mu_value_context context = {.replica_id = strategy->first_replica + r,
-                                          .num_replicas = strategy->n_replicas};
-        values[r] = fn(&context, arg);
-        if (!values[r] && !mu__pending())
-            mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function returned NULL for replica %d", r);
-        if (!values[r])
-            return NULL;
-    }
-    if (strategy->ops->plain_variables)
-        return values[0];
-    return mu__give(mu__regroup_as(MU_VALUE_PER_REPLICA, true, strategy->n_local, values));
+    return mu__cross_replica(strategy)->distribute_values(strategy, fn, arg);
 }
 
 // ---- Destinations -------------------------------------------------------------------------------
@@ -172,34 +182,23 @@ mu_value *mu_reduce_to_with(const mu_reduce_to_args *given)
 
 static const char batch_name[] = "mu_batch_reduce_to";
 
-static bool packable(const mu_strategy *strategy, const mu_value *value)
+// Reduces one at a time the values that have no result yet.
+mu_status mu__batch_reduce_each(mu_strategy *strategy, mu_reduce_op op, const mu_value *values, mu_value **out)
 {
-    const int n = strategy->n_local;
-    return strategy->n_workers == 1 && value->kind == MU_VALUE_PER_REPLICA && value->n == n &&
-           value->items[0]->kind == MU_VALUE_TENSOR && !mu__is_placeholder(value);
+    for (int i = 0; i < values->n; i++)
+        if (!out[i] && !(out[i] = mu__reduce_value(strategy, batch_name, op, values->items[i])))
+            return mu_error_code();
+    return MU_OK;
 }
 
-// Placeholders of a traced merge are reduced together, as one collective per type.
-static mu_status reduce_placeholders(mu_reduce_op op, const mu_value *values, mu_value **out)
+static bool packable(const mu_strategy *strategy, const mu_value *value)
 {
-    mu_value **given = mu__calloc((size_t)values->n + 1, sizeof *given);
-    mu_tensor **reduced = mu__calloc((size_t)values->n + 1, sizeof *reduced);
-    int n = 0, k = 0;
-    for (int i = 0; given && i < values->n; i++)
-        if (mu__is_placeholder(values->items[i]) && values->items[i]->items[0]->leaf &&
-            (op == MU_SUM || mu__dtype_is_float(mu_value_tensor(values->items[i]->items[0])->dtype)))
-            given[n++] = values->items[i];
-    mu_status status = given && reduced ? mu__merged_batch(op, n, given, reduced) : MU_RESOURCE_EXHAUSTED;
-    for (int i = 0; i < values->n && status == MU_OK; i++)
-        if (k < n && given[k] == values->items[i])
-            status = (out[i] = mu_of(reduced[k++])) ? MU_OK : mu_error_code();
-    mu__free(given);
-    mu__free(reduced);
-    return status;
+    return value->kind == MU_VALUE_PER_REPLICA && value->n == strategy->n_local &&
+           value->items[0]->kind == MU_VALUE_TENSOR;
 }
 
 // Dense per-replica tensors are reduced together, so that they can be packed; other values one at a time.
-static mu_status reduce_together(mu_strategy *strategy, mu_reduce_op op, const mu_value *values, mu_value **out)
+mu_status mu__batch_reduce_local(mu_strategy *strategy, mu_reduce_op op, const mu_value *values, mu_value **out)
 {
     const int n = strategy->n_local;
     int count = 0;
@@ -220,17 +219,11 @@ static mu_status reduce_together(mu_strategy *strategy, mu_reduce_op op, const m
     }
     if (status == MU_OK)
         status = mu__cross_device_batch(strategy->cross_device, op, count / n, n, parts, reduced);
-    if (status == MU_OK && mu__merging())
-        status = reduce_placeholders(op, values, out);
-    for (int i = 0, k = 0; i < values->n && status == MU_OK; i++) {
+    for (int i = 0, k = 0; i < values->n && status == MU_OK; i++)
         if (packable(strategy, values->items[i]))
-            out[i] = mu_of(reduced[k++]);
-        else if (!out[i])
-            out[i] = mu__reduce_value(strategy, batch_name, op, values->items[i]);
-        status = mu_error_code();
-    }
+            status = (out[i] = mu_of(reduced[k++])) ? MU_OK : mu_error_code();
     mu__free(parts);
-    return status;
+    return status == MU_OK ? mu__batch_reduce_each(strategy, op, values, out) : status;
 }
 
 mu_value *mu_batch_reduce_to(mu_strategy *given, mu_reduce_op op, mu_value *values, mu_value *likes)
@@ -251,13 +244,24 @@ mu_value *mu_batch_reduce_to(mu_strategy *given, mu_reduce_op op, mu_value *valu
         if (copies_wanted(to->items[i], NULL, batch_name) < 0)
             return NULL;
     mu_value **items = mu__calloc((size_t)values->n + 1, sizeof *items), *list = NULL;
-    bool whole = items && reduce_together(strategy, op, values, items) == MU_OK;
+    bool whole = items && mu__cross_replica(strategy)->batch_reduce_to(strategy, op, values, items) == MU_OK;
     for (int i = 0; whole && i < values->n; i++)
         whole = (items[i] = mu__mirror(items[i], copies_like(to->items[i]))) != NULL;
     if (whole)
         list = mu__give(mu__value_container(MU_VALUE_LIST, values->n, items, NULL));
     mu__free(items);
     return list;
+}
+
+mu_value *mu__broadcast_plain(mu_value *value, int copies)
+{
+    (void)copies;
+    return mu__give(mu__select_mirrored(value, 0));
+}
+
+mu_value *mu__broadcast_copies(mu_value *value, int copies)
+{
+    return mu__mirror(mu__give(mu__select_mirrored(value, 0)), copies);
 }
 
 mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *given)
@@ -278,79 +282,66 @@ mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *given
         return NULL;
     }
     const int copies = copies_wanted(args.like, args.devices, name);
-    mu_value *common = copies > 0 ? mu__give(mu__select_mirrored(args.value, 0)) : NULL;
-    if (common && mu__merging())  // each user of a placeholder finds its own part
-        common = args.value;
-    return mu__mirror(common, strategy->ops->plain_variables ? 1 : copies);
+    return copies > 0 ? mu__cross_replica(strategy)->broadcast_to(args.value, copies) : NULL;
 }
 
 // ---- Updates ------------------------------------------------------------------------------------
 
-typedef struct updating {
-    mu_strategy *strategy;
-    const char *function;
-    mu_variable *variable;   // NULL: an update without a variable
-    mu_value *(*with_variable)(mu_variable *variable, mu_value *arguments, void *arg);
-    mu_replica_fn *without;
-    void *arg;
-    mu_value *arguments;
-    bool local_results;
-} updating;
-
-static mu_value *update_one(const updating *u, int i, bool alone)
+mu_value *mu__update_copy(const mu_updating *u, int i, mu_value *arguments)
 {
-    mu_strategy_scope scope = {.strategy = u->strategy, .updating = true};
-    mu_value *mine = mu__merging() ? mu__merged_own(u->arguments)
-                     : alone       ? u->arguments
-                                   : mu__give(mu__select(u->arguments, i));
-    if (mu__merging())
-        scope.merging = ((const mu_strategy_scope *)mu__context()->scope)->merging;
-    if (!mine)
+    mu_strategy_scope scope = {.strategy = u->strategy, .updating = true, .merging = mu__traced_replica()};
+    if (!arguments)
         return NULL;
     mu_saved_context before = mu__enter_cross_replica(&scope);
     mu__context()->component = i;
-    mu_value *result = u->variable ? u->with_variable(u->variable, mine, u->arg) : u->without(mine, u->arg);
+    mu_value *result = u->variable ? u->with_variable(u->variable, arguments, u->arg) : u->without(arguments, u->arg);
     mu__leave_replica(before);
     if (mu__pending())
         return NULL;
     return result ? result : mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL));
 }
 
-// In a trace, the traced update represents those of all replicas.
-static mu_value *update_traced(const updating *u)
+static mu_value *group_results(const mu_updating *u, int n, mu_value *const *results)
 {
-    mu_value *own = update_one(u, 0, false),
-             *grouped = own ? mu__merged_group(u->strategy, MU_VALUE_MIRRORED, own) : NULL;
-    return grouped && u->local_results ? mu_local_results(u->strategy, grouped) : grouped;
-}
-
-static mu_value *update_all(const updating *u)
-{
-    if (mu__merging())
-        return update_traced(u);
-    const bool central = u->strategy->ops->central_variables;
-    const int n = u->variable ? u->variable->n_components : central ? 1 : u->strategy->n_local;
-    const bool alone = u->strategy->ops->plain_variables || (central && !u->variable);
-    mu_value *results[MU_MAX_REPLICAS];
-    if (!alone && mu__need_components(u->strategy, u->arguments, u->function) != MU_OK)
-        return NULL;
-    for (int i = 0; i < n; i++)
-        if (!(results[i] = update_one(u, i, alone)))
-            return NULL;
     if (u->local_results)
         return mu__give(mu__value_container(MU_VALUE_LIST, n, results, NULL));
     return n == 1 ? results[0] : mu__give(mu__regroup_as(MU_VALUE_MIRRORED, false, n, results));
 }
 
+// Calls the function on each copy, with the replica's own arguments.
+mu_value *mu__update_copies(const mu_updating *u)
+{
+    const int n = u->variable ? u->variable->n_components : u->strategy->n_local;
+    mu_value *results[MU_MAX_REPLICAS];
+    if (mu__need_components(u->strategy, u->arguments, u->function) != MU_OK)
+        return NULL;
+    for (int i = 0; i < n; i++)
+        if (!(results[i] = mu__update_copy(u, i, mu__give(mu__select(u->arguments, i)))))
+            return NULL;
+    return group_results(u, n, results);
+}
+
+// There is one copy, which gets the arguments as they are.
+mu_value *mu__update_plain(const mu_updating *u)
+{
+    mu_value *result = mu__update_copy(u, 0, u->arguments);
+    return result ? group_results(u, 1, &result) : NULL;
+}
+
+mu_value *mu__update_central(const mu_updating *u)
+{
+    return u->variable ? mu__update_copies(u) : mu__update_plain(u);
+}
+
 static mu_value *update_merged(mu_strategy *strategy, mu_value *arguments, void *arg)
 {
     (void)strategy;
-    updating here = *(const updating *)arg;
+    mu_updating here = *(const mu_updating *)arg;
     here.arguments = arguments;
-    return update_all(&here);
+    return mu__cross_replica(here.strategy)->update_variable(&here);
 }
 
-static mu_value *update(updating *u)
+static mu_value *update(mu_updating *u)
 {
     if (mu__need_value(u->arguments, u->function) != MU_OK)
         return NULL;
@@ -358,7 +349,9 @@ static mu_value *update(updating *u)
         return NULL;
     if (mu__replica() && u->variable)
         return mu_merge_call(update_merged, u, u->arguments);
-    return mu__need_cross_replica(u->strategy, u->function) == MU_OK ? update_all(u) : NULL;
+    if (mu__need_cross_replica(u->strategy, u->function) != MU_OK)
+        return NULL;
+    return mu__cross_replica(u->strategy)->update_variable(u);
 }
 
 mu_value *mu_update_variable_with(const mu_update_variable_args *given)
@@ -376,7 +369,7 @@ mu_value *mu_update_variable_with(const mu_update_variable_args *given)
                   args.variable->resource.name, mu_strategy_name(strategy));
         return NULL;
     }
-    updating u = {.strategy = strategy, .function = "mu_update_variable", .variable = args.variable,
+    mu_updating u = {.strategy = strategy, .function = "mu_update_variable", .variable = args.variable,
                   .with_variable = args.fn, .arg = args.arg, .arguments = args.arguments,
                   .local_results = args.local_results};
     return update(&u);
@@ -391,7 +384,7 @@ mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_value *ar
         mu__error(MU_INVALID_ARGUMENT, "mu_update_non_slot: the function is NULL");
         return NULL;
     }
-    updating u = {.strategy = mu__strategy_or_default(strategy), .function = "mu_update_non_slot", .without = fn,
+    mu_updating u = {.strategy = mu__strategy_or_default(strategy), .function = "mu_update_non_slot", .without = fn,
                   .arg = arg, .arguments = arguments};
     return update(&u);
 }

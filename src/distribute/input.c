@@ -3,7 +3,7 @@
 // A batch of B rows is split into N contiguous parts of B/N or B/N + 1 rows, which are views of the batch. No row is
 // dropped or repeated. Near the end a part may be empty; steps must accept that. Elements of datasets made by a
 // function for each pipeline, and the pieces of sharding.c, are for one replica, so a step takes one element per
-// replica. Before each step, workers agree whether there is one.
+// replica. Before each step, workers agree whether there is one (worker_input.c).
 #include "cluster/cluster.h"
 #include "distribute/distribute.h"
 
@@ -23,8 +23,7 @@ typedef struct distributed_iterator {
     mu_iterator **inner;
     bool order_to_take;       // the order must be agreed before the first step
     bool pieces;              // elements are for one replica, not for this worker
-    mu_value *like;           // spec of one replica's batch; with several workers NULL before the first step
-    int64_t rows;             // rows of the last step, over all workers
+    mu_step_input input;
 } distributed_iterator;
 
 static void distributed_destroy(void *object)
@@ -42,7 +41,7 @@ static void iterator_destroy(void *object)
 {
     distributed_iterator *iterator = object;
     mu__iterator_close(&iterator->head);
-    mu_release(iterator->like);
+    mu_release(iterator->input.like);
     for (int i = 0; iterator->inner && i < iterator->n_inner; i++)
         mu_release(iterator->inner[i]);
     mu__free(iterator->inner);
@@ -165,10 +164,10 @@ static int64_t rows_of_one(const mu_value *value)
     return leaf && mu__is(leaf, &mu__tensor_type) && tensor->shape.rank > 0 ? tensor->shape.dims[0] : 1;
 }
 
-static int64_t rows_in(const distributed_iterator *iterator, const mu_value *value)
+int64_t mu__step_rows(const mu_strategy *strategy, const mu_value *value)
 {
     int64_t rows = 0;
-    for (int r = 0; r < iterator->strategy->n_local; r++) {
+    for (int r = 0; r < strategy->n_local; r++) {
         mu_value *part = mu__select(value, r);
         rows += part ? rows_of_one(part) : 0;
         mu_release(part);
@@ -176,77 +175,9 @@ static int64_t rows_in(const distributed_iterator *iterator, const mu_value *val
     return rows;
 }
 
-// ---- Several workers ----------------------------------------------------------------------------
-
-// Workers that take parts of one sequence must read it in one order: all use the chief's shuffle seeds.
-static mu_status take_order(const distributed_iterator *iterator)
+mu_value *mu__next_step_local(mu_strategy *strategy, mu_step_input *input, mu_value *own)
 {
-    const char *own = mu_iterator_state(iterator->inner[0]);
-    char *order = own ? mu__workers_take_text(iterator->strategy, "order of the data", own, 0) : NULL;
-    mu_status status = order ? MU_OK : mu_error_code();
-    if (order && strcmp(own, order) != 0 && (status = mu_iterator_restore(iterator->inner[0], order)) != MU_OK) {
-        mu_error_take();
-        mu__error(status,
-                  "worker %d begins to read a pipeline in the state %.100s, the chief one in the state %.100s, so they "
-                  "are at different places of the program or read different datasets; all must run the same",
-                  iterator->strategy->worker, own, order);
-    }
-    mu__free(order);
-    return status;
-}
-
-// The empty batch of each local replica. Owned.
-static mu_value *empty_batches(const distributed_iterator *iterator)
-{
-    const int n = iterator->strategy->n_local;
-    mu_value *one = mu__empty_like(iterator->like), *values[MU_MAX_REPLICAS];
-    for (int r = 0; r < n; r++)
-        values[r] = one;
-    mu_value *all = one ? mu__regroup_as(MU_VALUE_PER_REPLICA, n > 1, n, values) : NULL;
-    mu_release(one);
-    return all;
-}
-
-// Learns the structure of a replica's batch; a worker without data gets it from the first worker that has some. Owned.
-static mu_value *learn_like(mu_strategy *strategy, const mu_value *own, bool all_have)
-{
-    mu_value *one = own ? mu__select(own, 0) : NULL, *like = NULL;
-    char *text = one ? mu__element_text(one) : NULL;
-    if (!all_have) {
-        int64_t first = own ? strategy->worker : strategy->n_workers;
-        char *mine = text;
-        text = mu__workers_least(strategy, "first batch", &first) == MU_OK
-                   ? mu__workers_take_text(strategy, "first batch", mine, (int)first) : NULL;
-        mu__free(mine);
-    }
-    if (text)
-        like = mu__element_from_text(text);
-    mu__free(text);
-    mu_release(one);
-    return like;
-}
-
-// All workers agree whether there is another step. If any worker has data, all take part, the others with empty
-// batches. Takes ownership of `own`.
-static mu_value *step_of_all(distributed_iterator *iterator, mu_value *own)
-{
-    int64_t step[] = {own != NULL, own ? rows_in(iterator, own) : 0};
-    if (mu__workers_agree(iterator->strategy, "next batch", step) == MU_OK && step[0] > 0 && !iterator->like)
-        iterator->like = learn_like(iterator->strategy, own, step[0] == iterator->strategy->n_workers);
-    iterator->rows = step[1];
-    if (!mu__pending() && step[0] > 0)
-        return own ? own : empty_batches(iterator);
-    mu_release(own);
-    return NULL;
-}
-
-// A batch for a single replica is not wrapped, but counts as that replica's component. Takes ownership of `batch`.
-static mu_value *as_components(const mu_strategy *strategy, mu_value *batch)
-{
-    if (!batch || strategy->n_local > 1)
-        return batch;
-    mu_value *own = mu__own_component(batch);
-    mu_release(batch);
+    input->rows = own ? mu__step_rows(strategy, own) : 0;
     return own;
 }
 
@@ -261,22 +192,19 @@ static mu_value *distributed_next(mu_iterator *head)
         return NULL;
     }
     mu__strategy_doing(strategy, "reading its next batch", -1);
-    const bool ordered = !iterator->order_to_take || take_order(iterator) == MU_OK;
+    const bool ordered = !iterator->order_to_take || mu__take_order(strategy, iterator->inner[0]) == MU_OK;
     iterator->order_to_take = false;
     mu_value *own = ordered ? own_next(iterator) : NULL;
     if (mu__pending()) {
         mu__strategy_failed(strategy);
         return NULL;
     }
-    if (strategy->n_workers > 1)
-        return as_components(strategy, step_of_all(iterator, own));
-    iterator->rows = own ? rows_in(iterator, own) : 0;
-    return own;
+    return strategy->ops->next_step(strategy, &iterator->input, own);
 }
 
 int64_t mu__distributed_rows(const mu_iterator *iterator)
 {
-    return ((const distributed_iterator *)iterator)->rows;
+    return ((const distributed_iterator *)iterator)->input.rows;
 }
 
 static mu_status need_one_pipeline(const distributed_iterator *iterator)
@@ -317,7 +245,7 @@ static mu_iterator *distributed_iterate(mu_iterable *iterable)
     iterator->pieces = distributed->shares.pieces;
     iterator->source = mu_retain(distributed);
     iterator->inner = mu__calloc((size_t)distributed->n_pipelines, sizeof(mu_iterator *));
-    iterator->order_to_take = distributed->shares.same_order && iterator->strategy->n_workers > 1;
+    iterator->order_to_take = distributed->shares.same_order;
     while (iterator->inner && iterator->n_inner < distributed->n_pipelines &&
            (iterator->inner[iterator->n_inner] = mu__dataset_iterate(distributed->pipelines[iterator->n_inner])))
         iterator->n_inner++;
@@ -390,7 +318,7 @@ mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *given, mu_dat
                   "mu_distribute_datasets_from_function_options");
         return NULL;
     }
-    const mu_shard_plan shares = mu__shard_plan_of(strategy, dataset);
+    const mu_shard_plan shares = strategy->ops->distribute_dataset(strategy, dataset);
     return distribute(strategy, &shares, 1, &shares.dataset);
 }
 
@@ -403,7 +331,7 @@ static mu_status check_pipelines(const mu_strategy *strategy, const mu_input_opt
         return mu__error(MU_INVALID_ARGUMENT,
                          "%s: place_dataset_on_device goes with MU_PER_REPLICA and no_fetch_to_device only; set both",
                          name);
-    if (!for_each_replica(options) || mu__strategy_is_mirrored(strategy))
+    if (!for_each_replica(options) || strategy->ops->replica_pipelines)
         return MU_OK;
     return mu__error(MU_UNIMPLEMENTED, "%s: MU_PER_REPLICA is for MirroredStrategy; %s has a pipeline for each worker",
                      name, mu_strategy_name(strategy));
@@ -434,8 +362,8 @@ mu_distribute_datasets_from_function_options(mu_strategy *given,
     const bool each = for_each_replica(options);
     const int n = each ? strategy->n_local : 1;
     for (int i = 0; i < n; i++) {
-        const mu_input_context context = {.num_input_pipelines = each ? n : strategy->n_workers,
-                                          .input_pipeline_id = each ? i : strategy->worker,
+        const mu_input_context context = {.num_input_pipelines = each ? n : mu_strategy_worker_count(strategy),
+                                          .input_pipeline_id = each ? i : mu_strategy_worker_index(strategy),
                                           .num_replicas_in_sync = strategy->n_replicas};
         if (!(datasets[i] = call_for_pipeline(fn, arg, &context)))
             return NULL;
@@ -483,7 +411,7 @@ mu_value *mu_distributed_element_spec(mu_distributed_dataset *distributed)
     }
     const mu_strategy *strategy = distributed->strategy;
     mu_value *values[MU_MAX_REPLICAS], *spec = mu_retain(mu_dataset_element_spec(distributed->shares.dataset));
-    const int64_t parts = strategy->n_workers > 1 ? 0 : distributed->shares.pieces ? 1 : strategy->n_local;
+    const int64_t parts = !strategy->ops->known_rows ? 0 : distributed->shares.pieces ? 1 : strategy->n_local;
     if (spec && (spec = mu__map_spec(spec, part_rows, parts)) && strategy->n_local > 1) {
         for (int r = 0; r < strategy->n_local; r++)
             values[r] = spec;

@@ -92,23 +92,17 @@ static mu_status join_ints(const mu_strategy *strategy, int argument, int worker
     return MU_OK;
 }
 
-static mu_status join_workers(mu_strategy *strategy, int n, mu_spec *specs)
+mu_status mu__workers_join_specs(mu_strategy *strategy, int n, mu_spec *specs)
 {
-    const int workers = strategy->n_workers;
-    const size_t each = (size_t)n * SPEC_INTS;
-    int64_t *mine = mu__calloc(each + 1, sizeof *mine), *all = mu__calloc(each * (size_t)workers + 1, sizeof *all);
-    int64_t *counts = mu__calloc((size_t)workers, sizeof *counts);
-    mu_status status = mine && all && counts ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (int w = 0; w < workers && status == MU_OK; w++)
-        counts[w] = (int64_t)each;
-    for (int i = 0; i < n && status == MU_OK; i++)
+    int workers = 0;
+    int64_t *mine = mu__calloc((size_t)n * SPEC_INTS + 1, sizeof *mine), *all = NULL;
+    for (int i = 0; mine && i < n; i++)
         spec_to_ints(&specs[i], mine + i * SPEC_INTS);
-    if (status == MU_OK && n > 0)
-        status = mu__workers_gather_blocks(strategy, "shapes of arguments", NULL, MU_I64, mine, all, counts);
-    for (int w = 0; w < workers && n > 0; w++)
-        for (int i = 0; i < n && status == MU_OK; i++)
-            status = join_ints(strategy, i, w, all + (size_t)w * each + (size_t)i * SPEC_INTS, &specs[i]);
-    mu__free(counts);
+    if (mine)
+        all = mu__workers_gather_equal(strategy, "shapes of arguments", MU_I64, (int64_t)n * SPEC_INTS, mine, &workers);
+    mu_status status = all ? MU_OK : mu_error_code();
+    for (int k = 0; status == MU_OK && k < workers * n; k++)
+        status = join_ints(strategy, k % n, k / n, all + (size_t)k * SPEC_INTS, &specs[k % n]);
     mu__free(all);
     mu__free(mine);
     return status;
@@ -141,11 +135,11 @@ static mu_status join_all(mu_strategy *strategy, const mu_value *arguments, bool
     mu_status status = MU_OK;
     for (int r = 1; r < strategy->n_local && status == MU_OK; r++)
         status = join_replica(strategy, arguments, r, n, specs);
-    if (!agree || strategy->n_workers == 1)
+    if (!agree)
         return status;
     if (status != MU_OK)
         mu__strategy_failed(strategy);  // the others wait for this worker's shapes
-    return status == MU_OK ? join_workers(strategy, n, specs) : status;
+    return status == MU_OK && n > 0 ? strategy->ops->cross_worker->join_specs(strategy, n, specs) : status;
 }
 
 mu_value *mu__like_all(mu_strategy *strategy, const mu_value *arguments, int64_t run, bool agree)

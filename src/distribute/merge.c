@@ -3,26 +3,13 @@
 // The graph is one program for every replica, so a replica's own value is a node, and other replicas' values do not
 // exist in the trace. A per-replica value in a merge consists of placeholders: tensors that name a node and a replica,
 // and that no op accepts. What combines replicas (reduce, gather, local results) becomes a collective on the node; an
-// update gets its own replica's part. Any other use fails, and works only eagerly.
+// update gets its own replica's part (traced_values.c). Any other use fails, and works only eagerly.
 #include "distribute/distribute.h"
 #include "graph/trace.h"
 
 #include <muster/ops.h>
 
-// ---- Stand-ins ----------------------------------------------------------------------------------
-
-static mu_strategy_replica *merging(void)
-{
-    const mu_context *context = mu__context();
-    if (!context->trace || context->replica || !context->scope)
-        return NULL;
-    return ((const mu_strategy_scope *)context->scope)->merging;
-}
-
-bool mu__merging(void)
-{
-    return merging() != NULL;
-}
+// ---- Placeholders -------------------------------------------------------------------------------
 
 bool mu__is_placeholder(const mu_value *value)
 {
@@ -78,7 +65,7 @@ mu_value *mu__merged_group(const mu_strategy *strategy, mu_value_kind kind, cons
     return mu__map_parts(own, false, group_part, &(grouping){strategy, kind});
 }
 
-static mu_value *refuse(const char *what)
+mu_value *mu__refuse_traced(const char *what)
 {
     mu__error(MU_UNIMPLEMENTED,
               "%s in a merge_call while a function is traced; run the step eagerly with mu_run_callback", what);
@@ -88,11 +75,11 @@ static mu_value *refuse(const char *what)
 static mu_value *own_part(const mu_value *part, const void *arg)
 {
     if (part->kind == MU_VALUE_PER_REPLICA && !mu__is_placeholder(part))
-        return refuse("a value that was made for each replica cannot be taken apart");
+        return mu__refuse_traced("a value that was made for each replica cannot be taken apart");
     if (part->kind == MU_VALUE_PER_REPLICA || part->kind == MU_VALUE_MIRRORED)
         return mu__map_parts(part->items[0], true, placeholder, arg);
-    return mu__is_placeholder(part) ? refuse("one replica's part of a value cannot be given to the others")
-                               : (mu_value *)part;
+    return mu__is_placeholder(part) ? mu__refuse_traced("one replica's part of a value cannot be given to the others")
+                                    : (mu_value *)part;
 }
 
 mu_value *mu__merged_own(const mu_value *value)
@@ -158,140 +145,4 @@ mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments)
     if (mu__pending())
         return NULL;
     return result ? mu__merged_own(result) : mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL));
-}
-
-// ---- What puts replicas together ----------------------------------------------------------------
-
-// Enters the traced replica again, for a collective whose result is one value for all replicas.
-static mu_saved_context enter(void)
-{
-    mu_strategy_replica *replica = merging();
-    mu_saved_context before = mu__enter_replica(replica, mu__context()->scope, 0);
-    mu__context()->run = 0;
-    return before;
-}
-
-mu_value *mu__merged_reduce(mu_reduce_op op, const mu_value *value)
-{
-    mu_value *own = value->kind == MU_VALUE_VARIABLE ? (mu_value *)value : mu__merged_own(value);
-    if (!own)
-        return NULL;
-    mu_saved_context before = enter();
-    mu_value *reduced = mu_all_reduce_value(op, own);
-    mu__leave_replica(before);
-    return reduced;
-}
-
-static mu_tensor *own_tensor(const mu_value *value)
-{
-    if (value->kind == MU_VALUE_VARIABLE)
-        return mu__variable_read((mu_variable *)value->leaf);
-    mu_value *own = mu__merged_own(value);
-    return own ? mu_value_tensor(own) : NULL;
-}
-
-mu_tensor *mu__merged_reduce_axes(mu_reduce_op op, const mu_value *value, int n_axes, const int *axes)
-{
-    mu_tensor *own = own_tensor(value), *count = NULL;
-    for (int i = 0; i < n_axes; i++) {
-        const int axis = own ? mu__axis(axes[i], own->shape.rank, "mu_reduce_axis") : -1;
-        if (axis < 0)
-            return NULL;
-        count = count ? mu_multiply(count, mu_dim_size(own, axis)) : mu_dim_size(own, axis);
-    }
-    mu_saved_context before = enter();
-    mu_tensor *sum = mu_all_reduce(MU_SUM, mu_reduce_sum_axes(own, n_axes, axes, false));
-    mu_tensor *counts = op == MU_MEAN ? mu_all_reduce(MU_SUM, count) : NULL;
-    mu__leave_replica(before);
-    return counts ? mu__mean_over(sum, counts) : sum;
-}
-
-// Each worker's own value counts once, however many replicas it has: its first replica adds the value, the others
-// zeros.
-mu_tensor *mu__merged_reduce_own(mu_reduce_op op, const mu_value *value)
-{
-    const mu_strategy *strategy = merging()->strategy;
-    mu_tensor *own = own_tensor(value);
-    mu_saved_context before = enter();
-    if (own && strategy->n_local > 1) {
-        mu_tensor *first = mu_mod(mu_replica_id(), mu_constant(MU_I32, strategy->n_local));
-        own = mu_where(mu_equal(first, mu_constant(MU_I32, 0)), own, mu_zeros_like(own));
-    }
-    mu_tensor *sum = own ? mu_all_reduce(MU_SUM, own) : NULL;
-    mu__leave_replica(before);
-    return sum && op == MU_MEAN ? mu__mean_of(sum, strategy->n_workers) : sum;
-}
-
-mu_tensor *mu__merged_gather(const mu_value *value, int axis)
-{
-    mu_tensor *own = own_tensor(value);
-    mu_saved_context before = enter();
-    mu_tensor *whole = own ? mu_all_gather(own, axis) : NULL;
-    mu__leave_replica(before);
-    return whole;
-}
-
-// Gathers a value of which each worker has its own.
-mu_value *mu__merged_gather_own(const mu_value *value, int axis)
-{
-    if (merging()->strategy->n_local > 1)
-        return refuse("a value from outside of the replica function cannot be gathered from workers with several "
-                      "replicas");
-    mu_tensor *gathered = mu__merged_gather(value, axis);
-    return gathered ? mu_of(gathered) : NULL;
-}
-
-// Every replica's part; gathers all of them.
-static mu_value *part_results(const mu_value *part, const void *arg)
-{
-    const mu_strategy *strategy = arg;
-    if (part->leaf || part->kind == MU_VALUE_SLICES || !mu__is_placeholder(part))
-        return (mu_value *)part;
-    if (part->items[0]->kind == MU_VALUE_SLICES)
-        return refuse("indexed slices have no local results");
-    mu_tensor *own = own_tensor(part), *row = own ? mu_expand_dims(own, 0) : NULL, *parts[MU_MAX_REPLICAS];
-    mu_saved_context before = enter();
-    mu_tensor *all = row ? mu_all_gather(row, 0) : NULL;
-    mu__leave_replica(before);
-    if (!all || mu_unstack(all, strategy->n_replicas, 0, parts) != MU_OK)
-        return NULL;
-    mu_value *items[MU_MAX_REPLICAS];
-    for (int r = 0; r < strategy->n_local; r++)
-        if (!(items[r] = mu_of(parts[strategy->first_replica + r])))
-            return NULL;
-    return mu__give(mu__value_container(MU_VALUE_PER_REPLICA, strategy->n_local, items, NULL));
-}
-
-mu_value *mu__merged_results(const mu_strategy *strategy, const mu_value *value)
-{
-    return mu__map_parts(value, false, part_results, strategy);
-}
-
-mu_tensor *mu__merged_read(mu_variable *variable)
-{
-    mu_saved_context before = enter();
-    mu_strategy_replica *replica = mu__replica();
-    const bool in_sync = replica->sync_on_read;
-    replica->sync_on_read = true;
-    mu_tensor *value = mu_variable_read(variable);
-    replica->sync_on_read = in_sync;
-    mu__leave_replica(before);
-    return value;
-}
-
-// ---- Several values at once ---------------------------------------------------------------------
-
-mu_status mu__merged_batch(mu_reduce_op op, int n, mu_value *const *values, mu_tensor **out)
-{
-    mu_tensor **own = mu__calloc((size_t)n + 1, sizeof *own);
-    mu_status status = own ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (int i = 0; i < n && status == MU_OK; i++)
-        status = (own[i] = own_tensor(values[i])) ? MU_OK : mu_error_code();
-    if (status == MU_OK) {
-        mu_saved_context before = enter();
-        status = mu__all_reduce_list(op == MU_SUM ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN, n, own, out, NULL, 0);
-        mu__leave_replica(before);
-    }
-    mu__free(own);
-    return status;
 }

@@ -10,8 +10,6 @@
 #include "kernels/kernels.h"
 #include "ops/onednn/onednn.h"
 
-static const mu_strategy_ops multi_worker_ops = {.name = "MultiWorkerMirroredStrategy"};
-
 // ---- Who takes part -----------------------------------------------------------------------------
 
 typedef struct bootstrap {
@@ -92,8 +90,9 @@ static mu_status bootstrap_through_mpi(const joining *j, mu_mesh_peer *first, mu
 
 static void write_greeting(const joining *j, char *text, size_t bytes)
 {
-    const int n = snprintf(text, bytes, "muster %s, %s, %s, MUSTER_TF_COMPAT=%d", mu_version(), multi_worker_ops.name,
-                           mu_communication_name(j->options.implementation), mu__setting_bool(MU_SETTING_TF_COMPAT));
+    const int n = snprintf(text, bytes, "muster %s, %s, %s, MUSTER_TF_COMPAT=%d", mu_version(),
+                           mu__multi_worker_ops.name, mu_communication_name(j->options.implementation),
+                           mu__setting_bool(MU_SETTING_TF_COMPAT));
     // Sums in kernels may depend on the instruction set.
     if (j->options.deterministic)
         snprintf(text + n, bytes - (size_t)n, ", deterministic with the instructions %s/%#x", mu__kernels()->isa,
@@ -254,22 +253,22 @@ static mu_status enter_job(joining *j)
 
 // ---- Making it ----------------------------------------------------------------------------------
 
-static mu_strategy *on_all_devices(void)
+static mu_strategy *on_all_devices(const mu_strategy_ops *ops)
 {
     mu_device *devices[MU_MAX_REPLICAS];
     const int n = MU_MIN(mu__device_count(mu__runtime()), MU_MAX_REPLICAS);
     for (int i = 0; i < n; i++)
         if (!(devices[i] = mu__device_at(mu__runtime(), i)))
             return NULL;
-    return n > 0 ? mu__strategy_new(&multi_worker_ops, n, devices) : NULL;
+    return n > 0 ? mu__strategy_new(ops, n, devices) : NULL;
 }
 
 // Takes ownership of the job, on failure too.
 static mu_strategy *make_strategy(const joining *j)
 {
-    mu_strategy *strategy = on_all_devices();
+    mu_strategy *strategy = on_all_devices(j->mesh ? &mu__multi_worker_ops : &mu__lone_worker_ops);
     if (!strategy) {
-        if (j->mesh)
+        if (j->job)
             mu__job_leave(j->job);
         mu_release(j->job);
         return NULL;
@@ -277,6 +276,9 @@ static mu_strategy *make_strategy(const joining *j)
     strategy->job = j->job;
     strategy->mesh = j->mesh;
     strategy->cluster = mu_retain(j->cluster);
+    strategy->values_wanted = !j->mesh;
+    if (j->mesh)
+        strategy->bytes_per_pack = MU_BUCKETS_CHOSEN;
     if (j->options.bytes_per_pack > 0)
         strategy->bytes_per_pack = (size_t)j->options.bytes_per_pack;
     strategy->n_workers = j->n_workers;

@@ -111,7 +111,7 @@ mu_status mu__same_dense_shapes(const mu_parts_name *name, int n, mu_tensor *con
 // ---- Copies -------------------------------------------------------------------------------------
 
 // Makes a view, so that each device has a tensor object of its own: results of replicas count as one plain value only
-// if all are the same object. In a trace, one tensor already represents those of all replicas.
+// if all are the same object.
 static mu_value *copy_leaf(const mu_value *leaf, const void *arg)
 {
     (void)arg;
@@ -122,13 +122,19 @@ static mu_value *copy_leaf(const mu_value *leaf, const void *arg)
     return copy ? mu_of(copy) : NULL;
 }
 
+mu_value *mu__copy_local(mu_value *value)
+{
+    return mu__map_parts(value, true, copy_leaf, NULL);
+}
+
 mu_value *mu__mirror(mu_value *value, int copies)
 {
     mu_value *items[MU_MAX_REPLICAS];
     if (!value || copies == 1)
         return value;
+    const mu_strategy *strategy = mu_get_strategy();
     for (int i = 0; i < copies; i++)
-        if (!(items[i] = mu__merging() ? value : mu__map_parts(value, true, copy_leaf, NULL)))
+        if (!strategy || !(items[i] = mu__cross_replica(strategy)->copy(value)))
             return NULL;
     return mu__give(mu__regroup_as(MU_VALUE_MIRRORED, true, copies, items));
 }

@@ -116,12 +116,9 @@ static int fill_bucket(reduction_list *list, int first, size_t bytes_per_pack)
     return count;
 }
 
-// Within one process there is little latency to hide, and each bucket has a cost.
 static size_t chosen_bytes(const reduction_list *list)
 {
     size_t all = 0;
-    if (mu_get_strategy()->n_workers == 1)
-        return MU_BUCKET_MOST;
     for (int i = 0; i < list->n; i++)
         all += known_bytes(list->in[i]);
     return MU_MAX(MU_MIN(all / 8, MU_BUCKET_MOST), MU_BUCKET_LEAST);

@@ -24,6 +24,23 @@ static mu_value *run_alone(mu_strategy *strategy, mu_replica_fn *fn, void *arg, 
     return result;
 }
 
+mu_value *mu__run_callback_replicas(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments)
+{
+    if (mu__context()->trace) {
+        mu__error(MU_FAILED_PRECONDITION, "mu_run_callback is called while a function is traced; call it outside of "
+                                          "traced functions, or run the step eagerly");
+        return NULL;
+    }
+    if (mu__need_components(strategy, arguments, "mu_run_callback") != MU_OK ||
+        (!arguments && !(arguments = nothing())))
+        return NULL;
+    mu_value *result = strategy->n_replicas == 1 ? run_alone(strategy, fn, arg, arguments)
+                                                 : mu__give(mu__eager_run(strategy, fn, arg, arguments));
+    if (mu__pending())
+        return NULL;
+    return result ? result : nothing();
+}
+
 mu_value *mu_run_callback(mu_strategy *given, mu_value *(*fn)(mu_value *arguments, void *arg), void *arg,
                           mu_value *arguments)
 {
@@ -34,20 +51,7 @@ mu_value *mu_run_callback(mu_strategy *given, mu_value *(*fn)(mu_value *argument
         mu__error(MU_INVALID_ARGUMENT, "mu_run_callback: the function is NULL");
         return NULL;
     }
-    if (mu__context()->trace) {
-        mu__error(mu__merging() ? MU_UNIMPLEMENTED : MU_FAILED_PRECONDITION,
-                  "mu_run_callback is called while a function is traced; call it "
-                  "outside of traced functions, or run the step eagerly");
-        return NULL;
-    }
-    if (mu__need_components(strategy, arguments, "mu_run_callback") != MU_OK ||
-        (!arguments && !(arguments = nothing())))
-        return NULL;
-    mu_value *result = strategy->n_replicas == 1 ? run_alone(strategy, fn, arg, arguments)
-                                              : mu__give(mu__eager_run(strategy, fn, arg, arguments));
-    if (mu__pending())
-        return NULL;
-    return result ? result : nothing();
+    return mu__cross_replica(strategy)->run_callback(strategy, fn, arg, arguments);
 }
 
 // ---- merge_call ---------------------------------------------------------------------------------

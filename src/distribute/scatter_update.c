@@ -17,35 +17,33 @@ static mu_status raw_scatter(mu_variable *variable, mu_scatter kind, mu_tensor *
     return mu__apply(&mu_op_scatter_variable, &attrs, 2, in, 1, &resource, NULL);
 }
 
-static mu_status check(const mu_variable *variable, mu_scatter kind)
+// Aggregations that add the replicas' slices have no meaning for minima, maxima and assignments.
+static mu_status check_kind(const mu_variable *variable, mu_scatter kind)
 {
-    if (variable->resource.shared)  // one plain variable: all updates are allowed
-        return MU_OK;
     const bool adds = variable->aggregation == MU_AGGREGATION_SUM || variable->aggregation == MU_AGGREGATION_MEAN;
-    if (variable->rules && variable->synchronization == MU_SYNCHRONIZATION_ON_READ)
-        return mu__error(MU_UNIMPLEMENTED,
-                         "%s: variable '%s' is ON_READ, which cannot be scattered into; make it ON_WRITE", names[kind],
-                         variable->resource.name);
-    if (variable->rules && adds && kind >= MU_SCATTER_MIN)
-        return mu__error(MU_UNIMPLEMENTED,
-                         "%s: variable '%s' has aggregation %s, which this operation has no meaning for; use NONE or "
-                         "ONLY_FIRST_REPLICA",
-                         names[kind], variable->resource.name,
-                         variable->aggregation == MU_AGGREGATION_SUM ? "SUM" : "MEAN");
-    return MU_OK;
+    if (!adds || kind < MU_SCATTER_MIN)
+        return MU_OK;
+    return mu__error(MU_UNIMPLEMENTED,
+                     "%s: variable '%s' has aggregation %s, which this operation has no meaning for; use NONE or "
+                     "ONLY_FIRST_REPLICA",
+                     names[kind], variable->resource.name,
+                     variable->aggregation == MU_AGGREGATION_SUM ? "SUM" : "MEAN");
 }
 
 // Checks slices before they are concatenated with those of other replicas: after that, too many values on one replica
-// could match too many indices on another. Integers are refused for MEAN, as in assignments.
-static mu_status check_slices(const mu_variable *variable, mu_scatter kind, const mu_tensor *indices,
-                              const mu_tensor *values)
+// could match too many indices on another.
+static mu_status check_slices(const mu_variable *variable, const mu_tensor *indices, const mu_tensor *values)
 {
     const mu_spec own[] = {mu__spec_of(indices), mu__spec_of(values)};
     mu_infer infer = {.op = &mu_op_scatter_variable, .n_in = 2, .n_resources = 1, .in = own,
                       .resources = &variable->resource.spec};
-    MU_TRY(mu_op_scatter_variable.infer(&infer));
-    if (variable->aggregation != MU_AGGREGATION_MEAN || variable->resource.shared || mu_replica_count() == 1 ||
-        mu__dtype_is_float(values->dtype))
+    return mu_op_scatter_variable.infer(&infer);
+}
+
+// Integers are refused for MEAN, as in assignments.
+static mu_status check_mean(const mu_variable *variable, mu_scatter kind, const mu_tensor *values)
+{
+    if (variable->aggregation != MU_AGGREGATION_MEAN || mu_replica_count() == 1 || mu__dtype_is_float(values->dtype))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s: variable '%s' has aggregation MEAN and type %s, and the slices on its %d replicas are "
@@ -68,32 +66,89 @@ static mu_status scatter_all(mu_variable *variable, mu_scatter kind, mu_tensor *
     return status;
 }
 
-// Combines the slices of all replicas. Slices made outside of the replica function are one value, as in an assignment.
-static mu_status join_replicas(mu_variable *variable, mu_scatter kind, mu_tensor **indices, mu_tensor **values)
+static mu_status gather_slices(const mu_variable *variable, mu_tensor **indices, mu_tensor **values)
 {
-    const mu_strategy *strategy = variable->owner;
-    const bool shared = variable->resource.shared, plain = !mu__made_here(*indices) && !mu__made_here(*values);
+    *indices = mu__all_gather_named(*indices, 0, variable->resource.name);
+    *values = *indices ? mu__all_gather_named(*values, 0, variable->resource.name) : NULL;
+    return mu_error_code();
+}
+
+// Slices made outside of the replica function are one value, as in an assignment.
+static mu_status plain_slices(const mu_variable *variable, mu_scatter kind, mu_tensor **indices, mu_tensor **values)
+{
+    mu_strategy *strategy = variable->owner;
+    const mu_cross_worker_ops *workers = strategy->ops->cross_worker;
     const char *name = variable->resource.name;
-    if (!shared && plain && variable->aggregation == MU_AGGREGATION_SUM)
+    if (variable->aggregation == MU_AGGREGATION_SUM)
         return mu__error(MU_INVALID_ARGUMENT,
                          "%s: variable '%s' has aggregation SUM, and the slices on its %d replicas are one value from "
                          "outside of their function; the slices to add up must be per-replica. Make them inside of the "
                          "function, pass per-replica arguments, or scatter outside of the function",
                          names[kind], name, strategy->n_replicas);
-    if (!shared && (plain || variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)) {
-        if (plain && strategy->n_workers == 1)
-            return MU_OK;
-        *indices = mu__broadcast_from_first(*indices, name);
-        *values = *indices ? mu__broadcast_from_first(*values, name) : NULL;
-    } else {
-        MU_TRY(check_slices(variable, kind, *indices, *values));
-        *indices = mu__all_gather_named(*indices, 0, name);
-        *values = *indices ? mu__all_gather_named(*values, 0, name) : NULL;
-        if (*values && variable->aggregation == MU_AGGREGATION_MEAN && !shared)
-            *values = mu__divide_by_count(*values, mu_replica_count());
-    }
+    *indices = workers->common_value(strategy, name, false, *indices);
+    *values = *indices ? workers->common_value(strategy, name, false, *values) : NULL;
     return mu_error_code();
 }
+
+// Combines the slices of all replicas.
+static mu_status join_replicas(const mu_variable *variable, mu_scatter kind, mu_tensor **indices, mu_tensor **values)
+{
+    const char *name = variable->resource.name;
+    if (!mu__made_here(*indices) && !mu__made_here(*values))
+        return plain_slices(variable, kind, indices, values);
+    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA) {
+        *indices = mu__broadcast_from_first(*indices, name);
+        *values = *indices ? mu__broadcast_from_first(*values, name) : NULL;
+        return mu_error_code();
+    }
+    MU_TRY(check_slices(variable, *indices, *values));
+    MU_TRY(check_mean(variable, kind, *values));
+    MU_TRY(gather_slices(variable, indices, values));
+    if (variable->aggregation == MU_AGGREGATION_MEAN)
+        *values = mu__divide_by_count(*values, mu_replica_count());
+    return mu_error_code();
+}
+
+// ---- Slots --------------------------------------------------------------------------------------
+
+mu_status mu__mirrored_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)
+{
+    const mu_strategy *strategy = variable->owner;
+    const bool each = variable->aggregation == MU_AGGREGATION_NONE || strategy->n_replicas == 1;
+    MU_TRY(check_kind(variable, kind));
+    if (mu__updating() || (mu__replica() && each))
+        return raw_scatter(variable, kind, indices, values);
+    if (!mu__replica()) {
+        MU_TRY(mu__need_cross_replica(strategy, names[kind]));
+        return scatter_all(variable, kind, indices, values);
+    }
+    MU_TRY(join_replicas(variable, kind, &indices, &values));
+    return raw_scatter(variable, kind, indices, values);
+}
+
+// One plain variable: all updates are allowed, and all replicas' slices count.
+mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)
+{
+    if (mu__updating())
+        return raw_scatter(variable, kind, indices, values);
+    if (!mu__replica()) {
+        MU_TRY(mu__need_cross_replica(variable->owner, names[kind]));
+        return scatter_all(variable, kind, indices, values);
+    }
+    MU_TRY(check_slices(variable, indices, values));
+    MU_TRY(gather_slices(variable, &indices, &values));
+    return raw_scatter(variable, kind, indices, values);
+}
+
+mu_status mu__on_read_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)
+{
+    (void)indices, (void)values;
+    return mu__error(MU_UNIMPLEMENTED,
+                     "%s: variable '%s' is ON_READ, which cannot be scattered into; make it ON_WRITE", names[kind],
+                     variable->resource.name);
+}
+
+// ---- Public functions ---------------------------------------------------------------------------
 
 static mu_status scatter(mu_variable *variable, mu_scatter kind, mu_tensor *indices, mu_tensor *values)
 {
@@ -104,18 +159,8 @@ static mu_status scatter(mu_variable *variable, mu_scatter kind, mu_tensor *indi
                          !variable  ? "variable"
                          : !indices ? "tensor of indices"
                                     : "tensor of values");
-    MU_TRY(check(variable, kind));
-    const mu_strategy *strategy = variable->owner;
-    const bool each = (variable->aggregation == MU_AGGREGATION_NONE && !variable->resource.shared) ||
-                      (strategy && strategy->n_replicas == 1);
-    if (!variable->rules || mu__updating() || (mu__replica() && each))
-        return raw_scatter(variable, kind, indices, values);
-    if (!mu__replica()) {
-        MU_TRY(mu__need_cross_replica(variable->owner, names[kind]));
-        return scatter_all(variable, kind, indices, values);
-    }
-    MU_TRY(join_replicas(variable, kind, &indices, &values));
-    return raw_scatter(variable, kind, indices, values);
+    return variable->rules ? variable->rules->scatter(variable, kind, indices, values)
+                           : raw_scatter(variable, kind, indices, values);
 }
 
 mu_status mu_variable_scatter_add(mu_variable *variable, mu_tensor *indices, mu_tensor *values)

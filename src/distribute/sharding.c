@@ -58,12 +58,12 @@ static void say_rows(mu_strategy *strategy, const mu_dataset *dataset, const mu_
     tell_once(strategy, text);
 }
 
-static void say(mu_strategy *strategy, const char *what)
+static void say(mu_strategy *strategy, const mu_division *by, const char *what)
 {
     char text[MU_TOLD_BYTES];
-    if (strategy->n_workers < 2)
+    if (by->n < 2)
         return;
-    snprintf(text, sizeof text, "worker %d of %d reads %s", strategy->worker, strategy->n_workers, what);
+    snprintf(text, sizeof text, "worker %d of %d reads %s", (int)by->index, (int)by->n, what);
     tell_once(strategy, text);
 }
 
@@ -72,8 +72,6 @@ static void say(mu_strategy *strategy, const char *what)
 static mu_shard_plan by_rows(mu_strategy *strategy, mu_dataset *dataset)
 {
     const mu_division by = {.n = strategy->n_replicas, .index = strategy->first_replica, .width = strategy->n_local};
-    if (strategy->n_workers == 1)
-        return (mu_shard_plan){.dataset = dataset};
     say_rows(strategy, dataset, &by);
     return (mu_shard_plan){.dataset = mu__dataset_divide_rows(dataset, &by), .same_order = true};
 }
@@ -82,10 +80,10 @@ static mu_shard_plan by_rows(mu_strategy *strategy, mu_dataset *dataset)
 static mu_shard_plan by_pieces(mu_strategy *strategy, mu_dataset *dataset, const mu_division *by)
 {
     mu_dataset *pieces = pieces_of(strategy, dataset, true);
-    say(strategy, "every so many'th piece of the batches that no other worker reads");
+    say(strategy, by, "every so many'th piece of the batches that no other worker reads");
     if (pieces && by->n > 1)
         pieces = mu__dataset_divide_elements(pieces, by);
-    return (mu_shard_plan){.dataset = pieces, .pieces = true, .same_order = true};
+    return (mu_shard_plan){.dataset = pieces, .pieces = true, .same_order = by->n > 1};
 }
 
 // The number of file names that a pipeline begins with; below 0 if unknown.
@@ -105,25 +103,37 @@ static mu_shard_plan of_files(mu_strategy *strategy, mu_dataset *dataset, const 
     if (files >= 0)
         snprintf(text, sizeof text, "%lld of %lld files that no other worker reads%s",
                  (long long)(files / by->n + (by->index < files % by->n)), (long long)files, few);
-    say(strategy, text);
+    say(strategy, by, text);
     return (mu_shard_plan){.dataset = own ? pieces_of(strategy, own, false) : NULL, .pieces = true};
 }
 
-mu_shard_plan mu__shard_plan_of(mu_strategy *strategy, mu_dataset *dataset)
+// Divides a dataset into pieces, one per replica and step, as the policy says.
+static mu_shard_plan into_pieces(mu_strategy *strategy, mu_dataset *dataset)
 {
-    const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
     const mu_auto_shard_policy policy = mu__dataset_auto_shard(dataset);
-    const mu_division by = {.n = strategy->n_workers, .index = strategy->worker, .width = 1, .all_shares = compat};
-    if (strategy->n_replicas == 1 ||
-        (!compat && (strategy->n_workers == 1 || policy == MU_AUTO_SHARD_AUTO || policy == MU_AUTO_SHARD_DATA)))
-        return by_rows(strategy, dataset);
+    const mu_division by = {.n = strategy->n_workers, .index = strategy->worker, .width = 1,
+                            .all_shares = mu__setting_bool(MU_SETTING_TF_COMPAT)};
     if (policy == MU_AUTO_SHARD_DATA || (policy == MU_AUTO_SHARD_AUTO && !mu__dataset_reads_files(dataset)))
         return by_pieces(strategy, dataset, &by);
     if (policy == MU_AUTO_SHARD_AUTO || policy == MU_AUTO_SHARD_FILE)
         return of_files(strategy, dataset, &by);
     if (policy == MU_AUTO_SHARD_HINT)
         dataset = mu__dataset_divide_hints(dataset, &by);
-    say(strategy,
+    say(strategy, &by,
         policy == MU_AUTO_SHARD_HINT ? "the shards that the pipeline marks" : "all samples, as every other does");
     return (mu_shard_plan){.dataset = dataset ? pieces_of(strategy, dataset, false) : NULL, .pieces = true};
+}
+
+mu_shard_plan mu__shard_local(mu_strategy *strategy, mu_dataset *dataset)
+{
+    const bool pieces = strategy->n_replicas > 1 && mu__setting_bool(MU_SETTING_TF_COMPAT);
+    return pieces ? into_pieces(strategy, dataset) : (mu_shard_plan){.dataset = dataset};
+}
+
+mu_shard_plan mu__shard_workers(mu_strategy *strategy, mu_dataset *dataset)
+{
+    const mu_auto_shard_policy policy = mu__dataset_auto_shard(dataset);
+    const bool rows = policy == MU_AUTO_SHARD_AUTO || policy == MU_AUTO_SHARD_DATA;
+    return rows && !mu__setting_bool(MU_SETTING_TF_COMPAT) ? by_rows(strategy, dataset)
+                                                           : into_pieces(strategy, dataset);
 }

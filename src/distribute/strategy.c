@@ -10,7 +10,7 @@ static void strategy_destroy(void *object)
     mu_strategy *strategy = object;
     mu_release(strategy->workers);
     mu_release(strategy->group);
-    if (strategy->mesh)
+    if (strategy->job)
         mu__job_leave(strategy->job);
     mu_release(strategy->job);
     mu_release(strategy->cluster);
@@ -30,7 +30,8 @@ mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_devi
     strategy->ops = ops;
     strategy->runtime = mu__runtime();
     strategy->n_replicas = strategy->n_local = n_devices;
-    strategy->bytes_per_pack = MU_BUCKETS_CHOSEN;
+    strategy->bytes_per_pack = MU_BUCKET_MOST;
+    strategy->values_wanted = true;
     strategy->n_workers = 1;
     strategy->devices = mu__alloc(sizeof *devices * (size_t)n_devices);
     if (n_devices > 1)
@@ -45,24 +46,15 @@ mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_devi
 
 // ---- Constructors -------------------------------------------------------------------------------
 
-static const mu_strategy_ops default_ops = {.name = "DefaultStrategy", .plain_variables = true};
-static const mu_strategy_ops one_device_ops = {.name = "OneDeviceStrategy", .plain_variables = true};
-static const mu_strategy_ops mirrored_ops = {.name = "MirroredStrategy"};
-
 static void *create_default(mu_runtime *runtime)
 {
     mu_device *device = mu__device_at(runtime, 0);
-    return device ? mu__strategy_new(&default_ops, 1, &device) : NULL;
+    return device ? mu__strategy_new(&mu__default_ops, 1, &device) : NULL;
 }
 
 mu_strategy *mu_default_strategy(void)
 {
     return mu__runtime_slot(mu__runtime(), MU_SLOT_DISTRIBUTE, create_default, mu_release);
-}
-
-bool mu__strategy_is_mirrored(const mu_strategy *strategy)
-{
-    return strategy->ops == &mirrored_ops;
 }
 
 mu_strategy *mu__strategy_or_default(mu_strategy *strategy)
@@ -75,7 +67,7 @@ mu_strategy *mu_one_device_strategy(const char *device)
     if (mu__pending())
         return NULL;
     mu_device *found = mu__device_by_name(mu__runtime(), device ? device : "CPU:0");
-    return found ? mu__give(mu__strategy_announce(mu__strategy_new(&one_device_ops, 1, &found))) : NULL;
+    return found ? mu__give(mu__strategy_announce(mu__strategy_new(&mu__one_device_ops, 1, &found))) : NULL;
 }
 
 // Rejects names of other processes' devices for strategies of one process.
@@ -142,7 +134,7 @@ mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *given)
         return NULL;
     int n = args.devices ? mu__named_devices("mu_mirrored_strategy", args.devices, devices, available)
                          : mu__first_devices("mu_mirrored_strategy", args.replicas, devices, available);
-    mu_strategy *strategy = n > 0 ? mu__strategy_new(&mirrored_ops, n, devices) : NULL;
+    mu_strategy *strategy = n > 0 ? mu__strategy_new(&mu__mirrored_ops, n, devices) : NULL;
     mu__free(devices);
     if (strategy)
         strategy->cross_device = mu_retain(args.cross_device_ops);
@@ -156,7 +148,7 @@ int mu_num_replicas_in_sync(const mu_strategy *strategy)
 
 const char *mu_strategy_name(const mu_strategy *strategy)
 {
-    return strategy ? strategy->ops->name : default_ops.name;
+    return strategy ? strategy->ops->name : mu__default_ops.name;
 }
 
 // ---- Scopes -------------------------------------------------------------------------------------
@@ -245,7 +237,7 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
     scope->head.strategy = mu_retain(strategy);
     scope->head.scope = (struct mu_scope){.outer = context->scope, .make_variable = mu__make_distributed_variable};
     scope->head.updating = mu__updating();
-    scope->head.merging = mu__merging() ? ((mu_strategy_scope *)context->scope)->merging : NULL;
+    scope->head.merging = mu__traced_replica();
     scope->head.mixed = context->default_scopes > 0;
     if (!mu__give(scope))
         return guard;
@@ -321,7 +313,7 @@ mu_strategy *mu_get_strategy(void)
 bool mu_has_strategy(void)
 {
     const mu_strategy *current = mu__current_strategy();
-    return current && current->ops != &default_ops;
+    return current && current->ops != &mu__default_ops;
 }
 
 bool mu_in_cross_replica_context(void)
@@ -379,6 +371,19 @@ bool mu__updating(void)
 mu_strategy_replica *mu__replica(void)
 {
     return (mu_strategy_replica *)mu__context()->replica;
+}
+
+mu_strategy_replica *mu__traced_replica(void)
+{
+    const mu_context *context = mu__context();
+    if (!context->trace || context->replica || !context->scope)
+        return NULL;
+    return ((const mu_strategy_scope *)context->scope)->merging;
+}
+
+const mu_cross_replica_ops *mu__cross_replica(const mu_strategy *strategy)
+{
+    return mu__traced_replica() ? strategy->ops->traced : strategy->ops->values;
 }
 
 void mu__leave_replica(mu_saved_context before)

@@ -9,7 +9,7 @@
 #include <time.h>
 
 typedef struct job {
-    mu_running *running;
+    struct replica_run *running;
     int replica;
     mu_tensor **in, **out;
     mu_spec *specs;
@@ -17,8 +17,8 @@ typedef struct job {
     mu_error_value error;
 } job;
 
-struct mu_running {
-    mu_strategy *strategy;      // retained
+typedef struct replica_run {
+    mu_running head;            // first
     mu_concrete *concrete;      // retained
     int64_t number;
     int n, n_in, n_out;
@@ -27,14 +27,14 @@ struct mu_running {
     mu_spec *specs;
     int64_t input_begin_ns, input_end_ns;  // with a timeline: when the thread waited for the batch
     mu_latch done;
-};
+} replica_run;
 
 // ---- On the replica's thread --------------------------------------------------------------------
 
 static mu_status run_replica(job *j)
 {
-    mu_running *running = j->running;
-    mu_strategy *strategy = running->strategy;
+    replica_run *running = j->running;
+    mu_strategy *strategy = running->head.strategy;
     mu_device *device = strategy->devices[j->replica];
     mu_plan *plan = mu__concrete_planned(running->concrete, device, j->specs, running->n_in);
     if (!plan) {
@@ -60,7 +60,7 @@ static mu_status run_replica(job *j)
 // The part of a device's idle time in which its batch was being made counts as waiting for input.
 static void note_input_wait(const job *j)
 {
-    mu_device *device = j->running->strategy->devices[j->replica];
+    mu_device *device = j->running->head.strategy->devices[j->replica];
     const int64_t begin = MU_MAX(j->running->input_begin_ns, device->idle_since);
     const int64_t end = MU_MIN(j->running->input_end_ns, mu__now_ns());
     if (device->idle_since == 0 || begin >= end)
@@ -89,9 +89,9 @@ static void do_job(void *argument)
         j->status = run_replica(j);
         mu__context_leave(&context, NULL, &j->error);
     }
-    if (j->status != MU_OK && j->running->strategy->group)
-        mu__group_abort(j->running->strategy->group, &j->error);
-    j->running->strategy->devices[j->replica]->idle_since = mu__now_ns();
+    if (j->status != MU_OK && j->running->head.strategy->group)
+        mu__group_abort(j->running->head.strategy->group, &j->error);
+    j->running->head.strategy->devices[j->replica]->idle_since = mu__now_ns();
     mu__latch_arrive(&j->running->done);
 }
 
@@ -128,7 +128,7 @@ static mu_status take_arguments(job *j, const mu_value *arguments)
     return status;
 }
 
-static void free_running(mu_running *running)
+static void free_running(replica_run *running)
 {
     for (int i = 0; running->tensors && i < running->n * (running->n_in + running->n_out); i++)
         mu_release(running->tensors[i]);
@@ -137,16 +137,16 @@ static void free_running(mu_running *running)
     mu__free(running->specs);
     mu__free(running->jobs);
     mu_release(running->concrete);
-    mu_release(running->strategy);
+    mu_release(running->head.strategy);
     mu__free(running);
 }
 
-static mu_running *new_running(mu_strategy *strategy, mu_concrete *concrete, const mu_value *arguments)
+static replica_run *new_running(mu_strategy *strategy, mu_concrete *concrete, const mu_value *arguments)
 {
-    mu_running *running = mu__calloc(1, sizeof *running);
+    replica_run *running = mu__calloc(1, sizeof *running);
     if (!running)
         return NULL;
-    running->strategy = mu_retain(strategy);
+    running->head.strategy = mu_retain(strategy);
     running->concrete = mu_retain(concrete);
     running->n = strategy->n_local;
     running->n_in = (int)concrete->graph->inputs.n;
@@ -175,12 +175,7 @@ static mu_running *new_running(mu_strategy *strategy, mu_concrete *concrete, con
 
 // ---- Start and wait -----------------------------------------------------------------------------
 
-// Replicas run at the same time, so a variable that they write needs a component for each replica on every worker.
-static bool has_all_copies(const mu_strategy *strategy, const mu_variable *variable)
-{
-    return variable->n_components == strategy->n_local && (strategy->n_workers == 1 || variable->owner == strategy);
-}
-
+// Replicas run at the same time, so a variable that they write needs a component for each.
 static mu_status check_writes(const mu_strategy *strategy, const mu_graph *graph)
 {
     for (size_t i = 0; strategy->n_replicas > 1 && i < graph->nodes.n; i++) {
@@ -188,7 +183,7 @@ static mu_status check_writes(const mu_strategy *strategy, const mu_graph *graph
         for (int r = 0; (node->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
             const mu_resource *resource = graph->resources.items[node->resources[r]];
             if (mu__node_writes(node, r) && mu__is(resource, &mu__variable_type) && !resource->shared &&
-                !has_all_copies(strategy, (const mu_variable *)resource))
+                !strategy->ops->has_copies(strategy, (const mu_variable *)resource))
                 return mu__error(MU_FAILED_PRECONDITION,
                                  "variable '%s' is written on the replicas of %s, but was made outside of "
                                  "its scope and has no copy for each of them; make it inside MU_SCOPE",
@@ -220,16 +215,16 @@ static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, cons
 {
     const bool gathers = mu__function_gathers(function, strategy);
     mu_concrete *concrete = trace_like(strategy, function, arguments, gathers);
-    if (concrete && concrete->gathers && !gathers && strategy->n_workers > 1)
+    if (concrete && concrete->gathers && !gathers)
         concrete = trace_like(strategy, function, arguments, true);
     if (concrete && !concrete->plans && check_writes(strategy, concrete->graph) != MU_OK)
         return NULL;
     return concrete && mu__concrete_prepare(concrete, strategy->devices[0]->engine) == MU_OK ? concrete : NULL;
 }
 
-static mu_status post(mu_running *running)
+static mu_status post(replica_run *running)
 {
-    mu_strategy *strategy = running->strategy;
+    mu_strategy *strategy = running->head.strategy;
     mu_status status = MU_OK;
     pthread_mutex_t *devices = mu__device_order(strategy->runtime);
     pthread_mutex_lock(devices);
@@ -254,17 +249,34 @@ static mu_status post(mu_running *running)
     return status;
 }
 
-// Resets the group after a failed run, once no run is in progress: earlier, a replica could wait for one that has given
-// up. A job of several processes is not usable again.
 static void end_run(mu_strategy *strategy)
 {
     pthread_mutex_lock(&strategy->order);
     strategy->under_way--;
-    mu_error_value cause;
-    if (strategy->under_way == 0 && strategy->group && !strategy->mesh && mu__group_failed(strategy->group, &cause))
-        mu__group_reset(strategy->group);
+    if (strategy->under_way == 0)
+        strategy->ops->cross_worker->recover(strategy);
     pthread_mutex_unlock(&strategy->order);
     mu__strategy_done(strategy);
+}
+
+mu_running *mu__run_replicas(mu_strategy *strategy, mu_function *function, mu_value *arguments)
+{
+    mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
+    mu_value *given = arguments ? arguments : none;
+    mu__strategy_doing(strategy, "compiling", -1);
+    mu_concrete *concrete = given ? trace_for(strategy, function, given) : NULL;
+    replica_run *running = concrete ? new_running(strategy, concrete, given) : NULL;
+    mu_release(none);
+    if (!running)
+        mu__strategy_done(strategy);
+    if (!running)
+        return NULL;
+    if (post(running) == MU_OK)
+        return &running->head;
+    mu__latch_wait(&running->done, MU_FOREVER, "replicas");
+    end_run(strategy);
+    free_running(running);
+    return NULL;
 }
 
 mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value *arguments)
@@ -272,31 +284,10 @@ mu_running *mu__run_start(mu_strategy *strategy, mu_function *function, mu_value
     if (mu__pending() || mu__need_cross_replica(strategy, "mu_run") != MU_OK ||
         mu__need_components(strategy, arguments, "mu_run") != MU_OK)
         return NULL;
-    if (mu__merging()) {
-        mu__error(
-            MU_UNIMPLEMENTED,
-            "mu_run is called in a merge_call while a function is traced; run the step eagerly with mu_run_callback");
-        return NULL;
-    }
-    mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
-    mu_value *given = arguments ? arguments : none;
-    mu__strategy_doing(strategy, "compiling", -1);
-    mu_concrete *concrete = given ? trace_for(strategy, function, given) : NULL;
-    mu_running *running = concrete ? new_running(strategy, concrete, given) : NULL;
-    mu_release(none);
-    if (!running)
-        mu__strategy_done(strategy);
-    if (!running)
-        return NULL;
-    if (post(running) == MU_OK)
-        return running;
-    mu__latch_wait(&running->done, MU_FOREVER, "replicas");
-    end_run(strategy);
-    free_running(running);
-    return NULL;
+    return mu__cross_replica(strategy)->run(strategy, function, arguments);
 }
 
-static mu_value *results(const mu_running *running)
+static mu_value *results(const replica_run *running)
 {
     mu_value **values = mu__calloc((size_t)running->n, sizeof *values), *grouped = NULL;
     bool whole = values != NULL;
@@ -313,7 +304,7 @@ static mu_value *results(const mu_running *running)
 }
 
 // The first error that was not caused by another replica's.
-static const job *first_failure(const mu_running *running, const mu_error_value *cause)
+static const job *first_failure(const replica_run *running, const mu_error_value *cause)
 {
     const job *failed = NULL;
     for (int r = 0; r < running->n; r++) {
@@ -328,7 +319,7 @@ static const job *first_failure(const mu_running *running, const mu_error_value 
 
 // Poisons a variable on all replicas if any replica wrote it: the failed one (the engine poisoned what it may have
 // written) or one that finished.
-static void poison_everywhere(const mu_running *running, mu_resource *resource)
+static void poison_everywhere(const replica_run *running, mu_resource *resource)
 {
     bool written = false;
     for (int r = 0; r < running->n; r++)
@@ -338,7 +329,7 @@ static void poison_everywhere(const mu_running *running, mu_resource *resource)
 }
 
 // The step failed as a whole, so a variable that one replica wrote is invalid on all of them.
-static void poison_failed(const mu_running *running)
+static void poison_failed(const replica_run *running)
 {
     const mu_graph *graph = running->concrete->graph;
     for (size_t i = 0; i < graph->nodes.n; i++) {
@@ -355,9 +346,9 @@ static void poison_failed(const mu_running *running)
 }
 
 // Meanwhile this thread runs what only it may run for the replicas (an MPI that allows no other threads).
-static void wait_for_replicas(mu_running *running)
+static void wait_for_replicas(replica_run *running)
 {
-    mu_group *group = running->strategy->group;
+    mu_group *group = running->head.strategy->group;
     while (group && mu__group_needs_service(group) && !mu__latch_done(&running->done)) {
         mu__group_serve(group);
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
@@ -365,11 +356,12 @@ static void wait_for_replicas(mu_running *running)
     mu__latch_wait(&running->done, MU_FOREVER, "replicas");
 }
 
-mu_value *mu__run_wait(mu_running *running)
+mu_value *mu__wait_replicas(mu_running *head)
 {
+    replica_run *running = (replica_run *)head;
     wait_for_replicas(running);
     mu_error_value cause;
-    bool aborted = running->strategy->group && mu__group_failed(running->strategy->group, &cause);
+    bool aborted = running->head.strategy->group && mu__group_failed(running->head.strategy->group, &cause);
     const job *failed = first_failure(running, aborted ? &cause : NULL);
     mu_value *value = NULL;
     if (failed) {
@@ -378,9 +370,14 @@ mu_value *mu__run_wait(mu_running *running)
     } else {
         value = results(running);
     }
-    end_run(running->strategy);
+    end_run(running->head.strategy);
     free_running(running);
     return mu__give(value);
+}
+
+mu_value *mu__run_wait(mu_running *running)
+{
+    return running->strategy->ops->values->wait(running);
 }
 
 static mu_value *call_eagerly(mu_value *arguments, void *function)

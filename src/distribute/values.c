@@ -131,7 +131,7 @@ static mu_value *select_part(const mu_value *part, const void *arg)
 
 mu_value *mu__select_for(const mu_strategy *strategy, const mu_value *value, int i, int64_t run)
 {
-    const selection s = {.i = i, .run = run, .alone = strategy->n_local == 1 && strategy->n_workers > 1};
+    const selection s = {.i = i, .run = run, .alone = strategy->n_local == 1 && strategy->n_replicas > 1};
     return run == 0 ? mu__select(value, i) : map_owned(value, false, select_part, &s);
 }
 

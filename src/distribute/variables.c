@@ -86,28 +86,31 @@ static mu_tensor *all_reduce_for(const mu_variable *variable, mu_reduction reduc
     return mu__all_reduce_list(reduction, 1, &value, &reduced, &name, 0) == MU_OK ? reduced : NULL;
 }
 
-// In a trace: combines the values that the replicas assign. Each worker has its own value from outside of the function,
-// so several workers combine these too.
-static mu_tensor *aggregate(mu_variable *variable, mu_tensor *value)
+// A value from outside of the replica function: the mean of integers is the first one, which keeps their type.
+static mu_tensor *aggregate_plain(const mu_variable *variable, mu_tensor *value)
 {
-    const bool plain = !mu__made_here(value), everywhere = plain && owner_of(variable)->n_workers == 1;
-    switch (variable->aggregation) {
-    case MU_AGGREGATION_SUM:
-        return plain ? sum_of_plain(variable, value) : all_reduce_for(variable, MU_REDUCTION_SUM, value);
-    case MU_AGGREGATION_MEAN:
-        if (everywhere)
-            return value;
-        if (mu__dtype_is_float(value->dtype))
-            return all_reduce_for(variable, MU_REDUCTION_MEAN, value);
-        if (plain)
-            return mu__broadcast_from_first(value, variable->resource.name);
-        refuse_integer_mean(variable, value);
-        return NULL;
-    case MU_AGGREGATION_ONLY_FIRST_REPLICA:
-        return everywhere ? value : mu__broadcast_from_first(value, variable->resource.name);
-    case MU_AGGREGATION_NONE: break;
-    }
-    return value;
+    mu_strategy *strategy = owner_of(variable);
+    const bool mean = variable->aggregation == MU_AGGREGATION_MEAN && mu__dtype_is_float(value->dtype);
+    if (variable->aggregation == MU_AGGREGATION_SUM)
+        return sum_of_plain(variable, value);
+    return strategy->ops->cross_worker->common_value(strategy, variable->resource.name, mean, value);
+}
+
+// In a trace: combines the values that the replicas assign.
+static mu_tensor *aggregate(const mu_variable *variable, mu_tensor *value)
+{
+    if (variable->aggregation == MU_AGGREGATION_NONE)
+        return value;
+    if (!mu__made_here(value))
+        return aggregate_plain(variable, value);
+    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
+        return mu__broadcast_from_first(value, variable->resource.name);
+    if (variable->aggregation == MU_AGGREGATION_SUM)
+        return all_reduce_for(variable, MU_REDUCTION_SUM, value);
+    if (mu__dtype_is_float(value->dtype))
+        return all_reduce_for(variable, MU_REDUCTION_MEAN, value);
+    refuse_integer_mean(variable, value);
+    return NULL;
 }
 
 // The assignment of eager replicas, combined when all have reached it.
@@ -130,16 +133,13 @@ static mu_tensor *aggregate_parts(const assignment *a, const mu_value *parts)
 {
     mu_variable *variable = a->variable;
     mu_strategy *strategy = owner_of(variable);
-    const bool several = parts->kind == MU_VALUE_PER_REPLICA, plain = !several && a->plain;
+    const bool several = parts->kind == MU_VALUE_PER_REPLICA;
     mu_tensor *first = mu_value_tensor(several ? parts->items[0] : parts), *tensors[MU_MAX_REPLICAS];
-    if (!first || (plain && variable->aggregation == MU_AGGREGATION_SUM))
-        return first ? sum_of_plain(variable, first) : NULL;
-    if (plain && strategy->n_workers == 1)
-        return first;
-    const bool whole = variable->aggregation == MU_AGGREGATION_MEAN && !mu__dtype_is_float(first->dtype);
-    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA || (whole && plain))
-        return mu__workers_take_tensor(strategy, variable->resource.name, first);
-    if (whole) {
+    if (!first || (!several && a->plain))
+        return first ? aggregate_plain(variable, first) : NULL;
+    if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
+        return strategy->ops->cross_worker->broadcast_tensor(strategy, variable->resource.name, first);
+    if (variable->aggregation == MU_AGGREGATION_MEAN && !mu__dtype_is_float(first->dtype)) {
         refuse_integer_mean(variable, first);
         return NULL;
     }
@@ -191,8 +191,10 @@ static mu_status central_update(mu_variable *variable, mu_update kind, mu_tensor
     return mirrored_update(variable, kind, value);
 }
 
-static const mu_variable_rules central_rules = {.read = mirrored_read, .update = central_update};
-static const mu_variable_rules mirrored_rules = {.read = mirrored_read, .update = mirrored_update};
+const mu_variable_rules mu__mirrored_rules = {
+    .read = mirrored_read, .update = mirrored_update, .scatter = mu__mirrored_scatter};
+const mu_variable_rules mu__central_rules = {
+    .read = mirrored_read, .update = central_update, .scatter = mu__central_scatter};
 
 // ---- ON_READ ------------------------------------------------------------------------------------
 
@@ -214,7 +216,7 @@ static void refuse_read(const mu_variable *variable)
               variable->resource.name);
 }
 
-static mu_tensor *read_together(mu_variable *variable)
+mu_tensor *mu__read_components(mu_variable *variable)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
     if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
@@ -253,7 +255,7 @@ static mu_tensor *on_read_read(mu_variable *variable)
         return mu__variable_read(variable);
     if (mu__need_cross_replica(owner_of(variable), "mu_variable_read") != MU_OK)
         return NULL;
-    return mu__merging() ? mu__merged_read(variable) : read_together(variable);
+    return mu__cross_replica(owner_of(variable))->read_variable(variable);
 }
 
 static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor *value)
@@ -287,53 +289,80 @@ static mu_status refuse_integer_mean_on_read(const mu_variable_args *args)
                      args->name ? args->name : "Variable", mu_dtype_name(dtype));
 }
 
-static const mu_variable_rules on_read_rules = {.read = on_read_read, .update = on_read_update};
+const mu_variable_rules mu__on_read_rules = {
+    .read = on_read_read, .update = on_read_update, .scatter = mu__on_read_scatter};
 
 // ---- Making them --------------------------------------------------------------------------------
 
-static mu_variable *make_variable(struct mu_scope *scope, const mu_variable_args *given)
+// Replicas run at the same time, so a variable that they write needs a component for each.
+bool mu__has_local_copies(const mu_strategy *strategy, const mu_variable *variable)
 {
-    mu_strategy *strategy = ((mu_strategy_scope *)scope)->strategy;
+    return variable->n_components == strategy->n_local;
+}
+
+// Another strategy's copies are not kept equal between workers.
+bool mu__has_own_copies(const mu_strategy *strategy, const mu_variable *variable)
+{
+    return mu__has_local_copies(strategy, variable) && variable->owner == strategy;
+}
+
+mu_variable *mu__make_plain_variable(mu_strategy *strategy, const mu_variable_args *args)
+{
+    mu_variable *plain = mu__variable_make(args, args->initial_value, 1);
+    if (plain)
+        plain->owner = mu_retain(strategy);
+    return plain;
+}
+
+mu_variable *mu__make_central_variable(mu_strategy *strategy, const mu_variable_args *args)
+{
+    mu_variable *central = mu__make_plain_variable(strategy, args);
+    if (central && strategy->n_replicas > 1) {
+        central->rules = strategy->ops->on_write;
+        central->resource.shared = true;
+    }
+    return central;
+}
+
+mu_variable *mu__make_mirrored_variable(mu_strategy *strategy, const mu_variable_args *given)
+{
     mu_variable_args args = *given;
-    if (((mu_strategy_scope *)scope)->mixed) {
-        mu__error(MU_FAILED_PRECONDITION,
-                  "variable '%s' is made in a scope of %s that was opened inside one of the default strategy; "
-                  "strategies may not be mixed",
-                  args.name ? args.name : "Variable", mu_strategy_name(strategy));
-        return NULL;
-    }
-    if (strategy->ops->plain_variables || strategy->ops->central_variables) {
-        mu_variable *plain = mu__variable_make(&args, args.initial_value, 1);
-        if (plain)
-            plain->owner = mu_retain(strategy);
-        if (plain && strategy->ops->central_variables && strategy->n_replicas > 1) {
-            plain->rules = &central_rules;
-            plain->resource.shared = true;
-        }
-        return plain;
-    }
+    const char *name = args.name ? args.name : "Variable";
     if (args.synchronization == MU_SYNCHRONIZATION_NONE) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "variable '%s': %s has no variables with synchronization NONE; use AUTO, ON_WRITE or ON_READ",
-                  args.name ? args.name : "Variable", mu_strategy_name(strategy));
+                  "variable '%s': %s has no variables with synchronization NONE; use AUTO, ON_WRITE or ON_READ", name,
+                  mu_strategy_name(strategy));
         return NULL;
     }
     if (refuse_integer_mean_on_read(&args) != MU_OK)
         return NULL;
     if (args.synchronization == MU_SYNCHRONIZATION_AUTO)
         args.synchronization = MU_SYNCHRONIZATION_ON_WRITE;
-    args.initial_value = mu__workers_take_tensor(strategy, args.name ? args.name : "Variable", args.initial_value);
+    args.initial_value = strategy->ops->cross_worker->broadcast_tensor(strategy, name, args.initial_value);
     mu_variable *variable = mu__pending() ? NULL : mu__variable_make(&args, args.initial_value, strategy->n_local);
     if (!variable)
         return NULL;
     variable->owner = mu_retain(strategy);
-    variable->rules = args.synchronization == MU_SYNCHRONIZATION_ON_READ ? &on_read_rules : &mirrored_rules;
+    variable->rules =
+        args.synchronization == MU_SYNCHRONIZATION_ON_READ ? strategy->ops->on_read : strategy->ops->on_write;
     return variable;
 }
 
-// On eager replicas, the first replica makes the variable and the others get the same one.
-mu_variable *mu__make_distributed_variable(struct mu_scope *scope, const mu_variable_args *args)
+static mu_variable *make_variable(const mu_strategy_scope *scope, const mu_variable_args *args)
 {
+    if (!scope->mixed)
+        return scope->strategy->ops->make_variable(scope->strategy, args);
+    mu__error(MU_FAILED_PRECONDITION,
+              "variable '%s' is made in a scope of %s that was opened inside one of the default strategy; "
+              "strategies may not be mixed",
+              args->name ? args->name : "Variable", mu_strategy_name(scope->strategy));
+    return NULL;
+}
+
+// On eager replicas, the first replica makes the variable and the others get the same one.
+mu_variable *mu__make_distributed_variable(struct mu_scope *head, const mu_variable_args *args)
+{
+    const mu_strategy_scope *scope = (const mu_strategy_scope *)head;
     const mu_strategy_replica *replica = mu__replica();
     if (!replica || !replica->eager)
         return make_variable(scope, args);

@@ -2,15 +2,12 @@
 //
 // The workers have a group of their own, with one rank per worker, and use it in program order, so the replicas may run
 // a step meanwhile. Every worker gathers all tensors and combines them in replica order, so all get the same bits, and
-// the same as with all replicas in one process. With one worker each function does nothing.
+// the same as with all replicas in one process.
 #include "distribute/distribute.h"
 
 #include <muster/ops.h>
 
 #include <signal.h>
-
-// Bounds the texts that workers exchange (states of pipelines, structures of elements); real ones are far shorter.
-enum { LONGEST_TEXT = 64 << 20 };
 
 static mu_collective *begin_rendezvous(mu_strategy *strategy, const char *what, int64_t *number)
 {
@@ -27,20 +24,19 @@ static mu_status end_rendezvous(mu_strategy *strategy, mu_status status)
     return status;
 }
 
-mu_status mu__workers_add(mu_strategy *strategy, const char *what, mu_dtype dtype, void *numbers, int64_t n)
+static mu_status all_reduce(mu_strategy *strategy, const char *what, mu_reduction reduction, mu_dtype dtype,
+                            void *numbers, int64_t n)
 {
     int64_t number;
-    if (strategy->n_workers < 2)
-        return MU_OK;
     mu_collective *all = begin_rendezvous(strategy, what, &number);
-    return end_rendezvous(strategy, all->all_reduce(all, number, what, MU_REDUCTION_SUM, dtype, numbers, n));
+    return end_rendezvous(strategy, all->all_reduce(all, number, what, reduction, dtype, numbers, n));
 }
 
-mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t numbers[2])
+static mu_status agree(mu_strategy *strategy, const char *what, int64_t numbers[2])
 {
     const int stop = mu__stop_signal();
     int64_t all[] = {numbers[0], numbers[1], stop == SIGTERM, stop == SIGINT, strategy->wants_values};
-    MU_TRY(mu__workers_add(strategy, what, MU_I64, all, MU_COUNT(all)));
+    MU_TRY(all_reduce(strategy, what, MU_REDUCTION_SUM, MU_I64, all, MU_COUNT(all)));
     numbers[0] = all[0];
     numbers[1] = all[1];
     strategy->values_wanted = all[4] > 0;
@@ -51,56 +47,30 @@ mu_status mu__workers_agree(mu_strategy *strategy, const char *what, int64_t num
     return MU_OK;
 }
 
-mu_status mu__workers_gather_blocks(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype,
-                                    const void *mine, void *all, const int64_t *counts)
+static mu_status all_gather(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype,
+                            const void *mine, void *all, const int64_t *counts)
 {
     int64_t number;
     mu_collective *collective = begin_rendezvous(strategy, what, &number);
     if (form)
         *collective->form = *form;
     return end_rendezvous(strategy, collective->all_gather(collective, number, what, dtype, mine,
-                                                           counts[strategy->worker], all,
-                                                           counts));
+                                                           counts[strategy->worker], all, counts));
 }
 
-mu_status mu__workers_sum(mu_strategy *strategy, const char *what, int n, const double *parts, double *sums)
-{
-    const int workers = strategy->n_workers;
-    double *all = mu__calloc((size_t)strategy->n_replicas * (size_t)n + 1, sizeof *all);
-    int64_t *counts = mu__calloc((size_t)workers, sizeof *counts);
-    mu_status status = all && counts ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (int w = 0; status == MU_OK && w < workers; w++)
-        counts[w] = (int64_t)strategy->n_local * n;
-    if (status == MU_OK && workers > 1)
-        status = mu__workers_gather_blocks(strategy, what, NULL, MU_F64, parts, all, counts);
-    const double *from = workers > 1 ? all : parts;
-    for (int i = 0; status == MU_OK && i < n; i++) {
-        sums[i] = 0;
-        for (int r = 0; r < strategy->n_replicas; r++)
-            sums[i] += from[r * n + i];
-    }
-    mu__free(counts);
-    mu__free(all);
-    return status;
-}
-
-mu_status mu__workers_take(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype, void *data,
+static mu_status broadcast(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype, void *data,
                            int64_t n, int worker)
 {
     int64_t number;
-    if (strategy->n_workers < 2)
-        return MU_OK;
     mu_collective *all = begin_rendezvous(strategy, what, &number);
     if (form)
         *all->form = *form;
     return end_rendezvous(strategy, all->broadcast(all, number, what, dtype, data, n, worker));
 }
 
-mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_tensor *mine)
+static mu_tensor *broadcast_tensor(mu_strategy *strategy, const char *what, mu_tensor *mine)
 {
-    if (!mine || strategy->n_workers < 2)
-        return mine;
-    mu_tensor *copy = mu__give(mu__tensor_alloc(mine->dtype, &mine->shape));
+    mu_tensor *copy = mine ? mu__give(mu__tensor_alloc(mine->dtype, &mine->shape)) : NULL;
     if (!copy)
         return NULL;
     const mu_spec spec = mu__spec_of(mine);
@@ -110,48 +80,52 @@ mu_tensor *mu__workers_take_tensor(mu_strategy *strategy, const char *what, mu_t
     mu__form_begin(&form, MU_NO_AXIS);
     mu__form_add(&form, mine->dtype, &mine->shape);
     const mu_status status =
-        mu__workers_take(strategy, what, &form, mine->dtype, mu__host_write(copy), mu__elements(&mine->shape), 0);
+        broadcast(strategy, what, &form, mine->dtype, mu__host_write(copy), mu__elements(&mine->shape), 0);
     return status == MU_OK ? copy : NULL;
 }
 
-mu_status mu__workers_least(mu_strategy *strategy, const char *what, int64_t *number)
+// Every worker has a value of its own, which all its replicas use: the mean counts it once for each.
+static mu_tensor *common_value(mu_strategy *strategy, const char *name, bool mean, mu_tensor *value)
 {
-    int64_t identity;
-    mu_collective *all = begin_rendezvous(strategy, what, &identity);
-    return end_rendezvous(strategy, all->all_reduce(all, identity, what, MU_REDUCTION_MIN, MU_I64, number, 1));
+    mu_tensor *reduced = NULL, *parts[MU_MAX_REPLICAS];
+    char what[160];
+    if (mu__replica())
+        return !mean ? mu__broadcast_from_first(value, name)
+               : mu__all_reduce_list(MU_REDUCTION_MEAN, 1, &value, &reduced, &name, 0) == MU_OK ? reduced : NULL;
+    if (!mean)
+        return broadcast_tensor(strategy, name, value);
+    for (int r = 0; r < strategy->n_local; r++)
+        parts[r] = value;
+    snprintf(what, sizeof what, "assigning variable '%s'", name);
+    return mu__reduce_replicas(strategy, what, MU_MEAN, strategy->n_local, parts);
 }
 
-mu_status mu__workers_written(mu_strategy *strategy, mu_status status)
+// Fetches the blocks of all workers' replicas and adds them in replica order.
+static mu_status reduce_arrays(mu_strategy *strategy, const mu_replica_arrays *a)
 {
-    int64_t nothing = 0;
-    if (!strategy || strategy->n_workers < 2)
-        return status;
-    if (status != MU_OK) {
-        mu__strategy_failed(strategy);
-        return status;
-    }
-    return mu__workers_add(strategy, "file is written", MU_I64, &nothing, 1);
-}
-
-char *mu__workers_take_text(mu_strategy *strategy, const char *what, const char *own, int worker)
-{
-    const bool mine = strategy->worker == worker;
-    int64_t bytes = mine && own ? (int64_t)strlen(own) : 0;
-    if (mu__workers_take(strategy, what, NULL, MU_I64, &bytes, 1, worker) != MU_OK)
-        return NULL;
-    if (bytes < 0 || bytes > LONGEST_TEXT) {
-        mu__error(MU_DATA_LOSS, "\"%s\": %s sends a text of %lld bytes; at most %d are possible", what,
-                  mine || !strategy->mesh ? "this worker" : mu__mesh_name(strategy->mesh, worker), (long long)bytes,
-                  LONGEST_TEXT);
-        return NULL;
-    }
-    char *text = mu__calloc((size_t)bytes + 1, 1);
-    if (text && mine && own)
-        memcpy(text, own, (size_t)bytes);
-    if (text && mu__workers_take(strategy, what, NULL, MU_U8, text, bytes, worker) == MU_OK)
-        return text;
-    mu__free(text);
-    return NULL;
+    char what[MU_WHAT_BYTES];
+    snprintf(what, sizeof what, "all_reduce %s", a->name);
+    const int all = strategy->n_replicas;
+    const size_t bytes = (size_t)a->count * mu_dtype_bytes(a->dtype);
+    char *mine = mu__alloc(bytes * (size_t)a->n), *blocks = mu__alloc(bytes * (size_t)all);
+    int64_t *counts = mu__calloc((size_t)strategy->n_workers, sizeof *counts);
+    const void **src = mu__calloc((size_t)all, sizeof *src);
+    mu_status status = mine && blocks && counts && src ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    for (int w = 0; status == MU_OK && w < strategy->n_workers; w++)
+        counts[w] = a->count * a->n;
+    for (int r = 0; status == MU_OK && r < a->n; r++)
+        memcpy(mine + bytes * (size_t)r, a->data[r], bytes);
+    for (int r = 0; status == MU_OK && r < all; r++)
+        src[r] = blocks + bytes * (size_t)r;
+    if (status == MU_OK)
+        status = all_gather(strategy, what, a->form, a->dtype, mine, blocks, counts);
+    if (status == MU_OK)
+        mu__reduce_replica_arrays(a, all, src);
+    mu__free(src);
+    mu__free(counts);
+    mu__free(blocks);
+    mu__free(mine);
+    return status;
 }
 
 // ---- Tensors of all -----------------------------------------------------------------------------
@@ -204,17 +178,13 @@ static mu_status read_headers(gathering *g, const int64_t *headers)
 
 static mu_status exchange_headers(gathering *g)
 {
-    int64_t *mine = mu__calloc((size_t)g->n, MU_HEADER_INTS * sizeof *mine);
-    int64_t *all = mu__calloc((size_t)g->n_all, MU_HEADER_INTS * sizeof *all);
-    mu_status status = mine && all ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (int i = 0; status == MU_OK && i < g->n; i++)
+    int workers;
+    int64_t *mine = mu__calloc((size_t)g->n, MU_HEADER_INTS * sizeof *mine), *all = NULL;
+    for (int i = 0; mine && i < g->n; i++)
         mu__header_write(g->mine[i], mine + i * MU_HEADER_INTS);
-    for (int w = 0; w < g->strategy->n_workers; w++)
-        g->counts[w] = (int64_t)g->n * MU_HEADER_INTS;
-    if (status == MU_OK)
-        status = mu__workers_gather_blocks(g->strategy, g->what, NULL, MU_I64, mine, all, g->counts);
-    if (status == MU_OK)
-        status = read_headers(g, all);
+    if (mine)
+        all = mu__workers_gather_equal(g->strategy, g->what, MU_I64, (int64_t)g->n * MU_HEADER_INTS, mine, &workers);
+    const mu_status status = all ? read_headers(g, all) : mu_error_code();
     mu__free(all);
     mu__free(mine);
     return status;
@@ -250,7 +220,7 @@ static mu_status exchange_bytes(gathering *g)
         MU_TRY(mu_tensor_copy_to(g->mine[i], g->in + at, mu__spec_bytes(&spec)));
         at += mu__spec_bytes(&spec);
     }
-    return mu__workers_gather_blocks(g->strategy, g->what, NULL, MU_U8, g->in, g->out, g->counts);
+    return all_gather(g->strategy, g->what, NULL, MU_U8, g->in, g->out, g->counts);
 }
 
 static mu_status unpack(gathering *g)
@@ -284,19 +254,18 @@ static mu_tensor **close_gathering(gathering *g)
     return g->all;
 }
 
-mu_tensor **mu__workers_gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine)
+static mu_tensor **gather(mu_strategy *strategy, const char *what, int n, mu_tensor *const *mine, int *n_all)
 {
     gathering g = {.strategy = strategy, .what = what, .n = n, .n_all = n * strategy->n_workers, .mine = mine};
     mu_status status = open_gathering(&g);
-    if (status == MU_OK && strategy->n_workers < 2)
-        memcpy(g.all, mine, sizeof *g.all * (size_t)n);
-    if (status == MU_OK && strategy->n_workers >= 2)
+    if (status == MU_OK)
         status = exchange_headers(&g);
-    if (status == MU_OK && strategy->n_workers >= 2)
+    if (status == MU_OK)
         status = exchange_bytes(&g);
-    if (status == MU_OK && strategy->n_workers >= 2)
+    if (status == MU_OK)
         status = unpack(&g);
     mu_tensor **all = close_gathering(&g);
+    *n_all = g.n_all;
     if (status == MU_OK)
         return all;
     mu__free(all);
@@ -332,9 +301,10 @@ static mu_tensor *combine_piece(const gathering *g, mu_reduce_op op, int64_t at,
     const int64_t all = -1;
     for (int i = 0; i < g->n; i++)
         mine[i] = mu_slice(mu_reshape(g->mine[i], 1, &all), &at, &count);
-    mu_tensor **parts = mu__pending() ? NULL : mu__workers_gather(g->strategy, g->what, g->n, mine);
+    int n_all;
+    mu_tensor **parts = mu__pending() ? NULL : gather(g->strategy, g->what, g->n, mine, &n_all);
     if (parts)
-        reduced = mu__reduce_tensors(op, g->n_all, parts);
+        reduced = mu__reduce_tensors(op, n_all, parts);
     mu__free(parts);
     return reduced;
 }
@@ -357,8 +327,8 @@ static mu_tensor *reduce_in_pieces(const gathering *g, mu_reduce_op op)
     return mu__give(whole);
 }
 
-mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_parts_name *name, const mu_cross_device_ops *ops,
-                              mu_reduce_op op, int n, mu_tensor *const *mine)
+static mu_tensor *reduce(mu_strategy *strategy, const mu_parts_name *name, const mu_cross_device_ops *ops,
+                         mu_reduce_op op, int n, mu_tensor *const *mine)
 {
     const char *what = op == MU_SUM ? "reduce sum" : "reduce mean";
     gathering g = {.strategy = strategy, .what = what, .n = n, .n_all = n * strategy->n_workers, .mine = mine};
@@ -373,28 +343,71 @@ mu_tensor *mu__workers_reduce(mu_strategy *strategy, const mu_parts_name *name, 
     return reduced;
 }
 
-void mu__strategy_doing(const mu_strategy *strategy, const char *what, int64_t number)
+// ---- What this worker is doing ------------------------------------------------------------------
+
+static const char *worker_name(const mu_strategy *strategy, int worker)
 {
-    if (strategy && strategy->mesh)
-        mu__mesh_doing(strategy->mesh, what, number, NULL);
+    return mu__mesh_name(strategy->mesh, worker);
 }
 
-void mu__strategy_done(mu_strategy *strategy)
+static void doing(const mu_strategy *strategy, const char *what, int64_t number)
 {
-    if (!strategy->mesh)
-        return;
+    mu__mesh_doing(strategy->mesh, what, number, NULL);
+}
+
+static void done(mu_strategy *strategy)
+{
     pthread_mutex_lock(&strategy->order);
     const int64_t step = strategy->under_way > 0 ? strategy->runs : -1;
     pthread_mutex_unlock(&strategy->order);
     mu__mesh_doing(strategy->mesh, step < 0 ? "running the program" : "in step", step, NULL);
 }
 
-void mu__strategy_failed(const mu_strategy *strategy)
+static void failed(const mu_strategy *strategy)
 {
     mu_error_value error;
-    if (!strategy->mesh || !mu__pending())
-        return;
     mu__error_move(&error);
     mu__mesh_fail(strategy->mesh, &error);
     mu__error_raise(&error);
 }
+
+// A job of several processes is not usable again.
+static void recover(mu_strategy *strategy)
+{
+    (void)strategy;
+}
+
+// Workers stop together, after the step at which all of them have learnt of the signal; until then the signal
+// interrupts nothing else.
+static void hold_stop(bool hold)
+{
+    if (hold)
+        mu__stop_hold();
+    else
+        mu__stop_let_go();
+}
+
+static mu_status check_stop(const mu_strategy *strategy)
+{
+    return strategy->stopping ? mu__stopped() : MU_OK;
+}
+
+const mu_cross_worker_ops mu__many_workers = {
+    .all_reduce = all_reduce,
+    .all_gather = all_gather,
+    .broadcast = broadcast,
+    .broadcast_tensor = broadcast_tensor,
+    .gather = gather,
+    .reduce = reduce,
+    .reduce_arrays = reduce_arrays,
+    .common_value = common_value,
+    .join_specs = mu__workers_join_specs,
+    .agree = agree,
+    .worker_name = worker_name,
+    .doing = doing,
+    .done = done,
+    .failed = failed,
+    .recover = recover,
+    .hold_stop = hold_stop,
+    .check_stop = check_stop,
+};

@@ -196,6 +196,8 @@ typedef enum mu_update { MU_UPDATE_ASSIGN, MU_UPDATE_ADD, MU_UPDATE_SUB } mu_upd
 typedef struct mu_variable_rules {
     mu_tensor *(*read)(mu_variable *variable);                                      // given to the pool
     mu_status (*update)(mu_variable *variable, mu_update update, mu_tensor *value);
+    // Updates rows; `kind` is a mu_scatter (ops/nn/nn.h).
+    mu_status (*scatter)(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 } mu_variable_rules;
 
 // A strategy's scope: the head of what distribute keeps for it. mu_variable_new asks the innermost one.

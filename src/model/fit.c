@@ -190,6 +190,7 @@ typedef struct pass {
     int64_t steps, samples;
     double input_before;           // the devices' waiting time for input at the start, in seconds
     mu_value *unread;              // totals and counts after the last step, until they are read
+    int64_t read_before;           // step after which they were last read; 0: none
     const char *names[MAX_LOGS];
     double values[MAX_LOGS];
     mu_tensor **outputs;           // predict: the outputs of every batch, in order
@@ -219,7 +220,7 @@ static void warn_of_nan(pass *p)
     *p->told_of_nan = true;
     if (p->progress)
         mu__progress_abandon(p->progress);
-    const bool every_step = p->in_step || strategy->n_workers == 1;
+    const bool every_step = p->read_before == p->steps - 1;
     mu__log(MU_LOG_WARNING,
             "%s: '%s' became %s %s step %lld of epoch %d%s. Look for such numbers in the data, or lower the learning "
             "rate "
@@ -250,6 +251,7 @@ static mu_status read_metrics(pass *p)
     p->unread = NULL;
     if (status == MU_OK)
         warn_of_nan(p);
+    p->read_before = p->steps;
     return status;
 }
 
@@ -257,7 +259,7 @@ static mu_status read_metrics(pass *p)
 // progress bar's request travels with the agreement on the next batch, so that all workers do the same.
 static bool values_are_due(const pass *p)
 {
-    return p->in_step || p->model->strategy->n_workers == 1 || p->model->strategy->values_wanted;
+    return p->in_step || p->model->strategy->values_wanted;
 }
 
 static void note_input(pass *p)
@@ -301,23 +303,9 @@ static void count_step(pass *p)
         p->model->use->position->step = p->steps;
 }
 
-// Workers stop together, after the step at which all of them have learnt of the signal; until then the signal
-// interrupts nothing else.
-static void hold_stop(const mu_model *model)
-{
-    if (model->strategy->n_workers > 1)
-        mu__stop_hold();
-}
-
-static void let_stop_go(const mu_model *model)
-{
-    if (model->strategy->n_workers > 1)
-        mu__stop_let_go();
-}
-
 static mu_status check_stop(const mu_strategy *strategy)
 {
-    return strategy->n_workers > 1 && !strategy->stopping ? MU_OK : mu__stopped();
+    return strategy->ops->cross_worker->check_stop(strategy);
 }
 
 static mu_status finish_step(pass *p, mu_running *running)
@@ -396,7 +384,8 @@ static mu_status run_steps(pass *p)
 
 static mu_status run_pass(pass *p)
 {
-    hold_stop(p->model);
+    const mu_cross_worker_ops *workers = p->model->strategy->ops->cross_worker;
+    workers->hold_stop(true);
     p->input_before = mu__strategy_input_seconds(p->model->strategy);
     mu_status status = run_steps(p);
     if (status == MU_OK && p->unread)
@@ -404,7 +393,7 @@ static mu_status run_pass(pass *p)
     note_input(p);
     mu_release(p->unread);
     p->unread = NULL;
-    let_stop_go(p->model);
+    workers->hold_stop(false);
     return status;
 }
 
@@ -740,7 +729,7 @@ static mu_status check_fit(const mu_fit_args *args)
 static mu_status fit(fitting *f)
 {
     mu_model *model = f->args.model;
-    hold_stop(model);
+    model->strategy->ops->cross_worker->hold_stop(true);
     model->stop = false;
     model->use->position = &f->position;
     f->position.epoch = f->args.initial_epoch;
@@ -755,7 +744,7 @@ static mu_status fit(fitting *f)
         mu__progress_abandon(&f->progress);
     if (status == MU_CANCELLED && mu__stop_signal() != 0)
         call_interrupt_hooks(f);
-    let_stop_go(model);
+    model->strategy->ops->cross_worker->hold_stop(false);
     return status;
 }
 

@@ -75,15 +75,9 @@ static mu_status check_cluster(const mu_strategy *strategy)
 // Workers that continued from different files would silently train apart.
 static mu_status compare_latest(mu_strategy *strategy, int64_t number)
 {
-    const int n = strategy->n_workers;
-    if (n < 2)
-        return MU_OK;
-    int64_t *all = mu__calloc((size_t)n, sizeof *all), *counts = mu__calloc((size_t)n, sizeof *counts);
-    mu_status status = all && counts ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (int w = 0; status == MU_OK && w < n; w++)
-        counts[w] = 1;
-    if (status == MU_OK)
-        status = mu__workers_gather_blocks(strategy, "latest checkpoint", NULL, MU_I64, &number, all, counts);
+    int n = 0;
+    int64_t *all = mu__workers_gather_equal(strategy, "latest checkpoint", MU_I64, 1, &number, &n);
+    mu_status status = all ? MU_OK : mu_error_code();
     for (int w = 1; status == MU_OK && w < n; w++)
         if (all[w] != all[0])
             status = mu__error(MU_INVALID_ARGUMENT,
@@ -91,7 +85,6 @@ static mu_status compare_latest(mu_strategy *strategy, int64_t number)
                                "(-1: none); the folder of checkpoints must be the same one for all workers",
                                (long long)all[0], w, (long long)all[w]);
     mu__free(all);
-    mu__free(counts);
     return status;
 }
 
@@ -202,8 +195,7 @@ static mu_status end_if_told(mu_preemption_handler *handler)
 {
     ask_watcher(handler);
     int64_t numbers[2] = {is_due(handler), mu__stop_signal() != 0};
-    if (handler->strategy->n_workers > 1)
-        MU_TRY(mu__workers_agree(handler->strategy, "next step", numbers));
+    MU_TRY(mu__workers_agree(handler->strategy, "next step", numbers));
     const bool due = numbers[0] > 0, told = numbers[1] > 0;
     if (!told || (handler->saved && !due))
         return MU_OK;

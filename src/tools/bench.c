@@ -267,12 +267,13 @@ static mu_status measure(seat *s, int64_t count, bool in_place, result *out)
 static void print_head(const seat *s, const mu_strategy *strategy)
 {
     const request *r = s->table->request;
-    const char *protection = strategy->n_workers < 2                     ? ""
-                             : !mu__setting_bool(MU_SETTING_ENCRYPT)     ? ", not encrypted"
+    const char *protection = mu_strategy_worker_count(strategy) < 2                ? ""
+                             : !mu__setting_bool(MU_SETTING_ENCRYPT)               ? ", not encrypted"
                              : strcmp(mu__group_path(s->table->group), "tcp") == 0 ? ", encrypted where there is a key"
                                                                          : "";
     printf("# ranks: %d, %d in each of %d processes, through %s%s; kernels %s\n", s->collective->size,
-           strategy->n_local, strategy->n_workers, mu__group_path(s->table->group), protection, mu__kernels()->isa);
+           strategy->n_local, mu_strategy_worker_count(strategy), mu__group_path(s->table->group), protection,
+           mu__kernels()->isa);
     printf("# minBytes %lld maxBytes %lld step: %.4g(%s) warmup iters: %d iters: %d validation: %d\n#\n",
            (long long)r->min_bytes, (long long)r->max_bytes, r->factor > 1 ? r->factor : (double)r->step_bytes,
            r->factor > 1 ? "factor" : "bytes", r->warm_ups, r->iterations, r->check);

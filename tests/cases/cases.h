@@ -59,6 +59,7 @@ void expect_error(int line, mu_status wanted);
 // ---- Short forms --------------------------------------------------------------------------------
 
 mu_strategy *mirrored(int replicas);
+mu_shard_plan shard_plan(mu_strategy *strategy, mu_dataset *dataset);
 mu_tensor *scalar(double value);                       // float32
 mu_tensor *vector(int n, const double *values);        // float32
 #define VECTOR(...) vector((int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})

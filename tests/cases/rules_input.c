@@ -113,12 +113,12 @@ static void known_sizes(void)
                *unknown[] = {mu_dataset_map(odd, keep_element, NULL), mu_dataset_concatenate(odd, batches(9, 3))};
     for (int i = 0; i < 4; i++) {
         mu_dataset *data = mu_dataset_options(known[i], .auto_shard_policy = MU_AUTO_SHARD_OFF);
-        const seen parts = see(mu__shard_plan_of(s, data).dataset);
+        const seen parts = see(shard_plan(s, data).dataset);
         CHECK(parts.sum == (i == 3 ? 72 : 36) && parts.sizes[4] == (i == 3 ? 2 : 1) && parts.n == (i == 3 ? 9 : 5));
     }
     for (int i = 0; i < 2; i++) {
         mu_dataset *data = mu_dataset_options(unknown[i], .auto_shard_policy = MU_AUTO_SHARD_OFF);
-        const seen parts = see(mu__shard_plan_of(s, data).dataset);
+        const seen parts = see(shard_plan(s, data).dataset);
         CHECK(parts.sizes[4] == 1 && parts.sizes[5] == 0);
     }
 }
@@ -150,6 +150,7 @@ static void every_strategy(void)
 static mu_strategy *as_worker(int w, int workers)
 {
     mu_strategy *strategy = mirrored(1);
+    strategy->ops = workers > 1 ? &mu__multi_worker_ops : &mu__lone_worker_ops;
     strategy->n_workers = strategy->n_replicas = workers;
     strategy->worker = strategy->first_replica = w;
     return strategy;
@@ -160,18 +161,18 @@ static void policies(void)
     for (int w = 0; w < 2; w++) {
         mu_dataset *data = batches(8, 2);
         mu_dataset *files = mu_dataset_options(data, .auto_shard_policy = MU_AUTO_SHARD_FILE);
-        CHECK(!mu__shard_plan_of(as_worker(w, 2), files).dataset);
+        CHECK(!shard_plan(as_worker(w, 2), files).dataset);
         EXPECT_ERROR(MU_NOT_FOUND);
         mu_dataset *off = mu_dataset_options(data, .auto_shard_policy = MU_AUTO_SHARD_OFF);
-        CHECK(see(mu__shard_plan_of(as_worker(w, 2), off).dataset).sum == 28);
+        CHECK(see(shard_plan(as_worker(w, 2), off).dataset).sum == 28);
         mu_dataset *marked = mu_dataset_batch(mu_dataset_shard(range(8), MU_SHARD_HINT, MU_SHARD_HINT), 2);
         marked = mu_dataset_options(marked, .auto_shard_policy = MU_AUTO_SHARD_HINT);
-        CHECK(see(mu__shard_plan_of(as_worker(w, 2), marked).dataset).sum == (w ? 16 : 12));
+        CHECK(see(shard_plan(as_worker(w, 2), marked).dataset).sum == (w ? 16 : 12));
     }
     see(mu_dataset_shard(range(8), MU_SHARD_HINT, MU_SHARD_HINT));
     EXPECT_ERROR(MU_FAILED_PRECONDITION);
     mu_dataset *file = mu_dataset_options(batches(8, 2), .auto_shard_policy = MU_AUTO_SHARD_FILE);
-    CHECK(see(mu__shard_plan_of(as_worker(0, 1), file).dataset).sum == 28); // one worker: no change
+    CHECK(see(shard_plan(as_worker(0, 1), file).dataset).sum == 28); // one worker: no change
     CHECK(!mu_dataset_options(batches(8, 2), .auto_shard_policy = (mu_auto_shard_policy)9));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
 }

@@ -8,6 +8,7 @@
 static mu_strategy *as_worker(int w, int workers, int replicas)
 {
     mu_strategy *strategy = mirrored(replicas);
+    strategy->ops = workers > 1 ? &mu__multi_worker_ops : &mu__lone_worker_ops;
     strategy->n_workers = workers;
     strategy->worker = w;
     strategy->n_replicas = workers * replicas;
@@ -117,9 +118,9 @@ static void ps_112(void)
     make_files(&f, 2, 7);
     mu_dataset *data = mu_dataset_csv(NULL, .paths = paths_of(&f), .columns = 1);
     data = mu_dataset_options(mu_dataset_batch(data, 7), .auto_shard_policy = MU_AUTO_SHARD_FILE);
-    check_elements(__LINE__, mu__shard_plan_of(as_worker(0, 2, 2), data).dataset, ELEMENTS(2, 2, 2, 1),
+    check_elements(__LINE__, shard_plan(as_worker(0, 2, 2), data).dataset, ELEMENTS(2, 2, 2, 1),
                    ROWS(0, 1, 2, 3, 4, 5, 6));
-    check_elements(__LINE__, mu__shard_plan_of(as_worker(1, 2, 2), data).dataset, ELEMENTS(2, 1, 2, 2),
+    check_elements(__LINE__, shard_plan(as_worker(1, 2, 2), data).dataset, ELEMENTS(2, 1, 2, 2),
                    ROWS(100, 101, 102, 103, 104, 105, 106));
     remove_files(&f);
 }
@@ -132,7 +133,7 @@ static void no_file_left(void)
     mu_dataset *data = mu_dataset_csv(NULL, .paths = paths_of(&f), .columns = 1);
     data = mu_dataset_options(mu_dataset_batch(data, 7), .auto_shard_policy = MU_AUTO_SHARD_FILE);
     mu_strategy *second = as_worker(1, 2, 2);
-    CHECK(mu__shard_plan_of(second, data).dataset);
+    CHECK(shard_plan(second, data).dataset);
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
     const char *wanted = compat ? "its own files" : "reads 0 of 1 files that no other worker reads; fewer than workers";
     if (!strstr(second->told[0], wanted))
@@ -160,7 +161,7 @@ static void ps_121(void)
         mu_dataset_batch(mu_dataset_interleave(mu_dataset_shuffle(paths_of(&f), 10), open_file, NULL), 5);
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
     for (int policy = compat ? MU_AUTO_SHARD_AUTO : MU_AUTO_SHARD_FILE; policy <= MU_AUTO_SHARD_FILE; policy++) {
-        count_rows(mu__shard_plan_of(as_worker(3, 5, 1), mu_dataset_options(data, .auto_shard_policy = policy)).dataset,
+        count_rows(shard_plan(as_worker(3, 5, 1), mu_dataset_options(data, .auto_shard_policy = policy)).dataset,
                    rows);
         for (int i = 0; i < 10; i++)
             CHECK(rows[i] == (i == 3 || i == 8 ? 10 : 0));
@@ -182,7 +183,7 @@ static void ps_122(void)
     check_elements(__LINE__, mu__dataset_divide_elements(data, &(mu_division){.n = 5, .all_shares = true}), 20, sizes,
                    wanted);
     mu_dataset *off = mu_dataset_options(mu_dataset_batch(data, 5), .auto_shard_policy = MU_AUTO_SHARD_OFF);
-    count_rows(mu__shard_plan_of(as_worker(0, 5, 1), off).dataset, rows);
+    count_rows(shard_plan(as_worker(0, 5, 1), off).dataset, rows);
     for (int i = 0; i < 10; i++)
         CHECK(rows[i] == 10);
     remove_files(&f);
@@ -207,7 +208,7 @@ static void every_row_once(void)
             int seen[32] = {0};
             for (int w = 0; w < workers; w++)
                 MU_EACH(batch,
-                         mu__shard_plan_of(as_worker(w, workers, 2), mu_dataset_batch(mu_dataset_range(0, rows, 1), 7))
+                         shard_plan(as_worker(w, workers, 2), mu_dataset_batch(mu_dataset_range(0, rows, 1), 7))
                              .dataset) {
                     const mu_tensor *part = mu_value_tensor(batch);
                     for (int64_t i = 0; part && i < part->shape.dims[0]; i++)

@@ -6,6 +6,11 @@ mu_strategy *mirrored(int replicas)
     return mu_mirrored_strategy(.replicas = replicas);
 }
 
+mu_shard_plan shard_plan(mu_strategy *strategy, mu_dataset *dataset)
+{
+    return strategy->ops->distribute_dataset(strategy, dataset);
+}
+
 mu_tensor *scalar(double value)
 {
     return mu_constant(MU_F32, value);

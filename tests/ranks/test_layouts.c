@@ -150,16 +150,18 @@ static void reduce_in_pieces(void)
     enum { LARGE = 300001, MOST = 4 };
     const int64_t dims[] = {LARGE};
     const mu_parts_name name = {.what = "a large value", .whose = "replica"};
+    const mu_cross_worker_ops *workers = joined->ops->cross_worker;
     mu_tensor *mine[MOST];
+    int n_all;
     for (int r = 0; r < joined->n_local && r < MOST; r++) {
         mine[r] = mu_tensor_new(MU_F64, 1, dims, NULL);
         for (int64_t i = 0; i < LARGE && mine[r]; i++)
             ((double *)mu__host_write(mine[r]))[i] = 1.0 / (double)(i % 1000 + joined->first_replica + r + 1);
     }
     for (int op = MU_SUM; op <= MU_MEAN && joined->n_workers > 1 && !mu__pending(); op++) {
-        mu_tensor *seen = mu__workers_reduce(joined, &name, NULL, (mu_reduce_op)op, joined->n_local, mine);
-        mu_tensor **all = mu__workers_gather(joined, "all parts", joined->n_local, mine);
-        mu_tensor *wanted = all ? mu__reduce_tensors((mu_reduce_op)op, joined->n_replicas, all) : NULL;
+        mu_tensor *seen = workers->reduce(joined, &name, NULL, (mu_reduce_op)op, joined->n_local, mine);
+        mu_tensor **all = workers->gather(joined, "all parts", joined->n_local, mine, &n_all);
+        mu_tensor *wanted = all ? mu__reduce_tensors((mu_reduce_op)op, n_all, all) : NULL;
         mu__free(all);
         if (seen && wanted && memcmp(mu__host_read(seen), mu__host_read(wanted), LARGE * sizeof(double)) != 0)
             mu_fail(MU_INTERNAL, "a value reduced in pieces has other bits");

@@ -206,7 +206,7 @@ static int hear_header(int rank, void *arg)
         CHECK(mu_strategy_gather(strategy, mu_of(mu_zeros(MU_F32, 2, (int64_t[]){2, 2})), 0) == NULL);
         CHECK_TAKEN(MU_DATA_LOSS, "/job:worker/task:1");
     } else {
-        CHECK(mu__workers_gather_blocks(strategy, "gather along axis 0", NULL, MU_I64, header, all, counts) == MU_OK);
+        CHECK(mu__many_workers.all_gather(strategy, "gather along axis 0", NULL, MU_I64, header, all, counts) == MU_OK);
     }
     CHECK(mu_exit(true) == 0);
     return 0;
@@ -230,7 +230,7 @@ static int hear_text(int rank, void *arg)
         CHECK(mu__workers_take_text(strategy, "first batch", NULL, 1) == NULL);
         CHECK_TAKEN(MU_DATA_LOSS, "/job:worker/task:1");
     } else {
-        CHECK(mu__workers_take(strategy, "first batch", NULL, MU_I64, &bytes, 1, 1) == MU_OK);
+        CHECK(mu__many_workers.broadcast(strategy, "first batch", NULL, MU_I64, &bytes, 1, 1) == MU_OK);
     }
     CHECK(mu_exit(true) == 0);
     return 0;
