@@ -1,6 +1,7 @@
 // What MUSTER_LOG=info says about strategies, in the words of TensorFlow's log: the devices and the communication that
 // a strategy uses, once when it is made; the all-reduces of a step, once when it is traced.
 #include "distribute/distribute.h"
+#include "ops/nn/nn.h"
 
 enum { DEVICES_BYTES = 400 };
 
@@ -34,17 +35,34 @@ mu_strategy *mu__strategy_announce(mu_strategy *strategy)
     return strategy;
 }
 
-void mu__batch_add(mu_batch_summary *summary, const mu_strategy *strategy, mu_dtype dtype, int64_t elements)
+// Adds the name of an algorithm to a list of different ones.
+static void add_algorithm(char *algorithms, size_t bytes, const char *name)
 {
-    const char *name = strategy->group ? mu__group_algorithm(strategy->group, dtype, elements) : "none";
-    const size_t used = strlen(summary->algorithms);
-    summary->packs++;
-    if (!strstr(summary->algorithms, name))
-        snprintf(summary->algorithms + used, sizeof summary->algorithms - used, "%s%s", used > 0 ? " and " : "", name);
+    const size_t used = strlen(algorithms);
+    if (!strstr(algorithms, name))
+        snprintf(algorithms + used, bytes - used, "%s%s", used > 0 ? " and " : "", name);
 }
 
-void mu__batch_log(const mu_batch_summary *summary, int n)
+void mu__reductions_announce(const mu_strategy *strategy, mu_concrete *concrete)
 {
-    mu__log(MU_LOG_INFO, "batch_all_reduce: %d all-reduces with algorithm = %s, num_packs = %d", n,
-            summary->algorithms, summary->packs);
+    char algorithms[80] = "";
+    int reductions = 0, packs = 0;
+    if (concrete->announced || !mu__log_enabled(MU_LOG_INFO))
+        return;
+    concrete->announced = true;
+    for (size_t i = 0; i < concrete->graph->nodes.n; i++) {
+        const mu_node *node = concrete->graph->nodes.items[i];
+        if (node->op != &mu_op_all_reduce || ((const mu_all_reduce_attrs *)node->attrs)->pack_bytes == 0)
+            continue;
+        int64_t elements = 0;
+        for (int k = 0; k < node->n_out; k++)
+            elements += mu__shape_known(&node->out[k].shape) ? mu__elements(&node->out[k].shape) : 0;
+        add_algorithm(algorithms, sizeof algorithms,
+                      strategy->group ? mu__group_algorithm(strategy->group, node->out[0].dtype, elements) : "none");
+        reductions += node->n_in;
+        packs++;
+    }
+    if (packs > 0)
+        mu__log(MU_LOG_INFO, "batch_all_reduce: %d all-reduces with algorithm = %s, num_packs = %d", reductions,
+                algorithms, packs);
 }

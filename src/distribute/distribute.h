@@ -1,7 +1,7 @@
 // Internal interface of strategies: one struct for all kinds, with a table of slots (strategy_ops.h) for what differs.
 //
-// A strategy has local devices, a group in which their replicas reduce, and rules for variables. Scopes and contexts are
-// the same for all kinds.
+// A strategy has local devices, a group in which their replicas reduce, and rules for variables. Scopes and contexts
+// are the same for all kinds.
 #ifndef MU_SRC_DISTRIBUTE_DISTRIBUTE_H
 #define MU_SRC_DISTRIBUTE_DISTRIBUTE_H
 
@@ -16,10 +16,10 @@
 
 // Limit of local replicas per process.
 #define MU_MAX_REPLICAS 256
-// Size in bytes of a bucket of gradients if the user sets none. Within one process it is MU_BUCKET_MOST: there is little
-// latency to hide, and each bucket has a cost. Between processes (MU_BUCKETS_CHOSEN) it is an eighth of all gradients, so
-// that most are reduced while the backward pass continues, within these bounds, so that messages are not too short and
-// the last one is not too long.
+// Size in bytes of a bucket of gradients if the user sets none. Within one process it is MU_BUCKET_MOST: there is
+// little latency to hide, and each bucket has a cost. Between processes (MU_BUCKETS_CHOSEN) it is an eighth of all
+// gradients, so that most are reduced while the backward pass continues, within these bounds, so that messages are not
+// too short and the last one is not too long.
 #define MU_BUCKETS_CHOSEN ((size_t)-1)
 #define MU_BUCKET_LEAST   ((size_t)256 << 10)
 #define MU_BUCKET_MOST    ((size_t)4 << 20)
@@ -314,10 +314,10 @@ void mu__strategy_failed(const mu_strategy *strategy);
 mu_tensor *mu__broadcast_from_first(mu_tensor *value, const char *name);
 // mu__all_gather_named is mu_all_gather under a name that replicas compare.
 mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name);
-// mu__all_reduce_list reduces n tensors over all replicas, in buckets of one type. The order is that of `in` or, in a
-// trace, the order in which the tensors become ready. A bucket ends before it exceeds bytes_per_pack (0: no limit;
-// MU_BUCKETS_CHOSEN: from the size of all). `names` (may be NULL) are shown to peers that wait. out[i] belongs to the
-// pool.
+// mu__all_reduce_list reduces n tensors over all replicas, in buckets of one type. A bucket ends before it exceeds
+// bytes_per_pack (0: no limit; MU_BUCKETS_CHOSEN: from the size of all). In a trace with a limit, a pass fills the
+// buckets in the order in which the tensors become ready, and decides when they start (graph/reductions.c). `names`
+// (may be NULL) are shown to peers that wait. out[i] belongs to the pool.
 mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *in, mu_tensor **out,
                               const char *const *names, size_t bytes_per_pack);
 
@@ -327,14 +327,8 @@ mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *i
 // logs nothing).
 mu_strategy *mu__strategy_announce(mu_strategy *strategy);
 
-// The all-reduces that a trace makes in one batch: mu__batch_add counts a pack of `elements`, mu__batch_log logs all
-// `n` reductions at level info.
-typedef struct mu_batch_summary {
-    int packs;
-    char algorithms[80];
-} mu_batch_summary;
-void mu__batch_add(mu_batch_summary *summary, const mu_strategy *strategy, mu_dtype dtype, int64_t elements);
-void mu__batch_log(const mu_batch_summary *summary, int n);
+// mu__reductions_announce logs the all-reduces of gradients in a traced function at level info, once.
+void mu__reductions_announce(const mu_strategy *strategy, mu_concrete *concrete);
 
 // ---- Input (input.c, sharding.c, element_spec.c) ------------------------------------------------
 

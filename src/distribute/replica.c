@@ -34,15 +34,14 @@ mu_tensor *mu_replica_id(void)
 
 // ---- Reductions ---------------------------------------------------------------------------------
 
-// Tensors to reduce, and the order in which they go into buckets.
+// Tensors to reduce, in buckets.
 typedef struct reduction_list {
     mu_reduction reduction;
     int n;
     mu_tensor *const *in;
     mu_tensor **out;
     const char *const *names;  // NULL: none
-    int *order;                // [n]
-    bool *done;                // [n], by position in `order`
+    bool *done;                // [n]
     int *bucket;               // [n]: tensors of the bucket being filled
 } reduction_list;
 
@@ -58,7 +57,7 @@ static void name_bucket(const reduction_list *list, int count, char name[MU_ATTR
         snprintf(name, MU_ATTR_TEXT_BYTES, "%.*s and %d more", MU_ATTR_TEXT_BYTES - 24, first, count - 1);
 }
 
-static mu_status reduce_bucket(const reduction_list *list, int count)
+static mu_status reduce_bucket(const reduction_list *list, int count, size_t pack_bytes)
 {
     mu_tensor **parts = mu__calloc((size_t)count, 2 * sizeof *parts);
     if (!parts)
@@ -68,6 +67,7 @@ static mu_status reduce_bucket(const reduction_list *list, int count)
     mu_all_reduce_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.reduction = list->reduction;
+    attrs.pack_bytes = (int64_t)pack_bytes;
     name_bucket(list, count, attrs.name);
     mu_status status = mu__apply(&mu_op_all_reduce, &attrs, count, parts, 0, NULL, parts + count);
     for (int i = 0; i < count && status == MU_OK; i++)
@@ -82,36 +82,20 @@ static size_t known_bytes(const mu_tensor *tensor)
     return mu__shape_known(&spec.shape) ? mu__spec_bytes(&spec) : 0;
 }
 
-// In a trace: in the order in which values become ready; for gradients, from the last layer to the first.
-static void order_by_readiness(reduction_list *list)
-{
-    for (int i = 0; i < list->n; i++) {
-        int at = i;
-        for (; at > 0 && list->in[i]->node; at--) {
-            const mu_tensor *before = list->in[list->order[at - 1]];
-            if (!before->node || before->node->id <= list->in[i]->node->id)
-                break;
-            list->order[at] = list->order[at - 1];
-        }
-        list->order[at] = i;
-    }
-}
-
-// Fills a bucket with tensors after `first` of the same type, up to the size; returns their number.
+// Fills a bucket with tensors from `first` on of the same type, up to the size; returns their number.
 static int fill_bucket(reduction_list *list, int first, size_t bytes_per_pack)
 {
-    const mu_dtype dtype = list->in[list->order[first]]->dtype;
     size_t bytes = 0;
     int count = 0;
     for (int k = first; k < list->n; k++) {
-        const mu_tensor *tensor = list->in[list->order[k]];
-        if (list->done[k] || tensor->dtype != dtype)
+        const mu_tensor *tensor = list->in[k];
+        if (list->done[k] || tensor->dtype != list->in[first]->dtype)
             continue;
         bytes += known_bytes(tensor);
         if (bytes_per_pack && count && bytes > bytes_per_pack)
             break;
         list->done[k] = true;
-        list->bucket[count++] = list->order[k];
+        list->bucket[count++] = k;
     }
     return count;
 }
@@ -124,31 +108,21 @@ static size_t chosen_bytes(const reduction_list *list)
     return MU_MAX(MU_MIN(all / 8, MU_BUCKET_MOST), MU_BUCKET_LEAST);
 }
 
-static int64_t elements_of_bucket(const reduction_list *list, int count)
+// A trace has a reduction for each tensor: a pass packs them when it knows in which order they become ready.
+static mu_status reduce_each(reduction_list *list, size_t bytes_per_pack)
 {
-    int64_t elements = 0;
-    for (int i = 0; i < count; i++) {
-        const mu_tensor *tensor = list->in[list->bucket[i]];
-        elements += (int64_t)(known_bytes(tensor) / mu_dtype_bytes(tensor->dtype));
+    for (int i = 0; i < list->n; i++) {
+        list->bucket[0] = i;
+        MU_TRY(reduce_bucket(list, 1, bytes_per_pack));
     }
-    return elements;
+    return MU_OK;
 }
 
 static mu_status reduce_in_buckets(reduction_list *list, size_t bytes_per_pack)
 {
-    const bool logs = list->in[0]->node && mu__log_enabled(MU_LOG_INFO);
-    mu_batch_summary summary = {0};
-    for (int first = 0; first < list->n; first++) {
-        if (list->done[first])
-            continue;
-        const int count = fill_bucket(list, first, bytes_per_pack);
-        MU_TRY(reduce_bucket(list, count));
-        if (logs)
-            mu__batch_add(&summary, mu_get_strategy(), list->in[list->bucket[0]]->dtype,
-                          elements_of_bucket(list, count));
-    }
-    if (logs)
-        mu__batch_log(&summary, list->n);
+    for (int first = 0; first < list->n; first++)
+        if (!list->done[first])
+            MU_TRY(reduce_bucket(list, fill_bucket(list, first, bytes_per_pack), 0));
     return MU_OK;
 }
 
@@ -160,15 +134,15 @@ mu_status mu__all_reduce_list(mu_reduction reduction, int n, mu_tensor *const *i
         return MU_OK;
     }
     reduction_list list = {.reduction = reduction, .n = n, .in = in, .out = out, .names = names};
-    list.order = mu__calloc((size_t)n + 1, 2 * sizeof *list.order);
+    list.bucket = mu__calloc((size_t)n + 1, sizeof *list.bucket);
     list.done = mu__calloc((size_t)n + 1, sizeof *list.done);
-    mu_status status = list.order && list.done ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    if (status == MU_OK) {
-        list.bucket = list.order + n;
-        order_by_readiness(&list);
-        status = reduce_in_buckets(&list, bytes_per_pack == MU_BUCKETS_CHOSEN ? chosen_bytes(&list) : bytes_per_pack);
-    }
-    mu__free(list.order);
+    mu_status status = list.bucket && list.done ? MU_OK : MU_RESOURCE_EXHAUSTED;
+    if (bytes_per_pack == MU_BUCKETS_CHOSEN)
+        bytes_per_pack = chosen_bytes(&list);
+    if (status == MU_OK)
+        status = mu__context()->trace && bytes_per_pack > 0 ? reduce_each(&list, bytes_per_pack)
+                                                            : reduce_in_buckets(&list, bytes_per_pack);
+    mu__free(list.bucket);
     mu__free(list.done);
     return status;
 }

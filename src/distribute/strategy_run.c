@@ -219,6 +219,8 @@ static mu_concrete *trace_for(mu_strategy *strategy, mu_function *function, cons
         concrete = trace_like(strategy, function, arguments, true);
     if (concrete && !concrete->plans && check_writes(strategy, concrete->graph) != MU_OK)
         return NULL;
+    if (concrete)
+        mu__reductions_announce(strategy, concrete);
     return concrete && mu__concrete_prepare(concrete, strategy->devices[0]->engine) == MU_OK ? concrete : NULL;
 }
 

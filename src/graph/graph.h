@@ -99,7 +99,7 @@ mu_status mu__pass_prune(mu_graph *graph);    // removes nodes that reach no out
 mu_status mu__pass_share(mu_graph *graph);    // merges common subexpressions and repeated reads
 // prunes and shares inside bodies; removes their unused inputs and outputs
 mu_status mu__pass_bodies(mu_graph *graph);
-mu_status mu__pass_hoist(mu_graph *graph);    // moves all-reduces to where their inputs are ready (hoist.c)
+mu_status mu__pass_reductions(mu_graph *graph);  // packs reductions and decides when they start (reductions.c)
 mu_status mu__pass_fold(mu_graph *graph);     // computes small values that depend only on constants (pass_fold.c)
 mu_status mu__pass_algebra(mu_graph *graph);  // simplifies to fewer ops with the same bits (pass_algebra.c)
 // mu__pass_state turns a graph with effects on variables into a pure one (pass_state.c): the values of `resources`
@@ -148,6 +148,7 @@ typedef struct mu_concrete {
     mu_value *inputs;        // structure of the arguments (leaves: symbolic tensors or variables)
     mu_value *outputs;       // structure of the result; NULL: none
     bool gathers;            // a result's shape depends on the sizes of other replicas
+    bool announced;          // its reductions were logged (distribute/announce.c)
     bool *own;               // per input: was it a replica's own tensor (mu__made_here) in the trace
     void *owner;             // strategy that it was traced under; retained
     pthread_mutex_t lock;    // held while plans are made

@@ -130,11 +130,12 @@ mu_status mu__pass_share(mu_graph *graph)
     return status;
 }
 
-// Folding and algebra create equal nodes, so sharing runs again after them.
+// Reductions come first: the order of what a program traces does not depend on constants, so that all workers agree on
+// buckets. Folding and algebra create equal nodes, so sharing runs again after them.
 mu_status mu__graph_optimize(mu_graph *graph)
 {
-    static mu_status (*const passes[])(mu_graph *) = {mu__pass_share, mu__pass_bodies, mu__pass_fold, mu__pass_algebra,
-                                                      mu__pass_share, mu__pass_prune, mu__pass_hoist};
+    static mu_status (*const passes[])(mu_graph *) = {mu__pass_reductions, mu__pass_share, mu__pass_bodies,
+                                                      mu__pass_fold, mu__pass_algebra, mu__pass_share, mu__pass_prune};
     for (size_t i = 0; i < MU_COUNT(passes); i++) {
         MU_TRY(passes[i](graph));
         MU_TRY(mu__graph_assert(graph));

@@ -141,27 +141,6 @@ mu_status mu__optimizer_build(mu_optimizer *optimizer, int n, mu_variable *const
 
 // ---- Applying -----------------------------------------------------------------------------------
 
-// When a gradient is ready in a trace; reductions are in the order of their buckets. Slices are exchanged when they are
-// applied, which would delay reductions in progress, so they come last. Outside of traces all gradients are ready.
-static int64_t ready_at(const mu_gradient *gradient)
-{
-    if (!gradient->dense)
-        return INT64_MAX;
-    return gradient->dense->node ? gradient->dense->node->id : 0;
-}
-
-// Orders updates by when the gradients are ready: the last layers' gradients, which arrive first, are applied while
-// others are being reduced. The order does not affect results.
-static void order_by_readiness(int n, const mu_gradient *gradients, int *order)
-{
-    for (int i = 0; i < n; i++) {
-        int at = i;
-        for (; at > 0 && ready_at(&gradients[order[at - 1]]) > ready_at(&gradients[i]); at--)
-            order[at] = order[at - 1];
-        order[at] = i;
-    }
-}
-
 static mu_status apply_one(mu_optimizer *optimizer, mu_variable *variable, const mu_gradient *gradient)
 {
     const int place = place_of(optimizer, variable);
@@ -174,17 +153,10 @@ static mu_status apply_one(mu_optimizer *optimizer, mu_variable *variable, const
 
 static mu_status apply_all(mu_optimizer *optimizer, int n, mu_variable *const *variables, const mu_gradient *gradients)
 {
-    int *order = mu__calloc((size_t)n + 1, sizeof *order);
-    if (!order)
-        return MU_RESOURCE_EXHAUSTED;
     optimizer->step = mu_variable_read(optimizer->iterations);
-    mu_status status = mu__optimizer_build(optimizer, n, variables);  // makes the state, in the variables' order
-    order_by_readiness(n, gradients, order);
-    for (int i = 0; i < n && status == MU_OK; i++)
-        status = apply_one(optimizer, variables[order[i]], &gradients[order[i]]);
-    mu__free(order);
-    if (status != MU_OK)
-        return status;
+    MU_TRY(mu__optimizer_build(optimizer, n, variables));  // makes the state, in the variables' order
+    for (int i = 0; i < n; i++)
+        MU_TRY(apply_one(optimizer, variables[i], &gradients[i]));
     mu_tensor *one = mu_constant(MU_I64, 1);
     return one ? mu__variable_update(optimizer->iterations, MU_UPDATE_ADD, one) : mu_error_code();
 }
