@@ -267,7 +267,7 @@ def check_losses(model, results):
     everything = [r for runs in results.values() for r in runs]
     bad = next((r for r in everything if not are_complete(r["losses"])), None)
     if bad:
-        sys.exit(f"{bad['rival']} reported the losses {bad['losses']}; wanted are {common.N_LOSSES} finite numbers")
+        sys.exit(f"{bad['rival']} reported the losses {bad['losses']}; expected {common.N_LOSSES} finite numbers")
     widest = []
     for step, allowed in enumerate(tolerances(model)):
         low, *_, high = sorted(everything, key=lambda r: r["losses"][step])

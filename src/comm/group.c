@@ -11,8 +11,8 @@
 
 // How long a rank that sees a failure waits for its reason, and how long it waits for ranks of other processes to stop
 // accessing its memory (a killed process never says so).
-#define NEWS_SECONDS  2.0
-#define LEAVE_SECONDS 1.0
+#define REASON_SECONDS 2.0
+#define LEAVE_SECONDS  1.0
 
 // ---- Failing ------------------------------------------------------------------------------------
 
@@ -53,7 +53,7 @@ bool mu__group_failed(mu_group *group, mu_error_value *out)
 // A failed process of this host or a closed connection may be seen before the mesh reports the reason.
 static bool hear_of_failure(mu_group *group, mu_error_value *out)
 {
-    const int64_t deadline = mu__deadline_ns(NEWS_SECONDS);
+    const int64_t deadline = mu__deadline_ns(REASON_SECONDS);
     while (!mu__group_failed(group, out)) {
         if (mu__mesh_has_failed(group->joined.mesh, out) || group->transport->aborted(group->shared, out)) {
             abort_here(group, out);
@@ -87,7 +87,7 @@ mu_status mu__fail_group(mu_group *group)
 // A connection may close before the mesh reports that its process died or left; waits for that report and records it.
 static bool hear_of_end(member *m)
 {
-    const int64_t deadline = mu__deadline_ns(NEWS_SECONDS);
+    const int64_t deadline = mu__deadline_ns(REASON_SECONDS);
     while (mu__mesh_check(m->group->joined.mesh, m->channel.waiting_for / mu__n_local(m->group)) == MU_OK) {
         if (atomic_load(&m->group->failed) || mu__now_ns() >= deadline)
             return atomic_load(&m->group->failed);

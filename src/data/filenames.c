@@ -25,7 +25,7 @@ static mu_status path_of(const mu_value *element, char path[MOST_PATH_BYTES])
     if (text == NULL)
         return mu_error_code();
     if (bytes == 0 || bytes >= MOST_PATH_BYTES || memchr(text, 0, bytes) != NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "a file name of %zu bytes: wanted 1 to %d, none of them 0", bytes,
+        return mu__error(MU_INVALID_ARGUMENT, "a file name of %zu bytes: expected 1 to %d, none of them 0", bytes,
                          MOST_PATH_BYTES - 1);
     memcpy(path, text, bytes);
     path[bytes] = 0;

@@ -46,7 +46,7 @@ static mu_status read_exactly(mu_idx *idx, void *data, size_t bytes, const char 
     MU_TRY(mu__file_stream_read(idx->stream, data, bytes, &got));
     if (got == bytes)
         return MU_OK;
-    return mu__error(MU_DATA_LOSS, "%s ends at byte %llu, in %s: %zu bytes seen, %zu wanted; get the file again",
+    return mu__error(MU_DATA_LOSS, "%s ends at byte %llu, in %s: %zu bytes seen, %zu expected; get the file again",
                      mu__file_stream_path(idx->stream), (unsigned long long)mu__file_stream_at(idx->stream), what, got,
                      bytes);
 }

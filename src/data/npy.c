@@ -118,7 +118,8 @@ static mu_status parse_header(const char *name, const void *data, size_t bytes, 
     header->bytes = mu__spec_bytes(&header->spec);
     if (header->bytes == mu__cursor_left(&cursor))
         return MU_OK;
-    return mu__error(MU_DATA_LOSS, "%s: %zu bytes of elements seen, %zu wanted by the header; get the file again", name,
+    return mu__error(MU_DATA_LOSS, "%s: %zu bytes of elements seen, %zu expected by the header; get the file again",
+                     name,
                      mu__cursor_left(&cursor), header->bytes);
 }
 

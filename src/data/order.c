@@ -396,7 +396,7 @@ static mu_dataset *shard(mu_dataset *dataset, int64_t n_shards, int64_t index, b
     bool hint = n_shards == MU_SHARD_HINT && index == MU_SHARD_HINT;
     if (!mu__pending() && !hint && (n_shards < 1 || index < 0 || index >= n_shards)) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "shard %lld of %lld: wanted at least one shard and an index from 0 to the number of shards less one",
+                  "shard %lld of %lld: expected at least one shard, and an index from 0 to the number of shards less 1",
                   (long long)index, (long long)n_shards);
         return NULL;
     }

@@ -165,7 +165,7 @@ static mu_status parse_entry(mu_tensor_file *file, const char *name, const json_
     uint64_t bytes = 0;
     mu_file_entry entry = {0};
     if (!json_is_object(json))
-        return bad_entry(file, name, "an object with dtype, shape and data_offsets is wanted", json);
+        return bad_entry(file, name, "expected an object with dtype, shape and data_offsets", json);
     MU_TRY(parse_dtype(file, name, json_object_get(json, "dtype"), &entry.spec.dtype));
     MU_TRY(parse_shape(file, name, json_object_get(json, "shape"), &entry.spec, &bytes));
     entry.name = mu__strdup(name);
@@ -195,7 +195,7 @@ static mu_status parse_metadata(mu_tensor_file *file, json_t *json)
     const char *key;
     json_t *text;
     if (!json_is_object(json))
-        return bad_entry(file, "__metadata__", "an object of texts is wanted", json);
+        return bad_entry(file, "__metadata__", "expected an object of texts", json);
     json_object_foreach(json, key, text) {
         if (!json_is_string(text))
             return bad_entry(file, "__metadata__", "every value must be a text", text);

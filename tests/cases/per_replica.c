@@ -307,7 +307,7 @@ static void meet_in(mu_strategy *s, const char *const names[2], int way, const c
 }
 
 // Both replicas and both variables are named, and nothing is written.
-static void other_meetings(void)
+static void other_rendezvous(void)
 {
     static const char *const two[] = {"left", "right"}, *const same[] = {"twin", "twin"};
     static const char *const both[] = {"'left'", "'right'"}, *const twins[] = {"'twin'", "of the same name"},
@@ -327,6 +327,6 @@ const one_case per_replica_cases[] = {
     {"per-replica-mirrored", on_mirrored, NULL},
     {"per-replica-central", on_central, NULL},
     {"per-replica-one-device", on_one_device, NULL},
-    {"per-replica-other-meetings", other_meetings, NULL},
+    {"per-replica-other-rendezvous", other_rendezvous, NULL},
     {0},
 };

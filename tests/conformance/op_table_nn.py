@@ -305,7 +305,7 @@ def add_dropout():
             yield Sample(draw(3, 40), np.array(seed, np.int64), rate=0.25)
         yield Sample(draw(3, 40), np.array([-3, 5], np.int32), rate=0.25)
 
-    # Other types drop the same places in Muster; TensorFlow draws anew in each type.
+    # Other types drop the same positions in Muster; TensorFlow draws anew in each type.
     add("nn_stateless_dropout", lambda tf, x, seed, rate: tf.nn.experimental.stateless_dropout(x, rate, seed), samples, ("f32",),
         ours=lambda mu, x, seed, rate: mu.mu_nn_stateless_dropout(x, rate, seed))
 

@@ -3,7 +3,7 @@
 # A check is one op, one dtype, one direction, over all samples. Integers, bools and what only moves numbers must agree in
 # every bit; floats within the tolerance of their type. A dtype that TensorFlow does not have is named, not counted; one
 # that Muster alone refuses fails, unless known.py lists it (LACKING), and so does what is listed but no longer refused.
-# It must not know any op: what to call with what stands in op_table.py and op_table_nn.py.
+# It must not know any op: what to call, and with which arguments, is in op_table.py and op_table_nn.py.
 import operator
 import re
 import sys

@@ -114,9 +114,9 @@ static mu_value *control(mu_value *arguments, void *arg)
 static mu_value *growing(mu_value *arguments, void *arg)
 {
     mu_value *grown = mu_while_loop(goes_on, grow, arguments, arg, .maximum_iterations = 2);
-    mu_tensor *x = mu_at(grown, 0), *values = NULL, *places = NULL;
-    mu_unique(x, &values, &places);
-    return mu_list(mu_multiply(values, values), places, MU_END);
+    mu_tensor *x = mu_at(grown, 0), *values = NULL, *positions = NULL;
+    mu_unique(x, &values, &positions);
+    return mu_list(mu_multiply(values, values), positions, MU_END);
 }
 
 static mu_value *train(mu_value *arguments, void *arg)

@@ -50,17 +50,17 @@ static int do_everything(mu_mesh *mesh)
 
 static mu_mesh *join(int rank)
 {
-    static mu_mpi_bootstrap meeting;
+    static mu_mpi_bootstrap bootstrap;
     mu_kept_port kept; // until this process ends
-    if (mu__network_bootstrap(NULL, rank == 0, &meeting, &kept) != MU_OK)
+    if (mu__network_bootstrap(NULL, rank == 0, &bootstrap, &kept) != MU_OK)
         return NULL;
     for (int i = 0; i < test_ranks; i++) {
         snprintf(test_peer_names[i], sizeof test_peer_names[i], "/job:worker/task:%d", i);
         test_peers[i] = (mu_mesh_peer){.name = test_peer_names[i], .address = ""};
     }
-    test_peers[0].address = meeting.address;
+    test_peers[0].address = bootstrap.address;
     mu_mesh_options options = options_of(rank);
-    options.key = meeting.key;
+    options.key = bootstrap.key;
     return mu__mesh_join(&options);
 }
 

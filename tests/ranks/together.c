@@ -19,8 +19,8 @@ static mu_value *train_step(mu_value *batch, void *arg)
     mu_tape *tape = mu_tape_open();
     mu_tensor *y = mu_matmul(mu_at(batch, 0), mu_variable_read(t->weights));
     mu_tensor *loss = mu_reduce_mean(mu_reshape(mu_multiply(y, y), 1, (int64_t[]){-1}), 0);
-    mu_tensor *slope = mu_at(mu_gradients(tape, loss, mu_variables(t->weights, MU_END)), 0);
-    mu_variable_assign_sub(t->weights, mu_multiply(mu_constant(MU_F32, 0.1), slope));
+    mu_tensor *derivative = mu_at(mu_gradients(tape, loss, mu_variables(t->weights, MU_END)), 0);
+    mu_variable_assign_sub(t->weights, mu_multiply(mu_constant(MU_F32, 0.1), derivative));
     mu_variable_assign_add(t->steps, mu_constant(MU_F32, 1));
     return mu_of(loss);
 }

@@ -17,8 +17,8 @@ static mu_tensor *mean(mu_tensor *const *in) { return mu_unsorted_segment_mean(i
 static mu_tensor *sqrt_n(mu_tensor *const *in) { return mu_unsorted_segment_sqrt_n(in[0], mixed(), 3); }
 static mu_tensor *gathered(mu_tensor *const *in)
 {
-    const int32_t places[] = {1, 1, 0, 2, 0, 1};
-    return mu_batch_gather(in[0], mu_tensor_new(MU_I32, 2, (const int64_t[]){2, 3}, places));
+    const int32_t positions[] = {1, 1, 0, 2, 0, 1};
+    return mu_batch_gather(in[0], mu_tensor_new(MU_I32, 2, (const int64_t[]){2, 3}, positions));
 }
 
 static const composed rows[] = {

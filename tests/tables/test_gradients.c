@@ -3,7 +3,7 @@
 // The cases are the ops' samples, and what follows from them when an axis becomes empty or gets size 1, in all
 // inputs that share its size or in one alone. An op with a gradient must have been checked of both orders, with odd
 // sizes, with an axis of size 1, with an empty one and, if it works element by element, with operands that broadcast:
-// what lacks one of these is a failure unless it stands in a table below, with the reason. Composed functions are held
+// what lacks one of these is a failure unless a table below lists it, with the reason. Composed functions are held
 // to the same by composed_check.h.
 #include "op_case.h"
 

@@ -36,7 +36,7 @@ static void test_damage(void **state)
 {
     (void)state;
     idx_of(BYTES(0, 0, 8));
-    expect_error(MU_DATA_LOSS, "in the magic number: 3 bytes seen, 4 wanted");
+    expect_error(MU_DATA_LOSS, "in the magic number: 3 bytes seen, 4 expected");
     idx_of(BYTES(0, 1, 8, 1, 0, 0, 0, 1, 7));
     expect_error(MU_DATA_LOSS, "begins with 00 01 08 01");
     idx_of(BYTES(0, 0, 7, 1, 0, 0, 0, 1, 7));
@@ -44,7 +44,7 @@ static void test_damage(void **state)
     idx_of(BYTES(0, 0, 8, 9, 0, 0, 0, 1, 7));
     expect_error(MU_DATA_LOSS, "begins with");
     idx_of(BYTES(0, 0, 8, 2, 0, 0, 0, 1, 0, 0));
-    expect_error(MU_DATA_LOSS, "in the dimensions: 6 bytes seen, 8 wanted");
+    expect_error(MU_DATA_LOSS, "in the dimensions: 6 bytes seen, 8 expected");
     idx_of(BYTES(0, 0, 8, 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1));
     expect_error(MU_DATA_LOSS, "claims [4294967295, 4294967295] elements");
     idx_of(BYTES(0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 0));
@@ -147,7 +147,7 @@ static void test_gzip_damage(void **state)
     expect_error(MU_DATA_LOSS, "corrupt");
     write_gz(path, BYTES(0, 0, 8, 1, 0, 0, 0, 9, 1, 2, 3, 4));
     elements(mu_dataset_idx(path));
-    expect_error(MU_DATA_LOSS, "in the elements: 4 bytes seen, 9 wanted");
+    expect_error(MU_DATA_LOSS, "in the elements: 4 bytes seen, 9 expected");
     write_gz(path, BYTES(0, 0, 8, 1, 0xff, 0, 0, 0, 1, 2, 3, 4));
     elements(mu_dataset_idx(path));
     expect_error(MU_DATA_LOSS, "can hold at most");

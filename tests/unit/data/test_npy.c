@@ -46,7 +46,7 @@ static void test_lies(void **state)
     (void)state;
     float two[2] = {1, 2};
     npy_of(DICTIONARY("<f4", "(3,)"), two, 8);
-    expect_error(MU_DATA_LOSS, "8 bytes of elements seen, 12 wanted");
+    expect_error(MU_DATA_LOSS, "8 bytes of elements seen, 12 expected");
     npy_of(DICTIONARY("<f4", "(4611686018427387904, 4611686018427387904)"), two, 8);
     assert_int_not_equal(mu_error_take().code, MU_OK);
     npy_of(DICTIONARY("<f4", "(99999999999999999999,)"), two, 8);

@@ -260,9 +260,9 @@ static void gradients_are_reduced_alike(void **state)
     (void)state;
     mu_strategy *strategy = strategy_of(2);
     for (mu_reduce_op op = MU_SUM; op <= MU_MEAN; op++) {
-        mu_value *slope = mu_run(strategy, mu_function_new(gradient_through, &op), mu_of(mu_constant(MU_F64, 42)));
+        mu_value *derivative = mu_run(strategy, mu_function_new(gradient_through, &op), mu_of(mu_constant(MU_F64, 42)));
         for (int r = 0; r < 2; r++)
-            assert_true(on_replica(strategy, slope, r) == (op == MU_SUM ? 4 : 2));
+            assert_true(on_replica(strategy, derivative, r) == (op == MU_SUM ? 4 : 2));
     }
     assert_non_null(mu_run(strategy, mu_function_new(nothing, NULL), NULL));
 }

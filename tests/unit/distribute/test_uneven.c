@@ -42,7 +42,7 @@ static void gathers_take_any_sizes(void **state)
 }
 
 // The gradient of a weighted sum of everything, on each replica with its own weight, is the sum of the weights.
-static mu_value *slope(mu_value *arguments, void *arg)
+static mu_value *derivative(mu_value *arguments, void *arg)
 {
     (void)arg;
     mu_tensor *x = mu_at(arguments, 0);
@@ -57,7 +57,7 @@ static void gradients_find_their_part(void **state)
     (void)state;
     static const int64_t sizes[N] = {2, 0, 3};
     mu_strategy *strategy = strategy_of(N);
-    mu_value *seen = mu_run(strategy, mu_function_new(slope, NULL), parts_of(sizes));
+    mu_value *seen = mu_run(strategy, mu_function_new(derivative, NULL), parts_of(sizes));
     if (!seen)
         fail_msg("%s", mu_error_message());
     for (int r = 0; r < N; r++) {

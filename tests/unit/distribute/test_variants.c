@@ -178,12 +178,12 @@ static void reductions_of_other_types(void **state)
     (void)state;
     mu_strategy *strategy = strategy_of(3);
     mu_value *integers = scalars_of(3, MU_I32, (double[]){1, 2, 5}),
-             *halves = scalars_of(3, MU_F16, (double[]){1, 2, 4.5});
+             *float16s = scalars_of(3, MU_F16, (double[]){1, 2, 4.5});
     assert_int_equal(mu_tensor_dtype(mu_value_tensor(mu_reduce(strategy, MU_SUM, integers))), MU_I32);
     assert_true(mu_scalar(mu_reduce(strategy, MU_SUM, integers)) == 8);
     assert_number(mu_scalar(mu_reduce(strategy, MU_MEAN, integers)), 8 / 3., 1e-15);
-    assert_int_equal(mu_tensor_dtype(mu_value_tensor(mu_reduce(strategy, MU_MEAN, halves))), MU_F16);
-    assert_true(mu_scalar(mu_reduce(strategy, MU_MEAN, halves)) == 2.5);
+    assert_int_equal(mu_tensor_dtype(mu_value_tensor(mu_reduce(strategy, MU_MEAN, float16s))), MU_F16);
+    assert_true(mu_scalar(mu_reduce(strategy, MU_MEAN, float16s)) == 2.5);
     assert_true(mu_scalar(mu_reduce(strategy, MU_SUM, mu_of(mu_constant(MU_I64, 0)))) == 0);
     assert_true(mu_scalar(mu_reduce(strategy, MU_MEAN, mu_of(mu_constant(MU_I64, 7)))) == 7);
     assert_null(mu_reduce(strategy, MU_SUM, mu_of(mu_constant(MU_I64, 7))));

@@ -221,9 +221,9 @@ static mu_value *curvature(mu_value *arguments, void *arg)
     mu_tensor *x = mu_at(arguments, 0), *s = mu_at(arguments, 1);
     mu_tape *outer = mu_tape_open(), *inner = mu_tape_open();
     mu_tensor *y = (*fn)(x, s);
-    mu_tensor *slope = mu_at(mu_gradients(inner, y, mu_list(x, MU_END)), 0);
+    mu_tensor *derivative = mu_at(mu_gradients(inner, y, mu_list(x, MU_END)), 0);
     mu_tape_close(inner);
-    mu_tensor *squares = slope ? total(mu_square(slope)) : NULL;
+    mu_tensor *squares = derivative ? total(mu_square(derivative)) : NULL;
     mu_tape_close(outer);
     mu_value *found = squares ? mu_gradients(outer, squares, mu_list(x, s, MU_END)) : NULL;
     return found ? mu_list(mu_at(found, 0), mu_at(found, 1), MU_END) : NULL;
@@ -273,8 +273,8 @@ static mu_value *derivative_of_a_loop(mu_value *arguments, void *arg)
 static mu_value *with_unique(mu_value *arguments, void *arg)
 {
     (void)arg;
-    mu_tensor *x = mu_at(arguments, 0), *values = NULL, *places = NULL;
-    mu_unique(mu_reshape(mu_cast(x, MU_I64), 1, (int64_t[]){-1}), &values, &places);
+    mu_tensor *x = mu_at(arguments, 0), *values = NULL, *positions = NULL;
+    mu_unique(mu_reshape(mu_cast(x, MU_I64), 1, (int64_t[]){-1}), &values, &positions);
     return mu_list(mu_multiply(total(mu_exp(mu_square(x))), mu_cast(mu_reduce_sum(values, 0), MU_F64)), MU_END);
 }
 

@@ -150,12 +150,12 @@ static mu_variable *calls;
 static mu_value *distinct(mu_value *arguments, void *arg)
 {
     (void)arg;
-    mu_tensor *values, *places, *x = mu_tanh(mu_at(arguments, 0));
+    mu_tensor *values, *positions, *x = mu_tanh(mu_at(arguments, 0));
     mu_variable_assign_add(calls, mu_constant(MU_F64, 1));
-    if (mu_unique(x, &values, &places) != MU_OK)
+    if (mu_unique(x, &values, &positions) != MU_OK)
         return NULL;
     mu_variable_assign_add(calls, mu_cast(mu_dim_size(values, 0), MU_F64));
-    return mu_list(mu_square(values), mu_gather(values, places, 0, 0), mu_variable_read(calls), x, MU_END);
+    return mu_list(mu_square(values), mu_gather(values, positions, 0, 0), mu_variable_read(calls), x, MU_END);
 }
 
 static void plans_break_where_elements_decide(void **state)
@@ -376,7 +376,7 @@ static void gradients_pass_through_called_functions(void **state)
 {
     (void)state;
     scale = mu_variable_new(mu_constant(MU_F64, 4), "scale");
-    mu_function *inner = mu_function_new(scaled, NULL), *slope = mu_function_new(derivative_of_scaled, inner);
+    mu_function *inner = mu_function_new(scaled, NULL), *derivative = mu_function_new(derivative_of_scaled, inner);
     mu_value *x = mu_list(mu_constant(MU_F64, 3), MU_END);
     mu_value *both = mu_list(mu_at(x, 0), mu_variables(scale, MU_END), MU_END);
     for (int way = 0; way < 2; way++) {
@@ -385,7 +385,7 @@ static void gradients_pass_through_called_functions(void **state)
         mu_value *first = mu_gradients(tape, y, both);
         assert_true(mu_scalar(mu_at(first, 0)) == 24 && mu_scalar(mu_value_at(first, 1)) == 9);
         assert_true(mu_scalar(mu_at(mu_gradients(outer, mu_at(first, 0), x), 0)) == 8);
-        mu_tensor *found = mu_at(mu_run(NULL, slope, x), 0);
+        mu_tensor *found = mu_at(mu_run(NULL, derivative, x), 0);
         assert_true(mu_scalar(mu_at(mu_gradients(outer, found, x), 0)) == 8);
         assert_ptr_equal(mu__context()->tape, tape);
         mu_tape_close(tape);

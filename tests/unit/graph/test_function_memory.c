@@ -45,7 +45,7 @@ static mu_value *shift(mu_value *arguments, void *arg)
     return mu_list(mu_multiply(mu_at(arguments, 0), mu_variable_read(level)), MU_END);
 }
 
-static mu_value *slope(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
+static mu_value *derivative(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
 {
     (void)results;
     (void)arg;
@@ -54,7 +54,7 @@ static mu_value *slope(mu_value *arguments, mu_value *results, mu_value *gradien
 
 static mu_value *inner(mu_value *arguments, void *arg)
 {
-    return mu_recompute_grad(bend, mu_custom_gradient(bend, slope, arguments, arg), arg);
+    return mu_recompute_grad(bend, mu_custom_gradient(bend, derivative, arguments, arg), arg);
 }
 
 static mu_value *work(mu_value *arguments, void *arg)

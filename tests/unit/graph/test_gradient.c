@@ -32,7 +32,7 @@ static mu_tensor *matrix(mu_tensor *x)
 
 static mu_tensor *(*const functions[])(mu_tensor *) = {product, broadcast, branches, matrix};
 
-static mu_value *slope(mu_value *arguments, void *arg)
+static mu_value *derivative(mu_value *arguments, void *arg)
 {
     mu_tensor *(*const *fn)(mu_tensor *) = arg;
     mu_tensor *x = mu_at(arguments, 0);
@@ -48,8 +48,8 @@ static void match_differences(void **state)
     for (size_t i = 0; i < MU_COUNT(functions); i++) {
         mu_pool *pool = mu_pool_open();
         mu_value *x = mu_of(vector(4, at));
-        const double *eager = doubles(mu_value_tensor(slope(x, (void *)&functions[i])));
-        mu_value *traced = mu_run(NULL, mu_function_new(slope, (void *)&functions[i]), x);
+        const double *eager = doubles(mu_value_tensor(derivative(x, (void *)&functions[i])));
+        mu_value *traced = mu_run(NULL, mu_function_new(derivative, (void *)&functions[i]), x);
         assert_near(doubles(mu_value_tensor(traced)), eager, 4, 1e-13);
         for (int k = 0; k < 4; k++) {
             double kept = at[k], step = 1e-6;

@@ -87,7 +87,7 @@ static mu_value *recomputed(mu_value *arguments, void *arg)
     return mu_recompute_grad(fails, arguments, arg);
 }
 
-static mu_value *slope(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
+static mu_value *derivative(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
 {
     (void)arguments;
     (void)results;
@@ -97,7 +97,7 @@ static mu_value *slope(mu_value *arguments, mu_value *results, mu_value *gradien
 static mu_value *in_a_custom_gradient(mu_value *arguments, void *arg)
 {
     mu_tape *tape = mu_tape_open();
-    return mu_gradients(tape, total(mu_at(mu_custom_gradient(passes, slope, arguments, arg), 0)), arguments);
+    return mu_gradients(tape, total(mu_at(mu_custom_gradient(passes, derivative, arguments, arg), 0)), arguments);
 }
 
 // The forward pass is well; the gradient of check_numerics, which is checked too, is not.

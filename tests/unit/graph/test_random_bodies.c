@@ -73,8 +73,8 @@ static mu_value *backward(mu_value *arguments, mu_value *results, mu_value *grad
 {
     (void)results;
     (void)arg;
-    mu_tensor *slope = mu_cos(mu_multiply(mu_at(arguments, 0), mu_constant(MU_F64, .7)));
-    return mu_list(mu_multiply(mu_at(gradients, 0), slope), MU_END);
+    mu_tensor *derivative = mu_cos(mu_multiply(mu_at(arguments, 0), mu_constant(MU_F64, .7)));
+    return mu_list(mu_multiply(mu_at(gradients, 0), derivative), MU_END);
 }
 
 static mu_value *gradients_of_row(mu_value *arguments, void *arg)

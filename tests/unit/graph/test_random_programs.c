@@ -126,7 +126,7 @@ static mu_value *scan_step(mu_value *states, mu_value *element, void *arg)
     return mu_list(mu_add(mu_at(states, 0), bent(arg, mu_at(element, 0), 0)), MU_END);
 }
 
-static mu_value *slope(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
+static mu_value *derivative(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
 {
     (void)results;
     return mu_list(mu_multiply(mu_at(gradients, 0), bent(arg, mu_at(arguments, 0), 1)), MU_END);
@@ -185,7 +185,7 @@ static mu_tensor *with_bodies(const instruction *i, mu_tensor *a, mu_tensor *b, 
     case VECTORIZED: y = mu_vectorized_map(body, x, in); break;
     case RECOMPUTE: y = mu_recompute_grad(body, x, in); break;
     case CALL: y = mu__context()->trace ? mu_function_call(mu_function_new(body, in), x) : body(x, in); break;
-    default: y = mu_custom_gradient(derivative_body, slope, x, in); break;
+    default: y = mu_custom_gradient(derivative_body, derivative, x, in); break;
     }
     return y ? mu_at(y, at) : NULL;
 }
@@ -238,9 +238,9 @@ static mu_tensor *tiled(mu_tensor *a, const instruction *i)
 
 static mu_tensor *first_unique(mu_tensor *a, unsigned p)
 {
-    mu_tensor *values = NULL, *places = NULL;
-    mu_unique(a, &values, &places);
-    return p & 1 ? places : values;
+    mu_tensor *values = NULL, *positions = NULL;
+    mu_unique(a, &values, &positions);
+    return p & 1 ? positions : values;
 }
 
 static mu_tensor *moved(const instruction *i, mu_tensor *a, mu_tensor *b, int axis)

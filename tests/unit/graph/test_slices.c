@@ -6,7 +6,7 @@ static mu_variable *table(void)
     return mu_variable_new(numbers(2, (int64_t[]){4, 2}, 3), "table");
 }
 
-static mu_tensor *places(int64_t n, const int32_t *values)
+static mu_tensor *positions(int64_t n, const int32_t *values)
 {
     return mu_tensor_new(MU_I32, 1, &n, values);
 }
@@ -30,7 +30,7 @@ static void gathers_give_slices(void **state)
     (void)state;
     mu_variable *w = table();
     mu_tape *tape = mu_tape_open();
-    mu_tensor *rows = mu_gather(mu_variable_read(w), places(3, (int32_t[]){1, 3, 1}), 0, 0);
+    mu_tensor *rows = mu_gather(mu_variable_read(w), positions(3, (int32_t[]){1, 3, 1}), 0, 0);
     mu_value *slices = mu_value_at(mu_gradients(tape, sum_of(mu_square(rows)), mu_variables(w, MU_END)), 0);
     assert_slices(slices, 3);
     assert_memory_equal(mu_tensor_data(mu_at(slices, 1)), ((int32_t[]){1, 3, 1}), 12);
@@ -46,7 +46,7 @@ static void indices_of_any_rank(void **state)
     (void)state;
     mu_variable *w = table();
     mu_tape *tape = mu_tape_open();
-    mu_tensor *indices = mu_reshape(places(4, (int32_t[]){0, 1, 2, 3}), 2, (int64_t[]){2, 2});
+    mu_tensor *indices = mu_reshape(positions(4, (int32_t[]){0, 1, 2, 3}), 2, (int64_t[]){2, 2});
     mu_tensor *rows = mu_gather(mu_variable_read(w), indices, 0, 0);
     mu_value *slices = mu_value_at(mu_gradients(tape, sum_of(rows), mu_variables(w, MU_END)), 0);
     assert_slices(slices, 4);
@@ -57,8 +57,8 @@ static void sums_concatenate(void **state)
     (void)state;
     mu_variable *w = table();
     mu_tape *tape = mu_tape_open();
-    mu_tensor *a = mu_gather(mu_variable_read(w), places(1, (int32_t[]){2}), 0, 0);
-    mu_tensor *b = mu_gather(mu_variable_read(w), mu_cast(places(2, (int32_t[]){0, 2}), MU_I64), 0, 0);
+    mu_tensor *a = mu_gather(mu_variable_read(w), positions(1, (int32_t[]){2}), 0, 0);
+    mu_tensor *b = mu_gather(mu_variable_read(w), mu_cast(positions(2, (int32_t[]){0, 2}), MU_I64), 0, 0);
     mu_value *slices = mu_value_at(mu_gradients(tape, mu_add(sum_of(a), sum_of(b)), mu_variables(w, MU_END)), 0);
     assert_slices(slices, 3);
     assert_near(doubles(mu_convert_to_tensor(slices)), (double[]){1, 1, 0, 0, 2, 2, 0, 0}, 8, 0);
@@ -70,8 +70,8 @@ static void one_read_may_be_gathered_twice(void **state)
     mu_variable *w = table();
     mu_tape *tape = mu_tape_open();
     mu_tensor *read = mu_variable_read(w);
-    mu_tensor *a = mu_gather(read, places(1, (int32_t[]){2}), 0, 0),
-              *b = mu_gather(read, places(1, (int32_t[]){3}), 0, 0);
+    mu_tensor *a = mu_gather(read, positions(1, (int32_t[]){2}), 0, 0),
+              *b = mu_gather(read, positions(1, (int32_t[]){3}), 0, 0);
     assert_slices(mu_value_at(mu_gradients(tape, mu_add(sum_of(a), sum_of(b)), mu_variables(w, MU_END)), 0), 2);
 }
 
@@ -80,11 +80,11 @@ static void dense_and_sparse_is_dense(void **state)
     (void)state;
     mu_variable *w = table();
     mu_tape *tape = mu_tape_open();
-    mu_tensor *read = mu_variable_read(w), *row = mu_gather(read, places(1, (int32_t[]){2}), 0, 0);
+    mu_tensor *read = mu_variable_read(w), *row = mu_gather(read, positions(1, (int32_t[]){2}), 0, 0);
     mu_value *both = mu_gradients(tape, mu_add(sum_of(read), sum_of(row)), mu_variables(w, MU_END));
     assert_near(doubles(mu_at(both, 0)), (double[]){1, 1, 1, 1, 2, 2, 1, 1}, 8, 0);
     mu_tensor *apart = mu_variable_read(w);
-    mu_tensor *loss = mu_add(sum_of(mu_gather(mu_variable_read(w), places(1, (int32_t[]){2}), 0, 0)), sum_of(apart));
+    mu_tensor *loss = mu_add(sum_of(mu_gather(mu_variable_read(w), positions(1, (int32_t[]){2}), 0, 0)), sum_of(apart));
     assert_near(doubles(mu_at(mu_gradients(tape, loss, mu_variables(w, MU_END)), 0)),
                 (double[]){1, 1, 1, 1, 2, 2, 1, 1}, 8, 0);
 }
@@ -94,10 +94,10 @@ static void tensors_and_other_axes_stay_dense(void **state)
     (void)state;
     mu_variable *w = table();
     mu_tape *tape = mu_tape_open();
-    mu_tensor *read = mu_variable_read(w), *row = mu_gather(read, places(1, (int32_t[]){2}), 0, 0);
+    mu_tensor *read = mu_variable_read(w), *row = mu_gather(read, positions(1, (int32_t[]){2}), 0, 0);
     assert_near(doubles(mu_at(mu_gradients(tape, sum_of(row), mu_list(read, MU_END)), 0)),
                 (double[]){0, 0, 0, 0, 1, 1, 0, 0}, 8, 0);
-    mu_tensor *column = mu_gather(read, places(1, (int32_t[]){1}), 1, 0);
+    mu_tensor *column = mu_gather(read, positions(1, (int32_t[]){1}), 1, 0);
     assert_near(doubles(mu_at(mu_gradients(tape, sum_of(column), mu_variables(w, MU_END)), 0)),
                 (double[]){0, 1, 0, 1, 0, 1, 0, 1}, 8, 0);
 }
@@ -107,7 +107,7 @@ static void second_derivatives_pass_through(void **state)
     (void)state;
     mu_variable *w = table();
     mu_tape *outer = mu_tape_open(), *inner = mu_tape_open();
-    mu_tensor *rows = mu_gather(mu_variable_read(w), places(2, (int32_t[]){1, 1}), 0, 0);
+    mu_tensor *rows = mu_gather(mu_variable_read(w), positions(2, (int32_t[]){1, 1}), 0, 0);
     mu_value *first = mu_value_at(mu_gradients(inner, sum_of(mu_square(rows)), mu_variables(w, MU_END)), 0);
     mu_tape_close(inner);
     mu_tensor *length = sum_of(mu_square(mu_convert_to_tensor(first)));
@@ -121,7 +121,7 @@ static void clipping_leaves_slices(void **state)
     (void)state;
     mu_variable *w = table(), *b = mu_variable_new(mu_constant(MU_F64, 1), "b");
     mu_tape *tape = mu_tape_open();
-    mu_tensor *rows = mu_gather(mu_variable_read(w), places(2, (int32_t[]){1, 1}), 0, 0);
+    mu_tensor *rows = mu_gather(mu_variable_read(w), positions(2, (int32_t[]){1, 1}), 0, 0);
     mu_tensor *loss = mu_add(mu_multiply(sum_of(rows), mu_constant(MU_F64, 2)),
                              mu_multiply(mu_variable_read(b), mu_constant(MU_F64, 3)));
     mu_value *gradients = mu_gradients(tape, loss, mu_variables(w, b, MU_END));

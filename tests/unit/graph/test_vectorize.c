@@ -63,10 +63,10 @@ static mu_tensor *attends(mu_tensor *a, mu_tensor *b, mu_tensor *w)
 }
 static mu_tensor *without_rules(mu_tensor *a, mu_tensor *b, mu_tensor *w)
 {
-    mu_tensor *places = mu_argsort(b, 0, false);
-    return mu_add(mu_gather(a, places, 1, 0), mu_reduce_prod(mu_roll(w, 1, 0), MU_ALL_AXES));
+    mu_tensor *positions = mu_argsort(b, 0, false);
+    return mu_add(mu_gather(a, positions, 1, 0), mu_reduce_prod(mu_roll(w, 1, 0), MU_ALL_AXES));
 }
-static mu_tensor *slope(mu_tensor *a, mu_tensor *b, mu_tensor *w)
+static mu_tensor *derivative(mu_tensor *a, mu_tensor *b, mu_tensor *w)
 {
     mu_tape *tape = mu_tape_open();
     mu_tensor *hidden = mu_tanh(mu_matmul(mu_add(a, b), w));
@@ -97,7 +97,7 @@ static const struct { const char *name; row_fn *fn;
 } cases[] = {
     {"mixed", mixed},   {"products", products},   {"both_products", both_products}, {"reductions", reductions},
     {"shapes", shapes}, {"likes", likes},         {"normalised", normalised},       {"without_rules", without_rules},
-    {"derivative", slope},   {"of_no_row", of_no_row}, {"norms", norms},                 {"norm_slope",
+    {"derivative", derivative},   {"of_no_row", of_no_row}, {"norms", norms},                 {"norm_slope",
         norm_derivative},
     {"attends", attends}, {"derivatives", slopes},
 };

@@ -81,20 +81,20 @@ static void test_float16(void **state)
 // Every byte and every half, from a place that is not a multiple of a vector on, and one element more that stays.
 static void test_whole_numbers(void **state)
 {
-    static uint16_t halves[65536], of_bytes[257];
+    static uint16_t float16s[65536], of_bytes[257];
     static int32_t whole[65537];
     uint8_t bytes[256];
     (void)state;
     for (size_t isa = 0; isa < sizeof isas / sizeof isas[0]; isa++) {
         const mu_kernels *k = mu__kernels_for(isas[isa]);
         for (int i = 0; i < 65536; i++)
-            halves[i] = (uint16_t)i;
+            float16s[i] = (uint16_t)i;
         for (int i = 0; i < 256; i++)
             bytes[i] = (uint8_t)i;
         for (int64_t from = 0; k && from < 20; from += 3) {
             of_bytes[256 - from] = 0xA5A5, whole[65536 - from] = 77;
             k->f16_from_u8(bytes + from, of_bytes, 256 - from);
-            k->i32_from_f16(halves + from, whole, 65536 - from);
+            k->i32_from_f16(float16s + from, whole, 65536 - from);
             for (int64_t i = from; i < 256; i++)
                 assert_true(widened(k, false, of_bytes[i - from]) == (float)i);
             for (int64_t i = from; i < 65536; i++) {
@@ -112,7 +112,7 @@ static void test_wide_whole_numbers(void **state)
     enum { N = 700 };
     int32_t whole[N];
     float wide[N];
-    uint16_t halves[N + 1], wanted[N];
+    uint16_t float16s[N + 1], wanted[N];
     (void)state;
     for (int i = 0; i < N; i++) {
         whole[i] = (int32_t)((uint32_t)i * 2654435761u) >> i % 32;
@@ -122,11 +122,11 @@ static void test_wide_whole_numbers(void **state)
         const mu_kernels *k = mu__kernels_for(isas[isa]);
         for (int kind = 0; k && kind < 40; kind++) {
             const int64_t from = kind / 2, n = N - from;
-            halves[n] = 0xA5A5;
+            float16s[n] = 0xA5A5;
             (kind & 1 ? k->narrow_bf16 : k->narrow_f16)(wide + from, wanted, n);
-            k->float16_from_i32(kind & 1, whole + from, halves, n);
-            assert_memory_equal(halves, wanted, (size_t)n * sizeof *wanted);
-            assert_int_equal(halves[n], 0xA5A5);
+            k->float16_from_i32(kind & 1, whole + from, float16s, n);
+            assert_memory_equal(float16s, wanted, (size_t)n * sizeof *wanted);
+            assert_int_equal(float16s[n], 0xA5A5);
         }
     }
 }
@@ -146,7 +146,7 @@ static const struct function {
     {MU_MATH_ERF, erf, 0},
 };
 
-// The place of a half among all halves of its sign.
+// The place of a half among all float16s of its sign.
 static int place_of(uint16_t half)
 {
     return half & 0x8000 ? -(half & 0x7fff) : half;

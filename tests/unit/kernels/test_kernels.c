@@ -263,13 +263,13 @@ static void check_relu_pool_case(int64_t n, int64_t h, int64_t w, int64_t channe
     for (int64_t i = 0; i < size; i++) {
         const int64_t c = i % channels, pixel = i / channels, column = pixel % columns, row = pixel / columns;
         const int64_t at = (row / rows * h + row % rows * 2) * w + column * 2;
-        const int64_t places[4] = {at, at + 1, at + w, at + w + 1};
+        const int64_t positions[4] = {at, at + 1, at + w, at + w + 1};
         double four[4];
         for (int p = 0; p < 4; p++)
-            four[p] = x[places[p] * channels + c];
+            four[p] = x[positions[p] * channels + c];
         pick(four, b == NULL ? 0 : b[c], &want[i], &want_mark[i]);
         if (want_mark[i] != MU_MARK_DEAD) {
-            want_dx[places[want_mark[i]] * channels + c] = dy[i];
+            want_dx[positions[want_mark[i]] * channels + c] = dy[i];
             want_db[c] += dy[i];
         }
     }

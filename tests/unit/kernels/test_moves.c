@@ -62,7 +62,7 @@ static uint8_t bits_of(mu_bitwise op, uint8_t a, uint8_t b)
     return (uint8_t)(op == MU_BITWISE_AND ? a & b : op == MU_BITWISE_OR ? a | b : a ^ b);
 }
 
-// From and to places that differ by `shift` in their alignment, or in place.
+// From and to positions that differ by `shift` in their alignment, or in place.
 static void check_bits(const mu_kernels *k, mu_bitwise op, bool alone, bool stream, bool in_place, int shift, int64_t n)
 {
     enum { MOST = 700 };
@@ -111,16 +111,16 @@ static double fold_of(mu_fold fold, const float *x, int64_t n)
 // The numbers have so few digits that a bfloat16 holds them.
 static void check_sum_bf16(const mu_kernels *k, const float *x, int64_t n)
 {
-    uint16_t *halves = malloc((size_t)n * sizeof *halves + 1);
-    assert_non_null(halves);
+    uint16_t *float16s = malloc((size_t)n * sizeof *float16s + 1);
+    assert_non_null(float16s);
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, &x[i], sizeof bits);
-        halves[i] = (uint16_t)(bits >> 16);
+        float16s[i] = (uint16_t)(bits >> 16);
     }
     for (int far = 0; far < 2; far++)
-        assert_true((double)k->sum_bf16(far, halves, n) == fold_of(MU_FOLD_SUM, x, n));
-    free(halves);
+        assert_true((double)k->sum_bf16(far, float16s, n) == fold_of(MU_FOLD_SUM, x, n));
+    free(float16s);
 }
 
 static void check_folds(const mu_kernels *k, int64_t columns)

@@ -116,7 +116,7 @@ static mu_value *drop_traced(mu_value *arguments, void *arg)
     return mu_of(mu_call(arg, mu_at(arguments, 0), .training = true));
 }
 
-// Replicas drop different places, and the next step others again.
+// Replicas drop different positions, and the next step others again.
 static void replicas_drop_differently(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void check_gradients(mu_model *model, mu_tensor *x)
     for (int v = 0; v < mu_value_count(variables); v++) {
         mu_variable *variable = (mu_variable *)mu_value_at(variables, v)->leaf;
         mu_tensor *value = mu_variable_read(variable);
-        const double *slope = doubles(mu_at(gradients, v));
+        const double *derivative = doubles(mu_at(gradients, v));
         double *at = mu__host_write(variable->components[0]), step = 1e-5;
         for (int64_t i = 0; i < mu_tensor_elements(value); i += 3) {
             double kept = at[i];
@@ -165,7 +165,7 @@ static void check_gradients(mu_model *model, mu_tensor *x)
             at[i] = kept - step;
             double below = mu_scalar(loss_of(model, x));
             at[i] = kept;
-            assert_number(slope[i], (above - below) / (2 * step), 2e-5);
+            assert_number(derivative[i], (above - below) / (2 * step), 2e-5);
         }
     }
 }

@@ -25,7 +25,7 @@ static mu_dataset *good_data(void)
         expect_error(code, part);        \
     } while (0)
 
-// What stands in a list, or for a tensor, by mistake is named.
+// An error names the wrong object in a list, or in place of a tensor.
 static void things_of_another_kind_are_named(void **state)
 {
     (void)state;

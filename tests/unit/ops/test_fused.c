@@ -141,7 +141,7 @@ static void test_ties_behind_a_convolution(void **state)
         run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, plain, false);
         assert_true(run_row(&mu_op_conv2d_relu_pool, &valid, 3, in, fast, true));
         assert_close(fast[0], plain[0], 0);
-        assert_close(fast[1], plain[1], 0);  // the places
+        assert_close(fast[1], plain[1], 0);  // the positions
         mu_tensor *dy = whole_tensor(MU_F32, fast[0]->shape, 1, 5, 4), *back[] = {in[0], fast[1], dy, in[1]};
         run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grads[0], false);
         assert_true(run_row(&mu_op_conv2d_relu_pool_grad, &valid, 4, back, grads[1], true));
@@ -151,7 +151,7 @@ static void test_ties_behind_a_convolution(void **state)
     mu_pool_close(pool);
 }
 
-// Beside a bias of 2^24 sums round to few values, and places may differ from those of the plain ops, which compare
+// Beside a bias of 2^24 sums round to few values, and positions may differ from those of the plain ops, which compare
 // rounded sums. Values may not, and each place is still one of its window's maxima.
 static void test_ties_after_rounding(void **state)
 {

@@ -220,7 +220,7 @@ static void test_picks(void **state)
     check_picks(2100, 4100, MU_I32);
 }
 
-// Single numbers of every type, combined where places repeat.
+// Single numbers of every type, combined where positions repeat.
 static void test_combined_numbers(void **state)
 {
     static const mu_dtype dtypes[] = {MU_F64, MU_F32, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8, MU_U8};
@@ -228,12 +228,12 @@ static void test_combined_numbers(void **state)
     for (size_t d = 0; d < MU_COUNT(dtypes); d++) {
         const mu_dtype dtype = dtypes[d];
         mu_tensor *x = VECTOR_OF(dtype, 1, 20, 3, 40), *updates = VECTOR_OF(dtype, 5, 6, 7, 2);
-        mu_tensor *flat = VECTOR_OF(MU_I64, 2, 0, 2, 1), *places = mu_reshape(flat, 2, DIMS(4, 1));
-        EXPECT(mu_tensor_scatter_add(x, places, updates), 7, 22, 15, 40);
-        EXPECT(mu_tensor_scatter_max(x, places, updates), 6, 20, 7, 40);
-        EXPECT(mu_tensor_scatter_min(x, places, updates), 1, 2, 3, 40);
-        EXPECT(mu_tensor_scatter_update(x, places, updates), 6, 2, 7, 40);
-        EXPECT(mu_scatter_nd(places, updates, 1, DIMS(4)), 6, 2, 12, 0);
+        mu_tensor *flat = VECTOR_OF(MU_I64, 2, 0, 2, 1), *positions = mu_reshape(flat, 2, DIMS(4, 1));
+        EXPECT(mu_tensor_scatter_add(x, positions, updates), 7, 22, 15, 40);
+        EXPECT(mu_tensor_scatter_max(x, positions, updates), 6, 20, 7, 40);
+        EXPECT(mu_tensor_scatter_min(x, positions, updates), 1, 2, 3, 40);
+        EXPECT(mu_tensor_scatter_update(x, positions, updates), 6, 2, 7, 40);
+        EXPECT(mu_scatter_nd(positions, updates, 1, DIMS(4)), 6, 2, 12, 0);
         EXPECT(mu_unsorted_segment_sum(updates, flat, 4), 6, 2, 12, 0);
         EXPECT(mu_unsorted_segment_prod(updates, flat, 3), 6, 2, 35);
         EXPECT(mu_unsorted_segment_max(updates, flat, 3), 6, 2, 7);
@@ -325,7 +325,7 @@ static void test_scattered_numbers(void **state)
 
 static void test_search(void **state)
 {
-    mu_tensor *values, *places;
+    mu_tensor *values, *positions;
     (void)state;
     mu_tensor *row = VECTOR(-1, 0, 0, 2.5, NAN, NAN), *wanted = VECTOR(-2, -0.0, 2.5, 3, NAN);
     EXPECT(mu_searchsorted(row, wanted, false), 0, 1, 3, 4, 4);
@@ -339,16 +339,16 @@ static void test_search(void **state)
         for (int64_t i = 0; i < 3 * n + 2; i++)
             assert_int_equal(left[i], i == 0 ? 0 : (i - 1 + 2) / 3 < n ? (i - 1 + 2) / 3 : n);
     }
-    assert_int_equal(mu_unique(VECTOR(3, NAN, -0.0, 0, 3, NAN), &values, &places), MU_OK);
+    assert_int_equal(mu_unique(VECTOR(3, NAN, -0.0, 0, 3, NAN), &values, &positions), MU_OK);
     EXPECT(values, 3, NAN, -0.0, NAN);
-    EXPECT(places, 0, 1, 2, 2, 0, 3);
+    EXPECT(positions, 0, 1, 2, 2, 0, 3);
     mu_tensor *many = mu_zeros(MU_I64, 1, DIMS(20000));
     for (int64_t i = 0; i < 20000; i++)
         ((int64_t *)mu__host_write(many))[i] = (i * 7919 % 5000 - 2500) * ((int64_t)1 << 32);
-    assert_int_equal(mu_unique(many, &values, &places), MU_OK);
+    assert_int_equal(mu_unique(many, &values, &positions), MU_OK);
     assert_int_equal(mu_tensor_elements(values), 5000);
     for (int64_t i = 0; i < 20000; i++)
-        assert_int_equal(((int32_t *)mu__host_read(places))[i], i % 5000);
+        assert_int_equal(((int32_t *)mu__host_read(positions))[i], i % 5000);
 }
 
 // Numbers of unique, element by element, from the start of the vector.
@@ -369,14 +369,14 @@ static void test_unique_of_types(void **state)
     (void)state;
     for (size_t d = 0; d < MU_COUNT(dtypes); d++)
         for (size_t l = 0; l < MU_COUNT(lengths); l++) {
-            mu_tensor *x = mu_zeros(dtypes[d], 1, &lengths[l]), *values, *places;
+            mu_tensor *x = mu_zeros(dtypes[d], 1, &lengths[l]), *values, *positions;
             for (int64_t i = 0; i < lengths[l]; i++) {
                 const bool repeats = i % 3 == 0, odd = mu__dtype_is_float(dtypes[d]) && i % 401 == 7;
                 const double value = repeats ? (double)(i % 50) : (double)(random_u32() % 30011) * (i % 2 ? 1 : -1);
                 mu__write_element(dtypes[d], mu__host_write(x), i, odd ? NAN : i % 97 == 5 ? -0.0 : value);
             }
-            assert_int_equal(mu_unique(x, &values, &places), MU_OK);
-            const int32_t *numbers = mu__host_read(places);
+            assert_int_equal(mu_unique(x, &values, &positions), MU_OK);
+            const int32_t *numbers = mu__host_read(positions);
             int32_t known = 0;
             for (int64_t i = 0; i < lengths[l]; i++) {
                 assert_int_equal(numbers[i], number_by_search(x, numbers, i, known));
@@ -449,12 +449,12 @@ static void test_half_columns(void **state)
     for (int64_t i = 0; i < ROWS * COLUMNS; i++)
         ((float *)mu__host_write(x))[i] = i % COLUMNS == 1027 && i > COLUMNS ? NAN : (float)(random_u32() % 9) - 3;
     for (int half = 0; half < 2; half++) {
-        mu_tensor *halves = mu_cast(x, half ? MU_BF16 : MU_F16), *like = mu_zeros(halves->dtype, 1, DIMS(COLUMNS));
-        mu_tensor *pairs[][2] = {{mu_reduce_sum(halves, 0), mu_reduce_sum(x, 0)},
-                                 {mu_reduce_max(halves, 0), mu_reduce_max(x, 0)},
-                                 {mu_reduce_min(halves, 0), mu_reduce_min(x, 0)},
-                                 {mu_sum_to_like(halves, like), mu_reduce_sum(x, 0)},
-                                 {mu_reduce_mean(halves, 0), mu_cast(mu_reduce_mean(x, 0), halves->dtype)}};
+        mu_tensor *float16s = mu_cast(x, half ? MU_BF16 : MU_F16), *like = mu_zeros(float16s->dtype, 1, DIMS(COLUMNS));
+        mu_tensor *pairs[][2] = {{mu_reduce_sum(float16s, 0), mu_reduce_sum(x, 0)},
+                                 {mu_reduce_max(float16s, 0), mu_reduce_max(x, 0)},
+                                 {mu_reduce_min(float16s, 0), mu_reduce_min(x, 0)},
+                                 {mu_sum_to_like(float16s, like), mu_reduce_sum(x, 0)},
+                                 {mu_reduce_mean(float16s, 0), mu_cast(mu_reduce_mean(x, 0), float16s->dtype)}};
         for (size_t p = 0; p < sizeof pairs / sizeof pairs[0]; p++)
             for (int64_t j = 0; j < COLUMNS; j++) {
                 const double is = mu__read_element(pairs[p][0]->dtype, mu__host_read(pairs[p][0]), j);

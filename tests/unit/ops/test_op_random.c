@@ -46,8 +46,8 @@ static void test_bulk(void **state)
     assert_true(fabs(mu_scalar(mu_reduce_std(normal, 0)) - 1) < 0.01);
     mu_tensor *truncated = mu_stateless_truncated_normal(seed(), MU_F32, 1, DIMS(100000));
     assert_true(mu_scalar(mu_reduce_max(mu_abs(truncated), 0)) < 2);
-    mu_tensor *places = mu_stateless_permutation(seed(), 1000);
-    assert_true(mu_scalar(mu_reduce_all(mu_equal(mu_sort(places, 0, false), mu_range(MU_I64, 0, 1000, 1)), 0)) == 1);
+    mu_tensor *positions = mu_stateless_permutation(seed(), 1000);
+    assert_true(mu_scalar(mu_reduce_all(mu_equal(mu_sort(positions, 0, false), mu_range(MU_I64, 0, 1000, 1)), 0)) == 1);
     mu_tensor *coins = mu_cast(mu_stateless_random_bernoulli(seed(), 0.3, 1, DIMS(100000)), MU_F64);
     assert_true(fabs(mu_scalar(mu_reduce_mean(coins, 0)) - 0.3) < 0.01);
     mu_tensor *logits = mu_broadcast_to(mu_log(VECTOR(0.25, 0.75)), 2, DIMS(20000, 2));

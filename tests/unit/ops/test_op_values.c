@@ -242,18 +242,18 @@ static void test_columns_of_many_rows(void **state)
 
 static void test_minmax_of_float16(void **state)
 {
-    static const mu_dtype halves[] = {MU_F16, MU_BF16};
+    static const mu_dtype float16s[] = {MU_F16, MU_BF16};
     (void)state;
     for (int i = 0; i < 2; i++) {
-        EXPECT(mu_reduce_max(VECTOR_OF(halves[i], -3, -2, -INFINITY), 0), -2);
-        EXPECT(mu_reduce_min(VECTOR_OF(halves[i], 3, -2, INFINITY), 0), -2);
-        EXPECT(mu_reduce_max(VECTOR_OF(halves[i], 1, NAN, 3), 0), NAN);
-        EXPECT(mu_reduce_min(VECTOR_OF(halves[i], 1, -NAN, 3), 0), NAN);
-        EXPECT(mu_reduce_max(mu_zeros(halves[i], 2, DIMS(0, 1)), 0), -INFINITY);
-        EXPECT(mu_argmax(VECTOR_OF(halves[i], -1, -0.0, 0), 0), 1);
-        EXPECT(mu_argmin(VECTOR_OF(halves[i], 1, NAN, -3, NAN), 0), 1);
-        EXPECT(mu_argmin(VECTOR_OF(halves[i], 1, -3, -3, 0), 0), 1);
-        EXPECT(mu_argmax(mu_reshape(VECTOR_OF(halves[i], 1, 5, 2, 5), 2, DIMS(2, 2)), 0), 1, 0);
+        EXPECT(mu_reduce_max(VECTOR_OF(float16s[i], -3, -2, -INFINITY), 0), -2);
+        EXPECT(mu_reduce_min(VECTOR_OF(float16s[i], 3, -2, INFINITY), 0), -2);
+        EXPECT(mu_reduce_max(VECTOR_OF(float16s[i], 1, NAN, 3), 0), NAN);
+        EXPECT(mu_reduce_min(VECTOR_OF(float16s[i], 1, -NAN, 3), 0), NAN);
+        EXPECT(mu_reduce_max(mu_zeros(float16s[i], 2, DIMS(0, 1)), 0), -INFINITY);
+        EXPECT(mu_argmax(VECTOR_OF(float16s[i], -1, -0.0, 0), 0), 1);
+        EXPECT(mu_argmin(VECTOR_OF(float16s[i], 1, NAN, -3, NAN), 0), 1);
+        EXPECT(mu_argmin(VECTOR_OF(float16s[i], 1, -3, -3, 0), 0), 1);
+        EXPECT(mu_argmax(mu_reshape(VECTOR_OF(float16s[i], 1, 5, 2, 5), 2, DIMS(2, 2)), 0), 1, 0);
     }
 }
 
@@ -317,18 +317,18 @@ static void test_large_transposes(void **state)
 static void test_indices(void **state)
 {
     (void)state;
-    mu_tensor *x = VECTOR(10, 20, 30), *values, *places;
+    mu_tensor *x = VECTOR(10, 20, 30), *values, *positions;
     EXPECT(mu_gather(x, VECTOR_OF(MU_I32, 2, 0, 2), 0, 0), 30, 10, 30);
     assert_null(mu_gather(x, VECTOR_OF(MU_I32, 0, 3), 0, 0));
     assert_taken(MU_INVALID_ARGUMENT, "index 3 (element 1 of the indices) is outside 0 to 2");
     EXPECT(mu_scatter_nd(mu_reshape(VECTOR_OF(MU_I64, 1, 1, 0), 2, DIMS(3, 1)), VECTOR(1, 2, 3), 1, DIMS(3)), 3, 3, 0);
     EXPECT(mu_one_hot(VECTOR_OF(MU_I32, 1, -1), 2, MU_F32), 0, 1, 0, 0);
-    assert_int_equal(mu_top_k(VECTOR(3, 1, 3, 2), 2, &values, &places), MU_OK);
+    assert_int_equal(mu_top_k(VECTOR(3, 1, 3, 2), 2, &values, &positions), MU_OK);
     EXPECT(values, 3, 3);
-    EXPECT(places, 0, 2);
-    assert_int_equal(mu_unique(VECTOR(5, 1, 5, 2, 1), &values, &places), MU_OK);
+    EXPECT(positions, 0, 2);
+    assert_int_equal(mu_unique(VECTOR(5, 1, 5, 2, 1), &values, &positions), MU_OK);
     EXPECT(values, 5, 1, 2);
-    EXPECT(places, 0, 1, 0, 2, 1);
+    EXPECT(positions, 0, 1, 0, 2, 1);
     EXPECT(mu_sort(VECTOR_OF(MU_I64, 3, -1, 2), 0, true), 3, 2, -1);
     EXPECT(mu_argsort(VECTOR(2, NAN, 1), 0, false), 2, 0, 1);
     EXPECT(mu_searchsorted(VECTOR(1, 2, 2, 3), VECTOR(2, 0, 9), true), 3, 0, 4);
@@ -347,7 +347,7 @@ static void test_means_of_integers(void **state)
     EXPECT(mu_segment_mean(VECTOR_OF(MU_I8, -100, -101, 7), VECTOR_OF(MU_I32, 0, 0, 1)), -100, 7);
 }
 
-static mu_tensor *slope(mu_tensor *(*fn)(mu_tensor *x), mu_tensor *x)
+static mu_tensor *derivative(mu_tensor *(*fn)(mu_tensor *x), mu_tensor *x)
 {
     mu_tape *tape = mu_tape_open();
     mu_tensor *y = fn(x);
@@ -368,11 +368,11 @@ static mu_tensor *solved(mu_tensor *x)
 static void test_derivatives_at_the_edges(void **state)
 {
     (void)state;
-    EXPECT(slope(products, VECTOR(3, 0, 2, 0, 5)), 1, 3 + 6, 0, 0, 0);
-    EXPECT(slope(products, VECTOR(2, 3, 4)), 1 + 3 + 12, 2 + 8, 6);
-    EXPECT(slope(products_behind, VECTOR(7, 3, 0, 5)), 0, 0, 5 + 15, 1);
-    EXPECT(slope(clipped, VECTOR(1, 2.5, NAN)), 0, 0, 0);
-    EXPECT(slope(solved, VECTOR(1e-30, 5, 0, 1e-30)), -INFINITY, 0, -INFINITY, -INFINITY);
+    EXPECT(derivative(products, VECTOR(3, 0, 2, 0, 5)), 1, 3 + 6, 0, 0, 0);
+    EXPECT(derivative(products, VECTOR(2, 3, 4)), 1 + 3 + 12, 2 + 8, 6);
+    EXPECT(derivative(products_behind, VECTOR(7, 3, 0, 5)), 0, 0, 5 + 15, 1);
+    EXPECT(derivative(clipped, VECTOR(1, 2.5, NAN)), 0, 0, 0);
+    EXPECT(derivative(solved, VECTOR(1e-30, 5, 0, 1e-30)), -INFINITY, 0, -INFINITY, -INFINITY);
 }
 
 // Bounds that are single, stepped through or crossed, and one number between stepped ones; a NaN anywhere gives one.
@@ -421,15 +421,15 @@ static void test_integers_and_bools_where_floats_are_usual(void **state)
     (void)state;
     EXPECT(mu_cast(VECTOR_OF(MU_BOOL, 0, 1, 1), MU_F16), 0, 1, 1);
     EXPECT(mu_cast(VECTOR_OF(MU_BOOL, 1, 0), MU_BF16), 1, 0);
-    mu_tensor *x = VECTOR_OF(MU_I8, -3, 0, 9), *some = VECTOR_OF(MU_BOOL, 1, 0, 1), *values, *places;
+    mu_tensor *x = VECTOR_OF(MU_I8, -3, 0, 9), *some = VECTOR_OF(MU_BOOL, 1, 0, 1), *values, *positions;
     EXPECT(mu_round(x), -3, 0, 9);
     EXPECT(mu_nn_relu(x), 0, 0, 9);
     EXPECT(mu_nn_relu6(x), 0, 0, 6);
     EXPECT(mu_nn_leaky_relu(x, 0.5), -1.5, 0, 9);
     EXPECT(mu_divide_no_nan(x, VECTOR_OF(MU_I8, 2, 0, 0)), -1.5, 0, 0);
-    assert_int_equal(mu_unique(some, &values, &places), MU_OK);
+    assert_int_equal(mu_unique(some, &values, &positions), MU_OK);
     EXPECT(values, 1, 0);
-    EXPECT(places, 0, 1, 0);
+    EXPECT(positions, 0, 1, 0);
     mu_tensor *rows = mu_reshape(VECTOR_OF(MU_I32, 2, 1, 1), 2, DIMS(3, 1));
     EXPECT(mu_tensor_scatter_update(some, rows, VECTOR_OF(MU_BOOL, 0, 0, 1)), 1, 1, 0);
     mu_tensor *any = mu_scatter_nd(rows, some, 1, DIMS(4));

@@ -132,7 +132,7 @@ static void test_large_windows_have_wide_places(void **state)
     mu_pool_close(pool);
 }
 
-// Maxima of integers and their places are those of the same numbers as f64.
+// Maxima of integers and their positions are those of the same numbers as f64.
 static void test_integers(void **state)
 {
     (void)state;

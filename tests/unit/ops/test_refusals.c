@@ -1,4 +1,4 @@
-// Numbers that cannot be, in places that no shape rule sees: each is an error that names what was given.
+// Numbers that cannot be, in positions that no shape rule sees: each is an error that names what was given.
 #include "op_check.h"
 
 #include <muster/nn.h>
@@ -67,7 +67,7 @@ static void test_composed(void **state)
 {
     (void)state;
     mu_tensor *x = F32(2, 3), *line = F32(2, 6, 2), *image = F32(1, 4, 4, 2), *volume = F32(1, 2, 2, 2, 1);
-    mu_tensor *words = I32(2, 3), *places = I32(4);
+    mu_tensor *words = I32(2, 3), *positions = I32(4);
     REFUSED(mu_reduce_logsumexp(words, 0), "\nin reduce_logsumexp of int32[2, 3]");
     REFUSED(mu_reduce_logsumexp(x, 5), "\nin reduce_logsumexp of float32[2, 3]");
     REFUSED(mu_reduce_variance(x, 2), "\nin reduce_variance of float32[2, 3]");
@@ -87,10 +87,10 @@ static void test_composed(void **state)
     REFUSED(mu_nn_avg_pool3d(volume, .window = {1, 3, 1}), "\nin avg_pool3d of float32[1, 2, 2, 2, 1]");
     REFUSED(mu_norm(x, 2, 1, (int[]){2}, false), "\nin norm of float32[2, 3]");
     REFUSED(mu_norm(x, 1, 1, (int[]){-3}, true), "\nin norm of float32[2, 3]");
-    REFUSED(mu_unsorted_segment_mean(x, places, 3), "\nin unsorted_segment_mean of float32[2, 3] and int32[4]");
-    REFUSED(mu_unsorted_segment_sqrt_n(x, places, 3), "\nin unsorted_segment_sqrt_n of float32[2, 3] and int32[4]");
-    REFUSED(mu_segment_mean(x, places), "segment_mean: segments of shape [4] for shape [2, 3]");
-    REFUSED(mu_segment_mean(words, places), "\nin segment_mean of int32[2, 6, 2] and int32[4]");
+    REFUSED(mu_unsorted_segment_mean(x, positions, 3), "\nin unsorted_segment_mean of float32[2, 3] and int32[4]");
+    REFUSED(mu_unsorted_segment_sqrt_n(x, positions, 3), "\nin unsorted_segment_sqrt_n of float32[2, 3] and int32[4]");
+    REFUSED(mu_segment_mean(x, positions), "segment_mean: segments of shape [4] for shape [2, 3]");
+    REFUSED(mu_segment_mean(words, positions), "\nin segment_mean of int32[2, 6, 2] and int32[4]");
     REFUSED(mu_nn_sigmoid_cross_entropy(x, F32(2, 4)),
             "sigmoid_cross_entropy: labels [2, 3] and logits [2, 4] must have the same shape");
     REFUSED(mu_nn_batch_normalization(x, F32(4), F32(3), NULL, NULL, 1e-3),

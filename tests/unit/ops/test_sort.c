@@ -53,11 +53,11 @@ static bool before(const mu_tensor *x, int64_t i, int64_t j, bool descending)
     return a != b ? (a < b) != descending : i < j;
 }
 
-static void check_places(mu_tensor *x, mu_tensor *y, mu_tensor *places, bool descending)
+static void check_places(mu_tensor *x, mu_tensor *y, mu_tensor *positions, bool descending)
 {
-    const int64_t n = mu_tensor_dim(x, 1), count = mu_tensor_dim(places, 1), rows = mu_tensor_dim(x, 0);
+    const int64_t n = mu_tensor_dim(x, 1), count = mu_tensor_dim(positions, 1), rows = mu_tensor_dim(x, 0);
     const size_t bytes = mu_dtype_bytes(x->dtype);
-    const int32_t *at = mu__host_read(places);
+    const int32_t *at = mu__host_read(positions);
     bool *seen = calloc((size_t)n + 1, 1);
     assert_non_null(seen);
     for (int64_t row = 0; row < rows; row++) {
@@ -81,13 +81,13 @@ static void check_rows(mu_dtype dtype, int64_t rows, int64_t n, int pattern)
 {
     const int64_t counts[] = {0, 1, 8, n / 8, n / 2, n - 1, n};
     mu_pool *pool = mu_pool_open();
-    mu_tensor *x = filled(dtype, rows, n, pattern), *y, *places;
+    mu_tensor *x = filled(dtype, rows, n, pattern), *y, *positions;
     for (int descending = 0; descending < 2; descending++)
         check_places(x, mu_sort(x, 1, descending), mu_argsort(x, 1, descending), descending);
     for (size_t i = 0; i < MU_COUNT(counts); i++)
         if (counts[i] >= 0 && counts[i] <= n) {
-            assert_int_equal(mu_top_k(x, counts[i], &y, &places), MU_OK);
-            check_places(x, y, places, true);
+            assert_int_equal(mu_top_k(x, counts[i], &y, &positions), MU_OK);
+            check_places(x, y, positions, true);
         }
     mu_pool_close(pool);
 }

@@ -1,4 +1,4 @@
-// Tests of buffers and places: elements elsewhere are fetched once, by whoever reads them, or that reader fails.
+// Tests of buffers and positions: elements elsewhere are fetched once, by whoever reads them, or that reader fails.
 #include "tensor_test.h"
 
 #include "own_place.h"
