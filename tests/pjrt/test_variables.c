@@ -1,5 +1,5 @@
-// Variables stay on the device: what is copied between it and the host in ten steps is counted at the plugin's table of
-// functions, and told apart by the host's memory that it comes from or goes to.
+// Variables and results stay on the device: what is copied between it and the host in ten steps is counted at the
+// plugin's table of functions, and told apart by the host's memory that it comes from or goes to.
 #include "skip.h"
 
 #include "engine/pjrt/pjrt.h"
@@ -168,7 +168,7 @@ static void test_weights_stay_on_the_device(void **state)
     for (int i = 0; i < STEPS; i++)
         assert_non_null(run(strategy, &j));
     assert_int_equal(plugin.seen.up, 2 * STEPS);    // images and labels
-    assert_int_equal(plugin.seen.down, STEPS);      // the loss
+    assert_int_equal(plugin.seen.down, 0);          // nobody has read a loss
     mu_variable *kernel = mu_value_variable(mu_value_at(mu_model_weights(j.model), 0));
     mu_variable_read(kernel);
     mu_variable_read(kernel);
@@ -254,6 +254,39 @@ static void test_variables_that_share_values(void **state)
     assert_true(mu_scalar(mu_at(mu_run(strategy, swap, number(1)), 1)) == 36);
 }
 
+static mu_value *doubled(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0), *y = mu_add(x, x);
+    return mu_list(mu_of(y), mu_of(x), mu_of(y), MU_END);  // an argument as it came, and a result twice
+}
+
+static void test_results_stay_until_they_are_read(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
+    mu_function *function = mu_function_new(doubled, NULL);
+    mu_value *x = mu_list(mu_of(mu_vector_f32(3, (float[]){1, 2, 3})), MU_END);
+    for (int i = 0; i < STEPS; i++) {
+        mu_value *results = mu_run(strategy, function, x);
+        if (!results)
+            fail_msg("%s", mu_error_message());
+        x = mu_list(mu_value_at(results, 0), MU_END);
+    }
+    assert_int_equal(plugin.seen.up, 1);
+    plugin.seen = (traffic){0};
+    const mu_tensor *last = mu_at(x, 0);
+    assert_true(((const float *)mu_tensor_data(last))[2] == 3 << STEPS);
+    assert_true(((const float *)mu_tensor_data(last))[0] == 1 << STEPS);
+    assert_int_equal(plugin.seen.down, 1);
+    mu_value *results = mu_run(strategy, function, x);
+    assert_true(((const float *)mu_tensor_data(mu_at(results, 1)))[1] == 2 << STEPS);
+    assert_true(((const float *)mu_tensor_data(mu_at(results, 2)))[1] == 4 << STEPS);
+    mu_tensor *part = mu_slice(mu_at(results, 0), (int64_t[]){1}, (int64_t[]){2});  // not the whole buffer
+    results = mu_run(strategy, function, mu_list(mu_of(part), MU_END));
+    assert_true(((const float *)mu_tensor_data(mu_at(results, 0)))[1] == 12 << STEPS);
+}
+
 static mu_value *read_fixed(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -315,6 +348,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PLUGIN_TEST(test_weights_stay_on_the_device),    PLUGIN_TEST(test_weights_stay_on_two_devices),
         PLUGIN_TEST(test_variables_that_share_values),   PLUGIN_TEST(test_one_copy_is_read_on_two_devices),
+        PLUGIN_TEST(test_results_stay_until_they_are_read),
         PLUGIN_TEST(test_a_failed_launch_leaves_marks),  PLUGIN_TEST(test_variables_outlive_the_library),
     };
     if (plugin_missing())

@@ -1,19 +1,33 @@
 // Runs plans of the PJRT engine: passes inputs to the device, launches programs, fetches outputs.
 //
-// Variables stay on the device between runs (state.c); inputs and outputs are copied. A single replica runs one
-// program; each of several replicas runs the parts between collectives, and the host performs the collectives.
+// Variables stay on the device between runs (state.c), and so do results until somebody reads them. A single replica
+// runs one program; each of several replicas runs the parts between collectives, and the host performs the collectives.
 #include "engine/pjrt/plan.h"
 #include "ops/core/loops.h"
+
+// The value of a tensor that is on the device already, and not a part of another; NULL: it has to be copied there.
+static pj_buffer *on_device(const mu_pjrt_plan *plan, const mu_tensor *tensor)
+{
+    if (tensor->buffer->place != plan->device->place)
+        return NULL;
+    const mu_pjrt_memory *memory = tensor->buffer->handle;
+    const bool whole = memory->spec.dtype == tensor->dtype && mu__shape_equal(&memory->spec.shape, &tensor->shape);
+    return whole ? memory->buffer : NULL;
+}
 
 static mu_status pass_in(const mu_pjrt_plan *plan, mu_pjrt_programs *p, const mu_run_args *run)
 {
     for (int i = 0; i < plan->n_inputs; i++) {
         const mu_tensor *in = run->in[i];
+        const int slot = p->cut.first[plan->graph->inputs.items[i]->id];
+        p->slots[slot] = on_device(plan, in);
+        p->borrowed[slot] = p->slots[slot] != NULL;
+        if (p->borrowed[slot])
+            continue;
         const mu_view view = {.dtype = in->dtype, .shape = in->shape, .data = (void *)mu__host_read(in)};
         if (!view.data)
             return mu_error_code();
-        MU_TRY(mu__pjrt_upload((const mu_pjrt_place *)plan->device->place, &view, plan->graph->name,
-                               &p->slots[p->cut.first[plan->graph->inputs.items[i]->id]]));
+        MU_TRY(mu__pjrt_upload((const mu_pjrt_place *)plan->device->place, &view, plan->graph->name, &p->slots[slot]));
     }
     return MU_OK;
 }
@@ -104,16 +118,34 @@ static size_t n_results(const mu_pjrt_plan *plan)
     return plan->graph->outputs.n - plan->graph->resources.n;
 }
 
+static mu_status copy_to_host(const mu_pjrt_plan *plan, mu_pjrt_programs *p, int slot, mu_tensor **out)
+{
+    *out = mu__tensor_alloc(p->specs[slot].dtype, &p->specs[slot].shape);
+    if (!*out)
+        return MU_RESOURCE_EXHAUSTED;
+    const mu_view view = host_view(*out);
+    return mu__pjrt_download(plan->client, p->slots[slot], &view, plan->graph->name);
+}
+
+static mu_status leave_on_device(const mu_pjrt_plan *plan, mu_pjrt_programs *p, int slot, mu_tensor **out)
+{
+    mu_buffer *buffer = mu__buffer_at(plan->device->place, &p->specs[slot]);
+    if (!buffer)
+        return mu_error_code();
+    mu_pjrt_memory *memory = buffer->handle;
+    memory->buffer = p->slots[slot];
+    p->borrowed[slot] = true;
+    *out = mu__tensor_view(buffer, 0, p->specs[slot].dtype, &p->specs[slot].shape);
+    mu_release(buffer);
+    return *out ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// A value that somebody else has too is copied to the host.
 static mu_status pass_outputs(const mu_pjrt_plan *plan, mu_pjrt_programs *p, const mu_run_args *run)
 {
-    const mu_graph *graph = plan->graph;
     for (size_t i = 0; i < n_results(plan); i++) {
-        const int slot = mu__pjrt_slot(p, graph->outputs.items[i]);
-        run->out[i] = mu__tensor_alloc(p->specs[slot].dtype, &p->specs[slot].shape);
-        if (!run->out[i])
-            return MU_RESOURCE_EXHAUSTED;
-        const mu_view view = host_view(run->out[i]);
-        MU_TRY(mu__pjrt_download(plan->client, p->slots[slot], &view, graph->name));
+        const int slot = mu__pjrt_slot(p, plan->graph->outputs.items[i]);
+        MU_TRY((p->borrowed[slot] ? copy_to_host : leave_on_device)(plan, p, slot, &run->out[i]));
     }
     return MU_OK;
 }
@@ -141,8 +173,9 @@ static mu_status run_plan(mu_plan *handle, const mu_run_args *run)
     MU_GO(pass_in(plan, p, run));
     MU_GO(mu__pjrt_acquire(plan, p, run->replica));
     MU_GO(run_parts(plan, p, run));
+    MU_GO(mu__pjrt_find_fresh(plan, p));
     MU_GO(pass_outputs(plan, p, run));
-    MU_GO(mu__pjrt_commit(plan, p, run->replica));
+    MU_GO(mu__pjrt_commit(plan, run->replica));
 out:
     empty_slots(plan, p);
     mu__pjrt_release(plan, run->replica, status);

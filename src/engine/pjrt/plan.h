@@ -11,7 +11,7 @@ typedef struct mu_pjrt_programs {
     mu_spec *specs;               // [slots]
     pj_loaded **loaded;           // [parts]
     pj_buffer **slots;            // values of one run
-    bool *borrowed;               // [slots] the value belongs to a variable
+    bool *borrowed;               // [slots] the value belongs to a variable or a tensor
     pj_buffer **arguments, **results;  // values of one execution
 } mu_pjrt_programs;
 
@@ -51,9 +51,11 @@ mu_status mu__pjrt_acquire(mu_pjrt_plan *plan, mu_pjrt_programs *p, int replica)
 // program's results in them if it succeeded, else without a value.
 void mu__pjrt_lend(mu_pjrt_plan *plan, const mu_pjrt_part *part);
 void mu__pjrt_take_back(mu_pjrt_plan *plan, mu_pjrt_programs *p, const mu_pjrt_part *part, bool launched);
-// mu__pjrt_commit commits what the run wrote. mu__pjrt_release ends the run's hold on the variables; if the run failed
-// after a program took over memory, what it writes is in doubt.
-mu_status mu__pjrt_commit(mu_pjrt_plan *plan, mu_pjrt_programs *p, int replica);
+// mu__pjrt_find_fresh finds the new values, before any variable changes, and mu__pjrt_commit puts them in and commits
+// them. mu__pjrt_release ends the run's hold on the variables; if the run failed after a program took over memory, what
+// it writes is in doubt.
+mu_status mu__pjrt_find_fresh(mu_pjrt_plan *plan, mu_pjrt_programs *p);
+mu_status mu__pjrt_commit(mu_pjrt_plan *plan, int replica);
 void mu__pjrt_release(mu_pjrt_plan *plan, int replica, mu_status status);
 
 #endif

@@ -102,8 +102,7 @@ static mu_status copy_value(const mu_pjrt_plan *plan, const mu_pjrt_programs *p,
     return status;
 }
 
-// Finds the new values, before any variable changes.
-static mu_status find_fresh(mu_pjrt_plan *plan, mu_pjrt_programs *p)
+mu_status mu__pjrt_find_fresh(mu_pjrt_plan *plan, mu_pjrt_programs *p)
 {
     for (int i = 0; i < n_resources(plan); i++) {
         const int slot = mu__pjrt_slot(p, after(plan, i));
@@ -131,9 +130,8 @@ static void put_fresh(mu_pjrt_plan *plan, int i)
     pthread_mutex_unlock(&memory->lock);
 }
 
-mu_status mu__pjrt_commit(mu_pjrt_plan *plan, mu_pjrt_programs *p, int replica)
+mu_status mu__pjrt_commit(mu_pjrt_plan *plan, int replica)
 {
-    MU_TRY(find_fresh(plan, p));
     for (int i = 0; i < n_resources(plan); i++)
         put_fresh(plan, i);
     for (int i = 0; i < n_resources(plan); i++)
