@@ -122,7 +122,7 @@ mu_value *mu_cross_device_batch_reduce(mu_cross_device_ops *ops, mu_reduce_op op
     if (mu__pending() || mu__need_value(values, batch_name) != MU_OK || mu__need_value(likes, batch_name) != MU_OK)
         return NULL;
     if (!values || values->kind != MU_VALUE_LIST || !likes || likes->kind != MU_VALUE_LIST || likes->n != values->n) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: wanted are a list of values and a list of as many destinations",
+        mu__error(MU_INVALID_ARGUMENT, "%s: expected a list of values and a list of as many destinations",
                   batch_name);
         return NULL;
     }

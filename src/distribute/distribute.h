@@ -24,7 +24,7 @@
 #define MU_BUCKET_LEAST   ((size_t)256 << 10)
 #define MU_BUCKET_MOST    ((size_t)4 << 20)
 
-enum { MU_TOLD_BYTES = 160 };
+enum { MU_LOGGED_BYTES = 160 };
 struct mu_strategy {
     mu_object object;
     const mu_strategy_ops *ops;
@@ -38,7 +38,7 @@ struct mu_strategy {
     bool stopping;                        // all workers have agreed that a signal asked to stop
     mu_group *group;                      // all replicas, this process's as local members; NULL for one replica
     // this worker, or any worker, needs the metrics of all replicas after the next step; one process has them anyway
-    bool wants_values, values_wanted;
+    bool progress_due, progress_agreed;
     struct mu_job *job;                   // retained and entered; NULL for one worker
     mu_mesh *mesh;                        // the job's, connects all workers; NULL for one worker
     mu_group *workers;                    // one rank per worker; NULL for one worker
@@ -47,8 +47,8 @@ struct mu_strategy {
     bool sealed;                          // the cluster came from the environment, which must not change any more
     mu_cross_device_ops *cross_device;    // retained; NULL: in replica order
     size_t bytes_per_pack;                // approximate bytes of a bucket of gradients; 0: all in one
-    char told[4][MU_TOLD_BYTES];          // latest log messages about its pipelines, to log each once
-    int n_told;
+    char logged[4][MU_LOGGED_BYTES];      // latest log messages about its pipelines, to log each once
+    int n_logged;
     pthread_mutex_t order;                // guards the fields below
     int64_t runs;                         // started so far
     int under_way;                        // started but not yet waited for
@@ -121,9 +121,9 @@ mu_value *mu__eager_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, con
 // mu__eager_merge pauses the calling replica until all replicas have called it; then the first replica's fn runs once
 // on the coordinating thread. The result belongs to the pool; NULL on error.
 mu_value *mu__eager_merge(mu_merge_fn *fn, void *arg, mu_value *arguments);
-// mu__turns_assign is the merge of an assignment: all replicas must make the same kind of assignment to the same
+// mu__eager_assign is the merge of an assignment: all replicas must make the same kind of assignment to the same
 // variable. Errors: FAILED_PRECONDITION naming both replicas and their variables; then fn is not called.
-mu_value *mu__turns_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value);
+mu_value *mu__eager_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value);
 
 // mu__eager_variable returns the variable that the first replica made under this canonical name, for the later
 // replicas' matching call; NULL on the first replica. Errors: FAILED_PRECONDITION if the first made none.

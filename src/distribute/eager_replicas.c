@@ -181,17 +181,17 @@ static mu_status complain_form(const struct mu_eager_replicas *run, int r)
                      mu__form_text(other->form, text_r));
 }
 
-enum { MEETING_TEXT = 160 };
+enum { RENDEZVOUS_TEXT = 160 };
 
-static const char *meeting_text(const rendezvous *what, char text[MEETING_TEXT])
+static const char *rendezvous_text(const rendezvous *what, char text[RENDEZVOUS_TEXT])
 {
     static const char *const updates[] = {"mu_variable_assign", "mu_variable_assign_add", "mu_variable_assign_sub"};
     if (what->kind == MEET_ASSIGN)
-        snprintf(text, MEETING_TEXT, "%s to variable '%s'", updates[what->update], what->name);
+        snprintf(text, RENDEZVOUS_TEXT, "%s to variable '%s'", updates[what->update], what->name);
     else if (what->name && what->name[0])
-        snprintf(text, MEETING_TEXT, "%s of '%s'", rendezvous_names[what->kind], what->name);
+        snprintf(text, RENDEZVOUS_TEXT, "%s of '%s'", rendezvous_names[what->kind], what->name);
     else
-        snprintf(text, MEETING_TEXT, "%s", rendezvous_names[what->kind]);
+        snprintf(text, RENDEZVOUS_TEXT, "%s", rendezvous_names[what->kind]);
     return text;
 }
 
@@ -206,14 +206,14 @@ static mu_status check_rendezvous(const struct mu_eager_replicas *run)
 {
     const rendezvous *first = run->replicas[0].rendezvous;
     const int id = run->strategy->first_replica;
-    char mine[MEETING_TEXT], theirs[MEETING_TEXT];
+    char mine[RENDEZVOUS_TEXT], theirs[RENDEZVOUS_TEXT];
     for (int r = 1; r < run->n; r++) {
         const rendezvous *other = run->replicas[r].rendezvous;
         if (!same_call(first, other))
             return mu__error(MU_FAILED_PRECONDITION,
                              "replica %d calls %s where replica %d calls %s%s; nothing was written. Replicas must make "
                              "the same calls, with the same variables, in the same order",
-                             id, meeting_text(first, mine), id + r, meeting_text(other, theirs),
+                             id, rendezvous_text(first, mine), id + r, rendezvous_text(other, theirs),
                              other->variable && strcmp(first->name, other->name) == 0 && other->update == first->update
                                  ? " (another variable of the same name)"
                                  : "");
@@ -225,7 +225,7 @@ static mu_status check_rendezvous(const struct mu_eager_replicas *run)
             return mu__error(MU_INVALID_ARGUMENT,
                              "%s: replica %d has %lld elements of %s, replica %d has %lld of %s, or they ask for "
                              "different operations; all replicas must ask for the same",
-                             meeting_text(first, mine), id, (long long)first->count, mu_dtype_name(first->dtype),
+                             rendezvous_text(first, mine), id, (long long)first->count, mu_dtype_name(first->dtype),
                              id + r, (long long)other->count, mu_dtype_name(other->dtype));
     }
     return MU_OK;
@@ -520,7 +520,7 @@ mu_value *mu__eager_merge(mu_merge_fn *fn, void *arg, mu_value *arguments)
     return meet_and_take(&(rendezvous){.kind = RENDEZVOUS_MERGE, .fn = fn, .arg = arg, .arguments = arguments});
 }
 
-mu_value *mu__turns_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value)
+mu_value *mu__eager_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value)
 {
     return meet_and_take(&(rendezvous){.kind = MEET_ASSIGN,
                                     .name = variable->resource.name,

@@ -236,7 +236,7 @@ mu_value *mu_batch_reduce_to(mu_strategy *given, mu_reduce_op op, mu_value *valu
     if (!values || values->kind != MU_VALUE_LIST ||
         (likes && (likes->kind != MU_VALUE_LIST || likes->n != values->n))) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_batch_reduce_to: wanted are a list of values and, or NULL, a list of as many destinations");
+                  "mu_batch_reduce_to: expected a list of values and, or NULL, a list of as many destinations");
         return NULL;
     }
     const mu_value *to = likes ? likes : values;

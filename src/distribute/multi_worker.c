@@ -74,17 +74,17 @@ static void choose_mpi(joining *j)
         j->options.implementation = MU_COMM_MPI;
 }
 
-static mu_status bootstrap_through_mpi(const joining *j, mu_mesh_peer *first, mu_mpi_bootstrap *meeting,
+static mu_status bootstrap_through_mpi(const joining *j, mu_mesh_peer *first, mu_mpi_bootstrap *found,
                                        mu_kept_port *kept,
                                        char **key)
 {
     if (first->address[0] != '\0')
         return MU_OK;
-    MU_TRY(mu__network_bootstrap(j->options.mpi_communicator, j->worker == 0, meeting, kept));
-    first->address = meeting->address;
+    MU_TRY(mu__network_bootstrap(j->options.mpi_communicator, j->worker == 0, found, kept));
+    first->address = found->address;
     if (*key)
         return MU_OK;
-    *key = mu__strdup(meeting->key);
+    *key = mu__strdup(found->key);
     return *key ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
@@ -134,7 +134,7 @@ static mu_status divide_cores(mu_mesh *mesh)
 static mu_mesh *join_job(void *arg)
 {
     const joining *j = arg;
-    mu_mpi_bootstrap meeting;
+    mu_mpi_bootstrap found;
     mu_kept_port kept = {.fd = -1};
     mu_mesh *mesh = NULL;
     char *key = NULL;
@@ -142,7 +142,7 @@ static mu_mesh *join_job(void *arg)
     if (!peers || mu__mesh_key(&key) != MU_OK)
         goto out;
     memcpy(peers, j->bootstrap.peers, (size_t)j->n_workers * sizeof *peers);
-    if (bootstrap_through_mpi(j, &peers[0], &meeting, &kept, &key) == MU_OK)
+    if (bootstrap_through_mpi(j, &peers[0], &found, &kept, &key) == MU_OK)
         mesh = call_all(j, peers, key);
     if (mesh && divide_cores(mesh) != MU_OK) {
         mu_release(mesh);
@@ -276,7 +276,7 @@ static mu_strategy *make_strategy(const joining *j)
     strategy->job = j->job;
     strategy->mesh = j->mesh;
     strategy->cluster = mu_retain(j->cluster);
-    strategy->values_wanted = !j->mesh;
+    strategy->progress_agreed = !j->mesh;
     if (j->mesh)
         strategy->bytes_per_pack = MU_BUCKETS_CHOSEN;
     if (j->options.bytes_per_pack > 0)

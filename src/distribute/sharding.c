@@ -33,17 +33,17 @@ static mu_dataset *pieces_of(const mu_strategy *strategy, mu_dataset *dataset, b
 // Logs each message once: `fit` and `evaluate` distribute their datasets at every call.
 static void tell_once(mu_strategy *strategy, const char *text)
 {
-    enum { KEPT = MU_COUNT(strategy->told) };
+    enum { KEPT = MU_COUNT(strategy->logged) };
     for (int i = 0; i < KEPT; i++)
-        if (strcmp(strategy->told[i], text) == 0)
+        if (strcmp(strategy->logged[i], text) == 0)
             return;
-    snprintf(strategy->told[strategy->n_told++ % KEPT], sizeof strategy->told[0], "%s", text);
+    snprintf(strategy->logged[strategy->n_logged++ % KEPT], sizeof strategy->logged[0], "%s", text);
     mu__notice("%s", text);
 }
 
 static void say_rows(mu_strategy *strategy, const mu_dataset *dataset, const mu_division *by)
 {
-    char text[MU_TOLD_BYTES];
+    char text[MU_LOGGED_BYTES];
     int64_t rows, batch, begin, end, rest_begin, rest_end;
     if (!mu__dataset_rows(dataset, &rows, &batch)) {
         snprintf(text, sizeof text, "worker %d reads its rows of every batch, one of %d disjoint parts",
@@ -60,7 +60,7 @@ static void say_rows(mu_strategy *strategy, const mu_dataset *dataset, const mu_
 
 static void say(mu_strategy *strategy, const mu_division *by, const char *what)
 {
-    char text[MU_TOLD_BYTES];
+    char text[MU_LOGGED_BYTES];
     if (by->n < 2)
         return;
     snprintf(text, sizeof text, "worker %d of %d reads %s", (int)by->index, (int)by->n, what);
@@ -98,7 +98,7 @@ static mu_shard_plan of_files(mu_strategy *strategy, mu_dataset *dataset, const 
 {
     mu_dataset *own = mu__dataset_divide_files(dataset, by);
     const int64_t files = by->all_shares ? -1 : files_of(dataset);
-    char text[MU_TOLD_BYTES] = "its own files that no other worker reads";
+    char text[MU_LOGGED_BYTES] = "its own files that no other worker reads";
     const char *few = files < by->n ? "; fewer than workers: policy AUTO or DATA gives all of them samples" : "";
     if (files >= 0)
         snprintf(text, sizeof text, "%lld of %lld files that no other worker reads%s",

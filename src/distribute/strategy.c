@@ -31,7 +31,7 @@ mu_strategy *mu__strategy_new(const mu_strategy_ops *ops, int n_devices, mu_devi
     strategy->runtime = mu__runtime();
     strategy->n_replicas = strategy->n_local = n_devices;
     strategy->bytes_per_pack = MU_BUCKET_MOST;
-    strategy->values_wanted = true;
+    strategy->progress_agreed = true;
     strategy->n_workers = 1;
     strategy->devices = mu__alloc(sizeof *devices * (size_t)n_devices);
     if (n_devices > 1)

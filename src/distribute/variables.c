@@ -160,7 +160,7 @@ static mu_status eager_update(mu_variable *variable, mu_update kind, mu_tensor *
 {
     assignment a = {.variable = variable, .kind = kind, .plain = !mu__made_here(value)};
     mu_value *part = mu_of(value);
-    return part && mu__turns_assign(variable, kind, assign_together, &a, part) ? MU_OK : mu_error_code();
+    return part && mu__eager_assign(variable, kind, assign_together, &a, part) ? MU_OK : mu_error_code();
 }
 
 static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tensor *value)

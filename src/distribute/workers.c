@@ -13,7 +13,7 @@ static mu_collective *begin_rendezvous(mu_strategy *strategy, const char *what, 
 {
     mu_collective *collective = mu__group_member(strategy->workers, 0);
     *number = ++strategy->n_rendezvous;
-    mu__mesh_doing(strategy->mesh, "in meeting", *number, what);
+    mu__mesh_doing(strategy->mesh, "in rendezvous", *number, what);
     return collective;
 }
 
@@ -35,11 +35,11 @@ static mu_status all_reduce(mu_strategy *strategy, const char *what, mu_reductio
 static mu_status agree(mu_strategy *strategy, const char *what, int64_t numbers[2])
 {
     const int stop = mu__stop_signal();
-    int64_t all[] = {numbers[0], numbers[1], stop == SIGTERM, stop == SIGINT, strategy->wants_values};
+    int64_t all[] = {numbers[0], numbers[1], stop == SIGTERM, stop == SIGINT, strategy->progress_due};
     MU_TRY(all_reduce(strategy, what, MU_REDUCTION_SUM, MU_I64, all, MU_COUNT(all)));
     numbers[0] = all[0];
     numbers[1] = all[1];
-    strategy->values_wanted = all[4] > 0;
+    strategy->progress_agreed = all[4] > 0;
     if (all[2] + all[3] > 0) {
         mu__stop_by(all[2] > 0 ? SIGTERM : SIGINT);
         strategy->stopping = true;

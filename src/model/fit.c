@@ -259,7 +259,7 @@ static mu_status read_metrics(pass *p)
 // progress bar's request travels with the agreement on the next batch, so that all workers do the same.
 static bool values_are_due(const pass *p)
 {
-    return p->in_step || p->model->strategy->values_wanted;
+    return p->in_step || p->model->strategy->progress_agreed;
 }
 
 static void note_input(pass *p)
@@ -327,7 +327,7 @@ static mu_status finish_step(pass *p, mu_running *running)
 // Takes the next batch and starts its step; NULL at the end or on error.
 static mu_running *start_step(pass *p)
 {
-    p->model->strategy->wants_values = p->progress && mu__progress_due(p->progress);
+    p->model->strategy->progress_due = p->progress && mu__progress_due(p->progress);
     mu_value *batch = mu_next(p->iterator);
     if (!batch)
         return NULL;

@@ -136,8 +136,8 @@ static void no_file_left(void)
     CHECK(shard_plan(second, data).dataset);
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
     const char *wanted = compat ? "its own files" : "reads 0 of 1 files that no other worker reads; fewer than workers";
-    if (!strstr(second->told[0], wanted))
-        fail_case(__LINE__, "wanted \"%s\", it was told: %s", wanted, second->told[0]);
+    if (!strstr(second->logged[0], wanted))
+        fail_case(__LINE__, "wanted \"%s\", it was told: %s", wanted, second->logged[0]);
     remove_files(&f);
 }
 
