@@ -78,7 +78,7 @@ static int run(mu_collective *c, bool private)
     static const int64_t sizes[] = {4,      64,       1024,    4096,    16384,    65536,
                                     262144, MEGABYTE, 4194304, 8388608, 16777216, 64 * (int64_t)MEGABYTE};
     const size_t most = 64 * (size_t)MEGABYTE;
-    mu_shared_memory *shared = c->memory != NULL && !private ? c->memory(c, most) : NULL;
+    mu_buffer *shared = c->memory != NULL && !private ? c->memory(c, most) : NULL;
     float *data = shared != NULL ? shared->data : mu__alloc_data(most);
     if (data == NULL)
         return 1;
