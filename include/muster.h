@@ -4,20 +4,24 @@
 #define MUSTER_H
 
 #include <muster/base.h>
+#include <muster/cancellation.h>
 #include <muster/tensor.h>
 #include <muster/dlpack.h>
 #include <muster/ops.h>
 #include <muster/nn.h>
 #include <muster/custom.h>
+#include <muster/accumulator.h>
 #include <muster/graph.h>
 #include <muster/random.h>
 #include <muster/control.h>
 #include <muster/engine.h>
 #include <muster/comm.h>
 #include <muster/cluster.h>
+#include <muster/tpu.h>
 #include <muster/data.h>
 #include <muster/io.h>
 #include <muster/distribute.h>
+#include <muster/sharding.h>
 #include <muster/model.h>
 #include <muster/checkpoint.h>
 

@@ -190,6 +190,7 @@ typedef struct mu_context {
     struct mu_trace *trace;     // the trace in progress (graph)
     struct mu_scope *scope;     // innermost strategy scope (distribute)
     struct mu_replica *replica; // inside run: which replica this is (distribute)
+    struct mu_cancellation *cancellation;  // ends this thread's waits; NULL: none; not retained
     int64_t run;                // number of the run whose replica function is active; 0: none (distribute)
     int component;              // which component of a distributed variable this thread sees
     int n_components;           // how many components there are, on a replica
@@ -212,13 +213,26 @@ static inline mu_context *mu__context(void)
 }
 
 // mu__context_enter makes `child` (zeroed storage of the caller) the current context of this thread and opens a pool
-// for it. The child inherits runtime, scope, replica and run from the parent, but not tape and trace.
+// for it. The child inherits runtime, scope, replica, run and cancellation from the parent, but not tape and trace.
 // mu__context_leave closes the pool and restores the previous context. If `result` is not NULL, it survives the
 // closing: when the parent is on the same thread, the restored context's pool owns it, otherwise the caller owns the
 // reference. A pending error moves to `error`; `error` may be NULL on the parent's thread only, then the error moves
 // to the restored context.
 mu_status mu__context_enter(mu_context *child, mu_context *parent);
 void *mu__context_leave(mu_context *child, void *result, mu_error_value *error);
+
+// ---- Cancellation (cancellation.c) --------------------------------------------------------------
+
+// A wait that a cancellation ends: wake(arg) is called once when it is cancelled, on the thread that cancels. Adding a
+// hook to a cancellation that is already cancelled does not call it. When the removal returns, wake is not running. A
+// NULL cancellation is accepted.
+typedef struct mu_cancel_hook {
+    void (*wake)(void *arg);
+    void *arg;
+    struct mu_cancel_hook *next;
+} mu_cancel_hook;
+void mu__cancel_hook_add(struct mu_cancellation *cancellation, mu_cancel_hook *hook);
+void mu__cancel_hook_remove(struct mu_cancellation *cancellation, mu_cancel_hook *hook);
 
 // ---- Runtime (runtime.c) ------------------------------------------------------------------------
 
@@ -231,6 +245,7 @@ typedef enum mu_slot {
     MU_SLOT_DISTRIBUTE,
     MU_SLOT_RANDOM,
     MU_SLOT_MODEL,
+    MU_SLOT_ACCUMULATORS,
     MU_N_SLOTS
 } mu_slot;
 

@@ -45,6 +45,10 @@ struct json_t *mu__json_parse(const char *text, const char *where);           //
 // mu__spec_check_task applies the rules of mu_cluster_spec_is_chief and similar functions.
 mu_status mu__spec_check_task(const mu_cluster_spec *spec, const char *task_type, int task_id);
 
+// mu__check_parameter_servers applies the rules of a parameter-server strategy's cluster (parameter_servers.c). Errors:
+// INVALID_ARGUMENT.
+mu_status mu__check_parameter_servers(mu_cluster *cluster);
+
 // mu__spec_check_indices fails unless chiefs, workers and evaluators are numbered from 0 without gaps.
 mu_status mu__spec_check_indices(const mu_cluster_spec *spec);
 

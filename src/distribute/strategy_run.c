@@ -26,6 +26,7 @@ typedef struct replica_run {
     mu_tensor **tensors;        // owned references to inputs and outputs of all jobs
     mu_spec *specs;
     int64_t input_begin_ns, input_end_ns;  // with a timeline: when the thread waited for the batch
+    struct mu_cancellation *cancellation;  // of the thread that started the run
     mu_latch done;
 } replica_run;
 
@@ -86,6 +87,7 @@ static void do_job(void *argument)
     if (j->status != MU_OK) {
         mu__error_move(&j->error);
     } else {
+        context.cancellation = j->running->cancellation;
         j->status = run_replica(j);
         mu__context_leave(&context, NULL, &j->error);
     }
@@ -151,6 +153,7 @@ static replica_run *new_running(mu_strategy *strategy, mu_concrete *concrete, co
     running->n = strategy->n_local;
     running->n_in = (int)concrete->graph->inputs.n;
     running->n_out = (int)concrete->graph->outputs.n;
+    running->cancellation = mu__context()->cancellation;
     running->input_begin_ns = mu__context()->input_begin_ns;
     running->input_end_ns = mu__context()->input_end_ns;
     size_t n = (size_t)running->n, per_job = (size_t)(running->n_in + running->n_out);

@@ -74,6 +74,7 @@ static mu_status fill_node(mu_node *node, const void *attrs, const mu_edge *in, 
     for (int i = 0; i < node->n_resources; i++)
         if ((node->resources[i] = mu__graph_resource(graph, resources[i])) < 0)
             return MU_RESOURCE_EXHAUSTED;
+    MU_TRY(mu__check_resources(node->op, node->n_resources, resources));
     MU_TRY(mu__admit_bodies(node, resources));
     return infer_node(node, resources);
 }

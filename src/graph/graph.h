@@ -208,6 +208,14 @@ struct mu_scope {
 };
 
 typedef struct mu_residence mu_residence;
+
+// The place of a variable's rows in the sharded variable that it is a part of.
+typedef struct mu_slice_info {
+    char *full_name;
+    mu_shape full_shape;
+    int64_t offset;                   // first row
+} mu_slice_info;
+
 struct mu_variable {
     mu_resource resource;             // first; its name and spec are the variable's
     bool trainable;
@@ -219,6 +227,10 @@ struct mu_variable {
     mu_tensor **components;           // the host's storage, written in place by effects only
     atomic_bool *poisoned;            // left in doubt by a failed step; replicas may share one
     mu_residence *_Atomic *residences; // [components] where the newest value is; NULL: on the host, nowhere else so far
+    mu_slice_info *slice;             // NULL: not a part
+    // A sharded variable has parts, retained, and no component: ops refuse its resource.
+    int n_shards;
+    mu_variable **shards;
 };
 
 extern mu_type mu__variable_type;
@@ -232,6 +244,10 @@ void mu__variable_empty(mu_variable *variable);
 // mu__variable_make makes a variable whose components all start with `value` (eager). Owned by the caller;
 // the strategy fills rules and owner in.
 mu_variable *mu__variable_make(const mu_variable_args *args, mu_tensor *value, int n_components);
+
+// mu__variable_set_slice makes a variable a part of a sharded variable.
+mu_status mu__variable_set_slice(mu_variable *variable, const char *full_name, const mu_shape *full_shape,
+                                 int64_t offset);
 
 // The raw operations on the component that the current replica sees (the first outside of replicas): ops
 // in a trace, done at once otherwise.

@@ -11,6 +11,12 @@ static void variable_destroy(void *object)
     mu_variable *variable = object;
     mu__variable_empty(variable);
     mu__free(variable->resource.name);
+    if (variable->slice)
+        mu__free(variable->slice->full_name);
+    mu__free(variable->slice);
+    for (int i = 0; i < variable->n_shards && variable->shards; i++)
+        mu_release(variable->shards[i]);
+    mu__free(variable->shards);
     mu_release(variable->owner);
 }
 
@@ -33,6 +39,21 @@ mu_variable *mu__variable_make(const mu_variable_args *args, mu_tensor *value, i
         return NULL;
     }
     return variable;
+}
+
+mu_status mu__variable_set_slice(mu_variable *variable, const char *full_name, const mu_shape *full_shape,
+                                 int64_t offset)
+{
+    mu_slice_info *slice = mu__calloc(1, sizeof *slice);
+    char *name = mu__strdup(full_name);
+    if (!slice || !name) {
+        mu__free(slice);
+        mu__free(name);
+        return MU_RESOURCE_EXHAUSTED;
+    }
+    *slice = (mu_slice_info){.full_name = name, .full_shape = *full_shape, .offset = offset};
+    variable->slice = slice;
+    return MU_OK;
 }
 
 static mu_status check_args(const mu_variable_args *args)
@@ -201,7 +222,9 @@ mu_value *mu_variables_of(int n, mu_variable *const *variables)
                       "tensors and values)", i, n, variables[i]->resource.object.type->name);
             goto out;
         }
-        if (!(items[i] = mu__give(mu__value_leaf(MU_VALUE_VARIABLE, variables[i]))))
+        items[i] = variables[i]->n_shards > 0 ? mu_variables_of(variables[i]->n_shards, variables[i]->shards)
+                                              : mu__give(mu__value_leaf(MU_VALUE_VARIABLE, variables[i]));
+        if (!items[i])
             goto out;
     }
     if (items)

@@ -91,9 +91,9 @@ static mu_status add(entries *all, mu_variable *variable)
 {
     if (!variable)
         return MU_OK;
-    const char *name = mu_variable_name(variable);
+    const char *name = mu__saved_name(variable);
     for (size_t i = 0; i < all->n; i++)
-        if (strcmp(mu_variable_name(all->items[i]), name) == 0)
+        if (strcmp(mu__saved_name(all->items[i]), name) == 0 && !mu__are_parts_of_one(all->items[i], variable))
             return all->items[i] == variable
                        ? MU_OK
                        : mu__error(MU_INVALID_ARGUMENT,
@@ -299,19 +299,22 @@ static mu_strategy *strategy_of(const entries *all)
 static mu_status write_entries(const entries *all, const char *path, const char *const *metadata)
 {
     mu_status status = MU_OK;
+    int n = 0;
     mu_strategy *strategy = strategy_of(all);
     const char **names = mu__calloc(all->n + 1, sizeof *names);
     mu_tensor **tensors = mu__calloc(all->n + 1, sizeof *tensors);
     if (!names || !tensors)
         MU_GO(MU_RESOURCE_EXHAUSTED);
     for (size_t i = 0; i < all->n; i++) {
-        names[i] = mu_variable_name(all->items[i]);
-        if (!(tensors[i] = mu_variable_read(all->items[i])))
+        if (mu__saved_before(all->items, i))
+            continue;
+        names[n] = mu__saved_name(all->items[i]);
+        if (!(tensors[n++] = mu__saved_value(all->items, all->n, i)))
             MU_GO(mu_error_code());
     }
     mu__strategy_doing(strategy, "saving", -1);
     if (mu_strategy_should_checkpoint(strategy))
-        status = mu__tensors_save(path, (int)all->n, names, tensors, metadata);
+        status = mu__tensors_save(path, n, names, tensors, metadata);
     status = mu__workers_written(strategy, status);
 out:
     mu__free(names);
@@ -395,7 +398,7 @@ static mu_status build_model(mu_model *model, const mu_tensor_file *file)
 
 static mu_status check_entry(const mu_tensor_file *file, const mu_variable *variable)
 {
-    const char *name = mu_variable_name(variable);
+    const char *name = mu__saved_name(variable);
     const int i = mu_tensor_file_find(file, name);
     if (i < 0)
         return mu__error(MU_INVALID_ARGUMENT,
@@ -403,14 +406,23 @@ static mu_status check_entry(const mu_tensor_file *file, const mu_variable *vari
                          "of variables (muster inspect lists what it has)",
                          file->path, name);
     char seen_text[MU_SHAPE_TEXT], wanted_text[MU_SHAPE_TEXT];
-    const mu_spec *wanted = &variable->resource.spec;
+    const mu_spec wanted = mu__saved_spec(variable);
     const mu_dtype dtype = mu_tensor_file_dtype(file, i);
     const mu_shape shape = mu_tensor_file_shape(file, i);
-    if (dtype == wanted->dtype && mu__shape_equal(&shape, &wanted->shape))
+    if (dtype == wanted.dtype && mu__shape_equal(&shape, &wanted.shape))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "'%s' in the checkpoint '%s' is %s%s; the variable is %s%s", name, file->path,
-                     mu_dtype_name(dtype), mu__shape_text(&shape, seen_text), mu_dtype_name(wanted->dtype),
-                     mu__shape_text(&wanted->shape, wanted_text));
+                     mu_dtype_name(dtype), mu__shape_text(&shape, seen_text), mu_dtype_name(wanted.dtype),
+                     mu__shape_text(&wanted.shape, wanted_text));
+}
+
+// The tensor of variable i, which may have been read for an earlier part of the same variable.
+static mu_tensor *read_saved(const entries *all, size_t i, mu_tensor *const *saved, const mu_tensor_file *file)
+{
+    for (size_t k = 0; k < i; k++)
+        if (mu__are_parts_of_one(all->items[k], all->items[i]))
+            return saved[k];
+    return mu_tensor_file_read(file, mu_tensor_file_find(file, mu__saved_name(all->items[i])));
 }
 
 // Reads every tensor before the first variable changes.
@@ -421,11 +433,11 @@ static mu_status read_entries(const entries *all, const mu_tensor_file *file)
     for (size_t i = 0; status == MU_OK && i < all->n; i++)
         status = check_entry(file, all->items[i]);
     for (size_t i = 0; status == MU_OK && i < all->n; i++) {
-        values[i] = mu_tensor_file_read(file, mu_tensor_file_find(file, mu_variable_name(all->items[i])));
+        values[i] = read_saved(all, i, values, file);
         status = values[i] ? MU_OK : mu_error_code();
     }
     for (size_t i = 0; status == MU_OK && i < all->n; i++)
-        status = mu_variable_assign(all->items[i], values[i]);
+        status = mu_variable_assign(all->items[i], mu__part_of_saved(all->items[i], values[i]));
     mu__free(values);
     return status;
 }

@@ -21,6 +21,21 @@ mu_checkpoint *mu__manager_checkpoint(const mu_checkpoint_manager *manager);
 // mu__checkpoint_read is mu_checkpoint_restore from an open file, so that the caller can read the metadata.
 mu_status mu__checkpoint_read(mu_checkpoint *checkpoint, mu_tensor_file *file);
 
+// ---- Parts of sharded variables (checkpoint_parts.c) --------------------------------------------
+
+// Name, and type and shape, of the tensor that a variable is saved in: for a part, those of the whole variable.
+const char *mu__saved_name(const mu_variable *variable);
+mu_spec mu__saved_spec(const mu_variable *variable);
+// mu__are_parts_of_one returns whether two variables are different parts of one whole.
+bool mu__are_parts_of_one(const mu_variable *a, const mu_variable *b);
+// mu__saved_before returns whether an earlier variable of the list is a part of the same whole.
+bool mu__saved_before(mu_variable *const *variables, size_t i);
+// mu__saved_value returns the tensor to save for variable i of n: for a part, that of all parts in the list. Errors:
+// INVALID_ARGUMENT if the list lacks a part.
+mu_tensor *mu__saved_value(mu_variable *const *variables, size_t n, size_t i);
+// mu__part_of_saved returns a variable's own rows of the tensor that it was saved in.
+mu_tensor *mu__part_of_saved(const mu_variable *variable, mu_tensor *saved);
+
 // mu__directory_make makes a folder and its missing parents.
 mu_status mu__directory_make(const char *path);
 

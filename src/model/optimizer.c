@@ -100,6 +100,20 @@ mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer)
     return build_in_scope(optimizer, "mu_optimizer_iterations") == MU_OK ? optimizer->iterations : NULL;
 }
 
+// The slot of a part of a sharded variable is a part too, so that checkpoints hold the slots as one tensor.
+static mu_status slice_slot(const mu_optimizer *optimizer, mu_variable *made, const mu_variable *variable,
+                            const char *slot)
+{
+    const mu_slice_info *slice = variable->slice;
+    if (!slice)
+        return MU_OK;
+    char *full = mu__sprintf("%s/%s/%s", optimizer->ops->name, slice->full_name, slot);
+    const mu_status status = full ? mu__variable_set_slice(made, full, &slice->full_shape, slice->offset)
+                                  : MU_RESOURCE_EXHAUSTED;
+    mu__free(full);
+    return status;
+}
+
 static mu_status make_slot(mu_optimizer *optimizer, const mu_variable *variable, const char *slot)
 {
     char *full = mu__sprintf("%s/%s/%s", optimizer->ops->name, variable->resource.name, slot);
@@ -109,7 +123,7 @@ static mu_status make_slot(mu_optimizer *optimizer, const mu_variable *variable,
     mu__trace_resume(suspended);
     mu_variable *made = zeros ? mu_variable_new(zeros, full, .not_trainable = true) : NULL;
     mu__free(full);
-    if (!made || MU_PUSH(&optimizer->slots, made) != MU_OK)
+    if (!made || slice_slot(optimizer, made, variable, slot) != MU_OK || MU_PUSH(&optimizer->slots, made) != MU_OK)
         return mu_error_code();
     mu_retain(made);
     return MU_OK;

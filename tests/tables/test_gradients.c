@@ -278,6 +278,7 @@ static const struct { const char *name, *where; } elsewhere[] = {
     {"segment_prod", "test_composed_segments.c"},
     {"segment_max", "test_composed_segments.c"},
     {"segment_min", "test_composed_segments.c"},
+    {"dynamic_partition", "unit/distribute/test_sharded_variable.c"},
     {"attention_grad", "here: it is the second gradient of attention, whose outputs it takes as they come"},
     {"all_gather", "cases/reduce.c, among replicas"},
     {"cond", "unit/graph/test_control_grad.c"},

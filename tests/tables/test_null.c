@@ -34,7 +34,18 @@ static mu_history *history;
 static mu_checkpoint *checkpoint;
 static mu_checkpoint_manager *manager;
 static mu_tensor_file *file;
-static mu_tensor *out[8];
+static mu_cancellation *cancellation;
+static mu_accumulator *dense, *sparse;
+static mu_partitioner *partitioner;
+static mu_variable *sharded;
+static mu_tpu_topology *topology;
+static mu_tpu_device_assignment *assignment;
+static mu_tensor *out[8], *late;
+#define LATE 1000000  // a step that no gradient is behind
+static int64_t counts[MU_MAX_RANK];
+static int place[MU_TPU_RANK];
+static const int origin[MU_TPU_RANK];
+static const mu_shape vector_of_two = {1, {2}};
 static FILE *nowhere;
 static int world;
 static float floats[6] = {1, 2, 3, 4, 5, 6};
@@ -105,6 +116,13 @@ static mu_dataset *input(const mu_input_context *context, void *arg)
 {
     (void)context, (void)arg;
     return batches;
+}
+static int in_two(const mu_shape *shape, mu_dtype dtype, int64_t parts[MU_MAX_RANK], void *arg)
+{
+    (void)dtype, (void)arg;
+    for (int axis = 0; axis < shape->rank; axis++)
+        parts[axis] = axis == 0 ? 2 : 1;
+    return shape->rank;
 }
 static mu_status no_kernel(const mu_array *in, const mu_array *result, void *arg)
 {
@@ -184,6 +202,15 @@ static void make_objects(void)
     manager = mu_checkpoint_manager_new(checkpoint, folder);
     mu_save_tensors(saved, map);
     file = mu_tensor_file_open(saved);
+    cancellation = mu_cancellation_new();
+    dense = mu_conditional_accumulator(MU_F32);
+    sparse = mu_sparse_conditional_accumulator(MU_F32);
+    mu_conditional_accumulator(MU_F32, .shared_name = "found");
+    late = mu_tensor_new(MU_I64, 0, NULL, (int64_t[]){LATE});
+    partitioner = mu_fixed_shards_partitioner(2);
+    sharded = mu_sharded_variable_new(x, "sharded", .partitioner = partitioner);
+    topology = mu_tpu_topology_new({1, 1, 1, 1}, 1, 1, origin);
+    assignment = mu_tpu_device_assignment_build(topology);
     tape = mu_tape_open();
     loss = mu_reduce_sum(mu_variable_read(w), MU_ALL_AXES);
 }

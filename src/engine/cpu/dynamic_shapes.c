@@ -220,7 +220,9 @@ static mu_status run_measured(const mu_plan *plan, mu_kernel *kernel, mu_view *v
 {
     const mu_node *node = plan->dynamic_plan->node;
     mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
-                      .n_resources = node->n_resources, .in = in, .out = out};
+                      .n_resources = node->n_resources, .in = in, .resources = out + node->n_out, .out = out};
+    for (int r = 0; r < node->n_resources; r++)
+        out[node->n_out + r] = plan->graph->resources.items[node->resources[r]]->spec;
     MU_TRY(mu__infer_call(&infer));
     MU_TRY(node->op->measure(kernel, out));
     for (int i = 0; i < node->n_out; i++) {
@@ -247,11 +249,37 @@ static mu_status run_and_free(const mu_plan *plan, mu_kernel *kernel, mu_view *v
     return status;
 }
 
+// Acquires the op's resources: `held`, zeroed, keeps the buffers until leave_resources.
+static mu_status hold_resources(const mu_plan *plan, int replica, mu_buffer **held, mu_view *views)
+{
+    const mu_node *node = plan->dynamic_plan->node;
+    for (int r = 0; r < node->n_resources; r++) {
+        mu_resource *resource = plan->graph->resources.items[node->resources[r]];
+        MU_TRY(resource->kind->acquire(resource, replica, &mu__place_host, mu__access_of(node->flags), &held[r]));
+        views[r] = (mu_view){.dtype = resource->spec.dtype, .shape = resource->spec.shape, .data = held[r]->data};
+    }
+    return MU_OK;
+}
+
+// Commits what a successful op wrote, and releases the buffers. Returns the first failure.
+static mu_status leave_resources(const mu_plan *plan, int replica, mu_buffer **held, mu_status status)
+{
+    const mu_node *node = plan->dynamic_plan->node;
+    const mu_access access = mu__access_of(node->flags);
+    for (int r = 0; r < node->n_resources; r++) {
+        mu_resource *resource = plan->graph->resources.items[node->resources[r]];
+        if (status == MU_OK && access != MU_ACCESS_READ)
+            status = resource->kind->commit(resource, replica, access, held[r]);
+        mu_release(held[r]);
+    }
+    return status;
+}
+
 static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor **results)
 {
     const struct dynamic_plan *dynamic_plan = plan->dynamic_plan;
     const mu_node *node = dynamic_plan->node;
-    const size_t n = (size_t)(node->n_in + node->n_out) + 1;
+    const size_t n = (size_t)(node->n_in + node->n_out + node->n_resources) + 1;
     void **data = mu__calloc(n, sizeof *data);
     mu_spec *specs = mu__calloc(n, sizeof *specs);
     mu_view *views = mu__calloc(n, sizeof *views);
@@ -260,12 +288,19 @@ static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor *
         find_input(plan, node->in[i], &data[i], &specs[i]);
         views[i] = (mu_view){.dtype = specs[i].dtype, .shape = specs[i].shape, .data = data[i]};
     }
+    mu_view *resources = views ? views + node->n_in + node->n_out : NULL;
+    const bool holds = status == MU_OK && !dynamic_plan->control && node->n_resources > 0;
+    if (holds)
+        status = hold_resources(plan, call->run->replica, (mu_buffer **)(data + node->n_in), resources);
     mu_kernel kernel = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = views,
+                        .n_resources = node->n_resources, .resources = resources,
                         .team = &plan->device->team, .collective = call->run->collective, .number = node->number,
                         .replica = call->run->replica_id};
     if (status == MU_OK)
         status = dynamic_plan->control ? mu__control_dynamic(dynamic_plan->control, call, data, specs, results)
                                : run_and_free(plan, &kernel, views + node->n_in, specs, specs + node->n_in, results);
+    if (holds)
+        status = leave_resources(plan, call->run->replica, (mu_buffer **)(data + node->n_in), status);
     mu__free(data);
     mu__free(specs);
     mu__free(views);

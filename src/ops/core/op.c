@@ -262,6 +262,24 @@ static mu_status no_tensor(const mu_op *op, int i, const void *given)
                                                      : "Check what is passed");
 }
 
+// Control flow passes resources of any kind on to the ops of its bodies.
+static bool works_on(const mu_op *op, const mu_resource_kind *kind)
+{
+    if (op->resource_kind)
+        return strcmp(op->resource_kind, kind->name) == 0;
+    return !kind->opaque || (op->flags & MU_OP_CONTROL);
+}
+
+mu_status mu__check_resources(const mu_op *op, int n, mu_resource *const *resources)
+{
+    for (int i = 0; i < n; i++)
+        if (!works_on(op, resources[i]->kind))
+            return mu__error(MU_INVALID_ARGUMENT, "%s: '%s' is a %s; this op works on a %s", op->name,
+                             resources[i]->name, resources[i]->kind->name,
+                             op->resource_kind ? op->resource_kind : "variable");
+    return MU_OK;
+}
+
 static mu_status check_inputs(const mu_op *op, int n_in, mu_tensor *const *in, int n_resources,
                               mu_resource *const *resources)
 {
@@ -276,7 +294,7 @@ static mu_status check_inputs(const mu_op *op, int n_in, mu_tensor *const *in, i
         if (!resources[i])
             return mu__error(MU_INVALID_ARGUMENT, "%s: resource %d of %d is NULL; give a variable", op->name, i,
                              n_resources);
-    return MU_OK;
+    return mu__check_resources(op, n_resources, resources);
 }
 
 mu_status mu__apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,

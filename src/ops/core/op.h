@@ -246,6 +246,7 @@ struct mu_op {
     int n_in, max_in;               // max_in: 0 = n_in, MU_VARIADIC = any
     int n_out;                      // MU_OUT_AS_IN; 0 for pure effects
     int n_resources;                // MU_VARIADIC = any
+    const char *resource_kind;      // name of the kind of its resources; NULL: any kind that is not opaque
     unsigned flags;                 // mu_op_flags
     unsigned dtypes;                // allowed element types of input 0 (0: any); infer checks the rest
     unsigned shape_only;            // bit i: only the shape of input i is used
@@ -322,6 +323,7 @@ typedef struct mu_resource_kind {
     mu_status (*commit)(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer);
     // poison records that a failed step may have written the value; it is unusable until assigned or restored.
     void (*poison)(mu_resource *resource, int replica);
+    bool opaque;       // the buffer holds no elements; only ops that name this kind (mu_op.resource_kind) may use it
 } mu_resource_kind;
 struct mu_resource {
     mu_object object;
@@ -358,6 +360,8 @@ mu_status mu__apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *con
 int mu__op_outputs(const mu_op *op, const void *attrs, int n_in);
 // mu__check_counts fails with INVALID_ARGUMENT if the op does not take this number of inputs or resources.
 mu_status mu__check_counts(const mu_op *op, int n_in, int n_resources);
+// mu__check_resources fails with INVALID_ARGUMENT for a resource of a kind that the op does not work on.
+mu_status mu__check_resources(const mu_op *op, int n, mu_resource *const *resources);
 // mu__op_is_view returns whether output 0 is the bytes of input 0, given their known specs.
 bool mu__op_is_view(const mu_op *op, const mu_spec *in, const mu_spec *out);
 // mu__op_is_part returns whether output 0 should share a part of input 0's bytes. A small part of a large input is

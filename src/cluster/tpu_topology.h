@@ -1,0 +1,26 @@
+// TPU topologies inside the cluster layer: the mesh, and who is where.
+#ifndef MU_SRC_CLUSTER_TPU_TOPOLOGY_H
+#define MU_SRC_CLUSTER_TPU_TOPOLOGY_H
+
+#include "cluster/cluster.h"
+
+#include <muster/tpu.h>
+
+struct mu_tpu_topology {
+    mu_object object;
+    int mesh[MU_TPU_RANK];
+    int n_tasks, per_task;
+    int *coordinates;      // [n_tasks, per_task, 4]
+    int *device;           // [mesh] number of the device, task * per_task + index; -1: missing
+    int n_places, n_missing;
+};
+
+// mu__tpu_inside returns whether coordinates are in the mesh; mu__tpu_place their position in `device`.
+bool mu__tpu_inside(const mu_tpu_topology *topology, const int *coordinates);
+int mu__tpu_place(const mu_tpu_topology *topology, const int *coordinates);
+
+// mu__tpu_ring writes the x * y * z places of a box in the order of a ring that visits neighbours one after the other
+// where the sizes allow it: out: [x * y * z, 3].
+void mu__tpu_ring(int x, int y, int z, int *out);
+
+#endif

@@ -1,0 +1,80 @@
+// Accumulators inside the library: what the operations and the loops of accumulators share.
+//
+// An accumulator is an opaque resource: the buffer of it that kernels get has its address (mu__accumulator_of).
+#ifndef MU_SRC_OPS_ACCUMULATOR_H
+#define MU_SRC_OPS_ACCUMULATOR_H
+
+#include "ops/core/op.h"
+
+#include <muster/accumulator.h>
+#include <pthread.h>
+
+// The sum of some gradients. Sparse: row i of the values belongs to indices[i], and counts[i] gradients had that row.
+typedef struct mu_gradient_sum {
+    mu_shape shape;      // of the values
+    mu_buffer *buffer;   // of the values, so that a tensor can take it over
+    void *values;
+    size_t bytes;
+    int64_t *indices;    // sparse; these two are from mu__alloc
+    int64_t *counts;
+    int64_t n;           // number of gradients
+} mu_gradient_sum;
+void mu__gradient_sum_free(mu_gradient_sum *sum);
+
+struct mu_take_request;
+
+struct mu_accumulator {
+    mu_resource resource;  // first; its name is the shared name, if it has one; its spec has the type and no elements
+    mu_buffer *self;       // whose memory is this struct
+    bool sparse, mean, shared;
+    int declared_rank;     // -1: any shape
+    mu_shape declared;
+    pthread_mutex_t lock;
+    pthread_cond_t taken;  // a request was served, or a wait has another reason to look
+    int made;              // how many of the two exist
+    // Under the lock:
+    int64_t step;
+    mu_gradient_sum sum;
+    struct mu_take_request *first, *last;  // takes that wait, in the order of their calls
+    int n_waiting;
+    bool closed;
+};
+
+extern const mu_resource_kind mu__dense_accumulator_kind, mu__sparse_accumulator_kind;
+
+static inline mu_accumulator *mu__accumulator_of(const mu_kernel *kernel)
+{
+    return kernel->resources[0].data;
+}
+
+// mu__accumulator_apply adds a gradient of the accumulator's type. `indices` (int64) and `shape` (int64, may be NULL)
+// are those of a sparse gradient, NULL for a dense one.
+mu_status mu__accumulator_apply(mu_accumulator *accumulator, int64_t local_step, const mu_view *values,
+                                const mu_view *indices, const mu_view *shape);
+
+// mu__accumulator_take waits for `required` gradients and moves their sum to `out`, which the caller frees. `expected`:
+// the shape of the values (MU_UNKNOWN where any size will do); NULL: any. A sum of another shape stays, and the take
+// fails with INVALID_ARGUMENT. timeout_s 0: MUSTER_TIMEOUT.
+mu_status mu__accumulator_take(mu_accumulator *accumulator, int64_t required, double timeout_s,
+                               const mu_shape *expected, mu_gradient_sum *out);
+
+mu_status mu__accumulator_set_step(mu_accumulator *accumulator, int64_t step);
+mu_status mu__accumulator_count(mu_accumulator *accumulator, int64_t *out);
+
+// mu__accumulator_result writes what a take returns: the values of `sum`, divided if the accumulator averages. `out`
+// may be the sum's own values.
+void mu__accumulator_result(const mu_accumulator *accumulator, const mu_gradient_sum *sum, void *out);
+
+// ---- Sums (accumulator_sum.c) -------------------------------------------------------------------
+
+// mu__dense_add and mu__sparse_add check a gradient against the sum so far and the declared shape, and add it. On
+// failure the accumulator is unchanged. The caller holds the lock.
+mu_status mu__dense_add(mu_accumulator *accumulator, const mu_view *gradient);
+mu_status mu__sparse_add(mu_accumulator *accumulator, const mu_view *values, const mu_view *indices,
+                         const mu_view *shape);
+
+// sum[i] += x[i], and out[i] = x[i] / count, in the type's own arithmetic.
+void mu__add_elements(mu_dtype dtype, void *sum, const void *x, int64_t n);
+void mu__divide_elements(mu_dtype dtype, void *out, const void *x, int64_t n, int64_t count);
+
+#endif
