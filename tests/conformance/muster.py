@@ -15,7 +15,8 @@ import numpy as np
 import safetensors.numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "io", "distribute", "model")
+HEADERS = ("base", "tensor", "ops", "nn", "graph", "control", "engine", "comm", "cluster", "data", "io", "distribute", "model",
+           "cancellation", "accumulator", "sharding", "tpu")
 
 NUMBERS = {
     "int": ctypes.c_int, "unsigned": ctypes.c_uint, "bool": ctypes.c_bool, "size_t": ctypes.c_size_t, "char": ctypes.c_char,
@@ -120,7 +121,9 @@ class Library:
         function = self.lib[name]
         declarations = [] if arguments == "void" else re.split(r",\s*(?![^()]*\))", arguments)
         function.restype = self.declared.type_of(result + " ")
-        function.argtypes = [self.declared.type_of(declaration) for declaration in declarations]
+        # An array as a parameter is a pointer.
+        function.argtypes = [ctypes.c_void_p if declaration.endswith("]") else self.declared.type_of(declaration)
+                             for declaration in declarations]
         return function, declarations
 
     def plain_call(self, name):
